@@ -1,0 +1,362 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""What a user may ask of a cluster, and what is refused before XLA sees it."""
+
+from __future__ import annotations
+
+import copy
+import importlib.util
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import textwrap
+from typing import Any
+
+import hypothesis
+from hypothesis import strategies as st
+import pytest
+
+from lagom_xla import cluster
+
+_SPECS = sorted(
+  pathlib.Path(cluster.__file__).with_name("specs").glob("*.json")
+)
+_WHOLE = cluster.parse("1x8xh100").to_dict()
+_COMPILE_EACH = textwrap.dedent("""\
+  import json, sys
+  import jax
+  import jax.numpy as jnp
+  from jax.experimental import topologies
+  from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+  for name, config in json.load(sys.stdin).items():
+    topology = topologies.get_topology_desc(
+      platform="cuda", topology_name="", target_config=config,
+      topology="1x1x8")
+    mesh = Mesh(topology.devices, ("x",))
+    rows = NamedSharding(mesh, PartitionSpec("x"))
+    x = jax.ShapeDtypeStruct((512, 256), jnp.bfloat16, sharding=rows)
+    w = jax.ShapeDtypeStruct((256, 256), jnp.bfloat16, sharding=rows)
+    try:
+      text = jax.jit(jnp.matmul).lower(x, w).compile().as_text()
+    except jax.errors.JaxRuntimeError as e:
+      print(name, str(e).splitlines()[0])
+    else:
+      print(name, "all-gather" if "all-gather" in text else "no collective")
+  """)
+
+
+def _error(text: str) -> str:
+  with pytest.raises(cluster.ClusterError) as caught:
+    cluster.parse(text)
+  return str(caught.value)
+
+
+def _write(path: pathlib.Path, raw: object) -> str:
+  path.write_text(json.dumps(raw), encoding="utf-8")
+  return str(path)
+
+
+def _leaves(raw: object, path: str = "") -> dict[str, Any]:
+  """Every value in nested objects, by its dotted path."""
+  if not isinstance(raw, dict):
+    return {path: raw}
+  nested = (_leaves(v, f"{path}.{k}" if path else k) for k, v in raw.items())
+  return {k: v for part in nested for k, v in part.items()}
+
+
+def _at(raw: dict[str, Any], path: str) -> tuple[dict[str, Any], str]:
+  *parents, last = path.split(".")
+  for key in parents:
+    raw = raw[key]
+  return raw, last
+
+
+@hypothesis.given(
+  num_nodes=st.integers(1, 10**6),
+  gpus_per_node=st.integers(1, 128),
+  gpu=st.sampled_from(cluster.gpu_names()),
+)
+def test_a_cluster_is_what_its_name_says(
+  num_nodes: int, gpus_per_node: int, gpu: str
+) -> None:
+  name = f"{num_nodes}x{gpus_per_node}x{gpu}"
+  parsed = cluster.parse(name)
+  assert parsed.name == name
+  assert parsed.gpu.name == gpu
+  assert parsed.num_devices == num_nodes * gpus_per_node
+  assert cluster.parse(name.upper().replace("_", "-")) == parsed
+  as_json = json.loads(json.dumps(parsed.to_dict()))
+  assert cluster.from_dict(as_json, where="a plan") == parsed
+
+
+def test_the_gpus_known_by_name() -> None:
+  assert set(cluster.gpu_names()) == {
+    *("a100_40", "a100_80", "h100", "h200", "b200", "gb200", "v100"),
+    *("a40", "a6000"),
+  }
+  assert cluster.parse("1x8xa100") == cluster.parse("1x8xa100_80")
+
+
+@pytest.mark.parametrize("path", _SPECS, ids=lambda path: path.stem)
+def test_every_figure_of_a_spec_has_its_source(path: pathlib.Path) -> None:
+  raw = json.loads(path.read_text(encoding="utf-8"))
+  sources = raw.pop("sources")
+  figures = _leaves(raw).keys() - {"gpu", "gpu.name"}
+  assert sources.keys() == figures
+  assert all(len(source) > 3 for source in sources.values())
+
+
+@pytest.mark.parametrize("name", cluster.gpu_names())
+def test_the_figures_of_a_gpu_agree_with_each_other(name: str) -> None:
+  gpu = cluster.parse(f"1x8x{name}").gpu
+  peaks = gpu.matmul_peak_tflops
+  # Clocks and lanes are measured or XLA's, peaks are of data sheets.
+  assert gpu.vector_f32_tflops == pytest.approx(peaks["f32"], rel=0.02)
+  assert peaks.get("bf16", peaks["f16"]) == peaks["f16"]
+  if "tf32" in peaks:
+    assert peaks["bf16"] == pytest.approx(2 * peaks["tf32"], rel=0.03)
+  if "f8" in peaks:
+    assert peaks["f8"] == pytest.approx(2 * peaks["bf16"], rel=0.01)
+
+
+def test_an_a40_has_its_data_sheet_figures() -> None:
+  gpu = cluster.parse("2x8xa40").gpu
+  assert gpu.compute_capability == (8, 6)
+  assert gpu.num_sms == 84
+  assert gpu.hbm_bytes == 48_000_000_000
+  assert gpu.hbm_gbps == 696.0
+  assert gpu.matmul_peak_tflops["bf16"] == 149.7
+
+
+def test_the_clusters_of_the_paper_differ_in_their_network() -> None:
+  a, b = cluster.parse("lagom_a"), cluster.parse("LAGOM-B")
+  assert (a.num_nodes, a.gpus_per_node) == (b.num_nodes, b.gpus_per_node)
+  assert (a.num_nodes, a.gpus_per_node) == (2, 8)
+  assert a.gpu == b.gpu == cluster.parse("2x8xa40").gpu
+  assert a.node.nvlink is not None and a.node.nvlink.topology == "pairs"
+  assert a.node.nvlink.num_links * a.node.nvlink.link_gbps * 8 == 400
+  assert a.node.num_nics * a.node.nic_gbps * 8 == 2 * 400
+  assert b.node.nvlink is None
+  assert b.node.num_nics * b.node.nic_gbps * 8 == 100
+
+
+@hypothesis.given(st.data())
+def test_a_group_spans_the_nodes_its_devices_lie_in(
+  data: st.DataObject,
+) -> None:
+  pod = cluster.parse("4x8xh100")
+  nodes = data.draw(st.sets(st.integers(0, 3), min_size=1))
+  devices = [
+    8 * node + local
+    for node in nodes
+    for local in data.draw(st.sets(st.integers(0, 7), min_size=1))
+  ]
+  order = data.draw(st.permutations(devices))
+  assert pod.num_nodes_of(order) == pod.num_nccl_nodes_of(order) == len(nodes)
+
+
+def test_an_nvlink_domain_over_many_nodes_is_one_node_to_nccl() -> None:
+  racks = cluster.parse("36x4xgb200")
+  assert racks.num_nodes_of(range(144)) == 36
+  assert racks.num_nccl_nodes_of(range(72)) == 1
+  assert racks.num_nccl_nodes_of(range(144)) == 2
+  assert cluster.parse("2x72xgb200").num_nccl_nodes_of(range(144)) == 2
+
+
+@pytest.mark.parametrize("device", [-1, 16])
+def test_a_device_outside_the_cluster_is_named(device: int) -> None:
+  with pytest.raises(cluster.ClusterError, match=rf"device {device} .*0 to 15"):
+    cluster.parse("2x8xh100").num_nodes_of([0, device])
+
+
+def test_a_node_with_half_the_gpus_has_half_the_adapters() -> None:
+  assert cluster.parse("2x4xh100").node.num_nics == 4
+  assert cluster.parse("2x1xa40").node.num_nics == 1
+
+
+def test_a_file_replaces_single_figures_of_a_known_gpu(
+  tmp_path: pathlib.Path,
+) -> None:
+  raw = {
+    "num_nodes": 4,
+    "gpus_per_node": 4,
+    "gpu": {"base": "H100", "hbm_gbps": 3000},
+    "node": {"num_nics": 2, "nvlink": {"num_links": 6}},
+  }
+  mine = cluster.parse(_write(tmp_path / "mine.json", raw))
+  theirs = cluster.parse("4x4xh100")
+  assert mine.name == "mine"
+  assert (mine.num_nodes, mine.gpus_per_node) == (4, 4)
+  assert mine.gpu.hbm_gbps == 3000.0
+  assert mine.gpu.num_sms == theirs.gpu.num_sms
+  assert mine.node.num_nics == 2
+  assert mine.node.nvlink is not None and theirs.node.nvlink is not None
+  assert mine.node.nvlink.num_links == 6
+  assert mine.node.nvlink.link_gbps == theirs.node.nvlink.link_gbps
+  assert "memory_bandwidth: 3000000000000\n" in mine.gpu.target_config()
+
+
+@pytest.mark.parametrize("path", _leaves(_WHOLE))
+def test_a_missing_field_is_named_with_its_file(
+  tmp_path: pathlib.Path, path: str
+) -> None:
+  raw = copy.deepcopy(_WHOLE)
+  parent, key = _at(raw, path)
+  del parent[key]
+  file = _write(tmp_path / "part.json", raw)
+  if path in ("name", "num_nodes"):  # Their defaults: the file's name, and 1.
+    assert cluster.parse(file).num_nodes == 1
+  elif path.startswith("gpu.matmul_peak_tflops.") and key != "f32":
+    assert key not in cluster.parse(file).gpu.matmul_peak_tflops
+  else:
+    message = _error(file)
+    assert file in message
+    assert path.removesuffix(".f32") in message
+
+
+@pytest.mark.parametrize(
+  "path", [p for p, v in _leaves(_WHOLE).items() if type(v) in (int, float)]
+)
+@pytest.mark.parametrize(
+  "bad", [0, -1, "8", True, None, [8], float("nan"), 1e30]
+)
+def test_a_figure_out_of_range_is_named_with_its_value(
+  tmp_path: pathlib.Path, path: str, bad: object
+) -> None:
+  raw = copy.deepcopy(_WHOLE)
+  parent, key = _at(raw, path)
+  parent[key] = bad
+  message = _error(_write(tmp_path / "bad.json", raw))
+  assert f"{path} is {json.dumps(bad)}; it must be" in message
+
+
+@pytest.mark.parametrize(
+  ("raw", "message"),
+  [
+    ([], "is []; it must be an object"),
+    ({}, 'gpus_per_node is missing; give it, or start from a known GPU: "gpu"'),
+    ({"gpu": 5}, "gpus_per_node is missing"),
+    ({"gpu": "h101"}, 'unknown GPU "h101"; known: a100_40, a100_80, a40'),
+    ({"gpu": {"base": ["h100"]}}, 'unknown GPU ["h100"]; known: a100_40'),
+    ({"gpu": "h100", "node": None}, "node is null; it must be an object"),
+    ({"gpu": "h100", "nodes": 2}, "nodes is unknown; known: name, num_nodes"),
+    ({"gpu": {"base": "h100", "sms": 1}}, "gpu.sms is unknown; known: name"),
+    ({"gpu": {"base": "h100", "device_name": ""}}, "must be text, not empty"),
+    (
+      {"gpu": {"base": "h100", "compute_capability": 9.0}},
+      "gpu.compute_capability is 9.0; it must be two whole numbers",
+    ),
+    (
+      {"gpu": {"base": "h100", "matmul_peak_tflops": {"fp8": 2000}}},
+      "matmul_peak_tflops has f64, f32, tf32, f16, bf16, f8, fp8; it must have "
+      "f32, and no other than",
+    ),
+    (
+      {"gpu": {"base": "h100", "registers_per_block": 65537}},
+      "registers_per_block is 65537; it must not exceed gpu.registers_per_sm",
+    ),
+    (
+      {"gpu": "h100", "node": {"nvlink": {"topology": "torus"}}},
+      'topology is "torus"; it must be one of nvswitch, cube_mesh, pairs',
+    ),
+  ],
+)
+def test_a_file_that_breaks_a_rule_is_refused_in_one_line(
+  tmp_path: pathlib.Path, raw: object, message: str
+) -> None:
+  file = _write(tmp_path / "mine.json", raw)
+  assert f"{file}: " in _error(file)
+  assert message in _error(file)
+  assert "\n" not in _error(file)
+
+
+@pytest.mark.parametrize(
+  ("content", "message"),
+  [
+    (b'{"gpu": "h100",\n "num_nodes": }', "line 2 is not JSON"),
+    (b"", "line 1 is not JSON"),
+    (b"\xff{}", "is not UTF-8 text"),
+    (b'{"num_nodes": ' + b"9" * 5000 + b"}", "is not usable as JSON"),
+  ],
+)
+def test_a_file_that_is_not_json_is_named_with_its_line(
+  tmp_path: pathlib.Path, content: bytes, message: str
+) -> None:
+  file = tmp_path / "broken.json"
+  file.write_bytes(content)
+  assert f"{file}: {message}" in _error(str(file))
+
+
+def test_a_file_that_does_not_exist_is_named() -> None:
+  assert _error("no/such.json") == (
+    "no/such.json: cannot be read: No such file or directory"
+  )
+
+
+@pytest.mark.parametrize("text", ["", "h100", "8xh100", "1x8x", "axbxh100"])
+def test_text_that_names_no_cluster_is_told_what_does(text: str) -> None:
+  message = _error(text)
+  assert message.startswith(f"cluster {text!r} is neither NODESxGPUSxGPU")
+  assert "lagom_a, lagom_b" in message
+  assert "h100, h200" in message
+
+
+@pytest.mark.parametrize(
+  ("text", "message"),
+  [
+    ("1x8xh900", 'unknown GPU "h900"; known: a100_40, a100_80'),
+    ("0x8xh100", "num_nodes is 0; it must be a whole number above 0"),
+    ("1x-8xh100", "gpus_per_node is -8; it must be a whole number above 0"),
+  ],
+)
+def test_a_cluster_of_an_unknown_gpu_or_size_is_refused(
+  text: str, message: str
+) -> None:
+  assert message in _error(text)
+
+
+def test_only_gpus_older_than_cuda_13_have_a_compile_obstacle() -> None:
+  gpus = {
+    name: cluster.parse(f"1x8x{name}").gpu for name in cluster.gpu_names()
+  }
+  obstacles = {name: gpu.compile_obstacle for name, gpu in gpus.items()}
+  assert "capability 7.0" in (obstacles.pop("v100") or "")
+  assert set(obstacles.values()) == {None}
+
+
+def _cuda_plugin_installed() -> bool:
+  return (
+    importlib.util.find_spec("jax_plugins") is not None
+    and importlib.util.find_spec("jax_plugins.xla_cuda13") is not None
+  )
+
+
+@pytest.mark.skipif(
+  not _cuda_plugin_installed(),
+  reason="needs XLA's CUDA plugin: pip install 'lagom-xla[aot]'",
+)
+def test_xla_compiles_for_every_gpu_without_an_obstacle() -> None:
+  # In a process of its own: the plugin reads the environment as it registers.
+  gpus = [cluster.parse(f"1x8x{name}").gpu for name in cluster.gpu_names()]
+  child = subprocess.run(
+    [sys.executable, "-c", _COMPILE_EACH],
+    input=json.dumps({gpu.name: gpu.target_config() for gpu in gpus}),
+    env={
+      **os.environ,
+      "JAX_PLATFORMS": "cpu",
+      "JAX_SKIP_CUDA_CONSTRAINTS_CHECK": "1",
+    },
+    capture_output=True,
+    text=True,
+    check=False,
+  )
+  assert child.returncode == 0, child.stderr
+  results = dict(line.split(" ", 1) for line in child.stdout.splitlines())
+  for gpu in gpus:
+    if gpu.compile_obstacle is None:
+      assert results[gpu.name] == "all-gather"
+    else:
+      assert "ptxas too old" in results[gpu.name]
