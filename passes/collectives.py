@@ -1,0 +1,287 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""One `Collective` record, whatever form XLA printed it in.
+
+XLA writes a collective as a plain instruction (`all-gather`), as a pair of its
+own (`all-gather-start` / `all-gather-done`), or as an `async-start` /
+`async-done` pair around a computation that holds the plain instruction, which
+the text form abbreviates to `reduce-scatter-start` and the like. Collectives
+are told apart by opcode, never by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+import dataclasses
+
+from lagom_xla.passes import hlo
+from lagom_xla.passes import replica_groups
+
+KINDS = frozenset(
+  [
+    "all-gather",
+    "all-reduce",
+    "all-to-all",
+    "collective-broadcast",
+    "collective-permute",
+    "ragged-all-to-all",
+    "recv",
+    "reduce-scatter",
+    "send",
+  ]
+)
+
+# Instructions that take no time on the GPU.
+NOPS = frozenset(
+  [
+    "add-dependency",
+    "after-all",
+    "bitcast",
+    "constant",
+    "domain",
+    "get-tuple-element",
+    "opt-barrier",
+    "parameter",
+    "partition-id",
+    "replica-id",
+    "tuple",
+  ]
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Collective:
+  """One collective of a module.
+
+  Attributes:
+    name: name of the instruction that starts it.
+    kind: HLO opcode of the operation, one of KINDS.
+    form: "async" where XLA may run it beside kernels; "sync" where it is a
+      plain instruction, is marked is_sync, or has nothing but no-ops between
+      its start and its done.
+    computation: name of the computation that it stands in.
+    start_id: id of the instruction that starts it.
+    done_id: id of the instruction that waits for it; None for plain ones, and
+      where the wait is in another computation.
+    num_operands: arrays that travel together.
+    operand_bytes: bytes of all operands, per device.
+    result_bytes: bytes of all results, per device.
+    element_type: HLO element type of the first operand.
+    groups: device ids of each group; () where they cannot be known.
+    pairs: (source, target) devices of a collective-permute, else ().
+    executions: times it runs per step.
+    is_pipelined: whether XLA pipelined it over loop iterations.
+  """
+
+  name: str
+  kind: str
+  form: str
+  computation: str
+  start_id: int
+  done_id: int | None
+  num_operands: int
+  operand_bytes: int
+  result_bytes: int
+  element_type: str
+  groups: replica_groups.Groups
+  pairs: tuple[tuple[int, int], ...]
+  executions: int
+  is_pipelined: bool
+
+  @property
+  def group_size(self) -> int:
+    return max(map(len, self.groups), default=0)
+
+  @property
+  def num_groups(self) -> int:
+    return len(self.groups)
+
+  @property
+  def nccl_bytes(self) -> int:
+    """Bytes as NCCL counts them: the larger of what goes in and comes out.
+
+    For all-gather and reduce-scatter that is the whole buffer, ranks times the
+    per-rank count (ncclInfo.nBytes, NCCL src/enqueue.cc).
+    """
+    return max(self.operand_bytes, self.result_bytes)
+
+
+def kind_of(instruction: hlo.Instruction) -> str | None:
+  """The collective that an instruction is or starts by itself, if any."""
+  kind = instruction.opcode.removesuffix("-start")
+  return kind if kind in KINDS else None
+
+
+def payloads(
+  module: hlo.Module, instruction: hlo.Instruction
+) -> list[tuple[hlo.Computation, hlo.Instruction]]:
+  """The plain collectives inside an async-start or a fusion, if any."""
+  if instruction.opcode not in ("async-start", "fusion", "call"):
+    return []
+  found = []
+  for callee_id in instruction.called_computation_ids:
+    callee = module.computations[callee_id]
+    for inner in callee.instructions:
+      if inner.opcode in KINDS:
+        found.append((callee, inner))
+      else:
+        found += payloads(module, inner)
+  return found
+
+
+def find(module: hlo.Module) -> tuple[Collective, ...]:
+  """All collectives of a module that run, in schedule order."""
+  devices = num_devices(module)
+  wrapped = _wrapped(module)
+  return tuple(
+    collective
+    for computation_id, executions in module.executions.items()
+    if computation_id not in wrapped
+    for collective in _in_computation(
+      module, module.computations[computation_id], executions, devices
+    )
+  )
+
+
+def _in_computation(
+  module: hlo.Module,
+  computation: hlo.Computation,
+  executions: int,
+  num_devices: int | None,
+) -> Iterator[Collective]:
+  dones = _dones(computation)
+  for instruction in computation.instructions:
+    if kind_of(instruction):
+      inside = [(computation, instruction)]
+    elif instruction.opcode == "call":
+      inside = []  # Its computation is visited on its own.
+    else:
+      inside = payloads(module, instruction)
+    for home, operation in inside:
+      name = instruction.name
+      if len(inside) > 1:
+        name = f"{instruction.name}/{operation.name}"
+      yield _record(
+          module, computation, instruction, dones, home, operation,
+          name=name, executions=executions, num_devices=num_devices,
+      )  # fmt: skip
+
+
+def _wrapped(module: hlo.Module) -> frozenset[int]:
+  """Computations that are the body of an async collective."""
+  return frozenset(
+    callee
+    for computation in module.computations.values()
+    for instruction in computation.instructions
+    if instruction.opcode == "async-start" and payloads(module, instruction)
+    for callee in instruction.called_computation_ids
+  )
+
+
+def _dones(computation: hlo.Computation) -> dict[int, hlo.Instruction]:
+  """Id of each start -> the last instruction that waits for it."""
+  dones: dict[int, hlo.Instruction] = {}
+  start_of: dict[int, int] = {}  # Through any async-updates in between.
+  for instruction in computation.instructions:
+    if instruction.opcode.endswith(("-done", "-update")):
+      operand = instruction.operand_ids[0]
+      start = start_of.get(operand, operand)
+      start_of[instruction.id] = start
+      dones[start] = instruction
+  return dones
+
+
+def _record(
+  module: hlo.Module,
+  computation: hlo.Computation,
+  start: hlo.Instruction,
+  dones: dict[int, hlo.Instruction],
+  home: hlo.Computation,
+  operation: hlo.Instruction,
+  *,
+  name: str,
+  executions: int,
+  num_devices: int | None,
+) -> Collective:
+  kind = kind_of(operation)
+  assert kind is not None
+  done = dones.get(start.id)
+  config = module.backend_config(start)
+  config = config.get("collective_backend_config", {})
+  operands = _data_operands(home, operation, kind)
+  pairs = tuple((p.source, p.target) for p in operation.source_target_pairs)
+  return Collective(
+    name=name,
+    kind=kind,
+    form=_form(computation, start, done, bool(config.get("is_sync"))),
+    computation=computation.name,
+    start_id=start.id,
+    done_id=done.id if done is not None else None,
+    num_operands=len(operands),
+    operand_bytes=sum(hlo.shape_bytes(o.shape) for o in operands),
+    result_bytes=hlo.shape_bytes(_result_shape(operation)),
+    element_type=hlo.element_type(operands[0].shape) if operands else "",
+    groups=replica_groups.of_instruction(operation, num_devices),
+    pairs=pairs,
+    executions=executions,
+    is_pipelined=bool(config.get("is_pipelined")),
+  )
+
+
+def _data_operands(
+  computation: hlo.Computation, operation: hlo.Instruction, kind: str
+) -> list[hlo.Instruction]:
+  """The operands that travel; offsets, sizes and tokens do not."""
+  operands = computation.operands(operation)
+  if kind in ("ragged-all-to-all", "send"):
+    return operands[:1]
+  if kind == "recv":
+    return []
+  if kind == "collective-permute" and len(operands) == 4:
+    return operands[:1]  # In place: the others are the output and offsets.
+  return operands
+
+
+def _result_shape(operation: hlo.Instruction) -> hlo.Shape:
+  """The shape of what arrives, without the operands that starts repeat."""
+  shape = operation.shape
+  match operation.opcode:
+    case "all-gather-start" | "collective-permute-start":
+      return shape.tuple_shapes[1]
+    case "send" | "recv":
+      return shape.tuple_shapes[0]
+  return shape
+
+
+def _form(
+  computation: hlo.Computation,
+  start: hlo.Instruction,
+  done: hlo.Instruction | None,
+  is_sync: bool,
+) -> str:
+  is_start = start.opcode.endswith("-start") or start.opcode in ("send", "recv")
+  if is_sync or not is_start:
+    return "sync"
+  if done is None:
+    return "async"
+  begin = computation.position[start.id] + 1
+  between = computation.instructions[begin : computation.position[done.id]]
+  return "async" if any(i.opcode not in NOPS for i in between) else "sync"
+
+
+def num_devices(module: hlo.Module) -> int | None:
+  """Devices that a module is for: as declared, else as its collectives name.
+
+  None where nothing is declared and there are no collectives.
+  """
+  if module.num_partitions is not None:
+    return module.num_partitions
+  named = [
+    device
+    for computation in module.computations.values()
+    for instruction in computation.instructions
+    if kind_of(instruction)
+    for group in replica_groups.of_instruction(instruction, None)
+    for device in group
+  ]
+  return max(named) + 1 if named else None

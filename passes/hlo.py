@@ -1,0 +1,381 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""An HLO module: its computations, their schedule, how often each one runs.
+
+Everything is read from the HloModuleProto (`hlo.proto`), whatever XLA handed
+out: the proto is the one form that every jaxlib writes and that a rewriting
+pass can hand back. HLO text goes through jaxlib's own parser first; protos are
+decoded here, because jaxlib's loader needs tens of gigabytes for modules with
+sparse instruction ids.
+
+    module = hlo.load("step.hlo.xz")       # text or proto, .xz and .gz too
+    module = hlo.load(compiled)            # jax.stages.Compiled
+    for instruction in module.entry.instructions:   # in schedule order
+      ...
+
+Instructions are the protos themselves: what a rewrite pass edits is what XLA
+gets.
+"""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Iterator, Mapping
+import dataclasses
+import functools
+import gzip
+import json
+import lzma
+import math
+import pathlib
+import re
+from typing import Any
+
+from google.protobuf import message as protobuf_message
+
+from lagom_xla.passes import hlo_pb2
+from lagom_xla.passes import trip_count
+
+Instruction = hlo_pb2.HloInstructionProto
+Shape = hlo_pb2.ShapeProto
+
+# xla_data.proto, enum PrimitiveType: number -> (HLO name, bits).
+_ELEMENT_TYPES: Mapping[int, tuple[str, int]] = {
+    1: ("pred", 8), 2: ("s8", 8), 3: ("s16", 16), 4: ("s32", 32),
+    5: ("s64", 64), 6: ("u8", 8), 7: ("u16", 16), 8: ("u32", 32),
+    9: ("u64", 64), 10: ("f16", 16), 11: ("f32", 32), 12: ("f64", 64),
+    15: ("c64", 64), 16: ("bf16", 16), 18: ("c128", 128), 19: ("f8e5m2", 8),
+    20: ("f8e4m3fn", 8), 21: ("s4", 4), 22: ("u4", 4),
+    23: ("f8e4m3b11fnuz", 8), 24: ("f8e5m2fnuz", 8), 25: ("f8e4m3fnuz", 8),
+    26: ("s2", 2), 27: ("u2", 2), 28: ("f8e4m3", 8), 29: ("f8e3m4", 8),
+    30: ("s1", 1), 31: ("u1", 1), 32: ("f4e2m1fn", 4), 33: ("f8e8m0fnu", 8),
+    35: ("f6e2m3fn", 6), 36: ("f6e3m2fn", 6),
+}  # fmt: skip
+
+# Computations that these call run as a sequence of their own; computations
+# that other instructions call (fusion, reduce, sort, ...) are part of a kernel.
+_CONTROL_FLOW = frozenset(["while", "conditional", "call", "async-start"])
+
+
+class HloError(ValueError):
+  """An HLO module that cannot be read; the message says which and why."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Computation:
+  """One computation. Instructions are in schedule order when scheduled."""
+
+  proto: hlo_pb2.HloComputationProto
+  instructions: tuple[Instruction, ...]
+
+  @property
+  def id(self) -> int:
+    return self.proto.id
+
+  @property
+  def name(self) -> str:
+    return self.proto.name
+
+  @functools.cached_property
+  def by_id(self) -> Mapping[int, Instruction]:
+    return {i.id: i for i in self.instructions}
+
+  @functools.cached_property
+  def position(self) -> Mapping[int, int]:
+    """Index in `instructions`, by instruction id."""
+    return {i.id: index for index, i in enumerate(self.instructions)}
+
+  @property
+  def root(self) -> Instruction:
+    return self.by_id[self.proto.root_id]
+
+  def operands(self, instruction: Instruction) -> list[Instruction]:
+    return [self.by_id[i] for i in instruction.operand_ids]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Module:
+  """An HLO module.
+
+  Attributes:
+    proto: the module as XLA serialized it.
+    num_partitions: devices that the module was partitioned for, where the
+      source says so (text headers and compiled objects do, protos do not).
+  """
+
+  proto: hlo_pb2.HloModuleProto
+  num_partitions: int | None = None
+
+  @property
+  def name(self) -> str:
+    return self.proto.name
+
+  @property
+  def is_scheduled(self) -> bool:
+    return bool(self.proto.schedule.sequences)
+
+  @functools.cached_property
+  def num_instructions(self) -> int:
+    return sum(len(c.instructions) for c in self.proto.computations)
+
+  @functools.cached_property
+  def computations(self) -> Mapping[int, Computation]:
+    """All computations, by id."""
+    sequences = self.proto.schedule.sequences
+    computations = {}
+    for proto in self.proto.computations:
+      instructions = tuple(proto.instructions)
+      if proto.id in sequences:
+        by_id = {i.id: i for i in instructions}
+        instructions = tuple(
+          by_id[i] for i in sequences[proto.id].instruction_ids
+        )
+      computations[proto.id] = Computation(proto, instructions)
+    return computations
+
+  @property
+  def entry(self) -> Computation:
+    return self.computations[self.proto.entry_computation_id]
+
+  @functools.cached_property
+  def executions(self) -> Mapping[int, int]:
+    """Times that each reachable computation runs per step, by computation id.
+
+    Loop bodies count their trips. Every branch of a conditional counts as
+    taken, because which one is taken is known only at run time.
+    """
+    counts: collections.Counter[int] = collections.Counter()
+
+    def visit(computation: Computation, times: int) -> None:
+      counts[computation.id] += times
+      for instruction in computation.instructions:
+        for callee, repeats in self.callees(instruction):
+          visit(callee, times * repeats)
+
+    visit(self.entry, 1)
+    return dict(counts)
+
+  def callees(
+    self, instruction: Instruction
+  ) -> Iterator[tuple[Computation, int]]:
+    """Computations that run as sequences of their own, with repeats."""
+    if instruction.opcode not in _CONTROL_FLOW:
+      return
+    called = [self.computations[i] for i in instruction.called_computation_ids]
+    if instruction.opcode == "while":
+      trips = self.trip_count(instruction)
+      body, condition = called
+      yield body, trips
+      yield condition, trips + 1
+      return
+    for computation in called:
+      yield computation, 1
+
+  def trip_count(self, loop: Instruction) -> int:
+    """Iterations of a `while`; 1 where they cannot be told."""
+    return self._trip_counts.get(loop.id) or 1
+
+  @functools.cached_property
+  def loops_of_unknown_length(self) -> tuple[str, ...]:
+    """Names of the loops that are counted once for want of a trip count."""
+    return tuple(
+      i.name
+      for c in self.computations.values()
+      for i in c.instructions
+      if i.opcode == "while" and not self._trip_counts.get(i.id)
+    )
+
+  @functools.cached_property
+  def _trip_counts(self) -> Mapping[int, int | None]:
+    """By id of the `while`; ids are unique in a module."""
+    counts = {}
+    for computation in self.computations.values():
+      for loop in computation.instructions:
+        if loop.opcode != "while":
+          continue
+        _, condition_id = loop.called_computation_ids
+        counts[loop.id] = trip_count.of_loop(
+          loop,
+          computation.by_id,
+          self.computations[condition_id].proto,
+          self.backend_config(loop),
+        )
+    return counts
+
+  def backend_config(self, instruction: Instruction) -> dict[str, Any]:
+    """The instruction's GpuBackendConfig as JSON; {} where it has none."""
+    payload = instruction.backend_config_payload
+    raw = instruction.backend_config
+    if payload.WhichOneof("payload_source") == "value":
+      raw = payload.value
+    elif payload.WhichOneof("payload_source") == "id":
+      raw = self.proto.payloads[payload.id]
+    if not raw.startswith(b"{"):
+      return {}
+    try:
+      config = json.loads(raw)
+    except ValueError:  # A custom call's own attributes, in MLIR syntax.
+      return {}
+    return config if isinstance(config, dict) else {}
+
+
+def element_type(shape: Shape) -> str:
+  """HLO's name of an array's element type, such as "bf16"."""
+  return _ELEMENT_TYPES.get(shape.element_type, ("tuple", 0))[0]
+
+
+def shape_bytes(shape: Shape) -> int:
+  """Bytes of an array, or of all arrays in a tuple."""
+  if shape.tuple_shapes:
+    return sum(map(shape_bytes, shape.tuple_shapes))
+  bits = _ELEMENT_TYPES.get(shape.element_type, ("", 0))[1]
+  return math.ceil(math.prod(shape.dimensions) * bits / 8)
+
+
+def load(source: Any, *, name: str = "") -> Module:
+  """Reads a module.
+
+  Args:
+    source: a path to HLO text or to a serialized HloProto or HloModuleProto,
+      plain or compressed (.xz, .gz); HLO text; the bytes of any of these; or
+      a `jax.stages.Compiled`.
+    name: what to call the source in errors; by default its path or kind.
+
+  Raises:
+    HloError: the source is none of these, or is damaged.
+  """
+  if hasattr(source, "runtime_executable"):
+    return _from_compiled(source)
+  if isinstance(source, pathlib.Path):
+    return _from_path(source)
+  if isinstance(source, str):
+    is_text = "\n" in source or source.startswith("HloModule")
+    if not is_text:
+      return _from_path(pathlib.Path(source))
+    return _from_text(source, name or "HLO text")
+  if isinstance(source, bytes):
+    return _from_bytes(source, name or f"{len(source)} bytes")
+  raise HloError(
+    f"Cannot read an HLO module from a {type(source).__name__}: give a path,"
+    " HLO text, a serialized HloModuleProto or a compiled jax function."
+  )
+
+
+def _from_path(path: pathlib.Path) -> Module:
+  try:
+    data = path.read_bytes()
+  except OSError as error:
+    raise HloError(f"Cannot read {path}: {error.strerror}.") from error
+  return _from_bytes(data, str(path))
+
+
+def _from_bytes(data: bytes, name: str) -> Module:
+  data = _decompress(data, name)
+  if not data.strip():
+    raise HloError(f"{name} is empty.")
+  if b"HloModule " in data[:4096]:
+    try:
+      return _from_text(data.decode(), name)
+    except UnicodeDecodeError as error:
+      raise HloError(f"{name} is HLO text with bytes not UTF-8.") from error
+  for parse in (_parse_hlo_proto, _parse_hlo_module_proto):
+    proto = parse(data)
+    if proto is not None:
+      return Module(_checked(proto, name))
+  raise HloError(
+    f"{name} is neither HLO text (it has no 'HloModule' header) nor a"
+    " serialized HloProto or HloModuleProto; it may be truncated."
+  )
+
+
+def _decompress(data: bytes, name: str) -> bytes:
+  try:
+    if data.startswith(b"\xfd7zXZ"):
+      return lzma.decompress(data)
+    if data.startswith(b"\x1f\x8b"):
+      return gzip.decompress(data)
+  except (lzma.LZMAError, EOFError, OSError) as error:
+    raise HloError(f"{name} is damaged or truncated: {error}.") from error
+  return data
+
+
+def _parse_hlo_proto(data: bytes) -> hlo_pb2.HloModuleProto | None:
+  try:
+    module = hlo_pb2.HloProto.FromString(data).hlo_module
+  except protobuf_message.DecodeError:
+    return None
+  return module if module.computations else None
+
+
+def _parse_hlo_module_proto(data: bytes) -> hlo_pb2.HloModuleProto | None:
+  try:
+    module = hlo_pb2.HloModuleProto.FromString(data)
+  except protobuf_message.DecodeError:
+    return None
+  return module if module.computations else None
+
+
+def _checked(
+  proto: hlo_pb2.HloModuleProto, name: str
+) -> hlo_pb2.HloModuleProto:
+  """Checks the references that everything else relies on."""
+  computations = {c.id for c in proto.computations}
+  if proto.entry_computation_id not in computations:
+    raise HloError(
+      f"{name} has no entry computation (id {proto.entry_computation_id});"
+      " it may be truncated."
+    )
+  for computation in proto.computations:
+    ids = {i.id for i in computation.instructions}
+    scheduled = proto.schedule.sequences.get(computation.id)
+    wanted = {computation.root_id}
+    wanted.update(scheduled.instruction_ids if scheduled else ())
+    for instruction in computation.instructions:
+      wanted.update(instruction.operand_ids)
+      if not computations.issuperset(instruction.called_computation_ids):
+        raise HloError(
+          f"{name}: {instruction.name} calls a computation that the module"
+          " lacks; it may be truncated."
+        )
+    if not ids.issuperset(wanted):
+      raise HloError(
+        f"{name}: computation {computation.name} refers to instructions that"
+        " it lacks; it may be truncated."
+      )
+  return proto
+
+
+def _from_text(text: str, name: str) -> Module:
+  # jaxlib keeps the parser in a private module, and has moved it before.
+  from jaxlib import _hlo  # pylint: disable=g-import-not-at-top
+
+  try:
+    module = _hlo.hlo_module_from_text(text)
+  except Exception as error:
+    reason = " ".join(str(error).split())[:500]
+    raise HloError(
+      f"{name} is not HLO text that this jaxlib can read: {reason}"
+    ) from error
+  partitions = re.search(r"\bnum_partitions=(\d+)", text[: text.find("\n\n")])
+  replicas = re.search(r"\breplica_count=(\d+)", text[: text.find("\n\n")])
+  num_devices = math.prod(
+    int(found[1]) for found in (partitions, replicas) if found
+  )
+  proto = hlo_pb2.HloModuleProto.FromString(
+    module.as_serialized_hlo_module_proto()
+  )
+  return Module(proto, num_devices if partitions or replicas else None)
+
+
+def _from_compiled(compiled: Any) -> Module:
+  import jax  # pylint: disable=g-import-not-at-top
+
+  (module,) = compiled.runtime_executable().hlo_modules()
+  proto = hlo_pb2.HloModuleProto.FromString(
+    module.as_serialized_hlo_module_proto()
+  )
+  shardings = jax.tree.leaves(
+    (compiled.input_shardings, compiled.output_shardings)
+  )
+  num_devices = max((len(s.device_set) for s in shardings), default=1)
+  return Module(proto, num_devices)

@@ -1,0 +1,361 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""One `Kernel` record for each launch on the compute stream.
+
+After optimization nearly every instruction that does work is one kernel: a
+fusion, a library call, a copy. This pass says which instructions launch one,
+what kind it is, how many floating-point operations it does and how many bytes
+it moves. It says nothing about time; that is the cost model's business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+import dataclasses
+import math
+from typing import Any
+
+from lagom_xla.passes import collectives
+from lagom_xla.passes import hlo
+
+# Run by the host or the control flow, or accounted for elsewhere.
+_NO_KERNEL = collectives.NOPS | frozenset(
+  [
+    "async-done",
+    "async-update",
+    "call",
+    "conditional",
+    "copy-done",
+    "infeed",
+    "outfeed",
+    "while",
+  ]
+)
+
+_GEMM_TARGETS = ("__cublas$", "__triton_gemm", "__cutlass")
+_ATTENTION_TARGETS = ("__cudnn$fmha", "te_fused_attn", "cudnn_fmha")
+_CONVOLUTION_TARGETS = ("__cudnn$conv",)
+_SLICES = frozenset(["dynamic-slice", "slice", "gather"])
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Kernel:
+  """One kernel of a module.
+
+  Attributes:
+    name: name of the instruction that launches it.
+    category: "gemm", "attention", "convolution", "fusion", "copy" or "other".
+    computation: name of the computation that it stands in.
+    instruction_id: id of the instruction.
+    executions: times it runs per step.
+    flops: floating-point operations of its matrix products and convolutions,
+      per execution.
+    num_bytes: bytes that it reads and writes, per execution.
+    element_type: HLO element type of the first matrix operand, or of the
+      result.
+    result_elements: elements of its result.
+    matrix_shape: (batch, m, n, k) of its largest matrix product, or None.
+    backend_config: what XLA decided for it, as JSON.
+  """
+
+  name: str
+  category: str
+  computation: str
+  instruction_id: int
+  executions: int
+  flops: int
+  num_bytes: int
+  element_type: str
+  result_elements: int
+  matrix_shape: tuple[int, int, int, int] | None
+  backend_config: Mapping[str, Any]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class _MatrixProduct:
+  batch: int
+  m: int
+  n: int
+  k: int
+  element_type: str
+
+  @property
+  def flops(self) -> int:
+    return 2 * self.batch * self.m * self.n * self.k
+
+
+def launches_kernel(module: hlo.Module, instruction: hlo.Instruction) -> bool:
+  """Whether an instruction launches a kernel on the compute stream."""
+  if instruction.opcode in _NO_KERNEL or collectives.kind_of(instruction):
+    return False
+  if instruction.opcode.endswith("-done"):
+    return False
+  return not collectives.payloads(module, instruction)
+
+
+def of_instruction(
+  module: hlo.Module,
+  computation: hlo.Computation,
+  instruction: hlo.Instruction,
+) -> Kernel:
+  """The kernel that an instruction launches."""
+  config = module.backend_config(instruction)
+  products = _matrix_products(module, computation, instruction, config)
+  largest = max(products, key=lambda p: p.flops, default=None)
+  flops = sum(p.flops for p in products)
+  category = _category(instruction, config, bool(products))
+  if category == "attention":
+    flops = _attention_flops(computation, instruction)
+  operands = computation.operands(instruction)
+  typed = operands[0].shape if category == "attention" else instruction.shape
+  return Kernel(
+    name=instruction.name,
+    category=category,
+    computation=computation.name,
+    instruction_id=instruction.id,
+    executions=module.executions.get(computation.id, 0),
+    flops=flops,
+    num_bytes=_num_bytes(module, computation, instruction),
+    element_type=largest.element_type if largest else _array_type(typed),
+    result_elements=_num_elements(instruction.shape),
+    matrix_shape=(
+      (largest.batch, largest.m, largest.n, largest.k) if largest else None
+    ),
+    backend_config=config,
+  )
+
+
+def _category(
+  instruction: hlo.Instruction, config: Mapping[str, Any], has_dot: bool
+) -> str:
+  target = instruction.custom_call_target
+  fusion_kind = config.get("fusion_backend_config", {}).get("kind", "")
+  if target.startswith(_ATTENTION_TARGETS):
+    return "attention"
+  if target.startswith(_CONVOLUTION_TARGETS):
+    return "convolution"
+  if instruction.opcode == "convolution":
+    return "convolution"
+  if has_dot or (target or fusion_kind).startswith(_GEMM_TARGETS):
+    return "gemm"
+  if instruction.opcode in ("copy", "copy-start"):
+    return "copy"
+  if instruction.opcode in ("fusion", "async-start"):
+    return "fusion"
+  return "other"
+
+
+def _matrix_products(
+  module: hlo.Module,
+  computation: hlo.Computation,
+  instruction: hlo.Instruction,
+  config: Mapping[str, Any],
+) -> list[_MatrixProduct]:
+  """The matrix products that one kernel computes."""
+  match instruction.opcode:
+    case "dot" | "scaled-dot":
+      numbers = instruction.dot_dimension_numbers
+      return [
+        _product(
+          *(o.shape for o in computation.operands(instruction)[:2]),
+          lhs_contracting=list(numbers.lhs_contracting_dimensions),
+          lhs_batch=list(numbers.lhs_batch_dimensions),
+        )
+      ]
+    case "ragged-dot":
+      return [_grouped_product(computation, instruction)]
+    case "convolution":
+      return [_convolution(computation, instruction)]
+    case "custom-call":
+      return _library_product(computation, instruction, config)
+    case "fusion" | "async-start":
+      return [
+        product
+        for callee_id in instruction.called_computation_ids
+        for inner in module.computations[callee_id].instructions
+        for product in _matrix_products(
+          module,
+          module.computations[callee_id],
+          inner,
+          module.backend_config(inner),
+        )
+      ]
+  return []
+
+
+def _library_product(
+  computation: hlo.Computation,
+  instruction: hlo.Instruction,
+  config: Mapping[str, Any],
+) -> list[_MatrixProduct]:
+  """The product of a cuBLAS or cuDNN call."""
+  if instruction.custom_call_target.startswith(_CONVOLUTION_TARGETS):
+    return [_convolution(computation, instruction)]
+  if "grouped_gemm_backend_config" in config:
+    return [_grouped_product(computation, instruction)]
+  gemm = config.get("gemm_backend_config", {})
+  numbers = gemm.get("dot_dimension_numbers")
+  if numbers is None:
+    return []
+  lhs, rhs = (o.shape for o in computation.operands(instruction)[:2])
+  return [
+    _product(
+      lhs,
+      rhs,
+      lhs_contracting=[
+        int(d) for d in numbers.get("lhs_contracting_dimensions", [])
+      ],
+      lhs_batch=[int(d) for d in numbers.get("lhs_batch_dimensions", [])],
+    )
+  ]
+
+
+def _product(
+  lhs: hlo.Shape,
+  rhs: hlo.Shape,
+  *,
+  lhs_contracting: list[int],
+  lhs_batch: list[int],
+) -> _MatrixProduct:
+  k = math.prod(lhs.dimensions[d] for d in lhs_contracting)
+  batch = math.prod(lhs.dimensions[d] for d in lhs_batch)
+  shared = max(k * batch, 1)
+  return _MatrixProduct(
+    batch=batch,
+    m=math.prod(lhs.dimensions) // shared,
+    n=math.prod(rhs.dimensions) // shared,
+    k=k,
+    element_type=hlo.element_type(lhs),
+  )
+
+
+def _grouped_product(
+  computation: hlo.Computation, instruction: hlo.Instruction
+) -> _MatrixProduct:
+  """[m, k] by [groups, k, n], where each row meets one group."""
+  lhs, rhs = (o.shape for o in computation.operands(instruction)[:2])
+  return _MatrixProduct(
+    batch=1,
+    m=math.prod(lhs.dimensions[:-1]),
+    n=rhs.dimensions[-1],
+    k=lhs.dimensions[-1],
+    element_type=hlo.element_type(lhs),
+  )
+
+
+def _convolution(
+  computation: hlo.Computation, instruction: hlo.Instruction
+) -> _MatrixProduct:
+  """A convolution as the matrix product of its implicit-GEMM form."""
+  result = instruction.shape
+  while result.tuple_shapes:
+    result = result.tuple_shapes[0]
+  lhs, kernel = (o.shape for o in computation.operands(instruction)[:2])
+  output = result
+  if instruction.custom_call_target.endswith("BackwardFilter"):
+    kernel, output = result, kernel
+  elif instruction.custom_call_target.endswith("BackwardInput"):
+    output = lhs
+  numbers = instruction.convolution_dimension_numbers
+  features = kernel.dimensions[numbers.kernel_output_feature_dimension]
+  return _MatrixProduct(
+    batch=1,
+    m=math.prod(output.dimensions) // max(features, 1),
+    n=features,
+    k=math.prod(kernel.dimensions) // max(features, 1),
+    element_type=hlo.element_type(lhs),
+  )
+
+
+def _attention_flops(
+  computation: hlo.Computation, instruction: hlo.Instruction
+) -> int:
+  """Operations of a fused attention call, from its query and key shapes.
+
+  Forward is two products, backward five (Dao 2022, FlashAttention, sec. 3.1).
+  Half of them fall to a causal mask; whether there is one is in attributes
+  that differ by library, so a mask is assumed where query and key lengths are
+  equal.
+  """
+  query, key = (o.shape for o in computation.operands(instruction)[:2])
+  if len(query.dimensions) != 4 or len(key.dimensions) < 4:
+    return 0
+  batch, length, heads, size = query.dimensions
+  key_length = key.dimensions[1]
+  products = 5 if "ackward" in instruction.custom_call_target else 2
+  causal = 2 if key_length == length else 1
+  scores = batch * heads * length * key_length
+  return products * 2 * scores * size // causal
+
+
+def _num_bytes(
+  module: hlo.Module,
+  computation: hlo.Computation,
+  instruction: hlo.Instruction,
+) -> int:
+  """Bytes read and written, counting of a sliced operand only the slice."""
+  callees = [module.computations[i] for i in instruction.called_computation_ids]
+  if instruction.opcode in ("fusion", "async-start") and callees:
+    inner = callees[0]
+    if len(inner.instructions) and inner.root.opcode == "fusion":
+      return _num_bytes(module, inner, inner.root)
+    return _read_bytes(inner) + _written_bytes(inner)
+  if instruction.opcode in _SLICES:
+    return 2 * hlo.shape_bytes(instruction.shape)
+  if instruction.opcode == "dynamic-update-slice":
+    update = computation.operands(instruction)[1]
+    return 2 * hlo.shape_bytes(update.shape)
+  operands = computation.operands(instruction)
+  read = sum(hlo.shape_bytes(o.shape) for o in operands)
+  return read + hlo.shape_bytes(instruction.shape)
+
+
+def _read_bytes(fused: hlo.Computation) -> int:
+  users: dict[int, list[hlo.Instruction]] = {}
+  for instruction in fused.instructions:
+    for operand in instruction.operand_ids:
+      users.setdefault(operand, []).append(instruction)
+
+  def read(value: hlo.Instruction) -> int:
+    whole = hlo.shape_bytes(value.shape)
+    total = 0
+    for user in users.get(value.id, []):
+      if user.opcode in _SLICES and user.operand_ids[0] == value.id:
+        total += hlo.shape_bytes(user.shape)
+      elif user.opcode == "bitcast":
+        total += read(user)
+      elif (
+        user.opcode == "dynamic-update-slice"
+        and user.operand_ids[0] == value.id
+      ):
+        continue  # Updated in place: the rest is neither read nor written.
+      else:
+        return whole
+    return min(total, whole)
+
+  return sum(read(i) for i in fused.instructions if i.opcode == "parameter")
+
+
+def _written_bytes(fused: hlo.Computation) -> int:
+  def written(value: hlo.Instruction) -> int:
+    if value.opcode == "tuple":
+      return sum(written(o) for o in fused.operands(value))
+    if value.opcode == "bitcast":
+      return written(fused.operands(value)[0])
+    if value.opcode == "dynamic-update-slice":
+      return hlo.shape_bytes(fused.operands(value)[1].shape)
+    return hlo.shape_bytes(value.shape)
+
+  return written(fused.root)
+
+
+def _num_elements(shape: hlo.Shape) -> int:
+  if shape.tuple_shapes:
+    return max(map(_num_elements, shape.tuple_shapes))
+  return math.prod(shape.dimensions)
+
+
+def _array_type(shape: hlo.Shape) -> str:
+  while shape.tuple_shapes:
+    shape = shape.tuple_shapes[0]
+  return hlo.element_type(shape)

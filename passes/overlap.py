@@ -1,0 +1,191 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Analysis: the kernels that run between each collective's start and done.
+
+The unit of Lagom (arXiv 2602.20656, section 3.1) is an *overlap*: M kernels,
+serialised on the compute stream, beside N collectives, serialised on the
+communication stream. In a schedule, each async collective has a window, from
+its start to its done. Windows that intersect share kernels or follow each other
+on the communication stream, so they are tuned together: an overlap is a
+maximal chain of intersecting windows in one computation, with the kernels
+inside it. Kernels of a loop, call or branch inside a window count too.
+
+Collectives whose window holds no kernel form overlaps with M = 0; they are
+fully exposed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+import dataclasses
+import functools
+
+from lagom_xla.passes import collectives as collectives_lib
+from lagom_xla.passes import hlo
+from lagom_xla.passes import kernels as kernels_lib
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Overlap:
+  """M kernels beside N collectives.
+
+  Attributes:
+    computation_id: the computation whose schedule it is a part of.
+    begin: position of its first start in that schedule.
+    end: position after its last done.
+    collectives: in the order of their starts.
+    kernels: in schedule order; those of nested loops are listed once.
+    executions: times that it runs per step.
+  """
+
+  computation_id: int
+  begin: int
+  end: int
+  collectives: tuple[collectives_lib.Collective, ...]
+  kernels: tuple[kernels_lib.Kernel, ...]
+  executions: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Analysis:
+  """A module with its collectives, its kernels, and who overlaps whom."""
+
+  module: hlo.Module
+  collectives: tuple[collectives_lib.Collective, ...]
+
+  @functools.cached_property
+  def started_by(self) -> Mapping[int, tuple[collectives_lib.Collective, ...]]:
+    """Collectives by the id of the instruction that starts them."""
+    started: dict[int, tuple[collectives_lib.Collective, ...]] = {}
+    for collective in self.collectives:
+      others = started.get(collective.start_id, ())
+      started[collective.start_id] = (*others, collective)
+    return started
+
+  @functools.cached_property
+  def kernels(self) -> Mapping[int, kernels_lib.Kernel]:
+    """All kernels that run, by instruction id, in schedule order."""
+    module = self.module
+    return {
+      instruction.id: kernels_lib.of_instruction(
+        module, computation, instruction
+      )
+      for computation in self.sequences
+      for instruction in computation.instructions
+      if kernels_lib.launches_kernel(module, instruction)
+    }
+
+  @functools.cached_property
+  def sequences(self) -> tuple[hlo.Computation, ...]:
+    """The computations that run as sequences of kernels."""
+    module = self.module
+    wrapped = {
+      callee
+      for computation_id in module.executions
+      for instruction in module.computations[computation_id].instructions
+      if instruction.opcode == "async-start"
+      for callee in instruction.called_computation_ids
+    }
+    return tuple(
+      module.computations[computation_id]
+      for computation_id in module.executions
+      if computation_id not in wrapped
+    )
+
+  @functools.cached_property
+  def kernels_beside(self) -> Mapping[int, tuple[kernels_lib.Kernel, ...]]:
+    """The kernels between start and done, by the id of the start."""
+    beside = {}
+    for collective in self.collectives:
+      if collective.form != "async":
+        beside[collective.start_id] = ()
+        continue
+      computation = self._home[collective.start_id]
+      begin, end = _window(computation, collective)
+      beside[collective.start_id] = tuple(
+        self._kernels_in(computation, begin, end)
+      )
+    return beside
+
+  @functools.cached_property
+  def overlaps(self) -> tuple[Overlap, ...]:
+    """The overlaps of the module, in schedule order."""
+    return tuple(
+      overlap
+      for computation in self.sequences
+      for overlap in self._overlaps_of(computation)
+    )
+
+  @functools.cached_property
+  def _home(self) -> Mapping[int, hlo.Computation]:
+    return {
+      instruction.id: computation
+      for computation in self.sequences
+      for instruction in computation.instructions
+      if instruction.id in self.started_by
+    }
+
+  def _overlaps_of(self, computation: hlo.Computation) -> Iterator[Overlap]:
+    windows = sorted(
+        (*_window(computation, collective), collective)
+        for instruction in computation.instructions
+        for collective in self.started_by.get(instruction.id, ())
+        if collective.form == "async"
+    )  # fmt: skip
+    group: list[collectives_lib.Collective] = []
+    begin = end = 0
+    for window_begin, window_end, collective in windows:
+      if group and window_begin >= end:
+        yield self._overlap(computation, begin, end, group)
+        group = []
+      if not group:
+        begin, end = window_begin, window_end
+      group.append(collective)
+      end = max(end, window_end)
+    if group:
+      yield self._overlap(computation, begin, end, group)
+
+  def _overlap(
+    self,
+    computation: hlo.Computation,
+    begin: int,
+    end: int,
+    group: list[collectives_lib.Collective],
+  ) -> Overlap:
+    return Overlap(
+      computation_id=computation.id,
+      begin=begin,
+      end=end,
+      collectives=tuple(group),
+      kernels=tuple(self._kernels_in(computation, begin, end)),
+      executions=self.module.executions[computation.id],
+    )
+
+  def _kernels_in(
+    self, computation: hlo.Computation, begin: int, end: int
+  ) -> Iterator[kernels_lib.Kernel]:
+    for instruction in computation.instructions[begin:end]:
+      if instruction.id in self.kernels:
+        yield self.kernels[instruction.id]
+      elif instruction.id not in self.started_by:
+        for callee, _ in self.module.callees(instruction):
+          yield from self._kernels_in(callee, 0, len(callee.instructions))
+
+
+def analyze(module: hlo.Module) -> Analysis:
+  """Finds the collectives, kernels and overlaps of a module."""
+  return Analysis(module, collectives_lib.find(module))
+
+
+def _window(
+  computation: hlo.Computation, collective: collectives_lib.Collective
+) -> tuple[int, int]:
+  """Positions of a start and behind its done.
+
+  A collective that another computation waits for (pipelined over a loop) keeps
+  its window open to the end.
+  """
+  begin = computation.position[collective.start_id]
+  if collective.done_id is None:
+    return begin, len(computation.instructions)
+  return begin, computation.position[collective.done_id] + 1

@@ -1,0 +1,100 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The only file that talks to XLA about passes.
+
+XLA calls a registered pass in every compile of the process, so registrations
+here last as long as a `with` block, and one at a time. Compiles of other
+threads would be caught too; those callers must filter by module name.
+
+    with registry.transformation(
+        callback, stage=registry.Stage.POST_SCHEDULER, platform="cuda"
+    ):
+      lowered.compile()
+
+A pass that returns a module makes jaxlib 0.10.2 forget which inputs were
+donated; passes that only read return None and are harmless everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+import contextlib
+import enum
+import itertools
+import threading
+
+import jax
+
+from lagom_xla.passes import pjrt_transform
+
+Callback = Callable[[bytes], bytes | None]
+
+_lock = threading.RLock()
+_serial = itertools.count()
+
+
+class Stage(enum.Enum):
+  """Where in XLA's pipeline a pass runs."""
+
+  # After partitioning, before the collective passes, combiners and fusion.
+  PRE_SCHEDULER = 0
+  # After scheduling and copy insertion, before code generation.
+  POST_SCHEDULER = 1
+
+
+@contextlib.contextmanager
+def transformation(
+  callback: Callback, *, stage: Stage, platform: str
+) -> Iterator[None]:
+  """Adds an HLO pass to every compile inside the `with` block.
+
+  Args:
+    callback: takes a serialized HloModuleProto; returns a changed one, or None
+      to leave the module alone. Newer XLA also compiles small modules per
+      kernel: tell them apart by name. An exception fails the compile.
+    stage: when to run.
+    platform: "cpu", or "cuda" for live GPUs and ahead-of-time compiles.
+
+  Raises:
+    NotImplementedError: this installation cannot add passes.
+  """
+  with _lock:
+    name = f"lagom_xla_{next(_serial)}"
+    register, clear = _means(platform)
+    register(callback, name=name, stage=stage)
+    try:
+      yield
+    finally:
+      clear(name=name, stage=stage)
+
+
+def _means(platform: str):
+  """How to register with and clear from XLA on this version of JAX."""
+  if platform == "cuda" and jax.__version_info__ < (0, 11):
+    return _register_with_plugin, _clear_from_plugin
+  from jax.extend import xla  # pylint: disable=g-import-not-at-top
+
+  def register(callback: Callback, *, name: str, stage: Stage) -> None:
+    xla.register_hlo_module_transformation(
+      callback,
+      name=name,
+      stage=xla.PipelineStage[stage.name],
+      platforms=platform,
+    )
+
+  def clear(*, name: str, stage: Stage) -> None:
+    xla.clear_hlo_module_transformation(
+      name, stage=xla.PipelineStage[stage.name], platforms=platform
+    )
+
+  return register, clear
+
+
+def _register_with_plugin(
+  callback: Callback, *, name: str, stage: Stage
+) -> None:
+  pjrt_transform.register(callback, name=name, stage=stage.value)
+
+
+def _clear_from_plugin(*, name: str, stage: Stage) -> None:
+  pjrt_transform.clear(name=name, stage=stage.value)
