@@ -1,0 +1,132 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Schedules an HLO module that was partitioned but not yet optimized.
+
+XLA's own benchmark modules, and dumps `*.before_optimizations.txt`, are of this
+kind. JAX compiles StableHLO only, so the module goes back to it first. In the
+way stand shardings and mesh symbols of the partitioner that already ran, and
+`copy`, which StableHLO lacks (before optimization a copy changes nothing but a
+layout that XLA will choose anew). They are taken out. Library calls that
+this process cannot run, such as Transformer Engine's attention, are left as
+they are: a schedule needs no code for them.
+"""
+
+from __future__ import annotations
+
+from jax._src import compiler
+from jax._src.interpreters import mlir
+from jax._src.lib import _jax
+from jax._src.lib import xla_client
+from jax._src.lib.mlir import ir
+import numpy as np
+
+from lagom_xla import cluster as cluster_lib
+from lagom_xla import compile as compile_lib
+from lagom_xla.passes import collectives
+from lagom_xla.passes import hlo
+
+
+def schedule_module(
+  module: hlo.Module,
+  cluster: cluster_lib.Cluster,
+  *,
+  options: compile_lib.Options | None = None,
+) -> hlo.Module:
+  """Runs XLA's optimizations and scheduler on a module.
+
+  Args:
+    module: partitioned, not optimized.
+    cluster: must have as many devices as the module has partitions.
+    options: XLA options on top of the defaults.
+
+  Raises:
+    compile_lib.CompileError: the sizes differ, or XLA refused.
+  """
+  check_devices(module, cluster)
+  options = dict(options or {})
+  asked_for = compile_lib.describe(cluster, options)
+  devices = compile_lib.devices(cluster)
+  client = devices[0].client
+  stablehlo = _to_stablehlo(module, asked_for)
+  compile_options = compiler.get_compile_options(
+    num_replicas=1,
+    num_partitions=cluster.num_devices,
+    device_assignment=np.arange(cluster.num_devices).reshape(1, -1),
+    env_options_overrides=options,
+  )
+  build_options = compile_options.executable_build_options
+  build_options.use_spmd_partitioning = False
+  build_options.use_shardy_partitioner = False
+  proto = compile_lib.schedule(
+    lambda: client.compile(
+      stablehlo, xla_client.DeviceList(tuple(devices)), compile_options
+    ),
+    module.name,
+    asked_for,
+  )
+  return hlo.Module(proto, cluster.num_devices)
+
+
+def check_devices(module: hlo.Module, cluster: cluster_lib.Cluster) -> None:
+  """Checks that a module was partitioned for the size of a cluster."""
+  wanted = collectives.num_devices(module)
+  if wanted is not None and wanted != cluster.num_devices:
+    raise compile_lib.CompileError(
+      f"{module.name} was partitioned for {wanted} devices, and"
+      f" {cluster.name} has {cluster.num_devices}. Name a cluster with"
+      f" {wanted}."
+    )
+
+
+def _to_stablehlo(module: hlo.Module, asked_for: str) -> ir.Module:
+  stripped = _strip(module.proto)
+  try:
+    serialized = _jax.mlir.hlo_to_stablehlo(stripped.SerializeToString())
+  except Exception as error:
+    reason = str(error).splitlines()[0][:600]
+    raise compile_lib.CompileError(
+      f"{asked_for}: {module.name} has no StableHLO form: {reason}"
+    ) from error
+  with mlir.make_ir_context():
+    stablehlo = ir.Module.parse(serialized)
+    stablehlo.operation.attributes["sym_name"] = ir.StringAttr.get(module.name)
+    stablehlo.operation.walk(_drop_tilings)
+  return stablehlo
+
+
+def _drop_tilings(operation: ir.Operation) -> ir.WalkResult:
+  """Newer jaxlibs write this attribute and cannot serialize it again."""
+  if "result_tilings" in operation.attributes:
+    del operation.attributes["result_tilings"]
+  return ir.WalkResult.ADVANCE
+
+
+def _strip(proto: hlo.hlo_pb2.HloModuleProto) -> hlo.hlo_pb2.HloModuleProto:
+  """A copy without partitioner leftovers and `copy` instructions."""
+  stripped = hlo.hlo_pb2.HloModuleProto()
+  stripped.CopyFrom(proto)
+  stripped.ClearField("frontend_attributes")
+  for computation in stripped.computations:
+    source_of = {
+      i.id: i.operand_ids[0]
+      for i in computation.instructions
+      if i.opcode == "copy"
+    }
+    kept = [i for i in computation.instructions if i.opcode != "copy"]
+    for instruction in kept:
+      for ids in (instruction.operand_ids, instruction.control_predecessor_ids):
+        ids[:] = [_resolve(i, source_of) for i in ids]
+      instruction.ClearField("sharding")
+      attributes = instruction.frontend_attributes.map
+      for key in [k for k in attributes if k.startswith("xla.sdy")]:
+        del attributes[key]
+    computation.root_id = _resolve(computation.root_id, source_of)
+    del computation.instructions[:]
+    computation.instructions.extend(kept)
+  return stripped
+
+
+def _resolve(instruction_id: int, source_of: dict[int, int]) -> int:
+  while instruction_id in source_of:
+    instruction_id = source_of[instruction_id]
+  return instruction_id

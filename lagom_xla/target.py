@@ -1,0 +1,259 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""What a user points at, as something that can be compiled again and again.
+
+A target is an HLO module in a file, or a jitted step in a Python file:
+
+    step.hlo.xz              an HLO module; an optimized one is only read
+    train.py:train_step      a function that, given the cluster's devices,
+                             returns (jitted step, its arguments)
+    train.py:step            a jitted step, beside a `step_args(devices)` that
+                             returns its arguments
+
+Arguments are arrays or `jax.ShapeDtypeStruct`s, sharded over those devices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+import dataclasses
+import importlib.util
+import inspect
+import pathlib
+import sys
+import types
+from typing import Any
+
+import jax
+
+from lagom_xla import cluster as cluster_lib
+from lagom_xla import compile as compile_lib
+from lagom_xla import compile_hlo
+from lagom_xla.passes import hlo
+
+
+class TargetError(ValueError):
+  """A target that cannot be used; the message says what to do."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Target:
+  """Something to inspect and tune, for one cluster.
+
+  Attributes:
+    name: what the user called it.
+    cluster: what it is compiled for.
+    schedule: compiles up to the schedule, with XLA options.
+    compile: compiles fully; None where there is only a module.
+    is_read_only: whether it is a scheduled module already, which no XLA option
+      can change any more.
+  """
+
+  name: str
+  cluster: cluster_lib.Cluster
+  schedule: Callable[[compile_lib.Options], hlo.Module]
+  compile: Callable[[compile_lib.Options], compile_lib.Compilation] | None
+  is_read_only: bool
+
+
+def load(
+  text: str,
+  cluster: cluster_lib.Cluster,
+  *,
+  arguments: Mapping[str, str] | None = None,
+) -> Target:
+  """Loads a target named on the command line.
+
+  Args:
+    text: see the module's docstring.
+    cluster: what to compile it for.
+    arguments: more keyword arguments for the Python function.
+
+  Raises:
+    TargetError: there is no such target, or it does not give a jitted step.
+    hlo.HloError: the HLO file cannot be read.
+  """
+  path, colon, function = text.rpartition(":")
+  if colon and path.endswith(".py"):
+    return _from_python(text, path, function, cluster, dict(arguments or {}))
+  if text.endswith(".py"):
+    raise TargetError(
+      f"{text} names a file but no function: say {text}:FUNCTION."
+    )
+  if arguments:
+    raise TargetError(f"{text} is an HLO module and takes no --arg.")
+  return of_module(hlo.load(pathlib.Path(text)), cluster, name=text)
+
+
+def of_module(
+  module: hlo.Module, cluster: cluster_lib.Cluster, *, name: str
+) -> Target:
+  """A target from a module: scheduled ones are read, others are compiled.
+
+  Raises:
+    compile_lib.CompileError: the module is for another number of devices.
+  """
+  compile_hlo.check_devices(module, cluster)
+
+  def schedule(options: compile_lib.Options) -> hlo.Module:
+    if module.is_scheduled:
+      return module
+    return compile_hlo.schedule_module(module, cluster, options=options)
+
+  return Target(
+    name=name,
+    cluster=cluster,
+    schedule=schedule,
+    compile=None,
+    is_read_only=module.is_scheduled,
+  )
+
+
+def of_step(
+  lowered: jax.stages.Lowered, cluster: cluster_lib.Cluster, *, name: str
+) -> Target:
+  """A target from a lowered step."""
+
+  def schedule(options: compile_lib.Options) -> hlo.Module:
+    return compile_lib.compile_step(
+      lowered, cluster, options=options, schedule_only=True
+    ).module
+
+  def compile_fully(options: compile_lib.Options) -> compile_lib.Compilation:
+    return compile_lib.compile_step(lowered, cluster, options=options)
+
+  return Target(
+    name=name,
+    cluster=cluster,
+    schedule=schedule,
+    compile=compile_fully,
+    is_read_only=False,
+  )
+
+
+def _from_python(
+  text: str,
+  path: str,
+  function: str,
+  cluster: cluster_lib.Cluster,
+  arguments: dict[str, str],
+) -> Target:
+  file = pathlib.Path(path)
+  if not file.is_file():
+    raise TargetError(f"There is no file {path}.")
+  module = _import(file)
+  found = getattr(module, function, None)
+  if found is None:
+    raise TargetError(f"{path} defines no {function}.")
+  devices = compile_lib.devices(cluster)
+  try:
+    step, args = _step_and_args(text, module, function, devices, arguments)
+    lowered = step.lower(*args)
+  except (TargetError, compile_lib.CompileError):
+    raise
+  except Exception as error:
+    raise TargetError(
+      f"{text} raised {type(error).__name__}: {_first_line(error)}"
+      f" ({_location(error, file)})"
+    ) from error
+  return of_step(lowered, cluster, name=text)
+
+
+def _import(file: pathlib.Path) -> types.ModuleType:
+  """Imports a file as Python would run it: beside its siblings."""
+  sys.path.insert(0, str(file.parent.resolve()))
+  name = f"lagom_xla_target_{file.stem}"
+  spec = importlib.util.spec_from_file_location(name, file)
+  assert spec is not None and spec.loader is not None
+  module = importlib.util.module_from_spec(spec)
+  sys.modules[name] = module
+  try:
+    spec.loader.exec_module(module)
+  except Exception as error:
+    raise TargetError(
+      f"{file} cannot be imported: {type(error).__name__}:"
+      f" {_first_line(error)} ({_location(error, file)})"
+    ) from error
+  return module
+
+
+def _step_and_args(
+  text: str,
+  module: types.ModuleType,
+  function: str,
+  devices: Sequence[jax.Device],
+  arguments: dict[str, str],
+) -> tuple[Any, tuple[Any, ...]]:
+  found = getattr(module, function)
+  if _is_jitted(found):
+    make_args = getattr(module, f"{function}_args", None)
+    if make_args is None:
+      raise TargetError(
+        f"{text} is jitted, but its arguments are not known: define"
+        f" {function}_args(devices) beside it, which returns a tuple of"
+        " arrays or jax.ShapeDtypeStructs sharded over those devices."
+      )
+    return found, tuple(_call(make_args, devices, arguments))
+  _check_takes_devices(text, found)
+  returned = _call(found, devices, arguments)
+  if not (isinstance(returned, tuple) and len(returned) == 2):
+    raise TargetError(
+      f"{text} returned a {type(returned).__name__}; it must return"
+      " (jitted step, tuple of its arguments)."
+    )
+  step, args = returned
+  if not _is_jitted(step):
+    raise TargetError(
+      f"{text} returned a step that is not jitted (a"
+      f" {type(step).__name__}): wrap it in jax.jit."
+    )
+  return step, tuple(args)
+
+
+def _is_jitted(function: Any) -> bool:
+  return callable(getattr(function, "lower", None))
+
+
+def _check_takes_devices(text: str, function: Any) -> None:
+  """A step that somebody forgot to jit takes no `devices`."""
+  if not callable(function):
+    raise TargetError(f"{text} is a {type(function).__name__}, not a function.")
+  first = next(iter(inspect.signature(function).parameters), None)
+  if first != "devices":
+    raise TargetError(
+      f"{text} is not jitted: wrap it in jax.jit, and define"
+      f" {text.rpartition(':')[2]}_args(devices) beside it; or make it a"
+      " function of `devices` that returns (jitted step, its arguments)."
+    )
+
+
+def _call(
+  function: Callable[..., Any],
+  devices: Sequence[jax.Device],
+  arguments: dict[str, str],
+) -> Any:
+  known = inspect.signature(function).parameters
+  takes_any = any(p.kind is p.VAR_KEYWORD for p in known.values())
+  for name in arguments:
+    if name not in known and not takes_any:
+      choices = ", ".join(list(known)[1:]) or "none"
+      raise TargetError(
+        f"--arg={name}: {function.__name__} takes no {name}; it takes"
+        f" {choices}."
+      )
+  return function(devices, **arguments)
+
+
+def _first_line(error: BaseException) -> str:
+  return str(error).strip().partition("\n")[0][:500]
+
+
+def _location(error: BaseException, file: pathlib.Path) -> str:
+  """The innermost line of the user's file that an error came through."""
+  line = None
+  trace = error.__traceback__
+  while trace is not None:
+    if pathlib.Path(trace.tb_frame.f_code.co_filename).name == file.name:
+      line = trace.tb_lineno
+    trace = trace.tb_next
+  return f"{file}:{line}" if line else str(file)
