@@ -1,0 +1,38 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""NCCL's own mind: what it would choose for a collective, and why.
+
+`graph` finds rings and trees in a node, `model` turns them into latencies and
+bandwidths, `launch` and `p2p` into channels and chunks, and `choice` makes
+NCCL's decision from these. Other packages need only the names below.
+"""
+
+from __future__ import annotations
+
+from lagom_xla.costs.nccl.choice import Setting
+from lagom_xla.costs.nccl.choice import bandwidth_gbps
+from lagom_xla.costs.nccl.choice import candidates
+from lagom_xla.costs.nccl.choice import default_setting
+from lagom_xla.costs.nccl.choice import latency_us
+from lagom_xla.costs.nccl.choice import predicted_time_us
+from lagom_xla.costs.nccl.graph import Communicator
+from lagom_xla.costs.nccl.launch import chunk_grain_bytes
+from lagom_xla.costs.nccl.launch import max_channels
+from lagom_xla.costs.nccl.launch import max_chunk_bytes
+from lagom_xla.costs.nccl.launch import num_threads
+from lagom_xla.costs.nccl.model import SEND_RECV
+
+__all__ = [
+  "SEND_RECV",
+  "Communicator",
+  "Setting",
+  "bandwidth_gbps",
+  "candidates",
+  "chunk_grain_bytes",
+  "default_setting",
+  "latency_us",
+  "max_channels",
+  "max_chunk_bytes",
+  "num_threads",
+  "predicted_time_us",
+]

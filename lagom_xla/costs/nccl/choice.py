@@ -1,0 +1,252 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""What NCCL would choose for a collective, and the time it would predict.
+
+NCCL predicts latency + bytes / bandwidth for every algorithm and protocol, runs
+the pair with the least, and takes fewer channels for few bytes. This module
+says the same for NCCL 2.32, from the equations of model.py. It is what a
+tuner starts from and must beat, not what a GPU measures: in NCCL's model
+neither channels nor chunks change the time.
+
+Verified against the real library on H100, A100 and B200 nodes, 1 to 16 of
+them, and on parts of nodes. NCCL has no model of sends and receives (permutes,
+all-to-alls); for those see p2p.py.
+
+Not modelled: CollNet (SHARP), registered and symmetric buffers, environment
+variables and configurations that change NCCL's defaults.
+
+Sizes are NCCL's: of an all-reduce, broadcast or reduce the tensor, of an
+all-gather or reduce-scatter the whole buffer (all ranks' parts), of a permute
+what each rank sends, of an all-to-all the whole buffer of a rank. Rates end in
+_gbps and mean 1e9 bytes per second.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+
+from lagom_xla import cluster as cluster_lib
+from lagom_xla.costs.nccl import graph as graph_lib
+from lagom_xla.costs.nccl import launch as launch_lib
+from lagom_xla.costs.nccl import model as model_lib
+from lagom_xla.costs.nccl import p2p as p2p_lib
+
+# Operations that one launch takes in (NCCL_MAX_DEV_WORK_BATCH_COLLS).
+_OPS_PER_BATCH = 10
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Setting:
+  """What a tuner can set for one tuning key.
+
+  Attributes:
+    algorithm: "ring", "tree", "nvls", "nvlstree" or "pat"; "p2p" for sends and
+      receives, which no tuner reaches.
+    protocol: "ll", "ll128" or "simple".
+    num_channels: CTAs, and with them SMs, that the collective takes; 0 where a
+      single rank needs no kernel of NCCL's.
+    chunk_bytes: what a channel hands on at a time.
+  """
+
+  algorithm: str
+  protocol: str
+  num_channels: int
+  chunk_bytes: int
+
+
+def candidates(
+  cluster: cluster_lib.Cluster, communicator: graph_lib.Communicator, kind: str
+) -> tuple[tuple[str, str], ...]:
+  """The (algorithm, protocol) pairs that NCCL could run, in NCCL's order.
+
+  A single rank has one, "ring" and "simple", as NCCL reports it.
+
+  Raises:
+    ValueError: no such kind.
+  """
+  terms = model_lib.terms_of(cluster, communicator, kind)
+  if kind in model_lib.SEND_RECV:
+    return (("p2p", "ll"), ("p2p", "simple"))
+  if communicator.num_ranks == 1:
+    return (("ring", "simple"),)
+  return tuple(
+    (algorithm, protocol)
+    for algorithm in model_lib.ALGORITHMS
+    for protocol in model_lib.PROTOCOLS
+    if model_lib.exists(terms, algorithm, protocol)
+    and (protocol != "ll128" or model_lib.allows_ll128(terms, algorithm))
+  )
+
+
+def predicted_time_us(
+  cluster: cluster_lib.Cluster,
+  communicator: graph_lib.Communicator,
+  kind: str,
+  num_bytes: int,
+  algorithm: str,
+  protocol: str,
+  num_ops: int = 1,
+) -> float:
+  """The time that NCCL itself predicts (ncclTuningGetTime).
+
+  Args:
+    cluster: the cluster.
+    communicator: who takes part.
+    kind: XLA's name of the collective, such as "all-gather"; "reduce" is
+      NCCL's alone.
+    num_bytes: NCCL's size (see the module's docstring), of all `num_ops`
+      together.
+    algorithm: as in Setting.
+    protocol: as in Setting.
+    num_ops: collectives that one NCCL group launches together.
+
+  Raises:
+    ValueError: no such kind, or NCCL has no model of the pair here.
+  """
+  pair = (cluster, communicator, kind, algorithm, protocol)
+  terms = model_lib.terms_of(cluster, communicator, kind)
+  latency, bandwidth = latency_us(*pair), bandwidth_gbps(*pair)
+  # log2 of the size in units of 64 B; the tables go by it.
+  size_index = (num_bytes >> 6).bit_length() - 1
+  row = model_lib.TREE_CORRECTION[model_lib.PROTOCOLS.index(protocol)]
+  if algorithm == "tree" and 0 <= size_index < 23:
+    bandwidth *= row[size_index]
+  if algorithm == "nvlstree" and 0 <= size_index < 24 and terms.blackwell_x86:
+    bandwidth *= row[size_index]
+  if (algorithm, protocol) == ("ring", "simple"):
+    latency *= _plateau(terms, num_bytes)
+  ops_per_channel = math.ceil(num_ops / terms.graphs.num_channels)
+  if algorithm != "ring":
+    ops_per_channel = math.ceil(ops_per_channel / _OPS_PER_BATCH)
+  return latency * ops_per_channel + num_bytes / (1e3 * bandwidth)
+
+
+def _plateau(terms: model_lib.Terms, num_bytes: int) -> float:
+  """How much longer large Simple rings take to start, as a factor.
+
+  NCCL 2.32 knows it of all-reduces between nodes, and of all rings in a node of
+  Blackwells on x86, where it grows with the steps and shrinks with the bytes.
+  """
+  communicator = terms.communicator
+  share = num_bytes // (communicator.num_ranks * terms.graphs.num_channels)
+  excess = 0.4 if terms.capability >= 80 else 0.9
+  if share < 64 or terms.kind in model_lib.ROOTED:
+    return 1.0
+  if communicator.num_nodes > 1:
+    return 1 + excess if terms.kind == "all-reduce" else 1.0
+  if not terms.blackwell_x86:
+    return 1.0
+  beyond = min(max(share / 2**18 - 1, 0.0), 1.0)
+  started = 1 - (0.1 / excess) ** (terms.num_steps - 1)
+  return 1 + (excess - 0.1 * beyond) * started
+
+
+def latency_us(
+  cluster: cluster_lib.Cluster,
+  communicator: graph_lib.Communicator,
+  kind: str,
+  algorithm: str,
+  protocol: str,
+) -> float:
+  """NCCL's latency of one operation, before what depends on its size.
+
+  Raises:
+    ValueError: no such kind, or NCCL has no model of the pair here.
+  """
+  return _parts(cluster, communicator, kind, algorithm, protocol)[0]
+
+
+def bandwidth_gbps(
+  cluster: cluster_lib.Cluster,
+  communicator: graph_lib.Communicator,
+  kind: str,
+  algorithm: str,
+  protocol: str,
+) -> float:
+  """NCCL's bytes over time for large sizes, in 1e9 bytes per second.
+
+  Infinite for a single rank.
+
+  Raises:
+    ValueError: no such kind, or NCCL has no model of the pair here.
+  """
+  return _parts(cluster, communicator, kind, algorithm, protocol)[1]
+
+
+@functools.lru_cache(maxsize=16384)
+def _parts(
+  cluster: cluster_lib.Cluster,
+  communicator: graph_lib.Communicator,
+  kind: str,
+  algorithm: str,
+  protocol: str,
+) -> tuple[float, float]:
+  terms = model_lib.terms_of(cluster, communicator, kind)
+  if kind in model_lib.SEND_RECV:
+    known = algorithm == "p2p" and protocol in ("ll", "simple")
+  else:
+    known = model_lib.exists(terms, algorithm, protocol)
+  if not known:
+    raise ValueError(
+      f"NCCL has no {algorithm!r} with {protocol!r} for {kind} on "
+      f"{communicator}; take one of candidates()"
+    )
+  if communicator.num_ranks == 1:
+    return 0.0, math.inf
+  if kind in model_lib.SEND_RECV:
+    return (
+      p2p_lib.latency_us(terms, protocol),
+      p2p_lib.bandwidth_gbps(cluster, terms),
+    )
+  return (
+    model_lib.latency_us(terms, algorithm, protocol),
+    model_lib.bandwidth_gbps(terms, algorithm, protocol),
+  )
+
+
+def default_setting(
+  cluster: cluster_lib.Cluster,
+  communicator: graph_lib.Communicator,
+  kind: str,
+  num_bytes: int,
+  num_ops: int = 1,
+) -> Setting:
+  """NCCL's own choice.
+
+  Args:
+    cluster: the cluster.
+    communicator: who takes part.
+    kind: as in predicted_time_us.
+    num_bytes: as in predicted_time_us.
+    num_ops: as in predicted_time_us.
+
+  Raises:
+    ValueError: no such kind.
+  """
+  key = (cluster, communicator, kind)
+  terms = model_lib.terms_of(*key)
+  if communicator.num_ranks == 1:
+    algorithm, protocol = candidates(*key)[-1]
+    channels, chunk = 0, launch_lib.max_chunk_bytes(algorithm, protocol)
+  elif kind in model_lib.SEND_RECV:
+    algorithm = "p2p"
+    protocol, channels, chunk = p2p_lib.launch(cluster, terms, num_bytes)
+  else:
+    algorithm, protocol = min(
+      reversed(candidates(*key)),
+      key=lambda pair: predicted_time_us(*key, num_bytes, *pair, num_ops),
+    )
+    channels = launch_lib.num_channels(
+      cluster, communicator, num_bytes, algorithm, protocol
+    )
+    chunk = launch_lib.chunk_bytes(
+      *key, num_bytes // channels, algorithm, protocol
+    )
+  return Setting(
+    algorithm=algorithm,
+    protocol=protocol,
+    num_channels=channels,
+    chunk_bytes=chunk,
+  )

@@ -1,0 +1,210 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Channels, threads and chunks with which NCCL launches a collective.
+
+A channel is a CTA, and takes an SM. NCCL starts from all channels of the
+communicator and drops them while threads would have too little to do; a
+channel then passes its share on in chunks that fit its buffer
+(src/tuning/tuning_general.cc and calcCollChunking in src/enqueue.cc of NCCL
+2.31, which give what 2.32.3 chooses).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+from lagom_xla import cluster as cluster_lib
+from lagom_xla.costs.nccl import graph as graph_lib
+from lagom_xla.costs.nccl import model as model_lib
+from lagom_xla.costs.nccl import p2p as p2p_lib
+
+_WARP = 32
+# Bytes that a thread should have before more threads and channels are taken;
+# of LL rings per rank (ncclTuningSetThreadThresholds).
+_BYTES_PER_THREAD = {"ll": 8, "ll128": 8, "simple": 64}
+
+_GRAIN_BYTES = {"ll": 16, "ll128": 1920, "simple": 512}
+# One of the 8 slots of a channel's buffer, less the flags that LL and LL128
+# carry; a ring's Simple chunk takes four slots, but a broadcast's or reduce's
+# only one (include/collectives.h).
+_SLOT_BYTES = {"ll": 32768, "ll128": 576000, "simple": 524288}
+_RING_SIMPLE_SLOTS = 4
+_KIB = 1024
+
+
+def max_channels(
+  cluster: cluster_lib.Cluster,
+  communicator: graph_lib.Communicator,
+  algorithm: str,
+) -> int:
+  """The most channels that the algorithm can run on; a tuner can ask for less.
+
+  0 where the communicator cannot run it.
+
+  Raises:
+    ValueError: no such algorithm.
+  """
+  if algorithm not in (*model_lib.ALGORITHMS, "p2p"):
+    raise ValueError(f"{algorithm!r} is not an algorithm of NCCL's")
+  graphs = graph_lib.search(cluster, communicator)
+  if algorithm == "p2p":
+    return p2p_lib.max_channels(graphs)
+  if not algorithm.startswith("nvls"):
+    return graphs.num_channels
+  if graphs.nvls is None:
+    return 0
+  return _nvls_tuning(cluster, communicator).num_channels
+
+
+def num_threads(algorithm: str, protocol: str) -> int:
+  """Threads of a channel's CTA for large sizes; less than 64 KiB takes fewer.
+
+  Raises:
+    ValueError: no such protocol.
+  """
+  _check_protocol(protocol)
+  if algorithm != "ring" or protocol == "ll128":
+    return 640
+  # A ring's Simple has a warp of its own for synchronisation.
+  return 512 if protocol == "ll" else 512 + _WARP
+
+
+def max_chunk_bytes(algorithm: str, protocol: str) -> int:
+  """The most that a chunk can be: what fits a channel's buffer.
+
+  Raises:
+    ValueError: no such protocol.
+  """
+  _check_protocol(protocol)
+  if (algorithm, protocol) == ("ring", "simple"):
+    return _SLOT_BYTES[protocol] * _RING_SIMPLE_SLOTS
+  return _SLOT_BYTES[protocol]
+
+
+def chunk_grain_bytes(protocol: str) -> int:
+  """What NCCL rounds a chunk down to a multiple of (ncclProtoGrainSize).
+
+  A tuner that answers with less ends the process: the chunk becomes 0.
+
+  Raises:
+    ValueError: no such protocol.
+  """
+  _check_protocol(protocol)
+  return _GRAIN_BYTES[protocol]
+
+
+def _check_protocol(protocol: str) -> None:
+  if protocol not in model_lib.PROTOCOLS:
+    raise ValueError(
+      f"{protocol!r} is not a protocol of NCCL's; known: "
+      f"{', '.join(model_lib.PROTOCOLS)}"
+    )
+
+
+def num_channels(
+  cluster: cluster_lib.Cluster,
+  communicator: graph_lib.Communicator,
+  num_bytes: int,
+  algorithm: str,
+  protocol: str,
+) -> int:
+  """Fewer than all where threads would starve (ncclTuningGetChannels)."""
+  most = max_channels(cluster, communicator, algorithm)
+  if algorithm in ("nvls", "nvlstree"):
+    return most
+  per_thread = _BYTES_PER_THREAD[protocol]
+  if (algorithm, protocol) == ("ring", "ll"):
+    per_thread *= communicator.num_ranks
+  threads = 640 if protocol == "ll128" or algorithm == "pat" else 512
+  return max(1, min(most, num_bytes // (threads * per_thread)))
+
+
+def chunk_bytes(
+  cluster: cluster_lib.Cluster,
+  communicator: graph_lib.Communicator,
+  kind: str,
+  share_bytes: int,
+  algorithm: str,
+  protocol: str,
+) -> int:
+  """NCCL's chunk where a channel has `share_bytes` (calcCollChunking)."""
+  chunk = max_chunk_bytes(algorithm, protocol)
+  nodes, ranks = communicator.num_nodes, communicator.ranks_per_node
+  if (algorithm, protocol) == ("ring", "simple"):
+    if kind in model_lib.ROOTED:
+      chunk = _SLOT_BYTES[protocol]
+  elif algorithm in ("nvls", "nvlstree"):
+    chunk = _nvls_chunk_bytes(cluster, communicator, algorithm, share_bytes)
+  elif (algorithm, protocol) == ("tree", "ll128"):
+    steps = 1 + int(math.log2(nodes)) + 0.1 * ranks
+    for least, num_chunks in ((131072, 64), (32768, 16)):
+      few = steps * num_chunks / ranks
+      while share_bytes // chunk < few and chunk > least:
+        chunk //= 2
+  elif algorithm == "pat":
+    num_chunks = 32 if kind == "all-gather" else 16
+    while chunk * num_chunks > share_bytes and chunk > 65536:
+      chunk //= 2
+  grain = chunk_grain_bytes(protocol)
+  return chunk // grain * grain
+
+
+def _nvls_chunk_bytes(
+  cluster: cluster_lib.Cluster,
+  communicator: graph_lib.Communicator,
+  algorithm: str,
+  share_bytes: int,
+) -> int:
+  """Smaller chunks where the heads would have few of them each."""
+  heads = graph_lib.search(cluster, communicator).nvls
+  num_heads = heads.num_channels if heads else 0
+  tuning = _nvls_tuning(cluster, communicator)
+  if algorithm == "nvlstree":
+    chunk = min(tuning.chunk_bytes, tuning.tree_chunk_bytes)
+    steps = ((16, 128 * _KIB), (4, 64 * _KIB), (1, 32 * _KIB))
+    if share_bytes < 32 * num_heads * chunk:
+      chunk = min(chunk, 256 * _KIB)
+  else:
+    chunk = tuning.chunk_bytes
+    steps = ((64, 64 * _KIB), (8, 32 * _KIB), (2, 16 * _KIB))
+  for num_chunks, smaller in steps:
+    if share_bytes < num_chunks * num_heads * chunk:
+      chunk = min(chunk, smaller)
+  return chunk
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class _NvlsTuning:
+  num_channels: int
+  chunk_bytes: int
+  tree_chunk_bytes: int
+
+
+def _nvls_tuning(
+  cluster: cluster_lib.Cluster, communicator: graph_lib.Communicator
+) -> _NvlsTuning:
+  """Channels and largest chunks (ncclNvlsTuning, transport/nvls.cc)."""
+  nodes, ranks = communicator.num_nodes, communicator.ranks_per_node
+  nic_gbps = cluster.node.nic_gbps
+  chunk = 128 * _KIB
+  tree_chunk = 64 * _KIB if nodes >= 4 else chunk
+  channels = 16
+  if cluster.gpu.compute_capability >= (10, 0):
+    channels = 24 if nodes == 1 else 32
+    if nodes == 2 and nic_gbps >= 48:
+      tree_chunk = 128 * _KIB
+      if ranks <= 4:
+        chunk = tree_chunk = 256 * _KIB
+      elif ranks >= 16 or (ranks <= 8 and nic_gbps < 96):
+        tree_chunk = 64 * _KIB
+    elif nodes > 2 and nic_gbps >= 96:
+      if ranks <= 8:
+        channels, chunk, tree_chunk = 24, 256 * _KIB, 256 * _KIB
+      else:
+        tree_chunk = (128 if ranks < 32 else 64) * _KIB
+    elif nodes > 2 and nic_gbps >= 48:
+      channels, tree_chunk = 24, 64 * _KIB
+  return _NvlsTuning(
+    num_channels=channels, chunk_bytes=chunk, tree_chunk_bytes=tree_chunk
+  )
