@@ -1,0 +1,127 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""A scheduled step with what each part of it costs on a cluster.
+
+This is where a module, a cluster and the cost models meet: a configuration of
+NCCL settings goes in, a replayed timeline comes out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+import dataclasses
+import functools
+
+from lagom_xla import cluster as cluster_lib
+from lagom_xla.costs import collective as collective_lib
+from lagom_xla.costs import contention
+from lagom_xla.costs import kernel as kernel_lib
+from lagom_xla.costs import nccl
+from lagom_xla.costs import timeline
+from lagom_xla.passes import collectives as collectives_lib
+from lagom_xla.passes import kernels as kernels_lib
+from lagom_xla.passes import overlap as overlap_lib
+
+Key = collective_lib.TuningKey
+Configuration = Mapping[Key, nccl.Setting]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Step:
+  """A scheduled step with its predicted costs on a cluster."""
+
+  analysis: overlap_lib.Analysis
+  cluster: cluster_lib.Cluster
+
+  @functools.cached_property
+  def program(self) -> timeline.Program:
+    return timeline.program(self.analysis)
+
+  @functools.cached_property
+  def key_of(self) -> Mapping[str, Key]:
+    """Tuning keys by collective name."""
+    return {
+      c.name: collective_lib.tuning_key(c, self.cluster)
+      for c in self.analysis.collectives
+    }
+
+  @functools.cached_property
+  def keys(self) -> tuple[Key, ...]:
+    return tuple(sorted(set(self.key_of.values())))
+
+  @functools.cached_property
+  def default(self) -> Configuration:
+    """NCCL's own choice for every key."""
+    return {
+      key: collective_lib.default_setting(key, self.cluster)
+      for key in self.keys
+    }
+
+  def timeline(self, configuration: Configuration) -> timeline.Timeline:
+    """Replays the whole step."""
+    return timeline.replay(self.program, self.costs(configuration))
+
+  def kernel_cost(self, kernel: kernels_lib.Kernel) -> kernel_lib.KernelCost:
+    """Cost of a kernel of this step alone."""
+    return self._kernel_costs[kernel.instruction_id]
+
+  @functools.cached_property
+  def _kernel_costs(self) -> Mapping[int, kernel_lib.KernelCost]:
+    return {
+      instruction_id: kernel_lib.predict(kernel, self.cluster.gpu)
+      for instruction_id, kernel in self.analysis.kernels.items()
+    }
+
+  @functools.cached_property
+  def _predictions(
+    self,
+  ) -> dict[tuple[Key, nccl.Setting], collective_lib.CollectiveCost]:
+    return {}
+
+  def predict(
+    self, key: Key, setting: nccl.Setting
+  ) -> collective_lib.CollectiveCost:
+    """Cost of a key's collective alone, remembered."""
+    if (key, setting) not in self._predictions:
+      self._predictions[key, setting] = collective_lib.predict(
+        key, setting, self.cluster
+      )
+    return self._predictions[key, setting]
+
+  @functools.cached_property
+  def executions(self) -> Mapping[Key, int]:
+    """Times that each key's collectives run per step."""
+    executions = dict.fromkeys(self.keys, 0)
+    for collective in self.analysis.collectives:
+      executions[self.key_of[collective.name]] += collective.executions
+    return executions
+
+  @functools.cached_property
+  def _slowed_us(
+    self,
+  ) -> Callable[[kernel_lib.KernelCost, collective_lib.CollectiveCost], float]:
+    gpu = self.cluster.gpu
+
+    @functools.cache
+    def slowed_us(
+      kernel: kernel_lib.KernelCost,
+      collective: collective_lib.CollectiveCost,
+    ) -> float:
+      return contention.slowed_us(kernel, collective, gpu)
+
+    return slowed_us
+
+  def costs(self, configuration: Configuration) -> timeline.Costs:
+    """What a replay under a configuration asks for."""
+
+    def collective_cost(
+      collective: collectives_lib.Collective,
+    ) -> collective_lib.CollectiveCost:
+      key = self.key_of[collective.name]
+      return self.predict(key, configuration[key])
+
+    return timeline.Costs(
+      kernel=self.kernel_cost,
+      collective=collective_cost,
+      slowed_us=self._slowed_us,
+    )

@@ -1,0 +1,281 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Replays a schedule: what the GPU does when, who waits, who slows whom.
+
+XLA launches a step's kernels in schedule order on the compute stream. A start
+puts its collective on the communication stream, behind those already there; a
+done holds the compute stream until its collective is finished. Synchronous
+collectives hold it at once. The replay goes through the schedule once and moves
+both streams forward together: at any moment at most one kernel and one
+collective run, and the kernel's rate is that of `contention.py`.
+
+Loops are replayed until an iteration starts in the state that the previous one
+started in, and that iteration then stands for all that are left. Of a
+conditional's branches the slowest counts.
+
+    program = timeline.program(analysis)
+    timeline.replay(program, costs).step_time_us
+"""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Callable, Iterable, Sequence
+import dataclasses
+
+from lagom_xla.costs import collective as collective_lib
+from lagom_xla.costs import kernel as kernel_lib
+from lagom_xla.passes import collectives as collectives_lib
+from lagom_xla.passes import hlo
+from lagom_xla.passes import kernels as kernels_lib
+from lagom_xla.passes import overlap as overlap_lib
+
+# Rests of work below this share count as finished.
+_NEGLIGIBLE = 1e-9
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Launch:
+  kernel: kernels_lib.Kernel
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Start:
+  collective: collectives_lib.Collective
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Wait:
+  collective: collectives_lib.Collective
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Loop:
+  body: Program
+  num_trips: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Branch:
+  branches: tuple[Program, ...]
+
+
+Program = tuple[Launch | Start | Wait | Loop | Branch, ...]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Costs:
+  """What a replay asks for.
+
+  Attributes:
+    kernel: cost of a kernel alone.
+    collective: cost of a collective alone, as it is configured.
+    slowed_us: run time of a kernel beside a collective.
+  """
+
+  kernel: Callable[[kernels_lib.Kernel], kernel_lib.KernelCost]
+  collective: Callable[
+    [collectives_lib.Collective], collective_lib.CollectiveCost
+  ]
+  slowed_us: Callable[
+    [kernel_lib.KernelCost, collective_lib.CollectiveCost], float
+  ]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Timeline:
+  """A replayed step. All times are per step, in microseconds.
+
+  Attributes:
+    step_time_us: from the first kernel to the last.
+    kernel_us: kernels alone, summed.
+    collective_us: collectives alone, summed.
+    exposed_us: waits for each collective, by its name.
+    slowdown_us: (kernel, collective) names -> what the one lost to the other.
+  """
+
+  step_time_us: float
+  kernel_us: float
+  collective_us: float
+  exposed_us: dict[str, float]
+  slowdown_us: dict[tuple[str, str], float]
+
+  @property
+  def total_exposed_us(self) -> float:
+    return sum(self.exposed_us.values())
+
+  @property
+  def total_slowdown_us(self) -> float:
+    return sum(self.slowdown_us.values())
+
+
+def program(analysis: overlap_lib.Analysis) -> Program:
+  """The schedule of a whole module."""
+  entry = analysis.module.entry
+  return _program(analysis, entry, entry.instructions)
+
+
+def program_of_overlap(
+  analysis: overlap_lib.Analysis, overlap: overlap_lib.Overlap
+) -> Program:
+  """The schedule of one overlap, once."""
+  computation = analysis.module.computations[overlap.computation_id]
+  instructions = computation.instructions[overlap.begin : overlap.end]
+  return _program(analysis, computation, instructions)
+
+
+def _program(
+  analysis: overlap_lib.Analysis,
+  computation: hlo.Computation,
+  instructions: Sequence[hlo.Instruction],
+) -> Program:
+  waits = {
+    c.done_id: analysis.started_by[c.start_id]
+    for c in analysis.collectives
+    if c.computation == computation.name
+    and c.done_id is not None
+    and c.form == "async"
+  }
+  steps: list[Launch | Start | Wait | Loop | Branch] = []
+  for instruction in instructions:
+    started = analysis.started_by.get(instruction.id, ())
+    for collective in started:
+      steps.append(Start(collective))
+      if collective.form == "sync":
+        steps.append(Wait(collective))
+    steps.extend(Wait(c) for c in waits.get(instruction.id, ()))
+    if instruction.id in analysis.kernels:
+      steps.append(Launch(analysis.kernels[instruction.id]))
+    elif not started:
+      steps.extend(_control_flow(analysis, instruction))
+  return tuple(steps)
+
+
+def _control_flow(
+  analysis: overlap_lib.Analysis, instruction: hlo.Instruction
+) -> Iterable[Launch | Start | Wait | Loop | Branch]:
+  callees = [
+    (_program(analysis, callee, callee.instructions), repeats)
+    for callee, repeats in analysis.module.callees(instruction)
+  ]
+  if instruction.opcode == "conditional":
+    return [Branch(tuple(branch for branch, _ in callees))]
+  return [Loop(body, repeats) for body, repeats in callees if body]
+
+
+def replay(program_: Program, costs: Costs) -> Timeline:
+  """Replays a program; see the module's docstring."""
+  streams = _Streams(costs)
+  streams.run(program_)
+  streams.drain()
+  return streams.timeline()
+
+
+class _Streams:
+  """The two streams in motion. Times accumulate with the weight of a loop."""
+
+  def __init__(self, costs: Costs):
+    self._costs = costs
+    self._now_us = 0.0
+    self._weight = 1.0
+    # Collectives under way, in order, each with the share still to do.
+    self._queue: collections.deque[list] = collections.deque()
+    self._kernel_us = 0.0
+    self._collective_us = 0.0
+    self._exposed_us: collections.Counter[str] = collections.Counter()
+    self._slowdown_us: collections.Counter[tuple[str, str]] = (
+      collections.Counter()
+    )
+
+  def timeline(self) -> Timeline:
+    return Timeline(
+      step_time_us=self._now_us,
+      kernel_us=self._kernel_us,
+      collective_us=self._collective_us,
+      exposed_us=dict(self._exposed_us),
+      slowdown_us=dict(self._slowdown_us),
+    )
+
+  def run(self, program_: Program) -> None:
+    for step in program_:
+      match step:
+        case Launch(kernel):
+          self._launch(kernel)
+        case Start(collective):
+          self._start(collective)
+        case Wait(collective):
+          self._wait(collective)
+        case Loop(body, num_trips):
+          self._loop(body, num_trips)
+        case Branch(branches):
+          self._branch(branches)
+
+  def drain(self) -> None:
+    """The step ends when the communication stream is empty, too."""
+    while self._queue:
+      self._wait(self._queue[0][0])
+
+  def _start(self, collective: collectives_lib.Collective) -> None:
+    cost = self._costs.collective(collective)
+    self._collective_us += self._weight * cost.time_us
+    self._queue.append([collective, cost, 1.0])
+
+  def _launch(self, kernel: kernels_lib.Kernel) -> None:
+    cost = self._costs.kernel(kernel)
+    self._kernel_us += self._weight * cost.time_us
+    left = 1.0
+    while left > _NEGLIGIBLE:
+      if not self._queue:
+        self._advance(left * cost.time_us)
+        return
+      head = self._queue[0]
+      collective, beside, share = head
+      slowed_us = self._costs.slowed_us(cost, beside)
+      step_us = min(left * slowed_us, share * beside.time_us)
+      done = step_us / slowed_us if slowed_us else left
+      lost_us = step_us - done * cost.time_us
+      if lost_us:
+        pair = (kernel.name, collective.name)
+        self._slowdown_us[pair] += self._weight * lost_us
+      self._advance(step_us)
+      left -= done
+      self._progress(head, step_us)
+
+  def _wait(self, collective: collectives_lib.Collective) -> None:
+    """Moves on until the collective is finished, with no kernel running."""
+    while any(entry[0] is collective for entry in self._queue):
+      head = self._queue[0]
+      rest_us = head[2] * head[1].time_us
+      self._exposed_us[head[0].name] += self._weight * rest_us
+      self._advance(rest_us)
+      self._queue.popleft()
+
+  def _progress(self, head: list, step_us: float) -> None:
+    time_us = head[1].time_us
+    head[2] -= step_us / time_us if time_us else head[2]
+    if head[2] <= _NEGLIGIBLE:
+      self._queue.popleft()
+
+  def _advance(self, step_us: float) -> None:
+    self._now_us += self._weight * step_us
+
+  def _loop(self, body: Program, num_trips: int) -> None:
+    before = None
+    for trip in range(num_trips):
+      state = [(entry[0].name, round(entry[2], 6)) for entry in self._queue]
+      if state == before:
+        outer = self._weight
+        self._weight = outer * (num_trips - trip)
+        self.run(body)
+        self._weight = outer
+        return
+      before = state
+      self.run(body)
+
+  def _branch(self, branches: tuple[Program, ...]) -> None:
+    if not branches:
+      return
+    slowest = max(
+      branches, key=lambda branch: replay(branch, self._costs).step_time_us
+    )
+    self.run(slowest)
