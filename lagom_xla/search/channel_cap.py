@@ -1,0 +1,61 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""One channel cap for all collectives of a process.
+
+Settings per tuning key take a NCCL tuner plugin. Without one there is still
+NCCL_MAX_CTAS, the most channels that any collective may take: the one
+environment variable that frees SMs for kernels. It is chosen by replaying the
+step under every cap.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from lagom_xla.costs import step as step_lib
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Cap:
+  """The best cap of a step.
+
+  Attributes:
+    max_channels: the cap; None where NCCL's own choices are best.
+    configuration: NCCL's choices under it.
+    step_time_us: the predicted step time under it.
+  """
+
+  max_channels: int | None
+  configuration: step_lib.Configuration
+  step_time_us: float
+
+
+def best(step: step_lib.Step) -> Cap:
+  """The cap with the shortest step, the highest of equals; or none."""
+  kept = Cap(
+    max_channels=None,
+    configuration=step.default,
+    step_time_us=step.timeline(step.default).step_time_us,
+  )
+  most = max((s.num_channels for s in step.default.values()), default=0)
+  for max_channels in range(most - 1, 0, -1):
+    configuration = _capped(step.default, max_channels)
+    step_time_us = step.timeline(configuration).step_time_us
+    if step_time_us < kept.step_time_us:
+      kept = Cap(
+        max_channels=max_channels,
+        configuration=configuration,
+        step_time_us=step_time_us,
+      )
+  return kept
+
+
+def _capped(
+  configuration: step_lib.Configuration, max_channels: int
+) -> step_lib.Configuration:
+  return {
+    key: dataclasses.replace(
+      setting, num_channels=min(setting.num_channels, max_channels)
+    )
+    for key, setting in configuration.items()
+  }
