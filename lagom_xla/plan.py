@@ -1,0 +1,209 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""A plan: what to set, for which module and cluster, and what it should gain.
+
+A plan is plain data. It says for what it was made (module fingerprint, cluster,
+versions), so that using it for something else can be refused, and what each
+part of it is predicted to gain, so that applying only a part is an informed
+choice. `lagom_xla.apply` turns it into settings; nothing in a plan acts by
+itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+import dataclasses
+import hashlib
+import json
+import pathlib
+from typing import Any
+
+import jax
+import jaxlib
+
+from lagom_xla import cluster as cluster_lib
+from lagom_xla.costs import collective as collective_lib
+from lagom_xla.costs import nccl
+from lagom_xla.passes import hlo
+
+# Raised whenever a field changes its meaning.
+FORMAT_VERSION = 1
+
+
+class PlanError(ValueError):
+  """A plan that cannot be read, or that is for something else."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Prediction:
+  """Predicted step times, in microseconds, each applying more of a plan.
+
+  Attributes:
+    default_us: nothing of it.
+    xla_us: the XLA options.
+    nccl_env_us: the XLA options and the NCCL environment variables.
+    nccl_settings_us: the XLA options and NCCL settings per tuning key, which
+      take a NCCL tuner plugin.
+  """
+
+  default_us: float
+  xla_us: float
+  nccl_env_us: float
+  nccl_settings_us: float
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class NcclSetting:
+  """What one tuning key should run with, and what it runs with by default."""
+
+  key: collective_lib.TuningKey
+  setting: nccl.Setting
+  default: nccl.Setting
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Plan:
+  """See the module's docstring.
+
+  Attributes:
+    module_name: name of the HLO module.
+    module_fingerprint: of the module compiled with XLA's defaults.
+    cluster: what it was made for.
+    jax_version: what compiled the module.
+    jaxlib_version: what compiled the module.
+    xla_options: XLA option -> value.
+    nccl_env: NCCL environment variable -> value, for the whole process.
+    nccl_settings: a setting for each tuning key that should not have its
+      default.
+    prediction: what it should gain.
+  """
+
+  module_name: str
+  module_fingerprint: str
+  cluster: cluster_lib.Cluster
+  jax_version: str = jax.__version__
+  jaxlib_version: str = jaxlib.__version__
+  xla_options: Mapping[str, bool | int | str]
+  nccl_env: Mapping[str, str]
+  nccl_settings: tuple[NcclSetting, ...]
+  prediction: Prediction
+
+  @property
+  def is_default(self) -> bool:
+    """Whether it changes nothing."""
+    return not (self.xla_options or self.nccl_env or self.nccl_settings)
+
+  def to_dict(self) -> dict[str, Any]:
+    """As JSON has it; `from_dict` reads it back."""
+    return {
+      "format_version": FORMAT_VERSION,
+      **{
+        name: getattr(self, name)
+        for name in (
+          "module_name",
+          "module_fingerprint",
+          "jax_version",
+          "jaxlib_version",
+        )
+      },
+      "cluster": self.cluster.to_dict(),
+      "xla_options": dict(self.xla_options),
+      "nccl_env": dict(self.nccl_env),
+      "nccl_settings": [
+        {
+          **dataclasses.asdict(entry.key),
+          "setting": dataclasses.asdict(entry.setting),
+          "default": dataclasses.asdict(entry.default),
+        }
+        for entry in self.nccl_settings
+      ],
+      "prediction": dataclasses.asdict(self.prediction),
+    }
+
+
+def fingerprint(module: hlo.Module) -> str:
+  """A short hash of what a module computes and in which order.
+
+  Names and source locations are left out: they change with the path of a
+  checkout.
+  """
+  digest = hashlib.sha256()
+  for computation in module.computations.values():
+    for instruction in computation.instructions:
+      shape = instruction.shape
+      digest.update(
+        repr(
+          (
+            instruction.opcode,
+            shape.element_type,
+            tuple(shape.dimensions),
+            len(instruction.operand_ids),
+            instruction.custom_call_target,
+          )
+        ).encode()
+      )
+  return digest.hexdigest()[:16]
+
+
+def from_dict(raw: Any, *, where: str) -> Plan:
+  """Reads a plan back.
+
+  Args:
+    raw: what `Plan.to_dict` wrote.
+    where: what to call it in errors.
+
+  Raises:
+    PlanError: it is not a plan, or one of another format version.
+  """
+  if not isinstance(raw, dict) or "format_version" not in raw:
+    raise PlanError(f"{where} is not a lagom_xla plan.")
+  if raw["format_version"] != FORMAT_VERSION:
+    raise PlanError(
+      f"{where} has format version {raw['format_version']}; this lagom_xla"
+      f" reads {FORMAT_VERSION}. Make the plan again."
+    )
+  try:
+    return Plan(
+      module_name=raw["module_name"],
+      module_fingerprint=raw["module_fingerprint"],
+      cluster=cluster_lib.from_dict(raw["cluster"], where=where),
+      jax_version=raw["jax_version"],
+      jaxlib_version=raw["jaxlib_version"],
+      xla_options=dict(raw["xla_options"]),
+      nccl_env=dict(raw["nccl_env"]),
+      nccl_settings=tuple(map(_nccl_setting, raw["nccl_settings"])),
+      prediction=Prediction(**raw["prediction"]),
+    )
+  except (KeyError, TypeError, ValueError) as error:
+    raise PlanError(
+      f"{where} is not a complete plan: {error}. Make the plan again."
+    ) from error
+
+
+def _nccl_setting(raw: dict[str, Any]) -> NcclSetting:
+  key = {
+    field.name: raw[field.name]
+    for field in dataclasses.fields(collective_lib.TuningKey)
+  }
+  return NcclSetting(
+    key=collective_lib.TuningKey(**key),
+    setting=nccl.Setting(**raw["setting"]),
+    default=nccl.Setting(**raw["default"]),
+  )
+
+
+def load(path: str | pathlib.Path) -> Plan:
+  """Reads a plan from its folder or its plan.json.
+
+  Raises:
+    PlanError: there is no readable plan.
+  """
+  path = pathlib.Path(path)
+  path = path / "plan.json" if path.is_dir() else path
+  try:
+    raw = json.loads(path.read_text())
+  except OSError as error:
+    raise PlanError(f"Cannot read {path}: {error.strerror}.") from error
+  except ValueError as error:
+    raise PlanError(f"{path} is not JSON: {error}.") from error
+  return from_dict(raw, where=str(path))

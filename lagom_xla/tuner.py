@@ -1,0 +1,203 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Inspect, search, recompile, check: a target in, a tuned plan out.
+
+    target = target_lib.load("train.py:train_step", cluster.parse("1x8xh100"))
+    tuning = tuner.tune(target)
+    tuning.plan, tuning.effects
+
+Everything here is predicted. Which trials are run, and how, is the searchers'
+and their caller's affair (`search/searcher.py`): the same search takes measured
+steps where there is a cluster to run them on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+import dataclasses
+
+from lagom_xla import compile as compile_lib
+from lagom_xla import plan as plan_lib
+from lagom_xla import target as target_lib
+from lagom_xla.apply import check
+from lagom_xla.apply import nccl_env
+from lagom_xla.costs import step as step_lib
+from lagom_xla.costs import timeline
+from lagom_xla.passes import overlap as overlap_lib
+from lagom_xla.search import channel_cap
+from lagom_xla.search import joint
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Tuning:
+  """What tuning a target found.
+
+  Attributes:
+    plan: what to set.
+    candidates: all that was tried, XLA's defaults first.
+    before: the step with XLA's defaults.
+    after: the step as compiled with the plan.
+    timeline_before: its replay under NCCL's defaults.
+    timeline_after: its replay under the plan's settings.
+    effects: which knobs of the plan visibly acted.
+    compiled: the executable compiled with the plan, where there is one.
+    peak_bytes_before: peak device memory with XLA's defaults, if known.
+    peak_bytes_after: peak device memory with the plan, if known.
+  """
+
+  plan: plan_lib.Plan
+  candidates: list[joint.Candidate]
+  before: step_lib.Step
+  after: step_lib.Step
+  timeline_before: timeline.Timeline
+  timeline_after: timeline.Timeline
+  effects: tuple[check.Effect, ...]
+  compiled: compile_lib.Compilation | None
+  peak_bytes_before: int | None
+  peak_bytes_after: int | None
+
+  @property
+  def num_trials(self) -> int:
+    """Configurations that the NCCL searches profiled."""
+    return sum(c.num_trials for c in self.candidates)
+
+  @property
+  def predicted_speedup(self) -> float:
+    """Predicted step time without the plan over that with all of it."""
+    prediction = self.plan.prediction
+    return prediction.default_us / prediction.nccl_settings_us
+
+
+def inspect(target: target_lib.Target) -> step_lib.Step:
+  """The target as XLA schedules it by default, with its costs."""
+  module = target.schedule(compile_lib.COST_ESTIMATES)
+  return step_lib.Step(overlap_lib.analyze(module), target.cluster)
+
+
+def tune(
+  target: target_lib.Target, *, progress: joint.Progress = lambda _: None
+) -> Tuning:
+  """Tunes a target.
+
+  A candidate whose full compile needs more memory than the device has is
+  dropped for the next best one.
+
+  Args:
+    target: what to tune.
+    progress: called with a few words after each piece of work.
+
+  Raises:
+    compile_lib.CompileError: the target does not compile with the defaults.
+  """
+  candidates = joint.search(target, progress=progress)
+  default = candidates[0]
+  assert default.step is not None and default.default is not None
+  compiled_before = _compile(target, {})
+  progress("full compile with XLA's defaults")
+  kept, compiled = _first_that_fits(target, candidates, compiled_before)
+  progress("full compile with the plan")
+  assert kept.step is not None and kept.tuned is not None
+  plan = _plan(target, default, kept)
+  module = (
+    compiled.module if compiled is not None else kept.step.analysis.module
+  )
+  after = overlap_lib.analyze(module)
+  effects = (
+    *check.xla_effects(
+      plan.xla_options,
+      default.step.analysis.collectives,
+      after.collectives,
+    ),
+    *check.nccl_effects(
+      plan.nccl_settings, step_lib.Step(after, target.cluster)
+    ),
+  )
+  return Tuning(
+    plan=plan,
+    candidates=candidates,
+    before=default.step,
+    after=kept.step,
+    timeline_before=default.default,
+    timeline_after=kept.tuned,
+    effects=effects,
+    compiled=compiled,
+    peak_bytes_before=compiled_before and compiled_before.peak_bytes,
+    peak_bytes_after=compiled and compiled.peak_bytes,
+  )
+
+
+def _first_that_fits(
+  target: target_lib.Target,
+  candidates: list[joint.Candidate],
+  compiled_before: compile_lib.Compilation | None,
+) -> tuple[joint.Candidate, compile_lib.Compilation | None]:
+  """The best candidate that compiles fully and fits the device."""
+  left = list(candidates)
+  while True:
+    kept = joint.best(left)
+    if not kept.options:
+      return kept, compiled_before
+    try:
+      compiled = _compile(target, kept.options)
+    except compile_lib.CompileError:
+      compiled = None
+      fits = False
+    else:
+      fits = _fits(compiled, compiled_before, target)
+    if fits:
+      return kept, compiled
+    left.remove(kept)
+
+
+def _fits(
+  compiled: compile_lib.Compilation | None,
+  default: compile_lib.Compilation | None,
+  target: target_lib.Target,
+) -> bool:
+  """Whether a step fits the device, or needs no more than it did before."""
+  if compiled is None or compiled.peak_bytes is None:
+    return True
+  if compiled.peak_bytes <= target.cluster.gpu.hbm_bytes:
+    return True
+  before = default.peak_bytes if default is not None else None
+  return before is not None and compiled.peak_bytes <= before
+
+
+def _compile(
+  target: target_lib.Target, options: Mapping[str, bool | int | str]
+) -> compile_lib.Compilation | None:
+  if target.compile is None or target.cluster.gpu.compile_obstacle:
+    return None
+  return target.compile(options)
+
+
+def _plan(
+  target: target_lib.Target, default: joint.Candidate, kept: joint.Candidate
+) -> plan_lib.Plan:
+  assert default.step and default.default
+  assert kept.step and kept.default and kept.tuned
+  cap = channel_cap.best(kept.step)
+  settings = tuple(
+    plan_lib.NcclSetting(
+      key=key,
+      setting=kept.configuration[key],
+      default=kept.step.default[key],
+    )
+    for key in kept.step.keys
+    if kept.configuration[key] != kept.step.default[key]
+  )
+  module = default.step.analysis.module
+  return plan_lib.Plan(
+    module_name=module.name,
+    module_fingerprint=plan_lib.fingerprint(module),
+    cluster=target.cluster,
+    xla_options=kept.options,
+    nccl_env=nccl_env.variables(cap),
+    nccl_settings=settings,
+    prediction=plan_lib.Prediction(
+      default_us=default.default.step_time_us,
+      xla_us=kept.default.step_time_us,
+      nccl_env_us=cap.step_time_us,
+      nccl_settings_us=kept.tuned.step_time_us,
+    ),
+  )
