@@ -1,0 +1,139 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Llama shapes: the few numbers from which everything else is counted.
+
+Sizes with a published counterpart take its shape from the model's own
+`config.json` (Llama 3.1 8B and 70B, Llama 3.2 1B and 3B), except that the head
+is never tied to the embedding.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class LlamaConfig:
+  """The shape of one Llama decoder and of the batches it trains on.
+
+  Attributes:
+    num_layers: Decoder layers.
+    d_model: Width of the residual stream.
+    num_heads: Query heads.
+    num_kv_heads: Key and value heads, each shared by num_heads / num_kv_heads
+      query heads.
+    head_dim: Width of one head.
+    d_ffn: Width of the SwiGLU hidden layer.
+    vocab_size: Rows of the embedding, at least 256 (tokens are bytes).
+    seq_len: Tokens per training sequence, by default.
+    rope_theta: Base of the rotary frequencies.
+    norm_epsilon: Added to the mean square in RMSNorm.
+    layers: "scan" for one loop over stacked parameters, "unroll" for a copy of
+      the layer's code per layer.
+    remat: Whether a layer's activations are computed again in its backward
+      pass instead of kept.
+  """
+
+  num_layers: int
+  d_model: int
+  num_heads: int
+  num_kv_heads: int
+  head_dim: int
+  d_ffn: int
+  vocab_size: int = 128256
+  seq_len: int = 4096
+  rope_theta: float = 500000.0
+  norm_epsilon: float = 1e-5
+  layers: Literal["scan", "unroll"] = "scan"
+  remat: bool = True
+
+  def num_layer_params(self) -> int:
+    """Returns the parameters of one decoder layer."""
+    query_and_output = 2 * self.d_model * self.num_heads * self.head_dim
+    key_and_value = 2 * self.d_model * self.num_kv_heads * self.head_dim
+    gate_up_and_down = 3 * self.d_model * self.d_ffn
+    norms = 2 * self.d_model
+    return query_and_output + key_and_value + gate_up_and_down + norms
+
+  def num_params(self) -> int:
+    """Returns the parameters of the whole model."""
+    embedding = head = self.vocab_size * self.d_model
+    layers = self.num_layers * self.num_layer_params()
+    final_norm = self.d_model
+    return embedding + layers + final_norm + head
+
+
+SIZES: dict[str, LlamaConfig] = {
+  "tiny": LlamaConfig(
+    num_layers=2,
+    d_model=128,
+    num_heads=16,
+    num_kv_heads=8,
+    head_dim=8,
+    d_ffn=256,
+    vocab_size=256,
+    seq_len=64,
+  ),
+  "small": LlamaConfig(
+    num_layers=8,
+    d_model=1024,
+    num_heads=16,
+    num_kv_heads=8,
+    head_dim=64,
+    d_ffn=2048,
+    vocab_size=16384,
+    seq_len=1024,
+  ),
+  "1b": LlamaConfig(
+    num_layers=16,
+    d_model=2048,
+    num_heads=32,
+    num_kv_heads=8,
+    head_dim=64,
+    d_ffn=8192,
+  ),
+  "3b": LlamaConfig(
+    num_layers=28,
+    d_model=3072,
+    num_heads=24,
+    num_kv_heads=8,
+    head_dim=128,
+    d_ffn=8192,
+  ),
+  "8b": LlamaConfig(
+    num_layers=32,
+    d_model=4096,
+    num_heads=32,
+    num_kv_heads=8,
+    head_dim=128,
+    d_ffn=14336,
+  ),
+  "70b": LlamaConfig(
+    num_layers=80,
+    d_model=8192,
+    num_heads=64,
+    num_kv_heads=8,
+    head_dim=128,
+    d_ffn=28672,
+  ),
+}
+
+
+def llama_config(size: str, *, layers: str = "scan") -> LlamaConfig:
+  """Returns the config of a named size.
+
+  Args:
+    size: A key of SIZES.
+    layers: "scan" or "unroll".
+
+  Raises:
+    ValueError: The size or the kind of layers does not exist.
+  """
+  if size not in SIZES:
+    raise ValueError(
+      f"There is no model {size!r}: choose one of {', '.join(SIZES)}."
+    )
+  if layers not in ("scan", "unroll"):
+    raise ValueError(f"layers is {layers!r}: choose 'scan' or 'unroll'.")
+  return dataclasses.replace(SIZES[size], layers=layers)

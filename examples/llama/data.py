@@ -1,0 +1,44 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Batches of bytes: a token is one byte of the text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+import pathlib
+
+import numpy as np
+
+TEXT = pathlib.Path(__file__).with_name("text.txt")
+
+Batch = dict[str, np.ndarray]
+
+
+def byte_batches(
+  text: bytes, *, batch_size: int, seq_len: int, seed: int = 0
+) -> Iterator[Batch]:
+  """Yields endless batches of windows that start anywhere in the text.
+
+  The text is read as a ring, so a window may be longer than it.
+
+  Args:
+    text: At least one byte.
+    batch_size: Sequences in a batch, over all devices.
+    seq_len: Tokens in a sequence.
+    seed: Chooses the windows; the same seed gives the same batches.
+
+  Yields:
+    {"inputs", "targets"}, each int32 [batch_size, seq_len]; targets are the
+    inputs one byte later.
+
+  Raises:
+    ValueError: The text is empty.
+  """
+  if not text:
+    raise ValueError("The training text is empty: give a file with some text.")
+  tokens = np.frombuffer(text, np.uint8).astype(np.int32)
+  rng = np.random.default_rng(seed)
+  while True:
+    starts = rng.integers(len(tokens), size=(batch_size, 1))
+    windows = tokens[(starts + np.arange(seq_len + 1)) % len(tokens)]
+    yield {"inputs": windows[:, :-1], "targets": windows[:, 1:]}
