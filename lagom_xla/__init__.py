@@ -4,4 +4,18 @@
 
 from __future__ import annotations
 
+from typing import Any, TYPE_CHECKING
+
+if TYPE_CHECKING:
+  from lagom_xla.decorator import tune as tune
+
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+  """Imports `tune`, and JAX with it, when it is asked for."""
+  if name == "tune":
+    from lagom_xla import decorator
+
+    return decorator.tune
+  raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

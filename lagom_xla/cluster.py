@@ -16,16 +16,20 @@ Rates end in _gbps and mean 1e9 bytes per second, in one direction.
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Sequence
 import dataclasses
 import functools
 import json
 import pathlib
 import re
-from typing import Any, Literal
+from typing import Any, Literal, TYPE_CHECKING
 
 from lagom_xla import figures
 from lagom_xla.gpu import Gpu
+
+if TYPE_CHECKING:
+  import jax
 
 _SPECS = pathlib.Path(__file__).with_name("specs")
 _SHAPE = re.compile(r"(-?[0-9]{1,9})x(-?[0-9]{1,9})x(.+)")
@@ -165,6 +169,45 @@ def parse(text: str) -> Cluster:
     )
   sizes = {"num_nodes": int(match[1]), "gpus_per_node": int(match[2])}
   return from_dict({**sizes, "gpu": match[3]}, where=f"cluster {text!r}")
+
+
+def of_devices(devices: Sequence[jax.Device]) -> Cluster:
+  """The cluster that a job's GPUs make up, with its GPU's usual node.
+
+  A node is what one process holds. Processes that hold one GPU each stand for
+  a node together if JAX counts them to one slice, which is a host, or several
+  hosts in one NVLink domain.
+
+  Args:
+    devices: all of the job's, as `jax.devices()` returns them.
+
+  Raises:
+    ClusterError: no known GPU has their name, they are of several kinds, or
+      nodes differ in size.
+  """
+  kinds = sorted({device.device_kind for device in devices})
+  known = {_spec(name)["gpu"]["device_name"]: name for name in gpu_names()}
+  if len(kinds) != 1 or kinds[0] not in known:
+    raise ClusterError(
+      f"the devices are {' and '.join(map(repr, kinds)) or 'none'}; they must "
+      f"all be one of {', '.join(known)}, or a cluster must be given"
+    )
+  per_node = set(collections.Counter(_node_indices(devices)).values())
+  if len(per_node) != 1:
+    raise ClusterError(
+      f"nodes have {' or '.join(map(str, sorted(per_node)))} of the devices; "
+      "all must have as many"
+    )
+  (gpus_per_node,) = per_node
+  num_nodes = len(devices) // gpus_per_node
+  return parse(f"{num_nodes}x{gpus_per_node}x{known[kinds[0]]}")
+
+
+def _node_indices(devices: Sequence[jax.Device]) -> list[int]:
+  processes = [device.process_index for device in devices]
+  if len(set(processes)) < len(devices):
+    return processes
+  return [getattr(device, "slice_index", 0) for device in devices]
 
 
 def from_dict(raw: object, *, where: str) -> Cluster:

@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 import dataclasses
 import importlib.util
 import inspect
+import math
 import pathlib
 import sys
 import types
@@ -110,13 +111,35 @@ def of_module(
 
 
 def of_step(
-  lowered: jax.stages.Lowered, cluster: cluster_lib.Cluster, *, name: str
+  lowered: jax.stages.Lowered,
+  cluster: cluster_lib.Cluster,
+  *,
+  name: str,
+  can_stop_at_schedule: bool = True,
 ) -> Target:
-  """A target from a lowered step."""
+  """A target from a lowered step.
+
+  Args:
+    lowered: a step for as many devices as the cluster has.
+    cluster: what to compile it for.
+    name: what to call it.
+    can_stop_at_schedule: whether a compile can end at the schedule, which it
+      can for GPUs; on a CPU that stands for them every compile is a full one.
+
+  Raises:
+    TargetError: the step is for another number of devices.
+  """
+  num_devices = _num_devices(lowered)
+  if num_devices != cluster.num_devices:
+    raise TargetError(
+      f"{name} is sharded over {num_devices} devices, and {cluster.name} has"
+      f" {cluster.num_devices}: shard it over all of them, or name a cluster"
+      " of its size."
+    )
 
   def schedule(options: compile_lib.Options) -> hlo.Module:
     return compile_lib.compile_step(
-      lowered, cluster, options=options, schedule_only=True
+      lowered, cluster, options=options, schedule_only=can_stop_at_schedule
     ).module
 
   def compile_fully(options: compile_lib.Options) -> compile_lib.Compilation:
@@ -128,6 +151,15 @@ def of_step(
     schedule=schedule,
     compile=compile_fully,
     is_read_only=False,
+  )
+
+
+def _num_devices(lowered: jax.stages.Lowered) -> int:
+  attributes = lowered.compiler_ir("stablehlo").operation.attributes
+  return math.prod(
+    attributes[name].value
+    for name in ("mhlo.num_partitions", "mhlo.num_replicas")
+    if name in attributes
   )
 
 

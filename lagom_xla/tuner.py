@@ -74,6 +74,11 @@ def inspect(target: target_lib.Target) -> step_lib.Step:
   return step_lib.Step(overlap_lib.analyze(module), target.cluster)
 
 
+def num_steps(target: target_lib.Target) -> int:
+  """How often `tune` reports progress, at most."""
+  return joint.num_candidates(target) + 2
+
+
 def tune(
   target: target_lib.Target, *, progress: joint.Progress = lambda _: None
 ) -> Tuning:

@@ -50,6 +50,19 @@ def contents(plan: plan_lib.Plan) -> dict[str, str]:
   }
 
 
+def check(folder: pathlib.Path) -> None:
+  """Checks that a plan may be written to a folder, before any work is done.
+
+  Raises:
+    plan_lib.PlanError: the folder holds something else.
+  """
+  if folder.exists() and not _is_plan(folder):
+    raise plan_lib.PlanError(
+      f"{folder} exists and is not a plan's folder; name another with --out,"
+      " or remove it."
+    )
+
+
 def write(plan: plan_lib.Plan, folder: pathlib.Path) -> list[pathlib.Path]:
   """Writes a plan's folder, replacing an older plan there.
 
@@ -59,11 +72,7 @@ def write(plan: plan_lib.Plan, folder: pathlib.Path) -> list[pathlib.Path]:
   Raises:
     plan_lib.PlanError: the folder holds something else, or cannot be written.
   """
-  if folder.exists() and not _is_plan(folder):
-    raise plan_lib.PlanError(
-      f"{folder} exists and is not a plan's folder; name another with --out,"
-      " or remove it."
-    )
+  check(folder)
   files = contents(plan)
   try:
     folder.parent.mkdir(parents=True, exist_ok=True)

@@ -84,6 +84,7 @@ class TuningKey:
 
   @property
   def communicator(self) -> nccl.Communicator:
+    """Who takes part, as NCCL's model has it."""
     return nccl.Communicator(num_ranks=self.num_ranks, num_nodes=self.num_nodes)
 
 

@@ -20,7 +20,8 @@ Here a kernel moves its own bytes, mu_i * D_i, however many waves it takes:
 
 and theta_i, the pure compute time of a wave, is what the lone run time leaves:
 theta_i = (y_i - memory_us) / g_i0. So a kernel beside nothing takes its lone
-time exactly, and one that fills the GPU once goes from one wave to two.
+time exactly, one that fills the GPU once goes from one wave to two, and none
+runs faster than alone.
 
 *The split over collectives.* (4) would count all waves once per collective.
 A kernel that meets several runs at the rate 1 / y_ij while it is beside j, so
@@ -55,7 +56,9 @@ def slowed_us(
 ) -> float:
   """Run time of a kernel that is beside a collective from start to end."""
   waves_alone = num_waves(kernel, gpu, 0)
+  more_waves = num_waves(kernel, gpu, collective.num_channels) - waves_alone
   wave_us = (kernel.time_us - kernel.memory_us) / waves_alone
-  waves = num_waves(kernel, gpu, collective.num_channels)
   share = max(1 - collective.memory_gbps / gpu.hbm_gbps, _LEAST_BANDWIDTH_SHARE)
-  return waves * wave_us + kernel.memory_us / share
+  # As a sum of what is lost, so that losing nothing changes no digit.
+  lost_us = more_waves * wave_us + kernel.memory_us * (1 / share - 1)
+  return kernel.time_us + lost_us

@@ -17,7 +17,7 @@ from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import contention
 from lagom_xla.costs import kernel as kernel_lib
 from lagom_xla.costs import nccl
-from lagom_xla.costs import timeline
+from lagom_xla.costs import timeline as timeline_lib
 from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import kernels as kernels_lib
 from lagom_xla.passes import overlap as overlap_lib
@@ -34,8 +34,9 @@ class Step:
   cluster: cluster_lib.Cluster
 
   @functools.cached_property
-  def program(self) -> timeline.Program:
-    return timeline.program(self.analysis)
+  def program(self) -> timeline_lib.Program:
+    """The schedule of the whole step."""
+    return timeline_lib.program(self.analysis)
 
   @functools.cached_property
   def key_of(self) -> Mapping[str, Key]:
@@ -47,6 +48,7 @@ class Step:
 
   @functools.cached_property
   def keys(self) -> tuple[Key, ...]:
+    """The step's tuning keys, sorted."""
     return tuple(sorted(set(self.key_of.values())))
 
   @functools.cached_property
@@ -57,9 +59,9 @@ class Step:
       for key in self.keys
     }
 
-  def timeline(self, configuration: Configuration) -> timeline.Timeline:
+  def timeline(self, configuration: Configuration) -> timeline_lib.Timeline:
     """Replays the whole step."""
-    return timeline.replay(self.program, self.costs(configuration))
+    return timeline_lib.replay(self.program, self.costs(configuration))
 
   def kernel_cost(self, kernel: kernels_lib.Kernel) -> kernel_lib.KernelCost:
     """Cost of a kernel of this step alone."""
@@ -111,7 +113,7 @@ class Step:
 
     return slowed_us
 
-  def costs(self, configuration: Configuration) -> timeline.Costs:
+  def costs(self, configuration: Configuration) -> timeline_lib.Costs:
     """What a replay under a configuration asks for."""
 
     def collective_cost(
@@ -120,7 +122,7 @@ class Step:
       key = self.key_of[collective.name]
       return self.predict(key, configuration[key])
 
-    return timeline.Costs(
+    return timeline_lib.Costs(
       kernel=self.kernel_cost,
       collective=collective_cost,
       slowed_us=self._slowed_us,

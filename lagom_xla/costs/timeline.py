@@ -36,27 +36,37 @@ _NEGLIGIBLE = 1e-9
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Launch:
+  """Puts a kernel on the compute stream."""
+
   kernel: kernels_lib.Kernel
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Start:
+  """Puts a collective on the communication stream."""
+
   collective: collectives_lib.Collective
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Wait:
+  """Holds the compute stream until a collective is finished."""
+
   collective: collectives_lib.Collective
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Loop:
+  """A body that runs `num_trips` times."""
+
   body: Program
   num_trips: int
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Branch:
+  """Alternatives, of which the slowest counts."""
+
   branches: tuple[Program, ...]
 
 
@@ -86,8 +96,11 @@ class Costs:
 class Timeline:
   """A replayed step. All times are per step, in microseconds.
 
+  The step time is the sum of what kernels take alone, what they lose to
+  collectives, and the waits.
+
   Attributes:
-    step_time_us: from the first kernel to the last.
+    step_time_us: from the first kernel or start until both streams are empty.
     kernel_us: kernels alone, summed.
     collective_us: collectives alone, summed.
     exposed_us: waits for each collective, by its name.
@@ -102,10 +115,12 @@ class Timeline:
 
   @property
   def total_exposed_us(self) -> float:
+    """All waits."""
     return sum(self.exposed_us.values())
 
   @property
   def total_slowdown_us(self) -> float:
+    """All that kernels lost to collectives."""
     return sum(self.slowdown_us.values())
 
 
@@ -158,9 +173,13 @@ def _control_flow(
     (_program(analysis, callee, callee.instructions), repeats)
     for callee, repeats in analysis.module.callees(instruction)
   ]
-  if instruction.opcode == "conditional":
-    return [Branch(tuple(branch for branch, _ in callees))]
-  return [Loop(body, repeats) for body, repeats in callees if body]
+  match instruction.opcode:
+    case "conditional":
+      return [Branch(tuple(branch for branch, _ in callees))]
+    case "while":
+      (body, num_trips), (condition, _) = callees
+      return [Loop((*condition, *body), num_trips), *condition]
+  return [part for body, _ in callees for part in body]
 
 
 def replay(program_: Program, costs: Costs) -> Timeline:
@@ -171,20 +190,40 @@ def replay(program_: Program, costs: Costs) -> Timeline:
   return streams.timeline()
 
 
+@dataclasses.dataclass(slots=True)
+class _UnderWay:
+  """A collective on the communication stream.
+
+  Attributes:
+    left: the share of it that is still to do.
+  """
+
+  collective: collectives_lib.Collective
+  cost: collective_lib.CollectiveCost
+  left: float = 1.0
+
+  @property
+  def left_us(self) -> float:
+    return self.left * self.cost.time_us
+
+
 class _Streams:
-  """The two streams in motion. Times accumulate with the weight of a loop."""
+  """The two streams in motion.
+
+  Times accumulate with a weight: the number of loop iterations that the one
+  being replayed stands for.
+  """
 
   def __init__(self, costs: Costs):
     self._costs = costs
     self._now_us = 0.0
     self._weight = 1.0
-    # Collectives under way, in order, each with the share still to do.
-    self._queue: collections.deque[list] = collections.deque()
+    self._queue: collections.deque[_UnderWay] = collections.deque()
     self._kernel_us = 0.0
     self._collective_us = 0.0
-    self._exposed_us: collections.Counter[str] = collections.Counter()
-    self._slowdown_us: collections.Counter[tuple[str, str]] = (
-      collections.Counter()
+    self._exposed_us: dict[str, float] = collections.defaultdict(float)
+    self._slowdown_us: dict[tuple[str, str], float] = collections.defaultdict(
+      float
     )
 
   def timeline(self) -> Timeline:
@@ -213,12 +252,12 @@ class _Streams:
   def drain(self) -> None:
     """The step ends when the communication stream is empty, too."""
     while self._queue:
-      self._wait(self._queue[0][0])
+      self._wait(self._queue[0].collective)
 
   def _start(self, collective: collectives_lib.Collective) -> None:
     cost = self._costs.collective(collective)
     self._collective_us += self._weight * cost.time_us
-    self._queue.append([collective, cost, 1.0])
+    self._queue.append(_UnderWay(collective, cost))
 
   def _launch(self, kernel: kernels_lib.Kernel) -> None:
     cost = self._costs.kernel(kernel)
@@ -229,13 +268,12 @@ class _Streams:
         self._advance(left * cost.time_us)
         return
       head = self._queue[0]
-      collective, beside, share = head
-      slowed_us = self._costs.slowed_us(cost, beside)
-      step_us = min(left * slowed_us, share * beside.time_us)
+      slowed_us = self._costs.slowed_us(cost, head.cost)
+      step_us = min(left * slowed_us, head.left_us)
       done = step_us / slowed_us if slowed_us else left
-      lost_us = step_us - done * cost.time_us
-      if lost_us:
-        pair = (kernel.name, collective.name)
+      if slowed_us > cost.time_us:
+        pair = (kernel.name, head.collective.name)
+        lost_us = step_us - done * cost.time_us
         self._slowdown_us[pair] += self._weight * lost_us
       self._advance(step_us)
       left -= done
@@ -243,17 +281,15 @@ class _Streams:
 
   def _wait(self, collective: collectives_lib.Collective) -> None:
     """Moves on until the collective is finished, with no kernel running."""
-    while any(entry[0] is collective for entry in self._queue):
-      head = self._queue[0]
-      rest_us = head[2] * head[1].time_us
-      self._exposed_us[head[0].name] += self._weight * rest_us
-      self._advance(rest_us)
-      self._queue.popleft()
+    while any(entry.collective is collective for entry in self._queue):
+      head = self._queue.popleft()
+      self._exposed_us[head.collective.name] += self._weight * head.left_us
+      self._advance(head.left_us)
 
-  def _progress(self, head: list, step_us: float) -> None:
-    time_us = head[1].time_us
-    head[2] -= step_us / time_us if time_us else head[2]
-    if head[2] <= _NEGLIGIBLE:
+  def _progress(self, head: _UnderWay, step_us: float) -> None:
+    time_us = head.cost.time_us
+    head.left -= step_us / time_us if time_us else head.left
+    if head.left <= _NEGLIGIBLE:
       self._queue.popleft()
 
   def _advance(self, step_us: float) -> None:
@@ -262,7 +298,10 @@ class _Streams:
   def _loop(self, body: Program, num_trips: int) -> None:
     before = None
     for trip in range(num_trips):
-      state = [(entry[0].name, round(entry[2], 6)) for entry in self._queue]
+      state = [
+        (under_way.collective.name, round(under_way.left, 9))
+        for under_way in self._queue
+      ]
       if state == before:
         outer = self._weight
         self._weight = outer * (num_trips - trip)

@@ -33,6 +33,8 @@ _MIB = 2**20
 # A predicted gain below this share of the step is within the model's error, and
 # no reason to leave XLA's defaults.
 _LEAST_GAIN = 1e-3
+# Trials of an overlap that differ by less than this share count as equal.
+_SAME = 1e-4
 
 Progress = Callable[[str], None]
 
@@ -152,21 +154,30 @@ def search_settings(
   """Searches the NCCL settings of all problems of a step.
 
   It starts from NCCL's defaults under the best channel cap, which is as good as
-  it gets with one choice for all.
+  it gets with one choice for all. Keys for which NCCL's own choice is as good
+  as what was found keep it: a plan should say only what matters.
   """
   start = channel_cap.best(step).configuration
   configuration = dict(start)
   num_trials = 0
   for problem in problem_lib.problems(step):
+
+    def profile(
+      trial: problem_lib.Configuration, problem: problem_lib.Problem = problem
+    ) -> problem_lib.Profile:
+      return problem_lib.profile(step, problem, trial)
+
     found, trials = searcher.run(
-      lagom,
-      problem,
-      step.cluster,
-      start=start,
-      profile=lambda c, problem=problem: problem_lib.profile(step, problem, c),
+      lagom, problem, step.cluster, start=start, profile=profile
     )
+    found = dict(found)
+    limit_us = profile(found).total_us * (1 + _SAME)
+    for key in problem.keys:
+      reverted = {**found, key: step.default[key]}
+      if profile(reverted).total_us <= limit_us:
+        found = reverted
     configuration.update(found)
-    num_trials += trials
+    num_trials += trials + len(problem.keys) + 1
   return configuration, num_trials
 
 

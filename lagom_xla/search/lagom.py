@@ -15,8 +15,8 @@ communication takes less time than computation, X' < Y'.
 
 The paper leaves open, and this module settles:
 
-*Unknowns.* The paper tunes collectives; here a j is a tuning key (`problem.py`),
-and x_j, X and Y are sums over all overlaps that the key occurs in.
+*Unknowns.* The paper tunes collectives; here a j is a tuning key
+(`problem.py`), and x_j, X and Y are sums over all overlaps that it occurs in.
 
 *Subspaces.* Algorithm, protocol and transport enumerate subspaces (section
 3.2). As in AutoCCL's Algorithm 1 they are compared first, by the time of the
@@ -36,8 +36,8 @@ value: NC <- NC (1 + lr), C <- C (1 + lr). The first lr is 0.01.
 *Ends.* A collective that no longer gains keeps its previous setting (Algorithm
 1, line 7); one that ends because X' < Y' keeps the new one, which is what made
 it so. A gain of exactly nothing counts as no gain. A collective whose knobs are
-all at their limit is finished. Algorithm 1 never writes s_j <- s'_j and Y <- Y';
-it must.
+all at their limit is finished. Algorithm 1 never writes s_j <- s'_j and
+Y <- Y'; it must.
 
 *The result.* The paper returns the last configuration. X and Y are sums, so
 they cannot see one overlap wait while another has room; hence the result is the
@@ -51,6 +51,7 @@ from collections.abc import Mapping
 import dataclasses
 
 from lagom_xla import cluster as cluster_lib
+from lagom_xla.costs import nccl
 from lagom_xla.search import problem as problem_lib
 from lagom_xla.search import space
 
@@ -83,7 +84,7 @@ class _Collective:
   is_done: bool = False
 
   @property
-  def setting(self) -> problem_lib.nccl.Setting:
+  def setting(self) -> nccl.Setting:
     return self.subspace.setting(self.channels_at, self.chunk_at)
 
   @property
@@ -177,7 +178,7 @@ def tell(state: State, profile: problem_lib.Profile) -> State:
   asked = ask(state)
   if state.best is None or profile.total_us < state.best[1]:
     state = dataclasses.replace(state, best=(asked, profile.total_us))
-  if state.best is not None and asked is state.start:
+  if asked is state.start:
     return _next_subspace(state)
   if state.untried:
     return _tell_subspace(state, profile)

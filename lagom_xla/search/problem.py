@@ -15,6 +15,7 @@ their keys are tuned for speed alone.
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Iterable, Iterator, Mapping
 import dataclasses
 
@@ -87,7 +88,7 @@ def problems(step: step_lib.Step) -> tuple[Problem, ...]:
     programs[signature] = (program, before + times)
   grouped = _connected(
     (
-      frozenset(step.key_of[c.name] for c in _collectives_in(program)),
+      frozenset(step.key_of[c.name] for c, _ in _collectives_in(program)),
       (program, times),
     )
     for program, times in programs.values()
@@ -102,13 +103,24 @@ def problems(step: step_lib.Step) -> tuple[Problem, ...]:
 def _overlap_programs(
   step: step_lib.Step,
 ) -> Iterator[tuple[timeline.Program, int]]:
-  for overlap in step.analysis.overlaps:
+  """Programs that together run each collective as often as the step does.
+
+  The program of an overlap holds what runs inside it, so overlaps in a loop
+  inside another overlap, and sync collectives, are there already.
+  """
+  covered: collections.Counter[str] = collections.Counter()
+  for overlap in step.analysis.overlaps:  # Callers before callees.
+    times = overlap.executions - covered[overlap.collectives[0].name]
+    if times <= 0:
+      continue
     program = timeline.program_of_overlap(step.analysis, overlap)
-    yield program, overlap.executions
+    for collective, repeats in _collectives_in(program):
+      covered[collective.name] += times * repeats
+    yield program, times
   for collective in step.analysis.collectives:
-    if collective.form == "sync":
-      alone = (timeline.Start(collective), timeline.Wait(collective))
-      yield alone, collective.executions
+    times = collective.executions - covered[collective.name]
+    if times > 0:
+      yield (timeline.Start(collective), timeline.Wait(collective)), times
 
 
 def _signature(
@@ -135,13 +147,15 @@ def _signature(
 
 def _collectives_in(
   program: timeline.Program,
-) -> Iterator[collectives_lib.Collective]:
+) -> Iterator[tuple[collectives_lib.Collective, int]]:
+  """The collectives of a program, with how often it runs each."""
   for part in program:
     match part:
       case timeline.Start(collective):
-        yield collective
-      case timeline.Loop(body, _):
-        yield from _collectives_in(body)
+        yield collective, 1
+      case timeline.Loop(body, num_trips):
+        for collective, repeats in _collectives_in(body):
+          yield collective, num_trips * repeats
       case timeline.Branch(branches):
         for branch in branches:
           yield from _collectives_in(branch)

@@ -46,11 +46,8 @@ class Subspace:
     )
 
   @property
-  def least(self) -> nccl.Setting:
-    return self.setting(0, 0)
-
-  @property
   def most(self) -> nccl.Setting:
+    """The setting with the most resources."""
     return self.setting(-1, -1)
 
 

@@ -1,0 +1,198 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Tunes a jitted step when it is first called, and runs the tuned one.
+
+    @lagom_xla.tune
+    @jax.jit
+    def step(state, batch): ...
+
+At its first call on a signature the step is lowered as jit would lower it, and
+`tuner.tune` does the rest: it compiles, inspects, searches on predicted costs
+and compiles with the plan. Buffers are touched by none of this. From then on
+JAX runs the tuned executable where it would have run its own (`dispatch.py`).
+
+Tuning is an extra: when it fails, for whatever reason, the step runs as jit
+would have run it, with one warning. Errors of the step itself are the caller's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+import functools
+from typing import Any, Protocol, overload
+import warnings
+
+import jax
+
+from lagom_xla import cluster as cluster_lib
+from lagom_xla import dispatch
+from lagom_xla import target as target_lib
+from lagom_xla import tuner
+
+
+class TunedStep(Protocol):
+  """A jitted step that is tuned as it is called.
+
+  Attributes:
+    tunings: what tuning found, one for each signature that was tuned, in the
+      order of their first calls.
+  """
+
+  tunings: Sequence[tuner.Tuning]
+
+  def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
+
+  def trace(self, *args: Any, **kwargs: Any) -> jax.stages.Traced:
+    """As of the jitted step, which knows nothing of plans."""
+    ...
+
+  def lower(self, *args: Any, **kwargs: Any) -> jax.stages.Lowered:
+    """As of the jitted step, which knows nothing of plans."""
+    ...
+
+
+@overload
+def tune(
+  jitted_step: Callable[..., Any],
+  *,
+  cluster: str | cluster_lib.Cluster | None = None,
+) -> TunedStep: ...
+
+
+@overload
+def tune(
+  jitted_step: None = None, *, cluster: str | cluster_lib.Cluster | None = None
+) -> Callable[[Callable[..., Any]], TunedStep]: ...
+
+
+def tune(
+  jitted_step: Callable[..., Any] | None = None,
+  *,
+  cluster: str | cluster_lib.Cluster | None = None,
+) -> TunedStep | Callable[[Callable[..., Any]], TunedStep]:
+  """Tunes a jitted step at its first call on each signature.
+
+  Results, donation, statics and transformations are those of the jitted step,
+  and so is the time that a call takes to dispatch. Only the plan's XLA options
+  act: its NCCL settings take effect when a process starts, so they are for
+  `lagom-xla flags`, or for whoever reads `step.tunings[0].plan`.
+
+  In a job of several processes each one tunes for itself. The search depends
+  on nothing but the compiled module and the cluster, which are the same in all
+  of them, so all come to the same plan; they must, because steps with
+  different collectives would wait for each other for ever.
+
+  If tuning fails the step runs as it was, and a RuntimeWarning, one at most for
+  each tuned step, tells why. That is what happens on CPU devices, unless a
+  cluster says what they stand for: with one, everything is done as on GPUs,
+  with a schedule of XLA's CPU compiler, on which XLA's GPU options do not act.
+
+  Args:
+    jitted_step: what `jax.jit` returned; left out in `@tune(cluster=...)`.
+    cluster: what `cluster.parse` takes, or a cluster; by default what the live
+      GPUs make up.
+
+  Returns:
+    A jitted function with one more attribute, `tunings`: see `TunedStep`.
+
+  Raises:
+    TypeError: the step is not jitted.
+    ClusterError: there is no such cluster.
+  """
+  if isinstance(cluster, str):
+    cluster = cluster_lib.parse(cluster)
+  if jitted_step is None:
+    return functools.partial(tune, cluster=cluster)
+  if not callable(getattr(jitted_step, "lower", None)):
+    raise TypeError(
+      f"lagom_xla.tune takes what jax.jit returns, not {jitted_step!r}: wrap"
+      " the step in jax.jit first."
+    )
+  chooser = _Chooser(_name(jitted_step), cluster)
+  try:
+    step = dispatch.per_signature(jitted_step, chooser.choose)
+  except dispatch.UnsupportedError as error:
+    chooser.warn(str(error), stacklevel=3)
+    step = _untuned(jitted_step)
+  step.tunings = chooser.tunings
+  return step
+
+
+class _Chooser:
+  """Chooses the executables of one step by tuning it."""
+
+  def __init__(self, name: str, cluster: cluster_lib.Cluster | None):
+    self.tunings: list[tuner.Tuning] = []
+    self._name = name
+    self._cluster = cluster
+    self._has_warned = False
+
+  def choose(self, lowered: jax.stages.Lowered) -> jax.stages.Compiled | None:
+    """The tuned executable; None, with a warning, where tuning fails."""
+    try:
+      tuning = tuner.tune(_target(lowered, self._cluster, self._name))
+      compiled = tuning.compiled and tuning.compiled.compiled
+      if compiled is None:
+        raise target_lib.TargetError(
+          f"nothing can be compiled for {tuning.plan.cluster.name}"
+        )
+    except Exception as error:  # The step must run, whatever went wrong.
+      # The caller is above this, dispatch and the call of the step.
+      self.warn(_describe(error), stacklevel=4)
+      return None
+    self.tunings.append(tuning)
+    return compiled
+
+  def warn(self, reason: str, *, stacklevel: int) -> None:
+    """Warns, the first time."""
+    if self._has_warned:
+      return
+    self._has_warned = True
+    warnings.warn(
+      f"lagom_xla.tune leaves {self._name} as it was: {reason}",
+      RuntimeWarning,
+      stacklevel=stacklevel,
+    )
+
+
+def _target(
+  lowered: jax.stages.Lowered, cluster: cluster_lib.Cluster | None, name: str
+) -> target_lib.Target:
+  """The step as a target for the cluster, or for the live GPUs.
+
+  Raises:
+    ClusterError: no cluster is given, and the devices are of no known one.
+    TargetError: the step is for another number of devices.
+  """
+  is_gpu = jax.default_backend() == "gpu"
+  if cluster is None:
+    if not is_gpu:
+      raise cluster_lib.ClusterError(
+        f"it runs on {jax.default_backend()} devices, where there is nothing"
+        " to tune; cluster= tells which GPUs they stand for."
+      )
+    cluster = cluster_lib.of_devices(jax.devices())
+  return target_lib.of_step(
+    lowered, cluster, name=name, can_stop_at_schedule=is_gpu
+  )
+
+
+def _untuned(jitted_step: Any) -> Any:
+  """The step in a function of its own, which can have attributes."""
+
+  @functools.wraps(jitted_step)
+  def step(*args: Any, **kwargs: Any) -> Any:
+    return jitted_step(*args, **kwargs)
+
+  untuned: Any = step
+  untuned.lower = jitted_step.lower
+  untuned.trace = getattr(jitted_step, "trace", None)
+  return untuned
+
+
+def _name(jitted_step: Any) -> str:
+  return getattr(jitted_step, "__name__", type(jitted_step).__name__)
+
+
+def _describe(error: Exception) -> str:
+  return str(error) or type(error).__name__

@@ -1,0 +1,141 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The JSON objects of `lagom-xla inspect` and `lagom-xla tune`.
+
+docs/formats.md describes them; other programs build on them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from lagom_xla import tuner
+from lagom_xla.costs import step as step_lib
+from lagom_xla.costs import timeline
+from lagom_xla.passes import collectives as collectives_lib
+from lagom_xla.passes import overlap as overlap_lib
+from lagom_xla.search import joint
+
+
+def inspection(step: step_lib.Step) -> dict[str, Any]:
+  """What `lagom-xla inspect --format=json` prints."""
+  analysis = step.analysis
+  module = analysis.module
+  return {
+    "module": {
+      "name": module.name,
+      "num_instructions": module.num_instructions,
+      "num_partitions": collectives_lib.num_devices(module),
+    },
+    "collectives": [_collective(step, c) for c in analysis.collectives],
+    "totals": totals(analysis),
+    "gemm_flops": gemm_flops(analysis),
+    "overlaps": [
+      {
+        "collectives": [c.name for c in overlap.collectives],
+        "kernels": [k.name for k in overlap.kernels],
+        "executions": overlap.executions,
+      }
+      for overlap in analysis.overlaps
+    ],
+    "loops_of_unknown_length": list(module.loops_of_unknown_length),
+  }
+
+
+def totals(analysis: overlap_lib.Analysis) -> dict[str, dict[str, int]]:
+  """By kind of collective: what a device moves in a step, loops counted."""
+  by_kind: dict[str, dict[str, int]] = {}
+  for collective in analysis.collectives:
+    total = by_kind.setdefault(
+      collective.kind,
+      {
+        "num_instructions": 0,
+        "num_executions": 0,
+        "operand_bytes": 0,
+        "result_bytes": 0,
+      },
+    )
+    times = collective.executions
+    total["num_instructions"] += 1
+    total["num_executions"] += times
+    total["operand_bytes"] += times * collective.operand_bytes
+    total["result_bytes"] += times * collective.result_bytes
+  return dict(sorted(by_kind.items()))
+
+
+def gemm_flops(analysis: overlap_lib.Analysis) -> int:
+  """Operations of a device's matrix products in a step, loops counted."""
+  return sum(
+    kernel.executions * kernel.flops
+    for kernel in analysis.kernels.values()
+    if kernel.category == "gemm"
+  )
+
+
+def _collective(
+  step: step_lib.Step, collective: collectives_lib.Collective
+) -> dict[str, Any]:
+  beside = step.analysis.kernels_beside[collective.start_id]
+  return {
+    "name": collective.name,
+    "kind": collective.kind,
+    "form": collective.form,
+    "computation": collective.computation,
+    "num_operands": collective.num_operands,
+    "operand_bytes": collective.operand_bytes,
+    "result_bytes": collective.result_bytes,
+    "group_size": collective.group_size,
+    "num_groups": collective.num_groups,
+    "spans_nodes": any(
+      step.cluster.num_nodes_of(group) > 1 for group in collective.groups
+    ),
+    "executions": collective.executions,
+    "overlap": {
+      "num_kernels": len(beside),
+      "num_gemms": sum(kernel.category == "gemm" for kernel in beside),
+    },
+  }
+
+
+def tuning(tuned: tuner.Tuning) -> dict[str, Any]:
+  """What `lagom-xla tune --format=json` prints."""
+  return {
+    "plan": tuned.plan.to_dict(),
+    "predicted": {
+      "before": _timeline(tuned.timeline_before),
+      "after": _timeline(tuned.timeline_after),
+    },
+    "peak_bytes": {
+      "before": tuned.peak_bytes_before,
+      "after": tuned.peak_bytes_after,
+    },
+    "effects": [dataclasses.asdict(effect) for effect in tuned.effects],
+    "candidates": [_candidate(c) for c in tuned.candidates],
+    "num_trials": tuned.num_trials,
+  }
+
+
+def _candidate(candidate: joint.Candidate) -> dict[str, Any]:
+  return {
+    "xla_options": dict(candidate.options),
+    "failure": candidate.failure,
+    "step_time_us": candidate.default and candidate.default.step_time_us,
+    "tuned_step_time_us": candidate.tuned and candidate.tuned.step_time_us,
+    "num_trials": candidate.num_trials,
+  }
+
+
+def _timeline(replayed: timeline.Timeline) -> dict[str, Any]:
+  return {
+    "step_time_us": replayed.step_time_us,
+    "kernel_us": replayed.kernel_us,
+    "collective_us": replayed.collective_us,
+    "exposed_us": replayed.total_exposed_us,
+    "slowdown_us": replayed.total_slowdown_us,
+    "exposed_us_by_collective": replayed.exposed_us,
+    "slowdown_us_by_pair": [
+      {"kernel": kernel, "collective": collective, "slowdown_us": lost_us}
+      for (kernel, collective), lost_us in replayed.slowdown_us.items()
+    ],
+  }
