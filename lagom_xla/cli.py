@@ -35,11 +35,33 @@ _EXAMPLES = """\
 examples:
   lagom-xla inspect train.py:train_step --cluster=1x8xh100
   lagom-xla tune train.py:train_step --cluster=16x8xh100 --out=plan
-  lagom-xla tune step.hlo.xz --cluster=2x8xh100 --format=json
   source <(lagom-xla flags plan)
 
 No GPU is needed: XLA's own GPU compiler runs ahead of time. All times are
 predicted, not measured."""
+
+_INSPECT_EXAMPLES = f"""\
+{_TARGET_HELP}
+
+examples:
+  lagom-xla inspect train.py:train_step --cluster=1x8xh100
+  lagom-xla inspect train.py:train_step --cluster=2x8xa100_80 --arg=model=8b
+  lagom-xla inspect step.hlo.xz --cluster=2x8xh100 --format=json"""
+
+_TUNE_EXAMPLES = f"""\
+{_TARGET_HELP}
+
+what --out gets: plan.json, and for a launcher xla_flags.sh, nccl_env.sh and
+nccl_settings.csv; an older plan there is replaced.
+
+examples:
+  lagom-xla tune train.py:train_step --cluster=16x8xh100 --out=plan
+  lagom-xla tune step.hlo.xz --cluster=2x8xh100 --format=json > tuning.json"""
+
+_FLAGS_EXAMPLES = """\
+examples:
+  lagom-xla flags plan
+  source <(lagom-xla flags plan)   # in the script that starts each process"""
 
 
 def run() -> None:
@@ -79,6 +101,7 @@ def _add_inspect(commands) -> None:
     "inspect",
     _inspect,
     "Shows which collectives overlap which kernels, and who waits for whom.",
+    _INSPECT_EXAMPLES,
   )
   _add_target(command)
 
@@ -90,6 +113,7 @@ def _add_tune(commands) -> None:
     _tune,
     "Searches XLA options and NCCL settings, recompiles with the best, checks"
     " that they acted, and writes a plan.",
+    _TUNE_EXAMPLES,
   )
   _add_target(command)
   command.add_argument(
@@ -107,18 +131,23 @@ def _add_flags(commands) -> None:
     _flags,
     "Prints a plan as shell lines, for a launcher: XLA_FLAGS and NCCL's"
     " environment.",
+    _FLAGS_EXAMPLES,
   )
   command.add_argument("plan", metavar="PLAN", help="a plan's folder or JSON")
 
 
 def _add_command(
-  commands, name: str, function: Callable[[argparse.Namespace], None], text: str
+  commands,
+  name: str,
+  function: Callable[[argparse.Namespace], None],
+  text: str,
+  examples: str,
 ):
   command = commands.add_parser(
     name,
     help=text,
     description=textwrap.fill(text),
-    epilog=None if name == "flags" else _TARGET_HELP,
+    epilog=examples,
     formatter_class=argparse.RawDescriptionHelpFormatter,
   )
   command.set_defaults(function=function)
@@ -235,24 +264,30 @@ def _console():
 
 
 class _ProgressBar:
-  """A progress bar on stderr, so that stdout holds the result alone."""
+  """A progress bar on stderr, so that stdout holds the result alone.
+
+  There is none where stderr is not a terminal, and it vanishes on an error.
+  """
 
   def __enter__(self) -> _ProgressBar:
     import rich.console
     import rich.progress
 
+    console = rich.console.Console(stderr=True)
     self._progress = rich.progress.Progress(
       rich.progress.TextColumn("{task.description:44.44}"),
       rich.progress.BarColumn(),
       rich.progress.MofNCompleteColumn(),
       rich.progress.TimeElapsedColumn(),
-      console=rich.console.Console(stderr=True),
+      console=console,
+      disable=not console.is_terminal,
     )
     self._progress.start()
     self._task = self._progress.add_task("", total=None)
     return self
 
-  def __exit__(self, *exception) -> None:
+  def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
+    self._progress.live.transient = error is not None
     done = self._progress.tasks[self._task].completed
     self._progress.update(self._task, total=done)
     self._progress.stop()

@@ -23,7 +23,7 @@ import functools
 import json
 import pathlib
 import re
-from typing import Any, Literal, TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 
 from lagom_xla import figures
 from lagom_xla.gpu import Gpu

@@ -18,13 +18,15 @@ which is all that a search needs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+import contextlib
 import dataclasses
 import os
 from typing import Any
 
 import jax
 from jax.experimental import topologies
+from jax.experimental.compilation_cache import compilation_cache
 
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.passes import hlo
@@ -33,8 +35,10 @@ from lagom_xla.passes import registry
 
 Options = Mapping[str, bool | int | float | str | bytes]
 
-# Makes XLA write its own estimate of each kernel into the module.
+# Makes XLA write its own estimate of each kernel into the module. It has the
+# tables for some GPUs only; for others the module comes without estimates.
 COST_ESTIMATES: Options = {"xla_gpu_collect_cost_model_stats": True}
+_NO_ESTIMATES: Options = {"xla_gpu_collect_cost_model_stats": False}
 
 
 class CompileError(RuntimeError):
@@ -57,7 +61,7 @@ class Compilation:
   peak_bytes: int | None
 
 
-class _ScheduleReached(Exception):
+class _ScheduleReached(Exception):  # noqa: N818
   """Ends a compile from inside, once the schedule is there."""
 
 
@@ -128,11 +132,16 @@ def compile_step(
     CompileError: XLA refused; the message says what was asked for.
   """
   options = dict(options or {})
-  asked_for = describe(cluster, options)
+
+  def compile_with(options: Any) -> jax.stages.Compiled:
+    return lowered.compile(compiler_options=options)
+
   if schedule_only:
-    name = _module_name(lowered)
     proto = schedule(
-      lambda: lowered.compile(compiler_options=options), name, asked_for
+      compile_with,
+      _module_name(lowered),
+      cluster,
+      options,
     )
     return Compilation(
       module=hlo.Module(proto, cluster.num_devices),
@@ -145,9 +154,14 @@ def compile_step(
       f"No full compile for {cluster.name}: {obstacle}. Its schedule can"
       " still be inspected and tuned."
     )
+  asked_for = describe(cluster, options)
+  _check_values(options, asked_for)
+  # The executable of a compile-only device can be stored, but not loaded.
+  is_live = bool(_live_devices(cluster))
   try:
-    compiled = lowered.compile(compiler_options=options)
-  except jax.errors.JaxRuntimeError as error:
+    with contextlib.nullcontext() if is_live else _no_persistent_cache():
+      compiled = compile_with(options)
+  except Exception as error:
     raise CompileError(f"{asked_for}: {_reason(error)}") from error
   memory = compiled.memory_analysis()
   return Compilation(
@@ -157,20 +171,41 @@ def compile_step(
   )
 
 
-def schedule(compile_fn: Any, name: str, asked_for: str) -> Any:
+def schedule(
+  compile_fn: Callable[[Options], Any],
+  name: str,
+  cluster: cluster_lib.Cluster,
+  options: Options,
+) -> hlo.hlo_pb2.HloModuleProto:
   """Runs a compile up to its schedule.
 
-  Args:
-    compile_fn: starts the compile; called once, without arguments.
-    name: name of the module that is wanted; XLA also compiles small ones.
-    asked_for: how an error message starts.
+  Cost estimates are left out where XLA has none for the GPU.
 
-  Returns:
-    The scheduled HloModuleProto.
+  Args:
+    compile_fn: starts the compile with the options it is given.
+    name: name of the module that is wanted; XLA also compiles small ones.
+    cluster: what is compiled for.
+    options: XLA options on top of the defaults.
 
   Raises:
     CompileError: XLA refused, or never scheduled a module of that name.
   """
+  # Never the options of a full compile: JAX remembers its executable, and would
+  # have nothing left to schedule.
+  options = {**_NO_ESTIMATES, **options}
+  asked_for = describe(cluster, options)
+  _check_values(options, asked_for)
+  try:
+    return _schedule(lambda: compile_fn(options), name, asked_for)
+  except CompileError:
+    if not COST_ESTIMATES.items() <= options.items():
+      raise
+  return schedule(compile_fn, name, cluster, {**options, **_NO_ESTIMATES})
+
+
+def _schedule(
+  compile_fn: Callable[[], Any], name: str, asked_for: str
+) -> hlo.hlo_pb2.HloModuleProto:
   scheduled: list[hlo.hlo_pb2.HloModuleProto] = []
 
   def stop(serialized: bytes) -> None:
@@ -180,8 +215,12 @@ def schedule(compile_fn: Any, name: str, asked_for: str) -> Any:
       raise _ScheduleReached
 
   try:
-    with registry.transformation(
-      stop, stage=registry.Stage.POST_SCHEDULER, platform="cuda"
+    with (
+      # What comes out of the cache is not scheduled any more.
+      _no_persistent_cache(),
+      registry.transformation(
+        stop, stage=registry.Stage.POST_SCHEDULER, platform="cuda"
+      ),
     ):
       compile_fn()
   except Exception as error:
@@ -189,10 +228,27 @@ def schedule(compile_fn: Any, name: str, asked_for: str) -> Any:
       raise CompileError(f"{asked_for}: {_reason(error)}") from error
   if not scheduled:
     raise CompileError(
-      f"{asked_for}: XLA finished without scheduling a module called {name};"
-      " is JAX's persistent compilation cache on? Switch it off to inspect."
+      f"{asked_for}: XLA finished without scheduling a module called {name}."
     )
   return scheduled[0]
+
+
+@contextlib.contextmanager
+def _no_persistent_cache() -> Iterator[None]:
+  """Switches JAX's persistent compilation cache off for a compile."""
+  config: Any = jax.config
+  if not config.jax_compilation_cache_dir:
+    yield
+    return
+  was_enabled = config.jax_enable_compilation_cache
+  jax.config.update("jax_enable_compilation_cache", False)
+  # JAX decides once whether it has a cache; this makes it decide anew.
+  compilation_cache.reset_cache()
+  try:
+    yield
+  finally:
+    jax.config.update("jax_enable_compilation_cache", was_enabled)
+    compilation_cache.reset_cache()
 
 
 def describe(cluster: cluster_lib.Cluster, options: Options) -> str:
@@ -207,6 +263,15 @@ def describe(cluster: cluster_lib.Cluster, options: Options) -> str:
   )
 
 
+def _check_values(options: Options, asked_for: str) -> None:
+  for name, value in options.items():
+    if not isinstance(value, bool | int | float | str | bytes):
+      raise CompileError(
+        f"{asked_for}: {name} must be a bool, int, float or str, and is of"
+        f" type {type(value).__name__}."
+      )
+
+
 def peak_bytes(memory: Any) -> int:
   """Peak device memory of a `CompiledMemoryStats`."""
   peak = getattr(memory, "peak_memory_in_bytes", 0)
@@ -219,8 +284,8 @@ def peak_bytes(memory: Any) -> int:
 
 
 def _module_name(lowered: jax.stages.Lowered) -> str:
-  operation = lowered.compiler_ir("stablehlo").operation
-  return operation.attributes["sym_name"].value
+  module: Any = lowered.compiler_ir("stablehlo")
+  return module.operation.attributes["sym_name"].value
 
 
 def _reason(error: BaseException) -> str:

@@ -13,6 +13,8 @@ they are: a schedule needs no code for them.
 
 from __future__ import annotations
 
+from typing import cast
+
 from jax._src import compiler
 from jax._src.interpreters import mlir
 from jax._src.lib import _jax
@@ -43,26 +45,27 @@ def schedule_module(
     compile_lib.CompileError: the sizes differ, or XLA refused.
   """
   check_devices(module, cluster)
-  options = dict(options or {})
-  asked_for = compile_lib.describe(cluster, options)
   devices = compile_lib.devices(cluster)
   client = devices[0].client
-  stablehlo = _to_stablehlo(module, asked_for)
-  compile_options = compiler.get_compile_options(
-    num_replicas=1,
-    num_partitions=cluster.num_devices,
-    device_assignment=np.arange(cluster.num_devices).reshape(1, -1),
-    env_options_overrides=options,
-  )
-  build_options = compile_options.executable_build_options
-  build_options.use_spmd_partitioning = False
-  build_options.use_shardy_partitioner = False
-  proto = compile_lib.schedule(
-    lambda: client.compile(
+  stablehlo = _to_stablehlo(module, cluster)
+
+  def compile_with(options: compile_lib.Options) -> None:
+    compile_options = compiler.get_compile_options(
+      num_replicas=1,
+      num_partitions=cluster.num_devices,
+      device_assignment=np.arange(cluster.num_devices).reshape(1, -1),
+      env_options_overrides=cast(dict[str, str], options),
+      backend=client,
+    )
+    build_options = compile_options.executable_build_options
+    build_options.use_spmd_partitioning = False
+    build_options.use_shardy_partitioner = False
+    client.compile(
       stablehlo, xla_client.DeviceList(tuple(devices)), compile_options
-    ),
-    module.name,
-    asked_for,
+    )
+
+  proto = compile_lib.schedule(
+    compile_with, module.name, cluster, options or {}
   )
   return hlo.Module(proto, cluster.num_devices)
 
@@ -78,14 +81,17 @@ def check_devices(module: hlo.Module, cluster: cluster_lib.Cluster) -> None:
     )
 
 
-def _to_stablehlo(module: hlo.Module, asked_for: str) -> ir.Module:
+def _to_stablehlo(
+  module: hlo.Module, cluster: cluster_lib.Cluster
+) -> ir.Module:
   stripped = _strip(module.proto)
   try:
     serialized = _jax.mlir.hlo_to_stablehlo(stripped.SerializeToString())
   except Exception as error:
     reason = str(error).splitlines()[0][:600]
     raise compile_lib.CompileError(
-      f"{asked_for}: {module.name} has no StableHLO form: {reason}"
+      f"{compile_lib.describe(cluster, {})}: {module.name} has no StableHLO"
+      f" form: {reason}"
     ) from error
   with mlir.make_ir_context():
     stablehlo = ir.Module.parse(serialized)

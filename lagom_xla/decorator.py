@@ -25,9 +25,17 @@ import warnings
 import jax
 
 from lagom_xla import cluster as cluster_lib
+from lagom_xla import compile as compile_lib
 from lagom_xla import dispatch
 from lagom_xla import target as target_lib
 from lagom_xla import tuner
+
+# Their messages were written for whoever wrote the step.
+_PLAIN_ERRORS = (
+  cluster_lib.ClusterError,
+  compile_lib.CompileError,
+  target_lib.TargetError,
+)
 
 
 class TunedStep(Protocol):
@@ -40,7 +48,9 @@ class TunedStep(Protocol):
 
   tunings: Sequence[tuner.Tuning]
 
-  def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
+  def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    """As the jitted step."""
+    ...
 
   def trace(self, *args: Any, **kwargs: Any) -> jax.stages.Traced:
     """As of the jitted step, which knows nothing of plans."""
@@ -131,11 +141,7 @@ class _Chooser:
     """The tuned executable; None, with a warning, where tuning fails."""
     try:
       tuning = tuner.tune(_target(lowered, self._cluster, self._name))
-      compiled = tuning.compiled and tuning.compiled.compiled
-      if compiled is None:
-        raise target_lib.TargetError(
-          f"nothing can be compiled for {tuning.plan.cluster.name}"
-        )
+      compiled = _executable(tuning)
     except Exception as error:  # The step must run, whatever went wrong.
       # The caller is above this, dispatch and the call of the step.
       self.warn(_describe(error), stacklevel=4)
@@ -177,6 +183,16 @@ def _target(
   )
 
 
+def _executable(tuning: tuner.Tuning) -> jax.stages.Compiled:
+  if tuning.compiled is None or tuning.compiled.compiled is None:
+    cluster = tuning.plan.cluster
+    obstacle = cluster.gpu.compile_obstacle
+    raise target_lib.TargetError(
+      f"{cluster.name} has no executable: {obstacle}."
+    )
+  return tuning.compiled.compiled
+
+
 def _untuned(jitted_step: Any) -> Any:
   """The step in a function of its own, which can have attributes."""
 
@@ -195,4 +211,7 @@ def _name(jitted_step: Any) -> str:
 
 
 def _describe(error: Exception) -> str:
-  return str(error) or type(error).__name__
+  if isinstance(error, _PLAIN_ERRORS):
+    return str(error)
+  first_line = str(error).strip().partition("\n")[0]
+  return f"{type(error).__name__}: {first_line}"

@@ -32,8 +32,9 @@ class UnsupportedError(NotImplementedError):
 def per_signature(jitted: Any, choose: Choose) -> Any:
   """A jitted function like `jitted` that runs what `choose` chooses.
 
-  Tracing and lowering are those of `jitted`, and so are the errors they raise.
-  Under a transformation such as `jax.grad` it is `jitted` that is traced.
+  Tracing is that of `jitted`, and so are the errors it raises; what cannot be
+  lowered is left to jit, and so is a call under a transformation such as
+  `jax.grad`.
 
   Args:
     jitted: what `jax.jit` returned.
@@ -59,7 +60,11 @@ def per_signature(jitted: Any, choose: Choose) -> Any:
     """Returns results, what C++ needs to go on alone, whether to forget it."""
     if not trace_state_clean() or _has_tracers(args, kwargs):
       return run_as_jitted(*args, **kwargs)
-    lowered = jitted.lower(*args, **kwargs)
+    traced = jitted.trace(*args, **kwargs)
+    try:
+      lowered = traced.lower()
+    except Exception:  # Jit says it better, with nothing traced again.
+      return run_as_jitted(*args, **kwargs)
     key = (lowered._lowering, lowered.in_tree, lowered.out_tree)
     with lock:
       if key not in chosen:

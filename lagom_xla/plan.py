@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 import dataclasses
 import hashlib
-import json
 import pathlib
 from typing import Any
 
@@ -22,9 +21,11 @@ import jax
 import jaxlib
 
 from lagom_xla import cluster as cluster_lib
+from lagom_xla import figures
 from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import nccl
 from lagom_xla.passes import hlo
+from lagom_xla.passes import replica_groups
 
 # Raised whenever a field changes its meaning.
 FORMAT_VERSION = 1
@@ -122,26 +123,23 @@ class Plan:
 
 
 def fingerprint(module: hlo.Module) -> str:
-  """A short hash of what a module computes and in which order.
+  """A short hash of what a module computes, in which order, among whom.
 
-  Names and source locations are left out: they change with the path of a
-  checkout.
+  Names, ids and source locations are left out: they change with the path of a
+  checkout. So are the values of constants, which change no schedule.
   """
   digest = hashlib.sha256()
   for computation in module.computations.values():
     for instruction in computation.instructions:
-      shape = instruction.shape
-      digest.update(
-        repr(
-          (
-            instruction.opcode,
-            shape.element_type,
-            tuple(shape.dimensions),
-            len(instruction.operand_ids),
-            instruction.custom_call_target,
-          )
-        ).encode()
+      parts = (
+        instruction.opcode,
+        instruction.shape.SerializeToString(deterministic=True),
+        [computation.position[i] for i in instruction.operand_ids],
+        instruction.custom_call_target,
+        instruction.dot_dimension_numbers.SerializeToString(),
+        replica_groups.of_instruction(instruction, None),
       )
+      digest.update(repr(parts).encode())
   return digest.hexdigest()[:16]
 
 
@@ -164,32 +162,71 @@ def from_dict(raw: Any, *, where: str) -> Plan:
     )
   try:
     return Plan(
-      module_name=raw["module_name"],
-      module_fingerprint=raw["module_fingerprint"],
-      cluster=cluster_lib.from_dict(raw["cluster"], where=where),
-      jax_version=raw["jax_version"],
-      jaxlib_version=raw["jaxlib_version"],
-      xla_options=dict(raw["xla_options"]),
-      nccl_env=dict(raw["nccl_env"]),
-      nccl_settings=tuple(map(_nccl_setting, raw["nccl_settings"])),
-      prediction=Prediction(**raw["prediction"]),
+      module_name=_line(raw["module_name"]),
+      module_fingerprint=_line(raw["module_fingerprint"]),
+      cluster=cluster_lib.from_dict(raw["cluster"], where="cluster"),
+      jax_version=_line(raw["jax_version"]),
+      jaxlib_version=_line(raw["jaxlib_version"]),
+      xla_options=_variables(raw, "xla_options", (bool, int, str)),
+      nccl_env=_variables(raw, "nccl_env", (str,)),
+      nccl_settings=tuple(
+        map(_nccl_setting, _typed(raw, "nccl_settings", list))
+      ),
+      prediction=_prediction(raw),
     )
-  except (KeyError, TypeError, ValueError) as error:
+  except KeyError as error:
     raise PlanError(
-      f"{where} is not a complete plan: {error}. Make the plan again."
+      f"{where} is not a complete plan: {error} is missing. Make the plan"
+      " again."
+    ) from error
+  except (TypeError, ValueError) as error:
+    raise PlanError(
+      f"{where} is not a usable plan: {error}. Make the plan again."
     ) from error
 
 
-def _nccl_setting(raw: dict[str, Any]) -> NcclSetting:
-  key = {
-    field.name: raw[field.name]
-    for field in dataclasses.fields(collective_lib.TuningKey)
-  }
+def _line(value: Any) -> str:
+  """Text that can stand in a comment of a shell script."""
+  if not isinstance(value, str) or not value.isprintable():
+    raise ValueError(f"{figures.show(value)} is not a line of text")
+  return value
+
+
+def _typed(raw: dict[str, Any], name: str, kind: type) -> Any:
+  if not isinstance(raw[name], kind):
+    rule = "a list" if kind is list else "an object"
+    raise ValueError(f"{name} is {figures.show(raw[name])}; it must be {rule}")
+  return raw[name]
+
+
+def _variables(
+  raw: dict[str, Any], field: str, types: tuple[type, ...]
+) -> dict[str, Any]:
+  """Options or variables with names that a shell takes."""
+  variables = _typed(raw, field, dict)
+  for name, value in variables.items():
+    if not (name.isidentifier() and name.isascii()):
+      raise ValueError(f"{figures.show(name)} is no name of a setting")
+    if not isinstance(value, types):
+      raise ValueError(f"{name} cannot be {figures.show(value)}")
+  return variables
+
+
+def _nccl_setting(raw: Any) -> NcclSetting:
+  if not isinstance(raw, dict):
+    raise ValueError(f"nccl_settings holds {figures.show(raw)}")
+  key = {k: v for k, v in raw.items() if k not in ("setting", "default")}
   return NcclSetting(
-    key=collective_lib.TuningKey(**key),
-    setting=nccl.Setting(**raw["setting"]),
-    default=nccl.Setting(**raw["default"]),
+    key=figures.decode(collective_lib.TuningKey, key),
+    setting=figures.decode(nccl.Setting, raw["setting"], "setting"),
+    default=figures.decode(nccl.Setting, raw["default"], "default"),
   )
+
+
+def _prediction(raw: dict[str, Any]) -> Prediction:
+  times_us = _typed(raw, "prediction", dict)
+  names = [field.name for field in dataclasses.fields(Prediction)]
+  return Prediction(**{name: float(times_us[name]) for name in names})
 
 
 def load(path: str | pathlib.Path) -> Plan:
@@ -201,9 +238,7 @@ def load(path: str | pathlib.Path) -> Plan:
   path = pathlib.Path(path)
   path = path / "plan.json" if path.is_dir() else path
   try:
-    raw = json.loads(path.read_text())
-  except OSError as error:
-    raise PlanError(f"Cannot read {path}: {error.strerror}.") from error
-  except ValueError as error:
-    raise PlanError(f"{path} is not JSON: {error}.") from error
+    raw = figures.read(path)
+  except figures.FigureError as error:
+    raise PlanError(f"{path} {error}.") from error
   return from_dict(raw, where=str(path))

@@ -74,12 +74,13 @@ def load(
     TargetError: there is no such target, or it does not give a jitted step.
     hlo.HloError: the HLO file cannot be read.
   """
-  path, colon, function = text.rpartition(":")
-  if colon and path.endswith(".py"):
+  path, _, function = text.rpartition(":")
+  if function and path.endswith(".py"):
     return _from_python(text, path, function, cluster, dict(arguments or {}))
-  if text.endswith(".py"):
+  if text.endswith((".py", ".py:")):
     raise TargetError(
-      f"{text} names a file but no function: say {text}:FUNCTION."
+      f"{text} names a file but no function: say"
+      f" {text.removesuffix(':')}:FUNCTION."
     )
   if arguments:
     raise TargetError(f"{text} is an HLO module and takes no --arg.")
@@ -132,9 +133,9 @@ def of_step(
   num_devices = _num_devices(lowered)
   if num_devices != cluster.num_devices:
     raise TargetError(
-      f"{name} is sharded over {num_devices} devices, and {cluster.name} has"
-      f" {cluster.num_devices}: shard it over all of them, or name a cluster"
-      " of its size."
+      f"{name} is sharded over {num_devices} of the {cluster.num_devices}"
+      f" devices of {cluster.name}: shard its arguments over all of them, or"
+      " name a smaller cluster."
     )
 
   def schedule(options: compile_lib.Options) -> hlo.Module:
@@ -155,7 +156,9 @@ def of_step(
 
 
 def _num_devices(lowered: jax.stages.Lowered) -> int:
-  attributes = lowered.compiler_ir("stablehlo").operation.attributes
+  stablehlo = lowered.compiler_ir("stablehlo")
+  assert stablehlo is not None
+  attributes = stablehlo.operation.attributes
   return math.prod(
     attributes[name].value
     for name in ("mhlo.num_partitions", "mhlo.num_replicas")
@@ -183,11 +186,13 @@ def _from_python(
     lowered = step.lower(*args)
   except (TargetError, compile_lib.CompileError):
     raise
-  except Exception as error:
+  except (Exception, SystemExit) as error:
+    raise TargetError(f"{text} raised {_describe(error, file)}") from error
+  if lowered._lowering.compile_args["backend"] is not devices[0].client:
     raise TargetError(
-      f"{text} raised {type(error).__name__}: {_first_line(error)}"
-      f" ({_location(error, file)})"
-    ) from error
+      f"{text} has arguments that are not on the devices of {cluster.name}:"
+      " shard them over the `devices` that its function gets."
+    )
   return of_step(lowered, cluster, name=text)
 
 
@@ -201,10 +206,9 @@ def _import(file: pathlib.Path) -> types.ModuleType:
   sys.modules[name] = module
   try:
     spec.loader.exec_module(module)
-  except Exception as error:
+  except (Exception, SystemExit) as error:
     raise TargetError(
-      f"{file} cannot be imported: {type(error).__name__}:"
-      f" {_first_line(error)} ({_location(error, file)})"
+      f"{file} cannot be imported: {_describe(error, file)}"
     ) from error
   return module
 
@@ -225,7 +229,8 @@ def _step_and_args(
         f" {function}_args(devices) beside it, which returns a tuple of"
         " arrays or jax.ShapeDtypeStructs sharded over those devices."
       )
-    return found, tuple(_call(make_args, devices, arguments))
+    args = _call(make_args, devices, arguments)
+    return found, _as_tuple(f"{text}_args", args)
   _check_takes_devices(text, found)
   returned = _call(found, devices, arguments)
   if not (isinstance(returned, tuple) and len(returned) == 2):
@@ -239,7 +244,17 @@ def _step_and_args(
       f"{text} returned a step that is not jitted (a"
       f" {type(step).__name__}): wrap it in jax.jit."
     )
-  return step, tuple(args)
+  return step, _as_tuple(text, args)
+
+
+def _as_tuple(text: str, args: Any) -> tuple[Any, ...]:
+  # Named tuples are left alone: they are one argument, such as a train state.
+  if type(args) not in (tuple, list):
+    raise TargetError(
+      f"{text} returned its arguments as a {type(args).__name__}: put them in"
+      " a tuple, one element per argument of the step."
+    )
+  return tuple(args)
 
 
 def _is_jitted(function: Any) -> bool:
@@ -249,7 +264,9 @@ def _is_jitted(function: Any) -> bool:
 def _check_takes_devices(text: str, function: Any) -> None:
   """A step that somebody forgot to jit takes no `devices`."""
   if not callable(function):
-    raise TargetError(f"{text} is a {type(function).__name__}, not a function.")
+    raise TargetError(
+      f"{text} is of type {type(function).__name__}, not a function."
+    )
   first = next(iter(inspect.signature(function).parameters), None)
   if first != "devices":
     raise TargetError(
@@ -264,28 +281,27 @@ def _call(
   devices: Sequence[jax.Device],
   arguments: dict[str, str],
 ) -> Any:
-  known = inspect.signature(function).parameters
-  takes_any = any(p.kind is p.VAR_KEYWORD for p in known.values())
+  others = list(inspect.signature(function).parameters.values())[1:]
+  known = [p.name for p in others if p.kind is not p.VAR_KEYWORD]
   for name in arguments:
-    if name not in known and not takes_any:
-      choices = ", ".join(list(known)[1:]) or "none"
+    if name not in known and len(known) == len(others):
       raise TargetError(
         f"--arg={name}: {function.__name__} takes no {name}; it takes"
-        f" {choices}."
+        f" {', '.join(known) or 'none'}."
       )
   return function(devices, **arguments)
 
 
-def _first_line(error: BaseException) -> str:
-  return str(error).strip().partition("\n")[0][:500]
-
-
-def _location(error: BaseException, file: pathlib.Path) -> str:
-  """The innermost line of the user's file that an error came through."""
-  line = None
+def _describe(error: BaseException, file: pathlib.Path) -> str:
+  """An error's type, first line, and innermost line of the user's file."""
+  message, line = str(error), None
+  if isinstance(error, SyntaxError):
+    message, line = error.msg, error.lineno
+  first_line = message.strip().partition("\n")[0][:500]
   trace = error.__traceback__
   while trace is not None:
     if pathlib.Path(trace.tb_frame.f_code.co_filename).name == file.name:
       line = trace.tb_lineno
     trace = trace.tb_next
-  return f"{file}:{line}" if line else str(file)
+  place = f"{file}:{line}" if line else str(file)
+  return f"{type(error).__name__}: {first_line} ({place})"

@@ -126,8 +126,8 @@ def tune(
     timeline_after=kept.tuned,
     effects=effects,
     compiled=compiled,
-    peak_bytes_before=compiled_before and compiled_before.peak_bytes,
-    peak_bytes_after=compiled and compiled.peak_bytes,
+    peak_bytes_before=_peak_bytes(compiled_before),
+    peak_bytes_after=_peak_bytes(compiled),
   )
 
 
@@ -160,12 +160,14 @@ def _fits(
   target: target_lib.Target,
 ) -> bool:
   """Whether a step fits the device, or needs no more than it did before."""
-  if compiled is None or compiled.peak_bytes is None:
+  needed, before = _peak_bytes(compiled), _peak_bytes(default)
+  if needed is None or needed <= target.cluster.gpu.hbm_bytes:
     return True
-  if compiled.peak_bytes <= target.cluster.gpu.hbm_bytes:
-    return True
-  before = default.peak_bytes if default is not None else None
-  return before is not None and compiled.peak_bytes <= before
+  return before is not None and needed <= before
+
+
+def _peak_bytes(compilation: compile_lib.Compilation | None) -> int | None:
+  return compilation.peak_bytes if compilation is not None else None
 
 
 def _compile(

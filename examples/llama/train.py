@@ -227,6 +227,9 @@ def define_flags() -> None:
   flags.DEFINE_string("text", str(data.TEXT), "File to train on.")
   flags.DEFINE_integer("cpu_devices", 0, "Train on this many CPU devices.")
   flags.DEFINE_bool("tune", False, "Tune the step with lagom_xla.")
+  flags.DEFINE_string(
+    "cluster", "", "What to tune for, such as 1x8xh100; empty for these GPUs."
+  )
 
 
 def main(argv: Sequence[str]) -> None:
@@ -248,7 +251,7 @@ def main(argv: Sequence[str]) -> None:
   if FLAGS.tune:
     import lagom_xla
 
-    step = lagom_xla.tune(step)
+    step = lagom_xla.tune(step, cluster=FLAGS.cluster or None)
 
   batch_size, seq_len = batch_spec["inputs"].shape
   metrics = train(

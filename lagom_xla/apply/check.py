@@ -8,7 +8,7 @@ plan is believed only after a look at what came out.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sized
 import dataclasses
 
 from lagom_xla import plan as plan_lib
@@ -45,12 +45,14 @@ def xla_effects(
   for option, value in options.items():
     kind = kind_of.get(option)
     old, new = _sizes(before, kind), _sizes(after, kind)
-    noun = f"{kind} instructions" if kind else "collectives"
-    if old == new:
-      evidence = f"no effect: the same {len(old)} {noun}"
+    noun = kind or "collective"
+    if not old and not new:
+      evidence = f"no effect: there is no {noun}"
+    elif old == new:
+      evidence = f"no effect: the same {_count(old, noun)}, of the same sizes"
     else:
       evidence = (
-        f"{len(old)} {noun} became {len(new)}, of at most"
+        f"{_count(old, noun)} became {len(new)}, of at most"
         f" {max(new, default=0) / 2**20:.0f} MiB"
         f" (before {max(old, default=0) / 2**20:.0f} MiB)"
       )
@@ -77,13 +79,17 @@ def nccl_effects(
         ),
         acted=bool(names),
         evidence=(
-          f"matches {len(names)} collectives, {names[0]} among them"
+          f"meets {_count(names, 'collective')}, such as {names[0]}"
           if names
-          else "no effect: matches no collective"
+          else "no effect: there is no such collective"
         ),
       )
     )
   return tuple(effects)
+
+
+def _count(items: Sized, noun: str) -> str:
+  return f"{len(items)} {noun}" + ("" if len(items) == 1 else "s")
 
 
 def _sizes(

@@ -15,15 +15,16 @@ from __future__ import annotations
 import csv
 import io
 import json
-import os
 import pathlib
-import shutil
 import tempfile
 
 from lagom_xla import plan as plan_lib
 from lagom_xla.apply import nccl_env
 from lagom_xla.apply import xla_options
 
+_NAMES = frozenset(
+  ["plan.json", "xla_flags.sh", "nccl_env.sh", "nccl_settings.csv"]
+)
 _COLUMNS = (
   "collective",
   "num_ranks",
@@ -58,8 +59,8 @@ def check(folder: pathlib.Path) -> None:
   """
   if folder.exists() and not _is_plan(folder):
     raise plan_lib.PlanError(
-      f"{folder} exists and is not a plan's folder; name another with --out,"
-      " or remove it."
+      f"{folder} exists and holds something else than a plan; name another"
+      " folder with --out, or remove it."
     )
 
 
@@ -74,37 +75,45 @@ def write(plan: plan_lib.Plan, folder: pathlib.Path) -> list[pathlib.Path]:
   """
   check(folder)
   files = contents(plan)
+  place = folder.resolve()  # Behind a link, not in its stead.
   try:
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    fresh = pathlib.Path(
-      tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent)
-    )
-    try:
+    place.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(
+      prefix=f".{place.name}-", dir=place.parent
+    ) as scratch:
+      fresh = pathlib.Path(scratch) / "fresh"
+      fresh.mkdir()
       for name, text in files.items():
-        (fresh / name).write_text(text)
-      fresh.chmod(0o777 & ~_umask())
-      if folder.exists():
-        shutil.rmtree(folder)
-      fresh.rename(folder)
-    finally:
-      shutil.rmtree(fresh, ignore_errors=True)
+        (fresh / name).write_text(text, encoding="utf-8")
+      _replace(place, fresh, pathlib.Path(scratch) / "old")
   except OSError as error:
     raise plan_lib.PlanError(
-      f"Cannot write {folder}: {error.strerror}."
+      f"Cannot write {folder}: {error.strerror or error}."
     ) from error
   return [folder / name for name in files]
 
 
+def _replace(
+  folder: pathlib.Path, fresh: pathlib.Path, old: pathlib.Path
+) -> None:
+  """Puts `fresh` where `folder` is, and what is there, if any, at `old`."""
+  if not folder.exists():
+    fresh.rename(folder)
+    return
+  folder.rename(old)
+  try:
+    fresh.rename(folder)
+  except OSError:
+    old.rename(folder)
+    raise
+
+
 def _is_plan(folder: pathlib.Path) -> bool:
-  return folder.is_dir() and (
-    (folder / "plan.json").exists() or not any(folder.iterdir())
-  )
-
-
-def _umask() -> int:
-  mask = os.umask(0)
-  os.umask(mask)
-  return mask
+  """Whether replacing a folder loses nothing but a plan."""
+  if not folder.is_dir():
+    return False
+  names = {path.name for path in folder.iterdir()}
+  return not names or ("plan.json" in names and names <= _NAMES)
 
 
 def _settings(plan: plan_lib.Plan) -> str:

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+import shlex
 
 from lagom_xla.search import channel_cap
 
@@ -20,4 +21,6 @@ def export_lines(env: Mapping[str, str]) -> str:
   """Shell lines that set the variables."""
   if not env:
     return "# NCCL's own choices are as good as any cap on its channels."
-  return "\n".join(f"export {name}={value}" for name, value in env.items())
+  return "\n".join(
+    f"export {name}={shlex.quote(value)}" for name, value in env.items()
+  )

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """How long a collective runs alone, and what it takes from the kernels.
 
-NCCL's own model (`nccl.py`) is a latency plus bytes over a bandwidth that its
+NCCL's own model (`nccl/`) is a latency plus bytes over a bandwidth that its
 topology search found. It knows nothing of channels and chunks, which is what
 there is to tune, so two terms are added to it, in the form of AutoCCL's
 equations 2-4 (NSDI 2025):
@@ -11,11 +11,12 @@ equations 2-4 (NSDI 2025):
 second (NCCL's own per-channel caps, perChMaxTreeBws in src/graph/tuning.cc).
 NC channels move
 
-    beta = min(beta_graph, NC * b_ch * C / (C + b_ch * alpha))
+    beta = min(beta_graph, NC * b_ch * 2 C / (2 C + b_ch * alpha))
 
-*Chunks.* Each chunk of C bytes costs a handshake alpha between two GPUs, hence
-the last factor; and a pipeline of chunks is full only after one chunk has
-passed, hence C / b_ch more latency.
+*Chunks.* Each chunk of C bytes costs a handshake alpha between two GPUs, while
+two of them are under way, hence the last factor; and a pipeline of chunks is
+full only after one chunk has passed, hence C / beta_ch more latency. A channel
+whose share of the bytes is less than C has one chunk of just that.
 
 A collective takes one SM per channel, and memory bandwidth: every byte on the
 wire is read once and written once, and passes through staging buffers (another
@@ -134,17 +135,17 @@ def predict(
     setting.protocol,
   )
   latency_us = nccl_us - key.num_bytes / (graph_gbps * 1e3)
-  wire_ratio = _wire_bytes(key) / key.num_bytes
+  wire_ratio = _wire_bytes(key, setting.algorithm) / key.num_bytes
   channel_gbps = _channel_gbps(setting, cluster.gpu)
   wire_gbps = min(graph_gbps * wire_ratio, setting.num_channels * channel_gbps)
-  fill_us = setting.chunk_bytes / (channel_gbps * 1e3)
   transfer_us = key.num_bytes * wire_ratio / (wire_gbps * 1e3)
-  share = key.num_bytes / (setting.num_channels * setting.chunk_bytes)
-  time_us = latency_us + transfer_us + fill_us * min(share, 1.0)
+  chunk_bytes = _largest_chunk_bytes(key, setting)
+  fill_us = chunk_bytes / (channel_gbps * 1e3)
+  staged_bytes = setting.num_channels * chunk_bytes * _CHUNKS_IN_FLIGHT
   return CollectiveCost(
-    time_us=time_us,
+    time_us=latency_us + transfer_us + fill_us,
     num_channels=setting.num_channels,
-    memory_gbps=wire_gbps * _memory_passes(setting, cluster.gpu),
+    memory_gbps=wire_gbps * _memory_passes(staged_bytes, cluster.gpu),
   )
 
 
@@ -159,21 +160,34 @@ def _channel_gbps(setting: nccl.Setting, gpu: cluster_lib.Gpu) -> float:
   return fastest * covered / (covered + handshake_bytes)
 
 
-def _memory_passes(setting: nccl.Setting, gpu: cluster_lib.Gpu) -> float:
+def _largest_chunk_bytes(key: TuningKey, setting: nccl.Setting) -> float:
+  """The chunk, or what a channel has to pass on at a time if that is less.
+
+  Rings and exchanges pass on one rank's part at a time.
+  """
+  num_parts = setting.num_channels
+  if setting.algorithm in ("ring", "pat") or key.kind == "all-to-all":
+    num_parts *= key.num_ranks
+  return min(setting.chunk_bytes, key.num_bytes / num_parts)
+
+
+def _memory_passes(staged_bytes: float, gpu: cluster_lib.Gpu) -> float:
   """Bytes that pass the GPU's memory per byte on its wire."""
-  staged_bytes = setting.num_channels * setting.chunk_bytes * _CHUNKS_IN_FLIGHT
   missing = min(staged_bytes / gpu.l2_bytes, 1.0)
   return 2.0 + 2.0 * missing
 
 
-def _wire_bytes(key: TuningKey) -> float:
+def _wire_bytes(key: TuningKey, algorithm: str) -> float:
   """Bytes that each GPU sends. NCCL's bus bandwidth counts these.
 
-  Ring all-reduce sends everything twice but one rank's share; the others once
-  (nccl-tests, doc/PERFORMANCE.md).
+  All-reduce sends everything twice but one rank's share; the others once
+  (nccl-tests, doc/PERFORMANCE.md). Where the NVLink switch reduces, all-reduce
+  too sends everything once.
   """
   others = (key.num_ranks - 1) / key.num_ranks
   match key.kind:
+    case "all-reduce" if algorithm.startswith("nvls"):
+      return key.num_bytes
     case "all-reduce":
       return 2 * others * key.num_bytes
     case "collective-permute" | "collective-broadcast":

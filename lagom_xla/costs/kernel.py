@@ -110,13 +110,12 @@ def _roofline_us(
 def matmul_tflops(gpu: cluster_lib.Gpu, element_type: str) -> float:
   """Dense peak for an HLO element type, in 1e12 operations per second.
 
-  XLA lets f32 products use TF32 tensor cores by default.
+  XLA lets f32 products use TF32 tensor cores by default. What no tensor core
+  multiplies is taken to run as f32, which every GPU does.
   """
+  ladder = (*_DTYPE_LADDER.get(element_type[:3], ()), "f32")
   peak = gpu.matmul_peak_tflops
-  for dtype in _DTYPE_LADDER.get(element_type[:3], ("f32",)):
-    if dtype in peak:
-      return peak[dtype]
-  return gpu.vector_f32_tflops
+  return next(peak[dtype] for dtype in ladder if dtype in peak)
 
 
 # First three letters of the HLO element type -> spec keys, best first.
@@ -126,7 +125,7 @@ _DTYPE_LADDER = {
   "f8e": ("f8", "f16"),
   "f4e": ("f8", "f16"),
   "f64": ("f64",),
-  "f32": ("tf32", "f32"),
+  "f32": ("tf32",),
   "s8": ("f8", "f16"),
 }
 

@@ -271,7 +271,7 @@ class _Streams:
       slowed_us = self._costs.slowed_us(cost, head.cost)
       step_us = min(left * slowed_us, head.left_us)
       done = step_us / slowed_us if slowed_us else left
-      if slowed_us > cost.time_us:
+      if step_us and slowed_us > cost.time_us:
         pair = (kernel.name, head.collective.name)
         lost_us = step_us - done * cost.time_us
         self._slowdown_us[pair] += self._weight * lost_us

@@ -10,14 +10,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 import pathlib
 
+import rich.console
+import rich.table
+
 from lagom_xla import plan as plan_lib
 from lagom_xla import tuner
 from lagom_xla.costs import step as step_lib
 from lagom_xla.costs import timeline
 from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.report import as_json
-import rich.console
-import rich.table
 
 # Shares of a collective's time that are covered by kernels, from which on it
 # counts as hidden, and up to which as exposed (xprof's async overlap analysis).
@@ -27,9 +28,7 @@ _EXPOSED_UP_TO = 0.1
 _MOST_ROWS = 24
 
 
-def show_inspection(
-  console: rich.console.Console, step: step_lib.Step
-) -> None:
+def show_inspection(console: rich.console.Console, step: step_lib.Step) -> None:
   """Shows which collectives overlap which kernels, and what that costs."""
   replayed = step.timeline(step.default)
   module = step.analysis.module
@@ -252,9 +251,7 @@ def _gains(plan: plan_lib.Plan) -> rich.table.Table:
   return table
 
 
-def _show_memory(
-  console: rich.console.Console, tuning: tuner.Tuning
-) -> None:
+def _show_memory(console: rich.console.Console, tuning: tuner.Tuning) -> None:
   if tuning.peak_bytes_before is None or tuning.peak_bytes_after is None:
     console.print(
       "Peak memory is not known: the target was compiled up to its schedule"

@@ -20,6 +20,7 @@ import dataclasses
 
 from lagom_xla import compile as compile_lib
 from lagom_xla import target as target_lib
+from lagom_xla.costs import nccl
 from lagom_xla.costs import step as step_lib
 from lagom_xla.costs import timeline
 from lagom_xla.passes import overlap as overlap_lib
@@ -33,7 +34,7 @@ _MIB = 2**20
 # A predicted gain below this share of the step is within the model's error, and
 # no reason to leave XLA's defaults.
 _LEAST_GAIN = 1e-3
-# Trials of an overlap that differ by less than this share count as equal.
+# What the default settings that a plan keeps may cost, as a share of the step.
 _SAME = 1e-4
 
 Progress = Callable[[str], None]
@@ -154,10 +155,17 @@ def search_settings(
   """Searches the NCCL settings of all problems of a step.
 
   It starts from NCCL's defaults under the best channel cap, which is as good as
-  it gets with one choice for all. Keys for which NCCL's own choice is as good
+  it gets with one choice for all; sends and receives start from the defaults,
+  which no setting per key changes. Keys for which NCCL's own choice is as good
   as what was found keep it: a plan should say only what matters.
   """
-  start = channel_cap.best(step).configuration
+  capped = channel_cap.best(step).configuration
+  start = {
+    key: step.default[key] if key.kind in nccl.SEND_RECV else capped[key]
+    for key in step.keys
+  }
+  step_time_us = step.timeline(step.default).step_time_us
+  same_us = _SAME * step_time_us / max(len(step.keys), 1)
   configuration = dict(start)
   num_trials = 0
   for problem in problem_lib.problems(step):
@@ -171,7 +179,7 @@ def search_settings(
       lagom, problem, step.cluster, start=start, profile=profile
     )
     found = dict(found)
-    limit_us = profile(found).total_us * (1 + _SAME)
+    limit_us = profile(found).total_us + same_us * len(problem.keys)
     for key in problem.keys:
       reverted = {**found, key: step.default[key]}
       if profile(reverted).total_us <= limit_us:
@@ -187,8 +195,7 @@ def _improves(
   assert candidate.tuned and kept.tuned
   assert candidate.default and default.default
   return (
-    candidate.tuned.step_time_us
-    < kept.tuned.step_time_us * (1 - _LEAST_GAIN)
+    candidate.tuned.step_time_us < kept.tuned.step_time_us * (1 - _LEAST_GAIN)
     and candidate.default.step_time_us <= default.default.step_time_us
   )
 

@@ -1,0 +1,420 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""XLA options outside, NCCL settings inside, on targets made of HLO text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+import dataclasses
+import pathlib
+
+import pytest
+
+from lagom_xla import cluster as cluster_lib
+from lagom_xla import compile as compile_lib
+from lagom_xla import compile_hlo
+from lagom_xla import target as target_lib
+from lagom_xla.costs import step as step_lib
+from lagom_xla.costs import timeline
+from lagom_xla.passes import collectives as collectives_lib
+from lagom_xla.passes import hlo
+from lagom_xla.passes import overlap as overlap_lib
+from lagom_xla.passes import pjrt_transform
+from lagom_xla.search import channel_cap
+from lagom_xla.search import combining
+from lagom_xla.search import joint
+
+H100 = cluster_lib.parse("1x8xh100")
+_KIB, _MIB = 2**10, 2**20
+_GATHER = combining.OPTIONS["all-gather"]
+_SCATTER = combining.OPTIONS["reduce-scatter"]
+
+
+def _gather(sizes: Sequence[int], position: int) -> tuple[str, str]:
+  """Start and done of an all-gather of these bytes, each an operand."""
+  name = f"all-gather.{position}"
+  given = [f"f32[{size // 32}]" for size in sizes]
+  taken = [f"f32[{size // 4}]" for size in sizes]
+  lines = [
+    f'  {name}.in{i} = {shape} custom-call(), custom_call_target="Allocate"'
+    for i, shape in enumerate(given)
+  ]
+  whole = taken[0]
+  shape = f"({given[0]}, {taken[0]})"
+  if len(sizes) > 1:
+    whole = f"({', '.join(taken)})"
+    shape = f"(({', '.join(given)}), {whole})"
+  operands = ", ".join(f"{name}.in{i}" for i in range(len(sizes)))
+  lines.append(
+    f"  {name} = {shape} all-gather-start({operands}), dimensions={{0}},"
+    f" channel_id={position + 1}, replica_groups=[1,8]<=[8],"
+    " use_global_device_ids=true"
+  )
+  done = f"  {name}.done = {whole} all-gather-done({name})"
+  return "\n".join(lines), done
+
+
+def _module(
+  *gathers: Sequence[int],
+  kernels_us: float = 50.0,
+  size: int = 256,
+  plain_scatters: Sequence[int] = (),
+  tail_us: float = 0.0,
+) -> hlo.Module:
+  """All-gathers, each beside one product of size x size; then one alone."""
+
+  def dot(name: str, time_us: float) -> str:
+    return (
+      f"  {name} = f32[{size},{size}] dot(p, p), lhs_contracting_dims={{1}},"
+      " rhs_contracting_dims={0}, backend_config={"
+      f'"reification_cost":[{{"name":"sol","exec_time_us":{time_us}}}]}}'
+    )
+
+  lines = []
+  for position, sizes in enumerate(gathers):
+    start, done = _gather(sizes, position)
+    lines += [start, dot(f"dot.{position}", kernels_us), done]
+  if tail_us:
+    lines.append(dot("tail", tail_us))
+  for position, num_bytes in enumerate(plain_scatters):
+    lines += [
+      f"  whole.{position} = f32[{num_bytes // 4}] custom-call(),"
+      ' custom_call_target="Allocate"',
+      f"  reduce-scatter.{position} = f32[{num_bytes // 32}]"
+      f" reduce-scatter(whole.{position}), dimensions={{0}},"
+      f" channel_id={position + 100}, replica_groups=[1,8]<=[8],"
+      " use_global_device_ids=true, to_apply=add",
+    ]
+  body = "\n".join(lines)
+  return hlo.load(f"""HloModule step, is_scheduled=true, num_partitions=8
+
+add {{
+  x = f32[] parameter(0)
+  y = f32[] parameter(1)
+  ROOT sum = f32[] add(x, y)
+}}
+
+ENTRY main {{
+  p = f32[{size},{size}] parameter(0)
+{body}
+  ROOT result = (f32[{size},{size}]) tuple(p)
+}}
+""")
+
+
+def _target(
+  schedule: Callable[[compile_lib.Options], hlo.Module],
+  *,
+  is_read_only: bool = False,
+) -> target_lib.Target:
+  return target_lib.Target(
+    name="step",
+    cluster=H100,
+    schedule=schedule,
+    compile=None,
+    is_read_only=is_read_only,
+  )
+
+
+def _step(module: hlo.Module) -> step_lib.Step:
+  return step_lib.Step(overlap_lib.analyze(module), H100)
+
+
+def _tuned_us(candidate: joint.Candidate) -> float:
+  assert candidate.tuned is not None
+  return candidate.tuned.step_time_us
+
+
+_APART = [[64 * _KIB]] * 8
+_TOGETHER = [[64 * _KIB] * 8]
+
+
+def _combines(options: compile_lib.Options) -> hlo.Module:
+  """What XLA does: beyond the default, eight all-gathers become one."""
+  is_combined = int(options.get(_GATHER, 0)) > combining.DEFAULT_BYTES
+  return _module(*(_TOGETHER if is_combined else _APART), kernels_us=3.0)
+
+
+# Thresholds that are worth a compile.
+
+
+def _collectives(module: hlo.Module) -> tuple[collectives_lib.Collective, ...]:
+  return overlap_lib.analyze(module).collectives
+
+
+def _worth_trying(*gathers: Sequence[int]) -> list[int]:
+  found = combining.worth_trying(_collectives(_module(*gathers)), "all-gather")
+  return [threshold // _MIB for threshold in found]
+
+
+def test_a_lone_collective_has_no_thresholds_worth_trying():
+  assert _worth_trying([40 * _MIB]) == []
+
+
+def test_small_thresholds_are_tried_where_something_is_combined():
+  assert _worth_trying([8 * _MIB, 8 * _MIB]) == [0, 8]
+
+
+def test_large_thresholds_are_tried_where_two_fit_under_them():
+  assert _worth_trying([40 * _MIB], [40 * _MIB], [40 * _MIB]) == [128]
+  assert _worth_trying([70 * _MIB], [70 * _MIB]) == [512]
+
+
+def test_thresholds_end_with_one_that_all_fit_under():
+  assert _worth_trying(*[[40 * _MIB]] * 8) == [128, 512]
+
+
+def test_kinds_are_combined_apart():
+  module = _module([64 * _KIB], [64 * _KIB])
+  assert not list(
+    combining.worth_trying(_collectives(module), "reduce-scatter")
+  )
+
+
+def test_sizes_are_those_that_xla_counts():
+  module = _module([8 * _MIB, 8 * _MIB], plain_scatters=[8 * _MIB])
+  gather, scatter = _collectives(module)
+  assert combining.combined_bytes(gather) == 16 * _MIB
+  assert combining.combined_bytes(scatter) == _MIB
+
+
+# The search over options.
+
+
+def test_options_that_shorten_the_step_are_kept():
+  candidates = joint.search(_target(_combines))
+  best = joint.best(candidates)
+  assert candidates[0].options == {}
+  assert best.options == {_GATHER: 128 * _MIB}
+  assert _tuned_us(best) < _tuned_us(candidates[0])
+
+
+def test_the_default_is_kept_when_nothing_is_better():
+  candidates = joint.search(
+    _target(lambda options: _module(*_APART, kernels_us=3.0))
+  )
+  assert len(candidates) > 1
+  assert joint.best(candidates) is candidates[0]
+
+
+@pytest.mark.parametrize(("gain", "is_kept"), [(0.0005, False), (0.01, True)])
+def test_a_gain_within_the_models_error_is_no_reason_to_leave_the_default(
+  gain, is_kept
+):
+  def schedule(options: compile_lib.Options) -> hlo.Module:
+    factor = 1 - gain if _GATHER in options else 1
+    return _module(*_APART, kernels_us=10_000.0 * factor)
+
+  candidates = joint.search(_target(schedule))
+  assert (joint.best(candidates) is not candidates[0]) == is_kept
+
+
+def _candidate(
+  default_us: float, tuned_us: float, **options: int
+) -> joint.Candidate:
+  def lasting(step_time_us: float) -> timeline.Timeline:
+    return timeline.Timeline(
+      step_time_us=step_time_us,
+      kernel_us=step_time_us,
+      collective_us=0.0,
+      exposed_us={},
+      slowdown_us={},
+    )
+
+  return joint.Candidate(
+    options=options,
+    step=None,
+    configuration={},
+    default=lasting(default_us),
+    tuned=lasting(tuned_us),
+    num_trials=1,
+  )
+
+
+def test_options_must_not_hurt_those_who_run_nccls_defaults():
+  default = _candidate(100.0, 90.0)
+  hurts = _candidate(101.0, 50.0, threshold=1)
+  helps = _candidate(100.0, 80.0, threshold=2)
+  assert joint.best([default, hurts]) is default
+  assert joint.best([default, hurts, helps]) is helps
+
+
+def test_options_that_xla_refuses_are_recorded():
+  def schedule(options: compile_lib.Options) -> hlo.Module:
+    if _GATHER in options:
+      raise compile_lib.CompileError("XLA could not compile: no such luck")
+    return _combines(options)
+
+  candidates = joint.search(_target(schedule))
+  default, refused = candidates
+  assert refused.failure == "XLA could not compile: no such luck"
+  assert refused.tuned is None
+  assert joint.best(candidates) is default
+
+
+def test_a_target_that_does_not_compile_at_all_is_an_error():
+  def schedule(options: compile_lib.Options) -> hlo.Module:
+    raise compile_lib.CompileError("XLA could not compile for 1x8xh100")
+
+  with pytest.raises(compile_lib.CompileError, match="for 1x8xh100"):
+    joint.search(_target(schedule))
+
+
+def test_a_scheduled_module_is_searched_for_nccl_settings_only():
+  asked = []
+
+  def schedule(options: compile_lib.Options) -> hlo.Module:
+    asked.append(options)
+    # Products that fill an H100 once, beside all-gathers.
+    return _module([16 * _MIB], kernels_us=400.0, size=2048)
+
+  target = _target(schedule, is_read_only=True)
+  (candidate,) = joint.search(target)
+  assert len(asked) == joint.num_candidates(target) == 1
+  assert candidate.default is not None
+  assert _tuned_us(candidate) < candidate.default.step_time_us
+
+
+def test_every_schedule_is_asked_for_xlas_estimates():
+  asked = []
+
+  def schedule(options: compile_lib.Options) -> hlo.Module:
+    asked.append(options)
+    return _combines(options)
+
+  joint.search(_target(schedule))
+  assert all(options.items() >= compile_lib.COST_ESTIMATES.items()
+             for options in asked)  # fmt: skip
+
+
+def test_the_most_exposed_kind_is_combined_first():
+  tried = []
+
+  def schedule(options: compile_lib.Options) -> hlo.Module:
+    tried.extend(o for o in (_GATHER, _SCATTER) if o in options)
+    return _module(
+      [_MIB, _MIB], kernels_us=500.0, plain_scatters=[40 * _MIB, 40 * _MIB]
+    )
+
+  joint.search(_target(schedule))
+  # The gathers are hidden, and combined already.
+  assert tried == [_SCATTER, _GATHER, _GATHER]
+
+
+def test_progress_is_told_of_each_candidate():
+  told: list[str] = []
+  target = _target(_combines)
+  candidates = joint.search(target, progress=told.append)
+  assert told == ["XLA's defaults", "all-gather combined up to 128 MiB"]
+  assert len(candidates) == len(told) <= joint.num_candidates(target)
+
+
+# The search over NCCL settings of a whole step.
+
+
+def test_settings_are_changed_only_where_it_matters():
+  # The first all-gather slows its product; the second meets idle SMs.
+  contended = _module([16 * _MIB], kernels_us=400.0, size=2048)
+  hidden = _module([16 * _MIB], kernels_us=400.0, size=256)
+  for module, changes in ((contended, True), (hidden, False)):
+    step = _step(module)
+    configuration, _ = joint.search_settings(step)
+    assert (configuration != step.default) == changes
+
+
+def test_searched_settings_are_no_slower_than_any_channel_cap():
+  step = _step(
+    _module([16 * _MIB], [64 * _MIB], [_MIB], kernels_us=600.0, size=2048)
+  )
+  configuration, num_trials = joint.search_settings(step)
+  cap = channel_cap.best(step)
+  assert cap.max_channels is not None
+  assert step.timeline(configuration).step_time_us <= cap.step_time_us * 1.001
+  assert 0 < num_trials < 150
+
+
+def test_sends_and_receives_keep_nccls_choice_whatever_the_cap():
+  # A cap would help, but nothing can set one for a permute alone.
+  step = _step(
+    hlo.load("""HloModule step, is_scheduled=true, num_partitions=2
+
+ENTRY main {
+  p = f32[2048,2048] parameter(0)
+  permute = (f32[2048,2048], f32[2048,2048]) collective-permute-start(p),
+    channel_id=1, source_target_pairs={{0,1},{1,0}}
+  dot = f32[2048,2048] dot(p, p), lhs_contracting_dims={1},
+    rhs_contracting_dims={0}
+  permuted = f32[2048,2048] collective-permute-done(permute)
+  ROOT result = (f32[2048,2048], f32[2048,2048]) tuple(dot, permuted)
+}
+""")
+  )
+  assert channel_cap.best(step).configuration != step.default
+  configuration, _ = joint.search_settings(step)
+  assert configuration == step.default
+
+
+def test_a_key_that_hardly_matters_to_the_step_keeps_its_default():
+  for tail_us, changes in ((1.0, True), (1e7, False)):
+    step = _step(
+      _module([16 * _MIB], kernels_us=400.0, size=2048, tail_us=tail_us)
+    )
+    configuration, _ = joint.search_settings(step)
+    assert (configuration != step.default) == changes
+
+
+def test_a_cap_is_the_highest_of_the_best():
+  step = _step(_module([16 * _MIB], kernels_us=400.0, size=2048))
+  cap = channel_cap.best(step)
+  ((key, default),) = step.default.items()
+  times_us = {}
+  for max_channels in range(1, default.num_channels + 1):
+    setting = dataclasses.replace(default, num_channels=max_channels)
+    times_us[max_channels] = step.timeline({key: setting}).step_time_us
+  least_us = min(times_us.values())
+  assert cap.step_time_us == least_us
+  assert cap.max_channels == max(
+    n for n, us in times_us.items() if us == least_us
+  )
+  # 128 blocks leave 4 of 132 SMs idle.
+  assert cap.max_channels is not None and cap.max_channels <= 4
+  assert cap.configuration == {
+    key: dataclasses.replace(default, num_channels=cap.max_channels)
+  }
+
+
+def test_there_is_no_cap_where_none_helps():
+  step = _step(_module([64 * _MIB], kernels_us=3.0))
+  cap = channel_cap.best(step)
+  assert cap.max_channels is None
+  assert cap.configuration == step.default
+
+
+def test_there_is_no_cap_without_collectives():
+  assert channel_cap.best(_step(_module())).max_channels is None
+
+
+# A real module.
+
+
+def test_a_real_module_is_never_tuned_for_the_worse():
+  folder = pathlib.Path(__file__).parents[2] / "shared" / "data" / "hlo"
+  path = folder / "hlo_llama3_8b_cp_bf16_1x4.hlo.xz"
+  if not path.exists():
+    pytest.skip(f"no shared/data/hlo/{path.name} beside the repository")
+  if pjrt_transform.plugin_path() is None:
+    pytest.skip("JAX's CUDA plugin is not installed (extra aot)")
+  cluster = cluster_lib.parse("1x4xh100")
+  module = compile_hlo.schedule_module(
+    hlo.load(path), cluster, options=compile_lib.COST_ESTIMATES
+  )
+  step = step_lib.Step(overlap_lib.analyze(module), cluster)
+  configuration, _ = joint.search_settings(step)
+  before, after = step.timeline(step.default), step.timeline(configuration)
+  assert after.step_time_us < before.step_time_us
+  for replayed in (before, after):
+    assert replayed.step_time_us == pytest.approx(
+      replayed.kernel_us
+      + replayed.total_slowdown_us
+      + replayed.total_exposed_us
+    )

@@ -1,0 +1,210 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""What is tuned together: tuning keys that meet, directly or through others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+import textwrap
+
+import pytest
+
+from lagom_xla import cluster as cluster_lib
+from lagom_xla.costs import step as step_lib
+from lagom_xla.costs import timeline
+from lagom_xla.passes import hlo
+from lagom_xla.passes import overlap as overlap_lib
+from lagom_xla.search import problem as problem_lib
+
+H100 = cluster_lib.parse("1x8xh100")
+_MIB = 2**20
+
+
+def _gather(name: str, mib: int, kernels_us: Sequence[float] = ()) -> str:
+  """An all-gather of `mib` in all, beside products of these times."""
+  lines = [
+    f"{name}-in = f32[{mib * _MIB // 32}] custom-call(), "
+    'custom_call_target="AllocateBuffer"',
+    f"{name} = (f32[{mib * _MIB // 32}], f32[{mib * _MIB // 4}])"
+    f" all-gather-start({name}-in), dimensions={{0}}, channel_id=1,"
+    " replica_groups=[1,8]<=[8], use_global_device_ids=true",
+  ]
+  lines += [_dot(f"{name}-dot{i}", us) for i, us in enumerate(kernels_us)]
+  lines.append(f"{name}-done = f32[{mib * _MIB // 4}] all-gather-done({name})")
+  return "\n".join(lines)
+
+
+def _dot(name: str, time_us: float) -> str:
+  return (
+    f"{name} = f32[256,256] dot(p, p), lhs_contracting_dims={{1}},"
+    " rhs_contracting_dims={0}, backend_config={"
+    f'"reification_cost":[{{"name":"sol","exec_time_us":{time_us}}}]}}'
+  )
+
+
+def _plain_gather(name: str, mib: int) -> str:
+  return (
+    f"{name}-in = f32[{mib * _MIB // 32}] custom-call(), "
+    'custom_call_target="AllocateBuffer"\n'
+    f"{name} = f32[{mib * _MIB // 4}] all-gather({name}-in), dimensions={{0}},"
+    " channel_id=1, replica_groups=[1,8]<=[8], use_global_device_ids=true"
+  )
+
+
+def _module(*parts: str, loop: tuple[int, str] | None = None) -> str:
+  """A step of these parts; "LOOP" in one of them is where a loop stands."""
+  num_trips, body = loop or (1, "")
+  entry = "\n".join(parts).replace(
+    "LOOP",
+    "start = (s32[], f32[256,256]) tuple(zero, p)\n"
+    "loop = (s32[], f32[256,256]) while(start), condition=condition,"
+    f' body=body, backend_config={{"known_trip_count":{{"n":"{num_trips}"}}}}',
+  )
+  return f"""HloModule step, is_scheduled=true, num_partitions=8
+
+body {{
+  carry = (s32[], f32[256,256]) parameter(0)
+  p = f32[256,256] get-tuple-element(carry), index=1
+{textwrap.indent(body, "  ")}
+  ROOT out = (s32[], f32[256,256]) copy(carry)
+}}
+
+condition {{
+  carry = (s32[], f32[256,256]) parameter(0)
+  ROOT more = pred[] constant(true)
+}}
+
+ENTRY main {{
+  p = f32[256,256] parameter(0)
+  zero = s32[] constant(0)
+{textwrap.indent(entry, "  ")}
+  ROOT result = (f32[256,256]) tuple(p)
+}}
+"""
+
+
+def _step(*parts: str, loop: tuple[int, str] | None = None) -> step_lib.Step:
+  module = hlo.load(_module(*parts, loop=loop))
+  return step_lib.Step(overlap_lib.analyze(module), H100)
+
+
+def _mib_of(problem: problem_lib.Problem) -> list[int]:
+  return [key.num_bytes // _MIB for key in problem.keys]
+
+
+def test_overlaps_without_a_common_key_are_problems_of_their_own():
+  step = _step(_gather("a", 8, [50]), _gather("b", 16, [50]))
+  assert sorted(map(_mib_of, problem_lib.problems(step))) == [[8], [16]]
+
+
+def test_overlaps_that_share_a_key_are_one_problem():
+  step = _step(_gather("a", 8, [50]), _gather("b", 8, [500]))
+  (problem,) = problem_lib.problems(step)
+  assert _mib_of(problem) == [8]
+  assert [times for _, times in problem.programs] == [1, 1]
+
+
+def test_keys_are_joined_through_others():
+  # a overlaps b, c overlaps d, and b and c share a key.
+  def pair(x: str, x_mib: int, y: str, y_mib: int) -> str:
+    *opening, x_done = _gather(x, x_mib).splitlines()
+    return "\n".join([*opening, _gather(y, y_mib, [20]), x_done])
+
+  step = _step(pair("a", 8, "b", 16), pair("c", 16, "d", 32))
+  (problem,) = problem_lib.problems(step)
+  assert _mib_of(problem) == [8, 16, 32]
+
+
+def test_alike_overlaps_are_replayed_once_and_counted():
+  alike = [_gather(f"g{i}", 8, [50, 20]) for i in range(5)]
+  step = _step(*alike, _gather("other", 8, [50]))
+  (problem,) = problem_lib.problems(step)
+  assert sorted(times for _, times in problem.programs) == [1, 5]
+
+
+def test_overlaps_differ_in_the_order_of_their_kernels():
+  step = _step(_gather("a", 8, [50, 20]), _gather("b", 8, [20, 50]))
+  (problem,) = problem_lib.problems(step)
+  assert len(problem.programs) == 2
+
+
+def test_an_overlap_in_a_loop_counts_its_trips():
+  step = _step("LOOP", loop=(12, _gather("g", 8, [50])))
+  (problem,) = problem_lib.problems(step)
+  assert [times for _, times in problem.programs] == [12]
+  assert step.executions[problem.keys[0]] == 12
+
+
+def test_sync_collectives_have_keys_too():
+  step = _step(_plain_gather("alone", 8))
+  (problem,) = problem_lib.problems(step)
+  profile = problem_lib.profile(step, problem, step.default)
+  assert _mib_of(problem) == [8]
+  assert profile.computation_us == 0
+  assert profile.total_us == profile.communication_us > 0
+
+
+_STEPS = {
+  "apart": lambda: _step(_gather("a", 8, [50]), _gather("b", 16, [50])),
+  "alike": lambda: _step(*(_gather(f"g{i}", 8, [50]) for i in range(3))),
+  "sync beside async": lambda: _step(
+    _gather("a", 64, [50]), _plain_gather("b", 8), _gather("c", 8, [90])
+  ),
+  "sync inside a window": lambda: _step(
+    *_gather("a", 64, [50]).splitlines()[:-1],
+    _plain_gather("b", 8),
+    f"a-done = f32[{16 * _MIB}] all-gather-done(a)",
+  ),
+  "loop": lambda: _step("LOOP", loop=(4, _gather("g", 8, [50]))),
+  "loop inside a window": lambda: _step(
+    *_gather("a", 64, [50]).splitlines()[:-1],
+    "LOOP",
+    f"a-done = f32[{16 * _MIB}] all-gather-done(a)",
+    loop=(4, _gather("g", 8, [50]) + "\n" + _plain_gather("s", 2)),
+  ),
+}
+
+
+@pytest.mark.parametrize("name", _STEPS)
+def test_a_profile_counts_every_collective_as_often_as_it_runs(name):
+  step = _STEPS[name]()
+  problems = problem_lib.problems(step)
+  assert sorted(k for p in problems for k in p.keys) == list(step.keys)
+  whole = step.timeline(step.default)
+  communication_us = 0.0
+  for problem in problems:
+    profile = problem_lib.profile(step, problem, step.default)
+    communication_us += profile.communication_us
+    assert sum(profile.key_us.values()) == pytest.approx(
+      profile.communication_us
+    )
+  assert communication_us == pytest.approx(whole.collective_us)
+
+
+def test_a_profile_is_the_sum_over_all_overlaps():
+  step = _step(
+    *(_gather(f"a{i}", 8, [50]) for i in range(3)), _gather("b", 8, [500])
+  )
+  (problem,) = problem_lib.problems(step)
+  profile = problem_lib.profile(step, problem, step.default)
+  replays = [
+    timeline.replay(
+      timeline.program_of_overlap(step.analysis, overlap),
+      step.costs(step.default),
+    )
+    for overlap in step.analysis.overlaps
+  ]
+  assert len(replays) == 4
+  assert profile.total_us == pytest.approx(
+    sum(replay.step_time_us for replay in replays)
+  )
+  assert profile.communication_us == pytest.approx(
+    sum(replay.collective_us for replay in replays)
+  )
+  assert profile.computation_us == pytest.approx(
+    sum(replay.kernel_us + replay.total_slowdown_us for replay in replays)
+  )
+
+
+def test_a_step_without_collectives_has_no_problems():
+  assert problem_lib.problems(_step(_dot("dot", 50))) == ()

@@ -1,0 +1,371 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Replays of schedules, against examples worked out by hand.
+
+In these programs kernel "k40" takes 40 us and collective "c50" 50 us, alone.
+Beside any collective, a kernel takes twice its time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from hypothesis import given
+from hypothesis import settings
+from hypothesis import strategies as st
+import pytest
+
+from lagom_xla.costs import collective as collective_lib
+from lagom_xla.costs import kernel as kernel_lib
+from lagom_xla.costs import timeline
+from lagom_xla.passes import collectives as collectives_lib
+from lagom_xla.passes import hlo
+from lagom_xla.passes import kernels as kernels_lib
+from lagom_xla.passes import overlap as overlap_lib
+
+Launch, Start, Wait = timeline.Launch, timeline.Start, timeline.Wait
+Loop, Branch = timeline.Loop, timeline.Branch
+
+
+def _kernel(name: str) -> kernels_lib.Kernel:
+  return kernels_lib.Kernel(
+    name=name,
+    category="gemm",
+    computation="main",
+    instruction_id=0,
+    executions=1,
+    flops=0,
+    num_bytes=0,
+    element_type="bf16",
+    result_elements=1,
+    matrix_shape=None,
+    backend_config={},
+  )
+
+
+def _collective(name: str) -> collectives_lib.Collective:
+  return collectives_lib.Collective(
+    name=name,
+    kind="all-gather",
+    form="async",
+    computation="main",
+    start_id=0,
+    done_id=None,
+    num_operands=1,
+    operand_bytes=1,
+    result_bytes=8,
+    element_type="bf16",
+    groups=(),
+    pairs=(),
+    executions=1,
+    is_pipelined=False,
+  )
+
+
+def _costs(slowdown: Callable[[float, float], float]) -> timeline.Costs:
+  """Times by name; `slowdown` of a kernel's and a collective's time."""
+  return timeline.Costs(
+    kernel=lambda kernel: kernel_lib.KernelCost(
+      time_us=float(kernel.name[1:]),
+      memory_us=0.0,
+      num_blocks=1,
+      blocks_per_sm=1,
+      source="measured",
+    ),
+    collective=lambda collective: collective_lib.CollectiveCost(
+      time_us=float(collective.name[1:]), num_channels=1, memory_gbps=0.0
+    ),
+    slowed_us=lambda kernel, collective: (
+      kernel.time_us * slowdown(kernel.time_us, collective.time_us)
+    ),
+  )
+
+
+TWICE = _costs(lambda kernel_us, collective_us: 2.0)
+
+
+def _replay(*program, costs: timeline.Costs = TWICE) -> timeline.Timeline:
+  return timeline.replay(program, costs)
+
+
+def test_a_hidden_collective_costs_only_what_it_slows():
+  c30, k40 = _collective("c30"), _kernel("k40")
+  # 30 us at half speed do 15 of the kernel's 40; 25 are left.
+  replayed = _replay(Start(c30), Launch(k40), Wait(c30))
+  assert replayed.step_time_us == pytest.approx(30 + 25)
+  assert replayed.exposed_us == {}
+  assert replayed.slowdown_us == pytest.approx({("k40", "c30"): 15})
+  assert replayed.kernel_us == 40
+  assert replayed.collective_us == 30
+
+
+def test_a_partially_hidden_collective_is_waited_for():
+  c100, k40 = _collective("c100"), _kernel("k40")
+  replayed = _replay(Start(c100), Launch(k40), Wait(c100))
+  assert replayed.step_time_us == pytest.approx(100)
+  assert replayed.exposed_us == pytest.approx({"c100": 20})
+  assert replayed.slowdown_us == pytest.approx({("k40", "c100"): 40})
+
+
+def test_a_collective_beside_nothing_is_exposed():
+  c50, k40 = _collective("c50"), _kernel("k40")
+  replayed = _replay(Start(c50), Wait(c50), Launch(k40))
+  assert replayed.step_time_us == pytest.approx(90)
+  assert replayed.exposed_us == {"c50": 50}
+  assert replayed.slowdown_us == {}
+
+
+def test_a_kernel_after_the_collective_is_not_slowed():
+  c10, k40, k41 = _collective("c10"), _kernel("k40"), _kernel("k41")
+  replayed = _replay(Start(c10), Launch(k40), Launch(k41), Wait(c10))
+  assert replayed.slowdown_us == pytest.approx({("k40", "c10"): 5})
+  assert replayed.step_time_us == pytest.approx(40 + 41 + 5)
+
+
+def test_two_collectives_run_one_after_the_other():
+  c30, c50, k20 = _collective("c30"), _collective("c50"), _kernel("k20")
+  replayed = _replay(Start(c30), Start(c50), Launch(k20), Wait(c30), Wait(c50))
+  # The kernel is done at 40: 30 beside the first, 10 beside the second.
+  assert replayed.step_time_us == pytest.approx(80)
+  assert replayed.exposed_us == pytest.approx({"c50": 40})
+
+
+def test_waiting_for_the_second_exposes_the_first_too():
+  c30, c50 = _collective("c30"), _collective("c50")
+  replayed = _replay(Start(c30), Start(c50), Wait(c50), Wait(c30))
+  assert replayed.exposed_us == {"c30": 30, "c50": 50}
+
+
+def test_a_kernel_is_split_over_the_collectives_that_it_meets():
+  c30, c40, k100 = _collective("c30"), _collective("c40"), _kernel("k100")
+  # Three times as slow beside the first, twice beside the second.
+  costs = _costs(lambda _, collective_us: 3.0 if collective_us == 30 else 2.0)
+  replayed = _replay(
+    Start(c30), Start(c40), Launch(k100), Wait(c30), Wait(c40), costs=costs
+  )
+  # 30 us do 10 of 100, the next 40 do 20; 70 are left to run alone.
+  assert replayed.step_time_us == pytest.approx(30 + 40 + 70)
+  assert replayed.slowdown_us == pytest.approx(
+    {("k100", "c30"): 20, ("k100", "c40"): 20}
+  )
+
+
+def test_a_collective_that_nobody_waits_for_ends_with_the_step():
+  c50, k20 = _collective("c50"), _kernel("k20")
+  replayed = _replay(Start(c50), Launch(k20))
+  assert replayed.step_time_us == pytest.approx(50)
+  assert replayed.exposed_us == pytest.approx({"c50": 10})
+
+
+def test_a_collective_of_no_time_leaves_no_trace():
+  c0, k40 = _collective("c0"), _kernel("k40")
+  replayed = _replay(Start(c0), Launch(k40), Wait(c0))
+  assert replayed.step_time_us == 40
+  assert replayed.slowdown_us == {}
+
+
+def test_a_wait_for_what_was_never_started_passes():
+  assert _replay(Wait(_collective("c50"))).step_time_us == 0
+
+
+def test_the_slowest_branch_counts():
+  k40, k10, c50 = _kernel("k40"), _kernel("k10"), _collective("c50")
+  slow = (Launch(k10), Start(c50), Wait(c50))
+  replayed = _replay(Branch(((Launch(k40),), slow, ())))
+  assert replayed.step_time_us == pytest.approx(60)
+  assert replayed.kernel_us == 10
+
+
+def test_a_conditional_without_branches_takes_no_time():
+  assert _replay(Branch(())).step_time_us == 0
+
+
+def test_a_collective_can_outlive_iterations_of_a_loop():
+  c70, k10 = _collective("c70"), _kernel("k10")
+  # At half speed three iterations cover 60 of 70; the fourth is free halfway.
+  replayed = _replay(Start(c70), Loop((Launch(k10),), 5), Wait(c70))
+  assert replayed.step_time_us == pytest.approx(70 + 50 - 35)
+  assert replayed.slowdown_us == pytest.approx({("k10", "c70"): 35})
+
+
+def test_a_loop_of_no_trips_takes_no_time():
+  assert _replay(Loop((Launch(_kernel("k10")),), 0)).step_time_us == 0
+
+
+def _unrolled(program: timeline.Program) -> timeline.Program:
+  parts: list = []
+  for part in program:
+    match part:
+      case timeline.Loop(body, num_trips):
+        parts.extend(_unrolled(body) * num_trips)
+      case _:
+        parts.append(part)
+  return tuple(parts)
+
+
+_KERNELS = [_kernel(f"k{time_us}") for time_us in (0, 1, 7, 20, 300)]
+_COLLECTIVES = [_collective(f"c{time_us}") for time_us in (0, 3, 11, 50, 170)]
+# Neither commensurable nor equal for any two pairs.
+_UNEVEN = _costs(
+  lambda kernel_us, collective_us: (
+    1.0 + (kernel_us % 3) / 7 + (collective_us % 5) / 11
+  )
+)
+
+_simple_parts = st.one_of(
+  st.sampled_from([Launch(kernel) for kernel in _KERNELS]),
+  st.sampled_from([Start(collective) for collective in _COLLECTIVES]),
+  st.sampled_from([Wait(collective) for collective in _COLLECTIVES]),
+)
+_parts = st.recursive(
+  _simple_parts,
+  lambda parts: st.builds(
+    Loop, st.lists(parts, max_size=5).map(tuple), st.integers(0, 6)
+  ),
+  max_leaves=8,
+)
+programs = st.lists(_parts, max_size=8).map(tuple)
+with_branches = st.lists(
+  st.one_of(
+    _parts, st.builds(Branch, st.lists(programs, max_size=3).map(tuple))
+  ),
+  max_size=8,
+).map(tuple)
+
+
+@settings(deadline=None)
+@given(programs)
+def test_a_loop_is_its_iterations_one_after_the_other(program):
+  replayed = timeline.replay(program, _UNEVEN)
+  unrolled = timeline.replay(_unrolled(program), _UNEVEN)
+  near = {"rel": 1e-6, "abs": 1e-6}
+  assert replayed.step_time_us == pytest.approx(unrolled.step_time_us, **near)
+  assert replayed.kernel_us == pytest.approx(unrolled.kernel_us, **near)
+  assert replayed.collective_us == pytest.approx(unrolled.collective_us, **near)
+  for field in ("exposed_us", "slowdown_us"):
+    looped, flat = getattr(replayed, field), getattr(unrolled, field)
+    for name in looped.keys() | flat.keys():
+      assert looped.get(name, 0) == pytest.approx(flat.get(name, 0), **near)
+
+
+@settings(deadline=None)
+@given(with_branches)
+def test_step_time_is_kernels_and_slowdown_and_waits(program):
+  replayed = timeline.replay(program, _UNEVEN)
+  assert replayed.step_time_us == pytest.approx(
+    replayed.kernel_us + replayed.total_slowdown_us + replayed.total_exposed_us
+  )
+
+
+@settings(deadline=None)
+@given(with_branches)
+def test_no_step_is_shorter_than_either_stream(program):
+  replayed = timeline.replay(program, _UNEVEN)
+  longest = max(replayed.kernel_us, replayed.collective_us)
+  assert replayed.step_time_us >= longest * (1 - 1e-6)
+
+
+def test_long_loops_are_not_replayed_trip_by_trip():
+  launches = []
+  costs = timeline.Costs(
+    kernel=lambda kernel: launches.append(kernel) or TWICE.kernel(kernel),
+    collective=TWICE.collective,
+    slowed_us=TWICE.slowed_us,
+  )
+  c5, k10 = _collective("c5"), _kernel("k10")
+  body = (Start(c5), Launch(k10), Wait(c5))
+  replayed = _replay(Loop(body, 10**6), costs=costs)
+  assert replayed.step_time_us == pytest.approx(12.5e6)
+  assert len(launches) < 10
+
+
+# One all-gather beside a product, a plain all-reduce after it; then a loop of
+# four trips with an all-gather of its own.
+_MODULE = """
+HloModule step, is_scheduled=true, num_partitions=8
+
+add {
+  x = f32[] parameter(0)
+  y = f32[] parameter(1)
+  ROOT sum = f32[] add(x, y)
+}
+
+body {
+  carry = (s32[], f32[64,64]) parameter(0)
+  i = s32[] get-tuple-element(carry), index=0
+  a = f32[64,64] get-tuple-element(carry), index=1
+  inner-start = (f32[64,64], f32[512,64]) all-gather-start(a), dimensions={0},
+    replica_groups=[1,8]<=[8], channel_id=3, use_global_device_ids=true
+  inner-dot = f32[64,64] dot(a, a), lhs_contracting_dims={1},
+    rhs_contracting_dims={0}
+  inner-done = f32[512,64] all-gather-done(inner-start)
+  one = s32[] constant(1)
+  next = s32[] add(i, one)
+  ROOT out = (s32[], f32[64,64]) tuple(next, inner-dot)
+}
+
+condition {
+  carry = (s32[], f32[64,64]) parameter(0)
+  i = s32[] get-tuple-element(carry), index=0
+  n = s32[] constant(4)
+  ROOT less = pred[] compare(i, n), direction=LT
+}
+
+ENTRY main {
+  p = f32[64,64] parameter(0)
+  outer-start = (f32[64,64], f32[512,64]) all-gather-start(p), dimensions={0},
+    replica_groups=[1,8]<=[8], channel_id=1, use_global_device_ids=true
+  outer-dot = f32[64,64] dot(p, p), lhs_contracting_dims={1},
+    rhs_contracting_dims={0}
+  outer-done = f32[512,64] all-gather-done(outer-start)
+  plain = f32[64,64] all-reduce(outer-dot), replica_groups=[1,8]<=[8],
+    channel_id=2, use_global_device_ids=true, to_apply=add
+  zero = s32[] constant(0)
+  start = (s32[], f32[64,64]) tuple(zero, plain)
+  ROOT loop = (s32[], f32[64,64]) while(start), condition=condition, body=body,
+    backend_config={"known_trip_count":{"n":"4"}}
+}
+"""
+
+
+def _spelled(program: timeline.Program) -> list:
+  spelled: list = []
+  for part in program:
+    match part:
+      case timeline.Launch(kernel):
+        spelled.append(kernel.name)
+      case timeline.Start(collective):
+        spelled.append(f"start {collective.name}")
+      case timeline.Wait(collective):
+        spelled.append(f"wait {collective.name}")
+      case timeline.Loop(body, num_trips):
+        spelled.append((num_trips, _spelled(body)))
+  return spelled
+
+
+def test_a_program_is_the_schedule_of_its_module():
+  analysis = overlap_lib.analyze(hlo.load(_MODULE))
+  assert _spelled(timeline.program(analysis)) == [
+    "start outer-start",
+    "outer-dot",
+    "wait outer-start",
+    "start plain",
+    "wait plain",
+    (
+      4,
+      ["less", "start inner-start", "inner-dot", "wait inner-start", "next"],
+    ),
+    "less",
+  ]
+
+
+def test_the_program_of_an_overlap_runs_from_its_start_to_its_done():
+  analysis = overlap_lib.analyze(hlo.load(_MODULE))
+  programs_ = [
+    _spelled(timeline.program_of_overlap(analysis, overlap))
+    for overlap in analysis.overlaps
+  ]
+  assert programs_ == [
+    ["start outer-start", "outer-dot", "wait outer-start"],
+    ["start inner-start", "inner-dot", "wait inner-start"],
+  ]

@@ -1,0 +1,261 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""From a target to a plan that compiles, fits and was seen to act."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from lagom_xla import cluster as cluster_lib
+from lagom_xla import compile as compile_lib
+from lagom_xla import plan as plan_lib
+from lagom_xla import target as target_lib
+from lagom_xla import tuner
+from lagom_xla.passes import hlo
+from lagom_xla.passes import pjrt_transform
+from lagom_xla.search import combining
+from lagom_xla.search import problem as problem_lib
+
+H100 = cluster_lib.parse("1x8xh100")
+_GATHER = combining.OPTIONS["all-gather"]
+_GIB = 2**30
+
+
+@functools.cache
+def _module(num_gathers: int, num_operands: int) -> hlo.Module:
+  """Exposed all-gathers of 64 KiB operands."""
+  given, taken = "f32[2048]", "f32[16384]"
+  result = taken
+  if num_operands > 1:
+    result = f"({', '.join([taken] * num_operands)})"
+  operands = ", ".join(["p"] * num_operands)
+  lines = [
+    f"  all-gather.{i} = {result} all-gather({operands}), dimensions={{0}},"
+    f" channel_id={i + 1}, replica_groups=[1,8]<=[8],"
+    " use_global_device_ids=true"
+    for i in range(num_gathers)
+  ]
+  body = "\n".join(lines)
+  return hlo.load(f"""HloModule step, is_scheduled=true, num_partitions=8
+
+ENTRY main {{
+  p = {given} parameter(0)
+{body}
+  ROOT copied = {given} copy(p)
+}}
+""")
+
+
+_APART = _module(8, 1)
+_TOGETHER = _module(1, 8)
+
+
+def _combined(options: compile_lib.Options) -> hlo.Module:
+  return _TOGETHER if _GATHER in options else _APART
+
+
+def _target(
+  compile_fully: Callable[[compile_lib.Options], compile_lib.Compilation]
+  | None,
+  cluster: cluster_lib.Cluster = H100,
+) -> target_lib.Target:
+  return target_lib.Target(
+    name="step",
+    cluster=cluster,
+    schedule=_combined,
+    compile=compile_fully,
+    is_read_only=False,
+  )
+
+
+def _needing(
+  default_bytes: int, tuned_bytes: int
+) -> Callable[[compile_lib.Options], compile_lib.Compilation]:
+  def compile_fully(options: compile_lib.Options) -> compile_lib.Compilation:
+    return compile_lib.Compilation(
+      module=_combined(options),
+      compiled=None,
+      peak_bytes=tuned_bytes if options else default_bytes,
+    )
+
+  return compile_fully
+
+
+def test_a_plan_says_for_what_it_is_and_what_each_part_gains():
+  tuning = tuner.tune(_target(_needing(_GIB, 2 * _GIB)))
+  plan, prediction = tuning.plan, tuning.plan.prediction
+  assert plan.module_fingerprint == plan_lib.fingerprint(_APART)
+  assert plan.cluster == H100
+  assert plan.xla_options == {_GATHER: 128 * 2**20}
+  assert prediction.default_us == tuning.timeline_before.step_time_us
+  assert prediction.nccl_settings_us == tuning.timeline_after.step_time_us
+  assert prediction.xla_us < prediction.default_us
+  assert prediction.nccl_env_us <= prediction.xla_us
+  assert tuning.predicted_speedup == pytest.approx(
+    prediction.default_us / prediction.nccl_settings_us
+  )
+  assert (tuning.peak_bytes_before, tuning.peak_bytes_after) == (
+    _GIB,
+    2 * _GIB,
+  )
+  assert tuning.num_trials == sum(c.num_trials for c in tuning.candidates) > 0
+
+
+def test_options_are_checked_on_the_fully_compiled_module():
+  tuning = tuner.tune(_target(_needing(_GIB, _GIB)))
+  (effect,) = [e for e in tuning.effects if e.knob == _GATHER]
+  assert effect.acted
+  assert effect.evidence.startswith("8 all-gathers became 1")
+
+
+def test_an_option_that_the_full_compile_ignores_is_reported():
+  def compile_fully(options: compile_lib.Options) -> compile_lib.Compilation:
+    return compile_lib.Compilation(
+      module=_APART, compiled=None, peak_bytes=_GIB
+    )
+
+  tuning = tuner.tune(_target(compile_fully))
+  (effect,) = [e for e in tuning.effects if e.knob == _GATHER]
+  assert not effect.acted
+  assert effect.evidence.startswith("no effect")
+
+
+@pytest.mark.parametrize(
+  ("default_bytes", "tuned_bytes", "is_kept"),
+  [
+    (70 * _GIB, 75 * _GIB, True),
+    (70 * _GIB, 90 * _GIB, False),
+    # It did not fit before either, and needs less now.
+    (95 * _GIB, 90 * _GIB, True),
+    (90 * _GIB, 95 * _GIB, False),
+  ],
+)
+def test_options_that_do_not_fit_the_device_are_dropped(
+  default_bytes, tuned_bytes, is_kept
+):
+  tuning = tuner.tune(_target(_needing(default_bytes, tuned_bytes)))
+  assert bool(tuning.plan.xla_options) == is_kept
+  assert tuning.peak_bytes_after == (tuned_bytes if is_kept else default_bytes)
+
+
+def test_options_that_do_not_compile_fully_are_dropped():
+  def compile_fully(options: compile_lib.Options) -> compile_lib.Compilation:
+    if options:
+      raise compile_lib.CompileError("XLA could not compile")
+    return _needing(_GIB, _GIB)(options)
+
+  tuning = tuner.tune(_target(compile_fully))
+  assert tuning.plan.xla_options == {}
+  assert tuning.after is tuning.before
+
+
+def test_a_gpu_that_nothing_can_be_compiled_for_is_tuned_by_its_schedule():
+  def compile_fully(options: compile_lib.Options) -> compile_lib.Compilation:
+    raise AssertionError("There is no compiler for it.")
+
+  v100 = cluster_lib.parse("1x8xv100")
+  tuning = tuner.tune(_target(compile_fully, v100))
+  assert tuning.compiled is None
+  assert tuning.peak_bytes_after is None
+  assert tuning.plan.xla_options
+  assert tuning.effects[0].acted
+
+
+def test_a_module_without_a_step_is_tuned_by_its_schedule():
+  tuning = tuner.tune(_target(None))
+  assert tuning.compiled is None
+  assert tuning.plan.xla_options
+
+
+def test_progress_is_told_no_more_often_than_announced():
+  told: list[str] = []
+  target = _target(None)
+  tuner.tune(target, progress=told.append)
+  assert 0 < len(told) <= tuner.num_steps(target)
+
+
+# A real step: FSDP over a scanned stack of layers.
+
+_NUM_LAYERS = 6
+
+
+@pytest.fixture(scope="module")
+def fsdp_target() -> target_lib.Target:
+  if pjrt_transform.plugin_path() is None:
+    pytest.skip("JAX's CUDA plugin is not installed (extra aot)")
+  devices = compile_lib.devices(H100)
+  mesh = jax.sharding.Mesh(devices, ("fsdp",))
+  along = functools.partial(jax.sharding.NamedSharding, mesh)
+  spec = jax.sharding.PartitionSpec
+
+  @functools.partial(
+    jax.jit, donate_argnums=0, out_shardings=along(spec(None, "fsdp"))
+  )
+  def step(weights: jax.Array, batch: jax.Array) -> jax.Array:
+    def loss(weights: jax.Array) -> jax.Array:
+      def layer(x: jax.Array, w: jax.Array) -> tuple[jax.Array, None]:
+        w = jax.lax.with_sharding_constraint(w, along(spec()))
+        return jnp.tanh(x @ w), None
+
+      return jnp.sum(jax.lax.scan(layer, batch, weights)[0] ** 2)
+
+    return weights - 0.1 * jax.grad(loss)(weights)
+
+  size = 4096
+  weights = jax.ShapeDtypeStruct(
+    (_NUM_LAYERS, size, size), jnp.bfloat16, sharding=along(spec(None, "fsdp"))
+  )
+  batch = jax.ShapeDtypeStruct(
+    (8 * size, size), jnp.bfloat16, sharding=along(spec("fsdp"))
+  )
+  target = target_lib.of_step(
+    step.lower(weights, batch), H100, name="fsdp step"
+  )
+  return dataclasses.replace(target, compile=None)
+
+
+def test_a_real_step_gathers_every_layer(fsdp_target):
+  step = tuner.inspect(fsdp_target)
+  gathers = [c for c in step.analysis.collectives if c.kind == "all-gather"]
+  moved = sum(c.executions * c.result_bytes for c in gathers)
+  assert moved >= _NUM_LAYERS * 4096 * 4096 * 2
+  assert step.keys
+
+
+def test_a_real_step_is_accounted_for_to_the_microsecond(fsdp_target):
+  step = tuner.inspect(fsdp_target)
+  whole = step.timeline(step.default)
+  assert whole.step_time_us == pytest.approx(
+    whole.kernel_us + whole.total_slowdown_us + whole.total_exposed_us
+  )
+  assert whole.kernel_us == pytest.approx(
+    sum(
+      kernel.executions * step.kernel_cost(kernel).time_us
+      for kernel in step.analysis.kernels.values()
+    )
+  )
+  assert whole.collective_us == pytest.approx(
+    sum(
+      step.predict(key, step.default[key]).time_us * executions
+      for key, executions in step.executions.items()
+    )
+  )
+  profiles = [
+    problem_lib.profile(step, problem, step.default)
+    for problem in problem_lib.problems(step)
+  ]
+  assert sum(p.communication_us for p in profiles) == pytest.approx(
+    whole.collective_us
+  )
+
+
+def test_a_real_step_is_not_tuned_for_the_worse(fsdp_target):
+  prediction = tuner.tune(fsdp_target).plan.prediction
+  assert prediction.nccl_settings_us <= prediction.default_us
+  assert prediction.nccl_env_us <= prediction.xla_us <= prediction.default_us
