@@ -31,6 +31,9 @@ KINDS = frozenset(
   ]
 )
 
+# Instructions whose computation may hold the collective that they run.
+_HOLDERS = frozenset(["async-start", "call", "fusion"])
+
 # Instructions that take no time on the GPU.
 NOPS = frozenset(
   [
@@ -68,7 +71,8 @@ class Collective:
     result_bytes: bytes of all results, per device.
     element_type: HLO element type of the first operand.
     groups: device ids of each group; () where they cannot be known.
-    pairs: (source, target) devices of a collective-permute, else ().
+    pairs: (source, target) devices of a collective-permute, send or recv, else
+      ().
     executions: times it runs per step.
     is_pipelined: whether XLA pipelined it over loop iterations.
   """
@@ -90,10 +94,12 @@ class Collective:
 
   @property
   def group_size(self) -> int:
+    """Devices in its largest group; 0 where groups are unknown."""
     return max(map(len, self.groups), default=0)
 
   @property
   def num_groups(self) -> int:
+    """Groups that run it at the same time; 0 where they are unknown."""
     return len(self.groups)
 
   @property
@@ -116,11 +122,13 @@ def payloads(
   module: hlo.Module, instruction: hlo.Instruction
 ) -> list[tuple[hlo.Computation, hlo.Instruction]]:
   """The plain collectives inside an async-start or a fusion, if any."""
-  if instruction.opcode not in ("async-start", "fusion", "call"):
+  if instruction.opcode not in _HOLDERS:
     return []
   found = []
   for callee_id in instruction.called_computation_ids:
     callee = module.computations[callee_id]
+    if callee.opcodes.isdisjoint(KINDS | _HOLDERS):
+      continue
     for inner in callee.instructions:
       if inner.opcode in KINDS:
         found.append((callee, inner))
@@ -209,7 +217,7 @@ def _record(
   config = module.backend_config(start)
   config = config.get("collective_backend_config", {})
   operands = _data_operands(home, operation, kind)
-  pairs = tuple((p.source, p.target) for p in operation.source_target_pairs)
+  pairs = replica_groups.pairs_of(operation)
   return Collective(
     name=name,
     kind=kind,
@@ -237,7 +245,7 @@ def _data_operands(
     return operands[:1]
   if kind == "recv":
     return []
-  if kind == "collective-permute" and len(operands) == 4:
+  if kind == "collective-permute" and operation.dynamic_slice_sizes:
     return operands[:1]  # In place: the others are the output and offsets.
   return operands
 

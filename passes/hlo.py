@@ -70,14 +70,17 @@ class Computation:
 
   @property
   def id(self) -> int:
+    """Unique among the computations of a module."""
     return self.proto.id
 
   @property
   def name(self) -> str:
+    """As XLA prints it."""
     return self.proto.name
 
   @functools.cached_property
   def by_id(self) -> Mapping[int, Instruction]:
+    """The instructions, by id."""
     return {i.id: i for i in self.instructions}
 
   @functools.cached_property
@@ -85,11 +88,24 @@ class Computation:
     """Index in `instructions`, by instruction id."""
     return {i.id: index for index, i in enumerate(self.instructions)}
 
+  @functools.cached_property
+  def opcodes(self) -> frozenset[str]:
+    """Opcodes of the instructions, to skip a computation without a look."""
+    return frozenset(i.opcode for i in self.instructions)
+
   @property
   def root(self) -> Instruction:
+    """The instruction whose value the computation returns."""
     return self.by_id[self.proto.root_id]
 
+  @property
+  def loops(self) -> Iterator[Instruction]:
+    """The `while` instructions."""
+    if "while" in self.opcodes:
+      yield from (i for i in self.instructions if i.opcode == "while")
+
   def operands(self, instruction: Instruction) -> list[Instruction]:
+    """The instructions whose values one of this computation takes."""
     return [self.by_id[i] for i in instruction.operand_ids]
 
 
@@ -108,14 +124,17 @@ class Module:
 
   @property
   def name(self) -> str:
+    """The name of what was compiled, such as jit_step."""
     return self.proto.name
 
   @property
   def is_scheduled(self) -> bool:
+    """Whether XLA fixed the order in which instructions run."""
     return bool(self.proto.schedule.sequences)
 
   @functools.cached_property
   def num_instructions(self) -> int:
+    """Instructions of all computations, inside fusions too."""
     return sum(len(c.instructions) for c in self.proto.computations)
 
   @functools.cached_property
@@ -135,6 +154,7 @@ class Module:
 
   @property
   def entry(self) -> Computation:
+    """The computation that runs once per step."""
     return self.computations[self.proto.entry_computation_id]
 
   @functools.cached_property
@@ -148,9 +168,12 @@ class Module:
 
     def visit(computation: Computation, times: int) -> None:
       counts[computation.id] += times
-      for instruction in computation.instructions:
-        for callee, repeats in self.callees(instruction):
-          visit(callee, times * repeats)
+      for callee, repeats in calls_of(computation):
+        visit(callee, times * repeats)
+
+    @functools.cache
+    def calls_of(computation: Computation) -> list[tuple[Computation, int]]:
+      return [c for i in computation.instructions for c in self.callees(i)]
 
     visit(self.entry, 1)
     return dict(counts)
@@ -173,7 +196,8 @@ class Module:
 
   def trip_count(self, loop: Instruction) -> int:
     """Iterations of a `while`; 1 where they cannot be told."""
-    return self._trip_counts.get(loop.id) or 1
+    trips = self._trip_counts[loop.id]
+    return 1 if trips is None else trips
 
   @functools.cached_property
   def loops_of_unknown_length(self) -> tuple[str, ...]:
@@ -181,8 +205,8 @@ class Module:
     return tuple(
       i.name
       for c in self.computations.values()
-      for i in c.instructions
-      if i.opcode == "while" and not self._trip_counts.get(i.id)
+      for i in c.loops
+      if self._trip_counts[i.id] is None
     )
 
   @functools.cached_property
@@ -190,15 +214,14 @@ class Module:
     """By id of the `while`; ids are unique in a module."""
     counts = {}
     for computation in self.computations.values():
-      for loop in computation.instructions:
-        if loop.opcode != "while":
-          continue
-        _, condition_id = loop.called_computation_ids
+      for loop in computation.loops:
+        body_id, condition_id = loop.called_computation_ids
         counts[loop.id] = trip_count.of_loop(
           loop,
           computation.by_id,
-          self.computations[condition_id].proto,
-          self.backend_config(loop),
+          body=self.computations[body_id].proto,
+          condition=self.computations[condition_id].proto,
+          backend_config=self.backend_config(loop),
         )
     return counts
 
@@ -337,6 +360,11 @@ def _checked(
           f"{name}: {instruction.name} calls a computation that the module"
           " lacks; it may be truncated."
         )
+      if instruction.backend_config_payload.id >= max(len(proto.payloads), 1):
+        raise HloError(
+          f"{name}: {instruction.name} has its backend_config in a table that"
+          " the module lacks; it may be truncated."
+        )
     if not ids.issuperset(wanted):
       raise HloError(
         f"{name}: computation {computation.name} refers to instructions that"
@@ -356,15 +384,12 @@ def _from_text(text: str, name: str) -> Module:
     raise HloError(
       f"{name} is not HLO text that this jaxlib can read: {reason}"
     ) from error
-  partitions = re.search(r"\bnum_partitions=(\d+)", text[: text.find("\n\n")])
-  replicas = re.search(r"\breplica_count=(\d+)", text[: text.find("\n\n")])
-  num_devices = math.prod(
-    int(found[1]) for found in (partitions, replicas) if found
-  )
+  header = text[text.index("HloModule ") :].split("\n", 1)[0]
+  counts = re.findall(r"\b(?:num_partitions|replica_count)=(\d+)", header)
   proto = hlo_pb2.HloModuleProto.FromString(
     module.as_serialized_hlo_module_proto()
   )
-  return Module(proto, num_devices if partitions or replicas else None)
+  return Module(proto, math.prod(map(int, counts)) if counts else None)
 
 
 def _from_compiled(compiled: Any) -> Module:

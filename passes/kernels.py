@@ -35,6 +35,18 @@ _NO_KERNEL = collectives.NOPS | frozenset(
 _GEMM_TARGETS = ("__cublas$", "__triton_gemm", "__cutlass")
 _ATTENTION_TARGETS = ("__cudnn$fmha", "te_fused_attn", "cudnn_fmha")
 _CONVOLUTION_TARGETS = ("__cudnn$conv",)
+# Instructions that may hold matrix products, in themselves or inside.
+_MULTIPLYING = frozenset(
+  [
+    "async-start",
+    "convolution",
+    "custom-call",
+    "dot",
+    "fusion",
+    "ragged-dot",
+    "scaled-dot",
+  ]
+)
 _SLICES = frozenset(["dynamic-slice", "slice", "gather"])
 
 
@@ -53,7 +65,8 @@ class Kernel:
     num_bytes: bytes that it reads and writes, per execution.
     element_type: HLO element type of the first matrix operand, or of the
       result.
-    result_elements: elements of its result.
+    result_elements: elements of the largest array that it writes; of one that
+      it updates in place, only the update.
     matrix_shape: (batch, m, n, k) of its largest matrix product, or None.
     backend_config: what XLA decided for it, as JSON.
   """
@@ -100,10 +113,11 @@ def of_instruction(
 ) -> Kernel:
   """The kernel that an instruction launches."""
   config = module.backend_config(instruction)
-  products = _matrix_products(module, computation, instruction, config)
+  products = _matrix_products(module, computation, instruction)
   largest = max(products, key=lambda p: p.flops, default=None)
   flops = sum(p.flops for p in products)
   category = _category(instruction, config, bool(products))
+  written = _written(module, computation, instruction)
   if category == "attention":
     flops = _attention_flops(computation, instruction)
   operands = computation.operands(instruction)
@@ -115,9 +129,9 @@ def of_instruction(
     instruction_id=instruction.id,
     executions=module.executions.get(computation.id, 0),
     flops=flops,
-    num_bytes=_num_bytes(module, computation, instruction),
+    num_bytes=_num_bytes(module, computation, instruction, written),
     element_type=largest.element_type if largest else _array_type(typed),
-    result_elements=_num_elements(instruction.shape),
+    result_elements=max(map(_num_elements, written), default=0),
     matrix_shape=(
       (largest.batch, largest.m, largest.n, largest.k) if largest else None
     ),
@@ -149,7 +163,6 @@ def _matrix_products(
   module: hlo.Module,
   computation: hlo.Computation,
   instruction: hlo.Instruction,
-  config: Mapping[str, Any],
 ) -> list[_MatrixProduct]:
   """The matrix products that one kernel computes."""
   match instruction.opcode:
@@ -167,18 +180,18 @@ def _matrix_products(
     case "convolution":
       return [_convolution(computation, instruction)]
     case "custom-call":
+      config = module.backend_config(instruction)
       return _library_product(computation, instruction, config)
     case "fusion" | "async-start":
+      callees = (
+        module.computations[i] for i in instruction.called_computation_ids
+      )
       return [
         product
-        for callee_id in instruction.called_computation_ids
-        for inner in module.computations[callee_id].instructions
-        for product in _matrix_products(
-          module,
-          module.computations[callee_id],
-          inner,
-          module.backend_config(inner),
-        )
+        for callee in callees
+        if not callee.opcodes.isdisjoint(_MULTIPLYING)
+        for inner in callee.instructions
+        for product in _matrix_products(module, callee, inner)
       ]
   return []
 
@@ -292,22 +305,29 @@ def _num_bytes(
   module: hlo.Module,
   computation: hlo.Computation,
   instruction: hlo.Instruction,
+  written: list[hlo.Shape],
 ) -> int:
   """Bytes read and written, counting of a sliced operand only the slice."""
-  callees = [module.computations[i] for i in instruction.called_computation_ids]
-  if instruction.opcode in ("fusion", "async-start") and callees:
-    inner = callees[0]
-    if len(inner.instructions) and inner.root.opcode == "fusion":
-      return _num_bytes(module, inner, inner.root)
-    return _read_bytes(inner) + _written_bytes(inner)
-  if instruction.opcode in _SLICES:
-    return 2 * hlo.shape_bytes(instruction.shape)
-  if instruction.opcode == "dynamic-update-slice":
-    update = computation.operands(instruction)[1]
-    return 2 * hlo.shape_bytes(update.shape)
+  written_bytes = sum(map(hlo.shape_bytes, written))
+  fused = _fused(module, instruction)
+  if fused:
+    return _read_bytes(fused) + written_bytes
+  if instruction.opcode in (*_SLICES, "dynamic-update-slice"):
+    return 2 * written_bytes
   operands = computation.operands(instruction)
-  read = sum(hlo.shape_bytes(o.shape) for o in operands)
-  return read + hlo.shape_bytes(instruction.shape)
+  return sum(hlo.shape_bytes(o.shape) for o in operands) + written_bytes
+
+
+def _fused(
+  module: hlo.Module, instruction: hlo.Instruction
+) -> hlo.Computation | None:
+  """The computation that a fusion runs, async or not."""
+  if instruction.opcode not in ("fusion", "async-start"):
+    return None
+  called = module.computations[instruction.called_computation_ids[0]]
+  if instruction.opcode == "async-start":
+    return _fused(module, called.root) or called
+  return called
 
 
 def _read_bytes(fused: hlo.Computation) -> int:
@@ -336,17 +356,40 @@ def _read_bytes(fused: hlo.Computation) -> int:
   return sum(read(i) for i in fused.instructions if i.opcode == "parameter")
 
 
-def _written_bytes(fused: hlo.Computation) -> int:
-  def written(value: hlo.Instruction) -> int:
-    if value.opcode == "tuple":
-      return sum(written(o) for o in fused.operands(value))
-    if value.opcode == "bitcast":
-      return written(fused.operands(value)[0])
-    if value.opcode == "dynamic-update-slice":
-      return hlo.shape_bytes(fused.operands(value)[1].shape)
-    return hlo.shape_bytes(value.shape)
+def _written(
+  module: hlo.Module,
+  computation: hlo.Computation,
+  instruction: hlo.Instruction,
+) -> list[hlo.Shape]:
+  """The arrays, or updates of arrays, that an instruction writes."""
+  fused = _fused(module, instruction)
+  if fused:
+    return _written(module, fused, fused.root)
+  match instruction.opcode:
+    case "tuple":
+      return [
+        shape
+        for operand in computation.operands(instruction)
+        for shape in _written(module, computation, operand)
+      ]
+    case "bitcast":
+      (operand,) = computation.operands(instruction)
+      return _written(module, computation, operand)
+    case "dynamic-update-slice":
+      return [computation.operands(instruction)[1].shape]
+    case "copy-start":  # (destination, source, context)
+      return [instruction.shape.tuple_shapes[0]]
+    case "custom-call":
+      return _without_workspace(instruction.shape)
+  return [instruction.shape]
 
-  return written(fused.root)
+
+def _without_workspace(shape: hlo.Shape) -> list[hlo.Shape]:
+  """The results of a library call; the last may be its scratch memory."""
+  results = list(shape.tuple_shapes) or [shape]
+  last = results[-1]
+  is_raw = hlo.element_type(last) in ("s8", "u8") and len(last.dimensions) == 1
+  return results[:-1] if len(results) > 1 and is_raw else results
 
 
 def _num_elements(shape: hlo.Shape) -> int:

@@ -95,7 +95,7 @@ class Analysis:
   @functools.cached_property
   def kernels_beside(self) -> Mapping[int, tuple[kernels_lib.Kernel, ...]]:
     """The kernels between start and done, by the id of the start."""
-    beside = {}
+    beside: dict[int, tuple[kernels_lib.Kernel, ...]] = {}
     for collective in self.collectives:
       if collective.form != "async":
         beside[collective.start_id] = ()
@@ -126,12 +126,12 @@ class Analysis:
     }
 
   def _overlaps_of(self, computation: hlo.Computation) -> Iterator[Overlap]:
-    windows = sorted(
-        (*_window(computation, collective), collective)
-        for instruction in computation.instructions
-        for collective in self.started_by.get(instruction.id, ())
-        if collective.form == "async"
-    )  # fmt: skip
+    windows = (
+      (*_window(computation, collective), collective)
+      for instruction in computation.instructions  # By the order of starts.
+      for collective in self.started_by.get(instruction.id, ())
+      if collective.form == "async"
+    )
     group: list[collectives_lib.Collective] = []
     begin = end = 0
     for window_begin, window_end, collective in windows:

@@ -10,16 +10,22 @@ XLA spells replica groups in four ways, and one module may hold all of them:
     mesh['a'=8,'b'=2], device_ids=([2,8]T(1,0)) {'a'}  axes of a permuted mesh
 
 All of them come out of here as the same thing: a tuple of groups, each a tuple
-of device ids in ring order.
+of device ids in the order in which XLA joins their data. An id is a place in
+the module's device assignment: JAX puts the devices of a mesh there in the
+mesh's order, so that a permuted mesh does not show in a module's groups.
 """
 
 from __future__ import annotations
 
 import functools
+import itertools
+import re
 
 import numpy as np
 
 from lagom_xla.passes import hlo_pb2
+
+_SEND_RECV_PAIRS = "_xla_send_recv_source_target_pairs"
 
 Groups = tuple[tuple[int, ...], ...]
 
@@ -52,10 +58,23 @@ def of_instruction(
   listed = tuple(tuple(g.replica_ids) for g in groups if g.replica_ids)
   if listed:
     return listed
-  pairs = [(p.source, p.target) for p in instruction.source_target_pairs]
+  pairs = pairs_of(instruction)
   if pairs:
-    return connected_components(tuple(pairs))
+    return connected_components(pairs)
   return (tuple(range(num_devices)),) if num_devices else ()
+
+
+def pairs_of(
+  instruction: hlo_pb2.HloInstructionProto,
+) -> tuple[tuple[int, int], ...]:
+  """The (source, target) devices of a collective-permute, send or recv."""
+  if instruction.source_target_pairs:
+    return tuple((p.source, p.target) for p in instruction.source_target_pairs)
+  # XLA's frontend attribute for sends and receives (collective_permute_
+  # decomposer.cc), in the form {{0,1},{1,2}}.
+  attribute = instruction.frontend_attributes.map.get(_SEND_RECV_PAIRS, "")
+  ids = [int(number) for number in re.findall(r"\d+", attribute)]
+  return tuple(zip(ids[::2], ids[1::2], strict=True))
 
 
 def _of_iota(iota: hlo_pb2.IotaReplicaGroupListProto) -> Groups:
@@ -96,7 +115,7 @@ def _of_mesh(serialized: bytes) -> Groups:
         sub = ref.sub_axis_info
         cuts.update((sub.pre_size, sub.pre_size * sub.size))
     bounds = sorted(cuts)
-    for low, high in zip(bounds, bounds[1:]):
+    for low, high in itertools.pairwise(bounds):
       for rank, ref in enumerate(proto.axes):
         if ref.mesh_axis_index != axis:
           continue
@@ -133,7 +152,7 @@ def _rows(devices: np.ndarray) -> Groups:
 
 @functools.lru_cache(maxsize=1024)
 def connected_components(pairs: tuple[tuple[int, int], ...]) -> Groups:
-  """Devices that exchange data, directly or not, over (source, target) pairs."""
+  """Groups of the devices that (source, target) pairs connect, in any way."""
   group_of: dict[int, set[int]] = {}
   for source, target in pairs:
     merged = group_of.get(source, {source}) | group_of.get(target, {target})

@@ -5,12 +5,13 @@
 XLA writes what it proved into the loop's backend_config (known_trip_count), and
 updates it when it double-buffers, pipelines or peels the loop. Modules from
 before that analysis carry only the loop itself; there, the plain counting loop
-`for i in range(init, bound)` that `lax.scan` lowers to is recognised.
+that `lax.scan` and `lax.fori_loop` lower to is recognised.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+import math
 from typing import Any
 
 from lagom_xla.passes import hlo_pb2
@@ -19,6 +20,8 @@ from lagom_xla.passes import hlo_pb2
 def of_loop(
   loop: hlo_pb2.HloInstructionProto,
   siblings: Mapping[int, hlo_pb2.HloInstructionProto],
+  *,
+  body: hlo_pb2.HloComputationProto,
   condition: hlo_pb2.HloComputationProto,
   backend_config: Mapping[str, Any],
 ) -> int | None:
@@ -27,36 +30,57 @@ def of_loop(
   Args:
     loop: a `while` instruction.
     siblings: the instructions of the loop's computation, by id.
+    body: the computation that is repeated.
     condition: the computation that decides whether to go on.
     backend_config: the loop's backend_config.
   """
   known = backend_config.get("known_trip_count", {}).get("n")
   if known is not None:
     return int(known)
-  return _counting_loop(loop, siblings, condition)
+  return _counting_loop(loop, siblings, body, condition)
 
 
 def _counting_loop(
   loop: hlo_pb2.HloInstructionProto,
   siblings: Mapping[int, hlo_pb2.HloInstructionProto],
+  body: hlo_pb2.HloComputationProto,
   condition: hlo_pb2.HloComputationProto,
 ) -> int | None:
-  """Recognises `init <= i < bound` with step one."""
+  """Recognises `for (i = init; i < bound; i += step)` over constants."""
   inside = {i.id: i for i in condition.instructions}
   compare = inside[condition.root_id]
   if compare.opcode != "compare" or compare.comparison_direction != "LT":
     return None
-  counter, bound = (inside[i] for i in compare.operand_ids)
-  if counter.opcode != "get-tuple-element":
-    return None
+  counter, limit = (inside[i] for i in compare.operand_ids)
   carried = siblings[loop.operand_ids[0]]
-  if carried.opcode != "tuple":
+  if counter.opcode != "get-tuple-element" or carried.opcode != "tuple":
     return None
   init = _scalar(siblings[carried.operand_ids[counter.tuple_index]])
-  limit = _scalar(bound)
-  if init is None or limit is None:
+  bound = _scalar(limit)
+  step = _step(body, counter.tuple_index)
+  if init is None or bound is None or step is None or step <= 0:
     return None
-  return max(limit - init, 0)
+  return max(math.ceil((bound - init) / step), 0)
+
+
+def _step(body: hlo_pb2.HloComputationProto, counter_index: int) -> int | None:
+  """The constant that a loop adds to its counter."""
+  inside = {i.id: i for i in body.instructions}
+  root = inside[body.root_id]
+  if root.opcode != "tuple":
+    return None
+  added = inside[root.operand_ids[counter_index]]
+  if added.opcode != "add":
+    return None
+  operands = [inside[i] for i in added.operand_ids]
+  is_counter = [
+    o.opcode == "get-tuple-element" and o.tuple_index == counter_index
+    for o in operands
+  ]
+  steps = [_scalar(o) for o in operands]
+  if is_counter[0]:
+    return steps[1]
+  return steps[0] if is_counter[1] else None
 
 
 def _scalar(instruction: hlo_pb2.HloInstructionProto) -> int | None:

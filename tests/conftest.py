@@ -1,12 +1,188 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""What must be set before JAX starts, and the modules that tests share."""
+"""What must be set before JAX starts, and the modules that tests share.
+
+The modules are real: small train steps that XLA's GPU compiler partitions and
+schedules for eight H100s, which takes a second and no GPU.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 import os
+from typing import Any
 
 os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ["JAX_SKIP_CUDA_CONSTRAINTS_CHECK"] = "1"
 os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+import hypothesis
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec
+import numpy as np
+import pytest
+
+from lagom_xla import cluster
+from lagom_xla import compile as compile_lib
+from lagom_xla.passes import hlo
+from lagom_xla.passes import pjrt_transform
+
+# A busy machine makes an example slow, not wrong.
+hypothesis.settings.register_profile("no_deadline", deadline=None)
+hypothesis.settings.load_profile("no_deadline")
+
+# The shapes of the shared train steps, which hand counts start from.
+_NUM_LAYERS = 4
+_NUM_ROWS = 2048
+_WIDTH = 512
+_HIDDEN = 1024
+_NUM_CLASSES = 256
+
+Scheduled = Callable[..., hlo.Module]
+
+
+@pytest.fixture(scope="session")
+def sizes() -> dict[str, int]:
+  """The sizes of the shared train steps."""
+  return {
+    "layers": _NUM_LAYERS,
+    "rows": _NUM_ROWS,
+    "width": _WIDTH,
+    "hidden": _HIDDEN,
+    "classes": _NUM_CLASSES,
+  }
+
+
+@pytest.fixture(scope="session")
+def h100s() -> Sequence[jax.Device]:
+  """Eight H100s to compile for."""
+  if pjrt_transform.plugin_path() is None:
+    pytest.skip("JAX's CUDA plugin is not installed: nothing compiles for GPUs")
+  return compile_lib.devices(cluster.parse("1x8xh100"))
+
+
+@pytest.fixture(scope="session")
+def scheduled(h100s: Sequence[jax.Device]) -> Scheduled:
+  """Compiles a lowered function for `h100s`, up to its schedule.
+
+  Takes XLA options as keyword arguments.
+  """
+  del h100s  # Only says whether there is anything to compile with.
+
+  def compile_(lowered: jax.stages.Lowered, **options: Any) -> hlo.Module:
+    return compile_lib.compile_step(
+      lowered,
+      cluster.parse("1x8xh100"),
+      options=options,
+      schedule_only=True,
+    ).module
+
+  return compile_
+
+
+@pytest.fixture(scope="session")
+def fsdp_step(
+  h100s: Sequence[jax.Device],
+) -> Callable[..., jax.stages.Lowered]:
+  """Lowers a train step with parameters and data sharded over all H100s."""
+
+  def lower(*, unroll: bool = False) -> jax.stages.Lowered:
+    return _lower_train_step(h100s, data="x", unroll=unroll)
+
+  return lower
+
+
+@pytest.fixture(scope="session")
+def tp_step(h100s: Sequence[jax.Device]) -> jax.stages.Lowered:
+  """A train step whose hidden layers are sharded over all H100s."""
+  return _lower_train_step(h100s, data=None, unroll=False)
+
+
+@pytest.fixture(scope="session")
+def fsdp_scan(
+  scheduled: Scheduled, fsdp_step: Callable[..., jax.stages.Lowered]
+) -> hlo.Module:
+  return scheduled(fsdp_step())
+
+
+@pytest.fixture(scope="session")
+def fsdp_unrolled(
+  scheduled: Scheduled, fsdp_step: Callable[..., jax.stages.Lowered]
+) -> hlo.Module:
+  return scheduled(fsdp_step(unroll=True))
+
+
+@pytest.fixture(scope="session")
+def tp_scan(scheduled: Scheduled, tp_step: jax.stages.Lowered) -> hlo.Module:
+  return scheduled(tp_step)
+
+
+@pytest.fixture(
+  scope="session", params=["fsdp_scan", "fsdp_unrolled", "tp_scan"]
+)
+def train_step_module(request: pytest.FixtureRequest) -> hlo.Module:
+  """Each of the shared modules in turn."""
+  return request.getfixturevalue(request.param)
+
+
+def _lower_train_step(
+  devices: Sequence[jax.Device], *, data: str | None, unroll: bool
+) -> jax.stages.Lowered:
+  """Lowers one step of SGD on a stack of two-layer perceptrons.
+
+  With `data` the mesh axis, rows and parameters are sharded over it and every
+  layer gathers its parameters (FSDP). Without, rows are on all devices and the
+  hidden units are sharded (TP).
+  """
+  mesh = Mesh(np.array(devices), ("x",))
+
+  def sharded(*spec: str | None) -> NamedSharding:
+    return NamedSharding(mesh, PartitionSpec(*spec))
+
+  def shape(sharding: NamedSharding, *sizes: int) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(sizes, jnp.bfloat16, sharding=sharding)
+
+  hidden = None if data else "x"
+  up = sharded(None, data, hidden)
+  down = sharded(None, data or hidden, None)
+  out = sharded(data, None)
+  params = {
+    "up": shape(up, _NUM_LAYERS, _WIDTH, _HIDDEN),
+    "down": shape(down, _NUM_LAYERS, _HIDDEN, _WIDTH),
+    "out": shape(out, _WIDTH, _NUM_CLASSES),
+  }
+  rows = shape(sharded(data, None), _NUM_ROWS, _WIDTH)
+
+  def gathered(weight: jax.Array, *spec: str | None) -> jax.Array:
+    return jax.lax.with_sharding_constraint(weight, sharded(*spec))
+
+  def layer(h: jax.Array, layer_params: Any) -> tuple[jax.Array, None]:
+    w_up = gathered(layer_params["up"], None, hidden)
+    w_down = gathered(layer_params["down"], hidden, None)
+    return h + jax.nn.relu(h @ w_up) @ w_down, None
+
+  def loss(params: Any, h: jax.Array) -> jax.Array:
+    layers = {"up": params["up"], "down": params["down"]}
+    if unroll:
+      for i in range(_NUM_LAYERS):
+        h, _ = layer(h, {"up": layers["up"][i], "down": layers["down"][i]})
+    else:
+      h, _ = jax.lax.scan(layer, h, layers)
+    logits = h @ gathered(params["out"], None, None)
+    return jnp.mean(jnp.square(logits.astype(jnp.float32)))
+
+  def step(params: Any, h: jax.Array) -> Any:
+    value, grads = jax.value_and_grad(loss)(params, h)
+    rate = jnp.bfloat16(0.01)
+    return jax.tree.map(lambda p, g: p - rate * g, params, grads), value
+
+  jitted = jax.jit(
+    step,
+    donate_argnums=0,
+    out_shardings=({"up": up, "down": down, "out": out}, sharded()),
+  )
+  return jitted.lower(params, rows)

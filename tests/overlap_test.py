@@ -1,0 +1,348 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Which kernels run beside which collectives, and how they are grouped."""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Callable
+import textwrap
+
+import hypothesis
+from hypothesis import strategies as st
+import jax
+import pytest
+
+from lagom_xla.passes import hlo
+from lagom_xla.passes import overlap
+
+_GROUPS = "channel_id=1, replica_groups=[1,8]<=[8], use_global_device_ids=true"
+_LOOP = 'backend_config={"known_trip_count":{"n":"5"}}'
+
+
+def _analyze(body: str, *, computations: str = "") -> overlap.Analysis:
+  text = (
+    "HloModule handwritten, is_scheduled=true, num_partitions=8\n\n"
+    "add {\n  x = f32[] parameter(0)\n  y = f32[] parameter(1)\n"
+    "  ROOT sum = f32[] add(x, y)\n}\n\n"
+    f"{textwrap.dedent(computations)}\n"
+    "ENTRY main {\nx = f32[128] parameter(0)\n"
+    f"{textwrap.dedent(body)}\n}}\n"
+  )
+  return overlap.analyze(hlo.load(text))
+
+
+def _start(name: str) -> str:
+  return f"{name} = f32[128] all-reduce-start(x), {_GROUPS}, to_apply=add"
+
+
+def _done(name: str) -> str:
+  return f"{name}.done = f32[128] all-reduce-done({name})"
+
+
+def _kernel(name: str) -> str:
+  return f"{name} = f32[128] negate(x)"
+
+
+def _summary(
+  analysis: overlap.Analysis,
+) -> list[tuple[list[str], list[str], int]]:
+  return [
+    (
+      [c.name for c in o.collectives],
+      [k.name for k in o.kernels],
+      o.executions,
+    )
+    for o in analysis.overlaps
+  ]
+
+
+def _beside(analysis: overlap.Analysis) -> dict[str, list[str]]:
+  return {
+    c.name: [k.name for k in analysis.kernels_beside[c.start_id]]
+    for c in analysis.collectives
+  }
+
+
+def _schedule(steps: str) -> str:
+  """A body from words: "+a" starts a, "-a" awaits it, "k" is a kernel."""
+  lines = []
+  for step in steps.split():
+    make = {"+": _start, "-": _done}.get(step[0])
+    lines.append(make(step[1:]) if make else _kernel(step))
+  return "\n".join(lines)
+
+
+# The shape of overlaps.
+
+
+@pytest.mark.parametrize(
+  ("steps", "expected"),
+  [
+    # Only what lies between start and done counts.
+    ("k0 +a k1 k2 -a k3", [(["a"], ["k1", "k2"], 1)]),
+    # Disjoint windows are overlaps of their own.
+    (
+      "+a k1 -a k2 +b k3 -b",
+      [(["a"], ["k1"], 1), (["b"], ["k3"], 1)],
+    ),
+    ("+a k1 -a +b k2 -b", [(["a"], ["k1"], 1), (["b"], ["k2"], 1)]),
+    # Nested and crossing windows are one.
+    ("+a k1 +b k2 -b k3 -a", [(["a", "b"], ["k1", "k2", "k3"], 1)]),
+    ("+a k1 +b k2 -a k3 -b", [(["a", "b"], ["k1", "k2", "k3"], 1)]),
+    # A chain joins windows that do not meet each other.
+    (
+      "+a k1 +b -a k2 +c -b k3 -c k4",
+      [(["a", "b", "c"], ["k1", "k2", "k3"], 1)],
+    ),
+    # A window without kernels is an overlap without kernels.
+    ("+a +b -a -b", [(["a", "b"], [], 1)]),
+  ],
+)
+def test_windows_that_meet_are_one_overlap(
+  steps: str, expected: list[tuple[list[str], list[str], int]]
+) -> None:
+  assert _summary(_analyze(_schedule(steps))) == expected
+
+
+def test_each_collective_knows_the_kernels_of_its_own_window() -> None:
+  analysis = _analyze(_schedule("+a k1 +b k2 -a k3 -b k4"))
+  assert _beside(analysis) == {"a": ["k1", "k2"], "b": ["k2", "k3"]}
+
+
+def test_sync_collectives_overlap_nothing() -> None:
+  plain = f"s = f32[128] all-reduce(x), {_GROUPS}, to_apply=add"
+  adjacent = f"{_start('t')}\n{_done('t')}"
+  body = f"{_schedule('k0 +a k1')}\n{plain}\n{adjacent}\n{_schedule('k2 -a')}"
+  analysis = _analyze(body)
+  assert _summary(analysis) == [(["a"], ["k1", "k2"], 1)]
+  assert _beside(analysis) == {"a": ["k1", "k2"], "s": [], "t": []}
+
+
+def test_a_collective_group_shares_one_window() -> None:
+  analysis = _analyze(
+    """
+      begin = ((f32[128]), (f32[128], f32[128])) async-start(x), calls=both
+      k1 = f32[128] negate(x)
+      ROOT end = (f32[128], f32[128]) async-done(begin)
+    """,
+    computations=f"""
+      both {{
+        q = f32[128] parameter(0)
+        a = f32[128] all-reduce(q), {_GROUPS}, to_apply=add
+        b = f32[128] all-reduce(q), {_GROUPS}, to_apply=add
+        ROOT out = (f32[128], f32[128]) tuple(a, b)
+      }}
+    """,
+  )
+  assert _summary(analysis) == [(["begin/a", "begin/b"], ["k1"], 1)]
+
+
+def test_kernels_of_loops_calls_and_branches_inside_a_window_count() -> None:
+  analysis = _analyze(
+    f"""
+      which = s32[] parameter(1)
+      {_start("a")}
+      loop = f32[128] while(x), condition=go_on, body=body, {_LOOP}
+      called = f32[128] call(loop), to_apply=left
+      {_done("a")}
+      ROOT out = f32[128] conditional(which, called, x),
+        branch_computations={{left, right}}
+    """,
+    computations="""
+      body {
+        x = f32[128] parameter(0)
+        ROOT in_body = f32[128] sine(x)
+      }
+
+      go_on {
+        x = f32[128] parameter(0)
+        one = pred[] constant(true)
+        ROOT in_condition = pred[] not(one)
+      }
+
+      left {
+        x = f32[128] parameter(0)
+        ROOT in_left = f32[128] cosine(x)
+      }
+
+      right {
+        x = f32[128] parameter(0)
+        ROOT in_right = f32[128] tanh(x)
+      }
+    """,
+  )
+  kernels = ["in_body", "in_condition", "in_left"]
+  assert _summary(analysis) == [(["a"], kernels, 1)]
+  executions = {k.name: k.executions for k in analysis.kernels.values()}
+  assert executions == {
+    "in_body": 5,
+    "in_condition": 6,
+    "in_left": 2,
+    "in_right": 1,
+  }
+
+
+def test_overlaps_of_a_loop_run_once_per_iteration() -> None:
+  body = _schedule("+a k1 -a").replace("k1 =", "ROOT k1 =")
+  analysis = _analyze(
+    f"ROOT loop = f32[128] while(x), condition=go_on, body=body, {_LOOP}",
+    computations=f"""
+body {{
+  x = f32[128] parameter(0)
+  {body}
+}}
+
+go_on {{
+  x = f32[128] parameter(0)
+  ROOT yes = pred[] constant(true)
+}}
+""",
+  )
+  assert _summary(analysis) == [(["a"], ["k1"], 5)]
+
+
+def test_a_start_that_the_next_iteration_awaits_is_open_to_the_end() -> None:
+  analysis = _analyze(
+    f"""
+      {_start("first")}
+      ROOT loop = f32[128] while(first), condition=go_on, body=body, {_LOOP}
+    """,
+    computations=f"""
+      body {{
+        carried = f32[128] parameter(0)
+        x = f32[128] all-reduce-done(carried)
+        k1 = f32[128] negate(x)
+        ROOT next = f32[128] all-reduce-start(x), {_GROUPS}, to_apply=add
+        k2 = f32[128] negate(x)
+      }}
+
+      go_on {{
+        x = f32[128] parameter(0)
+        ROOT yes = pred[] constant(true)
+      }}
+    """,
+  )
+  assert _beside(analysis) == {"first": ["k1", "k2"], "next": ["k2"]}
+
+
+# Any schedule.
+
+
+@st.composite
+def _schedules(draw: st.DrawFn) -> str:
+  """Starts, dones and kernels in any order, each start before its done."""
+  num_collectives = draw(st.integers(0, 5))
+  events = [f"c{i}" for i in range(num_collectives) for _ in range(2)]
+  events += [f"k{i}" for i in range(draw(st.integers(1, 8)))]
+  steps: list[str] = []
+  started: set[str] = set()
+  for event in draw(st.permutations(events)):
+    if event[0] == "k":
+      steps.append(event)
+    else:
+      steps.append(("-" if event in started else "+") + event)
+      started.add(event)
+  return " ".join(steps)
+
+
+@hypothesis.given(_schedules())
+def test_in_any_schedule_overlaps_are_as_their_definition_says(
+  steps: str,
+) -> None:
+  analysis = _analyze(_schedule(steps))
+  words = steps.split()
+  windows = {
+    word[1:]: (place, words.index("-" + word[1:]))
+    for place, word in enumerate(words)
+    if word[0] == "+"
+  }
+  busy = {
+    name: [w for w in words[begin:end] if w[0] == "k"]
+    for name, (begin, end) in windows.items()
+  }
+  found = _beside(analysis)
+  async_names = {c.name for c in analysis.collectives if c.form == "async"}
+  assert set(found) == set(windows)
+  for name, kernels in found.items():
+    # A pair that stands alone is sync; it had no kernels to hide behind.
+    assert kernels == busy[name]
+    assert name in async_names or not kernels
+  grouped = [c for o in analysis.overlaps for c in o.collectives]
+  assert sorted(c.name for c in grouped) == sorted(async_names)
+  home = {
+    c.name: i for i, o in enumerate(analysis.overlaps) for c in o.collectives
+  }
+  for one in async_names:
+    for other in async_names:
+      (b0, e0), (b1, e1) = windows[one], windows[other]
+      if max(b0, b1) < min(e0, e1):
+        assert home[one] == home[other]
+  for o in analysis.overlaps:
+    beside = [k for c in o.collectives for k in found[c.name]]
+    assert [k.name for k in o.kernels] == sorted(set(beside), key=words.index)
+
+
+# Real modules.
+
+
+def _check_definition(module: hlo.Module) -> None:
+  analysis = overlap.analyze(module)
+  times: collections.Counter[tuple[str, str]] = collections.Counter()
+  for o in analysis.overlaps:
+    assert o.executions == module.executions[o.computation_id]
+    sequence = module.computations[o.computation_id].instructions[
+      o.begin : o.end
+    ]
+    inside = {i.id for i in sequence}
+    for collective in o.collectives:
+      times[collective.computation, collective.name] += 1
+      assert collective.start_id in inside
+      assert collective.done_id is None or collective.done_id in inside
+      beside = analysis.kernels_beside[collective.start_id]
+      assert {k.name for k in beside} <= {k.name for k in o.kernels}
+  asynchronous = [
+    (c.computation, c.name) for c in analysis.collectives if c.form == "async"
+  ]
+  assert sorted(asynchronous) == sorted(times.elements())
+  assert len(set(asynchronous)) == len(asynchronous)
+  for collective in analysis.collectives:
+    if collective.form == "sync":
+      assert analysis.kernels_beside[collective.start_id] == ()
+
+
+def test_a_step_has_each_async_collective_in_exactly_one_overlap(
+  train_step_module: hlo.Module,
+) -> None:
+  _check_definition(train_step_module)
+
+
+@pytest.mark.parametrize(
+  "option",
+  [
+    "xla_gpu_enable_while_loop_double_buffering",
+    "xla_gpu_experimental_enable_heuristic_collective_combining",
+  ],
+)
+def test_so_has_a_step_whose_loop_xla_rewrote(
+  scheduled: Callable[..., hlo.Module],
+  fsdp_step: Callable[..., jax.stages.Lowered],
+  option: str,
+) -> None:
+  _check_definition(scheduled(fsdp_step(), **{option: True}))
+
+
+def test_gathers_of_an_unrolled_step_hide_behind_matrix_products(
+  scheduled: Callable[..., hlo.Module],
+  fsdp_step: Callable[..., jax.stages.Lowered],
+) -> None:
+  # Small as it is, the step would gather all of its weights at once.
+  option = {"xla_gpu_all_gather_combine_threshold_bytes": 0}
+  analysis = overlap.analyze(scheduled(fsdp_step(unroll=True), **option))
+  gemms_beside = [
+    [k for k in analysis.kernels_beside[c.start_id] if k.category == "gemm"]
+    for c in analysis.collectives
+    if c.kind == "all-gather"
+  ]
+  assert len(gemms_beside) > 8
+  assert any(gemms_beside)

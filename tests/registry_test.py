@@ -1,0 +1,196 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""XLA calls a registered pass: when, how often, and what it leaves alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+import contextlib
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec
+import pytest
+
+from lagom_xla.passes import hlo
+from lagom_xla.passes import pjrt_transform
+from lagom_xla.passes import registry
+
+
+@pytest.fixture(params=["cpu", "cuda"])
+def platform(request: pytest.FixtureRequest) -> str:
+  """Where passes are registered: the running CPU, and GPUs ahead of time."""
+  if request.param == "cuda":
+    request.getfixturevalue("h100s")
+  return request.param
+
+
+@pytest.fixture
+def devices(
+  platform: str, request: pytest.FixtureRequest
+) -> Sequence[jax.Device]:
+  if platform == "cpu":
+    return jax.devices()
+  return request.getfixturevalue("h100s")
+
+
+@pytest.fixture
+def lowered(devices: Sequence[jax.Device]) -> jax.stages.Lowered:
+  return _lower(devices)
+
+
+def _lower(devices: Sequence[jax.Device]) -> jax.stages.Lowered:
+  """A sharded step that donates its first argument, never compiled before."""
+  mesh = Mesh(devices, ("x",))
+  rows = NamedSharding(mesh, PartitionSpec("x"))
+  x = jax.ShapeDtypeStruct((1024, 128), jnp.bfloat16, sharding=rows)
+  w = jax.ShapeDtypeStruct((128, 128), jnp.bfloat16, sharding=rows)
+
+  def step(x: jax.Array, w: jax.Array) -> jax.Array:
+    return x - jnp.tanh(x @ w)
+
+  jitted = jax.jit(step, donate_argnums=0, out_shardings=rows)
+  return jitted.lower(x, w)
+
+
+class _Reader:
+  """A pass that keeps what it is shown of one module and changes nothing."""
+
+  def __init__(self, name: str = "jit_step"):
+    self.name = name
+    self.seen: list[hlo.Module] = []
+
+  def __call__(self, serialized: bytes) -> None:
+    module = hlo.load(serialized)
+    if module.name == self.name:
+      self.seen.append(module)
+
+
+def _opcodes(module: hlo.Module) -> set[str]:
+  return {
+    i.opcode for c in module.computations.values() for i in c.instructions
+  }
+
+
+@pytest.mark.parametrize("stage", registry.Stage)
+def test_a_pass_sees_each_compile_once(
+  platform: str, lowered: jax.stages.Lowered, stage: registry.Stage
+) -> None:
+  reader = _Reader()
+  with registry.transformation(reader, stage=stage, platform=platform):
+    lowered.compile()
+  (module,) = reader.seen
+  assert module.is_scheduled == (stage is registry.Stage.POST_SCHEDULER)
+
+
+def test_on_gpus_the_first_stage_is_before_fusion_and_the_second_behind(
+  h100s: Sequence[jax.Device],
+) -> None:
+  first, second = _Reader(), _Reader()
+  before, behind = registry.Stage
+  with (
+    registry.transformation(first, stage=before, platform="cuda"),
+    registry.transformation(second, stage=behind, platform="cuda"),
+  ):
+    _lower(h100s).compile()
+  assert "all-gather" in _opcodes(first.seen[0])
+  assert "all-gather-start" not in _opcodes(first.seen[0])
+  assert "fusion" not in _opcodes(first.seen[0])
+  assert "fusion" in _opcodes(second.seen[0])
+
+
+def test_a_pass_is_gone_behind_its_block(
+  platform: str, lowered: jax.stages.Lowered
+) -> None:
+  reader = _Reader()
+  stage = registry.Stage.POST_SCHEDULER
+  with registry.transformation(reader, stage=stage, platform=platform):
+    pass
+  lowered.compile()
+  assert reader.seen == []
+
+
+def test_a_pass_is_gone_when_its_block_raises(
+  platform: str, lowered: jax.stages.Lowered
+) -> None:
+  reader = _Reader()
+  stage = registry.Stage.POST_SCHEDULER
+  with contextlib.suppress(KeyError):
+    with registry.transformation(reader, stage=stage, platform=platform):
+      raise KeyError
+  lowered.compile()
+  assert reader.seen == []
+
+
+def test_two_passes_see_one_compile(
+  platform: str, lowered: jax.stages.Lowered
+) -> None:
+  first, second = _Reader(), _Reader()
+  before, behind = registry.Stage
+  with (
+    registry.transformation(first, stage=before, platform=platform),
+    registry.transformation(second, stage=behind, platform=platform),
+  ):
+    lowered.compile()
+  assert [len(first.seen), len(second.seen)] == [1, 1]
+
+
+@pytest.mark.parametrize("stage", registry.Stage)
+def test_an_exception_in_a_pass_fails_the_compile_with_its_message(
+  platform: str, lowered: jax.stages.Lowered, stage: registry.Stage
+) -> None:
+  def refuse(serialized: bytes) -> None:
+    raise ValueError(f"refused {len(serialized) > 0}")
+
+  with registry.transformation(refuse, stage=stage, platform=platform):
+    with pytest.raises(Exception, match="refused True"):
+      lowered.compile()
+  lowered.compile()  # The failure leaves nothing behind.
+
+
+@pytest.mark.parametrize("stage", registry.Stage)
+def test_a_pass_that_only_reads_changes_nothing(
+  platform: str, devices: Sequence[jax.Device], stage: registry.Stage
+) -> None:
+  with registry.transformation(_Reader(), stage=stage, platform=platform):
+    read = hlo.load(_lower(devices).compile())
+  alone = hlo.load(_lower(devices).compile())
+  assert _opcodes(read) == _opcodes(alone)
+  # What is donated stays so.
+  assert read.proto.input_output_alias == alone.proto.input_output_alias
+  assert len(read.proto.input_output_alias.entries) == 1
+
+
+@pytest.mark.parametrize("stage", registry.Stage)
+def test_what_a_pass_returns_is_what_xla_goes_on_with(
+  platform: str, lowered: jax.stages.Lowered, stage: registry.Stage
+) -> None:
+  def leave_a_note(serialized: bytes) -> bytes | None:
+    proto = hlo.load(serialized).proto
+    if proto.name != "jit_step":
+      return None
+    for computation in proto.computations:
+      for instruction in computation.instructions:
+        instruction.frontend_attributes.map["note"] = "was here"
+    return proto.SerializeToString()
+
+  with registry.transformation(leave_a_note, stage=stage, platform=platform):
+    module = hlo.load(lowered.compile())
+  notes = {i.frontend_attributes.map["note"] for i in module.entry.instructions}
+  assert "was here" in notes
+
+
+def test_no_cuda_plugin_is_said_plainly(
+  monkeypatch: pytest.MonkeyPatch,
+) -> None:
+  if jax.__version_info__ >= (0, 11):
+    pytest.skip("this JAX registers passes without the plugin's C API")
+  pjrt_transform._extension.cache_clear()
+  monkeypatch.setattr(pjrt_transform, "plugin_path", lambda: None)
+  with pytest.raises(NotImplementedError, match="No CUDA plugin"):
+    with registry.transformation(
+      _Reader(), stage=registry.Stage.POST_SCHEDULER, platform="cuda"
+    ):
+      pass

@@ -1,0 +1,362 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The same devices, in the same groups, however XLA spells them.
+
+Groups are compared with three things: with what the definition of each spelling
+says, computed device by device; with the data that XLA's CPU backend really
+exchanges; and with what a sharding asks for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+import itertools
+import math
+
+import hypothesis
+from hypothesis import strategies as st
+import jax
+from jax._src import compiler
+from jax._src.interpreters import mlir
+from jax._src.lib import _jax
+from jax._src.lib import xla_client
+from jax._src.lib.mlir import ir
+import jax.numpy as jnp
+from jax.sharding import Mesh
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec
+import numpy as np
+import pytest
+
+from lagom_xla.passes import collectives
+from lagom_xla.passes import hlo
+
+Groups = tuple[tuple[int, ...], ...]
+
+# A part of a mesh axis: the axis, how many devices lie before it (major) in the
+# axis, and its size. The whole axis is (axis, 1, its size).
+Part = tuple[int, int, int]
+
+
+def _groups(spelled: str, num_devices: int, *, kind: str = "") -> Groups:
+  """Reads groups from the text of a module with one collective."""
+  operation = kind or (
+    "all-reduce(p), channel_id=1, use_global_device_ids=true, to_apply=add"
+  )
+  module = hlo.load(f"""\
+HloModule m, num_partitions={num_devices}
+
+add {{
+  x = f32[] parameter(0)
+  y = f32[] parameter(1)
+  ROOT sum = f32[] add(x, y)
+}}
+
+ENTRY main {{
+  p = f32[8] parameter(0)
+  ROOT out = f32[8] {operation}{spelled}
+}}
+""")
+  (collective,) = collectives.find(module)
+  return collective.groups
+
+
+def _replica_groups(spelled: str, num_devices: int) -> Groups:
+  return _groups(f", replica_groups={spelled}", num_devices)
+
+
+def _listed(groups: Groups) -> str:
+  inner = ",".join("{" + ",".join(map(str, g)) + "}" for g in groups)
+  return "{" + inner + "}"
+
+
+def _by_definition(
+  sizes: Sequence[int], parts: Sequence[Part], device_ids: Sequence[int]
+) -> Groups:
+  """Puts each device of a mesh into the group of its other coordinates."""
+  found: dict[tuple[int, ...], list[tuple[tuple[int, ...], int]]] = {}
+  places = itertools.product(*map(range, sizes))
+  for place, device in zip(places, device_ids, strict=True):
+    inside = []
+    outside = list(place)
+    for axis, before, size in parts:
+      after = sizes[axis] // (before * size)
+      digit = place[axis] // after % size
+      inside.append(digit)
+      outside[axis] -= digit * after
+    found.setdefault(tuple(outside), []).append((tuple(inside), device))
+  return tuple(
+    tuple(device for _, device in sorted(members))
+    for _, members in sorted(found.items())
+  )
+
+
+@st.composite
+def _meshes(draw: st.DrawFn) -> tuple[list[int], list[int]]:
+  """Sizes of a mesh's axes, and some of the axes in any order."""
+  sizes = draw(st.lists(st.integers(1, 4), min_size=1, max_size=4))
+  order = draw(st.permutations(range(len(sizes))))
+  axes = order[: draw(st.integers(1, len(sizes)))]
+  # XLA has no such spelling of groups of one device.
+  hypothesis.assume(math.prod(sizes[axis] for axis in axes) > 1)
+  return sizes, axes
+
+
+@st.composite
+def _parts(draw: st.DrawFn) -> tuple[list[int], list[Part]]:
+  """Sizes of a mesh's axes, and at most one part of each in any order."""
+  splits = draw(
+    st.lists(
+      st.tuples(st.integers(1, 3), st.integers(2, 3), st.integers(1, 3)),
+      min_size=1,
+      max_size=3,
+    )
+  )
+  sizes = [math.prod(split) for split in splits]
+  axes = draw(st.permutations(range(len(sizes))))
+  chosen = axes[: draw(st.integers(1, len(sizes)))]
+  return sizes, [(axis, splits[axis][0], splits[axis][1]) for axis in chosen]
+
+
+def _mesh_text(sizes: Sequence[int], device_ids: str = "") -> str:
+  axes = ",".join(f"'a{i}'={size}" for i, size in enumerate(sizes))
+  return f"mesh[{axes}]" + (f", device_ids={device_ids}" if device_ids else "")
+
+
+def _iota_text(sizes: Sequence[int], order: Sequence[int]) -> str:
+  transpose = f"T({','.join(map(str, order))})" if len(order) > 1 else ""
+  return f"[{','.join(map(str, sizes))}]{transpose}"
+
+
+def _axes_text(axes: Sequence[int]) -> str:
+  return "{" + ",".join(f"'a{axis}'" for axis in axes) + "}"
+
+
+def _parts_text(sizes: Sequence[int], parts: Sequence[Part]) -> str:
+  spelled = [
+    f"'a{axis}'" if size == sizes[axis] else f"'a{axis}':({before}){size}"
+    for axis, before, size in parts
+  ]
+  return "{" + ",".join(spelled) + "}"
+
+
+def _whole(sizes: Sequence[int], axes: Sequence[int]) -> list[Part]:
+  return [(axis, 1, sizes[axis]) for axis in axes]
+
+
+@hypothesis.given(_meshes())
+def test_three_spellings_of_a_meshs_groups_are_one(
+  mesh: tuple[list[int], list[int]],
+) -> None:
+  sizes, axes = mesh
+  num_devices = math.prod(sizes)
+  expected = _by_definition(sizes, _whole(sizes, axes), range(num_devices))
+  others = [a for a in range(len(sizes)) if a not in axes]
+  order = others + axes
+  group_size = math.prod(sizes[a] for a in axes)
+  shape = f"[{num_devices // group_size},{group_size}]"
+  iota = f"{shape}<={_iota_text(sizes, order)}"
+  by_mesh = f"{_mesh_text(sizes)} {_axes_text(axes)}"
+  for spelled in (_listed(expected), iota, by_mesh):
+    assert _replica_groups(spelled, num_devices) == expected
+
+
+@hypothesis.given(_meshes(), st.data())
+def test_device_ids_put_other_devices_into_a_meshs_places(
+  mesh: tuple[list[int], list[int]], data: st.DataObject
+) -> None:
+  sizes, axes = mesh
+  device_ids = data.draw(st.permutations(range(math.prod(sizes))))
+  # XLA prints only those that are not in order, and crashes on the others.
+  hypothesis.assume(device_ids != sorted(device_ids))
+  expected = _by_definition(sizes, _whole(sizes, axes), device_ids)
+  listed = "(" + ",".join(map(str, device_ids)) + ")"
+  spelled = f"{_mesh_text(sizes, listed)} {_axes_text(axes)}"
+  assert _replica_groups(spelled, len(device_ids)) == expected
+
+
+@hypothesis.given(_meshes(), st.data())
+def test_device_ids_as_an_iota_are_those_device_ids(
+  mesh: tuple[list[int], list[int]], data: st.DataObject
+) -> None:
+  sizes, axes = mesh
+  num_devices = math.prod(sizes)
+  order = data.draw(st.permutations(range(len(sizes))))
+  ids = np.arange(num_devices).reshape(sizes).transpose(order).reshape(-1)
+  expected = _by_definition(sizes, _whole(sizes, axes), ids.tolist())
+  iota = _iota_text(sizes, order)
+  spelled = f"{_mesh_text(sizes, f'({iota})')} {_axes_text(axes)}"
+  assert _replica_groups(spelled, num_devices) == expected
+
+
+@hypothesis.given(_parts())
+def test_a_sub_axis_is_its_digit_of_the_axis(
+  mesh: tuple[list[int], list[Part]],
+) -> None:
+  sizes, parts = mesh
+  num_devices = math.prod(sizes)
+  expected = _by_definition(sizes, parts, range(num_devices))
+  spelled = f"{_mesh_text(sizes)} {_parts_text(sizes, parts)}"
+  assert _replica_groups(spelled, num_devices) == expected
+
+
+@hypothesis.given(
+  st.integers(2, 24).flatmap(lambda n: st.permutations(range(n))),
+  st.integers(1, 4),
+)
+def test_listed_groups_are_as_listed_and_may_differ_in_size(
+  devices: list[int], num_groups: int
+) -> None:
+  cuts = np.array_split(np.array(devices), min(num_groups, len(devices)))
+  groups = tuple(tuple(cut.tolist()) for cut in cuts)
+  assert _replica_groups(_listed(groups), len(devices)) == groups
+
+
+def test_no_groups_are_all_devices() -> None:
+  assert _replica_groups("{}", 6) == ((0, 1, 2, 3, 4, 5),)
+
+
+@pytest.mark.parametrize(
+  ("pairs", "groups"),
+  [
+    ("{{0,1},{1,2},{2,3},{3,0}}", ((0, 1, 2, 3),)),
+    ("{{0,1},{1,0},{2,3},{3,2}}", ((0, 1), (2, 3))),
+    ("{{0,4},{5,1}}", ((0, 4), (1, 5))),
+    ("{{2,2},{0,1}}", ((0, 1), (2,))),
+    ("{{0,1},{2,3},{1,2}}", ((0, 1, 2, 3),)),
+  ],
+)
+def test_a_permute_joins_the_devices_that_its_pairs_connect(
+  pairs: str, groups: Groups
+) -> None:
+  permute = f"collective-permute(p), source_target_pairs={pairs}"
+  assert _groups("", 8, kind=permute) == groups
+
+
+@hypothesis.given(
+  st.lists(st.integers(0, 15), unique=True, min_size=1, max_size=16).flatmap(
+    lambda sources: st.tuples(
+      st.just(sources),
+      st.lists(
+        st.integers(0, 15),
+        unique=True,
+        min_size=len(sources),
+        max_size=len(sources),
+      ),
+    )
+  )
+)
+def test_a_permutes_groups_split_its_devices_along_its_pairs(
+  ends: tuple[list[int], list[int]],
+) -> None:
+  pairs = list(zip(*ends, strict=True))
+  listed = ",".join(f"{{{source},{target}}}" for source, target in pairs)
+  permute = f"collective-permute(p), source_target_pairs={{{listed}}}"
+  groups = _groups("", 16, kind=permute)
+  members = [device for group in groups for device in group]
+  assert sorted(members) == sorted({end for pair in pairs for end in pair})
+  # A group that pairs connect has at least one pair less than devices.
+  for group in groups:
+    inside = [p for p in pairs if p[0] in group or p[1] in group]
+    assert all(p[0] in group and p[1] in group for p in inside)
+    assert len(inside) >= len(group) - 1
+
+
+def _gathered_by_xla(spelled: str, group_size: int) -> list[tuple[int, ...]]:
+  """The numbers that each of eight CPU devices gets when each sends its own."""
+  text = f"""\
+HloModule m, num_partitions=8
+
+ENTRY main {{
+  p = s32[8] parameter(0), sharding={{devices=[8]<=[8]}}
+  mine = s32[1] custom-call(p), custom_call_target="SPMDFullToShardShape",
+    sharding={{manual}}
+  all = s32[{group_size}] all-gather(mine), channel_id=1, dimensions={{0}},
+    use_global_device_ids=true, sharding={{manual}}, replica_groups={spelled}
+  ROOT out = s32[{8 * group_size}] custom-call(all),
+    custom_call_target="SPMDShardToFullShape", sharding={{devices=[8]<=[8]}}
+}}
+"""
+  options = compiler.get_compile_options(
+    num_replicas=1,
+    num_partitions=8,
+    device_assignment=np.arange(8).reshape(1, 8),
+  )
+  options.executable_build_options.use_spmd_partitioning = True
+  options.executable_build_options.use_shardy_partitioner = False
+  devices = jax.devices()
+  proto = hlo.load(text).proto.SerializeToString()
+  with mlir.make_ir_context():
+    executable = devices[0].client.compile_and_load(
+      ir.Module.parse(_jax.mlir.hlo_to_stablehlo(proto)),
+      xla_client.DeviceList(tuple(devices)),
+      options,
+    )
+  own = jax.device_put(
+    np.arange(8, dtype=np.int32),
+    NamedSharding(Mesh(np.array(devices), ("x",)), PartitionSpec("x")),
+  )
+  results = executable.execute_sharded([own])
+  (shards,) = results.disassemble_into_single_device_arrays()
+  return [tuple(np.asarray(shard).tolist()) for shard in shards]
+
+
+@pytest.mark.parametrize(
+  "spelled",
+  [
+    "{{0,5},{1,4},{7,2},{6,3}}",
+    "[4,2]<=[2,4]T(1,0)",
+    "[2,4]<=[2,2,2]T(1,0,2)",
+    "mesh['a'=4,'b'=2] {'a'}",
+    "mesh['a'=4,'b'=2] {'b'}",
+    "mesh['a'=4,'b'=2] {'b','a'}",
+    "mesh['a'=8] {'a':(2)2}",
+    "mesh['a'=4,'b'=2] {'b','a':(2)2}",
+    "mesh['a'=4,'b'=2] {'a':(1)2,'b'}",
+  ],
+)
+def test_xla_exchanges_data_in_these_groups_and_this_order(
+  spelled: str,
+) -> None:
+  groups = _replica_groups(spelled, 8)
+  got = _gathered_by_xla(spelled, len(groups[0]))
+  assert got == [
+    next(group for group in groups if device in group) for device in range(8)
+  ]
+
+
+@pytest.mark.parametrize(
+  ("axes", "kept"),
+  [("abc", "a"), ("abc", "ab"), ("acb", "a"), ("cab", "c"), ("bca", "")],
+)
+@pytest.mark.parametrize("backend", ["cpu", "h100"])
+def test_a_gather_that_sharding_asks_for_joins_the_shards_it_needs(
+  backend: str, axes: str, kept: str, request: pytest.FixtureRequest
+) -> None:
+  devices = (
+    jax.devices() if backend == "cpu" else request.getfixturevalue("h100s")
+  )
+  mesh = Mesh(np.array(devices).reshape(2, 2, 2), ("a", "b", "c"))
+  before = NamedSharding(mesh, PartitionSpec(tuple(axes)))
+  after = NamedSharding(mesh, PartitionSpec(tuple(kept)))
+  shape = (64, 16)
+  lowered = jax.jit(
+    lambda x: x + 1, in_shardings=before, out_shardings=after
+  ).lower(jax.ShapeDtypeStruct(shape, jnp.float32))
+  found = collectives.find(hlo.load(lowered.compile()))
+  (gather,) = (c for c in found if c.kind == "all-gather")
+  owned = _rows_by_device(before, shape)
+  wanted = _rows_by_device(after, shape)
+  for group in gather.groups:
+    together = [row for device in group for row in owned[device]]
+    assert all(wanted[device] == together for device in group)
+
+
+def _rows_by_device(
+  sharding: NamedSharding, shape: tuple[int, int]
+) -> list[list[int]]:
+  place = {d: i for i, d in enumerate(sharding.mesh.devices.flat)}
+  rows: list[list[int]] = [[] for _ in place]
+  for device, (part, _) in sharding.devices_indices_map(shape).items():
+    rows[place[device]] = list(range(*part.indices(shape[0])))
+  return rows
