@@ -1,0 +1,424 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Fits the parameters of lagom_xla/costs/gemm.py to measured matrix products.
+
+Hopper and Blackwell are fitted to XLA's table of measured products, A100 to the
+products of a real step that overlapped no collective. The fit minimizes the
+logarithm of predicted over measured time, less and less steeply for large
+errors, and holds each parameter near its start, so that what the data does not
+tell stays there. Each precision is fitted again without random halves and
+without whole sizes, and tried on what was left out.
+
+  python -m benchmarks.fit_gemm --data=../shared/data --write
+"""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Iterator, Sequence
+import csv
+import dataclasses
+import json
+import lzma
+import pathlib
+import statistics
+
+from absl import app
+from absl import flags
+import numpy as np
+from scipy import optimize
+
+from lagom_xla import cluster
+from lagom_xla import gpu as gpu_lib
+from lagom_xla.costs import gemm
+from lagom_xla.passes import collectives
+from lagom_xla.passes import hlo
+from lagom_xla.passes import kernels
+
+FLAGS = flags.FLAGS
+
+flags.DEFINE_string(
+  "data", None, "Folder with tables/ and pax_a100/.", required=True
+)
+flags.DEFINE_bool("write", False, "Replace the fitted parameters.")
+flags.DEFINE_bool("hold_out", True, "Also fit without parts of the data.")
+
+_OUTPUT = pathlib.Path(gemm.__file__).parent / "fitted" / "gemm.json"
+_FIRST_STEADY_STEP = 2
+# Errors below this count by their square, errors above by their size.
+_SMALL_ERROR = 0.05
+# Weight of the pull towards the start, against the summed loss of the rows.
+_PULL = 0.2
+_ROUNDS = 6
+_EVALUATIONS = 2000
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Rows:
+  """Measured products.
+
+  Attributes:
+    shape: [row, (batch, m, n, k)].
+    measured_us: [row].
+    median: whether the time is the median over the product's kernels, with the
+      transpose of the rhs among them, rather than the product's time.
+  """
+
+  gpu: gpu_lib.Gpu
+  types: tuple[str, str, str]
+  shape: np.ndarray
+  measured_us: np.ndarray
+  median: bool
+
+  def where(self, mask: np.ndarray) -> Rows:
+    """The rows for which a mask [row] is true."""
+    return dataclasses.replace(
+      self, shape=self.shape[mask], measured_us=self.measured_us[mask]
+    )
+
+
+def table_rows(
+  data: pathlib.Path, device: str, gpu: gpu_lib.Gpu, operand: str, out: str
+) -> Rows:
+  """The rows of XLA's table with operands of a kind ("f8": any mixture)."""
+  shapes, times_us = [], []
+  with (data / "tables" / "matmul_flops.csv").open(encoding="utf-8") as file:
+    for row in csv.DictReader(file):
+      operands, _, result = row["dtypes"].partition("->")
+      alike = all(o.startswith(operand) for o in operands.split("x"))
+      if row["device"] == device and alike and result == out:
+        shape = [int(row[name]) for name in ("batch", "m", "n", "k")]
+        shapes.append(shape)
+        flops = 2 * np.prod(shape)
+        times_us.append(flops / float(row["flops_per_second"]) * 1e6)
+  return Rows(
+    gpu=gpu,
+    types=(operand, operand, out),
+    shape=np.array(shapes),
+    measured_us=np.array(times_us),
+    median=True,
+  )
+
+
+def step_rows(data: pathlib.Path) -> Rows:
+  """The products of the A100 step that overlapped no collective.
+
+  One row for each shape and kind of kernel (library call or Triton fusion).
+  """
+  folder = data / "pax_a100"
+  module = hlo.load(next(folder.glob("*gpu_after_optimizations.hlo.pb.xz")))
+  keys = {}
+  for computation in module.computations.values():
+    for instruction in computation.instructions:
+      if kernels.launches_kernel(module, instruction):
+        kernel = kernels.of_instruction(module, computation, instruction)
+        if kernel.category == "gemm" and kernel.matrix_shape:
+          keys[kernel.name] = (kernel.matrix_shape, instruction.opcode)
+  names = {c.name for c in collectives.find(module)}
+  times_us = collections.defaultdict(list)
+  for path in sorted(folder.glob("rank*.csv.xz")):
+    for name, duration_us in _lone_kernels(path, names):
+      if name in keys:
+        times_us[keys[name]].append(duration_us)
+  return Rows(
+    gpu=cluster.parse("1x4xa100_40").gpu,
+    types=("bf16", "bf16", "bf16"),
+    shape=np.array([shape for shape, _ in times_us]),
+    measured_us=np.array([statistics.median(v) for v in times_us.values()]),
+    median=False,
+  )
+
+
+def _lone_kernels(
+  path: pathlib.Path, collective_names: set[str]
+) -> Iterator[tuple[str, float]]:
+  """Name and time of the kernels that overlap no collective, steady steps."""
+  steps = collections.defaultdict(list)
+  with lzma.open(path, "rt", encoding="utf-8") as file:
+    for row in csv.DictReader(file):
+      start = int(row["start_ns"])
+      steps[int(row["step"])].append(
+        (row["hlo_op"], start, start + int(row["duration_ns"]))
+      )
+  for step, operations in steps.items():
+    if step < _FIRST_STEADY_STEP:
+      continue
+    busy = [o for o in operations if o[0] in collective_names]
+    for name, start, end in operations:
+      if not any(s < end and start < e for _, s, e in busy):
+        yield name, (end - start) / 1e3
+
+
+def predicted_us(precision: gemm.Precision, rows: Rows) -> np.ndarray:
+  """What the model says for each row."""
+  recorded_us, cost_us = _recorded(precision, rows)
+  best = np.argmin(cost_us, axis=-1)[:, None]
+  return np.take_along_axis(recorded_us, best, axis=-1)[:, 0]
+
+
+def _recorded(
+  precision: gemm.Precision, rows: Rows
+) -> tuple[np.ndarray, np.ndarray]:
+  """Of each candidate: what would be recorded, and what autotuning compares."""
+  times = gemm.candidates(rows.gpu, precision, rows.shape, rows.types)
+  if rows.median:
+    total_us, median_us = gemm.total_and_median(times)
+    return median_us, total_us
+  product_us = times.product_us + times.reduction_us
+  return product_us, product_us
+
+
+def _loss(precision: gemm.Precision, rows: Rows) -> float:
+  """Mean loss of a row.
+
+  Half of it takes the candidate that the model chooses. The other half takes
+  the candidate that explains the row best, and adds how much slower than the
+  chosen one it is held to be: without that the fit could not find its way to
+  another choice, because a choice changes in a jump.
+  """
+  recorded_us, cost_us = _recorded(precision, rows)
+  error = np.log(recorded_us / rows.measured_us[:, None]) / _SMALL_ERROR
+  loss = np.sqrt(1 + error**2) - 1
+  least_us = cost_us.min(axis=-1, keepdims=True)
+  not_chosen = np.log(cost_us / least_us) / _SMALL_ERROR
+  explained = (loss + not_chosen).min(axis=-1)
+  chosen = np.take_along_axis(
+    loss, np.argmin(cost_us, axis=-1)[:, None], axis=-1
+  )
+  return float((explained.mean() + chosen.mean()) / 2) * _SMALL_ERROR
+
+
+def fit(start: gemm.Precision, rows: Rows) -> gemm.Precision:
+  """Moves the parameters from the start to where they explain the rows."""
+  origin = np.log(_vector(start))
+  num_rows = len(rows.measured_us)
+
+  def loss(logs: np.ndarray) -> float:
+    precision = _with(start, np.exp(logs))
+    pull = _PULL * np.sum((logs - origin) ** 2) / num_rows
+    too_good = np.maximum(_efficiencies(precision) - 1, 0).sum()
+    return _loss(precision, rows) + pull + too_good
+
+  logs = origin
+  for _ in range(_ROUNDS):  # Restarts: the simplex collapses early.
+    logs = optimize.minimize(
+      loss,
+      logs,
+      method="Nelder-Mead",
+      options={"maxfev": _EVALUATIONS, "adaptive": True, "fatol": 1e-6},
+    ).x
+  digits = [float(f"{value:.4g}") for value in np.exp(logs)]
+  return _sustained(_with(start, np.array(digits)), rows)
+
+
+def _sustained(precision: gemm.Precision, rows: Rows) -> gemm.Precision:
+  """Sets the sustained rate to the fastest that any measured shape suggests.
+
+  The table's products are too short to heat the GPU; larger ones are not
+  known to be faster.
+  """
+  _, cost_us = _recorded(precision, rows)
+  times = gemm.candidates(rows.gpu, precision, rows.shape, rows.types)
+  best = np.argmin(cost_us, axis=-1)[:, None]
+  product_us = np.take_along_axis(times.product_us, best, axis=-1)[:, 0]
+  if not np.take_along_axis(times.transpose_us, best, axis=-1).any():
+    product_us = np.minimum(product_us, rows.measured_us)
+  peak = gemm.peak_tflops(rows.gpu, *rows.types[:2]) * 1e6
+  rates = 2 * rows.shape.prod(axis=-1) / product_us
+  share = min(float(rates.max() / peak), 1.0)
+  return dataclasses.replace(
+    precision, sustained_efficiency=float(f"{share:.4g}")
+  )
+
+
+_SHARED = ("memory_efficiency", "split_us", "transpose_us")
+_PER_FAMILY = tuple(
+  f.name for f in dataclasses.fields(gemm.Family) if f.name != "rhs_k_innermost"
+)
+
+
+def _vector(precision: gemm.Precision) -> np.ndarray:
+  """The parameters that are fitted, in a row."""
+  shared = [getattr(precision, name) for name in _SHARED]
+  families = [getattr(f, n) for f in precision.families for n in _PER_FAMILY]
+  return np.array(shared + families)
+
+
+def _with(precision: gemm.Precision, vector: np.ndarray) -> gemm.Precision:
+  """The precision with other parameters, in the order of `_vector`."""
+  values = vector.tolist()
+  shared = dict(zip(_SHARED, values, strict=False))
+  of_families = np.reshape(values[len(_SHARED) :], (-1, len(_PER_FAMILY)))
+  families = tuple(
+    gemm.Family(
+      rhs_k_innermost=family.rhs_k_innermost,
+      **dict(zip(_PER_FAMILY, row, strict=True)),
+    )
+    for family, row in zip(
+      precision.families, of_families.tolist(), strict=True
+    )
+  )
+  return gemm.Precision(families=families, sustained_efficiency=1.0, **shared)
+
+
+def _efficiencies(precision: gemm.Precision) -> np.ndarray:
+  """Shares, none of which can be above 1."""
+  return np.array(
+    [precision.memory_efficiency]
+    + [family.math_efficiency for family in precision.families]
+  )
+
+
+def _start(*families: gemm.Family) -> gemm.Precision:
+  return gemm.Precision(
+    families=families,
+    memory_efficiency=0.85,
+    sustained_efficiency=1.0,
+    split_us=4.0,
+    transpose_us=3.0,
+  )
+
+
+# Where the fit starts: a library kernel that reaches most of the peak, loads
+# 64 bytes per clock (an SM's L2 port) and takes some 200 clocks per step.
+_LIBRARY = gemm.Family(
+  launch_us=5.0,
+  math_efficiency=0.85,
+  operand_bytes_per_clock=64.0,
+  step_clocks=200.0,
+  tile_clocks=600.0,
+  store_bytes_per_clock=32.0,
+  rhs_k_innermost=False,
+)
+_K_INNERMOST = dataclasses.replace(
+  _LIBRARY, launch_us=6.0, rhs_k_innermost=True
+)
+# Kernels that take the rhs as it comes and turn it on its way through shared
+# memory: nothing to wait for, but slow steps.
+_TURNING_F8 = dataclasses.replace(
+  _LIBRARY,
+  launch_us=4.0,
+  math_efficiency=0.25,
+  step_clocks=2500.0,
+  store_bytes_per_clock=4.0,
+)
+_TURNING_F32 = dataclasses.replace(
+  _LIBRARY,
+  launch_us=5.0,
+  operand_bytes_per_clock=32.0,
+  step_clocks=600.0,
+)
+_LATE_F32 = dataclasses.replace(
+  _LIBRARY, launch_us=7.0, operand_bytes_per_clock=48.0, step_clocks=400.0
+)
+# Within a running step a kernel finds the GPU warm.
+_WARM = dataclasses.replace(_LIBRARY, launch_us=3.0)
+
+_TABLES = {
+  "sm_90": ("sm_90", "1x8xh100"),
+  "sm_100": ("sm_100_B200", "1x8xb200"),
+}
+_OPERANDS = {"bf16": "bf16", "f8": "bf16", "f32": "f32"}
+_STARTS = {
+  ("sm_90", "bf16"): _start(_LIBRARY),
+  ("sm_90", "f8"): _start(_K_INNERMOST, _TURNING_F8),
+  ("sm_90", "f32"): _start(_TURNING_F32, _LATE_F32),
+  ("sm_100", "bf16"): _start(_LIBRARY),
+  ("sm_100", "f8"): _start(_LIBRARY),
+  ("sm_100", "f32"): _start(_LIBRARY),
+}
+
+
+def _report(
+  label: str, measured_us: np.ndarray, predicted_us: np.ndarray
+) -> None:
+  error = np.abs(predicted_us / measured_us - 1)
+  print(
+    f"  {label:34} n {len(error):4} median {np.median(error):6.1%}"
+    f"  p90 {np.quantile(error, 0.9):6.1%}  worst {error.max():6.1%}"
+  )
+
+
+def _report_worst(precision: gemm.Precision, rows: Rows, count: int) -> None:
+  predicted = predicted_us(precision, rows)
+  error = np.abs(predicted / rows.measured_us - 1)
+  for i in np.argsort(-error)[:count]:
+    batch, m, n, k = rows.shape[i]
+    print(
+      f"    {batch:3} x {m:5} x {n:5} x {k:5}: measured"
+      f" {rows.measured_us[i]:8.2f} us, predicted {predicted[i]:8.2f} us"
+    )
+
+
+def _report_held_out(start: gemm.Precision, rows: Rows) -> None:
+  """Errors on rows that the fit did not see."""
+  random = np.random.default_rng(0)
+  halves = []
+  for _ in range(2):
+    order = random.permutation(len(rows.measured_us))
+    first = np.isin(np.arange(len(order)), order[: len(order) // 2])
+    halves += [first, ~first]
+  groups = {
+    "held out: random halves": halves,
+    "held out: each k": [
+      rows.shape[:, 3] == k for k in np.unique(rows.shape[:, 3])
+    ],
+  }
+  for label, masks in groups.items():
+    measured_us = [rows.measured_us[mask] for mask in masks]
+    unseen_us = [
+      predicted_us(fit(start, rows.where(~mask)), rows.where(mask))
+      for mask in masks
+    ]
+    _report(label, np.concatenate(measured_us), np.concatenate(unseen_us))
+
+
+def _fit_and_report(
+  title: str, start: gemm.Precision, rows: Rows
+) -> gemm.Precision:
+  print(f"{title}, {rows.gpu.name}")
+  _report("before", rows.measured_us, predicted_us(start, rows))
+  precision = fit(start, rows)
+  _report("after", rows.measured_us, predicted_us(precision, rows))
+  if FLAGS.hold_out and rows.median:
+    _report_held_out(start, rows)
+  _report_worst(precision, rows, 6)
+  return precision
+
+
+def main(argv: Sequence[str]) -> None:
+  """Fits, reports, and writes the parameters if asked to."""
+  del argv
+  data = pathlib.Path(FLAGS.data)
+  how = (
+    "benchmarks/fit_gemm.py: robust fit of log(predicted / measured), pulled "
+    "towards the starts in that script; sustained_efficiency is the fastest "
+    "rate among the fitted shapes"
+  )
+  document = {}
+  step = _fit_and_report("sm_80 bf16", _start(_WARM), step_rows(data))
+  document["sm_80"] = {
+    "how": how + ". f32 is derived: the same shares of the TF32 peak.",
+    "data": "pax_a100: lone products of a step on A100-SXM4-40GB, bf16",
+    "precisions": dict.fromkeys(("bf16", "f32"), dataclasses.asdict(step)),
+  }
+  for architecture, (device, name) in _TABLES.items():
+    gpu = cluster.parse(name).gpu
+    precisions = {}
+    for operand, out in _OPERANDS.items():
+      rows = table_rows(data, device, gpu, operand, out)
+      start = _STARTS[architecture, operand]
+      precisions[operand] = dataclasses.asdict(
+        _fit_and_report(f"{architecture} {operand}", start, rows)
+      )
+    document[architecture] = {
+      "how": how,
+      "data": f"tables/matmul_flops.csv, device {device}",
+      "precisions": precisions,
+    }
+  if FLAGS.write:
+    _OUTPUT.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+  app.run(main)

@@ -1,0 +1,205 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""A lone matrix product's predicted time obeys physics, and measurements."""
+
+from __future__ import annotations
+
+import csv
+import math
+import pathlib
+
+import hypothesis
+from hypothesis import strategies as st
+import numpy as np
+import pytest
+
+from lagom_xla import cluster
+from lagom_xla import gpu as gpu_lib
+from lagom_xla.costs import gemm
+
+_TABLE = (
+  pathlib.Path(__file__).resolve().parents[2]
+  / "shared/data/tables/matmul_flops.csv"
+)
+_GPUS = {
+  name: cluster.parse(f"1x8x{name}").gpu
+  for name in ("v100", "a100_40", "a6000", "h100", "h200", "b200", "gb200")
+}
+
+any_gpu = st.sampled_from(sorted(_GPUS)).map(_GPUS.__getitem__)
+any_type = st.sampled_from(["bf16", "f16", "f32", "f8e4m3fn", "f64"])
+any_size = st.integers(1, 32768)
+any_batch = st.integers(1, 64)
+
+
+def _predict(
+  gpu: gpu_lib.Gpu, batch: int, m: int, n: int, k: int, dtype: str = "bf16"
+) -> float:
+  out_type = "bf16" if dtype.startswith("f8") else dtype
+  return gemm.predict_us(
+    gpu,
+    batch=batch,
+    m=m,
+    n=n,
+    k=k,
+    lhs_type=dtype,
+    rhs_type=dtype,
+    out_type=out_type,
+  )
+
+
+@hypothesis.given(any_gpu, any_batch, any_size, any_size, any_size, any_type)
+def test_no_product_beats_the_peak_or_the_memory(
+  gpu: gpu_lib.Gpu, batch: int, m: int, n: int, k: int, dtype: str
+) -> None:
+  time_us = _predict(gpu, batch, m, n, k, dtype)
+  peak = gemm.peak_tflops(gpu, dtype, dtype)
+  operand_bytes = {"bf16": 2, "f16": 2, "f32": 4, "f64": 8}.get(dtype, 1)
+  assert time_us > 2 * batch * m * n * k / (peak * 1e6)
+  assert time_us > batch * (m + n) * k * operand_bytes / (gpu.hbm_gbps * 1e3)
+
+
+@hypothesis.given(any_gpu, any_batch, any_size, any_size, any_size, any_type)
+def test_time_grows_with_every_size(
+  gpu: gpu_lib.Gpu, batch: int, m: int, n: int, k: int, dtype: str
+) -> None:
+  time_us = _predict(gpu, batch, m, n, k, dtype)
+  for larger in (
+    (batch + 1, m, n, k),
+    (batch, m + 64, n, k),
+    (batch, m, n + 64, k),
+    (batch, m, n, k + 64),
+  ):
+    assert _predict(gpu, *larger, dtype) >= time_us
+
+
+@hypothesis.given(any_gpu, any_batch, any_size, any_size, any_size, any_type)
+def test_a_batch_takes_no_longer_than_its_products_one_by_one(
+  gpu: gpu_lib.Gpu, batch: int, m: int, n: int, k: int, dtype: str
+) -> None:
+  one_by_one_us = batch * _predict(gpu, 1, m, n, k, dtype)
+  assert _predict(gpu, batch, m, n, k, dtype) <= one_by_one_us * 1.000001
+
+
+@pytest.mark.parametrize(
+  ("name", "dtype", "plateau_tflops"),
+  [
+    ("h100", "bf16", 800),
+    ("b200", "bf16", 1560),
+    ("b200", "f8e4m3fn", 3290),
+    ("a100_40", "bf16", 290),
+  ],
+)
+@pytest.mark.parametrize(
+  "shape",
+  [(1, 8192, 8192, 8192), (1, 32768, 8192, 8192), (1, 8192, 128256, 4096)],
+)
+def test_large_products_reach_the_measured_plateau(
+  name: str,
+  dtype: str,
+  plateau_tflops: float,
+  shape: tuple[int, int, int, int],
+) -> None:
+  tflops = 2 * math.prod(shape) / _predict(_GPUS[name], *shape, dtype) / 1e6
+  assert tflops == pytest.approx(plateau_tflops, rel=0.06)
+
+
+def test_attention_scores_are_bound_by_writing_them() -> None:
+  gpu = _GPUS["h100"]
+  written_us = 64 * 2048 * 2048 * 2 / (gpu.hbm_gbps * 1e3)
+  time_us = _predict(gpu, 64, 2048, 2048, 64)
+  assert written_us < time_us < 1.5 * written_us
+
+
+def test_one_row_too_many_costs_a_wave() -> None:
+  gpu = _GPUS["a100_40"]  # 12 by 9 tiles are one for each of its SMs.
+  full_us = _predict(gpu, 1, 12 * 128, 9 * 256, 2048)
+  assert _predict(gpu, 1, 12 * 128 + 1, 9 * 256, 2048) > 1.1 * full_us
+
+
+def test_k_is_split_when_tiles_are_few() -> None:
+  gpu = _GPUS["a100_40"]
+  *_, few = gemm.tile(gpu, batch=1, m=768, n=768, k=8192, element_type="bf16")
+  *_, many = gemm.tile(gpu, batch=1, m=8192, n=8192, k=768, element_type="bf16")
+  assert (few > 1, many) == (True, 1)
+
+
+@hypothesis.given(any_gpu, any_batch, any_size, any_size, any_size, any_type)
+def test_blocks_are_the_tiles_that_cover_the_result_times_the_split(
+  gpu: gpu_lib.Gpu, batch: int, m: int, n: int, k: int, dtype: str
+) -> None:
+  shape = {"batch": batch, "m": m, "n": n, "k": k, "element_type": dtype}
+  tile_m, tile_n, split = gemm.tile(gpu, **shape)
+  num_blocks, blocks_per_sm = gemm.blocks(gpu, **shape)
+  tiles = math.ceil(m / tile_m) * math.ceil(n / tile_n)
+  assert num_blocks == batch * tiles * split
+  assert 1 <= blocks_per_sm <= 4
+
+
+def test_a_large_hopper_tile_has_the_sm_for_itself() -> None:
+  shape = {"batch": 1, "m": 8192, "n": 8192, "k": 8192}
+  blocks = gemm.blocks(_GPUS["h100"], **shape, element_type="bf16")
+  assert blocks == (64 * 32, 1)
+
+
+def test_the_table_has_the_mean_of_product_and_transpose_on_hopper_in_f8() -> (
+  None
+):
+  shape = {"batch": 4, "m": 1024, "n": 4096, "k": 4096}
+  types = {"lhs_type": "f8e4m3fn", "rhs_type": "f8e4m3fn", "out_type": "bf16"}
+  h100, b200 = _GPUS["h100"], _GPUS["b200"]
+  swapped = {**shape, "m": 4096, "n": 1024}
+  # Measured: 82.6 and 57.5 us, for products of equal size.
+  assert gemm.tabulated_us(h100, **shape, **types) > 1.3 * gemm.tabulated_us(
+    h100, **swapped, **types
+  )
+  assert gemm.tabulated_us(b200, **shape, **types) == gemm.predict_us(
+    b200, **shape, **types
+  )
+
+
+def test_bad_sizes_and_types_are_refused_by_name() -> None:
+  with pytest.raises(
+    ValueError, match=r"\(1, 0, 8, 8\); each must be at least"
+  ):
+    _predict(_GPUS["h100"], 1, 0, 8, 8)
+  with pytest.raises(ValueError, match="'token'; it must be of an HLO number"):
+    _predict(_GPUS["h100"], 1, 8, 8, 8, "token")
+
+
+# Median and 90th percentile of the relative error that the committed
+# parameters reach, a little above: (device, operands of the table).
+_REACHED = {
+  ("sm_90", "bf16"): (0.03, 0.08),
+  ("sm_90", "f8"): (0.04, 0.14),
+  ("sm_90", "f32"): (0.06, 0.24),
+  ("sm_100_B200", "bf16"): (0.025, 0.06),
+  ("sm_100_B200", "f8"): (0.04, 0.125),
+  ("sm_100_B200", "f32"): (0.035, 0.08),
+}
+
+
+@pytest.mark.skipif(not _TABLE.exists(), reason=f"no {_TABLE.name} beside here")
+@pytest.mark.parametrize(("device", "operand"), _REACHED)
+def test_measured_products_are_predicted_as_well_as_reported(
+  device: str, operand: str
+) -> None:
+  gpu = _GPUS["h100" if device == "sm_90" else "b200"]
+  errors = []
+  with _TABLE.open(encoding="utf-8") as file:
+    for row in csv.DictReader(file):
+      operands, _, out_type = row["dtypes"].partition("->")
+      if row["device"] != device or not operands.startswith(operand):
+        continue
+      lhs_type, rhs_type = operands.split("x")
+      shape = {name: int(row[name]) for name in ("batch", "m", "n", "k")}
+      flops = 2 * math.prod(shape.values())
+      measured_us = flops / float(row["flops_per_second"]) * 1e6
+      predicted_us = gemm.tabulated_us(
+        gpu, **shape, lhs_type=lhs_type, rhs_type=rhs_type, out_type=out_type
+      )
+      errors.append(abs(predicted_us / measured_us - 1))
+  median, p90 = _REACHED[device, operand]
+  assert len(errors) > 100
+  assert np.median(errors) <= median
+  assert np.quantile(errors, 0.9) <= p90
