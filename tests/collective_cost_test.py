@@ -55,33 +55,6 @@ def costed(draw: st.DrawFn):
   return cluster, key, setting
 
 
-def _nccl_us(key, setting, cluster) -> float:
-  return nccl.predicted_time_us(
-    cluster,
-    key.communicator,
-    key.kind,
-    key.num_bytes,
-    setting.algorithm,
-    setting.protocol,
-  )
-
-
-@pytest.mark.parametrize("kind", _TUNABLE)
-@pytest.mark.parametrize(
-  "name", ["1x8xh100", "2x8xh100", "16x8xh100", "1x8xa100", "1x8xb200"]
-)
-def test_large_default_settings_take_what_nccl_predicts(kind, name):
-  # All of NCCL's default channels saturate its graph; what is added is one
-  # chunk's way through the pipeline.
-  cluster = cluster_lib.parse(name)
-  for mib in (128, 256, 1024):
-    key = _key(kind, mib * _MIB, cluster)
-    setting = collective_lib.default_setting(key, cluster)
-    cost = collective_lib.predict(key, setting, cluster)
-    nccl_us = _nccl_us(key, setting, cluster)
-    assert nccl_us <= cost.time_us <= 1.08 * nccl_us
-
-
 def test_a_single_rank_costs_nothing():
   key = collective_lib.TuningKey("all-gather", 1, 1, 2**30)
   setting = collective_lib.default_setting(key, H100)
@@ -98,14 +71,6 @@ def test_no_bytes_cost_nothing():
 
 
 @given(costed())
-def test_no_setting_beats_nccls_own_prediction(case):
-  cluster, key, setting = case
-  cost = collective_lib.predict(key, setting, cluster)
-  assert cost.num_channels == setting.num_channels
-  assert cost.time_us >= _nccl_us(key, setting, cluster) * (1 - 1e-9)
-
-
-@given(costed())
 def test_one_channel_more_is_never_slower_and_draws_no_less(case):
   cluster, key, setting = case
   more = dataclasses.replace(setting, num_channels=setting.num_channels + 1)
@@ -113,54 +78,6 @@ def test_one_channel_more_is_never_slower_and_draws_no_less(case):
   many = collective_lib.predict(key, more, cluster)
   assert many.time_us <= few.time_us * (1 + 1e-9)
   assert many.memory_gbps >= few.memory_gbps * (1 - 1e-9)
-
-
-@given(costed(), st.integers(2, 16))
-def test_larger_chunks_draw_no_less_memory_bandwidth(case, times):
-  cluster, key, setting = case
-  larger = dataclasses.replace(setting, chunk_bytes=setting.chunk_bytes * times)
-  small = collective_lib.predict(key, setting, cluster)
-  large = collective_lib.predict(key, larger, cluster)
-  assert large.memory_gbps >= small.memory_gbps * (1 - 1e-9)
-
-
-def test_channels_stop_helping_once_the_links_are_full():
-  key = _key("all-gather", 256 * _MIB)
-  default = collective_lib.default_setting(key, H100)
-  times_us = [
-    collective_lib.predict(
-      key, dataclasses.replace(default, num_channels=num_channels), H100
-    ).time_us
-    for num_channels in range(1, 25)
-  ]
-  # A channel moves some 37 of the links' 360 GB/s.
-  assert times_us[0] / times_us[4] == pytest.approx(5, rel=0.1)
-  assert times_us[8] > 1.05 * times_us[9]
-  assert times_us[11] == pytest.approx(times_us[23], rel=0.03)
-
-
-def _time_us(mib: int, num_channels: int, chunk_bytes: int) -> float:
-  setting = nccl.Setting(
-    algorithm="ring",
-    protocol="simple",
-    num_channels=num_channels,
-    chunk_bytes=chunk_bytes,
-  )
-  key = _key("all-gather", mib * _MIB)
-  return collective_lib.predict(key, setting, H100).time_us
-
-
-def test_small_chunks_spend_their_time_on_handshakes():
-  # 64 KiB take a channel 1.7 us, and twice that hides half of 3.4 us.
-  assert _time_us(1024, 4, 2**16) == pytest.approx(
-    2 * _time_us(1024, 4, 2**21), rel=0.1
-  )
-
-
-def test_large_chunks_take_longer_to_fill_the_pipeline():
-  # Beside links that all channels fill; 1.5 MiB take a channel 42 us.
-  added_us = _time_us(1024, 24, 2**21) - _time_us(1024, 24, 2**19)
-  assert added_us == pytest.approx(42, rel=0.1)
 
 
 def test_chunks_beyond_a_channels_share_change_next_to_nothing():
@@ -216,6 +133,33 @@ def test_a_key_is_what_nccl_can_tell_apart():
 def test_a_collective_of_unknown_groups_is_taken_for_a_single_rank():
   key = collective_lib.tuning_key(_collective(groups=()), H100)
   assert (key.num_ranks, key.num_nodes) == (1, 1)
+
+
+def test_larger_chunks_draw_more_memory_bandwidth():
+  # Up to where the chunks of all channels no longer fit L2 together.
+  key = _key("all-gather", 1024 * _MIB)
+  default = collective_lib.default_setting(key, H100)
+  drawn_gbps = [
+    collective_lib.predict(
+      key, dataclasses.replace(default, chunk_bytes=chunk_bytes), H100
+    ).memory_gbps
+    for chunk_bytes in (2**17, 2**18, 2**19, 2**20)
+  ]
+  assert drawn_gbps == sorted(drawn_gbps)
+  assert drawn_gbps[-1] > 1.3 * drawn_gbps[0]
+
+
+def test_channels_stop_helping_once_the_links_are_full():
+  key = _key("all-gather", 256 * _MIB)
+  default = collective_lib.default_setting(key, H100)
+  times_us = [
+    collective_lib.predict(
+      key, dataclasses.replace(default, num_channels=num_channels), H100
+    ).time_us
+    for num_channels in range(1, 25)
+  ]
+  assert times_us[0] / times_us[3] == pytest.approx(4, rel=0.1)
+  assert times_us[19] < 1.1 * times_us[23]
 
 
 @pytest.mark.parametrize("kind", ["all-to-all", "collective-permute"])

@@ -1,0 +1,78 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""What a comparison of predictions with measurements comes to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+import dataclasses
+
+import numpy as np
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Comparison:
+  """One measured figure beside its prediction, in one unit."""
+
+  what: str
+  measured: float
+  predicted: float
+
+  @property
+  def error(self) -> float:
+    """Relative to what was measured."""
+    return abs(self.predicted - self.measured) / abs(self.measured)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Group:
+  """Errors of comparisons of one kind.
+
+  Groups that must match exactly give the share of mismatches as median, p90
+  and worst.
+
+  Attributes:
+    name: what was compared.
+    n: number of comparisons.
+    median: median relative error.
+    p90: 90th percentile of the relative error.
+    worst: largest relative error.
+    worst_case: which comparison that was.
+  """
+
+  name: str
+  n: int
+  median: float
+  p90: float
+  worst: float
+  worst_case: str
+
+
+def of_comparisons(name: str, comparisons: Sequence[Comparison]) -> Group:
+  """The group of these comparisons; there must be some."""
+  errors = np.array([c.error for c in comparisons])
+  worst = comparisons[int(errors.argmax())]
+  return Group(
+    name=name,
+    n=len(comparisons),
+    median=float(np.median(errors)),
+    p90=float(np.quantile(errors, 0.9)),
+    worst=float(errors.max()),
+    worst_case=(
+      f"{worst.what}: measured {worst.measured:.4g},"
+      f" predicted {worst.predicted:.4g}"
+    ),
+  )
+
+
+def of_matches(name: str, mismatches: Sequence[str], n: int) -> Group:
+  """The group of `n` exact comparisons, of which some did not match."""
+  share = len(mismatches) / n
+  return Group(
+    name=name,
+    n=n,
+    median=share,
+    p90=share,
+    worst=share,
+    worst_case=mismatches[0] if mismatches else "",
+  )
