@@ -69,7 +69,13 @@ def show_tuning(
 
 
 def _table(title: str, *columns: str) -> rich.table.Table:
-  table = rich.table.Table(title=title, title_justify="left", box=None)
+  table = rich.table.Table(
+    title=title,
+    title_justify="left",
+    box=None,
+    pad_edge=False,
+    padding=(0, 1, 0, 0),
+  )
   for index, column in enumerate(columns):
     table.add_column(column, justify="left" if index == 0 else "right")
   return table
@@ -107,7 +113,7 @@ def _collectives(
 
   ranked = sorted(step.analysis.collectives, key=cost_us, reverse=True)
   table = _table(
-    "What runs beside each collective (predicted, NCCL's defaults)",
+    "What runs beside each collective (predicted per step, NCCL's defaults)",
     "collective",
     "form",
     "times",
@@ -115,8 +121,8 @@ def _collectives(
     "GEMMs",
     "kernels",
     "SMs",
-    "ms/step",
-    "exposed",
+    "ms",
+    "wait",
     "",
   )
   table.columns[0].no_wrap = True

@@ -1,0 +1,238 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""XLA's GPU compiler runs for every cluster, without a GPU, at two depths."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+import importlib.resources
+import json
+import math
+import pathlib
+import types
+from typing import Any
+
+import jax
+from jax.experimental.compilation_cache import compilation_cache
+import jax.numpy as jnp
+import pytest
+
+from lagom_xla import cluster as cluster_lib
+from lagom_xla import compile as compile_lib
+from lagom_xla.passes import collectives
+from lagom_xla.passes import hlo
+from lagom_xla.passes import pjrt_transform
+
+NO_OPTION = {"xla_gpu_no_such_option": 1}
+
+_SPECS = importlib.resources.files("lagom_xla") / "specs"
+_GPUS = sorted(
+  path.name.removesuffix(".json")
+  for path in _SPECS.iterdir()
+  if "gpu" in json.loads(path.read_text())
+  and not path.name.startswith("lagom_")
+)
+
+LowerStep = Callable[..., jax.stages.Lowered]
+
+
+def eight(gpu: str) -> cluster_lib.Cluster:
+  return cluster_lib.parse(f"1x8x{gpu}")
+
+
+def lower_matmul(devices: Sequence[jax.Device]) -> jax.stages.Lowered:
+  """A product whose weight is gathered from all devices."""
+  mesh = jax.sharding.Mesh(devices, ("x",))
+  rows = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("x"))
+  shape = jax.ShapeDtypeStruct((64, 64), jnp.bfloat16, sharding=rows)
+  return jax.jit(lambda w, x: x @ w, out_shardings=rows).lower(shape, shape)
+
+
+def summary(module: hlo.Module) -> list[tuple[Any, ...]]:
+  return [
+    (c.kind, c.form, c.computation, c.operand_bytes, c.groups, c.executions)
+    for c in collectives.find(module)
+  ]
+
+
+@pytest.mark.parametrize("gpu", _GPUS)
+def test_every_named_gpu_has_a_schedule(gpu: str, h100s: object) -> None:
+  cluster = eight(gpu)
+  lowered = lower_matmul(compile_lib.devices(cluster))
+  compiled = compile_lib.compile_step(lowered, cluster, schedule_only=True)
+  assert compiled.module.is_scheduled
+  assert [c.kind for c in collectives.find(compiled.module)] == ["all-gather"]
+  assert compiled.compiled is None
+  assert compiled.peak_bytes is None
+
+
+@pytest.mark.parametrize("gpu", _GPUS)
+def test_a_schedule_comes_without_estimates_where_xla_has_none(
+  gpu: str, h100s: object
+) -> None:
+  # XLA has tables of matrix products for some GPUs, and refuses to estimate
+  # anything for the others.
+  cluster = eight(gpu)
+  lowered = lower_matmul(compile_lib.devices(cluster))
+  compiled = compile_lib.compile_step(
+    lowered, cluster, options=compile_lib.COST_ESTIMATES, schedule_only=True
+  )
+  assert compiled.module.is_scheduled
+  if gpu == "h100":
+    assert b"reification_cost" in compiled.module.proto.SerializeToString()
+
+
+@pytest.mark.parametrize("gpu", [g for g in _GPUS if g != "v100"])
+def test_every_named_gpu_that_cuda_13_has_code_for_compiles_fully(
+  gpu: str, h100s: object
+) -> None:
+  cluster = eight(gpu)
+  lowered = lower_matmul(compile_lib.devices(cluster))
+  compiled = compile_lib.compile_step(lowered, cluster)
+  assert compiled.compiled is not None
+  # At least a shard of each argument and of the result, and the gathered
+  # weight: bfloat16 of 64 x 64, and three eighths of that.
+  assert compiled.peak_bytes is not None
+  assert compiled.peak_bytes >= 2 * 64 * 64 * (1 + 3 / 8)
+
+
+def test_v100_says_why_it_does_not_compile_fully(h100s: object) -> None:
+  cluster = eight("v100")
+  lowered = lower_matmul(compile_lib.devices(cluster))
+  with pytest.raises(
+    compile_lib.CompileError,
+    match=r"No full compile for 1x8xv100: .*capability 7\.0.* from 7\.5 up",
+  ):
+    compile_lib.compile_step(lowered, cluster)
+
+
+@pytest.mark.parametrize("unroll", [False, True])
+def test_both_depths_have_the_same_collectives_in_the_same_order(
+  fsdp_step: LowerStep, unroll: bool
+) -> None:
+  cluster = eight("h100")
+  lowered = fsdp_step(unroll=unroll)
+  full = compile_lib.compile_step(lowered, cluster).module
+  # After a full compile as well: JAX remembers executables, not schedules.
+  schedule = compile_lib.compile_step(lowered, cluster, schedule_only=True)
+  assert len(summary(full)) >= 3
+  assert summary(schedule.module) == summary(full)
+
+
+def test_donation_survives_both_depths(fsdp_step: LowerStep) -> None:
+  cluster = eight("h100")
+  lowered = fsdp_step()
+  full = compile_lib.compile_step(lowered, cluster)
+  schedule = compile_lib.compile_step(lowered, cluster, schedule_only=True)
+  aliases = schedule.module.proto.input_output_alias
+  assert aliases.ByteSize() > 0
+  assert aliases == full.module.proto.input_output_alias
+  assert full.compiled is not None
+  memory = full.compiled.memory_analysis()
+  assert memory is not None
+  donated = [a for a in jax.tree.leaves(lowered.args_info) if a.donated]
+  assert len(donated) == 3
+  assert memory.alias_size_in_bytes == sum(
+    math.prod(a.shape) * a.dtype.itemsize // 8 for a in donated
+  )
+
+
+@pytest.mark.parametrize("schedule_only", [True, False])
+@pytest.mark.parametrize(
+  ("options", "message"),
+  [
+    (NO_OPTION, "with xla_gpu_no_such_option=1: .*No such compile option"),
+    (
+      {"xla_gpu_enable_triton_gemm": "maybe"},
+      "with xla_gpu_enable_triton_gemm='maybe': .*not a valid bool",
+    ),
+    (
+      {"xla_gpu_all_gather_combine_threshold_bytes": None},
+      "with .*=None: xla_gpu_all_gather_combine_threshold_bytes must be a bool,"
+      " int, float or str, and is of type NoneType",
+    ),
+  ],
+)
+def test_an_option_that_xla_refuses_is_named_in_front(
+  h100s: Sequence[jax.Device],
+  options: dict[str, Any],
+  message: str,
+  schedule_only: bool,
+) -> None:
+  with pytest.raises(
+    compile_lib.CompileError,
+    match="^XLA could not compile for 1x8xh100 " + message,
+  ):
+    compile_lib.compile_step(
+      lower_matmul(h100s),
+      eight("h100"),
+      options=options,
+      schedule_only=schedule_only,
+    )
+
+
+def test_without_a_cuda_plugin_the_error_says_what_to_install(
+  monkeypatch: pytest.MonkeyPatch,
+) -> None:
+  monkeypatch.setattr(pjrt_transform, "plugin_path", lambda: None)
+  with pytest.raises(
+    compile_lib.CompileError,
+    match=r"1x8xh100: JAX's CUDA plugin is not installed.*lagom-xla\[aot\]",
+  ):
+    compile_lib.devices(eight("h100"))
+
+
+@pytest.mark.parametrize(
+  ("num_gpus", "device_kind", "are_used"),
+  [
+    (8, "NVIDIA H100 80GB HBM3", True),
+    (4, "NVIDIA H100 80GB HBM3", False),
+    (8, "NVIDIA A40", False),
+  ],
+)
+def test_live_gpus_are_used_when_they_are_the_clusters(
+  monkeypatch: pytest.MonkeyPatch,
+  h100s: Sequence[jax.Device],
+  num_gpus: int,
+  device_kind: str,
+  are_used: bool,
+) -> None:
+  live = [types.SimpleNamespace(device_kind=device_kind)] * num_gpus
+  monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+  monkeypatch.setattr(jax, "devices", lambda: live)
+  devices = compile_lib.devices(eight("h100"))
+  assert (devices is live) == are_used
+  assert len(devices) == 8
+
+
+@pytest.fixture
+def persistent_cache(tmp_path: pathlib.Path) -> Iterator[pathlib.Path]:
+  """JAX's persistent compilation cache, which takes everything."""
+  settings = {
+    "jax_compilation_cache_dir": str(tmp_path),
+    "jax_persistent_cache_min_compile_time_secs": 0.0,
+    "jax_persistent_cache_min_entry_size_bytes": -1,
+  }
+  before = {name: getattr(jax.config, name) for name in settings}
+  for name, value in settings.items():
+    jax.config.update(name, value)
+  compilation_cache.reset_cache()
+  yield tmp_path
+  for name, value in before.items():
+    jax.config.update(name, value)
+  compilation_cache.reset_cache()
+
+
+def test_a_persistent_compilation_cache_is_in_nobodys_way(
+  persistent_cache: pathlib.Path, h100s: Sequence[jax.Device]
+) -> None:
+  cluster = eight("h100")
+  for schedule_only in (True, True, False, False, True):
+    lowered = lower_matmul(h100s)
+    compiled = compile_lib.compile_step(
+      lowered, cluster, schedule_only=schedule_only
+    )
+    assert compiled.module.is_scheduled
+  # Compiles that are none of ours are still stored, and found again.
+  jax.jit(lambda x: x + 1).lower(jnp.int32(1)).compile()
+  assert any("jit__lambda" in path.name for path in persistent_cache.iterdir())
