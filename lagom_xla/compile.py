@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import contextlib
 import dataclasses
 import os
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 from jax.experimental import topologies
@@ -32,6 +32,8 @@ from lagom_xla import cluster as cluster_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes import pjrt_transform
 from lagom_xla.passes import registry
+
+_Executable = TypeVar("_Executable")
 
 Options = Mapping[str, bool | int | float | str | bytes]
 
@@ -71,6 +73,9 @@ def devices(cluster: cluster_lib.Cluster) -> Sequence[jax.Device]:
   Raises:
     CompileError: no CUDA plugin is installed, or XLA refuses the cluster.
   """
+  # Without this the plugin refuses to load where there is no CUDA driver; JAX
+  # reads it when it starts.
+  os.environ.setdefault("JAX_SKIP_CUDA_CONSTRAINTS_CHECK", "1")
   live = _live_devices(cluster)
   if live:
     return live
@@ -80,8 +85,6 @@ def devices(cluster: cluster_lib.Cluster) -> Sequence[jax.Device]:
       " installed. Install it with `pip install 'lagom-xla[aot]'` (compiling"
       " without a GPU) or `pip install 'lagom-xla[cuda13]'` (on GPUs)."
     )
-  # Without this the plugin refuses to load where there is no CUDA driver.
-  os.environ.setdefault("JAX_SKIP_CUDA_CONSTRAINTS_CHECK", "1")
   try:
     topology = topologies.get_topology_desc(
       platform="cuda",
@@ -148,6 +151,30 @@ def compile_step(
       compiled=None,
       peak_bytes=None,
     )
+  compiled = compile_fully(compile_with, cluster, options)
+  memory = compiled.memory_analysis()
+  return Compilation(
+    module=hlo.load(compiled),
+    compiled=compiled,
+    peak_bytes=peak_bytes(memory) if memory is not None else None,
+  )
+
+
+def compile_fully(
+  compile_fn: Callable[[Options], _Executable],
+  cluster: cluster_lib.Cluster,
+  options: Options,
+) -> _Executable:
+  """Runs a compile to its end.
+
+  Args:
+    compile_fn: compiles with the options it is given.
+    cluster: what is compiled for.
+    options: XLA options on top of the defaults.
+
+  Raises:
+    CompileError: XLA refused, or cannot generate code for the GPU.
+  """
   obstacle = cluster.gpu.compile_obstacle
   if obstacle:
     raise CompileError(
@@ -160,15 +187,9 @@ def compile_step(
   is_live = bool(_live_devices(cluster))
   try:
     with contextlib.nullcontext() if is_live else _no_persistent_cache():
-      compiled = compile_with(options)
+      return compile_fn(options)
   except Exception as error:
     raise CompileError(f"{asked_for}: {_reason(error)}") from error
-  memory = compiled.memory_analysis()
-  return Compilation(
-    module=hlo.load(compiled),
-    compiled=compiled,
-    peak_bytes=peak_bytes(memory) if memory is not None else None,
-  )
 
 
 def schedule(

@@ -6,14 +6,16 @@ XLA's own benchmark modules, and dumps `*.before_optimizations.txt`, are of this
 kind. JAX compiles StableHLO only, so the module goes back to it first. In the
 way stand shardings and mesh symbols of the partitioner that already ran, and
 `copy`, which StableHLO lacks (before optimization a copy changes nothing but a
-layout that XLA will choose anew). They are taken out. Library calls that
-this process cannot run, such as Transformer Engine's attention, are left as
-they are: a schedule needs no code for them.
+layout that XLA will choose anew). They are taken out. Library calls that this
+process does not know, such as Transformer Engine's attention, are left as they
+are: a schedule needs no code for them, and a full compile, which only serves to
+see the memory that the module needs, mocks them.
 """
 
 from __future__ import annotations
 
-from typing import cast
+from collections.abc import Callable
+from typing import Any, cast
 
 from jax._src import compiler
 from jax._src.interpreters import mlir
@@ -26,6 +28,9 @@ from lagom_xla import cluster as cluster_lib
 from lagom_xla import compile as compile_lib
 from lagom_xla.passes import collectives
 from lagom_xla.passes import hlo
+
+# Makes XLA generate code for library calls that this process does not know.
+_MOCK_CALLS: compile_lib.Options = {"xla_gpu_mock_custom_calls": True}
 
 
 def schedule_module(
@@ -44,12 +49,52 @@ def schedule_module(
   Raises:
     compile_lib.CompileError: the sizes differ, or XLA refused.
   """
+  proto = compile_lib.schedule(
+    _compile_fn(module, cluster), module.name, cluster, options or {}
+  )
+  return hlo.Module(proto, cluster.num_devices)
+
+
+def compile_module(
+  module: hlo.Module,
+  cluster: cluster_lib.Cluster,
+  *,
+  options: compile_lib.Options | None = None,
+) -> compile_lib.Compilation:
+  """Compiles a module to its end; nothing runs what comes out.
+
+  Args:
+    module: partitioned, not optimized.
+    cluster: must have as many devices as the module has partitions.
+    options: XLA options on top of the defaults.
+
+  Raises:
+    compile_lib.CompileError: the sizes differ, or XLA refused.
+  """
+  executable = compile_lib.compile_fully(
+    _compile_fn(module, cluster), cluster, {**_MOCK_CALLS, **(options or {})}
+  )
+  (compiled,) = executable.hlo_modules()
+  proto = hlo.hlo_pb2.HloModuleProto.FromString(
+    compiled.as_serialized_hlo_module_proto()
+  )
+  return compile_lib.Compilation(
+    module=hlo.Module(proto, cluster.num_devices),
+    compiled=None,
+    peak_bytes=compile_lib.peak_bytes(executable.get_compiled_memory_stats()),
+  )
+
+
+def _compile_fn(
+  module: hlo.Module, cluster: cluster_lib.Cluster
+) -> Callable[[compile_lib.Options], Any]:
+  """Compiles the module with the options it is given."""
   check_devices(module, cluster)
   devices = compile_lib.devices(cluster)
   client = devices[0].client
   stablehlo = _to_stablehlo(module, cluster)
 
-  def compile_with(options: compile_lib.Options) -> None:
+  def compile_with(options: compile_lib.Options) -> Any:
     compile_options = compiler.get_compile_options(
       num_replicas=1,
       num_partitions=cluster.num_devices,
@@ -60,14 +105,11 @@ def schedule_module(
     build_options = compile_options.executable_build_options
     build_options.use_spmd_partitioning = False
     build_options.use_shardy_partitioner = False
-    client.compile(
+    return client.compile(
       stablehlo, xla_client.DeviceList(tuple(devices)), compile_options
     )
 
-  proto = compile_lib.schedule(
-    compile_with, module.name, cluster, options or {}
-  )
-  return hlo.Module(proto, cluster.num_devices)
+  return compile_with
 
 
 def check_devices(module: hlo.Module, cluster: cluster_lib.Cluster) -> None:

@@ -45,7 +45,7 @@ class Target:
     name: what the user called it.
     cluster: what it is compiled for.
     schedule: compiles up to the schedule, with XLA options.
-    compile: compiles fully; None where there is only a module.
+    compile: compiles fully; None where the module is scheduled already.
     is_read_only: whether it is a scheduled module already, which no XLA option
       can change any more.
   """
@@ -102,11 +102,14 @@ def of_module(
       return module
     return compile_hlo.schedule_module(module, cluster, options=options)
 
+  def compile_fully(options: compile_lib.Options) -> compile_lib.Compilation:
+    return compile_hlo.compile_module(module, cluster, options=options)
+
   return Target(
     name=name,
     cluster=cluster,
     schedule=schedule,
-    compile=None,
+    compile=None if module.is_scheduled else compile_fully,
     is_read_only=module.is_scheduled,
   )
 

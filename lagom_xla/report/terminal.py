@@ -260,8 +260,7 @@ def _gains(plan: plan_lib.Plan) -> rich.table.Table:
 def _show_memory(console: rich.console.Console, tuning: tuner.Tuning) -> None:
   if tuning.peak_bytes_before is None or tuning.peak_bytes_after is None:
     console.print(
-      "Peak memory is not known: the target was compiled up to its schedule"
-      " only."
+      "Peak memory is not known: the target was not compiled to its end. only."
     )
     return
   console.print(
