@@ -48,6 +48,24 @@ _MULTIPLYING = frozenset(
   ]
 )
 _SLICES = frozenset(["dynamic-slice", "slice", "gather"])
+_REDUCTIONS = frozenset(["reduce", "reduce-window", "select-and-scatter"])
+# In a fusion these only say where a value is or what it is called.
+_NO_ARITHMETIC = frozenset(
+  [
+    "bitcast",
+    "broadcast",
+    "constant",
+    "copy",
+    "fusion",
+    "get-tuple-element",
+    "parameter",
+    "reshape",
+    "transpose",
+    "tuple",
+    *_SLICES,
+    *_MULTIPLYING,
+  ]
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -63,6 +81,13 @@ class Kernel:
     flops: floating-point operations of its matrix products and convolutions,
       per execution.
     num_bytes: bytes that it reads and writes, per execution.
+    num_element_operations: scalar operations outside those products, such as
+      an addition or a conversion of one element, per execution.
+    pattern: how it goes through memory: "elementwise" (in the order in which
+      it lies), "row-reduction" (along the innermost dimension),
+      "column-reduction" (across it), or "transpose" (another dimension
+      becomes innermost); the costliest of what it holds.
+    is_backward: whether it is the gradient of a fused attention.
     element_type: HLO element type of the first matrix operand, or of the
       result.
     result_elements: elements of the largest array that it writes; of one that
@@ -78,6 +103,9 @@ class Kernel:
   executions: int
   flops: int
   num_bytes: int
+  num_element_operations: int = 0
+  pattern: str = "elementwise"
+  is_backward: bool = False
   element_type: str
   result_elements: int
   matrix_shape: tuple[int, int, int, int] | None
@@ -118,6 +146,8 @@ def of_instruction(
   flops = sum(p.flops for p in products)
   category = _category(instruction, config, bool(products))
   written = _written(module, computation, instruction)
+  fused = _fused(module, instruction)
+  wanted = _wanted_elements(fused) if fused else {}
   if category == "attention":
     flops = _attention_flops(computation, instruction)
   operands = computation.operands(instruction)
@@ -129,7 +159,23 @@ def of_instruction(
     instruction_id=instruction.id,
     executions=module.executions.get(computation.id, 0),
     flops=flops,
-    num_bytes=_num_bytes(module, computation, instruction, written),
+    num_bytes=(
+      sum(map(hlo.shape_bytes, written))
+      + (
+        _read_bytes(fused, wanted)
+        if fused
+        else _unfused_read_bytes(computation, instruction, written)
+      )
+    ),
+    num_element_operations=_element_operations(
+      fused or computation, instruction, wanted
+    ),
+    pattern=(
+      "elementwise"  # Tiles of a product are turned in shared memory.
+      if products
+      else _pattern(fused or computation, instruction, fused is not None)
+    ),
+    is_backward=_is_backward(instruction),
     element_type=largest.element_type if largest else _array_type(typed),
     result_elements=max(map(_num_elements, written), default=0),
     matrix_shape=(
@@ -295,27 +341,22 @@ def _attention_flops(
     return 0
   batch, length, heads, size = query.dimensions
   key_length = key.dimensions[1]
-  products = 5 if "ackward" in instruction.custom_call_target else 2
+  products = 5 if _is_backward(instruction) else 2
   causal = 2 if key_length == length else 1
   scores = batch * heads * length * key_length
   return products * 2 * scores * size // causal
 
 
-def _num_bytes(
-  module: hlo.Module,
+def _unfused_read_bytes(
   computation: hlo.Computation,
   instruction: hlo.Instruction,
   written: list[hlo.Shape],
 ) -> int:
-  """Bytes read and written, counting of a sliced operand only the slice."""
-  written_bytes = sum(map(hlo.shape_bytes, written))
-  fused = _fused(module, instruction)
-  if fused:
-    return _read_bytes(fused) + written_bytes
+  """Bytes that an instruction by itself reads; of a slice, only the slice."""
   if instruction.opcode in (*_SLICES, "dynamic-update-slice"):
-    return 2 * written_bytes
+    return sum(map(hlo.shape_bytes, written))
   operands = computation.operands(instruction)
-  return sum(hlo.shape_bytes(o.shape) for o in operands) + written_bytes
+  return sum(hlo.shape_bytes(o.shape) for o in operands)
 
 
 def _fused(
@@ -330,30 +371,130 @@ def _fused(
   return called
 
 
-def _read_bytes(fused: hlo.Computation) -> int:
-  users: dict[int, list[hlo.Instruction]] = {}
-  for instruction in fused.instructions:
-    for operand in instruction.operand_ids:
-      users.setdefault(operand, []).append(instruction)
+def _wanted_elements(fused: hlo.Computation) -> dict[int, int]:
+  """Elements of each value in a fusion that its results depend on, by id.
 
-  def read(value: hlo.Instruction) -> int:
-    whole = hlo.shape_bytes(value.shape)
-    total = 0
-    for user in users.get(value.id, []):
-      if user.opcode in _SLICES and user.operand_ids[0] == value.id:
-        total += hlo.shape_bytes(user.shape)
-      elif user.opcode == "bitcast":
-        total += read(user)
-      elif (
-        user.opcode == "dynamic-update-slice"
-        and user.operand_ids[0] == value.id
-      ):
-        continue  # Updated in place: the rest is neither read nor written.
-      else:
-        return whole
-    return min(total, whole)
+  A fusion computes only those: what is sliced later is never computed whole,
+  and what is updated in place is neither read nor written outside the update.
+  """
+  wanted = dict.fromkeys(fused.by_id, 0)
+  wanted[fused.root.id] = _num_elements(fused.root.shape)
+  for user in _users_first(fused):
+    for index, operand in enumerate(fused.operands(user)):
+      whole = _num_elements(operand.shape)
+      passed = _passed_on(user, index, whole, wanted[user.id])
+      wanted[operand.id] = min(wanted[operand.id] + passed, whole)
+  return wanted
 
-  return sum(read(i) for i in fused.instructions if i.opcode == "parameter")
+
+def _passed_on(
+  user: hlo.Instruction, index: int, whole: int, wanted: int
+) -> int:
+  """Elements of an operand that so many elements of its user depend on."""
+  opcode = user.opcode
+  if opcode in _SLICES and index == 0:
+    return wanted
+  if opcode == "dynamic-update-slice" and index == 0:
+    return 0
+  if opcode in _REDUCTIONS:
+    return math.ceil(wanted * whole / max(_num_elements(user.shape), 1))
+  if opcode in _MULTIPLYING or opcode in ("tuple", "dynamic-update-slice"):
+    return whole
+  return min(wanted, whole)
+
+
+def _users_first(fused: hlo.Computation) -> list[hlo.Instruction]:
+  """The root and what it depends on, each value after all of its users."""
+  order: list[hlo.Instruction] = []
+  seen = set()
+  pending = [(fused.root, False)]
+  while pending:
+    instruction, visited = pending.pop()
+    if visited:
+      order.append(instruction)
+    elif instruction.id not in seen:
+      seen.add(instruction.id)
+      pending.append((instruction, True))
+      pending += [(o, False) for o in fused.operands(instruction)]
+  return order[::-1]
+
+
+def _read_bytes(fused: hlo.Computation, wanted: Mapping[int, int]) -> int:
+  return sum(
+    math.ceil(
+      hlo.shape_bytes(i.shape) * wanted[i.id] / max(_num_elements(i.shape), 1)
+    )
+    for i in fused.instructions
+    if i.opcode == "parameter"
+  )
+
+
+def _element_operations(
+  computation: hlo.Computation,
+  instruction: hlo.Instruction,
+  wanted: Mapping[int, int],
+) -> int:
+  """Operations on single elements, one for each element that is computed.
+
+  A reduction does one for each element that it takes in.
+  """
+
+  def operations(i: hlo.Instruction, count: int) -> int:
+    if i.opcode in _NO_ARITHMETIC:
+      return 0
+    if i.opcode in _REDUCTIONS:
+      taken = computation.by_id[i.operand_ids[0]]
+      return wanted.get(taken.id, _num_elements(taken.shape))
+    return count
+
+  if wanted:
+    return sum(operations(i, wanted[i.id]) for i in computation.instructions)
+  return operations(instruction, _num_elements(instruction.shape))
+
+
+def _is_backward(instruction: hlo.Instruction) -> bool:
+  return "ackward" in instruction.custom_call_target
+
+
+def _pattern(
+  computation: hlo.Computation, instruction: hlo.Instruction, is_fusion: bool
+) -> str:
+  parts = computation.instructions if is_fusion else (instruction,)
+  if any(_moves_innermost(computation, i) for i in parts):
+    return "transpose"
+  reductions = [i for i in parts if i.opcode == "reduce"]
+  if any(not _reduces_innermost(computation, i) for i in reductions):
+    return "column-reduction"
+  return "row-reduction" if reductions else "elementwise"
+
+
+def _reduces_innermost(
+  computation: hlo.Computation, reduction: hlo.Instruction
+) -> bool:
+  taken = _innermost(computation.by_id[reduction.operand_ids[0]].shape)
+  return taken is None or taken in reduction.dimensions
+
+
+def _moves_innermost(
+  computation: hlo.Computation, instruction: hlo.Instruction
+) -> bool:
+  """Whether neighbours in memory are no longer neighbours afterwards."""
+  if instruction.opcode not in ("copy", "copy-start", "transpose"):
+    return False
+  (operand,) = computation.operands(instruction)
+  result = instruction.shape
+  while result.tuple_shapes:
+    result = result.tuple_shapes[0]
+  before, after = _innermost(operand.shape), _innermost(result)
+  if instruction.opcode == "transpose" and after is not None:
+    after = instruction.dimensions[after]
+  return before is not None and before != after
+
+
+def _innermost(shape: hlo.Shape) -> int | None:
+  """The innermost dimension of more than one element, if there is one."""
+  order = shape.layout.minor_to_major or range(len(shape.dimensions))[::-1]
+  return next((d for d in order if shape.dimensions[d] > 1), None)
 
 
 def _written(

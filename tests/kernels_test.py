@@ -318,6 +318,96 @@ def test_an_async_fusion_moves_what_the_fusion_moves() -> None:
   assert plain.category == asynchronous.category == "fusion"
 
 
+def test_a_fusion_reads_only_what_its_results_depend_on() -> None:
+  kernel = _handwritten(
+    """
+      x = bf16[64,16] parameter(0)
+      ROOT out = f32[4,16] fusion(x), kind=kLoop, calls=f
+    """,
+    computations="""
+      f {
+        x = bf16[64,16] parameter(0)
+        wide = f32[64,16] convert(x)
+        ROOT part = f32[4,16] slice(wide), slice={[0:4],[0:16]}
+      }
+    """,
+  )
+  assert kernel.num_bytes == 4 * 16 * (2 + 4)
+  assert kernel.num_element_operations == 4 * 16
+
+
+# Arithmetic and access.
+
+
+def test_a_reduction_of_what_is_made_up_has_operations_but_few_bytes() -> None:
+  kernel = _handwritten(
+    """
+      x = f32[8] parameter(0)
+      ROOT out = f32[8] fusion(x), kind=kInput, calls=f
+    """,
+    computations="""
+      add {
+        a = f32[] parameter(0)
+        b = f32[] parameter(1)
+        ROOT sum = f32[] add(a, b)
+      }
+      f {
+        x = f32[8] parameter(0)
+        zero = f32[] constant(0)
+        all = f32[8,1000] broadcast(x), dimensions={0}
+        place = f32[8,1000] iota(), iota_dimension=1
+        scaled = f32[8,1000] multiply(all, place)
+        ROOT sum = f32[8] reduce(scaled, zero), dimensions={1}, to_apply=add
+      }
+    """,
+  )
+  assert kernel.num_bytes == 2 * 8 * 4
+  # One for the iota, one for the product, one for the sum.
+  assert kernel.num_element_operations == 3 * 8000
+  assert kernel.pattern == "row-reduction"
+
+
+@pytest.mark.parametrize(
+  ("operation", "pattern"),
+  [
+    ("f32[64,16] negate(x)", "elementwise"),
+    ("f32[64,16]{1,0} copy(x)", "elementwise"),
+    ("f32[64,16]{0,1} copy(x)", "transpose"),
+    ("f32[16,64] transpose(x), dimensions={1,0}", "transpose"),
+    ("f32[64] reduce(x, z), dimensions={1}, to_apply=add", "row-reduction"),
+    ("f32[16] reduce(x, z), dimensions={0}, to_apply=add", "column-reduction"),
+  ],
+)
+def test_the_pattern_tells_which_dimension_stays_innermost(
+  operation: str, pattern: str
+) -> None:
+  kernel = _handwritten(
+    f"""
+      x = f32[64,16] parameter(0)
+      z = f32[] parameter(1)
+      ROOT out = {operation}
+    """,
+    computations="""
+      add {
+        a = f32[] parameter(0)
+        b = f32[] parameter(1)
+        ROOT sum = f32[] add(a, b)
+      }
+    """,
+  )
+  assert kernel.pattern == pattern
+
+
+@pytest.mark.parametrize("direction", ["forward", "backward"])
+def test_the_gradient_of_attention_is_told_apart(direction: str) -> None:
+  kernel = _handwritten(f"""
+    q = bf16[2,128,8,64] parameter(0)
+    ROOT out = bf16[2,128,8,64] custom-call(q, q, q),
+      custom_call_target="te_fused_attn_{direction}_ffi"
+  """)
+  assert kernel.is_backward == (direction == "backward")
+
+
 # What is a kernel.
 
 

@@ -2,13 +2,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """How long a kernel runs alone, and how it fills the GPU.
 
-XLA estimates kernels itself when asked to (xla_gpu_collect_cost_model_stats);
-its "sol" entry rests on measured tables for matrix products on Hopper and
-Blackwell. It is taken where it is there and can be true. For some Triton
-fusions it says next to nothing, but no kernel moves its bytes faster than the
-memory does; and for products that contract fewer elements than any in the
-table it is many times too long. Everything else gets a roofline: the longer of
-its arithmetic and its memory traffic.
+Matrix products take what `gemm` says, and never less than their bytes: what is
+fused into a product can read much more than its operands. Every other kernel
+but attention is
+
+  launch + max(bytes / (memory rate · share), element operations / vector rate)
+
+with a launch and a share for each pattern of access. fitted/fusion.json has
+them; benchmarks/fit_fusions.py fits them. Attention and convolutions take their
+operations at a share of the peak, or their bytes.
+
+XLA estimates kernels too (xla_gpu_collect_cost_model_stats, entry "sol"). Its
+products come from the table that `gemm` is fitted to, but read as a product's
+own time, and stay as they are below the sizes that the table has; for Triton
+fusions it says next to nothing. So it is taken only where nothing here applies:
+for matrix products of a shape that is not known, and for library calls and
+lone instructions such as sorts, if it is not faster than memory could be.
 
 Contention needs more than a time: how many thread blocks the kernel has, how
 many fit an SM (mu_i and TB_i of Lagom, arXiv 2602.20656, Table 1), and how much
@@ -17,30 +26,27 @@ of its time is memory traffic.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 import dataclasses
+import functools
+import json
 import math
+import pathlib
 
-from lagom_xla import cluster as cluster_lib
+from lagom_xla import gpu as gpu_lib
+from lagom_xla.costs import gemm
 from lagom_xla.passes import kernels as kernels_lib
 
-# Launch gap and ramp of a kernel that does next to nothing; what Nsight shows
-# between back-to-back kernels of one stream on A100 and H100.
-_FLOOR_US = 2.0
+_FITTED = pathlib.Path(__file__).with_name("fitted") / "fusion.json"
 
-# Shares of the peak that well-tuned kernels reach. Matrix products: XLA's
-# table for H100 says 780 of 989 TFLOP/s at large sizes. Attention:
-# FlashAttention-3 (arXiv 2407.08608, fig. 5) 0.5 to 0.7, forward and backward.
-_GEMM_EFFICIENCY = 0.79
-_ATTENTION_EFFICIENCY = 0.6
-_MEMORY_EFFICIENCY = 0.9
+# Shares of the peak that fused attention reaches in long causal sequences with
+# heads of 128, forward and backward, by major compute capability:
+# about what FlashAttention-2 (arXiv 2307.08691) reports on A100 and
+# FlashAttention-3 (arXiv 2407.08608) on H100. Later GPUs are taken to be alike.
+_ATTENTION_EFFICIENCY = {8: (0.7, 0.6), 9: (0.6, 0.5)}
 
-# The least contracting size in XLA's tables of measured matrix products
-# (xla/service/gpu/model, default_matmul_perf_table).
-_LEAST_TABULATED_K = 256
-
-# Output tile of the library kernels that autotuning picks for large products,
-# by the GPU's major compute capability (CUTLASS default tiles).
-_GEMM_TILE = {7: (128, 128), 8: (128, 128), 9: (128, 256), 10: (256, 256)}
+# Rows of queries that a block of fused attention takes, times the head's size.
+_ATTENTION_ELEMENTS_PER_BLOCK = 128 * 128
 
 # XLA's elementwise kernels: threads per block, and elements per thread (xla/
 # service/gpu/launch_dimensions.cc, and the loop emitter's unroll factor).
@@ -49,15 +55,46 @@ _FUSION_ELEMENTS_PER_THREAD = 4
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Pattern:
+  """Kernels that go through memory in one way.
+
+  Attributes:
+    launch_us: time of a kernel that moves next to nothing.
+    memory_share: share of the memory's rate that a long one reaches.
+  """
+
+  launch_us: float
+  memory_share: float
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Fitted:
+  """Parameters of everything but matrix products.
+
+  Attributes:
+    launch_gap_us: from the end of a kernel to the start of the next one of the
+      same stream, within a CUDA graph.
+    vector_share: share of the rate at which the SMs start FP32 instructions
+      that the element operations of a fusion reach.
+    patterns: by `kernels.Kernel.pattern`.
+  """
+
+  launch_gap_us: float
+  vector_share: float
+  patterns: Mapping[str, Pattern]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class KernelCost:
   """A kernel alone on the GPU.
 
   Attributes:
-    time_us: run time.
+    time_us: the time that it takes on its stream: its run time, and the gap
+      until the next kernel can start.
     memory_us: the part of it that its memory traffic takes at full bandwidth.
     num_blocks: thread blocks (mu_i).
     blocks_per_sm: blocks that are resident on one SM (TB_i).
-    source: "xla", "roofline" or "measured".
+    source: "model", "xla" or "measured".
   """
 
   time_us: float
@@ -67,27 +104,57 @@ class KernelCost:
   source: str
 
 
-def predict(kernel: kernels_lib.Kernel, gpu: cluster_lib.Gpu) -> KernelCost:
-  """Predicts a kernel's lone run time from its HLO and the GPU's figures."""
+def predict(kernel: kernels_lib.Kernel, gpu: gpu_lib.Gpu) -> KernelCost:
+  """Predicts a kernel's lone time from its HLO and the GPU's figures."""
   traffic_us = kernel.num_bytes / (gpu.hbm_gbps * 1e3)
   estimate_us = _xla_estimate_us(kernel)
-  if estimate_us is not None and estimate_us >= traffic_us:
-    time_us, source = estimate_us, "xla"
+  if estimate_us is not None and estimate_us >= max(traffic_us, 1e-3):
+    run_us, source = estimate_us, "xla"
   else:
-    time_us, source = _roofline_us(kernel, gpu, traffic_us), "roofline"
-  time_us = max(time_us, _FLOOR_US)
+    run_us, source = _run_us(kernel, gpu), "model"
+  time_us = run_us + fitted().launch_gap_us
   num_blocks, blocks_per_sm = _blocks(kernel, gpu)
   return KernelCost(
     time_us=time_us,
-    memory_us=min(traffic_us, time_us),
+    memory_us=min(traffic_us, run_us),
     num_blocks=num_blocks,
     blocks_per_sm=blocks_per_sm,
     source=source,
   )
 
 
+def fusion_us(
+  parameters: Fitted, kernel: kernels_lib.Kernel, gpu: gpu_lib.Gpu
+) -> float:
+  """Run time of a kernel that moves bytes and computes elements.
+
+  The SMs start one FP32 operation per lane and clock; a multiply-add counts
+  as two operations in the data sheet's rate and as one here.
+  """
+  pattern = parameters.patterns[kernel.pattern]
+  bytes_per_us = gpu.hbm_gbps * 1e3 * pattern.memory_share
+  operations_per_us = gpu.vector_f32_tflops / 2 * 1e6 * parameters.vector_share
+  return pattern.launch_us + max(
+    kernel.num_bytes / bytes_per_us,
+    kernel.num_element_operations / operations_per_us,
+  )
+
+
+@functools.cache
+def fitted() -> Fitted:
+  """The parameters of fitted/fusion.json."""
+  document = json.loads(_FITTED.read_text(encoding="utf-8"))
+  return Fitted(
+    launch_gap_us=document["launch_gap_us"],
+    vector_share=document["vector_share"],
+    patterns={
+      name: Pattern(**pattern) for name, pattern in document["patterns"].items()
+    },
+  )
+
+
 def _xla_estimate_us(kernel: kernels_lib.Kernel) -> float | None:
-  if kernel.matrix_shape and kernel.matrix_shape[-1] < _LEAST_TABULATED_K:
+  if _product(kernel) or kernel.category not in ("gemm", "other"):
     return None
   for entry in kernel.backend_config.get("reification_cost", ()):
     if entry.get("name") == "sol":
@@ -95,52 +162,81 @@ def _xla_estimate_us(kernel: kernels_lib.Kernel) -> float | None:
   return None
 
 
-def _roofline_us(
-  kernel: kernels_lib.Kernel, gpu: cluster_lib.Gpu, traffic_us: float
-) -> float:
-  efficiency = (
-    _ATTENTION_EFFICIENCY
-    if kernel.category == "attention"
-    else _GEMM_EFFICIENCY
-  )
-  rate = matmul_tflops(gpu, kernel.element_type) * efficiency
-  return max(kernel.flops / (rate * 1e6), traffic_us / _MEMORY_EFFICIENCY)
+def _run_us(kernel: kernels_lib.Kernel, gpu: gpu_lib.Gpu) -> float:
+  moved_us = fusion_us(fitted(), kernel, gpu)
+  if product := _product(kernel):
+    largest_flops = 2 * math.prod(product[0])
+    # Of several products in one kernel only the largest has its shape told.
+    num_products = max(kernel.flops / largest_flops, 1)
+    return max(_product_us(gpu, *product) * num_products, moved_us)
+  return max(_arithmetic_us(kernel, gpu), moved_us)
 
 
-def matmul_tflops(gpu: cluster_lib.Gpu, element_type: str) -> float:
-  """Dense peak for an HLO element type, in 1e12 operations per second.
-
-  XLA lets f32 products use TF32 tensor cores by default. What no tensor core
-  multiplies is taken to run as f32, which every GPU does.
-  """
-  ladder = (*_DTYPE_LADDER.get(element_type[:3], ()), "f32")
-  peak = gpu.matmul_peak_tflops
-  return next(peak[dtype] for dtype in ladder if dtype in peak)
-
-
-# First three letters of the HLO element type -> spec keys, best first.
-_DTYPE_LADDER = {
-  "bf1": ("bf16", "f16"),
-  "f16": ("f16",),
-  "f8e": ("f8", "f16"),
-  "f4e": ("f8", "f16"),
-  "f64": ("f64",),
-  "f32": ("tf32",),
-  "s8": ("f8", "f16"),
-}
-
-
-def _blocks(
-  kernel: kernels_lib.Kernel, gpu: cluster_lib.Gpu
-) -> tuple[int, int]:
-  """Thread blocks of a kernel, and how many of them an SM holds at once."""
-  if kernel.category in ("gemm", "convolution") and kernel.matrix_shape:
-    batch, m, n, _ = kernel.matrix_shape
-    tile_m, tile_n = _GEMM_TILE.get(gpu.compute_capability[0], (128, 128))
-    # A tile that large takes most of an SM's registers and shared memory.
-    return max(batch * math.ceil(m / tile_m) * math.ceil(n / tile_n), 1), 1
+def _arithmetic_us(kernel: kernels_lib.Kernel, gpu: gpu_lib.Gpu) -> float:
+  """The operations of attention, convolutions and unknown products."""
+  if not kernel.flops:
+    return 0.0
+  element_type = _number_type(kernel)
   if kernel.category == "attention":
-    return max(math.ceil(kernel.result_elements / (128 * 128)), 1), 1
+    major = min(max(gpu.compute_capability[0], 8), 9)
+    efficiency = _ATTENTION_EFFICIENCY[major][kernel.is_backward]
+  else:
+    parameters = gemm.fitted(gpu, element_type, element_type)
+    efficiency = parameters.sustained_efficiency
+  peak = gemm.peak_tflops(gpu, element_type, element_type)
+  return kernel.flops / (peak * efficiency * 1e6)
+
+
+def _product(
+  kernel: kernels_lib.Kernel,
+) -> tuple[tuple[int, int, int, int], str] | None:
+  """(batch, m, n, k) and type of the product that a kernel mainly is."""
+  shape = kernel.matrix_shape
+  if kernel.category != "gemm" or shape is None or min(shape) < 1:
+    return None
+  return shape, _number_type(kernel)
+
+
+def _number_type(kernel: kernels_lib.Kernel) -> str:
+  """The kernel's type; one byte per element where it is no number's."""
+  is_number = kernel.element_type[:1] in "bfsuc"
+  return kernel.element_type if is_number else "s8"
+
+
+@functools.lru_cache(maxsize=4096)
+def _product_us(
+  gpu: gpu_lib.Gpu, shape: tuple[int, int, int, int], element_type: str
+) -> float:
+  batch, m, n, k = shape
+  return gemm.predict_us(
+    gpu,
+    batch=batch,
+    m=m,
+    n=n,
+    k=k,
+    lhs_type=element_type,
+    rhs_type=element_type,
+    # XLA's products of 8 bits come out wider unless something fused narrows
+    # them, which is rare.
+    out_type="bf16" if element_type.startswith("f8") else element_type,
+  )
+
+
+@functools.lru_cache(maxsize=4096)
+def _product_blocks(
+  gpu: gpu_lib.Gpu, shape: tuple[int, int, int, int], element_type: str
+) -> tuple[int, int]:
+  batch, m, n, k = shape
+  return gemm.blocks(gpu, batch=batch, m=m, n=n, k=k, element_type=element_type)
+
+
+def _blocks(kernel: kernels_lib.Kernel, gpu: gpu_lib.Gpu) -> tuple[int, int]:
+  """Thread blocks of a kernel, and how many of them an SM holds at once."""
+  if product := _product(kernel):
+    return _product_blocks(gpu, *product)
+  if kernel.category == "attention":
+    elements = kernel.result_elements
+    return max(math.ceil(elements / _ATTENTION_ELEMENTS_PER_BLOCK), 1), 1
   per_block = _FUSION_THREADS_PER_BLOCK * _FUSION_ELEMENTS_PER_THREAD
   num_blocks = math.ceil(kernel.result_elements / per_block)
   return max(num_blocks, 1), gpu.threads_per_sm // _FUSION_THREADS_PER_BLOCK
