@@ -34,32 +34,58 @@ class Tuning:
 
   Attributes:
     plan: what to set.
-    candidates: all that was tried, XLA's defaults first.
-    before: the step with XLA's defaults.
-    after: the step as compiled with the plan.
-    timeline_before: its replay under NCCL's defaults.
-    timeline_after: its replay under the plan's settings.
+    search: all that was tried.
+    kept: the candidate that the plan is made from.
     effects: which knobs of the plan visibly acted.
-    compiled: the executable compiled with the plan, where there is one.
-    peak_bytes_before: peak device memory with XLA's defaults, if known.
-    peak_bytes_after: peak device memory with the plan, if known.
+    compiled_before: the full compile with XLA's defaults, where there is one.
+    compiled: the full compile with the plan, where there is one.
   """
 
   plan: plan_lib.Plan
-  candidates: list[joint.Candidate]
-  before: step_lib.Step
-  after: step_lib.Step
-  timeline_before: timeline.Timeline
-  timeline_after: timeline.Timeline
+  search: joint.Search
+  kept: joint.Candidate
   effects: tuple[check.Effect, ...]
+  compiled_before: compile_lib.Compilation | None
   compiled: compile_lib.Compilation | None
-  peak_bytes_before: int | None
-  peak_bytes_after: int | None
+
+  @property
+  def candidates(self) -> tuple[joint.Candidate | joint.Refused, ...]:
+    """All that was tried, XLA's defaults first."""
+    return (self.search.default, *self.search.others)
+
+  @property
+  def before(self) -> step_lib.Step:
+    """The step with XLA's defaults."""
+    return self.search.default.step
+
+  @property
+  def timeline_before(self) -> timeline.Timeline:
+    """The step's replay under all defaults."""
+    return self.search.default.default
+
+  @property
+  def timeline_after(self) -> timeline.Timeline:
+    """The step's replay under all of the plan."""
+    return self.kept.tuned
+
+  @property
+  def peak_bytes_before(self) -> int | None:
+    """Peak device memory with XLA's defaults, if known."""
+    return _peak_bytes(self.compiled_before)
+
+  @property
+  def peak_bytes_after(self) -> int | None:
+    """Peak device memory with the plan, if known."""
+    return _peak_bytes(self.compiled)
 
   @property
   def num_trials(self) -> int:
     """Configurations that the NCCL searches profiled."""
-    return sum(c.num_trials for c in self.candidates)
+    return sum(
+      candidate.num_trials
+      for candidate in self.candidates
+      if isinstance(candidate, joint.Candidate)
+    )
 
   @property
   def predicted_speedup(self) -> float:
@@ -94,23 +120,18 @@ def tune(
   Raises:
     compile_lib.CompileError: the target does not compile with the defaults.
   """
-  candidates = joint.search(target, progress=progress)
-  default = candidates[0]
-  assert default.step is not None and default.default is not None
+  search = joint.search(target, progress=progress)
   compiled_before = _compile(target, {})
   progress("full compile with XLA's defaults")
-  kept, compiled = _first_that_fits(target, candidates, compiled_before)
+  kept, compiled = _first_that_fits(target, search, compiled_before)
   progress("full compile with the plan")
-  assert kept.step is not None and kept.tuned is not None
-  plan = _plan(target, default, kept)
-  module = (
-    compiled.module if compiled is not None else kept.step.analysis.module
-  )
+  plan = _plan(target, search.default, kept)
+  module = compiled.module if compiled else kept.step.analysis.module
   after = overlap_lib.analyze(module)
   effects = (
     *check.xla_effects(
       plan.xla_options,
-      default.step.analysis.collectives,
+      search.default.step.analysis.collectives,
       after.collectives,
     ),
     *check.nccl_effects(
@@ -119,39 +140,32 @@ def tune(
   )
   return Tuning(
     plan=plan,
-    candidates=candidates,
-    before=default.step,
-    after=kept.step,
-    timeline_before=default.default,
-    timeline_after=kept.tuned,
+    search=search,
+    kept=kept,
     effects=effects,
+    compiled_before=compiled_before,
     compiled=compiled,
-    peak_bytes_before=_peak_bytes(compiled_before),
-    peak_bytes_after=_peak_bytes(compiled),
   )
 
 
 def _first_that_fits(
   target: target_lib.Target,
-  candidates: list[joint.Candidate],
+  search: joint.Search,
   compiled_before: compile_lib.Compilation | None,
 ) -> tuple[joint.Candidate, compile_lib.Compilation | None]:
   """The best candidate that compiles fully and fits the device."""
-  left = list(candidates)
   while True:
-    kept = joint.best(left)
-    if not kept.options:
+    kept = search.best
+    if kept is search.default:
       return kept, compiled_before
     try:
       compiled = _compile(target, kept.options)
     except compile_lib.CompileError:
-      compiled = None
-      fits = False
-    else:
-      fits = _fits(compiled, compiled_before, target)
-    if fits:
+      search = search.without(kept)
+      continue
+    if _fits(compiled, compiled_before, target):
       return kept, compiled
-    left.remove(kept)
+    search = search.without(kept)
 
 
 def _fits(
@@ -181,8 +195,6 @@ def _compile(
 def _plan(
   target: target_lib.Target, default: joint.Candidate, kept: joint.Candidate
 ) -> plan_lib.Plan:
-  assert default.step and default.default
-  assert kept.step and kept.default and kept.tuned
   cap = channel_cap.best(kept.step)
   settings = tuple(
     plan_lib.NcclSetting(

@@ -121,7 +121,6 @@ def _step(module: hlo.Module) -> step_lib.Step:
 
 
 def _tuned_us(candidate: joint.Candidate) -> float:
-  assert candidate.tuned is not None
   return candidate.tuned.step_time_us
 
 
@@ -182,19 +181,18 @@ def test_sizes_are_those_that_xla_counts():
 
 
 def test_options_that_shorten_the_step_are_kept():
-  candidates = joint.search(_target(_combines))
-  best = joint.best(candidates)
-  assert candidates[0].options == {}
-  assert best.options == {_GATHER: 128 * _MIB}
-  assert _tuned_us(best) < _tuned_us(candidates[0])
+  found = joint.search(_target(_combines))
+  assert found.default.options == {}
+  assert found.best.options == {_GATHER: 128 * _MIB}
+  assert _tuned_us(found.best) < _tuned_us(found.default)
 
 
 def test_the_default_is_kept_when_nothing_is_better():
-  candidates = joint.search(
+  found = joint.search(
     _target(lambda options: _module(*_APART, kernels_us=3.0))
   )
-  assert len(candidates) > 1
-  assert joint.best(candidates) is candidates[0]
+  assert found.others
+  assert found.best is found.default
 
 
 @pytest.mark.parametrize(("gain", "is_kept"), [(0.0005, False), (0.01, True)])
@@ -205,8 +203,8 @@ def test_a_gain_within_the_models_error_is_no_reason_to_leave_the_default(
     factor = 1 - gain if _GATHER in options else 1
     return _module(*_APART, kernels_us=10_000.0 * factor)
 
-  candidates = joint.search(_target(schedule))
-  assert (joint.best(candidates) is not candidates[0]) == is_kept
+  found = joint.search(_target(schedule))
+  assert (found.best is not found.default) == is_kept
 
 
 def _candidate(
@@ -223,7 +221,7 @@ def _candidate(
 
   return joint.Candidate(
     options=options,
-    step=None,
+    step=_step(_module([64 * _KIB])),
     configuration={},
     default=lasting(default_us),
     tuned=lasting(tuned_us),
@@ -235,8 +233,10 @@ def test_options_must_not_hurt_those_who_run_nccls_defaults():
   default = _candidate(100.0, 90.0)
   hurts = _candidate(101.0, 50.0, threshold=1)
   helps = _candidate(100.0, 80.0, threshold=2)
-  assert joint.best([default, hurts]) is default
-  assert joint.best([default, hurts, helps]) is helps
+  assert joint.Search(default=default, others=(hurts,)).best is default
+  both = joint.Search(default=default, others=(hurts, helps))
+  assert both.best is helps
+  assert both.without(helps).best is default
 
 
 def test_options_that_xla_refuses_are_recorded():
@@ -245,11 +245,14 @@ def test_options_that_xla_refuses_are_recorded():
       raise compile_lib.CompileError("XLA could not compile: no such luck")
     return _combines(options)
 
-  candidates = joint.search(_target(schedule))
-  default, refused = candidates
-  assert refused.failure == "XLA could not compile: no such luck"
-  assert refused.tuned is None
-  assert joint.best(candidates) is default
+  found = joint.search(_target(schedule))
+  assert found.others == (
+    joint.Refused(
+      options={_GATHER: 128 * _MIB},
+      reason="XLA could not compile: no such luck",
+    ),
+  )
+  assert found.best is found.default
 
 
 def test_a_target_that_does_not_compile_at_all_is_an_error():
@@ -269,10 +272,10 @@ def test_a_scheduled_module_is_searched_for_nccl_settings_only():
     return _module([16 * _MIB], kernels_us=400.0, size=2048)
 
   target = _target(schedule, is_read_only=True)
-  (candidate,) = joint.search(target)
+  found = joint.search(target)
+  assert not found.others
   assert len(asked) == joint.num_candidates(target) == 1
-  assert candidate.default is not None
-  assert _tuned_us(candidate) < candidate.default.step_time_us
+  assert _tuned_us(found.default) < found.default.default.step_time_us
 
 
 def test_every_schedule_is_asked_for_xlas_estimates():
@@ -304,9 +307,9 @@ def test_the_most_exposed_kind_is_combined_first():
 def test_progress_is_told_of_each_candidate():
   told: list[str] = []
   target = _target(_combines)
-  candidates = joint.search(target, progress=told.append)
+  found = joint.search(target, progress=told.append)
   assert told == ["XLA's defaults", "all-gather combined up to 128 MiB"]
-  assert len(candidates) == len(told) <= joint.num_candidates(target)
+  assert 1 + len(found.others) == len(told) <= joint.num_candidates(target)
 
 
 # The search over NCCL settings of a whole step.

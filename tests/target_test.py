@@ -300,8 +300,12 @@ def test_an_unoptimized_module_is_compiled(
   )
   target = target_lib.load(str(file), _CLUSTER)
   assert not target.is_read_only
-  assert target.compile is None
   assert gathered_bytes(target) == [4 * 64 * 64]
+  assert target.compile is not None
+  compiled = target.compile({})
+  # Both parameters, the gathered array and the result at least.
+  assert compiled.peak_bytes is not None
+  assert compiled.peak_bytes >= 4 * 64 * (8 + 8 + 64 + 8)
   with pytest.raises(
     compile_lib.CompileError,
     match=r"^XLA could not compile for 1x8xh100 with xla_no=1: .*xla_no",

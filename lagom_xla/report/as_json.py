@@ -116,13 +116,15 @@ def tuning(tuned: tuner.Tuning) -> dict[str, Any]:
   }
 
 
-def _candidate(candidate: joint.Candidate) -> dict[str, Any]:
+def _candidate(candidate: joint.Candidate | joint.Refused) -> dict[str, Any]:
+  found = candidate if isinstance(candidate, joint.Candidate) else None
+  refused = candidate if isinstance(candidate, joint.Refused) else None
   return {
     "xla_options": dict(candidate.options),
-    "failure": candidate.failure,
-    "step_time_us": candidate.default and candidate.default.step_time_us,
-    "tuned_step_time_us": candidate.tuned and candidate.tuned.step_time_us,
-    "num_trials": candidate.num_trials,
+    "failure": refused and refused.reason,
+    "step_time_us": found and found.default.step_time_us,
+    "tuned_step_time_us": found and found.tuned.step_time_us,
+    "num_trials": found.num_trials if found else 0,
   }
 
 

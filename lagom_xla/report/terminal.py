@@ -19,6 +19,7 @@ from lagom_xla.costs import step as step_lib
 from lagom_xla.costs import timeline
 from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.report import as_json
+from lagom_xla.search import joint
 
 # Shares of a collective's time that are covered by kernels, from which on it
 # counts as hidden, and up to which as exposed (xprof's async overlap analysis).
@@ -192,15 +193,14 @@ def _candidates(tuning: tuner.Tuning) -> rich.table.Table:
     "",
   )
   for candidate in tuning.candidates:
-    chosen = candidate.options == tuning.plan.xla_options
-    if candidate.default is None or candidate.tuned is None:
+    if isinstance(candidate, joint.Refused):
       table.add_row(_options(candidate.options), "-", "-", "refused by XLA")
       continue
     table.add_row(
       _options(candidate.options),
       f"{candidate.default.step_time_us / 1e3:,.2f}",
       f"{candidate.tuned.step_time_us / 1e3:,.2f}",
-      "kept" if chosen else "",
+      "kept" if candidate is tuning.kept else "",
     )
   return table
 

@@ -38,6 +38,7 @@ _LEAST_GAIN = 1e-3
 _SAME = 1e-4
 
 Progress = Callable[[str], None]
+XlaOptions = Mapping[str, bool | int | str]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -46,21 +47,62 @@ class Candidate:
 
   Attributes:
     options: XLA options on top of the defaults.
-    step: the step as scheduled under them; None where XLA refused.
+    step: the step as scheduled under them.
     configuration: the searched NCCL settings.
     default: the replay under NCCL's own choices.
     tuned: the replay under `configuration`.
     num_trials: trials that the NCCL search took.
-    failure: why XLA refused, or None.
   """
 
-  options: Mapping[str, bool | int | str]
-  step: step_lib.Step | None
+  options: XlaOptions
+  step: step_lib.Step
   configuration: problem_lib.Configuration
-  default: timeline.Timeline | None
-  tuned: timeline.Timeline | None
+  default: timeline.Timeline
+  tuned: timeline.Timeline
   num_trials: int
-  failure: str | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Refused:
+  """A set of XLA options that XLA refused, and why."""
+
+  options: XlaOptions
+  reason: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Search:
+  """What a search tried.
+
+  Attributes:
+    default: the candidate with XLA's defaults.
+    others: all others, in the order in which they were tried.
+  """
+
+  default: Candidate
+  others: tuple[Candidate | Refused, ...] = ()
+
+  @property
+  def best(self) -> Candidate:
+    """The candidate to keep: see the module's docstring."""
+    kept = self.default
+    for candidate in self.others:
+      if isinstance(candidate, Candidate) and self._improves(candidate, kept):
+        kept = candidate
+    return kept
+
+  def without(self, candidate: Candidate) -> Search:
+    """The search as if it had not tried a candidate."""
+    return dataclasses.replace(
+      self, others=tuple(c for c in self.others if c is not candidate)
+    )
+
+  def _improves(self, candidate: Candidate, kept: Candidate) -> bool:
+    enough_us = kept.tuned.step_time_us * (1 - _LEAST_GAIN)
+    return (
+      candidate.tuned.step_time_us < enough_us
+      and candidate.default.step_time_us <= self.default.default.step_time_us
+    )
 
 
 def num_candidates(target: target_lib.Target) -> int:
@@ -73,66 +115,43 @@ def num_candidates(target: target_lib.Target) -> int:
 
 def search(
   target: target_lib.Target, *, progress: Progress = lambda _: None
-) -> list[Candidate]:
+) -> Search:
   """Searches XLA options and NCCL settings together.
 
   Args:
     target: what to tune.
     progress: called with a few words after each candidate.
 
-  Returns:
-    All candidates, those that failed too. The first is XLA's default; the last
-    one that was kept is `best(candidates)`.
-
   Raises:
     compile_lib.CompileError: the target does not compile with the defaults.
   """
-  first = evaluate(target, {})
-  if first.failure is not None:
-    raise compile_lib.CompileError(first.failure)
+  found = Search(default=evaluate(target, {}))
   progress("XLA's defaults")
-  candidates = [first]
   if target.is_read_only:
-    return candidates
-  for kind in _by_exposure(first):
-    option = combining.OPTIONS[kind]
-    incumbent = best(candidates)
-    assert incumbent.step is not None
+    return found
+  for kind in _by_exposure(found.default):
+    incumbent = found.best
     for threshold in combining.worth_trying(
       incumbent.step.analysis.collectives, kind
     ):
-      candidate = evaluate(target, {**incumbent.options, option: threshold})
-      candidates.append(candidate)
+      options = {**incumbent.options, combining.OPTIONS[kind]: threshold}
+      candidate: Candidate | Refused
+      try:
+        candidate = evaluate(target, options)
+      except compile_lib.CompileError as error:
+        candidate = Refused(options=options, reason=str(error))
+      found = dataclasses.replace(found, others=(*found.others, candidate))
       progress(f"{kind} combined up to {threshold // _MIB} MiB")
-  return candidates
+  return found
 
 
-def best(candidates: list[Candidate]) -> Candidate:
-  """The candidate to keep: see the module's docstring."""
-  default, *others = candidates
-  kept = default
-  for candidate in others:
-    if candidate.failure is None and _improves(candidate, kept, default):
-      kept = candidate
-  return kept
+def evaluate(target: target_lib.Target, options: XlaOptions) -> Candidate:
+  """Schedules the target with these options and searches its settings.
 
-
-def evaluate(
-  target: target_lib.Target, options: Mapping[str, bool | int | str]
-) -> Candidate:
-  """Schedules the target with these options and searches its settings."""
-  try:
-    module = target.schedule({**options, **compile_lib.COST_ESTIMATES})
-  except compile_lib.CompileError as error:
-    return Candidate(
-      options=options,
-      step=None,
-      configuration={},
-      default=None,
-      tuned=None,
-      num_trials=0,
-      failure=str(error),
-    )
+  Raises:
+    compile_lib.CompileError: XLA refused the options.
+  """
+  module = target.schedule({**options, **compile_lib.COST_ESTIMATES})
   step = step_lib.Step(overlap_lib.analyze(module), target.cluster)
   configuration, num_trials = search_settings(step)
   default = step.timeline(step.default)
@@ -189,20 +208,8 @@ def search_settings(
   return configuration, num_trials
 
 
-def _improves(
-  candidate: Candidate, kept: Candidate, default: Candidate
-) -> bool:
-  assert candidate.tuned and kept.tuned
-  assert candidate.default and default.default
-  return (
-    candidate.tuned.step_time_us < kept.tuned.step_time_us * (1 - _LEAST_GAIN)
-    and candidate.default.step_time_us <= default.default.step_time_us
-  )
-
-
 def _by_exposure(candidate: Candidate) -> list[str]:
   """The kinds that have a combiner, the most exposed first."""
-  assert candidate.step is not None and candidate.default is not None
   exposed = dict.fromkeys(combining.OPTIONS, 0.0)
   present = set()
   for collective in candidate.step.analysis.collectives:
