@@ -38,6 +38,7 @@ class Group:
     p90: 90th percentile of the relative error.
     worst: largest relative error.
     worst_case: which comparison that was.
+    comparisons: all of them; () for exact matches.
   """
 
   name: str
@@ -46,6 +47,14 @@ class Group:
   p90: float
   worst: float
   worst_case: str
+  comparisons: Sequence[Comparison] = ()
+
+  def to_dict(self) -> dict[str, object]:
+    """What `--format=json` prints of it."""
+    return {
+      name: getattr(self, name)
+      for name in ("name", "n", "median", "p90", "worst")
+    }
 
 
 def of_comparisons(name: str, comparisons: Sequence[Comparison]) -> Group:
@@ -62,6 +71,7 @@ def of_comparisons(name: str, comparisons: Sequence[Comparison]) -> Group:
       f"{worst.what}: measured {worst.measured:.4g},"
       f" predicted {worst.predicted:.4g}"
     ),
+    comparisons=comparisons,
   )
 
 

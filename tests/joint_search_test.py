@@ -14,6 +14,7 @@ from lagom_xla import cluster as cluster_lib
 from lagom_xla import compile as compile_lib
 from lagom_xla import compile_hlo
 from lagom_xla import target as target_lib
+from lagom_xla.costs import gemm
 from lagom_xla.costs import step as step_lib
 from lagom_xla.costs import timeline
 from lagom_xla.passes import collectives as collectives_lib
@@ -26,6 +27,8 @@ from lagom_xla.search import joint
 
 H100 = cluster_lib.parse("1x8xh100")
 _KIB, _MIB = 2**10, 2**20
+# A kernel of this size has blocks for 128 of an H100's 132 SMs, all at once.
+_ONE_WAVE = 1024
 _GATHER = combining.OPTIONS["all-gather"]
 _SCATTER = combining.OPTIONS["reduce-scatter"]
 
@@ -61,21 +64,24 @@ def _module(
   plain_scatters: Sequence[int] = (),
   tail_us: float = 0.0,
 ) -> hlo.Module:
-  """All-gathers, each beside one product of size x size; then one alone."""
+  """All-gathers, each beside one kernel of size x size; then one alone.
 
-  def dot(name: str, time_us: float) -> str:
+  The kernels are library calls, whose times XLA's estimates set.
+  """
+
+  def kernel(name: str, time_us: float) -> str:
     return (
-      f"  {name} = f32[{size},{size}] dot(p, p), lhs_contracting_dims={{1}},"
-      " rhs_contracting_dims={0}, backend_config={"
+      f"  {name} = f32[{size},{size}] custom-call(p),"
+      ' custom_call_target="Kernel", backend_config={'
       f'"reification_cost":[{{"name":"sol","exec_time_us":{time_us}}}]}}'
     )
 
   lines = []
   for position, sizes in enumerate(gathers):
     start, done = _gather(sizes, position)
-    lines += [start, dot(f"dot.{position}", kernels_us), done]
+    lines += [start, kernel(f"kernel.{position}", kernels_us), done]
   if tail_us:
-    lines.append(dot("tail", tail_us))
+    lines.append(kernel("tail", tail_us))
   for position, num_bytes in enumerate(plain_scatters):
     lines += [
       f"  whole.{position} = f32[{num_bytes // 4}] custom-call(),"
@@ -268,8 +274,8 @@ def test_a_scheduled_module_is_searched_for_nccl_settings_only():
 
   def schedule(options: compile_lib.Options) -> hlo.Module:
     asked.append(options)
-    # Products that fill an H100 once, beside all-gathers.
-    return _module([16 * _MIB], kernels_us=400.0, size=2048)
+    # A kernel that fills an H100 once, beside an all-gather.
+    return _module([16 * _MIB], kernels_us=400.0, size=_ONE_WAVE)
 
   target = _target(schedule, is_read_only=True)
   found = joint.search(target)
@@ -316,8 +322,8 @@ def test_progress_is_told_of_each_candidate():
 
 
 def test_settings_are_changed_only_where_it_matters():
-  # The first all-gather slows its product; the second meets idle SMs.
-  contended = _module([16 * _MIB], kernels_us=400.0, size=2048)
+  # The first all-gather slows its kernel; the second meets idle SMs.
+  contended = _module([16 * _MIB], kernels_us=400.0, size=_ONE_WAVE)
   hidden = _module([16 * _MIB], kernels_us=400.0, size=256)
   for module, changes in ((contended, True), (hidden, False)):
     step = _step(module)
@@ -327,7 +333,7 @@ def test_settings_are_changed_only_where_it_matters():
 
 def test_searched_settings_are_no_slower_than_any_channel_cap():
   step = _step(
-    _module([16 * _MIB], [64 * _MIB], [_MIB], kernels_us=600.0, size=2048)
+    _module([16 * _MIB], [64 * _MIB], [_MIB], kernels_us=600.0, size=_ONE_WAVE)
   )
   configuration, num_trials = joint.search_settings(step)
   cap = channel_cap.best(step)
@@ -337,16 +343,21 @@ def test_searched_settings_are_no_slower_than_any_channel_cap():
 
 
 def test_sends_and_receives_keep_nccls_choice_whatever_the_cap():
-  # A cap would help, but nothing can set one for a permute alone.
+  # A cap would help, but nothing can set one for a permute alone: the product
+  # fills an H100 once, and lasts longer than the permute on few channels.
+  shape = {"batch": 1, "m": 2048, "n": 2048, "k": 16384}
+  num_blocks, blocks_per_sm = gemm.blocks(H100.gpu, **shape, element_type="f32")
+  assert 0.9 < num_blocks / (blocks_per_sm * H100.gpu.num_sms) < 1
   step = _step(
     hlo.load("""HloModule step, is_scheduled=true, num_partitions=2
 
 ENTRY main {
-  p = f32[2048,2048] parameter(0)
-  permute = (f32[2048,2048], f32[2048,2048]) collective-permute-start(p),
+  p = f32[2048,16384] parameter(0)
+  q = f32[2048,2048] parameter(1)
+  permute = (f32[2048,2048], f32[2048,2048]) collective-permute-start(q),
     channel_id=1, source_target_pairs={{0,1},{1,0}}
   dot = f32[2048,2048] dot(p, p), lhs_contracting_dims={1},
-    rhs_contracting_dims={0}
+    rhs_contracting_dims={1}
   permuted = f32[2048,2048] collective-permute-done(permute)
   ROOT result = (f32[2048,2048], f32[2048,2048]) tuple(dot, permuted)
 }
@@ -360,14 +371,14 @@ ENTRY main {
 def test_a_key_that_hardly_matters_to_the_step_keeps_its_default():
   for tail_us, changes in ((1.0, True), (1e7, False)):
     step = _step(
-      _module([16 * _MIB], kernels_us=400.0, size=2048, tail_us=tail_us)
+      _module([16 * _MIB], kernels_us=400.0, size=_ONE_WAVE, tail_us=tail_us)
     )
     configuration, _ = joint.search_settings(step)
     assert (configuration != step.default) == changes
 
 
 def test_a_cap_is_the_highest_of_the_best():
-  step = _step(_module([16 * _MIB], kernels_us=400.0, size=2048))
+  step = _step(_module([16 * _MIB], kernels_us=400.0, size=_ONE_WAVE))
   cap = channel_cap.best(step)
   ((key, default),) = step.default.items()
   times_us = {}
@@ -379,7 +390,7 @@ def test_a_cap_is_the_highest_of_the_best():
   assert cap.max_channels == max(
     n for n, us in times_us.items() if us == least_us
   )
-  # 128 blocks leave 4 of 132 SMs idle.
+  # The kernel's blocks leave 4 of 132 SMs idle.
   assert cap.max_channels is not None and cap.max_channels <= 4
   assert cap.configuration == {
     key: dataclasses.replace(default, num_channels=cap.max_channels)

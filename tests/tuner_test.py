@@ -20,6 +20,7 @@ from lagom_xla import tuner
 from lagom_xla.passes import hlo
 from lagom_xla.passes import pjrt_transform
 from lagom_xla.search import combining
+from lagom_xla.search import joint
 from lagom_xla.search import problem as problem_lib
 
 H100 = cluster_lib.parse("1x8xh100")
@@ -104,7 +105,9 @@ def test_a_plan_says_for_what_it_is_and_what_each_part_gains():
     _GIB,
     2 * _GIB,
   )
-  assert tuning.num_trials == sum(c.num_trials for c in tuning.candidates) > 0
+  evaluated = [c for c in tuning.candidates if isinstance(c, joint.Candidate)]
+  assert len(evaluated) == 2
+  assert tuning.num_trials == sum(c.num_trials for c in evaluated) > 0
 
 
 def test_options_are_checked_on_the_fully_compiled_module():
@@ -152,7 +155,8 @@ def test_options_that_do_not_compile_fully_are_dropped():
 
   tuning = tuner.tune(_target(compile_fully))
   assert tuning.plan.xla_options == {}
-  assert tuning.after is tuning.before
+  assert tuning.kept is tuning.search.default
+  assert tuning.compiled is tuning.compiled_before
 
 
 def test_a_gpu_that_nothing_can_be_compiled_for_is_tuned_by_its_schedule():

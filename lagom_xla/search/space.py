@@ -21,6 +21,10 @@ from lagom_xla.costs import nccl
 # time whatever the link.
 _MIN_CHUNK_BYTES = {"ll": 4096, "ll128": 15360, "simple": 32768}
 
+# NCCL lets a tuner raise the chunks of NVLS beyond its own; whether the results
+# are then right has not been seen on a GPU.
+_MOST_NVLS_CHUNK_BYTES = 128 * 1024
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Subspace:
@@ -87,6 +91,8 @@ def _chunks(algorithm: str, protocol: str) -> tuple[int, ...]:
   """Chunk sizes in steps of two, from the smallest to NCCL's own limit."""
   grain = nccl.chunk_grain_bytes(protocol)
   largest = nccl.max_chunk_bytes(algorithm, protocol)
+  if algorithm.startswith("nvls"):
+    largest = min(largest, _MOST_NVLS_CHUNK_BYTES)
   sizes = {largest // grain * grain}
   size = _MIN_CHUNK_BYTES[protocol]
   while size < largest:
