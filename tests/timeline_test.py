@@ -3,19 +3,23 @@
 """Replays of schedules, against examples worked out by hand.
 
 In these programs kernel "k40" takes 40 us and collective "c50" 50 us, alone.
-Beside any collective, a kernel takes twice its time.
+Beside any collective, a kernel takes twice its time; what collectives lose to
+kernels is in examples of its own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+import pathlib
 
 from hypothesis import given
 from hypothesis import settings
 from hypothesis import strategies as st
 import pytest
 
+from benchmarks import pax_step
 from lagom_xla.costs import collective as collective_lib
+from lagom_xla.costs import contention
 from lagom_xla.costs import kernel as kernel_lib
 from lagom_xla.costs import timeline
 from lagom_xla.passes import collectives as collectives_lib
@@ -62,7 +66,12 @@ def _collective(name: str) -> collectives_lib.Collective:
   )
 
 
-def _costs(slowdown: Callable[[float, float], float]) -> timeline.Costs:
+def _costs(
+  slowdown: Callable[[float, float], float],
+  *,
+  collective_factor: float = 1.0,
+  wait_us: float = 0.0,
+) -> timeline.Costs:
   """Times by name; `slowdown` of a kernel's and a collective's time."""
   return timeline.Costs(
     kernel=lambda kernel: kernel_lib.KernelCost(
@@ -75,13 +84,17 @@ def _costs(slowdown: Callable[[float, float], float]) -> timeline.Costs:
     collective=lambda collective: collective_lib.CollectiveCost(
       time_us=float(collective.name[1:]), num_channels=1, memory_gbps=0.0
     ),
-    slowed_us=lambda kernel, collective: (
-      kernel.time_us * slowdown(kernel.time_us, collective.time_us)
+    beside=lambda kernel, collective: contention.Beside(
+      kernel_us=kernel.time_us * slowdown(kernel.time_us, collective.time_us),
+      collective_factor=collective_factor,
+      wait_us=wait_us,
     ),
   )
 
 
 TWICE = _costs(lambda kernel_us, collective_us: 2.0)
+BOTH_TWICE = _costs(lambda *_: 2.0, collective_factor=2.0)
+LATE = _costs(lambda *_: 1.0, wait_us=15.0)
 
 
 def _replay(*program, costs: timeline.Costs = TWICE) -> timeline.Timeline:
@@ -150,6 +163,52 @@ def test_a_kernel_is_split_over_the_collectives_that_it_meets():
   )
 
 
+def test_kernels_slow_a_collective_that_they_run_beside():
+  c50, k20 = _collective("c50"), _kernel("k20")
+  replayed = _replay(Start(c50), Launch(k20), Wait(c50), costs=BOTH_TWICE)
+  # In the kernel's 40 us 20 of 50 are done; 30 are left, at full pace.
+  assert replayed.step_time_us == pytest.approx(40 + 30)
+  assert replayed.exposed_us == pytest.approx({"c50": 30})
+  assert replayed.delay_us == pytest.approx({"c50": 20})
+  assert replayed.collective_us == 50
+
+
+def test_a_collective_that_is_slowed_slows_a_kernel_for_longer():
+  c10, k40 = _collective("c10"), _kernel("k40")
+  replayed = _replay(Start(c10), Launch(k40), Wait(c10), costs=BOTH_TWICE)
+  # 20 us side by side do 10 of the kernel's 40.
+  assert replayed.slowdown_us == pytest.approx({("k40", "c10"): 10})
+  assert replayed.step_time_us == pytest.approx(20 + 30)
+
+
+def test_a_collective_whose_turn_comes_inside_a_kernel_waits_for_sms():
+  c30, c50, k100 = _collective("c30"), _collective("c50"), _kernel("k100")
+  replayed = _replay(
+    Start(c30), Start(c50), Launch(k100), Wait(c30), Wait(c50), costs=LATE
+  )
+  # The second starts at 45 and ends at 95.
+  assert replayed.step_time_us == pytest.approx(100)
+  assert replayed.delay_us == pytest.approx({"c50": 15})
+  assert replayed.exposed_us == {}
+
+
+def test_sms_come_free_when_the_kernel_ends():
+  c30, c50, k40 = _collective("c30"), _collective("c50"), _kernel("k40")
+  replayed = _replay(
+    Start(c30), Start(c50), Launch(k40), Wait(c30), Wait(c50), costs=LATE
+  )
+  assert replayed.delay_us == pytest.approx({"c50": 10})
+  assert replayed.step_time_us == pytest.approx(40 + 50)
+
+
+def test_a_collective_that_starts_between_kernels_does_not_wait():
+  c30, c0, k40 = _collective("c30"), _collective("c0"), _kernel("k40")
+  replayed = _replay(
+    Launch(k40), Start(c0), Start(c30), Launch(k40), Wait(c30), costs=LATE
+  )
+  assert replayed.delay_us == {}
+
+
 def test_a_collective_that_nobody_waits_for_ends_with_the_step():
   c50, k20 = _collective("c50"), _kernel("k20")
   replayed = _replay(Start(c50), Launch(k20))
@@ -209,7 +268,9 @@ _COLLECTIVES = [_collective(f"c{time_us}") for time_us in (0, 3, 11, 50, 170)]
 _UNEVEN = _costs(
   lambda kernel_us, collective_us: (
     1.0 + (kernel_us % 3) / 7 + (collective_us % 5) / 11
-  )
+  ),
+  collective_factor=1.3,
+  wait_us=2.5,
 )
 
 _simple_parts = st.one_of(
@@ -242,7 +303,7 @@ def test_a_loop_is_its_iterations_one_after_the_other(program):
   assert replayed.step_time_us == pytest.approx(unrolled.step_time_us, **near)
   assert replayed.kernel_us == pytest.approx(unrolled.kernel_us, **near)
   assert replayed.collective_us == pytest.approx(unrolled.collective_us, **near)
-  for field in ("exposed_us", "slowdown_us"):
+  for field in ("exposed_us", "slowdown_us", "delay_us"):
     looped, flat = getattr(replayed, field), getattr(unrolled, field)
     for name in looped.keys() | flat.keys():
       assert looped.get(name, 0) == pytest.approx(flat.get(name, 0), **near)
@@ -270,7 +331,7 @@ def test_long_loops_are_not_replayed_trip_by_trip():
   costs = timeline.Costs(
     kernel=lambda kernel: launches.append(kernel) or TWICE.kernel(kernel),
     collective=TWICE.collective,
-    slowed_us=TWICE.slowed_us,
+    beside=TWICE.beside,
   )
   c5, k10 = _collective("c5"), _kernel("k10")
   body = (Start(c5), Launch(k10), Wait(c5))
@@ -369,3 +430,17 @@ def test_the_program_of_an_overlap_runs_from_its_start_to_its_done():
     ["start outer-start", "outer-dot", "wait outer-start"],
     ["start inner-start", "inner-dot", "wait inner-start"],
   ]
+
+
+def test_the_step_time_of_a_real_step_is_predicted():
+  data = pathlib.Path(__file__).resolve().parents[2] / "shared/data"
+  if not (data / "pax_a100").exists():
+    pytest.skip("shared/data/pax_a100 is not there: it is too large to ship")
+  trace = pax_step.Trace(data / "pax_a100")
+  measured_us = trace.step_time_us
+  assert pax_step.from_parts(trace).step_time_us == pytest.approx(
+    measured_us, rel=0.02
+  )
+  assert pax_step.from_module(trace).step_time_us == pytest.approx(
+    measured_us, rel=0.1
+  )

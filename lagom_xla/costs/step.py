@@ -69,10 +69,13 @@ class Step:
 
   @functools.cached_property
   def _kernel_costs(self) -> Mapping[int, kernel_lib.KernelCost]:
-    return {
-      instruction_id: kernel_lib.predict(kernel, self.cluster.gpu)
-      for instruction_id, kernel in self.analysis.kernels.items()
-    }
+    # Equal costs are one object, so that `_beside` finds them by identity.
+    known: dict[kernel_lib.KernelCost, kernel_lib.KernelCost] = {}
+    costs = {}
+    for instruction_id, kernel in self.analysis.kernels.items():
+      cost = kernel_lib.predict(kernel, self.cluster.gpu)
+      costs[instruction_id] = known.setdefault(cost, cost)
+    return costs
 
   @functools.cached_property
   def _predictions(
@@ -99,31 +102,43 @@ class Step:
     return executions
 
   @functools.cached_property
-  def _slowed_us(
+  def _beside(
     self,
-  ) -> Callable[[kernel_lib.KernelCost, collective_lib.CollectiveCost], float]:
+  ) -> Callable[
+    [kernel_lib.KernelCost, collective_lib.CollectiveCost], contention.Beside
+  ]:
     gpu = self.cluster.gpu
+    # By identity, which is quicker than by value: `kernel_cost` and `predict`
+    # return the same objects every time, and the step keeps them.
+    known: dict[tuple[int, int], contention.Beside] = {}
 
-    @functools.cache
-    def slowed_us(
+    def beside(
       kernel: kernel_lib.KernelCost,
       collective: collective_lib.CollectiveCost,
-    ) -> float:
-      return contention.slowed_us(kernel, collective, gpu)
+    ) -> contention.Beside:
+      pair = (id(kernel), id(collective))
+      found = known.get(pair)
+      if found is None:
+        found = known[pair] = contention.beside(kernel, collective, gpu)
+      return found
 
-    return slowed_us
+    return beside
 
   def costs(self, configuration: Configuration) -> timeline_lib.Costs:
     """What a replay under a configuration asks for."""
+    known: dict[str, collective_lib.CollectiveCost] = {}
 
     def collective_cost(
       collective: collectives_lib.Collective,
     ) -> collective_lib.CollectiveCost:
-      key = self.key_of[collective.name]
-      return self.predict(key, configuration[key])
+      found = known.get(collective.name)
+      if found is None:
+        key = self.key_of[collective.name]
+        found = known[collective.name] = self.predict(key, configuration[key])
+      return found
 
     return timeline_lib.Costs(
       kernel=self.kernel_cost,
       collective=collective_cost,
-      slowed_us=self._slowed_us,
+      beside=self._beside,
     )

@@ -7,7 +7,9 @@ puts its collective on the communication stream, behind those already there; a
 done holds the compute stream until its collective is finished. Synchronous
 collectives hold it at once. The replay goes through the schedule once and moves
 both streams forward together: at any moment at most one kernel and one
-collective run, and the kernel's rate is that of `contention.py`.
+collective run, at the rates of `contention.py`. A collective that gets its turn
+in the middle of a kernel waits until SMs come free; where kernels follow each
+other it gets them at once.
 
 Loops are replayed until an iteration starts in the state that the previous one
 started in, and that iteration then stands for all that are left. Of a
@@ -24,6 +26,7 @@ from collections.abc import Callable, Iterable, Sequence
 import dataclasses
 
 from lagom_xla.costs import collective as collective_lib
+from lagom_xla.costs import contention
 from lagom_xla.costs import kernel as kernel_lib
 from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import hlo
@@ -80,15 +83,15 @@ class Costs:
   Attributes:
     kernel: cost of a kernel alone.
     collective: cost of a collective alone, as it is configured.
-    slowed_us: run time of a kernel beside a collective.
+    beside: what a kernel and a collective do to each other.
   """
 
   kernel: Callable[[kernels_lib.Kernel], kernel_lib.KernelCost]
   collective: Callable[
     [collectives_lib.Collective], collective_lib.CollectiveCost
   ]
-  slowed_us: Callable[
-    [kernel_lib.KernelCost, collective_lib.CollectiveCost], float
+  beside: Callable[
+    [kernel_lib.KernelCost, collective_lib.CollectiveCost], contention.Beside
   ]
 
 
@@ -104,7 +107,10 @@ class Timeline:
     kernel_us: kernels alone, summed.
     collective_us: collectives alone, summed.
     exposed_us: waits for each collective, by its name.
-    slowdown_us: (kernel, collective) names -> what the one lost to the other.
+    slowdown_us: (kernel, collective) names -> what the kernel lost to the
+      collective.
+    delay_us: what each collective lost to kernels, late starts included, by its
+      name.
   """
 
   step_time_us: float
@@ -112,6 +118,7 @@ class Timeline:
   collective_us: float
   exposed_us: dict[str, float]
   slowdown_us: dict[tuple[str, str], float]
+  delay_us: dict[str, float] = dataclasses.field(default_factory=dict)
 
   @property
   def total_exposed_us(self) -> float:
@@ -122,6 +129,11 @@ class Timeline:
   def total_slowdown_us(self) -> float:
     """All that kernels lost to collectives."""
     return sum(self.slowdown_us.values())
+
+  @property
+  def total_delay_us(self) -> float:
+    """All that collectives lost to kernels."""
+    return sum(self.delay_us.values())
 
 
 def program(analysis: overlap_lib.Analysis) -> Program:
@@ -195,16 +207,14 @@ class _UnderWay:
   """A collective on the communication stream.
 
   Attributes:
-    left: the share of it that is still to do.
+    left_us: what is still to do of it, at its lone pace.
+    wait_us: what it still waits for SMs.
   """
 
   collective: collectives_lib.Collective
   cost: collective_lib.CollectiveCost
-  left: float = 1.0
-
-  @property
-  def left_us(self) -> float:
-    return self.left * self.cost.time_us
+  left_us: float
+  wait_us: float = 0.0
 
 
 class _Streams:
@@ -225,6 +235,7 @@ class _Streams:
     self._slowdown_us: dict[tuple[str, str], float] = collections.defaultdict(
       float
     )
+    self._delay_us: dict[str, float] = collections.defaultdict(float)
 
   def timeline(self) -> Timeline:
     return Timeline(
@@ -233,21 +244,21 @@ class _Streams:
       collective_us=self._collective_us,
       exposed_us=dict(self._exposed_us),
       slowdown_us=dict(self._slowdown_us),
+      delay_us=dict(self._delay_us),
     )
 
   def run(self, program_: Program) -> None:
-    for step in program_:
-      match step:
-        case Launch(kernel):
-          self._launch(kernel)
-        case Start(collective):
-          self._start(collective)
-        case Wait(collective):
-          self._wait(collective)
-        case Loop(body, num_trips):
-          self._loop(body, num_trips)
-        case Branch(branches):
-          self._branch(branches)
+    for part in program_:
+      if isinstance(part, Launch):
+        self._launch(part.kernel)
+      elif isinstance(part, Start):
+        self._start(part.collective)
+      elif isinstance(part, Wait):
+        self._wait(part.collective)
+      elif isinstance(part, Loop):
+        self._loop(part.body, part.num_trips)
+      else:
+        self._branch(part.branches)
 
   def drain(self) -> None:
     """The step ends when the communication stream is empty, too."""
@@ -257,49 +268,87 @@ class _Streams:
   def _start(self, collective: collectives_lib.Collective) -> None:
     cost = self._costs.collective(collective)
     self._collective_us += self._weight * cost.time_us
-    self._queue.append(_UnderWay(collective, cost))
+    self._queue.append(_UnderWay(collective, cost, cost.time_us))
 
   def _launch(self, kernel: kernels_lib.Kernel) -> None:
     cost = self._costs.kernel(kernel)
-    self._kernel_us += self._weight * cost.time_us
+    lone_us = self._weight * cost.time_us
+    self._kernel_us += lone_us
+    if not self._queue:
+      self._now_us += lone_us
+      return
     left = 1.0
-    while left > _NEGLIGIBLE:
-      if not self._queue:
-        self._advance(left * cost.time_us)
-        return
-      head = self._queue[0]
-      slowed_us = self._costs.slowed_us(cost, head.cost)
-      step_us = min(left * slowed_us, head.left_us)
-      done = step_us / slowed_us if slowed_us else left
-      if step_us and slowed_us > cost.time_us:
-        pair = (kernel.name, head.collective.name)
-        lost_us = step_us - done * cost.time_us
-        self._slowdown_us[pair] += self._weight * lost_us
-      self._advance(step_us)
-      left -= done
-      self._progress(head, step_us)
+    while self._queue and left > _NEGLIGIBLE:
+      left -= self._run_beside(kernel.name, cost, self._queue[0], left)
+    self._now_us += left * lone_us
+    if self._queue:
+      self._queue[0].wait_us = 0.0
+
+  def _run_beside(
+    self,
+    name: str,
+    kernel: kernel_lib.KernelCost,
+    head: _UnderWay,
+    left: float,
+  ) -> float:
+    """Runs a kernel until it or the first collective ends, or this one starts.
+
+    Args:
+      name: of the kernel.
+      kernel: its cost.
+      head: the first collective.
+      left: the share of the kernel that is still to do.
+
+    Returns:
+      the share of the kernel that was done.
+    """
+    if head.wait_us > 0:
+      return self._run_before(kernel, head, left)
+    beside = self._costs.beside(kernel, head.cost)
+    factor = beside.collective_factor
+    step_us = left * beside.kernel_us
+    done = left
+    ends = head.left_us * factor <= step_us + _NEGLIGIBLE * head.cost.time_us
+    if ends:
+      step_us = min(step_us, head.left_us * factor)
+      done = step_us / beside.kernel_us if beside.kernel_us else left
+    lost_us = self._weight * (step_us - done * kernel.time_us)
+    if lost_us > 0 and beside.kernel_us > kernel.time_us:
+      self._slowdown_us[name, head.collective.name] += lost_us
+    if factor > 1:
+      lost_us = self._weight * step_us * (1 - 1 / factor)
+      self._delay_us[head.collective.name] += lost_us
+    self._now_us += self._weight * step_us
+    head.left_us -= step_us / factor
+    if ends:
+      self._queue.popleft()
+      if self._queue and (left < 1 or step_us):
+        following = self._queue[0]
+        following.wait_us = self._costs.beside(kernel, following.cost).wait_us
+    return done
+
+  def _run_before(
+    self, kernel: kernel_lib.KernelCost, head: _UnderWay, left: float
+  ) -> float:
+    """Runs a kernel while the first collective waits for SMs."""
+    step_us = min(left * kernel.time_us, head.wait_us)
+    head.wait_us -= step_us
+    self._delay_us[head.collective.name] += self._weight * step_us
+    self._now_us += self._weight * step_us
+    return step_us / kernel.time_us if head.wait_us <= 0 else left
 
   def _wait(self, collective: collectives_lib.Collective) -> None:
     """Moves on until the collective is finished, with no kernel running."""
     while any(entry.collective is collective for entry in self._queue):
       head = self._queue.popleft()
       self._exposed_us[head.collective.name] += self._weight * head.left_us
-      self._advance(head.left_us)
-
-  def _progress(self, head: _UnderWay, step_us: float) -> None:
-    time_us = head.cost.time_us
-    head.left -= step_us / time_us if time_us else head.left
-    if head.left <= _NEGLIGIBLE:
-      self._queue.popleft()
-
-  def _advance(self, step_us: float) -> None:
-    self._now_us += self._weight * step_us
+      self._now_us += self._weight * head.left_us
 
   def _loop(self, body: Program, num_trips: int) -> None:
     before = None
     for trip in range(num_trips):
       state = [
-        (under_way.collective.name, round(under_way.left, 9))
+        (under_way.collective.name, round(under_way.left_us, 9))
         for under_way in self._queue
       ]
       if state == before:

@@ -1,0 +1,138 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The step time that no tuning can beat.
+
+Whatever settings NCCL gets and wherever XLA puts starts and dones, three things
+take their time. All kernels run one after the other, none faster than alone.
+All collectives follow each other on the communication stream, none faster than
+its bytes on the links. And a chain of instructions, each of which needs the one
+before, takes what its kernels and collectives take together. The longest of the
+three is the bound:
+
+    bound = max(sum of kernels, sum of collectives, longest chain)
+
+A loop, call or conditional holds the compute stream, so it is one more kernel
+to the computation around it, as long as its own bound: each iteration's, times
+the trips, and of a conditional the quickest branch's, whichever one is taken.
+Collectives that another computation waits for bind no chain, only the sum.
+
+Links are taken at their data sheet's rate, with the algorithm that makes the
+most of them and no latency. Tuning chooses among a module's collectives'
+settings; combining moves the same bytes, so it cannot beat the bound but by
+what becomes of kernels. The bound rests on the predicted times of kernels, so
+it is as wrong as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+import functools
+
+from lagom_xla import cluster as cluster_lib
+from lagom_xla.costs import collective as collective_lib
+from lagom_xla.costs import nccl
+from lagom_xla.costs import step as step_lib
+from lagom_xla.passes import hlo
+
+
+def us(step: step_lib.Step) -> float:
+  """The bound of a step, in microseconds."""
+  bound = _Bound(step)
+  entry_id = step.analysis.module.entry.id
+  return max(bound.held_us(entry_id), bound.moving_us(entry_id))
+
+
+def links_us(
+  key: collective_lib.TuningKey, cluster: cluster_lib.Cluster
+) -> float:
+  """Time of a collective's bytes on the links, in microseconds."""
+  if key.num_ranks == 1 or not key.num_bytes:
+    return 0.0
+  gbps = max(
+    nccl.bandwidth_gbps(
+      cluster, key.communicator, key.kind, algorithm, protocol
+    )
+    for algorithm, protocol in nccl.candidates(
+      cluster, key.communicator, key.kind
+    )
+  )
+  return key.num_bytes / (1e3 * gbps * _data_sheet_share(key, cluster))
+
+
+def _data_sheet_share(
+  key: collective_lib.TuningKey, cluster: cluster_lib.Cluster
+) -> float:
+  """A link's rate on the data sheet over what NCCL counts on, at least 1."""
+  nvlink = cluster.node.nvlink
+  if key.num_nodes > 1:
+    return 1.0  # NCCL counts on all that an adapter does.
+  if nvlink is None:
+    effective_gbps = cluster.node.pcie_effective_gbps
+    return max(cluster.node.pcie_gbps / effective_gbps, 1.0)
+  return max(nvlink.link_gbps / nvlink.link_effective_gbps, 1.0)
+
+
+class _Bound:
+  """Bounds of a step's computations, each found once."""
+
+  def __init__(self, step: step_lib.Step):
+    self._step = step
+    self._links_us = {key: links_us(key, step.cluster) for key in step.keys}
+    self.held_us = functools.cache(self._held_us)
+    self.moving_us = functools.cache(self._moving_us)
+
+  def _held_us(self, computation_id: int) -> float:
+    """How long a computation holds the compute stream at least."""
+    computation = self._step.analysis.module.computations[computation_id]
+    kernels_us = collectives_us = chain_us = 0.0
+    ends_us: dict[int, float] = {}
+    for instruction in computation.instructions:
+      kernel_us = self._kernel_us(instruction)
+      collective_us = self._started_us(instruction, awaited=True)
+      kernels_us += kernel_us
+      collectives_us += collective_us
+      needed = (*instruction.operand_ids, *instruction.control_predecessor_ids)
+      begin_us = max((ends_us.get(i, 0.0) for i in needed), default=0.0)
+      ends_us[instruction.id] = begin_us + kernel_us + collective_us
+      chain_us = max(chain_us, ends_us[instruction.id])
+    return max(kernels_us, collectives_us, chain_us)
+
+  def _moving_us(self, computation_id: int) -> float:
+    """How long the collectives of a computation take on the links."""
+    computation = self._step.analysis.module.computations[computation_id]
+    return sum(
+      self._started_us(instruction, awaited=False)
+      + self._called_us(instruction, self.moving_us)
+      for instruction in computation.instructions
+    )
+
+  def _kernel_us(self, instruction: hlo.Instruction) -> float:
+    analysis = self._step.analysis
+    if instruction.id in analysis.kernels:
+      return self._step.kernel_cost(analysis.kernels[instruction.id]).time_us
+    return self._called_us(instruction, self.held_us)
+
+  def _called_us(
+    self, instruction: hlo.Instruction, bound_us: Callable[[int], float]
+  ) -> float:
+    analysis = self._step.analysis
+    if instruction.id in analysis.started_by:
+      return 0.0
+    bounds_us = [
+      bound_us(callee.id) * repeats
+      for callee, repeats in analysis.module.callees(instruction)
+    ]
+    if instruction.opcode == "conditional":
+      return min(bounds_us, default=0.0)
+    return sum(bounds_us)
+
+  def _started_us(
+    self, instruction: hlo.Instruction, *, awaited: bool
+  ) -> float:
+    """Collectives that it starts; if asked, that its computation awaits."""
+    started = self._step.analysis.started_by.get(instruction.id, ())
+    return sum(
+      self._links_us[self._step.key_of[c.name]]
+      for c in started
+      if not awaited or c.form == "sync" or c.done_id is not None
+    )

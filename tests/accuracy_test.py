@@ -1,0 +1,65 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The cost model stays as right as it has become."""
+
+from __future__ import annotations
+
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+from benchmarks import accuracy
+from benchmarks import groups
+
+_DATA = pathlib.Path(__file__).resolve().parents[2] / "shared" / "data"
+
+# Group -> median and 90th percentile of the relative error that are reached,
+# a little rounded up. docs/cost_model.md discusses them.
+_REACHED = {
+  "NCCL's choices": (0.0, 0.0),
+  "NCCL's own times": (0.001, 0.002),
+  "collectives: sm_90, 64 KiB and more": (0.06, 0.30),
+  "collectives: sm_100_B200, 64 KiB and more": (0.09, 0.25),
+  "collectives: sm_100_GB200, 64 KiB and more": (0.05, 0.14),
+  "collectives: sm_103, 64 KiB and more": (0.05, 0.14),
+  "products: sm_90, bf16": (0.04, 0.09),
+  "products: sm_90, fp8": (0.05, 0.14),
+  "products: sm_90, f32": (0.07, 0.26),
+  "products: sm_100_B200, bf16": (0.03, 0.07),
+  "products: sm_100_B200, fp8": (0.05, 0.13),
+  "products: sm_100_B200, f32": (0.04, 0.08),
+}
+
+
+@pytest.fixture(scope="session")
+def found() -> dict[str, groups.Group]:
+  if not _DATA.is_dir():
+    pytest.skip("the measurements are not beside this checkout (shared/data)")
+  return {group.name: group for group in accuracy.all_groups(_DATA)}
+
+
+@pytest.mark.parametrize("name", _REACHED)
+def test_predictions_are_as_close_as_they_were(
+  found: dict[str, groups.Group], name: str
+) -> None:
+  group = found[name]
+  assert (group.median, group.p90) <= _REACHED[name]
+  assert group.p90 <= _REACHED[name][1]
+
+
+def test_every_judged_group_has_a_bar(found: dict[str, groups.Group]) -> None:
+  unjudged = {name for name in found if "below 64 KiB" in name}
+  assert found.keys() - unjudged == _REACHED.keys()
+
+
+def test_a_missing_folder_is_one_clear_error(tmp_path: pathlib.Path) -> None:
+  ran = subprocess.run(
+    [sys.executable, "-m", "benchmarks.accuracy", f"--data={tmp_path}/none"],
+    capture_output=True,
+    text=True,
+    check=False,
+  )
+  assert ran.returncode == 1
+  assert ran.stderr == f"accuracy: there is no folder {tmp_path}/none.\n"

@@ -1,0 +1,192 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The bound on the step time, by hand and against replays."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import settings
+from hypothesis import strategies as st
+import pytest
+
+from lagom_xla import cluster as cluster_lib
+from lagom_xla.costs import collective as collective_lib
+from lagom_xla.costs import lower_bound
+from lagom_xla.costs import nccl
+from lagom_xla.costs import step as step_lib
+from lagom_xla.passes import hlo
+from lagom_xla.passes import overlap as overlap_lib
+from lagom_xla.search import space
+
+H100S = cluster_lib.parse("1x8xh100")
+
+_HEAD = """
+HloModule step, is_scheduled=true, num_partitions=8
+"""
+_GATHER = (
+  "replica_groups=[1,8]<=[8], dimensions={0}, channel_id=1,"
+  " use_global_device_ids=true"
+)
+_DOT = "lhs_contracting_dims={1}, rhs_contracting_dims={0}"
+_START = "(f32[512,4096], f32[4096,4096]) all-gather-start"
+# What is gathered is multiplied, beside another product or not.
+_CHAIN = f"""{_HEAD}
+ENTRY main {{
+  p = f32[512,4096] parameter(0)
+  q = f32[4096,4096] parameter(1)
+  gather = {_START}(p), {_GATHER}
+  beside = f32[4096,4096] dot(q, q), {_DOT}
+  done = f32[4096,4096] all-gather-done(gather)
+  ROOT after = f32[4096,4096] dot(done, q), {_DOT}
+}}
+"""
+_LOOP = f"""{_HEAD}
+body {{
+  carry = (s32[], f32[4096,4096]) parameter(0)
+  i = s32[] get-tuple-element(carry), index=0
+  a = f32[4096,4096] get-tuple-element(carry), index=1
+  product = f32[4096,4096] dot(a, a), {_DOT}
+  ROOT out = (s32[], f32[4096,4096]) tuple(i, product)
+}}
+
+condition {{
+  carry = (s32[], f32[4096,4096]) parameter(0)
+  ROOT yes = pred[] constant(true)
+}}
+
+ENTRY main {{
+  p = (s32[], f32[4096,4096]) parameter(0)
+  ROOT loop = (s32[], f32[4096,4096]) while(p), condition=condition, body=body,
+    backend_config={{"known_trip_count":{{"n":"4"}}}}
+}}
+"""
+_CONDITIONAL = f"""{_HEAD}
+short {{
+  ROOT a = f32[4096,4096] parameter(0)
+}}
+
+long {{
+  a = f32[4096,4096] parameter(0)
+  ROOT product = f32[4096,4096] dot(a, a), {_DOT}
+}}
+
+ENTRY main {{
+  which = s32[] parameter(0)
+  p = f32[4096,4096] parameter(1)
+  ROOT chosen = f32[4096,4096] conditional(which, p, p),
+    branch_computations={{short, long}}
+}}
+"""
+
+
+def _step(module: str | hlo.Module, cluster: str = "1x8xh100"):
+  if isinstance(module, str):
+    module = hlo.load(module)
+  return step_lib.Step(overlap_lib.analyze(module), cluster_lib.parse(cluster))
+
+
+def _kernels_us(step: step_lib.Step) -> list[float]:
+  return [
+    step.kernel_cost(kernel).time_us
+    for kernel in step.analysis.kernels.values()
+  ]
+
+
+def test_what_needs_a_collective_comes_after_it():
+  step = _step(_CHAIN)
+  (key,) = step.keys
+  links_us = lower_bound.links_us(key, H100S)
+  beside_us, after_us = _kernels_us(step)
+  expected_us = max(beside_us + after_us, links_us + after_us)
+  assert lower_bound.us(step) == pytest.approx(expected_us)
+
+
+def test_a_chain_can_be_longer_than_either_stream():
+  step = _step(
+    _CHAIN.replace("dot(q, q)", "add(q, q)").replace(
+      f"add(q, q), {_DOT}", "add(q, q)"
+    )
+  )
+  (key,) = step.keys
+  _, after_us = _kernels_us(step)
+  expected_us = lower_bound.links_us(key, H100S) + after_us
+  assert lower_bound.us(step) == pytest.approx(expected_us)
+
+
+def test_a_loop_takes_its_body_each_time():
+  step = _step(_LOOP)
+  (product_us,) = _kernels_us(step)
+  assert lower_bound.us(step) == pytest.approx(4 * product_us)
+
+
+def test_a_conditional_may_take_its_quickest_branch():
+  assert lower_bound.us(_step(_CONDITIONAL)) == 0
+
+
+def test_links_move_a_ring_at_their_data_sheet_rate():
+  # 18 links of 25 GB/s; a gather's other 7 of 8 parts come over them.
+  key = collective_lib.TuningKey("all-gather", 8, 1, 2**30)
+  expected_us = 2**30 * 7 / 8 / (18 * 25.0 * 1e3)
+  assert lower_bound.links_us(key, H100S) == pytest.approx(
+    expected_us, rel=0.05
+  )
+
+
+@pytest.mark.parametrize(("num_ranks", "num_bytes"), [(1, 2**20), (8, 0)])
+def test_nothing_to_move_takes_no_time(num_ranks, num_bytes):
+  key = collective_lib.TuningKey("all-reduce", num_ranks, 1, num_bytes)
+  assert lower_bound.links_us(key, H100S) == 0.0
+
+
+@settings(max_examples=200)
+@given(
+  st.sampled_from(["1x8xh100", "1x8xa100", "1x8xb200", "2x4xh100", "lagom_a"]),
+  st.sampled_from(
+    [
+      "all-gather",
+      "all-reduce",
+      "reduce-scatter",
+      "all-to-all",
+      "collective-permute",
+    ]
+  ),
+  st.integers(1, 2**31),
+  st.data(),
+)
+def test_no_setting_moves_bytes_faster_than_the_links(
+  name, kind, num_bytes, data
+):
+  cluster = cluster_lib.parse(name)
+  key = collective_lib.TuningKey(kind, 8, cluster.num_nodes % 3, num_bytes)
+  setting = data.draw(_settings(key, cluster))
+  predicted_us = collective_lib.predict(key, setting, cluster).time_us
+  assert predicted_us >= lower_bound.links_us(key, cluster)
+
+
+@settings(max_examples=20)
+@given(st.data())
+def test_no_setting_makes_a_step_shorter_than_its_bound(
+  train_step_module, data
+):
+  step = _step(
+    train_step_module,
+    data.draw(st.sampled_from(["1x8xh100", "1x8xa100", "2x4xh100"])),
+  )
+  configuration = {
+    key: data.draw(_settings(key, step.cluster)) for key in step.keys
+  }
+  bound_us = lower_bound.us(step)
+  assert 0 < bound_us <= step.timeline(configuration).step_time_us * (1 + 1e-9)
+
+
+def _settings(
+  key: collective_lib.TuningKey, cluster: cluster_lib.Cluster
+) -> st.SearchStrategy[nccl.Setting]:
+  """Any setting that a search may try."""
+  return st.sampled_from(space.subspaces(key, cluster)).flatmap(
+    lambda subspace: st.builds(
+      subspace.setting,
+      st.integers(0, len(subspace.num_channels) - 1),
+      st.integers(0, len(subspace.chunk_bytes) - 1),
+    )
+  )
