@@ -14,23 +14,17 @@ errors on rows that a fit did not see.
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 import dataclasses
 import json
 import pathlib
 
-from absl import app
-from absl import flags
 import numpy as np
 from scipy import optimize
 
 from benchmarks import collective_rows
 from lagom_xla.costs import wire
-
-FLAGS = flags.FLAGS
-
-flags.DEFINE_string("data", "", "Folder that holds the measurements' tables/.")
-flags.DEFINE_bool("hold_out", False, "Judge on held-out rows; write nothing.")
 
 _OUTPUT = (
   pathlib.Path(__file__).resolve().parent.parent
@@ -288,11 +282,18 @@ def _write(
   _OUTPUT.write_text(text + "\n", encoding="utf-8")
 
 
-def main(argv: Sequence[str]) -> None:
+def _arguments() -> argparse.Namespace:
+  parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+  parser.add_argument("--data", type=pathlib.Path, required=True)
+  parser.add_argument("--hold_out", action="store_true")
+  return parser.parse_args()
+
+
+def main() -> None:
   """Fits, writes and prints the errors."""
-  del argv
-  rows = collective_rows.read(pathlib.Path(FLAGS.data))
-  if FLAGS.hold_out:
+  arguments = _arguments()
+  rows = collective_rows.read(arguments.data)
+  if arguments.hold_out:
     _hold_out(rows)
     return
   systems = fit(rows)
@@ -300,9 +301,9 @@ def main(argv: Sequence[str]) -> None:
   print("All rows, fitted to all of them")
   _print_errors(rows, relative_errors(rows, systems))
   print("The same, with NCCL 2.32's rule for sends and receives")
-  newer = collective_rows.read(pathlib.Path(FLAGS.data), old_rule=False)
+  newer = collective_rows.read(arguments.data, old_rule=False)
   _print_errors(newer, relative_errors(newer, systems))
 
 
 if __name__ == "__main__":
-  app.run(main)
+  main()

@@ -16,6 +16,7 @@ GPUs; launches and the gap are taken over as times.
 
 from __future__ import annotations
 
+import argparse
 import collections
 from collections.abc import Iterable, Mapping, Sequence
 import csv
@@ -25,8 +26,6 @@ import lzma
 import pathlib
 import statistics
 
-from absl import app
-from absl import flags
 import numpy as np
 from scipy import optimize
 
@@ -37,11 +36,6 @@ from lagom_xla.passes import collectives
 from lagom_xla.passes import hlo
 from lagom_xla.passes import kernels
 from lagom_xla.passes import overlap
-
-FLAGS = flags.FLAGS
-
-flags.DEFINE_string("data", None, "Folder with pax_a100/.", required=True)
-flags.DEFINE_bool("write", False, "Replace the fitted parameters.")
 
 _OUTPUT = pathlib.Path(kernel_lib.__file__).parent / "fitted" / "fusion.json"
 _FIRST_STEADY_STEP = 2
@@ -196,10 +190,17 @@ def _report(
   )
 
 
-def main(argv: Sequence[str]) -> None:
+def _arguments() -> argparse.Namespace:
+  parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+  parser.add_argument("--data", type=pathlib.Path, required=True)
+  parser.add_argument("--write", action="store_true")
+  return parser.parse_args()
+
+
+def main() -> None:
   """Fits, reports, and writes the parameters if asked to."""
-  del argv
-  folder = pathlib.Path(FLAGS.data) / "pax_a100"
+  arguments = _arguments()
+  folder = arguments.data / "pax_a100"
   gpu = cluster.parse("1x4xa100_40").gpu
   module = hlo.load(next(folder.glob("*gpu_after_optimizations.hlo.pb.xz")))
   names = {c.name for c in collectives.find(module)}
@@ -224,7 +225,7 @@ def main(argv: Sequence[str]) -> None:
     **dataclasses.asdict(parameters),
   }
   print(json.dumps(document, indent=2))
-  if FLAGS.write:
+  if arguments.write:
     _OUTPUT.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
     kernel_lib.fitted.cache_clear()
   if _OUTPUT.exists():
@@ -238,4 +239,4 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-  app.run(main)
+  main()

@@ -14,8 +14,9 @@ without whole sizes, and tried on what was left out.
 
 from __future__ import annotations
 
+import argparse
 import collections
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 import csv
 import dataclasses
 import json
@@ -23,8 +24,6 @@ import lzma
 import pathlib
 import statistics
 
-from absl import app
-from absl import flags
 import numpy as np
 from scipy import optimize
 
@@ -34,14 +33,6 @@ from lagom_xla.costs import gemm
 from lagom_xla.passes import collectives
 from lagom_xla.passes import hlo
 from lagom_xla.passes import kernels
-
-FLAGS = flags.FLAGS
-
-flags.DEFINE_string(
-  "data", None, "Folder with tables/ and pax_a100/.", required=True
-)
-flags.DEFINE_bool("write", False, "Replace the fitted parameters.")
-flags.DEFINE_bool("hold_out", True, "Also fit without parts of the data.")
 
 _OUTPUT = pathlib.Path(gemm.__file__).parent / "fitted" / "gemm.json"
 _FIRST_STEADY_STEP = 2
@@ -374,29 +365,40 @@ def _report_held_out(start: gemm.Precision, rows: Rows) -> None:
 
 
 def _fit_and_report(
-  title: str, start: gemm.Precision, rows: Rows
+  title: str, start: gemm.Precision, rows: Rows, *, hold_out: bool
 ) -> gemm.Precision:
   print(f"{title}, {rows.gpu.name}")
   _report("before", rows.measured_us, predicted_us(start, rows))
   precision = fit(start, rows)
   _report("after", rows.measured_us, predicted_us(precision, rows))
-  if FLAGS.hold_out and rows.median:
+  if hold_out and rows.median:
     _report_held_out(start, rows)
   _report_worst(precision, rows, 6)
   return precision
 
 
-def main(argv: Sequence[str]) -> None:
+def _arguments() -> argparse.Namespace:
+  parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+  parser.add_argument("--data", type=pathlib.Path, required=True)
+  parser.add_argument("--write", action="store_true")
+  parser.add_argument("--no_hold_out", action="store_true")
+  return parser.parse_args()
+
+
+def main() -> None:
   """Fits, reports, and writes the parameters if asked to."""
-  del argv
-  data = pathlib.Path(FLAGS.data)
+  arguments = _arguments()
+  data = arguments.data
+  hold_out = not arguments.no_hold_out
   how = (
     "benchmarks/fit_gemm.py: robust fit of log(predicted / measured), pulled "
     "towards the starts in that script; sustained_efficiency is the fastest "
     "rate among the fitted shapes"
   )
   document = {}
-  step = _fit_and_report("sm_80 bf16", _start(_WARM), step_rows(data))
+  step = _fit_and_report(
+    "sm_80 bf16", _start(_WARM), step_rows(data), hold_out=hold_out
+  )
   document["sm_80"] = {
     "how": how + ". f32 is derived: the same shares of the TF32 peak.",
     "data": "pax_a100: lone products of a step on A100-SXM4-40GB, bf16",
@@ -409,16 +411,18 @@ def main(argv: Sequence[str]) -> None:
       rows = table_rows(data, device, gpu, operand, out)
       start = _STARTS[architecture, operand]
       precisions[operand] = dataclasses.asdict(
-        _fit_and_report(f"{architecture} {operand}", start, rows)
+        _fit_and_report(
+          f"{architecture} {operand}", start, rows, hold_out=hold_out
+        )
       )
     document[architecture] = {
       "how": how,
       "data": f"tables/matmul_flops.csv, device {device}",
       "precisions": precisions,
     }
-  if FLAGS.write:
+  if arguments.write:
     _OUTPUT.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
-  app.run(main)
+  main()

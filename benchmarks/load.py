@@ -11,7 +11,7 @@ made in a process of its own, so that the peak memory is that of reading alone.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import argparse
 import os
 import pathlib
 import re
@@ -21,21 +21,12 @@ import sys
 import tempfile
 import time
 
-from absl import app
-from absl import flags
 from jaxlib import _hlo
 
 from lagom_xla import cluster
 from lagom_xla import target
 from lagom_xla.passes import hlo
 from lagom_xla.passes import overlap
-
-FLAGS = flags.FLAGS
-
-flags.DEFINE_integer(
-  "num_instructions", 173_000, "Instructions that the module has at least."
-)
-flags.DEFINE_string("write_to", "", "Only write the module, to this file.")
 
 _ROOT = pathlib.Path(__file__).resolve().parent.parent
 
@@ -85,9 +76,9 @@ def _repeated(text: str, times: int) -> str:
   return "\n".join([*lines, end, ""])
 
 
-def _write(path: pathlib.Path) -> None:
+def _write(path: pathlib.Path, num_instructions: int) -> None:
   module = _unrolled_llama()
-  times = -(-FLAGS.num_instructions // module.num_instructions)
+  times = -(-num_instructions // module.num_instructions)
   text = _hlo.HloModule.from_serialized_hlo_module_proto(
     module.proto.SerializeToString()
   ).to_string()
@@ -115,11 +106,18 @@ def _read(path: pathlib.Path) -> None:
   )
 
 
-def main(argv: Sequence[str]) -> None:
+def _arguments() -> argparse.Namespace:
+  parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+  parser.add_argument("--num_instructions", type=int, default=173_000)
+  parser.add_argument("--write_to", type=pathlib.Path)
+  return parser.parse_args()
+
+
+def main() -> None:
   """Writes the module or, in another process, reads it and prints."""
-  del argv
-  if FLAGS.write_to:
-    _write(pathlib.Path(FLAGS.write_to))
+  arguments = _arguments()
+  if arguments.write_to is not None:
+    _write(arguments.write_to, arguments.num_instructions)
     return
   with tempfile.TemporaryDirectory() as directory:
     path = pathlib.Path(directory) / "llama.hlo"
@@ -133,4 +131,4 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-  app.run(main)
+  main()

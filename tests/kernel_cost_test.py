@@ -92,9 +92,20 @@ def test_a_product_takes_its_lone_time_and_the_gap(gpu: gpu_lib.Gpu) -> None:
   cost = kernel_lib.predict(_gemm(8192, 4096, 8192), gpu)
   assert cost.time_us == _product_us(gpu, 8192, 4096, 8192) + GAP_US
   assert cost.source == "model"
+
+
+def test_a_product_has_a_block_for_each_tile() -> None:
+  cost = kernel_lib.predict(_gemm(8192, 4096, 8192), H100)
   assert (cost.num_blocks, cost.blocks_per_sm) == gemm.blocks(
-    gpu, batch=1, m=8192, n=4096, k=8192, element_type="bf16"
+    H100, batch=1, m=8192, n=4096, k=8192, element_type="bf16"
   )
+
+
+def test_on_a100_a_large_product_fills_the_gpu_once() -> None:
+  large = kernel_lib.predict(_gemm(8192, 4096, 8192), A100)
+  assert (large.num_blocks, large.blocks_per_sm) == (A100.num_sms, 1)
+  small = kernel_lib.predict(_gemm(256, 256, 8192), A100)
+  assert small.num_blocks <= A100.num_sms
 
 
 def test_two_products_in_a_kernel_take_the_time_of_two() -> None:

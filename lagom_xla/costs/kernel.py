@@ -48,6 +48,13 @@ _ATTENTION_EFFICIENCY = {8: (0.7, 0.6), 9: (0.6, 0.5)}
 # Rows of queries that a block of fused attention takes, times the head's size.
 _ATTENTION_ELEMENTS_PER_BLOCK = 128 * 128
 
+# Compute capabilities whose library products share all tiles out among blocks
+# that fill the GPU once, so that any SM taken makes a second wave: on A100 all
+# products slow 1.5 to 2.1 times beside an all-gather, whatever their tiles
+# (benchmarks/pax_step.py). On Hopper and A40 the slowdowns that were reported
+# (benchmarks/paper_facts.py) are those of waves of tiles.
+_ONE_WAVE_PRODUCTS = frozenset([(8, 0)])
+
 # XLA's elementwise kernels: threads per block, and elements per thread (xla/
 # service/gpu/launch_dimensions.cc, and the loop emitter's unroll factor).
 _FUSION_THREADS_PER_BLOCK = 128
@@ -227,7 +234,12 @@ def _product_blocks(
   gpu: gpu_lib.Gpu, shape: tuple[int, int, int, int], element_type: str
 ) -> tuple[int, int]:
   batch, m, n, k = shape
-  return gemm.blocks(gpu, batch=batch, m=m, n=n, k=k, element_type=element_type)
+  num_blocks, blocks_per_sm = gemm.blocks(
+    gpu, batch=batch, m=m, n=n, k=k, element_type=element_type
+  )
+  if gpu.compute_capability in _ONE_WAVE_PRODUCTS:
+    num_blocks = min(num_blocks, gpu.num_sms * blocks_per_sm)
+  return num_blocks, blocks_per_sm
 
 
 def _blocks(kernel: kernels_lib.Kernel, gpu: gpu_lib.Gpu) -> tuple[int, int]:
