@@ -11,6 +11,7 @@ import dataclasses
 from typing import Any
 
 from lagom_xla import tuner
+from lagom_xla.costs import lower_bound
 from lagom_xla.costs import step as step_lib
 from lagom_xla.costs import timeline
 from lagom_xla.passes import collectives as collectives_lib
@@ -105,6 +106,7 @@ def tuning(tuned: tuner.Tuning) -> dict[str, Any]:
     "predicted": {
       "before": _timeline(tuned.timeline_before),
       "after": _timeline(tuned.timeline_after),
+      "lower_bound_us": lower_bound.us(tuned.before),
     },
     "peak_bytes": {
       "before": tuned.peak_bytes_before,
@@ -135,6 +137,7 @@ def _timeline(replayed: timeline.Timeline) -> dict[str, Any]:
     "collective_us": replayed.collective_us,
     "exposed_us": replayed.total_exposed_us,
     "slowdown_us": replayed.total_slowdown_us,
+    "delay_us": replayed.total_delay_us,
     "exposed_us_by_collective": replayed.exposed_us,
     "slowdown_us_by_pair": [
       {"kernel": kernel, "collective": collective, "slowdown_us": lost_us}

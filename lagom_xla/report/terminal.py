@@ -15,6 +15,7 @@ import rich.table
 
 from lagom_xla import plan as plan_lib
 from lagom_xla import tuner
+from lagom_xla.costs import lower_bound
 from lagom_xla.costs import step as step_lib
 from lagom_xla.costs import timeline
 from lagom_xla.passes import collectives as collectives_lib
@@ -48,7 +49,7 @@ def show_inspection(console: rich.console.Console, step: step_lib.Step) -> None:
     )
   console.print(_totals(step))
   console.print(_collectives(step, replayed))
-  console.print(_times(replayed, "Predicted step, all defaults"))
+  console.print(_times(step, replayed))
   losses = _slowdowns(replayed)
   if losses.row_count:
     console.print(losses)
@@ -156,8 +157,14 @@ def _hiding(total_us: float, exposed_us: float) -> str:
   return "exposed" if covered <= _EXPOSED_UP_TO else "partial"
 
 
-def _times(replayed: timeline.Timeline, title: str) -> rich.table.Table:
-  table = _table(title, "part", "ms")
+def _times(
+  step: step_lib.Step, replayed: timeline.Timeline
+) -> rich.table.Table:
+  table = _table(
+    "Predicted step, all defaults (docs/cost_model.md: how far off)",
+    "part",
+    "ms",
+  )
   table.add_row("kernels alone", f"{replayed.kernel_us / 1e3:,.2f}")
   table.add_row(
     "+ kernels slowed by collectives",
@@ -167,6 +174,10 @@ def _times(replayed: timeline.Timeline, title: str) -> rich.table.Table:
     "+ waits for collectives", f"{replayed.total_exposed_us / 1e3:,.2f}"
   )
   table.add_row("= step", f"{replayed.step_time_us / 1e3:,.2f}")
+  table.add_row("what no tuning can beat", f"{lower_bound.us(step) / 1e3:,.2f}")
+  table.add_row(
+    "collectives slowed by kernels", f"{replayed.total_delay_us / 1e3:,.2f}"
+  )
   return table
 
 
