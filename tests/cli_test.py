@@ -84,6 +84,7 @@ _TIMELINE = {
   "collective_us": float,
   "exposed_us": float,
   "slowdown_us": float,
+  "delay_us": float,
   "exposed_us_by_collective": dict,
   "slowdown_us_by_pair": list,
 }
@@ -331,7 +332,12 @@ def test_tune_prints_the_fields_that_formats_md_names(tuned: Tuned) -> None:
     },
   )
   assert has_fields(report["peak_bytes"], {"before": int, "after": int})
-  for timeline in report["predicted"].values():
+  predicted = report["predicted"]
+  assert has_fields(
+    predicted, {"before": dict, "after": dict, "lower_bound_us": float}
+  )
+  assert predicted["before"]["step_time_us"] >= predicted["lower_bound_us"]
+  for timeline in (predicted["before"], predicted["after"]):
     assert has_fields(timeline, _TIMELINE)
     assert timeline["step_time_us"] == pytest.approx(
       timeline["kernel_us"] + timeline["exposed_us"] + timeline["slowdown_us"]
