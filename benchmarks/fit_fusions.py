@@ -18,17 +18,16 @@ from __future__ import annotations
 
 import argparse
 import collections
-from collections.abc import Iterable, Mapping, Sequence
-import csv
+from collections.abc import Sequence
 import dataclasses
 import json
-import lzma
 import pathlib
 import statistics
 
 import numpy as np
 from scipy import optimize
 
+from benchmarks import pax_trace
 from lagom_xla import cluster
 from lagom_xla import gpu as gpu_lib
 from lagom_xla.costs import kernel as kernel_lib
@@ -38,7 +37,6 @@ from lagom_xla.passes import kernels
 from lagom_xla.passes import overlap
 
 _OUTPUT = pathlib.Path(kernel_lib.__file__).parent / "fitted" / "fusion.json"
-_FIRST_STEADY_STEP = 2
 # Errors below this count by their square, errors above by their size.
 _SMALL_ERROR = 0.1
 _TINY_BYTES = 65536
@@ -56,54 +54,20 @@ class Class:
   per_step: float
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Lone:
-  """What ran beside no collective.
+def classes(
+  module: hlo.Module, lone: Sequence[pax_trace.KernelRun], num_steps: int
+) -> list[Class]:
+  """Lone kernels by equal work, matrix products too.
 
-  Attributes:
-    times_us: run times by kernel name.
-    gaps_us: from the end of one such kernel to the next kernel's start.
-    num_steps: steps, counted once for each rank.
+  Args:
+    module: of the step.
+    lone: its kernels where they ran beside no collective.
+    num_steps: that these runs are from, counted once for each rank.
   """
-
-  times_us: Mapping[str, Sequence[float]]
-  gaps_us: Sequence[float]
-  num_steps: int
-
-
-def lone(paths: Iterable[pathlib.Path], collective_names: set[str]) -> Lone:
-  """Reads the lone kernels of the steady steps from traces."""
-  times_us = collections.defaultdict(list)
-  gaps_us = []
-  num_steps = 0
-  for path in paths:
-    steps = collections.defaultdict(list)
-    with lzma.open(path, "rt", encoding="utf-8") as file:
-      for row in csv.DictReader(file):
-        if int(row["step"]) >= _FIRST_STEADY_STEP:
-          start = int(row["start_ns"])
-          end = start + int(row["duration_ns"])
-          steps[row["step"]].append((start, end, row["hlo_op"]))
-    num_steps += len(steps)
-    for events in steps.values():
-      busy = [e for e in events if e[2] in collective_names]
-      rest = sorted(e for e in events if e[2] not in collective_names)
-      for (start, end, name), following in zip(
-        rest, [*rest[1:], None], strict=True
-      ):
-        if not any(s < end and start < e for s, e, _ in busy):
-          times_us[name].append((end - start) / 1e3)
-          if following:
-            gaps_us.append((following[0] - end) / 1e3)
-  return Lone(times_us=times_us, gaps_us=gaps_us, num_steps=num_steps)
-
-
-def classes(module: hlo.Module, traced: Lone) -> list[Class]:
-  """The lone kernels by equal work, matrix products too."""
   kernel_of = {k.name: k for k in overlap.analyze(module).kernels.values()}
   members = collections.defaultdict(list)
-  for name, times_us in traced.times_us.items():
-    if kernel := kernel_of.get(name):
+  for run in lone:
+    if kernel := kernel_of.get(run.name):
       work = dataclasses.replace(
         kernel, name="", computation="", instruction_id=0, backend_config={}
       )
@@ -112,12 +76,12 @@ def classes(module: hlo.Module, traced: Lone) -> list[Class]:
         for f in dataclasses.fields(work)
         if f.name != "backend_config"
       )
-      members[key] += [(kernel, time_us) for time_us in times_us]
+      members[key].append((kernel, run.time_us))
   return [
     Class(
       kernel=found[0][0],
       measured_us=statistics.median(time_us for _, time_us in found),
-      per_step=len(found) / traced.num_steps,
+      per_step=len(found) / num_steps,
     )
     for found in members.values()
   ]
@@ -201,13 +165,15 @@ def main() -> None:
   """Fits, reports, and writes the parameters if asked to."""
   arguments = _arguments()
   folder = arguments.data / "pax_a100"
-  gpu = cluster.parse("1x4xa100_40").gpu
-  module = hlo.load(next(folder.glob("*gpu_after_optimizations.hlo.pb.xz")))
+  gpu = cluster.parse(pax_trace.CLUSTER).gpu
+  module = pax_trace.module(folder)
   names = {c.name for c in collectives.find(module)}
-  traced = lone(sorted(folder.glob("rank*.csv.xz")), names)
-  every = classes(module, traced)
+  steps = pax_trace.steady_steps(folder)
+  lone = pax_trace.lone_runs(steps, names)
+  every = classes(module, lone, len(steps))
   rows = [c for c in every if c.kernel.category != "gemm"]
-  gap_us = round(statistics.median(traced.gaps_us), 2)
+  gaps_us = [run.gap_us for run in lone if run.gap_us is not None]
+  gap_us = round(statistics.median(gaps_us), 2)
   parameters = fit(rows, gpu, gap_us)
   for pattern in _PATTERNS:
     alike = [r for r in rows if r.kernel.pattern == pattern]

@@ -16,26 +16,23 @@ from __future__ import annotations
 
 import argparse
 import collections
-from collections.abc import Iterator
 import csv
 import dataclasses
 import json
-import lzma
 import pathlib
 import statistics
 
 import numpy as np
 from scipy import optimize
 
+from benchmarks import pax_trace
 from lagom_xla import cluster
 from lagom_xla import gpu as gpu_lib
 from lagom_xla.costs import gemm
 from lagom_xla.passes import collectives
-from lagom_xla.passes import hlo
 from lagom_xla.passes import kernels
 
 _OUTPUT = pathlib.Path(gemm.__file__).parent / "fitted" / "gemm.json"
-_FIRST_STEADY_STEP = 2
 # Errors below this count by their square, errors above by their size.
 _SMALL_ERROR = 0.05
 # Weight of the pull towards the start, against the summed loss of the rows.
@@ -97,7 +94,7 @@ def step_rows(data: pathlib.Path) -> Rows:
   One row for each shape and kind of kernel (library call or Triton fusion).
   """
   folder = data / "pax_a100"
-  module = hlo.load(next(folder.glob("*gpu_after_optimizations.hlo.pb.xz")))
+  module = pax_trace.module(folder)
   keys = {}
   for computation in module.computations.values():
     for instruction in computation.instructions:
@@ -107,37 +104,16 @@ def step_rows(data: pathlib.Path) -> Rows:
           keys[kernel.name] = (kernel.matrix_shape, instruction.opcode)
   names = {c.name for c in collectives.find(module)}
   times_us = collections.defaultdict(list)
-  for path in sorted(folder.glob("rank*.csv.xz")):
-    for name, duration_us in _lone_kernels(path, names):
-      if name in keys:
-        times_us[keys[name]].append(duration_us)
+  for run in pax_trace.lone_runs(pax_trace.steady_steps(folder), names):
+    if run.name in keys:
+      times_us[keys[run.name]].append(run.time_us)
   return Rows(
-    gpu=cluster.parse("1x4xa100_40").gpu,
+    gpu=cluster.parse(pax_trace.CLUSTER).gpu,
     types=("bf16", "bf16", "bf16"),
     shape=np.array([shape for shape, _ in times_us]),
     measured_us=np.array([statistics.median(v) for v in times_us.values()]),
     median=False,
   )
-
-
-def _lone_kernels(
-  path: pathlib.Path, collective_names: set[str]
-) -> Iterator[tuple[str, float]]:
-  """Name and time of the kernels that overlap no collective, steady steps."""
-  steps = collections.defaultdict(list)
-  with lzma.open(path, "rt", encoding="utf-8") as file:
-    for row in csv.DictReader(file):
-      start = int(row["start_ns"])
-      steps[int(row["step"])].append(
-        (row["hlo_op"], start, start + int(row["duration_ns"]))
-      )
-  for step, operations in steps.items():
-    if step < _FIRST_STEADY_STEP:
-      continue
-    busy = [o for o in operations if o[0] in collective_names]
-    for name, start, end in operations:
-      if not any(s < end and start < e for _, s, e in busy):
-        yield name, (end - start) / 1e3
 
 
 def predicted_us(precision: gemm.Precision, rows: Rows) -> np.ndarray:

@@ -2,9 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A real FSDP step on four A100s: who slows whom, and how long the step takes.
 
-The folder `pax_a100` holds the step's scheduled module and when each of its
-operations ran, and for how long, on two of the four GPUs (NVIDIA/JAX-Toolbox,
-test data of nsys-jax). Three things are predicted:
+Three things are predicted of the step that benchmarks/pax_trace.py reads:
 
 *Kernels beside collectives.* Kernels that are alike in all that the cost model
 sees are a class. Measured is the median time of a class beside one collective,
@@ -39,15 +37,14 @@ from __future__ import annotations
 
 import collections
 from collections.abc import Iterator, Mapping, Sequence
-import csv
 import dataclasses
 import functools
 import itertools
-import lzma
 import pathlib
 import statistics
 
 from benchmarks import groups as groups_lib
+from benchmarks import pax_trace
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import contention
@@ -55,31 +52,15 @@ from lagom_xla.costs import kernel as kernel_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.costs import timeline
 from lagom_xla.passes import collectives as collectives_lib
-from lagom_xla.passes import hlo
 from lagom_xla.passes import kernels as kernels_lib
 from lagom_xla.passes import overlap as overlap_lib
 
-_CLUSTER = "1x4xa100_40"
-_STEADY_STEPS = (2, 3, 4)
 _LEAST_LONE_US = 8.0
 _LEAST_SAMPLES = 2
 # A kernel counts as beside a collective that runs for this share of it.
 _COVERED = 0.95
 
 _Class = tuple[object, ...]
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Run:
-  """One operation as it ran once."""
-
-  name: str
-  begin_us: float
-  end_us: float
-
-  @property
-  def time_us(self) -> float:
-    return self.end_us - self.begin_us
 
 
 def groups(data: pathlib.Path) -> Iterator[groups_lib.Group]:
@@ -112,21 +93,17 @@ class Trace:
   """
 
   def __init__(self, folder: pathlib.Path):
-    (module,) = folder.glob("*.hlo.pb.xz")
-    analysis = overlap_lib.analyze(hlo.load(module))
-    self.step = step_lib.Step(analysis, cluster_lib.parse(_CLUSTER))
-    self._steps = [
-      step
-      for path in sorted(folder.glob("rank*.csv.xz"))
-      for step in _steady_steps(path, _inner_names(analysis))
-    ]
+    analysis = overlap_lib.analyze(pax_trace.module(folder))
+    cluster = cluster_lib.parse(pax_trace.CLUSTER)
+    self.step = step_lib.Step(analysis, cluster)
+    self._steps = pax_trace.steady_steps(folder, _inner_names(analysis))
 
   @property
   def step_time_us(self) -> float:
     """Median of the steady steps of all ranks."""
     return statistics.median(
-      max(run.end_us for run in runs) - min(run.begin_us for run in runs)
-      for runs in self._steps
+      max(event.end_us for event in step) - step[0].begin_us
+      for step in self._steps
     )
 
   @functools.cached_property
@@ -143,17 +120,17 @@ class Trace:
   def collective_us(self) -> Mapping[str, float]:
     """Median time of each collective as it ran, by name."""
     times = collections.defaultdict(list)
-    for run in self._runs:
-      if run.name in self.collectives:
-        times[run.name].append(run.time_us)
+    for event in itertools.chain.from_iterable(self._steps):
+      if event.name in self.collectives:
+        times[event.name].append(event.time_us)
     return {name: statistics.median(us) for name, us in times.items()}
 
   @functools.cached_property
   def lone_us(self) -> Mapping[str, Sequence[float]]:
     """Times of each kernel where it ran beside nothing, by name."""
     times = collections.defaultdict(list)
-    for run, share, _ in self._met:
-      if not share:
+    for run in self._kernel_runs:
+      if run.is_lone:
         times[run.name].append(run.time_us)
     return times
 
@@ -161,51 +138,31 @@ class Trace:
   def beside_us(self) -> Mapping[tuple[str, str], Sequence[float]]:
     """Times of kernels beside collectives, by the names of both."""
     times = collections.defaultdict(list)
-    for run, share, collective in self._met:
-      if share >= _COVERED:
-        times[run.name, collective].append(run.time_us)
+    for run in self._kernel_runs:
+      if run.share >= _COVERED:
+        times[run.name, run.collective].append(run.time_us)
     return times
 
   @functools.cached_property
   def gap_us(self) -> float:
     """Median time between one kernel's end and the next one's start."""
     return statistics.median(
-      max(after.begin_us - before.end_us, 0.0)
-      for kernels, _ in self._streams
-      for before, after in itertools.pairwise(kernels)
+      max(run.gap_us, 0.0)
+      for run in self._kernel_runs
+      if run.gap_us is not None
     )
 
-  @property
-  def _runs(self) -> Iterator[_Run]:
-    for runs in self._steps:
-      yield from runs
-
   @functools.cached_property
-  def _streams(self) -> Sequence[tuple[list[_Run], list[_Run]]]:
-    """Kernels and collectives of each step, in their order."""
+  def _kernel_runs(self) -> Sequence[pax_trace.KernelRun]:
+    """The kernels of all steps as they ran."""
     return [
-      (
-        [run for run in runs if run.name in self.kernels],
-        [run for run in runs if run.name in self.collectives],
+      run
+      for step in self._steps
+      for run in pax_trace.kernel_runs(
+        [event for event in step if event.name in self.kernels],
+        [event for event in step if event.name in self.collectives],
       )
-      for runs in self._steps
     ]
-
-  @functools.cached_property
-  def _met(self) -> Sequence[tuple[_Run, float, str]]:
-    """Kernels with the collective that they met most, and its share of them."""
-    met = []
-    for kernels, collectives in self._streams:
-      for kernel in kernels:
-        common_us, name = max(
-          (
-            min(kernel.end_us, c.end_us) - max(kernel.begin_us, c.begin_us),
-            c.name,
-          )
-          for c in collectives
-        )
-        met.append((kernel, max(common_us, 0.0) / kernel.time_us, name))
-    return met
 
 
 def slowdowns(trace: Trace) -> list[groups_lib.Comparison]:
@@ -337,24 +294,3 @@ def _inner_names(analysis: overlap_lib.Analysis) -> Mapping[str, str]:
     for instruction in computation.instructions
     if instruction.opcode == "async-start"
   }
-
-
-def _steady_steps(
-  path: pathlib.Path, outer: Mapping[str, str]
-) -> Iterator[list[_Run]]:
-  """What ran in each steady step of a rank, by the time of its start."""
-  runs: dict[int, list[_Run]] = {step: [] for step in _STEADY_STEPS}
-  with lzma.open(path, "rt") as file:
-    for row in csv.DictReader(file):
-      if int(row["step"]) not in runs:
-        continue
-      begin_us = int(row["start_ns"]) / 1e3
-      runs[int(row["step"])].append(
-        _Run(
-          outer.get(row["hlo_op"], row["hlo_op"]),
-          begin_us,
-          begin_us + int(row["duration_ns"]) / 1e3,
-        )
-      )
-  for step in runs.values():
-    yield sorted(step, key=lambda run: run.begin_us)

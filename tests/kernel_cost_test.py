@@ -16,12 +16,12 @@ import numpy as np
 import pytest
 
 from benchmarks import fit_fusions
+from benchmarks import pax_trace
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import gpu as gpu_lib
 from lagom_xla.costs import gemm
 from lagom_xla.costs import kernel as kernel_lib
 from lagom_xla.passes import collectives
-from lagom_xla.passes import hlo
 from lagom_xla.passes import kernels as kernels_lib
 
 H100 = cluster_lib.parse("1x8xh100").gpu
@@ -244,10 +244,11 @@ def test_thousands_of_kernels_take_a_fraction_of_a_second() -> None:
   not DATA.exists(), reason="needs the measured step of shared/data/pax_a100"
 )
 def test_lone_kernels_of_a_measured_step_are_predicted() -> None:
-  module = hlo.load(next(DATA.glob("*.hlo.pb.xz")))
+  module = pax_trace.module(DATA)
   names = {c.name for c in collectives.find(module)}
-  traced = fit_fusions.lone(sorted(DATA.glob("rank*.csv.xz")), names)
-  rows = fit_fusions.classes(module, traced)
+  steps = pax_trace.steady_steps(DATA)
+  lone = pax_trace.lone_runs(steps, names)
+  rows = fit_fusions.classes(module, lone, len(steps))
   predicted = np.array([
     kernel_lib.predict(r.kernel, A100_40).time_us - GAP_US for r in rows
   ])  # fmt: skip
