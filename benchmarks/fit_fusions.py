@@ -168,7 +168,7 @@ def main() -> None:
   gpu = cluster.parse(pax_trace.CLUSTER).gpu
   module = pax_trace.module(folder)
   names = {c.name for c in collectives.find(module)}
-  steps = pax_trace.steady_steps(folder)
+  steps = pax_trace.steady_steps(folder, module)
   lone = pax_trace.lone_runs(steps, names)
   every = classes(module, lone, len(steps))
   rows = [c for c in every if c.kernel.category != "gemm"]

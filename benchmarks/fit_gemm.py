@@ -104,7 +104,7 @@ def step_rows(data: pathlib.Path) -> Rows:
           keys[kernel.name] = (kernel.matrix_shape, instruction.opcode)
   names = {c.name for c in collectives.find(module)}
   times_us = collections.defaultdict(list)
-  for run in pax_trace.lone_runs(pax_trace.steady_steps(folder), names):
+  for run in pax_trace.lone_runs(pax_trace.steady_steps(folder, module), names):
     if run.name in keys:
       times_us[keys[run.name]].append(run.time_us)
   return Rows(

@@ -96,7 +96,7 @@ class Trace:
     analysis = overlap_lib.analyze(pax_trace.module(folder))
     cluster = cluster_lib.parse(pax_trace.CLUSTER)
     self.step = step_lib.Step(analysis, cluster)
-    self._steps = pax_trace.steady_steps(folder, _inner_names(analysis))
+    self._steps = pax_trace.steady_steps(folder, analysis.module)
 
   @property
   def step_time_us(self) -> float:
@@ -281,16 +281,3 @@ def _class_of(kernel: kernels_lib.Kernel) -> _Class:
     kernel.result_elements,
     kernel.matrix_shape,
   )
-
-
-def _inner_names(analysis: overlap_lib.Analysis) -> Mapping[str, str]:
-  """Names of collectives that async-starts wrap -> names of the starts."""
-  computations = analysis.module.computations
-  return {
-    computations[instruction.called_computation_ids[0]].root.name: (
-      instruction.name
-    )
-    for computation in analysis.sequences
-    for instruction in computation.instructions
-    if instruction.opcode == "async-start"
-  }

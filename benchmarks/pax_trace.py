@@ -17,7 +17,6 @@ import csv
 import dataclasses
 import lzma
 import pathlib
-import types
 
 from lagom_xla.passes import hlo
 
@@ -69,20 +68,33 @@ def module(folder: pathlib.Path) -> hlo.Module:
   return hlo.load(path)
 
 
-def steady_steps(
-  folder: pathlib.Path, names: Mapping[str, str] = types.MappingProxyType({})
-) -> list[list[Event]]:
+def steady_steps(folder: pathlib.Path, traced: hlo.Module) -> list[list[Event]]:
   """What ran in each steady step of each rank, by the time of its start.
+
+  Collectives that an async-start wraps stand in the trace by their own names;
+  here they get the start's, as everywhere else.
 
   Args:
     folder: pax_a100.
-    names: other names for operations, by their names in the trace.
+    traced: the module that ran.
   """
+  names = _starts_by_wrapped(traced)
   return [
     step
     for path in sorted(folder.glob("rank*.csv.xz"))
     for step in _steps_of_rank(path, names)
   ]
+
+
+def _starts_by_wrapped(traced: hlo.Module) -> Mapping[str, str]:
+  """Names of async-starts, by the names of the operations that they wrap."""
+  computations = traced.computations
+  return {
+    computations[start.called_computation_ids[0]].root.name: start.name
+    for computation in computations.values()
+    for start in computation.instructions
+    if start.opcode == "async-start"
+  }
 
 
 def kernel_runs(

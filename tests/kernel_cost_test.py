@@ -246,7 +246,7 @@ def test_thousands_of_kernels_take_a_fraction_of_a_second() -> None:
 def test_lone_kernels_of_a_measured_step_are_predicted() -> None:
   module = pax_trace.module(DATA)
   names = {c.name for c in collectives.find(module)}
-  steps = pax_trace.steady_steps(DATA)
+  steps = pax_trace.steady_steps(DATA, module)
   lone = pax_trace.lone_runs(steps, names)
   rows = fit_fusions.classes(module, lone, len(steps))
   predicted = np.array([
