@@ -1,0 +1,275 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""What a kernel reads, writes and computes, and in which order.
+
+A fusion computes only what its results depend on: of an operand that it slices
+it reads the slice, and of an array that it updates in place it writes the
+update. So its values are followed back from its root.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+import dataclasses
+import math
+
+from lagom_xla.passes import hlo
+from lagom_xla.passes import matrix_products
+
+_SLICES = frozenset(["dynamic-slice", "slice", "gather"])
+_REDUCTIONS = frozenset(["reduce", "reduce-window", "select-and-scatter"])
+# In a fusion these only say where a value is or what it is called.
+_NO_ARITHMETIC = frozenset(
+  [
+    "bitcast",
+    "broadcast",
+    "constant",
+    "copy",
+    "fusion",
+    "get-tuple-element",
+    "parameter",
+    "reshape",
+    "transpose",
+    "tuple",
+    *_SLICES,
+    *matrix_products.MULTIPLYING,
+  ]
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Access:
+  """What one kernel does to memory.
+
+  Attributes:
+    num_bytes: bytes that it reads and writes.
+    num_element_operations: operations on single elements.
+    pattern: see `kernels.Kernel`.
+    result_elements: elements of the largest array that it writes; of one that
+      it updates in place, only the update.
+  """
+
+  num_bytes: int
+  num_element_operations: int
+  pattern: str
+  result_elements: int
+
+
+def of_instruction(
+  module: hlo.Module,
+  computation: hlo.Computation,
+  instruction: hlo.Instruction,
+  *,
+  has_product: bool,
+) -> Access:
+  """What the kernel that an instruction launches does to memory."""
+  written = _written(module, computation, instruction)
+  fused = _fused(module, instruction)
+  wanted = _wanted_elements(fused) if fused else {}
+  home = fused or computation
+  read_bytes = (
+    _read_bytes(fused, wanted)
+    if fused
+    else _unfused_read_bytes(computation, instruction, written)
+  )
+  return Access(
+    num_bytes=sum(map(hlo.shape_bytes, written)) + read_bytes,
+    num_element_operations=_element_operations(home, instruction, wanted),
+    pattern=(
+      "elementwise"  # Tiles of a product are turned in shared memory.
+      if has_product
+      else _pattern(home, instruction, fused is not None)
+    ),
+    result_elements=max(map(_num_elements, written), default=0),
+  )
+
+
+def _unfused_read_bytes(
+  computation: hlo.Computation,
+  instruction: hlo.Instruction,
+  written: list[hlo.Shape],
+) -> int:
+  """Bytes that an instruction by itself reads; of a slice, only the slice."""
+  if instruction.opcode in (*_SLICES, "dynamic-update-slice"):
+    return sum(map(hlo.shape_bytes, written))
+  operands = computation.operands(instruction)
+  return sum(hlo.shape_bytes(o.shape) for o in operands)
+
+
+def _fused(
+  module: hlo.Module, instruction: hlo.Instruction
+) -> hlo.Computation | None:
+  """The computation that a fusion runs, async or not."""
+  if instruction.opcode not in ("fusion", "async-start"):
+    return None
+  called = module.computations[instruction.called_computation_ids[0]]
+  if instruction.opcode == "async-start":
+    return _fused(module, called.root) or called
+  return called
+
+
+def _wanted_elements(fused: hlo.Computation) -> dict[int, int]:
+  """Elements of each value in a fusion that its results depend on, by id.
+
+  A fusion computes only those: what is sliced later is never computed whole,
+  and what is updated in place is neither read nor written outside the update.
+  """
+  wanted = dict.fromkeys(fused.by_id, 0)
+  wanted[fused.root.id] = _num_elements(fused.root.shape)
+  for user in _users_first(fused):
+    for index, operand in enumerate(fused.operands(user)):
+      whole = _num_elements(operand.shape)
+      passed = _passed_on(user, index, whole, wanted[user.id])
+      wanted[operand.id] = min(wanted[operand.id] + passed, whole)
+  return wanted
+
+
+def _passed_on(
+  user: hlo.Instruction, index: int, whole: int, wanted: int
+) -> int:
+  """Elements of an operand that so many elements of its user depend on."""
+  opcode = user.opcode
+  if opcode in _SLICES and index == 0:
+    return wanted
+  if opcode == "dynamic-update-slice" and index == 0:
+    return 0
+  if opcode in _REDUCTIONS:
+    return math.ceil(wanted * whole / max(_num_elements(user.shape), 1))
+  if opcode in matrix_products.MULTIPLYING or opcode in (
+    "tuple",
+    "dynamic-update-slice",
+  ):
+    return whole
+  return min(wanted, whole)
+
+
+def _users_first(fused: hlo.Computation) -> list[hlo.Instruction]:
+  """The root and what it depends on, each value after all of its users."""
+  order: list[hlo.Instruction] = []
+  seen = set()
+  pending = [(fused.root, False)]
+  while pending:
+    instruction, visited = pending.pop()
+    if visited:
+      order.append(instruction)
+    elif instruction.id not in seen:
+      seen.add(instruction.id)
+      pending.append((instruction, True))
+      pending += [(o, False) for o in fused.operands(instruction)]
+  return order[::-1]
+
+
+def _read_bytes(fused: hlo.Computation, wanted: Mapping[int, int]) -> int:
+  return sum(
+    math.ceil(
+      hlo.shape_bytes(i.shape) * wanted[i.id] / max(_num_elements(i.shape), 1)
+    )
+    for i in fused.instructions
+    if i.opcode == "parameter"
+  )
+
+
+def _element_operations(
+  computation: hlo.Computation,
+  instruction: hlo.Instruction,
+  wanted: Mapping[int, int],
+) -> int:
+  """Operations on single elements, one for each element that is computed.
+
+  A reduction does one for each element that it takes in.
+  """
+
+  def operations(i: hlo.Instruction, count: int) -> int:
+    if i.opcode in _NO_ARITHMETIC:
+      return 0
+    if i.opcode in _REDUCTIONS:
+      taken = computation.by_id[i.operand_ids[0]]
+      return wanted.get(taken.id, _num_elements(taken.shape))
+    return count
+
+  if wanted:
+    return sum(operations(i, wanted[i.id]) for i in computation.instructions)
+  return operations(instruction, _num_elements(instruction.shape))
+
+
+def _pattern(
+  computation: hlo.Computation, instruction: hlo.Instruction, is_fusion: bool
+) -> str:
+  parts = computation.instructions if is_fusion else (instruction,)
+  if any(_moves_innermost(computation, i) for i in parts):
+    return "transpose"
+  reductions = [i for i in parts if i.opcode == "reduce"]
+  if any(not _reduces_innermost(computation, i) for i in reductions):
+    return "column-reduction"
+  return "row-reduction" if reductions else "elementwise"
+
+
+def _reduces_innermost(
+  computation: hlo.Computation, reduction: hlo.Instruction
+) -> bool:
+  taken = _innermost(computation.by_id[reduction.operand_ids[0]].shape)
+  return taken is None or taken in reduction.dimensions
+
+
+def _moves_innermost(
+  computation: hlo.Computation, instruction: hlo.Instruction
+) -> bool:
+  """Whether neighbours in memory are no longer neighbours afterwards."""
+  if instruction.opcode not in ("copy", "copy-start", "transpose"):
+    return False
+  (operand,) = computation.operands(instruction)
+  result = instruction.shape
+  while result.tuple_shapes:
+    result = result.tuple_shapes[0]
+  before, after = _innermost(operand.shape), _innermost(result)
+  if instruction.opcode == "transpose" and after is not None:
+    after = instruction.dimensions[after]
+  return before is not None and before != after
+
+
+def _innermost(shape: hlo.Shape) -> int | None:
+  """The innermost dimension of more than one element, if there is one."""
+  order = shape.layout.minor_to_major or range(len(shape.dimensions))[::-1]
+  return next((d for d in order if shape.dimensions[d] > 1), None)
+
+
+def _written(
+  module: hlo.Module,
+  computation: hlo.Computation,
+  instruction: hlo.Instruction,
+) -> list[hlo.Shape]:
+  """The arrays, or updates of arrays, that an instruction writes."""
+  fused = _fused(module, instruction)
+  if fused:
+    return _written(module, fused, fused.root)
+  match instruction.opcode:
+    case "tuple":
+      return [
+        shape
+        for operand in computation.operands(instruction)
+        for shape in _written(module, computation, operand)
+      ]
+    case "bitcast":
+      (operand,) = computation.operands(instruction)
+      return _written(module, computation, operand)
+    case "dynamic-update-slice":
+      return [computation.operands(instruction)[1].shape]
+    case "copy-start":  # (destination, source, context)
+      return [instruction.shape.tuple_shapes[0]]
+    case "custom-call":
+      return _without_workspace(instruction.shape)
+  return [instruction.shape]
+
+
+def _without_workspace(shape: hlo.Shape) -> list[hlo.Shape]:
+  """The results of a library call; the last may be its scratch memory."""
+  results = list(shape.tuple_shapes) or [shape]
+  last = results[-1]
+  is_raw = hlo.element_type(last) in ("s8", "u8") and len(last.dimensions) == 1
+  return results[:-1] if len(results) > 1 and is_raw else results
+
+
+def _num_elements(shape: hlo.Shape) -> int:
+  if shape.tuple_shapes:
+    return max(map(_num_elements, shape.tuple_shapes))
+  return math.prod(shape.dimensions)
