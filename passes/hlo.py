@@ -4,9 +4,7 @@
 
 Everything is read from the HloModuleProto (`hlo.proto`), whatever XLA handed
 out: the proto is the one form that every jaxlib writes and that a rewriting
-pass can hand back. HLO text goes through jaxlib's own parser first; protos are
-decoded here, because jaxlib's loader needs tens of gigabytes for modules with
-sparse instruction ids.
+pass can hand back. `hlo_source.py` gets it from files, text and executables.
 
     module = hlo.load("step.hlo.xz")       # text or proto, .xz and .gz too
     module = hlo.load(compiled)            # jax.stages.Compiled
@@ -23,19 +21,15 @@ import collections
 from collections.abc import Iterator, Mapping
 import dataclasses
 import functools
-import gzip
 import json
-import lzma
 import math
-import pathlib
-import re
 from typing import Any
 
-from google.protobuf import message as protobuf_message
-
 from lagom_xla.passes import hlo_pb2
+from lagom_xla.passes import hlo_source
 from lagom_xla.passes import trip_count
 
+HloError = hlo_source.HloError
 Instruction = hlo_pb2.HloInstructionProto
 Shape = hlo_pb2.ShapeProto
 
@@ -55,10 +49,6 @@ _ELEMENT_TYPES: Mapping[int, tuple[str, int]] = {
 # Computations that these call run as a sequence of their own; computations
 # that other instructions call (fusion, reduce, sort, ...) are part of a kernel.
 _CONTROL_FLOW = frozenset(["while", "conditional", "call", "async-start"])
-
-
-class HloError(ValueError):
-  """An HLO module that cannot be read; the message says which and why."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -267,140 +257,5 @@ def load(source: Any, *, name: str = "") -> Module:
   Raises:
     HloError: the source is none of these, or is damaged.
   """
-  if hasattr(source, "runtime_executable"):
-    return _from_compiled(source)
-  if isinstance(source, pathlib.Path):
-    return _from_path(source)
-  if isinstance(source, str):
-    is_text = "\n" in source or source.startswith("HloModule")
-    if not is_text:
-      return _from_path(pathlib.Path(source))
-    return _from_text(source, name or "HLO text")
-  if isinstance(source, bytes):
-    return _from_bytes(source, name or f"{len(source)} bytes")
-  raise HloError(
-    f"Cannot read an HLO module from a {type(source).__name__}: give a path,"
-    " HLO text, a serialized HloModuleProto or a compiled jax function."
-  )
-
-
-def _from_path(path: pathlib.Path) -> Module:
-  try:
-    data = path.read_bytes()
-  except OSError as error:
-    raise HloError(f"Cannot read {path}: {error.strerror}.") from error
-  return _from_bytes(data, str(path))
-
-
-def _from_bytes(data: bytes, name: str) -> Module:
-  data = _decompress(data, name)
-  if not data.strip():
-    raise HloError(f"{name} is empty.")
-  if b"HloModule " in data[:4096]:
-    try:
-      return _from_text(data.decode(), name)
-    except UnicodeDecodeError as error:
-      raise HloError(f"{name} is HLO text with bytes not UTF-8.") from error
-  for parse in (_parse_hlo_proto, _parse_hlo_module_proto):
-    proto = parse(data)
-    if proto is not None:
-      return Module(_checked(proto, name))
-  raise HloError(
-    f"{name} is neither HLO text (it has no 'HloModule' header) nor a"
-    " serialized HloProto or HloModuleProto; it may be truncated."
-  )
-
-
-def _decompress(data: bytes, name: str) -> bytes:
-  try:
-    if data.startswith(b"\xfd7zXZ"):
-      return lzma.decompress(data)
-    if data.startswith(b"\x1f\x8b"):
-      return gzip.decompress(data)
-  except (lzma.LZMAError, EOFError, OSError) as error:
-    raise HloError(f"{name} is damaged or truncated: {error}.") from error
-  return data
-
-
-def _parse_hlo_proto(data: bytes) -> hlo_pb2.HloModuleProto | None:
-  try:
-    module = hlo_pb2.HloProto.FromString(data).hlo_module
-  except protobuf_message.DecodeError:
-    return None
-  return module if module.computations else None
-
-
-def _parse_hlo_module_proto(data: bytes) -> hlo_pb2.HloModuleProto | None:
-  try:
-    module = hlo_pb2.HloModuleProto.FromString(data)
-  except protobuf_message.DecodeError:
-    return None
-  return module if module.computations else None
-
-
-def _checked(
-  proto: hlo_pb2.HloModuleProto, name: str
-) -> hlo_pb2.HloModuleProto:
-  """Checks the references that everything else relies on."""
-  computations = {c.id for c in proto.computations}
-  if proto.entry_computation_id not in computations:
-    raise HloError(
-      f"{name} has no entry computation (id {proto.entry_computation_id});"
-      " it may be truncated."
-    )
-  for computation in proto.computations:
-    ids = {i.id for i in computation.instructions}
-    scheduled = proto.schedule.sequences.get(computation.id)
-    wanted = {computation.root_id}
-    wanted.update(scheduled.instruction_ids if scheduled else ())
-    for instruction in computation.instructions:
-      wanted.update(instruction.operand_ids)
-      if not computations.issuperset(instruction.called_computation_ids):
-        raise HloError(
-          f"{name}: {instruction.name} calls a computation that the module"
-          " lacks; it may be truncated."
-        )
-      if instruction.backend_config_payload.id >= max(len(proto.payloads), 1):
-        raise HloError(
-          f"{name}: {instruction.name} has its backend_config in a table that"
-          " the module lacks; it may be truncated."
-        )
-    if not ids.issuperset(wanted):
-      raise HloError(
-        f"{name}: computation {computation.name} refers to instructions that"
-        " it lacks; it may be truncated."
-      )
-  return proto
-
-
-def _from_text(text: str, name: str) -> Module:
-  # jaxlib keeps the parser in a private module, and has moved it before.
-  from jaxlib import _hlo  # pylint: disable=g-import-not-at-top
-
-  try:
-    module = _hlo.hlo_module_from_text(text)
-  except Exception as error:
-    reason = " ".join(str(error).split())[:500]
-    raise HloError(
-      f"{name} is not HLO text that this jaxlib can read: {reason}"
-    ) from error
-  header = text[text.index("HloModule ") :].split("\n", 1)[0]
-  counts = re.findall(r"\b(?:num_partitions|replica_count)=(\d+)", header)
-  proto = hlo_pb2.HloModuleProto.FromString(
-    module.as_serialized_hlo_module_proto()
-  )
-  return Module(proto, math.prod(map(int, counts)) if counts else None)
-
-
-def _from_compiled(compiled: Any) -> Module:
-  import jax  # pylint: disable=g-import-not-at-top
-
-  (module,) = compiled.runtime_executable().hlo_modules()
-  proto = hlo_pb2.HloModuleProto.FromString(
-    module.as_serialized_hlo_module_proto()
-  )
-  shardings = jax.tree.leaves(
-    (compiled.input_shardings, compiled.output_shardings)
-  )
-  num_devices = max((len(s.device_set) for s in shardings), default=1)
-  return Module(proto, num_devices)
+  proto, num_partitions = hlo_source.read(source, name)
+  return Module(proto, num_partitions)

@@ -1,0 +1,174 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""From whatever holds an HLO module to its HloModuleProto.
+
+HLO text goes through jaxlib's own parser; protos are decoded here, because
+jaxlib's loader needs tens of gigabytes for modules with sparse instruction ids.
+References that everything else relies on are checked, so that a truncated file
+is an error here and not a surprise later.
+"""
+
+from __future__ import annotations
+
+import gzip
+import lzma
+import math
+import pathlib
+import re
+from typing import Any
+
+from google.protobuf import message as protobuf_message
+
+from lagom_xla.passes import hlo_pb2
+
+# The module, and the devices that it was partitioned for where the source says.
+Read = tuple[hlo_pb2.HloModuleProto, int | None]
+
+
+class HloError(ValueError):
+  """An HLO module that cannot be read; the message says which and why."""
+
+
+def read(source: Any, name: str) -> Read:
+  """Reads a module; see `hlo.load`.
+
+  Raises:
+    HloError: the source is of no known kind, or is damaged.
+  """
+  if hasattr(source, "runtime_executable"):
+    return _from_compiled(source)
+  if isinstance(source, pathlib.Path):
+    return _from_path(source)
+  if isinstance(source, str):
+    is_text = "\n" in source or source.startswith("HloModule")
+    if not is_text:
+      return _from_path(pathlib.Path(source))
+    return _from_text(source, name or "HLO text")
+  if isinstance(source, bytes):
+    return _from_bytes(source, name or f"{len(source)} bytes")
+  raise HloError(
+    f"Cannot read an HLO module from a {type(source).__name__}: give a path,"
+    " HLO text, a serialized HloModuleProto or a compiled jax function."
+  )
+
+
+def _from_path(path: pathlib.Path) -> Read:
+  try:
+    data = path.read_bytes()
+  except OSError as error:
+    raise HloError(f"Cannot read {path}: {error.strerror}.") from error
+  return _from_bytes(data, str(path))
+
+
+def _from_bytes(data: bytes, name: str) -> Read:
+  data = _decompress(data, name)
+  if not data.strip():
+    raise HloError(f"{name} is empty.")
+  if b"HloModule " in data[:4096]:
+    try:
+      return _from_text(data.decode(), name)
+    except UnicodeDecodeError as error:
+      raise HloError(f"{name} is HLO text with bytes not UTF-8.") from error
+  for parse in (_parse_hlo_proto, _parse_hlo_module_proto):
+    proto = parse(data)
+    if proto is not None:
+      return _checked(proto, name), None
+  raise HloError(
+    f"{name} is neither HLO text (it has no 'HloModule' header) nor a"
+    " serialized HloProto or HloModuleProto; it may be truncated."
+  )
+
+
+def _decompress(data: bytes, name: str) -> bytes:
+  try:
+    if data.startswith(b"\xfd7zXZ"):
+      return lzma.decompress(data)
+    if data.startswith(b"\x1f\x8b"):
+      return gzip.decompress(data)
+  except (lzma.LZMAError, EOFError, OSError) as error:
+    raise HloError(f"{name} is damaged or truncated: {error}.") from error
+  return data
+
+
+def _parse_hlo_proto(data: bytes) -> hlo_pb2.HloModuleProto | None:
+  try:
+    module = hlo_pb2.HloProto.FromString(data).hlo_module
+  except protobuf_message.DecodeError:
+    return None
+  return module if module.computations else None
+
+
+def _parse_hlo_module_proto(data: bytes) -> hlo_pb2.HloModuleProto | None:
+  try:
+    module = hlo_pb2.HloModuleProto.FromString(data)
+  except protobuf_message.DecodeError:
+    return None
+  return module if module.computations else None
+
+
+def _checked(
+  proto: hlo_pb2.HloModuleProto, name: str
+) -> hlo_pb2.HloModuleProto:
+  """Checks the references that everything else relies on."""
+  computations = {c.id for c in proto.computations}
+  if proto.entry_computation_id not in computations:
+    raise HloError(
+      f"{name} has no entry computation (id {proto.entry_computation_id});"
+      " it may be truncated."
+    )
+  for computation in proto.computations:
+    ids = {i.id for i in computation.instructions}
+    scheduled = proto.schedule.sequences.get(computation.id)
+    wanted = {computation.root_id}
+    wanted.update(scheduled.instruction_ids if scheduled else ())
+    for instruction in computation.instructions:
+      wanted.update(instruction.operand_ids)
+      if not computations.issuperset(instruction.called_computation_ids):
+        raise HloError(
+          f"{name}: {instruction.name} calls a computation that the module"
+          " lacks; it may be truncated."
+        )
+      if instruction.backend_config_payload.id >= max(len(proto.payloads), 1):
+        raise HloError(
+          f"{name}: {instruction.name} has its backend_config in a table that"
+          " the module lacks; it may be truncated."
+        )
+    if not ids.issuperset(wanted):
+      raise HloError(
+        f"{name}: computation {computation.name} refers to instructions that"
+        " it lacks; it may be truncated."
+      )
+  return proto
+
+
+def _from_text(text: str, name: str) -> Read:
+  # jaxlib keeps the parser in a private module, and has moved it before.
+  from jaxlib import _hlo  # pylint: disable=g-import-not-at-top
+
+  try:
+    module = _hlo.hlo_module_from_text(text)
+  except Exception as error:
+    reason = " ".join(str(error).split())[:500]
+    raise HloError(
+      f"{name} is not HLO text that this jaxlib can read: {reason}"
+    ) from error
+  header = text[text.index("HloModule ") :].split("\n", 1)[0]
+  counts = re.findall(r"\b(?:num_partitions|replica_count)=(\d+)", header)
+  proto = hlo_pb2.HloModuleProto.FromString(
+    module.as_serialized_hlo_module_proto()
+  )
+  return proto, math.prod(map(int, counts)) if counts else None
+
+
+def _from_compiled(compiled: Any) -> Read:
+  import jax  # pylint: disable=g-import-not-at-top
+
+  (module,) = compiled.runtime_executable().hlo_modules()
+  proto = hlo_pb2.HloModuleProto.FromString(
+    module.as_serialized_hlo_module_proto()
+  )
+  shardings = jax.tree.leaves(
+    (compiled.input_shardings, compiled.output_shardings)
+  )
+  num_devices = max((len(s.device_set) for s in shardings), default=1)
+  return proto, num_devices
