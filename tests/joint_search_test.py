@@ -342,6 +342,19 @@ def test_searched_settings_are_no_slower_than_any_channel_cap():
   assert 0 < num_trials < 150
 
 
+def test_settings_per_key_beat_any_cap_where_keys_want_different_channels():
+  # The short gather is hidden on the few channels that leave its kernel in one
+  # wave; on as few, the long one would outlast its kernel by far.
+  step = _step(
+    _module([8 * _MIB], [512 * _MIB], kernels_us=600.0, size=_ONE_WAVE)
+  )
+  configuration, _ = joint.search_settings(step)
+  cap = channel_cap.best(step)
+  short, long = sorted(step.keys, key=lambda key: key.num_bytes)
+  assert configuration[short].num_channels < configuration[long].num_channels
+  assert step.timeline(configuration).step_time_us < 0.99 * cap.step_time_us
+
+
 def test_sends_and_receives_keep_nccls_choice_whatever_the_cap():
   # A cap would help, but nothing can set one for a permute alone: the product
   # fills an H100 once, and lasts longer than the permute on few channels.
