@@ -1,0 +1,126 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""How long the NCCL tuner plugin takes: python -m benchmarks.plugin_call.
+
+NCCL asks before each collective that it enqueues, so an answer should take well
+below a microsecond: 200 ns is the bar. The loop is in plugin_call.c, as a call
+from Python takes longer than what it would measure. "least" is the best of 50
+batches, which is the figure to compare on a machine that does other work too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+import dataclasses
+import os
+import pathlib
+import statistics
+import subprocess
+import tempfile
+
+from lagom_xla.apply.nccl import build
+from lagom_xla.apply.nccl import rules as rules_lib
+from lagom_xla.apply.nccl import table as table_lib
+
+_MIB = 2**20
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class CallTimes:
+  """Nanoseconds of the plugin's two calls, the least and the median batch."""
+
+  choice_ns: float
+  median_choice_ns: float
+  chunk_ns: float
+  median_chunk_ns: float
+
+
+def compile_loop(folder: pathlib.Path) -> pathlib.Path:
+  """Compiles plugin_call.c.
+
+  Raises:
+    lagom_xla.apply.nccl.build.BuildError: there is no C compiler.
+  """
+  program = folder / "plugin_call"
+  source = pathlib.Path(__file__).with_suffix(".c")
+  subprocess.run(
+    [*build.compiler(), "-std=c11", "-O2", "-o", program, source, "-ldl"],
+    check=True,
+  )
+  return program
+
+
+def measure(
+  program: pathlib.Path,
+  plugin: pathlib.Path,
+  table: pathlib.Path | None,
+  num_bytes: int,
+) -> CallTimes:
+  """Times all-gathers of a size over 8 ranks of one node."""
+  env = {k: v for k, v in os.environ.items() if not k.startswith("LAGOM_XLA_")}
+  if table is not None:
+    env["LAGOM_XLA_NCCL_TABLE"] = str(table)
+  kind = rules_lib.KINDS["all-gather"]
+  output = subprocess.run(
+    [program, plugin, "8", "1", str(kind), str(num_bytes), "1", "2"],
+    env=env,
+    check=True,
+    capture_output=True,
+    text=True,
+  ).stdout
+  batches = [tuple(map(float, line.split())) for line in output.splitlines()]
+  choices, chunks = zip(*batches, strict=True)
+  return CallTimes(
+    choice_ns=min(choices),
+    median_choice_ns=statistics.median(choices),
+    chunk_ns=min(chunks),
+    median_chunk_ns=statistics.median(chunks),
+  )
+
+
+def rules(num_rules: int) -> Sequence[rules_lib.Rule]:
+  """All-gathers of 1, 3, 5, ... MiB."""
+  return [
+    rules_lib.Rule(
+      kind="all-gather",
+      num_ranks=8,
+      num_nodes=1,
+      min_bytes=(2 * i + 1) * _MIB,
+      max_bytes=(2 * i + 1) * _MIB,
+      algorithm="ring",
+      protocol="simple",
+      num_channels=8,
+      chunk_bytes=_MIB // 2,
+    )
+    for i in range(num_rules)
+  ]
+
+
+def main() -> None:
+  """Prints the table."""
+  print(f"{'':34}{'choice, ns':>20}{'chunk size, ns':>20}")
+  print(f"{'':34}{'least':>10}{'median':>10}{'least':>10}{'median':>10}")
+  with tempfile.TemporaryDirectory() as scratch:
+    folder = pathlib.Path(scratch)
+    plugin = build.compile_to(folder / build.LIBRARY)
+    program = compile_loop(folder)
+    table = folder / "table.bin"
+    for num_rules in (0, 16, 256, 4096):
+      table_lib.write(table, rules(num_rules))
+      middle = (num_rules // 2 * 2 + 1) * _MIB
+      cases = [("a rule matches", middle)] if num_rules else []
+      for label, num_bytes in (*cases, ("none matches", middle + 1)):
+        times = measure(program, plugin, table, num_bytes)
+        _show(f"{num_rules} rules, {label}", times)
+    _show("no table", measure(program, plugin, None, _MIB))
+
+
+def _show(label: str, times: CallTimes) -> None:
+  print(
+    f"{label:34}{times.choice_ns:10.1f}{times.median_choice_ns:10.1f}"
+    f"{times.chunk_ns:10.1f}{times.median_chunk_ns:10.1f}"
+  )
+
+
+if __name__ == "__main__":
+  main()

@@ -1,0 +1,156 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Makes a library of plugin.c, when the package is built or when it is missing.
+
+The library holds a hash of the source that it was built from. One that was
+built from another source, as in a checkout that moved on, is not used. The
+build of the package runs this file by its path, before lagom_xla's own
+dependencies are there: it imports the standard library alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+import ctypes
+import hashlib
+import os
+import pathlib
+import shlex
+import shutil
+import subprocess
+import tempfile
+
+# NCCL also finds it as NCCL_TUNER_PLUGIN=lagom_xla if its folder is searched.
+LIBRARY = "libnccl-tuner-lagom_xla.so"
+SOURCE = pathlib.Path(__file__).with_name("plugin.c")
+# Interface -> the first NCCL that looks for it.
+INTERFACES = {"v4": "2.24", "v5": "2.28", "v6": "2.30.3"}
+
+_FLAGS = (
+  "-std=c11",
+  "-O2",
+  "-fPIC",
+  "-shared",
+  "-fvisibility=hidden",
+  "-Wl,-z,nodelete",
+)
+
+
+class BuildError(RuntimeError):
+  """The plugin cannot be built here; the message says why."""
+
+
+def packaged() -> pathlib.Path:
+  """Where the package's build puts the library."""
+  return SOURCE.with_name(LIBRARY)
+
+
+def cached() -> pathlib.Path:
+  """Where it goes if the package's folder cannot be written."""
+  cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+  return pathlib.Path(cache) / "lagom_xla" / _source_hash() / LIBRARY
+
+
+def find() -> pathlib.Path | None:
+  """A library that was built from the present source, if there is one."""
+  wanted = _source_hash().encode()
+  for path in (packaged(), cached()):
+    try:
+      if wanted in path.read_bytes():
+        return path
+    except OSError:
+      continue
+  return None
+
+
+def ensure() -> pathlib.Path:
+  """The library, built now if there is none.
+
+  Raises:
+    BuildError: there is no C compiler, it fails, or there is no place.
+  """
+  path = find()
+  if path is not None:
+    return path
+  try:
+    return compile_to(packaged())
+  except OSError:
+    pass
+  try:
+    return compile_to(cached())
+  except OSError as error:
+    raise BuildError(
+      f"{packaged().parent} and {cached().parent} cannot be written:"
+      f" {error.strerror}."
+    ) from error
+
+
+def compile_to(path: pathlib.Path, flags: Sequence[str] = ()) -> pathlib.Path:
+  """Compiles the plugin; an older library there is replaced in one step.
+
+  Args:
+    path: the library to write; its folder is made.
+    flags: for the compiler, after our own.
+
+  Returns:
+    `path`.
+
+  Raises:
+    BuildError: there is no C compiler, or it fails.
+    OSError: the folder cannot be written.
+  """
+  command = compiler()
+  path.parent.mkdir(parents=True, exist_ok=True)
+  with tempfile.TemporaryDirectory(
+    prefix=f".{path.name}-", dir=path.parent
+  ) as scratch:
+    fresh = pathlib.Path(scratch) / path.name
+    name = f'-DLAGOM_XLA_SOURCE="{_source_hash()}"'
+    done = subprocess.run(
+      [*command, *_FLAGS, name, *flags, "-o", str(fresh), str(SOURCE)],
+      capture_output=True,
+      text=True,
+      check=False,
+    )
+    if done.returncode:
+      said = (done.stderr or done.stdout).strip()
+      raise BuildError(
+        f"{shlex.join(command)} could not compile {SOURCE.name}: {said}"
+      )
+    fresh.replace(path)
+  return path
+
+
+def compiler() -> list[str]:
+  """The C compiler's command: $CC, or else cc, gcc or clang.
+
+  Raises:
+    BuildError: there is none.
+  """
+  named = shlex.split(os.environ.get("CC", ""))
+  for command in (named, ["cc"], ["gcc"], ["clang"]):
+    if command and shutil.which(command[0]):
+      return command
+  raise BuildError(
+    "There is no C compiler here (cc, gcc or clang); install one, or name it"
+    " with the variable CC."
+  )
+
+
+def interfaces(path: pathlib.Path) -> tuple[str, ...]:
+  """The tuner interfaces that a library really exports, such as ("v4", "v5").
+
+  Raises:
+    BuildError: it cannot be loaded.
+  """
+  try:
+    library = ctypes.CDLL(str(path))
+  except OSError as error:
+    raise BuildError(f"{path} cannot be loaded: {error}.") from error
+  return tuple(
+    v for v in INTERFACES if hasattr(library, f"ncclTunerPlugin_{v}")
+  )
+
+
+def _source_hash() -> str:
+  return hashlib.sha256(SOURCE.read_bytes()).hexdigest()[:32]

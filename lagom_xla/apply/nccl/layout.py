@@ -1,0 +1,266 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""A table's bytes, as plugin.c describes them.
+
+Two slots of rules and counters; the lowest bit of the version says which slot
+holds. A slot repeats its version and has a checksum over that and its rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+import dataclasses
+import mmap
+import struct
+
+from lagom_xla.apply.nccl import rules as rules_lib
+
+MAX_RULES = 4096
+VERSION_WORD = 2  # Where the version is, in words of 8 bytes.
+
+_MAGIC = int.from_bytes(b"lagomanc", "little")
+_FORMAT = 1
+_PAGE = 4096
+_SLOTS_AT = 64
+_HEADER = struct.Struct("<QIIQ")
+_SLOT = struct.Struct("<QQQ")
+_RULE = struct.Struct("<IIQQBBBBI")
+_COUNTER = struct.Struct("<QQQ")
+_MIN_CAPACITY = 64
+_FIRST_VERSION = 1
+
+
+class TableError(ValueError):
+  """A file that is no table, or a table that cannot be had."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Counts:
+  """How often a rule acted, over all ranks that map the file.
+
+  Attributes:
+    num_applied: collectives that NCCL was made to run by it.
+    num_unavailable: collectives that it matched, but NCCL cannot run its
+      algorithm and protocol there, or an environment variable forbids them.
+    num_chunks: chunk sizes that it set, up to three for each collective.
+  """
+
+  num_applied: int
+  num_unavailable: int
+  num_chunks: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Table:
+  """A table as it is in its file now.
+
+  Attributes:
+    version: counts the tables that this file had.
+    capacity: the most rules that the file can hold.
+    rules: in the table's order.
+    counts: of each rule, since this version was written.
+  """
+
+  version: int
+  capacity: int
+  rules: tuple[rules_lib.Rule, ...]
+  counts: tuple[Counts, ...]
+
+
+def encode(rules: Iterable[rules_lib.Rule]) -> bytes:
+  """A new table's file, with room for as many rules again.
+
+  Raises:
+    RuleError: a rule is not usable, or two share a size.
+    TableError: there are too many.
+  """
+  ordered = rules_lib.ordered(rules)
+  if len(ordered) > MAX_RULES:
+    raise TableError(
+      f"A table holds at most {MAX_RULES} rules; these are {len(ordered)}."
+    )
+  capacity = _MIN_CAPACITY
+  while capacity < min(2 * len(ordered), MAX_RULES):
+    capacity *= 2
+  content = bytearray(_size(capacity))
+  _HEADER.pack_into(content, 0, _MAGIC, _FORMAT, capacity, _FIRST_VERSION)
+  fill_slot(content, capacity, _FIRST_VERSION, ordered)
+  return bytes(content)
+
+
+def checksum(rules: Iterable[rules_lib.Rule]) -> str:
+  """What LAGOM_XLA_NCCL_CHECKSUM must be for the plugin to take a new table."""
+  words = _words(rules_lib.ordered(rules))
+  return f"{_hash(_FIRST_VERSION, words):016x}"
+
+
+def decode(content: bytes, *, where: str) -> Table:
+  """Reads a file's bytes.
+
+  Args:
+    content: the bytes.
+    where: what to call them in errors.
+
+  Raises:
+    TableError: they are no whole table.
+  """
+  capacity, version = _decode_header(content, where)
+  slot_version, num_rules, expected = _SLOT.unpack_from(
+    content, _slot_at(version)
+  )
+  at = _rules_at(capacity, version)
+  words = struct.unpack_from(f"<{4 * min(num_rules, capacity)}Q", content, at)
+  if (
+    version == 0
+    or slot_version != version
+    or num_rules > capacity
+    or _hash(version, words) != expected
+  ):
+    raise TableError(f"{where} is no whole table: its checksum is wrong.")
+  try:
+    rules = rules_lib.ordered(_rules(content, at, num_rules))
+  except (KeyError, rules_lib.RuleError) as error:
+    raise TableError(f"{where} holds an unusable rule: {error}") from error
+  counted = _counters_at(capacity, version)
+  counters = _COUNTER.iter_unpack(
+    content[counted : counted + num_rules * _COUNTER.size]
+  )
+  return Table(
+    version=version,
+    capacity=capacity,
+    rules=rules,
+    counts=tuple(
+      Counts(
+        num_applied=applied, num_unavailable=unavailable, num_chunks=chunks
+      )
+      for applied, unavailable, chunks in counters
+    ),
+  )
+
+
+def _decode_header(content: bytes, where: str) -> tuple[int, int]:
+  """Capacity and version."""
+  if len(content) < _PAGE:
+    raise TableError(f"{where} is no table: it is too short.")
+  magic, format_version, capacity, version = _HEADER.unpack_from(content)
+  if magic != _MAGIC:
+    raise TableError(f"{where} is no table of lagom_xla's.")
+  if format_version != _FORMAT:
+    raise TableError(
+      f"{where} has format {format_version}; this lagom_xla reads {_FORMAT}."
+      " Make the plan again."
+    )
+  if not 0 < capacity <= MAX_RULES or len(content) != _size(capacity):
+    raise TableError(f"{where} is no whole table: its size is wrong.")
+  return capacity, version
+
+
+def fill_slot(
+  content: bytearray | mmap.mmap,
+  capacity: int,
+  version: int,
+  rules: Sequence[rules_lib.Rule],
+) -> None:
+  """Writes a version's slot; the header's version stays as it is.
+
+  Args:
+    content: a table's bytes, or its mapped file.
+    capacity: of the table.
+    version: chooses the slot.
+    rules: no more than the capacity, in order.
+  """
+  words = _words(rules)
+  _SLOT.pack_into(
+    content, _slot_at(version), version, len(rules), _hash(version, words)
+  )
+  struct.pack_into(
+    f"<{len(words)}Q", content, _rules_at(capacity, version), *words
+  )
+  at = _counters_at(capacity, version)
+  content[at : at + capacity * _COUNTER.size] = bytes(capacity * _COUNTER.size)
+
+
+def _words(rules: Sequence[rules_lib.Rule]) -> tuple[int, ...]:
+  packed = b"".join(
+    _RULE.pack(
+      rule.num_ranks,
+      rule.num_nodes,
+      rule.min_bytes,
+      rule.max_bytes,
+      rules_lib.KINDS[rule.kind],
+      rules_lib.ALGORITHMS[rule.algorithm],
+      rules_lib.PROTOCOLS[rule.protocol],
+      rule.num_channels,
+      rule.chunk_bytes,
+    )
+    for rule in rules
+  )
+  return struct.unpack(f"<{len(packed) // 8}Q", packed)
+
+
+def _rules(content: bytes, at: int, num_rules: int) -> list[rules_lib.Rule]:
+  kinds, algorithms, protocols = (
+    {number: name for name, number in numbers.items()}
+    for numbers in (
+      rules_lib.KINDS,
+      rules_lib.ALGORITHMS,
+      rules_lib.PROTOCOLS,
+    )
+  )
+  return [
+    rules_lib.Rule(
+      kind=kinds[kind],
+      num_ranks=num_ranks,
+      num_nodes=num_nodes,
+      min_bytes=min_bytes,
+      max_bytes=max_bytes,
+      algorithm=algorithms[algorithm],
+      protocol=protocols[protocol],
+      num_channels=num_channels,
+      chunk_bytes=chunk_bytes,
+    )
+    for (
+      num_ranks,
+      num_nodes,
+      min_bytes,
+      max_bytes,
+      kind,
+      algorithm,
+      protocol,
+      num_channels,
+      chunk_bytes,
+    ) in _RULE.iter_unpack(content[at : at + num_rules * _RULE.size])
+  ]
+
+
+def _hash(version: int, words: Sequence[int]) -> int:
+  """As plugin.c has it."""
+  value = 0
+  for word in (version, len(words) // 4, *words):
+    value = (value ^ word) * 0x9E3779B97F4A7C15 % 2**64
+    value ^= value >> 32
+  return value
+
+
+def _pages(num_bytes: int) -> int:
+  return -(-num_bytes // _PAGE) * _PAGE
+
+
+def _slot_at(version: int) -> int:
+  return _SLOTS_AT + version % 2 * _SLOT.size
+
+
+def _rules_at(capacity: int, version: int) -> int:
+  return _PAGE + version % 2 * capacity * _RULE.size
+
+
+def _first_counter_at(capacity: int) -> int:
+  return _PAGE + _pages(2 * capacity * _RULE.size)
+
+
+def _counters_at(capacity: int, version: int) -> int:
+  return _first_counter_at(capacity) + version % 2 * capacity * _COUNTER.size
+
+
+def _size(capacity: int) -> int:
+  return _first_counter_at(capacity) + _pages(2 * capacity * _COUNTER.size)

@@ -1,0 +1,149 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Rules: what collectives of some sizes on some communicators run with.
+
+A rule is keyed by all that NCCL tells a tuner that every rank knows alike: the
+communicator's size and nodes, the collective, and its bytes. Names here are
+those of a plan; the numbers are NCCL's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+import dataclasses
+import itertools
+
+from lagom_xla import plan as plan_lib
+
+# NCCL's numbers, as in plugin.c. What is not named here (CollNet) has no rules.
+KINDS = {
+  "collective-broadcast": 0,
+  "reduce": 1,
+  "all-gather": 2,
+  "reduce-scatter": 3,
+  "all-reduce": 4,
+}
+ALGORITHMS = {"tree": 0, "ring": 1, "nvls": 4, "nvlstree": 5, "pat": 6}
+PROTOCOLS = {"ll": 0, "ll128": 1, "simple": 2}
+MAX_CHANNELS = 64
+
+# NCCL asks about those operands of a combined collective together that are
+# within a factor of four of each other (ncclPrepareTasks in src/enqueue.cc), so
+# without the few small ones its sum is a little less than the tuning key's.
+_LEFT_OUT = 1 / 16
+
+
+class RuleError(ValueError):
+  """Rules that make no table; the message names the rule and the bound."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Rule:
+  """What collectives of some sizes on some communicators should run with.
+
+  Attributes:
+    kind: HLO opcode, or NCCL's "reduce".
+    num_ranks: size of the communicator.
+    num_nodes: nodes that it spans.
+    min_bytes: the least size, as NCCL counts it.
+    max_bytes: the largest, included.
+    algorithm: as in `costs.nccl.Setting`.
+    protocol: as in `costs.nccl.Setting`.
+    num_channels: 0 leaves them to NCCL. NCCL takes no more than it has, and
+      since 2.31 no more than it would take by itself.
+    chunk_bytes: 0 leaves it to NCCL, as all do before 2.30.3. The plugin rounds
+      it to what the protocol can have.
+  """
+
+  kind: str
+  num_ranks: int
+  num_nodes: int
+  min_bytes: int
+  max_bytes: int
+  algorithm: str
+  protocol: str
+  num_channels: int = 0
+  chunk_bytes: int = 0
+
+
+def of_settings(settings: Iterable[plan_lib.NcclSetting]) -> tuple[Rule, ...]:
+  """A plan's settings as rules, in the table's order.
+
+  A rule reaches a sixteenth below its key's size, for the operands that NCCL
+  asks about apart, but never to another key's. Settings for sends and receives
+  have no rule: NCCL asks no tuner about them.
+  """
+  rules: list[Rule] = []
+  for entry in sorted(settings, key=lambda entry: entry.key):
+    key, setting = entry.key, entry.setting
+    if key.kind not in KINDS or key.num_ranks < 2:
+      continue
+    least = key.num_bytes - int(key.num_bytes * _LEFT_OUT)
+    last = rules[-1] if rules else None
+    communicator = (key.kind, key.num_ranks, key.num_nodes)
+    if last and communicator == (last.kind, last.num_ranks, last.num_nodes):
+      least = max(least, last.max_bytes + 1)
+    rules.append(
+      Rule(
+        kind=key.kind,
+        num_ranks=key.num_ranks,
+        num_nodes=key.num_nodes,
+        min_bytes=least,
+        max_bytes=key.num_bytes,
+        algorithm=setting.algorithm,
+        protocol=setting.protocol,
+        num_channels=min(setting.num_channels, MAX_CHANNELS),
+        chunk_bytes=setting.chunk_bytes,
+      )
+    )
+  return ordered(rules)
+
+
+def ordered(rules: Iterable[Rule]) -> tuple[Rule, ...]:
+  """The rules in the table's order: communicator, kind, bytes.
+
+  Raises:
+    RuleError: a rule is not usable, or two share a size.
+  """
+  rules = list(rules)
+  for rule in rules:
+    _check(rule)
+  in_order = sorted(rules, key=lambda rule: (*_place(rule), rule.min_bytes))
+  for last, rule in itertools.pairwise(in_order):
+    if _place(last) == _place(rule) and rule.min_bytes <= last.max_bytes:
+      raise RuleError(
+        f"Two rules for {rule.kind} over {rule.num_ranks} ranks on"
+        f" {rule.num_nodes} nodes share {rule.min_bytes} bytes; give each size"
+        " one rule."
+      )
+  return tuple(in_order)
+
+
+def _place(rule: Rule) -> tuple[int, int, int]:
+  return rule.num_ranks, rule.num_nodes, KINDS[rule.kind]
+
+
+def _check(rule: Rule) -> None:
+  for name, known in (
+    ("kind", KINDS),
+    ("algorithm", ALGORITHMS),
+    ("protocol", PROTOCOLS),
+  ):
+    if getattr(rule, name) not in known:
+      raise RuleError(
+        f"A rule has {name} {getattr(rule, name)!r}; it must be one of"
+        f" {', '.join(known)}."
+      )
+  for name, least, most in (
+    ("num_ranks", 2, 2**31 - 1),
+    ("num_nodes", 1, 2**31 - 1),
+    ("min_bytes", 1, 2**63 - 1),
+    ("max_bytes", rule.min_bytes, 2**63 - 1),
+    ("num_channels", 0, MAX_CHANNELS),
+    ("chunk_bytes", 0, 2**31 - 1),
+  ):
+    if not least <= getattr(rule, name) <= most:
+      raise RuleError(
+        f"A rule for {rule.kind} has {name} {getattr(rule, name)}; it must be"
+        f" {least} to {most}."
+      )

@@ -1,0 +1,103 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The table that the tuner plugin reads: rules, and what became of them.
+
+A file holds two slots of rules, and a version whose lowest bit says which one
+counts. `switch` fills the other slot and then stores the next version, so that
+a job that has the file mapped finds the old table or the new one, never a part
+of each; plugin.c describes the bytes.
+
+All ranks of a communicator must decide alike, or they wait for each other
+forever. So every node needs the same table, and a table may be switched only
+between two barriers, while no rank has work in flight. What a CUDA graph has
+captured keeps the settings it was captured with. The counters are sums over the
+processes of a node that map the file; on a file system that nodes share, give
+each node its own copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+import fcntl
+import mmap
+import os
+import pathlib
+
+from lagom_xla.apply.nccl import layout
+from lagom_xla.apply.nccl import rules as rules_lib
+
+
+def write(path: pathlib.Path, rules: Iterable[rules_lib.Rule]) -> None:
+  """Writes a new table, in one step.
+
+  A job that has an older file of this name mapped keeps reading that one; use
+  `switch` to reach it.
+
+  Raises:
+    RuleError, TableError: as `layout.encode`, or the file cannot be written.
+  """
+  content = layout.encode(rules)
+  fresh = path.with_name(f".{path.name}-{os.getpid()}")
+  try:
+    try:
+      fresh.write_bytes(content)
+      fresh.replace(path)
+    finally:
+      fresh.unlink(missing_ok=True)
+  except OSError as error:
+    raise layout.TableError(
+      f"Cannot write {path}: {error.strerror}."
+    ) from error
+
+
+def switch(path: pathlib.Path, rules: Iterable[rules_lib.Rule]) -> int:
+  """Gives a table new rules, in place, for the jobs that have it mapped.
+
+  Counting starts anew. See the module's docstring for when this may be done.
+
+  Returns:
+    The new version.
+
+  Raises:
+    RuleError, TableError: as `layout.encode`; or the file is no table, cannot
+      be written, or has no room for the rules.
+  """
+  ordered = rules_lib.ordered(rules)
+  try:
+    with path.open("r+b") as file:
+      fcntl.flock(file, fcntl.LOCK_EX)
+      old = layout.decode(file.read(), where=str(path))
+      if len(ordered) > old.capacity:
+        raise layout.TableError(
+          f"{path} has room for {old.capacity} rules, not for {len(ordered)};"
+          " write a new table and start the job with that."
+        )
+      with mmap.mmap(file.fileno(), 0) as mapped:
+        layout.fill_slot(mapped, old.capacity, old.version + 1, ordered)
+        mapped.flush()  # All of the slot before the version that points to it.
+        with memoryview(mapped) as view, view.cast("Q") as words:
+          words[layout.VERSION_WORD] = old.version + 1
+        mapped.flush()
+  except OSError as error:
+    raise layout.TableError(
+      f"Cannot switch {path}: {error.strerror}."
+    ) from error
+  return old.version + 1
+
+
+def read(path: pathlib.Path) -> layout.Table:
+  """Reads a table and its counters, also while a job uses it.
+
+  Raises:
+    TableError: the file cannot be read, or is no whole table.
+  """
+  for _ in range(3):
+    try:
+      return layout.decode(path.read_bytes(), where=str(path))
+    except OSError as error:
+      raise layout.TableError(
+        f"Cannot read {path}: {error.strerror}."
+      ) from error
+    except layout.TableError as error:
+      found = error  # Perhaps it was switched meanwhile.
+  raise found

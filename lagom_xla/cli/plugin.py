@@ -1,0 +1,107 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""lagom-xla plugin: where the NCCL tuner plugin is, or what else there is."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+
+from lagom_xla.cli import command as command_lib
+
+_EXAMPLES = """\
+It is built on first use if the installation brought none, which takes a C
+compiler. With PLAN the output is shell lines: for the plugin, or, where it
+cannot be built, for the environment variables that say some of the same.
+
+examples:
+  lagom-xla plugin
+  source <(lagom-xla plugin plan)   # in the script that starts each process"""
+
+_FALLBACK = """\
+What NCCL's environment can express of a plan works without a plugin:
+  lagom-xla plugin PLAN   one algorithm and protocol per function
+                          (NCCL_ALGO, NCCL_PROTO), and the cap below
+  lagom-xla flags PLAN    one cap on channels for all (NCCL_MAX_CTAS)"""
+
+
+def add(commands) -> None:
+  """Adds the command."""
+  command = command_lib.add(
+    commands,
+    "plugin",
+    _run,
+    "Shows the NCCL tuner plugin and the interfaces it exports, or the shell"
+    " lines that make it follow a plan.",
+    _EXAMPLES,
+  )
+  command.add_argument(
+    "plan", metavar="PLAN", nargs="?", help="a plan's folder"
+  )
+  command.add_argument(
+    "--path", action="store_true", help="print the plugin's path alone"
+  )
+
+
+def _run(arguments: argparse.Namespace) -> None:
+  from lagom_xla.apply.nccl import build
+
+  try:
+    path = build.ensure()
+    interfaces = build.interfaces(path)
+  except build.BuildError as error:
+    print(f"lagom-xla: There is no NCCL tuner plugin. {error}", file=sys.stderr)
+    if arguments.plan is None or arguments.path:
+      print(_FALLBACK, file=sys.stderr)
+      sys.exit(1)
+    _print_environment(arguments.plan)
+    return
+  if arguments.path:
+    print(path)
+  elif arguments.plan is None:
+    print(path)
+    for interface in interfaces:
+      print(
+        f"  ncclTunerPlugin_{interface}  for NCCL"
+        f" {build.INTERFACES[interface]} and later"
+      )
+  else:
+    _print_plugin(arguments.plan, str(path))
+
+
+def _print_plugin(plan: str, path: str) -> None:
+  import pathlib
+
+  from lagom_xla import plan as plan_lib
+  from lagom_xla.apply.nccl import layout
+  from lagom_xla.apply.nccl import rules as rules_lib
+
+  folder = pathlib.Path(plan).absolute()
+  rules = rules_lib.of_settings(plan_lib.load(folder).nccl_settings)
+  table = folder / "nccl_table.bin"
+  if not table.is_file():
+    raise plan_lib.PlanError(
+      f"{folder} holds no nccl_table.bin; name the folder that lagom-xla tune"
+      " wrote."
+    )
+  values = {
+    "NCCL_TUNER_PLUGIN": path,
+    "LAGOM_XLA_NCCL_TABLE": str(table),
+    "LAGOM_XLA_NCCL_CHECKSUM": layout.checksum(rules),
+  }
+  for name, value in values.items():
+    print(f"export {name}={shlex.quote(value)}")
+
+
+def _print_environment(plan_path: str) -> None:
+  from lagom_xla import plan as plan_lib
+  from lagom_xla.apply import nccl_env
+  from lagom_xla.apply.nccl import per_function
+  from lagom_xla.apply.nccl import rules as rules_lib
+
+  plan = plan_lib.load(plan_path)
+  rules = rules_lib.of_settings(plan.nccl_settings)
+  print(
+    nccl_env.export_lines({**plan.nccl_env, **per_function.variables(rules)})
+  )

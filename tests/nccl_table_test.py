@@ -1,0 +1,302 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Rules for NCCL's tuner: from a plan, in a file, and in others' formats."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+import dataclasses
+import random
+from typing import Any
+
+from hypothesis import given
+from hypothesis import settings
+from hypothesis import strategies as st
+import pytest
+
+from lagom_xla import plan as plan_lib
+from lagom_xla.apply.nccl import layout
+from lagom_xla.apply.nccl import nvidia_csv
+from lagom_xla.apply.nccl import per_function
+from lagom_xla.apply.nccl import rules as rules_lib
+from lagom_xla.apply.nccl import table
+from lagom_xla.costs import collective as collective_lib
+from lagom_xla.costs import nccl
+
+_MIB = 2**20
+_RULE = rules_lib.Rule(
+  kind="all-gather",
+  num_ranks=8,
+  num_nodes=1,
+  min_bytes=15 * _MIB,
+  max_bytes=16 * _MIB,
+  algorithm="ring",
+  protocol="simple",
+  num_channels=4,
+  chunk_bytes=131072,
+)
+
+
+@st.composite
+def _rules(draw: st.DrawFn) -> tuple[rules_lib.Rule, ...]:
+  """Rules in order, several for a communicator, some next to each other."""
+  rules = []
+  for kind, num_ranks, num_nodes in draw(
+    st.sets(
+      st.tuples(
+        st.sampled_from(sorted(rules_lib.KINDS)),
+        st.integers(2, 2**31 - 1),
+        st.integers(1, 2**31 - 1),
+      ),
+      max_size=4,
+    )
+  ):
+    bounds = sorted(
+      draw(st.sets(st.integers(1, 2**63 - 1), min_size=1, max_size=9))
+    )
+    for least, most in zip(bounds[::2], bounds[1::2], strict=False):
+      rules.append(
+        rules_lib.Rule(
+          kind=kind,
+          num_ranks=num_ranks,
+          num_nodes=num_nodes,
+          min_bytes=least,
+          max_bytes=most,
+          algorithm=draw(st.sampled_from(sorted(rules_lib.ALGORITHMS))),
+          protocol=draw(st.sampled_from(sorted(rules_lib.PROTOCOLS))),
+          num_channels=draw(st.integers(0, 64)),
+          chunk_bytes=draw(st.integers(0, 2**31 - 1)),
+        )
+      )
+  return rules_lib.ordered(rules)
+
+
+# The file.
+
+
+@given(rules=_rules(), seed=st.integers())
+def test_a_table_reads_back_as_it_was_written(rules, seed):
+  shuffled = list(rules)
+  random.Random(seed).shuffle(shuffled)
+  content = layout.encode(shuffled)
+  read = layout.decode(content, where="it")
+  assert (read.version, read.rules) == (1, rules)
+  assert {count.num_applied for count in read.counts} <= {0}
+  assert len(read.counts) == len(rules)
+  assert content == layout.encode(rules)
+  assert layout.checksum(shuffled) == layout.checksum(rules)
+
+
+@settings(max_examples=30)
+@given(tables=st.lists(_rules(), min_size=1, max_size=4))
+def test_a_table_is_whatever_it_was_switched_to_last(tmp_path_factory, tables):
+  path = tmp_path_factory.mktemp("table") / "table.bin"
+  table.write(path, tables[0])
+  inode = path.stat().st_ino
+  for version, rules in enumerate(tables[1:], start=2):
+    assert table.switch(path, rules) == version
+    assert table.read(path).rules == rules
+  assert table.read(path).version == len(tables)
+  assert path.stat().st_ino == inode
+
+
+@given(at=st.integers(0, 2**16), value=st.integers(1, 255))
+def test_no_change_of_a_rule_goes_unnoticed(at, value):
+  rules = [
+    dataclasses.replace(_RULE, num_ranks=num_ranks) for num_ranks in (2, 4, 8)
+  ]
+  content = bytearray(layout.encode(rules))
+  place = content.index(2, 4096) + at % (3 * 32)
+  content[place] ^= value
+  with pytest.raises(layout.TableError, match="checksum is wrong"):
+    layout.decode(bytes(content), where="it")
+
+
+def test_writing_replaces_a_file_and_leaves_nothing_beside_it(tmp_path):
+  path = tmp_path / "table.bin"
+  for rules in ([_RULE], []):
+    table.write(path, rules)
+    assert list(table.read(path).rules) == rules
+  assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(
+  ("content", "message"),
+  [
+    (b"", "too short"),
+    (bytes(8192), "no table of lagom_xla's"),
+    (layout.encode([_RULE])[:-1], "size is wrong"),
+    (b"lagomanc\x02" + layout.encode([])[9:], "has format 2"),
+    (None, "Cannot read"),
+  ],
+)
+def test_what_is_no_table_is_said_to_be_none(tmp_path, content, message):
+  path = tmp_path / "table.bin"
+  if content is not None:
+    path.write_bytes(content)
+  with pytest.raises(layout.TableError, match=message) as error:
+    table.read(path)
+  assert str(path) in str(error.value)
+
+
+def test_a_table_that_cannot_be_written_or_switched_is_an_error(tmp_path):
+  gone = tmp_path / "gone" / "table.bin"
+  with pytest.raises(layout.TableError, match="Cannot write"):
+    table.write(gone, [_RULE])
+  with pytest.raises(layout.TableError, match="Cannot switch"):
+    table.switch(gone, [_RULE])
+  path = tmp_path / "table.bin"
+  path.write_bytes(b"x" * 8192)
+  with pytest.raises(layout.TableError, match="no table"):
+    table.switch(path, [_RULE])
+  assert path.read_bytes() == b"x" * 8192
+
+
+def _many(num_rules: int) -> list[rules_lib.Rule]:
+  return [
+    dataclasses.replace(_RULE, min_bytes=i + 1, max_bytes=i + 1)
+    for i in range(num_rules)
+  ]
+
+
+def test_a_table_has_room_to_be_switched_to_twice_as_many_rules(tmp_path):
+  path = tmp_path / "table.bin"
+  table.write(path, _many(65))
+  table.switch(path, _many(130))
+  assert len(table.read(path).rules) == 130
+  with pytest.raises(
+    layout.TableError, match="room for 256 rules, not for 300"
+  ):
+    table.switch(path, _many(300))
+  assert len(table.read(path).rules) == 130
+
+
+def test_a_table_holds_4096_rules_and_no_more(tmp_path):
+  path = tmp_path / "table.bin"
+  table.write(path, _many(4096))
+  assert len(table.read(path).rules) == 4096
+  with pytest.raises(layout.TableError, match="at most 4096 rules"):
+    table.write(path, _many(4097))
+
+
+# The rules.
+
+
+@pytest.mark.parametrize(
+  ("change", "message"),
+  [
+    ({"kind": "all-to-all"}, "kind 'all-to-all'; it must be one of"),
+    ({"algorithm": "collnet"}, "algorithm 'collnet'; it must be one of"),
+    ({"protocol": "p2p"}, "protocol 'p2p'; it must be one of"),
+    ({"num_ranks": 1}, "num_ranks 1; it must be 2 to"),
+    ({"num_nodes": 0}, "num_nodes 0; it must be 1 to"),
+    ({"min_bytes": 0}, "min_bytes 0; it must be 1 to"),
+    ({"max_bytes": 5}, f"max_bytes 5; it must be {15 * _MIB} to"),
+    ({"num_channels": 65}, "num_channels 65; it must be 0 to 64"),
+    ({"num_channels": -1}, "num_channels -1; it must be 0 to 64"),
+    ({"chunk_bytes": 2**31}, "chunk_bytes 2147483648; it must be 0 to"),
+  ],
+)
+def test_a_rule_out_of_range_is_refused(change, message):
+  with pytest.raises(rules_lib.RuleError, match=message):
+    layout.encode([dataclasses.replace(_RULE, **change)])
+
+
+def test_a_size_has_one_rule():
+  with pytest.raises(rules_lib.RuleError, match="share 16777216 bytes"):
+    layout.encode([_RULE, dataclasses.replace(_RULE, min_bytes=16 * _MIB)])
+
+
+def _setting(
+  kind: str, num_bytes: int, *, num_ranks: int = 8, **changes: Any
+) -> plan_lib.NcclSetting:
+  setting = nccl.Setting(
+    algorithm="ring", protocol="simple", num_channels=4, chunk_bytes=131072
+  )
+  return plan_lib.NcclSetting(
+    key=collective_lib.TuningKey(kind, num_ranks, 1, num_bytes),
+    setting=dataclasses.replace(setting, **changes),
+    default=setting,
+  )
+
+
+def test_a_plans_setting_is_a_rule_for_its_size_and_a_little_less():
+  (rule,) = rules_lib.of_settings([_setting("all-gather", 16 * _MIB)])
+  assert rule == _RULE
+
+
+def test_a_rule_does_not_reach_the_next_smaller_key():
+  small, large, other = rules_lib.of_settings(
+    [
+      _setting("all-gather", 1000, num_channels=2),
+      _setting("all-gather", 990),
+      _setting("all-reduce", 1010),
+    ]
+  )
+  assert (small.min_bytes, small.max_bytes) == (929, 990)
+  assert (large.min_bytes, large.max_bytes) == (991, 1000)
+  assert large.num_channels == 2
+  assert other.min_bytes == 1010 - 63
+
+
+def test_what_no_tuner_is_asked_about_has_no_rule():
+  entries = [
+    _setting("collective-permute", _MIB, algorithm="p2p"),
+    _setting("all-to-all", _MIB, algorithm="p2p"),
+    _setting("all-gather", _MIB, num_ranks=1),
+  ]
+  assert rules_lib.of_settings(entries) == ()
+
+
+# Others' formats.
+
+
+def _nvidia_rows(rules: Sequence[rules_lib.Rule]) -> list[str]:
+  lines = nvidia_csv.text(rules).splitlines()
+  assert max(map(len, lines)) < 255
+  return [line for line in lines if not line.startswith("#")]
+
+
+def test_nvidias_example_plugin_reads_the_rules():
+  tree = dataclasses.replace(
+    _RULE,
+    kind="all-reduce",
+    num_ranks=64,
+    num_nodes=8,
+    algorithm="nvlstree",
+    num_channels=0,
+  )
+  assert _nvidia_rows([tree, _RULE]) == [
+    "allgather,15728640,16777216,ring,simple,4,1,8",
+    "allreduce,15728640,16777216,nvls_tree,simple,-1,8,64",
+  ]
+
+
+def test_nccls_variables_say_what_the_rules_of_a_function_agree_on():
+  rules = [
+    _RULE,
+    dataclasses.replace(_RULE, num_ranks=16),
+    dataclasses.replace(_RULE, kind="all-reduce", algorithm="nvls"),
+    dataclasses.replace(_RULE, kind="reduce-scatter"),
+    dataclasses.replace(
+      _RULE, kind="reduce-scatter", num_ranks=2, algorithm="pat"
+    ),
+  ]
+  assert per_function.variables(rules) == {
+    "NCCL_ALGO": "allgather:ring;allreduce:nvls,ring",
+    "NCCL_PROTO": "allgather:simple;allreduce:simple;reducescatter:simple",
+  }
+
+
+@pytest.mark.parametrize("protocol", ["ll", "ll128"])
+def test_nccls_variables_never_force_a_protocol_that_may_harm(protocol):
+  rule = dataclasses.replace(_RULE, protocol=protocol)
+  assert per_function.variables([rule]) == {"NCCL_ALGO": "allgather:ring"}
+
+
+def test_rules_that_agree_on_nothing_need_no_variables():
+  other = dataclasses.replace(
+    _RULE, num_ranks=2, algorithm="pat", protocol="ll"
+  )
+  assert per_function.variables([_RULE, other]) == {}
+  assert per_function.variables([]) == {}

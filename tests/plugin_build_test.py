@@ -1,0 +1,184 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The NCCL tuner plugin's library: built when needed, and shown to a user."""
+
+from __future__ import annotations
+
+import argparse
+import pathlib
+import shlex
+import shutil
+
+import pytest
+
+from lagom_xla import cluster as cluster_lib
+from lagom_xla import plan as plan_lib
+from lagom_xla.apply import files
+from lagom_xla.apply.nccl import build
+from lagom_xla.apply.nccl import layout
+from lagom_xla.apply.nccl import table
+from lagom_xla.cli import plugin as plugin_command
+from lagom_xla.costs import collective as collective_lib
+from lagom_xla.costs import nccl
+
+_MIB = 2**20
+
+
+# Building it.
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch) -> pathlib.Path:
+  """A copy of the source, in a package with no library in it."""
+  try:
+    build.compiler()
+  except build.BuildError as error:
+    pytest.skip(str(error))
+  source = tmp_path / "package" / build.SOURCE.name
+  source.parent.mkdir()
+  shutil.copy(build.SOURCE, source)
+  monkeypatch.setattr(build, "SOURCE", source)
+  monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+  return source.parent
+
+
+def test_a_missing_library_is_built_once(package):
+  assert build.find() is None
+  path = build.ensure()
+  assert path == build.packaged() == build.find()
+  built = path.stat().st_mtime_ns
+  assert build.ensure() == path
+  assert path.stat().st_mtime_ns == built
+  assert sorted(package.iterdir()) == sorted([build.SOURCE, path])
+
+
+def test_a_library_of_another_source_is_built_anew(package):
+  first = build.ensure().read_bytes()
+  with build.SOURCE.open("a") as source:
+    source.write("// Changed.\n")
+  assert build.find() is None
+  assert build.ensure().read_bytes() != first
+
+
+def test_a_folder_that_cannot_be_written_is_passed_over(package, monkeypatch):
+  compile_to = build.compile_to
+
+  def refuses(path: pathlib.Path) -> pathlib.Path:
+    if path == build.packaged():
+      raise PermissionError(13, "Permission denied")
+    return compile_to(path)
+
+  monkeypatch.setattr(build, "compile_to", refuses)
+  assert build.ensure() == build.cached() == build.find()
+
+
+def test_what_is_no_library_cannot_be_shown(tmp_path):
+  path = tmp_path / build.LIBRARY
+  path.write_text("no library")
+  with pytest.raises(build.BuildError, match="cannot be loaded"):
+    build.interfaces(path)
+
+
+def test_no_compiler_and_a_failing_one_are_errors(package, monkeypatch):
+  monkeypatch.setenv("CC", "false")
+  with pytest.raises(build.BuildError, match=r"false could not compile"):
+    build.ensure()
+  monkeypatch.delenv("CC")
+  monkeypatch.setenv("PATH", "")
+  with pytest.raises(build.BuildError, match="no C compiler"):
+    build.ensure()
+
+
+# The command.
+
+
+def _run_command(*arguments: object) -> None:
+  parser = argparse.ArgumentParser()
+  plugin_command.add(parser.add_subparsers())
+  parsed = parser.parse_args(["plugin", *map(str, arguments)])
+  parsed.function(parsed)
+
+
+def _plan(folder: pathlib.Path) -> pathlib.Path:
+  setting = nccl.Setting(
+    algorithm="ring", protocol="simple", num_channels=4, chunk_bytes=131072
+  )
+  key = collective_lib.TuningKey("all-gather", 8, 1, 16 * _MIB)
+  plan = plan_lib.Plan(
+    module_name="jit_step",
+    module_fingerprint="0123456789abcdef",
+    cluster=cluster_lib.parse("1x8xh100"),
+    xla_options={},
+    nccl_env={"NCCL_MAX_CTAS": "8"},
+    nccl_settings=(
+      plan_lib.NcclSetting(key=key, setting=setting, default=setting),
+    ),
+    prediction=plan_lib.Prediction(
+      default_us=4.0, xla_us=3.0, nccl_env_us=2.0, nccl_settings_us=1.0
+    ),
+  )
+  files.write(plan, folder)
+  return folder
+
+
+def test_the_command_prints_the_path_and_the_interfaces(package, capsys):
+  _run_command()
+  path, *interfaces = capsys.readouterr().out.splitlines()
+  assert pathlib.Path(path) == build.packaged()
+  assert [line.split()[0] for line in interfaces] == [
+    f"ncclTunerPlugin_{version}" for version in build.INTERFACES
+  ]
+  _run_command("--path")
+  assert capsys.readouterr().out == f"{path}\n"
+
+
+def test_the_command_prints_what_makes_the_plugin_follow_a_plan(
+  package, tmp_path, capsys
+):
+  folder = _plan(tmp_path / "my plan")
+  _run_command(folder)
+  lines = capsys.readouterr().out
+  variables = dict(
+    word.split("=", 1) for word in shlex.split(lines) if word != "export"
+  )
+  assert list(variables) == [
+    "NCCL_TUNER_PLUGIN",
+    "LAGOM_XLA_NCCL_TABLE",
+    "LAGOM_XLA_NCCL_CHECKSUM",
+  ]
+  assert build.interfaces(pathlib.Path(variables["NCCL_TUNER_PLUGIN"]))
+  path = pathlib.Path(variables["LAGOM_XLA_NCCL_TABLE"])
+  rules = table.read(path).rules
+  assert [rule.max_bytes for rule in rules] == [16 * _MIB]
+  assert variables["LAGOM_XLA_NCCL_CHECKSUM"] == layout.checksum(rules)
+
+
+def test_the_command_refuses_a_plan_without_a_table(package, tmp_path):
+  folder = _plan(tmp_path / "plan")
+  (folder / "nccl_table.bin").unlink()
+  with pytest.raises(plan_lib.PlanError, match=r"holds no nccl_table\.bin"):
+    _run_command(folder)
+
+
+def test_without_a_compiler_the_command_says_what_there_is_instead(
+  package, tmp_path, monkeypatch, capsys
+):
+  folder = _plan(tmp_path / "plan")
+  monkeypatch.setenv("PATH", "")
+  monkeypatch.delenv("CC", raising=False)
+  for arguments in ([], ["--path"], ["--path", folder]):
+    with pytest.raises(SystemExit) as exit_info:
+      _run_command(*arguments)
+    assert exit_info.value.code == 1
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "no C compiler" in said.err
+    assert "NCCL_ALGO" in said.err
+  _run_command(folder)
+  said = capsys.readouterr()
+  assert said.out.splitlines() == [
+    "export NCCL_MAX_CTAS=8",
+    "export NCCL_ALGO=allgather:ring",
+    "export NCCL_PROTO=allgather:simple",
+  ]
+  assert "no C compiler" in said.err
