@@ -1,0 +1,130 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Edits a copy of a scheduled module, as predictions need it.
+
+What comes out has the right kernels, collectives and dependences; it need not
+compute the right thing, and XLA would not accept it: shapes of loop state are
+not kept up to date, and copies of a fusion share its computation. It is there
+to be scheduled, replayed and thrown away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+import json
+
+from lagom_xla.passes import hlo
+
+
+class Editor:
+  """A module in the making.
+
+  The module that it starts from is left as it is.
+
+  Attributes:
+    module: the module that it started from.
+  """
+
+  def __init__(self, module: hlo.Module):
+    self.module = module
+    self._proto = hlo.hlo_pb2.HloModuleProto()
+    self._proto.CopyFrom(module.proto)
+    self._edited: dict[int, list[hlo.Instruction]] = {}
+    self._next_id = 1 + max(
+      max(c.id, *(i.id for i in c.instructions))
+      for c in self._proto.computations
+    )
+
+  def instructions(self, computation_id: int) -> list[hlo.Instruction]:
+    """The schedule of a computation, to be edited in place."""
+    if computation_id not in self._edited:
+      proto = self._computation(computation_id)
+      by_id = {i.id: i for i in proto.instructions}
+      known = self._proto.schedule.sequences
+      ids = known[computation_id].instruction_ids
+      self._edited[computation_id] = [by_id[id_] for id_ in ids]
+    return self._edited[computation_id]
+
+  def _computation(self, id_: int) -> hlo.hlo_pb2.HloComputationProto:
+    return next(c for c in self._proto.computations if c.id == id_)
+
+  def copy(
+    self,
+    instruction: hlo.Instruction,
+    suffix: str,
+    *,
+    replaced: Mapping[int, int] | None = None,
+  ) -> hlo.Instruction:
+    """A copy under a name and an id of its own.
+
+    Args:
+      instruction: what to copy.
+      suffix: what to append to its name; with it, the name must be new.
+      replaced: ids that the copy refers to others instead of.
+    """
+    new = hlo.Instruction()
+    new.CopyFrom(instruction)
+    new.id = self.new_id()
+    new.name = instruction.name + suffix
+    for ids in (new.operand_ids, new.control_predecessor_ids):
+      ids[:] = [(replaced or {}).get(id_, id_) for id_ in ids]
+    return new
+
+  def new_id(self) -> int:
+    """An id that nothing in the module has."""
+    self._next_id += 1
+    return self._next_id - 1
+
+  def make(
+    self,
+    opcode: str,
+    name: str,
+    operand_ids: Iterable[int],
+    *,
+    shape: hlo.Shape | None = None,
+    tuple_index: int = 0,
+  ) -> hlo.Instruction:
+    """A new instruction."""
+    return hlo.Instruction(
+      id=self.new_id(),
+      name=name,
+      opcode=opcode,
+      operand_ids=operand_ids,
+      shape=shape,
+      tuple_index=tuple_index,
+    )
+
+  def set_root(self, computation_id: int, instruction_id: int) -> None:
+    """Says what a computation returns."""
+    self._computation(computation_id).root_id = instruction_id
+
+  def add_computation(self, proto: hlo.hlo_pb2.HloComputationProto) -> None:
+    """Adds a computation that is not scheduled on its own."""
+    self._proto.computations.append(proto)
+    sequence = self._proto.schedule.sequences[proto.id]
+    sequence.instruction_ids[:] = [i.id for i in proto.instructions]
+
+  def set_trip_count(self, loop: hlo.Instruction, num_trips: int) -> None:
+    """Says how often a loop of this module runs."""
+    config = self.module.backend_config(loop)
+    config["known_trip_count"] = {"n": str(num_trips)}
+    self.set_config(loop, config)
+
+  def set_config(
+    self, instruction: hlo.Instruction, config: Mapping[str, object]
+  ) -> None:
+    """Gives an instruction a backend_config."""
+    instruction.backend_config_payload.value = json.dumps(config).encode()
+
+  def finish(self) -> hlo.Module:
+    """The edited module; the editor is not to be used any more."""
+    for proto in self._proto.computations:
+      edited = self._edited.get(proto.id)
+      if edited is None:
+        continue
+      kept = [hlo.Instruction.FromString(i.SerializeToString()) for i in edited]
+      del proto.instructions[:]
+      proto.instructions.extend(kept)
+      sequence = self._proto.schedule.sequences[proto.id]
+      sequence.instruction_ids[:] = [i.id for i in kept]
+    return hlo.Module(self._proto, self.module.num_partitions)

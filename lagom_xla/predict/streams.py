@@ -1,0 +1,131 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""What may be under way at the same time, as XLA's scheduler counts it.
+
+Collectives share one stream, asynchronous copies and computations another,
+sends and receives a third. A start puts something on its stream and the done
+takes it off; loops, calls and branches need as much of the stream as is under
+way inside them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+import dataclasses
+
+from lagom_xla.passes import collectives as collectives_lib
+from lagom_xla.passes import dependencies
+from lagom_xla.passes import hlo
+
+# Instructions that run other computations.
+CONTROL_FLOW = ("while", "conditional", "call")
+
+_COLLECTIVES = "collectives"
+_COMPUTE = "compute"
+_POINT_TO_POINT = "point-to-point"
+# DebugOptions' default of parallel_async_compute_limit, and
+# kNumAsyncCollectivesP2P of xla/service/gpu/gpu_latency_hiding_scheduler.cc.
+_NUM_ASYNC_COMPUTE = 2
+_NUM_POINT_TO_POINT = 4
+
+
+def limits(num_collectives: int) -> Mapping[str, int]:
+  """What may be under way on each stream."""
+  return {
+    _COLLECTIVES: num_collectives,
+    _COMPUTE: _NUM_ASYNC_COMPUTE,
+    _POINT_TO_POINT: _NUM_POINT_TO_POINT,
+  }
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Usage:
+  """The stream that an instruction occupies, and how much of it.
+
+  Attributes:
+    stream: name of the stream; "" where it is none.
+    num_needed: what must be free on it for the instruction to go: 1 for a
+      done, more for a loop, 0 for a start.
+    is_start: whether something is under way on it behind the instruction.
+    is_done: whether something is under way on it before the instruction.
+  """
+
+  stream: str = ""
+  num_needed: int = 0
+  is_start: bool = False
+  is_done: bool = False
+
+
+NO_USAGE = Usage()
+
+
+class Streams:
+  """Which streams the instructions of a computation occupy.
+
+  Attributes:
+    graph: the computation's dependences.
+  """
+
+  def __init__(
+    self,
+    module: hlo.Module,
+    computation: hlo.Computation,
+    num_under_way: Mapping[int, int],
+  ):
+    self.graph = dependencies.of(computation)
+    self._module = module
+    self._num_under_way = num_under_way
+    self._stream_of: dict[int, str] = {}
+    for start_id, done_id in self.graph.done_of.items():
+      stream = _stream(module, computation.by_id[start_id])
+      self._stream_of[start_id] = self._stream_of[done_id] = stream
+
+  @property
+  def has_pairs(self) -> bool:
+    """Whether anything starts in the computation and is waited for there."""
+    return bool(self._stream_of)
+
+  def usage(self, instruction: hlo.Instruction) -> Usage:
+    """What an instruction occupies."""
+    stream = self._stream_of.get(instruction.id)
+    if stream is not None:
+      is_start = instruction.id in self.graph.done_of
+      return Usage(
+        stream=stream,
+        num_needed=0 if is_start else 1,
+        is_start=is_start,
+        is_done=not is_start,
+      )
+    num_inside = self._num_inside(instruction)
+    if not num_inside:
+      return NO_USAGE
+    return Usage(stream=_COLLECTIVES, num_needed=num_inside)
+
+  def most_under_way(self, order: Sequence[int]) -> int:
+    """Collectives under way at once, at most, those of callees included."""
+    by_id = self.graph.computation.by_id
+    num_now = most = 0
+    for id_ in order:
+      if self._stream_of.get(id_) == _COLLECTIVES:
+        num_now += 1 if id_ in self.graph.done_of else -1
+        most = max(most, num_now)
+      elif by_id[id_].opcode in CONTROL_FLOW:
+        most = max(most, num_now + self._num_inside(by_id[id_]))
+    return most
+
+  def _num_inside(self, instruction: hlo.Instruction) -> int:
+    if instruction.opcode not in CONTROL_FLOW:
+      return 0
+    return max(
+      self._num_under_way.get(callee.id, 0)
+      for callee, _ in self._module.callees(instruction)
+    )
+
+
+def _stream(module: hlo.Module, start: hlo.Instruction) -> str:
+  if start.opcode in ("send", "recv"):
+    return _POINT_TO_POINT
+  is_collective = collectives_lib.kind_of(start) is not None
+  if is_collective or collectives_lib.payloads(module, start):
+    return _COLLECTIVES
+  return _COMPUTE

@@ -1,0 +1,173 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Which instructions of a computation must run before which others.
+
+An instruction runs after those whose values it takes (its operands) and after
+its control predecessors. XLA writes both as lists of ids; here they become a
+graph in both directions, for one computation, and everything is by instruction
+id. A start and the done that waits for it are joined like any others, by the
+done's operand.
+
+    graph = dependencies.of(computation)
+    graph.predecessors[instruction.id]
+    graph.first_violation(order)      # None: a legal order
+
+What the graph does not say: that two instructions share a buffer. An order that
+it allows can still overwrite a value too soon.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+import dataclasses
+import functools
+
+from lagom_xla.passes import hlo
+
+Edges = Mapping[int, tuple[int, ...]]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Graph:
+  """The dependences of one computation, by instruction id.
+
+  Attributes:
+    computation: the computation.
+    operands: instructions whose values each one takes, without repeats, in the
+      order of the operands.
+    control_predecessors: instructions that each one must run after for another
+      reason.
+  """
+
+  computation: hlo.Computation
+  operands: Edges
+  control_predecessors: Edges
+
+  @functools.cached_property
+  def predecessors(self) -> Edges:
+    """Operands, then control predecessors, without repeats."""
+    return {
+      id_: operands + tuple(c for c in controls if c not in operands)
+      if (controls := self.control_predecessors[id_])
+      else operands
+      for id_, operands in self.operands.items()
+    }
+
+  @functools.cached_property
+  def successors(self) -> Edges:
+    """Users and control successors, in schedule order."""
+    return _reversed(self.predecessors)
+
+  @functools.cached_property
+  def users(self) -> Edges:
+    """Instructions that take each one's value, in schedule order."""
+    return _reversed(self.operands)
+
+  @functools.cached_property
+  def done_of(self) -> Mapping[int, int]:
+    """Start -> the instruction that waits for it in this computation.
+
+    Through any async-updates in between; starts that another computation waits
+    for are missing.
+    """
+    start_of: dict[int, int] = {}
+    dones: dict[int, int] = {}
+    for instruction in self.computation.instructions:
+      if not instruction.opcode.endswith(("-done", "-update")):
+        continue
+      awaited = instruction.operand_ids[0]
+      start = start_of.get(awaited, awaited)
+      start_of[instruction.id] = start
+      if instruction.opcode.endswith("-done") and _starts(
+        self.computation.by_id[start]
+      ):
+        dones[start] = instruction.id
+    return dones
+
+  def ancestors(self, id_: int) -> set[int]:
+    """All that must run before an instruction."""
+    return _reach(self.predecessors, id_)
+
+  def descendants(self, id_: int) -> set[int]:
+    """All that must run after an instruction."""
+    return _reach(self.successors, id_)
+
+  def depends(self, later: int, earlier: int) -> bool:
+    """Whether one instruction must run after another."""
+    # In a schedule nothing before `earlier` can depend on it.
+    position = self.computation.position
+    limit = position[earlier]
+    stack = [later]
+    seen = {later}
+    while stack:
+      for before in self.predecessors[stack.pop()]:
+        if before == earlier:
+          return True
+        if before not in seen and position[before] > limit:
+          seen.add(before)
+          stack.append(before)
+    return False
+
+  def first_violation(self, order: Sequence[int]) -> tuple[int, int] | None:
+    """The first edge that an order of all instructions breaks.
+
+    Returns:
+      (instruction, predecessor that comes later), or None where there is none.
+
+    Raises:
+      ValueError: the order does not hold every instruction once.
+    """
+    position = {id_: at for at, id_ in enumerate(order)}
+    if len(order) != len(position) or position.keys() != self.operands.keys():
+      raise ValueError(
+        f"An order of {self.computation.name} must name each of its"
+        f" {len(self.operands)} instructions once; this one names"
+        f" {len(position)} in {len(order)} places."
+      )
+    for id_ in order:
+      for before in self.predecessors[id_]:
+        if position[before] > position[id_]:
+          return id_, before
+    return None
+
+
+def of(computation: hlo.Computation) -> Graph:
+  """The dependences of a scheduled computation.
+
+  Instructions must stand behind what they depend on, as in any schedule and in
+  the protos that XLA writes.
+  """
+  operands = {}
+  controls = {}
+  for instruction in computation.instructions:
+    operands[instruction.id] = _unique(instruction.operand_ids)
+    controls[instruction.id] = _unique(instruction.control_predecessor_ids)
+  return Graph(computation, operands, controls)
+
+
+def _starts(instruction: hlo.Instruction) -> bool:
+  opcode = instruction.opcode
+  return opcode.endswith("-start") or opcode in ("send", "recv")
+
+
+def _unique(ids: Iterable[int]) -> tuple[int, ...]:
+  return tuple(dict.fromkeys(ids))
+
+
+def _reversed(edges: Edges) -> Edges:
+  after: dict[int, list[int]] = {id_: [] for id_ in edges}
+  for id_, before in edges.items():
+    for other in before:
+      after[other].append(id_)
+  return {id_: tuple(others) for id_, others in after.items()}
+
+
+def _reach(edges: Edges, start: int) -> set[int]:
+  reached: set[int] = set()
+  stack = list(edges[start])
+  while stack:
+    id_ = stack.pop()
+    if id_ not in reached:
+      reached.add(id_)
+      stack.extend(edges[id_])
+  return reached

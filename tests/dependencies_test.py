@@ -1,0 +1,129 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The dependence graph, against real schedules and by its own laws."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import settings
+from hypothesis import strategies as st
+import pytest
+
+from lagom_xla.passes import collectives
+from lagom_xla.passes import dependencies
+from lagom_xla.passes import hlo
+
+_CONTROLLED = """
+HloModule controlled, is_scheduled=true
+
+ENTRY main {
+  x = f32[8] parameter(0)
+  first = f32[8] negate(x)
+  second = f32[8] exponential(x)
+  third = f32[8] sine(x), control-predecessors={first}
+  ROOT both = f32[8] add(second, second), control-predecessors={third}
+}
+"""
+
+
+def _graph(text: str) -> dependencies.Graph:
+  return dependencies.of(hlo.load(text).entry)
+
+
+def _ids(graph: dependencies.Graph) -> dict[str, int]:
+  return {i.name: i.id for i in graph.computation.instructions}
+
+
+def _entry_and_bodies(module: hlo.Module) -> list[dependencies.Graph]:
+  return [dependencies.of(module.computations[i]) for i in module.executions]
+
+
+def test_control_predecessors_are_edges_like_operands() -> None:
+  graph = _graph(_CONTROLLED)
+  at = _ids(graph)
+
+  assert graph.operands[at["both"]] == (at["second"],)
+  assert graph.predecessors[at["both"]] == (at["second"], at["third"])
+  assert graph.successors[at["first"]] == (at["third"],)
+  assert graph.users[at["first"]] == ()
+  assert graph.ancestors(at["both"]) == set(at.values()) - {at["both"]}
+
+
+def test_what_may_be_swapped_and_what_may_not() -> None:
+  graph = _graph(_CONTROLLED)
+  x, first, second, third, both = graph.operands
+
+  assert graph.first_violation([x, second, first, third, both]) is None
+  assert graph.first_violation([x, third, second, first, both]) == (
+    third,
+    first,
+  )
+
+
+def test_an_order_must_name_every_instruction_once() -> None:
+  graph = _graph(_CONTROLLED)
+  x, first, second, third, both = graph.operands
+
+  with pytest.raises(ValueError, match="each of its 5 instructions once"):
+    graph.first_violation([x, first, second, third])
+  with pytest.raises(ValueError, match="names 5 in 6 places"):
+    graph.first_violation([x, first, second, third, both, both])
+
+
+def test_xla_schedules_are_legal_orders(train_step_module: hlo.Module) -> None:
+  for graph in _entry_and_bodies(train_step_module):
+    order = [i.id for i in graph.computation.instructions]
+
+    assert graph.first_violation(order) is None
+
+
+def test_every_edge_is_seen_from_both_ends(
+  train_step_module: hlo.Module,
+) -> None:
+  for graph in _entry_and_bodies(train_step_module):
+    forwards = {(a, b) for a, after in graph.successors.items() for b in after}
+    backwards = {
+      (a, b) for b, before in graph.predecessors.items() for a in before
+    }
+
+    assert forwards == backwards
+    assert len(forwards) == sum(map(len, graph.predecessors.values()))
+
+
+def test_each_start_is_joined_to_the_done_that_waits_for_it(
+  train_step_module: hlo.Module,
+) -> None:
+  dones: dict[int, int] = {}
+  for graph in _entry_and_bodies(train_step_module):
+    dones |= graph.done_of
+  found = collectives.find(train_step_module)
+
+  assert found
+  assert {c.start_id: c.done_id for c in found}.items() <= dones.items()
+
+
+@settings(max_examples=60)
+@given(data=st.data())
+def test_reach_is_the_same_from_above_and_from_below(
+  fsdp_unrolled: hlo.Module, data: st.DataObject
+) -> None:
+  graph = dependencies.of(fsdp_unrolled.entry)
+  ids = st.sampled_from(list(graph.operands))
+  one, other = data.draw(ids), data.draw(ids)
+
+  depends = graph.depends(one, other)
+
+  assert depends == (other in graph.ancestors(one))
+  assert depends == (one in graph.descendants(other))
+
+
+def test_long_chains_need_no_deep_stack() -> None:
+  length = 100_000
+  proto = hlo.hlo_pb2.HloComputationProto(id=1, name="chain", root_id=length)
+  for id_ in range(1, length + 1):
+    before = [id_ - 1] if id_ > 1 else []
+    proto.instructions.add(id=id_, opcode="negate", operand_ids=before)
+  graph = dependencies.of(hlo.Computation(proto, tuple(proto.instructions)))
+
+  assert len(graph.ancestors(length)) == length - 1
+  assert graph.depends(length, 1)

@@ -1,0 +1,419 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Predicted schedules: legal, complete, and close to what XLA makes.
+
+The steps are the small ones of conftest.py, scheduled with XLA's estimates.
+What is predicted starts from XLA's default schedule, and is compared with the
+schedule that XLA makes under the option in question.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+import itertools
+from typing import Any
+
+from hypothesis import given
+from hypothesis import settings
+from hypothesis import strategies as st
+import jax
+import pytest
+
+from lagom_xla import cluster as cluster_lib
+from lagom_xla import compile as compile_lib
+from lagom_xla.costs import step as step_lib
+from lagom_xla.passes import collectives
+from lagom_xla.passes import dependencies
+from lagom_xla.passes import hlo
+from lagom_xla.passes import overlap
+from lagom_xla.predict import estimates
+from lagom_xla.predict import list_schedule
+from lagom_xla.predict import prediction
+
+_MIB = 2**20
+_NODE = cluster_lib.parse("1x8xh100")
+_KINDS = ("all-gather", "reduce-scatter", "all-reduce")
+_LIMIT = "xla_gpu_experimental_parallel_collective_overlap_limit"
+
+Changes = prediction.Changes
+Scheduled = Callable[..., hlo.Module]
+FsdpStep = Callable[..., jax.stages.Lowered]
+
+
+@pytest.fixture(scope="module")
+def loop(scheduled: Scheduled, fsdp_step: FsdpStep) -> hlo.Module:
+  """FSDP over layers in a loop of four, forward and backward."""
+  return scheduled(fsdp_step(), **compile_lib.COST_ESTIMATES)
+
+
+@pytest.fixture(scope="module")
+def unrolled(scheduled: Scheduled, fsdp_step: FsdpStep) -> hlo.Module:
+  """The same without loops: nine all-gathers in one, and as many back."""
+  return scheduled(fsdp_step(unroll=True), **compile_lib.COST_ESTIMATES)
+
+
+def _predict(module: hlo.Module, **changes: Any) -> hlo.Module:
+  return prediction.schedule(module, Changes(**changes), _NODE)
+
+
+def _step_us(module: hlo.Module) -> float:
+  step = step_lib.Step(overlap.analyze(module), _NODE)
+  return step.timeline(step.default).step_time_us
+
+
+def _loops(module: hlo.Module) -> list[int]:
+  """Trips of the loops, in schedule order."""
+  return [module.trip_count(loop) for loop in module.entry.loops]
+
+
+def _num_bytes(module: hlo.Module, kind: str) -> int:
+  """Bytes of all collectives of a kind that run in a step."""
+  return sum(
+    c.executions * c.nccl_bytes
+    for c in collectives.find(module)
+    if c.kind == kind
+  )
+
+
+def _most_under_way(module: hlo.Module) -> int:
+  """Collectives between start and done at once, within one computation."""
+  most = 0
+  for computation_id in module.executions:
+    computation = module.computations[computation_id]
+    inside = [
+      c
+      for c in collectives.find(module)
+      if c.computation == computation.name and c.done_id is not None
+    ]
+    starts = {c.start_id for c in inside}
+    dones = {c.done_id for c in inside}
+    changes = [
+      (i.id in starts) - (i.id in dones) for i in computation.instructions
+    ]
+    most = max(most, *itertools.accumulate(changes))
+  return most
+
+
+def _assert_legal(module: hlo.Module) -> None:
+  for computation_id in module.executions:
+    computation = module.computations[computation_id]
+    order = [i.id for i in computation.instructions]
+    assert dependencies.of(computation).first_violation(order) is None
+  for collective in collectives.find(module):
+    home = next(
+      c for c in module.computations.values() if collective.start_id in c.by_id
+    )
+    assert collective.done_id is not None
+    position = home.position
+    assert position[collective.start_id] < position[collective.done_id]
+
+
+_choices = st.fixed_dictionaries(
+  {},
+  optional={
+    "thresholds_bytes": st.dictionaries(
+      st.sampled_from(_KINDS), st.integers(0, 16 * _MIB), max_size=3
+    ),
+    "overlap_limit": st.integers(1, 5),
+    "pipelined": st.sets(st.sampled_from(_KINDS)),
+    "double_buffered": st.booleans(),
+  },
+)
+
+
+@settings(max_examples=20)
+@given(changes=_choices)
+def test_any_change_gives_a_legal_schedule_with_the_same_traffic(
+  loop: hlo.Module, changes: dict[str, Any]
+) -> None:
+  predicted = _predict(loop, **changes)
+
+  _assert_legal(predicted)
+  assert _most_under_way(predicted) <= changes.get("overlap_limit", 1)
+  for kind in _KINDS:
+    assert _num_bytes(predicted, kind) == _num_bytes(loop, kind)
+
+
+@settings(max_examples=15)
+@given(changes=_choices)
+def test_the_same_question_has_the_same_answer(
+  unrolled: hlo.Module, changes: dict[str, Any]
+) -> None:
+  before = unrolled.proto.SerializeToString(deterministic=True)
+
+  one = _predict(unrolled, **changes).proto
+  other = _predict(unrolled, **changes).proto
+
+  assert one.SerializeToString(deterministic=True) == other.SerializeToString(
+    deterministic=True
+  )
+  assert unrolled.proto.SerializeToString(deterministic=True) == before
+
+
+@pytest.mark.parametrize("name", ["loop", "unrolled"])
+def test_without_a_change_the_schedule_is_xlas(
+  request: pytest.FixtureRequest, name: str
+) -> None:
+  module = request.getfixturevalue(name)
+
+  assert _step_us(_predict(module)) == pytest.approx(_step_us(module), rel=1e-3)
+
+
+def test_a_module_without_estimates_is_scheduled_by_lone_costs(
+  train_step_module: hlo.Module,
+) -> None:
+  predicted = _predict(train_step_module)
+
+  _assert_legal(predicted)
+  assert _step_us(predicted) == pytest.approx(
+    _step_us(train_step_module), rel=0.1
+  )
+
+
+# What holds on these steps of a millisecond; on full-size ones it is less
+# (benchmarks/predict.py).
+@pytest.mark.parametrize(
+  ("options", "changes", "off"),
+  [
+    pytest.param({_LIMIT: 2}, {"overlap_limit": 2}, 1e-3, id="limit 2"),
+    pytest.param({_LIMIT: 4}, {"overlap_limit": 4}, 1e-3, id="limit 4"),
+    pytest.param(
+      {"xla_gpu_all_gather_combine_threshold_bytes": 0},
+      {"thresholds_bytes": {"all-gather": 0}},
+      0.03,
+      id="single all-gathers",
+    ),
+    pytest.param(
+      {"xla_gpu_all_gather_combine_threshold_bytes": 3 * _MIB},
+      {"thresholds_bytes": {"all-gather": 3 * _MIB}},
+      0.03,
+      id="pairs of all-gathers",
+    ),
+    pytest.param(
+      {"xla_gpu_reduce_scatter_combine_threshold_bytes": 0},
+      {"thresholds_bytes": {"reduce-scatter": 0}},
+      0.03,
+      id="single reduce-scatters",
+    ),
+    pytest.param(
+      {"xla_gpu_enable_pipelined_all_gather": True},
+      {"pipelined": ["all-gather"]},
+      0.03,
+      id="all-gathers ahead",
+    ),
+    pytest.param(
+      {"xla_gpu_enable_pipelined_all_reduce": True},
+      {"pipelined": ["all-reduce"]},
+      0.05,
+      id="reductions behind",
+    ),
+    pytest.param(
+      {"xla_gpu_enable_while_loop_double_buffering": True},
+      {"double_buffered": True},
+      0.03,
+      id="double-buffered",
+    ),
+  ],
+)
+@pytest.mark.parametrize("unroll", [False, True])
+def test_predictions_are_close_to_what_xla_makes(
+  scheduled: Scheduled,
+  fsdp_step: FsdpStep,
+  loop: hlo.Module,
+  unrolled: hlo.Module,
+  unroll: bool,
+  options: dict[str, Any],
+  changes: dict[str, Any],
+  off: float,
+) -> None:
+  step = fsdp_step(unroll=unroll)
+  compiled = scheduled(step, **options, **compile_lib.COST_ESTIMATES)
+  default = unrolled if unroll else loop
+
+  predicted = _predict(default, **changes)
+
+  assert _step_us(predicted) == pytest.approx(_step_us(compiled), rel=off)
+  assert len(collectives.find(predicted)) == len(collectives.find(compiled))
+
+
+def _sizes(module: hlo.Module, kind: str) -> list[int]:
+  found = collectives.find(module)
+  return sorted(c.result_bytes for c in found if c.kind == kind)
+
+
+def test_what_is_split_and_merged_again_is_what_it_was(
+  unrolled: hlo.Module,
+) -> None:
+  split = _predict(unrolled, thresholds_bytes=dict.fromkeys(_KINDS, 0))
+  merged = _predict(split, thresholds_bytes=dict.fromkeys(_KINDS, 2**40))
+
+  assert all(c.num_operands == 1 for c in collectives.find(split))
+  for kind in _KINDS:
+    assert sum(_sizes(split, kind)) == sum(_sizes(unrolled, kind))
+    assert _sizes(merged, kind) == _sizes(unrolled, kind)
+
+
+@settings(max_examples=20)
+@given(threshold=st.integers(1, 10 * _MIB))
+def test_nothing_is_combined_beyond_the_threshold(
+  unrolled: hlo.Module, threshold: int
+) -> None:
+  predicted = _predict(unrolled, thresholds_bytes={"all-gather": threshold})
+
+  for collective in collectives.find(predicted):
+    if collective.kind == "all-gather" and collective.num_operands > 1:
+      assert collective.result_bytes <= threshold
+  # Neither it nor the next one had room for the other.
+  sizes = _sizes(predicted, "all-gather")
+  assert len([s for s in sizes if 2 * s <= threshold]) <= 1
+
+
+def test_a_group_travels_together(unrolled: hlo.Module) -> None:
+  single = _predict(unrolled, thresholds_bytes={"all-gather": 0})
+  gathers = [c for c in collectives.find(single) if c.kind == "all-gather"]
+  chosen = gathers[1:4]
+
+  grouped = _predict(single, groups=[[c.name for c in chosen]])
+  found = [c for c in collectives.find(grouped) if c.kind == "all-gather"]
+
+  (together,) = (c for c in found if c.num_operands > 1)
+  assert together.num_operands == 3
+  assert together.result_bytes == sum(c.result_bytes for c in chosen)
+  assert len(found) == len(gathers) - 2
+  _assert_legal(grouped)
+
+
+def test_groups_that_cannot_be_are_refused(
+  loop: hlo.Module, unrolled: hlo.Module
+) -> None:
+  found = collectives.find(unrolled)
+  gather = next(c.name for c in found if c.kind == "all-gather")
+  scatter = next(c.name for c in found if c.kind == "reduce-scatter")
+  homes = {c.computation: c.name for c in collectives.find(loop)}
+
+  with pytest.raises(ValueError, match="No collective called nobody"):
+    _predict(unrolled, groups=[["nobody"]])
+  with pytest.raises(ValueError, match="differ in kind"):
+    _predict(unrolled, groups=[[gather, scatter]])
+  with pytest.raises(ValueError, match="different computations"):
+    _predict(loop, groups=[list(homes.values())])
+  with pytest.raises(ValueError, match="in two groups"):
+    _predict(unrolled, groups=[[gather], [gather]])
+
+
+def test_layers_that_need_each_other_are_not_gathered_together(
+  scheduled: Scheduled, tp_step: jax.stages.Lowered
+) -> None:
+  module = scheduled(tp_step, **compile_lib.COST_ESTIMATES)
+  doubled = _predict(module, double_buffered=True)
+  combined = _predict(doubled, thresholds_bytes={"all-reduce": 2**40})
+
+  # The second layer's sum takes the first one's: two stay two.
+  assert _sizes(combined, "all-reduce") == _sizes(doubled, "all-reduce")
+  assert len(_sizes(doubled, "all-reduce")) == 2 * len(
+    _sizes(module, "all-reduce")
+  )
+
+
+def test_double_buffering_halves_the_trips(loop: hlo.Module) -> None:
+  predicted = _predict(loop, double_buffered=True)
+  num_kernels = sum(
+    k.executions for k in overlap.analyze(loop).kernels.values() if k.flops
+  )
+
+  assert _loops(loop) == [4, 4]
+  assert _loops(predicted) == [2, 2]
+  assert num_kernels == sum(
+    k.executions for k in overlap.analyze(predicted).kernels.values() if k.flops
+  )
+
+
+def test_an_odd_iteration_goes_in_front_of_the_loop(loop: hlo.Module) -> None:
+  pipelined = _predict(loop, pipelined=["all-gather"])
+  predicted = _predict(pipelined, double_buffered=True)
+
+  assert _loops(pipelined) == [3, 4]
+  assert _loops(predicted) == [1, 2]
+  assert _num_bytes(predicted, "all-gather") == _num_bytes(loop, "all-gather")
+  _assert_legal(predicted)
+
+
+def test_an_all_gather_ahead_has_the_whole_iteration_to_hide_in(
+  loop: hlo.Module,
+) -> None:
+  (gather,) = (
+    c
+    for c in collectives.find(_predict(loop, pipelined=["all-gather"]))
+    if c.kind == "all-gather" and c.executions > 1
+  )
+  predicted = _predict(loop, pipelined=["all-gather"])
+  body = next(
+    c for c in predicted.computations.values() if gather.start_id in c.by_id
+  )
+  products = [
+    k.instruction_id
+    for k in overlap.analyze(predicted).kernels.values()
+    if k.computation == body.name and k.flops
+  ]
+
+  assert gather.is_pipelined
+  graph = dependencies.of(body)
+  assert not any(graph.depends(p, gather.start_id) for p in products)
+
+
+def test_a_kind_that_xla_does_not_pipeline_is_refused(loop: hlo.Module) -> None:
+  with pytest.raises(ValueError, match="does not pipeline all-to-all"):
+    _predict(loop, pipelined=["all-to-all"])
+
+
+def test_a_threshold_that_xla_does_not_have_is_refused(
+  loop: hlo.Module,
+) -> None:
+  with pytest.raises(ValueError, match="no combine threshold for all-to-all"):
+    _predict(loop, thresholds_bytes={"all-to-all": 1})
+
+
+def test_a_limit_that_lets_nothing_run_is_refused(loop: hlo.Module) -> None:
+  with pytest.raises(ValueError, match="give 1 or more"):
+    _predict(loop, overlap_limit=0)
+
+
+def test_what_is_not_scheduled_is_refused(loop: hlo.Module) -> None:
+  proto = hlo.hlo_pb2.HloModuleProto()
+  proto.CopyFrom(loop.proto)
+  proto.ClearField("schedule")
+
+  with pytest.raises(ValueError, match="jit_step has no schedule"):
+    _predict(hlo.Module(proto))
+
+
+def test_the_schedule_follows_other_costs(unrolled: hlo.Module) -> None:
+  def costs(latency_us: float) -> prediction.CostModel:
+    return lambda module: list_schedule.Costs(
+      cost_us=estimates.Estimates(unrolled, _NODE).costs(module).cost_us,
+      latency_us=lambda start: latency_us,
+    )
+
+  def num_kernels_beside(latency_us: float) -> int:
+    changes = Changes(thresholds_bytes={"all-gather": 0})
+    predicted = prediction.schedule(
+      unrolled, changes, _NODE, cost_model=costs(latency_us)
+    )
+    return sum(map(len, overlap.analyze(predicted).kernels_beside.values()))
+
+  assert num_kernels_beside(1000.0) > num_kernels_beside(1.0)
+
+
+def test_estimates_are_xlas_where_it_has_them(loop: hlo.Module) -> None:
+  known = estimates.Estimates(loop, _NODE)
+  compared = 0
+  for computation in loop.computations.values():
+    by_start = {c.start_id: c for c in collectives.find(loop)}
+    for instruction in computation.instructions:
+      collective = by_start.get(instruction.id)
+      expected = estimates.sol_us(loop, instruction)
+      if collective is not None and expected:
+        assert known.collective_us(collective) == pytest.approx(expected)
+        compared += 1
+
+  assert compared >= 2
