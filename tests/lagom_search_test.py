@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Searchers keep their protocol, and Lagom's resolutions do what they say."""
+"""Lagom's resolutions do what they say; searchers_test.py has the protocol."""
 
 from __future__ import annotations
 
@@ -17,12 +17,10 @@ from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import nccl
 from lagom_xla.search import lagom
 from lagom_xla.search import problem as problem_lib
-from lagom_xla.search import searcher as searcher_lib
 from lagom_xla.search import space
 
 H100 = cluster_lib.parse("1x8xh100")
 _MIB = 2**20
-_SEARCHERS = {"lagom": lagom}
 _Profiler = Callable[[problem_lib.Configuration], problem_lib.Profile]
 
 
@@ -31,7 +29,9 @@ def _gather(mib: int) -> collective_lib.TuningKey:
 
 
 def _problem(*keys: collective_lib.TuningKey) -> problem_lib.Problem:
-  return problem_lib.Problem(keys=tuple(sorted(keys)), programs=())
+  return problem_lib.Problem(
+    keys=tuple(sorted(keys)), programs=(), program_keys=()
+  )
 
 
 def _start(problem: problem_lib.Problem) -> problem_lib.Configuration:
@@ -53,11 +53,15 @@ def _profiler(
   def profile(configuration: problem_lib.Configuration) -> problem_lib.Profile:
     key_us = {key: alone_us(key, configuration[key]) for key in problem.keys}
     communication_us = sum(key_us.values())
-    computation_us = kernels_us + sum(
-      lost_us(key, configuration[key]) for key in problem.keys
-    )
+    slowdown_us = {
+      key: lost_us(key, configuration[key]) for key in problem.keys
+    }
+    computation_us = kernels_us + sum(slowdown_us.values())
     return problem_lib.Profile(
       key_us=key_us,
+      exposed_us={},
+      slowdown_us=slowdown_us,
+      overlap_us=(),
       communication_us=communication_us,
       computation_us=computation_us,
       total_us=max(communication_us, computation_us),
@@ -77,16 +81,16 @@ class _Trial:
 
 
 def _trials(
-  searcher: Any, problem: problem_lib.Problem, profile: _Profiler
+  problem: problem_lib.Problem, profile: _Profiler
 ) -> tuple[list[_Trial], problem_lib.Configuration]:
-  state = searcher.init(problem, H100, start=_start(problem))
+  state = lagom.init(problem, H100, start=_start(problem))
   trials = []
-  while not searcher.done(state):
-    asked = searcher.ask(state)
+  while not lagom.done(state):
+    asked = lagom.ask(state)
     trials.append(_Trial(asked, profile(asked)))
-    state = searcher.tell(state, trials[-1].profile)
+    state = lagom.tell(state, trials[-1].profile)
     assert len(trials) < 10_000
-  return trials, searcher.best(state)
+  return trials, lagom.best(state)
 
 
 def _raises(trials: list[_Trial]) -> list[_Trial]:
@@ -99,111 +103,10 @@ def _raises(trials: list[_Trial]) -> list[_Trial]:
   return trials[at_minimum:]
 
 
-# What every searcher must do.
-
-_CASES = {
-  "communication-bound": 0.0,
-  "balanced": 400.0,
-  "computation-bound": 1e6,
-}
-
-
-@pytest.fixture(params=_SEARCHERS)
-def searcher(request: pytest.FixtureRequest) -> Any:
-  return _SEARCHERS[request.param]
-
-
-@pytest.fixture(params=_CASES)
-def kernels_us(request: pytest.FixtureRequest) -> float:
-  return _CASES[request.param]
-
-
-@pytest.fixture(params=[1, 2, 4, 8, 16])
-def problem(request: pytest.FixtureRequest) -> problem_lib.Problem:
-  return _problem(*(_gather(16 * (i + 1)) for i in range(request.param)))
-
-
-@pytest.fixture
-def profile(problem, kernels_us) -> _Profiler:
-  return _profiler(problem, kernels_us, lost_us=_by_channels(3.0))
-
-
-def test_a_searcher_asks_the_same_questions_again(searcher, problem, profile):
-  assert _trials(searcher, problem, profile) == (
-    _trials(searcher, problem, profile)
-  )
-
-
-def test_a_searcher_profiles_the_start_first(searcher, problem, profile):
-  trials, _ = _trials(searcher, problem, profile)
-  assert trials[0].asked == _start(problem)
-
-
-def test_a_result_is_the_best_of_what_was_profiled(searcher, problem, profile):
-  trials, best = _trials(searcher, problem, profile)
-  least_us = min(trial.profile.total_us for trial in trials)
-  assert best in [trial.asked for trial in trials]
-  assert profile(best).total_us == least_us
-  assert least_us <= trials[0].profile.total_us
-
-
-def test_trials_grow_with_the_number_of_keys_alone(searcher, problem, profile):
-  trials, _ = _trials(searcher, problem, profile)
-  assert len(trials) <= 2 + 30 * len(problem.keys)
-
-
-def test_every_question_is_a_setting_that_nccl_can_run(
-  searcher, problem, profile
-):
-  trials, _ = _trials(searcher, problem, profile)
-  for trial in trials[1:]:
-    assert trial.asked.keys() == set(problem.keys)
-    for key, setting in trial.asked.items():
-      if setting == trials[0].asked[key]:
-        continue
-      assert any(
-        (subspace.algorithm, subspace.protocol)
-        == (setting.algorithm, setting.protocol)
-        and setting.num_channels in subspace.num_channels
-        and setting.chunk_bytes in subspace.chunk_bytes
-        for subspace in space.subspaces(key, H100)
-      )
-
-
-def test_a_searcher_that_is_done_has_nothing_to_ask(searcher):
-  problem = _problem(_gather(64))
-  profile = _profiler(problem, 1e6)
-  state = searcher.init(problem, H100, start=_start(problem))
-  while not searcher.done(state):
-    state = searcher.tell(state, profile(searcher.ask(state)))
-  with pytest.raises(ValueError, match="nothing left to ask"):
-    searcher.ask(state)
-
-
-def test_a_run_counts_its_trials(searcher):
-  problem = _problem(_gather(64), _gather(32))
-  profile = _profiler(problem, 300.0, lost_us=_by_channels(3.0))
-  trials, best = _trials(searcher, problem, profile)
-  assert searcher_lib.run(
-    searcher, problem, H100, start=_start(problem), profile=profile
-  ) == (best, len(trials))
-
-
-def test_sends_and_receives_keep_their_setting(searcher):
-  permute = collective_lib.TuningKey("collective-permute", 8, 1, 64 * _MIB)
-  problem = _problem(permute, _gather(64))
-  profile = _profiler(problem, 300.0, lost_us=_by_channels(3.0))
-  trials, best = _trials(searcher, problem, profile)
-  assert {trial.asked[permute] for trial in trials} == {best[permute]}
-
-
-# What Lagom's search does.
-
-
 def test_hidden_communication_ends_with_the_fewest_resources():
   problem = _problem(_gather(64), _gather(32))
   profile = _profiler(problem, 1e6, lost_us=_by_channels(1000.0))
-  trials, best = _trials(lagom, problem, profile)
+  trials, best = _trials(problem, profile)
   assert [setting.num_channels for setting in best.values()] == [1, 1]
   # X < Y with all at their minimum: there is nothing to raise.
   assert len(_raises(trials)) == 1
@@ -212,7 +115,7 @@ def test_hidden_communication_ends_with_the_fewest_resources():
 def test_communication_alone_ends_as_fast_as_it_gets():
   key = _gather(256)
   problem = _problem(key)
-  _, best = _trials(lagom, problem, _profiler(problem, 0.0))
+  _, best = _trials(problem, _profiler(problem, 0.0))
   fastest_us = min(
     collective_lib.predict(key, subspace.setting(i, j), H100).time_us
     for subspace in space.subspaces(key, H100)
@@ -226,7 +129,7 @@ def test_communication_alone_ends_as_fast_as_it_gets():
 def test_raising_stops_where_communication_becomes_shorter():
   problem = _problem(_gather(256))
   profile = _profiler(problem, 1500.0, lost_us=_by_channels(1.0))
-  trials, best = _trials(lagom, problem, profile)
+  trials, best = _trials(problem, profile)
   *before, last = _raises(trials)
   for trial in before:
     assert trial.profile.communication_us >= trial.profile.computation_us
@@ -242,7 +145,7 @@ def test_the_fastest_subspace_is_chosen_with_all_resources():
   profile = _profiler(
     problem, 0.0, time_us=lambda key, setting: times_us[setting.protocol]
   )
-  trials, _ = _trials(lagom, problem, profile)
+  trials, _ = _trials(problem, profile)
   subspaces = space.subspaces(key, H100)
   compared = trials[1 : 1 + len(subspaces)]
   assert [trial.asked[key] for trial in compared] == [
@@ -259,7 +162,7 @@ def test_the_fastest_subspace_is_chosen_with_all_resources():
 
 def test_subspaces_of_a_key_are_compared_with_the_others_as_they_were():
   problem = _problem(_gather(64), _gather(32))
-  trials, _ = _trials(lagom, problem, _profiler(problem, 300.0))
+  trials, _ = _trials(problem, _profiler(problem, 300.0))
   start = trials[0].asked
   num_compared = sum(len(space.subspaces(k, H100)) for k in problem.keys)
   for trial in trials[1 : 1 + num_compared]:
@@ -281,7 +184,7 @@ def test_a_collective_that_gains_nothing_keeps_its_previous_setting():
   problem = _problem(key)
   time_us = _table({1: 100.0, 2: 60.0, 3: 60.0, 4: 70.0})
   profile = _profiler(problem, 10.0, time_us=time_us, lost_us=_by_channels(1.0))
-  trials, best = _trials(lagom, problem, profile)
+  trials, best = _trials(problem, profile)
   raises = [t.asked[key].num_channels for t in _raises(trials)]
   assert raises == [1, 2, 3]
   assert best[key].num_channels == 2
@@ -294,7 +197,7 @@ def test_others_are_raised_beside_the_setting_that_was_kept():
   def time_us(key: Any, setting: nccl.Setting) -> float:
     return 100.0 if key == stuck else 1e3 / setting.num_channels
 
-  trials, _ = _trials(lagom, problem, _profiler(problem, 0.0, time_us=time_us))
+  trials, _ = _trials(problem, _profiler(problem, 0.0, time_us=time_us))
   first, second, *others = _raises(trials)
   assert first.asked[stuck].num_channels == 1
   assert second.asked[stuck].num_channels == 2
@@ -309,7 +212,7 @@ def test_all_knobs_grow_by_the_last_relative_gain():
   # by a fifth; 3 (1 + 1/5) is below 4, the next value.
   time_us = _table({1: 100.0, 2: 50.0, 3: 40.0, 4: 40.0})
   profile = _profiler(problem, 0.0, time_us=time_us)
-  trials, _ = _trials(lagom, problem, profile)
+  trials, _ = _trials(problem, profile)
   raised = [t.asked[key] for t in _raises(trials)]
   assert [s.num_channels for s in raised] == [1, 2, 3, 4]
   chunks = [s.chunk_bytes for s in raised]
@@ -323,7 +226,7 @@ def test_a_large_gain_takes_a_large_step():
   def time_us(key: Any, setting: nccl.Setting) -> float:
     return 100.0 / setting.num_channels**3
 
-  trials, _ = _trials(lagom, problem, _profiler(problem, 0.0, time_us=time_us))
+  trials, _ = _trials(problem, _profiler(problem, 0.0, time_us=time_us))
   channels = [t.asked[key].num_channels for t in _raises(trials)]
   # Gains of 7/8, 19/27 and so on.
   assert channels[:5] == [1, 2, 4, 8, 15]
@@ -335,7 +238,7 @@ def test_a_collective_at_its_limit_is_finished():
   profile = _profiler(
     problem, 0.0, time_us=lambda key, setting: 1e3 / setting.num_channels
   )
-  trials, best = _trials(lagom, problem, profile)
+  trials, best = _trials(problem, profile)
   most = max(s.num_channels[-1] for s in space.subspaces(key, H100))
   assert trials[-1].asked[key].num_channels == most
   assert best[key].num_channels == most
@@ -370,7 +273,7 @@ def test_the_collective_that_gains_most_for_what_it_costs_is_raised_first():
     return 1000.0 - 10.0 * setting.num_channels
 
   profile = _profiler(problem, 0.0, time_us=time_us, lost_us=lost_us)
-  trials, _ = _trials(lagom, problem, profile)
+  trials, _ = _trials(problem, profile)
   # H is 0.01 until a collective was raised once, then 2 and 0.1: the second
   # goes on until it is at its limit.
   most = max(s.num_channels[-1] for s in space.subspaces(large, H100))
@@ -388,7 +291,7 @@ def test_equal_priorities_go_in_the_order_of_the_keys():
     time_us=lambda key, setting: 1000.0 - 10.0 * setting.num_channels,
     lost_us=_by_channels(1.0),
   )
-  trials, _ = _trials(lagom, problem, profile)
+  trials, _ = _trials(problem, profile)
   assert _order_of_raises(trials, problem)[:3] == [0, 1, 2]
 
 
@@ -400,7 +303,7 @@ def test_the_start_is_kept_when_nothing_is_better():
     0.0,
     time_us=lambda key, setting: 10.0 if setting == start[key] else 20.0,
   )
-  _, best = _trials(lagom, problem, profile)
+  _, best = _trials(problem, profile)
   assert best == start
 
 
@@ -420,6 +323,6 @@ def test_one_key_ends_near_the_best_of_its_whole_space(kernels_us, lost_us):
   key = _gather(256)
   problem = _problem(key)
   profile = _profiler(problem, kernels_us, lost_us=_by_channels(lost_us))
-  _, best = _trials(lagom, problem, profile)
+  _, best = _trials(problem, profile)
   optimum_us = min(profile({key: s}).total_us for s in _grid(key))
   assert profile(best).total_us <= 1.1 * optimum_us

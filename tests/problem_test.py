@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+import dataclasses
 import textwrap
 
 import pytest
@@ -175,11 +176,14 @@ def test_a_profile_counts_every_collective_as_often_as_it_runs(name):
   communication_us = 0.0
   for problem in problems:
     profile = problem_lib.profile(step, problem, step.default)
+    # What collectives lose to kernels is part of their time.
     communication_us += profile.communication_us
     assert sum(profile.key_us.values()) == pytest.approx(
       profile.communication_us
     )
-  assert communication_us == pytest.approx(whole.collective_us)
+  assert communication_us == pytest.approx(
+    whole.collective_us + whole.total_delay_us
+  )
 
 
 def test_a_profile_is_the_sum_over_all_overlaps():
@@ -200,11 +204,54 @@ def test_a_profile_is_the_sum_over_all_overlaps():
     sum(replay.step_time_us for replay in replays)
   )
   assert profile.communication_us == pytest.approx(
-    sum(replay.collective_us for replay in replays)
+    sum(replay.collective_us + replay.total_delay_us for replay in replays)
   )
   assert profile.computation_us == pytest.approx(
     sum(replay.kernel_us + replay.total_slowdown_us for replay in replays)
   )
+
+
+@pytest.mark.parametrize("name", _STEPS)
+def test_a_profile_says_who_waits_for_and_who_slows_whom(name):
+  step = _STEPS[name]()
+  for problem in problem_lib.problems(step):
+    profile = problem_lib.profile(step, problem, step.default)
+    waits_us = sum(profile.exposed_us.values())
+    assert profile.total_us == pytest.approx(profile.computation_us + waits_us)
+    assert profile.total_us == pytest.approx(sum(profile.overlap_us))
+    assert len(profile.overlap_us) == len(problem.programs)
+    slowdown_us = kernels_us = 0.0
+    for program, times in problem.programs:
+      replay = timeline.replay(program, step.costs(step.default))
+      slowdown_us += times * replay.total_slowdown_us
+      kernels_us += times * replay.kernel_us
+    assert sum(profile.slowdown_us.values()) == pytest.approx(slowdown_us)
+    assert profile.computation_us == pytest.approx(kernels_us + slowdown_us)
+
+
+@pytest.mark.parametrize("name", _STEPS)
+def test_problems_together_are_the_whole_step(name):
+  # What is outside of all overlaps takes as long whatever the settings are.
+  step = _STEPS[name]()
+  fewest = {
+    key: dataclasses.replace(setting, num_channels=1)
+    for key, setting in step.default.items()
+  }
+  outside_us = [
+    step.timeline(configuration).step_time_us
+    - sum(
+      problem_lib.profile(step, problem, configuration).total_us
+      for problem in problem_lib.problems(step)
+    )
+    for configuration in (step.default, fewest)
+  ]
+  assert outside_us[0] == pytest.approx(outside_us[1], abs=1e-6)
+
+
+def test_the_keys_of_a_program_are_its_own():
+  step = _step(_gather("a", 8, [50]), _gather("b", 8, [500]))
+  (problem,) = problem_lib.problems(step)
+  assert problem.program_keys == (frozenset(problem.keys),) * 2
 
 
 def test_a_step_without_collectives_has_no_problems():

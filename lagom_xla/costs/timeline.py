@@ -194,19 +194,13 @@ def _control_flow(
   return [part for body, _ in callees for part in body]
 
 
-def replay(program_: Program, costs: Costs) -> Timeline:
-  """Replays a program; see the module's docstring."""
-  streams = _Streams(costs)
-  streams.run(program_)
-  streams.drain()
-  return streams.timeline()
-
-
 @dataclasses.dataclass(slots=True)
-class _UnderWay:
+class UnderWay:
   """A collective on the communication stream.
 
   Attributes:
+    collective: which one.
+    cost: of it alone.
     left_us: what is still to do of it, at its lone pace.
     wait_us: what it still waits for SMs.
   """
@@ -217,6 +211,32 @@ class _UnderWay:
   wait_us: float = 0.0
 
 
+def replay(program_: Program, costs: Costs) -> Timeline:
+  """Replays a program; see the module's docstring."""
+  streams = _Streams(costs)
+  streams.run(program_)
+  streams.drain()
+  return streams.timeline()
+
+
+def replay_part(
+  program_: Program, costs: Costs, queue: Iterable[UnderWay]
+) -> tuple[Timeline, tuple[UnderWay, ...]]:
+  """Replays a part of a program.
+
+  Args:
+    program_: the part.
+    costs: as for `replay`.
+    queue: the communication stream as the part before left it.
+
+  Returns:
+    The timeline of the part, and the communication stream as it leaves it.
+  """
+  streams = _Streams(costs, queue)
+  streams.run(program_)
+  return streams.timeline(), streams.queue
+
+
 class _Streams:
   """The two streams in motion.
 
@@ -224,11 +244,11 @@ class _Streams:
   being replayed stands for.
   """
 
-  def __init__(self, costs: Costs):
+  def __init__(self, costs: Costs, queue: Iterable[UnderWay] = ()):
     self._costs = costs
     self._now_us = 0.0
     self._weight = 1.0
-    self._queue: collections.deque[_UnderWay] = collections.deque()
+    self._queue = collections.deque(dataclasses.replace(u) for u in queue)
     self._kernel_us = 0.0
     self._collective_us = 0.0
     self._exposed_us: dict[str, float] = collections.defaultdict(float)
@@ -236,6 +256,10 @@ class _Streams:
       float
     )
     self._delay_us: dict[str, float] = collections.defaultdict(float)
+
+  @property
+  def queue(self) -> tuple[UnderWay, ...]:
+    return tuple(self._queue)
 
   def timeline(self) -> Timeline:
     return Timeline(
@@ -268,7 +292,7 @@ class _Streams:
   def _start(self, collective: collectives_lib.Collective) -> None:
     cost = self._costs.collective(collective)
     self._collective_us += self._weight * cost.time_us
-    self._queue.append(_UnderWay(collective, cost, cost.time_us))
+    self._queue.append(UnderWay(collective, cost, cost.time_us))
 
   def _launch(self, kernel: kernels_lib.Kernel) -> None:
     cost = self._costs.kernel(kernel)
@@ -288,7 +312,7 @@ class _Streams:
     self,
     name: str,
     kernel: kernel_lib.KernelCost,
-    head: _UnderWay,
+    head: UnderWay,
     left: float,
   ) -> float:
     """Runs a kernel until it or the first collective ends, or this one starts.
@@ -328,7 +352,7 @@ class _Streams:
     return done
 
   def _run_before(
-    self, kernel: kernel_lib.KernelCost, head: _UnderWay, left: float
+    self, kernel: kernel_lib.KernelCost, head: UnderWay, left: float
   ) -> float:
     """Runs a kernel while the first collective waits for SMs."""
     step_us = min(left * kernel.time_us, head.wait_us)

@@ -20,8 +20,8 @@ The paper leaves open, and this module settles:
 
 *Subspaces.* Algorithm, protocol and transport enumerate subspaces (section
 3.2). As in AutoCCL's Algorithm 1 they are compared first, by the time of the
-collective alone with all resources, and the fastest is kept. Transport and
-threads cannot be set through NCCL's tuner interface.
+collective with all resources, and the fastest is kept. Transport and threads
+cannot be set through NCCL's tuner interface.
 
 *First profile.* Algorithm 2, line 1, sets a collective to its minimum when it
 is first visited, and line 5 then compares with a time that does not exist. Here
@@ -47,12 +47,14 @@ profiled first, so the result is never slower than that.
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Mapping
 import dataclasses
 
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import nccl
 from lagom_xla.search import problem as problem_lib
+from lagom_xla.search import searcher
 from lagom_xla.search import space
 
 _FIRST_H = 0.01  # Algorithm 1, line 2.
@@ -72,7 +74,6 @@ class _Collective:
     time_us: x_j at this setting.
     h: the priority metric H_j.
     lr: relative gain of the last raise.
-    is_done: s_j.done.
   """
 
   subspace: space.Subspace
@@ -81,7 +82,6 @@ class _Collective:
   time_us: float = float("inf")
   h: float = _FIRST_H
   lr: float = _FIRST_LR
-  is_done: bool = False
 
   @property
   def setting(self) -> nccl.Setting:
@@ -112,20 +112,24 @@ class State:
     fastest: the fastest subspace of each key so far, and its time.
     collectives: the state of each collective; empty while subspaces are
       compared.
+    current: the settings of `collectives`.
+    waiting: (H, key) of the collectives that are not done, the least first.
     computation_us: Y of the current configuration; None before its profile.
     turn: the key that the pending trial raises.
     asked: the configuration of the pending trial.
-    best: the best configuration so far, and its total time.
+    best: the best configuration so far.
   """
 
   start: problem_lib.Configuration
   untried: tuple[tuple[Key, space.Subspace], ...]
   fastest: Mapping[Key, tuple[space.Subspace, float]]
   collectives: Mapping[Key, _Collective]
+  current: problem_lib.Configuration
+  waiting: tuple[tuple[float, Key], ...]
   computation_us: float | None
   turn: Key | None
   asked: problem_lib.Configuration | None
-  best: tuple[problem_lib.Configuration, float] | None
+  best: searcher.Best
 
 
 def init(
@@ -133,9 +137,11 @@ def init(
   cluster: cluster_lib.Cluster,
   *,
   start: problem_lib.Configuration,
+  seed: int = 0,
 ) -> State:
-  """See `searcher.Searcher`. The first trial is `start` itself."""
-  start = {key: start[key] for key in problem.keys}
+  """See `searcher.Searcher`. Nothing is drawn at random."""
+  del seed
+  start = searcher.start_of(problem, start)
   subspaces = {key: space.subspaces(key, cluster) for key in problem.keys}
   return State(
     start=start,
@@ -149,17 +155,19 @@ def init(
       key: (choices[0], float("inf")) for key, choices in subspaces.items()
     },
     collectives={},
+    current={},
+    waiting=(),
     computation_us=None,
     turn=None,
     asked=start,
-    best=None,
+    best=searcher.Best(configuration=start),
   )
 
 
 def ask(state: State) -> problem_lib.Configuration:
   """See `searcher.Searcher`."""
   if state.asked is None:
-    raise ValueError("The search is done; there is nothing left to ask.")
+    raise searcher.nothing_left()
   return state.asked
 
 
@@ -170,14 +178,13 @@ def done(state: State) -> bool:
 
 def best(state: State) -> problem_lib.Configuration:
   """See `searcher.Searcher`."""
-  return state.start if state.best is None else state.best[0]
+  return state.best.configuration
 
 
 def tell(state: State, profile: problem_lib.Profile) -> State:
   """See `searcher.Searcher`."""
   asked = ask(state)
-  if state.best is None or profile.total_us < state.best[1]:
-    state = dataclasses.replace(state, best=(asked, profile.total_us))
+  state = dataclasses.replace(state, best=state.best.after(asked, profile))
   if asked is state.start:
     return _next_subspace(state)
   if state.untried:
@@ -196,8 +203,10 @@ def _next_subspace(state: State) -> State:
     key: _Collective(subspace=subspace)
     for key, (subspace, _) in state.fastest.items()
   }
-  state = dataclasses.replace(state, collectives=collectives)
-  return dataclasses.replace(state, asked=_configuration(state))
+  minimum = {key: c.setting for key, c in collectives.items()}
+  return dataclasses.replace(
+    state, collectives=collectives, current=minimum, asked=minimum
+  )
 
 
 def _tell_subspace(state: State, profile: problem_lib.Profile) -> State:
@@ -214,17 +223,19 @@ def _tell_subspace(state: State, profile: problem_lib.Profile) -> State:
 def _tell_minimum(state: State, profile: problem_lib.Profile) -> State:
   is_enough = profile.communication_us < profile.computation_us
   collectives = {
-    key: dataclasses.replace(
-      collective,
-      time_us=profile.key_us[key],
-      is_done=is_enough or not collective.can_grow,
-    )
+    key: dataclasses.replace(collective, time_us=profile.key_us[key])
     for key, collective in state.collectives.items()
   }
+  waiting = sorted(
+    (collective.h, key)
+    for key, collective in collectives.items()
+    if collective.can_grow and not is_enough
+  )
   return _next_turn(
     dataclasses.replace(
       state,
       collectives=collectives,
+      waiting=tuple(waiting),
       computation_us=profile.computation_us,
     )
   )
@@ -237,46 +248,40 @@ def _tell_raise(state: State, profile: problem_lib.Profile) -> State:
   before = state.collectives[key]
   gain_us = before.time_us - profile.key_us[key]
   if gain_us <= 0:
-    after = dataclasses.replace(before, is_done=True)
-    return _next_turn(_replace_collective(state, key, after))
+    return _next_turn(state)
   after = dataclasses.replace(
     before.grown(),
     time_us=profile.key_us[key],
     h=(profile.computation_us - state.computation_us) / gain_us,
     lr=gain_us / before.time_us,
   )
-  is_done = (
-    profile.communication_us < profile.computation_us or not after.can_grow
+  waiting = list(state.waiting)
+  is_enough = profile.communication_us < profile.computation_us
+  if after.can_grow and not is_enough:
+    bisect.insort(waiting, (after.h, key))
+  return _next_turn(
+    dataclasses.replace(
+      state,
+      collectives={**state.collectives, key: after},
+      current={**state.current, key: after.setting},
+      waiting=tuple(waiting),
+      computation_us=profile.computation_us,
+    )
   )
-  after = dataclasses.replace(after, is_done=is_done)
-  state = dataclasses.replace(state, computation_us=profile.computation_us)
-  return _next_turn(_replace_collective(state, key, after))
 
 
 def _next_turn(state: State) -> State:
   """Algorithm 1, lines 3-5: raises the unfinished collective of least H."""
-  unfinished = [
-    (collective.h, key)
-    for key, collective in state.collectives.items()
-    if not collective.is_done
-  ]
-  if not unfinished:
+  if not state.waiting:
     return dataclasses.replace(state, asked=None, turn=None)
-  _, key = min(unfinished)
-  raised = _replace_collective(state, key, state.collectives[key].grown())
-  return dataclasses.replace(state, asked=_configuration(raised), turn=key)
-
-
-def _replace_collective(
-  state: State, key: Key, collective: _Collective
-) -> State:
+  (_, key), *waiting = state.waiting
+  raised = state.collectives[key].grown().setting
   return dataclasses.replace(
-    state, collectives={**state.collectives, key: collective}
+    state,
+    waiting=tuple(waiting),
+    asked={**state.current, key: raised},
+    turn=key,
   )
-
-
-def _configuration(state: State) -> problem_lib.Configuration:
-  return {key: c.setting for key, c in state.collectives.items()}
 
 
 def _raise(axis: tuple[int, ...], at: int, lr: float) -> int:

@@ -50,6 +50,15 @@ class Subspace:
     )
 
   @property
+  def settings(self) -> tuple[nccl.Setting, ...]:
+    """All settings."""
+    return tuple(
+      self.setting(channels_at, chunk_at)
+      for channels_at in range(len(self.num_channels))
+      for chunk_at in range(len(self.chunk_bytes))
+    )
+
+  @property
   def most(self) -> nccl.Setting:
     """The setting with the most resources."""
     return self.setting(-1, -1)

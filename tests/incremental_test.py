@@ -1,0 +1,166 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""What is replayed again after a change, and that nothing else is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+import random
+from unittest import mock
+
+import hypothesis
+from hypothesis import strategies as st
+import pytest
+
+from lagom_xla import cluster as cluster_lib
+from lagom_xla.costs import step as step_lib
+from lagom_xla.costs import timeline
+from lagom_xla.passes import hlo
+from lagom_xla.passes import overlap as overlap_lib
+from lagom_xla.search import incremental
+from lagom_xla.search import problem as problem_lib
+from lagom_xla.search import space
+
+H100 = cluster_lib.parse("1x8xh100")
+_KIB = 1024
+
+
+def _start(position: int, num_bytes: int) -> str:
+  name = f"gather{position}"
+  return (
+    f"{name}-in = f32[{num_bytes // 32}] custom-call(), "
+    'custom_call_target="AllocateBuffer"\n'
+    f"{name} = (f32[{num_bytes // 32}], f32[{num_bytes // 4}])"
+    f" all-gather-start({name}-in), dimensions={{0}}, channel_id=1,"
+    " replica_groups=[1,8]<=[8], use_global_device_ids=true"
+  )
+
+
+def _done(position: int, num_bytes: int) -> str:
+  name = f"gather{position}"
+  return f"{name}-done = f32[{num_bytes // 4}] all-gather-done({name})"
+
+
+def _kernel(name: str, time_us: float) -> str:
+  return (
+    f'{name} = f32[256,256] custom-call(p), custom_call_target="Kernel",'
+    " backend_config={"
+    f'"reification_cost":[{{"name":"sol","exec_time_us":{time_us}}}]}}'
+  )
+
+
+def _chain(kernels_us: Sequence[float]) -> step_lib.Step:
+  """Gathers of as many keys, each of which overlaps the one before it."""
+  sizes = [(8192 + 64 * i) * _KIB for i in range(len(kernels_us))]
+  lines = [_start(0, sizes[0])]
+  for position, time_us in enumerate(kernels_us):
+    lines.append(_kernel(f"before{position}", time_us))
+    if position + 1 < len(sizes):
+      lines.append(_start(position + 1, sizes[position + 1]))
+    lines.append(_kernel(f"behind{position}", time_us / 2))
+    lines.append(_done(position, sizes[position]))
+  body = "\n  ".join("\n".join(lines).splitlines())
+  module = hlo.load(
+    "HloModule step, is_scheduled=true, num_partitions=8\n\n"
+    f"ENTRY main {{\n  p = f32[256,256] parameter(0)\n  {body}\n"
+    "  ROOT result = (f32[256,256]) tuple(p)\n}\n"
+  )
+  return step_lib.Step(overlap_lib.analyze(module), H100)
+
+
+def _changed(
+  step: step_lib.Step,
+  keys: Sequence[step_lib.Key],
+  configuration: step_lib.Configuration,
+  rng: random.Random,
+) -> step_lib.Configuration:
+  """With the settings of one or two keys drawn anew."""
+  changed = dict(configuration)
+  for key in rng.sample(keys, min(len(keys), rng.randint(1, 2))):
+    subspace = rng.choice(space.subspaces(key, step.cluster))
+    changed[key] = rng.choice(subspace.settings)
+  return changed
+
+
+def _check(step: step_lib.Step, seed: int, num_trials: int) -> None:
+  """Profiles of a walk through the space are those of each place alone."""
+  rng = random.Random(seed)
+  for problem in problem_lib.problems(step):
+    profiler = problem_lib.Profiler(step, problem)
+    configuration = {key: step.default[key] for key in problem.keys}
+    for _ in range(num_trials):
+      profile = profiler(configuration)
+      assert profile == problem_lib.profile(step, problem, configuration)
+      total_us = sum(
+        times * timeline.replay(program, step.costs(configuration)).step_time_us
+        for program, times in problem.programs
+      )
+      assert profile.total_us == pytest.approx(total_us)
+      configuration = _changed(step, problem.keys, configuration, rng)
+
+
+@hypothesis.given(
+  kernels_us=st.lists(
+    st.sampled_from([5, 20, 60, 200]), min_size=1, max_size=8
+  ),
+  seed=st.integers(0, 2**32),
+)
+@hypothesis.settings(max_examples=25)
+def test_replaying_a_change_is_replaying_all(kernels_us, seed):
+  _check(_chain(kernels_us), seed, num_trials=6)
+
+
+def test_replaying_a_change_is_replaying_all_of_real_steps(train_step_module):
+  step = step_lib.Step(overlap_lib.analyze(train_step_module), H100)
+  _check(step, seed=0, num_trials=6)
+
+
+def _num_replays(step: step_lib.Step, changes: int) -> int:
+  """Parts that a change of one key replays, at most."""
+  (problem,) = problem_lib.problems(step)
+  profiler = problem_lib.Profiler(step, problem)
+  configuration = {key: step.default[key] for key in problem.keys}
+  profiler(configuration)
+  rng = random.Random(0)
+  most = 0
+  for key in rng.sample(problem.keys, changes):
+    subspace = rng.choice(space.subspaces(key, H100))
+    configuration = {**configuration, key: rng.choice(subspace.settings)}
+    with mock.patch.object(
+      timeline, "replay_part", wraps=timeline.replay_part
+    ) as replay:
+      profiler(configuration)
+    most = max(most, replay.call_count)
+  return most
+
+
+@pytest.mark.parametrize("kernels_us", [5.0, 30.0, 200.0])
+def test_a_change_is_replayed_where_it_is_whatever_the_length(kernels_us):
+  short, long = _chain([kernels_us] * 16), _chain([kernels_us] * 128)
+  assert 0 < _num_replays(long, 16) <= _num_replays(short, 16) + 2 < 16
+
+
+def test_going_back_replays_nothing():
+  step = _chain([30.0] * 4)
+  (problem,) = problem_lib.problems(step)
+  profiler = problem_lib.Profiler(step, problem)
+  start = {key: step.default[key] for key in problem.keys}
+  before = profiler(start)
+  key = problem.keys[1]
+  profiler({**start, key: space.subspaces(key, H100)[0].most})
+  with mock.patch.object(timeline, "replay_part") as replay:
+    assert profiler(start) == before
+  assert not replay.call_count
+
+
+def test_a_program_is_cut_behind_each_wait():
+  step = _chain([30.0] * 3)
+  (problem,) = problem_lib.problems(step)
+  program = incremental.Program(step, problem.programs[0][0])
+  program.replay(step.default, step.keys)
+  replayed = timeline.replay(problem.programs[0][0], step.costs(step.default))
+  assert program.step_time_us == pytest.approx(replayed.step_time_us)
+  for name, key in step.key_of.items():
+    lost = program.lost(key)
+    assert lost.exposed_us == pytest.approx(replayed.exposed_us.get(name, 0.0))
+    assert lost.delay_us == pytest.approx(replayed.delay_us.get(name, 0.0))
