@@ -1,0 +1,191 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Asks the installed jaxlib what it makes of an XLA_FLAGS.
+
+XLA reads the variable once per process and ends the process over a flag that
+it does not know, so each question takes a process of its own. A child imports
+jaxlib's extension (a fifth of a second; no backend, no JAX) and then forks for
+each question, which takes some milliseconds.
+"""
+
+from __future__ import annotations
+
+import atexit
+import base64
+from collections.abc import Sequence
+import contextlib
+import dataclasses
+import functools
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+
+# A question takes milliseconds; this many seconds mean that it hangs.
+_TIMEOUT = 60
+
+_READY = "ready"
+
+_answers: dict[str, Answer] = {}
+_lock = threading.Lock()
+
+
+class ProbeError(RuntimeError):
+  """Jaxlib could not be asked."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Answer:
+  """What became of a process with some XLA_FLAGS.
+
+  Attributes:
+    compile_options: the serialized CompileOptionsProto that it started with;
+      empty if XLA ended it.
+    unknown: whether XLA ended it because it knows no such flag.
+    error: XLA's words, if it ended the process.
+  """
+
+  compile_options: bytes
+  unknown: bool = False
+  error: str = ""
+
+  @property
+  def is_fatal(self) -> bool:
+    """Whether XLA ended the process."""
+    return bool(self.error)
+
+
+def ask(texts: Sequence[str]) -> tuple[Answer, ...]:
+  """What the installed jaxlib makes of each XLA_FLAGS.
+
+  Nothing in this process's own environment counts as an answer. Answers are
+  remembered.
+
+  Raises:
+    ProbeError: jaxlib could not be asked.
+  """
+  with _lock:
+    for text in texts:
+      if text not in _answers:
+        _answers[text] = _ask(text)
+  return tuple(_answers[text] for text in texts)
+
+
+def _ask(text: str) -> Answer:
+  child = _child(os.getpid())
+  if child.poll() is not None:
+    _child.cache_clear()
+    child = _child(os.getpid())
+  assert child.stdin is not None and child.stdout is not None
+  try:
+    child.stdin.write(json.dumps(text) + "\n")
+    child.stdin.flush()
+    return _answer(json.loads(child.stdout.readline()))
+  except (OSError, ValueError) as error:
+    _child.cache_clear()
+    raise ProbeError(
+      f"jaxlib stopped answering at XLA_FLAGS={text!r}."
+    ) from error
+
+
+@functools.cache
+def _child(parent: int) -> subprocess.Popen[str]:
+  """This file as a program, started; a fork of this process gets its own.
+
+  Raises:
+    ProbeError: it does not start.
+  """
+  del parent
+  others = ("XLA_", "JAX_", "TF_CPP_")
+  env = {k: v for k, v in os.environ.items() if not k.startswith(others)}
+  env["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
+  try:
+    child = subprocess.Popen(
+      [sys.executable, "-P", __file__],
+      env=env,
+      stdin=subprocess.PIPE,
+      stdout=subprocess.PIPE,
+      stderr=subprocess.DEVNULL,
+      text=True,
+    )
+  except OSError as error:
+    raise ProbeError(f"Python does not start: {error}") from error
+  atexit.register(_stop, child)
+  assert child.stdout is not None
+  greeting = child.stdout.readline().strip()
+  if greeting != _READY:
+    raise ProbeError(greeting or "Python ended without a word")
+  return child
+
+
+def _stop(child: subprocess.Popen[str]) -> None:
+  """Ends the child by closing its stdin."""
+  for stream in (child.stdin, child.stdout):
+    with contextlib.suppress(OSError):  # It may have ended by itself.
+      if stream is not None:
+        stream.close()
+  child.wait()
+
+
+def _answer(raw: str) -> Answer:
+  """Reads what `_try` returned."""
+  kind, _, rest = raw.partition(" ")
+  if kind == "options":
+    return Answer(compile_options=base64.b64decode(rest))
+  # glog's form: F1120 14:04:52.525738    3541 file.cc:234] words
+  fatal = re.search(r"^F\d{4} .*?\] (.*)", rest, re.MULTILINE)
+  words = fatal.group(1).strip() if fatal else rest.strip()[:200]
+  return Answer(
+    compile_options=b"",
+    unknown=words.startswith("Unknown flag"),
+    error=words or "XLA ended the process",
+  )
+
+
+def _serve() -> None:
+  """In the child: answers the questions on stdin until there are no more."""
+  try:
+    from jaxlib import _jax  # noqa: F401
+  except Exception as error:
+    print(f"{type(error).__name__}: {error}", flush=True)
+    return
+  print(_READY, flush=True)
+  for line in sys.stdin:
+    signal.alarm(_TIMEOUT)  # It ends this process, unless it is called off.
+    print(json.dumps(_try(json.loads(line))), flush=True)
+    signal.alarm(0)
+
+
+def _try(text: str) -> str:
+  """In the child: what becomes of a process with an XLA_FLAGS.
+
+  Returns:
+    "options" and its CompileOptionsProto in base 64, or "ended" and what it
+    wrote to stderr.
+  """
+  from jaxlib import _jax
+
+  read, write = os.pipe()
+  process = os.fork()
+  if not process:
+    signal.alarm(_TIMEOUT)
+    try:
+      os.environ["XLA_FLAGS"] = text
+      os.dup2(write, 2)
+      options = _jax.CompileOptions().SerializeAsString()
+      os.write(write, b"options " + base64.b64encode(options))
+      os._exit(0)
+    finally:
+      os._exit(1)  # Never back into the loop that it was forked from.
+  os.close(write)
+  with os.fdopen(read, "rb") as pipe:
+    words = pipe.read().decode(errors="replace")
+  _, status = os.waitpid(process, 0)
+  return f"ended {words}" if status else words
+
+
+if __name__ == "__main__":
+  _serve()

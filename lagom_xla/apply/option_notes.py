@@ -1,0 +1,164 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""What is known of XLA's options that jaxlib cannot be asked.
+
+Which were renamed or removed and what to write now, which nothing reads, and
+which only act from XLA_FLAGS. Each with its source; numbers behind
+`openxla/xla#` are pull requests there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Rename:
+  """An option that has another name, and other values, in newer versions.
+
+  Attributes:
+    old: name in older versions.
+    new: name in newer ones.
+    values: old value, as a flag has it -> new one.
+    source: where that is from.
+  """
+
+  old: str
+  new: str
+  values: Mapping[str, str]
+  source: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Note:
+  """Why an option does not do what its name says.
+
+  Attributes:
+    text: a sentence about it.
+    source: where that is from.
+    instead: value that was written ("" for any other) -> the flag that says the
+      same today; "" for none.
+  """
+
+  text: str
+  source: str
+  instead: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+
+_PIPELINING = {
+  "true": "COLLECTIVE_PIPELINING_MODE_ON",
+  "false": "COLLECTIVE_PIPELINING_MODE_OFF",
+}
+
+# jaxlib 0.12's XLA_FLAGS takes the old names, too; its compiler_options do not.
+RENAMES = tuple(
+  Rename(
+    old=f"xla_gpu_enable_pipelined_{kind}",
+    new=f"xla_gpu_pipeline_{kind}",
+    values=_PIPELINING,
+    source="the options of jaxlib 0.10.2 and 0.12.0",
+  )
+  for kind in ("all_gather", "all_reduce", "reduce_scatter")
+)
+
+
+def _async(kind: str) -> Note:
+  off = f"--xla_gpu_disable_async_collectives={kind}"
+  return Note(
+    text="Collectives are asynchronous unless told otherwise.",
+    source="openxla/xla#11422",
+    instead={"false": off, "0": off},
+  )
+
+
+_GRAPHS = Note(
+  text="What CUDA graphs hold is now a list.",
+  source="openxla/xla#30187",
+  instead={
+    "0": "--xla_gpu_enable_command_buffer=",
+    "false": "--xla_gpu_enable_command_buffer=",
+  },
+)
+_DYNAMIC_SLICE = {
+  value: f"--xla_gpu_enable_dynamic_slice_fusion={value}"
+  for value in ("true", "false")
+}
+
+# Flags that recipes still carry, and that end a process that knows them not.
+REMOVED: Mapping[str, Note] = {
+  "xla_gpu_enable_async_collectives": _async("allcollectives"),
+  "xla_gpu_enable_async_all_gather": _async("allgather"),
+  "xla_gpu_enable_async_all_reduce": _async("allreduce"),
+  "xla_gpu_enable_async_all_to_all": _async("alltoall"),
+  "xla_gpu_enable_async_collective_broadcast": _async("collectivebroadcast"),
+  "xla_gpu_enable_async_collective_permute": _async("collectivepermute"),
+  "xla_gpu_enable_async_reduce_scatter": _async("reducescatter"),
+  "xla_gpu_graph_level": _GRAPHS,
+  "xla_gpu_enable_cuda_graphs": _GRAPHS,
+  "xla_gpu_simplify_all_fp_conversions": Note(
+    text="Conversions there and back are dropped unless told otherwise.",
+    source="openxla/xla commit d7a758b",
+    instead={"false": "--xla_allow_excess_precision=false"},
+  ),
+  "xla_gpu_enable_triton_softmax_fusion": Note(
+    text="Softmax is fused without a flag.",
+    source="jax-ml/jax#25444, openxla/xla commit 896e241",
+  ),
+  "xla_gpu_enable_custom_fusions": Note(
+    text="Of custom fusions only that of dynamic slices has a flag.",
+    source="NVIDIA/JAX-Toolbox, rosetta/projects/maxtext/README.md, note 2",
+    instead=_DYNAMIC_SLICE,
+  ),
+  "xla_gpu_enable_address_computation_fusion": Note(
+    text="It is now called dynamic slice fusion.",
+    source="NVIDIA/JAX-Toolbox, rosetta/projects/maxtext/README.md, note 2",
+    instead=_DYNAMIC_SLICE,
+  ),
+  "xla_gpu_cudnn_gemm_fusion": Note(
+    text="It became a level from 0 to 3.",
+    source="the options of jaxlib 0.10.2",
+    instead={
+      "": "--xla_gpu_cudnn_gemm_fusion_level=1",
+      "false": "--xla_gpu_cudnn_gemm_fusion_level=0",
+    },
+  ),
+  "xla_gpu_enable_pipelined_collectives": Note(
+    text="Pipelining is chosen for each kind of collective.",
+    source="no use of the option in XLA of June 2026",
+  ),
+  "xla_gpu_enable_pgle_accuracy_checker": Note(
+    text="It became a choice of off, warn and error.",
+    source="the options of jaxlib 0.10.2",
+    instead={
+      "": "--xla_gpu_pgle_accuracy_checker=PGLE_STRICTNESS_LEVEL_ERROR",
+      "false": "--xla_gpu_pgle_accuracy_checker=PGLE_STRICTNESS_LEVEL_WARN",
+    },
+  ),
+}
+
+# Accepted, set, and read by nothing.
+DEAD: Mapping[str, Note] = {
+  name: Note(
+    text="XLA accepts it and nothing reads it.",
+    source="no use of the option in XLA of June 2026",
+  )
+  for name in (
+    "xla_gpu_collective_inflation_factor",
+    "xla_gpu_enable_nccl_clique_optimization",
+    "xla_gpu_enable_pipelined_collectives",
+  )
+}
+
+# Accepted per compile, and then read from XLA_FLAGS all the same
+# (GetDebugOptionsFromFlags at run time; XLA of June 2026).
+PER_PROCESS = frozenset(
+  [
+    "xla_force_host_platform_device_count",
+    "xla_gpu_enable_nccl_comm_splitting",
+    "xla_gpu_experimental_enable_nvshmem",
+    "xla_gpu_nccl_async_execution",
+    "xla_gpu_nccl_blocking_communicators",
+    "xla_gpu_nccl_init_max_rank_per_root_ratio",
+  ]
+)
