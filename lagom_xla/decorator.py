@@ -11,6 +11,13 @@ At its first call on a signature the step is lowered as jit would lower it, and
 and compiles with the plan. Buffers are touched by none of this. From then on
 JAX runs the tuned executable where it would have run its own (`dispatch.py`).
 
+    @lagom_xla.tune(plan="plan")
+    @jax.jit
+    def step(state, batch): ...
+
+compiles with a plan that was made before, which is the one way to run one with
+combine groups. A plan for another step, cluster or version is not applied.
+
 Tuning is an extra: when it fails, for whatever reason, the step runs as jit
 would have run it, with one warning. Errors of the step itself are the caller's.
 """
@@ -19,6 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 import functools
+import os
 from typing import Any, Protocol, overload
 import warnings
 
@@ -27,13 +35,16 @@ import jax
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import compile as compile_lib
 from lagom_xla import dispatch
+from lagom_xla import plan as plan_lib
 from lagom_xla import target as target_lib
 from lagom_xla import tuner
+from lagom_xla import verify
 
 # Their messages were written for whoever wrote the step.
 _PLAIN_ERRORS = (
   cluster_lib.ClusterError,
   compile_lib.CompileError,
+  plan_lib.PlanError,
   target_lib.TargetError,
 )
 
@@ -66,12 +77,16 @@ def tune(
   jitted_step: Callable[..., Any],
   *,
   cluster: str | cluster_lib.Cluster | None = None,
+  plan: str | os.PathLike[str] | None = None,
 ) -> TunedStep: ...
 
 
 @overload
 def tune(
-  jitted_step: None = None, *, cluster: str | cluster_lib.Cluster | None = None
+  jitted_step: None = None,
+  *,
+  cluster: str | cluster_lib.Cluster | None = None,
+  plan: str | os.PathLike[str] | None = None,
 ) -> Callable[[Callable[..., Any]], TunedStep]: ...
 
 
@@ -79,6 +94,7 @@ def tune(
   jitted_step: Callable[..., Any] | None = None,
   *,
   cluster: str | cluster_lib.Cluster | None = None,
+  plan: str | os.PathLike[str] | None = None,
 ) -> TunedStep | Callable[[Callable[..., Any]], TunedStep]:
   """Tunes a jitted step at its first call on each signature.
 
@@ -101,6 +117,8 @@ def tune(
     jitted_step: what `jax.jit` returned; left out in `@tune(cluster=...)`.
     cluster: what `cluster.parse` takes, or a cluster; by default what the live
       GPUs make up.
+    plan: folder or JSON of a plan to compile with, instead of searching for
+      one; for a step with one signature.
 
   Returns:
     A jitted function with one more attribute, `tunings`: see `TunedStep`.
@@ -108,17 +126,20 @@ def tune(
   Raises:
     TypeError: the step is not jitted.
     ClusterError: there is no such cluster.
+    PlanError: there is no such plan.
   """
   if isinstance(cluster, str):
     cluster = cluster_lib.parse(cluster)
   if jitted_step is None:
-    return functools.partial(tune, cluster=cluster)
+    return functools.partial(tune, cluster=cluster, plan=plan)
   if not callable(getattr(jitted_step, "lower", None)):
     raise TypeError(
       f"lagom_xla.tune takes what jax.jit returns, not {jitted_step!r}: wrap"
       " the step in jax.jit first."
     )
-  chooser = _Chooser(_name(jitted_step), cluster)
+  chooser = _Chooser(
+    _name(jitted_step), cluster, None if plan is None else plan_lib.load(plan)
+  )
   try:
     step = dispatch.per_signature(jitted_step, chooser.choose)
   except dispatch.UnsupportedError as error:
@@ -129,19 +150,28 @@ def tune(
 
 
 class _Chooser:
-  """Chooses the executables of one step by tuning it."""
+  """Chooses the executables of one step: by its plan, or by tuning it."""
 
-  def __init__(self, name: str, cluster: cluster_lib.Cluster | None):
+  def __init__(
+    self,
+    name: str,
+    cluster: cluster_lib.Cluster | None,
+    plan: plan_lib.Plan | None,
+  ):
     self.tunings: list[tuner.Tuning] = []
     self._name = name
     self._cluster = cluster
+    self._plan = plan
     self._has_warned = False
 
   def choose(self, lowered: jax.stages.Lowered) -> jax.stages.Compiled | None:
     """The tuned executable; None, with a warning, where tuning fails."""
     try:
-      tuning = tuner.tune(_target(lowered, self._cluster, self._name))
-      compiled = _executable(tuning)
+      target = _target(lowered, self._cluster, self._name)
+      if self._plan is not None:
+        return _executable(verify.compile_with(self._plan, target), target)
+      tuning = tuner.tune(target)
+      compiled = _executable(tuning.compiled, target)
     except Exception as error:  # The step must run, whatever went wrong.
       # The caller is above this, dispatch and the call of the step.
       self.warn(_describe(error), stacklevel=4)
@@ -183,14 +213,15 @@ def _target(
   )
 
 
-def _executable(tuning: tuner.Tuning) -> jax.stages.Compiled:
-  if tuning.compiled is None or tuning.compiled.compiled is None:
-    cluster = tuning.plan.cluster
-    obstacle = cluster.gpu.compile_obstacle
+def _executable(
+  compilation: compile_lib.Compilation | None, target: target_lib.Target
+) -> jax.stages.Compiled:
+  if compilation is None or compilation.compiled is None:
+    cluster = target.cluster
     raise target_lib.TargetError(
-      f"{cluster.name} has no executable: {obstacle}."
+      f"{cluster.name} has no executable: {cluster.gpu.compile_obstacle}."
     )
-  return tuning.compiled.compiled
+  return compilation.compiled
 
 
 def _untuned(jitted_step: Any) -> Any:

@@ -24,11 +24,12 @@ from lagom_xla import cluster as cluster_lib
 from lagom_xla import figures
 from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import nccl
+from lagom_xla.passes import combine
 from lagom_xla.passes import hlo
 from lagom_xla.passes import replica_groups
 
 # Raised whenever a field changes its meaning.
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 
 
 class PlanError(ValueError):
@@ -43,8 +44,8 @@ class Prediction:
     default_us: nothing of it.
     xla_us: the XLA options.
     nccl_env_us: the XLA options and the NCCL environment variables.
-    nccl_settings_us: the XLA options and NCCL settings per tuning key, which
-      take a NCCL tuner plugin.
+    nccl_settings_us: all of it: the XLA options, the combine groups if there
+      are any, and NCCL settings per tuning key, which take a NCCL tuner plugin.
   """
 
   default_us: float
@@ -73,6 +74,8 @@ class Plan:
     jax_version: what compiled the module.
     jaxlib_version: what compiled the module.
     xla_options: XLA option -> value.
+    combine_groups: collectives that XLA should combine, by their labels
+      (`passes/combine.py`), every other one alone; None leaves it to XLA.
     nccl_env: NCCL environment variable -> value, for the whole process.
     nccl_settings: a setting for each tuning key that should not have its
       default.
@@ -85,6 +88,7 @@ class Plan:
   jax_version: str = jax.__version__
   jaxlib_version: str = jaxlib.__version__
   xla_options: Mapping[str, bool | int | str]
+  combine_groups: combine.Groups | None = None
   nccl_env: Mapping[str, str]
   nccl_settings: tuple[NcclSetting, ...]
   prediction: Prediction
@@ -92,7 +96,9 @@ class Plan:
   @property
   def is_default(self) -> bool:
     """Whether it changes nothing."""
-    return not (self.xla_options or self.nccl_env or self.nccl_settings)
+    return self.combine_groups is None and not (
+      self.xla_options or self.nccl_env or self.nccl_settings
+    )
 
   def to_dict(self) -> dict[str, Any]:
     """As JSON has it; `from_dict` reads it back."""
@@ -109,6 +115,9 @@ class Plan:
       },
       "cluster": self.cluster.to_dict(),
       "xla_options": dict(self.xla_options),
+      "combine_groups": None
+      if self.combine_groups is None
+      else [list(group) for group in self.combine_groups],
       "nccl_env": dict(self.nccl_env),
       "nccl_settings": [
         {
@@ -168,6 +177,7 @@ def from_dict(raw: Any, *, where: str) -> Plan:
       jax_version=_line(raw["jax_version"]),
       jaxlib_version=_line(raw["jaxlib_version"]),
       xla_options=_variables(raw, "xla_options", (bool, int, str)),
+      combine_groups=_groups(raw["combine_groups"]),
       nccl_env=_variables(raw, "nccl_env", (str,)),
       nccl_settings=tuple(
         map(_nccl_setting, _typed(raw, "nccl_settings", list))
@@ -210,6 +220,21 @@ def _variables(
     if not isinstance(value, types):
       raise ValueError(f"{name} cannot be {figures.show(value)}")
   return variables
+
+
+def _groups(raw: Any) -> combine.Groups | None:
+  if raw is None:
+    return None
+  is_groups = isinstance(raw, list) and all(
+    isinstance(group, list) and all(isinstance(label, str) for label in group)
+    for group in raw
+  )
+  if not is_groups:
+    raise ValueError(
+      f"combine_groups is {figures.show(raw)}; it must be null or a list of"
+      " lists of labels"
+    )
+  return tuple(map(tuple, raw))
 
 
 def _nccl_setting(raw: Any) -> NcclSetting:

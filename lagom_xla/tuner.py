@@ -13,17 +13,19 @@ steps where there is a cluster to run them on.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
 import dataclasses
 
 from lagom_xla import compile as compile_lib
 from lagom_xla import plan as plan_lib
 from lagom_xla import target as target_lib
-from lagom_xla.apply import check
+from lagom_xla import verify
+from lagom_xla.apply import effects as effects_lib
 from lagom_xla.apply import nccl_env
 from lagom_xla.costs import step as step_lib
 from lagom_xla.costs import timeline
 from lagom_xla.passes import overlap as overlap_lib
+from lagom_xla.search import candidates as candidates_lib
 from lagom_xla.search import channel_cap
 from lagom_xla.search import joint
 
@@ -35,21 +37,26 @@ class Tuning:
   Attributes:
     plan: what to set.
     search: all that was tried.
-    kept: the candidate that the plan is made from.
     effects: which knobs of the plan visibly acted.
     compiled_before: the full compile with XLA's defaults, where there is one.
     compiled: the full compile with the plan, where there is one.
   """
 
   plan: plan_lib.Plan
-  search: joint.Search
-  kept: joint.Candidate
-  effects: tuple[check.Effect, ...]
+  search: candidates_lib.Search
+  effects: tuple[effects_lib.Effect, ...]
   compiled_before: compile_lib.Compilation | None
   compiled: compile_lib.Compilation | None
 
   @property
-  def candidates(self) -> tuple[joint.Candidate | joint.Refused, ...]:
+  def kept(self) -> candidates_lib.Candidate:
+    """The candidate that the plan is made from."""
+    return self.search.best
+
+  @property
+  def candidates(
+    self,
+  ) -> tuple[candidates_lib.Candidate | candidates_lib.Refused, ...]:
     """All that was tried, XLA's defaults first."""
     return (self.search.default, *self.search.others)
 
@@ -84,7 +91,7 @@ class Tuning:
     return sum(
       candidate.num_trials
       for candidate in self.candidates
-      if isinstance(candidate, joint.Candidate)
+      if isinstance(candidate, candidates_lib.Candidate)
     )
 
   @property
@@ -100,13 +107,16 @@ def inspect(target: target_lib.Target) -> step_lib.Step:
   return step_lib.Step(overlap_lib.analyze(module), target.cluster)
 
 
-def num_steps(target: target_lib.Target) -> int:
+def num_steps(target: target_lib.Target, *, with_groups: bool = False) -> int:
   """How often `tune` reports progress, at most."""
-  return joint.num_candidates(target) + 2
+  return joint.num_candidates(target, with_groups=with_groups) + 2
 
 
 def tune(
-  target: target_lib.Target, *, progress: joint.Progress = lambda _: None
+  target: target_lib.Target,
+  *,
+  with_groups: bool = False,
+  progress: joint.Progress = lambda _: None,
 ) -> Tuning:
   """Tunes a target.
 
@@ -115,33 +125,24 @@ def tune(
 
   Args:
     target: what to tune.
+    with_groups: whether to choose combine groups, too, which take lagom_xla in
+      the process that trains.
     progress: called with a few words after each piece of work.
 
   Raises:
     compile_lib.CompileError: the target does not compile with the defaults.
   """
-  search = joint.search(target, progress=progress)
-  compiled_before = _compile(target, {})
+  search = joint.search(target, with_groups=with_groups, progress=progress)
+  compiled_before = _compile(target, search.default)
   progress("full compile with XLA's defaults")
-  kept, compiled = _first_that_fits(target, search, compiled_before)
+  search, compiled = _first_that_fits(target, search, compiled_before)
   progress("full compile with the plan")
-  plan = _plan(target, search.default, kept)
-  module = compiled.module if compiled else kept.step.analysis.module
-  after = overlap_lib.analyze(module)
-  effects = (
-    *check.xla_effects(
-      plan.xla_options,
-      search.default.step.analysis.collectives,
-      after.collectives,
-    ),
-    *check.nccl_effects(
-      plan.nccl_settings, step_lib.Step(after, target.cluster)
-    ),
-  )
+  plan = _plan(target, search)
+  planned = _as_compiled(search.best.step, compiled)
+  effects = verify.effects(plan, target, search.default.step, planned)
   return Tuning(
     plan=plan,
     search=search,
-    kept=kept,
     effects=effects,
     compiled_before=compiled_before,
     compiled=compiled,
@@ -150,22 +151,42 @@ def tune(
 
 def _first_that_fits(
   target: target_lib.Target,
-  search: joint.Search,
+  search: candidates_lib.Search,
   compiled_before: compile_lib.Compilation | None,
-) -> tuple[joint.Candidate, compile_lib.Compilation | None]:
-  """The best candidate that compiles fully and fits the device."""
-  while True:
+) -> tuple[candidates_lib.Search, compile_lib.Compilation | None]:
+  """The search whose best candidate compiles fully and fits the device."""
+  while search.best is not search.default:
     kept = search.best
-    if kept is search.default:
-      return kept, compiled_before
     try:
-      compiled = _compile(target, kept.options)
-    except compile_lib.CompileError:
-      search = search.without(kept)
+      compiled = _compile(target, kept)
+    except compile_lib.CompileError as error:
+      search = search.refused(kept, str(error))
       continue
     if _fits(compiled, compiled_before, target):
-      return kept, compiled
-    search = search.without(kept)
+      return search, compiled
+    assert compiled is not None and compiled.peak_bytes is not None
+    search = search.refused(
+      kept,
+      f"It needs {compiled.peak_bytes / 1e9:.1f} GB of"
+      f" {target.cluster.gpu.hbm_bytes / 1e9:.1f} GB.",
+    )
+  return search, compiled_before
+
+
+def _as_compiled(
+  step: step_lib.Step, compiled: compile_lib.Compilation | None
+) -> step_lib.Step:
+  """The step that runs: the schedule's, unless the full compile differs."""
+  if compiled is None:
+    return step
+  analysis = overlap_lib.analyze(compiled.module)
+  if _moved(analysis) == _moved(step.analysis):
+    return step
+  return step_lib.Step(analysis, step.cluster)
+
+
+def _moved(analysis: overlap_lib.Analysis) -> Counter[tuple[str, int]]:
+  return Counter((c.kind, c.nccl_bytes) for c in analysis.collectives)
 
 
 def _fits(
@@ -185,17 +206,22 @@ def _peak_bytes(compilation: compile_lib.Compilation | None) -> int | None:
 
 
 def _compile(
-  target: target_lib.Target, options: Mapping[str, bool | int | str]
+  target: target_lib.Target, candidate: candidates_lib.Candidate
 ) -> compile_lib.Compilation | None:
   if target.compile is None or target.cluster.gpu.compile_obstacle:
     return None
-  return target.compile(options)
+  if candidate.groups is None:
+    return target.compile(candidate.options)
+  return target.compile(candidate.options, candidate.groups)
 
 
 def _plan(
-  target: target_lib.Target, default: joint.Candidate, kept: joint.Candidate
+  target: target_lib.Target, search: candidates_lib.Search
 ) -> plan_lib.Plan:
-  cap = channel_cap.best(kept.step)
+  default, kept = search.default, search.best
+  # Who cannot run the pass that groups has the options alone.
+  ungrouped = search.best_without_groups
+  cap = channel_cap.best(ungrouped.step)
   settings = tuple(
     plan_lib.NcclSetting(
       key=key,
@@ -211,11 +237,12 @@ def _plan(
     module_fingerprint=plan_lib.fingerprint(module),
     cluster=target.cluster,
     xla_options=kept.options,
+    combine_groups=kept.groups,
     nccl_env=nccl_env.variables(cap),
     nccl_settings=settings,
     prediction=plan_lib.Prediction(
       default_us=default.default.step_time_us,
-      xla_us=kept.default.step_time_us,
+      xla_us=ungrouped.default.step_time_us,
       nccl_env_us=cap.step_time_us,
       nccl_settings_us=kept.tuned.step_time_us,
     ),

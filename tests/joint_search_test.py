@@ -21,16 +21,17 @@ from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes import overlap as overlap_lib
 from lagom_xla.passes import pjrt_transform
+from lagom_xla.search import candidates
 from lagom_xla.search import channel_cap
 from lagom_xla.search import combining
 from lagom_xla.search import joint
+from lagom_xla.search import settings
 
 H100 = cluster_lib.parse("1x8xh100")
 _KIB, _MIB = 2**10, 2**20
 # A kernel of this size has blocks for 128 of an H100's 132 SMs, all at once.
 _ONE_WAVE = 1024
 _GATHER = combining.OPTIONS["all-gather"]
-_SCATTER = combining.OPTIONS["reduce-scatter"]
 
 
 def _gather(sizes: Sequence[int], position: int) -> tuple[str, str]:
@@ -126,7 +127,7 @@ def _step(module: hlo.Module) -> step_lib.Step:
   return step_lib.Step(overlap_lib.analyze(module), H100)
 
 
-def _tuned_us(candidate: joint.Candidate) -> float:
+def _tuned_us(candidate: candidates.Candidate) -> float:
   return candidate.tuned.step_time_us
 
 
@@ -201,21 +202,9 @@ def test_the_default_is_kept_when_nothing_is_better():
   assert found.best is found.default
 
 
-@pytest.mark.parametrize(("gain", "is_kept"), [(0.0005, False), (0.01, True)])
-def test_a_gain_within_the_models_error_is_no_reason_to_leave_the_default(
-  gain, is_kept
-):
-  def schedule(options: compile_lib.Options) -> hlo.Module:
-    factor = 1 - gain if _GATHER in options else 1
-    return _module(*_APART, kernels_us=10_000.0 * factor)
-
-  found = joint.search(_target(schedule))
-  assert (found.best is not found.default) == is_kept
-
-
 def _candidate(
   default_us: float, tuned_us: float, **options: int
-) -> joint.Candidate:
+) -> candidates.Candidate:
   def lasting(step_time_us: float) -> timeline.Timeline:
     return timeline.Timeline(
       step_time_us=step_time_us,
@@ -225,7 +214,7 @@ def _candidate(
       slowdown_us={},
     )
 
-  return joint.Candidate(
+  return candidates.Candidate(
     options=options,
     step=_step(_module([64 * _KIB])),
     configuration={},
@@ -235,14 +224,24 @@ def _candidate(
   )
 
 
+@pytest.mark.parametrize(("gain", "is_kept"), [(0.0005, False), (0.01, True)])
+def test_a_gain_within_the_models_error_is_no_reason_to_leave_the_default(
+  gain, is_kept
+):
+  default = _candidate(100.0, 100.0)
+  other = _candidate(100.0, 100.0 * (1 - gain), threshold=1)
+  found = candidates.Search(default=default, others=(other,))
+  assert (found.best is other) == is_kept
+
+
 def test_options_must_not_hurt_those_who_run_nccls_defaults():
   default = _candidate(100.0, 90.0)
   hurts = _candidate(101.0, 50.0, threshold=1)
   helps = _candidate(100.0, 80.0, threshold=2)
-  assert joint.Search(default=default, others=(hurts,)).best is default
-  both = joint.Search(default=default, others=(hurts, helps))
+  assert candidates.Search(default=default, others=(hurts,)).best is default
+  both = candidates.Search(default=default, others=(hurts, helps))
   assert both.best is helps
-  assert both.without(helps).best is default
+  assert both.refused(helps, "It does not fit.").best is default
 
 
 def test_options_that_xla_refuses_are_recorded():
@@ -252,11 +251,9 @@ def test_options_that_xla_refuses_are_recorded():
     return _combines(options)
 
   found = joint.search(_target(schedule))
-  assert found.others == (
-    joint.Refused(
-      options={_GATHER: 128 * _MIB},
-      reason="XLA could not compile: no such luck",
-    ),
+  assert found.others[0] == candidates.Refused(
+    options={_GATHER: 128 * _MIB},
+    reason="XLA could not compile: no such luck",
   )
   assert found.best is found.default
 
@@ -296,26 +293,44 @@ def test_every_schedule_is_asked_for_xlas_estimates():
              for options in asked)  # fmt: skip
 
 
-def test_the_most_exposed_kind_is_combined_first():
-  tried = []
+def test_what_is_predicted_to_gain_is_compiled_before_what_is_unknown():
+  told: list[str] = []
+  joint.search(_target(_combines), progress=told.append)
+  assert told[:2] == ["XLA's defaults", "all-gather combined up to 128 MiB"]
+  assert "analytical latency estimator" in told[2:]
 
-  def schedule(options: compile_lib.Options) -> hlo.Module:
-    tried.extend(o for o in (_GATHER, _SCATTER) if o in options)
-    return _module(
-      [_MIB, _MIB], kernels_us=500.0, plain_scatters=[40 * _MIB, 40 * _MIB]
-    )
 
-  joint.search(_target(schedule))
-  # The gathers are hidden, and combined already.
-  assert tried == [_SCATTER, _GATHER, _GATHER]
+def test_what_is_predicted_not_to_gain_is_not_compiled():
+  told: list[str] = []
+  # Hidden behind long kernels: there is nothing to gain by combining them.
+  module = _module([_MIB], [_MIB], kernels_us=5_000.0)
+  found = joint.search(_target(lambda _: module), progress=told.append)
+  assert told == ["XLA's defaults"]
+  assert found.num_predicted > 1
 
 
 def test_progress_is_told_of_each_candidate():
   told: list[str] = []
   target = _target(_combines)
   found = joint.search(target, progress=told.append)
-  assert told == ["XLA's defaults", "all-gather combined up to 128 MiB"]
   assert 1 + len(found.others) == len(told) <= joint.num_candidates(target)
+
+
+def test_no_more_is_compiled_than_allowed():
+  asked = []
+
+  def schedule(options: compile_lib.Options) -> hlo.Module:
+    asked.append(options)
+    return _combines(options)
+
+  found = joint.search(_target(schedule), max_compiles=2)
+  assert len(asked) == 1 + len(found.others) == 2
+
+
+def test_the_same_target_gives_the_same_search():
+  first, second = (joint.search(_target(_combines)) for _ in range(2))
+  assert [c.options for c in first.others] == [c.options for c in second.others]
+  assert first.best.configuration == second.best.configuration
 
 
 # The search over NCCL settings of a whole step.
@@ -327,7 +342,7 @@ def test_settings_are_changed_only_where_it_matters():
   hidden = _module([16 * _MIB], kernels_us=400.0, size=256)
   for module, changes in ((contended, True), (hidden, False)):
     step = _step(module)
-    configuration, _ = joint.search_settings(step)
+    configuration = settings.search(step).configuration
     assert (configuration != step.default) == changes
 
 
@@ -335,11 +350,12 @@ def test_searched_settings_are_no_slower_than_any_channel_cap():
   step = _step(
     _module([16 * _MIB], [64 * _MIB], [_MIB], kernels_us=600.0, size=_ONE_WAVE)
   )
-  configuration, num_trials = joint.search_settings(step)
+  found = settings.search(step)
   cap = channel_cap.best(step)
   assert cap.max_channels is not None
-  assert step.timeline(configuration).step_time_us <= cap.step_time_us * 1.001
-  assert 0 < num_trials < 150
+  found_us = step.timeline(found.configuration).step_time_us
+  assert found_us <= cap.step_time_us * 1.001
+  assert 0 < found.num_trials < 150
 
 
 def test_settings_per_key_beat_any_cap_where_keys_want_different_channels():
@@ -348,7 +364,7 @@ def test_settings_per_key_beat_any_cap_where_keys_want_different_channels():
   step = _step(
     _module([8 * _MIB], [512 * _MIB], kernels_us=600.0, size=_ONE_WAVE)
   )
-  configuration, _ = joint.search_settings(step)
+  configuration = settings.search(step).configuration
   cap = channel_cap.best(step)
   short, long = sorted(step.keys, key=lambda key: key.num_bytes)
   assert configuration[short].num_channels < configuration[long].num_channels
@@ -377,7 +393,7 @@ ENTRY main {
 """)
   )
   assert channel_cap.best(step).configuration != step.default
-  configuration, _ = joint.search_settings(step)
+  configuration = settings.search(step).configuration
   assert configuration == step.default
 
 
@@ -386,7 +402,7 @@ def test_a_key_that_hardly_matters_to_the_step_keeps_its_default():
     step = _step(
       _module([16 * _MIB], kernels_us=400.0, size=_ONE_WAVE, tail_us=tail_us)
     )
-    configuration, _ = joint.search_settings(step)
+    configuration = settings.search(step).configuration
     assert (configuration != step.default) == changes
 
 
@@ -436,7 +452,7 @@ def test_a_real_module_is_never_tuned_for_the_worse():
     hlo.load(path), cluster, options=compile_lib.COST_ESTIMATES
   )
   step = step_lib.Step(overlap_lib.analyze(module), cluster)
-  configuration, _ = joint.search_settings(step)
+  configuration = settings.search(step).configuration
   before, after = step.timeline(step.default), step.timeline(configuration)
   assert after.step_time_us < before.step_time_us
   for replayed in (before, after):

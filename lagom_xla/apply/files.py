@@ -1,53 +1,71 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Writes a plan's folder: the plan, and what a launcher sources.
+"""Writes a plan's folder: the plan, and what starts a job with it.
 
-    plan.json           the plan itself
-    xla_flags.sh        export XLA_FLAGS=...
-    nccl_env.sh         export NCCL_...=..., for the whole process
-    nccl_settings.csv   a setting per tuning key, for a tuner plugin
+    plan.json        the plan itself
+    env.sh           sourced by whatever starts each process: all of the plan
+    slurm.sh         the lines of a batch script that do so
+    kubernetes.yaml  the same for a pod
+    xla_flags.sh     a part: export XLA_FLAGS=...
+    nccl_env.sh      a part: export NCCL_...=..., for the whole process
+    nccl_table.bin   what our NCCL tuner plugin reads: settings per tuning key
+    nccl_tuner.csv   the same for NVIDIA's example plugin, without chunk sizes
 
 The folder appears complete or not at all.
 """
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import pathlib
 import tempfile
 
 from lagom_xla import plan as plan_lib
+from lagom_xla.apply import launchers
 from lagom_xla.apply import nccl_env
 from lagom_xla.apply import xla_options
+from lagom_xla.apply.nccl import layout
+from lagom_xla.apply.nccl import nvidia_csv
+from lagom_xla.apply.nccl import rules as rules_lib
+from lagom_xla.apply.nccl import table as table_lib
 
 _NAMES = frozenset(
-  ["plan.json", "xla_flags.sh", "nccl_env.sh", "nccl_settings.csv"]
-)
-_COLUMNS = (
-  "collective",
-  "num_ranks",
-  "num_nodes",
-  "num_bytes",
-  "algorithm",
-  "protocol",
-  "num_channels",
-  "chunk_bytes",
+  [
+    "plan.json",
+    "env.sh",
+    "slurm.sh",
+    "kubernetes.yaml",
+    "xla_flags.sh",
+    "nccl_env.sh",
+    launchers.TABLE,
+    "nccl_tuner.csv",
+    "nccl_settings.csv",  # What lagom_xla 0.1.0 wrote for a plugin to come.
+  ]
 )
 
 
-def contents(plan: plan_lib.Plan) -> dict[str, str]:
-  """File name -> text."""
+def contents(plan: plan_lib.Plan) -> dict[str, bytes]:
+  """File name -> what is in it."""
+  rules = rules_lib.of_settings(plan.nccl_settings)
+  checksum = layout.checksum(rules) if rules else None
   header = (
     f"# lagom_xla plan for {plan.module_name} on {plan.cluster.name}.\n"
     "# Set this on every process of the job, before it starts.\n"
   )
-  return {
+  texts = {
     "plan.json": json.dumps(plan.to_dict(), indent=2) + "\n",
-    "xla_flags.sh": (header + xla_options.export_line(plan.xla_options) + "\n"),
+    "xla_flags.sh": header + xla_options.export_line(plan.xla_options) + "\n",
     "nccl_env.sh": header + nccl_env.export_lines(plan.nccl_env) + "\n",
-    "nccl_settings.csv": _settings(plan),
+    "nccl_tuner.csv": nvidia_csv.text(rules),
+    "env.sh": launchers.env_script(plan, table_checksum=checksum),
+    "slurm.sh": launchers.slurm_script(plan),
+    "kubernetes.yaml": launchers.kubernetes_manifest(
+      plan, table_checksum=checksum
+    ),
+  }
+  return {
+    **{name: text.encode() for name, text in texts.items()},
+    launchers.TABLE: layout.encode(rules),
   }
 
 
@@ -61,6 +79,32 @@ def check(folder: pathlib.Path) -> None:
     raise plan_lib.PlanError(
       f"{folder} exists and holds something else than a plan; name another"
       " folder with --out, or remove it."
+    )
+
+
+def check_table(plan: plan_lib.Plan, path: str | pathlib.Path) -> None:
+  """Checks that a plan's folder has the NCCL table of the plan.
+
+  Args:
+    plan: the plan.
+    path: its folder; of a lone plan.json there is nothing to check.
+
+  Raises:
+    plan_lib.PlanError: the table is missing, damaged, or another one.
+  """
+  folder = pathlib.Path(path)
+  if not folder.is_dir():
+    return
+  rules = rules_lib.of_settings(plan.nccl_settings)
+  try:
+    found = table_lib.read(folder / launchers.TABLE)
+  except layout.TableError as error:
+    raise plan_lib.PlanError(f"{error} Make the plan again.") from error
+  if layout.checksum(found.rules) != layout.checksum(rules):
+    raise plan_lib.PlanError(
+      f"{folder / launchers.TABLE} holds other settings than"
+      f" {folder / 'plan.json'}: it was switched or exchanged. Make the plan"
+      " again."
     )
 
 
@@ -83,8 +127,8 @@ def write(plan: plan_lib.Plan, folder: pathlib.Path) -> list[pathlib.Path]:
     ) as scratch:
       fresh = pathlib.Path(scratch) / "fresh"
       fresh.mkdir()
-      for name, text in files.items():
-        (fresh / name).write_text(text, encoding="utf-8")
+      for name, content in files.items():
+        (fresh / name).write_bytes(content)
       _replace(place, fresh, pathlib.Path(scratch) / "old")
   except OSError as error:
     raise plan_lib.PlanError(
@@ -114,24 +158,3 @@ def _is_plan(folder: pathlib.Path) -> bool:
     return False
   names = {path.name for path in folder.iterdir()}
   return not names or ("plan.json" in names and names <= _NAMES)
-
-
-def _settings(plan: plan_lib.Plan) -> str:
-  text = io.StringIO()
-  writer = csv.writer(text, lineterminator="\n")
-  writer.writerow(_COLUMNS)
-  for entry in plan.nccl_settings:
-    key, setting = entry.key, entry.setting
-    writer.writerow(
-      [
-        key.kind,
-        key.num_ranks,
-        key.num_nodes,
-        key.num_bytes,
-        setting.algorithm,
-        setting.protocol,
-        setting.num_channels,
-        setting.chunk_bytes,
-      ]
-    )
-  return text.getvalue()

@@ -11,12 +11,13 @@ import dataclasses
 from typing import Any
 
 from lagom_xla import tuner
+from lagom_xla import verify
 from lagom_xla.costs import lower_bound
 from lagom_xla.costs import step as step_lib
 from lagom_xla.costs import timeline
 from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import overlap as overlap_lib
-from lagom_xla.search import joint
+from lagom_xla.search import candidates as candidates_lib
 
 
 def inspection(step: step_lib.Step) -> dict[str, Any]:
@@ -114,15 +115,30 @@ def tuning(tuned: tuner.Tuning) -> dict[str, Any]:
     },
     "effects": [dataclasses.asdict(effect) for effect in tuned.effects],
     "candidates": [_candidate(c) for c in tuned.candidates],
+    "num_predicted": tuned.search.num_predicted,
     "num_trials": tuned.num_trials,
   }
 
 
-def _candidate(candidate: joint.Candidate | joint.Refused) -> dict[str, Any]:
-  found = candidate if isinstance(candidate, joint.Candidate) else None
-  refused = candidate if isinstance(candidate, joint.Refused) else None
+def verification(verified: verify.Verification) -> dict[str, Any]:
+  """What `lagom-xla verify --format=json` prints."""
+  return {
+    "module_name": verified.plan.module_name,
+    "cluster": verified.plan.cluster.name,
+    "default_us": verified.default_us,
+    "planned_us": verified.planned_us,
+    "effects": [dataclasses.asdict(effect) for effect in verified.effects],
+  }
+
+
+def _candidate(
+  candidate: candidates_lib.Candidate | candidates_lib.Refused,
+) -> dict[str, Any]:
+  found = candidate if isinstance(candidate, candidates_lib.Candidate) else None
+  refused = candidate if isinstance(candidate, candidates_lib.Refused) else None
   return {
     "xla_options": dict(candidate.options),
+    "combine_groups": candidate.groups,
     "failure": refused and refused.reason,
     "step_time_us": found and found.default.step_time_us,
     "tuned_step_time_us": found and found.tuned.step_time_us,

@@ -7,7 +7,7 @@ Every time shown is predicted, and says so: nothing here has run on a GPU.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 import pathlib
 
 import rich.console
@@ -15,12 +15,14 @@ import rich.table
 
 from lagom_xla import plan as plan_lib
 from lagom_xla import tuner
+from lagom_xla import verify
+from lagom_xla.apply import effects as effects_lib
 from lagom_xla.costs import lower_bound
 from lagom_xla.costs import step as step_lib
 from lagom_xla.costs import timeline
 from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.report import as_json
-from lagom_xla.search import joint
+from lagom_xla.search import candidates as candidates_lib
 
 # Shares of a collective's time that are covered by kernels, from which on it
 # counts as hidden, and up to which as exposed (xprof's async overlap analysis).
@@ -63,7 +65,7 @@ def show_tuning(
   """Shows what tuning found, whether it acts, and what it should gain."""
   show_inspection(console, tuning.before)
   console.print(_candidates(tuning))
-  console.print(_effects(tuning))
+  console.print(_effects(tuning.effects))
   console.print(_gains(tuning.plan))
   _show_memory(console, tuning)
   for path in files:
@@ -194,21 +196,40 @@ def _slowdowns(replayed: timeline.Timeline) -> rich.table.Table:
   return table
 
 
+def show_verification(
+  console: rich.console.Console, verification: verify.Verification
+) -> None:
+  """Shows what each knob of a plan did, and what all of it should gain."""
+  plan = verification.plan
+  console.print(
+    f"Plan for [bold]{plan.module_name}[/bold] on {plan.cluster.name}: module,"
+    " cluster and versions are those that it was made for"
+  )
+  console.print(_effects(verification.effects))
+  console.print(
+    f"Predicted step: {verification.default_us / 1e3:,.2f} ms without the plan,"
+    f" {verification.planned_us / 1e3:,.2f} ms with all of it"
+  )
+
+
 def _candidates(tuning: tuner.Tuning) -> rich.table.Table:
   table = _table(
-    f"XLA options tried, with {tuning.num_trials:,} NCCL configurations"
-    " (predicted ms)",
+    f"XLA options tried, with {tuning.search.num_predicted:,} more schedules"
+    f" predicted and {tuning.num_trials:,} NCCL trials (predicted ms)",
     "options",
     "NCCL defaults",
     "NCCL tuned",
     "",
   )
+  table.columns[-1].justify = "left"
   for candidate in tuning.candidates:
-    if isinstance(candidate, joint.Refused):
-      table.add_row(_options(candidate.options), "-", "-", "refused by XLA")
+    if isinstance(candidate, candidates_lib.Refused):
+      table.add_row(
+        _choice(candidate), "-", "-", f"refused: {candidate.reason}"
+      )
       continue
     table.add_row(
-      _options(candidate.options),
+      _choice(candidate),
       f"{candidate.default.step_time_us / 1e3:,.2f}",
       f"{candidate.tuned.step_time_us / 1e3:,.2f}",
       "kept" if candidate is tuning.kept else "",
@@ -216,27 +237,30 @@ def _candidates(tuning: tuner.Tuning) -> rich.table.Table:
   return table
 
 
-def _options(options: Mapping[str, bool | int | str]) -> str:
-  if not options:
-    return "XLA's defaults"
-  return ", ".join(
+def _choice(
+  candidate: candidates_lib.Candidate | candidates_lib.Refused,
+) -> str:
+  parts = [
     f"{name.removeprefix('xla_gpu_').removesuffix('_bytes')}={value}"
-    for name, value in options.items()
-  )
+    for name, value in candidate.options.items()
+  ]
+  if candidate.groups is not None:
+    parts.append(f"{len(candidate.groups)} combine groups")
+  return ", ".join(parts) or "XLA's defaults"
 
 
-def _effects(tuning: tuner.Tuning) -> rich.table.Table:
+def _effects(effects: Sequence[effects_lib.Effect]) -> rich.table.Table:
   table = _table(
-    "What the plan changes, as seen in the recompiled module",
+    "What each knob does, as seen in the schedule with and without it",
     "knob",
     "value",
     "effect",
   )
   for column in table.columns[1:]:
     column.justify = "left"
-  for effect in tuning.effects:
+  for effect in effects:
     table.add_row(effect.knob, effect.value, effect.evidence)
-  if not tuning.effects:
+  if not effects:
     table.add_row("nothing", "", "the defaults are the best that was found")
   return table
 
@@ -250,14 +274,14 @@ def _gains(plan: plan_lib.Plan) -> rich.table.Table:
     "ms",
     "speed-up",
   )
+  everything = "after: env.sh, with the NCCL tuner plugin"
+  if plan.combine_groups is not None:
+    everything += " and lagom_xla.tune(plan=...)"
   rows = (
     ("before: all defaults", prediction.default_us),
-    ("xla_flags.sh", prediction.xla_us),
-    ("xla_flags.sh and nccl_env.sh", prediction.nccl_env_us),
-    (
-      "after: xla_flags.sh and nccl_settings.csv, by a tuner plugin",
-      prediction.nccl_settings_us,
-    ),
+    ("XLA_FLAGS", prediction.xla_us),
+    ("XLA_FLAGS and NCCL_MAX_CTAS", prediction.nccl_env_us),
+    (everything, prediction.nccl_settings_us),
   )
   for label, time_us in rows:
     table.add_row(
@@ -271,7 +295,7 @@ def _gains(plan: plan_lib.Plan) -> rich.table.Table:
 def _show_memory(console: rich.console.Console, tuning: tuner.Tuning) -> None:
   if tuning.peak_bytes_before is None or tuning.peak_bytes_after is None:
     console.print(
-      "Peak memory is not known: the target was not compiled to its end. only."
+      "Peak memory is not known: the target was not compiled to its end."
     )
     return
   console.print(

@@ -1,221 +1,181 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""XLA options outside, NCCL settings inside.
+"""XLA options outside, NCCL settings inside, the most promising first.
 
-Which collectives exist, and what runs beside them, is up to XLA's combiners. So
-for each candidate set of XLA options the module is scheduled again, its NCCL
-settings are searched anew, and the whole step is replayed.
+Which collectives exist, and what runs beside them, is up to XLA. Compiling to
+find out costs seconds to minutes per value of a knob, so each value is first
+*predicted*: its changes are made to the dependency graph of the best schedule
+so far, a list scheduler orders the result, and the step is replayed. A value's
+marginal gain is what it takes off the replay of the same graph without it.
 
-First version: the three combine thresholds, one after the other, the kind of
-collective that is exposed most first. A threshold is kept when the step becomes
-shorter by a tenth of a percent under the searched settings *and* no longer
-under NCCL's defaults: not everybody who applies the options can load a tuner
-plugin.
+Each round ranks all values by that gain and compiles them in this order, until
+one makes the step shorter, which starts the next round from its schedule; or
+until the gains fall below `candidates.LEAST_GAIN`. What cannot be predicted is
+compiled once, if the time that collectives cost at all leaves it room. Only a
+compiled schedule with its NCCL settings searched anew is ever kept.
+
+Combine groups (`regrouping.py`) come last, from the options that were found,
+and only when asked for: they take a pass in the process that compiles, which no
+launcher can set.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection
 import dataclasses
 
 from lagom_xla import compile as compile_lib
 from lagom_xla import target as target_lib
-from lagom_xla.costs import nccl
 from lagom_xla.costs import step as step_lib
-from lagom_xla.costs import timeline
+from lagom_xla.passes import combine
+from lagom_xla.passes import hlo
 from lagom_xla.passes import overlap as overlap_lib
-from lagom_xla.search import channel_cap
-from lagom_xla.search import combining
-from lagom_xla.search import lagom
-from lagom_xla.search import problem as problem_lib
-from lagom_xla.search import searcher
+from lagom_xla.predict import prediction
+from lagom_xla.search import candidates
+from lagom_xla.search import knobs
+from lagom_xla.search import regrouping
 
-_MIB = 2**20
-# A predicted gain below this share of the step is within the model's error, and
-# no reason to leave XLA's defaults.
-_LEAST_GAIN = 1e-3
-# What the default settings that a plan keeps may cost, as a share of the step.
-_SAME = 1e-4
+# Candidates that are compiled at most, the default among them.
+MAX_COMPILES = 16
+
+# Instructions in all predictions of a round of knobs, and of combine groups: a
+# large module gets fewer predictions.
+_MAX_PREDICTED_INSTRUCTIONS = 1_000_000
+_MAX_REGROUPED_INSTRUCTIONS = 1_000_000
 
 Progress = Callable[[str], None]
-XlaOptions = Mapping[str, bool | int | str]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Candidate:
-  """One set of XLA options with the best NCCL settings found for it.
-
-  Attributes:
-    options: XLA options on top of the defaults.
-    step: the step as scheduled under them.
-    configuration: the searched NCCL settings.
-    default: the replay under NCCL's own choices.
-    tuned: the replay under `configuration`.
-    num_trials: trials that the NCCL search took.
-  """
-
-  options: XlaOptions
-  step: step_lib.Step
-  configuration: problem_lib.Configuration
-  default: timeline.Timeline
-  tuned: timeline.Timeline
-  num_trials: int
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Refused:
-  """A set of XLA options that XLA refused, and why."""
-
-  options: XlaOptions
-  reason: str
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Search:
-  """What a search tried.
-
-  Attributes:
-    default: the candidate with XLA's defaults.
-    others: all others, in the order in which they were tried.
-  """
-
-  default: Candidate
-  others: tuple[Candidate | Refused, ...] = ()
-
-  @property
-  def best(self) -> Candidate:
-    """The candidate to keep: see the module's docstring."""
-    kept = self.default
-    for candidate in self.others:
-      if isinstance(candidate, Candidate) and self._improves(candidate, kept):
-        kept = candidate
-    return kept
-
-  def without(self, candidate: Candidate) -> Search:
-    """The search as if it had not tried a candidate."""
-    return dataclasses.replace(
-      self, others=tuple(c for c in self.others if c is not candidate)
-    )
-
-  def _improves(self, candidate: Candidate, kept: Candidate) -> bool:
-    enough_us = kept.tuned.step_time_us * (1 - _LEAST_GAIN)
-    return (
-      candidate.tuned.step_time_us < enough_us
-      and candidate.default.step_time_us <= self.default.default.step_time_us
-    )
-
-
-def num_candidates(target: target_lib.Target) -> int:
-  """How many candidates a search looks at, at most."""
-  if target.is_read_only:
-    return 1
-  kinds = len(combining.OPTIONS)
-  return 1 + kinds * len(combining.CHOICES_BYTES)
 
 
 def search(
-  target: target_lib.Target, *, progress: Progress = lambda _: None
-) -> Search:
+  target: target_lib.Target,
+  *,
+  max_compiles: int = MAX_COMPILES,
+  with_groups: bool = False,
+  progress: Progress = lambda _: None,
+) -> candidates.Search:
   """Searches XLA options and NCCL settings together.
 
   Args:
     target: what to tune.
+    max_compiles: how many candidates may be compiled.
+    with_groups: whether to choose combine groups, too.
     progress: called with a few words after each candidate.
 
   Raises:
     compile_lib.CompileError: the target does not compile with the defaults.
   """
-  found = Search(default=evaluate(target, {}))
+  found = candidates.Search(default=candidates.evaluate_default(target))
   progress("XLA's defaults")
   if target.is_read_only:
     return found
-  for kind in _by_exposure(found.default):
-    incumbent = found.best
-    for threshold in combining.worth_trying(
-      incumbent.step.analysis.collectives, kind
-    ):
-      options = {**incumbent.options, combining.OPTIONS[kind]: threshold}
-      candidate: Candidate | Refused
-      try:
-        candidate = evaluate(target, options)
-      except compile_lib.CompileError as error:
-        candidate = Refused(options=options, reason=str(error))
-      found = dataclasses.replace(found, others=(*found.others, candidate))
-      progress(f"{kind} combined up to {threshold // _MIB} MiB")
+  tried = [found.default.options]
+  while len(tried) < max_compiles:
+    ranked, num_predicted = _ranked(found.best, tried)
+    found = dataclasses.replace(
+      found, num_predicted=found.num_predicted + num_predicted
+    )
+    before = found.best
+    for value in ranked[: max_compiles - len(tried)]:
+      options = {**before.options, **value.options}
+      tried.append(options)
+      found = found.with_(candidates.evaluate(target, options))
+      progress(value.label)
+      if found.best is not before:
+        break
+    if found.best is before:
+      break
+  return _with_groups(target, found, progress) if with_groups else found
+
+
+def _with_groups(
+  target: target_lib.Target, found: candidates.Search, progress: Progress
+) -> candidates.Search:
+  """Tries the best groups for the best options."""
+  options = found.best.options
+  try:
+    apart = target.schedule({**options, **compile_lib.COST_ESTIMATES}, ())
+  except compile_lib.CompileError as error:
+    refused = candidates.Refused(options=options, groups=(), reason=str(error))
+    return found.with_(refused)
+  chosen = regrouping.search(
+    apart,
+    target.cluster,
+    max_predictions=_max_predictions(apart, _MAX_REGROUPED_INSTRUCTIONS),
+  )
+  members = combine.labels(apart)
+  groups = tuple(
+    tuple(label for name in group for label in members[name])
+    for group in chosen.groups
+  )
+  found = dataclasses.replace(
+    found, num_predicted=found.num_predicted + chosen.num_predicted
+  )
+  found = found.with_(candidates.evaluate(target, options, groups))
+  progress("combine groups")
   return found
 
 
-def evaluate(target: target_lib.Target, options: XlaOptions) -> Candidate:
-  """Schedules the target with these options and searches its settings.
+def _max_predictions(module: hlo.Module, max_instructions: int) -> int:
+  return max(max_instructions // module.num_instructions, 4)
 
-  Raises:
-    compile_lib.CompileError: XLA refused the options.
+
+def _ranked(
+  incumbent: candidates.Candidate, tried: Collection[candidates.XlaOptions]
+) -> tuple[list[knobs.Value], int]:
+  """Values that may gain enough, the most promising first.
+
+  Returns:
+    The values, and the number of schedules that were predicted for them.
   """
-  module = target.schedule({**options, **compile_lib.COST_ESTIMATES})
-  step = step_lib.Step(overlap_lib.analyze(module), target.cluster)
-  configuration, num_trials = search_settings(step)
-  default = step.timeline(step.default)
-  tuned = step.timeline(configuration)
-  if tuned.step_time_us >= default.step_time_us:
-    configuration, tuned = step.default, default
-  return Candidate(
-    options=options,
-    step=step,
-    configuration=configuration,
-    default=default,
-    tuned=tuned,
-    num_trials=num_trials,
-  )
+  values = [
+    value
+    for value in knobs.worth_trying(incumbent.step)
+    if {**incumbent.options, **value.options} not in tried
+  ]
+  predictable = [v for v in values if v.changes is not None]
+  module = incumbent.step.analysis.module
+  most = _max_predictions(module, _MAX_PREDICTED_INSTRUCTIONS)
+  predictable = predictable[:most]
+  unchanged_us = _predicted_us(incumbent.step, prediction.Changes())
+  gains = {}
+  for value in predictable:
+    if (
+      value.changes == prediction.Changes()
+    ):  # It is the scheduler that changes.
+      gains[value.label] = 1 - unchanged_us / incumbent.default.step_time_us
+    else:
+      predicted_us = _predicted_us(incumbent.step, value.changes)
+      gains[value.label] = 1 - predicted_us / unchanged_us
+  promising = [
+    v for v in predictable if gains[v.label] >= candidates.LEAST_GAIN
+  ]
+  promising.sort(key=lambda value: -gains[value.label])
+  if _cost_of_collectives(incumbent) >= candidates.LEAST_GAIN:
+    promising += [
+      v
+      for v in values
+      if v.changes is None
+      and not any(v.options.items() <= t.items() for t in tried)
+    ]
+  return promising, len(predictable) + 1
 
 
-def search_settings(
-  step: step_lib.Step,
-) -> tuple[problem_lib.Configuration, int]:
-  """Searches the NCCL settings of all problems of a step.
-
-  It starts from NCCL's defaults under the best channel cap, which is as good as
-  it gets with one choice for all; sends and receives start from the defaults,
-  which no setting per key changes. Keys for which NCCL's own choice is as good
-  as what was found keep it: a plan should say only what matters.
-  """
-  capped = channel_cap.best(step).configuration
-  start = {
-    key: step.default[key] if key.kind in nccl.SEND_RECV else capped[key]
-    for key in step.keys
-  }
-  step_time_us = step.timeline(step.default).step_time_us
-  same_us = _SAME * step_time_us / max(len(step.keys), 1)
-  configuration = dict(start)
-  num_trials = 0
-  for problem in problem_lib.problems(step):
-
-    def profile(
-      trial: problem_lib.Configuration, problem: problem_lib.Problem = problem
-    ) -> problem_lib.Profile:
-      return problem_lib.profile(step, problem, trial)
-
-    found, trials = searcher.run(
-      lagom, problem, step.cluster, start=start, profile=profile
-    )
-    found = dict(found)
-    limit_us = profile(found).total_us + same_us * len(problem.keys)
-    for key in problem.keys:
-      reverted = {**found, key: step.default[key]}
-      if profile(reverted).total_us <= limit_us:
-        found = reverted
-    configuration.update(found)
-    num_trials += trials + len(problem.keys) + 1
-  return configuration, num_trials
+def _predicted_us(step: step_lib.Step, changes: prediction.Changes) -> float:
+  """Step time under NCCL's defaults as the list scheduler would have it."""
+  module = prediction.schedule(step.analysis.module, changes, step.cluster)
+  predicted = step_lib.Step(overlap_lib.analyze(module), step.cluster)
+  return predicted.timeline(predicted.default).step_time_us
 
 
-def _by_exposure(candidate: Candidate) -> list[str]:
-  """The kinds that have a combiner, the most exposed first."""
-  exposed = dict.fromkeys(combining.OPTIONS, 0.0)
-  present = set()
-  for collective in candidate.step.analysis.collectives:
-    if collective.kind in exposed:
-      present.add(collective.kind)
-      exposed[collective.kind] += candidate.default.exposed_us.get(
-        collective.name, 0.0
-      )
-  return sorted(present, key=lambda kind: (-exposed[kind], kind))
+def _cost_of_collectives(candidate: candidates.Candidate) -> float:
+  """Waits and slowdowns, as a share of the step: what schedules can change."""
+  tuned = candidate.tuned
+  lost_us = tuned.total_exposed_us + tuned.total_slowdown_us
+  return lost_us / tuned.step_time_us if tuned.step_time_us else 0.0
+
+
+def num_candidates(
+  target: target_lib.Target, *, with_groups: bool = False
+) -> int:
+  """How many candidates a search looks at, at most."""
+  return 1 if target.is_read_only else MAX_COMPILES + with_groups

@@ -1,0 +1,77 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The command line: `lagom-xla COMMAND`, one module here for each command.
+
+A command's module has `add(commands)`, which describes its arguments and names
+the function that runs it. Describing them imports nothing but argparse, so that
+help is instant; JAX is imported when a command runs, after the environment is
+what it should be.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+import glob
+import os
+import sys
+
+from absl import app
+from absl.flags import argparse_flags
+
+from lagom_xla.cli import command as command_lib
+from lagom_xla.cli import flags
+from lagom_xla.cli import inspect
+from lagom_xla.cli import plugin
+from lagom_xla.cli import tune
+from lagom_xla.cli import verify
+
+_EXAMPLES = """\
+examples:
+  lagom-xla inspect train.py:train_step --cluster=1x8xh100
+  lagom-xla tune train.py:train_step --cluster=16x8xh100 --out=plan
+  lagom-xla verify plan train.py:train_step --cluster=16x8xh100
+  source plan/env.sh     # in the script that starts each process
+
+No GPU is needed: XLA's own GPU compiler runs ahead of time. All times are
+predicted, not measured."""
+
+
+def run() -> None:
+  """The console script."""
+  _prepare_environment()
+  app.run(_main, flags_parser=_parse)
+
+
+def _prepare_environment() -> None:
+  """What must be set before JAX is imported."""
+  os.environ.setdefault("JAX_SKIP_CUDA_CONSTRAINTS_CHECK", "1")
+  os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+  if not glob.glob("/dev/nvidia[0-9]*"):
+    # Keeps JAX from looking for GPUs that are not there.
+    os.environ.setdefault("JAX_PLATFORMS", "cpu")
+
+
+def _parse(argv: Sequence[str]) -> argparse.Namespace:
+  parser = argparse_flags.ArgumentParser(
+    prog="lagom-xla",
+    description=(
+      "Tunes how the collectives of a JAX train step share its GPUs."
+    ),
+    epilog=_EXAMPLES,
+    formatter_class=argparse.RawDescriptionHelpFormatter,
+  )
+  commands = parser.add_subparsers(dest="command", required=True)
+  for module in (inspect, tune, verify, flags, plugin):
+    module.add(commands)
+  return parser.parse_args(flags.join_check(argv[1:]))
+
+
+def _main(arguments: argparse.Namespace) -> None:
+  try:
+    arguments.function(arguments)
+  except Exception as error:
+    if not isinstance(error, command_lib.user_errors()):
+      raise
+    print(f"lagom-xla: {error}", file=sys.stderr)
+    sys.exit(2)

@@ -1,0 +1,140 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""What the commands have in common: how they are described, TARGET, output."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+import textwrap
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+  import rich.console
+
+  from lagom_xla import target as target_lib
+
+TARGET_HELP = """\
+what to look at:
+  step.hlo.xz           an HLO module, text or proto, .xz and .gz too; an
+                        optimized one is only read, others are compiled
+  train.py:train_step   a function of the cluster's `devices` that returns
+                        (jitted step, tuple of its arguments)
+  train.py:step         a jitted step, with a step_args(devices) beside it
+                        that returns its arguments
+Arguments are arrays or jax.ShapeDtypeStructs, sharded over those devices."""
+
+_CLUSTER_HELP = (
+  "NODESxGPUSxGPU such as 1x8xh100 or 16x8xh100, the name of a known cluster,"
+  " or a JSON file"
+)
+
+
+def add(
+  commands,
+  name: str,
+  function: Callable[[argparse.Namespace], None],
+  text: str,
+  examples: str,
+) -> argparse.ArgumentParser:
+  """Adds a command.
+
+  Args:
+    commands: what argparse's add_subparsers returned.
+    name: what the user types.
+    function: runs it.
+    text: what it does, in a sentence.
+    examples: shown below its options.
+
+  Returns:
+    The command's parser, to add arguments to.
+  """
+  command = commands.add_parser(
+    name,
+    help=text,
+    description=textwrap.fill(text),
+    epilog=examples,
+    formatter_class=argparse.RawDescriptionHelpFormatter,
+  )
+  command.set_defaults(function=function)
+  return command
+
+
+def add_target(command: argparse.ArgumentParser) -> None:
+  """Adds TARGET, --cluster and --arg, which `load_target` reads."""
+  command.add_argument("target", metavar="TARGET", help="see below")
+  command.add_argument(
+    "--cluster", required=True, metavar="CLUSTER", help=_CLUSTER_HELP
+  )
+  command.add_argument(
+    "--arg",
+    action="append",
+    default=[],
+    metavar="NAME=VALUE",
+    help="a keyword argument for TARGET's function; may be repeated",
+  )
+
+
+def add_format(command: argparse.ArgumentParser) -> None:
+  """Adds --format=text|json."""
+  command.add_argument(
+    "--format",
+    choices=("text", "json"),
+    default="text",
+    help="tables, or one JSON object (default: %(default)s)",
+  )
+
+
+def load_target(arguments: argparse.Namespace) -> target_lib.Target:
+  """The target that the arguments of `add_target` describe.
+
+  Raises:
+    TargetError, ClusterError, CompileError, HloError: it cannot be had.
+  """
+  from lagom_xla import cluster as cluster_lib
+  from lagom_xla import target as target_lib
+
+  keywords = {}
+  for text in arguments.arg:
+    name, equals, value = text.partition("=")
+    if not equals or not name.isidentifier():
+      raise target_lib.TargetError(
+        f"--arg={text} is not NAME=VALUE, such as --arg=batch_size=16."
+      )
+    keywords[name] = value
+  return target_lib.load(
+    arguments.target,
+    cluster_lib.parse(arguments.cluster),
+    arguments=keywords,
+  )
+
+
+def user_errors() -> tuple[type[Exception], ...]:
+  """Errors whose message is all that the user of a command needs."""
+  from lagom_xla import cluster as cluster_lib
+  from lagom_xla import compile as compile_lib
+  from lagom_xla import plan as plan_lib
+  from lagom_xla import target as target_lib
+  from lagom_xla.apply import debug_options
+  from lagom_xla.apply import flag_probe
+  from lagom_xla.apply.nccl import rules as rules_lib
+  from lagom_xla.passes import hlo
+
+  return (
+    cluster_lib.ClusterError,
+    compile_lib.CompileError,
+    debug_options.OptionsError,
+    flag_probe.ProbeError,
+    hlo.HloError,
+    plan_lib.PlanError,
+    rules_lib.RuleError,
+    target_lib.TargetError,
+  )
+
+
+def console() -> rich.console.Console:
+  """Where tables go; wide enough for them when it is not a terminal."""
+  import rich.console
+
+  console = rich.console.Console()
+  return console if console.is_terminal else rich.console.Console(width=110)

@@ -1,0 +1,178 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""lagom-xla flags: a plan as shell lines; an XLA_FLAGS, checked or merged."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+import dataclasses
+import json
+import os
+import shlex
+import sys
+from typing import TYPE_CHECKING
+
+from lagom_xla.cli import command as command_lib
+
+if TYPE_CHECKING:
+  from lagom_xla.apply import flag_check
+  from lagom_xla.apply import flag_merge
+
+_EXAMPLES = """\
+--check says which flags XLA does not know (it ends the process over one, so the
+exit status is 1), which do nothing, come twice, contradict others or repeat the
+default, and what to write instead. It asks the installed jaxlib.
+
+examples:
+  lagom-xla flags plan
+  source <(lagom-xla flags plan)   # in the script that starts each process
+  source <(lagom-xla flags plan --merge)   # one flag for each option
+  lagom-xla flags --check "$XLA_FLAGS\""""
+
+
+def add(commands) -> None:
+  """Adds the command."""
+  command = command_lib.add(
+    commands,
+    "flags",
+    _run,
+    "Prints a plan as shell lines, for a launcher: XLA_FLAGS and NCCL's"
+    " environment. Or checks an XLA_FLAGS.",
+    _EXAMPLES,
+  )
+  what = command.add_mutually_exclusive_group(required=True)
+  what.add_argument(
+    "plan", metavar="PLAN", nargs="?", help="a plan's folder or JSON"
+  )
+  what.add_argument(
+    "--check", metavar="FLAGS", help="an XLA_FLAGS, to be checked"
+  )
+  command.add_argument(
+    "--merge",
+    action="store_true",
+    help="combine with the XLA_FLAGS that is set, and show where each flag is"
+    " from",
+  )
+  command_lib.add_format(command)
+  command.set_defaults(usage_error=command.error)
+
+
+def join_check(arguments: Sequence[str]) -> list[str]:
+  """Command line arguments in which --check has its value behind a `=`.
+
+  An XLA_FLAGS looks like options of this program otherwise.
+  """
+  joined = list(arguments)
+  if joined[:1] == ["flags"] and "--check" in joined[:-1]:
+    at = joined.index("--check")
+    joined[at : at + 2] = [f"--check={joined[at + 1]}"]
+  return joined
+
+
+def _run(arguments: argparse.Namespace) -> None:
+  if arguments.check is not None and arguments.merge:
+    arguments.usage_error("--merge goes with PLAN, not with --check")
+  if arguments.check is not None:
+    _check(arguments)
+  elif arguments.merge:
+    _merge(arguments)
+  else:
+    _print_plan(arguments)
+
+
+def _print_plan(arguments: argparse.Namespace) -> None:
+  from lagom_xla import plan as plan_lib
+  from lagom_xla.apply import nccl_env
+  from lagom_xla.apply import xla_options
+
+  plan = plan_lib.load(arguments.plan)
+  if arguments.format == "json":
+    flags = xla_options.flags(plan.xla_options)
+    _print_json(
+      {
+        "xla_flags": " ".join(map(str, flags.flags)),
+        "messages": flags.messages,
+        "nccl_env": dict(plan.nccl_env),
+      }
+    )
+    return
+  print(xla_options.export_line(plan.xla_options))
+  print(nccl_env.export_lines(plan.nccl_env))
+
+
+def _check(arguments: argparse.Namespace) -> None:
+  from lagom_xla.apply import flag_check
+
+  report = flag_check.check(arguments.check)
+  if arguments.format == "json":
+    _print_json({**dataclasses.asdict(report), "is_fatal": report.is_fatal})
+  else:
+    print("\n".join(_report_lines(report)))
+  if report.is_fatal:
+    sys.exit(1)
+
+
+def _report_lines(report: flag_check.Report) -> list[str]:
+  lines = []
+  for finding in report.findings:
+    lines += [f"{finding.kind}: {finding.flag}", f"  {finding.text}"]
+    if finding.instead:
+      lines.append(f"  Write {finding.instead}")
+  version = f"jaxlib {report.jaxlib_version}"
+  if not report.num_flags and not report.findings:
+    return ["There is no flag."]
+  if not report.findings:
+    return [f"{version} follows each of these flags."]
+  num_fatal = sum(finding.is_fatal for finding in report.findings)
+  lines += [
+    "",
+    f"XLA in {version} ends any process with these flags, over {num_fatal} of"
+    " them."
+    if num_fatal
+    else f"XLA in {version} starts with these flags.",
+  ]
+  if report.suggestion:
+    lines += ["To say what was meant:", f"  {_export(report.suggestion)}"]
+  return lines
+
+
+def _merge(arguments: argparse.Namespace) -> None:
+  from lagom_xla import plan as plan_lib
+  from lagom_xla.apply import flag_merge
+  from lagom_xla.apply import nccl_env
+
+  plan = plan_lib.load(arguments.plan)
+  merged = flag_merge.merge(os.environ.get("XLA_FLAGS", ""), plan.xla_options)
+  if arguments.format == "json":
+    _print_json(
+      {
+        **dataclasses.asdict(merged),
+        "xla_flags": merged.xla_flags,
+        "nccl_env": dict(plan.nccl_env),
+      }
+    )
+    return
+  print("\n".join(_merge_lines(merged)))
+  print(nccl_env.export_lines(plan.nccl_env))
+
+
+def _merge_lines(merged: flag_merge.Merged) -> list[str]:
+  from lagom_xla.apply import xla_options
+
+  lines = []
+  for entry in merged.entries:
+    line = f"{entry.flag}  from the {entry.source}"
+    for flag, source in entry.replaces:
+      line += f", in place of {flag} from the {source}"
+    lines.append(line)
+  comments = map(xla_options.comment, (*lines, *merged.messages))
+  return [*comments, _export(merged.xla_flags)]
+
+
+def _export(flags: str) -> str:
+  return f"export XLA_FLAGS={shlex.quote(flags)}"
+
+
+def _print_json(value: object) -> None:
+  print(json.dumps(value, indent=2))

@@ -1,0 +1,43 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""lagom-xla inspect: which collectives overlap which kernels."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+from lagom_xla.cli import command as command_lib
+
+_EXAMPLES = f"""\
+{command_lib.TARGET_HELP}
+
+examples:
+  lagom-xla inspect train.py:train_step --cluster=1x8xh100
+  lagom-xla inspect train.py:train_step --cluster=2x8xa100_80 --arg=model=8b
+  lagom-xla inspect step.hlo.xz --cluster=2x8xh100 --format=json"""
+
+
+def add(commands) -> None:
+  """Adds the command."""
+  command = command_lib.add(
+    commands,
+    "inspect",
+    _run,
+    "Shows which collectives overlap which kernels, and who waits for whom.",
+    _EXAMPLES,
+  )
+  command_lib.add_target(command)
+  command_lib.add_format(command)
+
+
+def _run(arguments: argparse.Namespace) -> None:
+  from lagom_xla import tuner
+  from lagom_xla.report import as_json
+  from lagom_xla.report import terminal
+
+  step = tuner.inspect(command_lib.load_target(arguments))
+  if arguments.format == "json":
+    print(json.dumps(as_json.inspection(step), indent=2))
+  else:
+    terminal.show_inspection(command_lib.console(), step)

@@ -1,0 +1,70 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""lagom-xla tune: searches, recompiles, checks, and writes a plan."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import pathlib
+
+from lagom_xla.cli import command as command_lib
+
+_EXAMPLES = f"""\
+{command_lib.TARGET_HELP}
+
+what --out gets: plan.json, and for a launcher env.sh, slurm.sh, kubernetes.yaml
+and the tables of a NCCL tuner plugin; an older plan there is replaced.
+
+examples:
+  lagom-xla tune train.py:train_step --cluster=16x8xh100 --out=plan
+  lagom-xla tune step.hlo.xz --cluster=2x8xh100 --format=json > tuning.json"""
+
+
+def add(commands) -> None:
+  """Adds the command."""
+  command = command_lib.add(
+    commands,
+    "tune",
+    _run,
+    "Searches XLA options and NCCL settings, recompiles with the best, checks"
+    " that they acted, and writes a plan.",
+    _EXAMPLES,
+  )
+  command_lib.add_target(command)
+  command_lib.add_format(command)
+  command.add_argument(
+    "--out",
+    default="plan",
+    metavar="DIR",
+    help="folder for the plan's files (default: %(default)s)",
+  )
+  command.add_argument(
+    "--combine-groups",
+    action="store_true",
+    help="choose for each collective which others it is combined with; this"
+    " takes effect where the step is wrapped in lagom_xla.tune(plan=DIR), no"
+    " launcher can set it",
+  )
+
+
+def _run(arguments: argparse.Namespace) -> None:
+  from lagom_xla import tuner
+  from lagom_xla.apply import files as files_lib
+  from lagom_xla.cli import progress
+  from lagom_xla.report import as_json
+  from lagom_xla.report import terminal
+
+  folder = pathlib.Path(arguments.out)
+  files_lib.check(folder)
+  with progress.Bar() as bar:
+    bar.say("compiling")
+    target = command_lib.load_target(arguments)
+    with_groups = arguments.combine_groups
+    bar.expect(tuner.num_steps(target, with_groups=with_groups))
+    tuning = tuner.tune(target, with_groups=with_groups, progress=bar.advance)
+  files = files_lib.write(tuning.plan, folder)
+  if arguments.format == "json":
+    print(json.dumps(as_json.tuning(tuning), indent=2))
+  else:
+    terminal.show_tuning(command_lib.console(), tuning, files)

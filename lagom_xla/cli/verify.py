@@ -1,0 +1,54 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""lagom-xla verify: compiles with and without a plan, and says what it did."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+
+from lagom_xla.cli import command as command_lib
+
+_EXAMPLES = f"""\
+{command_lib.TARGET_HELP}
+
+A plan for another module, cluster or version of JAX is refused, and so is one
+whose NCCL table no longer says what the plan does. The exit status is 1 when a
+knob of the plan has no effect.
+
+examples:
+  lagom-xla verify plan train.py:train_step --cluster=16x8xh100
+  lagom-xla verify plan step.hlo.xz --cluster=2x8xh100 --format=json"""
+
+
+def add(commands) -> None:
+  """Adds the command."""
+  command = command_lib.add(
+    commands,
+    "verify",
+    _run,
+    "Compiles TARGET with and without a plan, and shows for each knob what it"
+    " did, or that it did nothing.",
+    _EXAMPLES,
+  )
+  command.add_argument("plan", metavar="PLAN", help="a plan's folder or JSON")
+  command_lib.add_target(command)
+  command_lib.add_format(command)
+
+
+def _run(arguments: argparse.Namespace) -> None:
+  from lagom_xla import plan as plan_lib
+  from lagom_xla import verify
+  from lagom_xla.apply import files
+  from lagom_xla.report import as_json
+  from lagom_xla.report import terminal
+
+  plan = plan_lib.load(arguments.plan)
+  files.check_table(plan, arguments.plan)
+  verification = verify.verify(plan, command_lib.load_target(arguments))
+  if arguments.format == "json":
+    print(json.dumps(as_json.verification(verification), indent=2))
+  else:
+    terminal.show_verification(command_lib.console(), verification)
+  sys.exit(0 if verification.all_acted else 1)

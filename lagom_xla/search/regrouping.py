@@ -1,0 +1,178 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Which collectives should travel together, each placed on its own.
+
+Combining saves latency and costs overlap: a combined collective starts when its
+last operand is there and is waited for by its first user. Where one of them
+should end and the next begin depends on the kernels around, so no threshold in
+bytes is right everywhere.
+
+Collectives that XLA could combine, in schedule order, form a *chain*; groups
+are runs of a chain. From the best of a few thresholds the search moves one
+border at a time, in three ways (join two neighbours, split one in the middle,
+hand one collective over), and keeps what makes the predicted step shorter,
+until no move does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+import dataclasses
+import itertools
+
+from lagom_xla import cluster as cluster_lib
+from lagom_xla.costs import step as step_lib
+from lagom_xla.passes import collectives as collectives_lib
+from lagom_xla.passes import hlo
+from lagom_xla.passes import overlap as overlap_lib
+from lagom_xla.predict import prediction
+from lagom_xla.search import combining
+
+# Names of the instructions that start what travels together.
+Group = tuple[str, ...]
+Chain = tuple[Group, ...]
+Grouping = tuple[Chain, ...]
+
+_MIB = 2**20
+_THRESHOLDS_BYTES = tuple(size * _MIB for size in (0, 8, 30, 128, 512, 2048))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Found:
+  """What a search found.
+
+  Attributes:
+    groups: groups of two or more; the rest stays alone.
+    num_predicted: schedules that were predicted.
+  """
+
+  groups: tuple[Group, ...]
+  num_predicted: int
+
+
+def search(
+  apart: hlo.Module, cluster: cluster_lib.Cluster, *, max_predictions: int
+) -> Found:
+  """Searches the groups that make the predicted step shortest.
+
+  Args:
+    apart: the module scheduled with every collective alone.
+    cluster: what it was compiled for.
+    max_predictions: schedules that may be predicted.
+  """
+  predictor = _Predictor(apart, cluster, max_predictions)
+  chains = _chains(apart)
+  starts = [
+    tuple(_by_threshold(chain, threshold) for chain in chains)
+    for threshold in _THRESHOLDS_BYTES
+  ]
+  best = min(starts, key=predictor.step_time_us)
+  best_us = predictor.step_time_us(best)
+  is_better = True
+  while is_better:
+    is_better = False
+    for moved in _moves(best):
+      if predictor.is_spent:
+        break
+      moved_us = predictor.step_time_us(moved)
+      if moved_us < best_us:
+        best, best_us, is_better = moved, moved_us, True
+        break
+  return Found(
+    groups=tuple(g for chain in best for g in chain if len(g) > 1),
+    num_predicted=predictor.num_predicted,
+  )
+
+
+def _chains(
+  apart: hlo.Module,
+) -> tuple[tuple[collectives_lib.Collective, ...], ...]:
+  """Collectives that could be combined, as far as their kind and form tell."""
+  chains: dict[tuple[object, ...], list[collectives_lib.Collective]] = {}
+  for collective in collectives_lib.find(apart):
+    if collective.kind in combining.OPTIONS and collective.done_id is not None:
+      is_reduced = collective.kind != "all-gather"
+      key = (
+        collective.computation,
+        collective.kind,
+        collective.groups,
+        collective.element_type if is_reduced else "",
+        collective.is_pipelined,
+      )
+      chains.setdefault(key, []).append(collective)
+  return tuple(tuple(chain) for chain in chains.values() if len(chain) > 1)
+
+
+def _by_threshold(
+  chain: tuple[collectives_lib.Collective, ...], threshold_bytes: int
+) -> Chain:
+  groups: list[list[str]] = []
+  num_bytes = 0
+  for collective in chain:
+    size = combining.combined_bytes(collective)
+    if not groups or num_bytes + size > threshold_bytes:
+      groups.append([])
+      num_bytes = 0
+    groups[-1].append(collective.name)
+    num_bytes += size
+  return tuple(map(tuple, groups))
+
+
+def _moves(grouping: Grouping) -> Iterator[Grouping]:
+  """All groupings that one move leads to."""
+  for at, chain in enumerate(grouping):
+    for changed in _moves_in(chain):
+      yield (*grouping[:at], changed, *grouping[at + 1 :])
+
+
+def _moves_in(chain: Chain) -> Iterator[Chain]:
+  for at, (left, right) in enumerate(itertools.pairwise(chain)):
+    before, after = chain[:at], chain[at + 2 :]
+    yield (*before, left + right, *after)
+    if len(left) > 1:
+      yield (*before, left[:-1], left[-1:] + right, *after)
+    if len(right) > 1:
+      yield (*before, left + right[:1], right[1:], *after)
+  for at, group in enumerate(chain):
+    if len(group) > 1:
+      half = len(group) // 2
+      yield (*chain[:at], group[:half], group[half:], *chain[at + 1 :])
+
+
+class _Predictor:
+  """Step times of groupings, each predicted once."""
+
+  def __init__(
+    self,
+    apart: hlo.Module,
+    cluster: cluster_lib.Cluster,
+    max_predictions: int,
+  ):
+    self._apart = apart
+    self._cluster = cluster
+    self._max_predictions = max_predictions
+    self._known: dict[Grouping, float] = {}
+
+  @property
+  def num_predicted(self) -> int:
+    return len(self._known)
+
+  @property
+  def is_spent(self) -> bool:
+    return self.num_predicted >= self._max_predictions
+
+  def step_time_us(self, grouping: Grouping) -> float:
+    """Under NCCL's defaults; infinite where it cannot be."""
+    if grouping not in self._known:
+      self._known[grouping] = self._predict(grouping)
+    return self._known[grouping]
+
+  def _predict(self, grouping: Grouping) -> float:
+    groups = [g for chain in grouping for g in chain if len(g) > 1]
+    changes = prediction.Changes(groups=groups)
+    try:
+      module = prediction.schedule(self._apart, changes, self._cluster)
+    except ValueError:  # One depends on another.
+      return float("inf")
+    step = step_lib.Step(overlap_lib.analyze(module), self._cluster)
+    return step.timeline(step.default).step_time_us

@@ -1,0 +1,66 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The best NCCL settings for a schedule that is fixed.
+
+What `balance.py` finds is cleaned: keys for which NCCL's own choice is as good
+keep it, because a plan should say only what matters.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from lagom_xla.costs import step as step_lib
+from lagom_xla.search import balance
+from lagom_xla.search import problem as problem_lib
+from lagom_xla.search import side_by_side
+
+# What all the default settings that a plan keeps may cost, as a share of the
+# step.
+_SAME = 1e-4
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Found:
+  """What a search found.
+
+  Attributes:
+    configuration: the best settings; NCCL's own where none are better.
+    num_trials: configurations that were profiled.
+  """
+
+  configuration: step_lib.Configuration
+  num_trials: int
+
+
+def search(step: step_lib.Step) -> Found:
+  """Searches the NCCL settings of all problems of a step."""
+  history = side_by_side.run_step(balance, step)
+  configuration = dict(history.configuration)
+  num_trials = history.num_trials
+  default_us = step.timeline(step.default).step_time_us
+  same_us = _SAME * default_us / max(len(step.keys), 1)
+  for problem in problem_lib.problems(step):
+    kept, trials = _cleaned(step, problem, configuration, same_us)
+    configuration.update(kept)
+    num_trials += trials
+  if step.timeline(configuration).step_time_us >= default_us:
+    configuration = dict(step.default)
+  return Found(configuration=configuration, num_trials=num_trials)
+
+
+def _cleaned(
+  step: step_lib.Step,
+  problem: problem_lib.Problem,
+  configuration: step_lib.Configuration,
+  same_us: float,
+) -> tuple[step_lib.Configuration, int]:
+  """NCCL's own choice wherever that costs no more than `same_us` per key."""
+  profile = problem_lib.Profiler(step, problem)
+  kept = {key: configuration[key] for key in problem.keys}
+  limit_us = profile(kept).total_us + same_us * len(problem.keys)
+  for key in problem.keys:
+    reverted = {**kept, key: step.default[key]}
+    if profile(reverted).total_us <= limit_us:
+      kept = reverted
+  return kept, len(problem.keys) + 1

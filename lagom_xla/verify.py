@@ -1,0 +1,219 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Proof that a plan acts: compiles with it and without each part of it.
+
+    verification = verify.verify(plan, target)
+    for effect in verification.effects: ...
+
+A plan holds for the module, cluster and versions that it was made with. For
+anything else it is refused, with the difference named: its settings would at
+best do nothing. What a setting did is told by leaving it out, and it alone, of
+everything else that the plan sets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+import dataclasses
+
+import jax
+import jaxlib
+
+from lagom_xla import compile as compile_lib
+from lagom_xla import plan as plan_lib
+from lagom_xla import target as target_lib
+from lagom_xla.apply import effects as effects_lib
+from lagom_xla.costs import step as step_lib
+from lagom_xla.passes import combine
+from lagom_xla.passes import hlo
+from lagom_xla.passes import overlap as overlap_lib
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Verification:
+  """What a plan was seen to do.
+
+  Attributes:
+    plan: the plan.
+    default_us: predicted step time without it, on this compile.
+    planned_us: predicted step time with all of it, on this compile.
+    effects: what each knob did.
+  """
+
+  plan: plan_lib.Plan
+  default_us: float
+  planned_us: float
+  effects: tuple[effects_lib.Effect, ...]
+
+  @property
+  def all_acted(self) -> bool:
+    """Whether every knob of the plan was seen to act."""
+    return all(effect.acted for effect in self.effects)
+
+
+def verify(plan: plan_lib.Plan, target: target_lib.Target) -> Verification:
+  """Compiles a target with and without a plan, and says what each knob did.
+
+  Raises:
+    PlanError: the plan is for something else.
+    CompileError: XLA refuses the target or the plan.
+  """
+  check_versions(plan)
+  check_cluster(plan, target)
+  default = _step(target, {})
+  check_module(plan, default.analysis.module)
+  planned = _step(target, plan.xla_options, plan.combine_groups)
+  settings = {
+    **planned.default,
+    **{
+      entry.key: entry.setting
+      for entry in plan.nccl_settings
+      if entry.key in planned.default
+    },
+  }
+  return Verification(
+    plan=plan,
+    default_us=default.timeline(default.default).step_time_us,
+    planned_us=planned.timeline(settings).step_time_us,
+    effects=effects(plan, target, default, planned),
+  )
+
+
+def compile_with(
+  plan: plan_lib.Plan, target: target_lib.Target
+) -> compile_lib.Compilation | None:
+  """Compiles a target with a plan that is for it.
+
+  Returns:
+    The full compile; None where the target cannot be compiled to its end.
+
+  Raises:
+    PlanError: the plan is for something else.
+    CompileError: XLA refuses the target or the plan.
+  """
+  check_versions(plan)
+  check_cluster(plan, target)
+  check_module(plan, _step(target, {}).analysis.module)
+  if target.compile is None or target.cluster.gpu.compile_obstacle:
+    return None
+  if plan.combine_groups is None:
+    return target.compile(plan.xla_options)
+  return target.compile(plan.xla_options, plan.combine_groups)
+
+
+def effects(
+  plan: plan_lib.Plan,
+  target: target_lib.Target,
+  default: step_lib.Step,
+  planned: step_lib.Step,
+) -> tuple[effects_lib.Effect, ...]:
+  """What each knob of a plan did.
+
+  Args:
+    plan: the plan.
+    target: what it is for.
+    default: the target as scheduled without the plan.
+    planned: the target as scheduled with all of it.
+  """
+  found = []
+  for name, value in plan.xla_options.items():
+    others = {n: v for n, v in plan.xla_options.items() if n != name}
+    is_default = not others and plan.combine_groups is None
+    without = (
+      default if is_default else _step(target, others, plan.combine_groups)
+    )
+    found.append(
+      effects_lib.of_difference(
+        name, str(value), without.analysis, planned.analysis
+      )
+    )
+  if plan.combine_groups is not None:
+    without = _step(target, plan.xla_options) if plan.xla_options else default
+    found.append(
+      effects_lib.of_difference(
+        "combine groups",
+        f"{len(plan.combine_groups)} groups",
+        without.analysis,
+        planned.analysis,
+      )
+    )
+  found += effects_lib.of_environment(plan.nccl_env, planned)
+  found += effects_lib.of_settings(plan.nccl_settings, planned)
+  return tuple(found)
+
+
+def check_versions(plan: plan_lib.Plan) -> None:
+  """Checks that the plan was made with the installed JAX.
+
+  Raises:
+    PlanError: it was not.
+  """
+  for package, made_with, installed in (
+    ("jax", plan.jax_version, jax.__version__),
+    ("jaxlib", plan.jaxlib_version, jaxlib.__version__),
+  ):
+    if made_with != installed:
+      raise plan_lib.PlanError(
+        f"The plan was made with {package} {made_with}, and {installed} is"
+        " installed, whose XLA schedules differently: make the plan again."
+      )
+
+
+def check_cluster(plan: plan_lib.Plan, target: target_lib.Target) -> None:
+  """Checks that the plan was made for the target's cluster.
+
+  Raises:
+    PlanError: it was not; the message names a figure that differs.
+  """
+  if plan.cluster == target.cluster:
+    return
+  made_for = _flat(plan.cluster.to_dict())
+  asked_for = _flat(target.cluster.to_dict())
+  name = next(
+    name
+    for name in {**made_for, **asked_for}
+    if made_for.get(name) != asked_for.get(name)
+  )
+  raise plan_lib.PlanError(
+    f"The plan was made for {plan.cluster.name}, not for"
+    f" {target.cluster.name}: {name} is {made_for.get(name)} there and"
+    f" {asked_for.get(name)} here. Make a plan for this cluster."
+  )
+
+
+def check_module(plan: plan_lib.Plan, module: hlo.Module) -> None:
+  """Checks that the plan was made for a module, as XLA schedules it by default.
+
+  Raises:
+    PlanError: it was made for another one.
+  """
+  fingerprint = plan_lib.fingerprint(module)
+  if fingerprint != plan.module_fingerprint:
+    raise plan_lib.PlanError(
+      f"The plan was made for {plan.module_name}, whose fingerprint is"
+      f" {plan.module_fingerprint}; this is {module.name} with {fingerprint}."
+      " The step, its shapes or its shardings changed: make the plan again."
+    )
+
+
+def _step(
+  target: target_lib.Target,
+  options: Mapping[str, bool | int | str],
+  groups: combine.Groups | None = None,
+) -> step_lib.Step:
+  options = {**options, **compile_lib.COST_ESTIMATES}
+  if groups is None:
+    module = target.schedule(options)
+  else:
+    module = target.schedule(options, groups)
+  return step_lib.Step(overlap_lib.analyze(module), target.cluster)
+
+
+def _flat(raw: object, prefix: str = "") -> dict[str, object]:
+  """The leaves of a JSON value, by dotted name."""
+  if not isinstance(raw, Mapping):
+    return {prefix: raw}
+  leaves: dict[str, object] = {}
+  for name, value in raw.items():
+    leaves |= _flat(value, f"{prefix}.{name}" if prefix else str(name))
+  return leaves
