@@ -1,0 +1,210 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The paper's workloads (arXiv 2602.20656, table 2), and what it leaves open.
+
+The table gives models, GPUs, and batch sizes. It does not give, so that it is
+chosen here:
+
+*Sequence length and precision.* 2,048 tokens, which every one of the models
+takes, in bfloat16 with float32 sums and optimizer. `sensitivity` has others.
+
+*Recomputation.* A layer's activations are computed again in the backward pass,
+without which most of these do not fit 48 GB; gathered weights always are
+gathered again.
+
+*FSDP* is taken as PyTorch's: one gather per layer (XLA's combiners are allowed
+a layer, and no more), started a layer ahead (XLA's pipelining of gathers), with
+a gather and a scatter under way at once (XLA's overlap limit of 2).
+
+*TP* is taken as DeepSpeed-Domino's, *EP* as dual-batch overlap: two halves of a
+microbatch. XLA's dot merger would join the halves' products, so it is off, and
+so is the combining of their all-reduces. Two layers share a loop body, so that
+collectives at its end do not all wait.
+
+*EP* sends tokens by all-to-all, and its router is balanced. What is not an
+expert is on every GPU, and each layer sums its gradients at once.
+
+*Adam* keeps its first moment in bfloat16: with all in float32 the state of
+DeepSeek-MoE-16B takes 39.5 GB per GPU, and XLA overlaps nothing in a step whose
+arguments exceed 80 % of the memory. Beyond that, schedules do not heed memory.
+
+*XLA.* On A40 the latency-hiding scheduler is off unless asked for, and it is
+asked for. Matrix products are library calls, which the scheduler counts as
+long, as after autotuning. All columns of a row share one schedule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+import dataclasses
+
+from benchmarks.workloads import architectures
+from benchmarks.workloads import layout as layout_lib
+from benchmarks.workloads import train_step
+from lagom_xla import cluster as cluster_lib
+from lagom_xla import compile as compile_lib
+from lagom_xla import target as target_lib
+from lagom_xla.costs import step as step_lib
+from lagom_xla.passes import overlap as overlap_lib
+
+CLUSTERS = ("lagom_a", "lagom_b")
+
+_GPUS_PER_NODE = 8
+_BF16_BYTES = 2
+_MEMORY_SLOP_PERCENT = 1000
+_SEQ_LENS = (1024, 2048, 4096)
+_SENSITIVITY = (
+  "phi-2/fsdp/8/a",
+  "llama-3-8b/fsdp/8/a",
+  "phi-2/tp/8/a",
+  "olmoe-1b-7b/ep/8/a",
+)
+
+# Sequences per GPU and microbatch, and per step: per GPU with FSDP, in all
+# with TP.
+_FSDP = {"phi-2": (2, 2), "llama-3-8b": (1, 2), "mpt-7b": (1, 2)}
+_TP = {"phi-2": (8, 512), "llama-3-8b": (4, 256), "mpt-7b": (2, 256)}
+_EP = {"deepseek-moe-16b": 2, "olmoe-1b-7b": 2}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Case:
+  """A workload on a cluster.
+
+  Attributes:
+    model: a key of architectures.ARCHITECTURES.
+    cluster: the paper's cluster; one of CLUSTERS.
+    num_nodes: nodes of it that are used.
+    workload: the train step.
+    note: what is unlike table 2, for rows of a sensitivity table.
+  """
+
+  model: str
+  cluster: str
+  num_nodes: int
+  workload: train_step.Workload
+  note: str = ""
+
+  @property
+  def kind(self) -> str:
+    """The parallelism: "fsdp", "tp" or "ep"."""
+    return self.workload.layout.kind
+
+  @property
+  def name(self) -> str:
+    """As in `--only`: model, parallelism, GPUs, cluster."""
+    num_gpus = self.num_nodes * _GPUS_PER_NODE
+    return f"{self.model}/{self.kind}/{num_gpus}/{self.cluster[-1]}"
+
+  def step(self) -> step_lib.Step:
+    """The train step as XLA schedules it, with its costs."""
+    whole = cluster_lib.parse(self.cluster)
+    cluster = dataclasses.replace(whole, num_nodes=self.num_nodes)
+    step, args = train_step.train_step(
+      compile_lib.devices(cluster), self.workload
+    )
+    target = target_lib.of_step(step.lower(*args), cluster, name=self.name)
+    # XLA has no cost estimates for A40s: asking for them would compile twice.
+    module = target.schedule(xla_options(self.workload))
+    return step_lib.Step(overlap_lib.analyze(module), cluster)
+
+
+def xla_options(workload: train_step.Workload) -> dict[str, bool | int]:
+  """How a workload is scheduled; see the module's docstring."""
+  options: dict[str, bool | int] = {
+    "xla_gpu_enable_latency_hiding_scheduler": True,
+    "xla_gpu_enable_triton_gemm": False,
+    "xla_gpu_memory_limit_slop_factor": _MEMORY_SLOP_PERCENT,
+  }
+  layout = workload.layout
+  if layout.kind == "fsdp":
+    layer_bytes = _BF16_BYTES * workload.arch.num_params
+    layer_bytes //= workload.arch.num_layers
+    options |= {
+      "xla_gpu_enable_pipelined_all_gather": True,
+      "xla_gpu_experimental_parallel_collective_overlap_limit": 2,
+      "xla_gpu_all_gather_combine_threshold_bytes": layer_bytes,
+      "xla_gpu_reduce_scatter_combine_threshold_bytes": layer_bytes
+      // layout.data,
+    }
+  else:
+    options |= {
+      "xla_gpu_dot_merger_threshold_mb": 0,
+      "xla_gpu_all_reduce_combine_threshold_bytes": 1,
+    }
+  return options
+
+
+def table_2() -> Iterator[Case]:
+  """All workloads of the paper, on both clusters."""
+  for cluster in CLUSTERS:
+    for num_nodes in (1, 2):
+      yield from _fsdp_and_tp(cluster, num_nodes)
+    for model, microbatch_size in _EP.items():
+      yield _case(
+        model,
+        cluster,
+        1,
+        layout_lib.Layout(kind="ep", data=_GPUS_PER_NODE),
+        microbatch_size,
+        1,
+      )
+
+
+def _fsdp_and_tp(cluster: str, num_nodes: int) -> Iterator[Case]:
+  num_gpus = num_nodes * _GPUS_PER_NODE
+  for model, (microbatch_size, per_gpu) in _FSDP.items():
+    layout = layout_lib.Layout(kind="fsdp", data=num_gpus)
+    num_microbatches = per_gpu // microbatch_size
+    yield _case(
+      model, cluster, num_nodes, layout, microbatch_size, num_microbatches
+    )
+  for model, (microbatch_size, per_step) in _TP.items():
+    layout = layout_lib.Layout(kind="tp", data=num_nodes, model=_GPUS_PER_NODE)
+    num_microbatches = per_step // (microbatch_size * num_nodes)
+    yield _case(
+      model, cluster, num_nodes, layout, microbatch_size, num_microbatches
+    )
+
+
+def _case(
+  model: str,
+  cluster: str,
+  num_nodes: int,
+  layout: layout_lib.Layout,
+  microbatch_size: int,
+  num_microbatches: int,
+) -> Case:
+  is_cut = layout.kind != "fsdp"
+  return Case(
+    model=model,
+    cluster=cluster,
+    num_nodes=num_nodes,
+    workload=train_step.Workload(
+      arch=architectures.ARCHITECTURES[model],
+      layout=layout,
+      microbatch_size=microbatch_size,
+      num_microbatches=num_microbatches,
+      num_streams=2 if is_cut else 1,
+      layers_per_trip=2 if is_cut else 1,
+    ),
+  )
+
+
+def sensitivity() -> Iterator[Case]:
+  """Workloads of each kind, with other answers to what is left open."""
+  for case in table_2():
+    if case.name in _SENSITIVITY:
+      for note, workload in _others(case.workload):
+        yield dataclasses.replace(case, workload=workload, note=note)
+
+
+def _others(
+  workload: train_step.Workload,
+) -> Iterator[tuple[str, train_step.Workload]]:
+  for seq_len in _SEQ_LENS:
+    yield f"{seq_len} tokens", dataclasses.replace(workload, seq_len=seq_len)
+  yield "products kept", dataclasses.replace(workload, kept="products")
+  yield "float32", dataclasses.replace(workload, dtype="float32")
+  if workload.layout.kind == "ep":
+    yield "all-gather", dataclasses.replace(workload, dispatch="all-gather")

@@ -1,0 +1,221 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The parts of a decoder layer, in Flax, as one GPU of a layout runs them.
+
+Every part takes and returns a tuple of *streams*: the sequences of a microbatch
+in one piece, or cut in halves, of which one's collectives can hide behind the
+other's products. A part declares its weights once, for all streams.
+
+Products that read the same input are one: queries, keys and values, and the two
+halves of SwiGLU. Under tensor parallelism each GPU's columns hold its own heads
+and features, as Megatron-LM lays them out.
+
+Parameters come in the type they are used in. A stream is [B, S, d_model].
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from flax import linen as nn
+import jax
+import jax.numpy as jnp
+
+from benchmarks.workloads import attention
+from benchmarks.workloads import layout as layout_lib
+from benchmarks.workloads import routing
+from benchmarks.workloads.architectures import Architecture
+
+Streams = tuple[jax.Array, ...]
+
+_NORM_EPSILON = 1e-5
+_ROTARY_BASE = 10_000.0
+_RANDOM = nn.initializers.normal(0.02)
+
+
+class Part(nn.Module):
+  """What all parts share.
+
+  Attributes:
+    arch: the model.
+    layout: how it is spread.
+    is_fused: whether attention is a library call.
+    dispatch: how tokens travel to experts, see routing.py.
+  """
+
+  arch: Architecture
+  layout: layout_lib.Layout
+  is_fused: bool
+  dispatch: routing.Dispatch
+
+  @property
+  def shared(
+    self,
+  ) -> tuple[Architecture, layout_lib.Layout, bool, routing.Dispatch]:
+    """The attributes, for a part of this part."""
+    return self.arch, self.layout, self.is_fused, self.dispatch
+
+  def weight(
+    self,
+    name: str,
+    *shape: int,
+    model_dim: int | None = None,
+    is_expert: bool = False,
+    init: nn.initializers.Initializer = _RANDOM,
+  ) -> jax.Array:
+    """Declares a parameter by its full shape; returns it ready for use."""
+    axes = self.layout.axes(
+      len(shape), model_dim=model_dim, is_expert=is_expert
+    )
+    boxed: Any = nn.with_partitioning(init, axes)
+    part = self.layout.part(shape, axes)
+    weight = self.param(name, boxed, part, jnp.float32)
+    return self.layout.ready(weight, is_expert=is_expert)
+
+  def bias(self, name: str, size: int, model_dim: int | None = None):
+    """A bias, or zero where the model has none."""
+    if not self.arch.has_bias:
+      return 0.0
+    return self.weight(
+      name, size, model_dim=model_dim, init=nn.initializers.zeros
+    )
+
+
+class Norm(Part):
+  """RMSNorm or LayerNorm, computed in float32."""
+
+  @nn.compact
+  def __call__(self, xs: Streams) -> Streams:
+    """Norms each token."""
+    size = self.arch.d_model
+    scale = self.weight("scale", size, init=nn.initializers.ones)
+    bias: Any = 0.0
+    if self.arch.norm_has_bias:
+      bias = self.weight("bias", size, init=nn.initializers.zeros)
+    return tuple(normed(x, self.arch.norm) * scale + bias for x in xs)
+
+
+def normed(x: jax.Array, kind: Literal["rms", "layer"]) -> jax.Array:
+  """Unit mean square, for "layer" around a mean of zero."""
+  wide = x.astype(jnp.float32)
+  if kind == "layer":
+    wide -= jnp.mean(wide, axis=-1, keepdims=True)
+  mean_square = jnp.mean(jnp.square(wide), axis=-1, keepdims=True)
+  return (wide * jax.lax.rsqrt(mean_square + _NORM_EPSILON)).astype(x.dtype)
+
+
+def rotate(x: jax.Array, num_features: int) -> jax.Array:
+  """Turns pairs of the first features of each head by the token's position."""
+  turning, rest = x[..., :num_features], x[..., num_features:]
+  exponents = jnp.arange(0, num_features, 2, dtype=jnp.float32) / num_features
+  angles = jnp.arange(x.shape[1])[:, None] * _ROTARY_BASE**-exponents
+  cos, sin = jnp.cos(angles)[:, None, :], jnp.sin(angles)[:, None, :]
+  first, second = jnp.split(turning.astype(jnp.float32), 2, axis=-1)
+  turned = (first * cos - second * sin, second * cos + first * sin)
+  return jnp.concatenate((*(t.astype(x.dtype) for t in turned), rest), axis=-1)
+
+
+class Attention(Part):
+  """Returns what the GPUs that share it have to add up, and the bias after."""
+
+  @nn.compact
+  def __call__(self, xs: Streams) -> tuple[Streams, Any]:
+    """Mixes each sequence, causally."""
+    arch, parts = self.arch, self.layout.model
+    heads, kv_heads = arch.num_heads // parts, arch.num_kv_heads // parts
+    rows, width = arch.num_heads * arch.head_dim, arch.d_model
+    columns = rows + 2 * arch.num_kv_heads * arch.head_dim
+    qkv = self.weight("qkv", width, columns, model_dim=1)
+    qkv_bias = self.bias("qkv_bias", columns, model_dim=0)
+    output = self.weight("output", rows, width, model_dim=0)
+    scales = self._head_scales()
+    slopes = self._slopes(heads)
+
+    def mixed(x: jax.Array) -> jax.Array:
+      projected = x @ qkv + qkv_bias
+      ends = (heads * arch.head_dim, (heads + kv_heads) * arch.head_dim)
+      query, key, value = jnp.split(projected, ends, axis=-1)
+      if scales is not None:
+        query = normed(query, "rms") * scales[0]
+        key = normed(key, "rms") * scales[1]
+      query, key, value = (
+        y.reshape(*y.shape[:2], -1, arch.head_dim) for y in (query, key, value)
+      )
+      if arch.rotary_dim:
+        query = rotate(query, arch.rotary_dim)
+        key = rotate(key, arch.rotary_dim)
+      if self.is_fused:
+        out = attention.fused(query, key, value)
+      else:
+        out = attention.written_out(query, key, value, slopes)
+      return out.reshape(*out.shape[:2], -1)
+
+    partial = tuple(mixed(x) @ output for x in xs)
+    return partial, self.bias("output_bias", width)
+
+  def _head_scales(self) -> tuple[jax.Array, jax.Array] | None:
+    if not self.arch.norms_heads:
+      return None
+    ones, size = nn.initializers.ones, self.arch.head_dim
+    return (
+      self.weight("query_scale", self.arch.num_heads * size, init=ones),
+      self.weight("key_scale", self.arch.num_kv_heads * size, init=ones),
+    )
+
+  def _slopes(self, num_local: int) -> jax.Array | None:
+    """ALiBi's slopes of this GPU's heads (arXiv 2108.12409, section 3)."""
+    if self.arch.rotary_dim:
+      return None
+    first = self.layout.model_index() * num_local + 1
+    heads = first + jnp.arange(num_local)
+    return 2.0 ** (-8.0 * heads / self.arch.num_heads)
+
+
+class FeedForward(Part):
+  """SwiGLU or GELU; returns as Attention does."""
+
+  d_ffn: int
+
+  @nn.compact
+  def __call__(self, xs: Streams) -> tuple[Streams, Any]:
+    """Runs each token through the layer."""
+    width, gated = self.arch.d_model, self.arch.is_gated
+    columns = (2 if gated else 1) * self.d_ffn
+    up = self.weight("up", width, columns, model_dim=1)
+    up_bias = self.bias("up_bias", columns, model_dim=0)
+    down = self.weight("down", self.d_ffn, width, model_dim=0)
+    hidden = (activated(x @ up + up_bias, gated) for x in xs)
+    return tuple(h @ down for h in hidden), self.bias("down_bias", width)
+
+
+def activated(x: jax.Array, is_gated: bool) -> jax.Array:
+  """SwiGLU over two halves, or GELU."""
+  if not is_gated:
+    return nn.gelu(x)
+  gate, up = jnp.split(x, 2, axis=-1)
+  return nn.silu(gate) * up
+
+
+class RoutedExperts(Part):
+  """The experts that tokens are sent to; returns whole sums."""
+
+  @nn.compact
+  def __call__(self, xs: Streams) -> Streams:
+    """Runs each token through its experts."""
+    experts, width = self.arch.experts, self.arch.d_model
+    assert experts is not None
+    num, hidden = experts.num_routed, experts.d_ffn
+    router = self.weight("router", width, num)
+    up = self.weight("up", num, width, 2 * hidden, is_expert=True)
+    down = self.weight("down", num, hidden, width, is_expert=True)
+
+    def run(rows: jax.Array) -> jax.Array:
+      return activated(rows @ up, True) @ down
+
+    route = routing.WAYS[self.dispatch]
+    return tuple(
+      route(
+        x, router, run, num_chosen=experts.num_chosen, num_gpus=self.layout.data
+      )
+      for x in xs
+    )

@@ -1,0 +1,306 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The paper's workloads are the published models, and every layout trains them.
+
+The models are tested at a size at which they run on CPU devices; their full
+sizes only as shapes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from benchmarks.paper import cases
+from benchmarks.workloads import architectures
+from benchmarks.workloads import layout as layout_lib
+from benchmarks.workloads import train_step
+from lagom_xla import cluster
+from lagom_xla import compile as compile_lib
+from lagom_xla.passes import overlap
+from lagom_xla.passes import pjrt_transform
+
+PUBLISHED = {
+  "phi-2": 2.78e9,
+  "llama-3-8b": 8.03e9,
+  "mpt-7b": 6.65e9,
+  "deepseek-moe-16b": 16.4e9,
+  "olmoe-1b-7b": 6.92e9,
+}
+LAYOUTS = {
+  "fsdp": layout_lib.Layout(kind="fsdp", data=4),
+  "tp": layout_lib.Layout(kind="tp", model=4),
+  "tp and dp": layout_lib.Layout(kind="tp", data=2, model=2),
+  "ep": layout_lib.Layout(kind="ep", data=4),
+}
+# Each model on a layout that the paper runs it with; every part that the models
+# differ in is in one of them.
+RUNS = (
+  ("phi-2", "fsdp"),
+  ("llama-3-8b", "tp"),
+  ("mpt-7b", "tp and dp"),
+  ("deepseek-moe-16b", "ep"),
+)
+NUM_SEQUENCES = 8
+VOCAB_SIZE = 128
+
+
+def small(model: str) -> architectures.Architecture:
+  """A model with all its parts, in a size for CPUs."""
+  arch = architectures.ARCHITECTURES[model]
+  experts = arch.experts
+  if experts is not None:
+    experts = dataclasses.replace(experts, num_routed=8, num_chosen=2, d_ffn=16)
+  return dataclasses.replace(
+    arch,
+    num_layers=2,
+    d_model=64,
+    num_heads=16,
+    num_kv_heads=16 if arch.num_kv_heads == arch.num_heads else 8,
+    head_dim=8,
+    d_ffn=64,
+    vocab_size=VOCAB_SIZE,
+    rotary_dim=min(arch.rotary_dim, 4),
+    experts=experts,
+  )
+
+
+def workload(
+  model: str, layout: layout_lib.Layout, **fields: Any
+) -> train_step.Workload:
+  usual: dict[str, Any] = {
+    "arch": small(model),
+    "layout": layout,
+    "microbatch_size": NUM_SEQUENCES // layout.data,
+    "seq_len": 16,
+    "num_streams": 2 if layout.model == 4 else 1,
+    "dtype": "float32",
+    "is_fused": False,
+  }
+  return train_step.Workload(**usual | fields)
+
+
+def per_gpu(weight: Any, sizes: tuple[int, ...], num_gpus: int) -> Any:
+  """Columns in sections of these sizes, laid out GPU by GPU."""
+  starts = np.cumsum((0, *sizes))
+  columns = [
+    np.arange(
+      start + gpu * size // num_gpus, start + (gpu + 1) * size // num_gpus
+    )
+    for gpu in range(num_gpus)
+    for start, size in zip(starts, sizes, strict=False)
+  ]
+  return np.asarray(weight)[..., np.concatenate(columns)]
+
+
+def laid_out(params: Any, work: train_step.Workload) -> Any:
+  """Parameters of one GPU, with fused columns as the layout has them."""
+  arch, num_gpus = work.arch, work.layout.model
+  heads = tuple(
+    n * arch.head_dim
+    for n in (arch.num_heads, arch.num_kv_heads, arch.num_kv_heads)
+  )
+  hidden = (arch.d_ffn,) * (2 if arch.is_gated else 1)
+
+  def place(path: Any, leaf: Any) -> Any:
+    name = path[-1].key
+    if name.startswith("qkv"):
+      return per_gpu(leaf, heads, num_gpus)
+    return per_gpu(leaf, hidden, num_gpus) if name.startswith("up") else leaf
+
+  return jax.tree_util.tree_map_with_path(place, params)
+
+
+def filled(spec: Any) -> Any:
+  """Parameters and Adam's state as they start."""
+  rng = np.random.default_rng(0)
+
+  def fill(path: Any, leaf: Any) -> np.ndarray:
+    if path[-1].key == "scale" or path[-1].key.endswith("_scale"):
+      return np.ones(leaf.shape, leaf.dtype)
+    if path[-1].key.endswith("bias"):
+      return np.zeros(leaf.shape, leaf.dtype)
+    return rng.normal(scale=0.02, size=leaf.shape).astype(leaf.dtype)
+
+  params, adam = spec
+  return (
+    jax.tree_util.tree_map_with_path(fill, params),
+    jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), adam),
+  )
+
+
+@functools.cache
+def losses(work: train_step.Workload) -> tuple[float, ...]:
+  """Of two steps on one batch, from the same parameters on every layout."""
+  num_gpus = work.layout.data * work.layout.model
+  step, (spec, tokens) = train_step.train_step(jax.devices()[:num_gpus], work)
+  params, adam = filled(spec)
+  if work.layout.model > 1:
+    params = laid_out(params, work)
+  state = jax.tree.map(
+    lambda leaf, place: jax.device_put(leaf, place.sharding),
+    (params, adam),
+    spec,
+  )
+  rng = np.random.default_rng(1)
+  batch = rng.integers(VOCAB_SIZE, size=tokens.shape, dtype=np.int32)
+  batch = jax.device_put(batch, tokens.sharding)
+  # Optimized code for a CPU takes longer to make than to run.
+  compiled = step.lower(spec, tokens).compile(
+    compiler_options={"xla_backend_optimization_level": "0"}
+  )
+  found = []
+  for _ in range(2):
+    state, loss = compiled(state, batch)
+    found.append(float(loss))
+  return tuple(found)
+
+
+@pytest.mark.parametrize("model", architectures.ARCHITECTURES)
+def test_a_model_has_its_published_number_of_parameters(model: str):
+  arch = architectures.ARCHITECTURES[model]
+  kind = "ep" if arch.experts else "fsdp"
+  _, ((params, _), _) = train_step.train_step(
+    jax.devices()[:4],
+    train_step.Workload(arch=arch, layout=LAYOUTS[kind], microbatch_size=1),
+  )
+  num_params = sum(leaf.size for leaf in jax.tree.leaves(params))
+  assert num_params == arch.num_params
+  assert num_params == pytest.approx(PUBLISHED[model], rel=2e-3)
+
+
+@pytest.mark.parametrize("model", ["phi-2", "llama-3-8b", "mpt-7b"])
+def test_fsdp_splits_all_parameters_over_sixteen_gpus(model: str):
+  arch = architectures.ARCHITECTURES[model]
+  layout = layout_lib.Layout(kind="fsdp", data=16)
+  _, ((params, _), _) = train_step.train_step(
+    compile_only_devices("lagom_a"),
+    train_step.Workload(arch=arch, layout=layout, microbatch_size=1),
+  )
+  for leaf in jax.tree.leaves(params):
+    assert np.prod(leaf.sharding.shard_shape(leaf.shape)) * 16 == leaf.size
+
+
+def test_experts_are_split_and_nothing_else():
+  arch = architectures.ARCHITECTURES["olmoe-1b-7b"]
+  _, ((params, _), _) = train_step.train_step(
+    jax.devices()[:4],
+    train_step.Workload(arch=arch, layout=LAYOUTS["ep"], microbatch_size=1),
+  )
+  experts = params["layers"]["experts"]
+  split = {id(experts[name]) for name in ("up", "down")}
+  for leaf in jax.tree.leaves(params):
+    parts = leaf.size // np.prod(leaf.sharding.shard_shape(leaf.shape))
+    assert parts == (4 if id(leaf) in split else 1)
+
+
+@pytest.mark.parametrize(("model", "kind"), RUNS)
+def test_loss_starts_at_chance_and_falls(model: str, kind: str):
+  found = losses(workload(model, LAYOUTS[kind]))
+  assert found[0] == pytest.approx(np.log(VOCAB_SIZE), rel=0.02)
+  assert found[0] > found[1]
+
+
+@pytest.mark.parametrize(("model", "kind"), RUNS)
+def test_a_layout_trains_as_one_gpu_does(model: str, kind: str):
+  work = workload(model, LAYOUTS[kind])
+  alone = workload(model, work.layout.whole)
+  # Capacity is counted per GPU, so that other tokens are dropped.
+  tolerance = 1e-3 if kind == "ep" else 1e-5
+  np.testing.assert_allclose(losses(work), losses(alone), rtol=tolerance)
+
+
+def test_tokens_travel_by_all_gather_as_by_all_to_all():
+  layout = LAYOUTS["ep"]
+  there, here = (
+    losses(workload("deepseek-moe-16b", layout, dispatch=dispatch))
+    for dispatch in ("all-to-all", "all-gather")
+  )
+  np.testing.assert_allclose(there, here, rtol=1e-3)
+
+
+def test_neither_microbatches_nor_what_is_kept_change_the_loss():
+  work = workload("phi-2", LAYOUTS["fsdp"])
+  other = dataclasses.replace(
+    work,
+    num_microbatches=2,
+    microbatch_size=work.microbatch_size // 2,
+    kept="products",
+  )
+  # The same sequences go to other GPUs, which changes nothing but sums' order.
+  np.testing.assert_allclose(losses(work), losses(other), rtol=1e-5)
+
+
+def test_a_layout_for_another_number_of_devices_is_refused():
+  with pytest.raises(ValueError, match="takes 4 devices and there are 2"):
+    train_step.train_step(jax.devices()[:2], workload("phi-2", LAYOUTS["tp"]))
+
+
+def compile_only_devices(name: str) -> Any:
+  if pjrt_transform.plugin_path() is None:
+    pytest.skip("JAX's CUDA plugin is not installed: nothing compiles for GPUs")
+  return compile_lib.devices(cluster.parse(name))
+
+
+@pytest.fixture(scope="module")
+def analyses() -> dict[str, overlap.Analysis]:
+  """A workload of each kind, as XLA schedules it for 8 A40s."""
+  compile_only_devices("lagom_a")
+  names = ("phi-2/fsdp/8/a", "llama-3-8b/tp/8/a", "olmoe-1b-7b/ep/8/a")
+  return {
+    case.kind: case.step().analysis
+    for case in cases.table_2()
+    if case.name in names
+  }
+
+
+@pytest.mark.parametrize(
+  ("kind", "kinds"),
+  [
+    ("fsdp", {"all-gather", "reduce-scatter"}),
+    ("tp", {"all-reduce"}),
+    ("ep", {"all-to-all", "all-reduce"}),
+  ],
+)
+def test_layers_have_collectives_that_kernels_hide(
+  analyses: dict[str, overlap.Analysis], kind: str, kinds: set[str]
+):
+  analysis = analyses[kind]
+  in_layers = [c for c in analysis.collectives if c.executions >= 7]
+  assert {c.kind for c in in_layers} == kinds
+  hidden = {c.kind for c in in_layers if analysis.kernels_beside[c.start_id]}
+  assert hidden == kinds
+
+
+def test_fsdp_moves_a_layer_at_a_time_and_ahead(
+  analyses: dict[str, overlap.Analysis],
+):
+  arch = architectures.ARCHITECTURES["phi-2"]
+  layer_bytes = 2 * arch.num_params / arch.num_layers
+  in_layers = [c for c in analyses["fsdp"].collectives if c.executions > 20]
+  assert sorted(c.kind for c in in_layers) == [
+    "all-gather",
+    "all-gather",
+    "reduce-scatter",
+  ]
+  for collective in in_layers:
+    assert collective.nccl_bytes == pytest.approx(layer_bytes, rel=0.1)
+    assert len(analyses["fsdp"].kernels_beside[collective.start_id]) > 10
+
+
+def test_halves_of_a_microbatch_share_no_product(
+  analyses: dict[str, overlap.Analysis],
+):
+  rows = {
+    size
+    for kernel in analyses["tp"].kernels.values()
+    if kernel.category == "gemm" and kernel.matrix_shape is not None
+    for size in kernel.matrix_shape
+  }
+  assert 2 * 2048 in rows
+  assert 4 * 2048 not in rows
