@@ -29,6 +29,9 @@ from jax.experimental import topologies
 from jax.experimental.compilation_cache import compilation_cache
 
 from lagom_xla import cluster as cluster_lib
+from lagom_xla import compile_passes
+from lagom_xla.passes import combine
+from lagom_xla.passes import donation
 from lagom_xla.passes import hlo
 from lagom_xla.passes import pjrt_transform
 from lagom_xla.passes import registry
@@ -53,7 +56,8 @@ class Compilation:
 
   Attributes:
     module: the scheduled module.
-    compiled: the executable; None when only the schedule was asked for.
+    compiled: the executable; None when only the schedule was asked for, or the
+      module came from HLO (`compile_hlo`).
     peak_bytes: device memory that a step needs at its peak, by XLA's own
       buffer assignment; None without a full compile.
   """
@@ -61,10 +65,6 @@ class Compilation:
   module: hlo.Module
   compiled: jax.stages.Compiled | None
   peak_bytes: int | None
-
-
-class _ScheduleReached(Exception):  # noqa: N818
-  """Ends a compile from inside, once the schedule is there."""
 
 
 def devices(cluster: cluster_lib.Cluster) -> Sequence[jax.Device]:
@@ -116,11 +116,17 @@ def _live_devices(cluster: cluster_lib.Cluster) -> Sequence[jax.Device]:
   return found if is_same else ()
 
 
+def is_live(cluster: cluster_lib.Cluster) -> bool:
+  """Whether the cluster's GPUs are here, so that a step can run on them."""
+  return bool(_live_devices(cluster))
+
+
 def compile_step(
   lowered: jax.stages.Lowered,
   cluster: cluster_lib.Cluster,
   *,
   options: Options | None = None,
+  groups: combine.Groups | None = None,
   schedule_only: bool = False,
 ) -> Compilation:
   """Compiles a lowered step.
@@ -129,29 +135,34 @@ def compile_step(
     lowered: `jitted.lower(*args)`, with arguments sharded over `devices`.
     cluster: what it was lowered for.
     options: XLA options on top of the defaults.
+    groups: collectives to combine; None leaves it to XLA.
     schedule_only: stop behind the scheduler.
 
   Raises:
     CompileError: XLA refused; the message says what was asked for.
+    combine.CombineError: the step cannot have these groups.
   """
   options = dict(options or {})
+  name = _module_name(lowered)
 
   def compile_with(options: Any) -> jax.stages.Compiled:
     return lowered.compile(compiler_options=options)
 
   if schedule_only:
-    proto = schedule(
-      compile_with,
-      _module_name(lowered),
-      cluster,
-      options,
-    )
+    proto = schedule(compile_with, name, cluster, options, groups=groups)
     return Compilation(
       module=hlo.Module(proto, cluster.num_devices),
       compiled=None,
       peak_bytes=None,
     )
-  compiled = compile_fully(compile_with, cluster, options)
+  compiled = compile_fully(
+    compile_with,
+    name,
+    cluster,
+    options,
+    groups=groups,
+    platform=_platform(lowered),
+  )
   memory = compiled.memory_analysis()
   return Compilation(
     module=hlo.load(compiled),
@@ -160,20 +171,55 @@ def compile_step(
   )
 
 
+def unscheduled_step(
+  lowered: jax.stages.Lowered,
+  cluster: cluster_lib.Cluster,
+  *,
+  options: Options | None = None,
+) -> hlo.Module:
+  """A lowered step as it is before XLA combines its collectives.
+
+  Args:
+    lowered: `jitted.lower(*args)`, with arguments sharded over `devices`.
+    cluster: what it was lowered for.
+    options: XLA options on top of the defaults.
+
+  Raises:
+    CompileError: XLA refused; the message says what was asked for.
+  """
+
+  def compile_with(options: Any) -> jax.stages.Compiled:
+    return lowered.compile(compiler_options=options)
+
+  proto = unscheduled(
+    compile_with, _module_name(lowered), cluster, options or {}
+  )
+  return hlo.Module(proto, cluster.num_devices)
+
+
 def compile_fully(
   compile_fn: Callable[[Options], _Executable],
+  name: str,
   cluster: cluster_lib.Cluster,
   options: Options,
+  *,
+  groups: combine.Groups | None = None,
+  platform: str = "cuda",
 ) -> _Executable:
   """Runs a compile to its end.
 
   Args:
     compile_fn: compiles with the options it is given.
+    name: name of the module.
     cluster: what is compiled for.
     options: XLA options on top of the defaults.
+    groups: collectives to combine; None leaves it to XLA.
+    platform: "cuda"; or "cpu", where CPUs stand for the cluster's GPUs.
 
   Raises:
-    CompileError: XLA refused, or cannot generate code for the GPU.
+    CompileError: XLA refused, or cannot generate code for the GPU; or the
+      module donates inputs, and groups would make this JAX forget that.
+    combine.CombineError: the module cannot have these groups.
   """
   obstacle = cluster.gpu.compile_obstacle
   if obstacle:
@@ -181,13 +227,24 @@ def compile_fully(
       f"No full compile for {cluster.name}: {obstacle}. Its schedule can"
       " still be inspected and tuned."
     )
-  asked_for = describe(cluster, options)
+  asked_for = describe(cluster, options, groups)
   _check_values(options, asked_for)
+  if groups is not None:
+    options = combine.options(groups, options)
   # The executable of a compile-only device can be stored, but not loaded.
-  is_live = bool(_live_devices(cluster))
+  can_load = is_live(cluster)
   try:
-    with contextlib.nullcontext() if is_live else _no_persistent_cache():
+    with (
+      contextlib.nullcontext() if can_load else _no_persistent_cache(),
+      compile_passes.grouped(
+        name, groups, platform=platform, must_keep_donation=True
+      ),
+    ):
       return compile_fn(options)
+  except combine.CombineError:
+    raise
+  except donation.DonationLostError as error:
+    raise CompileError(str(error)) from error
   except Exception as error:
     raise CompileError(f"{asked_for}: {_reason(error)}") from error
 
@@ -197,6 +254,8 @@ def schedule(
   name: str,
   cluster: cluster_lib.Cluster,
   options: Options,
+  *,
+  groups: combine.Groups | None = None,
 ) -> hlo.hlo_pb2.HloModuleProto:
   """Runs a compile up to its schedule.
 
@@ -207,51 +266,80 @@ def schedule(
     name: name of the module that is wanted; XLA also compiles small ones.
     cluster: what is compiled for.
     options: XLA options on top of the defaults.
+    groups: collectives to combine; None leaves it to XLA.
 
   Raises:
     CompileError: XLA refused, or never scheduled a module of that name.
+    combine.CombineError: the module cannot have these groups.
   """
-  # Never the options of a full compile: JAX remembers its executable, and would
-  # have nothing left to schedule.
-  options = {**_NO_ESTIMATES, **options}
-  asked_for = describe(cluster, options)
+  asked_for = describe(cluster, options, groups)
   _check_values(options, asked_for)
+  if groups is not None:
+    options = combine.options(groups, options)
+
+  def run(options: Options) -> hlo.hlo_pb2.HloModuleProto:
+    with compile_passes.grouped(name, groups):
+      return _run_to(
+        registry.Stage.POST_SCHEDULER, compile_fn, name, options, asked_for
+      )
+
   try:
-    return _schedule(lambda: compile_fn(options), name, asked_for)
+    return run(options)
   except CompileError:
     if not COST_ESTIMATES.items() <= options.items():
       raise
-  return schedule(compile_fn, name, cluster, {**options, **_NO_ESTIMATES})
+  return run({**options, **_NO_ESTIMATES})
 
 
-def _schedule(
-  compile_fn: Callable[[], Any], name: str, asked_for: str
+def unscheduled(
+  compile_fn: Callable[[Options], Any],
+  name: str,
+  cluster: cluster_lib.Cluster,
+  options: Options,
 ) -> hlo.hlo_pb2.HloModuleProto:
-  scheduled: list[hlo.hlo_pb2.HloModuleProto] = []
+  """Runs a compile until XLA would combine collectives.
 
-  def stop(serialized: bytes) -> None:
-    module = hlo.hlo_pb2.HloModuleProto.FromString(serialized)
-    if module.name == name:
-      scheduled.append(module)
-      raise _ScheduleReached
+  What comes of it names the collectives that `schedule` can combine.
 
+  Args:
+    compile_fn: starts the compile with the options it is given.
+    name: name of the module that is wanted.
+    cluster: what is compiled for.
+    options: XLA options on top of the defaults.
+
+  Raises:
+    CompileError: XLA refused, or never had a module of that name.
+  """
+  asked_for = describe(cluster, options)
+  _check_values(options, asked_for)
+  return _run_to(
+    registry.Stage.PRE_SCHEDULER, compile_fn, name, options, asked_for
+  )
+
+
+def _run_to(
+  stage: registry.Stage,
+  compile_fn: Callable[[Options], Any],
+  name: str,
+  options: Options,
+  asked_for: str,
+) -> hlo.hlo_pb2.HloModuleProto:
+  # Never the options of a full compile: JAX remembers its executable, and would
+  # have nothing left to schedule.
+  options = {**_NO_ESTIMATES, **options}
   try:
-    with (
-      # What comes out of the cache is not scheduled any more.
-      _no_persistent_cache(),
-      registry.transformation(
-        stop, stage=registry.Stage.POST_SCHEDULER, platform="cuda"
-      ),
-    ):
-      compile_fn()
+    # What comes out of the cache is not scheduled any more.
+    with _no_persistent_cache():
+      module = compile_passes.run_to(stage, lambda: compile_fn(options), name)
+  except combine.CombineError:
+    raise
   except Exception as error:
-    if not scheduled:
-      raise CompileError(f"{asked_for}: {_reason(error)}") from error
-  if not scheduled:
+    raise CompileError(f"{asked_for}: {_reason(error)}") from error
+  if module is None:
     raise CompileError(
       f"{asked_for}: XLA finished without scheduling a module called {name}."
     )
-  return scheduled[0]
+  return module
 
 
 @contextlib.contextmanager
@@ -272,13 +360,21 @@ def _no_persistent_cache() -> Iterator[None]:
     compilation_cache.reset_cache()
 
 
-def describe(cluster: cluster_lib.Cluster, options: Options) -> str:
+def describe(
+  cluster: cluster_lib.Cluster,
+  options: Options,
+  groups: combine.Groups | None = None,
+) -> str:
   """The beginning of an error message about a compile."""
   asked = ", ".join(
-    f"{name}={value!r}"
+    f"{name}=<{len(value)} bytes>"
+    if isinstance(value, bytes)
+    else f"{name}={value!r}"
     for name, value in options.items()
     if name not in COST_ESTIMATES
   )
+  if groups is not None:
+    asked = ", ".join(filter(None, [asked, f"{len(groups)} combine groups"]))
   return f"XLA could not compile for {cluster.name}" + (
     f" with {asked}" if asked else ""
   )
@@ -307,6 +403,11 @@ def peak_bytes(memory: Any) -> int:
 def _module_name(lowered: jax.stages.Lowered) -> str:
   module: Any = lowered.compiler_ir("stablehlo")
   return module.operation.attributes["sym_name"].value
+
+
+def _platform(lowered: jax.stages.Lowered) -> str:
+  backend = lowered._lowering.compile_args["backend"]
+  return "cpu" if backend.platform == "cpu" else "cuda"
 
 
 def _reason(error: BaseException) -> str:

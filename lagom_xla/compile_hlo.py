@@ -27,7 +27,10 @@ import numpy as np
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import compile as compile_lib
 from lagom_xla.passes import collectives
+from lagom_xla.passes import combine
 from lagom_xla.passes import hlo
+from lagom_xla.passes import registry
+from lagom_xla.passes import replica_groups
 
 # Makes XLA generate code for library calls that this process does not know.
 _MOCK_CALLS: compile_lib.Options = {"xla_gpu_mock_custom_calls": True}
@@ -38,8 +41,37 @@ def schedule_module(
   cluster: cluster_lib.Cluster,
   *,
   options: compile_lib.Options | None = None,
+  groups: combine.Groups | None = None,
 ) -> hlo.Module:
   """Runs XLA's optimizations and scheduler on a module.
+
+  Args:
+    module: partitioned, not optimized.
+    cluster: must have as many devices as the module has partitions.
+    options: XLA options on top of the defaults.
+    groups: collectives to combine; None leaves it to XLA.
+
+  Raises:
+    compile_lib.CompileError: the sizes differ, or XLA refused.
+    combine.CombineError: the module cannot have these groups.
+  """
+  proto = compile_lib.schedule(
+    _compile_fn(module, cluster),
+    module.name,
+    cluster,
+    options or {},
+    groups=groups,
+  )
+  return hlo.Module(proto, cluster.num_devices)
+
+
+def unscheduled_module(
+  module: hlo.Module,
+  cluster: cluster_lib.Cluster,
+  *,
+  options: compile_lib.Options | None = None,
+) -> hlo.Module:
+  """Runs XLA's optimizations on a module, up to where it combines collectives.
 
   Args:
     module: partitioned, not optimized.
@@ -49,7 +81,7 @@ def schedule_module(
   Raises:
     compile_lib.CompileError: the sizes differ, or XLA refused.
   """
-  proto = compile_lib.schedule(
+  proto = compile_lib.unscheduled(
     _compile_fn(module, cluster), module.name, cluster, options or {}
   )
   return hlo.Module(proto, cluster.num_devices)
@@ -60,6 +92,7 @@ def compile_module(
   cluster: cluster_lib.Cluster,
   *,
   options: compile_lib.Options | None = None,
+  groups: combine.Groups | None = None,
 ) -> compile_lib.Compilation:
   """Compiles a module to its end; nothing runs what comes out.
 
@@ -67,12 +100,18 @@ def compile_module(
     module: partitioned, not optimized.
     cluster: must have as many devices as the module has partitions.
     options: XLA options on top of the defaults.
+    groups: collectives to combine; None leaves it to XLA.
 
   Raises:
     compile_lib.CompileError: the sizes differ, or XLA refused.
+    combine.CombineError: the module cannot have these groups.
   """
+  options = {**_MOCK_CALLS, **(options or {})}
+  if groups is not None and not registry.keeps_donation():
+    unscheduled = unscheduled_module(module, cluster, options=options)
+    return compile_regrouped(unscheduled, cluster, groups, options=options)
   executable = compile_lib.compile_fully(
-    _compile_fn(module, cluster), cluster, {**_MOCK_CALLS, **(options or {})}
+    _compile_fn(module, cluster), module.name, cluster, options, groups=groups
   )
   (compiled,) = executable.hlo_modules()
   proto = hlo.hlo_pb2.HloModuleProto.FromString(
@@ -82,6 +121,57 @@ def compile_module(
     module=hlo.Module(proto, cluster.num_devices),
     compiled=None,
     peak_bytes=compile_lib.peak_bytes(executable.get_compiled_memory_stats()),
+  )
+
+
+def schedule_regrouped(
+  unscheduled: hlo.Module,
+  cluster: cluster_lib.Cluster,
+  groups: combine.Groups,
+  *,
+  options: compile_lib.Options | None = None,
+) -> hlo.Module:
+  """Schedules a module with combine groups without a pass.
+
+  As `compile_regrouped`: XLA schedules by the memory that a step needs, which
+  is another where donated inputs are forgotten.
+
+  Raises:
+    compile_lib.CompileError: the sizes differ, or XLA refused.
+    combine.CombineError: the module cannot have these groups.
+  """
+  rewritten = hlo.load(combine.rewrite(unscheduled, groups))
+  return schedule_module(
+    rewritten, cluster, options=combine.options(groups, options)
+  )
+
+
+def compile_regrouped(
+  unscheduled: hlo.Module,
+  cluster: cluster_lib.Cluster,
+  groups: combine.Groups,
+  *,
+  options: compile_lib.Options | None = None,
+) -> compile_lib.Compilation:
+  """Compiles a module with combine groups to its end, without a pass.
+
+  Where a pass makes XLA forget donated inputs (`registry.keeps_donation`), the
+  memory that a module needs is seen by starting anew from the module that the
+  pass would return: it says itself what is donated.
+
+  Args:
+    unscheduled: from before XLA's combiners.
+    cluster: must have as many devices as the module has partitions.
+    groups: collectives to combine.
+    options: XLA options on top of the defaults.
+
+  Raises:
+    compile_lib.CompileError: the sizes differ, or XLA refused.
+    combine.CombineError: the module cannot have these groups.
+  """
+  rewritten = hlo.load(combine.rewrite(unscheduled, groups))
+  return compile_module(
+    rewritten, cluster, options=combine.options(groups, options)
   )
 
 
@@ -95,11 +185,14 @@ def _compile_fn(
   stablehlo = _to_stablehlo(module, cluster)
 
   def compile_with(options: compile_lib.Options) -> Any:
+    overrides = dict(options)
+    profile = overrides.pop("fdo_profile", None)  # Not one of XLA's flags.
     compile_options = compiler.get_compile_options(
       num_replicas=1,
       num_partitions=cluster.num_devices,
       device_assignment=np.arange(cluster.num_devices).reshape(1, -1),
-      env_options_overrides=cast(dict[str, str], options),
+      env_options_overrides=cast(dict[str, str], overrides),
+      fdo_profile=cast(bytes | None, profile),
       backend=client,
     )
     build_options = compile_options.executable_build_options
@@ -137,7 +230,10 @@ def _to_stablehlo(
     ) from error
   with mlir.make_ir_context():
     stablehlo = ir.Module.parse(serialized)
-    stablehlo.operation.attributes["sym_name"] = ir.StringAttr.get(module.name)
+    attributes = stablehlo.operation.attributes
+    attributes["sym_name"] = ir.StringAttr.get(module.name)
+    for name in [n for n in attributes if n.startswith("mhlo.spmd_")]:
+      del attributes[name]
     stablehlo.operation.walk(_drop_tilings)
   return stablehlo
 
@@ -165,6 +261,7 @@ def _strip(proto: hlo.hlo_pb2.HloModuleProto) -> hlo.hlo_pb2.HloModuleProto:
       for ids in (instruction.operand_ids, instruction.control_predecessor_ids):
         ids[:] = [_resolve(i, source_of) for i in ids]
       instruction.ClearField("sharding")
+      _list_groups(instruction)
       attributes = instruction.frontend_attributes.map
       for key in [k for k in attributes if k.startswith("xla.sdy")]:
         del attributes[key]
@@ -172,6 +269,15 @@ def _strip(proto: hlo.hlo_pb2.HloModuleProto) -> hlo.hlo_pb2.HloModuleProto:
     del computation.instructions[:]
     computation.instructions.extend(kept)
   return stripped
+
+
+def _list_groups(instruction: hlo.Instruction) -> None:
+  """Spells replica groups without a mesh, whose symbol StableHLO would need."""
+  if instruction.HasField("mesh_axes_replica_group_list"):
+    groups = replica_groups.of_instruction(instruction, None)
+    instruction.ClearField("mesh_axes_replica_group_list")
+    for group in groups:
+      instruction.collective_device_list.replica_groups.add(replica_ids=group)
 
 
 def _resolve(instruction_id: int, source_of: dict[int, int]) -> int:

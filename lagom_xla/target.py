@@ -30,7 +30,9 @@ import jax
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import compile as compile_lib
 from lagom_xla import compile_hlo
+from lagom_xla.passes import combine
 from lagom_xla.passes import hlo
+from lagom_xla.passes import registry
 
 
 class TargetError(ValueError):
@@ -44,17 +46,22 @@ class Target:
   Attributes:
     name: what the user called it.
     cluster: what it is compiled for.
-    schedule: compiles up to the schedule, with XLA options.
-    compile: compiles fully; None where the module is scheduled already.
-    is_read_only: whether it is a scheduled module already, which no XLA option
-      can change any more.
+    schedule: compiles up to the schedule, with XLA options and, if given,
+      combine groups (`passes.combine`); without, combining is XLA's.
+    compile: compiles fully, with the same; None where the module is scheduled
+      already.
+    is_read_only: whether it is a scheduled module already, which neither XLA
+      options nor combine groups can change any more.
+    unscheduled: compiles until XLA would combine collectives, with XLA
+      options. What comes of it names the collectives that groups may have.
   """
 
   name: str
   cluster: cluster_lib.Cluster
-  schedule: Callable[[compile_lib.Options], hlo.Module]
-  compile: Callable[[compile_lib.Options], compile_lib.Compilation] | None
+  schedule: Callable[..., hlo.Module]
+  compile: Callable[..., compile_lib.Compilation] | None
   is_read_only: bool
+  unscheduled: Callable[[compile_lib.Options], hlo.Module] | None = None
 
 
 def load(
@@ -97,20 +104,46 @@ def of_module(
   """
   compile_hlo.check_devices(module, cluster)
 
-  def schedule(options: compile_lib.Options) -> hlo.Module:
-    if module.is_scheduled:
-      return module
-    return compile_hlo.schedule_module(module, cluster, options=options)
+  def read(
+    options: compile_lib.Options, groups: combine.Groups | None = None
+  ) -> hlo.Module:
+    del options
+    if groups is not None:
+      raise compile_lib.CompileError(
+        f"{name} is scheduled already: its collectives cannot be combined"
+        " otherwise any more. Give the module from before XLA's optimizations."
+      )
+    return module
 
-  def compile_fully(options: compile_lib.Options) -> compile_lib.Compilation:
-    return compile_hlo.compile_module(module, cluster, options=options)
+  def schedule(
+    options: compile_lib.Options, groups: combine.Groups | None = None
+  ) -> hlo.Module:
+    if groups is None or registry.keeps_donation():
+      return compile_hlo.schedule_module(
+        module, cluster, options=options, groups=groups
+      )
+    return compile_hlo.schedule_regrouped(
+      unscheduled(options), cluster, groups, options=options
+    )
 
+  def compile_fully(
+    options: compile_lib.Options, groups: combine.Groups | None = None
+  ) -> compile_lib.Compilation:
+    return compile_hlo.compile_module(
+      module, cluster, options=options, groups=groups
+    )
+
+  def unscheduled(options: compile_lib.Options) -> hlo.Module:
+    return compile_hlo.unscheduled_module(module, cluster, options=options)
+
+  is_read_only = module.is_scheduled
   return Target(
     name=name,
     cluster=cluster,
-    schedule=schedule,
-    compile=None if module.is_scheduled else compile_fully,
-    is_read_only=module.is_scheduled,
+    schedule=read if is_read_only else schedule,
+    compile=None if is_read_only else compile_fully,
+    is_read_only=is_read_only,
+    unscheduled=None if is_read_only else unscheduled,
   )
 
 
@@ -141,13 +174,36 @@ def of_step(
       " name a smaller cluster."
     )
 
-  def schedule(options: compile_lib.Options) -> hlo.Module:
-    return compile_lib.compile_step(
-      lowered, cluster, options=options, schedule_only=can_stop_at_schedule
-    ).module
+  def schedule(
+    options: compile_lib.Options, groups: combine.Groups | None = None
+  ) -> hlo.Module:
+    is_kept = registry.keeps_donation() or not can_stop_at_schedule
+    if groups is None or is_kept:
+      return compile_lib.compile_step(
+        lowered,
+        cluster,
+        options=options,
+        groups=groups,
+        schedule_only=can_stop_at_schedule,
+      ).module
+    return compile_hlo.schedule_regrouped(
+      unscheduled(options), cluster, groups, options=options
+    )
 
-  def compile_fully(options: compile_lib.Options) -> compile_lib.Compilation:
-    return compile_lib.compile_step(lowered, cluster, options=options)
+  def compile_fully(
+    options: compile_lib.Options, groups: combine.Groups | None = None
+  ) -> compile_lib.Compilation:
+    is_run = not can_stop_at_schedule or compile_lib.is_live(cluster)
+    if groups is None or registry.keeps_donation() or is_run:
+      return compile_lib.compile_step(
+        lowered, cluster, options=options, groups=groups
+      )
+    return compile_hlo.compile_regrouped(
+      unscheduled(options), cluster, groups, options=options
+    )
+
+  def unscheduled(options: compile_lib.Options) -> hlo.Module:
+    return compile_lib.unscheduled_step(lowered, cluster, options=options)
 
   return Target(
     name=name,
@@ -155,6 +211,7 @@ def of_step(
     schedule=schedule,
     compile=compile_fully,
     is_read_only=False,
+    unscheduled=unscheduled if can_stop_at_schedule else None,
   )
 
 

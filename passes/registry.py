@@ -3,8 +3,9 @@
 """The only file that talks to XLA about passes.
 
 XLA calls a registered pass in every compile of the process, so registrations
-here last as long as a `with` block, and one at a time. Compiles of other
-threads would be caught too; those callers must filter by module name.
+here last as long as a `with` block, and belong to one thread at a time, which
+may have one pass before the scheduler and one behind it together. Compiles of
+other threads would be caught too: callers must filter by module name.
 
     with registry.transformation(
         callback, stage=registry.Stage.POST_SCHEDULER, platform="cuda"
@@ -12,7 +13,8 @@ threads would be caught too; those callers must filter by module name.
       lowered.compile()
 
 A pass that returns a module makes jaxlib 0.10.2 forget which inputs were
-donated; passes that only read return None and are harmless everywhere.
+donated (`keeps_donation`); passes that only read return None and are harmless
+everywhere.
 """
 
 from __future__ import annotations
@@ -40,6 +42,15 @@ class Stage(enum.Enum):
   PRE_SCHEDULER = 0
   # After scheduling and copy insertion, before code generation.
   POST_SCHEDULER = 1
+
+
+def keeps_donation() -> bool:
+  """Whether inputs stay donated in a module that a pass returns.
+
+  XLA carries input_output_alias and buffer_donor over since openxla/xla
+  815875fd3c, which JAX 0.11 was the first to have.
+  """
+  return jax.__version_info__ >= (0, 11)
 
 
 @contextlib.contextmanager

@@ -1,0 +1,116 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""What every rewrite of a module needs: new ids and names, and a legal order.
+
+XLA asks three things of an edited module. Ids and names are unique; the id of
+an instruction carries that of its computation in its upper half; and operands
+stand before those who take them. An edit here keeps an id where it can, by
+putting an instruction in the place of another, so that nobody else has to
+change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from lagom_xla.passes import hlo
+
+_LOCAL_BITS = 32
+
+
+class Editor:
+  """Edits a module's proto, in place."""
+
+  def __init__(self, module: hlo.Module):
+    instructions = [
+      i for c in module.proto.computations for i in c.instructions
+    ]
+    mask = (1 << _LOCAL_BITS) - 1
+    self._last_id = max((i.id & mask for i in instructions), default=0)
+    self._last_channel = max((i.channel_id for i in instructions), default=0)
+    self._names = {i.name for i in instructions}
+
+  def new_id(self, computation: hlo.Computation) -> int:
+    """An id for another instruction of a computation."""
+    upper = computation.proto.root_id >> _LOCAL_BITS
+    self._last_id += 1
+    return upper << _LOCAL_BITS | self._last_id
+
+  def new_name(self, name: str) -> str:
+    """The name itself, or with a number behind it where it is taken."""
+    unique, number = name, 0
+    while unique in self._names:
+      number += 1
+      unique = f"{name}.{number}"
+    self._names.add(unique)
+    return unique
+
+  def new_channel(self) -> int:
+    """A channel that no collective uses."""
+    self._last_channel += 1
+    return self._last_channel
+
+
+def forward(
+  computation: hlo.Computation,
+  instructions: Iterable[hlo.Instruction],
+  source_of: Mapping[int, int],
+) -> None:
+  """Takes instructions out; their users take another's value.
+
+  Args:
+    computation: to change.
+    instructions: what it consists of now.
+    source_of: id of what goes -> id of what gives the same value.
+  """
+  kept = [i for i in instructions if i.id not in source_of]
+  for instruction in kept:
+    for ids in (instruction.operand_ids, instruction.control_predecessor_ids):
+      if not source_of.keys().isdisjoint(ids):
+        ids[:] = [source_of.get(i, i) for i in ids]
+  root = computation.proto.root_id
+  computation.proto.root_id = source_of.get(root, root)
+  replace_instructions(computation, kept)
+
+
+def replace_instructions(
+  computation: hlo.Computation, instructions: Iterable[hlo.Instruction]
+) -> None:
+  """Gives a computation other instructions, operands before their users.
+
+  The order is kept where it can be. Control predecessors that are no longer
+  there are forgotten.
+  """
+  by_id = {i.id: i for i in instructions}
+  for instruction in by_id.values():
+    predecessors = instruction.control_predecessor_ids
+    kept = [p for p in predecessors if p in by_id]
+    if len(kept) != len(predecessors):
+      predecessors[:] = kept
+  ordered = [by_id[id_] for id_ in _sorted(by_id)]
+  del computation.proto.instructions[:]
+  computation.proto.instructions.extend(ordered)
+
+
+def _sorted(by_id: dict[int, hlo.Instruction]) -> list[int]:
+  """Ids, each behind those it depends on; depth first, without recursion."""
+  placed: dict[int, None] = {}
+  for first in by_id:
+    stack = [first]
+    while stack:
+      id_ = stack[-1]
+      instruction = by_id[id_]
+      waits_for = [
+        before
+        for before in (
+          *instruction.operand_ids,
+          *instruction.control_predecessor_ids,
+        )
+        if before not in placed
+      ]
+      if waits_for:
+        stack.extend(reversed(waits_for))
+        continue
+      stack.pop()
+      placed[id_] = None
+  return list(placed)

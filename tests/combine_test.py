@@ -1,0 +1,404 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""XLA combines the groups that it is given, and no others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+import math
+
+import jax
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec
+import numpy as np
+import pytest
+
+from lagom_xla import cluster as cluster_lib
+from lagom_xla import compile as compile_lib
+from lagom_xla import compile_passes
+from lagom_xla import target as target_lib
+from lagom_xla.passes import collectives
+from lagom_xla.passes import combinable
+from lagom_xla.passes import combine
+from lagom_xla.passes import hlo
+from lagom_xla.passes import registry
+
+_CLUSTER = cluster_lib.parse("1x8xh100")
+
+LowerStep = Callable[..., jax.stages.Lowered]
+
+
+@pytest.fixture(scope="module")
+def unrolled(fsdp_step: LowerStep) -> target_lib.Target:
+  """Four layers that each gather two weights and scatter two gradients."""
+  return target_lib.of_step(fsdp_step(unroll=True), _CLUSTER, name="unrolled")
+
+
+@pytest.fixture(scope="module")
+def scan(fsdp_step: LowerStep) -> target_lib.Target:
+  """The same in loops: collectives stand in three computations."""
+  return target_lib.of_step(fsdp_step(), _CLUSTER, name="scan")
+
+
+def _candidates(target: target_lib.Target) -> dict[str, combinable.Candidate]:
+  assert target.unscheduled is not None
+  return combinable.find(target.unscheduled({}))
+
+
+def _of_kind(target: target_lib.Target, kind: str) -> list[str]:
+  return [c.label for c in _candidates(target).values() if c.kind == kind]
+
+
+def _scheduled(
+  target: target_lib.Target, groups: combine.Groups
+) -> dict[tuple[str, ...], collectives.Collective]:
+  """The scheduled collectives by the labels that they hold."""
+  module = target.schedule({}, groups)
+  labels = combine.labels(module, groups)
+  return {labels[c.name]: c for c in collectives.find(module)}
+
+
+def test_labels_are_the_names_before_combining(
+  unrolled: target_lib.Target,
+) -> None:
+  assert unrolled.unscheduled is not None
+  module = unrolled.unscheduled({})
+  assert not module.is_scheduled
+  found = {c.name for c in collectives.find(module)}
+  assert set(_candidates(unrolled)) == found
+  # A weight and a gradient of each half layer and of the output; the loss.
+  assert len(found) == 2 * (2 * 4 + 1) + 1
+  # The same in every compile.
+  assert set(_candidates(unrolled)) == found
+
+
+def test_sharded_gradients_are_reduce_scatters_to_be(
+  unrolled: target_lib.Target,
+) -> None:
+  kinds = [c.kind for c in _candidates(unrolled).values()]
+  assert kinds.count("all-gather") == 2 * 4 + 1
+  assert kinds.count("reduce-scatter") == 2 * 4 + 1
+  assert kinds.count("all-reduce") == 1
+
+
+@pytest.mark.parametrize("name", ["scan", "unrolled"])
+def test_without_groups_all_travel_alone(
+  name: str, request: pytest.FixtureRequest
+) -> None:
+  target = request.getfixturevalue(name)
+  candidates = _candidates(target)
+  scheduled = _scheduled(target, ())
+  assert set(scheduled) == {(label,) for label in candidates}
+  for (label,), collective in scheduled.items():
+    assert collective.num_operands == 1
+    assert collective.kind == candidates[label].kind
+    assert collective.nccl_bytes == candidates[label].num_bytes
+
+
+@pytest.mark.parametrize("kind", ["all-gather", "reduce-scatter"])
+def test_groups_travel_together_and_the_rest_alone(
+  unrolled: target_lib.Target, kind: str
+) -> None:
+  first, second, third, fourth, fifth, *_ = _of_kind(unrolled, kind)
+  # Neither neighbours only nor in the module's order.
+  groups = ((third, first), (second, fifth, fourth))
+  scheduled = _scheduled(unrolled, groups)
+  rest = set(_candidates(unrolled)) - {first, second, third, fourth, fifth}
+  assert set(scheduled) == {*groups, *((label,) for label in rest)}
+  for group in groups:
+    assert scheduled[group].kind == kind
+    assert scheduled[group].num_operands == len(group)
+
+
+def test_groups_in_a_loop_stay_in_the_loop(scan: target_lib.Target) -> None:
+  candidates = _candidates(scan).values()
+  body = [c.label for c in candidates if c.kind == "reduce-scatter"][1:]
+  scheduled = _scheduled(scan, (tuple(body),))
+  assert len(body) == 2
+  assert scheduled[tuple(body)].executions == 4
+  assert not scheduled[tuple(body)].is_pipelined
+
+
+def test_xlas_own_groups_give_xlas_own_schedule(
+  unrolled: target_lib.Target,
+) -> None:
+  def opcodes(module: hlo.Module) -> list[str]:
+    return [i.opcode for i in module.entry.instructions]
+
+  groups = tuple(
+    tuple(_of_kind(unrolled, kind)) for kind in ("all-gather", "reduce-scatter")
+  )
+  regrouped = unrolled.schedule({}, groups)
+  assert opcodes(regrouped) == opcodes(unrolled.schedule({}))
+
+
+@pytest.fixture(scope="module")
+def all_reduces(h100s: Sequence[jax.Device]) -> target_lib.Target:
+  """Gradients that are the same on all devices: XLA puts them end to end."""
+  mesh = jax.sharding.Mesh(np.array(h100s), ("x",))
+
+  def loss(weights: list[jax.Array], h: jax.Array) -> jax.Array:
+    for weight in weights:
+      h = jax.numpy.tanh(h @ weight)
+    return jax.numpy.sum(h)
+
+  def step(weights: list[jax.Array], h: jax.Array) -> list[jax.Array]:
+    return jax.grad(loss)(weights, h)
+
+  def arg(rows: int, spec: PartitionSpec) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(
+      (rows, 128), jax.numpy.float32, sharding=NamedSharding(mesh, spec)
+    )
+
+  lowered = jax.jit(step).lower(
+    [arg(128, PartitionSpec())] * 4, arg(1024, PartitionSpec("x"))
+  )
+  return target_lib.of_step(lowered, _CLUSTER, name="all_reduces")
+
+
+def test_all_reduces_that_xla_puts_end_to_end_are_known(
+  all_reduces: target_lib.Target,
+) -> None:
+  first, second, third, fourth = _of_kind(all_reduces, "all-reduce")
+  groups = ((fourth, first), (second, third))
+  scheduled = _scheduled(all_reduces, groups)
+  assert set(scheduled) == set(groups)
+  for collective in scheduled.values():
+    assert collective.operand_bytes == 2 * 4 * 128 * 128
+
+
+def test_a_donated_step_needs_as_much_memory_with_groups_as_without(
+  scan: target_lib.Target, fsdp_step: LowerStep
+) -> None:
+  # XLA's own groups, so that nothing but donation could make a difference.
+  gathers = _of_kind(scan, "all-gather")[1:]
+  scatters = _of_kind(scan, "reduce-scatter")[1:]
+  groups = (tuple(gathers), tuple(scatters))
+  assert scan.compile is not None
+  plain, regrouped = scan.compile({}), scan.compile({}, groups)
+  aliases = regrouped.module.proto.input_output_alias
+  assert len(aliases.entries) == 3
+  assert regrouped.peak_bytes == plain.peak_bytes
+  held = set(combine.labels(regrouped.module, groups).values())
+  assert set(groups) <= held
+
+
+def test_an_executable_keeps_donation_or_is_refused(
+  scan: target_lib.Target, fsdp_step: LowerStep
+) -> None:
+  lowered = fsdp_step()
+  groups = (tuple(_of_kind(scan, "all-gather")[1:]),)
+  if not registry.keeps_donation():
+    with pytest.raises(
+      compile_lib.CompileError,
+      match=r"jit_step donates inputs.* Use JAX 0\.11 or newer",
+    ):
+      compile_lib.compile_step(lowered, _CLUSTER, groups=groups)
+    return
+  compiled = compile_lib.compile_step(lowered, _CLUSTER, groups=groups)
+  assert compiled.compiled is not None
+  memory = compiled.compiled.memory_analysis()
+  assert memory is not None
+  donated = [a for a in jax.tree.leaves(lowered.args_info) if a.donated]
+  assert memory.alias_size_in_bytes == sum(
+    math.prod(a.shape) * a.dtype.itemsize // 8 for a in donated
+  )
+
+
+def test_each_compile_gets_its_own_groups(
+  all_reduces: target_lib.Target,
+) -> None:
+  # JAX remembers executables by their options, which passes are not part of.
+  first, second, *rest = _of_kind(all_reduces, "all-reduce")
+  assert all_reduces.compile is not None
+  for groups in (((first, second),), (), ((second, *rest),)):
+    compiled = all_reduces.compile({}, groups)
+    held = set(combine.labels(compiled.module, groups).values())
+    assert set(groups) <= held
+    assert len(held) == 4 - sum(len(group) - 1 for group in groups)
+
+
+def test_other_modules_are_left_alone(fsdp_step: LowerStep) -> None:
+  lowered = fsdp_step()
+  groups = (("no", "such", "labels"),)
+  with compile_passes.grouped("jit_another_step", groups):
+    compiled = compile_lib.compile_step(lowered, _CLUSTER, schedule_only=True)
+  assert not combine.labels(compiled.module, groups)
+
+
+def test_a_refusal_by_xla_names_the_options_that_were_asked_for(
+  scan: target_lib.Target,
+) -> None:
+  with pytest.raises(
+    compile_lib.CompileError,
+    match=r"with xla_gpu_no_such=1, 0 combine groups: .*No such compile option",
+  ):
+    scan.schedule({"xla_gpu_no_such": 1}, ())
+
+
+def test_a_scheduled_module_takes_no_groups(fsdp_scan: hlo.Module) -> None:
+  target = target_lib.of_module(fsdp_scan, _CLUSTER, name="step.hlo")
+  assert target.unscheduled is None
+  assert target.schedule({}) is fsdp_scan
+  with pytest.raises(
+    compile_lib.CompileError, match=r"step\.hlo is scheduled already"
+  ):
+    target.schedule({}, ())
+
+
+def test_an_unoptimized_module_takes_groups(h100s: object) -> None:
+  module = hlo.load(_HLO)
+  target = target_lib.of_module(module, _CLUSTER, name="step.hlo")
+  *labels, unlike = _of_kind(target, "all-gather")
+  groups = (tuple(labels),)
+  assert len(labels) == 2
+  with pytest.raises(combine.CombineError, match=unlike):
+    target.schedule({}, ((*labels, unlike),))
+  assert groups[0] in _scheduled(target, groups)
+  assert target.compile is not None
+  compiled = target.compile({}, groups)
+  assert groups[0] in combine.labels(compiled.module, groups).values()
+
+
+_HLO = """\
+HloModule step, num_partitions=8
+
+add {
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT sum = f32[] add(a, b)
+}
+
+larger {
+  a.1 = f32[] parameter(0)
+  b.1 = f32[] parameter(1)
+  ROOT larger.1 = f32[] maximum(a.1, b.1)
+}
+
+ENTRY main {
+  x = f32[8,64] parameter(0)
+  y = f32[8,64] parameter(1)
+  n = s32[8,64] parameter(2)
+  gx = f32[64,64] all-gather(x), replica_groups={{0,1,2,3,4,5,6,7}},
+    dimensions={0}, channel_id=1, use_global_device_ids=true
+  gy = f32[64,64] all-gather(y), replica_groups={{0,1,2,3,4,5,6,7}},
+    dimensions={0}, channel_id=2, use_global_device_ids=true
+  half = f32[32,64] all-gather(y), replica_groups={{0,1,2,3},{4,5,6,7}},
+    dimensions={0}, channel_id=3, use_global_device_ids=true
+  sx = f32[8,64] all-reduce(x), replica_groups={{0,1,2,3,4,5,6,7}},
+    channel_id=4, use_global_device_ids=true, to_apply=add
+  sx2 = f32[8,64] add(sx, x)
+  sy = f32[8,64] all-reduce(y), replica_groups={{0,1,2,3,4,5,6,7}},
+    channel_id=5, use_global_device_ids=true, to_apply=add
+  sy2 = f32[8,64] add(sy, y)
+  my = f32[8,64] all-reduce(y), replica_groups={{0,1,2,3,4,5,6,7}},
+    channel_id=6, use_global_device_ids=true, to_apply=larger
+  ssx = f32[8,64] all-reduce(sx2), replica_groups={{0,1,2,3,4,5,6,7}},
+    channel_id=7, use_global_device_ids=true, to_apply=add
+  ssy = f32[8,64] all-reduce(sy2), replica_groups={{0,1,2,3,4,5,6,7}},
+    channel_id=8, use_global_device_ids=true, to_apply=add
+  both = (f32[8,64], f32[8,64]) all-reduce(x, sx2),
+    replica_groups={{0,1,2,3,4,5,6,7}}, channel_id=9,
+    use_global_device_ids=true, to_apply=add
+  b0 = f32[8,64] get-tuple-element(both), index=0
+  b1 = f32[8,64] get-tuple-element(both), index=1
+  ns = f32[8,64] convert(n)
+  nsum = f32[8,64] add(ns, b1)
+  ROOT out = (f32[64,64], f32[64,64], f32[32,64], f32[8,64], f32[8,64],
+    f32[8,64], f32[8,64], f32[8,64])
+    tuple(gx, gy, half, my, ssx, ssy, b0, nsum)
+}
+"""
+
+
+@pytest.mark.parametrize(
+  ("groups", "message"),
+  [
+    (
+      (("gx", "absent"),),
+      "absent is no collective that can be combined: there are gx, gy, half",
+    ),
+    ((("gx", "gx"),), "gx is named twice in the combine groups"),
+    ((("gx", "gy"), ("gy",)), "gy is named twice in the combine groups"),
+    ((("gx", "sx"),), "gx and sx cannot be combined: they differ in kind"),
+    (
+      (("gx", "half"),),
+      "gx and half cannot be combined: they differ in groups of devices",
+    ),
+    (
+      (("sy", "my"),),
+      "sy and my cannot be combined: they differ in reduction (add and max",
+    ),
+    (
+      (("sx", "ssx"),),
+      "sx and ssx cannot be combined: ssx depends on sx.",
+    ),
+    (
+      (("sx", "ssy"), ("sy", "ssx")),
+      "The combine groups {sx and ssy} and {sy and ssx} cannot be there",
+    ),
+  ],
+)
+def test_groups_that_cannot_be_are_refused_with_the_labels(
+  groups: combine.Groups, message: str
+) -> None:
+  with pytest.raises(combine.CombineError) as error:
+    combine.rewrite(hlo.load(_HLO), groups)
+  assert message in str(error.value)
+  assert "\n" not in str(error.value)
+
+
+def test_a_collective_of_several_arrays_is_several_candidates() -> None:
+  candidates = combinable.find(hlo.load(_HLO))
+  assert {"both.0", "both.1"} <= set(candidates)
+  assert "both" not in candidates
+  # Each depends on what its own array depends on.
+  combinable.check(candidates, (("sx", "both.0"), ("ssx", "both.1")))
+  with pytest.raises(combine.CombineError, match=r"both\.1 depends on sx"):
+    combinable.check(candidates, (("sx", "both.1"),))
+
+
+def test_a_module_stays_as_it_is() -> None:
+  module = hlo.load(_HLO)
+  before = module.proto.SerializeToString(deterministic=True)
+  rewritten = hlo.load(combine.rewrite(module, (("gx", "gy"),)))
+  assert module.proto.SerializeToString(deterministic=True) == before
+  keys = {
+    combine.label_of(i)
+    for i in rewritten.entry.instructions
+    if i.opcode == "all-gather"
+  }
+  assert keys == {"gx", "half"}
+
+
+def test_thresholds_that_were_asked_for_do_not_count() -> None:
+  asked = {"xla_gpu_all_gather_combine_threshold_bytes": 1, "xla_other": 2}
+  options = combine.options((), asked)
+  assert options["xla_other"] == 2
+  assert options["xla_gpu_all_gather_combine_threshold_bytes"] >= 2**50
+  assert combine.options((), asked) == options
+  assert combine.options((("a", "b"),), asked) != options
+
+
+def test_an_all_reduce_of_an_all_reduce_is_left_to_xla() -> None:
+  rows, columns = "{{0,1,2,3},{4,5,6,7}}", "{{0,4},{1,5},{2,6},{3,7}}"
+  text = """\
+    HloModule step, num_partitions=8
+    add {
+      a = f32[] parameter(0)
+      b = f32[] parameter(1)
+      ROOT sum = f32[] add(a, b)
+    }
+    ENTRY main {
+      x = f32[8] parameter(0)
+      over_rows = f32[8] all-reduce(x), replica_groups=ROWS,
+        channel_id=1, use_global_device_ids=true, to_apply=add
+      ROOT over_all = f32[8] all-reduce(over_rows), replica_groups=COLUMNS,
+        channel_id=2, use_global_device_ids=true, to_apply=add
+    }
+  """
+  folds = hlo.load(text.replace("ROWS", rows).replace("COLUMNS", columns))
+  assert not combinable.find(folds)
+  # Counting devices twice, the two are not one.
+  repeats = hlo.load(text.replace("ROWS", rows).replace("COLUMNS", rows))
+  assert set(combinable.find(repeats)) == {"over_rows", "over_all"}
