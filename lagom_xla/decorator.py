@@ -15,8 +15,9 @@ JAX runs the tuned executable where it would have run its own (`dispatch.py`).
     @jax.jit
     def step(state, batch): ...
 
-compiles with a plan that was made before, which is the one way to run one with
-combine groups. A plan for another step, cluster or version is not applied.
+compiles with a plan that was made before, all of it: combine groups and costs
+for XLA's scheduler act in no other way. A plan for another step, cluster or
+version is not applied.
 
 Tuning is an extra: when it fails, for whatever reason, the step runs as jit
 would have run it, with one warning. Errors of the step itself are the caller's.
@@ -26,7 +27,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 import functools
-import os
+import pathlib
 from typing import Any, Protocol, overload
 import warnings
 
@@ -39,11 +40,13 @@ from lagom_xla import plan as plan_lib
 from lagom_xla import target as target_lib
 from lagom_xla import tuner
 from lagom_xla import verify
+from lagom_xla.apply import fdo
 
 # Their messages were written for whoever wrote the step.
 _PLAIN_ERRORS = (
   cluster_lib.ClusterError,
   compile_lib.CompileError,
+  fdo.FdoError,
   plan_lib.PlanError,
   target_lib.TargetError,
 )
@@ -77,7 +80,7 @@ def tune(
   jitted_step: Callable[..., Any],
   *,
   cluster: str | cluster_lib.Cluster | None = None,
-  plan: str | os.PathLike[str] | None = None,
+  plan: str | pathlib.Path | None = None,
 ) -> TunedStep: ...
 
 
@@ -86,7 +89,7 @@ def tune(
   jitted_step: None = None,
   *,
   cluster: str | cluster_lib.Cluster | None = None,
-  plan: str | os.PathLike[str] | None = None,
+  plan: str | pathlib.Path | None = None,
 ) -> Callable[[Callable[..., Any]], TunedStep]: ...
 
 
@@ -94,7 +97,7 @@ def tune(
   jitted_step: Callable[..., Any] | None = None,
   *,
   cluster: str | cluster_lib.Cluster | None = None,
-  plan: str | os.PathLike[str] | None = None,
+  plan: str | pathlib.Path | None = None,
 ) -> TunedStep | Callable[[Callable[..., Any]], TunedStep]:
   """Tunes a jitted step at its first call on each signature.
 
@@ -170,7 +173,7 @@ class _Chooser:
       target = _target(lowered, self._cluster, self._name)
       if self._plan is not None:
         return _executable(verify.compile_with(self._plan, target), target)
-      tuning = tuner.tune(target)
+      tuning = tuner.tune(target, in_process=True)
       compiled = _executable(tuning.compiled, target)
     except Exception as error:  # The step must run, whatever went wrong.
       # The caller is above this, dispatch and the call of the step.

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 import dataclasses
 import hashlib
+import json
 import pathlib
 from typing import Any
 
@@ -56,9 +57,18 @@ class Prediction:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class NcclSetting:
-  """What one tuning key should run with, and what it runs with by default."""
+  """What one tuning key should run with, and what it runs with by default.
+
+  Attributes:
+    key: the tuning key.
+    calls: the calls of its collectives by which NCCL can be told to use it; no
+      two settings of a plan have one in common.
+    setting: what it should run with.
+    default: what it runs with by default.
+  """
 
   key: collective_lib.TuningKey
+  calls: tuple[collective_lib.Call, ...]
   setting: nccl.Setting
   default: nccl.Setting
 
@@ -76,6 +86,8 @@ class Plan:
     xla_options: XLA option -> value.
     combine_groups: collectives that XLA should combine, by their labels
       (`passes/combine.py`), every other one alone; None leaves it to XLA.
+    scheduler_profile: costs for XLA's scheduler (`apply/fdo.py`); None leaves
+      it its own.
     nccl_env: NCCL environment variable -> value, for the whole process.
     nccl_settings: a setting for each tuning key that should not have its
       default.
@@ -89,6 +101,7 @@ class Plan:
   jaxlib_version: str = jaxlib.__version__
   xla_options: Mapping[str, bool | int | str]
   combine_groups: combine.Groups | None = None
+  scheduler_profile: str | None = None
   nccl_env: Mapping[str, str]
   nccl_settings: tuple[NcclSetting, ...]
   prediction: Prediction
@@ -96,9 +109,28 @@ class Plan:
   @property
   def is_default(self) -> bool:
     """Whether it changes nothing."""
-    return self.combine_groups is None and not (
-      self.xla_options or self.nccl_env or self.nccl_settings
+    return not (
+      self.xla_options
+      or self.nccl_env
+      or self.nccl_settings
+      or self.needs_process
     )
+
+  @property
+  def needs_process(self) -> bool:
+    """Whether a part of it acts only through lagom_xla in the process."""
+    return not (self.combine_groups is None and self.scheduler_profile is None)
+
+  @property
+  def hash(self) -> str:
+    """A short hash of all that it sets."""
+    settings = {
+      name: value
+      for name, value in self.to_dict().items()
+      if name != "prediction"
+    }
+    text = json.dumps(settings, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
   def to_dict(self) -> dict[str, Any]:
     """As JSON has it; `from_dict` reads it back."""
@@ -118,10 +150,12 @@ class Plan:
       "combine_groups": None
       if self.combine_groups is None
       else [list(group) for group in self.combine_groups],
+      "scheduler_profile": self.scheduler_profile,
       "nccl_env": dict(self.nccl_env),
       "nccl_settings": [
         {
           **dataclasses.asdict(entry.key),
+          "calls": list(map(dataclasses.asdict, entry.calls)),
           "setting": dataclasses.asdict(entry.setting),
           "default": dataclasses.asdict(entry.default),
         }
@@ -178,10 +212,9 @@ def from_dict(raw: Any, *, where: str) -> Plan:
       jaxlib_version=_line(raw["jaxlib_version"]),
       xla_options=_variables(raw, "xla_options", (bool, int, str)),
       combine_groups=_groups(raw["combine_groups"]),
+      scheduler_profile=_profile(raw["scheduler_profile"]),
       nccl_env=_variables(raw, "nccl_env", (str,)),
-      nccl_settings=tuple(
-        map(_nccl_setting, _typed(raw, "nccl_settings", list))
-      ),
+      nccl_settings=_nccl_settings(_typed(raw, "nccl_settings", list)),
       prediction=_prediction(raw),
     )
   except KeyError as error:
@@ -237,12 +270,40 @@ def _groups(raw: Any) -> combine.Groups | None:
   return tuple(map(tuple, raw))
 
 
+def _nccl_settings(raw: list[Any]) -> tuple[NcclSetting, ...]:
+  settings = tuple(map(_nccl_setting, raw))
+  known = set()
+  for entry in settings:
+    for call in entry.calls:
+      asked = dataclasses.replace(entry.key, num_bytes=call.num_bytes)
+      if asked in known:
+        raise ValueError(
+          f"two of nccl_settings are for calls of {call.num_bytes} bytes of"
+          f" {entry.key.kind}; a size has one setting"
+        )
+      known.add(asked)
+  return settings
+
+
+def _profile(raw: Any) -> str | None:
+  if raw is not None and not isinstance(raw, str):
+    raise ValueError(
+      f"scheduler_profile is {figures.show(raw)}; it must be null or text"
+    )
+  return raw
+
+
 def _nccl_setting(raw: Any) -> NcclSetting:
   if not isinstance(raw, dict):
     raise ValueError(f"nccl_settings holds {figures.show(raw)}")
-  key = {k: v for k, v in raw.items() if k not in ("setting", "default")}
+  parts = ("calls", "setting", "default")
+  key = {k: v for k, v in raw.items() if k not in parts}
   return NcclSetting(
     key=figures.decode(collective_lib.TuningKey, key),
+    calls=tuple(
+      figures.decode(collective_lib.Call, call, "calls")
+      for call in _typed(raw, "calls", list)
+    ),
     setting=figures.decode(nccl.Setting, raw["setting"], "setting"),
     default=figures.decode(nccl.Setting, raw["default"], "default"),
   )

@@ -107,15 +107,15 @@ def inspect(target: target_lib.Target) -> step_lib.Step:
   return step_lib.Step(overlap_lib.analyze(module), target.cluster)
 
 
-def num_steps(target: target_lib.Target, *, with_groups: bool = False) -> int:
+def num_steps(target: target_lib.Target, *, in_process: bool = False) -> int:
   """How often `tune` reports progress, at most."""
-  return joint.num_candidates(target, with_groups=with_groups) + 2
+  return joint.num_candidates(target, in_process=in_process) + 2
 
 
 def tune(
   target: target_lib.Target,
   *,
-  with_groups: bool = False,
+  in_process: bool = False,
   progress: joint.Progress = lambda _: None,
 ) -> Tuning:
   """Tunes a target.
@@ -125,14 +125,14 @@ def tune(
 
   Args:
     target: what to tune.
-    with_groups: whether to choose combine groups, too, which take lagom_xla in
-      the process that trains.
+    in_process: whether to choose what only lagom_xla in the training process
+      can apply, too: combine groups and scheduler feedback.
     progress: called with a few words after each piece of work.
 
   Raises:
     compile_lib.CompileError: the target does not compile with the defaults.
   """
-  search = joint.search(target, with_groups=with_groups, progress=progress)
+  search = joint.search(target, in_process=in_process, progress=progress)
   compiled_before = _compile(target, search.default)
   progress("full compile with XLA's defaults")
   search, compiled = _first_that_fits(target, search, compiled_before)
@@ -210,39 +210,42 @@ def _compile(
 ) -> compile_lib.Compilation | None:
   if target.compile is None or target.cluster.gpu.compile_obstacle:
     return None
-  if candidate.groups is None:
-    return target.compile(candidate.options)
-  return target.compile(candidate.options, candidate.groups)
+  options = candidates_lib.compiler_options(
+    candidate.options, candidate.profile
+  )
+  return verify.compile_fully(target, options, candidate.groups)
 
 
 def _plan(
   target: target_lib.Target, search: candidates_lib.Search
 ) -> plan_lib.Plan:
   default, kept = search.default, search.best
-  # Who cannot run the pass that groups has the options alone.
-  ungrouped = search.best_without_groups
-  cap = channel_cap.best(ungrouped.step)
+  # A launcher has the options alone.
+  launched = search.best_for_launchers
+  cap = channel_cap.best(launched.step)
   settings = tuple(
     plan_lib.NcclSetting(
       key=key,
+      calls=kept.step.calls[key],
       setting=kept.configuration[key],
       default=kept.step.default[key],
     )
     for key in kept.step.keys
     if kept.configuration[key] != kept.step.default[key]
   )
-  module = default.step.analysis.module
+  module = verify.recognized_by(target)
   return plan_lib.Plan(
     module_name=module.name,
     module_fingerprint=plan_lib.fingerprint(module),
     cluster=target.cluster,
     xla_options=kept.options,
     combine_groups=kept.groups,
+    scheduler_profile=None if kept.profile is None else kept.profile.decode(),
     nccl_env=nccl_env.variables(cap),
     nccl_settings=settings,
     prediction=plan_lib.Prediction(
       default_us=default.default.step_time_us,
-      xla_us=ungrouped.default.step_time_us,
+      xla_us=launched.default.step_time_us,
       nccl_env_us=cap.step_time_us,
       nccl_settings_us=kept.tuned.step_time_us,
     ),

@@ -23,10 +23,11 @@ from lagom_xla import compile as compile_lib
 from lagom_xla import plan as plan_lib
 from lagom_xla import target as target_lib
 from lagom_xla.apply import effects as effects_lib
+from lagom_xla.apply import fdo
 from lagom_xla.costs import step as step_lib
 from lagom_xla.passes import combine
 from lagom_xla.passes import hlo
-from lagom_xla.passes import overlap as overlap_lib
+from lagom_xla.search import candidates
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -60,9 +61,16 @@ def verify(plan: plan_lib.Plan, target: target_lib.Target) -> Verification:
   """
   check_versions(plan)
   check_cluster(plan, target)
-  default = _step(target, {})
-  check_module(plan, default.analysis.module)
-  planned = _step(target, plan.xla_options, plan.combine_groups)
+  check_module(plan, target)
+  default = candidates.schedule(target, {})
+  try:
+    planned = candidates.schedule(
+      target, plan.xla_options, plan.combine_groups, _profile(plan)
+    )
+  except combine.CombineError as error:
+    raise plan_lib.PlanError(
+      f"The plan's combine groups are not for this step: {error}"
+    ) from error
   settings = {
     **planned.default,
     **{
@@ -93,12 +101,38 @@ def compile_with(
   """
   check_versions(plan)
   check_cluster(plan, target)
-  check_module(plan, _step(target, {}).analysis.module)
+  check_module(plan, target)
   if target.compile is None or target.cluster.gpu.compile_obstacle:
     return None
-  if plan.combine_groups is None:
-    return target.compile(plan.xla_options)
-  return target.compile(plan.xla_options, plan.combine_groups)
+  profile = _profile(plan)
+  if profile is not None:
+    fdo.check_reaches_xla()
+    profile = fdo.with_plan_hash(profile, plan.hash)
+  options = candidates.compiler_options(plan.xla_options, profile)
+  return compile_fully(target, options, plan.combine_groups)
+
+
+def compile_fully(
+  target: target_lib.Target,
+  options: compile_lib.Options,
+  groups: combine.Groups | None,
+) -> compile_lib.Compilation:
+  """Compiles a target that can be compiled to its end.
+
+  Raises:
+    CompileError: XLA refused; or it took the options that go with combine
+      groups, and did not run the pass that makes them.
+  """
+  assert target.compile is not None
+  if groups is None:
+    return target.compile(options)
+  compilation = target.compile(options, groups)
+  if not combine.labels(compilation.module, groups):
+    raise compile_lib.CompileError(
+      f"XLA compiled {target.name} without running the pass that sets combine"
+      " groups; make the plan without them."
+    )
+  return compilation
 
 
 def effects(
@@ -115,24 +149,27 @@ def effects(
     default: the target as scheduled without the plan.
     planned: the target as scheduled with all of it.
   """
-  found = []
-  for name, value in plan.xla_options.items():
-    others = {n: v for n, v in plan.xla_options.items() if n != name}
-    is_default = not others and plan.combine_groups is None
-    without = (
-      default if is_default else _step(target, others, plan.combine_groups)
-    )
-    found.append(
-      effects_lib.of_difference(
-        name, str(value), without.analysis, planned.analysis
-      )
-    )
-  if plan.combine_groups is not None:
-    without = _step(target, plan.xla_options) if plan.xla_options else default
+  groups, profile = plan.combine_groups, _profile(plan)
+  found = [
+    _effect_of_option(name, plan, target, default, planned)
+    for name in plan.xla_options
+  ]
+  if groups is not None:
+    without = candidates.schedule(target, plan.xla_options, None, profile)
     found.append(
       effects_lib.of_difference(
         "combine groups",
-        f"{len(plan.combine_groups)} groups",
+        f"{len(groups)} groups",
+        without.analysis,
+        planned.analysis,
+      )
+    )
+  if profile is not None:
+    without = candidates.schedule(target, plan.xla_options, groups)
+    found.append(
+      effects_lib.of_difference(
+        "scheduler profile",
+        f"{len(fdo.costs_us(profile))} costs",
         without.analysis,
         planned.analysis,
       )
@@ -140,6 +177,45 @@ def effects(
   found += effects_lib.of_environment(plan.nccl_env, planned)
   found += effects_lib.of_settings(plan.nccl_settings, planned)
   return tuple(found)
+
+
+def _effect_of_option(
+  name: str,
+  plan: plan_lib.Plan,
+  target: target_lib.Target,
+  default: step_lib.Step,
+  planned: step_lib.Step,
+) -> effects_lib.Effect:
+  """What leaving an option out changes.
+
+  Combine groups overrule thresholds, which are there for who cannot set groups;
+  so what a threshold does is told without groups.
+  """
+  groups, profile = plan.combine_groups, _profile(plan)
+  is_overruled = groups is not None and name in combine.OPTIONS
+  if is_overruled:
+    groups = None
+    planned = candidates.schedule(target, plan.xla_options, None, profile)
+  others = {n: v for n, v in plan.xla_options.items() if n != name}
+  is_default = not others and groups is None and profile is None
+  without = (
+    default
+    if is_default
+    else candidates.schedule(target, others, groups, profile)
+  )
+  effect = effects_lib.of_difference(
+    name, str(plan.xla_options[name]), without.analysis, planned.analysis
+  )
+  if not is_overruled:
+    return effect
+  return dataclasses.replace(
+    effect, evidence=f"without the combine groups: {effect.evidence}"
+  )
+
+
+def _profile(plan: plan_lib.Plan) -> bytes | None:
+  text = plan.scheduler_profile
+  return None if text is None else text.encode()
 
 
 def check_versions(plan: plan_lib.Plan) -> None:
@@ -165,28 +241,25 @@ def check_cluster(plan: plan_lib.Plan, target: target_lib.Target) -> None:
   Raises:
     PlanError: it was not; the message names a figure that differs.
   """
-  if plan.cluster == target.cluster:
-    return
   made_for = _flat(plan.cluster.to_dict())
   asked_for = _flat(target.cluster.to_dict())
-  name = next(
-    name
-    for name in {**made_for, **asked_for}
-    if made_for.get(name) != asked_for.get(name)
-  )
-  raise plan_lib.PlanError(
-    f"The plan was made for {plan.cluster.name}, not for"
-    f" {target.cluster.name}: {name} is {made_for.get(name)} there and"
-    f" {asked_for.get(name)} here. Make a plan for this cluster."
-  )
+  for name in {**made_for, **asked_for}:
+    # The same cluster may have another name in another file.
+    if name != "name" and made_for.get(name) != asked_for.get(name):
+      raise plan_lib.PlanError(
+        f"The plan was made for {plan.cluster.name}, not for"
+        f" {target.cluster.name}: {name} is {made_for.get(name)} there and"
+        f" {asked_for.get(name)} here. Make a plan for this cluster."
+      )
 
 
-def check_module(plan: plan_lib.Plan, module: hlo.Module) -> None:
-  """Checks that the plan was made for a module, as XLA schedules it by default.
+def check_module(plan: plan_lib.Plan, target: target_lib.Target) -> None:
+  """Checks that the plan was made for the target's module.
 
   Raises:
     PlanError: it was made for another one.
   """
+  module = recognized_by(target)
   fingerprint = plan_lib.fingerprint(module)
   if fingerprint != plan.module_fingerprint:
     raise plan_lib.PlanError(
@@ -196,17 +269,15 @@ def check_module(plan: plan_lib.Plan, module: hlo.Module) -> None:
     )
 
 
-def _step(
-  target: target_lib.Target,
-  options: Mapping[str, bool | int | str],
-  groups: combine.Groups | None = None,
-) -> step_lib.Step:
-  options = {**options, **compile_lib.COST_ESTIMATES}
-  if groups is None:
-    module = target.schedule(options)
-  else:
-    module = target.schedule(options, groups)
-  return step_lib.Step(overlap_lib.analyze(module), target.cluster)
+def recognized_by(target: target_lib.Target) -> hlo.Module:
+  """The module whose fingerprint a plan has.
+
+  It is the one from before XLA combines and schedules, where that can be had:
+  later, what XLA does depends on whether it can time kernels on a GPU.
+  """
+  if target.unscheduled is not None:
+    return target.unscheduled({})
+  return target.schedule({})
 
 
 def _flat(raw: object, prefix: str = "") -> dict[str, object]:

@@ -11,11 +11,16 @@ read it once, and ranks that choose differently wait for each other forever.
 
 NCCL gets one of two: the settings per collective, where lagom_xla's tuner
 plugin can be loaded, else one cap on the channels of all. Only one tuner can be
-loaded, so a tuner that is there already (Google's and AWS's images bring one)
-is left alone unless the user says otherwise.
+loaded, so one that NCCL_TUNER_PLUGIN names already (Google's images do so) is
+left alone unless the user says otherwise. AWS's shows in no variable.
+
+A sourced file learns where it is from bash and zsh only. Other shells get what
+takes no table: the XLA flags and the cap.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 from lagom_xla import plan as plan_lib
 from lagom_xla.apply import nccl_env
@@ -28,12 +33,17 @@ _BEFORE_START = (
   " once."
 )
 _OTHER_TUNERS = """\
-# NCCL loads one tuner. Google's GPU images set NCCL_TUNER_PLUGIN to their own,
-# and AWS's OFI plugin brings one by itself: this plan's would replace it, and
-# all it knows of their network. LAGOM_XLA_REPLACE_TUNER=1 says that it may."""
-_GROUPS = """\
-# This plan has combine groups. No variable sets them: they act where the step
-# is wrapped in lagom_xla.tune(plan=...); the NCCL table is for such steps."""
+# NCCL loads one tuner, and this plan's replaces any other with all that it
+# knows of its network. Google's GPU images set NCCL_TUNER_PLUGIN to theirs: it
+# stays, unless LAGOM_XLA_REPLACE_TUNER=1 says that it may go. AWS's OFI plugin
+# brings one without that variable, which is replaced, unless
+# NCCL_TUNER_PLUGIN names AWS's library."""
+_ONE_CHOICE = """\
+# Whether the plugin is there must be the same for every process of the job:
+# ranks with other settings wait for each other forever."""
+_IN_PROCESS = """\
+# A part of this plan acts only where the step is wrapped in
+# lagom_xla.tune(plan=...), and the NCCL table is for steps that are."""
 
 
 def env_script(plan: plan_lib.Plan, *, table_checksum: str | None) -> str:
@@ -46,7 +56,8 @@ def env_script(plan: plan_lib.Plan, *, table_checksum: str | None) -> str:
   parts = [
     f"# lagom_xla plan for {plan.module_name} on {plan.cluster.name}.",
     f"# {_BEFORE_START}",
-    *([] if plan.combine_groups is None else [_GROUPS]),
+    "# Source it in bash or zsh: no other shell tells it where its table is.",
+    *([_IN_PROCESS] if plan.needs_process else []),
     xla_options.export_line(plan.xla_options),
   ]
   cap = nccl_env.export_lines(plan.nccl_env)
@@ -61,18 +72,28 @@ def _plugin_or_cap(cap: str, table_checksum: str) -> str:
   indented = "\n".join(f"  {line}" for line in cap.splitlines())
   return f"""\
 {_OTHER_TUNERS}
-lagom_xla_here="$(cd "$(dirname "${{BASH_SOURCE[0]:-$0}}")" && pwd)"
-if [ -n "${{NCCL_TUNER_PLUGIN:-}}" ] && [ -z "${{LAGOM_XLA_REPLACE_TUNER:-}}" ]
+{_ONE_CHOICE}
+lagom_xla_here=
+if [ -n "${{BASH_VERSION:-}}${{ZSH_VERSION:-}}" ]; then
+  lagom_xla_here="$(
+    CDPATH= cd -- "$(dirname -- "${{BASH_SOURCE[0]:-$0}}")" && pwd
+  )"
+fi
+# A table of ours says that the plugin there is ours, of an earlier plan.
+if [ -n "${{NCCL_TUNER_PLUGIN:-}}" ] && [ -z "${{LAGOM_XLA_NCCL_TABLE:-}}" ] &&
+  [ -z "${{LAGOM_XLA_REPLACE_TUNER:-}}" ]
 then
   echo "lagom_xla: NCCL_TUNER_PLUGIN stays $NCCL_TUNER_PLUGIN; NCCL runs" \\
     "without this plan's settings." >&2
-elif lagom_xla_plugin="$(lagom-xla plugin --path)"; then
+elif [ -n "$lagom_xla_here" ] &&
+  lagom_xla_plugin="$(lagom-xla plugin --path)"
+then
   export NCCL_TUNER_PLUGIN="$lagom_xla_plugin"
   export LAGOM_XLA_NCCL_TABLE="$lagom_xla_here/{TABLE}"
   export LAGOM_XLA_NCCL_CHECKSUM={table_checksum}
 else
-  echo "lagom_xla: no tuner plugin here; NCCL gets one cap instead of" \\
-    "settings per collective." >&2
+  echo "lagom_xla: no tuner plugin, or neither bash nor zsh; NCCL gets one" \\
+    "cap instead of settings per collective, as must all processes." >&2
 {indented}
 fi
 unset lagom_xla_here lagom_xla_plugin"""
@@ -104,42 +125,41 @@ def kubernetes_manifest(
 ) -> str:
   """The text of kubernetes.yaml.
 
+  The pod's shell sources env.sh, because no list of variables could add to the
+  flags that the pod has, or find the plugin in its image.
+
   Args:
     plan: the plan.
     table_checksum: as for `env_script`.
   """
-  flags = xla_options.xla_flags(plan.xla_options)
-  settings = [
-    ("XLA_FLAGS", flags, "behind the flags that the pod has already"),
-  ]
-  if table_checksum is not None:
-    settings += [
-      ("NCCL_TUNER_PLUGIN", "", "what `lagom-xla plugin --path` says there"),
-      ("LAGOM_XLA_NCCL_TABLE", f"/etc/lagom_xla/{TABLE}", ""),
-      ("LAGOM_XLA_NCCL_CHECKSUM", table_checksum, ""),
-    ]
-  else:
-    settings += [(name, value, "") for name, value in plan.nccl_env.items()]
-  lines = "\n".join(
-    f"        - name: {name}\n          value: {_quoted(value)}"
-    + (f"  # {note}" if note else "")
-    for name, value, note in settings
-    if value or note
+  names = ["env.sh"] if table_checksum is None else ["env.sh", TABLE]
+  from_files = " ".join(f"--from-file=plan/{name}" for name in names)
+  settings = "\n".join(
+    xla_options.comment(f"  {text}") for text in _settings(plan, table_checksum)
   )
+  other_tuners = "" if table_checksum is None else f"{_OTHER_TUNERS}\n"
   return f"""\
-# What each pod of a job on {plan.cluster.name} needs of this plan.
+# What each pod of a job on {plan.cluster.name} needs of this plan: a shell that
+# sources env.sh before the program starts.
 # {_BEFORE_START}
+{settings}
 #
-# First, from the folder above this one (all pods then read the same table):
-#   kubectl create configmap lagom-xla-plan --from-file=plan/
-{_OTHER_TUNERS}
+# First, from the folder above this one (all pods then read the same files):
+#   kubectl create configmap lagom-xla-plan {from_files}
+{other_tuners}\
 spec:
   template:
     spec:
       containers:
       - name: train
-        env:
-{lines}
+        command:
+        - bash
+        - -c
+        - source /etc/lagom_xla/env.sh && exec "$@"
+        - "-"
+        args:
+        - python
+        - train.py
         volumeMounts:
         - name: lagom-xla-plan
           mountPath: /etc/lagom_xla
@@ -150,6 +170,17 @@ spec:
 """
 
 
-def _quoted(value: str) -> str:
-  """A YAML scalar; none of our values holds a quote or a backslash."""
-  return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+def _settings(plan: plan_lib.Plan, table_checksum: str | None) -> Iterator[str]:
+  """What env.sh sets, to read."""
+  flags = xla_options.xla_flags(plan.xla_options)
+  if flags:
+    yield f"XLA_FLAGS: {flags}, behind the flags that are there"
+  if table_checksum is not None:
+    yield "NCCL_TUNER_PLUGIN: what `lagom-xla plugin --path` says in the image"
+    yield f"LAGOM_XLA_NCCL_TABLE: /etc/lagom_xla/{TABLE}"
+    yield f"LAGOM_XLA_NCCL_CHECKSUM: {table_checksum}"
+  instead = "" if table_checksum is None else ", where there is no plugin"
+  for name, value in plan.nccl_env.items():
+    yield f"{name}: {value}{instead}"
+  if plan.is_default:
+    yield "nothing: the defaults are the best that was found"

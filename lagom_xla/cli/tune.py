@@ -40,11 +40,11 @@ def add(commands) -> None:
     help="folder for the plan's files (default: %(default)s)",
   )
   command.add_argument(
-    "--combine-groups",
+    "--in-process",
     action="store_true",
-    help="choose for each collective which others it is combined with; this"
-    " takes effect where the step is wrapped in lagom_xla.tune(plan=DIR), no"
-    " launcher can set it",
+    help="also choose what acts only where the step is wrapped in"
+    " lagom_xla.tune(plan=DIR), and what no launcher can set: which collectives"
+    " are combined, each on its own, and the costs that XLA schedules by",
   )
 
 
@@ -60,9 +60,9 @@ def _run(arguments: argparse.Namespace) -> None:
   with progress.Bar() as bar:
     bar.say("compiling")
     target = command_lib.load_target(arguments)
-    with_groups = arguments.combine_groups
-    bar.expect(tuner.num_steps(target, with_groups=with_groups))
-    tuning = tuner.tune(target, with_groups=with_groups, progress=bar.advance)
+    in_process = arguments.in_process
+    bar.expect(tuner.num_steps(target, in_process=in_process))
+    tuning = tuner.tune(target, in_process=in_process, progress=bar.advance)
   files = files_lib.write(tuning.plan, folder)
   if arguments.format == "json":
     print(json.dumps(as_json.tuning(tuning), indent=2))

@@ -139,6 +139,7 @@ def _candidate(
   return {
     "xla_options": dict(candidate.options),
     "combine_groups": candidate.groups,
+    "has_scheduler_profile": candidate.profile is not None,
     "failure": refused and refused.reason,
     "step_time_us": found and found.default.step_time_us,
     "tuned_step_time_us": found and found.tuned.step_time_us,

@@ -246,6 +246,8 @@ def _choice(
   ]
   if candidate.groups is not None:
     parts.append(f"{len(candidate.groups)} combine groups")
+  if candidate.profile is not None:
+    parts.append("scheduler profile")
   return ", ".join(parts) or "XLA's defaults"
 
 
@@ -275,7 +277,7 @@ def _gains(plan: plan_lib.Plan) -> rich.table.Table:
     "speed-up",
   )
   everything = "after: env.sh, with the NCCL tuner plugin"
-  if plan.combine_groups is not None:
+  if plan.needs_process:
     everything += " and lagom_xla.tune(plan=...)"
   rows = (
     ("before: all defaults", prediction.default_us),

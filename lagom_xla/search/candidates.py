@@ -36,6 +36,8 @@ class Candidate:
     options: XLA options on top of the defaults.
     groups: collectives that travel together, by their labels; None where XLA's
       combiners decide.
+    profile: costs that XLA's scheduler gets (`apply/fdo.py`); None leaves it
+      its own.
     step: the step as scheduled under them.
     configuration: the searched NCCL settings.
     default: the replay under NCCL's own choices.
@@ -45,6 +47,7 @@ class Candidate:
 
   options: XlaOptions
   groups: combine.Groups | None = None
+  profile: bytes | None = None
   step: step_lib.Step
   configuration: step_lib.Configuration
   default: timeline.Timeline
@@ -58,6 +61,7 @@ class Refused:
 
   options: XlaOptions
   groups: combine.Groups | None = None
+  profile: bytes | None = None
   reason: str
 
 
@@ -94,15 +98,20 @@ class Search:
     return dataclasses.replace(self, others=(*self.others, candidate))
 
   @property
-  def best_without_groups(self) -> Candidate:
-    """The candidate to keep where no pass can choose combine groups."""
-    without = tuple(c for c in self.others if c.groups is None)
-    return dataclasses.replace(self, others=without).best
+  def best_for_launchers(self) -> Candidate:
+    """The candidate to keep where XLA can be told options and nothing else."""
+    others = tuple(
+      c for c in self.others if c.groups is None and c.profile is None
+    )
+    return dataclasses.replace(self, others=others).best
 
   def refused(self, candidate: Candidate, reason: str) -> Search:
     """The search with a candidate turned down after all, and why."""
     refused = Refused(
-      options=candidate.options, groups=candidate.groups, reason=reason
+      options=candidate.options,
+      groups=candidate.groups,
+      profile=candidate.profile,
+      reason=reason,
     )
     return dataclasses.replace(
       self,
@@ -121,12 +130,15 @@ def evaluate(
   target: target_lib.Target,
   options: XlaOptions,
   groups: combine.Groups | None = None,
+  profile: bytes | None = None,
 ) -> Candidate | Refused:
-  """Schedules the target with these options and searches its settings."""
+  """Schedules the target as told and searches its settings."""
   try:
-    return _evaluate(target, options, groups)
-  except compile_lib.CompileError as error:
-    return Refused(options=options, groups=groups, reason=str(error))
+    return _evaluate(target, options, groups, profile)
+  except (compile_lib.CompileError, combine.CombineError) as error:
+    return Refused(
+      options=options, groups=groups, profile=profile, reason=str(error)
+    )
 
 
 def evaluate_default(target: target_lib.Target) -> Candidate:
@@ -135,24 +147,48 @@ def evaluate_default(target: target_lib.Target) -> Candidate:
   Raises:
     compile_lib.CompileError: XLA refused the target itself.
   """
-  return _evaluate(target, {}, None)
+  return _evaluate(target, {}, None, None)
+
+
+def schedule(
+  target: target_lib.Target,
+  options: XlaOptions,
+  groups: combine.Groups | None = None,
+  profile: bytes | None = None,
+) -> step_lib.Step:
+  """The target as XLA schedules it when told so, with its costs.
+
+  Raises:
+    compile_lib.CompileError: XLA refused.
+    combine.CombineError: the module cannot have these groups.
+  """
+  told = {**compiler_options(options, profile), **compile_lib.COST_ESTIMATES}
+  if groups is None:
+    module = target.schedule(told)
+  else:
+    module = target.schedule(told, groups)
+  return step_lib.Step(overlap_lib.analyze(module), target.cluster)
+
+
+def compiler_options(
+  options: XlaOptions, profile: bytes | None
+) -> compile_lib.Options:
+  """What a compile is told besides groups."""
+  return dict(options) if not profile else {**options, "fdo_profile": profile}
 
 
 def _evaluate(
   target: target_lib.Target,
   options: XlaOptions,
   groups: combine.Groups | None,
+  profile: bytes | None,
 ) -> Candidate:
-  options_and_estimates = {**options, **compile_lib.COST_ESTIMATES}
-  if groups is None:
-    module = target.schedule(options_and_estimates)
-  else:
-    module = target.schedule(options_and_estimates, groups)
-  step = step_lib.Step(overlap_lib.analyze(module), target.cluster)
+  step = schedule(target, options, groups, profile)
   found = settings.search(step)
   return Candidate(
     options=options,
     groups=groups,
+    profile=profile,
     step=step,
     configuration=found.configuration,
     default=step.timeline(step.default),

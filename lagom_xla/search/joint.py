@@ -14,9 +14,7 @@ until the gains fall below `candidates.LEAST_GAIN`. What cannot be predicted is
 compiled once, if the time that collectives cost at all leaves it room. Only a
 compiled schedule with its NCCL settings searched anew is ever kept.
 
-Combine groups (`regrouping.py`) come last, from the options that were found,
-and only when asked for: they take a pass in the process that compiles, which no
-launcher can set.
+What no launcher can set comes last, and only when asked for (`in_process.py`).
 """
 
 from __future__ import annotations
@@ -24,16 +22,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 import dataclasses
 
-from lagom_xla import compile as compile_lib
 from lagom_xla import target as target_lib
 from lagom_xla.costs import step as step_lib
-from lagom_xla.passes import combine
-from lagom_xla.passes import hlo
 from lagom_xla.passes import overlap as overlap_lib
 from lagom_xla.predict import prediction
 from lagom_xla.search import candidates
+from lagom_xla.search import in_process as in_process_lib
 from lagom_xla.search import knobs
-from lagom_xla.search import regrouping
 
 # Candidates that are compiled at most, the default among them.
 MAX_COMPILES = 16
@@ -50,7 +45,7 @@ def search(
   target: target_lib.Target,
   *,
   max_compiles: int = MAX_COMPILES,
-  with_groups: bool = False,
+  in_process: bool = False,
   progress: Progress = lambda _: None,
 ) -> candidates.Search:
   """Searches XLA options and NCCL settings together.
@@ -58,7 +53,8 @@ def search(
   Args:
     target: what to tune.
     max_compiles: how many candidates may be compiled.
-    with_groups: whether to choose combine groups, too.
+    in_process: whether to choose what only lagom_xla in the training process
+      can apply, too.
     progress: called with a few words after each candidate.
 
   Raises:
@@ -84,39 +80,9 @@ def search(
         break
     if found.best is before:
       break
-  return _with_groups(target, found, progress) if with_groups else found
-
-
-def _with_groups(
-  target: target_lib.Target, found: candidates.Search, progress: Progress
-) -> candidates.Search:
-  """Tries the best groups for the best options."""
-  options = found.best.options
-  try:
-    apart = target.schedule({**options, **compile_lib.COST_ESTIMATES}, ())
-  except compile_lib.CompileError as error:
-    refused = candidates.Refused(options=options, groups=(), reason=str(error))
-    return found.with_(refused)
-  chosen = regrouping.search(
-    apart,
-    target.cluster,
-    max_predictions=_max_predictions(apart, _MAX_REGROUPED_INSTRUCTIONS),
-  )
-  members = combine.labels(apart)
-  groups = tuple(
-    tuple(label for name in group for label in members[name])
-    for group in chosen.groups
-  )
-  found = dataclasses.replace(
-    found, num_predicted=found.num_predicted + chosen.num_predicted
-  )
-  found = found.with_(candidates.evaluate(target, options, groups))
-  progress("combine groups")
+  if in_process:
+    found = in_process_lib.search(target, found, progress=progress)
   return found
-
-
-def _max_predictions(module: hlo.Module, max_instructions: int) -> int:
-  return max(max_instructions // module.num_instructions, 4)
 
 
 def _ranked(
@@ -132,24 +98,15 @@ def _ranked(
     for value in knobs.worth_trying(incumbent.step)
     if {**incumbent.options, **value.options} not in tried
   ]
-  predictable = [v for v in values if v.changes is not None]
   module = incumbent.step.analysis.module
-  most = _max_predictions(module, _MAX_PREDICTED_INSTRUCTIONS)
-  predictable = predictable[:most]
+  most = in_process_lib.max_predictions(module, _MAX_PREDICTED_INSTRUCTIONS)
+  predictable = [v for v in values if v.changes is not None][:most]
   unchanged_us = _predicted_us(incumbent.step, prediction.Changes())
-  gains = {}
-  for value in predictable:
-    if (
-      value.changes == prediction.Changes()
-    ):  # It is the scheduler that changes.
-      gains[value.label] = 1 - unchanged_us / incumbent.default.step_time_us
-    else:
-      predicted_us = _predicted_us(incumbent.step, value.changes)
-      gains[value.label] = 1 - predicted_us / unchanged_us
-  promising = [
-    v for v in predictable if gains[v.label] >= candidates.LEAST_GAIN
-  ]
-  promising.sort(key=lambda value: -gains[value.label])
+  gains = [_gain(incumbent, value, unchanged_us) for value in predictable]
+  ranked = sorted(
+    zip(gains, predictable, strict=True), key=lambda pair: -pair[0]
+  )
+  promising = [v for gain, v in ranked if gain >= candidates.LEAST_GAIN]
   if _cost_of_collectives(incumbent) >= candidates.LEAST_GAIN:
     promising += [
       v
@@ -158,6 +115,25 @@ def _ranked(
       and not any(v.options.items() <= t.items() for t in tried)
     ]
   return promising, len(predictable) + 1
+
+
+def _gain(
+  incumbent: candidates.Candidate, value: knobs.Value, unchanged_us: float
+) -> float:
+  """What a value takes off the predicted step, as a share of it.
+
+  Args:
+    incumbent: the best candidate so far.
+    value: with changes.
+    unchanged_us: the step as the list scheduler has it with no change.
+  """
+  assert value.changes is not None
+  if value.changes == prediction.Changes():  # The scheduler is what changes.
+    return 1 - unchanged_us / incumbent.default.step_time_us
+  try:
+    return 1 - _predicted_us(incumbent.step, value.changes) / unchanged_us
+  except ValueError:  # The graph cannot be changed so.
+    return 0.0
 
 
 def _predicted_us(step: step_lib.Step, changes: prediction.Changes) -> float:
@@ -175,7 +151,9 @@ def _cost_of_collectives(candidate: candidates.Candidate) -> float:
 
 
 def num_candidates(
-  target: target_lib.Target, *, with_groups: bool = False
+  target: target_lib.Target, *, in_process: bool = False
 ) -> int:
   """How many candidates a search looks at, at most."""
-  return 1 if target.is_read_only else MAX_COMPILES + with_groups
+  if target.is_read_only:
+    return 1
+  return MAX_COMPILES + (in_process_lib.NUM_CANDIDATES if in_process else 0)

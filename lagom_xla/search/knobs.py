@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 import dataclasses
 
+from lagom_xla.apply import debug_options
 from lagom_xla.apply import xla_options
 from lagom_xla.costs import step as step_lib
 from lagom_xla.predict import prediction
@@ -65,21 +66,30 @@ def worth_trying(step: step_lib.Step) -> tuple[Value, ...]:
   for knob in KNOBS.values():
     for value in knob.values(step):
       options = _as_installed(value.options)
-      if options is not None:
+      if options is not None and not _is_default(options):
         found.append(dataclasses.replace(value, options=options))
   return tuple(found)
 
 
 def _as_installed(options: XlaOptions) -> XlaOptions | None:
   """Options as the installed jaxlib has them; None where it lacks one."""
-  translated = {}
+  translated: dict[str, bool | int | str] = {}
   for name, value in options.items():
     match xla_options.translate(name, value):
       case str():
         return None
       case known, converted:
+        assert not isinstance(converted, float)  # No knob and no plan has one.
         translated[known] = converted
   return translated
+
+
+def _is_default(options: XlaOptions) -> bool:
+  """Whether the installed jaxlib does all of this by itself."""
+  found = {name: debug_options.find(name) for name in options}
+  return all(
+    o is not None and o.default == options[n] for n, o in found.items()
+  )
 
 
 def _scheduler(step: step_lib.Step) -> Iterator[Value]:
@@ -88,6 +98,8 @@ def _scheduler(step: step_lib.Step) -> Iterator[Value]:
     yield Value(
       label="latency-hiding scheduler",
       options={"xla_gpu_enable_latency_hiding_scheduler": True},
+      # The prediction itself schedules by the rules of that scheduler.
+      changes=prediction.Changes(),
     )
 
 

@@ -12,23 +12,27 @@ are runs of a chain. From the best of a few thresholds the search moves one
 border at a time, in three ways (join two neighbours, split one in the middle,
 hand one collective over), and keeps what makes the predicted step shorter,
 until no move does.
+
+XLA combines before it pipelines and double-buffers loops, so a collective may
+have several copies in the schedule: all of them are grouped alike.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 import dataclasses
 import itertools
 
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.passes import collectives as collectives_lib
+from lagom_xla.passes import combine
 from lagom_xla.passes import hlo
 from lagom_xla.passes import overlap as overlap_lib
 from lagom_xla.predict import prediction
 from lagom_xla.search import combining
 
-# Names of the instructions that start what travels together.
+# Labels (`passes/combine.py`) of what travels together.
 Group = tuple[str, ...]
 Chain = tuple[Group, ...]
 Grouping = tuple[Chain, ...]
@@ -42,7 +46,7 @@ class Found:
   """What a search found.
 
   Attributes:
-    groups: groups of two or more; the rest stays alone.
+    groups: labels of two or more that travel together; the rest stays alone.
     num_predicted: schedules that were predicted.
   """
 
@@ -56,17 +60,19 @@ def search(
   """Searches the groups that make the predicted step shortest.
 
   Args:
-    apart: the module scheduled with every collective alone.
+    apart: the module scheduled with every collective alone, from a compile
+      with combine groups ().
     cluster: what it was compiled for.
-    max_predictions: schedules that may be predicted.
+    max_predictions: schedules that may be predicted, at least one.
   """
-  predictor = _Predictor(apart, cluster, max_predictions)
   chains = _chains(apart)
+  copies = {m.label: m.copies for chain in chains for m in chain}
+  predictor = _Predictor(apart, cluster, copies, max_predictions)
   starts = [
     tuple(_by_threshold(chain, threshold) for chain in chains)
     for threshold in _THRESHOLDS_BYTES
   ]
-  best = min(starts, key=predictor.step_time_us)
+  best = min(predictor.affordable(starts), key=predictor.step_time_us)
   best_us = predictor.step_time_us(best)
   is_better = True
   while is_better:
@@ -84,37 +90,78 @@ def search(
   )
 
 
-def _chains(
-  apart: hlo.Module,
-) -> tuple[tuple[collectives_lib.Collective, ...], ...]:
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class _Member:
+  """A collective of the program.
+
+  Attributes:
+    label: its label.
+    num_bytes: as XLA's combiners count them.
+    copies: names of the instructions that start it in the schedule, by place:
+      what could be combined with it, and which copy among those this is.
+  """
+
+  label: str
+  num_bytes: int
+  copies: Mapping[tuple[object, ...], str]
+
+
+def _chains(apart: hlo.Module) -> tuple[tuple[_Member, ...], ...]:
   """Collectives that could be combined, as far as their kind and form tell."""
-  chains: dict[tuple[object, ...], list[collectives_lib.Collective]] = {}
+  found: dict[str, list[collectives_lib.Collective]] = {}
+  labels = combine.labels(apart)
   for collective in collectives_lib.find(apart):
-    if collective.kind in combining.OPTIONS and collective.done_id is not None:
-      is_reduced = collective.kind != "all-gather"
-      key = (
-        collective.computation,
-        collective.kind,
-        collective.groups,
-        collective.element_type if is_reduced else "",
-        collective.is_pipelined,
-      )
-      chains.setdefault(key, []).append(collective)
+    is_started = collective.done_id is not None and collective.name in labels
+    if is_started and collective.kind in combining.OPTIONS:
+      (label,) = labels[collective.name]
+      found.setdefault(label, []).append(collective)
+  chains: dict[tuple[object, ...], list[_Member]] = {}
+  for label, copies in found.items():
+    # Not what a pipelined loop runs ahead of itself.
+    main = max(copies, key=lambda copy: copy.executions)
+    member = _Member(
+      label=label,
+      num_bytes=combining.combined_bytes(main),
+      copies=_by_place(copies),
+    )
+    chains.setdefault(_combined_with(main), []).append(member)
   return tuple(tuple(chain) for chain in chains.values() if len(chain) > 1)
 
 
-def _by_threshold(
-  chain: tuple[collectives_lib.Collective, ...], threshold_bytes: int
-) -> Chain:
+def _by_place(
+  copies: Sequence[collectives_lib.Collective],
+) -> dict[tuple[object, ...], str]:
+  places: dict[tuple[object, ...], str] = {}
+  for copy in copies:
+    key = _combined_with(copy)
+    nth = sum(place[:-1] == key for place in places)
+    places[*key, nth] = copy.name
+  return places
+
+
+def _combined_with(
+  collective: collectives_lib.Collective,
+) -> tuple[object, ...]:
+  """What collectives share that could be combined."""
+  is_reduced = collective.kind != "all-gather"
+  return (
+    collective.computation,
+    collective.kind,
+    collective.groups,
+    collective.element_type if is_reduced else "",
+    collective.is_pipelined,
+  )
+
+
+def _by_threshold(chain: tuple[_Member, ...], threshold_bytes: int) -> Chain:
   groups: list[list[str]] = []
   num_bytes = 0
-  for collective in chain:
-    size = combining.combined_bytes(collective)
-    if not groups or num_bytes + size > threshold_bytes:
+  for member in chain:
+    if not groups or num_bytes + member.num_bytes > threshold_bytes:
       groups.append([])
       num_bytes = 0
-    groups[-1].append(collective.name)
-    num_bytes += size
+    groups[-1].append(member.label)
+    num_bytes += member.num_bytes
   return tuple(map(tuple, groups))
 
 
@@ -146,10 +193,12 @@ class _Predictor:
     self,
     apart: hlo.Module,
     cluster: cluster_lib.Cluster,
+    copies: Mapping[str, Mapping[tuple[object, ...], str]],
     max_predictions: int,
   ):
     self._apart = apart
     self._cluster = cluster
+    self._copies = copies
     self._max_predictions = max_predictions
     self._known: dict[Grouping, float] = {}
 
@@ -161,6 +210,10 @@ class _Predictor:
   def is_spent(self) -> bool:
     return self.num_predicted >= self._max_predictions
 
+  def affordable(self, groupings: Sequence[Grouping]) -> list[Grouping]:
+    """The first of these that may all be predicted, each once."""
+    return list(dict.fromkeys(groupings))[: self._max_predictions]
+
   def step_time_us(self, grouping: Grouping) -> float:
     """Under NCCL's defaults; infinite where it cannot be."""
     if grouping not in self._known:
@@ -168,7 +221,12 @@ class _Predictor:
     return self._known[grouping]
 
   def _predict(self, grouping: Grouping) -> float:
-    groups = [g for chain in grouping for g in chain if len(g) > 1]
+    groups = [
+      names
+      for chain in grouping
+      for group in chain
+      for names in self._names(group)
+    ]
     changes = prediction.Changes(groups=groups)
     try:
       module = prediction.schedule(self._apart, changes, self._cluster)
@@ -176,3 +234,17 @@ class _Predictor:
       return float("inf")
     step = step_lib.Step(overlap_lib.analyze(module), self._cluster)
     return step.timeline(step.default).step_time_us
+
+  def _names(self, group: Group) -> Iterator[tuple[str, ...]]:
+    """What travels together in the schedule where these labels do."""
+    places = dict.fromkeys(
+      place for label in group for place in self._copies[label]
+    )
+    for place in places:
+      names = tuple(
+        self._copies[label][place]
+        for label in group
+        if place in self._copies[label]
+      )
+      if len(names) > 1:
+        yield names

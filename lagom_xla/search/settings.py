@@ -58,9 +58,10 @@ def _cleaned(
   """NCCL's own choice wherever that costs no more than `same_us` per key."""
   profile = problem_lib.Profiler(step, problem)
   kept = {key: configuration[key] for key in problem.keys}
-  limit_us = profile(kept).total_us + same_us * len(problem.keys)
+  kept_us = profile(kept).total_us
   for key in problem.keys:
     reverted = {**kept, key: step.default[key]}
-    if profile(reverted).total_us <= limit_us:
-      kept = reverted
+    reverted_us = profile(reverted).total_us
+    if reverted_us <= kept_us + same_us:
+      kept, kept_us = reverted, reverted_us
   return kept, len(problem.keys) + 1
