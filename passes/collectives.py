@@ -11,7 +11,7 @@ are told apart by opcode, never by name.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 import dataclasses
 
 from lagom_xla.passes import hlo
@@ -69,6 +69,7 @@ class Collective:
     num_operands: arrays that travel together.
     operand_bytes: bytes of all operands, per device.
     result_bytes: bytes of all results, per device.
+    array_bytes: bytes of each array as NCCL counts them (see `nccl_bytes`).
     element_type: HLO element type of the first operand.
     groups: device ids of each group; () where they cannot be known.
     pairs: (source, target) devices of a collective-permute, send or recv, else
@@ -86,6 +87,7 @@ class Collective:
   num_operands: int
   operand_bytes: int
   result_bytes: int
+  array_bytes: tuple[int, ...]
   element_type: str
   groups: replica_groups.Groups
   pairs: tuple[tuple[int, int], ...]
@@ -217,6 +219,7 @@ def _record(
   config = module.backend_config(start)
   config = config.get("collective_backend_config", {})
   operands = _data_operands(home, operation, kind)
+  result = _result_shape(operation)
   pairs = replica_groups.pairs_of(operation)
   return Collective(
     name=name,
@@ -227,7 +230,8 @@ def _record(
     done_id=done.id if done is not None else None,
     num_operands=len(operands),
     operand_bytes=sum(hlo.shape_bytes(o.shape) for o in operands),
-    result_bytes=hlo.shape_bytes(_result_shape(operation)),
+    result_bytes=hlo.shape_bytes(result),
+    array_bytes=_array_bytes([o.shape for o in operands], result),
     element_type=hlo.element_type(operands[0].shape) if operands else "",
     groups=replica_groups.of_instruction(operation, num_devices),
     pairs=pairs,
@@ -259,6 +263,16 @@ def _result_shape(operation: hlo.Instruction) -> hlo.Shape:
     case "send" | "recv":
       return shape.tuple_shapes[0]
   return shape
+
+
+def _array_bytes(
+  operands: Sequence[hlo.Shape], result: hlo.Shape
+) -> tuple[int, ...]:
+  given = [hlo.shape_bytes(shape) for shape in operands]
+  taken = [hlo.shape_bytes(s) for s in result.tuple_shapes or [result]]
+  if len(given) != len(taken):  # A recv, or an in-place permute of a tuple.
+    return (max(sum(given), sum(taken)),)
+  return tuple(map(max, given, taken))
 
 
 def _form(

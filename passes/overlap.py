@@ -63,6 +63,15 @@ class Analysis:
     return started
 
   @functools.cached_property
+  def awaited_by(self) -> Mapping[int, tuple[collectives_lib.Collective, ...]]:
+    """Async collectives by the id of the instruction that waits for them."""
+    return {
+      c.done_id: self.started_by[c.start_id]
+      for c in self.collectives
+      if c.done_id is not None and c.form == "async"
+    }
+
+  @functools.cached_property
   def kernels(self) -> Mapping[int, kernels_lib.Kernel]:
     """All kernels that run, by instruction id, in schedule order."""
     module = self.module

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import csv
 import os
 import pathlib
 import subprocess
@@ -13,27 +12,25 @@ import pytest
 
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import plan as plan_lib
-from lagom_xla.apply import check
 from lagom_xla.apply import files
+from lagom_xla.apply import flag_syntax
 from lagom_xla.apply import nccl_env
 from lagom_xla.apply import xla_options
+from lagom_xla.apply.nccl import rules as rules_lib
+from lagom_xla.apply.nccl import table
 from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import nccl
-from lagom_xla.costs import step as step_lib
-from lagom_xla.passes import collectives as collectives_lib
-from lagom_xla.passes import hlo
-from lagom_xla.passes import overlap as overlap_lib
 from lagom_xla.search import channel_cap
 from lagom_xla.search import combining
 
 H100 = cluster_lib.parse("1x8xh100")
 _MIB = 2**20
 _GATHER = combining.OPTIONS["all-gather"]
-_REDUCE = combining.OPTIONS["all-reduce"]
 _SETTING = nccl.Setting(
   algorithm="ring", protocol="simple", num_channels=4, chunk_bytes=131072
 )
 _KEY = collective_lib.TuningKey("all-gather", 8, 1, 16 * _MIB)
+_CALL = collective_lib.Call(num_bytes=16 * _MIB, num_arrays=1)
 
 
 def _plan(
@@ -49,7 +46,9 @@ def _plan(
     xla_options={_GATHER: 128 * _MIB} if options is None else options,
     nccl_env={"NCCL_MAX_CTAS": "8"} if env is None else env,
     nccl_settings=(
-      plan_lib.NcclSetting(key=_KEY, setting=_SETTING, default=_SETTING),
+      plan_lib.NcclSetting(
+        key=_KEY, calls=(_CALL,), setting=_SETTING, default=_SETTING
+      ),
     ),
     prediction=plan_lib.Prediction(
       default_us=4.0, xla_us=3.0, nccl_env_us=2.0, nccl_settings_us=1.0
@@ -82,9 +81,13 @@ def test_a_folder_holds_the_plan_and_what_a_launcher_sources(tmp_path):
   written = files.write(_plan(), folder)
   assert sorted(written) == sorted(folder.iterdir())
   assert sorted(path.name for path in written) == [
+    "env.sh",
+    "kubernetes.yaml",
     "nccl_env.sh",
-    "nccl_settings.csv",
+    "nccl_table.bin",
+    "nccl_tuner.csv",
     "plan.json",
+    "slurm.sh",
     "xla_flags.sh",
   ]
   assert plan_lib.load(folder) == _plan()
@@ -164,32 +167,51 @@ def test_others_may_read_a_plan(tmp_path):
   )
 
 
-def test_settings_per_key_are_a_table(tmp_path):
+def test_settings_per_key_are_a_table_for_the_tuner_plugin(tmp_path):
   files.write(_plan(), tmp_path / "plan")
-  with (tmp_path / "plan" / "nccl_settings.csv").open() as file:
-    (row,) = csv.DictReader(file)
-  assert row == {
-    "collective": "all-gather",
-    "num_ranks": "8",
-    "num_nodes": "1",
-    "num_bytes": str(16 * _MIB),
-    "algorithm": "ring",
-    "protocol": "simple",
-    "num_channels": "4",
-    "chunk_bytes": "131072",
-  }
+  (rule,) = table.read(tmp_path / "plan" / "nccl_table.bin").rules
+  assert rule == rules_lib.Rule(
+    kind="all-gather",
+    num_ranks=8,
+    num_nodes=1,
+    min_bytes=16 * _MIB,
+    max_bytes=16 * _MIB,
+    algorithm="ring",
+    protocol="simple",
+    num_channels=4,
+    chunk_bytes=131072,
+  )
+
+
+def test_nvidias_example_plugin_gets_the_same_settings(tmp_path):
+  files.write(_plan(), tmp_path / "plan")
+  lines = (tmp_path / "plan" / "nccl_tuner.csv").read_text().splitlines()
+  assert [line for line in lines if not line.startswith("#")] == [
+    f"allgather,{16 * _MIB},{16 * _MIB},ring,simple,4,1,8"
+  ]
+
+
+def test_a_plan_that_an_older_version_wrote_is_replaced(tmp_path):
+  folder = tmp_path / "plan"
+  files.write(_plan(name="old"), folder)
+  (folder / "nccl_table.bin").rename(folder / "nccl_settings.csv")
+  files.write(_plan(name="new"), folder)
+  assert plan_lib.load(folder).module_name == "new"
+  assert not (folder / "nccl_settings.csv").exists()
 
 
 # What bash makes of it.
 
 
 def test_bash_sources_xla_flags(tmp_path):
-  plan = _plan(options={_GATHER: 128 * _MIB, "xla_gpu_some_switch": True})
+  plan = _plan(
+    options={_GATHER: 128 * _MIB, "xla_gpu_enable_nccl_user_buffers": True}
+  )
   files.write(plan, tmp_path / "plan")
   flags = _sourced(tmp_path / "plan" / "xla_flags.sh", "XLA_FLAGS")
   assert flags.split() == [
     "--xla_gpu_all_gather_combine_threshold_bytes=134217728",
-    "--xla_gpu_some_switch=true",
+    "--xla_gpu_enable_nccl_user_buffers=true",
   ]
 
 
@@ -203,10 +225,11 @@ def test_a_plans_flags_come_after_those_that_are_there(tmp_path):
 
 def test_values_reach_the_environment_as_they_are(tmp_path):
   value = "a b'c\"d$e`f"
-  plan = _plan(options={"xla_text": value}, env={"NCCL_TEXT": value})
+  plan = _plan(options={"xla_dump_to": value}, env={"NCCL_TEXT": value})
   files.write(plan, tmp_path / "plan")
   flags = _sourced(tmp_path / "plan" / "xla_flags.sh", "XLA_FLAGS")
-  assert flags.strip() == f"--xla_text={value}"
+  ((flag,), rest) = flag_syntax.parse(flags)
+  assert (flag.name, flag.value, rest) == ("xla_dump_to", value, "")
   assert _sourced(tmp_path / "plan" / "nccl_env.sh", "NCCL_TEXT") == value
 
 
@@ -226,9 +249,17 @@ def test_a_plan_that_sets_nothing_changes_nothing(tmp_path):
 
 
 def test_flags_are_spelled_as_xla_reads_them():
-  options = {"xla_b": True, "xla_a": 8, "xla_c": "text", "xla_d": False}
+  options = {
+    "xla_gpu_enable_nccl_user_buffers": True,
+    "xla_gpu_autotune_level": 2,
+    "xla_dump_to": "folder",
+    "xla_gpu_enable_triton_gemm": False,
+    "xla_gpu_all_gather_mode": "COLLECTIVES_PEER_MEMORY",
+  }
   assert xla_options.xla_flags(options) == (
-    "--xla_a=8 --xla_b=true --xla_c=text --xla_d=false"
+    "--xla_dump_to=folder --xla_gpu_all_gather_mode=peer"
+    " --xla_gpu_autotune_level=2 --xla_gpu_enable_nccl_user_buffers=true"
+    " --xla_gpu_enable_triton_gemm=false"
   )
 
 
@@ -237,95 +268,3 @@ def test_a_cap_is_an_environment_variable_and_no_cap_is_none():
   assert nccl_env.variables(cap) == {"NCCL_MAX_CTAS": "6"}
   cap = channel_cap.Cap(max_channels=None, configuration={}, step_time_us=1.0)
   assert nccl_env.variables(cap) == {}
-
-
-# Whether it acted.
-
-
-def _gathers(*sizes_mib: int) -> tuple[collectives_lib.Collective, ...]:
-  return tuple(
-    collectives_lib.Collective(
-      name=f"all-gather.{i}",
-      kind="all-gather",
-      form="async",
-      computation="main",
-      start_id=i,
-      done_id=i + 100,
-      num_operands=1,
-      operand_bytes=mib * _MIB // 8,
-      result_bytes=mib * _MIB,
-      element_type="bf16",
-      groups=(tuple(range(8)),),
-      pairs=(),
-      executions=1,
-      is_pipelined=False,
-    )
-    for i, mib in enumerate(sizes_mib)
-  )
-
-
-def test_an_option_that_combined_something_acted():
-  (effect,) = check.xla_effects(
-    {_GATHER: 128 * _MIB}, _gathers(16, 16, 32), _gathers(32, 32)
-  )
-  assert effect.acted
-  assert effect.knob == _GATHER
-  assert effect.value == str(128 * _MIB)
-  assert effect.evidence == (
-    "3 all-gathers became 2, of at most 32 MiB (before 32 MiB)"
-  )
-
-
-def test_an_option_that_did_nothing_is_said_to_have_no_effect():
-  same = _gathers(16, 32)
-  (effect,) = check.xla_effects({_GATHER: 128 * _MIB}, same, same[::-1])
-  assert not effect.acted
-  assert effect.evidence == (
-    "no effect: the same 2 all-gathers, of the same sizes"
-  )
-
-
-def test_an_option_for_what_a_module_lacks_has_no_effect():
-  (effect,) = check.xla_effects({_REDUCE: 0}, _gathers(16), _gathers(16, 8))
-  assert not effect.acted
-  assert effect.evidence == "no effect: there is no all-reduce"
-
-
-def test_any_other_option_acts_if_collectives_changed():
-  options = {"xla_gpu_some_switch": True}
-  (effect,) = check.xla_effects(options, _gathers(16), _gathers(8, 8))
-  assert effect.acted
-  assert effect.evidence.startswith("1 collective became 2")
-
-
-def _step() -> step_lib.Step:
-  return step_lib.Step(
-    overlap_lib.analyze(
-      hlo.load(f"""HloModule step, is_scheduled=true, num_partitions=8
-
-ENTRY main {{
-  p = f32[{_MIB // 2}] parameter(0)
-  ROOT gathered = f32[{4 * _MIB}] all-gather(p), dimensions={{0}},
-    channel_id=1, replica_groups=[1,8]<=[8], use_global_device_ids=true
-}}
-""")
-    ),
-    H100,
-  )
-
-
-def test_a_nccl_setting_is_checked_to_meet_a_collective():
-  (entry,) = _plan().nccl_settings
-  (effect,) = check.nccl_effects((entry,), _step())
-  assert effect.acted
-  assert effect.knob == "all-gather of 16777216 bytes over 8 GPUs"
-  assert effect.value == "ring/simple, 4 channels, 131072 byte chunks"
-  assert effect.evidence == "meets 1 collective, such as gathered"
-
-
-def test_a_nccl_setting_that_meets_no_collective_has_no_effect():
-  other = collective_lib.TuningKey("all-reduce", 8, 1, 16 * _MIB)
-  entry = plan_lib.NcclSetting(key=other, setting=_SETTING, default=_SETTING)
-  (effect,) = check.nccl_effects((entry,), _step())
-  assert not effect.acted
-  assert effect.evidence == "no effect: there is no such collective"

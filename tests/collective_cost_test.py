@@ -102,6 +102,7 @@ _COLLECTIVE = collectives_lib.Collective(
   num_operands=1,
   operand_bytes=100,
   result_bytes=800,
+  array_bytes=(800,),
   element_type="bf16",
   groups=(tuple(range(8)),),
   pairs=(),

@@ -208,42 +208,69 @@ def test_a_size_has_one_rule():
 
 
 def _setting(
-  kind: str, num_bytes: int, *, num_ranks: int = 8, **changes: Any
+  kind: str, *call_bytes: int, num_arrays: int = 1, **changes: Any
 ) -> plan_lib.NcclSetting:
   setting = nccl.Setting(
     algorithm="ring", protocol="simple", num_channels=4, chunk_bytes=131072
   )
   return plan_lib.NcclSetting(
-    key=collective_lib.TuningKey(kind, num_ranks, 1, num_bytes),
+    key=collective_lib.TuningKey(kind, 8, 1, sum(call_bytes)),
+    calls=tuple(
+      collective_lib.Call(num_bytes=num_bytes, num_arrays=num_arrays)
+      for num_bytes in call_bytes
+    ),
     setting=dataclasses.replace(setting, **changes),
     default=setting,
   )
 
 
-def test_a_plans_setting_is_a_rule_for_its_size_and_a_little_less():
+def test_a_plans_setting_is_a_rule_for_its_size():
   (rule,) = rules_lib.of_settings([_setting("all-gather", 16 * _MIB)])
-  assert rule == _RULE
+  assert rule == dataclasses.replace(_RULE, min_bytes=16 * _MIB)
 
 
-def test_a_rule_does_not_reach_the_next_smaller_key():
-  small, large, other = rules_lib.of_settings(
+def test_a_setting_is_a_rule_for_each_call_of_its_collectives():
+  rules = rules_lib.of_settings(
     [
-      _setting("all-gather", 1000, num_channels=2),
+      _setting("all-reduce", 16 * _MIB, 32 * _MIB, algorithm="tree"),
       _setting("all-gather", 990),
-      _setting("all-reduce", 1010),
     ]
   )
-  assert (small.min_bytes, small.max_bytes) == (929, 990)
-  assert (large.min_bytes, large.max_bytes) == (991, 1000)
-  assert large.num_channels == 2
-  assert other.min_bytes == 1010 - 63
+  assert [(r.kind, r.algorithm, r.min_bytes, r.max_bytes) for r in rules] == [
+    ("all-gather", "ring", 990, 990),
+    ("all-reduce", "tree", 16 * _MIB, 16 * _MIB),
+    ("all-reduce", "tree", 32 * _MIB, 32 * _MIB),
+  ]
+
+
+@pytest.mark.parametrize(
+  ("num_channels", "num_arrays", "share"),
+  [(8, 1, 8), (8, 2, 4), (8, 3, 3), (4, 3, 1), (4, 40, 1), (64, 2, 32)],
+)
+def test_the_arrays_of_a_collective_share_its_channels(
+  num_channels, num_arrays, share
+):
+  (rule,) = rules_lib.of_settings(
+    [
+      _setting(
+        "all-gather", 990, num_channels=num_channels, num_arrays=num_arrays
+      )
+    ]
+  )
+  assert rule.num_channels == share
+
+
+def test_two_settings_for_a_size_make_no_rules():
+  with pytest.raises(rules_lib.RuleError, match="share 990 bytes"):
+    rules_lib.of_settings(
+      [_setting("all-gather", 990), _setting("all-gather", 990, 7)]
+    )
 
 
 def test_what_no_tuner_is_asked_about_has_no_rule():
   entries = [
-    _setting("collective-permute", _MIB, algorithm="p2p"),
-    _setting("all-to-all", _MIB, algorithm="p2p"),
-    _setting("all-gather", _MIB, num_ranks=1),
+    _setting("collective-permute", algorithm="p2p"),
+    _setting("all-to-all", algorithm="p2p"),
   ]
   assert rules_lib.of_settings(entries) == ()
 

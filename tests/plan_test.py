@@ -28,6 +28,9 @@ _names = st.text(string.ascii_lowercase + "_", min_size=1)
 _lines = st.text(string.printable[:94], min_size=1)
 _counts = st.integers(1, 2**31 - 1)
 _times_us = st.floats(0, 1e9)
+_calls = st.builds(
+  collective_lib.Call, num_bytes=st.integers(1, 2**63 - 1), num_arrays=_counts
+)
 _settings = st.builds(
   nccl.Setting,
   algorithm=st.sampled_from(["ring", "tree", "nvls", "nvlstree", "pat"]),
@@ -52,10 +55,14 @@ plans = st.builds(
       key=st.builds(
         collective_lib.TuningKey, _names, _counts, _counts, _counts
       ),
+      calls=st.lists(
+        _calls, max_size=3, unique_by=lambda call: call.num_bytes
+      ).map(tuple),
       setting=_settings,
       default=_settings,
     ),
     max_size=4,
+    unique_by=lambda entry: entry.key.kind,
   ).map(tuple),
   prediction=st.builds(
     plan_lib.Prediction,
@@ -80,6 +87,7 @@ def _plan() -> plan_lib.Plan:
     nccl_settings=(
       plan_lib.NcclSetting(
         key=collective_lib.TuningKey("all-gather", 8, 1, 2**20),
+        calls=(collective_lib.Call(num_bytes=2**20, num_arrays=1),),
         setting=setting,
         default=setting,
       ),
@@ -121,7 +129,8 @@ def test_a_plan_is_loaded_from_its_folder_or_its_file(tmp_path):
     ('"plan"', "is not a lagom_xla plan"),
     ("{}", "is not a lagom_xla plan"),
     ('{"format_version": 999}', "has format version 999"),
-    ('{"format_version": 1}', "'module_name' is missing"),
+    ('{"format_version": 1}', "has format version 1"),
+    ('{"format_version": 2}', "'module_name' is missing"),
   ],
 )
 def test_what_is_no_plan_is_refused_by_name(tmp_path, text, reason):
@@ -172,6 +181,19 @@ def _set(*path: str | int) -> Callable[[dict[str, Any], Any], None]:
     (_set("nccl_settings", 0), 3, "nccl_settings holds 3"),
     (_set("nccl_settings", 0, "num_ranks"), 0, "num_ranks is 0"),
     (_set("nccl_settings", 0, "more"), 0, "more is unknown"),
+    (_set("nccl_settings", 0, "calls"), 4, "calls is 4; it must be a list"),
+    (_set("nccl_settings", 0, "calls"), [4], "calls is 4; it must be an obj"),
+    (_set("nccl_settings", 0, "calls"), [{}], "calls.num_bytes is missing"),
+    (
+      _set("nccl_settings", 0, "calls", 0, "num_bytes"),
+      0,
+      "calls.num_bytes is 0",
+    ),
+    (
+      _set("nccl_settings", 0, "calls"),
+      [{"num_bytes": 7, "num_arrays": n} for n in (1, 2)],
+      "two of nccl_settings are for calls of 7 bytes of all-gather",
+    ),
     (_set("nccl_settings", 0, "setting"), {}, "algorithm is missing"),
     (_set("nccl_settings", 0, "setting", "num_channels"), "4", "num_channels"),
     (_set("prediction"), 3, "prediction is 3; it must be an object"),

@@ -104,6 +104,7 @@ def _plan(folder: pathlib.Path) -> pathlib.Path:
     algorithm="ring", protocol="simple", num_channels=4, chunk_bytes=131072
   )
   key = collective_lib.TuningKey("all-gather", 8, 1, 16 * _MIB)
+  call = collective_lib.Call(num_bytes=16 * _MIB, num_arrays=1)
   plan = plan_lib.Plan(
     module_name="jit_step",
     module_fingerprint="0123456789abcdef",
@@ -111,7 +112,9 @@ def _plan(folder: pathlib.Path) -> pathlib.Path:
     xla_options={},
     nccl_env={"NCCL_MAX_CTAS": "8"},
     nccl_settings=(
-      plan_lib.NcclSetting(key=key, setting=setting, default=setting),
+      plan_lib.NcclSetting(
+        key=key, calls=(call,), setting=setting, default=setting
+      ),
     ),
     prediction=plan_lib.Prediction(
       default_us=4.0, xla_us=3.0, nccl_env_us=2.0, nccl_settings_us=1.0

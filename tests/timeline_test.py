@@ -58,6 +58,7 @@ def _collective(name: str) -> collectives_lib.Collective:
     num_operands=1,
     operand_bytes=1,
     result_bytes=8,
+    array_bytes=(8,),
     element_type="bf16",
     groups=(),
     pairs=(),

@@ -9,12 +9,15 @@ import shlex
 
 from lagom_xla.search import channel_cap
 
+# The most channels (thread blocks) of a communicator.
+CAP = "NCCL_MAX_CTAS"
+
 
 def variables(cap: channel_cap.Cap) -> Mapping[str, str]:
   """The environment that makes NCCL keep to a cap; {} for none."""
   if cap.max_channels is None:
     return {}
-  return {"NCCL_MAX_CTAS": str(cap.max_channels)}
+  return {CAP: str(cap.max_channels)}
 
 
 def export_lines(env: Mapping[str, str]) -> str:

@@ -63,6 +63,35 @@ class TuningKey:
     return nccl.Communicator(num_ranks=self.num_ranks, num_nodes=self.num_nodes)
 
 
+@dataclasses.dataclass(frozen=True, order=True, kw_only=True, slots=True)
+class Call:
+  """What NCCL asks a tuner about: arrays that it takes together.
+
+  Attributes:
+    num_bytes: of those arrays, as NCCL counts them; all that a tuner is told.
+    num_arrays: arrays of the whole collective. Each has as many channels as the
+      tuner says, up to all that NCCL has (scheduleCollTasksToPlan in NCCL's
+      src/enqueue.cc adds them up).
+  """
+
+  num_bytes: int
+  num_arrays: int
+
+
+def calls(collective: collectives_lib.Collective) -> tuple[Call, ...]:
+  """The calls that NCCL asks a tuner about, in its order.
+
+  They are one where there is one array or all are of like size, and none for
+  what is not tuned: sends and receives, and what one rank does alone.
+  """
+  is_untuned = collective.kind in ("send", "recv", *nccl.SEND_RECV)
+  if is_untuned or collective.group_size < 2:
+    return ()
+  runs = nccl.aggregates(collective.kind, collective.array_bytes)
+  num_arrays = sum(map(len, runs))
+  return tuple(Call(num_bytes=sum(run), num_arrays=num_arrays) for run in runs)
+
+
 def tuning_key(
   collective: collectives_lib.Collective, cluster: cluster_lib.Cluster
 ) -> TuningKey:
@@ -90,7 +119,15 @@ def default_setting(
 def predict(
   key: TuningKey, setting: nccl.Setting, cluster: cluster_lib.Cluster
 ) -> CollectiveCost:
-  """Predicts a lone collective under a setting."""
+  """Predicts a lone collective under a setting.
+
+  One of several calls is predicted as one call of all its bytes: NCCL runs them
+  in one launch, whose channels share out the arrays of all (see `Call`), so
+  neither their latencies nor their channels come one after another. What NCCL
+  runs by default is told from the total, too, while NCCL chooses for each call
+  on its own: small arrays may go by a slower protocol, so that the default is
+  slower than predicted, never faster.
+  """
   if key.num_ranks == 1 or not key.num_bytes:
     return CollectiveCost(time_us=0.0, num_channels=0, memory_gbps=0.0)
   time_us = wire.time_us(

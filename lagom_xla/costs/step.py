@@ -8,6 +8,8 @@ NCCL settings goes in, a replayed timeline comes out.
 
 from __future__ import annotations
 
+import collections
+from collections import Counter
 from collections.abc import Callable, Mapping
 import dataclasses
 import functools
@@ -100,6 +102,38 @@ class Step:
     for collective in self.analysis.collectives:
       executions[self.key_of[collective.name]] += collective.executions
     return executions
+
+  @functools.cached_property
+  def calls(self) -> Mapping[Key, tuple[collective_lib.Call, ...]]:
+    """The calls that a setting for a key can decide on, by size.
+
+    A tuner is told sizes of calls, not of collectives. A size that collectives
+    of several keys have goes to the key that moves the most bytes per step, and
+    is no call of the others'. Where a key's collectives with calls of one size
+    differ in their number of arrays, the one that runs most often counts.
+    """
+    executions: dict[Key, Counter[collective_lib.Call]] = {}
+    for collective in self.analysis.collectives:
+      counter = executions.setdefault(
+        self.key_of[collective.name], collections.Counter()
+      )
+      for call in collective_lib.calls(collective):
+        counter[call] += collective.executions
+    owner: dict[Key, Key] = {}  # By the key of a lone call.
+    for key in sorted(
+      self.keys, key=lambda k: (k.num_bytes * self.executions[k], k)
+    ):
+      for call in executions[key]:
+        owner[dataclasses.replace(key, num_bytes=call.num_bytes)] = key
+    calls = {}
+    for key, counter in executions.items():
+      by_size = {
+        call.num_bytes: call
+        for call in sorted(counter, key=lambda c: (counter[c], c))
+        if owner[dataclasses.replace(key, num_bytes=call.num_bytes)] == key
+      }
+      calls[key] = tuple(sorted(by_size.values()))
+    return calls
 
   @functools.cached_property
   def _beside(

@@ -139,7 +139,7 @@ class Timeline:
 def program(analysis: overlap_lib.Analysis) -> Program:
   """The schedule of a whole module."""
   entry = analysis.module.entry
-  return _program(analysis, entry, entry.instructions)
+  return _program(analysis, entry.instructions)
 
 
 def program_of_overlap(
@@ -148,21 +148,12 @@ def program_of_overlap(
   """The schedule of one overlap, once."""
   computation = analysis.module.computations[overlap.computation_id]
   instructions = computation.instructions[overlap.begin : overlap.end]
-  return _program(analysis, computation, instructions)
+  return _program(analysis, instructions)
 
 
 def _program(
-  analysis: overlap_lib.Analysis,
-  computation: hlo.Computation,
-  instructions: Sequence[hlo.Instruction],
+  analysis: overlap_lib.Analysis, instructions: Sequence[hlo.Instruction]
 ) -> Program:
-  waits = {
-    c.done_id: analysis.started_by[c.start_id]
-    for c in analysis.collectives
-    if c.computation == computation.name
-    and c.done_id is not None
-    and c.form == "async"
-  }
   steps: list[Launch | Start | Wait | Loop | Branch] = []
   for instruction in instructions:
     started = analysis.started_by.get(instruction.id, ())
@@ -170,7 +161,7 @@ def _program(
       steps.append(Start(collective))
       if collective.form == "sync":
         steps.append(Wait(collective))
-    steps.extend(Wait(c) for c in waits.get(instruction.id, ()))
+    steps.extend(Wait(c) for c in analysis.awaited_by.get(instruction.id, ()))
     if instruction.id in analysis.kernels:
       steps.append(Launch(analysis.kernels[instruction.id]))
     elif not started:
@@ -182,7 +173,7 @@ def _control_flow(
   analysis: overlap_lib.Analysis, instruction: hlo.Instruction
 ) -> Iterable[Launch | Start | Wait | Loop | Branch]:
   callees = [
-    (_program(analysis, callee, callee.instructions), repeats)
+    (_program(analysis, callee.instructions), repeats)
     for callee, repeats in analysis.module.callees(instruction)
   ]
   match instruction.opcode:

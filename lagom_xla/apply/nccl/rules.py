@@ -27,11 +27,6 @@ ALGORITHMS = {"tree": 0, "ring": 1, "nvls": 4, "nvlstree": 5, "pat": 6}
 PROTOCOLS = {"ll": 0, "ll128": 1, "simple": 2}
 MAX_CHANNELS = 64
 
-# NCCL asks about those operands of a combined collective together that are
-# within a factor of four of each other (ncclPrepareTasks in src/enqueue.cc), so
-# without the few small ones its sum is a little less than the tuning key's.
-_LEFT_OUT = 1 / 16
-
 
 class RuleError(ValueError):
   """Rules that make no table; the message names the rule and the bound."""
@@ -67,36 +62,33 @@ class Rule:
 
 
 def of_settings(settings: Iterable[plan_lib.NcclSetting]) -> tuple[Rule, ...]:
-  """A plan's settings as rules, in the table's order.
+  """A plan's settings as rules, in the table's order: one for each call's size.
 
-  A rule reaches a sixteenth below its key's size, for the operands that NCCL
-  asks about apart, but never to another key's. Settings for sends and receives
-  have no rule: NCCL asks no tuner about them.
+  NCCL gives each array of a collective the channels of its rule, and adds them
+  up; so an array is given its share of the setting's channels, and never none.
+
+  Raises:
+    RuleError: a setting is not usable, or two have a call in common.
   """
-  rules: list[Rule] = []
-  for entry in sorted(settings, key=lambda entry: entry.key):
-    key, setting = entry.key, entry.setting
-    if key.kind not in KINDS or key.num_ranks < 2:
-      continue
-    least = key.num_bytes - int(key.num_bytes * _LEFT_OUT)
-    last = rules[-1] if rules else None
-    communicator = (key.kind, key.num_ranks, key.num_nodes)
-    if last and communicator == (last.kind, last.num_ranks, last.num_nodes):
-      least = max(least, last.max_bytes + 1)
-    rules.append(
-      Rule(
-        kind=key.kind,
-        num_ranks=key.num_ranks,
-        num_nodes=key.num_nodes,
-        min_bytes=least,
-        max_bytes=key.num_bytes,
-        algorithm=setting.algorithm,
-        protocol=setting.protocol,
-        num_channels=min(setting.num_channels, MAX_CHANNELS),
-        chunk_bytes=setting.chunk_bytes,
-      )
+  return ordered(
+    Rule(
+      kind=entry.key.kind,
+      num_ranks=entry.key.num_ranks,
+      num_nodes=entry.key.num_nodes,
+      min_bytes=call.num_bytes,
+      max_bytes=call.num_bytes,
+      algorithm=entry.setting.algorithm,
+      protocol=entry.setting.protocol,
+      num_channels=_share(entry.setting.num_channels, call.num_arrays),
+      chunk_bytes=entry.setting.chunk_bytes,
     )
-  return ordered(rules)
+    for entry in settings
+    for call in entry.calls
+  )
+
+
+def _share(num_channels: int, num_arrays: int) -> int:
+  return min(max(round(num_channels / num_arrays), 1), MAX_CHANNELS)
 
 
 def ordered(rules: Iterable[Rule]) -> tuple[Rule, ...]:

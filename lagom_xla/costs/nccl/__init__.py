@@ -4,11 +4,13 @@
 
 `graph` finds rings and trees in a node, `model` turns them into latencies and
 bandwidths, `launch` and `p2p` into channels and chunks, and `choice` makes
-NCCL's decision from these. Other packages need only the names below.
+NCCL's decision from these; `aggregation` says for which arrays of a combined
+collective it makes one. Other packages need only the names below.
 """
 
 from __future__ import annotations
 
+from lagom_xla.costs.nccl.aggregation import aggregates
 from lagom_xla.costs.nccl.choice import Setting
 from lagom_xla.costs.nccl.choice import bandwidth_gbps
 from lagom_xla.costs.nccl.choice import candidates
@@ -26,6 +28,7 @@ __all__ = [
   "SEND_RECV",
   "Communicator",
   "Setting",
+  "aggregates",
   "bandwidth_gbps",
   "candidates",
   "chunk_grain_bytes",

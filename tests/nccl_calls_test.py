@@ -1,0 +1,268 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""A combined collective is as many calls as NCCL makes of its arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+import itertools
+
+from hypothesis import given
+from hypothesis import strategies as st
+import pytest
+
+from lagom_xla import cluster as cluster_lib
+from lagom_xla import plan as plan_lib
+from lagom_xla.apply import effects as effects_lib
+from lagom_xla.costs import collective as collective_lib
+from lagom_xla.costs import nccl
+from lagom_xla.costs import step as step_lib
+from lagom_xla.passes import collectives as collectives_lib
+from lagom_xla.passes import hlo
+from lagom_xla.passes import overlap as overlap_lib
+
+_KIB, _MIB, _GIB = 2**10, 2**20, 2**30
+_HEAD = """HloModule step, is_scheduled=true, num_partitions=8
+
+add {
+  x = s8[] parameter(0)
+  y = s8[] parameter(1)
+  ROOT sum = s8[] add(x, y)
+}
+
+"""
+_GROUPS = "channel_id=1, replica_groups=[1,8]<=[8], use_global_device_ids=true"
+_ATTRIBUTES = {
+  "all-gather": f"dimensions={{0}}, {_GROUPS}",
+  "all-reduce": f"to_apply=add, {_GROUPS}",
+  "reduce-scatter": f"dimensions={{0}}, to_apply=add, {_GROUPS}",
+  "all-to-all": "replica_groups=[1,8]<=[8], dimensions={0}",
+}
+
+
+def _step(
+  *arrays_kib: Sequence[int], kind: str = "all-gather"
+) -> step_lib.Step:
+  """A step of collectives over 8 GPUs, each of arrays of these KiB."""
+  body = []
+  sizes = sorted({kib for arrays in arrays_kib for kib in arrays})
+  for at, kib in enumerate(sizes):
+    given_bytes = kib * _KIB // (8 if kind == "all-gather" else 1)
+    body.append(f"  p{kib} = s8[{given_bytes}] parameter({at})")
+  for at, arrays in enumerate(arrays_kib):
+    scale = 8 if kind == "reduce-scatter" else 1
+    shapes = [f"s8[{kib * _KIB // scale}]" for kib in arrays]
+    result = f"({', '.join(shapes)})" if len(shapes) > 1 else shapes[0]
+    operands = ", ".join(f"p{kib}" for kib in arrays)
+    body.append(f"  c{at} = {result} {kind}({operands}), {_ATTRIBUTES[kind]}")
+  text = "\n".join([*body, "  ROOT end = s8[1] constant({0})"])
+  module = hlo.load(f"{_HEAD}ENTRY main {{\n{text}\n}}\n")
+  return step_lib.Step(
+    overlap_lib.analyze(module), cluster_lib.parse("1x8xh100")
+  )
+
+
+def _calls(
+  arrays_kib: Sequence[int], kind: str = "all-gather"
+) -> tuple[collective_lib.Call, ...]:
+  (collective,) = _step(arrays_kib, kind=kind).analysis.collectives
+  return collective_lib.calls(collective)
+
+
+# Which arrays NCCL takes together.
+
+
+def test_arrays_less_than_four_times_as_large_as_the_first_are_one():
+  sizes = [32 * _MIB, 8 * _MIB, 8 * _MIB]
+  assert nccl.aggregates("all-gather", sizes) == (
+    (8 * _MIB, 8 * _MIB),
+    (32 * _MIB,),
+  )
+  assert nccl.aggregates("all-gather", [31 * _MIB, 8 * _MIB]) == (
+    (8 * _MIB, 31 * _MIB),
+  )
+
+
+def test_each_is_compared_with_the_first_not_with_the_last():
+  sizes = [_MIB, 3 * _MIB, 9 * _MIB]
+  assert nccl.aggregates("all-gather", sizes) == (
+    (_MIB, 3 * _MIB),
+    (9 * _MIB,),
+  )
+
+
+def test_within_a_quarter_of_a_power_of_two_xlas_order_stays():
+  first, then, large = 5 * _MIB - 1, 4 * _MIB, 18 * _MIB
+  assert nccl.aggregates("all-gather", [first, then, large]) == (
+    (first, then, large),
+  )
+  assert nccl.aggregates("all-gather", [then, first, large]) == (
+    (then, first),
+    (large,),
+  )
+
+
+def test_very_small_and_very_large_arrays_stay_in_xlas_order():
+  assert nccl.aggregates("all-gather", [1000, 10]) == ((1000, 10),)
+  assert nccl.aggregates("all-gather", [10, 1000]) == ((10,), (1000,))
+  large = [9 * _GIB, 2 * _GIB]
+  assert nccl.aggregates("all-gather", large) == (tuple(large),)
+  # An all-reduce moves each byte twice.
+  half = [4 * _GIB, _GIB // 2]
+  assert nccl.aggregates("all-reduce", half) == (tuple(half),)
+  assert nccl.aggregates("all-gather", half) == ((half[1],), (half[0],))
+
+
+def test_arrays_without_bytes_are_no_call():
+  assert nccl.aggregates("all-gather", [0, 8, 0]) == ((8,),)
+  assert nccl.aggregates("all-gather", [0]) == ()
+
+
+@given(
+  st.lists(st.integers(0, 2**36), max_size=30),
+  st.sampled_from(["all-gather", "all-reduce"]),
+)
+def test_every_array_is_in_one_run_that_its_first_array_allows(sizes, kind):
+  runs = nccl.aggregates(kind, sizes)
+  assert sorted(sum(runs, ())) == sorted(filter(None, sizes))
+  for run in runs:
+    assert all(size < 4 * run[0] for size in run)
+  for run, following in itertools.pairwise(runs):
+    assert following[0] >= 4 * run[0]
+
+
+# What a collective comes to.
+
+
+@pytest.mark.parametrize("kind", ["all-gather", "all-reduce", "reduce-scatter"])
+def test_a_combined_collective_is_a_call_for_each_run(kind):
+  assert _calls([32768, 8192, 8192], kind) == (
+    collective_lib.Call(num_bytes=16 * _MIB, num_arrays=3),
+    collective_lib.Call(num_bytes=32 * _MIB, num_arrays=3),
+  )
+
+
+@pytest.mark.parametrize("kind", ["all-gather", "all-reduce", "reduce-scatter"])
+def test_a_collective_of_one_array_is_one_call_of_its_bytes(kind):
+  step = _step([8192], kind=kind)
+  (collective,) = step.analysis.collectives
+  assert collective.array_bytes == (collective.nccl_bytes,) == (8 * _MIB,)
+  assert step.calls == {
+    step.keys[0]: (collective_lib.Call(num_bytes=8 * _MIB, num_arrays=1),)
+  }
+
+
+def test_no_tuner_is_asked_about_sends_and_receives_and_single_ranks():
+  assert _calls([8192], "all-to-all") == ()
+  alone = hlo.load(
+    _HEAD + "ENTRY main {\n  p = s8[8] parameter(0)\n  ROOT c = s8[8]"
+    " all-reduce(p), replica_groups={{0},{1},{2},{3}}, to_apply=add\n}\n"
+  )
+  (collective,) = collectives_lib.find(alone)
+  assert collective_lib.calls(collective) == ()
+
+
+# Which key a size belongs to.
+
+
+def _sizes_kib(step: step_lib.Step) -> dict[int, list[int]]:
+  """Total KiB of a key -> the KiB of its calls."""
+  return {
+    key.num_bytes // _KIB: [call.num_bytes // _KIB for call in calls]
+    for key, calls in step.calls.items()
+  }
+
+
+def test_keys_without_a_size_in_common_have_all_their_calls():
+  assert _sizes_kib(_step([320, 80, 80], [40])) == {480: [160, 320], 40: [40]}
+
+
+def test_equal_totals_of_other_arrays_are_one_key_with_the_calls_of_both():
+  assert _sizes_kib(_step([320, 80, 80], [480])) == {480: [160, 320, 480]}
+
+
+def test_a_size_in_common_goes_to_the_key_that_moves_more_bytes():
+  together, apart = [320, 80, 80], [160]
+  assert _sizes_kib(_step(together, apart)) == {480: [160, 320], 160: []}
+  assert _sizes_kib(_step(together, *[apart] * 4)) == {480: [320], 160: [160]}
+
+
+def test_collectives_that_differ_in_arrays_count_by_how_often_they_run():
+  two, one = [80, 80], [160]
+  for collectives, num_arrays in (([two, one, one], 1), ([two, two, one], 2)):
+    step = _step(*collectives)
+    (key,) = step.keys
+    assert step.calls[key] == (
+      collective_lib.Call(num_bytes=160 * _KIB, num_arrays=num_arrays),
+    )
+
+
+# What a setting meets.
+
+
+def _entry(step: step_lib.Step, kib: int) -> plan_lib.NcclSetting:
+  """Four channels for the key of this many KiB."""
+  (key,) = [key for key in step.keys if key.num_bytes == kib * _KIB]
+  setting = nccl.Setting(
+    algorithm="ring", protocol="simple", num_channels=4, chunk_bytes=131072
+  )
+  return plan_lib.NcclSetting(
+    key=key, calls=step.calls[key], setting=setting, default=setting
+  )
+
+
+def _evidence(step: step_lib.Step, entry: plan_lib.NcclSetting) -> str:
+  (effect,) = effects_lib.of_settings((entry,), step)
+  assert effect.acted == (not effect.evidence.startswith("no effect: "))
+  return effect.evidence
+
+
+def test_a_setting_meets_its_collectives_whole():
+  step = _step([160], [160], [40])
+  assert _evidence(step, _entry(step, 160)) == (
+    "meets 2 collectives, such as c0"
+  )
+
+
+def test_a_setting_meets_a_combined_collective_in_several_calls():
+  step = _step([320, 80, 80], [480])
+  assert _evidence(step, _entry(step, 480)) == (
+    "meets 2 collectives in 3 calls, such as c0"
+  )
+
+
+def test_a_setting_loses_a_call_to_collectives_with_more_bytes():
+  step = _step([320, 80, 80], *[[160]] * 4)
+  assert _evidence(step, _entry(step, 480)) == (
+    "meets 1 collective in 1 of 2 calls, such as c0"
+  )
+  assert _evidence(step, _entry(step, 160)) == "meets 4 collectives, such as c1"
+
+
+def test_a_setting_that_lost_all_its_calls_has_no_effect():
+  step = _step([320, 80, 80], [160])
+  assert _evidence(step, _entry(step, 160)) == (
+    "no effect: NCCL tells a tuner the sizes of calls, and those of"
+    " 1 collective like c1 are also those of collectives that move more bytes"
+  )
+
+
+def test_a_setting_for_calls_that_the_step_has_not_has_no_effect():
+  entry = _entry(_step([240, 240]), 480)
+  assert _evidence(_step([320, 80, 80]), entry) == (
+    "no effect: c0 has no call of 491520 bytes"
+  )
+
+
+def test_a_setting_for_what_nccl_asks_no_tuner_about_has_no_effect():
+  step = _step([8192], kind="all-to-all")
+  assert _evidence(step, _entry(step, 8192)) == (
+    "no effect: NCCL asks no tuner about all-to-all"
+  )
+
+
+def test_a_channel_for_each_array_is_the_least_that_a_setting_can_have():
+  step = _step([160] * 5)
+  assert _evidence(step, _entry(step, 800)) == (
+    "meets 1 collective, a channel for each of 5 arrays, such as c0"
+  )
