@@ -173,7 +173,9 @@ class _Chooser:
       target = _target(lowered, self._cluster, self._name)
       if self._plan is not None:
         return _executable(verify.compile_with(self._plan, target), target)
-      tuning = tuner.tune(target, in_process=True)
+      # A CPU that stands for GPUs does nothing with what goes beyond options.
+      is_gpu = jax.default_backend() == "gpu"
+      tuning = tuner.tune(target, in_process=is_gpu)
       compiled = _executable(tuning.compiled, target)
     except Exception as error:  # The step must run, whatever went wrong.
       # The caller is above this, dispatch and the call of the step.

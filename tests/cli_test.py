@@ -78,6 +78,7 @@ _COLLECTIVE = {
   "executions": int,
   "overlap": dict,
 }
+_FINDING = ("flag", "kind", "text", "instead")
 _TIMELINE = {
   "step_time_us": float,
   "kernel_us": float,
@@ -328,6 +329,7 @@ def test_tune_prints_the_fields_that_formats_md_names(tuned: Tuned) -> None:
       "peak_bytes": dict,
       "effects": list,
       "candidates": list,
+      "num_predicted": int,
       "num_trials": int,
     },
   )
@@ -389,16 +391,21 @@ def test_every_knob_of_a_plan_has_its_effect_listed(tuned: Tuned) -> None:
     assert has_fields(
       effect, {"knob": str, "value": str, "acted": bool, "evidence": str}
     )
-  num_knobs = len(plan["xla_options"]) + len(plan["nccl_settings"])
+  parts = ("xla_options", "nccl_env", "nccl_settings")
+  num_knobs = sum(len(plan[part]) for part in parts)
   assert len(effects) == num_knobs > 0
   assert all(effect["acted"] for effect in effects)
 
 
 def test_tune_writes_a_plans_folder(tuned: Tuned) -> None:
   assert sorted(path.name for path in tuned.folder.iterdir()) == [
+    "env.sh",
+    "kubernetes.yaml",
     "nccl_env.sh",
-    "nccl_settings.csv",
+    "nccl_table.bin",
+    "nccl_tuner.csv",
     "plan.json",
+    "slurm.sh",
     "xla_flags.sh",
   ]
   written = json.loads((tuned.folder / "plan.json").read_text())
@@ -413,7 +420,7 @@ def test_text_says_that_times_are_predicted(
   outcome = run("tune", step, _CLUSTER, f"--out={plan}")
   assert (outcome.status, outcome.err) == (0, "")
   assert "Predicted step time" in outcome.out
-  assert "nothing here is measured" in outcome.out
+  assert "(not measured)" in outcome.out
   assert f"Wrote {plan / 'plan.json'}" in outcome.out
 
 
@@ -482,6 +489,92 @@ def test_flags_of_a_plan_that_changes_nothing_set_nothing(
   assert all(line.startswith("#") for line in outcome.out.splitlines())
 
 
+def test_flags_are_checked_and_the_status_says_whether_xla_starts() -> None:
+  good = run("flags", "--check", "--xla_gpu_autotune_level=2")
+  assert (good.status, good.err) == (0, "")
+  bad = run("flags", "--check", "--xla_gpu_graph_level=0 --xla_dump_to=a")
+  assert (bad.status, bad.err) == (1, "")
+  assert "unknown: --xla_gpu_graph_level=0" in bad.out
+  assert "--xla_gpu_enable_command_buffer= --xla_dump_to=a" in bad.out
+  # What comes behind --check are never flags of this program.
+  for flags in ("", "--help", "--flagfile=absent", "xla_gpu_autotune_level=2"):
+    report = json.loads(run("flags", "--check", flags, "--format=json").out)
+    assert [f["flag"] for f in report["findings"]] == [flags][: bool(flags)]
+
+
+def test_a_check_prints_the_fields_that_formats_md_names() -> None:
+  outcome = run("flags", "--check", "--xla_no=1", "--format=json")
+  report = json.loads(outcome.out)
+  assert has_fields(
+    report,
+    {
+      "jaxlib_version": str,
+      "num_flags": int,
+      "findings": list,
+      "suggestion": str,
+      "is_fatal": bool,
+    },
+  )
+  (finding,) = report["findings"]
+  assert has_fields(finding, dict.fromkeys(_FINDING, str))
+  assert (outcome.status, report["is_fatal"]) == (1, True)
+
+
+def test_a_check_survives_flags_that_would_end_it() -> None:
+  flags = "--xla_that_ends_a_process=1"
+  done = subprocess.run(
+    [sys.executable, "-m", "lagom_xla.cli", "flags", "--check", flags],
+    env={**os.environ, "XLA_FLAGS": flags},
+    capture_output=True,
+    text=True,
+    check=False,
+  )
+  assert (done.returncode, done.stderr) == (1, "")
+  assert flags in done.stdout
+
+
+def test_merged_flags_can_be_sourced_and_say_where_each_is_from(
+  plan_with_options: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+  first, second, third = sorted(combining.OPTIONS.values())
+  given = f"--{second}=1 --xla_dump_to='a b' --xla_gpu_graph_level=0"
+  monkeypatch.setenv("XLA_FLAGS", given)
+  outcome = run("flags", str(plan_with_options), "--merge")
+  assert (outcome.status, outcome.err) == (0, "")
+  assert f"# --{second}={2**22}  from the plan, in place of" in outcome.out
+  done = subprocess.run(
+    ["bash", "-c", 'source <(cat) && echo "$XLA_FLAGS|$NCCL_MAX_CTAS"'],
+    input=outcome.out,
+    env={"XLA_FLAGS": given, "PATH": os.environ["PATH"]},
+    capture_output=True,
+    text=True,
+    check=True,
+  )
+  planned = " ".join(f"--{name}={2**22}" for name in (first, second, third))
+  assert done.stdout.strip() == f'--xla_dump_to="a b" {planned}|8'
+  merged = json.loads(
+    run("flags", str(plan_with_options), "--merge", "--format=json").out
+  )
+  assert [entry["source"] for entry in merged["entries"]] == [
+    "environment",
+    *["plan"] * 3,
+  ]
+  assert f"{merged['xla_flags']}|8" == done.stdout.strip()
+
+
+def test_a_plan_for_another_version_is_fitted_to_this_one(
+  plan_with_options: pathlib.Path,
+) -> None:
+  plan = dataclasses.replace(
+    plan_lib.load(plan_with_options),
+    xla_options={"xla_gpu_graph_level": 0, "xla_gpu_autotune_level": 2},
+  )
+  files_lib.write(plan, plan_with_options)
+  comment, line, _ = run("flags", str(plan_with_options)).out.splitlines()
+  assert comment.startswith("# xla_gpu_graph_level is no option of jaxlib ")
+  assert line.endswith("--xla_gpu_autotune_level=2")
+
+
 @pytest.mark.parametrize(
   ("command", "example"),
   [
@@ -489,6 +582,7 @@ def test_flags_of_a_plan_that_changes_nothing_set_nothing(
     (("inspect",), "lagom-xla inspect train.py:train_step --cluster=1x8xh100"),
     (("tune",), "lagom-xla tune train.py:train_step --cluster=16x8xh100"),
     (("flags",), "source <(lagom-xla flags plan)"),
+    (("flags",), 'lagom-xla flags --check "$XLA_FLAGS"'),
   ],
 )
 def test_help_shows_examples(command: tuple[str, ...], example: str) -> None:
@@ -499,7 +593,17 @@ def test_help_shows_examples(command: tuple[str, ...], example: str) -> None:
 
 
 @pytest.mark.parametrize(
-  "arguments", [(), ("inspect", "step.py:step"), ("tune",), ("guess",)]
+  "arguments",
+  [
+    (),
+    ("inspect", "step.py:step"),
+    ("tune",),
+    ("flags",),
+    ("flags", "--check"),
+    ("flags", "plan", "--check", ""),
+    ("flags", "--check", "", "--merge"),
+    ("guess",),
+  ],
 )
 def test_a_wrong_usage_is_shown_the_right_one(
   arguments: tuple[str, ...],

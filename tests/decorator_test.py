@@ -25,8 +25,10 @@ import pytest
 import lagom_xla
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import compile as compile_lib
+from lagom_xla import plan as plan_lib
 from lagom_xla import target as target_lib
 from lagom_xla import tuner
+from lagom_xla.apply import files
 
 _TRAIN = pathlib.Path(__file__).parents[1] / "examples/llama/train.py"
 _CLUSTER = "1x8xh100"
@@ -101,9 +103,9 @@ def tuned_names(monkeypatch: pytest.MonkeyPatch) -> list[str]:
   names: list[str] = []
   real = tuner.tune
 
-  def tune(target: target_lib.Target) -> tuner.Tuning:
+  def tune(target: target_lib.Target, **options: Any) -> tuner.Tuning:
     names.append(target.name)
-    return real(target)
+    return real(target, **options)
 
   monkeypatch.setattr(tuner, "tune", tune)
   return names
@@ -114,7 +116,7 @@ def failing_tuner(monkeypatch: pytest.MonkeyPatch) -> list[str]:
   """Fails each tuning; the list holds what was tried."""
   names: list[str] = []
 
-  def tune(target: target_lib.Target) -> tuner.Tuning:
+  def tune(target: target_lib.Target, **unused_options: Any) -> tuner.Tuning:
     names.append(target.name)
     raise ZeroDivisionError("the search is broken")
 
@@ -151,8 +153,8 @@ def test_what_runs_is_what_the_tuner_compiled(monkeypatch: pytest.MonkeyPatch):
   other = jax.jit(lambda x: x + 2).lower(x).compile()
   real = tuner.tune
 
-  def tune(target: target_lib.Target) -> tuner.Tuning:
-    tuning = real(target)
+  def tune(target: target_lib.Target, **options: Any) -> tuner.Tuning:
+    tuning = real(target, **options)
     assert tuning.compiled is not None
     return dataclasses.replace(
       tuning, compiled=dataclasses.replace(tuning.compiled, compiled=other)
@@ -195,8 +197,8 @@ def test_tuning_consumes_nothing(monkeypatch: pytest.MonkeyPatch):
   alive: list[bool] = []
   real = tuner.tune
 
-  def tune(target: target_lib.Target) -> tuner.Tuning:
-    tuning = real(target)
+  def tune(target: target_lib.Target, **options: Any) -> tuner.Tuning:
+    tuning = real(target, **options)
     alive.extend(not leaf.is_deleted() for leaf in jax.tree.leaves(state))
     return tuning
 
@@ -563,6 +565,115 @@ def test_nans_are_found_as_under_jit():
   step(x)
   with jax.debug_nans(True), pytest.raises(FloatingPointError):
     step(-x)
+
+
+# With a plan that was made before.
+
+
+@pytest.fixture(scope="module")
+def fsdp_plan(tmp_path_factory: pytest.TempPathFactory) -> str:
+  """A plan for `fsdp_step`, for one that is called with a batch of 16."""
+  tuned = lagom_xla.tune(fsdp_step(), cluster=_CLUSTER)
+  tuned(fresh_state(), sharded(16, _WIDTH))
+  plan = dataclasses.replace(
+    tuned.tunings[0].plan,
+    # XLA's CPU compiler takes it as any other.
+    xla_options={"xla_gpu_all_gather_combine_threshold_bytes": 4096},
+  )
+  path = tmp_path_factory.mktemp("plans") / "plan"
+  files.write(plan, path)
+  return str(path)
+
+
+def test_a_plan_is_compiled_with_and_nothing_is_searched(
+  fsdp_plan: str, tuned_names: list[str], monkeypatch: pytest.MonkeyPatch
+):
+  asked: list[compile_lib.Options] = []
+  real = compile_lib.compile_step
+
+  def compile_step(*args: Any, options: Any, **kwargs: Any) -> Any:
+    asked.append(options)
+    return real(*args, options=options, **kwargs)
+
+  monkeypatch.setattr(compile_lib, "compile_step", compile_step)
+  planned = lagom_xla.tune(fsdp_step(), cluster=_CLUSTER, plan=fsdp_plan)
+  jitted = fsdp_step()
+  ours, theirs = fresh_state(), fresh_state()
+  for n in range(3):
+    x = sharded(16, _WIDTH, seed=100 + n)
+    before = jax.tree.leaves(ours)
+    ours, our_loss = planned(ours, x)
+    theirs, their_loss = jitted(theirs, x)
+    assert_identical((ours, our_loss), (theirs, their_loss))
+    assert all(leaf.is_deleted() for leaf in before)
+  assert tuned_names == []
+  assert list(planned.tunings) == []
+  # Once to see that the plan is for it, and once with the plan.
+  assert len(asked) == 2
+  assert asked[-1].items() >= plan_lib.load(fsdp_plan).xla_options.items()
+
+
+def test_it_decorates_with_a_plan_of_either_kind_of_path(
+  fsdp_plan: str, tuned_names: list[str]
+):
+  for path in (fsdp_plan, pathlib.Path(fsdp_plan) / "plan.json"):
+
+    @lagom_xla.tune(cluster=_CLUSTER, plan=path)
+    @jax.jit
+    def other(x: jax.Array) -> jax.Array:
+      return x + 1
+
+    x = sharded(16)
+    with pytest.warns(RuntimeWarning, match="leaves other as it was"):
+      assert_identical(other(x), x + 1)
+  assert tuned_names == []
+
+
+def test_a_plan_for_another_step_costs_one_warning(
+  fsdp_plan: str, tuned_names: list[str]
+):
+  jitted = fsdp_step()
+  planned = lagom_xla.tune(fsdp_step(), cluster=_CLUSTER, plan=fsdp_plan)
+  ours, theirs = fresh_state(), fresh_state()
+  with pytest.warns(RuntimeWarning) as warned:
+    for batch in (24, 24, 32, 16):  # The plan is for 16.
+      x = sharded(batch, _WIDTH)
+      ours, _ = planned(ours, x)
+      theirs, _ = jitted(theirs, x)
+      assert_identical(ours, theirs)
+  (warning,) = warned
+  message = str(warning.message)
+  assert message.startswith("lagom_xla.tune leaves step as it was: The plan")
+  assert "its shapes or its shardings changed" in message
+  assert warning.filename == __file__
+  assert tuned_names == []
+
+
+@pytest.mark.parametrize(
+  ("changes", "words"),
+  [
+    ({"jaxlib_version": "0.9.9"}, "made with jaxlib 0.9.9"),
+    ({"cluster": cluster_lib.parse("2x4xh100")}, "num_nodes is 2 there"),
+  ],
+)
+def test_a_plan_for_another_place_is_not_applied(
+  tmp_path: pathlib.Path,
+  fsdp_plan: str,
+  changes: dict[str, Any],
+  words: str,
+):
+  plan = dataclasses.replace(plan_lib.load(fsdp_plan), **changes)
+  files.write(plan, tmp_path / "plan")
+  step = lagom_xla.tune(
+    fsdp_step(), cluster=_CLUSTER, plan=str(tmp_path / "plan")
+  )
+  with pytest.warns(RuntimeWarning, match=words):
+    step(fresh_state(), sharded(16, _WIDTH))
+
+
+def test_a_plan_that_is_not_there_is_refused_at_once(tmp_path: pathlib.Path):
+  with pytest.raises(plan_lib.PlanError, match=r"plan\.json"):
+    lagom_xla.tune(fsdp_step(), cluster=_CLUSTER, plan=tmp_path)
 
 
 def test_the_llama_example_trains_with_it():

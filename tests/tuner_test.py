@@ -107,7 +107,9 @@ def test_a_plan_says_for_what_it_is_and_what_each_part_gains():
     _GIB,
     2 * _GIB,
   )
-  evaluated = [c for c in tuning.candidates if isinstance(c, candidates.Candidate)]
+  evaluated = [
+    c for c in tuning.candidates if isinstance(c, candidates.Candidate)
+  ]
   assert len(evaluated) >= 2
   assert tuning.num_trials == sum(c.num_trials for c in evaluated) > 0
 
@@ -268,3 +270,10 @@ def test_a_real_step_is_not_tuned_for_the_worse(fsdp_target):
   prediction = tuner.tune(fsdp_target).plan.prediction
   assert prediction.nccl_settings_us <= prediction.default_us
   assert prediction.nccl_env_us <= prediction.xla_us <= prediction.default_us
+
+
+def test_a_plan_has_the_calls_that_nccl_makes_of_a_real_step(fsdp_target):
+  tuning = tuner.tune(fsdp_target)
+  assert tuning.plan.nccl_settings
+  for entry in tuning.plan.nccl_settings:
+    assert entry.calls == tuning.kept.step.calls[entry.key] != ()

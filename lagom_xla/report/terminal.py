@@ -258,6 +258,7 @@ def _effects(effects: Sequence[effects_lib.Effect]) -> rich.table.Table:
     "value",
     "effect",
   )
+  table.columns[0].no_wrap = True
   for column in table.columns[1:]:
     column.justify = "left"
   for effect in effects:
@@ -271,7 +272,7 @@ def _gains(plan: plan_lib.Plan) -> rich.table.Table:
   """Before and after, by how much of the plan is applied."""
   prediction = plan.prediction
   table = _table(
-    "Predicted step time, by what is applied (nothing here is measured)",
+    "Predicted step time, by what is applied (not measured)",
     "applied",
     "ms",
     "speed-up",

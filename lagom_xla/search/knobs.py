@@ -14,6 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 import dataclasses
 
+import jax
+
 from lagom_xla.apply import debug_options
 from lagom_xla.apply import xla_options
 from lagom_xla.costs import step as step_lib
@@ -23,6 +25,9 @@ from lagom_xla.search import combining
 XlaOptions = Mapping[str, bool | int | str]
 
 _MIB = 2**20
+# With the estimator, jaxlib 0.12.0.1 ends the process over modules with loops:
+# its GpuPerformanceModel takes results of several arrays to be of one.
+_ESTIMATOR_IS_SAFE = jax.__version_info__ < (0, 11)
 # Kind of collective -> the option that pipelines it over loop iterations.
 _PIPELINED = {
   "all-gather": "xla_gpu_enable_pipelined_all_gather",
@@ -62,12 +67,16 @@ class Knob:
 
 def worth_trying(step: step_lib.Step) -> tuple[Value, ...]:
   """All values of all knobs that can act on a step."""
+  values = [v for knob in KNOBS.values() for v in knob.values(step)]
+  try:
+    debug_options.options()
+  except debug_options.OptionsError:
+    return tuple(values)  # What XLA does not know it refuses, on the record.
   found = []
-  for knob in KNOBS.values():
-    for value in knob.values(step):
-      options = _as_installed(value.options)
-      if options is not None and not _is_default(options):
-        found.append(dataclasses.replace(value, options=options))
+  for value in values:
+    options = _as_installed(value.options)
+    if options is not None and not _is_default(options):
+      found.append(dataclasses.replace(value, options=options))
   return tuple(found)
 
 
@@ -105,10 +114,11 @@ def _scheduler(step: step_lib.Step) -> Iterator[Value]:
 
 def _estimator(step: step_lib.Step) -> Iterator[Value]:
   del step
-  yield Value(
-    label="analytical latency estimator",
-    options={"xla_gpu_enable_analytical_latency_estimator": True},
-  )
+  if _ESTIMATOR_IS_SAFE:
+    yield Value(
+      label="analytical latency estimator",
+      options={"xla_gpu_enable_analytical_latency_estimator": True},
+    )
 
 
 def _combine_thresholds(step: step_lib.Step) -> Iterator[Value]:
@@ -120,6 +130,27 @@ def _combine_thresholds(step: step_lib.Step) -> Iterator[Value]:
         options={option: threshold_bytes},
         changes=prediction.Changes(thresholds_bytes={kind: threshold_bytes}),
       )
+
+
+def _combine_heuristic(step: step_lib.Step) -> Iterator[Value]:
+  if any(c.kind in combining.OPTIONS for c in step.analysis.collectives):
+    yield Value(
+      label="combining by XLA's heuristic",
+      options={
+        "xla_gpu_experimental_enable_heuristic_collective_combining": True
+      },
+    )
+
+
+def _collective_matmul(step: step_lib.Step) -> Iterator[Value]:
+  # XLA splits a product by the size of a slice, which only live devices have.
+  is_live = jax.default_backend() == "gpu"
+  kinds = {c.kind for c in step.analysis.collectives}
+  if is_live and kinds & {"all-gather", "reduce-scatter"}:
+    yield Value(
+      label="products split around their collectives",
+      options={"xla_gpu_threshold_for_windowed_einsum_mib": 0},
+    )
 
 
 def _pipelining(step: step_lib.Step) -> Iterator[Value]:
@@ -186,6 +217,14 @@ KNOBS: Mapping[str, Knob] = {
   "combining": Knob(
     note="how many bytes of collectives of a kind travel together",
     values=_combine_thresholds,
+  ),
+  "combining by heuristic": Knob(
+    note="lets XLA combine by what it expects to overlap",
+    values=_combine_heuristic,
+  ),
+  "collective matmul": Knob(
+    note="splits products so that parts run beside parts of their collective",
+    values=_collective_matmul,
   ),
   "pipelining": Knob(
     note="runs a loop's collectives an iteration ahead or behind",

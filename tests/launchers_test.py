@@ -1,0 +1,461 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""What a launcher sources sets a plan, whatever is there, and ends no job."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+import os
+import pathlib
+import shutil
+import subprocess
+
+import pytest
+
+from lagom_xla import cluster as cluster_lib
+from lagom_xla import plan as plan_lib
+from lagom_xla.apply import files
+from lagom_xla.apply.nccl import layout
+from lagom_xla.apply.nccl import table
+from lagom_xla.costs import collective as collective_lib
+from lagom_xla.costs import nccl
+from lagom_xla.search import combining
+
+_MIB = 2**20
+_GATHER = combining.OPTIONS["all-gather"]
+_FLAG = f"--{_GATHER}={128 * _MIB}"
+_PLUGIN = "/somewhere/it's here/plugin.so"
+_VARIABLES = (
+  "XLA_FLAGS",
+  "NCCL_MAX_CTAS",
+  "NCCL_TUNER_PLUGIN",
+  "LAGOM_XLA_NCCL_TABLE",
+  "LAGOM_XLA_NCCL_CHECKSUM",
+)
+_SETTING = nccl.Setting(
+  algorithm="ring", protocol="simple", num_channels=4, chunk_bytes=131072
+)
+_ENTRY = plan_lib.NcclSetting(
+  key=collective_lib.TuningKey("all-gather", 8, 1, 16 * _MIB),
+  calls=(collective_lib.Call(num_bytes=16 * _MIB, num_arrays=1),),
+  setting=_SETTING,
+  default=_SETTING,
+)
+
+
+def _plan(
+  *,
+  options: Mapping[str, bool | int | str] | None = None,
+  env: Mapping[str, str] | None = None,
+  settings: tuple[plan_lib.NcclSetting, ...] = (_ENTRY,),
+  groups: tuple[tuple[str, ...], ...] | None = None,
+) -> plan_lib.Plan:
+  return plan_lib.Plan(
+    module_name="jit_step",
+    module_fingerprint="0123456789abcdef",
+    cluster=cluster_lib.parse("2x8xh100"),
+    xla_options={_GATHER: 128 * _MIB} if options is None else options,
+    combine_groups=groups,
+    nccl_env={"NCCL_MAX_CTAS": "6"} if env is None else env,
+    nccl_settings=settings,
+    prediction=plan_lib.Prediction(
+      default_us=4.0, xla_us=3.0, nccl_env_us=2.0, nccl_settings_us=1.0
+    ),
+  )
+
+
+def _default_plan() -> plan_lib.Plan:
+  return _plan(options={}, env={}, settings=())
+
+
+@pytest.fixture
+def folder(tmp_path: pathlib.Path) -> pathlib.Path:
+  """A plan's folder, in a place with a space in its name."""
+  folder = tmp_path / "my runs" / "plan"
+  files.write(_plan(), folder)
+  return folder
+
+
+class _Shell:
+  """Sources files in a process with little else in its environment."""
+
+  def __init__(self, path: pathlib.Path):
+    self._path = path
+    self._path.mkdir()
+    for name in ("dirname", "env"):
+      found = shutil.which(name)
+      assert found is not None
+      (path / name).symlink_to(found)
+
+  def has_command(self, script: str) -> None:
+    """Installs a `lagom-xla`."""
+    command = self._path / "lagom-xla"
+    command.write_text(f"#!/bin/sh\n{script}\n")
+    command.chmod(0o755)
+
+  def source(
+    self,
+    file: pathlib.Path | str,
+    *,
+    shell: str = "bash",
+    cwd: pathlib.Path | None = None,
+    times: int = 1,
+    **env: str,
+  ) -> tuple[dict[str, str], str]:
+    """What the variables are afterwards, and what was said."""
+    executable = shutil.which(shell)
+    if executable is None:
+      pytest.skip(f"{shell} is not installed")
+    strict = "set -eu" if shell == "sh" else "set -euo pipefail"
+    done = subprocess.run(
+      [
+        executable,
+        "-c",
+        f'{strict}\nfile="$1"\nset --\n' + '. "$file"\n' * times + "env -0",
+        "-",
+        str(file),
+      ],
+      env={"PATH": str(self._path), **env},
+      cwd=cwd,
+      check=True,
+      capture_output=True,
+      text=True,
+    )
+    pairs = (line.partition("=") for line in done.stdout.split("\0") if line)
+    found = {name: value for name, _, value in pairs}
+    ours = {name: found[name] for name in _VARIABLES if name in found}
+    leaked = {n for n in found if n.startswith(("LAGOM_", "lagom_"))}
+    assert leaked <= {*_VARIABLES, *env}
+    return ours, done.stderr
+
+
+@pytest.fixture
+def shell(tmp_path: pathlib.Path) -> _Shell:
+  """A shell where `lagom-xla plugin --path` finds the plugin."""
+  shell = _Shell(tmp_path / "bin")
+  shell.has_command(
+    f'[ "$*" = "plugin --path" ] && echo "{_PLUGIN}"',
+  )
+  return shell
+
+
+@pytest.fixture
+def shell_without_plugin(tmp_path: pathlib.Path) -> _Shell:
+  shell = _Shell(tmp_path / "bin")
+  shell.has_command('echo "There is no C compiler." >&2; exit 1')
+  return shell
+
+
+# env.sh
+
+
+def test_all_of_a_plan_is_set_where_the_plugin_can_be_had(folder, shell):
+  found, said = shell.source(folder / "env.sh")
+  checksum = layout.checksum(table.read(folder / "nccl_table.bin").rules)
+  assert {**found, "XLA_FLAGS": found["XLA_FLAGS"].strip()} == {
+    "XLA_FLAGS": _FLAG,
+    "NCCL_TUNER_PLUGIN": _PLUGIN,
+    "LAGOM_XLA_NCCL_TABLE": str(folder / "nccl_table.bin"),
+    "LAGOM_XLA_NCCL_CHECKSUM": checksum,
+  }
+  assert said == ""
+
+
+def test_flags_come_behind_those_that_are_there(folder, shell):
+  found, _ = shell.source(
+    folder / "env.sh", XLA_FLAGS=f"--xla_a=1 --{_GATHER}=1"
+  )
+  assert found["XLA_FLAGS"].split() == ["--xla_a=1", f"--{_GATHER}=1", _FLAG]
+
+
+@pytest.mark.parametrize(
+  ("cwd", "file"),
+  [
+    (".", "my runs/plan/env.sh"),
+    ("my runs", "plan/env.sh"),
+    ("my runs/plan", "./env.sh"),
+    ("my runs/plan", "env.sh"),
+    ("bin", "../my runs/plan/env.sh"),
+  ],
+)
+def test_the_table_is_found_from_any_folder(tmp_path, folder, shell, cwd, file):
+  # With CDPATH, `cd` prints where it goes.
+  for cdpath in ({}, {"CDPATH": str(tmp_path)}):
+    if "/" not in file:  # Then bash looks in PATH first.
+      file = f"{folder}/{file}"
+    found, _ = shell.source(file, cwd=tmp_path / cwd, **cdpath)
+    path = pathlib.Path(found["LAGOM_XLA_NCCL_TABLE"])
+    assert path.is_absolute()
+    assert path.samefile(folder / "nccl_table.bin")
+
+
+def test_a_folder_that_was_moved_is_found(tmp_path, folder, shell):
+  moved = folder.rename(tmp_path / "moved")
+  found, _ = shell.source(moved / "env.sh")
+  assert found["LAGOM_XLA_NCCL_TABLE"] == str(moved / "nccl_table.bin")
+
+
+def test_without_the_plugin_nccl_gets_the_cap(folder, shell_without_plugin):
+  found, said = shell_without_plugin.source(folder / "env.sh")
+  assert found.keys() == {"XLA_FLAGS", "NCCL_MAX_CTAS"}
+  assert found["NCCL_MAX_CTAS"] == "6"
+  assert "There is no C compiler." in said
+  assert "NCCL gets one cap" in said
+
+
+def test_without_lagom_xla_nccl_gets_the_cap(tmp_path, folder):
+  found, said = _Shell(tmp_path / "bin").source(folder / "env.sh")
+  assert found.keys() == {"XLA_FLAGS", "NCCL_MAX_CTAS"}
+  assert "NCCL gets one cap" in said
+
+
+def test_without_the_plugin_and_a_cap_nccl_gets_nothing(
+  tmp_path, shell_without_plugin
+):
+  files.write(_plan(env={}), tmp_path / "plan")
+  found, _ = shell_without_plugin.source(tmp_path / "plan/env.sh")
+  assert found.keys() == {"XLA_FLAGS"}
+
+
+def test_a_plan_without_settings_has_the_cap_alone(tmp_path, shell):
+  files.write(_plan(settings=()), tmp_path / "plan")
+  found, said = shell.source(tmp_path / "plan/env.sh")
+  assert found.keys() == {"XLA_FLAGS", "NCCL_MAX_CTAS"}
+  assert said == ""
+
+
+def test_a_tuner_that_is_there_stays_unless_told_otherwise(folder, shell):
+  theirs = {"NCCL_TUNER_PLUGIN": "libnccl-tuner.so"}
+  found, said = shell.source(folder / "env.sh", **theirs)
+  assert found.keys() == {"XLA_FLAGS", "NCCL_TUNER_PLUGIN"}
+  assert found["NCCL_TUNER_PLUGIN"] == "libnccl-tuner.so"
+  assert "NCCL_TUNER_PLUGIN stays libnccl-tuner.so" in said
+  assert "without this plan's settings" in said
+  found, said = shell.source(
+    folder / "env.sh", LAGOM_XLA_REPLACE_TUNER="1", **theirs
+  )
+  assert found["NCCL_TUNER_PLUGIN"] == _PLUGIN
+  assert said == ""
+
+
+def test_the_plugin_of_an_earlier_plan_is_no_foreign_tuner(
+  tmp_path, folder, shell
+):
+  files.write(_plan(), tmp_path / "earlier")
+  earlier, _ = shell.source(tmp_path / "earlier/env.sh")
+  found, said = shell.source(folder / "env.sh", **earlier)
+  assert found["LAGOM_XLA_NCCL_TABLE"] == str(folder / "nccl_table.bin")
+  assert said == ""
+  twice, said = shell.source(folder / "env.sh", times=2)
+  assert {**twice, "XLA_FLAGS": ""} == {**found, "XLA_FLAGS": ""}
+  assert said == ""
+
+
+def test_zsh_sources_it_like_bash(folder, shell):
+  found, said = shell.source(folder / "env.sh", shell="zsh")
+  assert found["LAGOM_XLA_NCCL_TABLE"] == str(folder / "nccl_table.bin")
+  assert found["NCCL_TUNER_PLUGIN"] == _PLUGIN
+  assert said == ""
+
+
+def test_sh_sets_what_takes_no_table_and_says_so(folder, shell):
+  sh = pathlib.Path(shutil.which("sh") or "").resolve().name
+  if sh not in ("dash", "busybox"):
+    pytest.skip(f"sh is {sh} here, which may tell where a sourced file is")
+  found, said = shell.source(folder / "env.sh", shell="sh")
+  assert found.keys() == {"XLA_FLAGS", "NCCL_MAX_CTAS"}
+  assert "neither bash nor zsh" in said
+  assert "Source it in bash or zsh" in (folder / "env.sh").read_text()
+
+
+def test_a_plan_that_changes_nothing_sets_nothing(tmp_path, shell):
+  files.write(_default_plan(), tmp_path / "plan")
+  assert shell.source(tmp_path / "plan/env.sh") == ({}, "")
+  lines = (tmp_path / "plan/env.sh").read_text().splitlines()
+  assert all(line.startswith("#") for line in lines)
+
+
+def test_combine_groups_are_said_to_take_the_decorator(tmp_path):
+  files.write(_plan(groups=(("a", "b"),)), tmp_path / "groups")
+  files.write(_plan(), tmp_path / "none")
+  words = "lagom_xla.tune(plan=...)"
+  assert words in (tmp_path / "groups/env.sh").read_text()
+  assert words not in (tmp_path / "none/env.sh").read_text()
+
+
+def test_clouds_whose_tuner_is_replaced_are_named(tmp_path, folder):
+  for name in ("env.sh", "kubernetes.yaml"):
+    text = (folder / name).read_text()
+    assert "Google" in text and "AWS" in text
+    assert "LAGOM_XLA_REPLACE_TUNER=1" in text
+  # A plan without a tuner replaces none.
+  files.write(_plan(settings=()), tmp_path / "plan")
+  for name in ("env.sh", "kubernetes.yaml"):
+    assert "AWS" not in (tmp_path / "plan" / name).read_text()
+
+
+@pytest.mark.parametrize("name", ["env.sh", "slurm.sh", "kubernetes.yaml"])
+def test_each_file_says_that_every_process_needs_it_before_it_starts(
+  folder, name
+):
+  text = (folder / name).read_text()
+  assert "every process of the job, before it starts" in text
+
+
+# slurm.sh
+
+
+def test_slurm_starts_one_task_per_gpu(folder):
+  lines = (folder / "slurm.sh").read_text().splitlines()
+  subprocess.run(["bash", "-n", str(folder / "slurm.sh")], check=True)
+  directives = [line for line in lines if line.startswith("#SBATCH")]
+  assert directives == [
+    "#SBATCH --nodes=2",
+    "#SBATCH --ntasks-per-node=8",
+    "#SBATCH --gpus-per-node=8",
+  ]
+  # Slurm reads none behind the first command.
+  commands = [n for n, line in enumerate(lines) if line and line[0] != "#"]
+  assert lines.index(directives[-1]) < commands[0]
+
+
+def test_slurm_tasks_run_with_the_plan(tmp_path, folder, shell):
+  for name, script in {
+    "srun": 'exec "$@"',
+    "python": 'echo "$XLA_FLAGS|$NCCL_TUNER_PLUGIN|$*"',
+  }.items():
+    command = tmp_path / "bin" / name
+    command.write_text(f"#!/bin/sh\n{script}\n")
+    command.chmod(0o755)
+  bash = shutil.which("bash")
+  assert bash is not None
+  (tmp_path / "bin/bash").symlink_to(bash)
+  for cwd, env in (
+    (folder.parent, {}),
+    (tmp_path, {"PLAN": str(folder)}),
+  ):
+    done = subprocess.run(
+      [bash, str(folder / "slurm.sh")],
+      env={"PATH": str(tmp_path / "bin"), **env},
+      cwd=cwd,
+      check=True,
+      capture_output=True,
+      text=True,
+    )
+    assert done.stdout.strip() == f"{_FLAG}|{_PLUGIN}|train.py"
+
+
+# kubernetes.yaml
+
+
+def _yaml(text: str) -> dict[str, object]:
+  """What the little of YAML that a manifest has means.
+
+  Mappings, block lists and plain or double-quoted strings; anything else fails.
+  """
+  lines = []
+  for line in text.splitlines():
+    if line.strip() and not line.lstrip().startswith("#"):
+      assert "\t" not in line and " #" not in line
+      lines.append(line)
+  value, rest = _block(lines, 0)
+  assert rest == [] and isinstance(value, dict)
+  return value
+
+
+def _indent(line: str) -> int:
+  return len(line) - len(line.lstrip())
+
+
+def _block(lines: list[str], indent: int) -> tuple[object, list[str]]:
+  assert lines and _indent(lines[0]) == indent
+  if lines[0].lstrip().startswith("- "):
+    items: list[object] = []
+    while lines and _indent(lines[0]) == indent and lines[0].lstrip()[0] == "-":
+      first = lines[0].lstrip()[2:]
+      if ": " in first or first.endswith(":"):
+        item, lines = _block(
+          [" " * (indent + 2) + first, *lines[1:]], indent + 2
+        )
+      else:
+        item, lines = _scalar(first), lines[1:]
+      items.append(item)
+    return items, lines
+  found: dict[str, object] = {}
+  while lines and _indent(lines[0]) == indent:
+    key, colon, value = lines[0].strip().partition(":")
+    assert colon and key.isidentifier() and key not in found
+    lines = lines[1:]
+    if value:
+      found[key] = _scalar(value.removeprefix(" "))
+    else:
+      found[key], lines = _block(lines, _indent(lines[0]))
+  assert not lines or _indent(lines[0]) < indent
+  return found, lines
+
+
+def _scalar(text: str) -> str:
+  if text.startswith('"'):
+    assert text.endswith('"') and not set('"\\') & set(text[1:-1])
+    return text[1:-1]
+  assert text and text[0] not in "'&*!|>%@`[]{},#?" and ": " not in text
+  assert text not in ("-", "null", "true", "false", "yes", "no")
+  return text
+
+
+def test_a_pod_sources_the_plan_that_a_config_map_brings(
+  tmp_path, folder, shell
+):
+  text = (folder / "kubernetes.yaml").read_text()
+  manifest: dict = _yaml(text)
+  pod = manifest["spec"]["template"]["spec"]
+  (container,) = pod["containers"]
+  (mount,), (volume,) = container["volumeMounts"], pod["volumes"]
+  assert mount["name"] == volume["name"]
+  config_map = volume["configMap"]["name"]
+  created = next(line for line in text.splitlines() if config_map in line)
+  given = [w for w in created.split() if w.startswith("--from-file=plan/")]
+  mounted = tmp_path / "mounted"
+  mounted.mkdir()
+  for word in given:
+    name = word.removeprefix("--from-file=plan/")
+    shutil.copy(folder / name, mounted / name)
+  command = [
+    word.replace(mount["mountPath"], str(mounted))
+    for word in container["command"]
+  ]
+  assert command[0] == "bash"
+  done = subprocess.run(
+    [*command, "env", "-0"],
+    env={"PATH": f"{tmp_path / 'bin'}:{os.defpath}", "XLA_FLAGS": "--xla_a=1"},
+    check=True,
+    capture_output=True,
+    text=True,
+  )
+  found = done.stdout.split("\0")
+  assert f"NCCL_TUNER_PLUGIN={_PLUGIN}" in found
+  assert f"LAGOM_XLA_NCCL_TABLE={mounted / 'nccl_table.bin'}" in found
+  assert f"XLA_FLAGS=--xla_a=1 {_FLAG}" in found
+
+
+def test_a_manifest_lists_what_will_be_set(tmp_path, folder):
+  checksum = layout.checksum(table.read(folder / "nccl_table.bin").rules)
+  text = (folder / "kubernetes.yaml").read_text()
+  for words in (_FLAG, checksum, "nccl_table.bin", "NCCL_MAX_CTAS: 6"):
+    assert words in text
+  files.write(_plan(settings=()), tmp_path / "cap")
+  text = (tmp_path / "cap/kubernetes.yaml").read_text()
+  assert "NCCL_MAX_CTAS: 6" in text
+  assert "NCCL_TUNER_PLUGIN" not in text
+  files.write(_default_plan(), tmp_path / "nothing")
+  text = (tmp_path / "nothing/kubernetes.yaml").read_text()
+  assert _yaml(text)
+  assert "nothing: the defaults" in text
+  assert not any(f"{name}:" in text for name in _VARIABLES)
+
+
+def test_a_value_of_several_lines_stays_in_its_comment(tmp_path):
+  plan = _plan(options={"xla_dump_to": "a\nspec: b"}, env={"NCCL_A": "c\nd: e"})
+  files.write(plan, tmp_path / "plan")
+  manifest = _yaml((tmp_path / "plan/kubernetes.yaml").read_text())
+  assert manifest.keys() == {"spec"}

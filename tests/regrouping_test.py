@@ -1,0 +1,277 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Searched combine groups are ones that XLA can make, and does."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+import dataclasses
+import functools
+import itertools
+
+import jax
+import pytest
+
+from lagom_xla import cluster as cluster_lib
+from lagom_xla import compile as compile_lib
+from lagom_xla import target as target_lib
+from lagom_xla.apply import xla_options
+from lagom_xla.costs import step as step_lib
+from lagom_xla.passes import collectives as collectives_lib
+from lagom_xla.passes import combinable
+from lagom_xla.passes import combine
+from lagom_xla.passes import hlo
+from lagom_xla.passes import overlap as overlap_lib
+from lagom_xla.predict import prediction
+from lagom_xla.search import candidates
+from lagom_xla.search import joint
+from lagom_xla.search import regrouping
+
+_H100 = cluster_lib.parse("1x8xh100")
+
+
+@dataclasses.dataclass(frozen=True)
+class _Case:
+  """A target with options, scheduled with every collective alone."""
+
+  target: target_lib.Target
+  options: candidates.XlaOptions
+  apart: hlo.Module
+
+
+def _pipelined() -> candidates.XlaOptions:
+  """All-gathers pipelined, as the installed jaxlib spells it."""
+  found = xla_options.translate("xla_gpu_enable_pipelined_all_gather", True)
+  assert not isinstance(found, str), found
+  name, value = found
+  assert not isinstance(value, float)
+  return {name: value}
+
+
+def _double_buffered() -> candidates.XlaOptions:
+  return {"xla_gpu_enable_while_loop_double_buffering": True}
+
+
+_OPTIONS: Mapping[str, Callable[[], candidates.XlaOptions]] = {
+  "pipelined": _pipelined,
+  "double-buffered": _double_buffered,
+}
+
+
+@pytest.fixture(scope="module")
+def case(
+  fsdp_step: Callable[..., jax.stages.Lowered],
+  tp_step: jax.stages.Lowered,
+) -> Callable[..., _Case]:
+  made: dict[str, _Case] = {}
+
+  def make(name: str) -> _Case:
+    if name not in made:
+      lowered = (
+        tp_step if name == "tp" else fsdp_step(unroll=name == "unrolled")
+      )
+      options = _OPTIONS.get(name, dict)()
+      # Its schedule is all that is asked for.
+      target = dataclasses.replace(
+        target_lib.of_step(lowered, _H100, name=name), compile=None
+      )
+      apart = target.schedule({**options, **compile_lib.COST_ESTIMATES}, ())
+      made[name] = _Case(target, options, apart)
+    return made[name]
+
+  return make
+
+
+_CASES = ["scan", "unrolled", "tp", "pipelined", "double-buffered"]
+
+
+@pytest.fixture(scope="module")
+def search(case: Callable[[str], _Case]) -> Callable[..., regrouping.Found]:
+  @functools.cache
+  def found(name: str, max_predictions: int = 30) -> regrouping.Found:
+    return regrouping.search(
+      case(name).apart, _H100, max_predictions=max_predictions
+    )
+
+  return found
+
+
+def _in_order(module: hlo.Module) -> list[str]:
+  """Labels in the order in which their collectives are first started."""
+  labels = combine.labels(module)
+  starts = [labels[c.name][0] for c in collectives_lib.find(module)]
+  return list(dict.fromkeys(starts))
+
+
+@pytest.mark.parametrize("name", _CASES)
+def test_groups_are_ones_that_the_module_can_have(case, name, search):
+  target, options = case(name).target, case(name).options
+  assert target.unscheduled is not None
+  found = combinable.find(target.unscheduled(options))
+  for max_predictions in (4, 30):
+    combinable.check(found, search(name, max_predictions).groups)
+
+
+@pytest.mark.parametrize("name", _CASES)
+def test_groups_are_disjoint_runs_of_collectives_of_a_kind(case, name, search):
+  module = case(name).apart
+  kind_of = {
+    combine.labels(module)[c.name][0]: c.kind
+    for c in collectives_lib.find(module)
+  }
+  groups = search(name).groups
+  grouped = [label for group in groups for label in group]
+  assert len(set(grouped)) == len(grouped)
+  order = _in_order(module)
+  for group in groups:
+    assert len(group) > 1
+    (kind,) = {kind_of[label] for label in group}
+    alike = [label for label in order if kind_of[label] == kind]
+    at = alike.index(group[0])
+    assert tuple(alike[at : at + len(group)]) == group
+
+
+def test_unrolled_layers_have_something_to_group(case, search):
+  assert len(search("unrolled").groups) > 1
+
+
+def test_what_stands_alone_has_no_groups(case, search):
+  # The two all-reduces of a layer are in loops of their own.
+  found = search("tp")
+  assert found == regrouping.Found(groups=(), num_predicted=1)
+
+
+@pytest.mark.parametrize("name", ["unrolled", "double-buffered"])
+def test_the_same_module_gives_the_same_groups(case, name, search):
+  again = regrouping.search(case(name).apart, _H100, max_predictions=30)
+  assert again == search(name)
+
+
+@pytest.mark.parametrize("max_predictions", [1, 2, 3, 4, 10, 25])
+def test_no_more_is_predicted_than_allowed(case, monkeypatch, max_predictions):
+  real = prediction.schedule
+  predicted = []
+
+  def schedule(*args, **kwargs):
+    predicted.append(1)
+    return real(*args, **kwargs)
+
+  monkeypatch.setattr(prediction, "schedule", schedule)
+  module = case("unrolled").apart
+  found = regrouping.search(module, _H100, max_predictions=max_predictions)
+  assert len(predicted) == found.num_predicted <= max_predictions
+
+
+def test_more_predictions_are_never_worse(case, search):
+  times_us = [
+    _predicted_us(case("unrolled").apart, search("unrolled", n).groups)
+    for n in (1, 4, 10, 30)
+  ]
+  assert times_us == sorted(times_us, reverse=True)
+  assert times_us[-1] < times_us[0]
+
+
+def _predicted_us(apart: hlo.Module, groups: combine.Groups) -> float:
+  """Step time of a module without copies, under NCCL's defaults."""
+  name_of = {label: name for name, (label,) in combine.labels(apart).items()}
+  assert len(name_of) == len(combine.labels(apart))
+  changes = prediction.Changes(
+    groups=[[name_of[label] for label in group] for group in groups]
+  )
+  return _step_time_us(prediction.schedule(apart, changes, _H100))
+
+
+def _step_time_us(module: hlo.Module) -> float:
+  step = step_lib.Step(overlap_lib.analyze(module), _H100)
+  return step.timeline(step.default).step_time_us
+
+
+@pytest.mark.parametrize("name", ["scan", "unrolled"])
+def test_groups_are_predicted_no_worse_than_any_threshold(case, name, search):
+  module = case(name).apart
+  found_us = _predicted_us(module, search(name).groups)
+  for mib in (0, 1, 2, 8, 30, 2048):
+    thresholds_bytes = dict.fromkeys(
+      ("all-gather", "all-reduce", "reduce-scatter"), mib * 2**20
+    )
+    changes = prediction.Changes(thresholds_bytes=thresholds_bytes)
+    threshold_us = _step_time_us(prediction.schedule(module, changes, _H100))
+    assert found_us <= threshold_us * (1 + 1e-9)
+
+
+def test_what_has_no_label_is_left_alone(fsdp_unrolled):
+  # Scheduled without groups, no collective says what it holds.
+  found = regrouping.search(fsdp_unrolled, _H100, max_predictions=10)
+  assert found.groups == ()
+
+
+# As XLA compiles them.
+
+
+def _held(step: step_lib.Step, groups: combine.Groups) -> Counter:
+  """What each scheduled collective holds, with how many of them do."""
+  module = step.analysis.module
+  return Counter(combine.labels(module, groups).values())
+
+
+@pytest.mark.parametrize("name", _CASES)
+def test_xla_makes_the_groups_that_were_found(case, name, search):
+  groups = search(name).groups
+  made = candidates.evaluate(case(name).target, case(name).options, groups)
+  assert isinstance(made, candidates.Candidate), made.reason
+  grouped = set(itertools.chain(*groups))
+  alone = Counter(combine.labels(case(name).apart).values())
+  held = _held(made.step, groups)
+  assert set(held) == {
+    *groups,
+    *(one for one in alone if one[0] not in grouped),
+  }
+  # XLA combines first, and then copies what is in loops.
+  for members, num_copies in held.items():
+    assert num_copies == alone[members[:1]]
+
+
+@pytest.mark.parametrize("name", ["pipelined", "double-buffered"])
+def test_the_copies_that_a_loop_has_of_a_collective_count_as_one(
+  case, name, search
+):
+  labels = Counter(combine.labels(case(name).apart).values())
+  assert max(labels.values()) > 1
+  for group in search(name).groups:
+    assert len(set(group)) == len(group)
+
+
+def test_a_joint_search_compiles_the_groups_that_it_found(case):
+  found = joint.search(_without_donation(case("unrolled")), in_process=True)
+  (candidate,) = [
+    c
+    for c in found.others
+    if isinstance(c, candidates.Candidate) and c.groups and c.profile is None
+  ]
+  groups = candidate.groups
+  assert groups is not None and len(groups) > 1
+  held = _held(candidate.step, groups)
+  assert {members for members in held if len(members) > 1} == set(groups)
+  assert candidate.default.step_time_us < found.default.default.step_time_us
+
+
+def _without_donation(case: _Case) -> target_lib.Target:
+  """The same step with arguments of its own: no JAX refuses it groups."""
+  assert case.target.unscheduled is not None
+  module = case.target.unscheduled(case.options)
+  proto = type(module.proto)()
+  proto.CopyFrom(module.proto)
+  proto.ClearField("input_output_alias")
+  proto.ClearField("buffer_donor")
+  kept = hlo.Module(proto, module.num_partitions)
+  return target_lib.of_module(kept, _H100, name="step")
+
+
+def test_groups_that_xla_cannot_make_are_recorded_and_not_raised(case):
+  target = case("unrolled").target
+  groups = (("no-such-collective", "nor-this"),)
+  refused = candidates.evaluate(target, {}, groups)
+  assert isinstance(refused, candidates.Refused)
+  assert refused.groups == groups
+  assert "no-such-collective" in refused.reason
