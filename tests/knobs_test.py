@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+import pathlib
 
 import jax
 import pytest
@@ -19,6 +20,7 @@ from lagom_xla.predict import prediction
 from lagom_xla.search import combining
 from lagom_xla.search import knobs
 
+_ROOT = pathlib.Path(__file__).parents[1]
 _MIB = 2**20
 _LIMIT = "xla_gpu_experimental_parallel_collective_overlap_limit"
 _SCHEDULER = "xla_gpu_enable_latency_hiding_scheduler"
@@ -210,3 +212,12 @@ def test_products_are_split_only_where_xla_sees_the_devices(
   assert _offered(_step(fsdp_scan), option) == [0]
   # There is nothing but all-reduces.
   assert _offered(_step(tp_scan), option) == []
+
+
+def test_every_option_that_is_offered_is_described(fsdp_scan):
+  described = (_ROOT / "docs/knobs.md").read_text()
+  step = _step(fsdp_scan, "1x8xa100_80")
+  for knob in knobs.KNOBS.values():
+    for value in knob.values(step):
+      assert all(f"`{name}`" in described for name in value.options)
+  assert all(f"`{name}`" in described for name in _names(step))

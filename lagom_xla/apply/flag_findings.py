@@ -17,6 +17,7 @@ from lagom_xla.apply import xla_options
 Kind = Literal[
   "unknown",
   "invalid",
+  "crash",
   "not read",
   "renamed",
   "dead",
@@ -25,7 +26,7 @@ Kind = Literal[
   "default",
 ]
 # They end the process.
-_FATAL: frozenset[Kind] = frozenset(["unknown", "invalid"])
+_FATAL: frozenset[Kind] = frozenset(["unknown", "invalid", "crash"])
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -68,6 +69,9 @@ def explain(reading: flag_reading.Reading) -> Finding | None:
     return Finding(
       flag=str(flag), kind="dead", text=option_notes.DEAD[name].text
     )
+  crash = xla_options.crash(name)
+  if crash is not None and name in reading.sets:
+    return Finding(flag=str(flag), kind="crash", text=crash)
   if reading.sets:
     return _renamed(reading) if option is None else None
   if not _is_default(flag):

@@ -150,6 +150,18 @@ DEAD: Mapping[str, Note] = {
   )
 }
 
+# Accepted, and the compile then ends the process, from a version of jaxlib on.
+CRASHES: Mapping[str, tuple[tuple[int, int], Note]] = {
+  "xla_gpu_enable_analytical_latency_estimator": (
+    (0, 11),
+    Note(
+      text="With the latency-hiding scheduler on, XLA ends the process.",
+      source="compiles of two modules with loops: fine on jaxlib 0.10.2, an"
+      " abort on 0.12.0.1; 0.11 was not tried",
+    ),
+  ),
+}
+
 # Accepted per compile, and then read from XLA_FLAGS all the same
 # (GetDebugOptionsFromFlags at run time; XLA of June 2026).
 PER_PROCESS = frozenset(

@@ -25,9 +25,6 @@ from lagom_xla.search import combining
 XlaOptions = Mapping[str, bool | int | str]
 
 _MIB = 2**20
-# With the estimator, jaxlib 0.12.0.1 ends the process over modules with loops:
-# its GpuPerformanceModel takes results of several arrays to be of one.
-_ESTIMATOR_IS_SAFE = jax.__version_info__ < (0, 11)
 # Kind of collective -> the option that pipelines it over loop iterations.
 _PIPELINED = {
   "all-gather": "xla_gpu_enable_pipelined_all_gather",
@@ -114,11 +111,9 @@ def _scheduler(step: step_lib.Step) -> Iterator[Value]:
 
 def _estimator(step: step_lib.Step) -> Iterator[Value]:
   del step
-  if _ESTIMATOR_IS_SAFE:
-    yield Value(
-      label="analytical latency estimator",
-      options={"xla_gpu_enable_analytical_latency_estimator": True},
-    )
+  name = "xla_gpu_enable_analytical_latency_estimator"
+  if xla_options.crash(name) is None:
+    yield Value(label="analytical latency estimator", options={name: True})
 
 
 def _combine_thresholds(step: step_lib.Step) -> Iterator[Value]:

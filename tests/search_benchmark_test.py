@@ -1,0 +1,302 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Each table of benchmarks.search, on tiny modules, shows what can be true."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+
+import pytest
+
+pytest.importorskip("optuna")
+
+from benchmarks.search import ablation
+from benchmarks.search import against_exhaustive
+from benchmarks.search import contestants
+from benchmarks.search import equal_budget
+from benchmarks.search import growth
+from benchmarks.search import joint_gain
+from benchmarks.search import modules as modules_lib
+from benchmarks.search import overlap_cases
+from benchmarks.search import reference
+from benchmarks.search import scale
+from benchmarks.search import table as table_lib
+from benchmarks.search import tpe
+from benchmarks.search import variations
+from lagom_xla.costs import nccl
+from lagom_xla.search import combining
+from lagom_xla.search import exhaustive
+from lagom_xla.search import problem as problem_lib
+from lagom_xla.search import searcher as searcher_lib
+
+_TINY = modules_lib.perceptrons(
+  "tiny", "1x8xh100", layout="fsdp", hidden=(512, 1024), rows_per_device=512
+)
+_MEETING = _TINY.overlapping(2)
+
+
+@pytest.fixture(scope="module")
+def shelf(h100s) -> modules_lib.Shelf:
+  del h100s  # Only says whether there is anything to compile with.
+  return modules_lib.Shelf(None)
+
+
+def _cases(shelf: modules_lib.Shelf, module: modules_lib.Module):
+  return list(overlap_cases.of_step("tiny", shelf.step(module), set()))
+
+
+def test_a_module_without_its_data_is_left_out_and_named(shelf, capsys):
+  published = modules_lib.published("far", "1x8xh100", "hlo/far.hlo.xz")
+  assert list(shelf.available([published, _TINY])) == [_TINY]
+  assert "far left out" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+  "name", ["mlp-tp", "mlp-fsdp, 4 at a time", "llama-1b-fsdp, 2 at a time"]
+)
+def test_modules_are_found_by_their_names(name):
+  assert modules_lib.named(name).name == name
+
+
+def test_overlaps_that_are_alike_are_taken_once(shelf):
+  seen: set[object] = set()
+  step = shelf.step(_TINY)
+  first = list(overlap_cases.of_step("tiny", step, seen))
+  assert first
+  assert not list(overlap_cases.of_step("again", step, seen))
+
+
+def test_an_overlap_has_one_or_two_keys_to_tune(shelf):
+  for case in (*_cases(shelf, _TINY), *_cases(shelf, _MEETING)):
+    assert 1 <= len(case.problem.keys) <= 2
+    assert any(key.kind not in nccl.SEND_RECV for key in case.problem.keys)
+
+
+def test_an_overlap_alone_takes_what_its_collectives_take(shelf):
+  for case in _cases(shelf, _TINY):
+    found = problem_lib.profile(case.step, case.problem, case.step.default)
+    alone_us = sum(
+      case.step.predict(key, case.step.default[key]).time_us
+      * case.step.executions[key]
+      for key in case.problem.keys
+    )
+    assert found.total_us >= alone_us * (1 - 1e-9)
+
+
+def test_the_reference_is_what_an_exhaustive_search_finds(shelf):
+  step = shelf.step(
+    modules_lib.perceptrons(
+      "a40",
+      "1x8xa40",
+      layout="fsdp",
+      hidden=(256, 512),
+      rows_per_device=256,
+      forward_only=True,
+      options=dict.fromkeys(combining.OPTIONS.values(), 0),
+    )
+  )
+  cases = list(overlap_cases.of_step("a40", step, set()))
+  assert any(len(case.problem.keys) == 2 for case in cases)
+  for case in cases:
+    profile = problem_lib.Profiler(case.step, case.problem)
+    found, _ = searcher_lib.run(
+      exhaustive,
+      case.problem,
+      case.step.cluster,
+      start=case.step.default,
+      profile=profile,
+    )
+    optimum_us = profile(found).total_us
+    assert reference.best_us(case) == pytest.approx(optimum_us, rel=1e-9)
+
+
+def test_no_search_beats_the_best_of_all_settings(shelf):
+  table = against_exhaustive.table(shelf, [_TINY], contestants.OURS)
+  assert {row["searcher"] for row in table.rows} == set(contestants.OURS)
+  for row in table.rows:
+    assert row["below_reference"] == 0
+    assert -1e-9 <= row["median"] <= row["p90"] <= row["p95"] <= row["worst"]
+    assert 0 <= row["share_near"] <= 1
+    assert 1 <= row["median_trials"] <= row["most_trials"]
+  assert len(table.targets) == len(contestants.OURS)
+
+
+def test_growth_counts_a_key_for_each_collective(shelf):
+  table = growth.table(shelf, contestants.OURS, (1, 2, 4))
+  for row in table.rows:
+    assert row["collectives"] == row["keys"] == row["largest"]
+    assert row["evaluations"] >= row["keys"] > 0
+    assert row["seconds"] > 0
+    assert row["gain"] >= -1e-9
+  assert [row["collectives"] for row in table.rows[:3]] == [1, 2, 4]
+
+
+def test_a_larger_budget_is_never_worse(shelf):
+  tables = equal_budget.tables(shelf, [_TINY], budgets=(2, 5, 9), num_seeds=2)
+  summary, detail = tables
+  for name in {row["searcher"] for row in summary.rows}:
+    medians = [r["median"] for r in summary.rows if r["searcher"] == name]
+    assert medians == sorted(medians, reverse=True)
+    assert all(median >= 0 for median in medians)
+  assert len(detail.rows) == 3
+  # One module: each of ours is ahead, equal or behind in it.
+  for row in summary.rows:
+    for ours in contestants.OURS:
+      if ours != row["searcher"]:
+        counts = [row[f"{ours} {how}"] for how in ("ahead", "equal", "behind")]
+        assert sum(counts) == 1
+
+
+def test_every_race_begins_with_what_nccl_chooses(shelf):
+  step = shelf.step(_TINY)
+  race = equal_budget.race("tiny", step, max_trials=3, num_seeds=1)
+  assert race.default_us == step.timeline(step.default).step_time_us
+  for histories in race.histories.values():
+    for history in histories:
+      assert history.best_us[0] == pytest.approx(race.default_us)
+
+
+def test_tpe_asks_the_same_questions_again_and_stays_on_the_grid(shelf):
+  step = shelf.step(_MEETING)
+  problem = max(problem_lib.problems(step), key=lambda p: len(p.keys))
+
+  def trials() -> list[problem_lib.Configuration]:
+    profile = problem_lib.Profiler(step, problem)
+    state = tpe.init(problem, step.cluster, start=step.default, seed=1)
+    asked = []
+    for _ in range(14):
+      asked.append(tpe.ask(state))
+      state = tpe.tell(state, profile(asked[-1]))
+    return asked
+
+  first = trials()
+  assert first == trials()
+  assert first[0] == {key: step.default[key] for key in problem.keys}
+  for asked in first[1:]:
+    for key, setting in asked.items():
+      assert setting in [
+        s for subspace in tpe.space.subspaces(key, step.cluster)
+        for s in subspace.settings
+      ]  # fmt: skip
+
+
+def test_joint_tuning_gains_no_less_than_its_parts(shelf):
+  table = joint_gain.table(shelf, [_TINY])
+  (row,) = table.rows
+  assert row["default_ms"] > 0
+  assert row["joint_gain"] >= row["nccl_gain"] >= 0
+  assert row["xla_gain"] >= 0
+  assert row["candidates"] >= 1
+
+
+def test_scale_splits_the_time_of_a_search(shelf):
+  case = scale.Case(module=_TINY, most_seconds=60.0, compiles_once=True)
+  times, hot = scale.tables(shelf, [case])
+  (row,) = times.rows
+  assert row["instructions"] > row["kernels"] > 0
+  assert row["search_s"] >= 0
+  assert row["settings_s"] > 0
+  assert times.targets[0].is_met
+  assert all(0 < r["share"] < 1 for r in hot.rows)
+
+
+def test_a_search_that_is_too_small_does_not_count_as_scale(shelf):
+  case = scale.Case(
+    module=_TINY, most_seconds=60.0, fewest_instructions=100_000,
+    compiles_once=True,
+  )  # fmt: skip
+  assert not scale.tables(shelf, [case])[0].targets[0].is_met
+
+
+def test_the_ablation_searches_with_every_variation(shelf):
+  summary, detail = ablation.tables(shelf, [_TINY, _MEETING])
+  assert {row["variation"] for row in summary.rows} == {
+    "lagom",
+    "round robin",
+    "channels only",
+    "chunks only",
+    "without contention",
+  }
+  for row in summary.rows:
+    assert row["worse"] + row["equal"] + row["better"] == 2
+    # What was searched with contention keeps NCCL's own choice at worst.
+    if row["variation"] != "without contention":
+      assert row["least"] >= -1e-9
+  assert [row["module"] for row in detail.rows] == [
+    "tiny",
+    "tiny, 2 at a time",
+  ]
+
+
+def test_round_robin_raises_the_keys_in_turn(shelf):
+  step = shelf.step(growth.module(4))
+  problem = max(problem_lib.problems(step), key=lambda p: len(p.keys))
+  searcher = variations.RoundRobin()
+  profile = problem_lib.Profiler(step, problem)
+  state = searcher.init(problem, step.cluster, start=step.default)
+  turns = []
+  while not searcher.done(state):
+    before = state.turn
+    state = searcher.tell(state, profile(searcher.ask(state)))
+    turns.append(state.turn)
+    if before is not None and state.waiting:
+      assert state.turn != before
+  raised = [key for key in turns if key is not None]
+  assert raised[:4] == list(problem.keys)
+
+
+@pytest.mark.parametrize(
+  ("searcher", "fixed"),
+  [
+    (variations.ChannelsOnly(), "chunk_bytes"),
+    (variations.ChunksOnly(), "num_channels"),
+  ],
+)
+def test_a_resource_that_is_not_searched_stays(shelf, searcher, fixed):
+  step = shelf.step(_MEETING)
+  for problem in problem_lib.problems(step):
+    profile = problem_lib.Profiler(step, problem)
+    state = searcher.init(problem, step.cluster, start=step.default)
+    values: dict[object, set[int]] = {}
+    while not searcher.done(state):
+      asked = searcher.ask(state)
+      for key, setting in asked.items():
+        subspace = (key, setting.algorithm, setting.protocol)
+        values.setdefault(subspace, set()).add(getattr(setting, fixed))
+      state = searcher.tell(state, profile(asked))
+    assert all(len(seen) == 1 for seen in values.values())
+
+
+def test_a_table_says_the_same_in_every_format():
+  table = table_lib.Table(
+    name="one",
+    title="A table",
+    columns=(
+      table_lib.Column(field="what", heading="what"),
+      table_lib.Column(field="share", heading="share", form=".1%"),
+    ),
+    rows=({"what": "a", "share": 0.125}, {"what": "b"}),
+    targets=(table_lib.Target(wanted="w", found="f", is_met=False),),
+    notes=("How.",),
+  )
+  data = json.loads(json.dumps(table.to_dict()))
+  assert data["rows"] == [{"what": "a", "share": 0.125}, {"what": "b"}]
+  assert data["targets"] == [{"wanted": "w", "found": "f", "is_met": False}]
+  assert "| a | 12.5% |\n| b | - |" in table.to_markdown()
+  assert "Target missed: w. Found: f." in table.to_markdown()
+
+
+def test_the_data_folder_must_exist(shelf):
+  del shelf
+  from benchmarks.search import __main__ as command
+
+  with pytest.raises(SystemExit):
+    command.main(["--data", str(pathlib.Path("no") / "such")])
+
+
+def test_only_takes_names_of_tables():
+  from benchmarks.search import __main__ as command
+
+  with pytest.raises(SystemExit):
+    command.main(["--only=nothing"])
