@@ -40,7 +40,7 @@ from lagom_xla import plan as plan_lib
 from lagom_xla import target as target_lib
 from lagom_xla import tuner
 from lagom_xla import verify
-from lagom_xla.apply import fdo
+from lagom_xla.apply.xla import fdo
 
 # Their messages were written for whoever wrote the step.
 _PLAIN_ERRORS = (

@@ -86,8 +86,8 @@ class Plan:
     xla_options: XLA option -> value.
     combine_groups: collectives that XLA should combine, by their labels
       (`passes/combine.py`), every other one alone; None leaves it to XLA.
-    scheduler_profile: costs for XLA's scheduler (`apply/fdo.py`); None leaves
-      it its own.
+    scheduler_profile: costs for XLA's scheduler (`apply/xla/fdo.py`); None
+      leaves it its own.
     nccl_env: NCCL environment variable -> value, for the whole process.
     nccl_settings: a setting for each tuning key that should not have its
       default.

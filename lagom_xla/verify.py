@@ -23,7 +23,7 @@ from lagom_xla import compile as compile_lib
 from lagom_xla import plan as plan_lib
 from lagom_xla import target as target_lib
 from lagom_xla.apply import effects as effects_lib
-from lagom_xla.apply import fdo
+from lagom_xla.apply.xla import fdo
 from lagom_xla.costs import step as step_lib
 from lagom_xla.passes import combine
 from lagom_xla.passes import hlo

@@ -13,11 +13,11 @@ import pytest
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import plan as plan_lib
 from lagom_xla.apply import files
-from lagom_xla.apply import flag_syntax
 from lagom_xla.apply import nccl_env
-from lagom_xla.apply import xla_options
 from lagom_xla.apply.nccl import rules as rules_lib
 from lagom_xla.apply.nccl import table
+from lagom_xla.apply.xla import flag_syntax
+from lagom_xla.apply.xla import options as xla_options
 from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import nccl
 from lagom_xla.search import channel_cap

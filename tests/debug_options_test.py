@@ -23,13 +23,13 @@ import jax
 import pytest
 
 from lagom_xla import plan as plan_lib
-from lagom_xla.apply import debug_options
-from lagom_xla.apply import embedded_protos
-from lagom_xla.apply import flag_probe
-from lagom_xla.apply import option_conflicts
-from lagom_xla.apply import option_notes
-from lagom_xla.apply import option_values
-from lagom_xla.apply import xla_options
+from lagom_xla.apply.xla import debug_options
+from lagom_xla.apply.xla import embedded_protos
+from lagom_xla.apply.xla import flag_probe
+from lagom_xla.apply.xla import option_conflicts
+from lagom_xla.apply.xla import option_notes
+from lagom_xla.apply.xla import option_values
+from lagom_xla.apply.xla import options as xla_options
 from lagom_xla.passes import hlo
 
 _GATHER = "xla_gpu_all_gather_combine_threshold_bytes"
@@ -88,7 +88,7 @@ def test_an_option_of_no_version_is_not_found():
 
 def test_the_users_own_flags_are_no_defaults():
   program = (
-    "from lagom_xla.apply import debug_options as d;"
+    "from lagom_xla.apply.xla import debug_options as d;"
     "print(d.find('xla_gpu_autotune_level').default)"
   )
   flags = "--xla_gpu_autotune_level=1 --xla_that_ends_a_process=1"

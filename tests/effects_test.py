@@ -18,7 +18,7 @@ import pytest
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import plan as plan_lib
 from lagom_xla.apply import effects
-from lagom_xla.apply import xla_options
+from lagom_xla.apply.xla import options as xla_options
 from lagom_xla.costs import nccl
 from lagom_xla.costs import step as step_lib
 from lagom_xla.passes import hlo

@@ -16,7 +16,7 @@ import pytest
 
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import compile as compile_lib
-from lagom_xla.apply import fdo
+from lagom_xla.apply.xla import fdo
 from lagom_xla.costs import step as step_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes import overlap

@@ -11,8 +11,8 @@ import jax
 import pytest
 
 from lagom_xla import cluster as cluster_lib
-from lagom_xla.apply import debug_options
-from lagom_xla.apply import xla_options
+from lagom_xla.apply.xla import debug_options
+from lagom_xla.apply.xla import options as xla_options
 from lagom_xla.costs import step as step_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes import overlap as overlap_lib

@@ -16,7 +16,7 @@ import pytest
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import compile as compile_lib
 from lagom_xla import target as target_lib
-from lagom_xla.apply import xla_options
+from lagom_xla.apply.xla import options as xla_options
 from lagom_xla.costs import step as step_lib
 from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import combinable

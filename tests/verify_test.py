@@ -25,10 +25,10 @@ from lagom_xla import target as target_lib
 from lagom_xla import tuner
 from lagom_xla import verify
 from lagom_xla.apply import effects as effects_lib
-from lagom_xla.apply import fdo
 from lagom_xla.apply import files
 from lagom_xla.apply.nccl import layout
 from lagom_xla.apply.nccl import rules as rules_lib
+from lagom_xla.apply.xla import fdo
 from lagom_xla.passes import combinable
 from lagom_xla.passes import hlo
 from lagom_xla.search import combining

@@ -23,11 +23,11 @@ import tempfile
 from lagom_xla import plan as plan_lib
 from lagom_xla.apply import launchers
 from lagom_xla.apply import nccl_env
-from lagom_xla.apply import xla_options
 from lagom_xla.apply.nccl import layout
 from lagom_xla.apply.nccl import nvidia_csv
 from lagom_xla.apply.nccl import rules as rules_lib
 from lagom_xla.apply.nccl import table as table_lib
+from lagom_xla.apply.xla import options as xla_options
 
 _NAMES = frozenset(
   [

@@ -115,9 +115,9 @@ def user_errors() -> tuple[type[Exception], ...]:
   from lagom_xla import compile as compile_lib
   from lagom_xla import plan as plan_lib
   from lagom_xla import target as target_lib
-  from lagom_xla.apply import debug_options
-  from lagom_xla.apply import flag_probe
   from lagom_xla.apply.nccl import rules as rules_lib
+  from lagom_xla.apply.xla import debug_options
+  from lagom_xla.apply.xla import flag_probe
   from lagom_xla.passes import hlo
 
   return (

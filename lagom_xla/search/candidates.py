@@ -36,8 +36,8 @@ class Candidate:
     options: XLA options on top of the defaults.
     groups: collectives that travel together, by their labels; None where XLA's
       combiners decide.
-    profile: costs that XLA's scheduler gets (`apply/fdo.py`); None leaves it
-      its own.
+    profile: costs that XLA's scheduler gets (`apply/xla/fdo.py`); None leaves
+      it its own.
     step: the step as scheduled under them.
     configuration: the searched NCCL settings.
     default: the replay under NCCL's own choices.

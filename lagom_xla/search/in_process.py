@@ -6,7 +6,7 @@ Two things, tried in this order on top of the best XLA options:
 
 *Combine groups* (`regrouping.py`) take a pass in XLA's pipeline.
 
-*Scheduler feedback* (`apply/fdo.py`) hands XLA's scheduler our costs, which
+*Scheduler feedback* (`apply/xla/fdo.py`) hands XLA's scheduler our costs, which
 know of contention and of the NCCL settings, in place of its own. The costs are
 those of a schedule, which changes with them, so this goes on for a few rounds,
 from the best schedule so far, until one brings nothing.
@@ -19,7 +19,7 @@ import dataclasses
 
 from lagom_xla import compile as compile_lib
 from lagom_xla import target as target_lib
-from lagom_xla.apply import fdo
+from lagom_xla.apply.xla import fdo
 from lagom_xla.passes import donation
 from lagom_xla.passes import hlo
 from lagom_xla.search import candidates

@@ -16,8 +16,8 @@ import dataclasses
 
 import jax
 
-from lagom_xla.apply import debug_options
-from lagom_xla.apply import xla_options
+from lagom_xla.apply.xla import debug_options
+from lagom_xla.apply.xla import options as xla_options
 from lagom_xla.costs import step as step_lib
 from lagom_xla.predict import prediction
 from lagom_xla.search import combining

@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 import dataclasses
 
-from lagom_xla.apply import debug_options
-from lagom_xla.apply import flag_probe
-from lagom_xla.apply import flag_syntax
+from lagom_xla.apply.xla import debug_options
+from lagom_xla.apply.xla import flag_probe
+from lagom_xla.apply.xla import flag_syntax
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)

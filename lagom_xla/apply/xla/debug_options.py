@@ -23,8 +23,8 @@ from google.protobuf import descriptor_pool
 from google.protobuf import message as message_lib
 from google.protobuf import message_factory
 
-from lagom_xla.apply import embedded_protos
-from lagom_xla.apply import flag_probe
+from lagom_xla.apply.xla import embedded_protos
+from lagom_xla.apply.xla import flag_probe
 
 Type = Literal["bool", "int", "float", "string", "enum", "message"]
 Value = bool | int | float | str

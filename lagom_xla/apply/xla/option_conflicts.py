@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 import dataclasses
 
-from lagom_xla.apply import debug_options
+from lagom_xla.apply.xla import debug_options
 
 Values = Mapping[str, debug_options.Value]
 

@@ -16,11 +16,11 @@ import difflib
 import math
 import shlex
 
-from lagom_xla.apply import debug_options
-from lagom_xla.apply import flag_probe
-from lagom_xla.apply import flag_syntax
-from lagom_xla.apply import option_notes
-from lagom_xla.apply import option_values
+from lagom_xla.apply.xla import debug_options
+from lagom_xla.apply.xla import flag_probe
+from lagom_xla.apply.xla import flag_syntax
+from lagom_xla.apply.xla import option_notes
+from lagom_xla.apply.xla import option_values
 
 Options = Mapping[str, debug_options.Value]
 

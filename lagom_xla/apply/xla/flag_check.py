@@ -14,11 +14,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 import dataclasses
 
-from lagom_xla.apply import debug_options
-from lagom_xla.apply import flag_findings
-from lagom_xla.apply import flag_reading
-from lagom_xla.apply import flag_syntax
-from lagom_xla.apply import option_conflicts
+from lagom_xla.apply.xla import debug_options
+from lagom_xla.apply.xla import flag_findings
+from lagom_xla.apply.xla import flag_reading
+from lagom_xla.apply.xla import flag_syntax
+from lagom_xla.apply.xla import option_conflicts
 
 # They may be left out, and nothing changes.
 _VOID = frozenset(["dead", "duplicate", "default"])

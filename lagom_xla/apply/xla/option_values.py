@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import itertools
 import math
 
-from lagom_xla.apply import debug_options
+from lagom_xla.apply.xla import debug_options
 
 _BOOLS = {
   **dict.fromkeys(("true", "on", "yes", "1"), True),

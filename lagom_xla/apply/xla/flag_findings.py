@@ -7,12 +7,12 @@ from __future__ import annotations
 import dataclasses
 from typing import Literal
 
-from lagom_xla.apply import debug_options
-from lagom_xla.apply import flag_reading
-from lagom_xla.apply import flag_syntax
-from lagom_xla.apply import option_notes
-from lagom_xla.apply import option_values
-from lagom_xla.apply import xla_options
+from lagom_xla.apply.xla import debug_options
+from lagom_xla.apply.xla import flag_reading
+from lagom_xla.apply.xla import flag_syntax
+from lagom_xla.apply.xla import option_notes
+from lagom_xla.apply.xla import option_values
+from lagom_xla.apply.xla import options as xla_options
 
 Kind = Literal[
   "unknown",

@@ -13,11 +13,11 @@ from collections.abc import Mapping
 import dataclasses
 from typing import Literal
 
-from lagom_xla.apply import debug_options
-from lagom_xla.apply import flag_findings
-from lagom_xla.apply import flag_reading
-from lagom_xla.apply import flag_syntax
-from lagom_xla.apply import xla_options
+from lagom_xla.apply.xla import debug_options
+from lagom_xla.apply.xla import flag_findings
+from lagom_xla.apply.xla import flag_reading
+from lagom_xla.apply.xla import flag_syntax
+from lagom_xla.apply.xla import options as xla_options
 
 Source = Literal["environment", "plan"]
 

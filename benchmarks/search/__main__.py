@@ -1,0 +1,150 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""What the searchers show, predicted, without a GPU.
+
+    python -m benchmarks.search [--data ../shared/data] [--only=NAME,...]
+        [--format=text|json|markdown]
+
+Tables: against_exhaustive, growth, equal_budget, joint_gain, scale, ablation.
+Every figure comes out of the run; progress goes to stderr. Modules that are
+read from the data folder are left out where it is not given, and named.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Mapping, Sequence
+import json
+import os
+import pathlib
+import sys
+
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+os.environ.setdefault("JAX_SKIP_CUDA_CONSTRAINTS_CHECK", "1")
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+import rich.console
+
+from benchmarks.search import ablation
+from benchmarks.search import against_exhaustive
+from benchmarks.search import contestants
+from benchmarks.search import equal_budget
+from benchmarks.search import growth
+from benchmarks.search import joint_gain
+from benchmarks.search import modules as modules_lib
+from benchmarks.search import scale
+from benchmarks.search import table as table_lib
+from lagom_xla import compile as compile_lib
+
+_WIDTH = 200
+
+_MODULES = tuple(modules_lib.MODULES.values())
+# On GPUs that XLA has no cost tables for, collectives meet by themselves.
+_MEETING = tuple(
+  module.overlapping(2)
+  for module in _MODULES
+  if not module.cluster.endswith(("a40", "a100"))
+)
+# More overlaps of two collectives.
+_MORE = tuple(
+  modules_lib.llama(
+    f"llama-{model}-{mesh}", cluster, model=model, mesh=mesh
+  ).overlapping(2)
+  for model, cluster, mesh in (
+    ("1b", "2x8xh100", "fsdp:16,tp:1"),
+    ("3b", "1x8xh100", "fsdp:4,tp:2"),
+    ("3b", "2x8xh200", "fsdp:8,tp:2"),
+    ("8b", "2x8xb200", "fsdp:4,tp:4"),
+    ("70b", "8x8xh100", "fsdp:8,tp:8"),
+  )
+)
+# XLA takes half a minute to schedule these, once for each set of options.
+_SLOW = ("llama-8b-1x8", "mixtral-2x8")
+_QUICK = tuple(m for m in _MODULES if m.name not in _SLOW)
+# In these, several keys hang together.
+_CHAINED = tuple(
+  modules_lib.MODULES[name].overlapping(4)
+  for name in ("mlp-fsdp", "llama-1b-fsdp", "llama-8b-fsdp-tp",
+               "llama-70b-fsdp-tp", "llama-70b-16x8", "llama-8b-cp")
+)  # fmt: skip
+_RACED = tuple(
+  map(
+    modules_lib.named,
+    (
+      "mlp-tp",
+      "mlp-ep",
+      "mlp-fsdp, 4 at a time",
+      "llama-1b-fsdp",
+      "llama-8b-tp",
+      "llama-8b-fsdp-a100",
+      "llama-8b-fsdp-tp",
+      "llama-8b-fsdp-tp, 4 at a time",
+      "llama-70b-fsdp-tp",
+      "llama-70b-16x8",
+      "llama-8b-cp",
+      "llama-8b-cp, 4 at a time",
+    ),
+  )
+)
+
+
+def _tables(
+  shelf: modules_lib.Shelf,
+) -> Mapping[str, Callable[[], Sequence[table_lib.Table]]]:
+  return {
+    against_exhaustive.NAME: lambda: [
+      against_exhaustive.table(
+        shelf,
+        (*_MODULES, *_MEETING, *_MORE),
+        {**contestants.OURS, "autoccl": contestants.OTHERS["autoccl"]},
+      )
+    ],
+    growth.NAME: lambda: [growth.table(shelf, contestants.OURS)],
+    equal_budget.NAME: lambda: equal_budget.parallel_tables(shelf, _RACED),
+    joint_gain.NAME: lambda: [joint_gain.table_by_process(shelf, _QUICK)],
+    scale.NAME: lambda: scale.tables(shelf, scale.CASES),
+    ablation.NAME: lambda: ablation.tables(shelf, (*_MODULES, *_CHAINED)),
+  }
+
+
+def main(arguments_: Sequence[str] | None = None) -> None:
+  """The command."""
+  parser = argparse.ArgumentParser(
+    prog="python -m benchmarks.search",
+    description=__doc__.partition("\n")[0],
+  )
+  parser.add_argument("--data", type=pathlib.Path)
+  parser.add_argument("--only", default="")
+  parser.add_argument(
+    "--format", choices=("text", "json", "markdown"), default="text"
+  )
+  arguments = parser.parse_args(arguments_)
+  if arguments.data is not None and not arguments.data.is_dir():
+    parser.error(f"there is no folder {arguments.data}")
+  makers = _tables(modules_lib.Shelf(arguments.data))
+  names = [n.strip() for n in arguments.only.split(",") if n.strip()]
+  unknown = sorted(set(names) - set(makers))
+  if unknown:
+    parser.error(
+      f"--only={unknown[0]} is no table; choose from {', '.join(makers)}"
+    )
+  try:
+    tables = [t for name in names or makers for t in makers[name]()]
+  except compile_lib.CompileError as error:
+    sys.exit(f"search: {error}")
+  _show(tables, arguments.format)
+
+
+def _show(tables: Sequence[table_lib.Table], form: str) -> None:
+  if form == "json":
+    print(json.dumps({"tables": [t.to_dict() for t in tables]}, indent=1))
+  elif form == "markdown":
+    print("\n".join(t.to_markdown() for t in tables))
+  else:
+    console = rich.console.Console(width=_WIDTH)
+    for table in tables:
+      table.print_to(console)
+
+
+if __name__ == "__main__":
+  main()

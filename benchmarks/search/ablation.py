@@ -1,0 +1,126 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""What each idea of Lagom's search is worth: the search without it.
+
+The order in which collectives are raised (equation 7) against taking turns;
+both resources against one of them; and knowing what kernels lose to
+collectives against a replay in which they lose nothing. Whatever a variation
+searched with, its choice is replayed with contention.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from benchmarks.search import modules as modules_lib
+from benchmarks.search import table as table_lib
+from benchmarks.search import variations
+from lagom_xla.costs import step as step_lib
+from lagom_xla.search import lagom
+from lagom_xla.search import problem as problem_lib
+from lagom_xla.search import searcher as searcher_lib
+from lagom_xla.search import side_by_side
+
+NAME = "ablation"
+
+_WHOLE = "lagom"
+_BLIND = "without contention"
+_SAME = 1e-4
+
+_SEARCHERS: Mapping[str, searcher_lib.Searcher] = {
+  _WHOLE: lagom,
+  "round robin": variations.RoundRobin(),
+  "channels only": variations.ChannelsOnly(),
+  "chunks only": variations.ChunksOnly(),
+  _BLIND: lagom,
+}
+
+_SUMMARY = (
+  table_lib.Column(field="variation", heading="variation"),
+  table_lib.Column(field="median", heading="gain: median", form=".2%"),
+  table_lib.Column(field="lower", heading="quartile", form=".2%"),
+  table_lib.Column(field="upper", heading="quartile", form=".2%"),
+  table_lib.Column(field="least", heading="least", form=".2%"),
+  table_lib.Column(field="most", heading="most", form=".2%"),
+  table_lib.Column(field="trials", heading="evaluations", form=".0f"),
+  table_lib.Column(field="worse", heading="worse than lagom", form="d"),
+  table_lib.Column(field="equal", heading="equal", form="d"),
+  table_lib.Column(field="better", heading="better", form="d"),
+)
+_DETAIL = (
+  table_lib.Column(field="module", heading="module"),
+  table_lib.Column(field="keys", heading="keys", form="d"),
+  table_lib.Column(field="largest", heading="of a problem", form="d"),
+  *(
+    table_lib.Column(field=name, heading=name, form=".2%")
+    for name in _SEARCHERS
+  ),
+)
+
+
+def tables(
+  shelf: modules_lib.Shelf, modules: Iterable[modules_lib.Module]
+) -> list[table_lib.Table]:
+  """The summary over all modules, and the figures of each."""
+  rows = []
+  for module in shelf.available(modules):
+    step = shelf.step(module)
+    modules_lib.say(f"searching {module.name} with Lagom's variations")
+    rows.append({"module": module.name, **ablate(step)})
+  return [
+    table_lib.Table(
+      name=NAME,
+      title=f"Lagom without each of its ideas, over {len(rows)} modules",
+      columns=_SUMMARY,
+      rows=[_summary_row(name, rows) for name in _SEARCHERS],
+      notes=(
+        "Gain in step time over NCCL's own choices; evaluations are of the"
+        " whole step.",
+        f"Worse, equal and better count modules; equal is within {_SAME:.2%}.",
+        "Chunks or channels that are not searched are NCCL's own.",
+      ),
+    ),
+    table_lib.Table(
+      name=NAME,
+      title="Lagom without each of its ideas, by module",
+      columns=_DETAIL,
+      rows=rows,
+      notes=("Gain in step time over NCCL's own choices.",),
+    ),
+  ]
+
+
+def ablate(step: step_lib.Step) -> dict[str, Any]:
+  """Searches a step with every variation."""
+  default_us = step.timeline(step.default).step_time_us
+  blind = variations.WithoutContention(step.analysis, step.cluster)
+  row: dict[str, Any] = {
+    "keys": len(step.keys),
+    "largest": max(len(p.keys) for p in problem_lib.problems(step)),
+  }
+  for name, searcher in _SEARCHERS.items():
+    found = side_by_side.run_step(searcher, blind if name == _BLIND else step)
+    tuned_us = step.timeline(found.configuration).step_time_us
+    row[name] = 1 - tuned_us / default_us
+    row[f"{name} trials"] = found.num_trials
+  return row
+
+
+def _summary_row(name: str, rows: Sequence[table_lib.Row]) -> table_lib.Row:
+  gains = np.array([float(row[name]) for row in rows])
+  lead = gains - np.array([float(row[_WHOLE]) for row in rows])
+  return {
+    "variation": name,
+    "median": float(np.median(gains)),
+    "lower": float(np.quantile(gains, 0.25)),
+    "upper": float(np.quantile(gains, 0.75)),
+    "least": float(gains.min()),
+    "most": float(gains.max()),
+    "trials": float(np.median([float(row[f"{name} trials"]) for row in rows])),
+    "worse": int(np.sum(lead < -_SAME)),
+    "equal": int(np.sum(np.abs(lead) <= _SAME)),
+    "better": int(np.sum(lead > _SAME)),
+  }

@@ -1,0 +1,142 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Small train steps whose collectives can be dialled.
+
+Stacks of two-layer perceptrons in bfloat16, trained by plain gradient descent,
+laid out over all devices in one of three ways: every layer's weights sharded
+and gathered for use (FSDP), hidden units sharded (TP), or one expert's layers
+on each device and rows exchanged (EP). Layers are unrolled, so that a layer may
+have a width of its own and its collectives a tuning key of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec
+import numpy as np
+
+_AXIS = "x"
+
+Layout = Literal["fsdp", "tp", "ep"]
+
+
+def lower(
+  devices: Sequence[jax.Device],
+  *,
+  layout: Layout,
+  hidden: Sequence[int],
+  width: int = 2048,
+  rows_per_device: int = 4096,
+  forward_only: bool = False,
+) -> jax.stages.Lowered:
+  """Lowers one step of a stack of perceptrons.
+
+  Args:
+    devices: what it is laid out over.
+    layout: see the module's docstring.
+    hidden: hidden units of each layer, a multiple of the devices.
+    width: of the residual stream.
+    rows_per_device: rows on each device; with "tp" all devices have them all.
+    forward_only: only the loss of each row, so that with "fsdp" a layer has one
+      gather, and nothing else is exchanged.
+  """
+  mesh = Mesh(np.array(devices), (_AXIS,))
+  split = _AXIS if layout == "fsdp" else None
+
+  def placed(spec: PartitionSpec) -> NamedSharding:
+    return NamedSharding(mesh, spec)
+
+  up, down = _weight_specs(layout)
+  shapes = [_weight_shapes(layout, len(devices), width, h) for h in hidden]
+  specs = {"up": placed(up), "down": placed(down)}
+  params = [
+    {
+      name: jax.ShapeDtypeStruct(shape[name], jnp.bfloat16, sharding=spec)
+      for name, spec in specs.items()
+    }
+    for shape in shapes
+  ]
+  if forward_only:
+    params = [{"up": layer["up"]} for layer in params]
+  num_shards = 1 if layout == "tp" else len(devices)
+  rows_spec = PartitionSpec(None if layout == "tp" else _AXIS, None)
+  rows = jax.ShapeDtypeStruct(
+    (rows_per_device * num_shards, width),
+    jnp.bfloat16,
+    sharding=placed(rows_spec),
+  )
+
+  def whole(weight: jax.Array) -> jax.Array:
+    if split is None:
+      return weight
+    return jax.lax.with_sharding_constraint(weight, placed(PartitionSpec()))
+
+  def apply(h: jax.Array, layer: dict[str, jax.Array]) -> jax.Array:
+    if layout == "ep":
+      return h + _experts(mesh, h, layer)
+    w_up = whole(layer["up"])
+    w_down = whole(layer["down"]) if "down" in layer else w_up.T
+    return h + jax.nn.relu(h @ w_up) @ w_down
+
+  def losses(params: Any, h: jax.Array) -> jax.Array:
+    for layer in params:
+      h = apply(h, layer)
+    return jnp.mean(jnp.square(h.astype(jnp.float32)), axis=-1)
+
+  def loss(params: Any, h: jax.Array) -> jax.Array:
+    return jnp.mean(losses(params, h))
+
+  def train_step(params: Any, h: jax.Array) -> Any:
+    value, grads = jax.value_and_grad(loss)(params, h)
+    rate = jnp.bfloat16(0.01)
+    return jax.tree.map(lambda p, g: p - rate * g, params, grads), value
+
+  if forward_only:
+    return jax.jit(losses).lower(params, rows)
+  out = ([dict(specs) for _ in hidden], placed(PartitionSpec()))
+  step = jax.jit(train_step, donate_argnums=0, out_shardings=out)
+  return step.lower(params, rows)
+
+
+def _weight_specs(layout: Layout) -> tuple[PartitionSpec, PartitionSpec]:
+  match layout:
+    case "fsdp":
+      return PartitionSpec(_AXIS, None), PartitionSpec(_AXIS, None)
+    case "tp":
+      return PartitionSpec(None, _AXIS), PartitionSpec(_AXIS, None)
+    case "ep":
+      spec = PartitionSpec(_AXIS, None, None)
+      return spec, spec
+
+
+def _weight_shapes(
+  layout: Layout, num_devices: int, width: int, hidden: int
+) -> dict[str, tuple[int, ...]]:
+  experts = (num_devices,) if layout == "ep" else ()
+  return {"up": (*experts, width, hidden), "down": (*experts, hidden, width)}
+
+
+def _experts(
+  mesh: Mesh, h: jax.Array, layer: dict[str, jax.Array]
+) -> jax.Array:
+  """Sends an equal part of each device's rows to every expert and back."""
+  num_experts = mesh.shape[_AXIS]
+
+  def on_device(rows: jax.Array, up: jax.Array, down: jax.Array) -> jax.Array:
+    width = rows.shape[-1]
+    parts = rows.reshape(num_experts, -1, width)
+    mine = jax.lax.all_to_all(parts, _AXIS, 0, 0)
+    hidden = jax.nn.relu(mine.reshape(-1, width) @ up[0]) @ down[0]
+    back = jax.lax.all_to_all(hidden.reshape(parts.shape), _AXIS, 0, 0)
+    return back.reshape(rows.shape)
+
+  spec = PartitionSpec(_AXIS)
+  return jax.shard_map(
+    on_device, mesh=mesh, in_specs=(spec, spec, spec), out_specs=spec
+  )(h, layer["up"], layer["down"])
