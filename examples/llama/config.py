@@ -3,8 +3,8 @@
 """Llama shapes: the few numbers from which everything else is counted.
 
 Sizes with a published counterpart take its shape from the model's own
-`config.json` (Llama 3.1 8B and 70B, Llama 3.2 1B and 3B), except that the head
-is never tied to the embedding.
+`config.json` (Llama 3.1 8B, 70B and 405B, Llama 3.2 1B and 3B), except that the
+head is never tied to the embedding.
 """
 
 from __future__ import annotations
@@ -117,15 +117,26 @@ SIZES: dict[str, LlamaConfig] = {
     head_dim=128,
     d_ffn=28672,
   ),
+  "405b": LlamaConfig(
+    num_layers=126,
+    d_model=16384,
+    num_heads=128,
+    num_kv_heads=8,
+    head_dim=128,
+    d_ffn=53248,
+  ),
 }
 
 
-def llama_config(size: str, *, layers: str = "scan") -> LlamaConfig:
+def llama_config(
+  size: str, *, layers: str = "scan", num_layers: int = 0
+) -> LlamaConfig:
   """Returns the config of a named size.
 
   Args:
     size: A key of SIZES.
     layers: "scan" or "unroll".
+    num_layers: Decoder layers; 0 for the size's own.
 
   Raises:
     ValueError: The size or the kind of layers does not exist.
@@ -136,4 +147,7 @@ def llama_config(size: str, *, layers: str = "scan") -> LlamaConfig:
     )
   if layers not in ("scan", "unroll"):
     raise ValueError(f"layers is {layers!r}: choose 'scan' or 'unroll'.")
-  return dataclasses.replace(SIZES[size], layers=layers)
+  config = dataclasses.replace(SIZES[size], layers=layers)
+  if num_layers:
+    config = dataclasses.replace(config, num_layers=num_layers)
+  return config

@@ -54,6 +54,7 @@ def train_step(
   batch_size: int | str = 0,
   seq_len: int | str = 0,
   layers: str = "scan",
+  num_layers: int | str = 0,
   learning_rate: float | str = 3e-4,
 ) -> tuple[jax.stages.Wrapped, tuple[TrainState, BatchSpec]]:
   """Builds the step, and the shapes and shardings of what it takes.
@@ -65,6 +66,7 @@ def train_step(
     batch_size: Sequences over all devices; 0 for two per fsdp shard.
     seq_len: Tokens per sequence; 0 for the size's own.
     layers: "scan" or "unroll".
+    num_layers: Decoder layers; 0 for the size's own.
     learning_rate: Of AdamW.
 
   Returns:
@@ -74,7 +76,7 @@ def train_step(
   Raises:
     ValueError: A name is unknown, or the mesh does not fit devices or model.
   """
-  config = llama_config(model, layers=layers)
+  config = llama_config(model, layers=layers, num_layers=int(num_layers))
   device_mesh = sharding.make_mesh(devices, mesh)
   num_shards = device_mesh.shape["fsdp"]
   num_sequences = int(batch_size) or _SEQUENCES_PER_FSDP_SHARD * num_shards
