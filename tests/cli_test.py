@@ -356,6 +356,8 @@ def test_tune_prints_the_fields_that_formats_md_names(tuned: Tuned) -> None:
       candidate,
       {
         "xla_options": dict,
+        "combine_groups": type(None),
+        "has_scheduler_profile": bool,
         "failure": type(None),
         "step_time_us": float,
         "tuned_step_time_us": float,

@@ -109,13 +109,6 @@ def _scheduler(step: step_lib.Step) -> Iterator[Value]:
     )
 
 
-def _estimator(step: step_lib.Step) -> Iterator[Value]:
-  del step
-  name = "xla_gpu_enable_analytical_latency_estimator"
-  if xla_options.crash(name) is None:
-    yield Value(label="analytical latency estimator", options={name: True})
-
-
 def _combine_thresholds(step: step_lib.Step) -> Iterator[Value]:
   collectives = step.analysis.collectives
   for kind, option in combining.OPTIONS.items():
@@ -204,10 +197,6 @@ KNOBS: Mapping[str, Knob] = {
   "scheduler": Knob(
     note="moves starts ahead of the kernels that their collectives hide behind",
     values=_scheduler,
-  ),
-  "estimator": Knob(
-    note="what the scheduler believes that collectives and kernels take",
-    values=_estimator,
   ),
   "combining": Knob(
     note="how many bytes of collectives of a kind travel together",

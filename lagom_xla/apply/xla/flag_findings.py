@@ -25,7 +25,7 @@ Kind = Literal[
   "contradiction",
   "default",
 ]
-# They end the process.
+# They end the process, or may.
 _FATAL: frozenset[Kind] = frozenset(["unknown", "invalid", "crash"])
 
 
@@ -69,9 +69,10 @@ def explain(reading: flag_reading.Reading) -> Finding | None:
     return Finding(
       flag=str(flag), kind="dead", text=option_notes.DEAD[name].text
     )
-  crash = xla_options.crash(name)
-  if crash is not None and name in reading.sets:
-    return Finding(flag=str(flag), kind="crash", text=crash)
+  if name in reading.sets and name in option_notes.CRASHES:
+    return Finding(
+      flag=str(flag), kind="crash", text=option_notes.CRASHES[name].text
+    )
   if reading.sets:
     return _renamed(reading) if option is None else None
   if not _is_default(flag):

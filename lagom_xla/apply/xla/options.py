@@ -98,15 +98,6 @@ def advice(name: str) -> str:
   return f"Is it {near[0]}?" if near else ""
 
 
-def crash(name: str) -> str | None:
-  """Why setting an option ends the process on the installed jaxlib, if so."""
-  if name not in option_notes.CRASHES:
-    return None
-  since, note = option_notes.CRASHES[name]
-  major, minor, *_ = debug_options.jaxlib_version().split(".")
-  return note.text if (int(major), int(minor)) >= since else None
-
-
 def fit(options: Mapping[str, object]) -> Fitted:
   """Options as the installed jaxlib takes them per compile.
 
