@@ -48,10 +48,18 @@ class Overlap:
 
 @dataclasses.dataclass(frozen=True)
 class Analysis:
-  """A module with its collectives, its kernels, and who overlaps whom."""
+  """A module with its collectives, its kernels, and who overlaps whom.
+
+  Attributes:
+    module: the module.
+    collectives: all that run.
+    rescheduled_from: the analysis of the module that this one is another
+      schedule of, if it is one: kernels are the same as there.
+  """
 
   module: hlo.Module
   collectives: tuple[collectives_lib.Collective, ...]
+  rescheduled_from: Analysis | None = None
 
   @functools.cached_property
   def started_by(self) -> Mapping[int, tuple[collectives_lib.Collective, ...]]:
@@ -76,13 +84,26 @@ class Analysis:
     """All kernels that run, by instruction id, in schedule order."""
     module = self.module
     return {
-      instruction.id: kernels_lib.of_instruction(
-        module, computation, instruction
-      )
+      instruction.id: self._known_kernel(computation, instruction)
+      or kernels_lib.of_instruction(module, computation, instruction)
       for computation in self.sequences
       for instruction in computation.instructions
       if kernels_lib.launches_kernel(module, instruction)
     }
+
+  def _known_kernel(
+    self, computation: hlo.Computation, instruction: hlo.Instruction
+  ) -> kernels_lib.Kernel | None:
+    """The kernel as the other schedule has it, if nothing of it changed."""
+    if self.rescheduled_from is None:
+      return None
+    kernel = self.rescheduled_from.kernels.get(instruction.id)
+    is_same = kernel is not None and (
+      kernel.name == instruction.name
+      and kernel.computation == computation.name
+      and kernel.executions == self.module.executions[computation.id]
+    )
+    return kernel if is_same else None
 
   @functools.cached_property
   def sequences(self) -> tuple[hlo.Computation, ...]:
@@ -181,9 +202,17 @@ class Analysis:
           yield from self._kernels_in(callee, 0, len(callee.instructions))
 
 
-def analyze(module: hlo.Module) -> Analysis:
-  """Finds the collectives, kernels and overlaps of a module."""
-  return Analysis(module, collectives_lib.find(module))
+def analyze(
+  module: hlo.Module, *, rescheduled_from: Analysis | None = None
+) -> Analysis:
+  """Finds the collectives, kernels and overlaps of a module.
+
+  Args:
+    module: scheduled.
+    rescheduled_from: the analysis of a module that this one is another schedule
+      of, which saves finding its kernels again.
+  """
+  return Analysis(module, collectives_lib.find(module), rescheduled_from)
 
 
 def _window(

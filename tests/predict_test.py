@@ -417,3 +417,20 @@ def test_estimates_are_xlas_where_it_has_them(loop: hlo.Module) -> None:
         compared += 1
 
   assert compared >= 2
+
+
+def test_a_step_with_another_schedule_costs_what_its_module_does(fsdp_scan):
+  step = step_lib.Step(overlap.analyze(fsdp_scan), _NODE)
+  for changes in (
+    prediction.Changes(),
+    prediction.Changes(thresholds_bytes={"all-gather": 0}),
+    prediction.Changes(double_buffered=True),
+    prediction.Changes(pipelined=["all-gather"]),
+  ):
+    module = prediction.schedule(fsdp_scan, changes, _NODE)
+    anew = step_lib.Step(overlap.analyze(module), _NODE)
+    rescheduled = step.rescheduled(module)
+    assert rescheduled.analysis.kernels == anew.analysis.kernels
+    assert rescheduled.timeline(rescheduled.default) == anew.timeline(
+      anew.default
+    )

@@ -21,6 +21,7 @@ from lagom_xla.costs import kernel as kernel_lib
 from lagom_xla.costs import nccl
 from lagom_xla.costs import timeline as timeline_lib
 from lagom_xla.passes import collectives as collectives_lib
+from lagom_xla.passes import hlo
 from lagom_xla.passes import kernels as kernels_lib
 from lagom_xla.passes import overlap as overlap_lib
 
@@ -30,10 +31,23 @@ Configuration = Mapping[Key, nccl.Setting]
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Step:
-  """A scheduled step with its predicted costs on a cluster."""
+  """A scheduled step with its predicted costs on a cluster.
+
+  Attributes:
+    analysis: the step's module.
+    cluster: what it runs on.
+    rescheduled_from: the step that this one is another schedule of, if it is
+      one: kernels cost the same as there.
+  """
 
   analysis: overlap_lib.Analysis
   cluster: cluster_lib.Cluster
+  rescheduled_from: Step | None = None
+
+  def rescheduled(self, module: hlo.Module) -> Step:
+    """The step with another schedule of its module."""
+    analysis = overlap_lib.analyze(module, rescheduled_from=self.analysis)
+    return Step(analysis, self.cluster, rescheduled_from=self)
 
   @functools.cached_property
   def program(self) -> timeline_lib.Program:
@@ -75,9 +89,20 @@ class Step:
     known: dict[kernel_lib.KernelCost, kernel_lib.KernelCost] = {}
     costs = {}
     for instruction_id, kernel in self.analysis.kernels.items():
-      cost = kernel_lib.predict(kernel, self.cluster.gpu)
+      cost = self._known_cost(kernel)
+      if cost is None:
+        cost = kernel_lib.predict(kernel, self.cluster.gpu)
       costs[instruction_id] = known.setdefault(cost, cost)
     return costs
+
+  def _known_cost(
+    self, kernel: kernels_lib.Kernel
+  ) -> kernel_lib.KernelCost | None:
+    other = self.rescheduled_from
+    if other is None:
+      return None
+    is_same = other.analysis.kernels.get(kernel.instruction_id) is kernel
+    return other.kernel_cost(kernel) if is_same else None
 
   @functools.cached_property
   def _predictions(

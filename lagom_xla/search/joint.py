@@ -24,7 +24,6 @@ import dataclasses
 
 from lagom_xla import target as target_lib
 from lagom_xla.costs import step as step_lib
-from lagom_xla.passes import overlap as overlap_lib
 from lagom_xla.predict import prediction
 from lagom_xla.search import candidates
 from lagom_xla.search import in_process as in_process_lib
@@ -139,7 +138,7 @@ def _gain(
 def _predicted_us(step: step_lib.Step, changes: prediction.Changes) -> float:
   """Step time under NCCL's defaults as the list scheduler would have it."""
   module = prediction.schedule(step.analysis.module, changes, step.cluster)
-  predicted = step_lib.Step(overlap_lib.analyze(module), step.cluster)
+  predicted = step.rescheduled(module)
   return predicted.timeline(predicted.default).step_time_us
 
 

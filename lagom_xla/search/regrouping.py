@@ -196,8 +196,7 @@ class _Predictor:
     copies: Mapping[str, Mapping[tuple[object, ...], str]],
     max_predictions: int,
   ):
-    self._apart = apart
-    self._cluster = cluster
+    self._step = step_lib.Step(overlap_lib.analyze(apart), cluster)
     self._copies = copies
     self._max_predictions = max_predictions
     self._known: dict[Grouping, float] = {}
@@ -229,10 +228,12 @@ class _Predictor:
     ]
     changes = prediction.Changes(groups=groups)
     try:
-      module = prediction.schedule(self._apart, changes, self._cluster)
+      module = prediction.schedule(
+        self._step.analysis.module, changes, self._step.cluster
+      )
     except ValueError:  # One depends on another.
       return float("inf")
-    step = step_lib.Step(overlap_lib.analyze(module), self._cluster)
+    step = self._step.rescheduled(module)
     return step.timeline(step.default).step_time_us
 
   def _names(self, group: Group) -> Iterator[tuple[str, ...]]:
