@@ -406,6 +406,18 @@ def test_a_key_that_hardly_matters_to_the_step_keeps_its_default():
     assert (configuration != step.default) == changes
 
 
+def test_a_setting_has_no_more_channels_than_it_gains_from():
+  step = _step(_module([16 * _MIB], [64], kernels_us=400.0, size=_ONE_WAVE))
+  configuration = settings.search(step).configuration
+  found_us = step.timeline(configuration).step_time_us
+  for key, setting in configuration.items():
+    if setting == step.default[key] or setting.num_channels == 1:
+      continue
+    one = dataclasses.replace(setting, num_channels=1)
+    fewer_us = step.timeline({**configuration, key: one}).step_time_us
+    assert fewer_us > found_us
+
+
 def test_a_cap_is_the_highest_of_the_best():
   step = _step(_module([16 * _MIB], kernels_us=400.0, size=_ONE_WAVE))
   cap = channel_cap.best(step)
