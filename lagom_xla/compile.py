@@ -44,6 +44,8 @@ Options = Mapping[str, bool | int | float | str | bytes]
 # tables for some GPUs only; for others the module comes without estimates.
 COST_ESTIMATES: Options = {"xla_gpu_collect_cost_model_stats": True}
 _NO_ESTIMATES: Options = {"xla_gpu_collect_cost_model_stats": False}
+# Those for which XLA was seen to have no tables; asking again costs a compile.
+_gpus_without_estimates: set[str] = set()
 
 
 class CompileError(RuntimeError):
@@ -283,12 +285,17 @@ def schedule(
         registry.Stage.POST_SCHEDULER, compile_fn, name, options, asked_for
       )
 
+  if not COST_ESTIMATES.items() <= options.items():
+    return run(options)
+  without = {**options, **_NO_ESTIMATES}
+  if cluster.gpu.name in _gpus_without_estimates:
+    return run(without)
   try:
     return run(options)
   except CompileError:
-    if not COST_ESTIMATES.items() <= options.items():
-      raise
-  return run({**options, **_NO_ESTIMATES})
+    scheduled = run(without)
+  _gpus_without_estimates.add(cluster.gpu.name)
+  return scheduled
 
 
 def unscheduled(
