@@ -33,6 +33,7 @@ from benchmarks import groups
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import compile as compile_lib
 from lagom_xla import target as target_lib
+from lagom_xla.apply.xla import options as options_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes import overlap
@@ -120,7 +121,9 @@ def _changes() -> Iterator[Change]:
   for kind in combining.OPTIONS:
     yield (
       f"pipelined {kind}s",
-      {f"xla_gpu_enable_pipelined_{kind.replace('-', '_')}": True},
+      options_lib.fit(
+        {f"xla_gpu_enable_pipelined_{kind.replace('-', '_')}": True}
+      ).options,
       prediction.Changes(pipelined=[kind]),
     )
   yield (

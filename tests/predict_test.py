@@ -21,6 +21,7 @@ import pytest
 
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import compile as compile_lib
+from lagom_xla.apply.xla import options as xla_options
 from lagom_xla.costs import step as step_lib
 from lagom_xla.passes import collectives
 from lagom_xla.passes import dependencies
@@ -32,6 +33,13 @@ from lagom_xla.predict import prediction
 
 _MIB = 2**20
 _NODE = cluster_lib.parse("1x8xh100")
+
+# The list scheduler has the rules of this XLA; a newer one's schedules differ,
+# and so do the forms of its loops.
+_as_this_xla = pytest.mark.skipif(
+  jax.__version_info__ >= (0, 11),
+  reason="predictions are made by the scheduler of jaxlib 0.10.2",
+)
 _KINDS = ("all-gather", "reduce-scatter", "all-reduce")
 _LIMIT = "xla_gpu_experimental_parallel_collective_overlap_limit"
 
@@ -150,6 +158,7 @@ def test_the_same_question_has_the_same_answer(
   assert unrolled.proto.SerializeToString(deterministic=True) == before
 
 
+@_as_this_xla
 @pytest.mark.parametrize("name", ["loop", "unrolled"])
 def test_without_a_change_the_schedule_is_xlas(
   request: pytest.FixtureRequest, name: str
@@ -170,6 +179,7 @@ def test_a_module_without_estimates_is_scheduled_by_lone_costs(
   )
 
 
+@_as_this_xla
 # What holds on these steps of a millisecond; on full-size ones it is less
 # (benchmarks/predict.py).
 @pytest.mark.parametrize(
@@ -227,6 +237,7 @@ def test_predictions_are_close_to_what_xla_makes(
   off: float,
 ) -> None:
   step = fsdp_step(unroll=unroll)
+  options = xla_options.fit(options).options
   compiled = scheduled(step, **options, **compile_lib.COST_ESTIMATES)
   default = unrolled if unroll else loop
 
@@ -328,6 +339,7 @@ def test_double_buffering_halves_the_trips(loop: hlo.Module) -> None:
   )
 
 
+@_as_this_xla
 def test_an_odd_iteration_goes_in_front_of_the_loop(loop: hlo.Module) -> None:
   pipelined = _predict(loop, pipelined=["all-gather"])
   predicted = _predict(pipelined, double_buffered=True)
@@ -338,6 +350,7 @@ def test_an_odd_iteration_goes_in_front_of_the_loop(loop: hlo.Module) -> None:
   _assert_legal(predicted)
 
 
+@_as_this_xla
 def test_an_all_gather_ahead_has_the_whole_iteration_to_hide_in(
   loop: hlo.Module,
 ) -> None:
@@ -404,6 +417,7 @@ def test_the_schedule_follows_other_costs(unrolled: hlo.Module) -> None:
   assert num_kernels_beside(1000.0) > num_kernels_beside(1.0)
 
 
+@_as_this_xla
 def test_estimates_are_xlas_where_it_has_them(loop: hlo.Module) -> None:
   known = estimates.Estimates(loop, _NODE)
   compared = 0

@@ -106,14 +106,24 @@ def _ranked(
     zip(gains, predictable, strict=True), key=lambda pair: -pair[0]
   )
   promising = [v for gain, v in ranked if gain >= candidates.LEAST_GAIN]
+  # Loops in a form that the graph cannot be changed in are to be compiled.
+  unknown = [v for v in values if v.changes is None] + [
+    v for gain, v in ranked if gain == 0.0 and _changes_loops(v)
+  ]
   if _cost_of_collectives(incumbent) >= candidates.LEAST_GAIN:
     promising += [
       v
-      for v in values
-      if v.changes is None
-      and not any(v.options.items() <= t.items() for t in tried)
+      for v in unknown
+      if not any(v.options.items() <= t.items() for t in tried)
     ]
   return promising, len(predictable) + 1
+
+
+def _changes_loops(value: knobs.Value) -> bool:
+  changes = value.changes
+  return changes is not None and bool(
+    changes.pipelined or changes.double_buffered
+  )
 
 
 def _gain(
