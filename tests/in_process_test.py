@@ -1,0 +1,106 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""What only the training process can be told, tried on a real step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import jax
+import pytest
+
+from lagom_xla import cluster as cluster_lib
+from lagom_xla import target as target_lib
+from lagom_xla.apply.xla import fdo
+from lagom_xla.passes import registry
+from lagom_xla.search import candidates
+from lagom_xla.search import in_process
+from lagom_xla.search import settings
+
+_H100 = cluster_lib.parse("1x8xh100")
+
+
+@pytest.fixture(scope="module")
+def target(
+  fsdp_step: Callable[..., jax.stages.Lowered],
+) -> target_lib.Target:
+  return target_lib.of_step(fsdp_step(unroll=False), _H100, name="step")
+
+
+@pytest.fixture(scope="module")
+def found(target: target_lib.Target) -> candidates.Search:
+  default = candidates.evaluate_default(target)
+  return in_process.search(target, candidates.Search(default=default))
+
+
+def _tried(found: candidates.Search) -> list[candidates.Candidate]:
+  return [c for c in found.others if isinstance(c, candidates.Candidate)]
+
+
+def test_xlas_scheduler_is_fed_the_costs_of_the_best_schedule(found):
+  first = next(c for c in found.others if c.profile is not None)
+  before = found.default
+  for candidate in _tried(found):
+    if candidate is first:
+      break
+    before = candidate
+  if before.groups is None:
+    assert first.profile == fdo.profile(before.step, before.configuration)
+  assert fdo.costs_us(first.profile)
+
+
+def test_the_result_is_no_slower_than_what_it_started_from(found):
+  best_us = found.best.tuned.step_time_us
+  assert best_us <= found.default.tuned.step_time_us
+  gains = [c for c in _tried(found) if c.tuned.step_time_us < best_us]
+  # Whatever was faster still than the best hurts under NCCL's own choices, or
+  # by less than counts.
+  for candidate in gains:
+    hurts = candidate.default.step_time_us > found.default.default.step_time_us
+    is_small = candidate.tuned.step_time_us > best_us * (
+      1 - candidates.LEAST_GAIN
+    )
+    assert hurts or is_small
+
+
+def test_rounds_end_when_one_brings_nothing(found):
+  profiles = [c for c in found.others if c.profile is not None]
+  assert 1 <= len(profiles) < in_process.NUM_CANDIDATES
+  assert len(found.others) <= in_process.NUM_CANDIDATES
+
+
+def test_groups_are_refused_where_donated_inputs_would_be_forgotten(found):
+  donates = found.default.step.analysis.module.proto.input_output_alias.entries
+  first = found.others[0]
+  is_refused = isinstance(first, candidates.Refused)
+  assert is_refused == (bool(donates) and not registry.keeps_donation())
+  if is_refused:
+    assert "donates inputs" in first.reason
+
+
+def test_a_launcher_gets_neither_groups_nor_profile(found):
+  launched = found.best_for_launchers
+  assert (launched.groups, launched.profile) == (None, None)
+
+
+def test_a_profile_that_jax_would_replace_is_refused(
+  target, found, monkeypatch
+):
+  def replaced() -> None:
+    raise fdo.FdoError("jax_enable_pgle is on")
+
+  monkeypatch.setattr(fdo, "check_reaches_xla", replaced)
+  again = in_process.search(target, candidates.Search(default=found.default))
+  refused = again.others[-1]
+  assert isinstance(refused, candidates.Refused)
+  assert (refused.profile, refused.reason) == (
+    fdo.profile(again.best.step, again.best.configuration),
+    "jax_enable_pgle is on",
+  )
+
+
+def test_settings_are_searched_anew_for_each_schedule(found):
+  for candidate in _tried(found):
+    assert (
+      candidate.configuration == settings.search(candidate.step).configuration
+    )
