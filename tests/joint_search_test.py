@@ -21,6 +21,7 @@ from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes import overlap as overlap_lib
 from lagom_xla.passes import pjrt_transform
+from lagom_xla.predict import prediction
 from lagom_xla.search import candidates
 from lagom_xla.search import channel_cap
 from lagom_xla.search import combining
@@ -307,6 +308,20 @@ def test_what_is_predicted_not_to_gain_is_not_compiled():
   found = joint.search(_target(lambda _: module), progress=told.append)
   assert told == ["XLA's defaults"]
   assert found.num_predicted > 1
+
+
+def test_pipelining_is_compiled_where_the_graph_cannot_show_it(
+  fsdp_scan, monkeypatch
+):
+  def unable(module: hlo.Module, *_: object) -> hlo.Module:
+    return module
+
+  monkeypatch.setattr(prediction, "schedule", unable)
+  found = joint.search(_target(lambda _: fsdp_scan))
+  tried = {name for candidate in found.others for name in candidate.options}
+  assert any("pipeline" in name for name in tried)
+  assert "xla_gpu_enable_while_loop_double_buffering" in tried
+  assert tried.isdisjoint(combining.OPTIONS.values())
 
 
 def test_progress_is_told_of_each_candidate():
