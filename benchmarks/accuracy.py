@@ -26,7 +26,7 @@ from benchmarks import paper_facts
 from benchmarks import pax_step
 from benchmarks import tables
 from benchmarks import xla_step
-from lagom_xla import compile as compile_lib
+from lagom_xla.compile import compiler as compile_lib
 
 
 def main() -> None:

@@ -29,7 +29,7 @@ from scipy import optimize
 
 from benchmarks import pax_trace
 from lagom_xla import cluster
-from lagom_xla import gpu as gpu_lib
+from lagom_xla.cluster import gpu as gpu_lib
 from lagom_xla.costs import kernel as kernel_lib
 from lagom_xla.passes import collectives
 from lagom_xla.passes import hlo

@@ -24,7 +24,7 @@ import time
 from jaxlib import _hlo
 
 from lagom_xla import cluster
-from lagom_xla import target
+from lagom_xla.compile import target
 from lagom_xla.passes import hlo
 from lagom_xla.passes import overlap
 

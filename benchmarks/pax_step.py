@@ -50,7 +50,7 @@ from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import contention
 from lagom_xla.costs import kernel as kernel_lib
 from lagom_xla.costs import step as step_lib
-from lagom_xla.costs import timeline
+from lagom_xla.costs.replay import timeline
 from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import kernels as kernels_lib
 from lagom_xla.passes import overlap as overlap_lib

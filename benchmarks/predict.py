@@ -31,14 +31,14 @@ import rich.table
 
 from benchmarks import groups
 from lagom_xla import cluster as cluster_lib
-from lagom_xla import compile as compile_lib
-from lagom_xla import target as target_lib
-from lagom_xla.apply.xla import options as options_lib
+from lagom_xla.compile import compiler as compile_lib
+from lagom_xla.compile import target as target_lib
 from lagom_xla.costs import step as step_lib
+from lagom_xla.flags import options as options_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes import overlap
-from lagom_xla.predict import prediction
-from lagom_xla.search import combining
+from lagom_xla.search.xla import thresholds
+from lagom_xla.xla_schedule import reschedule
 
 _ROOT = pathlib.Path(__file__).resolve().parent.parent
 _EXAMPLE = f"{_ROOT}/examples/llama/train.py:train_step"
@@ -48,7 +48,7 @@ _MIB = 2**20
 _LIMIT = "xla_gpu_experimental_parallel_collective_overlap_limit"
 _NUM_COMPILED = 3
 
-Change = tuple[str, compile_lib.Options, prediction.Changes]
+Change = tuple[str, compile_lib.Options, reschedule.Changes]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -104,32 +104,32 @@ def _steps(
 
 def _changes() -> Iterator[Change]:
   """What is changed: its name, as XLA's options, and for the prediction."""
-  yield "nothing", {}, prediction.Changes()
-  for kind, option in combining.OPTIONS.items():
+  yield "nothing", {}, reschedule.Changes()
+  for kind, option in thresholds.OPTIONS.items():
     for mib in (0, 8, 128, 512):
       yield (
         f"{kind}s combined up to {mib} MiB",
         {option: mib * _MIB},
-        prediction.Changes(thresholds_bytes={kind: mib * _MIB}),
+        reschedule.Changes(thresholds_bytes={kind: mib * _MIB}),
       )
   for limit in (2, 4):
     yield (
       f"{limit} collectives under way",
       {_LIMIT: limit},
-      prediction.Changes(overlap_limit=limit),
+      reschedule.Changes(overlap_limit=limit),
     )
-  for kind in combining.OPTIONS:
+  for kind in thresholds.OPTIONS:
     yield (
       f"pipelined {kind}s",
       options_lib.fit(
         {f"xla_gpu_enable_pipelined_{kind.replace('-', '_')}": True}
       ).options,
-      prediction.Changes(pipelined=[kind]),
+      reschedule.Changes(pipelined=[kind]),
     )
   yield (
     "double-buffered loops",
     {"xla_gpu_enable_while_loop_double_buffering": True},
-    prediction.Changes(double_buffered=True),
+    reschedule.Changes(double_buffered=True),
   )
 
 
@@ -142,7 +142,7 @@ def _rows(
     compiled = target.schedule({**options, **compile_lib.COST_ESTIMATES})
     scheduled = time.perf_counter()
     default = default or compiled
-    predicted = prediction.schedule(default, change, target.cluster)
+    predicted = reschedule.schedule(default, change, target.cluster)
     end = time.perf_counter()
     yield Row(
       comparison=groups.Comparison(

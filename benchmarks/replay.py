@@ -19,13 +19,13 @@ import pathlib
 import time
 
 from lagom_xla import cluster as cluster_lib
-from lagom_xla import target
+from lagom_xla.compile import target
 from lagom_xla.costs import nccl
 from lagom_xla.costs import step as step_lib
-from lagom_xla.costs import timeline
+from lagom_xla.costs.replay import timeline
 from lagom_xla.passes import hlo
 from lagom_xla.passes import overlap as overlap_lib
-from lagom_xla.search import space
+from lagom_xla.search.nccl import space
 
 _ROOT = pathlib.Path(__file__).resolve().parent.parent
 _CLUSTER = "1x8xh100"

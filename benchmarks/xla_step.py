@@ -16,8 +16,8 @@ import pathlib
 
 from benchmarks import groups as groups_lib
 from lagom_xla import cluster as cluster_lib
-from lagom_xla import compile as compile_lib
-from lagom_xla import compile_hlo
+from lagom_xla.compile import compiler as compile_lib
+from lagom_xla.compile import unoptimized
 from lagom_xla.costs import step as step_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes import overlap
@@ -65,7 +65,7 @@ def groups(path: pathlib.Path) -> Iterator[groups_lib.Group]:
 
 def _predict_ms(module: hlo.Module, options: compile_lib.Options) -> float:
   cluster = cluster_lib.parse("1x8xh100")
-  scheduled = compile_hlo.schedule_module(
+  scheduled = unoptimized.schedule_module(
     module, cluster, options={**options, **compile_lib.COST_ESTIMATES}
   )
   step = step_lib.Step(overlap.analyze(scheduled), cluster)

@@ -34,19 +34,19 @@ import warnings
 import jax
 
 from lagom_xla import cluster as cluster_lib
-from lagom_xla import compile as compile_lib
-from lagom_xla import dispatch
 from lagom_xla import plan as plan_lib
-from lagom_xla import target as target_lib
 from lagom_xla import tuner
-from lagom_xla import verify
-from lagom_xla.apply.xla import fdo
+from lagom_xla.compile import compiler as compile_lib
+from lagom_xla.compile import dispatch
+from lagom_xla.compile import scheduler_profile
+from lagom_xla.compile import target as target_lib
+from lagom_xla.verify import verification as verification_lib
 
 # Their messages were written for whoever wrote the step.
 _PLAIN_ERRORS = (
   cluster_lib.ClusterError,
   compile_lib.CompileError,
-  fdo.FdoError,
+  scheduler_profile.FdoError,
   plan_lib.PlanError,
   target_lib.TargetError,
 )
@@ -172,7 +172,9 @@ class _Chooser:
     try:
       target = _target(lowered, self._cluster, self._name)
       if self._plan is not None:
-        return _executable(verify.compile_with(self._plan, target), target)
+        return _executable(
+          verification_lib.compile_with(self._plan, target), target
+        )
       # A CPU that stands for GPUs does nothing with what goes beyond options.
       is_gpu = jax.default_backend() == "gpu"
       tuning = tuner.tune(target, in_process=is_gpu)

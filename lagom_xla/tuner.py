@@ -16,18 +16,18 @@ from __future__ import annotations
 from collections import Counter
 import dataclasses
 
-from lagom_xla import compile as compile_lib
 from lagom_xla import plan as plan_lib
-from lagom_xla import target as target_lib
-from lagom_xla import verify
-from lagom_xla.apply import effects as effects_lib
 from lagom_xla.apply import nccl_env
+from lagom_xla.compile import compiler as compile_lib
+from lagom_xla.compile import target as target_lib
 from lagom_xla.costs import step as step_lib
-from lagom_xla.costs import timeline
+from lagom_xla.costs.replay import timeline
 from lagom_xla.passes import overlap as overlap_lib
-from lagom_xla.search import candidates as candidates_lib
-from lagom_xla.search import channel_cap
-from lagom_xla.search import joint
+from lagom_xla.search.nccl import channel_cap
+from lagom_xla.search.xla import candidates as candidates_lib
+from lagom_xla.search.xla import joint
+from lagom_xla.verify import effects as effects_lib
+from lagom_xla.verify import verification as verification_lib
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -139,7 +139,7 @@ def tune(
   progress("full compile with the plan")
   plan = _plan(target, search)
   planned = _as_compiled(search.best.step, compiled)
-  effects = verify.effects(plan, target, search.default.step, planned)
+  effects = verification_lib.effects(plan, target, search.default.step, planned)
   return Tuning(
     plan=plan,
     search=search,
@@ -213,7 +213,7 @@ def _compile(
   options = candidates_lib.compiler_options(
     candidate.options, candidate.profile
   )
-  return verify.compile_fully(target, options, candidate.groups)
+  return verification_lib.compile_fully(target, options, candidate.groups)
 
 
 def _plan(
@@ -233,7 +233,7 @@ def _plan(
     for key in kept.step.keys
     if kept.configuration[key] != kept.step.default[key]
   )
-  module = verify.recognized_by(target)
+  module = verification_lib.recognized_by(target)
   return plan_lib.Plan(
     module_name=module.name,
     module_fingerprint=plan_lib.fingerprint(module),

@@ -16,16 +16,16 @@ from lagom_xla.apply import files
 from lagom_xla.apply import nccl_env
 from lagom_xla.apply.nccl import rules as rules_lib
 from lagom_xla.apply.nccl import table
-from lagom_xla.apply.xla import flag_syntax
-from lagom_xla.apply.xla import options as xla_options
 from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import nccl
-from lagom_xla.search import channel_cap
-from lagom_xla.search import combining
+from lagom_xla.flags import options as xla_options
+from lagom_xla.flags import syntax as flag_syntax
+from lagom_xla.search.nccl import channel_cap
+from lagom_xla.search.xla import thresholds
 
 H100 = cluster_lib.parse("1x8xh100")
 _MIB = 2**20
-_GATHER = combining.OPTIONS["all-gather"]
+_GATHER = thresholds.OPTIONS["all-gather"]
 _SETTING = nccl.Setting(
   algorithm="ring", protocol="simple", num_channels=4, chunk_bytes=131072
 )

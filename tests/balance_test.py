@@ -14,17 +14,17 @@ from lagom_xla.costs import nccl
 from lagom_xla.costs import step as step_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes import overlap as overlap_lib
-from lagom_xla.search import autoccl
-from lagom_xla.search import balance
-from lagom_xla.search import descent
-from lagom_xla.search import exhaustive
-from lagom_xla.search import lagom
-from lagom_xla.search import problem as problem_lib
-from lagom_xla.search import random_search
-from lagom_xla.search import searcher as searcher_lib
-from lagom_xla.search import side_by_side
-from lagom_xla.search import space
-from lagom_xla.search import survey
+from lagom_xla.search.nccl import autoccl
+from lagom_xla.search.nccl import exhaustive
+from lagom_xla.search.nccl import lagom
+from lagom_xla.search.nccl import lockstep
+from lagom_xla.search.nccl import problem as problem_lib
+from lagom_xla.search.nccl import random_search
+from lagom_xla.search.nccl import searcher as searcher_lib
+from lagom_xla.search.nccl import space
+from lagom_xla.search.nccl.balance import balance
+from lagom_xla.search.nccl.balance import descent
+from lagom_xla.search.nccl.balance import survey
 
 _CLUSTERS = ["1x8xh100", "1x8xa100_80", "1x8xb200"]
 _MOST_TRIALS = 50
@@ -67,9 +67,7 @@ def test_one_key_ends_within_a_percent_of_the_optimum(step):
 
 def test_ten_trials_find_more_than_those_of_others(step):
   found_us = {
-    searcher: side_by_side.run_step(
-      searcher, step, max_trials=10
-    ).best_us_after(10)
+    searcher: lockstep.run_step(searcher, step, max_trials=10).best_us_after(10)
     for searcher in (balance, autoccl, lagom, random_search)
   }
   # No more than a thousandth behind the best of the others.

@@ -26,12 +26,12 @@ import pytest
 
 from lagom_xla import cli
 from lagom_xla import cluster as cluster_lib
-from lagom_xla import compile as compile_lib
 from lagom_xla import plan as plan_lib
-from lagom_xla import target as target_lib
 from lagom_xla.apply import files as files_lib
+from lagom_xla.compile import compiler as compile_lib
+from lagom_xla.compile import target as target_lib
 from lagom_xla.passes import pjrt_transform
-from lagom_xla.search import combining
+from lagom_xla.search.xla import thresholds
 
 _ROOT = pathlib.Path(__file__).parents[1]
 _TARGET = str(_ROOT / "examples/llama/train.py") + ":train_step"
@@ -430,7 +430,7 @@ def test_text_says_that_times_are_predicted(
 def plan_with_options(tuned: Tuned, tmp_path: pathlib.Path) -> pathlib.Path:
   plan = dataclasses.replace(
     plan_lib.load(tuned.folder),
-    xla_options=dict.fromkeys(combining.OPTIONS.values(), 2**22),
+    xla_options=dict.fromkeys(thresholds.OPTIONS.values(), 2**22),
     nccl_env={"NCCL_MAX_CTAS": "8"},
   )
   folder = tmp_path / "plan"
@@ -456,7 +456,7 @@ def test_flags_can_be_sourced_and_keep_what_was_set(
   first, *others = flags.split()
   assert first == "--xla_first=1"
   assert sorted(others) == sorted(
-    f"--{option}={2**22}" for option in combining.OPTIONS.values()
+    f"--{option}={2**22}" for option in thresholds.OPTIONS.values()
   )
 
 
@@ -538,7 +538,7 @@ def test_a_check_survives_flags_that_would_end_it() -> None:
 def test_merged_flags_can_be_sourced_and_say_where_each_is_from(
   plan_with_options: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-  first, second, third = sorted(combining.OPTIONS.values())
+  first, second, third = sorted(thresholds.OPTIONS.values())
   given = f"--{second}=1 --xla_dump_to='a b' --xla_gpu_graph_level=0"
   monkeypatch.setenv("XLA_FLAGS", given)
   outcome = run("flags", str(plan_with_options), "--merge")

@@ -15,7 +15,7 @@ from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import nccl
 from lagom_xla.passes import collectives as collectives_lib
-from lagom_xla.search import space
+from lagom_xla.search.nccl import space
 
 H100 = cluster_lib.parse("1x8xh100")
 _MIB = 2**20

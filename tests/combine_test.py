@@ -14,14 +14,14 @@ import numpy as np
 import pytest
 
 from lagom_xla import cluster as cluster_lib
-from lagom_xla import compile as compile_lib
-from lagom_xla import compile_passes
-from lagom_xla import target as target_lib
+from lagom_xla.compile import compiler as compile_lib
+from lagom_xla.compile import target as target_lib
 from lagom_xla.passes import collectives
-from lagom_xla.passes import combinable
 from lagom_xla.passes import combine
 from lagom_xla.passes import hlo
+from lagom_xla.passes import in_compile
 from lagom_xla.passes import registry
+from lagom_xla.passes.combine import rule
 
 _CLUSTER = cluster_lib.parse("1x8xh100")
 
@@ -40,9 +40,9 @@ def scan(fsdp_step: LowerStep) -> target_lib.Target:
   return target_lib.of_step(fsdp_step(), _CLUSTER, name="scan")
 
 
-def _candidates(target: target_lib.Target) -> dict[str, combinable.Candidate]:
+def _candidates(target: target_lib.Target) -> dict[str, rule.Candidate]:
   assert target.unscheduled is not None
-  return combinable.find(target.unscheduled({}))
+  return rule.find(target.unscheduled({}))
 
 
 def _of_kind(target: target_lib.Target, kind: str) -> list[str]:
@@ -221,7 +221,7 @@ def test_each_compile_gets_its_own_groups(
 def test_other_modules_are_left_alone(fsdp_step: LowerStep) -> None:
   lowered = fsdp_step()
   groups = (("no", "such", "labels"),)
-  with compile_passes.grouped("jit_another_step", groups):
+  with in_compile.grouped("jit_another_step", groups):
     compiled = compile_lib.compile_step(lowered, _CLUSTER, schedule_only=True)
   assert not combine.labels(compiled.module, groups)
 
@@ -349,13 +349,13 @@ def test_groups_that_cannot_be_are_refused_with_the_labels(
 
 
 def test_a_collective_of_several_arrays_is_several_candidates() -> None:
-  candidates = combinable.find(hlo.load(_HLO))
+  candidates = rule.find(hlo.load(_HLO))
   assert {"both.0", "both.1"} <= set(candidates)
   assert "both" not in candidates
   # Each depends on what its own array depends on.
-  combinable.check(candidates, (("sx", "both.0"), ("ssx", "both.1")))
+  rule.check(candidates, (("sx", "both.0"), ("ssx", "both.1")))
   with pytest.raises(combine.CombineError, match=r"both\.1 depends on sx"):
-    combinable.check(candidates, (("sx", "both.1"),))
+    rule.check(candidates, (("sx", "both.1"),))
 
 
 def test_a_module_stays_as_it_is() -> None:
@@ -398,7 +398,7 @@ def test_an_all_reduce_of_an_all_reduce_is_left_to_xla() -> None:
     }
   """
   folds = hlo.load(text.replace("ROWS", rows).replace("COLUMNS", columns))
-  assert not combinable.find(folds)
+  assert not rule.find(folds)
   # Counting devices twice, the two are not one.
   repeats = hlo.load(text.replace("ROWS", rows).replace("COLUMNS", rows))
-  assert set(combinable.find(repeats)) == {"over_rows", "over_all"}
+  assert set(rule.find(repeats)) == {"over_rows", "over_all"}

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import pytest
 
 from lagom_xla import cluster as cluster_lib
-from lagom_xla import compile as compile_lib
+from lagom_xla.compile import compiler as compile_lib
 from lagom_xla.passes import collectives
 from lagom_xla.passes import hlo
 from lagom_xla.passes import pjrt_transform

@@ -27,7 +27,7 @@ import numpy as np
 import pytest
 
 from lagom_xla import cluster
-from lagom_xla import compile as compile_lib
+from lagom_xla.compile import compiler as compile_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes import pjrt_transform
 

@@ -23,13 +23,13 @@ import jax
 import pytest
 
 from lagom_xla import plan as plan_lib
-from lagom_xla.apply.xla import debug_options
-from lagom_xla.apply.xla import embedded_protos
-from lagom_xla.apply.xla import flag_probe
-from lagom_xla.apply.xla import option_conflicts
-from lagom_xla.apply.xla import option_notes
-from lagom_xla.apply.xla import option_values
-from lagom_xla.apply.xla import options as xla_options
+from lagom_xla.flags import conflicts as option_conflicts
+from lagom_xla.flags import debug_options
+from lagom_xla.flags import embedded_protos
+from lagom_xla.flags import notes as option_notes
+from lagom_xla.flags import options as xla_options
+from lagom_xla.flags import probe as flag_probe
+from lagom_xla.flags import values as option_values
 from lagom_xla.passes import hlo
 
 _GATHER = "xla_gpu_all_gather_combine_threshold_bytes"

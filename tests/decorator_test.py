@@ -24,11 +24,11 @@ import pytest
 
 import lagom_xla
 from lagom_xla import cluster as cluster_lib
-from lagom_xla import compile as compile_lib
 from lagom_xla import plan as plan_lib
-from lagom_xla import target as target_lib
 from lagom_xla import tuner
 from lagom_xla.apply import files
+from lagom_xla.compile import compiler as compile_lib
+from lagom_xla.compile import target as target_lib
 
 _TRAIN = pathlib.Path(__file__).parents[1] / "examples/llama/train.py"
 _CLUSTER = "1x8xh100"

@@ -17,16 +17,16 @@ import pytest
 
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import plan as plan_lib
-from lagom_xla.apply import effects
-from lagom_xla.apply.xla import options as xla_options
 from lagom_xla.costs import nccl
 from lagom_xla.costs import step as step_lib
+from lagom_xla.flags import options as xla_options
 from lagom_xla.passes import hlo
 from lagom_xla.passes import overlap as overlap_lib
-from lagom_xla.search import combining
+from lagom_xla.search.xla import thresholds
+from lagom_xla.verify import effects
 
 _H100 = cluster_lib.parse("1x8xh100")
-_GATHER = combining.OPTIONS["all-gather"]
+_GATHER = thresholds.OPTIONS["all-gather"]
 _LIMIT = "xla_gpu_experimental_parallel_collective_overlap_limit"
 
 Seen = Callable[..., effects.Effect]
@@ -137,7 +137,7 @@ ENTRY main {{
   ("fixture", "knob", "value"),
   [
     # All of them are combined under the default already.
-    ("fsdp_unrolled", combining.OPTIONS["reduce-scatter"], 2**33),
+    ("fsdp_unrolled", thresholds.OPTIONS["reduce-scatter"], 2**33),
     # There is no such collective.
     ("tp_scan", _GATHER, 0),
     # There is no loop.

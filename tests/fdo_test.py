@@ -15,8 +15,8 @@ import jax.numpy as jnp
 import pytest
 
 from lagom_xla import cluster as cluster_lib
-from lagom_xla import compile as compile_lib
-from lagom_xla.apply.xla import fdo
+from lagom_xla.compile import compiler as compile_lib
+from lagom_xla.compile import scheduler_profile
 from lagom_xla.costs import step as step_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes import overlap
@@ -40,7 +40,7 @@ def step_of(module: hlo.Module, cluster: str = "1x8xh100") -> step_lib.Step:
 
 def profile_of(module: hlo.Module) -> bytes:
   step = step_of(module)
-  return fdo.profile(step, step.default)
+  return scheduler_profile.profile(step, step.default)
 
 
 def text(costs_us: Mapping[str, float]) -> bytes:
@@ -94,7 +94,9 @@ def test_a_profile_adds_up_to_the_replayed_step(
 ) -> None:
   step = step_of(train_step_module)
   timeline = step.timeline(step.default)
-  costs_us = fdo.costs_us(fdo.profile(step, step.default))
+  costs_us = scheduler_profile.costs_us(
+    scheduler_profile.profile(step, step.default)
+  )
   kernels = step.analysis.kernels.values()
   total_us = sum(costs_us[k.name] * k.executions for k in kernels)
   assert total_us == pytest.approx(
@@ -109,7 +111,9 @@ def test_a_profile_adds_up_to_the_replayed_step(
 
 def test_a_kernel_costs_more_beside_a_collective(tp_scan: hlo.Module) -> None:
   step = step_of(tp_scan)
-  costs_us = fdo.costs_us(fdo.profile(step, step.default))
+  costs_us = scheduler_profile.costs_us(
+    scheduler_profile.profile(step, step.default)
+  )
   lost_us = collections.defaultdict[str, float](float)
   for (name, _), us in step.timeline(step.default).slowdown_us.items():
     lost_us[name] += us
@@ -137,8 +141,12 @@ def test_a_collective_costs_what_it_is_configured_to(
   }
   changed = [c for c in step.analysis.collectives if _differs(step, c, slower)]
   assert changed
-  default = fdo.costs_us(fdo.profile(step, step.default))
-  configured = fdo.costs_us(fdo.profile(step, slower))
+  default = scheduler_profile.costs_us(
+    scheduler_profile.profile(step, step.default)
+  )
+  configured = scheduler_profile.costs_us(
+    scheduler_profile.profile(step, slower)
+  )
   assert all(default[c.name] != configured[c.name] for c in changed)
 
 
@@ -155,7 +163,7 @@ def test_xla_finds_all_that_it_wants_in_a_profile(
   # Under the names of the first compile, so those are still the same.
   profile = profile_of(fsdp_scan)
   scheduled(fsdp_step(), fdo_profile=profile, **_NOTHING_MISSING)
-  costs_us = fdo.costs_us(profile)
+  costs_us = scheduler_profile.costs_us(profile)
   costs_us.pop(next(name for name in costs_us if "gemm" in name))
   with pytest.raises(compile_lib.CompileError, match="Found 1 missing"):
     scheduled(fsdp_step(), fdo_profile=text(costs_us), **_NOTHING_MISSING)
@@ -166,15 +174,17 @@ def test_names_stay_from_one_profile_to_the_next(
 ) -> None:
   following = schedule(fdo_profile=profile_of(module))
   assert order(following) != order(module)
-  first = fdo.costs_us(profile_of(module))
-  assert fdo.costs_us(profile_of(following)).keys() == first.keys()
+  first = scheduler_profile.costs_us(profile_of(module))
+  assert (
+    scheduler_profile.costs_us(profile_of(following)).keys() == first.keys()
+  )
 
 
 @pytest.mark.parametrize("kind", ["all-gather", "reduce-scatter"])
 def test_the_schedule_gives_a_collective_the_kernels_that_its_cost_asks_for(
   schedule: Schedule, module: hlo.Module, kind: str
 ) -> None:
-  costs_us = fdo.costs_us(profile_of(module))
+  costs_us = scheduler_profile.costs_us(profile_of(module))
 
   def most_kernels(cost_us: float) -> int:
     changed = {
@@ -195,7 +205,7 @@ def test_our_costs_shorten_the_step_where_xla_misjudges_it(
   before_us = step.timeline(step.default).step_time_us
   times_us = []
   for _ in range(2):
-    profile = fdo.profile(step, step.default)
+    profile = scheduler_profile.profile(step, step.default)
     step = step_of(schedule(fdo_profile=profile))
     times_us.append(step.timeline(step.default).step_time_us)
   assert min(times_us) < 0.98 * before_us
@@ -205,17 +215,21 @@ def test_a_plans_hash_is_read_back_and_leaves_costs_alone(
   fsdp_scan: hlo.Module,
 ) -> None:
   profile = profile_of(fsdp_scan)
-  assert fdo.plan_hash(profile) is None
-  marked = fdo.with_plan_hash(profile, "0f3a")
-  assert fdo.plan_hash(marked) == "0f3a"
-  assert fdo.costs_us(marked) == fdo.costs_us(profile)
-  assert marked != fdo.with_plan_hash(profile, "0f3b")
+  assert scheduler_profile.plan_hash(profile) is None
+  marked = scheduler_profile.with_plan_hash(profile, "0f3a")
+  assert scheduler_profile.plan_hash(marked) == "0f3a"
+  assert scheduler_profile.costs_us(marked) == scheduler_profile.costs_us(
+    profile
+  )
+  assert marked != scheduler_profile.with_plan_hash(profile, "0f3b")
 
 
 @pytest.mark.parametrize("plan_hash", ["", "a b", "a\n", 'a"', "$"])
 def test_a_hash_that_could_break_the_profile_is_refused(plan_hash: str) -> None:
-  with pytest.raises(fdo.FdoError, match="must be letters, digits"):
-    fdo.with_plan_hash(b"", plan_hash)
+  with pytest.raises(
+    scheduler_profile.FdoError, match="must be letters, digits"
+  ):
+    scheduler_profile.with_plan_hash(b"", plan_hash)
 
 
 def test_a_plans_hash_changes_no_schedule(
@@ -224,10 +238,10 @@ def test_a_plans_hash_changes_no_schedule(
   profile = profile_of(module)
   following = schedule(fdo_profile=profile)
   for name in ("0f3a", "d" * 64):
-    marked = fdo.with_plan_hash(profile, name)
+    marked = scheduler_profile.with_plan_hash(profile, name)
     assert order(schedule(fdo_profile=marked)) == order(following)
-  alone = fdo.with_plan_hash(b"", "0f3a")
-  silent = schedule(fdo_profile=alone, **fdo.SILENT)
+  alone = scheduler_profile.with_plan_hash(b"", "0f3a")
+  silent = schedule(fdo_profile=alone, **scheduler_profile.SILENT)
   assert order(silent) == order(module)
 
 
@@ -252,7 +266,7 @@ def test_any_profile_switches_the_scheduler_on_where_it_is_off(
     )
     return order(compilation.module)
 
-  marked = order_with(fdo_profile=fdo.with_plan_hash(b"", "0f3a"))
+  marked = order_with(fdo_profile=scheduler_profile.with_plan_hash(b"", "0f3a"))
   assert marked == order_with(xla_gpu_enable_latency_hiding_scheduler=True)
   assert marked != order_with()
 
@@ -308,7 +322,7 @@ def test_two_plans_never_share_a_cached_executable() -> None:
   plans = [_Plan("a"), _Plan("b")]
   for _ in range(2):
     for plan in plans:
-      profile = fdo.with_plan_hash(b"", plan.note)
+      profile = scheduler_profile.with_plan_hash(b"", plan.note)
       assert plan.compile({"fdo_profile": profile}) == plan.note
   # The second time they came out of the cache.
   assert [plan.num_compiles for plan in plans] == [1, 1]
@@ -323,11 +337,11 @@ def test_without_a_hash_a_plan_would_get_anothers_executable() -> None:
   "name", ["jax_enable_pgle", "jax_compilation_cache_expect_pgle"]
 )
 def test_jaxs_own_profiles_are_said_to_be_in_the_way(name: str) -> None:
-  fdo.check_reaches_xla()
+  scheduler_profile.check_reaches_xla()
   before = getattr(jax.config, name)
   jax.config.update(name, True)
   try:
-    with pytest.raises(fdo.FdoError, match=f"{name} is on"):
-      fdo.check_reaches_xla()
+    with pytest.raises(scheduler_profile.FdoError, match=f"{name} is on"):
+      scheduler_profile.check_reaches_xla()
   finally:
     jax.config.update(name, before)

@@ -12,13 +12,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 import pytest
 
-from lagom_xla.apply.xla import debug_options
-from lagom_xla.apply.xla import flag_check
-from lagom_xla.apply.xla import flag_findings
-from lagom_xla.apply.xla import flag_merge
-from lagom_xla.apply.xla import flag_probe
-from lagom_xla.apply.xla import flag_reading
-from lagom_xla.apply.xla import flag_syntax
+from lagom_xla.flags import check as flag_check
+from lagom_xla.flags import debug_options
+from lagom_xla.flags import findings as flag_findings
+from lagom_xla.flags import merge as flag_merge
+from lagom_xla.flags import probe as flag_probe
+from lagom_xla.flags import reading as flag_reading
+from lagom_xla.flags import syntax as flag_syntax
 
 _LEVEL = "xla_gpu_autotune_level"
 _GATHER = "xla_gpu_all_gather_combine_threshold_bytes"

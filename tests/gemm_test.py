@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from lagom_xla import cluster
-from lagom_xla import gpu as gpu_lib
+from lagom_xla.cluster import gpu as gpu_lib
 from lagom_xla.costs import gemm
 
 _TABLE = (

@@ -10,12 +10,12 @@ import jax
 import pytest
 
 from lagom_xla import cluster as cluster_lib
-from lagom_xla import target as target_lib
-from lagom_xla.apply.xla import fdo
+from lagom_xla.compile import scheduler_profile
+from lagom_xla.compile import target as target_lib
 from lagom_xla.passes import registry
-from lagom_xla.search import candidates
-from lagom_xla.search import in_process
-from lagom_xla.search import settings
+from lagom_xla.search.nccl import settings
+from lagom_xla.search.xla import candidates
+from lagom_xla.search.xla import in_process
 
 _H100 = cluster_lib.parse("1x8xh100")
 
@@ -45,8 +45,10 @@ def test_xlas_scheduler_is_fed_the_costs_of_the_best_schedule(found):
       break
     before = candidate
   if before.groups is None:
-    assert first.profile == fdo.profile(before.step, before.configuration)
-  assert fdo.costs_us(first.profile)
+    assert first.profile == scheduler_profile.profile(
+      before.step, before.configuration
+    )
+  assert scheduler_profile.costs_us(first.profile)
 
 
 def test_the_result_is_no_slower_than_what_it_started_from(found):
@@ -87,14 +89,14 @@ def test_a_profile_that_jax_would_replace_is_refused(
   target, found, monkeypatch
 ):
   def replaced() -> None:
-    raise fdo.FdoError("jax_enable_pgle is on")
+    raise scheduler_profile.FdoError("jax_enable_pgle is on")
 
-  monkeypatch.setattr(fdo, "check_reaches_xla", replaced)
+  monkeypatch.setattr(scheduler_profile, "check_reaches_xla", replaced)
   again = in_process.search(target, candidates.Search(default=found.default))
   refused = again.others[-1]
   assert isinstance(refused, candidates.Refused)
   assert (refused.profile, refused.reason) == (
-    fdo.profile(again.best.step, again.best.configuration),
+    scheduler_profile.profile(again.best.step, again.best.configuration),
     "jax_enable_pgle is on",
   )
 

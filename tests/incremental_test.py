@@ -14,12 +14,12 @@ import pytest
 
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import step as step_lib
-from lagom_xla.costs import timeline
+from lagom_xla.costs.replay import incremental
+from lagom_xla.costs.replay import timeline
 from lagom_xla.passes import hlo
 from lagom_xla.passes import overlap as overlap_lib
-from lagom_xla.search import incremental
-from lagom_xla.search import problem as problem_lib
-from lagom_xla.search import space
+from lagom_xla.search.nccl import problem as problem_lib
+from lagom_xla.search.nccl import space
 
 H100 = cluster_lib.parse("1x8xh100")
 _KIB = 1024

@@ -11,28 +11,28 @@ import pathlib
 import pytest
 
 from lagom_xla import cluster as cluster_lib
-from lagom_xla import compile as compile_lib
-from lagom_xla import compile_hlo
-from lagom_xla import target as target_lib
+from lagom_xla.compile import compiler as compile_lib
+from lagom_xla.compile import target as target_lib
+from lagom_xla.compile import unoptimized
 from lagom_xla.costs import gemm
 from lagom_xla.costs import step as step_lib
-from lagom_xla.costs import timeline
+from lagom_xla.costs.replay import timeline
 from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes import overlap as overlap_lib
 from lagom_xla.passes import pjrt_transform
-from lagom_xla.predict import prediction
-from lagom_xla.search import candidates
-from lagom_xla.search import channel_cap
-from lagom_xla.search import combining
-from lagom_xla.search import joint
-from lagom_xla.search import settings
+from lagom_xla.search.nccl import channel_cap
+from lagom_xla.search.nccl import settings
+from lagom_xla.search.xla import candidates
+from lagom_xla.search.xla import joint
+from lagom_xla.search.xla import thresholds
+from lagom_xla.xla_schedule import reschedule
 
 H100 = cluster_lib.parse("1x8xh100")
 _KIB, _MIB = 2**10, 2**20
 # A kernel of this size has blocks for 128 of an H100's 132 SMs, all at once.
 _ONE_WAVE = 1024
-_GATHER = combining.OPTIONS["all-gather"]
+_GATHER = thresholds.OPTIONS["all-gather"]
 
 
 def _gather(sizes: Sequence[int], position: int) -> tuple[str, str]:
@@ -138,7 +138,7 @@ _TOGETHER = [[64 * _KIB] * 8]
 
 def _combines(options: compile_lib.Options) -> hlo.Module:
   """What XLA does: beyond the default, eight all-gathers become one."""
-  is_combined = int(options.get(_GATHER, 0)) > combining.DEFAULT_BYTES
+  is_combined = int(options.get(_GATHER, 0)) > thresholds.DEFAULT_BYTES
   return _module(*(_TOGETHER if is_combined else _APART), kernels_us=3.0)
 
 
@@ -150,7 +150,7 @@ def _collectives(module: hlo.Module) -> tuple[collectives_lib.Collective, ...]:
 
 
 def _worth_trying(*gathers: Sequence[int]) -> list[int]:
-  found = combining.worth_trying(_collectives(_module(*gathers)), "all-gather")
+  found = thresholds.worth_trying(_collectives(_module(*gathers)), "all-gather")
   return [threshold // _MIB for threshold in found]
 
 
@@ -174,15 +174,15 @@ def test_thresholds_end_with_one_that_all_fit_under():
 def test_kinds_are_combined_apart():
   module = _module([64 * _KIB], [64 * _KIB])
   assert not list(
-    combining.worth_trying(_collectives(module), "reduce-scatter")
+    thresholds.worth_trying(_collectives(module), "reduce-scatter")
   )
 
 
 def test_sizes_are_those_that_xla_counts():
   module = _module([8 * _MIB, 8 * _MIB], plain_scatters=[8 * _MIB])
   gather, scatter = _collectives(module)
-  assert combining.combined_bytes(gather) == 16 * _MIB
-  assert combining.combined_bytes(scatter) == _MIB
+  assert thresholds.combined_bytes(gather) == 16 * _MIB
+  assert thresholds.combined_bytes(scatter) == _MIB
 
 
 # The search over options.
@@ -316,12 +316,12 @@ def test_pipelining_is_compiled_where_the_graph_cannot_show_it(
   def unable(module: hlo.Module, *_: object) -> hlo.Module:
     return module
 
-  monkeypatch.setattr(prediction, "schedule", unable)
+  monkeypatch.setattr(reschedule, "schedule", unable)
   found = joint.search(_target(lambda _: fsdp_scan))
   tried = {name for candidate in found.others for name in candidate.options}
   assert any("pipeline" in name for name in tried)
   assert "xla_gpu_enable_while_loop_double_buffering" in tried
-  assert tried.isdisjoint(combining.OPTIONS.values())
+  assert tried.isdisjoint(thresholds.OPTIONS.values())
 
 
 def test_progress_is_told_of_each_candidate():
@@ -475,7 +475,7 @@ def test_a_real_module_is_never_tuned_for_the_worse():
   if pjrt_transform.plugin_path() is None:
     pytest.skip("JAX's CUDA plugin is not installed (extra aot)")
   cluster = cluster_lib.parse("1x4xh100")
-  module = compile_hlo.schedule_module(
+  module = unoptimized.schedule_module(
     hlo.load(path), cluster, options=compile_lib.COST_ESTIMATES
   )
   step = step_lib.Step(overlap_lib.analyze(module), cluster)

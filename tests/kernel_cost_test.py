@@ -18,7 +18,7 @@ import pytest
 from benchmarks import fit_fusions
 from benchmarks import pax_trace
 from lagom_xla import cluster as cluster_lib
-from lagom_xla import gpu as gpu_lib
+from lagom_xla.cluster import gpu as gpu_lib
 from lagom_xla.costs import gemm
 from lagom_xla.costs import kernel as kernel_lib
 from lagom_xla.passes import collectives

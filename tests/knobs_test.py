@@ -11,15 +11,15 @@ import jax
 import pytest
 
 from lagom_xla import cluster as cluster_lib
-from lagom_xla.apply.xla import debug_options
-from lagom_xla.apply.xla import option_notes
-from lagom_xla.apply.xla import options as xla_options
 from lagom_xla.costs import step as step_lib
+from lagom_xla.flags import debug_options
+from lagom_xla.flags import notes as option_notes
+from lagom_xla.flags import options as xla_options
 from lagom_xla.passes import hlo
 from lagom_xla.passes import overlap as overlap_lib
-from lagom_xla.predict import prediction
-from lagom_xla.search import combining
-from lagom_xla.search import knobs
+from lagom_xla.search.xla import knobs
+from lagom_xla.search.xla import thresholds
+from lagom_xla.xla_schedule import reschedule
 
 _ROOT = pathlib.Path(__file__).parents[1]
 _MIB = 2**20
@@ -107,7 +107,7 @@ def test_the_scheduler_is_offered_where_it_is_not_on_by_itself(fsdp_scan):
     (value,) = [v for v in values if _SCHEDULER in v.options]
     assert value.options == {_SCHEDULER: True}
     # It is what a prediction with no other change stands for.
-    assert value.changes == prediction.Changes()
+    assert value.changes == reschedule.Changes()
   for cluster in ("1x8xh100", "1x8xh200", "1x8xb200"):
     assert _offered(_step(fsdp_scan, cluster), _SCHEDULER) == []
 
@@ -150,12 +150,12 @@ def test_loops_are_double_buffered(fsdp_scan):
     if "xla_gpu_enable_while_loop_double_buffering" in value.options
   ]
   assert value.options == {"xla_gpu_enable_while_loop_double_buffering": True}
-  assert value.changes == prediction.Changes(double_buffered=True)
+  assert value.changes == reschedule.Changes(double_buffered=True)
 
 
 def test_thresholds_are_for_the_kinds_that_are_there(fsdp_unrolled, tp_scan):
   gather, reduce, scatter = (
-    combining.OPTIONS[kind]
+    thresholds.OPTIONS[kind]
     for kind in ("all-gather", "all-reduce", "reduce-scatter")
   )
   # Nine of each travel together, and one small all-reduce alone.
@@ -168,7 +168,7 @@ def test_thresholds_are_for_the_kinds_that_are_there(fsdp_unrolled, tp_scan):
 
 
 def test_thresholds_say_what_they_change(fsdp_unrolled):
-  by_option = {option: kind for kind, option in combining.OPTIONS.items()}
+  by_option = {option: kind for kind, option in thresholds.OPTIONS.items()}
   found = 0
   for value in knobs.worth_trying(_step(fsdp_unrolled)):
     for name, threshold in value.options.items():

@@ -19,10 +19,10 @@ from lagom_xla.apply.nccl import layout
 from lagom_xla.apply.nccl import table
 from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import nccl
-from lagom_xla.search import combining
+from lagom_xla.search.xla import thresholds
 
 _MIB = 2**20
-_GATHER = combining.OPTIONS["all-gather"]
+_GATHER = thresholds.OPTIONS["all-gather"]
 _FLAG = f"--{_GATHER}={128 * _MIB}"
 _PLUGIN = "/somewhere/it's here/plugin.so"
 _VARIABLES = (

@@ -21,8 +21,8 @@ import jax
 import pytest
 
 from lagom_xla import cluster as cluster_lib
-from lagom_xla import target as target_lib
 from lagom_xla import tuner
+from lagom_xla.compile import target as target_lib
 from lagom_xla.report import as_json
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "examples/llama"))

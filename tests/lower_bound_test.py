@@ -16,7 +16,7 @@ from lagom_xla.costs import nccl
 from lagom_xla.costs import step as step_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes import overlap as overlap_lib
-from lagom_xla.search import space
+from lagom_xla.search.nccl import space
 
 H100S = cluster_lib.parse("1x8xh100")
 

@@ -19,14 +19,14 @@ import numpy as np
 import pytest
 
 from lagom_xla import cluster
-from lagom_xla import compile_passes
-from lagom_xla import target as target_lib
-from lagom_xla.passes import combinable
+from lagom_xla.compile import target as target_lib
 from lagom_xla.passes import hlo
+from lagom_xla.passes import in_compile
 from lagom_xla.passes import registry
+from lagom_xla.passes.combine import rule
 
 P = jax.sharding.PartitionSpec
-Groups = combinable.Groups
+Groups = rule.Groups
 
 _NUM_LAYERS = 3
 _WIDTH = 32
@@ -100,7 +100,7 @@ class _Training:
     return jax.jit(step, out_shardings=out).lower(self.params, self.rows)
 
   def compile(self, groups: Groups | None) -> jax.stages.Compiled:
-    with compile_passes.grouped("jit_step", groups, platform="cpu"):
+    with in_compile.grouped("jit_step", groups, platform="cpu"):
       return self.lower().compile()
 
   def train(self, step: jax.stages.Compiled) -> dict[str, np.ndarray]:
@@ -109,7 +109,7 @@ class _Training:
       params = step(params, self.rows)
     return jax.device_get(params)
 
-  def candidates(self) -> dict[str, combinable.Candidate]:
+  def candidates(self) -> dict[str, rule.Candidate]:
     seen: list[hlo.Module] = []
 
     def read(serialized: bytes) -> None:
@@ -121,18 +121,18 @@ class _Training:
       read, stage=registry.Stage.PRE_SCHEDULER, platform="cpu"
     ):
       self.lower().compile()
-    return combinable.find(seen[0], as_written=True)
+    return rule.find(seen[0], as_written=True)
 
 
-def _all_together(candidates: dict[str, combinable.Candidate]) -> Groups:
+def _all_together(candidates: dict[str, rule.Candidate]) -> Groups:
   """Groups that are as large as they can be."""
   groups: list[tuple[str, ...]] = []
   for label in candidates:
     for number, group in enumerate(groups):
       grown = [*groups[:number], (*group, label), *groups[number + 1 :]]
       try:
-        combinable.check(candidates, tuple(grown))
-      except combinable.CombineError:
+        rule.check(candidates, tuple(grown))
+      except rule.CombineError:
         continue
       groups = grown
       break
@@ -155,12 +155,12 @@ def _collectives(compiled: jax.stages.Compiled) -> list[tuple[str, int]]:
     (i.opcode, len(i.operand_ids))
     for c in hlo.load(compiled).computations.values()
     for i in c.instructions
-    if i.opcode in combinable.KINDS
+    if i.opcode in rule.KINDS
   )
 
 
 def _expected(
-  candidates: dict[str, combinable.Candidate], groups: Groups
+  candidates: dict[str, rule.Candidate], groups: Groups
 ) -> list[tuple[str, int]]:
   together = [(candidates[g[0]].kind, len(g)) for g in groups]
   named = {label for group in groups for label in group}
@@ -180,7 +180,7 @@ def parameters(training: _Training) -> dict[str, np.ndarray]:
 
 
 @pytest.fixture(scope="module")
-def candidates(training: _Training) -> dict[str, combinable.Candidate]:
+def candidates(training: _Training) -> dict[str, rule.Candidate]:
   return training.candidates()
 
 
@@ -198,7 +198,7 @@ _REGROUPINGS: dict[str, Callable[[Groups], Groups]] = {
 def test_ten_regrouped_steps_give_the_same_bits(
   training: _Training,
   parameters: dict[str, np.ndarray],
-  candidates: dict[str, combinable.Candidate],
+  candidates: dict[str, rule.Candidate],
   name: str,
 ) -> None:
   groups = _REGROUPINGS[name](_all_together(candidates))
@@ -213,7 +213,7 @@ def test_ten_regrouped_steps_give_the_same_bits(
 
 
 def test_the_steps_have_every_kind_to_combine(
-  training: _Training, candidates: dict[str, combinable.Candidate]
+  training: _Training, candidates: dict[str, rule.Candidate]
 ) -> None:
   groups = _all_together(candidates)
   kinds = {candidates[g[0]].kind for g in groups if len(g) > 1}
@@ -228,7 +228,7 @@ def test_the_steps_have_every_kind_to_combine(
 
 
 def test_a_cpu_that_stands_for_gpus_compiles_with_groups(
-  training: _Training, candidates: dict[str, combinable.Candidate]
+  training: _Training, candidates: dict[str, rule.Candidate]
 ) -> None:
   groups = _all_together(candidates)
   target = target_lib.of_step(

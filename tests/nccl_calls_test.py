@@ -13,13 +13,13 @@ import pytest
 
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import plan as plan_lib
-from lagom_xla.apply import effects as effects_lib
 from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import nccl
 from lagom_xla.costs import step as step_lib
 from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes import overlap as overlap_lib
+from lagom_xla.verify import effects as effects_lib
 
 _KIB, _MIB, _GIB = 2**10, 2**20, 2**30
 _HEAD = """HloModule step, is_scheduled=true, num_partitions=8

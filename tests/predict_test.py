@@ -20,16 +20,16 @@ import jax
 import pytest
 
 from lagom_xla import cluster as cluster_lib
-from lagom_xla import compile as compile_lib
-from lagom_xla.apply.xla import options as xla_options
+from lagom_xla.compile import compiler as compile_lib
 from lagom_xla.costs import step as step_lib
+from lagom_xla.flags import options as xla_options
 from lagom_xla.passes import collectives
 from lagom_xla.passes import dependencies
 from lagom_xla.passes import hlo
 from lagom_xla.passes import overlap
-from lagom_xla.predict import estimates
-from lagom_xla.predict import list_schedule
-from lagom_xla.predict import prediction
+from lagom_xla.xla_schedule import estimates
+from lagom_xla.xla_schedule import list_schedule
+from lagom_xla.xla_schedule import reschedule
 
 _MIB = 2**20
 _NODE = cluster_lib.parse("1x8xh100")
@@ -43,7 +43,7 @@ _as_this_xla = pytest.mark.skipif(
 _KINDS = ("all-gather", "reduce-scatter", "all-reduce")
 _LIMIT = "xla_gpu_experimental_parallel_collective_overlap_limit"
 
-Changes = prediction.Changes
+Changes = reschedule.Changes
 Scheduled = Callable[..., hlo.Module]
 FsdpStep = Callable[..., jax.stages.Lowered]
 
@@ -61,7 +61,7 @@ def unrolled(scheduled: Scheduled, fsdp_step: FsdpStep) -> hlo.Module:
 
 
 def _predict(module: hlo.Module, **changes: Any) -> hlo.Module:
-  return prediction.schedule(module, Changes(**changes), _NODE)
+  return reschedule.schedule(module, Changes(**changes), _NODE)
 
 
 def _step_us(module: hlo.Module) -> float:
@@ -401,7 +401,7 @@ def test_what_is_not_scheduled_is_refused(loop: hlo.Module) -> None:
 
 
 def test_the_schedule_follows_other_costs(unrolled: hlo.Module) -> None:
-  def costs(latency_us: float) -> prediction.CostModel:
+  def costs(latency_us: float) -> reschedule.CostModel:
     return lambda module: list_schedule.Costs(
       cost_us=estimates.Estimates(unrolled, _NODE).costs(module).cost_us,
       latency_us=lambda start: latency_us,
@@ -409,7 +409,7 @@ def test_the_schedule_follows_other_costs(unrolled: hlo.Module) -> None:
 
   def num_kernels_beside(latency_us: float) -> int:
     changes = Changes(thresholds_bytes={"all-gather": 0})
-    predicted = prediction.schedule(
+    predicted = reschedule.schedule(
       unrolled, changes, _NODE, cost_model=costs(latency_us)
     )
     return sum(map(len, overlap.analyze(predicted).kernels_beside.values()))
@@ -436,12 +436,12 @@ def test_estimates_are_xlas_where_it_has_them(loop: hlo.Module) -> None:
 def test_a_step_with_another_schedule_costs_what_its_module_does(fsdp_scan):
   step = step_lib.Step(overlap.analyze(fsdp_scan), _NODE)
   for changes in (
-    prediction.Changes(),
-    prediction.Changes(thresholds_bytes={"all-gather": 0}),
-    prediction.Changes(double_buffered=True),
-    prediction.Changes(pipelined=["all-gather"]),
+    reschedule.Changes(),
+    reschedule.Changes(thresholds_bytes={"all-gather": 0}),
+    reschedule.Changes(double_buffered=True),
+    reschedule.Changes(pipelined=["all-gather"]),
   ):
-    module = prediction.schedule(fsdp_scan, changes, _NODE)
+    module = reschedule.schedule(fsdp_scan, changes, _NODE)
     anew = step_lib.Step(overlap.analyze(module), _NODE)
     rescheduled = step.rescheduled(module)
     assert rescheduled.analysis.kernels == anew.analysis.kernels

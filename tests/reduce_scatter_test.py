@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from lagom_xla.passes import hlo
-from lagom_xla.passes import reduce_scatter
 from lagom_xla.passes import registry
+from lagom_xla.passes.combine import reduce_scatter
 
 _MODULE = """\
 HloModule jit_step, num_partitions=8

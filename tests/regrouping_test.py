@@ -14,19 +14,19 @@ import jax
 import pytest
 
 from lagom_xla import cluster as cluster_lib
-from lagom_xla import compile as compile_lib
-from lagom_xla import target as target_lib
-from lagom_xla.apply.xla import options as xla_options
+from lagom_xla.compile import compiler as compile_lib
+from lagom_xla.compile import target as target_lib
 from lagom_xla.costs import step as step_lib
+from lagom_xla.flags import options as xla_options
 from lagom_xla.passes import collectives as collectives_lib
-from lagom_xla.passes import combinable
 from lagom_xla.passes import combine
 from lagom_xla.passes import hlo
 from lagom_xla.passes import overlap as overlap_lib
-from lagom_xla.predict import prediction
-from lagom_xla.search import candidates
-from lagom_xla.search import joint
-from lagom_xla.search import regrouping
+from lagom_xla.passes.combine import rule
+from lagom_xla.search.xla import candidates
+from lagom_xla.search.xla import groups as regrouping
+from lagom_xla.search.xla import joint
+from lagom_xla.xla_schedule import reschedule
 
 _H100 = cluster_lib.parse("1x8xh100")
 
@@ -108,9 +108,9 @@ def _in_order(module: hlo.Module) -> list[str]:
 def test_groups_are_ones_that_the_module_can_have(case, name, search):
   target, options = case(name).target, case(name).options
   assert target.unscheduled is not None
-  found = combinable.find(target.unscheduled(options))
+  found = rule.find(target.unscheduled(options))
   for max_predictions in (4, 30):
-    combinable.check(found, search(name, max_predictions).groups)
+    rule.check(found, search(name, max_predictions).groups)
 
 
 @pytest.mark.parametrize("name", _CASES)
@@ -150,14 +150,14 @@ def test_the_same_module_gives_the_same_groups(case, name, search):
 
 @pytest.mark.parametrize("max_predictions", [1, 2, 3, 4, 10, 25])
 def test_no_more_is_predicted_than_allowed(case, monkeypatch, max_predictions):
-  real = prediction.schedule
+  real = reschedule.schedule
   predicted = []
 
   def schedule(*args, **kwargs):
     predicted.append(1)
     return real(*args, **kwargs)
 
-  monkeypatch.setattr(prediction, "schedule", schedule)
+  monkeypatch.setattr(reschedule, "schedule", schedule)
   module = case("unrolled").apart
   found = regrouping.search(module, _H100, max_predictions=max_predictions)
   assert len(predicted) == found.num_predicted <= max_predictions
@@ -176,10 +176,10 @@ def _predicted_us(apart: hlo.Module, groups: combine.Groups) -> float:
   """Step time of a module without copies, under NCCL's defaults."""
   name_of = {label: name for name, (label,) in combine.labels(apart).items()}
   assert len(name_of) == len(combine.labels(apart))
-  changes = prediction.Changes(
+  changes = reschedule.Changes(
     groups=[[name_of[label] for label in group] for group in groups]
   )
-  return _step_time_us(prediction.schedule(apart, changes, _H100))
+  return _step_time_us(reschedule.schedule(apart, changes, _H100))
 
 
 def _step_time_us(module: hlo.Module) -> float:
@@ -195,8 +195,8 @@ def test_groups_are_predicted_no_worse_than_any_threshold(case, name, search):
     thresholds_bytes = dict.fromkeys(
       ("all-gather", "all-reduce", "reduce-scatter"), mib * 2**20
     )
-    changes = prediction.Changes(thresholds_bytes=thresholds_bytes)
-    threshold_us = _step_time_us(prediction.schedule(module, changes, _H100))
+    changes = reschedule.Changes(thresholds_bytes=thresholds_bytes)
+    threshold_us = _step_time_us(reschedule.schedule(module, changes, _H100))
     assert found_us <= threshold_us * (1 + 1e-9)
 
 

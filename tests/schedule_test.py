@@ -20,15 +20,15 @@ import numpy as np
 import pytest
 
 from lagom_xla import cluster as cluster_lib
-from lagom_xla import compile as compile_lib
-from lagom_xla.passes import aliasing
+from lagom_xla.compile import compiler as compile_lib
 from lagom_xla.passes import collectives
 from lagom_xla.passes import dependencies
 from lagom_xla.passes import donation
 from lagom_xla.passes import hlo
-from lagom_xla.passes import live_bytes
 from lagom_xla.passes import registry
-from lagom_xla.passes import schedule
+from lagom_xla.passes.schedule import aliasing
+from lagom_xla.passes.schedule import live_bytes
+from lagom_xla.passes.schedule import moves as schedule
 
 Move = schedule.Move
 

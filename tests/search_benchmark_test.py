@@ -25,10 +25,10 @@ from benchmarks.search import table as table_lib
 from benchmarks.search import tpe
 from benchmarks.search import variations
 from lagom_xla.costs import nccl
-from lagom_xla.search import combining
-from lagom_xla.search import exhaustive
-from lagom_xla.search import problem as problem_lib
-from lagom_xla.search import searcher as searcher_lib
+from lagom_xla.search.nccl import exhaustive
+from lagom_xla.search.nccl import problem as problem_lib
+from lagom_xla.search.nccl import searcher as searcher_lib
+from lagom_xla.search.xla import thresholds
 
 _TINY = modules_lib.perceptrons(
   "tiny", "1x8xh100", layout="fsdp", hidden=(512, 1024), rows_per_device=512
@@ -93,7 +93,7 @@ def test_the_reference_is_what_an_exhaustive_search_finds(shelf):
       hidden=(256, 512),
       rows_per_device=256,
       forward_only=True,
-      options=dict.fromkeys(combining.OPTIONS.values(), 0),
+      options=dict.fromkeys(thresholds.OPTIONS.values(), 0),
     )
   )
   cases = list(overlap_cases.of_step("a40", step, set()))

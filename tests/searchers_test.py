@@ -16,15 +16,15 @@ import pytest
 
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import collective as collective_lib
-from lagom_xla.search import autoccl
-from lagom_xla.search import balance
-from lagom_xla.search import exhaustive
-from lagom_xla.search import lagom
-from lagom_xla.search import nccl_default
-from lagom_xla.search import problem as problem_lib
-from lagom_xla.search import random_search
-from lagom_xla.search import searcher as searcher_lib
-from lagom_xla.search import space
+from lagom_xla.search.nccl import autoccl
+from lagom_xla.search.nccl import exhaustive
+from lagom_xla.search.nccl import lagom
+from lagom_xla.search.nccl import nccl_default
+from lagom_xla.search.nccl import problem as problem_lib
+from lagom_xla.search.nccl import random_search
+from lagom_xla.search.nccl import searcher as searcher_lib
+from lagom_xla.search.nccl import space
+from lagom_xla.search.nccl.balance import balance
 
 H100 = cluster_lib.parse("1x8xh100")
 _MIB = 2**20

@@ -20,9 +20,9 @@ import jax
 import pytest
 
 from lagom_xla import cluster as cluster_lib
-from lagom_xla import compile as compile_lib
-from lagom_xla import target as target_lib
 from lagom_xla import tuner
+from lagom_xla.compile import compiler as compile_lib
+from lagom_xla.compile import target as target_lib
 from lagom_xla.passes import hlo
 from lagom_xla.report import as_json
 

@@ -13,14 +13,14 @@ from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes import overlap as overlap_lib
-from lagom_xla.search import autoccl
-from lagom_xla.search import balance
-from lagom_xla.search import lagom
-from lagom_xla.search import nccl_default
-from lagom_xla.search import problem as problem_lib
-from lagom_xla.search import random_search
-from lagom_xla.search import searcher as searcher_lib
-from lagom_xla.search import side_by_side
+from lagom_xla.search.nccl import autoccl
+from lagom_xla.search.nccl import lagom
+from lagom_xla.search.nccl import lockstep
+from lagom_xla.search.nccl import nccl_default
+from lagom_xla.search.nccl import problem as problem_lib
+from lagom_xla.search.nccl import random_search
+from lagom_xla.search.nccl import searcher as searcher_lib
+from lagom_xla.search.nccl.balance import balance
 
 H100 = cluster_lib.parse("1x8xh100")
 _SEARCHERS = [autoccl, balance, lagom, nccl_default, random_search]
@@ -33,7 +33,7 @@ def step(train_step_module: hlo.Module) -> step_lib.Step:
 
 @pytest.mark.parametrize("searcher", _SEARCHERS)
 def test_the_history_is_of_whole_steps_from_the_default_down(step, searcher):
-  history = side_by_side.run_step(searcher, step, max_trials=20)
+  history = lockstep.run_step(searcher, step, max_trials=20)
   default_us = step.timeline(step.default).step_time_us
   assert history.best_us[0] == pytest.approx(default_us)
   assert list(history.best_us) == sorted(history.best_us, reverse=True)
@@ -53,13 +53,13 @@ def test_a_step_takes_as_many_trials_as_its_longest_search(step):
     )[1]
     for problem in problem_lib.problems(step)
   ]
-  history = side_by_side.run_step(balance, step)
+  history = lockstep.run_step(balance, step)
   assert history.num_trials == max(counts)
 
 
 def test_the_same_seed_finds_the_same(step):
   histories = [
-    side_by_side.run_step(random_search, step, max_trials=30, seed=seed)
+    lockstep.run_step(random_search, step, max_trials=30, seed=seed)
     for seed in (0, 0, 1)
   ]
   assert histories[0] == histories[1]
@@ -71,7 +71,7 @@ def test_it_starts_from_what_runs(step):
     key: dataclasses.replace(setting, num_channels=1)
     for key, setting in step.default.items()
   }
-  history = side_by_side.run_step(nccl_default, step, start=fewest)
+  history = lockstep.run_step(nccl_default, step, start=fewest)
   assert history.configuration == fewest
   assert history.best_us == (pytest.approx(step.timeline(fewest).step_time_us),)
 
@@ -90,7 +90,7 @@ def test_a_trial_asks_each_unfinished_problem_once(step):
 
     return count
 
-  history = side_by_side.run_step(
+  history = lockstep.run_step(
     random_search, step, max_trials=7, profiler=profiler
   )
   assert history.num_trials == 7
@@ -98,13 +98,13 @@ def test_a_trial_asks_each_unfinished_problem_once(step):
 
 
 def test_what_a_budget_had_found_can_be_asked():
-  history = side_by_side.History(configuration={}, best_us=(9.0, 7.0, 5.0))
+  history = lockstep.History(configuration={}, best_us=(9.0, 7.0, 5.0))
   assert [history.best_us_after(n) for n in (1, 2, 3, 300)] == [9, 7, 5, 5]
 
 
 def test_a_budget_of_nothing_is_refused(step):
   with pytest.raises(ValueError, match="max_trials is 0"):
-    side_by_side.run_step(balance, step, max_trials=0)
+    lockstep.run_step(balance, step, max_trials=0)
 
 
 def test_a_step_without_collectives_needs_no_trial():
@@ -113,6 +113,6 @@ def test_a_step_without_collectives_needs_no_trial():
     "ENTRY main {\n  ROOT p = f32[256,256] parameter(0)\n}\n"
   )
   step = step_lib.Step(overlap_lib.analyze(module), H100)
-  history = side_by_side.run_step(balance, step)
+  history = lockstep.run_step(balance, step)
   assert history.configuration == {}
   assert history.best_us == (0.0,)

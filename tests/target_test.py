@@ -12,8 +12,8 @@ import jax
 import pytest
 
 from lagom_xla import cluster as cluster_lib
-from lagom_xla import compile as compile_lib
-from lagom_xla import target as target_lib
+from lagom_xla.compile import compiler as compile_lib
+from lagom_xla.compile import target as target_lib
 from lagom_xla.passes import collectives
 from lagom_xla.passes import hlo
 

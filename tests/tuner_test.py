@@ -13,18 +13,18 @@ import jax.numpy as jnp
 import pytest
 
 from lagom_xla import cluster as cluster_lib
-from lagom_xla import compile as compile_lib
 from lagom_xla import plan as plan_lib
-from lagom_xla import target as target_lib
 from lagom_xla import tuner
+from lagom_xla.compile import compiler as compile_lib
+from lagom_xla.compile import target as target_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes import pjrt_transform
-from lagom_xla.search import candidates
-from lagom_xla.search import combining
-from lagom_xla.search import problem as problem_lib
+from lagom_xla.search.nccl import problem as problem_lib
+from lagom_xla.search.xla import candidates
+from lagom_xla.search.xla import thresholds
 
 H100 = cluster_lib.parse("1x8xh100")
-_GATHER = combining.OPTIONS["all-gather"]
+_GATHER = thresholds.OPTIONS["all-gather"]
 _GIB = 2**30
 
 

@@ -19,22 +19,22 @@ import pytest
 
 from lagom_xla import cli
 from lagom_xla import cluster as cluster_lib
-from lagom_xla import compile as compile_lib
 from lagom_xla import plan as plan_lib
-from lagom_xla import target as target_lib
 from lagom_xla import tuner
-from lagom_xla import verify
-from lagom_xla.apply import effects as effects_lib
 from lagom_xla.apply import files
 from lagom_xla.apply.nccl import layout
 from lagom_xla.apply.nccl import rules as rules_lib
-from lagom_xla.apply.xla import fdo
-from lagom_xla.passes import combinable
+from lagom_xla.compile import compiler as compile_lib
+from lagom_xla.compile import scheduler_profile
+from lagom_xla.compile import target as target_lib
 from lagom_xla.passes import hlo
-from lagom_xla.search import combining
+from lagom_xla.passes.combine import rule
+from lagom_xla.search.xla import thresholds
+from lagom_xla.verify import effects as effects_lib
+from lagom_xla.verify import verification as verification_lib
 
 _H100 = cluster_lib.parse("1x8xh100")
-_GATHER = combining.OPTIONS["all-gather"]
+_GATHER = thresholds.OPTIONS["all-gather"]
 _LIMIT = "xla_gpu_experimental_parallel_collective_overlap_limit"
 
 # Two layers whose weights are gathered, and an option to combine those.
@@ -73,13 +73,13 @@ def tuned(fsdp_step: LowerStep) -> _Tuned:
   return _Tuned(target, tuner.tune(target).plan)
 
 
-def _with(tuned: _Tuned, **changes: Any) -> verify.Verification:
+def _with(tuned: _Tuned, **changes: Any) -> verification_lib.Verification:
   plan = dataclasses.replace(tuned.plan, **changes)
-  return verify.verify(plan, tuned.target)
+  return verification_lib.verify(plan, tuned.target)
 
 
 def _effects(
-  verification: verify.Verification,
+  verification: verification_lib.Verification,
 ) -> dict[str, effects_lib.Effect]:
   return {effect.knob: effect for effect in verification.effects}
 
@@ -88,7 +88,7 @@ def _effects(
 
 
 def test_every_knob_of_a_searched_plan_acts(tuned: _Tuned):
-  verification = verify.verify(tuned.plan, tuned.target)
+  verification = verification_lib.verify(tuned.plan, tuned.target)
   plan = tuned.plan
   assert plan.xla_options and plan.nccl_settings
   assert len(verification.effects) == (
@@ -99,7 +99,7 @@ def test_every_knob_of_a_searched_plan_acts(tuned: _Tuned):
 
 
 def test_predictions_are_those_that_the_plan_was_made_with(tuned: _Tuned):
-  verification = verify.verify(tuned.plan, tuned.target)
+  verification = verification_lib.verify(tuned.plan, tuned.target)
   prediction = tuned.plan.prediction
   assert verification.default_us == pytest.approx(prediction.default_us)
   assert verification.planned_us == pytest.approx(prediction.nccl_settings_us)
@@ -154,7 +154,7 @@ def test_a_setting_for_no_collective_of_the_step_is_found_out(tuned: _Tuned):
 
 def _of_kind(target: target_lib.Target, kind: str) -> list[str]:
   assert target.unscheduled is not None
-  found = combinable.find(target.unscheduled({}))
+  found = rule.find(target.unscheduled({}))
   return [c.label for c in found.values() if c.kind == kind]
 
 
@@ -193,7 +193,7 @@ def test_a_threshold_beside_combine_groups_is_judged_without_them(
 
 def test_costs_for_the_scheduler_are_a_knob(tuned: _Tuned):
   step = tuner.inspect(tuned.target)
-  profile = fdo.profile(step, step.default)
+  profile = scheduler_profile.profile(step, step.default)
   verification = _with(
     tuned,
     xla_options={},
@@ -202,7 +202,7 @@ def test_costs_for_the_scheduler_are_a_knob(tuned: _Tuned):
   )
   (effect,) = verification.effects
   assert effect.knob == "scheduler profile"
-  assert effect.value == f"{len(fdo.costs_us(profile))} costs"
+  assert effect.value == f"{len(scheduler_profile.costs_us(profile))} costs"
   unchanged = "no effect: the schedule is the same without it"
   assert effect.acted == (effect.evidence != unchanged)
 
@@ -213,9 +213,9 @@ def test_a_scheduled_module_takes_settings_and_no_options(
   target = target_lib.of_module(fsdp_unrolled, _H100, name="scheduled")
   plan = tuner.tune(target).plan
   assert plan.nccl_settings and not plan.xla_options
-  assert verify.verify(plan, target).all_acted
+  assert verification_lib.verify(plan, target).all_acted
   optimistic = dataclasses.replace(plan, xla_options={_GATHER: 0})
-  verification = verify.verify(optimistic, target)
+  verification = verification_lib.verify(optimistic, target)
   assert [e.knob for e in verification.effects if not e.acted] == [_GATHER]
 
 
@@ -265,12 +265,12 @@ def test_the_same_cluster_by_another_name_is_the_same(tuned: _Tuned):
 def test_another_module_is_refused(tuned: _Tuned, fsdp_step: LowerStep):
   other = target_lib.of_step(fsdp_step(), _H100, name="scan")
   with pytest.raises(plan_lib.PlanError) as refused:
-    verify.verify(tuned.plan, other)
+    verification_lib.verify(tuned.plan, other)
   message = str(refused.value)
   assert tuned.plan.module_fingerprint in message
   assert "shapes or its shardings changed" in message
   with pytest.raises(plan_lib.PlanError, match="make the plan again"):
-    verify.compile_with(tuned.plan, other)
+    verification_lib.compile_with(tuned.plan, other)
 
 
 def test_groups_of_another_step_are_refused(tuned: _Tuned):

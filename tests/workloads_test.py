@@ -21,7 +21,7 @@ from benchmarks.workloads import architectures
 from benchmarks.workloads import layout as layout_lib
 from benchmarks.workloads import train_step
 from lagom_xla import cluster
-from lagom_xla import compile as compile_lib
+from lagom_xla.compile import compiler as compile_lib
 from lagom_xla.passes import overlap
 from lagom_xla.passes import pjrt_transform
 

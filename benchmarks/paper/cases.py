@@ -42,10 +42,10 @@ from benchmarks.workloads import architectures
 from benchmarks.workloads import layout as layout_lib
 from benchmarks.workloads import train_step
 from lagom_xla import cluster as cluster_lib
-from lagom_xla import compile as compile_lib
-from lagom_xla import target as target_lib
-from lagom_xla.apply.xla import options as options_lib
+from lagom_xla.compile import compiler as compile_lib
+from lagom_xla.compile import target as target_lib
 from lagom_xla.costs import step as step_lib
+from lagom_xla.flags import options as options_lib
 from lagom_xla.passes import overlap as overlap_lib
 
 CLUSTERS = ("lagom_a", "lagom_b")

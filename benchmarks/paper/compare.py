@@ -19,12 +19,12 @@ from benchmarks.paper import cases
 from benchmarks.paper import reported
 from lagom_xla.costs import lower_bound
 from lagom_xla.costs import step as step_lib
-from lagom_xla.search import autoccl
-from lagom_xla.search import balance
-from lagom_xla.search import channel_cap
-from lagom_xla.search import lagom
-from lagom_xla.search import problem as problem_lib
-from lagom_xla.search import searcher as searcher_lib
+from lagom_xla.search.nccl import autoccl
+from lagom_xla.search.nccl import channel_cap
+from lagom_xla.search.nccl import lagom
+from lagom_xla.search.nccl import problem as problem_lib
+from lagom_xla.search.nccl import searcher as searcher_lib
+from lagom_xla.search.nccl.balance import balance
 
 Key = step_lib.Key
 Configuration = step_lib.Configuration

@@ -19,9 +19,9 @@ from benchmarks.paper import reported
 from lagom_xla.costs import contention
 from lagom_xla.costs import nccl
 from lagom_xla.costs import step as step_lib
-from lagom_xla.costs import timeline
+from lagom_xla.costs.replay import timeline
 from lagom_xla.passes import kernels as kernels_lib
-from lagom_xla.search import problem as problem_lib
+from lagom_xla.search.nccl import problem as problem_lib
 
 WORKLOAD = "phi-2/fsdp/8/a"
 

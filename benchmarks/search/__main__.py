@@ -34,7 +34,7 @@ from benchmarks.search import joint_gain
 from benchmarks.search import modules as modules_lib
 from benchmarks.search import scale
 from benchmarks.search import table as table_lib
-from lagom_xla import compile as compile_lib
+from lagom_xla.compile import compiler as compile_lib
 
 _WIDTH = 200
 

@@ -19,10 +19,10 @@ from benchmarks.search import modules as modules_lib
 from benchmarks.search import table as table_lib
 from benchmarks.search import variations
 from lagom_xla.costs import step as step_lib
-from lagom_xla.search import lagom
-from lagom_xla.search import problem as problem_lib
-from lagom_xla.search import searcher as searcher_lib
-from lagom_xla.search import side_by_side
+from lagom_xla.search.nccl import lagom
+from lagom_xla.search.nccl import lockstep
+from lagom_xla.search.nccl import problem as problem_lib
+from lagom_xla.search.nccl import searcher as searcher_lib
 
 NAME = "ablation"
 
@@ -102,7 +102,7 @@ def ablate(step: step_lib.Step) -> dict[str, Any]:
     "largest": max(len(p.keys) for p in problem_lib.problems(step)),
   }
   for name, searcher in _SEARCHERS.items():
-    found = side_by_side.run_step(searcher, blind if name == _BLIND else step)
+    found = lockstep.run_step(searcher, blind if name == _BLIND else step)
     tuned_us = step.timeline(found.configuration).step_time_us
     row[name] = 1 - tuned_us / default_us
     row[f"{name} trials"] = found.num_trials

@@ -14,8 +14,8 @@ from benchmarks.search import modules as modules_lib
 from benchmarks.search import overlap_cases
 from benchmarks.search import reference
 from benchmarks.search import table as table_lib
-from lagom_xla.search import problem as problem_lib
-from lagom_xla.search import searcher as searcher_lib
+from lagom_xla.search.nccl import problem as problem_lib
+from lagom_xla.search.nccl import searcher as searcher_lib
 
 NAME = "against_exhaustive"
 

@@ -7,11 +7,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from benchmarks.search import tpe
-from lagom_xla.search import autoccl
-from lagom_xla.search import balance
-from lagom_xla.search import lagom
-from lagom_xla.search import random_search
-from lagom_xla.search import searcher
+from lagom_xla.search.nccl import autoccl
+from lagom_xla.search.nccl import lagom
+from lagom_xla.search.nccl import random_search
+from lagom_xla.search.nccl import searcher
+from lagom_xla.search.nccl.balance import balance
 
 # Lagom as its paper has it, and what was made of it here.
 OURS: Mapping[str, searcher.Searcher] = {"lagom": lagom, "balance": balance}

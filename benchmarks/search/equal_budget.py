@@ -28,9 +28,9 @@ from benchmarks.search import contestants
 from benchmarks.search import modules as modules_lib
 from benchmarks.search import table as table_lib
 from lagom_xla.costs import step as step_lib
-from lagom_xla.search import problem as problem_lib
-from lagom_xla.search import searcher as searcher_lib
-from lagom_xla.search import side_by_side
+from lagom_xla.search.nccl import lockstep
+from lagom_xla.search.nccl import problem as problem_lib
+from lagom_xla.search.nccl import searcher as searcher_lib
 
 NAME = "equal_budget"
 
@@ -93,7 +93,7 @@ class Races:
   num_keys: int
   largest: int
   default_us: float
-  histories: Mapping[str, Sequence[side_by_side.History]]
+  histories: Mapping[str, Sequence[lockstep.History]]
 
   @property
   def best_us(self) -> float:
@@ -163,9 +163,9 @@ def race(
 ) -> Races:
   """Lets all searchers search a module."""
   problems = problem_lib.problems(step)
-  histories: dict[str, list[side_by_side.History]] = {}
+  histories: dict[str, list[lockstep.History]] = {}
 
-  def enter(name: str, run: Callable[[int], side_by_side.History]) -> None:
+  def enter(name: str, run: Callable[[int], lockstep.History]) -> None:
     modules_lib.say(f"searching {module}: {name}")
     draws = name.removesuffix(_BY_PART) in contestants.DRAWING
     seeds = range(num_seeds if draws else 1)
@@ -175,7 +175,7 @@ def race(
     blind = name in contestants.BLIND
     enter(
       name + _BY_PART if blind else name,
-      lambda seed, searcher=searcher: side_by_side.run_step(
+      lambda seed, searcher=searcher: lockstep.run_step(
         searcher, step, max_trials=max_trials, seed=seed
       ),
     )
@@ -202,7 +202,7 @@ def _run_blind(
   *,
   max_trials: int,
   seed: int,
-) -> side_by_side.History:
+) -> lockstep.History:
   """Searches a step as a single problem."""
   whole = problem_lib.Problem(
     keys=step.keys,
@@ -220,7 +220,7 @@ def _run_blind(
     found = profile(searcher.ask(state))
     best_us.append(min([rest_us + found.total_us, *best_us[-1:]]))
     state = searcher.tell(state, found)
-  return side_by_side.History(
+  return lockstep.History(
     configuration=searcher.best(state), best_us=tuple(best_us)
   )
 

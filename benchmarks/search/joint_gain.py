@@ -14,8 +14,8 @@ from typing import Any
 
 from benchmarks.search import modules as modules_lib
 from benchmarks.search import table as table_lib
-from lagom_xla.search import candidates as candidates_lib
-from lagom_xla.search import joint
+from lagom_xla.search.xla import candidates as candidates_lib
+from lagom_xla.search.xla import joint
 
 NAME = "joint_gain"
 

@@ -16,8 +16,8 @@ import sys
 
 from benchmarks.search import train_steps
 from lagom_xla import cluster as cluster_lib
-from lagom_xla import compile as compile_lib
-from lagom_xla import target as target_lib
+from lagom_xla.compile import compiler as compile_lib
+from lagom_xla.compile import target as target_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.passes import overlap as overlap_lib
 

@@ -15,9 +15,9 @@ import dataclasses
 
 from lagom_xla.costs import nccl
 from lagom_xla.costs import step as step_lib
-from lagom_xla.costs import timeline
-from lagom_xla.search import incremental
-from lagom_xla.search import problem as problem_lib
+from lagom_xla.costs.replay import incremental
+from lagom_xla.costs.replay import timeline
+from lagom_xla.search.nccl import problem as problem_lib
 
 _MOST_KEYS = 2
 

@@ -18,9 +18,9 @@ from benchmarks.search import overlap_cases
 from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import nccl
 from lagom_xla.costs import step as step_lib
-from lagom_xla.costs import timeline
-from lagom_xla.search import problem as problem_lib
-from lagom_xla.search import space
+from lagom_xla.costs.replay import timeline
+from lagom_xla.search.nccl import problem as problem_lib
+from lagom_xla.search.nccl import space
 
 _Choice = tuple[nccl.Setting, collective_lib.CollectiveCost]
 

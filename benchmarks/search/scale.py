@@ -21,14 +21,14 @@ from typing import Any
 
 from benchmarks.search import modules as modules_lib
 from benchmarks.search import table as table_lib
-from lagom_xla import compile as compile_lib
-from lagom_xla import target as target_lib
+from lagom_xla.compile import compiler as compile_lib
+from lagom_xla.compile import target as target_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes import overlap as overlap_lib
-from lagom_xla.search import joint
-from lagom_xla.search import problem as problem_lib
-from lagom_xla.search import settings as settings_lib
+from lagom_xla.search.nccl import problem as problem_lib
+from lagom_xla.search.nccl import settings as settings_lib
+from lagom_xla.search.xla import joint
 
 NAME = "scale"
 

@@ -17,9 +17,9 @@ import optuna
 
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import nccl
-from lagom_xla.search import problem as problem_lib
-from lagom_xla.search import searcher
-from lagom_xla.search import space
+from lagom_xla.search.nccl import problem as problem_lib
+from lagom_xla.search.nccl import searcher
+from lagom_xla.search.nccl import space
 
 # Trials until it is done, where nobody ends it before.
 NUM_TRIALS = 1000

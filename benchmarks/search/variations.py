@@ -19,10 +19,10 @@ from lagom_xla.costs import contention
 from lagom_xla.costs import kernel as kernel_lib
 from lagom_xla.costs import nccl
 from lagom_xla.costs import step as step_lib
-from lagom_xla.costs import timeline
-from lagom_xla.search import lagom
-from lagom_xla.search import problem as problem_lib
-from lagom_xla.search import space
+from lagom_xla.costs.replay import timeline
+from lagom_xla.search.nccl import lagom
+from lagom_xla.search.nccl import problem as problem_lib
+from lagom_xla.search.nccl import space
 
 
 class _Variation:

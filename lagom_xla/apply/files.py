@@ -27,7 +27,7 @@ from lagom_xla.apply.nccl import layout
 from lagom_xla.apply.nccl import nvidia_csv
 from lagom_xla.apply.nccl import rules as rules_lib
 from lagom_xla.apply.nccl import table as table_lib
-from lagom_xla.apply.xla import options as xla_options
+from lagom_xla.flags import options as xla_options
 
 _NAMES = frozenset(
   [

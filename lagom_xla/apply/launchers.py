@@ -24,7 +24,7 @@ from collections.abc import Iterator
 
 from lagom_xla import plan as plan_lib
 from lagom_xla.apply import nccl_env
-from lagom_xla.apply.xla import options as xla_options
+from lagom_xla.flags import options as xla_options
 
 TABLE = "nccl_table.bin"
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 import shlex
 
-from lagom_xla.search import channel_cap
+from lagom_xla.search.nccl import channel_cap
 
 # The most channels (thread blocks) of a communicator.
 CAP = "NCCL_MAX_CTAS"

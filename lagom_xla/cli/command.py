@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
   import rich.console
 
-  from lagom_xla import target as target_lib
+  from lagom_xla.compile import target as target_lib
 
 TARGET_HELP = """\
 what to look at:
@@ -92,7 +92,7 @@ def load_target(arguments: argparse.Namespace) -> target_lib.Target:
     TargetError, ClusterError, CompileError, HloError: it cannot be had.
   """
   from lagom_xla import cluster as cluster_lib
-  from lagom_xla import target as target_lib
+  from lagom_xla.compile import target as target_lib
 
   keywords = {}
   for text in arguments.arg:
@@ -112,12 +112,12 @@ def load_target(arguments: argparse.Namespace) -> target_lib.Target:
 def user_errors() -> tuple[type[Exception], ...]:
   """Errors whose message is all that the user of a command needs."""
   from lagom_xla import cluster as cluster_lib
-  from lagom_xla import compile as compile_lib
   from lagom_xla import plan as plan_lib
-  from lagom_xla import target as target_lib
   from lagom_xla.apply.nccl import rules as rules_lib
-  from lagom_xla.apply.xla import debug_options
-  from lagom_xla.apply.xla import flag_probe
+  from lagom_xla.compile import compiler as compile_lib
+  from lagom_xla.compile import target as target_lib
+  from lagom_xla.flags import debug_options
+  from lagom_xla.flags import probe as flag_probe
   from lagom_xla.passes import hlo
 
   return (

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 from lagom_xla.cli import command as command_lib
 
 if TYPE_CHECKING:
-  from lagom_xla.apply.xla import flag_check
-  from lagom_xla.apply.xla import flag_merge
+  from lagom_xla.flags import check as flag_check
+  from lagom_xla.flags import merge as flag_merge
 
 _EXAMPLES = """\
 --check says which flags XLA does not know (it ends the process over one, so the
@@ -84,7 +84,7 @@ def _run(arguments: argparse.Namespace) -> None:
 def _print_plan(arguments: argparse.Namespace) -> None:
   from lagom_xla import plan as plan_lib
   from lagom_xla.apply import nccl_env
-  from lagom_xla.apply.xla import options as xla_options
+  from lagom_xla.flags import options as xla_options
 
   plan = plan_lib.load(arguments.plan)
   if arguments.format == "json":
@@ -102,7 +102,7 @@ def _print_plan(arguments: argparse.Namespace) -> None:
 
 
 def _check(arguments: argparse.Namespace) -> None:
-  from lagom_xla.apply.xla import flag_check
+  from lagom_xla.flags import check as flag_check
 
   report = flag_check.check(arguments.check)
   if arguments.format == "json":
@@ -140,7 +140,7 @@ def _report_lines(report: flag_check.Report) -> list[str]:
 def _merge(arguments: argparse.Namespace) -> None:
   from lagom_xla import plan as plan_lib
   from lagom_xla.apply import nccl_env
-  from lagom_xla.apply.xla import flag_merge
+  from lagom_xla.flags import merge as flag_merge
 
   plan = plan_lib.load(arguments.plan)
   merged = flag_merge.merge(os.environ.get("XLA_FLAGS", ""), plan.xla_options)
@@ -158,7 +158,7 @@ def _merge(arguments: argparse.Namespace) -> None:
 
 
 def _merge_lines(merged: flag_merge.Merged) -> list[str]:
-  from lagom_xla.apply.xla import options as xla_options
+  from lagom_xla.flags import options as xla_options
 
   lines = []
   for entry in merged.entries:

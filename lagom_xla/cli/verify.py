@@ -39,14 +39,16 @@ def add(commands) -> None:
 
 def _run(arguments: argparse.Namespace) -> None:
   from lagom_xla import plan as plan_lib
-  from lagom_xla import verify
   from lagom_xla.apply import files
   from lagom_xla.report import as_json
   from lagom_xla.report import terminal
+  from lagom_xla.verify import verification as verification_lib
 
   plan = plan_lib.load(arguments.plan)
   files.check_table(plan, arguments.plan)
-  verification = verify.verify(plan, command_lib.load_target(arguments))
+  verification = verification_lib.verify(
+    plan, command_lib.load_target(arguments)
+  )
   if arguments.format == "json":
     print(json.dumps(as_json.verification(verification), indent=2))
   else:

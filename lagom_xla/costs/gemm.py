@@ -46,7 +46,7 @@ import re
 
 import numpy as np
 
-from lagom_xla import gpu as gpu_lib
+from lagom_xla.cluster import gpu as gpu_lib
 
 _FITTED = pathlib.Path(__file__).with_name("fitted") / "gemm.json"
 

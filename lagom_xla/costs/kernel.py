@@ -33,7 +33,7 @@ import json
 import math
 import pathlib
 
-from lagom_xla import gpu as gpu_lib
+from lagom_xla.cluster import gpu as gpu_lib
 from lagom_xla.costs import gemm
 from lagom_xla.passes import kernels as kernels_lib
 

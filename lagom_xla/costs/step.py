@@ -19,7 +19,7 @@ from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import contention
 from lagom_xla.costs import kernel as kernel_lib
 from lagom_xla.costs import nccl
-from lagom_xla.costs import timeline as timeline_lib
+from lagom_xla.costs.replay import timeline as timeline_lib
 from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes import kernels as kernels_lib

@@ -11,13 +11,13 @@ import dataclasses
 from typing import Any
 
 from lagom_xla import tuner
-from lagom_xla import verify
 from lagom_xla.costs import lower_bound
 from lagom_xla.costs import step as step_lib
-from lagom_xla.costs import timeline
+from lagom_xla.costs.replay import timeline
 from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import overlap as overlap_lib
-from lagom_xla.search import candidates as candidates_lib
+from lagom_xla.search.xla import candidates as candidates_lib
+from lagom_xla.verify import verification as verification_lib
 
 
 def inspection(step: step_lib.Step) -> dict[str, Any]:
@@ -120,7 +120,7 @@ def tuning(tuned: tuner.Tuning) -> dict[str, Any]:
   }
 
 
-def verification(verified: verify.Verification) -> dict[str, Any]:
+def verification(verified: verification_lib.Verification) -> dict[str, Any]:
   """What `lagom-xla verify --format=json` prints."""
   return {
     "module_name": verified.plan.module_name,

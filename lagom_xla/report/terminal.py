@@ -15,14 +15,14 @@ import rich.table
 
 from lagom_xla import plan as plan_lib
 from lagom_xla import tuner
-from lagom_xla import verify
-from lagom_xla.apply import effects as effects_lib
 from lagom_xla.costs import lower_bound
 from lagom_xla.costs import step as step_lib
-from lagom_xla.costs import timeline
+from lagom_xla.costs.replay import timeline
 from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.report import as_json
-from lagom_xla.search import candidates as candidates_lib
+from lagom_xla.search.xla import candidates as candidates_lib
+from lagom_xla.verify import effects as effects_lib
+from lagom_xla.verify import verification as verification_lib
 
 # Shares of a collective's time that are covered by kernels, from which on it
 # counts as hidden, and up to which as exposed (xprof's async overlap analysis).
@@ -197,7 +197,7 @@ def _slowdowns(replayed: timeline.Timeline) -> rich.table.Table:
 
 
 def show_verification(
-  console: rich.console.Console, verification: verify.Verification
+  console: rich.console.Console, verification: verification_lib.Verification
 ) -> None:
   """Shows what each knob of a plan did, and what all of it should gain."""
   plan = verification.plan

@@ -1,0 +1,21 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Clusters as they are rented: nodes, GPUs and networks, each figure sourced.
+
+from lagom_xla import cluster
+
+cluster.parse("16x8xh100").gpu.hbm_gbps
+"""
+
+from __future__ import annotations
+
+from lagom_xla.cluster.cluster import Cluster as Cluster
+from lagom_xla.cluster.cluster import ClusterError as ClusterError
+from lagom_xla.cluster.cluster import Node as Node
+from lagom_xla.cluster.cluster import NvLink as NvLink
+from lagom_xla.cluster.cluster import cluster_names as cluster_names
+from lagom_xla.cluster.cluster import from_dict as from_dict
+from lagom_xla.cluster.cluster import gpu_names as gpu_names
+from lagom_xla.cluster.cluster import of_devices as of_devices
+from lagom_xla.cluster.cluster import parse as parse
+from lagom_xla.cluster.gpu import Gpu as Gpu

@@ -1,0 +1,167 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Which flags of an XLA_FLAGS do not do what they were written for.
+
+XLA ends a process over a flag that it does not know, and says nothing about a
+flag that does nothing: one that no code reads any more, one that a later flag
+or another option makes void, one that repeats the default, all that stands
+behind a word that is no flag. Recipes are copied from version to version, so
+real XLA_FLAGS hold all of these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+import dataclasses
+
+from lagom_xla.flags import conflicts as option_conflicts
+from lagom_xla.flags import debug_options
+from lagom_xla.flags import findings as flag_findings
+from lagom_xla.flags import reading as flag_reading
+from lagom_xla.flags import syntax as flag_syntax
+
+# They may be left out, and nothing changes.
+_VOID = frozenset(["dead", "duplicate", "default"])
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Report:
+  """What was found in an XLA_FLAGS.
+
+  Attributes:
+    jaxlib_version: which was asked.
+    num_flags: flags that XLA reads.
+    findings: in the order of the flags.
+    suggestion: flags that say what was meant, which jaxlib takes.
+  """
+
+  jaxlib_version: str
+  num_flags: int
+  findings: tuple[flag_findings.Finding, ...]
+  suggestion: str
+
+  @property
+  def is_fatal(self) -> bool:
+    """Whether XLA would end the process."""
+    return any(finding.is_fatal for finding in self.findings)
+
+
+def check(text: str) -> Report:
+  """Checks an XLA_FLAGS against the installed jaxlib.
+
+  Args:
+    text: the variable's value.
+
+  Raises:
+    debug_options.OptionsError, flag_probe.ProbeError: jaxlib cannot be asked.
+  """
+  try:
+    flags, rest = flag_syntax.parse(flag_syntax.follow(text))
+  except (OSError, ValueError):
+    return _report((), [_no_file(text)], "")
+  readings = flag_reading.read(flags)
+  alive = [i for i, reading in enumerate(readings) if not reading.is_fatal]
+  living = [readings[i] for i in alive]
+  later_of = flag_reading.superseded(living)
+  idle = flag_reading.idle(living, without=later_of)
+  voids = {alive[i]: alive[j] for i, j in later_of.items()}
+  found: list[tuple[int, flag_findings.Finding]] = []
+  for i, reading in enumerate(readings):
+    if i in voids:
+      finding = _duplicate(reading.flag, readings[voids[i]].flag)
+    elif reading.sets or reading.is_fatal or alive.index(i) in idle:
+      finding = flag_findings.explain(reading)
+    else:
+      finding = None  # It only acts beside others.
+    if finding is not None:
+      found.append((i, finding))
+  suggestion = _suggest(flags, dict(found))
+  found += _contradictions(readings, alive, voids)
+  found.sort(key=lambda item: item[0])
+  findings = [finding for _, finding in found]
+  return _report(flags, [*findings, *_not_read(rest)], suggestion)
+
+
+def _report(
+  flags: Sequence[flag_syntax.Flag],
+  findings: list[flag_findings.Finding],
+  suggestion: str,
+) -> Report:
+  return Report(
+    jaxlib_version=debug_options.jaxlib_version(),
+    num_flags=len(flags),
+    findings=tuple(findings),
+    suggestion=suggestion,
+  )
+
+
+def _no_file(text: str) -> flag_findings.Finding:
+  """An XLA_FLAGS that XLA would take for a file's path, in vain."""
+  words = text.strip()
+  return flag_findings.Finding(
+    flag=words,
+    kind="invalid",
+    text=(
+      "It does not start with a dash, so XLA takes it for the path of a file"
+      " with flags, and there is none to read."
+    ),
+    instead=f"--{words}" if words.startswith("xla_") else "",
+  )
+
+
+def _not_read(rest: str) -> tuple[flag_findings.Finding, ...]:
+  if not rest:
+    return ()
+  word, *others = rest.split()
+  text = "It is no flag, and XLA stops reading there."
+  if others:
+    text += f" {len(others)} more behind it are not read either."
+  return (flag_findings.Finding(flag=word, kind="not read", text=text),)
+
+
+def _duplicate(
+  first: flag_syntax.Flag, later: flag_syntax.Flag
+) -> flag_findings.Finding:
+  text = (
+    "It is there twice."
+    if first == later
+    else f"{later} comes later, and XLA takes the last."
+  )
+  return flag_findings.Finding(flag=str(first), kind="duplicate", text=text)
+
+
+def _contradictions(
+  readings: Sequence[flag_reading.Reading],
+  alive: Sequence[int],
+  voids: dict[int, int],
+) -> Iterator[tuple[int, flag_findings.Finding]]:
+  """Flags that cannot act beside the others, with their index."""
+  values = flag_reading.values([readings[i].flag for i in alive])
+  setter_of = {
+    name: i for i in alive if i not in voids for name in readings[i].sets
+  }
+  for conflict in option_conflicts.CONFLICTS:
+    first, *others = conflict.options
+    if first not in setter_of or any(o not in values for o in others):
+      continue
+    if conflict.holds(values):
+      i = setter_of[first]
+      yield (
+        i,
+        flag_findings.Finding(
+          flag=str(readings[i].flag), kind="contradiction", text=conflict.text
+        ),
+      )
+
+
+def _suggest(
+  flags: Sequence[flag_syntax.Flag], findings: dict[int, flag_findings.Finding]
+) -> str:
+  """The flags, with what is wrong left out or replaced."""
+  kept = [
+    str(flag)
+    if i not in findings
+    else ("" if findings[i].kind in _VOID else findings[i].instead)
+    for i, flag in enumerate(flags)
+  ]
+  return " ".join(dict.fromkeys(filter(None, kept)))

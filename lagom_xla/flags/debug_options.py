@@ -1,0 +1,217 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Which XLA options the installed jaxlib has, of which types and defaults.
+
+XLA's options are the fields of one protocol buffer, DebugOptions. jaxlib's
+shared library describes that message: names, types, the values of enums. Its
+defaults are in no description, but in every CompileOptions that jaxlib makes.
+There is no list of options here, which would be another version's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+import dataclasses
+import functools
+import importlib.metadata
+import importlib.util
+import pathlib
+from typing import Any, Literal
+
+from google.protobuf import descriptor as descriptor_lib
+from google.protobuf import descriptor_pool
+from google.protobuf import message as message_lib
+from google.protobuf import message_factory
+
+from lagom_xla.flags import embedded_protos
+from lagom_xla.flags import probe as flag_probe
+
+Type = Literal["bool", "int", "float", "string", "enum", "message"]
+Value = bool | int | float | str
+
+_FILE = "xla/pjrt/proto/compile_options.proto"
+_COMPILE_OPTIONS = "xla.CompileOptionsProto"
+
+# Libraries smaller than this hold no compiler.
+_MIN_LIBRARY_BYTES = 2**20
+
+_Field = descriptor_lib.FieldDescriptor
+_INT_BITS = {
+  _Field.CPPTYPE_INT32: (31, True),
+  _Field.CPPTYPE_INT64: (63, True),
+  _Field.CPPTYPE_UINT32: (32, False),
+  _Field.CPPTYPE_UINT64: (64, False),
+}
+_TYPES: Mapping[int, Type] = {
+  _Field.CPPTYPE_INT32: "int",
+  _Field.CPPTYPE_INT64: "int",
+  _Field.CPPTYPE_UINT32: "int",
+  _Field.CPPTYPE_UINT64: "int",
+  _Field.CPPTYPE_BOOL: "bool",
+  _Field.CPPTYPE_FLOAT: "float",
+  _Field.CPPTYPE_DOUBLE: "float",
+  _Field.CPPTYPE_STRING: "string",
+  _Field.CPPTYPE_ENUM: "enum",
+  _Field.CPPTYPE_MESSAGE: "message",
+}
+
+
+class OptionsError(RuntimeError):
+  """The installed jaxlib does not show its options."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Option:
+  """One XLA option.
+
+  Attributes:
+    name: as compiler_options and XLA_FLAGS have it.
+    type: of one value; "message" is a structure or a map.
+    is_repeated: whether it holds several, as "A,B" in a value.
+    default: as compiler_options takes it; of a message, its text.
+    enum_values: names that an enum knows, in the order of the enum.
+    enum_numbers: their numbers.
+    int_range: least and greatest value of an int.
+  """
+
+  name: str
+  type: Type
+  is_repeated: bool
+  default: Value
+  enum_values: tuple[str, ...] = ()
+  enum_numbers: tuple[int, ...] = ()
+  int_range: tuple[int, int] | None = None
+
+  @property
+  def is_scalar(self) -> bool:
+    """Whether it holds one value of a plain type."""
+    return not self.is_repeated and self.type != "message"
+
+
+def find(name: str) -> Option | None:
+  """The option of a name, if the installed jaxlib has it.
+
+  Raises:
+    OptionsError: the installed jaxlib does not show its options.
+  """
+  return options().get(name)
+
+
+@functools.cache
+def options() -> Mapping[str, Option]:
+  """Every option of the installed jaxlib, by name.
+
+  Raises:
+    OptionsError: it does not show them.
+  """
+  (answer,) = _ask_for_defaults()
+  defaults = values(answer.compile_options)
+  fields = _debug_options_type().fields
+  return {f.name: _option(f, defaults[f.name]) for f in fields}
+
+
+def values(compile_options: bytes) -> dict[str, Value]:
+  """The value of each option in a serialized CompileOptionsProto.
+
+  Raises:
+    OptionsError: the installed jaxlib does not describe its options.
+  """
+  cls = message_factory.GetMessageClass(
+    _pool().FindMessageTypeByName(_COMPILE_OPTIONS)
+  )
+  message: Any = cls.FromString(compile_options)
+  debug_options = message.executable_build_options.debug_options
+  return {
+    f.name: _value(debug_options, f) for f in _debug_options_type().fields
+  }
+
+
+def jaxlib_version() -> str:
+  """Of the installed jaxlib."""
+  return importlib.metadata.version("jaxlib")
+
+
+def _ask_for_defaults() -> tuple[flag_probe.Answer, ...]:
+  try:
+    return flag_probe.ask([""])
+  except flag_probe.ProbeError as error:
+    raise _hidden(str(error)) from error
+
+
+def _hidden(reason: str) -> OptionsError:
+  return OptionsError(
+    f"jaxlib {jaxlib_version()} does not show which XLA options it has:"
+    f" {reason}. Check options by hand, or use another jaxlib."
+  )
+
+
+@functools.cache
+def _pool() -> descriptor_pool.DescriptorPool:
+  """The messages that jaxlib describes."""
+  reason = "it has no library that describes them"
+  for library in _libraries():
+    try:
+      return embedded_protos.load(library, _FILE)
+    except (embedded_protos.NotEmbeddedError, OSError, TypeError) as error:
+      reason = f"{library.name}: {error}"
+  raise _hidden(reason)
+
+
+def _libraries() -> list[pathlib.Path]:
+  """Shared libraries of jaxlib, the largest first."""
+  spec = importlib.util.find_spec("jaxlib")
+  folders = spec.submodule_search_locations if spec else None
+  files = [
+    (path.stat().st_size, path)
+    for folder in folders or ()
+    for path in pathlib.Path(folder).iterdir()
+    if path.suffix in (".so", ".dylib", ".dll", ".pyd")
+  ]
+  return [
+    path
+    for size, path in sorted(files, reverse=True)
+    if size >= _MIN_LIBRARY_BYTES
+  ]
+
+
+def _debug_options_type() -> descriptor_lib.Descriptor:
+  return _pool().FindMessageTypeByName("xla.DebugOptions")
+
+
+def _option(field: descriptor_lib.FieldDescriptor, default: Value) -> Option:
+  enum = field.enum_type
+  bits, signed = _INT_BITS.get(field.cpp_type, (0, False))
+  return Option(
+    name=field.name,
+    type=_TYPES[field.cpp_type],
+    is_repeated=field.is_repeated and not _is_map(field),
+    default=default,
+    enum_values=tuple(v.name for v in enum.values) if enum else (),
+    enum_numbers=tuple(v.number for v in enum.values) if enum else (),
+    int_range=(-(2**bits) * signed, 2**bits - 1) if bits else None,
+  )
+
+
+def _value(
+  message: message_lib.Message, field: descriptor_lib.FieldDescriptor
+) -> Value:
+  """The value of a field, as compiler_options would take it."""
+  value = getattr(message, field.name)
+  if _is_map(field):
+    return ",".join(f"{k}={v}" for k, v in sorted(value.items()))
+  items = value if field.is_repeated else [value]
+  texts = [_item(field, item) for item in items]
+  return ",".join(map(str, texts)) if field.is_repeated else texts[0]
+
+
+def _item(field: descriptor_lib.FieldDescriptor, item: Any) -> Value:
+  if field.enum_type:
+    known = field.enum_type.values_by_number.get(item)
+    return known.name if known else str(item)
+  if field.cpp_type == _Field.CPPTYPE_MESSAGE:
+    return " ".join(str(item).split())
+  return item
+
+
+def _is_map(field: descriptor_lib.FieldDescriptor) -> bool:
+  return bool(field.message_type and field.message_type.GetOptions().map_entry)

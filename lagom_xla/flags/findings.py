@@ -1,0 +1,167 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""What is to be said of one flag of an XLA_FLAGS, and what to write instead."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal
+
+from lagom_xla.flags import debug_options
+from lagom_xla.flags import notes as option_notes
+from lagom_xla.flags import options as xla_options
+from lagom_xla.flags import reading as flag_reading
+from lagom_xla.flags import syntax as flag_syntax
+from lagom_xla.flags import values as option_values
+
+Kind = Literal[
+  "unknown",
+  "invalid",
+  "crash",
+  "not read",
+  "renamed",
+  "dead",
+  "duplicate",
+  "contradiction",
+  "default",
+]
+# They end the process, or may.
+_FATAL: frozenset[Kind] = frozenset(["unknown", "invalid", "crash"])
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Finding:
+  """One thing to know about a flag.
+
+  Attributes:
+    flag: as it was written.
+    kind: what is wrong with it.
+    text: why, in sentences.
+    instead: the flag to write in its place; "" for none.
+  """
+
+  flag: str
+  kind: Kind
+  text: str
+  instead: str = ""
+
+  @property
+  def is_fatal(self) -> bool:
+    """Whether it ends the process."""
+    return self.kind in _FATAL
+
+
+def explain(reading: flag_reading.Reading) -> Finding | None:
+  """What is to be said of a flag without a look at the others, if anything."""
+  flag, name = reading.flag, reading.flag.name
+  if reading.unknown:
+    return _unknown(flag)
+  option = debug_options.find(name)
+  if reading.invalid:
+    rule = f" It is {option_values.rule(option)}." if option else ""
+    return Finding(
+      flag=str(flag),
+      kind="invalid",
+      text=f"XLA does not take this value.{rule}",
+      instead=_valid(flag),
+    )
+  if name in option_notes.DEAD:
+    return Finding(
+      flag=str(flag), kind="dead", text=option_notes.DEAD[name].text
+    )
+  if name in reading.sets and name in option_notes.CRASHES:
+    return Finding(
+      flag=str(flag), kind="crash", text=option_notes.CRASHES[name].text
+    )
+  if reading.sets:
+    return _renamed(reading) if option is None else None
+  if not _is_default(flag):
+    text = "XLA accepts it and sets nothing."
+    return Finding(flag=str(flag), kind="dead", text=text)
+  text = f"It is the default of jaxlib {debug_options.jaxlib_version()}."
+  return Finding(flag=str(flag), kind="default", text=text)
+
+
+def _unknown(flag: flag_syntax.Flag) -> Finding:
+  """A flag that XLA does not know: why, and what it may have meant."""
+  text, instead = _reason(flag)
+  if instead and flag_reading.read(flag_syntax.parse(instead)[0])[0].is_fatal:
+    instead = ""
+  return Finding(flag=str(flag), kind="unknown", text=text, instead=instead)
+
+
+def _reason(flag: flag_syntax.Flag) -> tuple[str, str]:
+  """Why XLA does not know a flag, and the flag that was meant; "" for none."""
+  name, value = flag.name, flag.value
+  option = debug_options.find(name)
+  note = option_notes.REMOVED.get(name)
+  if flag.dashes != "--":
+    return "XLA's flags start with two dashes.", str(
+      dataclasses.replace(flag, dashes="--")
+    )
+  if name == "flagfile":
+    return (
+      "XLA has no --flagfile: it reads a file where XLA_FLAGS is its path,"
+      " without a dash and with nothing else.",
+      "",
+    )
+  if note is not None:
+    instead = note.instead.get((value or "").lower(), note.instead.get("", ""))
+    return f"XLA has it no more. {note.text}", instead
+  if option is not None and value is None and option.type != "bool":
+    return f"It needs a value: {option_values.rule(option)}.", ""
+  if option is not None:
+    return (
+      "It is an option of compiler_options that has no flag.",
+      "",
+    )
+  return _guess(flag)
+
+
+def _guess(flag: flag_syntax.Flag) -> tuple[str, str]:
+  """What a flag that nothing is known of may have meant."""
+  name, value = flag.name, flag.value
+  plain = name.removeprefix("no").replace("-", "_")
+  if plain != name and debug_options.find(plain) is not None:
+    if name.startswith("no"):
+      return "XLA's flags have no such form.", f"--{plain}=false"
+    return "XLA's flags have underscores.", str(
+      flag_syntax.Flag(name=plain, value=value)
+    )
+  translated = xla_options.translate(name, "true" if value is None else value)
+  if isinstance(translated, str):
+    return f"XLA has no such flag. {xla_options.advice(name)}".rstrip(), ""
+  version = debug_options.jaxlib_version()
+  return (
+    f"jaxlib {version} has {translated[0]} instead.",
+    xla_options.xla_flags({translated[0]: translated[1]}),
+  )
+
+
+def _valid(flag: flag_syntax.Flag) -> str:
+  """The flag in a spelling that XLA takes, if its value has a meaning."""
+  return xla_options.xla_flags({flag.name: flag.value})
+
+
+def _renamed(reading: flag_reading.Reading) -> Finding:
+  """A flag that sets options of other names."""
+  return Finding(
+    flag=str(reading.flag),
+    kind="renamed",
+    text=(
+      f"In jaxlib {debug_options.jaxlib_version()} it is"
+      f" {' and '.join(reading.sets)}; the old name may go."
+    ),
+    instead=xla_options.xla_flags(reading.sets),
+  )
+
+
+def _is_default(flag: flag_syntax.Flag) -> bool:
+  """Whether a flag that changes nothing says what is so anyway."""
+  value = "true" if flag.value is None else flag.value
+  translated = xla_options.translate(flag.name, value)
+  if isinstance(translated, str):
+    # XLA took the value, in a spelling that only its flags have.
+    return debug_options.find(flag.name) is not None
+  option = debug_options.find(translated[0])
+  return option is not None and option.default == translated[1]

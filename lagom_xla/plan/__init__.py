@@ -1,0 +1,19 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""A plan: what to set, for which module and cluster, and what it should gain.
+
+from lagom_xla import plan
+
+plan.load("plan").xla_options
+"""
+
+from __future__ import annotations
+
+from lagom_xla.plan.plan import FORMAT_VERSION as FORMAT_VERSION
+from lagom_xla.plan.plan import NcclSetting as NcclSetting
+from lagom_xla.plan.plan import Plan as Plan
+from lagom_xla.plan.plan import PlanError as PlanError
+from lagom_xla.plan.plan import Prediction as Prediction
+from lagom_xla.plan.plan import fingerprint as fingerprint
+from lagom_xla.plan.plan import from_dict as from_dict
+from lagom_xla.plan.plan import load as load

@@ -1,0 +1,147 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The search of one tuning key: a survey of its space, then descents.
+
+What it makes of its trials is here; `balance.py` runs the searches of all keys
+of a problem together.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+from lagom_xla.costs import nccl
+from lagom_xla.search.nccl import problem as problem_lib
+from lagom_xla.search.nccl.balance import descent as descent_lib
+from lagom_xla.search.nccl.balance import survey
+
+# A gain below this share of the overlaps' time is not worth a trial.
+_LEAST_GAIN = 0.003
+# A key goes downhill in at most so many subspaces, of those that lose at most
+# so many times what the best one does.
+_MOST_DESCENTS = 3
+_HOPEFUL = 1.3
+# Trials of a key, survey and descents together.
+_MOST_TRIALS = 48
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class KeySearch:
+  """Where the search of one key stands.
+
+  Attributes:
+    key: which.
+    subspaces: of the key.
+    programs: positions of the overlaps that it is part of.
+    num_sharing: keys in those overlaps, on average.
+    seen: its trials in the survey, the start's first.
+    point: its place in the pending trial; None when its survey is done.
+    descent: the one under way.
+    starts: what was seen where further descents begin.
+    others_us: the time of its overlaps without what it costs them, where no
+      other key changes that; infinite elsewhere.
+    num_trials: trials that it took.
+  """
+
+  key: problem_lib.Key
+  subspaces: survey.Subspaces
+  programs: tuple[int, ...]
+  num_sharing: float
+  seen: tuple[survey.Seen, ...] = ()
+  point: survey.Point | None = None
+  descent: descent_lib.Descent | None = None
+  starts: tuple[survey.Seen, ...] = ()
+  others_us: float = math.inf
+  num_trials: int = 0
+
+  @property
+  def is_surveyed(self) -> bool:
+    """Whether its survey is done."""
+    return bool(self.seen) and self.point is None
+
+  @property
+  def setting(self) -> nccl.Setting | None:
+    """What the survey wants to run next, or found best; None for the start."""
+    point = self.point or min(self.seen, key=lambda s: s.loss_us).point
+    return point.setting(self.subspaces) if point else None
+
+  def overlap_us(self, overlap_us: tuple[float, ...]) -> float:
+    """The time of its overlaps, of all overlaps' times."""
+    return sum(overlap_us[program] for program in self.programs)
+
+  def surveyed(
+    self, setting: nccl.Setting, profile: problem_lib.Profile
+  ) -> KeySearch:
+    """After a trial of its survey with this setting."""
+    seen = survey.Seen(
+      point=self.point or survey.place_of(self.subspaces, setting),
+      num_channels=setting.num_channels,
+      time_us=profile.key_us[self.key],
+      exposed_us=profile.exposed_us[self.key],
+      slowdown_us=profile.slowdown_us[self.key],
+    )
+    after = dataclasses.replace(
+      self, seen=(*self.seen, seen), num_trials=self.num_trials + 1
+    )
+    point = survey.next_point(
+      self.subspaces,
+      after.seen,
+      least_gain_us=self._least_gain_us(profile.overlap_us),
+    )
+    return dataclasses.replace(after, point=point)
+
+  def _least_gain_us(self, overlap_us: tuple[float, ...]) -> float:
+    return _LEAST_GAIN * self.overlap_us(overlap_us) / self.num_sharing
+
+  def ready_to_descend(self, overlap_us: tuple[float, ...]) -> KeySearch:
+    """With the best place of each of the best subspaces, if it costs much."""
+    best_us = min(s.loss_us for s in self.seen)
+    if best_us <= self._least_gain_us(overlap_us):
+      return self
+    starts: dict[int, survey.Seen] = {}
+    for seen in sorted(self.seen, key=lambda s: s.loss_us):
+      if seen.point and seen.loss_us <= _HOPEFUL * best_us:
+        starts.setdefault(seen.point.subspace, seen)
+    others_us = self.overlap_us(overlap_us) - best_us
+    return dataclasses.replace(
+      self,
+      starts=tuple(starts.values())[:_MOST_DESCENTS],
+      others_us=others_us if self.num_sharing == 1 else math.inf,
+    )
+
+  def descending(
+    self, current: nccl.Setting, overlap_us: tuple[float, ...]
+  ) -> KeySearch:
+    """With a descent under way, as long as there is one to begin.
+
+    Args:
+      current: the best setting so far.
+      overlap_us: the time of each overlap under it.
+    """
+    search = self
+    while search.descent is None or search.descent.pending is None:
+      if not search.starts:
+        return dataclasses.replace(search, descent=None)
+      seen, *starts = search.starts
+      assert seen.point is not None
+      value_us = search.others_us + seen.loss_us
+      if seen.point.setting(search.subspaces) == current:
+        value_us = search.overlap_us(overlap_us)
+      search = dataclasses.replace(
+        search,
+        starts=tuple(starts),
+        descent=descent_lib.begin(search.subspaces, seen.point, value_us),
+      )
+    if search.num_trials >= _MOST_TRIALS:
+      return dataclasses.replace(search, descent=None, starts=())
+    return search
+
+  def descended(self, overlap_us: tuple[float, ...]) -> KeySearch:
+    """After a trial of its descent."""
+    assert self.descent is not None
+    return dataclasses.replace(
+      self,
+      descent=self.descent.after(self.overlap_us(overlap_us)),
+      num_trials=self.num_trials + 1,
+    )

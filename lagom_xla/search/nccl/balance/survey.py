@@ -1,0 +1,255 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Where a collective may be just fast enough, by what its trials showed.
+
+A collective costs a step what is waited for it, and what kernels lose to it:
+
+    loss = exposed + slowdown,   slowdown = rate * (x - exposed)
+
+x is its time; kernels are beside it for as much of that as is not waited for,
+and there lose some share, the rate. Trials of one setting tell about others:
+
+*Time.* More channels never make it slower, nor faster than in proportion.
+Below the fewest tried its time is taken half way between these bounds (their
+geometric mean), above the most tried at the faster one.
+
+*Exposure* is a matter of its time, whatever the setting: what the kernels
+beside it hide does not change. It never grows by more than the time does.
+
+*Rate.* The more SMs are taken the more kernels lose, and in jumps: a kernel
+that filled the GPU takes one more wave. So between two numbers of channels that
+were tried, in any subspace, the rate is taken to be that of the lower, and
+below the lowest nothing.
+
+Where nothing is known these are the hopes, not the fears: the place that
+promises the least loss is tried next, and is then known. When no place promises
+less than what was found, the survey is over. It looks at channels only, with
+one chunk size per subspace; `balance.py` refines the best places.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+import dataclasses
+import itertools
+import math
+
+from lagom_xla.costs import nccl
+from lagom_xla.search.nccl import space
+
+# Below this share of its time a collective counts as hidden.
+_HIDDEN = 0.01
+# A survey that goes on for so long has missed what it looks for.
+_MOST_TRIALS = 30
+
+Subspaces = tuple[space.Subspace, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Point:
+  """A setting as a place: a subspace, and positions on its two axes."""
+
+  subspace: int
+  channels_at: int
+  chunk_at: int
+
+  def setting(self, subspaces: Subspaces) -> nccl.Setting:
+    """The setting there."""
+    subspace = subspaces[self.subspace]
+    return subspace.setting(self.channels_at, self.chunk_at)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Seen:
+  """What one trial showed of one key.
+
+  Attributes:
+    point: its setting; None for one that is no place in the space, which what
+      ran without tuning can be.
+    num_channels: of the setting.
+    time_us: x.
+    exposed_us: waits for it.
+    slowdown_us: what kernels lost to it.
+  """
+
+  point: Point | None
+  num_channels: int
+  time_us: float
+  exposed_us: float
+  slowdown_us: float
+
+  @property
+  def loss_us(self) -> float:
+    """What it cost the step."""
+    return self.exposed_us + self.slowdown_us
+
+  @property
+  def is_hidden(self) -> bool:
+    """Whether next to nothing was waited for it."""
+    return self.exposed_us <= _HIDDEN * self.time_us
+
+  @property
+  def hidden_us(self) -> float:
+    """For how long kernels ran beside it."""
+    return self.time_us - self.exposed_us
+
+
+def place_of(subspaces: Subspaces, setting: nccl.Setting) -> Point | None:
+  """The place of a setting; None if it is none of the space's."""
+  for position, subspace in enumerate(subspaces):
+    pair = subspace.algorithm, subspace.protocol
+    if pair != (setting.algorithm, setting.protocol):
+      continue
+    if (
+      setting.num_channels in subspace.num_channels
+      and setting.chunk_bytes in subspace.chunk_bytes
+    ):
+      return Point(
+        position,
+        subspace.num_channels.index(setting.num_channels),
+        subspace.chunk_bytes.index(setting.chunk_bytes),
+      )
+  return None
+
+
+def next_point(
+  subspaces: Subspaces, seen: tuple[Seen, ...], *, least_gain_us: float
+) -> Point | None:
+  """The next place to look at; None when nothing better is in sight.
+
+  Args:
+    subspaces: of the key.
+    seen: all trials so far, the start's first.
+    least_gain_us: what is not worth a trial.
+  """
+  best = min(seen, key=lambda s: s.loss_us)
+  if len(seen) > _MOST_TRIALS or best.loss_us <= least_gain_us:
+    return None
+  if all(s.is_hidden for s in seen):
+    halved = _halved(subspaces, seen)
+    if halved is not None:
+      return halved
+  # What ran without tuning tells little of its subspace: its chunk is NCCL's.
+  looked_at = {s.point.subspace for s in seen[1:] if s.point}
+  for position in _order(subspaces):
+    if position not in looked_at:
+      point = _point(position, subspaces, best.num_channels, seen)
+      if point != seen[0].point:
+        return point
+      looked_at.add(position)
+  promised_us, num_channels, position = min(
+    (
+      promise
+      for position in looked_at
+      for promise in _promises(position, subspaces, seen)
+    ),
+    default=(math.inf, 0, 0),
+  )
+  if promised_us >= best.loss_us - least_gain_us:
+    return None
+  return _point(position, subspaces, num_channels, seen)
+
+
+def _order(subspaces: Subspaces) -> list[int]:
+  """From NCCL's last to its first; LL, which is half flags, at the end."""
+  return sorted(
+    range(len(subspaces)), key=lambda i: (subspaces[i].protocol == "ll", -i)
+  )
+
+
+def _halved(subspaces: Subspaces, seen: tuple[Seen, ...]) -> Point | None:
+  """Half of the fewest channels so far, until something has to wait."""
+  fewest = min(seen, key=lambda s: (s.num_channels, s.point is None))
+  position = fewest.point.subspace if fewest.point else _order(subspaces)[0]
+  point = _point(position, subspaces, fewest.num_channels // 2, seen)
+  return None if any(s.point == point for s in seen) else point
+
+
+def _promises(
+  position: int, subspaces: Subspaces, seen: tuple[Seen, ...]
+) -> Iterator[tuple[float, int, int]]:
+  """(loss at best, channels, subspace) of places that were not looked at.
+
+  Of all numbers of channels those are weighed that were tried elsewhere, the
+  middles and the ends of the gaps between them, and those that would be just
+  enough.
+  """
+  axis = subspaces[position].num_channels
+  here = sorted(
+    (s for s in seen if s.point and s.point.subspace == position),
+    key=lambda s: s.num_channels,
+  )
+  tried = sorted({s.num_channels for s in seen if s.num_channels in axis})
+  weighed = set(tried)
+  for low, high in itertools.pairwise([axis[0] - 1, *tried, axis[-1] + 1]):
+    weighed |= {(low + high) // 2, high - 1}
+  room_us = max((s.hidden_us for s in seen if not s.is_hidden), default=0.0)
+  if room_us:
+    weighed.update(
+      math.ceil(s.num_channels * s.time_us / room_us) for s in here
+    )
+  for num_channels in weighed.difference(s.num_channels for s in here):
+    if axis[0] <= num_channels <= axis[-1]:
+      time_us = _least_time_us(num_channels, here)
+      exposed_us = _least_exposed_us(time_us, seen)
+      rate = _least_rate(num_channels, seen)
+      loss_us = exposed_us + rate * (time_us - exposed_us)
+      yield loss_us, num_channels, position
+
+
+def _least_time_us(num_channels: int, here: list[Seen]) -> float:
+  """See the module's docstring; `here` is of one subspace, by channels."""
+  above = next((s for s in here if s.num_channels > num_channels), None)
+  below = next(
+    (s for s in reversed(here) if s.num_channels < num_channels), None
+  )
+  if below is None:
+    assert above is not None
+    return above.time_us * math.sqrt(above.num_channels / num_channels)
+  in_proportion_us = below.time_us * below.num_channels / num_channels
+  return max(in_proportion_us, above.time_us) if above else in_proportion_us
+
+
+def _least_exposed_us(time_us: float, seen: tuple[Seen, ...]) -> float:
+  least_us = max(s.exposed_us - max(s.time_us - time_us, 0.0) for s in seen)
+  longest = max(seen, key=lambda s: s.time_us)
+  if not longest.is_hidden:
+    # Whatever is longer than that is waited for.
+    least_us = max(least_us, longest.exposed_us + time_us - longest.time_us)
+  return max(least_us, 0.0)
+
+
+def _least_rate(num_channels: int, seen: tuple[Seen, ...]) -> float:
+  known = [
+    s for s in seen if s.num_channels <= num_channels and s.hidden_us > 0
+  ]
+  if not known:
+    return 0.0
+  most = max(s.num_channels for s in known)
+  return min(
+    s.slowdown_us / s.hidden_us for s in known if s.num_channels == most
+  )
+
+
+def _point(
+  position: int,
+  subspaces: Subspaces,
+  num_channels: int,
+  seen: tuple[Seen, ...],
+) -> Point:
+  """The place with at least so many channels, and a chunk to begin with.
+
+  Small chunks spare the kernels, large ones are faster: the largest where every
+  trial was exposed, and the middle one otherwise.
+  """
+  subspace = subspaces[position]
+  last = len(subspace.chunk_bytes) - 1
+  channels = subspace.num_channels
+  return Point(
+    position,
+    next(
+      (i for i, n in enumerate(channels) if n >= num_channels),
+      len(channels) - 1,
+    ),
+    (last + 1) // 2 if any(s.is_hidden for s in seen) else last,
+  )

@@ -1,0 +1,248 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""What is tuned together, and what a trial of it costs.
+
+Lagom tunes one overlap at a time. NCCL, however, tells collectives apart only
+by communicator, kind and bytes: the same tuning key occurs in many overlaps
+(every layer's, say), and all of them get its setting. So overlaps that share a
+key, directly or through others, form one *problem*: its unknowns are the keys,
+and a trial runs all its overlaps. Overlaps that are alike in keys and kernels
+are replayed once and counted as often as they occur.
+
+Collectives that overlap nothing are part of it with no kernels beside them, so
+their keys are tuned for speed alone.
+"""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Iterable, Iterator, Mapping
+import dataclasses
+import itertools
+import operator
+
+from lagom_xla.costs import nccl
+from lagom_xla.costs import step as step_lib
+from lagom_xla.costs.replay import incremental
+from lagom_xla.costs.replay import timeline
+
+Key = step_lib.Key
+Configuration = step_lib.Configuration
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Profile:
+  """What one trial of a configuration showed, per step.
+
+  All of it can be read off a trace: nothing says what a collective would take
+  alone. Z = Y + all waits.
+
+  Attributes:
+    key_us: x_j, the time of each key's collectives as they ran, with what they
+      lost to the kernels beside them.
+    exposed_us: what kernels waited for each key's collectives.
+    slowdown_us: what kernels lost to each key's collectives, over the fastest
+      that they ran.
+    overlap_us: the time of each of the problem's programs.
+    communication_us: X, the sum of `key_us`.
+    computation_us: Y, all kernels, slowed as they are.
+    total_us: Z, the sum of `overlap_us`.
+  """
+
+  key_us: Mapping[Key, float]
+  exposed_us: Mapping[Key, float]
+  slowdown_us: Mapping[Key, float]
+  overlap_us: tuple[float, ...]
+  communication_us: float
+  computation_us: float
+  total_us: float
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Problem:
+  """Tuning keys that must be chosen together.
+
+  Attributes:
+    keys: its unknowns, sorted.
+    programs: (program of an overlap, times it runs per step).
+    program_keys: the keys of each program's collectives.
+  """
+
+  keys: tuple[Key, ...]
+  programs: tuple[tuple[timeline.Program, int], ...]
+  program_keys: tuple[frozenset[Key], ...]
+
+
+class Profiler:
+  """Predicts trials of a problem, and replays only what each of them changes.
+
+  What it answers depends on the configuration alone, not on those before.
+  """
+
+  def __init__(self, step: step_lib.Step, problem: Problem):
+    self._step = step
+    self._problem = problem
+    self._settings: tuple[nccl.Setting | None, ...] = (None,) * len(
+      problem.keys
+    )
+    self._programs = [
+      incremental.Program(step, program) for program, _ in problem.programs
+    ]
+    self._times = [times for _, times in problem.programs]
+    self._programs_of: dict[Key, list[int]] = {k: [] for k in problem.keys}
+    for position, keys in enumerate(problem.program_keys):
+      for key in keys:
+        self._programs_of[key].append(position)
+    self._executions = dict.fromkeys(problem.keys, 0)
+    for program, times in problem.programs:
+      for collective, repeats in incremental.collectives_in(program):
+        self._executions[step.key_of[collective.name]] += times * repeats
+    self._overlap_us = [0.0] * len(self._programs)
+    self._kernel_us = [0.0] * len(self._programs)
+    self._key_us = dict.fromkeys(problem.keys, 0.0)
+    self._exposed_us = dict.fromkeys(problem.keys, 0.0)
+    self._slowdown_us = dict.fromkeys(problem.keys, 0.0)
+
+  def __call__(self, configuration: Configuration) -> Profile:
+    """Predicts one trial."""
+    changed = self._change(configuration)
+    touched = {p for key in changed for p in self._programs_of[key]}
+    affected = set(changed)
+    for position in sorted(touched):
+      program, times = self._programs[position], self._times[position]
+      affected |= program.replay(configuration, changed)
+      self._overlap_us[position] = times * program.step_time_us
+      self._kernel_us[position] = times * program.kernel_us
+    for key in affected:
+      self._sum_up(key, configuration[key])
+    return Profile(
+      key_us=self._key_us.copy(),
+      exposed_us=self._exposed_us.copy(),
+      slowdown_us=self._slowdown_us.copy(),
+      overlap_us=tuple(self._overlap_us),
+      communication_us=sum(self._key_us.values()),
+      computation_us=sum(self._kernel_us),
+      total_us=sum(self._overlap_us),
+    )
+
+  def _change(self, configuration: Configuration) -> list[Key]:
+    """The keys whose settings are others than in the trial before."""
+    keys = self._problem.keys
+    settings = tuple(configuration.values())
+    # Looking up a key takes ten times as long as seeing that it is in place.
+    if len(settings) != len(keys) or not all(
+      map(operator.is_, configuration, keys)
+    ):
+      settings = tuple(configuration[key] for key in keys)
+    is_other = map(operator.is_not, settings, self._settings)
+    self._settings = settings
+    return list(itertools.compress(keys, is_other))
+
+  def _sum_up(self, key: Key, setting: nccl.Setting) -> None:
+    exposed_us = slowdown_us = delay_us = 0.0
+    for position in self._programs_of[key]:
+      lost = self._programs[position].lost(key)
+      exposed_us += self._times[position] * lost.exposed_us
+      slowdown_us += self._times[position] * lost.slowdown_us
+      delay_us += self._times[position] * lost.delay_us
+    alone_us = self._step.predict(key, setting).time_us
+    self._key_us[key] = alone_us * self._executions[key] + delay_us
+    self._exposed_us[key] = exposed_us
+    self._slowdown_us[key] = slowdown_us
+
+
+def profile(
+  step: step_lib.Step, problem: Problem, configuration: Configuration
+) -> Profile:
+  """Predicts a single trial of a problem."""
+  return Profiler(step, problem)(configuration)
+
+
+def problems(step: step_lib.Step) -> tuple[Problem, ...]:
+  """The problems of a step, the largest first."""
+  programs: dict[tuple[object, ...], tuple[timeline.Program, int]] = {}
+  for program, times in _overlap_programs(step):
+    signature = _signature(step, program)
+    _, before = programs.get(signature, (program, 0))
+    programs[signature] = (program, before + times)
+  grouped = _connected(
+    (_keys_in(step, program), (program, times))
+    for program, times in programs.values()
+  )
+  found = [
+    Problem(
+      keys=tuple(sorted(keys)),
+      programs=tuple(members),
+      program_keys=tuple(_keys_in(step, program) for program, _ in members),
+    )
+    for keys, members in grouped
+  ]
+  return tuple(sorted(found, key=lambda p: -len(p.programs)))
+
+
+def _keys_in(step: step_lib.Step, program: timeline.Program) -> frozenset[Key]:
+  return frozenset(
+    step.key_of[c.name] for c, _ in incremental.collectives_in(program)
+  )
+
+
+def _overlap_programs(
+  step: step_lib.Step,
+) -> Iterator[tuple[timeline.Program, int]]:
+  """Programs that together run each collective as often as the step does.
+
+  The program of an overlap holds what runs inside it, so overlaps in a loop
+  inside another overlap, and sync collectives, are there already.
+  """
+  covered: collections.Counter[str] = collections.Counter()
+  for overlap in step.analysis.overlaps:  # Callers before callees.
+    times = overlap.executions - covered[overlap.collectives[0].name]
+    if times <= 0:
+      continue
+    program = timeline.program_of_overlap(step.analysis, overlap)
+    for collective, repeats in incremental.collectives_in(program):
+      covered[collective.name] += times * repeats
+    yield program, times
+  for collective in step.analysis.collectives:
+    times = collective.executions - covered[collective.name]
+    if times > 0:
+      yield (timeline.Start(collective), timeline.Wait(collective)), times
+
+
+def _signature(
+  step: step_lib.Step, program: timeline.Program
+) -> tuple[object, ...]:
+  """Equal for programs whose replays are equal under any configuration."""
+  order: dict[str, int] = {}
+  signature: list[object] = []
+  for part in program:
+    match part:
+      case timeline.Launch(kernel):
+        signature.append(step.kernel_cost(kernel))
+      case timeline.Start(collective):
+        order[collective.name] = len(order)
+        signature.append(("start", step.key_of[collective.name]))
+      case timeline.Wait(collective):
+        signature.append(("wait", order.get(collective.name)))
+      case timeline.Loop(body, num_trips):
+        signature.append((num_trips, _signature(step, body)))
+      case timeline.Branch(branches):
+        signature.append(tuple(_signature(step, b) for b in branches))
+  return tuple(signature)
+
+
+_Member = tuple[timeline.Program, int]
+
+
+def _connected(
+  items: Iterable[tuple[frozenset[Key], _Member]],
+) -> list[tuple[set[Key], list[_Member]]]:
+  """Merges items that share keys, directly or through others."""
+  groups: list[tuple[set[Key], list[_Member]]] = []
+  for keys, member in items:
+    touching = [g for g in groups if g[0] & keys]
+    apart = [g for g in groups if not g[0] & keys]
+    merged_keys = set(keys).union(*(g[0] for g in touching))
+    merged = [m for g in touching for m in g[1]] + [member]
+    groups = [*apart, (merged_keys, merged)]
+  return groups

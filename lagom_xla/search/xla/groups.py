@@ -1,0 +1,251 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Which collectives should travel together, each placed on its own.
+
+Combining saves latency and costs overlap: a combined collective starts when its
+last operand is there and is waited for by its first user. Where one of them
+should end and the next begin depends on the kernels around, so no threshold in
+bytes is right everywhere.
+
+Collectives that XLA could combine, in schedule order, form a *chain*; groups
+are runs of a chain. From the best of a few thresholds the search moves one
+border at a time, in three ways (join two neighbours, split one in the middle,
+hand one collective over), and keeps what makes the predicted step shorter,
+until no move does.
+
+XLA combines before it pipelines and double-buffers loops, so a collective may
+have several copies in the schedule: all of them are grouped alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+import dataclasses
+import itertools
+
+from lagom_xla import cluster as cluster_lib
+from lagom_xla.costs import step as step_lib
+from lagom_xla.passes import collectives as collectives_lib
+from lagom_xla.passes import combine
+from lagom_xla.passes import hlo
+from lagom_xla.passes import overlap as overlap_lib
+from lagom_xla.search.xla import thresholds
+from lagom_xla.xla_schedule import reschedule
+
+# Labels (`passes/combine.py`) of what travels together.
+Group = tuple[str, ...]
+Chain = tuple[Group, ...]
+Grouping = tuple[Chain, ...]
+
+_MIB = 2**20
+_THRESHOLDS_BYTES = tuple(size * _MIB for size in (0, 8, 30, 128, 512, 2048))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Found:
+  """What a search found.
+
+  Attributes:
+    groups: labels of two or more that travel together; the rest stays alone.
+    num_predicted: schedules that were predicted.
+  """
+
+  groups: tuple[Group, ...]
+  num_predicted: int
+
+
+def search(
+  apart: hlo.Module, cluster: cluster_lib.Cluster, *, max_predictions: int
+) -> Found:
+  """Searches the groups that make the predicted step shortest.
+
+  Args:
+    apart: the module scheduled with every collective alone, from a compile
+      with combine groups ().
+    cluster: what it was compiled for.
+    max_predictions: schedules that may be predicted, at least one.
+  """
+  chains = _chains(apart)
+  copies = {m.label: m.copies for chain in chains for m in chain}
+  predictor = _Predictor(apart, cluster, copies, max_predictions)
+  starts = [
+    tuple(_by_threshold(chain, threshold) for chain in chains)
+    for threshold in _THRESHOLDS_BYTES
+  ]
+  best = min(predictor.affordable(starts), key=predictor.step_time_us)
+  best_us = predictor.step_time_us(best)
+  is_better = True
+  while is_better:
+    is_better = False
+    for moved in _moves(best):
+      if predictor.is_spent:
+        break
+      moved_us = predictor.step_time_us(moved)
+      if moved_us < best_us:
+        best, best_us, is_better = moved, moved_us, True
+        break
+  return Found(
+    groups=tuple(g for chain in best for g in chain if len(g) > 1),
+    num_predicted=predictor.num_predicted,
+  )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class _Member:
+  """A collective of the program.
+
+  Attributes:
+    label: its label.
+    num_bytes: as XLA's combiners count them.
+    copies: names of the instructions that start it in the schedule, by place:
+      what could be combined with it, and which copy among those this is.
+  """
+
+  label: str
+  num_bytes: int
+  copies: Mapping[tuple[object, ...], str]
+
+
+def _chains(apart: hlo.Module) -> tuple[tuple[_Member, ...], ...]:
+  """Collectives that could be combined, as far as their kind and form tell."""
+  found: dict[str, list[collectives_lib.Collective]] = {}
+  labels = combine.labels(apart)
+  for collective in collectives_lib.find(apart):
+    is_started = collective.done_id is not None and collective.name in labels
+    if is_started and collective.kind in thresholds.OPTIONS:
+      (label,) = labels[collective.name]
+      found.setdefault(label, []).append(collective)
+  chains: dict[tuple[object, ...], list[_Member]] = {}
+  for label, copies in found.items():
+    # Not what a pipelined loop runs ahead of itself.
+    main = max(copies, key=lambda copy: copy.executions)
+    member = _Member(
+      label=label,
+      num_bytes=thresholds.combined_bytes(main),
+      copies=_by_place(copies),
+    )
+    chains.setdefault(_combined_with(main), []).append(member)
+  return tuple(tuple(chain) for chain in chains.values() if len(chain) > 1)
+
+
+def _by_place(
+  copies: Sequence[collectives_lib.Collective],
+) -> dict[tuple[object, ...], str]:
+  places: dict[tuple[object, ...], str] = {}
+  for copy in copies:
+    key = _combined_with(copy)
+    nth = sum(place[:-1] == key for place in places)
+    places[*key, nth] = copy.name
+  return places
+
+
+def _combined_with(
+  collective: collectives_lib.Collective,
+) -> tuple[object, ...]:
+  """What collectives share that could be combined."""
+  is_reduced = collective.kind != "all-gather"
+  return (
+    collective.computation,
+    collective.kind,
+    collective.groups,
+    collective.element_type if is_reduced else "",
+    collective.is_pipelined,
+  )
+
+
+def _by_threshold(chain: tuple[_Member, ...], threshold_bytes: int) -> Chain:
+  groups: list[list[str]] = []
+  num_bytes = 0
+  for member in chain:
+    if not groups or num_bytes + member.num_bytes > threshold_bytes:
+      groups.append([])
+      num_bytes = 0
+    groups[-1].append(member.label)
+    num_bytes += member.num_bytes
+  return tuple(map(tuple, groups))
+
+
+def _moves(grouping: Grouping) -> Iterator[Grouping]:
+  """All groupings that one move leads to."""
+  for at, chain in enumerate(grouping):
+    for changed in _moves_in(chain):
+      yield (*grouping[:at], changed, *grouping[at + 1 :])
+
+
+def _moves_in(chain: Chain) -> Iterator[Chain]:
+  for at, (left, right) in enumerate(itertools.pairwise(chain)):
+    before, after = chain[:at], chain[at + 2 :]
+    yield (*before, left + right, *after)
+    if len(left) > 1:
+      yield (*before, left[:-1], left[-1:] + right, *after)
+    if len(right) > 1:
+      yield (*before, left + right[:1], right[1:], *after)
+  for at, group in enumerate(chain):
+    if len(group) > 1:
+      half = len(group) // 2
+      yield (*chain[:at], group[:half], group[half:], *chain[at + 1 :])
+
+
+class _Predictor:
+  """Step times of groupings, each predicted once."""
+
+  def __init__(
+    self,
+    apart: hlo.Module,
+    cluster: cluster_lib.Cluster,
+    copies: Mapping[str, Mapping[tuple[object, ...], str]],
+    max_predictions: int,
+  ):
+    self._step = step_lib.Step(overlap_lib.analyze(apart), cluster)
+    self._copies = copies
+    self._max_predictions = max_predictions
+    self._known: dict[Grouping, float] = {}
+
+  @property
+  def num_predicted(self) -> int:
+    return len(self._known)
+
+  @property
+  def is_spent(self) -> bool:
+    return self.num_predicted >= self._max_predictions
+
+  def affordable(self, groupings: Sequence[Grouping]) -> list[Grouping]:
+    """The first of these that may all be predicted, each once."""
+    return list(dict.fromkeys(groupings))[: self._max_predictions]
+
+  def step_time_us(self, grouping: Grouping) -> float:
+    """Under NCCL's defaults; infinite where it cannot be."""
+    if grouping not in self._known:
+      self._known[grouping] = self._predict(grouping)
+    return self._known[grouping]
+
+  def _predict(self, grouping: Grouping) -> float:
+    groups = [
+      names
+      for chain in grouping
+      for group in chain
+      for names in self._names(group)
+    ]
+    changes = reschedule.Changes(groups=groups)
+    try:
+      module = reschedule.schedule(
+        self._step.analysis.module, changes, self._step.cluster
+      )
+    except ValueError:  # One depends on another.
+      return float("inf")
+    step = self._step.rescheduled(module)
+    return step.timeline(step.default).step_time_us
+
+  def _names(self, group: Group) -> Iterator[tuple[str, ...]]:
+    """What travels together in the schedule where these labels do."""
+    places = dict.fromkeys(
+      place for label in group for place in self._copies[label]
+    )
+    for place in places:
+      names = tuple(
+        self._copies[label][place]
+        for label in group
+        if place in self._copies[label]
+      )
+      if len(names) > 1:
+        yield names

@@ -1,0 +1,230 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""What there is to choose of XLA, once per module.
+
+A knob has values besides XLA's default; a value is a few XLA options. Where the
+dependency graph tells what a value does to the schedule (`predict/`), it says
+so as `changes`; the others can only be compiled. Only what can act is offered:
+options that the installed jaxlib accepts, spelled as it spells them, for
+collectives, loops and GPUs that are there. docs/knobs.md has all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+import dataclasses
+
+import jax
+
+from lagom_xla.costs import step as step_lib
+from lagom_xla.flags import debug_options
+from lagom_xla.flags import options as xla_options
+from lagom_xla.search.xla import thresholds
+from lagom_xla.xla_schedule import reschedule
+
+XlaOptions = Mapping[str, bool | int | str]
+
+_MIB = 2**20
+# Kind of collective -> the option that pipelines it over loop iterations.
+_PIPELINED = {
+  "all-gather": "xla_gpu_enable_pipelined_all_gather",
+  "all-reduce": "xla_gpu_enable_pipelined_all_reduce",
+  "reduce-scatter": "xla_gpu_enable_pipelined_reduce_scatter",
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Value:
+  """One value of a knob.
+
+  Attributes:
+    label: in a few words.
+    options: what it sets, as the installed jaxlib spells it.
+    changes: what it does to the dependency graph; None where that cannot be
+      told without compiling.
+  """
+
+  label: str
+  options: XlaOptions
+  changes: reschedule.Changes | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Knob:
+  """Something to choose.
+
+  Attributes:
+    note: what it does.
+    values: those that can act on a step.
+  """
+
+  note: str
+  values: Callable[[step_lib.Step], Iterator[Value]]
+
+
+def worth_trying(step: step_lib.Step) -> tuple[Value, ...]:
+  """All values of all knobs that can act on a step."""
+  values = [v for knob in KNOBS.values() for v in knob.values(step)]
+  try:
+    debug_options.options()
+  except debug_options.OptionsError:
+    return tuple(values)  # What XLA does not know it refuses, on the record.
+  found = []
+  for value in values:
+    options = _as_installed(value.options)
+    if options is not None and not _is_default(options):
+      found.append(dataclasses.replace(value, options=options))
+  return tuple(found)
+
+
+def _as_installed(options: XlaOptions) -> XlaOptions | None:
+  """Options as the installed jaxlib has them; None where it lacks one."""
+  translated: dict[str, bool | int | str] = {}
+  for name, value in options.items():
+    match xla_options.translate(name, value):
+      case str():
+        return None
+      case known, converted:
+        assert not isinstance(converted, float)  # No knob and no plan has one.
+        translated[known] = converted
+  return translated
+
+
+def _is_default(options: XlaOptions) -> bool:
+  """Whether the installed jaxlib does all of this by itself."""
+  found = {name: debug_options.find(name) for name in options}
+  return all(
+    o is not None and o.default == options[n] for n, o in found.items()
+  )
+
+
+def _scheduler(step: step_lib.Step) -> Iterator[Value]:
+  # On by itself from Hopper on (xla/service/gpu/gpu_hlo_schedule.cc).
+  if step.cluster.gpu.compute_capability < (9, 0):
+    yield Value(
+      label="latency-hiding scheduler",
+      options={"xla_gpu_enable_latency_hiding_scheduler": True},
+      # The prediction itself schedules by the rules of that scheduler.
+      changes=reschedule.Changes(),
+    )
+
+
+def _combine_thresholds(step: step_lib.Step) -> Iterator[Value]:
+  collectives = step.analysis.collectives
+  for kind, option in thresholds.OPTIONS.items():
+    for threshold_bytes in thresholds.worth_trying(collectives, kind):
+      yield Value(
+        label=f"{kind} combined up to {threshold_bytes // _MIB} MiB",
+        options={option: threshold_bytes},
+        changes=reschedule.Changes(thresholds_bytes={kind: threshold_bytes}),
+      )
+
+
+def _combine_heuristic(step: step_lib.Step) -> Iterator[Value]:
+  if any(c.kind in thresholds.OPTIONS for c in step.analysis.collectives):
+    yield Value(
+      label="combining by XLA's heuristic",
+      options={
+        "xla_gpu_experimental_enable_heuristic_collective_combining": True
+      },
+    )
+
+
+def _collective_matmul(step: step_lib.Step) -> Iterator[Value]:
+  # XLA splits a product by the size of a slice, which only live devices have.
+  is_live = jax.default_backend() == "gpu"
+  kinds = {c.kind for c in step.analysis.collectives}
+  if is_live and kinds & {"all-gather", "reduce-scatter"}:
+    yield Value(
+      label="products split around their collectives",
+      options={"xla_gpu_threshold_for_windowed_einsum_mib": 0},
+    )
+
+
+def _pipelining(step: step_lib.Step) -> Iterator[Value]:
+  in_loops = {
+    collective.kind
+    for collective in step.analysis.collectives
+    if collective.executions > 1 and not collective.is_pipelined
+  }
+  for kind, option in _PIPELINED.items():
+    if kind in in_loops:
+      yield Value(
+        label=f"{kind} pipelined over loop iterations",
+        options={option: True},
+        changes=reschedule.Changes(pipelined=frozenset([kind])),
+      )
+
+
+def _unrolling(step: step_lib.Step) -> Iterator[Value]:
+  if any(c.executions > 1 for c in step.analysis.collectives):
+    yield Value(
+      label="loops double-buffered",
+      options={"xla_gpu_enable_while_loop_double_buffering": True},
+      changes=reschedule.Changes(double_buffered=True),
+    )
+
+
+def _overlap_limit(step: step_lib.Step) -> Iterator[Value]:
+  del step
+  option = "xla_gpu_experimental_parallel_collective_overlap_limit"
+  for limit in (2, 4):
+    yield Value(
+      label=f"{limit} collectives in flight",
+      options={option: limit},
+      changes=reschedule.Changes(overlap_limit=limit),
+    )
+  yield Value(
+    label="collectives started as early as possible",
+    options={
+      option: 4,
+      "xla_gpu_experimental_collective_start_as_early_as_possible": True,
+    },
+  )
+
+
+def _memory_slop(step: step_lib.Step) -> Iterator[Value]:
+  del step
+  for percent in (80, 120):
+    yield Value(
+      label=f"schedule within {percent} % of the memory",
+      options={"xla_gpu_memory_limit_slop_factor": percent},
+    )
+
+
+# By name, the ones that most depends on first.
+KNOBS: Mapping[str, Knob] = {
+  "scheduler": Knob(
+    note="moves starts ahead of the kernels that their collectives hide behind",
+    values=_scheduler,
+  ),
+  "combining": Knob(
+    note="how many bytes of collectives of a kind travel together",
+    values=_combine_thresholds,
+  ),
+  "combining by heuristic": Knob(
+    note="lets XLA combine by what it expects to overlap",
+    values=_combine_heuristic,
+  ),
+  "collective matmul": Knob(
+    note="splits products so that parts run beside parts of their collective",
+    values=_collective_matmul,
+  ),
+  "pipelining": Knob(
+    note="runs a loop's collectives an iteration ahead or behind",
+    values=_pipelining,
+  ),
+  "unrolling": Knob(
+    note="two iterations per loop body, so that one hides the other's"
+    " collectives",
+    values=_unrolling,
+  ),
+  "overlap limit": Knob(
+    note="how many collectives the scheduler keeps in flight",
+    values=_overlap_limit,
+  ),
+  "memory": Knob(
+    note="how much memory the scheduler may use to start collectives early",
+    values=_memory_slop,
+  ),
+}

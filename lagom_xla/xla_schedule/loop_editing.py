@@ -1,0 +1,263 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""One `while` of a module in the making: its body, its state, its iterations.
+
+A loop hands a tuple from one iteration to the next; its elements are the loop's
+state. Iterations can be copied in front of the loop and behind it, whole or in
+part: what a copy does not need is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from lagom_xla.passes import hlo
+from lagom_xla.xla_schedule import editing
+
+_GET = "get-tuple-element"
+
+
+class Loop:
+  """A loop that is edited.
+
+  Attributes:
+    editor: of its module.
+    instruction: the `while`.
+    body: the instructions of its body, in schedule order.
+    parameter: of the body.
+    root: of the body, a tuple.
+    num_trips: how often the body runs, while it is not changed.
+  """
+
+  def __init__(
+    self, editor: editing.Editor, caller: hlo.Computation, loop_id: int
+  ):
+    module = editor.module
+    body = module.computations[caller.by_id[loop_id].called_computation_ids[0]]
+    self.editor = editor
+    self.caller = editor.instructions(caller.id)
+    self.instruction = next(i for i in self.caller if i.id == loop_id)
+    self.body_id = body.id
+    self.body = editor.instructions(body.id)
+    self.root = next(i for i in self.body if i.id == body.proto.root_id)
+    self.parameter = next(i for i in self.body if i.opcode == "parameter")
+    self.num_trips = module.trip_count(self.instruction)
+
+  @property
+  def is_plain(self) -> bool:
+    """Whether the state is used by its elements only, as XLA writes it."""
+    whole = self.parameter.id
+    return self.root.opcode == "tuple" and all(
+      i.opcode == _GET for i in self.body if whole in i.operand_ids
+    )
+
+  def element_of(self, instruction: hlo.Instruction) -> int | None:
+    """The element of the state that an instruction of the body reads."""
+    if instruction.opcode == _GET and self.parameter.id in (
+      instruction.operand_ids
+    ):
+      return instruction.tuple_index
+    return None
+
+  def readers(self) -> list[hlo.Instruction]:
+    """The instructions of the body that take elements of the state."""
+    reads = {i.id for i in self.body if self.element_of(i) is not None}
+    return [i for i in self.body if not reads.isdisjoint(i.operand_ids)]
+
+  def add_element(self, value: hlo.Instruction, suffix: str) -> int:
+    """Hands a value of the body on to the next iteration.
+
+    The old value is in use until the new one is complete, so XLA copies it.
+
+    Returns:
+      the id of the instruction that reads it there.
+    """
+    name = f"{value.name}{suffix}"
+    copy = self.editor.make(
+      "copy", f"{name}.copy", [value.id], shape=value.shape
+    )
+    self.body.insert(_position(self.body, self.root), copy)
+    read = self.editor.make(
+      _GET,
+      name,
+      [self.parameter.id],
+      tuple_index=len(self.root.operand_ids),
+      shape=value.shape,
+    )
+    self.body.insert(_position(self.body, self.parameter) + 1, read)
+    self.root.operand_ids.append(copy.id)
+    return read.id
+
+  def add(self, instructions: Iterable[hlo.Instruction]) -> None:
+    """Puts instructions at the end of the body, and hands on what they give."""
+    added = list(instructions)
+    used = {id_ for i in added for id_ in i.operand_ids}
+    at = _position(self.body, self.root)
+    self.body[at:at] = added
+    self.root.operand_ids.extend(i.id for i in added if i.id not in used)
+
+  def append(
+    self, instructions: Iterable[hlo.Instruction], returned: Sequence[int]
+  ) -> None:
+    """Puts instructions behind the root, and returns other values instead."""
+    root = self.editor.make(
+      "tuple", f"{self.root.name}.both", returned, shape=self.root.shape
+    )
+    self.body += [*instructions, root]
+    self.editor.set_root(self.body_id, root.id)
+    self.root = root
+
+  def drop_copies(self) -> None:
+    """Has what reads a copy of an element read the element itself."""
+    for instruction in self.readers():
+      if instruction.opcode == "copy":
+        instruction.opcode = "bitcast"
+
+  def needed_for(self, ids: Iterable[int]) -> list[hlo.Instruction]:
+    """The instructions of the body behind some of its values, in order."""
+    by_id = {i.id: i for i in self.body}
+    needed: set[int] = set()
+    stack = list(ids)
+    while stack:
+      id_ = stack.pop()
+      if id_ not in needed:
+        needed.add(id_)
+        stack.extend(by_id[id_].operand_ids)
+        stack.extend(by_id[id_].control_predecessor_ids)
+    return [i for i in self.body if i.id in needed]
+
+  def state(self) -> list[int]:
+    """The values in the caller that the loop starts with, by element."""
+    operand_id = self.instruction.operand_ids[0]
+    operand = next(i for i in self.caller if i.id == operand_id)
+    if operand.opcode == "tuple":
+      return list(operand.operand_ids)
+    return self._elements(operand_id, at=self._position())
+
+  def start_with(self, values: Sequence[int]) -> None:
+    """Gives the loop other values to start with."""
+    operand = self.editor.make(
+      "tuple", f"{self.instruction.name}.state{len(self.caller)}", values
+    )
+    self.caller.insert(self._position(), operand)
+    self.instruction.operand_ids[:] = [operand.id]
+
+  def results(self) -> list[int]:
+    """Values in the caller that the loop ends with, by element."""
+    return self._elements(self.instruction.id, at=self._position() + 1)
+
+  def end_with(self, values: Sequence[int], results: Sequence[int]) -> None:
+    """Has the caller use these values in the place of the loop's results.
+
+    Args:
+      values: by element of the loop.
+      results: what `results` returned, which keeps reading the loop.
+    """
+    loop_id = self.instruction.id
+    whole = None
+    for instruction in list(self.caller):
+      if instruction.id in results or loop_id not in instruction.operand_ids:
+        continue
+      if instruction.opcode == _GET:
+        instruction.opcode = "bitcast"
+        instruction.operand_ids[:] = [values[instruction.tuple_index]]
+        continue
+      if whole is None:
+        whole = self.editor.make(
+          "tuple", f"{self.instruction.name}.end{len(self.caller)}", values
+        )
+        self.caller.insert(_position(self.caller, instruction), whole)
+      instruction.operand_ids[:] = [
+        whole.id if id_ == loop_id else id_ for id_ in instruction.operand_ids
+      ]
+
+  def put_before(
+    self,
+    instructions: Iterable[hlo.Instruction],
+    state: Sequence[int],
+    suffix: str,
+  ) -> dict[int, int]:
+    """Copies a part of an iteration to the caller, in front of the loop.
+
+    Returns:
+      ids in the body -> ids of what stands for them.
+    """
+    made, copies = self.copies(instructions, state, suffix)
+    at = self._position()
+    self.caller[at:at] = made
+    return copies
+
+  def put_behind(
+    self,
+    instructions: Iterable[hlo.Instruction],
+    state: Sequence[int],
+    suffix: str,
+  ) -> dict[int, int]:
+    """Copies a part of an iteration to the caller, behind what reads it."""
+    made, copies = self.copies(instructions, state, suffix)
+    at = self._position() + 1
+    while self.caller[at].id in state:
+      at += 1
+    self.caller[at:at] = made
+    return copies
+
+  def copies(
+    self,
+    instructions: Iterable[hlo.Instruction],
+    state: Sequence[int],
+    suffix: str,
+  ) -> tuple[list[hlo.Instruction], dict[int, int]]:
+    """Copies a part of an iteration.
+
+    Args:
+      instructions: of the body, in order; the root is left out.
+      state: the values that stand for the elements of the state.
+      suffix: for the copies' names.
+
+    Returns:
+      the copies, and ids in the body -> ids of what stands for them.
+    """
+    made: list[hlo.Instruction] = []
+    stands: dict[int, int] = {}
+    for instruction in instructions:
+      element = self.element_of(instruction)
+      if element is not None:
+        stands[instruction.id] = state[element]
+      elif instruction.id not in (self.parameter.id, self.root.id):
+        copy = self.editor.copy(instruction, suffix, replaced=stands)
+        controls = instruction.control_predecessor_ids
+        copy.control_predecessor_ids[:] = [
+          stands[id_] for id_ in controls if id_ in stands
+        ]
+        stands[instruction.id] = copy.id
+        made.append(copy)
+    return made, stands
+
+  def set_trips(self, num_trips: int) -> None:
+    """Says how often the body runs."""
+    self.editor.set_trip_count(self.instruction, num_trips)
+
+  def _position(self) -> int:
+    return _position(self.caller, self.instruction)
+
+  def _elements(self, whole_id: int, *, at: int) -> list[int]:
+    """Takes a loop's state apart, in the caller."""
+    shapes = {i.id: i.shape for i in self.body}
+    made = [
+      self.editor.make(
+        _GET,
+        f"{self.instruction.name}.{whole_id}.{index}.{at}",
+        [whole_id],
+        tuple_index=index,
+        shape=shapes[id_],
+      )
+      for index, id_ in enumerate(self.root.operand_ids)
+    ]
+    self.caller[at:at] = made
+    return [i.id for i in made]
+
+
+def _position(
+  instructions: Sequence[hlo.Instruction], wanted: hlo.Instruction
+) -> int:
+  return next(at for at, i in enumerate(instructions) if i.id == wanted.id)

@@ -1,0 +1,297 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Pipelines the collectives of loops, and lets a body hold two iterations.
+
+XLA does this before it fuses and schedules; here it is done to the dependences
+of the scheduled loop.
+
+Double buffering puts two bodies one behind the other and halves the trips; an
+odd iteration goes in front of the loop.
+
+An all-gather is run one iteration ahead where its operand depends on nothing
+but what the loop does not change and its counter: the first one goes in front
+of the loop, the body gathers for the next iteration, and the last iteration
+follows the loop. An all-reduce or reduce-scatter is run one iteration behind
+where what it returns is only written to what the loop hands on: the first
+iteration goes in front without it, the body reduces what the one before
+computed, and the last one's follows the loop
+(xla/service/collective_pipeliner.cc).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+
+from lagom_xla.passes import collectives as collectives_lib
+from lagom_xla.passes import dependencies
+from lagom_xla.passes import hlo
+from lagom_xla.xla_schedule import editing
+from lagom_xla.xla_schedule import loop_editing
+
+# What XLA's option for a kind pipelines in a module compiled with the defaults.
+# There the user's own reduce-scatters are pipelined already, and those that are
+# left were still all-reduces when the pipeliner ran.
+_BEHIND = {
+  "all-reduce": ("all-reduce", "reduce-scatter"),
+  "reduce-scatter": (),
+}
+_AHEAD = "all-gather"
+
+
+def change(
+  module: hlo.Module, *, pipelined: Collection[str], double_buffered: bool
+) -> hlo.Module:
+  """Changes the loops of a module that hold collectives.
+
+  Args:
+    module: scheduled.
+    pipelined: kinds of collectives that loops run an iteration ahead or behind.
+    double_buffered: whether bodies are to hold two iterations.
+
+  Raises:
+    ValueError: a kind cannot be pipelined.
+  """
+  for kind in pipelined:
+    if kind != _AHEAD and kind not in _BEHIND:
+      raise ValueError(
+        f"XLA does not pipeline {kind}; it pipelines"
+        f" {', '.join((_AHEAD, *_BEHIND))}."
+      )
+  if _AHEAD in pipelined:
+    module = _pipeline(module, [_AHEAD], _run_ahead)
+  behind = {k for kind in pipelined for k in _BEHIND.get(kind, ())}
+  if behind:
+    module = _pipeline(module, behind, _run_behind)
+  if double_buffered:
+    module = _double_buffer(module)
+  return module
+
+
+def _each_loop(module: hlo.Module) -> list[tuple[int, int]]:
+  """(caller, loop) ids of loops with collectives, inner ones first."""
+  loops: list[tuple[int, int]] = []
+
+  def visit(computation: hlo.Computation) -> None:
+    for loop in computation.loops:
+      body = module.computations[loop.called_computation_ids[0]]
+      visit(body)
+      if module.trip_count(loop) > 1 and computation.id in module.executions:
+        loops.append((computation.id, loop.id))
+
+  visit(module.entry)
+  return list(dict.fromkeys(loops))
+
+
+def _double_buffer(module: hlo.Module) -> hlo.Module:
+  for caller_id, loop_id in _each_loop(module):
+    editor = editing.Editor(module)
+    loop = loop_editing.Loop(editor, module.computations[caller_id], loop_id)
+    if not loop.is_plain or not _collectives_in(module, loop):
+      continue
+    if loop.num_trips % 2:
+      copies = loop.put_before(loop.body, loop.state(), f".peeled{loop_id}")
+      loop.start_with([copies[id_] for id_ in loop.root.operand_ids])
+    loop.drop_copies()
+    between = loop.root
+    made, copies = loop.copies(
+      loop.body, list(between.operand_ids), f".double{loop_id}"
+    )
+    # XLA has what reads the state wait for the whole iteration before it.
+    waiting = {copies.get(i.id) for i in loop.readers()}
+    for copy in made:
+      if copy.id in waiting:
+        copy.control_predecessor_ids.append(between.id)
+    loop.append(made, [copies[id_] for id_ in between.operand_ids])
+    loop.set_trips(loop.num_trips // 2)
+    module = editor.finish()
+  return module
+
+
+def _pipeline(
+  module: hlo.Module,
+  kinds: Collection[str],
+  run: Callable[
+    [loop_editing.Loop, Sequence[collectives_lib.Collective]], bool
+  ],
+) -> hlo.Module:
+  for caller_id, loop_id in _each_loop(module):
+    editor = editing.Editor(module)
+    loop = loop_editing.Loop(editor, module.computations[caller_id], loop_id)
+    found = [c for c in _collectives_in(module, loop) if c.kind in kinds]
+    if loop.is_plain and found and run(loop, found):
+      loop.set_trips(loop.num_trips - 1)
+      module = editor.finish()
+  return module
+
+
+def _collectives_in(
+  module: hlo.Module, loop: loop_editing.Loop
+) -> list[collectives_lib.Collective]:
+  """The collectives of a loop's body that its body waits for."""
+  name = module.computations[loop.body_id].name
+  return [
+    c
+    for c in collectives_lib.find(module)
+    if c.computation == name and c.done_id is not None
+  ]
+
+
+def _run_ahead(
+  loop: loop_editing.Loop, found: Sequence[collectives_lib.Collective]
+) -> bool:
+  """Pipelines all-gathers; says whether there were any to pipeline."""
+  body = loop.editor.module.computations[loop.body_id]
+  graph = dependencies.of(body)
+  steady = _steady(loop, graph)
+  pairs = {id_ for c in found for id_ in (c.start_id, c.done_id)}
+  arrays: list[int] = []
+  ahead: set[int] = set()
+  for collective in found:
+    behind_it = graph.ancestors(collective.start_id)
+    if not steady.issuperset(behind_it) or not behind_it.isdisjoint(pairs):
+      continue
+    assert collective.done_id is not None
+    _mark(loop, collective)
+    ahead |= behind_it | {collective.start_id, collective.done_id}
+    arrays += _arrays(graph, collective.done_id)
+  if not arrays:
+    return False
+  ahead.update(arrays)
+  state = loop.state()
+  before = [i for i in loop.body if i.id in ahead]
+  first = loop.put_before(before, state, f".first{loop.instruction.id}")
+  num_elements = len(loop.root.operand_ids)
+  originals = [i for i in loop.body if i.id not in ahead]
+  read_by = {id_: loop.add_element(body.by_id[id_], ".ahead") for id_ in arrays}
+  for instruction in originals:
+    ids = [read_by.get(id_, id_) for id_ in instruction.operand_ids]
+    instruction.operand_ids[:] = ids
+  loop.start_with([*state, *(first[id_] for id_ in arrays)])
+  results = loop.results()
+  wanted = list(loop.root.operand_ids)[:num_elements]
+  last = loop.put_behind(
+    loop.needed_for(wanted), results, f".last{loop.instruction.id}"
+  )
+  loop.end_with([last[id_] for id_ in wanted], results)
+  return True
+
+
+def _run_behind(
+  loop: loop_editing.Loop, found: Sequence[collectives_lib.Collective]
+) -> bool:
+  """Pipelines reductions; says whether there were any to pipeline."""
+  body = loop.editor.module.computations[loop.body_id]
+  graph = dependencies.of(body)
+  steady = _steady(loop, graph)
+  after: dict[int, set[int]] = {}
+  for collective in found:
+    start_id = collective.start_id
+    reached = graph.descendants(start_id) - {loop.root.id}
+    if _is_only_handed_on(loop, graph, start_id, reached, steady):
+      after[start_id] = {start_id, *reached}
+      _mark(loop, collective)
+  if not after:
+    return False
+  # One that feeds another stays where it is, and is run behind once more.
+  twice = {id_ for id_, tail in after.items() if len(tail & after.keys()) > 1}
+  once = after.keys() - twice
+  behind = set().union(*(after[id_] for id_ in once))
+  ends = list(loop.root.operand_ids)
+  is_behind = [id_ in behind for id_ in ends]
+  sent = list(
+    dict.fromkeys(id_ for at in after for id_ in body.by_id[at].operand_ids)
+  )
+  state = loop.state()
+  suffix = f".first{loop.instruction.id}"
+  computed = [e for e, late in zip(ends, is_behind, strict=True) if not late]
+  first = loop.put_before(loop.needed_for([*computed, *sent]), state, suffix)
+  begun = [
+    state[at] if is_behind[at] else first[e] for at, e in enumerate(ends)
+  ]
+  read_by = {id_: loop.add_element(body.by_id[id_], ".behind") for id_ in sent}
+  starts = [i for i in loop.body if i.id in after]
+  repeated = [i for i in loop.body if any(i.id in after[t] for t in twice)]
+  again, _ = loop.copies(repeated, state, ".again")
+  for start in [*(s for s in starts if s.id in once), *again]:
+    ids = [read_by.get(id_, id_) for id_ in start.operand_ids]
+    start.operand_ids[:] = ids
+  loop.add(again)
+  loop.start_with([*begun, *(first[id_] for id_ in sent)])
+  results = loop.results()
+  late = [e for e, is_late in zip(ends, is_behind, strict=True) if is_late]
+  needed = loop.needed_for(late)
+  last = loop.put_behind(needed, results, f".last{loop.instruction.id}")
+  loop.end_with(
+    [last[e] if is_behind[at] else results[at] for at, e in enumerate(ends)],
+    results,
+  )
+  return True
+
+
+def _steady(loop: loop_editing.Loop, graph: dependencies.Graph) -> set[int]:
+  """What each iteration could know before the one in front of it is over.
+
+  That is what follows from elements of the state that the loop does not change,
+  or that follow from such elements alone, such as its counter.
+  """
+  pairs = {id_ for pair in graph.done_of.items() for id_ in pair}
+  returned = list(loop.root.operand_ids)
+  moving: set[int] = set()
+  while True:
+    unsteady: set[int] = set()
+    for instruction in graph.computation.instructions:
+      element = loop.element_of(instruction)
+      if (
+        instruction.id in pairs
+        or instruction.opcode in ("while", "conditional", "call")
+        or (element is not None and element in moving)
+        or not unsteady.isdisjoint(graph.predecessors[instruction.id])
+      ):
+        unsteady.add(instruction.id)
+    now = {at for at, id_ in enumerate(returned) if id_ in unsteady}
+    if now == moving:
+      return {i.id for i in graph.computation.instructions} - unsteady
+    moving = now
+
+
+def _is_only_handed_on(
+  loop: loop_editing.Loop,
+  graph: dependencies.Graph,
+  start_id: int,
+  after: set[int],
+  steady: set[int],
+) -> bool:
+  """Whether a reduction's result only goes to the next iteration, unread."""
+  by_id = graph.computation.by_id
+  written = {at for at, id_ in enumerate(loop.root.operand_ids) if id_ in after}
+  for instruction in graph.computation.instructions:
+    reads = loop.element_of(instruction)
+    if reads in written and not after.issuperset(graph.users[instruction.id]):
+      return False
+  for id_ in after:
+    for before in graph.predecessors[id_]:
+      is_known = before in after or before == start_id or before in steady
+      if not is_known and loop.element_of(by_id[before]) not in written:
+        return False
+  return bool(written)
+
+
+def _arrays(graph: dependencies.Graph, done_id: int) -> list[int]:
+  """The instructions that give what a done returns, array by array."""
+  done = graph.computation.by_id[done_id]
+  return list(graph.users[done_id]) if done.shape.tuple_shapes else [done_id]
+
+
+def _mark(
+  loop: loop_editing.Loop, collective: collectives_lib.Collective
+) -> None:
+  """Says of a collective that it is pipelined, as XLA does."""
+  start = next(i for i in loop.body if i.id == collective.start_id)
+  config = loop.editor.module.backend_config(start)
+  details = {
+    **config.get("collective_backend_config", {}),
+    "is_pipelined": True,
+  }
+  loop.editor.set_config(
+    start, {**config, "collective_backend_config": details}
+  )

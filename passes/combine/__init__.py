@@ -1,0 +1,20 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Which collectives are combined: the rule, and the pass that makes it so.
+
+from lagom_xla.passes import combine
+
+groups = (("all-gather", "all-gather.1"),)       # the others stay alone
+rewritten = combine.rewrite(module, groups)      # before XLA's combiners
+options = combine.options(groups)                # for the same compile
+"""
+
+from __future__ import annotations
+
+from lagom_xla.passes.combine.keys import OPTIONS as OPTIONS
+from lagom_xla.passes.combine.keys import label_of as label_of
+from lagom_xla.passes.combine.keys import labels as labels
+from lagom_xla.passes.combine.keys import options as options
+from lagom_xla.passes.combine.keys import rewrite as rewrite
+from lagom_xla.passes.combine.rule import CombineError as CombineError
+from lagom_xla.passes.combine.rule import Groups as Groups

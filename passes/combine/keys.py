@@ -1,0 +1,162 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Rewrite pass: which collectives XLA combines, one key per group.
+
+XLA's combiners join collectives up to a size in bytes, whatever they are. They
+also look at the frontend attribute `combiner_key`, and join only those whose
+keys are equal. So a pass that gives each group a key, under thresholds that no
+module reaches, decides for each collective on its own:
+
+    groups = (("all-gather", "all-gather.1"),)      # the others travel alone
+    bytes_ = combine.rewrite(module, groups)         # at PRE_SCHEDULER
+    options = combine.options(groups)                # for the same compile
+
+A key is the label of the group's first member. It stays with the collective
+through XLA's own passes (asynchronous pairs, loop unrolling, pipelining, which
+may make several copies of it), so `labels` tells of each collective of the
+scheduled module which ones it holds.
+
+Which collectives could be combined, and the errors when they cannot, are
+`combinable`'s. XLA has combiners on GPUs only; `merge` does the same work for
+the CPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+import hashlib
+from typing import Any
+
+import jax
+
+from lagom_xla.passes import collectives
+from lagom_xla.passes import hlo
+from lagom_xla.passes.combine import reduce_scatter
+from lagom_xla.passes.combine import rule
+from lagom_xla.passes.combine import split
+
+Groups = rule.Groups
+CombineError = rule.CombineError
+
+_KEY = "combiner_key"
+_PIPELINER = "xla_gpu_enable_pipelined_reduce_scatter"
+
+# Before this version XLA drops the keys of the reduce-scatters that it makes,
+# and of combined all-reduces whose arrays it puts end to end. Their channel ids
+# stay: those of group n start at _FIRST_CHANNEL + n * _CHANNELS_PER_GROUP.
+_KEEPS_KEYS = jax.__version_info__ >= (0, 12)
+_FIRST_CHANNEL = 1 << 24
+_CHANNELS_PER_GROUP = 1 << 12
+
+# Above what any device holds, and XLA can still add it up.
+_THRESHOLD = 1 << 60
+OPTIONS: Mapping[str, int] = {
+  "xla_gpu_all_gather_combine_threshold_bytes": _THRESHOLD,
+  "xla_gpu_all_reduce_combine_threshold_bytes": _THRESHOLD,
+  "xla_gpu_collective_permute_combine_threshold_bytes": _THRESHOLD,
+  "xla_gpu_reduce_scatter_combine_threshold_bytes": _THRESHOLD,
+  "xla_gpu_collective_combine_threshold_count": _THRESHOLD,
+}
+
+
+def options(
+  groups: Groups, others: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+  """XLA options for a compile with these groups.
+
+  JAX takes executables with the same options to be the same, and knows nothing
+  of passes. So the threshold on counts, which has room for it, is another one
+  for other groups.
+
+  Where `rewrite` has to make reduce-scatters itself, XLA's reduce-scatter
+  pipeliner is switched off with it, unless the other options name it: see
+  `reduce_scatter`. The program's own reduce-scatters in loops are not pipelined
+  then either.
+
+  Args:
+    groups: what `rewrite` is called with.
+    others: options to compile with; their thresholds do not count.
+  """
+  digest = hashlib.sha256(repr(groups).encode()).digest()
+  mark = int.from_bytes(digest[:6], "big")
+  pipeliner = {} if _KEEPS_KEYS else {_PIPELINER: False}
+  return {
+    **pipeliner,
+    **(others or {}),
+    **OPTIONS,
+    "xla_gpu_collective_combine_threshold_count": _THRESHOLD + mark,
+  }
+
+
+def rewrite(module: hlo.Module, groups: Groups) -> bytes:
+  """The module in which XLA combines these groups and nothing else.
+
+  Args:
+    module: as PRE_SCHEDULER shows it; it stays as it is.
+    groups: labels that travel together; () lets each travel alone.
+
+  Returns:
+    A serialized HloModuleProto.
+
+  Raises:
+    CombineError: the module cannot have these groups.
+  """
+  module = split.apart(module)
+  copy = hlo.Module(type(module.proto)(), module.num_partitions)
+  copy.proto.CopyFrom(module.proto)
+  candidates = rule.find(copy)
+  rule.check(candidates, groups)
+  key_of = {label: group[0] for group in groups for label in group}
+  for label, candidate in candidates.items():
+    attributes = candidate.instruction.frontend_attributes.map
+    attributes[_KEY] = key_of.get(label, label)
+  if not _KEEPS_KEYS:
+    for number, group in enumerate(groups):
+      _mark([candidates[label].instruction for label in group], number)
+    reduce_scatter.make_all(copy)
+  return copy.proto.SerializeToString()
+
+
+def _mark(members: Sequence[hlo.Instruction], number: int) -> None:
+  first = _FIRST_CHANNEL + number * _CHANNELS_PER_GROUP
+  for index, member in enumerate(members):
+    if member.channel_id:
+      member.channel_id = first + index % _CHANNELS_PER_GROUP
+
+
+def label_of(instruction: hlo.Instruction) -> str | None:
+  """The label of the first member that a collective holds, if it has a key.
+
+  Args:
+    instruction: what starts it, in a scheduled module.
+  """
+  return instruction.frontend_attributes.map.get(_KEY) or None
+
+
+def labels(
+  module: hlo.Module, groups: Groups = ()
+) -> dict[str, tuple[str, ...]]:
+  """Which collectives of the unscheduled module each scheduled one holds.
+
+  Args:
+    module: scheduled, from a compile with these groups.
+    groups: what it was compiled with, in the same order.
+
+  Returns:
+    By name of the instruction that starts it, labels in the group's order.
+    Collectives without a key are missing.
+  """
+  group_of = {group[0]: group for group in groups if group}
+  by_id = {
+    i.id: i for c in module.computations.values() for i in c.instructions
+  }
+  found = {}
+  for collective in collectives.find(module):
+    start = by_id[collective.start_id]
+    label = label_of(start)
+    if label is not None:
+      found[collective.name] = group_of.get(label, (label,))
+    elif start.channel_id >= _FIRST_CHANNEL:
+      number = (start.channel_id - _FIRST_CHANNEL) // _CHANNELS_PER_GROUP
+      found[collective.name] = groups[number]
+  return found

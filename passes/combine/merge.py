@@ -1,0 +1,93 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Rewrite pass: combines collectives itself, for backends without combiners.
+
+XLA's CPU backend looks at no combiner keys, and combines all-reduces before any
+pass can see them. Here collectives of several arrays are first taken apart
+(`separate`), and then those of each group become one:
+
+    a = f32[8] all-reduce(x)
+    b = f32[4] all-reduce(y)
+ →  both = (f32[8], f32[4]) all-reduce(x, y)
+    a = get-tuple-element(both), index=0
+    b = get-tuple-element(both), index=1
+
+So what combining means can be seen by running it, on any machine. Arrays that
+are gathered or scattered along different dimensions stay apart, which XLA's own
+combiners for GPUs would turn first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lagom_xla.passes import edit
+from lagom_xla.passes import hlo
+from lagom_xla.passes.combine import rule
+from lagom_xla.passes.combine import split
+
+_TUPLE = 13  # xla_data.proto, PrimitiveType.TUPLE.
+
+
+def rewrite(module: hlo.Module, groups: rule.Groups) -> bytes:
+  """The module with the collectives of each group merged, and no others.
+
+  Args:
+    module: as PRE_SCHEDULER shows it; it stays as it is.
+    groups: labels that travel together; () takes all of them apart.
+
+  Returns:
+    A serialized HloModuleProto.
+
+  Raises:
+    rule.CombineError: the module cannot have these groups.
+  """
+  module = split.apart(module)
+  copy = hlo.Module(type(module.proto)(), module.num_partitions)
+  copy.proto.CopyFrom(module.proto)
+  candidates = rule.find(copy, as_written=True)
+  rule.check(candidates, groups)
+  editor = edit.Editor(copy)
+  to_merge: dict[int, list[list[hlo.Instruction]]] = {}
+  for group in groups:
+    members = [candidates[label] for label in group]
+    if len(members) > 1:
+      to_merge.setdefault(members[0].computation_id, []).append(
+        [member.instruction for member in members]
+      )
+  for computation_id, merged in to_merge.items():
+    _merge(copy.computations[computation_id], merged, editor)
+  return copy.proto.SerializeToString()
+
+
+def _merge(
+  computation: hlo.Computation,
+  groups: Sequence[Sequence[hlo.Instruction]],
+  editor: edit.Editor,
+) -> None:
+  instructions = {i.id: i for i in computation.instructions}
+  for members in groups:
+    merged = hlo.Instruction()
+    merged.CopyFrom(members[0])
+    merged.id = editor.new_id(computation)
+    merged.name = editor.new_name(members[0].opcode)
+    merged.shape.CopyFrom(
+      hlo.Shape(element_type=_TUPLE, tuple_shapes=[m.shape for m in members])
+    )
+    merged.operand_ids[:] = [m.operand_ids[0] for m in members]
+    merged.control_predecessor_ids[:] = dict.fromkeys(
+      before for m in members for before in m.control_predecessor_ids
+    )
+    instructions[merged.id] = merged
+    for index, member in enumerate(members):
+      # In its place, so that those who take its value need no change.
+      instructions[member.id] = hlo.Instruction(
+        name=editor.new_name("get-tuple-element"),
+        opcode="get-tuple-element",
+        shape=member.shape,
+        metadata=member.metadata,
+        id=member.id,
+        operand_ids=[merged.id],
+        tuple_index=index,
+      )
+  edit.replace_instructions(computation, instructions.values())

@@ -1,0 +1,132 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Proves that a module computes what it did, in another order.
+
+XLA takes a rewritten schedule as it is: where two arrays share a buffer, an
+order that looks fine can overwrite a value that somebody still needs, and
+nothing says so. So an order is proved here before it is handed over:
+
+- an instruction stays behind those whose values it takes, and behind its
+  control predecessors (`dependencies`);
+- two instructions that touch one buffer, at least one of them to write, stay in
+  their order (`aliasing`). In XLA's own order every value is read before it is
+  overwritten; with the order of all such pairs kept, it still is.
+"""
+
+from __future__ import annotations
+
+from lagom_xla.passes import dependencies
+from lagom_xla.passes import hlo
+from lagom_xla.passes.schedule import aliasing
+from lagom_xla.passes.schedule import live_bytes
+
+
+class ScheduleError(ValueError):
+  """An order that is not legal; the message names two instructions."""
+
+
+def check(before: hlo.Module, after: hlo.Module) -> None:
+  """Proves that a module computes what it did, in its new order.
+
+  Args:
+    before: as XLA scheduled it.
+    after: the same instructions, in another order.
+
+  Raises:
+    ScheduleError: an order is not legal, or more than the order is different.
+  """
+  _check_rest(before, after)
+  buffers: aliasing.Buffers | None = None
+  for id_, old in before.computations.items():
+    new = after.computations[id_]
+    if [i.id for i in new.instructions] == [i.id for i in old.instructions]:
+      continue
+    buffers = buffers or aliasing.of(before)
+    _check_dependences(old, new)
+    _check_buffers(old, new, buffers)
+
+
+def check_memory(before: hlo.Module, after: hlo.Module, limit: int) -> None:
+  """Checks that a new order needs no more memory than it may.
+
+  Args:
+    before: as XLA scheduled it.
+    after: the same instructions, in another order.
+    limit: the most bytes that it may need at its peak, by the estimate of
+      `live_bytes`, unless the old order needs as much.
+
+  Raises:
+    ScheduleError: it needs more.
+  """
+  buffers = aliasing.of(before)
+  old = live_bytes.peak_bytes(before, buffers)
+  new = live_bytes.peak_bytes(after, buffers)
+  if new > max(old, limit):
+    raise ScheduleError(
+      f"The new order of {before.name} needs about {new} bytes at its peak,"
+      f" and {limit} are allowed; the old one needs {old}. Move less, or less"
+      " far."
+    )
+
+
+def _check_rest(before: hlo.Module, after: hlo.Module) -> None:
+  old, new = before.proto.schedule.sequences, after.proto.schedule.sequences
+  for id_, computation in before.computations.items():
+    if (id_ in old) != (id_ in new) or (
+      id_ in old
+      and sorted(old[id_].instruction_ids) != sorted(new[id_].instruction_ids)
+    ):
+      raise ScheduleError(
+        f"The new order of {computation.name} does not hold each of its"
+        " instructions once."
+      )
+  copy = type(after.proto)()
+  copy.CopyFrom(after.proto)
+  copy.schedule.CopyFrom(before.proto.schedule)
+  if copy != before.proto:
+    raise ScheduleError(
+      f"More than the order of {before.name} is different: a schedule may"
+      " change nothing else."
+    )
+
+
+def _check_dependences(old: hlo.Computation, new: hlo.Computation) -> None:
+  graph = dependencies.of(old)
+  violation = graph.first_violation([i.id for i in new.instructions])
+  if violation is None:
+    return
+  later, earlier = violation
+  reason = (
+    "takes its value"
+    if earlier in graph.operands[later]
+    else "has a control dependence on it"
+  )
+  raise ScheduleError(
+    f"{old.by_id[earlier].name} must stay in front of"
+    f" {old.by_id[later].name}, which {reason}."
+  )
+
+
+def _check_buffers(
+  old: hlo.Computation, new: hlo.Computation, buffers: aliasing.Buffers
+) -> None:
+  position = new.position
+  # By buffer: of those that touched it so far in the old order, and of those
+  # that wrote to it, the one that is farthest behind in the new.
+  touched: dict[int, hlo.Instruction] = {}
+  written: dict[int, hlo.Instruction] = {}
+  for instruction in old.instructions:
+    access = buffers.access(old, instruction)
+    for buffer in access.all:
+      writes = buffer in access.writes
+      other = (touched if writes else written).get(buffer)
+      if other and position[other.id] > position[instruction.id]:
+        raise ScheduleError(
+          f"{other.name} must stay in front of {instruction.name}: they touch"
+          f" one buffer, which {(instruction if writes else other).name}"
+          " overwrites."
+        )
+      for farthest in (touched, written) if writes else (touched,):
+        last = farthest.get(buffer)
+        if last is None or position[last.id] < position[instruction.id]:
+          farthest[buffer] = instruction
