@@ -26,7 +26,7 @@ from benchmarks import paper_facts
 from benchmarks import pax_step
 from benchmarks import tables
 from benchmarks import xla_step
-from lagom_xla.compile import compiler as compile_lib
+from lagom_xla import errors
 
 
 def main() -> None:
@@ -57,7 +57,7 @@ def all_groups(data: pathlib.Path) -> Iterator[groups.Group]:
       continue
     try:
       yield from compare(data / path)
-    except compile_lib.CompileError as error:
+    except errors.CompileError as error:
       print(f"accuracy: {path} left out: {error}", file=sys.stderr)
   yield from paper_facts.groups()
 

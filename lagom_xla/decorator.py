@@ -34,22 +34,13 @@ import warnings
 import jax
 
 from lagom_xla import cluster as cluster_lib
+from lagom_xla import errors
 from lagom_xla import plan as plan_lib
 from lagom_xla import tuner
 from lagom_xla.compile import compiler as compile_lib
 from lagom_xla.compile import dispatch
-from lagom_xla.compile import scheduler_profile
 from lagom_xla.compile import target as target_lib
 from lagom_xla.verify import verification as verification_lib
-
-# Their messages were written for whoever wrote the step.
-_PLAIN_ERRORS = (
-  cluster_lib.ClusterError,
-  compile_lib.CompileError,
-  scheduler_profile.FdoError,
-  plan_lib.PlanError,
-  target_lib.TargetError,
-)
 
 
 class TunedStep(Protocol):
@@ -145,7 +136,7 @@ def tune(
   )
   try:
     step = dispatch.per_signature(jitted_step, chooser.choose)
-  except dispatch.UnsupportedError as error:
+  except errors.UnsupportedError as error:
     chooser.warn(str(error), stacklevel=3)
     step = _untuned(jitted_step)
   step.tunings = chooser.tunings
@@ -210,7 +201,7 @@ def _target(
   is_gpu = jax.default_backend() == "gpu"
   if cluster is None:
     if not is_gpu:
-      raise cluster_lib.ClusterError(
+      raise errors.ClusterError(
         f"it runs on {jax.default_backend()} devices, where there is nothing"
         " to tune; cluster= tells which GPUs they stand for."
       )
@@ -225,7 +216,7 @@ def _executable(
 ) -> jax.stages.Compiled:
   if compilation is None or compilation.compiled is None:
     cluster = target.cluster
-    raise target_lib.TargetError(
+    raise errors.TargetError(
       f"{cluster.name} has no executable: {cluster.gpu.compile_obstacle}."
     )
   return compilation.compiled
@@ -249,7 +240,6 @@ def _name(jitted_step: Any) -> str:
 
 
 def _describe(error: Exception) -> str:
-  if isinstance(error, _PLAIN_ERRORS):
+  if isinstance(error, errors.LagomError):
     return str(error)
-  first_line = str(error).strip().partition("\n")[0]
-  return f"{type(error).__name__}: {first_line}"
+  return f"{type(error).__name__}: {errors.first_line(error)}"

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections import Counter
 import dataclasses
 
+from lagom_xla import errors
 from lagom_xla import plan as plan_lib
 from lagom_xla.apply import nccl_env
 from lagom_xla.compile import compiler as compile_lib
@@ -130,7 +131,7 @@ def tune(
     progress: called with a few words after each piece of work.
 
   Raises:
-    compile_lib.CompileError: the target does not compile with the defaults.
+    CompileError: the target does not compile with the defaults.
   """
   search = joint.search(target, in_process=in_process, progress=progress)
   compiled_before = _compile(target, search.default)
@@ -159,7 +160,7 @@ def _first_that_fits(
     kept = search.best
     try:
       compiled = _compile(target, kept)
-    except compile_lib.CompileError as error:
+    except errors.CompileError as error:
       search = search.refused(kept, str(error))
       continue
     if _fits(compiled, compiled_before, target):

@@ -12,12 +12,9 @@ from __future__ import annotations
 
 import jax
 
+from lagom_xla import errors
 from lagom_xla.passes import hlo
 from lagom_xla.passes import registry
-
-
-class DonationLostError(RuntimeError):
-  """A rewrite would make XLA forget which inputs are donated."""
 
 
 def check(module: hlo.Module, rewrite: str) -> None:
@@ -33,7 +30,7 @@ def check(module: hlo.Module, rewrite: str) -> None:
   proto = module.proto
   donates = proto.input_output_alias.entries or proto.buffer_donor.entries
   if donates and not registry.keeps_donation():
-    raise DonationLostError(
+    raise errors.DonationLostError(
       f"{module.name} donates inputs, and JAX {jax.__version__} forgets that"
       f" where a pass {rewrite}: its executable would need memory for both the"
       " old and the new state. Use JAX 0.11 or newer (Python 3.12)."

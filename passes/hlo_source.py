@@ -19,14 +19,11 @@ from typing import Any
 
 from google.protobuf import message as protobuf_message
 
+from lagom_xla import errors
 from lagom_xla.passes import hlo_pb2
 
 # The module, and the devices that it was partitioned for where the source says.
 Read = tuple[hlo_pb2.HloModuleProto, int | None]
-
-
-class HloError(ValueError):
-  """An HLO module that cannot be read; the message says which and why."""
 
 
 def read(source: Any, name: str) -> Read:
@@ -46,7 +43,7 @@ def read(source: Any, name: str) -> Read:
     return _from_text(source, name or "HLO text")
   if isinstance(source, bytes):
     return _from_bytes(source, name or f"{len(source)} bytes")
-  raise HloError(
+  raise errors.HloError(
     f"Cannot read an HLO module from a {type(source).__name__}: give a path,"
     " HLO text, a serialized HloModuleProto or a compiled jax function."
   )
@@ -56,24 +53,26 @@ def _from_path(path: pathlib.Path) -> Read:
   try:
     data = path.read_bytes()
   except OSError as error:
-    raise HloError(f"Cannot read {path}: {error.strerror}.") from error
+    raise errors.HloError(f"Cannot read {path}: {error.strerror}.") from error
   return _from_bytes(data, str(path))
 
 
 def _from_bytes(data: bytes, name: str) -> Read:
   data = _decompress(data, name)
   if not data.strip():
-    raise HloError(f"{name} is empty.")
+    raise errors.HloError(f"{name} is empty.")
   if b"HloModule " in data[:4096]:
     try:
       return _from_text(data.decode(), name)
     except UnicodeDecodeError as error:
-      raise HloError(f"{name} is HLO text with bytes not UTF-8.") from error
+      raise errors.HloError(
+        f"{name} is HLO text with bytes not UTF-8."
+      ) from error
   for parse in (_parse_hlo_proto, _parse_hlo_module_proto):
     proto = parse(data)
     if proto is not None:
       return _checked(proto, name), None
-  raise HloError(
+  raise errors.HloError(
     f"{name} is neither HLO text (it has no 'HloModule' header) nor a"
     " serialized HloProto or HloModuleProto; it may be truncated."
   )
@@ -86,7 +85,9 @@ def _decompress(data: bytes, name: str) -> bytes:
     if data.startswith(b"\x1f\x8b"):
       return gzip.decompress(data)
   except (lzma.LZMAError, EOFError, OSError) as error:
-    raise HloError(f"{name} is damaged or truncated: {error}.") from error
+    raise errors.HloError(
+      f"{name} is damaged or truncated: {error}."
+    ) from error
   return data
 
 
@@ -112,7 +113,7 @@ def _checked(
   """Checks the references that everything else relies on."""
   computations = {c.id for c in proto.computations}
   if proto.entry_computation_id not in computations:
-    raise HloError(
+    raise errors.HloError(
       f"{name} has no entry computation (id {proto.entry_computation_id});"
       " it may be truncated."
     )
@@ -124,17 +125,17 @@ def _checked(
     for instruction in computation.instructions:
       wanted.update(instruction.operand_ids)
       if not computations.issuperset(instruction.called_computation_ids):
-        raise HloError(
+        raise errors.HloError(
           f"{name}: {instruction.name} calls a computation that the module"
           " lacks; it may be truncated."
         )
       if instruction.backend_config_payload.id >= max(len(proto.payloads), 1):
-        raise HloError(
+        raise errors.HloError(
           f"{name}: {instruction.name} has its backend_config in a table that"
           " the module lacks; it may be truncated."
         )
     if not ids.issuperset(wanted):
-      raise HloError(
+      raise errors.HloError(
         f"{name}: computation {computation.name} refers to instructions that"
         " it lacks; it may be truncated."
       )
@@ -149,7 +150,7 @@ def _from_text(text: str, name: str) -> Read:
     module = _hlo.hlo_module_from_text(text)
   except Exception as error:
     reason = " ".join(str(error).split())[:500]
-    raise HloError(
+    raise errors.HloError(
       f"{name} is not HLO text that this jaxlib can read: {reason}"
     ) from error
   header = text[text.index("HloModule ") :].split("\n", 1)[0]

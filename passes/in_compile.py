@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator
 import contextlib
 from typing import Any
 
+from lagom_xla import errors
 from lagom_xla.passes import combine
 from lagom_xla.passes import donation
 from lagom_xla.passes import hlo
@@ -77,8 +78,8 @@ def grouped(
       JAX cannot keep them so.
 
   Raises:
-    combine.CombineError: the module cannot have these groups.
-    donation.DonationLostError: it donates, and this JAX would forget that.
+    CombineError: the module cannot have these groups.
+    DonationLostError: it donates, and this JAX would forget that.
   """
   if groups is None:
     yield
@@ -95,7 +96,7 @@ def grouped(
       if must_keep_donation:
         donation.check(hlo.Module(proto), "sets combine groups")
       return rewritten
-    except (combine.CombineError, donation.DonationLostError) as error:
+    except (errors.CombineError, errors.DonationLostError) as error:
       refusals.append(error)
       raise
 

@@ -11,6 +11,7 @@ import subprocess
 import pytest
 
 from lagom_xla import cluster as cluster_lib
+from lagom_xla import errors
 from lagom_xla import plan as plan_lib
 from lagom_xla.apply import files
 from lagom_xla.apply import nccl_env
@@ -111,9 +112,9 @@ def test_an_empty_folder_may_become_a_plan(tmp_path):
 def test_a_folder_with_anything_else_in_it_is_refused(tmp_path, names):
   for name in names:
     (tmp_path / name).write_text("precious")
-  with pytest.raises(plan_lib.PlanError, match="something else"):
+  with pytest.raises(errors.PlanError, match="something else"):
     files.check(tmp_path)
-  with pytest.raises(plan_lib.PlanError, match=str(tmp_path)):
+  with pytest.raises(errors.PlanError, match=str(tmp_path)):
     files.write(_plan(), tmp_path)
   assert sorted(path.name for path in tmp_path.iterdir()) == names
   assert (tmp_path / names[0]).read_text() == "precious"
@@ -122,7 +123,7 @@ def test_a_folder_with_anything_else_in_it_is_refused(tmp_path, names):
 def test_a_file_in_the_folders_place_is_refused(tmp_path):
   path = tmp_path / "plan"
   path.write_text("precious")
-  with pytest.raises(plan_lib.PlanError, match="something else"):
+  with pytest.raises(errors.PlanError, match="something else"):
     files.write(_plan(), path)
   assert path.read_text() == "precious"
 
@@ -130,7 +131,7 @@ def test_a_file_in_the_folders_place_is_refused(tmp_path):
 def test_a_folder_that_cannot_be_made_is_an_error(tmp_path):
   (tmp_path / "file").write_text("")
   folder = tmp_path / "file" / "plan"
-  with pytest.raises(plan_lib.PlanError, match=f"Cannot write {folder}: .+"):
+  with pytest.raises(errors.PlanError, match=f"Cannot write {folder}: .+"):
     files.write(_plan(), folder)
 
 
@@ -145,7 +146,7 @@ def test_a_failure_leaves_the_older_plan_as_it_was(tmp_path, monkeypatch):
     return rename(self, target)
 
   monkeypatch.setattr(pathlib.Path, "rename", fails)
-  with pytest.raises(plan_lib.PlanError, match="No space left on device"):
+  with pytest.raises(errors.PlanError, match="No space left on device"):
     files.write(_plan(name="new"), folder)
   assert plan_lib.load(folder).module_name == "old"
   assert list(tmp_path.iterdir()) == [folder]

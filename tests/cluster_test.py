@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 import pytest
 
 from lagom_xla import cluster
+from lagom_xla import errors
 
 _SPECS = sorted(
   pathlib.Path(cluster.__file__).with_name("specs").glob("*.json")
@@ -50,7 +51,7 @@ _COMPILE_EACH = textwrap.dedent("""\
 
 
 def _error(text: str) -> str:
-  with pytest.raises(cluster.ClusterError) as caught:
+  with pytest.raises(errors.ClusterError) as caught:
     cluster.parse(text)
   return str(caught.value)
 
@@ -169,7 +170,7 @@ def test_an_nvlink_domain_over_many_nodes_is_one_node_to_nccl() -> None:
 
 @pytest.mark.parametrize("device", [-1, 16])
 def test_a_device_outside_the_cluster_is_named(device: int) -> None:
-  with pytest.raises(cluster.ClusterError, match=rf"device {device} .*0 to 15"):
+  with pytest.raises(errors.ClusterError, match=rf"device {device} .*0 to 15"):
     cluster.parse("2x8xh100").num_nodes_of([0, device])
 
 
@@ -396,7 +397,7 @@ _EIGHT = _devices(8, per_process=8, per_slice=8)
 def test_devices_that_make_up_no_known_cluster_are_refused(
   devices: Any, message: str
 ) -> None:
-  with pytest.raises(cluster.ClusterError, match=message):
+  with pytest.raises(errors.ClusterError, match=message):
     cluster.of_devices(devices)
 
 

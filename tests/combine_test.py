@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from lagom_xla import cluster as cluster_lib
+from lagom_xla import errors
 from lagom_xla.compile import compiler as compile_lib
 from lagom_xla.compile import target as target_lib
 from lagom_xla.passes import collectives
@@ -190,7 +191,7 @@ def test_an_executable_keeps_donation_or_is_refused(
   groups = (tuple(_of_kind(scan, "all-gather")[1:]),)
   if not registry.keeps_donation():
     with pytest.raises(
-      compile_lib.CompileError,
+      errors.CompileError,
       match=r"jit_step donates inputs.* Use JAX 0\.11 or newer",
     ):
       compile_lib.compile_step(lowered, _CLUSTER, groups=groups)
@@ -230,7 +231,7 @@ def test_a_refusal_by_xla_names_the_options_that_were_asked_for(
   scan: target_lib.Target,
 ) -> None:
   with pytest.raises(
-    compile_lib.CompileError,
+    errors.CompileError,
     match=r"with xla_gpu_no_such=1.*: .*No such compile option",
   ):
     scan.schedule({"xla_gpu_no_such": 1}, ())
@@ -241,7 +242,7 @@ def test_a_scheduled_module_takes_no_groups(fsdp_scan: hlo.Module) -> None:
   assert target.unscheduled is None
   assert target.schedule({}) is fsdp_scan
   with pytest.raises(
-    compile_lib.CompileError, match=r"step\.hlo is scheduled already"
+    errors.CompileError, match=r"step\.hlo is scheduled already"
   ):
     target.schedule({}, ())
 
@@ -252,7 +253,7 @@ def test_an_unoptimized_module_takes_groups(h100s: object) -> None:
   *labels, unlike = _of_kind(target, "all-gather")
   groups = (tuple(labels),)
   assert len(labels) == 2
-  with pytest.raises(combine.CombineError, match=unlike):
+  with pytest.raises(errors.CombineError, match=unlike):
     target.schedule({}, ((*labels, unlike),))
   assert groups[0] in _scheduled(target, groups)
   assert target.compile is not None
@@ -342,7 +343,7 @@ ENTRY main {
 def test_groups_that_cannot_be_are_refused_with_the_labels(
   groups: combine.Groups, message: str
 ) -> None:
-  with pytest.raises(combine.CombineError) as error:
+  with pytest.raises(errors.CombineError) as error:
     combine.rewrite(hlo.load(_HLO), groups)
   assert message in str(error.value)
   assert "\n" not in str(error.value)
@@ -354,7 +355,7 @@ def test_a_collective_of_several_arrays_is_several_candidates() -> None:
   assert "both" not in candidates
   # Each depends on what its own array depends on.
   rule.check(candidates, (("sx", "both.0"), ("ssx", "both.1")))
-  with pytest.raises(combine.CombineError, match=r"both\.1 depends on sx"):
+  with pytest.raises(errors.CombineError, match=r"both\.1 depends on sx"):
     rule.check(candidates, (("sx", "both.1"),))
 
 

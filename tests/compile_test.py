@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import pytest
 
 from lagom_xla import cluster as cluster_lib
+from lagom_xla import errors
 from lagom_xla.compile import compiler as compile_lib
 from lagom_xla.passes import collectives
 from lagom_xla.passes import hlo
@@ -100,7 +101,7 @@ def test_v100_says_why_it_does_not_compile_fully(h100s: object) -> None:
   cluster = eight("v100")
   lowered = lower_matmul(compile_lib.devices(cluster))
   with pytest.raises(
-    compile_lib.CompileError,
+    errors.CompileError,
     match=r"No full compile for 1x8xv100: .*capability 7\.0.* from 7\.5 up",
   ):
     compile_lib.compile_step(lowered, cluster)
@@ -160,7 +161,7 @@ def test_an_option_that_xla_refuses_is_named_in_front(
   schedule_only: bool,
 ) -> None:
   with pytest.raises(
-    compile_lib.CompileError,
+    errors.CompileError,
     match="^XLA could not compile for 1x8xh100 " + message,
   ):
     compile_lib.compile_step(
@@ -176,7 +177,7 @@ def test_without_a_cuda_plugin_the_error_says_what_to_install(
 ) -> None:
   monkeypatch.setattr(pjrt_transform, "plugin_path", lambda: None)
   with pytest.raises(
-    compile_lib.CompileError,
+    errors.CompileError,
     match=r"1x8xh100: JAX's CUDA plugin is not installed.*lagom-xla\[aot\]",
   ):
     compile_lib.devices(eight("h100"))

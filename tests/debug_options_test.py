@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 import jax
 import pytest
 
+from lagom_xla import errors
 from lagom_xla import plan as plan_lib
 from lagom_xla.flags import conflicts as option_conflicts
 from lagom_xla.flags import debug_options
@@ -113,7 +114,7 @@ def test_a_jaxlib_that_hides_its_options_says_so_once(
   debug_options._pool.cache_clear()
   debug_options.options.cache_clear()
   try:
-    with pytest.raises(debug_options.OptionsError, match="does not show which"):
+    with pytest.raises(errors.OptionsError, match="does not show which"):
       debug_options.find(_GATHER)
     flags = xla_options.flags({_GATHER: 3})
   finally:

@@ -24,6 +24,7 @@ import pytest
 
 import lagom_xla
 from lagom_xla import cluster as cluster_lib
+from lagom_xla import errors
 from lagom_xla import plan as plan_lib
 from lagom_xla import tuner
 from lagom_xla.apply import files
@@ -412,7 +413,7 @@ def test_a_compile_that_runs_out_of_memory_leaves_the_step_as_it_was(
   monkeypatch: pytest.MonkeyPatch,
 ):
   def compile_step(*unused_args: Any, **unused_kwargs: Any) -> Any:
-    raise compile_lib.CompileError("XLA could not compile: RESOURCE_EXHAUSTED")
+    raise errors.CompileError("XLA could not compile: RESOURCE_EXHAUSTED")
 
   monkeypatch.setattr(compile_lib, "compile_step", compile_step)
   step = lagom_xla.tune(jax.jit(lambda x: x + 1), cluster=_CLUSTER)
@@ -473,7 +474,7 @@ def test_a_step_that_is_not_jitted_is_refused():
 
 
 def test_a_cluster_that_does_not_exist_is_refused_at_once():
-  with pytest.raises(cluster_lib.ClusterError, match="1x8xh1000"):
+  with pytest.raises(errors.ClusterError, match="1x8xh1000"):
     lagom_xla.tune(fsdp_step(), cluster="1x8xh1000")
 
 
@@ -672,7 +673,7 @@ def test_a_plan_for_another_place_is_not_applied(
 
 
 def test_a_plan_that_is_not_there_is_refused_at_once(tmp_path: pathlib.Path):
-  with pytest.raises(plan_lib.PlanError, match=r"plan\.json"):
+  with pytest.raises(errors.PlanError, match=r"plan\.json"):
     lagom_xla.tune(fsdp_step(), cluster=_CLUSTER, plan=tmp_path)
 
 

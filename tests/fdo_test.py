@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import pytest
 
 from lagom_xla import cluster as cluster_lib
+from lagom_xla import errors
 from lagom_xla.compile import compiler as compile_lib
 from lagom_xla.compile import scheduler_profile
 from lagom_xla.costs import step as step_lib
@@ -165,7 +166,7 @@ def test_xla_finds_all_that_it_wants_in_a_profile(
   scheduled(fsdp_step(), fdo_profile=profile, **_NOTHING_MISSING)
   costs_us = scheduler_profile.costs_us(profile)
   costs_us.pop(next(name for name in costs_us if "gemm" in name))
-  with pytest.raises(compile_lib.CompileError, match="Found 1 missing"):
+  with pytest.raises(errors.CompileError, match="Found 1 missing"):
     scheduled(fsdp_step(), fdo_profile=text(costs_us), **_NOTHING_MISSING)
 
 
@@ -226,9 +227,7 @@ def test_a_plans_hash_is_read_back_and_leaves_costs_alone(
 
 @pytest.mark.parametrize("plan_hash", ["", "a b", "a\n", 'a"', "$"])
 def test_a_hash_that_could_break_the_profile_is_refused(plan_hash: str) -> None:
-  with pytest.raises(
-    scheduler_profile.FdoError, match="must be letters, digits"
-  ):
+  with pytest.raises(errors.ProfileError, match="must be letters, digits"):
     scheduler_profile.with_plan_hash(b"", plan_hash)
 
 
@@ -341,7 +340,7 @@ def test_jaxs_own_profiles_are_said_to_be_in_the_way(name: str) -> None:
   before = getattr(jax.config, name)
   jax.config.update(name, True)
   try:
-    with pytest.raises(scheduler_profile.FdoError, match=f"{name} is on"):
+    with pytest.raises(errors.ProfileError, match=f"{name} is on"):
       scheduler_profile.check_reaches_xla()
   finally:
     jax.config.update(name, before)

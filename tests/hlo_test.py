@@ -20,6 +20,7 @@ import jax.numpy as jnp
 from jaxlib import _hlo
 import pytest
 
+from lagom_xla import errors
 from lagom_xla.passes import collectives
 from lagom_xla.passes import hlo
 from lagom_xla.passes import overlap
@@ -73,7 +74,7 @@ def _names_in_text(text: str) -> dict[str, list[str]]:
 
 
 def _error(source: Any, **kwargs: Any) -> str:
-  with pytest.raises(hlo.HloError) as caught:
+  with pytest.raises(errors.HloError) as caught:
     hlo.load(source, **kwargs)
   return str(caught.value)
 
@@ -230,7 +231,7 @@ def test_a_compressed_file_cut_anywhere_is_refused(
 ) -> None:
   whole = compress(_PROTO)
   length = data.draw(st.integers(0, len(whole) - 1))
-  with pytest.raises(hlo.HloError):
+  with pytest.raises(errors.HloError):
     hlo.load(whole[:length])
 
 
@@ -242,7 +243,7 @@ def test_a_proto_cut_anywhere_is_refused_or_a_module(
   length = data.draw(st.integers(0, len(whole) - 1))
   try:
     module = hlo.load(whole[:length])
-  except hlo.HloError as error:
+  except errors.HloError as error:
     assert "truncated" in str(error) or "empty" in str(error)
   else:  # The cut fell between the fields that come after the computations.
     assert overlap.analyze(module).overlaps == ()
@@ -250,7 +251,7 @@ def test_a_proto_cut_anywhere_is_refused_or_a_module(
 
 @hypothesis.given(st.binary(max_size=200))
 def test_bytes_that_are_nothing_are_refused(data: bytes) -> None:
-  with pytest.raises(hlo.HloError):
+  with pytest.raises(errors.HloError):
     hlo.load(data)
 
 

@@ -10,6 +10,7 @@ import jax
 import pytest
 
 from lagom_xla import cluster as cluster_lib
+from lagom_xla import errors
 from lagom_xla.compile import scheduler_profile
 from lagom_xla.compile import target as target_lib
 from lagom_xla.passes import registry
@@ -89,7 +90,7 @@ def test_a_profile_that_jax_would_replace_is_refused(
   target, found, monkeypatch
 ):
   def replaced() -> None:
-    raise scheduler_profile.FdoError("jax_enable_pgle is on")
+    raise errors.ProfileError("jax_enable_pgle is on")
 
   monkeypatch.setattr(scheduler_profile, "check_reaches_xla", replaced)
   again = in_process.search(target, candidates.Search(default=found.default))

@@ -11,6 +11,7 @@ import pathlib
 import pytest
 
 from lagom_xla import cluster as cluster_lib
+from lagom_xla import errors
 from lagom_xla.compile import compiler as compile_lib
 from lagom_xla.compile import target as target_lib
 from lagom_xla.compile import unoptimized
@@ -248,7 +249,7 @@ def test_options_must_not_hurt_those_who_run_nccls_defaults():
 def test_options_that_xla_refuses_are_recorded():
   def schedule(options: compile_lib.Options) -> hlo.Module:
     if _GATHER in options:
-      raise compile_lib.CompileError("XLA could not compile: no such luck")
+      raise errors.CompileError("XLA could not compile: no such luck")
     return _combines(options)
 
   found = joint.search(_target(schedule))
@@ -261,9 +262,9 @@ def test_options_that_xla_refuses_are_recorded():
 
 def test_a_target_that_does_not_compile_at_all_is_an_error():
   def schedule(options: compile_lib.Options) -> hlo.Module:
-    raise compile_lib.CompileError("XLA could not compile for 1x8xh100")
+    raise errors.CompileError("XLA could not compile for 1x8xh100")
 
-  with pytest.raises(compile_lib.CompileError, match="for 1x8xh100"):
+  with pytest.raises(errors.CompileError, match="for 1x8xh100"):
     joint.search(_target(schedule))
 
 

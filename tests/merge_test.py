@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 
 from lagom_xla import cluster
+from lagom_xla import errors
 from lagom_xla.compile import target as target_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes import in_compile
@@ -132,7 +133,7 @@ def _all_together(candidates: dict[str, rule.Candidate]) -> Groups:
       grown = [*groups[:number], (*group, label), *groups[number + 1 :]]
       try:
         rule.check(candidates, tuple(grown))
-      except rule.CombineError:
+      except errors.CombineError:
         continue
       groups = grown
       break

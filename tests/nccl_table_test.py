@@ -14,6 +14,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 import pytest
 
+from lagom_xla import errors
 from lagom_xla import plan as plan_lib
 from lagom_xla.apply.nccl import layout
 from lagom_xla.apply.nccl import nvidia_csv
@@ -108,7 +109,7 @@ def test_no_change_of_a_rule_goes_unnoticed(at, value):
   content = bytearray(layout.encode(rules))
   place = content.index(2, 4096) + at % (3 * 32)
   content[place] ^= value
-  with pytest.raises(layout.TableError, match="checksum is wrong"):
+  with pytest.raises(errors.TableError, match="checksum is wrong"):
     layout.decode(bytes(content), where="it")
 
 
@@ -134,20 +135,20 @@ def test_what_is_no_table_is_said_to_be_none(tmp_path, content, message):
   path = tmp_path / "table.bin"
   if content is not None:
     path.write_bytes(content)
-  with pytest.raises(layout.TableError, match=message) as error:
+  with pytest.raises(errors.TableError, match=message) as error:
     table.read(path)
   assert str(path) in str(error.value)
 
 
 def test_a_table_that_cannot_be_written_or_switched_is_an_error(tmp_path):
   gone = tmp_path / "gone" / "table.bin"
-  with pytest.raises(layout.TableError, match="Cannot write"):
+  with pytest.raises(errors.TableError, match="Cannot write"):
     table.write(gone, [_RULE])
-  with pytest.raises(layout.TableError, match="Cannot switch"):
+  with pytest.raises(errors.TableError, match="Cannot switch"):
     table.switch(gone, [_RULE])
   path = tmp_path / "table.bin"
   path.write_bytes(b"x" * 8192)
-  with pytest.raises(layout.TableError, match="no table"):
+  with pytest.raises(errors.TableError, match="no table"):
     table.switch(path, [_RULE])
   assert path.read_bytes() == b"x" * 8192
 
@@ -165,7 +166,7 @@ def test_a_table_has_room_to_be_switched_to_twice_as_many_rules(tmp_path):
   table.switch(path, _many(130))
   assert len(table.read(path).rules) == 130
   with pytest.raises(
-    layout.TableError, match="room for 256 rules, not for 300"
+    errors.TableError, match="room for 256 rules, not for 300"
   ):
     table.switch(path, _many(300))
   assert len(table.read(path).rules) == 130
@@ -175,7 +176,7 @@ def test_a_table_holds_4096_rules_and_no_more(tmp_path):
   path = tmp_path / "table.bin"
   table.write(path, _many(4096))
   assert len(table.read(path).rules) == 4096
-  with pytest.raises(layout.TableError, match="at most 4096 rules"):
+  with pytest.raises(errors.TableError, match="at most 4096 rules"):
     table.write(path, _many(4097))
 
 
@@ -198,12 +199,12 @@ def test_a_table_holds_4096_rules_and_no_more(tmp_path):
   ],
 )
 def test_a_rule_out_of_range_is_refused(change, message):
-  with pytest.raises(rules_lib.RuleError, match=message):
+  with pytest.raises(errors.RuleError, match=message):
     layout.encode([dataclasses.replace(_RULE, **change)])
 
 
 def test_a_size_has_one_rule():
-  with pytest.raises(rules_lib.RuleError, match="share 16777216 bytes"):
+  with pytest.raises(errors.RuleError, match="share 16777216 bytes"):
     layout.encode([_RULE, dataclasses.replace(_RULE, min_bytes=16 * _MIB)])
 
 
@@ -261,7 +262,7 @@ def test_the_arrays_of_a_collective_share_its_channels(
 
 
 def test_two_settings_for_a_size_make_no_rules():
-  with pytest.raises(rules_lib.RuleError, match="share 990 bytes"):
+  with pytest.raises(errors.RuleError, match="share 990 bytes"):
     rules_lib.of_settings(
       [_setting("all-gather", 990), _setting("all-gather", 990, 7)]
     )

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 import pytest
 
 from lagom_xla import cluster as cluster_lib
+from lagom_xla import errors
 from lagom_xla import plan as plan_lib
 from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import nccl
@@ -136,14 +137,14 @@ def test_a_plan_is_loaded_from_its_folder_or_its_file(tmp_path):
 def test_what_is_no_plan_is_refused_by_name(tmp_path, text, reason):
   path = tmp_path / "plan.json"
   path.write_bytes(text.encode("latin-1"))
-  with pytest.raises(plan_lib.PlanError) as caught:
+  with pytest.raises(errors.PlanError) as caught:
     plan_lib.load(tmp_path)
   assert str(path) in str(caught.value)
   assert reason in str(caught.value)
 
 
 def test_a_folder_without_a_plan_is_refused_by_name(tmp_path):
-  with pytest.raises(plan_lib.PlanError) as caught:
+  with pytest.raises(errors.PlanError) as caught:
     plan_lib.load(tmp_path)
   assert str(tmp_path / "plan.json") in str(caught.value)
   assert "No such file" in str(caught.value)
@@ -153,7 +154,7 @@ def test_a_folder_without_a_plan_is_refused_by_name(tmp_path):
 def test_a_plan_that_lacks_a_field_is_refused(field):
   raw = _plan().to_dict()
   del raw[field]
-  with pytest.raises(plan_lib.PlanError, match=r"here\.json"):
+  with pytest.raises(errors.PlanError, match=r"here\.json"):
     plan_lib.from_dict(raw, where="here.json")
 
 
@@ -203,7 +204,7 @@ def _set(*path: str | int) -> Callable[[dict[str, Any], Any], None]:
 def test_a_damaged_plan_is_refused_with_the_reason(change, value, reason):
   raw = _plan().to_dict()
   change(raw, value)
-  with pytest.raises(plan_lib.PlanError, match=reason) as caught:
+  with pytest.raises(errors.PlanError, match=reason) as caught:
     plan_lib.from_dict(raw, where="here.json")
   assert "here.json" in str(caught.value)
   assert str(caught.value).endswith("Make the plan again.")

@@ -12,6 +12,7 @@ import shutil
 import pytest
 
 from lagom_xla import cluster as cluster_lib
+from lagom_xla import errors
 from lagom_xla import plan as plan_lib
 from lagom_xla.apply import files
 from lagom_xla.apply.nccl import build
@@ -159,7 +160,7 @@ def test_the_command_prints_what_makes_the_plugin_follow_a_plan(
 def test_the_command_refuses_a_plan_without_a_table(package, tmp_path):
   folder = _plan(tmp_path / "plan")
   (folder / "nccl_table.bin").unlink()
-  with pytest.raises(plan_lib.PlanError, match=r"holds no nccl_table\.bin"):
+  with pytest.raises(errors.PlanError, match=r"holds no nccl_table\.bin"):
     _run_command(folder)
 
 

@@ -20,10 +20,10 @@ import numpy as np
 import pytest
 
 from lagom_xla import cluster as cluster_lib
+from lagom_xla import errors
 from lagom_xla.compile import compiler as compile_lib
 from lagom_xla.passes import collectives
 from lagom_xla.passes import dependencies
-from lagom_xla.passes import donation
 from lagom_xla.passes import hlo
 from lagom_xla.passes import registry
 from lagom_xla.passes.schedule import aliasing
@@ -132,7 +132,7 @@ def test_moves_within_the_bounds_are_legal_and_others_refused(
   move = step.move
   if not step.is_within_bounds:
     with pytest.raises(
-      schedule.ScheduleError, match=r"\S+ must stay in front of \S+[,:]"
+      errors.ScheduleError, match=r"\S+ must stay in front of \S+[,:]"
     ):
       schedule.apply(module, [move])
     return
@@ -165,7 +165,7 @@ def test_one_legal_move_after_another_stays_legal(
   for move in data.draw(st.lists(st.sampled_from(legal), max_size=4)):
     try:
       moved = schedule.apply(moved, [move])
-    except schedule.ScheduleError:
+    except errors.ScheduleError:
       continue  # Not legal any more, now that others have moved.
   schedule.check(module, moved)
 
@@ -185,7 +185,7 @@ def test_an_order_that_breaks_an_edge_is_refused_with_both_names(
   first, last = order.index(one), order.index(other)
   order[first], order[last] = other, one
   with pytest.raises(
-    schedule.ScheduleError, match=r"\S+ must stay in front of \S+,"
+    errors.ScheduleError, match=r"\S+ must stay in front of \S+,"
   ):
     schedule.check(module, with_orders(module, {home.name: order}))
 
@@ -209,22 +209,22 @@ def test_nothing_but_the_order_may_change(fsdp_scan: hlo.Module) -> None:
   other = hlo.load(fsdp_scan.proto.SerializeToString())
   schedule.check(fsdp_scan, other)
   other.entry.instructions[-1].name += "x"
-  with pytest.raises(schedule.ScheduleError, match="More than the order"):
+  with pytest.raises(errors.ScheduleError, match="More than the order"):
     schedule.check(fsdp_scan, other)
 
 
 def test_an_instruction_may_not_be_left_out(fsdp_scan: hlo.Module) -> None:
   entry = fsdp_scan.entry
   order = [i.name for i in entry.instructions][1:]
-  with pytest.raises(schedule.ScheduleError, match="each of its instructions"):
+  with pytest.raises(errors.ScheduleError, match="each of its instructions"):
     schedule.check(fsdp_scan, with_orders(fsdp_scan, {entry.name: order}))
 
 
 def test_a_collective_that_is_not_there_is_named(fsdp_scan: hlo.Module) -> None:
-  with pytest.raises(schedule.ScheduleError, match=r"no collective fusion\.99"):
+  with pytest.raises(errors.ScheduleError, match=r"no collective fusion\.99"):
     schedule.apply(fsdp_scan, [Move(collective="fusion.99", before="x")])
   name = collectives.find(fsdp_scan)[0].name
-  with pytest.raises(schedule.ScheduleError, match="no instruction x"):
+  with pytest.raises(errors.ScheduleError, match="no instruction x"):
     schedule.apply(fsdp_scan, [Move(collective=name, before="x")])
 
 
@@ -272,7 +272,7 @@ def test_an_order_that_takes_too_much_memory_is_refused() -> None:
   moved = schedule.apply(module, moves, peak_bytes=after_bytes)
   assert live_bytes.peak_bytes(moved, buffers) == after_bytes
   with pytest.raises(
-    schedule.ScheduleError,
+    errors.ScheduleError,
     match=f"about {after_bytes} bytes at its peak, and {after_bytes - 1} are",
   ):
     schedule.apply(module, moves, peak_bytes=after_bytes - 1)
@@ -404,7 +404,7 @@ def test_a_collective_is_done_before_its_operand_is_overwritten(
   order = names(module, "gather")
   assert schedule.latest(module, "gather") == order[order.index("write") - 1]
   with pytest.raises(
-    schedule.ScheduleError,
+    errors.ScheduleError,
     match=r"^done must stay in front of write: they touch one buffer, which"
     r" write overwrites\.$",
   ):
@@ -425,7 +425,7 @@ def test_a_collective_that_overwrites_starts_behind_the_last_reader() -> None:
   )
   assert schedule.earliest(module, "sum") == "other"
   with pytest.raises(
-    schedule.ScheduleError, match="read must stay in front of sum"
+    errors.ScheduleError, match="read must stay in front of sum"
   ):
     schedule.apply(module, [Move(collective="sum", before="read")])
 
@@ -445,7 +445,7 @@ def test_a_control_dependence_holds_a_collective() -> None:
   assert schedule.earliest(module, "gather") == "second"
   assert schedule.latest(module, "gather") == "done"
   with pytest.raises(
-    schedule.ScheduleError,
+    errors.ScheduleError,
     match="first must stay in front of gather, which has a control dependence",
   ):
     schedule.apply(module, [Move(collective="gather", before="first")])
@@ -474,9 +474,9 @@ def test_what_takes_no_time_moves_along() -> None:
 
 def test_moves_the_wrong_way_are_refused() -> None:
   module = _OVERWRITTEN["in place"]
-  with pytest.raises(schedule.ScheduleError, match="to an earlier place"):
+  with pytest.raises(errors.ScheduleError, match="to an earlier place"):
     schedule.apply(module, [Move(collective="gather", before="work")])
-  with pytest.raises(schedule.ScheduleError, match="to a later place"):
+  with pytest.raises(errors.ScheduleError, match="to a later place"):
     schedule.apply(module, [Move(collective="gather", after="gather")])
 
 
@@ -665,6 +665,6 @@ def test_a_step_that_donates_is_not_moved_where_that_would_be_lost(
   move = Move(collective=name, before=schedule.earliest(fsdp_scan, name))
   schedule.apply(fsdp_scan, [move])
   with pytest.raises(
-    donation.DonationLostError, match=r"jit_step donates inputs, and JAX 0\.10"
+    errors.DonationLostError, match=r"jit_step donates inputs, and JAX 0\.10"
   ):
     schedule.rewrite(fsdp_scan, [move])

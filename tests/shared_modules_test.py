@@ -20,8 +20,8 @@ import jax
 import pytest
 
 from lagom_xla import cluster as cluster_lib
+from lagom_xla import errors
 from lagom_xla import tuner
-from lagom_xla.compile import compiler as compile_lib
 from lagom_xla.compile import target as target_lib
 from lagom_xla.passes import hlo
 from lagom_xla.report import as_json
@@ -90,7 +90,7 @@ def test_another_number_of_devices_gets_one_clear_sentence(name: str) -> None:
   module = hlo.load(path_of(f"hlo/{name}.hlo.xz"))
   wanted = cluster_lib.parse(_UNOPTIMIZED[name]).num_devices
   with pytest.raises(
-    compile_lib.CompileError,
+    errors.CompileError,
     match=rf"partitioned for {wanted} devices, and 1x2xh100 has 2\. Name a",
   ):
     target_lib.of_module(module, cluster_lib.parse("1x2xh100"), name=name)
@@ -102,7 +102,7 @@ def test_a_truncated_module_is_named(tmp_path: pathlib.Path) -> None:
   text = lzma.decompress(whole)
   (tmp_path / "cut.hlo").write_bytes(text[: len(text) // 2])
   for name in ("cut.hlo.xz", "cut.hlo"):
-    with pytest.raises(hlo.HloError, match=name) as error:
+    with pytest.raises(errors.HloError, match=name) as error:
       hlo.load(tmp_path / name)
     assert "\n" not in str(error.value)
 

@@ -12,6 +12,7 @@ import jax
 import pytest
 
 from lagom_xla import cluster as cluster_lib
+from lagom_xla import errors
 from lagom_xla.compile import compiler as compile_lib
 from lagom_xla.compile import target as target_lib
 from lagom_xla.passes import collectives
@@ -190,7 +191,7 @@ def test_a_function_that_gives_no_step_is_told_why(
   function: str,
   message: str,
 ) -> None:
-  with pytest.raises(target_lib.TargetError) as error:
+  with pytest.raises(errors.TargetError) as error:
     target_lib.load(f"{steps}:{function}", _CLUSTER)
   assert message in str(error.value)
   assert str(error.value).startswith(str(steps))
@@ -201,7 +202,7 @@ def test_a_step_without_shardings_is_refused_for_one_gpu_too(
   h100s: Sequence[jax.Device], steps: pathlib.Path
 ) -> None:
   # It would compile: for one CPU.
-  with pytest.raises(target_lib.TargetError, match="not on the devices of 1x1"):
+  with pytest.raises(errors.TargetError, match="not on the devices of 1x1"):
     target_lib.load(f"{steps}:plain_shapes", cluster_lib.parse("1x1xh100"))
 
 
@@ -219,7 +220,7 @@ def test_an_error_comes_with_its_line(
   function: str,
   words: str,
 ) -> None:
-  with pytest.raises(target_lib.TargetError) as error:
+  with pytest.raises(errors.TargetError) as error:
     target_lib.load(f"{steps}:{function}", _CLUSTER)
   assert str(error.value).endswith(f"({steps}:{line_of(words)})")
 
@@ -239,7 +240,7 @@ def test_an_unknown_keyword_argument_is_refused(
   name: str,
   message: str,
 ) -> None:
-  with pytest.raises(target_lib.TargetError) as error:
+  with pytest.raises(errors.TargetError) as error:
     target_lib.load(f"{steps}:{function}", _CLUSTER, arguments={name: "1"})
   assert message in str(error.value)
 
@@ -260,7 +261,7 @@ def test_a_file_that_cannot_be_imported_is_told_where(
 ) -> None:
   file = tmp_path / "broken.py"
   file.write_text(source)
-  with pytest.raises(target_lib.TargetError) as error:
+  with pytest.raises(errors.TargetError) as error:
     target_lib.load(f"{file}:step", _CLUSTER)
   assert f"cannot be imported: {message}{file}:2)" in str(error.value)
 
@@ -275,7 +276,7 @@ def test_a_file_that_cannot_be_imported_is_told_where(
 def test_a_file_that_is_not_there_is_named(
   tmp_path: pathlib.Path, name: str, message: str
 ) -> None:
-  with pytest.raises(target_lib.TargetError, match=message):
+  with pytest.raises(errors.TargetError, match=message):
     target_lib.load(str(tmp_path / name), _CLUSTER)
 
 
@@ -307,7 +308,7 @@ def test_an_unoptimized_module_is_compiled(
   assert compiled.peak_bytes is not None
   assert compiled.peak_bytes >= 4 * 64 * (8 + 8 + 64 + 8)
   with pytest.raises(
-    compile_lib.CompileError,
+    errors.CompileError,
     match=r"^XLA could not compile for 1x8xh100 with xla_no=1: .*xla_no",
   ):
     target.schedule({"xla_no": 1})
@@ -329,7 +330,7 @@ def test_a_scheduled_module_is_only_read(
 
 def test_a_module_for_other_sizes_names_its_own(fsdp_scan: hlo.Module) -> None:
   with pytest.raises(
-    compile_lib.CompileError,
+    errors.CompileError,
     match=r"jit_step was partitioned for 8 devices, and 2x8xh100 has 16\. Name",
   ):
     target_lib.of_module(
@@ -338,7 +339,7 @@ def test_a_module_for_other_sizes_names_its_own(fsdp_scan: hlo.Module) -> None:
 
 
 def test_a_module_takes_no_keyword_arguments(tmp_path: pathlib.Path) -> None:
-  with pytest.raises(target_lib.TargetError, match="takes no --arg"):
+  with pytest.raises(errors.TargetError, match="takes no --arg"):
     target_lib.load(
       str(tmp_path / "step.hlo"), _CLUSTER, arguments={"model": "8b"}
     )

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import pytest
 
 from lagom_xla import cluster as cluster_lib
+from lagom_xla import errors
 from lagom_xla import plan as plan_lib
 from lagom_xla import tuner
 from lagom_xla.compile import compiler as compile_lib
@@ -154,7 +155,7 @@ def test_options_that_do_not_fit_the_device_are_dropped(
 def test_options_that_do_not_compile_fully_are_dropped():
   def compile_fully(options: compile_lib.Options) -> compile_lib.Compilation:
     if options:
-      raise compile_lib.CompileError("XLA could not compile")
+      raise errors.CompileError("XLA could not compile")
     return _needing(_GIB, _GIB)(options)
 
   tuning = tuner.tune(_target(compile_fully))

@@ -19,12 +19,12 @@ import pytest
 
 from lagom_xla import cli
 from lagom_xla import cluster as cluster_lib
+from lagom_xla import errors
 from lagom_xla import plan as plan_lib
 from lagom_xla import tuner
 from lagom_xla.apply import files
 from lagom_xla.apply.nccl import layout
 from lagom_xla.apply.nccl import rules as rules_lib
-from lagom_xla.compile import compiler as compile_lib
 from lagom_xla.compile import scheduler_profile
 from lagom_xla.compile import target as target_lib
 from lagom_xla.passes import hlo
@@ -224,7 +224,7 @@ def test_a_scheduled_module_takes_settings_and_no_options(
 
 @pytest.mark.parametrize("package", ["jax", "jaxlib"])
 def test_another_version_is_refused(tuned: _Tuned, package: str):
-  with pytest.raises(plan_lib.PlanError) as refused:
+  with pytest.raises(errors.PlanError) as refused:
     _with(tuned, **{f"{package}_version": "0.9.9"})
   message = str(refused.value)
   installed = {"jax": tuned.plan.jax_version}.get(
@@ -245,7 +245,7 @@ def test_another_cluster_is_refused_with_a_figure_that_differs(
   tuned: _Tuned, cluster: str, difference: str
 ):
   other = cluster_lib.parse(cluster)
-  with pytest.raises(plan_lib.PlanError) as refused:
+  with pytest.raises(errors.PlanError) as refused:
     _with(tuned, cluster=other)
   assert f"made for {other.name}, not for 1x8xh100" in str(refused.value)
   assert difference in str(refused.value)
@@ -253,7 +253,7 @@ def test_another_cluster_is_refused_with_a_figure_that_differs(
 
 def test_one_figure_is_enough_to_be_another_cluster(tuned: _Tuned):
   node = dataclasses.replace(_H100.node, nic_gbps=1.0)
-  with pytest.raises(plan_lib.PlanError, match=r"node\.nic_gbps is 1\.0 there"):
+  with pytest.raises(errors.PlanError, match=r"node\.nic_gbps is 1\.0 there"):
     _with(tuned, cluster=dataclasses.replace(_H100, node=node))
 
 
@@ -264,22 +264,22 @@ def test_the_same_cluster_by_another_name_is_the_same(tuned: _Tuned):
 
 def test_another_module_is_refused(tuned: _Tuned, fsdp_step: LowerStep):
   other = target_lib.of_step(fsdp_step(), _H100, name="scan")
-  with pytest.raises(plan_lib.PlanError) as refused:
+  with pytest.raises(errors.PlanError) as refused:
     verification_lib.verify(tuned.plan, other)
   message = str(refused.value)
   assert tuned.plan.module_fingerprint in message
   assert "shapes or its shardings changed" in message
-  with pytest.raises(plan_lib.PlanError, match="make the plan again"):
+  with pytest.raises(errors.PlanError, match="make the plan again"):
     verification_lib.compile_with(tuned.plan, other)
 
 
 def test_groups_of_another_step_are_refused(tuned: _Tuned):
-  with pytest.raises(plan_lib.PlanError, match=r"not for this step.*absent"):
+  with pytest.raises(errors.PlanError, match=r"not for this step.*absent"):
     _with(tuned, combine_groups=(("absent", "missing"),))
 
 
 def test_options_that_xla_refuses_are_an_error_that_names_them(tuned: _Tuned):
-  with pytest.raises(compile_lib.CompileError, match="xla_gpu_no_such_option"):
+  with pytest.raises(errors.CompileError, match="xla_gpu_no_such_option"):
     _with(tuned, xla_options={"xla_gpu_no_such_option": True})
 
 
@@ -325,7 +325,7 @@ def test_a_table_that_is_not_the_plans_is_refused(
 ):
   change, words = _TABLES[name]
   change(folder / "nccl_table.bin")
-  with pytest.raises(plan_lib.PlanError, match=words) as refused:
+  with pytest.raises(errors.PlanError, match=words) as refused:
     files.check_table(tuned.plan, folder)
   assert "Make the plan again" in str(refused.value)
 

@@ -19,6 +19,8 @@ import os
 import pathlib
 import sys
 
+from lagom_xla import errors
+
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("JAX_SKIP_CUDA_CONSTRAINTS_CHECK", "1")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -34,7 +36,6 @@ from benchmarks.search import joint_gain
 from benchmarks.search import modules as modules_lib
 from benchmarks.search import scale
 from benchmarks.search import table as table_lib
-from lagom_xla.compile import compiler as compile_lib
 
 _WIDTH = 200
 
@@ -130,7 +131,7 @@ def main(arguments_: Sequence[str] | None = None) -> None:
     )
   try:
     tables = [t for name in names or makers for t in makers[name]()]
-  except compile_lib.CompileError as error:
+  except errors.CompileError as error:
     sys.exit(f"search: {error}")
   _show(tables, arguments.format)
 

@@ -20,6 +20,7 @@ import json
 import pathlib
 import tempfile
 
+from lagom_xla import errors
 from lagom_xla import plan as plan_lib
 from lagom_xla.apply import launchers
 from lagom_xla.apply import nccl_env
@@ -73,10 +74,10 @@ def check(folder: pathlib.Path) -> None:
   """Checks that a plan may be written to a folder, before any work is done.
 
   Raises:
-    plan_lib.PlanError: the folder holds something else.
+    PlanError: the folder holds something else.
   """
   if folder.exists() and not _is_plan(folder):
-    raise plan_lib.PlanError(
+    raise errors.PlanError(
       f"{folder} exists and holds something else than a plan; name another"
       " folder with --out, or remove it."
     )
@@ -90,7 +91,7 @@ def check_table(plan: plan_lib.Plan, path: str | pathlib.Path) -> None:
     path: its folder; of a lone plan.json there is nothing to check.
 
   Raises:
-    plan_lib.PlanError: the table is missing, damaged, or another one.
+    PlanError: the table is missing, damaged, or another one.
   """
   folder = pathlib.Path(path)
   if not folder.is_dir():
@@ -98,10 +99,10 @@ def check_table(plan: plan_lib.Plan, path: str | pathlib.Path) -> None:
   rules = rules_lib.of_settings(plan.nccl_settings)
   try:
     found = table_lib.read(folder / launchers.TABLE)
-  except layout.TableError as error:
-    raise plan_lib.PlanError(f"{error} Make the plan again.") from error
+  except errors.TableError as error:
+    raise errors.PlanError(f"{error} Make the plan again.") from error
   if layout.checksum(found.rules) != layout.checksum(rules):
-    raise plan_lib.PlanError(
+    raise errors.PlanError(
       f"{folder / launchers.TABLE} holds other settings than"
       f" {folder / 'plan.json'}: it was switched or exchanged. Make the plan"
       " again."
@@ -115,7 +116,7 @@ def write(plan: plan_lib.Plan, folder: pathlib.Path) -> list[pathlib.Path]:
     The files.
 
   Raises:
-    plan_lib.PlanError: the folder holds something else, or cannot be written.
+    PlanError: the folder holds something else, or cannot be written.
   """
   check(folder)
   files = contents(plan)
@@ -131,7 +132,7 @@ def write(plan: plan_lib.Plan, folder: pathlib.Path) -> list[pathlib.Path]:
         (fresh / name).write_bytes(content)
       _replace(place, fresh, pathlib.Path(scratch) / "old")
   except OSError as error:
-    raise plan_lib.PlanError(
+    raise errors.PlanError(
       f"Cannot write {folder}: {error.strerror or error}."
     ) from error
   return [folder / name for name in files]

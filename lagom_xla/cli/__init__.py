@@ -19,7 +19,7 @@ import sys
 from absl import app
 from absl.flags import argparse_flags
 
-from lagom_xla.cli import command as command_lib
+from lagom_xla import errors
 from lagom_xla.cli import flags
 from lagom_xla.cli import inspect
 from lagom_xla.cli import plugin
@@ -70,8 +70,6 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
 def _main(arguments: argparse.Namespace) -> None:
   try:
     arguments.function(arguments)
-  except Exception as error:
-    if not isinstance(error, command_lib.user_errors()):
-      raise
+  except errors.LagomError as error:
     print(f"lagom-xla: {error}", file=sys.stderr)
     sys.exit(2)

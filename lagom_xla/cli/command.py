@@ -9,6 +9,8 @@ from collections.abc import Callable
 import textwrap
 from typing import TYPE_CHECKING
 
+from lagom_xla import errors
+
 if TYPE_CHECKING:
   import rich.console
 
@@ -98,7 +100,7 @@ def load_target(arguments: argparse.Namespace) -> target_lib.Target:
   for text in arguments.arg:
     name, equals, value = text.partition("=")
     if not equals or not name.isidentifier():
-      raise target_lib.TargetError(
+      raise errors.TargetError(
         f"--arg={text} is not NAME=VALUE, such as --arg=batch_size=16."
       )
     keywords[name] = value
@@ -106,29 +108,6 @@ def load_target(arguments: argparse.Namespace) -> target_lib.Target:
     arguments.target,
     cluster_lib.parse(arguments.cluster),
     arguments=keywords,
-  )
-
-
-def user_errors() -> tuple[type[Exception], ...]:
-  """Errors whose message is all that the user of a command needs."""
-  from lagom_xla import cluster as cluster_lib
-  from lagom_xla import plan as plan_lib
-  from lagom_xla.apply.nccl import rules as rules_lib
-  from lagom_xla.compile import compiler as compile_lib
-  from lagom_xla.compile import target as target_lib
-  from lagom_xla.flags import debug_options
-  from lagom_xla.flags import probe as flag_probe
-  from lagom_xla.passes import hlo
-
-  return (
-    cluster_lib.ClusterError,
-    compile_lib.CompileError,
-    debug_options.OptionsError,
-    flag_probe.ProbeError,
-    hlo.HloError,
-    plan_lib.PlanError,
-    rules_lib.RuleError,
-    target_lib.TargetError,
   )
 
 

@@ -8,6 +8,7 @@ import argparse
 import shlex
 import sys
 
+from lagom_xla import errors
 from lagom_xla.cli import command as command_lib
 
 _EXAMPLES = """\
@@ -81,7 +82,7 @@ def _print_plugin(plan: str, path: str) -> None:
   rules = rules_lib.of_settings(plan_lib.load(folder).nccl_settings)
   table = folder / "nccl_table.bin"
   if not table.is_file():
-    raise plan_lib.PlanError(
+    raise errors.PlanError(
       f"{folder} holds no nccl_table.bin; name the folder that lagom-xla tune"
       " wrote."
     )

@@ -10,7 +10,6 @@ cluster.parse("16x8xh100").gpu.hbm_gbps
 from __future__ import annotations
 
 from lagom_xla.cluster.cluster import Cluster as Cluster
-from lagom_xla.cluster.cluster import ClusterError as ClusterError
 from lagom_xla.cluster.cluster import Node as Node
 from lagom_xla.cluster.cluster import NvLink as NvLink
 from lagom_xla.cluster.cluster import cluster_names as cluster_names

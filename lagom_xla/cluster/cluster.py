@@ -25,6 +25,7 @@ import pathlib
 import re
 from typing import TYPE_CHECKING, Any, Literal
 
+from lagom_xla import errors
 from lagom_xla import figures
 from lagom_xla.cluster.gpu import Gpu
 
@@ -39,10 +40,6 @@ _ALIASES = {
   "a100_80gb": "a100_80",
   "rtx_a6000": "a6000",
 }
-
-
-class ClusterError(ValueError):
-  """A cluster, or a file that describes one, is not usable as written."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -122,7 +119,7 @@ class Cluster:
   def _num_groups(self, devices: Sequence[int], group_size: int) -> int:
     for device in devices:
       if not 0 <= device < self.num_devices:
-        raise ClusterError(
+        raise errors.ClusterError(
           f"device {device} is not in cluster {self.name}, whose devices are "
           f"0 to {self.num_devices - 1}"
         )
@@ -162,7 +159,7 @@ def parse(text: str) -> Cluster:
     return from_dict({**_spec(name), "name": name}, where=f"cluster {name}")
   match = _SHAPE.fullmatch(text.strip().lower())
   if match is None:
-    raise ClusterError(
+    raise errors.ClusterError(
       f"cluster {text!r} is neither NODESxGPUSxGPU (such as 1x8xh100), nor a "
       f"named cluster ({', '.join(cluster_names())}), nor the path of a .json "
       f"file; known GPUs: {', '.join(gpu_names())}"
@@ -188,13 +185,13 @@ def of_devices(devices: Sequence[jax.Device]) -> Cluster:
   kinds = sorted({device.device_kind for device in devices})
   known = {_spec(name)["gpu"]["device_name"]: name for name in gpu_names()}
   if len(kinds) != 1 or kinds[0] not in known:
-    raise ClusterError(
+    raise errors.ClusterError(
       f"the devices are {' and '.join(map(repr, kinds)) or 'none'}; they must "
       f"all be one of {', '.join(known)}, or a cluster must be given"
     )
   per_node = set(collections.Counter(_node_indices(devices)).values())
   if len(per_node) != 1:
-    raise ClusterError(
+    raise errors.ClusterError(
       f"nodes have {' or '.join(map(str, sorted(per_node)))} of the devices; "
       "all must have as many"
     )
@@ -228,14 +225,14 @@ def from_dict(raw: object, *, where: str) -> Cluster:
   try:
     return _from_dict(raw)
   except figures.FigureError as e:
-    raise ClusterError(f"{where}: {e}") from e
+    raise errors.ClusterError(f"{where}: {e}") from e
 
 
 def _read(path: pathlib.Path) -> Cluster:
   try:
     raw = figures.read(path)
   except figures.FigureError as e:
-    raise ClusterError(f"{path}: {e}") from e
+    raise errors.ClusterError(f"{path}: {e}") from e
   if isinstance(raw, dict):
     raw = {"name": path.stem, **raw}
   return from_dict(raw, where=str(path))

@@ -29,8 +29,8 @@ from jax.experimental import topologies
 from jax.experimental.compilation_cache import compilation_cache
 
 from lagom_xla import cluster as cluster_lib
+from lagom_xla import errors
 from lagom_xla.passes import combine
-from lagom_xla.passes import donation
 from lagom_xla.passes import hlo
 from lagom_xla.passes import in_compile
 from lagom_xla.passes import pjrt_transform
@@ -46,10 +46,6 @@ COST_ESTIMATES: Options = {"xla_gpu_collect_cost_model_stats": True}
 _NO_ESTIMATES: Options = {"xla_gpu_collect_cost_model_stats": False}
 # Those for which XLA was seen to have no tables; asking again costs a compile.
 _gpus_without_estimates: set[str] = set()
-
-
-class CompileError(RuntimeError):
-  """A compile that failed; the message starts with what was asked for."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -82,7 +78,7 @@ def devices(cluster: cluster_lib.Cluster) -> Sequence[jax.Device]:
   if live:
     return live
   if pjrt_transform.plugin_path() is None:
-    raise CompileError(
+    raise errors.CompileError(
       f"Cannot compile for {cluster.name}: JAX's CUDA plugin is not"
       " installed. Install it with `pip install 'lagom-xla[aot]'` (compiling"
       " without a GPU) or `pip install 'lagom-xla[cuda13]'` (on GPUs)."
@@ -95,14 +91,14 @@ def devices(cluster: cluster_lib.Cluster) -> Sequence[jax.Device]:
       topology=f"1x{cluster.num_nodes}x{cluster.gpus_per_node}",
     )
   except NotImplementedError as error:
-    raise CompileError(
+    raise errors.CompileError(
       f"Cannot compile for {cluster.name}: JAX started without its CUDA"
       " plugin. Set JAX_SKIP_CUDA_CONSTRAINTS_CHECK=1 before JAX is first"
       " used."
     ) from error
   except jax.errors.JaxRuntimeError as error:
-    raise CompileError(
-      f"XLA refuses to describe {cluster.name}: {_reason(error)}"
+    raise errors.CompileError(
+      f"XLA refuses to describe {cluster.name}: {errors.first_line(error)}"
     ) from error
   return topology.devices
 
@@ -142,7 +138,7 @@ def compile_step(
 
   Raises:
     CompileError: XLA refused; the message says what was asked for.
-    combine.CombineError: the step cannot have these groups.
+    CombineError: the step cannot have these groups.
   """
   options = dict(options or {})
   name = _module_name(lowered)
@@ -221,11 +217,11 @@ def compile_fully(
   Raises:
     CompileError: XLA refused, or cannot generate code for the GPU; or the
       module donates inputs, and groups would make this JAX forget that.
-    combine.CombineError: the module cannot have these groups.
+    CombineError: the module cannot have these groups.
   """
   obstacle = cluster.gpu.compile_obstacle
   if obstacle:
-    raise CompileError(
+    raise errors.CompileError(
       f"No full compile for {cluster.name}: {obstacle}. Its schedule can"
       " still be inspected and tuned."
     )
@@ -243,12 +239,14 @@ def compile_fully(
       ),
     ):
       return compile_fn(options)
-  except combine.CombineError:
+  except errors.CombineError:
     raise
-  except donation.DonationLostError as error:
-    raise CompileError(str(error)) from error
+  except errors.DonationLostError as error:
+    raise errors.CompileError(str(error)) from error
   except Exception as error:
-    raise CompileError(f"{asked_for}: {_reason(error)}") from error
+    raise errors.CompileError(
+      f"{asked_for}: {errors.first_line(error)}"
+    ) from error
 
 
 def schedule(
@@ -272,7 +270,7 @@ def schedule(
 
   Raises:
     CompileError: XLA refused, or never scheduled a module of that name.
-    combine.CombineError: the module cannot have these groups.
+    CombineError: the module cannot have these groups.
   """
   asked_for = describe(cluster, options, groups)
   _check_values(options, asked_for)
@@ -292,7 +290,7 @@ def schedule(
     return run(without)
   try:
     return run(options)
-  except CompileError:
+  except errors.CompileError:
     scheduled = run(without)
   _gpus_without_estimates.add(cluster.gpu.name)
   return scheduled
@@ -338,12 +336,14 @@ def _run_to(
     # What comes out of the cache is not scheduled any more.
     with _no_persistent_cache():
       module = in_compile.run_to(stage, lambda: compile_fn(options), name)
-  except combine.CombineError:
+  except errors.CombineError:
     raise
   except Exception as error:
-    raise CompileError(f"{asked_for}: {_reason(error)}") from error
+    raise errors.CompileError(
+      f"{asked_for}: {errors.first_line(error)}"
+    ) from error
   if module is None:
-    raise CompileError(
+    raise errors.CompileError(
       f"{asked_for}: XLA finished without scheduling a module called {name}."
     )
   return module
@@ -390,7 +390,7 @@ def describe(
 def _check_values(options: Options, asked_for: str) -> None:
   for name, value in options.items():
     if not isinstance(value, bool | int | float | str | bytes):
-      raise CompileError(
+      raise errors.CompileError(
         f"{asked_for}: {name} must be a bool, int, float or str, and is of"
         f" type {type(value).__name__}."
       )
@@ -415,9 +415,3 @@ def _module_name(lowered: jax.stages.Lowered) -> str:
 def _platform(lowered: jax.stages.Lowered) -> str:
   backend = lowered._lowering.compile_args["backend"]
   return "cpu" if backend.platform == "cpu" else "cuda"
-
-
-def _reason(error: BaseException) -> str:
-  """The first line of XLA's own message, cut to a readable length."""
-  lines = [line for line in str(error).splitlines() if line.strip()]
-  return lines[0][:600] if lines else type(error).__name__

@@ -21,12 +21,10 @@ from typing import Any
 
 import jax
 
+from lagom_xla import errors
+
 # The executable to run a signature with; None runs it as jit would.
 Choose = Callable[[jax.stages.Lowered], jax.stages.Compiled | None]
-
-
-class UnsupportedError(NotImplementedError):
-  """Not a function of `jax.jit`, or a JAX whose jit works in another way."""
 
 
 def per_signature(jitted: Any, choose: Choose) -> Any:
@@ -52,7 +50,7 @@ def per_signature(jitted: Any, choose: Choose) -> Any:
     trace_state_clean = core.trace_state_clean
     _ = jax.stages.Lowered._lowering
   except (ImportError, AttributeError) as error:
-    raise UnsupportedError(_reason(jitted, error)) from error
+    raise errors.UnsupportedError(_reason(jitted, error)) from error
   chosen: dict[Any, jax.stages.Compiled | None] = {}
   lock = threading.Lock()
 
@@ -81,7 +79,7 @@ def per_signature(jitted: Any, choose: Choose) -> Any:
   try:
     step = _jit_function(jitted, info, run_new_signature)
   except (ImportError, AttributeError, TypeError) as error:
-    raise UnsupportedError(_reason(jitted, error)) from error
+    raise errors.UnsupportedError(_reason(jitted, error)) from error
   # Brings _fun and _jit_info along, on which lower, trace and eval_shape rest.
   return functools.update_wrapper(step, jitted)
 

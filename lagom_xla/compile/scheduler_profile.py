@@ -40,6 +40,7 @@ import re
 
 import jax
 
+from lagom_xla import errors
 from lagom_xla.costs import step as step_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes import overlap as overlap_lib
@@ -53,10 +54,6 @@ SILENT: Mapping[str, str] = {
 _HASH_COMMENT = "# lagom_xla plan "
 _HASH = re.compile(r"[0-9a-zA-Z_-]+")
 _COST = re.compile(r'^costs { name: "([^"]*)" cost_us: ([0-9.]+) }$', re.M)
-
-
-class FdoError(ValueError):
-  """A profile that would not reach XLA; the message says what to change."""
 
 
 def profile(
@@ -88,10 +85,10 @@ def with_plan_hash(profile_: bytes, plan_hash: str) -> bytes:
     plan_hash: letters, digits, "-" and "_".
 
   Raises:
-    FdoError: the hash holds something else.
+    ProfileError: the hash holds something else.
   """
   if not _HASH.fullmatch(plan_hash):
-    raise FdoError(
+    raise errors.ProfileError(
       f"{plan_hash!r} cannot be the hash of a plan: it must be letters, digits,"
       " - and _ only."
     )
@@ -117,11 +114,11 @@ def check_reaches_xla() -> None:
   """Checks that JAX is not set to put another profile in a profile's place.
 
   Raises:
-    FdoError: it is.
+    ProfileError: it is.
   """
   for name in ("jax_enable_pgle", "jax_compilation_cache_expect_pgle"):
     if getattr(jax.config, name, False):
-      raise FdoError(
+      raise errors.ProfileError(
         f"{name} is on: JAX then compiles with a profile of its own, and finds"
         " executables in its cache whatever plan they were made with. Switch"
         " it off to compile with a plan."

@@ -28,15 +28,12 @@ from typing import Any
 import jax
 
 from lagom_xla import cluster as cluster_lib
+from lagom_xla import errors
 from lagom_xla.compile import compiler as compile_lib
 from lagom_xla.compile import unoptimized
 from lagom_xla.passes import combine
 from lagom_xla.passes import hlo
 from lagom_xla.passes import registry
-
-
-class TargetError(ValueError):
-  """A target that cannot be used; the message says what to do."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -79,18 +76,18 @@ def load(
 
   Raises:
     TargetError: there is no such target, or it does not give a jitted step.
-    hlo.HloError: the HLO file cannot be read.
+    HloError: the HLO file cannot be read.
   """
   path, _, function = text.rpartition(":")
   if function and path.endswith(".py"):
     return _from_python(text, path, function, cluster, dict(arguments or {}))
   if text.endswith((".py", ".py:")):
-    raise TargetError(
+    raise errors.TargetError(
       f"{text} names a file but no function: say"
       f" {text.removesuffix(':')}:FUNCTION."
     )
   if arguments:
-    raise TargetError(f"{text} is an HLO module and takes no --arg.")
+    raise errors.TargetError(f"{text} is an HLO module and takes no --arg.")
   return of_module(hlo.load(pathlib.Path(text)), cluster, name=text)
 
 
@@ -100,7 +97,7 @@ def of_module(
   """A target from a module: scheduled ones are read, others are compiled.
 
   Raises:
-    compile_lib.CompileError: the module is for another number of devices.
+    CompileError: the module is for another number of devices.
   """
   unoptimized.check_devices(module, cluster)
 
@@ -109,7 +106,7 @@ def of_module(
   ) -> hlo.Module:
     del options
     if groups is not None:
-      raise compile_lib.CompileError(
+      raise errors.CompileError(
         f"{name} is scheduled already: its collectives cannot be combined"
         " otherwise any more. Give the module from before XLA's optimizations."
       )
@@ -168,7 +165,7 @@ def of_step(
   """
   num_devices = _num_devices(lowered)
   if num_devices != cluster.num_devices:
-    raise TargetError(
+    raise errors.TargetError(
       f"{name} is sharded over {num_devices} of the {cluster.num_devices}"
       f" devices of {cluster.name}: shard its arguments over all of them, or"
       " name a smaller cluster."
@@ -235,21 +232,23 @@ def _from_python(
 ) -> Target:
   file = pathlib.Path(path)
   if not file.is_file():
-    raise TargetError(f"There is no file {path}.")
+    raise errors.TargetError(f"There is no file {path}.")
   module = _import(file)
   found = getattr(module, function, None)
   if found is None:
-    raise TargetError(f"{path} defines no {function}.")
+    raise errors.TargetError(f"{path} defines no {function}.")
   devices = compile_lib.devices(cluster)
   try:
     step, args = _step_and_args(text, module, function, devices, arguments)
     lowered = step.lower(*args)
-  except (TargetError, compile_lib.CompileError):
+  except (errors.TargetError, errors.CompileError):
     raise
   except (Exception, SystemExit) as error:
-    raise TargetError(f"{text} raised {_describe(error, file)}") from error
+    raise errors.TargetError(
+      f"{text} raised {_describe(error, file)}"
+    ) from error
   if lowered._lowering.compile_args["backend"] is not devices[0].client:
-    raise TargetError(
+    raise errors.TargetError(
       f"{text} has arguments that are not on the devices of {cluster.name}:"
       " shard them over the `devices` that its function gets."
     )
@@ -267,7 +266,7 @@ def _import(file: pathlib.Path) -> types.ModuleType:
   try:
     spec.loader.exec_module(module)
   except (Exception, SystemExit) as error:
-    raise TargetError(
+    raise errors.TargetError(
       f"{file} cannot be imported: {_describe(error, file)}"
     ) from error
   return module
@@ -284,7 +283,7 @@ def _step_and_args(
   if _is_jitted(found):
     make_args = getattr(module, f"{function}_args", None)
     if make_args is None:
-      raise TargetError(
+      raise errors.TargetError(
         f"{text} is jitted, but its arguments are not known: define"
         f" {function}_args(devices) beside it, which returns a tuple of"
         " arrays or jax.ShapeDtypeStructs sharded over those devices."
@@ -294,13 +293,13 @@ def _step_and_args(
   _check_takes_devices(text, found)
   returned = _call(found, devices, arguments)
   if not (isinstance(returned, tuple) and len(returned) == 2):
-    raise TargetError(
+    raise errors.TargetError(
       f"{text} returned a {type(returned).__name__}; it must return"
       " (jitted step, tuple of its arguments)."
     )
   step, args = returned
   if not _is_jitted(step):
-    raise TargetError(
+    raise errors.TargetError(
       f"{text} returned a step that is not jitted (a"
       f" {type(step).__name__}): wrap it in jax.jit."
     )
@@ -310,7 +309,7 @@ def _step_and_args(
 def _as_tuple(text: str, args: Any) -> tuple[Any, ...]:
   # Named tuples are left alone: they are one argument, such as a train state.
   if type(args) not in (tuple, list):
-    raise TargetError(
+    raise errors.TargetError(
       f"{text} returned its arguments as a {type(args).__name__}: put them in"
       " a tuple, one element per argument of the step."
     )
@@ -324,12 +323,12 @@ def _is_jitted(function: Any) -> bool:
 def _check_takes_devices(text: str, function: Any) -> None:
   """A step that somebody forgot to jit takes no `devices`."""
   if not callable(function):
-    raise TargetError(
+    raise errors.TargetError(
       f"{text} is of type {type(function).__name__}, not a function."
     )
   first = next(iter(inspect.signature(function).parameters), None)
   if first != "devices":
-    raise TargetError(
+    raise errors.TargetError(
       f"{text} is not jitted: wrap it in jax.jit, and define"
       f" {text.rpartition(':')[2]}_args(devices) beside it; or make it a"
       " function of `devices` that returns (jitted step, its arguments)."
@@ -345,7 +344,7 @@ def _call(
   known = [p.name for p in others if p.kind is not p.VAR_KEYWORD]
   for name in arguments:
     if name not in known and len(known) == len(others):
-      raise TargetError(
+      raise errors.TargetError(
         f"--arg={name}: {function.__name__} takes no {name}; it takes"
         f" {', '.join(known) or 'none'}."
       )
@@ -354,14 +353,13 @@ def _call(
 
 def _describe(error: BaseException, file: pathlib.Path) -> str:
   """An error's type, first line, and innermost line of the user's file."""
-  message, line = str(error), None
+  message, line = errors.first_line(error), None
   if isinstance(error, SyntaxError):
     message, line = error.msg, error.lineno
-  first_line = message.strip().partition("\n")[0][:500]
   trace = error.__traceback__
   while trace is not None:
     if pathlib.Path(trace.tb_frame.f_code.co_filename).name == file.name:
       line = trace.tb_lineno
     trace = trace.tb_next
   place = f"{file}:{line}" if line else str(file)
-  return f"{type(error).__name__}: {first_line} ({place})"
+  return f"{type(error).__name__}: {message} ({place})"

@@ -25,6 +25,7 @@ from jax._src.lib.mlir import ir
 import numpy as np
 
 from lagom_xla import cluster as cluster_lib
+from lagom_xla import errors
 from lagom_xla.compile import compiler as compile_lib
 from lagom_xla.passes import collectives
 from lagom_xla.passes import combine
@@ -52,8 +53,8 @@ def schedule_module(
     groups: collectives to combine; None leaves it to XLA.
 
   Raises:
-    compile_lib.CompileError: the sizes differ, or XLA refused.
-    combine.CombineError: the module cannot have these groups.
+    CompileError: the sizes differ, or XLA refused.
+    CombineError: the module cannot have these groups.
   """
   proto = compile_lib.schedule(
     _compile_fn(module, cluster),
@@ -79,7 +80,7 @@ def unscheduled_module(
     options: XLA options on top of the defaults.
 
   Raises:
-    compile_lib.CompileError: the sizes differ, or XLA refused.
+    CompileError: the sizes differ, or XLA refused.
   """
   proto = compile_lib.unscheduled(
     _compile_fn(module, cluster), module.name, cluster, options or {}
@@ -103,8 +104,8 @@ def compile_module(
     groups: collectives to combine; None leaves it to XLA.
 
   Raises:
-    compile_lib.CompileError: the sizes differ, or XLA refused.
-    combine.CombineError: the module cannot have these groups.
+    CompileError: the sizes differ, or XLA refused.
+    CombineError: the module cannot have these groups.
   """
   options = {**_MOCK_CALLS, **(options or {})}
   if groups is not None and not registry.keeps_donation():
@@ -137,8 +138,8 @@ def schedule_regrouped(
   is another where donated inputs are forgotten.
 
   Raises:
-    compile_lib.CompileError: the sizes differ, or XLA refused.
-    combine.CombineError: the module cannot have these groups.
+    CompileError: the sizes differ, or XLA refused.
+    CombineError: the module cannot have these groups.
   """
   rewritten = hlo.load(combine.rewrite(unscheduled, groups))
   return schedule_module(
@@ -166,8 +167,8 @@ def compile_regrouped(
     options: XLA options on top of the defaults.
 
   Raises:
-    compile_lib.CompileError: the sizes differ, or XLA refused.
-    combine.CombineError: the module cannot have these groups.
+    CompileError: the sizes differ, or XLA refused.
+    CombineError: the module cannot have these groups.
   """
   rewritten = hlo.load(combine.rewrite(unscheduled, groups))
   return compile_module(
@@ -209,7 +210,7 @@ def check_devices(module: hlo.Module, cluster: cluster_lib.Cluster) -> None:
   """Checks that a module was partitioned for the size of a cluster."""
   wanted = collectives.num_devices(module)
   if wanted is not None and wanted != cluster.num_devices:
-    raise compile_lib.CompileError(
+    raise errors.CompileError(
       f"{module.name} was partitioned for {wanted} devices, and"
       f" {cluster.name} has {cluster.num_devices}. Name a cluster with"
       f" {wanted}."
@@ -223,10 +224,9 @@ def _to_stablehlo(
   try:
     serialized = _jax.mlir.hlo_to_stablehlo(stripped.SerializeToString())
   except Exception as error:
-    reason = str(error).splitlines()[0][:600]
-    raise compile_lib.CompileError(
+    raise errors.CompileError(
       f"{compile_lib.describe(cluster, {})}: {module.name} has no StableHLO"
-      f" form: {reason}"
+      f" form: {errors.first_line(error)}"
     ) from error
   with mlir.make_ir_context():
     stablehlo = ir.Module.parse(serialized)

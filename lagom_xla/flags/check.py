@@ -53,7 +53,7 @@ def check(text: str) -> Report:
     text: the variable's value.
 
   Raises:
-    debug_options.OptionsError, flag_probe.ProbeError: jaxlib cannot be asked.
+    OptionsError, ProbeError: jaxlib cannot be asked.
   """
   try:
     flags, rest = flag_syntax.parse(flag_syntax.follow(text))

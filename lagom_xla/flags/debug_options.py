@@ -23,6 +23,7 @@ from google.protobuf import descriptor_pool
 from google.protobuf import message as message_lib
 from google.protobuf import message_factory
 
+from lagom_xla import errors
 from lagom_xla.flags import embedded_protos
 from lagom_xla.flags import probe as flag_probe
 
@@ -54,10 +55,6 @@ _TYPES: Mapping[int, Type] = {
   _Field.CPPTYPE_ENUM: "enum",
   _Field.CPPTYPE_MESSAGE: "message",
 }
-
-
-class OptionsError(RuntimeError):
-  """The installed jaxlib does not show its options."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -134,12 +131,12 @@ def jaxlib_version() -> str:
 def _ask_for_defaults() -> tuple[flag_probe.Answer, ...]:
   try:
     return flag_probe.ask([""])
-  except flag_probe.ProbeError as error:
+  except errors.ProbeError as error:
     raise _hidden(str(error)) from error
 
 
-def _hidden(reason: str) -> OptionsError:
-  return OptionsError(
+def _hidden(reason: str) -> errors.OptionsError:
+  return errors.OptionsError(
     f"jaxlib {jaxlib_version()} does not show which XLA options it has:"
     f" {reason}. Check options by hand, or use another jaxlib."
   )

@@ -65,7 +65,7 @@ def merge(
     options: the plan's.
 
   Raises:
-    debug_options.OptionsError, flag_probe.ProbeError: jaxlib cannot be asked.
+    OptionsError, ProbeError: jaxlib cannot be asked.
   """
   given, messages = _usable(environment)
   planned = xla_options.flags(options)

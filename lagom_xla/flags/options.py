@@ -16,6 +16,7 @@ import difflib
 import math
 import shlex
 
+from lagom_xla import errors
 from lagom_xla.flags import debug_options
 from lagom_xla.flags import notes as option_notes
 from lagom_xla.flags import probe as flag_probe
@@ -74,7 +75,7 @@ def translate(
     value: any clear way to say it; see option_values.convert.
 
   Raises:
-    debug_options.OptionsError: jaxlib does not show its options.
+    OptionsError: jaxlib does not show its options.
   """
   try:
     option = debug_options.find(name)
@@ -102,7 +103,7 @@ def fit(options: Mapping[str, object]) -> Fitted:
   """Options as the installed jaxlib takes them per compile.
 
   Raises:
-    debug_options.OptionsError: jaxlib does not show its options.
+    OptionsError: jaxlib does not show its options.
   """
   fitted: dict[str, debug_options.Value] = {}
   messages = []
@@ -140,7 +141,7 @@ def flags(options: Mapping[str, object]) -> Flags:
   try:
     fitted = fit(options)
     spelled = {n: _spell(n, v) for n, v in sorted(fitted.options.items())}
-  except (debug_options.OptionsError, flag_probe.ProbeError) as error:
+  except (errors.OptionsError, errors.ProbeError) as error:
     return Flags(
       flags=tuple(_plain(n, v) for n, v in sorted(options.items())),
       messages=(f"Nothing here is checked. {error}",),

@@ -24,6 +24,8 @@ import subprocess
 import sys
 import threading
 
+from lagom_xla import errors
+
 # A question takes milliseconds; this many seconds mean that it hangs.
 _TIMEOUT = 60
 
@@ -31,10 +33,6 @@ _READY = "ready"
 
 _answers: dict[str, Answer] = {}
 _lock = threading.Lock()
-
-
-class ProbeError(RuntimeError):
-  """Jaxlib could not be asked."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -86,7 +84,7 @@ def _ask(text: str) -> Answer:
     return _answer(json.loads(child.stdout.readline()))
   except (OSError, ValueError) as error:
     _child.cache_clear()
-    raise ProbeError(
+    raise errors.ProbeError(
       f"jaxlib stopped answering at XLA_FLAGS={text!r}."
     ) from error
 
@@ -112,12 +110,12 @@ def _child(parent: int) -> subprocess.Popen[str]:
       text=True,
     )
   except OSError as error:
-    raise ProbeError(f"Python does not start: {error}") from error
+    raise errors.ProbeError(f"Python does not start: {error}") from error
   atexit.register(_stop, child)
   assert child.stdout is not None
   greeting = child.stdout.readline().strip()
   if greeting != _READY:
-    raise ProbeError(greeting or "Python ended without a word")
+    raise errors.ProbeError(greeting or "Python ended without a word")
   return child
 
 

@@ -51,7 +51,7 @@ def read(flags: Sequence[flag_syntax.Flag]) -> tuple[Reading, ...]:
   """What the installed jaxlib makes of each flag.
 
   Raises:
-    debug_options.OptionsError, flag_probe.ProbeError: it cannot be asked.
+    OptionsError, ProbeError: it cannot be asked.
   """
   defaults = {n: o.default for n, o in debug_options.options().items()}
   readings = []

@@ -12,7 +12,6 @@ from __future__ import annotations
 from lagom_xla.plan.plan import FORMAT_VERSION as FORMAT_VERSION
 from lagom_xla.plan.plan import NcclSetting as NcclSetting
 from lagom_xla.plan.plan import Plan as Plan
-from lagom_xla.plan.plan import PlanError as PlanError
 from lagom_xla.plan.plan import Prediction as Prediction
 from lagom_xla.plan.plan import fingerprint as fingerprint
 from lagom_xla.plan.plan import from_dict as from_dict

@@ -22,6 +22,7 @@ import jax
 import jaxlib
 
 from lagom_xla import cluster as cluster_lib
+from lagom_xla import errors
 from lagom_xla import figures
 from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import nccl
@@ -31,10 +32,6 @@ from lagom_xla.passes import replica_groups
 
 # Raised whenever a field changes its meaning.
 FORMAT_VERSION = 2
-
-
-class PlanError(ValueError):
-  """A plan that cannot be read, or that is for something else."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -197,9 +194,9 @@ def from_dict(raw: Any, *, where: str) -> Plan:
     PlanError: it is not a plan, or one of another format version.
   """
   if not isinstance(raw, dict) or "format_version" not in raw:
-    raise PlanError(f"{where} is not a lagom_xla plan.")
+    raise errors.PlanError(f"{where} is not a lagom_xla plan.")
   if raw["format_version"] != FORMAT_VERSION:
-    raise PlanError(
+    raise errors.PlanError(
       f"{where} has format version {raw['format_version']}; this lagom_xla"
       f" reads {FORMAT_VERSION}. Make the plan again."
     )
@@ -218,12 +215,12 @@ def from_dict(raw: Any, *, where: str) -> Plan:
       prediction=_prediction(raw),
     )
   except KeyError as error:
-    raise PlanError(
+    raise errors.PlanError(
       f"{where} is not a complete plan: {error} is missing. Make the plan"
       " again."
     ) from error
   except (TypeError, ValueError) as error:
-    raise PlanError(
+    raise errors.PlanError(
       f"{where} is not a usable plan: {error}. Make the plan again."
     ) from error
 
@@ -326,5 +323,5 @@ def load(path: str | pathlib.Path) -> Plan:
   try:
     raw = figures.read(path)
   except figures.FigureError as error:
-    raise PlanError(f"{path} {error}.") from error
+    raise errors.PlanError(f"{path} {error}.") from error
   return from_dict(raw, where=str(path))

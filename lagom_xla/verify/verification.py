@@ -19,6 +19,7 @@ import dataclasses
 import jax
 import jaxlib
 
+from lagom_xla import errors
 from lagom_xla import plan as plan_lib
 from lagom_xla.compile import compiler as compile_lib
 from lagom_xla.compile import scheduler_profile
@@ -67,8 +68,8 @@ def verify(plan: plan_lib.Plan, target: target_lib.Target) -> Verification:
     planned = candidates.schedule(
       target, plan.xla_options, plan.combine_groups, _profile(plan)
     )
-  except combine.CombineError as error:
-    raise plan_lib.PlanError(
+  except errors.CombineError as error:
+    raise errors.PlanError(
       f"The plan's combine groups are not for this step: {error}"
     ) from error
   settings = {
@@ -128,7 +129,7 @@ def compile_fully(
     return target.compile(options)
   compilation = target.compile(options, groups)
   if not combine.labels(compilation.module, groups):
-    raise compile_lib.CompileError(
+    raise errors.CompileError(
       f"XLA compiled {target.name} without running the pass that sets combine"
       " groups; make the plan without them."
     )
@@ -229,7 +230,7 @@ def check_versions(plan: plan_lib.Plan) -> None:
     ("jaxlib", plan.jaxlib_version, jaxlib.__version__),
   ):
     if made_with != installed:
-      raise plan_lib.PlanError(
+      raise errors.PlanError(
         f"The plan was made with {package} {made_with}, and {installed} is"
         " installed, whose XLA schedules differently: make the plan again."
       )
@@ -246,7 +247,7 @@ def check_cluster(plan: plan_lib.Plan, target: target_lib.Target) -> None:
   for name in {**made_for, **asked_for}:
     # The same cluster may have another name in another file.
     if name != "name" and made_for.get(name) != asked_for.get(name):
-      raise plan_lib.PlanError(
+      raise errors.PlanError(
         f"The plan was made for {plan.cluster.name}, not for"
         f" {target.cluster.name}: {name} is {made_for.get(name)} there and"
         f" {asked_for.get(name)} here. Make a plan for this cluster."
@@ -262,7 +263,7 @@ def check_module(plan: plan_lib.Plan, target: target_lib.Target) -> None:
   module = recognized_by(target)
   fingerprint = plan_lib.fingerprint(module)
   if fingerprint != plan.module_fingerprint:
-    raise plan_lib.PlanError(
+    raise errors.PlanError(
       f"The plan was made for {plan.module_name}, whose fingerprint is"
       f" {plan.module_fingerprint}; this is {module.name} with {fingerprint}."
       " The step, its shapes or its shardings changed: make the plan again."

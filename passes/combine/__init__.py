@@ -16,5 +16,4 @@ from lagom_xla.passes.combine.keys import label_of as label_of
 from lagom_xla.passes.combine.keys import labels as labels
 from lagom_xla.passes.combine.keys import options as options
 from lagom_xla.passes.combine.keys import rewrite as rewrite
-from lagom_xla.passes.combine.rule import CombineError as CombineError
 from lagom_xla.passes.combine.rule import Groups as Groups

@@ -29,6 +29,7 @@ from typing import Any
 
 import jax
 
+from lagom_xla import errors
 from lagom_xla.passes import collectives
 from lagom_xla.passes import hlo
 from lagom_xla.passes.combine import reduce_scatter
@@ -36,7 +37,7 @@ from lagom_xla.passes.combine import rule
 from lagom_xla.passes.combine import split
 
 Groups = rule.Groups
-CombineError = rule.CombineError
+errors.CombineError = errors.CombineError
 
 _KEY = "combiner_key"
 _PIPELINER = "xla_gpu_enable_pipelined_reduce_scatter"

@@ -40,7 +40,7 @@ def rewrite(module: hlo.Module, groups: rule.Groups) -> bytes:
     A serialized HloModuleProto.
 
   Raises:
-    rule.CombineError: the module cannot have these groups.
+    CombineError: the module cannot have these groups.
   """
   module = split.apart(module)
   copy = hlo.Module(type(module.proto)(), module.num_partitions)

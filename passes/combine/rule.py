@@ -25,6 +25,7 @@ import collections
 from collections.abc import Hashable, Iterator, Mapping
 import dataclasses
 
+from lagom_xla import errors
 from lagom_xla.passes import hlo
 from lagom_xla.passes import replica_groups
 from lagom_xla.passes.combine import reduce_scatter
@@ -34,10 +35,6 @@ from lagom_xla.passes.combine import split
 Groups = tuple[tuple[str, ...], ...]
 
 KINDS = split.KINDS
-
-
-class CombineError(ValueError):
-  """Combine groups that a module cannot have; the message names the labels."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -210,13 +207,13 @@ def check(candidates: Mapping[str, Candidate], groups: Groups) -> None:
   for number, group in enumerate(groups):
     for label in group:
       if label not in candidates:
-        raise CombineError(
+        raise errors.CombineError(
           f"{label} is no collective that can be combined: there are"
           f" {_few(list(candidates))}. Labels are those of one version of JAX"
           " and one module."
         )
       if label in group_of:
-        raise CombineError(
+        raise errors.CombineError(
           f"{label} is named twice in the combine groups: a collective travels"
           " in one group."
         )
@@ -232,7 +229,7 @@ def _check_group(members: list[Candidate]) -> None:
       first.traits, member.traits, strict=False
     ):
       if ours != theirs:
-        raise CombineError(
+        raise errors.CombineError(
           f"{first.label} and {member.label} cannot be combined: they differ"
           f" in {trait} ({_short(ours)} and {_short(theirs)})."
         )
@@ -240,7 +237,7 @@ def _check_group(members: list[Candidate]) -> None:
   for member in members:
     if member.after & together:
       earlier = next(m for m in members if m.bit & member.after)
-      raise CombineError(
+      raise errors.CombineError(
         f"{earlier.label} and {member.label} cannot be combined:"
         f" {member.label} depends on {earlier.label}."
       )
@@ -269,7 +266,7 @@ def _check_order(candidates: Mapping[str, Candidate], groups: Groups) -> None:
       remaining -= placed
     if remaining:
       circle = [f"{{{_few(list(groups[n]))}}}" for n in sorted(remaining)]
-      raise CombineError(
+      raise errors.CombineError(
         f"The combine groups {_few(circle)} cannot be there together: they"
         " would wait for each other."
       )

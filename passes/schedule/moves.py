@@ -19,6 +19,7 @@ from collections.abc import Iterable
 import dataclasses
 import functools
 
+from lagom_xla import errors
 from lagom_xla.passes import collectives
 from lagom_xla.passes import dependencies
 from lagom_xla.passes import donation
@@ -26,7 +27,7 @@ from lagom_xla.passes import hlo
 from lagom_xla.passes.schedule import aliasing
 from lagom_xla.passes.schedule import reordering
 
-ScheduleError = reordering.ScheduleError
+errors.ScheduleError = errors.ScheduleError
 check = reordering.check
 
 
@@ -65,7 +66,7 @@ def rewrite(
 
   Raises:
     ScheduleError: as from `apply`.
-    donation.DonationLostError: the module donates inputs, and this JAX forgets
+    DonationLostError: the module donates inputs, and this JAX forgets
       that where a pass returns a module.
   """
   donation.check(module, "moves collectives")
@@ -161,7 +162,7 @@ class _Order:
   def named(self, name: str) -> hlo.Instruction:
     """The instruction of that name."""
     if name not in self._by_name:
-      raise ScheduleError(
+      raise errors.ScheduleError(
         f"{self._home.name} has no instruction {name}: a collective stays in"
         " its computation."
       )
@@ -174,7 +175,7 @@ class _Order:
     if done is not None:
       return self._home.by_id[done]
     if start.opcode.endswith("-start") or start.opcode in ("send", "recv"):
-      raise ScheduleError(
+      raise errors.ScheduleError(
         f"{collective} is waited for outside of {self._home.name}: only its"
         " start can be moved."
       )
@@ -185,7 +186,7 @@ class _Order:
     start, target = self.named(collective), self.named(before)
     begin, end = self.ids.index(target.id), self.ids.index(start.id)
     if begin > end:
-      raise ScheduleError(
+      raise errors.ScheduleError(
         f"{collective} stands in front of {before} already: a start can only"
         " be moved to an earlier place."
       )
@@ -198,7 +199,7 @@ class _Order:
     done, target = self.done_of(collective), self.named(after)
     begin, end = self.ids.index(done.id), self.ids.index(target.id)
     if begin > end:
-      raise ScheduleError(
+      raise errors.ScheduleError(
         f"{done.name} stands behind {after} already: a done can only be moved"
         " to a later place."
       )
@@ -246,7 +247,7 @@ class _Order:
     """What moves of a part of the order, and what stays."""
     part = self.ids[begin:end]
     if target.id in along and len(part) > 1:
-      raise ScheduleError(
+      raise errors.ScheduleError(
         f"{target.name} takes no time and moves along: name an instruction"
         " that stays."
       )
@@ -278,7 +279,7 @@ class _Context:
   def home(self, collective: str) -> hlo.Computation:
     """The computation that a collective stands in."""
     if collective not in self._homes:
-      raise ScheduleError(
+      raise errors.ScheduleError(
         f"{self._module.name} has no collective {collective}: name the"
         " instruction that starts it."
       )

@@ -15,14 +15,11 @@ nothing says so. So an order is proved here before it is handed over:
 
 from __future__ import annotations
 
+from lagom_xla import errors
 from lagom_xla.passes import dependencies
 from lagom_xla.passes import hlo
 from lagom_xla.passes.schedule import aliasing
 from lagom_xla.passes.schedule import live_bytes
-
-
-class ScheduleError(ValueError):
-  """An order that is not legal; the message names two instructions."""
 
 
 def check(before: hlo.Module, after: hlo.Module) -> None:
@@ -62,7 +59,7 @@ def check_memory(before: hlo.Module, after: hlo.Module, limit: int) -> None:
   old = live_bytes.peak_bytes(before, buffers)
   new = live_bytes.peak_bytes(after, buffers)
   if new > max(old, limit):
-    raise ScheduleError(
+    raise errors.ScheduleError(
       f"The new order of {before.name} needs about {new} bytes at its peak,"
       f" and {limit} are allowed; the old one needs {old}. Move less, or less"
       " far."
@@ -76,7 +73,7 @@ def _check_rest(before: hlo.Module, after: hlo.Module) -> None:
       id_ in old
       and sorted(old[id_].instruction_ids) != sorted(new[id_].instruction_ids)
     ):
-      raise ScheduleError(
+      raise errors.ScheduleError(
         f"The new order of {computation.name} does not hold each of its"
         " instructions once."
       )
@@ -84,7 +81,7 @@ def _check_rest(before: hlo.Module, after: hlo.Module) -> None:
   copy.CopyFrom(after.proto)
   copy.schedule.CopyFrom(before.proto.schedule)
   if copy != before.proto:
-    raise ScheduleError(
+    raise errors.ScheduleError(
       f"More than the order of {before.name} is different: a schedule may"
       " change nothing else."
     )
@@ -101,7 +98,7 @@ def _check_dependences(old: hlo.Computation, new: hlo.Computation) -> None:
     if earlier in graph.operands[later]
     else "has a control dependence on it"
   )
-  raise ScheduleError(
+  raise errors.ScheduleError(
     f"{old.by_id[earlier].name} must stay in front of"
     f" {old.by_id[later].name}, which {reason}."
   )
@@ -121,7 +118,7 @@ def _check_buffers(
       writes = buffer in access.writes
       other = (touched if writes else written).get(buffer)
       if other and position[other.id] > position[instruction.id]:
-        raise ScheduleError(
+        raise errors.ScheduleError(
           f"{other.name} must stay in front of {instruction.name}: they touch"
           f" one buffer, which {(instruction if writes else other).name}"
           " overwrites."

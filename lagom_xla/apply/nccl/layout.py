@@ -13,6 +13,7 @@ import dataclasses
 import mmap
 import struct
 
+from lagom_xla import errors
 from lagom_xla.apply.nccl import rules as rules_lib
 
 MAX_RULES = 4096
@@ -28,10 +29,6 @@ _RULE = struct.Struct("<IIQQBBBBI")
 _COUNTER = struct.Struct("<QQQ")
 _MIN_CAPACITY = 64
 _FIRST_VERSION = 1
-
-
-class TableError(ValueError):
-  """A file that is no table, or a table that cannot be had."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -76,7 +73,7 @@ def encode(rules: Iterable[rules_lib.Rule]) -> bytes:
   """
   ordered = rules_lib.ordered(rules)
   if len(ordered) > MAX_RULES:
-    raise TableError(
+    raise errors.TableError(
       f"A table holds at most {MAX_RULES} rules; these are {len(ordered)}."
     )
   capacity = _MIN_CAPACITY
@@ -116,11 +113,15 @@ def decode(content: bytes, *, where: str) -> Table:
     or num_rules > capacity
     or _hash(version, words) != expected
   ):
-    raise TableError(f"{where} is no whole table: its checksum is wrong.")
+    raise errors.TableError(
+      f"{where} is no whole table: its checksum is wrong."
+    )
   try:
     rules = rules_lib.ordered(_rules(content, at, num_rules))
-  except (KeyError, rules_lib.RuleError) as error:
-    raise TableError(f"{where} holds an unusable rule: {error}") from error
+  except (KeyError, errors.RuleError) as error:
+    raise errors.TableError(
+      f"{where} holds an unusable rule: {error}"
+    ) from error
   counted = _counters_at(capacity, version)
   counters = _COUNTER.iter_unpack(
     content[counted : counted + num_rules * _COUNTER.size]
@@ -141,17 +142,17 @@ def decode(content: bytes, *, where: str) -> Table:
 def _decode_header(content: bytes, where: str) -> tuple[int, int]:
   """Capacity and version."""
   if len(content) < _PAGE:
-    raise TableError(f"{where} is no table: it is too short.")
+    raise errors.TableError(f"{where} is no table: it is too short.")
   magic, format_version, capacity, version = _HEADER.unpack_from(content)
   if magic != _MAGIC:
-    raise TableError(f"{where} is no table of lagom_xla's.")
+    raise errors.TableError(f"{where} is no table of lagom_xla's.")
   if format_version != _FORMAT:
-    raise TableError(
+    raise errors.TableError(
       f"{where} has format {format_version}; this lagom_xla reads {_FORMAT}."
       " Make the plan again."
     )
   if not 0 < capacity <= MAX_RULES or len(content) != _size(capacity):
-    raise TableError(f"{where} is no whole table: its size is wrong.")
+    raise errors.TableError(f"{where} is no whole table: its size is wrong.")
   return capacity, version
 
 

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 import dataclasses
 import itertools
 
+from lagom_xla import errors
 from lagom_xla import plan as plan_lib
 
 # NCCL's numbers, as in plugin.c. What is not named here (CollNet) has no rules.
@@ -26,10 +27,6 @@ KINDS = {
 ALGORITHMS = {"tree": 0, "ring": 1, "nvls": 4, "nvlstree": 5, "pat": 6}
 PROTOCOLS = {"ll": 0, "ll128": 1, "simple": 2}
 MAX_CHANNELS = 64
-
-
-class RuleError(ValueError):
-  """Rules that make no table; the message names the rule and the bound."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -103,7 +100,7 @@ def ordered(rules: Iterable[Rule]) -> tuple[Rule, ...]:
   in_order = sorted(rules, key=lambda rule: (*_place(rule), rule.min_bytes))
   for last, rule in itertools.pairwise(in_order):
     if _place(last) == _place(rule) and rule.min_bytes <= last.max_bytes:
-      raise RuleError(
+      raise errors.RuleError(
         f"Two rules for {rule.kind} over {rule.num_ranks} ranks on"
         f" {rule.num_nodes} nodes share {rule.min_bytes} bytes; give each size"
         " one rule."
@@ -122,7 +119,7 @@ def _check(rule: Rule) -> None:
     ("protocol", PROTOCOLS),
   ):
     if getattr(rule, name) not in known:
-      raise RuleError(
+      raise errors.RuleError(
         f"A rule has {name} {getattr(rule, name)!r}; it must be one of"
         f" {', '.join(known)}."
       )
@@ -135,7 +132,7 @@ def _check(rule: Rule) -> None:
     ("chunk_bytes", 0, 2**31 - 1),
   ):
     if not least <= getattr(rule, name) <= most:
-      raise RuleError(
+      raise errors.RuleError(
         f"A rule for {rule.kind} has {name} {getattr(rule, name)}; it must be"
         f" {least} to {most}."
       )

@@ -23,6 +23,7 @@ import mmap
 import os
 import pathlib
 
+from lagom_xla import errors
 from lagom_xla.apply.nccl import layout
 from lagom_xla.apply.nccl import rules as rules_lib
 
@@ -45,7 +46,7 @@ def write(path: pathlib.Path, rules: Iterable[rules_lib.Rule]) -> None:
     finally:
       fresh.unlink(missing_ok=True)
   except OSError as error:
-    raise layout.TableError(
+    raise errors.TableError(
       f"Cannot write {path}: {error.strerror}."
     ) from error
 
@@ -68,7 +69,7 @@ def switch(path: pathlib.Path, rules: Iterable[rules_lib.Rule]) -> int:
       fcntl.flock(file, fcntl.LOCK_EX)
       old = layout.decode(file.read(), where=str(path))
       if len(ordered) > old.capacity:
-        raise layout.TableError(
+        raise errors.TableError(
           f"{path} has room for {old.capacity} rules, not for {len(ordered)};"
           " write a new table and start the job with that."
         )
@@ -79,7 +80,7 @@ def switch(path: pathlib.Path, rules: Iterable[rules_lib.Rule]) -> int:
           words[layout.VERSION_WORD] = old.version + 1
         mapped.flush()
   except OSError as error:
-    raise layout.TableError(
+    raise errors.TableError(
       f"Cannot switch {path}: {error.strerror}."
     ) from error
   return old.version + 1
@@ -95,9 +96,9 @@ def read(path: pathlib.Path) -> layout.Table:
     try:
       return layout.decode(path.read_bytes(), where=str(path))
     except OSError as error:
-      raise layout.TableError(
+      raise errors.TableError(
         f"Cannot read {path}: {error.strerror}."
       ) from error
-    except layout.TableError as error:
+    except errors.TableError as error:
       found = error  # Perhaps it was switched meanwhile.
   raise found

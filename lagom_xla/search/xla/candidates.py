@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 import dataclasses
 
+from lagom_xla import errors
 from lagom_xla.compile import compiler as compile_lib
 from lagom_xla.compile import target as target_lib
 from lagom_xla.costs import step as step_lib
@@ -135,7 +136,7 @@ def evaluate(
   """Schedules the target as told and searches its settings."""
   try:
     return _evaluate(target, options, groups, profile)
-  except (compile_lib.CompileError, combine.CombineError) as error:
+  except (errors.CompileError, errors.CombineError) as error:
     return Refused(
       options=options, groups=groups, profile=profile, reason=str(error)
     )
@@ -145,7 +146,7 @@ def evaluate_default(target: target_lib.Target) -> Candidate:
   """Schedules the target with XLA's defaults and searches its settings.
 
   Raises:
-    compile_lib.CompileError: XLA refused the target itself.
+    CompileError: XLA refused the target itself.
   """
   return _evaluate(target, {}, None, None)
 
@@ -159,8 +160,8 @@ def schedule(
   """The target as XLA schedules it when told so, with its costs.
 
   Raises:
-    compile_lib.CompileError: XLA refused.
-    combine.CombineError: the module cannot have these groups.
+    CompileError: XLA refused.
+    CombineError: the module cannot have these groups.
   """
   told = {**compiler_options(options, profile), **compile_lib.COST_ESTIMATES}
   if groups is None:

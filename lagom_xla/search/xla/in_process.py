@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable
 import dataclasses
 
+from lagom_xla import errors
 from lagom_xla.compile import compiler as compile_lib
 from lagom_xla.compile import scheduler_profile
 from lagom_xla.compile import target as target_lib
@@ -83,7 +84,7 @@ def _with_groups(
   try:
     donation.check(best.step.analysis.module, "sets combine groups")
     apart = target.schedule({**best.options, **compile_lib.COST_ESTIMATES}, ())
-  except (compile_lib.CompileError, donation.DonationLostError) as error:
+  except (errors.CompileError, errors.DonationLostError) as error:
     return found.with_(
       candidates.Refused(options=best.options, groups=(), reason=str(error))
     )
@@ -105,7 +106,7 @@ def _with_feedback(
   profile = scheduler_profile.profile(best.step, best.configuration)
   try:
     scheduler_profile.check_reaches_xla()
-  except scheduler_profile.FdoError as error:
+  except errors.ProfileError as error:
     return found.with_(
       candidates.Refused(
         options=best.options,

@@ -57,7 +57,7 @@ def search(
     progress: called with a few words after each candidate.
 
   Raises:
-    compile_lib.CompileError: the target does not compile with the defaults.
+    CompileError: the target does not compile with the defaults.
   """
   found = candidates.Search(default=candidates.evaluate_default(target))
   progress("XLA's defaults")

@@ -16,6 +16,7 @@ import dataclasses
 
 import jax
 
+from lagom_xla import errors
 from lagom_xla.costs import step as step_lib
 from lagom_xla.flags import debug_options
 from lagom_xla.flags import options as xla_options
@@ -67,7 +68,7 @@ def worth_trying(step: step_lib.Step) -> tuple[Value, ...]:
   values = [v for knob in KNOBS.values() for v in knob.values(step)]
   try:
     debug_options.options()
-  except debug_options.OptionsError:
+  except errors.OptionsError:
     return tuple(values)  # What XLA does not know it refuses, on the record.
   found = []
   for value in values:

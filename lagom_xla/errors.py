@@ -1,0 +1,82 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""What can go wrong, in one family.
+
+Each message says what was wrong, where, and what to do, so that the command
+line and the decorator can show it as it is:
+
+    try:
+      cluster.parse("8xh1000")
+    except lagom_xla.LagomError as error:
+      print(error)
+
+Anything else that is raised is a bug.
+"""
+
+from __future__ import annotations
+
+
+class LagomError(Exception):
+  """Something that whoever reads the message can mend."""
+
+
+class HloError(LagomError, ValueError):
+  """An HLO module that cannot be read."""
+
+
+class CombineError(LagomError, ValueError):
+  """Combine groups that a module cannot have; the message names the labels."""
+
+
+class ScheduleError(LagomError, ValueError):
+  """A move in a schedule that would change what the program computes."""
+
+
+class DonationLostError(LagomError, RuntimeError):
+  """A rewrite would make XLA forget which inputs are donated."""
+
+
+class UnsupportedError(LagomError, NotImplementedError):
+  """A JAX or a jaxlib that works in a way that lagom_xla does not know."""
+
+
+class ClusterError(LagomError, ValueError):
+  """A cluster, or a file that describes one, is not usable as written."""
+
+
+class TargetError(LagomError, ValueError):
+  """A target that cannot be used."""
+
+
+class CompileError(LagomError, RuntimeError):
+  """A compile that failed; the message starts with what was asked for."""
+
+
+class ProfileError(LagomError, ValueError):
+  """A scheduler profile that would not reach XLA."""
+
+
+class PlanError(LagomError, ValueError):
+  """A plan that cannot be read, or that is for something else."""
+
+
+class RuleError(LagomError, ValueError):
+  """NCCL rules that make no table; the message names the rule and the bound."""
+
+
+class TableError(LagomError, ValueError):
+  """A file that is not a usable NCCL table."""
+
+
+class OptionsError(LagomError, RuntimeError):
+  """The installed jaxlib does not show its options."""
+
+
+class ProbeError(LagomError, RuntimeError):
+  """The installed jaxlib could not be asked about flags."""
+
+
+def first_line(error: BaseException) -> str:
+  """What an error says in its first line, cut to a readable length."""
+  lines = [line for line in str(error).splitlines() if line.strip()]
+  return lines[0].strip()[:600] if lines else type(error).__name__
