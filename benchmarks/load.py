@@ -24,7 +24,7 @@ import time
 from jaxlib import _hlo
 
 from lagom_xla import cluster
-from lagom_xla.compile import target
+from lagom_xla.compile import load as load_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes import overlap
 
@@ -32,12 +32,12 @@ _ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 
 def _unrolled_llama() -> hlo.Module:
-  step = target.load(
+  step = load_lib.load(
     f"{_ROOT}/examples/llama/train.py:train_step",
     cluster.parse("1x8xh100"),
     arguments={"layers": "unroll"},
   )
-  return step.schedule({})
+  return step.schedule()
 
 
 def _repeated(text: str, times: int) -> str:

@@ -18,7 +18,7 @@ times, and what would be lost by compiling only the three best predictions.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 import dataclasses
 import json
 import os
@@ -31,7 +31,8 @@ import rich.table
 
 from benchmarks import groups
 from lagom_xla import cluster as cluster_lib
-from lagom_xla.compile import compiler as compile_lib
+from lagom_xla.compile import config as config_lib
+from lagom_xla.compile import load as load_lib
 from lagom_xla.compile import target as target_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.flags import options as options_lib
@@ -48,7 +49,7 @@ _MIB = 2**20
 _LIMIT = "xla_gpu_experimental_parallel_collective_overlap_limit"
 _NUM_COMPILED = 3
 
-Change = tuple[str, compile_lib.Options, reschedule.Changes]
+Change = tuple[str, Mapping[str, bool | int], reschedule.Changes]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -91,15 +92,15 @@ def _steps(
 ) -> Iterator[tuple[str, target_lib.Target, Sequence[Change]]]:
   changes = list(_changes())
   node = cluster_lib.parse("1x8xh100")
-  loop = target_lib.load(_EXAMPLE, node, arguments={"layers": "scan"})
+  loop = load_lib.load(_EXAMPLE, node, arguments={"layers": "scan"})
   yield "llama 8b, loop", loop, changes
   if unrolled:
-    step = target_lib.load(_EXAMPLE, node, arguments={"layers": "unroll"})
+    step = load_lib.load(_EXAMPLE, node, arguments={"layers": "unroll"})
     few = [c for c in changes if not c[0].startswith(("pipelined", "double"))]
     yield "llama 8b, unrolled", step, few[::3]
   if data is not None:
     cluster = cluster_lib.parse("16x8xh100")
-    yield "llama 70b", target_lib.load(str(data / _70B), cluster), changes
+    yield "llama 70b", load_lib.load(str(data / _70B), cluster), changes
 
 
 def _changes() -> Iterator[Change]:
@@ -139,7 +140,7 @@ def _rows(
   default: hlo.Module | None = None
   for name, options, change in changes:
     begin = time.perf_counter()
-    compiled = target.schedule({**options, **compile_lib.COST_ESTIMATES})
+    compiled = target.schedule(config_lib.XlaConfig(options=options))
     scheduled = time.perf_counter()
     default = default or compiled
     predicted = reschedule.schedule(default, change, target.cluster)

@@ -19,7 +19,7 @@ import pathlib
 import time
 
 from lagom_xla import cluster as cluster_lib
-from lagom_xla.compile import target
+from lagom_xla.compile import load as load_lib
 from lagom_xla.costs import nccl
 from lagom_xla.costs import step as step_lib
 from lagom_xla.costs.replay import timeline
@@ -47,12 +47,12 @@ def main() -> None:
 
 
 def _module(layers: str) -> hlo.Module:
-  step = target.load(
+  step = load_lib.load(
     f"{_ROOT}/examples/llama/train.py:train_step",
     cluster_lib.parse(_CLUSTER),
     arguments={"layers": layers},
   )
-  return step.schedule({})
+  return step.schedule()
 
 
 def _powers(largest: int) -> Iterator[int]:

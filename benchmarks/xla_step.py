@@ -11,25 +11,24 @@ same GPUs, ahead of time, and replayed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 import pathlib
 
 from benchmarks import groups as groups_lib
 from lagom_xla import cluster as cluster_lib
-from lagom_xla.compile import compiler as compile_lib
-from lagom_xla.compile import unoptimized
+from lagom_xla.compile import config as config_lib
+from lagom_xla.compile import target as target_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.passes import hlo
-from lagom_xla.passes import overlap
 
 _DEFAULT_MS = 1359.0
 _EARLY_MS = 1318.0
 
-_SCHEDULER: compile_lib.Options = {
+_SCHEDULER: Mapping[str, bool | int] = {
   "xla_gpu_enable_latency_hiding_scheduler": True,
   "xla_gpu_enable_analytical_sol_latency_estimator": False,
 }
-_EARLY: compile_lib.Options = {
+_EARLY: Mapping[str, bool | int] = {
   "xla_gpu_experimental_collective_start_as_early_as_possible": True,
   "xla_gpu_experimental_parallel_collective_overlap_limit": 2,
 }
@@ -63,10 +62,9 @@ def groups(path: pathlib.Path) -> Iterator[groups_lib.Group]:
   )
 
 
-def _predict_ms(module: hlo.Module, options: compile_lib.Options) -> float:
+def _predict_ms(module: hlo.Module, options: Mapping[str, bool | int]) -> float:
   cluster = cluster_lib.parse("1x8xh100")
-  scheduled = unoptimized.schedule_module(
-    module, cluster, options={**options, **compile_lib.COST_ESTIMATES}
-  )
-  step = step_lib.Step(overlap.analyze(scheduled), cluster)
+  target = target_lib.of_module(module, cluster, name=module.name)
+  scheduled = target.schedule(config_lib.XlaConfig(options=options))
+  step = step_lib.of_module(scheduled, cluster)
   return step.timeline(step.default).step_time_us / 1e3

@@ -37,10 +37,10 @@ from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
 from lagom_xla import plan as plan_lib
 from lagom_xla import tuner
-from lagom_xla.compile import compiler as compile_lib
+from lagom_xla.apply import compile as apply_compile
 from lagom_xla.compile import dispatch
+from lagom_xla.compile import lowered as lowered_lib
 from lagom_xla.compile import target as target_lib
-from lagom_xla.verify import verification as verification_lib
 
 
 class TunedStep(Protocol):
@@ -163,9 +163,8 @@ class _Chooser:
     try:
       target = _target(lowered, self._cluster, self._name)
       if self._plan is not None:
-        return _executable(
-          verification_lib.compile_with(self._plan, target), target
-        )
+        compilation = apply_compile.compile_with(self._plan, target)
+        return _executable(compilation, target)
       # A CPU that stands for GPUs does nothing with what goes beyond options.
       is_gpu = jax.default_backend() == "gpu"
       tuning = tuner.tune(target, in_process=is_gpu)
@@ -206,18 +205,16 @@ def _target(
         " to tune; cluster= tells which GPUs they stand for."
       )
     cluster = cluster_lib.of_devices(jax.devices())
-  return target_lib.of_step(
-    lowered, cluster, name=name, can_stop_at_schedule=is_gpu
-  )
+  return target_lib.of_step(lowered, cluster, name=name)
 
 
 def _executable(
-  compilation: compile_lib.Compilation | None, target: target_lib.Target
+  compilation: lowered_lib.Compilation | None, target: target_lib.Target
 ) -> jax.stages.Compiled:
   if compilation is None or compilation.compiled is None:
     cluster = target.cluster
     raise errors.TargetError(
-      f"{cluster.name} has no executable: {cluster.gpu.compile_obstacle}."
+      f"{cluster.name} has no executable: {target.obstacle}."
     )
   return compilation.compiled
 

@@ -6,9 +6,9 @@
     tuning = tuner.tune(target)
     tuning.plan, tuning.effects
 
-Everything here is predicted. Which trials are run, and how, is the searchers'
-and their caller's affair (`search/searcher.py`): the same search takes measured
-steps where there is a cluster to run them on.
+Every time here is predicted. The searchers themselves run nothing
+(`search/nccl/searcher.py`): whoever asks them decides whether a trial is a
+prediction or a step on GPUs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import dataclasses
 from lagom_xla import errors
 from lagom_xla import plan as plan_lib
 from lagom_xla.apply import nccl_env
-from lagom_xla.compile import compiler as compile_lib
+from lagom_xla.compile import lowered as lowered_lib
 from lagom_xla.compile import target as target_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.costs.replay import timeline
@@ -28,7 +28,7 @@ from lagom_xla.search.nccl import channel_cap
 from lagom_xla.search.xla import candidates as candidates_lib
 from lagom_xla.search.xla import joint
 from lagom_xla.verify import effects as effects_lib
-from lagom_xla.verify import verification as verification_lib
+from lagom_xla.verify import verification
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -46,8 +46,8 @@ class Tuning:
   plan: plan_lib.Plan
   search: candidates_lib.Search
   effects: tuple[effects_lib.Effect, ...]
-  compiled_before: compile_lib.Compilation | None
-  compiled: compile_lib.Compilation | None
+  compiled_before: lowered_lib.Compilation | None
+  compiled: lowered_lib.Compilation | None
 
   @property
   def kept(self) -> candidates_lib.Candidate:
@@ -95,29 +95,22 @@ class Tuning:
       if isinstance(candidate, candidates_lib.Candidate)
     )
 
-  @property
-  def predicted_speedup(self) -> float:
-    """Predicted step time without the plan over that with all of it."""
-    prediction = self.plan.prediction
-    return prediction.default_us / prediction.nccl_settings_us
-
 
 def inspect(target: target_lib.Target) -> step_lib.Step:
   """The target as XLA schedules it by default, with its costs."""
-  module = target.schedule(compile_lib.COST_ESTIMATES)
-  return step_lib.Step(overlap_lib.analyze(module), target.cluster)
+  return step_lib.of_module(target.schedule(), target.cluster)
 
 
-def num_steps(target: target_lib.Target, *, in_process: bool = False) -> int:
+def max_progress(target: target_lib.Target, *, in_process: bool = False) -> int:
   """How often `tune` reports progress, at most."""
-  return joint.num_candidates(target, in_process=in_process) + 2
+  return joint.max_candidates(target, in_process=in_process) + 2
 
 
 def tune(
   target: target_lib.Target,
   *,
   in_process: bool = False,
-  progress: joint.Progress = lambda _: None,
+  progress: candidates_lib.Progress = lambda _: None,
 ) -> Tuning:
   """Tunes a target.
 
@@ -140,7 +133,7 @@ def tune(
   progress("full compile with the plan")
   plan = _plan(target, search)
   planned = _as_compiled(search.best.step, compiled)
-  effects = verification_lib.effects(plan, target, search.default.step, planned)
+  effects = verification.effects(plan, target, search.default.step, planned)
   return Tuning(
     plan=plan,
     search=search,
@@ -153,8 +146,8 @@ def tune(
 def _first_that_fits(
   target: target_lib.Target,
   search: candidates_lib.Search,
-  compiled_before: compile_lib.Compilation | None,
-) -> tuple[candidates_lib.Search, compile_lib.Compilation | None]:
+  compiled_before: lowered_lib.Compilation | None,
+) -> tuple[candidates_lib.Search, lowered_lib.Compilation | None]:
   """The search whose best candidate compiles fully and fits the device."""
   while search.best is not search.default:
     kept = search.best
@@ -175,7 +168,7 @@ def _first_that_fits(
 
 
 def _as_compiled(
-  step: step_lib.Step, compiled: compile_lib.Compilation | None
+  step: step_lib.Step, compiled: lowered_lib.Compilation | None
 ) -> step_lib.Step:
   """The step that runs: the schedule's, unless the full compile differs."""
   if compiled is None:
@@ -191,8 +184,8 @@ def _moved(analysis: overlap_lib.Analysis) -> Counter[tuple[str, int]]:
 
 
 def _fits(
-  compiled: compile_lib.Compilation | None,
-  default: compile_lib.Compilation | None,
+  compiled: lowered_lib.Compilation | None,
+  default: lowered_lib.Compilation | None,
   target: target_lib.Target,
 ) -> bool:
   """Whether a step fits the device, or needs no more than it did before."""
@@ -202,19 +195,14 @@ def _fits(
   return before is not None and needed <= before
 
 
-def _peak_bytes(compilation: compile_lib.Compilation | None) -> int | None:
+def _peak_bytes(compilation: lowered_lib.Compilation | None) -> int | None:
   return compilation.peak_bytes if compilation is not None else None
 
 
 def _compile(
   target: target_lib.Target, candidate: candidates_lib.Candidate
-) -> compile_lib.Compilation | None:
-  if target.compile is None or target.cluster.gpu.compile_obstacle:
-    return None
-  options = candidates_lib.compiler_options(
-    candidate.options, candidate.profile
-  )
-  return verification_lib.compile_fully(target, options, candidate.groups)
+) -> lowered_lib.Compilation | None:
+  return None if target.obstacle else target.compile(candidate.config)
 
 
 def _plan(
@@ -234,14 +222,12 @@ def _plan(
     for key in kept.step.keys
     if kept.configuration[key] != kept.step.default[key]
   )
-  module = verification_lib.recognized_by(target)
+  module = target.identity()
   return plan_lib.Plan(
     module_name=module.name,
     module_fingerprint=plan_lib.fingerprint(module),
     cluster=target.cluster,
-    xla_options=kept.options,
-    combine_groups=kept.groups,
-    scheduler_profile=None if kept.profile is None else kept.profile.decode(),
+    xla=kept.config,
     nccl_env=nccl_env.variables(cap),
     nccl_settings=settings,
     prediction=plan_lib.Prediction(

@@ -17,6 +17,7 @@ from lagom_xla.apply import files
 from lagom_xla.apply import nccl_env
 from lagom_xla.apply.nccl import rules as rules_lib
 from lagom_xla.apply.nccl import table
+from lagom_xla.compile import config as config_lib
 from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import nccl
 from lagom_xla.flags import options as xla_options
@@ -44,7 +45,9 @@ def _plan(
     module_name=name,
     module_fingerprint="0123456789abcdef",
     cluster=H100,
-    xla_options={_GATHER: 128 * _MIB} if options is None else options,
+    xla=config_lib.XlaConfig(
+      options={_GATHER: 128 * _MIB} if options is None else options
+    ),
     nccl_env={"NCCL_MAX_CTAS": "8"} if env is None else env,
     nccl_settings=(
       plan_lib.NcclSetting(

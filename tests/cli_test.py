@@ -28,8 +28,9 @@ from lagom_xla import cli
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import plan as plan_lib
 from lagom_xla.apply import files as files_lib
-from lagom_xla.compile import compiler as compile_lib
-from lagom_xla.compile import target as target_lib
+from lagom_xla.compile import compiler
+from lagom_xla.compile import config as config_lib
+from lagom_xla.compile import load as load_lib
 from lagom_xla.passes import pjrt_transform
 from lagom_xla.search.xla import thresholds
 
@@ -275,9 +276,8 @@ def test_an_optimized_module_in_a_file_is_only_read(
   monkeypatch: pytest.MonkeyPatch,
 ) -> None:
   step = f"{files / 'steps.py'}:step"
-  compiled_for_gpus = target_lib.load(step, cluster_lib.parse("1x8xh100"))
-  assert compiled_for_gpus.compile is not None
-  compiled = compiled_for_gpus.compile({}).compiled
+  compiled_for_gpus = load_lib.load(step, cluster_lib.parse("1x8xh100"))
+  compiled = compiled_for_gpus.compile().compiled
   assert compiled is not None
   module = str(tmp_path / "step.hlo.txt.xz")
   pathlib.Path(module).write_bytes(
@@ -288,8 +288,7 @@ def test_an_optimized_module_in_a_file_is_only_read(
   def compiles(*args: object, **kwargs: object) -> None:
     raise AssertionError("a compile was started")
 
-  monkeypatch.setattr(compile_lib, "devices", compiles)
-  monkeypatch.setattr(compile_lib, "schedule", compiles)
+  monkeypatch.setattr(compiler, "schedule", compiles)
   monkeypatch.setattr(jax.stages.Lowered, "compile", compiles)
   outcome = run("inspect", module, _CLUSTER, "--format=json")
   assert outcome.err == ""
@@ -300,7 +299,7 @@ def test_an_optimized_module_in_a_file_is_only_read(
   report = json.loads(run("tune", module, _CLUSTER, plan, "--format=json").out)
   assert len(report["candidates"]) == 1
   assert report["peak_bytes"] == {"before": None, "after": None}
-  assert report["plan"]["xla_options"] == {}
+  assert report["plan"]["xla"]["options"] == {}
 
 
 def _essence(report: dict[str, Any]) -> dict[str, Any]:
@@ -393,8 +392,8 @@ def test_every_knob_of_a_plan_has_its_effect_listed(tuned: Tuned) -> None:
     assert has_fields(
       effect, {"knob": str, "value": str, "acted": bool, "evidence": str}
     )
-  parts = ("xla_options", "nccl_env", "nccl_settings")
-  num_knobs = sum(len(plan[part]) for part in parts)
+  num_knobs = len(plan["xla"]["options"])
+  num_knobs += len(plan["nccl_env"]) + len(plan["nccl_settings"])
   assert len(effects) == num_knobs > 0
   assert all(effect["acted"] for effect in effects)
 
@@ -430,7 +429,9 @@ def test_text_says_that_times_are_predicted(
 def plan_with_options(tuned: Tuned, tmp_path: pathlib.Path) -> pathlib.Path:
   plan = dataclasses.replace(
     plan_lib.load(tuned.folder),
-    xla_options=dict.fromkeys(thresholds.OPTIONS.values(), 2**22),
+    xla=config_lib.XlaConfig(
+      options=dict.fromkeys(thresholds.OPTIONS.values(), 2**22)
+    ),
     nccl_env={"NCCL_MAX_CTAS": "8"},
   )
   folder = tmp_path / "plan"
@@ -483,7 +484,7 @@ def test_flags_of_a_plan_that_changes_nothing_set_nothing(
   tuned: Tuned, tmp_path: pathlib.Path
 ) -> None:
   plan = dataclasses.replace(
-    plan_lib.load(tuned.folder), xla_options={}, nccl_env={}
+    plan_lib.load(tuned.folder), xla=config_lib.DEFAULT, nccl_env={}
   )
   files_lib.write(plan, tmp_path / "plan")
   outcome = run("flags", str(tmp_path / "plan/plan.json"))
@@ -569,7 +570,9 @@ def test_a_plan_for_another_version_is_fitted_to_this_one(
 ) -> None:
   plan = dataclasses.replace(
     plan_lib.load(plan_with_options),
-    xla_options={"xla_gpu_graph_level": 0, "xla_gpu_autotune_level": 2},
+    xla=config_lib.XlaConfig(
+      options={"xla_gpu_graph_level": 0, "xla_gpu_autotune_level": 2}
+    ),
   )
   files_lib.write(plan, plan_with_options)
   comment, line, _ = run("flags", str(plan_with_options)).out.splitlines()

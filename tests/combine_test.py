@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 import math
 
 import jax
@@ -15,7 +15,10 @@ import pytest
 
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
-from lagom_xla.compile import compiler as compile_lib
+from lagom_xla.compile import compiler
+from lagom_xla.compile import config as config_lib
+from lagom_xla.compile import devices as devices_lib
+from lagom_xla.compile import lowered as lowered_lib
 from lagom_xla.compile import target as target_lib
 from lagom_xla.passes import collectives
 from lagom_xla.passes import combine
@@ -27,6 +30,12 @@ from lagom_xla.passes.combine import rule
 _CLUSTER = cluster_lib.parse("1x8xh100")
 
 LowerStep = Callable[..., jax.stages.Lowered]
+
+
+def grouped(
+  groups: combine.Groups, options: Mapping[str, int] | None = None
+) -> config_lib.XlaConfig:
+  return config_lib.XlaConfig(options=options or {}, combine_groups=groups)
 
 
 @pytest.fixture(scope="module")
@@ -42,8 +51,7 @@ def scan(fsdp_step: LowerStep) -> target_lib.Target:
 
 
 def _candidates(target: target_lib.Target) -> dict[str, rule.Candidate]:
-  assert target.unscheduled is not None
-  return rule.find(target.unscheduled({}))
+  return rule.find(target.identity())
 
 
 def _of_kind(target: target_lib.Target, kind: str) -> list[str]:
@@ -54,7 +62,7 @@ def _scheduled(
   target: target_lib.Target, groups: combine.Groups
 ) -> dict[tuple[str, ...], collectives.Collective]:
   """The scheduled collectives by the labels that they hold."""
-  module = target.schedule({}, groups)
+  module = target.schedule(grouped(groups))
   labels = combine.labels(module, groups)
   return {labels[c.name]: c for c in collectives.find(module)}
 
@@ -62,8 +70,7 @@ def _scheduled(
 def test_labels_are_the_names_before_combining(
   unrolled: target_lib.Target,
 ) -> None:
-  assert unrolled.unscheduled is not None
-  module = unrolled.unscheduled({})
+  module = unrolled.identity()
   assert not module.is_scheduled
   found = {c.name for c in collectives.find(module)}
   assert set(_candidates(unrolled)) == found
@@ -129,8 +136,8 @@ def test_xlas_own_groups_give_xlas_own_schedule(
   groups = tuple(
     tuple(_of_kind(unrolled, kind)) for kind in ("all-gather", "reduce-scatter")
   )
-  regrouped = unrolled.schedule({}, groups)
-  assert opcodes(regrouped) == opcodes(unrolled.schedule({}))
+  regrouped = unrolled.schedule(grouped(groups))
+  assert opcodes(regrouped) == opcodes(unrolled.schedule())
 
 
 @pytest.fixture(scope="module")
@@ -175,8 +182,7 @@ def test_a_donated_step_needs_as_much_memory_with_groups_as_without(
   gathers = _of_kind(scan, "all-gather")[1:]
   scatters = _of_kind(scan, "reduce-scatter")[1:]
   groups = (tuple(gathers), tuple(scatters))
-  assert scan.compile is not None
-  plain, regrouped = scan.compile({}), scan.compile({}, groups)
+  plain, regrouped = scan.compile(), scan.compile(grouped(groups))
   aliases = regrouped.module.proto.input_output_alias
   assert len(aliases.entries) == 3
   assert regrouped.peak_bytes == plain.peak_bytes
@@ -185,18 +191,23 @@ def test_a_donated_step_needs_as_much_memory_with_groups_as_without(
 
 
 def test_an_executable_keeps_donation_or_is_refused(
-  scan: target_lib.Target, fsdp_step: LowerStep
+  scan: target_lib.Target,
+  fsdp_step: LowerStep,
+  monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+  # As on live GPUs, where what comes of a compile is what runs.
+  monkeypatch.setattr(devices_lib, "is_live", lambda _: True)
   lowered = fsdp_step()
+  step = lowered_lib.LoweredStep(lowered, _CLUSTER)
   groups = (tuple(_of_kind(scan, "all-gather")[1:]),)
   if not registry.keeps_donation():
     with pytest.raises(
       errors.CompileError,
       match=r"jit_step donates inputs.* Use JAX 0\.11 or newer",
     ):
-      compile_lib.compile_step(lowered, _CLUSTER, groups=groups)
+      compiler.compile(step, grouped(groups))
     return
-  compiled = compile_lib.compile_step(lowered, _CLUSTER, groups=groups)
+  compiled = compiler.compile(step, grouped(groups))
   assert compiled.compiled is not None
   memory = compiled.compiled.memory_analysis()
   assert memory is not None
@@ -211,9 +222,8 @@ def test_each_compile_gets_its_own_groups(
 ) -> None:
   # JAX remembers executables by their options, which passes are not part of.
   first, second, *rest = _of_kind(all_reduces, "all-reduce")
-  assert all_reduces.compile is not None
   for groups in (((first, second),), (), ((second, *rest),)):
-    compiled = all_reduces.compile({}, groups)
+    compiled = all_reduces.compile(grouped(groups))
     held = set(combine.labels(compiled.module, groups).values())
     assert set(groups) <= held
     assert len(held) == 4 - sum(len(group) - 1 for group in groups)
@@ -223,8 +233,8 @@ def test_other_modules_are_left_alone(fsdp_step: LowerStep) -> None:
   lowered = fsdp_step()
   groups = (("no", "such", "labels"),)
   with in_compile.grouped("jit_another_step", groups):
-    compiled = compile_lib.compile_step(lowered, _CLUSTER, schedule_only=True)
-  assert not combine.labels(compiled.module, groups)
+    module = compiler.schedule(lowered_lib.LoweredStep(lowered, _CLUSTER))
+  assert not combine.labels(module, groups)
 
 
 def test_a_refusal_by_xla_names_the_options_that_were_asked_for(
@@ -234,17 +244,16 @@ def test_a_refusal_by_xla_names_the_options_that_were_asked_for(
     errors.CompileError,
     match=r"with xla_gpu_no_such=1.*: .*No such compile option",
   ):
-    scan.schedule({"xla_gpu_no_such": 1}, ())
+    scan.schedule(grouped((), {"xla_gpu_no_such": 1}))
 
 
 def test_a_scheduled_module_takes_no_groups(fsdp_scan: hlo.Module) -> None:
   target = target_lib.of_module(fsdp_scan, _CLUSTER, name="step.hlo")
-  assert target.unscheduled is None
-  assert target.schedule({}) is fsdp_scan
+  assert target.schedule() is fsdp_scan
   with pytest.raises(
     errors.CompileError, match=r"step\.hlo is scheduled already"
   ):
-    target.schedule({}, ())
+    target.schedule(grouped(()))
 
 
 def test_an_unoptimized_module_takes_groups(h100s: object) -> None:
@@ -254,10 +263,9 @@ def test_an_unoptimized_module_takes_groups(h100s: object) -> None:
   groups = (tuple(labels),)
   assert len(labels) == 2
   with pytest.raises(errors.CombineError, match=unlike):
-    target.schedule({}, ((*labels, unlike),))
+    target.schedule(grouped(((*labels, unlike),)))
   assert groups[0] in _scheduled(target, groups)
-  assert target.compile is not None
-  compiled = target.compile({}, groups)
+  compiled = target.compile(grouped(groups))
   assert groups[0] in combine.labels(compiled.module, groups).values()
 
 

@@ -19,14 +19,17 @@ import pytest
 
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
-from lagom_xla.compile import compiler as compile_lib
+from lagom_xla.compile import compiler
+from lagom_xla.compile import config as config_lib
+from lagom_xla.compile import devices as devices_lib
+from lagom_xla.compile import lowered as lowered_lib
 from lagom_xla.passes import collectives
 from lagom_xla.passes import hlo
 from lagom_xla.passes import pjrt_transform
 
 NO_OPTION = {"xla_gpu_no_such_option": 1}
 
-_SPECS = importlib.resources.files("lagom_xla") / "specs"
+_SPECS = importlib.resources.files("lagom_xla") / "cluster" / "specs"
 _GPUS = sorted(
   path.name.removesuffix(".json")
   for path in _SPECS.iterdir()
@@ -49,6 +52,24 @@ def lower_matmul(devices: Sequence[jax.Device]) -> jax.stages.Lowered:
   return jax.jit(lambda w, x: x @ w, out_shardings=rows).lower(shape, shape)
 
 
+def schedule(
+  lowered: jax.stages.Lowered,
+  cluster: cluster_lib.Cluster,
+  options: dict[str, Any] | None = None,
+) -> hlo.Module:
+  step = lowered_lib.LoweredStep(lowered, cluster)
+  return compiler.schedule(step, config_lib.XlaConfig(options=options or {}))
+
+
+def compile_to_the_end(
+  lowered: jax.stages.Lowered,
+  cluster: cluster_lib.Cluster,
+  options: dict[str, Any] | None = None,
+) -> lowered_lib.Compilation:
+  step = lowered_lib.LoweredStep(lowered, cluster)
+  return compiler.compile(step, config_lib.XlaConfig(options=options or {}))
+
+
 def summary(module: hlo.Module) -> list[tuple[Any, ...]]:
   return [
     (c.kind, c.form, c.computation, c.operand_bytes, c.groups, c.executions)
@@ -59,12 +80,10 @@ def summary(module: hlo.Module) -> list[tuple[Any, ...]]:
 @pytest.mark.parametrize("gpu", _GPUS)
 def test_every_named_gpu_has_a_schedule(gpu: str, h100s: object) -> None:
   cluster = eight(gpu)
-  lowered = lower_matmul(compile_lib.devices(cluster))
-  compiled = compile_lib.compile_step(lowered, cluster, schedule_only=True)
-  assert compiled.module.is_scheduled
-  assert [c.kind for c in collectives.find(compiled.module)] == ["all-gather"]
-  assert compiled.compiled is None
-  assert compiled.peak_bytes is None
+  lowered = lower_matmul(devices_lib.devices(cluster))
+  module = schedule(lowered, cluster, {compiler.ESTIMATES: False})
+  assert module.is_scheduled
+  assert [c.kind for c in collectives.find(module)] == ["all-gather"]
 
 
 @pytest.mark.parametrize("gpu", _GPUS)
@@ -74,13 +93,11 @@ def test_a_schedule_comes_without_estimates_where_xla_has_none(
   # XLA has tables of matrix products for some GPUs, and refuses to estimate
   # anything for the others.
   cluster = eight(gpu)
-  lowered = lower_matmul(compile_lib.devices(cluster))
-  compiled = compile_lib.compile_step(
-    lowered, cluster, options=compile_lib.COST_ESTIMATES, schedule_only=True
-  )
-  assert compiled.module.is_scheduled
+  lowered = lower_matmul(devices_lib.devices(cluster))
+  module = schedule(lowered, cluster)
+  assert module.is_scheduled
   if gpu == "h100":
-    assert b"reification_cost" in compiled.module.proto.SerializeToString()
+    assert b"reification_cost" in module.proto.SerializeToString()
 
 
 @pytest.mark.parametrize("gpu", [g for g in _GPUS if g != "v100"])
@@ -88,8 +105,8 @@ def test_every_named_gpu_that_cuda_13_has_code_for_compiles_fully(
   gpu: str, h100s: object
 ) -> None:
   cluster = eight(gpu)
-  lowered = lower_matmul(compile_lib.devices(cluster))
-  compiled = compile_lib.compile_step(lowered, cluster)
+  lowered = lower_matmul(devices_lib.devices(cluster))
+  compiled = compile_to_the_end(lowered, cluster)
   assert compiled.compiled is not None
   # At least a shard of each argument and of the result, and the gathered
   # weight: bfloat16 of 64 x 64, and three eighths of that.
@@ -99,12 +116,12 @@ def test_every_named_gpu_that_cuda_13_has_code_for_compiles_fully(
 
 def test_v100_says_why_it_does_not_compile_fully(h100s: object) -> None:
   cluster = eight("v100")
-  lowered = lower_matmul(compile_lib.devices(cluster))
+  lowered = lower_matmul(devices_lib.devices(cluster))
   with pytest.raises(
     errors.CompileError,
     match=r"No full compile for 1x8xv100: .*capability 7\.0.* from 7\.5 up",
   ):
-    compile_lib.compile_step(lowered, cluster)
+    compile_to_the_end(lowered, cluster)
 
 
 @pytest.mark.parametrize("unroll", [False, True])
@@ -113,19 +130,17 @@ def test_both_depths_have_the_same_collectives_in_the_same_order(
 ) -> None:
   cluster = eight("h100")
   lowered = fsdp_step(unroll=unroll)
-  full = compile_lib.compile_step(lowered, cluster).module
+  full = compile_to_the_end(lowered, cluster).module
   # After a full compile as well: JAX remembers executables, not schedules.
-  schedule = compile_lib.compile_step(lowered, cluster, schedule_only=True)
   assert len(summary(full)) >= 3
-  assert summary(schedule.module) == summary(full)
+  assert summary(schedule(lowered, cluster)) == summary(full)
 
 
 def test_donation_survives_both_depths(fsdp_step: LowerStep) -> None:
   cluster = eight("h100")
   lowered = fsdp_step()
-  full = compile_lib.compile_step(lowered, cluster)
-  schedule = compile_lib.compile_step(lowered, cluster, schedule_only=True)
-  aliases = schedule.module.proto.input_output_alias
+  full = compile_to_the_end(lowered, cluster)
+  aliases = schedule(lowered, cluster).proto.input_output_alias
   assert aliases.ByteSize() > 0
   assert aliases == full.module.proto.input_output_alias
   assert full.compiled is not None
@@ -138,7 +153,7 @@ def test_donation_survives_both_depths(fsdp_step: LowerStep) -> None:
   )
 
 
-@pytest.mark.parametrize("schedule_only", [True, False])
+@pytest.mark.parametrize("depth", [schedule, compile_to_the_end])
 @pytest.mark.parametrize(
   ("options", "message"),
   [
@@ -158,18 +173,13 @@ def test_an_option_that_xla_refuses_is_named_in_front(
   h100s: Sequence[jax.Device],
   options: dict[str, Any],
   message: str,
-  schedule_only: bool,
+  depth: Callable[..., object],
 ) -> None:
   with pytest.raises(
     errors.CompileError,
     match="^XLA could not compile for 1x8xh100 " + message,
   ):
-    compile_lib.compile_step(
-      lower_matmul(h100s),
-      eight("h100"),
-      options=options,
-      schedule_only=schedule_only,
-    )
+    depth(lower_matmul(h100s), eight("h100"), options)
 
 
 def test_without_a_cuda_plugin_the_error_says_what_to_install(
@@ -180,7 +190,7 @@ def test_without_a_cuda_plugin_the_error_says_what_to_install(
     errors.CompileError,
     match=r"1x8xh100: JAX's CUDA plugin is not installed.*lagom-xla\[aot\]",
   ):
-    compile_lib.devices(eight("h100"))
+    devices_lib.devices(eight("h100"))
 
 
 @pytest.mark.parametrize(
@@ -201,7 +211,7 @@ def test_live_gpus_are_used_when_they_are_the_clusters(
   live = [types.SimpleNamespace(device_kind=device_kind)] * num_gpus
   monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
   monkeypatch.setattr(jax, "devices", lambda: live)
-  devices = compile_lib.devices(eight("h100"))
+  devices = devices_lib.devices(eight("h100"))
   assert (devices is live) == are_used
   assert len(devices) == 8
 
@@ -228,12 +238,11 @@ def test_a_persistent_compilation_cache_is_in_nobodys_way(
   persistent_cache: pathlib.Path, h100s: Sequence[jax.Device]
 ) -> None:
   cluster = eight("h100")
-  for schedule_only in (True, True, False, False, True):
-    lowered = lower_matmul(h100s)
-    compiled = compile_lib.compile_step(
-      lowered, cluster, schedule_only=schedule_only
-    )
-    assert compiled.module.is_scheduled
+  for _ in range(2):
+    assert schedule(lower_matmul(h100s), cluster).is_scheduled
+    for _ in range(2):
+      compiled = compile_to_the_end(lower_matmul(h100s), cluster)
+      assert compiled.module.is_scheduled
   # Compiles that are none of ours are still stored, and found again.
   jax.jit(lambda x: x + 1).lower(jnp.int32(1)).compile()
   assert any("jit__lambda" in path.name for path in persistent_cache.iterdir())

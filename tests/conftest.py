@@ -27,7 +27,10 @@ import numpy as np
 import pytest
 
 from lagom_xla import cluster
-from lagom_xla.compile import compiler as compile_lib
+from lagom_xla.compile import compiler
+from lagom_xla.compile import config as config_lib
+from lagom_xla.compile import devices as devices_lib
+from lagom_xla.compile import lowered as lowered_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes import pjrt_transform
 
@@ -62,7 +65,7 @@ def h100s() -> Sequence[jax.Device]:
   """Eight H100s to compile for."""
   if pjrt_transform.plugin_path() is None:
     pytest.skip("JAX's CUDA plugin is not installed: nothing compiles for GPUs")
-  return compile_lib.devices(cluster.parse("1x8xh100"))
+  return devices_lib.devices(cluster.parse("1x8xh100"))
 
 
 @pytest.fixture(scope="session")
@@ -73,13 +76,18 @@ def scheduled(h100s: Sequence[jax.Device]) -> Scheduled:
   """
   del h100s  # Only says whether there is anything to compile with.
 
-  def compile_(lowered: jax.stages.Lowered, **options: Any) -> hlo.Module:
-    return compile_lib.compile_step(
-      lowered,
-      cluster.parse("1x8xh100"),
-      options=options,
-      schedule_only=True,
-    ).module
+  def compile_(
+    lowered: jax.stages.Lowered,
+    scheduler_profile: str | None = None,
+    **options: Any,
+  ) -> hlo.Module:
+    # Without estimates unless they are asked for, as hand counts have none.
+    config = config_lib.XlaConfig(
+      options={compiler.ESTIMATES: False, **options},
+      scheduler_profile=scheduler_profile,
+    )
+    step = lowered_lib.LoweredStep(lowered, cluster.parse("1x8xh100"))
+    return compiler.schedule(step, config)
 
   return compile_
 

@@ -28,7 +28,8 @@ from lagom_xla import errors
 from lagom_xla import plan as plan_lib
 from lagom_xla import tuner
 from lagom_xla.apply import files
-from lagom_xla.compile import compiler as compile_lib
+from lagom_xla.compile import compiler
+from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import target as target_lib
 
 _TRAIN = pathlib.Path(__file__).parents[1] / "examples/llama/train.py"
@@ -168,17 +169,17 @@ def test_what_runs_is_what_the_tuner_compiled(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_options_of_the_plan_are_compiled_in(monkeypatch: pytest.MonkeyPatch):
-  asked: list[compile_lib.Options] = []
-  real = compile_lib.compile_step
+  asked: list[config_lib.XlaConfig] = []
+  real = compiler.compile
 
-  def compile_step(*args: Any, options: Any, **kwargs: Any) -> Any:
-    asked.append(options)
-    return real(*args, options=options, **kwargs)
+  def compile_(step: Any, config: config_lib.XlaConfig) -> Any:
+    asked.append(config)
+    return real(step, config)
 
-  monkeypatch.setattr(compile_lib, "compile_step", compile_step)
+  monkeypatch.setattr(compiler, "compile", compile_)
   step = lagom_xla.tune(fsdp_step(), cluster=_CLUSTER)
   step(fresh_state(), sharded(16, _WIDTH))
-  assert asked[-1] == step.tunings[0].plan.xla_options
+  assert asked[-1] == step.tunings[0].plan.xla
 
 
 def test_donated_buffers_are_deleted_as_by_jit():
@@ -412,10 +413,10 @@ def test_a_failing_tuner_costs_one_warning(failing_tuner: list[str]):
 def test_a_compile_that_runs_out_of_memory_leaves_the_step_as_it_was(
   monkeypatch: pytest.MonkeyPatch,
 ):
-  def compile_step(*unused_args: Any, **unused_kwargs: Any) -> Any:
+  def compile_(*unused_args: Any) -> Any:
     raise errors.CompileError("XLA could not compile: RESOURCE_EXHAUSTED")
 
-  monkeypatch.setattr(compile_lib, "compile_step", compile_step)
+  monkeypatch.setattr(compiler, "compile", compile_)
   step = lagom_xla.tune(jax.jit(lambda x: x + 1), cluster=_CLUSTER)
   x = sharded(16)
   with pytest.warns(RuntimeWarning, match="as it was: .*RESOURCE_EXHAUSTED"):
@@ -579,7 +580,9 @@ def fsdp_plan(tmp_path_factory: pytest.TempPathFactory) -> str:
   plan = dataclasses.replace(
     tuned.tunings[0].plan,
     # XLA's CPU compiler takes it as any other.
-    xla_options={"xla_gpu_all_gather_combine_threshold_bytes": 4096},
+    xla=config_lib.XlaConfig(
+      options={"xla_gpu_all_gather_combine_threshold_bytes": 4096}
+    ),
   )
   path = tmp_path_factory.mktemp("plans") / "plan"
   files.write(plan, path)
@@ -589,14 +592,14 @@ def fsdp_plan(tmp_path_factory: pytest.TempPathFactory) -> str:
 def test_a_plan_is_compiled_with_and_nothing_is_searched(
   fsdp_plan: str, tuned_names: list[str], monkeypatch: pytest.MonkeyPatch
 ):
-  asked: list[compile_lib.Options] = []
-  real = compile_lib.compile_step
+  asked: list[config_lib.XlaConfig] = []
+  real = compiler.compile
 
-  def compile_step(*args: Any, options: Any, **kwargs: Any) -> Any:
-    asked.append(options)
-    return real(*args, options=options, **kwargs)
+  def compile_(step: Any, config: config_lib.XlaConfig) -> Any:
+    asked.append(config)
+    return real(step, config)
 
-  monkeypatch.setattr(compile_lib, "compile_step", compile_step)
+  monkeypatch.setattr(compiler, "compile", compile_)
   planned = lagom_xla.tune(fsdp_step(), cluster=_CLUSTER, plan=fsdp_plan)
   jitted = fsdp_step()
   ours, theirs = fresh_state(), fresh_state()
@@ -611,7 +614,7 @@ def test_a_plan_is_compiled_with_and_nothing_is_searched(
   assert list(planned.tunings) == []
   # Once to see that the plan is for it, and once with the plan.
   assert len(asked) == 2
-  assert asked[-1].items() >= plan_lib.load(fsdp_plan).xla_options.items()
+  assert asked[-1] == plan_lib.load(fsdp_plan).xla
 
 
 def test_it_decorates_with_a_plan_of_either_kind_of_path(

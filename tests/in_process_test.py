@@ -16,7 +16,8 @@ from lagom_xla.compile import target as target_lib
 from lagom_xla.passes import registry
 from lagom_xla.search.nccl import settings
 from lagom_xla.search.xla import candidates
-from lagom_xla.search.xla import in_process
+from lagom_xla.search.xla import feedback
+from lagom_xla.search.xla import joint
 
 _H100 = cluster_lib.parse("1x8xh100")
 
@@ -30,8 +31,7 @@ def target(
 
 @pytest.fixture(scope="module")
 def found(target: target_lib.Target) -> candidates.Search:
-  default = candidates.evaluate_default(target)
-  return in_process.search(target, candidates.Search(default=default))
+  return joint.search(target, max_compiles=1, in_process=True)
 
 
 def _tried(found: candidates.Search) -> list[candidates.Candidate]:
@@ -39,17 +39,19 @@ def _tried(found: candidates.Search) -> list[candidates.Candidate]:
 
 
 def test_xlas_scheduler_is_fed_the_costs_of_the_best_schedule(found):
-  first = next(c for c in found.others if c.profile is not None)
+  first = next(
+    c for c in found.others if c.config.scheduler_profile is not None
+  )
   before = found.default
   for candidate in _tried(found):
     if candidate is first:
       break
     before = candidate
-  if before.groups is None:
-    assert first.profile == scheduler_profile.profile(
+  if before.config.combine_groups is None:
+    assert first.config.scheduler_profile == feedback.profile(
       before.step, before.configuration
     )
-  assert scheduler_profile.costs_us(first.profile)
+  assert scheduler_profile.costs_us(first.config.scheduler_profile)
 
 
 def test_the_result_is_no_slower_than_what_it_started_from(found):
@@ -67,9 +69,9 @@ def test_the_result_is_no_slower_than_what_it_started_from(found):
 
 
 def test_rounds_end_when_one_brings_nothing(found):
-  profiles = [c for c in found.others if c.profile is not None]
-  assert 1 <= len(profiles) < in_process.NUM_CANDIDATES
-  assert len(found.others) <= in_process.NUM_CANDIDATES
+  profiles = [c for c in found.others if c.config.scheduler_profile is not None]
+  assert 1 <= len(profiles) <= feedback.MAX_ROUNDS
+  assert len(found.others) <= 1 + feedback.MAX_ROUNDS
 
 
 def test_groups_are_refused_where_donated_inputs_would_be_forgotten(found):
@@ -82,8 +84,7 @@ def test_groups_are_refused_where_donated_inputs_would_be_forgotten(found):
 
 
 def test_a_launcher_gets_neither_groups_nor_profile(found):
-  launched = found.best_for_launchers
-  assert (launched.groups, launched.profile) == (None, None)
+  assert not found.best_for_launchers.config.needs_process
 
 
 def test_a_profile_that_jax_would_replace_is_refused(
@@ -93,12 +94,12 @@ def test_a_profile_that_jax_would_replace_is_refused(
     raise errors.ProfileError("jax_enable_pgle is on")
 
   monkeypatch.setattr(scheduler_profile, "check_reaches_xla", replaced)
-  again = in_process.search(target, candidates.Search(default=found.default))
+  again = joint.search(target, max_compiles=1, in_process=True)
   refused = again.others[-1]
   assert isinstance(refused, candidates.Refused)
-  assert (refused.profile, refused.reason) == (
-    scheduler_profile.profile(again.best.step, again.best.configuration),
-    "jax_enable_pgle is on",
+  assert refused.reason == "jax_enable_pgle is on"
+  assert refused.config.scheduler_profile == feedback.profile(
+    again.best.step, again.best.configuration
   )
 
 

@@ -22,7 +22,7 @@ import pytest
 
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import tuner
-from lagom_xla.compile import target as target_lib
+from lagom_xla.compile import load as load_lib
 from lagom_xla.report import as_json
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "examples/llama"))
@@ -137,7 +137,7 @@ def hand_count(size: str, mesh: str, layers: str) -> HandCount:
 
 @functools.cache
 def inspected(size: str, mesh: str, layers: str) -> dict[str, Any]:
-  target = target_lib.load(
+  target = load_lib.load(
     f"{_LLAMA / 'train.py'}:train_step",
     cluster_lib.parse(_CLUSTER),
     arguments={"model": size, "mesh": mesh, "layers": layers},

@@ -20,6 +20,7 @@ import pytest
 
 from lagom_xla import cluster
 from lagom_xla import errors
+from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import target as target_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes import in_compile
@@ -236,9 +237,8 @@ def test_a_cpu_that_stands_for_gpus_compiles_with_groups(
     training.lower(),
     cluster.parse("1x8xh100"),
     name="step",
-    can_stop_at_schedule=False,
   )
-  assert target.compile is not None
-  step = target.compile({}, groups).compiled
+  config = config_lib.XlaConfig(combine_groups=groups)
+  step = target.compile(config).compiled
   assert step is not None
   assert _collectives(step) == _expected(candidates, groups)

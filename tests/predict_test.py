@@ -20,7 +20,7 @@ import jax
 import pytest
 
 from lagom_xla import cluster as cluster_lib
-from lagom_xla.compile import compiler as compile_lib
+from lagom_xla.compile import compiler
 from lagom_xla.costs import step as step_lib
 from lagom_xla.flags import options as xla_options
 from lagom_xla.passes import collectives
@@ -51,13 +51,13 @@ FsdpStep = Callable[..., jax.stages.Lowered]
 @pytest.fixture(scope="module")
 def loop(scheduled: Scheduled, fsdp_step: FsdpStep) -> hlo.Module:
   """FSDP over layers in a loop of four, forward and backward."""
-  return scheduled(fsdp_step(), **compile_lib.COST_ESTIMATES)
+  return scheduled(fsdp_step(), **{compiler.ESTIMATES: True})
 
 
 @pytest.fixture(scope="module")
 def unrolled(scheduled: Scheduled, fsdp_step: FsdpStep) -> hlo.Module:
   """The same without loops: nine all-gathers in one, and as many back."""
-  return scheduled(fsdp_step(unroll=True), **compile_lib.COST_ESTIMATES)
+  return scheduled(fsdp_step(unroll=True), **{compiler.ESTIMATES: True})
 
 
 def _predict(module: hlo.Module, **changes: Any) -> hlo.Module:
@@ -238,7 +238,7 @@ def test_predictions_are_close_to_what_xla_makes(
 ) -> None:
   step = fsdp_step(unroll=unroll)
   options = xla_options.fit(options).options
-  compiled = scheduled(step, **options, **compile_lib.COST_ESTIMATES)
+  compiled = scheduled(step, **options, **{compiler.ESTIMATES: True})
   default = unrolled if unroll else loop
 
   predicted = _predict(default, **changes)
@@ -315,7 +315,7 @@ def test_groups_that_cannot_be_are_refused(
 def test_layers_that_need_each_other_are_not_gathered_together(
   scheduled: Scheduled, tp_step: jax.stages.Lowered
 ) -> None:
-  module = scheduled(tp_step, **compile_lib.COST_ESTIMATES)
+  module = scheduled(tp_step, **{compiler.ESTIMATES: True})
   doubled = _predict(module, double_buffered=True)
   combined = _predict(doubled, thresholds_bytes={"all-reduce": 2**40})
 

@@ -9,12 +9,16 @@ from collections.abc import Callable, Mapping
 import dataclasses
 import functools
 import itertools
+from typing import Any
 
 import jax
 import pytest
 
+import fake_target
 from lagom_xla import cluster as cluster_lib
-from lagom_xla.compile import compiler as compile_lib
+from lagom_xla.compile import compiler
+from lagom_xla.compile import config as config_lib
+from lagom_xla.compile import lowered as lowered_lib
 from lagom_xla.compile import target as target_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.flags import options as xla_options
@@ -35,12 +39,13 @@ _H100 = cluster_lib.parse("1x8xh100")
 class _Case:
   """A target with options, scheduled with every collective alone."""
 
+  step: lowered_lib.LoweredStep
   target: target_lib.Target
-  options: candidates.XlaOptions
+  options: dict[str, Any]
   apart: hlo.Module
 
 
-def _pipelined() -> candidates.XlaOptions:
+def _pipelined() -> dict[str, Any]:
   """All-gathers pipelined, as the installed jaxlib spells it."""
   found = xla_options.translate("xla_gpu_enable_pipelined_all_gather", True)
   assert not isinstance(found, str), found
@@ -49,11 +54,11 @@ def _pipelined() -> candidates.XlaOptions:
   return {name: value}
 
 
-def _double_buffered() -> candidates.XlaOptions:
+def _double_buffered() -> dict[str, Any]:
   return {"xla_gpu_enable_while_loop_double_buffering": True}
 
 
-_OPTIONS: Mapping[str, Callable[[], candidates.XlaOptions]] = {
+_OPTIONS: Mapping[str, Callable[[], dict[str, Any]]] = {
   "pipelined": _pipelined,
   "double-buffered": _double_buffered,
 }
@@ -73,11 +78,12 @@ def case(
       )
       options = _OPTIONS.get(name, dict)()
       # Its schedule is all that is asked for.
-      target = dataclasses.replace(
-        target_lib.of_step(lowered, _H100, name=name), compile=None
+      step = target_lib.of_step(lowered, _H100, name=name)
+      target = fake_target.schedule_only(step)
+      apart = target.schedule(
+        config_lib.XlaConfig(options=options, combine_groups=())
       )
-      apart = target.schedule({**options, **compile_lib.COST_ESTIMATES}, ())
-      made[name] = _Case(target, options, apart)
+      made[name] = _Case(step.step, target, options, apart)
     return made[name]
 
   return make
@@ -106,9 +112,8 @@ def _in_order(module: hlo.Module) -> list[str]:
 
 @pytest.mark.parametrize("name", _CASES)
 def test_groups_are_ones_that_the_module_can_have(case, name, search):
-  target, options = case(name).target, case(name).options
-  assert target.unscheduled is not None
-  found = rule.find(target.unscheduled(options))
+  config = config_lib.XlaConfig(options=case(name).options)
+  found = rule.find(compiler.before_combining(case(name).step, config))
   for max_predictions in (4, 30):
     rule.check(found, search(name, max_predictions).groups)
 
@@ -218,7 +223,10 @@ def _held(step: step_lib.Step, groups: combine.Groups) -> Counter:
 @pytest.mark.parametrize("name", _CASES)
 def test_xla_makes_the_groups_that_were_found(case, name, search):
   groups = search(name).groups
-  made = candidates.evaluate(case(name).target, case(name).options, groups)
+  config = config_lib.XlaConfig(
+    options=case(name).options, combine_groups=groups
+  )
+  made = candidates.evaluate(config, target=case(name).target)
   assert isinstance(made, candidates.Candidate), made.reason
   grouped = set(itertools.chain(*groups))
   alone = Counter(combine.labels(case(name).apart).values())
@@ -247,9 +255,11 @@ def test_a_joint_search_compiles_the_groups_that_it_found(case):
   (candidate,) = [
     c
     for c in found.others
-    if isinstance(c, candidates.Candidate) and c.groups and c.profile is None
+    if isinstance(c, candidates.Candidate)
+    and c.config.combine_groups
+    and c.config.scheduler_profile is None
   ]
-  groups = candidate.groups
+  groups = candidate.config.combine_groups
   assert groups is not None and len(groups) > 1
   held = _held(candidate.step, groups)
   assert {members for members in held if len(members) > 1} == set(groups)
@@ -258,8 +268,7 @@ def test_a_joint_search_compiles_the_groups_that_it_found(case):
 
 def _without_donation(case: _Case) -> target_lib.Target:
   """The same step with arguments of its own: no JAX refuses it groups."""
-  assert case.target.unscheduled is not None
-  module = case.target.unscheduled(case.options)
+  module = case.target.identity()
   proto = type(module.proto)()
   proto.CopyFrom(module.proto)
   proto.ClearField("input_output_alias")
@@ -271,7 +280,8 @@ def _without_donation(case: _Case) -> target_lib.Target:
 def test_groups_that_xla_cannot_make_are_recorded_and_not_raised(case):
   target = case("unrolled").target
   groups = (("no-such-collective", "nor-this"),)
-  refused = candidates.evaluate(target, {}, groups)
+  config = config_lib.XlaConfig(combine_groups=groups)
+  refused = candidates.evaluate(config, target=target)
   assert isinstance(refused, candidates.Refused)
-  assert refused.groups == groups
+  assert refused.config == config
   assert "no-such-collective" in refused.reason

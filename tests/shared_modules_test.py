@@ -22,6 +22,7 @@ import pytest
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
 from lagom_xla import tuner
+from lagom_xla.compile import load as load_lib
 from lagom_xla.compile import target as target_lib
 from lagom_xla.passes import hlo
 from lagom_xla.report import as_json
@@ -48,7 +49,7 @@ def path_of(name: str) -> pathlib.Path:
 @functools.cache
 def inspected(name: str, cluster: str) -> dict[str, Any]:
   path = path_of(name)
-  target = target_lib.load(str(path), cluster_lib.parse(cluster))
+  target = load_lib.load(str(path), cluster_lib.parse(cluster))
   return as_json.inspection(tuner.inspect(target))
 
 

@@ -13,7 +13,9 @@ import pytest
 
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
-from lagom_xla.compile import compiler as compile_lib
+from lagom_xla.compile import compiler
+from lagom_xla.compile import config as config_lib
+from lagom_xla.compile import load as load_lib
 from lagom_xla.compile import target as target_lib
 from lagom_xla.passes import collectives
 from lagom_xla.passes import hlo
@@ -115,7 +117,7 @@ def line_of(words: str) -> int:
 
 
 def gathered_bytes(target: target_lib.Target) -> list[int]:
-  module = target.schedule({})
+  module = target.schedule()
   assert module.is_scheduled
   return [
     c.result_bytes for c in collectives.find(module) if c.kind == "all-gather"
@@ -128,7 +130,7 @@ def gathered_bytes(target: target_lib.Target) -> list[int]:
 def test_a_step_may_be_found_in_several_ways(
   h100s: Sequence[jax.Device], steps: pathlib.Path, function: str
 ) -> None:
-  target = target_lib.load(f"{steps}:{function}", _CLUSTER)
+  target = load_lib.load(f"{steps}:{function}", _CLUSTER)
   assert not target.is_read_only
   # A weight that comes as a NumPy array is on all devices already.
   expected = [] if function == "partly_concrete" else [4 * 64 * 64]
@@ -139,7 +141,7 @@ def test_a_step_may_be_found_in_several_ways(
 def test_keyword_arguments_reach_the_function_as_text(
   h100s: Sequence[jax.Device], steps: pathlib.Path, function: str
 ) -> None:
-  target = target_lib.load(
+  target = load_lib.load(
     f"{steps}:{function}", _CLUSTER, arguments={"width": "128"}
   )
   assert gathered_bytes(target) == [4 * 128 * 128]
@@ -148,9 +150,8 @@ def test_keyword_arguments_reach_the_function_as_text(
 def test_a_full_compile_gives_an_executable(
   h100s: Sequence[jax.Device], steps: pathlib.Path
 ) -> None:
-  target = target_lib.load(f"{steps}:step", _CLUSTER)
-  assert target.compile is not None
-  assert target.compile({}).compiled is not None
+  target = load_lib.load(f"{steps}:step", _CLUSTER)
+  assert target.compile().compiled is not None
 
 
 def test_a_file_imports_its_neighbours(
@@ -159,7 +160,7 @@ def test_a_file_imports_its_neighbours(
   (tmp_path / "neighbour_of_a_step.py").write_text(_STEPS)
   file = tmp_path / "imports.py"
   file.write_text("from neighbour_of_a_step import factory\n")
-  assert gathered_bytes(target_lib.load(f"{file}:factory", _CLUSTER))
+  assert gathered_bytes(load_lib.load(f"{file}:factory", _CLUSTER))
 
 
 @pytest.mark.parametrize(
@@ -192,7 +193,7 @@ def test_a_function_that_gives_no_step_is_told_why(
   message: str,
 ) -> None:
   with pytest.raises(errors.TargetError) as error:
-    target_lib.load(f"{steps}:{function}", _CLUSTER)
+    load_lib.load(f"{steps}:{function}", _CLUSTER)
   assert message in str(error.value)
   assert str(error.value).startswith(str(steps))
   assert "\n" not in str(error.value)
@@ -203,7 +204,7 @@ def test_a_step_without_shardings_is_refused_for_one_gpu_too(
 ) -> None:
   # It would compile: for one CPU.
   with pytest.raises(errors.TargetError, match="not on the devices of 1x1"):
-    target_lib.load(f"{steps}:plain_shapes", cluster_lib.parse("1x1xh100"))
+    load_lib.load(f"{steps}:plain_shapes", cluster_lib.parse("1x1xh100"))
 
 
 @pytest.mark.parametrize(
@@ -221,7 +222,7 @@ def test_an_error_comes_with_its_line(
   words: str,
 ) -> None:
   with pytest.raises(errors.TargetError) as error:
-    target_lib.load(f"{steps}:{function}", _CLUSTER)
+    load_lib.load(f"{steps}:{function}", _CLUSTER)
   assert str(error.value).endswith(f"({steps}:{line_of(words)})")
 
 
@@ -241,7 +242,7 @@ def test_an_unknown_keyword_argument_is_refused(
   message: str,
 ) -> None:
   with pytest.raises(errors.TargetError) as error:
-    target_lib.load(f"{steps}:{function}", _CLUSTER, arguments={name: "1"})
+    load_lib.load(f"{steps}:{function}", _CLUSTER, arguments={name: "1"})
   assert message in str(error.value)
 
 
@@ -262,7 +263,7 @@ def test_a_file_that_cannot_be_imported_is_told_where(
   file = tmp_path / "broken.py"
   file.write_text(source)
   with pytest.raises(errors.TargetError) as error:
-    target_lib.load(f"{file}:step", _CLUSTER)
+    load_lib.load(f"{file}:step", _CLUSTER)
   assert f"cannot be imported: {message}{file}:2)" in str(error.value)
 
 
@@ -277,7 +278,7 @@ def test_a_file_that_is_not_there_is_named(
   tmp_path: pathlib.Path, name: str, message: str
 ) -> None:
   with pytest.raises(errors.TargetError, match=message):
-    target_lib.load(str(tmp_path / name), _CLUSTER)
+    load_lib.load(str(tmp_path / name), _CLUSTER)
 
 
 def test_an_unoptimized_module_is_compiled(
@@ -299,11 +300,10 @@ def test_an_unoptimized_module_is_compiled(
       }
     """)
   )
-  target = target_lib.load(str(file), _CLUSTER)
+  target = load_lib.load(str(file), _CLUSTER)
   assert not target.is_read_only
   assert gathered_bytes(target) == [4 * 64 * 64]
-  assert target.compile is not None
-  compiled = target.compile({})
+  compiled = target.compile()
   # Both parameters, the gathered array and the result at least.
   assert compiled.peak_bytes is not None
   assert compiled.peak_bytes >= 4 * 64 * (8 + 8 + 64 + 8)
@@ -311,7 +311,7 @@ def test_an_unoptimized_module_is_compiled(
     errors.CompileError,
     match=r"^XLA could not compile for 1x8xh100 with xla_no=1: .*xla_no",
   ):
-    target.schedule({"xla_no": 1})
+    target.schedule(config_lib.XlaConfig(options={"xla_no": 1}))
 
 
 def test_a_scheduled_module_is_only_read(
@@ -320,12 +320,15 @@ def test_a_scheduled_module_is_only_read(
   def compiles(*args: object, **kwargs: object) -> None:
     raise AssertionError("a compile was started")
 
-  monkeypatch.setattr(compile_lib, "devices", compiles)
-  monkeypatch.setattr(compile_lib, "schedule", compiles)
+  monkeypatch.setattr(compiler, "schedule", compiles)
+  monkeypatch.setattr(compiler, "before_combining", compiles)
   target = target_lib.of_module(fsdp_scan, _CLUSTER, name="step")
   assert target.is_read_only
-  assert target.compile is None
-  assert target.schedule(compile_lib.COST_ESTIMATES) is fsdp_scan
+  assert target.obstacle == "step is scheduled already"
+  told = config_lib.XlaConfig(options={"xla_gpu_autotune_level": 0})
+  assert target.schedule() is target.schedule(told) is fsdp_scan
+  with pytest.raises(errors.CompileError, match="from before XLA's optim"):
+    target.compile()
 
 
 def test_a_module_for_other_sizes_names_its_own(fsdp_scan: hlo.Module) -> None:
@@ -340,6 +343,6 @@ def test_a_module_for_other_sizes_names_its_own(fsdp_scan: hlo.Module) -> None:
 
 def test_a_module_takes_no_keyword_arguments(tmp_path: pathlib.Path) -> None:
   with pytest.raises(errors.TargetError, match="takes no --arg"):
-    target_lib.load(
+    load_lib.load(
       str(tmp_path / "step.hlo"), _CLUSTER, arguments={"model": "8b"}
     )

@@ -5,18 +5,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-import dataclasses
 import functools
 
 import jax
 import jax.numpy as jnp
 import pytest
 
+import fake_target
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
 from lagom_xla import plan as plan_lib
 from lagom_xla import tuner
-from lagom_xla.compile import compiler as compile_lib
+from lagom_xla.compile import config as config_lib
+from lagom_xla.compile import devices as devices_lib
+from lagom_xla.compile import lowered as lowered_lib
 from lagom_xla.compile import target as target_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes import pjrt_transform
@@ -60,32 +62,31 @@ _APART = _module(8, 1)
 _TOGETHER = _module(1, 8)
 
 
-def _combined(options: compile_lib.Options) -> hlo.Module:
-  return _TOGETHER if _GATHER in options else _APART
+def _combined(config: config_lib.XlaConfig) -> hlo.Module:
+  return _TOGETHER if _GATHER in config.options else _APART
 
 
 def _target(
-  compile_fully: Callable[[compile_lib.Options], compile_lib.Compilation]
+  compile_fully: Callable[[config_lib.XlaConfig], lowered_lib.Compilation]
   | None,
   cluster: cluster_lib.Cluster = H100,
-) -> target_lib.Target:
-  return target_lib.Target(
+) -> fake_target.FakeTarget:
+  return fake_target.FakeTarget(
     name="step",
     cluster=cluster,
-    schedule=_combined,
-    compile=compile_fully,
-    is_read_only=False,
+    scheduled=_combined,
+    compiled=compile_fully,
   )
 
 
 def _needing(
   default_bytes: int, tuned_bytes: int
-) -> Callable[[compile_lib.Options], compile_lib.Compilation]:
-  def compile_fully(options: compile_lib.Options) -> compile_lib.Compilation:
-    return compile_lib.Compilation(
-      module=_combined(options),
+) -> Callable[[config_lib.XlaConfig], lowered_lib.Compilation]:
+  def compile_fully(config: config_lib.XlaConfig) -> lowered_lib.Compilation:
+    return lowered_lib.Compilation(
+      module=_combined(config),
       compiled=None,
-      peak_bytes=tuned_bytes if options else default_bytes,
+      peak_bytes=tuned_bytes if config.options else default_bytes,
     )
 
   return compile_fully
@@ -96,14 +97,11 @@ def test_a_plan_says_for_what_it_is_and_what_each_part_gains():
   plan, prediction = tuning.plan, tuning.plan.prediction
   assert plan.module_fingerprint == plan_lib.fingerprint(_APART)
   assert plan.cluster == H100
-  assert plan.xla_options == {_GATHER: 128 * 2**20}
+  assert plan.xla.options == {_GATHER: 128 * 2**20}
   assert prediction.default_us == tuning.timeline_before.step_time_us
   assert prediction.nccl_settings_us == tuning.timeline_after.step_time_us
   assert prediction.xla_us < prediction.default_us
   assert prediction.nccl_env_us <= prediction.xla_us
-  assert tuning.predicted_speedup == pytest.approx(
-    prediction.default_us / prediction.nccl_settings_us
-  )
   assert (tuning.peak_bytes_before, tuning.peak_bytes_after) == (
     _GIB,
     2 * _GIB,
@@ -123,8 +121,8 @@ def test_options_are_checked_on_the_fully_compiled_module():
 
 
 def test_an_option_that_the_full_compile_ignores_is_reported():
-  def compile_fully(options: compile_lib.Options) -> compile_lib.Compilation:
-    return compile_lib.Compilation(
+  def compile_fully(config: config_lib.XlaConfig) -> lowered_lib.Compilation:
+    return lowered_lib.Compilation(
       module=_APART, compiled=None, peak_bytes=_GIB
     )
 
@@ -148,18 +146,18 @@ def test_options_that_do_not_fit_the_device_are_dropped(
   default_bytes, tuned_bytes, is_kept
 ):
   tuning = tuner.tune(_target(_needing(default_bytes, tuned_bytes)))
-  assert bool(tuning.plan.xla_options) == is_kept
+  assert bool(tuning.plan.xla.options) == is_kept
   assert tuning.peak_bytes_after == (tuned_bytes if is_kept else default_bytes)
 
 
 def test_options_that_do_not_compile_fully_are_dropped():
-  def compile_fully(options: compile_lib.Options) -> compile_lib.Compilation:
-    if options:
+  def compile_fully(config: config_lib.XlaConfig) -> lowered_lib.Compilation:
+    if config.options:
       raise errors.CompileError("XLA could not compile")
-    return _needing(_GIB, _GIB)(options)
+    return _needing(_GIB, _GIB)(config)
 
   tuning = tuner.tune(_target(compile_fully))
-  assert tuning.plan.xla_options == {}
+  assert tuning.plan.xla.options == {}
   assert tuning.kept is tuning.search.default
   assert tuning.compiled is tuning.compiled_before
   refused = [c for c in tuning.candidates if isinstance(c, candidates.Refused)]
@@ -167,28 +165,28 @@ def test_options_that_do_not_compile_fully_are_dropped():
 
 
 def test_a_gpu_that_nothing_can_be_compiled_for_is_tuned_by_its_schedule():
-  def compile_fully(options: compile_lib.Options) -> compile_lib.Compilation:
+  def compile_fully(config: config_lib.XlaConfig) -> lowered_lib.Compilation:
     raise AssertionError("There is no compiler for it.")
 
   v100 = cluster_lib.parse("1x8xv100")
   tuning = tuner.tune(_target(compile_fully, v100))
   assert tuning.compiled is None
   assert tuning.peak_bytes_after is None
-  assert tuning.plan.xla_options
+  assert tuning.plan.xla.options
   assert tuning.effects[0].acted
 
 
 def test_a_module_without_a_step_is_tuned_by_its_schedule():
   tuning = tuner.tune(_target(None))
   assert tuning.compiled is None
-  assert tuning.plan.xla_options
+  assert tuning.plan.xla.options
 
 
 def test_progress_is_told_no_more_often_than_announced():
   told: list[str] = []
   target = _target(None)
   tuner.tune(target, progress=told.append)
-  assert 0 < len(told) <= tuner.num_steps(target)
+  assert 0 < len(told) <= tuner.max_progress(target)
 
 
 # A real step: FSDP over a scanned stack of layers.
@@ -200,7 +198,7 @@ _NUM_LAYERS = 6
 def fsdp_target() -> target_lib.Target:
   if pjrt_transform.plugin_path() is None:
     pytest.skip("JAX's CUDA plugin is not installed (extra aot)")
-  devices = compile_lib.devices(H100)
+  devices = devices_lib.devices(H100)
   mesh = jax.sharding.Mesh(devices, ("fsdp",))
   along = functools.partial(jax.sharding.NamedSharding, mesh)
   spec = jax.sharding.PartitionSpec
@@ -228,7 +226,7 @@ def fsdp_target() -> target_lib.Target:
   target = target_lib.of_step(
     step.lower(weights, batch), H100, name="fsdp step"
   )
-  return dataclasses.replace(target, compile=None)
+  return fake_target.schedule_only(target)
 
 
 def test_a_real_step_gathers_every_layer(fsdp_target):

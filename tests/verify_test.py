@@ -17,18 +17,23 @@ from unittest import mock
 import jax
 import pytest
 
+import fake_target
 from lagom_xla import cli
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
 from lagom_xla import plan as plan_lib
 from lagom_xla import tuner
+from lagom_xla.apply import compile as apply_compile
 from lagom_xla.apply import files
 from lagom_xla.apply.nccl import layout
 from lagom_xla.apply.nccl import rules as rules_lib
+from lagom_xla.compile import config as config_lib
+from lagom_xla.compile import load as load_lib
 from lagom_xla.compile import scheduler_profile
 from lagom_xla.compile import target as target_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes.combine import rule
+from lagom_xla.search.xla import feedback
 from lagom_xla.search.xla import thresholds
 from lagom_xla.verify import effects as effects_lib
 from lagom_xla.verify import verification as verification_lib
@@ -69,11 +74,16 @@ class _Tuned:
 def tuned(fsdp_step: LowerStep) -> _Tuned:
   """Unrolled layers, and the plan that a search finds for them."""
   target = target_lib.of_step(fsdp_step(unroll=True), _H100, name="unrolled")
-  target = dataclasses.replace(target, compile=None)
+  target = fake_target.schedule_only(target)
   return _Tuned(target, tuner.tune(target).plan)
 
 
-def _with(tuned: _Tuned, **changes: Any) -> verification_lib.Verification:
+def _with(
+  tuned: _Tuned, *, told: Any = None, **changes: Any
+) -> verification_lib.Verification:
+  """A check of the plan with other fields, and with XLA told only this."""
+  if told is not None:
+    changes["xla"] = config_lib.XlaConfig(**told)
   plan = dataclasses.replace(tuned.plan, **changes)
   return verification_lib.verify(plan, tuned.target)
 
@@ -90,9 +100,9 @@ def _effects(
 def test_every_knob_of_a_searched_plan_acts(tuned: _Tuned):
   verification = verification_lib.verify(tuned.plan, tuned.target)
   plan = tuned.plan
-  assert plan.xla_options and plan.nccl_settings
+  assert plan.xla.options and plan.nccl_settings
   assert len(verification.effects) == (
-    len(plan.xla_options) + len(plan.nccl_settings) + len(plan.nccl_env)
+    len(plan.xla.options) + len(plan.nccl_settings) + len(plan.nccl_env)
   )
   assert verification.all_acted
   assert not any(e.evidence.startswith("no") for e in verification.effects)
@@ -107,7 +117,7 @@ def test_predictions_are_those_that_the_plan_was_made_with(tuned: _Tuned):
 
 
 def test_a_plan_that_changes_nothing_has_nothing_to_show(tuned: _Tuned):
-  verification = _with(tuned, xla_options={}, nccl_env={}, nccl_settings=())
+  verification = _with(tuned, told={}, nccl_env={}, nccl_settings=())
   assert verification.effects == ()
   assert verification.all_acted
   assert verification.planned_us == verification.default_us
@@ -117,7 +127,7 @@ def test_an_option_that_does_nothing_is_told_from_those_beside_it(
   tuned: _Tuned,
 ):
   options = {_GATHER: 0, "xla_gpu_memory_limit_slop_factor": 80}
-  verification = _with(tuned, xla_options=options, nccl_settings=())
+  verification = _with(tuned, told={"options": options}, nccl_settings=())
   found = _effects(verification)
   assert found[_GATHER].acted
   idle = found["xla_gpu_memory_limit_slop_factor"]
@@ -130,7 +140,7 @@ def test_an_option_is_judged_by_what_leaving_it_out_changes(tuned: _Tuned):
   # The limit alone moves collectives; where each travels alone, others do.
   options = {_LIMIT: 2, _GATHER: 0}
   evidence = {
-    name: _effects(_with(tuned, xla_options=chosen, nccl_settings=()))[
+    name: _effects(_with(tuned, told={"options": chosen}, nccl_settings=()))[
       _LIMIT
     ].evidence
     for name, chosen in (("both", options), ("alone", {_LIMIT: 2}))
@@ -153,8 +163,7 @@ def test_a_setting_for_no_collective_of_the_step_is_found_out(tuned: _Tuned):
 
 
 def _of_kind(target: target_lib.Target, kind: str) -> list[str]:
-  assert target.unscheduled is not None
-  found = rule.find(target.unscheduled({}))
+  found = rule.find(target.identity())
   return [c.label for c in found.values() if c.kind == kind]
 
 
@@ -162,9 +171,8 @@ def test_combine_groups_are_a_knob(tuned: _Tuned):
   first, second, third, fourth, *rest = _of_kind(tuned.target, "all-gather")
   verification = _with(
     tuned,
-    xla_options={},
+    told={"combine_groups": ((first, second), (third, fourth))},
     nccl_settings=(),
-    combine_groups=((first, second), (third, fourth)),
   )
   (effect,) = verification.effects
   assert effect.acted
@@ -180,9 +188,11 @@ def test_a_threshold_beside_combine_groups_is_judged_without_them(
   gathers = _of_kind(tuned.target, "all-gather")
   verification = _with(
     tuned,
-    xla_options={_GATHER: 0, _LIMIT: 2},
+    told={
+      "options": {_GATHER: 0, _LIMIT: 2},
+      "combine_groups": (tuple(gathers),),
+    },
     nccl_settings=(),
-    combine_groups=(tuple(gathers),),
   )
   found = _effects(verification)
   threshold = found[_GATHER]
@@ -193,12 +203,11 @@ def test_a_threshold_beside_combine_groups_is_judged_without_them(
 
 def test_costs_for_the_scheduler_are_a_knob(tuned: _Tuned):
   step = tuner.inspect(tuned.target)
-  profile = scheduler_profile.profile(step, step.default)
+  profile = feedback.profile(step, step.default)
   verification = _with(
     tuned,
-    xla_options={},
+    told={"scheduler_profile": profile},
     nccl_settings=(),
-    scheduler_profile=profile.decode(),
   )
   (effect,) = verification.effects
   assert effect.knob == "scheduler profile"
@@ -212,9 +221,11 @@ def test_a_scheduled_module_takes_settings_and_no_options(
 ):
   target = target_lib.of_module(fsdp_unrolled, _H100, name="scheduled")
   plan = tuner.tune(target).plan
-  assert plan.nccl_settings and not plan.xla_options
+  assert plan.nccl_settings and not plan.xla.options
   assert verification_lib.verify(plan, target).all_acted
-  optimistic = dataclasses.replace(plan, xla_options={_GATHER: 0})
+  optimistic = dataclasses.replace(
+    plan, xla=config_lib.XlaConfig(options={_GATHER: 0})
+  )
   verification = verification_lib.verify(optimistic, target)
   assert [e.knob for e in verification.effects if not e.acted] == [_GATHER]
 
@@ -270,17 +281,17 @@ def test_another_module_is_refused(tuned: _Tuned, fsdp_step: LowerStep):
   assert tuned.plan.module_fingerprint in message
   assert "shapes or its shardings changed" in message
   with pytest.raises(errors.PlanError, match="make the plan again"):
-    verification_lib.compile_with(tuned.plan, other)
+    apply_compile.compile_with(tuned.plan, other)
 
 
 def test_groups_of_another_step_are_refused(tuned: _Tuned):
   with pytest.raises(errors.PlanError, match=r"not for this step.*absent"):
-    _with(tuned, combine_groups=(("absent", "missing"),))
+    _with(tuned, told={"combine_groups": (("absent", "missing"),)})
 
 
 def test_options_that_xla_refuses_are_an_error_that_names_them(tuned: _Tuned):
   with pytest.raises(errors.CompileError, match="xla_gpu_no_such_option"):
-    _with(tuned, xla_options={"xla_gpu_no_such_option": True})
+    _with(tuned, told={"options": {"xla_gpu_no_such_option": True}})
 
 
 # A plan's folder.
@@ -372,15 +383,15 @@ def on_disk(h100s, tmp_path_factory: pytest.TempPathFactory) -> _OnDisk:
   del h100s
   path = tmp_path_factory.mktemp("steps") / "steps.py"
   path.write_text(_STEPS)
-  target = target_lib.load(f"{path}:step", _H100)
-  target = dataclasses.replace(target, compile=None)
+  target = load_lib.load(f"{path}:step", _H100)
+  target = fake_target.schedule_only(target)
   plan = tuner.tune(target).plan
   # Apart, the gathers have other sizes than the settings are for.
   others = [e for e in plan.nccl_settings if e.key.kind != "all-gather"]
   assert others
   plan = dataclasses.replace(
     plan,
-    xla_options={_GATHER: 0},
+    xla=config_lib.XlaConfig(options={_GATHER: 0}),
     nccl_env={},
     nccl_settings=tuple(others),
   )
@@ -426,7 +437,9 @@ def test_the_status_says_that_a_knob_does_nothing(on_disk: _OnDisk, tmp_path):
   plan = _write(
     dataclasses.replace(
       on_disk.plan,
-      xla_options={_GATHER: 0, "xla_gpu_memory_limit_slop_factor": 80},
+      xla=config_lib.XlaConfig(
+        options={_GATHER: 0, "xla_gpu_memory_limit_slop_factor": 80}
+      ),
     ),
     tmp_path / "plan",
   )

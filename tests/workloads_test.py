@@ -21,7 +21,7 @@ from benchmarks.workloads import architectures
 from benchmarks.workloads import layout as layout_lib
 from benchmarks.workloads import train_step
 from lagom_xla import cluster
-from lagom_xla.compile import compiler as compile_lib
+from lagom_xla.compile import devices as devices_lib
 from lagom_xla.passes import overlap
 from lagom_xla.passes import pjrt_transform
 
@@ -244,7 +244,7 @@ def test_a_layout_for_another_number_of_devices_is_refused():
 def compile_only_devices(name: str) -> Any:
   if pjrt_transform.plugin_path() is None:
     pytest.skip("JAX's CUDA plugin is not installed: nothing compiles for GPUs")
-  return compile_lib.devices(cluster.parse(name))
+  return devices_lib.devices(cluster.parse(name))
 
 
 @pytest.fixture(scope="module")

@@ -42,11 +42,12 @@ from benchmarks.workloads import architectures
 from benchmarks.workloads import layout as layout_lib
 from benchmarks.workloads import train_step
 from lagom_xla import cluster as cluster_lib
-from lagom_xla.compile import compiler as compile_lib
+from lagom_xla.compile import compiler
+from lagom_xla.compile import config as config_lib
+from lagom_xla.compile import devices as devices_lib
 from lagom_xla.compile import target as target_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.flags import options as options_lib
-from lagom_xla.passes import overlap as overlap_lib
 
 CLUSTERS = ("lagom_a", "lagom_b")
 
@@ -102,12 +103,13 @@ class Case:
     whole = cluster_lib.parse(self.cluster)
     cluster = dataclasses.replace(whole, num_nodes=self.num_nodes)
     step, args = train_step.train_step(
-      compile_lib.devices(cluster), self.workload
+      devices_lib.devices(cluster), self.workload
     )
     target = target_lib.of_step(step.lower(*args), cluster, name=self.name)
     # XLA has no cost estimates for A40s: asking for them would compile twice.
-    module = target.schedule(xla_options(self.workload))
-    return step_lib.Step(overlap_lib.analyze(module), cluster)
+    options = {compiler.ESTIMATES: False, **xla_options(self.workload)}
+    module = target.schedule(config_lib.XlaConfig(options=options))
+    return step_lib.of_module(module, cluster)
 
 
 def xla_options(

@@ -123,7 +123,7 @@ def row(
     "seconds": seconds,
     "options": ", ".join(
       f"{name.removeprefix('xla_gpu_')}={value}"
-      for name, value in found.best.options.items()
+      for name, value in found.best.config.options.items()
     )
     or "-",
   }

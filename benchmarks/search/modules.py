@@ -16,10 +16,11 @@ import sys
 
 from benchmarks.search import train_steps
 from lagom_xla import cluster as cluster_lib
-from lagom_xla.compile import compiler as compile_lib
+from lagom_xla.compile import config as config_lib
+from lagom_xla.compile import devices as devices_lib
+from lagom_xla.compile import load as load_lib
 from lagom_xla.compile import target as target_lib
 from lagom_xla.costs import step as step_lib
-from lagom_xla.passes import overlap as overlap_lib
 
 _EXAMPLE = pathlib.Path(__file__).resolve().parents[2] / "examples/llama"
 
@@ -47,7 +48,7 @@ class Module:
   cluster: str
   load: Callable[[pathlib.Path | None], target_lib.Target]
   file: str = ""
-  options: compile_lib.Options = dataclasses.field(default_factory=dict)
+  options: Mapping[str, bool | int] = dataclasses.field(default_factory=dict)
 
   def overlapping(self, num_collectives: int) -> Module:
     """The module with this many collectives under way at the same time.
@@ -67,7 +68,7 @@ def llama(name: str, cluster: str, **arguments: str) -> Module:
 
   def load(data: pathlib.Path | None) -> target_lib.Target:
     del data
-    return target_lib.load(
+    return load_lib.load(
       f"{_EXAMPLE}/train.py:train_step",
       cluster_lib.parse(cluster),
       arguments=arguments,
@@ -84,7 +85,7 @@ def perceptrons(
   hidden: Sequence[int],
   rows_per_device: int = 4096,
   forward_only: bool = False,
-  options: compile_lib.Options | None = None,
+  options: Mapping[str, bool | int] | None = None,
 ) -> Module:
   """A small step of `train_steps.py`."""
 
@@ -92,7 +93,7 @@ def perceptrons(
     del data
     parsed = cluster_lib.parse(cluster)
     lowered = train_steps.lower(
-      compile_lib.devices(parsed),
+      devices_lib.devices(parsed),
       layout=layout,
       hidden=hidden,
       rows_per_device=rows_per_device,
@@ -108,7 +109,7 @@ def published(name: str, cluster: str, file: str) -> Module:
 
   def load(data: pathlib.Path | None) -> target_lib.Target:
     assert data is not None
-    return target_lib.load(str(data / file), cluster_lib.parse(cluster))
+    return load_lib.load(str(data / file), cluster_lib.parse(cluster))
 
   return Module(name=name, cluster=cluster, load=load, file=file)
 
@@ -182,10 +183,8 @@ class Shelf:
     if module.name not in self._steps:
       say(f"scheduling {module.name} for {module.cluster}")
       target = self.target(module)
-      scheduled = target.schedule(
-        {**compile_lib.COST_ESTIMATES, **module.options}
-      )
-      self._steps[module.name] = step_lib.Step(
-        overlap_lib.analyze(scheduled), target.cluster
+      config = config_lib.XlaConfig(options=module.options)
+      self._steps[module.name] = step_lib.of_module(
+        target.schedule(config), target.cluster
       )
     return self._steps[module.name]

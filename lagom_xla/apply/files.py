@@ -55,7 +55,7 @@ def contents(plan: plan_lib.Plan) -> dict[str, bytes]:
   )
   texts = {
     "plan.json": json.dumps(plan.to_dict(), indent=2) + "\n",
-    "xla_flags.sh": header + xla_options.export_line(plan.xla_options) + "\n",
+    "xla_flags.sh": header + xla_options.export_line(plan.xla.options) + "\n",
     "nccl_env.sh": header + nccl_env.export_lines(plan.nccl_env) + "\n",
     "nccl_tuner.csv": nvidia_csv.text(rules),
     "env.sh": launchers.env_script(plan, table_checksum=checksum),

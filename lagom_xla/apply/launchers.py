@@ -58,7 +58,7 @@ def env_script(plan: plan_lib.Plan, *, table_checksum: str | None) -> str:
     f"# {_BEFORE_START}",
     "# Source it in bash or zsh: no other shell tells it where its table is.",
     *([_IN_PROCESS] if plan.needs_process else []),
-    xla_options.export_line(plan.xla_options),
+    xla_options.export_line(plan.xla.options),
   ]
   cap = nccl_env.export_lines(plan.nccl_env)
   if table_checksum is None:
@@ -172,7 +172,7 @@ spec:
 
 def _settings(plan: plan_lib.Plan, table_checksum: str | None) -> Iterator[str]:
   """What env.sh sets, to read."""
-  flags = xla_options.xla_flags(plan.xla_options)
+  flags = xla_options.xla_flags(plan.xla.options)
   if flags:
     yield f"XLA_FLAGS: {flags}, behind the flags that are there"
   if table_checksum is not None:

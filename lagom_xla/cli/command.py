@@ -94,7 +94,7 @@ def load_target(arguments: argparse.Namespace) -> target_lib.Target:
     TargetError, ClusterError, CompileError, HloError: it cannot be had.
   """
   from lagom_xla import cluster as cluster_lib
-  from lagom_xla.compile import target as target_lib
+  from lagom_xla.compile import load
 
   keywords = {}
   for text in arguments.arg:
@@ -104,7 +104,7 @@ def load_target(arguments: argparse.Namespace) -> target_lib.Target:
         f"--arg={text} is not NAME=VALUE, such as --arg=batch_size=16."
       )
     keywords[name] = value
-  return target_lib.load(
+  return load.load(
     arguments.target,
     cluster_lib.parse(arguments.cluster),
     arguments=keywords,

@@ -88,7 +88,7 @@ def _print_plan(arguments: argparse.Namespace) -> None:
 
   plan = plan_lib.load(arguments.plan)
   if arguments.format == "json":
-    flags = xla_options.flags(plan.xla_options)
+    flags = xla_options.flags(plan.xla.options)
     _print_json(
       {
         "xla_flags": " ".join(map(str, flags.flags)),
@@ -97,7 +97,7 @@ def _print_plan(arguments: argparse.Namespace) -> None:
       }
     )
     return
-  print(xla_options.export_line(plan.xla_options))
+  print(xla_options.export_line(plan.xla.options))
   print(nccl_env.export_lines(plan.nccl_env))
 
 
@@ -143,7 +143,7 @@ def _merge(arguments: argparse.Namespace) -> None:
   from lagom_xla.flags import merge as flag_merge
 
   plan = plan_lib.load(arguments.plan)
-  merged = flag_merge.merge(os.environ.get("XLA_FLAGS", ""), plan.xla_options)
+  merged = flag_merge.merge(os.environ.get("XLA_FLAGS", ""), plan.xla.options)
   if arguments.format == "json":
     _print_json(
       {

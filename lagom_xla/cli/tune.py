@@ -61,7 +61,7 @@ def _run(arguments: argparse.Namespace) -> None:
     bar.say("compiling")
     target = command_lib.load_target(arguments)
     in_process = arguments.in_process
-    bar.expect(tuner.num_steps(target, in_process=in_process))
+    bar.expect(tuner.max_progress(target, in_process=in_process))
     tuning = tuner.tune(target, in_process=in_process, progress=bar.advance)
   files = files_lib.write(tuning.plan, folder)
   if arguments.format == "json":

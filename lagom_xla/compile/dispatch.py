@@ -5,11 +5,8 @@
 JAX looks up the signature of a call in C++, and asks Python only about those it
 has not seen. The step made here is a jitted function of the same kind with
 another answer to that question. So a known signature costs what it costs under
-jit, and what a signature is stays JAX's affair: statics, keyword arguments,
+jit, and JAX alone decides what a signature is: statics, keyword arguments,
 weak types, shardings, configuration contexts.
-
-JAX has no public way in, so this file holds the private names it takes. They
-are those of JAX 0.10.2 to 0.12; a JAX without them gets an `UnsupportedError`.
 """
 
 from __future__ import annotations
@@ -21,7 +18,7 @@ from typing import Any
 
 import jax
 
-from lagom_xla import errors
+from lagom_xla.compile import _jax
 
 # The executable to run a signature with; None runs it as jit would.
 Choose = Callable[[jax.stages.Lowered], jax.stages.Compiled | None]
@@ -40,30 +37,23 @@ def per_signature(jitted: Any, choose: Choose) -> Any:
       Signatures that jit would compile only once share a lowering.
 
   Raises:
-    UnsupportedError: see there.
+    UnsupportedError: not a function of `jax.jit`, or a JAX whose jit works in
+      another way.
   """
-  try:
-    from jax._src import core
-
-    info = jitted._jit_info
-    run_as_jitted = jitted._cache_miss
-    trace_state_clean = core.trace_state_clean
-    _ = jax.stages.Lowered._lowering
-  except (ImportError, AttributeError) as error:
-    raise errors.UnsupportedError(_reason(jitted, error)) from error
+  info, run_as_jitted = _jax.jit_internals(jitted)
   chosen: dict[Any, jax.stages.Compiled | None] = {}
   lock = threading.Lock()
 
   def run_new_signature(*args: Any, **kwargs: Any) -> tuple[Any, Any, bool]:
     """Returns results, what C++ needs to go on alone, whether to forget it."""
-    if not trace_state_clean() or _has_tracers(args, kwargs):
+    if _jax.is_transformed() or _has_tracers(args, kwargs):
       return run_as_jitted(*args, **kwargs)
     traced = jitted.trace(*args, **kwargs)
     try:
       lowered = traced.lower()
     except Exception:  # Jit says it better, with nothing traced again.
       return run_as_jitted(*args, **kwargs)
-    key = (lowered._lowering, lowered.in_tree, lowered.out_tree)
+    key = _jax.identity_of(lowered)
     with lock:
       if key not in chosen:
         chosen[key] = choose(lowered)
@@ -71,47 +61,14 @@ def per_signature(jitted: Any, choose: Choose) -> Any:
     if compiled is None:
       return run_as_jitted(*args, **kwargs)
     args, kwargs = _without_statics(args, kwargs, info)
-    run_compiled = _cache_miss(compiled)
+    run_compiled = _jax.cache_miss_of(compiled)
     if run_compiled is None:
       return compiled(*args, **kwargs), None, False
     return run_compiled(*args, **kwargs)
 
-  try:
-    step = _jit_function(jitted, info, run_new_signature)
-  except (ImportError, AttributeError, TypeError) as error:
-    raise errors.UnsupportedError(_reason(jitted, error)) from error
+  step = _jax.jit_with(jitted, info, run_new_signature)
   # Brings _fun and _jit_info along, on which lower, trace and eval_shape rest.
   return functools.update_wrapper(step, jitted)
-
-
-def _jit_function(jitted: Any, info: Any, cache_miss: Any) -> Any:
-  """A function of jit's own type, with a cache that it shares with no other."""
-  from jax._src import tree_util
-  from jax._src.interpreters import pxla
-  from jax._src.lib import _jax
-
-  return _jax.pjit(
-    getattr(jitted, "__name__", "step"),
-    jitted._fun,
-    cache_miss,
-    info.static_argnums,
-    info.static_argnames,
-    pxla.JitGlobalCppCacheKeys(),
-    tree_util.dispatch_registry,
-    pxla.cc_shard_arg,
-    _jax.PjitFunctionCache(),
-  )
-
-
-def _cache_miss(compiled: Any) -> Any:
-  """What C++ asks an executable on its first call.
-
-  None where every call goes through Python, as with host callbacks.
-  """
-  try:
-    return compiled._executable.create_cpp_call(compiled._params)._cache_miss
-  except AttributeError:
-    return None
 
 
 def _has_tracers(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
@@ -128,11 +85,4 @@ def _without_statics(
   return (
     tuple(arg for index, arg in enumerate(args) if index not in numbers),
     {k: v for k, v in kwargs.items() if k not in info.static_argnames},
-  )
-
-
-def _reason(jitted: Any, error: Exception) -> str:
-  return (
-    f"a {type(jitted).__name__} under JAX {jax.__version__} does not call its"
-    f" executables in the way that this lagom_xla knows ({error})"
   )

@@ -2,163 +2,180 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a user points at, as something that can be compiled again and again.
 
-A target is an HLO module in a file, or a jitted step in a Python file:
-
-    step.hlo.xz              an HLO module; an optimized one is only read
-    train.py:train_step      a function that, given the cluster's devices,
-                             returns (jitted step, its arguments)
-    train.py:step            a jitted step, beside a `step_args(devices)` that
-                             returns its arguments
-
-Arguments are arrays or `jax.ShapeDtypeStruct`s, sharded over those devices.
+Three kinds: a step and an unoptimized HLO module, which XLA schedules as it is
+told, and a scheduled HLO module, which is only read. `load.py` makes targets of
+what is named on the command line.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import abc
 import dataclasses
-import importlib.util
-import inspect
 import math
-import pathlib
-import sys
-import types
-from typing import Any
 
 import jax
 
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
-from lagom_xla.compile import compiler as compile_lib
-from lagom_xla.compile import unoptimized
-from lagom_xla.passes import combine
+from lagom_xla.compile import compiler
+from lagom_xla.compile import config as config_lib
+from lagom_xla.compile import lowered as lowered_lib
+from lagom_xla.passes import collectives
 from lagom_xla.passes import hlo
-from lagom_xla.passes import registry
+
+_DEFAULT = config_lib.DEFAULT
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Target:
+class Target(abc.ABC):
   """Something to inspect and tune, for one cluster.
 
   Attributes:
     name: what the user called it.
     cluster: what it is compiled for.
-    schedule: compiles up to the schedule, with XLA options and, if given,
-      combine groups (`passes.combine`); without, combining is XLA's.
-    compile: compiles fully, with the same; None where the module is scheduled
-      already.
-    is_read_only: whether it is a scheduled module already, which neither XLA
-      options nor combine groups can change any more.
-    unscheduled: compiles until XLA would combine collectives, with XLA
-      options. What comes of it names the collectives that groups may have.
   """
 
   name: str
   cluster: cluster_lib.Cluster
-  schedule: Callable[..., hlo.Module]
-  compile: Callable[..., compile_lib.Compilation] | None
-  is_read_only: bool
-  unscheduled: Callable[[compile_lib.Options], hlo.Module] | None = None
+
+  @property
+  def is_read_only(self) -> bool:
+    """Whether nothing that XLA is told can change it any more."""
+    return False
+
+  @property
+  def obstacle(self) -> str | None:
+    """Why it cannot be compiled to the end; None where it can."""
+    return self.cluster.gpu.compile_obstacle
+
+  @abc.abstractmethod
+  def schedule(self, config: config_lib.XlaConfig = _DEFAULT) -> hlo.Module:
+    """The module as XLA schedules it when told so.
+
+    Raises:
+      CompileError: XLA refused.
+      CombineError: the module cannot have these combine groups.
+    """
+
+  @abc.abstractmethod
+  def compile(
+    self, config: config_lib.XlaConfig = _DEFAULT
+  ) -> lowered_lib.Compilation:
+    """A compile to the end.
+
+    Raises:
+      CompileError: there is an obstacle, or XLA refused.
+      CombineError: the module cannot have these combine groups.
+    """
+
+  @abc.abstractmethod
+  def identity(self) -> hlo.Module:
+    """The module whose fingerprint tells this target from others.
+
+    It is the one from before XLA combines and schedules, where that can be had:
+    later, what XLA does depends on whether it can time kernels on a GPU.
+
+    Raises:
+      CompileError: XLA refused.
+    """
 
 
-def load(
-  text: str,
-  cluster: cluster_lib.Cluster,
-  *,
-  arguments: Mapping[str, str] | None = None,
-) -> Target:
-  """Loads a target named on the command line.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StepTarget(Target):
+  """A lowered step, for GPUs or for CPUs that stand for them.
 
-  Args:
-    text: see the module's docstring.
-    cluster: what to compile it for.
-    arguments: more keyword arguments for the Python function.
-
-  Raises:
-    TargetError: there is no such target, or it does not give a jitted step.
-    HloError: the HLO file cannot be read.
+  A compile for CPUs cannot end at the schedule, so each one is to the end.
   """
-  path, _, function = text.rpartition(":")
-  if function and path.endswith(".py"):
-    return _from_python(text, path, function, cluster, dict(arguments or {}))
-  if text.endswith((".py", ".py:")):
-    raise errors.TargetError(
-      f"{text} names a file but no function: say"
-      f" {text.removesuffix(':')}:FUNCTION."
-    )
-  if arguments:
-    raise errors.TargetError(f"{text} is an HLO module and takes no --arg.")
-  return of_module(hlo.load(pathlib.Path(text)), cluster, name=text)
+
+  step: lowered_lib.LoweredStep
+
+  @property
+  def is_stand_in(self) -> bool:
+    """Whether CPUs stand for the cluster's GPUs."""
+    return self.step.platform == "cpu"
+
+  def schedule(self, config: config_lib.XlaConfig = _DEFAULT) -> hlo.Module:
+    """See `Target`."""
+    if self.is_stand_in:
+      return self.compile(config).module
+    return compiler.schedule(self.step, config)
+
+  def compile(
+    self, config: config_lib.XlaConfig = _DEFAULT
+  ) -> lowered_lib.Compilation:
+    """See `Target`."""
+    return compiler.compile(self.step, config)
+
+  def identity(self) -> hlo.Module:
+    """See `Target`."""
+    if self.is_stand_in:
+      return self.schedule()
+    return compiler.before_combining(self.step)
 
 
-def of_module(
-  module: hlo.Module, cluster: cluster_lib.Cluster, *, name: str
-) -> Target:
-  """A target from a module: scheduled ones are read, others are compiled.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ModuleTarget(Target):
+  """A partitioned HLO module that XLA has not optimized yet."""
 
-  Raises:
-    CompileError: the module is for another number of devices.
-  """
-  unoptimized.check_devices(module, cluster)
+  module: lowered_lib.LoweredModule
 
-  def read(
-    options: compile_lib.Options, groups: combine.Groups | None = None
-  ) -> hlo.Module:
-    del options
-    if groups is not None:
+  def schedule(self, config: config_lib.XlaConfig = _DEFAULT) -> hlo.Module:
+    """See `Target`."""
+    return compiler.schedule(self.module, config)
+
+  def compile(
+    self, config: config_lib.XlaConfig = _DEFAULT
+  ) -> lowered_lib.Compilation:
+    """See `Target`."""
+    return compiler.compile(self.module, config)
+
+  def identity(self) -> hlo.Module:
+    """See `Target`."""
+    return compiler.before_combining(self.module)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ScheduledTarget(Target):
+  """A module that XLA has scheduled already."""
+
+  module: hlo.Module
+
+  @property
+  def is_read_only(self) -> bool:
+    """See `Target`."""
+    return True
+
+  @property
+  def obstacle(self) -> str | None:
+    """See `Target`."""
+    return f"{self.name} is scheduled already"
+
+  def schedule(self, config: config_lib.XlaConfig = _DEFAULT) -> hlo.Module:
+    """The module, whatever XLA's options and scheduler would be told."""
+    if config.combine_groups is not None:
       raise errors.CompileError(
-        f"{name} is scheduled already: its collectives cannot be combined"
+        f"{self.name} is scheduled already: its collectives cannot be combined"
         " otherwise any more. Give the module from before XLA's optimizations."
       )
-    return module
+    return self.module
 
-  def schedule(
-    options: compile_lib.Options, groups: combine.Groups | None = None
-  ) -> hlo.Module:
-    if groups is None or registry.keeps_donation():
-      return unoptimized.schedule_module(
-        module, cluster, options=options, groups=groups
-      )
-    return unoptimized.schedule_regrouped(
-      unscheduled(options), cluster, groups, options=options
+  def compile(
+    self, config: config_lib.XlaConfig = _DEFAULT
+  ) -> lowered_lib.Compilation:
+    """See `Target`."""
+    raise errors.CompileError(
+      f"{self.obstacle}: give the module from before XLA's optimizations."
     )
 
-  def compile_fully(
-    options: compile_lib.Options, groups: combine.Groups | None = None
-  ) -> compile_lib.Compilation:
-    return unoptimized.compile_module(
-      module, cluster, options=options, groups=groups
-    )
-
-  def unscheduled(options: compile_lib.Options) -> hlo.Module:
-    return unoptimized.unscheduled_module(module, cluster, options=options)
-
-  is_read_only = module.is_scheduled
-  return Target(
-    name=name,
-    cluster=cluster,
-    schedule=read if is_read_only else schedule,
-    compile=None if is_read_only else compile_fully,
-    is_read_only=is_read_only,
-    unscheduled=None if is_read_only else unscheduled,
-  )
+  def identity(self) -> hlo.Module:
+    """See `Target`."""
+    return self.module
 
 
 def of_step(
-  lowered: jax.stages.Lowered,
-  cluster: cluster_lib.Cluster,
-  *,
-  name: str,
-  can_stop_at_schedule: bool = True,
-) -> Target:
-  """A target from a lowered step.
-
-  Args:
-    lowered: a step for as many devices as the cluster has.
-    cluster: what to compile it for.
-    name: what to call it.
-    can_stop_at_schedule: whether a compile can end at the schedule, which it
-      can for GPUs; on a CPU that stands for them every compile is a full one.
+  lowered: jax.stages.Lowered, cluster: cluster_lib.Cluster, *, name: str
+) -> StepTarget:
+  """A target from a step, lowered for as many devices as the cluster has.
 
   Raises:
     TargetError: the step is for another number of devices.
@@ -170,46 +187,29 @@ def of_step(
       f" devices of {cluster.name}: shard its arguments over all of them, or"
       " name a smaller cluster."
     )
+  step = lowered_lib.LoweredStep(lowered, cluster)
+  return StepTarget(name=name, cluster=cluster, step=step)
 
-  def schedule(
-    options: compile_lib.Options, groups: combine.Groups | None = None
-  ) -> hlo.Module:
-    is_kept = registry.keeps_donation() or not can_stop_at_schedule
-    if groups is None or is_kept:
-      return compile_lib.compile_step(
-        lowered,
-        cluster,
-        options=options,
-        groups=groups,
-        schedule_only=can_stop_at_schedule,
-      ).module
-    return unoptimized.schedule_regrouped(
-      unscheduled(options), cluster, groups, options=options
+
+def of_module(
+  module: hlo.Module, cluster: cluster_lib.Cluster, *, name: str
+) -> ModuleTarget | ScheduledTarget:
+  """A target from a module: scheduled ones are read, others are compiled.
+
+  Raises:
+    CompileError: the module is for another number of devices.
+  """
+  wanted = collectives.num_devices(module)
+  if wanted is not None and wanted != cluster.num_devices:
+    raise errors.CompileError(
+      f"{module.name} was partitioned for {wanted} devices, and"
+      f" {cluster.name} has {cluster.num_devices}. Name a cluster with"
+      f" {wanted}."
     )
-
-  def compile_fully(
-    options: compile_lib.Options, groups: combine.Groups | None = None
-  ) -> compile_lib.Compilation:
-    is_run = not can_stop_at_schedule or compile_lib.is_live(cluster)
-    if groups is None or registry.keeps_donation() or is_run:
-      return compile_lib.compile_step(
-        lowered, cluster, options=options, groups=groups
-      )
-    return unoptimized.compile_regrouped(
-      unscheduled(options), cluster, groups, options=options
-    )
-
-  def unscheduled(options: compile_lib.Options) -> hlo.Module:
-    return compile_lib.unscheduled_step(lowered, cluster, options=options)
-
-  return Target(
-    name=name,
-    cluster=cluster,
-    schedule=schedule,
-    compile=compile_fully,
-    is_read_only=False,
-    unscheduled=unscheduled if can_stop_at_schedule else None,
-  )
+  if module.is_scheduled:
+    return ScheduledTarget(name=name, cluster=cluster, module=module)
+  lowered = lowered_lib.LoweredModule(module, cluster)
+  return ModuleTarget(name=name, cluster=cluster, module=lowered)
 
 
 def _num_devices(lowered: jax.stages.Lowered) -> int:
@@ -221,145 +221,3 @@ def _num_devices(lowered: jax.stages.Lowered) -> int:
     for name in ("mhlo.num_partitions", "mhlo.num_replicas")
     if name in attributes
   )
-
-
-def _from_python(
-  text: str,
-  path: str,
-  function: str,
-  cluster: cluster_lib.Cluster,
-  arguments: dict[str, str],
-) -> Target:
-  file = pathlib.Path(path)
-  if not file.is_file():
-    raise errors.TargetError(f"There is no file {path}.")
-  module = _import(file)
-  found = getattr(module, function, None)
-  if found is None:
-    raise errors.TargetError(f"{path} defines no {function}.")
-  devices = compile_lib.devices(cluster)
-  try:
-    step, args = _step_and_args(text, module, function, devices, arguments)
-    lowered = step.lower(*args)
-  except (errors.TargetError, errors.CompileError):
-    raise
-  except (Exception, SystemExit) as error:
-    raise errors.TargetError(
-      f"{text} raised {_describe(error, file)}"
-    ) from error
-  if lowered._lowering.compile_args["backend"] is not devices[0].client:
-    raise errors.TargetError(
-      f"{text} has arguments that are not on the devices of {cluster.name}:"
-      " shard them over the `devices` that its function gets."
-    )
-  return of_step(lowered, cluster, name=text)
-
-
-def _import(file: pathlib.Path) -> types.ModuleType:
-  """Imports a file as Python would run it: beside its siblings."""
-  sys.path.insert(0, str(file.parent.resolve()))
-  name = f"lagom_xla_target_{file.stem}"
-  spec = importlib.util.spec_from_file_location(name, file)
-  assert spec is not None and spec.loader is not None
-  module = importlib.util.module_from_spec(spec)
-  sys.modules[name] = module
-  try:
-    spec.loader.exec_module(module)
-  except (Exception, SystemExit) as error:
-    raise errors.TargetError(
-      f"{file} cannot be imported: {_describe(error, file)}"
-    ) from error
-  return module
-
-
-def _step_and_args(
-  text: str,
-  module: types.ModuleType,
-  function: str,
-  devices: Sequence[jax.Device],
-  arguments: dict[str, str],
-) -> tuple[Any, tuple[Any, ...]]:
-  found = getattr(module, function)
-  if _is_jitted(found):
-    make_args = getattr(module, f"{function}_args", None)
-    if make_args is None:
-      raise errors.TargetError(
-        f"{text} is jitted, but its arguments are not known: define"
-        f" {function}_args(devices) beside it, which returns a tuple of"
-        " arrays or jax.ShapeDtypeStructs sharded over those devices."
-      )
-    args = _call(make_args, devices, arguments)
-    return found, _as_tuple(f"{text}_args", args)
-  _check_takes_devices(text, found)
-  returned = _call(found, devices, arguments)
-  if not (isinstance(returned, tuple) and len(returned) == 2):
-    raise errors.TargetError(
-      f"{text} returned a {type(returned).__name__}; it must return"
-      " (jitted step, tuple of its arguments)."
-    )
-  step, args = returned
-  if not _is_jitted(step):
-    raise errors.TargetError(
-      f"{text} returned a step that is not jitted (a"
-      f" {type(step).__name__}): wrap it in jax.jit."
-    )
-  return step, _as_tuple(text, args)
-
-
-def _as_tuple(text: str, args: Any) -> tuple[Any, ...]:
-  # Named tuples are left alone: they are one argument, such as a train state.
-  if type(args) not in (tuple, list):
-    raise errors.TargetError(
-      f"{text} returned its arguments as a {type(args).__name__}: put them in"
-      " a tuple, one element per argument of the step."
-    )
-  return tuple(args)
-
-
-def _is_jitted(function: Any) -> bool:
-  return callable(getattr(function, "lower", None))
-
-
-def _check_takes_devices(text: str, function: Any) -> None:
-  """A step that somebody forgot to jit takes no `devices`."""
-  if not callable(function):
-    raise errors.TargetError(
-      f"{text} is of type {type(function).__name__}, not a function."
-    )
-  first = next(iter(inspect.signature(function).parameters), None)
-  if first != "devices":
-    raise errors.TargetError(
-      f"{text} is not jitted: wrap it in jax.jit, and define"
-      f" {text.rpartition(':')[2]}_args(devices) beside it; or make it a"
-      " function of `devices` that returns (jitted step, its arguments)."
-    )
-
-
-def _call(
-  function: Callable[..., Any],
-  devices: Sequence[jax.Device],
-  arguments: dict[str, str],
-) -> Any:
-  others = list(inspect.signature(function).parameters.values())[1:]
-  known = [p.name for p in others if p.kind is not p.VAR_KEYWORD]
-  for name in arguments:
-    if name not in known and len(known) == len(others):
-      raise errors.TargetError(
-        f"--arg={name}: {function.__name__} takes no {name}; it takes"
-        f" {', '.join(known) or 'none'}."
-      )
-  return function(devices, **arguments)
-
-
-def _describe(error: BaseException, file: pathlib.Path) -> str:
-  """An error's type, first line, and innermost line of the user's file."""
-  message, line = errors.first_line(error), None
-  if isinstance(error, SyntaxError):
-    message, line = error.msg, error.lineno
-  trace = error.__traceback__
-  while trace is not None:
-    if pathlib.Path(trace.tb_frame.f_code.co_filename).name == file.name:
-      line = trace.tb_lineno
-    trace = trace.tb_next
-  place = f"{file}:{line}" if line else str(file)
-  return f"{type(error).__name__}: {message} ({place})"

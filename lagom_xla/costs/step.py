@@ -201,3 +201,8 @@ class Step:
       collective=collective_cost,
       beside=self._beside,
     )
+
+
+def of_module(module: hlo.Module, cluster: cluster_lib.Cluster) -> Step:
+  """A scheduled module with its costs on a cluster."""
+  return Step(overlap_lib.analyze(module), cluster)

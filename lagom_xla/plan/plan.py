@@ -24,6 +24,7 @@ import jaxlib
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
 from lagom_xla import figures
+from lagom_xla.compile import config as config_lib
 from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import nccl
 from lagom_xla.passes import combine
@@ -96,9 +97,7 @@ class Plan:
   cluster: cluster_lib.Cluster
   jax_version: str = jax.__version__
   jaxlib_version: str = jaxlib.__version__
-  xla_options: Mapping[str, bool | int | str]
-  combine_groups: combine.Groups | None = None
-  scheduler_profile: str | None = None
+  xla: config_lib.XlaConfig
   nccl_env: Mapping[str, str]
   nccl_settings: tuple[NcclSetting, ...]
   prediction: Prediction
@@ -106,17 +105,12 @@ class Plan:
   @property
   def is_default(self) -> bool:
     """Whether it changes nothing."""
-    return not (
-      self.xla_options
-      or self.nccl_env
-      or self.nccl_settings
-      or self.needs_process
-    )
+    return not (self.nccl_env or self.nccl_settings or not self.xla.is_default)
 
   @property
   def needs_process(self) -> bool:
     """Whether a part of it acts only through lagom_xla in the process."""
-    return not (self.combine_groups is None and self.scheduler_profile is None)
+    return self.xla.needs_process
 
   @property
   def hash(self) -> str:
@@ -143,11 +137,7 @@ class Plan:
         )
       },
       "cluster": self.cluster.to_dict(),
-      "xla_options": dict(self.xla_options),
-      "combine_groups": None
-      if self.combine_groups is None
-      else [list(group) for group in self.combine_groups],
-      "scheduler_profile": self.scheduler_profile,
+      "xla": dataclasses.asdict(self.xla),
       "nccl_env": dict(self.nccl_env),
       "nccl_settings": [
         {
@@ -207,9 +197,11 @@ def from_dict(raw: Any, *, where: str) -> Plan:
       cluster=cluster_lib.from_dict(raw["cluster"], where="cluster"),
       jax_version=_line(raw["jax_version"]),
       jaxlib_version=_line(raw["jaxlib_version"]),
-      xla_options=_variables(raw, "xla_options", (bool, int, str)),
-      combine_groups=_groups(raw["combine_groups"]),
-      scheduler_profile=_profile(raw["scheduler_profile"]),
+      xla=config_lib.XlaConfig(
+        options=_variables(raw["xla"], "options", (bool, int, str)),
+        combine_groups=_groups(raw["xla"]["combine_groups"]),
+        scheduler_profile=_profile(raw["xla"]["scheduler_profile"]),
+      ),
       nccl_env=_variables(raw, "nccl_env", (str,)),
       nccl_settings=_nccl_settings(_typed(raw, "nccl_settings", list)),
       prediction=_prediction(raw),

@@ -134,12 +134,13 @@ def verification(verified: verification_lib.Verification) -> dict[str, Any]:
 def _candidate(
   candidate: candidates_lib.Candidate | candidates_lib.Refused,
 ) -> dict[str, Any]:
+  config = candidate.config
   found = candidate if isinstance(candidate, candidates_lib.Candidate) else None
   refused = candidate if isinstance(candidate, candidates_lib.Refused) else None
   return {
-    "xla_options": dict(candidate.options),
-    "combine_groups": candidate.groups,
-    "has_scheduler_profile": candidate.profile is not None,
+    "xla_options": dict(config.options),
+    "combine_groups": config.combine_groups,
+    "has_scheduler_profile": config.scheduler_profile is not None,
     "failure": refused and refused.reason,
     "step_time_us": found and found.default.step_time_us,
     "tuned_step_time_us": found and found.tuned.step_time_us,

@@ -15,6 +15,7 @@ import rich.table
 
 from lagom_xla import plan as plan_lib
 from lagom_xla import tuner
+from lagom_xla.compile import config as config_lib
 from lagom_xla.costs import lower_bound
 from lagom_xla.costs import step as step_lib
 from lagom_xla.costs.replay import timeline
@@ -225,11 +226,11 @@ def _candidates(tuning: tuner.Tuning) -> rich.table.Table:
   for candidate in tuning.candidates:
     if isinstance(candidate, candidates_lib.Refused):
       table.add_row(
-        _choice(candidate), "-", "-", f"refused: {candidate.reason}"
+        _choice(candidate.config), "-", "-", f"refused: {candidate.reason}"
       )
       continue
     table.add_row(
-      _choice(candidate),
+      _choice(candidate.config),
       f"{candidate.default.step_time_us / 1e3:,.2f}",
       f"{candidate.tuned.step_time_us / 1e3:,.2f}",
       "kept" if candidate is tuning.kept else "",
@@ -237,16 +238,14 @@ def _candidates(tuning: tuner.Tuning) -> rich.table.Table:
   return table
 
 
-def _choice(
-  candidate: candidates_lib.Candidate | candidates_lib.Refused,
-) -> str:
+def _choice(config: config_lib.XlaConfig) -> str:
   parts = [
     f"{name.removeprefix('xla_gpu_').removesuffix('_bytes')}={value}"
-    for name, value in candidate.options.items()
+    for name, value in config.options.items()
   ]
-  if candidate.groups is not None:
-    parts.append(f"{len(candidate.groups)} combine groups")
-  if candidate.profile is not None:
+  if config.combine_groups is not None:
+    parts.append(f"{len(config.combine_groups)} combine groups")
+  if config.scheduler_profile is not None:
     parts.append("scheduler profile")
   return ", ".join(parts) or "XLA's defaults"
 

@@ -1,33 +1,26 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Proof that a plan acts: compiles with it and without each part of it.
+"""Proof that a plan acts: schedules with it and without each part of it.
 
-    verification = verify.verify(plan, target)
+    verification = verify.verification.verify(plan, target)
     for effect in verification.effects: ...
 
-A plan holds for the module, cluster and versions that it was made with. For
-anything else it is refused, with the difference named: its settings would at
-best do nothing. What a setting did is told by leaving it out, and it alone, of
-everything else that the plan sets.
+What a part did is told by leaving it out, and it alone, of everything else that
+the plan sets.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 import dataclasses
 
-import jax
-import jaxlib
-
 from lagom_xla import errors
-from lagom_xla import plan as plan_lib
-from lagom_xla.compile import compiler as compile_lib
+from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import scheduler_profile
 from lagom_xla.compile import target as target_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.passes import combine
-from lagom_xla.passes import hlo
-from lagom_xla.search.xla import candidates
+from lagom_xla.plan import made_for
+from lagom_xla.plan import plan as plan_lib
 from lagom_xla.verify import effects as effects_lib
 
 
@@ -54,20 +47,16 @@ class Verification:
 
 
 def verify(plan: plan_lib.Plan, target: target_lib.Target) -> Verification:
-  """Compiles a target with and without a plan, and says what each knob did.
+  """Schedules a target with and without a plan, and says what each part did.
 
   Raises:
     PlanError: the plan is for something else.
     CompileError: XLA refuses the target or the plan.
   """
-  check_versions(plan)
-  check_cluster(plan, target)
-  check_module(plan, target)
-  default = candidates.schedule(target, {})
+  made_for.check(plan, target)
+  default = _schedule(target, config_lib.DEFAULT)
   try:
-    planned = candidates.schedule(
-      target, plan.xla_options, plan.combine_groups, _profile(plan)
-    )
+    planned = _schedule(target, plan.xla)
   except errors.CombineError as error:
     raise errors.PlanError(
       f"The plan's combine groups are not for this step: {error}"
@@ -88,61 +77,13 @@ def verify(plan: plan_lib.Plan, target: target_lib.Target) -> Verification:
   )
 
 
-def compile_with(
-  plan: plan_lib.Plan, target: target_lib.Target
-) -> compile_lib.Compilation | None:
-  """Compiles a target with a plan that is for it.
-
-  Returns:
-    The full compile; None where the target cannot be compiled to its end.
-
-  Raises:
-    PlanError: the plan is for something else.
-    CompileError: XLA refuses the target or the plan.
-  """
-  check_versions(plan)
-  check_cluster(plan, target)
-  check_module(plan, target)
-  if target.compile is None or target.cluster.gpu.compile_obstacle:
-    return None
-  profile = _profile(plan)
-  if profile is not None:
-    scheduler_profile.check_reaches_xla()
-    profile = scheduler_profile.with_plan_hash(profile, plan.hash)
-  options = candidates.compiler_options(plan.xla_options, profile)
-  return compile_fully(target, options, plan.combine_groups)
-
-
-def compile_fully(
-  target: target_lib.Target,
-  options: compile_lib.Options,
-  groups: combine.Groups | None,
-) -> compile_lib.Compilation:
-  """Compiles a target that can be compiled to its end.
-
-  Raises:
-    CompileError: XLA refused; or it took the options that go with combine
-      groups, and did not run the pass that makes them.
-  """
-  assert target.compile is not None
-  if groups is None:
-    return target.compile(options)
-  compilation = target.compile(options, groups)
-  if not combine.labels(compilation.module, groups):
-    raise errors.CompileError(
-      f"XLA compiled {target.name} without running the pass that sets combine"
-      " groups; make the plan without them."
-    )
-  return compilation
-
-
 def effects(
   plan: plan_lib.Plan,
   target: target_lib.Target,
   default: step_lib.Step,
   planned: step_lib.Step,
 ) -> tuple[effects_lib.Effect, ...]:
-  """What each knob of a plan did.
+  """What each part of a plan did.
 
   Args:
     plan: the plan.
@@ -150,13 +91,15 @@ def effects(
     default: the target as scheduled without the plan.
     planned: the target as scheduled with all of it.
   """
-  groups, profile = plan.combine_groups, _profile(plan)
   found = [
-    _effect_of_option(name, plan, target, default, planned)
-    for name in plan.xla_options
+    _effect_of_option(name, plan.xla, target, default, planned)
+    for name in plan.xla.options
   ]
+  groups, profile = plan.xla.combine_groups, plan.xla.scheduler_profile
   if groups is not None:
-    without = candidates.schedule(target, plan.xla_options, None, profile)
+    without = _schedule(
+      target, dataclasses.replace(plan.xla, combine_groups=None)
+    )
     found.append(
       effects_lib.of_difference(
         "combine groups",
@@ -166,7 +109,9 @@ def effects(
       )
     )
   if profile is not None:
-    without = candidates.schedule(target, plan.xla_options, groups)
+    without = _schedule(
+      target, dataclasses.replace(plan.xla, scheduler_profile=None)
+    )
     found.append(
       effects_lib.of_difference(
         "scheduler profile",
@@ -182,7 +127,7 @@ def effects(
 
 def _effect_of_option(
   name: str,
-  plan: plan_lib.Plan,
+  config: config_lib.XlaConfig,
   target: target_lib.Target,
   default: step_lib.Step,
   planned: step_lib.Step,
@@ -192,20 +137,17 @@ def _effect_of_option(
   Combine groups overrule thresholds, which are there for who cannot set groups;
   so what a threshold does is told without groups.
   """
-  groups, profile = plan.combine_groups, _profile(plan)
-  is_overruled = groups is not None and name in combine.OPTIONS
+  is_overruled = config.combine_groups is not None and name in combine.OPTIONS
   if is_overruled:
-    groups = None
-    planned = candidates.schedule(target, plan.xla_options, None, profile)
-  others = {n: v for n, v in plan.xla_options.items() if n != name}
-  is_default = not others and groups is None and profile is None
-  without = (
-    default
-    if is_default
-    else candidates.schedule(target, others, groups, profile)
-  )
+    config = dataclasses.replace(config, combine_groups=None)
+    planned = _schedule(target, config)
+  others = {n: v for n, v in config.options.items() if n != name}
+  without_it = dataclasses.replace(config, options=others)
+  without = default
+  if not without_it.is_default:
+    without = _schedule(target, without_it)
   effect = effects_lib.of_difference(
-    name, str(plan.xla_options[name]), without.analysis, planned.analysis
+    name, str(config.options[name]), without.analysis, planned.analysis
   )
   if not is_overruled:
     return effect
@@ -214,78 +156,7 @@ def _effect_of_option(
   )
 
 
-def _profile(plan: plan_lib.Plan) -> bytes | None:
-  text = plan.scheduler_profile
-  return None if text is None else text.encode()
-
-
-def check_versions(plan: plan_lib.Plan) -> None:
-  """Checks that the plan was made with the installed JAX.
-
-  Raises:
-    PlanError: it was not.
-  """
-  for package, made_with, installed in (
-    ("jax", plan.jax_version, jax.__version__),
-    ("jaxlib", plan.jaxlib_version, jaxlib.__version__),
-  ):
-    if made_with != installed:
-      raise errors.PlanError(
-        f"The plan was made with {package} {made_with}, and {installed} is"
-        " installed, whose XLA schedules differently: make the plan again."
-      )
-
-
-def check_cluster(plan: plan_lib.Plan, target: target_lib.Target) -> None:
-  """Checks that the plan was made for the target's cluster.
-
-  Raises:
-    PlanError: it was not; the message names a figure that differs.
-  """
-  made_for = _flat(plan.cluster.to_dict())
-  asked_for = _flat(target.cluster.to_dict())
-  for name in {**made_for, **asked_for}:
-    # The same cluster may have another name in another file.
-    if name != "name" and made_for.get(name) != asked_for.get(name):
-      raise errors.PlanError(
-        f"The plan was made for {plan.cluster.name}, not for"
-        f" {target.cluster.name}: {name} is {made_for.get(name)} there and"
-        f" {asked_for.get(name)} here. Make a plan for this cluster."
-      )
-
-
-def check_module(plan: plan_lib.Plan, target: target_lib.Target) -> None:
-  """Checks that the plan was made for the target's module.
-
-  Raises:
-    PlanError: it was made for another one.
-  """
-  module = recognized_by(target)
-  fingerprint = plan_lib.fingerprint(module)
-  if fingerprint != plan.module_fingerprint:
-    raise errors.PlanError(
-      f"The plan was made for {plan.module_name}, whose fingerprint is"
-      f" {plan.module_fingerprint}; this is {module.name} with {fingerprint}."
-      " The step, its shapes or its shardings changed: make the plan again."
-    )
-
-
-def recognized_by(target: target_lib.Target) -> hlo.Module:
-  """The module whose fingerprint a plan has.
-
-  It is the one from before XLA combines and schedules, where that can be had:
-  later, what XLA does depends on whether it can time kernels on a GPU.
-  """
-  if target.unscheduled is not None:
-    return target.unscheduled({})
-  return target.schedule({})
-
-
-def _flat(raw: object, prefix: str = "") -> dict[str, object]:
-  """The leaves of a JSON value, by dotted name."""
-  if not isinstance(raw, Mapping):
-    return {prefix: raw}
-  leaves: dict[str, object] = {}
-  for name, value in raw.items():
-    leaves |= _flat(value, f"{prefix}.{name}" if prefix else str(name))
-  return leaves
+def _schedule(
+  target: target_lib.Target, config: config_lib.XlaConfig
+) -> step_lib.Step:
+  return step_lib.of_module(target.schedule(config), target.cluster)

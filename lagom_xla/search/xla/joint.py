@@ -1,57 +1,46 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""XLA options outside, NCCL settings inside, the most promising first.
+"""The joint search: what XLA is told outside, NCCL settings inside.
 
-Which collectives exist, and what runs beside them, is up to XLA. Compiling to
-find out costs seconds to minutes per value of a knob, so each value is first
-*predicted*: its changes are made to the dependency graph of the best schedule
-so far, a list scheduler orders the result, and the step is replayed. A value's
-marginal gain is what it takes off the replay of the same graph without it.
-
-Each round ranks all values by that gain and compiles them in this order, until
-one makes the step shorter, which starts the next round from its schedule; or
-until the gains fall below `candidates.LEAST_GAIN`. What cannot be predicted is
-compiled once, if the time that collectives cost at all leaves it room. Only a
-compiled schedule with its NCCL settings searched anew is ever kept.
-
-What no launcher can set comes last, and only when asked for (`in_process.py`).
+XLA options come first, because a launcher can set them. What only the process
+that compiles can tell XLA comes after, on top of the best options and only when
+asked for: combine groups of our own, then scheduler feedback.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
 import dataclasses
+import functools
 
+from lagom_xla import errors
+from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import target as target_lib
-from lagom_xla.costs import step as step_lib
+from lagom_xla.passes import donation
+from lagom_xla.passes import hlo
 from lagom_xla.search.xla import candidates
-from lagom_xla.search.xla import in_process as in_process_lib
-from lagom_xla.search.xla import knobs
-from lagom_xla.xla_schedule import reschedule
+from lagom_xla.search.xla import feedback
+from lagom_xla.search.xla import groups as groups_lib
+from lagom_xla.search.xla import options
 
-# Candidates that are compiled at most, the default among them.
-MAX_COMPILES = 16
-
-# Instructions in all predictions of a round of knobs, and of combine groups: a
-# large module gets fewer predictions.
+# Instructions in all predictions of groups: a large module gets fewer.
 _MAX_PREDICTED_INSTRUCTIONS = 1_000_000
-_MAX_REGROUPED_INSTRUCTIONS = 1_000_000
-
-Progress = Callable[[str], None]
+# Larger modules keep XLA's groups: with every collective alone, XLA schedules
+# them for minutes.
+_MAX_GROUPED_INSTRUCTIONS = 50_000
 
 
 def search(
   target: target_lib.Target,
   *,
-  max_compiles: int = MAX_COMPILES,
+  max_compiles: int = options.MAX_COMPILES,
   in_process: bool = False,
-  progress: Progress = lambda _: None,
+  progress: candidates.Progress = lambda _: None,
 ) -> candidates.Search:
-  """Searches XLA options and NCCL settings together.
+  """Searches what XLA is told and NCCL's settings together.
 
   Args:
     target: what to tune.
-    max_compiles: how many candidates may be compiled.
+    max_compiles: how many sets of options may be compiled.
     in_process: whether to choose what only lagom_xla in the training process
       can apply, too.
     progress: called with a few words after each candidate.
@@ -59,110 +48,67 @@ def search(
   Raises:
     CompileError: the target does not compile with the defaults.
   """
-  found = candidates.Search(default=candidates.evaluate_default(target))
+  evaluate = functools.partial(candidates.evaluate, target=target)
+  default = candidates.evaluate_or_raise(config_lib.DEFAULT, target=target)
+  found = candidates.Search(default=default)
   progress("XLA's defaults")
   if target.is_read_only:
     return found
-  tried = [found.default.options]
-  while len(tried) < max_compiles:
-    ranked, num_predicted = _ranked(found.best, tried)
-    found = dataclasses.replace(
-      found, num_predicted=found.num_predicted + num_predicted
-    )
-    before = found.best
-    for value in ranked[: max_compiles - len(tried)]:
-      options = {**before.options, **value.options}
-      tried.append(options)
-      found = found.with_(candidates.evaluate(target, options))
-      progress(value.label)
-      if found.best is not before:
-        break
-    if found.best is before:
-      break
+  found = options.search(
+    found, evaluate, max_compiles=max_compiles, progress=progress
+  )
   if in_process:
-    found = in_process_lib.search(target, found, progress=progress)
+    found = _with_groups(target, found, evaluate)
+    progress("combine groups")
+    found = feedback.search(found, evaluate, progress=progress)
   return found
 
 
-def _ranked(
-  incumbent: candidates.Candidate, tried: Collection[candidates.XlaOptions]
-) -> tuple[list[knobs.Value], int]:
-  """Values that may gain enough, the most promising first.
-
-  Returns:
-    The values, and the number of schedules that were predicted for them.
-  """
-  values = [
-    value
-    for value in knobs.worth_trying(incumbent.step)
-    if {**incumbent.options, **value.options} not in tried
-  ]
-  module = incumbent.step.analysis.module
-  most = in_process_lib.max_predictions(module, _MAX_PREDICTED_INSTRUCTIONS)
-  predictable = [v for v in values if v.changes is not None][:most]
-  unchanged_us = _predicted_us(incumbent.step, reschedule.Changes())
-  gains = [_gain(incumbent, value, unchanged_us) for value in predictable]
-  ranked = sorted(
-    zip(gains, predictable, strict=True), key=lambda pair: -pair[0]
-  )
-  promising = [v for gain, v in ranked if gain >= candidates.LEAST_GAIN]
-  # Loops in a form that the graph cannot be changed in are to be compiled.
-  unknown = [v for v in values if v.changes is None] + [
-    v for gain, v in ranked if gain == 0.0 and _changes_loops(v)
-  ]
-  if _cost_of_collectives(incumbent) >= candidates.LEAST_GAIN:
-    promising += [
-      v
-      for v in unknown
-      if not any(v.options.items() <= t.items() for t in tried)
-    ]
-  return promising, len(predictable) + 1
-
-
-def _changes_loops(value: knobs.Value) -> bool:
-  changes = value.changes
-  return changes is not None and bool(
-    changes.pipelined or changes.double_buffered
-  )
-
-
-def _gain(
-  incumbent: candidates.Candidate, value: knobs.Value, unchanged_us: float
-) -> float:
-  """What a value takes off the predicted step, as a share of it.
-
-  Args:
-    incumbent: the best candidate so far.
-    value: with changes.
-    unchanged_us: the step as the list scheduler has it with no change.
-  """
-  assert value.changes is not None
-  if value.changes == reschedule.Changes():  # The scheduler is what changes.
-    return 1 - unchanged_us / incumbent.default.step_time_us
-  try:
-    return 1 - _predicted_us(incumbent.step, value.changes) / unchanged_us
-  except ValueError:  # The graph cannot be changed so.
-    return 0.0
-
-
-def _predicted_us(step: step_lib.Step, changes: reschedule.Changes) -> float:
-  """Step time under NCCL's defaults as the list scheduler would have it."""
-  module = reschedule.schedule(step.analysis.module, changes, step.cluster)
-  predicted = step.rescheduled(module)
-  return predicted.timeline(predicted.default).step_time_us
-
-
-def _cost_of_collectives(candidate: candidates.Candidate) -> float:
-  """Waits and slowdowns, as a share of the step: what schedules can change."""
-  tuned = candidate.tuned
-  lost_us = tuned.total_exposed_us + tuned.total_slowdown_us
-  return lost_us / tuned.step_time_us if tuned.step_time_us else 0.0
-
-
-def num_candidates(
+def max_candidates(
   target: target_lib.Target, *, in_process: bool = False
 ) -> int:
   """How many candidates a search looks at, at most."""
   if target.is_read_only:
     return 1
-  return MAX_COMPILES + (in_process_lib.NUM_CANDIDATES if in_process else 0)
+  return options.MAX_COMPILES + (1 + feedback.MAX_ROUNDS if in_process else 0)
+
+
+def _with_groups(
+  target: target_lib.Target,
+  found: candidates.Search,
+  evaluate: candidates.Evaluate,
+) -> candidates.Search:
+  """The search with the best combine groups tried, or why there are none."""
+  best = found.best
+  module = best.step.analysis.module
+  alone = dataclasses.replace(best.config, combine_groups=())
+  try:
+    _check_can_group(module)
+    apart = target.schedule(alone)
+  except (errors.CompileError, errors.DonationLostError) as error:
+    return found.with_(candidates.Refused(config=alone, reason=str(error)))
+  chosen = groups_lib.search(
+    apart,
+    target.cluster,
+    max_predictions=options.max_predictions(apart, _MAX_PREDICTED_INSTRUCTIONS),
+  )
+  found = dataclasses.replace(
+    found, num_predicted=found.num_predicted + chosen.num_predicted
+  )
+  config = dataclasses.replace(best.config, combine_groups=chosen.groups)
+  return found.with_(evaluate(config))
+
+
+def _check_can_group(module: hlo.Module) -> None:
+  """Checks that groups of our own are worth scheduling a module for.
+
+  Raises:
+    CompileError: it is too large.
+    DonationLostError: it donates, and this JAX would forget that.
+  """
+  if module.num_instructions > _MAX_GROUPED_INSTRUCTIONS:
+    raise errors.CompileError(
+      f"The module has {module.num_instructions:,} instructions; groups are"
+      f" chosen in modules of up to {_MAX_GROUPED_INSTRUCTIONS:,}."
+    )
+  donation.check(module, "sets combine groups")

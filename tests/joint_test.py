@@ -10,11 +10,11 @@ import pathlib
 
 import pytest
 
+import fake_target
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
-from lagom_xla.compile import compiler as compile_lib
-from lagom_xla.compile import target as target_lib
-from lagom_xla.compile import unoptimized
+from lagom_xla.compile import config as config_lib
+from lagom_xla.compile import load
 from lagom_xla.costs import gemm
 from lagom_xla.costs import step as step_lib
 from lagom_xla.costs.replay import timeline
@@ -112,16 +112,15 @@ ENTRY main {{
 
 
 def _target(
-  schedule: Callable[[compile_lib.Options], hlo.Module],
+  schedule: Callable[[config_lib.XlaConfig], hlo.Module],
   *,
   is_read_only: bool = False,
-) -> target_lib.Target:
-  return target_lib.Target(
+) -> fake_target.FakeTarget:
+  return fake_target.FakeTarget(
     name="step",
     cluster=H100,
-    schedule=schedule,
-    compile=None,
-    is_read_only=is_read_only,
+    scheduled=schedule,
+    is_scheduled=is_read_only,
   )
 
 
@@ -137,9 +136,9 @@ _APART = [[64 * _KIB]] * 8
 _TOGETHER = [[64 * _KIB] * 8]
 
 
-def _combines(options: compile_lib.Options) -> hlo.Module:
+def _combines(config: config_lib.XlaConfig) -> hlo.Module:
   """What XLA does: beyond the default, eight all-gathers become one."""
-  is_combined = int(options.get(_GATHER, 0)) > thresholds.DEFAULT_BYTES
+  is_combined = int(config.options.get(_GATHER, 0)) > thresholds.DEFAULT_BYTES
   return _module(*(_TOGETHER if is_combined else _APART), kernels_us=3.0)
 
 
@@ -191,8 +190,8 @@ def test_sizes_are_those_that_xla_counts():
 
 def test_options_that_shorten_the_step_are_kept():
   found = joint.search(_target(_combines))
-  assert found.default.options == {}
-  assert found.best.options == {_GATHER: 128 * _MIB}
+  assert found.default.config.is_default
+  assert found.best.config.options == {_GATHER: 128 * _MIB}
   assert _tuned_us(found.best) < _tuned_us(found.default)
 
 
@@ -217,7 +216,7 @@ def _candidate(
     )
 
   return candidates.Candidate(
-    options=options,
+    config=config_lib.XlaConfig(options=options),
     step=_step(_module([64 * _KIB])),
     configuration={},
     default=lasting(default_us),
@@ -247,21 +246,21 @@ def test_options_must_not_hurt_those_who_run_nccls_defaults():
 
 
 def test_options_that_xla_refuses_are_recorded():
-  def schedule(options: compile_lib.Options) -> hlo.Module:
-    if _GATHER in options:
+  def schedule(config: config_lib.XlaConfig) -> hlo.Module:
+    if _GATHER in config.options:
       raise errors.CompileError("XLA could not compile: no such luck")
-    return _combines(options)
+    return _combines(config)
 
   found = joint.search(_target(schedule))
   assert found.others[0] == candidates.Refused(
-    options={_GATHER: 128 * _MIB},
+    config=config_lib.XlaConfig(options={_GATHER: 128 * _MIB}),
     reason="XLA could not compile: no such luck",
   )
   assert found.best is found.default
 
 
 def test_a_target_that_does_not_compile_at_all_is_an_error():
-  def schedule(options: compile_lib.Options) -> hlo.Module:
+  def schedule(config: config_lib.XlaConfig) -> hlo.Module:
     raise errors.CompileError("XLA could not compile for 1x8xh100")
 
   with pytest.raises(errors.CompileError, match="for 1x8xh100"):
@@ -271,28 +270,16 @@ def test_a_target_that_does_not_compile_at_all_is_an_error():
 def test_a_scheduled_module_is_searched_for_nccl_settings_only():
   asked = []
 
-  def schedule(options: compile_lib.Options) -> hlo.Module:
-    asked.append(options)
+  def schedule(config: config_lib.XlaConfig) -> hlo.Module:
+    asked.append(config)
     # A kernel that fills an H100 once, beside an all-gather.
     return _module([16 * _MIB], kernels_us=400.0, size=_ONE_WAVE)
 
   target = _target(schedule, is_read_only=True)
   found = joint.search(target)
   assert not found.others
-  assert len(asked) == joint.num_candidates(target) == 1
+  assert len(asked) == joint.max_candidates(target) == 1
   assert _tuned_us(found.default) < found.default.default.step_time_us
-
-
-def test_every_schedule_is_asked_for_xlas_estimates():
-  asked = []
-
-  def schedule(options: compile_lib.Options) -> hlo.Module:
-    asked.append(options)
-    return _combines(options)
-
-  joint.search(_target(schedule))
-  assert all(options.items() >= compile_lib.COST_ESTIMATES.items()
-             for options in asked)  # fmt: skip
 
 
 def test_what_is_predicted_to_gain_is_compiled_before_what_is_unknown():
@@ -319,7 +306,9 @@ def test_pipelining_is_compiled_where_the_graph_cannot_show_it(
 
   monkeypatch.setattr(reschedule, "schedule", unable)
   found = joint.search(_target(lambda _: fsdp_scan))
-  tried = {name for candidate in found.others for name in candidate.options}
+  tried = {
+    name for candidate in found.others for name in candidate.config.options
+  }
   assert any("pipeline" in name for name in tried)
   assert "xla_gpu_enable_while_loop_double_buffering" in tried
   assert tried.isdisjoint(thresholds.OPTIONS.values())
@@ -329,15 +318,15 @@ def test_progress_is_told_of_each_candidate():
   told: list[str] = []
   target = _target(_combines)
   found = joint.search(target, progress=told.append)
-  assert 1 + len(found.others) == len(told) <= joint.num_candidates(target)
+  assert 1 + len(found.others) == len(told) <= joint.max_candidates(target)
 
 
 def test_no_more_is_compiled_than_allowed():
   asked = []
 
-  def schedule(options: compile_lib.Options) -> hlo.Module:
-    asked.append(options)
-    return _combines(options)
+  def schedule(config: config_lib.XlaConfig) -> hlo.Module:
+    asked.append(config)
+    return _combines(config)
 
   found = joint.search(_target(schedule), max_compiles=2)
   assert len(asked) == 1 + len(found.others) == 2
@@ -345,7 +334,7 @@ def test_no_more_is_compiled_than_allowed():
 
 def test_the_same_target_gives_the_same_search():
   first, second = (joint.search(_target(_combines)) for _ in range(2))
-  assert [c.options for c in first.others] == [c.options for c in second.others]
+  assert [c.config for c in first.others] == [c.config for c in second.others]
   assert first.best.configuration == second.best.configuration
 
 
@@ -476,10 +465,7 @@ def test_a_real_module_is_never_tuned_for_the_worse():
   if pjrt_transform.plugin_path() is None:
     pytest.skip("JAX's CUDA plugin is not installed (extra aot)")
   cluster = cluster_lib.parse("1x4xh100")
-  module = unoptimized.schedule_module(
-    hlo.load(path), cluster, options=compile_lib.COST_ESTIMATES
-  )
-  step = step_lib.Step(overlap_lib.analyze(module), cluster)
+  step = step_lib.of_module(load.load(str(path), cluster).schedule(), cluster)
   configuration = settings.search(step).configuration
   before, after = step.timeline(step.default), step.timeline(configuration)
   assert after.step_time_us < before.step_time_us

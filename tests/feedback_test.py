@@ -5,23 +5,24 @@
 from __future__ import annotations
 
 import collections
-from collections.abc import Callable, Iterator, Mapping
-import pathlib
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
-from jax.experimental.compilation_cache import compilation_cache
 import jax.numpy as jnp
 import pytest
 
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
-from lagom_xla.compile import compiler as compile_lib
+from lagom_xla.compile import compiler
+from lagom_xla.compile import config as config_lib
+from lagom_xla.compile import devices as devices_lib
+from lagom_xla.compile import lowered as lowered_lib
 from lagom_xla.compile import scheduler_profile
 from lagom_xla.costs import step as step_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes import overlap
-from lagom_xla.passes import registry
+from lagom_xla.search.xla import feedback
 
 LowerStep = Callable[..., jax.stages.Lowered]
 Schedule = Callable[..., hlo.Module]
@@ -39,17 +40,17 @@ def step_of(module: hlo.Module, cluster: str = "1x8xh100") -> step_lib.Step:
   return step_lib.Step(overlap.analyze(module), cluster_lib.parse(cluster))
 
 
-def profile_of(module: hlo.Module) -> bytes:
+def profile_of(module: hlo.Module) -> str:
   step = step_of(module)
-  return scheduler_profile.profile(step, step.default)
+  return feedback.profile(step, step.default)
 
 
-def text(costs_us: Mapping[str, float]) -> bytes:
+def text(costs_us: Mapping[str, float]) -> str:
   """A profile in the protocol buffers' own syntax, one field a line."""
   return "".join(
     f'costs {{\n  name: "{name}"\n  cost_us: {cost_us}\n}}\n'
     for name, cost_us in costs_us.items()
-  ).encode()
+  )
 
 
 def order(module: hlo.Module) -> list[list[str]]:
@@ -95,9 +96,7 @@ def test_a_profile_adds_up_to_the_replayed_step(
 ) -> None:
   step = step_of(train_step_module)
   timeline = step.timeline(step.default)
-  costs_us = scheduler_profile.costs_us(
-    scheduler_profile.profile(step, step.default)
-  )
+  costs_us = scheduler_profile.costs_us(feedback.profile(step, step.default))
   kernels = step.analysis.kernels.values()
   total_us = sum(costs_us[k.name] * k.executions for k in kernels)
   assert total_us == pytest.approx(
@@ -112,9 +111,7 @@ def test_a_profile_adds_up_to_the_replayed_step(
 
 def test_a_kernel_costs_more_beside_a_collective(tp_scan: hlo.Module) -> None:
   step = step_of(tp_scan)
-  costs_us = scheduler_profile.costs_us(
-    scheduler_profile.profile(step, step.default)
-  )
+  costs_us = scheduler_profile.costs_us(feedback.profile(step, step.default))
   lost_us = collections.defaultdict[str, float](float)
   for (name, _), us in step.timeline(step.default).slowdown_us.items():
     lost_us[name] += us
@@ -142,12 +139,8 @@ def test_a_collective_costs_what_it_is_configured_to(
   }
   changed = [c for c in step.analysis.collectives if _differs(step, c, slower)]
   assert changed
-  default = scheduler_profile.costs_us(
-    scheduler_profile.profile(step, step.default)
-  )
-  configured = scheduler_profile.costs_us(
-    scheduler_profile.profile(step, slower)
-  )
+  default = scheduler_profile.costs_us(feedback.profile(step, step.default))
+  configured = scheduler_profile.costs_us(feedback.profile(step, slower))
   assert all(default[c.name] != configured[c.name] for c in changed)
 
 
@@ -163,17 +156,17 @@ def test_xla_finds_all_that_it_wants_in_a_profile(
 ) -> None:
   # Under the names of the first compile, so those are still the same.
   profile = profile_of(fsdp_scan)
-  scheduled(fsdp_step(), fdo_profile=profile, **_NOTHING_MISSING)
+  scheduled(fsdp_step(), scheduler_profile=profile, **_NOTHING_MISSING)
   costs_us = scheduler_profile.costs_us(profile)
   costs_us.pop(next(name for name in costs_us if "gemm" in name))
   with pytest.raises(errors.CompileError, match="Found 1 missing"):
-    scheduled(fsdp_step(), fdo_profile=text(costs_us), **_NOTHING_MISSING)
+    scheduled(fsdp_step(), scheduler_profile=text(costs_us), **_NOTHING_MISSING)
 
 
 def test_names_stay_from_one_profile_to_the_next(
   schedule: Schedule, module: hlo.Module
 ) -> None:
-  following = schedule(fdo_profile=profile_of(module))
+  following = schedule(scheduler_profile=profile_of(module))
   assert order(following) != order(module)
   first = scheduler_profile.costs_us(profile_of(module))
   assert (
@@ -192,7 +185,7 @@ def test_the_schedule_gives_a_collective_the_kernels_that_its_cost_asks_for(
       name: cost_us if name.startswith(kind) else other_us
       for name, other_us in costs_us.items()
     }
-    beside = num_beside(schedule(fdo_profile=text(changed)))
+    beside = num_beside(schedule(scheduler_profile=text(changed)))
     # All but the first or the last, beside which lies whatever is left.
     return sorted(n for name, n in beside.items() if kind in name)[-2]
 
@@ -206,42 +199,10 @@ def test_our_costs_shorten_the_step_where_xla_misjudges_it(
   before_us = step.timeline(step.default).step_time_us
   times_us = []
   for _ in range(2):
-    profile = scheduler_profile.profile(step, step.default)
-    step = step_of(schedule(fdo_profile=profile))
+    profile = feedback.profile(step, step.default)
+    step = step_of(schedule(scheduler_profile=profile))
     times_us.append(step.timeline(step.default).step_time_us)
   assert min(times_us) < 0.98 * before_us
-
-
-def test_a_plans_hash_is_read_back_and_leaves_costs_alone(
-  fsdp_scan: hlo.Module,
-) -> None:
-  profile = profile_of(fsdp_scan)
-  assert scheduler_profile.plan_hash(profile) is None
-  marked = scheduler_profile.with_plan_hash(profile, "0f3a")
-  assert scheduler_profile.plan_hash(marked) == "0f3a"
-  assert scheduler_profile.costs_us(marked) == scheduler_profile.costs_us(
-    profile
-  )
-  assert marked != scheduler_profile.with_plan_hash(profile, "0f3b")
-
-
-@pytest.mark.parametrize("plan_hash", ["", "a b", "a\n", 'a"', "$"])
-def test_a_hash_that_could_break_the_profile_is_refused(plan_hash: str) -> None:
-  with pytest.raises(errors.ProfileError, match="must be letters, digits"):
-    scheduler_profile.with_plan_hash(b"", plan_hash)
-
-
-def test_a_plans_hash_changes_no_schedule(
-  schedule: Schedule, module: hlo.Module
-) -> None:
-  profile = profile_of(module)
-  following = schedule(fdo_profile=profile)
-  for name in ("0f3a", "d" * 64):
-    marked = scheduler_profile.with_plan_hash(profile, name)
-    assert order(schedule(fdo_profile=marked)) == order(following)
-  alone = scheduler_profile.with_plan_hash(b"", "0f3a")
-  silent = schedule(fdo_profile=alone, **scheduler_profile.SILENT)
-  assert order(silent) == order(module)
 
 
 def test_any_profile_switches_the_scheduler_on_where_it_is_off(
@@ -249,7 +210,7 @@ def test_any_profile_switches_the_scheduler_on_where_it_is_off(
 ) -> None:
   del h100s  # Only says whether there is anything to compile with.
   a100s = cluster_lib.parse("1x8xa100")
-  devices = compile_lib.devices(a100s)
+  devices = devices_lib.devices(a100s)
   mesh = jax.sharding.Mesh(devices, ("x",))
   rows = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("x"))
   w = jax.ShapeDtypeStruct((512, 512), jnp.bfloat16, sharding=rows)
@@ -259,77 +220,16 @@ def test_any_profile_switches_the_scheduler_on_where_it_is_off(
 
   lowered = jax.jit(step, out_shardings=rows).lower(w, w, w)
 
-  def order_with(**options: Any) -> list[list[str]]:
-    compilation = compile_lib.compile_step(
-      lowered, a100s, options=options, schedule_only=True
-    )
-    return order(compilation.module)
+  def order_with(
+    profile: str | None = None, **options: bool
+  ) -> list[list[str]]:
+    config = config_lib.XlaConfig(options=options, scheduler_profile=profile)
+    step = lowered_lib.LoweredStep(lowered, a100s)
+    return order(compiler.schedule(step, config))
 
-  marked = order_with(fdo_profile=scheduler_profile.with_plan_hash(b"", "0f3a"))
-  assert marked == order_with(xla_gpu_enable_latency_hiding_scheduler=True)
-  assert marked != order_with()
-
-
-@pytest.fixture
-def persistent_cache(tmp_path: pathlib.Path) -> Iterator[pathlib.Path]:
-  """JAX's persistent compilation cache, which takes everything."""
-  settings = {
-    "jax_compilation_cache_dir": str(tmp_path),
-    "jax_persistent_cache_min_compile_time_secs": 0.0,
-    "jax_persistent_cache_min_entry_size_bytes": -1,
-  }
-  before = {name: getattr(jax.config, name) for name in settings}
-  for name, value in settings.items():
-    jax.config.update(name, value)
-  compilation_cache.reset_cache()
-  yield tmp_path
-  for name, value in before.items():
-    jax.config.update(name, value)
-  compilation_cache.reset_cache()
-
-
-class _Plan:
-  """A plan with a pass, which leaves a note in every module."""
-
-  def __init__(self, note: str):
-    self.note = note
-    self.num_compiles = 0
-
-  def compile(self, options: Any) -> str:
-    """Compiles on the CPU; returns the note in what comes out."""
-    lowered = jax.jit(lambda x: jnp.tanh(x) @ x).lower(jnp.ones((8, 8)))
-    with registry.transformation(
-      self._annotate, stage=registry.Stage.POST_SCHEDULER, platform="cpu"
-    ):
-      module = hlo.load(lowered.compile(compiler_options=options))
-    (note,) = {
-      i.frontend_attributes.map["plan"] for i in module.entry.instructions
-    } - {""}
-    return note
-
-  def _annotate(self, serialized: bytes) -> bytes:
-    self.num_compiles += 1
-    proto = hlo.load(serialized).proto
-    for computation in proto.computations:
-      for instruction in computation.instructions:
-        instruction.frontend_attributes.map["plan"] = self.note
-    return proto.SerializeToString()
-
-
-@pytest.mark.usefixtures("persistent_cache")
-def test_two_plans_never_share_a_cached_executable() -> None:
-  plans = [_Plan("a"), _Plan("b")]
-  for _ in range(2):
-    for plan in plans:
-      profile = scheduler_profile.with_plan_hash(b"", plan.note)
-      assert plan.compile({"fdo_profile": profile}) == plan.note
-  # The second time they came out of the cache.
-  assert [plan.num_compiles for plan in plans] == [1, 1]
-
-
-@pytest.mark.usefixtures("persistent_cache")
-def test_without_a_hash_a_plan_would_get_anothers_executable() -> None:
-  assert [_Plan(note).compile({}) for note in ("a", "b")] == ["a", "a"]
+  fed = order_with(scheduler_profile.encode({"no such instruction": 1.0}))
+  assert fed == order_with(xla_gpu_enable_latency_hiding_scheduler=True)
+  assert fed != order_with()
 
 
 @pytest.mark.parametrize(

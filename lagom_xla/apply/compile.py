@@ -1,0 +1,28 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""A compile with all of a plan that XLA can be told."""
+
+from __future__ import annotations
+
+from lagom_xla.compile import lowered as lowered_lib
+from lagom_xla.compile import scheduler_profile
+from lagom_xla.compile import target as target_lib
+from lagom_xla.plan import made_for
+from lagom_xla.plan import plan as plan_lib
+
+
+def compile_with(
+  plan: plan_lib.Plan, target: target_lib.Target
+) -> lowered_lib.Compilation:
+  """Compiles a target, to the end, with a plan that is for it.
+
+  Raises:
+    PlanError: the plan is for something else.
+    ProfileError: JAX is set to replace the plan's scheduler profile.
+    CompileError: XLA refuses the target or the plan.
+    CombineError: the module cannot have the plan's combine groups.
+  """
+  made_for.check(plan, target)
+  if plan.xla.scheduler_profile is not None:
+    scheduler_profile.check_reaches_xla()
+  return target.compile(plan.xla)

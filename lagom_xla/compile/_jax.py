@@ -1,0 +1,145 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""JAX's private names: all that lagom_xla takes, in this one file.
+
+They are those of JAX 0.10.2 to 0.12. What has no public way in is here and
+nowhere else: which backend a step was lowered for, compiling StableHLO that no
+function was traced to, and what jit does with a signature it has not seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+from jax._src import compiler
+from jax._src.interpreters import mlir
+from jax._src.lib import _jax
+from jax._src.lib import xla_client
+from jaxlib.mlir import ir
+import numpy as np
+
+from lagom_xla import errors
+
+
+def client_of(lowered: jax.stages.Lowered) -> Any:
+  """The client of the backend that a step was lowered for."""
+  return lowered._lowering.compile_args["backend"]
+
+
+def stablehlo_of_hlo(
+  serialized: bytes, edit: Callable[[ir.Module], None]
+) -> ir.Module:
+  """An HLO module as StableHLO.
+
+  Args:
+    serialized: the HloModuleProto.
+    edit: changes the module before anybody else sees it.
+
+  Raises:
+    Exception: whatever jaxlib raises for a module without such a form.
+  """
+  converted = _jax.mlir.hlo_to_stablehlo(serialized)
+  with mlir.make_ir_context():
+    module = ir.Module.parse(converted)
+    edit(module)
+  return module
+
+
+def compile_stablehlo(
+  module: ir.Module,
+  devices: Sequence[jax.Device],
+  options: Mapping[str, bool | int | float | str],
+  scheduler_profile: bytes | None,
+) -> Any:
+  """Compiles a module that is partitioned already; returns the executable."""
+  client = devices[0].client
+  overrides: Any = dict(options)
+  compile_options = compiler.get_compile_options(
+    num_replicas=1,
+    num_partitions=len(devices),
+    device_assignment=np.arange(len(devices)).reshape(1, -1),
+    env_options_overrides=overrides,
+    fdo_profile=scheduler_profile,
+    backend=client,
+  )
+  build_options = compile_options.executable_build_options
+  build_options.use_spmd_partitioning = False
+  build_options.use_shardy_partitioner = False
+  return client.compile(
+    module, xla_client.DeviceList(tuple(devices)), compile_options
+  )
+
+
+def identity_of(lowered: jax.stages.Lowered) -> object:
+  """What signatures share that jit would compile only once."""
+  return lowered._lowering, lowered.in_tree, lowered.out_tree
+
+
+def jit_internals(jitted: Any) -> tuple[Any, Callable[..., Any]]:
+  """The jit arguments of a jitted function, and its own cache miss.
+
+  Raises:
+    UnsupportedError: it is not a function of `jax.jit`, or jit has changed.
+  """
+  try:
+    _ = jax.stages.Lowered._lowering
+    return jitted._jit_info, jitted._cache_miss
+  except AttributeError as error:
+    raise _unsupported(jitted, error) from error
+
+
+def is_transformed() -> bool:
+  """Whether a transformation such as `jax.grad` is going on."""
+  from jax._src import core
+
+  return not core.trace_state_clean()
+
+
+def jit_with(jitted: Any, info: Any, cache_miss: Callable[..., Any]) -> Any:
+  """A function of jit's own type, with a cache that it shares with no other.
+
+  Args:
+    jitted: the function that it is like.
+    info: of `jit_internals`.
+    cache_miss: called for each signature that was not seen before.
+
+  Raises:
+    UnsupportedError: jit has changed.
+  """
+  try:
+    from jax._src import tree_util
+    from jax._src.interpreters import pxla
+
+    return _jax.pjit(
+      getattr(jitted, "__name__", "step"),
+      jitted._fun,
+      cache_miss,
+      info.static_argnums,
+      info.static_argnames,
+      pxla.JitGlobalCppCacheKeys(),
+      tree_util.dispatch_registry,
+      pxla.cc_shard_arg,
+      _jax.PjitFunctionCache(),
+    )
+  except (ImportError, AttributeError, TypeError) as error:
+    raise _unsupported(jitted, error) from error
+
+
+def cache_miss_of(compiled: Any) -> Callable[..., Any] | None:
+  """What C++ asks an executable on its first call.
+
+  None where every call goes through Python, as with host callbacks.
+  """
+  try:
+    return compiled._executable.create_cpp_call(compiled._params)._cache_miss
+  except AttributeError:
+    return None
+
+
+def _unsupported(jitted: Any, error: Exception) -> errors.UnsupportedError:
+  return errors.UnsupportedError(
+    f"a {type(jitted).__name__} under JAX {jax.__version__} does not call its"
+    f" executables in the way that this lagom_xla knows ({error})"
+  )

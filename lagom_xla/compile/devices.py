@@ -1,0 +1,74 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The devices of a cluster: live ones if they are here, else compile-only.
+
+XLA's GPU compiler needs a description of the GPU, not the GPU. Both kinds of
+devices give the same schedule but for what autotuning decides: without a GPU,
+matrix products keep XLA's default tiles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+import os
+
+import jax
+from jax.experimental import topologies
+
+from lagom_xla import cluster as cluster_lib
+from lagom_xla import errors
+from lagom_xla.passes import pjrt_transform
+
+
+def devices(cluster: cluster_lib.Cluster) -> Sequence[jax.Device]:
+  """The cluster's devices, to shard a step's arguments over.
+
+  Raises:
+    CompileError: no CUDA plugin is installed, or XLA refuses the cluster.
+  """
+  # Without this the plugin refuses to load where there is no CUDA driver; JAX
+  # reads it when it starts.
+  os.environ.setdefault("JAX_SKIP_CUDA_CONSTRAINTS_CHECK", "1")
+  live = _live_devices(cluster)
+  if live:
+    return live
+  if pjrt_transform.plugin_path() is None:
+    raise errors.CompileError(
+      f"Cannot compile for {cluster.name}: JAX's CUDA plugin is not"
+      " installed. Install it with `pip install 'lagom-xla[aot]'` (compiling"
+      " without a GPU) or `pip install 'lagom-xla[cuda13]'` (on GPUs)."
+    )
+  try:
+    topology = topologies.get_topology_desc(
+      platform="cuda",
+      topology_name="",
+      target_config=cluster.gpu.target_config(),
+      topology=f"1x{cluster.num_nodes}x{cluster.gpus_per_node}",
+    )
+  except NotImplementedError as error:
+    raise errors.CompileError(
+      f"Cannot compile for {cluster.name}: JAX started without its CUDA"
+      " plugin. Set JAX_SKIP_CUDA_CONSTRAINTS_CHECK=1 before JAX is first"
+      " used."
+    ) from error
+  except jax.errors.JaxRuntimeError as error:
+    raise errors.CompileError(
+      f"XLA refuses to describe {cluster.name}: {errors.first_line(error)}"
+    ) from error
+  return topology.devices
+
+
+def is_live(cluster: cluster_lib.Cluster) -> bool:
+  """Whether the cluster's GPUs are here, so that a step can run on them."""
+  return bool(_live_devices(cluster))
+
+
+def _live_devices(cluster: cluster_lib.Cluster) -> Sequence[jax.Device]:
+  """This process group's GPUs, where they are the cluster's."""
+  if jax.default_backend() != "gpu":
+    return ()
+  found = jax.devices()
+  is_same = len(found) == cluster.num_devices and all(
+    cluster.gpu.device_name == device.device_kind for device in found
+  )
+  return found if is_same else ()

@@ -1,0 +1,181 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""What XLA compiles: a lowered step, or an unoptimized HLO module."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+import dataclasses
+import functools
+from typing import Any, Protocol
+
+import jax
+
+from lagom_xla import cluster as cluster_lib
+from lagom_xla.compile import _jax
+from lagom_xla.compile import devices as devices_lib
+from lagom_xla.compile import stablehlo
+from lagom_xla.passes import hlo
+
+Options = Mapping[str, bool | int | float | str]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Compilation:
+  """What a compile to the end gave.
+
+  Attributes:
+    module: the module that runs.
+    compiled: the executable; None where it came from an HLO module, which
+      nothing calls.
+    peak_bytes: device memory that a step needs at its peak, by XLA's own
+      buffer assignment; None where XLA does not say.
+  """
+
+  module: hlo.Module
+  compiled: jax.stages.Compiled | None
+  peak_bytes: int | None
+
+
+class Lowered(Protocol):
+  """A program that XLA compiles for a cluster."""
+
+  @property
+  def name(self) -> str:
+    """Of its HLO module; XLA also compiles small ones of other names."""
+    ...
+
+  @property
+  def cluster(self) -> cluster_lib.Cluster:
+    """What it is compiled for."""
+    ...
+
+  @property
+  def platform(self) -> str:
+    """XLA's platform: "cuda"; or "cpu", where CPUs stand for GPUs."""
+    ...
+
+  @property
+  def is_run(self) -> bool:
+    """Whether what a compile to the end gives can run in this process."""
+    ...
+
+  def run_compiler(
+    self, options: Options, scheduler_profile: bytes | None
+  ) -> Any:
+    """Runs XLA's compiler; the executable goes to `compilation`."""
+    ...
+
+  def compilation(self, executable: Any) -> Compilation:
+    """What an executable holds."""
+    ...
+
+  @property
+  def options_to_the_end(self) -> Options:
+    """XLA options without which it cannot be compiled to the end."""
+    ...
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class LoweredStep:
+  """A jitted step, lowered for a cluster's devices; see `Lowered`."""
+
+  step: jax.stages.Lowered
+  cluster: cluster_lib.Cluster
+  options_to_the_end: Options = dataclasses.field(default_factory=dict)
+
+  @property
+  def name(self) -> str:
+    """See `Lowered`."""
+    module: Any = self.step.compiler_ir("stablehlo")
+    return module.operation.attributes["sym_name"].value
+
+  @property
+  def platform(self) -> str:
+    """See `Lowered`."""
+    is_cpu = _jax.client_of(self.step).platform == "cpu"
+    return "cpu" if is_cpu else "cuda"
+
+  @property
+  def is_run(self) -> bool:
+    """See `Lowered`."""
+    return self.platform == "cpu" or devices_lib.is_live(self.cluster)
+
+  def run_compiler(
+    self, options: Options, scheduler_profile: bytes | None
+  ) -> jax.stages.Compiled:
+    """See `Lowered`."""
+    told: dict[str, Any] = dict(options)
+    if scheduler_profile is not None:
+      told["fdo_profile"] = scheduler_profile
+    return self.step.compile(compiler_options=told)
+
+  def compilation(self, executable: jax.stages.Compiled) -> Compilation:
+    """See `Lowered`."""
+    memory = executable.memory_analysis()
+    return Compilation(
+      module=hlo.load(executable),
+      compiled=executable,
+      peak_bytes=None if memory is None else _peak_bytes(memory),
+    )
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class LoweredModule:
+  """A partitioned, unoptimized HLO module; see `Lowered`.
+
+  Library calls that this process does not know, such as Transformer Engine's
+  attention, stay as they are: a schedule needs no code for them. A compile to
+  the end, which only tells the memory that the module needs, mocks them.
+  """
+
+  module: hlo.Module
+  cluster: cluster_lib.Cluster
+  options_to_the_end: Options = dataclasses.field(
+    default_factory=lambda: {"xla_gpu_mock_custom_calls": True}
+  )
+  platform: str = "cuda"
+  is_run: bool = False
+
+  @property
+  def name(self) -> str:
+    """See `Lowered`."""
+    return self.module.name
+
+  @functools.cached_property
+  def _stablehlo(self) -> Any:
+    return stablehlo.of_module(self.module)
+
+  def run_compiler(
+    self, options: Options, scheduler_profile: bytes | None
+  ) -> Any:
+    """See `Lowered`."""
+    return _jax.compile_stablehlo(
+      self._stablehlo,
+      devices_lib.devices(self.cluster),
+      options,
+      scheduler_profile,
+    )
+
+  def compilation(self, executable: Any) -> Compilation:
+    """See `Lowered`."""
+    (compiled,) = executable.hlo_modules()
+    proto = hlo.hlo_pb2.HloModuleProto.FromString(
+      compiled.as_serialized_hlo_module_proto()
+    )
+    return Compilation(
+      module=hlo.Module(proto, self.cluster.num_devices),
+      compiled=None,
+      peak_bytes=_peak_bytes(executable.get_compiled_memory_stats()),
+    )
+
+
+def _peak_bytes(memory: Any) -> int:
+  """Peak device memory of a `CompiledMemoryStats`."""
+  peak = getattr(memory, "peak_memory_in_bytes", 0)
+  return peak or (
+    memory.argument_size_in_bytes
+    + memory.output_size_in_bytes
+    - memory.alias_size_in_bytes
+    + memory.temp_size_in_bytes
+  )

@@ -1,0 +1,90 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""StableHLO of an HLO module that was partitioned but not yet optimized.
+
+XLA's own benchmark modules, and dumps `*.before_optimizations.txt`, are of this
+kind. JAX compiles StableHLO only, so the module goes back to it first. In the
+way stand shardings and mesh symbols of the partitioner that already ran, and
+`copy`, which StableHLO lacks (before optimization a copy changes nothing but a
+layout that XLA will choose anew). They are taken out.
+"""
+
+from __future__ import annotations
+
+from jaxlib.mlir import ir
+
+from lagom_xla import errors
+from lagom_xla.compile import _jax
+from lagom_xla.passes import hlo
+from lagom_xla.passes import replica_groups
+
+
+def of_module(module: hlo.Module) -> ir.Module:
+  """The module as StableHLO, for `_jax.compile_stablehlo`.
+
+  Raises:
+    CompileError: it has no such form.
+  """
+
+  def edit(stablehlo: ir.Module) -> None:
+    attributes = stablehlo.operation.attributes
+    attributes["sym_name"] = ir.StringAttr.get(module.name)
+    for name in [n for n in attributes if n.startswith("mhlo.spmd_")]:
+      del attributes[name]
+    stablehlo.operation.walk(_drop_tilings)
+
+  stripped = _strip(module.proto)
+  try:
+    return _jax.stablehlo_of_hlo(stripped.SerializeToString(), edit)
+  except Exception as error:
+    raise errors.CompileError(
+      f"{module.name} has no StableHLO form: {errors.first_line(error)}"
+    ) from error
+
+
+def _drop_tilings(operation: ir.Operation) -> ir.WalkResult:
+  """Newer jaxlibs write this attribute and cannot serialize it again."""
+  if "result_tilings" in operation.attributes:
+    del operation.attributes["result_tilings"]
+  return ir.WalkResult.ADVANCE
+
+
+def _strip(proto: hlo.hlo_pb2.HloModuleProto) -> hlo.hlo_pb2.HloModuleProto:
+  """A copy without partitioner leftovers and `copy` instructions."""
+  stripped = hlo.hlo_pb2.HloModuleProto()
+  stripped.CopyFrom(proto)
+  stripped.ClearField("frontend_attributes")
+  for computation in stripped.computations:
+    source_of = {
+      i.id: i.operand_ids[0]
+      for i in computation.instructions
+      if i.opcode == "copy"
+    }
+    kept = [i for i in computation.instructions if i.opcode != "copy"]
+    for instruction in kept:
+      for ids in (instruction.operand_ids, instruction.control_predecessor_ids):
+        ids[:] = [_resolve(i, source_of) for i in ids]
+      instruction.ClearField("sharding")
+      _list_groups(instruction)
+      attributes = instruction.frontend_attributes.map
+      for key in [k for k in attributes if k.startswith("xla.sdy")]:
+        del attributes[key]
+    computation.root_id = _resolve(computation.root_id, source_of)
+    del computation.instructions[:]
+    computation.instructions.extend(kept)
+  return stripped
+
+
+def _list_groups(instruction: hlo.Instruction) -> None:
+  """Spells replica groups without a mesh, whose symbol StableHLO would need."""
+  if instruction.HasField("mesh_axes_replica_group_list"):
+    groups = replica_groups.of_instruction(instruction, None)
+    instruction.ClearField("mesh_axes_replica_group_list")
+    for group in groups:
+      instruction.collective_device_list.replica_groups.add(replica_ids=group)
+
+
+def _resolve(instruction_id: int, source_of: dict[int, int]) -> int:
+  while instruction_id in source_of:
+    instruction_id = source_of[instruction_id]
+  return instruction_id

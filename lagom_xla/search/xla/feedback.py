@@ -1,0 +1,113 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Scheduler feedback: our costs in the place of XLA's own estimates.
+
+XLA's scheduler hides collectives by what it believes that kernels and
+collectives take alone. Ours know what they do to each other, and the NCCL
+settings that a plan chooses. A kernel's cost is its time beside what it
+overlaps, a collective's its time as configured and slowed.
+
+The costs are those of a schedule. Where XLA follows them other things overlap,
+and the costs of the new schedule are others, so this goes on from the best
+schedule so far for a few rounds, until one brings nothing.
+"""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Mapping
+import dataclasses
+
+from lagom_xla import errors
+from lagom_xla.compile import scheduler_profile
+from lagom_xla.costs import step as step_lib
+from lagom_xla.passes import hlo
+from lagom_xla.passes import overlap as overlap_lib
+from lagom_xla.search.xla import candidates
+
+# Schedules made from our costs, at most.
+MAX_ROUNDS = 3
+
+
+def search(
+  found: candidates.Search,
+  evaluate: candidates.Evaluate,
+  *,
+  progress: candidates.Progress = lambda _: None,
+) -> candidates.Search:
+  """Goes on from a search with rounds of feedback.
+
+  Args:
+    found: what was found so far.
+    evaluate: schedules and searches a config.
+    progress: called with a few words after each round.
+  """
+  for round_number in range(1, MAX_ROUNDS + 1):
+    before = found.best
+    found = found.with_(_round(before, evaluate))
+    progress(f"scheduler feedback, round {round_number}")
+    if found.best is before:
+      break
+  return found
+
+
+def _round(
+  best: candidates.Candidate, evaluate: candidates.Evaluate
+) -> candidates.Candidate | candidates.Refused:
+  config = dataclasses.replace(
+    best.config, scheduler_profile=profile(best.step, best.configuration)
+  )
+  try:
+    scheduler_profile.check_reaches_xla()
+  except errors.ProfileError as error:
+    return candidates.Refused(config=config, reason=str(error))
+  return evaluate(config)
+
+
+def profile(step: step_lib.Step, configuration: step_lib.Configuration) -> str:
+  """What a step's kernels and collectives cost under a configuration.
+
+  Args:
+    step: the step as it is scheduled now.
+    configuration: the NCCL setting of each of its tuning keys.
+  """
+  return scheduler_profile.encode(_costs_us(step, configuration))
+
+
+def _costs_us(
+  step: step_lib.Step, configuration: step_lib.Configuration
+) -> Mapping[str, float]:
+  """By the name that the scheduler knows an instruction by, in us per run."""
+  analysis = step.analysis
+  timeline = step.timeline(configuration)
+  lost_us = collections.defaultdict[str, float](float, timeline.delay_us)
+  for (kernel_name, _), slowdown_us in timeline.slowdown_us.items():
+    lost_us[kernel_name] += slowdown_us
+  names: dict[int, str] = {}
+  costs = collections.defaultdict[str, float](float)
+  for computation in analysis.sequences:
+    for instruction in computation.instructions:
+      name = instruction.metadata.scheduling_name or instruction.name
+      names[instruction.id] = name
+      if _awaits_kernel(analysis, instruction):
+        costs[name] = 0.0  # All of the kernel's time is on its start.
+  for kernel in analysis.kernels.values():
+    alone_us = step.kernel_cost(kernel).time_us
+    lost = lost_us[kernel.name] / max(kernel.executions, 1)
+    costs[names[kernel.instruction_id]] += alone_us + lost
+  for collective in analysis.collectives:
+    key = step.key_of[collective.name]
+    alone_us = step.predict(key, configuration[key]).time_us
+    lost = lost_us[collective.name] / max(collective.executions, 1)
+    costs[names[collective.start_id]] += alone_us + lost
+  return costs
+
+
+def _awaits_kernel(
+  analysis: overlap_lib.Analysis, instruction: hlo.Instruction
+) -> bool:
+  """Whether it is the done of an asynchronous fusion or copy."""
+  return (
+    instruction.opcode in ("async-done", "copy-done")
+    and instruction.operand_ids[0] in analysis.kernels
+  )

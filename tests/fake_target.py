@@ -1,0 +1,90 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""A target whose compiler is a function of the test."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+import dataclasses
+
+from lagom_xla.compile import config as config_lib
+from lagom_xla.compile import lowered as lowered_lib
+from lagom_xla.compile import target as target_lib
+from lagom_xla.passes import hlo
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FakeTarget(target_lib.Target):
+  """See the module's docstring.
+
+  Attributes:
+    scheduled: the schedule under a config.
+    compiled: the compile to the end under a config; None where there is none.
+    is_scheduled: whether it is to be read only.
+  """
+
+  scheduled: Callable[[config_lib.XlaConfig], hlo.Module]
+  compiled: Callable[[config_lib.XlaConfig], lowered_lib.Compilation] | None = (
+    None
+  )
+  is_scheduled: bool = False
+
+  @property
+  def is_read_only(self) -> bool:
+    """See `Target`."""
+    return self.is_scheduled
+
+  @property
+  def obstacle(self) -> str | None:
+    """See `Target`."""
+    return super().obstacle if self.compiled else "it is a test's"
+
+  def schedule(
+    self, config: config_lib.XlaConfig = config_lib.DEFAULT
+  ) -> hlo.Module:
+    """See `Target`."""
+    return self.scheduled(config)
+
+  def compile(
+    self, config: config_lib.XlaConfig = config_lib.DEFAULT
+  ) -> lowered_lib.Compilation:
+    """See `Target`."""
+    assert self.compiled is not None
+    return self.compiled(config)
+
+  def identity(self) -> hlo.Module:
+    """See `Target`."""
+    return self.scheduled(config_lib.DEFAULT)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ScheduleOnly(target_lib.Target):
+  """A target that is not compiled to the end, which tests rarely look at."""
+
+  target: target_lib.Target
+
+  @property
+  def obstacle(self) -> str | None:
+    """See `Target`."""
+    return "it takes too long in a test"
+
+  def schedule(
+    self, config: config_lib.XlaConfig = config_lib.DEFAULT
+  ) -> hlo.Module:
+    """See `Target`."""
+    return self.target.schedule(config)
+
+  def compile(
+    self, config: config_lib.XlaConfig = config_lib.DEFAULT
+  ) -> lowered_lib.Compilation:
+    """See `Target`."""
+    raise AssertionError(self.obstacle)
+
+  def identity(self) -> hlo.Module:
+    """See `Target`."""
+    return self.target.identity()
+
+
+def schedule_only(target: target_lib.Target) -> ScheduleOnly:
+  """The target without its compile to the end."""
+  return ScheduleOnly(name=target.name, cluster=target.cluster, target=target)
