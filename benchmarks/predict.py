@@ -49,7 +49,7 @@ _MIB = 2**20
 _LIMIT = "xla_gpu_experimental_parallel_collective_overlap_limit"
 _NUM_COMPILED = 3
 
-Change = tuple[str, Mapping[str, bool | int], reschedule.Changes]
+Change = tuple[str, Mapping[str, bool | int | float | str], reschedule.Changes]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)

@@ -249,7 +249,7 @@ def test_a_figure_out_of_range_is_named_with_its_value(
     ({"gpu": {"base": "h100", "device_name": ""}}, "must be text, not empty"),
     (
       {"gpu": {"base": "h100", "compute_capability": 9.0}},
-      "gpu.compute_capability is 9.0; it must be two whole numbers",
+      "gpu.compute_capability is 9.0; it must be a list of 2 whole numbers",
     ),
     (
       {"gpu": {"base": "h100", "matmul_peak_tflops": {"fp8": 2000}}},

@@ -4,7 +4,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+import dataclasses
 import json
 import pathlib
 import string
@@ -13,11 +14,13 @@ from typing import Any
 from hypothesis import given
 from hypothesis import settings
 from hypothesis import strategies as st
+import jsonschema
 import pytest
 
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
 from lagom_xla import plan as plan_lib
+from lagom_xla.compile import config
 from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import nccl
 from lagom_xla.passes import hlo
@@ -32,6 +35,13 @@ _times_us = st.floats(0, 1e9)
 _calls = st.builds(
   collective_lib.Call, num_bytes=st.integers(1, 2**63 - 1), num_arrays=_counts
 )
+_option_values = st.one_of(
+  st.booleans(),
+  st.integers(),
+  st.floats(allow_nan=False, allow_infinity=False),
+  st.text(),
+)
+_groups = st.lists(st.lists(_lines, min_size=1).map(tuple)).map(tuple)
 _settings = st.builds(
   nccl.Setting,
   algorithm=st.sampled_from(["ring", "tree", "nvls", "nvlstree", "pat"]),
@@ -46,8 +56,11 @@ plans = st.builds(
   cluster=st.sampled_from(_CLUSTERS),
   jax_version=_lines,
   jaxlib_version=_lines,
-  xla_options=st.dictionaries(
-    _names, st.one_of(st.booleans(), st.integers(), st.text())
+  xla=st.builds(
+    config.XlaConfig,
+    options=st.dictionaries(_names, _option_values),
+    combine_groups=st.none() | _groups,
+    scheduler_profile=st.none() | st.text(),
   ),
   nccl_env=st.dictionaries(_names.map(str.upper), st.text()),
   nccl_settings=st.lists(
@@ -83,7 +96,9 @@ def _plan() -> plan_lib.Plan:
     module_name="jit_step",
     module_fingerprint="0123456789abcdef",
     cluster=_CLUSTERS[0],
-    xla_options={"xla_gpu_all_gather_combine_threshold_bytes": 2**27},
+    xla=config.XlaConfig(
+      options={"xla_gpu_all_gather_combine_threshold_bytes": 2**27}
+    ),
     nccl_env={"NCCL_MAX_CTAS": "8"},
     nccl_settings=(
       plan_lib.NcclSetting(
@@ -106,11 +121,53 @@ def test_a_plan_survives_json(plan):
   assert plan_lib.from_dict(json.loads(text), where="a plan") == plan
 
 
+# Its schema.
+
+_SCHEMA = jsonschema.Draft202012Validator(plan_lib.schema())
+
+
+@settings(deadline=None)
+@given(plans)
+def test_a_plan_follows_its_schema(plan):
+  _SCHEMA.validate(json.loads(json.dumps(plan.to_dict())))
+
+
+@pytest.mark.parametrize(
+  "damage",
+  [
+    {"format_version": 2},
+    {"more": 1},
+    {"module_name": 7},
+    {"xla": {"options": {}, "combine_groups": None}},
+    {"nccl_env": {"NCCL_MAX_CTAS": 8}},
+    {"nccl_settings": 3},
+    {"cluster": {**_CLUSTERS[0].to_dict(), "num_nodes": 0}},
+    {"prediction": {}},
+  ],
+  ids=lambda damage: next(iter(damage)),
+)
+def test_what_the_schema_refuses_is_not_read_either(damage):
+  raw = {**_plan().to_dict(), **damage}
+  assert not _SCHEMA.is_valid(raw)
+  with pytest.raises(errors.PlanError):
+    plan_lib.from_dict(raw, where="a plan")
+
+
+# Reading.
+
+
 def test_a_plan_that_sets_nothing_is_the_default():
-  nothing = {"xla_options": {}, "nccl_env": {}, "nccl_settings": []}
-  raw = {**_plan().to_dict(), **nothing}
-  assert plan_lib.from_dict(raw, where="a plan").is_default
+  nothing = dataclasses.replace(
+    _plan(), xla=config.DEFAULT, nccl_env={}, nccl_settings=()
+  )
+  assert nothing.is_default
   assert not _plan().is_default
+  for xla in (
+    config.XlaConfig(options={"a": 1}),
+    config.XlaConfig(combine_groups=()),
+    config.XlaConfig(scheduler_profile=""),
+  ):
+    assert not dataclasses.replace(nothing, xla=xla).is_default
 
 
 def test_a_plan_is_loaded_from_its_folder_or_its_file(tmp_path):
@@ -130,8 +187,12 @@ def test_a_plan_is_loaded_from_its_folder_or_its_file(tmp_path):
     ('"plan"', "is not a lagom_xla plan"),
     ("{}", "is not a lagom_xla plan"),
     ('{"format_version": 999}', "has format version 999"),
-    ('{"format_version": 1}', "has format version 1"),
-    ('{"format_version": 2}', "'module_name' is missing"),
+    (
+      '{"format_version": 2}',
+      "has format version 2; this lagom_xla reads 3. Make the plan again.",
+    ),
+    ('{"format_version": "3"}', 'has format version "3"'),
+    ('{"format_version": 3}', "module_name is missing"),
   ],
 )
 def test_what_is_no_plan_is_refused_by_name(tmp_path, text, reason):
@@ -150,12 +211,37 @@ def test_a_folder_without_a_plan_is_refused_by_name(tmp_path):
   assert "No such file" in str(caught.value)
 
 
-@pytest.mark.parametrize("field", sorted(_plan().to_dict()))
-def test_a_plan_that_lacks_a_field_is_refused(field):
-  raw = _plan().to_dict()
-  del raw[field]
-  with pytest.raises(errors.PlanError, match=r"here\.json"):
+def _paths(raw: Any) -> Iterator[tuple[str | int, ...]]:
+  """The paths of all fields of nested objects."""
+  if isinstance(raw, dict):
+    for field, value in raw.items():
+      yield (field,)
+      yield from ((field, *path) for path in _paths(value))
+  elif isinstance(raw, list):
+    for index, value in enumerate(raw):
+      yield from ((index, *path) for path in _paths(value))
+
+
+def _is_free(path: tuple[str | int, ...]) -> bool:
+  """Whether a path leads to an entry that need not be there."""
+  peaks = "matmul_peak_tflops"
+  return path[0] == "nccl_env" or path[-2:-1] in [("options",), (peaks,)]
+
+
+@pytest.mark.parametrize(
+  "path",
+  [p for p in _paths(_plan().to_dict()) if len(p) == 1 or not _is_free(p)],
+  ids=lambda path: ".".join(map(str, path)),
+)
+def test_a_plan_that_lacks_a_field_is_refused_by_its_name(path):
+  raw = part = _plan().to_dict()
+  for step in path[:-1]:
+    part = part[step]
+  del part[path[-1]]
+  with pytest.raises(errors.PlanError, match=r"here\.json") as caught:
     plan_lib.from_dict(raw, where="here.json")
+  if path != ("format_version",):
+    assert f"{path[-1]} is missing" in str(caught.value)
 
 
 def _set(*path: str | int) -> Callable[[dict[str, Any], Any], None]:
@@ -170,25 +256,100 @@ def _set(*path: str | int) -> Callable[[dict[str, Any], Any], None]:
 @pytest.mark.parametrize(
   ("change", "value", "reason"),
   [
-    (_set("module_name"), 7, "7 is not a line of text"),
-    (_set("module_name"), "a\nrm -rf b", "is not a line of text"),
-    (_set("cluster", "gpu", "num_sms"), -1, "gpu.num_sms is -1"),
-    (_set("xla_options"), 3, "xla_options is 3; it must be an object"),
-    (_set("xla_options", "a b"), 1, '"a b" is no name of a setting'),
-    (_set("xla_options", "a"), [1], r"a cannot be \[1\]"),
-    (_set("nccl_env", "NCCL_MAX_CTAS"), 8, "NCCL_MAX_CTAS cannot be 8"),
-    (_set("nccl_env", "A; rm"), "8", "is no name of a setting"),
+    (_set("module_name"), 7, "module_name is 7; it must be text"),
+    (
+      _set("module_name"),
+      "a\nrm -rf b",
+      r'module_name is "a\\nrm -rf b"; it must be one line of printable text',
+    ),
+    (_set("cluster", "name"), "a\nrm -rf b", "cluster.name is .* one line"),
+    (
+      _set("cluster", "gpu", "num_sms"),
+      -1,
+      r"cluster\.gpu\.num_sms is -1; it must be a whole number above 0,",
+    ),
+    (
+      _set("cluster", "gpu", "registers_per_block"),
+      2**30,
+      r"registers_per_block is 1073741824; it must not exceed",
+    ),
+    (_set("more"), 0, "more is unknown; known: format_version, module_name,"),
+    (_set("xla"), 3, "xla is 3; it must be an object"),
+    (_set("xla", "more"), 0, r"xla\.more is unknown; known: options, combine"),
+    (_set("xla", "options"), 3, r"xla\.options is 3; it must be an object"),
+    (
+      _set("xla", "options", "a b"),
+      1,
+      r'xla\.options has "a b", which is no name of a setting',
+    ),
+    (
+      _set("xla", "options", "a"),
+      [1],
+      r"xla\.options\.a is \[1\]; it must be true or false, a whole number,"
+      r" a number or text",
+    ),
+    (
+      _set("xla", "options", "a"),
+      float("nan"),
+      r"xla\.options\.a is NaN; it must be true or false",
+    ),
+    (
+      _set("xla", "combine_groups"),
+      3,
+      r"xla\.combine_groups is 3; it must be a list or null",
+    ),
+    (
+      _set("xla", "combine_groups"),
+      ["all-gather"],
+      r'xla\.combine_groups\[0\] is "all-gather"; it must be a list',
+    ),
+    (
+      _set("xla", "combine_groups"),
+      [["all-gather", 3]],
+      r"xla\.combine_groups\[0\]\[1\] is 3; it must be text",
+    ),
+    (
+      _set("xla", "scheduler_profile"),
+      3,
+      r"xla\.scheduler_profile is 3; it must be text or null",
+    ),
+    (
+      _set("nccl_env", "NCCL_MAX_CTAS"),
+      8,
+      r"nccl_env\.NCCL_MAX_CTAS is 8; it must be text",
+    ),
+    (_set("nccl_env", "A; rm"), "8", 'nccl_env has "A; rm", which is no name'),
     (_set("nccl_settings"), 3, "nccl_settings is 3; it must be a list"),
-    (_set("nccl_settings", 0), 3, "nccl_settings holds 3"),
-    (_set("nccl_settings", 0, "num_ranks"), 0, "num_ranks is 0"),
-    (_set("nccl_settings", 0, "more"), 0, "more is unknown"),
+    (
+      _set("nccl_settings", 0),
+      3,
+      r"nccl_settings\[0\] is 3; it must be an object",
+    ),
+    (
+      _set("nccl_settings", 0, "key", "num_ranks"),
+      0,
+      r"nccl_settings\[0\]\.key\.num_ranks is 0; it must be a whole number",
+    ),
+    (
+      _set("nccl_settings", 0, "more"),
+      0,
+      r"nccl_settings\[0\]\.more is unknown; known: key, calls,",
+    ),
     (_set("nccl_settings", 0, "calls"), 4, "calls is 4; it must be a list"),
-    (_set("nccl_settings", 0, "calls"), [4], "calls is 4; it must be an obj"),
-    (_set("nccl_settings", 0, "calls"), [{}], "calls.num_bytes is missing"),
+    (
+      _set("nccl_settings", 0, "calls"),
+      [4],
+      r"calls\[0\] is 4; it must be an object",
+    ),
+    (
+      _set("nccl_settings", 0, "calls"),
+      [{}],
+      r"calls\[0\]\.num_bytes is missing",
+    ),
     (
       _set("nccl_settings", 0, "calls", 0, "num_bytes"),
       0,
-      "calls.num_bytes is 0",
+      r"calls\[0\]\.num_bytes is 0; it must be a whole number above 0",
     ),
     (
       _set("nccl_settings", 0, "calls"),
@@ -196,9 +357,22 @@ def _set(*path: str | int) -> Callable[[dict[str, Any], Any], None]:
       "two of nccl_settings are for calls of 7 bytes of all-gather",
     ),
     (_set("nccl_settings", 0, "setting"), {}, "algorithm is missing"),
-    (_set("nccl_settings", 0, "setting", "num_channels"), "4", "num_channels"),
+    (
+      _set("nccl_settings", 0, "setting", "num_channels"),
+      "4",
+      r'setting\.num_channels is "4"; it must be a whole number above 0',
+    ),
+    (
+      _set("nccl_settings", 0, "setting", "num_channels"),
+      0,
+      r"setting\.num_channels is 0; it must be a whole number above 0",
+    ),
     (_set("prediction"), 3, "prediction is 3; it must be an object"),
-    (_set("prediction", "xla_us"), "fast", "fast"),
+    (
+      _set("prediction", "xla_us"),
+      "fast",
+      r'prediction\.xla_us is "fast"; it must be a number, at least 0',
+    ),
   ],
 )
 def test_a_damaged_plan_is_refused_with_the_reason(change, value, reason):
@@ -206,8 +380,16 @@ def test_a_damaged_plan_is_refused_with_the_reason(change, value, reason):
   change(raw, value)
   with pytest.raises(errors.PlanError, match=reason) as caught:
     plan_lib.from_dict(raw, where="here.json")
-  assert "here.json" in str(caught.value)
+  assert str(caught.value).startswith("here.json is not a usable plan: ")
   assert str(caught.value).endswith("Make the plan again.")
+  assert "\n" not in str(caught.value)
+
+
+def test_a_misspelt_field_is_told_rather_than_the_one_that_is_missing():
+  raw = _plan().to_dict()
+  raw["nccl_enviroment"] = raw.pop("nccl_env")
+  with pytest.raises(errors.PlanError, match="nccl_enviroment is unknown"):
+    plan_lib.from_dict(raw, where="here.json")
 
 
 # Fingerprints.

@@ -23,6 +23,7 @@ from lagom_xla import errors
 from lagom_xla.cli import flags
 from lagom_xla.cli import inspect
 from lagom_xla.cli import plugin
+from lagom_xla.cli import schema
 from lagom_xla.cli import tune
 from lagom_xla.cli import verify
 
@@ -62,7 +63,7 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     formatter_class=argparse.RawDescriptionHelpFormatter,
   )
   commands = parser.add_subparsers(dest="command", required=True)
-  for module in (inspect, tune, verify, flags, plugin):
+  for module in (inspect, tune, verify, flags, plugin, schema):
     module.add(commands)
   return parser.parse_args(flags.join_check(argv[1:]))
 

@@ -12,9 +12,10 @@ from __future__ import annotations
 from lagom_xla.cluster.cluster import Cluster as Cluster
 from lagom_xla.cluster.cluster import Node as Node
 from lagom_xla.cluster.cluster import NvLink as NvLink
-from lagom_xla.cluster.cluster import cluster_names as cluster_names
-from lagom_xla.cluster.cluster import from_dict as from_dict
-from lagom_xla.cluster.cluster import gpu_names as gpu_names
-from lagom_xla.cluster.cluster import of_devices as of_devices
-from lagom_xla.cluster.cluster import parse as parse
+from lagom_xla.cluster.devices import of_devices as of_devices
 from lagom_xla.cluster.gpu import Gpu as Gpu
+from lagom_xla.cluster.known import cluster_names as cluster_names
+from lagom_xla.cluster.known import gpu_names as gpu_names
+from lagom_xla.cluster.read import from_dict as from_dict
+from lagom_xla.cluster.read import parse as parse
+from lagom_xla.cluster.read import schema as schema

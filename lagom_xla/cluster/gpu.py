@@ -11,57 +11,84 @@ from __future__ import annotations
 from collections.abc import Mapping
 import dataclasses
 import json
+from typing import Annotated
 
-from lagom_xla import figures
+import pydantic
+
+from lagom_xla import errors
+from lagom_xla import validation
 
 _DTYPES = ("f64", "f32", "tf32", "f16", "bf16", "f8")
+
+_Version = Annotated[int, pydantic.Field(ge=0)]
+_Capability = Annotated[
+  tuple[_Version, _Version], pydantic.Field(examples=[[9, 0]])
+]
+_Peaks = Annotated[
+  Mapping[str, validation.Rate],
+  pydantic.Field(
+    json_schema_extra={
+      "propertyNames": {"enum": list(_DTYPES)},
+      "required": ["f32"],
+    }
+  ),
+]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Gpu:
-  """One GPU model. The source of each figure is in specs/<name>.json.
+  """One GPU model.
+
+  The source of each figure is in specs/<name>.json.
 
   Attributes:
     name: the name it is asked for by, such as "h100".
     device_name: what CUDA calls it.
-    compute_capability: (major, minor).
+    compute_capability: major and minor.
     accelerated_features: whether XLA compiles for the architecture's own
       instructions (sm_90a rather than sm_90).
+    num_sms: streaming multiprocessors.
     clock_ghz: the highest SM clock.
     hbm_bytes: device memory, whatever its kind.
     hbm_gbps: rate of that memory, in 1e9 bytes per second.
+    l2_bytes: L2 cache.
+    registers_per_sm: 32-bit registers.
+    registers_per_block: the most that one block can have.
+    shared_memory_per_sm_bytes: what the blocks on an SM share out.
+    shared_memory_per_block_bytes: what a block gets without asking for more.
     shared_memory_per_block_optin_bytes: the most that one block can ask for.
+    threads_per_sm: threads that an SM holds at a time.
     fp32_lanes_per_sm: FP32 multiply-adds that an SM starts in a clock.
     matmul_peak_tflops: dense peak (no sparsity) in 1e12 operations per second,
       by dtype: f64, f32 (without TF32), tf32, f16, bf16, f8. A dtype that the
       tensor cores lack is absent; f32 never is.
 
   Raises:
-    FigureError: figures contradict each other.
+    ClusterError: figures contradict each other.
   """
 
-  name: str
-  device_name: str
-  compute_capability: tuple[int, int]
+  name: validation.Text
+  device_name: validation.Text
+  compute_capability: _Capability
   accelerated_features: bool
-  num_sms: int
-  clock_ghz: float
-  hbm_bytes: int
-  hbm_gbps: float
-  l2_bytes: int
-  registers_per_sm: int
-  registers_per_block: int
-  shared_memory_per_sm_bytes: int
-  shared_memory_per_block_bytes: int
-  shared_memory_per_block_optin_bytes: int
-  threads_per_sm: int
-  fp32_lanes_per_sm: int
-  matmul_peak_tflops: Mapping[str, float] = dataclasses.field(hash=False)
+  num_sms: validation.Count
+  clock_ghz: validation.Rate
+  hbm_bytes: validation.Bytes
+  hbm_gbps: validation.Rate
+  l2_bytes: validation.Bytes
+  registers_per_sm: validation.Count
+  registers_per_block: validation.Count
+  shared_memory_per_sm_bytes: validation.Bytes
+  shared_memory_per_block_bytes: validation.Bytes
+  shared_memory_per_block_optin_bytes: validation.Bytes
+  threads_per_sm: validation.Count
+  fp32_lanes_per_sm: validation.Count
+  matmul_peak_tflops: _Peaks = dataclasses.field(hash=False)
 
   def __post_init__(self) -> None:
     peaks = self.matmul_peak_tflops
     if "f32" not in peaks or not peaks.keys() <= set(_DTYPES):
-      raise figures.FigureError(
+      raise errors.ClusterError(
         f"gpu.matmul_peak_tflops has {', '.join(peaks) or 'nothing'}; it must "
         f"have f32, and no other than {', '.join(_DTYPES)}"
       )
@@ -72,7 +99,7 @@ class Gpu:
     ):
       least, most = getattr(self, small), getattr(self, large)
       if least > most:
-        raise figures.FigureError(
+        raise errors.ClusterError(
           f"gpu.{small} is {least}; it must not exceed gpu.{large}, {most}"
         )
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 import dataclasses
 
 from lagom_xla import cluster as cluster_lib
+from lagom_xla import validation
 from lagom_xla.costs import nccl
 from lagom_xla.costs import wire
 from lagom_xla.passes import collectives as collectives_lib
@@ -49,13 +50,13 @@ class TuningKey:
     kind: HLO opcode.
     num_ranks: size of the communicator.
     num_nodes: nodes that it spans.
-    num_bytes: bytes as NCCL counts them.
+    num_bytes: the larger of operand and result, as NCCL counts them.
   """
 
-  kind: str
-  num_ranks: int
-  num_nodes: int
-  num_bytes: int
+  kind: validation.Text
+  num_ranks: validation.Count
+  num_nodes: validation.Count
+  num_bytes: validation.Bytes
 
   @property
   def communicator(self) -> nccl.Communicator:
@@ -74,8 +75,8 @@ class Call:
       src/enqueue.cc adds them up).
   """
 
-  num_bytes: int
-  num_arrays: int
+  num_bytes: validation.Bytes
+  num_arrays: validation.Count
 
 
 def calls(collective: collectives_lib.Collective) -> tuple[Call, ...]:

@@ -42,11 +42,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 import dataclasses
 import functools
+import json
 import math
 import pathlib
 
 from lagom_xla import cluster as cluster_lib
-from lagom_xla import figures
 from lagom_xla.costs import nccl
 
 _FITTED = pathlib.Path(__file__).with_name("fitted") / "collective.json"
@@ -167,8 +167,7 @@ def path_name(
 @functools.cache
 def fitted(system: str) -> Paths:
   """The fitted parameters of a system, by path."""
-  raw = figures.read(_FITTED)
-  assert isinstance(raw, dict)
+  raw = json.loads(_FITTED.read_text(encoding="utf-8"))
   return {
     name: Path(**fields) for name, fields in raw["systems"][system].items()
   }

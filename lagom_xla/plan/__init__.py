@@ -4,15 +4,16 @@
 
 from lagom_xla import plan
 
-plan.load("plan").xla_options
+plan.load("plan").xla.options
 """
 
 from __future__ import annotations
 
+from lagom_xla.plan.fingerprint import fingerprint as fingerprint
 from lagom_xla.plan.plan import FORMAT_VERSION as FORMAT_VERSION
 from lagom_xla.plan.plan import NcclSetting as NcclSetting
 from lagom_xla.plan.plan import Plan as Plan
 from lagom_xla.plan.plan import Prediction as Prediction
-from lagom_xla.plan.plan import fingerprint as fingerprint
-from lagom_xla.plan.plan import from_dict as from_dict
-from lagom_xla.plan.plan import load as load
+from lagom_xla.plan.read import from_dict as from_dict
+from lagom_xla.plan.read import load as load
+from lagom_xla.plan.read import schema as schema

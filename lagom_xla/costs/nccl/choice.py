@@ -28,6 +28,7 @@ import functools
 import math
 
 from lagom_xla import cluster as cluster_lib
+from lagom_xla import validation
 from lagom_xla.costs.nccl import graph as graph_lib
 from lagom_xla.costs.nccl import launch as launch_lib
 from lagom_xla.costs.nccl import model as model_lib
@@ -45,15 +46,15 @@ class Setting:
     algorithm: "ring", "tree", "nvls", "nvlstree" or "pat"; "p2p" for sends and
       receives, which no tuner reaches.
     protocol: "ll", "ll128" or "simple".
-    num_channels: CTAs, and with them SMs, that the collective takes; 0 where a
-      single rank needs no kernel of NCCL's.
+    num_channels: CTAs, and with them SMs, that the collective takes. No plan
+      has the 0 of a single rank, which needs no kernel of NCCL's.
     chunk_bytes: what a channel hands on at a time.
   """
 
-  algorithm: str
-  protocol: str
-  num_channels: int
-  chunk_bytes: int
+  algorithm: validation.Text
+  protocol: validation.Text
+  num_channels: validation.Count
+  chunk_bytes: validation.Bytes
 
 
 def candidates(

@@ -1,0 +1,51 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The GPUs and clusters that can be asked for by name.
+
+Each is a file in specs/, in the format of cluster files (`read.py`): one per
+GPU, with the node it usually sits in, and one per cluster. Its `sources` object
+tells, for every figure, where it was read. A new GPU or cluster is a new file
+there; another name for one is an alias here.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import pathlib
+from typing import Any
+
+_SPECS = pathlib.Path(__file__).with_name("specs")
+_ALIASES = {
+  "a100": "a100_80",
+  "a100_40gb": "a100_40",
+  "a100_80gb": "a100_80",
+  "rtx_a6000": "a6000",
+}
+
+
+def gpu_names() -> tuple[str, ...]:
+  """The GPUs that can be asked for by name."""
+  return tuple(n for n in _spec_names() if isinstance(spec(n)["gpu"], dict))
+
+
+def cluster_names() -> tuple[str, ...]:
+  """The clusters that can be asked for by name alone."""
+  return tuple(n for n in _spec_names() if isinstance(spec(n)["gpu"], str))
+
+
+def normal(name: str) -> str:
+  """A name as its file has it: in lower case, with "_", and no alias."""
+  name = name.strip().lower().replace("-", "_")
+  return _ALIASES.get(name, name)
+
+
+@functools.cache
+def spec(name: str) -> dict[str, Any]:
+  """What a file in specs/ holds beside sources; callers must not change it."""
+  raw = json.loads((_SPECS / f"{name}.json").read_text(encoding="utf-8"))
+  return {key: value for key, value in raw.items() if key != "sources"}
+
+
+def _spec_names() -> tuple[str, ...]:
+  return tuple(sorted(path.stem for path in _SPECS.glob("*.json")))

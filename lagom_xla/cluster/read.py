@@ -1,0 +1,191 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Clusters from what users write: a name, NODESxGPUSxGPU, or a JSON file.
+
+A file may start from a known GPU and replace single figures:
+
+  {"num_nodes": 4, "gpu": {"base": "h100", "hbm_gbps": 3000},
+   "node": {"num_nics": 4}}
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+import re
+from typing import Any
+
+from lagom_xla import errors
+from lagom_xla import validation
+from lagom_xla.cluster import known
+from lagom_xla.cluster.cluster import Cluster
+from lagom_xla.cluster.cluster import Node
+
+_SHAPE = re.compile(r"(-?[0-9]{1,9})x(-?[0-9]{1,9})x(.+)")
+
+
+def parse(text: str) -> Cluster:
+  """The cluster that a user asks for.
+
+  Args:
+    text: NODESxGPUSxGPU such as "16x8xh100"; a named cluster such as "lagom_a"
+      (the paper's, arXiv 2602.20656); or the path of a .json file. Case does
+      not matter in names, and "-" may stand for "_".
+
+  Raises:
+    ClusterError: it is none of these, or a file breaks a rule; the message
+      names the value, the rule and the file.
+  """
+  if text.lower().endswith(".json"):
+    return _read(pathlib.Path(text))
+  name, names = known.normal(text), known.cluster_names()
+  if name in names:
+    spec = known.spec(name)
+    return from_dict({**spec, "name": name}, where=f"cluster {name}")
+  match = _SHAPE.fullmatch(text.strip().lower())
+  if match is None:
+    raise errors.ClusterError(
+      f"cluster {text!r} is neither NODESxGPUSxGPU (such as 1x8xh100), nor a "
+      f"named cluster ({', '.join(names)}), nor the path of a .json "
+      f"file; known GPUs: {', '.join(known.gpu_names())}"
+    )
+  sizes = {"num_nodes": int(match[1]), "gpus_per_node": int(match[2])}
+  return from_dict({**sizes, "gpu": match[3]}, where=f"cluster {text!r}")
+
+
+def from_dict(raw: object, *, where: str) -> Cluster:
+  """The cluster in a JSON object (the module's docstring shows the form).
+
+  With a known GPU as base, `gpus_per_node`, `node` and every figure that is not
+  given are those of the node it usually sits in. Adapters sit beside their
+  GPUs, so a node with fewer GPUs has fewer of them, unless `num_nics` is given.
+
+  Args:
+    raw: the object, as json.loads returns it.
+    where: what to call it in messages, such as its path.
+
+  Raises:
+    ClusterError: a field is missing, unknown, of the wrong type or out of
+      range.
+  """
+  try:
+    return _from_dict(raw)
+  except validation.InvalidError as e:
+    raise errors.ClusterError(f"{where}: {e}") from e
+
+
+def _read(path: pathlib.Path) -> Cluster:
+  try:
+    raw = validation.read_file(path)
+  except validation.InvalidError as e:
+    raise errors.ClusterError(f"{path}: {e}") from e
+  if isinstance(raw, dict):
+    raw = {"name": path.stem, **raw}
+  return from_dict(raw, where=str(path))
+
+
+def _from_dict(raw: object) -> Cluster:
+  if not isinstance(raw, dict):
+    raise validation.InvalidError(
+      f"is {validation.show(raw)}; it must be an object"
+    )
+  given, base = _base_of(raw)
+  merged = _merge({"num_nodes": 1, "name": "unnamed", **base}, given)
+  try:
+    cluster = validation.read(Cluster, merged)
+  except validation.MissingError as e:
+    if base:
+      raise
+    raise validation.InvalidError(
+      f'{e}; give it, or start from a known GPU: "gpu": {{"base": "h100"}}'
+    ) from e
+  if "name" not in given:
+    name = f"{cluster.num_nodes}x{cluster.gpus_per_node}x{cluster.gpu.name}"
+    cluster = dataclasses.replace(cluster, name=name)
+  if not base:
+    return cluster
+  node = _resize(
+    cluster.node,
+    usual_num_gpus=base["gpus_per_node"],
+    num_gpus=cluster.gpus_per_node,
+    keep_nics="num_nics" in given.get("node", {}),
+  )
+  return dataclasses.replace(cluster, node=node)
+
+
+def _base_of(raw: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+  """What a file gives itself, and the known GPU's figures that it leans on."""
+  given = {key: value for key, value in raw.items() if key != "sources"}
+  gpu = given.get("gpu")
+  if isinstance(gpu, str):
+    gpu = {"base": gpu}
+  if not (isinstance(gpu, dict) and "base" in gpu):
+    return given, {}
+  given["gpu"] = {key: value for key, value in gpu.items() if key != "base"}
+  return given, known.spec(_gpu_name(gpu["base"]))
+
+
+def _merge(base: object, over: object) -> object:
+  """`over` on top of `base`, object by object; any other value replaces."""
+  if not (isinstance(base, dict) and isinstance(over, dict)):
+    return over
+  merged = {k: _merge(base.get(k), v) for k, v in over.items()}
+  return {**base, **merged}
+
+
+def _resize(
+  node: Node, *, usual_num_gpus: int, num_gpus: int, keep_nics: bool
+) -> Node:
+  """A known GPU's usual node, fitted to the number of GPUs asked for."""
+  if not keep_nics:
+    num_nics = max(1, node.num_nics * num_gpus // usual_num_gpus)
+    node = dataclasses.replace(node, num_nics=num_nics)
+  if node.nvlink is not None and num_gpus > usual_num_gpus:
+    # As in 1x72xgb200, which calls the whole NVLink domain one node.
+    num_nodes = node.nvlink.nodes_per_domain * usual_num_gpus // num_gpus
+    nvlink = dataclasses.replace(
+      node.nvlink, nodes_per_domain=max(1, num_nodes)
+    )
+    node = dataclasses.replace(node, nvlink=nvlink)
+  return node
+
+
+def _gpu_name(name: object) -> str:
+  normal = known.normal(name) if isinstance(name, str) else ""
+  if normal not in known.gpu_names():
+    raise validation.InvalidError(
+      f"unknown GPU {validation.show(name)}; known:"
+      f" {', '.join(known.gpu_names())}"
+    )
+  return normal
+
+
+def schema() -> dict[str, Any]:
+  """The JSON schema of a cluster file.
+
+  With a known GPU as base every field may be left out, so none is required.
+  """
+  cluster = validation.schema(Cluster)
+  gpu = cluster["$defs"]["Gpu"]
+  figures = cluster["properties"]
+  for part in (cluster, *cluster["$defs"].values()):
+    del part["required"]
+  del gpu["properties"]["matmul_peak_tflops"]["required"]
+  gpu["properties"]["base"] = {
+    "type": "string",
+    "minLength": 1,
+    "description": (
+      "the known GPU whose figures are taken where none is given, and those of"
+      f" the node it usually sits in: {', '.join(known.gpu_names())}."
+    ),
+  }
+  figures["gpu"] = {
+    "anyOf": [{"$ref": "#/$defs/Gpu"}, {"type": "string", "minLength": 1}],
+    "description": "one of the GPUs; a string is short for its `base`.",
+  }
+  figures["sources"] = {
+    "type": "object",
+    "additionalProperties": {"type": "string"},
+    "description": "where each figure was read, by its name; nothing reads it.",
+  }
+  return cluster

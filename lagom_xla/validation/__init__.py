@@ -1,0 +1,35 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Dataclasses in JSON: read by the rules of their fields, and written back.
+
+The annotation of a field is its rule. pydantic checks it, the JSON schema
+publishes it, and a message about a value that breaks it quotes it:
+
+  @dataclasses.dataclass(frozen=True)
+  class Link:
+    __pydantic_config__ = validation.STRICT
+    num_lanes: validation.Count
+
+  validation.read(Link, {"num_lanes": 0})
+  # num_lanes is 0; it must be a whole number above 0, at most 2147483647
+
+The dataclasses are the standard library's, so nothing is checked, or slowed
+down, where code makes one.
+"""
+
+from __future__ import annotations
+
+from lagom_xla.validation.json_schema import schema as schema
+from lagom_xla.validation.reading import InvalidError as InvalidError
+from lagom_xla.validation.reading import MissingError as MissingError
+from lagom_xla.validation.reading import read as read
+from lagom_xla.validation.reading import read_file as read_file
+from lagom_xla.validation.reading import show as show
+from lagom_xla.validation.reading import write as write
+from lagom_xla.validation.rules import STRICT as STRICT
+from lagom_xla.validation.rules import Bytes as Bytes
+from lagom_xla.validation.rules import Count as Count
+from lagom_xla.validation.rules import Line as Line
+from lagom_xla.validation.rules import Rate as Rate
+from lagom_xla.validation.rules import Text as Text
+from lagom_xla.validation.rules import TimeUs as TimeUs

@@ -1,0 +1,156 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""JSON schemas of dataclasses, and the rules in them in words.
+
+Descriptions are those of the docstrings' "Attributes:" sections.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+import functools
+import inspect
+import re
+from typing import Any
+
+import pydantic
+from pydantic import json_schema as pydantic_schema
+from pydantic_core import core_schema
+
+Schema = dict[str, Any]
+
+_DIALECT = "https://json-schema.org/draft/2020-12/schema"
+# An entry of a section: its name, and its text up to the next entry.
+_ATTRIBUTE = re.compile(r"^  (\w+): (.*(?:\n    .*)*)", re.MULTILINE)
+_WORDS = {
+  "array": "a list",
+  "boolean": "true or false",
+  "integer": "a whole number",
+  "null": "null",
+  "number": "a number",
+  "object": "an object",
+  "string": "text",
+}
+
+
+@functools.cache
+def adapter(cls: type[Any]) -> pydantic.TypeAdapter[Any]:
+  """Pydantic's reader and writer of a dataclass, built once."""
+  return pydantic.TypeAdapter(cls)
+
+
+def schema(cls: type[Any]) -> Schema:
+  """The JSON schema of a dataclass; callers may change it.
+
+  Every field is required, those with defaults too: defaults are for code.
+  """
+  generated = adapter(cls).json_schema(schema_generator=_Generator)
+  return {"$schema": _DIALECT, **generated}
+
+
+class _Generator(pydantic_schema.GenerateJsonSchema):
+  """Takes descriptions from docstrings, and neither titles nor defaults."""
+
+  def dataclass_schema(
+    self, schema: core_schema.DataclassSchema
+  ) -> pydantic_schema.JsonSchemaValue:
+    result = super().dataclass_schema(schema)
+    headline, attributes = _docstring(schema["cls"])
+    result["description"] = headline
+    for name, field in result["properties"].items():
+      if name in attributes:
+        field["description"] = attributes[name]
+    return result
+
+  def default_schema(
+    self, schema: core_schema.WithDefaultSchema
+  ) -> pydantic_schema.JsonSchemaValue:
+    return self.generate_inner(schema["schema"])
+
+  def field_is_required(self, field: Any, total: bool) -> bool:
+    return True
+
+  def field_title_should_be_set(self, schema: Any) -> bool:
+    return False
+
+
+def _docstring(cls: type[Any]) -> tuple[str, dict[str, str]]:
+  """A class's headline and what it says of attributes, in terms of JSON."""
+  text = re.sub(r"\bNone\b", "null", inspect.getdoc(cls) or "")
+  headline = text.partition("\n\n")[0]
+  section = text.partition("\nAttributes:\n")[2].partition("\n\n")[0]
+  attributes = {
+    name: " ".join(description.split())
+    for name, description in _ATTRIBUTE.findall(section)
+  }
+  return " ".join(headline.split()), attributes
+
+
+def at(schema: Schema, path: Sequence[str | int]) -> Schema:
+  """The part of a schema that a value must follow, by the value's path."""
+  part = schema
+  for step in path:
+    children = (_child(it, step) for it in _alternatives(schema, part))
+    part = next((it for it in children if it is not None), {})
+  return part
+
+
+def known_fields(schema: Schema, path: Sequence[str | int]) -> list[str]:
+  """The fields of the object at a path."""
+  objects = _alternatives(schema, at(schema, path))
+  return [field for it in objects for field in it.get("properties", {})]
+
+
+def _alternatives(schema: Schema, part: Schema) -> list[Schema]:
+  return [_resolve(schema, it) for it in part.get("anyOf", [part])]
+
+
+def _resolve(schema: Schema, part: Schema) -> Schema:
+  name = referred(part)
+  return part if name is None else schema["$defs"][name]
+
+
+def referred(part: Schema) -> str | None:
+  """The name in `$defs` that a part of a schema stands for, if it does."""
+  reference = part.get("$ref")
+  return None if reference is None else reference.removeprefix("#/$defs/")
+
+
+def _child(part: Schema, step: str | int) -> Schema | None:
+  if isinstance(step, int):
+    items = part.get("prefixItems", [])
+    return items[step] if step < len(items) else part.get("items")
+  values = part.get("additionalProperties") or None
+  return part.get("properties", {}).get(step, values)
+
+
+def rule(schema: Schema, part: Schema) -> str:
+  """What a value must be, in words that follow "it must be"."""
+  if "anyOf" in part:
+    rules = [rule(schema, it) for it in part["anyOf"]]
+    return ", ".join(rules[:-1]) + " or " + rules[-1]
+  part = _resolve(schema, part)
+  if "enum" in part:
+    return f"one of {', '.join(map(str, part['enum']))}"
+  if "const" in part:
+    return str(part["const"])
+  words = _WORDS[part["type"]]
+  if "prefixItems" in part:
+    # All of one type, as everywhere here.
+    item = _WORDS[part["prefixItems"][0]["type"]].removeprefix("a ")
+    words = f"a list of {len(part['prefixItems'])} {item}s"
+  return words + "".join(_limits(part))
+
+
+def _limits(part: Schema) -> Iterator[str]:
+  least, most = part.get("minimum"), part.get("maximum")
+  if least is not None and most is not None:
+    yield f" from {least:g} to {most:g}"
+  elif least is not None:
+    yield f", at least {least:g}"
+  elif "exclusiveMinimum" in part:
+    yield f" above {part['exclusiveMinimum']}, at most {most}"
+  if "minLength" in part:
+    yield ", not empty"
+  if "examples" in part:
+    yield f", such as {part['examples'][0]}"

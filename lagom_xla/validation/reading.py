@@ -1,0 +1,154 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""JSON read into a dataclass, or refused in a sentence; and written from one.
+
+The sentence names the field, shows its value, and quotes its rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+import json
+import pathlib
+from typing import Any, TypeVar
+
+import pydantic
+
+from lagom_xla.validation import json_schema
+from lagom_xla.validation import rules
+
+_T = TypeVar("_T")
+
+_UNKNOWN = "unexpected_keyword_argument"
+_MISSING = "missing"
+# What to tell first where several things are wrong: a misspelt name explains
+# why another one is missing.
+_ORDER = (_UNKNOWN, _MISSING)
+
+
+class InvalidError(ValueError):
+  """Data that breaks a rule; the message names the field, value and rule."""
+
+
+class MissingError(InvalidError):
+  """Data that lacks a field."""
+
+
+def read_file(path: pathlib.Path) -> object:
+  """The JSON value in a file.
+
+  Raises:
+    InvalidError: the file cannot be read, or its text is not JSON; the message
+      has the line.
+  """
+  try:
+    return json.loads(path.read_text(encoding="utf-8"))
+  except OSError as e:
+    raise InvalidError(f"cannot be read: {e.strerror}") from e
+  except json.JSONDecodeError as e:
+    raise InvalidError(f"line {e.lineno} is not JSON: {e.msg}") from e
+  except UnicodeDecodeError as e:
+    raise InvalidError(f"is not UTF-8 text (at byte {e.start})") from e
+  except (ValueError, RecursionError) as e:
+    raise InvalidError(f"is not usable as JSON: {e}") from e
+
+
+def read(cls: type[_T], raw: object) -> _T:
+  """A JSON value as a dataclass whose `__pydantic_config__` is `STRICT`.
+
+  Args:
+    cls: the dataclass. A field that has a default in code must be given, too.
+    raw: the value, as json.loads returns it.
+
+  Raises:
+    InvalidError: a field is unknown, of the wrong type or out of range.
+    MissingError: a field is missing.
+  """
+  try:
+    # Strict pydantic makes lists tuples, and objects dataclasses, only in JSON.
+    value = json_schema.adapter(cls).validate_json(json.dumps(raw))
+  except pydantic.ValidationError as e:
+    raise _explained(e, raw, json_schema.schema(cls)) from e
+  defaulted = _first_missing(raw, write(value))
+  if defaulted is not None:
+    raise MissingError(f"{_dotted(defaulted)} is missing")
+  return value
+
+
+def write(value: Any) -> dict[str, Any]:
+  """A dataclass as JSON data, whole, for `read` to read back."""
+  return json_schema.adapter(type(value)).dump_python(value, mode="json")
+
+
+def show(value: object) -> str:
+  """A value as JSON, short enough for one line of a message."""
+  text = json.dumps(value, default=repr)
+  return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _explained(
+  error: pydantic.ValidationError, raw: object, schema: json_schema.Schema
+) -> InvalidError:
+  """The first thing that is wrong, as an error of ours."""
+  order = {kind: place for place, kind in enumerate(_ORDER)}
+  first = min(
+    error.errors(include_url=False),
+    key=lambda detail: order.get(detail["type"], len(order)),
+  )
+  kind, path = first["type"], first["loc"]
+  if kind == _MISSING:
+    return MissingError(f"{_dotted(path)} is missing")
+  if kind == _UNKNOWN:
+    known = json_schema.known_fields(schema, path[:-1])
+    return InvalidError(
+      f"{_dotted(path)} is unknown; known: {', '.join(known)}"
+    )
+  if kind == "value_error":  # A dataclass's own, which says it all.
+    return InvalidError(str(first["ctx"]["error"]))
+  if kind == "json_invalid":
+    return InvalidError(f"is not usable as JSON: {first['ctx']['error']}")
+  path, value = _found(path, raw)
+  rule = first["msg"]
+  if kind != rules.BROKEN_RULE:
+    rule = json_schema.rule(schema, json_schema.at(schema, path))
+  name = _dotted(path)
+  return InvalidError(
+    f"{name + ' ' if name else ''}is {show(value)}; it must be {rule}"
+  )
+
+
+def _found(
+  path: Sequence[str | int], raw: Any
+) -> tuple[Sequence[str | int], object]:
+  """A value and its path, without the steps that only pydantic knows.
+
+  It also counts the alternatives of a union, and the keys of a mapping.
+  """
+  for depth, step in enumerate(path):
+    try:
+      raw = raw[step]
+    except (KeyError, IndexError, TypeError):
+      return path[:depth], raw
+  return path, raw
+
+
+def _first_missing(
+  raw: Any, written: Any, path: tuple[str | int, ...] = ()
+) -> tuple[str | int, ...] | None:
+  """The path of the first field that is not given, but has its default."""
+  if isinstance(written, dict):
+    if missing := [key for key in written if key not in raw]:
+      return (*path, missing[0])
+    steps = list(written)
+  elif isinstance(written, list):
+    steps = list(range(len(written)))
+  else:
+    return None
+  below = (_first_missing(raw[s], written[s], (*path, s)) for s in steps)
+  return next((it for it in below if it is not None), None)
+
+
+def _dotted(path: Sequence[str | int]) -> str:
+  """A path as `calls[0].num_bytes`."""
+  steps = (f"[{s}]" if isinstance(s, int) else f".{s}" for s in path)
+  return "".join(steps).removeprefix(".")

@@ -1,0 +1,115 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The JSON schemas that are published, and the docs that follow from them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+import contextlib
+import io
+import json
+import pathlib
+import subprocess
+import sys
+from typing import Any
+from unittest import mock
+
+import jsonschema
+import pytest
+
+from lagom_xla import cli
+from lagom_xla import cluster as cluster_lib
+from lagom_xla import errors
+
+_FORMATS = pathlib.Path(__file__).parent.parent / "docs" / "formats.md"
+_SPECS = sorted(
+  pathlib.Path(cluster_lib.__file__).with_name("specs").glob("*.json")
+)
+
+
+def _printed(*arguments: str) -> str:
+  """What `lagom-xla schema ARGUMENTS` prints."""
+  out = io.StringIO()
+  with (
+    mock.patch.object(sys, "argv", ["lagom-xla", "schema", *arguments]),
+    contextlib.redirect_stdout(out),
+    pytest.raises(SystemExit) as ended,
+  ):
+    cli.run()
+  assert not ended.value.code
+  return out.getvalue()
+
+
+_CLUSTER = jsonschema.Draft202012Validator(cluster_lib.schema())
+
+
+def _objects(schema: Any) -> Iterator[dict[str, Any]]:
+  yield schema
+  yield from schema["$defs"].values()
+
+
+@pytest.mark.parametrize("file", ["plan", "cluster"])
+def test_the_docs_have_the_tables_that_the_command_prints(file: str) -> None:
+  command = f"lagom-xla schema {file} --format=markdown"
+  text = _FORMATS.read_text(encoding="utf-8")
+  _, _, rest = text.partition(f"<!-- {command} -->\n\n")
+  tables, _, _ = rest.partition(f"\n<!-- end of {command} -->\n")
+  assert tables == _printed(file, "--format=markdown"), (
+    f"put what `{command}` prints into {_FORMATS.name}"
+  )
+
+
+@pytest.mark.parametrize("file", ["plan", "cluster"])
+def test_what_is_printed_is_a_json_schema(file: str) -> None:
+  schema = json.loads(_printed(file))
+  jsonschema.Draft202012Validator.check_schema(schema)
+  assert schema["title"] == file.capitalize()
+
+
+@pytest.mark.parametrize("file", ["plan", "cluster"])
+def test_every_field_is_described(file: str) -> None:
+  schema = json.loads(_printed(file))
+  bare = [
+    (part["title"], field)
+    for part in _objects(schema)
+    for field, rule in part["properties"].items()
+    if not rule.get("description")
+  ]
+  assert not bare
+
+
+@pytest.mark.parametrize("path", _SPECS, ids=lambda path: path.stem)
+def test_every_file_that_we_ship_follows_the_schema_of_clusters(
+  path: pathlib.Path,
+) -> None:
+  _CLUSTER.validate(json.loads(path.read_text(encoding="utf-8")))
+
+
+def test_a_whole_cluster_and_a_changed_one_follow_the_schema() -> None:
+  _CLUSTER.validate(cluster_lib.parse("2x4xgb200").to_dict())
+  _CLUSTER.validate({"num_nodes": 4, "gpu": {"base": "h100", "hbm_gbps": 3000}})
+
+
+@pytest.mark.parametrize(
+  "raw",
+  [
+    {"gpu": "h100", "nodes": 2},
+    {"gpu": {"base": "h100", "num_sms": 0}},
+    {"gpu": {"base": "h100", "matmul_peak_tflops": {"fp8": 2000}}},
+    {"gpu": "h100", "node": {"nvlink": {"topology": "torus"}}},
+  ],
+)
+def test_what_the_schema_of_clusters_refuses_is_not_read_either(
+  raw: dict[str, Any],
+) -> None:
+  assert not _CLUSTER.is_valid(raw)
+  with pytest.raises(errors.ClusterError):
+    cluster_lib.from_dict(raw, where="a cluster")
+
+
+def test_pydantic_is_not_imported_before_a_command_runs() -> None:
+  code = "import sys, lagom_xla.cli; print('pydantic' in sys.modules)"
+  child = subprocess.run(
+    [sys.executable, "-c", code], capture_output=True, text=True, check=True
+  )
+  assert child.stdout == "False\n"
