@@ -89,7 +89,7 @@ def test_an_option_of_no_version_is_not_found():
 
 def test_the_users_own_flags_are_no_defaults():
   program = (
-    "from lagom_xla.apply.xla import debug_options as d;"
+    "from lagom_xla.flags import debug_options as d;"
     "print(d.find('xla_gpu_autotune_level').default)"
   )
   flags = "--xla_gpu_autotune_level=1 --xla_that_ends_a_process=1"
@@ -302,20 +302,6 @@ def test_a_misspelled_option_is_recognized():
   message = xla_options.translate("xla_gpu_enable_triton_gem", True)
   assert isinstance(message, str)
   assert message.endswith("Is it xla_gpu_enable_triton_gemm?")
-
-
-def test_what_takes_flags_is_told_from_what_works_per_compile(
-  compile_with: Callable[[Any], Any],
-):
-  estimator = "xla_gpu_analytical_latency_estimator_options"
-  options = xla_options.fit(
-    {_GATHER: 1, estimator: "rtt_us=3", "xla_gpu_nccl_async_execution": True}
-  ).options
-  split = xla_options.split(options)
-  assert split.per_compile == {_GATHER: 1}
-  assert {*split.per_process} == {estimator, "xla_gpu_nccl_async_execution"}
-  with pytest.raises(jax.errors.JaxRuntimeError, match="message value"):
-    compile_with({estimator: options[estimator]})
 
 
 # Flags.

@@ -3,8 +3,8 @@
 """What is known of XLA's options that jaxlib cannot be asked.
 
 Which were renamed or removed and what to write now, which nothing reads, and
-which only act from XLA_FLAGS. Each with its source; numbers behind
-`openxla/xla#` are pull requests there.
+which end some compiles. Each with its source; numbers after `openxla/xla#` are
+pull requests there.
 """
 
 from __future__ import annotations
@@ -159,16 +159,3 @@ CRASHES: Mapping[str, Note] = {
     " with one of Llama 70B over 4x8 GPUs (Unhandled primitive type 13)",
   ),
 }
-
-# Accepted per compile, and then read from XLA_FLAGS all the same
-# (GetDebugOptionsFromFlags at run time; XLA of June 2026).
-PER_PROCESS = frozenset(
-  [
-    "xla_force_host_platform_device_count",
-    "xla_gpu_enable_nccl_comm_splitting",
-    "xla_gpu_experimental_enable_nvshmem",
-    "xla_gpu_nccl_async_execution",
-    "xla_gpu_nccl_blocking_communicators",
-    "xla_gpu_nccl_init_max_rank_per_root_ratio",
-  ]
-)

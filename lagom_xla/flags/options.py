@@ -23,8 +23,6 @@ from lagom_xla.flags import probe as flag_probe
 from lagom_xla.flags import syntax as flag_syntax
 from lagom_xla.flags import values as option_values
 
-Options = Mapping[str, debug_options.Value]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Fitted:
@@ -37,19 +35,6 @@ class Fitted:
 
   options: dict[str, debug_options.Value]
   messages: tuple[str, ...]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
-class Split:
-  """Options by how they can be set.
-
-  Attributes:
-    per_compile: compiler_options takes them, at any time.
-    per_process: only XLA_FLAGS sets them, before JAX starts.
-  """
-
-  per_compile: dict[str, debug_options.Value]
-  per_process: dict[str, debug_options.Value]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -125,13 +110,6 @@ def fit(options: Mapping[str, object]) -> Fitted:
   return Fitted(options=fitted, messages=tuple(messages))
 
 
-def split(options: Options) -> Split:
-  """Tells apart what works per compile from what takes XLA_FLAGS."""
-  late = {n: v for n, v in options.items() if not _needs_flags(n)}
-  early = {n: v for n, v in options.items() if _needs_flags(n)}
-  return Split(per_compile=late, per_process=early)
-
-
 def flags(options: Mapping[str, object]) -> Flags:
   """Options as flags, each seen to be taken by the installed jaxlib.
 
@@ -185,12 +163,6 @@ def comment(text: str) -> str:
 
 def _jaxlib() -> str:
   return f"jaxlib {debug_options.jaxlib_version()}"
-
-
-def _needs_flags(name: str) -> bool:
-  option = debug_options.find(name)
-  is_message = option is not None and option.type == "message"
-  return is_message or name in option_notes.PER_PROCESS
 
 
 def _renamed(
