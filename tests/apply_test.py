@@ -86,7 +86,6 @@ def test_a_folder_holds_the_plan_and_what_a_launcher_sources(tmp_path):
     "kubernetes.yaml",
     "nccl_env.sh",
     "nccl_table.bin",
-    "nccl_tuner.csv",
     "plan.json",
     "slurm.sh",
     "xla_flags.sh",
@@ -182,14 +181,6 @@ def test_settings_per_key_are_a_table_for_the_tuner_plugin(tmp_path):
     num_channels=4,
     chunk_bytes=131072,
   )
-
-
-def test_nvidias_example_plugin_gets_the_same_settings(tmp_path):
-  files.write(_plan(), tmp_path / "plan")
-  lines = (tmp_path / "plan" / "nccl_tuner.csv").read_text().splitlines()
-  assert [line for line in lines if not line.startswith("#")] == [
-    f"allgather,{16 * _MIB},{16 * _MIB},ring,simple,4,1,8"
-  ]
 
 
 def test_a_plan_that_an_older_version_wrote_is_replaced(tmp_path):

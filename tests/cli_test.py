@@ -405,7 +405,6 @@ def test_tune_writes_a_plans_folder(tuned: Tuned) -> None:
     "kubernetes.yaml",
     "nccl_env.sh",
     "nccl_table.bin",
-    "nccl_tuner.csv",
     "plan.json",
     "slurm.sh",
     "xla_flags.sh",

@@ -9,7 +9,6 @@
     xla_flags.sh     a part: export XLA_FLAGS=...
     nccl_env.sh      a part: export NCCL_...=..., for the whole process
     nccl_table.bin   what our NCCL tuner plugin reads: settings per tuning key
-    nccl_tuner.csv   the same for NVIDIA's example plugin, without chunk sizes
 
 The folder appears complete or not at all.
 """
@@ -25,7 +24,6 @@ from lagom_xla import plan as plan_lib
 from lagom_xla.apply import launchers
 from lagom_xla.apply import nccl_env
 from lagom_xla.apply.nccl import layout
-from lagom_xla.apply.nccl import nvidia_csv
 from lagom_xla.apply.nccl import rules as rules_lib
 from lagom_xla.apply.nccl import table as table_lib
 from lagom_xla.flags import options as xla_options
@@ -57,7 +55,6 @@ def contents(plan: plan_lib.Plan) -> dict[str, bytes]:
     "plan.json": json.dumps(plan.to_dict(), indent=2) + "\n",
     "xla_flags.sh": header + xla_options.export_line(plan.xla_options) + "\n",
     "nccl_env.sh": header + nccl_env.export_lines(plan.nccl_env) + "\n",
-    "nccl_tuner.csv": nvidia_csv.text(rules),
     "env.sh": launchers.env_script(plan, table_checksum=checksum),
     "slurm.sh": launchers.slurm_script(plan),
     "kubernetes.yaml": launchers.kubernetes_manifest(

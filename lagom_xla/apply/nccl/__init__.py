@@ -5,9 +5,8 @@
 `plugin.c` is the plugin and `build` makes a library of it. `rules` turns a
 plan's settings into rules, `layout` rules into bytes, and `table` writes and
 switches the file of them that the plugin reads, and reads back which rules
-fired. `nvidia_csv` and `per_function` say as much of a plan as NVIDIA's example
-plugin and NCCL's environment variables can take, for jobs that cannot load
-ours.
+fired. `per_function` says as much of a plan as NCCL_ALGO and NCCL_PROTO can, for
+jobs that cannot load the plugin.
 
 The plugin's own environment, beside NCCL_TUNER_PLUGIN with its path:
 
