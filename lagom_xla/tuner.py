@@ -18,7 +18,7 @@ import dataclasses
 
 from lagom_xla import errors
 from lagom_xla import plan as plan_lib
-from lagom_xla.apply import nccl_env
+from lagom_xla.apply import env as env_lib
 from lagom_xla.compile import compiler as compile_lib
 from lagom_xla.compile import target as target_lib
 from lagom_xla.costs import step as step_lib
@@ -242,7 +242,7 @@ def _plan(
     xla_options=kept.options,
     combine_groups=kept.groups,
     scheduler_profile=None if kept.profile is None else kept.profile.decode(),
-    nccl_env=nccl_env.variables(cap),
+    nccl_env=env_lib.nccl_variables(cap.max_channels),
     nccl_settings=settings,
     prediction=plan_lib.Prediction(
       default_us=default.default.step_time_us,

@@ -341,9 +341,19 @@ def test_no_flag_is_made_that_would_end_a_process():
   assert answer.unknown
 
 
-def test_messages_in_a_shell_script_stay_comments():
-  line = xla_options.export_line({"xla_dump_t": "x\ntouch y", _GATHER: "z\ny"})
-  assert all(part.startswith("#") for part in line.splitlines())
+def test_flags_are_spelled_as_xla_reads_them():
+  options = {
+    "xla_gpu_enable_nccl_user_buffers": True,
+    "xla_gpu_autotune_level": 2,
+    "xla_dump_to": "folder",
+    "xla_gpu_enable_triton_gemm": False,
+    "xla_gpu_all_gather_mode": "COLLECTIVES_PEER_MEMORY",
+  }
+  assert xla_options.xla_flags(options) == (
+    "--xla_dump_to=folder --xla_gpu_all_gather_mode=peer"
+    " --xla_gpu_autotune_level=2 --xla_gpu_enable_nccl_user_buffers=true"
+    " --xla_gpu_enable_triton_gemm=false"
+  )
 
 
 # What is known beyond jaxlib.

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 import dataclasses
 import json
 import os
-import shlex
 import sys
 from typing import TYPE_CHECKING
 
@@ -83,11 +82,12 @@ def _run(arguments: argparse.Namespace) -> None:
 
 def _print_plan(arguments: argparse.Namespace) -> None:
   from lagom_xla import plan as plan_lib
-  from lagom_xla.apply import nccl_env
-  from lagom_xla.flags import options as xla_options
+  from lagom_xla.apply import env as env_lib
 
   plan = plan_lib.load(arguments.plan)
   if arguments.format == "json":
+    from lagom_xla.flags import options as xla_options
+
     flags = xla_options.flags(plan.xla_options)
     _print_json(
       {
@@ -97,8 +97,8 @@ def _print_plan(arguments: argparse.Namespace) -> None:
       }
     )
     return
-  print(xla_options.export_line(plan.xla_options))
-  print(nccl_env.export_lines(plan.nccl_env))
+  print(env_lib.xla_lines(plan.xla_options))
+  print(env_lib.nccl_lines(plan.nccl_env))
 
 
 def _check(arguments: argparse.Namespace) -> None:
@@ -114,6 +114,8 @@ def _check(arguments: argparse.Namespace) -> None:
 
 
 def _report_lines(report: flag_check.Report) -> list[str]:
+  from lagom_xla.apply import env as env_lib
+
   lines = []
   for finding in report.findings:
     lines += [f"{finding.kind}: {finding.flag}", f"  {finding.text}"]
@@ -133,13 +135,14 @@ def _report_lines(report: flag_check.Report) -> list[str]:
     else f"XLA in {version} starts with these flags.",
   ]
   if report.suggestion:
-    lines += ["To say what was meant:", f"  {_export(report.suggestion)}"]
+    export = env_lib.exports({"XLA_FLAGS": report.suggestion})
+    lines += ["To say what was meant:", f"  {export}"]
   return lines
 
 
 def _merge(arguments: argparse.Namespace) -> None:
   from lagom_xla import plan as plan_lib
-  from lagom_xla.apply import nccl_env
+  from lagom_xla.apply import env as env_lib
   from lagom_xla.flags import merge as flag_merge
 
   plan = plan_lib.load(arguments.plan)
@@ -154,11 +157,11 @@ def _merge(arguments: argparse.Namespace) -> None:
     )
     return
   print("\n".join(_merge_lines(merged)))
-  print(nccl_env.export_lines(plan.nccl_env))
+  print(env_lib.nccl_lines(plan.nccl_env))
 
 
 def _merge_lines(merged: flag_merge.Merged) -> list[str]:
-  from lagom_xla.flags import options as xla_options
+  from lagom_xla.apply import env as env_lib
 
   lines = []
   for entry in merged.entries:
@@ -166,12 +169,8 @@ def _merge_lines(merged: flag_merge.Merged) -> list[str]:
     for flag, source in entry.replaces:
       line += f", in place of {flag} from the {source}"
     lines.append(line)
-  comments = map(xla_options.comment, (*lines, *merged.messages))
-  return [*comments, _export(merged.xla_flags)]
-
-
-def _export(flags: str) -> str:
-  return f"export XLA_FLAGS={shlex.quote(flags)}"
+  comments = map(env_lib.comment, (*lines, *merged.messages))
+  return [*comments, env_lib.exports({"XLA_FLAGS": merged.xla_flags})]
 
 
 def _print_json(value: object) -> None:

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import argparse
-import shlex
+import pathlib
 import sys
 
 from lagom_xla import errors
@@ -72,18 +72,17 @@ def _run(arguments: argparse.Namespace) -> None:
 
 
 def _print_plugin(plan: str, path: str) -> None:
-  import pathlib
-
   from lagom_xla import plan as plan_lib
+  from lagom_xla.apply import env as env_lib
   from lagom_xla.apply.nccl import layout
   from lagom_xla.apply.nccl import rules as rules_lib
 
   folder = pathlib.Path(plan).absolute()
   rules = rules_lib.of_settings(plan_lib.load(folder).nccl_settings)
-  table = folder / "nccl_table.bin"
+  table = folder / env_lib.TABLE
   if not table.is_file():
     raise errors.PlanError(
-      f"{folder} holds no nccl_table.bin; name the folder that lagom-xla tune"
+      f"{folder} holds no {env_lib.TABLE}; name the folder that lagom-xla tune"
       " wrote."
     )
   values = {
@@ -91,18 +90,16 @@ def _print_plugin(plan: str, path: str) -> None:
     "LAGOM_XLA_NCCL_TABLE": str(table),
     "LAGOM_XLA_NCCL_CHECKSUM": layout.checksum(rules),
   }
-  for name, value in values.items():
-    print(f"export {name}={shlex.quote(value)}")
+  print(env_lib.exports(values))
 
 
 def _print_environment(plan_path: str) -> None:
   from lagom_xla import plan as plan_lib
-  from lagom_xla.apply import nccl_env
+  from lagom_xla.apply import env as env_lib
   from lagom_xla.apply.nccl import per_function
   from lagom_xla.apply.nccl import rules as rules_lib
 
   plan = plan_lib.load(plan_path)
   rules = rules_lib.of_settings(plan.nccl_settings)
-  print(
-    nccl_env.export_lines({**plan.nccl_env, **per_function.variables(rules)})
-  )
+  variables = {**plan.nccl_env, **per_function.variables(rules)}
+  print(env_lib.nccl_lines(variables))

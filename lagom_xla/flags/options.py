@@ -14,7 +14,6 @@ from collections.abc import Mapping
 import dataclasses
 import difflib
 import math
-import shlex
 
 from lagom_xla import errors
 from lagom_xla.flags import debug_options
@@ -138,27 +137,6 @@ def flags(options: Mapping[str, object]) -> Flags:
 def xla_flags(options: Mapping[str, object]) -> str:
   """Options in the syntax of the XLA_FLAGS environment variable."""
   return " ".join(map(str, flags(options).flags))
-
-
-def export_line(options: Mapping[str, object]) -> str:
-  """A shell line that adds the options to XLA_FLAGS.
-
-  They come after what is there already, and XLA takes the last occurrence.
-  Comments before it say what could not be added.
-  """
-  if not options:
-    return "# XLA's default options are as good as any that were tried."
-  fitted = flags(options)
-  lines = [*map(comment, fitted.messages)]
-  if fitted.flags:
-    text = shlex.quote(" ".join(map(str, fitted.flags)))
-    lines.append(f'export XLA_FLAGS="${{XLA_FLAGS:-}} "{text}')
-  return "\n".join(lines)
-
-
-def comment(text: str) -> str:
-  """A shell comment, in one line whatever values are in it."""
-  return "# " + " ".join(text.splitlines())
 
 
 def _jaxlib() -> str:
