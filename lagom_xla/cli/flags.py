@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 from lagom_xla.cli import command as command_lib
 
 if TYPE_CHECKING:
-  from lagom_xla.flags import check as flag_check
-  from lagom_xla.flags import merge as flag_merge
+  from lagom_xla.flags import check
+  from lagom_xla.flags import merge
 
 _EXAMPLES = """\
 --check says which flags XLA does not know (it ends the process over one, so the
@@ -102,9 +102,9 @@ def _print_plan(arguments: argparse.Namespace) -> None:
 
 
 def _check(arguments: argparse.Namespace) -> None:
-  from lagom_xla.flags import check as flag_check
+  from lagom_xla.flags import check
 
-  report = flag_check.check(arguments.check)
+  report = check.check(arguments.check)
   if arguments.format == "json":
     _print_json({**dataclasses.asdict(report), "is_fatal": report.is_fatal})
   else:
@@ -113,7 +113,7 @@ def _check(arguments: argparse.Namespace) -> None:
     sys.exit(1)
 
 
-def _report_lines(report: flag_check.Report) -> list[str]:
+def _report_lines(report: check.Report) -> list[str]:
   from lagom_xla.apply import env as env_lib
 
   lines = []
@@ -143,10 +143,10 @@ def _report_lines(report: flag_check.Report) -> list[str]:
 def _merge(arguments: argparse.Namespace) -> None:
   from lagom_xla import plan as plan_lib
   from lagom_xla.apply import env as env_lib
-  from lagom_xla.flags import merge as flag_merge
+  from lagom_xla.flags import merge
 
   plan = plan_lib.load(arguments.plan)
-  merged = flag_merge.merge(os.environ.get("XLA_FLAGS", ""), plan.xla_options)
+  merged = merge.merge(os.environ.get("XLA_FLAGS", ""), plan.xla_options)
   if arguments.format == "json":
     _print_json(
       {
@@ -160,7 +160,7 @@ def _merge(arguments: argparse.Namespace) -> None:
   print(env_lib.nccl_lines(plan.nccl_env))
 
 
-def _merge_lines(merged: flag_merge.Merged) -> list[str]:
+def _merge_lines(merged: merge.Merged) -> list[str]:
   from lagom_xla.apply import env as env_lib
 
   lines = []

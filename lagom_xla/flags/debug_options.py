@@ -25,7 +25,7 @@ from google.protobuf import message_factory
 
 from lagom_xla import errors
 from lagom_xla.flags import embedded_protos
-from lagom_xla.flags import probe as flag_probe
+from lagom_xla.flags import probe
 
 Type = Literal["bool", "int", "float", "string", "enum", "message"]
 Value = bool | int | float | str
@@ -128,9 +128,9 @@ def jaxlib_version() -> str:
   return importlib.metadata.version("jaxlib")
 
 
-def _ask_for_defaults() -> tuple[flag_probe.Answer, ...]:
+def _ask_for_defaults() -> tuple[probe.Answer, ...]:
   try:
-    return flag_probe.ask([""])
+    return probe.ask([""])
   except errors.ProbeError as error:
     raise _hidden(str(error)) from error
 

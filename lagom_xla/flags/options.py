@@ -17,10 +17,10 @@ import math
 
 from lagom_xla import errors
 from lagom_xla.flags import debug_options
-from lagom_xla.flags import notes as option_notes
-from lagom_xla.flags import probe as flag_probe
-from lagom_xla.flags import syntax as flag_syntax
-from lagom_xla.flags import values as option_values
+from lagom_xla.flags import notes
+from lagom_xla.flags import probe
+from lagom_xla.flags import syntax
+from lagom_xla.flags import values
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,7 +45,7 @@ class Flags:
     messages: a sentence for each option that was translated or left out.
   """
 
-  flags: tuple[flag_syntax.Flag, ...]
+  flags: tuple[syntax.Flag, ...]
   messages: tuple[str, ...]
 
 
@@ -56,7 +56,7 @@ def translate(
 
   Args:
     name: of an option, in this version or another.
-    value: any clear way to say it; see option_values.convert.
+    value: any clear way to say it; see values.convert.
 
   Raises:
     OptionsError: jaxlib does not show its options.
@@ -64,19 +64,19 @@ def translate(
   try:
     option = debug_options.find(name)
     if option is not None:
-      return name, option_values.convert(option, value)
-    for rename in option_notes.RENAMES:
+      return name, values.convert(option, value)
+    for rename in notes.RENAMES:
       if name in (rename.old, rename.new):
         return _renamed(rename, name, value)
-  except option_values.ValueRuleError as error:
+  except values.ValueRuleError as error:
     return f"{error}."
   return f"{name} is no option of {_jaxlib()}. {advice(name)}".rstrip()
 
 
 def advice(name: str) -> str:
   """What is known of an option that the installed jaxlib lacks; may be ""."""
-  if name in option_notes.REMOVED:
-    return option_notes.REMOVED[name].text
+  if name in notes.REMOVED:
+    return notes.REMOVED[name].text
   if name.startswith("xla_tpu_"):
     return "It is for TPUs, whose flags go into LIBTPU_INIT_ARGS."
   near = difflib.get_close_matches(name, debug_options.options(), 1, 0.85)
@@ -92,8 +92,8 @@ def fit(options: Mapping[str, object]) -> Fitted:
   fitted: dict[str, debug_options.Value] = {}
   messages = []
   for name, value in options.items():
-    if name in option_notes.DEAD:
-      messages.append(f"{name} is left out. {option_notes.DEAD[name].text}")
+    if name in notes.DEAD:
+      messages.append(f"{name} is left out. {notes.DEAD[name].text}")
       continue
     translated = translate(name, value)
     if isinstance(translated, str):
@@ -144,7 +144,7 @@ def _jaxlib() -> str:
 
 
 def _renamed(
-  rename: option_notes.Rename, name: str, value: object
+  rename: notes.Rename, name: str, value: object
 ) -> tuple[str, debug_options.Value] | str:
   """An option under the name that it has in the installed jaxlib."""
   to_new = name == rename.old
@@ -158,24 +158,24 @@ def _renamed(
       (old,) if to_new else (new.lower(), new.rpartition("_")[2].lower())
     )
     if text in written:
-      return other, option_values.convert(option, new if to_new else old)
+      return other, values.convert(option, new if to_new else old)
   return f"{name} cannot be {value} in {_jaxlib()}, where it is {other}."
 
 
-def _plain(name: str, value: object) -> flag_syntax.Flag:
+def _plain(name: str, value: object) -> syntax.Flag:
   text = str(value).lower() if isinstance(value, bool) else str(value)
-  return flag_syntax.Flag(name=name, value=text)
+  return syntax.Flag(name=name, value=text)
 
 
-def _spell(name: str, value: debug_options.Value) -> flag_syntax.Flag | None:
+def _spell(name: str, value: debug_options.Value) -> syntax.Flag | None:
   """The flag that sets an option to a value; None if none does."""
   option = debug_options.find(name)
   assert option is not None  # It was fitted.
   ways = [_plain(name, value)]
   if option.type == "enum" and not option.is_repeated:
-    shorter = option_values.short_names(option, str(value))
+    shorter = values.short_names(option, str(value))
     ways += [_plain(name, way) for way in shorter]
-  answers = flag_probe.ask(list(map(str, ways)))
+  answers = probe.ask(list(map(str, ways)))
   for way, answer in zip(ways, answers, strict=True):
     if not answer.is_fatal and _sets(option, value, answer):
       return way
@@ -185,7 +185,7 @@ def _spell(name: str, value: debug_options.Value) -> flag_syntax.Flag | None:
 def _sets(
   option: debug_options.Option,
   value: debug_options.Value,
-  answer: flag_probe.Answer,
+  answer: probe.Answer,
 ) -> bool:
   """Whether an option has a value in a process that started."""
   if not option.is_scalar:

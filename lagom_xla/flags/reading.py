@@ -13,8 +13,8 @@ from collections.abc import Collection, Sequence
 import dataclasses
 
 from lagom_xla.flags import debug_options
-from lagom_xla.flags import probe as flag_probe
-from lagom_xla.flags import syntax as flag_syntax
+from lagom_xla.flags import probe
+from lagom_xla.flags import syntax
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -28,7 +28,7 @@ class Reading:
     sets: options that differ from their defaults with this flag alone.
   """
 
-  flag: flag_syntax.Flag
+  flag: syntax.Flag
   unknown: bool
   invalid: bool
   sets: dict[str, debug_options.Value]
@@ -47,7 +47,7 @@ class Reading:
     return frozenset(names or {self.flag.name})
 
 
-def read(flags: Sequence[flag_syntax.Flag]) -> tuple[Reading, ...]:
+def read(flags: Sequence[syntax.Flag]) -> tuple[Reading, ...]:
   """What the installed jaxlib makes of each flag.
 
   Raises:
@@ -55,7 +55,7 @@ def read(flags: Sequence[flag_syntax.Flag]) -> tuple[Reading, ...]:
   """
   defaults = {n: o.default for n, o in debug_options.options().items()}
   readings = []
-  answers = flag_probe.ask(list(map(str, flags)))
+  answers = probe.ask(list(map(str, flags)))
   for flag, answer in zip(flags, answers, strict=True):
     # A lone quoted value, or no dash at all, would be read as a file's name.
     found = (
@@ -73,14 +73,14 @@ def read(flags: Sequence[flag_syntax.Flag]) -> tuple[Reading, ...]:
 
 
 def values(
-  flags: Sequence[flag_syntax.Flag],
+  flags: Sequence[syntax.Flag],
 ) -> dict[str, debug_options.Value]:
   """The value of every option in a process that has these flags.
 
   Args:
     flags: none of which is fatal.
   """
-  (answer,) = flag_probe.ask([_join(flags)])
+  (answer,) = probe.ask([_join(flags)])
   return debug_options.values(answer.compile_options)
 
 
@@ -147,5 +147,5 @@ def _as_set(name: str, value: debug_options.Value) -> object:
   return frozenset(str(value).split(",")) if option.is_repeated else value
 
 
-def _join(flags: Sequence[flag_syntax.Flag]) -> str:
+def _join(flags: Sequence[syntax.Flag]) -> str:
   return " ".join(map(str, flags))
