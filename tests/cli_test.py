@@ -567,7 +567,7 @@ def test_a_plan_for_another_version_is_fitted_to_this_one(
   )
   files_lib.write(plan, plan_with_options)
   comment, line, _ = run("flags", str(plan_with_options)).out.splitlines()
-  assert comment.startswith("# xla_gpu_graph_level is no option of jaxlib ")
+  assert comment.startswith("# xla_gpu_graph_level is not an option of jaxlib ")
   assert line.endswith("--xla_gpu_autotune_level=2")
 
 

@@ -285,7 +285,7 @@ def test_what_this_version_lacks_is_left_out_with_a_message():
   )
   assert fitted.options == {_GATHER: 1}
   first, second = fitted.messages
-  assert first.startswith("xla_gpu_graph_level is no option of jaxlib ")
+  assert first.startswith("xla_gpu_graph_level is not an option of jaxlib ")
   assert second.startswith('xla_gpu_autotune_level cannot be "x"')
   assert all(message.endswith("It is left out.") for message in (first, second))
 

@@ -1,12 +1,12 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Which flags of an XLA_FLAGS do not do what they were written for.
+"""Check of an XLA_FLAGS: the flags that do not do what they are there for.
 
 XLA ends a process over a flag that it does not know, and says nothing about a
-flag that does nothing: one that no code reads any more, one that a later flag
-or another option makes void, one that repeats the default, all that stands
-behind a word that is no flag. Recipes are copied from version to version, so
-real XLA_FLAGS hold all of these.
+flag that has no effect: one that no code reads any more, one that a later flag
+or another option overrides, one that repeats the default, and everything after
+a word that is not a flag. Recipes are copied from version to version, so real
+XLA_FLAGS contain all of these.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from lagom_xla.flags import findings as findings_lib
 from lagom_xla.flags import reading as reading_lib
 from lagom_xla.flags import syntax
 
-# They may be left out, and nothing changes.
+# Flags that can be left out with no effect.
 _VOID = frozenset(["dead", "duplicate", "default"])
 
 
@@ -29,10 +29,10 @@ class Report:
   """What was found in an XLA_FLAGS.
 
   Attributes:
-    jaxlib_version: which was asked.
-    num_flags: flags that XLA reads.
+    jaxlib_version: of the jaxlib that it was checked against.
+    num_flags: number of flags that XLA reads.
     findings: in the order of the flags.
-    suggestion: flags that say what was meant, which jaxlib takes.
+    suggestion: flags that say what was meant and that jaxlib takes.
   """
 
   jaxlib_version: str
@@ -72,7 +72,7 @@ def check(text: str) -> Report:
     elif reading.sets or reading.is_fatal or alive.index(i) in idle:
       finding = findings_lib.explain(reading)
     else:
-      finding = None  # It only acts beside others.
+      finding = None  # It has an effect only together with others.
     if finding is not None:
       found.append((i, finding))
   suggestion = _suggest(flags, dict(found))
@@ -96,7 +96,7 @@ def _report(
 
 
 def _no_file(text: str) -> findings_lib.Finding:
-  """An XLA_FLAGS that XLA would take for a file's path, in vain."""
+  """The finding about an XLA_FLAGS that names a file which is not there."""
   words = text.strip()
   return findings_lib.Finding(
     flag=words,
@@ -113,15 +113,15 @@ def _not_read(rest: str) -> tuple[findings_lib.Finding, ...]:
   if not rest:
     return ()
   word, *others = rest.split()
-  text = "It is no flag, and XLA stops reading there."
+  text = "It is not a flag, and XLA stops reading there."
   if others:
-    text += f" {len(others)} more behind it are not read either."
+    text += f" {len(others)} more after it are not read either."
   return (findings_lib.Finding(flag=word, kind="not read", text=text),)
 
 
 def _duplicate(first: syntax.Flag, later: syntax.Flag) -> findings_lib.Finding:
   text = (
-    "It is there twice."
+    "It is repeated later."
     if first == later
     else f"{later} comes later, and XLA takes the last."
   )
@@ -133,7 +133,7 @@ def _contradictions(
   alive: Sequence[int],
   voids: dict[int, int],
 ) -> Iterator[tuple[int, findings_lib.Finding]]:
-  """Flags that cannot act beside the others, with their index."""
+  """Flags that cannot act together with the others, with their index."""
   values = reading_lib.values([readings[i].flag for i in alive])
   setter_of = {
     name: i for i in alive if i not in voids for name in readings[i].sets
@@ -155,7 +155,7 @@ def _contradictions(
 def _suggest(
   flags: Sequence[syntax.Flag], findings: dict[int, findings_lib.Finding]
 ) -> str:
-  """The flags, with what is wrong left out or replaced."""
+  """The flags, with the wrong ones left out or replaced."""
   kept = [
     str(flag)
     if i not in findings

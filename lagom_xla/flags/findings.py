@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""What is to be said of one flag of an XLA_FLAGS, and what to write instead."""
+"""Findings about one flag of an XLA_FLAGS, and what to write instead."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Kind = Literal[
   "contradiction",
   "default",
 ]
-# They end the process, or may.
+# Kinds that end the process, or may end it.
 _FATAL: frozenset[Kind] = frozenset(["unknown", "invalid", "crash"])
 
 
@@ -52,7 +52,7 @@ class Finding:
 
 
 def explain(reading: reading_lib.Reading) -> Finding | None:
-  """What is to be said of a flag without a look at the others, if anything."""
+  """The finding about a flag by itself, without the others; None for none."""
   flag, name = reading.flag, reading.flag.name
   if reading.unknown:
     return _unknown(flag)
@@ -79,7 +79,7 @@ def explain(reading: reading_lib.Reading) -> Finding | None:
 
 
 def _unknown(flag: syntax.Flag) -> Finding:
-  """A flag that XLA does not know: why, and what it may have meant."""
+  """The finding about a flag that XLA does not know."""
   text, instead = _reason(flag)
   if instead and reading_lib.read(syntax.parse(instead)[0])[0].is_fatal:
     instead = ""
@@ -103,19 +103,19 @@ def _reason(flag: syntax.Flag) -> tuple[str, str]:
     )
   if note is not None:
     instead = note.instead.get((value or "").lower(), note.instead.get("", ""))
-    return f"XLA has it no more. {note.text}", instead
+    return f"XLA no longer has it. {note.text}", instead
   if option is not None and value is None and option.type != "bool":
     return f"It needs a value: {values.rule(option)}.", ""
   if option is not None:
     return (
-      "It is an option of compiler_options that has no flag.",
+      "It is an option of compiler_options, with no flag.",
       "",
     )
   return _guess(flag)
 
 
 def _guess(flag: syntax.Flag) -> tuple[str, str]:
-  """What a flag that nothing is known of may have meant."""
+  """What an unknown flag may have meant: as `_reason`."""
   name, value = flag.name, flag.value
   plain = name.removeprefix("no").replace("-", "_")
   if plain != name and debug_options.find(plain) is not None:
@@ -135,7 +135,7 @@ def _guess(flag: syntax.Flag) -> tuple[str, str]:
 
 
 def _valid(flag: syntax.Flag) -> str:
-  """The flag in a spelling that XLA takes, if its value has a meaning."""
+  """The flag in a spelling that XLA takes, or "" if its value has none."""
   return xla_options.xla_flags({flag.name: flag.value})
 
 
@@ -146,14 +146,14 @@ def _renamed(reading: reading_lib.Reading) -> Finding:
     kind="renamed",
     text=(
       f"In jaxlib {debug_options.jaxlib_version()} it is"
-      f" {' and '.join(reading.sets)}; the old name may go."
+      f" {' and '.join(reading.sets)}; the old name may be removed later."
     ),
     instead=xla_options.xla_flags(reading.sets),
   )
 
 
 def _is_default(flag: syntax.Flag) -> bool:
-  """Whether a flag that changes nothing says what is so anyway."""
+  """Whether a flag that changes nothing sets an option to its default."""
   value = "true" if flag.value is None else flag.value
   translated = xla_options.translate(flag.name, value)
   if isinstance(translated, str):

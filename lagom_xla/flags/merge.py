@@ -1,10 +1,10 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""One XLA_FLAGS from that of the environment and that of a plan.
+"""Merge of the environment's XLA_FLAGS with the options of a plan.
 
 XLA takes the last of two flags, so the plan's come last. Launchers have been
-seen to turn that around unnoticed; so each flag keeps its source, and what it
-replaced. Whatever would end a process is left out.
+seen to reverse that unnoticed, so each flag keeps its source and what it
+replaced. Flags that would end a process are left out.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ class Entry:
   """One flag of the merged XLA_FLAGS.
 
   Attributes:
-    flag: as it stands there.
+    flag: as XLA_FLAGS has it.
     source: where it is from.
-    replaces: earlier flags that it makes void, and where they were from.
+    replaces: earlier flags that it overrides, and where they are from.
   """
 
   flag: str
@@ -94,11 +94,13 @@ def merge(
 def _usable(
   text: str,
 ) -> tuple[tuple[reading_lib.Reading, ...], tuple[str, ...]]:
-  """The flags of an XLA_FLAGS that XLA takes, and what is wrong with others."""
+  """The flags that XLA takes, and a message about each of the others."""
   try:
     flags, rest = syntax.parse(syntax.follow(text))
   except (OSError, ValueError):
-    return (), (f"{text.strip()} is left out: it is no flag, and no file.",)
+    return (), (
+      f"{text.strip()} is left out: it is neither a flag nor a file.",
+    )
   readings = reading_lib.read(flags)
   messages = []
   for reading in readings:

@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """XLA options: as compiler_options per compile, as XLA_FLAGS per process.
 
-A plan may come from another version of JAX. Options are fitted to the installed
-jaxlib before anything sees them: translated where it has another name for one,
-and left out, with a message, where it has none. XLA_FLAGS gets only what jaxlib
-was seen to take, since it ends a process over anything else.
+Options may come from another version of JAX. They are fitted to the installed
+jaxlib before use: translated where it has another name for one, and left out,
+with a message, where it has none. XLA_FLAGS gets only flags that jaxlib was
+seen to take, since it ends a process over any other.
 """
 
 from __future__ import annotations
@@ -52,11 +52,14 @@ class Flags:
 def translate(
   name: str, value: object
 ) -> tuple[str, debug_options.Value] | str:
-  """An option as the installed jaxlib has it, or a sentence why it has none.
+  """An option as the installed jaxlib has it.
 
   Args:
     name: of an option, in this version or another.
-    value: any clear way to say it; see values.convert.
+    value: in any spelling that `values.convert` takes.
+
+  Returns:
+    The option's name and value, or a sentence that says why there is none.
 
   Raises:
     OptionsError: jaxlib does not show its options.
@@ -70,11 +73,11 @@ def translate(
         return _renamed(rename, name, value)
   except values.ValueRuleError as error:
     return f"{error}."
-  return f"{name} is no option of {_jaxlib()}. {advice(name)}".rstrip()
+  return f"{name} is not an option of {_jaxlib()}. {advice(name)}".rstrip()
 
 
 def advice(name: str) -> str:
-  """What is known of an option that the installed jaxlib lacks; may be ""."""
+  """What is known of an option that the installed jaxlib lacks, or ""."""
   if name in notes.REMOVED:
     return notes.REMOVED[name].text
   if name.startswith("xla_tpu_"):
@@ -112,8 +115,8 @@ def fit(options: Mapping[str, object]) -> Fitted:
 def flags(options: Mapping[str, object]) -> Flags:
   """Options as flags, each seen to be taken by the installed jaxlib.
 
-  Where jaxlib does not show its options they are spelled as they are, which the
-  messages say.
+  Where jaxlib does not show its options they are spelled as given, and a
+  message says so.
   """
   try:
     fitted = fit(options)
@@ -121,10 +124,10 @@ def flags(options: Mapping[str, object]) -> Flags:
   except (errors.OptionsError, errors.ProbeError) as error:
     return Flags(
       flags=tuple(_plain(n, v) for n, v in sorted(options.items())),
-      messages=(f"Nothing here is checked. {error}",),
+      messages=(f"These flags are not checked. {error}",),
     )
   missing = tuple(
-    f"{name} is left out: XLA_FLAGS cannot say it in {_jaxlib()}."
+    f"{name} is left out: {_jaxlib()} has no flag that sets it so."
     for name, flag in spelled.items()
     if flag is None
   )
@@ -151,7 +154,7 @@ def _renamed(
   other = rename.new if to_new else rename.old
   option = debug_options.find(other)
   if option is None:
-    return f"{name} is no option of {_jaxlib()}."
+    return f"{name} is not an option of {_jaxlib()}."
   text = str(value).lower()
   for old, new in rename.values.items():
     written = (
@@ -187,10 +190,10 @@ def _sets(
   value: debug_options.Value,
   answer: probe.Answer,
 ) -> bool:
-  """Whether an option has a value in a process that started."""
+  """Whether an option has this value in a process that started."""
   if not option.is_scalar:
-    return True  # Lists are expanded, and maps filled up.
+    return True  # XLA expands lists and completes maps.
   found = debug_options.values(answer.compile_options)[option.name]
   if isinstance(found, float) and isinstance(value, float):
-    return math.isclose(found, value, rel_tol=1e-6)  # It is kept in 32 bits.
+    return math.isclose(found, value, rel_tol=1e-6)  # XLA keeps 32 bits.
   return found == value
