@@ -123,7 +123,7 @@ def test_writing_replaces_a_file_and_leaves_nothing_beside_it(tmp_path):
   ("content", "message"),
   [
     (b"", "too short"),
-    (bytes(8192), "no table of lagom_xla's"),
+    (bytes(8192), "not a table of lagom_xla's"),
     (layout.encode([_RULE])[:-1], "size is wrong"),
     (b"lagomanc\x02" + layout.encode([])[9:], "has format 2"),
     (None, "Cannot read"),
@@ -146,7 +146,7 @@ def test_a_table_that_cannot_be_written_or_switched_is_an_error(tmp_path):
     table.switch(gone, [_RULE])
   path = tmp_path / "table.bin"
   path.write_bytes(b"x" * 8192)
-  with pytest.raises(errors.TableError, match="no table"):
+  with pytest.raises(errors.TableError, match="not a table"):
     table.switch(path, [_RULE])
   assert path.read_bytes() == b"x" * 8192
 

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""lagom-xla flags: a plan as shell lines; an XLA_FLAGS, checked or merged."""
+"""lagom-xla flags: a plan as lines of shell; an XLA_FLAGS checked or merged."""
 
 from __future__ import annotations
 
@@ -19,9 +19,13 @@ if TYPE_CHECKING:
   from lagom_xla.flags import merge
 
 _EXAMPLES = """\
---check says which flags XLA does not know (it ends the process over one, so the
-exit status is 1), which do nothing, come twice, contradict others or repeat the
-default, and what to write instead. It asks the installed jaxlib.
+PLAN's lines append to XLA_FLAGS and set the cap on NCCL's channels. They do not
+load the tuner plugin; env.sh and lagom-xla plugin do.
+
+--check names the flags that XLA does not know (one ends the process, so the
+exit status is 1), and those that have no effect, occur twice, contradict others
+or repeat the default, and says what to write instead. It asks the installed
+jaxlib.
 
 examples:
   lagom-xla flags plan
@@ -36,8 +40,8 @@ def add(commands) -> None:
     commands,
     "flags",
     _run,
-    "Prints a plan as shell lines, for a launcher: XLA_FLAGS and NCCL's"
-    " environment. Or checks an XLA_FLAGS.",
+    "Prints XLA_FLAGS and NCCL's environment variables of a plan as lines of"
+    " shell, for a launcher. Or checks an XLA_FLAGS.",
     _EXAMPLES,
   )
   what = command.add_mutually_exclusive_group(required=True)
@@ -45,12 +49,12 @@ def add(commands) -> None:
     "plan", metavar="PLAN", nargs="?", help="a plan's folder or JSON"
   )
   what.add_argument(
-    "--check", metavar="FLAGS", help="an XLA_FLAGS, to be checked"
+    "--check", metavar="FLAGS", help="the value of an XLA_FLAGS to check"
   )
   command.add_argument(
     "--merge",
     action="store_true",
-    help="combine with the XLA_FLAGS that is set, and show where each flag is"
+    help="merge with the XLA_FLAGS that is set, and show where each flag comes"
     " from",
   )
   command_lib.add_format(command)
@@ -58,9 +62,9 @@ def add(commands) -> None:
 
 
 def join_check(arguments: Sequence[str]) -> list[str]:
-  """Command line arguments in which --check has its value behind a `=`.
+  """Command line arguments in which --check has its value after a `=`.
 
-  An XLA_FLAGS looks like options of this program otherwise.
+  An XLA_FLAGS would be taken for options of this program otherwise.
   """
   joined = list(arguments)
   if joined[:1] == ["flags"] and "--check" in joined[:-1]:
@@ -123,20 +127,20 @@ def _report_lines(report: check.Report) -> list[str]:
       lines.append(f"  Write {finding.instead}")
   version = f"jaxlib {report.jaxlib_version}"
   if not report.num_flags and not report.findings:
-    return ["There is no flag."]
+    return ["There are no flags."]
   if not report.findings:
-    return [f"{version} follows each of these flags."]
+    return [f"Each of these flags has an effect in {version}."]
   num_fatal = sum(finding.is_fatal for finding in report.findings)
   lines += [
     "",
-    f"XLA in {version} ends any process with these flags, over {num_fatal} of"
+    f"XLA in {version} ends a process with these flags, over {num_fatal} of"
     " them."
     if num_fatal
     else f"XLA in {version} starts with these flags.",
   ]
   if report.suggestion:
     export = env_lib.exports({"XLA_FLAGS": report.suggestion})
-    lines += ["To say what was meant:", f"  {export}"]
+    lines += ["What was probably meant:", f"  {export}"]
   return lines
 
 
