@@ -271,7 +271,7 @@ def test_two_names_of_one_option_are_duplicates():
   assert _kinds(report)[names[0].partition("=")[0].strip("-")] == "duplicate"
 
 
-def test_nothing_is_read_behind_a_word_that_is_no_flag():
+def test_nothing_is_read_after_a_word_that_is_no_flag():
   report = check.check(f"--{_GATHER}=1 NCCL_DEBUG=INFO --xla_unknown=1")
   (finding,) = report.findings
   assert (finding.flag, finding.kind) == ("NCCL_DEBUG=INFO", "not read")
