@@ -14,6 +14,7 @@ from lagom_xla import plan as plan_lib
 from lagom_xla.apply import files
 from lagom_xla.apply.nccl import rules as rules_lib
 from lagom_xla.apply.nccl import table
+from lagom_xla.compile import config as config_lib
 from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import nccl
 from lagom_xla.search.xla import thresholds
@@ -33,7 +34,7 @@ def _plan(*, name: str = "jit_step") -> plan_lib.Plan:
     module_name=name,
     module_fingerprint="0123456789abcdef",
     cluster=H100,
-    xla_options={_GATHER: 128 * _MIB},
+    xla=config_lib.XlaConfig(options={_GATHER: 128 * _MIB}),
     nccl_env={"NCCL_MAX_CTAS": "8"},
     nccl_settings=(
       plan_lib.NcclSetting(

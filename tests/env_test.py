@@ -24,6 +24,7 @@ from lagom_xla.apply import files
 from lagom_xla.apply.nccl import layout
 from lagom_xla.apply.nccl import table
 from lagom_xla.cli import flags as flags_command
+from lagom_xla.compile import config as config_lib
 from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import nccl
 from lagom_xla.flags import syntax
@@ -63,8 +64,10 @@ def _plan(
     module_name="jit_step",
     module_fingerprint="0123456789abcdef",
     cluster=cluster_lib.parse("2x8xh100"),
-    xla_options={_GATHER: 128 * _MIB} if options is None else options,
-    combine_groups=groups,
+    xla=config_lib.XlaConfig(
+      options={_GATHER: 128 * _MIB} if options is None else options,
+      combine_groups=groups,
+    ),
     nccl_env={"NCCL_MAX_CTAS": "6"} if env is None else env,
     nccl_settings=settings,
     prediction=plan_lib.Prediction(

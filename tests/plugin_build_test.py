@@ -19,6 +19,7 @@ from lagom_xla.apply.nccl import build
 from lagom_xla.apply.nccl import layout
 from lagom_xla.apply.nccl import table
 from lagom_xla.cli import plugin as plugin_command
+from lagom_xla.compile import config as config_lib
 from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import nccl
 
@@ -110,7 +111,7 @@ def _plan(folder: pathlib.Path) -> pathlib.Path:
     module_name="jit_step",
     module_fingerprint="0123456789abcdef",
     cluster=cluster_lib.parse("1x8xh100"),
-    xla_options={},
+    xla=config_lib.XlaConfig(),
     nccl_env={"NCCL_MAX_CTAS": "8"},
     nccl_settings=(
       plan_lib.NcclSetting(

@@ -59,8 +59,8 @@ def script(plan: plan_lib.Plan, *, table_checksum: str | None) -> str:
     f"# lagom_xla plan for {plan.module_name} on {plan.cluster.name}.",
     _BEFORE_START,
     _SHELLS,
-    *([_IN_PROCESS] if plan.needs_process else []),
-    xla_lines(plan.xla_options),
+    *([_IN_PROCESS] if plan.xla.needs_process else []),
+    xla_lines(plan.xla.options),
   ]
   cap = nccl_lines(plan.nccl_env)
   if table_checksum is None:

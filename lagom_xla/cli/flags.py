@@ -92,7 +92,7 @@ def _print_plan(arguments: argparse.Namespace) -> None:
   if arguments.format == "json":
     from lagom_xla.flags import options as xla_options
 
-    flags = xla_options.flags(plan.xla_options)
+    flags = xla_options.flags(plan.xla.options)
     _print_json(
       {
         "xla_flags": " ".join(map(str, flags.flags)),
@@ -101,7 +101,7 @@ def _print_plan(arguments: argparse.Namespace) -> None:
       }
     )
     return
-  print(env_lib.xla_lines(plan.xla_options))
+  print(env_lib.xla_lines(plan.xla.options))
   print(env_lib.nccl_lines(plan.nccl_env))
 
 
@@ -150,7 +150,7 @@ def _merge(arguments: argparse.Namespace) -> None:
   from lagom_xla.flags import merge
 
   plan = plan_lib.load(arguments.plan)
-  merged = merge.merge(os.environ.get("XLA_FLAGS", ""), plan.xla_options)
+  merged = merge.merge(os.environ.get("XLA_FLAGS", ""), plan.xla.options)
   if arguments.format == "json":
     _print_json(
       {
