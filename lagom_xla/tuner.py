@@ -18,7 +18,7 @@ import dataclasses
 
 from lagom_xla import errors
 from lagom_xla import plan as plan_lib
-from lagom_xla.apply import nccl_env
+from lagom_xla.apply import env as env_lib
 from lagom_xla.compile import lowered as lowered_lib
 from lagom_xla.compile import target as target_lib
 from lagom_xla.costs import step as step_lib
@@ -228,7 +228,7 @@ def _plan(
     module_fingerprint=plan_lib.fingerprint(module),
     cluster=target.cluster,
     xla=kept.config,
-    nccl_env=nccl_env.variables(cap),
+    nccl_env=env_lib.nccl_variables(cap.max_channels),
     nccl_settings=settings,
     prediction=plan_lib.Prediction(
       default_us=default.default.step_time_us,

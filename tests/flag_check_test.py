@@ -12,13 +12,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 import pytest
 
-from lagom_xla.flags import check as flag_check
+from lagom_xla.flags import check
 from lagom_xla.flags import debug_options
-from lagom_xla.flags import findings as flag_findings
-from lagom_xla.flags import merge as flag_merge
-from lagom_xla.flags import probe as flag_probe
-from lagom_xla.flags import reading as flag_reading
-from lagom_xla.flags import syntax as flag_syntax
+from lagom_xla.flags import findings as findings_lib
+from lagom_xla.flags import merge
+from lagom_xla.flags import probe
+from lagom_xla.flags import reading as reading_lib
+from lagom_xla.flags import syntax
 
 _LEVEL = "xla_gpu_autotune_level"
 _GATHER = "xla_gpu_all_gather_combine_threshold_bytes"
@@ -74,7 +74,7 @@ _JAX_TOOLBOX = """
 """
 
 
-def _kinds(report: flag_check.Report) -> dict[str, str]:
+def _kinds(report: check.Report) -> dict[str, str]:
   """Flag, without value -> what is wrong with it."""
   return {
     finding.flag.partition("=")[0].strip("-"): finding.kind
@@ -82,13 +82,13 @@ def _kinds(report: flag_check.Report) -> dict[str, str]:
   }
 
 
-def _only(text: str) -> flag_findings.Finding:
-  (finding,) = flag_check.check(text).findings
+def _only(text: str) -> findings_lib.Finding:
+  (finding,) = check.check(text).findings
   return finding
 
 
 def _values(text: str) -> dict[str, debug_options.Value]:
-  (answer,) = flag_probe.ask([text])
+  (answer,) = probe.ask([text])
   assert not answer.is_fatal, answer.error
   return debug_options.values(answer.compile_options)
 
@@ -121,30 +121,30 @@ def _sets(text: str) -> dict[str, object]:
   ],
 )
 def test_flags_are_parsed_as_xla_parses_them(text: str, words: str):
-  flags, _ = flag_syntax.parse(text)
+  flags, _ = syntax.parse(text)
   assert flags[-1].value == words
   assert _values(text)["xla_dump_to"] == words
 
 
 @given(st.lists(st.text("ab '\"\\=-\n", max_size=6), max_size=3))
 def test_a_printed_flag_parses_to_itself(values: list[str]):
-  flags = [flag_syntax.Flag(name="a_b", value=value) for value in values]
-  assert flag_syntax.parse(" ".join(map(str, flags))) == (tuple(flags), "")
+  flags = [syntax.Flag(name="a_b", value=value) for value in values]
+  assert syntax.parse(" ".join(map(str, flags))) == (tuple(flags), "")
 
 
 @settings(max_examples=25)
 @given(st.text("ab '\"\\=-\t", max_size=8))
 def test_xla_reads_back_any_value(value: str):
-  text = str(flag_syntax.Flag(name="xla_dump_to", value=value))
+  text = str(syntax.Flag(name="xla_dump_to", value=value))
   assert _values(text)["xla_dump_to"] == value
 
 
 def test_jaxlib_is_asked_again_where_the_child_was_killed():
-  flag_probe.ask([""])
-  child = flag_probe._child(os.getpid())
+  probe.ask([""])
+  child = probe._child(os.getpid())
   child.kill()
   child.wait()
-  (answer,) = flag_probe.ask([f"--{_LEVEL}=3 --{_GATHER}=12345"])
+  (answer,) = probe.ask([f"--{_LEVEL}=3 --{_GATHER}=12345"])
   values = debug_options.values(answer.compile_options)
   assert (values[_LEVEL], values[_GATHER]) == (3, 12345)
 
@@ -153,10 +153,10 @@ def test_jaxlib_is_asked_again_where_the_child_was_killed():
 
 
 def test_flags_that_act_have_no_finding():
-  report = flag_check.check(f"--{_GATHER}=1 --xla_gpu_enable_triton_gemm=false")
+  report = check.check(f"--{_GATHER}=1 --xla_gpu_enable_triton_gemm=false")
   assert report.findings == ()
   assert not report.is_fatal
-  assert flag_check.check("").findings == ()
+  assert check.check("").findings == ()
 
 
 @pytest.mark.parametrize(
@@ -188,8 +188,8 @@ def test_a_flag_that_xla_does_not_know_is_fatal(text: str, instead: str):
     "unknown",
     instead,
   )
-  assert flag_check.check(text).is_fatal
-  (answer,) = flag_probe.ask([text])
+  assert check.check(text).is_fatal
+  (answer,) = probe.ask([text])
   assert answer.unknown
 
 
@@ -214,7 +214,7 @@ def test_a_value_that_xla_does_not_take_is_fatal():
 )
 def test_a_flag_that_xla_takes_and_ignores_is_dead(text: str):
   assert _only(text).kind == "dead"
-  assert not flag_check.check(text).is_fatal
+  assert not check.check(text).is_fatal
 
 
 @pytest.mark.parametrize(
@@ -238,7 +238,7 @@ def test_the_other_versions_name_is_given_in_this_ones():
 
 
 def test_the_last_of_two_flags_wins():
-  report = flag_check.check(f"--{_LEVEL}=1 --{_LEVEL}=2 --{_LEVEL}=2")
+  report = check.check(f"--{_LEVEL}=1 --{_LEVEL}=2 --{_LEVEL}=2")
   assert [(f.flag, f.kind) for f in report.findings] == [
     (f"--{_LEVEL}=1", "duplicate"),
     (f"--{_LEVEL}=2", "duplicate"),
@@ -248,14 +248,14 @@ def test_the_last_of_two_flags_wins():
 
 def test_flags_that_collect_are_no_duplicates():
   text = "--xla_disable_hlo_passes=a --xla_disable_hlo_passes=b"
-  assert flag_check.check(text).findings == ()
+  assert check.check(text).findings == ()
   assert _values(text)["xla_disable_hlo_passes"] == "a,b"
 
 
 def test_a_default_that_acts_beside_another_flag_is_none():
   buffers = "--xla_gpu_enable_command_buffer="
   assert _only(f"{buffers}+FUSION").kind == "default"
-  assert not flag_check.check(f"{buffers}CUBLAS {buffers}+FUSION").findings
+  assert not check.check(f"{buffers}CUBLAS {buffers}+FUSION").findings
 
 
 def test_two_names_of_one_option_are_duplicates():
@@ -267,12 +267,12 @@ def test_two_names_of_one_option_are_duplicates():
       "--xla_gpu_command_buffer_scheduling_mode=SERIALIZE",
     )
   )
-  report = flag_check.check(" ".join(names))
+  report = check.check(" ".join(names))
   assert _kinds(report)[names[0].partition("=")[0].strip("-")] == "duplicate"
 
 
-def test_nothing_is_read_behind_a_word_that_is_no_flag():
-  report = flag_check.check(f"--{_GATHER}=1 NCCL_DEBUG=INFO --xla_unknown=1")
+def test_nothing_is_read_after_a_word_that_is_no_flag():
+  report = check.check(f"--{_GATHER}=1 NCCL_DEBUG=INFO --xla_unknown=1")
   (finding,) = report.findings
   assert (finding.flag, finding.kind) == ("NCCL_DEBUG=INFO", "not read")
   assert not report.is_fatal
@@ -287,7 +287,7 @@ def test_a_flag_that_another_makes_void_is_a_contradiction():
   finding = _only(f"--{_EARLY}=true")
   assert finding.kind == "contradiction"
   assert f"--{_LIMIT}=2" in finding.text
-  assert flag_check.check(f"--{_EARLY}=true --{_LIMIT}=2").findings == ()
+  assert check.check(f"--{_EARLY}=true --{_LIMIT}=2").findings == ()
 
 
 def test_pipelining_what_is_synchronous_is_a_contradiction():
@@ -295,7 +295,7 @@ def test_pipelining_what_is_synchronous_is_a_contradiction():
   off = "--xla_gpu_disable_async_collectives="
   assert _only(f"{pipelined} {off}allgather").kind == "contradiction"
   assert _only(f"{pipelined} {off}allcollectives").kind == "contradiction"
-  assert flag_check.check(f"{pipelined} {off}allreduce").findings == ()
+  assert check.check(f"{pipelined} {off}allreduce").findings == ()
 
 
 def test_a_file_of_flags_is_followed(tmp_path: pathlib.Path):
@@ -311,7 +311,7 @@ def test_a_file_of_flags_is_followed(tmp_path: pathlib.Path):
 
 
 def test_maxtexts_flags_end_a_process_over_one_of_them():
-  report = flag_check.check(_MAXTEXT)
+  report = check.check(_MAXTEXT)
   kinds = _kinds(report)
   assert kinds.pop("xla_gpu_graph_level") == "unknown"
   assert set(kinds.values()) == (
@@ -324,7 +324,7 @@ def test_maxtexts_flags_end_a_process_over_one_of_them():
 
 
 def test_jax_toolboxs_flags_end_a_process_over_eight_of_them():
-  report = flag_check.check(_JAX_TOOLBOX)
+  report = check.check(_JAX_TOOLBOX)
   kinds = _kinds(report)
   unknown = {name for name, kind in kinds.items() if kind == "unknown"}
   assert unknown == {
@@ -342,7 +342,7 @@ def test_jax_toolboxs_flags_end_a_process_over_eight_of_them():
     kinds["xla_gpu_collective_permute_decomposer_threshold"] == "contradiction"
   )
   assert kinds["xla_gpu_enable_nccl_comm_splitting"] == "default"
-  assert not flag_check.check(report.suggestion).is_fatal
+  assert not check.check(report.suggestion).is_fatal
 
 
 _SOME = st.sampled_from(
@@ -367,10 +367,10 @@ _SOME = st.sampled_from(
 @settings(max_examples=15)
 @given(st.lists(_SOME, max_size=5))
 def test_what_is_suggested_sets_the_same_in_no_more_flags(flags: list[str]):
-  report = flag_check.check(" ".join(flags))
+  report = check.check(" ".join(flags))
   assert _sets(report.suggestion) == _sets(" ".join(flags))
-  assert len(flag_syntax.parse(report.suggestion)[0]) <= len(flags)
-  again = flag_check.check(report.suggestion)
+  assert len(syntax.parse(report.suggestion)[0]) <= len(flags)
+  again = check.check(report.suggestion)
   assert {f.kind for f in again.findings} <= {"contradiction"}
 
 
@@ -378,7 +378,7 @@ def test_what_is_suggested_sets_the_same_in_no_more_flags(flags: list[str]):
 
 
 def test_the_plan_wins_and_each_flag_has_its_source():
-  merged = flag_merge.merge(f"--{_GATHER}=1 --{_LEVEL}=2", {_GATHER: 5})
+  merged = merge.merge(f"--{_GATHER}=1 --{_LEVEL}=2", {_GATHER: 5})
   assert [(e.flag, e.source, e.replaces) for e in merged.entries] == [
     (f"--{_LEVEL}=2", "environment", ()),
     (f"--{_GATHER}=5", "plan", ((f"--{_GATHER}=1", "environment"),)),
@@ -387,7 +387,7 @@ def test_the_plan_wins_and_each_flag_has_its_source():
 
 
 def test_a_plan_replaces_the_other_name_of_its_option():
-  merged = flag_merge.merge(f"--{_OLD}=true", {_NEW: "off"})
+  merged = merge.merge(f"--{_OLD}=true", {_NEW: "off"})
   (entry,) = merged.entries
   assert (entry.source, entry.replaces) == (
     "plan",
@@ -396,7 +396,7 @@ def test_a_plan_replaces_the_other_name_of_its_option():
 
 
 def test_what_would_end_a_process_is_left_out_of_a_merge():
-  merged = flag_merge.merge(
+  merged = merge.merge(
     f"--xla_gpu_graph_level=0 --{_LEVEL}=2 NCCL_DEBUG=INFO", {"xla_none": 1}
   )
   assert merged.xla_flags == f"--{_LEVEL}=2"
@@ -407,8 +407,8 @@ def test_what_would_end_a_process_is_left_out_of_a_merge():
 
 
 def test_without_an_environment_a_merge_is_the_plan():
-  assert flag_merge.merge("", {_GATHER: 5}).xla_flags == f"--{_GATHER}=5"
-  assert flag_merge.merge("", {}).entries == ()
+  assert merge.merge("", {_GATHER: 5}).xla_flags == f"--{_GATHER}=5"
+  assert merge.merge("", {}).entries == ()
 
 
 @settings(max_examples=10)
@@ -417,20 +417,18 @@ def test_merged_flags_set_what_both_would_one_after_the_other(
   flags: list[str], level: int
 ):
   text = " ".join(flags)
-  merged = flag_merge.merge(text, {_LEVEL: level})
+  merged = merge.merge(text, {_LEVEL: level})
   assert _sets(merged.xla_flags) == _sets(f"{text} --{_LEVEL}={level}")
 
 
 def test_what_a_flag_sets_is_read_without_the_others():
-  flags, _ = flag_syntax.parse(f"--{_LEVEL}=2 --{_GATHER}=x --xla_none")
-  level, gather, none = flag_reading.read(flags)
+  flags, _ = syntax.parse(f"--{_LEVEL}=2 --{_GATHER}=x --xla_none")
+  level, gather, none = reading_lib.read(flags)
   assert level.sets == {_LEVEL: 2}
   assert (gather.invalid, none.unknown) == (True, True)
 
 
 def test_a_flag_that_makes_a_compile_end_the_process_is_fatal():
-  report = flag_check.check(
-    "--xla_gpu_enable_analytical_latency_estimator=true"
-  )
+  report = check.check("--xla_gpu_enable_analytical_latency_estimator=true")
   assert [f.kind for f in report.findings] == ["crash"]
   assert report.is_fatal

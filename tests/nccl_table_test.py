@@ -1,10 +1,9 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Rules for NCCL's tuner: from a plan, in a file, and in others' formats."""
+"""NCCL rules of a plan, in a table and in NCCL's own variables."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 import dataclasses
 import random
 from typing import Any
@@ -17,7 +16,6 @@ import pytest
 from lagom_xla import errors
 from lagom_xla import plan as plan_lib
 from lagom_xla.apply.nccl import layout
-from lagom_xla.apply.nccl import nvidia_csv
 from lagom_xla.apply.nccl import per_function
 from lagom_xla.apply.nccl import rules as rules_lib
 from lagom_xla.apply.nccl import table
@@ -125,7 +123,7 @@ def test_writing_replaces_a_file_and_leaves_nothing_beside_it(tmp_path):
   ("content", "message"),
   [
     (b"", "too short"),
-    (bytes(8192), "no table of lagom_xla's"),
+    (bytes(8192), "not a table of lagom_xla's"),
     (layout.encode([_RULE])[:-1], "size is wrong"),
     (b"lagomanc\x02" + layout.encode([])[9:], "has format 2"),
     (None, "Cannot read"),
@@ -148,7 +146,7 @@ def test_a_table_that_cannot_be_written_or_switched_is_an_error(tmp_path):
     table.switch(gone, [_RULE])
   path = tmp_path / "table.bin"
   path.write_bytes(b"x" * 8192)
-  with pytest.raises(errors.TableError, match="no table"):
+  with pytest.raises(errors.TableError, match="not a table"):
     table.switch(path, [_RULE])
   assert path.read_bytes() == b"x" * 8192
 
@@ -276,28 +274,7 @@ def test_what_no_tuner_is_asked_about_has_no_rule():
   assert rules_lib.of_settings(entries) == ()
 
 
-# Others' formats.
-
-
-def _nvidia_rows(rules: Sequence[rules_lib.Rule]) -> list[str]:
-  lines = nvidia_csv.text(rules).splitlines()
-  assert max(map(len, lines)) < 255
-  return [line for line in lines if not line.startswith("#")]
-
-
-def test_nvidias_example_plugin_reads_the_rules():
-  tree = dataclasses.replace(
-    _RULE,
-    kind="all-reduce",
-    num_ranks=64,
-    num_nodes=8,
-    algorithm="nvlstree",
-    num_channels=0,
-  )
-  assert _nvidia_rows([tree, _RULE]) == [
-    "allgather,15728640,16777216,ring,simple,4,1,8",
-    "allreduce,15728640,16777216,nvls_tree,simple,-1,8,64",
-  ]
+# NCCL's own variables.
 
 
 def test_nccls_variables_say_what_the_rules_of_a_function_agree_on():

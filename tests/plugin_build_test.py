@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The NCCL tuner plugin's library: built when needed, and shown to a user."""
+"""The library of the NCCL tuner plugin: built when needed, shown to a user."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def _plan(folder: pathlib.Path) -> pathlib.Path:
     module_name="jit_step",
     module_fingerprint="0123456789abcdef",
     cluster=cluster_lib.parse("1x8xh100"),
-    xla=config_lib.DEFAULT,
+    xla=config_lib.XlaConfig(),
     nccl_env={"NCCL_MAX_CTAS": "8"},
     nccl_settings=(
       plan_lib.NcclSetting(

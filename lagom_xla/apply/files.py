@@ -1,17 +1,13 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Writes a plan's folder: the plan, and what starts a job with it.
+"""Folder of a plan: the plan itself, and what starts a job with it.
 
     plan.json        the plan itself
-    env.sh           sourced by whatever starts each process: all of the plan
-    slurm.sh         the lines of a batch script that do so
-    kubernetes.yaml  the same for a pod
-    xla_flags.sh     a part: export XLA_FLAGS=...
-    nccl_env.sh      a part: export NCCL_...=..., for the whole process
-    nccl_table.bin   what our NCCL tuner plugin reads: settings per tuning key
-    nccl_tuner.csv   the same for NVIDIA's example plugin, without chunk sizes
+    env.sh           what a launcher sources before it starts each process
+    nccl_table.bin   NCCL settings per tuning key, which our tuner plugin reads
 
-The folder appears complete or not at all.
+The folder appears complete or not at all. docs/launchers.md shows how a job is
+started with it.
 """
 
 from __future__ import annotations
@@ -22,51 +18,42 @@ import tempfile
 
 from lagom_xla import errors
 from lagom_xla import plan as plan_lib
-from lagom_xla.apply import launchers
-from lagom_xla.apply import nccl_env
+from lagom_xla.apply import env
 from lagom_xla.apply.nccl import layout
-from lagom_xla.apply.nccl import nvidia_csv
 from lagom_xla.apply.nccl import rules as rules_lib
 from lagom_xla.apply.nccl import table as table_lib
-from lagom_xla.flags import options as xla_options
 
+_PLAN = "plan.json"
+_ENV = "env.sh"
+# A folder with only these in it is a plan's, and may be replaced.
 _NAMES = frozenset(
   [
-    "plan.json",
-    "env.sh",
+    _PLAN,
+    _ENV,
+    env.TABLE,
+    # What earlier versions wrote, too.
     "slurm.sh",
     "kubernetes.yaml",
     "xla_flags.sh",
     "nccl_env.sh",
-    launchers.TABLE,
     "nccl_tuner.csv",
-    "nccl_settings.csv",  # What lagom_xla 0.1.0 wrote for a plugin to come.
+    "nccl_settings.csv",
   ]
 )
 
 
 def contents(plan: plan_lib.Plan) -> dict[str, bytes]:
-  """File name -> what is in it."""
+  """The files of a plan's folder: name -> what is in it.
+
+  Raises:
+    RuleError, TableError: the plan's NCCL settings make no table.
+  """
   rules = rules_lib.of_settings(plan.nccl_settings)
   checksum = layout.checksum(rules) if rules else None
-  header = (
-    f"# lagom_xla plan for {plan.module_name} on {plan.cluster.name}.\n"
-    "# Set this on every process of the job, before it starts.\n"
-  )
-  texts = {
-    "plan.json": json.dumps(plan.to_dict(), indent=2) + "\n",
-    "xla_flags.sh": header + xla_options.export_line(plan.xla.options) + "\n",
-    "nccl_env.sh": header + nccl_env.export_lines(plan.nccl_env) + "\n",
-    "nccl_tuner.csv": nvidia_csv.text(rules),
-    "env.sh": launchers.env_script(plan, table_checksum=checksum),
-    "slurm.sh": launchers.slurm_script(plan),
-    "kubernetes.yaml": launchers.kubernetes_manifest(
-      plan, table_checksum=checksum
-    ),
-  }
   return {
-    **{name: text.encode() for name, text in texts.items()},
-    launchers.TABLE: layout.encode(rules),
+    _PLAN: (json.dumps(plan.to_dict(), indent=2) + "\n").encode(),
+    _ENV: env.script(plan, table_checksum=checksum).encode(),
+    env.TABLE: layout.encode(rules),
   }
 
 
@@ -88,24 +75,23 @@ def check_table(plan: plan_lib.Plan, path: str | pathlib.Path) -> None:
 
   Args:
     plan: the plan.
-    path: its folder; of a lone plan.json there is nothing to check.
+    path: its folder; a plan.json by itself has no table to check.
 
   Raises:
-    PlanError: the table is missing, damaged, or another one.
+    PlanError: the table is missing or damaged, or is not the plan's.
   """
   folder = pathlib.Path(path)
   if not folder.is_dir():
     return
   rules = rules_lib.of_settings(plan.nccl_settings)
   try:
-    found = table_lib.read(folder / launchers.TABLE)
+    found = table_lib.read(folder / env.TABLE)
   except errors.TableError as error:
     raise errors.PlanError(f"{error} Make the plan again.") from error
   if layout.checksum(found.rules) != layout.checksum(rules):
     raise errors.PlanError(
-      f"{folder / launchers.TABLE} holds other settings than"
-      f" {folder / 'plan.json'}: it was switched or exchanged. Make the plan"
-      " again."
+      f"{folder / env.TABLE} holds other settings than {folder / _PLAN}: it was"
+      " switched or exchanged. Make the plan again."
     )
 
 
@@ -117,10 +103,11 @@ def write(plan: plan_lib.Plan, folder: pathlib.Path) -> list[pathlib.Path]:
 
   Raises:
     PlanError: the folder holds something else, or cannot be written.
+    RuleError, TableError: the plan's NCCL settings make no table.
   """
   check(folder)
   files = contents(plan)
-  place = folder.resolve()  # Behind a link, not in its stead.
+  place = folder.resolve()  # A link stays; its target is replaced.
   try:
     place.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(
@@ -158,4 +145,4 @@ def _is_plan(folder: pathlib.Path) -> bool:
   if not folder.is_dir():
     return False
   names = {path.name for path in folder.iterdir()}
-  return not names or ("plan.json" in names and names <= _NAMES)
+  return not names or (_PLAN in names and names <= _NAMES)

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""lagom-xla flags: a plan as shell lines; an XLA_FLAGS, checked or merged."""
+"""lagom-xla flags: a plan as lines of shell; an XLA_FLAGS checked or merged."""
 
 from __future__ import annotations
 
@@ -9,20 +9,23 @@ from collections.abc import Sequence
 import dataclasses
 import json
 import os
-import shlex
 import sys
 from typing import TYPE_CHECKING
 
 from lagom_xla.cli import command as command_lib
 
 if TYPE_CHECKING:
-  from lagom_xla.flags import check as flag_check
-  from lagom_xla.flags import merge as flag_merge
+  from lagom_xla.flags import check
+  from lagom_xla.flags import merge
 
 _EXAMPLES = """\
---check says which flags XLA does not know (it ends the process over one, so the
-exit status is 1), which do nothing, come twice, contradict others or repeat the
-default, and what to write instead. It asks the installed jaxlib.
+PLAN's lines append to XLA_FLAGS and set the cap on NCCL's channels. They do not
+load the tuner plugin; env.sh and lagom-xla plugin do.
+
+--check names the flags that XLA does not know (one ends the process, so the
+exit status is 1), and those that have no effect, occur twice, contradict others
+or repeat the default, and says what to write instead. It asks the installed
+jaxlib.
 
 examples:
   lagom-xla flags plan
@@ -37,8 +40,8 @@ def add(commands) -> None:
     commands,
     "flags",
     _run,
-    "Prints a plan as shell lines, for a launcher: XLA_FLAGS and NCCL's"
-    " environment. Or checks an XLA_FLAGS.",
+    "Prints XLA_FLAGS and NCCL's environment variables of a plan as lines of"
+    " shell, for a launcher. Or checks an XLA_FLAGS.",
     _EXAMPLES,
   )
   what = command.add_mutually_exclusive_group(required=True)
@@ -46,12 +49,12 @@ def add(commands) -> None:
     "plan", metavar="PLAN", nargs="?", help="a plan's folder or JSON"
   )
   what.add_argument(
-    "--check", metavar="FLAGS", help="an XLA_FLAGS, to be checked"
+    "--check", metavar="FLAGS", help="the value of an XLA_FLAGS to check"
   )
   command.add_argument(
     "--merge",
     action="store_true",
-    help="combine with the XLA_FLAGS that is set, and show where each flag is"
+    help="merge with the XLA_FLAGS that is set, and show where each flag comes"
     " from",
   )
   command_lib.add_format(command)
@@ -59,9 +62,9 @@ def add(commands) -> None:
 
 
 def join_check(arguments: Sequence[str]) -> list[str]:
-  """Command line arguments in which --check has its value behind a `=`.
+  """Command line arguments in which --check has its value after a `=`.
 
-  An XLA_FLAGS looks like options of this program otherwise.
+  An XLA_FLAGS would be taken for options of this program otherwise.
   """
   joined = list(arguments)
   if joined[:1] == ["flags"] and "--check" in joined[:-1]:
@@ -83,11 +86,12 @@ def _run(arguments: argparse.Namespace) -> None:
 
 def _print_plan(arguments: argparse.Namespace) -> None:
   from lagom_xla import plan as plan_lib
-  from lagom_xla.apply import nccl_env
-  from lagom_xla.flags import options as xla_options
+  from lagom_xla.apply import env as env_lib
 
   plan = plan_lib.load(arguments.plan)
   if arguments.format == "json":
+    from lagom_xla.flags import options as xla_options
+
     flags = xla_options.flags(plan.xla.options)
     _print_json(
       {
@@ -97,14 +101,14 @@ def _print_plan(arguments: argparse.Namespace) -> None:
       }
     )
     return
-  print(xla_options.export_line(plan.xla.options))
-  print(nccl_env.export_lines(plan.nccl_env))
+  print(env_lib.xla_lines(plan.xla.options))
+  print(env_lib.nccl_lines(plan.nccl_env))
 
 
 def _check(arguments: argparse.Namespace) -> None:
-  from lagom_xla.flags import check as flag_check
+  from lagom_xla.flags import check
 
-  report = flag_check.check(arguments.check)
+  report = check.check(arguments.check)
   if arguments.format == "json":
     _print_json({**dataclasses.asdict(report), "is_fatal": report.is_fatal})
   else:
@@ -113,7 +117,9 @@ def _check(arguments: argparse.Namespace) -> None:
     sys.exit(1)
 
 
-def _report_lines(report: flag_check.Report) -> list[str]:
+def _report_lines(report: check.Report) -> list[str]:
+  from lagom_xla.apply import env as env_lib
+
   lines = []
   for finding in report.findings:
     lines += [f"{finding.kind}: {finding.flag}", f"  {finding.text}"]
@@ -121,29 +127,30 @@ def _report_lines(report: flag_check.Report) -> list[str]:
       lines.append(f"  Write {finding.instead}")
   version = f"jaxlib {report.jaxlib_version}"
   if not report.num_flags and not report.findings:
-    return ["There is no flag."]
+    return ["There are no flags."]
   if not report.findings:
-    return [f"{version} follows each of these flags."]
+    return [f"Each of these flags has an effect in {version}."]
   num_fatal = sum(finding.is_fatal for finding in report.findings)
   lines += [
     "",
-    f"XLA in {version} ends any process with these flags, over {num_fatal} of"
+    f"XLA in {version} ends a process with these flags, over {num_fatal} of"
     " them."
     if num_fatal
     else f"XLA in {version} starts with these flags.",
   ]
   if report.suggestion:
-    lines += ["To say what was meant:", f"  {_export(report.suggestion)}"]
+    export = env_lib.exports({"XLA_FLAGS": report.suggestion})
+    lines += ["What was probably meant:", f"  {export}"]
   return lines
 
 
 def _merge(arguments: argparse.Namespace) -> None:
   from lagom_xla import plan as plan_lib
-  from lagom_xla.apply import nccl_env
-  from lagom_xla.flags import merge as flag_merge
+  from lagom_xla.apply import env as env_lib
+  from lagom_xla.flags import merge
 
   plan = plan_lib.load(arguments.plan)
-  merged = flag_merge.merge(os.environ.get("XLA_FLAGS", ""), plan.xla.options)
+  merged = merge.merge(os.environ.get("XLA_FLAGS", ""), plan.xla.options)
   if arguments.format == "json":
     _print_json(
       {
@@ -154,11 +161,11 @@ def _merge(arguments: argparse.Namespace) -> None:
     )
     return
   print("\n".join(_merge_lines(merged)))
-  print(nccl_env.export_lines(plan.nccl_env))
+  print(env_lib.nccl_lines(plan.nccl_env))
 
 
-def _merge_lines(merged: flag_merge.Merged) -> list[str]:
-  from lagom_xla.flags import options as xla_options
+def _merge_lines(merged: merge.Merged) -> list[str]:
+  from lagom_xla.apply import env as env_lib
 
   lines = []
   for entry in merged.entries:
@@ -166,12 +173,8 @@ def _merge_lines(merged: flag_merge.Merged) -> list[str]:
     for flag, source in entry.replaces:
       line += f", in place of {flag} from the {source}"
     lines.append(line)
-  comments = map(xla_options.comment, (*lines, *merged.messages))
-  return [*comments, _export(merged.xla_flags)]
-
-
-def _export(flags: str) -> str:
-  return f"export XLA_FLAGS={shlex.quote(flags)}"
+  comments = map(env_lib.comment, (*lines, *merged.messages))
+  return [*comments, env_lib.exports({"XLA_FLAGS": merged.xla_flags})]
 
 
 def _print_json(value: object) -> None:

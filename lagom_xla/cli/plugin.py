@@ -1,30 +1,32 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""lagom-xla plugin: where the NCCL tuner plugin is, or what else there is."""
+"""lagom-xla plugin: the NCCL tuner plugin, and how to load it with a plan."""
 
 from __future__ import annotations
 
 import argparse
-import shlex
+import pathlib
 import sys
 
 from lagom_xla import errors
 from lagom_xla.cli import command as command_lib
 
 _EXAMPLES = """\
-It is built on first use if the installation brought none, which takes a C
-compiler. With PLAN the output is shell lines: for the plugin, or, where it
-cannot be built, for the environment variables that say some of the same.
+The plugin is built on first use if the installation has none, which takes a C
+compiler. With PLAN the output is lines of shell that load the plugin with the
+plan's table. Where the plugin cannot be built, they set the NCCL variables that
+come closest.
 
 examples:
   lagom-xla plugin
   source <(lagom-xla plugin plan)   # in the script that starts each process"""
 
 _FALLBACK = """\
-What NCCL's environment can express of a plan works without a plugin:
-  lagom-xla plugin PLAN   one algorithm and protocol per function
-                          (NCCL_ALGO, NCCL_PROTO), and the cap below
-  lagom-xla flags PLAN    one cap on channels for all (NCCL_MAX_CTAS)"""
+Without the plugin, NCCL's own variables can carry a part of a plan:
+  lagom-xla plugin PLAN   one algorithm and protocol per function (NCCL_ALGO,
+                          NCCL_PROTO), and the cap
+  lagom-xla flags PLAN    the cap on the channels of all collectives
+                          (NCCL_MAX_CTAS), and XLA_FLAGS"""
 
 
 def add(commands) -> None:
@@ -33,15 +35,15 @@ def add(commands) -> None:
     commands,
     "plugin",
     _run,
-    "Shows the NCCL tuner plugin and the interfaces it exports, or the shell"
-    " lines that make it follow a plan.",
+    "Shows the path of the NCCL tuner plugin and the interfaces that it"
+    " exports, or prints the lines of shell that load it with a plan.",
     _EXAMPLES,
   )
   command.add_argument(
     "plan", metavar="PLAN", nargs="?", help="a plan's folder"
   )
   command.add_argument(
-    "--path", action="store_true", help="print the plugin's path alone"
+    "--path", action="store_true", help="print only the plugin's path"
   )
 
 
@@ -72,18 +74,17 @@ def _run(arguments: argparse.Namespace) -> None:
 
 
 def _print_plugin(plan: str, path: str) -> None:
-  import pathlib
-
   from lagom_xla import plan as plan_lib
+  from lagom_xla.apply import env as env_lib
   from lagom_xla.apply.nccl import layout
   from lagom_xla.apply.nccl import rules as rules_lib
 
   folder = pathlib.Path(plan).absolute()
   rules = rules_lib.of_settings(plan_lib.load(folder).nccl_settings)
-  table = folder / "nccl_table.bin"
+  table = folder / env_lib.TABLE
   if not table.is_file():
     raise errors.PlanError(
-      f"{folder} holds no nccl_table.bin; name the folder that lagom-xla tune"
+      f"{folder} holds no {env_lib.TABLE}; name the folder that lagom-xla tune"
       " wrote."
     )
   values = {
@@ -91,18 +92,16 @@ def _print_plugin(plan: str, path: str) -> None:
     "LAGOM_XLA_NCCL_TABLE": str(table),
     "LAGOM_XLA_NCCL_CHECKSUM": layout.checksum(rules),
   }
-  for name, value in values.items():
-    print(f"export {name}={shlex.quote(value)}")
+  print(env_lib.exports(values))
 
 
 def _print_environment(plan_path: str) -> None:
   from lagom_xla import plan as plan_lib
-  from lagom_xla.apply import nccl_env
+  from lagom_xla.apply import env as env_lib
   from lagom_xla.apply.nccl import per_function
   from lagom_xla.apply.nccl import rules as rules_lib
 
   plan = plan_lib.load(plan_path)
   rules = rules_lib.of_settings(plan.nccl_settings)
-  print(
-    nccl_env.export_lines({**plan.nccl_env, **per_function.variables(rules)})
-  )
+  variables = {**plan.nccl_env, **per_function.variables(rules)}
+  print(env_lib.nccl_lines(variables))

@@ -13,8 +13,11 @@ from lagom_xla.cli import command as command_lib
 _EXAMPLES = f"""\
 {command_lib.TARGET_HELP}
 
-what --out gets: plan.json, and for a launcher env.sh, slurm.sh, kubernetes.yaml
-and the tables of a NCCL tuner plugin; an older plan there is replaced.
+what --out gets (an older plan there is replaced):
+  plan.json        the plan, for lagom-xla verify and lagom_xla.tune(plan=DIR)
+  env.sh           what a launcher sources on every process before it starts
+  nccl_table.bin   NCCL settings per collective, for the tuner plugin
+docs/launchers.md shows how a job starts under Slurm, Kubernetes and MPI.
 
 examples:
   lagom-xla tune train.py:train_step --cluster=16x8xh100 --out=plan
@@ -42,9 +45,9 @@ def add(commands) -> None:
   command.add_argument(
     "--in-process",
     action="store_true",
-    help="also choose what acts only where the step is wrapped in"
-    " lagom_xla.tune(plan=DIR), and what no launcher can set: which collectives"
-    " are combined, each on its own, and the costs that XLA schedules by",
+    help="also choose what no launcher can set: which collectives are combined,"
+    " one by one, and the costs that XLA schedules by; it acts only where the"
+    " step is wrapped in lagom_xla.tune(plan=DIR)",
   )
 
 

@@ -1,12 +1,12 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Which flags of an XLA_FLAGS do not do what they were written for.
+"""Check of an XLA_FLAGS: the flags that do not do what they are there for.
 
 XLA ends a process over a flag that it does not know, and says nothing about a
-flag that does nothing: one that no code reads any more, one that a later flag
-or another option makes void, one that repeats the default, all that stands
-behind a word that is no flag. Recipes are copied from version to version, so
-real XLA_FLAGS hold all of these.
+flag that has no effect: one that no code reads any more, one that a later flag
+or another option overrides, one that repeats the default, and everything after
+a word that is not a flag. Recipes are copied from version to version, so real
+XLA_FLAGS contain all of these.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 import dataclasses
 
-from lagom_xla.flags import conflicts as option_conflicts
+from lagom_xla.flags import conflicts
 from lagom_xla.flags import debug_options
-from lagom_xla.flags import findings as flag_findings
-from lagom_xla.flags import reading as flag_reading
-from lagom_xla.flags import syntax as flag_syntax
+from lagom_xla.flags import findings as findings_lib
+from lagom_xla.flags import reading as reading_lib
+from lagom_xla.flags import syntax
 
-# They may be left out, and nothing changes.
+# Flags that can be left out with no effect.
 _VOID = frozenset(["dead", "duplicate", "default"])
 
 
@@ -29,15 +29,15 @@ class Report:
   """What was found in an XLA_FLAGS.
 
   Attributes:
-    jaxlib_version: which was asked.
-    num_flags: flags that XLA reads.
+    jaxlib_version: of the jaxlib that it was checked against.
+    num_flags: number of flags that XLA reads.
     findings: in the order of the flags.
-    suggestion: flags that say what was meant, which jaxlib takes.
+    suggestion: flags that say what was meant and that jaxlib takes.
   """
 
   jaxlib_version: str
   num_flags: int
-  findings: tuple[flag_findings.Finding, ...]
+  findings: tuple[findings_lib.Finding, ...]
   suggestion: str
 
   @property
@@ -56,23 +56,23 @@ def check(text: str) -> Report:
     OptionsError, ProbeError: jaxlib cannot be asked.
   """
   try:
-    flags, rest = flag_syntax.parse(flag_syntax.follow(text))
+    flags, rest = syntax.parse(syntax.follow(text))
   except (OSError, ValueError):
     return _report((), [_no_file(text)], "")
-  readings = flag_reading.read(flags)
+  readings = reading_lib.read(flags)
   alive = [i for i, reading in enumerate(readings) if not reading.is_fatal]
   living = [readings[i] for i in alive]
-  later_of = flag_reading.superseded(living)
-  idle = flag_reading.idle(living, without=later_of)
+  later_of = reading_lib.superseded(living)
+  idle = reading_lib.idle(living, without=later_of)
   voids = {alive[i]: alive[j] for i, j in later_of.items()}
-  found: list[tuple[int, flag_findings.Finding]] = []
+  found: list[tuple[int, findings_lib.Finding]] = []
   for i, reading in enumerate(readings):
     if i in voids:
       finding = _duplicate(reading.flag, readings[voids[i]].flag)
     elif reading.sets or reading.is_fatal or alive.index(i) in idle:
-      finding = flag_findings.explain(reading)
+      finding = findings_lib.explain(reading)
     else:
-      finding = None  # It only acts beside others.
+      finding = None  # It has an effect only together with others.
     if finding is not None:
       found.append((i, finding))
   suggestion = _suggest(flags, dict(found))
@@ -83,8 +83,8 @@ def check(text: str) -> Report:
 
 
 def _report(
-  flags: Sequence[flag_syntax.Flag],
-  findings: list[flag_findings.Finding],
+  flags: Sequence[syntax.Flag],
+  findings: list[findings_lib.Finding],
   suggestion: str,
 ) -> Report:
   return Report(
@@ -95,10 +95,10 @@ def _report(
   )
 
 
-def _no_file(text: str) -> flag_findings.Finding:
-  """An XLA_FLAGS that XLA would take for a file's path, in vain."""
+def _no_file(text: str) -> findings_lib.Finding:
+  """The finding about an XLA_FLAGS that names a file which is not there."""
   words = text.strip()
-  return flag_findings.Finding(
+  return findings_lib.Finding(
     flag=words,
     kind="invalid",
     text=(
@@ -109,38 +109,36 @@ def _no_file(text: str) -> flag_findings.Finding:
   )
 
 
-def _not_read(rest: str) -> tuple[flag_findings.Finding, ...]:
+def _not_read(rest: str) -> tuple[findings_lib.Finding, ...]:
   if not rest:
     return ()
   word, *others = rest.split()
-  text = "It is no flag, and XLA stops reading there."
+  text = "It is not a flag, and XLA stops reading there."
   if others:
-    text += f" {len(others)} more behind it are not read either."
-  return (flag_findings.Finding(flag=word, kind="not read", text=text),)
+    text += f" {len(others)} more after it are not read either."
+  return (findings_lib.Finding(flag=word, kind="not read", text=text),)
 
 
-def _duplicate(
-  first: flag_syntax.Flag, later: flag_syntax.Flag
-) -> flag_findings.Finding:
+def _duplicate(first: syntax.Flag, later: syntax.Flag) -> findings_lib.Finding:
   text = (
-    "It is there twice."
+    "It is repeated later."
     if first == later
     else f"{later} comes later, and XLA takes the last."
   )
-  return flag_findings.Finding(flag=str(first), kind="duplicate", text=text)
+  return findings_lib.Finding(flag=str(first), kind="duplicate", text=text)
 
 
 def _contradictions(
-  readings: Sequence[flag_reading.Reading],
+  readings: Sequence[reading_lib.Reading],
   alive: Sequence[int],
   voids: dict[int, int],
-) -> Iterator[tuple[int, flag_findings.Finding]]:
-  """Flags that cannot act beside the others, with their index."""
-  values = flag_reading.values([readings[i].flag for i in alive])
+) -> Iterator[tuple[int, findings_lib.Finding]]:
+  """Flags that cannot act together with the others, with their index."""
+  values = reading_lib.values([readings[i].flag for i in alive])
   setter_of = {
     name: i for i in alive if i not in voids for name in readings[i].sets
   }
-  for conflict in option_conflicts.CONFLICTS:
+  for conflict in conflicts.CONFLICTS:
     first, *others = conflict.options
     if first not in setter_of or any(o not in values for o in others):
       continue
@@ -148,16 +146,16 @@ def _contradictions(
       i = setter_of[first]
       yield (
         i,
-        flag_findings.Finding(
+        findings_lib.Finding(
           flag=str(readings[i].flag), kind="contradiction", text=conflict.text
         ),
       )
 
 
 def _suggest(
-  flags: Sequence[flag_syntax.Flag], findings: dict[int, flag_findings.Finding]
+  flags: Sequence[syntax.Flag], findings: dict[int, findings_lib.Finding]
 ) -> str:
-  """The flags, with what is wrong left out or replaced."""
+  """The flags, with the wrong ones left out or replaced."""
   kept = [
     str(flag)
     if i not in findings

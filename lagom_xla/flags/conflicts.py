@@ -1,8 +1,8 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""XLA options that cannot all act, whatever the module.
+"""Conflicts of XLA options: those that cannot act together, in any module.
 
-Jaxlib takes them together and says nothing.
+jaxlib accepts them together without a message.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ Values = Mapping[str, debug_options.Value]
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Conflict:
-  """Options that cannot all act.
+  """Options that cannot act together.
 
   Attributes:
-    options: their names.
-    holds: whether they conflict, with the values that they would have. A name
-      that the installed jaxlib lacks makes it not hold.
+    options: their names; the first is the one that has no effect.
+    holds: whether they conflict, given the value of every option. Asked only
+      where the installed jaxlib has all of the options.
     text: what happens, and what to write instead.
-    source: where that is from.
+    source: how it is known.
   """
 
   options: tuple[str, ...]
@@ -37,7 +37,7 @@ _OVERLAP_LIMIT = "xla_gpu_experimental_parallel_collective_overlap_limit"
 _UNROLLING = "xla_gpu_enable_while_loop_unrolling"
 _DOUBLE_BUFFERING = "xla_gpu_enable_while_loop_double_buffering"
 _ONE_AT_A_TIME = (
-  "One collective is in flight at a time, so there is nothing for it to choose;"
+  "Only one collective is in flight at a time, so it has nothing to choose;"
   f" add --{_OVERLAP_LIMIT}=2."
 )
 _SEEN = "schedules of six programs, compiled by jaxlib 0.10.2"
@@ -64,7 +64,7 @@ def _needs_async(kind: str, option: str) -> Conflict:
     ),
     text=(
       "Pipelining moves a collective so that it overlaps kernels, and a"
-      " synchronous one overlaps none; keep one of them."
+      " synchronous one overlaps none; keep one of the two."
     ),
     source=_SEEN,
   )
@@ -87,7 +87,7 @@ CONFLICTS: tuple[Conflict, ...] = (
       v[_DOUBLE_BUFFERING] is True
       and v[_UNROLLING] == "WHILE_LOOP_UNROLLING_FULL_UNROLL"
     ),
-    text="Full unrolling replaces double buffering; keep one of them.",
+    text="Full unrolling replaces double buffering; keep one of the two.",
     source="xla/service/gpu/gpu_compiler.cc, AddDoubleBufferingPasses",
   ),
   Conflict(
@@ -100,7 +100,7 @@ CONFLICTS: tuple[Conflict, ...] = (
       and "latency-hiding-scheduler"
       in str(v["xla_disable_hlo_passes"]).split(",")
     ),
-    text="The scheduler is asked for and switched off; keep one of them.",
+    text="The scheduler is both enabled and disabled; keep one of the two.",
     source=_SEEN,
   ),
   Conflict(
@@ -116,7 +116,7 @@ CONFLICTS: tuple[Conflict, ...] = (
       == "PIPELINE_PARALLELISM_OPT_LEVEL_DISABLE"
     ),
     text=(
-      "Collective permutes are taken apart only for pipelining; add"
+      "Collective permutes are decomposed only for pipelining; add"
       " --xla_gpu_enable_pipelined_p2p=true, or leave the threshold out."
     ),
     source=_SEEN,

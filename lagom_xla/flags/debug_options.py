@@ -1,11 +1,11 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Which XLA options the installed jaxlib has, of which types and defaults.
+"""Options of the installed XLA: names, types, enum values and defaults.
 
 XLA's options are the fields of one protocol buffer, DebugOptions. jaxlib's
 shared library describes that message: names, types, the values of enums. Its
 defaults are in no description, but in every CompileOptions that jaxlib makes.
-There is no list of options here, which would be another version's.
+There is no list of options here: it would be that of another version.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from google.protobuf import message_factory
 
 from lagom_xla import errors
 from lagom_xla.flags import embedded_protos
-from lagom_xla.flags import probe as flag_probe
+from lagom_xla.flags import probe
 
 Type = Literal["bool", "int", "float", "string", "enum", "message"]
 Value = bool | int | float | str
@@ -64,10 +64,10 @@ class Option:
   Attributes:
     name: as compiler_options and XLA_FLAGS have it.
     type: of one value; "message" is a structure or a map.
-    is_repeated: whether it holds several, as "A,B" in a value.
+    is_repeated: whether it holds several values, written as "A,B".
     default: as compiler_options takes it; of a message, its text.
-    enum_values: names that an enum knows, in the order of the enum.
-    enum_numbers: their numbers.
+    enum_values: names of an enum's values, in the order of the enum.
+    enum_numbers: the numbers of those values.
     int_range: least and greatest value of an int.
   """
 
@@ -86,7 +86,7 @@ class Option:
 
 
 def find(name: str) -> Option | None:
-  """The option of a name, if the installed jaxlib has it.
+  """The option of this name, or None where the installed jaxlib lacks it.
 
   Raises:
     OptionsError: the installed jaxlib does not show its options.
@@ -124,13 +124,13 @@ def values(compile_options: bytes) -> dict[str, Value]:
 
 
 def jaxlib_version() -> str:
-  """Of the installed jaxlib."""
+  """The version of the installed jaxlib."""
   return importlib.metadata.version("jaxlib")
 
 
-def _ask_for_defaults() -> tuple[flag_probe.Answer, ...]:
+def _ask_for_defaults() -> tuple[probe.Answer, ...]:
   try:
-    return flag_probe.ask([""])
+    return probe.ask([""])
   except errors.ProbeError as error:
     raise _hidden(str(error)) from error
 
@@ -144,7 +144,7 @@ def _hidden(reason: str) -> errors.OptionsError:
 
 @functools.cache
 def _pool() -> descriptor_pool.DescriptorPool:
-  """The messages that jaxlib describes."""
+  """The protocol buffers that jaxlib's library describes."""
   reason = "it has no library that describes them"
   for library in _libraries():
     try:

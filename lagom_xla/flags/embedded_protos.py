@@ -18,7 +18,7 @@ from google.protobuf import descriptor_pool
 from google.protobuf import message as message_lib
 
 # google/protobuf/descriptor.proto: the fields of a FileDescriptorProto that are
-# numbers; its others are text or messages, so they begin with their length.
+# numbers; the others are text or messages, so they begin with their length.
 _NUMBERS = frozenset([10, 11, 14])
 _LENGTHS = frozenset([1, 2, 3, 4, 5, 6, 7, 8, 9, 12])
 
@@ -26,18 +26,18 @@ _Bytes = bytes | mmap.mmap
 
 
 class NotEmbeddedError(LookupError):
-  """A library that does not describe a .proto file."""
+  """A library does not describe a .proto file."""
 
 
 def load(library: pathlib.Path, name: str) -> descriptor_pool.DescriptorPool:
-  """The messages and enums of a .proto file, and of all that it imports.
+  """The messages and enums of a .proto file and of every file it imports.
 
   Args:
     library: a shared library.
     name: the .proto file, as an import statement has it.
 
   Raises:
-    NotEmbeddedError: the library does not hold it.
+    NotEmbeddedError: the library does not describe it.
     OSError: the library cannot be read.
   """
   pool = descriptor_pool.DescriptorPool()

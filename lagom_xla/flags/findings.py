@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""What is to be said of one flag of an XLA_FLAGS, and what to write instead."""
+"""Findings about one flag of an XLA_FLAGS, and what to write instead."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import dataclasses
 from typing import Literal
 
 from lagom_xla.flags import debug_options
-from lagom_xla.flags import notes as option_notes
+from lagom_xla.flags import notes
 from lagom_xla.flags import options as xla_options
-from lagom_xla.flags import reading as flag_reading
-from lagom_xla.flags import syntax as flag_syntax
-from lagom_xla.flags import values as option_values
+from lagom_xla.flags import reading as reading_lib
+from lagom_xla.flags import syntax
+from lagom_xla.flags import values
 
 Kind = Literal[
   "unknown",
@@ -25,7 +25,7 @@ Kind = Literal[
   "contradiction",
   "default",
 ]
-# They end the process, or may.
+# Kinds that end the process, or may end it.
 _FATAL: frozenset[Kind] = frozenset(["unknown", "invalid", "crash"])
 
 
@@ -51,28 +51,24 @@ class Finding:
     return self.kind in _FATAL
 
 
-def explain(reading: flag_reading.Reading) -> Finding | None:
-  """What is to be said of a flag without a look at the others, if anything."""
+def explain(reading: reading_lib.Reading) -> Finding | None:
+  """The finding about a flag by itself, without the others; None for none."""
   flag, name = reading.flag, reading.flag.name
   if reading.unknown:
     return _unknown(flag)
   option = debug_options.find(name)
   if reading.invalid:
-    rule = f" It is {option_values.rule(option)}." if option else ""
+    rule = f" It is {values.rule(option)}." if option else ""
     return Finding(
       flag=str(flag),
       kind="invalid",
       text=f"XLA does not take this value.{rule}",
       instead=_valid(flag),
     )
-  if name in option_notes.DEAD:
-    return Finding(
-      flag=str(flag), kind="dead", text=option_notes.DEAD[name].text
-    )
-  if name in reading.sets and name in option_notes.CRASHES:
-    return Finding(
-      flag=str(flag), kind="crash", text=option_notes.CRASHES[name].text
-    )
+  if name in notes.DEAD:
+    return Finding(flag=str(flag), kind="dead", text=notes.DEAD[name].text)
+  if name in reading.sets and name in notes.CRASHES:
+    return Finding(flag=str(flag), kind="crash", text=notes.CRASHES[name].text)
   if reading.sets:
     return _renamed(reading) if option is None else None
   if not _is_default(flag):
@@ -82,19 +78,19 @@ def explain(reading: flag_reading.Reading) -> Finding | None:
   return Finding(flag=str(flag), kind="default", text=text)
 
 
-def _unknown(flag: flag_syntax.Flag) -> Finding:
-  """A flag that XLA does not know: why, and what it may have meant."""
+def _unknown(flag: syntax.Flag) -> Finding:
+  """The finding about a flag that XLA does not know."""
   text, instead = _reason(flag)
-  if instead and flag_reading.read(flag_syntax.parse(instead)[0])[0].is_fatal:
+  if instead and reading_lib.read(syntax.parse(instead)[0])[0].is_fatal:
     instead = ""
   return Finding(flag=str(flag), kind="unknown", text=text, instead=instead)
 
 
-def _reason(flag: flag_syntax.Flag) -> tuple[str, str]:
+def _reason(flag: syntax.Flag) -> tuple[str, str]:
   """Why XLA does not know a flag, and the flag that was meant; "" for none."""
   name, value = flag.name, flag.value
   option = debug_options.find(name)
-  note = option_notes.REMOVED.get(name)
+  note = notes.REMOVED.get(name)
   if flag.dashes != "--":
     return "XLA's flags start with two dashes.", str(
       dataclasses.replace(flag, dashes="--")
@@ -107,26 +103,26 @@ def _reason(flag: flag_syntax.Flag) -> tuple[str, str]:
     )
   if note is not None:
     instead = note.instead.get((value or "").lower(), note.instead.get("", ""))
-    return f"XLA has it no more. {note.text}", instead
+    return f"XLA no longer has it. {note.text}", instead
   if option is not None and value is None and option.type != "bool":
-    return f"It needs a value: {option_values.rule(option)}.", ""
+    return f"It needs a value: {values.rule(option)}.", ""
   if option is not None:
     return (
-      "It is an option of compiler_options that has no flag.",
+      "It is an option of compiler_options, with no flag.",
       "",
     )
   return _guess(flag)
 
 
-def _guess(flag: flag_syntax.Flag) -> tuple[str, str]:
-  """What a flag that nothing is known of may have meant."""
+def _guess(flag: syntax.Flag) -> tuple[str, str]:
+  """What an unknown flag may have meant: as `_reason`."""
   name, value = flag.name, flag.value
   plain = name.removeprefix("no").replace("-", "_")
   if plain != name and debug_options.find(plain) is not None:
     if name.startswith("no"):
       return "XLA's flags have no such form.", f"--{plain}=false"
     return "XLA's flags have underscores.", str(
-      flag_syntax.Flag(name=plain, value=value)
+      syntax.Flag(name=plain, value=value)
     )
   translated = xla_options.translate(name, "true" if value is None else value)
   if isinstance(translated, str):
@@ -138,26 +134,26 @@ def _guess(flag: flag_syntax.Flag) -> tuple[str, str]:
   )
 
 
-def _valid(flag: flag_syntax.Flag) -> str:
-  """The flag in a spelling that XLA takes, if its value has a meaning."""
+def _valid(flag: syntax.Flag) -> str:
+  """The flag in a spelling that XLA takes, or "" if its value has none."""
   return xla_options.xla_flags({flag.name: flag.value})
 
 
-def _renamed(reading: flag_reading.Reading) -> Finding:
+def _renamed(reading: reading_lib.Reading) -> Finding:
   """A flag that sets options of other names."""
   return Finding(
     flag=str(reading.flag),
     kind="renamed",
     text=(
       f"In jaxlib {debug_options.jaxlib_version()} it is"
-      f" {' and '.join(reading.sets)}; the old name may go."
+      f" {' and '.join(reading.sets)}; the old name may be removed later."
     ),
     instead=xla_options.xla_flags(reading.sets),
   )
 
 
-def _is_default(flag: flag_syntax.Flag) -> bool:
-  """Whether a flag that changes nothing says what is so anyway."""
+def _is_default(flag: syntax.Flag) -> bool:
+  """Whether a flag that changes nothing sets an option to its default."""
   value = "true" if flag.value is None else flag.value
   translated = xla_options.translate(flag.name, value)
   if isinstance(translated, str):

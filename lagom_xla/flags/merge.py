@@ -1,10 +1,10 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""One XLA_FLAGS from that of the environment and that of a plan.
+"""Merge of the environment's XLA_FLAGS with the options of a plan.
 
 XLA takes the last of two flags, so the plan's come last. Launchers have been
-seen to turn that around unnoticed; so each flag keeps its source, and what it
-replaced. Whatever would end a process is left out.
+seen to reverse that unnoticed, so each flag keeps its source and what it
+replaced. Flags that would end a process are left out.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ import dataclasses
 from typing import Literal
 
 from lagom_xla.flags import debug_options
-from lagom_xla.flags import findings as flag_findings
+from lagom_xla.flags import findings as findings_lib
 from lagom_xla.flags import options as xla_options
-from lagom_xla.flags import reading as flag_reading
-from lagom_xla.flags import syntax as flag_syntax
+from lagom_xla.flags import reading as reading_lib
+from lagom_xla.flags import syntax
 
 Source = Literal["environment", "plan"]
 
@@ -27,9 +27,9 @@ class Entry:
   """One flag of the merged XLA_FLAGS.
 
   Attributes:
-    flag: as it stands there.
+    flag: as XLA_FLAGS has it.
     source: where it is from.
-    replaces: earlier flags that it makes void, and where they were from.
+    replaces: earlier flags that it overrides, and where they are from.
   """
 
   flag: str
@@ -69,12 +69,12 @@ def merge(
   """
   given, messages = _usable(environment)
   planned = xla_options.flags(options)
-  readings = (*given, *flag_reading.read(planned.flags))
+  readings = (*given, *reading_lib.read(planned.flags))
   sources: list[Source] = [
     *["environment"] * len(given),
     *["plan"] * len(planned.flags),
   ]
-  voids = flag_reading.superseded(readings)
+  voids = reading_lib.superseded(readings)
   entries = tuple(
     Entry(
       flag=str(reading.flag),
@@ -93,16 +93,18 @@ def merge(
 
 def _usable(
   text: str,
-) -> tuple[tuple[flag_reading.Reading, ...], tuple[str, ...]]:
-  """The flags of an XLA_FLAGS that XLA takes, and what is wrong with others."""
+) -> tuple[tuple[reading_lib.Reading, ...], tuple[str, ...]]:
+  """The flags that XLA takes, and a message about each of the others."""
   try:
-    flags, rest = flag_syntax.parse(flag_syntax.follow(text))
+    flags, rest = syntax.parse(syntax.follow(text))
   except (OSError, ValueError):
-    return (), (f"{text.strip()} is left out: it is no flag, and no file.",)
-  readings = flag_reading.read(flags)
+    return (), (
+      f"{text.strip()} is left out: it is neither a flag nor a file.",
+    )
+  readings = reading_lib.read(flags)
   messages = []
   for reading in readings:
-    finding = flag_findings.explain(reading)
+    finding = findings_lib.explain(reading)
     if finding is not None and finding.is_fatal:
       messages.append(f"{finding.flag} is left out. {finding.text}")
       if finding.instead:

@@ -1,10 +1,10 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""What is known of XLA's options that jaxlib cannot be asked.
+"""Notes on XLA's options, on what jaxlib cannot be asked.
 
 Which were renamed or removed and what to write now, which nothing reads, and
-which only act from XLA_FLAGS. Each with its source; numbers behind
-`openxla/xla#` are pull requests there.
+which end some compiles. Each with its source; numbers after `openxla/xla#` are
+pull requests there.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ import dataclasses
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Rename:
-  """An option that has another name, and other values, in newer versions.
+  """An option with another name, and other values, in newer versions.
 
   Attributes:
     old: name in older versions.
     new: name in newer ones.
     values: old value, as a flag has it -> new one.
-    source: where that is from.
+    source: how it is known.
   """
 
   old: str
@@ -36,7 +36,7 @@ class Note:
 
   Attributes:
     text: a sentence about it.
-    source: where that is from.
+    source: how it is known.
     instead: value that was written ("" for any other) -> the flag that says the
       same today; "" for none.
   """
@@ -66,14 +66,14 @@ RENAMES = tuple(
 def _async(kind: str) -> Note:
   off = f"--xla_gpu_disable_async_collectives={kind}"
   return Note(
-    text="Collectives are asynchronous unless told otherwise.",
+    text="Collectives are asynchronous by default.",
     source="openxla/xla#11422",
     instead={"false": off, "0": off},
   )
 
 
 _GRAPHS = Note(
-  text="What CUDA graphs hold is now a list.",
+  text="What goes into CUDA graphs is now a list.",
   source="openxla/xla#30187",
   instead={
     "0": "--xla_gpu_enable_command_buffer=",
@@ -85,7 +85,7 @@ _DYNAMIC_SLICE = {
   for value in ("true", "false")
 }
 
-# Flags that recipes still carry, and that end a process that knows them not.
+# Flags that recipes still have; a process whose XLA lacks them ends.
 REMOVED: Mapping[str, Note] = {
   "xla_gpu_enable_async_collectives": _async("allcollectives"),
   "xla_gpu_enable_async_all_gather": _async("allgather"),
@@ -97,16 +97,16 @@ REMOVED: Mapping[str, Note] = {
   "xla_gpu_graph_level": _GRAPHS,
   "xla_gpu_enable_cuda_graphs": _GRAPHS,
   "xla_gpu_simplify_all_fp_conversions": Note(
-    text="Conversions there and back are dropped unless told otherwise.",
+    text="Pairs of opposite conversions are removed by default.",
     source="openxla/xla commit d7a758b",
     instead={"false": "--xla_allow_excess_precision=false"},
   ),
   "xla_gpu_enable_triton_softmax_fusion": Note(
-    text="Softmax is fused without a flag.",
+    text="Softmax is fused by default.",
     source="jax-ml/jax#25444, openxla/xla commit 896e241",
   ),
   "xla_gpu_enable_custom_fusions": Note(
-    text="Of custom fusions only that of dynamic slices has a flag.",
+    text="Of the custom fusions only that of dynamic slices has a flag.",
     source="NVIDIA/JAX-Toolbox, rosetta/projects/maxtext/README.md, note 2",
     instead=_DYNAMIC_SLICE,
   ),
@@ -137,7 +137,7 @@ REMOVED: Mapping[str, Note] = {
   ),
 }
 
-# Accepted, set, and read by nothing.
+# Accepted and set, but nothing reads them.
 DEAD: Mapping[str, Note] = {
   name: Note(
     text="XLA accepts it and nothing reads it.",
@@ -150,25 +150,12 @@ DEAD: Mapping[str, Note] = {
   )
 }
 
-# Accepted, and the compile then ends the process over some modules.
+# Accepted, but compiling some modules then ends the process.
 CRASHES: Mapping[str, Note] = {
   "xla_gpu_enable_analytical_latency_estimator": Note(
-    text="Beside the latency-hiding scheduler XLA ends the process over it, on"
-    " some modules.",
+    text="Together with the latency-hiding scheduler it ends the process while"
+    " some modules compile.",
     source="aborts: on jaxlib 0.12.0.1 with two modules with loops; on 0.10.2"
     " with one of Llama 70B over 4x8 GPUs (Unhandled primitive type 13)",
   ),
 }
-
-# Accepted per compile, and then read from XLA_FLAGS all the same
-# (GetDebugOptionsFromFlags at run time; XLA of June 2026).
-PER_PROCESS = frozenset(
-  [
-    "xla_force_host_platform_device_count",
-    "xla_gpu_enable_nccl_comm_splitting",
-    "xla_gpu_experimental_enable_nvshmem",
-    "xla_gpu_nccl_async_execution",
-    "xla_gpu_nccl_blocking_communicators",
-    "xla_gpu_nccl_init_max_rank_per_root_ratio",
-  ]
-)

@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """XLA options: as compiler_options per compile, as XLA_FLAGS per process.
 
-A plan may come from another version of JAX. Options are fitted to the installed
-jaxlib before anything sees them: translated where it has another name for one,
-and left out, with a message, where it has none. XLA_FLAGS gets only what jaxlib
-was seen to take, since it ends a process over anything else.
+Options may come from another version of JAX. They are fitted to the installed
+jaxlib before use: translated where it has another name for one, and left out,
+with a message, where it has none. XLA_FLAGS gets only flags that jaxlib was
+seen to take, since it ends a process over any other.
 """
 
 from __future__ import annotations
@@ -14,16 +14,13 @@ from collections.abc import Mapping
 import dataclasses
 import difflib
 import math
-import shlex
 
 from lagom_xla import errors
 from lagom_xla.flags import debug_options
-from lagom_xla.flags import notes as option_notes
-from lagom_xla.flags import probe as flag_probe
-from lagom_xla.flags import syntax as flag_syntax
-from lagom_xla.flags import values as option_values
-
-Options = Mapping[str, debug_options.Value]
+from lagom_xla.flags import notes
+from lagom_xla.flags import probe
+from lagom_xla.flags import syntax
+from lagom_xla.flags import values
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,19 +37,6 @@ class Fitted:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
-class Split:
-  """Options by how they can be set.
-
-  Attributes:
-    per_compile: compiler_options takes them, at any time.
-    per_process: only XLA_FLAGS sets them, before JAX starts.
-  """
-
-  per_compile: dict[str, debug_options.Value]
-  per_process: dict[str, debug_options.Value]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Flags:
   """Options as flags that the installed jaxlib was seen to take.
 
@@ -61,18 +45,21 @@ class Flags:
     messages: a sentence for each option that was translated or left out.
   """
 
-  flags: tuple[flag_syntax.Flag, ...]
+  flags: tuple[syntax.Flag, ...]
   messages: tuple[str, ...]
 
 
 def translate(
   name: str, value: object
 ) -> tuple[str, debug_options.Value] | str:
-  """An option as the installed jaxlib has it, or a sentence why it has none.
+  """An option as the installed jaxlib has it.
 
   Args:
     name: of an option, in this version or another.
-    value: any clear way to say it; see option_values.convert.
+    value: in any spelling that `values.convert` takes.
+
+  Returns:
+    The option's name and value, or a sentence that says why there is none.
 
   Raises:
     OptionsError: jaxlib does not show its options.
@@ -80,19 +67,19 @@ def translate(
   try:
     option = debug_options.find(name)
     if option is not None:
-      return name, option_values.convert(option, value)
-    for rename in option_notes.RENAMES:
+      return name, values.convert(option, value)
+    for rename in notes.RENAMES:
       if name in (rename.old, rename.new):
         return _renamed(rename, name, value)
-  except option_values.ValueRuleError as error:
+  except values.ValueRuleError as error:
     return f"{error}."
-  return f"{name} is no option of {_jaxlib()}. {advice(name)}".rstrip()
+  return f"{name} is not an option of {_jaxlib()}. {advice(name)}".rstrip()
 
 
 def advice(name: str) -> str:
-  """What is known of an option that the installed jaxlib lacks; may be ""."""
-  if name in option_notes.REMOVED:
-    return option_notes.REMOVED[name].text
+  """What is known of an option that the installed jaxlib lacks, or ""."""
+  if name in notes.REMOVED:
+    return notes.REMOVED[name].text
   if name.startswith("xla_tpu_"):
     return "It is for TPUs, whose flags go into LIBTPU_INIT_ARGS."
   near = difflib.get_close_matches(name, debug_options.options(), 1, 0.85)
@@ -108,8 +95,8 @@ def fit(options: Mapping[str, object]) -> Fitted:
   fitted: dict[str, debug_options.Value] = {}
   messages = []
   for name, value in options.items():
-    if name in option_notes.DEAD:
-      messages.append(f"{name} is left out. {option_notes.DEAD[name].text}")
+    if name in notes.DEAD:
+      messages.append(f"{name} is left out. {notes.DEAD[name].text}")
       continue
     translated = translate(name, value)
     if isinstance(translated, str):
@@ -125,18 +112,11 @@ def fit(options: Mapping[str, object]) -> Fitted:
   return Fitted(options=fitted, messages=tuple(messages))
 
 
-def split(options: Options) -> Split:
-  """Tells apart what works per compile from what takes XLA_FLAGS."""
-  late = {n: v for n, v in options.items() if not _needs_flags(n)}
-  early = {n: v for n, v in options.items() if _needs_flags(n)}
-  return Split(per_compile=late, per_process=early)
-
-
 def flags(options: Mapping[str, object]) -> Flags:
   """Options as flags, each seen to be taken by the installed jaxlib.
 
-  Where jaxlib does not show its options they are spelled as they are, which the
-  messages say.
+  Where jaxlib does not show its options they are spelled as given, and a
+  message says so.
   """
   try:
     fitted = fit(options)
@@ -144,10 +124,10 @@ def flags(options: Mapping[str, object]) -> Flags:
   except (errors.OptionsError, errors.ProbeError) as error:
     return Flags(
       flags=tuple(_plain(n, v) for n, v in sorted(options.items())),
-      messages=(f"Nothing here is checked. {error}",),
+      messages=(f"These flags are not checked. {error}",),
     )
   missing = tuple(
-    f"{name} is left out: XLA_FLAGS cannot say it in {_jaxlib()}."
+    f"{name} is left out: {_jaxlib()} has no flag that sets it so."
     for name, flag in spelled.items()
     if flag is None
   )
@@ -162,70 +142,43 @@ def xla_flags(options: Mapping[str, object]) -> str:
   return " ".join(map(str, flags(options).flags))
 
 
-def export_line(options: Mapping[str, object]) -> str:
-  """A shell line that adds the options to XLA_FLAGS.
-
-  They come after what is there already, and XLA takes the last occurrence.
-  Comments before it say what could not be added.
-  """
-  if not options:
-    return "# XLA's default options are as good as any that were tried."
-  fitted = flags(options)
-  lines = [*map(comment, fitted.messages)]
-  if fitted.flags:
-    text = shlex.quote(" ".join(map(str, fitted.flags)))
-    lines.append(f'export XLA_FLAGS="${{XLA_FLAGS:-}} "{text}')
-  return "\n".join(lines)
-
-
-def comment(text: str) -> str:
-  """A shell comment, in one line whatever values are in it."""
-  return "# " + " ".join(text.splitlines())
-
-
 def _jaxlib() -> str:
   return f"jaxlib {debug_options.jaxlib_version()}"
 
 
-def _needs_flags(name: str) -> bool:
-  option = debug_options.find(name)
-  is_message = option is not None and option.type == "message"
-  return is_message or name in option_notes.PER_PROCESS
-
-
 def _renamed(
-  rename: option_notes.Rename, name: str, value: object
+  rename: notes.Rename, name: str, value: object
 ) -> tuple[str, debug_options.Value] | str:
   """An option under the name that it has in the installed jaxlib."""
   to_new = name == rename.old
   other = rename.new if to_new else rename.old
   option = debug_options.find(other)
   if option is None:
-    return f"{name} is no option of {_jaxlib()}."
+    return f"{name} is not an option of {_jaxlib()}."
   text = str(value).lower()
   for old, new in rename.values.items():
     written = (
       (old,) if to_new else (new.lower(), new.rpartition("_")[2].lower())
     )
     if text in written:
-      return other, option_values.convert(option, new if to_new else old)
+      return other, values.convert(option, new if to_new else old)
   return f"{name} cannot be {value} in {_jaxlib()}, where it is {other}."
 
 
-def _plain(name: str, value: object) -> flag_syntax.Flag:
+def _plain(name: str, value: object) -> syntax.Flag:
   text = str(value).lower() if isinstance(value, bool) else str(value)
-  return flag_syntax.Flag(name=name, value=text)
+  return syntax.Flag(name=name, value=text)
 
 
-def _spell(name: str, value: debug_options.Value) -> flag_syntax.Flag | None:
+def _spell(name: str, value: debug_options.Value) -> syntax.Flag | None:
   """The flag that sets an option to a value; None if none does."""
   option = debug_options.find(name)
   assert option is not None  # It was fitted.
   ways = [_plain(name, value)]
   if option.type == "enum" and not option.is_repeated:
-    shorter = option_values.short_names(option, str(value))
+    shorter = values.short_names(option, str(value))
     ways += [_plain(name, way) for way in shorter]
-  answers = flag_probe.ask(list(map(str, ways)))
+  answers = probe.ask(list(map(str, ways)))
   for way, answer in zip(ways, answers, strict=True):
     if not answer.is_fatal and _sets(option, value, answer):
       return way
@@ -235,12 +188,12 @@ def _spell(name: str, value: debug_options.Value) -> flag_syntax.Flag | None:
 def _sets(
   option: debug_options.Option,
   value: debug_options.Value,
-  answer: flag_probe.Answer,
+  answer: probe.Answer,
 ) -> bool:
-  """Whether an option has a value in a process that started."""
+  """Whether an option has this value in a process that started."""
   if not option.is_scalar:
-    return True  # Lists are expanded, and maps filled up.
+    return True  # XLA expands lists and completes maps.
   found = debug_options.values(answer.compile_options)[option.name]
   if isinstance(found, float) and isinstance(value, float):
-    return math.isclose(found, value, rel_tol=1e-6)  # It is kept in 32 bits.
+    return math.isclose(found, value, rel_tol=1e-6)  # XLA keeps 32 bits.
   return found == value

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Asks the installed jaxlib what it makes of an XLA_FLAGS.
+"""Probe of the installed jaxlib: how a process with some XLA_FLAGS starts.
 
 XLA reads the variable once per process and ends the process over a flag that
 it does not know, so each question takes a process of its own. A child imports
@@ -26,8 +26,8 @@ import threading
 
 from lagom_xla import errors
 
-# A question takes milliseconds; this many seconds mean that it hangs.
-_TIMEOUT = 60
+# A question takes milliseconds; one that takes this long hangs.
+_TIMEOUT_S = 60
 
 _READY = "ready"
 
@@ -37,13 +37,13 @@ _lock = threading.Lock()
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Answer:
-  """What became of a process with some XLA_FLAGS.
+  """How a process with some XLA_FLAGS started, or ended.
 
   Attributes:
     compile_options: the serialized CompileOptionsProto that it started with;
       empty if XLA ended it.
     unknown: whether XLA ended it because it knows no such flag.
-    error: XLA's words, if it ended the process.
+    error: XLA's message, if it ended the process.
   """
 
   compile_options: bytes
@@ -57,10 +57,16 @@ class Answer:
 
 
 def ask(texts: Sequence[str]) -> tuple[Answer, ...]:
-  """What the installed jaxlib makes of each XLA_FLAGS.
+  """How the installed jaxlib starts with each XLA_FLAGS.
 
-  Nothing in this process's own environment counts as an answer. Answers are
-  remembered.
+  The XLA and JAX variables of this process have no part in it. Answers are
+  cached.
+
+  Args:
+    texts: values of the variable.
+
+  Returns:
+    An answer for each.
 
   Raises:
     ProbeError: jaxlib could not be asked.
@@ -91,7 +97,7 @@ def _ask(text: str) -> Answer:
 
 @functools.cache
 def _child(parent: int) -> subprocess.Popen[str]:
-  """This file as a program, started; a fork of this process gets its own.
+  """This file, running as a program; a fork of this process gets its own.
 
   Raises:
     ProbeError: it does not start.
@@ -115,7 +121,7 @@ def _child(parent: int) -> subprocess.Popen[str]:
   assert child.stdout is not None
   greeting = child.stdout.readline().strip()
   if greeting != _READY:
-    raise errors.ProbeError(greeting or "Python ended without a word")
+    raise errors.ProbeError(greeting or "Python ended without a message")
   return child
 
 
@@ -152,13 +158,13 @@ def _serve() -> None:
     return
   print(_READY, flush=True)
   for line in sys.stdin:
-    signal.alarm(_TIMEOUT)  # It ends this process, unless it is called off.
+    signal.alarm(_TIMEOUT_S)  # Ends this process unless it is cancelled.
     print(json.dumps(_try(json.loads(line))), flush=True)
     signal.alarm(0)
 
 
 def _try(text: str) -> str:
-  """In the child: what becomes of a process with an XLA_FLAGS.
+  """In the child: starts jaxlib with an XLA_FLAGS, in a fork.
 
   Returns:
     "options" and its CompileOptionsProto in base 64, or "ended" and what it
@@ -169,7 +175,7 @@ def _try(text: str) -> str:
   read, write = os.pipe()
   process = os.fork()
   if not process:
-    signal.alarm(_TIMEOUT)
+    signal.alarm(_TIMEOUT_S)
     try:
       os.environ["XLA_FLAGS"] = text
       os.dup2(write, 2)
@@ -177,7 +183,7 @@ def _try(text: str) -> str:
       os.write(write, b"options " + base64.b64encode(options))
       os._exit(0)
     finally:
-      os._exit(1)  # Never back into the loop that it was forked from.
+      os._exit(1)  # It must not return to the loop that it was forked in.
   os.close(write)
   with os.fdopen(read, "rb") as pipe:
     words = pipe.read().decode(errors="replace")

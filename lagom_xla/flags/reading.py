@@ -1,10 +1,10 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""What each flag of an XLA_FLAGS does, found by starting jaxlib with it alone.
+"""Reading of each flag of an XLA_FLAGS, by starting jaxlib with it alone.
 
 A flag's name need not be the option that it sets: old names set new options,
 and some set none. Nor does the last of two flags always win: lists and maps
-collect. So nothing is told from names. A flag is what changes when it is there.
+accumulate. So nothing is inferred from names: a flag is what it changes.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from collections.abc import Collection, Sequence
 import dataclasses
 
 from lagom_xla.flags import debug_options
-from lagom_xla.flags import probe as flag_probe
-from lagom_xla.flags import syntax as flag_syntax
+from lagom_xla.flags import probe
+from lagom_xla.flags import syntax
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Reading:
-  """What the installed jaxlib makes of one flag.
+  """What one flag does in the installed jaxlib.
 
   Attributes:
     flag: the flag.
@@ -28,7 +28,7 @@ class Reading:
     sets: options that differ from their defaults with this flag alone.
   """
 
-  flag: flag_syntax.Flag
+  flag: syntax.Flag
   unknown: bool
   invalid: bool
   sets: dict[str, debug_options.Value]
@@ -40,22 +40,22 @@ class Reading:
 
   @property
   def options(self) -> frozenset[str]:
-    """What it is about, even where it leaves that at its default."""
+    """The options it is about, even one that it leaves at its default."""
     names = set(self.sets)
     if debug_options.find(self.flag.name) is not None:
       names.add(self.flag.name)
     return frozenset(names or {self.flag.name})
 
 
-def read(flags: Sequence[flag_syntax.Flag]) -> tuple[Reading, ...]:
-  """What the installed jaxlib makes of each flag.
+def read(flags: Sequence[syntax.Flag]) -> tuple[Reading, ...]:
+  """What each flag does in the installed jaxlib, without the others.
 
   Raises:
-    OptionsError, ProbeError: it cannot be asked.
+    OptionsError, ProbeError: jaxlib cannot be asked.
   """
   defaults = {n: o.default for n, o in debug_options.options().items()}
   readings = []
-  answers = flag_probe.ask(list(map(str, flags)))
+  answers = probe.ask(list(map(str, flags)))
   for flag, answer in zip(flags, answers, strict=True):
     # A lone quoted value, or no dash at all, would be read as a file's name.
     found = (
@@ -73,25 +73,28 @@ def read(flags: Sequence[flag_syntax.Flag]) -> tuple[Reading, ...]:
 
 
 def values(
-  flags: Sequence[flag_syntax.Flag],
+  flags: Sequence[syntax.Flag],
 ) -> dict[str, debug_options.Value]:
   """The value of every option in a process that has these flags.
 
   Args:
     flags: none of which is fatal.
   """
-  (answer,) = flag_probe.ask([_join(flags)])
+  (answer,) = probe.ask([_join(flags)])
   return debug_options.values(answer.compile_options)
 
 
 def superseded(readings: Sequence[Reading]) -> dict[int, int]:
-  """Flags that a later one makes void: their index -> that of the later one.
+  """Flags that a later flag overrides.
 
   Both are about the same option, and all options are the same without the
-  first. Flags that collect, such as lists of passes, are not superseded.
+  first. Flags that accumulate, such as lists of passes, are not superseded.
 
   Args:
     readings: none of which is fatal.
+
+  Returns:
+    Index of a superseded flag -> index of the flag that overrides it.
   """
   later_of = {
     i: j
@@ -105,11 +108,11 @@ def superseded(readings: Sequence[Reading]) -> dict[int, int]:
 def idle(
   readings: Sequence[Reading], without: Collection[int]
 ) -> frozenset[int]:
-  """Indices of flags that leave every option at its default.
+  """Indices of flags without which all options would be the same.
 
   Args:
     readings: none of which is fatal.
-    without: flags, by their indices, that are not there.
+    without: indices of flags that are to be left out already.
   """
   candidates = [
     i
@@ -124,7 +127,7 @@ def _removable(
   candidates: Sequence[int],
   without: Collection[int],
 ) -> list[int]:
-  """Which of the candidates may all go, with all options as they are."""
+  """The candidates that can all be removed with no option changing."""
   if not candidates:
     return []
 
@@ -141,11 +144,11 @@ def _removable(
 
 
 def _as_set(name: str, value: debug_options.Value) -> object:
-  """A value; of a list, what is in it, since nothing counts how often."""
+  """A value; of a list the set of its items, as repetition has no effect."""
   option = debug_options.find(name)
   assert option is not None
   return frozenset(str(value).split(",")) if option.is_repeated else value
 
 
-def _join(flags: Sequence[flag_syntax.Flag]) -> str:
+def _join(flags: Sequence[syntax.Flag]) -> str:
   return " ".join(map(str, flags))

@@ -1,13 +1,13 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-r"""XLA_FLAGS as XLA reads it, which is not as a shell or absl would.
+r"""Syntax of XLA_FLAGS as XLA parses it, which is neither a shell's nor absl's.
 
-Flags stand apart by white space. A value may be quoted, right behind the `=`:
-in "double quotes" a backslash keeps the next character, in 'single quotes'
-nothing does. There is no `--no` form, no value in the next word, no --flagfile.
-At the first word that does not start with `-` XLA stops reading, and says
-nothing. A variable that starts with something else is the path of a file that
-holds the flags (xla/parse_flags_from_env.cc).
+Flags are separated by white space. A value may be quoted, right after the `=`:
+in "double quotes" a backslash escapes the next character, in 'single quotes'
+nothing is escaped. There is no `--no` form, no value in the next word and no
+--flagfile. At the first word that does not start with `-` XLA stops reading,
+without a message. A variable whose first word does not is the path of a file
+that holds the flags (xla/parse_flags_from_env.cc).
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ class Flag:
   """One flag of an XLA_FLAGS.
 
   Attributes:
-    name: what is before the `=`, without dashes.
-    value: what is behind the `=`, without quotes; None without a `=`.
-    dashes: what is before the name; XLA knows flags with two.
+    name: the part before the `=`, without dashes.
+    value: the part after the `=`, without quotes; None where there is no `=`.
+    dashes: those before the name; XLA knows flags with two.
   """
 
   name: str
@@ -42,7 +42,7 @@ class Flag:
 
 
 def follow(text: str) -> str:
-  """The flags themselves, where XLA_FLAGS is the path of a file with them.
+  """The flags in the file that XLA_FLAGS names, or the text if it names none.
 
   Raises:
     OSError, ValueError: there is no such file, or it holds no text.
@@ -53,7 +53,7 @@ def follow(text: str) -> str:
 
 
 def parse(text: str) -> tuple[tuple[Flag, ...], str]:
-  """The flags in a text, and the rest of it, which XLA does not read."""
+  """The flags in a text, and its remainder, which XLA does not read."""
   flags = []
   at = _skip_space(text, 0)
   while at < len(text) and text[at] == "-":
@@ -66,7 +66,7 @@ def parse(text: str) -> tuple[tuple[Flag, ...], str]:
 def _flag(text: str, at: int) -> tuple[Flag, int]:
   """The flag at a position, and where it ends."""
   match = _WORD.match(text, at)
-  assert match is not None  # It matches nothing, too.
+  assert match is not None  # The pattern matches the empty string.
   dashes, name = match.groups()
   end = match.end()
   if text[end : end + 2] in ("='", '="'):
@@ -82,12 +82,12 @@ def _flag(text: str, at: int) -> tuple[Flag, int]:
 
 
 def _quoted(text: str, at: int, quote: str) -> tuple[str, int]:
-  """What is between quotes, and where it ends; the last quote may be missing.
+  """A quoted value, and where it ends; the closing quote may be missing.
 
   Args:
-    text: what holds it.
-    at: just behind the first quote.
-    quote: which of the two.
+    text: holds the value.
+    at: just after the opening quote.
+    quote: which of the two kinds it is.
   """
   value = []
   while at < len(text) and text[at] != quote:

@@ -1,10 +1,10 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Values of XLA options: what users write, as compiler_options takes it.
+"""Values of XLA options: from what users write to what compiler_options takes.
 
 compiler_options is strict: it takes True but not "true", names of enums in full
 but not in lower case, text but no list. XLA_FLAGS is strict in other ways. Here
-any clear way to say a value becomes the one that compiler_options takes.
+any unambiguous spelling becomes the one that compiler_options takes.
 """
 
 from __future__ import annotations
@@ -22,18 +22,21 @@ _BOOLS = {
 
 
 class ValueRuleError(ValueError):
-  """A value that an option does not take; the message has the rule."""
+  """An option does not take a value; the message says what it takes."""
 
 
 def convert(option: debug_options.Option, value: object) -> debug_options.Value:
   """A value of an option, as compiler_options takes it.
 
   Args:
-    option: what it is for.
-    value: bool, number or text; of a repeated option a sequence, too. Enums by
-      their number, or their name with or without what all names share, in any
+    option: the option.
+    value: bool, number or text; of a repeated option also a sequence. Enums by
+      number, or by name with or without the prefix that all names share, in any
       case: WHILE_LOOP_UNROLLING_FULL_UNROLL is "full_unroll". A list of enums
-      may add to and take from the default: "+COLLECTIVES,-CUBLAS".
+      may add to and remove from the default: "+COLLECTIVES,-CUBLAS".
+
+  Returns:
+    The value: a bool, a number, or text; of a repeated option "A,B".
 
   Raises:
     ValueRuleError: the option does not take it.
@@ -49,7 +52,7 @@ def convert(option: debug_options.Option, value: object) -> debug_options.Value:
 
 
 def rule(option: debug_options.Option) -> str:
-  """What an option's value is, in words."""
+  """What values an option takes, in words."""
   match option.type:
     case "bool":
       words = "true or false"
@@ -68,7 +71,7 @@ def rule(option: debug_options.Option) -> str:
 
 
 def short_names(option: debug_options.Option, name: str) -> tuple[str, ...]:
-  """Shorter and shorter ways to say an enum's value, in lower case.
+  """Shorter spellings of an enum's value, in lower case, the longest first.
 
   COLLECTIVES_PEER_MEMORY of an option whose values all start with COLLECTIVES
   is peer_memory, and peer: XLA's parsers of flags take one or the other.
@@ -84,7 +87,7 @@ def short_names(option: debug_options.Option, name: str) -> tuple[str, ...]:
 def _convert(
   option: debug_options.Option, value: object
 ) -> debug_options.Value:
-  """One value; raises any of the errors that Python's conversions raise."""
+  """One value; raises whatever Python's conversions raise."""
   match option.type:
     case "bool":
       return _BOOLS[str(value).lower()]
@@ -147,7 +150,7 @@ def _repeated(option: debug_options.Option, value: object) -> str:
 
 
 def _changed_default(option: debug_options.Option, items: list[str]) -> str:
-  """An enum's default, more or less what "+A,-B" says."""
+  """A list's default after the changes that "+A,-B" asks for."""
   chosen = [name for name in str(option.default).split(",") if name]
   for item in items:
     sign, name = item.strip()[:1], _enum(option, item.strip()[1:])

@@ -15,9 +15,8 @@ import jax
 import jaxlib
 
 from lagom_xla import errors
+from lagom_xla import plan as plan_lib
 from lagom_xla.compile import target as target_lib
-from lagom_xla.plan import fingerprint as fingerprint_lib
-from lagom_xla.plan import plan as plan_lib
 
 
 def check(plan: plan_lib.Plan, target: target_lib.Target) -> None:
@@ -59,7 +58,7 @@ def _check_cluster(plan: plan_lib.Plan, target: target_lib.Target) -> None:
 
 def _check_module(plan: plan_lib.Plan, target: target_lib.Target) -> None:
   module = target.identity()
-  fingerprint = fingerprint_lib.fingerprint(module)
+  fingerprint = plan_lib.fingerprint(module)
   if fingerprint != plan.module_fingerprint:
     raise errors.PlanError(
       f"The plan was made for {plan.module_name}, whose fingerprint is"

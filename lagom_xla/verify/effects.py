@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence, Sized
 import dataclasses
 
 from lagom_xla import plan as plan_lib
-from lagom_xla.apply import nccl_env
+from lagom_xla.apply import env as env_lib
 from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.passes import hlo
@@ -127,7 +127,7 @@ def of_environment(
   effects = []
   for name, value in variables.items():
     reached, evidence = (), "not seen: it is no variable that a plan needs"
-    if name == nccl_env.CAP:
+    if name == env_lib.CAP:
       reached, evidence = _reached_by_cap(value, step)
     effects.append(
       Effect(knob=name, value=value, acted=bool(reached), evidence=evidence)

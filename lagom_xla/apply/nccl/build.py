@@ -1,11 +1,12 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Makes a library of plugin.c, when the package is built or when it is missing.
+"""Build of the tuner plugin: plugin.c compiled to a shared library.
 
-The library holds a hash of the source that it was built from. One that was
-built from another source, as in a checkout that moved on, is not used. The
-build of the package runs this file by its path, before lagom_xla's own
-dependencies are there: it imports the standard library alone.
+This happens when the package is built, or on first use where the library is
+missing. The library contains a hash of its source, and one that was built from
+another source, as in a checkout that has changed since, is not used. The build
+of the package runs this file by its path, before lagom_xla's dependencies are
+installed, so it imports only the standard library.
 """
 
 from __future__ import annotations
@@ -46,13 +47,13 @@ def packaged() -> pathlib.Path:
 
 
 def cached() -> pathlib.Path:
-  """Where it goes if the package's folder cannot be written."""
+  """Where the library goes if the package's folder cannot be written."""
   cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
   return pathlib.Path(cache) / "lagom_xla" / _source_hash() / LIBRARY
 
 
 def find() -> pathlib.Path | None:
-  """A library that was built from the present source, if there is one."""
+  """The library that was built from the current source; None without one."""
   wanted = _source_hash().encode()
   for path in (packaged(), cached()):
     try:
@@ -67,7 +68,7 @@ def ensure() -> pathlib.Path:
   """The library, built now if there is none.
 
   Raises:
-    BuildError: there is no C compiler, it fails, or there is no place.
+    BuildError: there is no C compiler, it fails, or no folder is writable.
   """
   path = find()
   if path is not None:
@@ -138,7 +139,7 @@ def compiler() -> list[str]:
 
 
 def interfaces(path: pathlib.Path) -> tuple[str, ...]:
-  """The tuner interfaces that a library really exports, such as ("v4", "v5").
+  """The tuner interfaces that a library exports, such as ("v4", "v5").
 
   Raises:
     BuildError: it cannot be loaded.

@@ -1,9 +1,9 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""A table's bytes, as plugin.c describes them.
+"""Layout of a table in its file, as plugin.c describes it.
 
 Two slots of rules and counters; the lowest bit of the version says which slot
-holds. A slot repeats its version and has a checksum over that and its rules.
+is valid. A slot repeats its version and has a checksum over that and its rules.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from lagom_xla import errors
 from lagom_xla.apply.nccl import rules as rules_lib
 
 MAX_RULES = 4096
-VERSION_WORD = 2  # Where the version is, in words of 8 bytes.
+VERSION_WORD = 2  # Position of the version, in words of 8 bytes.
 
 _MAGIC = int.from_bytes(b"lagomanc", "little")
 _FORMAT = 1
@@ -33,10 +33,10 @@ _FIRST_VERSION = 1
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Counts:
-  """How often a rule acted, over all ranks that map the file.
+  """How often a rule was used, summed over all ranks that map the file.
 
   Attributes:
-    num_applied: collectives that NCCL was made to run by it.
+    num_applied: collectives that NCCL ran with its algorithm and protocol.
     num_unavailable: collectives that it matched, but NCCL cannot run its
       algorithm and protocol there, or an environment variable forbids them.
     num_chunks: chunk sizes that it set, up to three for each collective.
@@ -49,10 +49,10 @@ class Counts:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Table:
-  """A table as it is in its file now.
+  """The current table of a file.
 
   Attributes:
-    version: counts the tables that this file had.
+    version: number of tables that this file has had.
     capacity: the most rules that the file can hold.
     rules: in the table's order.
     counts: of each rule, since this version was written.
@@ -65,7 +65,7 @@ class Table:
 
 
 def encode(rules: Iterable[rules_lib.Rule]) -> bytes:
-  """A new table's file, with room for as many rules again.
+  """The bytes of a new table, with room to be switched to twice the rules.
 
   Raises:
     RuleError: a rule is not usable, or two share a size.
@@ -99,7 +99,7 @@ def decode(content: bytes, *, where: str) -> Table:
     where: what to call them in errors.
 
   Raises:
-    TableError: they are no whole table.
+    TableError: they are not a complete table.
   """
   capacity, version = _decode_header(content, where)
   slot_version, num_rules, expected = _SLOT.unpack_from(
@@ -114,14 +114,12 @@ def decode(content: bytes, *, where: str) -> Table:
     or _hash(version, words) != expected
   ):
     raise errors.TableError(
-      f"{where} is no whole table: its checksum is wrong."
+      f"{where} is not a complete table: its checksum is wrong."
     )
   try:
     rules = rules_lib.ordered(_rules(content, at, num_rules))
   except (KeyError, errors.RuleError) as error:
-    raise errors.TableError(
-      f"{where} holds an unusable rule: {error}"
-    ) from error
+    raise errors.TableError(f"{where} has an unusable rule: {error}") from error
   counted = _counters_at(capacity, version)
   counters = _COUNTER.iter_unpack(
     content[counted : counted + num_rules * _COUNTER.size]
@@ -142,17 +140,19 @@ def decode(content: bytes, *, where: str) -> Table:
 def _decode_header(content: bytes, where: str) -> tuple[int, int]:
   """Capacity and version."""
   if len(content) < _PAGE:
-    raise errors.TableError(f"{where} is no table: it is too short.")
+    raise errors.TableError(f"{where} is not a table: it is too short.")
   magic, format_version, capacity, version = _HEADER.unpack_from(content)
   if magic != _MAGIC:
-    raise errors.TableError(f"{where} is no table of lagom_xla's.")
+    raise errors.TableError(f"{where} is not a table of lagom_xla's.")
   if format_version != _FORMAT:
     raise errors.TableError(
       f"{where} has format {format_version}; this lagom_xla reads {_FORMAT}."
       " Make the plan again."
     )
   if not 0 < capacity <= MAX_RULES or len(content) != _size(capacity):
-    raise errors.TableError(f"{where} is no whole table: its size is wrong.")
+    raise errors.TableError(
+      f"{where} is not a complete table: its size is wrong."
+    )
   return capacity, version
 
 

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rules: what collectives of some sizes on some communicators run with.
 
-A rule is keyed by all that NCCL tells a tuner that every rank knows alike: the
-communicator's size and nodes, the collective, and its bytes. Names here are
+A rule is keyed by what NCCL tells a tuner and is equal on all ranks: the size
+of the communicator and its nodes, the collective, and its bytes. Names here are
 those of a plan; the numbers are NCCL's.
 """
 
@@ -16,7 +16,7 @@ import itertools
 from lagom_xla import errors
 from lagom_xla import plan as plan_lib
 
-# NCCL's numbers, as in plugin.c. What is not named here (CollNet) has no rules.
+# NCCL's numbers, as in plugin.c. What is missing here (CollNet) has no rules.
 KINDS = {
   "collective-broadcast": 0,
   "reduce": 1,
@@ -38,7 +38,7 @@ class Rule:
     num_ranks: size of the communicator.
     num_nodes: nodes that it spans.
     min_bytes: the least size, as NCCL counts it.
-    max_bytes: the largest, included.
+    max_bytes: the largest size, inclusive.
     algorithm: as in `costs.nccl.Setting`.
     protocol: as in `costs.nccl.Setting`.
     num_channels: 0 leaves them to NCCL. NCCL takes no more than it has, and
@@ -61,8 +61,9 @@ class Rule:
 def of_settings(settings: Iterable[plan_lib.NcclSetting]) -> tuple[Rule, ...]:
   """A plan's settings as rules, in the table's order: one for each call's size.
 
-  NCCL gives each array of a collective the channels of its rule, and adds them
-  up; so an array is given its share of the setting's channels, and never none.
+  NCCL gives every array of a combined collective the channels of its rule and
+  adds them up, so a rule has an array's share of the setting's channels, at
+  least one.
 
   Raises:
     RuleError: a setting is not usable, or two have a call in common.

@@ -1,18 +1,18 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The table that the tuner plugin reads: rules, and what became of them.
+"""Table of rules in a file, which the tuner plugin maps and counts in.
 
-A file holds two slots of rules, and a version whose lowest bit says which one
-counts. `switch` fills the other slot and then stores the next version, so that
-a job that has the file mapped finds the old table or the new one, never a part
-of each; plugin.c describes the bytes.
+A file has two slots of rules, and a version whose lowest bit says which one is
+valid. `switch` fills the other slot and then stores the next version, so that a
+job that has the file mapped sees the old table or the new one, never a part of
+each; plugin.c describes the bytes.
 
-All ranks of a communicator must decide alike, or they wait for each other
+All ranks of a communicator must choose alike, or they wait for each other
 forever. So every node needs the same table, and a table may be switched only
-between two barriers, while no rank has work in flight. What a CUDA graph has
-captured keeps the settings it was captured with. The counters are sums over the
-processes of a node that map the file; on a file system that nodes share, give
-each node its own copy.
+between two barriers, while no rank has work in flight. A captured CUDA graph
+keeps the settings that it was captured with. The counters are sums over the
+processes of a node that map the file; on a shared file system, give each node
+its own copy.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from lagom_xla.apply.nccl import rules as rules_lib
 
 
 def write(path: pathlib.Path, rules: Iterable[rules_lib.Rule]) -> None:
-  """Writes a new table, in one step.
+  """Writes a new table, atomically.
 
   A job that has an older file of this name mapped keeps reading that one; use
-  `switch` to reach it.
+  `switch` to change it.
 
   Raises:
-    RuleError, TableError: as `layout.encode`, or the file cannot be written.
+    RuleError, TableError: as `layout.encode`; or the file cannot be written.
   """
   content = layout.encode(rules)
   fresh = path.with_name(f".{path.name}-{os.getpid()}")
@@ -54,7 +54,7 @@ def write(path: pathlib.Path, rules: Iterable[rules_lib.Rule]) -> None:
 def switch(path: pathlib.Path, rules: Iterable[rules_lib.Rule]) -> int:
   """Gives a table new rules, in place, for the jobs that have it mapped.
 
-  Counting starts anew. See the module's docstring for when this may be done.
+  Counters restart at zero. The module's docstring says when this may be done.
 
   Returns:
     The new version.
@@ -90,7 +90,7 @@ def read(path: pathlib.Path) -> layout.Table:
   """Reads a table and its counters, also while a job uses it.
 
   Raises:
-    TableError: the file cannot be read, or is no whole table.
+    TableError: the file cannot be read, or is not a complete table.
   """
   for _ in range(3):
     try:
@@ -100,5 +100,5 @@ def read(path: pathlib.Path) -> layout.Table:
         f"Cannot read {path}: {error.strerror}."
       ) from error
     except errors.TableError as error:
-      found = error  # Perhaps it was switched meanwhile.
+      found = error  # It may have been switched during the read.
   raise found

@@ -1,12 +1,17 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""What a launcher sources sets a plan, whatever is there, and ends no job."""
+"""env.sh sets a plan in real shells, whatever is set there already.
+
+So do the command lines of docs/launchers.md, which are run as they stand there.
+"""
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Mapping
-import os
+import json
 import pathlib
+import re
 import shutil
 import subprocess
 
@@ -14,14 +19,18 @@ import pytest
 
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import plan as plan_lib
+from lagom_xla.apply import env
 from lagom_xla.apply import files
 from lagom_xla.apply.nccl import layout
 from lagom_xla.apply.nccl import table
+from lagom_xla.cli import flags as flags_command
 from lagom_xla.compile import config as config_lib
 from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import nccl
+from lagom_xla.flags import syntax
 from lagom_xla.search.xla import thresholds
 
+_DOCS = pathlib.Path(__file__).parents[1] / "docs/launchers.md"
 _MIB = 2**20
 _GATHER = thresholds.OPTIONS["all-gather"]
 _FLAG = f"--{_GATHER}={128 * _MIB}"
@@ -149,7 +158,7 @@ def shell_without_plugin(tmp_path: pathlib.Path) -> _Shell:
   return shell
 
 
-# env.sh
+# The file.
 
 
 def test_all_of_a_plan_is_set_where_the_plugin_can_be_had(folder, shell):
@@ -164,7 +173,7 @@ def test_all_of_a_plan_is_set_where_the_plugin_can_be_had(folder, shell):
   assert said == ""
 
 
-def test_flags_come_behind_those_that_are_there(folder, shell):
+def test_flags_come_after_those_that_are_there(folder, shell):
   found, _ = shell.source(
     folder / "env.sh", XLA_FLAGS=f"--xla_a=1 --{_GATHER}=1"
   )
@@ -287,178 +296,143 @@ def test_combine_groups_are_said_to_take_the_decorator(tmp_path):
 
 
 def test_clouds_whose_tuner_is_replaced_are_named(tmp_path, folder):
-  for name in ("env.sh", "kubernetes.yaml"):
-    text = (folder / name).read_text()
-    assert "Google" in text and "AWS" in text
-    assert "LAGOM_XLA_REPLACE_TUNER=1" in text
+  text = (folder / "env.sh").read_text()
+  assert "Google" in text and "AWS" in text
+  assert "LAGOM_XLA_REPLACE_TUNER=1" in text
   # A plan without a tuner replaces none.
   files.write(_plan(settings=()), tmp_path / "plan")
-  for name in ("env.sh", "kubernetes.yaml"):
-    assert "AWS" not in (tmp_path / "plan" / name).read_text()
+  assert "AWS" not in (tmp_path / "plan/env.sh").read_text()
 
 
-@pytest.mark.parametrize("name", ["env.sh", "slurm.sh", "kubernetes.yaml"])
-def test_each_file_says_that_every_process_needs_it_before_it_starts(
-  folder, name
-):
-  text = (folder / name).read_text()
+def test_the_file_says_that_every_process_needs_it_before_it_starts(folder):
+  text = (folder / "env.sh").read_text()
   assert "every process of the job, before it starts" in text
 
 
-# slurm.sh
+def test_values_reach_the_environment_as_they_are(tmp_path, shell):
+  value = "a b'c\"d$e`f"
+  plan = _plan(
+    options={"xla_dump_to": value}, env={"NCCL_MAX_CTAS": value}, settings=()
+  )
+  files.write(plan, tmp_path / "plan")
+  found, _ = shell.source(tmp_path / "plan/env.sh")
+  ((flag,), rest) = syntax.parse(found["XLA_FLAGS"])
+  assert (flag.name, flag.value, rest) == ("xla_dump_to", value, "")
+  assert found["NCCL_MAX_CTAS"] == value
 
 
-def test_slurm_starts_one_task_per_gpu(folder):
-  lines = (folder / "slurm.sh").read_text().splitlines()
-  subprocess.run(["bash", "-n", str(folder / "slurm.sh")], check=True)
-  directives = [line for line in lines if line.startswith("#SBATCH")]
-  assert directives == [
-    "#SBATCH --nodes=2",
-    "#SBATCH --ntasks-per-node=8",
-    "#SBATCH --gpus-per-node=8",
-  ]
-  # Slurm reads none behind the first command.
-  commands = [n for n, line in enumerate(lines) if line and line[0] != "#"]
-  assert lines.index(directives[-1]) < commands[0]
+def test_options_that_cannot_be_set_stay_comments(tmp_path, shell):
+  plan = _plan(
+    options={"xla_dump_t": "x\nexit 3", _GATHER: "z\nexit 3"},
+    env={},
+    settings=(),
+  )
+  files.write(plan, tmp_path / "plan")
+  assert shell.source(tmp_path / "plan/env.sh") == ({}, "")
+  text = (tmp_path / "plan/env.sh").read_text()
+  assert "xla_dump_t" in text and _GATHER in text
 
 
-def test_slurm_tasks_run_with_the_plan(tmp_path, folder, shell):
-  for name, script in {
-    "srun": 'exec "$@"',
-    "python": 'echo "$XLA_FLAGS|$NCCL_TUNER_PLUGIN|$*"',
-  }.items():
-    command = tmp_path / "bin" / name
-    command.write_text(f"#!/bin/sh\n{script}\n")
-    command.chmod(0o755)
+def test_a_cap_is_an_environment_variable_and_no_cap_is_none():
+  assert env.nccl_variables(6) == {"NCCL_MAX_CTAS": "6"}
+  assert env.nccl_variables(None) == {}
+
+
+def test_the_flags_command_sets_what_env_sh_sets_without_a_plugin(
+  tmp_path, folder, shell_without_plugin, capsys
+):
+  parser = argparse.ArgumentParser()
+  flags_command.add(parser.add_subparsers())
+  arguments = parser.parse_args(["flags", str(folder)])
+  arguments.function(arguments)
+  printed = tmp_path / "printed"
+  printed.write_text(capsys.readouterr().out)
+  there = {"XLA_FLAGS": "--xla_a=1"}
+  expected, _ = shell_without_plugin.source(folder / "env.sh", **there)
+  found, said = shell_without_plugin.source(printed, **there)
+  assert found == expected
+  assert found.keys() == {"XLA_FLAGS", "NCCL_MAX_CTAS"}
+  assert said == ""
+
+
+# docs/launchers.md
+
+
+def _documented(start: str) -> str:
+  """The command line in the page that starts with some words."""
+  (line,) = (
+    line.strip()
+    for line in _DOCS.read_text().splitlines()
+    if line.startswith(f"    {start}")
+  )
+  return line
+
+
+def _install(path: pathlib.Path, **commands: str) -> None:
+  """Installs bash, and commands that are lines of it."""
   bash = shutil.which("bash")
   assert bash is not None
-  (tmp_path / "bin/bash").symlink_to(bash)
-  for cwd, env in (
-    (folder.parent, {}),
-    (tmp_path, {"PLAN": str(folder)}),
-  ):
-    done = subprocess.run(
-      [bash, str(folder / "slurm.sh")],
-      env={"PATH": str(tmp_path / "bin"), **env},
-      cwd=cwd,
-      check=True,
-      capture_output=True,
-      text=True,
-    )
-    assert done.stdout.strip() == f"{_FLAG}|{_PLUGIN}|train.py"
+  (path / "bash").symlink_to(bash)
+  for name, lines in commands.items():
+    command = path / name
+    command.write_text(f"#!{bash}\n{lines}\n")
+    command.chmod(0o755)
 
 
-# kubernetes.yaml
+_SHOW = 'echo "$XLA_FLAGS|$NCCL_TUNER_PLUGIN|$LAGOM_XLA_NCCL_TABLE|$*"'
+_SKIP_OPTIONS = 'while [ "$1" != bash ]; do shift; done; exec "$@"'
 
 
-def _yaml(text: str) -> dict[str, object]:
-  """What the little of YAML that a manifest has means.
-
-  Mappings, block lists and plain or double-quoted strings; anything else fails.
-  """
-  lines = []
-  for line in text.splitlines():
-    if line.strip() and not line.lstrip().startswith("#"):
-      assert "\t" not in line and " #" not in line
-      lines.append(line)
-  value, rest = _block(lines, 0)
-  assert rest == [] and isinstance(value, dict)
-  return value
-
-
-def _indent(line: str) -> int:
-  return len(line) - len(line.lstrip())
-
-
-def _block(lines: list[str], indent: int) -> tuple[object, list[str]]:
-  assert lines and _indent(lines[0]) == indent
-  if lines[0].lstrip().startswith("- "):
-    items: list[object] = []
-    while lines and _indent(lines[0]) == indent and lines[0].lstrip()[0] == "-":
-      first = lines[0].lstrip()[2:]
-      if ": " in first or first.endswith(":"):
-        item, lines = _block(
-          [" " * (indent + 2) + first, *lines[1:]], indent + 2
-        )
-      else:
-        item, lines = _scalar(first), lines[1:]
-      items.append(item)
-    return items, lines
-  found: dict[str, object] = {}
-  while lines and _indent(lines[0]) == indent:
-    key, colon, value = lines[0].strip().partition(":")
-    assert colon and key.isidentifier() and key not in found
-    lines = lines[1:]
-    if value:
-      found[key] = _scalar(value.removeprefix(" "))
-    else:
-      found[key], lines = _block(lines, _indent(lines[0]))
-  assert not lines or _indent(lines[0]) < indent
-  return found, lines
-
-
-def _scalar(text: str) -> str:
-  if text.startswith('"'):
-    assert text.endswith('"') and not set('"\\') & set(text[1:-1])
-    return text[1:-1]
-  assert text and text[0] not in "'&*!|>%@`[]{},#?" and ": " not in text
-  assert text not in ("-", "null", "true", "false", "yes", "no")
-  return text
-
-
-def test_a_pod_sources_the_plan_that_a_config_map_brings(
-  tmp_path, folder, shell
+@pytest.mark.parametrize(
+  ("line", "launcher"),
+  [
+    ("srun", _SKIP_OPTIONS),
+    ("mpirun", _SKIP_OPTIONS),
+    ('source "$PLAN/env.sh" && exec torchrun', "exec python train.py"),
+  ],
+)
+def test_a_documented_launcher_starts_processes_with_the_plan(
+  tmp_path, folder, shell, line, launcher
 ):
-  text = (folder / "kubernetes.yaml").read_text()
-  manifest: dict = _yaml(text)
-  pod = manifest["spec"]["template"]["spec"]
-  (container,) = pod["containers"]
-  (mount,), (volume,) = container["volumeMounts"], pod["volumes"]
-  assert mount["name"] == volume["name"]
-  config_map = volume["configMap"]["name"]
-  created = next(line for line in text.splitlines() if config_map in line)
-  given = [w for w in created.split() if w.startswith("--from-file=plan/")]
-  mounted = tmp_path / "mounted"
-  mounted.mkdir()
-  for word in given:
-    name = word.removeprefix("--from-file=plan/")
-    shutil.copy(folder / name, mounted / name)
-  command = [
-    word.replace(mount["mountPath"], str(mounted))
-    for word in container["command"]
-  ]
-  assert command[0] == "bash"
+  command = _documented(line)
+  name = line.split()[-1]
+  _install(tmp_path / "bin", python=_SHOW, **{name: launcher})
   done = subprocess.run(
-    [*command, "env", "-0"],
-    env={"PATH": f"{tmp_path / 'bin'}:{os.defpath}", "XLA_FLAGS": "--xla_a=1"},
+    ["bash", "-c", command],
+    env={"PATH": str(tmp_path / "bin"), "PLAN": str(folder)},
     check=True,
     capture_output=True,
     text=True,
   )
-  found = done.stdout.split("\0")
-  assert f"NCCL_TUNER_PLUGIN={_PLUGIN}" in found
-  assert f"LAGOM_XLA_NCCL_TABLE={mounted / 'nccl_table.bin'}" in found
-  assert f"XLA_FLAGS=--xla_a=1 {_FLAG}" in found
+  table_path = folder / "nccl_table.bin"
+  assert done.stdout.strip() == f"{_FLAG}|{_PLUGIN}|{table_path}|train.py"
 
 
-def test_a_manifest_lists_what_will_be_set(tmp_path, folder):
-  checksum = layout.checksum(table.read(folder / "nccl_table.bin").rules)
-  text = (folder / "kubernetes.yaml").read_text()
-  for words in (_FLAG, checksum, "nccl_table.bin", "NCCL_MAX_CTAS: 6"):
-    assert words in text
-  files.write(_plan(settings=()), tmp_path / "cap")
-  text = (tmp_path / "cap/kubernetes.yaml").read_text()
-  assert "NCCL_MAX_CTAS: 6" in text
-  assert "NCCL_TUNER_PLUGIN" not in text
-  files.write(_default_plan(), tmp_path / "nothing")
-  text = (tmp_path / "nothing/kubernetes.yaml").read_text()
-  assert _yaml(text)
-  assert "nothing: the defaults" in text
-  assert not any(f"{name}:" in text for name in _VARIABLES)
-
-
-def test_a_value_of_several_lines_stays_in_its_comment(tmp_path):
-  plan = _plan(options={"xla_dump_to": "a\nspec: b"}, env={"NCCL_A": "c\nd: e"})
-  files.write(plan, tmp_path / "plan")
-  manifest = _yaml((tmp_path / "plan/kubernetes.yaml").read_text())
-  assert manifest.keys() == {"spec"}
+def test_a_documented_pod_starts_with_the_plan_that_a_config_map_brings(
+  tmp_path, folder, shell
+):
+  _install(tmp_path / "bin", python=_SHOW)
+  text = _DOCS.read_text()
+  mounted = tmp_path / "mounted"
+  mounted.mkdir()
+  for word in _documented("kubectl create configmap lagom-xla-plan").split():
+    if word.startswith("--from-file="):
+      name = pathlib.Path(word.removeprefix("--from-file=")).name
+      shutil.copy(folder / name, mounted / name)
+  (mount,) = re.findall(r"^ *mountPath: (.*)$", text, re.MULTILINE)
+  words = [
+    word.replace(mount, str(mounted))
+    for field in ("command", "args")
+    for found in re.findall(rf"^ *{field}: (\[.*\])$", text, re.MULTILINE)
+    for word in json.loads(found)
+  ]
+  done = subprocess.run(
+    words,
+    env={"PATH": str(tmp_path / "bin"), "XLA_FLAGS": "--xla_a=1"},
+    check=True,
+    capture_output=True,
+    text=True,
+  )
+  assert done.stdout.strip() == (
+    f"--xla_a=1 {_FLAG}|{_PLUGIN}|{mounted / 'nccl_table.bin'}|train.py"
+  )

@@ -1,0 +1,153 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Environment variables that a plan becomes, as lines of shell.
+
+`script` is env.sh, the one file that a launcher sources on every process before
+it starts: XLA and NCCL read their variables once, and ranks that choose
+differently wait for each other forever.
+
+NCCL gets one of two: the settings per collective, where lagom_xla's tuner
+plugin can be loaded, else one cap on the channels of all. NCCL loads only one
+tuner, so one that NCCL_TUNER_PLUGIN names already (Google's images do so) is
+left alone unless the user says otherwise. AWS's shows in no variable.
+
+Only bash and zsh tell a sourced file where it is. Other shells get what needs
+no table: the XLA flags and the cap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+import shlex
+
+from lagom_xla import plan as plan_lib
+from lagom_xla.flags import options as xla_options
+
+TABLE = "nccl_table.bin"
+
+# The most channels (CTAs) that a communicator may use.
+CAP = "NCCL_MAX_CTAS"
+
+_BEFORE_START = """\
+# Set this on every process of the job, before it starts: XLA and NCCL read it
+# once."""
+_SHELLS = """\
+# Source it in bash or zsh: no other shell tells a sourced file where it is, and
+# so where the table is."""
+_OTHER_TUNERS = """\
+# NCCL loads one tuner plugin: this plan's replaces any other, and what that one
+# knows about its network is lost. Google's GPU images set NCCL_TUNER_PLUGIN to
+# theirs, which stays unless LAGOM_XLA_REPLACE_TUNER=1 is set. AWS's OFI plugin
+# brings a tuner without setting NCCL_TUNER_PLUGIN; it is replaced unless that
+# variable names AWS's library."""
+_ONE_CHOICE = """\
+# The plugin must load on every process of the job or on none: ranks with
+# different settings wait for each other forever."""
+_IN_PROCESS = """\
+# A part of this plan acts only where the step is wrapped in
+# lagom_xla.tune(plan=...), and the NCCL table is for steps that are."""
+
+
+def script(plan: plan_lib.Plan, *, table_checksum: str | None) -> str:
+  """The text of env.sh.
+
+  Args:
+    plan: the plan.
+    table_checksum: of the plan's NCCL table; None where it has no settings.
+  """
+  parts = [
+    f"# lagom_xla plan for {plan.module_name} on {plan.cluster.name}.",
+    _BEFORE_START,
+    _SHELLS,
+    *([_IN_PROCESS] if plan.xla.needs_process else []),
+    xla_lines(plan.xla.options),
+  ]
+  cap = nccl_lines(plan.nccl_env)
+  if table_checksum is None:
+    parts.append(cap)
+  else:
+    parts.append(_plugin_or_cap(cap, table_checksum))
+  return "\n".join(parts) + "\n"
+
+
+def xla_lines(options: Mapping[str, object]) -> str:
+  """Lines that append options to XLA_FLAGS.
+
+  They come after the flags that are there already, and XLA takes the last
+  occurrence. Comments before them name the options that could not be added.
+
+  Args:
+    options: XLA option -> value.
+  """
+  if not options:
+    return "# XLA's default options are as good as any that were tried."
+  fitted = xla_options.flags(options)
+  lines = [*map(comment, fitted.messages)]
+  if fitted.flags:
+    text = shlex.quote(" ".join(map(str, fitted.flags)))
+    lines.append(f'export XLA_FLAGS="${{XLA_FLAGS:-}} "{text}')
+  return "\n".join(lines)
+
+
+def nccl_lines(variables: Mapping[str, str]) -> str:
+  """Lines that set NCCL's variables, for all collectives of a process.
+
+  Args:
+    variables: NCCL environment variable -> value.
+  """
+  if not variables:
+    return "# NCCL's own choices are as good as any cap on its channels."
+  return exports(variables)
+
+
+def nccl_variables(max_channels: int | None) -> Mapping[str, str]:
+  """The variables that make NCCL keep to a cap.
+
+  Args:
+    max_channels: of any communicator; None for no cap, and no variable.
+  """
+  return {} if max_channels is None else {CAP: str(max_channels)}
+
+
+def exports(variables: Mapping[str, str]) -> str:
+  """Lines that set environment variables to exactly these values."""
+  return "\n".join(
+    f"export {name}={shlex.quote(value)}" for name, value in variables.items()
+  )
+
+
+def comment(text: str) -> str:
+  """A comment in one line, whatever is in the text."""
+  return "# " + " ".join(text.splitlines())
+
+
+def _plugin_or_cap(cap: str, table_checksum: str) -> str:
+  """Lines that load the tuner plugin with the table, or else set the cap."""
+  indented = "\n".join(f"  {line}" for line in cap.splitlines())
+  return f"""\
+{_OTHER_TUNERS}
+{_ONE_CHOICE}
+lagom_xla_here=
+if [ -n "${{BASH_VERSION:-}}${{ZSH_VERSION:-}}" ]; then
+  lagom_xla_here="$(
+    CDPATH= cd -- "$(dirname -- "${{BASH_SOURCE[0]:-$0}}")" && pwd
+  )"
+fi
+# Where LAGOM_XLA_NCCL_TABLE is set, the plugin is ours, from an earlier plan.
+if [ -n "${{NCCL_TUNER_PLUGIN:-}}" ] && [ -z "${{LAGOM_XLA_NCCL_TABLE:-}}" ] &&
+  [ -z "${{LAGOM_XLA_REPLACE_TUNER:-}}" ]
+then
+  echo "lagom_xla: NCCL_TUNER_PLUGIN stays $NCCL_TUNER_PLUGIN; NCCL runs" \\
+    "without this plan's settings." >&2
+elif [ -n "$lagom_xla_here" ] &&
+  lagom_xla_plugin="$(lagom-xla plugin --path)"
+then
+  export NCCL_TUNER_PLUGIN="$lagom_xla_plugin"
+  export LAGOM_XLA_NCCL_TABLE="$lagom_xla_here/{TABLE}"
+  export LAGOM_XLA_NCCL_CHECKSUM={table_checksum}
+else
+  echo "lagom_xla: no tuner plugin, or neither bash nor zsh; NCCL gets one" \\
+    "cap instead of settings per collective, as must all processes." >&2
+{indented}
+fi
+unset lagom_xla_here lagom_xla_plugin"""
