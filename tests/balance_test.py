@@ -50,7 +50,7 @@ def _best_us(
   step: step_lib.Step,
   problem: problem_lib.Problem,
 ) -> tuple[float, int]:
-  profile = problem_lib.Profiler(step, problem)
+  profile = problem_lib.Predictor(step, problem)
   best, num_trials = searcher_lib.run(
     searcher, problem, step.cluster, start=step.default, profile=profile
   )
@@ -91,7 +91,7 @@ def test_two_keys_beside_each_other_end_near_the_optimum(scheduled, fsdp_step):
 
 def _optimum_us(step: step_lib.Step, problem: problem_lib.Problem) -> float:
   """Of all combinations of settings that are not worse in all respects."""
-  profile = problem_lib.Profiler(step, problem)
+  profile = problem_lib.Predictor(step, problem)
   first, second = problem.keys
   return min(
     profile({first: a, second: b}).total_us

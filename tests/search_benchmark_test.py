@@ -99,7 +99,7 @@ def test_the_reference_is_what_an_exhaustive_search_finds(shelf):
   cases = list(overlap_cases.of_step("a40", step, set()))
   assert any(len(case.problem.keys) == 2 for case in cases)
   for case in cases:
-    profile = problem_lib.Profiler(case.step, case.problem)
+    profile = problem_lib.Predictor(case.step, case.problem)
     found, _ = searcher_lib.run(
       exhaustive,
       case.problem,
@@ -162,7 +162,7 @@ def test_tpe_asks_the_same_questions_again_and_stays_on_the_grid(shelf):
   problem = max(problem_lib.problems(step), key=lambda p: len(p.keys))
 
   def trials() -> list[problem_lib.Configuration]:
-    profile = problem_lib.Profiler(step, problem)
+    profile = problem_lib.Predictor(step, problem)
     state = tpe.init(problem, step.cluster, start=step.default, seed=1)
     asked = []
     for _ in range(14):
@@ -233,7 +233,7 @@ def test_round_robin_raises_the_keys_in_turn(shelf):
   step = shelf.step(growth.module(4))
   problem = max(problem_lib.problems(step), key=lambda p: len(p.keys))
   searcher = variations.RoundRobin()
-  profile = problem_lib.Profiler(step, problem)
+  profile = problem_lib.Predictor(step, problem)
   state = searcher.init(problem, step.cluster, start=step.default)
   turns = []
   while not searcher.done(state):
@@ -256,7 +256,7 @@ def test_round_robin_raises_the_keys_in_turn(shelf):
 def test_a_resource_that_is_not_searched_stays(shelf, searcher, fixed):
   step = shelf.step(_MEETING)
   for problem in problem_lib.problems(step):
-    profile = problem_lib.Profiler(step, problem)
+    profile = problem_lib.Predictor(step, problem)
     state = searcher.init(problem, step.cluster, start=step.default)
     values: dict[object, set[int]] = {}
     while not searcher.done(state):

@@ -49,7 +49,7 @@ def test_a_step_takes_as_many_trials_as_its_longest_search(step):
       problem,
       H100,
       start=step.default,
-      profile=problem_lib.Profiler(step, problem),
+      profile=problem_lib.Predictor(step, problem),
     )[1]
     for problem in problem_lib.problems(step)
   ]
@@ -79,8 +79,8 @@ def test_it_starts_from_what_runs(step):
 def test_a_trial_asks_each_unfinished_problem_once(step):
   asked: list[int] = []
 
-  def profiler(step: step_lib.Step, problem: problem_lib.Problem) -> Any:
-    profile = problem_lib.Profiler(step, problem)
+  def predictor(step: step_lib.Step, problem: problem_lib.Problem) -> Any:
+    profile = problem_lib.Predictor(step, problem)
     position = len(asked)
     asked.append(0)
 
@@ -91,7 +91,7 @@ def test_a_trial_asks_each_unfinished_problem_once(step):
     return count
 
   history = lockstep.run_step(
-    random_search, step, max_trials=7, profiler=profiler
+    random_search, step, max_trials=7, predictor=predictor
   )
   assert history.num_trials == 7
   assert asked == [7] * len(problem_lib.problems(step))

@@ -154,7 +154,7 @@ def search_problem(
 ) -> tuple[Configuration, int]:
   """What a searcher keeps for a problem, and the trials that it took."""
   searcher, keep = SEARCHERS[name]
-  profile = problem_lib.Profiler(step, problem)
+  profile = problem_lib.Predictor(step, problem)
   state = searcher.init(problem, step.cluster, start=step.default)
   num_trials = 0
   while not searcher.done(state):

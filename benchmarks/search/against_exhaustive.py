@@ -96,7 +96,7 @@ def outcome(
   case: overlap_cases.Case, searcher: searcher_lib.Searcher, best_us: float
 ) -> Outcome:
   """Searches one overlap."""
-  profile = problem_lib.Profiler(case.step, case.problem)
+  profile = problem_lib.Predictor(case.step, case.problem)
   default = {key: case.step.default[key] for key in case.problem.keys}
   found, num_trials = searcher_lib.run(
     searcher,

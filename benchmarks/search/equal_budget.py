@@ -209,7 +209,7 @@ def _run_blind(
     programs=tuple(p for one in problems for p in one.programs),
     program_keys=tuple(k for one in problems for k in one.program_keys),
   )
-  profile = problem_lib.Profiler(step, whole)
+  profile = problem_lib.Predictor(step, whole)
   # Programs leave out what runs beside no collective.
   rest_us = (
     step.timeline(step.default).step_time_us - profile(step.default).total_us

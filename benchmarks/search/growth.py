@@ -126,7 +126,7 @@ def _search_with(searcher: searcher_lib.Searcher) -> _Search:
         problem,
         step.cluster,
         start=step.default,
-        profile=problem_lib.Profiler(step, problem),
+        profile=problem_lib.Predictor(step, problem),
       )
       configuration.update(found)
       num_trials += trials

@@ -23,7 +23,7 @@ from lagom_xla.costs import step as step_lib
 from lagom_xla.search.nccl import problem as problem_lib
 from lagom_xla.search.nccl import searcher as searcher_lib
 
-MakeProfile = Callable[
+MakePredictor = Callable[
   [step_lib.Step, problem_lib.Problem], searcher_lib.Profile
 ]
 
@@ -58,7 +58,7 @@ def run_step(
   start: problem_lib.Configuration | None = None,
   max_trials: int | None = None,
   seed: int = 0,
-  profiler: MakeProfile = problem_lib.Profiler,
+  predictor: MakePredictor = problem_lib.Predictor,
 ) -> History:
   """Searches all problems of a step.
 
@@ -69,7 +69,7 @@ def run_step(
     max_trials: ends the search after this many trials of the step; at least 1.
       Needed for searchers that are never done by themselves.
     seed: of what is drawn at random, if anything is.
-    profiler: what profiles a problem of the step; predictions if not given.
+    predictor: makes what profiles the trials of a problem of the step.
 
   Raises:
     ValueError: `max_trials` is not positive.
@@ -85,7 +85,7 @@ def run_step(
     _Search(
       searcher,
       searcher.init(problem, step.cluster, start=start, seed=seed + position),
-      profiler(step, problem),
+      predictor(step, problem),
     )
     for position, problem in enumerate(problem_lib.problems(step))
   ]

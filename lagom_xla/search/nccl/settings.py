@@ -58,7 +58,7 @@ def _cleaned(
   same_us: float,
 ) -> tuple[step_lib.Configuration, int]:
   """What matters of a configuration: see the module's docstring."""
-  profile = problem_lib.Profiler(step, problem)
+  profile = problem_lib.Predictor(step, problem)
   kept = {key: configuration[key] for key in problem.keys}
   kept_us = profile(kept).total_us
   num_trials = 1
