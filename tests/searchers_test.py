@@ -19,7 +19,6 @@ from lagom_xla.costs import collective as collective_lib
 from lagom_xla.search.nccl import autoccl
 from lagom_xla.search.nccl import exhaustive
 from lagom_xla.search.nccl import lagom
-from lagom_xla.search.nccl import nccl_default
 from lagom_xla.search.nccl import problem as problem_lib
 from lagom_xla.search.nccl import random_search
 from lagom_xla.search.nccl import searcher as searcher_lib
@@ -33,7 +32,6 @@ _SEARCHERS: dict[str, Any] = {
   "balance": balance,
   "exhaustive": exhaustive,
   "lagom": lagom,
-  "nccl_default": nccl_default,
   "random_search": random_search,
 }
 # Those that look for something, with the most trials that a key may take.
@@ -281,12 +279,6 @@ def test_nonsense_does_not_lead_astray(name, seed, num_keys):
 
 
 # What single searchers do.
-
-
-def test_the_default_takes_one_trial():
-  problem = _problem(_gather(64), _gather(32))
-  trials, best = _trials(nccl_default, problem, _profiler(problem, 300.0))
-  assert [trial.asked for trial in trials] == [best] == [_start(problem)]
 
 
 def test_exhaustive_search_finds_the_optimum():
