@@ -86,7 +86,7 @@ def _check(step: step_lib.Step, seed: int, num_trials: int) -> None:
   """Profiles of a walk through the space are those of each place alone."""
   rng = random.Random(seed)
   for problem in problem_lib.problems(step):
-    profiler = problem_lib.Profiler(step, problem)
+    profiler = problem_lib.Predictor(step, problem)
     configuration = {key: step.default[key] for key in problem.keys}
     for _ in range(num_trials):
       profile = profiler(configuration)
@@ -118,7 +118,7 @@ def test_replaying_a_change_is_replaying_all_of_real_steps(train_step_module):
 def _num_replays(step: step_lib.Step, changes: int) -> int:
   """Parts that a change of one key replays, at most."""
   (problem,) = problem_lib.problems(step)
-  profiler = problem_lib.Profiler(step, problem)
+  profiler = problem_lib.Predictor(step, problem)
   configuration = {key: step.default[key] for key in problem.keys}
   profiler(configuration)
   rng = random.Random(0)
@@ -143,7 +143,7 @@ def test_a_change_is_replayed_where_it_is_whatever_the_length(kernels_us):
 def test_going_back_replays_nothing():
   step = _chain([30.0] * 4)
   (problem,) = problem_lib.problems(step)
-  profiler = problem_lib.Profiler(step, problem)
+  profiler = problem_lib.Predictor(step, problem)
   start = {key: step.default[key] for key in problem.keys}
   before = profiler(start)
   key = problem.keys[1]

@@ -12,16 +12,18 @@ from typing import Any
 
 import pytest
 
+from benchmarks.search import variations
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import nccl
-from lagom_xla.search.nccl import lagom
 from lagom_xla.search.nccl import problem as problem_lib
+from lagom_xla.search.nccl import searcher as searcher_lib
 from lagom_xla.search.nccl import space
+from lagom_xla.search.nccl.lagom import Lagom
 
 H100 = cluster_lib.parse("1x8xh100")
 _MIB = 2**20
-_Profiler = Callable[[problem_lib.Configuration], problem_lib.Profile]
+_LAGOM = Lagom()
 
 
 def _gather(mib: int) -> collective_lib.TuningKey:
@@ -38,13 +40,13 @@ def _start(problem: problem_lib.Problem) -> problem_lib.Configuration:
   return {k: collective_lib.default_setting(k, H100) for k in problem.keys}
 
 
-def _profiler(
+def _overlap(
   problem: problem_lib.Problem,
   kernels_us: float,
   *,
   time_us: Callable[[Any, nccl.Setting], float] | None = None,
   lost_us: Callable[[Any, nccl.Setting], float] = lambda key, setting: 0.0,
-) -> _Profiler:
+) -> searcher_lib.ProfileFn:
   """A hand-made overlap: max(X, Y), where Y grows by what each key takes."""
   alone_us = time_us or (
     lambda key, setting: collective_lib.predict(key, setting, H100).time_us
@@ -81,16 +83,18 @@ class _Trial:
 
 
 def _trials(
-  problem: problem_lib.Problem, profile: _Profiler
+  problem: problem_lib.Problem,
+  profile: searcher_lib.ProfileFn,
+  searcher: Lagom = _LAGOM,
 ) -> tuple[list[_Trial], problem_lib.Configuration]:
-  state = lagom.init(problem, H100, start=_start(problem))
+  state = searcher.init(problem, H100, start=_start(problem))
   trials = []
-  while not lagom.done(state):
-    asked = lagom.ask(state)
+  while not searcher.done(state):
+    asked = searcher.ask(state)
     trials.append(_Trial(asked, profile(asked)))
-    state = lagom.tell(state, trials[-1].profile)
+    state = searcher.tell(state, trials[-1].profile)
     assert len(trials) < 10_000
-  return trials, lagom.best(state)
+  return trials, searcher.best(state)
 
 
 def _raises(trials: list[_Trial]) -> list[_Trial]:
@@ -105,7 +109,7 @@ def _raises(trials: list[_Trial]) -> list[_Trial]:
 
 def test_hidden_communication_ends_with_the_fewest_resources():
   problem = _problem(_gather(64), _gather(32))
-  profile = _profiler(problem, 1e6, lost_us=_by_channels(1000.0))
+  profile = _overlap(problem, 1e6, lost_us=_by_channels(1000.0))
   trials, best = _trials(problem, profile)
   assert [setting.num_channels for setting in best.values()] == [1, 1]
   # X < Y with all at their minimum: there is nothing to raise.
@@ -115,7 +119,7 @@ def test_hidden_communication_ends_with_the_fewest_resources():
 def test_communication_alone_ends_as_fast_as_it_gets():
   key = _gather(256)
   problem = _problem(key)
-  _, best = _trials(problem, _profiler(problem, 0.0))
+  _, best = _trials(problem, _overlap(problem, 0.0))
   fastest_us = min(
     collective_lib.predict(key, subspace.setting(i, j), H100).time_us
     for subspace in space.subspaces(key, H100)
@@ -128,7 +132,7 @@ def test_communication_alone_ends_as_fast_as_it_gets():
 
 def test_raising_stops_where_communication_becomes_shorter():
   problem = _problem(_gather(256))
-  profile = _profiler(problem, 1500.0, lost_us=_by_channels(1.0))
+  profile = _overlap(problem, 1500.0, lost_us=_by_channels(1.0))
   trials, best = _trials(problem, profile)
   *before, last = _raises(trials)
   for trial in before:
@@ -142,7 +146,7 @@ def test_the_fastest_subspace_is_chosen_with_all_resources():
   key = _gather(64)
   problem = _problem(key)
   times_us = {"ll": 50.0, "ll128": 20.0, "simple": 70.0}
-  profile = _profiler(
+  profile = _overlap(
     problem, 0.0, time_us=lambda key, setting: times_us[setting.protocol]
   )
   trials, _ = _trials(problem, profile)
@@ -162,7 +166,7 @@ def test_the_fastest_subspace_is_chosen_with_all_resources():
 
 def test_subspaces_of_a_key_are_compared_with_the_others_as_they_were():
   problem = _problem(_gather(64), _gather(32))
-  trials, _ = _trials(problem, _profiler(problem, 300.0))
+  trials, _ = _trials(problem, _overlap(problem, 300.0))
   start = trials[0].asked
   num_compared = sum(len(space.subspaces(k, H100)) for k in problem.keys)
   for trial in trials[1 : 1 + num_compared]:
@@ -183,7 +187,7 @@ def test_a_collective_that_gains_nothing_keeps_its_previous_setting():
   key = _gather(64)
   problem = _problem(key)
   time_us = _table({1: 100.0, 2: 60.0, 3: 60.0, 4: 70.0})
-  profile = _profiler(problem, 10.0, time_us=time_us, lost_us=_by_channels(1.0))
+  profile = _overlap(problem, 10.0, time_us=time_us, lost_us=_by_channels(1.0))
   trials, best = _trials(problem, profile)
   raises = [t.asked[key].num_channels for t in _raises(trials)]
   assert raises == [1, 2, 3]
@@ -197,7 +201,7 @@ def test_others_are_raised_beside_the_setting_that_was_kept():
   def time_us(key: Any, setting: nccl.Setting) -> float:
     return 100.0 if key == stuck else 1e3 / setting.num_channels
 
-  trials, _ = _trials(problem, _profiler(problem, 0.0, time_us=time_us))
+  trials, _ = _trials(problem, _overlap(problem, 0.0, time_us=time_us))
   first, second, *others = _raises(trials)
   assert first.asked[stuck].num_channels == 1
   assert second.asked[stuck].num_channels == 2
@@ -211,12 +215,24 @@ def test_all_knobs_grow_by_the_last_relative_gain():
   # From 1 to 2 channels the time falls by half; 2 (1 + 1/2) = 3. Then it falls
   # by a fifth; 3 (1 + 1/5) is below 4, the next value.
   time_us = _table({1: 100.0, 2: 50.0, 3: 40.0, 4: 40.0})
-  profile = _profiler(problem, 0.0, time_us=time_us)
+  profile = _overlap(problem, 0.0, time_us=time_us)
   trials, _ = _trials(problem, profile)
   raised = [t.asked[key] for t in _raises(trials)]
   assert [s.num_channels for s in raised] == [1, 2, 3, 4]
   chunks = [s.chunk_bytes for s in raised]
   assert chunks == sorted(set(chunks))
+
+
+def test_the_first_raise_goes_by_the_first_lr():
+  key = _gather(64)
+  problem = _problem(key)
+  profile = _overlap(
+    problem, 0.0, time_us=lambda key, setting: 1e3 / setting.num_channels
+  )
+  trials, _ = _trials(problem, profile, Lagom(first_lr=5.0))
+  first, second, *_ = _raises(trials)
+  assert first.asked[key].num_channels == 1
+  assert second.asked[key].num_channels == 6
 
 
 def test_a_large_gain_takes_a_large_step():
@@ -226,7 +242,7 @@ def test_a_large_gain_takes_a_large_step():
   def time_us(key: Any, setting: nccl.Setting) -> float:
     return 100.0 / setting.num_channels**3
 
-  trials, _ = _trials(problem, _profiler(problem, 0.0, time_us=time_us))
+  trials, _ = _trials(problem, _overlap(problem, 0.0, time_us=time_us))
   channels = [t.asked[key].num_channels for t in _raises(trials)]
   # Gains of 7/8, 19/27 and so on.
   assert channels[:5] == [1, 2, 4, 8, 15]
@@ -235,7 +251,7 @@ def test_a_large_gain_takes_a_large_step():
 def test_a_collective_at_its_limit_is_finished():
   key = _gather(64)
   problem = _problem(key)
-  profile = _profiler(
+  profile = _overlap(
     problem, 0.0, time_us=lambda key, setting: 1e3 / setting.num_channels
   )
   trials, best = _trials(problem, profile)
@@ -272,7 +288,7 @@ def test_the_collective_that_gains_most_for_what_it_costs_is_raised_first():
   def time_us(key: Any, setting: nccl.Setting) -> float:
     return 1000.0 - 10.0 * setting.num_channels
 
-  profile = _profiler(problem, 0.0, time_us=time_us, lost_us=lost_us)
+  profile = _overlap(problem, 0.0, time_us=time_us, lost_us=lost_us)
   trials, _ = _trials(problem, profile)
   # H is 0.01 until a collective was raised once, then 2 and 0.1: the second
   # goes on until it is at its limit.
@@ -285,7 +301,7 @@ def test_the_collective_that_gains_most_for_what_it_costs_is_raised_first():
 
 def test_equal_priorities_go_in_the_order_of_the_keys():
   problem = _problem(_gather(32), _gather(64), _gather(128))
-  profile = _profiler(
+  profile = _overlap(
     problem,
     0.0,
     time_us=lambda key, setting: 1000.0 - 10.0 * setting.num_channels,
@@ -295,10 +311,27 @@ def test_equal_priorities_go_in_the_order_of_the_keys():
   assert _order_of_raises(trials, problem)[:3] == [0, 1, 2]
 
 
+def test_round_robin_raises_in_turn_whatever_that_costs():
+  problem = _problem(_gather(32), _gather(64), _gather(128))
+  cheapest = problem.keys[0]
+  profile = _overlap(
+    problem,
+    0.0,
+    time_us=lambda key, setting: 1000.0 - 10.0 * setting.num_channels,
+    lost_us=lambda key, setting: (
+      setting.num_channels * (1.0 if key == cheapest else 20.0)
+    ),
+  )
+  in_turn, _ = _trials(problem, profile, variations.RoundRobin())
+  by_cost, _ = _trials(problem, profile)
+  assert _order_of_raises(in_turn, problem)[:6] == [0, 1, 2, 0, 1, 2]
+  assert _order_of_raises(by_cost, problem)[:6] == [0, 1, 2, 0, 0, 0]
+
+
 def test_the_start_is_kept_when_nothing_is_better():
   problem = _problem(_gather(64))
   start = _start(problem)
-  profile = _profiler(
+  profile = _overlap(
     problem,
     0.0,
     time_us=lambda key, setting: 10.0 if setting == start[key] else 20.0,
@@ -322,7 +355,7 @@ def _grid(key: collective_lib.TuningKey) -> tuple[nccl.Setting, ...]:
 def test_one_key_ends_near_the_best_of_its_whole_space(kernels_us, lost_us):
   key = _gather(256)
   problem = _problem(key)
-  profile = _profiler(problem, kernels_us, lost_us=_by_channels(lost_us))
+  profile = _overlap(problem, kernels_us, lost_us=_by_channels(lost_us))
   _, best = _trials(problem, profile)
   optimum_us = min(profile({key: s}).total_us for s in _grid(key))
   assert profile(best).total_us <= 1.1 * optimum_us

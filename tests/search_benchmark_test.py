@@ -5,12 +5,10 @@
 from __future__ import annotations
 
 import json
-import pathlib
 
 import pytest
 
-pytest.importorskip("optuna")
-
+from benchmarks.search import __main__ as command
 from benchmarks.search import ablation
 from benchmarks.search import against_exhaustive
 from benchmarks.search import contestants
@@ -22,10 +20,9 @@ from benchmarks.search import overlap_cases
 from benchmarks.search import reference
 from benchmarks.search import scale
 from benchmarks.search import table as table_lib
-from benchmarks.search import tpe
 from benchmarks.search import variations
+from benchmarks.searchers import exhaustive
 from lagom_xla.costs import nccl
-from lagom_xla.search.nccl import exhaustive
 from lagom_xla.search.nccl import problem as problem_lib
 from lagom_xla.search.nccl import searcher as searcher_lib
 from lagom_xla.search.xla import thresholds
@@ -99,16 +96,14 @@ def test_the_reference_is_what_an_exhaustive_search_finds(shelf):
   cases = list(overlap_cases.of_step("a40", step, set()))
   assert any(len(case.problem.keys) == 2 for case in cases)
   for case in cases:
-    profile = problem_lib.Profiler(case.step, case.problem)
-    found, _ = searcher_lib.run(
-      exhaustive,
+    optimum = searcher_lib.run(
+      exhaustive.Exhaustive(),
       case.problem,
       case.step.cluster,
       start=case.step.default,
-      profile=profile,
+      profile=problem_lib.Predictor(case.step, case.problem),
     )
-    optimum_us = profile(found).total_us
-    assert reference.best_us(case) == pytest.approx(optimum_us, rel=1e-9)
+    assert reference.best_us(case) == pytest.approx(optimum.best_us, rel=1e-9)
 
 
 def test_no_search_beats_the_best_of_all_settings(shelf):
@@ -116,10 +111,6 @@ def test_no_search_beats_the_best_of_all_settings(shelf):
   assert {row["searcher"] for row in table.rows} == set(contestants.OURS)
   for row in table.rows:
     assert row["below_reference"] == 0
-    assert -1e-9 <= row["median"] <= row["p90"] <= row["p95"] <= row["worst"]
-    assert 0 <= row["share_near"] <= 1
-    assert 1 <= row["median_trials"] <= row["most_trials"]
-  assert len(table.targets) == len(contestants.OURS)
 
 
 def test_growth_counts_a_key_for_each_collective(shelf):
@@ -127,7 +118,6 @@ def test_growth_counts_a_key_for_each_collective(shelf):
   for row in table.rows:
     assert row["collectives"] == row["keys"] == row["largest"]
     assert row["evaluations"] >= row["keys"] > 0
-    assert row["seconds"] > 0
     assert row["gain"] >= -1e-9
   assert [row["collectives"] for row in table.rows[:3]] == [1, 2, 4]
 
@@ -138,7 +128,6 @@ def test_a_larger_budget_is_never_worse(shelf):
   for name in {row["searcher"] for row in summary.rows}:
     medians = [r["median"] for r in summary.rows if r["searcher"] == name]
     assert medians == sorted(medians, reverse=True)
-    assert all(median >= 0 for median in medians)
   assert len(detail.rows) == 3
   # One module: each of ours is ahead, equal or behind in it.
   for row in summary.rows:
@@ -151,34 +140,10 @@ def test_a_larger_budget_is_never_worse(shelf):
 def test_every_race_begins_with_what_nccl_chooses(shelf):
   step = shelf.step(_TINY)
   race = equal_budget.race("tiny", step, max_trials=3, num_seeds=1)
-  assert race.default_us == step.timeline(step.default).step_time_us
+  assert set(race.histories) > {*contestants.OURS, *contestants.OTHERS}
   for histories in race.histories.values():
     for history in histories:
       assert history.best_us[0] == pytest.approx(race.default_us)
-
-
-def test_tpe_asks_the_same_questions_again_and_stays_on_the_grid(shelf):
-  step = shelf.step(_MEETING)
-  problem = max(problem_lib.problems(step), key=lambda p: len(p.keys))
-
-  def trials() -> list[problem_lib.Configuration]:
-    profile = problem_lib.Profiler(step, problem)
-    state = tpe.init(problem, step.cluster, start=step.default, seed=1)
-    asked = []
-    for _ in range(14):
-      asked.append(tpe.ask(state))
-      state = tpe.tell(state, profile(asked[-1]))
-    return asked
-
-  first = trials()
-  assert first == trials()
-  assert first[0] == {key: step.default[key] for key in problem.keys}
-  for asked in first[1:]:
-    for key, setting in asked.items():
-      assert setting in [
-        s for subspace in tpe.space.subspaces(key, step.cluster)
-        for s in subspace.settings
-      ]  # fmt: skip
 
 
 def test_joint_tuning_gains_no_less_than_its_parts(shelf):
@@ -195,7 +160,6 @@ def test_scale_splits_the_time_of_a_search(shelf):
   times, hot = scale.tables(shelf, [case])
   (row,) = times.rows
   assert row["instructions"] > row["kernels"] > 0
-  assert row["search_s"] >= 0
   assert row["settings_s"] > 0
   assert times.targets[0].is_met
   assert all(0 < r["share"] < 1 for r in hot.rows)
@@ -229,23 +193,6 @@ def test_the_ablation_searches_with_every_variation(shelf):
   ]
 
 
-def test_round_robin_raises_the_keys_in_turn(shelf):
-  step = shelf.step(growth.module(4))
-  problem = max(problem_lib.problems(step), key=lambda p: len(p.keys))
-  searcher = variations.RoundRobin()
-  profile = problem_lib.Profiler(step, problem)
-  state = searcher.init(problem, step.cluster, start=step.default)
-  turns = []
-  while not searcher.done(state):
-    before = state.turn
-    state = searcher.tell(state, profile(searcher.ask(state)))
-    turns.append(state.turn)
-    if before is not None and state.waiting:
-      assert state.turn != before
-  raised = [key for key in turns if key is not None]
-  assert raised[:4] == list(problem.keys)
-
-
 @pytest.mark.parametrize(
   ("searcher", "fixed"),
   [
@@ -256,7 +203,7 @@ def test_round_robin_raises_the_keys_in_turn(shelf):
 def test_a_resource_that_is_not_searched_stays(shelf, searcher, fixed):
   step = shelf.step(_MEETING)
   for problem in problem_lib.problems(step):
-    profile = problem_lib.Profiler(step, problem)
+    profile = problem_lib.Predictor(step, problem)
     state = searcher.init(problem, step.cluster, start=step.default)
     values: dict[object, set[int]] = {}
     while not searcher.done(state):
@@ -287,16 +234,14 @@ def test_a_table_says_the_same_in_every_format():
   assert "Target missed: w. Found: f." in table.to_markdown()
 
 
-def test_the_data_folder_must_exist(shelf):
-  del shelf
-  from benchmarks.search import __main__ as command
-
+@pytest.mark.parametrize(
+  ("argument", "message"),
+  [
+    ("--data=no/such", "there is no folder no/such"),
+    ("--only=nothing", "--only=nothing is no table"),
+  ],
+)
+def test_a_wrong_argument_is_named(capsys, argument, message):
   with pytest.raises(SystemExit):
-    command.main(["--data", str(pathlib.Path("no") / "such")])
-
-
-def test_only_takes_names_of_tables():
-  from benchmarks.search import __main__ as command
-
-  with pytest.raises(SystemExit):
-    command.main(["--only=nothing"])
+    command.main([argument])
+  assert message in capsys.readouterr().err

@@ -11,29 +11,27 @@ which no tuner of NCCL's does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 import dataclasses
-from typing import Any
 
 from benchmarks.paper import cases
 from benchmarks.paper import reported
+from benchmarks.searchers import autoccl
 from lagom_xla.costs import lower_bound
 from lagom_xla.costs import step as step_lib
-from lagom_xla.search.nccl import autoccl
 from lagom_xla.search.nccl import channel_cap
 from lagom_xla.search.nccl import lagom
 from lagom_xla.search.nccl import problem as problem_lib
 from lagom_xla.search.nccl import searcher as searcher_lib
-from lagom_xla.search.nccl.balance import balance
+from lagom_xla.search.nccl.balance import Balance
 
 Key = step_lib.Key
 Configuration = step_lib.Configuration
 
-# What each searcher would set, once it is done.
-SEARCHERS: dict[str, tuple[searcher_lib.Searcher, Callable[[Any], Any]]] = {
-  "AutoCCL": (autoccl, autoccl.fastest),
-  "Lagom": (lagom, lagom.best),
-  "balance": (balance, balance.best),
+SEARCHERS: Mapping[str, searcher_lib.Searcher] = {
+  "AutoCCL": autoccl.AutoCCL(),
+  "Lagom": lagom.Lagom(),
+  "balance": Balance(),
 }
 
 # The paper's own default is known for these.
@@ -153,14 +151,17 @@ def search_problem(
   name: str, step: step_lib.Step, problem: problem_lib.Problem
 ) -> tuple[Configuration, int]:
   """What a searcher keeps for a problem, and the trials that it took."""
-  searcher, keep = SEARCHERS[name]
-  profile = problem_lib.Profiler(step, problem)
-  state = searcher.init(problem, step.cluster, start=step.default)
-  num_trials = 0
-  while not searcher.done(state):
-    state = searcher.tell(state, profile(searcher.ask(state)))
-    num_trials += 1
-  return keep(state), num_trials
+  searcher = SEARCHERS[name]
+  state = searcher_lib.run(
+    searcher,
+    problem,
+    step.cluster,
+    start=step.default,
+    profile=problem_lib.Predictor(step, problem),
+  )
+  if isinstance(searcher, autoccl.AutoCCL):
+    return searcher.fastest(state), state.num_trials
+  return searcher.best(state), state.num_trials
 
 
 def _paper_default(step: step_lib.Step, case: cases.Case) -> Configuration:

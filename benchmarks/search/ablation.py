@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""What each idea of Lagom's search is worth: the search without it.
+"""Ablation of Lagom: the search without each of its ideas.
 
 The order in which collectives are raised (equation 7) against taking turns;
 both resources against one of them; and knowing what kernels lose to
@@ -31,11 +31,11 @@ _BLIND = "without contention"
 _SAME = 1e-4
 
 _SEARCHERS: Mapping[str, searcher_lib.Searcher] = {
-  _WHOLE: lagom,
+  _WHOLE: lagom.Lagom(),
   "round robin": variations.RoundRobin(),
   "channels only": variations.ChannelsOnly(),
   "chunks only": variations.ChunksOnly(),
-  _BLIND: lagom,
+  _BLIND: lagom.Lagom(),
 }
 
 _SUMMARY = (

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""How far searches end from the best that there is, on single overlaps."""
+"""Searches against the best of all settings, on single overlaps."""
 
 from __future__ import annotations
 
@@ -96,9 +96,9 @@ def outcome(
   case: overlap_cases.Case, searcher: searcher_lib.Searcher, best_us: float
 ) -> Outcome:
   """Searches one overlap."""
-  profile = problem_lib.Profiler(case.step, case.problem)
+  profile = problem_lib.Predictor(case.step, case.problem)
   default = {key: case.step.default[key] for key in case.problem.keys}
-  found, num_trials = searcher_lib.run(
+  state = searcher_lib.run(
     searcher,
     case.problem,
     case.step.cluster,
@@ -107,9 +107,9 @@ def outcome(
   )
   return Outcome(
     case=case,
-    excess=profile(found).total_us / best_us - 1,
+    excess=state.best_us / best_us - 1,
     default_excess=profile(default).total_us / best_us - 1,
-    trials_per_key=num_trials / len(case.problem.keys),
+    trials_per_key=state.num_trials / len(case.problem.keys),
   )
 
 

@@ -6,27 +6,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from benchmarks.search import tpe
-from lagom_xla.search.nccl import autoccl
-from lagom_xla.search.nccl import lagom
-from lagom_xla.search.nccl import random_search
+from benchmarks.searchers import autoccl
+from benchmarks.searchers import random_search
+from benchmarks.searchers import tpe
+from lagom_xla.search import nccl
 from lagom_xla.search.nccl import searcher
-from lagom_xla.search.nccl.balance import balance
 
 # Lagom as its paper has it, and what was made of it here.
-OURS: Mapping[str, searcher.Searcher] = {"lagom": lagom, "balance": balance}
-
-# Known searchers. AutoCCL is told every collective's time, as Lagom is.
-OTHERS: Mapping[str, searcher.Searcher] = {
-  "autoccl": autoccl,
-  "random": random_search,
-  "tpe": tpe,
-}
+OURS = nccl.SEARCHERS
 
 # Those that know nothing of collectives: they see one time, the whole step's.
 BLIND: Mapping[str, searcher.Searcher] = {
-  "random": random_search,
-  "tpe": tpe,
+  "random": random_search.RandomSearch(),
+  "tpe": tpe.TPE(),
+}
+
+# Known searchers. AutoCCL is told every collective's time, as Lagom is.
+OTHERS: Mapping[str, searcher.Searcher] = {
+  "autoccl": autoccl.AutoCCL(),
+  **BLIND,
 }
 
 # Those whose result depends on the seed.

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""What searchers have found after equal numbers of evaluations.
+"""Searchers at equal budgets: the best after so many evaluations of each.
 
 One evaluation is one profile of the whole step, with all keys changed at once.
 Every searcher starts with a profile of NCCL's own choices, and what counts is
@@ -209,7 +209,7 @@ def _run_blind(
     programs=tuple(p for one in problems for p in one.programs),
     program_keys=tuple(k for one in problems for k in one.program_keys),
   )
-  profile = problem_lib.Profiler(step, whole)
+  profile = problem_lib.Predictor(step, whole)
   # Programs leave out what runs beside no collective.
   rest_us = (
     step.timeline(step.default).step_time_us - profile(step.default).total_us

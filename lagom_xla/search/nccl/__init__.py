@@ -1,3 +1,19 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The search over NCCL settings of a fixed schedule."""
+"""The search over NCCL settings of a fixed schedule.
+
+A new searcher is a subclass of `searcher.Searcher` in a file of its own, and an
+entry of `SEARCHERS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from lagom_xla.search.nccl.balance import Balance
+from lagom_xla.search.nccl.lagom import Lagom
+from lagom_xla.search.nccl.searcher import Searcher
+
+# The searchers that a user can choose, by name.
+SEARCHERS: Mapping[str, Searcher] = {"lagom": Lagom(), "balance": Balance()}
+DEFAULT_SEARCHER = "balance"

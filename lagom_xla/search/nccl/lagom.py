@@ -31,7 +31,7 @@ already X < Y, that is the optimum (condition 1 of section 3.4).
 *The sign and unit of lr.* Line 8 makes lr negative whenever it is used, and
 adds a ratio to a number of channels. Here lr = (x_j - x'_j) / x_j, AutoCCL's
 BwDelta / Bw, and a knob grows by that share of itself, at least to its next
-value: NC <- NC (1 + lr), C <- C (1 + lr). The first lr is 0.01.
+value: NC <- NC (1 + lr), C <- C (1 + lr).
 
 *Ends.* A collective that no longer gains keeps its previous setting (Algorithm
 1, line 7); one that ends because X' < Y' keeps the new one, which is what made
@@ -50,15 +50,13 @@ from __future__ import annotations
 import bisect
 from collections.abc import Mapping
 import dataclasses
+import math
 
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import nccl
 from lagom_xla.search.nccl import problem as problem_lib
 from lagom_xla.search.nccl import searcher
 from lagom_xla.search.nccl import space
-
-_FIRST_H = 0.01  # Algorithm 1, line 2.
-_FIRST_LR = 0.01  # AutoCCL (NSDI 2025), Algorithm 2.
 
 Key = problem_lib.Key
 
@@ -79,9 +77,9 @@ class _Collective:
   subspace: space.Subspace
   channels_at: int = 0
   chunk_at: int = 0
-  time_us: float = float("inf")
-  h: float = _FIRST_H
-  lr: float = _FIRST_LR
+  time_us: float = math.inf
+  h: float
+  lr: float
 
   @property
   def setting(self) -> nccl.Setting:
@@ -102,185 +100,193 @@ class _Collective:
     )
 
 
+# (H, key) of collectives.
+Queue = tuple[tuple[float, Key], ...]
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
-class State:
-  """Between two trials.
+class Progress:
+  """What Lagom keeps between two trials.
 
   Attributes:
-    start: what runs without tuning.
     untried: subspaces that are still to be compared, with their keys.
     fastest: the fastest subspace of each key so far, and its time.
     collectives: the state of each collective; empty while subspaces are
       compared.
     current: the settings of `collectives`.
-    waiting: (H, key) of the collectives that are not done, the least first.
-    computation_us: Y of the current configuration; None before its profile.
+    queue: the collectives that are not finished, the next to raise first.
+    computation_us: Y of the current settings; None before their profile.
     turn: the key that the pending trial raises.
-    asked: the configuration of the pending trial.
-    best: the best configuration so far.
   """
 
-  start: problem_lib.Configuration
   untried: tuple[tuple[Key, space.Subspace], ...]
   fastest: Mapping[Key, tuple[space.Subspace, float]]
   collectives: Mapping[Key, _Collective]
   current: problem_lib.Configuration
-  waiting: tuple[tuple[float, Key], ...]
+  queue: Queue
   computation_us: float | None
   turn: Key | None
-  asked: problem_lib.Configuration | None
-  best: searcher.Best
 
 
-def init(
-  problem: problem_lib.Problem,
-  cluster: cluster_lib.Cluster,
-  *,
-  start: problem_lib.Configuration,
-  seed: int = 0,
-) -> State:
-  """See `searcher.Searcher`. Nothing is drawn at random."""
-  del seed
-  start = searcher.start_of(problem, start)
-  subspaces = {key: space.subspaces(key, cluster) for key in problem.keys}
-  return State(
-    start=start,
-    untried=tuple(
-      (key, subspace)
-      for key in problem.keys
-      for subspace in subspaces[key]
-      if len(subspaces[key]) > 1
-    ),
-    fastest={
-      key: (choices[0], float("inf")) for key, choices in subspaces.items()
-    },
-    collectives={},
-    current={},
-    waiting=(),
-    computation_us=None,
-    turn=None,
-    asked=start,
-    best=searcher.Best(configuration=start),
-  )
+_State = searcher.State[Progress]
+_Next = tuple[Progress, problem_lib.Configuration | None]
 
 
-def ask(state: State) -> problem_lib.Configuration:
-  """See `searcher.Searcher`."""
-  if state.asked is None:
-    raise searcher.nothing_left()
-  return state.asked
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Lagom(searcher.Searcher[Progress]):
+  """Lagom's search. It draws nothing at random.
+
+  Attributes:
+    first_h: H of a collective that was not raised yet (Algorithm 1, line 2).
+    first_lr: share by which the first raise grows a knob, before a gain is
+      known; the paper gives none, this is AutoCCL's (NSDI 2025, Algorithm 2).
+  """
+
+  first_h: float = 0.01
+  first_lr: float = 0.01
+
+  def _subspaces(
+    self, key: Key, start: nccl.Setting, cluster: cluster_lib.Cluster
+  ) -> tuple[space.Subspace, ...]:
+    """What is searched of a key, which starts from this setting."""
+    del start
+    return space.subspaces(key, cluster)
+
+  def _enqueue(self, queue: Queue, h: float, key: Key) -> Queue:
+    """The queue with one more: whoever has the least H is raised next."""
+    waiting = list(queue)
+    bisect.insort(waiting, (h, key))
+    return tuple(waiting)
+
+  def _begin(
+    self,
+    problem: problem_lib.Problem,
+    cluster: cluster_lib.Cluster,
+    start: problem_lib.Configuration,
+    seed: int,
+  ) -> Progress:
+    del seed
+    subspaces = {
+      key: self._subspaces(key, start[key], cluster) for key in problem.keys
+    }
+    return Progress(
+      untried=tuple(
+        (key, subspace)
+        for key in problem.keys
+        for subspace in subspaces[key]
+        if len(subspaces[key]) > 1
+      ),
+      fastest={
+        key: (choices[0], math.inf) for key, choices in subspaces.items()
+      },
+      collectives={},
+      current={},
+      queue=(),
+      computation_us=None,
+      turn=None,
+    )
+
+  def _next(self, state: _State, profile: problem_lib.Profile) -> _Next:
+    progress = state.progress
+    if state.num_trials == 1:  # The start's.
+      return self._next_subspace(state, progress)
+    if progress.untried:
+      return self._next_subspace(state, _compared(progress, profile))
+    if progress.computation_us is None:
+      return self._after_minimum(progress, profile)
+    return self._after_raise(progress, profile, progress.computation_us)
+
+  def _next_subspace(self, state: _State, progress: Progress) -> _Next:
+    """Asks for the next subspace; then for all collectives at their minimum."""
+    if progress.untried:
+      key, subspace = progress.untried[0]
+      return progress, {**state.start, key: subspace.most}
+    collectives = {
+      key: _Collective(subspace=subspace, h=self.first_h, lr=self.first_lr)
+      for key, (subspace, _) in progress.fastest.items()
+    }
+    minimum = {key: c.setting for key, c in collectives.items()}
+    progress = dataclasses.replace(
+      progress, collectives=collectives, current=minimum
+    )
+    return progress, minimum
+
+  def _after_minimum(
+    self, progress: Progress, profile: problem_lib.Profile
+  ) -> _Next:
+    is_enough = profile.communication_us < profile.computation_us
+    collectives = {
+      key: dataclasses.replace(collective, time_us=profile.key_us[key])
+      for key, collective in progress.collectives.items()
+    }
+    queue: Queue = ()
+    for key, collective in collectives.items():
+      if collective.can_grow and not is_enough:
+        queue = self._enqueue(queue, collective.h, key)
+    return _next_turn(
+      dataclasses.replace(
+        progress,
+        collectives=collectives,
+        queue=queue,
+        computation_us=profile.computation_us,
+      )
+    )
+
+  def _after_raise(
+    self,
+    progress: Progress,
+    profile: problem_lib.Profile,
+    computation_us: float,
+  ) -> _Next:
+    """Algorithm 2, lines 5-11, and Algorithm 1, lines 6-9."""
+    key = progress.turn
+    assert key is not None
+    before = progress.collectives[key]
+    gain_us = before.time_us - profile.key_us[key]
+    if gain_us <= 0:
+      return _next_turn(progress)
+    after = dataclasses.replace(
+      before.grown(),
+      time_us=profile.key_us[key],
+      h=(profile.computation_us - computation_us) / gain_us,
+      lr=gain_us / before.time_us,
+    )
+    queue = progress.queue
+    is_enough = profile.communication_us < profile.computation_us
+    if after.can_grow and not is_enough:
+      queue = self._enqueue(queue, after.h, key)
+    return _next_turn(
+      dataclasses.replace(
+        progress,
+        collectives={**progress.collectives, key: after},
+        current={**progress.current, key: after.setting},
+        queue=queue,
+        computation_us=profile.computation_us,
+      )
+    )
 
 
-def done(state: State) -> bool:
-  """See `searcher.Searcher`."""
-  return state.asked is None
-
-
-def best(state: State) -> problem_lib.Configuration:
-  """See `searcher.Searcher`."""
-  return state.best.configuration
-
-
-def tell(state: State, profile: problem_lib.Profile) -> State:
-  """See `searcher.Searcher`."""
-  asked = ask(state)
-  state = dataclasses.replace(state, best=state.best.after(asked, profile))
-  if asked is state.start:
-    return _next_subspace(state)
-  if state.untried:
-    return _tell_subspace(state, profile)
-  if state.computation_us is None:
-    return _tell_minimum(state, profile)
-  return _tell_raise(state, profile)
-
-
-def _next_subspace(state: State) -> State:
-  """Asks for the next subspace; then for all collectives at their minimum."""
-  if state.untried:
-    key, subspace = state.untried[0]
-    return dataclasses.replace(state, asked={**state.start, key: subspace.most})
-  collectives = {
-    key: _Collective(subspace=subspace)
-    for key, (subspace, _) in state.fastest.items()
-  }
-  minimum = {key: c.setting for key, c in collectives.items()}
-  return dataclasses.replace(
-    state, collectives=collectives, current=minimum, asked=minimum
-  )
-
-
-def _tell_subspace(state: State, profile: problem_lib.Profile) -> State:
-  key, subspace = state.untried[0]
+def _compared(progress: Progress, profile: problem_lib.Profile) -> Progress:
+  """After the trial of the first of the untried subspaces."""
+  key, subspace = progress.untried[0]
   time_us = profile.key_us[key]
-  fastest = dict(state.fastest)
+  fastest = dict(progress.fastest)
   if time_us < fastest[key][1]:
     fastest[key] = (subspace, time_us)
-  return _next_subspace(
-    dataclasses.replace(state, untried=state.untried[1:], fastest=fastest)
-  )
-
-
-def _tell_minimum(state: State, profile: problem_lib.Profile) -> State:
-  is_enough = profile.communication_us < profile.computation_us
-  collectives = {
-    key: dataclasses.replace(collective, time_us=profile.key_us[key])
-    for key, collective in state.collectives.items()
-  }
-  waiting = sorted(
-    (collective.h, key)
-    for key, collective in collectives.items()
-    if collective.can_grow and not is_enough
-  )
-  return _next_turn(
-    dataclasses.replace(
-      state,
-      collectives=collectives,
-      waiting=tuple(waiting),
-      computation_us=profile.computation_us,
-    )
-  )
-
-
-def _tell_raise(state: State, profile: problem_lib.Profile) -> State:
-  """Algorithm 2, lines 5-11, and Algorithm 1, lines 6-9."""
-  key = state.turn
-  assert key is not None and state.computation_us is not None
-  before = state.collectives[key]
-  gain_us = before.time_us - profile.key_us[key]
-  if gain_us <= 0:
-    return _next_turn(state)
-  after = dataclasses.replace(
-    before.grown(),
-    time_us=profile.key_us[key],
-    h=(profile.computation_us - state.computation_us) / gain_us,
-    lr=gain_us / before.time_us,
-  )
-  waiting = list(state.waiting)
-  is_enough = profile.communication_us < profile.computation_us
-  if after.can_grow and not is_enough:
-    bisect.insort(waiting, (after.h, key))
-  return _next_turn(
-    dataclasses.replace(
-      state,
-      collectives={**state.collectives, key: after},
-      current={**state.current, key: after.setting},
-      waiting=tuple(waiting),
-      computation_us=profile.computation_us,
-    )
-  )
-
-
-def _next_turn(state: State) -> State:
-  """Algorithm 1, lines 3-5: raises the unfinished collective of least H."""
-  if not state.waiting:
-    return dataclasses.replace(state, asked=None, turn=None)
-  (_, key), *waiting = state.waiting
-  raised = state.collectives[key].grown().setting
   return dataclasses.replace(
-    state,
-    waiting=tuple(waiting),
-    asked={**state.current, key: raised},
-    turn=key,
+    progress, untried=progress.untried[1:], fastest=fastest
+  )
+
+
+def _next_turn(progress: Progress) -> _Next:
+  """Algorithm 1, lines 3-5: raises the unfinished collective of least H."""
+  if not progress.queue:
+    return dataclasses.replace(progress, turn=None), None
+  (_, key), *queue = progress.queue
+  raised = progress.collectives[key].grown().setting
+  return (
+    dataclasses.replace(progress, queue=tuple(queue), turn=key),
+    {**progress.current, key: raised},
   )
 
 

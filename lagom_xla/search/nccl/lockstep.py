@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""All problems of a step at once: one trial is one profile of the whole step.
+"""Searches of all problems of a step at once, one trial of each per step.
 
 The problems of a step share no tuning key and no overlap, so what one of them
 is set to does not change what another shows. Hence a trial of the step tries a
@@ -8,23 +8,22 @@ configuration in each problem whose search is not finished, and the best
 configuration of the step is made of the best of each problem. A step of many
 problems takes as many trials as the longest of its searches, not their sum.
 
-    found = side_by_side.run_step(balance, step, max_trials=100)
+    found = lockstep.run_step(Balance(), step, max_trials=100)
     found.configuration
     found.best_us_after(10)     # what ten trials had found, in microseconds
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 import dataclasses
-from typing import Any
 
 from lagom_xla.costs import step as step_lib
 from lagom_xla.search.nccl import problem as problem_lib
 from lagom_xla.search.nccl import searcher as searcher_lib
 
-MakeProfile = Callable[
-  [step_lib.Step, problem_lib.Problem], searcher_lib.Profile
+MakePredictor = Callable[
+  [step_lib.Step, problem_lib.Problem], searcher_lib.ProfileFn
 ]
 
 
@@ -58,7 +57,7 @@ def run_step(
   start: problem_lib.Configuration | None = None,
   max_trials: int | None = None,
   seed: int = 0,
-  profiler: MakeProfile = problem_lib.Profiler,
+  predictor: MakePredictor = problem_lib.Predictor,
 ) -> History:
   """Searches all problems of a step.
 
@@ -69,7 +68,7 @@ def run_step(
     max_trials: ends the search after this many trials of the step; at least 1.
       Needed for searchers that are never done by themselves.
     seed: of what is drawn at random, if anything is.
-    profiler: what profiles a problem of the step; predictions if not given.
+    predictor: makes what profiles the trials of a problem of the step.
 
   Raises:
     ValueError: `max_trials` is not positive.
@@ -85,18 +84,19 @@ def run_step(
     _Search(
       searcher,
       searcher.init(problem, step.cluster, start=start, seed=seed + position),
-      profiler(step, problem),
+      predictor(step, problem),
     )
     for position, problem in enumerate(problem_lib.problems(step))
   ]
   best_us: list[float] = []
   while len(best_us) != max_trials:
-    under_way = [search for search in searches if not search.is_done]
-    if not under_way:
+    unfinished = [search for search in searches if not search.is_done]
+    if not unfinished:
       break
-    for search in under_way:
+    for search in unfinished:
       search.make_trial()
-    best_us.append(default_us - _gained_us(searches))
+    gained_us = sum(search.gained_us for search in searches)
+    best_us.append(default_us - gained_us)
   configuration = dict(start)
   for search in searches:
     configuration.update(search.best)
@@ -111,14 +111,13 @@ class _Search:
   def __init__(
     self,
     searcher: searcher_lib.Searcher,
-    state: Any,
-    profile: searcher_lib.Profile,
+    state: searcher_lib.State,
+    profile: searcher_lib.ProfileFn,
   ):
     self._searcher = searcher
     self._state = state
     self._profile = profile
-    self._start_us: float | None = None
-    self._best_us = 0.0
+    self._start_us = 0.0
 
   @property
   def is_done(self) -> bool:
@@ -131,15 +130,10 @@ class _Search:
   @property
   def gained_us(self) -> float:
     """Over the start, which is the first trial."""
-    return 0.0 if self._start_us is None else self._start_us - self._best_us
+    return self._start_us - self._state.best_us
 
   def make_trial(self) -> None:
     profile = self._profile(self._searcher.ask(self._state))
+    if not self._state.num_trials:
+      self._start_us = profile.total_us
     self._state = self._searcher.tell(self._state, profile)
-    if self._start_us is None:
-      self._start_us = self._best_us = profile.total_us
-    self._best_us = min(self._best_us, profile.total_us)
-
-
-def _gained_us(searches: Sequence[_Search]) -> float:
-  return sum(search.gained_us for search in searches)

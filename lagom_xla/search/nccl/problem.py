@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""What is tuned together, and what a trial of it costs.
+"""Problems of a step: tuning keys that must be chosen together.
 
 Lagom tunes one overlap at a time. NCCL, however, tells collectives apart only
 by communicator, kind and bytes: the same tuning key occurs in many overlaps
@@ -73,10 +73,10 @@ class Problem:
   program_keys: tuple[frozenset[Key], ...]
 
 
-class Profiler:
-  """Predicts trials of a problem, and replays only what each of them changes.
+class Predictor:
+  """A predictor of trials of a problem; replays only what each of them changes.
 
-  What it answers depends on the configuration alone, not on those before.
+  What it predicts depends on the configuration alone, not on those before.
   """
 
   def __init__(self, step: step_lib.Step, problem: Problem):
@@ -155,7 +155,7 @@ def profile(
   step: step_lib.Step, problem: Problem, configuration: Configuration
 ) -> Profile:
   """Predicts a single trial of a problem."""
-  return Profiler(step, problem)(configuration)
+  return Predictor(step, problem)(configuration)
 
 
 def problems(step: step_lib.Step) -> tuple[Problem, ...]:

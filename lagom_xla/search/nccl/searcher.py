@@ -1,39 +1,72 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The protocol of all searchers: ask for a trial, tell what it showed.
+"""The searcher: it asks for trials, and is told what they showed.
 
 A searcher never runs anything. It asks for a configuration, somebody profiles
 it (by prediction, or by a training step on a cluster), and tells the searcher:
 
+    searcher = Balance()
     state = searcher.init(problem, cluster, start=default)
     while not searcher.done(state):
       configuration = searcher.ask(state)
       state = searcher.tell(state, profile(configuration))
+    searcher.best(state)
 
-The first question is always the start itself, so the result is never worse than
-what ran before. State is a frozen record; the same problem, the same seed and
-the same answers give the same questions. A searcher is a module with these
-functions, or an object with these methods: a sampler of another library becomes
-one by wrapping it.
+A searcher is a frozen dataclass whose fields are its hyper-parameters, and its
+state is a frozen record: the same problem, the same seed and the same answers
+give the same questions. What all searchers share is in the base class: the
+first question is always the start itself, so the result is never worse than
+what ran before; and the best is the configuration with the least total time. A
+subclass says how it begins (`_begin`) and what it asks next (`_next`).
 
-`side_by_side.py` searches all problems of a step at once.
+`lockstep.py` searches all problems of a step at once.
 """
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Callable
 import dataclasses
 import math
-from typing import Any, Protocol
+from typing import Generic, TypeVar
 
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.search.nccl import problem as problem_lib
 
-Profile = Callable[[problem_lib.Configuration], problem_lib.Profile]
+ProfileFn = Callable[[problem_lib.Configuration], problem_lib.Profile]
+ProgressT = TypeVar("ProgressT")
 
 
-class Searcher(Protocol):
-  """See the module's docstring. State belongs to the searcher."""
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class State(Generic[ProgressT]):
+  """A search between two trials.
+
+  Attributes:
+    start: what runs without tuning, for the keys of the problem.
+    asked: the configuration of the pending trial; None when the search is done.
+    best: the best configuration among those profiled; the start before the
+      first profile.
+    best_profile: what that one showed; None before the first profile.
+    num_trials: trials that were profiled.
+    progress: what the searcher itself keeps between trials.
+  """
+
+  start: problem_lib.Configuration
+  asked: problem_lib.Configuration | None
+  best: problem_lib.Configuration
+  best_profile: problem_lib.Profile | None = None
+  num_trials: int = 0
+  progress: ProgressT
+
+  @property
+  def best_us(self) -> float:
+    """The total time of the best; infinite before the first profile."""
+    return self.best_profile.total_us if self.best_profile else math.inf
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Searcher(abc.ABC, Generic[ProgressT]):
+  """A way to search a problem; see the module's docstring."""
 
   def init(
     self,
@@ -42,7 +75,7 @@ class Searcher(Protocol):
     *,
     start: problem_lib.Configuration,
     seed: int = 0,
-  ) -> Any:
+  ) -> State[ProgressT]:
     """The state before any trial.
 
     Args:
@@ -51,77 +84,93 @@ class Searcher(Protocol):
       start: what runs without tuning; may have more keys than the problem.
       seed: of what is drawn at random, if anything is.
     """
+    start = {key: start[key] for key in problem.keys}
+    return State(
+      start=start,
+      asked=start,
+      best=start,
+      progress=self._begin(problem, cluster, start, seed),
+    )
 
-  def ask(self, state: Any) -> problem_lib.Configuration:
+  def ask(self, state: State[ProgressT]) -> problem_lib.Configuration:
     """The configuration to profile next: a setting for each of the keys.
 
     Raises:
       ValueError: the search is done.
     """
+    if state.asked is None:
+      raise ValueError("The search is done; there is nothing left to ask.")
+    return state.asked
 
-  def tell(self, state: Any, profile: problem_lib.Profile) -> Any:
-    """The state after the trial that was asked for."""
+  def tell(
+    self, state: State[ProgressT], profile: problem_lib.Profile
+  ) -> State[ProgressT]:
+    """The state after the trial that was asked for.
 
-  def done(self, state: Any) -> bool:
+    Args:
+      state: before it.
+      profile: what it showed.
+
+    Raises:
+      ValueError: the search is done.
+    """
+    asked = self.ask(state)
+    state = dataclasses.replace(state, num_trials=state.num_trials + 1)
+    if profile.total_us < state.best_us:
+      state = dataclasses.replace(state, best=asked, best_profile=profile)
+    progress, asked = self._next(state, profile)
+    return dataclasses.replace(state, progress=progress, asked=asked)
+
+  def done(self, state: State[ProgressT]) -> bool:
     """Whether there is nothing left to ask."""
+    return state.asked is None
 
-  def best(self, state: Any) -> problem_lib.Configuration:
+  def best(self, state: State[ProgressT]) -> problem_lib.Configuration:
     """The configuration with the least total time among those profiled."""
+    return state.best
 
-
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
-class Best:
-  """The best configuration among those profiled so far.
-
-  Attributes:
-    configuration: which.
-    total_us: its Z; infinite before the first profile.
-  """
-
-  configuration: problem_lib.Configuration
-  total_us: float = math.inf
-
-  def after(
+  @abc.abstractmethod
+  def _begin(
     self,
-    configuration: problem_lib.Configuration,
-    profile: problem_lib.Profile,
-  ) -> Best:
-    """The best once this one was profiled, too."""
-    if profile.total_us >= self.total_us:
-      return self
-    return Best(configuration=configuration, total_us=profile.total_us)
+    problem: problem_lib.Problem,
+    cluster: cluster_lib.Cluster,
+    start: problem_lib.Configuration,
+    seed: int,
+  ) -> ProgressT:
+    """What the searcher keeps before any trial; its first is the start."""
 
+  @abc.abstractmethod
+  def _next(
+    self, state: State[ProgressT], profile: problem_lib.Profile
+  ) -> tuple[ProgressT, problem_lib.Configuration | None]:
+    """What the searcher keeps after a trial, and what it asks next.
 
-def start_of(
-  problem: problem_lib.Problem, start: problem_lib.Configuration
-) -> problem_lib.Configuration:
-  """The part of `start` that is about the problem, in the order of its keys."""
-  return {key: start[key] for key in problem.keys}
+    Args:
+      state: `asked` is the configuration of this trial, which `best` and
+        `num_trials` count already.
+      profile: what the trial showed.
 
-
-def nothing_left() -> ValueError:
-  """What `ask` raises when the search is done."""
-  return ValueError("The search is done; there is nothing left to ask.")
+    Returns:
+      None in place of a configuration when the search is done.
+    """
 
 
 def run(
-  searcher: Searcher,
+  searcher: Searcher[ProgressT],
   problem: problem_lib.Problem,
   cluster: cluster_lib.Cluster,
   *,
   start: problem_lib.Configuration,
-  profile: Profile,
+  profile: ProfileFn,
   seed: int = 0,
   max_trials: int | None = None,
-) -> tuple[problem_lib.Configuration, int]:
+) -> State[ProgressT]:
   """Searches to the end, or until `max_trials` trials were made.
 
   Returns:
-    The best configuration, and the number of trials that it took.
+    The state after the last trial.
   """
   state = searcher.init(problem, cluster, start=start, seed=seed)
-  num_trials = 0
-  while not searcher.done(state) and num_trials != max_trials:
+  while not searcher.done(state) and state.num_trials != max_trials:
     state = searcher.tell(state, profile(searcher.ask(state)))
-    num_trials += 1
-  return searcher.best(state), num_trials
+  return state

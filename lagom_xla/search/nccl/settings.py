@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The best NCCL settings for a schedule that is fixed.
 
-What `balance.py` finds is cleaned, because a plan should say only what matters,
+What a search finds is cleaned, because a plan should say only what matters,
 and only what can act: keys for which NCCL's own choice is as good keep it, and
 so do those whose calls NCCL cannot tell from another key's; where channels gain
 nothing one is enough.
@@ -13,9 +13,11 @@ from __future__ import annotations
 import dataclasses
 
 from lagom_xla.costs import step as step_lib
+from lagom_xla.search.nccl import DEFAULT_SEARCHER
+from lagom_xla.search.nccl import SEARCHERS
 from lagom_xla.search.nccl import lockstep
 from lagom_xla.search.nccl import problem as problem_lib
-from lagom_xla.search.nccl.balance import balance
+from lagom_xla.search.nccl import searcher as searcher_lib
 
 # What cleaning may cost in all, as a share of the step; twice that where
 # channels are taken away, too.
@@ -35,9 +37,17 @@ class Found:
   num_trials: int
 
 
-def search(step: step_lib.Step) -> Found:
-  """Searches the NCCL settings of all problems of a step."""
-  history = lockstep.run_step(balance, step)
+def search(
+  step: step_lib.Step,
+  searcher: searcher_lib.Searcher = SEARCHERS[DEFAULT_SEARCHER],
+) -> Found:
+  """Searches the NCCL settings of all problems of a step.
+
+  Args:
+    step: what is searched.
+    searcher: how, such as `Lagom()`.
+  """
+  history = lockstep.run_step(searcher, step)
   configuration = dict(history.configuration)
   num_trials = history.num_trials
   default_us = step.timeline(step.default).step_time_us
@@ -58,7 +68,7 @@ def _cleaned(
   same_us: float,
 ) -> tuple[step_lib.Configuration, int]:
   """What matters of a configuration: see the module's docstring."""
-  profile = problem_lib.Profiler(step, problem)
+  profile = problem_lib.Predictor(step, problem)
   kept = {key: configuration[key] for key in problem.keys}
   kept_us = profile(kept).total_us
   num_trials = 1

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""What there is to choose for one tuning key.
+"""The space of one tuning key: all settings that a search may try.
 
 Per key: algorithm A, protocol P, channels NC and chunk size C. Lagom (arXiv
 2602.20656, section 3.2) splits them: A and P (and the transport T) enumerate

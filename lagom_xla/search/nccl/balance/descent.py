@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Downhill from a place in the space, by steps that become shorter.
+"""Descent from a place in the space, by steps that become shorter.
 
 Chunks smaller and larger, channels fewer and more: a move that helps is made
 again, and when none helps the steps are halved, until they are single. Moves to

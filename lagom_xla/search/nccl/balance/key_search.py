@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The search of one tuning key: a survey of its space, then descents.
 
-What it makes of its trials is here; `balance.py` runs the searches of all keys
-of a problem together.
+`searcher.py` has the hyper-parameters, and runs the searches of all keys of a
+problem together.
 """
 
 from __future__ import annotations
@@ -15,15 +15,6 @@ from lagom_xla.costs import nccl
 from lagom_xla.search.nccl import problem as problem_lib
 from lagom_xla.search.nccl.balance import descent as descent_lib
 from lagom_xla.search.nccl.balance import survey
-
-# A gain below this share of the overlaps' time is not worth a trial.
-_LEAST_GAIN = 0.003
-# A key goes downhill in at most so many subspaces, of those that lose at most
-# so many times what the best one does.
-_MOST_DESCENTS = 3
-_HOPEFUL = 1.3
-# Trials of a key, survey and descents together.
-_MOST_TRIALS = 48
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,7 +28,7 @@ class KeySearch:
     num_sharing: keys in those overlaps, on average.
     seen: its trials in the survey, the start's first.
     point: its place in the pending trial; None when its survey is done.
-    descent: the one under way.
+    descent: the one in progress.
     starts: what was seen where further descents begin.
     others_us: the time of its overlaps without what it costs them, where no
       other key changes that; infinite elsewhere.
@@ -71,15 +62,24 @@ class KeySearch:
     return sum(overlap_us[program] for program in self.programs)
 
   def surveyed(
-    self, setting: nccl.Setting, profile: problem_lib.Profile
+    self,
+    setting: nccl.Setting,
+    profile: problem_lib.Profile,
+    *,
+    least_gain: float,
+    hidden_share: float,
+    max_trials: int,
   ) -> KeySearch:
     """After a trial of its survey with this setting."""
+    time_us = profile.key_us[self.key]
+    exposed_us = profile.exposed_us[self.key]
     seen = survey.Seen(
       point=self.point or survey.place_of(self.subspaces, setting),
       num_channels=setting.num_channels,
-      time_us=profile.key_us[self.key],
-      exposed_us=profile.exposed_us[self.key],
+      time_us=time_us,
+      exposed_us=exposed_us,
       slowdown_us=profile.slowdown_us[self.key],
+      is_hidden=exposed_us <= hidden_share * time_us,
     )
     after = dataclasses.replace(
       self, seen=(*self.seen, seen), num_trials=self.num_trials + 1
@@ -87,37 +87,52 @@ class KeySearch:
     point = survey.next_point(
       self.subspaces,
       after.seen,
-      least_gain_us=self._least_gain_us(profile.overlap_us),
+      least_gain_us=self._least_gain_us(profile.overlap_us, least_gain),
+      max_trials=max_trials,
     )
     return dataclasses.replace(after, point=point)
 
-  def _least_gain_us(self, overlap_us: tuple[float, ...]) -> float:
-    return _LEAST_GAIN * self.overlap_us(overlap_us) / self.num_sharing
+  def _least_gain_us(
+    self, overlap_us: tuple[float, ...], least_gain: float
+  ) -> float:
+    return least_gain * self.overlap_us(overlap_us) / self.num_sharing
 
-  def ready_to_descend(self, overlap_us: tuple[float, ...]) -> KeySearch:
+  def ready_to_descend(
+    self,
+    overlap_us: tuple[float, ...],
+    *,
+    least_gain: float,
+    max_descents: int,
+    margin: float,
+  ) -> KeySearch:
     """With the best place of each of the best subspaces, if it costs much."""
     best_us = min(s.loss_us for s in self.seen)
-    if best_us <= self._least_gain_us(overlap_us):
+    if best_us <= self._least_gain_us(overlap_us, least_gain):
       return self
     starts: dict[int, survey.Seen] = {}
     for seen in sorted(self.seen, key=lambda s: s.loss_us):
-      if seen.point and seen.loss_us <= _HOPEFUL * best_us:
+      if seen.point and seen.loss_us <= margin * best_us:
         starts.setdefault(seen.point.subspace, seen)
     others_us = self.overlap_us(overlap_us) - best_us
     return dataclasses.replace(
       self,
-      starts=tuple(starts.values())[:_MOST_DESCENTS],
+      starts=tuple(starts.values())[:max_descents],
       others_us=others_us if self.num_sharing == 1 else math.inf,
     )
 
   def descending(
-    self, current: nccl.Setting, overlap_us: tuple[float, ...]
+    self,
+    current: nccl.Setting,
+    overlap_us: tuple[float, ...],
+    *,
+    max_trials: int,
   ) -> KeySearch:
-    """With a descent under way, as long as there is one to begin.
+    """With a descent in progress, as long as there is one to begin.
 
     Args:
       current: the best setting so far.
       overlap_us: the time of each overlap under it.
+      max_trials: of the key, after which it descends no further.
     """
     search = self
     while search.descent is None or search.descent.pending is None:
@@ -133,7 +148,7 @@ class KeySearch:
         starts=tuple(starts),
         descent=descent_lib.begin(search.subspaces, seen.point, value_us),
       )
-    if search.num_trials >= _MOST_TRIALS:
+    if search.num_trials >= max_trials:
       return dataclasses.replace(search, descent=None, starts=())
     return search
 

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Where a collective may be just fast enough, by what its trials showed.
+"""The survey of one key: where it may be just fast enough.
 
 A collective costs a step what is waited for it, and what kernels lose to it:
 
@@ -21,10 +21,10 @@ that filled the GPU takes one more wave. So between two numbers of channels that
 were tried, in any subspace, the rate is taken to be that of the lower, and
 below the lowest nothing.
 
-Where nothing is known these are the hopes, not the fears: the place that
-promises the least loss is tried next, and is then known. When no place promises
-less than what was found, the survey is over. It looks at channels only, with
-one chunk size per subspace; `balance.py` refines the best places.
+Where nothing is known these bounds are optimistic: the place with the least
+bound is tried next, and is then known. When no bound is below the loss that was
+found, the survey is over. It looks at channels only, with one chunk size per
+subspace; `descent.py` refines the best places.
 """
 
 from __future__ import annotations
@@ -36,11 +36,6 @@ import math
 
 from lagom_xla.costs import nccl
 from lagom_xla.search.nccl import space
-
-# Below this share of its time a collective counts as hidden.
-_HIDDEN = 0.01
-# A survey that goes on for so long has missed what it looks for.
-_MOST_TRIALS = 30
 
 Subspaces = tuple[space.Subspace, ...]
 
@@ -70,6 +65,7 @@ class Seen:
     time_us: x.
     exposed_us: waits for it.
     slowdown_us: what kernels lost to it.
+    is_hidden: whether next to nothing was waited for it.
   """
 
   point: Point | None
@@ -77,16 +73,12 @@ class Seen:
   time_us: float
   exposed_us: float
   slowdown_us: float
+  is_hidden: bool
 
   @property
   def loss_us(self) -> float:
     """What it cost the step."""
     return self.exposed_us + self.slowdown_us
-
-  @property
-  def is_hidden(self) -> bool:
-    """Whether next to nothing was waited for it."""
-    return self.exposed_us <= _HIDDEN * self.time_us
 
   @property
   def hidden_us(self) -> float:
@@ -113,17 +105,22 @@ def place_of(subspaces: Subspaces, setting: nccl.Setting) -> Point | None:
 
 
 def next_point(
-  subspaces: Subspaces, seen: tuple[Seen, ...], *, least_gain_us: float
+  subspaces: Subspaces,
+  seen: tuple[Seen, ...],
+  *,
+  least_gain_us: float,
+  max_trials: int,
 ) -> Point | None:
-  """The next place to look at; None when nothing better is in sight.
+  """The next place to look at; None when the survey is over.
 
   Args:
     subspaces: of the key.
     seen: all trials so far, the start's first.
     least_gain_us: what is not worth a trial.
+    max_trials: the most that are made, besides the start's.
   """
   best = min(seen, key=lambda s: s.loss_us)
-  if len(seen) > _MOST_TRIALS or best.loss_us <= least_gain_us:
+  if len(seen) > max_trials or best.loss_us <= least_gain_us:
     return None
   if all(s.is_hidden for s in seen):
     halved = _halved(subspaces, seen)
@@ -137,15 +134,15 @@ def next_point(
       if point != seen[0].point:
         return point
       looked_at.add(position)
-  promised_us, num_channels, position = min(
+  bound_us, num_channels, position = min(
     (
-      promise
+      bound
       for position in looked_at
-      for promise in _promises(position, subspaces, seen)
+      for bound in _bounds(position, subspaces, seen)
     ),
     default=(math.inf, 0, 0),
   )
-  if promised_us >= best.loss_us - least_gain_us:
+  if bound_us >= best.loss_us - least_gain_us:
     return None
   return _point(position, subspaces, num_channels, seen)
 
@@ -165,10 +162,10 @@ def _halved(subspaces: Subspaces, seen: tuple[Seen, ...]) -> Point | None:
   return None if any(s.point == point for s in seen) else point
 
 
-def _promises(
+def _bounds(
   position: int, subspaces: Subspaces, seen: tuple[Seen, ...]
 ) -> Iterator[tuple[float, int, int]]:
-  """(loss at best, channels, subspace) of places that were not looked at.
+  """(least loss, channels, subspace) of places that were not looked at.
 
   Of all numbers of channels those are weighed that were tried elsewhere, the
   middles and the ends of the gaps between them, and those that would be just

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Optuna's tree-structured Parzen estimator as a searcher.
+"""Tree-structured Parzen estimator: Optuna's, as a searcher.
 
 For each key it chooses a subspace, and in it the channels and the position of
 the chunk size; its objective is the problem's total time. The first trial is
@@ -10,6 +10,7 @@ All else is as Optuna has it by default.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 import dataclasses
 from typing import Any
 
@@ -21,93 +22,70 @@ from lagom_xla.search.nccl import problem as problem_lib
 from lagom_xla.search.nccl import searcher
 from lagom_xla.search.nccl import space
 
-# Trials until it is done, where nobody ends it before.
-NUM_TRIALS = 1000
-
 _Subspaces = tuple[space.Subspace, ...]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
-class State:
-  """Between two trials. The study is Optuna's own, and changes.
+class Progress:
+  """What Optuna learned. The study is its own, and changes in place.
 
   Attributes:
     subspaces: of each key.
-    start: what runs without tuning.
     study: what was learned.
     trial: the pending trial; None while it is the start's.
-    asked: the configuration of the pending trial.
-    best: the best so far.
   """
 
-  subspaces: dict[problem_lib.Key, _Subspaces]
-  start: problem_lib.Configuration
+  subspaces: Mapping[problem_lib.Key, _Subspaces]
   study: optuna.Study
   trial: optuna.Trial | None
-  asked: problem_lib.Configuration
-  best: searcher.Best
-  num_trials: int = 0
 
 
-def init(
-  problem: problem_lib.Problem,
-  cluster: cluster_lib.Cluster,
-  *,
-  start: problem_lib.Configuration,
-  seed: int = 0,
-) -> State:
-  """See `searcher.Searcher`."""
-  optuna.logging.set_verbosity(optuna.logging.ERROR)
-  start = searcher.start_of(problem, start)
-  return State(
-    subspaces={key: space.subspaces(key, cluster) for key in problem.keys},
-    start=start,
-    study=optuna.create_study(sampler=optuna.samplers.TPESampler(seed=seed)),
-    trial=None,
-    asked=start,
-    best=searcher.Best(configuration=start),
-  )
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TPE(searcher.Searcher[Progress]):
+  """Optuna's tree-structured Parzen estimator.
 
+  Attributes:
+    max_trials: after which it is done, where nobody ends it before.
+  """
 
-def ask(state: State) -> problem_lib.Configuration:
-  """See `searcher.Searcher`."""
-  if done(state):
-    raise searcher.nothing_left()
-  return state.asked
+  max_trials: int = 1000
 
+  def _begin(
+    self,
+    problem: problem_lib.Problem,
+    cluster: cluster_lib.Cluster,
+    start: problem_lib.Configuration,
+    seed: int,
+  ) -> Progress:
+    del start
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    return Progress(
+      subspaces={key: space.subspaces(key, cluster) for key in problem.keys},
+      study=optuna.create_study(sampler=optuna.samplers.TPESampler(seed=seed)),
+      trial=None,
+    )
 
-def tell(state: State, profile: problem_lib.Profile) -> State:
-  """See `searcher.Searcher`."""
-  best_so_far = state.best.after(ask(state), profile)
-  if state.trial is None:
-    state.study.add_trial(_start_trial(state, profile.total_us))
-  else:
-    state.study.tell(state.trial, profile.total_us)
-  trial = state.study.ask()
-  return dataclasses.replace(
-    state,
-    trial=trial,
-    asked={
-      key: _suggested(trial, position, subspaces)
-      for position, (key, subspaces) in enumerate(state.subspaces.items())
-    },
-    best=best_so_far,
-    num_trials=state.num_trials + 1,
-  )
-
-
-def done(state: State) -> bool:
-  """See `searcher.Searcher`."""
-  is_fixed = all(
-    len(subspaces) == len(subspaces[0].settings) == 1
-    for subspaces in state.subspaces.values()
-  )
-  return state.num_trials == (1 if is_fixed else NUM_TRIALS)
-
-
-def best(state: State) -> problem_lib.Configuration:
-  """See `searcher.Searcher`."""
-  return state.best.configuration
+  def _next(
+    self, state: searcher.State[Progress], profile: problem_lib.Profile
+  ) -> tuple[Progress, problem_lib.Configuration | None]:
+    progress = state.progress
+    study, subspaces = progress.study, progress.subspaces
+    if progress.trial is None:
+      trial = _start_trial(subspaces, state.start, profile.total_us)
+      study.add_trial(trial)
+    else:
+      study.tell(progress.trial, profile.total_us)
+    is_fixed = all(
+      len(choices) == len(choices[0].settings) == 1
+      for choices in subspaces.values()
+    )
+    if is_fixed or state.num_trials >= self.max_trials:
+      return progress, None
+    trial = study.ask()
+    return dataclasses.replace(progress, trial=trial), {
+      key: _suggested(trial, position, choices)
+      for position, (key, choices) in enumerate(subspaces.items())
+    }
 
 
 def _axes(
@@ -137,12 +115,16 @@ def _suggested(
   )
 
 
-def _start_trial(state: State, total_us: float) -> optuna.trial.FrozenTrial:
+def _start_trial(
+  subspaces: Mapping[problem_lib.Key, _Subspaces],
+  start: problem_lib.Configuration,
+  total_us: float,
+) -> optuna.trial.FrozenTrial:
   params: dict[str, Any] = {}
   distributions: dict[str, optuna.distributions.BaseDistribution] = {}
-  for position, (key, subspaces) in enumerate(state.subspaces.items()):
-    chosen = _nearest(subspaces, state.start[key])
-    first, *others = _axes(position, subspaces, chosen[0]).items()
+  for position, (key, choices) in enumerate(subspaces.items()):
+    chosen = _nearest(choices, start[key])
+    first, *others = _axes(position, choices, chosen[0]).items()
     name, axis = first
     distributions[name] = optuna.distributions.CategoricalDistribution(axis)
     for name, axis in others:

@@ -9,21 +9,19 @@ from typing import Any
 
 import pytest
 
+from benchmarks.searchers.random_search import RandomSearch
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes import overlap as overlap_lib
-from lagom_xla.search.nccl import autoccl
-from lagom_xla.search.nccl import lagom
 from lagom_xla.search.nccl import lockstep
-from lagom_xla.search.nccl import nccl_default
 from lagom_xla.search.nccl import problem as problem_lib
-from lagom_xla.search.nccl import random_search
 from lagom_xla.search.nccl import searcher as searcher_lib
-from lagom_xla.search.nccl.balance import balance
+from lagom_xla.search.nccl.balance import Balance
+from lagom_xla.search.nccl.lagom import Lagom
 
 H100 = cluster_lib.parse("1x8xh100")
-_SEARCHERS = [autoccl, balance, lagom, nccl_default, random_search]
+_SEARCHERS = [Balance(), Lagom(), RandomSearch()]
 
 
 @pytest.fixture
@@ -45,21 +43,21 @@ def test_the_history_is_of_whole_steps_from_the_default_down(step, searcher):
 def test_a_step_takes_as_many_trials_as_its_longest_search(step):
   counts = [
     searcher_lib.run(
-      balance,
+      Balance(),
       problem,
       H100,
       start=step.default,
-      profile=problem_lib.Profiler(step, problem),
-    )[1]
+      profile=problem_lib.Predictor(step, problem),
+    ).num_trials
     for problem in problem_lib.problems(step)
   ]
-  history = lockstep.run_step(balance, step)
+  history = lockstep.run_step(Balance(), step)
   assert history.num_trials == max(counts)
 
 
 def test_the_same_seed_finds_the_same(step):
   histories = [
-    lockstep.run_step(random_search, step, max_trials=30, seed=seed)
+    lockstep.run_step(RandomSearch(), step, max_trials=30, seed=seed)
     for seed in (0, 0, 1)
   ]
   assert histories[0] == histories[1]
@@ -71,7 +69,7 @@ def test_it_starts_from_what_runs(step):
     key: dataclasses.replace(setting, num_channels=1)
     for key, setting in step.default.items()
   }
-  history = lockstep.run_step(nccl_default, step, start=fewest)
+  history = lockstep.run_step(Balance(), step, start=fewest, max_trials=1)
   assert history.configuration == fewest
   assert history.best_us == (pytest.approx(step.timeline(fewest).step_time_us),)
 
@@ -79,8 +77,8 @@ def test_it_starts_from_what_runs(step):
 def test_a_trial_asks_each_unfinished_problem_once(step):
   asked: list[int] = []
 
-  def profiler(step: step_lib.Step, problem: problem_lib.Problem) -> Any:
-    profile = problem_lib.Profiler(step, problem)
+  def predictor(step: step_lib.Step, problem: problem_lib.Problem) -> Any:
+    profile = problem_lib.Predictor(step, problem)
     position = len(asked)
     asked.append(0)
 
@@ -91,7 +89,7 @@ def test_a_trial_asks_each_unfinished_problem_once(step):
     return count
 
   history = lockstep.run_step(
-    random_search, step, max_trials=7, profiler=profiler
+    RandomSearch(), step, max_trials=7, predictor=predictor
   )
   assert history.num_trials == 7
   assert asked == [7] * len(problem_lib.problems(step))
@@ -104,7 +102,7 @@ def test_what_a_budget_had_found_can_be_asked():
 
 def test_a_budget_of_nothing_is_refused(step):
   with pytest.raises(ValueError, match="max_trials is 0"):
-    lockstep.run_step(balance, step, max_trials=0)
+    lockstep.run_step(Balance(), step, max_trials=0)
 
 
 def test_a_step_without_collectives_needs_no_trial():
@@ -113,6 +111,6 @@ def test_a_step_without_collectives_needs_no_trial():
     "ENTRY main {\n  ROOT p = f32[256,256] parameter(0)\n}\n"
   )
   step = step_lib.Step(overlap_lib.analyze(module), H100)
-  history = lockstep.run_step(balance, step)
+  history = lockstep.run_step(Balance(), step)
   assert history.configuration == {}
   assert history.best_us == (0.0,)

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""AutoCCL's search: Algorithms 1 and 2 of AutoCCL (NSDI 2025).
+"""The search of AutoCCL: Algorithms 1 and 2 of AutoCCL (NSDI 2025).
 
 The idea: make each collective as fast as it gets, and let the kernels be. Its
 time has one valley along each knob, so coordinate descent finds the bottom:
@@ -46,11 +46,8 @@ from lagom_xla.search.nccl import problem as problem_lib
 from lagom_xla.search.nccl import searcher
 from lagom_xla.search.nccl import space
 
-_FIRST_LR = 0.01  # Algorithm 2.
 # Coordinates (channels, chunk size) and directions, in the order of trial.
 _MOVES = ((0, 1), (0, -1), (1, 1), (1, -1))
-_NUM_STARTS = 5
-_HOPELESS = 1.5
 
 Key = problem_lib.Key
 _Point = tuple[int, int]
@@ -66,6 +63,7 @@ class _Descent:
     time_us: x_j there.
     move: which of `_MOVES` is next.
     failures: moves in a row that gained nothing.
+    first_lr: the least `lr`.
     lr: relative gain of the last move.
     point: the point of the pending trial; None when the descent has ended.
   """
@@ -76,7 +74,8 @@ class _Descent:
   time_us: float = math.inf
   move: int = 0
   failures: int = 0
-  lr: float = _FIRST_LR
+  first_lr: float
+  lr: float
 
   def after(self, time_us: float) -> _Descent:
     """With the answer to the pending trial."""
@@ -88,7 +87,7 @@ class _Descent:
         at=self.point,
         time_us=time_us,
         failures=0,
-        lr=max(gain, _FIRST_LR),
+        lr=max(gain, self.first_lr),
       )._next()
     return self._failed()._next()
 
@@ -97,7 +96,7 @@ class _Descent:
       self,
       move=(self.move + 1) % len(_MOVES),
       failures=self.failures + 1,
-      lr=_FIRST_LR,
+      lr=self.first_lr,
     )
 
   def _next(self) -> _Descent:
@@ -125,16 +124,18 @@ class _Task:
   """Algorithm 1, for one tuning key.
 
   Attributes:
+    hyper_parameters: of the search.
     subspaces: all of the key.
     seed: of its random points.
     fastest: the fastest setting so far, and its time.
     times_us: the least time in each subspace.
     queue: positions of the subspaces still to search in this round, the one
-      under way first.
+      in progress first.
     round: how often subspaces were started before.
-    descent: the one under way; None when all are done.
+    descent: the one in progress; None when all are done.
   """
 
+  hyper_parameters: AutoCCL
   subspaces: tuple[space.Subspace, ...]
   seed: str
   fastest: tuple[nccl.Setting, float]
@@ -169,12 +170,10 @@ class _Task:
   def started(self) -> _Task:
     """With the next descent begun, if there is one left."""
     task = self
-    if not task.queue and task.round + 1 < _NUM_STARTS:
-      limit_us = _HOPELESS * min(self.times_us)
-      hopeful = [i for i, us in enumerate(self.times_us) if us <= limit_us]
-      task = dataclasses.replace(
-        task, queue=tuple(hopeful), round=task.round + 1
-      )
+    if not task.queue and task.round + 1 < task.hyper_parameters.num_starts:
+      limit_us = task.hyper_parameters.restart_margin * min(self.times_us)
+      near = [i for i, us in enumerate(self.times_us) if us <= limit_us]
+      task = dataclasses.replace(task, queue=tuple(near), round=task.round + 1)
     if not task.queue:
       return dataclasses.replace(task, descent=None)
     position = task.queue[0]
@@ -184,89 +183,72 @@ class _Task:
       rng.randrange(len(subspace.num_channels)),
       rng.randrange(len(subspace.chunk_bytes)),
     )
+    lr = task.hyper_parameters.first_lr
     return dataclasses.replace(
-      task, descent=_Descent(subspace=subspace, at=point, point=point)
+      task,
+      descent=_Descent(
+        subspace=subspace, at=point, point=point, first_lr=lr, lr=lr
+      ),
     )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
-class State:
-  """Between two trials.
+Progress = Mapping[Key, _Task]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AutoCCL(searcher.Searcher[Progress]):
+  """AutoCCL's search. What it keeps between trials is the search of each key.
 
   Attributes:
-    tasks: the search of each key.
-    asked: the configuration of the pending trial.
-    best: the configuration with the least total time so far.
-    is_started: whether the start was profiled.
+    first_lr: the least share of the way to the end of an axis that a step goes
+      (Algorithm 2).
+    num_starts: rounds of descents, each from other random points, as in the
+      authors' program.
+    restart_margin: rounds after the first are of subspaces whose best is within
+      this times the best of all, as in the authors' program.
   """
 
-  tasks: Mapping[Key, _Task]
-  asked: problem_lib.Configuration
-  best: searcher.Best
-  is_started: bool = False
+  first_lr: float = 0.01
+  num_starts: int = 5
+  restart_margin: float = 1.5
 
+  def fastest(
+    self, state: searcher.State[Progress]
+  ) -> problem_lib.Configuration:
+    """What AutoCCL keeps: for each key the setting of the least time x_j."""
+    return {key: task.fastest[0] for key, task in state.progress.items()}
 
-def init(
-  problem: problem_lib.Problem,
-  cluster: cluster_lib.Cluster,
-  *,
-  start: problem_lib.Configuration,
-  seed: int = 0,
-) -> State:
-  """See `searcher.Searcher`."""
-  start = searcher.start_of(problem, start)
-  tasks = {}
-  for key in problem.keys:
-    subspaces = space.subspaces(key, cluster)
-    is_fixed = all(len(subspace.settings) == 1 for subspace in subspaces)
-    tasks[key] = _Task(
-      subspaces=subspaces,
-      seed=f"{seed} {key}",
-      fastest=(start[key], math.inf),
-      times_us=(math.inf,) * len(subspaces),
-      queue=() if is_fixed else tuple(range(len(subspaces))),
-      round=_NUM_STARTS if is_fixed else 0,
-    )
-  return State(
-    tasks=tasks, asked=start, best=searcher.Best(configuration=start)
-  )
+  def _begin(
+    self,
+    problem: problem_lib.Problem,
+    cluster: cluster_lib.Cluster,
+    start: problem_lib.Configuration,
+    seed: int,
+  ) -> Progress:
+    tasks = {}
+    for key in problem.keys:
+      subspaces = space.subspaces(key, cluster)
+      is_fixed = all(len(subspace.settings) == 1 for subspace in subspaces)
+      tasks[key] = _Task(
+        hyper_parameters=self,
+        subspaces=subspaces,
+        seed=f"{seed} {key}",
+        fastest=(start[key], math.inf),
+        times_us=(math.inf,) * len(subspaces),
+        queue=() if is_fixed else tuple(range(len(subspaces))),
+        round=self.num_starts if is_fixed else 0,
+      )
+    return tasks
 
-
-def ask(state: State) -> problem_lib.Configuration:
-  """See `searcher.Searcher`."""
-  if done(state):
-    raise searcher.nothing_left()
-  return state.asked
-
-
-def tell(state: State, profile: problem_lib.Profile) -> State:
-  """See `searcher.Searcher`."""
-  best_so_far = state.best.after(ask(state), profile)
-  tasks = {
-    key: task.after(profile.key_us[key]) for key, task in state.tasks.items()
-  }
-  if not state.is_started:
-    tasks = {key: task.started() for key, task in tasks.items()}
-  return State(
-    tasks=tasks,
-    asked={key: task.setting for key, task in tasks.items()},
-    best=best_so_far,
-    is_started=True,
-  )
-
-
-def done(state: State) -> bool:
-  """See `searcher.Searcher`."""
-  return state.is_started and all(
-    task.descent is None for task in state.tasks.values()
-  )
-
-
-def best(state: State) -> problem_lib.Configuration:
-  """See `searcher.Searcher`: judged by the total time."""
-  return state.best.configuration
-
-
-def fastest(state: State) -> problem_lib.Configuration:
-  """What AutoCCL keeps: for each key the setting of the least time x_j."""
-  return {key: task.fastest[0] for key, task in state.tasks.items()}
+  def _next(
+    self, state: searcher.State[Progress], profile: problem_lib.Profile
+  ) -> tuple[Progress, problem_lib.Configuration | None]:
+    tasks = {
+      key: task.after(profile.key_us[key])
+      for key, task in state.progress.items()
+    }
+    if state.num_trials == 1:  # The start's.
+      tasks = {key: task.started() for key, task in tasks.items()}
+    if all(task.descent is None for task in tasks.values()):
+      return tasks, None
+    return tasks, {key: task.setting for key, task in tasks.items()}
