@@ -1,18 +1,21 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""How far the cost model's predictions are from what was measured elsewhere.
+"""The cost model's errors on figures that were measured elsewhere.
 
-    python -m benchmarks.accuracy --data ../shared/data [--format=json]
+    python -m benchmarks.accuracy [--data FOLDER] [--format=text|json]
+        [--plot=FILE.png]
 
-Reads measurements from a folder, predicts each one, and prints the relative
-errors by group. What a folder lacks is left out, and named on stderr. With
---plot=FILE.png it also draws what was predicted over what was measured.
+Predicts each figure and prints the relative errors by group. Tables of figures
+come with the benchmarks (benchmarks/data); modules and traces of whole steps do
+not, and are read from the folder that --data names. What is not there is left
+out, and named on stderr. --plot draws what was predicted over what was
+measured.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 import json
 import os
 import pathlib
@@ -32,11 +35,11 @@ from lagom_xla import errors
 def main() -> None:
   """The command."""
   parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-  parser.add_argument("--data", type=pathlib.Path, required=True)
+  parser.add_argument("--data", type=pathlib.Path)
   parser.add_argument("--format", choices=("text", "json"), default="text")
   parser.add_argument("--plot", type=pathlib.Path)
   arguments = parser.parse_args()
-  if not arguments.data.is_dir():
+  if arguments.data is not None and not arguments.data.is_dir():
     sys.exit(f"accuracy: there is no folder {arguments.data}.")
   found = list(all_groups(arguments.data))
   if arguments.format == "json":
@@ -49,28 +52,35 @@ def main() -> None:
     plot.draw(found, arguments.plot)
 
 
-def all_groups(data: pathlib.Path) -> Iterator[groups.Group]:
-  """Every group that the data in a folder allows."""
-  for path, compare in _parts().items():
-    if not (data / path).exists():
-      print(f"accuracy: {data} has no {path}; left out", file=sys.stderr)
+def all_groups(data: pathlib.Path | None = None) -> Iterator[groups.Group]:
+  """Every group that can be compared here.
+
+  Args:
+    data: the folder with modules and traces; None leaves their groups out.
+  """
+  yield from tables.nccl_choices()
+  yield from tables.collectives()
+  yield from tables.products()
+  for name, compare in _STEPS.items():
+    if data is None or not (data / name).exists():
+      _leave_out(name, f"{data} has none" if data else "it needs --data FOLDER")
       continue
     try:
-      yield from compare(data / path)
+      yield from compare(data / name)
     except errors.CompileError as error:
-      print(f"accuracy: {path} left out: {error}", file=sys.stderr)
+      _leave_out(name, str(error))
   yield from paper_facts.groups()
 
 
-def _parts() -> dict[str, Callable[[pathlib.Path], Iterator[groups.Group]]]:
-  """File or folder of the data -> what compares it."""
-  return {
-    "tables/nccl_2_32_3_choices.csv": tables.nccl_choices,
-    "tables/collective_throughput.csv": tables.collectives,
-    "tables/matmul_flops.csv": tables.products,
-    "pax_a100": lambda path: pax_step.groups(path.parent),
-    "hlo/hlo_llama31_8b_bf16_1x8.hlo.xz": xla_step.groups,
-  }
+# File or folder of --data -> what compares it.
+_STEPS: Mapping[str, Callable[[pathlib.Path], Iterator[groups.Group]]] = {
+  "pax_a100": pax_step.groups,
+  "hlo/hlo_llama31_8b_bf16_1x8.hlo.xz": xla_step.groups,
+}
+
+
+def _leave_out(name: str, reason: str) -> None:
+  print(f"accuracy: {name} left out: {reason}", file=sys.stderr)
 
 
 def _show(found: list[groups.Group]) -> None:

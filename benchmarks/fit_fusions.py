@@ -11,7 +11,9 @@ single class decides. The launch of a pattern is the median of its kernels that
 move less than 64 KiB. Shares of memory and vector rates carry over to other
 GPUs; launches and the gap are taken over as times.
 
-  python -m benchmarks.fit_fusions --data=../shared/data --write
+  python -m benchmarks.fit_fusions --data=FOLDER [--write]
+
+The step is in the folder pax_a100 of FOLDER.
 """
 
 from __future__ import annotations
