@@ -15,19 +15,17 @@ measured.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 import json
 import os
 import pathlib
 import sys
 
-import rich.console
-import rich.table
-
 from benchmarks import groups
+from benchmarks import measured
 from benchmarks import paper_facts
 from benchmarks import pax_step
-from benchmarks import tables
+from benchmarks import table as table_lib
 from benchmarks import xla_step
 from lagom_xla import errors
 
@@ -45,7 +43,7 @@ def main() -> None:
   if arguments.format == "json":
     print(json.dumps({"groups": [g.to_dict() for g in found]}))
   else:
-    _show(found)
+    table_lib.show([_table(found)], "text")
   if arguments.plot is not None:
     from benchmarks import plot
 
@@ -58,9 +56,9 @@ def all_groups(data: pathlib.Path | None = None) -> Iterator[groups.Group]:
   Args:
     data: the folder with modules and traces; None leaves their groups out.
   """
-  yield from tables.nccl_choices()
-  yield from tables.collectives()
-  yield from tables.products()
+  yield from measured.nccl_choices()
+  yield from measured.collectives()
+  yield from measured.products()
   for name, compare in _STEPS.items():
     if data is None or not (data / name).exists():
       _leave_out(name, f"{data} has none" if data else "it needs --data FOLDER")
@@ -83,18 +81,23 @@ def _leave_out(name: str, reason: str) -> None:
   print(f"accuracy: {name} left out: {reason}", file=sys.stderr)
 
 
-def _show(found: list[groups.Group]) -> None:
-  table = rich.table.Table(box=None)
-  for column in ("group", "n", "median", "p90", "worst", "worst case"):
-    table.add_column(column)
-  for group in found:
-    table.add_row(
-      group.name,
-      str(group.n),
-      *(f"{100 * e:.1f} %" for e in (group.median, group.p90, group.worst)),
-      group.worst_case,
-    )
-  rich.console.Console(width=160).print(table)
+_COLUMNS = (
+  table_lib.Column(field="name", heading="group"),
+  table_lib.Column(field="n", heading="n"),
+  table_lib.Column(field="median", heading="median", form=".1%"),
+  table_lib.Column(field="p90", heading="p90", form=".1%"),
+  table_lib.Column(field="worst", heading="worst", form=".1%"),
+  table_lib.Column(field="worst_case", heading="worst case"),
+)
+
+
+def _table(found: Sequence[groups.Group]) -> table_lib.Table:
+  return table_lib.Table(
+    name="accuracy",
+    title="Relative errors of the cost model",
+    columns=_COLUMNS,
+    rows=[{**g.to_dict(), "worst_case": g.worst_case} for g in found],
+  )
 
 
 if __name__ == "__main__":

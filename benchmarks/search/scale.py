@@ -19,8 +19,8 @@ import os
 import time
 from typing import Any
 
+from benchmarks import table as table_lib
 from benchmarks.search import modules as modules_lib
-from benchmarks.search import table as table_lib
 from lagom_xla.compile import compiler as compile_lib
 from lagom_xla.compile import target as target_lib
 from lagom_xla.costs import step as step_lib
@@ -135,7 +135,7 @@ def tables(
       ),
     ),
     table_lib.Table(
-      name=NAME,
+      name=f"{NAME}_hottest",
       title="Where the search of large steps spends its time",
       columns=_HOT_COLUMNS,
       rows=hot,

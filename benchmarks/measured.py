@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The measured tables: NCCL's choices, lone collectives, lone products."""
+"""NCCL's choices, lone collectives and lone products, beside the model."""
 
 from __future__ import annotations
 
