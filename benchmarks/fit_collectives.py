@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Fits the parameters of costs/wire.py to measured lone collectives.
+"""The fit of costs/wire.py's parameters to measured lone collectives.
 
 Parameters are fitted by relative least squares with a weak prior, path by path
 (see wire.Path), on the rows of collective_rows.py.

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Fits what lagom_xla/costs/kernel.py says of fusions to a measured step.
+"""The fit of costs/kernel.py's fusions to the kernels of a measured step.
 
 Taken are the kernels of the A100 step that overlapped no collective, in its
 steady steps. Kernels of equal work are one class with the median of their

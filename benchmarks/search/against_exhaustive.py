@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""How far searches end from the best that there is, on single overlaps."""
+"""The distance of searches from the best there is, on single overlaps."""
 
 from __future__ import annotations
 

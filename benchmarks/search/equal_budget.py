@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""What searchers have found after equal numbers of evaluations.
+"""The best that searchers found after equal numbers of evaluations.
 
 One evaluation is one profile of the whole step, with all keys changed at once.
 Every searcher starts with a profile of NCCL's own choices, and what counts is

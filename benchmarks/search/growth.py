@@ -1,10 +1,10 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""How evaluations and seconds grow with the number of collectives.
+"""The growth of evaluations and seconds with the number of collectives.
 
 The modules are real: stacks of perceptrons with sharded weights, in which XLA
 gathers each layer's weight by itself. Every layer has a width of its own, so
-every gather has a tuning key of its own. Two collectives may be under way at a
+every gather has a tuning key of its own. Two collectives may be in flight at a
 time, so that all gathers of a step hang together in one overlap: the hardest
 case, one problem with as many unknowns as there are collectives.
 """

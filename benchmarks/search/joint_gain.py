@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""What XLA's options and NCCL's settings gain alone, and together."""
+"""The gains of XLA's options and NCCL's settings, alone and together."""
 
 from __future__ import annotations
 

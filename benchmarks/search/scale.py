@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""How long the whole search of very large steps takes, without compiling.
+"""The time of the whole search of very large steps, without compiling.
 
 Everything that `tune` does before it checks its result runs on one core, and
 its processor time is taken; while XLA compiles, the clock stands. A step with
