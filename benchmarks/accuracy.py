@@ -1,30 +1,31 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""How far the cost model's predictions are from what was measured elsewhere.
+"""The cost model's errors on figures that were measured elsewhere.
 
-    python -m benchmarks.accuracy --data ../shared/data [--format=json]
+    python -m benchmarks.accuracy [--data FOLDER] [--format=text|json]
+        [--plot=FILE.png]
 
-Reads measurements from a folder, predicts each one, and prints the relative
-errors by group. What a folder lacks is left out, and named on stderr. With
---plot=FILE.png it also draws what was predicted over what was measured.
+Predicts each figure and prints the relative errors by group. Tables of figures
+come with the benchmarks (benchmarks/data); modules and traces of whole steps do
+not, and are read from the folder that --data names. What is not there is left
+out, and named on stderr. --plot draws what was predicted over what was
+measured.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 import json
 import os
 import pathlib
 import sys
 
-import rich.console
-import rich.table
-
 from benchmarks import groups
+from benchmarks import measured
 from benchmarks import paper_facts
 from benchmarks import pax_step
-from benchmarks import tables
+from benchmarks import table as table_lib
 from benchmarks import xla_step
 from lagom_xla import errors
 
@@ -32,59 +33,71 @@ from lagom_xla import errors
 def main() -> None:
   """The command."""
   parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-  parser.add_argument("--data", type=pathlib.Path, required=True)
+  parser.add_argument("--data", type=pathlib.Path)
   parser.add_argument("--format", choices=("text", "json"), default="text")
   parser.add_argument("--plot", type=pathlib.Path)
   arguments = parser.parse_args()
-  if not arguments.data.is_dir():
+  if arguments.data is not None and not arguments.data.is_dir():
     sys.exit(f"accuracy: there is no folder {arguments.data}.")
   found = list(all_groups(arguments.data))
   if arguments.format == "json":
     print(json.dumps({"groups": [g.to_dict() for g in found]}))
   else:
-    _show(found)
+    table_lib.show([_table(found)], "text")
   if arguments.plot is not None:
     from benchmarks import plot
 
     plot.draw(found, arguments.plot)
 
 
-def all_groups(data: pathlib.Path) -> Iterator[groups.Group]:
-  """Every group that the data in a folder allows."""
-  for path, compare in _parts().items():
-    if not (data / path).exists():
-      print(f"accuracy: {data} has no {path}; left out", file=sys.stderr)
+def all_groups(data: pathlib.Path | None = None) -> Iterator[groups.Group]:
+  """Every group that can be compared here.
+
+  Args:
+    data: the folder with modules and traces; None leaves their groups out.
+  """
+  yield from measured.nccl_choices()
+  yield from measured.collectives()
+  yield from measured.products()
+  for name, compare in _STEPS.items():
+    if data is None or not (data / name).exists():
+      _leave_out(name, f"{data} has none" if data else "it needs --data FOLDER")
       continue
     try:
-      yield from compare(data / path)
+      yield from compare(data / name)
     except errors.CompileError as error:
-      print(f"accuracy: {path} left out: {error}", file=sys.stderr)
+      _leave_out(name, str(error))
   yield from paper_facts.groups()
 
 
-def _parts() -> dict[str, Callable[[pathlib.Path], Iterator[groups.Group]]]:
-  """File or folder of the data -> what compares it."""
-  return {
-    "tables/nccl_2_32_3_choices.csv": tables.nccl_choices,
-    "tables/collective_throughput.csv": tables.collectives,
-    "tables/matmul_flops.csv": tables.products,
-    "pax_a100": lambda path: pax_step.groups(path.parent),
-    "hlo/hlo_llama31_8b_bf16_1x8.hlo.xz": xla_step.groups,
-  }
+# File or folder of --data -> what compares it.
+_STEPS: Mapping[str, Callable[[pathlib.Path], Iterator[groups.Group]]] = {
+  "pax_a100": pax_step.groups,
+  "hlo/hlo_llama31_8b_bf16_1x8.hlo.xz": xla_step.groups,
+}
 
 
-def _show(found: list[groups.Group]) -> None:
-  table = rich.table.Table(box=None)
-  for column in ("group", "n", "median", "p90", "worst", "worst case"):
-    table.add_column(column)
-  for group in found:
-    table.add_row(
-      group.name,
-      str(group.n),
-      *(f"{100 * e:.1f} %" for e in (group.median, group.p90, group.worst)),
-      group.worst_case,
-    )
-  rich.console.Console(width=160).print(table)
+def _leave_out(name: str, reason: str) -> None:
+  print(f"accuracy: {name} left out: {reason}", file=sys.stderr)
+
+
+_COLUMNS = (
+  table_lib.Column(field="name", heading="group"),
+  table_lib.Column(field="n", heading="n"),
+  table_lib.Column(field="median", heading="median", form=".1%"),
+  table_lib.Column(field="p90", heading="p90", form=".1%"),
+  table_lib.Column(field="worst", heading="worst", form=".1%"),
+  table_lib.Column(field="worst_case", heading="worst case"),
+)
+
+
+def _table(found: Sequence[groups.Group]) -> table_lib.Table:
+  return table_lib.Table(
+    name="accuracy",
+    title="Relative errors of the cost model",
+    columns=_COLUMNS,
+    rows=[{**g.to_dict(), "worst_case": g.worst_case} for g in found],
+  )
 
 
 if __name__ == "__main__":

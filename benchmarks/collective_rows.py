@@ -25,11 +25,10 @@ channels that it could have), not up to 16 KiB for each that it has.
 from __future__ import annotations
 
 from collections.abc import Mapping
-import csv
 import dataclasses
 import functools
-import pathlib
 
+from benchmarks import data as data_lib
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import nccl
 from lagom_xla.costs import wire
@@ -105,23 +104,19 @@ class Row:
     )
 
 
-def read(folder: pathlib.Path, *, old_rule: bool = True) -> list[Row]:
-  """The measurements on NVIDIA GPUs in a folder of tables.
+def read(*, old_rule: bool = True) -> list[Row]:
+  """The measurements on NVIDIA GPUs.
 
   Args:
-    folder: holds tables/collective_throughput.csv.
     old_rule: whether sends and receives take LL as in older NCCL.
   """
-  path = folder / "tables" / "collective_throughput.csv"
-  with path.open(newline="", encoding="utf-8") as file:
-    lines = [
-      line
-      for line in csv.DictReader(file)
-      if line["device"] in CLUSTERS
-      # A time that was too short for the clock.
-      and float(line["throughput_bytes_per_second"]) > 0
-    ]
-  return [_row(line, old_rule) for line in lines]
+  return [
+    _row(line, old_rule)
+    for line in data_lib.rows("collective_throughput")
+    if line["device"] in CLUSTERS
+    # A time that was too short for the clock.
+    and float(line["throughput_bytes_per_second"]) > 0
+  ]
 
 
 @functools.cache

@@ -1,14 +1,13 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Fits the parameters of costs/wire.py to measured lone collectives.
+"""The fit of costs/wire.py's parameters to measured lone collectives.
 
 Parameters are fitted by relative least squares with a weak prior, path by path
 (see wire.Path), on the rows of collective_rows.py.
 
-  python -m benchmarks.fit_collectives --data=FOLDER
-  python -m benchmarks.fit_collectives --data=FOLDER --hold_out
+  python -m benchmarks.fit_collectives [--write] [--hold_out]
 
-The first writes lagom_xla/costs/fitted/collective.json, the second prints the
+--write writes lagom_xla/costs/fitted/collective.json; --hold_out prints the
 errors on rows that a fit did not see.
 """
 
@@ -284,25 +283,25 @@ def _write(
 
 def _arguments() -> argparse.Namespace:
   parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-  parser.add_argument("--data", type=pathlib.Path, required=True)
+  parser.add_argument("--write", action="store_true")
   parser.add_argument("--hold_out", action="store_true")
   return parser.parse_args()
 
 
 def main() -> None:
-  """Fits, writes and prints the errors."""
+  """Fits, prints the errors, and writes the parameters if asked to."""
   arguments = _arguments()
-  rows = collective_rows.read(arguments.data)
-  if arguments.hold_out:
-    _hold_out(rows)
-    return
+  rows = collective_rows.read()
   systems = fit(rows)
-  _write(systems, rows)
+  if arguments.write:
+    _write(systems, rows)
   print("All rows, fitted to all of them")
   _print_errors(rows, relative_errors(rows, systems))
   print("The same, with NCCL 2.32's rule for sends and receives")
-  newer = collective_rows.read(arguments.data, old_rule=False)
+  newer = collective_rows.read(old_rule=False)
   _print_errors(newer, relative_errors(newer, systems))
+  if arguments.hold_out:
+    _hold_out(rows)
 
 
 if __name__ == "__main__":

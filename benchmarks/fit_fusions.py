@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Fits what lagom_xla/costs/kernel.py says of fusions to a measured step.
+"""The fit of costs/kernel.py's fusions to the kernels of a measured step.
 
 Taken are the kernels of the A100 step that overlapped no collective, in its
 steady steps. Kernels of equal work are one class with the median of their
@@ -11,7 +11,9 @@ single class decides. The launch of a pattern is the median of its kernels that
 move less than 64 KiB. Shares of memory and vector rates carry over to other
 GPUs; launches and the gap are taken over as times.
 
-  python -m benchmarks.fit_fusions --data=../shared/data --write
+  python -m benchmarks.fit_fusions --data=FOLDER [--write]
+
+The step is in the folder pax_a100 of FOLDER.
 """
 
 from __future__ import annotations

@@ -1,22 +1,24 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Fits the parameters of lagom_xla/costs/gemm.py to measured matrix products.
+"""The fit of costs/gemm.py's parameters to measured matrix products.
 
 Hopper and Blackwell are fitted to XLA's table of measured products, A100 to the
 products of a real step that overlapped no collective. The fit minimizes the
 logarithm of predicted over measured time, less and less steeply for large
 errors, and holds each parameter near its start, so that what the data does not
-tell stays there. Each precision is fitted again without random halves and
-without whole sizes, and tried on what was left out.
+tell stays there.
 
-  python -m benchmarks.fit_gemm --data=../shared/data --write
+  python -m benchmarks.fit_gemm [--data=FOLDER] [--write] [--hold_out]
+
+The step is in the folder pax_a100 of FOLDER; without it A100 is left out, and
+nothing is written. With --hold_out each precision is fitted again without
+random halves and without whole sizes, and tried on what was left out.
 """
 
 from __future__ import annotations
 
 import argparse
 import collections
-import csv
 import dataclasses
 import json
 import pathlib
@@ -25,6 +27,7 @@ import statistics
 import numpy as np
 from scipy import optimize
 
+from benchmarks import data as data_lib
 from benchmarks import pax_trace
 from lagom_xla import cluster
 from lagom_xla.cluster import gpu as gpu_lib
@@ -65,20 +68,17 @@ class Rows:
     )
 
 
-def table_rows(
-  data: pathlib.Path, device: str, gpu: gpu_lib.Gpu, operand: str, out: str
-) -> Rows:
+def table_rows(device: str, gpu: gpu_lib.Gpu, operand: str, out: str) -> Rows:
   """The rows of XLA's table with operands of a kind ("f8": any mixture)."""
   shapes, times_us = [], []
-  with (data / "tables" / "matmul_flops.csv").open(encoding="utf-8") as file:
-    for row in csv.DictReader(file):
-      operands, _, result = row["dtypes"].partition("->")
-      alike = all(o.startswith(operand) for o in operands.split("x"))
-      if row["device"] == device and alike and result == out:
-        shape = [int(row[name]) for name in ("batch", "m", "n", "k")]
-        shapes.append(shape)
-        flops = 2 * np.prod(shape)
-        times_us.append(flops / float(row["flops_per_second"]) * 1e6)
+  for row in data_lib.rows("matmul_flops"):
+    operands, _, result = row["dtypes"].partition("->")
+    alike = all(o.startswith(operand) for o in operands.split("x"))
+    if row["device"] == device and alike and result == out:
+      shape = [int(row[name]) for name in ("batch", "m", "n", "k")]
+      shapes.append(shape)
+      flops = 2 * np.prod(shape)
+      times_us.append(flops / float(row["flops_per_second"]) * 1e6)
   return Rows(
     gpu=gpu,
     types=(operand, operand, out),
@@ -355,36 +355,41 @@ def _fit_and_report(
 
 def _arguments() -> argparse.Namespace:
   parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-  parser.add_argument("--data", type=pathlib.Path, required=True)
+  parser.add_argument("--data", type=pathlib.Path)
   parser.add_argument("--write", action="store_true")
-  parser.add_argument("--no_hold_out", action="store_true")
-  return parser.parse_args()
+  parser.add_argument("--hold_out", action="store_true")
+  arguments = parser.parse_args()
+  if arguments.write and arguments.data is None:
+    parser.error("--write needs --data: A100 is fitted to its pax_a100")
+  return arguments
 
 
 def main() -> None:
   """Fits, reports, and writes the parameters if asked to."""
   arguments = _arguments()
-  data = arguments.data
-  hold_out = not arguments.no_hold_out
+  hold_out = arguments.hold_out
   how = (
     "benchmarks/fit_gemm.py: robust fit of log(predicted / measured), pulled "
     "towards the starts in that script; sustained_efficiency is the fastest "
     "rate among the fitted shapes"
   )
   document = {}
-  step = _fit_and_report(
-    "sm_80 bf16", _start(_WARM), step_rows(data), hold_out=hold_out
-  )
-  document["sm_80"] = {
-    "how": how + ". f32 is derived: the same shares of the TF32 peak.",
-    "data": "pax_a100: lone products of a step on A100-SXM4-40GB, bf16",
-    "precisions": dict.fromkeys(("bf16", "f32"), dataclasses.asdict(step)),
-  }
+  if arguments.data is None:
+    print("sm_80 bf16 is left out: it needs --data with pax_a100")
+  else:
+    step = _fit_and_report(
+      "sm_80 bf16", _start(_WARM), step_rows(arguments.data), hold_out=hold_out
+    )
+    document["sm_80"] = {
+      "how": how + ". f32 is derived: the same shares of the TF32 peak.",
+      "data": "pax_a100: lone products of a step on A100-SXM4-40GB, bf16",
+      "precisions": dict.fromkeys(("bf16", "f32"), dataclasses.asdict(step)),
+    }
   for architecture, (device, name) in _TABLES.items():
     gpu = cluster.parse(name).gpu
     precisions = {}
     for operand, out in _OPERANDS.items():
-      rows = table_rows(data, device, gpu, operand, out)
+      rows = table_rows(device, gpu, operand, out)
       start = _STARTS[architecture, operand]
       precisions[operand] = dataclasses.asdict(
         _fit_and_report(
@@ -393,7 +398,7 @@ def main() -> None:
       )
     document[architecture] = {
       "how": how,
-      "data": f"tables/matmul_flops.csv, device {device}",
+      "data": f"benchmarks/data/matmul_flops.csv, device {device}",
       "precisions": precisions,
     }
   if arguments.write:

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""What a comparison of predictions with measurements comes to."""
+"""Groups of comparisons of predictions with measurements, and their errors."""
 
 from __future__ import annotations
 

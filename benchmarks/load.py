@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""How long a very large module takes to read and to analyse.
+"""The time and memory that reading and analysing a very large module takes.
 
 The module is the Llama example for eight H100s with its layers unrolled, put
 into one schedule as often as it takes to have that many instructions. It is

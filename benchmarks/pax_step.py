@@ -63,13 +63,9 @@ _COVERED = 0.95
 _Class = tuple[object, ...]
 
 
-def groups(data: pathlib.Path) -> Iterator[groups_lib.Group]:
-  """The three comparisons.
-
-  Args:
-    data: the folder that holds the folder pax_a100.
-  """
-  trace = Trace(data / "pax_a100")
+def groups(folder: pathlib.Path) -> Iterator[groups_lib.Group]:
+  """The three comparisons of the step in the folder pax_a100."""
+  trace = Trace(folder)
   yield groups_lib.of_comparisons(
     "A100 step: kernels beside collectives", slowdowns(trace)
   )

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Draws predicted over measured times, one panel per kind of measurement."""
+"""A plot of predicted over measured times, a panel per kind of measurement."""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""How long the NCCL tuner plugin takes: python -m benchmarks.plugin_call.
+"""The time of a call of the NCCL tuner plugin.
+
+    python -m benchmarks.plugin_call
 
 NCCL asks before each collective that it enqueues, so an answer should take well
 below a microsecond: 200 ns is the bar. The loop is in plugin_call.c, as a call

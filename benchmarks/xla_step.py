@@ -5,7 +5,7 @@
 openxla/xla#26196 gives 1,359 ms per step with the scheduler of its time, and
 1,318 ms when collectives start as early as they can. That scheduler is today's
 latency-hiding scheduler without the speed-of-light estimator; the early starts
-need more than one collective under way. The module is compiled here for the
+need more than one collective in flight. The module is compiled here for the
 same GPUs, ahead of time, and replayed.
 """
 

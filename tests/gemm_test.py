@@ -4,23 +4,18 @@
 
 from __future__ import annotations
 
-import csv
 import math
-import pathlib
 
 import hypothesis
 from hypothesis import strategies as st
 import numpy as np
 import pytest
 
+from benchmarks import data as data_lib
 from lagom_xla import cluster
 from lagom_xla.cluster import gpu as gpu_lib
 from lagom_xla.costs import gemm
 
-_TABLE = (
-  pathlib.Path(__file__).resolve().parents[2]
-  / "shared/data/tables/matmul_flops.csv"
-)
 _GPUS = {
   name: cluster.parse(f"1x8x{name}").gpu
   for name in ("v100", "a100_40", "a6000", "h100", "h200", "b200", "gb200")
@@ -179,26 +174,24 @@ _REACHED = {
 }
 
 
-@pytest.mark.skipif(not _TABLE.exists(), reason=f"no {_TABLE.name} beside here")
 @pytest.mark.parametrize(("device", "operand"), _REACHED)
 def test_measured_products_are_predicted_as_well_as_reported(
   device: str, operand: str
 ) -> None:
   gpu = _GPUS["h100" if device == "sm_90" else "b200"]
   errors = []
-  with _TABLE.open(encoding="utf-8") as file:
-    for row in csv.DictReader(file):
-      operands, _, out_type = row["dtypes"].partition("->")
-      if row["device"] != device or not operands.startswith(operand):
-        continue
-      lhs_type, rhs_type = operands.split("x")
-      shape = {name: int(row[name]) for name in ("batch", "m", "n", "k")}
-      flops = 2 * math.prod(shape.values())
-      measured_us = flops / float(row["flops_per_second"]) * 1e6
-      predicted_us = gemm.tabulated_us(
-        gpu, **shape, lhs_type=lhs_type, rhs_type=rhs_type, out_type=out_type
-      )
-      errors.append(abs(predicted_us / measured_us - 1))
+  for row in data_lib.rows("matmul_flops"):
+    operands, _, out_type = row["dtypes"].partition("->")
+    if row["device"] != device or not operands.startswith(operand):
+      continue
+    lhs_type, rhs_type = operands.split("x")
+    shape = {name: int(row[name]) for name in ("batch", "m", "n", "k")}
+    flops = 2 * math.prod(shape.values())
+    measured_us = flops / float(row["flops_per_second"]) * 1e6
+    predicted_us = gemm.tabulated_us(
+      gpu, **shape, lhs_type=lhs_type, rhs_type=rhs_type, out_type=out_type
+    )
+    errors.append(abs(predicted_us / measured_us - 1))
   median, p90 = _REACHED[device, operand]
   assert len(errors) > 100
   assert np.median(errors) <= median

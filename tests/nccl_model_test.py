@@ -4,20 +4,18 @@
 
 from __future__ import annotations
 
-import csv
 import functools
-import pathlib
 from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 import pytest
 
+from benchmarks import data as data_lib
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import nccl
 from lagom_xla.costs.nccl import graph as graph_lib
 
-_TABLES = pathlib.Path(__file__).parents[2] / "shared" / "data" / "tables"
 _KINDS = {
   "AllReduce": "all-reduce",
   "AllGather": "all-gather",
@@ -40,11 +38,7 @@ _NODES = {
 
 
 def _rows(name: str) -> list[dict[str, str]]:
-  path = _TABLES / f"nccl_2_32_3_{name}.csv"
-  if not path.exists():
-    pytest.skip(f"no shared/data/tables/{path.name} beside the repository")
-  with path.open() as file:
-    rows = list(csv.DictReader(file))
+  rows = data_lib.rows(f"nccl_2_32_3_{name}")
   assert rows
   return rows
 

@@ -4,8 +4,10 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 import json
+import pathlib
 
 import pytest
 
@@ -179,23 +181,32 @@ def test_the_command_prints_json_and_its_progress(
   paper.main(["--format=json", "--no-sensitivity"], table=table)
   captured = capsys.readouterr()
   printed = json.loads(captured.out)
-  assert [row["name"] for row in printed["workloads"]] == [patterns.WORKLOAD]
-  assert {line["pattern"] for line in printed["patterns"]} == {"1", "2"}
-  assert printed["workloads"][0]["reported"]["Lagom"] == list(
-    reported.LAGOM_SPEEDUP["fsdp"]
-  )
-  assert printed["sensitivity"] == []
+  tables = {table["name"]: table["rows"] for table in printed["tables"]}
+  assert tables.keys() == {"step_times", "shares", "settings", "patterns"}
+  (times,) = tables["step_times"]
+  assert times["workload"] == "phi-2 FSDP"
+  assert times["Lagom"] == times["NCCL_ms"] / times["Lagom_ms"]
+  low, high = reported.LAGOM_SPEEDUP["fsdp"]
+  assert times["lagom_reported"].startswith(f"{low:.2f}–{high:.2f}: ")
+  assert {line["pattern"] for line in tables["patterns"]} == {"1", "2"}
   assert "1/1 phi-2/fsdp/8/a" in captured.err
 
 
-def test_markdown_has_the_cells_of_the_terminal(rows: list[compare.Row]):
-  table = show.speedups(rows, title="Speedups")
-  lines = table.markdown().splitlines()
-  assert lines[0] == "**Speedups**"
-  bars = {line.count("|") for line in lines[2:] if line}
-  assert bars == {len(table.columns) + 1}
-  for row, line in zip(table.rows, lines[4:], strict=True):
-    assert all(cell in line for cell in row)
+def test_committed_results_have_the_columns_of_the_tables(
+  rows: list[compare.Row], tmp_path: pathlib.Path
+):
+  results = pathlib.Path(paper.__file__).parent / "results"
+  for table in (
+    show.step_times(rows),
+    show.sensitivity(rows),
+    show.shares(rows),
+    show.settings(rows),
+    show.pattern_lines([]),
+  ):
+    table.write_csv(tmp_path)
+    name = f"{table.name}.csv"
+    with (results / name).open() as committed, (tmp_path / name).open() as new:
+      assert next(csv.reader(committed)) == next(csv.reader(new))
 
 
 def test_a_name_that_no_workload_has_is_refused():

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import dataclasses
-import pathlib
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,7 +18,6 @@ from lagom_xla.costs import nccl
 from lagom_xla.costs import wire
 
 _MIB = 2**20
-_DATA = pathlib.Path(__file__).resolve().parents[2] / "shared" / "data"
 _KINDS = (
   "all-gather",
   "all-reduce",
@@ -213,11 +211,9 @@ _REACHED = {
 
 @pytest.mark.parametrize("device", _REACHED)
 def test_measured_times_are_predicted(device):
-  if not _DATA.is_dir():
-    pytest.skip("the measurements are not beside this checkout (shared/data)")
   rows = [
     row
-    for row in collective_rows.read(_DATA)
+    for row in collective_rows.read()
     if row.device == device and row.is_large
   ]
   errors = fit_collectives.relative_errors(rows)

@@ -2,28 +2,26 @@
 # SPDX-License-Identifier: Apache-2.0
 """Lagom's table: its workloads on its clusters, predicted.
 
-  python -m benchmarks.paper [--only=TEXT] [--format=text|json|markdown]
+  python -m benchmarks.paper [--only=TEXT] [--format=text|json] [--csv=FOLDER]
 
 Nothing is fitted to the figures that it stands beside. Progress goes to stderr.
+--csv also writes the tables into a folder; those in results/ were written so.
 """
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-import json
 import os
+import pathlib
 import sys
 import time
 
-import rich.console
-
+from benchmarks import table as table_lib
 from benchmarks.paper import cases
 from benchmarks.paper import compare
 from benchmarks.paper import patterns
 from benchmarks.paper import show
-
-_WIDTH = 200
 
 
 def main(
@@ -44,31 +42,12 @@ def main(
     sys.exit(f"paper: no workload has {arguments.only!r} in its name.")
   rows, found = _compare(chosen)
   other_rows = [] if arguments.no_sensitivity else _compare(others)[0]
-  if arguments.format == "json":
-    print(json.dumps(show.as_json(rows, other_rows, found)))
-    return
-  tables = [
-    show.speedups(rows, title="Predicted step times"),
-    show.reasons(rows),
-    show.settings(rows),
-  ]
+  tables = [show.step_times(rows), show.shares(rows), show.settings(rows)]
   if found:
     tables.append(show.pattern_lines(found))
   if other_rows:
-    title = "What the paper does not tell"
-    tables.append(show.speedups(other_rows, title=title))
-  _print(tables, arguments.format)
-
-
-def _print(tables: Sequence[show.Table], form: str) -> None:
-  console = rich.console.Console(width=_WIDTH)
-  for table in tables:
-    if form == "markdown":
-      print(table.markdown())
-    else:
-      table.print(console)
-      console.print()
-  print(show.READING)
+    tables.append(show.sensitivity(other_rows))
+  table_lib.show(tables, arguments.format, arguments.csv)
 
 
 def _chosen(
@@ -112,8 +91,12 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     help="workloads whose name, such as phi-2/fsdp/8/a, has TEXT in it; may be"
     " given more than once",
   )
+  parser.add_argument("--format", choices=("text", "json"), default="text")
   parser.add_argument(
-    "--format", choices=("text", "json", "markdown"), default="text"
+    "--csv",
+    type=pathlib.Path,
+    metavar="FOLDER",
+    help="also write the tables into this folder",
   )
   parser.add_argument(
     "--no-sensitivity",

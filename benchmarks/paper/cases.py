@@ -14,7 +14,7 @@ gathered again.
 
 *FSDP* is taken as PyTorch's: one gather per layer (XLA's combiners are allowed
 a layer, and no more), started a layer ahead (XLA's pipelining of gathers), with
-a gather and a scatter under way at once (XLA's overlap limit of 2).
+a gather and a scatter in flight at once (XLA's overlap limit of 2).
 
 *TP* is taken as DeepSpeed-Domino's, *EP* as dual-batch overlap: two halves of a
 microbatch. XLA's dot merger would join the halves' products, so it is off, and

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""What the papers report, for the tables to put beside.
+"""The figures that the papers report, which the tables show too.
 
 Lagom: arXiv 2602.20656, section 4. AutoCCL: NSDI 2025. Figures without a table
 are known as the ranges that the text gives. Speedups are over NCCL's default.

@@ -1,20 +1,20 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""What the searchers show, predicted, without a GPU.
+"""The searchers compared, on predicted step times, without a GPU.
 
-    python -m benchmarks.search [--data ../shared/data] [--only=NAME,...]
-        [--format=text|json|markdown]
+    python -m benchmarks.search [--data FOLDER] [--only=NAME,...]
+        [--format=text|json] [--csv=FOLDER]
 
 Tables: against_exhaustive, growth, equal_budget, joint_gain, scale, ablation.
 Every figure comes out of the run; progress goes to stderr. Modules that are
-read from the data folder are left out where it is not given, and named.
+read from the data folder are left out where it is not given, and named. --csv
+also writes the tables into a folder; those in results/ were written so.
 """
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Mapping, Sequence
-import json
 import os
 import pathlib
 import sys
@@ -25,8 +25,7 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("JAX_SKIP_CUDA_CONSTRAINTS_CHECK", "1")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
-import rich.console
-
+from benchmarks import table as table_lib
 from benchmarks.search import ablation
 from benchmarks.search import against_exhaustive
 from benchmarks.search import contestants
@@ -35,9 +34,6 @@ from benchmarks.search import growth
 from benchmarks.search import joint_gain
 from benchmarks.search import modules as modules_lib
 from benchmarks.search import scale
-from benchmarks.search import table as table_lib
-
-_WIDTH = 200
 
 _MODULES = tuple(modules_lib.MODULES.values())
 # On GPUs that XLA has no cost tables for, collectives meet by themselves.
@@ -116,8 +112,12 @@ def main(arguments_: Sequence[str] | None = None) -> None:
   )
   parser.add_argument("--data", type=pathlib.Path)
   parser.add_argument("--only", default="")
+  parser.add_argument("--format", choices=("text", "json"), default="text")
   parser.add_argument(
-    "--format", choices=("text", "json", "markdown"), default="text"
+    "--csv",
+    type=pathlib.Path,
+    metavar="FOLDER",
+    help="also write the tables into this folder",
   )
   arguments = parser.parse_args(arguments_)
   if arguments.data is not None and not arguments.data.is_dir():
@@ -133,18 +133,7 @@ def main(arguments_: Sequence[str] | None = None) -> None:
     tables = [t for name in names or makers for t in makers[name]()]
   except errors.CompileError as error:
     sys.exit(f"search: {error}")
-  _show(tables, arguments.format)
-
-
-def _show(tables: Sequence[table_lib.Table], form: str) -> None:
-  if form == "json":
-    print(json.dumps({"tables": [t.to_dict() for t in tables]}, indent=1))
-  elif form == "markdown":
-    print("\n".join(t.to_markdown() for t in tables))
-  else:
-    console = rich.console.Console(width=_WIDTH)
-    for table in tables:
-      table.print_to(console)
+  table_lib.show(tables, arguments.format, arguments.csv)
 
 
 if __name__ == "__main__":

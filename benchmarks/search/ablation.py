@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks import table as table_lib
 from benchmarks.search import modules as modules_lib
-from benchmarks.search import table as table_lib
 from benchmarks.search import variations
 from lagom_xla.costs import step as step_lib
 from lagom_xla.search.nccl import lagom
@@ -84,7 +84,7 @@ def tables(
       ),
     ),
     table_lib.Table(
-      name=NAME,
+      name=f"{NAME}_by_module",
       title="Lagom without each of its ideas, by module",
       columns=_DETAIL,
       rows=rows,

@@ -9,11 +9,11 @@ import dataclasses
 
 import numpy as np
 
+from benchmarks import table as table_lib
 from benchmarks.search import contestants
 from benchmarks.search import modules as modules_lib
 from benchmarks.search import overlap_cases
 from benchmarks.search import reference
-from benchmarks.search import table as table_lib
 from lagom_xla.search.nccl import problem as problem_lib
 from lagom_xla.search.nccl import searcher as searcher_lib
 

@@ -24,9 +24,9 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks import table as table_lib
 from benchmarks.search import contestants
 from benchmarks.search import modules as modules_lib
-from benchmarks.search import table as table_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.search.nccl import lockstep
 from lagom_xla.search.nccl import problem as problem_lib
@@ -332,7 +332,7 @@ def _detail(races: Sequence[Races], budgets: Sequence[int]) -> table_lib.Table:
         row[name] = _spread(r.excess(name, budget))
       rows.append(row)
   return table_lib.Table(
-    name=NAME,
+    name=f"{NAME}_by_module",
     title="Best so far at equal budgets, by module",
     columns=_DETAIL,
     rows=rows,

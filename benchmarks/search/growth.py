@@ -16,8 +16,8 @@ import time
 
 import numpy as np
 
+from benchmarks import table as table_lib
 from benchmarks.search import modules as modules_lib
-from benchmarks.search import table as table_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.search.nccl import problem as problem_lib
 from lagom_xla.search.nccl import searcher as searcher_lib

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""What XLA's options and NCCL's settings gain alone, and together."""
+"""The gains of XLA's options and NCCL's settings, alone and together."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import pathlib
 import time
 from typing import Any
 
+from benchmarks import table as table_lib
 from benchmarks.search import modules as modules_lib
-from benchmarks.search import table as table_lib
 from lagom_xla.search.xla import candidates as candidates_lib
 from lagom_xla.search.xla import joint
 
@@ -125,5 +125,5 @@ def row(
       f"{name.removeprefix('xla_gpu_')}={value}"
       for name, value in found.best.config.options.items()
     )
-    or "-",
+    or None,
   }

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The train steps that the tables are about, by name.
 
-Small steps of `train_steps.py`, the Llama example in several sizes and layouts,
-and XLA's own benchmark modules where the folder with them is at hand. All are
-compiled by XLA for the GPUs of their cluster, up to the schedule.
+Perceptrons (benchmarks/workloads), the Llama example in several sizes and
+layouts, and XLA's own benchmark modules where the folder with them is at hand.
+All are compiled by XLA for the GPUs of their cluster, up to the schedule.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import dataclasses
 import pathlib
 import sys
 
-from benchmarks.search import train_steps
+from benchmarks.workloads import perceptrons as perceptrons_lib
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import devices as devices_lib
@@ -51,7 +51,7 @@ class Module:
   options: Mapping[str, bool | int] = dataclasses.field(default_factory=dict)
 
   def overlapping(self, num_collectives: int) -> Module:
-    """The module with this many collectives under way at the same time.
+    """The module with this many collectives in flight.
 
     XLA's scheduler keeps to one on GPUs that it has cost tables for, so that
     hardly any two collectives meet in one overlap.
@@ -81,18 +81,18 @@ def perceptrons(
   name: str,
   cluster: str,
   *,
-  layout: train_steps.Layout,
+  layout: perceptrons_lib.Layout,
   hidden: Sequence[int],
   rows_per_device: int = 4096,
   forward_only: bool = False,
   options: Mapping[str, bool | int] | None = None,
 ) -> Module:
-  """A small step of `train_steps.py`."""
+  """A stack of perceptrons."""
 
   def load(data: pathlib.Path | None) -> target_lib.Target:
     del data
     parsed = cluster_lib.parse(cluster)
-    lowered = train_steps.lower(
+    lowered = perceptrons_lib.lower(
       devices_lib.devices(parsed),
       layout=layout,
       hidden=hidden,

@@ -19,8 +19,8 @@ import os
 import time
 from typing import Any
 
+from benchmarks import table as table_lib
 from benchmarks.search import modules as modules_lib
-from benchmarks.search import table as table_lib
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import lowered as lowered_lib
 from lagom_xla.compile import target as target_lib
@@ -136,7 +136,7 @@ def tables(
       ),
     ),
     table_lib.Table(
-      name=NAME,
+      name=f"{NAME}_hottest",
       title="Where the search of large steps spends its time",
       columns=_HOT_COLUMNS,
       rows=hot,

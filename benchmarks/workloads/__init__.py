@@ -1,3 +1,3 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Train steps of published models, in Flax, for the paper's comparison."""
+"""Train steps to benchmark: published models in Flax, and perceptrons."""

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""How a train step is spread over GPUs, with every collective written out.
+"""The layout of a train step over GPUs, with every collective written out.
 
 The step is one `jax.shard_map` over the axes (data, model): what each GPU runs
 is what is written, and XLA decides only how to combine, pipeline and schedule

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Sends tokens to experts on other GPUs, and brings the results back.
+"""The routing of tokens to experts on other GPUs and back.
 
 By all-to-all, every GPU sends each token to the GPUs of its experts, and gets
 the results back. By all-gather, every GPU gets all tokens, computes what its

@@ -1,17 +1,16 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The measured tables: NCCL's choices, lone collectives, lone products."""
+"""NCCL's choices, lone collectives and lone products, beside the model."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-import csv
 import functools
 import math
-import pathlib
 import re
 
 from benchmarks import collective_rows
+from benchmarks import data as data_lib
 from benchmarks import groups
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import gemm
@@ -40,19 +39,13 @@ _NODE = re.compile(
 )
 
 
-def rows(path: pathlib.Path) -> list[dict[str, str]]:
-  """The rows of a CSV file."""
-  with path.open() as file:
-    return list(csv.DictReader(file))
-
-
-def nccl_choices(path: pathlib.Path) -> Iterator[groups.Group]:
+def nccl_choices() -> Iterator[groups.Group]:
   """What NCCL 2.32.3 itself chooses and predicts."""
-  table = rows(path)
+  table = data_lib.rows("nccl_2_32_3_choices")
   mismatches = []
   times = []
   for row in table:
-    cluster, communicator = described(row)
+    cluster, communicator = _described(row)
     kind = _NCCL_KINDS[row["collective"]]
     num_bytes = int(row["n_bytes"])
     key = (cluster, communicator, kind, num_bytes)
@@ -76,7 +69,7 @@ def nccl_choices(path: pathlib.Path) -> Iterator[groups.Group]:
   yield groups.of_comparisons("NCCL's own times", times)
 
 
-def described(
+def _described(
   row: dict[str, str],
 ) -> tuple[cluster_lib.Cluster, nccl.Communicator]:
   """The cluster and communicator of a row of the NCCL tables."""
@@ -109,10 +102,10 @@ def _cluster(node: str, num_nodes: int) -> cluster_lib.Cluster:
 _PRODUCT_GPUS = {"sm_90": "h100", "sm_100_B200": "b200"}
 
 
-def products(path: pathlib.Path) -> Iterator[groups.Group]:
+def products() -> Iterator[groups.Group]:
   """Lone matrix products, by GPU and precision."""
   by_group: dict[str, list[groups.Comparison]] = {}
-  for row in rows(path):
+  for row in data_lib.rows("matmul_flops"):
     if row["device"] not in _PRODUCT_GPUS:
       continue
     shape = {name: int(row[name]) for name in ("batch", "m", "n", "k")}
@@ -134,10 +127,10 @@ def products(path: pathlib.Path) -> Iterator[groups.Group]:
     yield groups.of_comparisons(name, by_group[name])
 
 
-def collectives(path: pathlib.Path) -> Iterator[groups.Group]:
+def collectives() -> Iterator[groups.Group]:
   """Lone collectives, by device, small ones apart."""
   by_group: dict[str, list[groups.Comparison]] = {}
-  for row in collective_rows.read(path.parent.parent):
+  for row in collective_rows.read():
     size = "64 KiB and more" if row.is_large else "below 64 KiB"
     by_group.setdefault(f"collectives: {row.device}, {size}", []).append(
       groups.Comparison(

@@ -1,11 +1,11 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Small train steps whose collectives can be dialled.
+"""Stacks of perceptrons whose collectives can be set one by one.
 
-Stacks of two-layer perceptrons in bfloat16, trained by plain gradient descent,
-laid out over all devices in one of three ways: every layer's weights sharded
-and gathered for use (FSDP), hidden units sharded (TP), or one expert's layers
-on each device and rows exchanged (EP). Layers are unrolled, so that a layer may
+Two-layer perceptrons in bfloat16, trained by plain gradient descent, are laid
+out over all devices in one of three ways: every layer's weights sharded and
+gathered for use (FSDP), hidden units sharded (TP), or one expert's layers on
+each device and rows exchanged (EP). Layers are unrolled, so that a layer may
 have a width of its own and its collectives a tuning key of their own.
 """
 
