@@ -22,7 +22,8 @@ from lagom_xla.passes import combine
 from lagom_xla.passes import hlo
 from lagom_xla.passes import in_compile
 from lagom_xla.passes import registry
-from lagom_xla.passes.combine import rule
+from lagom_xla.passes.combine import combinable
+from lagom_xla.passes.combine import table
 
 _CLUSTER = cluster_lib.parse("1x8xh100")
 
@@ -41,9 +42,9 @@ def scan(fsdp_step: LowerStep) -> target_lib.Target:
   return target_lib.of_step(fsdp_step(), _CLUSTER, name="scan")
 
 
-def _candidates(target: target_lib.Target) -> dict[str, rule.Candidate]:
+def _candidates(target: target_lib.Target) -> dict[str, combinable.Candidate]:
   assert target.unscheduled is not None
-  return rule.find(target.unscheduled({}))
+  return combinable.find(target.unscheduled({}))
 
 
 def _of_kind(target: target_lib.Target, kind: str) -> list[str]:
@@ -93,7 +94,7 @@ def test_without_groups_all_travel_alone(
   for (label,), collective in scheduled.items():
     assert collective.num_operands == 1
     assert collective.kind == candidates[label].kind
-    assert collective.nccl_bytes == candidates[label].num_bytes
+    assert table.combined_bytes(collective) == candidates[label].num_bytes
 
 
 @pytest.mark.parametrize("kind", ["all-gather", "reduce-scatter"])
@@ -350,13 +351,13 @@ def test_groups_that_cannot_be_are_refused_with_the_labels(
 
 
 def test_a_collective_of_several_arrays_is_several_candidates() -> None:
-  candidates = rule.find(hlo.load(_HLO))
+  candidates = combinable.find(hlo.load(_HLO))
   assert {"both.0", "both.1"} <= set(candidates)
   assert "both" not in candidates
   # Each depends on what its own array depends on.
-  rule.check(candidates, (("sx", "both.0"), ("ssx", "both.1")))
+  combinable.check(candidates, (("sx", "both.0"), ("ssx", "both.1")))
   with pytest.raises(errors.CombineError, match=r"both\.1 depends on sx"):
-    rule.check(candidates, (("sx", "both.1"),))
+    combinable.check(candidates, (("sx", "both.1"),))
 
 
 def test_a_module_stays_as_it_is() -> None:
@@ -399,7 +400,7 @@ def test_an_all_reduce_of_an_all_reduce_is_left_to_xla() -> None:
     }
   """
   folds = hlo.load(text.replace("ROWS", rows).replace("COLUMNS", columns))
-  assert not rule.find(folds)
+  assert not combinable.find(folds)
   # Counting devices twice, the two are not one.
   repeats = hlo.load(text.replace("ROWS", rows).replace("COLUMNS", rows))
-  assert set(rule.find(repeats)) == {"over_rows", "over_all"}
+  assert set(combinable.find(repeats)) == {"over_rows", "over_all"}

@@ -22,7 +22,7 @@ from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import combine
 from lagom_xla.passes import hlo
 from lagom_xla.passes import overlap as overlap_lib
-from lagom_xla.passes.combine import rule
+from lagom_xla.passes.combine import combinable
 from lagom_xla.search.xla import candidates
 from lagom_xla.search.xla import groups as regrouping
 from lagom_xla.search.xla import joint
@@ -108,9 +108,9 @@ def _in_order(module: hlo.Module) -> list[str]:
 def test_groups_are_ones_that_the_module_can_have(case, name, search):
   target, options = case(name).target, case(name).options
   assert target.unscheduled is not None
-  found = rule.find(target.unscheduled(options))
+  found = combinable.find(target.unscheduled(options))
   for max_predictions in (4, 30):
-    rule.check(found, search(name, max_predictions).groups)
+    combinable.check(found, search(name, max_predictions).groups)
 
 
 @pytest.mark.parametrize("name", _CASES)

@@ -28,7 +28,7 @@ from lagom_xla.apply.nccl import rules as rules_lib
 from lagom_xla.compile import scheduler_profile
 from lagom_xla.compile import target as target_lib
 from lagom_xla.passes import hlo
-from lagom_xla.passes.combine import rule
+from lagom_xla.passes.combine import combinable
 from lagom_xla.search.xla import thresholds
 from lagom_xla.verify import effects as effects_lib
 from lagom_xla.verify import verification as verification_lib
@@ -154,7 +154,7 @@ def test_a_setting_for_no_collective_of_the_step_is_found_out(tuned: _Tuned):
 
 def _of_kind(target: target_lib.Target, kind: str) -> list[str]:
   assert target.unscheduled is not None
-  found = rule.find(target.unscheduled({}))
+  found = combinable.find(target.unscheduled({}))
   return [c.label for c in found.values() if c.kind == kind]
 
 

@@ -15,12 +15,13 @@ import dataclasses
 from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import dependencies
 from lagom_xla.passes import hlo
+from lagom_xla.passes.combine import rule
 from lagom_xla.xla_schedule import editing
 
 _TUPLE = 13  # xla_data.proto, enum PrimitiveType.
 
 
-@dataclasses.dataclass(frozen=True, eq=False, slots=True)
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Part:
   """One array of a collective.
 
@@ -28,15 +29,20 @@ class Part:
     collective: that it is a part of so far.
     index: which of its arrays.
     operand_id: the instruction whose value it sends.
-    reduction: HLO opcode by which it is reduced, or "".
+    traits: what it must have in common with what it is combined with.
     shape: of what arrives.
   """
 
   collective: collectives_lib.Collective
   index: int
   operand_id: int
-  reduction: str
+  traits: rule.Traits
   shape: hlo.Shape
+
+  @property
+  def kind(self) -> str:
+    """HLO opcode of the collective."""
+    return self.collective.kind
 
   @property
   def num_bytes(self) -> int:
@@ -66,21 +72,24 @@ def parts(
   if len(arrays) > 1 and not is_taken_apart:
     return ()
   start = by_id[collective.start_id]
-  reduction = _reduction(module, start)
-  return tuple(
-    Part(collective, index, start.operand_ids[index], reduction, shape)
-    for index, shape in enumerate(arrays)
-  )
-
-
-def _reduction(module: hlo.Module, start: hlo.Instruction) -> str:
-  """The opcode by which a collective reduces, or ""."""
   operation = start
   for _, inside in collectives_lib.payloads(module, start):
     operation = inside
-  for callee_id in operation.called_computation_ids:
-    return module.computations[callee_id].root.opcode
-  return ""
+  reduction = rule.reduction(module, operation)
+  return tuple(
+    Part(
+      collective=collective,
+      index=index,
+      operand_id=start.operand_ids[index],
+      traits=rule.traits_of_collective(
+        collective,
+        element_type=hlo.element_type(shape),
+        reduction=reduction,
+      ),
+      shape=shape,
+    )
+    for index, shape in enumerate(arrays)
+  )
 
 
 def regroup(
@@ -281,7 +290,7 @@ def _in_order(
         continue
       if id_ in entered:
         raise ValueError(
-          f"Collectives of {computation.name} cannot travel together: one"
+          f"Collectives of {computation.name} cannot be combined: one"
           f" depends on another through {instruction.name}."
         )
       entered.add(id_)
