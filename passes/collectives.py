@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 import dataclasses
 
+from lagom_xla.passes import dependencies
 from lagom_xla.passes import hlo
 from lagom_xla.passes import replica_groups
 
@@ -159,7 +160,7 @@ def _in_computation(
   executions: int,
   num_devices: int | None,
 ) -> Iterator[Collective]:
-  dones = _dones(computation)
+  dones = dependencies.awaiting_of(computation)
   for instruction in computation.instructions:
     if kind_of(instruction):
       inside = [(computation, instruction)]
@@ -186,19 +187,6 @@ def _wrapped(module: hlo.Module) -> frozenset[int]:
     if instruction.opcode == "async-start" and payloads(module, instruction)
     for callee in instruction.called_computation_ids
   )
-
-
-def _dones(computation: hlo.Computation) -> dict[int, hlo.Instruction]:
-  """Id of each start -> the last instruction that waits for it."""
-  dones: dict[int, hlo.Instruction] = {}
-  start_of: dict[int, int] = {}  # Through any async-updates in between.
-  for instruction in computation.instructions:
-    if instruction.opcode.endswith(("-done", "-update")):
-      operand = instruction.operand_ids[0]
-      start = start_of.get(operand, operand)
-      start_of[instruction.id] = start
-      dones[start] = instruction
-  return dones
 
 
 def _record(
