@@ -27,6 +27,7 @@ from lagom_xla.passes import collectives
 from lagom_xla.passes import dependencies
 from lagom_xla.passes import hlo
 from lagom_xla.passes import overlap
+from lagom_xla.passes import sol_estimates
 from lagom_xla.xla_schedule import estimates
 from lagom_xla.xla_schedule import list_schedule
 from lagom_xla.xla_schedule import reschedule
@@ -425,7 +426,7 @@ def test_estimates_are_xlas_where_it_has_them(loop: hlo.Module) -> None:
     by_start = {c.start_id: c for c in collectives.find(loop)}
     for instruction in computation.instructions:
       collective = by_start.get(instruction.id)
-      expected = estimates.sol_us(loop, instruction)
+      expected = sol_estimates.time_us(loop.backend_config(instruction))
       if collective is not None and expected:
         assert known.collective_us(collective) == pytest.approx(expected)
         compared += 1
