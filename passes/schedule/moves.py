@@ -27,7 +27,6 @@ from lagom_xla.passes import hlo
 from lagom_xla.passes.schedule import aliasing
 from lagom_xla.passes.schedule import reordering
 
-errors.ScheduleError = errors.ScheduleError
 check = reordering.check
 
 
