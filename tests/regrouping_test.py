@@ -150,14 +150,14 @@ def test_the_same_module_gives_the_same_groups(case, name, search):
 
 @pytest.mark.parametrize("max_predictions", [1, 2, 3, 4, 10, 25])
 def test_no_more_is_predicted_than_allowed(case, monkeypatch, max_predictions):
-  real = reschedule.schedule
+  real = reschedule.reschedule
   predicted = []
 
-  def schedule(*args, **kwargs):
+  def counted(*args, **kwargs):
     predicted.append(1)
     return real(*args, **kwargs)
 
-  monkeypatch.setattr(reschedule, "schedule", schedule)
+  monkeypatch.setattr(reschedule, "reschedule", counted)
   module = case("unrolled").apart
   found = regrouping.search(module, _H100, max_predictions=max_predictions)
   assert len(predicted) == found.num_predicted <= max_predictions
@@ -179,7 +179,7 @@ def _predicted_us(apart: hlo.Module, groups: combine.Groups) -> float:
   changes = reschedule.Changes(
     groups=[[name_of[label] for label in group] for group in groups]
   )
-  return _step_time_us(reschedule.schedule(apart, changes, _H100))
+  return _step_time_us(reschedule.reschedule(apart, changes, _H100))
 
 
 def _step_time_us(module: hlo.Module) -> float:
@@ -196,7 +196,7 @@ def test_groups_are_predicted_no_worse_than_any_threshold(case, name, search):
       ("all-gather", "all-reduce", "reduce-scatter"), mib * 2**20
     )
     changes = reschedule.Changes(thresholds_bytes=thresholds_bytes)
-    threshold_us = _step_time_us(reschedule.schedule(module, changes, _H100))
+    threshold_us = _step_time_us(reschedule.reschedule(module, changes, _H100))
     assert found_us <= threshold_us * (1 + 1e-9)
 
 

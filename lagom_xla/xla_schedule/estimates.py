@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""What XLA's scheduler believes that kernels and collectives take.
+"""The cost estimates that XLA's scheduler goes by.
 
 XLA schedules by its speed-of-light estimates, and writes them into the module
 when asked to (`compile.COST_ESTIMATES`): for matrix products, for loop and
@@ -25,7 +25,7 @@ from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes import overlap as overlap_lib
 from lagom_xla.passes import sol_estimates
-from lagom_xla.xla_schedule import list_schedule
+from lagom_xla.xla_schedule import nodes
 
 # Constants of XLA's estimators, in microseconds (SolLatencyEstimator::NodeCost
 # in xla/service/gpu/model/sol_latency_estimator.cc: a hundredth of what
@@ -58,7 +58,7 @@ class Estimates:
   module: hlo.Module
   cluster: cluster_lib.Cluster
 
-  def costs(self, module: hlo.Module) -> list_schedule.Costs:
+  def costs(self, module: hlo.Module) -> nodes.Costs:
     """The costs of a module that was predicted from this one.
 
     Args:
@@ -83,7 +83,7 @@ class Estimates:
       kernel = analysis.kernels.get(instruction.id)
       return lone.kernel_cost(kernel).time_us if kernel else _OTHER_US
 
-    return list_schedule.Costs(cost_us=cost_us, latency_us=latency_us)
+    return nodes.Costs(cost_us=cost_us, latency_us=latency_us)
 
   def collective_us(self, collective: collectives_lib.Collective) -> float:
     """XLA's estimate of a collective, or one made from those of others."""

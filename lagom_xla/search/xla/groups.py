@@ -31,7 +31,7 @@ from lagom_xla.passes import hlo
 from lagom_xla.passes import overlap as overlap_lib
 from lagom_xla.passes.combine import rule
 from lagom_xla.passes.combine import table
-from lagom_xla.xla_schedule import grouping
+from lagom_xla.xla_schedule import combiner
 from lagom_xla.xla_schedule import reschedule
 
 # Labels (`passes/combine/keys.py`) of what is combined.
@@ -121,7 +121,7 @@ def _chains(apart: hlo.Module) -> tuple[tuple[_Member, ...], ...]:
   labels = combine.labels(apart)
   for collective in collectives_lib.find(apart):
     is_started = collective.done_id is not None and collective.name in labels
-    if is_started and collective.kind in grouping.KINDS:
+    if is_started and collective.kind in combiner.KINDS:
       (label,) = labels[collective.name]
       found.setdefault(label, []).append(collective)
   chains: dict[rule.Traits, list[_Member]] = {}
@@ -232,7 +232,7 @@ class _Predictor:
     ]
     changes = reschedule.Changes(groups=groups)
     try:
-      module = reschedule.schedule(
+      module = reschedule.reschedule(
         self._step.analysis.module, changes, self._step.cluster
       )
     except ValueError:  # One depends on another.

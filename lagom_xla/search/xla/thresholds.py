@@ -8,10 +8,10 @@ from collections.abc import Iterator, Sequence
 
 from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes.combine import table
-from lagom_xla.xla_schedule import grouping
+from lagom_xla.xla_schedule import combiner
 
 # XLA's options by kind, of the kinds whose combining can be foreseen.
-OPTIONS = {kind: table.COMBINERS[kind].option for kind in grouping.KINDS}
+OPTIONS = {kind: table.COMBINERS[kind].option for kind in combiner.KINDS}
 
 _MIB = 2**20
 # Thresholds that are tried: nothing combined, and powers of two around what

@@ -18,19 +18,20 @@ from lagom_xla.passes.combine import rule
 from lagom_xla.passes.combine import table
 from lagom_xla.xla_schedule import editing
 from lagom_xla.xla_schedule import merging
+from lagom_xla.xla_schedule import parts as parts_lib
 
 # Kinds whose pairs are taken apart and combined here: of those that XLA has
 # combiners for, all that go among groups of devices.
 KINDS = tuple(k for k in table.COMBINERS if k != "collective-permute")
 
 
-def change(
+def combine(
   module: hlo.Module,
   *,
   thresholds_bytes: Mapping[str, int],
   groups: Sequence[Sequence[str]],
 ) -> hlo.Module:
-  """Regroups a module's collectives.
+  """Combines a module's collectives anew.
 
   Args:
     module: scheduled.
@@ -76,7 +77,7 @@ def _by_computation(
     for name in group:
       if name not in home:
         raise ValueError(
-          f"No collective called {name} can be regrouped: a group names the"
+          f"No collective called {name} can be combined: a group names the"
           f" instructions that start {', '.join(KINDS)}."
         )
     homes = sorted({home[name] for name in group})
@@ -110,7 +111,7 @@ class _Choice:
     self._parts = [
       part
       for collective in sorted(collectives, key=lambda c: written[c.start_id])
-      for part in merging.parts(module, graph, collective)
+      for part in parts_lib.of_collective(module, graph, collective)
     ]
     self._bit = {part: 1 << at for at, part in enumerate(self._parts)}
     self._needed = self._needs(graph)
@@ -135,8 +136,8 @@ class _Choice:
 
   def fill(self, thresholds_bytes: Mapping[str, int]) -> None:
     """Groups the rest, by threshold where there is one."""
-    free: list[merging.Part] = []
-    kept: dict[str, list[merging.Part]] = {}
+    free: list[parts_lib.Part] = []
+    kept: dict[str, list[parts_lib.Part]] = {}
     for part in self._left():
       if part.kind in thresholds_bytes:
         free.append(part)
@@ -147,11 +148,13 @@ class _Choice:
     for group in rule.fill(free, thresholds_bytes, depends=self._depends):
       self._add(group)
 
-  def _left(self) -> list[merging.Part]:
+  def _left(self) -> list[parts_lib.Part]:
     taken = {part for group in self.groups for part in group}
     return [part for part in self._parts if part not in taken]
 
-  def _depends(self, part: merging.Part, on: Iterable[merging.Part]) -> bool:
+  def _depends(
+    self, part: parts_lib.Part, on: Iterable[parts_lib.Part]
+  ) -> bool:
     needed = self._needed[part]
     return any(needed & self._bit[other] for other in on)
 
@@ -170,14 +173,14 @@ class _Choice:
       if needed & mask:
         self._needed[part] |= mask
 
-  def _needs(self, graph: dependencies.Graph) -> dict[merging.Part, int]:
+  def _needs(self, graph: dependencies.Graph) -> dict[parts_lib.Part, int]:
     """The parts that each one depends on, as bits."""
-    parts_of: dict[int, list[merging.Part]] = {}
+    parts_of: dict[int, list[parts_lib.Part]] = {}
     for part in self._parts:
       assert part.collective.done_id is not None
       parts_of.setdefault(part.collective.start_id, []).append(part)
       parts_of.setdefault(part.collective.done_id, []).append(part)
-    needed: dict[merging.Part, int] = {}
+    needed: dict[parts_lib.Part, int] = {}
     reached: dict[int, int] = {}
     for instruction in graph.computation.instructions:
       id_ = instruction.id
