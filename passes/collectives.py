@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""One `Collective` record, whatever form XLA printed it in.
+"""Collectives as one record each, whatever form XLA printed them in.
 
 XLA writes a collective as a plain instruction (`all-gather`), as a pair of its
 own (`all-gather-start` / `all-gather-done`), or as an `async-start` /
@@ -67,7 +67,7 @@ class Collective:
     start_id: id of the instruction that starts it.
     done_id: id of the instruction that waits for it; None for plain ones, and
       where the wait is in another computation.
-    num_operands: arrays that travel together.
+    num_operands: arrays that it moves.
     operand_bytes: bytes of all operands, per device.
     result_bytes: bytes of all results, per device.
     array_bytes: bytes of each array as NCCL counts them (see `nccl_bytes`).
@@ -231,7 +231,7 @@ def _record(
 def _data_operands(
   computation: hlo.Computation, operation: hlo.Instruction, kind: str
 ) -> list[hlo.Instruction]:
-  """The operands that travel; offsets, sizes and tokens do not."""
+  """The operands that are sent, without offsets, sizes and tokens."""
   operands = computation.operands(operation)
   if kind in ("ragged-all-to-all", "send"):
     return operands[:1]

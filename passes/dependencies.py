@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Which instructions of a computation must run before which others.
+"""Dependences: which instructions of a computation run before which others.
 
 An instruction runs after those whose values it takes (its operands) and after
 its control predecessors. XLA writes both as lists of ids; here they become a

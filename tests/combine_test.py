@@ -84,7 +84,7 @@ def test_sharded_gradients_are_reduce_scatters_to_be(
 
 
 @pytest.mark.parametrize("name", ["scan", "unrolled"])
-def test_without_groups_all_travel_alone(
+def test_without_groups_all_stay_alone(
   name: str, request: pytest.FixtureRequest
 ) -> None:
   target = request.getfixturevalue(name)
@@ -98,7 +98,7 @@ def test_without_groups_all_travel_alone(
 
 
 @pytest.mark.parametrize("kind", ["all-gather", "reduce-scatter"])
-def test_groups_travel_together_and_the_rest_alone(
+def test_groups_are_combined_and_the_rest_stays_alone(
   unrolled: target_lib.Target, kind: str
 ) -> None:
   first, second, third, fourth, fifth, *_ = _of_kind(unrolled, kind)

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Rewrite pass: which collectives XLA combines, one key per group.
+"""Rewrite pass that has XLA combine given groups, by one key per group.
 
 XLA's combiners join collectives up to a size in bytes (`rule`). They also look
 at the frontend attribute `combiner_key`, and join only those whose

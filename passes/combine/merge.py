@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Rewrite pass: combines collectives itself, for backends without combiners.
+"""Rewrite pass that combines collectives itself, without XLA's combiners.
 
 XLA's CPU backend looks at no combiner keys, and combines all-reduces before any
 pass can see them. Here collectives of several arrays are first taken apart

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Rewrite pass: collectives of several arrays as one for each array.
+"""Rewrite pass that splits collectives of several arrays, one for each array.
 
     both = (f32[8], f32[4]) all-reduce(x, y)
     a = get-tuple-element(both), index=0
