@@ -26,7 +26,7 @@ from lagom_xla.passes import replica_groups
 # What all members of a group must agree in, each with its name.
 Traits = tuple[tuple[str, Hashable], ...]
 
-# Collectives on which it depends what becomes of the elements.
+# Kinds that reduce: they must also agree in element type and operation.
 _REDUCTIONS = frozenset(["all-reduce", "reduce-scatter"])
 
 
@@ -101,8 +101,8 @@ def traits_of_collective(
     collective: the record.
     element_type: of the array in question where it has several; by default
       that of its first operand.
-    reduction: from `reduction`; None where it does not matter, for a record
-      does not hold it.
+    reduction: from `reduction`, as a record does not hold it; None leaves it
+      out, so that sums and maxima count as alike.
   """
   kind = collective.kind
   return (

@@ -102,8 +102,9 @@ class _Member:
     label: its label.
     kind: its HLO opcode.
     num_bytes: as XLA's combiners count them.
-    traits: what it has in common with the other members of its chain. What a
-      reduction computes is not among them: a collective's record does not say.
+    traits: what it has in common with the other members of its chain. How a
+      reduction reduces is not among them, as a collective's record does not
+      hold it; groups that differ in it are refused when they are predicted.
     copies: names of the instructions that start it in the schedule, by place:
       what could be combined with it, and which copy among those this is.
   """
