@@ -318,7 +318,7 @@ def test_pipelining_is_compiled_where_the_graph_cannot_show_it(
   def unable(module: hlo.Module, *_: object) -> hlo.Module:
     return module
 
-  monkeypatch.setattr(reschedule, "schedule", unable)
+  monkeypatch.setattr(reschedule, "reschedule", unable)
   found = joint.search(_target(lambda _: fsdp_scan))
   tried = {name for candidate in found.others for name in candidate.options}
   assert any("pipeline" in name for name in tried)
