@@ -116,7 +116,7 @@ def _changes() -> Iterator[Change]:
       )
   for limit in (2, 4):
     yield (
-      f"{limit} collectives under way",
+      f"{limit} collectives in flight",
       {_LIMIT: limit},
       reschedule.Changes(overlap_limit=limit),
     )
@@ -144,7 +144,7 @@ def _rows(
     compiled = target.schedule(config_lib.XlaConfig(options=options))
     scheduled = time.perf_counter()
     default = default or compiled
-    predicted = reschedule.schedule(default, change, target.cluster)
+    predicted = reschedule.reschedule(default, change, target.cluster)
     end = time.perf_counter()
     yield Row(
       comparison=groups.Comparison(

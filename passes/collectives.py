@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""One `Collective` record, whatever form XLA printed it in.
+"""Collectives as one record each, whatever form XLA printed them in.
 
 XLA writes a collective as a plain instruction (`all-gather`), as a pair of its
 own (`all-gather-start` / `all-gather-done`), or as an `async-start` /
@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 import dataclasses
 
+from lagom_xla.passes import dependencies
 from lagom_xla.passes import hlo
 from lagom_xla.passes import replica_groups
 
@@ -66,7 +67,7 @@ class Collective:
     start_id: id of the instruction that starts it.
     done_id: id of the instruction that waits for it; None for plain ones, and
       where the wait is in another computation.
-    num_operands: arrays that travel together.
+    num_operands: arrays that it moves.
     operand_bytes: bytes of all operands, per device.
     result_bytes: bytes of all results, per device.
     array_bytes: bytes of each array as NCCL counts them (see `nccl_bytes`).
@@ -159,7 +160,7 @@ def _in_computation(
   executions: int,
   num_devices: int | None,
 ) -> Iterator[Collective]:
-  dones = _dones(computation)
+  dones = dependencies.awaiting_of(computation)
   for instruction in computation.instructions:
     if kind_of(instruction):
       inside = [(computation, instruction)]
@@ -186,19 +187,6 @@ def _wrapped(module: hlo.Module) -> frozenset[int]:
     if instruction.opcode == "async-start" and payloads(module, instruction)
     for callee in instruction.called_computation_ids
   )
-
-
-def _dones(computation: hlo.Computation) -> dict[int, hlo.Instruction]:
-  """Id of each start -> the last instruction that waits for it."""
-  dones: dict[int, hlo.Instruction] = {}
-  start_of: dict[int, int] = {}  # Through any async-updates in between.
-  for instruction in computation.instructions:
-    if instruction.opcode.endswith(("-done", "-update")):
-      operand = instruction.operand_ids[0]
-      start = start_of.get(operand, operand)
-      start_of[instruction.id] = start
-      dones[start] = instruction
-  return dones
 
 
 def _record(
@@ -243,7 +231,7 @@ def _record(
 def _data_operands(
   computation: hlo.Computation, operation: hlo.Instruction, kind: str
 ) -> list[hlo.Instruction]:
-  """The operands that travel; offsets, sizes and tokens do not."""
+  """The operands that are sent, without offsets, sizes and tokens."""
   operands = computation.operands(operation)
   if kind in ("ragged-all-to-all", "send"):
     return operands[:1]

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Which instructions of a computation must run before which others.
+"""Dependences: which instructions of a computation run before which others.
 
 An instruction runs after those whose values it takes (its operands) and after
 its control predecessors. XLA writes both as lists of ids; here they become a
@@ -70,19 +70,12 @@ class Graph:
     Through any async-updates in between; starts that another computation waits
     for are missing.
     """
-    start_of: dict[int, int] = {}
-    dones: dict[int, int] = {}
-    for instruction in self.computation.instructions:
-      if not instruction.opcode.endswith(("-done", "-update")):
-        continue
-      awaited = instruction.operand_ids[0]
-      start = start_of.get(awaited, awaited)
-      start_of[instruction.id] = start
-      if instruction.opcode.endswith("-done") and _starts(
-        self.computation.by_id[start]
-      ):
-        dones[start] = instruction.id
-    return dones
+    by_id = self.computation.by_id
+    return {
+      start: awaiting.id
+      for start, awaiting in awaiting_of(self.computation).items()
+      if awaiting.opcode.endswith("-done") and _starts(by_id[start])
+    }
 
   def ancestors(self, id_: int) -> set[int]:
     """All that must run before an instruction."""
@@ -134,7 +127,7 @@ class Graph:
 def of(computation: hlo.Computation) -> Graph:
   """The dependences of a scheduled computation.
 
-  Instructions must stand behind what they depend on, as in any schedule and in
+  Instructions must come after what they depend on, as in any schedule and in
   the protos that XLA writes.
   """
   operands = {}
@@ -143,6 +136,25 @@ def of(computation: hlo.Computation) -> Graph:
     operands[instruction.id] = _unique(instruction.operand_ids)
     controls[instruction.id] = _unique(instruction.control_predecessor_ids)
   return Graph(computation, operands, controls)
+
+
+def awaiting_of(
+  computation: hlo.Computation,
+) -> dict[int, hlo.Instruction]:
+  """Id of each start -> the last instruction that awaits it there.
+
+  That is its done, through any async-updates in between, or the last of those
+  where another computation waits for it.
+  """
+  awaiting: dict[int, hlo.Instruction] = {}
+  start_of: dict[int, int] = {}
+  for instruction in computation.instructions:
+    if instruction.opcode.endswith(("-done", "-update")):
+      awaited = instruction.operand_ids[0]
+      start = start_of.get(awaited, awaited)
+      start_of[instruction.id] = start
+      awaiting[start] = instruction
+  return awaiting
 
 
 def _starts(instruction: hlo.Instruction) -> bool:

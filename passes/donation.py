@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a rewrite may be handed to XLA without losing donated inputs.
+"""Donated inputs: whether a rewrite may be handed to XLA without losing them.
 
 An executable that donates writes its results over its inputs. JAX 0.10.2
 forgets which inputs those are as soon as a pass returns a module, changed or

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""What every rewrite of a module needs: new ids and names, and a legal order.
+"""Means of every rewrite of a module: new ids and names, and a legal order.
 
 XLA asks three things of an edited module. Ids and names are unique; the id of
 an instruction carries that of its computation in its upper half; and operands
@@ -37,7 +37,7 @@ class Editor:
     return upper << _LOCAL_BITS | self._last_id
 
   def new_name(self, name: str) -> str:
-    """The name itself, or with a number behind it where it is taken."""
+    """The name itself, or with a number after it where it is taken."""
     unique, number = name, 0
     while unique in self._names:
       number += 1
@@ -93,7 +93,7 @@ def replace_instructions(
 
 
 def _sorted(by_id: dict[int, hlo.Instruction]) -> list[int]:
-  """Ids, each behind those it depends on; depth first, without recursion."""
+  """Ids, each after those it depends on; depth first, without recursion."""
   placed: dict[int, None] = {}
   for first in by_id:
     stack = [first]

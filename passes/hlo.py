@@ -25,12 +25,10 @@ import json
 import math
 from typing import Any
 
-from lagom_xla import errors
 from lagom_xla.passes import hlo_pb2
 from lagom_xla.passes import hlo_source
 from lagom_xla.passes import trip_count
 
-errors.HloError = errors.HloError
 Instruction = hlo_pb2.HloInstructionProto
 Shape = hlo_pb2.ShapeProto
 

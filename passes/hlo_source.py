@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""From whatever holds an HLO module to its HloModuleProto.
+"""Sources of HLO modules: from whatever holds one to its HloModuleProto.
 
 HLO text goes through jaxlib's own parser; protos are decoded here, because
 jaxlib's loader needs tens of gigabytes for modules with sparse instruction ids.

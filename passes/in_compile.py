@@ -1,13 +1,13 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The passes that take part in a compile: one that stops it, one that regroups.
+"""Passes that take part in a compile: one that stops it, one that combines.
 
-A compile for a schedule has nothing to do behind the scheduler, so a pass there
+A compile for a schedule has nothing to do after the scheduler, so a pass there
 keeps the module and raises. Combine groups are a pass before the scheduler. One
 compile can have both.
 
-    with compile_passes.grouped("jit_step", groups):
-      module = compile_passes.run_to(
+    with in_compile.grouped("jit_step", groups):
+      module = in_compile.run_to(
         registry.Stage.POST_SCHEDULER, compile_fn, "jit_step"
       )
 

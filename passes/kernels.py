@@ -1,11 +1,11 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""One `Kernel` record for each launch on the compute stream.
+"""Kernels as one record for each launch on the compute stream.
 
 After optimization nearly every instruction that does work is one kernel: a
 fusion, a library call, a copy. This pass says which instructions launch one,
 what kind it is, how many floating-point operations it does and how many bytes
-it moves. It says nothing about time; that is the cost model's business.
+it moves. It says nothing about time; that is for the cost model.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""What a kernel reads, writes and computes, and in which order.
+"""Memory access of a kernel: what it reads and writes, and in which order.
 
 A fusion computes only what its results depend on: of an operand that it slices
 it reads the slice, and of an array that it updates in place it writes the

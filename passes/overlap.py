@@ -218,7 +218,7 @@ def analyze(
 def _window(
   computation: hlo.Computation, collective: collectives_lib.Collective
 ) -> tuple[int, int]:
-  """Positions of a start and behind its done.
+  """Positions of a start and after its done.
 
   A collective that another computation waits for (pipelined over a loop) keeps
   its window open to the end.

@@ -1,10 +1,10 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The only file that talks to XLA about passes.
+"""Registration of passes with XLA; no other module talks to it about them.
 
 XLA calls a registered pass in every compile of the process, so registrations
 here last as long as a `with` block, and belong to one thread at a time, which
-may have one pass before the scheduler and one behind it together. Compiles of
+may have one pass before the scheduler and one after it together. Compiles of
 other threads would be caught too: callers must filter by module name.
 
     with registry.transformation(

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Which devices a collective joins.
+"""Groups of devices that collectives join.
 
 XLA spells replica groups in four ways, and one module may hold all of them:
 

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""How many iterations a `while` runs.
+"""Iterations that a `while` runs.
 
 XLA writes what it proved into the loop's backend_config (known_trip_count), and
 updates it when it double-buffers, pipelines or peels the loop. Modules from

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+import dataclasses
 import math
 
 import jax
@@ -20,12 +21,15 @@ from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import devices as devices_lib
 from lagom_xla.compile import lowered as lowered_lib
 from lagom_xla.compile import target as target_lib
+from lagom_xla.flags import debug_options
 from lagom_xla.passes import collectives
 from lagom_xla.passes import combine
 from lagom_xla.passes import hlo
 from lagom_xla.passes import in_compile
 from lagom_xla.passes import registry
+from lagom_xla.passes.combine import combinable
 from lagom_xla.passes.combine import rule
+from lagom_xla.passes.combine import table
 
 _CLUSTER = cluster_lib.parse("1x8xh100")
 
@@ -50,8 +54,8 @@ def scan(fsdp_step: LowerStep) -> target_lib.Target:
   return target_lib.of_step(fsdp_step(), _CLUSTER, name="scan")
 
 
-def _candidates(target: target_lib.Target) -> dict[str, rule.Candidate]:
-  return rule.find(target.identity())
+def _candidates(target: target_lib.Target) -> dict[str, combinable.Candidate]:
+  return combinable.find(target.identity())
 
 
 def _of_kind(target: target_lib.Target, kind: str) -> list[str]:
@@ -90,7 +94,7 @@ def test_sharded_gradients_are_reduce_scatters_to_be(
 
 
 @pytest.mark.parametrize("name", ["scan", "unrolled"])
-def test_without_groups_all_travel_alone(
+def test_without_groups_all_stay_alone(
   name: str, request: pytest.FixtureRequest
 ) -> None:
   target = request.getfixturevalue(name)
@@ -100,11 +104,11 @@ def test_without_groups_all_travel_alone(
   for (label,), collective in scheduled.items():
     assert collective.num_operands == 1
     assert collective.kind == candidates[label].kind
-    assert collective.nccl_bytes == candidates[label].num_bytes
+    assert table.combined_bytes(collective) == candidates[label].num_bytes
 
 
 @pytest.mark.parametrize("kind", ["all-gather", "reduce-scatter"])
-def test_groups_travel_together_and_the_rest_alone(
+def test_groups_are_combined_and_the_rest_stays_alone(
   unrolled: target_lib.Target, kind: str
 ) -> None:
   first, second, third, fourth, fifth, *_ = _of_kind(unrolled, kind)
@@ -358,13 +362,13 @@ def test_groups_that_cannot_be_are_refused_with_the_labels(
 
 
 def test_a_collective_of_several_arrays_is_several_candidates() -> None:
-  candidates = rule.find(hlo.load(_HLO))
+  candidates = combinable.find(hlo.load(_HLO))
   assert {"both.0", "both.1"} <= set(candidates)
   assert "both" not in candidates
   # Each depends on what its own array depends on.
-  rule.check(candidates, (("sx", "both.0"), ("ssx", "both.1")))
+  combinable.check(candidates, (("sx", "both.0"), ("ssx", "both.1")))
   with pytest.raises(errors.CombineError, match=r"both\.1 depends on sx"):
-    rule.check(candidates, (("sx", "both.1"),))
+    combinable.check(candidates, (("sx", "both.1"),))
 
 
 def test_a_module_stays_as_it_is() -> None:
@@ -407,7 +411,84 @@ def test_an_all_reduce_of_an_all_reduce_is_left_to_xla() -> None:
     }
   """
   folds = hlo.load(text.replace("ROWS", rows).replace("COLUMNS", columns))
-  assert not rule.find(folds)
+  assert not combinable.find(folds)
   # Counting devices twice, the two are not one.
   repeats = hlo.load(text.replace("ROWS", rows).replace("COLUMNS", rows))
-  assert set(rule.find(repeats)) == {"over_rows", "over_all"}
+  assert set(combinable.find(repeats)) == {"over_rows", "over_all"}
+
+
+# The table and the rule.
+
+
+@pytest.mark.parametrize("kind", table.COMBINERS)
+def test_options_and_defaults_are_those_of_the_installed_xla(
+  kind: str,
+) -> None:
+  combiner = table.COMBINERS[kind]
+  option = debug_options.find(combiner.option)
+  assert option is not None
+  assert option.default == combiner.default_bytes
+
+
+@dataclasses.dataclass(frozen=True)
+class _Array:
+  """An all-gather of a type of its own or of the others'."""
+
+  name: str
+  num_bytes: int
+  traits: rule.Traits = ()
+  kind: str = "all-gather"
+
+
+def _filled(
+  arrays: Sequence[_Array],
+  threshold_bytes: int,
+  after: Sequence[tuple[str, str]] = (),
+) -> list[str]:
+  groups = rule.fill(
+    arrays,
+    {"all-gather": threshold_bytes},
+    depends=lambda array, others: any(
+      (array.name, other.name) in after for other in others
+    ),
+  )
+  return ["".join(array.name for array in group) for group in groups]
+
+
+@pytest.mark.parametrize(
+  ("threshold_bytes", "groups"),
+  [
+    (0, ["a", "b", "c", "d", "e"]),
+    (4, ["a", "c", "b", "d", "e"]),
+    # One that is too large stays alone; those around it are still combined.
+    (8, ["c", "ab", "de"]),
+    # It is the first one without room that begins the next group.
+    (40, ["ab", "cd", "e"]),
+    (100, ["abcde"]),
+  ],
+)
+def test_groups_are_filled_up_to_the_threshold(
+  threshold_bytes: int, groups: list[str]
+) -> None:
+  arrays = [_Array(n, 36 if n == "c" else 4) for n in "abcde"]
+  assert _filled(arrays, threshold_bytes) == groups
+
+
+def test_what_differs_in_a_trait_is_passed_over() -> None:
+  pipelined = (("pipelining", True),)
+  arrays = [_Array("a", 4), _Array("b", 4, pipelined), _Array("c", 4)]
+  assert _filled(arrays, 8) == ["ac", "b"]
+  assert rule.difference(pipelined, (("pipelining", False),)) == (
+    "pipelining", True, False,
+  )  # fmt: skip
+
+
+def test_what_depends_on_a_member_begins_the_next_group() -> None:
+  arrays = [_Array(name, 4) for name in "abc"]
+  assert _filled(arrays, 100, after=[("b", "a")]) == ["a", "bc"]
+
+
+def test_bytes_are_those_of_what_a_collective_returns() -> None:
+  candidates = combinable.find(hlo.load(_HLO))
+  assert candidates["gx"].num_bytes == 64 * 64 * 4
+  assert candidates["sx"].num_bytes == 8 * 64 * 4

@@ -22,6 +22,7 @@ from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes import overlap as overlap_lib
 from lagom_xla.passes import pjrt_transform
+from lagom_xla.passes.combine import table
 from lagom_xla.search.nccl import channel_cap
 from lagom_xla.search.nccl import settings
 from lagom_xla.search.xla import candidates
@@ -138,7 +139,7 @@ _TOGETHER = [[64 * _KIB] * 8]
 
 def _combines(config: config_lib.XlaConfig) -> hlo.Module:
   """What XLA does: beyond the default, eight all-gathers become one."""
-  is_combined = int(config.options.get(_GATHER, 0)) > thresholds.DEFAULT_BYTES
+  is_combined = int(config.options.get(_GATHER, 0)) > table.DEFAULT_BYTES
   return _module(*(_TOGETHER if is_combined else _APART), kernels_us=3.0)
 
 
@@ -181,8 +182,8 @@ def test_kinds_are_combined_apart():
 def test_sizes_are_those_that_xla_counts():
   module = _module([8 * _MIB, 8 * _MIB], plain_scatters=[8 * _MIB])
   gather, scatter = _collectives(module)
-  assert thresholds.combined_bytes(gather) == 16 * _MIB
-  assert thresholds.combined_bytes(scatter) == _MIB
+  assert table.combined_bytes(gather) == 16 * _MIB
+  assert table.combined_bytes(scatter) == _MIB
 
 
 # The search over options.
@@ -304,7 +305,7 @@ def test_pipelining_is_compiled_where_the_graph_cannot_show_it(
   def unable(module: hlo.Module, *_: object) -> hlo.Module:
     return module
 
-  monkeypatch.setattr(reschedule, "schedule", unable)
+  monkeypatch.setattr(reschedule, "reschedule", unable)
   found = joint.search(_target(lambda _: fsdp_scan))
   tried = {
     name for candidate in found.others for name in candidate.config.options

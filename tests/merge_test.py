@@ -25,10 +25,11 @@ from lagom_xla.compile import target as target_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes import in_compile
 from lagom_xla.passes import registry
-from lagom_xla.passes.combine import rule
+from lagom_xla.passes.combine import combinable
+from lagom_xla.passes.combine import table
 
 P = jax.sharding.PartitionSpec
-Groups = rule.Groups
+Groups = combinable.Groups
 
 _NUM_LAYERS = 3
 _WIDTH = 32
@@ -111,7 +112,7 @@ class _Training:
       params = step(params, self.rows)
     return jax.device_get(params)
 
-  def candidates(self) -> dict[str, rule.Candidate]:
+  def candidates(self) -> dict[str, combinable.Candidate]:
     seen: list[hlo.Module] = []
 
     def read(serialized: bytes) -> None:
@@ -123,17 +124,17 @@ class _Training:
       read, stage=registry.Stage.PRE_SCHEDULER, platform="cpu"
     ):
       self.lower().compile()
-    return rule.find(seen[0], as_written=True)
+    return combinable.find(seen[0], as_written=True)
 
 
-def _all_together(candidates: dict[str, rule.Candidate]) -> Groups:
+def _all_together(candidates: dict[str, combinable.Candidate]) -> Groups:
   """Groups that are as large as they can be."""
   groups: list[tuple[str, ...]] = []
   for label in candidates:
     for number, group in enumerate(groups):
       grown = [*groups[:number], (*group, label), *groups[number + 1 :]]
       try:
-        rule.check(candidates, tuple(grown))
+        combinable.check(candidates, tuple(grown))
       except errors.CombineError:
         continue
       groups = grown
@@ -157,12 +158,12 @@ def _collectives(compiled: jax.stages.Compiled) -> list[tuple[str, int]]:
     (i.opcode, len(i.operand_ids))
     for c in hlo.load(compiled).computations.values()
     for i in c.instructions
-    if i.opcode in rule.KINDS
+    if i.opcode in table.COMBINERS
   )
 
 
 def _expected(
-  candidates: dict[str, rule.Candidate], groups: Groups
+  candidates: dict[str, combinable.Candidate], groups: Groups
 ) -> list[tuple[str, int]]:
   together = [(candidates[g[0]].kind, len(g)) for g in groups]
   named = {label for group in groups for label in group}
@@ -182,7 +183,7 @@ def parameters(training: _Training) -> dict[str, np.ndarray]:
 
 
 @pytest.fixture(scope="module")
-def candidates(training: _Training) -> dict[str, rule.Candidate]:
+def candidates(training: _Training) -> dict[str, combinable.Candidate]:
   return training.candidates()
 
 
@@ -200,7 +201,7 @@ _REGROUPINGS: dict[str, Callable[[Groups], Groups]] = {
 def test_ten_regrouped_steps_give_the_same_bits(
   training: _Training,
   parameters: dict[str, np.ndarray],
-  candidates: dict[str, rule.Candidate],
+  candidates: dict[str, combinable.Candidate],
   name: str,
 ) -> None:
   groups = _REGROUPINGS[name](_all_together(candidates))
@@ -215,7 +216,7 @@ def test_ten_regrouped_steps_give_the_same_bits(
 
 
 def test_the_steps_have_every_kind_to_combine(
-  training: _Training, candidates: dict[str, rule.Candidate]
+  training: _Training, candidates: dict[str, combinable.Candidate]
 ) -> None:
   groups = _all_together(candidates)
   kinds = {candidates[g[0]].kind for g in groups if len(g) > 1}
@@ -230,7 +231,7 @@ def test_the_steps_have_every_kind_to_combine(
 
 
 def test_a_cpu_that_stands_for_gpus_compiles_with_groups(
-  training: _Training, candidates: dict[str, rule.Candidate]
+  training: _Training, candidates: dict[str, combinable.Candidate]
 ) -> None:
   groups = _all_together(candidates)
   target = target_lib.of_step(

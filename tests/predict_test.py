@@ -27,9 +27,12 @@ from lagom_xla.passes import collectives
 from lagom_xla.passes import dependencies
 from lagom_xla.passes import hlo
 from lagom_xla.passes import overlap
+from lagom_xla.passes import sol_estimates
 from lagom_xla.xla_schedule import estimates
-from lagom_xla.xla_schedule import list_schedule
+from lagom_xla.xla_schedule import nodes
 from lagom_xla.xla_schedule import reschedule
+from lagom_xla.xla_schedule import scheduler
+from lagom_xla.xla_schedule import streams
 
 _MIB = 2**20
 _NODE = cluster_lib.parse("1x8xh100")
@@ -61,7 +64,7 @@ def unrolled(scheduled: Scheduled, fsdp_step: FsdpStep) -> hlo.Module:
 
 
 def _predict(module: hlo.Module, **changes: Any) -> hlo.Module:
-  return reschedule.schedule(module, Changes(**changes), _NODE)
+  return reschedule.reschedule(module, Changes(**changes), _NODE)
 
 
 def _step_us(module: hlo.Module) -> float:
@@ -83,7 +86,7 @@ def _num_bytes(module: hlo.Module, kind: str) -> int:
   )
 
 
-def _most_under_way(module: hlo.Module) -> int:
+def _most_in_flight(module: hlo.Module) -> int:
   """Collectives between start and done at once, within one computation."""
   most = 0
   for computation_id in module.executions:
@@ -137,7 +140,7 @@ def test_any_change_gives_a_legal_schedule_with_the_same_traffic(
   predicted = _predict(loop, **changes)
 
   _assert_legal(predicted)
-  assert _most_under_way(predicted) <= changes.get("overlap_limit", 1)
+  assert _most_in_flight(predicted) <= changes.get("overlap_limit", 1)
   for kind in _KINDS:
     assert _num_bytes(predicted, kind) == _num_bytes(loop, kind)
 
@@ -279,7 +282,7 @@ def test_nothing_is_combined_beyond_the_threshold(
   assert len([s for s in sizes if 2 * s <= threshold]) <= 1
 
 
-def test_a_group_travels_together(unrolled: hlo.Module) -> None:
+def test_a_group_is_combined(unrolled: hlo.Module) -> None:
   single = _predict(unrolled, thresholds_bytes={"all-gather": 0})
   gathers = [c for c in collectives.find(single) if c.kind == "all-gather"]
   chosen = gathers[1:4]
@@ -340,7 +343,7 @@ def test_double_buffering_halves_the_trips(loop: hlo.Module) -> None:
 
 
 @_as_this_xla
-def test_an_odd_iteration_goes_in_front_of_the_loop(loop: hlo.Module) -> None:
+def test_an_odd_iteration_goes_before_the_loop(loop: hlo.Module) -> None:
   pipelined = _predict(loop, pipelined=["all-gather"])
   predicted = _predict(pipelined, double_buffered=True)
 
@@ -400,19 +403,33 @@ def test_what_is_not_scheduled_is_refused(loop: hlo.Module) -> None:
     _predict(hlo.Module(proto))
 
 
-def test_the_schedule_follows_other_costs(unrolled: hlo.Module) -> None:
-  def costs(latency_us: float) -> reschedule.CostModel:
-    return lambda module: list_schedule.Costs(
-      cost_us=estimates.Estimates(unrolled, _NODE).costs(module).cost_us,
-      latency_us=lambda start: latency_us,
-    )
+def test_the_scheduler_leaves_longer_collectives_more_to_hide_behind(
+  unrolled: hlo.Module,
+) -> None:
+  module = _predict(unrolled, thresholds_bytes={"all-gather": 0})
+  known = estimates.Estimates(unrolled, _NODE).costs(module)
+  entry = streams.Streams(module, module.entry, num_in_flight={})
+  kernels = overlap.analyze(module).kernels
+  pairs = [
+    (c.start_id, c.done_id)
+    for c in collectives.find(module)
+    if c.computation == module.entry.name and c.done_id is not None
+  ]
 
   def num_kernels_beside(latency_us: float) -> int:
-    changes = Changes(thresholds_bytes={"all-gather": 0})
-    predicted = reschedule.schedule(
-      unrolled, changes, _NODE, cost_model=costs(latency_us)
+    order = scheduler.order(
+      entry,
+      costs=nodes.Costs(
+        cost_us=known.cost_us, latency_us=lambda start: latency_us
+      ),
+      limits=streams.limits(1),
     )
-    return sum(map(len, overlap.analyze(predicted).kernels_beside.values()))
+    position = {id_: at for at, id_ in enumerate(order)}
+    return sum(
+      id_ in kernels
+      for start, done in pairs
+      for id_ in order[position[start] : position[done]]
+    )
 
   assert num_kernels_beside(1000.0) > num_kernels_beside(1.0)
 
@@ -425,7 +442,7 @@ def test_estimates_are_xlas_where_it_has_them(loop: hlo.Module) -> None:
     by_start = {c.start_id: c for c in collectives.find(loop)}
     for instruction in computation.instructions:
       collective = by_start.get(instruction.id)
-      expected = estimates.sol_us(loop, instruction)
+      expected = sol_estimates.time_us(loop.backend_config(instruction))
       if collective is not None and expected:
         assert known.collective_us(collective) == pytest.approx(expected)
         compared += 1
@@ -441,7 +458,7 @@ def test_a_step_with_another_schedule_costs_what_its_module_does(fsdp_scan):
     reschedule.Changes(double_buffered=True),
     reschedule.Changes(pipelined=["all-gather"]),
   ):
-    module = reschedule.schedule(fsdp_scan, changes, _NODE)
+    module = reschedule.reschedule(fsdp_scan, changes, _NODE)
     anew = step_lib.Step(overlap.analyze(module), _NODE)
     rescheduled = step.rescheduled(module)
     assert rescheduled.analysis.kernels == anew.analysis.kernels

@@ -85,14 +85,14 @@ def test_a_pass_sees_each_compile_once(
   assert module.is_scheduled == (stage is registry.Stage.POST_SCHEDULER)
 
 
-def test_on_gpus_the_first_stage_is_before_fusion_and_the_second_behind(
+def test_on_gpus_the_first_stage_is_before_fusion_and_the_second_after(
   h100s: Sequence[jax.Device],
 ) -> None:
   first, second = _Reader(), _Reader()
-  before, behind = registry.Stage
+  before, after = registry.Stage
   with (
     registry.transformation(first, stage=before, platform="cuda"),
-    registry.transformation(second, stage=behind, platform="cuda"),
+    registry.transformation(second, stage=after, platform="cuda"),
   ):
     _lower(h100s).compile()
   assert "all-gather" in _opcodes(first.seen[0])
@@ -101,7 +101,7 @@ def test_on_gpus_the_first_stage_is_before_fusion_and_the_second_behind(
   assert "fusion" in _opcodes(second.seen[0])
 
 
-def test_a_pass_is_gone_behind_its_block(
+def test_a_pass_is_gone_after_its_block(
   platform: str, lowered: jax.stages.Lowered
 ) -> None:
   reader = _Reader()
@@ -128,10 +128,10 @@ def test_two_passes_see_one_compile(
   platform: str, lowered: jax.stages.Lowered
 ) -> None:
   first, second = _Reader(), _Reader()
-  before, behind = registry.Stage
+  before, after = registry.Stage
   with (
     registry.transformation(first, stage=before, platform=platform),
-    registry.transformation(second, stage=behind, platform=platform),
+    registry.transformation(second, stage=after, platform=platform),
   ):
     lowered.compile()
   assert [len(first.seen), len(second.seen)] == [1, 1]

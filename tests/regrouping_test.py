@@ -26,7 +26,7 @@ from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import combine
 from lagom_xla.passes import hlo
 from lagom_xla.passes import overlap as overlap_lib
-from lagom_xla.passes.combine import rule
+from lagom_xla.passes.combine import combinable
 from lagom_xla.search.xla import candidates
 from lagom_xla.search.xla import groups as regrouping
 from lagom_xla.search.xla import joint
@@ -113,9 +113,9 @@ def _in_order(module: hlo.Module) -> list[str]:
 @pytest.mark.parametrize("name", _CASES)
 def test_groups_are_ones_that_the_module_can_have(case, name, search):
   config = config_lib.XlaConfig(options=case(name).options)
-  found = rule.find(compiler.before_combining(case(name).step, config))
+  found = combinable.find(compiler.before_combining(case(name).step, config))
   for max_predictions in (4, 30):
-    rule.check(found, search(name, max_predictions).groups)
+    combinable.check(found, search(name, max_predictions).groups)
 
 
 @pytest.mark.parametrize("name", _CASES)
@@ -155,14 +155,14 @@ def test_the_same_module_gives_the_same_groups(case, name, search):
 
 @pytest.mark.parametrize("max_predictions", [1, 2, 3, 4, 10, 25])
 def test_no_more_is_predicted_than_allowed(case, monkeypatch, max_predictions):
-  real = reschedule.schedule
+  real = reschedule.reschedule
   predicted = []
 
-  def schedule(*args, **kwargs):
+  def counted(*args, **kwargs):
     predicted.append(1)
     return real(*args, **kwargs)
 
-  monkeypatch.setattr(reschedule, "schedule", schedule)
+  monkeypatch.setattr(reschedule, "reschedule", counted)
   module = case("unrolled").apart
   found = regrouping.search(module, _H100, max_predictions=max_predictions)
   assert len(predicted) == found.num_predicted <= max_predictions
@@ -184,7 +184,7 @@ def _predicted_us(apart: hlo.Module, groups: combine.Groups) -> float:
   changes = reschedule.Changes(
     groups=[[name_of[label] for label in group] for group in groups]
   )
-  return _step_time_us(reschedule.schedule(apart, changes, _H100))
+  return _step_time_us(reschedule.reschedule(apart, changes, _H100))
 
 
 def _step_time_us(module: hlo.Module) -> float:
@@ -201,7 +201,7 @@ def test_groups_are_predicted_no_worse_than_any_threshold(case, name, search):
       ("all-gather", "all-reduce", "reduce-scatter"), mib * 2**20
     )
     changes = reschedule.Changes(thresholds_bytes=thresholds_bytes)
-    threshold_us = _step_time_us(reschedule.schedule(module, changes, _H100))
+    threshold_us = _step_time_us(reschedule.reschedule(module, changes, _H100))
     assert found_us <= threshold_us * (1 + 1e-9)
 
 

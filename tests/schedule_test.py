@@ -101,7 +101,7 @@ class _Step:
 
 @pytest.fixture(scope="module")
 def steps(module: hlo.Module) -> list[_Step]:
-  """All places ahead of a start and behind a done that stay where they are."""
+  """All places before a start and after a done that stay where they are."""
   steps: list[_Step] = []
   for collective in collectives.find(module):
     name = collective.name
@@ -133,7 +133,7 @@ def test_moves_within_the_bounds_are_legal_and_others_refused(
   move = step.move
   if not step.is_within_bounds:
     with pytest.raises(
-      errors.ScheduleError, match=r"\S+ must stay in front of \S+[,:]"
+      errors.ScheduleError, match=r"\S+ must stay before \S+[,:]"
     ):
       schedule.apply(module, [move])
     return
@@ -185,9 +185,7 @@ def test_an_order_that_breaks_an_edge_is_refused_with_both_names(
   one, other = home.by_id[earlier].name, home.by_id[later].name
   first, last = order.index(one), order.index(other)
   order[first], order[last] = other, one
-  with pytest.raises(
-    errors.ScheduleError, match=r"\S+ must stay in front of \S+,"
-  ):
+  with pytest.raises(errors.ScheduleError, match=r"\S+ must stay before \S+,"):
     schedule.check(module, with_orders(module, {home.name: order}))
 
 
@@ -406,13 +404,13 @@ def test_a_collective_is_done_before_its_operand_is_overwritten(
   assert schedule.latest(module, "gather") == order[order.index("write") - 1]
   with pytest.raises(
     errors.ScheduleError,
-    match=r"^done must stay in front of write: they touch one buffer, which"
+    match=r"^done must stay before write: they touch one buffer, which"
     r" write overwrites\.$",
   ):
     schedule.apply(module, [Move(collective="gather", after="write")])
 
 
-def test_a_collective_that_overwrites_starts_behind_the_last_reader() -> None:
+def test_a_collective_that_overwrites_starts_after_the_last_reader() -> None:
   module = _module(
     _PARAMETERS
     + """x = f32[8] copy(y)
@@ -425,9 +423,7 @@ def test_a_collective_that_overwrites_starts_behind_the_last_reader() -> None:
   ROOT r = (f32[8], f32[8], f32[8]) tuple(done, read, work)"""
   )
   assert schedule.earliest(module, "sum") == "other"
-  with pytest.raises(
-    errors.ScheduleError, match="read must stay in front of sum"
-  ):
+  with pytest.raises(errors.ScheduleError, match="read must stay before sum"):
     schedule.apply(module, [Move(collective="sum", before="read")])
 
 
@@ -447,7 +443,7 @@ def test_a_control_dependence_holds_a_collective() -> None:
   assert schedule.latest(module, "gather") == "done"
   with pytest.raises(
     errors.ScheduleError,
-    match="first must stay in front of gather, which has a control dependence",
+    match="first must stay before gather, which has a control dependence",
   ):
     schedule.apply(module, [Move(collective="gather", before="first")])
 
@@ -641,7 +637,7 @@ def test_a_moved_order_is_what_xla_makes_code_for(
     lowered, "cuda", _all_earliest, _NO_COMBINING
   )
   final = hlo.load(compiled)
-  # XLA puts a start with no kernel behind it next to its done again, or makes
+  # XLA puts a start with no kernel after it next to its done again, or makes
   # one instruction of them.
   sync = {c.name for c in collectives.find(final) if c.form == "sync"}
   sync |= {done_of(final, name) for name in sync}

@@ -32,7 +32,7 @@ from lagom_xla.compile import load as load_lib
 from lagom_xla.compile import scheduler_profile
 from lagom_xla.compile import target as target_lib
 from lagom_xla.passes import hlo
-from lagom_xla.passes.combine import rule
+from lagom_xla.passes.combine import combinable
 from lagom_xla.search.xla import feedback
 from lagom_xla.search.xla import thresholds
 from lagom_xla.verify import effects as effects_lib
@@ -163,7 +163,7 @@ def test_a_setting_for_no_collective_of_the_step_is_found_out(tuned: _Tuned):
 
 
 def _of_kind(target: target_lib.Target, kind: str) -> list[str]:
-  found = rule.find(target.identity())
+  found = combinable.find(target.identity())
   return [c.label for c in found.values() if c.kind == kind]
 
 

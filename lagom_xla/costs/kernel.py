@@ -36,6 +36,7 @@ import pathlib
 from lagom_xla.cluster import gpu as gpu_lib
 from lagom_xla.costs import gemm
 from lagom_xla.passes import kernels as kernels_lib
+from lagom_xla.passes import sol_estimates
 
 _FITTED = pathlib.Path(__file__).with_name("fitted") / "fusion.json"
 
@@ -163,10 +164,7 @@ def fitted() -> Fitted:
 def _xla_estimate_us(kernel: kernels_lib.Kernel) -> float | None:
   if _product(kernel) or kernel.category not in ("gemm", "other"):
     return None
-  for entry in kernel.backend_config.get("reification_cost", ()):
-    if entry.get("name") == "sol":
-      return float(entry["exec_time_us"])
-  return None
+  return sol_estimates.time_us(kernel.backend_config)
 
 
 def _run_us(kernel: kernels_lib.Kernel, gpu: gpu_lib.Gpu) -> float:

@@ -18,7 +18,7 @@ from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes import overlap as overlap_lib
-from lagom_xla.search.xla import thresholds
+from lagom_xla.passes.combine import table
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -217,7 +217,7 @@ def _beside(analysis: overlap_lib.Analysis) -> list[int]:
 
 def _sizes(analysis: overlap_lib.Analysis, kind: str) -> list[int]:
   return sorted(
-    thresholds.combined_bytes(c) for c in analysis.collectives if c.kind == kind
+    table.combined_bytes(c) for c in analysis.collectives if c.kind == kind
   )
 
 

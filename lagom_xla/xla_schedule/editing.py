@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Edits a copy of a scheduled module, as predictions need it.
+"""Edits of a copy of a scheduled module, as foreseeing a schedule needs them.
 
 What comes out has the right kernels, collectives and dependences; it need not
 compute the right thing, and XLA would not accept it: shapes of loop state are

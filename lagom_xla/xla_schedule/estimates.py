@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""What XLA's scheduler believes that kernels and collectives take.
+"""The cost estimates that XLA's scheduler goes by.
 
 XLA schedules by its speed-of-light estimates, and writes them into the module
 when asked to (`compile.COST_ESTIMATES`): for matrix products, for loop and
@@ -24,7 +24,8 @@ from lagom_xla.costs import step as step_lib
 from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes import overlap as overlap_lib
-from lagom_xla.xla_schedule import list_schedule
+from lagom_xla.passes import sol_estimates
+from lagom_xla.xla_schedule import nodes
 
 # Constants of XLA's estimators, in microseconds (SolLatencyEstimator::NodeCost
 # in xla/service/gpu/model/sol_latency_estimator.cc: a hundredth of what
@@ -57,7 +58,7 @@ class Estimates:
   module: hlo.Module
   cluster: cluster_lib.Cluster
 
-  def costs(self, module: hlo.Module) -> list_schedule.Costs:
+  def costs(self, module: hlo.Module) -> nodes.Costs:
     """The costs of a module that was predicted from this one.
 
     Args:
@@ -82,7 +83,7 @@ class Estimates:
       kernel = analysis.kernels.get(instruction.id)
       return lone.kernel_cost(kernel).time_us if kernel else _OTHER_US
 
-    return list_schedule.Costs(cost_us=cost_us, latency_us=latency_us)
+    return nodes.Costs(cost_us=cost_us, latency_us=latency_us)
 
   def collective_us(self, collective: collectives_lib.Collective) -> float:
     """XLA's estimate of a collective, or one made from those of others."""
@@ -121,7 +122,7 @@ class Estimates:
         collective = starts.get(instruction.id)
         if collective is None or not collective.nccl_bytes:
           continue
-        time_us = sol_us(self.module, instruction)
+        time_us = _sol_us(self.module, instruction)
         if time_us:
           by_size = known.setdefault(_group(collective), {})
           by_size[collective.nccl_bytes] = time_us
@@ -130,7 +131,7 @@ class Estimates:
   @functools.cached_property
   def _has_estimates(self) -> bool:
     return any(
-      sol_us(self.module, instruction) is not None
+      _sol_us(self.module, instruction) is not None
       for computation_id in self.module.executions
       for instruction in self.module.computations[computation_id].instructions
       if instruction.opcode == "fusion"
@@ -146,25 +147,20 @@ class Estimates:
         kind = config.get("fusion_backend_config", {}).get("kind", "")
         is_known = instruction.fusion_kind in ("kLoop", "kInput")
         if is_known or kind.startswith(_GEMM_FUSIONS):
-          time_us = sol_us(module, instruction)
+          time_us = _sol_us(module, instruction)
           if time_us is not None:
             return time_us
         is_output = instruction.fusion_kind == "kOutput"
         return _OUTPUT_FUSION_US if is_output else _OTHER_US
       case "custom-call":
-        return sol_us(module, instruction) or _CUSTOM_CALL_US
+        return _sol_us(module, instruction) or _CUSTOM_CALL_US
       case "convolution":
         return _OUTPUT_FUSION_US
     return _OTHER_US
 
 
-def sol_us(module: hlo.Module, instruction: hlo.Instruction) -> float | None:
-  """XLA's speed-of-light estimate in the module, in microseconds, if any."""
-  costs = module.backend_config(instruction).get("reification_cost", ())
-  for cost in costs:
-    if cost.get("name") == "sol":
-      return float(cost.get("exec_time_us", 0.0))
-  return None
+def _sol_us(module: hlo.Module, instruction: hlo.Instruction) -> float | None:
+  return sol_estimates.time_us(module.backend_config(instruction))
 
 
 def _group(collective: collectives_lib.Collective) -> _Group:

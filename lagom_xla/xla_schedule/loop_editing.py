@@ -3,7 +3,7 @@
 """One `while` of a module in the making: its body, its state, its iterations.
 
 A loop hands a tuple from one iteration to the next; its elements are the loop's
-state. Iterations can be copied in front of the loop and behind it, whole or in
+state. Iterations can be copied out of the loop, before or after it, whole or in
 part: what a copy does not need is left out.
 """
 
@@ -11,10 +11,26 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import hlo
 from lagom_xla.xla_schedule import editing
 
 _GET = "get-tuple-element"
+
+
+def each_loop(module: hlo.Module) -> list[tuple[int, int]]:
+  """(caller, loop) ids of loops with collectives, inner ones first."""
+  loops: list[tuple[int, int]] = []
+
+  def visit(computation: hlo.Computation) -> None:
+    for loop in computation.loops:
+      body = module.computations[loop.called_computation_ids[0]]
+      visit(body)
+      if module.trip_count(loop) > 1 and computation.id in module.executions:
+        loops.append((computation.id, loop.id))
+
+  visit(module.entry)
+  return list(dict.fromkeys(loops))
 
 
 class Loop:
@@ -59,6 +75,16 @@ class Loop:
       return instruction.tuple_index
     return None
 
+  def collectives(self) -> list[collectives_lib.Collective]:
+    """The collectives that the body starts and waits for, before any edit."""
+    module = self.editor.module
+    name = module.computations[self.body_id].name
+    return [
+      c
+      for c in collectives_lib.find(module)
+      if c.computation == name and c.done_id is not None
+    ]
+
   def readers(self) -> list[hlo.Instruction]:
     """The instructions of the body that take elements of the state."""
     reads = {i.id for i in self.body if self.element_of(i) is not None}
@@ -99,7 +125,7 @@ class Loop:
   def append(
     self, instructions: Iterable[hlo.Instruction], returned: Sequence[int]
   ) -> None:
-    """Puts instructions behind the root, and returns other values instead."""
+    """Puts instructions after the root, and returns other values instead."""
     root = self.editor.make(
       "tuple", f"{self.root.name}.both", returned, shape=self.root.shape
     )
@@ -114,7 +140,7 @@ class Loop:
         instruction.opcode = "bitcast"
 
   def needed_for(self, ids: Iterable[int]) -> list[hlo.Instruction]:
-    """The instructions of the body behind some of its values, in order."""
+    """The instructions that some values of the body need, in order."""
     by_id = {i.id: i for i in self.body}
     needed: set[int] = set()
     stack = list(ids)
@@ -177,7 +203,7 @@ class Loop:
     state: Sequence[int],
     suffix: str,
   ) -> dict[int, int]:
-    """Copies a part of an iteration to the caller, in front of the loop.
+    """Copies a part of an iteration to the caller, before the loop.
 
     Returns:
       ids in the body -> ids of what stands for them.
@@ -187,13 +213,13 @@ class Loop:
     self.caller[at:at] = made
     return copies
 
-  def put_behind(
+  def put_after(
     self,
     instructions: Iterable[hlo.Instruction],
     state: Sequence[int],
     suffix: str,
   ) -> dict[int, int]:
-    """Copies a part of an iteration to the caller, behind what reads it."""
+    """Copies a part of an iteration to the caller, after what reads it."""
     made, copies = self.copies(instructions, state, suffix)
     at = self._position() + 1
     while self.caller[at].id in state:

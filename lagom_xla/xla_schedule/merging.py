@@ -1,86 +1,24 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Splits combined collectives into parts and puts parts together.
+"""New pairs for groups of parts: combined collectives made, others taken apart.
 
-A part is one array of a collective. Each group of parts gets a start and a done
-of its own, with the shapes of its parts; what used the arrays uses them still.
-Groups that are a collective already stay untouched.
+Each group of parts gets a start and a done of its own, with the shapes of its
+parts; what used the arrays uses them still. Groups that are a collective
+already stay untouched.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-import dataclasses
 
-from lagom_xla.passes import collectives as collectives_lib
-from lagom_xla.passes import dependencies
 from lagom_xla.passes import hlo
 from lagom_xla.xla_schedule import editing
+from lagom_xla.xla_schedule import parts as parts_lib
 
 _TUPLE = 13  # xla_data.proto, enum PrimitiveType.
 
 
-@dataclasses.dataclass(frozen=True, eq=False, slots=True)
-class Part:
-  """One array of a collective.
-
-  Attributes:
-    collective: that it is a part of so far.
-    index: which of its arrays.
-    operand_id: the instruction whose value it sends.
-    reduction: HLO opcode by which it is reduced, or "".
-    shape: of what arrives.
-  """
-
-  collective: collectives_lib.Collective
-  index: int
-  operand_id: int
-  reduction: str
-  shape: hlo.Shape
-
-  @property
-  def num_bytes(self) -> int:
-    """Bytes that arrive, which is what XLA's combiners count."""
-    return hlo.shape_bytes(self.shape)
-
-
-Group = tuple[Part, ...]
-
-
-def parts(
-  module: hlo.Module,
-  graph: dependencies.Graph,
-  collective: collectives_lib.Collective,
-) -> tuple[Part, ...]:
-  """The parts of a collective; () where it cannot be divided.
-
-  That is where another computation waits for it, or where its arrays are used
-  as a whole.
-  """
-  by_id = graph.computation.by_id
-  if collective.done_id is None:
-    return ()
-  arrays = _arrays(by_id[collective.done_id].shape)
-  users = [by_id[id_] for id_ in graph.users[collective.done_id]]
-  is_taken_apart = all(u.opcode == "get-tuple-element" for u in users)
-  if len(arrays) > 1 and not is_taken_apart:
-    return ()
-  start = by_id[collective.start_id]
-  reduction = _reduction(module, start)
-  return tuple(
-    Part(collective, index, start.operand_ids[index], reduction, shape)
-    for index, shape in enumerate(arrays)
-  )
-
-
-def _reduction(module: hlo.Module, start: hlo.Instruction) -> str:
-  """The opcode by which a collective reduces, or ""."""
-  operation = start
-  for _, inside in collectives_lib.payloads(module, start):
-    operation = inside
-  for callee_id in operation.called_computation_ids:
-    return module.computations[callee_id].root.opcode
-  return ""
+Group = tuple[parts_lib.Part, ...]
 
 
 def regroup(
@@ -191,7 +129,7 @@ def _rewire(
 ) -> None:
   """Puts the new pairs in the place of the old ones.
 
-  A start goes right behind what it sends; a done, and what takes an array out
+  A start goes right after what it sends; a done, and what takes an array out
   of it, to the end, from where `_in_order` fetches them for their first user.
   That is where XLA has them before it schedules for latency.
   """
@@ -250,7 +188,7 @@ def _in_order(
   computation: hlo.Computation,
   instructions: Sequence[hlo.Instruction],
 ) -> list[hlo.Instruction]:
-  """The instructions behind what they depend on, else in the order given.
+  """The instructions after what they depend on, else in the order given.
 
   Of several that are fetched for one user, that of its last operand is first.
   """
@@ -281,7 +219,7 @@ def _in_order(
         continue
       if id_ in entered:
         raise ValueError(
-          f"Collectives of {computation.name} cannot travel together: one"
+          f"Collectives of {computation.name} cannot be combined: one"
           f" depends on another through {instruction.name}."
         )
       entered.add(id_)

@@ -1,34 +1,34 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Predicts the schedule of a module under other choices of XLA's.
+"""The schedule that XLA would make of a module under other choices.
 
-    changes = prediction.Changes(thresholds_bytes={"all-gather": 2**27})
-    module = prediction.schedule(scheduled, changes, cluster)
+    changes = reschedule.Changes(thresholds_bytes={"all-gather": 2**27})
+    module = reschedule.reschedule(scheduled, changes, cluster)
     step = costs.step.Step(overlap.analyze(module), cluster)
 
-The starting point is a module as XLA scheduled it. Loops are unrolled or
-pipelined, collectives regrouped, and what comes of it is scheduled by the rules
-of XLA's scheduler: callees before their callers, as the limit on collectives
-under way counts those in a loop's body too. The result is a module like any
-other, which can be analysed, replayed and searched. It takes a tenth to a
-hundredth of the time that XLA takes to schedule anew, which is still to be done
-before it is believed.
+The starting point is a module as XLA scheduled it. Loops are pipelined or
+double-buffered, collectives combined anew, and what comes of it is scheduled by
+the rules of XLA's scheduler: callees before their callers, as the limit on
+collectives in flight counts those in a loop's body too. The result is a module
+like any other, which can be analysed, replayed and searched. It takes a tenth
+to a hundredth of the time that XLA takes to schedule anew, which is still to be
+done before it is believed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 import dataclasses
 
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.passes import hlo
+from lagom_xla.xla_schedule import combiner
+from lagom_xla.xla_schedule import double_buffering
 from lagom_xla.xla_schedule import estimates as estimates_lib
-from lagom_xla.xla_schedule import grouping
-from lagom_xla.xla_schedule import list_schedule
-from lagom_xla.xla_schedule import loops
+from lagom_xla.xla_schedule import nodes
+from lagom_xla.xla_schedule import pipeliner
+from lagom_xla.xla_schedule import scheduler
 from lagom_xla.xla_schedule import streams as streams_lib
-
-CostModel = Callable[[hlo.Module], list_schedule.Costs]
 
 # DebugOptions' default of parallel_collective_overlap_limit.
 _DEFAULT_OVERLAP_LIMIT = 1
@@ -41,9 +41,9 @@ class Changes:
   Attributes:
     thresholds_bytes: combine thresholds by kind of collective; kinds that are
       missing stay combined as they are.
-    groups: collectives that travel together, by the names of the instructions
-      that start them in the scheduled module.
-    overlap_limit: collectives that may be under way at the same time
+    groups: collectives to combine, by the names of the instructions that start
+      them in the scheduled module.
+    overlap_limit: collectives that may be in flight at the same time
       (xla_gpu_experimental_parallel_collective_overlap_limit).
     pipelined: kinds whose XLA option for pipelining is switched on: loops run
       an all-gather one iteration ahead; with all-reduce, both it and the
@@ -59,22 +59,16 @@ class Changes:
   double_buffered: bool = False
 
 
-def schedule(
-  module: hlo.Module,
-  changes: Changes,
-  cluster: cluster_lib.Cluster,
-  *,
-  cost_model: CostModel | None = None,
+def reschedule(
+  module: hlo.Module, changes: Changes, cluster: cluster_lib.Cluster
 ) -> hlo.Module:
-  """Predicts the schedule of a module.
+  """Foresees the schedule of a module.
 
   Args:
     module: as XLA scheduled it, with XLA's estimates
       (`compile.COST_ESTIMATES`) where it has them.
     changes: what XLA should do otherwise.
     cluster: what the module was compiled for.
-    cost_model: what the scheduler believes that things take, by default what
-      XLA's believes.
 
   Raises:
     ValueError: the module is not scheduled, or a change names what does not
@@ -90,33 +84,32 @@ def schedule(
       f"An overlap limit of {changes.overlap_limit} lets no collective run;"
       " give 1 or more."
     )
-  cost_model = cost_model or estimates_lib.Estimates(module, cluster).costs
-  changed = loops.change(
-    module,
-    pipelined=changes.pipelined,
-    double_buffered=changes.double_buffered,
-  )
-  changed = grouping.change(
+  estimates = estimates_lib.Estimates(module, cluster)
+  changed = pipeliner.pipeline(module, changes.pipelined)
+  if changes.double_buffered:
+    changed = double_buffering.double_buffer(changed)
+  changed = combiner.combine(
     changed,
     thresholds_bytes=changes.thresholds_bytes,
     groups=changes.groups,
   )
-  return _reschedule(changed, cost_model(changed), changes.overlap_limit)
+  return _schedule(changed, estimates.costs(changed), changes.overlap_limit)
 
 
-def _reschedule(
-  module: hlo.Module, costs: list_schedule.Costs, overlap_limit: int
+def _schedule(
+  module: hlo.Module, costs: nodes.Costs, overlap_limit: int
 ) -> hlo.Module:
+  """Schedules every computation that starts something and awaits it."""
   limits = streams_lib.limits(overlap_limit)
   orders: dict[int, tuple[int, ...]] = {}
-  num_under_way: dict[int, int] = {}
+  num_in_flight: dict[int, int] = {}
   for computation in _callees_first(module):
-    streams = streams_lib.Streams(module, computation, num_under_way)
+    streams = streams_lib.Streams(module, computation, num_in_flight)
     order = tuple(i.id for i in computation.instructions)
     if streams.has_pairs:
-      order = list_schedule.order(streams, costs=costs, limits=limits)
+      order = scheduler.order(streams, costs=costs, limits=limits)
       orders[computation.id] = order
-    num_under_way[computation.id] = streams.most_under_way(order)
+    num_in_flight[computation.id] = streams.most_in_flight(order)
   return _with_orders(module, orders)
 
 
@@ -132,7 +125,7 @@ def _with_orders(
 
 
 def _callees_first(module: hlo.Module) -> list[hlo.Computation]:
-  """The computations that run as sequences, each behind those it calls."""
+  """The computations that run as sequences, each after those it calls."""
   found: dict[int, hlo.Computation] = {}
 
   def visit(computation: hlo.Computation) -> None:

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""What may be under way at the same time, as XLA's scheduler counts it.
+"""The streams of XLA's scheduler: what may be in flight at the same time.
 
 Collectives share one stream, asynchronous copies and computations another,
 sends and receives a third. A start puts something on its stream and the done
@@ -30,7 +30,7 @@ _NUM_POINT_TO_POINT = 4
 
 
 def limits(num_collectives: int) -> Mapping[str, int]:
-  """What may be under way on each stream."""
+  """What may be in flight on each stream."""
   return {
     _COLLECTIVES: num_collectives,
     _COMPUTE: _NUM_ASYNC_COMPUTE,
@@ -46,8 +46,8 @@ class Usage:
     stream: name of the stream; "" where it is none.
     num_needed: what must be free on it for the instruction to go: 1 for a
       done, more for a loop, 0 for a start.
-    is_start: whether something is under way on it behind the instruction.
-    is_done: whether something is under way on it before the instruction.
+    is_start: whether something is in flight on it after the instruction.
+    is_done: whether something is in flight on it before the instruction.
   """
 
   stream: str = ""
@@ -70,11 +70,11 @@ class Streams:
     self,
     module: hlo.Module,
     computation: hlo.Computation,
-    num_under_way: Mapping[int, int],
+    num_in_flight: Mapping[int, int],
   ):
     self.graph = dependencies.of(computation)
     self._module = module
-    self._num_under_way = num_under_way
+    self._num_in_flight = num_in_flight
     self._stream_of: dict[int, str] = {}
     for start_id, done_id in self.graph.done_of.items():
       stream = _stream(module, computation.by_id[start_id])
@@ -101,8 +101,8 @@ class Streams:
       return NO_USAGE
     return Usage(stream=_COLLECTIVES, num_needed=num_inside)
 
-  def most_under_way(self, order: Sequence[int]) -> int:
-    """Collectives under way at once, at most, those of callees included."""
+  def most_in_flight(self, order: Sequence[int]) -> int:
+    """Collectives in flight at once, at most, those of callees included."""
     by_id = self.graph.computation.by_id
     num_now = most = 0
     for id_ in order:
@@ -117,7 +117,7 @@ class Streams:
     if instruction.opcode not in CONTROL_FLOW:
       return 0
     return max(
-      self._num_under_way.get(callee.id, 0)
+      self._num_in_flight.get(callee.id, 0)
       for callee, _ in self._module.callees(instruction)
     )
 

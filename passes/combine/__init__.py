@@ -1,6 +1,9 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Which collectives are combined: the rule, and the pass that makes it so.
+"""Combining: which collectives become one, and the pass that makes it so.
+
+`table` has XLA's combiners, `rule` what they combine, `combinable` the
+collectives of a module that could be combined.
 
 from lagom_xla.passes import combine
 
@@ -11,9 +14,9 @@ options = combine.options(groups)                # for the same compile
 
 from __future__ import annotations
 
+from lagom_xla.passes.combine.combinable import Groups as Groups
 from lagom_xla.passes.combine.keys import OPTIONS as OPTIONS
 from lagom_xla.passes.combine.keys import label_of as label_of
 from lagom_xla.passes.combine.keys import labels as labels
 from lagom_xla.passes.combine.keys import options as options
 from lagom_xla.passes.combine.keys import rewrite as rewrite
-from lagom_xla.passes.combine.rule import Groups as Groups

@@ -1,13 +1,13 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Rewrite pass: which collectives XLA combines, one key per group.
+"""Rewrite pass that has XLA combine given groups, by one key per group.
 
-XLA's combiners join collectives up to a size in bytes, whatever they are. They
-also look at the frontend attribute `combiner_key`, and join only those whose
+XLA's combiners join collectives up to a size in bytes (`rule`). They also look
+at the frontend attribute `combiner_key`, and join only those whose
 keys are equal. So a pass that gives each group a key, under thresholds that no
 module reaches, decides for each collective on its own:
 
-    groups = (("all-gather", "all-gather.1"),)      # the others travel alone
+    groups = (("all-gather", "all-gather.1"),)      # the others stay alone
     bytes_ = combine.rewrite(module, groups)         # at PRE_SCHEDULER
     options = combine.options(groups)                # for the same compile
 
@@ -16,9 +16,9 @@ through XLA's own passes (asynchronous pairs, loop unrolling, pipelining, which
 may make several copies of it), so `labels` tells of each collective of the
 scheduled module which ones it holds.
 
-Which collectives could be combined, and the errors when they cannot, are
-`combinable`'s. XLA has combiners on GPUs only; `merge` does the same work for
-the CPU.
+`combinable` says which collectives could be combined, and raises where groups
+cannot be. XLA has combiners on GPUs only; `merge` does the same work for the
+CPU.
 """
 
 from __future__ import annotations
@@ -29,15 +29,12 @@ from typing import Any
 
 import jax
 
-from lagom_xla import errors
 from lagom_xla.passes import collectives
 from lagom_xla.passes import hlo
+from lagom_xla.passes.combine import combinable
 from lagom_xla.passes.combine import reduce_scatter
-from lagom_xla.passes.combine import rule
 from lagom_xla.passes.combine import split
-
-Groups = rule.Groups
-errors.CombineError = errors.CombineError
+from lagom_xla.passes.combine import table
 
 _KEY = "combiner_key"
 _PIPELINER = "xla_gpu_enable_pipelined_reduce_scatter"
@@ -52,16 +49,13 @@ _CHANNELS_PER_GROUP = 1 << 12
 # Above what any device holds, and XLA can still add it up.
 _THRESHOLD = 1 << 60
 OPTIONS: Mapping[str, int] = {
-  "xla_gpu_all_gather_combine_threshold_bytes": _THRESHOLD,
-  "xla_gpu_all_reduce_combine_threshold_bytes": _THRESHOLD,
-  "xla_gpu_collective_permute_combine_threshold_bytes": _THRESHOLD,
-  "xla_gpu_reduce_scatter_combine_threshold_bytes": _THRESHOLD,
-  "xla_gpu_collective_combine_threshold_count": _THRESHOLD,
+  **{each.option: _THRESHOLD for each in table.COMBINERS.values()},
+  table.COUNT_OPTION: _THRESHOLD,
 }
 
 
 def options(
-  groups: Groups, others: Mapping[str, Any] | None = None
+  groups: combinable.Groups, others: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
   """XLA options for a compile with these groups.
 
@@ -85,16 +79,16 @@ def options(
     **pipeliner,
     **(others or {}),
     **OPTIONS,
-    "xla_gpu_collective_combine_threshold_count": _THRESHOLD + mark,
+    table.COUNT_OPTION: _THRESHOLD + mark,
   }
 
 
-def rewrite(module: hlo.Module, groups: Groups) -> bytes:
+def rewrite(module: hlo.Module, groups: combinable.Groups) -> bytes:
   """The module in which XLA combines these groups and nothing else.
 
   Args:
     module: as PRE_SCHEDULER shows it; it stays as it is.
-    groups: labels that travel together; () lets each travel alone.
+    groups: labels to combine; () leaves each collective alone.
 
   Returns:
     A serialized HloModuleProto.
@@ -105,8 +99,8 @@ def rewrite(module: hlo.Module, groups: Groups) -> bytes:
   module = split.apart(module)
   copy = hlo.Module(type(module.proto)(), module.num_partitions)
   copy.proto.CopyFrom(module.proto)
-  candidates = rule.find(copy)
-  rule.check(candidates, groups)
+  candidates = combinable.find(copy)
+  combinable.check(candidates, groups)
   key_of = {label: group[0] for group in groups for label in group}
   for label, candidate in candidates.items():
     attributes = candidate.instruction.frontend_attributes.map
@@ -135,7 +129,7 @@ def label_of(instruction: hlo.Instruction) -> str | None:
 
 
 def labels(
-  module: hlo.Module, groups: Groups = ()
+  module: hlo.Module, groups: combinable.Groups = ()
 ) -> dict[str, tuple[str, ...]]:
   """Which collectives of the unscheduled module each scheduled one holds.
 

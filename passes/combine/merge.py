@@ -1,10 +1,10 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Rewrite pass: combines collectives itself, for backends without combiners.
+"""Rewrite pass that combines collectives itself, without XLA's combiners.
 
 XLA's CPU backend looks at no combiner keys, and combines all-reduces before any
 pass can see them. Here collectives of several arrays are first taken apart
-(`separate`), and then those of each group become one:
+(`split`), and then those of each group become one:
 
     a = f32[8] all-reduce(x)
     b = f32[4] all-reduce(y)
@@ -23,18 +23,18 @@ from collections.abc import Sequence
 
 from lagom_xla.passes import edit
 from lagom_xla.passes import hlo
-from lagom_xla.passes.combine import rule
+from lagom_xla.passes.combine import combinable
 from lagom_xla.passes.combine import split
 
 _TUPLE = 13  # xla_data.proto, PrimitiveType.TUPLE.
 
 
-def rewrite(module: hlo.Module, groups: rule.Groups) -> bytes:
+def rewrite(module: hlo.Module, groups: combinable.Groups) -> bytes:
   """The module with the collectives of each group merged, and no others.
 
   Args:
     module: as PRE_SCHEDULER shows it; it stays as it is.
-    groups: labels that travel together; () takes all of them apart.
+    groups: labels to combine; () takes all of them apart.
 
   Returns:
     A serialized HloModuleProto.
@@ -45,8 +45,8 @@ def rewrite(module: hlo.Module, groups: rule.Groups) -> bytes:
   module = split.apart(module)
   copy = hlo.Module(type(module.proto)(), module.num_partitions)
   copy.proto.CopyFrom(module.proto)
-  candidates = rule.find(copy, as_written=True)
-  rule.check(candidates, groups)
+  candidates = combinable.find(copy, as_written=True)
+  combinable.check(candidates, groups)
   editor = edit.Editor(copy)
   to_merge: dict[int, list[list[hlo.Instruction]]] = {}
   for group in groups:

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""What an integer of a partitioned module is on each device.
+"""Integers of a partitioned module, as each device computes them.
 
 XLA's partitioner writes one program for all devices, which finds its place by
 arithmetic on `partition-id`: a multiple of it, a quotient and a remainder on a

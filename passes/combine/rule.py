@@ -1,284 +1,206 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Which collectives of a module could travel together.
+"""The rule of XLA's combiners: what they combine, and up to which size.
 
 Combining makes one collective of several: one launch, one wait, for all of
-their arrays. The candidates are read from a module before XLA's combiners
-(PRE_SCHEDULER), where each has a *label*: the name of its instruction, which is
-the same in every compile of a module by one version of JAX. An instruction
-there that has several arrays already counts as that many, as `separate` writes
-it: NAME.0, NAME.1 and so on.
+their arrays. Collectives may be combined when they do the same to different
+arrays: their *traits* are equal. They stand in one computation and agree in
+kind, devices, and how a reduction reduces, and none depends on another.
 
-Two candidates may travel together when they do the same to different arrays:
-they stand in one computation and agree in kind, devices, and how a reduction
-reduces. Neither may depend on the other; nor may two groups wait for each
-other, as {a, d} and {b, c} would where b needs a and d needs c.
-
-An all-reduce of an all-reduce, over rows and then over columns of devices, is
-no candidate: before its combiners look, XLA folds the two to one over all, and
-leaves nothing on it to know it by.
+XLA goes through a computation in topological order and combines as long as the
+traits are equal, none depends on another, and their sum stays within the
+threshold; the first collective for which that fails begins the next group.
+Collectives above the threshold stay alone, and a threshold of 0 leaves all of
+them alone (xla/service/collective_combiner_utils.h).
 """
 
 from __future__ import annotations
 
-import collections
-from collections.abc import Hashable, Iterator, Mapping
-import dataclasses
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from typing import Protocol, TypeVar
 
-from lagom_xla import errors
+from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes import replica_groups
-from lagom_xla.passes.combine import reduce_scatter
-from lagom_xla.passes.combine import split
 
-# Labels that travel together; what no group names travels alone.
-Groups = tuple[tuple[str, ...], ...]
+# What all members of a group must agree in, each with its name.
+Traits = tuple[tuple[str, Hashable], ...]
 
-KINDS = split.KINDS
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Candidate:
-  """A collective that could travel with others.
-
-  Attributes:
-    label: its name.
-    kind: one of KINDS; "reduce-scatter" also for an all-reduce of which each
-      device keeps a shard only, which XLA makes one.
-    computation_id: where it stands.
-    instruction: the collective itself.
-    num_bytes: of its array, on the side where it is larger.
-    traits: what all members of a group must agree in, each with its name.
-    after: the candidates that it depends on, as bits.
-    bit: its own.
-  """
-
-  label: str
-  kind: str
-  computation_id: int
-  instruction: hlo.Instruction
-  num_bytes: int
-  traits: tuple[tuple[str, Hashable], ...]
-  after: int
-  bit: int
+# Kinds that reduce: they must also agree in element type and operation.
+_REDUCTIONS = frozenset(["all-reduce", "reduce-scatter"])
 
 
-def find(
-  module: hlo.Module, *, as_written: bool = False
-) -> dict[str, Candidate]:
-  """The candidates of a module, by label.
+class Combinable(Protocol):
+  """What may be combined: a collective, or one array of it."""
+
+  @property
+  def kind(self) -> str:
+    """HLO opcode."""
+
+  @property
+  def num_bytes(self) -> int:
+    """Bytes as XLA's combiners count them (`table.combined_bytes`)."""
+
+  @property
+  def traits(self) -> Traits:
+    """What it must have in common with what it is combined with."""
+
+
+_Member = TypeVar("_Member", bound=Combinable)
+
+
+def traits_of_instruction(
+  module: hlo.Module,
+  computation: hlo.Computation,
+  instruction: hlo.Instruction,
+  *,
+  kind: str,
+  as_written: bool = False,
+) -> Traits:
+  """The traits of a collective before XLA's combiners.
 
   Args:
     module: before XLA's combiners.
-    as_written: whether they are to be combined without XLA's help, which makes
-      reduce-scatters of all-reduces and turns arrays so that all are gathered
-      or scattered along one dimension.
+    computation: where the instruction stands.
+    instruction: a collective of one array.
+    kind: what XLA makes of it before it combines: "reduce-scatter" for some
+      all-reduces.
+    as_written: whether it is combined without XLA's help, which turns arrays
+      so that all are gathered or scattered along one dimension.
   """
-  module = split.apart(module)
-  found: dict[str, Candidate] = {}
-  for computation_id in module.executions:
-    computation = module.computations[computation_id]
-    if computation.opcodes.isdisjoint(KINDS):
-      continue
-    for candidate in _in_computation(module, computation, as_written):
-      found[candidate.label] = candidate
-  return found
-
-
-def _in_computation(
-  module: hlo.Module, computation: hlo.Computation, as_written: bool
-) -> Iterator[Candidate]:
-  scattered = {} if as_written else reduce_scatter.find(computation)
-  folded = set() if as_written else _folded(module, computation)
-  after: dict[int, int] = {}  # Instruction -> the candidates it depends on.
-  bit = 1
-  for instruction in computation.instructions:
-    mask = 0
-    for before in instruction.operand_ids:
-      mask |= after[before]
-    for before in instruction.control_predecessor_ids:
-      mask |= after[before]
-    after[instruction.id] = mask
-    if (
-      instruction.opcode not in KINDS
-      or split.is_in_place(instruction)
-      or instruction.id in folded
-    ):
-      continue
-    kind = instruction.opcode
-    if instruction.id in scattered:
-      kind = "reduce-scatter"
-    arrays = [instruction, *computation.operands(instruction)]
-    yield Candidate(
-      label=instruction.name,
-      kind=kind,
-      computation_id=computation.id,
-      instruction=instruction,
-      num_bytes=max(hlo.shape_bytes(array.shape) for array in arrays),
-      traits=(
-        ("computation", computation.name),
-        ("kind", kind),
-        *_traits(module, instruction),
-        *([("dimension", _dimension(instruction))] if as_written else []),
-      ),
-      after=mask,
-      bit=bit,
-    )
-    after[instruction.id] |= bit
-    bit <<= 1
-
-
-def _folded(module: hlo.Module, computation: hlo.Computation) -> set[int]:
-  """The all-reduces that XLA's all-reduce folder makes one of."""
-  num_users = collections.Counter(
-    operand for i in computation.instructions for operand in i.operand_ids
-  )
-  folded = set()
-  for second in computation.instructions:
-    if second.opcode != "all-reduce":
-      continue
-    first = computation.by_id[second.operand_ids[0]]
-    if (
-      first.opcode == "all-reduce"
-      and num_users[first.id] == 1
-      and _reduction(module, first) == _reduction(module, second)
-      and _reach_each_once(first, second)
-    ):
-      folded |= {first.id, second.id}
-  return folded
-
-
-def _reach_each_once(first: hlo.Instruction, second: hlo.Instruction) -> bool:
-  """Whether two reductions take each device's array once."""
-  inner = {
-    device: group
-    for group in replica_groups.of_instruction(first, None)
-    for device in group
-  }
-  for group in replica_groups.of_instruction(second, None):
-    reached = [d for device in group for d in inner.get(device, (device,))]
-    if len(set(reached)) != len(reached):
-      return False
-  return True
-
-
-def _traits(
-  module: hlo.Module, instruction: hlo.Instruction
-) -> Iterator[tuple[str, Hashable]]:
-  yield (
-    "channel",
-    (
-      instruction.channel_id > 0,
-      instruction.use_global_device_ids,
+  channel = instruction.channel_id > 0, instruction.use_global_device_ids
+  dimension = instruction.dimensions[0] if instruction.dimensions else None
+  return (
+    *_where(computation.name, kind),
+    ("channel", channel),
+    *_how(
+      kind,
+      groups=replica_groups.of_instruction(instruction, None),
+      pairs=replica_groups.pairs_of(instruction),
+      element_type=hlo.element_type(instruction.shape),
     ),
+    *_reduced_by(kind, reduction(module, instruction)),
+    *([("dimension", dimension)] if as_written else []),
   )
-  if instruction.opcode == "collective-permute":
-    yield "pairs of devices", replica_groups.pairs_of(instruction)
-    return
-  yield "groups of devices", replica_groups.of_instruction(instruction, None)
-  if instruction.opcode != "all-gather":
-    yield "element type", hlo.element_type(instruction.shape)
-    yield "reduction", _reduction(module, instruction)
 
 
-def _reduction(module: hlo.Module, instruction: hlo.Instruction) -> str:
-  """The operation that reduces; what is no single one is like no other."""
-  callee = module.computations[instruction.called_computation_ids[0]]
-  operands = callee.operands(callee.root)
-  is_single = len(callee.instructions) == 3 and len(operands) == 2
-  return callee.root.opcode if is_single else instruction.name
+def traits_of_collective(
+  collective: collectives_lib.Collective,
+  *,
+  element_type: str | None = None,
+  reduction: str | None = None,
+) -> Traits:
+  """The traits of a collective of a scheduled module.
 
-
-def _dimension(instruction: hlo.Instruction) -> int | None:
-  return instruction.dimensions[0] if instruction.dimensions else None
-
-
-def check(candidates: Mapping[str, Candidate], groups: Groups) -> None:
-  """Checks that a module can have these groups.
+  A schedule shows less than what the combiners saw: channels are numbered
+  anew, and arrays have been turned to the dimension that they are gathered or
+  scattered along. It also shows what came after the combiners: a pipelined
+  collective is of another iteration than one that is not.
 
   Args:
-    candidates: of the module, from `find`.
-    groups: labels that travel together.
-
-  Raises:
-    CombineError: it cannot; the message says which labels and why.
+    collective: the record.
+    element_type: of the array in question where it has several; by default
+      that of its first operand.
+    reduction: from `reduction`, as a record does not hold it; None leaves it
+      out, so that sums and maxima count as alike.
   """
-  group_of: dict[str, int] = {}
-  for number, group in enumerate(groups):
-    for label in group:
-      if label not in candidates:
-        raise errors.CombineError(
-          f"{label} is no collective that can be combined: there are"
-          f" {_few(list(candidates))}. Labels are those of one version of JAX"
-          " and one module."
-        )
-      if label in group_of:
-        raise errors.CombineError(
-          f"{label} is named twice in the combine groups: a collective travels"
-          " in one group."
-        )
-      group_of[label] = number
-    _check_group([candidates[label] for label in group])
-  _check_order(candidates, groups)
+  kind = collective.kind
+  return (
+    *_where(collective.computation, kind),
+    *_how(
+      kind,
+      groups=collective.groups,
+      pairs=collective.pairs,
+      element_type=(
+        collective.element_type if element_type is None else element_type
+      ),
+    ),
+    *_reduced_by(kind, reduction),
+    ("pipelining", collective.is_pipelined),
+  )
 
 
-def _check_group(members: list[Candidate]) -> None:
-  for member in members[1:]:
-    first = members[0]
-    for (trait, ours), (_, theirs) in zip(
-      first.traits, member.traits, strict=False
-    ):
-      if ours != theirs:
-        raise errors.CombineError(
-          f"{first.label} and {member.label} cannot be combined: they differ"
-          f" in {trait} ({_short(ours)} and {_short(theirs)})."
-        )
-  together = sum(member.bit for member in members)
-  for member in members:
-    if member.after & together:
-      earlier = next(m for m in members if m.bit & member.after)
-      raise errors.CombineError(
-        f"{earlier.label} and {member.label} cannot be combined:"
-        f" {member.label} depends on {earlier.label}."
-      )
+def _where(computation: str, kind: str) -> Traits:
+  return ("computation", computation), ("kind", kind)
 
 
-def _check_order(candidates: Mapping[str, Candidate], groups: Groups) -> None:
-  """Combined collectives must not wait for each other in a circle."""
-  members = [[candidates[label] for label in group] for group in groups]
-  by_computation: dict[int, list[int]] = {}
-  for number, group in enumerate(members):
-    if len(group) > 1:
-      by_computation.setdefault(group[0].computation_id, []).append(number)
-  for numbers in by_computation.values():
-    bits = {n: sum(m.bit for m in members[n]) for n in numbers}
-    after = dict.fromkeys(numbers, 0)
-    for number in numbers:
-      for member in members[number]:
-        after[number] |= member.after
-    # Groups whose predecessors are all placed are placed, until none is left.
-    remaining, placed = set(numbers), True
-    while remaining and placed:
-      waiting = 0
-      for number in remaining:
-        waiting |= bits[number]
-      placed = {n for n in remaining if not after[n] & waiting & ~bits[n]}
-      remaining -= placed
-    if remaining:
-      circle = [f"{{{_few(list(groups[n]))}}}" for n in sorted(remaining)]
-      raise errors.CombineError(
-        f"The combine groups {_few(circle)} cannot be there together: they"
-        " would wait for each other."
-      )
+def _how(
+  kind: str, *, groups: Hashable, pairs: Hashable, element_type: str
+) -> Traits:
+  if kind == "collective-permute":
+    return (("pairs of devices", pairs),)
+  among = ("groups of devices", groups)
+  if kind not in _REDUCTIONS:
+    return (among,)
+  return among, ("element type", element_type)
 
 
-def _few(words: list[str]) -> str:
-  if len(words) > 6:
-    words = [*words[:6], f"{len(words) - 6} more"]
-  *others, last = words
-  return f"{', '.join(others)} and {last}" if others else last
+def _reduced_by(kind: str, operation: str | None) -> Traits:
+  is_known = kind in _REDUCTIONS and operation is not None
+  return (("reduction", operation),) if is_known else ()
 
 
-def _short(value: Hashable) -> str:
-  text = str(value)
-  return text if len(text) <= 60 else f"{text[:57]}..."
+def reduction(module: hlo.Module, operation: hlo.Instruction) -> str:
+  """The HLO opcode by which a collective reduces.
+
+  What is no single operation is like no other, and goes by the collective's
+  name (MatchReductionComputation in xla/service/collective_ops_utils.cc). ""
+  where nothing is reduced.
+  """
+  for callee_id in operation.called_computation_ids:
+    callee = module.computations[callee_id]
+    operands = callee.operands(callee.root)
+    is_single = len(callee.instructions) == 3 and len(operands) == 2
+    return callee.root.opcode if is_single else operation.name
+  return ""
+
+
+def difference(
+  ours: Traits, theirs: Traits
+) -> tuple[str, Hashable, Hashable] | None:
+  """The first trait that differs, with both values; None where none does."""
+  # Those of different kinds have other traits, after the kind.
+  for (name, our), (_, their) in zip(ours, theirs, strict=False):
+    if our != their:
+      return name, our, their
+  return None
+
+
+def fill(
+  members: Iterable[_Member],
+  thresholds_bytes: Mapping[str, int],
+  *,
+  depends: Callable[[_Member, Iterable[_Member]], bool],
+) -> Iterator[tuple[_Member, ...]]:
+  """Groups as XLA fills them, each as soon as it is full.
+
+  Args:
+    members: in topological order, all different objects.
+    thresholds_bytes: for each of their kinds.
+    depends: whether a member depends on one of some others, through what has
+      been combined so far.
+
+  Yields:
+    groups of one or more, in which each member is once.
+  """
+  left = dict.fromkeys(members)
+  while left:
+    group: list[_Member] = []
+    num_bytes = 0
+    for member in list(left):
+      if group and member.traits != group[0].traits:
+        continue
+      threshold_bytes = thresholds_bytes[member.kind]
+      if member.num_bytes > threshold_bytes or not threshold_bytes:
+        del left[member]
+        yield (member,)
+        continue
+      if num_bytes + member.num_bytes > threshold_bytes:
+        break
+      if depends(member, group):
+        break
+      group.append(member)
+      num_bytes += member.num_bytes
+      del left[member]
+    if group:
+      yield tuple(group)

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Rewrite pass: collectives of several arrays as one for each array.
+"""Rewrite pass that splits collectives of several arrays, one for each array.
 
     both = (f32[8], f32[4]) all-reduce(x, y)
     a = get-tuple-element(both), index=0
@@ -17,13 +17,11 @@ from __future__ import annotations
 
 from lagom_xla.passes import edit
 from lagom_xla.passes import hlo
-
-# Collectives that XLA has combiners for.
-KINDS = ("all-gather", "all-reduce", "collective-permute", "reduce-scatter")
+from lagom_xla.passes.combine import table
 
 
 def apart(module: hlo.Module) -> hlo.Module:
-  """A module in which every collective of KINDS has one array.
+  """A module in which every collective with a combiner has one array.
 
   That is the module itself where it is so already, else a copy.
   """
@@ -42,7 +40,7 @@ def apart(module: hlo.Module) -> hlo.Module:
 
 def _is_shared(instruction: hlo.Instruction) -> bool:
   return (
-    instruction.opcode in KINDS
+    instruction.opcode in table.COMBINERS
     and len(instruction.operand_ids) > 1
     and not is_in_place(instruction)
   )

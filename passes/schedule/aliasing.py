@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Which values may share a buffer, and who reads and writes it.
+"""Buffers: which values may share one, and who reads and writes it.
 
 XLA gives each array a buffer, but some arrays the same one: what a tuple holds
 is what was put in, a loop carries its state in place, a dynamic-update-slice
@@ -115,7 +115,7 @@ class Buffers:
   ) -> Access:
     """What an instruction reads and writes.
 
-    A collective under way reads its operands and writes its results until its
+    A collective in flight reads its operands and writes its results until its
     done is over, so the done counts as doing both again.
     """
     if instruction.id not in self._accesses:
@@ -201,7 +201,7 @@ class Buffers:
   def _join_repeated(
     self, instruction: hlo.Instruction, operands: Sequence[int]
   ) -> None:
-    """Starts repeat their operands in front of, or behind, their results."""
+    """Starts repeat their operands before or after their results."""
     if instruction.opcode == "copy-start":
       self._join(self._leaves[instruction.id][1:2], operands)
     elif _is_start(instruction):

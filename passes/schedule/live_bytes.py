@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""How much device memory a schedule needs at its peak, estimated.
+"""Device memory that a schedule needs at its peak, estimated.
 
 A buffer is live from the first to the last instruction that touches it. What a
 computation gets and gives is live all the time and belongs to its caller. The

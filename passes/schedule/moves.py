@@ -1,12 +1,12 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Rewrite pass, behind XLA's scheduler: starts earlier, dones later.
+"""Rewrite pass, after XLA's scheduler: starts earlier, dones later.
 
-    moves = [schedule.Move(collective="all-gather-start.1", before="fusion.7")]
-    bytes_ = schedule.rewrite(module, moves)       # at POST_SCHEDULER
+    wanted = [moves.Move(collective="all-gather-start.1", before="fusion.7")]
+    bytes_ = moves.rewrite(module, wanted)         # at POST_SCHEDULER
 
 What takes no time, such as a bitcast or an element of a tuple, moves along:
-operands in front of a start, users behind a done. A synchronous collective is
+operands before a start, users after a done. A synchronous collective is
 its own start and done. `earliest` and `latest` say how far a collective can
 go; every order is proved before it is returned (`reordering`).
 
@@ -27,7 +27,6 @@ from lagom_xla.passes import hlo
 from lagom_xla.passes.schedule import aliasing
 from lagom_xla.passes.schedule import reordering
 
-errors.ScheduleError = errors.ScheduleError
 check = reordering.check
 
 
@@ -37,10 +36,10 @@ class Move:
 
   Attributes:
     collective: name of the instruction that starts it.
-    before: instruction that its start should stand right in front of, which
-      must be one that it now stands behind; None leaves the start alone.
-    after: instruction that its done should stand right behind, which must be
-      one that it now stands in front of; None leaves the done alone.
+    before: instruction that its start should stand right before, which must be
+      one that it now stands after; None leaves the start alone.
+    after: instruction that its done should stand right after, which must be one
+      that it now stands before; None leaves the done alone.
   """
 
   collective: str
@@ -112,7 +111,7 @@ def apply(
 
 
 def earliest(module: hlo.Module, collective: str) -> str:
-  """The first instruction that a collective's start may be moved in front of.
+  """The first instruction that a collective's start may be moved before.
 
   The start's own name where it cannot start earlier.
 
@@ -129,7 +128,7 @@ def earliest(module: hlo.Module, collective: str) -> str:
 
 
 def latest(module: hlo.Module, collective: str) -> str:
-  """The last instruction that a collective's done may be moved behind.
+  """The last instruction that a collective's done may be moved after.
 
   The done's own name where it cannot be later.
 
@@ -182,12 +181,12 @@ class _Order:
     return start
 
   def move_start(self, collective: str, before: str) -> None:
-    """Puts a start, and what moves along, in front of an instruction."""
+    """Puts a start, and what moves along, before an instruction."""
     start, target = self.named(collective), self.named(before)
     begin, end = self.ids.index(target.id), self.ids.index(start.id)
     if begin > end:
       raise errors.ScheduleError(
-        f"{collective} stands in front of {before} already: a start can only"
+        f"{collective} stands before {before} already: a start can only"
         " be moved to an earlier place."
       )
     along = self._along(start, self.graph.predecessors)
@@ -195,12 +194,12 @@ class _Order:
     self.ids[begin : end + 1] = going + staying
 
   def move_done(self, collective: str, after: str) -> None:
-    """Puts a done, and what moves along, behind an instruction."""
+    """Puts a done, and what moves along, after an instruction."""
     done, target = self.done_of(collective), self.named(after)
     begin, end = self.ids.index(done.id), self.ids.index(target.id)
     if begin > end:
       raise errors.ScheduleError(
-        f"{done.name} stands behind {after} already: a done can only be moved"
+        f"{done.name} stands after {after} already: a done can only be moved"
         " to a later place."
       )
     along = self._along(done, self.graph.successors)

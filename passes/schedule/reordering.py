@@ -1,12 +1,12 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Proves that a module computes what it did, in another order.
+"""Proofs that a module computes what it did, in another order.
 
 XLA takes a rewritten schedule as it is: where two arrays share a buffer, an
 order that looks fine can overwrite a value that somebody still needs, and
 nothing says so. So an order is proved here before it is handed over:
 
-- an instruction stays behind those whose values it takes, and behind its
+- an instruction stays after those whose values it takes, and after its
   control predecessors (`dependencies`);
 - two instructions that touch one buffer, at least one of them to write, stay in
   their order (`aliasing`). In XLA's own order every value is read before it is
@@ -99,7 +99,7 @@ def _check_dependences(old: hlo.Computation, new: hlo.Computation) -> None:
     else "has a control dependence on it"
   )
   raise errors.ScheduleError(
-    f"{old.by_id[earlier].name} must stay in front of"
+    f"{old.by_id[earlier].name} must stay before"
     f" {old.by_id[later].name}, which {reason}."
   )
 
@@ -109,7 +109,7 @@ def _check_buffers(
 ) -> None:
   position = new.position
   # By buffer: of those that touched it so far in the old order, and of those
-  # that wrote to it, the one that is farthest behind in the new.
+  # that wrote to it, the one that is latest in the new.
   touched: dict[int, hlo.Instruction] = {}
   written: dict[int, hlo.Instruction] = {}
   for instruction in old.instructions:
@@ -119,7 +119,7 @@ def _check_buffers(
       other = (touched if writes else written).get(buffer)
       if other and position[other.id] > position[instruction.id]:
         raise errors.ScheduleError(
-          f"{other.name} must stay in front of {instruction.name}: they touch"
+          f"{other.name} must stay before {instruction.name}: they touch"
           f" one buffer, which {(instruction if writes else other).name}"
           " overwrites."
         )

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Which collectives should travel together, each placed on its own.
+"""Combine groups: which collectives become one, each placed on its own.
 
 Combining saves latency and costs overlap: a combined collective starts when its
 last operand is there and is waited for by its first user. Where one of them
@@ -29,13 +29,17 @@ from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import combine
 from lagom_xla.passes import hlo
 from lagom_xla.passes import overlap as overlap_lib
-from lagom_xla.search.xla import thresholds
+from lagom_xla.passes.combine import rule
+from lagom_xla.passes.combine import table
+from lagom_xla.xla_schedule import combiner
 from lagom_xla.xla_schedule import reschedule
 
-# Labels (`passes/combine.py`) of what travels together.
+# Labels (`passes/combine/keys.py`) of what is combined.
 Group = tuple[str, ...]
 Chain = tuple[Group, ...]
 Grouping = tuple[Chain, ...]
+# What a copy could be combined with, and which copy among those it is.
+_Place = tuple[rule.Traits, int]
 
 _MIB = 2**20
 _THRESHOLDS_BYTES = tuple(size * _MIB for size in (0, 8, 30, 128, 512, 2048))
@@ -46,7 +50,7 @@ class Found:
   """What a search found.
 
   Attributes:
-    groups: labels of two or more that travel together; the rest stays alone.
+    groups: labels of two or more to combine; the rest stays alone.
     num_predicted: schedules that were predicted.
   """
 
@@ -90,79 +94,80 @@ def search(
   )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False, slots=True)
 class _Member:
   """A collective of the program.
 
   Attributes:
     label: its label.
+    kind: its HLO opcode.
     num_bytes: as XLA's combiners count them.
+    traits: what it has in common with the other members of its chain. How a
+      reduction reduces is not among them, as a collective's record does not
+      hold it; groups that differ in it are refused when they are predicted.
     copies: names of the instructions that start it in the schedule, by place:
       what could be combined with it, and which copy among those this is.
   """
 
   label: str
+  kind: str
   num_bytes: int
-  copies: Mapping[tuple[object, ...], str]
+  traits: rule.Traits
+  copies: Mapping[_Place, str]
 
 
 def _chains(apart: hlo.Module) -> tuple[tuple[_Member, ...], ...]:
-  """Collectives that could be combined, as far as their kind and form tell."""
+  """Collectives that could be combined, as far as their traits tell."""
   found: dict[str, list[collectives_lib.Collective]] = {}
   labels = combine.labels(apart)
   for collective in collectives_lib.find(apart):
     is_started = collective.done_id is not None and collective.name in labels
-    if is_started and collective.kind in thresholds.OPTIONS:
+    if is_started and collective.kind in combiner.KINDS:
       (label,) = labels[collective.name]
       found.setdefault(label, []).append(collective)
-  chains: dict[tuple[object, ...], list[_Member]] = {}
+  chains: dict[rule.Traits, list[_Member]] = {}
   for label, copies in found.items():
     # Not what a pipelined loop runs ahead of itself.
     main = max(copies, key=lambda copy: copy.executions)
     member = _Member(
       label=label,
-      num_bytes=thresholds.combined_bytes(main),
+      kind=main.kind,
+      num_bytes=table.combined_bytes(main),
+      traits=rule.traits_of_collective(main),
       copies=_by_place(copies),
     )
-    chains.setdefault(_combined_with(main), []).append(member)
+    chains.setdefault(member.traits, []).append(member)
   return tuple(tuple(chain) for chain in chains.values() if len(chain) > 1)
 
 
 def _by_place(
   copies: Sequence[collectives_lib.Collective],
-) -> dict[tuple[object, ...], str]:
-  places: dict[tuple[object, ...], str] = {}
+) -> dict[_Place, str]:
+  places: dict[_Place, str] = {}
   for copy in copies:
-    key = _combined_with(copy)
-    nth = sum(place[:-1] == key for place in places)
-    places[*key, nth] = copy.name
+    traits = rule.traits_of_collective(copy)
+    nth = sum(place[0] == traits for place in places)
+    places[traits, nth] = copy.name
   return places
 
 
-def _combined_with(
-  collective: collectives_lib.Collective,
-) -> tuple[object, ...]:
-  """What collectives share that could be combined."""
-  is_reduced = collective.kind != "all-gather"
-  return (
-    collective.computation,
-    collective.kind,
-    collective.groups,
-    collective.element_type if is_reduced else "",
-    collective.is_pipelined,
-  )
+def _by_threshold(chain: Sequence[_Member], threshold_bytes: int) -> Chain:
+  """The groups of a chain as XLA fills them.
 
-
-def _by_threshold(chain: tuple[_Member, ...], threshold_bytes: int) -> Chain:
-  groups: list[list[str]] = []
-  num_bytes = 0
-  for member in chain:
-    if not groups or num_bytes + member.num_bytes > threshold_bytes:
-      groups.append([])
-      num_bytes = 0
-    groups[-1].append(member.label)
-    num_bytes += member.num_bytes
-  return tuple(map(tuple, groups))
+  XLA goes on filling a group past what is above the threshold; groups of a
+  chain are runs of it, so here that ends the run.
+  """
+  groups: list[Group] = []
+  for _, run in itertools.groupby(
+    chain, key=lambda member: member.num_bytes > threshold_bytes
+  ):
+    filled = rule.fill(
+      run,
+      dict.fromkeys((member.kind for member in chain), threshold_bytes),
+      depends=lambda member, others: False,  # Not known before it is predicted.
+    )
+    groups += (tuple(m.label for m in group) for group in filled)
+  return tuple(groups)
 
 
 def _moves(grouping: Grouping) -> Iterator[Grouping]:
@@ -193,7 +198,7 @@ class _Predictor:
     self,
     apart: hlo.Module,
     cluster: cluster_lib.Cluster,
-    copies: Mapping[str, Mapping[tuple[object, ...], str]],
+    copies: Mapping[str, Mapping[_Place, str]],
     max_predictions: int,
   ):
     self._step = step_lib.Step(overlap_lib.analyze(apart), cluster)
@@ -228,7 +233,7 @@ class _Predictor:
     ]
     changes = reschedule.Changes(groups=groups)
     try:
-      module = reschedule.schedule(
+      module = reschedule.reschedule(
         self._step.analysis.module, changes, self._step.cluster
       )
     except ValueError:  # One depends on another.
@@ -237,7 +242,7 @@ class _Predictor:
     return step.timeline(step.default).step_time_us
 
   def _names(self, group: Group) -> Iterator[tuple[str, ...]]:
-    """What travels together in the schedule where these labels do."""
+    """What is combined in the schedule where these labels are."""
     places = dict.fromkeys(
       place for label in group for place in self._copies[label]
     )

@@ -131,7 +131,7 @@ def _gain(
 
 def _predicted_us(step: step_lib.Step, changes: reschedule.Changes) -> float:
   """Step time under NCCL's defaults as the list scheduler would have it."""
-  module = reschedule.schedule(step.analysis.module, changes, step.cluster)
+  module = reschedule.reschedule(step.analysis.module, changes, step.cluster)
   predicted = step.rescheduled(module)
   return predicted.timeline(predicted.default).step_time_us
 

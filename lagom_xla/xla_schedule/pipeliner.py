@@ -1,19 +1,16 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Pipelines the collectives of loops, and lets a body hold two iterations.
+"""XLA's collective pipeliner, on the loops of a scheduled module.
 
-XLA does this before it fuses and schedules; here it is done to the dependences
+XLA pipelines before it fuses and schedules; here it is done to the dependences
 of the scheduled loop.
 
-Double buffering puts two bodies one behind the other and halves the trips; an
-odd iteration goes in front of the loop.
-
 An all-gather is run one iteration ahead where its operand depends on nothing
-but what the loop does not change and its counter: the first one goes in front
-of the loop, the body gathers for the next iteration, and the last iteration
+but what the loop does not change and its counter: the first one goes before
+the loop, the body gathers for the next iteration, and the last iteration
 follows the loop. An all-reduce or reduce-scatter is run one iteration behind
 where what it returns is only written to what the loop hands on: the first
-iteration goes in front without it, the body reduces what the one before
+iteration goes before the loop without it, the body reduces what the one before
 computed, and the last one's follows the loop
 (xla/service/collective_pipeliner.cc).
 """
@@ -38,72 +35,27 @@ _BEHIND = {
 _AHEAD = "all-gather"
 
 
-def change(
-  module: hlo.Module, *, pipelined: Collection[str], double_buffered: bool
-) -> hlo.Module:
-  """Changes the loops of a module that hold collectives.
+def pipeline(module: hlo.Module, kinds: Collection[str]) -> hlo.Module:
+  """Pipelines collectives of some kinds in the loops of a module.
 
   Args:
     module: scheduled.
-    pipelined: kinds of collectives that loops run an iteration ahead or behind.
-    double_buffered: whether bodies are to hold two iterations.
+    kinds: whose XLA option for pipelining is switched on.
 
   Raises:
     ValueError: a kind cannot be pipelined.
   """
-  for kind in pipelined:
+  for kind in kinds:
     if kind != _AHEAD and kind not in _BEHIND:
       raise ValueError(
         f"XLA does not pipeline {kind}; it pipelines"
         f" {', '.join((_AHEAD, *_BEHIND))}."
       )
-  if _AHEAD in pipelined:
+  if _AHEAD in kinds:
     module = _pipeline(module, [_AHEAD], _run_ahead)
-  behind = {k for kind in pipelined for k in _BEHIND.get(kind, ())}
+  behind = {k for kind in kinds for k in _BEHIND.get(kind, ())}
   if behind:
     module = _pipeline(module, behind, _run_behind)
-  if double_buffered:
-    module = _double_buffer(module)
-  return module
-
-
-def _each_loop(module: hlo.Module) -> list[tuple[int, int]]:
-  """(caller, loop) ids of loops with collectives, inner ones first."""
-  loops: list[tuple[int, int]] = []
-
-  def visit(computation: hlo.Computation) -> None:
-    for loop in computation.loops:
-      body = module.computations[loop.called_computation_ids[0]]
-      visit(body)
-      if module.trip_count(loop) > 1 and computation.id in module.executions:
-        loops.append((computation.id, loop.id))
-
-  visit(module.entry)
-  return list(dict.fromkeys(loops))
-
-
-def _double_buffer(module: hlo.Module) -> hlo.Module:
-  for caller_id, loop_id in _each_loop(module):
-    editor = editing.Editor(module)
-    loop = loop_editing.Loop(editor, module.computations[caller_id], loop_id)
-    if not loop.is_plain or not _collectives_in(module, loop):
-      continue
-    if loop.num_trips % 2:
-      copies = loop.put_before(loop.body, loop.state(), f".peeled{loop_id}")
-      loop.start_with([copies[id_] for id_ in loop.root.operand_ids])
-    loop.drop_copies()
-    between = loop.root
-    made, copies = loop.copies(
-      loop.body, list(between.operand_ids), f".double{loop_id}"
-    )
-    # XLA has what reads the state wait for the whole iteration before it.
-    waiting = {copies.get(i.id) for i in loop.readers()}
-    for copy in made:
-      if copy.id in waiting:
-        copy.control_predecessor_ids.append(between.id)
-    loop.append(made, [copies[id_] for id_ in between.operand_ids])
-    loop.set_trips(loop.num_trips // 2)
-    module = editor.finish()
   return module
 
 
@@ -114,26 +66,14 @@ def _pipeline(
     [loop_editing.Loop, Sequence[collectives_lib.Collective]], bool
   ],
 ) -> hlo.Module:
-  for caller_id, loop_id in _each_loop(module):
+  for caller_id, loop_id in loop_editing.each_loop(module):
     editor = editing.Editor(module)
     loop = loop_editing.Loop(editor, module.computations[caller_id], loop_id)
-    found = [c for c in _collectives_in(module, loop) if c.kind in kinds]
+    found = [c for c in loop.collectives() if c.kind in kinds]
     if loop.is_plain and found and run(loop, found):
       loop.set_trips(loop.num_trips - 1)
       module = editor.finish()
   return module
-
-
-def _collectives_in(
-  module: hlo.Module, loop: loop_editing.Loop
-) -> list[collectives_lib.Collective]:
-  """The collectives of a loop's body that its body waits for."""
-  name = module.computations[loop.body_id].name
-  return [
-    c
-    for c in collectives_lib.find(module)
-    if c.computation == name and c.done_id is not None
-  ]
 
 
 def _run_ahead(
@@ -147,12 +87,12 @@ def _run_ahead(
   arrays: list[int] = []
   ahead: set[int] = set()
   for collective in found:
-    behind_it = graph.ancestors(collective.start_id)
-    if not steady.issuperset(behind_it) or not behind_it.isdisjoint(pairs):
+    needed = graph.ancestors(collective.start_id)
+    if not steady.issuperset(needed) or not needed.isdisjoint(pairs):
       continue
     assert collective.done_id is not None
     _mark(loop, collective)
-    ahead |= behind_it | {collective.start_id, collective.done_id}
+    ahead |= needed | {collective.start_id, collective.done_id}
     arrays += _arrays(graph, collective.done_id)
   if not arrays:
     return False
@@ -169,7 +109,7 @@ def _run_ahead(
   loop.start_with([*state, *(first[id_] for id_ in arrays)])
   results = loop.results()
   wanted = list(loop.root.operand_ids)[:num_elements]
-  last = loop.put_behind(
+  last = loop.put_after(
     loop.needed_for(wanted), results, f".last{loop.instruction.id}"
   )
   loop.end_with([last[id_] for id_ in wanted], results)
@@ -220,7 +160,7 @@ def _run_behind(
   results = loop.results()
   late = [e for e, is_late in zip(ends, is_behind, strict=True) if is_late]
   needed = loop.needed_for(late)
-  last = loop.put_behind(needed, results, f".last{loop.instruction.id}")
+  last = loop.put_after(needed, results, f".last{loop.instruction.id}")
   loop.end_with(
     [last[e] if is_behind[at] else results[at] for at, e in enumerate(ends)],
     results,
@@ -229,7 +169,7 @@ def _run_behind(
 
 
 def _steady(loop: loop_editing.Loop, graph: dependencies.Graph) -> set[int]:
-  """What each iteration could know before the one in front of it is over.
+  """What each iteration could know before the previous one is over.
 
   That is what follows from elements of the state that the loop does not change,
   or that follow from such elements alone, such as its counter.

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""A list scheduler that decides like XLA's latency-hiding scheduler.
+"""The latency-hiding scheduler of XLA, as a list scheduler.
 
 Time runs backwards, from the root of a computation to its parameters, because a
 value should be computed late and a collective should start early. Of the
@@ -9,11 +9,11 @@ first of these rules that tells two of them apart (XLA's order for GPUs, see
 xla/service/latency_hiding_scheduler.cc, ReadySetLt):
 
 1. what takes no time goes at once;
-2. a done goes as soon as its collective may be under way beside the others:
+2. a done goes as soon as its collective may be in flight beside the others:
    from there on it hides;
 3. what stalls less goes first; a start stalls until its latency has passed;
 4. a start that no other collective comes before, and that holds back none, goes
-   last: its collective may be under way for as long as there is time;
+   last: its collective may be in flight for as long as there is time;
 5. a start that holds back another collective goes before the rest;
 6. what depends on more communication goes first, to get to it sooner;
 7. the kernel goes first whose time is closest to what is left to hide;
@@ -21,7 +21,7 @@ xla/service/latency_hiding_scheduler.cc, ReadySetLt):
    what stood later in the order before.
 
 Loops, calls and branches that communicate count as dones that are over at once:
-no more collectives may be under way around them than the limit leaves.
+no more collectives may be in flight around them than the limit leaves.
 
 Left out are XLA's rules for memory, which act once a schedule needs half of
 what the device has, and its scheduling groups.
@@ -29,56 +29,17 @@ what the device has, and its scheduling groups.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-import dataclasses
+from collections.abc import Mapping, Sequence
 import heapq
 
-from lagom_xla.passes import collectives
-from lagom_xla.passes import dependencies
-from lagom_xla.passes import hlo
+from lagom_xla.xla_schedule import nodes as nodes_lib
 from lagom_xla.xla_schedule import streams as streams_lib
-
-# Latency between two instructions that are no pair, in XLA's estimator
-# (kLowLatency of ApproximateLatencyEstimator).
-_EDGE_US = 1.0
-
-_NEVER_US = float("inf")
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
-class Costs:
-  """What the scheduler believes things take, in microseconds.
-
-  Attributes:
-    cost_us: time of an instruction on the compute stream.
-    latency_us: from a start to where its done no longer waits, by the start.
-  """
-
-  cost_us: Callable[[hlo.Instruction], float]
-  latency_us: Callable[[hlo.Instruction], float]
-
-
-@dataclasses.dataclass(eq=False, slots=True)
-class _Node:
-  """An instruction while it is scheduled. Times run backwards, in us."""
-
-  id: int
-  position: int
-  cost_us: float
-  usage: streams_lib.Usage
-  is_nop: bool
-  num_waiting: int
-  takes_done: bool = False
-  depth_us: float = 0.0
-  ready_us: float = _NEVER_US
-  after: list[tuple[_Node, float]] = dataclasses.field(default_factory=list)
-  before: list[_Node] = dataclasses.field(default_factory=list)
 
 
 def order(
   streams: streams_lib.Streams,
   *,
-  costs: Costs,
+  costs: nodes_lib.Costs,
   limits: Mapping[str, int],
 ) -> tuple[int, ...]:
   """Schedules one computation.
@@ -87,7 +48,7 @@ def order(
     streams: the computation, its dependences and what each instruction
       occupies.
     costs: what things take.
-    limits: what may be under way at the same time, by stream.
+    limits: what may be in flight at the same time, by stream.
 
   Returns:
     the ids of all instructions, in their new order.
@@ -95,70 +56,26 @@ def order(
   Raises:
     ValueError: no order keeps to the limits.
   """
-  return _Scheduler(_nodes(streams, costs), limits).run()
-
-
-def _nodes(streams: streams_lib.Streams, costs: Costs) -> list[_Node]:
-  graph = streams.graph
-  nodes = {
-    instruction.id: _Node(
-      id=instruction.id,
-      position=position,
-      cost_us=costs.cost_us(instruction),
-      usage=streams.usage(instruction),
-      is_nop=instruction.opcode in collectives.NOPS,
-      num_waiting=len(graph.successors[instruction.id]),
-    )
-    for position, instruction in enumerate(graph.computation.instructions)
-  }
-  for instruction in graph.computation.instructions:
-    _connect(nodes, instruction, graph, costs)
-  return list(nodes.values())
-
-
-def _connect(
-  nodes: Mapping[int, _Node],
-  instruction: hlo.Instruction,
-  graph: dependencies.Graph,
-  costs: Costs,
-) -> None:
-  """Adds the edges to what comes before, and how much communication does.
-
-  Instructions come in an order in which what comes before is complete.
-  """
-  node = nodes[instruction.id]
-  for id_ in graph.predecessors[instruction.id]:
-    earlier = nodes[id_]
-    latency_us = _EDGE_US
-    if node.usage.is_done:
-      if earlier.usage.is_start:
-        latency_us = costs.latency_us(graph.computation.by_id[id_])
-      node.depth_us = max(node.depth_us, earlier.depth_us + latency_us)
-    elif earlier.depth_us > node.depth_us:
-      node.depth_us = earlier.depth_us
-    earlier.after.append((node, latency_us))
-    node.before.append(earlier)
-  node.before.sort(key=lambda earlier: earlier.position)
-  node.takes_done = any(
-    nodes[id_].usage.is_done for id_ in graph.operands[instruction.id]
-  )
+  return _Scheduler(nodes_lib.of_computation(streams, costs), limits).run()
 
 
 class _Scheduler:
   """The state of one run, from the end of the computation to its beginning."""
 
-  def __init__(self, nodes: Sequence[_Node], limits: Mapping[str, int]):
+  def __init__(
+    self, nodes: Sequence[nodes_lib.Node], limits: Mapping[str, int]
+  ):
     self._nodes = nodes
     self._free = dict(limits)
-    self._num_under_way = dict.fromkeys(limits, 0)
+    self._num_in_flight = dict.fromkeys(limits, 0)
     self._num_queued = dict.fromkeys(limits, 0)
     self._now_us = 0.0
-    self._nops: list[_Node] = []
-    self._dones: list[_Node] = []
-    self._starts: list[_Node] = []
+    self._nops: list[nodes_lib.Node] = []
+    self._dones: list[nodes_lib.Node] = []
+    self._starts: list[nodes_lib.Node] = []
     # Not ready yet, by the time they are; ready ones by depth.
-    self._stalled: list[tuple[float, int, _Node]] = []
-    self._by_depth: dict[float, list[_Node]] = {}
+    self._stalled: list[tuple[float, int, nodes_lib.Node]] = []
+    self._by_depth: dict[float, list[nodes_lib.Node]] = {}
     self._depths: list[float] = []
     # Times at which something becomes ready that was not when it was queued.
     self._coming_us: list[float] = []
@@ -173,7 +90,7 @@ class _Scheduler:
       self._place(self._take())
     return tuple(reversed(self._reversed))
 
-  def _enqueue(self, node: _Node) -> None:
+  def _enqueue(self, node: nodes_lib.Node) -> None:
     if node.is_nop:
       self._nops.append(node)
       return
@@ -189,14 +106,14 @@ class _Scheduler:
     if node.ready_us > self._now_us:
       heapq.heappush(self._coming_us, node.ready_us)
 
-  def _make_ready(self, node: _Node) -> None:
+  def _make_ready(self, node: nodes_lib.Node) -> None:
     bucket = self._by_depth.get(node.depth_us)
     if bucket is None:
       bucket = self._by_depth[node.depth_us] = []
       heapq.heappush(self._depths, -node.depth_us)
     bucket.append(node)
 
-  def _take(self) -> _Node:
+  def _take(self) -> nodes_lib.Node:
     """The next instruction, by the rules in the module's docstring."""
     if self._nops:
       return self._nops.pop()
@@ -210,13 +127,13 @@ class _Scheduler:
       self._make_ready(heapq.heappop(stalled)[2])
     return self._take_ready() or self._take_stalled()
 
-  def _may_go(self, node: _Node) -> bool:
+  def _may_go(self, node: nodes_lib.Node) -> bool:
     usage = node.usage
-    if not self._num_under_way[usage.stream]:
+    if not self._num_in_flight[usage.stream]:
       return True
     return self._free[usage.stream] >= usage.num_needed
 
-  def _take_ready(self) -> _Node | None:
+  def _take_ready(self) -> nodes_lib.Node | None:
     starts = [s for s in self._starts if s.ready_us <= self._now_us]
     if starts:
       blocking = [s for s in starts if self._blocks(s)]
@@ -239,20 +156,20 @@ class _Scheduler:
     bucket.remove(best)
     return best
 
-  def _take_stalled(self) -> _Node:
+  def _take_stalled(self) -> nodes_lib.Node:
     """What stalls least, where everything does."""
     stalled = self._stalled
-    soonest_us = stalled[0][0] if stalled else _NEVER_US
+    soonest_us = stalled[0][0] if stalled else nodes_lib.NEVER_US
     starts = self._starts
     soonest_us = min(
-      soonest_us, min((s.ready_us for s in starts), default=_NEVER_US)
+      soonest_us, min((s.ready_us for s in starts), default=nodes_lib.NEVER_US)
     )
     equal = [s for s in starts if s.ready_us == soonest_us]
     while stalled and stalled[0][0] == soonest_us:
       equal.append(heapq.heappop(stalled)[2])
     if not equal:
       raise ValueError(
-        "No order keeps to the limit on what may be under way: something that"
+        "No order keeps to the limit on what may be in flight: something that"
         " communicates stands between a start and its done."
       )
     best = self._best(equal)
@@ -264,22 +181,22 @@ class _Scheduler:
         heapq.heappush(stalled, (node.ready_us, node.position, node))
     return best
 
-  def _take_start(self, starts: list[_Node]) -> _Node:
+  def _take_start(self, starts: list[nodes_lib.Node]) -> nodes_lib.Node:
     best = self._best(starts)
     self._starts.remove(best)
     return best
 
-  def _blocks(self, start: _Node) -> bool:
+  def _blocks(self, start: nodes_lib.Node) -> bool:
     stream = start.usage.stream
     return self._free[stream] <= 0 and self._num_queued[stream] > 0
 
-  def _best(self, nodes: list[_Node]) -> _Node:
+  def _best(self, nodes: list[nodes_lib.Node]) -> nodes_lib.Node:
     if len(nodes) == 1:
       return nodes[0]
     now_us = self._now_us
     to_hide_us = self._coming_us[0] - now_us if self._coming_us else None
 
-    def rank(node: _Node) -> tuple[float, ...]:
+    def rank(node: nodes_lib.Node) -> tuple[float, ...]:
       is_start = node.usage.is_start
       blocks = is_start and self._blocks(node)
       waste_us = 0.0
@@ -298,17 +215,17 @@ class _Scheduler:
 
     return min(nodes, key=rank)
 
-  def _place(self, node: _Node) -> None:
+  def _place(self, node: nodes_lib.Node) -> None:
     self._reversed.append(node.id)
     usage = node.usage
     if usage.num_needed:
       self._num_queued[usage.stream] -= 1
     if usage.is_done:
       self._free[usage.stream] -= 1
-      self._num_under_way[usage.stream] += 1
+      self._num_in_flight[usage.stream] += 1
     elif usage.is_start:
       self._free[usage.stream] += 1
-      self._num_under_way[usage.stream] -= 1
+      self._num_in_flight[usage.stream] -= 1
     placed_us = self._now_us
     for later, latency_us in node.after:
       placed_us = max(placed_us, later.ready_us + latency_us)
