@@ -41,6 +41,7 @@ from lagom_xla.apply import compile as apply_compile
 from lagom_xla.compile import dispatch
 from lagom_xla.compile import lowered as lowered_lib
 from lagom_xla.compile import target as target_lib
+from lagom_xla.search import nccl
 
 
 class TunedStep(Protocol):
@@ -72,6 +73,7 @@ def tune(
   *,
   cluster: str | cluster_lib.Cluster | None = None,
   plan: str | pathlib.Path | None = None,
+  searcher: str = nccl.DEFAULT_SEARCHER,
 ) -> TunedStep: ...
 
 
@@ -81,6 +83,7 @@ def tune(
   *,
   cluster: str | cluster_lib.Cluster | None = None,
   plan: str | pathlib.Path | None = None,
+  searcher: str = nccl.DEFAULT_SEARCHER,
 ) -> Callable[[Callable[..., Any]], TunedStep]: ...
 
 
@@ -89,6 +92,7 @@ def tune(
   *,
   cluster: str | cluster_lib.Cluster | None = None,
   plan: str | pathlib.Path | None = None,
+  searcher: str = nccl.DEFAULT_SEARCHER,
 ) -> TunedStep | Callable[[Callable[..., Any]], TunedStep]:
   """Tunes a jitted step at its first call on each signature.
 
@@ -100,7 +104,7 @@ def tune(
   In a job of several processes each one tunes for itself. The search depends
   on nothing but the compiled module and the cluster, which are the same in all
   of them, so all come to the same plan; they must, because steps with
-  different collectives would wait for each other for ever.
+  different collectives would wait for each other forever.
 
   If tuning fails the step runs as it was, and a RuntimeWarning, one at most for
   each tuned step, tells why. That is what happens on CPU devices, unless a
@@ -113,6 +117,7 @@ def tune(
       GPUs make up.
     plan: folder or JSON of a plan to compile with, instead of searching for
       one; for a step with one signature.
+    searcher: of NCCL settings: "balance", or "lagom", the paper's.
 
   Returns:
     A jitted function with one more attribute, `tunings`: see `TunedStep`.
@@ -121,18 +126,25 @@ def tune(
     TypeError: the step is not jitted.
     ClusterError: there is no such cluster.
     PlanError: there is no such plan.
+    SearcherError: there is no such searcher.
   """
+  nccl.by_name(searcher)
   if isinstance(cluster, str):
     cluster = cluster_lib.parse(cluster)
   if jitted_step is None:
-    return functools.partial(tune, cluster=cluster, plan=plan)
+    return functools.partial(
+      tune, cluster=cluster, plan=plan, searcher=searcher
+    )
   if not callable(getattr(jitted_step, "lower", None)):
     raise TypeError(
       f"lagom_xla.tune takes what jax.jit returns, not {jitted_step!r}: wrap"
       " the step in jax.jit first."
     )
   chooser = _Chooser(
-    _name(jitted_step), cluster, None if plan is None else plan_lib.load(plan)
+    _name(jitted_step),
+    cluster,
+    None if plan is None else plan_lib.load(plan),
+    searcher,
   )
   try:
     step = dispatch.per_signature(jitted_step, chooser.choose)
@@ -151,11 +163,13 @@ class _Chooser:
     name: str,
     cluster: cluster_lib.Cluster | None,
     plan: plan_lib.Plan | None,
+    searcher: str,
   ):
     self.tunings: list[tuner.Tuning] = []
     self._name = name
     self._cluster = cluster
     self._plan = plan
+    self._searcher = searcher
     self._has_warned = False
 
   def choose(self, lowered: jax.stages.Lowered) -> jax.stages.Compiled | None:
@@ -167,7 +181,7 @@ class _Chooser:
         return _executable(compilation, target)
       # A CPU that stands for GPUs does nothing with what goes beyond options.
       is_gpu = jax.default_backend() == "gpu"
-      tuning = tuner.tune(target, in_process=is_gpu)
+      tuning = tuner.tune(target, searcher=self._searcher, in_process=is_gpu)
       compiled = _executable(tuning.compiled, target)
     except Exception as error:  # The step must run, whatever went wrong.
       # The caller is above this, dispatch and the call of the step.

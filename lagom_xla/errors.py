@@ -56,6 +56,10 @@ class ProfileError(LagomError, ValueError):
   """A scheduler profile that would not reach XLA."""
 
 
+class SearcherError(LagomError, ValueError):
+  """A searcher that does not exist."""
+
+
 class PlanError(LagomError, ValueError):
   """A plan that cannot be read, or that is for something else."""
 

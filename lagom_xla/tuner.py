@@ -16,14 +16,19 @@ from __future__ import annotations
 from collections import Counter
 import dataclasses
 
+import jax
+
+from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
 from lagom_xla import plan as plan_lib
 from lagom_xla.apply import env as env_lib
+from lagom_xla.compile import load
 from lagom_xla.compile import lowered as lowered_lib
 from lagom_xla.compile import target as target_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.costs.replay import timeline
 from lagom_xla.passes import overlap as overlap_lib
+from lagom_xla.search import nccl
 from lagom_xla.search.nccl import channel_cap
 from lagom_xla.search.xla import candidates as candidates_lib
 from lagom_xla.search.xla import joint
@@ -96,8 +101,38 @@ class Tuning:
     )
 
 
-def inspect(target: target_lib.Target) -> step_lib.Step:
-  """The target as XLA schedules it by default, with its costs."""
+def inspect(
+  target: target_lib.Target | jax.stages.Lowered | str,
+  *,
+  cluster: cluster_lib.Cluster | str | None = None,
+) -> step_lib.Step:
+  """A step as XLA schedules it by default, with its predicted costs.
+
+      step = lagom_xla.inspect("train.py:train_step", cluster="1x8xh100")
+      step.timeline(step.default).exposed_us
+
+  Args:
+    target: what to inspect: a target, a step lowered for the cluster's devices
+      (`lagom_xla.compile.devices`), or text as on the command line.
+    cluster: what it is compiled for, or its name; a target has its own.
+
+  Raises:
+    TargetError: there is no such target, or it comes without a cluster.
+    ClusterError: there is no such cluster.
+    CompileError: XLA refuses the target.
+  """
+  if not isinstance(target, target_lib.Target):
+    if cluster is None:
+      raise errors.TargetError(
+        "inspect needs the cluster that the step is for, such as"
+        " cluster='1x8xh100'."
+      )
+    if isinstance(cluster, str):
+      cluster = cluster_lib.parse(cluster)
+    if isinstance(target, str):
+      target = load.load(target, cluster)
+    else:
+      target = target_lib.of_step(target, cluster, name="the step")
   return step_lib.of_module(target.schedule(), target.cluster)
 
 
@@ -109,6 +144,7 @@ def max_progress(target: target_lib.Target, *, in_process: bool = False) -> int:
 def tune(
   target: target_lib.Target,
   *,
+  searcher: str = nccl.DEFAULT_SEARCHER,
   in_process: bool = False,
   progress: candidates_lib.Progress = lambda _: None,
 ) -> Tuning:
@@ -119,14 +155,21 @@ def tune(
 
   Args:
     target: what to tune.
+    searcher: of NCCL settings, by its name in `search.nccl.SEARCHERS`.
     in_process: whether to choose what only lagom_xla in the training process
       can apply, too: combine groups and scheduler feedback.
     progress: called with a few words after each piece of work.
 
   Raises:
+    SearcherError: there is no such searcher.
     CompileError: the target does not compile with the defaults.
   """
-  search = joint.search(target, in_process=in_process, progress=progress)
+  search = joint.search(
+    target,
+    searcher=nccl.by_name(searcher),
+    in_process=in_process,
+    progress=progress,
+  )
   compiled_before = _compile(target, search.default)
   progress("full compile with XLA's defaults")
   search, compiled = _first_that_fits(target, search, compiled_before)

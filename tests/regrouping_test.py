@@ -27,6 +27,7 @@ from lagom_xla.passes import combine
 from lagom_xla.passes import hlo
 from lagom_xla.passes import overlap as overlap_lib
 from lagom_xla.passes.combine import combinable
+from lagom_xla.search.nccl.balance import Balance
 from lagom_xla.search.xla import candidates
 from lagom_xla.search.xla import groups as regrouping
 from lagom_xla.search.xla import joint
@@ -226,7 +227,9 @@ def test_xla_makes_the_groups_that_were_found(case, name, search):
   config = config_lib.XlaConfig(
     options=case(name).options, combine_groups=groups
   )
-  made = candidates.evaluate(config, target=case(name).target)
+  made = candidates.evaluate(
+    config, target=case(name).target, searcher=Balance()
+  )
   assert isinstance(made, candidates.Candidate), made.reason
   grouped = set(itertools.chain(*groups))
   alone = Counter(combine.labels(case(name).apart).values())
@@ -281,7 +284,7 @@ def test_groups_that_xla_cannot_make_are_recorded_and_not_raised(case):
   target = case("unrolled").target
   groups = (("no-such-collective", "nor-this"),)
   config = config_lib.XlaConfig(combine_groups=groups)
-  refused = candidates.evaluate(config, target=target)
+  refused = candidates.evaluate(config, target=target, searcher=Balance())
   assert isinstance(refused, candidates.Refused)
   assert refused.config == config
   assert "no-such-collective" in refused.reason

@@ -43,6 +43,13 @@ def add(commands) -> None:
     help="folder for the plan's files (default: %(default)s)",
   )
   command.add_argument(
+    "--searcher",
+    choices=("balance", "lagom"),
+    default="balance",
+    help="what searches NCCL's settings: the paper's priority search, or ours,"
+    " which sees more of each trial (default: %(default)s)",
+  )
+  command.add_argument(
     "--in-process",
     action="store_true",
     help="also choose what no launcher can set: which collectives are combined,"
@@ -65,7 +72,12 @@ def _run(arguments: argparse.Namespace) -> None:
     target = command_lib.load_target(arguments)
     in_process = arguments.in_process
     bar.expect(tuner.max_progress(target, in_process=in_process))
-    tuning = tuner.tune(target, in_process=in_process, progress=bar.advance)
+    tuning = tuner.tune(
+      target,
+      searcher=arguments.searcher,
+      in_process=in_process,
+      progress=bar.advance,
+    )
   files = files_lib.write(tuning.plan, folder)
   if arguments.format == "json":
     print(json.dumps(as_json.tuning(tuning), indent=2))

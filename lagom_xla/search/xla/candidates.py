@@ -18,6 +18,7 @@ from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import target as target_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.costs.replay import timeline
+from lagom_xla.search.nccl import searcher as searcher_lib
 from lagom_xla.search.nccl import settings
 
 # A predicted gain below this share of the step is within the model's error, and
@@ -114,17 +115,23 @@ Evaluate = Callable[[config_lib.XlaConfig], Candidate | Refused]
 
 
 def evaluate(
-  config: config_lib.XlaConfig, *, target: target_lib.Target
+  config: config_lib.XlaConfig,
+  *,
+  target: target_lib.Target,
+  searcher: searcher_lib.Searcher,
 ) -> Candidate | Refused:
   """Schedules a target as told and searches its NCCL settings."""
   try:
-    return evaluate_or_raise(config, target=target)
+    return evaluate_or_raise(config, target=target, searcher=searcher)
   except (errors.CompileError, errors.CombineError) as error:
     return Refused(config=config, reason=str(error))
 
 
 def evaluate_or_raise(
-  config: config_lib.XlaConfig, *, target: target_lib.Target
+  config: config_lib.XlaConfig,
+  *,
+  target: target_lib.Target,
+  searcher: searcher_lib.Searcher,
 ) -> Candidate:
   """The same, for a config without which there is nothing to search.
 
@@ -133,7 +140,7 @@ def evaluate_or_raise(
     CombineError: the module cannot have these combine groups.
   """
   step = step_lib.of_module(target.schedule(config), target.cluster)
-  found = settings.search(step)
+  found = settings.search(step, searcher)
   return Candidate(
     config=config,
     step=step,

@@ -17,6 +17,7 @@ from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import target as target_lib
 from lagom_xla.passes import donation
 from lagom_xla.passes import hlo
+from lagom_xla.search import nccl
 from lagom_xla.search.xla import candidates
 from lagom_xla.search.xla import feedback
 from lagom_xla.search.xla import groups as groups_lib
@@ -32,6 +33,7 @@ _MAX_GROUPED_INSTRUCTIONS = 50_000
 def search(
   target: target_lib.Target,
   *,
+  searcher: nccl.Searcher = nccl.SEARCHERS[nccl.DEFAULT_SEARCHER],
   max_compiles: int = options.MAX_COMPILES,
   in_process: bool = False,
   progress: candidates.Progress = lambda _: None,
@@ -40,6 +42,7 @@ def search(
 
   Args:
     target: what to tune.
+    searcher: of the NCCL settings of each schedule.
     max_compiles: how many sets of options may be compiled.
     in_process: whether to choose what only lagom_xla in the training process
       can apply, too.
@@ -48,8 +51,12 @@ def search(
   Raises:
     CompileError: the target does not compile with the defaults.
   """
-  evaluate = functools.partial(candidates.evaluate, target=target)
-  default = candidates.evaluate_or_raise(config_lib.DEFAULT, target=target)
+  evaluate = functools.partial(
+    candidates.evaluate, target=target, searcher=searcher
+  )
+  default = candidates.evaluate_or_raise(
+    config_lib.DEFAULT, target=target, searcher=searcher
+  )
   found = candidates.Search(default=default)
   progress("XLA's defaults")
   if target.is_read_only:

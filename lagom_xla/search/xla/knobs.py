@@ -1,12 +1,13 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""What there is to choose of XLA, once per module.
+"""The knobs of XLA: what there is to choose, once per module.
 
 A knob has values besides XLA's default; a value is a few XLA options. Where the
-dependency graph tells what a value does to the schedule (`predict/`), it says
-so as `changes`; the others can only be compiled. Only what can act is offered:
-options that the installed jaxlib accepts, spelled as it spells them, for
-collectives, loops and GPUs that are there. docs/knobs.md has all of them.
+dependency graph tells what a value does to the schedule, it says so as
+`changes` (`xla_schedule/`); the others can only be compiled. Only what can act
+is offered: options that the installed jaxlib accepts, spelled as it spells
+them, for collectives, loops and GPUs that are there. docs/knobs.md has all of
+them.
 """
 
 from __future__ import annotations
@@ -200,7 +201,7 @@ KNOBS: Mapping[str, Knob] = {
     values=_scheduler,
   ),
   "combining": Knob(
-    note="how many bytes of collectives of a kind travel together",
+    note="how many bytes of collectives of a kind are combined",
     values=_combine_thresholds,
   ),
   "combining by heuristic": Knob(
