@@ -116,7 +116,7 @@ def test_replaying_a_change_is_replaying_all_of_real_steps(train_step_module):
 
 
 def _num_replays(step: step_lib.Step, changes: int) -> int:
-  """Parts that a change of one key replays, at most."""
+  """Segments that a change of one key replays, at most."""
   (problem,) = problem_lib.problems(step)
   profiler = problem_lib.Profiler(step, problem)
   configuration = {key: step.default[key] for key in problem.keys}
@@ -127,7 +127,7 @@ def _num_replays(step: step_lib.Step, changes: int) -> int:
     subspace = rng.choice(space.subspaces(key, H100))
     configuration = {**configuration, key: rng.choice(subspace.settings)}
     with mock.patch.object(
-      timeline, "replay_part", wraps=timeline.replay_part
+      timeline, "replay_segment", wraps=timeline.replay_segment
     ) as replay:
       profiler(configuration)
     most = max(most, replay.call_count)
@@ -148,15 +148,15 @@ def test_going_back_replays_nothing():
   before = profiler(start)
   key = problem.keys[1]
   profiler({**start, key: space.subspaces(key, H100)[0].most})
-  with mock.patch.object(timeline, "replay_part") as replay:
+  with mock.patch.object(timeline, "replay_segment") as replay:
     assert profiler(start) == before
   assert not replay.call_count
 
 
-def test_a_program_is_cut_behind_each_wait():
+def test_a_program_is_cut_after_each_wait():
   step = _chain([30.0] * 3)
   (problem,) = problem_lib.problems(step)
-  program = incremental.Program(step, problem.programs[0][0])
+  program = incremental.IncrementalReplay(step, problem.programs[0][0])
   program.replay(step.default, step.keys)
   replayed = timeline.replay(problem.programs[0][0], step.costs(step.default))
   assert program.step_time_us == pytest.approx(replayed.step_time_us)

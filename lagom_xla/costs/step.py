@@ -19,6 +19,8 @@ from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import contention
 from lagom_xla.costs import kernel as kernel_lib
 from lagom_xla.costs import nccl
+from lagom_xla.costs.replay import program as program_lib
+from lagom_xla.costs.replay import streams as streams_lib
 from lagom_xla.costs.replay import timeline as timeline_lib
 from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import hlo
@@ -50,9 +52,9 @@ class Step:
     return Step(analysis, self.cluster, rescheduled_from=self)
 
   @functools.cached_property
-  def program(self) -> timeline_lib.Program:
+  def program(self) -> program_lib.Program:
     """The schedule of the whole step."""
-    return timeline_lib.program(self.analysis)
+    return program_lib.of_module(self.analysis)
 
   @functools.cached_property
   def key_of(self) -> Mapping[str, Key]:
@@ -183,7 +185,7 @@ class Step:
 
     return beside
 
-  def costs(self, configuration: Configuration) -> timeline_lib.Costs:
+  def costs(self, configuration: Configuration) -> streams_lib.Costs:
     """What a replay under a configuration asks for."""
     known: dict[str, collective_lib.CollectiveCost] = {}
 
@@ -196,7 +198,7 @@ class Step:
         found = known[collective.name] = self.predict(key, configuration[key])
       return found
 
-    return timeline_lib.Costs(
+    return streams_lib.Costs(
       kernel=self.kernel_cost,
       collective=collective_cost,
       beside=self._beside,
