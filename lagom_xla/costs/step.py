@@ -87,7 +87,7 @@ class Step:
 
   @functools.cached_property
   def _kernel_costs(self) -> Mapping[int, kernel_lib.KernelCost]:
-    # Equal costs are one object, so that `_beside` finds them by identity.
+    # Equal costs are one object, which `_beside` is quick to compare.
     known: dict[kernel_lib.KernelCost, kernel_lib.KernelCost] = {}
     costs = {}
     for instruction_id, kernel in self.analysis.kernels.items():
@@ -168,22 +168,9 @@ class Step:
   ) -> Callable[
     [kernel_lib.KernelCost, collective_lib.CollectiveCost], contention.Beside
   ]:
-    gpu = self.cluster.gpu
-    # By identity, which is quicker than by value: `kernel_cost` and `predict`
-    # return the same objects every time, and the step keeps them.
-    known: dict[tuple[int, int], contention.Beside] = {}
-
-    def beside(
-      kernel: kernel_lib.KernelCost,
-      collective: collective_lib.CollectiveCost,
-    ) -> contention.Beside:
-      pair = (id(kernel), id(collective))
-      found = known.get(pair)
-      if found is None:
-        found = known[pair] = contention.beside(kernel, collective, gpu)
-      return found
-
-    return beside
+    return functools.cache(
+      functools.partial(contention.beside, gpu=self.cluster.gpu)
+    )
 
   def costs(self, configuration: Configuration) -> streams_lib.Costs:
     """What a replay under a configuration asks for."""
