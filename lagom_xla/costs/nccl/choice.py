@@ -28,10 +28,10 @@ import functools
 import math
 
 from lagom_xla import cluster as cluster_lib
-from lagom_xla.costs.nccl import graph as graph_lib
 from lagom_xla.costs.nccl import launch as launch_lib
 from lagom_xla.costs.nccl import model as model_lib
 from lagom_xla.costs.nccl import p2p as p2p_lib
+from lagom_xla.costs.nccl import topology
 
 # Operations that one launch takes in (NCCL_MAX_DEV_WORK_BATCH_COLLS).
 _OPS_PER_BATCH = 10
@@ -57,7 +57,7 @@ class Setting:
 
 
 def candidates(
-  cluster: cluster_lib.Cluster, communicator: graph_lib.Communicator, kind: str
+  cluster: cluster_lib.Cluster, communicator: topology.Communicator, kind: str
 ) -> tuple[tuple[str, str], ...]:
   """The (algorithm, protocol) pairs that NCCL could run, in NCCL's order.
 
@@ -82,7 +82,7 @@ def candidates(
 
 def predicted_time_us(
   cluster: cluster_lib.Cluster,
-  communicator: graph_lib.Communicator,
+  communicator: topology.Communicator,
   kind: str,
   num_bytes: int,
   algorithm: str,
@@ -145,7 +145,7 @@ def _plateau(terms: model_lib.Terms, num_bytes: int) -> float:
 
 def latency_us(
   cluster: cluster_lib.Cluster,
-  communicator: graph_lib.Communicator,
+  communicator: topology.Communicator,
   kind: str,
   algorithm: str,
   protocol: str,
@@ -160,7 +160,7 @@ def latency_us(
 
 def bandwidth_gbps(
   cluster: cluster_lib.Cluster,
-  communicator: graph_lib.Communicator,
+  communicator: topology.Communicator,
   kind: str,
   algorithm: str,
   protocol: str,
@@ -178,7 +178,7 @@ def bandwidth_gbps(
 @functools.lru_cache(maxsize=16384)
 def _parts(
   cluster: cluster_lib.Cluster,
-  communicator: graph_lib.Communicator,
+  communicator: topology.Communicator,
   kind: str,
   algorithm: str,
   protocol: str,
@@ -208,7 +208,7 @@ def _parts(
 
 def default_setting(
   cluster: cluster_lib.Cluster,
-  communicator: graph_lib.Communicator,
+  communicator: topology.Communicator,
   kind: str,
   num_bytes: int,
   num_ops: int = 1,

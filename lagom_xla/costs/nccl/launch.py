@@ -18,6 +18,7 @@ from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs.nccl import graph as graph_lib
 from lagom_xla.costs.nccl import model as model_lib
 from lagom_xla.costs.nccl import p2p as p2p_lib
+from lagom_xla.costs.nccl import topology
 
 _WARP = 32
 # Bytes that a thread should have before more threads and channels are taken;
@@ -35,7 +36,7 @@ _KIB = 1024
 
 def max_channels(
   cluster: cluster_lib.Cluster,
-  communicator: graph_lib.Communicator,
+  communicator: topology.Communicator,
   algorithm: str,
 ) -> int:
   """The most channels that the algorithm can run on; a tuner can ask for less.
@@ -104,7 +105,7 @@ def _check_protocol(protocol: str) -> None:
 
 def num_channels(
   cluster: cluster_lib.Cluster,
-  communicator: graph_lib.Communicator,
+  communicator: topology.Communicator,
   num_bytes: int,
   algorithm: str,
   protocol: str,
@@ -122,7 +123,7 @@ def num_channels(
 
 def chunk_bytes(
   cluster: cluster_lib.Cluster,
-  communicator: graph_lib.Communicator,
+  communicator: topology.Communicator,
   kind: str,
   share_bytes: int,
   algorithm: str,
@@ -152,7 +153,7 @@ def chunk_bytes(
 
 def _nvls_chunk_bytes(
   cluster: cluster_lib.Cluster,
-  communicator: graph_lib.Communicator,
+  communicator: topology.Communicator,
   algorithm: str,
   share_bytes: int,
 ) -> int:
@@ -182,7 +183,7 @@ class _NvlsTuning:
 
 
 def _nvls_tuning(
-  cluster: cluster_lib.Cluster, communicator: graph_lib.Communicator
+  cluster: cluster_lib.Cluster, communicator: topology.Communicator
 ) -> _NvlsTuning:
   """Channels and largest chunks (ncclNvlsTuning, transport/nvls.cc)."""
   nodes, ranks = communicator.num_nodes, communicator.ranks_per_node
