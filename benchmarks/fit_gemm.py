@@ -32,7 +32,7 @@ from lagom_xla.costs import gemm
 from lagom_xla.passes import collectives
 from lagom_xla.passes import kernels
 
-_OUTPUT = pathlib.Path(gemm.__file__).parent / "fitted" / "gemm.json"
+_OUTPUT = pathlib.Path(gemm.__file__).parents[1] / "fitted" / "gemm.json"
 # Errors below this count by their square, errors above by their size.
 _SMALL_ERROR = 0.05
 # Weight of the pull towards the start, against the summed loss of the rows.
