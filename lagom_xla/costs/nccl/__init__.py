@@ -21,7 +21,6 @@ from lagom_xla.costs.nccl.choice import predicted_time_us
 from lagom_xla.costs.nccl.launch import chunk_grain_bytes
 from lagom_xla.costs.nccl.launch import max_channels
 from lagom_xla.costs.nccl.launch import max_chunk_bytes
-from lagom_xla.costs.nccl.launch import num_threads
 from lagom_xla.costs.nccl.model import SEND_RECV
 from lagom_xla.costs.nccl.topology import Communicator
 
@@ -37,6 +36,5 @@ __all__ = [
   "latency_us",
   "max_channels",
   "max_chunk_bytes",
-  "num_threads",
   "predicted_time_us",
 ]

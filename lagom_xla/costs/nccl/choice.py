@@ -33,9 +33,6 @@ from lagom_xla.costs.nccl import model as model_lib
 from lagom_xla.costs.nccl import p2p as p2p_lib
 from lagom_xla.costs.nccl import topology
 
-# Operations that one launch takes in (NCCL_MAX_DEV_WORK_BATCH_COLLS).
-_OPS_PER_BATCH = 10
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Setting:
@@ -87,7 +84,6 @@ def predicted_time_us(
   num_bytes: int,
   algorithm: str,
   protocol: str,
-  num_ops: int = 1,
 ) -> float:
   """The time that NCCL itself predicts (ncclTuningGetTime).
 
@@ -96,11 +92,9 @@ def predicted_time_us(
     communicator: who takes part.
     kind: XLA's name of the collective, such as "all-gather"; "reduce" is
       NCCL's alone.
-    num_bytes: NCCL's size (see the module's docstring), of all `num_ops`
-      together.
+    num_bytes: NCCL's size (see the module's docstring).
     algorithm: as in Setting.
     protocol: as in Setting.
-    num_ops: collectives that one NCCL group launches together.
 
   Raises:
     ValueError: no such kind, or NCCL has no model of the pair here.
@@ -117,10 +111,7 @@ def predicted_time_us(
     bandwidth *= row[size_index]
   if (algorithm, protocol) == ("ring", "simple"):
     latency *= _plateau(terms, num_bytes)
-  ops_per_channel = math.ceil(num_ops / terms.graphs.num_channels)
-  if algorithm != "ring":
-    ops_per_channel = math.ceil(ops_per_channel / _OPS_PER_BATCH)
-  return latency * ops_per_channel + num_bytes / (1e3 * bandwidth)
+  return latency + num_bytes / (1e3 * bandwidth)
 
 
 def _plateau(terms: model_lib.Terms, num_bytes: int) -> float:
@@ -211,7 +202,6 @@ def default_setting(
   communicator: topology.Communicator,
   kind: str,
   num_bytes: int,
-  num_ops: int = 1,
 ) -> Setting:
   """NCCL's own choice.
 
@@ -220,7 +210,6 @@ def default_setting(
     communicator: who takes part.
     kind: as in predicted_time_us.
     num_bytes: as in predicted_time_us.
-    num_ops: as in predicted_time_us.
 
   Raises:
     ValueError: no such kind.
@@ -236,7 +225,7 @@ def default_setting(
   else:
     algorithm, protocol = min(
       reversed(candidates(*key)),
-      key=lambda pair: predicted_time_us(*key, num_bytes, *pair, num_ops),
+      key=lambda pair: predicted_time_us(*key, num_bytes, *pair),
     )
     channels = launch_lib.num_channels(
       cluster, communicator, num_bytes, algorithm, protocol

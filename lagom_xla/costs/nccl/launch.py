@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Channels, threads and chunks with which NCCL launches a collective.
+"""Channels and chunks with which NCCL launches a collective.
 
 A channel is a CTA, and takes an SM. NCCL starts from all channels of the
 communicator and drops them while threads would have too little to do; a
@@ -20,7 +20,6 @@ from lagom_xla.costs.nccl import model as model_lib
 from lagom_xla.costs.nccl import p2p as p2p_lib
 from lagom_xla.costs.nccl import topology
 
-_WARP = 32
 # Bytes that a thread should have before more threads and channels are taken;
 # of LL rings per rank (ncclTuningSetThreadThresholds).
 _BYTES_PER_THREAD = {"ll": 8, "ll128": 8, "simple": 64}
@@ -56,19 +55,6 @@ def max_channels(
   if graphs.nvls is None:
     return 0
   return _nvls_tuning(cluster, communicator).num_channels
-
-
-def num_threads(algorithm: str, protocol: str) -> int:
-  """Threads of a channel's CTA for large sizes; less than 64 KiB takes fewer.
-
-  Raises:
-    ValueError: no such protocol.
-  """
-  _check_protocol(protocol)
-  if algorithm != "ring" or protocol == "ll128":
-    return 640
-  # A ring's Simple has a warp of its own for synchronisation.
-  return 512 if protocol == "ll" else 512 + _WARP
 
 
 def max_chunk_bytes(algorithm: str, protocol: str) -> int:
