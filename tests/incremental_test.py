@@ -153,14 +153,21 @@ def test_going_back_replays_nothing():
   assert not replay.call_count
 
 
-def test_a_program_is_cut_after_each_wait():
+def test_the_first_replay_is_that_of_the_whole_program():
   step = _chain([30.0] * 3)
   (problem,) = problem_lib.problems(step)
-  program = incremental.IncrementalReplay(step, problem.programs[0][0])
-  program.replay(step.default, step.keys)
-  replayed = timeline.replay(problem.programs[0][0], step.costs(step.default))
-  assert program.step_time_us == pytest.approx(replayed.step_time_us)
+  program = problem.programs[0][0]
+  first = incremental.IncrementalReplay(step, program)
+  first.replay(step.default, step.keys)
+  whole = timeline.replay(program, step.costs(step.default))
+  assert first.step_time_us == pytest.approx(whole.step_time_us)
+  slowed_us = whole.kernel_us + whole.total_slowdown_us
+  assert first.kernel_us == pytest.approx(slowed_us)
   for name, key in step.key_of.items():
-    lost = program.lost(key)
-    assert lost.exposed_us == pytest.approx(replayed.exposed_us.get(name, 0.0))
-    assert lost.delay_us == pytest.approx(replayed.delay_us.get(name, 0.0))
+    lost = first.lost(key)
+    assert lost.exposed_us == pytest.approx(whole.exposed_us.get(name, 0.0))
+    assert lost.delay_us == pytest.approx(whole.delay_us.get(name, 0.0))
+    slowdown_us = sum(
+      us for (_, beside), us in whole.slowdown_us.items() if beside == name
+    )
+    assert lost.slowdown_us == pytest.approx(slowdown_us)

@@ -10,14 +10,12 @@ kernels is in examples of its own.
 from __future__ import annotations
 
 from collections.abc import Callable
-import pathlib
 
 from hypothesis import given
 from hypothesis import settings
 from hypothesis import strategies as st
 import pytest
 
-from benchmarks import pax_step
 from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import contention
 from lagom_xla.costs import kernel as kernel_lib
@@ -433,17 +431,3 @@ def test_the_program_of_an_overlap_runs_from_its_start_to_its_done():
     ["start outer-start", "outer-dot", "wait outer-start"],
     ["start inner-start", "inner-dot", "wait inner-start"],
   ]
-
-
-def test_the_step_time_of_a_real_step_is_predicted():
-  data = pathlib.Path(__file__).resolve().parents[2] / "shared/data"
-  if not (data / "pax_a100").exists():
-    pytest.skip("shared/data/pax_a100 is not there: it is too large to ship")
-  trace = pax_step.Trace(data / "pax_a100")
-  measured_us = trace.step_time_us
-  assert pax_step.from_parts(trace).step_time_us == pytest.approx(
-    measured_us, rel=0.02
-  )
-  assert pax_step.from_module(trace).step_time_us == pytest.approx(
-    measured_us, rel=0.1
-  )
