@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Fits the parameters of lagom_xla/costs/gemm.py to measured matrix products.
+"""Fits the parameters of lagom_xla/costs/gemm/ to measured matrix products.
 
 Hopper and Blackwell are fitted to XLA's table of measured products, A100 to the
 products of a real step that overlapped no collective. The fit minimizes the

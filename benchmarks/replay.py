@@ -1,12 +1,12 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""How long a replay takes, of a whole step and of one overlap.
+"""The time that a replay takes, of a whole step and of one overlap.
 
 The steps are the Llama example for eight H100s, up to its schedule: scanned,
 unrolled, and the unrolled one several times over. Printed are the one-time
 build (analysis, kernel costs, program and first replay), one more replay, and
-replays of the overlap of median size and of the largest, of so many kernels and
-collectives, with settings that they have not had.
+replays of the overlaps of median and of largest size (kernels + collectives)
+under settings that the step has not had yet.
 
     python -m benchmarks.replay
 """

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""What is replayed again after a change, and that nothing else is needed."""
+"""The segments that a change replays, and that no others are needed."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _chain(kernels_us: Sequence[float]) -> step_lib.Step:
     lines.append(_kernel(f"before{position}", time_us))
     if position + 1 < len(sizes):
       lines.append(_start(position + 1, sizes[position + 1]))
-    lines.append(_kernel(f"behind{position}", time_us / 2))
+    lines.append(_kernel(f"after{position}", time_us / 2))
     lines.append(_done(position, sizes[position]))
   body = "\n  ".join("\n".join(lines).splitlines())
   module = hlo.load(

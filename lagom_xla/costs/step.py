@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A scheduled step with what each part of it costs on a cluster.
 
-This is where a module, a cluster and the cost models meet: a configuration of
-NCCL settings goes in, a replayed timeline comes out.
+A step joins a module, a cluster and the cost models: a configuration of NCCL
+settings goes in, a replayed timeline comes out.
 """
 
 from __future__ import annotations

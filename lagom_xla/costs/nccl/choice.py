@@ -1,10 +1,10 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""What NCCL would choose for a collective, and the time it would predict.
+"""NCCL's choice for a collective, and the time that it would predict.
 
 NCCL predicts latency + bytes / bandwidth for every algorithm and protocol, runs
 the pair with the least, and takes fewer channels for few bytes. This module
-says the same for NCCL 2.32, from the equations of model.py. It is what a
+does the same as NCCL 2.32, with the equations of model.py. It is what a
 tuner starts from and must beat, not what a GPU measures: in NCCL's model
 neither channels nor chunks change the time.
 

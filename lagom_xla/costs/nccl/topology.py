@@ -126,7 +126,7 @@ def describe(
   if nvlink is not None and over_nvlink:
     # Even a lone GPU's NVLinks count towards what it could send.
     link = nvlink.num_links * nvlink.link_effective_gbps
-  # GPUs of one socket, behind which half of a node sits.
+  # Half of a node's GPUs are attached to each socket.
   crosses_sockets = num_gpus > max(1, cluster.gpus_per_node // 2)
   return Node(
     capability=10 * major + minor,
