@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The fit of costs/wire.py's parameters to measured lone collectives.
+"""The fit of costs/wire/'s parameters to measured lone collectives.
 
 Parameters are fitted by relative least squares with a weak prior, path by path
 (see wire.Path), on the rows of collective_rows.py.
@@ -255,7 +255,7 @@ def _write(
   text = json.dumps(
     {
       "about": (
-        "Parameters of costs/wire.py by system and path (algorithm.protocol)."
+        "Parameters of costs/wire/ by system and path (algorithm.protocol)."
         " Names are the fields of wire.Path; _us are microseconds, _gbps 1e9"
         " bytes per second, _steps fractions of a ring's step,"
         " link_efficiency a share of the links' rate in NCCL's model."

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The fit of costs/gemm.py's parameters to measured matrix products.
+"""The fit of costs/gemm/'s parameters to measured matrix products.
 
 Hopper and Blackwell are fitted to XLA's table of measured products, A100 to the
 products of a real step that overlapped no collective. The fit minimizes the
@@ -35,7 +35,7 @@ from lagom_xla.costs import gemm
 from lagom_xla.passes import collectives
 from lagom_xla.passes import kernels
 
-_OUTPUT = pathlib.Path(gemm.__file__).parent / "fitted" / "gemm.json"
+_OUTPUT = pathlib.Path(gemm.__file__).parents[1] / "fitted" / "gemm.json"
 # Errors below this count by their square, errors above by their size.
 _SMALL_ERROR = 0.05
 # Weight of the pull towards the start, against the summed loss of the rows.

@@ -50,6 +50,7 @@ from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import contention
 from lagom_xla.costs import kernel as kernel_lib
 from lagom_xla.costs import step as step_lib
+from lagom_xla.costs.replay import streams
 from lagom_xla.costs.replay import timeline
 from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import kernels as kernels_lib
@@ -225,7 +226,7 @@ def from_parts(trace: Trace) -> timeline.Timeline:
     found = contention.beside(kernel, collective, gpu)
     return dataclasses.replace(found, collective_factor=1.0, wait_us=0.0)
 
-  costs = timeline.Costs(
+  costs = streams.Costs(
     kernel=lambda kernel: kernel_cost(kernel.name),
     collective=lambda collective: collective_cost(collective.name),
     beside=beside,

@@ -1,12 +1,12 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""How long a replay takes, of a whole step and of one overlap.
+"""The time that a replay takes, of a whole step and of one overlap.
 
 The steps are the Llama example for eight H100s, up to its schedule: scanned,
 unrolled, and the unrolled one several times over. Printed are the one-time
 build (analysis, kernel costs, program and first replay), one more replay, and
-replays of the overlap of median size and of the largest, of so many kernels and
-collectives, with settings that they have not had.
+replays of the overlaps of median and of largest size (kernels + collectives)
+under settings that the step has not had yet.
 
     python -m benchmarks.replay
 """
@@ -22,6 +22,7 @@ from lagom_xla import cluster as cluster_lib
 from lagom_xla.compile import load as load_lib
 from lagom_xla.costs import nccl
 from lagom_xla.costs import step as step_lib
+from lagom_xla.costs.replay import program as program_lib
 from lagom_xla.costs.replay import timeline
 from lagom_xla.passes import hlo
 from lagom_xla.passes import overlap as overlap_lib
@@ -101,7 +102,7 @@ def _shortest_us(run: Callable[[], object]) -> float:
 
 def _overlap_us(step: step_lib.Step, overlap: overlap_lib.Overlap) -> float:
   """Median time of a replay under a configuration that is new to the step."""
-  program = timeline.program_of_overlap(step.analysis, overlap)
+  program = program_lib.of_overlap(step.analysis, overlap)
   keys = {step.key_of[c.name] for c in overlap.collectives}
   times = []
   for setting_at in range(20):
@@ -122,9 +123,9 @@ def _setting(
   return subspace.setting(channels_at % len(subspace.num_channels), chunk_at)
 
 
-def _num_launches(program: timeline.Program) -> int:
+def _num_launches(program: program_lib.Program) -> int:
   return sum(
-    _num_launches(part.body) if isinstance(part, timeline.Loop) else 1
+    _num_launches(part.body) if isinstance(part, program_lib.Loop) else 1
     for part in program
   )
 

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The cost model stays as right as it has become."""
+"""The cost model's errors against measurements stay as small as they are."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _DATA = pathlib.Path(__file__).resolve().parents[2] / "shared" / "data"
 # Groups of what is too large to ship.
 _OF_STEPS = ("A100 step", "H100 step")
 
-# Group -> median and 90th percentile of the relative error that are reached,
-# a little rounded up. docs/cost_model.md discusses them.
+# Group -> median and 90th percentile of the relative error that are reached, a
+# little rounded up. docs/cost_model.md discusses them.
 _REACHED = {
   "NCCL's choices": (0.0, 0.0),
   "NCCL's own times": (0.001, 0.002),
@@ -26,12 +26,12 @@ _REACHED = {
   "collectives: sm_100_B200, 64 KiB and more": (0.09, 0.25),
   "collectives: sm_100_GB200, 64 KiB and more": (0.05, 0.14),
   "collectives: sm_103, 64 KiB and more": (0.05, 0.14),
-  "products: sm_90, bf16": (0.04, 0.09),
-  "products: sm_90, fp8": (0.05, 0.14),
-  "products: sm_90, f32": (0.07, 0.26),
-  "products: sm_100_B200, bf16": (0.03, 0.07),
-  "products: sm_100_B200, fp8": (0.05, 0.13),
-  "products: sm_100_B200, f32": (0.04, 0.08),
+  "products: sm_90, bf16": (0.03, 0.08),
+  "products: sm_90, fp8": (0.04, 0.14),
+  "products: sm_90, f32": (0.06, 0.24),
+  "products: sm_100_B200, bf16": (0.025, 0.06),
+  "products: sm_100_B200, fp8": (0.04, 0.125),
+  "products: sm_100_B200, f32": (0.035, 0.08),
   "A100 step: kernels beside collectives": (0.08, 0.20),
   "A100 step: step time from measured parts": (0.02, 0.02),
   "A100 step: step time from module and spec": (0.07, 0.07),
@@ -66,9 +66,9 @@ def test_predictions_are_as_close_as_they_were(
 ) -> None:
   if name.startswith(_OF_STEPS) and not _DATA.is_dir():
     pytest.skip("modules and traces are not beside this checkout (shared/data)")
-  group = found[name]
-  assert (group.median, group.p90) <= _REACHED[name]
-  assert group.p90 <= _REACHED[name][1]
+  most_median, most_p90 = _REACHED[name]
+  assert found[name].median <= most_median
+  assert found[name].p90 <= most_p90
 
 
 def test_every_judged_group_has_a_bar(found: dict[str, groups.Group]) -> None:

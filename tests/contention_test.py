@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""What a kernel and a collective take from each other: SMs and bandwidth."""
+"""Contention: the SMs and bandwidth that kernels and collectives lose."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""What is replayed again after a change, and that nothing else is needed."""
+"""The segments that a change replays, and that no others are needed."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _chain(kernels_us: Sequence[float]) -> step_lib.Step:
     lines.append(_kernel(f"before{position}", time_us))
     if position + 1 < len(sizes):
       lines.append(_start(position + 1, sizes[position + 1]))
-    lines.append(_kernel(f"behind{position}", time_us / 2))
+    lines.append(_kernel(f"after{position}", time_us / 2))
     lines.append(_done(position, sizes[position]))
   body = "\n  ".join("\n".join(lines).splitlines())
   module = hlo.load(
@@ -116,7 +116,7 @@ def test_replaying_a_change_is_replaying_all_of_real_steps(train_step_module):
 
 
 def _num_replays(step: step_lib.Step, changes: int) -> int:
-  """Parts that a change of one key replays, at most."""
+  """Segments that a change of one key replays, at most."""
   (problem,) = problem_lib.problems(step)
   profiler = problem_lib.Predictor(step, problem)
   configuration = {key: step.default[key] for key in problem.keys}
@@ -127,7 +127,7 @@ def _num_replays(step: step_lib.Step, changes: int) -> int:
     subspace = rng.choice(space.subspaces(key, H100))
     configuration = {**configuration, key: rng.choice(subspace.settings)}
     with mock.patch.object(
-      timeline, "replay_part", wraps=timeline.replay_part
+      timeline, "replay_segment", wraps=timeline.replay_segment
     ) as replay:
       profiler(configuration)
     most = max(most, replay.call_count)
@@ -148,19 +148,26 @@ def test_going_back_replays_nothing():
   before = profiler(start)
   key = problem.keys[1]
   profiler({**start, key: space.subspaces(key, H100)[0].most})
-  with mock.patch.object(timeline, "replay_part") as replay:
+  with mock.patch.object(timeline, "replay_segment") as replay:
     assert profiler(start) == before
   assert not replay.call_count
 
 
-def test_a_program_is_cut_behind_each_wait():
+def test_the_first_replay_is_that_of_the_whole_program():
   step = _chain([30.0] * 3)
   (problem,) = problem_lib.problems(step)
-  program = incremental.Program(step, problem.programs[0][0])
-  program.replay(step.default, step.keys)
-  replayed = timeline.replay(problem.programs[0][0], step.costs(step.default))
-  assert program.step_time_us == pytest.approx(replayed.step_time_us)
+  program = problem.programs[0][0]
+  first = incremental.IncrementalReplay(step, program)
+  first.replay(step.default, step.keys)
+  whole = timeline.replay(program, step.costs(step.default))
+  assert first.step_time_us == pytest.approx(whole.step_time_us)
+  slowed_us = whole.kernel_us + whole.total_slowdown_us
+  assert first.kernel_us == pytest.approx(slowed_us)
   for name, key in step.key_of.items():
-    lost = program.lost(key)
-    assert lost.exposed_us == pytest.approx(replayed.exposed_us.get(name, 0.0))
-    assert lost.delay_us == pytest.approx(replayed.delay_us.get(name, 0.0))
+    lost = first.lost(key)
+    assert lost.exposed_us == pytest.approx(whole.exposed_us.get(name, 0.0))
+    assert lost.delay_us == pytest.approx(whole.delay_us.get(name, 0.0))
+    slowdown_us = sum(
+      us for (_, beside), us in whole.slowdown_us.items() if beside == name
+    )
+    assert lost.slowdown_us == pytest.approx(slowdown_us)

@@ -12,6 +12,7 @@ import pytest
 
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import step as step_lib
+from lagom_xla.costs.replay import program as program_lib
 from lagom_xla.costs.replay import timeline
 from lagom_xla.passes import hlo
 from lagom_xla.passes import overlap as overlap_lib
@@ -194,7 +195,7 @@ def test_a_profile_is_the_sum_over_all_overlaps():
   profile = problem_lib.profile(step, problem, step.default)
   replays = [
     timeline.replay(
-      timeline.program_of_overlap(step.analysis, overlap),
+      program_lib.of_overlap(step.analysis, overlap),
       step.costs(step.default),
     )
     for overlap in step.analysis.overlaps

@@ -10,25 +10,25 @@ kernels is in examples of its own.
 from __future__ import annotations
 
 from collections.abc import Callable
-import pathlib
 
 from hypothesis import given
 from hypothesis import settings
 from hypothesis import strategies as st
 import pytest
 
-from benchmarks import pax_step
 from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import contention
 from lagom_xla.costs import kernel as kernel_lib
+from lagom_xla.costs.replay import program as program_lib
+from lagom_xla.costs.replay import streams
 from lagom_xla.costs.replay import timeline
 from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes import kernels as kernels_lib
 from lagom_xla.passes import overlap as overlap_lib
 
-Launch, Start, Wait = timeline.Launch, timeline.Start, timeline.Wait
-Loop, Branch = timeline.Loop, timeline.Branch
+Launch, Start, Wait = program_lib.Launch, program_lib.Start, program_lib.Wait
+Loop, Branch = program_lib.Loop, program_lib.Branch
 
 
 def _kernel(name: str) -> kernels_lib.Kernel:
@@ -72,9 +72,9 @@ def _costs(
   *,
   collective_factor: float = 1.0,
   wait_us: float = 0.0,
-) -> timeline.Costs:
+) -> streams.Costs:
   """Times by name; `slowdown` of a kernel's and a collective's time."""
-  return timeline.Costs(
+  return streams.Costs(
     kernel=lambda kernel: kernel_lib.KernelCost(
       time_us=float(kernel.name[1:]),
       memory_us=0.0,
@@ -98,7 +98,7 @@ BOTH_TWICE = _costs(lambda *_: 2.0, collective_factor=2.0)
 LATE = _costs(lambda *_: 1.0, wait_us=15.0)
 
 
-def _replay(*program, costs: timeline.Costs = TWICE) -> timeline.Timeline:
+def _replay(*program, costs: streams.Costs = TWICE) -> timeline.Timeline:
   return timeline.replay(program, costs)
 
 
@@ -252,11 +252,11 @@ def test_a_loop_of_no_trips_takes_no_time():
   assert _replay(Loop((Launch(_kernel("k10")),), 0)).step_time_us == 0
 
 
-def _unrolled(program: timeline.Program) -> timeline.Program:
+def _unrolled(program: program_lib.Program) -> program_lib.Program:
   parts: list = []
   for part in program:
     match part:
-      case timeline.Loop(body, num_trips):
+      case Loop(body, num_trips):
         parts.extend(_unrolled(body) * num_trips)
       case _:
         parts.append(part)
@@ -329,7 +329,7 @@ def test_no_step_is_shorter_than_either_stream(program):
 
 def test_long_loops_are_not_replayed_trip_by_trip():
   launches = []
-  costs = timeline.Costs(
+  costs = streams.Costs(
     kernel=lambda kernel: launches.append(kernel) or TWICE.kernel(kernel),
     collective=TWICE.collective,
     beside=TWICE.beside,
@@ -390,24 +390,24 @@ ENTRY main {
 """
 
 
-def _spelled(program: timeline.Program) -> list:
+def _spelled(program: program_lib.Program) -> list:
   spelled: list = []
   for part in program:
     match part:
-      case timeline.Launch(kernel):
+      case Launch(kernel):
         spelled.append(kernel.name)
-      case timeline.Start(collective):
+      case Start(collective):
         spelled.append(f"start {collective.name}")
-      case timeline.Wait(collective):
+      case Wait(collective):
         spelled.append(f"wait {collective.name}")
-      case timeline.Loop(body, num_trips):
+      case Loop(body, num_trips):
         spelled.append((num_trips, _spelled(body)))
   return spelled
 
 
 def test_a_program_is_the_schedule_of_its_module():
   analysis = overlap_lib.analyze(hlo.load(_MODULE))
-  assert _spelled(timeline.program(analysis)) == [
+  assert _spelled(program_lib.of_module(analysis)) == [
     "start outer-start",
     "outer-dot",
     "wait outer-start",
@@ -424,24 +424,10 @@ def test_a_program_is_the_schedule_of_its_module():
 def test_the_program_of_an_overlap_runs_from_its_start_to_its_done():
   analysis = overlap_lib.analyze(hlo.load(_MODULE))
   programs_ = [
-    _spelled(timeline.program_of_overlap(analysis, overlap))
+    _spelled(program_lib.of_overlap(analysis, overlap))
     for overlap in analysis.overlaps
   ]
   assert programs_ == [
     ["start outer-start", "outer-dot", "wait outer-start"],
     ["start inner-start", "inner-dot", "wait inner-start"],
   ]
-
-
-def test_the_step_time_of_a_real_step_is_predicted():
-  data = pathlib.Path(__file__).resolve().parents[2] / "shared/data"
-  if not (data / "pax_a100").exists():
-    pytest.skip("shared/data/pax_a100 is not there: it is too large to ship")
-  trace = pax_step.Trace(data / "pax_a100")
-  measured_us = trace.step_time_us
-  assert pax_step.from_parts(trace).step_time_us == pytest.approx(
-    measured_us, rel=0.02
-  )
-  assert pax_step.from_module(trace).step_time_us == pytest.approx(
-    measured_us, rel=0.1
-  )

@@ -1,18 +1,16 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Collectives alone on their links: channels, chunks, steps, measurements."""
+"""Collectives alone on their links: channels, chunks, steps."""
 
 from __future__ import annotations
 
 import dataclasses
 
+from hypothesis import assume
 from hypothesis import given
 from hypothesis import strategies as st
-import numpy as np
 import pytest
 
-from benchmarks import collective_rows
-from benchmarks import fit_collectives
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import nccl
 from lagom_xla.costs import wire
@@ -83,8 +81,7 @@ def test_twice_the_channels_are_never_slower(call):
 @given(calls(), st.integers(1, 2**30))
 def test_more_bytes_are_never_faster_on_a_ring(call, more_bytes):
   cluster, communicator, kind, num_bytes, setting = call
-  if setting.algorithm != "ring":
-    return
+  assume(setting.algorithm == "ring")
   larger = (cluster, communicator, kind, num_bytes + more_bytes, setting)
   assert wire.time_us(*larger) >= wire.time_us(*call) * (1 - 1e-9)
 
@@ -197,25 +194,3 @@ def test_a_gpu_uses_the_parameters_of_the_measured_system_most_like_it():
     "b200": "b200",
     "gb200": "gb200",
   }
-
-
-# Median and 90th percentile of relative errors that the fit reaches; the rows
-# of fewer than 64 KiB, which are the host's noise, are not judged.
-_REACHED = {
-  "sm_90": (0.09, 0.30),
-  "sm_100_B200": (0.10, 0.28),
-  "sm_100_GB200": (0.05, 0.14),
-  "sm_103": (0.055, 0.16),
-}
-
-
-@pytest.mark.parametrize("device", _REACHED)
-def test_measured_times_are_predicted(device):
-  rows = [
-    row
-    for row in collective_rows.read()
-    if row.device == device and row.is_large
-  ]
-  errors = fit_collectives.relative_errors(rows)
-  median, p90 = np.percentile(errors, (50, 90))
-  assert (median, p90) <= _REACHED[device] and p90 <= _REACHED[device][1]

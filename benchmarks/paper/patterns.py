@@ -19,6 +19,7 @@ from benchmarks.paper import reported
 from lagom_xla.costs import contention
 from lagom_xla.costs import nccl
 from lagom_xla.costs import step as step_lib
+from lagom_xla.costs.replay import program as program_lib
 from lagom_xla.costs.replay import timeline
 from lagom_xla.passes import kernels as kernels_lib
 from lagom_xla.search.nccl import problem as problem_lib
@@ -84,7 +85,7 @@ def _problem(
     return None
   overlap = max(found, key=lambda overlap: overlap.executions)
   keys = frozenset(step.key_of[c.name] for c in overlap.collectives)
-  program = timeline.program_of_overlap(step.analysis, overlap)
+  program = program_lib.of_overlap(step.analysis, overlap)
   return problem_lib.Problem(
     keys=tuple(sorted(keys)), programs=((program, 1),), program_keys=(keys,)
   )
@@ -154,12 +155,12 @@ def _replay(
   return timeline.replay(program, step.costs({**step.default, **configuration}))
 
 
-def _kernels(program: timeline.Program) -> Iterator[kernels_lib.Kernel]:
+def _kernels(program: program_lib.Program) -> Iterator[kernels_lib.Kernel]:
   for part in program:
     match part:
-      case timeline.Launch(kernel):
+      case program_lib.Launch(kernel):
         yield kernel
-      case timeline.Loop(body, _):
+      case program_lib.Loop(body, _):
         yield from _kernels(body)
 
 

@@ -15,8 +15,7 @@ import dataclasses
 
 from lagom_xla.costs import nccl
 from lagom_xla.costs import step as step_lib
-from lagom_xla.costs.replay import incremental
-from lagom_xla.costs.replay import timeline
+from lagom_xla.costs.replay import program as program_lib
 from lagom_xla.search.nccl import problem as problem_lib
 
 _MOST_KEYS = 2
@@ -52,10 +51,10 @@ def of_step(
     seen: overlaps that are not wanted again; those that are found join them.
   """
   for overlap in step.analysis.overlaps:
-    program = timeline.program_of_overlap(step.analysis, overlap)
+    program = program_lib.of_overlap(step.analysis, overlap)
     runs: collections.Counter[problem_lib.Key] = collections.Counter()
     names = set()
-    for collective, repeats in incremental.collectives_in(program):
+    for collective, repeats in program_lib.collectives_in(program):
       runs[step.key_of[collective.name]] += repeats
       names.add(collective.name)
     is_tunable = any(key.kind not in nccl.SEND_RECV for key in runs)

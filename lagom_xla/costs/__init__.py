@@ -1,3 +1,3 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""What kernels, collectives and their overlap cost."""
+"""The costs of kernels, of collectives, and of their overlap."""

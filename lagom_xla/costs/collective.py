@@ -1,12 +1,12 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""A collective as a tuning key, what it costs alone, and what it takes.
+"""A collective's tuning key, and its cost alone: time, SMs, memory bandwidth.
 
-Its time is `wire.py`'s. Beside that it takes one SM per channel, and memory
-bandwidth: every byte on the wire is read once and written once, and passes
-through staging buffers (another read and write) that stay in L2 as long as all
-channels' chunks fit there. That is V(NC, C) of Lagom's equation 6 (arXiv
-2602.20656), which the paper leaves without a form; it grows with both, as the
+The time is predicted by `wire`. A collective also takes one SM per channel, and
+memory bandwidth: every byte on the wire is read once and written once, and
+passes through staging buffers (another read and write) that stay in L2 as long
+as all channels' chunks fit there. That is V(NC, C) of Lagom's equation 6 (arXiv
+2602.20656), for which the paper gives no formula; it grows with both, as the
 paper says it does.
 """
 
@@ -44,7 +44,7 @@ class CollectiveCost:
 
 @dataclasses.dataclass(frozen=True, order=True, slots=True)
 class TuningKey:
-  """What NCCL can tell collectives apart by; they share a setting.
+  """What NCCL tells collectives apart by: those of one key share a setting.
 
   Attributes:
     kind: HLO opcode.
@@ -60,7 +60,7 @@ class TuningKey:
 
   @property
   def communicator(self) -> nccl.Communicator:
-    """Who takes part, as NCCL's model has it."""
+    """The communicator, as NCCL's model describes it."""
     return nccl.Communicator(num_ranks=self.num_ranks, num_nodes=self.num_nodes)
 
 
@@ -122,11 +122,11 @@ def predict(
 ) -> CollectiveCost:
   """Predicts a lone collective under a setting.
 
-  One of several calls is predicted as one call of all its bytes: NCCL runs them
-  in one launch, whose channels share out the arrays of all (see `Call`), so
-  neither their latencies nor their channels come one after another. What NCCL
-  runs by default is told from the total, too, while NCCL chooses for each call
-  on its own: small arrays may go by a slower protocol, so that the default is
+  A collective of several calls is predicted as one call of all its bytes: NCCL
+  runs them in one launch, whose channels share out the arrays of all (see
+  `Call`), so neither their latencies nor their channels come one after another.
+  NCCL's default is taken from the total, too, while NCCL chooses for each call
+  on its own: small arrays may get a slower protocol, so that the default is
   slower than predicted, never faster.
   """
   if key.num_ranks == 1 or not key.num_bytes:

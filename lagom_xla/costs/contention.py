@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""How much slower a kernel and a collective run side by side.
+"""The contention of a kernel and a collective that run side by side.
 
 Lagom (arXiv 2602.20656) writes the time of kernel i beside collectives l..k as
 
@@ -41,7 +41,7 @@ so it gets those that retire first, which on average are half a wave away.
 *The split over collectives.* (4) would count all waves once per collective.
 A kernel that meets several runs at the rate 1 / y_ij while it is beside j, so
 it does the share t_j / y_ij of its waves there, t_j being the time they meet;
-`timeline.py` integrates that.
+`replay/streams.py` integrates that.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""How long a kernel runs alone, and how it fills the GPU.
+"""The lone run time of a kernel, its memory traffic, and its thread blocks.
 
-Matrix products take what `gemm` says, and never less than their bytes: what is
-fused into a product can read much more than its operands. Every other kernel
-but attention is
+Matrix products take what `gemm` predicts, and never less than their bytes: what
+is fused into a product can read much more than its operands. Every other kernel
+but attention takes
 
   launch + max(bytes / (memory rate · share), element operations / vector rate)
 

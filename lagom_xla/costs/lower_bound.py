@@ -1,9 +1,9 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The step time that no tuning can beat.
+"""The lower bound of the step time, which no tuning can beat.
 
 Whatever settings NCCL gets and wherever XLA puts starts and dones, three things
-take their time. All kernels run one after the other, none faster than alone.
+bound the step. All kernels run one after the other, none faster than alone.
 All collectives follow each other on the communication stream, none faster than
 its bytes on the links. And a chain of instructions, each of which needs the one
 before, takes what its kernels and collectives take together. The longest of the
@@ -62,10 +62,10 @@ def links_us(
 def _data_sheet_share(
   key: collective_lib.TuningKey, cluster: cluster_lib.Cluster
 ) -> float:
-  """A link's rate on the data sheet over what NCCL counts on, at least 1."""
+  """A link's data sheet rate over the rate that NCCL assumes, at least 1."""
   nvlink = cluster.node.nvlink
   if key.num_nodes > 1:
-    return 1.0  # NCCL counts on all that an adapter does.
+    return 1.0  # NCCL assumes an adapter's full rate.
   if nvlink is None:
     effective_gbps = cluster.node.pcie_effective_gbps
     return max(cluster.node.pcie_gbps / effective_gbps, 1.0)

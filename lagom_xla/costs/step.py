@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A scheduled step with what each part of it costs on a cluster.
 
-This is where a module, a cluster and the cost models meet: a configuration of
-NCCL settings goes in, a replayed timeline comes out.
+A step joins a module, a cluster and the cost models: a configuration of NCCL
+settings goes in, a replayed timeline comes out.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import contention
 from lagom_xla.costs import kernel as kernel_lib
 from lagom_xla.costs import nccl
+from lagom_xla.costs.replay import program as program_lib
+from lagom_xla.costs.replay import streams as streams_lib
 from lagom_xla.costs.replay import timeline as timeline_lib
 from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import hlo
@@ -50,9 +52,9 @@ class Step:
     return Step(analysis, self.cluster, rescheduled_from=self)
 
   @functools.cached_property
-  def program(self) -> timeline_lib.Program:
+  def program(self) -> program_lib.Program:
     """The schedule of the whole step."""
-    return timeline_lib.program(self.analysis)
+    return program_lib.of_module(self.analysis)
 
   @functools.cached_property
   def key_of(self) -> Mapping[str, Key]:
@@ -85,7 +87,7 @@ class Step:
 
   @functools.cached_property
   def _kernel_costs(self) -> Mapping[int, kernel_lib.KernelCost]:
-    # Equal costs are one object, so that `_beside` finds them by identity.
+    # Equal costs are one object, which `_beside` is quick to compare.
     known: dict[kernel_lib.KernelCost, kernel_lib.KernelCost] = {}
     costs = {}
     for instruction_id, kernel in self.analysis.kernels.items():
@@ -166,24 +168,11 @@ class Step:
   ) -> Callable[
     [kernel_lib.KernelCost, collective_lib.CollectiveCost], contention.Beside
   ]:
-    gpu = self.cluster.gpu
-    # By identity, which is quicker than by value: `kernel_cost` and `predict`
-    # return the same objects every time, and the step keeps them.
-    known: dict[tuple[int, int], contention.Beside] = {}
+    return functools.cache(
+      functools.partial(contention.beside, gpu=self.cluster.gpu)
+    )
 
-    def beside(
-      kernel: kernel_lib.KernelCost,
-      collective: collective_lib.CollectiveCost,
-    ) -> contention.Beside:
-      pair = (id(kernel), id(collective))
-      found = known.get(pair)
-      if found is None:
-        found = known[pair] = contention.beside(kernel, collective, gpu)
-      return found
-
-    return beside
-
-  def costs(self, configuration: Configuration) -> timeline_lib.Costs:
+  def costs(self, configuration: Configuration) -> streams_lib.Costs:
     """What a replay under a configuration asks for."""
     known: dict[str, collective_lib.CollectiveCost] = {}
 
@@ -196,7 +185,7 @@ class Step:
         found = known[collective.name] = self.predict(key, configuration[key])
       return found
 
-    return timeline_lib.Costs(
+    return streams_lib.Costs(
       kernel=self.kernel_cost,
       collective=collective_cost,
       beside=self._beside,

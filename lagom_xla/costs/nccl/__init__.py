@@ -1,11 +1,12 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""NCCL's own mind: what it would choose for a collective, and why.
+"""NCCL's own decisions: what it would choose for a collective, and why.
 
-`graph` finds rings and trees in a node, `model` turns them into latencies and
-bandwidths, `launch` and `p2p` into channels and chunks, and `choice` makes
-NCCL's decision from these; `aggregation` says for which arrays of a combined
-collective it makes one. Other packages need only the names below.
+`topology` describes a node, `channels` and `graph` find rings and trees in it,
+`model` turns them into latencies and bandwidths, `launch` and `p2p` into
+channels and chunks, and `choice` makes NCCL's decision from these;
+`aggregation` says for which arrays of a combined collective it makes one. Other
+packages need only the names below.
 """
 
 from __future__ import annotations
@@ -17,12 +18,11 @@ from lagom_xla.costs.nccl.choice import candidates
 from lagom_xla.costs.nccl.choice import default_setting
 from lagom_xla.costs.nccl.choice import latency_us
 from lagom_xla.costs.nccl.choice import predicted_time_us
-from lagom_xla.costs.nccl.graph import Communicator
 from lagom_xla.costs.nccl.launch import chunk_grain_bytes
 from lagom_xla.costs.nccl.launch import max_channels
 from lagom_xla.costs.nccl.launch import max_chunk_bytes
-from lagom_xla.costs.nccl.launch import num_threads
 from lagom_xla.costs.nccl.model import SEND_RECV
+from lagom_xla.costs.nccl.topology import Communicator
 
 __all__ = [
   "SEND_RECV",
@@ -36,6 +36,5 @@ __all__ = [
   "latency_us",
   "max_channels",
   "max_chunk_bytes",
-  "num_threads",
   "predicted_time_us",
 ]

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Which arrays of a combined collective NCCL chooses a setting for together.
+"""The calls of a combined collective: arrays that share one choice of NCCL's.
 
 XLA runs a collective of several arrays as one ncclGroup with a NCCL call for
 each array. NCCL puts the calls in order of size, smallest first, and asks for a

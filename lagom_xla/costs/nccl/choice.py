@@ -1,10 +1,10 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""What NCCL would choose for a collective, and the time it would predict.
+"""NCCL's choice for a collective, and the time that it would predict.
 
 NCCL predicts latency + bytes / bandwidth for every algorithm and protocol, runs
 the pair with the least, and takes fewer channels for few bytes. This module
-says the same for NCCL 2.32, from the equations of model.py. It is what a
+does the same as NCCL 2.32, with the equations of model.py. It is what a
 tuner starts from and must beat, not what a GPU measures: in NCCL's model
 neither channels nor chunks change the time.
 
@@ -29,13 +29,10 @@ import math
 
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import validation
-from lagom_xla.costs.nccl import graph as graph_lib
 from lagom_xla.costs.nccl import launch as launch_lib
 from lagom_xla.costs.nccl import model as model_lib
 from lagom_xla.costs.nccl import p2p as p2p_lib
-
-# Operations that one launch takes in (NCCL_MAX_DEV_WORK_BATCH_COLLS).
-_OPS_PER_BATCH = 10
+from lagom_xla.costs.nccl import topology
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,7 +55,7 @@ class Setting:
 
 
 def candidates(
-  cluster: cluster_lib.Cluster, communicator: graph_lib.Communicator, kind: str
+  cluster: cluster_lib.Cluster, communicator: topology.Communicator, kind: str
 ) -> tuple[tuple[str, str], ...]:
   """The (algorithm, protocol) pairs that NCCL could run, in NCCL's order.
 
@@ -83,12 +80,11 @@ def candidates(
 
 def predicted_time_us(
   cluster: cluster_lib.Cluster,
-  communicator: graph_lib.Communicator,
+  communicator: topology.Communicator,
   kind: str,
   num_bytes: int,
   algorithm: str,
   protocol: str,
-  num_ops: int = 1,
 ) -> float:
   """The time that NCCL itself predicts (ncclTuningGetTime).
 
@@ -97,11 +93,9 @@ def predicted_time_us(
     communicator: who takes part.
     kind: XLA's name of the collective, such as "all-gather"; "reduce" is
       NCCL's alone.
-    num_bytes: NCCL's size (see the module's docstring), of all `num_ops`
-      together.
+    num_bytes: NCCL's size (see the module's docstring).
     algorithm: as in Setting.
     protocol: as in Setting.
-    num_ops: collectives that one NCCL group launches together.
 
   Raises:
     ValueError: no such kind, or NCCL has no model of the pair here.
@@ -118,10 +112,7 @@ def predicted_time_us(
     bandwidth *= row[size_index]
   if (algorithm, protocol) == ("ring", "simple"):
     latency *= _plateau(terms, num_bytes)
-  ops_per_channel = math.ceil(num_ops / terms.graphs.num_channels)
-  if algorithm != "ring":
-    ops_per_channel = math.ceil(ops_per_channel / _OPS_PER_BATCH)
-  return latency * ops_per_channel + num_bytes / (1e3 * bandwidth)
+  return latency + num_bytes / (1e3 * bandwidth)
 
 
 def _plateau(terms: model_lib.Terms, num_bytes: int) -> float:
@@ -146,7 +137,7 @@ def _plateau(terms: model_lib.Terms, num_bytes: int) -> float:
 
 def latency_us(
   cluster: cluster_lib.Cluster,
-  communicator: graph_lib.Communicator,
+  communicator: topology.Communicator,
   kind: str,
   algorithm: str,
   protocol: str,
@@ -161,7 +152,7 @@ def latency_us(
 
 def bandwidth_gbps(
   cluster: cluster_lib.Cluster,
-  communicator: graph_lib.Communicator,
+  communicator: topology.Communicator,
   kind: str,
   algorithm: str,
   protocol: str,
@@ -179,7 +170,7 @@ def bandwidth_gbps(
 @functools.lru_cache(maxsize=16384)
 def _parts(
   cluster: cluster_lib.Cluster,
-  communicator: graph_lib.Communicator,
+  communicator: topology.Communicator,
   kind: str,
   algorithm: str,
   protocol: str,
@@ -209,10 +200,9 @@ def _parts(
 
 def default_setting(
   cluster: cluster_lib.Cluster,
-  communicator: graph_lib.Communicator,
+  communicator: topology.Communicator,
   kind: str,
   num_bytes: int,
-  num_ops: int = 1,
 ) -> Setting:
   """NCCL's own choice.
 
@@ -221,7 +211,6 @@ def default_setting(
     communicator: who takes part.
     kind: as in predicted_time_us.
     num_bytes: as in predicted_time_us.
-    num_ops: as in predicted_time_us.
 
   Raises:
     ValueError: no such kind.
@@ -237,7 +226,7 @@ def default_setting(
   else:
     algorithm, protocol = min(
       reversed(candidates(*key)),
-      key=lambda pair: predicted_time_us(*key, num_bytes, *pair, num_ops),
+      key=lambda pair: predicted_time_us(*key, num_bytes, *pair),
     )
     channels = launch_lib.num_channels(
       cluster, communicator, num_bytes, algorithm, protocol

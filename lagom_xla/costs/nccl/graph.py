@@ -30,77 +30,16 @@ Rates end in _gbps and mean 1e9 bytes per second, in one direction.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 import dataclasses
 import functools
-import math
 from typing import Literal
 
 from lagom_xla import cluster as cluster_lib
+from lagom_xla.costs.nccl import channels as channels_lib
+from lagom_xla.costs.nccl import topology
 
-_MAX_CHANNELS = 64  # MAXCHANNELS, device.h
 _MAX_NVLS_HEADS = 32  # NCCL_MAX_NVLS_ARITY, device.h
-# Traffic between GPUs through an Intel CPU counts 6/5 (INTEL_P2P_OVERHEAD), and
-# the link between two sockets carries 22 GB/s (SRP_QPI_BW), or 24 between AMD
-# sockets (AMD_ZEN34_BW); both topo.h.
-_INTEL_PEER_OVERHEAD = 6 / 5
-_SOCKET_GBPS = {"intel": 22.0, "amd": 24.0, "arm": 6.0}
-
-
-def _numbers(text: str) -> tuple[float, ...]:
-  return tuple(float(number) for number in text.split())
-
-
-# Speeds that a search tries within a node and across nodes, by the smallest
-# compute capability that they apply to (search.cc; 90.2 came with 2.32).
-_SPEEDS = {
-  100: (
-    _numbers("90 80 70 60 50 45 40 30 24 20 19 18"),
-    _numbers(
-      "96 90.2 86 80 48 45.1 42 40 30 24 22 20 17.5 15 12 6 3 2.4 1.2 .24 .12"
-    ),
-  ),
-  90: (
-    _numbers("60 50 40 30 24 20 15 12 11 6 3"),
-    _numbers("48 45 42 40 30 24 22 20 17.5 15 12 6 3 2.4 1.2 .24 .12"),
-  ),
-  0: (
-    _numbers("40 30 20 18 15 12 10 9 7 6 5 4 3"),
-    _numbers("48 30 28 24 20 18 15 12 10 9 7 6 5 4 3 2.4 1.2 .24 .12"),
-  ),
-}
-_EPSILON = 1e-6  # NCCL rounds the rests of links to 0.001 GB/s.
 _Detour = Literal["none", "gpu", "cpu"]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
-class Communicator:
-  """The size of a communicator; its ranks are spread evenly over its nodes.
-
-  Attributes:
-    num_ranks: GPUs.
-    num_nodes: nodes as NCCL counts them (Cluster.num_nccl_nodes_of).
-
-  Raises:
-    ValueError: the ranks cannot be spread evenly.
-  """
-
-  num_ranks: int
-  num_nodes: int
-
-  def __post_init__(self) -> None:
-    if self.num_nodes < 1 or self.num_ranks < 1:
-      raise ValueError(f"{self} must have at least one rank and one node")
-    if self.num_ranks % self.num_nodes:
-      raise ValueError(
-        f"{self.num_ranks} ranks cannot be spread evenly over "
-        f"{self.num_nodes} nodes; give a multiple of the nodes"
-      )
-
-  @property
-  def ranks_per_node(self) -> int:
-    """GPUs in each of its nodes."""
-    return self.num_ranks // self.num_nodes
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -142,47 +81,10 @@ class Graphs:
   num_channels: int
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
-class _Node:
-  """A communicator's part of a node, in the terms of the search.
-
-  Attributes:
-    link_gbps: all NVLinks of a GPU, or its PCIe link, in one direction.
-    nic_gbps: what one adapter brings to a GPU.
-    pcie_overhead: what a byte between GPUs costs on their link, in bytes.
-    socket_gbps: cap where rings cross CPU sockets; infinite otherwise.
-  """
-
-  capability: int
-  num_gpus: int
-  num_nics: int
-  crosses_nodes: bool
-  over_nvlink: bool
-  has_nvswitch: bool
-  link_gbps: float
-  pcie_gbps: float
-  nic_gbps: float
-  pcie_overhead: float
-  socket_gbps: float
-
-  @property
-  def max_gbps(self) -> float:
-    """The fastest path that one channel can take (system->maxBw)."""
-    return self.nic_gbps if self.crosses_nodes else self.link_gbps
-
-  @property
-  def total_gbps(self) -> float:
-    """All that a GPU can send (system->totalBw)."""
-    return max(self.pcie_gbps, self.link_gbps)
-
-  @property
-  def speeds(self) -> tuple[float, ...]:
-    floor = max(c for c in _SPEEDS if c <= self.capability)
-    return _SPEEDS[floor][self.crosses_nodes]
-
-
 @functools.lru_cache(maxsize=1024)
-def search(cluster: cluster_lib.Cluster, communicator: Communicator) -> Graphs:
+def search(
+  cluster: cluster_lib.Cluster, communicator: topology.Communicator
+) -> Graphs:
   """What NCCL finds for a communicator.
 
   The communicator's GPUs are taken to be neighbours in their nodes, with the
@@ -192,10 +94,14 @@ def search(cluster: cluster_lib.Cluster, communicator: Communicator) -> Graphs:
     cluster: the cluster.
     communicator: who takes part.
   """
-  node = _describe(cluster, communicator.ranks_per_node, communicator.num_nodes)
+  node = topology.describe(
+    cluster, communicator.ranks_per_node, communicator.num_nodes
+  )
   ring = _ring(node)
   tree = _tree(node, ring.num_channels)
-  channels = min(_MAX_CHANNELS, 2 * min(ring.num_channels, tree.num_channels))
+  channels = min(
+    channels_lib.MAX_CHANNELS, 2 * min(ring.num_channels, tree.num_channels)
+  )
   # Two compute channels per ring, four where few rings must carry fast
   # networks (ncclTopoPostset, graph/connect.cc).
   if (
@@ -208,50 +114,22 @@ def search(cluster: cluster_lib.Cluster, communicator: Communicator) -> Graphs:
   return Graphs(ring=ring, tree=tree, nvls=_nvls(node), num_channels=channels)
 
 
-def _describe(
-  cluster: cluster_lib.Cluster, num_gpus: int, num_nodes: int
-) -> _Node:
-  """The only reader of a cluster's figures here."""
-  node, nvlink = cluster.node, cluster.node.nvlink
-  major, minor = cluster.gpu.compute_capability
-  over_nvlink = nvlink is not None and (
-    nvlink.topology != "pairs" or num_gpus <= 2
-  )
-  link = node.pcie_effective_gbps
-  if nvlink is not None and over_nvlink:
-    # Even a lone GPU's NVLinks count towards what it could send.
-    link = nvlink.num_links * nvlink.link_effective_gbps
-  # GPUs of one socket, behind which half of a node sits.
-  crosses_sockets = num_gpus > max(1, cluster.gpus_per_node // 2)
-  return _Node(
-    capability=10 * major + minor,
-    num_gpus=num_gpus,
-    num_nics=max(1, node.num_nics * num_gpus // cluster.gpus_per_node),
-    crosses_nodes=num_nodes > 1,
-    over_nvlink=over_nvlink and num_gpus > 1,
-    has_nvswitch=nvlink is not None and nvlink.topology == "nvswitch",
-    link_gbps=link,
-    pcie_gbps=node.pcie_effective_gbps,
-    nic_gbps=min(node.nic_gbps, node.pcie_effective_gbps),
-    pcie_overhead=1.0
-    if over_nvlink or node.cpu_vendor != "intel"
-    else _INTEL_PEER_OVERHEAD,
-    socket_gbps=_SOCKET_GBPS[node.cpu_vendor] if crosses_sockets else math.inf,
-  )
-
-
-def _ring(node: _Node) -> Graph:
-  most = _MAX_CHANNELS // 2
+def _ring(node: topology.Node) -> Graph:
+  most = channels_lib.MAX_CHANNELS // 2
   rotates = node.crosses_nodes and node.num_nics >= node.num_gpus
 
   def fits(gbps: float) -> int:
-    count = min(most, _nic_channels(node, gbps))
-    while count and not _links_carry(node, count, gbps, rotates=rotates):
+    count = min(most, channels_lib.nic_channels(node, gbps))
+    while count and not channels_lib.links_carry(
+      node, count, gbps, rotates=rotates
+    ):
       count -= 1
     return count
 
-  count, gbps = _best(node, fits, total_gbps=node.total_gbps, most=most)
-  count, gbps = _split(node, count, gbps, most)
+  count, gbps = channels_lib.best(
+    node, fits, total_gbps=node.total_gbps, most=most
+  )
+  count, gbps = channels_lib.split(node, count, gbps, most)
   through: _Detour = "none"
   if node.crosses_nodes and node.num_nics < node.num_gpus:
     # The last GPU of a ring sends by way of the one beside the adapter.
@@ -267,7 +145,7 @@ def _ring(node: _Node) -> Graph:
   )
 
 
-def _tree(node: _Node, wanted: int) -> Graph:
+def _tree(node: topology.Node, wanted: int) -> Graph:
   """As many trees as rings, at the speed at which so many fit."""
   size = node.num_gpus
   is_chain = node.crosses_nodes and (node.capability >= 90 or size == 1)
@@ -277,7 +155,8 @@ def _tree(node: _Node, wanted: int) -> Graph:
 
   def fits(intra_gbps: float, inter_gbps: float, rotates: bool) -> bool:
     through_peer = node.crosses_nodes and not is_chain
-    return _nic_channels(node, inter_gbps) >= wanted and _links_carry(
+    num_carried = channels_lib.nic_channels(node, inter_gbps)
+    return num_carried >= wanted and channels_lib.links_carry(
       node,
       wanted,
       intra_gbps,
@@ -291,14 +170,14 @@ def _tree(node: _Node, wanted: int) -> Graph:
   if node.crosses_nodes:
     rotates = node.num_nics >= size
   total = node.total_gbps * (size / (size - 1) if size > 1 else 1)
-  count, gbps = _best(
+  count, gbps = channels_lib.best(
     node,
     lambda s: wanted if fits(s, s, rotates) else 0,
     total_gbps=total,
     least=wanted,
     most=wanted,
   )
-  count, gbps = _split(node, count, gbps, wanted)
+  count, gbps = channels_lib.split(node, count, gbps, wanted)
   rotates &= is_chain or size <= 5
   intra = gbps
   for faster in reversed([s for s in node.speeds if s > gbps]):
@@ -315,7 +194,7 @@ def _tree(node: _Node, wanted: int) -> Graph:
   )
 
 
-def _nvls(node: _Node) -> Graph | None:
+def _nvls(node: topology.Node) -> Graph | None:
   """Heads that each pull from all GPUs of a node through the switch.
 
   A head's own link carries its traffic twice, so k heads put (k + 1) times the
@@ -327,9 +206,9 @@ def _nvls(node: _Node) -> Graph | None:
   available = min(most, node.num_nics) if node.crosses_nodes else most
 
   def fits(gbps: float) -> int:
-    return min(available, _whole(node.link_gbps / gbps) - 1)
+    return min(available, channels_lib.whole(node.link_gbps / gbps) - 1)
 
-  count, intra = _best(
+  count, intra = channels_lib.best(
     node,
     fits,
     total_gbps=node.total_gbps * node.num_gpus / (node.num_gpus - 1),
@@ -340,113 +219,10 @@ def _nvls(node: _Node) -> Graph | None:
   inter = intra
   for faster in reversed([s for s in node.speeds if s > intra]):
     if inter >= 2 * intra or (
-      node.crosses_nodes and faster > node.nic_gbps + _EPSILON
+      node.crosses_nodes and faster > node.nic_gbps + channels_lib.EPSILON
     ):
       break
     inter = faster
   return Graph(
     num_channels=count, intra_gbps=intra, inter_gbps=inter, over_nvlink=True
   )
-
-
-def _best(
-  node: _Node,
-  fits: Callable[[float], int],
-  *,
-  total_gbps: float,
-  most: int,
-  least: int = 1,
-  prefers_more: bool = False,
-) -> tuple[int, float]:
-  """The first pass of ncclTopoCompute: the largest count times speed.
-
-  Args:
-    node: the node.
-    fits: how many channels of a speed there can be.
-    total_gbps: caps `least` channels of the first speed tried.
-    most: enough channels to stop.
-    least: too few below this.
-    prefers_more: whether more channels win even at a smaller product.
-
-  Returns:
-    The channels and their speed; NCCL's fallback, one of 0.1 GB/s, where
-    nothing fits.
-  """
-  speeds, first = node.speeds, 0
-  while first < len(speeds) - 1 and (
-    speeds[first] > node.max_gbps + _EPSILON
-    or speeds[first] * least > total_gbps + _EPSILON
-  ):
-    first += 1
-  count, gbps = 0, 0.0
-  for speed in speeds[first:]:
-    if count and speed / gbps <= 0.49:
-      break
-    found = fits(speed)
-    if found >= least and (
-      found * speed > count * gbps or (prefers_more and found > count)
-    ):
-      count, gbps = found, speed
-      if count == most:
-        break
-    if count * gbps >= node.total_gbps - _EPSILON:
-      break
-  return (count, gbps) if count else (1, 0.1)
-
-
-def _split(
-  node: _Node, count: int, gbps: float, most: int
-) -> tuple[int, float]:
-  """Fast channels become two of half the speed (ncclTopoDupChannels)."""
-  if gbps < 25 or (node.capability > 80 and gbps < 50 and count > 4):
-    return count, gbps
-  doubled = min(2 * count, most)
-  return doubled, gbps / math.ceil(doubled / count)
-
-
-def _links_carry(
-  node: _Node,
-  count: int,
-  gbps: float,
-  *,
-  rotates: bool,
-  relayed_gbps: float = 0.0,
-) -> bool:
-  """Whether the links between GPUs carry that many rings or trees.
-
-  Args:
-    node: the node.
-    count: rings or trees.
-    gbps: rate of each.
-    rotates: whether they end at GPUs in turn; the last GPU of each sends only
-      to an adapter, or not at all.
-    relayed_gbps: what one GPU sends by way of another to reach an adapter.
-  """
-  if node.num_gpus == 1:
-    return True
-  sends = count * gbps * node.pcie_overhead
-  if rotates and node.crosses_nodes:
-    sends = (count - count // node.num_gpus) * gbps * node.pcie_overhead
-  elif rotates:
-    turns = sends * (node.num_gpus - 1) / node.num_gpus
-    # Trees of more than two GPUs are found only with some room to spare.
-    sends = min(sends, turns / (0.9 if node.num_gpus > 2 else 1.0))
-  if not node.over_nvlink and count * gbps > node.socket_gbps + _EPSILON:
-    return False
-  # On PCIe half of what is relayed already passes a link of its own.
-  relayed = relayed_gbps if node.over_nvlink else relayed_gbps / 2
-  return sends + relayed <= node.link_gbps + _EPSILON
-
-
-def _nic_channels(node: _Node, gbps: float) -> int:
-  """How many channels of that rate the adapters carry, and their GPUs."""
-  if not node.crosses_nodes:
-    return _MAX_CHANNELS
-  return min(
-    node.num_nics * _whole(node.nic_gbps / gbps),
-    node.num_gpus * _whole(node.pcie_gbps / gbps),
-  )
-
-
-def _whole(ratio: float) -> int:
-  return int(ratio + _EPSILON)

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Channels, threads and chunks with which NCCL launches a collective.
+"""Channels and chunks with which NCCL launches a collective.
 
 A channel is a CTA, and takes an SM. NCCL starts from all channels of the
 communicator and drops them while threads would have too little to do; a
@@ -18,8 +18,8 @@ from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs.nccl import graph as graph_lib
 from lagom_xla.costs.nccl import model as model_lib
 from lagom_xla.costs.nccl import p2p as p2p_lib
+from lagom_xla.costs.nccl import topology
 
-_WARP = 32
 # Bytes that a thread should have before more threads and channels are taken;
 # of LL rings per rank (ncclTuningSetThreadThresholds).
 _BYTES_PER_THREAD = {"ll": 8, "ll128": 8, "simple": 64}
@@ -35,7 +35,7 @@ _KIB = 1024
 
 def max_channels(
   cluster: cluster_lib.Cluster,
-  communicator: graph_lib.Communicator,
+  communicator: topology.Communicator,
   algorithm: str,
 ) -> int:
   """The most channels that the algorithm can run on; a tuner can ask for less.
@@ -55,19 +55,6 @@ def max_channels(
   if graphs.nvls is None:
     return 0
   return _nvls_tuning(cluster, communicator).num_channels
-
-
-def num_threads(algorithm: str, protocol: str) -> int:
-  """Threads of a channel's CTA for large sizes; less than 64 KiB takes fewer.
-
-  Raises:
-    ValueError: no such protocol.
-  """
-  _check_protocol(protocol)
-  if algorithm != "ring" or protocol == "ll128":
-    return 640
-  # A ring's Simple has a warp of its own for synchronisation.
-  return 512 if protocol == "ll" else 512 + _WARP
 
 
 def max_chunk_bytes(algorithm: str, protocol: str) -> int:
@@ -104,7 +91,7 @@ def _check_protocol(protocol: str) -> None:
 
 def num_channels(
   cluster: cluster_lib.Cluster,
-  communicator: graph_lib.Communicator,
+  communicator: topology.Communicator,
   num_bytes: int,
   algorithm: str,
   protocol: str,
@@ -122,7 +109,7 @@ def num_channels(
 
 def chunk_bytes(
   cluster: cluster_lib.Cluster,
-  communicator: graph_lib.Communicator,
+  communicator: topology.Communicator,
   kind: str,
   share_bytes: int,
   algorithm: str,
@@ -152,7 +139,7 @@ def chunk_bytes(
 
 def _nvls_chunk_bytes(
   cluster: cluster_lib.Cluster,
-  communicator: graph_lib.Communicator,
+  communicator: topology.Communicator,
   algorithm: str,
   share_bytes: int,
 ) -> int:
@@ -182,7 +169,7 @@ class _NvlsTuning:
 
 
 def _nvls_tuning(
-  cluster: cluster_lib.Cluster, communicator: graph_lib.Communicator
+  cluster: cluster_lib.Cluster, communicator: topology.Communicator
 ) -> _NvlsTuning:
   """Channels and largest chunks (ncclNvlsTuning, transport/nvls.cc)."""
   nodes, ranks = communicator.num_nodes, communicator.ranks_per_node

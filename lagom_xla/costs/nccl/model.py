@@ -21,6 +21,7 @@ import math
 
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs.nccl import graph as graph_lib
+from lagom_xla.costs.nccl import topology
 
 PROTOCOLS = ("ll", "ll128", "simple")
 # NCCL's order: of equal times the last one wins (ncclTuningSelectBestTuning).
@@ -99,7 +100,7 @@ TREE_CORRECTION = tuple(
 class Terms:
   """What the equations read, found once for a communicator and a kind."""
 
-  communicator: graph_lib.Communicator
+  communicator: topology.Communicator
   kind: str
   graphs: graph_lib.Graphs
   capability: int
@@ -131,7 +132,7 @@ class Terms:
 
 @functools.lru_cache(maxsize=4096)
 def terms_of(
-  cluster: cluster_lib.Cluster, communicator: graph_lib.Communicator, kind: str
+  cluster: cluster_lib.Cluster, communicator: topology.Communicator, kind: str
 ) -> Terms:
   """The terms of the equations.
 

@@ -24,7 +24,7 @@ import operator
 from lagom_xla.costs import nccl
 from lagom_xla.costs import step as step_lib
 from lagom_xla.costs.replay import incremental
-from lagom_xla.costs.replay import timeline
+from lagom_xla.costs.replay import program as program_lib
 
 Key = step_lib.Key
 Configuration = step_lib.Configuration
@@ -69,7 +69,7 @@ class Problem:
   """
 
   keys: tuple[Key, ...]
-  programs: tuple[tuple[timeline.Program, int], ...]
+  programs: tuple[tuple[program_lib.Program, int], ...]
   program_keys: tuple[frozenset[Key], ...]
 
 
@@ -86,7 +86,8 @@ class Predictor:
       problem.keys
     )
     self._programs = [
-      incremental.Program(step, program) for program, _ in problem.programs
+      incremental.IncrementalReplay(step, program)
+      for program, _ in problem.programs
     ]
     self._times = [times for _, times in problem.programs]
     self._programs_of: dict[Key, list[int]] = {k: [] for k in problem.keys}
@@ -95,7 +96,7 @@ class Predictor:
         self._programs_of[key].append(position)
     self._executions = dict.fromkeys(problem.keys, 0)
     for program, times in problem.programs:
-      for collective, repeats in incremental.collectives_in(program):
+      for collective, repeats in program_lib.collectives_in(program):
         self._executions[step.key_of[collective.name]] += times * repeats
     self._overlap_us = [0.0] * len(self._programs)
     self._kernel_us = [0.0] * len(self._programs)
@@ -160,7 +161,7 @@ def profile(
 
 def problems(step: step_lib.Step) -> tuple[Problem, ...]:
   """The problems of a step, the largest first."""
-  programs: dict[tuple[object, ...], tuple[timeline.Program, int]] = {}
+  programs: dict[tuple[object, ...], tuple[program_lib.Program, int]] = {}
   for program, times in _overlap_programs(step):
     signature = _signature(step, program)
     _, before = programs.get(signature, (program, 0))
@@ -180,15 +181,17 @@ def problems(step: step_lib.Step) -> tuple[Problem, ...]:
   return tuple(sorted(found, key=lambda p: -len(p.programs)))
 
 
-def _keys_in(step: step_lib.Step, program: timeline.Program) -> frozenset[Key]:
+def _keys_in(
+  step: step_lib.Step, program: program_lib.Program
+) -> frozenset[Key]:
   return frozenset(
-    step.key_of[c.name] for c, _ in incremental.collectives_in(program)
+    step.key_of[c.name] for c, _ in program_lib.collectives_in(program)
   )
 
 
 def _overlap_programs(
   step: step_lib.Step,
-) -> Iterator[tuple[timeline.Program, int]]:
+) -> Iterator[tuple[program_lib.Program, int]]:
   """Programs that together run each collective as often as the step does.
 
   The program of an overlap holds what runs inside it, so overlaps in a loop
@@ -199,39 +202,39 @@ def _overlap_programs(
     times = overlap.executions - covered[overlap.collectives[0].name]
     if times <= 0:
       continue
-    program = timeline.program_of_overlap(step.analysis, overlap)
-    for collective, repeats in incremental.collectives_in(program):
+    program = program_lib.of_overlap(step.analysis, overlap)
+    for collective, repeats in program_lib.collectives_in(program):
       covered[collective.name] += times * repeats
     yield program, times
   for collective in step.analysis.collectives:
     times = collective.executions - covered[collective.name]
     if times > 0:
-      yield (timeline.Start(collective), timeline.Wait(collective)), times
+      yield (program_lib.Start(collective), program_lib.Wait(collective)), times
 
 
 def _signature(
-  step: step_lib.Step, program: timeline.Program
+  step: step_lib.Step, program: program_lib.Program
 ) -> tuple[object, ...]:
   """Equal for programs whose replays are equal under any configuration."""
   order: dict[str, int] = {}
   signature: list[object] = []
   for part in program:
     match part:
-      case timeline.Launch(kernel):
+      case program_lib.Launch(kernel):
         signature.append(step.kernel_cost(kernel))
-      case timeline.Start(collective):
+      case program_lib.Start(collective):
         order[collective.name] = len(order)
         signature.append(("start", step.key_of[collective.name]))
-      case timeline.Wait(collective):
+      case program_lib.Wait(collective):
         signature.append(("wait", order.get(collective.name)))
-      case timeline.Loop(body, num_trips):
+      case program_lib.Loop(body, num_trips):
         signature.append((num_trips, _signature(step, body)))
-      case timeline.Branch(branches):
+      case program_lib.Branch(branches):
         signature.append(tuple(_signature(step, b) for b in branches))
   return tuple(signature)
 
 
-_Member = tuple[timeline.Program, int]
+_Member = tuple[program_lib.Program, int]
 
 
 def _connected(

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""How fast a collective's bytes move over channels, steps and chunks.
+"""The time of a lone collective: channels, steps and chunks.
 
 A collective alone on its links takes a launch, then steps, and each step a hop
 and the time of the bytes that one channel hands on in it. The shape of that is
@@ -14,7 +14,7 @@ the hop.
 
 *Rate.* One channel is one SM that copies, at most b_ch; all channels together
 reach what the links do, less a handshake alpha for each round of chunks of C
-bytes, of which two are under way (AutoCCL, NSDI 2025, equation 4):
+bytes, of which two are in flight (AutoCCL, NSDI 2025, equation 4):
 
     rate = min(b_ch, beta_C / NC),  beta_C = X / (alpha + X / beta),  X = 2 NC C
 
@@ -39,17 +39,12 @@ Rates end in _gbps and mean 1e9 bytes per second.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-import dataclasses
-import functools
-import json
 import math
-import pathlib
 
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import nccl
-
-_FITTED = pathlib.Path(__file__).with_name("fitted") / "collective.json"
+from lagom_xla.costs.wire import call as call_lib
+from lagom_xla.costs.wire import path as path_lib
 
 _GATHERS = ("all-gather", "all-reduce")
 _REDUCES = ("reduce-scatter", "all-reduce")
@@ -58,42 +53,6 @@ _CHUNKS_IN_FLIGHT = 2
 # A message of more chunks is cut for twice the channels (maxPartSize,
 # addP2pToPlan in src/enqueue.cc).
 _UNCUT_CHUNKS = 32
-# NCCL's caps of one channel, of which only ratios are used here: by major
-# compute capability, perChMaxTreeBws of one node (src/graph/tuning.cc).
-_CHANNEL_GBPS = {7: 26.5, 8: 24.0, 9: 38.7, 10: 70.0}
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
-class Path:
-  """One way to move bytes: an algorithm with a protocol, on one system.
-
-  Attributes:
-    start_us: the launch, and what else is paid once.
-    hop_us: per step of a ring, per log2(ranks) through the switch, per peer
-      beyond `shadowed_peers` of an all-to-all.
-    channel_gbps: what one channel copies.
-    reducing_channel_gbps: the same where it also adds.
-    link_efficiency: bandwidth reached, over the one that NCCL counts on.
-    handshake_us: between two GPUs, for each round of chunks.
-    first_bytes: what a channel hands on within a hop.
-    own_gather_steps: what a rank's own part costs, in steps of a gather.
-    own_reduce_steps: the same of a reduction.
-    shadowed_peers: peers that the host posts while the kernel starts.
-  """
-
-  start_us: float
-  channel_gbps: float
-  hop_us: float = 0.0
-  reducing_channel_gbps: float = math.inf
-  link_efficiency: float = 1.0
-  handshake_us: float = 0.0
-  first_bytes: float = 0.0
-  own_gather_steps: float = 0.0
-  own_reduce_steps: float = 0.0
-  shadowed_peers: float = 0.0
-
-
-Paths = Mapping[str, Path]
 
 
 def time_us(
@@ -102,7 +61,7 @@ def time_us(
   kind: str,
   num_bytes: int,
   setting: nccl.Setting,
-  paths: Paths | None = None,
+  paths: path_lib.Paths | None = None,
 ) -> float:
   """Run time of a lone collective.
 
@@ -119,11 +78,12 @@ def time_us(
   """
   if communicator.num_ranks == 1 or not num_bytes:
     return 0.0
-  call = _Call(cluster, communicator, kind, num_bytes, setting)
-  paths = fitted(system_of(cluster)) if paths is None else paths
-  if not _is_measured(call):
+  call = call_lib.Call(cluster, communicator, kind, num_bytes, setting)
+  if paths is None:
+    paths = path_lib.fitted(path_lib.system_of(cluster))
+  if not call.is_measured:
     return _unmeasured_us(call, paths)
-  path = paths[path_name(cluster, communicator, kind, setting)]
+  path = paths[path_lib.path_name(cluster, communicator, kind, setting)]
   if setting.algorithm == "p2p":
     return _exchange_us(call, path)
   if setting.algorithm == "nvls":
@@ -131,102 +91,18 @@ def time_us(
   return _ring_us(call, path)
 
 
-def system_of(cluster: cluster_lib.Cluster) -> str:
-  """The measured system whose parameters stand for a cluster's GPUs.
-
-  GPUs older than Hopper were not measured; they get Hopper's, with slower
-  channels.
-  """
-  if cluster.gpu.compute_capability < (10, 0):
-    return "h100"
-  return "gb200" if cluster.node.cpu_vendor == "arm" else "b200"
-
-
-def path_name(
-  cluster: cluster_lib.Cluster,
-  communicator: nccl.Communicator,
-  kind: str,
-  setting: nccl.Setting,
-) -> str:
-  """Which of a system's parameters a setting runs by.
-
-  An all-to-all within a host starts later than one across hosts of an NVLink
-  domain, for a reason that the measurements do not tell.
-  """
-  algorithm = setting.algorithm
-  if algorithm == "p2p":
-    in_host = communicator.num_ranks <= cluster.gpus_per_node
-    algorithm = "exchange_in_host" if in_host else "exchange"
-    if kind == "collective-permute":
-      algorithm = "permute"
-  if algorithm == "nvls" and kind != "all-reduce":
-    algorithm = "nvls_gather"
-  return f"{algorithm}.{setting.protocol}"
-
-
-@functools.cache
-def fitted(system: str) -> Paths:
-  """The fitted parameters of a system, by path."""
-  raw = json.loads(_FITTED.read_text(encoding="utf-8"))
-  return {
-    name: Path(**fields) for name, fields in raw["systems"][system].items()
-  }
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Call:
-  cluster: cluster_lib.Cluster
-  communicator: nccl.Communicator
-  kind: str
-  num_bytes: int
-  setting: nccl.Setting
-
-  @property
-  def num_ranks(self) -> int:
-    return self.communicator.num_ranks
-
-  @property
-  def num_channels(self) -> int:
-    return self.setting.num_channels
-
-  @property
-  def link_gbps(self) -> float:
-    """What NCCL counts on for all links of a GPU, in one direction."""
-    ranks = self.num_ranks
-    if self.setting.algorithm == "p2p":
-      gbps = self._nccl_gbps("p2p", self.setting.protocol)
-      return gbps * (1 if self.kind == "collective-permute" else 1 - 1 / ranks)
-    num_steps = (ranks - 1) * (2 if self.kind == "all-reduce" else 1)
-    return self._nccl_gbps("ring", "simple") * num_steps / ranks
-
-  def _nccl_gbps(self, algorithm: str, protocol: str) -> float:
-    return nccl.bandwidth_gbps(
-      self.cluster, self.communicator, self.kind, algorithm, protocol
-    )
-
-
-def _is_measured(call: _Call) -> bool:
-  nvlink = call.cluster.node.nvlink
-  return (
-    nvlink is not None
-    and nvlink.topology == "nvswitch"
-    and call.communicator.num_nodes == 1
-    and call.setting.algorithm in ("ring", "nvls", "p2p")
-  )
-
-
-def _links_gbps(call: _Call, path: Path) -> float:
+def _links_gbps(call: call_lib.Call, path: path_lib.Path) -> float:
   """All channels together, with this chunk. AutoCCL, equation 4."""
   gbps = call.link_gbps * path.link_efficiency
   round_bytes = _CHUNKS_IN_FLIGHT * call.num_channels * call.setting.chunk_bytes
   return round_bytes / (path.handshake_us * 1e3 + round_bytes / gbps)
 
 
-def _ring_us(call: _Call, path: Path) -> float:
+def _ring_us(call: call_lib.Call, path: path_lib.Path) -> float:
   num_steps = call.num_ranks - 1
   part_bytes = call.num_bytes / (call.num_ranks * call.num_channels)
   link_gbps = _links_gbps(call, path) / call.num_channels
-  scale = _channel_scale(call.cluster)
+  scale = call.channel_scale
   us = path.start_us
   for kinds, gbps, own_steps in (
     (_GATHERS, path.channel_gbps, path.own_gather_steps),
@@ -239,32 +115,34 @@ def _ring_us(call: _Call, path: Path) -> float:
   return us + _fill_us(call, path, part_bytes)
 
 
-def _fill_us(call: _Call, path: Path, part_bytes: float) -> float:
+def _fill_us(
+  call: call_lib.Call, path: path_lib.Path, part_bytes: float
+) -> float:
   if call.setting.protocol != "simple":
     return 0.0
   slice_bytes = min(call.setting.chunk_bytes, part_bytes) / 2
-  return slice_bytes / (1e3 * path.channel_gbps * _channel_scale(call.cluster))
+  return slice_bytes / (1e3 * path.channel_gbps * call.channel_scale)
 
 
-def _switch_us(call: _Call, path: Path) -> float:
+def _switch_us(call: call_lib.Call, path: path_lib.Path) -> float:
   passes = 1.0 if call.kind == "all-reduce" else 1 - 1 / call.num_ranks
   gbps = min(
-    call.num_channels * path.channel_gbps * _channel_scale(call.cluster),
+    call.num_channels * path.channel_gbps * call.channel_scale,
     _links_gbps(call, path),
   )
   start_us = path.start_us + path.hop_us * math.log2(call.num_ranks)
   return start_us + passes * call.num_bytes / (1e3 * gbps)
 
 
-def _exchange_us(call: _Call, path: Path) -> float:
+def _exchange_us(call: call_lib.Call, path: path_lib.Path) -> float:
   num_messages = 1 if call.kind == "collective-permute" else call.num_ranks
-  gbps = path.channel_gbps * _channel_scale(call.cluster)
+  gbps = path.channel_gbps * call.channel_scale
   channel_bytes = _busiest_channel_bytes(call, num_messages)
   own_bytes = path.own_gather_steps * call.num_bytes / call.num_ranks
   moving_us = max(
     (channel_bytes - path.first_bytes) / (1e3 * gbps),
     (
-      sent_bytes(call.communicator, call.kind, call.num_bytes, "p2p")
+      call_lib.sent_bytes(call.communicator, call.kind, call.num_bytes, "p2p")
       + own_bytes
     )
     / (1e3 * _links_gbps(call, path)),
@@ -274,7 +152,7 @@ def _exchange_us(call: _Call, path: Path) -> float:
   return path.start_us + max(path.hop_us * late_peers, moving_us)
 
 
-def _busiest_channel_bytes(call: _Call, num_messages: int) -> float:
+def _busiest_channel_bytes(call: call_lib.Call, num_messages: int) -> float:
   """What the channel with the most messages passes on.
 
   Messages are cut for several channels where there are more channels than
@@ -287,7 +165,7 @@ def _busiest_channel_bytes(call: _Call, num_messages: int) -> float:
   return call.num_bytes / call.num_channels
 
 
-def _unmeasured_us(call: _Call, paths: Paths) -> float:
+def _unmeasured_us(call: call_lib.Call, paths: path_lib.Paths) -> float:
   """NCCL's own time, with channels and chunks added."""
   setting = call.setting
   protocol = setting.protocol
@@ -299,8 +177,8 @@ def _unmeasured_us(call: _Call, paths: Paths) -> float:
   latency_us = nccl_us - call.num_bytes / (1e3 * nccl_gbps)
   family = "permute" if setting.algorithm == "p2p" else "ring"
   path = paths[f"{family}.{protocol}"]
-  channel_gbps = path.channel_gbps * _channel_scale(call.cluster)
-  wire_bytes = sent_bytes(
+  channel_gbps = path.channel_gbps * call.channel_scale
+  wire_bytes = call_lib.sent_bytes(
     call.communicator, call.kind, call.num_bytes, setting.algorithm
   )
   round_bytes = _CHUNKS_IN_FLIGHT * setting.num_channels * setting.chunk_bytes
@@ -314,28 +192,3 @@ def _unmeasured_us(call: _Call, paths: Paths) -> float:
     part_bytes /= call.num_ranks
   fill_us = min(setting.chunk_bytes, part_bytes) / (1e3 * channel_gbps)
   return latency_us + wire_bytes / (1e3 * gbps) + fill_us
-
-
-def sent_bytes(
-  communicator: nccl.Communicator, kind: str, num_bytes: int, algorithm: str
-) -> float:
-  """Bytes that each GPU sends. NCCL's bus bandwidth counts these.
-
-  All-reduce sends everything twice but one rank's share; the others once
-  (nccl-tests, doc/PERFORMANCE.md). Where the NVLink switch reduces, all-reduce
-  too sends everything once.
-  """
-  others = (communicator.num_ranks - 1) / communicator.num_ranks
-  match kind:
-    case "all-reduce" if algorithm.startswith("nvls"):
-      return num_bytes
-    case "all-reduce":
-      return 2 * others * num_bytes
-    case "collective-permute" | "collective-broadcast":
-      return num_bytes
-  return others * num_bytes
-
-
-def _channel_scale(cluster: cluster_lib.Cluster) -> float:
-  major = min(max(cluster.gpu.compute_capability[0], 7), 10)
-  return _CHANNEL_GBPS[major] / _CHANNEL_GBPS[max(major, 9)]

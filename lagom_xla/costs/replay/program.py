@@ -1,0 +1,132 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The program of a step: what XLA's schedule puts on the GPU's two streams.
+
+A program is a tuple of parts in schedule order: kernel launches, starts of
+collectives, waits for them, and the control flow around these.
+
+    program = program_lib.of_module(analysis)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+import dataclasses
+
+from lagom_xla.passes import collectives as collectives_lib
+from lagom_xla.passes import hlo
+from lagom_xla.passes import kernels as kernels_lib
+from lagom_xla.passes import overlap as overlap_lib
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Launch:
+  """Puts a kernel on the compute stream."""
+
+  kernel: kernels_lib.Kernel
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Start:
+  """Puts a collective on the communication stream."""
+
+  collective: collectives_lib.Collective
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Wait:
+  """Holds the compute stream until a collective is finished."""
+
+  collective: collectives_lib.Collective
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Loop:
+  """A body that runs `num_trips` times."""
+
+  body: Program
+  num_trips: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Branch:
+  """Alternatives, of which the slowest counts."""
+
+  branches: tuple[Program, ...]
+
+
+Part = Launch | Start | Wait | Loop | Branch
+Program = tuple[Part, ...]
+
+
+def of_module(analysis: overlap_lib.Analysis) -> Program:
+  """The schedule of a whole module.
+
+  Args:
+    analysis: of the module.
+  """
+  return _program(analysis, analysis.module.entry.instructions)
+
+
+def of_overlap(
+  analysis: overlap_lib.Analysis, overlap: overlap_lib.Overlap
+) -> Program:
+  """The schedule of one overlap, once.
+
+  Args:
+    analysis: of the module that the overlap is in.
+    overlap: one of the analysis's overlaps.
+  """
+  computation = analysis.module.computations[overlap.computation_id]
+  instructions = computation.instructions[overlap.begin : overlap.end]
+  return _program(analysis, instructions)
+
+
+def collectives_in(
+  program: Program,
+) -> Iterator[tuple[collectives_lib.Collective, int]]:
+  """The collectives of a program, with how often it runs each."""
+  for part in program:
+    match part:
+      case Start(collective):
+        yield collective, 1
+      case Loop(body, num_trips):
+        for collective, repeats in collectives_in(body):
+          yield collective, num_trips * repeats
+      case Branch(branches):
+        for branch in branches:
+          yield from collectives_in(branch)
+
+
+def _program(
+  analysis: overlap_lib.Analysis, instructions: Sequence[hlo.Instruction]
+) -> Program:
+  parts: list[Part] = []
+  for instruction in instructions:
+    started = analysis.started_by.get(instruction.id, ())
+    for collective in started:
+      parts.append(Start(collective))
+      if collective.form == "sync":
+        parts.append(Wait(collective))
+    parts.extend(Wait(c) for c in analysis.awaited_by.get(instruction.id, ()))
+    if instruction.id in analysis.kernels:
+      parts.append(Launch(analysis.kernels[instruction.id]))
+    elif not started:
+      parts.extend(_control_flow(analysis, instruction))
+  return tuple(parts)
+
+
+def _control_flow(
+  analysis: overlap_lib.Analysis, instruction: hlo.Instruction
+) -> Iterable[Part]:
+  callees = [
+    (_program(analysis, callee.instructions), repeats)
+    for callee, repeats in analysis.module.callees(instruction)
+  ]
+  match instruction.opcode:
+    case "conditional":
+      return [Branch(tuple(branch for branch, _ in callees))]
+    case "while":
+      (body, num_trips), (condition, _) = callees
+      return [Loop((*condition, *body), num_trips), *condition]
+  return [part for body, _ in callees for part in body]

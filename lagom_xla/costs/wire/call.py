@@ -1,0 +1,98 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""A call of NCCL's: what it sends, and the rates that bound it.
+
+Rates end in _gbps and mean 1e9 bytes per second.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from lagom_xla import cluster as cluster_lib
+from lagom_xla.costs import nccl
+
+# NCCL's caps of one channel, of which only ratios are used here: by major
+# compute capability, perChMaxTreeBws of one node (src/graph/tuning.cc).
+_CHANNEL_GBPS = {7: 26.5, 8: 24.0, 9: 38.7, 10: 70.0}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Call:
+  """A lone collective on its communicator under a setting.
+
+  Attributes:
+    cluster: where it runs.
+    communicator: who takes part.
+    kind: XLA's name of the collective.
+    num_bytes: as NCCL counts them.
+    setting: how it runs.
+  """
+
+  cluster: cluster_lib.Cluster
+  communicator: nccl.Communicator
+  kind: str
+  num_bytes: int
+  setting: nccl.Setting
+
+  @property
+  def num_ranks(self) -> int:
+    """Ranks that take part."""
+    return self.communicator.num_ranks
+
+  @property
+  def num_channels(self) -> int:
+    """Channels of its setting."""
+    return self.setting.num_channels
+
+  @property
+  def is_measured(self) -> bool:
+    """Whether measured paths apply: rings, NVLS and sends on NVSwitch."""
+    nvlink = self.cluster.node.nvlink
+    return (
+      nvlink is not None
+      and nvlink.topology == "nvswitch"
+      and self.communicator.num_nodes == 1
+      and self.setting.algorithm in ("ring", "nvls", "p2p")
+    )
+
+  @property
+  def channel_scale(self) -> float:
+    """What a channel copies here, over what one of the measured GPUs does."""
+    major = min(max(self.cluster.gpu.compute_capability[0], 7), 10)
+    return _CHANNEL_GBPS[major] / _CHANNEL_GBPS[max(major, 9)]
+
+  @property
+  def link_gbps(self) -> float:
+    """What NCCL assumes of all links of a GPU, in one direction."""
+    ranks = self.num_ranks
+    if self.setting.algorithm == "p2p":
+      gbps = self._nccl_gbps("p2p", self.setting.protocol)
+      return gbps * (1 if self.kind == "collective-permute" else 1 - 1 / ranks)
+    num_steps = (ranks - 1) * (2 if self.kind == "all-reduce" else 1)
+    return self._nccl_gbps("ring", "simple") * num_steps / ranks
+
+  def _nccl_gbps(self, algorithm: str, protocol: str) -> float:
+    return nccl.bandwidth_gbps(
+      self.cluster, self.communicator, self.kind, algorithm, protocol
+    )
+
+
+def sent_bytes(
+  communicator: nccl.Communicator, kind: str, num_bytes: int, algorithm: str
+) -> float:
+  """Bytes that each GPU sends. NCCL's bus bandwidth counts these.
+
+  All-reduce sends everything twice but one rank's share; the others once
+  (nccl-tests, doc/PERFORMANCE.md). Where the NVLink switch reduces, all-reduce
+  too sends everything once.
+  """
+  others = (communicator.num_ranks - 1) / communicator.num_ranks
+  match kind:
+    case "all-reduce" if algorithm.startswith("nvls"):
+      return num_bytes
+    case "all-reduce":
+      return 2 * others * num_bytes
+    case "collective-permute" | "collective-broadcast":
+      return num_bytes
+  return others * num_bytes

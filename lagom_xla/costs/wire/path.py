@@ -1,0 +1,97 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The paths of collectives: fitted rates and latencies, by measured system.
+
+fitted/collective.json has them, with their units and how they were found;
+benchmarks/fit_collectives.py fits them to measurements of lone collectives on
+NVLink.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+import dataclasses
+import functools
+import json
+import math
+import pathlib
+
+from lagom_xla import cluster as cluster_lib
+from lagom_xla.costs import nccl
+
+_FITTED = pathlib.Path(__file__).parents[1] / "fitted" / "collective.json"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Path:
+  """One way to move bytes: an algorithm with a protocol, on one system.
+
+  Attributes:
+    start_us: the launch, and what else is paid once.
+    hop_us: per step of a ring, per log2(ranks) through the switch, per peer
+      beyond `shadowed_peers` of an all-to-all.
+    channel_gbps: what one channel copies.
+    reducing_channel_gbps: the same where it also adds.
+    link_efficiency: bandwidth reached, over the one that NCCL assumes.
+    handshake_us: between two GPUs, for each round of chunks.
+    first_bytes: what a channel hands on within a hop.
+    own_gather_steps: what a rank's own part costs, in steps of a gather.
+    own_reduce_steps: the same of a reduction.
+    shadowed_peers: peers that the host posts while the kernel starts.
+  """
+
+  start_us: float
+  channel_gbps: float
+  hop_us: float = 0.0
+  reducing_channel_gbps: float = math.inf
+  link_efficiency: float = 1.0
+  handshake_us: float = 0.0
+  first_bytes: float = 0.0
+  own_gather_steps: float = 0.0
+  own_reduce_steps: float = 0.0
+  shadowed_peers: float = 0.0
+
+
+Paths = Mapping[str, Path]
+
+
+def system_of(cluster: cluster_lib.Cluster) -> str:
+  """The measured system whose parameters stand for a cluster's GPUs.
+
+  GPUs older than Hopper were not measured; they get Hopper's, with slower
+  channels.
+  """
+  if cluster.gpu.compute_capability < (10, 0):
+    return "h100"
+  return "gb200" if cluster.node.cpu_vendor == "arm" else "b200"
+
+
+def path_name(
+  cluster: cluster_lib.Cluster,
+  communicator: nccl.Communicator,
+  kind: str,
+  setting: nccl.Setting,
+) -> str:
+  """Which of a system's parameters a setting runs by.
+
+  An all-to-all within a host starts later than one across hosts of an NVLink
+  domain, for a reason that the measurements do not tell.
+  """
+  algorithm = setting.algorithm
+  if algorithm == "p2p":
+    in_host = communicator.num_ranks <= cluster.gpus_per_node
+    algorithm = "exchange_in_host" if in_host else "exchange"
+    if kind == "collective-permute":
+      algorithm = "permute"
+  if algorithm == "nvls" and kind != "all-reduce":
+    algorithm = "nvls_gather"
+  return f"{algorithm}.{setting.protocol}"
+
+
+@functools.cache
+def fitted(system: str) -> Paths:
+  """The fitted parameters of a system, by path."""
+  raw = json.loads(_FITTED.read_text(encoding="utf-8"))
+  return {
+    name: Path(**fields) for name, fields in raw["systems"][system].items()
+  }
