@@ -14,8 +14,9 @@ from benchmarks import accuracy
 from benchmarks import groups
 
 _DATA = pathlib.Path(__file__).resolve().parents[2] / "shared" / "data"
-# Groups of what is too large to ship.
-_OF_STEPS = ("A100 step", "H100 step")
+# Groups of what is too large to ship. The H100 step is left to the benchmark:
+# XLA takes a minute to schedule it twice.
+_OF_STEPS = "A100 step"
 
 # Group -> median and 90th percentile of the relative error that are reached, a
 # little rounded up. docs/cost_model.md discusses them.
@@ -35,8 +36,6 @@ _REACHED = {
   "A100 step: kernels beside collectives": (0.08, 0.20),
   "A100 step: step time from measured parts": (0.02, 0.02),
   "A100 step: step time from module and spec": (0.07, 0.07),
-  "H100 step: from the module": (0.095, 0.10),
-  "H100 step: what early starts gain": (0.34, 0.34),
   "reported: H100, one wave beside an all-gather, loss of peak": (0.15, 0.15),
   "reported: H200, product beside SendRecv, slowdown": (0.1, 0.1),
   "reported: H200, product beside AllGatherV, slowdown": (0.2, 0.2),
@@ -55,8 +54,13 @@ _REACHED = {
 
 
 @pytest.fixture(scope="session")
-def found() -> dict[str, groups.Group]:
-  data = _DATA if _DATA.is_dir() else None
+def found(
+  tmp_path_factory: pytest.TempPathFactory,
+) -> dict[str, groups.Group]:
+  data = None
+  if _DATA.is_dir():
+    data = tmp_path_factory.mktemp("data")
+    (data / "pax_a100").symlink_to(_DATA / "pax_a100")
   return {group.name: group for group in accuracy.all_groups(data)}
 
 
