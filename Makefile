@@ -18,7 +18,7 @@ INSTALLED := .venv/python$(PYTHON_VERSION)-with
 help:
 	@echo "make tune    tune the Llama example for eight H100s, into plan/"
 	@echo "make test    run every test"
-	@echo "make lint    check style and types"
+	@echo "make lint    check style, types and which room imports which"
 	@echo "make format  rewrite the files in the house style"
 	@echo "make proto   regenerate passes/hlo_pb2.py from passes/hlo.proto"
 	@echo "make clean   remove .venv, builds and caches (plan/ stays)"
@@ -34,6 +34,7 @@ lint: $(INSTALLED)-aot,test,dev
 	@$(BIN)/ruff check
 	@$(BIN)/ruff format --check
 	@$(BIN)/pyrefly check
+	@$(BIN)/lint-imports --no-logo --no-cache
 
 format: $(INSTALLED)-aot,test,dev
 	@$(BIN)/ruff check --fix
