@@ -19,10 +19,10 @@ class XlaConfig:
 
   Attributes:
     options: XLA option -> value, on top of XLA's defaults.
-    combine_groups: collectives that XLA combines, by their labels
-      (`passes/combine`), every other one alone; None leaves it to XLA.
-    scheduler_profile: costs for XLA's latency-hiding scheduler
-      (`compile/scheduler_profile.py`); None leaves it its own estimates.
+    combine_groups: collectives that XLA combines, by their labels, every other
+      one alone; None leaves it to XLA.
+    scheduler_profile: costs for XLA's latency-hiding scheduler, as the text of
+      a ProfiledInstructionsProto; None leaves it its own estimates.
   """
 
   options: Mapping[str, bool | int | float | str] = dataclasses.field(
