@@ -6,10 +6,10 @@
         [--plot=FILE.png]
 
 Predicts each figure and prints the relative errors by group. Tables of figures
-come with the benchmarks (benchmarks/data); modules and traces of whole steps do
-not, and are read from the folder that --data names. What is not there is left
-out, and named on stderr. --plot draws what was predicted over what was
-measured.
+come with the benchmarks (benchmarks/data); rows of nccl-tests, modules and
+traces of whole steps do not, and are read from the folder that --data names.
+What is not there is left out, and named on stderr. --plot draws what was
+predicted over what was measured.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import sys
 
 from benchmarks import groups
 from benchmarks import measured
+from benchmarks import nccl_tests
 from benchmarks import paper_facts
 from benchmarks import pax_step
 from benchmarks import table as table_lib
@@ -72,6 +73,7 @@ def all_groups(data: pathlib.Path | None = None) -> Iterator[groups.Group]:
 
 # File or folder of --data -> what compares it.
 _STEPS: Mapping[str, Callable[[pathlib.Path], Iterator[groups.Group]]] = {
+  "nccl_tests": nccl_tests.compare,
   "pax_a100": pax_step.groups,
   "hlo/hlo_llama31_8b_bf16_1x8.hlo.xz": xla_step.groups,
 }
