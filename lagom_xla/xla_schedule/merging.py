@@ -227,10 +227,6 @@ def _in_order(
   return ordered
 
 
-def _arrays(shape: hlo.Shape) -> list[hlo.Shape]:
-  return list(shape.tuple_shapes) or [shape]
-
-
 def _joined(shapes: Sequence[hlo.Shape]) -> hlo.Shape:
   return shapes[0] if len(shapes) == 1 else _tuple(shapes)
 
