@@ -231,7 +231,7 @@ def _candidates(tuning: tuner.Tuning) -> rich.table.Table:
       continue
     table.add_row(
       _choice(candidate.config),
-      f"{candidate.default.step_time_us / 1e3:,.2f}",
+      f"{candidate.under_nccl_defaults.step_time_us / 1e3:,.2f}",
       f"{candidate.tuned.step_time_us / 1e3:,.2f}",
       "kept" if candidate is tuning.kept else "",
     )

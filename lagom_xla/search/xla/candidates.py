@@ -19,7 +19,7 @@ from lagom_xla.compile import target as target_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.costs.replay import timeline
 from lagom_xla.search.nccl import searcher as searcher_lib
-from lagom_xla.search.nccl import settings
+from lagom_xla.search.nccl import settings as settings_lib
 
 # A predicted gain below this share of the step is within the model's error, and
 # no reason to leave XLA's defaults.
@@ -35,16 +35,16 @@ class Candidate:
   Attributes:
     config: what XLA is told.
     step: the step as scheduled under it.
-    configuration: the searched NCCL settings.
-    default: the replay under NCCL's own choices.
-    tuned: the replay under `configuration`.
+    settings: the searched NCCL settings, by tuning key.
+    under_nccl_defaults: the replay under NCCL's own choices.
+    tuned: the replay under `settings`.
     num_trials: trials that the NCCL search took.
   """
 
   config: config_lib.XlaConfig
   step: step_lib.Step
-  configuration: step_lib.Configuration
-  default: timeline.Timeline
+  settings: step_lib.Configuration
+  under_nccl_defaults: timeline.Timeline
   tuned: timeline.Timeline
   num_trials: int
 
@@ -85,7 +85,7 @@ class Search:
         kept = candidate
     return kept
 
-  def with_(self, candidate: Candidate | Refused) -> Search:
+  def with_candidate(self, candidate: Candidate | Refused) -> Search:
     """The search with one more candidate tried."""
     return dataclasses.replace(self, others=(*self.others, candidate))
 
@@ -105,9 +105,10 @@ class Search:
 
   def _improves(self, candidate: Candidate, kept: Candidate) -> bool:
     enough_us = kept.tuned.step_time_us * (1 - LEAST_GAIN)
+    before_us = self.default.under_nccl_defaults.step_time_us
     return (
       candidate.tuned.step_time_us < enough_us
-      and candidate.default.step_time_us <= self.default.default.step_time_us
+      and candidate.under_nccl_defaults.step_time_us <= before_us
     )
 
 
@@ -140,12 +141,12 @@ def evaluate_or_raise(
     CombineError: the module cannot have these combine groups.
   """
   step = step_lib.of_module(target.schedule(config), target.cluster)
-  found = settings.search(step, searcher)
+  found = settings_lib.search(step, searcher)
   return Candidate(
     config=config,
     step=step,
-    configuration=found.configuration,
-    default=step.timeline(step.default),
+    settings=found.configuration,
+    under_nccl_defaults=step.timeline(step.default),
     tuned=step.timeline(found.configuration),
     num_trials=found.num_trials,
   )

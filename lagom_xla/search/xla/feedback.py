@@ -30,7 +30,7 @@ MAX_ROUNDS = 3
 
 
 def search(
-  found: candidates.Search,
+  so_far: candidates.Search,
   evaluate: candidates.Evaluate,
   *,
   progress: candidates.Progress = lambda _: None,
@@ -38,24 +38,24 @@ def search(
   """Goes on from a search with rounds of feedback.
 
   Args:
-    found: what was found so far.
+    so_far: what was tried so far.
     evaluate: schedules and searches a config.
     progress: called with a few words after each round.
   """
   for round_number in range(1, MAX_ROUNDS + 1):
-    before = found.best
-    found = found.with_(_round(before, evaluate))
+    before = so_far.best
+    so_far = so_far.with_candidate(_round(before, evaluate))
     progress(f"scheduler feedback, round {round_number}")
-    if found.best is before:
+    if so_far.best is before:
       break
-  return found
+  return so_far
 
 
 def _round(
   best: candidates.Candidate, evaluate: candidates.Evaluate
 ) -> candidates.Candidate | candidates.Refused:
   config = dataclasses.replace(
-    best.config, scheduler_profile=profile(best.step, best.configuration)
+    best.config, scheduler_profile=profile(best.step, best.settings)
   )
   try:
     scheduler_profile.check_reaches_xla()
