@@ -79,7 +79,7 @@ class Computation:
 
   @functools.cached_property
   def opcodes(self) -> frozenset[str]:
-    """Opcodes of the instructions, to skip a computation without a look."""
+    """Opcodes of the instructions, to skip a computation quickly."""
     return frozenset(i.opcode for i in self.instructions)
 
   @property
@@ -190,7 +190,7 @@ class Module:
 
   @functools.cached_property
   def loops_of_unknown_length(self) -> tuple[str, ...]:
-    """Names of the loops that are counted once for want of a trip count."""
+    """Names of the loops that are counted once: their trip count is unknown."""
     return tuple(
       i.name
       for c in self.computations.values()

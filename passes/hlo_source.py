@@ -5,7 +5,7 @@
 HLO text goes through jaxlib's own parser; protos are decoded here, because
 jaxlib's loader needs tens of gigabytes for modules with sparse instruction ids.
 References that everything else relies on are checked, so that a truncated file
-is an error here and not a surprise later.
+is reported here and does not fail somewhere later.
 """
 
 from __future__ import annotations

@@ -94,9 +94,9 @@ _CASES = ["scan", "unrolled", "tp", "pipelined", "double-buffered"]
 
 
 @pytest.fixture(scope="module")
-def search(case: Callable[[str], _Case]) -> Callable[..., regrouping.Found]:
+def search(case: Callable[[str], _Case]) -> Callable[..., regrouping.Result]:
   @functools.cache
-  def found(name: str, max_predictions: int = 30) -> regrouping.Found:
+  def found(name: str, max_predictions: int = 30) -> regrouping.Result:
     return regrouping.search(
       case(name).apart, _H100, max_predictions=max_predictions
     )
