@@ -81,7 +81,7 @@ def beside(
   more_waves = num_waves(kernel, gpu, collective.num_channels) - waves_alone
   wave_us = (kernel.time_us - kernel.memory_us) / waves_alone
   demand = collective.memory_gbps / gpu.hbm_gbps
-  # As a sum of what is lost, so that losing nothing changes no digit.
+  # As a sum, so that a kernel that loses nothing takes exactly its lone time.
   lost_us = more_waves * wave_us + kernel.memory_us * demand
   memory_share = kernel.memory_us / kernel.time_us if kernel.time_us else 0.0
   pace = 1 - memory_share * demand / (1 + demand)

@@ -47,7 +47,7 @@ def show_inspection(console: rich.console.Console, step: step_lib.Step) -> None:
   )
   if module.loops_of_unknown_length:
     console.print(
-      "[yellow]Counted once, for want of a known trip count:"
+      "[yellow]Counted once, as their trip counts are not known:"
       f" {', '.join(module.loops_of_unknown_length)}[/yellow]"
     )
   console.print(_totals(step))

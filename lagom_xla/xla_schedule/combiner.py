@@ -41,13 +41,13 @@ def combine(
       come before thresholds.
 
   Raises:
-    ValueError: a kind's combining cannot be foreseen, or a group cannot be
+    ValueError: a kind's combining cannot be predicted, or a group cannot be
       combined.
   """
   for kind in thresholds_bytes:
     if kind not in KINDS:
       raise ValueError(
-        f"There is no combine threshold for {kind} that can be foreseen; there"
+        f"There is no combine threshold for {kind} that can be predicted; there"
         f" is one for {', '.join(KINDS)}."
       )
   if not thresholds_bytes and not groups:

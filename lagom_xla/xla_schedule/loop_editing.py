@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""One `while` of a module in the making: its body, its state, its iterations.
+"""Edits of one `while` of a module: its body, its state, its iterations.
 
 A loop hands a tuple from one iteration to the next; its elements are the loop's
 state. Iterations can be copied out of the loop, before or after it, whole or in

@@ -4,8 +4,8 @@
 
 A buffer is live from the first to the last instruction that touches it. A
 computation's parameters and result are live all the time and belong to its
-caller. The buffers of a loop's body are live while it runs. At each place of the
-schedule the live buffers are summed; the largest sum is the peak.
+caller. The buffers of a loop's body are live while it runs. At each place of
+the schedule the live buffers are summed; the largest sum is the peak.
 
 XLA packs buffers into one allocation and loses a little to gaps, and it lets a
 kernel write its result where an operand that is no longer needed stood. So this

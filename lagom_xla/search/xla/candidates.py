@@ -1,11 +1,11 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Candidates: what XLA is told, each with the best NCCL settings for it.
+"""Candidates: XLA configs, each with the best NCCL settings for it.
 
-A candidate is believed only as compiled: XLA schedules the target with its
-config, the NCCL settings of that schedule are searched, and the whole step is
-replayed. XLA's defaults are always a candidate, and a config that XLA
-refuses is a result like any other.
+A candidate is judged as compiled: XLA schedules the target with its config, the
+NCCL settings of that schedule are searched, and the whole step is replayed.
+XLA's defaults are always a candidate. A config that XLA refuses is recorded
+with the reason.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ Progress = Callable[[str], None]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Candidate:
-  """What XLA is told, with the best NCCL settings found for it.
+  """An XLA config, with the best NCCL settings found for it.
 
   Attributes:
-    config: what XLA is told.
+    config: the XLA config.
     step: the step as scheduled under it.
     settings: the searched NCCL settings, by tuning key.
     under_nccl_defaults: the replay under NCCL's own choices.
@@ -76,8 +76,8 @@ class Search:
     """The candidate to keep.
 
     One that makes the step shorter by `LEAST_GAIN` under the searched settings
-    *and* no longer under NCCL's defaults: not everybody who applies the options
-    can load a tuner plugin.
+    *and* no longer under NCCL's defaults: not every job that applies the
+    options can load a tuner plugin.
     """
     kept = self.default
     for candidate in self.others:
@@ -91,7 +91,7 @@ class Search:
 
   @property
   def best_for_launchers(self) -> Candidate:
-    """The candidate to keep where XLA can be told options and nothing else."""
+    """The candidate to keep where XLA can be given options and nothing else."""
     others = tuple(c for c in self.others if not c.config.needs_process)
     return dataclasses.replace(self, others=others).best
 
@@ -121,7 +121,7 @@ def evaluate(
   target: target_lib.Target,
   searcher: searcher_lib.Searcher,
 ) -> Candidate | Refused:
-  """Schedules a target as told and searches its NCCL settings."""
+  """Schedules a target with a config and searches its NCCL settings."""
   try:
     return evaluate_or_raise(config, target=target, searcher=searcher)
   except (errors.CompileError, errors.CombineError) as error:

@@ -2,14 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Scheduler feedback: our costs in the place of XLA's own estimates.
 
-XLA's scheduler hides collectives by what it believes that kernels and
-collectives take alone. Ours know what they do to each other, and the NCCL
-settings that a plan chooses. A kernel's cost is its time beside what it
+XLA's scheduler hides collectives by what it estimates kernels and collectives
+to take alone. Our costs include what they do to each other, under the NCCL
+settings that a plan chooses: a kernel's cost is its time beside what it
 overlaps, a collective's its time as configured and slowed.
 
-The costs are those of a schedule. Where XLA follows them other things overlap,
-and the costs of the new schedule are others, so this goes on from the best
-schedule so far for a few rounds, until one brings nothing.
+The costs are those of one schedule. The schedule that XLA makes from them has
+other overlaps, and so other costs; hence this repeats from the best schedule so
+far for a few rounds, until one gains nothing.
 """
 
 from __future__ import annotations

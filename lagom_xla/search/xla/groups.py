@@ -127,7 +127,7 @@ def _chains(apart: hlo.Module) -> tuple[tuple[_Member, ...], ...]:
       found.setdefault(label, []).append(collective)
   chains: dict[rule.Traits, list[_Member]] = {}
   for label, copies in found.items():
-    # Not what a pipelined loop runs ahead of itself.
+    # Not the copy that a pipelined loop runs ahead.
     main = max(copies, key=lambda copy: copy.executions)
     member = _Member(
       label=label,

@@ -1,9 +1,9 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The joint search: what XLA is told outside, NCCL settings inside.
+"""The joint search: XLA configs outside, NCCL settings inside.
 
 XLA options come first, because a launcher can set them. What only the process
-that compiles can tell XLA comes after, on top of the best options and only when
+that compiles can set comes after, on top of the best options and only when
 asked for: combine groups of our own, then scheduler feedback.
 """
 
@@ -38,7 +38,7 @@ def search(
   in_process: bool = False,
   progress: candidates.Progress = lambda _: None,
 ) -> candidates.Search:
-  """Searches what XLA is told and NCCL's settings together.
+  """Searches the XLA config and NCCL's settings together.
 
   Args:
     target: what to tune.

@@ -11,7 +11,7 @@ marginal gain is what it takes off the replay of the same graph without it.
 Each round ranks all values by that gain and compiles them in this order, until
 one makes the step shorter, which starts the next round from its schedule; or
 until the gains fall below `candidates.LEAST_GAIN`. What cannot be predicted is
-compiled once, if the time that collectives cost at all leaves it room. Only a
+compiled once, if collectives cost enough of the step for it to gain. Only a
 compiled schedule with its NCCL settings searched anew is ever kept.
 """
 
@@ -41,7 +41,7 @@ def search(
   max_compiles: int = MAX_COMPILES,
   progress: candidates.Progress = lambda _: None,
 ) -> candidates.Search:
-  """Goes on from XLA's defaults.
+  """Continues a search from XLA's defaults.
 
   Args:
     so_far: what was tried so far.
