@@ -3,7 +3,7 @@
 """Single overlaps of real modules as problems of their own.
 
 An overlap with one or two tuning keys is small enough to be searched to the
-end. Overlaps that are alike in kernels and keys are one case.
+end. Overlaps with equal kernels and keys are one case.
 """
 
 from __future__ import annotations
