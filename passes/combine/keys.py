@@ -130,7 +130,7 @@ def label_of(instruction: hlo.Instruction) -> str | None:
 def labels(
   module: hlo.Module, groups: combinable.Groups = ()
 ) -> dict[str, tuple[str, ...]]:
-  """Which collectives of the unscheduled module each scheduled one holds.
+  """The collectives of the program that each scheduled one holds.
 
   Args:
     module: scheduled, from a compile with these groups.
