@@ -5,7 +5,7 @@
 XLA asks three things of an edited module. Ids and names are unique; the id of
 an instruction carries that of its computation in its upper half; and operands
 stand before their users. An edit here keeps an id where it can, by putting an
-instruction in the place of another, so that no other instruction has to change.
+instruction in place of another, so that no other instruction has to change.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ collective loses. What is left open there is settled here:
 bytes it asks for all of Bbar, the two together for Bbar + V_j, and each gets
 its share of what there is. So the kernel moves at Bbar / (1 + V_j / Bbar), and
 the collective at Bbar / (Bbar + V_j) of its pace: (6) holds, with V_j times
-that in the place of V_j.
+that in place of V_j.
 
 *Partial waves.* (6) times (5) moves a full wave's bytes in the last wave too.
 Here a kernel moves its own bytes, mu_i * D_i, however many waves it takes:

@@ -173,7 +173,7 @@ class Loop:
     return self._elements(self.instruction.id, at=self._position() + 1)
 
   def end_with(self, values: Sequence[int], results: Sequence[int]) -> None:
-    """Has the caller use these values in the place of the loop's results.
+    """Has the caller use these values in place of the loop's results.
 
     Args:
       values: by element of the loop.

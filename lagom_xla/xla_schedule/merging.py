@@ -127,7 +127,7 @@ def _rewire(
   groups: Sequence[Group],
   pairs: Sequence[tuple[hlo.Instruction, hlo.Instruction]],
 ) -> None:
-  """Puts the new pairs in the place of the old ones.
+  """Puts the new pairs in place of the old ones.
 
   A start goes right after what it sends; a done, and what takes an array out
   of it, to the end, from where `_in_order` fetches them for their first user.

@@ -134,7 +134,7 @@ def _shard_dimension(
 
 
 def make_all(module: hlo.Module) -> None:
-  """Puts reduce-scatters in the place of all pairs of a module's proto.
+  """Puts reduce-scatters in place of all pairs of a module's proto.
 
   Each keeps the frontend attributes of its all-reduce. Afterwards
   `module.proto` is up to date, and what was read from it before is not.

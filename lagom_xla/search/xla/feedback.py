@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Scheduler feedback: our costs in the place of XLA's own estimates.
+"""Scheduler feedback: our costs in place of XLA's own estimates.
 
 XLA's scheduler hides collectives by what it estimates kernels and collectives
 to take alone. Our costs include what they do to each other, under the NCCL
