@@ -244,17 +244,16 @@ def shape_bytes(shape: Shape) -> int:
   return math.ceil(math.prod(shape.dimensions) * bits / 8)
 
 
-def load(source: Any, *, name: str = "") -> Module:
+def load(source: Any) -> Module:
   """Reads a module.
 
   Args:
     source: a path to HLO text or to a serialized HloProto or HloModuleProto,
       plain or compressed (.xz, .gz); HLO text; the bytes of any of these; or
       a `jax.stages.Compiled`.
-    name: what to call the source in errors; by default its path or kind.
 
   Raises:
     HloError: the source is none of these, or is damaged.
   """
-  proto, num_partitions = hlo_source.read(source, name)
+  proto, num_partitions = hlo_source.read(source)
   return Module(proto, num_partitions)
