@@ -184,7 +184,7 @@ class Module:
       yield computation, 1
 
   def trip_count(self, loop: Instruction) -> int:
-    """Iterations of a `while`; 1 where they cannot be told."""
+    """Iterations of a `while`; 1 where they are not known."""
     trips = self._trip_counts[loop.id]
     return 1 if trips is None else trips
 

@@ -165,7 +165,7 @@ def _run_behind(
 
 
 def _steady(loop: loop_editing.Loop, graph: dependencies.Graph) -> set[int]:
-  """What each iteration could know before the previous one is over.
+  """What each iteration could compute before the previous one ends.
 
   That is what follows from elements of the state that the loop does not change,
   or that follow from such elements alone, such as its counter.

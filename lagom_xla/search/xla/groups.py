@@ -117,7 +117,7 @@ class _Member:
 
 
 def _chains(apart: hlo.Module) -> tuple[tuple[_Member, ...], ...]:
-  """Collectives that could be combined, as far as their traits tell."""
+  """Collectives that could be combined, by their traits."""
   found: dict[str, list[collectives_lib.Collective]] = {}
   labels = combine.labels(apart)
   for collective in collectives_lib.find(apart):
