@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""A real FSDP step on four A100s: who slows whom, and how long the step takes.
+"""A real FSDP step on four A100s: its slowdowns and its step time.
 
 Three things are predicted of the step that benchmarks/pax_trace.py reads:
 
@@ -11,8 +11,8 @@ costs. Classes shorter than 8 us are mostly launch, and left out.
 
 *The step from measured parts.* The timeline replays the schedule with every
 kernel's own lone time, the median gap between kernels, and every collective's
-time as it ran. What kernels do to collectives is in those times already, so
-only the other direction is predicted. The bytes of a collective that took long
+time as it ran. What kernels cost collectives is in those times already, so only
+the slowdown of kernels is predicted. The bytes of a collective that took long
 because it waited for other ranks are spread over the time that it took.
 
 *The step from module and spec alone.* Everything is predicted.
@@ -21,7 +21,7 @@ Several collectives of this step spend most of their time on waiting for ranks
 that come late: the all-gather of 28 MB that starts the step takes 374 to
 2,225 us, the first reduce-scatter 2,293 to 2,600 us, against some 120 and 270
 for their bytes. What waits takes SMs but draws no bandwidth, and a module
-cannot tell who waits. So kernels beside them are slowed less than predicted,
+does not show what waits. So kernels beside them are slowed less than predicted,
 by up to the collective's share of the bandwidth, a third.
 
 Products lose more than predicted: 1.55 to 2.12 times their lone time beside

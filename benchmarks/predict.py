@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""How close predicted schedules come to compiled ones, and how soon.
+"""The errors of predicted schedules against compiled ones, and both times.
 
     python -m benchmarks.predict [--data ../shared/data] [--unrolled]
         [--format=json]

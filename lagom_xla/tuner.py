@@ -74,7 +74,7 @@ class Tuning:
   @property
   def timeline_before(self) -> timeline.Timeline:
     """The step's replay under all defaults."""
-    return self.search.default.default
+    return self.search.default.under_nccl_defaults
 
   @property
   def timeline_after(self) -> timeline.Timeline:
@@ -259,11 +259,11 @@ def _plan(
     plan_lib.NcclSetting(
       key=key,
       calls=kept.step.calls[key],
-      setting=kept.configuration[key],
+      setting=kept.settings[key],
       default=kept.step.default[key],
     )
     for key in kept.step.keys
-    if kept.configuration[key] != kept.step.default[key]
+    if kept.settings[key] != kept.step.default[key]
   )
   module = target.identity()
   return plan_lib.Plan(
@@ -274,8 +274,8 @@ def _plan(
     nccl_env=env_lib.nccl_variables(cap.max_channels),
     nccl_settings=settings,
     prediction=plan_lib.Prediction(
-      default_us=default.default.step_time_us,
-      xla_us=launched.default.step_time_us,
+      default_us=default.under_nccl_defaults.step_time_us,
+      xla_us=launched.under_nccl_defaults.step_time_us,
       nccl_env_us=cap.step_time_us,
       nccl_settings_us=kept.tuned.step_time_us,
     ),

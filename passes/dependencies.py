@@ -12,8 +12,8 @@ done's operand.
     graph.predecessors[instruction.id]
     graph.first_violation(order)      # None: a legal order
 
-What the graph does not say: that two instructions share a buffer. An order that
-it allows can still overwrite a value too soon.
+The graph does not say when two instructions share a buffer: an order that it
+allows can still overwrite a value too soon.
 """
 
 from __future__ import annotations

@@ -1,12 +1,11 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Means of every rewrite of a module: new ids and names, and a legal order.
+"""Edits of a module's proto: new ids and names, and a legal order.
 
 XLA asks three things of an edited module. Ids and names are unique; the id of
 an instruction carries that of its computation in its upper half; and operands
-stand before those who take them. An edit here keeps an id where it can, by
-putting an instruction in the place of another, so that nobody else has to
-change.
+stand before their users. An edit here keeps an id where it can, by putting an
+instruction in place of another, so that no other instruction has to change.
 """
 
 from __future__ import annotations

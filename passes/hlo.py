@@ -79,7 +79,7 @@ class Computation:
 
   @functools.cached_property
   def opcodes(self) -> frozenset[str]:
-    """Opcodes of the instructions, to skip a computation without a look."""
+    """Opcodes of the instructions, to skip a computation quickly."""
     return frozenset(i.opcode for i in self.instructions)
 
   @property
@@ -184,13 +184,13 @@ class Module:
       yield computation, 1
 
   def trip_count(self, loop: Instruction) -> int:
-    """Iterations of a `while`; 1 where they cannot be told."""
+    """Iterations of a `while`; 1 where they are not known."""
     trips = self._trip_counts[loop.id]
     return 1 if trips is None else trips
 
   @functools.cached_property
   def loops_of_unknown_length(self) -> tuple[str, ...]:
-    """Names of the loops that are counted once for want of a trip count."""
+    """Names of the loops that are counted once: their trip count is unknown."""
     return tuple(
       i.name
       for c in self.computations.values()
@@ -244,17 +244,16 @@ def shape_bytes(shape: Shape) -> int:
   return math.ceil(math.prod(shape.dimensions) * bits / 8)
 
 
-def load(source: Any, *, name: str = "") -> Module:
+def load(source: Any) -> Module:
   """Reads a module.
 
   Args:
     source: a path to HLO text or to a serialized HloProto or HloModuleProto,
       plain or compressed (.xz, .gz); HLO text; the bytes of any of these; or
       a `jax.stages.Compiled`.
-    name: what to call the source in errors; by default its path or kind.
 
   Raises:
     HloError: the source is none of these, or is damaged.
   """
-  proto, num_partitions = hlo_source.read(source, name)
+  proto, num_partitions = hlo_source.read(source)
   return Module(proto, num_partitions)

@@ -5,7 +5,7 @@
 HLO text goes through jaxlib's own parser; protos are decoded here, because
 jaxlib's loader needs tens of gigabytes for modules with sparse instruction ids.
 References that everything else relies on are checked, so that a truncated file
-is an error here and not a surprise later.
+is reported here and does not fail somewhere later.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from lagom_xla.passes import hlo_pb2
 Read = tuple[hlo_pb2.HloModuleProto, int | None]
 
 
-def read(source: Any, name: str) -> Read:
+def read(source: Any) -> Read:
   """Reads a module; see `hlo.load`.
 
   Raises:
@@ -40,9 +40,9 @@ def read(source: Any, name: str) -> Read:
     is_text = "\n" in source or source.startswith("HloModule")
     if not is_text:
       return _from_path(pathlib.Path(source))
-    return _from_text(source, name or "HLO text")
+    return _from_text(source, "HLO text")
   if isinstance(source, bytes):
-    return _from_bytes(source, name or f"{len(source)} bytes")
+    return _from_bytes(source, f"{len(source)} bytes")
   raise errors.HloError(
     f"Cannot read an HLO module from a {type(source).__name__}: give a path,"
     " HLO text, a serialized HloModuleProto or a compiled jax function."

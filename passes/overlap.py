@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Analysis: the kernels that run between each collective's start and done.
+"""Overlaps: the kernels that run between each collective's start and done.
 
 The unit of Lagom (arXiv 2602.20656, section 3.1) is an *overlap*: M kernels,
 serialised on the compute stream, beside N collectives, serialised on the
@@ -48,7 +48,7 @@ class Overlap:
 
 @dataclasses.dataclass(frozen=True)
 class Analysis:
-  """A module with its collectives, its kernels, and who overlaps whom.
+  """A module with its collectives, its kernels, and which overlap.
 
   Attributes:
     module: the module.

@@ -4,7 +4,7 @@
 
 `jax.extend.xla` of JAX 0.10.2 reaches a plugin only through a live client, so
 a machine without a GPU never gets its passes called. The plugin exports the
-same extension of the PJRT C API for everybody: PJRT_Xla_Transform_Extension
+same extension of the PJRT C API to any caller: PJRT_Xla_Transform_Extension
 (openxla/xla, xla/pjrt/c/pjrt_c_api_xla_transform_extension.h), extension type
 24, version 1. The structures below are that header's. JAX 0.11 and later do
 this themselves; `registry.py` decides which way to go.

@@ -71,7 +71,7 @@ def transformation(
   """
   with _lock:
     name = f"lagom_xla_{next(_serial)}"
-    register, clear = _means(platform)
+    register, clear = _functions(platform)
     register(callback, name=name, stage=stage)
     try:
       yield
@@ -79,8 +79,8 @@ def transformation(
       clear(name=name, stage=stage)
 
 
-def _means(platform: str):
-  """How to register with and clear from XLA on this version of JAX."""
+def _functions(platform: str):
+  """The functions that register and clear a pass, in this version of JAX."""
   if platform == "cuda" and jax.__version_info__ < (0, 11):
     return _register_with_plugin, _clear_from_plugin
   from jax.extend import xla  # pylint: disable=g-import-not-at-top

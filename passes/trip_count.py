@@ -25,7 +25,7 @@ def of_loop(
   condition: hlo_pb2.HloComputationProto,
   backend_config: Mapping[str, Any],
 ) -> int | None:
-  """The trip count of `loop`, or None where it cannot be told.
+  """The trip count of `loop`, or None where it is not known.
 
   Args:
     loop: a `while` instruction.

@@ -49,7 +49,7 @@ def test_xlas_scheduler_is_fed_the_costs_of_the_best_schedule(found):
     before = candidate
   if before.config.combine_groups is None:
     assert first.config.scheduler_profile == feedback.profile(
-      before.step, before.configuration
+      before.step, before.settings
     )
   assert scheduler_profile.costs_us(first.config.scheduler_profile)
 
@@ -61,7 +61,10 @@ def test_the_result_is_no_slower_than_what_it_started_from(found):
   # Whatever was faster still than the best hurts under NCCL's own choices, or
   # by less than counts.
   for candidate in gains:
-    hurts = candidate.default.step_time_us > found.default.default.step_time_us
+    hurts = (
+      candidate.under_nccl_defaults.step_time_us
+      > found.default.under_nccl_defaults.step_time_us
+    )
     is_small = candidate.tuned.step_time_us > best_us * (
       1 - candidates.LEAST_GAIN
     )
@@ -99,12 +102,10 @@ def test_a_profile_that_jax_would_replace_is_refused(
   assert isinstance(refused, candidates.Refused)
   assert refused.reason == "jax_enable_pgle is on"
   assert refused.config.scheduler_profile == feedback.profile(
-    again.best.step, again.best.configuration
+    again.best.step, again.best.settings
   )
 
 
 def test_settings_are_searched_anew_for_each_schedule(found):
   for candidate in _tried(found):
-    assert (
-      candidate.configuration == settings.search(candidate.step).configuration
-    )
+    assert candidate.settings == settings.search(candidate.step).configuration

@@ -219,8 +219,8 @@ def _candidate(
   return candidates.Candidate(
     config=config_lib.XlaConfig(options=options),
     step=_step(_module([64 * _KIB])),
-    configuration={},
-    default=lasting(default_us),
+    settings={},
+    under_nccl_defaults=lasting(default_us),
     tuned=lasting(tuned_us),
     num_trials=1,
   )
@@ -280,7 +280,9 @@ def test_a_scheduled_module_is_searched_for_nccl_settings_only():
   found = joint.search(target)
   assert not found.others
   assert len(asked) == joint.max_candidates(target) == 1
-  assert _tuned_us(found.default) < found.default.default.step_time_us
+  assert (
+    _tuned_us(found.default) < found.default.under_nccl_defaults.step_time_us
+  )
 
 
 def test_what_is_predicted_to_gain_is_compiled_before_what_is_unknown():
@@ -336,7 +338,7 @@ def test_no_more_is_compiled_than_allowed():
 def test_the_same_target_gives_the_same_search():
   first, second = (joint.search(_target(_combines)) for _ in range(2))
   assert [c.config for c in first.others] == [c.config for c in second.others]
-  assert first.best.configuration == second.best.configuration
+  assert first.best.settings == second.best.settings
 
 
 # The search over NCCL settings of a whole step.

@@ -94,9 +94,9 @@ _CASES = ["scan", "unrolled", "tp", "pipelined", "double-buffered"]
 
 
 @pytest.fixture(scope="module")
-def search(case: Callable[[str], _Case]) -> Callable[..., regrouping.Found]:
+def search(case: Callable[[str], _Case]) -> Callable[..., regrouping.Result]:
   @functools.cache
-  def found(name: str, max_predictions: int = 30) -> regrouping.Found:
+  def found(name: str, max_predictions: int = 30) -> regrouping.Result:
     return regrouping.search(
       case(name).apart, _H100, max_predictions=max_predictions
     )
@@ -145,7 +145,7 @@ def test_unrolled_layers_have_something_to_group(case, search):
 def test_what_stands_alone_has_no_groups(case, search):
   # The two all-reduces of a layer are in loops of their own.
   found = search("tp")
-  assert found == regrouping.Found(groups=(), num_predicted=1)
+  assert found == regrouping.Result(groups=(), num_predicted=1)
 
 
 @pytest.mark.parametrize("name", ["unrolled", "double-buffered"])
@@ -266,7 +266,10 @@ def test_a_joint_search_compiles_the_groups_that_it_found(case):
   assert groups is not None and len(groups) > 1
   held = _held(candidate.step, groups)
   assert {members for members in held if len(members) > 1} == set(groups)
-  assert candidate.default.step_time_us < found.default.default.step_time_us
+  assert (
+    candidate.under_nccl_defaults.step_time_us
+    < found.default.under_nccl_defaults.step_time_us
+  )
 
 
 def _without_donation(case: _Case) -> target_lib.Target:

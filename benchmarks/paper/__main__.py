@@ -33,7 +33,7 @@ def main(
 
   Args:
     argv: its arguments.
-    table: workloads in the place of the paper's.
+    table: workloads in place of the paper's.
   """
   arguments = _arguments(argv)
   chosen = _chosen(table or tuple(cases.table_2()), arguments.only)

@@ -130,7 +130,7 @@ def _reported(
     who: (dict.fromkeys(problem.keys, setting), speedup)
     for who, (setting, speedup) in reported.PATTERN_1.items()
   }
-  # Only the reduce-scatter's new setting is told.
+  # Only the reduce-scatter's new setting is reported.
   default = reported.PATTERN_2["NCCL 2.18"][0]
   second: dict[str, tuple[step_lib.Configuration, float]] = {
     who: (

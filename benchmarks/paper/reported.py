@@ -13,7 +13,7 @@ from lagom_xla.costs import nccl
 # Lagom's end-to-end speedups, by parallelism.
 LAGOM_SPEEDUP = {"fsdp": (1.10, 1.33), "tp": (1.08, 1.16), "ep": (1.07, 1.08)}
 
-# AutoCCL's in the same experiments; with FSDP no range is told.
+# AutoCCL's in the same experiments; with FSDP no range is given.
 AUTOCCL_SPEEDUP = {"fsdp": "some below 1", "tp": "1.03–1.09", "ep": "1.03–1.09"}
 
 # Searches of an overlap of two collectives (figure 8c).
@@ -34,7 +34,7 @@ def _ring(num_channels: int, chunk_kib: int) -> nccl.Setting:
 # pairs (both papers), over PCIe alone (AutoCCL, table 3).
 DEFAULT = {"lagom_a": _ring(8, 2048), "lagom_b": _ring(2, 2048)}
 
-# Pattern 1: one all-gather, bound by computation. AutoCCL's chunk is not told.
+# Pattern 1: one all-gather, bound by computation. AutoCCL's chunk is not given.
 PATTERN_1 = {
   "NCCL 2.18": (_ring(8, 2048), 1.00),
   "AutoCCL": (_ring(61, 2048), 0.87),

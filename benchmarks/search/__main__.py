@@ -58,7 +58,7 @@ _MORE = tuple(
 # XLA takes half a minute to schedule these, once for each set of options.
 _SLOW = ("llama-8b-1x8", "mixtral-2x8")
 _QUICK = tuple(m for m in _MODULES if m.name not in _SLOW)
-# In these, several keys hang together.
+# In these, several keys share overlaps.
 _CHAINED = tuple(
   modules_lib.MODULES[name].overlapping(4)
   for name in ("mlp-fsdp", "llama-1b-fsdp", "llama-8b-fsdp-tp",

@@ -12,7 +12,7 @@ from benchmarks.searchers import tpe
 from lagom_xla.search import nccl
 from lagom_xla.search.nccl import searcher
 
-# Lagom as its paper has it, and what was made of it here.
+# Lagom's search as in its paper, and ours.
 OURS = nccl.SEARCHERS
 
 # Those that know nothing of collectives: they see one time, the whole step's.
@@ -21,7 +21,7 @@ BLIND: Mapping[str, searcher.Searcher] = {
   "tpe": tpe.TPE(),
 }
 
-# Known searchers. AutoCCL is told every collective's time, as Lagom is.
+# Known searchers. AutoCCL sees every collective's time, as Lagom does.
 OTHERS: Mapping[str, searcher.Searcher] = {
   "autoccl": autoccl.AutoCCL(),
   **BLIND,

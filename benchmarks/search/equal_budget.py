@@ -4,11 +4,11 @@
 
 One evaluation is one profile of the whole step, with all keys changed at once.
 Every searcher starts with a profile of NCCL's own choices, and what counts is
-the best configuration so far. Lagom's and AutoCCL's searches are told what each
+the best configuration so far. Lagom's and AutoCCL's searches see what each
 collective did; they search the parts of a step that do not touch each other
 (its problems) side by side. Random search and TPE know nothing of collectives:
 they see one figure, the time of the step. As that is most of why they lose,
-they are also run part by part, with all that this project knows but the times
+they are also run part by part, with all that our searchers see except the times
 of single collectives.
 """
 

@@ -5,8 +5,8 @@
 The modules are real: stacks of perceptrons with sharded weights, in which XLA
 gathers each layer's weight by itself. Every layer has a width of its own, so
 every gather has a tuning key of its own. Two collectives may be in flight at a
-time, so that all gathers of a step hang together in one overlap: the hardest
-case, one problem with as many unknowns as there are collectives.
+time, so that all gathers of a step are in one overlap: the hardest case, one
+problem with as many unknowns as there are collectives.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def module(num_collectives: int) -> modules_lib.Module:
     f"{num_collectives} gathers",
     "1x8xh100",
     layout="fsdp",
-    # Not in order of size, lest neighbours be alike.
+    # Not in order of size, so that neighbours differ.
     hidden=tuple(
       2048 + 8 * (7 * i % num_collectives) for i in range(num_collectives)
     ),

@@ -104,9 +104,9 @@ def row(
     found.default,
     *(c for c in found.others if isinstance(c, candidates_lib.Candidate)),
   ]
-  default_us = found.default.default.step_time_us
+  default_us = found.default.under_nccl_defaults.step_time_us
   nccl_us = found.default.tuned.step_time_us
-  xla_us = min(c.default.step_time_us for c in candidates)
+  xla_us = min(c.under_nccl_defaults.step_time_us for c in candidates)
   joint_us = found.best.tuned.step_time_us
   return {
     "module": module.name,

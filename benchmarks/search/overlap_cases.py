@@ -3,7 +3,7 @@
 """Single overlaps of real modules as problems of their own.
 
 An overlap with one or two tuning keys is small enough to be searched to the
-end. Overlaps that are alike in kernels and keys are one case.
+end. Overlaps with equal kernels and keys are one case.
 """
 
 from __future__ import annotations
@@ -30,14 +30,12 @@ class Case:
     step: the step, in which only this overlap's collectives count.
     problem: the overlap.
     num_collectives: that it runs, those of loops inside it once.
-    num_kernels: that run beside them, those of loops inside it once.
   """
 
   module: str
   step: step_lib.Step
   problem: problem_lib.Problem
   num_collectives: int
-  num_kernels: int
 
 
 def of_step(
@@ -73,7 +71,6 @@ def of_step(
         program_keys=(frozenset(runs),),
       ),
       num_collectives=len(names),
-      num_kernels=len(kernels),
     )
 
 

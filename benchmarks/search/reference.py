@@ -22,7 +22,8 @@ from lagom_xla.costs.replay import timeline
 from lagom_xla.search.nccl import problem as problem_lib
 from lagom_xla.search.nccl import space
 
-_Choice = tuple[nccl.Setting, collective_lib.CollectiveCost]
+# A setting with what the collective costs alone under it.
+_Costed = tuple[nccl.Setting, collective_lib.CollectiveCost]
 
 
 def best_us(case: overlap_cases.Case) -> float:
@@ -34,7 +35,7 @@ def best_us(case: overlap_cases.Case) -> float:
     choices = [_undominated(c) for c in choices]
   runs = [case.step.executions[key] for key in keys]
 
-  def alone_us(chosen: Sequence[_Choice]) -> float:
+  def alone_us(chosen: Sequence[_Costed]) -> float:
     return sum(
       times * cost.time_us
       for times, (_, cost) in zip(runs, chosen, strict=True)
@@ -54,7 +55,7 @@ def best_us(case: overlap_cases.Case) -> float:
   return best
 
 
-def _choices(step: step_lib.Step, key: problem_lib.Key) -> list[_Choice]:
+def _choices(step: step_lib.Step, key: problem_lib.Key) -> list[_Costed]:
   """The settings of a key that a replay can tell apart."""
   by_cost: dict[collective_lib.CollectiveCost, nccl.Setting] = {}
   for subspace in space.subspaces(key, step.cluster):
@@ -63,8 +64,8 @@ def _choices(step: step_lib.Step, key: problem_lib.Key) -> list[_Choice]:
   return [(setting, cost) for cost, setting in by_cost.items()]
 
 
-def _undominated(choices: Sequence[_Choice]) -> list[_Choice]:
-  kept: list[_Choice] = []
+def _undominated(choices: Sequence[_Costed]) -> list[_Costed]:
+  kept: list[_Costed] = []
   for setting, cost in sorted(choices, key=lambda c: _demands(c[1])):
     demands = _demands(cost)
     if not any(

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Scale: the time of the whole search of very large steps, less compiles.
+"""The scale of the search: its time on very large steps, less XLA's compiles.
 
 Everything that `tune` does before it checks its result runs on one core, and
 its processor time is taken; while XLA compiles, the clock stands. A step with
@@ -217,7 +217,7 @@ def _load(serialized: bytes, target: target_lib.Target) -> hlo.Module:
 
 
 class _Stopwatch:
-  """How long the compiles of a target take, told from all else.
+  """The time that the compiles of a target take, apart from all else.
 
   Schedules are remembered, so that a second search compiles nothing.
 

@@ -37,7 +37,7 @@ class RandomSearch(searcher.Searcher[Progress]):
   """Random search.
 
   Attributes:
-    max_trials: after which it is done, where nobody ends it before.
+    max_trials: trials after which it is done, unless it is ended before.
   """
 
   max_trials: int = 1000

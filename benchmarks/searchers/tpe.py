@@ -4,8 +4,8 @@
 
 For each key it chooses a subspace, and in it the channels and the position of
 the chunk size; its objective is the problem's total time. The first trial is
-what runs without tuning, of which it is told as the nearest point of its space.
-All else is as Optuna has it by default.
+what runs without tuning, which it gets as the nearest point of its space. All
+else is Optuna's default.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class TPE(searcher.Searcher[Progress]):
   """Optuna's tree-structured Parzen estimator.
 
   Attributes:
-    max_trials: after which it is done, where nobody ends it before.
+    max_trials: trials after which it is done, unless it is ended before.
   """
 
   max_trials: int = 1000

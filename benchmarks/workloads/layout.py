@@ -11,8 +11,8 @@ the collectives.
 - "tp": products are split over `model`, first by columns, then by rows. A pair
   of them needs one sum, of activations forward and of gradients backward
   (Megatron-LM, arXiv 1909.08053, section 3).
-- "ep": experts are split over `data`, and tokens travel to them. All else is on
-  every GPU, and each layer sums its gradients as soon as they are there.
+- "ep": experts are split over `data`, and tokens are sent to them. All else is
+  on every GPU, and each layer sums its gradients as soon as they are there.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ class Part(nn.Module):
     arch: the model.
     layout: how it is spread.
     is_fused: whether attention is a library call.
-    dispatch: how tokens travel to experts, see routing.py.
+    dispatch: how tokens reach their experts, see routing.py.
   """
 
   arch: Architecture

@@ -47,14 +47,9 @@ def lower(
       gather, and nothing else is exchanged.
   """
   mesh = Mesh(np.array(devices), (_AXIS,))
-  split = _AXIS if layout == "fsdp" else None
-
-  def placed(spec: PartitionSpec) -> NamedSharding:
-    return NamedSharding(mesh, spec)
-
   up, down = _weight_specs(layout)
+  specs = {"up": NamedSharding(mesh, up), "down": NamedSharding(mesh, down)}
   shapes = [_weight_shapes(layout, len(devices), width, h) for h in hidden]
-  specs = {"up": placed(up), "down": placed(down)}
   params = [
     {
       name: jax.ShapeDtypeStruct(shape[name], jnp.bfloat16, sharding=spec)
@@ -64,29 +59,11 @@ def lower(
   ]
   if forward_only:
     params = [{"up": layer["up"]} for layer in params]
-  num_shards = 1 if layout == "tp" else len(devices)
-  rows_spec = PartitionSpec(None if layout == "tp" else _AXIS, None)
-  rows = jax.ShapeDtypeStruct(
-    (rows_per_device * num_shards, width),
-    jnp.bfloat16,
-    sharding=placed(rows_spec),
-  )
-
-  def whole(weight: jax.Array) -> jax.Array:
-    if split is None:
-      return weight
-    return jax.lax.with_sharding_constraint(weight, placed(PartitionSpec()))
-
-  def apply(h: jax.Array, layer: dict[str, jax.Array]) -> jax.Array:
-    if layout == "ep":
-      return h + _experts(mesh, h, layer)
-    w_up = whole(layer["up"])
-    w_down = whole(layer["down"]) if "down" in layer else w_up.T
-    return h + jax.nn.relu(h @ w_up) @ w_down
+  rows = _rows(mesh, layout, rows_per_device, width)
 
   def losses(params: Any, h: jax.Array) -> jax.Array:
     for layer in params:
-      h = apply(h, layer)
+      h = _apply(mesh, layout, h, layer)
     return jnp.mean(jnp.square(h.astype(jnp.float32)), axis=-1)
 
   def loss(params: Any, h: jax.Array) -> jax.Array:
@@ -99,9 +76,41 @@ def lower(
 
   if forward_only:
     return jax.jit(losses).lower(params, rows)
-  out = ([dict(specs) for _ in hidden], placed(PartitionSpec()))
+  out = ([dict(specs) for _ in hidden], NamedSharding(mesh, PartitionSpec()))
   step = jax.jit(train_step, donate_argnums=0, out_shardings=out)
   return step.lower(params, rows)
+
+
+def _rows(
+  mesh: Mesh, layout: Layout, rows_per_device: int, width: int
+) -> jax.ShapeDtypeStruct:
+  """What a step takes beside the weights."""
+  num_shards = 1 if layout == "tp" else mesh.shape[_AXIS]
+  spec = PartitionSpec(None if layout == "tp" else _AXIS, None)
+  return jax.ShapeDtypeStruct(
+    (rows_per_device * num_shards, width),
+    jnp.bfloat16,
+    sharding=NamedSharding(mesh, spec),
+  )
+
+
+def _apply(
+  mesh: Mesh, layout: Layout, h: jax.Array, layer: dict[str, jax.Array]
+) -> jax.Array:
+  """One perceptron, with its residual."""
+
+  def whole(weight: jax.Array) -> jax.Array:
+    if layout != "fsdp":
+      return weight
+    return jax.lax.with_sharding_constraint(
+      weight, NamedSharding(mesh, PartitionSpec())
+    )
+
+  if layout == "ep":
+    return h + _experts(mesh, h, layer)
+  w_up = whole(layer["up"])
+  w_down = whole(layer["down"]) if "down" in layer else w_up.T
+  return h + jax.nn.relu(h @ w_up) @ w_down
 
 
 def _weight_specs(layout: Layout) -> tuple[PartitionSpec, PartitionSpec]:

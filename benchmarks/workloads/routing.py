@@ -7,10 +7,10 @@ the results back. By all-gather, every GPU gets all tokens, computes what its
 experts make of them, and the results are summed and scattered; that is the
 default of Megatron-LM, which the paper runs.
 
-XLA wants shapes that it knows. So every GPU sends every expert the same number
-of tokens: its share if the router were perfectly balanced. An expert's rows
-beyond that are dropped, and missing ones are zeros. What travels and what is
-computed is then what a dropless router moves when it is balanced.
+XLA needs static shapes. So every GPU sends every expert the same number of
+tokens: its share if the router were perfectly balanced. An expert's rows beyond
+that are dropped, and missing ones are zeros. The bytes sent and the operations
+are then those of a dropless router that is balanced.
 """
 
 from __future__ import annotations

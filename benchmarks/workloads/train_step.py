@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The train step of a workload: mixed precision, microbatches, Adam.
 
-Parameters are float32, and so are Adam's moments but the first, which is
-bfloat16. Once per step they are cast to
-the workload's type, which is what is gathered, multiplied and summed; gradients
-of several microbatches are added up in float32.
+Parameters are float32, and so is Adam's second moment; the first is bfloat16.
+Once per step parameters are cast to the workload's type, which is what is
+gathered, multiplied and summed; gradients of several microbatches are added up
+in float32.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Workload:
     num_streams: pieces that a microbatch is cut into, see decoder.py.
     kept: see decoder.Decoder.
     layers_per_trip: see decoder.Decoder.
-    dispatch: how tokens travel to experts, see routing.py.
+    dispatch: how tokens reach their experts, see routing.py.
     dtype: what is computed and sent in.
     is_fused: whether attention is a library call, which can be scheduled but
       not run.

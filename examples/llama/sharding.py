@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""How the model is laid out on devices: named axes, and where each one goes.
+"""The layout of the model on devices: named axes, and where each one goes.
 
 The model names the axes of its parameters and activations ("embed", "heads",
 "batch", …). RULES sends each name to a mesh axis, `fsdp` or `tp`, and XLA's

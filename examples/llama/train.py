@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Trains Llama on a text, byte by byte; also a target for `lagom-xla tune`.
+"""The training of Llama on bytes of text; also a target for `lagom-xla tune`.
 
 `train_step` builds the jitted step for any devices: those that train here, or
 compile-only devices of a cluster that is not at hand. Both get the same

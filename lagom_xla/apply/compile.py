@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""A compile with all of a plan that XLA can be told."""
+"""A compile with all of a plan that concerns XLA."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ differently wait for each other forever.
 NCCL gets one of two: the settings per collective, where lagom_xla's tuner
 plugin can be loaded, else one cap on the channels of all. NCCL loads only one
 tuner, so one that NCCL_TUNER_PLUGIN names already (Google's images do so) is
-left alone unless the user says otherwise. AWS's shows in no variable.
+left alone unless the user says otherwise. AWS's tuner shows in no variable.
 
 Only bash and zsh tell a sourced file where it is. Other shells get what needs
 no table: the XLA flags and the cap.

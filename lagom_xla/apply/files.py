@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Folder of a plan: the plan itself, and what starts a job with it.
+"""The folder of a plan: the plan itself, and what starts a job with it.
 
     plan.json        the plan itself
     env.sh           what a launcher sources before it starts each process

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Makes `python -m lagom_xla.cli` the same as `lagom-xla`."""
+"""The entry point of `python -m lagom_xla.cli`, the same as `lagom-xla`."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""What the commands have in common: how they are described, TARGET, output."""
+"""The parts that commands share: their descriptions, TARGET, and output."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""lagom-xla verify: compiles with and without a plan, and says what it did."""
+"""lagom-xla verify: what each knob of a plan did, if anything."""
 
 from __future__ import annotations
 

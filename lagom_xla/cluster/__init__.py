@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Clusters as they are rented: nodes, GPUs and networks, each figure sourced.
+"""Clusters: nodes, GPUs and networks, with the source of each figure.
 
 from lagom_xla import cluster
 

@@ -114,7 +114,7 @@ def _from_dict(raw: object) -> Cluster:
 
 
 def _base_of(raw: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-  """What a file gives itself, and the known GPU's figures that it leans on."""
+  """What a file itself gives, and the known GPU's figures beneath it."""
   given = {key: value for key, value in raw.items() if key != "sources"}
   gpu = given.get("gpu")
   if isinstance(gpu, str):

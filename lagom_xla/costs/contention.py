@@ -17,7 +17,7 @@ collective loses. What is left open there is settled here:
 bytes it asks for all of Bbar, the two together for Bbar + V_j, and each gets
 its share of what there is. So the kernel moves at Bbar / (1 + V_j / Bbar), and
 the collective at Bbar / (Bbar + V_j) of its pace: (6) holds, with V_j times
-that in the place of V_j.
+that in place of V_j.
 
 *Partial waves.* (6) times (5) moves a full wave's bytes in the last wave too.
 Here a kernel moves its own bytes, mu_i * D_i, however many waves it takes:
@@ -81,7 +81,7 @@ def beside(
   more_waves = num_waves(kernel, gpu, collective.num_channels) - waves_alone
   wave_us = (kernel.time_us - kernel.memory_us) / waves_alone
   demand = collective.memory_gbps / gpu.hbm_gbps
-  # As a sum of what is lost, so that losing nothing changes no digit.
+  # As a sum, so that a kernel that loses nothing takes exactly its lone time.
   lost_us = more_waves * wave_us + kernel.memory_us * demand
   memory_share = kernel.memory_us / kernel.time_us if kernel.time_us else 0.0
   pace = 1 - memory_share * demand / (1 + demand)

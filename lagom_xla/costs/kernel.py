@@ -14,8 +14,8 @@ operations at a share of the peak, or their bytes.
 
 XLA estimates kernels too (xla_gpu_collect_cost_model_stats, entry "sol"). Its
 products come from the table that `gemm` is fitted to, but read as a product's
-own time, and stay as they are below the sizes that the table has; for Triton
-fusions it says next to nothing. So it is taken only where nothing here applies:
+own time, and do not change below the sizes that the table has; for Triton
+fusions its figures mean little. So it is taken only where nothing here applies:
 for matrix products of a shape that is not known, and for library calls and
 lone instructions such as sorts, if it is not faster than memory could be.
 
@@ -67,7 +67,7 @@ class Pattern:
   """Kernels that go through memory in one way.
 
   Attributes:
-    launch_us: time of a kernel that moves next to nothing.
+    launch_us: time of a kernel that moves hardly any bytes.
     memory_share: share of the memory's rate that a long one reaches.
   """
 
@@ -171,7 +171,7 @@ def _run_us(kernel: kernels_lib.Kernel, gpu: gpu_lib.Gpu) -> float:
   moved_us = fusion_us(fitted(), kernel, gpu)
   if product := _product(kernel):
     largest_flops = 2 * math.prod(product[0])
-    # Of several products in one kernel only the largest has its shape told.
+    # Of several products in one kernel only the largest's shape is known.
     num_products = max(kernel.flops / largest_flops, 1)
     return max(_product_us(gpu, *product) * num_products, moved_us)
   return max(_arithmetic_us(kernel, gpu), moved_us)

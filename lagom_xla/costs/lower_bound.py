@@ -17,10 +17,9 @@ the trips, and of a conditional the quickest branch's, whichever one is taken.
 Collectives that another computation waits for bind no chain, only the sum.
 
 Links are taken at their data sheet's rate, with the algorithm that makes the
-most of them and no latency. Tuning chooses among a module's collectives'
-settings; combining moves the same bytes, so it cannot beat the bound but by
-what becomes of kernels. The bound rests on the predicted times of kernels, so
-it is as wrong as they are.
+most of them and no latency. Combining moves the same bytes, so it too can beat
+the bound only by changing kernels. The bound rests on the predicted times of
+kernels, and has their errors.
 """
 
 from __future__ import annotations

@@ -134,9 +134,9 @@ class Step:
   def calls(self) -> Mapping[Key, tuple[collective_lib.Call, ...]]:
     """The calls that a setting for a key can decide on, by size.
 
-    A tuner is told sizes of calls, not of collectives. A size that collectives
-    of several keys have goes to the key that moves the most bytes per step, and
-    is no call of the others'. Where a key's collectives with calls of one size
+    A tuner gets sizes of calls, not of collectives. A size that collectives of
+    several keys have belongs to the key that moves the most bytes per step, and
+    is no call of the others. Where a key's collectives with calls of one size
     differ in their number of arrays, the one that runs most often counts.
     """
     executions: dict[Key, Counter[collective_lib.Call]] = {}

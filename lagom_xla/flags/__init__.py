@@ -1,3 +1,3 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Linter of XLA_FLAGS, and XLA's options as the installed jaxlib has them."""
+"""The linter of XLA_FLAGS, and the options of the installed XLA."""

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Check of an XLA_FLAGS: the flags that do not do what they are there for.
+"""The check of an XLA_FLAGS: flags that end the process or have no effect.
 
 XLA ends a process over a flag that it does not know, and says nothing about a
 flag that has no effect: one that no code reads any more, one that a later flag

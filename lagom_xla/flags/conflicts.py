@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Conflicts of XLA options: those that cannot act together, in any module.
+"""Conflicts of XLA options: those that cannot act together in any module.
 
 jaxlib accepts them together without a message.
 """

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Options of the installed XLA: names, types, enum values and defaults.
+"""The options of the installed XLA: names, types, enum values and defaults.
 
 XLA's options are the fields of one protocol buffer, DebugOptions. jaxlib's
 shared library describes that message: names, types, the values of enums. Its

@@ -1,10 +1,10 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Merge of the environment's XLA_FLAGS with the options of a plan.
+"""The merge of the environment's XLA_FLAGS with the options of a plan.
 
-XLA takes the last of two flags, so the plan's come last. Launchers have been
-seen to reverse that unnoticed, so each flag keeps its source and what it
-replaced. Flags that would end a process are left out.
+XLA takes the last of two flags, so the plan's come last. Some launchers reverse
+that without a message, so each flag keeps its source and what it replaced.
+Flags that would end a process are left out.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Notes on XLA's options, on what jaxlib cannot be asked.
+"""Notes on XLA's options: what jaxlib cannot be asked.
 
 Which were renamed or removed and what to write now, which nothing reads, and
 which end some compiles. Each with its source; numbers after `openxla/xla#` are

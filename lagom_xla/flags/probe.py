@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Probe of the installed jaxlib: how a process with some XLA_FLAGS starts.
+"""The probe of the installed jaxlib: how a process with some XLA_FLAGS starts.
 
 XLA reads the variable once per process and ends the process over a flag that
 it does not know, so each question takes a process of its own. A child imports

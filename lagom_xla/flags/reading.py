@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Reading of each flag of an XLA_FLAGS, by starting jaxlib with it alone.
+"""The reading of each flag of an XLA_FLAGS, by starting jaxlib with it alone.
 
 A flag's name need not be the option that it sets: old names set new options,
 and some set none. Nor does the last of two flags always win: lists and maps

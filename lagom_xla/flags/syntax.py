@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-r"""Syntax of XLA_FLAGS as XLA parses it, which is neither a shell's nor absl's.
+r"""The syntax of XLA_FLAGS in XLA, which is neither a shell's nor absl's.
 
 Flags are separated by white space. A value may be quoted, right after the `=`:
 in "double quotes" a backslash escapes the next character, in 'single quotes'

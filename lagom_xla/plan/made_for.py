@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""What a plan was made for, checked against what it is used for.
+"""The module, cluster and versions of a plan, checked against a target.
 
 A plan holds for the module, cluster and versions that it was made with. For
 anything else it is refused, with the difference named: its settings would at

@@ -1,3 +1,3 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Shows what was found: as JSON for programs, as text for people."""
+"""Reports of what was found: as JSON for programs, as tables for people."""

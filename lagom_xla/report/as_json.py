@@ -142,7 +142,7 @@ def _candidate(
     "combine_groups": config.combine_groups,
     "has_scheduler_profile": config.scheduler_profile is not None,
     "failure": refused and refused.reason,
-    "step_time_us": found and found.default.step_time_us,
+    "step_time_us": found and found.under_nccl_defaults.step_time_us,
     "tuned_step_time_us": found and found.tuned.step_time_us,
     "num_trials": found.num_trials if found else 0,
   }

@@ -1,9 +1,9 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""What a knob did, told from two schedules: one without it, one with it.
+"""The effect of a knob, seen in two schedules: one without it, one with it.
 
 XLA accepts options that do nothing, on this version or on this module, and says
-nothing about it. So a knob is believed only after a look at what came out.
+nothing about it. So each knob is checked in what XLA made of the module.
 """
 
 from __future__ import annotations

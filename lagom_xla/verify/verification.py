@@ -1,12 +1,12 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Proof that a plan acts: schedules with it and without each part of it.
+"""The verification of a plan: schedules with it and without each part of it.
 
     verification = verify.verification.verify(plan, target)
     for effect in verification.effects: ...
 
-What a part did is told by leaving it out, and it alone, of everything else that
-the plan sets.
+The effect of a part is what leaving it out changes, with everything else that
+the plan sets in place.
 """
 
 from __future__ import annotations
@@ -134,8 +134,8 @@ def _effect_of_option(
 ) -> effects_lib.Effect:
   """What leaving an option out changes.
 
-  Combine groups overrule thresholds, which are there for who cannot set groups;
-  so what a threshold does is told without groups.
+  Combine groups overrule thresholds, which are there for launchers that cannot
+  set groups; so the effect of a threshold is shown without groups.
   """
   is_overruled = config.combine_groups is not None and name in combine.OPTIONS
   if is_overruled:

@@ -41,13 +41,13 @@ def combine(
       come before thresholds.
 
   Raises:
-    ValueError: a kind's combining cannot be foreseen, or a group cannot be
+    ValueError: a kind's combining cannot be predicted, or a group cannot be
       combined.
   """
   for kind in thresholds_bytes:
     if kind not in KINDS:
       raise ValueError(
-        f"There is no combine threshold for {kind} that can be foreseen; there"
+        f"There is no combine threshold for {kind} that can be predicted; there"
         f" is one for {', '.join(KINDS)}."
       )
   if not thresholds_bytes and not groups:
@@ -56,14 +56,14 @@ def combine(
   for collective in collectives_lib.find(module):
     if collective.kind in KINDS and collective.done_id is not None:
       found.setdefault(collective.computation, []).append(collective)
-  told = _by_computation(found, groups)
+  given = _by_computation(found, groups)
   editor = editing.Editor(module)
   for computation in module.computations.values():
     if computation.name in found:
-      choice = _Choice(module, computation, found[computation.name])
-      choice.take(told.get(computation.name, ()))
-      choice.fill(thresholds_bytes)
-      merging.regroup(editor, computation, choice.groups)
+      grouping = _Grouping(module, computation, found[computation.name])
+      grouping.take(given.get(computation.name, ()))
+      grouping.fill(thresholds_bytes)
+      merging.regroup(editor, computation, grouping.groups)
   return editor.finish()
 
 
@@ -72,7 +72,7 @@ def _by_computation(
   groups: Sequence[Sequence[str]],
 ) -> dict[str, list[Sequence[str]]]:
   home = {c.name: name for name, inside in found.items() for c in inside}
-  told: dict[str, list[Sequence[str]]] = {}
+  given: dict[str, list[Sequence[str]]] = {}
   for group in groups:
     for name in group:
       if name not in home:
@@ -87,15 +87,15 @@ def _by_computation(
         f" computations, {', '.join(homes)}."
       )
     for name in homes:
-      told.setdefault(name, []).append(group)
-  return told
+      given.setdefault(name, []).append(group)
+  return given
 
 
-class _Choice:
-  """The groups of one computation, while they are chosen.
+class _Grouping:
+  """The parts of one computation, grouped one group after the other.
 
   Attributes:
-    groups: parts that are combined, as far as they are chosen.
+    groups: of parts that are combined; those made so far.
   """
 
   def __init__(
@@ -117,9 +117,9 @@ class _Choice:
     self._needed = self._needs(graph)
     self.groups: list[merging.Group] = []
 
-  def take(self, told: Iterable[Sequence[str]]) -> None:
+  def take(self, given: Iterable[Sequence[str]]) -> None:
     """Groups the collectives of these names."""
-    for names in told:
+    for names in given:
       group = tuple(p for p in self._left() if p.collective.name in names)
       traits = {part.traits for part in group}
       if len({p.collective.name for p in group}) < len(set(names)):

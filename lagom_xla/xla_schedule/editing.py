@@ -1,11 +1,11 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Edits of a copy of a scheduled module, as foreseeing a schedule needs them.
+"""Edits of a copy of a scheduled module, to predict another schedule.
 
 What comes out has the right kernels, collectives and dependences; it need not
 compute the right thing, and XLA would not accept it: shapes of loop state are
-not kept up to date, and copies of a fusion share its computation. It is there
-to be scheduled, replayed and thrown away.
+not kept up to date, and copies of a fusion share its computation. It is only
+scheduled and replayed.
 """
 
 from __future__ import annotations
@@ -17,9 +17,7 @@ from lagom_xla.passes import hlo
 
 
 class Editor:
-  """A module in the making.
-
-  The module that it starts from is left as it is.
+  """An editor of a copy of a module; the module itself stays as it is.
 
   Attributes:
     module: the module that it started from.

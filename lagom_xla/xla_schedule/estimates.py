@@ -1,9 +1,9 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The cost estimates that XLA's scheduler goes by.
+"""The cost estimates that XLA's scheduler uses.
 
 XLA schedules by its speed-of-light estimates, and writes them into the module
-when asked to (`compile.COST_ESTIMATES`): for matrix products, for loop and
+when asked to (`compiler.ESTIMATES`): for matrix products, for loop and
 input fusions, for all-gathers and all-reduces. For the rest it has constants.
 Collectives without an estimate, among them all that a prediction makes, get
 one from their size and the estimates of others with the same groups. Modules

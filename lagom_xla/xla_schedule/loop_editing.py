@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""One `while` of a module in the making: its body, its state, its iterations.
+"""Edits of one `while` of a module: its body, its state, its iterations.
 
 A loop hands a tuple from one iteration to the next; its elements are the loop's
 state. Iterations can be copied out of the loop, before or after it, whole or in
@@ -173,7 +173,7 @@ class Loop:
     return self._elements(self.instruction.id, at=self._position() + 1)
 
   def end_with(self, values: Sequence[int], results: Sequence[int]) -> None:
-    """Has the caller use these values in the place of the loop's results.
+    """Has the caller use these values in place of the loop's results.
 
     Args:
       values: by element of the loop.

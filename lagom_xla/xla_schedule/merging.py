@@ -127,7 +127,7 @@ def _rewire(
   groups: Sequence[Group],
   pairs: Sequence[tuple[hlo.Instruction, hlo.Instruction]],
 ) -> None:
-  """Puts the new pairs in the place of the old ones.
+  """Puts the new pairs in place of the old ones.
 
   A start goes right after what it sends; a done, and what takes an array out
   of it, to the end, from where `_in_order` fetches them for their first user.
@@ -225,10 +225,6 @@ def _in_order(
       entered.add(id_)
       stack.extend(by_id[before] for before in waiting)
   return ordered
-
-
-def _arrays(shape: hlo.Shape) -> list[hlo.Shape]:
-  return list(shape.tuple_shapes) or [shape]
 
 
 def _joined(shapes: Sequence[hlo.Shape]) -> hlo.Shape:

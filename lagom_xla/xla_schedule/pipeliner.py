@@ -122,16 +122,12 @@ def _run_behind(
   """Pipelines reductions; says whether there were any to pipeline."""
   body = loop.editor.module.computations[loop.body_id]
   graph = dependencies.of(body)
-  steady = _steady(loop, graph)
-  after: dict[int, set[int]] = {}
-  for collective in found:
-    start_id = collective.start_id
-    reached = graph.descendants(start_id) - {loop.root.id}
-    if _is_only_handed_on(loop, graph, start_id, reached, steady):
-      after[start_id] = {start_id, *reached}
-      _mark(loop, collective)
+  after = _handed_on(loop, graph, found)
   if not after:
     return False
+  for collective in found:
+    if collective.start_id in after:
+      _mark(loop, collective)
   # One that feeds another stays where it is, and is run behind once more.
   twice = {id_ for id_, tail in after.items() if len(tail & after.keys()) > 1}
   once = after.keys() - twice
@@ -169,7 +165,7 @@ def _run_behind(
 
 
 def _steady(loop: loop_editing.Loop, graph: dependencies.Graph) -> set[int]:
-  """What each iteration could know before the previous one is over.
+  """What each iteration could compute before the previous one ends.
 
   That is what follows from elements of the state that the loop does not change,
   or that follow from such elements alone, such as its counter.
@@ -192,6 +188,26 @@ def _steady(loop: loop_editing.Loop, graph: dependencies.Graph) -> set[int]:
     if now == moving:
       return {i.id for i in graph.computation.instructions} - unsteady
     moving = now
+
+
+def _handed_on(
+  loop: loop_editing.Loop,
+  graph: dependencies.Graph,
+  found: Sequence[collectives_lib.Collective],
+) -> dict[int, set[int]]:
+  """Starts of reductions whose results the loop only hands on, unread.
+
+  Returns:
+    id of each start -> ids of it and of all that depends on it in the body.
+  """
+  steady = _steady(loop, graph)
+  after: dict[int, set[int]] = {}
+  for collective in found:
+    start_id = collective.start_id
+    reached = graph.descendants(start_id) - {loop.root.id}
+    if _is_only_handed_on(loop, graph, start_id, reached, steady):
+      after[start_id] = {start_id, *reached}
+  return after
 
 
 def _is_only_handed_on(

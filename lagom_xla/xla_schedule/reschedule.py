@@ -7,12 +7,12 @@
     step = costs.step.Step(overlap.analyze(module), cluster)
 
 The starting point is a module as XLA scheduled it. Loops are pipelined or
-double-buffered, collectives combined anew, and what comes of it is scheduled by
-the rules of XLA's scheduler: callees before their callers, as the limit on
-collectives in flight counts those in a loop's body too. The result is a module
-like any other, which can be analysed, replayed and searched. It takes a tenth
-to a hundredth of the time that XLA takes to schedule anew, which is still to be
-done before it is believed.
+double-buffered, collectives combined anew, and the result is scheduled by the
+rules of XLA's scheduler: callees before their callers, as the limit on
+collectives in flight counts those in a loop's body too. What comes out is a
+module like any other, which can be analysed, replayed and searched. It takes a
+tenth to a hundredth of the time that XLA takes to schedule anew; only XLA's own
+schedule is ever kept.
 """
 
 from __future__ import annotations
@@ -62,11 +62,11 @@ class Changes:
 def reschedule(
   module: hlo.Module, changes: Changes, cluster: cluster_lib.Cluster
 ) -> hlo.Module:
-  """Foresees the schedule of a module.
+  """Predicts the schedule of a module.
 
   Args:
-    module: as XLA scheduled it, with XLA's estimates
-      (`compile.COST_ESTIMATES`) where it has them.
+    module: as XLA scheduled it, with XLA's estimates (`compiler.ESTIMATES`)
+      where it has them.
     changes: what XLA should do otherwise.
     cluster: what the module was compiled for.
 

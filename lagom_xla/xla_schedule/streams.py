@@ -4,8 +4,8 @@
 
 Collectives share one stream, asynchronous copies and computations another,
 sends and receives a third. A start puts something on its stream and the done
-takes it off; loops, calls and branches need as much of the stream as is under
-way inside them.
+takes it off; loops, calls and branches need as much of the stream as is in
+flight inside them.
 """
 
 from __future__ import annotations

@@ -12,8 +12,8 @@ nor may two groups wait for each other, as {a, d} and {b, c} would where b needs
 a and d needs c.
 
 An all-reduce of an all-reduce, over rows and then over columns of devices, is
-no candidate: before its combiners look, XLA folds the two to one over all, and
-leaves nothing on it to know it by.
+no candidate: XLA folds the two into one over all devices before its combiners
+run, and nothing on that one says which two it was.
 """
 
 from __future__ import annotations

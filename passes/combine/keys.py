@@ -13,8 +13,8 @@ module reaches, decides for each collective on its own:
 
 A key is the label of the group's first member. It stays with the collective
 through XLA's own passes (asynchronous pairs, loop unrolling, pipelining, which
-may make several copies of it), so `labels` tells of each collective of the
-scheduled module which ones it holds.
+may make several copies of it), so `labels` can map each collective of the
+scheduled module to those that it holds.
 
 `combinable` says which collectives could be combined, and raises where groups
 cannot be. XLA has combiners on GPUs only; `merge` does the same work for the
@@ -59,9 +59,8 @@ def options(
 ) -> dict[str, Any]:
   """XLA options for a compile with these groups.
 
-  JAX takes executables with the same options to be the same, and knows nothing
-  of passes. So the threshold on counts, which has room for it, is another one
-  for other groups.
+  JAX considers executables with equal options equal, whatever the passes. So
+  the threshold on counts, which has room for it, differs for different groups.
 
   Where `rewrite` has to make reduce-scatters itself, XLA's reduce-scatter
   pipeliner is switched off with it, unless the other options name it: see
@@ -131,7 +130,7 @@ def label_of(instruction: hlo.Instruction) -> str | None:
 def labels(
   module: hlo.Module, groups: combinable.Groups = ()
 ) -> dict[str, tuple[str, ...]]:
-  """Which collectives of the unscheduled module each scheduled one holds.
+  """The collectives of the program that each scheduled one holds.
 
   Args:
     module: scheduled, from a compile with these groups.

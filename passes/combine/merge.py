@@ -12,9 +12,9 @@ pass can see them. Here collectives of several arrays are first taken apart
     a = get-tuple-element(both), index=0
     b = get-tuple-element(both), index=1
 
-So what combining means can be seen by running it, on any machine. Arrays that
-are gathered or scattered along different dimensions stay apart, which XLA's own
-combiners for GPUs would turn first.
+So the effect of combining can be tested by running it, on any machine. Arrays
+that are gathered or scattered along different dimensions stay apart; XLA's
+combiners for GPUs would transpose them first.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ def scalar(
     devices: partition ids.
 
   Returns:
-    One int64 per device; None where the value cannot be told.
+    One int64 per device; None where the value is not known.
   """
   ids = np.asarray(devices, np.int64)
   value = _evaluate(computation, instruction, ids, {})

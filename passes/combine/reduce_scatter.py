@@ -19,11 +19,11 @@ there when the combiners look for it.
 
 Reduce-scatters that exist this early are also seen by XLA's reduce-scatter
 pipeliner, which is on by default and moves them into the next iteration of
-their loop; those that XLA makes come too late for it. To leave a schedule as it
-was but for the groups, switch the pipeliner off with XLA's option
-xla_gpu_enable_pipelined_reduce_scatter. (An optimization barrier after each
-reduce-scatter stays until after scheduling, and a control dependence keeps
-XLA's combiner from combining: neither is a way.)
+their loop; those that XLA makes come too late for it. To change nothing in a
+schedule but the groups, switch the pipeliner off with XLA's option
+xla_gpu_enable_pipelined_reduce_scatter. (Two other means do not work: an
+optimization barrier after each reduce-scatter stays until after scheduling, and
+a control dependence keeps XLA's combiner from combining.)
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ def _shard_dimension(
 
 
 def make_all(module: hlo.Module) -> None:
-  """Puts reduce-scatters in the place of all pairs of a module's proto.
+  """Puts reduce-scatters in place of all pairs of a module's proto.
 
   Each keeps the frontend attributes of its all-reduce. Afterwards
   `module.proto` is up to date, and what was read from it before is not.

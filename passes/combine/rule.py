@@ -143,9 +143,9 @@ def _reduced_by(kind: str, operation: str | None) -> Traits:
 def reduction(module: hlo.Module, operation: hlo.Instruction) -> str:
   """The HLO opcode by which a collective reduces.
 
-  What is no single operation is like no other, and goes by the collective's
-  name (MatchReductionComputation in xla/service/collective_ops_utils.cc). ""
-  where nothing is reduced.
+  A reduction that is not a single operation equals no other, and has the
+  collective's name (MatchReductionComputation in
+  xla/service/collective_ops_utils.cc). "" where nothing is reduced.
   """
   for callee_id in operation.called_computation_ids:
     callee = module.computations[callee_id]

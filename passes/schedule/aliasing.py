@@ -5,8 +5,8 @@
 XLA gives each array a buffer, but some arrays the same one: what a tuple holds
 is what was put in, a loop carries its state in place, a dynamic-update-slice
 writes into its operand, and a donated input becomes an output. XLA checked that
-nobody needs the old contents when the new ones are written, for the order in
-which it scheduled the instructions. Whoever changes the order has to check
+the old contents are no longer needed when the new ones are written, for the
+order in which it scheduled the instructions. Another order has to be checked
 again, and this module says what to look at:
 
     buffers = aliasing.of(module)

@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Device memory that a schedule needs at its peak, estimated.
 
-A buffer is live from the first to the last instruction that touches it. What a
-computation gets and gives is live all the time and belongs to its caller. The
-buffers of a loop's body are live while the loop runs. At each place of the
-schedule the live buffers are summed; the largest sum is the peak.
+A buffer is live from the first to the last instruction that touches it. A
+computation's parameters and result are live all the time and belong to its
+caller. The buffers of a loop's body are live while it runs. At each place of
+the schedule the live buffers are summed; the largest sum is the peak.
 
 XLA packs buffers into one allocation and loses a little to gaps, and it lets a
 kernel write its result where an operand that is no longer needed stood. So this
@@ -35,7 +35,7 @@ def peak_bytes(module: hlo.Module, buffers: aliasing.Buffers) -> int:
 def _peak_inside(
   module: hlo.Module, buffers: aliasing.Buffers, computation: hlo.Computation
 ) -> int:
-  """The peak of a computation, without what it gets and gives."""
+  """The peak of a computation, without its parameters and its result."""
   interface = _interface(buffers, computation)
   first: dict[int, int] = {}
   last: dict[int, int] = {}

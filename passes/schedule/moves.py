@@ -255,7 +255,7 @@ class _Order:
 
 
 class _Context:
-  """What questions about one module have in common."""
+  """The buffers and orders of one module, each found once."""
 
   def __init__(self, module: hlo.Module):
     self._module = module
@@ -263,7 +263,7 @@ class _Context:
 
   @functools.cached_property
   def buffers(self) -> aliasing.Buffers:
-    """Who shares memory with whom."""
+    """Which values share memory."""
     return aliasing.of(self._module)
 
   @functools.cached_property

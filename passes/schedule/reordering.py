@@ -3,8 +3,8 @@
 """Proofs that a module computes what it did, in another order.
 
 XLA takes a rewritten schedule as it is: where two arrays share a buffer, an
-order that looks fine can overwrite a value that somebody still needs, and
-nothing says so. So an order is proved here before it is handed over:
+order that looks fine can overwrite a value that is still needed, without an
+error. So an order is proved here before it is handed over:
 
 - an instruction stays after those whose values it takes, and after its
   control predecessors (`dependencies`);

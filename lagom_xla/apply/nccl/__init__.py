@@ -5,8 +5,8 @@
 `plugin.c` is the plugin and `build` compiles it. `rules` turns a plan's
 settings into rules, and `layout` turns rules into bytes. `table` writes the
 file of them that the plugin maps, switches it under a running job, and reads
-back how often each rule was applied. `per_function` says as much of a plan as
-NCCL_ALGO and NCCL_PROTO can, for jobs that cannot load the plugin.
+back how often each rule was applied. `per_function` puts what it can of a plan
+into NCCL_ALGO and NCCL_PROTO, for jobs that cannot load the plugin.
 
 The plugin's own environment, beside NCCL_TUNER_PLUGIN with its path:
 

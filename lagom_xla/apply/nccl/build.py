@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Build of the tuner plugin: plugin.c compiled to a shared library.
+"""The build of the tuner plugin: plugin.c compiled to a shared library.
 
 This happens when the package is built, or on first use where the library is
 missing. The library contains a hash of its source, and one that was built from

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Layout of a table in its file, as plugin.c describes it.
+"""The layout of a table in its file, as plugin.c describes it.
 
 Two slots of rules and counters; the lowest bit of the version says which slot
 is valid. A slot repeats its version and has a checksum over that and its rules.

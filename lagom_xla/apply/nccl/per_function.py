@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """NCCL_ALGO and NCCL_PROTO, which stand in for rules where no plugin loads.
 
-Both variables hold for every size on every communicator of the process, those
-that no rule is about too: one choice per function. So they say something only
-of a function whose rules all agree, and nothing that could end a job or spoil
-its data:
+Both variables hold for every size on every communicator of the process, also
+where no rule applies: one choice per function. So they are set only for a
+function whose rules all agree, and never to what could end a job or corrupt its
+data:
 - Where NCCL can run none of the algorithms named, it fails. A ring runs
   everywhere, so it is always named beside another algorithm.
 - Naming LL128 takes it as safe also on links where NCCL knows that it is not
@@ -29,7 +29,7 @@ _FUNCTIONS = {
 
 
 def variables(rules: Iterable[rules_lib.Rule]) -> Mapping[str, str]:
-  """The variables that say what rules agree on.
+  """The variables that set what rules agree on.
 
   Args:
     rules: of a plan, in any order.

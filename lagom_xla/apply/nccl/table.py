@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Table of rules in a file, which the tuner plugin maps and counts in.
+"""The table of rules in a file, which the tuner plugin maps and counts in.
 
 A file has two slots of rules, and a version whose lowest bit says which one is
 valid. `switch` fills the other slot and then stores the next version, so that a

@@ -67,44 +67,23 @@ def candidates(
 
   `types` are those of lhs, rhs and result; results are [..., candidate].
   """
-  chosen = choices(precision)
-  tile_m, tile_n = np.array([c[1] for c in chosen]).T
-  split = np.array([c[2] for c in chosen])
-  of_family = np.array([c[0] for c in chosen])
-
-  def parameter(name: str) -> np.ndarray:
-    return np.array([getattr(f, name) for f in precision.families])[of_family]
-
+  grid = _grid(precision)
+  tile_m, tile_n, split = grid.tile_m, grid.tile_n, grid.split
   batch, m, n, k = np.moveaxis(np.asarray(shape, float)[..., None, :], -1, 0)
   lhs_bytes, rhs_bytes, out_bytes = (parameters_lib.bits(t) / 8 for t in types)
   stored_bytes = np.where(split > 1, _PARTIAL_BYTES, out_bytes)
-  clocks_per_us = gpu.clock_ghz * 1e3
   flops_per_us = parameters_lib.peak_tflops(gpu, *types[:2]) * 1e6
   bytes_per_us = gpu.hbm_gbps * 1e3 * precision.memory_efficiency
 
-  step_k = STEP_BYTES / max(lhs_bytes, rhs_bytes)
-  sm_flops_per_us = flops_per_us / gpu.num_sms * parameter("math_efficiency")
-  operand_bytes = (tile_m * lhs_bytes + tile_n * rhs_bytes) * step_k
-  step_us = np.maximum.reduce([
-    2 * tile_m * tile_n * step_k / sm_flops_per_us,
-    operand_bytes / parameter("operand_bytes_per_clock") / clocks_per_us,
-    parameter("step_clocks") / clocks_per_us,
-  ])  # fmt: skip
-  store_clocks = (
-    tile_m * tile_n * stored_bytes / parameter("store_bytes_per_clock")
-  )
-  tile_us = (
-    np.ceil(np.ceil(k / split) / step_k) * step_us
-    + (parameter("tile_clocks") + store_clocks) / clocks_per_us
-  )
   num_tiles = batch * np.ceil(m / tile_m) * np.ceil(n / tile_n) * split
   read_bytes = batch * k * (m * lhs_bytes + n * rhs_bytes)
   written_bytes = batch * m * n * stored_bytes * split
+  tile_us = _tile_us(gpu, grid, k, types, stored_bytes)
   sm_us = np.ceil(num_tiles / gpu.num_sms) * tile_us
   traffic_us = (read_bytes + written_bytes) / bytes_per_us
   sustained_flops_per_us = flops_per_us * precision.sustained_efficiency
   sustained_us = 2 * batch * m * n * k / sustained_flops_per_us
-  product_us = parameter("launch_us") + np.maximum(
+  product_us = grid.parameter("launch_us") + np.maximum(
     np.maximum(sm_us, traffic_us), sustained_us
   )
   reduced_bytes = written_bytes + batch * m * n * out_bytes
@@ -116,10 +95,78 @@ def candidates(
       split > 1, precision.split_us + reduced_bytes / bytes_per_us, 0
     ),
     transpose_us=np.where(
-      parameter("rhs_k_innermost"),
+      grid.parameter("rhs_k_innermost"),
       precision.transpose_us + transposed_bytes / bytes_per_us,
       0,
     ),
+  )
+
+
+def _tile_us(
+  gpu: gpu_lib.Gpu,
+  grid: _Grid,
+  k: np.ndarray,
+  types: tuple[str, str, str],
+  stored_bytes: np.ndarray,
+) -> np.ndarray:
+  """Time of one tile of each candidate: its steps through k, and its store."""
+  tile_m, tile_n = grid.tile_m, grid.tile_n
+  lhs_bytes, rhs_bytes, _ = (parameters_lib.bits(t) / 8 for t in types)
+  clocks_per_us = gpu.clock_ghz * 1e3
+  flops_per_us = parameters_lib.peak_tflops(gpu, *types[:2]) * 1e6
+  step_k = STEP_BYTES / max(lhs_bytes, rhs_bytes)
+  sm_flops_per_us = (
+    flops_per_us / gpu.num_sms * grid.parameter("math_efficiency")
+  )
+  operand_bytes = (tile_m * lhs_bytes + tile_n * rhs_bytes) * step_k
+  operand_bytes_per_clock = grid.parameter("operand_bytes_per_clock")
+  step_us = np.maximum.reduce([
+    2 * tile_m * tile_n * step_k / sm_flops_per_us,
+    operand_bytes / operand_bytes_per_clock / clocks_per_us,
+    grid.parameter("step_clocks") / clocks_per_us,
+  ])  # fmt: skip
+  store_clocks = (
+    tile_m * tile_n * stored_bytes / grid.parameter("store_bytes_per_clock")
+  )
+  return (
+    np.ceil(np.ceil(k / grid.split) / step_k) * step_us
+    + (grid.parameter("tile_clocks") + store_clocks) / clocks_per_us
+  )
+
+
+@dataclasses.dataclass(frozen=True, eq=False, slots=True)
+class _Grid:
+  """The candidates as arrays, one entry each.
+
+  Attributes:
+    precision: has the kernel families.
+    family: position of the family.
+    tile_m: rows of a tile.
+    tile_n: columns of a tile.
+    split: blocks that k is split over.
+  """
+
+  precision: parameters_lib.Precision
+  family: np.ndarray
+  tile_m: np.ndarray
+  tile_n: np.ndarray
+  split: np.ndarray
+
+  def parameter(self, name: str) -> np.ndarray:
+    """A parameter of each candidate's family."""
+    families = self.precision.families
+    return np.array([getattr(f, name) for f in families])[self.family]
+
+
+def _grid(precision: parameters_lib.Precision) -> _Grid:
+  chosen = choices(precision)
+  tile_m, tile_n = np.array([c[1] for c in chosen]).T
+  return _Grid(
+    precision,
+    np.array([c[0] for c in chosen]),
+    tile_m,
+    tile_n,
+    np.array([c[2] for c in chosen]),
   )
 
 

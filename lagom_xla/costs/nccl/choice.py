@@ -103,7 +103,7 @@ def predicted_time_us(
   pair = (cluster, communicator, kind, algorithm, protocol)
   terms = model_lib.terms_of(cluster, communicator, kind)
   latency, bandwidth = latency_us(*pair), bandwidth_gbps(*pair)
-  # log2 of the size in units of 64 B; the tables go by it.
+  # log2 of the size in units of 64 B: the index of the tables.
   size_index = (num_bytes >> 6).bit_length() - 1
   row = model_lib.TREE_CORRECTION[model_lib.PROTOCOLS.index(protocol)]
   if algorithm == "tree" and 0 <= size_index < 23:

@@ -56,8 +56,8 @@ _STEP_US = {
   },
 }
 # Caps in GB/s, for 1, 2 and more nodes. Rows by architecture: up to Volta,
-# Ampere, Hopper, Blackwell. LL's row across nodes goes by CPU: Intel and Arm
-# have the first, AMD the second.
+# Ampere, Hopper, Blackwell. Across nodes LL's row is the CPU's: the first of
+# Intel and Arm, the second of AMD.
 _LL_GBPS = (
   (39.0, 39.0, 20.4),
   (87.7, 22.5, 19.0),

@@ -218,7 +218,7 @@ def _segments(program: program_lib.Program) -> Iterator[program_lib.Program]:
 
 
 def _state(queue: _Queue) -> _State:
-  """Equal for communication streams that go on alike."""
+  """Equal for communication streams that continue in the same way."""
   return tuple(
     (
       in_flight.collective.name,

@@ -5,7 +5,7 @@
     program = program_lib.of_module(analysis)
     timeline.replay(program, costs).step_time_us
 
-How the two streams move is told in `streams.py`.
+`streams.py` says how the two streams move.
 """
 
 from __future__ import annotations

@@ -153,7 +153,7 @@ class Lagom(searcher.Searcher[Progress]):
     return space.subspaces(key, cluster)
 
   def _enqueue(self, queue: Queue, h: float, key: Key) -> Queue:
-    """The queue with one more: whoever has the least H is raised next."""
+    """The queue with one more: the key of the least H is raised next."""
     waiting = list(queue)
     bisect.insort(waiting, (h, key))
     return tuple(waiting)

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The searcher: it asks for trials, and is told what they showed.
 
-A searcher never runs anything. It asks for a configuration, somebody profiles
-it (by prediction, or by a training step on a cluster), and tells the searcher:
+A searcher never runs anything. It asks for a configuration; the caller profiles
+it, by prediction or by a training step on a cluster, and tells the searcher:
 
     searcher = Balance()
     state = searcher.init(problem, cluster, start=default)

@@ -25,7 +25,7 @@ _SAME = 1e-4
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
-class Found:
+class Result:
   """What a search found.
 
   Attributes:
@@ -40,7 +40,7 @@ class Found:
 def search(
   step: step_lib.Step,
   searcher: searcher_lib.Searcher = SEARCHERS[DEFAULT_SEARCHER],
-) -> Found:
+) -> Result:
   """Searches the NCCL settings of all problems of a step.
 
   Args:
@@ -58,7 +58,7 @@ def search(
     num_trials += trials
   if step.timeline(configuration).step_time_us >= default_us:
     configuration = dict(step.default)
-  return Found(configuration=configuration, num_trials=num_trials)
+  return Result(configuration=configuration, num_trials=num_trials)
 
 
 def _cleaned(

@@ -1,11 +1,11 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Candidates: what XLA is told, each with the best NCCL settings for it.
+"""Candidates: XLA configs, each with the best NCCL settings for it.
 
-A candidate is believed only as compiled: XLA schedules the target with its
-config, the NCCL settings of that schedule are searched, and the whole step is
-replayed. XLA's defaults are always a candidate, and a config that XLA
-refuses is a result like any other.
+A candidate is judged as compiled: XLA schedules the target with its config, the
+NCCL settings of that schedule are searched, and the whole step is replayed.
+XLA's defaults are always a candidate. A config that XLA refuses is recorded
+with the reason.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from lagom_xla.compile import target as target_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.costs.replay import timeline
 from lagom_xla.search.nccl import searcher as searcher_lib
-from lagom_xla.search.nccl import settings
+from lagom_xla.search.nccl import settings as settings_lib
 
 # A predicted gain below this share of the step is within the model's error, and
 # no reason to leave XLA's defaults.
@@ -30,21 +30,21 @@ Progress = Callable[[str], None]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Candidate:
-  """What XLA is told, with the best NCCL settings found for it.
+  """An XLA config, with the best NCCL settings found for it.
 
   Attributes:
-    config: what XLA is told.
+    config: the XLA config.
     step: the step as scheduled under it.
-    configuration: the searched NCCL settings.
-    default: the replay under NCCL's own choices.
-    tuned: the replay under `configuration`.
+    settings: the searched NCCL settings, by tuning key.
+    under_nccl_defaults: the replay under NCCL's own choices.
+    tuned: the replay under `settings`.
     num_trials: trials that the NCCL search took.
   """
 
   config: config_lib.XlaConfig
   step: step_lib.Step
-  configuration: step_lib.Configuration
-  default: timeline.Timeline
+  settings: step_lib.Configuration
+  under_nccl_defaults: timeline.Timeline
   tuned: timeline.Timeline
   num_trials: int
 
@@ -76,8 +76,8 @@ class Search:
     """The candidate to keep.
 
     One that makes the step shorter by `LEAST_GAIN` under the searched settings
-    *and* no longer under NCCL's defaults: not everybody who applies the options
-    can load a tuner plugin.
+    *and* no longer under NCCL's defaults: not every job that applies the
+    options can load a tuner plugin.
     """
     kept = self.default
     for candidate in self.others:
@@ -85,13 +85,13 @@ class Search:
         kept = candidate
     return kept
 
-  def with_(self, candidate: Candidate | Refused) -> Search:
+  def with_candidate(self, candidate: Candidate | Refused) -> Search:
     """The search with one more candidate tried."""
     return dataclasses.replace(self, others=(*self.others, candidate))
 
   @property
   def best_for_launchers(self) -> Candidate:
-    """The candidate to keep where XLA can be told options and nothing else."""
+    """The candidate to keep where XLA can be given options and nothing else."""
     others = tuple(c for c in self.others if not c.config.needs_process)
     return dataclasses.replace(self, others=others).best
 
@@ -105,9 +105,10 @@ class Search:
 
   def _improves(self, candidate: Candidate, kept: Candidate) -> bool:
     enough_us = kept.tuned.step_time_us * (1 - LEAST_GAIN)
+    before_us = self.default.under_nccl_defaults.step_time_us
     return (
       candidate.tuned.step_time_us < enough_us
-      and candidate.default.step_time_us <= self.default.default.step_time_us
+      and candidate.under_nccl_defaults.step_time_us <= before_us
     )
 
 
@@ -120,7 +121,7 @@ def evaluate(
   target: target_lib.Target,
   searcher: searcher_lib.Searcher,
 ) -> Candidate | Refused:
-  """Schedules a target as told and searches its NCCL settings."""
+  """Schedules a target with a config and searches its NCCL settings."""
   try:
     return evaluate_or_raise(config, target=target, searcher=searcher)
   except (errors.CompileError, errors.CombineError) as error:
@@ -140,12 +141,12 @@ def evaluate_or_raise(
     CombineError: the module cannot have these combine groups.
   """
   step = step_lib.of_module(target.schedule(config), target.cluster)
-  found = settings.search(step, searcher)
+  found = settings_lib.search(step, searcher)
   return Candidate(
     config=config,
     step=step,
-    configuration=found.configuration,
-    default=step.timeline(step.default),
+    settings=found.configuration,
+    under_nccl_defaults=step.timeline(step.default),
     tuned=step.timeline(found.configuration),
     num_trials=found.num_trials,
   )

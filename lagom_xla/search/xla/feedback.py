@@ -1,15 +1,15 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Scheduler feedback: our costs in the place of XLA's own estimates.
+"""Scheduler feedback: our costs in place of XLA's own estimates.
 
-XLA's scheduler hides collectives by what it believes that kernels and
-collectives take alone. Ours know what they do to each other, and the NCCL
-settings that a plan chooses. A kernel's cost is its time beside what it
+XLA's scheduler hides collectives by what it estimates kernels and collectives
+to take alone. Our costs include what they do to each other, under the NCCL
+settings that a plan chooses: a kernel's cost is its time beside what it
 overlaps, a collective's its time as configured and slowed.
 
-The costs are those of a schedule. Where XLA follows them other things overlap,
-and the costs of the new schedule are others, so this goes on from the best
-schedule so far for a few rounds, until one brings nothing.
+The costs are those of one schedule. The schedule that XLA makes from them has
+other overlaps, and so other costs; hence this repeats from the best schedule so
+far for a few rounds, until one gains nothing.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MAX_ROUNDS = 3
 
 
 def search(
-  found: candidates.Search,
+  so_far: candidates.Search,
   evaluate: candidates.Evaluate,
   *,
   progress: candidates.Progress = lambda _: None,
@@ -38,24 +38,24 @@ def search(
   """Goes on from a search with rounds of feedback.
 
   Args:
-    found: what was found so far.
+    so_far: what was tried so far.
     evaluate: schedules and searches a config.
     progress: called with a few words after each round.
   """
   for round_number in range(1, MAX_ROUNDS + 1):
-    before = found.best
-    found = found.with_(_round(before, evaluate))
+    before = so_far.best
+    so_far = so_far.with_candidate(_round(before, evaluate))
     progress(f"scheduler feedback, round {round_number}")
-    if found.best is before:
+    if so_far.best is before:
       break
-  return found
+  return so_far
 
 
 def _round(
   best: candidates.Candidate, evaluate: candidates.Evaluate
 ) -> candidates.Candidate | candidates.Refused:
   config = dataclasses.replace(
-    best.config, scheduler_profile=profile(best.step, best.configuration)
+    best.config, scheduler_profile=profile(best.step, best.settings)
   )
   try:
     scheduler_profile.check_reaches_xla()

@@ -46,7 +46,7 @@ _THRESHOLDS_BYTES = tuple(size * _MIB for size in (0, 8, 30, 128, 512, 2048))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
-class Found:
+class Result:
   """What a search found.
 
   Attributes:
@@ -60,7 +60,7 @@ class Found:
 
 def search(
   apart: hlo.Module, cluster: cluster_lib.Cluster, *, max_predictions: int
-) -> Found:
+) -> Result:
   """Searches the groups that make the predicted step shortest.
 
   Args:
@@ -88,7 +88,7 @@ def search(
       if moved_us < best_us:
         best, best_us, is_better = moved, moved_us, True
         break
-  return Found(
+  return Result(
     groups=tuple(g for chain in best for g in chain if len(g) > 1),
     num_predicted=predictor.num_predicted,
   )
@@ -117,7 +117,7 @@ class _Member:
 
 
 def _chains(apart: hlo.Module) -> tuple[tuple[_Member, ...], ...]:
-  """Collectives that could be combined, as far as their traits tell."""
+  """Collectives that could be combined, by their traits."""
   found: dict[str, list[collectives_lib.Collective]] = {}
   labels = combine.labels(apart)
   for collective in collectives_lib.find(apart):
@@ -127,7 +127,7 @@ def _chains(apart: hlo.Module) -> tuple[tuple[_Member, ...], ...]:
       found.setdefault(label, []).append(collective)
   chains: dict[rule.Traits, list[_Member]] = {}
   for label, copies in found.items():
-    # Not what a pipelined loop runs ahead of itself.
+    # Not the copy that a pipelined loop runs ahead.
     main = max(copies, key=lambda copy: copy.executions)
     member = _Member(
       label=label,

@@ -1,9 +1,9 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The joint search: what XLA is told outside, NCCL settings inside.
+"""The joint search: XLA configs outside, NCCL settings inside.
 
 XLA options come first, because a launcher can set them. What only the process
-that compiles can tell XLA comes after, on top of the best options and only when
+that compiles can set comes after, on top of the best options and only when
 asked for: combine groups of our own, then scheduler feedback.
 """
 
@@ -38,7 +38,7 @@ def search(
   in_process: bool = False,
   progress: candidates.Progress = lambda _: None,
 ) -> candidates.Search:
-  """Searches what XLA is told and NCCL's settings together.
+  """Searches the XLA config and NCCL's settings together.
 
   Args:
     target: what to tune.
@@ -57,18 +57,18 @@ def search(
   default = candidates.evaluate_or_raise(
     config_lib.DEFAULT, target=target, searcher=searcher
   )
-  found = candidates.Search(default=default)
+  so_far = candidates.Search(default=default)
   progress("XLA's defaults")
   if target.is_read_only:
-    return found
-  found = options.search(
-    found, evaluate, max_compiles=max_compiles, progress=progress
+    return so_far
+  so_far = options.search(
+    so_far, evaluate, max_compiles=max_compiles, progress=progress
   )
   if in_process:
-    found = _with_groups(target, found, evaluate)
+    so_far = _with_groups(target, so_far, evaluate)
     progress("combine groups")
-    found = feedback.search(found, evaluate, progress=progress)
-  return found
+    so_far = feedback.search(so_far, evaluate, progress=progress)
+  return so_far
 
 
 def max_candidates(
@@ -82,28 +82,30 @@ def max_candidates(
 
 def _with_groups(
   target: target_lib.Target,
-  found: candidates.Search,
+  so_far: candidates.Search,
   evaluate: candidates.Evaluate,
 ) -> candidates.Search:
   """The search with the best combine groups tried, or why there are none."""
-  best = found.best
+  best = so_far.best
   module = best.step.analysis.module
   alone = dataclasses.replace(best.config, combine_groups=())
   try:
     _check_can_group(module)
     apart = target.schedule(alone)
   except (errors.CompileError, errors.DonationLostError) as error:
-    return found.with_(candidates.Refused(config=alone, reason=str(error)))
+    return so_far.with_candidate(
+      candidates.Refused(config=alone, reason=str(error))
+    )
   chosen = groups_lib.search(
     apart,
     target.cluster,
     max_predictions=options.max_predictions(apart, _MAX_PREDICTED_INSTRUCTIONS),
   )
-  found = dataclasses.replace(
-    found, num_predicted=found.num_predicted + chosen.num_predicted
+  so_far = dataclasses.replace(
+    so_far, num_predicted=so_far.num_predicted + chosen.num_predicted
   )
   config = dataclasses.replace(best.config, combine_groups=chosen.groups)
-  return found.with_(evaluate(config))
+  return so_far.with_candidate(evaluate(config))
 
 
 def _check_can_group(module: hlo.Module) -> None:

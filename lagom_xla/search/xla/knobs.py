@@ -42,8 +42,8 @@ class Value:
   Attributes:
     label: in a few words.
     options: what it sets, as the installed jaxlib spells it.
-    changes: what it does to the dependency graph; None where that cannot be
-      told without compiling.
+    changes: what it does to the dependency graph; None where that is not
+      known without compiling.
   """
 
   label: str
@@ -70,7 +70,7 @@ def worth_trying(step: step_lib.Step) -> tuple[Value, ...]:
   try:
     debug_options.options()
   except errors.OptionsError:
-    return tuple(values)  # What XLA does not know it refuses, on the record.
+    return tuple(values)  # XLA refuses what it lacks, and that is recorded.
   found = []
   for value in values:
     options = _as_installed(value.options)

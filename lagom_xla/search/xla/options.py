@@ -11,7 +11,7 @@ marginal gain is what it takes off the replay of the same graph without it.
 Each round ranks all values by that gain and compiles them in this order, until
 one makes the step shorter, which starts the next round from its schedule; or
 until the gains fall below `candidates.LEAST_GAIN`. What cannot be predicted is
-compiled once, if the time that collectives cost at all leaves it room. Only a
+compiled once, if collectives cost enough of the step for it to gain. Only a
 compiled schedule with its NCCL settings searched anew is ever kept.
 """
 
@@ -35,37 +35,37 @@ _MAX_PREDICTED_INSTRUCTIONS = 1_000_000
 
 
 def search(
-  found: candidates.Search,
+  so_far: candidates.Search,
   evaluate: candidates.Evaluate,
   *,
   max_compiles: int = MAX_COMPILES,
   progress: candidates.Progress = lambda _: None,
 ) -> candidates.Search:
-  """Goes on from XLA's defaults.
+  """Continues a search from XLA's defaults.
 
   Args:
-    found: what was found so far.
+    so_far: what was tried so far.
     evaluate: schedules and searches a config.
     max_compiles: how many candidates may be compiled, the default among them.
     progress: called with a few words after each candidate.
   """
-  tried = [found.default.config]
+  tried = [so_far.default.config]
   while len(tried) < max_compiles:
-    ranked, num_predicted = _ranked(found.best, tried)
-    found = dataclasses.replace(
-      found, num_predicted=found.num_predicted + num_predicted
+    ranked, num_predicted = _ranked(so_far.best, tried)
+    so_far = dataclasses.replace(
+      so_far, num_predicted=so_far.num_predicted + num_predicted
     )
-    before = found.best
+    before = so_far.best
     for value in ranked[: max_compiles - len(tried)]:
       config = before.config.with_options(value.options)
       tried.append(config)
-      found = found.with_(evaluate(config))
+      so_far = so_far.with_candidate(evaluate(config))
       progress(value.label)
-      if found.best is not before:
+      if so_far.best is not before:
         break
-    if found.best is before:
+    if so_far.best is before:
       break
-  return found
+  return so_far
 
 
 def _ranked(
@@ -122,7 +122,7 @@ def _gain(
   """
   assert value.changes is not None
   if value.changes == reschedule.Changes():  # The scheduler is what changes.
-    return 1 - unchanged_us / incumbent.default.step_time_us
+    return 1 - unchanged_us / incumbent.under_nccl_defaults.step_time_us
   try:
     return 1 - _predicted_us(incumbent.step, value.changes) / unchanged_us
   except ValueError:  # The graph cannot be changed so.

@@ -10,7 +10,7 @@ from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes.combine import table
 from lagom_xla.xla_schedule import combiner
 
-# XLA's options by kind, of the kinds whose combining can be foreseen.
+# XLA's options by kind, of the kinds whose combining can be predicted.
 OPTIONS = {kind: table.COMBINERS[kind].option for kind in combiner.KINDS}
 
 _MIB = 2**20
@@ -36,7 +36,7 @@ def worth_trying(
       if any(c.num_operands > 1 for c in alike):
         yield threshold
       continue
-    # Two collectives must fit under it that are apart so far.
+    # Two separate collectives must fit under it.
     if len(sizes) > 1 and sum(sizes[:2]) <= threshold:
       yield threshold
     if sum(sizes) <= threshold:

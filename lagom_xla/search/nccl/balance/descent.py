@@ -3,9 +3,9 @@
 """Descent from a place in the space, by steps that become shorter.
 
 Chunks smaller and larger, channels fewer and more: a move that helps is made
-again, and when none helps the steps are halved, until they are single. Moves to
-smaller chunks or fewer channels help if nothing is lost by them: a chunk beyond
-what there is to send is the same as one just enough.
+again, and when none helps the steps are halved, down to single ones. A move to
+smaller chunks or fewer channels helps if the time is the same: a chunk larger
+than what there is to send gains nothing.
 """
 
 from __future__ import annotations

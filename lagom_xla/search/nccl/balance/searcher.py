@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The search of a problem for every collective being just fast enough.
+"""The balance searcher: survey and descent of all keys of a problem.
 
 Lagom (`lagom.py`) sees of the kernels only Y, the sum of their times, and grows
 all knobs of one collective at a time from the least. A profile shows more: what

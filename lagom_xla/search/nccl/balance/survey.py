@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The survey of one key: where it may be just fast enough.
+"""The survey of one key: the channels with which it is just fast enough.
 
 A collective costs a step what is waited for it, and what kernels lose to it:
 
@@ -65,7 +65,7 @@ class Seen:
     time_us: x.
     exposed_us: waits for it.
     slowdown_us: what kernels lost to it.
-    is_hidden: whether next to nothing was waited for it.
+    is_hidden: whether hardly anything was waited for it.
   """
 
   point: Point | None

@@ -1,0 +1,132 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Tables of one step: its collectives, how well they hide, what they slow."""
+
+from __future__ import annotations
+
+import rich.table
+
+from lagom_xla.costs import lower_bound
+from lagom_xla.costs import step as step_lib
+from lagom_xla.costs.replay import timeline
+from lagom_xla.passes import collectives as collectives_lib
+from lagom_xla.report import as_json
+from lagom_xla.report import table as table_lib
+
+# Shares of a collective's time that are covered by kernels, from which on it
+# counts as hidden, and up to which as exposed (xprof's async overlap analysis).
+_HIDDEN_FROM = 0.9
+_EXPOSED_UP_TO = 0.1
+
+_MOST_ROWS = 24
+
+
+def totals(step: step_lib.Step) -> rich.table.Table:
+  """Bytes and runs of collectives, by kind."""
+  table = table_lib.new(
+    "Collectives per GPU and step",
+    "kind",
+    "instructions",
+    "executions",
+    "operands MB",
+    "results MB",
+  )
+  for kind, total in as_json.totals(step.analysis).items():
+    table.add_row(
+      kind,
+      f"{total['num_instructions']:,}",
+      f"{total['num_executions']:,}",
+      f"{total['operand_bytes'] / 1e6:,.1f}",
+      f"{total['result_bytes'] / 1e6:,.1f}",
+    )
+  return table
+
+
+def collectives(
+  step: step_lib.Step, replayed: timeline.Timeline
+) -> rich.table.Table:
+  """The collectives that take longest, and how well they hide."""
+
+  def cost_us(collective: collectives_lib.Collective) -> float:
+    key = step.key_of[collective.name]
+    lone_us = step.predict(key, step.default[key]).time_us
+    return lone_us * collective.executions
+
+  ranked = sorted(step.analysis.collectives, key=cost_us, reverse=True)
+  table = table_lib.new(
+    "What runs beside each collective (predicted per step, NCCL's defaults)",
+    "collective",
+    "form",
+    "times",
+    "MB",
+    "GEMMs",
+    "kernels",
+    "SMs",
+    "ms",
+    "wait",
+    "",
+  )
+  table.columns[0].no_wrap = True
+  for collective in ranked[:_MOST_ROWS]:
+    beside = step.analysis.kernels_beside[collective.start_id]
+    total_us = cost_us(collective)
+    exposed_us = replayed.exposed_us.get(collective.name, 0.0)
+    key = step.key_of[collective.name]
+    table.add_row(
+      collective.name,
+      collective.form,
+      str(collective.executions),
+      f"{collective.nccl_bytes / 1e6:,.1f}",
+      str(sum(kernel.category == "gemm" for kernel in beside)),
+      str(len(beside)),
+      str(step.default[key].num_channels),
+      f"{total_us / 1e3:,.2f}",
+      f"{exposed_us / 1e3:,.2f}",
+      _hiding(total_us, exposed_us),
+    )
+  if len(ranked) > _MOST_ROWS:
+    table.caption = f"and {len(ranked) - _MOST_ROWS} shorter ones"
+  return table
+
+
+def _hiding(total_us: float, exposed_us: float) -> str:
+  covered = 1 - exposed_us / total_us if total_us else 1.0
+  if covered >= _HIDDEN_FROM:
+    return "hidden"
+  return "exposed" if covered <= _EXPOSED_UP_TO else "partial"
+
+
+def times(step: step_lib.Step, replayed: timeline.Timeline) -> rich.table.Table:
+  """What the step time is made of."""
+  table = table_lib.new(
+    "Predicted step, all defaults (docs/cost_model.md: how far off)",
+    "part",
+    "ms",
+  )
+  table.add_row("kernels alone", f"{replayed.kernel_us / 1e3:,.2f}")
+  table.add_row(
+    "+ kernels slowed by collectives",
+    f"{replayed.total_slowdown_us / 1e3:,.2f}",
+  )
+  table.add_row(
+    "+ waits for collectives", f"{replayed.total_exposed_us / 1e3:,.2f}"
+  )
+  table.add_row("= step", f"{replayed.step_time_us / 1e3:,.2f}")
+  table.add_row("what no tuning can beat", f"{lower_bound.us(step) / 1e3:,.2f}")
+  table.add_row(
+    "collectives slowed by kernels", f"{replayed.total_delay_us / 1e3:,.2f}"
+  )
+  return table
+
+
+def slowdowns(replayed: timeline.Timeline) -> rich.table.Table:
+  """Who slows whom most."""
+  table = table_lib.new(
+    "Kernels slowed most (predicted)", "kernel", "by collective", "ms/step"
+  )
+  ranked = sorted(
+    replayed.slowdown_us.items(), key=lambda item: item[1], reverse=True
+  )
+  for (kernel, collective), lost_us in ranked[:5]:
+    table.add_row(kernel, collective, f"{lost_us / 1e3:,.2f}")
+  return table

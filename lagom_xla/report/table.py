@@ -1,0 +1,21 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The look of tables in reports: no borders, and numbers to the right."""
+
+from __future__ import annotations
+
+import rich.table
+
+
+def new(title: str, *columns: str) -> rich.table.Table:
+  """An empty table; the first column is text, the others are numbers."""
+  table = rich.table.Table(
+    title=title,
+    title_justify="left",
+    box=None,
+    pad_edge=False,
+    padding=(0, 1, 0, 0),
+  )
+  for index, column in enumerate(columns):
+    table.add_column(column, justify="left" if index == 0 else "right")
+  return table
