@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Compiles the NCCL tuner plugin while the package is built.
+"""The build hook that compiles the NCCL tuner plugin.
 
 An editable installation gets the library beside its source, a wheel holds it
 and is then for one platform. Without a C compiler the wheel is for any, and

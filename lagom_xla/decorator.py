@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Tunes a jitted step when it is first called, and runs the tuned one.
+"""The decorator `tune`, which tunes a jitted step at its first call.
 
     @lagom_xla.tune
     @jax.jit

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""What can go wrong, in one family.
+"""Errors, in one family.
 
 Each message says what was wrong, where, and what to do, so that the command
 line and the decorator can show it as it is:
@@ -17,7 +17,7 @@ from __future__ import annotations
 
 
 class LagomError(Exception):
-  """Something that whoever reads the message can mend."""
+  """Something that the reader of its message can set right."""
 
 
 class HloError(LagomError, ValueError):

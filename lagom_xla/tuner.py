@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Inspect, search, recompile, check: a target in, a tuned plan out.
+"""The tuner: inspects, searches, recompiles and checks a target.
 
     target = target_lib.load("train.py:train_step", cluster.parse("1x8xh100"))
     tuning = tuner.tune(target)

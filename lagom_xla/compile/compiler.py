@@ -44,7 +44,7 @@ def schedule(
 
   Args:
     lowered: what to compile.
-    config: what XLA is told.
+    config: what XLA gets beside it.
 
   Raises:
     CompileError: XLA refused, or never scheduled a module of that name.
@@ -54,10 +54,10 @@ def schedule(
   lowered, config = _without_pass(lowered, config, is_run=False)
 
   def run(estimates: bool) -> hlo.Module:
-    told = {ESTIMATES: estimates, **config.options}
+    options = {ESTIMATES: estimates, **config.options}
     with in_compile.grouped(lowered.name, config.combine_groups):
       return _run_to(
-        registry.Stage.POST_SCHEDULER, lowered, config, told, asked_for
+        registry.Stage.POST_SCHEDULER, lowered, config, options, asked_for
       )
 
   gpu = lowered.cluster.gpu.name
@@ -86,8 +86,10 @@ def before_combining(
   asked_for = describe(lowered, config)
   # Never the options of a compile to the end: JAX remembers its executable,
   # and would have nothing left to compile.
-  told = {ESTIMATES: False, **config.options}
-  return _run_to(registry.Stage.PRE_SCHEDULER, lowered, config, told, asked_for)
+  options = {ESTIMATES: False, **config.options}
+  return _run_to(
+    registry.Stage.PRE_SCHEDULER, lowered, config, options, asked_for
+  )
 
 
 def compile(  # pylint: disable=redefined-builtin
@@ -111,7 +113,7 @@ def compile(  # pylint: disable=redefined-builtin
     )
   asked_for, groups = describe(lowered, config), config.combine_groups
   lowered, config = _without_pass(lowered, config, is_run=lowered.is_run)
-  told = {**lowered.options_to_the_end, **config.options}
+  options = {**lowered.options_to_the_end, **config.options}
   # The executable of a compile-only device can be stored, but not loaded.
   can_load = devices_lib.is_live(cluster)
   cache = contextlib.nullcontext() if can_load else _no_persistent_cache()
@@ -122,7 +124,7 @@ def compile(  # pylint: disable=redefined-builtin
       platform=lowered.platform,
       must_keep_donation=True,
     ):
-      executable = _run_compiler(lowered, config, told)
+      executable = _run_compiler(lowered, config, options)
   compilation = lowered.compilation(executable)
   is_seen = combine.labels(compilation.module, groups or ())
   # On CPUs the pass itself combines, and leaves nothing to know it by.

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""What XLA is told beside the step itself, as one value."""
+"""The config of a compile: what XLA gets beside the step, as one value."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lagom_xla.passes import combine
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class XlaConfig:
-  """What XLA is told beside the step itself.
+  """What XLA gets beside the step itself.
 
   Options can be set by a launcher, through XLA_FLAGS. Combine groups and a
   scheduler profile reach XLA only from the process that compiles.

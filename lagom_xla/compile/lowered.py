@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""What XLA compiles: a lowered step, or an unoptimized HLO module."""
+"""Lowered programs for XLA: a step, or an unoptimized HLO module."""
 
 from __future__ import annotations
 
@@ -105,10 +105,10 @@ class LoweredStep:
     self, options: Options, scheduler_profile: bytes | None
   ) -> jax.stages.Compiled:
     """See `Lowered`."""
-    told: dict[str, Any] = dict(options)
+    all_options: dict[str, Any] = dict(options)
     if scheduler_profile is not None:
-      told["fdo_profile"] = scheduler_profile
-    return self.step.compile(compiler_options=told)
+      all_options["fdo_profile"] = scheduler_profile
+    return self.step.compile(compiler_options=all_options)
 
   def compilation(self, executable: jax.stages.Compiled) -> Compilation:
     """See `Lowered`."""

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The profile that XLA's latency-hiding scheduler goes by, as text.
+"""The profile of costs for XLA's latency-hiding scheduler, as text.
 
 XLA takes a profile per compile, in place of its own estimates of what each
 instruction costs (the compiler option `fdo_profile`). It is a

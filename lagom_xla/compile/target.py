@@ -1,9 +1,9 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""What a user points at, as something that can be compiled again and again.
+"""Targets: what a user points at, to be compiled again and again.
 
-Three kinds: a step and an unoptimized HLO module, which XLA schedules as it is
-told, and a scheduled HLO module, which is only read. `load.py` makes targets of
+Three kinds: a step and an unoptimized HLO module, which XLA schedules under a
+config, and a scheduled HLO module, which is only read. `load.py` makes targets of
 what is named on the command line.
 """
 
@@ -40,7 +40,7 @@ class Target(abc.ABC):
 
   @property
   def is_read_only(self) -> bool:
-    """Whether nothing that XLA is told can change it any more."""
+    """Whether no config can change it any more."""
     return False
 
   @property
@@ -50,7 +50,7 @@ class Target(abc.ABC):
 
   @abc.abstractmethod
   def schedule(self, config: config_lib.XlaConfig = _DEFAULT) -> hlo.Module:
-    """The module as XLA schedules it when told so.
+    """The module as XLA schedules it under a config.
 
     Raises:
       CompileError: XLA refused.
@@ -151,7 +151,7 @@ class ScheduledTarget(Target):
     return f"{self.name} is scheduled already"
 
   def schedule(self, config: config_lib.XlaConfig = _DEFAULT) -> hlo.Module:
-    """The module, whatever XLA's options and scheduler would be told."""
+    """The module, whatever options and scheduler profile the config has."""
     if config.combine_groups is not None:
       raise errors.CompileError(
         f"{self.name} is scheduled already: its collectives cannot be combined"

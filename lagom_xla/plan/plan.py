@@ -78,7 +78,7 @@ class Plan:
     jax_version: what compiled the module.
     jaxlib_version: what compiled the module.
     cluster: what it was made for, complete.
-    xla: what XLA is told beside the step itself.
+    xla: what XLA gets beside the step itself.
     nccl_env: NCCL environment variable → value, for the whole process.
     nccl_settings: a setting for each tuning key that should not have its
       default.
