@@ -3,8 +3,8 @@
 """Targets: what a user points at, to be compiled again and again.
 
 Three kinds: a step and an unoptimized HLO module, which XLA schedules under a
-config, and a scheduled HLO module, which is only read. `load.py` makes targets of
-what is named on the command line.
+config, and a scheduled HLO module, which is only read. `load.py` makes targets
+of what is named on the command line.
 """
 
 from __future__ import annotations
