@@ -21,8 +21,8 @@ NC channels and chunks of C bytes; L is NCCL's latency:
 all-reduce), and each step waits for the one before. The connection between two
 nodes passes a message in every step, not only in the N - 1 that NCCL counts as
 hops, so many ranks on few bytes are bound by messages and not by bytes: rings
-over Slingshot take the same time from 2 to 8 MiB on two nodes of Polaris, and
-from 8 to 32 MiB on eight.
+over Slingshot take about as long for 8 MiB as for 2 on two nodes of Polaris,
+and for 32 MiB as for 8 on eight.
 
 *Trees*, and sends, chains and PAT, pass chunks down a pipeline; only the first
 waits for all hops. k is the number of chunks, of which NCCL keeps NCCL_STEPS =
