@@ -8,8 +8,9 @@
 Predicts each figure and prints the relative errors by group. Tables of figures
 come with the benchmarks (benchmarks/data); rows of nccl-tests, modules and
 traces of whole steps do not, and are read from the folder that --data names.
-What is not there is left out, and named on stderr. --plot draws what was
-predicted over what was measured.
+What is not there is left out, and named on stderr. Groups that say "held out"
+are of fits that did not see the system they are judged on. --plot draws what
+was predicted over what was measured.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import os
 import pathlib
 import sys
 
+from benchmarks import fit_networks
 from benchmarks import groups
 from benchmarks import measured
 from benchmarks import nccl_tests
@@ -71,9 +73,14 @@ def all_groups(data: pathlib.Path | None = None) -> Iterator[groups.Group]:
   yield from paper_facts.groups()
 
 
+def _nccl_tests(folder: pathlib.Path) -> Iterator[groups.Group]:
+  yield from nccl_tests.compare(folder)
+  yield from fit_networks.compare(folder)
+
+
 # File or folder of --data -> what compares it.
 _STEPS: Mapping[str, Callable[[pathlib.Path], Iterator[groups.Group]]] = {
-  "nccl_tests": nccl_tests.compare,
+  "nccl_tests": _nccl_tests,
   "pax_a100": pax_step.groups,
   "hlo/hlo_llama31_8b_bf16_1x8.hlo.xz": xla_step.groups,
 }

@@ -9,15 +9,19 @@ published the time follows from it, by the factors of nccl-tests'
 doc/PERFORMANCE.md.
 
 The model takes NCCL's own choice. So rows are left out whose environment forces
-another algorithm, protocol or number of channels.
+another algorithm, protocol or number of channels. A system's fabric is what
+systems.json says of its adapters; where that names none it is InfiniBand.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 import csv
+import dataclasses
 import json
 import pathlib
+import re
+from typing import Any
 
 from benchmarks import groups
 from lagom_xla import cluster as cluster_lib
@@ -31,56 +35,127 @@ _KINDS = {
   "sendrecv": "collective-permute",
 }
 _FORCED = ("NCCL_ALGO", "NCCL_PROTO", "channel (by a tuner")
+# What names a fabric in a text on adapters; the first that is found counts.
+_FABRICS = {
+  "tcpxo": r"tcp-?xo|fastrak",
+  "tcpx": r"tcp-?x",
+  "efa": r"\befa",
+  "slingshot": r"slingshot|cassini|\bcxi",
+  "roce": r"\broce",
+}
 # Below, rows are of the host's noise; from the large ones on, of bandwidth.
 _LEAST_BYTES = 64 * 1024
 _LARGE_BYTES = 512 * 1024 * 1024
 
 
-def compare(folder: pathlib.Path) -> Iterator[groups.Group]:
-  """Times on one node, on several, and of large buffers on several."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Row:
+  """One measured collective.
+
+  Attributes:
+    system: where, by its name in systems.json.
+    cluster: the same, as the cost model knows it.
+    key: the collective.
+    setting: what NCCL chooses for it.
+    time_us: what was measured.
+  """
+
+  system: str
+  cluster: cluster_lib.Cluster
+  key: collective_lib.TuningKey
+  setting: collective_lib.Setting
+  time_us: float
+
+  @property
+  def fabric(self) -> str:
+    """The network that joins its nodes, unless NVLink does."""
+    return self.cluster.node.fabric if self.key.num_nodes > 1 else "NVLink"
+
+  def comparison(self, predicted_us: float) -> groups.Comparison:
+    """What was measured beside a prediction."""
+    return groups.Comparison(
+      what=f"{self.system}, {self.key.kind} of {self.key.num_bytes} B, us",
+      measured=self.time_us,
+      predicted=predicted_us,
+    )
+
+
+def rows(folder: pathlib.Path) -> list[Row]:
+  """The rows of 64 KiB and more under NCCL's own choices."""
   systems = json.loads((folder / "systems.json").read_text(encoding="utf-8"))
-  clusters = {
-    name: cluster_lib.from_dict(system["cluster"], where=name)
-    for name, system in systems.items()
-  }
-  found: dict[str, list[groups.Comparison]] = {}
+  clusters = {name: _cluster(name, system) for name, system in systems.items()}
   with (folder / "rows.csv").open(encoding="utf-8", newline="") as file:
-    for row in csv.DictReader(file):
-      num_bytes = int(row["bytes"])
-      is_forced = any(word in row["env"] for word in _FORCED)
-      if is_forced or num_bytes < _LEAST_BYTES:
-        continue
-      cluster = clusters[row["system"]]
-      comparison = _comparison(row, cluster, num_bytes)
-      for group in _groups(cluster, num_bytes):
-        found.setdefault(group, []).append(comparison)
+    return [
+      _row(raw, clusters[raw["system"]])
+      for raw in csv.DictReader(file)
+      if int(raw["bytes"]) >= _LEAST_BYTES
+      and not any(word in raw["env"] for word in _FORCED)
+    ]
+
+
+def fabric_of(nic: str) -> str:
+  """The fabric that a text on a system's adapters names."""
+  for name, pattern in _FABRICS.items():
+    if re.search(pattern, nic, re.IGNORECASE):
+      return name
+  return "infiniband"
+
+
+def compare(folder: pathlib.Path) -> Iterator[groups.Group]:
+  """Times on one node, and on several by size and by fabric."""
+  yield from grouped(
+    "nccl-tests",
+    [
+      (
+        row,
+        collective_lib.predict(row.key, row.setting, row.cluster).time_us,
+      )
+      for row in rows(folder)
+    ],
+  )
+
+
+def grouped(
+  title: str, predicted: Iterable[tuple[Row, float]]
+) -> Iterator[groups.Group]:
+  """Groups of rows with their predicted times in microseconds."""
+  found: dict[str, list[groups.Comparison]] = {}
+  for row, time_us in predicted:
+    for name in _group_names(row):
+      found.setdefault(name, []).append(row.comparison(time_us))
   for name in sorted(found):
-    yield groups.of_comparisons(name, found[name])
+    yield groups.of_comparisons(f"{title}: {name}", found[name])
 
 
-def _groups(cluster: cluster_lib.Cluster, num_bytes: int) -> Iterator[str]:
-  if cluster.num_nodes == 1:
-    yield "nccl-tests: one node, 64 KiB and more"
+def _group_names(row: Row) -> Iterator[str]:
+  if row.cluster.num_nodes == 1:
+    yield "one node, 64 KiB and more"
     return
-  yield "nccl-tests: several nodes, 64 KiB and more"
-  if num_bytes >= _LARGE_BYTES:
-    yield "nccl-tests: several nodes, 512 MiB and more"
+  yield "several nodes, 64 KiB and more"
+  yield f"several nodes, {row.fabric}"
+  if row.key.num_bytes >= _LARGE_BYTES:
+    yield "several nodes, 512 MiB and more"
 
 
-def _comparison(
-  row: Mapping[str, str], cluster: cluster_lib.Cluster, num_bytes: int
-) -> groups.Comparison:
+def _cluster(name: str, system: Mapping[str, Any]) -> cluster_lib.Cluster:
+  raw = system["cluster"]
+  node = {"fabric": fabric_of(system["nic"]), **raw.get("node", {})}
+  return cluster_lib.from_dict({**raw, "node": node}, where=name)
+
+
+def _row(raw: Mapping[str, str], cluster: cluster_lib.Cluster) -> Row:
   key = collective_lib.TuningKey(
-    kind=_KINDS[row["collective"]],
+    kind=_KINDS[raw["collective"]],
     num_ranks=cluster.num_devices,
     num_nodes=cluster.num_nccl_nodes_of(range(cluster.num_devices)),
-    num_bytes=num_bytes,
+    num_bytes=int(raw["bytes"]),
   )
-  setting = collective_lib.default_setting(key, cluster)
-  return groups.Comparison(
-    what=f"{row['system']}, {key.kind} of {num_bytes} B, us",
-    measured=_measured_us(row, key),
-    predicted=collective_lib.predict(key, setting, cluster).time_us,
+  return Row(
+    system=raw["system"],
+    cluster=cluster,
+    key=key,
+    setting=collective_lib.default_setting(key, cluster),
+    time_us=_measured_us(raw, key),
   )
 
 

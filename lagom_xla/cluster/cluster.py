@@ -47,6 +47,8 @@ class Node:
     pcie_effective_gbps: what NCCL counts on for that link.
     num_nics: network adapters of the node.
     nic_gbps: rate of each.
+    fabric: the network and its transport. NCCL's model is InfiniBand's on all
+      of them; what the others take beyond it is the cost model's.
     cpu_vendor: NCCL's model has different constants for AMD.
   """
 
@@ -55,6 +57,7 @@ class Node:
   pcie_effective_gbps: validation.Rate
   num_nics: validation.Count
   nic_gbps: validation.Rate
+  fabric: Literal["infiniband", "roce", "efa", "slingshot", "tcpx", "tcpxo"]
   cpu_vendor: Literal["intel", "amd", "arm"]
 
 

@@ -31,6 +31,7 @@ from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import nccl
 from lagom_xla.costs import step as step_lib
+from lagom_xla.costs import wire
 from lagom_xla.passes import hlo
 
 
@@ -55,6 +56,7 @@ def links_us(
       cluster, key.communicator, key.kind
     )
   )
+  gbps = max(gbps, wire.most_tree_gbps(cluster, key.communicator, key.kind))
   return key.num_bytes / (1e3 * gbps * _data_sheet_share(key, cluster))
 
 

@@ -2,13 +2,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Lone collectives on their links: run times under NCCL settings.
 
-`path` has the fitted parameters, `call` what a collective sends and the rates
-that bound it, `timing` the time. Other packages need only the names below.
+`path` and `fabric` have the fitted parameters, within nodes and between them,
+`call` what a collective sends and the rates that bound it, `timing` the time,
+`network` that between nodes. Other packages need only the names below.
 """
 
 from __future__ import annotations
 
 from lagom_xla.costs.wire.call import sent_bytes
+from lagom_xla.costs.wire.fabric import Fabric
+from lagom_xla.costs.wire.fabric import fitted_fabric
+from lagom_xla.costs.wire.network import most_tree_gbps
 from lagom_xla.costs.wire.path import Path
 from lagom_xla.costs.wire.path import Paths
 from lagom_xla.costs.wire.path import fitted
@@ -17,9 +21,12 @@ from lagom_xla.costs.wire.path import system_of
 from lagom_xla.costs.wire.timing import time_us
 
 __all__ = [
+  "Fabric",
   "Path",
   "Paths",
   "fitted",
+  "fitted_fabric",
+  "most_tree_gbps",
   "path_name",
   "sent_bytes",
   "system_of",

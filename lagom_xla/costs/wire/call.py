@@ -72,6 +72,22 @@ class Call:
     num_steps = (ranks - 1) * (2 if self.kind == "all-reduce" else 1)
     return self._nccl_gbps("ring", "simple") * num_steps / ranks
 
+  @property
+  def nccl_gbps(self) -> float:
+    """Bytes of the buffer over time, as NCCL assumes of its setting."""
+    return self._nccl_gbps(self.setting.algorithm, self.setting.protocol)
+
+  @property
+  def nccl_latency_us(self) -> float:
+    """What NCCL assumes of its setting's latency."""
+    return nccl.latency_us(
+      self.cluster,
+      self.communicator,
+      self.kind,
+      self.setting.algorithm,
+      self.setting.protocol,
+    )
+
   def _nccl_gbps(self, algorithm: str, protocol: str) -> float:
     return nccl.bandwidth_gbps(
       self.cluster, self.communicator, self.kind, algorithm, protocol

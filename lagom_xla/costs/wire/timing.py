@@ -30,9 +30,9 @@ them one by one.
 
 The parameters are fitted to measurements of lone collectives on NVLink
 (fitted/collective.json has them, with their units and how they were found, and
-benchmarks/fit_collectives.py fits them). Between nodes, over PCIe, and for
-algorithms that were not measured (trees, PAT) latencies are NCCL's own, and so
-are links' rates.
+benchmarks/fit_collectives.py fits them). Over PCIe, for algorithms that were
+not measured (trees, PAT), and between nodes on InfiniBand, latencies are NCCL's
+own, and so are links' rates; other fabrics add what `network` says.
 
 Rates end in _gbps and mean 1e9 bytes per second.
 """
@@ -44,6 +44,8 @@ import math
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import nccl
 from lagom_xla.costs.wire import call as call_lib
+from lagom_xla.costs.wire import fabric as fabric_lib
+from lagom_xla.costs.wire import network
 from lagom_xla.costs.wire import path as path_lib
 
 _GATHERS = ("all-gather", "all-reduce")
@@ -62,6 +64,7 @@ def time_us(
   num_bytes: int,
   setting: nccl.Setting,
   paths: path_lib.Paths | None = None,
+  fabric: fabric_lib.Fabric | None = None,
 ) -> float:
   """Run time of a lone collective.
 
@@ -72,6 +75,7 @@ def time_us(
     num_bytes: as NCCL counts them (see nccl/choice.py).
     setting: how it runs.
     paths: the parameters; those fitted for the cluster's GPU if not given.
+    fabric: the network's; those fitted for the cluster's if not given.
 
   Raises:
     ValueError: no such kind, or NCCL cannot run the setting here.
@@ -81,6 +85,11 @@ def time_us(
   call = call_lib.Call(cluster, communicator, kind, num_bytes, setting)
   if paths is None:
     paths = path_lib.fitted(path_lib.system_of(cluster))
+  if communicator.num_nodes > 1 and fabric is None:
+    fabric = fabric_lib.fitted_fabric(cluster.node.fabric)
+  if communicator.num_nodes > 1 and fabric is not None:
+    path = _unmeasured_path(call, paths)
+    return network.time_us(call, fabric, path.channel_gbps * call.channel_scale)
   if not call.is_measured:
     return _unmeasured_us(call, paths)
   path = paths[path_lib.path_name(cluster, communicator, kind, setting)]
@@ -165,6 +174,14 @@ def _busiest_channel_bytes(call: call_lib.Call, num_messages: int) -> float:
   return call.num_bytes / call.num_channels
 
 
+def _unmeasured_path(
+  call: call_lib.Call, paths: path_lib.Paths
+) -> path_lib.Path:
+  """The measured path whose channels copy like the call's."""
+  family = "permute" if call.setting.algorithm == "p2p" else "ring"
+  return paths[f"{family}.{call.setting.protocol}"]
+
+
 def _unmeasured_us(call: call_lib.Call, paths: path_lib.Paths) -> float:
   """NCCL's own time, with channels and chunks added."""
   setting = call.setting
@@ -175,8 +192,7 @@ def _unmeasured_us(call: call_lib.Call, paths: path_lib.Paths) -> float:
     *pair, call.num_bytes, setting.algorithm, protocol
   )
   latency_us = nccl_us - call.num_bytes / (1e3 * nccl_gbps)
-  family = "permute" if setting.algorithm == "p2p" else "ring"
-  path = paths[f"{family}.{protocol}"]
+  path = _unmeasured_path(call, paths)
   channel_gbps = path.channel_gbps * call.channel_scale
   wire_bytes = call_lib.sent_bytes(
     call.communicator, call.kind, call.num_bytes, setting.algorithm
