@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from benchmarks.searchers.random_search import RandomSearch
+import hlo_text
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.passes import hlo
@@ -106,10 +107,7 @@ def test_a_budget_of_nothing_is_refused(step):
 
 
 def test_a_step_without_collectives_needs_no_trial():
-  module = hlo.load(
-    "HloModule step, is_scheduled=true, num_partitions=8\n\n"
-    "ENTRY main {\n  ROOT p = f32[256,256] parameter(0)\n}\n"
-  )
+  module = hlo_text.load("ROOT p = f32[256,256] parameter(0)")
   step = step_lib.Step(overlap_lib.analyze(module), H100)
   history = lockstep.run_step(Balance(), step)
   assert history.configuration == {}

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 import jsonschema
 import pytest
 
+import hlo_text
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
 from lagom_xla import plan as plan_lib
@@ -394,17 +395,17 @@ def test_a_misspelt_field_is_told_rather_than_the_one_that_is_missing():
 
 # Fingerprints.
 
-_HLO = """HloModule step, num_partitions=8
-
-ENTRY main {
+_HLO = hlo_text.text(
+  """
   p = f32[64,64] parameter(0)
   q = f32[64,64] parameter(1)
   dot = f32[64,64] dot(p, q), lhs_contracting_dims={1}, rhs_contracting_dims={0}
   sum = f32[64,64] subtract(dot, q)
   ROOT all = f32[512,64] all-gather(sum), dimensions={0}, channel_id=1,
     replica_groups=[1,8]<=[8], use_global_device_ids=true
-}
-"""
+""",
+  header="num_partitions=8",
+)
 
 
 def _fingerprint(*replacements: tuple[str, str]) -> str:

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import pytest
 
 import fake_target
+import hlo_text
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
 from lagom_xla import plan as plan_lib
@@ -34,28 +35,14 @@ _GIB = 2**30
 @functools.cache
 def _module(num_gathers: int, num_operands: int) -> hlo.Module:
   """Exposed all-gathers of 64 KiB operands."""
-  given, taken = "f32[2048]", "f32[16384]"
-  shape, result = f"({given}, {taken})", taken
-  if num_operands > 1:
-    result = f"({', '.join([taken] * num_operands)})"
-    shape = f"(({', '.join([given] * num_operands)}), {result})"
-  operands = ", ".join(["p"] * num_operands)
   lines = [
-    f"  all-gather.{i} = {shape} all-gather-start({operands}),"
-    f" dimensions={{0}}, channel_id={i + 1}, replica_groups=[1,8]<=[8],"
-    " use_global_device_ids=true\n"
-    f"  all-gather.{i}.done = {result} all-gather-done(all-gather.{i})"
+    line
     for i in range(num_gathers)
+    for line in hlo_text.all_gather(
+      f"all-gather.{i}", *[64 * 2**10] * num_operands
+    )
   ]
-  body = "\n".join(lines)
-  return hlo.load(f"""HloModule step, is_scheduled=true, num_partitions=8
-
-ENTRY main {{
-  p = {given} parameter(0)
-{body}
-  ROOT copied = {given} copy(p)
-}}
-""")
+  return hlo_text.load("\n".join([*lines, "ROOT end = () tuple()"]))
 
 
 _APART = _module(8, 1)
