@@ -16,7 +16,6 @@ from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import nccl
 from lagom_xla.costs import step as step_lib
 from lagom_xla.passes import hlo
-from lagom_xla.passes import overlap as overlap_lib
 from lagom_xla.search.nccl import lockstep
 from lagom_xla.search.nccl import problem as problem_lib
 from lagom_xla.search.nccl import searcher as searcher_lib
@@ -35,7 +34,7 @@ def step(
   request: pytest.FixtureRequest, train_step_module: hlo.Module
 ) -> step_lib.Step:
   cluster = cluster_lib.parse(request.param)
-  return step_lib.Step(overlap_lib.analyze(train_step_module), cluster)
+  return step_lib.of_module(train_step_module, cluster)
 
 
 def _problems(step: step_lib.Step) -> Iterator[problem_lib.Problem]:
@@ -88,9 +87,7 @@ def test_two_keys_beside_each_other_end_near_the_optimum(scheduled, fsdp_step):
   module = scheduled(
     fsdp_step(), xla_gpu_experimental_parallel_collective_overlap_limit=2
   )
-  step = step_lib.Step(
-    overlap_lib.analyze(module), cluster_lib.parse("1x8xh100")
-  )
+  step = step_lib.of_module(module, cluster_lib.parse("1x8xh100"))
   pairs = [p for p in problem_lib.problems(step) if len(p.keys) == 2]
   assert pairs
   for problem in pairs:

@@ -61,7 +61,7 @@ def seen(
 @pytest.fixture(scope="module")
 def step(fsdp_unrolled: hlo.Module) -> step_lib.Step:
   """One all-gather, one reduce-scatter of nine tensors each; an all-reduce."""
-  return step_lib.Step(overlap_lib.analyze(fsdp_unrolled), _H100)
+  return step_lib.of_module(fsdp_unrolled, _H100)
 
 
 # XLA options.

@@ -17,7 +17,6 @@ from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.costs.replay import incremental
 from lagom_xla.costs.replay import timeline
-from lagom_xla.passes import overlap as overlap_lib
 from lagom_xla.search.nccl import problem as problem_lib
 from lagom_xla.search.nccl import space
 
@@ -44,7 +43,7 @@ def _chain(kernels_us: Sequence[float]) -> step_lib.Step:
 {body}
   ROOT result = (f32[256,256]) tuple(p)
 """)
-  return step_lib.Step(overlap_lib.analyze(module), H100)
+  return step_lib.of_module(module, H100)
 
 
 def _changed(
@@ -90,7 +89,7 @@ def test_replaying_a_change_is_replaying_all(kernels_us, seed):
 
 
 def test_replaying_a_change_is_replaying_all_of_real_steps(train_step_module):
-  step = step_lib.Step(overlap_lib.analyze(train_step_module), H100)
+  step = step_lib.of_module(train_step_module, H100)
   _check(step, seed=0, num_trials=6)
 
 

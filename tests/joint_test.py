@@ -85,7 +85,7 @@ def _target(
 
 
 def _step(module: hlo.Module) -> step_lib.Step:
-  return step_lib.Step(overlap_lib.analyze(module), H100)
+  return step_lib.of_module(module, H100)
 
 
 def _tuned_us(candidate: candidates.Candidate) -> float:

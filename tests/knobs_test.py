@@ -16,7 +16,6 @@ from lagom_xla.flags import debug_options
 from lagom_xla.flags import notes as option_notes
 from lagom_xla.flags import options as xla_options
 from lagom_xla.passes import hlo
-from lagom_xla.passes import overlap as overlap_lib
 from lagom_xla.search.xla import knobs
 from lagom_xla.search.xla import thresholds
 from lagom_xla.xla_schedule import reschedule
@@ -28,7 +27,7 @@ _SCHEDULER = "xla_gpu_enable_latency_hiding_scheduler"
 
 
 def _step(module: hlo.Module, cluster: str = "1x8xh100") -> step_lib.Step:
-  return step_lib.Step(overlap_lib.analyze(module), cluster_lib.parse(cluster))
+  return step_lib.of_module(module, cluster_lib.parse(cluster))
 
 
 def _offered(step: step_lib.Step, name: str) -> list[object]:

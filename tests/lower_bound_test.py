@@ -16,7 +16,6 @@ from lagom_xla.costs import lower_bound
 from lagom_xla.costs import nccl
 from lagom_xla.costs import step as step_lib
 from lagom_xla.passes import hlo
-from lagom_xla.passes import overlap as overlap_lib
 from lagom_xla.search.nccl import space
 
 H100S = cluster_lib.parse("1x8xh100")
@@ -76,7 +75,7 @@ long {{
 def _step(module: str | hlo.Module, cluster: str = "1x8xh100"):
   if isinstance(module, str):
     module = hlo.load(module)
-  return step_lib.Step(overlap_lib.analyze(module), cluster_lib.parse(cluster))
+  return step_lib.of_module(module, cluster_lib.parse(cluster))
 
 
 def _kernels_us(step: step_lib.Step) -> list[float]:

@@ -18,7 +18,6 @@ from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import nccl
 from lagom_xla.costs import step as step_lib
 from lagom_xla.passes import collectives as collectives_lib
-from lagom_xla.passes import overlap as overlap_lib
 from lagom_xla.verify import effects as effects_lib
 
 _KIB, _MIB, _GIB = 2**10, 2**20, 2**30
@@ -46,9 +45,7 @@ def _step(
     operands = ", ".join(f"p{kib}" for kib in arrays)
     body.append(f"c{at} = {result} {kind}({operands}), {_ATTRIBUTES[kind]}")
   module = hlo_text.load("\n".join([*body, "ROOT end = () tuple()"]))
-  return step_lib.Step(
-    overlap_lib.analyze(module), cluster_lib.parse("1x8xh100")
-  )
+  return step_lib.of_module(module, cluster_lib.parse("1x8xh100"))
 
 
 def _calls(

@@ -14,7 +14,6 @@ from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.costs.replay import program as program_lib
 from lagom_xla.costs.replay import timeline
-from lagom_xla.passes import overlap as overlap_lib
 from lagom_xla.search.nccl import problem as problem_lib
 
 H100 = cluster_lib.parse("1x8xh100")
@@ -68,7 +67,7 @@ condition {{
 }}
 """,
   )
-  return step_lib.Step(overlap_lib.analyze(module), H100)
+  return step_lib.of_module(module, H100)
 
 
 def _mib_of(problem: problem_lib.Problem) -> list[int]:

@@ -25,7 +25,6 @@ from lagom_xla.flags import options as xla_options
 from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import combine
 from lagom_xla.passes import hlo
-from lagom_xla.passes import overlap as overlap_lib
 from lagom_xla.passes.combine import combinable
 from lagom_xla.search.nccl.balance import Balance
 from lagom_xla.search.xla import candidates
@@ -189,7 +188,7 @@ def _predicted_us(apart: hlo.Module, groups: combine.Groups) -> float:
 
 
 def _step_time_us(module: hlo.Module) -> float:
-  step = step_lib.Step(overlap_lib.analyze(module), _H100)
+  step = step_lib.of_module(module, _H100)
   return step.timeline(step.default).step_time_us
 
 
