@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 import functools
 
 import pytest
@@ -37,11 +36,15 @@ def step(
   return step_lib.of_module(train_step_module, cluster)
 
 
-def _problems(step: step_lib.Step) -> Iterator[problem_lib.Problem]:
+def _problems(step: step_lib.Step) -> list[problem_lib.Problem]:
   """Problems of one key that a tuner reaches."""
-  for problem in problem_lib.problems(step):
-    if len(problem.keys) == 1 and problem.keys[0].kind not in nccl.SEND_RECV:
-      yield problem
+  found = [
+    problem
+    for problem in problem_lib.problems(step)
+    if len(problem.keys) == 1 and problem.keys[0].kind not in nccl.SEND_RECV
+  ]
+  assert found
+  return found
 
 
 def _searched(
