@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 import functools
 
 import pytest
@@ -16,7 +15,6 @@ from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import nccl
 from lagom_xla.costs import step as step_lib
 from lagom_xla.passes import hlo
-from lagom_xla.passes import overlap as overlap_lib
 from lagom_xla.search.nccl import lockstep
 from lagom_xla.search.nccl import problem as problem_lib
 from lagom_xla.search.nccl import searcher as searcher_lib
@@ -35,14 +33,18 @@ def step(
   request: pytest.FixtureRequest, train_step_module: hlo.Module
 ) -> step_lib.Step:
   cluster = cluster_lib.parse(request.param)
-  return step_lib.Step(overlap_lib.analyze(train_step_module), cluster)
+  return step_lib.of_module(train_step_module, cluster)
 
 
-def _problems(step: step_lib.Step) -> Iterator[problem_lib.Problem]:
+def _problems(step: step_lib.Step) -> list[problem_lib.Problem]:
   """Problems of one key that a tuner reaches."""
-  for problem in problem_lib.problems(step):
-    if len(problem.keys) == 1 and problem.keys[0].kind not in nccl.SEND_RECV:
-      yield problem
+  found = [
+    problem
+    for problem in problem_lib.problems(step)
+    if len(problem.keys) == 1 and problem.keys[0].kind not in nccl.SEND_RECV
+  ]
+  assert found
+  return found
 
 
 def _searched(
@@ -88,9 +90,7 @@ def test_two_keys_beside_each_other_end_near_the_optimum(scheduled, fsdp_step):
   module = scheduled(
     fsdp_step(), xla_gpu_experimental_parallel_collective_overlap_limit=2
   )
-  step = step_lib.Step(
-    overlap_lib.analyze(module), cluster_lib.parse("1x8xh100")
-  )
+  step = step_lib.of_module(module, cluster_lib.parse("1x8xh100"))
   pairs = [p for p in problem_lib.problems(step) if len(p.keys) == 2]
   assert pairs
   for problem in pairs:

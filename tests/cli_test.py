@@ -166,12 +166,13 @@ class Tuned:
 
 @pytest.fixture(scope="module")
 def tuned(
-  h100s: Sequence[jax.Device], tmp_path_factory: pytest.TempPathFactory
+  h100s: Sequence[jax.Device],
+  files: pathlib.Path,
+  tmp_path_factory: pytest.TempPathFactory,
 ) -> Tuned:
   folder = tmp_path_factory.mktemp("tuned") / "deep/plan"
-  outcome = run(
-    "tune", _TARGET, _CLUSTER, _MODEL, "--format=json", f"--out={folder}"
-  )
+  step = f"{files / 'steps.py'}:step"
+  outcome = run("tune", step, _CLUSTER, "--format=json", f"--out={folder}")
   assert (outcome.status, outcome.err) == (0, "")
   return Tuned(json.loads(outcome.out), folder)
 

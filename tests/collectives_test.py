@@ -11,7 +11,6 @@ from collections.abc import Sequence
 import dataclasses
 import json
 import re
-import textwrap
 from typing import Any
 
 import jax
@@ -21,31 +20,20 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec
 import pytest
 
+import hlo_text
 from lagom_xla.passes import collectives
 from lagom_xla.passes import hlo
 
-_ALL = "channel_id=1, replica_groups=[1,8]<=[8], use_global_device_ids=true"
+_ALL = hlo_text.ALL
 _REDUCE = f"{_ALL}, to_apply=add"
 _SCATTER = f"{_REDUCE}, dimensions={{0}}"
-_GATHER = f"{_ALL}, dimensions={{0}}"
+_GATHER = hlo_text.GATHER
 _NO_IDS = "channel_id=1, replica_groups=[1,8]<=[8]"
 _PAIRS = "channel_id=1, source_target_pairs={{0,1},{1,2},{2,3},{3,0}}"
 
 
-def _module(
-  body: str, *, computations: str = "", header: str = ""
-) -> hlo.Module:
-  return hlo.load(
-    f"HloModule handwritten, is_scheduled=true, num_partitions=8{header}\n\n"
-    "add {\n  x = f32[] parameter(0)\n  y = f32[] parameter(1)\n"
-    "  ROOT sum = f32[] add(x, y)\n}\n\n"
-    f"{textwrap.dedent(computations)}\n"
-    f"ENTRY main {{\n{textwrap.dedent(body)}\n}}\n"
-  )
-
-
 def _only(body: str, **kwargs: Any) -> collectives.Collective:
-  (collective,) = collectives.find(_module(body, **kwargs))
+  (collective,) = collectives.find(hlo_text.load(body, **kwargs))
   return collective
 
 
@@ -237,7 +225,7 @@ def _counts(collective: collectives.Collective) -> tuple[Any, ...]:
 def test_an_async_pair_is_one_collective_with_the_bytes_of_its_arrays(
   form: _Form,
 ) -> None:
-  module = _module(form.body(), computations=form.computations)
+  module = hlo_text.load(form.body(), computations=form.computations)
   (collective,) = collectives.find(module)
   assert _counts(collective) == (
     form.kind,
@@ -332,7 +320,7 @@ def test_a_start_with_97_operands_is_one_collective() -> None:
 
 def test_names_and_channels_do_not_matter() -> None:
   found = collectives.find(
-    _module(f"""
+    hlo_text.load(f"""
       all-reduce.1 = f32[128] parameter(0)
       all-gather.7 = f32[128] all-reduce(all-reduce.1), {_REDUCE}
       fusion = f32[128] all-reduce(all-gather.7), {_REDUCE}
@@ -347,7 +335,7 @@ def test_names_and_channels_do_not_matter() -> None:
 
 def test_a_collective_group_is_its_members_with_one_start_and_done() -> None:
   found = collectives.find(
-    _module(
+    hlo_text.load(
       """
         p = f32[128] parameter(0)
         begin = ((f32[128]), (f32[1024], f32[128])) async-start(p), calls=both
@@ -373,7 +361,7 @@ def test_a_collective_group_is_its_members_with_one_start_and_done() -> None:
 
 def test_a_pair_with_an_update_between_ends_at_its_done() -> None:
   form = _FORMS["async-start of a reduce-scatter"]
-  module = _module(
+  module = hlo_text.load(
     """
       p = f32[1024] parameter(0)
       begin = ((f32[1024]), f32[128]) async-start(p), calls=wrapped
@@ -390,7 +378,7 @@ def test_a_pair_with_an_update_between_ends_at_its_done() -> None:
 
 
 def test_an_async_fusion_is_no_collective() -> None:
-  module = _module(
+  module = hlo_text.load(
     """
       p = f32[8,128] parameter(0)
       begin = ((f32[8,128]), f32[8,128]) fusion-start(p), kind=kLoop, calls=f
@@ -428,7 +416,7 @@ def test_a_collective_inside_a_fusion_is_the_fusions() -> None:
 def test_send_and_recv_have_the_pairs_of_their_attribute() -> None:
   pairs = "_xla_send_recv_source_target_pairs={{0,1},{1,2},{4,5}}"
   found = collectives.find(
-    _module(f"""
+    hlo_text.load(f"""
       p = f32[128] parameter(0)
       ready = token[] after-all()
       r = (f32[128], u32[], token[]) recv(ready), channel_id=2,
@@ -470,7 +458,7 @@ def test_collectives_of_loops_branches_and_calls_count_their_executions() -> (
   None
 ):
   found = collectives.find(
-    _module(
+    hlo_text.load(
       """
         x = f32[128] parameter(0)
         which = s32[] parameter(1)
@@ -507,7 +495,7 @@ def test_a_start_awaited_in_the_next_iteration_is_async_without_a_done() -> (
   None
 ):
   found = collectives.find(
-    _module(
+    hlo_text.load(
       f"""
         p = f32[128] parameter(0)
         begin = (f32[128], f32[1024]) all-gather-start(p), {_GATHER}
@@ -542,11 +530,11 @@ def test_num_devices_is_as_declared_else_as_the_groups_name() -> None:
   reduce = (
     "p = f32[128] parameter(0)\nROOT r = f32[128] all-reduce(p), to_apply=add"
   )
-  whole = _module(reduce, header=", replica_count=2")
+  whole = hlo_text.load(reduce, header=f"{hlo_text.HEADER}, replica_count=2")
   assert collectives.num_devices(whole) == 16
 
   def from_proto(body: str) -> int | None:
-    proto = _module(body).proto.SerializeToString()
+    proto = hlo_text.load(body).proto.SerializeToString()
     return collectives.num_devices(hlo.load(proto))
 
   assert from_proto(reduce) is None

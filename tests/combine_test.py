@@ -14,6 +14,7 @@ from jax.sharding import PartitionSpec
 import numpy as np
 import pytest
 
+import hlo_text
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
 from lagom_xla.compile import compiler
@@ -273,22 +274,8 @@ def test_an_unoptimized_module_takes_groups(h100s: object) -> None:
   assert groups[0] in combine.labels(compiled.module, groups).values()
 
 
-_HLO = """\
-HloModule step, num_partitions=8
-
-add {
-  a = f32[] parameter(0)
-  b = f32[] parameter(1)
-  ROOT sum = f32[] add(a, b)
-}
-
-larger {
-  a.1 = f32[] parameter(0)
-  b.1 = f32[] parameter(1)
-  ROOT larger.1 = f32[] maximum(a.1, b.1)
-}
-
-ENTRY main {
+_HLO = hlo_text.text(
+  """
   x = f32[8,64] parameter(0)
   y = f32[8,64] parameter(1)
   n = s32[8,64] parameter(2)
@@ -320,8 +307,16 @@ ENTRY main {
   ROOT out = (f32[64,64], f32[64,64], f32[32,64], f32[8,64], f32[8,64],
     f32[8,64], f32[8,64], f32[8,64])
     tuple(gx, gy, half, my, ssx, ssy, b0, nsum)
+""",
+  computations="""
+larger {
+  a.1 = f32[] parameter(0)
+  b.1 = f32[] parameter(1)
+  ROOT larger.1 = f32[] maximum(a.1, b.1)
 }
-"""
+""",
+  header="num_partitions=8",
+)
 
 
 @pytest.mark.parametrize(
@@ -395,26 +390,20 @@ def test_thresholds_that_were_asked_for_do_not_count() -> None:
 
 def test_an_all_reduce_of_an_all_reduce_is_left_to_xla() -> None:
   rows, columns = "{{0,1,2,3},{4,5,6,7}}", "{{0,4},{1,5},{2,6},{3,7}}"
-  text = """\
-    HloModule step, num_partitions=8
-    add {
-      a = f32[] parameter(0)
-      b = f32[] parameter(1)
-      ROOT sum = f32[] add(a, b)
-    }
-    ENTRY main {
+
+  def reduced_over(first: str, second: str) -> hlo.Module:
+    return hlo_text.load(f"""
       x = f32[8] parameter(0)
-      over_rows = f32[8] all-reduce(x), replica_groups=ROWS,
+      once = f32[8] all-reduce(x), replica_groups={first},
         channel_id=1, use_global_device_ids=true, to_apply=add
-      ROOT over_all = f32[8] all-reduce(over_rows), replica_groups=COLUMNS,
+      ROOT twice = f32[8] all-reduce(once), replica_groups={second},
         channel_id=2, use_global_device_ids=true, to_apply=add
-    }
-  """
-  folds = hlo.load(text.replace("ROWS", rows).replace("COLUMNS", columns))
-  assert not combinable.find(folds)
+    """)
+
+  assert not combinable.find(reduced_over(rows, columns))
   # Counting devices twice, the two are not one.
-  repeats = hlo.load(text.replace("ROWS", rows).replace("COLUMNS", rows))
-  assert set(combinable.find(repeats)) == {"over_rows", "over_all"}
+  repeats = reduced_over(rows, rows)
+  assert set(combinable.find(repeats)) == {"once", "twice"}
 
 
 # The table and the rule.

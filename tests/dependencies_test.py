@@ -9,25 +9,18 @@ from hypothesis import settings
 from hypothesis import strategies as st
 import pytest
 
+import hlo_text
 from lagom_xla.passes import collectives
 from lagom_xla.passes import dependencies
 from lagom_xla.passes import hlo
 
-_CONTROLLED = """
-HloModule controlled, is_scheduled=true
-
-ENTRY main {
+_CONTROLLED = hlo_text.load("""
   x = f32[8] parameter(0)
   first = f32[8] negate(x)
   second = f32[8] exponential(x)
   third = f32[8] sine(x), control-predecessors={first}
   ROOT both = f32[8] add(second, second), control-predecessors={third}
-}
-"""
-
-
-def _graph(text: str) -> dependencies.Graph:
-  return dependencies.of(hlo.load(text).entry)
+""")
 
 
 def _ids(graph: dependencies.Graph) -> dict[str, int]:
@@ -39,7 +32,7 @@ def _entry_and_bodies(module: hlo.Module) -> list[dependencies.Graph]:
 
 
 def test_control_predecessors_are_edges_like_operands() -> None:
-  graph = _graph(_CONTROLLED)
+  graph = dependencies.of(_CONTROLLED.entry)
   at = _ids(graph)
 
   assert graph.operands[at["both"]] == (at["second"],)
@@ -50,7 +43,7 @@ def test_control_predecessors_are_edges_like_operands() -> None:
 
 
 def test_what_may_be_swapped_and_what_may_not() -> None:
-  graph = _graph(_CONTROLLED)
+  graph = dependencies.of(_CONTROLLED.entry)
   x, first, second, third, both = graph.operands
 
   assert graph.first_violation([x, second, first, third, both]) is None
@@ -61,7 +54,7 @@ def test_what_may_be_swapped_and_what_may_not() -> None:
 
 
 def test_an_order_must_name_every_instruction_once() -> None:
-  graph = _graph(_CONTROLLED)
+  graph = dependencies.of(_CONTROLLED.entry)
   x, first, second, third, both = graph.operands
 
   with pytest.raises(ValueError, match="each of its 5 instructions once"):

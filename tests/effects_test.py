@@ -15,6 +15,7 @@ from typing import Any
 import jax
 import pytest
 
+import hlo_text
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import plan as plan_lib
 from lagom_xla.costs import nccl
@@ -60,7 +61,7 @@ def seen(
 @pytest.fixture(scope="module")
 def step(fsdp_unrolled: hlo.Module) -> step_lib.Step:
   """One all-gather, one reduce-scatter of nine tensors each; an all-reduce."""
-  return step_lib.Step(overlap_lib.analyze(fsdp_unrolled), _H100)
+  return step_lib.of_module(fsdp_unrolled, _H100)
 
 
 # XLA options.
@@ -118,15 +119,8 @@ def test_another_order_of_kernels_is_seen(seen: Seen):
 
 def test_other_kernels_are_not_taken_for_another_order():
   def analysis(operation: str) -> overlap_lib.Analysis:
-    return overlap_lib.analyze(
-      hlo.load(f"""HloModule step, is_scheduled=true
-
-ENTRY main {{
-  p = f32[8] parameter(0)
-  ROOT result = f32[8] {operation}(p)
-}}
-""")
-    )
+    body = f"p = f32[8] parameter(0)\nROOT result = f32[8] {operation}(p)"
+    return overlap_lib.analyze(hlo_text.load(body))
 
   effect = effects.of_difference("a", "b", analysis("sine"), analysis("cosine"))
   assert effect.acted

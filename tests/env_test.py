@@ -8,7 +8,7 @@ So do the command lines of docs/launchers.md, which are run as they stand there.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+import dataclasses
 import json
 import pathlib
 import re
@@ -17,23 +17,18 @@ import subprocess
 
 import pytest
 
-from lagom_xla import cluster as cluster_lib
-from lagom_xla import plan as plan_lib
 from lagom_xla.apply import env
 from lagom_xla.apply import files
 from lagom_xla.apply.nccl import layout
 from lagom_xla.apply.nccl import table
 from lagom_xla.cli import flags as flags_command
 from lagom_xla.compile import config as config_lib
-from lagom_xla.costs import collective as collective_lib
-from lagom_xla.costs import nccl
 from lagom_xla.flags import syntax
-from lagom_xla.search.xla import thresholds
+from sample_plan import GATHER
+from sample_plan import PLAN
 
 _DOCS = pathlib.Path(__file__).parents[1] / "docs/launchers.md"
-_MIB = 2**20
-_GATHER = thresholds.OPTIONS["all-gather"]
-_FLAG = f"--{_GATHER}={128 * _MIB}"
+_FLAG = f"--{GATHER}={128 * 2**20}"
 _PLUGIN = "/somewhere/it's here/plugin.so"
 _VARIABLES = (
   "XLA_FLAGS",
@@ -42,49 +37,17 @@ _VARIABLES = (
   "LAGOM_XLA_NCCL_TABLE",
   "LAGOM_XLA_NCCL_CHECKSUM",
 )
-_SETTING = nccl.Setting(
-  algorithm="ring", protocol="simple", num_channels=4, chunk_bytes=131072
+_DEFAULT = dataclasses.replace(
+  PLAN, xla=config_lib.DEFAULT, nccl_env={}, nccl_settings=()
 )
-_ENTRY = plan_lib.NcclSetting(
-  key=collective_lib.TuningKey("all-gather", 8, 1, 16 * _MIB),
-  calls=(collective_lib.Call(num_bytes=16 * _MIB, num_arrays=1),),
-  setting=_SETTING,
-  default=_SETTING,
-)
-
-
-def _plan(
-  *,
-  options: Mapping[str, bool | int | str] | None = None,
-  env: Mapping[str, str] | None = None,
-  settings: tuple[plan_lib.NcclSetting, ...] = (_ENTRY,),
-  groups: tuple[tuple[str, ...], ...] | None = None,
-) -> plan_lib.Plan:
-  return plan_lib.Plan(
-    module_name="jit_step",
-    module_fingerprint="0123456789abcdef",
-    cluster=cluster_lib.parse("2x8xh100"),
-    xla=config_lib.XlaConfig(
-      options={_GATHER: 128 * _MIB} if options is None else options,
-      combine_groups=groups,
-    ),
-    nccl_env={"NCCL_MAX_CTAS": "6"} if env is None else env,
-    nccl_settings=settings,
-    prediction=plan_lib.Prediction(
-      default_us=4.0, xla_us=3.0, nccl_env_us=2.0, nccl_settings_us=1.0
-    ),
-  )
-
-
-def _default_plan() -> plan_lib.Plan:
-  return _plan(options={}, env={}, settings=())
+_WITHOUT_TABLE = dataclasses.replace(PLAN, nccl_settings=())
 
 
 @pytest.fixture
 def folder(tmp_path: pathlib.Path) -> pathlib.Path:
   """A plan's folder, in a place with a space in its name."""
   folder = tmp_path / "my runs" / "plan"
-  files.write(_plan(), folder)
+  files.write(PLAN, folder)
   return folder
 
 
@@ -175,9 +138,9 @@ def test_all_of_a_plan_is_set_where_the_plugin_can_be_had(folder, shell):
 
 def test_flags_come_after_those_that_are_there(folder, shell):
   found, _ = shell.source(
-    folder / "env.sh", XLA_FLAGS=f"--xla_a=1 --{_GATHER}=1"
+    folder / "env.sh", XLA_FLAGS=f"--xla_a=1 --{GATHER}=1"
   )
-  assert found["XLA_FLAGS"].split() == ["--xla_a=1", f"--{_GATHER}=1", _FLAG]
+  assert found["XLA_FLAGS"].split() == ["--xla_a=1", f"--{GATHER}=1", _FLAG]
 
 
 @pytest.mark.parametrize(
@@ -210,7 +173,7 @@ def test_a_folder_that_was_moved_is_found(tmp_path, folder, shell):
 def test_without_the_plugin_nccl_gets_the_cap(folder, shell_without_plugin):
   found, said = shell_without_plugin.source(folder / "env.sh")
   assert found.keys() == {"XLA_FLAGS", "NCCL_MAX_CTAS"}
-  assert found["NCCL_MAX_CTAS"] == "6"
+  assert found["NCCL_MAX_CTAS"] == "8"
   assert "There is no C compiler." in said
   assert "NCCL gets one cap" in said
 
@@ -224,13 +187,13 @@ def test_without_lagom_xla_nccl_gets_the_cap(tmp_path, folder):
 def test_without_the_plugin_and_a_cap_nccl_gets_nothing(
   tmp_path, shell_without_plugin
 ):
-  files.write(_plan(env={}), tmp_path / "plan")
+  files.write(dataclasses.replace(PLAN, nccl_env={}), tmp_path / "plan")
   found, _ = shell_without_plugin.source(tmp_path / "plan/env.sh")
   assert found.keys() == {"XLA_FLAGS"}
 
 
 def test_a_plan_without_settings_has_the_cap_alone(tmp_path, shell):
-  files.write(_plan(settings=()), tmp_path / "plan")
+  files.write(_WITHOUT_TABLE, tmp_path / "plan")
   found, said = shell.source(tmp_path / "plan/env.sh")
   assert found.keys() == {"XLA_FLAGS", "NCCL_MAX_CTAS"}
   assert said == ""
@@ -253,7 +216,7 @@ def test_a_tuner_that_is_there_stays_unless_told_otherwise(folder, shell):
 def test_the_plugin_of_an_earlier_plan_is_no_foreign_tuner(
   tmp_path, folder, shell
 ):
-  files.write(_plan(), tmp_path / "earlier")
+  files.write(PLAN, tmp_path / "earlier")
   earlier, _ = shell.source(tmp_path / "earlier/env.sh")
   found, said = shell.source(folder / "env.sh", **earlier)
   assert found["LAGOM_XLA_NCCL_TABLE"] == str(folder / "nccl_table.bin")
@@ -281,15 +244,16 @@ def test_sh_sets_what_takes_no_table_and_says_so(folder, shell):
 
 
 def test_a_plan_that_changes_nothing_sets_nothing(tmp_path, shell):
-  files.write(_default_plan(), tmp_path / "plan")
+  files.write(_DEFAULT, tmp_path / "plan")
   assert shell.source(tmp_path / "plan/env.sh") == ({}, "")
   lines = (tmp_path / "plan/env.sh").read_text().splitlines()
   assert all(line.startswith("#") for line in lines)
 
 
 def test_combine_groups_are_said_to_take_the_decorator(tmp_path):
-  files.write(_plan(groups=(("a", "b"),)), tmp_path / "groups")
-  files.write(_plan(), tmp_path / "none")
+  xla = config_lib.XlaConfig(combine_groups=(("a", "b"),))
+  files.write(dataclasses.replace(PLAN, xla=xla), tmp_path / "groups")
+  files.write(PLAN, tmp_path / "none")
   words = "lagom_xla.tune(plan=...)"
   assert words in (tmp_path / "groups/env.sh").read_text()
   assert words not in (tmp_path / "none/env.sh").read_text()
@@ -300,7 +264,7 @@ def test_clouds_whose_tuner_is_replaced_are_named(tmp_path, folder):
   assert "Google" in text and "AWS" in text
   assert "LAGOM_XLA_REPLACE_TUNER=1" in text
   # A plan without a tuner replaces none.
-  files.write(_plan(settings=()), tmp_path / "plan")
+  files.write(_WITHOUT_TABLE, tmp_path / "plan")
   assert "AWS" not in (tmp_path / "plan/env.sh").read_text()
 
 
@@ -311,8 +275,10 @@ def test_the_file_says_that_every_process_needs_it_before_it_starts(folder):
 
 def test_values_reach_the_environment_as_they_are(tmp_path, shell):
   value = "a b'c\"d$e`f"
-  plan = _plan(
-    options={"xla_dump_to": value}, env={"NCCL_MAX_CTAS": value}, settings=()
+  plan = dataclasses.replace(
+    _WITHOUT_TABLE,
+    xla=config_lib.XlaConfig(options={"xla_dump_to": value}),
+    nccl_env={"NCCL_MAX_CTAS": value},
   )
   files.write(plan, tmp_path / "plan")
   found, _ = shell.source(tmp_path / "plan/env.sh")
@@ -322,19 +288,17 @@ def test_values_reach_the_environment_as_they_are(tmp_path, shell):
 
 
 def test_options_that_cannot_be_set_stay_comments(tmp_path, shell):
-  plan = _plan(
-    options={"xla_dump_t": "x\nexit 3", _GATHER: "z\nexit 3"},
-    env={},
-    settings=(),
-  )
+  options = {"xla_dump_t": "x\nexit 3", GATHER: "z\nexit 3"}
+  xla = config_lib.XlaConfig(options=options)
+  plan = dataclasses.replace(_DEFAULT, xla=xla)
   files.write(plan, tmp_path / "plan")
   assert shell.source(tmp_path / "plan/env.sh") == ({}, "")
   text = (tmp_path / "plan/env.sh").read_text()
-  assert "xla_dump_t" in text and _GATHER in text
+  assert "xla_dump_t" in text and GATHER in text
 
 
 def test_a_cap_is_an_environment_variable_and_no_cap_is_none():
-  assert env.nccl_variables(6) == {"NCCL_MAX_CTAS": "6"}
+  assert env.nccl_variables(8) == {"NCCL_MAX_CTAS": "8"}
   assert env.nccl_variables(None) == {}
 
 

@@ -37,7 +37,7 @@ _NOTHING_MISSING = {
 
 
 def step_of(module: hlo.Module, cluster: str = "1x8xh100") -> step_lib.Step:
-  return step_lib.Step(overlap.analyze(module), cluster_lib.parse(cluster))
+  return step_lib.of_module(module, cluster_lib.parse(cluster))
 
 
 def profile_of(module: hlo.Module) -> str:

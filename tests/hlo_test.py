@@ -10,7 +10,6 @@ import json
 import lzma
 import pathlib
 import re
-import textwrap
 from typing import Any
 
 import hypothesis
@@ -20,6 +19,7 @@ import jax.numpy as jnp
 from jaxlib import _hlo
 import pytest
 
+import hlo_text
 from lagom_xla import errors
 from lagom_xla.passes import collectives
 from lagom_xla.passes import hlo
@@ -41,17 +41,6 @@ _PROTO = hlo.load(_COMPILED).proto.SerializeToString()
 _HLO_PROTO = hlo.hlo_pb2.HloProto(
   hlo_module=hlo.load(_COMPILED).proto
 ).SerializeToString()
-
-
-def _module(
-  body: str, *, computations: str = "", header: str = ""
-) -> hlo.Module:
-  """A module of handwritten HLO."""
-  return hlo.load(
-    f"HloModule handwritten{header}\n\n"
-    f"{textwrap.dedent(computations)}\n"
-    f"ENTRY main {{\n{textwrap.dedent(body)}\n}}\n"
-  )
 
 
 def _names(module: hlo.Module) -> dict[str, list[str]]:
@@ -132,9 +121,9 @@ def test_instructions_of_a_gpu_module_are_in_the_order_of_its_text(
 
 def test_devices_are_partitions_times_replicas() -> None:
   body = "ROOT p = f32[] parameter(0)"
-  assert _module(body).num_partitions is None
-  assert _module(body, header=", num_partitions=8").num_partitions == 8
-  both = _module(body, header=", replica_count=2, num_partitions=8")
+  assert hlo_text.load(body, header="").num_partitions is None
+  assert hlo_text.load(body, header="num_partitions=8").num_partitions == 8
+  both = hlo_text.load(body, header="replica_count=2, num_partitions=8")
   assert both.num_partitions == 16
 
 
@@ -178,7 +167,7 @@ def test_lines_of_60_kb_and_index_comments_are_read() -> None:
   names = ", ".join(f"v{i}" for i in range(num_arrays))
   tuple_line = f"  ROOT t = ({types}) tuple({names})"
   assert len(tuple_line) > 60_000
-  root = _module(f"{values}\n{tuple_line}").entry.root
+  root = hlo_text.load(f"{values}\n{tuple_line}").entry.root
   assert hlo.shape_bytes(root.shape) == 4 * sum(range(1, num_arrays + 1))
 
 
@@ -295,7 +284,7 @@ def test_backend_config_is_read_wherever_it_is_kept() -> None:
 def test_a_custom_calls_own_config_is_not_a_backend_config(
   written: str,
 ) -> None:
-  module = _module(f"""
+  module = hlo_text.load(f"""
     p = f32[4] parameter(0)
     ROOT c = f32[4] custom-call(p), custom_call_target="mine",
       backend_config={json.dumps(written)}
@@ -316,7 +305,7 @@ def _loop(
   *, start: str = "0", bound: str = "12", step: str = "1", config: str = ""
 ) -> hlo.Module:
   """A counting loop as JAX lowers it."""
-  return _module(
+  return hlo_text.load(
     f"""
       start = s32[] constant({start})
       x = f32[4] parameter(0)
@@ -421,7 +410,7 @@ def test_nested_loops_multiply(compiled: bool) -> None:
 
 
 def test_branches_count_as_taken_and_calls_add_up() -> None:
-  module = _module(
+  module = hlo_text.load(
     """
       x = f32[4] parameter(0)
       which = s32[] parameter(1)
@@ -504,5 +493,5 @@ def _collective_bytes(module: hlo.Module) -> dict[str, int]:
   ],
 )
 def test_bytes_of_a_shape(shape: str, num_bytes: int) -> None:
-  module = _module(f"ROOT p = {shape} parameter(0)")
+  module = hlo_text.load(f"ROOT p = {shape} parameter(0)")
   assert hlo.shape_bytes(module.entry.root.shape) == num_bytes

@@ -12,12 +12,11 @@ import hypothesis
 from hypothesis import strategies as st
 import pytest
 
+import hlo_text
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.costs.replay import incremental
 from lagom_xla.costs.replay import timeline
-from lagom_xla.passes import hlo
-from lagom_xla.passes import overlap as overlap_lib
 from lagom_xla.search.nccl import problem as problem_lib
 from lagom_xla.search.nccl import space
 
@@ -25,47 +24,26 @@ H100 = cluster_lib.parse("1x8xh100")
 _KIB = 1024
 
 
-def _start(position: int, num_bytes: int) -> str:
-  name = f"gather{position}"
-  return (
-    f"{name}-in = f32[{num_bytes // 32}] custom-call(), "
-    'custom_call_target="AllocateBuffer"\n'
-    f"{name} = (f32[{num_bytes // 32}], f32[{num_bytes // 4}])"
-    f" all-gather-start({name}-in), dimensions={{0}}, channel_id=1,"
-    " replica_groups=[1,8]<=[8], use_global_device_ids=true"
-  )
-
-
-def _done(position: int, num_bytes: int) -> str:
-  name = f"gather{position}"
-  return f"{name}-done = f32[{num_bytes // 4}] all-gather-done({name})"
-
-
-def _kernel(name: str, time_us: float) -> str:
-  return (
-    f'{name} = f32[256,256] custom-call(p), custom_call_target="Kernel",'
-    " backend_config={"
-    f'"reification_cost":[{{"name":"sol","exec_time_us":{time_us}}}]}}'
-  )
-
-
 def _chain(kernels_us: Sequence[float]) -> step_lib.Step:
   """Gathers of as many keys, each of which overlaps the one before it."""
-  sizes = [(8192 + 64 * i) * _KIB for i in range(len(kernels_us))]
-  lines = [_start(0, sizes[0])]
-  for position, time_us in enumerate(kernels_us):
-    lines.append(_kernel(f"before{position}", time_us))
-    if position + 1 < len(sizes):
-      lines.append(_start(position + 1, sizes[position + 1]))
-    lines.append(_kernel(f"after{position}", time_us / 2))
-    lines.append(_done(position, sizes[position]))
-  body = "\n  ".join("\n".join(lines).splitlines())
-  module = hlo.load(
-    "HloModule step, is_scheduled=true, num_partitions=8\n\n"
-    f"ENTRY main {{\n  p = f32[256,256] parameter(0)\n  {body}\n"
-    "  ROOT result = (f32[256,256]) tuple(p)\n}\n"
-  )
-  return step_lib.Step(overlap_lib.analyze(module), H100)
+  gathers = [
+    hlo_text.all_gather(f"gather{i}", (8192 + 64 * i) * _KIB)
+    for i in range(len(kernels_us))
+  ]
+  lines = [gathers[0][0]]
+  for i, (time_us, (_, done)) in enumerate(
+    zip(kernels_us, gathers, strict=True)
+  ):
+    lines.append(hlo_text.kernel(f"before{i}", time_us))
+    lines += [start for start, _ in gathers[i + 1 : i + 2]]
+    lines += [hlo_text.kernel(f"after{i}", time_us / 2), done]
+  body = "\n".join(lines)
+  module = hlo_text.load(f"""
+  p = f32[256,256] parameter(0)
+{body}
+  ROOT result = (f32[256,256]) tuple(p)
+""")
+  return step_lib.of_module(module, H100)
 
 
 def _changed(
@@ -111,7 +89,7 @@ def test_replaying_a_change_is_replaying_all(kernels_us, seed):
 
 
 def test_replaying_a_change_is_replaying_all_of_real_steps(train_step_module):
-  step = step_lib.Step(overlap_lib.analyze(train_step_module), H100)
+  step = step_lib.of_module(train_step_module, H100)
   _check(step, seed=0, num_trials=6)
 
 

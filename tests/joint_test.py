@@ -11,6 +11,7 @@ import pathlib
 import pytest
 
 import fake_target
+import hlo_text
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
 from lagom_xla.compile import config as config_lib
@@ -37,30 +38,6 @@ _ONE_WAVE = 1024
 _GATHER = thresholds.OPTIONS["all-gather"]
 
 
-def _gather(sizes: Sequence[int], position: int) -> tuple[str, str]:
-  """Start and done of an all-gather of these bytes, each an operand."""
-  name = f"all-gather.{position}"
-  given = [f"f32[{size // 32}]" for size in sizes]
-  taken = [f"f32[{size // 4}]" for size in sizes]
-  lines = [
-    f'  {name}.in{i} = {shape} custom-call(), custom_call_target="Allocate"'
-    for i, shape in enumerate(given)
-  ]
-  whole = taken[0]
-  shape = f"({given[0]}, {taken[0]})"
-  if len(sizes) > 1:
-    whole = f"({', '.join(taken)})"
-    shape = f"(({', '.join(given)}), {whole})"
-  operands = ", ".join(f"{name}.in{i}" for i in range(len(sizes)))
-  lines.append(
-    f"  {name} = {shape} all-gather-start({operands}), dimensions={{0}},"
-    f" channel_id={position + 1}, replica_groups=[1,8]<=[8],"
-    " use_global_device_ids=true"
-  )
-  done = f"  {name}.done = {whole} all-gather-done({name})"
-  return "\n".join(lines), done
-
-
 def _module(
   *gathers: Sequence[int],
   kernels_us: float = 50.0,
@@ -72,43 +49,25 @@ def _module(
 
   The kernels are library calls, whose times XLA's estimates set.
   """
-
-  def kernel(name: str, time_us: float) -> str:
-    return (
-      f"  {name} = f32[{size},{size}] custom-call(p),"
-      ' custom_call_target="Kernel", backend_config={'
-      f'"reification_cost":[{{"name":"sol","exec_time_us":{time_us}}}]}}'
-    )
-
   lines = []
   for position, sizes in enumerate(gathers):
-    start, done = _gather(sizes, position)
-    lines += [start, kernel(f"kernel.{position}", kernels_us), done]
+    start, done = hlo_text.all_gather(f"all-gather.{position}", *sizes)
+    kernel = hlo_text.kernel(f"kernel.{position}", kernels_us, size=size)
+    lines += [start, kernel, done]
   if tail_us:
-    lines.append(kernel("tail", tail_us))
+    lines.append(hlo_text.kernel("tail", tail_us, size=size))
   for position, num_bytes in enumerate(plain_scatters):
     lines += [
-      f"  whole.{position} = f32[{num_bytes // 4}] custom-call(),"
-      ' custom_call_target="Allocate"',
-      f"  reduce-scatter.{position} = f32[{num_bytes // 32}]"
-      f" reduce-scatter(whole.{position}), dimensions={{0}},"
-      f" channel_id={position + 100}, replica_groups=[1,8]<=[8],"
-      " use_global_device_ids=true, to_apply=add",
+      f"whole.{position} = f32[{num_bytes // 4}] custom-call(),"
+      ' custom_call_target="AllocateBuffer"',
+      f"reduce-scatter.{position} = f32[{num_bytes // 32}]"
+      f" reduce-scatter(whole.{position}), {hlo_text.GATHER}, to_apply=add",
     ]
   body = "\n".join(lines)
-  return hlo.load(f"""HloModule step, is_scheduled=true, num_partitions=8
-
-add {{
-  x = f32[] parameter(0)
-  y = f32[] parameter(1)
-  ROOT sum = f32[] add(x, y)
-}}
-
-ENTRY main {{
+  return hlo_text.load(f"""
   p = f32[{size},{size}] parameter(0)
 {body}
   ROOT result = (f32[{size},{size}]) tuple(p)
-}}
 """)
 
 
@@ -126,7 +85,7 @@ def _target(
 
 
 def _step(module: hlo.Module) -> step_lib.Step:
-  return step_lib.Step(overlap_lib.analyze(module), H100)
+  return step_lib.of_module(module, H100)
 
 
 def _tuned_us(candidate: candidates.Candidate) -> float:
@@ -386,9 +345,8 @@ def test_sends_and_receives_keep_nccls_choice_whatever_the_cap():
   num_blocks, blocks_per_sm = gemm.blocks(H100.gpu, **shape, element_type="f32")
   assert 0.9 < num_blocks / (blocks_per_sm * H100.gpu.num_sms) < 1
   step = _step(
-    hlo.load("""HloModule step, is_scheduled=true, num_partitions=2
-
-ENTRY main {
+    hlo_text.load(
+      """
   p = f32[2048,16384] parameter(0)
   q = f32[2048,2048] parameter(1)
   permute = (f32[2048,2048], f32[2048,2048]) collective-permute-start(q),
@@ -397,8 +355,9 @@ ENTRY main {
     rhs_contracting_dims={1}
   permuted = f32[2048,2048] collective-permute-done(permute)
   ROOT result = (f32[2048,2048], f32[2048,2048]) tuple(dot, permuted)
-}
-""")
+""",
+      header="is_scheduled=true, num_partitions=2",
+    )
   )
   assert channel_cap.best(step).configuration != step.default
   configuration = settings.search(step).configuration

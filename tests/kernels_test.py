@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 import json
-import textwrap
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +14,7 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec
 import pytest
 
+import hlo_text
 from lagom_xla.passes import hlo
 from lagom_xla.passes import kernels
 from lagom_xla.passes import overlap
@@ -50,13 +50,7 @@ def _kernels(module: hlo.Module) -> tuple[kernels.Kernel, ...]:
 
 def _handwritten(body: str, *, computations: str = "") -> kernels.Kernel:
   """The only kernel of a module of handwritten HLO."""
-  (kernel,) = _kernels(
-    hlo.load(
-      "HloModule handwritten, is_scheduled=true\n\n"
-      f"{textwrap.dedent(computations)}\n"
-      f"ENTRY main {{\n{textwrap.dedent(body)}\n}}\n"
-    )
-  )
+  (kernel,) = _kernels(hlo_text.load(body, computations=computations))
   return kernel
 
 
@@ -346,11 +340,6 @@ def test_a_reduction_of_what_is_made_up_has_operations_but_few_bytes() -> None:
       ROOT out = f32[8] fusion(x), kind=kInput, calls=f
     """,
     computations="""
-      add {
-        a = f32[] parameter(0)
-        b = f32[] parameter(1)
-        ROOT sum = f32[] add(a, b)
-      }
       f {
         x = f32[8] parameter(0)
         zero = f32[] constant(0)
@@ -386,13 +375,6 @@ def test_the_pattern_tells_which_dimension_stays_innermost(
       x = f32[64,16] parameter(0)
       z = f32[] parameter(1)
       ROOT out = {operation}
-    """,
-    computations="""
-      add {
-        a = f32[] parameter(0)
-        b = f32[] parameter(1)
-        ROOT sum = f32[] add(a, b)
-      }
     """,
   )
   assert kernel.pattern == pattern

@@ -16,7 +16,6 @@ from lagom_xla.flags import debug_options
 from lagom_xla.flags import notes as option_notes
 from lagom_xla.flags import options as xla_options
 from lagom_xla.passes import hlo
-from lagom_xla.passes import overlap as overlap_lib
 from lagom_xla.search.xla import knobs
 from lagom_xla.search.xla import thresholds
 from lagom_xla.xla_schedule import reschedule
@@ -28,12 +27,18 @@ _SCHEDULER = "xla_gpu_enable_latency_hiding_scheduler"
 
 
 def _step(module: hlo.Module, cluster: str = "1x8xh100") -> step_lib.Step:
-  return step_lib.Step(overlap_lib.analyze(module), cluster_lib.parse(cluster))
+  return step_lib.of_module(module, cluster_lib.parse(cluster))
+
+
+def _worth_trying(step: step_lib.Step) -> list[knobs.Value]:
+  values = list(knobs.worth_trying(step))
+  assert values
+  return values
 
 
 def _offered(step: step_lib.Step, name: str) -> list[object]:
   """The values of an option that are worth trying, in their order."""
-  values = (value.options.get(name) for value in knobs.worth_trying(step))
+  values = (value.options.get(name) for value in _worth_trying(step))
   return [value for value in values if value is not None]
 
 
@@ -45,11 +50,11 @@ def _installed(name: str, value: object) -> dict[str, object]:
 
 
 def _names(step: step_lib.Step) -> set[str]:
-  return {n for value in knobs.worth_trying(step) for n in value.options}
+  return {n for value in _worth_trying(step) for n in value.options}
 
 
 def test_every_option_is_one_of_the_installed_xla(train_step_module):
-  for value in knobs.worth_trying(_step(train_step_module, "1x8xa100_80")):
+  for value in _worth_trying(_step(train_step_module, "1x8xa100_80")):
     assert value.options
     for name, chosen in value.options.items():
       assert debug_options.find(name) is not None
@@ -57,7 +62,7 @@ def test_every_option_is_one_of_the_installed_xla(train_step_module):
 
 
 def test_no_value_is_what_xla_does_anyway(train_step_module):
-  for value in knobs.worth_trying(_step(train_step_module)):
+  for value in _worth_trying(_step(train_step_module)):
     options = {name: debug_options.find(name) for name in value.options}
     assert any(
       option is not None and option.default != value.options[name]
@@ -66,7 +71,7 @@ def test_no_value_is_what_xla_does_anyway(train_step_module):
 
 
 def test_labels_tell_values_apart(train_step_module):
-  values = knobs.worth_trying(_step(train_step_module))
+  values = _worth_trying(_step(train_step_module))
   assert len({value.label for value in values}) == len(values)
   chosen = [dict(value.options) for value in values]
   assert all(chosen.count(options) == 1 for options in chosen)
@@ -78,7 +83,7 @@ def test_xla_compiles_with_every_value(
   fsdp_scan: hlo.Module,
 ):
   lowered = fsdp_step()
-  for value in knobs.worth_trying(_step(fsdp_scan)):
+  for value in _worth_trying(_step(fsdp_scan)):
     assert scheduled(lowered, **value.options).is_scheduled
 
 
@@ -103,7 +108,7 @@ def test_what_jaxlib_lacks_is_not_offered(fsdp_scan, monkeypatch):
 
 def test_the_scheduler_is_offered_where_it_is_not_on_by_itself(fsdp_scan):
   for cluster in ("1x8xa100_80", "1x8xa40", "1x8xv100"):
-    values = knobs.worth_trying(_step(fsdp_scan, cluster))
+    values = _worth_trying(_step(fsdp_scan, cluster))
     (value,) = [v for v in values if _SCHEDULER in v.options]
     assert value.options == {_SCHEDULER: True}
     # It is what a prediction with no other change stands for.
@@ -123,7 +128,7 @@ def test_loops_are_pipelined_by_the_kinds_that_are_in_them(fsdp_scan, tp_scan):
 def _pipelining(step: step_lib.Step) -> list[knobs.XlaOptions]:
   return [
     value.options
-    for value in knobs.worth_trying(step)
+    for value in _worth_trying(step)
     if value.changes is not None and value.changes.pipelined
   ]
 
@@ -146,7 +151,7 @@ def test_without_loops_there_is_nothing_to_pipeline_or_unroll(fsdp_unrolled):
 def test_loops_are_double_buffered(fsdp_scan):
   (value,) = [
     value
-    for value in knobs.worth_trying(_step(fsdp_scan))
+    for value in _worth_trying(_step(fsdp_scan))
     if "xla_gpu_enable_while_loop_double_buffering" in value.options
   ]
   assert value.options == {"xla_gpu_enable_while_loop_double_buffering": True}
@@ -170,7 +175,7 @@ def test_thresholds_are_for_the_kinds_that_are_there(fsdp_unrolled, tp_scan):
 def test_thresholds_say_what_they_change(fsdp_unrolled):
   by_option = {option: kind for kind, option in thresholds.OPTIONS.items()}
   found = 0
-  for value in knobs.worth_trying(_step(fsdp_unrolled)):
+  for value in _worth_trying(_step(fsdp_unrolled)):
     for name, threshold in value.options.items():
       if name in by_option:
         found += 1
@@ -182,7 +187,7 @@ def test_thresholds_say_what_they_change(fsdp_unrolled):
 def test_limits_on_overlap_say_what_they_change(fsdp_scan):
   limits = {
     value.options[_LIMIT]: value.changes and value.changes.overlap_limit
-    for value in knobs.worth_trying(_step(fsdp_scan))
+    for value in _worth_trying(_step(fsdp_scan))
     if list(value.options) == [_LIMIT]
   }
   assert limits == {2: 2, 4: 4}

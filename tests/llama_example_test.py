@@ -30,14 +30,19 @@ BATCH_SIZE = 8
 
 
 @functools.cache
-def trained_on(mesh: str) -> dict[str, np.ndarray]:
-  step, (state_spec, batch_spec) = train.train_step(
+def step_on(mesh: str) -> tuple[Any, Any]:
+  return train.train_step(
     jax.devices()[:8],
     model="tiny",
     mesh=mesh,
     batch_size=BATCH_SIZE,
     learning_rate=3e-3,
   )
+
+
+@functools.cache
+def trained_on(mesh: str) -> dict[str, np.ndarray]:
+  step, (state_spec, batch_spec) = step_on(mesh)
   batches = data.byte_batches(
     data.TEXT.read_bytes(),
     batch_size=BATCH_SIZE,
@@ -90,13 +95,13 @@ def test_a_llama_3_1_8b_has_the_published_number_of_parameters():
 
 
 def test_the_state_is_donated_and_comes_back_laid_out_alike():
-  step, (state_spec, batch_spec) = train.train_step(
-    jax.devices()[:8], model="tiny", mesh="fsdp:4,tp:2"
-  )
-  state = train.init_state(state_spec, model="tiny")
-  batch = jax.tree.map(
-    lambda spec: jnp.zeros(spec.shape, spec.dtype, device=spec.sharding),
-    batch_spec,
+  step, specs = step_on("fsdp:4,tp:2")
+  state_spec, _ = specs
+  state, batch = jax.tree.map(
+    lambda spec: jax.device_put(
+      np.zeros(spec.shape, spec.dtype), spec.sharding
+    ),
+    specs,
   )
   after, _ = step(state, batch)
   assert all(leaf.is_deleted() for leaf in jax.tree.leaves(state))

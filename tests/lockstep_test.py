@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from benchmarks.searchers.random_search import RandomSearch
+import hlo_text
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.passes import hlo
-from lagom_xla.passes import overlap as overlap_lib
 from lagom_xla.search.nccl import lockstep
 from lagom_xla.search.nccl import problem as problem_lib
 from lagom_xla.search.nccl import searcher as searcher_lib
@@ -26,7 +26,7 @@ _SEARCHERS = [Balance(), Lagom(), RandomSearch()]
 
 @pytest.fixture
 def step(train_step_module: hlo.Module) -> step_lib.Step:
-  return step_lib.Step(overlap_lib.analyze(train_step_module), H100)
+  return step_lib.of_module(train_step_module, H100)
 
 
 @pytest.mark.parametrize("searcher", _SEARCHERS)
@@ -106,11 +106,8 @@ def test_a_budget_of_nothing_is_refused(step):
 
 
 def test_a_step_without_collectives_needs_no_trial():
-  module = hlo.load(
-    "HloModule step, is_scheduled=true, num_partitions=8\n\n"
-    "ENTRY main {\n  ROOT p = f32[256,256] parameter(0)\n}\n"
-  )
-  step = step_lib.Step(overlap_lib.analyze(module), H100)
+  module = hlo_text.load("ROOT p = f32[256,256] parameter(0)")
+  step = step_lib.of_module(module, H100)
   history = lockstep.run_step(Balance(), step)
   assert history.configuration == {}
   assert history.best_us == (0.0,)

@@ -9,38 +9,35 @@ from hypothesis import settings
 from hypothesis import strategies as st
 import pytest
 
+import hlo_text
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import lower_bound
 from lagom_xla.costs import nccl
 from lagom_xla.costs import step as step_lib
 from lagom_xla.passes import hlo
-from lagom_xla.passes import overlap as overlap_lib
 from lagom_xla.search.nccl import space
 
 H100S = cluster_lib.parse("1x8xh100")
 
-_HEAD = """
-HloModule step, is_scheduled=true, num_partitions=8
-"""
-_GATHER = (
-  "replica_groups=[1,8]<=[8], dimensions={0}, channel_id=1,"
-  " use_global_device_ids=true"
-)
-_DOT = "lhs_contracting_dims={1}, rhs_contracting_dims={0}"
+_DOT = hlo_text.DOT
 _START = "(f32[512,4096], f32[4096,4096]) all-gather-start"
 # What is gathered is multiplied, beside another product or not.
-_CHAIN = f"""{_HEAD}
-ENTRY main {{
+_CHAIN = hlo_text.text(f"""
   p = f32[512,4096] parameter(0)
   q = f32[4096,4096] parameter(1)
-  gather = {_START}(p), {_GATHER}
+  gather = {_START}(p), {hlo_text.GATHER}
   beside = f32[4096,4096] dot(q, q), {_DOT}
   done = f32[4096,4096] all-gather-done(gather)
   ROOT after = f32[4096,4096] dot(done, q), {_DOT}
-}}
-"""
-_LOOP = f"""{_HEAD}
+""")
+_LOOP = hlo_text.text(
+  f"""
+  p = (s32[], f32[4096,4096]) parameter(0)
+  ROOT loop = (s32[], f32[4096,4096]) while(p), condition=condition, body=body,
+    {hlo_text.trips(4)}
+""",
+  computations=f"""
 body {{
   carry = (s32[], f32[4096,4096]) parameter(0)
   i = s32[] get-tuple-element(carry), index=0
@@ -53,14 +50,16 @@ condition {{
   carry = (s32[], f32[4096,4096]) parameter(0)
   ROOT yes = pred[] constant(true)
 }}
-
-ENTRY main {{
-  p = (s32[], f32[4096,4096]) parameter(0)
-  ROOT loop = (s32[], f32[4096,4096]) while(p), condition=condition, body=body,
-    backend_config={{"known_trip_count":{{"n":"4"}}}}
-}}
-"""
-_CONDITIONAL = f"""{_HEAD}
+""",
+)
+_CONDITIONAL = hlo_text.text(
+  """
+  which = s32[] parameter(0)
+  p = f32[4096,4096] parameter(1)
+  ROOT chosen = f32[4096,4096] conditional(which, p, p),
+    branch_computations={short, long}
+""",
+  computations=f"""
 short {{
   ROOT a = f32[4096,4096] parameter(0)
 }}
@@ -69,20 +68,14 @@ long {{
   a = f32[4096,4096] parameter(0)
   ROOT product = f32[4096,4096] dot(a, a), {_DOT}
 }}
-
-ENTRY main {{
-  which = s32[] parameter(0)
-  p = f32[4096,4096] parameter(1)
-  ROOT chosen = f32[4096,4096] conditional(which, p, p),
-    branch_computations={{short, long}}
-}}
-"""
+""",
+)
 
 
 def _step(module: str | hlo.Module, cluster: str = "1x8xh100"):
   if isinstance(module, str):
     module = hlo.load(module)
-  return step_lib.Step(overlap_lib.analyze(module), cluster_lib.parse(cluster))
+  return step_lib.of_module(module, cluster_lib.parse(cluster))
 
 
 def _kernels_us(step: step_lib.Step) -> list[float]:

@@ -11,31 +11,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 import pytest
 
+import hlo_text
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import plan as plan_lib
 from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import nccl
 from lagom_xla.costs import step as step_lib
 from lagom_xla.passes import collectives as collectives_lib
-from lagom_xla.passes import hlo
-from lagom_xla.passes import overlap as overlap_lib
 from lagom_xla.verify import effects as effects_lib
 
 _KIB, _MIB, _GIB = 2**10, 2**20, 2**30
-_HEAD = """HloModule step, is_scheduled=true, num_partitions=8
-
-add {
-  x = s8[] parameter(0)
-  y = s8[] parameter(1)
-  ROOT sum = s8[] add(x, y)
-}
-
-"""
-_GROUPS = "channel_id=1, replica_groups=[1,8]<=[8], use_global_device_ids=true"
 _ATTRIBUTES = {
-  "all-gather": f"dimensions={{0}}, {_GROUPS}",
-  "all-reduce": f"to_apply=add, {_GROUPS}",
-  "reduce-scatter": f"dimensions={{0}}, to_apply=add, {_GROUPS}",
+  "all-gather": hlo_text.GATHER,
+  "all-reduce": f"{hlo_text.ALL}, to_apply=add",
+  "reduce-scatter": f"{hlo_text.GATHER}, to_apply=add",
   "all-to-all": "replica_groups=[1,8]<=[8], dimensions={0}",
 }
 
@@ -48,18 +37,15 @@ def _step(
   sizes = sorted({kib for arrays in arrays_kib for kib in arrays})
   for at, kib in enumerate(sizes):
     given_bytes = kib * _KIB // (8 if kind == "all-gather" else 1)
-    body.append(f"  p{kib} = s8[{given_bytes}] parameter({at})")
+    body.append(f"p{kib} = f32[{given_bytes // 4}] parameter({at})")
   for at, arrays in enumerate(arrays_kib):
     scale = 8 if kind == "reduce-scatter" else 1
-    shapes = [f"s8[{kib * _KIB // scale}]" for kib in arrays]
+    shapes = [f"f32[{kib * _KIB // scale // 4}]" for kib in arrays]
     result = f"({', '.join(shapes)})" if len(shapes) > 1 else shapes[0]
     operands = ", ".join(f"p{kib}" for kib in arrays)
-    body.append(f"  c{at} = {result} {kind}({operands}), {_ATTRIBUTES[kind]}")
-  text = "\n".join([*body, "  ROOT end = s8[1] constant({0})"])
-  module = hlo.load(f"{_HEAD}ENTRY main {{\n{text}\n}}\n")
-  return step_lib.Step(
-    overlap_lib.analyze(module), cluster_lib.parse("1x8xh100")
-  )
+    body.append(f"c{at} = {result} {kind}({operands}), {_ATTRIBUTES[kind]}")
+  module = hlo_text.load("\n".join([*body, "ROOT end = () tuple()"]))
+  return step_lib.of_module(module, cluster_lib.parse("1x8xh100"))
 
 
 def _calls(
@@ -154,9 +140,9 @@ def test_a_collective_of_one_array_is_one_call_of_its_bytes(kind):
 
 def test_no_tuner_is_asked_about_sends_and_receives_and_single_ranks():
   assert _calls([8192], "all-to-all") == ()
-  alone = hlo.load(
-    _HEAD + "ENTRY main {\n  p = s8[8] parameter(0)\n  ROOT c = s8[8]"
-    " all-reduce(p), replica_groups={{0},{1},{2},{3}}, to_apply=add\n}\n"
+  alone = hlo_text.load(
+    "p = f32[8] parameter(0)\nROOT c = f32[8] all-reduce(p),"
+    " replica_groups={{0},{1},{2},{3}}, to_apply=add"
   )
   (collective,) = collectives_lib.find(alone)
   assert collective_lib.calls(collective) == ()

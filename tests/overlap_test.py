@@ -6,34 +6,26 @@ from __future__ import annotations
 
 import collections
 from collections.abc import Callable
-import textwrap
 
 import hypothesis
 from hypothesis import strategies as st
 import jax
 import pytest
 
+import hlo_text
 from lagom_xla.passes import hlo
 from lagom_xla.passes import overlap
 
-_GROUPS = "channel_id=1, replica_groups=[1,8]<=[8], use_global_device_ids=true"
-_LOOP = 'backend_config={"known_trip_count":{"n":"5"}}'
+_LOOP = hlo_text.trips(5)
 
 
 def _analyze(body: str, *, computations: str = "") -> overlap.Analysis:
-  text = (
-    "HloModule handwritten, is_scheduled=true, num_partitions=8\n\n"
-    "add {\n  x = f32[] parameter(0)\n  y = f32[] parameter(1)\n"
-    "  ROOT sum = f32[] add(x, y)\n}\n\n"
-    f"{textwrap.dedent(computations)}\n"
-    "ENTRY main {\nx = f32[128] parameter(0)\n"
-    f"{textwrap.dedent(body)}\n}}\n"
-  )
-  return overlap.analyze(hlo.load(text))
+  body = f"x = f32[128] parameter(0)\n{body}"
+  return overlap.analyze(hlo_text.load(body, computations=computations))
 
 
 def _start(name: str) -> str:
-  return f"{name} = f32[128] all-reduce-start(x), {_GROUPS}, to_apply=add"
+  return f"{name} = f32[128] all-reduce-start(x), {hlo_text.ALL}, to_apply=add"
 
 
 def _done(name: str) -> str:
@@ -111,7 +103,7 @@ def test_each_collective_knows_the_kernels_of_its_own_window() -> None:
 
 
 def test_sync_collectives_overlap_nothing() -> None:
-  plain = f"s = f32[128] all-reduce(x), {_GROUPS}, to_apply=add"
+  plain = f"s = f32[128] all-reduce(x), {hlo_text.ALL}, to_apply=add"
   adjacent = f"{_start('t')}\n{_done('t')}"
   body = f"{_schedule('k0 +a k1')}\n{plain}\n{adjacent}\n{_schedule('k2 -a')}"
   analysis = _analyze(body)
@@ -129,8 +121,8 @@ def test_a_collective_group_shares_one_window() -> None:
     computations=f"""
       both {{
         q = f32[128] parameter(0)
-        a = f32[128] all-reduce(q), {_GROUPS}, to_apply=add
-        b = f32[128] all-reduce(q), {_GROUPS}, to_apply=add
+        a = f32[128] all-reduce(q), {hlo_text.ALL}, to_apply=add
+        b = f32[128] all-reduce(q), {hlo_text.ALL}, to_apply=add
         ROOT out = (f32[128], f32[128]) tuple(a, b)
       }}
     """,
@@ -213,7 +205,7 @@ def test_a_start_that_the_next_iteration_awaits_is_open_to_the_end() -> None:
         carried = f32[128] parameter(0)
         x = f32[128] all-reduce-done(carried)
         k1 = f32[128] negate(x)
-        ROOT next = f32[128] all-reduce-start(x), {_GROUPS}, to_apply=add
+        ROOT next = f32[128] all-reduce-start(x), {hlo_text.ALL}, to_apply=add
         k2 = f32[128] negate(x)
       }}
 

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 import jsonschema
 import pytest
 
+import hlo_text
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
 from lagom_xla import plan as plan_lib
@@ -24,6 +25,7 @@ from lagom_xla.compile import config
 from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import nccl
 from lagom_xla.passes import hlo
+from sample_plan import PLAN
 
 _CLUSTERS = [
   cluster_lib.parse(name) for name in ("1x8xh100", "lagom_b", "4x4xgb200")
@@ -88,32 +90,6 @@ plans = st.builds(
 )
 
 
-def _plan() -> plan_lib.Plan:
-  setting = nccl.Setting(
-    algorithm="ring", protocol="simple", num_channels=4, chunk_bytes=131072
-  )
-  return plan_lib.Plan(
-    module_name="jit_step",
-    module_fingerprint="0123456789abcdef",
-    cluster=_CLUSTERS[0],
-    xla=config.XlaConfig(
-      options={"xla_gpu_all_gather_combine_threshold_bytes": 2**27}
-    ),
-    nccl_env={"NCCL_MAX_CTAS": "8"},
-    nccl_settings=(
-      plan_lib.NcclSetting(
-        key=collective_lib.TuningKey("all-gather", 8, 1, 2**20),
-        calls=(collective_lib.Call(num_bytes=2**20, num_arrays=1),),
-        setting=setting,
-        default=setting,
-      ),
-    ),
-    prediction=plan_lib.Prediction(
-      default_us=4.0, xla_us=3.0, nccl_env_us=2.0, nccl_settings_us=1.0
-    ),
-  )
-
-
 @settings(deadline=None)
 @given(plans)
 def test_a_plan_survives_json(plan):
@@ -147,7 +123,7 @@ def test_a_plan_follows_its_schema(plan):
   ids=lambda damage: next(iter(damage)),
 )
 def test_what_the_schema_refuses_is_not_read_either(damage):
-  raw = {**_plan().to_dict(), **damage}
+  raw = {**PLAN.to_dict(), **damage}
   assert not _SCHEMA.is_valid(raw)
   with pytest.raises(errors.PlanError):
     plan_lib.from_dict(raw, where="a plan")
@@ -158,10 +134,10 @@ def test_what_the_schema_refuses_is_not_read_either(damage):
 
 def test_a_plan_that_sets_nothing_is_the_default():
   nothing = dataclasses.replace(
-    _plan(), xla=config.DEFAULT, nccl_env={}, nccl_settings=()
+    PLAN, xla=config.DEFAULT, nccl_env={}, nccl_settings=()
   )
   assert nothing.is_default
-  assert not _plan().is_default
+  assert not PLAN.is_default
   for xla in (
     config.XlaConfig(options={"a": 1}),
     config.XlaConfig(combine_groups=()),
@@ -172,9 +148,9 @@ def test_a_plan_that_sets_nothing_is_the_default():
 
 def test_a_plan_is_loaded_from_its_folder_or_its_file(tmp_path):
   path = tmp_path / "plan.json"
-  path.write_text(json.dumps(_plan().to_dict()))
-  assert plan_lib.load(tmp_path) == _plan()
-  assert plan_lib.load(str(path)) == _plan()
+  path.write_text(json.dumps(PLAN.to_dict()))
+  assert plan_lib.load(tmp_path) == PLAN
+  assert plan_lib.load(str(path)) == PLAN
 
 
 @pytest.mark.parametrize(
@@ -230,11 +206,11 @@ def _is_free(path: tuple[str | int, ...]) -> bool:
 
 @pytest.mark.parametrize(
   "path",
-  [p for p in _paths(_plan().to_dict()) if len(p) == 1 or not _is_free(p)],
+  [p for p in _paths(PLAN.to_dict()) if len(p) == 1 or not _is_free(p)],
   ids=lambda path: ".".join(map(str, path)),
 )
 def test_a_plan_that_lacks_a_field_is_refused_by_its_name(path):
-  raw = part = _plan().to_dict()
+  raw = part = PLAN.to_dict()
   for step in path[:-1]:
     part = part[step]
   del part[path[-1]]
@@ -376,7 +352,7 @@ def _set(*path: str | int) -> Callable[[dict[str, Any], Any], None]:
   ],
 )
 def test_a_damaged_plan_is_refused_with_the_reason(change, value, reason):
-  raw = _plan().to_dict()
+  raw = PLAN.to_dict()
   change(raw, value)
   with pytest.raises(errors.PlanError, match=reason) as caught:
     plan_lib.from_dict(raw, where="here.json")
@@ -386,7 +362,7 @@ def test_a_damaged_plan_is_refused_with_the_reason(change, value, reason):
 
 
 def test_a_misspelt_field_is_told_rather_than_the_one_that_is_missing():
-  raw = _plan().to_dict()
+  raw = PLAN.to_dict()
   raw["nccl_enviroment"] = raw.pop("nccl_env")
   with pytest.raises(errors.PlanError, match="nccl_enviroment is unknown"):
     plan_lib.from_dict(raw, where="here.json")
@@ -394,17 +370,17 @@ def test_a_misspelt_field_is_told_rather_than_the_one_that_is_missing():
 
 # Fingerprints.
 
-_HLO = """HloModule step, num_partitions=8
-
-ENTRY main {
+_HLO = hlo_text.text(
+  """
   p = f32[64,64] parameter(0)
   q = f32[64,64] parameter(1)
   dot = f32[64,64] dot(p, q), lhs_contracting_dims={1}, rhs_contracting_dims={0}
   sum = f32[64,64] subtract(dot, q)
   ROOT all = f32[512,64] all-gather(sum), dimensions={0}, channel_id=1,
     replica_groups=[1,8]<=[8], use_global_device_ids=true
-}
-"""
+""",
+  header="num_partitions=8",
+)
 
 
 def _fingerprint(*replacements: tuple[str, str]) -> str:

@@ -5,26 +5,22 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import pathlib
 import shlex
 import shutil
 
 import pytest
 
-from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
-from lagom_xla import plan as plan_lib
 from lagom_xla.apply import files
 from lagom_xla.apply.nccl import build
 from lagom_xla.apply.nccl import layout
 from lagom_xla.apply.nccl import table
 from lagom_xla.cli import plugin as plugin_command
 from lagom_xla.compile import config as config_lib
-from lagom_xla.costs import collective as collective_lib
-from lagom_xla.costs import nccl
-
-_MIB = 2**20
-
+from sample_plan import GATHERED_BYTES
+from sample_plan import PLAN
 
 # Building it.
 
@@ -102,26 +98,7 @@ def _run_command(*arguments: object) -> None:
 
 
 def _plan(folder: pathlib.Path) -> pathlib.Path:
-  setting = nccl.Setting(
-    algorithm="ring", protocol="simple", num_channels=4, chunk_bytes=131072
-  )
-  key = collective_lib.TuningKey("all-gather", 8, 1, 16 * _MIB)
-  call = collective_lib.Call(num_bytes=16 * _MIB, num_arrays=1)
-  plan = plan_lib.Plan(
-    module_name="jit_step",
-    module_fingerprint="0123456789abcdef",
-    cluster=cluster_lib.parse("1x8xh100"),
-    xla=config_lib.XlaConfig(),
-    nccl_env={"NCCL_MAX_CTAS": "8"},
-    nccl_settings=(
-      plan_lib.NcclSetting(
-        key=key, calls=(call,), setting=setting, default=setting
-      ),
-    ),
-    prediction=plan_lib.Prediction(
-      default_us=4.0, xla_us=3.0, nccl_env_us=2.0, nccl_settings_us=1.0
-    ),
-  )
+  plan = dataclasses.replace(PLAN, xla=config_lib.DEFAULT)
   files.write(plan, folder)
   return folder
 
@@ -154,7 +131,7 @@ def test_the_command_prints_what_makes_the_plugin_follow_a_plan(
   assert build.interfaces(pathlib.Path(variables["NCCL_TUNER_PLUGIN"]))
   path = pathlib.Path(variables["LAGOM_XLA_NCCL_TABLE"])
   rules = table.read(path).rules
-  assert [rule.max_bytes for rule in rules] == [16 * _MIB]
+  assert [rule.max_bytes for rule in rules] == [GATHERED_BYTES]
   assert variables["LAGOM_XLA_NCCL_CHECKSUM"] == layout.checksum(rules)
 
 

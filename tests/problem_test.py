@@ -6,16 +6,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 import dataclasses
-import textwrap
 
 import pytest
 
+import hlo_text
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.costs.replay import program as program_lib
 from lagom_xla.costs.replay import timeline
-from lagom_xla.passes import hlo
-from lagom_xla.passes import overlap as overlap_lib
 from lagom_xla.search.nccl import problem as problem_lib
 
 H100 = cluster_lib.parse("1x8xh100")
@@ -24,51 +22,42 @@ _MIB = 2**20
 
 def _gather(name: str, mib: int, kernels_us: Sequence[float] = ()) -> str:
   """An all-gather of `mib` in all, beside kernels of these times."""
-  lines = [
-    f"{name}-in = f32[{mib * _MIB // 32}] custom-call(), "
-    'custom_call_target="AllocateBuffer"',
-    f"{name} = (f32[{mib * _MIB // 32}], f32[{mib * _MIB // 4}])"
-    f" all-gather-start({name}-in), dimensions={{0}}, channel_id=1,"
-    " replica_groups=[1,8]<=[8], use_global_device_ids=true",
+  start, done = hlo_text.all_gather(name, mib * _MIB)
+  kernels = [
+    hlo_text.kernel(f"{name}-kernel{i}", us) for i, us in enumerate(kernels_us)
   ]
-  lines += [_kernel(f"{name}-kernel{i}", us) for i, us in enumerate(kernels_us)]
-  lines.append(f"{name}-done = f32[{mib * _MIB // 4}] all-gather-done({name})")
-  return "\n".join(lines)
-
-
-def _kernel(name: str, time_us: float) -> str:
-  """A library call, whose time XLA's estimate sets."""
-  return (
-    f'{name} = f32[256,256] custom-call(p), custom_call_target="Kernel",'
-    " backend_config={"
-    f'"reification_cost":[{{"name":"sol","exec_time_us":{time_us}}}]}}'
-  )
+  return "\n".join([start, *kernels, done])
 
 
 def _plain_gather(name: str, mib: int) -> str:
   return (
     f"{name}-in = f32[{mib * _MIB // 32}] custom-call(), "
     'custom_call_target="AllocateBuffer"\n'
-    f"{name} = f32[{mib * _MIB // 4}] all-gather({name}-in), dimensions={{0}},"
-    " channel_id=1, replica_groups=[1,8]<=[8], use_global_device_ids=true"
+    f"{name} = f32[{mib * _MIB // 4}] all-gather({name}-in), {hlo_text.GATHER}"
   )
 
 
-def _module(*parts: str, loop: tuple[int, str] | None = None) -> str:
+def _step(*parts: str, loop: tuple[int, str] | None = None) -> step_lib.Step:
   """A step of these parts; "LOOP" in one of them is where a loop stands."""
   num_trips, body = loop or (1, "")
   entry = "\n".join(parts).replace(
     "LOOP",
     "start = (s32[], f32[256,256]) tuple(zero, p)\n"
     "loop = (s32[], f32[256,256]) while(start), condition=condition,"
-    f' body=body, backend_config={{"known_trip_count":{{"n":"{num_trips}"}}}}',
+    f" body=body, {hlo_text.trips(num_trips)}",
   )
-  return f"""HloModule step, is_scheduled=true, num_partitions=8
-
+  module = hlo_text.load(
+    f"""
+  p = f32[256,256] parameter(0)
+  zero = s32[] constant(0)
+{entry}
+  ROOT result = (f32[256,256]) tuple(p)
+""",
+    computations=f"""
 body {{
   carry = (s32[], f32[256,256]) parameter(0)
   p = f32[256,256] get-tuple-element(carry), index=1
-{textwrap.indent(body, "  ")}
+{body}
   ROOT out = (s32[], f32[256,256]) copy(carry)
 }}
 
@@ -76,19 +65,9 @@ condition {{
   carry = (s32[], f32[256,256]) parameter(0)
   ROOT more = pred[] constant(true)
 }}
-
-ENTRY main {{
-  p = f32[256,256] parameter(0)
-  zero = s32[] constant(0)
-{textwrap.indent(entry, "  ")}
-  ROOT result = (f32[256,256]) tuple(p)
-}}
-"""
-
-
-def _step(*parts: str, loop: tuple[int, str] | None = None) -> step_lib.Step:
-  module = hlo.load(_module(*parts, loop=loop))
-  return step_lib.Step(overlap_lib.analyze(module), H100)
+""",
+  )
+  return step_lib.of_module(module, H100)
 
 
 def _mib_of(problem: problem_lib.Problem) -> list[int]:
@@ -256,4 +235,4 @@ def test_the_keys_of_a_program_are_its_own():
 
 
 def test_a_step_without_collectives_has_no_problems():
-  assert problem_lib.problems(_step(_kernel("kernel", 50))) == ()
+  assert problem_lib.problems(_step(hlo_text.kernel("kernel", 50))) == ()

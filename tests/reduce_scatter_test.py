@@ -10,20 +10,12 @@ import jax
 import numpy as np
 import pytest
 
+import hlo_text
 from lagom_xla.passes import hlo
 from lagom_xla.passes import registry
 from lagom_xla.passes.combine import reduce_scatter
 
-_MODULE = """\
-HloModule jit_step, num_partitions=8
-
-add {{
-  a = f32[] parameter(0)
-  b = f32[] parameter(1)
-  ROOT sum = f32[] add(a, b)
-}}
-
-ENTRY main {{
+_BODY = """
   x = f32[16,8] parameter(0)
   total = f32[16,8] all-reduce(x), channel_id=1,
     replica_groups={groups}, use_global_device_ids=true, to_apply=add
@@ -37,7 +29,6 @@ ENTRY main {{
 {offset}
   {shard}
   ROOT out = f32[{shape}] negate(shard)
-}}
 """
 
 # Eight devices as a mesh of 2 x 4, whose rows and columns are groups.
@@ -90,11 +81,10 @@ def _module(groups: str, size: int, offset: str) -> hlo.Module:
     f"shard = f32[{size},8] dynamic-slice(total, offset, zero),"
     f" dynamic_slice_sizes={{{size},8}}"
   )
-  return hlo.load(
-    _MODULE.format(
-      groups=groups, size=size, offset=offset, shard=shard, shape=f"{size},8"
-    )
+  body = _BODY.format(
+    groups=groups, size=size, offset=offset, shard=shard, shape=f"{size},8"
   )
+  return hlo_text.load(body, header="num_partitions=8")
 
 
 def _opcodes(module: hlo.Module) -> set[str]:
@@ -120,7 +110,7 @@ def _run(module: hlo.Module, x: np.ndarray) -> np.ndarray:
     )(x)
 
   def replace(serialized: bytes) -> bytes | None:
-    if hlo.load(serialized).name != "jit_step":
+    if hlo.load(serialized).name != "jit_" + step.__name__:
       return None
     return module.proto.SerializeToString()
 

@@ -28,6 +28,7 @@ from jax.sharding import PartitionSpec
 import numpy as np
 import pytest
 
+import hlo_text
 from lagom_xla.passes import collectives
 from lagom_xla.passes import hlo
 
@@ -43,20 +44,10 @@ def _groups(spelled: str, num_devices: int, *, kind: str = "") -> Groups:
   operation = kind or (
     "all-reduce(p), channel_id=1, use_global_device_ids=true, to_apply=add"
   )
-  module = hlo.load(f"""\
-HloModule m, num_partitions={num_devices}
-
-add {{
-  x = f32[] parameter(0)
-  y = f32[] parameter(1)
-  ROOT sum = f32[] add(x, y)
-}}
-
-ENTRY main {{
-  p = f32[8] parameter(0)
-  ROOT out = f32[8] {operation}{spelled}
-}}
-""")
+  module = hlo_text.load(
+    f"p = f32[8] parameter(0)\nROOT out = f32[8] {operation}{spelled}",
+    header=f"num_partitions={num_devices}",
+  )
   (collective,) = collectives.find(module)
   return collective.groups
 
@@ -264,10 +255,8 @@ def test_a_permutes_groups_split_its_devices_along_its_pairs(
 
 def _gathered_by_xla(spelled: str, group_size: int) -> list[tuple[int, ...]]:
   """The numbers that each of eight CPU devices gets when each sends its own."""
-  text = f"""\
-HloModule m, num_partitions=8
-
-ENTRY main {{
+  module = hlo_text.load(
+    f"""
   p = s32[8] parameter(0), sharding={{devices=[8]<=[8]}}
   mine = s32[1] custom-call(p), custom_call_target="SPMDFullToShardShape",
     sharding={{manual}}
@@ -275,8 +264,9 @@ ENTRY main {{
     use_global_device_ids=true, sharding={{manual}}, replica_groups={spelled}
   ROOT out = s32[{8 * group_size}] custom-call(all),
     custom_call_target="SPMDShardToFullShape", sharding={{devices=[8]<=[8]}}
-}}
-"""
+""",
+    header="num_partitions=8",
+  )
   options = compiler.get_compile_options(
     num_replicas=1,
     num_partitions=8,
@@ -285,7 +275,7 @@ ENTRY main {{
   options.executable_build_options.use_spmd_partitioning = True
   options.executable_build_options.use_shardy_partitioner = False
   devices = jax.devices()
-  proto = hlo.load(text).proto.SerializeToString()
+  proto = module.proto.SerializeToString()
   with mlir.make_ir_context():
     executable = devices[0].client.compile_and_load(
       ir.Module.parse(_jax.mlir.hlo_to_stablehlo(proto)),

@@ -19,6 +19,7 @@ from jax.sharding import PartitionSpec
 import numpy as np
 import pytest
 
+import hlo_text
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
 from lagom_xla.compile import compiler
@@ -282,15 +283,9 @@ def test_an_order_that_takes_too_much_memory_is_refused() -> None:
 # Buffers that are shared, one way at a time. `gather` reads x; `write` writes
 # where x is, once all have read it.
 
-_HEADER = """HloModule m, is_scheduled=true{alias}
-add {{
-  a0 = f32[] parameter(0)
-  a1 = f32[] parameter(1)
-  ROOT a2 = f32[] add(a0, a1) }}
-"""
 _GATHER = """
-  gather = (f32[8], f32[64]) all-gather-start({x}), dimensions={{0}},
-    replica_groups={{{{0,1,2,3,4,5,6,7}}}}
+  gather = (f32[8], f32[64]) all-gather-start(OPERAND), dimensions={0},
+    replica_groups={{0,1,2,3,4,5,6,7}}
   work = f32[8] negate(z)
   done = f32[64] all-gather-done(gather)
 """
@@ -299,9 +294,11 @@ _GATHER = """
 def _module(
   body: str, *, x: str = "x", alias: str = "", others: str = ""
 ) -> hlo.Module:
-  text = _HEADER.format(alias=alias) + others
-  text += "ENTRY e {" + body.replace("GATHER", _GATHER.format(x=x)) + "}"
-  return hlo.load(text)
+  return hlo_text.load(
+    body.replace("GATHER", _GATHER.replace("OPERAND", x)),
+    computations=others,
+    header=f"is_scheduled=true{alias}",
+  )
 
 
 _PARAMETERS = """

@@ -11,7 +11,6 @@ import pytest
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.passes import hlo
-from lagom_xla.passes import overlap as overlap_lib
 from lagom_xla.search import nccl as nccl_search
 from lagom_xla.search.nccl import searcher as searcher_lib
 from lagom_xla.search.nccl import settings
@@ -20,7 +19,7 @@ from lagom_xla.search.nccl import settings
 @pytest.fixture
 def step(fsdp_scan: hlo.Module) -> step_lib.Step:
   cluster = cluster_lib.parse("1x8xh100")
-  return step_lib.Step(overlap_lib.analyze(fsdp_scan), cluster)
+  return step_lib.of_module(fsdp_scan, cluster)
 
 
 class _StartAlone(searcher_lib.Searcher[None]):

@@ -6,11 +6,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 import pathlib
-import textwrap
 
 import jax
 import pytest
 
+import hlo_text
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
 from lagom_xla.compile import compiler
@@ -286,10 +286,8 @@ def test_an_unoptimized_module_is_compiled(
 ) -> None:
   file = tmp_path / "step.hlo"
   file.write_text(
-    textwrap.dedent("""\
-      HloModule partitioned, num_partitions=8
-
-      ENTRY main {
+    hlo_text.text(
+      """
         w = f32[8,64] parameter(0)
         x = f32[8,64] parameter(1)
         all = f32[64,64] all-gather(w), replica_groups={{0,1,2,3,4,5,6,7}},
@@ -297,8 +295,9 @@ def test_an_unoptimized_module_is_compiled(
         copied = f32[64,64] copy(all)
         ROOT y = f32[8,64] dot(x, copied),
           lhs_contracting_dims={1}, rhs_contracting_dims={0}
-      }
-    """)
+      """,
+      header="num_partitions=8",
+    )
   )
   target = load_lib.load(str(file), _CLUSTER)
   assert not target.is_read_only

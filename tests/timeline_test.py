@@ -16,6 +16,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 import pytest
 
+import hlo_text
 from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import contention
 from lagom_xla.costs import kernel as kernel_lib
@@ -23,7 +24,6 @@ from lagom_xla.costs.replay import program as program_lib
 from lagom_xla.costs.replay import streams
 from lagom_xla.costs.replay import timeline
 from lagom_xla.passes import collectives as collectives_lib
-from lagom_xla.passes import hlo
 from lagom_xla.passes import kernels as kernels_lib
 from lagom_xla.passes import overlap as overlap_lib
 
@@ -343,51 +343,39 @@ def test_long_loops_are_not_replayed_trip_by_trip():
 
 # One all-gather beside a product, a plain all-reduce after it; then a loop of
 # four trips with an all-gather of its own.
-_MODULE = """
-HloModule step, is_scheduled=true, num_partitions=8
-
-add {
-  x = f32[] parameter(0)
-  y = f32[] parameter(1)
-  ROOT sum = f32[] add(x, y)
-}
-
-body {
+_MODULE = hlo_text.load(
+  f"""
+  p = f32[64,64] parameter(0)
+  outer-start = (f32[64,64], f32[512,64]) all-gather-start(p), {hlo_text.GATHER}
+  outer-dot = f32[64,64] dot(p, p), {hlo_text.DOT}
+  outer-done = f32[512,64] all-gather-done(outer-start)
+  plain = f32[64,64] all-reduce(outer-dot), {hlo_text.ALL}, to_apply=add
+  zero = s32[] constant(0)
+  start = (s32[], f32[64,64]) tuple(zero, plain)
+  ROOT loop = (s32[], f32[64,64]) while(start), condition=condition, body=body,
+    {hlo_text.trips(4)}
+""",
+  computations=f"""
+body {{
   carry = (s32[], f32[64,64]) parameter(0)
   i = s32[] get-tuple-element(carry), index=0
   a = f32[64,64] get-tuple-element(carry), index=1
-  inner-start = (f32[64,64], f32[512,64]) all-gather-start(a), dimensions={0},
-    replica_groups=[1,8]<=[8], channel_id=3, use_global_device_ids=true
-  inner-dot = f32[64,64] dot(a, a), lhs_contracting_dims={1},
-    rhs_contracting_dims={0}
+  inner-start = (f32[64,64], f32[512,64]) all-gather-start(a), {hlo_text.GATHER}
+  inner-dot = f32[64,64] dot(a, a), {hlo_text.DOT}
   inner-done = f32[512,64] all-gather-done(inner-start)
   one = s32[] constant(1)
   next = s32[] add(i, one)
   ROOT out = (s32[], f32[64,64]) tuple(next, inner-dot)
-}
+}}
 
-condition {
+condition {{
   carry = (s32[], f32[64,64]) parameter(0)
   i = s32[] get-tuple-element(carry), index=0
   n = s32[] constant(4)
   ROOT less = pred[] compare(i, n), direction=LT
-}
-
-ENTRY main {
-  p = f32[64,64] parameter(0)
-  outer-start = (f32[64,64], f32[512,64]) all-gather-start(p), dimensions={0},
-    replica_groups=[1,8]<=[8], channel_id=1, use_global_device_ids=true
-  outer-dot = f32[64,64] dot(p, p), lhs_contracting_dims={1},
-    rhs_contracting_dims={0}
-  outer-done = f32[512,64] all-gather-done(outer-start)
-  plain = f32[64,64] all-reduce(outer-dot), replica_groups=[1,8]<=[8],
-    channel_id=2, use_global_device_ids=true, to_apply=add
-  zero = s32[] constant(0)
-  start = (s32[], f32[64,64]) tuple(zero, plain)
-  ROOT loop = (s32[], f32[64,64]) while(start), condition=condition, body=body,
-    backend_config={"known_trip_count":{"n":"4"}}
-}
-"""
+}}
+""",
+)
 
 
 def _spelled(program: program_lib.Program) -> list:
@@ -406,7 +394,7 @@ def _spelled(program: program_lib.Program) -> list:
 
 
 def test_a_program_is_the_schedule_of_its_module():
-  analysis = overlap_lib.analyze(hlo.load(_MODULE))
+  analysis = overlap_lib.analyze(_MODULE)
   assert _spelled(program_lib.of_module(analysis)) == [
     "start outer-start",
     "outer-dot",
@@ -422,7 +410,7 @@ def test_a_program_is_the_schedule_of_its_module():
 
 
 def test_the_program_of_an_overlap_runs_from_its_start_to_its_done():
-  analysis = overlap_lib.analyze(hlo.load(_MODULE))
+  analysis = overlap_lib.analyze(_MODULE)
   programs_ = [
     _spelled(program_lib.of_overlap(analysis, overlap))
     for overlap in analysis.overlaps

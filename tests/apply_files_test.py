@@ -4,73 +4,47 @@
 
 from __future__ import annotations
 
+import dataclasses
 import pathlib
 
 import pytest
 
-from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
 from lagom_xla import plan as plan_lib
 from lagom_xla.apply import files
 from lagom_xla.apply.nccl import rules as rules_lib
 from lagom_xla.apply.nccl import table
-from lagom_xla.compile import config as config_lib
-from lagom_xla.costs import collective as collective_lib
-from lagom_xla.costs import nccl
-from lagom_xla.search.xla import thresholds
+from sample_plan import GATHERED_BYTES
+from sample_plan import PLAN
 
-H100 = cluster_lib.parse("1x8xh100")
-_MIB = 2**20
-_GATHER = thresholds.OPTIONS["all-gather"]
-_SETTING = nccl.Setting(
-  algorithm="ring", protocol="simple", num_channels=4, chunk_bytes=131072
-)
-_KEY = collective_lib.TuningKey("all-gather", 8, 1, 16 * _MIB)
-_CALL = collective_lib.Call(num_bytes=16 * _MIB, num_arrays=1)
-
-
-def _plan(*, name: str = "jit_step") -> plan_lib.Plan:
-  return plan_lib.Plan(
-    module_name=name,
-    module_fingerprint="0123456789abcdef",
-    cluster=H100,
-    xla=config_lib.XlaConfig(options={_GATHER: 128 * _MIB}),
-    nccl_env={"NCCL_MAX_CTAS": "8"},
-    nccl_settings=(
-      plan_lib.NcclSetting(
-        key=_KEY, calls=(_CALL,), setting=_SETTING, default=_SETTING
-      ),
-    ),
-    prediction=plan_lib.Prediction(
-      default_us=4.0, xla_us=3.0, nccl_env_us=2.0, nccl_settings_us=1.0
-    ),
-  )
+_OLD = dataclasses.replace(PLAN, module_name="old")
+_NEW = dataclasses.replace(PLAN, module_name="new")
 
 
 def test_a_folder_holds_the_plan_and_what_a_launcher_sources(tmp_path):
   folder = tmp_path / "runs" / "plan"
-  written = files.write(_plan(), folder)
+  written = files.write(PLAN, folder)
   assert sorted(written) == sorted(folder.iterdir())
   assert sorted(path.name for path in written) == [
     "env.sh",
     "nccl_table.bin",
     "plan.json",
   ]
-  assert plan_lib.load(folder) == _plan()
+  assert plan_lib.load(folder) == PLAN
   assert list(folder.parent.iterdir()) == [folder]
 
 
 def test_a_folder_replaces_an_older_plan_wholly(tmp_path):
   folder = tmp_path / "plan"
-  files.write(_plan(name="old"), folder)
-  files.write(_plan(name="new"), folder)
+  files.write(_OLD, folder)
+  files.write(_NEW, folder)
   assert plan_lib.load(folder).module_name == "new"
   assert list(tmp_path.iterdir()) == [folder]
 
 
 def test_an_empty_folder_may_become_a_plan(tmp_path):
-  files.write(_plan(), tmp_path)
-  assert plan_lib.load(tmp_path) == _plan()
+  files.write(PLAN, tmp_path)
+  assert plan_lib.load(tmp_path) == PLAN
 
 
 @pytest.mark.parametrize("names", [["train.py"], ["plan.json", "train.py"]])
@@ -80,7 +54,7 @@ def test_a_folder_with_anything_else_in_it_is_refused(tmp_path, names):
   with pytest.raises(errors.PlanError, match="something else"):
     files.check(tmp_path)
   with pytest.raises(errors.PlanError, match=str(tmp_path)):
-    files.write(_plan(), tmp_path)
+    files.write(PLAN, tmp_path)
   assert sorted(path.name for path in tmp_path.iterdir()) == names
   assert (tmp_path / names[0]).read_text() == "precious"
 
@@ -89,7 +63,7 @@ def test_a_file_in_the_folders_place_is_refused(tmp_path):
   path = tmp_path / "plan"
   path.write_text("precious")
   with pytest.raises(errors.PlanError, match="something else"):
-    files.write(_plan(), path)
+    files.write(PLAN, path)
   assert path.read_text() == "precious"
 
 
@@ -97,12 +71,12 @@ def test_a_folder_that_cannot_be_made_is_an_error(tmp_path):
   (tmp_path / "file").write_text("")
   folder = tmp_path / "file" / "plan"
   with pytest.raises(errors.PlanError, match=f"Cannot write {folder}: .+"):
-    files.write(_plan(), folder)
+    files.write(PLAN, folder)
 
 
 def test_a_failure_leaves_the_older_plan_as_it_was(tmp_path, monkeypatch):
   folder = tmp_path / "plan"
-  files.write(_plan(name="old"), folder)
+  files.write(_OLD, folder)
   rename = pathlib.Path.rename
 
   def fails(self: pathlib.Path, target: pathlib.Path) -> pathlib.Path:
@@ -112,21 +86,21 @@ def test_a_failure_leaves_the_older_plan_as_it_was(tmp_path, monkeypatch):
 
   monkeypatch.setattr(pathlib.Path, "rename", fails)
   with pytest.raises(errors.PlanError, match="No space left on device"):
-    files.write(_plan(name="new"), folder)
+    files.write(_NEW, folder)
   assert plan_lib.load(folder).module_name == "old"
   assert list(tmp_path.iterdir()) == [folder]
 
 
 def test_a_link_to_a_plan_stays_one(tmp_path):
-  files.write(_plan(name="old"), tmp_path / "plan")
+  files.write(_OLD, tmp_path / "plan")
   (tmp_path / "latest").symlink_to(tmp_path / "plan")
-  files.write(_plan(name="new"), tmp_path / "latest")
+  files.write(_NEW, tmp_path / "latest")
   assert (tmp_path / "latest").is_symlink()
   assert plan_lib.load(tmp_path / "plan").module_name == "new"
 
 
 def test_others_may_read_a_plan(tmp_path):
-  files.write(_plan(), tmp_path / "plan")
+  files.write(PLAN, tmp_path / "plan")
   (tmp_path / "usual").mkdir()
   assert (tmp_path / "plan").stat().st_mode == (
     (tmp_path / "usual").stat().st_mode
@@ -134,14 +108,14 @@ def test_others_may_read_a_plan(tmp_path):
 
 
 def test_settings_per_key_are_a_table_for_the_tuner_plugin(tmp_path):
-  files.write(_plan(), tmp_path / "plan")
+  files.write(PLAN, tmp_path / "plan")
   (rule,) = table.read(tmp_path / "plan" / "nccl_table.bin").rules
   assert rule == rules_lib.Rule(
     kind="all-gather",
     num_ranks=8,
     num_nodes=1,
-    min_bytes=16 * _MIB,
-    max_bytes=16 * _MIB,
+    min_bytes=GATHERED_BYTES,
+    max_bytes=GATHERED_BYTES,
     algorithm="ring",
     protocol="simple",
     num_channels=4,
@@ -162,8 +136,8 @@ def test_settings_per_key_are_a_table_for_the_tuner_plugin(tmp_path):
 )
 def test_a_plan_that_an_older_version_wrote_is_replaced(tmp_path, name):
   folder = tmp_path / "plan"
-  files.write(_plan(name="old"), folder)
+  files.write(_OLD, folder)
   (folder / name).write_text("as it was")
-  files.write(_plan(name="new"), folder)
+  files.write(_NEW, folder)
   assert plan_lib.load(folder).module_name == "new"
   assert not (folder / name).exists()

@@ -68,7 +68,7 @@ def _predict(module: hlo.Module, **changes: Any) -> hlo.Module:
 
 
 def _step_us(module: hlo.Module) -> float:
-  step = step_lib.Step(overlap.analyze(module), _NODE)
+  step = step_lib.of_module(module, _NODE)
   return step.timeline(step.default).step_time_us
 
 
@@ -451,7 +451,7 @@ def test_estimates_are_xlas_where_it_has_them(loop: hlo.Module) -> None:
 
 
 def test_a_step_with_another_schedule_costs_what_its_module_does(fsdp_scan):
-  step = step_lib.Step(overlap.analyze(fsdp_scan), _NODE)
+  step = step_lib.of_module(fsdp_scan, _NODE)
   for changes in (
     reschedule.Changes(),
     reschedule.Changes(thresholds_bytes={"all-gather": 0}),
@@ -459,7 +459,7 @@ def test_a_step_with_another_schedule_costs_what_its_module_does(fsdp_scan):
     reschedule.Changes(pipelined=["all-gather"]),
   ):
     module = reschedule.reschedule(fsdp_scan, changes, _NODE)
-    anew = step_lib.Step(overlap.analyze(module), _NODE)
+    anew = step_lib.of_module(module, _NODE)
     rescheduled = step.rescheduled(module)
     assert rescheduled.analysis.kernels == anew.analysis.kernels
     assert rescheduled.timeline(rescheduled.default) == anew.timeline(

@@ -25,11 +25,10 @@ from lagom_xla.flags import options as xla_options
 from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import combine
 from lagom_xla.passes import hlo
-from lagom_xla.passes import overlap as overlap_lib
 from lagom_xla.passes.combine import combinable
 from lagom_xla.search.nccl.balance import Balance
 from lagom_xla.search.xla import candidates
-from lagom_xla.search.xla import groups as regrouping
+from lagom_xla.search.xla import groups as groups_lib
 from lagom_xla.search.xla import joint
 from lagom_xla.xla_schedule import reschedule
 
@@ -94,10 +93,10 @@ _CASES = ["scan", "unrolled", "tp", "pipelined", "double-buffered"]
 
 
 @pytest.fixture(scope="module")
-def search(case: Callable[[str], _Case]) -> Callable[..., regrouping.Result]:
+def search(case: Callable[[str], _Case]) -> Callable[..., groups_lib.Result]:
   @functools.cache
-  def found(name: str, max_predictions: int = 30) -> regrouping.Result:
-    return regrouping.search(
+  def found(name: str, max_predictions: int = 30) -> groups_lib.Result:
+    return groups_lib.search(
       case(name).apart, _H100, max_predictions=max_predictions
     )
 
@@ -145,12 +144,12 @@ def test_unrolled_layers_have_something_to_group(case, search):
 def test_what_stands_alone_has_no_groups(case, search):
   # The two all-reduces of a layer are in loops of their own.
   found = search("tp")
-  assert found == regrouping.Result(groups=(), num_predicted=1)
+  assert found == groups_lib.Result(groups=(), num_predicted=1)
 
 
 @pytest.mark.parametrize("name", ["unrolled", "double-buffered"])
 def test_the_same_module_gives_the_same_groups(case, name, search):
-  again = regrouping.search(case(name).apart, _H100, max_predictions=30)
+  again = groups_lib.search(case(name).apart, _H100, max_predictions=30)
   assert again == search(name)
 
 
@@ -165,7 +164,7 @@ def test_no_more_is_predicted_than_allowed(case, monkeypatch, max_predictions):
 
   monkeypatch.setattr(reschedule, "reschedule", counted)
   module = case("unrolled").apart
-  found = regrouping.search(module, _H100, max_predictions=max_predictions)
+  found = groups_lib.search(module, _H100, max_predictions=max_predictions)
   assert len(predicted) == found.num_predicted <= max_predictions
 
 
@@ -189,7 +188,7 @@ def _predicted_us(apart: hlo.Module, groups: combine.Groups) -> float:
 
 
 def _step_time_us(module: hlo.Module) -> float:
-  step = step_lib.Step(overlap_lib.analyze(module), _H100)
+  step = step_lib.of_module(module, _H100)
   return step.timeline(step.default).step_time_us
 
 
@@ -208,7 +207,7 @@ def test_groups_are_predicted_no_worse_than_any_threshold(case, name, search):
 
 def test_what_has_no_label_is_left_alone(fsdp_unrolled):
   # Scheduled without groups, no collective says what it holds.
-  found = regrouping.search(fsdp_unrolled, _H100, max_predictions=10)
+  found = groups_lib.search(fsdp_unrolled, _H100, max_predictions=10)
   assert found.groups == ()
 
 
@@ -249,7 +248,9 @@ def test_the_copies_that_a_loop_has_of_a_collective_count_as_one(
 ):
   labels = Counter(combine.labels(case(name).apart).values())
   assert max(labels.values()) > 1
-  for group in search(name).groups:
+  groups = search(name).groups
+  assert groups
+  for group in groups:
     assert len(set(group)) == len(group)
 
 

@@ -1,0 +1,73 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Modules of HLO text, made from the lines that a test is about."""
+
+from __future__ import annotations
+
+from lagom_xla.passes import hlo
+
+HEADER = "is_scheduled=true, num_partitions=8"
+# The attributes of a collective over all eight devices, of one that gathers,
+# and of a product of two matrices.
+ALL = "channel_id=1, replica_groups=[1,8]<=[8], use_global_device_ids=true"
+GATHER = f"{ALL}, dimensions={{0}}"
+DOT = "lhs_contracting_dims={1}, rhs_contracting_dims={0}"
+
+_ADD = """
+add {
+  add.lhs = f32[] parameter(0)
+  add.rhs = f32[] parameter(1)
+  ROOT add.sum = f32[] add(add.lhs, add.rhs)
+}
+"""
+
+
+def text(body: str, *, computations: str = "", header: str = HEADER) -> str:
+  """A module whose entry is `body`, with `add` where it is applied."""
+  add = _ADD if "to_apply=add" in computations + body else ""
+  return (
+    f"HloModule step{header and ', '}{header}\n{add}\n{computations}\n"
+    f"ENTRY main {{\n{body}\n}}\n"
+  )
+
+
+def load(
+  body: str, *, computations: str = "", header: str = HEADER
+) -> hlo.Module:
+  """See `text`."""
+  return hlo.load(text(body, computations=computations, header=header))
+
+
+def all_gather(name: str, *sizes_bytes: int) -> tuple[str, str]:
+  """Start and done of an all-gather of arrays of these bytes, once gathered."""
+  parts = [f"f32[{num_bytes // 32}]" for num_bytes in sizes_bytes]
+  wholes = [f"f32[{num_bytes // 4}]" for num_bytes in sizes_bytes]
+  operands = [f"{name}-in{i}" for i in range(len(parts))]
+  inputs = [
+    f'{operand} = {part} custom-call(), custom_call_target="AllocateBuffer"'
+    for operand, part in zip(operands, parts, strict=True)
+  ]
+  start = (
+    f"{name} = ({_tuple(parts)}, {_tuple(wholes)})"
+    f" all-gather-start({', '.join(operands)}), {GATHER}"
+  )
+  done = f"{name}-done = {_tuple(wholes)} all-gather-done({name})"
+  return "\n".join([*inputs, start]), done
+
+
+def kernel(name: str, time_us: float, *, size: int = 256) -> str:
+  """A library call on p, f32[size,size], whose time XLA's estimate sets."""
+  return (
+    f"{name} = f32[{size},{size}] custom-call(p),"
+    ' custom_call_target="Kernel", backend_config='
+    f'{{"reification_cost":[{{"name":"sol","exec_time_us":{time_us}}}]}}'
+  )
+
+
+def trips(num_trips: int) -> str:
+  """The attribute of a loop that runs so many times."""
+  return f'backend_config={{"known_trip_count":{{"n":"{num_trips}"}}}}'
+
+
+def _tuple(types: list[str]) -> str:
+  return types[0] if len(types) == 1 else f"({', '.join(types)})"

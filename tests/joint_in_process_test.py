@@ -1,0 +1,149 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""What only the training process can tell XLA, tried after the options."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import jax
+import pytest
+
+import fake_target
+import hlo_text
+from lagom_xla import cluster as cluster_lib
+from lagom_xla import errors
+from lagom_xla.compile import config as config_lib
+from lagom_xla.compile import scheduler_profile
+from lagom_xla.compile import target as target_lib
+from lagom_xla.passes import hlo
+from lagom_xla.passes import registry
+from lagom_xla.search.xla import candidates
+from lagom_xla.search.xla import feedback
+from lagom_xla.search.xla import joint
+
+_H100 = cluster_lib.parse("1x8xh100")
+
+
+def _search(*kernels_us: float) -> candidates.Search:
+  """Of a step whose kernel takes these times, first and after each feedback.
+
+  The kernel of the schedule that the costs of schedule i lead to is called
+  kernel{i + 1}.
+  """
+
+  def scheduled(config: config_lib.XlaConfig) -> hlo.Module:
+    position = 0
+    if config.scheduler_profile is not None:
+      (fed,) = _kernels(config)
+      position = int(fed.removeprefix("kernel")) + 1
+    start, done = hlo_text.all_gather("gather", 8 * 2**20)
+    kernel = hlo_text.kernel(f"kernel{position}", kernels_us[position])
+    return hlo_text.load(f"""
+      p = f32[256,256] parameter(0)
+      {start}
+      {kernel}
+      {done}
+      ROOT result = (f32[256,256]) tuple(p)
+    """)
+
+  target = fake_target.FakeTarget(
+    name="step", cluster=_H100, scheduled=scheduled
+  )
+  return joint.search(target, max_compiles=1, in_process=True)
+
+
+def _kernels(config: config_lib.XlaConfig) -> list[str]:
+  """The kernels whose costs XLA's scheduler is fed."""
+  costs_us = scheduler_profile.costs_us(config.scheduler_profile or "")
+  return [name for name in costs_us if name.startswith("kernel")]
+
+
+def _fed(found: candidates.Search) -> list[config_lib.XlaConfig]:
+  configs = [candidate.config for candidate in found.others]
+  return [c for c in configs if c.scheduler_profile is not None]
+
+
+def _names(candidate: candidates.Candidate) -> list[str]:
+  return [k.name for k in candidate.step.analysis.kernels.values()]
+
+
+def test_xlas_scheduler_is_fed_the_costs_of_the_best_schedule():
+  found = _search(500, 400, 300, 200)
+  assert [_kernels(config) for config in _fed(found)] == [
+    ["kernel0"],
+    ["kernel1"],
+    ["kernel2"],
+  ]
+  assert "kernel3" in _names(found.best)
+
+
+def test_rounds_end_when_one_brings_nothing():
+  found = _search(500, 400, 450)
+  assert len(_fed(found)) == 2
+  assert "kernel1" in _names(found.best)
+  assert len(_fed(_search(500, 600))) == 1
+
+
+def test_rounds_end_though_each_brings_something():
+  found = _search(500, 400, 300, 200, 100)
+  assert len(_fed(found)) == feedback.MAX_ROUNDS < 4
+
+
+def test_a_launcher_gets_neither_groups_nor_profile():
+  found = _search(500, 400, 450)
+  assert found.best.config.scheduler_profile is not None
+  assert found.best_for_launchers is found.default
+
+
+def test_a_profile_that_jax_would_replace_is_refused(monkeypatch):
+  def replaced() -> None:
+    raise errors.ProfileError("jax_enable_pgle is on")
+
+  monkeypatch.setattr(scheduler_profile, "check_reaches_xla", replaced)
+  found = _search(500)
+  refused = found.others[-1]
+  assert isinstance(refused, candidates.Refused)
+  assert refused.reason == "jax_enable_pgle is on"
+  assert _kernels(refused.config) == ["kernel0"]
+  assert found.best is found.default
+
+
+# A real step.
+
+
+@pytest.fixture(scope="module")
+def real(
+  fsdp_step: Callable[..., jax.stages.Lowered],
+) -> candidates.Search:
+  target = target_lib.of_step(fsdp_step(unroll=False), _H100, name="step")
+  return joint.search(target, max_compiles=1, in_process=True)
+
+
+def test_a_real_step_gets_no_slower_with_a_tuner_or_without(real):
+  best, default = real.best, real.default
+  assert best.tuned.step_time_us <= default.tuned.step_time_us
+  assert (
+    best.under_nccl_defaults.step_time_us
+    <= default.under_nccl_defaults.step_time_us
+  )
+
+
+def test_xla_follows_the_costs_that_a_real_step_is_fed(real):
+  (first, *_) = [
+    c for c in real.others if c.config.scheduler_profile is not None
+  ]
+  assert isinstance(first, candidates.Candidate)
+  assert (
+    first.step.timeline(first.step.default) != real.default.under_nccl_defaults
+  )
+
+
+def test_groups_are_refused_where_donated_inputs_would_be_forgotten(real):
+  assert real.default.step.analysis.module.proto.input_output_alias.entries
+  groups = real.others[0]
+  if registry.keeps_donation():
+    assert isinstance(groups, candidates.Candidate)
+  else:
+    assert isinstance(groups, candidates.Refused)
+    assert "donates inputs" in groups.reason
