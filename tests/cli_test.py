@@ -475,6 +475,19 @@ def test_the_installed_jaxlib_knows_every_flag_that_is_printed(
   assert (done.returncode, done.stdout) == (0, "2\n"), done.stderr
 
 
+def test_clusters_lists_what_cluster_takes() -> None:
+  rows = json.loads(run("clusters", "--format=json").out)
+  for row in rows:
+    parsed = cluster_lib.parse(row["name"].replace("NODES", "2"))
+    assert parsed.gpus_per_node == row["gpus_per_node"]
+    assert parsed.node.fabric == row["fabric"]
+  assert {"NODESx4xgb200", "NODESxp5.48xlarge", "lagom_a"} <= {
+    row["name"] for row in rows
+  }
+  text = run("clusters").out
+  assert all(row["name"] in text for row in rows)
+
+
 def test_flags_of_a_plan_that_changes_nothing_set_nothing(
   tuned: Tuned, tmp_path: pathlib.Path
 ) -> None:

@@ -145,6 +145,45 @@ def test_the_clusters_of_the_paper_differ_in_their_network() -> None:
   assert b.node.num_nics * b.node.nic_gbps * 8 == 100
 
 
+def test_gpus_without_nodes_are_one_node() -> None:
+  assert cluster.parse("8xh100") == cluster.parse("1x8xh100")
+  assert cluster.parse("4xA100") == cluster.parse("1x4xa100")
+
+
+@pytest.mark.parametrize(
+  ("text", "gpu", "fabric", "total_gbit"),
+  [
+    ("2xp5.48xlarge", "h100", "efa", 3200),
+    ("4xp6-b200.48xlarge", "b200", "efa", 3200),
+    ("8xa3-megagpu-8g", "h100", "tcpxo", 1600),
+    ("2xND_H100_v5", "h100", "infiniband", 3200),
+    ("2xp4d.24xlarge", "a100_40", "efa", 400),
+  ],
+)
+def test_machines_are_named_as_people_rent_them(
+  text: str, gpu: str, fabric: str, total_gbit: int
+) -> None:
+  rented = cluster.parse(text)
+  assert rented.name == text
+  assert rented.num_nodes == int(text[0])
+  assert rented.gpu.name == gpu
+  assert rented.node.fabric == fabric
+  assert rented.node.num_nics * rented.node.nic_gbps * 8 == total_gbit
+  assert cluster.parse(text.upper().replace("-", "_")) == rented
+  # What is inside the node is the GPU's own.
+  assert rented.node.nvlink == cluster.parse(f"1x8x{gpu}").node.nvlink
+
+
+def test_every_machine_has_its_source() -> None:
+  folder = pathlib.Path(cluster.__file__).parent / "machines"
+  names = cluster.machine_names()
+  assert len(names) > 10
+  for name in names:
+    raw = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
+    assert len(raw["source"]) > 20
+    assert cluster.parse(f"3x{raw['name']}").num_devices == 24
+
+
 @hypothesis.given(st.data())
 def test_a_group_spans_the_nodes_its_devices_lie_in(
   data: st.DataObject,
@@ -298,7 +337,9 @@ def test_a_file_that_does_not_exist_is_named() -> None:
   )
 
 
-@pytest.mark.parametrize("text", ["", "h100", "8xh100", "1x8x", "axbxh100"])
+@pytest.mark.parametrize(
+  "text", ["", "h100", "8xh900", "2xp4", "1x8x", "axbxh100"]
+)
 def test_text_that_names_no_cluster_is_told_what_does(text: str) -> None:
   message = _error(text)
   assert message.startswith(f"cluster {text!r} is neither NODESxGPUSxGPU")

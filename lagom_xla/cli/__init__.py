@@ -20,6 +20,7 @@ from absl import app
 from absl.flags import argparse_flags
 
 from lagom_xla import errors
+from lagom_xla.cli import clusters
 from lagom_xla.cli import flags
 from lagom_xla.cli import inspect
 from lagom_xla.cli import plugin
@@ -63,7 +64,7 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     formatter_class=argparse.RawDescriptionHelpFormatter,
   )
   commands = parser.add_subparsers(dest="command", required=True)
-  for module in (inspect, tune, verify, flags, plugin, schema):
+  for module in (inspect, tune, verify, flags, plugin, clusters, schema):
     module.add(commands)
   return parser.parse_args(flags.join_check(argv[1:]))
 

@@ -27,8 +27,8 @@ what to look at:
 Arguments are arrays or jax.ShapeDtypeStructs, sharded over those devices."""
 
 _CLUSTER_HELP = (
-  "NODESxGPUSxGPU such as 1x8xh100 or 16x8xh100, the name of a known cluster,"
-  " or a JSON file"
+  "NODESxGPUSxGPU such as 16x8xh100, NODESxMACHINE such as 2xp5.48xlarge, a"
+  " name, or a JSON file; `lagom-xla clusters` lists them"
 )
 
 

@@ -16,6 +16,7 @@ from lagom_xla.cluster.devices import of_devices as of_devices
 from lagom_xla.cluster.gpu import Gpu as Gpu
 from lagom_xla.cluster.known import cluster_names as cluster_names
 from lagom_xla.cluster.known import gpu_names as gpu_names
+from lagom_xla.cluster.known import machine_names as machine_names
 from lagom_xla.cluster.read import from_dict as from_dict
 from lagom_xla.cluster.read import parse as parse
 from lagom_xla.cluster.read import schema as schema

@@ -1,11 +1,13 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The GPUs and clusters that can be asked for by name.
+"""The GPUs, machines and clusters that can be asked for by name.
 
-Each is a file in specs/, in the format of cluster files (`read.py`): one per
-GPU, with the node it usually sits in, and one per cluster. Its `sources` object
-tells, for every figure, where it was read. A new GPU or cluster is a new file
-there; another name for one is an alias here.
+GPUs and clusters are files in specs/, in the format of cluster files
+(`read.py`): one per GPU, with the node it usually sits in, and one per cluster.
+Its `sources` object tells, for every figure, where it was read. Machines, as
+clouds rent them out, are files in machines/: a known GPU and what the machine
+joins it with, from one `source`. A new one of any is a new file there; another
+name for one is an alias here.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import pathlib
 from typing import Any
 
 _SPECS = pathlib.Path(__file__).with_name("specs")
+_MACHINES = pathlib.Path(__file__).with_name("machines")
 _ALIASES = {
   "a100": "a100_80",
   "a100_40gb": "a100_40",
@@ -34,6 +37,11 @@ def cluster_names() -> tuple[str, ...]:
   return tuple(n for n in _spec_names() if isinstance(spec(n)["gpu"], str))
 
 
+def machine_names() -> tuple[str, ...]:
+  """The machines that can be asked for by name, as in 2xp5.48xlarge."""
+  return _stems(_MACHINES)
+
+
 def normal(name: str) -> str:
   """A name as its file has it: in lower case, with "_", and no alias."""
   name = name.strip().lower().replace("-", "_")
@@ -47,5 +55,16 @@ def spec(name: str) -> dict[str, Any]:
   return {key: value for key, value in raw.items() if key != "sources"}
 
 
+@functools.cache
+def machine(name: str) -> dict[str, Any]:
+  """What a file in machines/ holds but its source; not to be changed."""
+  raw = json.loads((_MACHINES / f"{name}.json").read_text(encoding="utf-8"))
+  return {key: value for key, value in raw.items() if key != "source"}
+
+
 def _spec_names() -> tuple[str, ...]:
-  return tuple(sorted(path.stem for path in _SPECS.glob("*.json")))
+  return _stems(_SPECS)
+
+
+def _stems(folder: pathlib.Path) -> tuple[str, ...]:
+  return tuple(sorted(path.stem for path in folder.glob("*.json")))

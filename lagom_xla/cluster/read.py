@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Clusters from what users write: a name, NODESxGPUSxGPU, or a JSON file.
+"""Clusters from what users write: a name, or a JSON file.
 
 A file may start from a known GPU and replace single figures:
 
@@ -21,16 +21,19 @@ from lagom_xla.cluster import known
 from lagom_xla.cluster.cluster import Cluster
 from lagom_xla.cluster.cluster import Node
 
+# NODESxGPUSxGPU, NODESxMACHINE and GPUSxGPU.
 _SHAPE = re.compile(r"(-?[0-9]{1,9})x(-?[0-9]{1,9})x(.+)")
+_COUNTED = re.compile(r"(-?[0-9]{1,9})x(.+)")
 
 
 def parse(text: str) -> Cluster:
   """The cluster that a user asks for.
 
   Args:
-    text: NODESxGPUSxGPU such as "16x8xh100"; a named cluster such as "lagom_a"
-      (the paper's, arXiv 2602.20656); or the path of a .json file. Case does
-      not matter in names, and "-" may stand for "_".
+    text: NODESxGPUSxGPU such as "16x8xh100"; NODESxMACHINE such as
+      "2xp5.48xlarge"; GPUSxGPU such as "8xh100", which is one node; a named
+      cluster such as "lagom_a" (the paper's, arXiv 2602.20656); or the path of
+      a .json file. Case does not matter in names, and "-" may stand for "_".
 
   Raises:
     ClusterError: it is none of these, or a file breaks a rule; the message
@@ -42,15 +45,33 @@ def parse(text: str) -> Cluster:
   if name in names:
     spec = known.spec(name)
     return from_dict({**spec, "name": name}, where=f"cluster {name}")
-  match = _SHAPE.fullmatch(text.strip().lower())
-  if match is None:
+  raw = _named(text.strip().lower())
+  if raw is None:
     raise errors.ClusterError(
-      f"cluster {text!r} is neither NODESxGPUSxGPU (such as 1x8xh100), nor a "
-      f"named cluster ({', '.join(names)}), nor the path of a .json "
-      f"file; known GPUs: {', '.join(known.gpu_names())}"
+      f"cluster {text!r} is neither NODESxGPUSxGPU (such as 1x8xh100), nor"
+      f" NODESxMACHINE (such as 2xp5.48xlarge), nor a named cluster"
+      f" ({', '.join(names)}), nor the path of a .json file; known GPUs:"
+      f" {', '.join(known.gpu_names())}; `lagom-xla clusters` lists machines"
     )
-  sizes = {"num_nodes": int(match[1]), "gpus_per_node": int(match[2])}
-  return from_dict({**sizes, "gpu": match[3]}, where=f"cluster {text!r}")
+  return from_dict(raw, where=f"cluster {text!r}")
+
+
+def _named(text: str) -> dict[str, Any] | None:
+  """The cluster file that a name with counts stands for, if it is one."""
+  if match := _SHAPE.fullmatch(text):
+    sizes = {"num_nodes": int(match[1]), "gpus_per_node": int(match[2])}
+    return {**sizes, "gpu": match[3]}
+  match = _COUNTED.fullmatch(text)
+  if match is None:
+    return None
+  count, name = int(match[1]), known.normal(match[2])
+  if name in known.gpu_names():
+    return {"num_nodes": 1, "gpus_per_node": count, "gpu": name}
+  if name in known.machine_names():
+    machine = known.machine(name)
+    name = f"{count}x{machine['name']}"
+    return {**machine, "name": name, "num_nodes": count}
+  return None
 
 
 def from_dict(raw: object, *, where: str) -> Cluster:
