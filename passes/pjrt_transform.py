@@ -18,6 +18,8 @@ import functools
 import importlib.util
 import pathlib
 
+from lagom_xla import errors
+
 _EXTENSION_TYPE = 24
 _EXTENSION_VERSION = 1
 _INTERNAL_ERROR = 13  # PJRT_Error_Code_INTERNAL.
@@ -142,7 +144,7 @@ def register(callback: Callback, *, name: str, stage: int) -> None:
     stage: 0 before the scheduler, 1 after it.
 
   Raises:
-    NotImplementedError: there is no CUDA plugin, or it lacks the extension.
+    UnsupportedError: there is no CUDA plugin, or it lacks the extension.
   """
   extension = _extension()
   keep: list[object] = []
@@ -157,7 +159,7 @@ def register(callback: Callback, *, name: str, stage: int) -> None:
     ctypes.pointer(callbacks),
   )
   if extension.register_xla_transform(ctypes.byref(args)):
-    raise NotImplementedError("The CUDA plugin refused to register a pass.")
+    raise errors.UnsupportedError("The CUDA plugin refused to register a pass.")
   _registered[name, stage] = (function, callbacks, keep)
 
 
@@ -201,7 +203,7 @@ def _string(data: bytes, keep: list[object]) -> _String:
 def _extension() -> _Extension:
   path = plugin_path()
   if path is None:
-    raise NotImplementedError("No CUDA plugin for JAX is installed.")
+    raise errors.UnsupportedError("No CUDA plugin for JAX is installed.")
   plugin = ctypes.CDLL(str(path))
   plugin.GetPjrtApi.restype = ctypes.POINTER(_Api)
   node = plugin.GetPjrtApi().contents.extension_start
@@ -209,7 +211,7 @@ def _extension() -> _Extension:
     if node.contents.type == _EXTENSION_TYPE:
       return ctypes.cast(node, ctypes.POINTER(_Extension)).contents
     node = node.contents.next
-  raise NotImplementedError(
+  raise errors.UnsupportedError(
     f"{path} does not let programs add HLO passes; it needs jaxlib 0.10.2 or"
     " newer."
   )

@@ -67,7 +67,7 @@ def transformation(
     platform: "cpu", or "cuda" for live GPUs and ahead-of-time compiles.
 
   Raises:
-    NotImplementedError: this installation cannot add passes.
+    UnsupportedError: this installation cannot add passes.
   """
   with _lock:
     name = f"lagom_xla_{next(_serial)}"

@@ -14,6 +14,7 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec
 import pytest
 
+from lagom_xla import errors
 from lagom_xla.passes import hlo
 from lagom_xla.passes import pjrt_transform
 from lagom_xla.passes import registry
@@ -189,7 +190,7 @@ def test_no_cuda_plugin_is_said_plainly(
     pytest.skip("this JAX registers passes without the plugin's C API")
   pjrt_transform._extension.cache_clear()
   monkeypatch.setattr(pjrt_transform, "plugin_path", lambda: None)
-  with pytest.raises(NotImplementedError, match="No CUDA plugin"):
+  with pytest.raises(errors.UnsupportedError, match="No CUDA plugin"):
     with registry.transformation(
       _Reader(), stage=registry.Stage.POST_SCHEDULER, platform="cuda"
     ):
