@@ -20,6 +20,12 @@ import pathlib
 
 from lagom_xla import errors
 
+NO_PLUGIN = (
+  "JAX's CUDA plugin is not installed. Install it with `pip install"
+  " 'lagom-xla[aot]'` (compiling without a GPU) or `pip install"
+  " 'lagom-xla[cuda13]'` (on GPUs)."
+)
+
 _EXTENSION_TYPE = 24
 _EXTENSION_VERSION = 1
 _INTERNAL_ERROR = 13  # PJRT_Error_Code_INTERNAL.
@@ -203,7 +209,7 @@ def _string(data: bytes, keep: list[object]) -> _String:
 def _extension() -> _Extension:
   path = plugin_path()
   if path is None:
-    raise errors.UnsupportedError("No CUDA plugin for JAX is installed.")
+    raise errors.UnsupportedError(NO_PLUGIN)
   plugin = ctypes.CDLL(str(path))
   plugin.GetPjrtApi.restype = ctypes.POINTER(_Api)
   node = plugin.GetPjrtApi().contents.extension_start

@@ -190,7 +190,9 @@ def test_no_cuda_plugin_is_said_plainly(
     pytest.skip("this JAX registers passes without the plugin's C API")
   pjrt_transform._extension.cache_clear()
   monkeypatch.setattr(pjrt_transform, "plugin_path", lambda: None)
-  with pytest.raises(errors.UnsupportedError, match="No CUDA plugin"):
+  with pytest.raises(
+    errors.UnsupportedError, match="CUDA plugin is not installed"
+  ):
     with registry.transformation(
       _Reader(), stage=registry.Stage.POST_SCHEDULER, platform="cuda"
     ):

@@ -19,6 +19,7 @@ from lagom_xla.compile import load as load_lib
 from lagom_xla.compile import target as target_lib
 from lagom_xla.passes import collectives
 from lagom_xla.passes import hlo
+from lagom_xla.passes import pjrt_transform
 
 _CLUSTER = cluster_lib.parse("1x8xh100")
 
@@ -338,6 +339,21 @@ def test_a_module_for_other_sizes_names_its_own(fsdp_scan: hlo.Module) -> None:
     target_lib.of_module(
       fsdp_scan, cluster_lib.parse("2x8xh100"), name="step.hlo"
     )
+
+
+def test_without_a_cuda_plugin_a_module_says_what_to_install(
+  monkeypatch: pytest.MonkeyPatch,
+) -> None:
+  module = hlo_text.load(
+    "ROOT x = f32[8] parameter(0)", header="num_partitions=8"
+  )
+  target = target_lib.of_module(module, _CLUSTER, name="step.hlo")
+  monkeypatch.setattr(pjrt_transform, "plugin_path", lambda: None)
+  with pytest.raises(
+    errors.CompileError,
+    match=r"1x8xh100: JAX's CUDA plugin is not installed.*lagom-xla\[aot\]",
+  ):
+    target.schedule()
 
 
 def test_a_module_takes_no_keyword_arguments(tmp_path: pathlib.Path) -> None:

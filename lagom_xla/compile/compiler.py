@@ -220,7 +220,7 @@ def _one_sentence(asked_for: str) -> Iterator[None]:
   """Says of whatever a compile raises what was asked for, and why not."""
   try:
     yield
-  except errors.CombineError:
+  except (errors.CombineError, errors.CompileError):
     raise
   except errors.DonationLostError as error:
     raise errors.CompileError(str(error)) from error

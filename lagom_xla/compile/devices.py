@@ -34,9 +34,7 @@ def devices(cluster: cluster_lib.Cluster) -> Sequence[jax.Device]:
     return live
   if pjrt_transform.plugin_path() is None:
     raise errors.CompileError(
-      f"Cannot compile for {cluster.name}: JAX's CUDA plugin is not"
-      " installed. Install it with `pip install 'lagom-xla[aot]'` (compiling"
-      " without a GPU) or `pip install 'lagom-xla[cuda13]'` (on GPUs)."
+      f"Cannot compile for {cluster.name}: {pjrt_transform.NO_PLUGIN}"
     )
   try:
     topology = topologies.get_topology_desc(
