@@ -475,6 +475,18 @@ def test_the_installed_jaxlib_knows_every_flag_that_is_printed(
   assert (done.returncode, done.stdout) == (0, "2\n"), done.stderr
 
 
+def test_a_reader_that_has_seen_enough_is_no_error() -> None:
+  command = f"{sys.executable} -m lagom_xla.cli clusters --format=json"
+  done = subprocess.run(
+    f"({command}; echo status $? >&2) | true",
+    shell=True,
+    capture_output=True,
+    text=True,
+    check=False,
+  )
+  assert done.stderr == "status 0\n"
+
+
 def test_clusters_lists_what_cluster_takes() -> None:
   rows = json.loads(run("clusters", "--format=json").out)
   for row in rows:

@@ -72,6 +72,10 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
 def _main(arguments: argparse.Namespace) -> None:
   try:
     arguments.function(arguments)
+    sys.stdout.flush()
+  except BrokenPipeError:
+    # Whoever read the output has seen enough. Python would flush once more.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
   except errors.LagomError as error:
     print(f"lagom-xla: {error}", file=sys.stderr)
     sys.exit(2)
