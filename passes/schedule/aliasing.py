@@ -30,19 +30,7 @@ from lagom_xla.passes import collectives
 from lagom_xla.passes import hlo
 
 # Pass on their operands, touch no memory and take no time.
-FORWARDING = frozenset(
-  [
-    "add-dependency",
-    "after-all",
-    "bitcast",
-    "constant",
-    "domain",
-    "get-tuple-element",
-    "opt-barrier",
-    "parameter",
-    "tuple",
-  ]
-)
+FORWARDING = collectives.NOPS - {"partition-id", "replica-id"}
 
 _CALLING = frozenset(["call", "conditional", "while"])
 
