@@ -97,9 +97,11 @@ def test_a_cluster_is_what_its_name_says(
 def test_the_gpus_known_by_name() -> None:
   assert set(cluster.gpu_names()) == {
     *("a100_40", "a100_80", "h100", "h200", "b200", "gb200", "v100"),
-    *("a40", "a6000"),
+    *("h100_nvl", "h100_pcie", "gh200", "h20", "b300", "gb300"),
+    *("a40", "a6000", "l40s"),
   }
   assert cluster.parse("1x8xa100") == cluster.parse("1x8xa100_80")
+  assert cluster.parse("1x8xH100-NVL") == cluster.parse("1x8xh100_nvl")
 
 
 @pytest.mark.parametrize("path", _SPECS, ids=lambda path: path.stem)
@@ -121,7 +123,8 @@ def test_the_figures_of_a_gpu_agree_with_each_other(name: str) -> None:
   if "tf32" in peaks:
     assert peaks["bf16"] == pytest.approx(2 * peaks["tf32"], rel=0.03)
   if "f8" in peaks:
-    assert peaks["f8"] == pytest.approx(2 * peaks["bf16"], rel=0.01)
+    # NVIDIA gives an L40S 733 where twice 362.05 would be 724.
+    assert peaks["f8"] == pytest.approx(2 * peaks["bf16"], rel=0.013)
 
 
 def test_an_a40_has_its_data_sheet_figures() -> None:
@@ -344,7 +347,7 @@ def test_text_that_names_no_cluster_is_told_what_does(text: str) -> None:
   message = _error(text)
   assert message.startswith(f"cluster {text!r} is neither NODESxGPUSxGPU")
   assert "lagom_a, lagom_b" in message
-  assert "h100, h200" in message
+  assert "h200" in message
 
 
 @pytest.mark.parametrize(
