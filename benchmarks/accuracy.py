@@ -9,7 +9,8 @@ Predicts each figure and prints the relative errors by group. Tables of figures
 come with the benchmarks (benchmarks/data); rows of nccl-tests, modules and
 traces of whole steps do not, and are read from the folder that --data names.
 What is not there is left out, and named on stderr. Groups that say "held out"
-are of fits that did not see the system they are judged on. --plot draws what
+are of fits that did not see the system they are judged on, those that say
+"calibrated" of systems of which a third of the rows was seen. --plot draws what
 was predicted over what was measured.
 """
 
@@ -22,6 +23,7 @@ import os
 import pathlib
 import sys
 
+from benchmarks import calibrated
 from benchmarks import fit_networks
 from benchmarks import groups
 from benchmarks import measured
@@ -76,6 +78,7 @@ def all_groups(data: pathlib.Path | None = None) -> Iterator[groups.Group]:
 def _nccl_tests(folder: pathlib.Path) -> Iterator[groups.Group]:
   yield from nccl_tests.compare(folder)
   yield from fit_networks.compare(folder)
+  yield from calibrated.compare(folder)
 
 
 # File or folder of --data -> what compares it.

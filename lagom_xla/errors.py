@@ -44,6 +44,10 @@ class ClusterError(LagomError, ValueError):
   """A cluster, or a file that describes one, is not usable as written."""
 
 
+class CalibrationError(LagomError, ValueError):
+  """Measurements that a cluster cannot be calibrated by."""
+
+
 class TargetError(LagomError, ValueError):
   """A target that cannot be used."""
 

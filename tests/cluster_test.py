@@ -251,7 +251,8 @@ def test_a_missing_field_is_named_with_its_file(
   parent, key = _at(raw, path)
   del parent[key]
   file = _write(tmp_path / "part.json", raw)
-  if path in ("name", "num_nodes"):  # Their defaults: the file's name, and 1.
+  # Their defaults: the file's name, 1, and nothing measured.
+  if path in ("name", "num_nodes", "calibration"):
     assert cluster.parse(file).num_nodes == 1
   elif path.startswith("gpu.matmul_peak_tflops.") and key != "f32":
     assert key not in cluster.parse(file).gpu.matmul_peak_tflops

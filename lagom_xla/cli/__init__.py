@@ -20,6 +20,7 @@ from absl import app
 from absl.flags import argparse_flags
 
 from lagom_xla import errors
+from lagom_xla.cli import calibrate
 from lagom_xla.cli import clusters
 from lagom_xla.cli import flags
 from lagom_xla.cli import inspect
@@ -28,6 +29,10 @@ from lagom_xla.cli import schema
 from lagom_xla.cli import tune
 from lagom_xla.cli import verify
 
+# In the order in which help lists them.
+_MODULES = (
+  *(inspect, tune, verify, flags, plugin, clusters, calibrate, schema),
+)
 _EXAMPLES = """\
 examples:
   lagom-xla inspect train.py:train_step --cluster=1x8xh100
@@ -64,7 +69,7 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     formatter_class=argparse.RawDescriptionHelpFormatter,
   )
   commands = parser.add_subparsers(dest="command", required=True)
-  for module in (inspect, tune, verify, flags, plugin, clusters, schema):
+  for module in _MODULES:
     module.add(commands)
   return parser.parse_args(flags.join_check(argv[1:]))
 

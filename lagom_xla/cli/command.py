@@ -65,15 +65,20 @@ def add(
 def add_target(command: argparse.ArgumentParser) -> None:
   """Adds TARGET, --cluster and --arg, which `load_target` reads."""
   command.add_argument("target", metavar="TARGET", help="see below")
-  command.add_argument(
-    "--cluster", required=True, metavar="CLUSTER", help=_CLUSTER_HELP
-  )
+  add_cluster(command)
   command.add_argument(
     "--arg",
     action="append",
     default=[],
     metavar="NAME=VALUE",
     help="a keyword argument for TARGET's function; may be repeated",
+  )
+
+
+def add_cluster(command: argparse.ArgumentParser) -> None:
+  """Adds --cluster."""
+  command.add_argument(
+    "--cluster", required=True, metavar="CLUSTER", help=_CLUSTER_HELP
   )
 
 

@@ -9,6 +9,8 @@ cluster.parse("16x8xh100").gpu.hbm_gbps
 
 from __future__ import annotations
 
+from lagom_xla.cluster.calibration import Calibration as Calibration
+from lagom_xla.cluster.calibration import Factors as Factors
 from lagom_xla.cluster.cluster import Cluster as Cluster
 from lagom_xla.cluster.cluster import Node as Node
 from lagom_xla.cluster.cluster import NvLink as NvLink

@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from lagom_xla import errors
 from lagom_xla import validation
+from lagom_xla.cluster.calibration import Calibration
 from lagom_xla.cluster.gpu import Gpu
 
 
@@ -71,6 +72,8 @@ class Cluster:
     gpus_per_node: GPUs in each of them.
     gpu: one of the GPUs.
     node: one of the nodes, apart from its GPUs.
+    calibration: what collectives take here, as `lagom-xla calibrate` measured
+      it; None where nothing was measured.
   """
 
   __pydantic_config__ = validation.STRICT
@@ -80,6 +83,7 @@ class Cluster:
   gpus_per_node: validation.Count
   gpu: Gpu
   node: Node
+  calibration: Calibration | None = None
 
   @property
   def num_devices(self) -> int:

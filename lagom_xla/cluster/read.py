@@ -18,12 +18,14 @@ from typing import Any
 from lagom_xla import errors
 from lagom_xla import validation
 from lagom_xla.cluster import known
+from lagom_xla.cluster.calibration import Calibration
 from lagom_xla.cluster.cluster import Cluster
 from lagom_xla.cluster.cluster import Node
 
 # NODESxGPUSxGPU, NODESxMACHINE and GPUSxGPU.
 _SHAPE = re.compile(r"(-?[0-9]{1,9})x(-?[0-9]{1,9})x(.+)")
 _COUNTED = re.compile(r"(-?[0-9]{1,9})x(.+)")
+_UNCALIBRATED = dataclasses.asdict(Calibration())
 
 
 def parse(text: str) -> Cluster:
@@ -111,7 +113,14 @@ def _from_dict(raw: object) -> Cluster:
       f"is {validation.show(raw)}; it must be an object"
     )
   given, base = _base_of(raw)
-  merged = _merge({"num_nodes": 1, "name": "unnamed", **base}, given)
+  defaults: dict[str, Any] = {
+    "num_nodes": 1,
+    "name": "unnamed",
+    "calibration": None,
+  }
+  if isinstance(given.get("calibration"), dict):
+    defaults["calibration"] = _UNCALIBRATED
+  merged = _merge({**defaults, **base}, given)
   try:
     cluster = validation.read(Cluster, merged)
   except validation.MissingError as e:

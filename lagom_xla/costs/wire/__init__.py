@@ -4,11 +4,15 @@
 
 `path` and `fabric` have the fitted parameters, within nodes and between them,
 `call` what a collective sends and the rates that bound it, `timing` the time,
-`network` that between nodes. Other packages need only the names below.
+`network` that between nodes, `calibrated` what a site's own measurements change
+in it. Other packages need only the names below.
 """
 
 from __future__ import annotations
 
+from lagom_xla.costs.wire.calibrated import calibrated_us
+from lagom_xla.costs.wire.calibrated import most_speedup
+from lagom_xla.costs.wire.calibrated import time_us
 from lagom_xla.costs.wire.call import sent_bytes
 from lagom_xla.costs.wire.fabric import Fabric
 from lagom_xla.costs.wire.fabric import fitted_fabric
@@ -18,14 +22,15 @@ from lagom_xla.costs.wire.path import Paths
 from lagom_xla.costs.wire.path import fitted
 from lagom_xla.costs.wire.path import path_name
 from lagom_xla.costs.wire.path import system_of
-from lagom_xla.costs.wire.timing import time_us
 
 __all__ = [
   "Fabric",
   "Path",
   "Paths",
+  "calibrated_us",
   "fitted",
   "fitted_fabric",
+  "most_speedup",
   "most_tree_gbps",
   "path_name",
   "sent_bytes",

@@ -1,0 +1,119 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Systems calibrated by a third of their nccl-tests, judged on the rest.
+
+Of each system's rows (nccl_tests.py) every third size of each collective, the
+second of each three, is given to `lagom_xla.calibrate`, and the other two are
+predicted. Rows of several sets of software on one system are calibrated
+together, as `lagom-xla calibrate *.log` would. A system with fewer than two
+sizes of a collective has nothing to calibrate by, and is left out.
+
+  python -m benchmarks.calibrated --data FOLDER
+
+prints each system's errors before and after, and its figures.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Sequence
+import dataclasses
+import pathlib
+
+from benchmarks import groups
+from benchmarks import nccl_tests
+from lagom_xla import cluster as cluster_lib
+from lagom_xla.calibrate import fit as fit_lib
+from lagom_xla.calibrate import samples as samples_lib
+
+_TITLE = "nccl-tests, calibrated on a third"
+_FITTED_FOLD = 1
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class System:
+  """A system, calibrated.
+
+  Attributes:
+    name: as in systems.json.
+    calibration: by the rows of one fold.
+    judged: the other rows.
+  """
+
+  name: str
+  calibration: cluster_lib.Calibration
+  judged: Sequence[samples_lib.Sample]
+
+  def comparisons(
+    self, calibration: cluster_lib.Calibration
+  ) -> list[groups.Comparison]:
+    """The judged rows beside predictions."""
+    return [
+      groups.Comparison(
+        what=(
+          f"{self.name}, {sample.key.kind} of {sample.key.num_bytes} B, us"
+        ),
+        measured=sample.measured_us,
+        predicted=fit_lib.predicted_us(sample, calibration),
+      )
+      for sample in self.judged
+    ]
+
+
+def systems(rows: Sequence[nccl_tests.Row]) -> Iterator[System]:
+  """Each system with enough rows."""
+  for name in sorted({row.system for row in rows}):
+    samples = [
+      samples_lib.sample(
+        cluster=row.cluster,
+        key=row.key,
+        measured_us=row.time_us,
+        where=name,
+      )
+      for row in rows
+      if row.system == name
+    ]
+    folds = fit_lib.fold_of(samples)
+    pairs = list(zip(samples, folds, strict=True))
+    seen = [sample for sample, fold in pairs if fold == _FITTED_FOLD]
+    judged = [sample for sample, fold in pairs if fold != _FITTED_FOLD]
+    if seen:
+      yield System(name=name, calibration=fit_lib.fit(seen), judged=judged)
+
+
+def compare(folder: pathlib.Path) -> Iterator[groups.Group]:
+  """All judged rows, and those of one node and of several."""
+  found: dict[str, list[groups.Comparison]] = {}
+  for system in systems(nccl_tests.rows(folder)):
+    several = any(sample.key.num_nodes > 1 for sample in system.judged)
+    comparisons = system.comparisons(system.calibration)
+    for name in ("all systems", "several nodes" if several else "one node"):
+      found.setdefault(name, []).extend(comparisons)
+  for name, comparisons in sorted(found.items()):
+    yield groups.of_comparisons(f"{_TITLE}: {name}", comparisons)
+
+
+def main() -> None:
+  """The command."""
+  parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+  parser.add_argument("--data", type=pathlib.Path, required=True)
+  folder = parser.parse_args().data / "nccl_tests"
+  for system in systems(nccl_tests.rows(folder)):
+    before, after = (
+      groups.of_comparisons(system.name, system.comparisons(calibration))
+      for calibration in (cluster_lib.Calibration(), system.calibration)
+    )
+    several = system.judged[0].key.num_nodes > 1
+    factors = system.calibration.of(2 if several else 1)
+    print(
+      f"{system.name:14} n {after.n:4}  median {before.median:6.1%} ->"
+      f" {after.median:6.1%}  p90 {before.p90:6.1%} -> {after.p90:6.1%} "
+      f" latency x {factors.latency_factor:5.3g}, rate x"
+      f" {factors.rate_factor:5.3g}, ramp {factors.ramp_exponent:.2f}"
+    )
+  for group in compare(folder):
+    print(f"{group.name}: n {group.n}, {group.median:.1%}, {group.p90:.1%}")
+
+
+if __name__ == "__main__":
+  main()

@@ -1,0 +1,10 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Calibration of a cluster on one's own machine, from nccl-tests.
+
+`log` reads what the programs print, `run` what was run there, `rows` puts it
+beside the model's predictions, and `fit` finds the few figures that are a
+site's own.
+"""
+
+from __future__ import annotations

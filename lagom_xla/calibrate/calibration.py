@@ -1,0 +1,188 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""A cluster calibrated by logs: its figures, and how well they fit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+import dataclasses
+import pathlib
+
+import numpy as np
+
+from lagom_xla import cluster as cluster_lib
+from lagom_xla import errors
+from lagom_xla.calibrate import fit as fit_lib
+from lagom_xla.calibrate import log as log_lib
+from lagom_xla.calibrate import run as run_lib
+from lagom_xla.calibrate import samples as samples_lib
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Fit:
+  """How well predictions for one kind of collective fit.
+
+  Medians and 90th percentiles are of relative errors, over trusted rows.
+
+  Attributes:
+    kind: XLA's name of the collective.
+    num_ranks: GPUs that took part.
+    num_nodes: nodes that they were on, as NCCL counts them.
+    num_rows: trusted rows.
+    before: median and 90th percentile without calibration.
+    after: the same with it.
+    held_out: the same, each third of the sizes by a fit that did not see it.
+  """
+
+  kind: str
+  num_ranks: int
+  num_nodes: int
+  num_rows: int
+  before: tuple[float, float]
+  after: tuple[float, float]
+  held_out: tuple[float, float]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Measured:
+  """What logs hold of a cluster.
+
+  Attributes:
+    runs: the runs that are of it.
+    samples: their rows, with doubts.
+    problems: what cannot be used, a line each.
+  """
+
+  runs: Sequence[run_lib.Run]
+  samples: Sequence[samples_lib.Sample]
+  problems: Sequence[str]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Result:
+  """What calibrating found.
+
+  Attributes:
+    cluster: the cluster, calibrated.
+    fits: how well it fits, by kind and size of communicator.
+    samples: all rows, with doubts.
+    notes: what the user should know of the logs, a line each.
+    sources: what the cluster file says of where its figures are from.
+  """
+
+  cluster: cluster_lib.Cluster
+  fits: Sequence[Fit]
+  samples: Sequence[samples_lib.Sample]
+  notes: Sequence[str]
+  sources: dict[str, str]
+
+
+def read(
+  cluster: cluster_lib.Cluster, logs: Sequence[pathlib.Path]
+) -> Measured:
+  """What logs of nccl-tests hold of a cluster; bad ones become problems."""
+  runs: list[run_lib.Run] = []
+  samples: list[samples_lib.Sample] = []
+  problems: list[str] = []
+  for path in logs:
+    found, wrong = log_lib.read(path)
+    problems += map(str, wrong)
+    for run in found:
+      try:
+        samples += samples_lib.of_run(run, cluster)
+        runs.append(run)
+      except errors.CalibrationError as error:
+        problems.append(str(error))
+  return Measured(runs=runs, samples=samples, problems=problems)
+
+
+def calibrate(cluster: cluster_lib.Cluster, measured: Measured) -> Result:
+  """Calibrates a cluster by what was measured on it.
+
+  Args:
+    cluster: a calibration that it has is replaced.
+    measured: what `read` found.
+
+  Raises:
+    CalibrationError: no row can be trusted.
+  """
+  samples = measured.samples
+  if all(sample.doubt for sample in samples):
+    raise errors.CalibrationError(_nothing(samples))
+  calibration = fit_lib.fit(samples)
+  samples = fit_lib.with_outliers(samples, calibration)
+  return Result(
+    cluster=dataclasses.replace(cluster, calibration=calibration),
+    fits=list(_fits(samples, calibration)),
+    samples=samples,
+    notes=list(_notes(measured.runs, samples, cluster)),
+    sources={"calibration": _source(measured.runs, samples)},
+  )
+
+
+def _nothing(samples: Sequence[samples_lib.Sample]) -> str:
+  text = "The logs have no rows to calibrate by"
+  if samples:
+    return f"{text} that can be trusted: {samples[0].where} {samples[0].doubt}."
+  return f"{text}: none is of this cluster, and of 64 KiB or more."
+
+
+def _fits(
+  samples: Sequence[samples_lib.Sample], calibration: cluster_lib.Calibration
+) -> Iterator[Fit]:
+  trusted = [sample for sample in samples if not sample.doubt]
+  bare = fit_lib.errors_of(trusted, cluster_lib.Calibration())
+  fitted = fit_lib.errors_of(trusted, calibration)
+  unseen = fit_lib.held_out_errors(trusted)
+  groups = [(s.key.num_nodes, s.key.num_ranks, s.key.kind) for s in trusted]
+  for group in sorted(set(groups)):
+    chosen = np.array([other == group for other in groups])
+    num_nodes, num_ranks, kind = group
+    yield Fit(
+      kind=kind,
+      num_ranks=num_ranks,
+      num_nodes=num_nodes,
+      num_rows=int(chosen.sum()),
+      before=_summary(bare[chosen]),
+      after=_summary(fitted[chosen]),
+      held_out=_summary(unseen[chosen]),
+    )
+
+
+def _summary(off: np.ndarray) -> tuple[float, float]:
+  sizes = np.abs(off)
+  return float(np.median(sizes)), float(np.quantile(sizes, 0.9))
+
+
+def _notes(
+  runs: Sequence[run_lib.Run],
+  samples: Sequence[samples_lib.Sample],
+  cluster: cluster_lib.Cluster,
+) -> Iterator[str]:
+  gpus = sorted({gpu for run in runs for gpu in run.gpus})
+  if gpus and gpus != [cluster.gpu.device_name]:
+    yield (
+      f"the logs are of {' and '.join(gpus)}, the cluster is of"
+      f" {cluster.gpu.device_name}"
+    )
+  versions = {run.nccl_version for run in runs if run.nccl_version}
+  if len(versions) > 1:
+    yield f"the logs are of NCCL {', '.join(sorted(versions))}"
+  seen = {sample.key.num_nodes > 1 for sample in samples if not sample.doubt}
+  if False not in seen:
+    yield "no row is of one node alone: within nodes nothing is calibrated"
+  if True not in seen and cluster.num_nodes > 1:
+    yield "no row spans nodes: between nodes nothing is calibrated"
+
+
+def _source(
+  runs: Sequence[run_lib.Run], samples: Sequence[samples_lib.Sample]
+) -> str:
+  num_trusted = sum(not sample.doubt for sample in samples)
+  names = sorted({pathlib.Path(run.source).name for run in runs})
+  versions = sorted({run.nccl_version for run in runs if run.nccl_version})
+  nccl = f", NCCL {' and '.join(versions)}" if versions else ""
+  return (
+    f"lagom-xla calibrate: {num_trusted} rows of nccl-tests{nccl}, in"
+    f" {', '.join(names)}"
+  )

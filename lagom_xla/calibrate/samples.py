@@ -1,0 +1,209 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Samples: measured collectives of a cluster, beside what is predicted.
+
+The model predicts NCCL's own choice of algorithm and protocol. Rows are not
+trusted that were run under another, or that are of the host's noise more than
+of links.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+import dataclasses
+
+from lagom_xla import cluster as cluster_lib
+from lagom_xla import errors
+from lagom_xla.calibrate import run as run_lib
+from lagom_xla.costs import collective as collective_lib
+from lagom_xla.costs import wire
+
+# Below, a row is of launches and of the host's noise.
+LEAST_BYTES = 64 * 1024
+# What makes NCCL choose otherwise than by its model.
+_FORCING = (
+  *("NCCL_ALGO", "NCCL_PROTO", "NCCL_NTHREADS", "NCCL_NVLS_ENABLE"),
+  *("NCCL_MIN_NCHANNELS", "NCCL_MAX_NCHANNELS"),
+  *("NCCL_MIN_CTAS", "NCCL_MAX_CTAS"),
+  *("NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE", "NCCL_IB_DISABLE"),
+)
+# Values that leave NCCL its default.
+_UNFORCED = {"NCCL_NVLS_ENABLE": ("1", "2")}
+_OFF = ("0",)
+# Bandwidths are printed with two decimals.
+_DECIMAL = 0.01
+_TOLERANCE = 0.002
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Sample:
+  """A measured collective.
+
+  Attributes:
+    where: its log and line.
+    key: the collective.
+    measured_us: what it took.
+    predicted_us: what it would take, uncalibrated.
+    latency_us: what it would take for one byte; at most `predicted_us`.
+    doubt: why it is not trusted; "" if it is.
+  """
+
+  where: str
+  key: collective_lib.TuningKey
+  measured_us: float
+  predicted_us: float
+  latency_us: float
+  doubt: str = ""
+
+
+def of_run(run: run_lib.Run, cluster: cluster_lib.Cluster) -> list[Sample]:
+  """The samples of a run; without rows that are too small to tell anything.
+
+  Raises:
+    CalibrationError: the run is of no program that XLA has a collective for, or
+      of other ranks than the cluster's.
+  """
+  kind = run_lib.KINDS.get(run.program)
+  if kind is None:
+    raise errors.CalibrationError(_no_kind(run))
+  num_ranks, num_nodes = _ranks(run, cluster)
+  doubt = _doubt(run)
+  nccl_nodes = cluster.num_nccl_nodes_of(
+    [
+      node * cluster.gpus_per_node + gpu
+      for node in range(num_nodes)
+      for gpu in range(num_ranks // num_nodes)
+    ]
+  )
+  return [
+    sample(
+      cluster=cluster,
+      key=collective_lib.TuningKey(
+        kind=kind,
+        num_ranks=num_ranks,
+        num_nodes=nccl_nodes,
+        num_bytes=row.num_bytes,
+      ),
+      measured_us=row.time_us,
+      where=f"{run.source}:{row.line}",
+      doubt="has wrong results" if row.num_wrong else doubt,
+      choice=run.choices.get(row.num_bytes),
+    )
+    for row in run.rows
+    if row.num_bytes >= LEAST_BYTES
+  ]
+
+
+def sample(
+  *,
+  cluster: cluster_lib.Cluster,
+  key: collective_lib.TuningKey,
+  measured_us: float,
+  where: str,
+  doubt: str = "",
+  choice: tuple[str, str] | None = None,
+) -> Sample:
+  """A measurement beside its prediction under what NCCL chooses by itself.
+
+  Args:
+    cluster: where it ran; its own calibration is left aside.
+    key: the collective.
+    measured_us: what it took.
+    where: what to call it in messages.
+    doubt: why it is not to be trusted.
+    choice: algorithm and protocol that NCCL said it took.
+  """
+  bare = dataclasses.replace(cluster, calibration=None)
+  setting = collective_lib.default_setting(key, bare)
+  us, latency_us = (
+    wire.time_us(bare, key.communicator, key.kind, num_bytes, setting)
+    for num_bytes in (key.num_bytes, 1)
+  )
+  foreseen = (setting.algorithm, setting.protocol)
+  if not doubt and choice not in (None, foreseen):
+    chosen = "/".join(choice or ())
+    doubt = f"ran {chosen}, where {'/'.join(foreseen)} was foreseen"
+  return Sample(
+    where=where,
+    key=key,
+    measured_us=measured_us,
+    predicted_us=us,
+    latency_us=min(latency_us, us),
+    doubt=doubt,
+  )
+
+
+def _no_kind(run: run_lib.Run) -> str:
+  known = ", ".join(f"{name}_perf" for name in run_lib.KINDS)
+  if run.program:
+    return (
+      f"{run.where}: {run.program}_perf tells nothing of XLA's collectives;"
+      f" give those of {known}"
+    )
+  return (
+    f"{run.where}: nothing says which program printed this; name the file by"
+    f" it, one of {known}"
+  )
+
+
+def _ranks(run: run_lib.Run, cluster: cluster_lib.Cluster) -> tuple[int, int]:
+  """The ranks of a run and the cluster's nodes that they fill.
+
+  They are all of the cluster's, or all of a node's.
+  """
+  whole = (cluster.num_devices, cluster.num_nodes)
+  node = (cluster.gpus_per_node, 1)
+  if run.ranks:
+    found = (len(run.ranks), len(set(run.ranks.values())))
+    if found in (whole, node):
+      _check_share(run, found[0])
+      return found
+    gave = f"{found[0]} ranks on {found[1]} hosts"
+    if found[0] == 1:
+      gave += " (build nccl-tests with MPI=1 for several)"
+  else:
+    for num_ranks, num_nodes in (whole, node):
+      if _fits(run, num_ranks):
+        return num_ranks, num_nodes
+    gave = f"ranks whose bus bandwidth is {_share(run):.3f} of bytes over time"
+  raise errors.CalibrationError(
+    f"{run.where}: has {gave}, but {cluster.name} has {whole[0]} GPUs on"
+    f" {whole[1]} nodes; name the cluster that it ran on with --cluster"
+  )
+
+
+def _check_share(run: run_lib.Run, num_ranks: int) -> None:
+  if not _fits(run, num_ranks):
+    expected = run_lib.bus_share(run.program, num_ranks)
+    raise errors.CalibrationError(
+      f"{run.where}: its bus bandwidth is {_share(run):.3f} of bytes over time,"
+      f" where {run.program}_perf on {num_ranks} ranks prints {expected:.3f};"
+      " it is of another program or of fewer ranks"
+    )
+
+
+def _fits(run: run_lib.Run, num_ranks: int) -> bool:
+  """Whether its bus bandwidths are those of so many ranks."""
+  row = _precise(run.rows)
+  expected = run_lib.bus_share(run.program, num_ranks)
+  off_gbps = abs(row.bus_gbps - expected * row.gbps)
+  return off_gbps <= _DECIMAL * (1 + expected) + _TOLERANCE * row.bus_gbps
+
+
+def _share(run: run_lib.Run) -> float:
+  row = _precise(run.rows)
+  return row.bus_gbps / max(row.gbps, _DECIMAL)
+
+
+def _precise(rows: Sequence[run_lib.Row]) -> run_lib.Row:
+  return max(rows, key=lambda row: row.gbps)
+
+
+def _doubt(run: run_lib.Run) -> str:
+  """What in its environment makes NCCL choose otherwise."""
+  for name in _FORCING:
+    value = run.environment.get(name)
+    unforced = _UNFORCED.get(name, _OFF if name.endswith("_DISABLE") else ())
+    if value is not None and value not in unforced:
+      return f"ran under {name}={value}"
+  return ""
