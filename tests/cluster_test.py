@@ -158,6 +158,7 @@ def test_gpus_without_nodes_are_one_node() -> None:
   [
     ("2xp5.48xlarge", "h100", "efa", 3200),
     ("4xp6-b200.48xlarge", "b200", "efa", 3200),
+    ("2xp6-b300.48xlarge", "b300", "efa", 6400),
     ("8xa3-megagpu-8g", "h100", "tcpxo", 1600),
     ("2xND_H100_v5", "h100", "infiniband", 3200),
     ("2xp4d.24xlarge", "a100_40", "efa", 400),
@@ -184,7 +185,8 @@ def test_every_machine_has_its_source() -> None:
   for name in names:
     raw = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
     assert len(raw["source"]) > 20
-    assert cluster.parse(f"3x{raw['name']}").num_devices == 24
+    rented = cluster.parse(f"3x{raw['name']}")
+    assert rented.num_devices == 3 * raw["gpus_per_node"]
 
 
 @hypothesis.given(st.data())

@@ -9,10 +9,11 @@ expected of where a line starts. A row is a line that ends in
     size count type [redop] [root]  time algbw busbw error  [the same in place]
 
 Versions differ in redop, root and in what the fourth column counts; any column
-may be "N/A". A run starts at "# Collective test starting" (from 2.17 on) or at
-"# nThread", and its ranks are listed below "# Using devices". With
-NCCL_DEBUG=INFO NCCL says its version and which variables it read, and with the
-TUNING subsystem what it chose for each size.
+may be "N/A". A run starts where its program is named, by a command or by
+"# Collective test starting" (from 2.17 on), or else at "# nThread"; its ranks
+are listed below "# Using devices". With NCCL_DEBUG=INFO NCCL says its version
+and which variables it read, and with the TUNING subsystem what it chose for
+each size.
 """
 
 from __future__ import annotations
@@ -32,7 +33,6 @@ _PROGRAM = re.compile(
   r"\b(all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|send_?recv"
   r"|broadcast|reduce|gather|scatter|hypercube)_perf",
 )
-_START = re.compile(r"#\s*Collective test starting:")
 _HEADER = re.compile(r"#\s*nThreads?:? \d+ ")
 _DEVICE = re.compile(
   r"#\s+Rank\s+(\d+)(?:\s+Group\s+\d+)?(?:\s+Pid\s+\d+)?\s+on\s+(\S+)\s+device"
@@ -132,12 +132,12 @@ class _Reader:
 
   def take(self, number: int, line: str) -> None:
     """Reads a line."""
-    if _START.search(line) or _HEADER.search(line):
-      if self._rows:
-        self.end_run()
-        self._start(number)
-    if found := _PROGRAM.search(line):
-      self._program = _program_of(found[1])
+    named = _PROGRAM.search(line)
+    if self._rows and (named or _HEADER.search(line)):
+      self.end_run()
+      self._start(number)
+    if named:
+      self._program = _program_of(named[1])
     if found := _VERSION.search(line):
       self._version = found[1]
     elif found := _LIBRARY.search(line):

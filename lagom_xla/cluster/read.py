@@ -113,13 +113,10 @@ def _from_dict(raw: object) -> Cluster:
       f"is {validation.show(raw)}; it must be an object"
     )
   given, base = _base_of(raw)
-  defaults: dict[str, Any] = {
-    "num_nodes": 1,
-    "name": "unnamed",
-    "calibration": None,
-  }
-  if isinstance(given.get("calibration"), dict):
-    defaults["calibration"] = _UNCALIBRATED
+  defaults: dict[str, Any] = {"num_nodes": 1, "name": "unnamed"}
+  # Single figures may be given; without any, nothing was measured.
+  is_calibrated = isinstance(given.get("calibration"), dict)
+  defaults["calibration"] = _UNCALIBRATED if is_calibrated else None
   merged = _merge({**defaults, **base}, given)
   try:
     cluster = validation.read(Cluster, merged)
