@@ -44,6 +44,11 @@ class System:
   calibration: cluster_lib.Calibration
   judged: Sequence[samples_lib.Sample]
 
+  @property
+  def spans_nodes(self) -> bool:
+    """Whether its collectives go between nodes, as NCCL counts them."""
+    return any(sample.key.num_nodes > 1 for sample in self.judged)
+
   def comparisons(
     self, calibration: cluster_lib.Calibration
   ) -> list[groups.Comparison]:
@@ -83,14 +88,25 @@ def systems(rows: Sequence[nccl_tests.Row]) -> Iterator[System]:
 
 def compare(folder: pathlib.Path) -> Iterator[groups.Group]:
   """All judged rows, and those of one node and of several."""
-  found: dict[str, list[groups.Comparison]] = {}
-  for system in systems(nccl_tests.rows(folder)):
-    several = any(sample.key.num_nodes > 1 for sample in system.judged)
-    comparisons = system.comparisons(system.calibration)
-    for name in ("all systems", "several nodes" if several else "one node"):
-      found.setdefault(name, []).extend(comparisons)
-  for name, comparisons in sorted(found.items()):
-    yield groups.of_comparisons(f"{_TITLE}: {name}", comparisons)
+  yield from _grouped(
+    _TITLE,
+    [
+      (system, system.comparisons(system.calibration))
+      for system in systems(nccl_tests.rows(folder))
+    ],
+  )
+
+
+def _grouped(
+  title: str, found: Sequence[tuple[System, Sequence[groups.Comparison]]]
+) -> Iterator[groups.Group]:
+  by_name: dict[str, list[groups.Comparison]] = {}
+  for system, comparisons in found:
+    reach = "several nodes" if system.spans_nodes else "one node"
+    for name in ("all systems", reach):
+      by_name.setdefault(name, []).extend(comparisons)
+  for name, comparisons in sorted(by_name.items()):
+    yield groups.of_comparisons(f"{title}: {name}", comparisons)
 
 
 def main() -> None:
@@ -98,20 +114,25 @@ def main() -> None:
   parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
   parser.add_argument("--data", type=pathlib.Path, required=True)
   folder = parser.parse_args().data / "nccl_tests"
-  for system in systems(nccl_tests.rows(folder)):
+  found = list(systems(nccl_tests.rows(folder)))
+  bare = cluster_lib.Calibration()
+  for system in found:
     before, after = (
       groups.of_comparisons(system.name, system.comparisons(calibration))
-      for calibration in (cluster_lib.Calibration(), system.calibration)
+      for calibration in (bare, system.calibration)
     )
-    several = system.judged[0].key.num_nodes > 1
-    factors = system.calibration.of(2 if several else 1)
+    factors = system.calibration.of(2 if system.spans_nodes else 1)
     print(
       f"{system.name:14} n {after.n:4}  median {before.median:6.1%} ->"
       f" {after.median:6.1%}  p90 {before.p90:6.1%} -> {after.p90:6.1%} "
       f" latency x {factors.latency_factor:5.3g}, rate x"
       f" {factors.rate_factor:5.3g}, ramp {factors.ramp_exponent:.2f}"
     )
-  for group in compare(folder):
+  uncalibrated = [(system, system.comparisons(bare)) for system in found]
+  for group in (
+    *_grouped("the same rows, uncalibrated", uncalibrated),
+    *compare(folder),
+  ):
     print(f"{group.name}: n {group.n}, {group.median:.1%}, {group.p90:.1%}")
 
 
