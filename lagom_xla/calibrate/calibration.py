@@ -115,7 +115,7 @@ def calibrate(cluster: cluster_lib.Cluster, measured: Measured) -> Result:
     cluster=dataclasses.replace(cluster, calibration=calibration),
     fits=list(_fits(samples, calibration)),
     samples=samples,
-    notes=list(_notes(measured.runs, samples, cluster)),
+    notes=list(_notes(measured.runs, samples, cluster, calibration)),
     sources={"calibration": _source(measured.runs, samples)},
   )
 
@@ -158,6 +158,7 @@ def _notes(
   runs: Sequence[run_lib.Run],
   samples: Sequence[samples_lib.Sample],
   cluster: cluster_lib.Cluster,
+  calibration: cluster_lib.Calibration,
 ) -> Iterator[str]:
   gpus = sorted({gpu for run in runs for gpu in run.gpus})
   if gpus and gpus != [cluster.gpu.device_name]:
@@ -169,10 +170,18 @@ def _notes(
   if len(versions) > 1:
     yield f"the logs are of NCCL {', '.join(sorted(versions))}"
   seen = {sample.key.num_nodes > 1 for sample in samples if not sample.doubt}
-  if False not in seen:
-    yield "no row is of one node alone: within nodes nothing is calibrated"
-  if True not in seen and cluster.num_nodes > 1:
-    yield "no row spans nodes: between nodes nothing is calibrated"
+  for spans_nodes, reach, factors in (
+    (False, "within a node", calibration.within_node),
+    (True, "between nodes", calibration.between_nodes),
+  ):
+    if spans_nodes not in seen:
+      if not spans_nodes or cluster.num_nodes > 1:
+        yield f"no row is of collectives {reach}: they stay as predicted"
+    elif factors == cluster_lib.Factors():
+      yield (
+        f"no figures foretell collectives {reach} better than the model does:"
+        " they stay as predicted"
+      )
 
 
 def _source(

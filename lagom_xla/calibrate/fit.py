@@ -9,6 +9,11 @@ found in logarithms, of predicted over measured time, by least squares that
 count large errors linearly, so that a few bad rows do not turn them. Each is
 held to what it is without calibration, by about as much as the model itself is
 known, so that a handful of rows moves only what it shows.
+
+Figures that fit the rows they were found from need not foretell others: times
+may scatter, or go up and down with sizes as no such figure does. So they are
+kept only where fits that did not see a size foretell it better than the model
+as it is.
 """
 
 from __future__ import annotations
@@ -28,9 +33,11 @@ from lagom_xla.costs import wire
 # itself within a few percent.
 _ROW_SIGMA = 0.05
 # How far, as logarithms, figures lie from 1 by the model's own errors: in all
-# latencies and rates, and in single kinds and the ramp.
-_SIGMA = 2.0
-_SMALL_SIGMA = 0.5
+# latencies and rates by a factor of 2, in single kinds and the ramp by 1.3.
+_SIGMA = 0.7
+_SMALL_SIGMA = 0.25
+# Of sizes, to judge fits by what they did not see.
+_NUM_FOLDS = 3
 # A trusted row that is off by more, and by more than so many times what rows
 # are off by, is told to the user.
 _LEAST_OUTLIER = 0.25
@@ -43,8 +50,8 @@ def fit(samples: Sequence[samples_lib.Sample]) -> cluster_lib.Calibration:
   """The calibration that fits samples best; what none shows stays as it is."""
   trusted = [sample for sample in samples if not sample.doubt]
   return cluster_lib.Calibration(
-    within_node=_fit([s for s in trusted if s.key.num_nodes == 1]),
-    between_nodes=_fit([s for s in trusted if s.key.num_nodes > 1]),
+    within_node=_kept([s for s in trusted if s.key.num_nodes == 1]),
+    between_nodes=_kept([s for s in trusted if s.key.num_nodes > 1]),
   )
 
 
@@ -70,27 +77,28 @@ def errors_of(
 
 
 def held_out_errors(
-  samples: Sequence[samples_lib.Sample], num_folds: int = 3
+  samples: Sequence[samples_lib.Sample],
 ) -> np.ndarray:
   """The same of fits that did not see the sample, nor its size."""
   found = np.zeros(len(samples))
-  folds = np.array(fold_of(samples, num_folds))
-  for fold in range(num_folds):
+  folds = np.array(fold_of(samples))
+  for fold in range(_NUM_FOLDS):
     seen = [s for s, f in zip(samples, folds, strict=True) if f != fold]
     unseen = [s for s, f in zip(samples, folds, strict=True) if f == fold]
     found[folds == fold] = errors_of(unseen, fit(seen))
   return found
 
 
-def fold_of(
-  samples: Sequence[samples_lib.Sample], num_folds: int = 3
-) -> list[int]:
+def fold_of(samples: Sequence[samples_lib.Sample]) -> list[int]:
   """A fold for each sample: every third size of its kind is in one fold."""
   sizes: dict[str, set[int]] = {}
   for sample in samples:
     sizes.setdefault(sample.key.kind, set()).add(sample.key.num_bytes)
-  place = {kind: sorted(found) for kind, found in sizes.items()}
-  return [place[s.key.kind].index(s.key.num_bytes) % num_folds for s in samples]
+  places = {kind: sorted(found) for kind, found in sizes.items()}
+  return [
+    places[sample.key.kind].index(sample.key.num_bytes) % _NUM_FOLDS
+    for sample in samples
+  ]
 
 
 def with_outliers(
@@ -114,6 +122,31 @@ def with_outliers(
 def _outlier(off: float) -> str:
   slower = "slower" if off < 0 else "faster"
   return f"is {math.exp(abs(off)):.2g} times {slower} than the others say"
+
+
+def _kept(samples: Sequence[samples_lib.Sample]) -> cluster_lib.Factors:
+  """The factors of one reach; none where they foretell nothing."""
+  factors = _fit(samples)
+  folds = fold_of(samples)
+  if len(set(folds)) < 2:
+    return factors
+  bare, unseen = 0.0, 0.0
+  for fold in set(folds):
+    found = _fit([s for s, f in zip(samples, folds, strict=True) if f != fold])
+    for sample, other in zip(samples, folds, strict=True):
+      if other == fold:
+        bare += _log_error(sample, cluster_lib.Factors())
+        unseen += _log_error(sample, found)
+  return factors if unseen < bare else cluster_lib.Factors()
+
+
+def _log_error(
+  sample: samples_lib.Sample, factors: cluster_lib.Factors
+) -> float:
+  us = wire.calibrated_us(
+    factors, sample.key.kind, sample.predicted_us, sample.latency_us
+  )
+  return abs(math.log(us / sample.measured_us))
 
 
 def _fit(samples: Sequence[samples_lib.Sample]) -> cluster_lib.Factors:
