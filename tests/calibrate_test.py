@@ -190,6 +190,8 @@ def test_a_run_is_read_whatever_a_launcher_puts_around_its_lines(
     "1048576 524288 bfloat16 avg -1 100.00 10.49 19.66 N/A 101 10.38 19.47 N/A",
     "1048576 1048576 f8e4m3 none 0 N/A N/A N/A N/A 100.0 10.49 19.66 0",
     "1048576 262144 float none -1 100.00 10.49 19.66 0",
+    # Tagged at each write, as mpirun -prepend-rank does.
+    "[0] 1048576 262144 float sum -1[0] 100.00 10.49 19.66 0[0] 9 10.38 19.4 0",
   ],
 )
 def test_rows_of_every_layout_are_read(
@@ -213,6 +215,15 @@ def test_a_log_of_several_programs_is_as_many_runs(
   assert [run.program for run in runs] == list(programs)
   assert {len(run.rows) for run in runs} == {len(_SIZES)}
   assert all(len(run.ranks) == 16 for run in runs)
+
+
+def test_marks_that_a_web_page_ate_are_not_missed(
+  tmp_path: pathlib.Path,
+) -> None:
+  text = _log(_TWO_NODES).replace("#", "")
+  (run,), _ = _read(tmp_path, text)
+  assert len(run.ranks) == 16
+  assert run.program == "all_reduce"
 
 
 def test_a_command_names_its_program_and_its_environment(

@@ -33,9 +33,9 @@ _PROGRAM = re.compile(
   r"\b(all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|send_?recv"
   r"|broadcast|reduce|gather|scatter|hypercube)_perf",
 )
-_HEADER = re.compile(r"#\s*nThreads?:? \d+ ")
+_HEADER = re.compile(r"\bnThreads?:? \d+ ")
 _DEVICE = re.compile(
-  r"#\s+Rank\s+(\d+)(?:\s+Group\s+\d+)?(?:\s+Pid\s+\d+)?\s+on\s+(\S+)\s+device"
+  r"\bRank\s+(\d+)(?:\s+Group\s+\d+)?(?:\s+Pid\s+\d+)?\s+on\s+(\S+)\s+device"
   r"\s+\d+\s+\[[^\]]*\]\s+(.*?)\s*$"
 )
 _VERSION = re.compile(r"NCCL version (\d+\.\d+(?:\.\d+)?)")
@@ -53,6 +53,8 @@ _ALGORITHMS = (
 _PROTOCOLS = ("ll", "ll128", "simple")
 # Colours, and what else terminals are told.
 _ESCAPE = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+# What mpirun puts before each write, and so into the middle of rows, too.
+_TAG = re.compile(r"\[\d+(?:,\d+)?\](?:<std(?:out|err)>)?:?(?=\s|\d)")
 # Of what a row says of its bandwidth; times have at most 2 decimals, too.
 _ROUNDING = 0.006
 _TOLERANCE = 0.02
@@ -149,7 +151,7 @@ class _Reader:
     elif found := _CHOICE.search(line):
       choice = _name(found[2], _ALGORITHMS), _name(found[3], _PROTOCOLS)
       self._choices[int(found[1])] = choice
-    elif found := _ROW.search(line):
+    elif found := _ROW.search(_TAG.sub(" ", line)):
       self._take_row(number, int(found[1]), found[3].split())
 
   def _take_environment(self, line: str) -> None:
