@@ -16,7 +16,7 @@ from benchmarks import groups
 _DATA = pathlib.Path(__file__).resolve().parents[2] / "shared" / "data"
 # Groups of what is too large to ship. The H100 step is left to the benchmark:
 # XLA takes a minute to schedule it twice.
-_OF_STEPS = "A100 step"
+_OF_STEPS = "pax_a100"
 
 # Group -> median and 90th percentile of the relative error that are reached, a
 # little rounded up. docs/cost_model.md discusses them.
@@ -33,9 +33,9 @@ _REACHED = {
   "products: sm_100_B200, bf16": (0.025, 0.06),
   "products: sm_100_B200, fp8": (0.04, 0.125),
   "products: sm_100_B200, f32": (0.035, 0.08),
-  "A100 step: kernels beside collectives": (0.08, 0.20),
-  "A100 step: step time from measured parts": (0.02, 0.02),
-  "A100 step: step time from module and spec": (0.07, 0.07),
+  "pax_a100: kernels beside collectives": (0.08, 0.20),
+  "pax_a100: step time from measured parts": (0.02, 0.02),
+  "pax_a100: step time from module and spec": (0.07, 0.07),
   "reported: H100, one wave beside an all-gather, loss of peak": (0.15, 0.15),
   "reported: H200, product beside SendRecv, slowdown": (0.1, 0.1),
   "reported: H200, product beside AllGatherV, slowdown": (0.2, 0.2),

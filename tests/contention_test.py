@@ -13,7 +13,8 @@ import pytest
 
 from benchmarks import groups
 from benchmarks import paper_facts
-from benchmarks import pax_step
+from benchmarks import slowdowns as slowdowns_lib
+from benchmarks import traced_step
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import contention
@@ -194,7 +195,8 @@ def test_kernels_of_a_real_step_are_slowed_as_measured():
   data = pathlib.Path(__file__).resolve().parents[2] / "shared/data"
   if not (data / "pax_a100").exists():
     pytest.skip("shared/data/pax_a100 is not there: it is too large to ship")
-  slowdowns = pax_step.slowdowns(pax_step.Trace(data / "pax_a100"))
+  traced = traced_step.TracedStep(data / "pax_a100")
+  slowdowns = slowdowns_lib.slowdowns(traced)
   found = groups.of_comparisons("slowdowns", slowdowns)
   assert found.n >= 10
   assert found.median <= 0.13

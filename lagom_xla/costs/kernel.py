@@ -52,7 +52,7 @@ _ATTENTION_ELEMENTS_PER_BLOCK = 128 * 128
 # Compute capabilities whose library products share all tiles out among blocks
 # that fill the GPU once, so that any SM taken makes a second wave: on A100 all
 # products slow 1.5 to 2.1 times beside an all-gather, whatever their tiles
-# (benchmarks/pax_step.py). On Hopper and A40 the slowdowns that were reported
+# (benchmarks/slowdowns.py). On Hopper and A40 the slowdowns that were reported
 # (benchmarks/paper_facts.py) are those of waves of tiles.
 _ONE_WAVE_PRODUCTS = frozenset([(8, 0)])
 
