@@ -17,7 +17,7 @@ for whatever is left. On A100 all library products behave so: they slow 1.5 to
 *A block per tile*, or blocks that fetch the next tile when they are done with
 one. What is lost is what is missing of the SMs, rounded up to waves.
 
-On Hopper products of few tiles go the first way and products of many the
+On Hopper, products of few tiles go the first way and products of many the
 second. In the H100 step that `benchmarks/slowdowns.py` reads, results of up to
 2.4 waves of the largest tiles slow 1.9 to 3.7 times beside 24 channels, those
 of 4.8 waves 1.4 to 1.7 times, and those of 7.8 lose 17 to 30 % of the time that
@@ -133,7 +133,9 @@ def _library_grid(
       num_tiles=num_tiles,
     )
   if gpu.compute_capability != (9, 0):
-    return Grid(num_blocks=num_tiles, blocks_per_sm=blocks_per_sm)
+    return Grid(
+      num_blocks=num_tiles, blocks_per_sm=blocks_per_sm, num_tiles=num_tiles
+    )
   waves = min(
     batch * -(-m // tile_m) * -(-n // tile_n) / gpu.num_sms
     for tile_m, tile_n in _LARGEST_TILES
