@@ -29,7 +29,10 @@ from benchmarks import groups
 from benchmarks import measured
 from benchmarks import nccl_tests
 from benchmarks import paper_facts
-from benchmarks import pax_step
+from benchmarks import pytorch_kernels
+from benchmarks import slowdowns
+from benchmarks import step_times
+from benchmarks import step_trace
 from benchmarks import table as table_lib
 from benchmarks import xla_step
 from lagom_xla import errors
@@ -64,6 +67,10 @@ def all_groups(data: pathlib.Path | None = None) -> Iterator[groups.Group]:
   yield from measured.nccl_choices()
   yield from measured.collectives()
   yield from measured.products()
+  if data is not None:
+    for folder in sorted(filter(step_trace.is_of_step, data.iterdir())):
+      yield from slowdowns.groups(folder)
+      yield from step_times.groups(folder)
   for name, compare in _STEPS.items():
     if data is None or not (data / name).exists():
       _leave_out(name, f"{data} has none" if data else "it needs --data FOLDER")
@@ -84,7 +91,7 @@ def _nccl_tests(folder: pathlib.Path) -> Iterator[groups.Group]:
 # File or folder of --data -> what compares it.
 _STEPS: Mapping[str, Callable[[pathlib.Path], Iterator[groups.Group]]] = {
   "nccl_tests": _nccl_tests,
-  "pax_a100": pax_step.groups,
+  "contention": pytorch_kernels.groups,
   "hlo/hlo_llama31_8b_bf16_1x8.hlo.xz": xla_step.groups,
 }
 

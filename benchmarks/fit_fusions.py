@@ -29,8 +29,7 @@ import statistics
 import numpy as np
 from scipy import optimize
 
-from benchmarks import pax_trace
-from lagom_xla import cluster
+from benchmarks import step_trace
 from lagom_xla.cluster import gpu as gpu_lib
 from lagom_xla.costs import kernel as kernel_lib
 from lagom_xla.passes import collectives
@@ -57,7 +56,7 @@ class Class:
 
 
 def classes(
-  module: hlo.Module, lone: Sequence[pax_trace.KernelRun], num_steps: int
+  module: hlo.Module, lone: Sequence[step_trace.KernelRun], num_steps: int
 ) -> list[Class]:
   """Lone kernels by equal work, matrix products too.
 
@@ -167,11 +166,11 @@ def main() -> None:
   """Fits, reports, and writes the parameters if asked to."""
   arguments = _arguments()
   folder = arguments.data / "pax_a100"
-  gpu = cluster.parse(pax_trace.CLUSTER).gpu
-  module = pax_trace.module(folder)
+  module = step_trace.module(folder)
+  gpu = step_trace.cluster(folder, module).gpu
   names = {c.name for c in collectives.find(module)}
-  steps = pax_trace.steady_steps(folder, module)
-  lone = pax_trace.lone_runs(steps, names)
+  steps = step_trace.steady_steps(folder, module)
+  lone = step_trace.lone_runs(steps, names)
   every = classes(module, lone, len(steps))
   rows = [c for c in every if c.kernel.category != "gemm"]
   gaps_us = [run.gap_us for run in lone if run.gap_us is not None]

@@ -28,7 +28,7 @@ import numpy as np
 from scipy import optimize
 
 from benchmarks import data as data_lib
-from benchmarks import pax_trace
+from benchmarks import step_trace
 from lagom_xla import cluster
 from lagom_xla.cluster import gpu as gpu_lib
 from lagom_xla.costs import gemm
@@ -94,7 +94,7 @@ def step_rows(data: pathlib.Path) -> Rows:
   One row for each shape and kind of kernel (library call or Triton fusion).
   """
   folder = data / "pax_a100"
-  module = pax_trace.module(folder)
+  module = step_trace.module(folder)
   keys = {}
   for computation in module.computations.values():
     for instruction in computation.instructions:
@@ -104,11 +104,13 @@ def step_rows(data: pathlib.Path) -> Rows:
           keys[kernel.name] = (kernel.matrix_shape, instruction.opcode)
   names = {c.name for c in collectives.find(module)}
   times_us = collections.defaultdict(list)
-  for run in pax_trace.lone_runs(pax_trace.steady_steps(folder, module), names):
+  for run in step_trace.lone_runs(
+    step_trace.steady_steps(folder, module), names
+  ):
     if run.name in keys:
       times_us[keys[run.name]].append(run.time_us)
   return Rows(
-    gpu=cluster.parse(pax_trace.CLUSTER).gpu,
+    gpu=step_trace.cluster(folder, module).gpu,
     types=("bf16", "bf16", "bf16"),
     shape=np.array([shape for shape, _ in times_us]),
     measured_us=np.array([statistics.median(v) for v in times_us.values()]),

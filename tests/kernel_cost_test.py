@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from benchmarks import fit_fusions
-from benchmarks import pax_trace
+from benchmarks import step_trace
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.cluster import gpu as gpu_lib
 from lagom_xla.costs import gemm
@@ -243,10 +243,10 @@ def test_thousands_of_kernels_take_a_fraction_of_a_second() -> None:
   not DATA.exists(), reason="needs the measured step of shared/data/pax_a100"
 )
 def test_lone_kernels_of_a_measured_step_are_predicted() -> None:
-  module = pax_trace.module(DATA)
+  module = step_trace.module(DATA)
   names = {c.name for c in collectives.find(module)}
-  steps = pax_trace.steady_steps(DATA, module)
-  lone = pax_trace.lone_runs(steps, names)
+  steps = step_trace.steady_steps(DATA, module)
+  lone = step_trace.lone_runs(steps, names)
   rows = fit_fusions.classes(module, lone, len(steps))
   predicted = np.array([
     kernel_lib.predict(r.kernel, A100_40).time_us - GAP_US for r in rows

@@ -1,12 +1,19 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The trace of a real step: what ran when, alone or beside which collective.
+"""Traces of real steps: what ran when, alone or beside which collective.
 
-The folder `pax_a100` holds the scheduled module of an FSDP step on four A100s
-and when each of its operations ran, and for how long, on two of the four GPUs
-(NVIDIA/JAX-Toolbox, test data of nsys-jax). A kernel's time says what the
-kernel costs only where no collective ran at the same time: there it is lone.
-Where one did, the trace shows what the collective cost the kernel.
+A folder holds the scheduled module of a step, the GPU that it ran on, and when
+each of its operations ran, and for how long, on some of the GPUs: what nsys-jax
+makes of a trace of Nsight Systems (NVIDIA/JAX-Toolbox; `pax_a100` and
+`maxtext_h100` are of its test data).
+
+    *gpu_after_optimizations.hlo.pb.xz   the module
+    *gpu_target_config.pbtxt.xz          the GPU, by its description
+    rank*.csv.xz                         step, hlo_op, start_ns, duration_ns
+
+A kernel's time says what the kernel costs only where no collective ran at the
+same time: there it is lone. Where one did, the trace shows what the collective
+cost the kernel.
 """
 
 from __future__ import annotations
@@ -17,11 +24,17 @@ import csv
 import dataclasses
 import lzma
 import pathlib
+import re
 
+from lagom_xla import cluster as cluster_lib
+from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import hlo
 
-CLUSTER = "1x4xa100_40"
+# Steps 0 and 1 warm up.
 _FIRST_STEADY_STEP = 2
+_MODULE = "*gpu_after_optimizations.hlo.pb.xz"
+_RANKS = "rank*.csv.xz"
+_DEVICE = re.compile(r'^device_description_str: "(.*)"$', re.MULTILINE)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,38 +75,73 @@ class KernelRun:
     return not self.share
 
 
+def is_of_step(folder: pathlib.Path) -> bool:
+  """Whether a folder has a step's module and when it ran."""
+  return all(any(folder.glob(pattern)) for pattern in (_MODULE, _RANKS))
+
+
 def module(folder: pathlib.Path) -> hlo.Module:
   """The step's scheduled module."""
-  (path,) = folder.glob("*.hlo.pb.xz")
+  (path,) = folder.glob(_MODULE)
   return hlo.load(path)
+
+
+def cluster(folder: pathlib.Path, traced: hlo.Module) -> cluster_lib.Cluster:
+  """The one node that the step ran on.
+
+  Args:
+    folder: of the step.
+    traced: its module, which says over how many GPUs it ran.
+
+  Raises:
+    ValueError: no known GPU is called what the folder says.
+  """
+  (path,) = folder.glob("*gpu_target_config.pbtxt.xz")
+  text = lzma.decompress(path.read_bytes()).decode("utf-8")
+  (device_name,) = _DEVICE.findall(text)
+  num_gpus = collectives_lib.num_devices(traced) or 1
+  for name in cluster_lib.gpu_names():
+    found = cluster_lib.parse(f"1x{num_gpus}x{name}")
+    if found.gpu.device_name == device_name:
+      return found
+  raise ValueError(f"{path}: no GPU that is known is a {device_name!r}")
 
 
 def steady_steps(folder: pathlib.Path, traced: hlo.Module) -> list[list[Event]]:
   """What ran in each steady step of each rank, by the time of its start.
 
-  Collectives that an async-start wraps stand in the trace by their own names;
-  here they get the start's, as everywhere else.
+  What another instruction wraps, a collective of an async-start or a library
+  call that reads and writes slices in place, stands in the trace by its own
+  name; here it gets the wrapper's, as everywhere else.
 
   Args:
-    folder: pax_a100.
+    folder: of the step.
     traced: the module that ran.
   """
-  names = _starts_by_wrapped(traced)
-  return [
-    step
-    for path in sorted(folder.glob("rank*.csv.xz"))
-    for step in _steps_of_rank(path, names)
-  ]
+  return [step for steps in by_rank(folder, traced).values() for step in steps]
 
 
-def _starts_by_wrapped(traced: hlo.Module) -> Mapping[str, str]:
-  """Names of async-starts, by the names of the operations that they wrap."""
+def by_rank(
+  folder: pathlib.Path, traced: hlo.Module
+) -> dict[str, list[list[Event]]]:
+  """`steady_steps` by the name of the rank, such as "rank0"."""
+  names = _wrappers(traced)
+  return {
+    path.name.partition(".")[0]: list(_steps_of_rank(path, names))
+    for path in sorted(folder.glob(_RANKS))
+  }
+
+
+def _wrappers(traced: hlo.Module) -> Mapping[str, str]:
+  """Names of instructions, by the names of those that they only wrap."""
   computations = traced.computations
   return {
-    computations[start.called_computation_ids[0]].root.name: start.name
+    inner.name: outer.name
     for computation in computations.values()
-    for start in computation.instructions
-    if start.opcode == "async-start"
+    for outer in computation.instructions
+    if outer.opcode == "async-start" or outer.fusion_kind == "kCustom"
+    for inner in computations[outer.called_computation_ids[0]].instructions
+    if outer.opcode == "async-start" or inner.opcode == "custom-call"
   }
 
 

@@ -1,0 +1,96 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Real steps: their times, predicted.
+
+*From measured parts.* The timeline replays the schedule with every kernel's own
+lone time, the median gap between kernels, and every collective's time as it
+ran. What kernels cost collectives is in those times already, so only the
+slowdown of kernels is predicted. The bytes of a collective that took long
+because it waited for other ranks are spread over the time that it took.
+
+*From module and spec.* Everything is predicted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+import dataclasses
+import functools
+import pathlib
+import statistics
+
+from benchmarks import groups as groups_lib
+from benchmarks import traced_step
+from lagom_xla.costs import collective as collective_lib
+from lagom_xla.costs import contention
+from lagom_xla.costs import kernel as kernel_lib
+from lagom_xla.costs.replay import streams
+from lagom_xla.costs.replay import timeline
+
+
+def groups(folder: pathlib.Path) -> Iterator[groups_lib.Group]:
+  """The two comparisons of the step in a folder."""
+  trace = traced_step.TracedStep(folder)
+  for name, predicted_us in (
+    ("measured parts", from_parts(trace).step_time_us),
+    ("module and spec", from_module(trace).step_time_us),
+  ):
+    comparison = groups_lib.Comparison(
+      what="step in us", measured=trace.step_time_us, predicted=predicted_us
+    )
+    yield groups_lib.of_comparisons(
+      f"{trace.name}: step time from {name}", [comparison]
+    )
+
+
+def from_parts(trace: traced_step.TracedStep) -> timeline.Timeline:
+  """Replays the step with what its kernels and collectives took."""
+  step = trace.step
+  gpu = step.cluster.gpu
+
+  @functools.cache
+  def kernel_cost(name: str) -> kernel_lib.KernelCost:
+    predicted = traced_step.without_gap(step.kernel_cost(trace.kernels[name]))
+    lone_us = _lone_us(trace, name)
+    return dataclasses.replace(
+      predicted,
+      time_us=lone_us + trace.gap_us,
+      memory_us=lone_us * predicted.memory_us / predicted.time_us,
+      source="measured",
+    )
+
+  def beside(
+    kernel: kernel_lib.KernelCost, collective: collective_lib.CollectiveCost
+  ) -> contention.Beside:
+    found = contention.beside(kernel, collective, gpu)
+    return dataclasses.replace(found, collective_factor=1.0, wait_us=0.0)
+
+  costs = streams.Costs(
+    kernel=lambda kernel: kernel_cost(kernel.name),
+    collective=lambda c: trace.collective_as_it_ran(c.name),
+    beside=beside,
+  )
+  return timeline.replay(step.program, costs)
+
+
+def from_module(trace: traced_step.TracedStep) -> timeline.Timeline:
+  """Replays the step with nothing measured."""
+  return trace.step.timeline(trace.step.default)
+
+
+def _lone_us(trace: traced_step.TracedStep, name: str) -> float:
+  """A kernel's lone time; its class's where it never ran alone."""
+  if name in trace.lone_us:
+    return statistics.median(trace.lone_us[name])
+  class_ = traced_step.class_of(trace.kernels[name])
+  alike = [
+    us
+    for other, times in trace.lone_us.items()
+    if traced_step.class_of(trace.kernels[other]) == class_
+    for us in times
+  ]
+  if alike:
+    return statistics.median(alike)
+  return traced_step.without_gap(
+    trace.step.kernel_cost(trace.kernels[name])
+  ).time_us

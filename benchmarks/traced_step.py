@@ -1,0 +1,131 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""A traced step: its module with predicted costs, and how it ran."""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Mapping, Sequence
+import dataclasses
+import functools
+import itertools
+import pathlib
+import statistics
+
+from benchmarks import step_trace
+from lagom_xla.costs import collective as collective_lib
+from lagom_xla.costs import kernel as kernel_lib
+from lagom_xla.costs import step as step_lib
+from lagom_xla.passes import collectives as collectives_lib
+from lagom_xla.passes import kernels as kernels_lib
+from lagom_xla.passes import overlap as overlap_lib
+
+KernelClass = tuple[object, ...]
+
+
+class TracedStep:
+  """The step's module with its predicted costs, and how it ran.
+
+  Attributes:
+    name: the folder's.
+    step: the module on its cluster.
+  """
+
+  def __init__(self, folder: pathlib.Path):
+    module = step_trace.module(folder)
+    cluster = step_trace.cluster(folder, module)
+    self.name = folder.name
+    self.step = step_lib.Step(overlap_lib.analyze(module), cluster)
+    self._steps = step_trace.steady_steps(folder, module)
+
+  @property
+  def step_time_us(self) -> float:
+    """Median of the steady steps of all ranks."""
+    return statistics.median(
+      max(event.end_us for event in step) - step[0].begin_us
+      for step in self._steps
+    )
+
+  @functools.cached_property
+  def kernels(self) -> Mapping[str, kernels_lib.Kernel]:
+    """The module's kernels, by name."""
+    return {k.name: k for k in self.step.analysis.kernels.values()}
+
+  @functools.cached_property
+  def collectives(self) -> Mapping[str, collectives_lib.Collective]:
+    """The module's collectives, by name."""
+    return {c.name: c for c in self.step.analysis.collectives}
+
+  @functools.cached_property
+  def collective_us(self) -> Mapping[str, float]:
+    """Median time of each collective as it ran, by name."""
+    times = collections.defaultdict(list)
+    for event in itertools.chain.from_iterable(self._steps):
+      if event.name in self.collectives:
+        times[event.name].append(event.time_us)
+    return {name: statistics.median(us) for name, us in times.items()}
+
+  def collective_as_it_ran(self, name: str) -> collective_lib.CollectiveCost:
+    """A predicted cost, its bytes spread over the time that it took.
+
+    What waits for other ranks holds SMs and draws no bandwidth.
+    """
+    cost = predicted(self.step, self.collectives[name])
+    took_us = self.collective_us[name]
+    memory_gbps = cost.memory_gbps * cost.time_us / took_us
+    return dataclasses.replace(cost, time_us=took_us, memory_gbps=memory_gbps)
+
+  @functools.cached_property
+  def lone_us(self) -> Mapping[str, Sequence[float]]:
+    """Times of each kernel where it ran beside nothing, by name."""
+    times = collections.defaultdict(list)
+    for run in self.kernel_runs:
+      if run.is_lone:
+        times[run.name].append(run.time_us)
+    return times
+
+  @functools.cached_property
+  def gap_us(self) -> float:
+    """Median time between one kernel's end and the next one's start."""
+    return statistics.median(
+      max(run.gap_us, 0.0) for run in self.kernel_runs if run.gap_us is not None
+    )
+
+  @functools.cached_property
+  def kernel_runs(self) -> Sequence[step_trace.KernelRun]:
+    """The kernels of all steps as they ran."""
+    return [
+      run
+      for step in self._steps
+      for run in step_trace.kernel_runs(
+        [event for event in step if event.name in self.kernels],
+        [event for event in step if event.name in self.collectives],
+      )
+    ]
+
+
+def without_gap(cost: kernel_lib.KernelCost) -> kernel_lib.KernelCost:
+  """A predicted kernel without the gap after it, as a trace shows kernels."""
+  gap_us = kernel_lib.fitted().launch_gap_us
+  return dataclasses.replace(cost, time_us=cost.time_us - gap_us)
+
+
+def predicted(
+  step: step_lib.Step, collective: collectives_lib.Collective
+) -> collective_lib.CollectiveCost:
+  """A collective's predicted cost, as NCCL runs it by itself."""
+  key = step.key_of[collective.name]
+  return step.predict(key, step.default[key])
+
+
+def class_of(kernel: kernels_lib.Kernel) -> KernelClass:
+  """Equal for kernels of equal work."""
+  return (
+    kernel.category,
+    kernel.pattern,
+    kernel.flops,
+    kernel.num_bytes,
+    kernel.num_element_operations,
+    kernel.result_elements,
+    kernel.matrix_shape,
+  )
