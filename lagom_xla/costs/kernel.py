@@ -3,14 +3,10 @@
 """The lone run time of a kernel, its memory traffic, and its thread blocks.
 
 Matrix products take what `gemm` predicts, and never less than their bytes: what
-is fused into a product can read much more than its operands. Every other kernel
-but attention takes
-
-  launch + max(bytes / (memory rate · share), element operations / vector rate)
-
-with a launch and a share for each pattern of access. fitted/fusion.json has
-them; benchmarks/fit_fusions.py fits them. Attention and convolutions take their
-operations at a share of the peak, or their bytes.
+is fused into a product can read much more than its operands. Attention and
+convolutions take their operations at a share of the peak, or their bytes.
+`fusion` has the time of every other kernel, `scatter` what updates of one place
+add to it.
 
 XLA estimates kernels too (xla_gpu_collect_cost_model_stats, entry "sol"). Its
 products come from the table that `gemm` is fitted to, but read as a product's
@@ -26,19 +22,16 @@ of its time is memory traffic.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 import dataclasses
 import functools
-import json
 import math
-import pathlib
 
 from lagom_xla.cluster import gpu as gpu_lib
+from lagom_xla.costs import fusion
 from lagom_xla.costs import gemm
+from lagom_xla.costs import scatter
 from lagom_xla.passes import kernels as kernels_lib
 from lagom_xla.passes import sol_estimates
-
-_FITTED = pathlib.Path(__file__).with_name("fitted") / "fusion.json"
 
 # Shares of the peak that fused attention reaches in long causal sequences with
 # heads of 128, forward and backward, by major compute capability:
@@ -63,36 +56,6 @@ _FUSION_ELEMENTS_PER_THREAD = 4
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
-class Pattern:
-  """Kernels that go through memory in one way.
-
-  Attributes:
-    launch_us: time of a kernel that moves hardly any bytes.
-    memory_share: share of the memory's rate that a long one reaches.
-  """
-
-  launch_us: float
-  memory_share: float
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
-class Fitted:
-  """Parameters of everything but matrix products.
-
-  Attributes:
-    launch_gap_us: from the end of a kernel to the start of the next one of the
-      same stream, within a CUDA graph.
-    vector_share: share of the rate at which the SMs start FP32 instructions
-      that the element operations of a fusion reach.
-    patterns: by `kernels.Kernel.pattern`.
-  """
-
-  launch_gap_us: float
-  vector_share: float
-  patterns: Mapping[str, Pattern]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class KernelCost:
   """A kernel alone on the GPU.
 
@@ -103,6 +66,7 @@ class KernelCost:
     num_blocks: thread blocks (mu_i).
     blocks_per_sm: blocks that are resident on one SM (TB_i).
     source: "model", "xla" or "measured".
+    gap_us: the part of the time that is that gap.
   """
 
   time_us: float
@@ -110,6 +74,12 @@ class KernelCost:
   num_blocks: int
   blocks_per_sm: int
   source: str
+  gap_us: float = 0.0
+
+  @property
+  def run_us(self) -> float:
+    """From its start to its end."""
+    return self.time_us - self.gap_us
 
 
 def predict(kernel: kernels_lib.Kernel, gpu: gpu_lib.Gpu) -> KernelCost:
@@ -120,44 +90,15 @@ def predict(kernel: kernels_lib.Kernel, gpu: gpu_lib.Gpu) -> KernelCost:
     run_us, source = estimate_us, "xla"
   else:
     run_us, source = _run_us(kernel, gpu), "model"
-  time_us = run_us + fitted().launch_gap_us
+  gap_us = fusion.fitted(gpu).launch_gap_us
   num_blocks, blocks_per_sm = _blocks(kernel, gpu)
   return KernelCost(
-    time_us=time_us,
+    time_us=run_us + gap_us,
     memory_us=min(traffic_us, run_us),
     num_blocks=num_blocks,
     blocks_per_sm=blocks_per_sm,
     source=source,
-  )
-
-
-def fusion_us(
-  parameters: Fitted, kernel: kernels_lib.Kernel, gpu: gpu_lib.Gpu
-) -> float:
-  """Run time of a kernel that moves bytes and computes elements.
-
-  The SMs start one FP32 operation per lane and clock; a multiply-add counts
-  as two operations in the data sheet's rate and as one here.
-  """
-  pattern = parameters.patterns[kernel.pattern]
-  bytes_per_us = gpu.hbm_gbps * 1e3 * pattern.memory_share
-  operations_per_us = gpu.vector_f32_tflops / 2 * 1e6 * parameters.vector_share
-  return pattern.launch_us + max(
-    kernel.num_bytes / bytes_per_us,
-    kernel.num_element_operations / operations_per_us,
-  )
-
-
-@functools.cache
-def fitted() -> Fitted:
-  """The parameters of fitted/fusion.json."""
-  document = json.loads(_FITTED.read_text(encoding="utf-8"))
-  return Fitted(
-    launch_gap_us=document["launch_gap_us"],
-    vector_share=document["vector_share"],
-    patterns={
-      name: Pattern(**pattern) for name, pattern in document["patterns"].items()
-    },
+    gap_us=gap_us,
   )
 
 
@@ -168,12 +109,14 @@ def _xla_estimate_us(kernel: kernels_lib.Kernel) -> float | None:
 
 
 def _run_us(kernel: kernels_lib.Kernel, gpu: gpu_lib.Gpu) -> float:
-  moved_us = fusion_us(fitted(), kernel, gpu)
+  moved_us = fusion.time_us(fusion.fitted(gpu), kernel, gpu)
   if product := _product(kernel):
     largest_flops = 2 * math.prod(product[0])
     # Of several products in one kernel only the largest's shape is known.
     num_products = max(kernel.flops / largest_flops, 1)
     return max(_product_us(gpu, *product) * num_products, moved_us)
+  if kernel.scatter:
+    return max(scatter.time_us(kernel.scatter, gpu), moved_us)
   return max(_arithmetic_us(kernel, gpu), moved_us)
 
 
