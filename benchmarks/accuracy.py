@@ -87,7 +87,7 @@ def _nccl_tests(folder: pathlib.Path) -> Iterator[groups.Group]:
 # File or folder of --data -> what compares it.
 _STEPS: Mapping[str, Callable[[pathlib.Path], Iterator[groups.Group]]] = {
   "nccl_tests": _nccl_tests,
-  "hlo/hlo_llama31_8b_bf16_1x8.hlo.xz": xla_step.groups,
+  "hlo": xla_step.groups,
 }
 
 

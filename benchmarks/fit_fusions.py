@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import argparse
 import collections
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 import dataclasses
 import json
 import pathlib
@@ -235,7 +235,7 @@ def _collides(kernel: kernels.Kernel, gpu: gpu_lib.Gpu) -> bool:
 
 
 def tries_per_clock(steps: Sequence[Measured]) -> float:
-  """Median over the scatters of the first ranks."""
+  """Median over the scatters of the first ranks, whose ids are all the same."""
   rates = [
     scatter.num_tries(c.kernel.scatter, step.gpu)
     / (c.measured_us * step.gpu.clock_ghz * 1e3)

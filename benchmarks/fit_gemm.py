@@ -410,7 +410,10 @@ def main() -> None:
     print("sm_80 bf16 is left out: it needs --data with pax_a100")
   else:
     step = _fit_and_report(
-      "sm_80 bf16", _start(_WARM), step_rows(arguments.data / _A100_STEP), hold_out=hold_out
+      "sm_80 bf16",
+      _start(_WARM),
+      step_rows(arguments.data / _A100_STEP),
+      hold_out=hold_out,
     )
     document["sm_80"] = {
       "how": how + ". f32 is derived: the same shares of the TF32 peak.",

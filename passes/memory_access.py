@@ -189,7 +189,9 @@ def _users_first(fused: hlo.Computation) -> list[hlo.Instruction]:
 def _read_bytes(fused: hlo.Computation, wanted: Mapping[int, int]) -> int:
   return sum(
     math.ceil(
-      hlo.shape_bytes(i.shape) * wanted[i.id] / max(hlo.num_elements(i.shape), 1)
+      hlo.shape_bytes(i.shape)
+      * wanted[i.id]
+      / max(hlo.num_elements(i.shape), 1)
     )
     for i in fused.instructions
     if i.opcode == "parameter"
@@ -313,4 +315,3 @@ def _without_workspace(shape: hlo.Shape) -> list[hlo.Shape]:
   last = results[-1]
   is_raw = hlo.element_type(last) in ("s8", "u8") and len(last.dimensions) == 1
   return results[:-1] if len(results) > 1 and is_raw else results
-

@@ -33,8 +33,10 @@ def of_fusion(fused: hlo.Computation, fusion_kind: str) -> int:
   if updates:
     return max(hlo.num_elements(fused.operands(u)[1].shape) for u in updates)
   opcodes = fused.opcodes
-  if fusion_kind == "kInput" and "concatenate" in opcodes and not (
-    _TILED & opcodes
+  if (
+    fusion_kind == "kInput"
+    and "concatenate" in opcodes
+    and not (_TILED & opcodes)
   ):
     return max(
       hlo.num_elements(operand.shape)
@@ -70,4 +72,3 @@ def _behind_bitcasts(
   while instruction.opcode == "bitcast":
     (instruction,) = fused.operands(instruction)
   return instruction
-

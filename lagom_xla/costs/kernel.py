@@ -116,7 +116,7 @@ def _run_us(kernel: kernels_lib.Kernel, gpu: gpu_lib.Gpu) -> float:
     num_products = max(kernel.flops / largest_flops, 1)
     return max(_product_us(gpu, *product) * num_products, moved_us)
   if kernel.scatter:
-    return max(scatter.time_us(kernel.scatter, gpu), moved_us)
+    return scatter.time_us(kernel.scatter, gpu) + moved_us
   return max(_arithmetic_us(kernel, gpu), moved_us)
 
 
