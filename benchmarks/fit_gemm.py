@@ -3,13 +3,13 @@
 """The fit of costs/gemm/'s parameters to measured matrix products.
 
 Hopper and Blackwell are fitted to XLA's table of measured products, A100 to the
-products of a real step that overlapped no collective. What products take longer
-within a step than by themselves comes from the H100 step: the median over its
-shapes, on the first rank; printed is how far it is off on the others. Blackwell,
-of which there is no step, takes Hopper's. The fit minimizes the
+products of a real step that overlapped no collective. The fit minimizes the
 logarithm of predicted over measured time, less and less steeply for large
 errors, and holds each parameter near its start, so that what the data does not
-tell stays there.
+tell stays there. What products take longer within a step than by themselves
+comes from the H100 step: the median over its shapes, on the first rank; printed
+is how far it is off on the others. Blackwell, of which there is no step, takes
+Hopper's.
 
   python -m benchmarks.fit_gemm [--data=FOLDER] [--write] [--hold_out]
 

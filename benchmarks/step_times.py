@@ -10,10 +10,10 @@ because it waited for other ranks are spread over the time that it took.
 
 *From module and spec.* Everything is predicted, but for what a scatter costs
 whose indices repeat: that depends on data that no module has. The ids of the
-MaxText step are all 0 (its synthetic data), so its scatter is predicted for that
-case (costs/scatter.py), and compared apart. The step is compared with it, and
-without it: less the scatter, and less what the first collective after it waits
-for the ranks where it took longer.
+MaxText step are all 0 (its synthetic data), so its scatter is predicted for
+that case (costs/scatter.py), and compared apart. The step is compared with it,
+and without it: less the scatter, and less what the first collective after it
+waits for the ranks where it took longer.
 """
 
 from __future__ import annotations

@@ -11,12 +11,12 @@ modules are compiled here for the same GPUs, ahead of time, and replayed. Which
 GPUs they ran on the two do not say; H100 is what the modules were written for.
 
 XLA runs such files by its multihost_hlo_runner, on inputs that it makes up. The
-modules count the length of each sequence from its segment ids (the mask of their
-fused attention is padded and causal), and two random ids are never the same: all
-sequences have length 1, and attention only writes its results. So it is costed
-here by its memory traffic. With whole sequences 4 TFLOP of attention per layer
-would make Llama's step 200 ms longer than products, optimizer and waits, which
-by themselves come to what was measured.
+modules count the length of each sequence from its segment ids (the mask of
+their fused attention is padded and causal), and ids drawn at random hardly ever
+agree: sequences are short, and attention does little more than write its
+results. So it is costed here by its memory traffic. With whole sequences it
+would take 237 ms of the Llama step, where products, optimizer and waits by
+themselves come to what was measured.
 """
 
 from __future__ import annotations

@@ -19,8 +19,8 @@ being the n-th harmonic number, so
 
 1.4 % for a vocabulary of 32,000. That is what is predicted. Where all ids are
 the same, as in MaxText's synthetic data (zeros) or in padding, the collision is
-1, and `worst_us` the time: the H100 step's embedding gradient, 16,384 updates of
-640 bf16 elements with one id, took 22 to 68 ms where memory alone would take
+1, and `worst_us` the time: the H100 step's embedding gradient, 16,384 updates
+of 640 bf16 elements with one id, took 22 to 68 ms where memory alone would take
 0.04. The tries per clock are fitted to it (benchmarks/fit_fusions.py), the only
 such scatter that was measured; they come to about one for each slice of L2,
 which is where atomics are done. With unique ids there is no loss, and
