@@ -27,6 +27,7 @@ from benchmarks import groups
 from benchmarks import measured
 from benchmarks import nccl_tests
 from benchmarks import paper_facts
+from benchmarks import pytorch_kernels
 from benchmarks import slowdowns
 from benchmarks import step_times
 from benchmarks import step_trace
@@ -87,6 +88,7 @@ def _nccl_tests(folder: pathlib.Path) -> Iterator[groups.Group]:
 # File or folder of --data -> what compares it.
 _STEPS: Mapping[str, Callable[[pathlib.Path], Iterator[groups.Group]]] = {
   "nccl_tests": _nccl_tests,
+  "contention": pytorch_kernels.groups,
   "hlo": xla_step.groups,
 }
 

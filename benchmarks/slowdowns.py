@@ -2,82 +2,165 @@
 # SPDX-License-Identifier: Apache-2.0
 """Kernels beside collectives in real steps: what they lose.
 
-Kernels that are alike in all that the cost model sees are a class. Measured is
-the median time of a class beside one collective, over its median time beside
-none; predicted is `contention.beside` of predicted costs. Classes shorter than
-8 us are mostly launch, and left out.
+Kernels of equal work are a class, and the median of those that ran beside no
+collective is what one of it takes alone; most that ran beside one are other
+instructions of the class. Classes shorter than 8 us are mostly launch, and left
+out. Compared are
 
-Several collectives of the A100 step spend most of their time on waiting for
-ranks that come late: the all-gather of 28 MB that starts the step takes 374 to
-2,225 us, the first reduce-scatter 2,293 to 2,600 us, against some 120 and 270
-for their bytes. What waits takes SMs but draws no bandwidth, and a module
-does not show what waits. So kernels beside them are slowed less than predicted,
-by up to the collective's share of the bandwidth, a third.
+*pairs*: a class beside one collective, over its lone time, by the medians of
+the runs that it covers for 95 % of their time;
 
-Products lose more than predicted: 1.55 to 2.12 times their lone time beside
-all-gathers of 24 channels, where their waves (10 for 8, or 14 for 11) and the
-bytes that they must move make 1.25 to 1.31. What kernels bound by memory lose
-beside two of these all-gathers is 1.13 and 1.56; a product beside the same two
-loses 1.50 and 1.36 times that. So products are slowed as if memory took all
-their time. A likely reason, which this data cannot prove, is that their tiles
-come from L2 several times each, while the model counts bytes of HBM only.
+*sums*: what all kernels that meet a collective, for however long, take in all,
+over what they take alone.
+
+Predicted is `contention.beside` of predicted costs, with one thing measured:
+how long a collective took. Several spend most of their time on waiting for
+ranks that come late. In the A100 step the all-gather of 28 MB that comes first
+takes 374 to 2,225 us, the first reduce-scatter 2,293 to 2,600 us, against some
+120 and 270 for their bytes. What waits holds SMs but draws no bandwidth, and a
+module does not show what waits; so its bytes are spread over the time it took.
 """
 
 from __future__ import annotations
 
 import collections
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+import dataclasses
+import functools
 import pathlib
 import statistics
 
 from benchmarks import groups as groups_lib
+from benchmarks import step_trace
 from benchmarks import traced_step
 from lagom_xla.costs import contention
 
 _LEAST_LONE_US = 8.0
 _LEAST_SAMPLES = 2
+# A kernel counts as beside a collective that runs for this share of it.
+_COVERED = 0.95
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Meeting:
+  """A kernel that met a collective.
+
+  Attributes:
+    run: the kernel as it ran.
+    class_: what its class is called.
+    category: the kernel's.
+    kind: the collective's.
+    lone_us: what its class takes alone.
+    slowdown: predicted time over lone time, if the two run side by side from
+      start to end.
+  """
+
+  run: step_trace.KernelRun
+  class_: str
+  category: str
+  kind: str
+  lone_us: float
+  slowdown: float
+
+  @property
+  def predicted_us(self) -> float:
+    """Time for the share of it that the collective ran beside it."""
+    lost = self.run.share * (1 - 1 / self.slowdown)
+    return self.lone_us / (1 - lost)
 
 
 def groups(folder: pathlib.Path) -> Iterator[groups_lib.Group]:
-  """The comparison of the step in a folder."""
+  """The comparisons of the step in a folder."""
   trace = traced_step.TracedStep(folder)
+  found = meetings(trace)
+  if not found:
+    return
+  if of_pairs := pairs(found):
+    yield groups_lib.of_comparisons(
+      f"{trace.name}: kernels beside collectives", of_pairs
+    )
   yield groups_lib.of_comparisons(
-    f"{trace.name}: kernels beside collectives", slowdowns(trace)
+    f"{trace.name}: kernels beside collectives, summed", [summed("all", found)]
+  )
+  yield groups_lib.of_comparisons(
+    f"{trace.name}: the same by category and collective", list(_sums(found))
   )
 
 
-def slowdowns(trace: traced_step.TracedStep) -> list[groups_lib.Comparison]:
-  """Time of each class beside each collective, over its lone time."""
-  step = trace.step
+def meetings(trace: traced_step.TracedStep) -> list[Meeting]:
+  """Kernels that met collectives, of classes that ran alone, too."""
   alone = collections.defaultdict(list)
-  example = {}
   for name, times in trace.lone_us.items():
-    class_ = traced_step.class_of(trace.kernels[name])
-    alone[class_].extend(times)
-    example[class_] = trace.kernels[name]
-  beside = collections.defaultdict(list)
-  for (kernel, collective), times in trace.beside_us.items():
-    beside[traced_step.class_of(trace.kernels[kernel]), collective].extend(
-      times
-    )
-  comparisons = []
-  for (class_, name), times in beside.items():
-    lone_us = statistics.median(alone[class_] or [0.0])
-    if lone_us < _LEAST_LONE_US:
+    alone[traced_step.class_of(trace.kernels[name])].extend(times)
+  lone_us = {
+    class_: statistics.median(times)
+    for class_, times in alone.items()
+    if len(times) >= _LEAST_SAMPLES
+  }
+
+  @functools.cache
+  def slowdown(kernel_name: str, collective_name: str) -> float:
+    cost = trace.step.kernel_cost(trace.kernels[kernel_name])
+    kernel = traced_step.without_gap(cost)
+    collective = trace.collective_as_it_ran(collective_name)
+    gpu = trace.step.cluster.gpu
+    slowed = contention.beside(kernel, collective, gpu)
+    return slowed.kernel_us / kernel.time_us
+
+  names: dict[traced_step.KernelClass, str] = {}
+  found = []
+  for run in trace.kernel_runs:
+    kernel = trace.kernels[run.name]
+    class_ = traced_step.class_of(kernel)
+    if run.is_lone or lone_us.get(class_, 0.0) < _LEAST_LONE_US:
       continue
-    if min(len(times), len(alone[class_])) < _LEAST_SAMPLES:
-      continue
-    kernel = traced_step.without_gap(step.kernel_cost(example[class_]))
-    slowed = contention.beside(
-      kernel,
-      traced_step.predicted(step, trace.collectives[name]),
-      step.cluster.gpu,
-    )
-    comparisons.append(
-      groups_lib.Comparison(
-        what=f"{example[class_].name} beside {name}",
-        measured=statistics.median(times) / lone_us,
-        predicted=slowed.kernel_us / kernel.time_us,
+    found.append(
+      Meeting(
+        run=run,
+        class_=names.setdefault(class_, kernel.name),
+        category=kernel.category,
+        kind=trace.collectives[run.collective].kind,
+        lone_us=lone_us[class_],
+        slowdown=slowdown(run.name, run.collective),
       )
     )
-  return comparisons
+  return found
+
+
+def pairs(found: Sequence[Meeting]) -> list[groups_lib.Comparison]:
+  """Times of classes beside collectives, over their lone times."""
+  beside: Mapping[tuple[str, str], list[Meeting]] = collections.defaultdict(
+    list
+  )
+  for meeting in found:
+    if meeting.run.share >= _COVERED:
+      beside[meeting.class_, meeting.run.collective].append(meeting)
+  return [
+    groups_lib.Comparison(
+      what=f"{class_} beside {collective}",
+      measured=statistics.median(m.run.time_us for m in alike)
+      / alike[0].lone_us,
+      predicted=alike[0].slowdown,
+    )
+    for (class_, collective), alike in beside.items()
+    if len(alike) >= _LEAST_SAMPLES
+  ]
+
+
+def summed(what: str, found: Sequence[Meeting]) -> groups_lib.Comparison:
+  """What kernels take in all, over what they take alone."""
+  lone_us = sum(m.lone_us for m in found)
+  return groups_lib.Comparison(
+    what=what,
+    measured=sum(m.run.time_us for m in found) / lone_us,
+    predicted=sum(m.predicted_us for m in found) / lone_us,
+  )
+
+
+def _sums(found: Sequence[Meeting]) -> Iterator[groups_lib.Comparison]:
+  for field in ("category", "kind"):
+    by_value = collections.defaultdict(list)
+    for meeting in found:
+      by_value[getattr(meeting, field)].append(meeting)
+    for value, alike in sorted(by_value.items()):
+      yield summed(value, alike)

@@ -106,15 +106,6 @@ def from_parts(trace: traced_step.TracedStep) -> timeline.Timeline:
       source="measured",
     )
 
-  @functools.cache
-  def collective_cost(name: str) -> collective_lib.CollectiveCost:
-    predicted = traced_step.predicted(step, trace.collectives[name])
-    took_us = trace.collective_us[name]
-    drawn_bytes = predicted.memory_gbps * predicted.time_us
-    return dataclasses.replace(
-      predicted, time_us=took_us, memory_gbps=drawn_bytes / took_us
-    )
-
   def beside(
     kernel: kernel_lib.KernelCost, collective: collective_lib.CollectiveCost
   ) -> contention.Beside:
@@ -123,7 +114,7 @@ def from_parts(trace: traced_step.TracedStep) -> timeline.Timeline:
 
   costs = streams.Costs(
     kernel=lambda kernel: kernel_cost(kernel.name),
-    collective=lambda collective: collective_cost(collective.name),
+    collective=lambda c: trace.collective_as_it_ran(c.name),
     beside=beside,
   )
   return timeline.replay(step.program, costs)

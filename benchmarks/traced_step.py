@@ -21,9 +21,6 @@ from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import kernels as kernels_lib
 from lagom_xla.passes import overlap as overlap_lib
 
-# A kernel counts as beside a collective that runs for this share of it.
-_COVERED = 0.95
-
 KernelClass = tuple[object, ...]
 
 
@@ -109,35 +106,34 @@ class TracedStep:
         times[event.name].append(event.time_us)
     return {name: statistics.median(us) for name, us in times.items()}
 
+  def collective_as_it_ran(self, name: str) -> collective_lib.CollectiveCost:
+    """A predicted cost, its bytes spread over the time that it took.
+
+    What waits for other ranks holds SMs and draws no bandwidth.
+    """
+    cost = predicted(self.step, self.collectives[name])
+    took_us = self.collective_us[name]
+    memory_gbps = cost.memory_gbps * cost.time_us / took_us
+    return dataclasses.replace(cost, time_us=took_us, memory_gbps=memory_gbps)
+
   @functools.cached_property
   def lone_us(self) -> Mapping[str, Sequence[float]]:
     """Times of each kernel where it ran beside nothing, by name."""
     times = collections.defaultdict(list)
-    for run in self._kernel_runs:
+    for run in self.kernel_runs:
       if run.is_lone:
         times[run.name].append(run.time_us)
-    return times
-
-  @functools.cached_property
-  def beside_us(self) -> Mapping[tuple[str, str], Sequence[float]]:
-    """Times of kernels beside collectives, by the names of both."""
-    times = collections.defaultdict(list)
-    for run in self._kernel_runs:
-      if run.share >= _COVERED:
-        times[run.name, run.collective].append(run.time_us)
     return times
 
   @functools.cached_property
   def gap_us(self) -> float:
     """Median time between one kernel's end and the next one's start."""
     return statistics.median(
-      max(run.gap_us, 0.0)
-      for run in self._kernel_runs
-      if run.gap_us is not None
+      max(run.gap_us, 0.0) for run in self.kernel_runs if run.gap_us is not None
     )
 
   @functools.cached_property
-  def _kernel_runs(self) -> Sequence[step_trace.KernelRun]:
+  def kernel_runs(self) -> Sequence[step_trace.KernelRun]:
     """The kernels of all steps as they ran."""
     return [
       run
@@ -163,12 +159,13 @@ def predicted(
 
 
 def class_of(kernel: kernels_lib.Kernel) -> KernelClass:
-  """Equal for kernels that only their names' numbers tell apart."""
+  """Equal for kernels of equal work."""
   return (
-    kernel.name.rstrip("0123456789._"),
     kernel.category,
+    kernel.pattern,
     kernel.flops,
     kernel.num_bytes,
+    kernel.num_element_operations,
     kernel.result_elements,
     kernel.matrix_shape,
   )

@@ -15,9 +15,8 @@ fusions its figures mean little. So it is taken only where nothing here applies:
 for matrix products of a shape that is not known, and for library calls and
 lone instructions such as sorts, if it is not faster than memory could be.
 
-Contention needs more than a time: how many thread blocks the kernel has, how
-many fit an SM (mu_i and TB_i of Lagom, arXiv 2602.20656, Table 1), and how much
-of its time is memory traffic.
+Contention needs more than a time: the thread blocks (`grid`), and how much of
+the time is memory traffic.
 """
 
 from __future__ import annotations
@@ -29,6 +28,7 @@ import math
 from lagom_xla.cluster import gpu as gpu_lib
 from lagom_xla.costs import fusion
 from lagom_xla.costs import gemm
+from lagom_xla.costs import grid as grid_lib
 from lagom_xla.costs import scatter
 from lagom_xla.passes import kernels as kernels_lib
 from lagom_xla.passes import sol_estimates
@@ -38,21 +38,6 @@ from lagom_xla.passes import sol_estimates
 # about what FlashAttention-2 (arXiv 2307.08691) reports on A100 and
 # FlashAttention-3 (arXiv 2407.08608) on H100. Later GPUs are taken to be alike.
 _ATTENTION_EFFICIENCY = {8: (0.7, 0.6), 9: (0.6, 0.5)}
-
-# Rows of queries that a block of fused attention takes, times the head's size.
-_ATTENTION_ELEMENTS_PER_BLOCK = 128 * 128
-
-# Compute capabilities whose library products share all tiles out among blocks
-# that fill the GPU once, so that any SM taken makes a second wave: on A100 all
-# products slow 1.5 to 2.1 times beside an all-gather, whatever their tiles
-# (benchmarks/slowdowns.py). On Hopper and A40 the slowdowns that were reported
-# (benchmarks/paper_facts.py) are those of waves of tiles.
-_ONE_WAVE_PRODUCTS = frozenset([(8, 0)])
-
-# XLA's elementwise kernels: threads per block, and elements per thread (xla/
-# service/gpu/launch_dimensions.cc, and the loop emitter's unroll factor).
-_FUSION_THREADS_PER_BLOCK = 128
-_FUSION_ELEMENTS_PER_THREAD = 4
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,6 +52,10 @@ class KernelCost:
     blocks_per_sm: blocks that are resident on one SM (TB_i).
     source: "model", "xla" or "measured".
     gap_us: the part of the time that is that gap.
+    memory_share: share of the memory's rate that its traffic reaches.
+    num_tiles: thread blocks if each had one tile, where that is a library's
+      choice and not known; else None.
+    wave_loss: waves that are lost for each that the kernel needs more.
   """
 
   time_us: float
@@ -75,6 +64,9 @@ class KernelCost:
   blocks_per_sm: int
   source: str
   gap_us: float = 0.0
+  memory_share: float = 1.0
+  num_tiles: int | None = None
+  wave_loss: float = 1.0
 
   @property
   def run_us(self) -> float:
@@ -90,15 +82,22 @@ def predict(kernel: kernels_lib.Kernel, gpu: gpu_lib.Gpu) -> KernelCost:
     run_us, source = estimate_us, "xla"
   else:
     run_us, source = _run_us(kernel, gpu), "model"
-  gap_us = fusion.fitted(gpu).launch_gap_us
-  num_blocks, blocks_per_sm = _blocks(kernel, gpu)
+  parameters = fusion.fitted(gpu)
+  product = _product(kernel)
+  grid = grid_lib.of_kernel(kernel, product, gpu)
   return KernelCost(
-    time_us=run_us + gap_us,
+    time_us=run_us + parameters.launch_gap_us,
     memory_us=min(traffic_us, run_us),
-    num_blocks=num_blocks,
-    blocks_per_sm=blocks_per_sm,
+    num_blocks=grid.num_blocks,
+    blocks_per_sm=grid.blocks_per_sm,
     source=source,
-    gap_us=gap_us,
+    gap_us=parameters.launch_gap_us,
+    # A product's tiles fetch their operands while others compute.
+    memory_share=(
+      1.0 if product else parameters.patterns[kernel.pattern].memory_share
+    ),
+    num_tiles=grid.num_tiles,
+    wave_loss=grid.wave_loss,
   )
 
 
@@ -168,28 +167,3 @@ def _product_us(
     # them, which is rare.
     out_type="bf16" if element_type.startswith("f8") else element_type,
   )
-
-
-@functools.lru_cache(maxsize=4096)
-def _product_blocks(
-  gpu: gpu_lib.Gpu, shape: tuple[int, int, int, int], element_type: str
-) -> tuple[int, int]:
-  batch, m, n, k = shape
-  num_blocks, blocks_per_sm = gemm.blocks(
-    gpu, batch=batch, m=m, n=n, k=k, element_type=element_type
-  )
-  if gpu.compute_capability in _ONE_WAVE_PRODUCTS:
-    num_blocks = min(num_blocks, gpu.num_sms * blocks_per_sm)
-  return num_blocks, blocks_per_sm
-
-
-def _blocks(kernel: kernels_lib.Kernel, gpu: gpu_lib.Gpu) -> tuple[int, int]:
-  """Thread blocks of a kernel, and how many of them an SM holds at once."""
-  if product := _product(kernel):
-    return _product_blocks(gpu, *product)
-  if kernel.category == "attention":
-    elements = kernel.result_elements
-    return max(math.ceil(elements / _ATTENTION_ELEMENTS_PER_BLOCK), 1), 1
-  per_block = _FUSION_THREADS_PER_BLOCK * _FUSION_ELEMENTS_PER_THREAD
-  num_blocks = math.ceil(kernel.result_elements / per_block)
-  return max(num_blocks, 1), gpu.threads_per_sm // _FUSION_THREADS_PER_BLOCK

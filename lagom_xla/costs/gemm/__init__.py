@@ -13,6 +13,7 @@ from lagom_xla.costs.gemm.kernels import Candidates
 from lagom_xla.costs.gemm.kernels import candidates
 from lagom_xla.costs.gemm.parameters import Family
 from lagom_xla.costs.gemm.parameters import Precision
+from lagom_xla.costs.gemm.parameters import bits
 from lagom_xla.costs.gemm.parameters import fitted
 from lagom_xla.costs.gemm.parameters import peak_tflops
 from lagom_xla.costs.gemm.prediction import blocks
@@ -25,6 +26,7 @@ __all__ = [
   "Candidates",
   "Family",
   "Precision",
+  "bits",
   "blocks",
   "candidates",
   "fitted",

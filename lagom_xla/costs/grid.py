@@ -1,0 +1,176 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Grids of kernels: how many thread blocks, and how many an SM holds at once.
+
+They are mu_i and TB_i of Lagom (arXiv 2602.20656, Table 1), and decide what a
+kernel loses to the SMs that a collective takes. A compiled module says them for
+products that XLA compiled with Triton: the tile stands in the backend_config,
+and each tile is a block's. Libraries choose behind a number that says nothing
+(in autotuning results, too, it is mostly -1: cuBLAS's own choice). They have
+two ways:
+
+*One wave.* As many blocks as fill the GPU once share all tiles out among them,
+or split k so that all get the same. Any SM that is missing makes a second wave,
+for whatever is left. On A100 all library products behave so: they slow 1.5 to
+2.1 times beside an all-gather of 24 channels, whatever their tiles.
+
+*A block per tile*, or blocks that fetch the next tile when they are done with
+one. What is lost is what is missing of the SMs, rounded up to waves.
+
+On Hopper products of few tiles go the first way and products of many the
+second. In the H100 step that `benchmarks/slowdowns.py` reads, results of up to
+2.4 waves of the largest tiles slow 1.9 to 3.7 times beside 24 channels, and
+those of 7.8 waves lose 17 to 30 % of the time that they are beside them; on
+H200 one of 5.8 lost 29 % (`benchmarks/paper_facts.py`). Where between the two
+they change is not known; 4 waves are taken.
+
+A Hopper wave of one-wave kernels is not all SMs: blocks come in clusters that
+must lie in one GPC, and clusters of eight find room on 120 of 132 SMs
+(NVIDIA/cutlass issue 1921, where cuBLAS takes a grid of 60 x 2 for 4096 cubed;
+accel-sim/gpu-app-collection pull request 87). So a collective of few channels
+costs such a product nothing, as measured: 0.98 to 1.04 beside one channel.
+
+Some of these products lose a wave more. They are those that launch a second
+operation, which clears the flags by which blocks that share a tile wait for one
+another: 3.0 to 3.7 times in that step, where the others lose 1.9 to 2.0. The
+same product does either, by the layout of its result, and a module does not say
+which; so the mean of the two is taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+import dataclasses
+import functools
+import math
+from typing import Any
+
+from lagom_xla.cluster import gpu as gpu_lib
+from lagom_xla.costs import gemm
+from lagom_xla.passes import kernels as kernels_lib
+
+# Of SMs, those that clusters of eight blocks fit on Hopper. See above.
+_CLUSTERED_SHARE = 120 / 132
+
+# On Hopper, products of fewer waves of the largest tile fill it just once.
+_FEW_WAVES = 4
+_LARGEST_TILE = 128 * 256
+
+# Waves that such a product loses for each that it needs more: one if its blocks
+# need nothing of each other, two if they wait for each other.
+_MEAN_WAVE_LOSS = 1.5
+
+# Rows of queries that a block of fused attention takes, times the head's size.
+_ATTENTION_ELEMENTS_PER_BLOCK = 128 * 128
+
+# XLA's elementwise kernels: threads per block, and elements per thread (xla/
+# service/gpu/launch_dimensions.cc, and the loop emitter's unroll factor).
+_FUSION_THREADS_PER_BLOCK = 128
+_FUSION_ELEMENTS_PER_THREAD = 4
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Grid:
+  """Thread blocks of a kernel.
+
+  Attributes:
+    num_blocks: all of them.
+    blocks_per_sm: how many are resident on one SM.
+    num_tiles: blocks if each had one tile, where that is the library's choice
+      and not known; else None.
+    wave_loss: waves that are lost for each that the kernel needs more.
+  """
+
+  num_blocks: int
+  blocks_per_sm: int
+  num_tiles: int | None = None
+  wave_loss: float = 1.0
+
+
+def of_kernel(
+  kernel: kernels_lib.Kernel,
+  product: tuple[tuple[int, int, int, int], str] | None,
+  gpu: gpu_lib.Gpu,
+) -> Grid:
+  """The grid of a kernel.
+
+  Args:
+    kernel: it.
+    product: (batch, m, n, k) and type of the matrix product that it mainly is,
+      if it is one.
+    gpu: what it runs on.
+  """
+  if product is not None:
+    triton = _triton_grid(kernel.backend_config, *product, gpu)
+    return triton or _library_grid(gpu, *product)
+  if kernel.category == "attention":
+    elements = kernel.result_elements
+    num_blocks = math.ceil(elements / _ATTENTION_ELEMENTS_PER_BLOCK)
+    return Grid(num_blocks=max(num_blocks, 1), blocks_per_sm=1)
+  per_block = _FUSION_THREADS_PER_BLOCK * _FUSION_ELEMENTS_PER_THREAD
+  return Grid(
+    num_blocks=max(math.ceil(kernel.result_elements / per_block), 1),
+    blocks_per_sm=gpu.threads_per_sm // _FUSION_THREADS_PER_BLOCK,
+  )
+
+
+@functools.lru_cache(maxsize=4096)
+def _library_grid(
+  gpu: gpu_lib.Gpu, shape: tuple[int, int, int, int], element_type: str
+) -> Grid:
+  batch, m, n, k = shape
+  num_tiles, blocks_per_sm = gemm.blocks(
+    gpu, batch=batch, m=m, n=n, k=k, element_type=element_type
+  )
+  if gpu.compute_capability == (8, 0):
+    return Grid(
+      num_blocks=min(num_tiles, gpu.num_sms * blocks_per_sm),
+      blocks_per_sm=blocks_per_sm,
+      num_tiles=num_tiles,
+    )
+  if gpu.compute_capability != (9, 0):
+    return Grid(num_blocks=num_tiles, blocks_per_sm=blocks_per_sm)
+  if batch * m * n < _FEW_WAVES * _LARGEST_TILE * gpu.num_sms:
+    return Grid(
+      num_blocks=min(num_tiles, int(gpu.num_sms * _CLUSTERED_SHARE)),
+      blocks_per_sm=1,
+      num_tiles=num_tiles,
+      wave_loss=_MEAN_WAVE_LOSS,
+    )
+  return Grid(
+    num_blocks=num_tiles, blocks_per_sm=blocks_per_sm, num_tiles=num_tiles
+  )
+
+
+def _triton_grid(
+  backend_config: Mapping[str, Any],
+  shape: tuple[int, int, int, int],
+  element_type: str,
+  gpu: gpu_lib.Gpu,
+) -> Grid | None:
+  """A block per tile of the Triton kernel that autotuning chose, if it did."""
+  fusion = backend_config.get("fusion_backend_config", {})
+  config = fusion.get("triton_gemm_config")
+  if config is None:
+    return None
+  tile_m, tile_n, tile_k, split_k, num_stages, num_warps = (
+    int(config[name])
+    for name in (
+      "block_m",
+      "block_n",
+      "block_k",
+      "split_k",
+      "num_stages",
+      "num_warps",
+    )
+  )
+  batch, m, n, _ = shape
+  operand_bytes = gemm.bits(element_type) / 8 * (tile_m + tile_n) * tile_k
+  per_sm = min(
+    gpu.shared_memory_per_sm_bytes / (num_stages * operand_bytes),
+    gpu.threads_per_sm / (32 * num_warps),
+  )
+  return Grid(
+    num_blocks=batch * -(-m // tile_m) * -(-n // tile_n) * split_k,
+    blocks_per_sm=max(int(per_sm), 1),
+  )
