@@ -101,13 +101,16 @@ def fitted(gpu: gpu_lib.Gpu) -> Fitted:
   An architecture without any has those of the nearest older one that has; so
   do GPUs older than all.
   """
+  return _of_major(gpu.compute_capability[0])
+
+
+@functools.cache
+def _of_major(major: int) -> Fitted:
   by_major = _read_fitted()
-  major = gpu.compute_capability[0]
   older = [m for m in by_major if m <= major]
   return by_major[max(older, default=min(by_major))]
 
 
-@functools.cache
 def _read_fitted() -> dict[int, Fitted]:
   """By major compute capability."""
   document = json.loads(_FITTED.read_text(encoding="utf-8"))
