@@ -13,6 +13,7 @@ from collections.abc import Mapping
 import dataclasses
 import math
 
+from lagom_xla.passes import access_pattern
 from lagom_xla.passes import hlo
 from lagom_xla.passes import matrix_products
 from lagom_xla.passes import scatters
@@ -78,6 +79,7 @@ def of_instruction(
   fused = _fused(module, instruction)
   wanted = _wanted_elements(fused) if fused else {}
   home = fused or computation
+  parts = fused.instructions if fused else (instruction,)
   read_bytes = (
     _read_bytes(fused, wanted)
     if fused
@@ -89,13 +91,13 @@ def of_instruction(
     pattern=(
       "elementwise"  # Tiles of a product are turned in shared memory.
       if has_product
-      else _pattern(home, instruction, fused is not None)
+      else access_pattern.of_parts(home, parts)
     ),
     result_elements=max(map(hlo.num_elements, written), default=0),
     num_threads=(
       threads.of_fusion(fused, instruction.fusion_kind) if fused else 0
     ),
-    num_columns=_num_columns(home, instruction, fused is not None),
+    num_columns=access_pattern.num_columns(home, parts),
     scatter=_scatter(module, computation, instruction, fused),
   )
 
@@ -219,66 +221,6 @@ def _element_operations(
   if wanted:
     return sum(operations(i, wanted[i.id]) for i in computation.instructions)
   return operations(instruction, hlo.num_elements(instruction.shape))
-
-
-def _pattern(
-  computation: hlo.Computation, instruction: hlo.Instruction, is_fusion: bool
-) -> str:
-  parts = computation.instructions if is_fusion else (instruction,)
-  if any(_moves_innermost(computation, i) for i in parts):
-    return "transpose"
-  if _column_reductions(computation, instruction, is_fusion):
-    return "column-reduction"
-  is_row_reduction = any(i.opcode == "reduce" for i in parts)
-  return "row-reduction" if is_row_reduction else "elementwise"
-
-
-def _num_columns(
-  computation: hlo.Computation, instruction: hlo.Instruction, is_fusion: bool
-) -> int:
-  found = _column_reductions(computation, instruction, is_fusion)
-  return max((hlo.num_elements(i.shape) for i in found), default=0)
-
-
-def _column_reductions(
-  computation: hlo.Computation, instruction: hlo.Instruction, is_fusion: bool
-) -> list[hlo.Instruction]:
-  """The reductions across the innermost dimension."""
-  parts = computation.instructions if is_fusion else (instruction,)
-  return [
-    i
-    for i in parts
-    if i.opcode == "reduce" and not _reduces_innermost(computation, i)
-  ]
-
-
-def _reduces_innermost(
-  computation: hlo.Computation, reduction: hlo.Instruction
-) -> bool:
-  taken = _innermost(computation.by_id[reduction.operand_ids[0]].shape)
-  return taken is None or taken in reduction.dimensions
-
-
-def _moves_innermost(
-  computation: hlo.Computation, instruction: hlo.Instruction
-) -> bool:
-  """Whether neighbours in memory are no longer neighbours afterwards."""
-  if instruction.opcode not in ("copy", "copy-start", "transpose"):
-    return False
-  (operand,) = computation.operands(instruction)
-  result = instruction.shape
-  while result.tuple_shapes:
-    result = result.tuple_shapes[0]
-  before, after = _innermost(operand.shape), _innermost(result)
-  if instruction.opcode == "transpose" and after is not None:
-    after = instruction.dimensions[after]
-  return before is not None and before != after
-
-
-def _innermost(shape: hlo.Shape) -> int | None:
-  """The innermost dimension of more than one element, if there is one."""
-  order = shape.layout.minor_to_major or range(len(shape.dimensions))[::-1]
-  return next((d for d in order if shape.dimensions[d] > 1), None)
 
 
 def _written(
