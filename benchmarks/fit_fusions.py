@@ -24,8 +24,7 @@ half of the classes, on the other half.
 from __future__ import annotations
 
 import argparse
-import collections
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 import dataclasses
 import json
 import pathlib
@@ -35,70 +34,22 @@ from typing import Any
 import numpy as np
 from scipy import optimize
 
-from benchmarks import step_trace
+from benchmarks import lone_kernels
 from lagom_xla.cluster import gpu as gpu_lib
 from lagom_xla.costs import fusion
 from lagom_xla.costs import scatter
-from lagom_xla.passes import collectives
-from lagom_xla.passes import hlo
-from lagom_xla.passes import kernels
-from lagom_xla.passes import overlap
 
 _FOLDER = pathlib.Path(fusion.__file__).parent / "fitted"
 # Errors below this count by their square, errors above by their size.
 _SMALL_ERROR = 0.1
 _TINY_BYTES = 65536
 _LONG_US = 8.0
-# A gap that is longer holds a wait, or an operation that the trace lacks.
-_LONGEST_GAP_US = 10.0
 _ROUNDS = 5
 _PATTERNS = ("elementwise", "row-reduction", "column-reduction", "transpose")
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Class:
-  """Kernels of equal work: one of them, its time, and how many run per step."""
-
-  kernel: kernels.Kernel
-  measured_us: float
-  per_step: float
-
-
-def classes(
-  module: hlo.Module, lone: Sequence[step_trace.KernelRun], num_steps: int
-) -> list[Class]:
-  """Lone kernels by equal work, matrix products too.
-
-  Args:
-    module: of the step.
-    lone: its kernels where they ran beside no collective.
-    num_steps: that these runs are from, counted once for each rank.
-  """
-  kernel_of = {k.name: k for k in overlap.analyze(module).kernels.values()}
-  members = collections.defaultdict(list)
-  for run in lone:
-    if kernel := kernel_of.get(run.name):
-      work = dataclasses.replace(
-        kernel, name="", computation="", instruction_id=0, backend_config={}
-      )
-      key = tuple(
-        getattr(work, f.name)
-        for f in dataclasses.fields(work)
-        if f.name != "backend_config"
-      )
-      members[key].append((kernel, run.time_us))
-  return [
-    Class(
-      kernel=found[0][0],
-      measured_us=statistics.median(time_us for _, time_us in found),
-      per_step=len(found) / num_steps,
-    )
-    for found in members.values()
-  ]
-
-
 def fit(
-  rows: Sequence[Class], gpu: gpu_lib.Gpu, gap_us: float
+  rows: Sequence[lone_kernels.Class], gpu: gpu_lib.Gpu, gap_us: float
 ) -> fusion.Fitted:
   """Fits launches, shares and the wave to classes that are no products."""
   measured_us = np.array([r.measured_us for r in rows])
@@ -134,7 +85,7 @@ def fit(
   return parameters(logs)
 
 
-def _launch_us(rows: Sequence[Class], pattern: str) -> float:
+def _launch_us(rows: Sequence[lone_kernels.Class], pattern: str) -> float:
   """Median over kernels, not classes, that move next to nothing."""
   tiny = [r for r in rows if r.kernel.num_bytes < _TINY_BYTES]
   alike = [r for r in tiny if r.kernel.pattern == pattern] or tiny
@@ -145,7 +96,9 @@ def _launch_us(rows: Sequence[Class], pattern: str) -> float:
 
 
 def predicted_us(
-  parameters: fusion.Fitted, rows: Sequence[Class], gpu: gpu_lib.Gpu
+  parameters: fusion.Fitted,
+  rows: Sequence[lone_kernels.Class],
+  gpu: gpu_lib.Gpu,
 ) -> np.ndarray:
   """Run times, without the gap."""
   return np.array([
@@ -154,7 +107,9 @@ def predicted_us(
 
 
 def _report(
-  label: str, rows: Sequence[Class], predicted: Sequence[float] | np.ndarray
+  label: str,
+  rows: Sequence[lone_kernels.Class],
+  predicted: Sequence[float] | np.ndarray,
 ) -> None:
   if not rows:
     return
@@ -177,64 +132,7 @@ def _arguments() -> argparse.Namespace:
   return parser.parse_args()
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Measured:
-  """The lone kernels of one step.
-
-  Attributes:
-    name: of its folder.
-    gpu: that it ran on.
-    ranks: for each rank, classes of fusions, copies and the like.
-    scatters_us: for each rank, the median time of each scatter that collides,
-      with its kernel.
-    gap_us: mean gap between kernels on the first rank.
-  """
-
-  name: str
-  gpu: gpu_lib.Gpu
-  ranks: Sequence[Sequence[Class]]
-  scatters: Sequence[Sequence[Class]]
-  gap_us: float
-
-
-def read(data: pathlib.Path) -> Iterator[Measured]:
-  """The steps of a folder of folders."""
-  for folder in sorted(filter(step_trace.is_of_step, data.iterdir())):
-    module = step_trace.module(folder)
-    gpu = step_trace.cluster(folder, module).gpu
-    names = {c.name for c in collectives.find(module)}
-    ranks, scatters, gaps_us = [], [], []
-    for steps in step_trace.by_rank(folder, module).values():
-      lone = step_trace.lone_runs(steps, names)
-      gaps_us.append([
-        run.gap_us
-        for run in lone
-        if run.gap_us is not None and 0 <= run.gap_us < _LONGEST_GAP_US
-      ])  # fmt: skip
-      every = classes(module, lone, len(steps))
-      collides = [_collides(c.kernel, gpu) for c in every]
-      ranks.append(
-        [
-          c
-          for c, apart in zip(every, collides, strict=True)
-          if c.kernel.category != "gemm" and not apart
-        ]
-      )
-      scatters.append([c for c, x in zip(every, collides, strict=True) if x])
-    yield Measured(
-      name=folder.name,
-      gpu=gpu,
-      ranks=ranks,
-      scatters=scatters,
-      gap_us=round(statistics.mean(gaps_us[0]), 2),
-    )
-
-
-def _collides(kernel: kernels.Kernel, gpu: gpu_lib.Gpu) -> bool:
-  return bool(kernel.scatter and scatter.num_tries(kernel.scatter, gpu))
-
-
-def tries_per_clock(steps: Sequence[Measured]) -> float:
+def tries_per_clock(steps: Sequence[lone_kernels.Measured]) -> float:
   """Median over the scatters of the first ranks, whose ids are all the same."""
   rates = [
     scatter.num_tries(c.kernel.scatter, step.gpu)
@@ -246,7 +144,9 @@ def tries_per_clock(steps: Sequence[Measured]) -> float:
   return float(f"{statistics.median(rates):.3g}")
 
 
-def _show_errors(step: Measured, parameters: fusion.Fitted) -> None:
+def _show_errors(
+  step: lone_kernels.Measured, parameters: fusion.Fitted
+) -> None:
   print(f"{step.name}: fitted to the first rank")
   for number, rows in enumerate(step.ranks):
     _report(f"  rank {number}, all", rows, _predict(parameters, rows, step))
@@ -277,7 +177,9 @@ def _show_errors(step: Measured, parameters: fusion.Fitted) -> None:
 
 
 def _predict(
-  parameters: fusion.Fitted, rows: Sequence[Class], step: Measured
+  parameters: fusion.Fitted,
+  rows: Sequence[lone_kernels.Class],
+  step: lone_kernels.Measured,
 ) -> np.ndarray:
   return predicted_us(parameters, rows, step.gpu)
 
@@ -285,7 +187,7 @@ def _predict(
 def main() -> None:
   """Fits, reports, and writes the parameters if asked to."""
   arguments = _arguments()
-  steps = list(read(arguments.data))
+  steps = list(lone_kernels.read(arguments.data))
   sections: dict[str, dict[str, Any]] = {}
   for step in steps:
     parameters = fit(step.ranks[0], step.gpu, step.gap_us)
@@ -318,7 +220,7 @@ def main() -> None:
 
 
 def _scatters_us(
-  rate: float, rows: Sequence[Class], gpu: gpu_lib.Gpu
+  rate: float, rows: Sequence[lone_kernels.Class], gpu: gpu_lib.Gpu
 ) -> np.ndarray:
   return np.array([
     scatter.num_tries(r.kernel.scatter, gpu) / (rate * gpu.clock_ghz * 1e3)

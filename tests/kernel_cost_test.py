@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import numpy as np
 import pytest
 
-from benchmarks import fit_fusions
+from benchmarks import lone_kernels
 from benchmarks import step_trace
 import hlo_text
 from lagom_xla import cluster as cluster_lib
@@ -366,7 +366,7 @@ def test_lone_kernels_of_a_measured_step_are_predicted(
   lone = step_trace.lone_runs(steps, names)
   rows = [
     row
-    for row in fit_fusions.classes(module, lone, len(steps))
+    for row in lone_kernels.classes(module, lone, len(steps))
     if row.kernel.scatter is None
   ]
   predicted = np.array([
