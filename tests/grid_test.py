@@ -71,7 +71,21 @@ def test_products_of_a_library_fill_an_a100_once():
 def test_products_of_few_tiles_fill_the_clusters_of_a_hopper_once():
   cost = kernel_lib.predict(_product(4096, 2560, 1024), H100)
   assert (cost.num_blocks, cost.blocks_per_sm) == (120, 1)
-  assert cost.wave_loss > 1
+
+
+@pytest.mark.parametrize(
+  ("m", "n", "may_be_split"),
+  # 128 tiles of 128 x 256 on 132 SMs, 80, 320 (2.4 waves), and 640 (4.8).
+  [
+    (4096, 1024, False),
+    (1024, 2560, True),
+    (4096, 2560, True),
+    (8192, 2560, False),
+  ],
+)
+def test_tiles_that_fill_their_waves_badly_may_be_split(m, n, may_be_split):
+  cost = kernel_lib.predict(_product(m, n, 4096), H100)
+  assert (cost.wave_loss > 1) == may_be_split
 
 
 def test_products_of_many_tiles_have_a_block_for_each_on_hopper():

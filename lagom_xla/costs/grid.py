@@ -17,12 +17,12 @@ for whatever is left. On A100 all library products behave so: they slow 1.5 to
 *A block per tile*, or blocks that fetch the next tile when they are done with
 one. What is lost is what is missing of the SMs, rounded up to waves.
 
-On Hopper products of few tiles go the first way and products of many the
+On Hopper, products of few tiles go the first way and products of many the
 second. In the H100 step that `benchmarks/slowdowns.py` reads, results of up to
-2.4 waves of the largest tiles slow 1.9 to 3.7 times beside 24 channels, and
-those of 7.8 waves lose 17 to 30 % of the time that they are beside them; on
-H200 one of 5.8 lost 29 % (`benchmarks/paper_facts.py`). Where between the two
-they change is not known; 4 waves are taken.
+2.4 waves of the largest tiles slow 1.9 to 3.7 times beside 24 channels, those
+of 4.8 waves 1.4 to 1.7 times, and those of 7.8 lose 17 to 30 % of the time that
+they are beside them; on H200 one of 5.8 slowed 1.29 times
+(`benchmarks/paper_facts.py`). So the two ways meet at about 5 waves.
 
 A Hopper wave of one-wave kernels is not all SMs: blocks come in clusters that
 must lie in one GPC, and clusters of eight find room on 120 of 132 SMs
@@ -30,11 +30,13 @@ must lie in one GPC, and clusters of eight find room on 120 of 132 SMs
 accel-sim/gpu-app-collection pull request 87). So a collective of few channels
 costs such a product nothing, as measured: 0.98 to 1.04 beside one channel.
 
-Some of these products lose a wave more. They are those that launch a second
-operation, which clears the flags by which blocks that share a tile wait for one
-another: 3.0 to 3.7 times in that step, where the others lose 1.9 to 2.0. The
-same product does either, by the layout of its result, and a module does not say
-which; so the mean of the two is taken.
+Where tiles would leave much of their last wave empty, libraries split k. Blocks
+that share a tile then wait for one another, and those that find no SM keep
+others waiting: of four such products in that step three lose 3.0 to 3.7 times,
+as if three waves followed one, and one 2.0 times. Those three launch a second
+operation, which clears the flags that blocks wait on; the fourth is one of the
+three with the result in another layout. A module does not tell them apart, so
+the mean is taken. The product whose tiles fill a wave to 97 % loses 1.9 to 2.0.
 """
 
 from __future__ import annotations
@@ -52,13 +54,15 @@ from lagom_xla.passes import kernels as kernels_lib
 # Of SMs, those that clusters of eight blocks fit on Hopper. See above.
 _CLUSTERED_SHARE = 120 / 132
 
-# On Hopper, products of fewer waves of the largest tile fill it just once.
-_FEW_WAVES = 4
-_LARGEST_TILE = 128 * 256
+# On Hopper, products of fewer waves of the largest tile fill it just once, and
+# split k if their tiles fill less of those waves than this.
+_FEW_WAVES = 5
+_LARGEST_TILES = ((128, 256), (256, 128))
+_WELL_FILLED = 0.9
 
-# Waves that such a product loses for each that it needs more: one if its blocks
-# need nothing of each other, two if they wait for each other.
-_MEAN_WAVE_LOSS = 1.5
+# Waves that a product which may have split k loses for each that it needs more:
+# two if its blocks wait for each other, as three in four did, else one.
+_SPLIT_WAVE_LOSS = 1.75
 
 # Rows of queries that a block of fused attention takes, times the head's size.
 _ATTENTION_ELEMENTS_PER_BLOCK = 128 * 128
@@ -131,16 +135,23 @@ def _library_grid(
       num_tiles=num_tiles,
     )
   if gpu.compute_capability != (9, 0):
-    return Grid(num_blocks=num_tiles, blocks_per_sm=blocks_per_sm)
-  if batch * m * n < _FEW_WAVES * _LARGEST_TILE * gpu.num_sms:
     return Grid(
-      num_blocks=min(num_tiles, int(gpu.num_sms * _CLUSTERED_SHARE)),
-      blocks_per_sm=1,
-      num_tiles=num_tiles,
-      wave_loss=_MEAN_WAVE_LOSS,
+      num_blocks=num_tiles, blocks_per_sm=blocks_per_sm, num_tiles=num_tiles
     )
+  waves = min(
+    batch * -(-m // tile_m) * -(-n // tile_n) / gpu.num_sms
+    for tile_m, tile_n in _LARGEST_TILES
+  )
+  if waves >= _FEW_WAVES:
+    return Grid(
+      num_blocks=num_tiles, blocks_per_sm=blocks_per_sm, num_tiles=num_tiles
+    )
+  is_split = waves / math.ceil(waves) < _WELL_FILLED
   return Grid(
-    num_blocks=num_tiles, blocks_per_sm=blocks_per_sm, num_tiles=num_tiles
+    num_blocks=min(num_tiles, int(gpu.num_sms * _CLUSTERED_SHARE)),
+    blocks_per_sm=1,
+    num_tiles=num_tiles,
+    wave_loss=_SPLIT_WAVE_LOSS if is_split else 1.0,
   )
 
 
