@@ -92,7 +92,7 @@ def _nccl_tests(folder: pathlib.Path) -> Iterator[groups.Group]:
 _STEPS: Mapping[str, Callable[[pathlib.Path], Iterator[groups.Group]]] = {
   "nccl_tests": _nccl_tests,
   "contention": pytorch_kernels.groups,
-  "hlo/hlo_llama31_8b_bf16_1x8.hlo.xz": xla_step.groups,
+  "hlo": xla_step.groups,
 }
 
 

@@ -6,12 +6,15 @@ Hopper and Blackwell are fitted to XLA's table of measured products, A100 to the
 products of a real step that overlapped no collective. The fit minimizes the
 logarithm of predicted over measured time, less and less steeply for large
 errors, and holds each parameter near its start, so that what the data does not
-tell stays there.
+tell stays there. What products take longer within a step than by themselves
+comes from the H100 step: the median over its shapes, on the first rank; printed
+is how far it is off on the others. Blackwell, of which there is no step, takes
+Hopper's.
 
   python -m benchmarks.fit_gemm [--data=FOLDER] [--write] [--hold_out]
 
-The step is in the folder pax_a100 of FOLDER; without it A100 is left out, and
-nothing is written. With --hold_out each precision is fitted again without
+The steps are in FOLDER (benchmarks/step_trace.py); without it A100 is left out,
+and nothing is written. With --hold_out each precision is fitted again without
 random halves and without whole sizes, and tried on what was left out.
 """
 
@@ -23,6 +26,7 @@ import dataclasses
 import json
 import pathlib
 import statistics
+from typing import Any
 
 import numpy as np
 from scipy import optimize
@@ -41,6 +45,8 @@ _SMALL_ERROR = 0.05
 # Weight of the pull towards the start, against the summed loss of the rows.
 _PULL = 0.2
 _ROUNDS = 6
+_A100_STEP = "pax_a100"
+_H100_STEP = "maxtext_h100"
 _EVALUATIONS = 2000
 
 
@@ -88,12 +94,15 @@ def table_rows(device: str, gpu: gpu_lib.Gpu, operand: str, out: str) -> Rows:
   )
 
 
-def step_rows(data: pathlib.Path) -> Rows:
-  """The products of the A100 step that overlapped no collective.
+def step_rows(folder: pathlib.Path, ranks: slice = slice(None)) -> Rows:
+  """The products of a step that overlapped no collective.
 
   One row for each shape and kind of kernel (library call or Triton fusion).
+
+  Args:
+    folder: of the step.
+    ranks: which to take.
   """
-  folder = data / "pax_a100"
   module = step_trace.module(folder)
   keys = {}
   for computation in module.computations.values():
@@ -104,11 +113,11 @@ def step_rows(data: pathlib.Path) -> Rows:
           keys[kernel.name] = (kernel.matrix_shape, instruction.opcode)
   names = {c.name for c in collectives.find(module)}
   times_us = collections.defaultdict(list)
-  for run in step_trace.lone_runs(
-    step_trace.steady_steps(folder, module), names
-  ):
-    if run.name in keys:
-      times_us[keys[run.name]].append(run.time_us)
+  by_rank = [*step_trace.by_rank(folder, module).values()]
+  for steps in by_rank[ranks]:
+    for run in step_trace.lone_runs(steps, names):
+      if run.name in keys:
+        times_us[keys[run.name]].append(run.time_us)
   return Rows(
     gpu=step_trace.cluster(folder, module).gpu,
     types=("bf16", "bf16", "bf16"),
@@ -116,6 +125,18 @@ def step_rows(data: pathlib.Path) -> Rows:
     measured_us=np.array([statistics.median(v) for v in times_us.values()]),
     median=False,
   )
+
+
+def in_step(precision: gemm.Precision, data: pathlib.Path) -> float:
+  """What products take in the H100 step, over what they take by themselves."""
+  folder = data / _H100_STEP
+  rows = step_rows(folder, slice(1))
+  ratio = float(np.median(rows.measured_us / predicted_us(precision, rows)))
+  for label, ranks in (("first rank", slice(1)), ("others", slice(1, None))):
+    judged = step_rows(folder, ranks)
+    predicted = ratio * predicted_us(precision, judged)
+    _report(f"in the H100 step, {label}", judged.measured_us, predicted)
+  return float(f"{ratio:.3g}")
 
 
 def predicted_us(precision: gemm.Precision, rows: Rows) -> np.ndarray:
@@ -366,6 +387,14 @@ def _arguments() -> argparse.Namespace:
   return arguments
 
 
+def _set_in_step(document: dict[str, Any], ratio: float) -> None:
+  for architecture in _TABLES:
+    section = document[architecture]
+    section["data"] += f"; in_step: lone products of {_H100_STEP}"
+    for precision in section["precisions"].values():
+      precision["in_step"] = ratio
+
+
 def main() -> None:
   """Fits, reports, and writes the parameters if asked to."""
   arguments = _arguments()
@@ -375,12 +404,16 @@ def main() -> None:
     "towards the starts in that script; sustained_efficiency is the fastest "
     "rate among the fitted shapes"
   )
-  document = {}
+  document: dict[str, Any] = {}
+  fitted: dict[tuple[str, str], gemm.Precision] = {}
   if arguments.data is None:
     print("sm_80 bf16 is left out: it needs --data with pax_a100")
   else:
     step = _fit_and_report(
-      "sm_80 bf16", _start(_WARM), step_rows(arguments.data), hold_out=hold_out
+      "sm_80 bf16",
+      _start(_WARM),
+      step_rows(arguments.data / _A100_STEP),
+      hold_out=hold_out,
     )
     document["sm_80"] = {
       "how": how + ". f32 is derived: the same shares of the TF32 peak.",
@@ -393,16 +426,19 @@ def main() -> None:
     for operand, out in _OPERANDS.items():
       rows = table_rows(device, gpu, operand, out)
       start = _STARTS[architecture, operand]
-      precisions[operand] = dataclasses.asdict(
-        _fit_and_report(
-          f"{architecture} {operand}", start, rows, hold_out=hold_out
-        )
+      precision = _fit_and_report(
+        f"{architecture} {operand}", start, rows, hold_out=hold_out
       )
+      fitted[architecture, operand] = precision
+      precisions[operand] = dataclasses.asdict(precision)
     document[architecture] = {
       "how": how,
       "data": f"benchmarks/data/matmul_flops.csv, device {device}",
       "precisions": precisions,
     }
+  if arguments.data is not None:
+    ratio = in_step(fitted["sm_90", "bf16"], arguments.data)
+    _set_in_step(document, ratio)
   if arguments.write:
     _OUTPUT.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
 

@@ -15,6 +15,7 @@ import statistics
 from benchmarks import step_trace
 from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import kernel as kernel_lib
+from lagom_xla.costs import scatter as scatter_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import kernels as kernels_lib
@@ -45,6 +46,46 @@ class TracedStep:
       max(event.end_us for event in step) - step[0].begin_us
       for step in self._steps
     )
+
+  @property
+  def step_time_less_scatters_us(self) -> float:
+    """`step_time_us` without colliding scatters, and the waits that they make.
+
+    A rank whose scatter ends early waits for the others in the collective that
+    it starts next; the least time of that one, of all ranks and steps, counts
+    as its own.
+    """
+    scatters = {k.name for k in self.colliding_scatters}
+    rests_us, waiting = [], []
+    for step in self._steps:
+      slow = [event for event in step if event.name in scatters]
+      following = [
+        next(
+          e
+          for e in step
+          if e.name in self.collectives and e.begin_us >= event.end_us
+        )
+        for event in slow
+      ]
+      span_us = max(event.end_us for event in step) - step[0].begin_us
+      rests_us.append(span_us - sum(e.time_us for e in (*slow, *following)))
+      waiting.append([e.time_us for e in following])
+    own_us = sum(min(times) for times in zip(*waiting, strict=True))
+    return statistics.median(rests_us) + own_us
+
+  @functools.cached_property
+  def colliding_scatters(self) -> Sequence[kernels_lib.Kernel]:
+    """Kernels that update elements atomically, and try more than once."""
+    gpu = self.step.cluster.gpu
+    return [
+      k
+      for k in self.kernels.values()
+      if k.scatter and scatter_lib.num_tries(k.scatter, gpu)
+    ]
+
+  def run_us(self, name: str) -> Sequence[float]:
+    """Times of an operation in the steady steps of all ranks."""
+    return [e.time_us for step in self._steps for e in step if e.name == name]
 
   @functools.cached_property
   def kernels(self) -> Mapping[str, kernels_lib.Kernel]:
@@ -106,8 +147,7 @@ class TracedStep:
 
 def without_gap(cost: kernel_lib.KernelCost) -> kernel_lib.KernelCost:
   """A predicted kernel without the gap after it, as a trace shows kernels."""
-  gap_us = kernel_lib.fitted().launch_gap_us
-  return dataclasses.replace(cost, time_us=cost.time_us - gap_us)
+  return dataclasses.replace(cost, time_us=cost.run_us, gap_us=0.0)
 
 
 def predicted(

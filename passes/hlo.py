@@ -236,6 +236,13 @@ def element_type(shape: Shape) -> str:
   return _ELEMENT_TYPES.get(shape.element_type, ("tuple", 0))[0]
 
 
+def num_elements(shape: Shape) -> int:
+  """Elements of an array, or of the largest array of a tuple."""
+  if shape.tuple_shapes:
+    return max(map(num_elements, shape.tuple_shapes))
+  return math.prod(shape.dimensions)
+
+
 def shape_bytes(shape: Shape) -> int:
   """Bytes of an array, or of all arrays in a tuple."""
   if shape.tuple_shapes:

@@ -18,6 +18,7 @@ from lagom_xla.passes import collectives
 from lagom_xla.passes import hlo
 from lagom_xla.passes import matrix_products
 from lagom_xla.passes import memory_access
+from lagom_xla.passes import scatters
 
 # Run by the host or the control flow, or accounted for elsewhere.
 _NO_KERNEL = collectives.NOPS | frozenset(
@@ -61,6 +62,11 @@ class Kernel:
       result.
     result_elements: elements of the largest array that it writes; of one that
       it updates in place, only the update.
+    num_threads: threads that it starts, if each goes through memory once; 0 if
+      they loop over elements, or that is not known.
+    num_columns: results of its column reductions, of which a block takes 32; 0
+      without one.
+    scatter: the scatter that it runs, if any.
     matrix_shape: (batch, m, n, k) of its largest matrix product, or None.
     backend_config: what XLA decided for it, as JSON.
   """
@@ -75,6 +81,9 @@ class Kernel:
   num_element_operations: int = 0
   pattern: str = "elementwise"
   is_backward: bool = False
+  num_threads: int = 0
+  num_columns: int = 0
+  scatter: scatters.Scatter | None = None
   element_type: str
   result_elements: int
   matrix_shape: tuple[int, int, int, int] | None
@@ -118,6 +127,9 @@ def of_instruction(
     num_bytes=access.num_bytes,
     num_element_operations=access.num_element_operations,
     pattern=access.pattern,
+    num_threads=access.num_threads,
+    num_columns=access.num_columns,
+    scatter=access.scatter,
     is_backward=_is_backward(instruction),
     element_type=largest.element_type if largest else _array_type(typed),
     result_elements=access.result_elements,

@@ -13,8 +13,11 @@ from collections.abc import Mapping
 import dataclasses
 import math
 
+from lagom_xla.passes import access_pattern
 from lagom_xla.passes import hlo
 from lagom_xla.passes import matrix_products
+from lagom_xla.passes import scatters
+from lagom_xla.passes import threads
 
 _SLICES = frozenset(["dynamic-slice", "slice", "gather"])
 _REDUCTIONS = frozenset(["reduce", "reduce-window", "select-and-scatter"])
@@ -25,6 +28,7 @@ _NO_ARITHMETIC = frozenset(
     "broadcast",
     "constant",
     "copy",
+    "dynamic-update-slice",
     "fusion",
     "get-tuple-element",
     "parameter",
@@ -47,12 +51,20 @@ class Access:
     pattern: see `kernels.Kernel`.
     result_elements: elements of the largest array that it writes; of one that
       it updates in place, only the update.
+    num_threads: threads that it starts, if each goes through memory once; 0 if
+      they loop over elements.
+    num_columns: results of its column reductions, of which a block takes 32; 0
+      without one.
+    scatter: the scatter that it runs, if any.
   """
 
   num_bytes: int
   num_element_operations: int
   pattern: str
   result_elements: int
+  num_threads: int
+  num_columns: int
+  scatter: scatters.Scatter | None
 
 
 def of_instruction(
@@ -67,6 +79,7 @@ def of_instruction(
   fused = _fused(module, instruction)
   wanted = _wanted_elements(fused) if fused else {}
   home = fused or computation
+  parts = fused.instructions if fused else (instruction,)
   read_bytes = (
     _read_bytes(fused, wanted)
     if fused
@@ -78,10 +91,28 @@ def of_instruction(
     pattern=(
       "elementwise"  # Tiles of a product are turned in shared memory.
       if has_product
-      else _pattern(home, instruction, fused is not None)
+      else access_pattern.of_parts(home, parts)
     ),
-    result_elements=max(map(_num_elements, written), default=0),
+    result_elements=max(map(hlo.num_elements, written), default=0),
+    num_threads=(
+      threads.of_fusion(fused, instruction.fusion_kind) if fused else 0
+    ),
+    num_columns=access_pattern.num_columns(home, parts),
+    scatter=_scatter(module, computation, instruction, fused),
   )
+
+
+def _scatter(
+  module: hlo.Module,
+  computation: hlo.Computation,
+  instruction: hlo.Instruction,
+  fused: hlo.Computation | None,
+) -> scatters.Scatter | None:
+  if fused:
+    return scatters.of_computation(module, fused)
+  if instruction.opcode != "scatter":
+    return None
+  return scatters.of_scatter(module, computation, instruction)
 
 
 def _unfused_read_bytes(
@@ -114,11 +145,14 @@ def _wanted_elements(fused: hlo.Computation) -> dict[int, int]:
   A fusion computes only those: what is sliced later is never computed whole,
   and what is updated in place is neither read nor written outside the update.
   """
+  in_place = {update.id for update in threads.updated_in_place(fused)}
   wanted = dict.fromkeys(fused.by_id, 0)
-  wanted[fused.root.id] = _num_elements(fused.root.shape)
+  wanted[fused.root.id] = hlo.num_elements(fused.root.shape)
   for user in _users_first(fused):
     for index, operand in enumerate(fused.operands(user)):
-      whole = _num_elements(operand.shape)
+      whole = hlo.num_elements(operand.shape)
+      if user.id in in_place and index == 0:
+        continue
       passed = _passed_on(user, index, whole, wanted[user.id])
       wanted[operand.id] = min(wanted[operand.id] + passed, whole)
   return wanted
@@ -131,14 +165,9 @@ def _passed_on(
   opcode = user.opcode
   if opcode in _SLICES and index == 0:
     return wanted
-  if opcode == "dynamic-update-slice" and index == 0:
-    return 0
   if opcode in _REDUCTIONS:
-    return math.ceil(wanted * whole / max(_num_elements(user.shape), 1))
-  if opcode in matrix_products.MULTIPLYING or opcode in (
-    "tuple",
-    "dynamic-update-slice",
-  ):
+    return math.ceil(wanted * whole / max(hlo.num_elements(user.shape), 1))
+  if opcode in matrix_products.MULTIPLYING or opcode == "tuple":
     return whole
   return min(wanted, whole)
 
@@ -162,7 +191,9 @@ def _users_first(fused: hlo.Computation) -> list[hlo.Instruction]:
 def _read_bytes(fused: hlo.Computation, wanted: Mapping[int, int]) -> int:
   return sum(
     math.ceil(
-      hlo.shape_bytes(i.shape) * wanted[i.id] / max(_num_elements(i.shape), 1)
+      hlo.shape_bytes(i.shape)
+      * wanted[i.id]
+      / max(hlo.num_elements(i.shape), 1)
     )
     for i in fused.instructions
     if i.opcode == "parameter"
@@ -184,53 +215,12 @@ def _element_operations(
       return 0
     if i.opcode in _REDUCTIONS:
       taken = computation.by_id[i.operand_ids[0]]
-      return wanted.get(taken.id, _num_elements(taken.shape))
+      return wanted.get(taken.id, hlo.num_elements(taken.shape))
     return count
 
   if wanted:
     return sum(operations(i, wanted[i.id]) for i in computation.instructions)
-  return operations(instruction, _num_elements(instruction.shape))
-
-
-def _pattern(
-  computation: hlo.Computation, instruction: hlo.Instruction, is_fusion: bool
-) -> str:
-  parts = computation.instructions if is_fusion else (instruction,)
-  if any(_moves_innermost(computation, i) for i in parts):
-    return "transpose"
-  reductions = [i for i in parts if i.opcode == "reduce"]
-  if any(not _reduces_innermost(computation, i) for i in reductions):
-    return "column-reduction"
-  return "row-reduction" if reductions else "elementwise"
-
-
-def _reduces_innermost(
-  computation: hlo.Computation, reduction: hlo.Instruction
-) -> bool:
-  taken = _innermost(computation.by_id[reduction.operand_ids[0]].shape)
-  return taken is None or taken in reduction.dimensions
-
-
-def _moves_innermost(
-  computation: hlo.Computation, instruction: hlo.Instruction
-) -> bool:
-  """Whether neighbours in memory are no longer neighbours afterwards."""
-  if instruction.opcode not in ("copy", "copy-start", "transpose"):
-    return False
-  (operand,) = computation.operands(instruction)
-  result = instruction.shape
-  while result.tuple_shapes:
-    result = result.tuple_shapes[0]
-  before, after = _innermost(operand.shape), _innermost(result)
-  if instruction.opcode == "transpose" and after is not None:
-    after = instruction.dimensions[after]
-  return before is not None and before != after
-
-
-def _innermost(shape: hlo.Shape) -> int | None:
-  """The innermost dimension of more than one element, if there is one."""
-  order = shape.layout.minor_to_major or range(len(shape.dimensions))[::-1]
-  return next((d for d in order if shape.dimensions[d] > 1), None)
+  return operations(instruction, hlo.num_elements(instruction.shape))
 
 
 def _written(
@@ -267,9 +257,3 @@ def _without_workspace(shape: hlo.Shape) -> list[hlo.Shape]:
   last = results[-1]
   is_raw = hlo.element_type(last) in ("s8", "u8") and len(last.dimensions) == 1
   return results[:-1] if len(results) > 1 and is_raw else results
-
-
-def _num_elements(shape: hlo.Shape) -> int:
-  if shape.tuple_shapes:
-    return max(map(_num_elements, shape.tuple_shapes))
-  return math.prod(shape.dimensions)

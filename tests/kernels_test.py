@@ -380,6 +380,110 @@ def test_the_pattern_tells_which_dimension_stays_innermost(
   assert kernel.pattern == pattern
 
 
+def _fusion(fused: str, kind: str = "kLoop") -> kernels.Kernel:
+  """A fusion of a big array, a part of it, and a position."""
+  return _handwritten(
+    f"""
+      x = bf16[8,64,16] parameter(0)
+      u = bf16[1,64,16] parameter(1)
+      i = s32[] parameter(2)
+      ROOT out = bf16[8,64,16] fusion(x, u, i), kind={kind}, calls=f
+    """,
+    computations=f"""
+      f {{
+        x = bf16[8,64,16] parameter(0)
+        u = bf16[1,64,16] parameter(1)
+        i = s32[] parameter(2)
+        {fused}
+      }}
+    """,
+  )
+
+
+def test_an_update_in_place_moves_the_update_by_one_element_a_thread() -> None:
+  kernel = _fusion("ROOT r = bf16[8,64,16] dynamic-update-slice(x, u, i, i, i)")
+  assert kernel.num_bytes == 2 * 2 * 64 * 16 + 4
+  assert kernel.num_threads == 64 * 16
+  assert kernel.num_element_operations == 0
+
+
+def test_an_update_that_more_is_done_with_is_read_whole() -> None:
+  kernel = _fusion("""
+    d = bf16[8,64,16] dynamic-update-slice(x, u, i, i, i)
+    ROOT r = bf16[8,64,16] negate(d)
+  """)
+  assert kernel.num_bytes == 2 * (8 + 8 + 1) * 64 * 16 + 4
+  assert kernel.num_threads == 8 * 64 * 16 / 4
+
+
+@pytest.mark.parametrize(
+  ("operation", "elements_per_thread"), [("negate", 4), ("sine", 1)]
+)
+def test_a_thread_takes_four_elements_unless_one_calls_a_function(
+  operation: str, elements_per_thread: int
+) -> None:
+  kernel = _fusion(f"ROOT r = bf16[8,64,16] {operation}(x)")
+  assert kernel.num_threads == 8 * 64 * 16 / elements_per_thread
+
+
+def test_a_concatenation_has_a_thread_per_element_of_its_largest_operand() -> (
+  None
+):
+  kernel = _fusion(
+    """
+      most = bf16[7,64,16] slice(x), slice={[0:7],[0:64],[0:16]}
+      ROOT r = bf16[8,64,16] concatenate(u, most), dimensions={0}
+    """,
+    kind="kInput",
+  )
+  assert kernel.num_threads == 7 * 64 * 16
+
+
+def test_the_columns_of_a_column_reduction_are_its_results() -> None:
+  kernel = _handwritten("""
+    x = f32[64,16] parameter(0)
+    z = f32[] parameter(1)
+    ROOT out = f32[16] reduce(x, z), dimensions={0}, to_apply=add
+  """)
+  assert kernel.num_columns == 16
+
+
+@pytest.mark.parametrize(
+  ("indices", "unique", "may_collide"),
+  [((1024,), False, True), ((1024,), True, False), ((1024, 2), False, False)],
+  ids=["rows", "unique rows", "coordinates"],
+)
+def test_scatters_of_rows_may_collide_unless_told_otherwise(
+  scheduled: Callable[..., hlo.Module],
+  h100s: Sequence[jax.Device],
+  indices: tuple[int, ...],
+  unique: bool,
+  may_collide: bool,
+) -> None:
+  everywhere = NamedSharding(Mesh(h100s, ("x",)), PartitionSpec())
+  window = (64,) if len(indices) == 1 else ()
+
+  def add(table: jax.Array, ids: jax.Array, updates: jax.Array) -> jax.Array:
+    at = ids if len(indices) == 1 else (ids[:, 0], ids[:, 1])
+    return table.at[at].add(updates, unique_indices=unique)
+
+  arguments = [
+    jax.ShapeDtypeStruct(shape, dtype, sharding=everywhere)
+    for shape, dtype in (
+      ((4096, 64), jnp.bfloat16),
+      (indices, jnp.int32),
+      ((1024, *window), jnp.bfloat16),
+    )
+  ]
+  found = _kernels(scheduled(jax.jit(add).lower(*arguments)))
+  (scatter,) = [k.scatter for k in found if k.scatter]
+  assert scatter.num_updates == 1024
+  assert scatter.window_elements == (64 if window else 1)
+  assert scatter.element_bits == 16
+  assert scatter.may_collide == may_collide
+  assert "scatter-add" in scatter.op_name
+
+
 @pytest.mark.parametrize("direction", ["forward", "backward"])
 def test_the_gradient_of_attention_is_told_apart(direction: str) -> None:
   kernel = _handwritten(f"""

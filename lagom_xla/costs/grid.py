@@ -111,9 +111,11 @@ def of_kernel(
     elements = kernel.result_elements
     num_blocks = math.ceil(elements / _ATTENTION_ELEMENTS_PER_BLOCK)
     return Grid(num_blocks=max(num_blocks, 1), blocks_per_sm=1)
-  per_block = _FUSION_THREADS_PER_BLOCK * _FUSION_ELEMENTS_PER_THREAD
+  num_threads = (
+    kernel.num_threads or kernel.result_elements / _FUSION_ELEMENTS_PER_THREAD
+  )
   return Grid(
-    num_blocks=max(math.ceil(kernel.result_elements / per_block), 1),
+    num_blocks=max(math.ceil(num_threads / _FUSION_THREADS_PER_BLOCK), 1),
     blocks_per_sm=gpu.threads_per_sm // _FUSION_THREADS_PER_BLOCK,
   )
 

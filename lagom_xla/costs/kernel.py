@@ -3,14 +3,10 @@
 """The lone run time of a kernel, its memory traffic, and its thread blocks.
 
 Matrix products take what `gemm` predicts, and never less than their bytes: what
-is fused into a product can read much more than its operands. Every other kernel
-but attention takes
-
-  launch + max(bytes / (memory rate · share), element operations / vector rate)
-
-with a launch and a share for each pattern of access. fitted/fusion.json has
-them; benchmarks/fit_fusions.py fits them. Attention and convolutions take their
-operations at a share of the peak, or their bytes.
+is fused into a product can read much more than its operands. Attention and
+convolutions take their operations at a share of the peak, or their bytes.
+`fusion` has the time of every other kernel, `scatter` what updates of one place
+add to it.
 
 XLA estimates kernels too (xla_gpu_collect_cost_model_stats, entry "sol"). Its
 products come from the table that `gemm` is fitted to, but read as a product's
@@ -25,56 +21,23 @@ the time is memory traffic.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 import dataclasses
 import functools
-import json
 import math
-import pathlib
 
 from lagom_xla.cluster import gpu as gpu_lib
+from lagom_xla.costs import fusion
 from lagom_xla.costs import gemm
 from lagom_xla.costs import grid as grid_lib
+from lagom_xla.costs import scatter
 from lagom_xla.passes import kernels as kernels_lib
 from lagom_xla.passes import sol_estimates
-
-_FITTED = pathlib.Path(__file__).with_name("fitted") / "fusion.json"
 
 # Shares of the peak that fused attention reaches in long causal sequences with
 # heads of 128, forward and backward, by major compute capability:
 # about what FlashAttention-2 (arXiv 2307.08691) reports on A100 and
 # FlashAttention-3 (arXiv 2407.08608) on H100. Later GPUs are taken to be alike.
 _ATTENTION_EFFICIENCY = {8: (0.7, 0.6), 9: (0.6, 0.5)}
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
-class Pattern:
-  """Kernels that go through memory in one way.
-
-  Attributes:
-    launch_us: time of a kernel that moves hardly any bytes.
-    memory_share: share of the memory's rate that a long one reaches.
-  """
-
-  launch_us: float
-  memory_share: float
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
-class Fitted:
-  """Parameters of everything but matrix products.
-
-  Attributes:
-    launch_gap_us: from the end of a kernel to the start of the next one of the
-      same stream, within a CUDA graph.
-    vector_share: share of the rate at which the SMs start FP32 instructions
-      that the element operations of a fusion reach.
-    patterns: by `kernels.Kernel.pattern`.
-  """
-
-  launch_gap_us: float
-  vector_share: float
-  patterns: Mapping[str, Pattern]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -88,6 +51,7 @@ class KernelCost:
     num_blocks: thread blocks (mu_i).
     blocks_per_sm: blocks that are resident on one SM (TB_i).
     source: "model", "xla" or "measured".
+    gap_us: the part of the time that is that gap.
     memory_share: share of the memory's rate that its traffic reaches.
     num_tiles: thread blocks if each had one tile, where that is a library's
       choice and not known; else None.
@@ -99,9 +63,15 @@ class KernelCost:
   num_blocks: int
   blocks_per_sm: int
   source: str
+  gap_us: float = 0.0
   memory_share: float = 1.0
   num_tiles: int | None = None
   wave_loss: float = 1.0
+
+  @property
+  def run_us(self) -> float:
+    """From its start to its end."""
+    return self.time_us - self.gap_us
 
 
 def predict(kernel: kernels_lib.Kernel, gpu: gpu_lib.Gpu) -> KernelCost:
@@ -112,51 +82,22 @@ def predict(kernel: kernels_lib.Kernel, gpu: gpu_lib.Gpu) -> KernelCost:
     run_us, source = estimate_us, "xla"
   else:
     run_us, source = _run_us(kernel, gpu), "model"
-  time_us = run_us + fitted().launch_gap_us
+  parameters = fusion.fitted(gpu)
   product = _product(kernel)
   grid = grid_lib.of_kernel(kernel, product, gpu)
   return KernelCost(
-    time_us=time_us,
+    time_us=run_us + parameters.launch_gap_us,
     memory_us=min(traffic_us, run_us),
     num_blocks=grid.num_blocks,
     blocks_per_sm=grid.blocks_per_sm,
     source=source,
+    gap_us=parameters.launch_gap_us,
     # A product's tiles fetch their operands while others compute.
     memory_share=(
-      1.0 if product else fitted().patterns[kernel.pattern].memory_share
+      1.0 if product else parameters.patterns[kernel.pattern].memory_share
     ),
     num_tiles=grid.num_tiles,
     wave_loss=grid.wave_loss,
-  )
-
-
-def fusion_us(
-  parameters: Fitted, kernel: kernels_lib.Kernel, gpu: gpu_lib.Gpu
-) -> float:
-  """Run time of a kernel that moves bytes and computes elements.
-
-  The SMs start one FP32 operation per lane and clock; a multiply-add counts
-  as two operations in the data sheet's rate and as one here.
-  """
-  pattern = parameters.patterns[kernel.pattern]
-  bytes_per_us = gpu.hbm_gbps * 1e3 * pattern.memory_share
-  operations_per_us = gpu.vector_f32_tflops / 2 * 1e6 * parameters.vector_share
-  return pattern.launch_us + max(
-    kernel.num_bytes / bytes_per_us,
-    kernel.num_element_operations / operations_per_us,
-  )
-
-
-@functools.cache
-def fitted() -> Fitted:
-  """The parameters of fitted/fusion.json."""
-  document = json.loads(_FITTED.read_text(encoding="utf-8"))
-  return Fitted(
-    launch_gap_us=document["launch_gap_us"],
-    vector_share=document["vector_share"],
-    patterns={
-      name: Pattern(**pattern) for name, pattern in document["patterns"].items()
-    },
   )
 
 
@@ -167,12 +108,14 @@ def _xla_estimate_us(kernel: kernels_lib.Kernel) -> float | None:
 
 
 def _run_us(kernel: kernels_lib.Kernel, gpu: gpu_lib.Gpu) -> float:
-  moved_us = fusion_us(fitted(), kernel, gpu)
+  moved_us = fusion.time_us(fusion.fitted(gpu), kernel, gpu)
   if product := _product(kernel):
     largest_flops = 2 * math.prod(product[0])
     # Of several products in one kernel only the largest's shape is known.
     num_products = max(kernel.flops / largest_flops, 1)
     return max(_product_us(gpu, *product) * num_products, moved_us)
+  if kernel.scatter:
+    return scatter.time_us(kernel.scatter, gpu) + moved_us
   return max(_arithmetic_us(kernel, gpu), moved_us)
 
 

@@ -10,10 +10,12 @@ from __future__ import annotations
 import pathlib
 
 import rich.console
+import rich.markup
 
 from lagom_xla import tuner
 from lagom_xla.costs import step as step_lib
 from lagom_xla.report import as_json
+from lagom_xla.report import scatters
 from lagom_xla.report import step_tables
 from lagom_xla.report import tuning_tables
 from lagom_xla.verify import verification as verification_lib
@@ -42,6 +44,10 @@ def show_inspection(console: rich.console.Console, step: step_lib.Step) -> None:
   losses = step_tables.slowdowns(replayed)
   if losses.row_count:
     console.print(losses)
+  for note in scatters.notes(step, replayed.step_time_us):
+    console.print(
+      f"[yellow]{rich.markup.escape(note)}[/yellow]", highlight=False
+    )
 
 
 def show_tuning(

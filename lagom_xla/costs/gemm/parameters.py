@@ -54,6 +54,10 @@ class Precision:
     sustained_efficiency: share of the peak that the whole GPU holds up.
     split_us: fixed cost of the kernel that adds up the parts of a split.
     transpose_us: fixed cost of the kernel that transposes the rhs.
+    in_step: time within a running step, over that of a product by itself. A GPU
+      that multiplies all the time reaches its power limit and lowers its clock
+      (NVIDIA, "Power capping" in the documentation of nvidia-smi); products
+      that are measured one by one do not.
   """
 
   families: tuple[Family, ...]
@@ -61,6 +65,7 @@ class Precision:
   sustained_efficiency: float
   split_us: float
   transpose_us: float
+  in_step: float = 1.0
 
 
 def fitted(gpu: gpu_lib.Gpu, lhs_type: str, rhs_type: str) -> Precision:

@@ -38,7 +38,7 @@ def predict_us(
   rhs_type: str,
   out_type: str,
 ) -> float:
-  """Predicts the time of [batch,m,k] × [batch,k,n] alone, in microseconds.
+  """Predicts [batch,m,k] × [batch,k,n] alone, in a running step; microseconds.
 
   Operands are taken to be in the order that suits the kernel: where they are
   not, XLA transposes them in an instruction of its own. The types are HLO's.
@@ -47,7 +47,9 @@ def predict_us(
     ValueError: a size is below 1, or a type is no number type.
   """
   times = _times(gpu, (batch, m, n, k), (lhs_type, rhs_type, out_type))
-  return float(np.min(times.product_us + times.reduction_us))
+  precision = parameters.fitted(gpu, lhs_type, rhs_type)
+  alone_us = float(np.min(times.product_us + times.reduction_us))
+  return alone_us * precision.in_step
 
 
 def tabulated_us(

@@ -1,0 +1,129 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The run time of a fusion: the longest of its bytes, operations and threads.
+
+  launch + max(bytes / (memory rate · share),
+               element operations / vector rate,
+               threads / resident threads · wave,
+               bytes / (column blocks · block rate))
+
+The launch and the share belong to the pattern in which a kernel goes through
+memory. A wave is the life of a block whose threads each load, compute and store
+once: mostly the latency of memory, whatever they load. It binds where a thread
+moves few bytes: an update in place of 2-byte elements, one a thread, reaches
+840 of an H100's 3,350 GB/s. A column reduction has a block for every 32 columns
+(a warp's width), however many rows there are: 2,560 columns leave a third of an
+H100's SMs idle.
+
+fitted/fusion.json has the parameters by architecture; benchmarks/fit_fusions.py
+fits them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+import dataclasses
+import functools
+import json
+import math
+import pathlib
+
+from lagom_xla.cluster import gpu as gpu_lib
+from lagom_xla.passes import kernels as kernels_lib
+
+# XLA's reduction emitter: a warp goes down as many columns as it has lanes.
+_COLUMNS_PER_BLOCK = 32
+
+_FITTED = pathlib.Path(__file__).with_name("fitted") / "fusion.json"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Pattern:
+  """Kernels that go through memory in one way.
+
+  Attributes:
+    launch_us: time of a kernel that moves hardly any bytes.
+    memory_share: share of the memory's rate that a long one reaches.
+  """
+
+  launch_us: float
+  memory_share: float
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Fitted:
+  """Parameters of fusions on one architecture.
+
+  Attributes:
+    launch_gap_us: from the end of a kernel to the start of the next one of the
+      same stream.
+    vector_share: share of the rate at which the SMs start FP32 instructions
+      that the element operations of a fusion reach.
+    wave_us: time in which a full GPU's threads each go through memory once.
+    block_gbps: rate at which one block of a column reduction goes through
+      memory, in 1e9 bytes per second.
+    patterns: by `kernels.Kernel.pattern`.
+  """
+
+  launch_gap_us: float
+  vector_share: float
+  wave_us: float
+  block_gbps: float
+  patterns: Mapping[str, Pattern]
+
+
+def time_us(
+  parameters: Fitted, kernel: kernels_lib.Kernel, gpu: gpu_lib.Gpu
+) -> float:
+  """Run time of a kernel that moves bytes and computes elements.
+
+  The SMs start one FP32 operation per lane and clock; a multiply-add counts
+  as two operations in the data sheet's rate and as one here.
+  """
+  pattern = parameters.patterns[kernel.pattern]
+  bytes_per_us = gpu.hbm_gbps * 1e3 * pattern.memory_share
+  operations_per_us = gpu.vector_f32_tflops / 2 * 1e6 * parameters.vector_share
+  num_waves = kernel.num_threads / (gpu.num_sms * gpu.threads_per_sm)
+  if kernel.num_columns:
+    num_blocks = math.ceil(kernel.num_columns / _COLUMNS_PER_BLOCK)
+    blocks_bytes_per_us = num_blocks * parameters.block_gbps * 1e3
+    bytes_per_us = min(bytes_per_us, blocks_bytes_per_us)
+  return pattern.launch_us + max(
+    kernel.num_bytes / bytes_per_us,
+    kernel.num_element_operations / operations_per_us,
+    num_waves * parameters.wave_us,
+  )
+
+
+def fitted(gpu: gpu_lib.Gpu) -> Fitted:
+  """The fitted parameters for a GPU.
+
+  An architecture without any has those of the nearest older one that has; so
+  do GPUs older than all.
+  """
+  return _of_major(gpu.compute_capability[0])
+
+
+@functools.cache
+def _of_major(major: int) -> Fitted:
+  by_major = _read_fitted()
+  older = [m for m in by_major if m <= major]
+  return by_major[max(older, default=min(by_major))]
+
+
+def _read_fitted() -> dict[int, Fitted]:
+  """By major compute capability."""
+  document = json.loads(_FITTED.read_text(encoding="utf-8"))
+  return {
+    int(name.removeprefix("sm_")) // 10: Fitted(
+      launch_gap_us=section["launch_gap_us"],
+      vector_share=section["vector_share"],
+      wave_us=section["wave_us"],
+      block_gbps=section["block_gbps"],
+      patterns={
+        name: Pattern(**pattern)
+        for name, pattern in section["patterns"].items()
+      },
+    )
+    for name, section in document.items()
+  }

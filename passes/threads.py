@@ -1,0 +1,74 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Threads that XLA launches for a fusion that goes through memory in order.
+
+A thread computes four neighbouring elements, or one where XLA cannot vectorize
+(xla/service/gpu/hlo_fusion_analysis.cc and ir_emission_utils.cc): in an update
+in place, in a concatenation, which gives each thread one element of every
+operand, and beside operations that are calls. Few bytes per thread keep little
+of the memory's bandwidth in flight, so such kernels are bound by how fast
+threads come and go.
+"""
+
+from __future__ import annotations
+
+import math
+
+from lagom_xla.passes import hlo
+
+_ELEMENTS_PER_THREAD = 4
+_CALLS = frozenset(["atan2", "cosine", "power", "sine", "tan"])
+# Emitters of their own, whose threads go on to further elements.
+_TILED = frozenset(["reduce", "reduce-window", "scatter", "sort", "transpose"])
+
+
+def of_fusion(fused: hlo.Computation, fusion_kind: str) -> int:
+  """Threads of a fusion; 0 where they loop over elements.
+
+  Args:
+    fused: the computation that it runs.
+    fusion_kind: "kLoop", "kInput" or another.
+  """
+  updates = updated_in_place(fused)
+  if updates:
+    return max(hlo.num_elements(fused.operands(u)[1].shape) for u in updates)
+  opcodes = fused.opcodes
+  if (
+    fusion_kind == "kInput"
+    and "concatenate" in opcodes
+    and not (_TILED & opcodes)
+  ):
+    return max(
+      hlo.num_elements(operand.shape)
+      for i in fused.instructions
+      if i.opcode == "concatenate"
+      for operand in fused.operands(i)
+    )
+  if fusion_kind != "kLoop":
+    return 0
+  elements = hlo.num_elements(fused.root.shape)
+  if _CALLS & opcodes:
+    return elements
+  return math.ceil(elements / _ELEMENTS_PER_THREAD)
+
+
+def updated_in_place(fused: hlo.Computation) -> list[hlo.Instruction]:
+  """The dynamic-update-slices that are a fusion's results, if all are.
+
+  Only these are done in place; others are computed whole.
+  """
+  roots = [fused.root]
+  if fused.root.opcode == "tuple":
+    roots = fused.operands(fused.root)
+  found = [_behind_bitcasts(fused, root) for root in roots]
+  if all(i.opcode == "dynamic-update-slice" for i in found):
+    return found
+  return []
+
+
+def _behind_bitcasts(
+  fused: hlo.Computation, instruction: hlo.Instruction
+) -> hlo.Instruction:
+  while instruction.opcode == "bitcast":
+    (instruction,) = fused.operands(instruction)
+  return instruction
