@@ -26,6 +26,7 @@ from benchmarks import fit_networks
 from benchmarks import groups
 from benchmarks import measured
 from benchmarks import nccl_tests
+from benchmarks import one_node
 from benchmarks import paper_facts
 from benchmarks import pax_step
 from benchmarks import table as table_lib
@@ -75,6 +76,7 @@ def all_groups(data: pathlib.Path | None = None) -> Iterator[groups.Group]:
 
 def _nccl_tests(folder: pathlib.Path) -> Iterator[groups.Group]:
   yield from nccl_tests.compare(folder)
+  yield from one_node.compare(folder.parent)
   yield from fit_networks.compare(folder)
 
 
