@@ -36,6 +36,10 @@ _WEIGHTS = ((2**22, 3.0), (collective_rows.LARGE_BYTES, 1.0), (0, 0.3))
 _OUTLIER = 0.5
 # How much a parameter's logarithm is held to its start; noisy rows need it.
 _PRIOR_WEIGHT = 0.2
+# The same of what only GB200's 41 rows show: other systems have eight or fewer,
+# in which bytes count for more than hops.
+_FEW_SHOW = ("ring.ll128", "hop_us")
+_HELD_WEIGHT = 1.0
 # Systems in the order of their fits, with the one from whose result the fit
 # starts, so that a path that a system's rows do not show is like that one's.
 _LIKE = {"gb200": None, "b200": "gb200", "h100": "gb200", "a100": "h100"}
@@ -216,6 +220,7 @@ def _fit_path(
     start = {**start, _APART: shown[2]}
   weights = np.array([_weight(row) for row in rows])
   least = np.array([0.0 if _is_launches(row) else -math.inf for row in rows])
+  prior_weights = np.array([_prior_weight(name, field) for field in start])
   origin = np.log(np.array(list(start.values())))
 
   def values(x: np.ndarray) -> tuple[wire.Path, set_apart.SetApart]:
@@ -238,7 +243,7 @@ def _fit_path(
       for row in rows
     ]
     return np.concatenate(
-      [weights * np.maximum(errors, least), _PRIOR_WEIGHT * (x - origin)]
+      [weights * np.maximum(errors, least), prior_weights * (x - origin)]
     )
 
   is_final = False
@@ -247,6 +252,11 @@ def _fit_path(
   )
   is_final = True
   return values(found.x)
+
+
+def _prior_weight(name: str, field: str) -> float:
+  held = (name, field) == _FEW_SHOW
+  return _HELD_WEIGHT if held else _PRIOR_WEIGHT
 
 
 def _weight(row: Row) -> float:
