@@ -140,6 +140,9 @@ def _write(
         " and nvls what one-way permutes show for a channel; handshake_us of"
         " Simple outside NVLS is what NVLS shows."
       ),
+      "tests": sorted(
+        {row.system for row in rows if isinstance(row, nccl_tests.Row)}
+      ),
       "num_rows": counts,
       "set_apart": dataclasses.asdict(apart),
       "systems": named,

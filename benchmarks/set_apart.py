@@ -45,6 +45,12 @@ class SetApart:
 
 
 @functools.cache
+def seen_systems() -> frozenset[str]:
+  """The systems of nccl-tests that the fitted figures come from."""
+  return frozenset(json.loads(PATH.read_text(encoding="utf-8"))["tests"])
+
+
+@functools.cache
 def fitted() -> SetApart:
   """The fitted figures."""
   raw = json.loads(PATH.read_text(encoding="utf-8"))

@@ -121,12 +121,24 @@ def test_nothing_in_nccl_tests_on_one_node_is_faster_than_its_launches(
 
 
 def test_a_folder_of_one_site_is_foretold_without_it(tmp_path: pathlib.Path):
-  folder = _folder(tmp_path, {"a-N1": 40.0, "a-N2": 40.0})
-  rows = collective_fit.other_rows(folder)
-  predicted = one_node.held_out(_TABLE, rows)
+  names = sorted(n for n in set_apart.seen_systems() if n.startswith("xx1-"))
+  folder = _folder(tmp_path, dict.fromkeys(names, 40.0))
+  predicted = one_node.held_out(_TABLE, collective_fit.other_rows(folder))
   # With no other site there is no launch to know of: the collective's own time.
-  assert [row.system for row, _ in predicted] == ["a-N1"] * 2 + ["a-N2"] * 2
+  assert [row.system for row, _ in predicted] == [
+    n for n in names for _ in "ab"
+  ]
   assert all(time_us < 35.0 for _, time_us in predicted)
+
+
+def test_a_system_that_no_fit_saw_is_foretold_by_the_shipped_figures(
+  tmp_path: pathlib.Path,
+):
+  folder = _folder(tmp_path, {"new": 40.0})
+  predicted = one_node.held_out(_TABLE, collective_fit.other_rows(folder))
+  assert [time_us for _, time_us in predicted] == [
+    row.predict_us() for row, _ in predicted
+  ]
 
 
 @pytest.mark.skipif(not _DATA.is_dir(), reason=f"{_DATA} is not here")
