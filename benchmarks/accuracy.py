@@ -28,6 +28,7 @@ from benchmarks import fit_networks
 from benchmarks import groups
 from benchmarks import measured
 from benchmarks import nccl_tests
+from benchmarks import one_node
 from benchmarks import paper_facts
 from benchmarks import pytorch_kernels
 from benchmarks import slowdowns
@@ -84,6 +85,7 @@ def all_groups(data: pathlib.Path | None = None) -> Iterator[groups.Group]:
 
 def _nccl_tests(folder: pathlib.Path) -> Iterator[groups.Group]:
   yield from nccl_tests.compare(folder)
+  yield from one_node.compare(folder.parent)
   yield from fit_networks.compare(folder)
   yield from calibrated.compare(folder)
 

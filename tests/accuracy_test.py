@@ -23,8 +23,8 @@ _OF_DATA = ("pax_a100", "maxtext_h100", "PyTorch")
 _REACHED = {
   "NCCL's choices": (0.0, 0.0),
   "NCCL's own times": (0.001, 0.002),
-  "collectives: sm_90, 64 KiB and more": (0.06, 0.30),
-  "collectives: sm_100_B200, 64 KiB and more": (0.09, 0.25),
+  "collectives: sm_90, 64 KiB and more": (0.05, 0.25),
+  "collectives: sm_100_B200, 64 KiB and more": (0.06, 0.19),
   "collectives: sm_100_GB200, 64 KiB and more": (0.05, 0.14),
   "collectives: sm_103, 64 KiB and more": (0.05, 0.14),
   "products: sm_90, bf16": (0.03, 0.08),

@@ -12,9 +12,9 @@ import dataclasses
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import nccl
 
-# NCCL's caps of one channel, of which only ratios are used here: by major
+# NCCL's caps of one channel, of which only the ratio is used here: by major
 # compute capability, perChMaxTreeBws of one node (src/graph/tuning.cc).
-_CHANNEL_GBPS = {7: 26.5, 8: 24.0, 9: 38.7, 10: 70.0}
+_CHANNEL_GBPS = {7: 26.5, 8: 24.0}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -47,20 +47,23 @@ class Call:
 
   @property
   def is_measured(self) -> bool:
-    """Whether measured paths apply: rings, NVLS and sends on NVSwitch."""
+    """Whether measured paths apply.
+
+    They do to rings over NVLink, and to NVLS and sends through an NVSwitch.
+    """
     nvlink = self.cluster.node.nvlink
-    return (
-      nvlink is not None
-      and nvlink.topology == "nvswitch"
-      and self.communicator.num_nodes == 1
-      and self.setting.algorithm in ("ring", "nvls", "p2p")
-    )
+    if nvlink is None or self.communicator.num_nodes > 1:
+      return False
+    if self.setting.algorithm == "ring":
+      return nvlink.topology in ("nvswitch", "cube_mesh")
+    is_switched = nvlink.topology == "nvswitch"
+    return is_switched and self.setting.algorithm in ("nvls", "p2p")
 
   @property
   def channel_scale(self) -> float:
     """What a channel copies here, over what one of the measured GPUs does."""
-    major = min(max(self.cluster.gpu.compute_capability[0], 7), 10)
-    return _CHANNEL_GBPS[major] / _CHANNEL_GBPS[max(major, 9)]
+    major = min(max(self.cluster.gpu.compute_capability[0], 7), 8)
+    return _CHANNEL_GBPS[major] / _CHANNEL_GBPS[8]
 
   @property
   def link_gbps(self) -> float:

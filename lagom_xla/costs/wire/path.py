@@ -4,7 +4,8 @@
 
 fitted/collective.json has them, with their units and how they were found;
 benchmarks/fit_collectives.py fits them to measurements of lone collectives on
-NVLink.
+NVLink, with what is not the collective's own (a module's launch, a copy of the
+operand, the launches of nccl-tests) set apart.
 """
 
 from __future__ import annotations
@@ -30,7 +31,10 @@ class Path:
     start_us: the launch, and what else is paid once.
     hop_us: per step of a ring, per log2(ranks) through the switch, per peer
       beyond `shadowed_peers` of an all-to-all.
-    channel_gbps: what one channel copies.
+    channel_gbps: what one channel copies; of a permute, where it sends and
+      receives at once.
+    lone_channel_gbps: of a permute, where a channel only sends or only
+      receives; 0 where not known.
     reducing_channel_gbps: the same where it also adds.
     link_efficiency: bandwidth reached, over the one that NCCL assumes.
     handshake_us: between two GPUs, for each round of chunks.
@@ -43,6 +47,7 @@ class Path:
   start_us: float
   channel_gbps: float
   hop_us: float = 0.0
+  lone_channel_gbps: float = 0.0
   reducing_channel_gbps: float = math.inf
   link_efficiency: float = 1.0
   handshake_us: float = 0.0
@@ -58,9 +63,10 @@ Paths = Mapping[str, Path]
 def system_of(cluster: cluster_lib.Cluster) -> str:
   """The measured system whose parameters stand for a cluster's GPUs.
 
-  GPUs older than Hopper were not measured; they get Hopper's, with slower
-  channels.
+  GPUs older than Ampere get Ampere's.
   """
+  if cluster.gpu.compute_capability < (9, 0):
+    return "a100"
   if cluster.gpu.compute_capability < (10, 0):
     return "h100"
   return "gb200" if cluster.node.cpu_vendor == "arm" else "b200"

@@ -22,11 +22,13 @@ bytes, of which two are in flight (AutoCCL, NSDI 2025, equation 4):
 first such slice.
 
 Algorithms differ in their steps. A ring gathers in n - 1 and reduces in n - 1,
-and each rank's own part costs some of a step more. The NVLink switch (NVLS)
-multicasts and reduces in a single pass, after a start that grows with log2(n).
-Sends and receives share the channels out among the peers: a channel serves
-several in turn where there are more peers than channels, and the host posts
-them one by one.
+and a rank's own part costs some of a step more: an all-gather copies it to the
+output, and the last of a reduction's steps writes it there. The NVLink switch
+(NVLS) multicasts and reduces in a single pass, after a start that grows with
+log2(n). Sends and receives share the channels out among the peers: a channel
+serves several in turn where there are more peers than channels, and the host
+posts them one by one. Where a channel sends and receives at once, as in a
+permute around a ring, it copies 20 GB/s each way; alone it would copy 33.
 
 The parameters are fitted to measurements of lone collectives on NVLink
 (fitted/collective.json has them, with their units and how they were found, and
@@ -113,8 +115,9 @@ def _ring_us(call: call_lib.Call, path: path_lib.Path) -> float:
   link_gbps = _links_gbps(call, path) / call.num_channels
   scale = call.channel_scale
   us = path.start_us
+  own_gather_steps = path.own_gather_steps if call.kind == "all-gather" else 0.0
   for kinds, gbps, own_steps in (
-    (_GATHERS, path.channel_gbps, path.own_gather_steps),
+    (_GATHERS, path.channel_gbps, own_gather_steps),
     (_REDUCES, path.reducing_channel_gbps, path.own_reduce_steps),
   ):
     if call.kind in kinds:

@@ -1,0 +1,97 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Small collectives of a traced step, as rows of a fit.
+
+A collective of a step waits for its last rank, and shares memory with kernels.
+So its shortest run counts, and only of an all-reduce so small that no memory
+matters: what is left are launch and hops, which nccl-tests on one node does not
+show below what its thread takes for launches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+import dataclasses
+import pathlib
+
+from benchmarks import pax_trace
+from benchmarks import set_apart
+from lagom_xla import cluster as cluster_lib
+from lagom_xla.costs import collective as collective_lib
+from lagom_xla.costs import wire
+from lagom_xla.passes import collectives as collectives_lib
+
+_MOST_BYTES = 256 * 1024
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Row:
+  """One all-reduce of a step.
+
+  Attributes:
+    cluster: where it ran.
+    key: the collective.
+    setting: what NCCL chooses for it.
+    time_us: its shortest run.
+  """
+
+  cluster: cluster_lib.Cluster
+  key: collective_lib.TuningKey
+  setting: collective_lib.Setting
+  time_us: float
+
+  @property
+  def model_system(self) -> str:
+    """The system whose parameters it shows."""
+    return wire.system_of(self.cluster)
+
+  @property
+  def path(self) -> str:
+    """The name of the parameters that it shows."""
+    return wire.path_name(
+      self.cluster, self.key.communicator, self.key.kind, self.setting
+    )
+
+  @property
+  def num_bytes(self) -> int:
+    """As NCCL counts them."""
+    return self.key.num_bytes
+
+  def predict_us(
+    self,
+    paths: wire.Paths | None = None,
+    apart: set_apart.SetApart | None = None,
+  ) -> float:
+    """The model's time; nothing is set apart of it."""
+    del apart
+    return wire.time_us(
+      self.cluster,
+      self.key.communicator,
+      self.key.kind,
+      self.key.num_bytes,
+      self.setting,
+      paths,
+    )
+
+
+def read(folder: pathlib.Path) -> Sequence[Row]:
+  """The small all-reduces of the step in `folder`, which is pax_a100."""
+  module = pax_trace.module(folder)
+  shortest_us: dict[str, float] = {}
+  for step in pax_trace.steady_steps(folder, module):
+    for event in step:
+      least_us = min(event.time_us, shortest_us.get(event.name, event.time_us))
+      shortest_us[event.name] = least_us
+  cluster = cluster_lib.parse(pax_trace.CLUSTER)
+  rows = []
+  for collective in collectives_lib.find(module):
+    key = collective_lib.tuning_key(collective, cluster)
+    if key.kind == "all-reduce" and key.num_bytes <= _MOST_BYTES:
+      row = Row(
+        cluster=cluster,
+        key=key,
+        setting=collective_lib.default_setting(key, cluster),
+        time_us=shortest_us[collective.name],
+      )
+      rows.append(row)
+  return rows
