@@ -4,7 +4,8 @@
 
 `path` and `fabric` have the fitted parameters, within nodes and between them,
 `call` what a collective sends and the rates that bound it, `timing` the time,
-`network` that between nodes. Other packages need only the names below.
+`network` that between nodes, `unmeasured` that of what was not measured. Other
+packages need only the names below.
 """
 
 from __future__ import annotations
