@@ -8,10 +8,11 @@ FOLDER holds nccl_tests/ (see nccl_tests.py). --write writes
 lagom_xla/costs/fitted/network.json; --hold_out prints, of each system, the
 errors of a fit that did not see it, and of one that saw no system of its site.
 
-InfiniBand and RoCE are left as NCCL has them. The figures of the fabric with
-the most systems, Slingshot, are fitted freely; those of another are held to the
-figures of the fabric most like it, which also stand for it where it has no
-rows, or none that a fit may see.
+The figures of the fabrics with the most systems, InfiniBand and Slingshot, are
+fitted to their rows alone; those of another are held to the figures of the
+fabric most like it, which also stand for it where it has no rows, or none that
+a fit may see. RoCE's few rows are taken for InfiniBand's. Only all-to-alls show
+what an exchange takes, and only InfiniBand has rows of those.
 """
 
 from __future__ import annotations
@@ -39,27 +40,45 @@ _OUTPUT = (
 # through the same plugin as Slingshot (aws-ofi-nccl on libfabric), TCPX through
 # a proxy thread of its own.
 _LIKE = {
+  "infiniband": None,
   "slingshot": None,
   "efa": "slingshot",
   "tcpx": "slingshot",
   "tcpxo": "tcpx",
 }
-_NCCLS_OWN = ("infiniband", "roce")
-_START = wire.Fabric(
-  hop_us=10.0,
-  message_us=10.0,
-  flush_us=10.0,
-  message_gbps=20.0,
-  nic_efficiency=0.95,
-  pcie_efficiency=0.8,
-)
+# Fabrics that have another one's figures, by rows of both.
+_SAME = {"roce": "infiniband"}
+# NCCL's own latencies are InfiniBand's, so 1 us is left; chosen among 1, 2 and
+# 3 us for the least errors held out, as is the weight. What exchanges take is
+# as on NVLink in XLA's table (0.90 to 0.94; fitted/collective.json).
+_START = {
+  "infiniband": wire.Fabric(
+    hop_us=1.0,
+    message_us=1.0,
+    flush_us=1.0,
+    message_gbps=25.0,
+    nic_efficiency=1.0,
+    exchange_efficiency=0.92,
+    peer_us=2.7,
+  ),
+  "slingshot": wire.Fabric(
+    hop_us=10.0,
+    message_us=10.0,
+    flush_us=10.0,
+    message_gbps=20.0,
+    nic_efficiency=0.95,
+    pcie_efficiency=0.8,
+  ),
+}
 # Only where an adapter of 25 GB/s sits on the PCIe Gen 4 of an A100 without a
 # switch of their own does PCIe bind; the other fabrics' rows do not show it.
 _SHOWS_PCIE = "slingshot"
+_SHOWN_BY_EXCHANGES = ("exchange_efficiency", "peer_us")
 # How much a figure's logarithm is held to its start, where a row's weighs 1:
-# the first fabric's; the others', chosen among 1, 1.5, 2 and 3 for the least
-# errors held out; and as a factor efficiencies', which large rows show well.
-_PRIOR_WEIGHT = 0.2
+# of the fabrics that are like no other; of the others, chosen among 1, 1.5, 2
+# and 3 for the least errors held out; and as a factor efficiencies', which
+# large rows show well.
+_PRIOR_WEIGHT = {"infiniband": 3.0, "slingshot": 0.2}
 _LIKENESS_WEIGHT = 2.0
 _EFFICIENCY_WEIGHT = 5.0
 # Errors beyond this, as logarithms, count linearly.
@@ -69,36 +88,36 @@ Fabrics = Mapping[str, wire.Fabric]
 
 
 def fit(rows: Sequence[nccl_tests.Row]) -> dict[str, wire.Fabric]:
-  """Every fabric that is not NCCL's own, by its name."""
+  """Every fabric, by its name."""
   found: dict[str, wire.Fabric] = {}
   for name, like in _LIKE.items():
-    seen = [row for row in rows if row.fabric == name]
-    start = _START if like is None else found[like]
-    found[name] = _fit(seen, name, start, is_like=like is not None)
-  return found
+    seen = [row for row in rows if _SAME.get(row.fabric, row.fabric) == name]
+    start = _START[name] if like is None else found[like]
+    weight = _PRIOR_WEIGHT.get(name, _LIKENESS_WEIGHT)
+    if found:
+      exchanges = {
+        f: getattr(found["infiniband"], f) for f in _SHOWN_BY_EXCHANGES
+      }
+      start = dataclasses.replace(start, **exchanges)
+    found[name] = _fit(seen, name, start, weight)
+  return found | {name: found[same] for name, same in _SAME.items()}
 
 
 def _fit(
-  rows: Sequence[nccl_tests.Row],
-  name: str,
-  start: wire.Fabric,
-  *,
-  is_like: bool,
+  rows: Sequence[nccl_tests.Row], name: str, start: wire.Fabric, weight: float
 ) -> wire.Fabric:
   fields = [field.name for field in dataclasses.fields(wire.Fabric)]
   if name != _SHOWS_PCIE:
     start = dataclasses.replace(start, pcie_efficiency=1.0)
     fields.remove("pcie_efficiency")
+  if not any(row.key.kind == "all-to-all" for row in rows):
+    fields = [field for field in fields if field not in _SHOWN_BY_EXCHANGES]
   if not rows:
     return start
+  is_share = np.array([field.endswith("efficiency") for field in fields])
   origin = np.log([getattr(start, field) for field in fields])
-  weights = np.array(
-    [
-      _EFFICIENCY_WEIGHT if field.endswith("efficiency") else 1.0
-      for field in fields
-    ]
-  ) * (_LIKENESS_WEIGHT if is_like else _PRIOR_WEIGHT)
-  most = [0.0 if f.endswith("efficiency") else math.inf for f in fields]
+  weights = weight * np.where(is_share, _EFFICIENCY_WEIGHT, 1.0)
+  most = np.where(is_share, math.log(wire.MOST_EFFICIENCY), math.inf)
 
   def figures(x: np.ndarray) -> wire.Fabric:
     values = dict(zip(fields, np.exp(x).tolist(), strict=True))
@@ -145,15 +164,12 @@ def held_out(
   rows = [row for row in rows if row.cluster.num_nodes > 1]
   fits = {
     fold: fit([row for row in rows if fold_of(row) != fold])
-    for fold in {fold_of(row) for row in rows if row.fabric in _LIKE}
+    for fold in {fold_of(row) for row in rows if row.key.num_nodes > 1}
   }
   return [
-    (
-      row,
-      predict_us(
-        row, fits[fold_of(row)][row.fabric] if row.fabric in _LIKE else None
-      ),
-    )
+    (row, predict_us(row, fits[fold_of(row)][row.fabric]))
+    if row.key.num_nodes > 1
+    else (row, predict_us(row))
     for row in rows
   ]
 
@@ -190,13 +206,11 @@ def _print_errors(
 
 
 def _write(fabrics: Fabrics, rows: Sequence[nccl_tests.Row]) -> None:
-  figures = {name: dataclasses.asdict(fabrics[name]) for name in _LIKE}
   document = {
     "about": (
       "What fabrics between nodes take beyond NCCL's model, by their names in"
       " cluster files. Names are the fields of wire.Fabric: _us are"
-      " microseconds, _gbps 1e9 bytes per second, _efficiency shares. null:"
-      " NCCL's model as it is."
+      " microseconds, _gbps 1e9 bytes per second, _efficiency shares."
     ),
     "fitted_by": "benchmarks/fit_networks.py",
     "fitted_to": (
@@ -205,18 +219,19 @@ def _write(fabrics: Fabrics, rows: Sequence[nccl_tests.Row]) -> None:
     ),
     "fitted_how": (
       "Least squares of logarithms of predicted over measured, soft above"
-      f" {_OUTLIER}. EFA's and TCPX's figures are held to Slingshot's. TCPX has"
-      " one system and one collective. TCPXO has no rows and TCPX's figures."
+      f" {_OUTLIER}. InfiniBand's figures are held to where they start, and"
+      " stand for RoCE; what its exchanges take stands for all fabrics. EFA's"
+      " and TCPX's figures are held to Slingshot's. TCPX has one system and one"
+      " collective. TCPXO has no rows and TCPX's figures."
     ),
     "num_rows": {
-      name: sum(row.fabric == name for row in rows)
-      for name in (*_NCCLS_OWN, *_LIKE)
+      name: sum(row.fabric == name for row in rows) for name in fabrics
     },
     "systems": {
       name: sorted({row.system for row in rows if row.fabric == name})
-      for name in (*_NCCLS_OWN, *_LIKE)
+      for name in fabrics
     },
-    "fabrics": {**dict.fromkeys(_NCCLS_OWN), **figures},
+    "fabrics": {n: dataclasses.asdict(f) for n, f in fabrics.items()},
   }
   _OUTPUT.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
 
@@ -231,12 +246,12 @@ def main() -> None:
   folder = arguments.data / "nccl_tests"
   if not folder.is_dir():
     sys.exit(f"fit_networks: there is no folder {folder}.")
-  rows = [r for r in nccl_tests.rows(folder) if r.cluster.num_nodes > 1]
+  rows = [r for r in nccl_tests.rows(folder) if r.key.num_nodes > 1]
   fabrics = fit(rows)
   for name, fabric in fabrics.items():
     print(name, dataclasses.asdict(fabric))
   _print_errors(
-    "Fitted", [(row, predict_us(row, fabrics.get(row.fabric))) for row in rows]
+    "Fitted", [(row, predict_us(row, fabrics[row.fabric])) for row in rows]
   )
   if arguments.hold_out:
     _print_errors("Held out: each system", held_out(rows))

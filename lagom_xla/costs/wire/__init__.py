@@ -11,6 +11,7 @@ packages need only the names below.
 from __future__ import annotations
 
 from lagom_xla.costs.wire.call import sent_bytes
+from lagom_xla.costs.wire.fabric import MOST_EFFICIENCY
 from lagom_xla.costs.wire.fabric import Fabric
 from lagom_xla.costs.wire.fabric import fitted_fabric
 from lagom_xla.costs.wire.network import most_tree_gbps
@@ -22,6 +23,7 @@ from lagom_xla.costs.wire.path import system_of
 from lagom_xla.costs.wire.timing import time_us
 
 __all__ = [
+  "MOST_EFFICIENCY",
   "Fabric",
   "Path",
   "Paths",

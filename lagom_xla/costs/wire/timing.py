@@ -31,8 +31,7 @@ them one by one.
 The parameters are fitted to measurements of lone collectives on NVLink
 (fitted/collective.json has them, with their units and how they were found, and
 benchmarks/fit_collectives.py fits them). What was not measured is in
-`unmeasured`; between nodes, fabrics other than InfiniBand add what `network`
-says.
+`unmeasured`, and what runs between nodes in `network`.
 
 Rates end in _gbps and mean 1e9 bytes per second.
 """
@@ -84,11 +83,10 @@ def time_us(
   call = call_lib.Call(cluster, communicator, kind, num_bytes, setting)
   if paths is None:
     paths = path_lib.fitted(path_lib.system_of(cluster))
-  if communicator.num_nodes > 1 and fabric is None:
-    fabric = fabric_lib.fitted_fabric(cluster.node.fabric)
-  if communicator.num_nodes > 1 and fabric is not None:
-    channel_gbps = unmeasured.path_of(call, paths).channel_gbps
-    return network.time_us(call, fabric, channel_gbps * call.channel_scale)
+  if communicator.num_nodes > 1:
+    if fabric is None:
+      fabric = fabric_lib.fitted_fabric(cluster.node.fabric)
+    return network.time_us(call, fabric, unmeasured.path_of(call, paths))
   if not call.is_measured:
     return unmeasured.time_us(call, paths)
   path = paths[path_lib.path_name(cluster, communicator, kind, setting)]

@@ -1,11 +1,11 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The time of a lone collective that no measured path describes.
+"""The time of a lone collective in a node that no measured path describes.
 
-Over PCIe, over direct NVLinks, for algorithms that were not measured (trees,
-PAT), and between nodes on InfiniBand, latencies are NCCL's own and so are
-links' rates. Channels and chunks bound the rate as they do on measured paths
-(see `timing`), and the last rank waits for a first chunk.
+Over PCIe, over direct NVLinks, and for algorithms that were not measured
+(trees, PAT), latencies are NCCL's own and so are links' rates. Channels and
+chunks bound the rate as they do on measured paths (see `timing`), and the last
+rank waits for a first chunk.
 
 Rates end in _gbps and mean 1e9 bytes per second.
 """
