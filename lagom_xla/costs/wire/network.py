@@ -30,20 +30,23 @@ waits for all hops. k is the number of chunks, of which NCCL keeps NCCL_STEPS =
 8 posted. Simple hands nothing on before a whole chunk has come, so every hop of
 a tree but one (which S / B counts) *fills* with a round of chunks, one of each
 channel that NCCL has, at the adapters' rate, and each GPU on the way within a
-node with a chunk. (LL and LL128 pass every line on as it comes.) The heads of
-an NVLSTree share a channel, a chunk each. No row shows how fewer channels fill.
+node with a chunk, or NVLS with a round. (LL and LL128 pass every line on as it
+comes.) The heads of an NVLSTree share a channel, a chunk each. No row shows how
+fewer channels fill.
 
 *Exchanges* post a message, or several, to each peer on another node, and pay
 for each peer on the host.
 
 *Bytes* go at NCCL's rate B times what the fabric reaches of it; never faster
-than the channels copy. Where NVLink joins a node's GPUs, the rate of a Simple
-tree follows from what its busiest node sends. NCCL halves the bytes among two
+than the channels copy. Where NVLink joins a node's GPUs, the rate of Simple
+trees follows from what the busiest node sends, and of an NVLSTree also from
+NVLS within a node. NCCL halves the bytes among two
 trees, and a node sends a half to each neighbour: both nodes of two send S, the
 middle ones of three 1.5 S, and from four on some node has three neighbours in
 one tree and one in the other, 2 S. Measured (GB200 on three racks, NCCL's issue
-1801; Snellius and Alps on two nodes) trees reach 0.91 to 1.0 of that, relative
-to rings; NCCL itself takes trees between few nodes to be far slower.
+1801; Snellius and Alps on two nodes; NVLSTrees on ten) trees reach 0.91 to 1.0
+of that, relative to rings; NCCL itself takes trees between few nodes to be far
+slower.
 
 No row of the fit shows sends, broadcasts or PAT; for them this is derived.
 
@@ -116,6 +119,18 @@ def most_tree_gbps(
   return adapters_gbps / _tree_passes(communicator.num_nodes)
 
 
+def _tree_gbps(call: call_lib.Call) -> float:
+  """What a Simple tree reaches by its adapters; 0 for what is none."""
+  algorithm, protocol = call.setting.algorithm, call.setting.protocol
+  if protocol != "simple" or algorithm not in ("tree", "nvlstree"):
+    return 0.0
+  cluster, communicator, kind = call.cluster, call.communicator, call.kind
+  gbps = _TREE_EFFICIENCY * most_tree_gbps(cluster, communicator, kind)
+  if algorithm == "tree":
+    return gbps
+  return min(gbps, _nvls_gbps(call))
+
+
 def _tree_passes(num_nodes: int) -> float:
   """How often the busiest node of NCCL's two trees sends the buffer."""
   return {2: 1.0, 3: 1.5}.get(num_nodes, 2.0)
@@ -133,10 +148,7 @@ def _gbps(
   )
   if call.kind in nccl.SEND_RECV:
     share *= fabric.exchange_efficiency
-  gbps = call.nccl_gbps
-  if (setting.algorithm, setting.protocol) == ("tree", "simple"):
-    most_gbps = most_tree_gbps(call.cluster, call.communicator, call.kind)
-    gbps = max(gbps, _TREE_EFFICIENCY * most_gbps)
+  gbps = max(call.nccl_gbps, _tree_gbps(call))
   sent_bytes = call_lib.sent_bytes(
     call.communicator, call.kind, call.num_bytes, setting.algorithm
   )
@@ -178,15 +190,23 @@ def _fill_us(
     call.cluster, call.communicator, setting.algorithm
   )
   round_bytes = most_channels * setting.chunk_bytes
-  inside_us = 0.0
   if setting.algorithm == "nvlstree":
     round_bytes *= per_node
+    inside_us = min(round_bytes, call.num_bytes) / (1e3 * _nvls_gbps(call))
   else:
     chunk_bytes = min(setting.chunk_bytes, call.num_bytes / call.num_channels)
     inside_us = 2 * (per_node - 1) * chunk_bytes / (1e3 * channel_gbps)
   sent_us = bytes_us / _tree_passes(call.communicator.num_nodes)
   share = min(round_bytes / call.num_bytes, 1.0)
   return (_num_hops(call) - 1) * sent_us * share + inside_us
+
+
+def _nvls_gbps(call: call_lib.Call) -> float:
+  """What NVLS reaches within each node."""
+  node = nccl.Communicator(
+    num_ranks=call.communicator.ranks_per_node, num_nodes=1
+  )
+  return nccl.bandwidth_gbps(call.cluster, node, call.kind, "nvls", "simple")
 
 
 def _num_peers(call: call_lib.Call) -> int:
