@@ -81,6 +81,8 @@ _SHOWN_BY_EXCHANGES = ("exchange_efficiency", "peer_us")
 _PRIOR_WEIGHT = {"infiniband": 3.0, "slingshot": 0.2}
 _LIKENESS_WEIGHT = 2.0
 _EFFICIENCY_WEIGHT = 5.0
+# Whether times scale is judged on more nodes than these.
+_FEW_NODES = 4
 # Errors beyond this, as logarithms, count linearly.
 _OUTLIER = 0.2
 
@@ -174,11 +176,32 @@ def held_out(
   ]
 
 
+def beyond(
+  rows: Sequence[nccl_tests.Row], most_nodes: int = _FEW_NODES
+) -> list[tuple[nccl_tests.Row, float]]:
+  """Rows of more nodes, with times by a fit that saw none of so many."""
+  few = [row for row in rows if 1 < row.key.num_nodes <= most_nodes]
+  fabrics = fit(few)
+  return [
+    (row, predict_us(row, fabrics[row.fabric]))
+    for row in rows
+    if row.key.num_nodes > most_nodes
+  ]
+
+
 def compare(folder: pathlib.Path) -> Iterator[groups.Group]:
-  """Groups of nccl_tests.py, each system by a fit without it."""
-  yield from nccl_tests.grouped(
-    "nccl-tests, held out", held_out(nccl_tests.rows(folder))
-  )
+  """Groups of nccl_tests.py, each system by a fit without it.
+
+  A group more has the rows of many nodes, by a fit on few.
+  """
+  rows = nccl_tests.rows(folder)
+  yield from nccl_tests.grouped("nccl-tests, held out", held_out(rows))
+  many = beyond(rows)
+  if many:
+    yield groups.of_comparisons(
+      f"nccl-tests, by a fit on at most {_FEW_NODES} nodes: more nodes",
+      [row.comparison(time_us) for row, time_us in many],
+    )
 
 
 def _site(row: nccl_tests.Row) -> str:
@@ -256,6 +279,7 @@ def main() -> None:
   if arguments.hold_out:
     _print_errors("Held out: each system", held_out(rows))
     _print_errors("Held out: each site", held_out(rows, _site))
+    _print_errors(f"Held out: more than {_FEW_NODES} nodes", beyond(rows))
   if arguments.write:
     _write(fabrics, rows)
 

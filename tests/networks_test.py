@@ -304,17 +304,23 @@ def test_a_measured_systems_fabric_is_told_from_its_adapters(
 
 @pytest.mark.skipif(not _DATA.is_dir(), reason=f"{_DATA} is not here")
 def test_systems_are_foretold_by_fits_that_did_not_see_them():
-  # docs/cost_model.md has what is reached; before, 20.0 % and 60.6 %.
+  # docs/cost_model.md has what is reached; with NCCL's latencies alone, 20.0 %
+  # and 60.6 %.
   found = {group.name: group for group in fit_networks.compare(_DATA)}
   title = "nccl-tests, held out: several nodes"
-  everything = found[f"{title}, 64 KiB and more"]
-  assert everything.median < 0.08
-  assert everything.p90 < 0.41
-  large = found[f"{title}, 512 MiB and more"]
-  assert large.median < 0.04
-  assert large.p90 < 0.15
-  for fabric, median in (("efa", 0.12), ("slingshot", 0.10)):
-    assert found[f"{title}, {fabric}"].median < median
+  for name, median, p90 in (
+    ("64 KiB and more", 0.07, 0.41),
+    ("512 MiB and more", 0.03, 0.09),
+    ("infiniband", 0.04, 0.20),
+    ("efa", 0.10, 0.26),
+    ("slingshot", 0.09, 0.55),
+  ):
+    group = found[f"{title}, {name}"]
+    assert group.median < median
+    assert group.p90 < p90
+  (scaled,) = [group for name, group in found.items() if "more nodes" in name]
+  assert scaled.median < 0.07
+  assert scaled.p90 < 0.41
 
 
 def test_a_fabric_without_rows_is_as_the_one_it_is_like():
