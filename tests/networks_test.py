@@ -15,6 +15,7 @@ import pytest
 
 from benchmarks import fit_networks
 from benchmarks import nccl_tests
+from benchmarks import network_fit
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import costs
 from lagom_xla import errors
@@ -324,6 +325,6 @@ def test_systems_are_foretold_by_fits_that_did_not_see_them():
 
 
 def test_a_fabric_without_rows_is_as_the_one_it_is_like():
-  fabrics = fit_networks.fit([])
+  fabrics = network_fit.fit([])
   for one, other in itertools.pairwise(("efa", "tcpx", "tcpxo")):
     assert fabrics[one] == fabrics[other]
