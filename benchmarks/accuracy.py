@@ -23,10 +23,12 @@ import os
 import pathlib
 import sys
 
+from benchmarks import autoccl_a40
 from benchmarks import calibrated
 from benchmarks import fit_networks
 from benchmarks import groups
 from benchmarks import measured
+from benchmarks import nccl_sweeps
 from benchmarks import nccl_tests
 from benchmarks import one_node
 from benchmarks import paper_facts
@@ -81,6 +83,7 @@ def all_groups(data: pathlib.Path | None = None) -> Iterator[groups.Group]:
     except errors.CompileError as error:
       _leave_out(name, str(error))
   yield from paper_facts.groups()
+  yield from autoccl_a40.compare()
 
 
 def _nccl_tests(folder: pathlib.Path) -> Iterator[groups.Group]:
@@ -88,6 +91,7 @@ def _nccl_tests(folder: pathlib.Path) -> Iterator[groups.Group]:
   yield from one_node.compare(folder.parent)
   yield from fit_networks.compare(folder)
   yield from calibrated.compare(folder)
+  yield from nccl_sweeps.compare(folder)
 
 
 # File or folder of --data -> what compares it.

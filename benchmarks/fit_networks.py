@@ -6,135 +6,29 @@
 
 FOLDER holds nccl_tests/ (see nccl_tests.py). --write writes
 lagom_xla/costs/fitted/network.json; --hold_out prints, of each system, the
-errors of a fit that did not see it, and of one that saw no system of its site.
-
-InfiniBand and RoCE are left as NCCL has them. The figures of the fabric with
-the most systems, Slingshot, are fitted freely; those of another are held to the
-figures of the fabric most like it, which also stand for it where it has no
-rows, or none that a fit may see.
+errors of a fit that did not see it, of one that saw no system of its site, and
+of one that saw few nodes. network_fit.py says how they are fitted.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 import dataclasses
 import json
-import math
 import pathlib
 import sys
 
-import numpy as np
-from scipy import optimize
-
 from benchmarks import groups
 from benchmarks import nccl_tests
-from lagom_xla.costs import wire
+from benchmarks import network_fit
 
 _OUTPUT = (
   pathlib.Path(__file__).resolve().parent.parent
   / "lagom_xla/costs/fitted/network.json"
 )
-# In the order in which they are fitted: fabric -> the one it is like. EFA runs
-# through the same plugin as Slingshot (aws-ofi-nccl on libfabric), TCPX through
-# a proxy thread of its own.
-_LIKE = {
-  "slingshot": None,
-  "efa": "slingshot",
-  "tcpx": "slingshot",
-  "tcpxo": "tcpx",
-}
-_NCCLS_OWN = ("infiniband", "roce")
-_START = wire.Fabric(
-  hop_us=10.0,
-  message_us=10.0,
-  flush_us=10.0,
-  message_gbps=20.0,
-  nic_efficiency=0.95,
-  pcie_efficiency=0.8,
-)
-# Only where an adapter of 25 GB/s sits on the PCIe Gen 4 of an A100 without a
-# switch of their own does PCIe bind; the other fabrics' rows do not show it.
-_SHOWS_PCIE = "slingshot"
-# How much a figure's logarithm is held to its start, where a row's weighs 1:
-# the first fabric's; the others', chosen among 1, 1.5, 2 and 3 for the least
-# errors held out; and as a factor efficiencies', which large rows show well.
-_PRIOR_WEIGHT = 0.2
-_LIKENESS_WEIGHT = 2.0
-_EFFICIENCY_WEIGHT = 5.0
-# Errors beyond this, as logarithms, count linearly.
-_OUTLIER = 0.2
-
-Fabrics = Mapping[str, wire.Fabric]
-
-
-def fit(rows: Sequence[nccl_tests.Row]) -> dict[str, wire.Fabric]:
-  """Every fabric that is not NCCL's own, by its name."""
-  found: dict[str, wire.Fabric] = {}
-  for name, like in _LIKE.items():
-    seen = [row for row in rows if row.fabric == name]
-    start = _START if like is None else found[like]
-    found[name] = _fit(seen, name, start, is_like=like is not None)
-  return found
-
-
-def _fit(
-  rows: Sequence[nccl_tests.Row],
-  name: str,
-  start: wire.Fabric,
-  *,
-  is_like: bool,
-) -> wire.Fabric:
-  fields = [field.name for field in dataclasses.fields(wire.Fabric)]
-  if name != _SHOWS_PCIE:
-    start = dataclasses.replace(start, pcie_efficiency=1.0)
-    fields.remove("pcie_efficiency")
-  if not rows:
-    return start
-  origin = np.log([getattr(start, field) for field in fields])
-  weights = np.array(
-    [
-      _EFFICIENCY_WEIGHT if field.endswith("efficiency") else 1.0
-      for field in fields
-    ]
-  ) * (_LIKENESS_WEIGHT if is_like else _PRIOR_WEIGHT)
-  most = [0.0 if f.endswith("efficiency") else math.inf for f in fields]
-
-  def figures(x: np.ndarray) -> wire.Fabric:
-    values = dict(zip(fields, np.exp(x).tolist(), strict=True))
-    return dataclasses.replace(start, **values)
-
-  def residuals(x: np.ndarray) -> np.ndarray:
-    fabric = figures(x)
-    errors = [math.log(predict_us(row, fabric) / row.time_us) for row in rows]
-    return np.concatenate([errors, weights * (x - origin)])
-
-  found = optimize.least_squares(
-    residuals,
-    origin,
-    bounds=(-math.inf, most),
-    loss="soft_l1",
-    f_scale=_OUTLIER,
-  )
-  return _rounded(figures(found.x))
-
-
-def _rounded(fabric: wire.Fabric) -> wire.Fabric:
-  return wire.Fabric(
-    **{k: float(f"{v:.3g}") for k, v in dataclasses.asdict(fabric).items()}
-  )
-
-
-def predict_us(row: nccl_tests.Row, fabric: wire.Fabric | None = None) -> float:
-  """A row's time on a fabric; on the fitted one if none is given."""
-  return wire.time_us(
-    row.cluster,
-    row.key.communicator,
-    row.key.kind,
-    row.key.num_bytes,
-    row.setting,
-    fabric=fabric,
-  )
+# Whether times scale is judged on more nodes than these.
+_FEW_NODES = 4
 
 
 def held_out(
@@ -144,25 +38,43 @@ def held_out(
   """Rows between nodes with times by fits that did not see their fold."""
   rows = [row for row in rows if row.cluster.num_nodes > 1]
   fits = {
-    fold: fit([row for row in rows if fold_of(row) != fold])
-    for fold in {fold_of(row) for row in rows if row.fabric in _LIKE}
+    fold: network_fit.fit([row for row in rows if fold_of(row) != fold])
+    for fold in {fold_of(row) for row in rows if row.key.num_nodes > 1}
   }
   return [
-    (
-      row,
-      predict_us(
-        row, fits[fold_of(row)][row.fabric] if row.fabric in _LIKE else None
-      ),
-    )
+    (row, network_fit.predict_us(row, fits[fold_of(row)][row.fabric]))
+    if row.key.num_nodes > 1
+    else (row, network_fit.predict_us(row))
     for row in rows
   ]
 
 
+def beyond(
+  rows: Sequence[nccl_tests.Row], most_nodes: int = _FEW_NODES
+) -> list[tuple[nccl_tests.Row, float]]:
+  """Rows of more nodes, with times by a fit that saw none of so many."""
+  few = [row for row in rows if 1 < row.key.num_nodes <= most_nodes]
+  fabrics = network_fit.fit(few)
+  return [
+    (row, network_fit.predict_us(row, fabrics[row.fabric]))
+    for row in rows
+    if row.key.num_nodes > most_nodes
+  ]
+
+
 def compare(folder: pathlib.Path) -> Iterator[groups.Group]:
-  """Groups of nccl_tests.py, each system by a fit without it."""
-  yield from nccl_tests.grouped(
-    "nccl-tests, held out", held_out(nccl_tests.rows(folder))
-  )
+  """Groups of nccl_tests.py, each system by a fit without it.
+
+  A group more has the rows of many nodes, by a fit on few.
+  """
+  rows = nccl_tests.rows(folder)
+  yield from nccl_tests.grouped("nccl-tests, held out", held_out(rows))
+  many = beyond(rows)
+  if many:
+    yield groups.of_comparisons(
+      f"nccl-tests, by a fit on at most {_FEW_NODES} nodes: more nodes",
+      [row.comparison(time_us) for row, time_us in many],
+    )
 
 
 def _site(row: nccl_tests.Row) -> str:
@@ -189,14 +101,14 @@ def _print_errors(
     )
 
 
-def _write(fabrics: Fabrics, rows: Sequence[nccl_tests.Row]) -> None:
-  figures = {name: dataclasses.asdict(fabrics[name]) for name in _LIKE}
+def _write(
+  fabrics: network_fit.Fabrics, rows: Sequence[nccl_tests.Row]
+) -> None:
   document = {
     "about": (
       "What fabrics between nodes take beyond NCCL's model, by their names in"
       " cluster files. Names are the fields of wire.Fabric: _us are"
-      " microseconds, _gbps 1e9 bytes per second, _efficiency shares. null:"
-      " NCCL's model as it is."
+      " microseconds, _gbps 1e9 bytes per second, _efficiency shares."
     ),
     "fitted_by": "benchmarks/fit_networks.py",
     "fitted_to": (
@@ -205,18 +117,20 @@ def _write(fabrics: Fabrics, rows: Sequence[nccl_tests.Row]) -> None:
     ),
     "fitted_how": (
       "Least squares of logarithms of predicted over measured, soft above"
-      f" {_OUTLIER}. EFA's and TCPX's figures are held to Slingshot's. TCPX has"
-      " one system and one collective. TCPXO has no rows and TCPX's figures."
+      f" {network_fit.OUTLIER}. InfiniBand's figures are held to where they"
+      " start, and stand for RoCE; what its exchanges take stands for all"
+      " fabrics. EFA's"
+      " and TCPX's figures are held to Slingshot's. TCPX has one system and one"
+      " collective. TCPXO has no rows and TCPX's figures."
     ),
     "num_rows": {
-      name: sum(row.fabric == name for row in rows)
-      for name in (*_NCCLS_OWN, *_LIKE)
+      name: sum(row.fabric == name for row in rows) for name in fabrics
     },
     "systems": {
       name: sorted({row.system for row in rows if row.fabric == name})
-      for name in (*_NCCLS_OWN, *_LIKE)
+      for name in fabrics
     },
-    "fabrics": {**dict.fromkeys(_NCCLS_OWN), **figures},
+    "fabrics": {n: dataclasses.asdict(f) for n, f in fabrics.items()},
   }
   _OUTPUT.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
 
@@ -231,16 +145,18 @@ def main() -> None:
   folder = arguments.data / "nccl_tests"
   if not folder.is_dir():
     sys.exit(f"fit_networks: there is no folder {folder}.")
-  rows = [r for r in nccl_tests.rows(folder) if r.cluster.num_nodes > 1]
-  fabrics = fit(rows)
+  rows = [r for r in nccl_tests.rows(folder) if r.key.num_nodes > 1]
+  fabrics = network_fit.fit(rows)
   for name, fabric in fabrics.items():
     print(name, dataclasses.asdict(fabric))
   _print_errors(
-    "Fitted", [(row, predict_us(row, fabrics.get(row.fabric))) for row in rows]
+    "Fitted",
+    [(row, network_fit.predict_us(row, fabrics[row.fabric])) for row in rows],
   )
   if arguments.hold_out:
     _print_errors("Held out: each system", held_out(rows))
     _print_errors("Held out: each site", held_out(rows, _site))
+    _print_errors(f"Held out: more than {_FEW_NODES} nodes", beyond(rows))
   if arguments.write:
     _write(fabrics, rows)
 

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 import dataclasses
 import pathlib
 
-from benchmarks import pax_trace
 from benchmarks import set_apart
+from benchmarks import step_trace
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import wire
@@ -76,13 +76,13 @@ class Row:
 
 def read(folder: pathlib.Path) -> Sequence[Row]:
   """The small all-reduces of the step in `folder`, which is pax_a100."""
-  module = pax_trace.module(folder)
+  module = step_trace.module(folder)
   shortest_us: dict[str, float] = {}
-  for step in pax_trace.steady_steps(folder, module):
+  for step in step_trace.steady_steps(folder, module):
     for event in step:
       least_us = min(event.time_us, shortest_us.get(event.name, event.time_us))
       shortest_us[event.name] = least_us
-  cluster = cluster_lib.parse(pax_trace.CLUSTER)
+  cluster = step_trace.cluster(folder, module)
   rows = []
   for collective in collectives_lib.find(module):
     key = collective_lib.tuning_key(collective, cluster)

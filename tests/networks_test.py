@@ -15,6 +15,7 @@ import pytest
 
 from benchmarks import fit_networks
 from benchmarks import nccl_tests
+from benchmarks import network_fit
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import costs
 from lagom_xla import errors
@@ -85,26 +86,95 @@ def test_roce_is_predicted_as_infiniband_is(
   )
 
 
-# As predicted before fabrics were told apart.
-@pytest.mark.parametrize(
-  ("kind", "num_bytes", "time_us"),
-  [
-    ("all-reduce", 65536, 32.593454109432365),
-    ("all-reduce", 4194304, 90.96701942269766),
-    ("all-reduce", 1073741824, 4816.814351520947),
-    ("all-gather", 65536, 36.15775946635276),
-    ("all-gather", 4194304, 58.439346049046314),
-    ("all-gather", 1073741824, 2786.2555862068966),
-    ("all-to-all", 4194304, 69.7059104197289),
-    ("collective-permute", 4194304, 122.20328335783111),
-  ],
-)
-def test_infiniband_is_predicted_by_nccls_own_latencies(
-  kind: str, num_bytes: int, time_us: float
+@given(shapes, kinds, sizes)
+def test_infiniband_is_about_as_nccl_takes_it_to_be(
+  name: str, kind: str, num_bytes: int
 ):
-  assert _us(_on("infiniband"), kind, num_bytes) == pytest.approx(
-    time_us, rel=1e-12
+  # A ring's messages, a microsecond or two each, and no more.
+  cluster = _on("infiniband", name)
+  key = _key(cluster, kind, num_bytes)
+  setting = dataclasses.replace(
+    collective_lib.default_setting(key, cluster),
+    algorithm="ring",
+    protocol="simple",
+    num_channels=32,
   )
+  key_of = (cluster, key.communicator, kind)
+  nccl_us = nccl.latency_us(*key_of, "ring", "simple") + num_bytes / (
+    1e3 * nccl.bandwidth_gbps(*key_of, "ring", "simple")
+  )
+  time_us = collective_lib.predict(key, setting, cluster).time_us
+  num_steps = 2 * (key.num_ranks - 1)
+  assert 0.95 * nccl_us < time_us < 1.05 * nccl_us + 12 * num_steps
+
+
+def _tree_over_ring(num_nodes: int) -> float:
+  """Speeds of large all-reduces over 4 adapters of 25 GB/s a node."""
+  raw = {"gpu": "h100", "num_nodes": num_nodes, "node": {"num_nics": 4}}
+  raw["node"] |= {"nic_gbps": 25}
+  cluster = cluster_lib.from_dict(raw, where="mine")
+  key = _key(cluster, "all-reduce", 2**34)
+  tree_us, ring_us = (
+    collective_lib.predict(
+      key,
+      nccl.Setting(
+        algorithm=algorithm,
+        protocol="simple",
+        num_channels=nccl.max_channels(cluster, key.communicator, algorithm),
+        chunk_bytes=nccl.max_chunk_bytes(algorithm, "simple"),
+      ),
+      cluster,
+    ).time_us
+    for algorithm in ("tree", "ring")
+  )
+  return ring_us / tree_us
+
+
+def test_a_tree_between_two_or_three_nodes_beats_the_ring():
+  # On 2 nodes of n ranks a tree sends S from a node where a ring sends
+  # 2 (n - 1) / n S; on 3 nodes the middle ones of both trees send 1.5 S.
+  two, three = 2 * 15 / 16, 2 * 23 / 24 / 1.5
+  assert _tree_over_ring(2) == pytest.approx(0.95 * two, rel=0.02)
+  assert _tree_over_ring(3) == pytest.approx(0.95 * three, rel=0.02)
+  assert _tree_over_ring(16) < 1.0
+
+
+def test_only_whole_chunks_fill_a_tree():
+  # Twice the chunk, twice what Simple waits for; LL hands each line on.
+  cluster = _on("infiniband", "8x8xh100")
+  key = _key(cluster, "all-reduce", 2**30)
+
+  def us(protocol: str, chunk_bytes: int) -> float:
+    setting = nccl.Setting(
+      algorithm="tree",
+      protocol=protocol,
+      num_channels=16,
+      chunk_bytes=chunk_bytes,
+    )
+    return collective_lib.predict(key, setting, cluster).time_us
+
+  assert us("simple", 2**19) > us("simple", 2**18) + 100
+  assert us("ll", 2**15) == pytest.approx(us("ll", 2**14), rel=0.01)
+
+
+def test_an_all_to_all_pays_for_each_peer_on_another_node():
+  fabric = wire.fitted_fabric("infiniband")
+  free = dataclasses.replace(fabric, peer_us=0.0)
+  cluster = _on("infiniband", "4x8xh100")
+  key = _key(cluster, "all-to-all", _MIB)
+  setting = collective_lib.default_setting(key, cluster)
+  paid, unpaid = (
+    wire.time_us(
+      cluster,
+      key.communicator,
+      key.kind,
+      key.num_bytes,
+      setting,
+      fabric=figures,
+    )
+    for figures in (fabric, free)
+  )
+  assert paid - unpaid == pytest.approx(24 * fabric.peer_us)
 
 
 @pytest.mark.parametrize("fabric", _SLOWER)
@@ -174,7 +244,6 @@ def test_a_ring_is_bound_by_its_messages_until_its_bytes_take_longer():
 
 def test_simple_pays_a_flush_for_each_message():
   fabric = wire.fitted_fabric("slingshot")
-  assert fabric is not None
   free = dataclasses.replace(fabric, flush_us=0.0)
   cluster, communicator = (
     _on("slingshot", "4x8xh100"),
@@ -197,8 +266,8 @@ def test_every_fabric_of_a_cluster_file_has_an_entry():
   fitted = json.loads(path.read_text(encoding="utf-8"))
   for part in ("fabrics", "num_rows", "systems"):
     assert set(fitted[part]) == set(_FABRICS)
-  for fabric in _SLOWER:
-    assert isinstance(wire.fitted_fabric(fabric), wire.Fabric)
+  for fabric in _FABRICS:
+    assert wire.fitted_fabric(fabric).message_us > 0
 
 
 def test_a_fabric_that_is_not_known_is_refused_in_one_sentence():
@@ -236,20 +305,26 @@ def test_a_measured_systems_fabric_is_told_from_its_adapters(
 
 @pytest.mark.skipif(not _DATA.is_dir(), reason=f"{_DATA} is not here")
 def test_systems_are_foretold_by_fits_that_did_not_see_them():
-  # docs/cost_model.md has what is reached; before, 20.0 % and 60.6 %.
+  # docs/cost_model.md has what is reached; with NCCL's latencies alone, 20.0 %
+  # and 60.6 %.
   found = {group.name: group for group in fit_networks.compare(_DATA)}
   title = "nccl-tests, held out: several nodes"
-  everything = found[f"{title}, 64 KiB and more"]
-  assert everything.median < 0.08
-  assert everything.p90 < 0.41
-  large = found[f"{title}, 512 MiB and more"]
-  assert large.median < 0.04
-  assert large.p90 < 0.15
-  for fabric, median in (("efa", 0.12), ("slingshot", 0.10)):
-    assert found[f"{title}, {fabric}"].median < median
+  for name, median, p90 in (
+    ("64 KiB and more", 0.07, 0.41),
+    ("512 MiB and more", 0.03, 0.09),
+    ("infiniband", 0.04, 0.20),
+    ("efa", 0.10, 0.26),
+    ("slingshot", 0.09, 0.55),
+  ):
+    group = found[f"{title}, {name}"]
+    assert group.median < median
+    assert group.p90 < p90
+  (scaled,) = [group for name, group in found.items() if "more nodes" in name]
+  assert scaled.median < 0.07
+  assert scaled.p90 < 0.41
 
 
 def test_a_fabric_without_rows_is_as_the_one_it_is_like():
-  fabrics = fit_networks.fit([])
+  fabrics = network_fit.fit([])
   for one, other in itertools.pairwise(("efa", "tcpx", "tcpxo")):
     assert fabrics[one] == fabrics[other]

@@ -67,7 +67,7 @@ def _data_sheet_share(
   """A link's data sheet rate over the rate that NCCL assumes, at least 1."""
   nvlink = cluster.node.nvlink
   if key.num_nodes > 1:
-    return 1.0  # NCCL assumes an adapter's full rate.
+    return wire.MOST_EFFICIENCY
   if nvlink is None:
     effective_gbps = cluster.node.pcie_effective_gbps
     return max(cluster.node.pcie_gbps / effective_gbps, 1.0)

@@ -4,8 +4,9 @@
 
 `path` and `fabric` have the fitted parameters, within nodes and between them,
 `call` what a collective sends and the rates that bound it, `timing` the time,
-`network` that between nodes, `calibrated` what a site's own measurements change
-in it. Other packages need only the names below.
+`network` that between nodes, `unmeasured` that of what was not measured,
+`calibrated` what a site's own measurements change in it. Other packages need
+only the names below.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from lagom_xla.costs.wire.calibrated import calibrated_us
 from lagom_xla.costs.wire.calibrated import most_speedup
 from lagom_xla.costs.wire.calibrated import time_us
 from lagom_xla.costs.wire.call import sent_bytes
+from lagom_xla.costs.wire.fabric import MOST_EFFICIENCY
 from lagom_xla.costs.wire.fabric import Fabric
 from lagom_xla.costs.wire.fabric import fitted_fabric
 from lagom_xla.costs.wire.network import most_tree_gbps
@@ -24,6 +26,7 @@ from lagom_xla.costs.wire.path import path_name
 from lagom_xla.costs.wire.path import system_of
 
 __all__ = [
+  "MOST_EFFICIENCY",
   "Fabric",
   "Path",
   "Paths",

@@ -12,6 +12,8 @@ import dataclasses
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import nccl
 
+# Half of a connection's buffer is filled while the other half is drained.
+CHUNKS_IN_FLIGHT = 2
 # NCCL's caps of one channel, of which only the ratio is used here: by major
 # compute capability, perChMaxTreeBws of one node (src/graph/tuning.cc).
 _CHANNEL_GBPS = {7: 26.5, 8: 24.0}

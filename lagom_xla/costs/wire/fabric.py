@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Fabrics between nodes: what each takes beyond NCCL's model of InfiniBand.
+"""Fabrics between nodes: what each takes beyond NCCL's model of a network.
 
 fitted/network.json has the figures, with their units and how they were found;
 benchmarks/fit_networks.py fits them to rows of nccl-tests.
@@ -15,6 +15,10 @@ import pathlib
 
 _FITTED = pathlib.Path(__file__).parents[1] / "fitted" / "network.json"
 
+# NCCL's search counts on the next of its speeds: on 12, 24 and 48 GB/s for
+# adapters of 12.5, 25 and 50 (sm90SpeedArrayInter, src/graph/search.cc).
+MOST_EFFICIENCY = 25 / 24
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Fabric:
@@ -27,9 +31,12 @@ class Fabric:
     flush_us: the same added for Simple, whose receiver reads back from the GPU
       before it trusts what the adapter wrote there.
     message_gbps: what a message moves at alone, in and out of staging buffers.
-    nic_efficiency: share of an adapter's rate that is reached.
+    nic_efficiency: what is reached of an adapter, over what NCCL counts on
+      (which is up to 4 % less than its data sheet says, see MOST_EFFICIENCY).
     pcie_efficiency: share of what NCCL counts on for the PCIe link between GPU
       and adapter.
+    exchange_efficiency: what sends and receives reach of that.
+    peer_us: what an exchange takes for each peer on another node.
   """
 
   hop_us: float
@@ -38,11 +45,12 @@ class Fabric:
   message_gbps: float
   nic_efficiency: float
   pcie_efficiency: float = 1.0
+  exchange_efficiency: float = 1.0
+  peer_us: float = 0.0
 
 
 @functools.cache
-def fitted_fabric(name: str) -> Fabric | None:
-  """The fitted figures of a fabric; None where NCCL's own model holds."""
+def fitted_fabric(name: str) -> Fabric:
+  """The fitted figures of a fabric."""
   raw = json.loads(_FITTED.read_text(encoding="utf-8"))
-  figures = raw["fabrics"][name]
-  return None if figures is None else Fabric(**figures)
+  return Fabric(**raw["fabrics"][name])

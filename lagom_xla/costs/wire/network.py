@@ -1,12 +1,12 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The time of a lone collective between nodes that InfiniBand does not join.
+"""The time of a lone collective between nodes.
 
-NCCL's latencies are InfiniBand's, and its model takes the network for a pipe.
-Elsewhere a message is an event of its own: a proxy thread posts it through a
-plugin (libfabric for EFA and Slingshot, sockets for TCPX), the two sides match
-it, and the receiver polls for it and flushes it to the GPU. A message of m
-bytes, which LL's flags double, then takes a connection
+NCCL's latencies are those of a good InfiniBand, and its model takes the network
+for a pipe. Yet a message is an event of its own: a proxy thread posts it, on
+other fabrics through a plugin (libfabric for EFA and Slingshot, sockets for
+TCPX), the two sides match it, and the receiver polls for it and flushes it to
+the GPU. A message of m bytes, which LL's flags double, takes a connection
 
     M = message + flush (Simple only) + m / b_message
 
@@ -14,8 +14,9 @@ and none starts before the one that it depends on has come. What that means for
 a collective depends on its dependences, for S bytes on n ranks and N nodes with
 NC channels and chunks of C bytes; L is NCCL's latency:
 
-    rings   t = L + max(S / (e B), hops * hop + steps * M * (1 + (k - 1) / 8))
-    others  t = L + hops * (hop + M) + max(S / (e B), (k - 1) * M / 8)
+    rings      t = L + max(S / B, hops * hop + steps * M * (1 + (k - 1) / 8))
+    trees      t = L + hops * (hop + M) + max(S / B, (k - 1) * M / 8) + fill
+    exchanges  t = L + hop + M + peers * peer + max(S / B, (k - 1) * M / 8)
 
 *Rings* hand on one part, S / (n NC), in each of n - 1 steps (twice that for an
 all-reduce), and each step waits for the one before. The connection between two
@@ -26,12 +27,25 @@ and for 32 MiB as for 8 on eight.
 
 *Trees*, and sends, chains and PAT, pass chunks down a pipeline; only the first
 waits for all hops. k is the number of chunks, of which NCCL keeps NCCL_STEPS =
-8 posted. An all-to-all posts a message, or several, to each peer.
+8 posted. Simple hands nothing on before a whole chunk has come, so every hop of
+a tree but one (which S / B counts) *fills* with a round of chunks, one of each
+channel that NCCL has, at the adapters' rate, and each GPU on the way within a
+node with a chunk, or NVLS with a round. (LL and LL128 pass every line on as it
+comes.) The heads of an NVLSTree share a channel, a chunk each. No row shows how
+fewer channels fill.
 
-*Bytes* go at NCCL's rate B times e, the lesser of what adapters reach and what
-PCIe brings them; never faster than the channels copy. Between two nodes each
-adapter carries a tree's bytes once in each direction, so a tree runs at the
-adapters' rate times 0.92, NCCL's factor for trees; NCCL itself takes it to be
+*Exchanges* post a message, or several, to each peer on another node, and pay
+for each peer on the host.
+
+*Bytes* go at NCCL's rate B times what the fabric reaches of it; never faster
+than the channels copy. Where NVLink joins a node's GPUs, the rate of Simple
+trees follows from what the busiest node sends, and of an NVLSTree also from
+NVLS within a node. NCCL halves the bytes among two
+trees, and a node sends a half to each neighbour: both nodes of two send S, the
+middle ones of three 1.5 S, and from four on some node has three neighbours in
+one tree and one in the other, 2 S. Measured (GB200 on three racks, NCCL's issue
+1801; Snellius and Alps on two nodes; NVLSTrees on ten) trees reach 0.91 to 1.0
+of that, relative to rings; NCCL itself takes trees between few nodes to be far
 slower.
 
 No row of the fit shows sends, broadcasts or PAT; for them this is derived.
@@ -47,70 +61,97 @@ from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import nccl
 from lagom_xla.costs.wire import call as call_lib
 from lagom_xla.costs.wire import fabric as fabric_lib
+from lagom_xla.costs.wire import path as path_lib
 
 _RING_KINDS = ("all-reduce", "all-gather", "reduce-scatter")
 # NCCL_STEPS (src/include/device.h).
 _POSTED_MESSAGES = 8
-# Of a tree's links, in NCCL's model (src/tuning/tree.cc).
-_TREE_EFFICIENCY = 0.92
+# The middle of what is measured; see above.
+_TREE_EFFICIENCY = 0.95
 _LL_WIRE_BYTES = 2  # Each 4 bytes of data go with 4 of flag.
 
 
 def time_us(
-  call: call_lib.Call, fabric: fabric_lib.Fabric, channel_gbps: float
+  call: call_lib.Call, fabric: fabric_lib.Fabric, path: path_lib.Path
 ) -> float:
-  """Run time over a fabric; `channel_gbps` is what one channel copies."""
+  """Run time over a fabric.
+
+  Args:
+    call: the collective.
+    fabric: what joins its nodes.
+    path: a path within a node whose channels copy like the call's.
+  """
+  channel_gbps = path.channel_gbps * call.channel_scale
   bytes_us = call.num_bytes / (1e3 * _gbps(call, fabric, channel_gbps))
   message_us, num_messages = _messages(call, fabric)
-  queued = (num_messages - 1) / _POSTED_MESSAGES
+  queued_us = (num_messages - 1) * message_us / _POSTED_MESSAGES
   hops_us = _num_hops(call) * fabric.hop_us
-  steps = _num_steps(call)
   latency_us = call.nccl_latency_us
+  steps = _num_steps(call)
   if steps:
-    paced_us = hops_us + steps * message_us * (1 + queued)
+    paced_us = hops_us + steps * (message_us + queued_us)
     return latency_us + max(bytes_us, paced_us)
   hops_us += _num_hops(call) * message_us
-  return latency_us + hops_us + max(bytes_us, queued * message_us)
+  return (
+    latency_us
+    + hops_us
+    + _num_peers(call) * fabric.peer_us
+    + _fill_us(call, bytes_us, channel_gbps)
+    + max(bytes_us, queued_us)
+  )
 
 
 def most_tree_gbps(
   cluster: cluster_lib.Cluster, communicator: nccl.Communicator, kind: str
 ) -> float:
-  """The most of a tree between two nodes, of bytes of the buffer over time.
+  """The most of a tree between nodes, of bytes of the buffer over time.
 
   0 where trees are not taken to be faster than NCCL says.
   """
-  if fabric_lib.fitted_fabric(cluster.node.fabric) is None:
+  nvlink = cluster.node.nvlink
+  if kind != "all-reduce" or communicator.num_nodes == 1:
     return 0.0
-  return _tree_gbps(cluster, communicator, kind)
-
-
-def _tree_gbps(
-  cluster: cluster_lib.Cluster, communicator: nccl.Communicator, kind: str
-) -> float:
-  if communicator.num_nodes != 2 or kind != "all-reduce":
+  if nvlink is None or nvlink.topology == "pairs":
     return 0.0
   ring_gbps = nccl.bandwidth_gbps(cluster, communicator, kind, "ring", "simple")
   ranks = communicator.num_ranks
-  return _TREE_EFFICIENCY * ring_gbps * 2 * (ranks - 1) / ranks
+  adapters_gbps = ring_gbps * 2 * (ranks - 1) / ranks
+  return adapters_gbps / _tree_passes(communicator.num_nodes)
+
+
+def _tree_gbps(call: call_lib.Call) -> float:
+  """What a Simple tree reaches by its adapters; 0 for what is none."""
+  algorithm, protocol = call.setting.algorithm, call.setting.protocol
+  if protocol != "simple" or algorithm not in ("tree", "nvlstree"):
+    return 0.0
+  cluster, communicator, kind = call.cluster, call.communicator, call.kind
+  gbps = _TREE_EFFICIENCY * most_tree_gbps(cluster, communicator, kind)
+  if algorithm == "tree":
+    return gbps
+  return min(gbps, _nvls_gbps(call))
+
+
+def _tree_passes(num_nodes: int) -> float:
+  """How often the busiest node of NCCL's two trees sends the buffer."""
+  return {2: 1.0, 3: 1.5}.get(num_nodes, 2.0)
 
 
 def _gbps(
   call: call_lib.Call, fabric: fabric_lib.Fabric, channel_gbps: float
 ) -> float:
   """Bytes of the buffer over time."""
-  node = call.cluster.node
+  node, setting = call.cluster.node, call.setting
   counted_gbps = min(node.nic_gbps, node.pcie_effective_gbps)
   share = min(
     fabric.nic_efficiency,
     fabric.pcie_efficiency * node.pcie_effective_gbps / counted_gbps,
   )
+  if call.kind in nccl.SEND_RECV:
+    share *= fabric.exchange_efficiency
+  gbps = max(call.nccl_gbps, _tree_gbps(call))
   sent_bytes = call_lib.sent_bytes(
-    call.communicator, call.kind, call.num_bytes, call.setting.algorithm
+    call.communicator, call.kind, call.num_bytes, setting.algorithm
   )
-  gbps = call.nccl_gbps
-  if call.setting.algorithm == "tree":
-    gbps = max(gbps, _tree_gbps(call.cluster, call.communicator, call.kind))
   copied_gbps = call.num_channels * channel_gbps * call.num_bytes / sent_bytes
   return min(share * gbps, copied_gbps)
 
@@ -122,9 +163,10 @@ def _messages(
   part_bytes = call.num_bytes / call.num_channels
   if _num_steps(call):
     part_bytes /= call.num_ranks
-  num_peers = 1
-  if call.kind == "all-to-all":
-    num_peers = call.num_ranks - call.communicator.ranks_per_node
+  if call.setting.algorithm == "nvlstree":
+    part_bytes /= call.communicator.ranks_per_node
+  num_peers = _num_peers(call)
+  if num_peers:
     part_bytes = call.num_bytes / call.num_ranks
   bytes_ = min(part_bytes, call.setting.chunk_bytes)
   us = fabric.message_us
@@ -133,7 +175,45 @@ def _messages(
   if call.setting.protocol == "ll":
     bytes_ *= _LL_WIRE_BYTES
   num_chunks = max(part_bytes / call.setting.chunk_bytes, 1.0)
-  return us + bytes_ / (1e3 * fabric.message_gbps), num_peers * num_chunks
+  message_us = us + bytes_ / (1e3 * fabric.message_gbps)
+  return message_us, max(num_peers, 1) * num_chunks
+
+
+def _fill_us(
+  call: call_lib.Call, bytes_us: float, channel_gbps: float
+) -> float:
+  """What hops of a tree wait for chunks that nothing is handed on of."""
+  setting, per_node = call.setting, call.communicator.ranks_per_node
+  if setting.protocol != "simple" or "tree" not in setting.algorithm:
+    return 0.0
+  most_channels = nccl.max_channels(
+    call.cluster, call.communicator, setting.algorithm
+  )
+  round_bytes = most_channels * setting.chunk_bytes
+  if setting.algorithm == "nvlstree":
+    round_bytes *= per_node
+    inside_us = min(round_bytes, call.num_bytes) / (1e3 * _nvls_gbps(call))
+  else:
+    chunk_bytes = min(setting.chunk_bytes, call.num_bytes / call.num_channels)
+    inside_us = 2 * (per_node - 1) * chunk_bytes / (1e3 * channel_gbps)
+  sent_us = bytes_us / _tree_passes(call.communicator.num_nodes)
+  share = min(round_bytes / call.num_bytes, 1.0)
+  return (_num_hops(call) - 1) * sent_us * share + inside_us
+
+
+def _nvls_gbps(call: call_lib.Call) -> float:
+  """What NVLS reaches within each node."""
+  node = nccl.Communicator(
+    num_ranks=call.communicator.ranks_per_node, num_nodes=1
+  )
+  return nccl.bandwidth_gbps(call.cluster, node, call.kind, "nvls", "simple")
+
+
+def _num_peers(call: call_lib.Call) -> int:
+  """Ranks on other nodes to which each rank sends messages of their own."""
+  if call.kind not in ("all-to-all", "ragged-all-to-all"):
+    return 0
+  return call.num_ranks - call.communicator.ranks_per_node
 
 
 def _num_steps(call: call_lib.Call) -> int:

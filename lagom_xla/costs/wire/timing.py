@@ -32,9 +32,8 @@ permute around a ring, it copies 20 GB/s each way; alone it would copy 33.
 
 The parameters are fitted to measurements of lone collectives on NVLink
 (fitted/collective.json has them, with their units and how they were found, and
-benchmarks/fit_collectives.py fits them). Over PCIe, for algorithms that were
-not measured (trees, PAT), and between nodes on InfiniBand, latencies are NCCL's
-own, and so are links' rates; other fabrics add what `network` says.
+benchmarks/fit_collectives.py fits them). What was not measured is in
+`unmeasured`, and what runs between nodes in `network`.
 
 Rates end in _gbps and mean 1e9 bytes per second.
 """
@@ -49,11 +48,10 @@ from lagom_xla.costs.wire import call as call_lib
 from lagom_xla.costs.wire import fabric as fabric_lib
 from lagom_xla.costs.wire import network
 from lagom_xla.costs.wire import path as path_lib
+from lagom_xla.costs.wire import unmeasured
 
 _GATHERS = ("all-gather", "all-reduce")
 _REDUCES = ("reduce-scatter", "all-reduce")
-# Half of a connection's buffer is filled while the other half is drained.
-_CHUNKS_IN_FLIGHT = 2
 # A message of more chunks is cut for twice the channels (maxPartSize,
 # addP2pToPlan in src/enqueue.cc).
 _UNCUT_CHUNKS = 32
@@ -87,13 +85,12 @@ def time_us(
   call = call_lib.Call(cluster, communicator, kind, num_bytes, setting)
   if paths is None:
     paths = path_lib.fitted(path_lib.system_of(cluster))
-  if communicator.num_nodes > 1 and fabric is None:
-    fabric = fabric_lib.fitted_fabric(cluster.node.fabric)
-  if communicator.num_nodes > 1 and fabric is not None:
-    path = _unmeasured_path(call, paths)
-    return network.time_us(call, fabric, path.channel_gbps * call.channel_scale)
+  if communicator.num_nodes > 1:
+    if fabric is None:
+      fabric = fabric_lib.fitted_fabric(cluster.node.fabric)
+    return network.time_us(call, fabric, unmeasured.path_of(call, paths))
   if not call.is_measured:
-    return _unmeasured_us(call, paths)
+    return unmeasured.time_us(call, paths)
   path = paths[path_lib.path_name(cluster, communicator, kind, setting)]
   if setting.algorithm == "p2p":
     return _exchange_us(call, path)
@@ -105,7 +102,9 @@ def time_us(
 def _links_gbps(call: call_lib.Call, path: path_lib.Path) -> float:
   """All channels together, with this chunk. AutoCCL, equation 4."""
   gbps = call.link_gbps * path.link_efficiency
-  round_bytes = _CHUNKS_IN_FLIGHT * call.num_channels * call.setting.chunk_bytes
+  round_bytes = (
+    call_lib.CHUNKS_IN_FLIGHT * call.num_channels * call.setting.chunk_bytes
+  )
   return round_bytes / (path.handshake_us * 1e3 + round_bytes / gbps)
 
 
@@ -175,39 +174,3 @@ def _busiest_channel_bytes(call: call_lib.Call, num_messages: int) -> float:
   if whole and message_bytes <= _UNCUT_CHUNKS * call.setting.chunk_bytes:
     return math.ceil(num_messages / call.num_channels) * message_bytes
   return call.num_bytes / call.num_channels
-
-
-def _unmeasured_path(
-  call: call_lib.Call, paths: path_lib.Paths
-) -> path_lib.Path:
-  """The measured path whose channels copy like the call's."""
-  family = "permute" if call.setting.algorithm == "p2p" else "ring"
-  return paths[f"{family}.{call.setting.protocol}"]
-
-
-def _unmeasured_us(call: call_lib.Call, paths: path_lib.Paths) -> float:
-  """NCCL's own time, with channels and chunks added."""
-  setting = call.setting
-  protocol = setting.protocol
-  pair = (call.cluster, call.communicator, call.kind)
-  nccl_gbps = nccl.bandwidth_gbps(*pair, setting.algorithm, protocol)
-  nccl_us = nccl.predicted_time_us(
-    *pair, call.num_bytes, setting.algorithm, protocol
-  )
-  latency_us = nccl_us - call.num_bytes / (1e3 * nccl_gbps)
-  path = _unmeasured_path(call, paths)
-  channel_gbps = path.channel_gbps * call.channel_scale
-  wire_bytes = call_lib.sent_bytes(
-    call.communicator, call.kind, call.num_bytes, setting.algorithm
-  )
-  round_bytes = _CHUNKS_IN_FLIGHT * setting.num_channels * setting.chunk_bytes
-  link_gbps = nccl_gbps * wire_bytes / call.num_bytes
-  gbps = min(
-    round_bytes / (path.handshake_us * 1e3 + round_bytes / link_gbps),
-    setting.num_channels * channel_gbps,
-  )
-  part_bytes = call.num_bytes / setting.num_channels
-  if setting.algorithm in ("ring", "pat") or call.kind == "all-to-all":
-    part_bytes /= call.num_ranks
-  fill_us = min(setting.chunk_bytes, part_bytes) / (1e3 * channel_gbps)
-  return latency_us + wire_bytes / (1e3 * gbps) + fill_us
