@@ -212,14 +212,10 @@ def combined(
 
 def worst(
   before: Times, after: Times
-) -> tuple[scenario_lib.Scenario | None, float]:
-  """The scenario in which a step gains least, and that gain; None: the mean."""
-  found: tuple[scenario_lib.Scenario | None, float] = (
-    None,
-    before.mean_us - after.mean_us,
-  )
+) -> tuple[scenario_lib.Scenario, float]:
+  """The scenario in which a step gains least, and that gain."""
+  gains = {scenario_lib.AS_PREDICTED: before.mean_us - after.mean_us}
   for scenario, before_us in before.by_scenario.items():
-    gain_us = before_us - after.by_scenario[scenario]
-    if gain_us < found[1]:
-      found = scenario, gain_us
-  return found
+    gains[scenario] = before_us - after.by_scenario[scenario]
+  scenario = min(gains, key=gains.__getitem__)
+  return scenario, gains[scenario]

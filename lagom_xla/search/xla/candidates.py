@@ -3,8 +3,10 @@
 """Candidates: XLA configs, each with the best NCCL settings for it.
 
 A candidate is judged as compiled: XLA schedules the target with its config, the
-NCCL settings of that schedule are searched, and the whole step is replayed.
-XLA's defaults are always a candidate. A config that XLA refuses is recorded
+NCCL settings of that schedule are searched, and the whole step is replayed, as
+predicted and in each scenario of what the model may be wrong about
+(costs/uncertainty.py). XLA's defaults are always a candidate, and another takes
+their place only for a gain that is sure. A config that XLA refuses is recorded
 with the reason.
 """
 
@@ -12,17 +14,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 import dataclasses
+import functools
 
 from lagom_xla import errors
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import target as target_lib
 from lagom_xla.costs import step as step_lib
+from lagom_xla.costs import uncertainty
 from lagom_xla.costs.replay import timeline
 from lagom_xla.search.nccl import searcher as searcher_lib
 from lagom_xla.search.nccl import settings as settings_lib
 
-# A predicted gain below this share of the step is within the model's error, and
-# no reason to leave XLA's defaults.
+# The low end of a gain's range must reach this share of the step; a smaller one
+# is no reason to leave XLA's defaults.
 LEAST_GAIN = 1e-3
 
 Progress = Callable[[str], None]
@@ -47,6 +51,16 @@ class Candidate:
   under_nccl_defaults: timeline.Timeline
   tuned: timeline.Timeline
   num_trials: int
+
+  @functools.cached_property
+  def default_times(self) -> uncertainty.Times:
+    """Step times under NCCL's own choices, in every scenario."""
+    return uncertainty.times(self.step, self.step.default)
+
+  @functools.cached_property
+  def tuned_times(self) -> uncertainty.Times:
+    """Step times under `settings`, in every scenario."""
+    return uncertainty.times(self.step, self.settings)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -75,9 +89,10 @@ class Search:
   def best(self) -> Candidate:
     """The candidate to keep.
 
-    One that makes the step shorter by `LEAST_GAIN` under the searched settings
-    *and* no longer under NCCL's defaults: not every job that applies the
-    options can load a tuner plugin.
+    One that makes the step shorter by `LEAST_GAIN` for sure under the searched
+    settings *and*, as predicted, no longer under NCCL's defaults, nor longer by
+    more than that for sure: not every job that applies the options can load a
+    tuner plugin.
     """
     kept = self.default
     for candidate in self.others:
@@ -104,11 +119,17 @@ class Search:
     )
 
   def _improves(self, candidate: Candidate, kept: Candidate) -> bool:
-    enough_us = kept.tuned.step_time_us * (1 - LEAST_GAIN)
-    before_us = self.default.under_nccl_defaults.step_time_us
+    least_us = LEAST_GAIN * kept.tuned.step_time_us
+    if candidate.tuned.step_time_us >= kept.tuned.step_time_us - least_us:
+      return False  # Not even as predicted; nothing else is worth a replay.
+    under_defaults = uncertainty.gain(
+      self.default.default_times, candidate.default_times
+    )
+    gained = uncertainty.gain(kept.tuned_times, candidate.tuned_times)
     return (
-      candidate.tuned.step_time_us < enough_us
-      and candidate.under_nccl_defaults.step_time_us <= before_us
+      gained.low >= least_us
+      and under_defaults.mean >= 0
+      and under_defaults.low >= -least_us
     )
 
 
