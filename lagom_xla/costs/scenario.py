@@ -10,8 +10,8 @@ model's own errors call for, and `step.Step.under` prices a step in one.
 gives them. Whether a channel alone copies as fast as its share of those is
 hardly measured. A channel that takes f times as long moves what 1 / f of a
 channel was thought to move, so NC channels take what NC / f are predicted to
-take: much more where channels bound the collective, nothing where links do. As many
-as NCCL itself gives an algorithm are known to be what was measured.
+take: much more where channels bound the collective, nothing where links do. As
+many as NCCL itself gives an algorithm are known to be what was measured.
 """
 
 from __future__ import annotations

@@ -210,9 +210,7 @@ def combined(
   )
 
 
-def worst(
-  before: Times, after: Times
-) -> tuple[scenario_lib.Scenario, float]:
+def worst(before: Times, after: Times) -> tuple[scenario_lib.Scenario, float]:
   """The scenario in which a step gains least, and that gain."""
   gains = {scenario_lib.AS_PREDICTED: before.mean_us - after.mean_us}
   for scenario, before_us in before.by_scenario.items():

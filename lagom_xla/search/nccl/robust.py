@@ -37,7 +37,12 @@ Options = Mapping[Key, tuple[nccl.Setting, ...]]
 
 # The parts whose errors speak against few channels and for slack; a search in
 # each of their scenarios finds what holds there.
-_SEARCHED_PARTS = ("few_channels", "contention", "within_nodes", "between_nodes")
+_SEARCHED_PARTS = (
+  "few_channels",
+  "contention",
+  "within_nodes",
+  "between_nodes",
+)
 # Times that each key is visited.
 _ROUNDS = 2
 

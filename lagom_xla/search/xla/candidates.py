@@ -94,11 +94,17 @@ class Search:
     more than that for sure: not every job that applies the options can load a
     tuner plugin.
     """
-    kept = self.default
-    for candidate in self.others:
-      if isinstance(candidate, Candidate) and self._improves(candidate, kept):
+    kept, *others = self.scheduled
+    for candidate in others:
+      if self._improves(candidate, kept):
         kept = candidate
     return kept
+
+  @property
+  def scheduled(self) -> tuple[Candidate, ...]:
+    """All that XLA took, the default first."""
+    others = (c for c in self.others if isinstance(c, Candidate))
+    return (self.default, *others)
 
   def with_candidate(self, candidate: Candidate | Refused) -> Search:
     """The search with one more candidate tried."""
