@@ -50,7 +50,7 @@ _JOINT_COLUMNS = (
 def settings_table(
   shelf: modules_lib.Shelf, modules: Iterable[modules_lib.Module]
 ) -> table_lib.Table:
-  """NCCL settings on XLA's default schedule, by the mean and by what is sure."""
+  """NCCL settings on XLA's default schedule: by the mean, and the surest."""
   rows = []
   for name, step in _steps(shelf, modules):
     modules_lib.say(f"searching {name}")

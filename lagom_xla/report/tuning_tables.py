@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Tables of a tuning: candidates, effects of knobs, gains and how sure they are."""
+"""Tables of a tuning: candidates, effects of knobs, gains, what is sure."""
 
 from __future__ import annotations
 

@@ -7,8 +7,9 @@ best there may lean on what the model knows least: one channel, say, at a rate
 that was hardly ever measured. So a step is searched as predicted, and in the
 scenarios (costs/uncertainty.py) that speak most against leaving NCCL's own
 choice; and of each key's settings found so, with half and twice the channels,
-and NCCL's own, the one is kept that makes the *assured* gain of its problem
-largest: the low end of the range of what it gains over NCCL's own choices.
+and NCCL's own with all channels and with fewer, the one is kept that makes the
+*assured* gain of its problem largest: the low end of the range of what it gains
+over NCCL's own choices.
 
 That settles, without a rule for each: settings that only a mean favours are not
 taken; a collective that is only just hidden gets more channels, for it would
@@ -151,6 +152,10 @@ class _Chooser:
     if scenario_lib.is_small(key) or not self._step.calls[key]:
       return (default,)
     options = [default]
+    num_channels = default.num_channels
+    while num_channels > 1:
+      num_channels //= 2
+      options.append(dataclasses.replace(default, num_channels=num_channels))
     for setting in dict.fromkeys(found):
       most = nccl.max_channels(
         self._step.cluster, key.communicator, setting.algorithm

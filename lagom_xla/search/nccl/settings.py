@@ -9,6 +9,8 @@ do those whose calls NCCL cannot tell from another key's.
 
 from __future__ import annotations
 
+import dataclasses
+
 from lagom_xla.costs import step as step_lib
 from lagom_xla.costs import uncertainty
 from lagom_xla.search.nccl import DEFAULT_SEARCHER
@@ -19,7 +21,22 @@ from lagom_xla.search.nccl import searcher as searcher_lib
 # What all settings together must gain for sure, as a share of the step.
 _LEAST_GAIN = 1e-4
 
-Result = robust.Result
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Result:
+  """What a search found.
+
+  Attributes:
+    configuration: the surest settings; NCCL's own where none are surely better.
+    default_times: step times under NCCL's own choices, in every scenario.
+    tuned_times: step times under `configuration`, in every scenario.
+    num_trials: configurations that were profiled.
+  """
+
+  configuration: step_lib.Configuration
+  default_times: uncertainty.Times
+  tuned_times: uncertainty.Times
+  num_trials: int
 
 
 def search(
@@ -33,11 +50,16 @@ def search(
     searcher: how, such as `Lagom()`.
   """
   default = uncertainty.times(step, step.default)
-  least_us = _LEAST_GAIN * default.mean_us
-  found = robust.search(
-    step, searcher, least_gain_us=least_us / max(len(step.keys), 1)
-  )
-  tuned = uncertainty.times(step, found.configuration)
+  least_us = _LEAST_GAIN * default.mean_us / max(len(step.keys), 1)
+  found = robust.search(step, searcher, least_gain_us=least_us)
+  configuration = found.configuration
+  tuned = uncertainty.times(step, configuration)
+  # Problems are replayed apart, and the step as a whole.
   if uncertainty.gain(default, tuned).low <= 0:
-    return Result(configuration=step.default, num_trials=found.num_trials)
-  return found
+    configuration, tuned = step.default, default
+  return Result(
+    configuration=configuration,
+    default_times=default,
+    tuned_times=tuned,
+    num_trials=found.num_trials,
+  )

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 import dataclasses
-import functools
 
 from lagom_xla import errors
 from lagom_xla.compile import config as config_lib
@@ -42,6 +41,8 @@ class Candidate:
     settings: the searched NCCL settings, by tuning key.
     under_nccl_defaults: the replay under NCCL's own choices.
     tuned: the replay under `settings`.
+    default_times: step times under NCCL's own choices, in every scenario.
+    tuned_times: step times under `settings`, in every scenario.
     num_trials: trials that the NCCL search took.
   """
 
@@ -50,17 +51,9 @@ class Candidate:
   settings: step_lib.Configuration
   under_nccl_defaults: timeline.Timeline
   tuned: timeline.Timeline
+  default_times: uncertainty.Times
+  tuned_times: uncertainty.Times
   num_trials: int
-
-  @functools.cached_property
-  def default_times(self) -> uncertainty.Times:
-    """Step times under NCCL's own choices, in every scenario."""
-    return uncertainty.times(self.step, self.step.default)
-
-  @functools.cached_property
-  def tuned_times(self) -> uncertainty.Times:
-    """Step times under `settings`, in every scenario."""
-    return uncertainty.times(self.step, self.settings)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -175,5 +168,7 @@ def evaluate_or_raise(
     settings=found.configuration,
     under_nccl_defaults=step.timeline(step.default),
     tuned=step.timeline(found.configuration),
+    default_times=found.default_times,
+    tuned_times=found.tuned_times,
     num_trials=found.num_trials,
   )
