@@ -17,8 +17,9 @@ is what a plan can choose or a step adds up:
   anew from those of the step (a bootstrap), for only their sum counts. Scatters
   are left out: what they take depends on how often their indices repeat.
 
-Which of two algorithms is NCCL's own differs by size and GPU, so the error of
-their ratio counts both ways.
+Two errors count both ways: of the ratio of two algorithms, because which of
+them is NCCL's own differs by size and GPU; and of a step's kernels, because in
+which direction the next step's are wrong the few traced ones do not tell.
 """
 
 from __future__ import annotations
@@ -69,11 +70,19 @@ _NUM_DRAWS = 1000
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class _Errors:
-  """ln(measured / predicted) of some figures, and what each weighs."""
+  """ln(measured / predicted) of some figures, and what each weighs.
+
+  Attributes:
+    n: how many figures they are made of.
+    logs: the errors.
+    weights: of each.
+    has_sign: whether another figure's error is likely to have the same sign.
+  """
 
   n: int
   logs: np.ndarray
   weights: np.ndarray
+  has_sign: bool = True
 
 
 def spreads(
@@ -109,14 +118,17 @@ def _spread(part: str, shown: Sequence[groups_lib.Group]) -> uncertainty.Spread:
   found = [_ERRORS.get(part, _of_figures)(group) for group in shown]
   logs = np.concatenate([errors.logs for errors in found])
   weights = np.concatenate([errors.weights for errors in found])
+  signed = logs, weights
+  if not all(errors.has_sign for errors in found):
+    signed = np.concatenate([logs, -logs]), np.concatenate([weights, weights])
   return uncertainty.Spread(
     groups=tuple(group.name for group in shown),
     n=sum(errors.n for errors in found),
     median=_quantile(np.abs(logs), weights, 0.5),
     p90=_quantile(np.abs(logs), weights, 0.9),
-    low=min(_quantile(logs, weights, 0.05), 0.0),
+    low=min(_quantile(*signed, 0.05), 0.0),
     bias=_quantile(logs, weights, 0.5),
-    high=max(_quantile(logs, weights, 0.95), 0.0),
+    high=max(_quantile(*signed, 0.95), 0.0),
     is_held_out=bool(held_out) or part in _NOT_FITTED,
   )
 
@@ -127,9 +139,7 @@ def _of_figures(group: groups_lib.Group) -> _Errors:
 
 
 def _of_ratios(group: groups_lib.Group) -> _Errors:
-  errors = _of_figures(group)
-  logs = np.concatenate([errors.logs, -errors.logs])
-  return _Errors(n=errors.n, logs=logs, weights=np.ones_like(logs))
+  return dataclasses.replace(_of_figures(group), has_sign=False)
 
 
 def _of_losses(group: groups_lib.Group) -> _Errors:
@@ -158,7 +168,7 @@ def _of_sums(group: groups_lib.Group) -> _Errors:
   n = len(measured)
   drawn = np.random.default_rng(0).integers(n, size=(_NUM_DRAWS, n))
   logs = np.log(measured[drawn].sum(axis=1) / predicted[drawn].sum(axis=1))
-  return _Errors(n=n, logs=logs, weights=np.ones_like(logs))
+  return _Errors(n=n, logs=logs, weights=np.ones_like(logs), has_sign=False)
 
 
 _ERRORS: Mapping[str, Callable[[groups_lib.Group], _Errors]] = {

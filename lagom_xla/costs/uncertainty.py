@@ -96,7 +96,7 @@ def spreads() -> Mapping[str, Spread]:
   """The spreads of fitted/errors.json, by part."""
   raw = json.loads(_FITTED.read_text(encoding="utf-8"))
   return {
-    part: Spread(**{**figures, "groups": tuple(figures["groups"])})
+    part: Spread(**(figures | {"groups": tuple(figures["groups"])}))
     for part, figures in raw["parts"].items()
   }
 
