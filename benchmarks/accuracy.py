@@ -27,6 +27,7 @@ from benchmarks import autoccl_a40
 from benchmarks import calibrated
 from benchmarks import fit_networks
 from benchmarks import groups
+from benchmarks import lone_kernel_errors
 from benchmarks import measured
 from benchmarks import nccl_sweeps
 from benchmarks import nccl_tests
@@ -72,6 +73,7 @@ def all_groups(data: pathlib.Path | None = None) -> Iterator[groups.Group]:
   yield from measured.products()
   if data is not None:
     for folder in sorted(filter(step_trace.is_of_step, data.iterdir())):
+      yield from lone_kernel_errors.groups(folder)
       yield from slowdowns.groups(folder)
       yield from step_times.groups(folder)
   for name, compare in _STEPS.items():

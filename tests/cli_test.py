@@ -31,6 +31,7 @@ from lagom_xla.apply import files as files_lib
 from lagom_xla.compile import compiler
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import load as load_lib
+from lagom_xla.costs import uncertainty
 from lagom_xla.passes import pjrt_transform
 from lagom_xla.search.xla import thresholds
 
@@ -170,9 +171,11 @@ def tuned(
   files: pathlib.Path,
   tmp_path_factory: pytest.TempPathFactory,
 ) -> Tuned:
+  """With the cost model taken to be right, so that a small step has a plan."""
   folder = tmp_path_factory.mktemp("tuned") / "deep/plan"
   step = f"{files / 'steps.py'}:step"
-  outcome = run("tune", step, _CLUSTER, "--format=json", f"--out={folder}")
+  with mock.patch.object(uncertainty, "scenarios", return_value=()):
+    outcome = run("tune", step, _CLUSTER, "--format=json", f"--out={folder}")
   assert (outcome.status, outcome.err) == (0, "")
   return Tuned(json.loads(outcome.out), folder)
 
@@ -361,9 +364,11 @@ def test_tune_prints_the_fields_that_formats_md_names(tuned: Tuned) -> None:
         "failure": type(None),
         "step_time_us": float,
         "tuned_step_time_us": float,
+        "gain_us": dict,
         "num_trials": int,
       },
     )
+    assert has_fields(candidate["gain_us"], {"low_us": float, "high_us": float})
 
 
 def test_a_tuned_step_is_predicted_no_slower_than_the_default(
@@ -376,7 +381,11 @@ def test_a_tuned_step_is_predicted_no_slower_than_the_default(
   assert prediction["default_us"] == before
   assert prediction["nccl_settings_us"] == after
   assert prediction["xla_us"] <= before
-  assert after <= prediction["nccl_env_us"] <= prediction["xla_us"]
+  assert prediction["nccl_env_us"] <= prediction["xla_us"]
+  for part in ("xla", "nccl_env", "nccl_settings"):
+    assert prediction[f"{part}_gain_us"]["low_us"] >= 0
+  known = prediction["default_range_us"]
+  assert known["low_us"] <= before <= known["high_us"]
   default, *_ = tuned.report["candidates"]
   assert default["xla_options"] == {}
   assert default["step_time_us"] == before

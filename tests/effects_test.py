@@ -160,6 +160,9 @@ def _setting_of(step: step_lib.Step, kind: str) -> plan_lib.NcclSetting:
       algorithm="ring", protocol="simple", num_channels=4, chunk_bytes=131072
     ),
     default=step.default[key],
+    gain_us=0.0,
+    worst_gain_us=0.0,
+    worst_if="as predicted",
   )
 
 

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 import dataclasses
 import pathlib
 
@@ -17,7 +17,9 @@ from lagom_xla import errors
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import load
 from lagom_xla.costs import gemm
+from lagom_xla.costs import scenario as scenario_lib
 from lagom_xla.costs import step as step_lib
+from lagom_xla.costs import uncertainty
 from lagom_xla.costs.replay import timeline
 from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import hlo
@@ -164,7 +166,10 @@ def test_the_default_is_kept_when_nothing_is_better():
 
 
 def _candidate(
-  default_us: float, tuned_us: float, **options: int
+  default_us: float,
+  tuned_us: float,
+  tuned_if: Mapping[scenario_lib.Scenario, float] | None = None,
+  **options: int,
 ) -> candidates.Candidate:
   def lasting(step_time_us: float) -> timeline.Timeline:
     return timeline.Timeline(
@@ -181,6 +186,10 @@ def _candidate(
     settings={},
     under_nccl_defaults=lasting(default_us),
     tuned=lasting(tuned_us),
+    default_times=uncertainty.Times(mean_us=default_us, by_scenario={}),
+    tuned_times=uncertainty.Times(
+      mean_us=tuned_us, by_scenario=dict(tuned_if or {})
+    ),
     num_trials=1,
   )
 
@@ -191,6 +200,17 @@ def test_a_gain_within_the_models_error_is_no_reason_to_leave_the_default(
 ):
   default = _candidate(100.0, 100.0)
   other = _candidate(100.0, 100.0 * (1 - gain), threshold=1)
+  found = candidates.Search(default=default, others=(other,))
+  assert (found.best is other) == is_kept
+
+
+@pytest.mark.parametrize(
+  ("tuned_us", "is_kept"), [(99.0, True), (101.0, False)]
+)
+def test_a_gain_must_be_left_where_the_model_is_wrong(tuned_us, is_kept):
+  slow = scenario_lib.Scenario(part="contention", contention=2.0)
+  default = _candidate(100.0, 100.0, {slow: 100.0})
+  other = _candidate(100.0, 90.0, {slow: tuned_us}, threshold=1)
   found = candidates.Search(default=default, others=(other,))
   assert (found.best is other) == is_kept
 

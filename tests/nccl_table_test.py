@@ -220,6 +220,9 @@ def _setting(
     ),
     setting=dataclasses.replace(setting, **changes),
     default=setting,
+    gain_us=0.0,
+    worst_gain_us=0.0,
+    worst_if="as predicted",
   )
 
 

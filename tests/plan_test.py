@@ -34,6 +34,8 @@ _names = st.text(string.ascii_lowercase + "_", min_size=1)
 _lines = st.text(string.printable[:94], min_size=1)
 _counts = st.integers(1, 2**31 - 1)
 _times_us = st.floats(0, 1e9)
+_gains_us = st.floats(-1e9, 1e9)
+_ranges = st.builds(plan_lib.Range, low_us=_gains_us, high_us=_gains_us)
 _calls = st.builds(
   collective_lib.Call, num_bytes=st.integers(1, 2**63 - 1), num_arrays=_counts
 )
@@ -76,6 +78,9 @@ plans = st.builds(
       ).map(tuple),
       setting=_settings,
       default=_settings,
+      gain_us=_gains_us,
+      worst_gain_us=_gains_us,
+      worst_if=_lines,
     ),
     max_size=4,
     unique_by=lambda entry: entry.key.kind,
@@ -86,6 +91,10 @@ plans = st.builds(
     xla_us=_times_us,
     nccl_env_us=_times_us,
     nccl_settings_us=_times_us,
+    default_range_us=_ranges,
+    xla_gain_us=_ranges,
+    nccl_env_gain_us=_ranges,
+    nccl_settings_gain_us=_ranges,
   ),
 )
 
@@ -111,7 +120,7 @@ def test_a_plan_follows_its_schema(plan):
 @pytest.mark.parametrize(
   "damage",
   [
-    {"format_version": 2},
+    {"format_version": 3},
     {"more": 1},
     {"module_name": 7},
     {"xla": {"options": {}, "combine_groups": None}},
@@ -164,11 +173,11 @@ def test_a_plan_is_loaded_from_its_folder_or_its_file(tmp_path):
     ("{}", "is not a lagom_xla plan"),
     ('{"format_version": 999}', "has format version 999"),
     (
-      '{"format_version": 2}',
-      "has format version 2; this lagom_xla reads 3. Make the plan again.",
+      '{"format_version": 3}',
+      "has format version 3; this lagom_xla reads 4. Make the plan again.",
     ),
-    ('{"format_version": "3"}', 'has format version "3"'),
-    ('{"format_version": 3}', "module_name is missing"),
+    ('{"format_version": "4"}', 'has format version "4"'),
+    ('{"format_version": 4}', "module_name is missing"),
   ],
 )
 def test_what_is_no_plan_is_refused_by_name(tmp_path, text, reason):

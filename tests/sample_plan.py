@@ -29,9 +29,19 @@ PLAN = plan_lib.Plan(
       calls=(collective_lib.Call(num_bytes=GATHERED_BYTES, num_arrays=1),),
       setting=_SETTING,
       default=_SETTING,
+      gain_us=1.0,
+      worst_gain_us=0.5,
+      worst_if="matrix products take 1.10 times",
     ),
   ),
   prediction=plan_lib.Prediction(
-    default_us=4.0, xla_us=3.0, nccl_env_us=2.0, nccl_settings_us=1.0
+    default_us=4.0,
+    xla_us=3.0,
+    nccl_env_us=2.0,
+    nccl_settings_us=1.0,
+    default_range_us=plan_lib.Range(low_us=3.5, high_us=4.5),
+    xla_gain_us=plan_lib.Range(low_us=0.5, high_us=1.5),
+    nccl_env_gain_us=plan_lib.Range(low_us=1.5, high_us=2.5),
+    nccl_settings_gain_us=plan_lib.Range(low_us=2.5, high_us=3.5),
   ),
 )

@@ -10,6 +10,7 @@ import pytest
 
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import step as step_lib
+from lagom_xla.costs import uncertainty
 from lagom_xla.passes import hlo
 from lagom_xla.search import nccl as nccl_search
 from lagom_xla.search.nccl import searcher as searcher_lib
@@ -17,9 +18,9 @@ from lagom_xla.search.nccl import settings
 
 
 @pytest.fixture
-def step(fsdp_scan: hlo.Module) -> step_lib.Step:
+def step(fsdp_unrolled: hlo.Module) -> step_lib.Step:
   cluster = cluster_lib.parse("1x8xh100")
-  return step_lib.of_module(fsdp_scan, cluster)
+  return step_lib.of_module(fsdp_unrolled, cluster)
 
 
 class _StartAlone(searcher_lib.Searcher[None]):
@@ -32,6 +33,13 @@ class _StartAlone(searcher_lib.Searcher[None]):
     return None, None
 
 
+@pytest.fixture
+def known(monkeypatch: pytest.MonkeyPatch) -> None:
+  """The cost model is taken to be right."""
+  monkeypatch.setattr(uncertainty, "scenarios", lambda cluster: ())
+
+
+@pytest.mark.usefixtures("known")
 @pytest.mark.parametrize("name", nccl_search.SEARCHERS)
 def test_a_searcher_is_chosen_by_its_name(step, name):
   found = settings.search(step, nccl_search.SEARCHERS[name])
@@ -39,6 +47,7 @@ def test_a_searcher_is_chosen_by_its_name(step, name):
   assert step.timeline(found.configuration).step_time_us < default_us
 
 
+@pytest.mark.usefixtures("known")
 def test_balance_searches_if_nothing_else_is_said(step):
   assert settings.search(step) == settings.search(
     step, nccl_search.SEARCHERS["balance"]

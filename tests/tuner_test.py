@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 import functools
+from unittest import mock
 
 import jax
 import jax.numpy as jnp
@@ -21,6 +22,7 @@ from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import devices as devices_lib
 from lagom_xla.compile import lowered as lowered_lib
 from lagom_xla.compile import target as target_lib
+from lagom_xla.costs import uncertainty
 from lagom_xla.passes import hlo
 from lagom_xla.passes import pjrt_transform
 from lagom_xla.search.nccl import problem as problem_lib
@@ -253,7 +255,9 @@ def test_a_real_step_is_accounted_for_to_the_microsecond(fsdp_target):
 
 @pytest.fixture(scope="module")
 def fsdp_tuning(fsdp_target: target_lib.Target) -> tuner.Tuning:
-  return tuner.tune(fsdp_target)
+  """With the cost model taken to be right, so that settings are chosen."""
+  with mock.patch.object(uncertainty, "scenarios", return_value=()):
+    return tuner.tune(fsdp_target)
 
 
 def test_a_real_step_is_not_tuned_for_the_worse(fsdp_tuning):

@@ -3,7 +3,8 @@
 """A scheduled step with what each part of it costs on a cluster.
 
 A step joins a module, a cluster and the cost models: a configuration of NCCL
-settings goes in, a replayed timeline comes out.
+settings goes in, a replayed timeline comes out. `Step.under` prices the same
+step with one part of the models wrong.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import contention
 from lagom_xla.costs import kernel as kernel_lib
 from lagom_xla.costs import nccl
+from lagom_xla.costs import scenario as scenario_lib
 from lagom_xla.costs.replay import program as program_lib
 from lagom_xla.costs.replay import streams as streams_lib
 from lagom_xla.costs.replay import timeline as timeline_lib
@@ -30,6 +32,9 @@ from lagom_xla.passes import overlap as overlap_lib
 Key = collective_lib.TuningKey
 Configuration = Mapping[Key, nccl.Setting]
 
+# What is the same in every scenario, the model's own predictions among it.
+_SHARED = ("program", "key_of", "keys", "default", "_modelled", "_predictions")
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Step:
@@ -40,16 +45,30 @@ class Step:
     cluster: what it runs on.
     rescheduled_from: the step that this one is another schedule of, if it is
       one: kernels cost the same as there.
+    scenario: what the cost models are wrong about, if anything.
   """
 
   analysis: overlap_lib.Analysis
   cluster: cluster_lib.Cluster
   rescheduled_from: Step | None = None
+  scenario: scenario_lib.Scenario = scenario_lib.AS_PREDICTED
 
   def rescheduled(self, module: hlo.Module) -> Step:
     """The step with another schedule of its module."""
     analysis = overlap_lib.analyze(module, rescheduled_from=self.analysis)
     return Step(analysis, self.cluster, rescheduled_from=self)
+
+  def under(self, scenario: scenario_lib.Scenario) -> Step:
+    """The step as it would be if the models were wrong in this way."""
+    if scenario not in self._under:
+      step = dataclasses.replace(self, scenario=scenario)
+      vars(step).update((name, getattr(self, name)) for name in _SHARED)
+      self._under[scenario] = step
+    return self._under[scenario]
+
+  @functools.cached_property
+  def _under(self) -> dict[scenario_lib.Scenario, Step]:
+    return {}
 
   @functools.cached_property
   def program(self) -> program_lib.Program:
@@ -87,6 +106,21 @@ class Step:
 
   @functools.cached_property
   def _kernel_costs(self) -> Mapping[int, kernel_lib.KernelCost]:
+    if self.scenario is scenario_lib.AS_PREDICTED:
+      return self._modelled
+    kernels = self.analysis.kernels
+    scaled = functools.cache(
+      functools.partial(scenario_lib.kernel_cost, self.scenario)
+    )
+    return {
+      instruction_id: scaled(
+        cost, is_product=kernels[instruction_id].category == "gemm"
+      )
+      for instruction_id, cost in self._modelled.items()
+    }
+
+  @functools.cached_property
+  def _modelled(self) -> Mapping[int, kernel_lib.KernelCost]:
     # Equal costs are one object, which `_beside` is quick to compare.
     known: dict[kernel_lib.KernelCost, kernel_lib.KernelCost] = {}
     costs = {}
@@ -116,6 +150,28 @@ class Step:
     self, key: Key, setting: nccl.Setting
   ) -> collective_lib.CollectiveCost:
     """Cost of a key's collective alone, remembered."""
+    if self.scenario is scenario_lib.AS_PREDICTED:
+      return self._predict(key, setting)
+    if (key, setting) not in self._in_scenario:
+      self._in_scenario[key, setting] = scenario_lib.collective_cost(
+        self.scenario,
+        key,
+        setting,
+        self.default[key],
+        self.cluster,
+        self._predict,
+      )
+    return self._in_scenario[key, setting]
+
+  @functools.cached_property
+  def _in_scenario(
+    self,
+  ) -> dict[tuple[Key, nccl.Setting], collective_lib.CollectiveCost]:
+    return {}
+
+  def _predict(
+    self, key: Key, setting: nccl.Setting
+  ) -> collective_lib.CollectiveCost:
     if (key, setting) not in self._predictions:
       self._predictions[key, setting] = collective_lib.predict(
         key, setting, self.cluster
@@ -168,9 +224,18 @@ class Step:
   ) -> Callable[
     [kernel_lib.KernelCost, collective_lib.CollectiveCost], contention.Beside
   ]:
-    return functools.cache(
-      functools.partial(contention.beside, gpu=self.cluster.gpu)
-    )
+    model = functools.partial(contention.beside, gpu=self.cluster.gpu)
+    if self.scenario is scenario_lib.AS_PREDICTED:
+      return functools.cache(model)
+
+    def in_scenario(
+      kernel: kernel_lib.KernelCost, collective: collective_lib.CollectiveCost
+    ) -> contention.Beside:
+      return scenario_lib.beside(
+        self.scenario, kernel, model(kernel, collective)
+      )
+
+    return functools.cache(in_scenario)
 
   def costs(self, configuration: Configuration) -> streams_lib.Costs:
     """What a replay under a configuration asks for."""

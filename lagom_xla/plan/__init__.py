@@ -14,6 +14,7 @@ from lagom_xla.plan.plan import FORMAT_VERSION as FORMAT_VERSION
 from lagom_xla.plan.plan import NcclSetting as NcclSetting
 from lagom_xla.plan.plan import Plan as Plan
 from lagom_xla.plan.plan import Prediction as Prediction
+from lagom_xla.plan.plan import Range as Range
 from lagom_xla.plan.read import from_dict as from_dict
 from lagom_xla.plan.read import load as load
 from lagom_xla.plan.read import schema as schema

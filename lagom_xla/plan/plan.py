@@ -27,12 +27,29 @@ from lagom_xla.costs import nccl
 
 # Raised whenever a field changes its meaning; the type of
 # `Plan.format_version` goes with it.
-FORMAT_VERSION: Final = 3
+FORMAT_VERSION: Final = 4
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Range:
+  """What a figure is between, 9 times in 10, in microseconds.
+
+  Attributes:
+    low_us: the lower end.
+    high_us: the upper end.
+  """
+
+  low_us: float
+  high_us: float
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Prediction:
   """Predicted step times, in microseconds, each applying more of a plan.
+
+  Ranges come from the cost model's errors on measurements. Those of gains are
+  of the difference to `default_us`, in which most errors cancel; below 0 the
+  step becomes longer.
 
   Attributes:
     default_us: with nothing of it.
@@ -40,12 +57,20 @@ class Prediction:
     nccl_env_us: with the XLA options and the NCCL environment variables.
     nccl_settings_us: with all of it but the environment variables: the NCCL
       settings, which take a NCCL tuner plugin, stand in their place.
+    default_range_us: of `default_us`.
+    xla_gain_us: of what the XLA options gain.
+    nccl_env_gain_us: of what they and the environment variables gain.
+    nccl_settings_gain_us: of what all but the environment variables gains.
   """
 
   default_us: validation.TimeUs
   xla_us: validation.TimeUs
   nccl_env_us: validation.TimeUs
   nccl_settings_us: validation.TimeUs
+  default_range_us: Range
+  xla_gain_us: Range
+  nccl_env_gain_us: Range
+  nccl_settings_gain_us: Range
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,12 +83,20 @@ class NcclSetting:
       two settings of a plan have one in common.
     setting: what it should run with.
     default: what NCCL chooses by itself.
+    gain_us: what the step would lose, as predicted, if only this key had its
+      default.
+    worst_gain_us: the least of that in any scenario of what the cost model may
+      be wrong about; below 0 the setting would cost time there.
+    worst_if: that scenario, in words.
   """
 
   key: collective_lib.TuningKey
   calls: tuple[collective_lib.Call, ...]
   setting: nccl.Setting
   default: nccl.Setting
+  gain_us: float
+  worst_gain_us: float
+  worst_if: validation.Line
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -91,7 +124,7 @@ class Plan:
 
   __pydantic_config__ = validation.STRICT
 
-  format_version: Literal[3] = FORMAT_VERSION
+  format_version: Literal[4] = FORMAT_VERSION
   module_name: validation.Line
   module_fingerprint: validation.Line
   jax_version: validation.Line = jax.__version__

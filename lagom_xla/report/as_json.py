@@ -13,6 +13,7 @@ from typing import Any
 from lagom_xla import tuner
 from lagom_xla.costs import lower_bound
 from lagom_xla.costs import step as step_lib
+from lagom_xla.costs import uncertainty
 from lagom_xla.costs.replay import timeline
 from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import overlap as overlap_lib
@@ -114,7 +115,9 @@ def tuning(tuned: tuner.Tuning) -> dict[str, Any]:
       "after": tuned.peak_bytes_after,
     },
     "effects": [dataclasses.asdict(effect) for effect in tuned.effects],
-    "candidates": [_candidate(c) for c in tuned.candidates],
+    "candidates": [
+      _candidate(c, tuned.search.default) for c in tuned.candidates
+    ],
     "num_predicted": tuned.search.num_predicted,
     "num_trials": tuned.num_trials,
   }
@@ -133,6 +136,7 @@ def verification(verified: verification_lib.Verification) -> dict[str, Any]:
 
 def _candidate(
   candidate: candidates_lib.Candidate | candidates_lib.Refused,
+  default: candidates_lib.Candidate,
 ) -> dict[str, Any]:
   config = candidate.config
   found = candidate if isinstance(candidate, candidates_lib.Candidate) else None
@@ -144,8 +148,16 @@ def _candidate(
     "failure": refused and refused.reason,
     "step_time_us": found and found.under_nccl_defaults.step_time_us,
     "tuned_step_time_us": found and found.tuned.step_time_us,
+    "gain_us": found and _gain_us(default, found),
     "num_trials": found.num_trials if found else 0,
   }
+
+
+def _gain_us(
+  default: candidates_lib.Candidate, found: candidates_lib.Candidate
+) -> dict[str, float]:
+  gain = uncertainty.gain(default.default_times, found.tuned_times)
+  return {"low_us": gain.low, "high_us": gain.high}
 
 
 def _timeline(replayed: timeline.Timeline) -> dict[str, Any]:

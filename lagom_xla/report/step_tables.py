@@ -8,6 +8,7 @@ import rich.table
 
 from lagom_xla.costs import lower_bound
 from lagom_xla.costs import step as step_lib
+from lagom_xla.costs import uncertainty
 from lagom_xla.costs.replay import timeline
 from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.report import as_json
@@ -112,6 +113,11 @@ def times(step: step_lib.Step, replayed: timeline.Timeline) -> rich.table.Table:
     "+ waits for collectives", f"{replayed.total_exposed_us / 1e3:,.2f}"
   )
   table.add_row("= step", f"{replayed.step_time_us / 1e3:,.2f}")
+  known = uncertainty.step_time(uncertainty.times(step, step.default))
+  table.add_row(
+    "9 times in 10 between",
+    f"{known.low / 1e3:,.0f} and {known.high / 1e3:,.0f}",
+  )
   table.add_row("what no tuning can beat", f"{lower_bound.us(step) / 1e3:,.2f}")
   table.add_row(
     "collectives slowed by kernels", f"{replayed.total_delay_us / 1e3:,.2f}"

@@ -7,13 +7,16 @@ Every time shown is predicted, and says so: nothing here has run on a GPU.
 
 from __future__ import annotations
 
+import math
 import pathlib
 
 import rich.console
 import rich.markup
 
+from lagom_xla import cluster as cluster_lib
 from lagom_xla import tuner
 from lagom_xla.costs import step as step_lib
+from lagom_xla.costs import uncertainty
 from lagom_xla.report import as_json
 from lagom_xla.report import scatters
 from lagom_xla.report import step_tables
@@ -41,6 +44,7 @@ def show_inspection(console: rich.console.Console, step: step_lib.Step) -> None:
   console.print(step_tables.totals(step))
   console.print(step_tables.collectives(step, replayed))
   console.print(step_tables.times(step, replayed))
+  console.print(_known(step.cluster))
   losses = step_tables.slowdowns(replayed)
   if losses.row_count:
     console.print(losses)
@@ -48,6 +52,19 @@ def show_inspection(console: rich.console.Console, step: step_lib.Step) -> None:
     console.print(
       f"[yellow]{rich.markup.escape(note)}[/yellow]", highlight=False
     )
+
+
+def _known(cluster: cluster_lib.Cluster) -> str:
+  """How well collectives are known where most of them run."""
+  where, spread = "within a node", uncertainty.spreads()["within_nodes"]
+  if cluster.num_nodes > 1:
+    where = f"over {cluster.node.fabric}"
+    spread = uncertainty.network_spread(cluster)
+  return (
+    f"Collectives {where}: {spread.n:,} measured ones take"
+    f" {math.exp(spread.low):.2f} to {math.exp(spread.high):.2f} times what is"
+    f" predicted, 9 in 10 of them ({'; '.join(spread.groups)})"
+  )
 
 
 def show_tuning(
@@ -59,6 +76,8 @@ def show_tuning(
   show_inspection(console, tuning.before)
   console.print(tuning_tables.candidates(tuning))
   console.print(tuning_tables.effects(tuning.effects))
+  if tuning.plan.nccl_settings:
+    console.print(tuning_tables.settings(tuning.plan))
   console.print(tuning_tables.gains(tuning.plan))
   _show_memory(console, tuning)
   for path in files:

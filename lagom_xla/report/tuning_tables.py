@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Tables of a tuning: its candidates, each knob's effect, and the gains."""
+"""Tables of a tuning: candidates, effects of knobs, gains, what is sure."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import rich.table
 from lagom_xla import plan as plan_lib
 from lagom_xla import tuner
 from lagom_xla.compile import config as config_lib
+from lagom_xla.costs import uncertainty
 from lagom_xla.report import table as table_lib
 from lagom_xla.search.xla import candidates as candidates_lib
 from lagom_xla.verify import effects as effects_lib
@@ -24,22 +25,31 @@ def candidates(tuning: tuner.Tuning) -> rich.table.Table:
     "options",
     "NCCL defaults",
     "NCCL tuned",
+    "sure gain",
     "",
   )
   table.columns[-1].justify = "left"
   for candidate in tuning.candidates:
     if isinstance(candidate, candidates_lib.Refused):
       table.add_row(
-        _config(candidate.config), "-", "-", f"refused: {candidate.reason}"
+        _config(candidate.config), "-", "-", "-", f"refused: {candidate.reason}"
       )
       continue
     table.add_row(
       _config(candidate.config),
       f"{candidate.under_nccl_defaults.step_time_us / 1e3:,.2f}",
       f"{candidate.tuned.step_time_us / 1e3:,.2f}",
+      f"{_sure_gain_us(tuning, candidate) / 1e3:,.2f}",
       "kept" if candidate is tuning.kept else "",
     )
   return table
+
+
+def _sure_gain_us(
+  tuning: tuner.Tuning, candidate: candidates_lib.Candidate
+) -> float:
+  default = tuning.search.default.default_times
+  return uncertainty.gain(default, candidate.tuned_times).low
 
 
 def _config(config: config_lib.XlaConfig) -> str:
@@ -80,20 +90,61 @@ def gains(plan: plan_lib.Plan) -> rich.table.Table:
     "applied",
     "ms",
     "speed-up",
+    "gain in ms, 9 times in 10",
+    "",
   )
+  table.columns[-1].justify = "left"
   everything = "after: env.sh, with the NCCL tuner plugin"
   if plan.needs_process:
     everything += " and lagom_xla.tune(plan=...)"
-  rows = (
-    ("before: all defaults", prediction.default_us),
-    ("XLA_FLAGS", prediction.xla_us),
-    ("XLA_FLAGS and NCCL_MAX_CTAS", prediction.nccl_env_us),
-    (everything, prediction.nccl_settings_us),
+  table.add_row(
+    "before: all defaults",
+    f"{prediction.default_us / 1e3:,.2f}",
+    f"{1:.4f}x" if prediction.default_us else "-",
   )
-  for label, time_us in rows:
+  rows = (
+    ("XLA_FLAGS", prediction.xla_us, prediction.xla_gain_us),
+    (
+      "XLA_FLAGS and NCCL_MAX_CTAS",
+      prediction.nccl_env_us,
+      prediction.nccl_env_gain_us,
+    ),
+    (everything, prediction.nccl_settings_us, prediction.nccl_settings_gain_us),
+  )
+  for label, time_us, gain in rows:
     table.add_row(
       label,
       f"{time_us / 1e3:,.2f}",
       f"{prediction.default_us / time_us:.4f}x" if time_us else "-",
+      f"{gain.low_us / 1e3:,.2f} to {gain.high_us / 1e3:,.2f}",
+      _verdict(gain),
+    )
+  return table
+
+
+def _verdict(gain: plan_lib.Range) -> str:
+  if gain.low_us == gain.high_us == 0:
+    return "changes nothing"
+  return "inside the noise" if gain.low_us <= 0 <= gain.high_us else ""
+
+
+def settings(plan: plan_lib.Plan) -> rich.table.Table:
+  """What each NCCL setting gains, and what it could lose."""
+  table = table_lib.new(
+    "NCCL settings: what each gains, and what is left of it at worst"
+    " (predicted ms per step)",
+    "setting of",
+    "gain",
+    "at worst",
+    "if",
+  )
+  table.columns[-1].justify = "left"
+  for entry in plan.nccl_settings:
+    key = entry.key
+    table.add_row(
+      f"{key.kind} of {key.num_bytes} bytes over {key.num_ranks} GPUs",
+      f"{entry.gain_us / 1e3:,.2f}",
+      f"{entry.worst_gain_us / 1e3:,.2f}",
+      entry.worst_if,
     )
   return table

@@ -5,14 +5,22 @@
 Settings per tuning key take a NCCL tuner plugin. Without one there is still
 NCCL_MAX_CTAS, the most channels that any collective may take: the one
 environment variable that frees SMs for kernels. It is chosen by replaying the
-step under every cap.
+step under every cap; `surest` also asks what is left of the gain where the
+model is wrong.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 import dataclasses
+import math
 
 from lagom_xla.costs import step as step_lib
+from lagom_xla.costs import uncertainty
+
+# Caps from the best one up, each so many times the one before, of which the
+# surest is looked for.
+_GROWTH = 1.5
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,6 +56,41 @@ def best(step: step_lib.Step) -> Cap:
         step_time_us=step_time_us,
       )
   return kept
+
+
+def surest(step: step_lib.Step) -> Cap:
+  """The cap with the largest assured gain; or none."""
+  kept = none = Cap(
+    max_channels=None,
+    configuration=step.default,
+    step_time_us=step.timeline(step.default).step_time_us,
+  )
+  fastest = best(step).max_channels
+  if fastest is None:
+    return none
+  default = uncertainty.times(step, step.default)
+  kept_us = 0.0
+  most = max(s.num_channels for s in step.default.values())
+  for max_channels in _rising(fastest, most):
+    configuration = _capped(step.default, max_channels)
+    found = uncertainty.times(step, configuration)
+    assured_us = uncertainty.gain(default, found).low
+    if assured_us > kept_us:
+      kept_us = assured_us
+      kept = Cap(
+        max_channels=max_channels,
+        configuration=configuration,
+        step_time_us=found.mean_us,
+      )
+  return kept
+
+
+def _rising(least: int, most: int) -> Iterator[int]:
+  """Caps from the least on, below `most`."""
+  max_channels = least
+  while max_channels < most:
+    yield max_channels
+    max_channels = math.ceil(max_channels * _GROWTH)
 
 
 def _capped(

@@ -3,8 +3,10 @@
 """Candidates: XLA configs, each with the best NCCL settings for it.
 
 A candidate is judged as compiled: XLA schedules the target with its config, the
-NCCL settings of that schedule are searched, and the whole step is replayed.
-XLA's defaults are always a candidate. A config that XLA refuses is recorded
+NCCL settings of that schedule are searched, and the whole step is replayed, as
+predicted and in each scenario of what the model may be wrong about
+(costs/uncertainty.py). XLA's defaults are always a candidate, and another takes
+their place only for a gain that is sure. A config that XLA refuses is recorded
 with the reason.
 """
 
@@ -17,12 +19,13 @@ from lagom_xla import errors
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import target as target_lib
 from lagom_xla.costs import step as step_lib
+from lagom_xla.costs import uncertainty
 from lagom_xla.costs.replay import timeline
 from lagom_xla.search.nccl import searcher as searcher_lib
 from lagom_xla.search.nccl import settings as settings_lib
 
-# A predicted gain below this share of the step is within the model's error, and
-# no reason to leave XLA's defaults.
+# The low end of a gain's range must reach this share of the step; a smaller one
+# is no reason to leave XLA's defaults.
 LEAST_GAIN = 1e-3
 
 Progress = Callable[[str], None]
@@ -38,6 +41,8 @@ class Candidate:
     settings: the searched NCCL settings, by tuning key.
     under_nccl_defaults: the replay under NCCL's own choices.
     tuned: the replay under `settings`.
+    default_times: step times under NCCL's own choices, in every scenario.
+    tuned_times: step times under `settings`, in every scenario.
     num_trials: trials that the NCCL search took.
   """
 
@@ -46,6 +51,8 @@ class Candidate:
   settings: step_lib.Configuration
   under_nccl_defaults: timeline.Timeline
   tuned: timeline.Timeline
+  default_times: uncertainty.Times
+  tuned_times: uncertainty.Times
   num_trials: int
 
 
@@ -75,15 +82,22 @@ class Search:
   def best(self) -> Candidate:
     """The candidate to keep.
 
-    One that makes the step shorter by `LEAST_GAIN` under the searched settings
-    *and* no longer under NCCL's defaults: not every job that applies the
-    options can load a tuner plugin.
+    One that makes the step shorter by `LEAST_GAIN` for sure under the searched
+    settings *and*, as predicted, no longer under NCCL's defaults, nor longer by
+    more than that for sure: not every job that applies the options can load a
+    tuner plugin.
     """
-    kept = self.default
-    for candidate in self.others:
-      if isinstance(candidate, Candidate) and self._improves(candidate, kept):
+    kept, *others = self.scheduled
+    for candidate in others:
+      if self._improves(candidate, kept):
         kept = candidate
     return kept
+
+  @property
+  def scheduled(self) -> tuple[Candidate, ...]:
+    """All that XLA took, the default first."""
+    others = (c for c in self.others if isinstance(c, Candidate))
+    return (self.default, *others)
 
   def with_candidate(self, candidate: Candidate | Refused) -> Search:
     """The search with one more candidate tried."""
@@ -104,11 +118,17 @@ class Search:
     )
 
   def _improves(self, candidate: Candidate, kept: Candidate) -> bool:
-    enough_us = kept.tuned.step_time_us * (1 - LEAST_GAIN)
-    before_us = self.default.under_nccl_defaults.step_time_us
+    least_us = LEAST_GAIN * kept.tuned.step_time_us
+    if candidate.tuned.step_time_us >= kept.tuned.step_time_us - least_us:
+      return False  # Not even as predicted; nothing else is worth a replay.
+    under_defaults = uncertainty.gain(
+      self.default.default_times, candidate.default_times
+    )
+    gained = uncertainty.gain(kept.tuned_times, candidate.tuned_times)
     return (
-      candidate.tuned.step_time_us < enough_us
-      and candidate.under_nccl_defaults.step_time_us <= before_us
+      gained.low >= least_us
+      and under_defaults.mean >= 0
+      and under_defaults.low >= -least_us
     )
 
 
@@ -148,5 +168,7 @@ def evaluate_or_raise(
     settings=found.configuration,
     under_nccl_defaults=step.timeline(step.default),
     tuned=step.timeline(found.configuration),
+    default_times=found.default_times,
+    tuned_times=found.tuned_times,
     num_trials=found.num_trials,
   )

@@ -1,0 +1,256 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The spread of the cost model's errors, by part: costs/fitted/errors.json.
+
+    python -m benchmarks.errors --data FOLDER [--write]
+
+FOLDER is that of `python -m benchmarks.accuracy`, whose groups these spreads
+are taken from: of each part those that were held out, where there are any. An
+error is ln(measured / predicted), and a spread what 90 % of the errors are
+within, 5 % below it and 5 % above. It always holds 0. What counts as one error
+is what a plan can choose or a step adds up:
+
+- of collectives, a measured collective;
+- of contention, what all kernels lose beside one collective of a traced step,
+  for a setting is given to a collective; it weighs as much as that loss;
+- of kernels, all of a step that ran alone, with classes of alike kernels drawn
+  anew from those of the step (a bootstrap), for only their sum counts. Scatters
+  are left out: what they take depends on how often their indices repeat.
+
+Two errors count both ways: of the ratio of two algorithms, because which of
+them is NCCL's own differs by size and GPU; and of a step's kernels, because in
+which direction the next step's are wrong the few traced ones do not tell.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import dataclasses
+import json
+import os
+import pathlib
+import re
+import sys
+
+import numpy as np
+
+from benchmarks import accuracy
+from benchmarks import groups as groups_lib
+from benchmarks import setting_sweeps
+from benchmarks import table as table_lib
+from lagom_xla.costs import uncertainty
+
+_OUTPUT = pathlib.Path(uncertainty.__file__).parent / "fitted" / "errors.json"
+_HELD_OUT = "held out"
+# Slowdowns of less are the noise of a trace.
+_LEAST_LOSS = 0.05
+
+# Part -> the groups of benchmarks.accuracy that show it. A `fabric` in a
+# pattern makes a part of its own of each.
+_GROUPS = {
+  "small_collectives": r"collectives: .*, below 64 KiB",
+  "within_nodes": r"nccl-tests(, held out)?: one node, 64 KiB and more",
+  "between_nodes": r"nccl-tests(, held out)?: several nodes, 64 KiB and more",
+  "between_nodes.": r"nccl-tests(, held out)?: several nodes,"
+  r" (?P<fabric>infiniband|roce|efa|slingshot|tcpxo?)",
+  "few_channels": r"sweeps: one channel",
+  "other_settings": r"sweeps: another algorithm",
+  "contention": r".*: kernels beside collectives",
+  "products": r".*: lone products",
+  "other_kernels": r".*: lone other kernels",
+}
+
+
+# Steps made of each traced one, by drawing from its kernels; the seed is fixed.
+_NUM_DRAWS = 1000
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class _Errors:
+  """ln(measured / predicted) of some figures, and what each weighs.
+
+  Attributes:
+    n: how many figures they are made of.
+    logs: the errors.
+    weights: of each.
+    has_sign: whether another figure's error is likely to have the same sign.
+  """
+
+  n: int
+  logs: np.ndarray
+  weights: np.ndarray
+  has_sign: bool = True
+
+
+def spreads(
+  found: Iterable[groups_lib.Group],
+) -> dict[str, uncertainty.Spread]:
+  """The spread of each part that these groups show."""
+  shown: dict[str, list[groups_lib.Group]] = {}
+  for group in found:
+    for part, pattern in _GROUPS.items():
+      match = re.fullmatch(pattern, group.name)
+      if match is not None and group.comparisons:
+        fabric = match.groupdict().get("fabric") or ""
+        shown.setdefault(part + fabric, []).append(group)
+  return {part: _spread(part, shown[part]) for part in sorted(shown)}
+
+
+def all_groups(data: pathlib.Path) -> Iterator[groups_lib.Group]:
+  """Those of benchmarks.accuracy, sweeps, and lone kernels of traced steps."""
+  names = set()
+  for group in accuracy.all_groups(data):
+    names.add(group.name)
+    yield group
+  for group in setting_sweeps.compare(data / "nccl_tests"):
+    if group.name not in names:
+      yield group
+
+
+def _spread(part: str, shown: Sequence[groups_lib.Group]) -> uncertainty.Spread:
+  held_out = [group for group in shown if _HELD_OUT in group.name]
+  shown = held_out or shown
+  found = [_ERRORS.get(part, _of_figures)(group) for group in shown]
+  logs = np.concatenate([errors.logs for errors in found])
+  weights = np.concatenate([errors.weights for errors in found])
+  signed = logs, weights
+  if not all(errors.has_sign for errors in found):
+    signed = np.concatenate([logs, -logs]), np.concatenate([weights, weights])
+  return uncertainty.Spread(
+    groups=tuple(group.name for group in shown),
+    n=sum(errors.n for errors in found),
+    median=_quantile(np.abs(logs), weights, 0.5),
+    p90=_quantile(np.abs(logs), weights, 0.9),
+    low=min(_quantile(*signed, 0.05), 0.0),
+    bias=_quantile(logs, weights, 0.5),
+    high=max(_quantile(*signed, 0.95), 0.0),
+    is_held_out=bool(held_out) or part in _NOT_FITTED,
+  )
+
+
+def _of_figures(group: groups_lib.Group) -> _Errors:
+  logs = np.log([c.measured / c.predicted for c in group.comparisons])
+  return _Errors(n=len(logs), logs=logs, weights=np.ones_like(logs))
+
+
+def _of_ratios(group: groups_lib.Group) -> _Errors:
+  return dataclasses.replace(_of_figures(group), has_sign=False)
+
+
+def _of_losses(group: groups_lib.Group) -> _Errors:
+  """By collective, of ratios that are named "KERNEL beside COLLECTIVE"."""
+  beside: dict[str, list[groups_lib.Comparison]] = {}
+  for comparison in group.comparisons:
+    collective = comparison.what.rpartition(" beside ")[2]
+    beside.setdefault(collective, []).append(comparison)
+
+  def lost(ratios: Iterable[float]) -> float:
+    return sum(max(ratio - 1, _LEAST_LOSS) for ratio in ratios)
+
+  predicted = [lost(c.predicted for c in found) for found in beside.values()]
+  measured = [lost(c.measured for c in found) for found in beside.values()]
+  return _Errors(
+    n=len(beside),
+    logs=np.log(np.divide(measured, predicted)),
+    weights=np.maximum(predicted, measured),
+  )
+
+
+def _of_sums(group: groups_lib.Group) -> _Errors:
+  """Of the sums of figures that are drawn from these."""
+  predicted = np.array([c.predicted for c in group.comparisons])
+  measured = np.array([c.measured for c in group.comparisons])
+  n = len(measured)
+  drawn = np.random.default_rng(0).integers(n, size=(_NUM_DRAWS, n))
+  logs = np.log(measured[drawn].sum(axis=1) / predicted[drawn].sum(axis=1))
+  return _Errors(n=n, logs=logs, weights=np.ones_like(logs), has_sign=False)
+
+
+_ERRORS: Mapping[str, Callable[[groups_lib.Group], _Errors]] = {
+  "other_settings": _of_ratios,
+  "contention": _of_losses,
+  "products": _of_sums,
+  "other_kernels": _of_sums,
+}
+# Products are fitted to XLA's table, and nothing to sweeps.
+_NOT_FITTED = ("few_channels", "other_settings", "products")
+
+
+def _quantile(values: np.ndarray, weights: np.ndarray, share: float) -> float:
+  """Of weighted values, the one below which this share of all weight is."""
+  order = np.argsort(values)
+  below = (np.cumsum(weights[order]) - weights[order] / 2) / weights.sum()
+  return float(f"{np.interp(share, below, values[order]):.3g}")
+
+
+_COLUMNS = (
+  table_lib.Column(field="part", heading="part"),
+  table_lib.Column(field="n", heading="n", form="d"),
+  table_lib.Column(field="median", heading="median", form=".3f"),
+  table_lib.Column(field="p90", heading="p90", form=".3f"),
+  table_lib.Column(field="low", heading="5 %", form="+.3f"),
+  table_lib.Column(field="bias", heading="50 %", form="+.3f"),
+  table_lib.Column(field="high", heading="95 %", form="+.3f"),
+  table_lib.Column(field="held_out", heading="held out"),
+  table_lib.Column(field="groups", heading="groups"),
+)
+
+
+def table(found: Mapping[str, uncertainty.Spread]) -> table_lib.Table:
+  """The spreads, for people."""
+  return table_lib.Table(
+    name="errors",
+    title="Spread of ln(measured / predicted), by part of the cost model",
+    columns=_COLUMNS,
+    rows=[
+      {
+        **dataclasses.asdict(spread),
+        "part": part,
+        "held_out": "yes" if spread.is_held_out else "no",
+        "groups": "; ".join(spread.groups),
+      }
+      for part, spread in found.items()
+    ],
+  )
+
+
+def write(found: Mapping[str, uncertainty.Spread], path: pathlib.Path) -> None:
+  """Writes errors.json."""
+  document = {
+    "about": (
+      "Spread of the cost model's errors, ln(measured / predicted), by part:"
+      " number of figures, median and 90th percentile of the errors' size, 5th"
+      " percentile, median (bias) and 95th percentile of the errors, and"
+      " whether no fit saw the figures."
+    ),
+    "written_by": "benchmarks/errors.py",
+    "parts": {part: dataclasses.asdict(found[part]) for part in found},
+  }
+  path.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+
+
+def main() -> None:
+  """The command."""
+  parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+  parser.add_argument("--data", type=pathlib.Path, required=True)
+  parser.add_argument("--write", action="store_true")
+  arguments = parser.parse_args()
+  if not arguments.data.is_dir():
+    sys.exit(f"errors: there is no folder {arguments.data}.")
+  found = spreads(all_groups(arguments.data))
+  table_lib.show([table(found)], "text")
+  missing = [
+    part for part in _GROUPS if not part.endswith(".") and part not in found
+  ]
+  if missing:
+    sys.exit(f"errors: {arguments.data} shows nothing of {', '.join(missing)}.")
+  if arguments.write:
+    write(found, _OUTPUT)
+
+
+if __name__ == "__main__":
+  os.environ.setdefault("JAX_PLATFORMS", "cpu")
+  os.environ.setdefault("JAX_SKIP_CUDA_CONSTRAINTS_CHECK", "1")
+  os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+  main()

@@ -1,0 +1,204 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Scenarios: the cost model wrong in one part of it, by a factor.
+
+Every part of the model is a factor here: what the part's times are multiplied
+by. All are 1 in `AS_PREDICTED`. `uncertainty.py` makes the scenarios that the
+model's own errors call for, and `step.Step.under` prices a step in one.
+
+*Few channels.* Nearly all measured collectives run with the channels that NCCL
+gives them. Whether a channel alone copies as fast as its share of those is
+hardly measured. A channel that takes f times as long moves what 1 / f of a
+channel was thought to move, so NC channels take what NC / f are predicted to
+take: much more where channels bound the collective, nothing where links do. As
+many as NCCL itself gives an algorithm are known to be what was measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+import dataclasses
+import math
+
+from lagom_xla import cluster as cluster_lib
+from lagom_xla.costs import collective as collective_lib
+from lagom_xla.costs import contention
+from lagom_xla.costs import kernel as kernel_lib
+from lagom_xla.costs import nccl
+
+# Below this size the model's error is the host's noise and the launch, which it
+# does not know (docs/cost_model.md).
+SMALL_BYTES = 64 * 1024
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Scenario:
+  """What the times of each part of the model are multiplied by.
+
+  Attributes:
+    name: what a report calls it.
+    part: the part that is wrong, as errors.json has it; "" if none is.
+    small_collectives: of less than `SMALL_BYTES`; 0 makes them cost nothing.
+    within_nodes: larger ones that stay on NVLink or PCIe.
+    between_nodes: larger ones over the network.
+    few_channels: a channel, where there are fewer than NCCL gives.
+    other_settings: algorithms, protocols and chunks that NCCL does not choose.
+    contention: what kernels and collectives lose to each other.
+    products: matrix products.
+    other_kernels: all other kernels.
+  """
+
+  name: str = "as predicted"
+  part: str = ""
+  small_collectives: float = 1.0
+  within_nodes: float = 1.0
+  between_nodes: float = 1.0
+  few_channels: float = 1.0
+  other_settings: float = 1.0
+  contention: float = 1.0
+  products: float = 1.0
+  other_kernels: float = 1.0
+
+
+AS_PREDICTED = Scenario()
+
+Predict = Callable[
+  [collective_lib.TuningKey, nccl.Setting], collective_lib.CollectiveCost
+]
+
+
+def is_small(key: collective_lib.TuningKey) -> bool:
+  """Whether the model is known to be wrong about its collectives."""
+  return key.num_bytes < SMALL_BYTES
+
+
+def collective_cost(
+  scenario: Scenario,
+  key: collective_lib.TuningKey,
+  setting: nccl.Setting,
+  default: nccl.Setting,
+  cluster: cluster_lib.Cluster,
+  predict: Predict,
+) -> collective_lib.CollectiveCost:
+  """Cost of a lone collective in a scenario.
+
+  Args:
+    scenario: which.
+    key: of the collective.
+    setting: how it runs.
+    default: what NCCL chooses for it by itself.
+    cluster: where.
+    predict: the model.
+  """
+  cost = predict(key, setting)
+  if is_small(key):
+    if not scenario.small_collectives:
+      return collective_lib.CollectiveCost(
+        time_us=0.0, num_channels=0, memory_gbps=0.0
+      )
+    return _longer(cost, cost.time_us * scenario.small_collectives)
+  time_us = cost.time_us
+  if scenario.few_channels != 1 and _has_few_channels(
+    key, setting, default, cluster
+  ):
+    time_us = _with_slow_channels_us(
+      scenario.few_channels, key, setting, predict
+    )
+  if _is_other(setting, default):
+    time_us *= scenario.other_settings
+  time_us *= (
+    scenario.between_nodes if key.num_nodes > 1 else scenario.within_nodes
+  )
+  return _longer(cost, time_us)
+
+
+def kernel_cost(
+  scenario: Scenario, cost: kernel_lib.KernelCost, *, is_product: bool
+) -> kernel_lib.KernelCost:
+  """Cost of a lone kernel in a scenario."""
+  factor = scenario.products if is_product else scenario.other_kernels
+  if factor == 1:
+    return cost
+  return dataclasses.replace(
+    cost, time_us=cost.time_us * factor, memory_us=cost.memory_us * factor
+  )
+
+
+def beside(
+  scenario: Scenario, kernel: kernel_lib.KernelCost, found: contention.Beside
+) -> contention.Beside:
+  """What a kernel and a collective do to each other in a scenario.
+
+  Args:
+    scenario: which.
+    kernel: its lone cost.
+    found: what the model says.
+  """
+  factor = scenario.contention
+  if factor == 1:
+    return found
+  lost_us = factor * (found.kernel_us - kernel.time_us)
+  return dataclasses.replace(
+    found,
+    kernel_us=kernel.time_us + lost_us,
+    collective_factor=1 + factor * (found.collective_factor - 1),
+  )
+
+
+def _is_other(setting: nccl.Setting, default: nccl.Setting) -> bool:
+  """Whether more than the number of channels differs."""
+  return setting != dataclasses.replace(
+    default, num_channels=setting.num_channels
+  )
+
+
+def _has_few_channels(
+  key: collective_lib.TuningKey,
+  setting: nccl.Setting,
+  default: nccl.Setting,
+  cluster: cluster_lib.Cluster,
+) -> bool:
+  """Whether there are fewer than NCCL gives the algorithm."""
+  if setting.algorithm == default.algorithm:
+    return setting.num_channels < default.num_channels
+  return setting.num_channels < nccl.max_channels(
+    cluster, key.communicator, setting.algorithm
+  )
+
+
+def _with_slow_channels_us(
+  factor: float,
+  key: collective_lib.TuningKey,
+  setting: nccl.Setting,
+  predict: Predict,
+) -> float:
+  """What 1 / factor as many channels take; rates are linear in between."""
+  num_channels = setting.num_channels / factor
+  fewer = math.floor(num_channels)
+
+  def rate(number: int) -> float:
+    if not number:
+      return 0.0
+    at = dataclasses.replace(setting, num_channels=number)
+    time_us = predict(key, at).time_us
+    return 1 / time_us if time_us else math.inf
+
+  share = num_channels - fewer
+  between = (1 - share) * rate(fewer)
+  if share:
+    between += share * rate(fewer + 1)
+  # More channels may be predicted to be slower; slow ones are never faster.
+  return max(1 / between, predict(key, setting).time_us)
+
+
+def _longer(
+  cost: collective_lib.CollectiveCost, time_us: float
+) -> collective_lib.CollectiveCost:
+  """A cost that moves the same bytes in another time."""
+  if time_us == cost.time_us:
+    return cost
+  return dataclasses.replace(
+    cost,
+    time_us=time_us,
+    memory_gbps=cost.memory_gbps * cost.time_us / time_us,
+  )
