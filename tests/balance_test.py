@@ -21,6 +21,7 @@ from lagom_xla.search.nccl import searcher as searcher_lib
 from lagom_xla.search.nccl import space
 from lagom_xla.search.nccl.balance import Balance
 from lagom_xla.search.nccl.balance import descent
+from lagom_xla.search.nccl.balance import seen as seen_lib
 from lagom_xla.search.nccl.balance import survey
 from lagom_xla.search.nccl.lagom import Lagom
 
@@ -146,9 +147,9 @@ def _seen(
   time_us: float,
   exposed_us: float = 0.0,
   slowdown_us: float = 0.0,
-) -> survey.Seen:
-  return survey.Seen(
-    point=survey.Point(0, num_channels - 1, 1),
+) -> seen_lib.Seen:
+  return seen_lib.Seen(
+    point=seen_lib.Point(0, num_channels - 1, 1),
     num_channels=num_channels,
     time_us=time_us,
     exposed_us=exposed_us,
@@ -162,7 +163,7 @@ _next = functools.partial(
 )
 
 
-def _channels(point: survey.Point | None) -> int:
+def _channels(point: seen_lib.Point | None) -> int:
   assert point is not None
   return point.setting(_SUBSPACES).num_channels
 
@@ -197,14 +198,14 @@ def test_more_channels_are_tried_where_all_is_exposed():
 
 
 def test_a_descent_ends_at_the_bottom_of_a_valley():
-  bottom = survey.Point(0, 16, 0)
+  bottom = seen_lib.Point(0, 16, 0)
 
-  def height(point: survey.Point) -> float:
+  def height(point: seen_lib.Point) -> float:
     return abs(point.channels_at - bottom.channels_at) + abs(
       point.chunk_at - bottom.chunk_at
     )
 
-  walk = descent.begin(_SUBSPACES, survey.Point(0, 3, 2))
+  walk = descent.begin(_SUBSPACES, seen_lib.Point(0, 3, 2))
   tried = []
   while walk.pending is not None:
     tried.append(walk.pending)

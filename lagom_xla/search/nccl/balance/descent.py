@@ -13,7 +13,7 @@ from __future__ import annotations
 import dataclasses
 import math
 
-from lagom_xla.search.nccl.balance import survey
+from lagom_xla.search.nccl.balance import seen as seen_lib
 
 # (channels, chunk size) by which a move changes the positions.
 _MOVES = ((0, -1), (0, 1), (-1, 0), (1, 0))
@@ -34,14 +34,14 @@ class Descent:
     tried: places that had a trial.
   """
 
-  subspaces: survey.Subspaces
-  at: survey.Point
+  subspaces: seen_lib.Subspaces
+  at: seen_lib.Point
   value_us: float
   steps: tuple[int, int]
-  pending: survey.Point | None
+  pending: seen_lib.Point | None
   move: int = 0
   failures: int = 0
-  tried: frozenset[survey.Point] = frozenset()
+  tried: frozenset[seen_lib.Point] = frozenset()
 
   def after(self, value_us: float) -> Descent:
     """With the answer to the pending trial."""
@@ -74,10 +74,10 @@ class Descent:
       return dataclasses.replace(self, move=move, failures=0, steps=steps)
     return dataclasses.replace(self, move=move, failures=failures)
 
-  def _next(self) -> survey.Point:
+  def _next(self) -> seen_lib.Point:
     subspace = self.subspaces[self.at.subspace]
     channels, chunk = _MOVES[self.move]
-    return survey.Point(
+    return seen_lib.Point(
       self.at.subspace,
       _moved(
         self.at.channels_at,
@@ -95,7 +95,7 @@ def _moved(position: int, by: int, size: int) -> int:
 
 
 def begin(
-  subspaces: survey.Subspaces, at: survey.Point, value_us: float = math.inf
+  subspaces: seen_lib.Subspaces, at: seen_lib.Point, value_us: float = math.inf
 ) -> Descent:
   """A descent from a place; it tries the place itself unless that is known.
 

@@ -14,6 +14,7 @@ import math
 from lagom_xla.costs import nccl
 from lagom_xla.search.nccl import problem as problem_lib
 from lagom_xla.search.nccl.balance import descent as descent_lib
+from lagom_xla.search.nccl.balance import seen as seen_lib
 from lagom_xla.search.nccl.balance import survey
 
 
@@ -36,13 +37,13 @@ class KeySearch:
   """
 
   key: problem_lib.Key
-  subspaces: survey.Subspaces
+  subspaces: seen_lib.Subspaces
   programs: tuple[int, ...]
   num_sharing: float
-  seen: tuple[survey.Seen, ...] = ()
-  point: survey.Point | None = None
+  seen: tuple[seen_lib.Seen, ...] = ()
+  point: seen_lib.Point | None = None
   descent: descent_lib.Descent | None = None
-  starts: tuple[survey.Seen, ...] = ()
+  starts: tuple[seen_lib.Seen, ...] = ()
   others_us: float = math.inf
   num_trials: int = 0
 
@@ -73,8 +74,8 @@ class KeySearch:
     """After a trial of its survey with this setting."""
     time_us = profile.key_us[self.key]
     exposed_us = profile.exposed_us[self.key]
-    seen = survey.Seen(
-      point=self.point or survey.place_of(self.subspaces, setting),
+    seen = seen_lib.Seen(
+      point=self.point or seen_lib.place_of(self.subspaces, setting),
       num_channels=setting.num_channels,
       time_us=time_us,
       exposed_us=exposed_us,
@@ -109,7 +110,7 @@ class KeySearch:
     best_us = min(s.loss_us for s in self.seen)
     if best_us <= self._least_gain_us(overlap_us, least_gain):
       return self
-    starts: dict[int, survey.Seen] = {}
+    starts: dict[int, seen_lib.Seen] = {}
     for seen in sorted(self.seen, key=lambda s: s.loss_us):
       if seen.point and seen.loss_us <= margin * best_us:
         starts.setdefault(seen.point.subspace, seen)

@@ -2,106 +2,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """The survey of one key: the channels with which it is just fast enough.
 
-A collective costs a step what is waited for it, and what kernels lose to it:
-
-    loss = exposed + slowdown,   slowdown = rate * (x - exposed)
-
-x is its time; kernels are beside it for as much of that as is not waited for,
-and there lose some share, the rate. Trials of one setting tell about others:
-
-*Time.* More channels never make it slower, nor faster than in proportion.
-Below the fewest tried its time is taken half way between these bounds (their
-geometric mean), above the most tried at the faster one.
-
-*Exposure* is a matter of its time, whatever the setting: what the kernels
-beside it hide does not change. It never grows by more than the time does.
-
-*Rate.* The more SMs are taken the more kernels lose, and in jumps: a kernel
-that filled the GPU takes one more wave. So between two numbers of channels that
-were tried, in any subspace, the rate is taken to be that of the lower, and
-below the lowest nothing.
-
-Where nothing is known these bounds are optimistic: the place with the least
-bound is tried next, and is then known. When no bound is below the loss that was
-found, the survey is over. It looks at channels only, with one chunk size per
-subspace; `descent.py` refines the best places.
+Where nothing is known the least loss that a place may have is optimistic
+(`foresight.py`). While it is below the loss that was found somewhere, the place
+of these with the least expected loss is tried next, and is then known. So a
+jump is found by halving. The survey looks at channels only, with one chunk size
+per subspace; `descent.py` refines the best places.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-import dataclasses
-import itertools
-import math
-
-from lagom_xla.costs import nccl
-from lagom_xla.search.nccl import space
-
-Subspaces = tuple[space.Subspace, ...]
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Point:
-  """A setting as a place: a subspace, and positions on its two axes."""
-
-  subspace: int
-  channels_at: int
-  chunk_at: int
-
-  def setting(self, subspaces: Subspaces) -> nccl.Setting:
-    """The setting there."""
-    subspace = subspaces[self.subspace]
-    return subspace.setting(self.channels_at, self.chunk_at)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
-class Seen:
-  """What one trial showed of one key.
-
-  Attributes:
-    point: its setting; None for one that is no place in the space, which what
-      ran without tuning can be.
-    num_channels: of the setting.
-    time_us: x.
-    exposed_us: waits for it.
-    slowdown_us: what kernels lost to it.
-    is_hidden: whether hardly anything was waited for it.
-  """
-
-  point: Point | None
-  num_channels: int
-  time_us: float
-  exposed_us: float
-  slowdown_us: float
-  is_hidden: bool
-
-  @property
-  def loss_us(self) -> float:
-    """What it cost the step."""
-    return self.exposed_us + self.slowdown_us
-
-  @property
-  def hidden_us(self) -> float:
-    """For how long kernels ran beside it."""
-    return self.time_us - self.exposed_us
-
-
-def place_of(subspaces: Subspaces, setting: nccl.Setting) -> Point | None:
-  """The place of a setting; None if it is none of the space's."""
-  for position, subspace in enumerate(subspaces):
-    pair = subspace.algorithm, subspace.protocol
-    if pair != (setting.algorithm, setting.protocol):
-      continue
-    if (
-      setting.num_channels in subspace.num_channels
-      and setting.chunk_bytes in subspace.chunk_bytes
-    ):
-      return Point(
-        position,
-        subspace.num_channels.index(setting.num_channels),
-        subspace.chunk_bytes.index(setting.chunk_bytes),
-      )
-  return None
+from lagom_xla.search.nccl.balance import foresight
+from lagom_xla.search.nccl.balance.seen import Point
+from lagom_xla.search.nccl.balance.seen import Seen
+from lagom_xla.search.nccl.balance.seen import Subspaces
 
 
 def next_point(
@@ -134,17 +47,19 @@ def next_point(
       if point != seen[0].point:
         return point
       looked_at.add(position)
-  bound_us, num_channels, position = min(
-    (
-      bound
-      for position in looked_at
-      for bound in _bounds(position, subspaces, seen)
-    ),
-    default=(math.inf, 0, 0),
-  )
-  if bound_us >= best.loss_us - least_gain_us:
+  promising = [
+    place
+    for position in looked_at
+    for place in foresight.places(position, subspaces, seen)
+    if place.least_loss_us < best.loss_us - least_gain_us
+  ]
+  if not promising:
     return None
-  return _point(position, subspaces, num_channels, seen)
+  place = min(
+    promising,
+    key=lambda p: (p.expected_loss_us, p.num_channels, p.subspace),
+  )
+  return _point(place.subspace, subspaces, place.num_channels, seen)
 
 
 def _order(subspaces: Subspaces) -> list[int]:
@@ -160,72 +75,6 @@ def _halved(subspaces: Subspaces, seen: tuple[Seen, ...]) -> Point | None:
   position = fewest.point.subspace if fewest.point else _order(subspaces)[0]
   point = _point(position, subspaces, fewest.num_channels // 2, seen)
   return None if any(s.point == point for s in seen) else point
-
-
-def _bounds(
-  position: int, subspaces: Subspaces, seen: tuple[Seen, ...]
-) -> Iterator[tuple[float, int, int]]:
-  """(least loss, channels, subspace) of places that were not looked at.
-
-  Of all numbers of channels those are weighed that were tried elsewhere, the
-  middles and the ends of the gaps between them, and those that would be just
-  enough.
-  """
-  axis = subspaces[position].num_channels
-  here = sorted(
-    (s for s in seen if s.point and s.point.subspace == position),
-    key=lambda s: s.num_channels,
-  )
-  tried = sorted({s.num_channels for s in seen if s.num_channels in axis})
-  weighed = set(tried)
-  for low, high in itertools.pairwise([axis[0] - 1, *tried, axis[-1] + 1]):
-    weighed |= {(low + high) // 2, high - 1}
-  room_us = max((s.hidden_us for s in seen if not s.is_hidden), default=0.0)
-  if room_us:
-    weighed.update(
-      math.ceil(s.num_channels * s.time_us / room_us) for s in here
-    )
-  for num_channels in weighed.difference(s.num_channels for s in here):
-    if axis[0] <= num_channels <= axis[-1]:
-      time_us = _least_time_us(num_channels, here)
-      exposed_us = _least_exposed_us(time_us, seen)
-      rate = _least_rate(num_channels, seen)
-      loss_us = exposed_us + rate * (time_us - exposed_us)
-      yield loss_us, num_channels, position
-
-
-def _least_time_us(num_channels: int, here: list[Seen]) -> float:
-  """See the module's docstring; `here` is of one subspace, by channels."""
-  above = next((s for s in here if s.num_channels > num_channels), None)
-  below = next(
-    (s for s in reversed(here) if s.num_channels < num_channels), None
-  )
-  if below is None:
-    assert above is not None
-    return above.time_us * math.sqrt(above.num_channels / num_channels)
-  in_proportion_us = below.time_us * below.num_channels / num_channels
-  return max(in_proportion_us, above.time_us) if above else in_proportion_us
-
-
-def _least_exposed_us(time_us: float, seen: tuple[Seen, ...]) -> float:
-  least_us = max(s.exposed_us - max(s.time_us - time_us, 0.0) for s in seen)
-  longest = max(seen, key=lambda s: s.time_us)
-  if not longest.is_hidden:
-    # Whatever is longer than that is waited for.
-    least_us = max(least_us, longest.exposed_us + time_us - longest.time_us)
-  return max(least_us, 0.0)
-
-
-def _least_rate(num_channels: int, seen: tuple[Seen, ...]) -> float:
-  known = [
-    s for s in seen if s.num_channels <= num_channels and s.hidden_us > 0
-  ]
-  if not known:
-    return 0.0
-  most = max(s.num_channels for s in known)
-  return min(
-    s.slowdown_us / s.hidden_us for s in known if s.num_channels == most
-  )
 
 
 def _point(
