@@ -31,6 +31,7 @@ from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import load as load_lib
 from lagom_xla.compile import scheduler_profile
 from lagom_xla.compile import target as target_lib
+from lagom_xla.costs import step as step_lib
 from lagom_xla.costs import uncertainty
 from lagom_xla.passes import hlo
 from lagom_xla.passes.combine import combinable
@@ -387,6 +388,23 @@ class _OnDisk:
   plan: plan_lib.Plan
 
 
+def _with_half_the_channels(
+  step: step_lib.Step, key: step_lib.Key
+) -> plan_lib.NcclSetting:
+  default = step.default[key]
+  return plan_lib.NcclSetting(
+    key=key,
+    calls=step.calls[key],
+    setting=dataclasses.replace(
+      default, num_channels=default.num_channels // 2
+    ),
+    default=default,
+    gain_us=0.0,
+    worst_gain_us=0.0,
+    worst_if="as predicted",
+  )
+
+
 @pytest.fixture(scope="module")
 def on_disk(h100s, tmp_path_factory: pytest.TempPathFactory) -> _OnDisk:
   """A step in a file, and a plan for it whose every knob acts."""
@@ -395,15 +413,17 @@ def on_disk(h100s, tmp_path_factory: pytest.TempPathFactory) -> _OnDisk:
   path.write_text(_STEPS)
   target = load_lib.load(f"{path}:step", _H100)
   target = fake_target.schedule_only(target)
-  plan = _plan(target)
-  # Apart, the gathers have other sizes than the settings are for.
-  others = [e for e in plan.nccl_settings if e.key.kind != "all-gather"]
-  assert others
+  step = step_lib.of_module(target.schedule(), _H100)
   plan = dataclasses.replace(
-    plan,
+    _plan(target),
     xla=config_lib.XlaConfig(options={_GATHER: 0}),
     nccl_env={},
-    nccl_settings=tuple(others),
+    nccl_settings=tuple(
+      _with_half_the_channels(step, key)
+      for key in step.keys
+      # Apart, the gathers have other sizes than settings could be for.
+      if key.kind != "all-gather"
+    ),
   )
   return _OnDisk(f"{path}:step", plan)
 
