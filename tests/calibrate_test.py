@@ -123,7 +123,8 @@ def _log(
       "# nccl-tests version 2.18.3 nccl-headers=22907 nccl-library=22907",
       f"# Collective test starting: {program}_perf",
       f"# nThread 1 nGpus {gpus_per_thread} minBytes 65536 maxBytes 4294967296"
-      " step: 2(factor) warmup iters: 5 iters: 20 agg iters: 1 validation: 1 graph: 0",
+      " step: 2(factor) warmup iters: 5 iters: 20 agg iters: 1 validation: 1"
+      " graph: 0",
       "#",
       "# Using devices",
       *_devices(cluster, gpus_per_thread),
@@ -650,7 +651,7 @@ def test_real_systems_are_foretold_from_a_third_of_their_rows() -> None:
   }
   # Missed, and said so in docs/calibrate.md: sites with several sets of
   # software, whose latencies differ by half, hold up the 90th percentile.
-  assert found["all systems"].median < 0.035
+  assert found["all systems"].median < 0.03
   assert found["all systems"].p90 < 0.33
   assert found["one node"].median < 0.03
   assert found["one node"].p90 < 0.13

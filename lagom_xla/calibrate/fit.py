@@ -14,7 +14,8 @@ Figures that fit the rows they were found from need not foretell others: times
 may scatter, or go up and down with sizes as no such figure does. So they are
 kept only where Akaike's criterion says that they foretell: rows come closer by
 more than so many free figures would bring them by chance. Figures that are held
-count by how free the rows leave them (the trace of the fit's hat matrix).
+count by how free the rows leave them (the trace of the fit's hat matrix), and
+rows of one size as one, as what sets them apart is no figure here.
 """
 
 from __future__ import annotations
@@ -145,7 +146,8 @@ def _kept(samples: Sequence[samples_lib.Sample]) -> cluster_lib.Factors:
   gain = _log_error(samples, bare) / _log_error(samples, factors)
   # Of errors that fall off as exponentials, the likelihood is their mean's
   # power of minus their number.
-  return factors if len(samples) * math.log(gain) > num_free else bare
+  num_sizes = len({(s.key.kind, s.key.num_bytes) for s in samples})
+  return factors if num_sizes * math.log(gain) > num_free else bare
 
 
 def _log_error(
