@@ -74,6 +74,7 @@ def systems(rows: Sequence[nccl_tests.Row]) -> Iterator[System]:
         key=row.key,
         measured_us=row.time_us,
         where=name,
+        gpus_per_thread=_gpus_per_thread(row),
       )
       for row in rows
       if row.system == name
@@ -84,6 +85,11 @@ def systems(rows: Sequence[nccl_tests.Row]) -> Iterator[System]:
     judged = [sample for sample, fold in pairs if fold != _FITTED_FOLD]
     if seen:
       yield System(name=name, calibration=fit_lib.fit(seen), judged=judged)
+
+
+def _gpus_per_thread(row: nccl_tests.Row) -> int:
+  """One thread launches for all GPUs of one node (nccl_tests.py)."""
+  return row.key.num_ranks if row.cluster.num_nodes == 1 else 1
 
 
 def compare(folder: pathlib.Path) -> Iterator[groups.Group]:
@@ -126,7 +132,7 @@ def main() -> None:
       f"{system.name:14} n {after.n:4}  median {before.median:6.1%} ->"
       f" {after.median:6.1%}  p90 {before.p90:6.1%} -> {after.p90:6.1%} "
       f" latency x {factors.latency_factor:5.3g}, rate x"
-      f" {factors.rate_factor:5.3g}, ramp {factors.ramp_exponent:.2f}"
+      f" {factors.rate_factor:5.3g}, {len(factors.rate_factors)} paths"
     )
   uncalibrated = [(system, system.comparisons(bare)) for system in found]
   for group in (

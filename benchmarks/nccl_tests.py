@@ -32,6 +32,7 @@ from typing import Any
 from benchmarks import groups
 from benchmarks import set_apart
 from lagom_xla import cluster as cluster_lib
+from lagom_xla.calibrate import launches
 from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import wire
 
@@ -120,7 +121,7 @@ class Row:
       return wire_us
     if apart is None:
       apart = set_apart.fitted()
-    return max(wire_us, apart.launch_us * key.num_ranks)
+    return max(wire_us, launches.floor_us(key.num_ranks, apart.launch_us))
 
   def comparison(self, predicted_us: float) -> groups.Comparison:
     """What was measured beside a prediction."""

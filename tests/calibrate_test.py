@@ -9,6 +9,7 @@ import dataclasses
 import itertools
 import json
 import pathlib
+import statistics
 import subprocess
 import sys
 
@@ -18,6 +19,7 @@ from hypothesis import strategies as st
 import pytest
 
 from benchmarks import calibrated
+from benchmarks import nccl_tests
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
 from lagom_xla.calibrate import calibration as calibration_lib
@@ -29,9 +31,20 @@ from lagom_xla.costs import lower_bound
 from lagom_xla.costs import wire
 
 _MIB = 2**20
+_NODE = cluster_lib.parse("1x8xh100")
 _TWO_NODES = cluster_lib.parse("2x8xh100")
 _DATA = pathlib.Path(__file__).resolve().parents[2] / "shared/data"
 _SIZES = tuple(2**exponent for exponent in range(16, 33))
+_PATHS = (
+  *("ring.ll", "ring.ll128", "ring.simple", "pat.simple", "nvlstree.simple"),
+  *(
+    "tree.ll",
+    "tree.ll128",
+    "tree.simple",
+    "nvls.simple",
+    "nvls_gather.simple",
+  ),
+)
 _COMMAND = "./build/all_reduce_perf -b 64K -e 4G -f 2 -g 1"
 _COLUMNS = (
   "#       size         count      type   redop    root     time   algbw"
@@ -86,9 +99,11 @@ def _rows(
   ]
 
 
-def _devices(cluster: cluster_lib.Cluster) -> list[str]:
+def _devices(
+  cluster: cluster_lib.Cluster, gpus_per_process: int = 1
+) -> list[str]:
   return [
-    f"#  Rank {rank:2d} Group  0 Pid {7000 + rank} on node-"
+    f"#  Rank {rank:2d} Group  0 Pid {7000 + rank // gpus_per_process} on node-"
     f"{rank // cluster.gpus_per_node} device {rank % 8:2d} [0000:{rank:02x}:00]"
     f" {cluster.gpu.device_name}"
     for rank in range(cluster.num_devices)
@@ -101,16 +116,18 @@ def _log(
   *,
   before: Sequence[str] = (),
   rows: Sequence[str] | None = None,
+  gpus_per_thread: int = 1,
 ) -> str:
   return "\n".join(
     [
       "# nccl-tests version 2.18.3 nccl-headers=22907 nccl-library=22907",
       f"# Collective test starting: {program}_perf",
-      "# nThread 1 nGpus 1 minBytes 65536 maxBytes 4294967296 step: 2(factor)"
-      " warmup iters: 5 iters: 20 agg iters: 1 validation: 1 graph: 0",
+      f"# nThread 1 nGpus {gpus_per_thread} minBytes 65536 maxBytes 4294967296"
+      " step: 2(factor) warmup iters: 5 iters: 20 agg iters: 1 validation: 1"
+      " graph: 0",
       "#",
       "# Using devices",
-      *_devices(cluster),
+      *_devices(cluster, gpus_per_thread),
       *before,
       _COLUMNS,
       *(_rows(cluster, program) if rows is None else rows),
@@ -290,8 +307,9 @@ def test_the_figures_of_a_site_are_found_again(
   folder = tmp_path_factory.mktemp("site")
   result = _calibrate(folder, _log(site, program))
   factors = _factors(result)
-  assert factors.latency_factor == pytest.approx(latency, rel=0.1)
-  assert factors.rate_factor == pytest.approx(rate, rel=0.05)
+  # What all paths share is in the common factors, but for a little.
+  assert factors.latency_factor == pytest.approx(latency, rel=0.25)
+  assert factors.rate_factor == pytest.approx(rate, rel=0.1)
   assert not any(sample.doubt for sample in result.samples)
   (fit,) = result.fits
   assert fit.after[1] < 0.03
@@ -339,6 +357,40 @@ def test_a_slow_row_turns_nothing_and_is_distrusted(
   (doubted,) = (sample for sample in result.samples if sample.doubt)
   assert doubted.key.num_bytes == 2**28
   assert "slower than the others say" in doubted.doubt
+
+
+def _launch_bound(gpus_per_thread: int, *, without: str = "nothing") -> str:
+  """A log of a node where nothing takes less than 40 us."""
+  us = {n: max(_us(_NODE, "all-reduce", n), 40.0) for n in _SIZES}
+  rows = [_row("all_reduce", 8, n, time_us) for n, time_us in us.items()]
+  text = _log(_NODE, rows=rows, gpus_per_thread=gpus_per_thread)
+  return "\n".join(line for line in text.split("\n") if without not in line)
+
+
+@pytest.mark.parametrize(
+  "without", ["nothing of it", "nThread", " Rank ", "# "]
+)
+def test_launches_of_one_thread_are_not_taken_for_latency(
+  tmp_path: pathlib.Path, without: str
+) -> None:
+  text = f"{_COMMAND}\n{_launch_bound(8, without=without)}"
+  result = _calibrate(tmp_path, text, _NODE)
+  assert result.cluster.calibration is not None
+  assert result.cluster.calibration.within_node == cluster_lib.Factors()
+  doubted = {s.measured_us for s in result.samples if s.doubt}
+  assert {us for us in doubted if us <= 40.0} == {40.0}
+  assert any(
+    "no longer than a thread's launches on 8 GPUs" in s.doubt
+    for s in result.samples
+  )
+
+
+def test_latency_of_processes_for_each_gpu_is_latency(
+  tmp_path: pathlib.Path,
+) -> None:
+  result = _calibrate(tmp_path, _launch_bound(1), _NODE)
+  assert result.cluster.calibration is not None
+  assert result.cluster.calibration.within_node.latency_factor > 1.1
 
 
 @pytest.mark.parametrize(
@@ -433,7 +485,11 @@ def test_one_node_of_a_cluster_tells_of_what_is_within_nodes(
   result = _calibrate(tmp_path, _log(site))
   calibration = result.cluster.calibration
   assert calibration is not None
-  assert calibration.within_node.rate_factor == pytest.approx(0.7, rel=0.03)
+  for num_bytes in _SIZES:
+    found = dataclasses.replace(site, calibration=calibration)
+    found_us = _us(found, "all-reduce", num_bytes)
+    expected_us = _us(site, "all-reduce", num_bytes)
+    assert found_us == pytest.approx(expected_us, rel=0.05)
   assert calibration.between_nodes == cluster_lib.Factors()
   assert result.notes == [
     "no row is of collectives between nodes: they stay as predicted"
@@ -453,18 +509,12 @@ def test_processes_that_ran_alone_are_told_so(tmp_path: pathlib.Path) -> None:
   exponent=st.integers(0, 32),
   latency=st.floats(0.1, 10),
   rate=st.floats(0.1, 10),
-  ramp=st.floats(0.25, 1),
   kind=st.sampled_from(["all-reduce", "all-gather", "reduce-scatter"]),
 )
 def test_calibration_changes_times_and_no_choice_of_nccls(
-  exponent: int, latency: float, rate: float, ramp: float, kind: str
+  exponent: int, latency: float, rate: float, kind: str
 ) -> None:
-  site = _with(
-    _TWO_NODES,
-    latency_factor=latency,
-    rate_factor=rate,
-    ramp_exponent=ramp,
-  )
+  site = _with(_TWO_NODES, latency_factor=latency, rate_factor=rate)
   key = _key(_TWO_NODES, kind, 2**exponent)
   setting = collective_lib.default_setting(key, _TWO_NODES)
   assert collective_lib.default_setting(key, site) == setting
@@ -472,9 +522,10 @@ def test_calibration_changes_times_and_no_choice_of_nccls(
   assert lower_bound.links_us(key, site) <= found_us * (1 + 1e-9)
   slower = _with(
     _TWO_NODES,
-    latency_factor=2 * latency,
-    rate_factor=rate / 2,
-    ramp_exponent=ramp,
+    latency_factor=latency,
+    rate_factor=rate,
+    latency_factors=dict.fromkeys(_PATHS, 2),
+    rate_factors=dict.fromkeys(_PATHS, 0.5),
   )
   assert _us(slower, kind, 2**exponent) == pytest.approx(2 * found_us)
 
@@ -506,8 +557,8 @@ def test_only_what_spans_nodes_takes_the_factors_between_nodes() -> None:
       "calibration.within_node.rate_factor is 0; it must be a number from 0.01",
     ),
     (
-      {"between_nodes": {"rate_factors": {"gather": 1.0}}},
-      "rate_factors of gather; it must have no other than all-reduce",
+      {"between_nodes": {"rate_factors": {"ring": 1.0}}},
+      "rate_factors of ring; it must have no other than ring.ll, ",
     ),
     (5, "calibration is 5; it must be an object or null"),
   ],
@@ -524,7 +575,7 @@ def test_a_calibration_that_breaks_a_rule_is_refused(
 def test_what_is_written_is_read_as_the_calibrated_cluster(
   tmp_path: pathlib.Path,
 ) -> None:
-  site = _with(_TWO_NODES, latency_factor=2.0, rate_factors={"all-gather": 0.9})
+  site = _with(_TWO_NODES, latency_factor=2.0, rate_factors={"ring.ll": 0.9})
   path = tmp_path / "deep" / "mine.json"
   cluster_file.write(path, site, {"calibration": "a test"})
   assert cluster_lib.parse(str(path)) == dataclasses.replace(site, name="mine")
@@ -600,7 +651,55 @@ def test_real_systems_are_foretold_from_a_third_of_their_rows() -> None:
   }
   # Missed, and said so in docs/calibrate.md: sites with several sets of
   # software, whose latencies differ by half, hold up the 90th percentile.
-  assert found["all systems"].median < 0.05
-  assert found["all systems"].p90 < 0.37
-  assert found["one node"].median < 0.05
-  assert found["one node"].p90 < 0.30
+  assert found["all systems"].median < 0.03
+  assert found["all systems"].p90 < 0.33
+  assert found["one node"].median < 0.03
+  assert found["one node"].p90 < 0.13
+
+
+def _system_logs(
+  folder: pathlib.Path, rows: Sequence[nccl_tests.Row]
+) -> list[str]:
+  """A log for each program, with every third size that a system measured."""
+  names = []
+  for program in ("all_reduce", "all_gather"):
+    of_program = [r for r in rows if r.key.kind == run_lib.KINDS[program]]
+    of_program.sort(key=lambda row: row.num_bytes)
+    lines = [
+      _row(program, row.key.num_ranks, row.num_bytes, row.time_us)
+      for row in of_program[1::3]
+    ]
+    names.append(f"{program}.log")
+    text = _log(rows[0].cluster, program, rows=lines)
+    (folder / names[-1]).write_text(text, encoding="utf-8")
+  return names
+
+
+@pytest.mark.parametrize("system", ["xx1-N10G2", "xx1-N10G4", "xx1-N10G8"])
+def test_logs_of_a_real_system_foretell_its_other_rows(
+  tmp_path: pathlib.Path, system: str
+) -> None:
+  if not _DATA.is_dir():
+    pytest.skip("the folder of shared data is not beside this checkout")
+  rows = [
+    r for r in nccl_tests.rows(_DATA / "nccl_tests") if r.system == system
+  ]
+  cluster_file.write(tmp_path / "usual.json", rows[0].cluster, {})
+  names = _system_logs(tmp_path, rows)
+  (tmp_path / "bad.log").write_text("srun: error: node-7\n", encoding="utf-8")
+  done = _command(
+    tmp_path, "--cluster=usual.json", *names, "bad.log", "--out=mine.json"
+  )
+  assert done.returncode == 0
+  assert done.stderr.splitlines()[0].startswith("lagom-xla: bad.log: has no")
+  mine = cluster_lib.parse(str(tmp_path / "mine.json"))
+
+  def median_error(cluster: cluster_lib.Cluster) -> float:
+    return statistics.median(
+      abs(_us(cluster, row.key.kind, row.num_bytes) / row.time_us - 1)
+      for row in rows
+      if row.key.kind in ("all-reduce", "all-gather")
+    )
+
+  assert median_error(mine) < 0.75 * median_error(rows[0].cluster)
+  assert median_error(mine) < 0.03

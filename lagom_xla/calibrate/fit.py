@@ -2,18 +2,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """The fit of a cluster's calibration to what was measured there.
 
-Three figures for collectives within a node, and three for those between nodes:
-factors on latency and rate, and the exponent of the ramp (`wire.calibrated`);
-and one for each kind's own rate, where several kinds were measured. They are
-found in logarithms, of predicted over measured time, by least squares that
-count large errors linearly, so that a few bad rows do not turn them. Each is
-held to what it is without calibration, by about as much as the model itself is
-known, so that a handful of rows moves only what it shows.
+Factors on latency and rate (`wire.calibrated`), within a node and between
+nodes, and the same again for each path, as `wire.path_name` has them: sites
+differ in what LL's flags take and in what Simple's chunks do. They are found in
+logarithms, of predicted over measured time, by least squares that count large
+errors linearly, so that a few bad rows do not turn them. Each is held to 1 by
+about as much as the model itself is known, so that a handful of rows moves only
+what it shows. From fewer rows than that takes only the rate follows.
 
 Figures that fit the rows they were found from need not foretell others: times
 may scatter, or go up and down with sizes as no such figure does. So they are
-kept only where fits that did not see a size foretell it better than the model
-as it is.
+kept only where Akaike's criterion says that they foretell: rows come closer by
+more than so many free figures would bring them by chance. Figures that are held
+count by how free the rows leave them (the trace of the fit's hat matrix), and
+rows of one size as one, as what sets them apart is no figure here.
 """
 
 from __future__ import annotations
@@ -33,9 +35,13 @@ from lagom_xla.costs import wire
 # itself within a few percent.
 _ROW_SIGMA = 0.05
 # How far, as logarithms, figures lie from 1 by the model's own errors: in all
-# latencies and rates by a factor of 2, in single kinds and the ramp by 1.3.
+# latencies and rates by a factor of 2; of single paths, latencies by 1.4 and
+# rates by 1.3.
 _SIGMA = 0.7
-_SMALL_SIGMA = 0.25
+_LATENCY_SIGMA = 0.35
+_RATE_SIGMA = 0.25
+# From fewer rows no more than the rate is fitted.
+_LEAST_ROWS = 4
 # Of sizes, to judge fits by what they did not see.
 _NUM_FOLDS = 3
 # A trusted row that is off by more, and by more than so many times what rows
@@ -44,6 +50,8 @@ _LEAST_OUTLIER = 0.25
 _OUTLIER_SIGMAS = 4.0
 _MAD_SIGMA = 1.4826  # Of a normal distribution, over its median deviation.
 _DIGITS = 4
+# No fit is better than times are printed.
+_LEAST_ERROR = 0.005
 
 
 def fit(samples: Sequence[samples_lib.Sample]) -> cluster_lib.Calibration:
@@ -58,13 +66,11 @@ def fit(samples: Sequence[samples_lib.Sample]) -> cluster_lib.Calibration:
 def predicted_us(
   sample: samples_lib.Sample, calibration: cluster_lib.Calibration
 ) -> float:
-  """What a calibrated cluster is predicted to take for a sample."""
-  return wire.calibrated_us(
-    calibration.of(sample.key.num_nodes),
-    sample.key.kind,
-    sample.predicted_us,
-    sample.latency_us,
-  )
+  """What a calibrated cluster is predicted to take for a sample.
+
+  Its launches may take longer.
+  """
+  return _us(sample, calibration.of(sample.key.num_nodes))
 
 
 def errors_of(
@@ -124,65 +130,88 @@ def _outlier(off: float) -> str:
   return f"is {math.exp(abs(off)):.2g} times {slower} than the others say"
 
 
+def _us(sample: samples_lib.Sample, factors: cluster_lib.Factors) -> float:
+  us = wire.calibrated_us(
+    factors, sample.path, sample.predicted_us, sample.latency_us
+  )
+  return max(us, sample.floor_us)
+
+
 def _kept(samples: Sequence[samples_lib.Sample]) -> cluster_lib.Factors:
   """The factors of one reach; none where they foretell nothing."""
-  factors = _fit(samples)
-  folds = fold_of(samples)
-  if len(set(folds)) < 2:
-    return factors
-  bare, unseen = 0.0, 0.0
-  for fold in set(folds):
-    found = _fit([s for s, f in zip(samples, folds, strict=True) if f != fold])
-    for sample, other in zip(samples, folds, strict=True):
-      if other == fold:
-        bare += _log_error(sample, cluster_lib.Factors())
-        unseen += _log_error(sample, found)
-  return factors if unseen < bare else cluster_lib.Factors()
+  bare = cluster_lib.Factors()
+  if not samples:
+    return bare
+  factors, num_free = _fit(samples)
+  gain = _log_error(samples, bare) / _log_error(samples, factors)
+  # Of errors that fall off as exponentials, the likelihood is their mean's
+  # power of minus their number.
+  num_sizes = len({(s.key.kind, s.key.num_bytes) for s in samples})
+  return factors if num_sizes * math.log(gain) > num_free else bare
 
 
 def _log_error(
-  sample: samples_lib.Sample, factors: cluster_lib.Factors
+  samples: Sequence[samples_lib.Sample], factors: cluster_lib.Factors
 ) -> float:
-  us = wire.calibrated_us(
-    factors, sample.key.kind, sample.predicted_us, sample.latency_us
-  )
-  return abs(math.log(us / sample.measured_us))
+  off = [abs(math.log(_us(s, factors) / s.measured_us)) for s in samples]
+  return max(float(np.mean(off)), _LEAST_ERROR)
 
 
-def _fit(samples: Sequence[samples_lib.Sample]) -> cluster_lib.Factors:
-  if not samples:
-    return cluster_lib.Factors()
-  kinds = sorted({sample.key.kind for sample in samples})
-  of_kinds = kinds if len(kinds) > 1 else []
-  sigmas = np.array(
-    [_SIGMA, _SIGMA, _SMALL_SIGMA] + [_SMALL_SIGMA] * len(of_kinds)
-  )
+def _fit(
+  samples: Sequence[samples_lib.Sample],
+) -> tuple[cluster_lib.Factors, float]:
+  """Factors, and how many figures the rows left free."""
   measured = np.array([s.measured_us for s in samples])
+  floor = np.array([s.floor_us for s in samples])
   latency = np.array([s.latency_us for s in samples])
   moving = np.array([s.predicted_us - s.latency_us for s in samples])
-  kind_of = np.array(
-    [[s.key.kind == kind for kind in of_kinds] for s in samples], dtype=float
-  ).reshape(len(samples), len(of_kinds))
+  paths, of_latency, of_rate, sigmas = _figures(samples)
 
   def residuals(x: np.ndarray) -> np.ndarray:
-    exponent = math.exp(x[2])
-    parts = (
-      math.exp(x[0]) * latency,
-      moving * np.exp(-x[1] - kind_of @ x[3:]),
-    )
-    us = sum(part**exponent for part in parts) ** (1 / exponent)
-    return np.concatenate([np.log(us / measured) / _ROW_SIGMA, x / sigmas])
+    us = latency * np.exp(of_latency @ x) + moving * np.exp(-(of_rate @ x))
+    rows = np.log(np.maximum(us, floor) / measured) / _ROW_SIGMA
+    return np.concatenate([rows, x / sigmas])
 
-  most = np.full(len(sigmas), math.log(100.0) / 2)
-  least = -most
-  least[2], most[2] = math.log(0.25), 1e-9
+  most = math.log(100.0) / 2
   found = optimize.least_squares(
-    residuals, np.zeros(len(sigmas)), bounds=(least, most), loss="soft_l1"
+    residuals, np.zeros(len(sigmas)), bounds=(-most, most), loss="soft_l1"
   )
+  of_rows = found.jac[: len(samples)]
+  shares = np.linalg.solve(found.jac.T @ found.jac, of_rows.T @ of_rows)
   values = [round(float(value), _DIGITS) for value in np.exp(found.x)]
-  return cluster_lib.Factors(
-    latency_factor=values[0],
-    rate_factor=values[1],
-    ramp_exponent=min(values[2], 1.0),
-    rate_factors=dict(zip(of_kinds, values[3:], strict=True)),
+  if len(values) == 1:
+    factors = cluster_lib.Factors(rate_factor=values[0])
+  else:
+    latencies, rates = values[2::2], values[3::2]
+    factors = cluster_lib.Factors(
+      latency_factor=values[0],
+      rate_factor=values[1],
+      latency_factors=dict(zip(paths, latencies, strict=True)),
+      rate_factors=dict(zip(paths, rates, strict=True)),
+    )
+  return factors, float(np.trace(shares))
+
+
+def _figures(
+  samples: Sequence[samples_lib.Sample],
+) -> tuple[list[str], np.ndarray, np.ndarray, np.ndarray]:
+  """The paths that have figures, which figures rows have, and their sigmas.
+
+  A path's own are of use beside another's.
+  """
+  if len(samples) < _LEAST_ROWS:
+    none, one = np.zeros((len(samples), 1)), np.ones((len(samples), 1))
+    return [], none, one, np.array([_SIGMA])
+  paths = sorted({sample.path for sample in samples})
+  if len(paths) == 1:
+    paths = []
+  is_path = [[s.path == path for path in paths] for s in samples]
+  has = np.column_stack([np.ones(len(samples)), np.array(is_path, dtype=float)])
+  is_latency, is_rate = np.eye(2)
+  sigmas = [_SIGMA, _SIGMA] + [_LATENCY_SIGMA, _RATE_SIGMA] * len(paths)
+  return (
+    paths,
+    np.kron(has, is_latency),
+    np.kron(has, is_rate),
+    np.array(sigmas),
   )

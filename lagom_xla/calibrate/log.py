@@ -11,13 +11,15 @@ expected of where a line starts. A row is a line that ends in
 Versions differ in redop, root and in what the fourth column counts; any column
 may be "N/A". A run starts where its program is named, by a command or by
 "# Collective test starting" (from 2.17 on), or else at "# nThread"; its ranks
-are listed below "# Using devices". With NCCL_DEBUG=INFO NCCL says its version
+are listed below "# Using devices", with
+their processes. With NCCL_DEBUG=INFO NCCL says its version
 and which variables it read, and with the TUNING subsystem what it chose for
 each size.
 """
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import pathlib
 import re
@@ -33,9 +35,9 @@ _PROGRAM = re.compile(
   r"\b(all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|send_?recv"
   r"|broadcast|reduce|gather|scatter|hypercube)_perf",
 )
-_HEADER = re.compile(r"\bnThreads?:? \d+ ")
+_HEADER = re.compile(r"\bnThreads?:? \d+ +(?:nGpus:? (\d+))?")
 _DEVICE = re.compile(
-  r"\bRank\s+(\d+)(?:\s+Group\s+\d+)?(?:\s+Pid\s+\d+)?\s+on\s+(\S+)\s+device"
+  r"\bRank\s+(\d+)(?:\s+Group\s+\d+)?(?:\s+Pid\s+(\d+))?\s+on\s+(\S+)\s+device"
   r"\s+\d+\s+\[[^\]]*\]\s+(.*?)\s*$"
 )
 _VERSION = re.compile(r"NCCL version (\d+\.\d+(?:\.\d+)?)")
@@ -109,6 +111,8 @@ class _Reader:
     self._line = line
     self._ranks: dict[int, str] = {}
     self._gpus: set[str] = set()
+    self._gpus_per_thread: int | None = None
+    self._processes = collections.Counter[tuple[str, str]]()
     self._choices: dict[int, tuple[str, str]] = {}
     self._rows: list[run_lib.Row] = []
     # A command that follows the rows of a run says what the next one reads.
@@ -125,6 +129,7 @@ class _Reader:
           program=self._program or self._named_by_file,
           ranks=self._ranks,
           gpus=frozenset(self._gpus),
+          gpus_per_thread=self._gpus_per_thread or self._gpus_per_process(),
           nccl_version=self._version,
           environment=dict(self._environment),
           choices=self._choices,
@@ -135,9 +140,12 @@ class _Reader:
   def take(self, number: int, line: str) -> None:
     """Reads a line."""
     named = _PROGRAM.search(line)
-    if self._rows and (named or _HEADER.search(line)):
+    header = _HEADER.search(line)
+    if self._rows and (named or header):
       self.end_run()
       self._start(number)
+    if header and header[1]:
+      self._gpus_per_thread = int(header[1])
     if named:
       self._program = _program_of(named[1])
     if found := _VERSION.search(line):
@@ -146,13 +154,24 @@ class _Reader:
       self._version = _dotted(int(found[1]))
     self._take_environment(line)
     if found := _DEVICE.search(line):
-      self._ranks[int(found[1])] = found[2]
-      self._gpus.add(found[3])
+      self._take_device(int(found[1]), *found.groups()[1:])
     elif found := _CHOICE.search(line):
       choice = _name(found[2], _ALGORITHMS), _name(found[3], _PROTOCOLS)
       self._choices[int(found[1])] = choice
     elif found := _ROW.search(_TAG.sub(" ", line)):
       self._take_row(number, int(found[1]), found[3].split())
+
+  def _take_device(
+    self, rank: int, process: str | None, host: str, gpu: str
+  ) -> None:
+    if process and rank not in self._ranks:
+      self._processes[host, process] += 1
+    self._ranks[rank] = host
+    self._gpus.add(gpu)
+
+  def _gpus_per_process(self) -> int | None:
+    """The most GPUs of a process, which has one thread unless it says so."""
+    return max(self._processes.values(), default=None)
 
   def _take_environment(self, line: str) -> None:
     found = dict(_SET.findall(line))

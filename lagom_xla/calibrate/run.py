@@ -50,6 +50,7 @@ class Run:
     program: without "_perf", such as "all_reduce"; "" where nothing says it.
     ranks: rank -> host, where the log lists them.
     gpus: what CUDA calls its GPUs.
+    gpus_per_thread: for how many GPUs one thread launches, where the log tells.
     nccl_version: such as "2.27.5", if the log says it.
     environment: NCCL's variables that the log shows, with their values.
     choices: bytes -> NCCL's algorithm and protocol, where it logged them.
@@ -61,6 +62,7 @@ class Run:
   program: str
   ranks: Mapping[int, str]
   gpus: frozenset[str]
+  gpus_per_thread: int | None
   nccl_version: str | None
   environment: Mapping[str, str]
   choices: Mapping[int, tuple[str, str]]

@@ -3,8 +3,8 @@
 """Samples: measured collectives of a cluster, beside what is predicted.
 
 The model predicts NCCL's own choice of algorithm and protocol. Rows are not
-trusted that were run under another, or that are of the host's noise more than
-of links.
+trusted that were run under another, or that are of the host's noise or of its
+launches (launches.py) more than of links.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import dataclasses
 
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
+from lagom_xla.calibrate import launches
 from lagom_xla.calibrate import run as run_lib
 from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import wire
@@ -42,7 +43,9 @@ class Sample:
   Attributes:
     where: its log and line.
     key: the collective.
+    path: how its bytes move, by `wire.path_name`.
     measured_us: what it took.
+    floor_us: what its launches took, however fast it is.
     predicted_us: what it would take, uncalibrated.
     latency_us: what it would take for one byte; at most `predicted_us`.
     doubt: why it is not trusted; "" if it is.
@@ -50,7 +53,9 @@ class Sample:
 
   where: str
   key: collective_lib.TuningKey
+  path: str
   measured_us: float
+  floor_us: float
   predicted_us: float
   latency_us: float
   doubt: str = ""
@@ -88,6 +93,7 @@ def of_run(run: run_lib.Run, cluster: cluster_lib.Cluster) -> list[Sample]:
       where=f"{run.source}:{row.line}",
       doubt="has wrong results" if row.num_wrong else doubt,
       choice=run.choices.get(row.num_bytes),
+      gpus_per_thread=_gpus_per_thread(run, num_ranks, nccl_nodes),
     )
     for row in run.rows
     if row.num_bytes >= LEAST_BYTES
@@ -102,6 +108,7 @@ def sample(
   where: str,
   doubt: str = "",
   choice: tuple[str, str] | None = None,
+  gpus_per_thread: int = 1,
 ) -> Sample:
   """A measurement beside its prediction under what NCCL chooses by itself.
 
@@ -112,6 +119,7 @@ def sample(
     where: what to call it in messages.
     doubt: why it is not to be trusted.
     choice: algorithm and protocol that NCCL said it took.
+    gpus_per_thread: for how many GPUs one thread launched it.
   """
   bare = dataclasses.replace(cluster, calibration=None)
   setting = collective_lib.default_setting(key, bare)
@@ -123,14 +131,31 @@ def sample(
   if not doubt and choice not in (None, foreseen):
     chosen = "/".join(choice or ())
     doubt = f"ran {chosen}, where {'/'.join(foreseen)} was foreseen"
+  if not doubt and launches.hides(gpus_per_thread, measured_us):
+    doubt = (
+      f"took no longer than a thread's launches on {gpus_per_thread} GPUs; run"
+      " a process for each GPU"
+    )
   return Sample(
     where=where,
     key=key,
+    path=wire.path_name(bare, key.communicator, key.kind, setting),
     measured_us=measured_us,
+    floor_us=launches.floor_us(gpus_per_thread),
     predicted_us=us,
     latency_us=min(latency_us, us),
     doubt=doubt,
   )
+
+
+def _gpus_per_thread(run: run_lib.Run, num_ranks: int, num_nodes: int) -> int:
+  """What the log says; else what is usual: one thread for all GPUs of a node.
+
+  Between nodes it is a process for each GPU.
+  """
+  if run.gpus_per_thread:
+    return run.gpus_per_thread
+  return num_ranks if num_nodes == 1 else 1
 
 
 def _no_kind(run: run_lib.Run) -> str:

@@ -115,15 +115,17 @@ def _show(result: calibration_lib.Result, path: pathlib.Path) -> None:
     ("Within a node", calibration.within_node),
     ("Between nodes", calibration.between_nodes),
   ):
-    rates = "".join(
-      f", {kind} {factor:.3g}" for kind, factor in factors.rate_factors.items()
-    )
     console.print(
       f"{name}: latency x {factors.latency_factor:.3g}, rate x"
-      f" {factors.rate_factor:.3g}{rates}, ramp exponent"
-      f" {factors.ramp_exponent:.3g}",
+      f" {factors.rate_factor:.3g}",
       highlight=False,
     )
+    for moved, rate_factor in factors.rate_factors.items():
+      console.print(
+        f"  {moved}: latency x {factors.latency_factors[moved]:.3g} again, rate"
+        f" x {rate_factor:.3g} again",
+        highlight=False,
+      )
   table = rich.table.Table(box=None, pad_edge=False)
   for heading in ("collective", "ranks", "nodes", "rows"):
     table.add_column(heading)

@@ -16,20 +16,20 @@ import pydantic
 
 from lagom_xla import errors
 
-_KINDS = (
-  "all-reduce",
-  "all-gather",
-  "reduce-scatter",
-  "all-to-all",
-  "collective-permute",
-  "collective-broadcast",
+# What the cost model has figures for: algorithms and protocols; of sends and
+# receives also what they are for (costs/wire/path.py).
+_PATHS = (
+  *("ring.ll", "ring.ll128", "ring.simple"),
+  *("tree.ll", "tree.ll128", "tree.simple"),
+  *("nvls.simple", "nvls_gather.simple", "nvlstree.simple", "pat.simple"),
+  *("permute.ll", "permute.simple", "exchange.ll", "exchange.simple"),
+  *("exchange_in_host.ll", "exchange_in_host.simple"),
 )
 
 _Factor = Annotated[float, pydantic.Field(ge=0.01, le=100)]
-_Exponent = Annotated[float, pydantic.Field(ge=0.25, le=1)]
-_ByKind = Annotated[
+_ByPath = Annotated[
   Mapping[str, _Factor],
-  pydantic.Field(json_schema_extra={"propertyNames": {"enum": list(_KINDS)}}),
+  pydantic.Field(json_schema_extra={"propertyNames": {"enum": list(_PATHS)}}),
 ]
 
 
@@ -40,26 +40,27 @@ class Factors:
   Attributes:
     latency_factor: on what a collective takes however short it is.
     rate_factor: on the rate at which its bytes move.
-    rate_factors: on that rate again, for single kinds of collectives, by their
-      HLO opcodes.
-    ramp_exponent: p in (latency^p + bytes^p)^(1/p): 1 where bytes move at full
-      rate once the latency is paid, less where they take a ramp to get there.
+    latency_factors: on that time again, by how NCCL moves the bytes:
+      "ring.ll", "tree.simple", "nvls.simple", "permute.simple" and others.
+    rate_factors: on that rate again, by the same.
 
   Raises:
-    ClusterError: a rate factor is of no kind of collective.
+    ClusterError: a factor is of nothing that NCCL does.
   """
 
   latency_factor: _Factor = 1.0
   rate_factor: _Factor = 1.0
-  rate_factors: _ByKind = dataclasses.field(default_factory=dict, hash=False)
-  ramp_exponent: _Exponent = 1.0
+  latency_factors: _ByPath = dataclasses.field(default_factory=dict, hash=False)
+  rate_factors: _ByPath = dataclasses.field(default_factory=dict, hash=False)
 
   def __post_init__(self) -> None:
-    if not self.rate_factors.keys() <= set(_KINDS):
-      raise errors.ClusterError(
-        f"calibration has rate_factors of {', '.join(self.rate_factors)}; it"
-        f" must have no other than {', '.join(_KINDS)}"
-      )
+    for name in ("latency_factors", "rate_factors"):
+      found = getattr(self, name)
+      if not found.keys() <= set(_PATHS):
+        raise errors.ClusterError(
+          f"calibration has {name} of {', '.join(found)}; it must have no"
+          f" other than {', '.join(_PATHS)}"
+        )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)

@@ -57,7 +57,7 @@ def links_us(
     )
   )
   gbps = max(gbps, wire.most_tree_gbps(cluster, key.communicator, key.kind))
-  gbps *= wire.most_speedup(cluster, key.communicator, key.kind)
+  gbps *= wire.most_speedup(cluster, key.communicator)
   return key.num_bytes / (1e3 * gbps * _data_sheet_share(key, cluster))
 
 

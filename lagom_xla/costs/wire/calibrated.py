@@ -4,14 +4,13 @@
 
 A prediction t(S) of S bytes falls into what the collective takes however short
 it is, L = t(1 byte) under the same setting, and what its bytes add, t(S) - L.
-Calibration multiplies the first, divides the second, and says how they meet:
+Calibration multiplies the first and divides the second:
 
-    l = latency_factor * L      b = (t(S) - L) / rate_factor
-    t = (l^p + b^p)^(1/p)
+    t = latency_factor * latency_factors[path] * L
+      + (t(S) - L) / (rate_factor * rate_factors[path])
 
-With p = 1 they add up, as in the prediction itself. A pipeline of steps with
-chunks of the best size takes l + b + 2 sqrt(l b), which is p = 1/2: its chunks
-fill while others wait. Real ones lie between the two.
+A path is how NCCL moves the bytes (path.py): plugins, adapters and versions
+differ in what a flag of LL takes, and in what a chunk of Simple does.
 
 This knows nothing of how t comes about, so the equations of paths and fabrics
 and the calibration of a site do not get into each other's way. NCCL's choices
@@ -59,38 +58,38 @@ def time_us(
     return us
   factors = cluster.calibration.of(communicator.num_nodes)
   least_us = _latency_us(cluster, communicator, kind, setting)
-  return calibrated_us(factors, kind, us, min(least_us, us))
+  path = path_lib.path_name(cluster, communicator, kind, setting)
+  return calibrated_us(factors, path, us, min(least_us, us))
 
 
 def calibrated_us(
-  factors: cluster_lib.Factors, kind: str, us: float, latency_us: float
+  factors: cluster_lib.Factors, path: str, us: float, latency_us: float
 ) -> float:
   """A predicted time with its factors.
 
   Args:
     factors: of the collective's reach.
-    kind: XLA's name of the collective.
+    path: how its bytes move, by `path_name`.
     us: the whole prediction.
     latency_us: the part that it would take for a byte; at most `us`.
   """
-  rate_factor = factors.rate_factor * factors.rate_factors.get(kind, 1.0)
-  exponent = factors.ramp_exponent
-  parts_us = (
-    factors.latency_factor * latency_us,
-    (us - latency_us) / rate_factor,
-  )
-  return sum(part**exponent for part in parts_us) ** (1 / exponent)
+  latency_factor = factors.latency_factor * factors.latency_factors.get(path, 1)
+  rate_factor = factors.rate_factor * factors.rate_factors.get(path, 1)
+  return latency_factor * latency_us + (us - latency_us) / rate_factor
 
 
 def most_speedup(
-  cluster: cluster_lib.Cluster, communicator: nccl.Communicator, kind: str
+  cluster: cluster_lib.Cluster, communicator: nccl.Communicator
 ) -> float:
   """How many times faster than predicted a collective can be; at least 1."""
   if cluster.calibration is None:
     return 1.0
   factors = cluster.calibration.of(communicator.num_nodes)
-  rate_factor = factors.rate_factor * factors.rate_factors.get(kind, 1.0)
-  return max(1.0, rate_factor, 1 / factors.latency_factor)
+  rate = factors.rate_factor * max((1.0, *factors.rate_factors.values()))
+  latency = factors.latency_factor * min(
+    (1.0, *factors.latency_factors.values())
+  )
+  return max(1.0, rate, 1 / latency)
 
 
 @functools.lru_cache(maxsize=4096)
