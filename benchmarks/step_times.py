@@ -103,6 +103,7 @@ def from_parts(trace: traced_step.TracedStep) -> timeline.Timeline:
       predicted,
       time_us=lone_us + trace.gap_us,
       memory_us=lone_us * predicted.memory_us / predicted.time_us,
+      threads_us=lone_us * predicted.threads_us / predicted.time_us,
       source="measured",
     )
 
