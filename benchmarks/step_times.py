@@ -6,7 +6,10 @@
 lone time, the median gap between kernels, and every collective's time as it
 ran. What kernels cost collectives is in those times already, so only the
 slowdown of kernels is predicted. The bytes of a collective that took long
-because it waited for other ranks are spread over the time that it took.
+because it waited for other ranks are spread over the time that it took. Each
+step of each rank is replayed with its own collectives, and with its own
+scatters where those collide: where a rank's scatter ends 40 ms early it waits
+those 40 ms in the next collective, so medians of either say little together.
 
 *From module and spec.* Everything is predicted, but for what a scatter costs
 whose indices repeat: that depends on data that no module has. The ids of the
@@ -18,13 +21,14 @@ waits for the ranks where it took longer.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 import dataclasses
 import functools
 import pathlib
 import statistics
 
 from benchmarks import groups as groups_lib
+from benchmarks import step_trace
 from benchmarks import traced_step
 from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import contention
@@ -40,9 +44,17 @@ def groups(folder: pathlib.Path) -> Iterator[groups_lib.Group]:
   """The comparisons of the step in a folder."""
   trace = traced_step.TracedStep(folder)
   module_us = from_module(trace).step_time_us
-  compared = [
-    ("measured parts", trace.step_time_us, from_parts(trace).step_time_us),
-  ]
+  yield groups_lib.of_comparisons(
+    f"{trace.name}: step time from measured parts",
+    [
+      groups_lib.Comparison(
+        what="step in us",
+        measured=traced_step.span_us(step),
+        predicted=from_parts(trace, step).step_time_us,
+      )
+      for step in trace.steps
+    ],
+  )
   scatters = trace.colliding_scatters
   rest_us = module_us - sum(
     trace.step.kernel_cost(k).time_us * k.executions for k in scatters
@@ -51,7 +63,7 @@ def groups(folder: pathlib.Path) -> Iterator[groups_lib.Group]:
   with_scatters_us = rest_us + sum(
     worst_us[k.name] * k.executions for k in scatters
   )
-  compared.append(("module and spec", trace.step_time_us, with_scatters_us))
+  compared = [("module and spec", trace.step_time_us, with_scatters_us)]
   if scatters:
     compared.append(
       (
@@ -90,19 +102,31 @@ def _worst_us(
   return moved_us + scatter.worst_us(kernel.scatter, gpu)
 
 
-def from_parts(trace: traced_step.TracedStep) -> timeline.Timeline:
-  """Replays the step with what its kernels and collectives took."""
+def from_parts(
+  trace: traced_step.TracedStep, ran: Sequence[step_trace.Event]
+) -> timeline.Timeline:
+  """Replays a step of a rank with what its kernels and collectives took.
+
+  Args:
+    trace: of the step.
+    ran: one of its `steps`.
+  """
   step = trace.step
   gpu = step.cluster.gpu
+  scatters_us = traced_step.median_us(
+    ran, {k.name for k in trace.colliding_scatters}
+  )
+  collectives_us = traced_step.median_us(ran, trace.collectives)
 
   @functools.cache
   def kernel_cost(name: str) -> kernel_lib.KernelCost:
     predicted = traced_step.without_gap(step.kernel_cost(trace.kernels[name]))
-    lone_us = _lone_us(trace, name)
+    lone_us = scatters_us.get(name) or _lone_us(trace, name)
     return dataclasses.replace(
       predicted,
       time_us=lone_us + trace.gap_us,
       memory_us=lone_us * predicted.memory_us / predicted.time_us,
+      threads_us=lone_us * predicted.threads_us / predicted.time_us,
       source="measured",
     )
 
@@ -114,7 +138,9 @@ def from_parts(trace: traced_step.TracedStep) -> timeline.Timeline:
 
   costs = streams.Costs(
     kernel=lambda kernel: kernel_cost(kernel.name),
-    collective=lambda c: trace.collective_as_it_ran(c.name),
+    collective=lambda c: trace.collective_as_it_ran(
+      c.name, collectives_us.get(c.name)
+    ),
     beside=beside,
   )
   return timeline.replay(step.program, costs)

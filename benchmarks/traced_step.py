@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import collections
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 import dataclasses
 import functools
 import itertools
@@ -30,6 +30,7 @@ class TracedStep:
   Attributes:
     name: the folder's.
     step: the module on its cluster.
+    steps: what ran in each steady step of each rank, by the time of its start.
   """
 
   def __init__(self, folder: pathlib.Path):
@@ -37,15 +38,12 @@ class TracedStep:
     cluster = step_trace.cluster(folder, module)
     self.name = folder.name
     self.step = step_lib.Step(overlap_lib.analyze(module), cluster)
-    self._steps = step_trace.steady_steps(folder, module)
+    self.steps = step_trace.steady_steps(folder, module)
 
   @property
   def step_time_us(self) -> float:
     """Median of the steady steps of all ranks."""
-    return statistics.median(
-      max(event.end_us for event in step) - step[0].begin_us
-      for step in self._steps
-    )
+    return statistics.median(span_us(step) for step in self.steps)
 
   @property
   def step_time_less_scatters_us(self) -> float:
@@ -57,7 +55,7 @@ class TracedStep:
     """
     scatters = {k.name for k in self.colliding_scatters}
     rests_us, waiting = [], []
-    for step in self._steps:
+    for step in self.steps:
       slow = [event for event in step if event.name in scatters]
       following = [
         next(
@@ -67,8 +65,9 @@ class TracedStep:
         )
         for event in slow
       ]
-      span_us = max(event.end_us for event in step) - step[0].begin_us
-      rests_us.append(span_us - sum(e.time_us for e in (*slow, *following)))
+      rests_us.append(
+        span_us(step) - sum(e.time_us for e in (*slow, *following))
+      )
       waiting.append([e.time_us for e in following])
     own_us = sum(min(times) for times in zip(*waiting, strict=True))
     return statistics.median(rests_us) + own_us
@@ -85,7 +84,7 @@ class TracedStep:
 
   def run_us(self, name: str) -> Sequence[float]:
     """Times of an operation in the steady steps of all ranks."""
-    return [e.time_us for step in self._steps for e in step if e.name == name]
+    return [e.time_us for step in self.steps for e in step if e.name == name]
 
   @functools.cached_property
   def kernels(self) -> Mapping[str, kernels_lib.Kernel]:
@@ -100,19 +99,22 @@ class TracedStep:
   @functools.cached_property
   def collective_us(self) -> Mapping[str, float]:
     """Median time of each collective as it ran, by name."""
-    times = collections.defaultdict(list)
-    for event in itertools.chain.from_iterable(self._steps):
-      if event.name in self.collectives:
-        times[event.name].append(event.time_us)
-    return {name: statistics.median(us) for name, us in times.items()}
+    names = self.collectives.keys()
+    return median_us(itertools.chain.from_iterable(self.steps), names)
 
-  def collective_as_it_ran(self, name: str) -> collective_lib.CollectiveCost:
+  def collective_as_it_ran(
+    self, name: str, took_us: float | None = None
+  ) -> collective_lib.CollectiveCost:
     """A predicted cost, its bytes spread over the time that it took.
 
     What waits for other ranks holds SMs and draws no bandwidth.
+
+    Args:
+      name: the collective's.
+      took_us: the time that it took; the median of all steps if None.
     """
     cost = predicted(self.step, self.collectives[name])
-    took_us = self.collective_us[name]
+    took_us = self.collective_us[name] if took_us is None else took_us
     memory_gbps = cost.memory_gbps * cost.time_us / took_us
     return dataclasses.replace(cost, time_us=took_us, memory_gbps=memory_gbps)
 
@@ -137,12 +139,28 @@ class TracedStep:
     """The kernels of all steps as they ran."""
     return [
       run
-      for step in self._steps
+      for step in self.steps
       for run in step_trace.kernel_runs(
         [event for event in step if event.name in self.kernels],
         [event for event in step if event.name in self.collectives],
       )
     ]
+
+
+def span_us(step: Sequence[step_trace.Event]) -> float:
+  """From the start of a rank's step to its end."""
+  return max(event.end_us for event in step) - step[0].begin_us
+
+
+def median_us(
+  events: Iterable[step_trace.Event], names: Container[str]
+) -> Mapping[str, float]:
+  """Median times of those operations that have these names, by name."""
+  times = collections.defaultdict(list)
+  for event in events:
+    if event.name in names:
+      times[event.name].append(event.time_us)
+  return {name: statistics.median(us) for name, us in times.items()}
 
 
 def without_gap(cost: kernel_lib.KernelCost) -> kernel_lib.KernelCost:

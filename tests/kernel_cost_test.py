@@ -199,9 +199,9 @@ def test_a_thread_that_moves_little_is_bound_by_its_wave() -> None:
   num_threads = 10 * H100.num_sms * H100.threads_per_sm
   kernel = _kernel(num_threads=num_threads, num_bytes=4 * num_threads)
   launch_us = FITTED.patterns["elementwise"].launch_us
-  assert kernel_lib.predict(kernel, H100).run_us == pytest.approx(
-    launch_us + 10 * FITTED.wave_us
-  )
+  cost = kernel_lib.predict(kernel, H100)
+  assert cost.run_us == pytest.approx(launch_us + 10 * FITTED.wave_us)
+  assert cost.threads_us == pytest.approx(10 * FITTED.wave_us)
 
 
 def test_few_columns_leave_memory_idle() -> None:

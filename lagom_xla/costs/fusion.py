@@ -83,16 +83,27 @@ def time_us(
   pattern = parameters.patterns[kernel.pattern]
   bytes_per_us = gpu.hbm_gbps * 1e3 * pattern.memory_share
   operations_per_us = gpu.vector_f32_tflops / 2 * 1e6 * parameters.vector_share
-  num_waves = kernel.num_threads / (gpu.num_sms * gpu.threads_per_sm)
-  if kernel.num_columns:
-    num_blocks = math.ceil(kernel.num_columns / _COLUMNS_PER_BLOCK)
-    blocks_bytes_per_us = num_blocks * parameters.block_gbps * 1e3
-    bytes_per_us = min(bytes_per_us, blocks_bytes_per_us)
   return pattern.launch_us + max(
     kernel.num_bytes / bytes_per_us,
     kernel.num_element_operations / operations_per_us,
-    num_waves * parameters.wave_us,
+    threads_us(parameters, kernel, gpu),
   )
+
+
+def threads_us(
+  parameters: Fitted, kernel: kernels_lib.Kernel, gpu: gpu_lib.Gpu
+) -> float:
+  """The part of the run time that a kernel's threads take at least.
+
+  It is bound by how many they are, or by how few blocks share the columns.
+  """
+  num_waves = kernel.num_threads / (gpu.num_sms * gpu.threads_per_sm)
+  all_waves_us = num_waves * parameters.wave_us
+  if not kernel.num_columns:
+    return all_waves_us
+  num_blocks = math.ceil(kernel.num_columns / _COLUMNS_PER_BLOCK)
+  blocks_bytes_per_us = num_blocks * parameters.block_gbps * 1e3
+  return max(all_waves_us, kernel.num_bytes / blocks_bytes_per_us)
 
 
 def fitted(gpu: gpu_lib.Gpu) -> Fitted:

@@ -56,6 +56,8 @@ class KernelCost:
     num_tiles: thread blocks if each had one tile, where that is a library's
       choice and not known; else None.
     wave_loss: waves that are lost for each that the kernel needs more.
+    threads_us: the part of the time that its threads take at least, however
+      little each of them does.
   """
 
   time_us: float
@@ -67,6 +69,7 @@ class KernelCost:
   memory_share: float = 1.0
   num_tiles: int | None = None
   wave_loss: float = 1.0
+  threads_us: float = 0.0
 
   @property
   def run_us(self) -> float:
@@ -98,6 +101,7 @@ def predict(kernel: kernels_lib.Kernel, gpu: gpu_lib.Gpu) -> KernelCost:
     ),
     num_tiles=grid.num_tiles,
     wave_loss=grid.wave_loss,
+    threads_us=min(fusion.threads_us(parameters, kernel, gpu), run_us),
   )
 
 

@@ -120,7 +120,10 @@ def kernel_cost(
   if factor == 1:
     return cost
   return dataclasses.replace(
-    cost, time_us=cost.time_us * factor, memory_us=cost.memory_us * factor
+    cost,
+    time_us=cost.time_us * factor,
+    memory_us=cost.memory_us * factor,
+    threads_us=cost.threads_us * factor,
   )
 
 
