@@ -37,25 +37,30 @@ import numpy as np
 
 from benchmarks import accuracy
 from benchmarks import groups as groups_lib
-from benchmarks import setting_sweeps
 from benchmarks import table as table_lib
 from lagom_xla.costs import uncertainty
 
 _OUTPUT = pathlib.Path(uncertainty.__file__).parent / "fitted" / "errors.json"
-_HELD_OUT = "held out"
+# In the names of groups of which no fit saw the figures.
+_HELD_OUT = ("held out", "calibrated on a third")
 # Slowdowns of less are the noise of a trace.
 _LEAST_LOSS = 0.05
 
+_FABRIC = r"(?P<fabric>infiniband|roce|efa|slingshot|tcpxo?)"
+_CALIBRATED = "nccl-tests, calibrated on a third"
 # Part -> the groups of benchmarks.accuracy that show it. A `fabric` in a
 # pattern makes a part of its own of each.
 _GROUPS = {
   "small_collectives": r"collectives: .*, below 64 KiB",
   "within_nodes": r"nccl-tests(, held out)?: one node, 64 KiB and more",
   "between_nodes": r"nccl-tests(, held out)?: several nodes, 64 KiB and more",
-  "between_nodes.": r"nccl-tests(, held out)?: several nodes,"
-  r" (?P<fabric>infiniband|roce|efa|slingshot|tcpxo?)",
+  "between_nodes.": rf"nccl-tests(, held out)?: several nodes, {_FABRIC}",
+  "within_nodes.calibrated": rf"{_CALIBRATED}: one node",
+  "between_nodes.calibrated": rf"{_CALIBRATED}: several nodes",
+  "between_nodes.calibrated.": rf"{_CALIBRATED}: several nodes, {_FABRIC}",
   "few_channels": r"sweeps: one channel",
-  "other_settings": r"sweeps: another algorithm",
+  "short_settings": r"sweeps: another algorithm, short parts",
+  "long_settings": r"sweeps: another algorithm, long parts",
   "contention": r".*: kernels beside collectives",
   "products": r".*: lone products",
   "other_kernels": r".*: lone other kernels",
@@ -97,19 +102,8 @@ def spreads(
   return {part: _spread(part, shown[part]) for part in sorted(shown)}
 
 
-def all_groups(data: pathlib.Path) -> Iterator[groups_lib.Group]:
-  """Those of benchmarks.accuracy, sweeps, and lone kernels of traced steps."""
-  names = set()
-  for group in accuracy.all_groups(data):
-    names.add(group.name)
-    yield group
-  for group in setting_sweeps.compare(data / "nccl_tests"):
-    if group.name not in names:
-      yield group
-
-
 def _spread(part: str, shown: Sequence[groups_lib.Group]) -> uncertainty.Spread:
-  held_out = [group for group in shown if _HELD_OUT in group.name]
+  held_out = [g for g in shown if any(words in g.name for words in _HELD_OUT)]
   shown = held_out or shown
   found = [_ERRORS.get(part, _of_figures)(group) for group in shown]
   logs = np.concatenate([errors.logs for errors in found])
@@ -168,13 +162,14 @@ def _of_sums(group: groups_lib.Group) -> _Errors:
 
 
 _ERRORS: Mapping[str, Callable[[groups_lib.Group], _Errors]] = {
-  "other_settings": _of_ratios,
+  "short_settings": _of_ratios,
+  "long_settings": _of_ratios,
   "contention": _of_losses,
   "products": _of_sums,
   "other_kernels": _of_sums,
 }
 # Products are fitted to XLA's table, and nothing to sweeps.
-_NOT_FITTED = ("few_channels", "other_settings", "products")
+_NOT_FITTED = ("few_channels", "short_settings", "long_settings", "products")
 
 
 def _quantile(values: np.ndarray, weights: np.ndarray, share: float) -> float:
@@ -238,7 +233,7 @@ def main() -> None:
   arguments = parser.parse_args()
   if not arguments.data.is_dir():
     sys.exit(f"errors: there is no folder {arguments.data}.")
-  found = spreads(all_groups(arguments.data))
+  found = spreads(accuracy.all_groups(arguments.data))
   table_lib.show([table(found)], "text")
   missing = [
     part for part in _GROUPS if not part.endswith(".") and part not in found

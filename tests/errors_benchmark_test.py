@@ -89,10 +89,11 @@ def test_errors_of_kernels_even_out_in_a_step():
 
 
 def test_a_ratio_of_algorithms_counts_both_ways():
-  found = errors.spreads([_group("sweeps: another algorithm", *[1.2] * 4)])
-  spread = found["other_settings"]
-  assert spread.high == pytest.approx(math.log(1.2), rel=1e-2)
-  assert spread.low == -spread.high
+  for length in ("short", "long"):
+    group = _group(f"sweeps: another algorithm, {length} parts", *[1.2] * 4)
+    spread = errors.spreads([group])[f"{length}_settings"]
+    assert spread.high == pytest.approx(math.log(1.2), rel=1e-2)
+    assert spread.low == -spread.high
 
 
 def test_what_is_written_is_what_the_model_reads(

@@ -101,17 +101,46 @@ def spreads() -> Mapping[str, Spread]:
   }
 
 
-def network_spread(cluster: cluster_lib.Cluster) -> Spread:
-  """How well collectives over a cluster's network are known.
+def collective_spread(
+  cluster: cluster_lib.Cluster, *, is_between_nodes: bool
+) -> Spread:
+  """How well collectives of 64 KiB and more are known on a cluster.
 
-  The spread of its fabric; that of all fabrics where that is larger and the
-  fabric has fewer than `LEAST_FIGURES` figures, or none.
+  Between nodes it is the spread of the cluster's fabric; that of all fabrics
+  where that is larger and the fabric has fewer than `LEAST_FIGURES` figures, or
+  none. Where the cluster was calibrated, it is the spread of systems that were
+  calibrated by a third of their rows, over the other rows, if that is smaller:
+  few rows calibrate a system badly, and nobody has to use what they give.
+
+  Args:
+    cluster: which.
+    is_between_nodes: whether the collectives span nodes.
   """
-  pooled = spreads()["between_nodes"]
-  own = spreads().get(f"between_nodes.{cluster.node.fabric}")
+  part = "between_nodes" if is_between_nodes else "within_nodes"
+  fabric = cluster.node.fabric if is_between_nodes else ""
+  found = _spread(part, fabric)
+  if _is_calibrated(cluster, is_between_nodes=is_between_nodes):
+    calibrated = _spread(f"{part}.calibrated", fabric)
+    return min(found, calibrated, key=lambda spread: spread.p90)
+  return found
+
+
+def _spread(part: str, fabric: str) -> Spread:
+  """Of a fabric, or of all where it is hardly known."""
+  pooled = spreads()[part]
+  own = spreads().get(f"{part}.{fabric}")
   if own is None or (own.n < LEAST_FIGURES and own.p90 < pooled.p90):
     return pooled
   return own
+
+
+def _is_calibrated(
+  cluster: cluster_lib.Cluster, *, is_between_nodes: bool
+) -> bool:
+  if cluster.calibration is None:
+    return False
+  factors = cluster.calibration.of(2 if is_between_nodes else 1)
+  return factors != cluster_lib.Factors()
 
 
 @functools.cache
@@ -131,10 +160,12 @@ def _scenarios(
     small_collectives=0.0,
   )
   for part, what, is_both_ways in _PARTS:
-    if part == "between_nodes":
-      if cluster.num_nodes == 1:
-        continue
-      spread = network_spread(cluster)
+    if part == "between_nodes" and cluster.num_nodes == 1:
+      continue
+    if part in ("within_nodes", "between_nodes"):
+      spread = collective_spread(
+        cluster, is_between_nodes=part == "between_nodes"
+      )
     else:
       spread = spreads()[part]
     factors = [math.exp(spread.high)]
@@ -154,7 +185,8 @@ _PARTS = (
   ("within_nodes", "collectives within nodes take", True),
   ("between_nodes", "collectives between nodes take", True),
   ("few_channels", "a channel, where there are few, takes", False),
-  ("other_settings", "what NCCL would not choose takes", False),
+  ("short_settings", "short parts as NCCL would not choose take", False),
+  ("long_settings", "long parts as NCCL would not choose take", False),
   ("contention", "kernels and collectives lose to each other", True),
   ("products", "matrix products take", True),
   ("other_kernels", "other kernels take", True),

@@ -56,10 +56,11 @@ def show_inspection(console: rich.console.Console, step: step_lib.Step) -> None:
 
 def _known(cluster: cluster_lib.Cluster) -> str:
   """How well collectives are known where most of them run."""
-  where, spread = "within a node", uncertainty.spreads()["within_nodes"]
-  if cluster.num_nodes > 1:
-    where = f"over {cluster.node.fabric}"
-    spread = uncertainty.network_spread(cluster)
+  is_between_nodes = cluster.num_nodes > 1
+  where = f"over {cluster.node.fabric}" if is_between_nodes else "within a node"
+  spread = uncertainty.collective_spread(
+    cluster, is_between_nodes=is_between_nodes
+  )
   return (
     f"Collectives {where}: {spread.n:,} measured ones take"
     f" {math.exp(spread.low):.2f} to {math.exp(spread.high):.2f} times what is"
