@@ -56,7 +56,7 @@ def step(w, x):
     return jnp.sum(jnp.square(jnp.tanh(x @ w[0]) @ w[1]))
   return jax.tree.map(lambda w, g: w - g, w, jax.grad(loss)(w))
 
-def step_args(devices, size="1024"):
+def step_args(devices, size="2048"):
   rows = NamedSharding(Mesh(np.array(devices), ("x",)), PartitionSpec("x"))
   w = jax.ShapeDtypeStruct((int(size), int(size)), jnp.float32, sharding=rows)
   return (w, w), w
@@ -421,6 +421,10 @@ def test_the_command_shows_each_knob(on_disk: _OnDisk, tmp_path):
   row = next(line for line in outcome.out.splitlines() if _GATHER in line)
   assert " became " in row
   assert "Predicted step:" in outcome.out
+  known = on_disk.plan.prediction
+  assert f"{known.default_range_us.low_us / 1e3:,.2f} to" in outcome.out
+  low, high = dataclasses.astuple(known.nccl_settings_gain_us)
+  assert f"gains {low / 1e3:,.2f} to {high / 1e3:,.2f} ms" in outcome.out
   # A lone plan.json is a plan, too.
   assert (
     _run(f"{plan}/plan.json", on_disk.target, "--cluster=1x8xh100") == outcome
@@ -435,6 +439,12 @@ def test_the_command_prints_json(on_disk: _OnDisk, tmp_path):
   assert report["module_name"] == on_disk.plan.module_name
   assert report["cluster"] == "1x8xh100"
   assert report["default_us"] > 0 and report["planned_us"] > 0
+  known = on_disk.plan.prediction
+  for name, known_us in (
+    ("default_range_us", known.default_range_us),
+    ("gain_us", known.nccl_settings_gain_us),
+  ):
+    assert report[name] == dataclasses.asdict(known_us)
   knobs = [effect["knob"] for effect in report["effects"]]
   assert len(knobs) == 1 + len(on_disk.plan.nccl_settings)
   assert knobs[0] == _GATHER
