@@ -18,6 +18,7 @@ from lagom_xla import cluster as cluster_lib
 from lagom_xla.compile import config as config_lib
 from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import scenario as scenario_lib
+from lagom_xla.costs import spread as spread_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.costs import uncertainty
 from lagom_xla.passes import hlo
@@ -187,27 +188,34 @@ def test_errors_of_what_two_plans_share_cancel():
   assert (gain.mean, gain.low, gain.high) == (0, 0, 0)
 
 
+def test_a_step_is_known_no_better_than_its_replay():
+  known = uncertainty.step_time(uncertainty.Times(mean_us=10.0, by_scenario={}))
+  steps = spread_lib.spreads()["steps"]
+  assert known.low == pytest.approx(10 * math.exp(steps.low))
+  assert known.high == pytest.approx(10 * math.exp(steps.high))
+
+
 def test_every_part_has_a_spread_around_nothing():
-  for spread in uncertainty.spreads().values():
+  for spread in spread_lib.spreads().values():
     assert spread.n > 0 and spread.groups
     assert spread.low <= 0 <= spread.high
     assert 0 <= spread.median <= spread.p90
 
 
 def test_a_fabric_that_hardly_anybody_measured_is_as_unknown_as_any():
-  pooled = uncertainty.spreads()["between_nodes"]
-  for name, spread in uncertainty.spreads().items():
+  pooled = spread_lib.spreads()["between_nodes"]
+  for name, spread in spread_lib.spreads().items():
     part, _, fabric = name.partition(".")
     if part == "between_nodes" and fabric and "calibrated" not in fabric:
       found = _network_spread(_over(fabric))
-      is_known = spread.n >= uncertainty.LEAST_FIGURES
+      is_known = spread.n >= spread_lib.LEAST_FIGURES
       assert found == (
         spread if is_known or spread.p90 >= pooled.p90 else pooled
       )
 
 
-def _network_spread(cluster: cluster_lib.Cluster) -> uncertainty.Spread:
-  return uncertainty.collective_spread(cluster, is_between_nodes=True)
+def _network_spread(cluster: cluster_lib.Cluster) -> spread_lib.Spread:
+  return spread_lib.of_collectives(cluster, is_between_nodes=True)
 
 
 @pytest.mark.parametrize("is_between_nodes", [False, True])
@@ -215,17 +223,15 @@ def _network_spread(cluster: cluster_lib.Cluster) -> uncertainty.Spread:
 def test_a_calibrated_cluster_is_never_known_less(
   monkeypatch, is_between_nodes, factor
 ):
-  known = uncertainty.spreads()
+  known = spread_lib.spreads()
   part = "between_nodes" if is_between_nodes else "within_nodes"
   plain = cluster_lib.parse("2x8xh100")
-  before = uncertainty.collective_spread(
-    plain, is_between_nodes=is_between_nodes
-  )
+  before = spread_lib.of_collectives(plain, is_between_nodes=is_between_nodes)
   calibrated = dataclasses.replace(before, p90=factor * before.p90, n=50)
   name = f"{part}.calibrated"
   fabric = f"{name}.{plain.node.fabric}"
   monkeypatch.setattr(
-    uncertainty,
+    spread_lib,
     "spreads",
     lambda: {**known, name: calibrated, fabric: calibrated},
   )
@@ -237,7 +243,7 @@ def test_a_calibrated_cluster_is_never_known_less(
   # The other reach has no factors.
   for is_asked in (False, True):
     spread, other = (
-      uncertainty.collective_spread(c, is_between_nodes=is_asked)
+      spread_lib.of_collectives(c, is_between_nodes=is_asked)
       for c in (cluster, plain)
     )
     is_narrower = is_asked == is_between_nodes and factor < 1

@@ -4,8 +4,8 @@
 
 Traced steps, and steps of XLA's benchmark modules as they were published, with
 what a change gained (xla_step.py). A traced step counts with what its ranks
-waited for each other, but less its scatters whose indices repeat, and what ranks
-wait for those: how often they repeat depends on data that no module has.
+waited for each other, but less its scatters whose indices repeat, and less what
+ranks wait for those: how often they repeat depends on data that no module has.
 """
 
 from __future__ import annotations

@@ -6,21 +6,19 @@ Every part of the model is a factor here: what the part's times are multiplied
 by. All are 1 in `AS_PREDICTED`. `uncertainty.py` makes the scenarios that the
 model's own errors call for, and `step.Step.under` prices a step in one.
 
-*Few channels.* Nearly all measured collectives run with the channels that NCCL
-gives them. Whether a channel alone copies as fast as its share of those is
-hardly measured. A channel that takes f times as long moves what 1 / f of a
-channel was thought to move, so NC channels take what NC / f are predicted to
-take: much more where channels bound the collective, nothing where links do. As
-many as NCCL itself gives an algorithm are known to be what was measured.
+*Few channels.* Whether a channel alone copies as fast as its share of those
+that NCCL gives a collective is hardly measured. A channel that takes f times as
+long moves what 1 / f of a channel was thought to move, so NC channels take what
+NC / f are predicted to take: much more where channels bound the collective,
+nothing where links do. As many as NCCL gives an algorithm were measured.
 
 *Other settings.* How an algorithm or a protocol fares that NCCL does not choose
 is much less known where its latency decides than where its bandwidth does. On 8
 B300s ring/simple takes 1.7 to 3.2 times NCCL's own choice from 2 to 16 MiB,
-where it is predicted to be faster, and what is predicted from 32 MiB on
-(nccl_tests/sweeps.csv). Latency is paid at every step and bytes move by a
-rank's part of them, so that part tells the two apart. No row has other chunks
-than NCCL's: what smaller ones gain, in time or in memory bandwidth, is lost
-where other settings are wrong.
+predicted to be faster, and about what is predicted from 32 MiB on (sweeps.csv).
+Latency is paid by step, and so is a rank's part of the bytes, which tells the
+two apart. No row has other chunks than NCCL's: what smaller ones gain, in time
+or in memory bandwidth, is lost where other settings are wrong.
 """
 
 from __future__ import annotations
@@ -39,8 +37,7 @@ from lagom_xla.costs.nccl import launch
 # Below this size the model's error is the host's noise and the launch, which it
 # does not know (docs/cost_model.md).
 SMALL_BYTES = 64 * 1024
-# A rank's part of a collective from which on bandwidth decides over algorithms:
-# 32 MiB among the 8 ranks of that sweep.
+# Of a rank's part: 32 MiB among the 8 ranks of that sweep.
 LONG_PART_BYTES = 4 * 2**20
 
 
@@ -125,9 +122,8 @@ def collective_cost(
     time_us = _with_slow_channels_us(
       scenario.few_channels, key, setting, predict
     )
-  other = (
-    scenario.long_settings if has_long_parts(key) else scenario.short_settings
-  )
+  is_long = has_long_parts(key)
+  other = scenario.long_settings if is_long else scenario.short_settings
   if other != 1 and _is_other(setting, default):
     own = predict(key, _with_own_chunk(key, setting, default, cluster))
     time_us = max(time_us, own.time_us) * other
