@@ -62,6 +62,9 @@ def step_args(devices, size="2048"):
   return (w, w), w
 """
 
+# Two of that step's gathers are more than XLA combines by default.
+_COMBINED = {_GATHER: 2**27}
+
 LowerStep = Callable[..., jax.stages.Lowered]
 
 
@@ -396,12 +399,12 @@ def on_disk(h100s, tmp_path_factory: pytest.TempPathFactory) -> _OnDisk:
   target = load_lib.load(f"{path}:step", _H100)
   target = fake_target.schedule_only(target)
   plan = _plan(target)
-  # Apart, the gathers have other sizes than the settings are for.
+  # Combined, the gathers have other sizes than the settings are for.
   others = [e for e in plan.nccl_settings if e.key.kind != "all-gather"]
   assert others
   plan = dataclasses.replace(
     plan,
-    xla=config_lib.XlaConfig(options={_GATHER: 0}),
+    xla=config_lib.XlaConfig(options=_COMBINED),
     nccl_env={},
     nccl_settings=tuple(others),
   )
@@ -458,7 +461,7 @@ def test_the_status_says_that_a_knob_does_nothing(on_disk: _OnDisk, tmp_path):
     dataclasses.replace(
       on_disk.plan,
       xla=config_lib.XlaConfig(
-        options={_GATHER: 0, "xla_gpu_memory_limit_slop_factor": 80}
+        options={**_COMBINED, "xla_gpu_memory_limit_slop_factor": 80}
       ),
     ),
     tmp_path / "plan",
