@@ -42,15 +42,14 @@ from benchmarks import table as table_lib
 from lagom_xla.costs import spread as spread_lib
 
 _OUTPUT = pathlib.Path(spread_lib.__file__).parent / "fitted" / "errors.json"
-# In the names of groups of which no fit saw the figures.
+# In names of groups whose figures no fit saw.
 _HELD_OUT = ("held out", "calibrated on a third")
 # Slowdowns of less are the noise of a trace.
 _LEAST_LOSS = 0.05
 
 _FABRIC = r"(?P<fabric>infiniband|roce|efa|slingshot|tcpxo?)"
 _CALIBRATED = "nccl-tests, calibrated on a third"
-# Part -> the groups of benchmarks.accuracy that show it. A `fabric` in a
-# pattern makes a part of its own of each.
+# Part -> its groups of benchmarks.accuracy; each `fabric` is a part of its own.
 _GROUPS = {
   "small_collectives": r"collectives: .*, below 64 KiB",
   "within_nodes": r"nccl-tests(, held out)?: one node, 64 KiB and more",

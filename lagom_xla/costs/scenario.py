@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Scenarios: the cost model wrong in one part of it, by a factor.
 
-Every part of the model is a factor here: what the part's times are multiplied
-by. All are 1 in `AS_PREDICTED`. `uncertainty.py` makes the scenarios that the
-model's own errors call for, and `step.Step.under` prices a step in one.
+Every part is a factor here, on its times; all are 1 in `AS_PREDICTED`.
+`uncertainty.py` makes the scenarios that the model's own errors call for, and
+`step.Step.under` prices a step in one.
 
 *Few channels.* Whether a channel alone copies as fast as its share of those
 that NCCL gives a collective is hardly measured. A channel that takes f times as
@@ -34,8 +34,7 @@ from lagom_xla.costs import kernel as kernel_lib
 from lagom_xla.costs import nccl
 from lagom_xla.costs.nccl import launch
 
-# Below this size the model's error is the host's noise and the launch, which it
-# does not know (docs/cost_model.md).
+# Below it errors are the host's noise and the launch (docs/cost_model.md).
 SMALL_BYTES = 64 * 1024
 # Of a rank's part: 32 MiB among the 8 ranks of that sweep.
 LONG_PART_BYTES = 4 * 2**20
