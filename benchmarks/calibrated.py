@@ -36,11 +36,13 @@ class System:
 
   Attributes:
     name: as in systems.json.
+    fabric: between its nodes.
     calibration: by the rows of one fold.
     judged: the other rows.
   """
 
   name: str
+  fabric: str
   calibration: cluster_lib.Calibration
   judged: Sequence[samples_lib.Sample]
 
@@ -67,7 +69,8 @@ class System:
 
 def systems(rows: Sequence[nccl_tests.Row]) -> Iterator[System]:
   """Each system with enough rows."""
-  for name in sorted({row.system for row in rows}):
+  fabrics = {row.system: row.fabric for row in rows}
+  for name in sorted(fabrics):
     samples = [
       samples_lib.sample(
         cluster=row.cluster,
@@ -84,7 +87,12 @@ def systems(rows: Sequence[nccl_tests.Row]) -> Iterator[System]:
     seen = [sample for sample, fold in pairs if fold == _FITTED_FOLD]
     judged = [sample for sample, fold in pairs if fold != _FITTED_FOLD]
     if seen:
-      yield System(name=name, calibration=fit_lib.fit(seen), judged=judged)
+      yield System(
+        name=name,
+        fabric=fabrics[name],
+        calibration=fit_lib.fit(seen),
+        judged=judged,
+      )
 
 
 def _gpus_per_thread(row: nccl_tests.Row) -> int:
@@ -93,7 +101,7 @@ def _gpus_per_thread(row: nccl_tests.Row) -> int:
 
 
 def compare(folder: pathlib.Path) -> Iterator[groups.Group]:
-  """All judged rows, and those of one node and of several."""
+  """All judged rows, those of one node, and of several by fabric."""
   yield from _grouped(
     _TITLE,
     [
@@ -108,8 +116,10 @@ def _grouped(
 ) -> Iterator[groups.Group]:
   by_name: dict[str, list[groups.Comparison]] = {}
   for system, comparisons in found:
-    reach = "several nodes" if system.spans_nodes else "one node"
-    for name in ("all systems", reach):
+    names = ["all systems", "one node"]
+    if system.spans_nodes:
+      names[1:] = ["several nodes", f"several nodes, {system.fabric}"]
+    for name in names:
       by_name.setdefault(name, []).extend(comparisons)
   for name, comparisons in sorted(by_name.items()):
     yield groups.of_comparisons(f"{title}: {name}", comparisons)

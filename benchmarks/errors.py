@@ -15,17 +15,18 @@ is what a plan can choose or a step adds up:
   for a setting is given to a collective; it weighs as much as that loss;
 - of kernels, all of a step that ran alone, with classes of alike kernels drawn
   anew from those of the step (a bootstrap), for only their sum counts. Scatters
-  are left out: what they take depends on how often their indices repeat.
+  are left out: what they take depends on how often their indices repeat;
+- of steps, one whose kernels and collectives take what was measured.
 
-Two errors count both ways: of the ratio of two algorithms, because which of
-them is NCCL's own differs by size and GPU; and of a step's kernels, because in
-which direction the next step's are wrong the few traced ones do not tell.
+Three errors count both ways: of the ratio of two algorithms, because which is
+NCCL's own differs by size and GPU; of a step's kernels, and of a step, because
+in which direction the next one is wrong the few traced ones do not tell.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 import dataclasses
 import json
 import os
@@ -37,31 +38,34 @@ import numpy as np
 
 from benchmarks import accuracy
 from benchmarks import groups as groups_lib
-from benchmarks import setting_sweeps
 from benchmarks import table as table_lib
-from lagom_xla.costs import uncertainty
+from lagom_xla.costs import spread as spread_lib
 
-_OUTPUT = pathlib.Path(uncertainty.__file__).parent / "fitted" / "errors.json"
-_HELD_OUT = "held out"
+_OUTPUT = pathlib.Path(spread_lib.__file__).parent / "fitted" / "errors.json"
+# In names of groups whose figures no fit saw.
+_HELD_OUT = ("held out", "calibrated on a third")
 # Slowdowns of less are the noise of a trace.
 _LEAST_LOSS = 0.05
 
-# Part -> the groups of benchmarks.accuracy that show it. A `fabric` in a
-# pattern makes a part of its own of each.
+_FABRIC = r"(?P<fabric>infiniband|roce|efa|slingshot|tcpxo?)"
+_CALIBRATED = "nccl-tests, calibrated on a third"
+# Part -> its groups of benchmarks.accuracy; each `fabric` is a part of its own.
 _GROUPS = {
   "small_collectives": r"collectives: .*, below 64 KiB",
   "within_nodes": r"nccl-tests(, held out)?: one node, 64 KiB and more",
   "between_nodes": r"nccl-tests(, held out)?: several nodes, 64 KiB and more",
-  "between_nodes.": r"nccl-tests(, held out)?: several nodes,"
-  r" (?P<fabric>infiniband|roce|efa|slingshot|tcpxo?)",
+  "between_nodes.": rf"nccl-tests(, held out)?: several nodes, {_FABRIC}",
+  "within_nodes.calibrated": rf"{_CALIBRATED}: one node",
+  "between_nodes.calibrated": rf"{_CALIBRATED}: several nodes",
+  "between_nodes.calibrated.": rf"{_CALIBRATED}: several nodes, {_FABRIC}",
   "few_channels": r"sweeps: one channel",
-  "other_settings": r"sweeps: another algorithm",
+  "short_settings": r"sweeps: another algorithm, short parts",
+  "long_settings": r"sweeps: another algorithm, long parts",
   "contention": r".*: kernels beside collectives",
   "products": r".*: lone products",
   "other_kernels": r".*: lone other kernels",
+  "steps": r".*: step time from measured parts",
 }
-
-
 # Steps made of each traced one, by drawing from its kernels; the seed is fixed.
 _NUM_DRAWS = 1000
 
@@ -85,7 +89,7 @@ class _Errors:
 
 def spreads(
   found: Iterable[groups_lib.Group],
-) -> dict[str, uncertainty.Spread]:
+) -> dict[str, spread_lib.Spread]:
   """The spread of each part that these groups show."""
   shown: dict[str, list[groups_lib.Group]] = {}
   for group in found:
@@ -97,19 +101,8 @@ def spreads(
   return {part: _spread(part, shown[part]) for part in sorted(shown)}
 
 
-def all_groups(data: pathlib.Path) -> Iterator[groups_lib.Group]:
-  """Those of benchmarks.accuracy, sweeps, and lone kernels of traced steps."""
-  names = set()
-  for group in accuracy.all_groups(data):
-    names.add(group.name)
-    yield group
-  for group in setting_sweeps.compare(data / "nccl_tests"):
-    if group.name not in names:
-      yield group
-
-
-def _spread(part: str, shown: Sequence[groups_lib.Group]) -> uncertainty.Spread:
-  held_out = [group for group in shown if _HELD_OUT in group.name]
+def _spread(part: str, shown: Sequence[groups_lib.Group]) -> spread_lib.Spread:
+  held_out = [g for g in shown if any(words in g.name for words in _HELD_OUT)]
   shown = held_out or shown
   found = [_ERRORS.get(part, _of_figures)(group) for group in shown]
   logs = np.concatenate([errors.logs for errors in found])
@@ -117,7 +110,7 @@ def _spread(part: str, shown: Sequence[groups_lib.Group]) -> uncertainty.Spread:
   signed = logs, weights
   if not all(errors.has_sign for errors in found):
     signed = np.concatenate([logs, -logs]), np.concatenate([weights, weights])
-  return uncertainty.Spread(
+  return spread_lib.Spread(
     groups=tuple(group.name for group in shown),
     n=sum(errors.n for errors in found),
     median=_quantile(np.abs(logs), weights, 0.5),
@@ -134,7 +127,7 @@ def _of_figures(group: groups_lib.Group) -> _Errors:
   return _Errors(n=len(logs), logs=logs, weights=np.ones_like(logs))
 
 
-def _of_ratios(group: groups_lib.Group) -> _Errors:
+def _without_sign(group: groups_lib.Group) -> _Errors:
   return dataclasses.replace(_of_figures(group), has_sign=False)
 
 
@@ -168,13 +161,15 @@ def _of_sums(group: groups_lib.Group) -> _Errors:
 
 
 _ERRORS: Mapping[str, Callable[[groups_lib.Group], _Errors]] = {
-  "other_settings": _of_ratios,
+  "short_settings": _without_sign,
+  "long_settings": _without_sign,
+  "steps": _without_sign,
   "contention": _of_losses,
   "products": _of_sums,
   "other_kernels": _of_sums,
 }
 # Products are fitted to XLA's table, and nothing to sweeps.
-_NOT_FITTED = ("few_channels", "other_settings", "products")
+_NOT_FITTED = ("few_channels", "short_settings", "long_settings", "products")
 
 
 def _quantile(values: np.ndarray, weights: np.ndarray, share: float) -> float:
@@ -197,7 +192,7 @@ _COLUMNS = (
 )
 
 
-def table(found: Mapping[str, uncertainty.Spread]) -> table_lib.Table:
+def table(found: Mapping[str, spread_lib.Spread]) -> table_lib.Table:
   """The spreads, for people."""
   return table_lib.Table(
     name="errors",
@@ -215,7 +210,7 @@ def table(found: Mapping[str, uncertainty.Spread]) -> table_lib.Table:
   )
 
 
-def write(found: Mapping[str, uncertainty.Spread], path: pathlib.Path) -> None:
+def write(found: Mapping[str, spread_lib.Spread], path: pathlib.Path) -> None:
   """Writes errors.json."""
   document = {
     "about": (
@@ -238,7 +233,7 @@ def main() -> None:
   arguments = parser.parse_args()
   if not arguments.data.is_dir():
     sys.exit(f"errors: there is no folder {arguments.data}.")
-  found = spreads(all_groups(arguments.data))
+  found = spreads(accuracy.all_groups(arguments.data))
   table_lib.show([table(found)], "text")
   missing = [
     part for part in _GROUPS if not part.endswith(".") and part not in found

@@ -30,6 +30,7 @@ from lagom_xla import cluster as cluster_lib
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import target as target_lib
 from lagom_xla.costs import kernel as kernel_lib
+from lagom_xla.costs import scenario as scenario_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes import kernels as kernels_lib
@@ -90,32 +91,64 @@ _PUBLISHED: Mapping[str, Published] = {
   ),
 }
 # The same step on one node and on two.
-_SCALED = ("hlo_llama31_8b_bf16_1x8", "hlo_llama31_8b_bf16_2x8")
+_SCALED = ("llama31_8b_bf16_1x8", "llama31_8b_bf16_2x8")
 
 
-def groups(folder: pathlib.Path) -> Iterator[groups_lib.Group]:
-  """Step times of the modules in a folder, and what each change gains."""
-  steps: dict[str, groups_lib.Comparison] = {}
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Measured:
+  """A step that was measured, and what there is to predict it by."""
+
+  variant: Variant
+  step: step_lib.Step
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Pair:
+  """A module's step before and after a change."""
+
+  name: str
+  before: Measured
+  after: Measured
+
+
+def pairs(folder: pathlib.Path) -> Iterator[Pair]:
+  """The steps of the modules in a folder."""
   for name, published in _PUBLISHED.items():
     path = folder / f"{name}.hlo.xz"
     if not path.exists():
       continue
     module = hlo.load(path)
     before, after = (
-      groups_lib.Comparison(
-        what=f"{variant.name}, ms",
-        measured=variant.measured_ms,
-        predicted=_predict_ms(module, published.cluster, variant.options),
+      Measured(
+        variant=variant,
+        step=_scheduled(module, published.cluster, variant.options),
       )
       for variant in (published.before, published.after)
     )
-    steps[name] = before
-    label = f"published: {name.removeprefix('hlo_')}"
+    yield Pair(name=name.removeprefix("hlo_"), before=before, after=after)
+
+
+def groups(folder: pathlib.Path) -> Iterator[groups_lib.Group]:
+  """Step times of the modules in a folder, and what each change gains."""
+  steps: dict[str, groups_lib.Comparison] = {}
+  for pair in pairs(folder):
+    before, after = _comparison(pair.before), _comparison(pair.after)
+    steps[pair.name] = before
+    label = f"published: {pair.name}"
     yield groups_lib.of_comparisons(f"{label}, steps", [before, after])
     yield _difference(f"{label}, gain", before, after)
   if all(name in steps for name in _SCALED):
     one, two = (steps[name] for name in _SCALED)
     yield _difference("published: llama31_8b_bf16, 1x8 less 2x8", one, two)
+
+
+def _comparison(measured: Measured) -> groups_lib.Comparison:
+  step = measured.step
+  return groups_lib.Comparison(
+    what=f"{measured.variant.name}, ms",
+    measured=measured.variant.measured_ms,
+    predicted=step.timeline(step.default).step_time_us / 1e3,
+  )
 
 
 def _difference(
@@ -137,15 +170,15 @@ class _OnMadeUpInputs(step_lib.Step):
     if kernel.category != "attention":
       return super().kernel_cost(kernel)
     written = dataclasses.replace(kernel, flops=0)
-    return kernel_lib.predict(written, self.cluster.gpu)
+    cost = kernel_lib.predict(written, self.cluster.gpu)
+    return scenario_lib.kernel_cost(self.scenario, cost, is_product=False)
 
 
-def _predict_ms(
+def _scheduled(
   module: hlo.Module, cluster: str, options: Mapping[str, bool | int]
-) -> float:
+) -> step_lib.Step:
   parsed = cluster_lib.parse(cluster)
   target = target_lib.of_module(module, parsed, name=module.name)
   scheduled = target.schedule(config_lib.XlaConfig(options=options))
   analysis = step_lib.of_module(scheduled, parsed).analysis
-  step = _OnMadeUpInputs(analysis, parsed)
-  return step.timeline(step.default).step_time_us / 1e3
+  return _OnMadeUpInputs(analysis, parsed)

@@ -18,6 +18,7 @@ from lagom_xla import cluster as cluster_lib
 from lagom_xla.compile import config as config_lib
 from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import scenario as scenario_lib
+from lagom_xla.costs import spread as spread_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.costs import uncertainty
 from lagom_xla.passes import hlo
@@ -135,13 +136,30 @@ def test_what_nccl_would_not_choose_is_less_known():
   step = _step(64 * _MIB)
   (key,) = step.keys
   default = step.default[key]
-  other = dataclasses.replace(default, chunk_bytes=default.chunk_bytes // 2)
+  other = dataclasses.replace(default, chunk_bytes=2 * default.chunk_bytes)
   fewer = dataclasses.replace(default, num_channels=1)
-  slow = step.under(scenario_lib.Scenario(other_settings=1.5))
+  slow = step.under(scenario_lib.Scenario(long_settings=1.5))
+  short = step.under(scenario_lib.Scenario(short_settings=1.5))
   for setting, factor in ((default, 1.0), (fewer, 1.0), (other, 1.5)):
+    alone_us = step.predict(key, setting).time_us
     assert slow.predict(key, setting).time_us == pytest.approx(
-      factor * step.predict(key, setting).time_us
+      factor * alone_us
     )
+    assert short.predict(key, setting).time_us == alone_us
+
+
+def test_what_smaller_chunks_gain_is_not_sure():
+  step = _step(4 * _MIB)
+  (key,) = step.keys
+  default = step.default[key]
+  small = dataclasses.replace(default, chunk_bytes=default.chunk_bytes // 64)
+  own, found = (
+    step.under(scenario_lib.Scenario(short_settings=1.5)).predict(key, setting)
+    for setting in (default, small)
+  )
+  assert found.time_us >= 1.5 * own.time_us
+  moved = own.memory_gbps * own.time_us
+  assert found.memory_gbps * found.time_us >= moved
 
 
 # Ranges.
@@ -170,22 +188,66 @@ def test_errors_of_what_two_plans_share_cancel():
   assert (gain.mean, gain.low, gain.high) == (0, 0, 0)
 
 
+def test_a_step_is_known_no_better_than_its_replay():
+  known = uncertainty.step_time(uncertainty.Times(mean_us=10.0, by_scenario={}))
+  steps = spread_lib.spreads()["steps"]
+  assert known.low == pytest.approx(10 * math.exp(steps.low))
+  assert known.high == pytest.approx(10 * math.exp(steps.high))
+
+
 def test_every_part_has_a_spread_around_nothing():
-  for spread in uncertainty.spreads().values():
+  for spread in spread_lib.spreads().values():
     assert spread.n > 0 and spread.groups
     assert spread.low <= 0 <= spread.high
     assert 0 <= spread.median <= spread.p90
 
 
 def test_a_fabric_that_hardly_anybody_measured_is_as_unknown_as_any():
-  pooled = uncertainty.spreads()["between_nodes"]
-  for name, spread in uncertainty.spreads().items():
-    if name.startswith("between_nodes."):
-      found = uncertainty.network_spread(_over(name.partition(".")[2]))
-      is_known = spread.n >= uncertainty.LEAST_FIGURES
+  pooled = spread_lib.spreads()["between_nodes"]
+  for name, spread in spread_lib.spreads().items():
+    part, _, fabric = name.partition(".")
+    if part == "between_nodes" and fabric and "calibrated" not in fabric:
+      found = _network_spread(_over(fabric))
+      is_known = spread.n >= spread_lib.LEAST_FIGURES
       assert found == (
         spread if is_known or spread.p90 >= pooled.p90 else pooled
       )
+
+
+def _network_spread(cluster: cluster_lib.Cluster) -> spread_lib.Spread:
+  return spread_lib.of_collectives(cluster, is_between_nodes=True)
+
+
+@pytest.mark.parametrize("is_between_nodes", [False, True])
+@pytest.mark.parametrize("factor", [0.5, 2.0])
+def test_a_calibrated_cluster_is_never_known_less(
+  monkeypatch, is_between_nodes, factor
+):
+  known = spread_lib.spreads()
+  part = "between_nodes" if is_between_nodes else "within_nodes"
+  plain = cluster_lib.parse("2x8xh100")
+  before = spread_lib.of_collectives(plain, is_between_nodes=is_between_nodes)
+  calibrated = dataclasses.replace(before, p90=factor * before.p90, n=50)
+  name = f"{part}.calibrated"
+  fabric = f"{name}.{plain.node.fabric}"
+  monkeypatch.setattr(
+    spread_lib,
+    "spreads",
+    lambda: {**known, name: calibrated, fabric: calibrated},
+  )
+  factors = cluster_lib.Factors(rate_factor=0.8)
+  reach = "between_nodes" if is_between_nodes else "within_node"
+  cluster = dataclasses.replace(
+    plain, calibration=cluster_lib.Calibration(**{reach: factors})
+  )
+  # The other reach has no factors.
+  for is_asked in (False, True):
+    spread, other = (
+      spread_lib.of_collectives(c, is_between_nodes=is_asked)
+      for c in (cluster, plain)
+    )
+    is_narrower = is_asked == is_between_nodes and factor < 1
+    assert spread == (calibrated if is_narrower else other)
 
 
 def _over(fabric: str) -> cluster_lib.Cluster:

@@ -31,7 +31,6 @@ from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import load as load_lib
 from lagom_xla.compile import scheduler_profile
 from lagom_xla.compile import target as target_lib
-from lagom_xla.costs import step as step_lib
 from lagom_xla.costs import uncertainty
 from lagom_xla.passes import hlo
 from lagom_xla.passes.combine import combinable
@@ -57,11 +56,14 @@ def step(w, x):
     return jnp.sum(jnp.square(jnp.tanh(x @ w[0]) @ w[1]))
   return jax.tree.map(lambda w, g: w - g, w, jax.grad(loss)(w))
 
-def step_args(devices, size="1024"):
+def step_args(devices, size="2048"):
   rows = NamedSharding(Mesh(np.array(devices), ("x",)), PartitionSpec("x"))
   w = jax.ShapeDtypeStruct((int(size), int(size)), jnp.float32, sharding=rows)
   return (w, w), w
 """
+
+# Two of that step's gathers are more than XLA combines by default.
+_COMBINED = {_GATHER: 2**27}
 
 LowerStep = Callable[..., jax.stages.Lowered]
 
@@ -388,23 +390,6 @@ class _OnDisk:
   plan: plan_lib.Plan
 
 
-def _with_half_the_channels(
-  step: step_lib.Step, key: step_lib.Key
-) -> plan_lib.NcclSetting:
-  default = step.default[key]
-  return plan_lib.NcclSetting(
-    key=key,
-    calls=step.calls[key],
-    setting=dataclasses.replace(
-      default, num_channels=default.num_channels // 2
-    ),
-    default=default,
-    gain_us=0.0,
-    worst_gain_us=0.0,
-    worst_if="as predicted",
-  )
-
-
 @pytest.fixture(scope="module")
 def on_disk(h100s, tmp_path_factory: pytest.TempPathFactory) -> _OnDisk:
   """A step in a file, and a plan for it whose every knob acts."""
@@ -413,17 +398,15 @@ def on_disk(h100s, tmp_path_factory: pytest.TempPathFactory) -> _OnDisk:
   path.write_text(_STEPS)
   target = load_lib.load(f"{path}:step", _H100)
   target = fake_target.schedule_only(target)
-  step = step_lib.of_module(target.schedule(), _H100)
+  plan = _plan(target)
+  # Combined, the gathers have other sizes than the settings are for.
+  others = [e for e in plan.nccl_settings if e.key.kind != "all-gather"]
+  assert others
   plan = dataclasses.replace(
-    _plan(target),
-    xla=config_lib.XlaConfig(options={_GATHER: 0}),
+    plan,
+    xla=config_lib.XlaConfig(options=_COMBINED),
     nccl_env={},
-    nccl_settings=tuple(
-      _with_half_the_channels(step, key)
-      for key in step.keys
-      # Apart, the gathers have other sizes than settings could be for.
-      if key.kind != "all-gather"
-    ),
+    nccl_settings=tuple(others),
   )
   return _OnDisk(f"{path}:step", plan)
 
@@ -441,6 +424,10 @@ def test_the_command_shows_each_knob(on_disk: _OnDisk, tmp_path):
   row = next(line for line in outcome.out.splitlines() if _GATHER in line)
   assert " became " in row
   assert "Predicted step:" in outcome.out
+  known = on_disk.plan.prediction
+  assert f"{known.default_range_us.low_us / 1e3:,.2f} to" in outcome.out
+  low, high = dataclasses.astuple(known.nccl_settings_gain_us)
+  assert f"gains {low / 1e3:,.2f} to {high / 1e3:,.2f} ms" in outcome.out
   # A lone plan.json is a plan, too.
   assert (
     _run(f"{plan}/plan.json", on_disk.target, "--cluster=1x8xh100") == outcome
@@ -455,6 +442,12 @@ def test_the_command_prints_json(on_disk: _OnDisk, tmp_path):
   assert report["module_name"] == on_disk.plan.module_name
   assert report["cluster"] == "1x8xh100"
   assert report["default_us"] > 0 and report["planned_us"] > 0
+  known = on_disk.plan.prediction
+  for name, known_us in (
+    ("default_range_us", known.default_range_us),
+    ("gain_us", known.nccl_settings_gain_us),
+  ):
+    assert report[name] == dataclasses.asdict(known_us)
   knobs = [effect["knob"] for effect in report["effects"]]
   assert len(knobs) == 1 + len(on_disk.plan.nccl_settings)
   assert knobs[0] == _GATHER
@@ -468,7 +461,7 @@ def test_the_status_says_that_a_knob_does_nothing(on_disk: _OnDisk, tmp_path):
     dataclasses.replace(
       on_disk.plan,
       xla=config_lib.XlaConfig(
-        options={_GATHER: 0, "xla_gpu_memory_limit_slop_factor": 80}
+        options={**_COMBINED, "xla_gpu_memory_limit_slop_factor": 80}
       ),
     ),
     tmp_path / "plan",

@@ -2,40 +2,25 @@
 # SPDX-License-Identifier: Apache-2.0
 """How many of the measured steps are within their predictions' ranges.
 
-Traced steps, and XLA's Llama 3.1 8B on eight H100s, of which openxla/xla#26196
-gives 1,359 ms per step, and 1,318 ms with early starts (see xla_step.py). A
-traced step counts as a whole, with what its ranks waited for each other.
+Traced steps, and steps of XLA's benchmark modules as they were published, with
+what a change gained (xla_step.py). A traced step counts with what its ranks
+waited for each other, but less its scatters whose indices repeat, and less what
+ranks wait for those: how often they repeat depends on data that no module has.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 import pathlib
 from typing import Any
 
 from benchmarks import step_trace
 from benchmarks import table as table_lib
 from benchmarks import traced_step
-from lagom_xla import cluster as cluster_lib
-from lagom_xla.compile import config as config_lib
-from lagom_xla.compile import load as load_lib
+from benchmarks import xla_step
 from lagom_xla.costs import step as step_lib
 from lagom_xla.costs import uncertainty
 
-_LLAMA = "hlo/hlo_llama31_8b_bf16_1x8.hlo.xz"
-_LLAMA_CLUSTER = "1x8xh100"
-_DEFAULT_MS = 1359.0
-_EARLY_MS = 1318.0
-# The scheduler of that time, without and with early starts.
-_SCHEDULER: Mapping[str, bool | int] = {
-  "xla_gpu_enable_latency_hiding_scheduler": True,
-  "xla_gpu_enable_analytical_sol_latency_estimator": False,
-}
-_EARLY: Mapping[str, bool | int] = {
-  **_SCHEDULER,
-  "xla_gpu_experimental_collective_start_as_early_as_possible": True,
-  "xla_gpu_experimental_parallel_collective_overlap_limit": 2,
-}
 _SHARE = 0.9
 
 _COLUMNS = (
@@ -72,31 +57,50 @@ def _measured(
 ) -> Iterator[tuple[str, float, uncertainty.Estimate]]:
   """(what, milliseconds, prediction)."""
   for folder in sorted(filter(step_trace.is_of_step, data.iterdir())):
-    trace = traced_step.TracedStep(folder)
-    known = uncertainty.step_time(_default(trace.step))
-    yield trace.name, trace.step_time_us / 1e3, known
-  if (data / _LLAMA).is_file():
-    default = _published(data / _LLAMA, _SCHEDULER)
-    early = _published(data / _LLAMA, _EARLY)
-    for what, measured_ms, known in (
-      ("llama-8b-1x8", _DEFAULT_MS, uncertainty.step_time(default)),
-      ("llama-8b-1x8, early", _EARLY_MS, uncertainty.step_time(early)),
-      (
-        "llama-8b-1x8, gain of early",
-        _DEFAULT_MS - _EARLY_MS,
-        uncertainty.gain(default, early),
-      ),
-    ):
-      yield what, measured_ms, known
+    yield _traced(traced_step.TracedStep(folder))
+  if (data / "hlo").is_dir():
+    for pair in xla_step.pairs(data / "hlo"):
+      yield from _published(pair)
+
+
+def _traced(
+  trace: traced_step.TracedStep,
+) -> tuple[str, float, uncertainty.Estimate]:
+  scatters = trace.colliding_scatters
+  times = _default(trace.step)
+  if not scatters:
+    known = uncertainty.step_time(times)
+    return trace.name, trace.step_time_us / 1e3, known
+
+  def scatters_us(step: step_lib.Step) -> float:
+    return sum(step.kernel_cost(k).time_us * k.executions for k in scatters)
+
+  rest = uncertainty.Times(
+    mean_us=times.mean_us - scatters_us(trace.step),
+    by_scenario={
+      scenario: us - scatters_us(trace.step.under(scenario))
+      for scenario, us in times.by_scenario.items()
+    },
+  )
+  return (
+    f"{trace.name}, less colliding scatters",
+    trace.step_time_less_scatters_us / 1e3,
+    uncertainty.step_time(rest),
+  )
 
 
 def _published(
-  path: pathlib.Path, options: Mapping[str, bool | int]
-) -> uncertainty.Times:
-  cluster = cluster_lib.parse(_LLAMA_CLUSTER)
-  target = load_lib.load(str(path), cluster)
-  scheduled = target.schedule(config_lib.XlaConfig(options=options))
-  return _default(step_lib.of_module(scheduled, cluster))
+  pair: xla_step.Pair,
+) -> Iterator[tuple[str, float, uncertainty.Estimate]]:
+  before, after = _default(pair.before.step), _default(pair.after.step)
+  before_ms = pair.before.variant.measured_ms
+  after_ms = pair.after.variant.measured_ms
+  for what, measured_ms, known in (
+    (pair.before.variant.name, before_ms, uncertainty.step_time(before)),
+    (pair.after.variant.name, after_ms, uncertainty.step_time(after)),
+    ("gain", before_ms - after_ms, uncertainty.gain(before, after)),
+  ):
+    yield f"{pair.name}, {what}", measured_ms, known
 
 
 def _default(step: step_lib.Step) -> uncertainty.Times:

@@ -12,6 +12,9 @@ paper says it does.
 
 from __future__ import annotations
 
+import collections
+from collections import Counter
+from collections.abc import Mapping, Sequence
 import dataclasses
 
 from lagom_xla import cluster as cluster_lib
@@ -91,6 +94,41 @@ def calls(collective: collectives_lib.Collective) -> tuple[Call, ...]:
   runs = nccl.aggregates(collective.kind, collective.array_bytes)
   num_arrays = sum(map(len, runs))
   return tuple(Call(num_bytes=sum(run), num_arrays=num_arrays) for run in runs)
+
+
+def calls_by_key(
+  found: Sequence[tuple[TuningKey, collectives_lib.Collective]],
+) -> Mapping[TuningKey, tuple[Call, ...]]:
+  """The calls of a step that a setting for a key can decide on, by size.
+
+  A tuner gets sizes of calls, not of collectives. A size that collectives of
+  several keys have belongs to the key that moves the most bytes per step, and
+  is no call of the others. Where a key's collectives with calls of one size
+  differ in their number of arrays, the one that runs most often counts.
+
+  Args:
+    found: the step's collectives, with their keys.
+  """
+  runs: Counter[TuningKey] = collections.Counter()
+  executions: dict[TuningKey, Counter[Call]] = {}
+  for key, collective in found:
+    runs[key] += collective.executions
+    counter = executions.setdefault(key, collections.Counter())
+    for call in calls(collective):
+      counter[call] += collective.executions
+  owner: dict[TuningKey, TuningKey] = {}  # By the key of a lone call.
+  for key in sorted(runs, key=lambda k: (k.num_bytes * runs[k], k)):
+    for call in executions[key]:
+      owner[dataclasses.replace(key, num_bytes=call.num_bytes)] = key
+  by_key = {}
+  for key, counter in executions.items():
+    by_size = {
+      call.num_bytes: call
+      for call in sorted(counter, key=lambda c: (counter[c], c))
+      if owner[dataclasses.replace(key, num_bytes=call.num_bytes)] == key
+    }
+    by_key[key] = tuple(sorted(by_size.values()))
+  return by_key
 
 
 def tuning_key(

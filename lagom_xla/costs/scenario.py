@@ -2,16 +2,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """Scenarios: the cost model wrong in one part of it, by a factor.
 
-Every part of the model is a factor here: what the part's times are multiplied
-by. All are 1 in `AS_PREDICTED`. `uncertainty.py` makes the scenarios that the
-model's own errors call for, and `step.Step.under` prices a step in one.
+Every part is a factor here, on its times; all are 1 in `AS_PREDICTED`.
+`uncertainty.py` makes the scenarios that the model's own errors call for, and
+`step.Step.under` prices a step in one.
 
-*Few channels.* Nearly all measured collectives run with the channels that NCCL
-gives them. Whether a channel alone copies as fast as its share of those is
-hardly measured. A channel that takes f times as long moves what 1 / f of a
-channel was thought to move, so NC channels take what NC / f are predicted to
-take: much more where channels bound the collective, nothing where links do. As
-many as NCCL itself gives an algorithm are known to be what was measured.
+*Few channels.* Whether a channel alone copies as fast as its share of those
+that NCCL gives a collective is hardly measured. A channel that takes f times as
+long moves what 1 / f of a channel was thought to move, so NC channels take what
+NC / f are predicted to take: much more where channels bound the collective,
+nothing where links do. As many as NCCL gives an algorithm were measured.
+
+*Other settings.* How an algorithm or a protocol fares that NCCL does not choose
+is much less known where its latency decides than where its bandwidth does. On 8
+B300s ring/simple takes 1.7 to 3.2 times NCCL's own choice from 2 to 16 MiB,
+predicted to be faster, and about what is predicted from 32 MiB on (sweeps.csv).
+Latency is paid by step, and so is a rank's part of the bytes, which tells the
+two apart. No row has other chunks than NCCL's: what smaller ones gain, in time
+or in memory bandwidth, is lost where other settings are wrong.
 """
 
 from __future__ import annotations
@@ -25,10 +32,12 @@ from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import contention
 from lagom_xla.costs import kernel as kernel_lib
 from lagom_xla.costs import nccl
+from lagom_xla.costs.nccl import launch
 
-# Below this size the model's error is the host's noise and the launch, which it
-# does not know (docs/cost_model.md).
+# Below it errors are the host's noise and the launch (docs/cost_model.md).
 SMALL_BYTES = 64 * 1024
+# Of a rank's part: 32 MiB among the 8 ranks of that sweep.
+LONG_PART_BYTES = 4 * 2**20
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,7 +51,9 @@ class Scenario:
     within_nodes: larger ones that stay on NVLink or PCIe.
     between_nodes: larger ones over the network.
     few_channels: a channel, where there are fewer than NCCL gives.
-    other_settings: algorithms, protocols and chunks that NCCL does not choose.
+    short_settings: algorithms, protocols and chunks that NCCL does not choose,
+      of collectives whose parts are short.
+    long_settings: the same of those with parts of `LONG_PART_BYTES` and more.
     contention: what kernels and collectives lose to each other.
     products: matrix products.
     other_kernels: all other kernels.
@@ -54,7 +65,8 @@ class Scenario:
   within_nodes: float = 1.0
   between_nodes: float = 1.0
   few_channels: float = 1.0
-  other_settings: float = 1.0
+  short_settings: float = 1.0
+  long_settings: float = 1.0
   contention: float = 1.0
   products: float = 1.0
   other_kernels: float = 1.0
@@ -70,6 +82,11 @@ Predict = Callable[
 def is_small(key: collective_lib.TuningKey) -> bool:
   """Whether the model is known to be wrong about its collectives."""
   return key.num_bytes < SMALL_BYTES
+
+
+def has_long_parts(key: collective_lib.TuningKey) -> bool:
+  """Whether bandwidth decides between algorithms, not latency."""
+  return key.num_bytes >= LONG_PART_BYTES * key.num_ranks
 
 
 def collective_cost(
@@ -104,8 +121,13 @@ def collective_cost(
     time_us = _with_slow_channels_us(
       scenario.few_channels, key, setting, predict
     )
-  if _is_other(setting, default):
-    time_us *= scenario.other_settings
+  is_long = has_long_parts(key)
+  other = scenario.long_settings if is_long else scenario.short_settings
+  if other != 1 and _is_other(setting, default):
+    own = predict(key, _with_own_chunk(key, setting, default, cluster))
+    time_us = max(time_us, own.time_us) * other
+    if _moved(own) > _moved(cost):
+      cost = own
   time_us *= (
     scenario.between_nodes if key.num_nodes > 1 else scenario.within_nodes
   )
@@ -155,6 +177,26 @@ def _is_other(setting: nccl.Setting, default: nccl.Setting) -> bool:
   )
 
 
+def _with_own_chunk(
+  key: collective_lib.TuningKey,
+  setting: nccl.Setting,
+  default: nccl.Setting,
+  cluster: cluster_lib.Cluster,
+) -> nccl.Setting:
+  """The setting with a chunk no smaller than NCCL's own."""
+  pair = setting.algorithm, setting.protocol
+  if pair == (default.algorithm, default.protocol):
+    own_bytes = default.chunk_bytes
+  else:
+    share_bytes = key.num_bytes // setting.num_channels
+    own_bytes = launch.chunk_bytes(
+      cluster, key.communicator, key.kind, share_bytes, *pair
+    )
+  return dataclasses.replace(
+    setting, chunk_bytes=max(setting.chunk_bytes, own_bytes)
+  )
+
+
 def _has_few_channels(
   key: collective_lib.TuningKey,
   setting: nccl.Setting,
@@ -194,6 +236,10 @@ def _with_slow_channels_us(
   return max(1 / between, predict(key, setting).time_us)
 
 
+def _moved(cost: collective_lib.CollectiveCost) -> float:
+  return cost.memory_gbps * cost.time_us
+
+
 def _longer(
   cost: collective_lib.CollectiveCost, time_us: float
 ) -> collective_lib.CollectiveCost:
@@ -203,5 +249,5 @@ def _longer(
   return dataclasses.replace(
     cost,
     time_us=time_us,
-    memory_gbps=cost.memory_gbps * cost.time_us / time_us,
+    memory_gbps=_moved(cost) / time_us,
   )

@@ -9,8 +9,6 @@ step with one part of the models wrong.
 
 from __future__ import annotations
 
-import collections
-from collections import Counter
 from collections.abc import Callable, Mapping
 import dataclasses
 import functools
@@ -188,35 +186,10 @@ class Step:
 
   @functools.cached_property
   def calls(self) -> Mapping[Key, tuple[collective_lib.Call, ...]]:
-    """The calls that a setting for a key can decide on, by size.
-
-    A tuner gets sizes of calls, not of collectives. A size that collectives of
-    several keys have belongs to the key that moves the most bytes per step, and
-    is no call of the others. Where a key's collectives with calls of one size
-    differ in their number of arrays, the one that runs most often counts.
-    """
-    executions: dict[Key, Counter[collective_lib.Call]] = {}
-    for collective in self.analysis.collectives:
-      counter = executions.setdefault(
-        self.key_of[collective.name], collections.Counter()
-      )
-      for call in collective_lib.calls(collective):
-        counter[call] += collective.executions
-    owner: dict[Key, Key] = {}  # By the key of a lone call.
-    for key in sorted(
-      self.keys, key=lambda k: (k.num_bytes * self.executions[k], k)
-    ):
-      for call in executions[key]:
-        owner[dataclasses.replace(key, num_bytes=call.num_bytes)] = key
-    calls = {}
-    for key, counter in executions.items():
-      by_size = {
-        call.num_bytes: call
-        for call in sorted(counter, key=lambda c: (counter[c], c))
-        if owner[dataclasses.replace(key, num_bytes=call.num_bytes)] == key
-      }
-      calls[key] = tuple(sorted(by_size.values()))
-    return calls
+    """The calls that a setting for a key can decide on, by size."""
+    return collective_lib.calls_by_key(
+      [(self.key_of[c.name], c) for c in self.analysis.collectives]
+    )
 
   @functools.cached_property
   def _beside(

@@ -2,20 +2,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """The uncertainty of predictions, from the model's errors on measurements.
 
-fitted/errors.json has, for each part of the model, what 90 % of its errors are
-within, over figures that no fit saw where there are such. benchmarks/errors.py
-writes it.
-
-A scenario turns one part to the end of its spread, in one direction, everywhere
-at once; a step is replayed in all of them. So a part's error is taken to be
-common to a whole step, which is the worst that it can be. Parts are measured
-apart from each other and taken to be independent, so their effects add in
-quadrature:
+A scenario turns one part of the model to the end of its spread (spread.py), in
+one direction, everywhere at once; a step is replayed in all of them. So a
+part's error is taken to be common to a whole step, which is the worst that it
+can be. Parts are measured apart from each other and taken to be independent, so
+their effects add in quadrature:
 
     low = t - sqrt(sum over parts of max(0, t - least t of the part)^2)
 
 and high likewise. For what one plan gains over another t is the difference of
-both in the same scenario: what is wrong in both cancels.
+both in the same scenario: what is wrong in both cancels. A step has one part
+more, what a replay misses though its kernels and collectives take what was
+measured.
 """
 
 from __future__ import annotations
@@ -23,44 +21,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 import dataclasses
 import functools
-import json
 import math
-import pathlib
 
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import scenario as scenario_lib
+from lagom_xla.costs import spread as spread_lib
 from lagom_xla.costs import step as step_lib
-
-_FITTED = pathlib.Path(__file__).with_name("fitted") / "errors.json"
-
-# The percentile of fewer figures says little: such a fabric gets no smaller a
-# spread than all fabrics together.
-LEAST_FIGURES = 20
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
-class Spread:
-  """Errors of a part of the model, as ln(measured / predicted).
-
-  Attributes:
-    groups: of what, in the words of `python -m benchmarks.accuracy`.
-    n: how many figures.
-    median: of the errors' size.
-    p90: the 90th percentile of that.
-    low: the 5th percentile of the errors, 0 at most.
-    bias: the median error; above 0 where the model is too fast.
-    high: the 95th percentile of the errors, 0 at least.
-    is_held_out: whether no fit saw the figures.
-  """
-
-  groups: tuple[str, ...]
-  n: int
-  median: float
-  p90: float
-  low: float
-  bias: float
-  high: float
-  is_held_out: bool
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -92,29 +58,6 @@ class Times:
 
 
 @functools.cache
-def spreads() -> Mapping[str, Spread]:
-  """The spreads of fitted/errors.json, by part."""
-  raw = json.loads(_FITTED.read_text(encoding="utf-8"))
-  return {
-    part: Spread(**(figures | {"groups": tuple(figures["groups"])}))
-    for part, figures in raw["parts"].items()
-  }
-
-
-def network_spread(cluster: cluster_lib.Cluster) -> Spread:
-  """How well collectives over a cluster's network are known.
-
-  The spread of its fabric; that of all fabrics where that is larger and the
-  fabric has fewer than `LEAST_FIGURES` figures, or none.
-  """
-  pooled = spreads()["between_nodes"]
-  own = spreads().get(f"between_nodes.{cluster.node.fabric}")
-  if own is None or (own.n < LEAST_FIGURES and own.p90 < pooled.p90):
-    return pooled
-  return own
-
-
-@functools.cache
 def scenarios(
   cluster: cluster_lib.Cluster,
 ) -> tuple[scenario_lib.Scenario, ...]:
@@ -131,16 +74,15 @@ def _scenarios(
     small_collectives=0.0,
   )
   for part, what, is_both_ways in _PARTS:
-    if part == "between_nodes":
-      if cluster.num_nodes == 1:
-        continue
-      spread = network_spread(cluster)
+    if part == "between_nodes" and cluster.num_nodes == 1:
+      continue
+    if part in ("within_nodes", "between_nodes"):
+      spread = spread_lib.of_collectives(
+        cluster, is_between_nodes=part == "between_nodes"
+      )
     else:
-      spread = spreads()[part]
-    factors = [math.exp(spread.high)]
-    if is_both_ways:
-      factors.append(math.exp(spread.low))
-    for factor in factors:
+      spread = spread_lib.spreads()[part]
+    for factor in spread.factors[: 2 if is_both_ways else 1]:
       yield scenario_lib.Scenario(
         name=f"{what} {factor:.2f} times", part=part, **{part: factor}
       )
@@ -154,7 +96,8 @@ _PARTS = (
   ("within_nodes", "collectives within nodes take", True),
   ("between_nodes", "collectives between nodes take", True),
   ("few_channels", "a channel, where there are few, takes", False),
-  ("other_settings", "what NCCL would not choose takes", False),
+  ("short_settings", "short parts as NCCL would not choose take", False),
+  ("long_settings", "long parts as NCCL would not choose take", False),
   ("contention", "kernels and collectives lose to each other", True),
   ("products", "matrix products take", True),
   ("other_kernels", "other kernels take", True),
@@ -173,8 +116,18 @@ def times(step: step_lib.Step, configuration: step_lib.Configuration) -> Times:
 
 
 def step_time(found: Times) -> Estimate:
-  """A step time with its range."""
-  return combined(found.mean_us, found.by_scenario)
+  """A step time with its range.
+
+  What a replay misses even if each part of it is right, such as ranks that wait
+  for each other, is a part of its own. Another plan has it too.
+  """
+  missed = {
+    scenario_lib.Scenario(
+      name=f"steps take {factor:.2f} times", part="steps"
+    ): found.mean_us * factor
+    for factor in spread_lib.spreads()["steps"].factors
+  }
+  return combined(found.mean_us, {**found.by_scenario, **missed})
 
 
 def gain(before: Times, after: Times) -> Estimate:

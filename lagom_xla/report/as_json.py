@@ -125,11 +125,14 @@ def tuning(tuned: tuner.Tuning) -> dict[str, Any]:
 
 def verification(verified: verification_lib.Verification) -> dict[str, Any]:
   """What `lagom-xla verify --format=json` prints."""
+  prediction = verified.plan.prediction
   return {
     "module_name": verified.plan.module_name,
     "cluster": verified.plan.cluster.name,
     "default_us": verified.default_us,
     "planned_us": verified.planned_us,
+    "default_range_us": dataclasses.asdict(prediction.default_range_us),
+    "gain_us": dataclasses.asdict(prediction.nccl_settings_gain_us),
     "effects": [dataclasses.asdict(effect) for effect in verified.effects],
   }
 

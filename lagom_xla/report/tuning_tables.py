@@ -122,6 +122,13 @@ def gains(plan: plan_lib.Plan) -> rich.table.Table:
   return table
 
 
+def gain_ms(gain: plan_lib.Range) -> str:
+  """The range of a gain, in words."""
+  verdict = _verdict(gain)
+  ends = f"{gain.low_us / 1e3:,.2f} to {gain.high_us / 1e3:,.2f} ms"
+  return f"{ends} ({verdict})" if verdict else ends
+
+
 def _verdict(gain: plan_lib.Range) -> str:
   if gain.low_us == gain.high_us == 0:
     return "changes nothing"

@@ -1,0 +1,89 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The plan that a search's best candidate makes, and what it should gain."""
+
+from __future__ import annotations
+
+from lagom_xla import plan as plan_lib
+from lagom_xla.apply import env as env_lib
+from lagom_xla.compile import target as target_lib
+from lagom_xla.costs import uncertainty
+from lagom_xla.search.nccl import channel_cap
+from lagom_xla.search.xla import candidates as candidates_lib
+
+
+def plan_of(
+  target: target_lib.Target, search: candidates_lib.Search
+) -> plan_lib.Plan:
+  """The plan of a search's best candidate.
+
+  Args:
+    target: what was searched.
+    search: with the candidate that is kept as its best.
+  """
+  kept = search.best
+  # A launcher has the options alone.
+  cap = channel_cap.surest(search.best_for_launchers.step)
+  module = target.identity()
+  return plan_lib.Plan(
+    module_name=module.name,
+    module_fingerprint=plan_lib.fingerprint(module),
+    cluster=target.cluster,
+    xla=kept.config,
+    nccl_env=env_lib.nccl_variables(cap.max_channels),
+    nccl_settings=_nccl_settings(kept),
+    prediction=_prediction(search, cap),
+  )
+
+
+def _nccl_settings(
+  kept: candidates_lib.Candidate,
+) -> tuple[plan_lib.NcclSetting, ...]:
+  """The keys that do not keep their default, with what each of them gains."""
+  step = kept.step
+  settings = []
+  for key in step.keys:
+    if kept.settings[key] == step.default[key]:
+      continue
+    reverted = uncertainty.times(
+      step, {**kept.settings, key: step.default[key]}
+    )
+    scenario, worst_us = uncertainty.worst(reverted, kept.tuned_times)
+    settings.append(
+      plan_lib.NcclSetting(
+        key=key,
+        calls=step.calls[key],
+        setting=kept.settings[key],
+        default=step.default[key],
+        gain_us=reverted.mean_us - kept.tuned_times.mean_us,
+        worst_gain_us=worst_us,
+        worst_if=scenario.name,
+      )
+    )
+  return tuple(settings)
+
+
+def _prediction(
+  search: candidates_lib.Search, cap: channel_cap.Cap
+) -> plan_lib.Prediction:
+  default, kept = search.default.default_times, search.best
+  launched = search.best_for_launchers
+  capped = uncertainty.times(launched.step, cap.configuration)
+
+  def gain(after: uncertainty.Times) -> plan_lib.Range:
+    return _range(uncertainty.gain(default, after))
+
+  return plan_lib.Prediction(
+    default_us=default.mean_us,
+    xla_us=launched.default_times.mean_us,
+    nccl_env_us=capped.mean_us,
+    nccl_settings_us=kept.tuned_times.mean_us,
+    default_range_us=_range(uncertainty.step_time(default)),
+    xla_gain_us=gain(launched.default_times),
+    nccl_env_gain_us=gain(capped),
+    nccl_settings_gain_us=gain(kept.tuned_times),
+  )
+
+
+def _range(estimate: uncertainty.Estimate) -> plan_lib.Range:
+  return plan_lib.Range(low_us=estimate.low, high_us=estimate.high)
