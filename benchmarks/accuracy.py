@@ -23,22 +23,22 @@ import os
 import pathlib
 import sys
 
-from benchmarks import autoccl_a40
-from benchmarks import calibrated
-from benchmarks import fit_networks
 from benchmarks import groups
-from benchmarks import lone_kernel_errors
 from benchmarks import measured
-from benchmarks import nccl_sweeps
-from benchmarks import nccl_tests
-from benchmarks import one_node
 from benchmarks import paper_facts
-from benchmarks import pytorch_kernels
-from benchmarks import slowdowns
-from benchmarks import step_times
-from benchmarks import step_trace
 from benchmarks import table as table_lib
-from benchmarks import xla_step
+from benchmarks.collectives import autoccl_a40
+from benchmarks.collectives import calibrated
+from benchmarks.collectives import fit_networks
+from benchmarks.collectives import nccl_sweeps
+from benchmarks.collectives import nccl_tests
+from benchmarks.collectives import one_node
+from benchmarks.kernels import lone_kernel_errors
+from benchmarks.kernels import pytorch_kernels
+from benchmarks.steps import published
+from benchmarks.steps import slowdowns
+from benchmarks.steps import times as step_times
+from benchmarks.steps import trace as step_trace
 from lagom_xla import errors
 
 
@@ -100,7 +100,7 @@ def _nccl_tests(folder: pathlib.Path) -> Iterator[groups.Group]:
 _STEPS: Mapping[str, Callable[[pathlib.Path], Iterator[groups.Group]]] = {
   "nccl_tests": _nccl_tests,
   "contention": pytorch_kernels.groups,
-  "hlo": xla_step.groups,
+  "hlo": published.groups,
 }
 
 

@@ -9,9 +9,9 @@ import functools
 import math
 import re
 
-from benchmarks import collective_rows
 from benchmarks import data as data_lib
 from benchmarks import groups
+from benchmarks.collectives import table_rows
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import gemm
 from lagom_xla.costs import nccl
@@ -130,7 +130,7 @@ def products() -> Iterator[groups.Group]:
 def collectives() -> Iterator[groups.Group]:
   """Lone collectives, by device, small ones apart."""
   by_group: dict[str, list[groups.Comparison]] = {}
-  for row in collective_rows.read():
+  for row in table_rows.read():
     size = "64 KiB and more" if row.is_large else "below 64 KiB"
     by_group.setdefault(f"collectives: {row.device}, {size}", []).append(
       groups.Comparison(

@@ -18,8 +18,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 import pytest
 
-from benchmarks import calibrated
-from benchmarks import nccl_tests
+from benchmarks.collectives import calibrated
+from benchmarks.collectives import nccl_tests
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
 from lagom_xla.calibrate import calibration as calibration_lib

@@ -14,8 +14,8 @@ import pytest
 
 from benchmarks import groups
 from benchmarks import paper_facts
-from benchmarks import slowdowns
-from benchmarks import traced_step
+from benchmarks.steps import slowdowns
+from benchmarks.steps import traced_step
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import contention

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 import numpy as np
 import pytest
 
-from benchmarks import lone_kernels
-from benchmarks import step_trace
+from benchmarks.kernels import lone_kernels
+from benchmarks.steps import trace as step_trace
 import hlo_text
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.cluster import gpu as gpu_lib

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 import pytest
 
-from benchmarks import autoccl_a40
 from benchmarks import groups
-from benchmarks import nccl_sweeps
-from benchmarks import sweep_runs
+from benchmarks.collectives import autoccl_a40
+from benchmarks.collectives import nccl_sweeps
+from benchmarks.collectives import sweep_runs
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import nccl

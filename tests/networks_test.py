@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 import pytest
 
-from benchmarks import fit_networks
-from benchmarks import nccl_tests
-from benchmarks import network_fit
+from benchmarks.collectives import fit_networks
+from benchmarks.collectives import nccl_tests
+from benchmarks.collectives import network_fit
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import costs
 from lagom_xla import errors

@@ -9,7 +9,7 @@ import pathlib
 
 import pytest
 
-from benchmarks import step_trace
+from benchmarks.steps import trace as step_trace
 from lagom_xla.passes import collectives
 from lagom_xla.passes import hlo
 from lagom_xla.passes import overlap

@@ -3,9 +3,10 @@
 """How many of the measured steps are within their predictions' ranges.
 
 Traced steps, and steps of XLA's benchmark modules as they were published, with
-what a change gained (xla_step.py). A traced step counts with what its ranks
-waited for each other, but less its scatters whose indices repeat, and less what
-ranks wait for those: how often they repeat depends on data that no module has.
+what a change gained (steps/published.py). A traced step counts with what its
+ranks waited for each other, but less its scatters whose indices repeat, and
+less what ranks wait for those: how often they repeat depends on data that no
+module has.
 """
 
 from __future__ import annotations
@@ -14,10 +15,10 @@ from collections.abc import Iterator
 import pathlib
 from typing import Any
 
-from benchmarks import step_trace
 from benchmarks import table as table_lib
-from benchmarks import traced_step
-from benchmarks import xla_step
+from benchmarks.steps import published
+from benchmarks.steps import trace as step_trace
+from benchmarks.steps import traced_step
 from lagom_xla.costs import step as step_lib
 from lagom_xla.costs import uncertainty
 
@@ -59,7 +60,7 @@ def _measured(
   for folder in sorted(filter(step_trace.is_of_step, data.iterdir())):
     yield _traced(traced_step.TracedStep(folder))
   if (data / "hlo").is_dir():
-    for pair in xla_step.pairs(data / "hlo"):
+    for pair in published.pairs(data / "hlo"):
       yield from _published(pair)
 
 
@@ -90,7 +91,7 @@ def _traced(
 
 
 def _published(
-  pair: xla_step.Pair,
+  pair: published.Pair,
 ) -> Iterator[tuple[str, float, uncertainty.Estimate]]:
   before, after = _default(pair.before.step), _default(pair.after.step)
   before_ms = pair.before.variant.measured_ms

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Iterator
 import pathlib
 from typing import Any
 
-from benchmarks import step_trace
 from benchmarks import table as table_lib
-from benchmarks import traced_step
 from benchmarks.search import modules as modules_lib
+from benchmarks.steps import trace as step_trace
+from benchmarks.steps import traced_step
 from lagom_xla.costs import step as step_lib
 from lagom_xla.costs import uncertainty
 from lagom_xla.search import nccl as nccl_search

@@ -7,7 +7,7 @@ other (`-g`), and no collective comes sooner after the one before than that
 takes. XLA has a thread for each GPU, so this is no part of its collectives.
 
 On 4 and on 8 GPUs of whatever kind times do not fall below 4 to 6 us for each.
-The figure is the mean of public systems (benchmarks/fit_collectives.py).
+The figure is the mean of public systems (benchmarks/collectives/fit_paths.py).
 """
 
 from __future__ import annotations

@@ -22,8 +22,9 @@ half each. Its traffic takes
 
 times as long: measured are 1.4 to 1.6 times beside all-gathers that draw a
 third of an H100's memory, 1.13 and 1.56 times beside those that draw a tenth
-and a third of an A100's (benchmarks/slowdowns.py). The traffic takes the rate
-that it reaches alone, e_i Bbar, so its time is memory_us / e_i, and that grows.
+and a third of an A100's (benchmarks/steps/slowdowns.py). The traffic takes the
+rate that it reaches alone, e_i Bbar, so its time is memory_us / e_i, and that
+grows.
 
 What fits in half of L2 (which is two partitions) the kernel before has left
 there, and a lone kernel never waits for memory. Beside a collective, whose

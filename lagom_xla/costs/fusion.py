@@ -15,8 +15,8 @@ moves few bytes: an update in place of 2-byte elements, one a thread, reaches
 (a warp's width), however many rows there are: 2,560 columns leave a third of an
 H100's SMs idle.
 
-fitted/fusion.json has the parameters by architecture; benchmarks/fit_fusions.py
-fits them.
+fitted/fusion.json has the parameters by architecture;
+benchmarks/kernels/fit_fusions.py fits them.
 """
 
 from __future__ import annotations

@@ -18,10 +18,10 @@ for whatever is left. On A100 all library products behave so: they slow 1.5 to
 one. What is lost is what is missing of the SMs, rounded up to waves.
 
 On Hopper, products of few tiles go the first way and products of many the
-second. In the H100 step that `benchmarks/slowdowns.py` reads, results of up to
-2.4 waves of the largest tiles slow 1.9 to 3.7 times beside 24 channels, those
-of 4.8 waves 1.4 to 1.7 times, and those of 7.8 lose 17 to 30 % of the time that
-they are beside them; on H200 one of 5.8 slowed 1.29 times
+second. In the H100 step that `benchmarks/steps/slowdowns.py` reads, results of
+up to 2.4 waves of the largest tiles slow 1.9 to 3.7 times beside 24 channels,
+those of 4.8 waves 1.4 to 1.7 times, and those of 7.8 lose 17 to 30 % of the
+time that they are beside them; on H200 one of 5.8 slowed 1.29 times
 (`benchmarks/paper_facts.py`). So the two ways meet at about 5 waves.
 
 A Hopper wave of one-wave kernels is not all SMs: blocks come in clusters that

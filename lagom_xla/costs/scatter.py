@@ -21,9 +21,9 @@ being the n-th harmonic number, so
 the same, as in MaxText's synthetic data (zeros) or in padding, the collision is
 1, and `worst_us` the time: the H100 step's embedding gradient, 16,384 updates
 of 640 bf16 elements with one id, took 22 to 68 ms where memory alone would take
-0.04. The tries per clock are fitted to it (benchmarks/fit_fusions.py), the only
-such scatter that was measured; they come to about one for each slice of L2,
-which is where atomics are done. With unique ids there is no loss, and
+0.04. The tries per clock are fitted to it (benchmarks/kernels/fit_fusions.py),
+the only such scatter that was measured; they come to about one for each slice
+of L2, which is where atomics are done. With unique ids there is no loss, and
 `unique_indices` promises them. Wider elements are added by atomics that need no
 second try.
 """

@@ -4,7 +4,8 @@
 
 The parameters are shares of the GPU's own figures, clocks and bytes per clock,
 so that they carry over to GPUs of one architecture. fitted/gemm.json has them;
-benchmarks/fit_gemm.py fits them and says how well they do on rows left out.
+benchmarks/kernels/fit_gemm.py fits them and says how well they do on rows left
+out.
 """
 
 from __future__ import annotations

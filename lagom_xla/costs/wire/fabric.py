@@ -3,7 +3,7 @@
 """Fabrics between nodes: what each takes beyond NCCL's model of a network.
 
 fitted/network.json has the figures, with their units and how they were found;
-benchmarks/fit_networks.py fits them to rows of nccl-tests.
+benchmarks/collectives/fit_networks.py fits them to rows of nccl-tests.
 """
 
 from __future__ import annotations

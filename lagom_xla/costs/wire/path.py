@@ -3,9 +3,9 @@
 """The paths of collectives: fitted rates and latencies, by measured system.
 
 fitted/collective.json has them, with their units and how they were found;
-benchmarks/fit_collectives.py fits them to measurements of lone collectives on
-NVLink, with what is not the collective's own (a module's launch, a copy of the
-operand, the launches of nccl-tests) set apart.
+benchmarks/collectives/fit_paths.py fits them to measurements of lone
+collectives on NVLink, with what is not the collective's own (a module's launch,
+a copy of the operand, the launches of nccl-tests) set apart.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ permute around a ring, it copies 20 GB/s each way; alone it would copy 33.
 
 The parameters are fitted to measurements of lone collectives on NVLink
 (fitted/collective.json has them, with their units and how they were found, and
-benchmarks/fit_collectives.py fits them). What was not measured is in
+benchmarks/collectives/fit_paths.py fits them). What was not measured is in
 `unmeasured`, and what runs between nodes in `network`.
 
 Rates end in _gbps and mean 1e9 bytes per second.

@@ -3,7 +3,7 @@
 """What measurements of lone collectives hold that is not the collective.
 
 lagom_xla/costs/fitted/collective.json has the figures beside the parameters
-that they are fitted with (fit_collectives.py).
+that they are fitted with (fit_paths.py).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import json
 import pathlib
 
 PATH = (
-  pathlib.Path(__file__).resolve().parent.parent
+  pathlib.Path(__file__).resolve().parents[2]
   / "lagom_xla/costs/fitted/collective.json"
 )
 

@@ -30,7 +30,7 @@ import re
 from typing import Any
 
 from benchmarks import groups
-from benchmarks import set_apart
+from benchmarks.collectives import set_apart
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.calibrate import launches
 from lagom_xla.costs import collective as collective_lib

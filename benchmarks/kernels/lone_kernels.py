@@ -10,7 +10,7 @@ import dataclasses
 import pathlib
 import statistics
 
-from benchmarks import step_trace
+from benchmarks.steps import trace as step_trace
 from lagom_xla.cluster import gpu as gpu_lib
 from lagom_xla.costs import scatter
 from lagom_xla.passes import collectives

@@ -28,8 +28,8 @@ import pathlib
 import statistics
 
 from benchmarks import groups as groups_lib
-from benchmarks import step_trace
-from benchmarks import traced_step
+from benchmarks.steps import trace as step_trace
+from benchmarks.steps import traced_step
 from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import contention
 from lagom_xla.costs import fusion

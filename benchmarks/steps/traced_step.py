@@ -12,7 +12,7 @@ import itertools
 import pathlib
 import statistics
 
-from benchmarks import step_trace
+from benchmarks.steps import trace as step_trace
 from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import kernel as kernel_lib
 from lagom_xla.costs import scatter as scatter_lib

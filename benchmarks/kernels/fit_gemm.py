@@ -11,11 +11,11 @@ comes from the H100 step: the median over its shapes, on the first rank; printed
 is how far it is off on the others. Blackwell, of which there is no step, takes
 Hopper's.
 
-  python -m benchmarks.fit_gemm [--data=FOLDER] [--write] [--hold_out]
+  python -m benchmarks.kernels.fit_gemm [--data=FOLDER] [--write] [--hold_out]
 
-The steps are in FOLDER (benchmarks/step_trace.py); without it A100 is left out,
-and nothing is written. With --hold_out each precision is fitted again without
-random halves and without whole sizes, and tried on what was left out.
+The steps are in FOLDER (benchmarks/steps/trace.py); without it A100 is left
+out, and nothing is written. With --hold_out each precision is fitted again
+without random halves and without whole sizes, and tried on what was left out.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ import numpy as np
 from scipy import optimize
 
 from benchmarks import data as data_lib
-from benchmarks import step_trace
+from benchmarks.steps import trace as step_trace
 from lagom_xla import cluster
 from lagom_xla.cluster import gpu as gpu_lib
 from lagom_xla.costs import gemm
@@ -400,9 +400,9 @@ def main() -> None:
   arguments = _arguments()
   hold_out = arguments.hold_out
   how = (
-    "benchmarks/fit_gemm.py: robust fit of log(predicted / measured), pulled "
-    "towards the starts in that script; sustained_efficiency is the fastest "
-    "rate among the fitted shapes"
+    "benchmarks/kernels/fit_gemm.py: robust fit of log(predicted / measured), "
+    "pulled towards the starts in that script; sustained_efficiency is the "
+    "fastest rate among the fitted shapes"
   )
   document: dict[str, Any] = {}
   fitted: dict[tuple[str, str], gemm.Precision] = {}

@@ -22,7 +22,7 @@ import dataclasses
 import pathlib
 
 from benchmarks import groups
-from benchmarks import sweep_runs
+from benchmarks.collectives import sweep_runs
 from lagom_xla.costs import scenario
 
 _LEAST_DIFFERENCE = 0.05

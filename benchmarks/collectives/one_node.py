@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Held-out errors of lone collectives inside one node, on nccl-tests.
 
-Each site's systems are predicted by a fit (collective_fit.py) that saw XLA's
+Each site's systems are predicted by a fit (path_fit.py) that saw XLA's
 table and every other site, but not this one. A system that the shipped figures
 were not fitted to is predicted by these. Groups are those of nccl_tests.py.
 """
@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 import pathlib
 
-from benchmarks import collective_fit
-from benchmarks import collective_rows
 from benchmarks import groups
-from benchmarks import nccl_tests
-from benchmarks import set_apart
+from benchmarks.collectives import nccl_tests
+from benchmarks.collectives import path_fit
+from benchmarks.collectives import set_apart
+from benchmarks.collectives import table_rows
 
 
 def compare(data: pathlib.Path) -> Iterator[groups.Group]:
@@ -25,13 +25,13 @@ def compare(data: pathlib.Path) -> Iterator[groups.Group]:
   Args:
     data: the folder that holds nccl_tests.
   """
-  others = collective_fit.other_rows(data)
-  predicted = held_out(collective_rows.read(), others)
+  others = path_fit.other_rows(data)
+  predicted = held_out(table_rows.read(), others)
   yield from nccl_tests.grouped("nccl-tests, held out", predicted)
 
 
 def held_out(
-  table: Sequence[collective_rows.Row], others: Sequence[collective_fit.Row]
+  table: Sequence[table_rows.Row], others: Sequence[path_fit.Row]
 ) -> list[tuple[nccl_tests.Row, float]]:
   """Rows of nccl-tests with times by fits that did not see their site.
 
@@ -41,14 +41,14 @@ def held_out(
   """
   tests = [row for row in others if isinstance(row, nccl_tests.Row)]
   seen = set_apart.seen_systems()
-  systems, _ = collective_fit.fit([*table, *others])
+  systems, _ = path_fit.fit([*table, *others])
   predicted = [
     (row, row.predict_us()) for row in tests if row.system not in seen
   ]
   tests = [row for row in tests if row.system in seen]
   for site, name in sorted({(_site(row), row.model_system) for row in tests}):
     kept = [row for row in others if _site(row) != site]
-    paths, apart = collective_fit.refit(name, [*table, *kept], systems)
+    paths, apart = path_fit.refit(name, [*table, *kept], systems)
     predicted += [
       (row, row.predict_us(paths, apart))
       for row in tests
@@ -57,7 +57,7 @@ def held_out(
   return predicted
 
 
-def _site(row: collective_fit.Row) -> str:
+def _site(row: path_fit.Row) -> str:
   """What precedes the system's own part of its name; "" for a step's rows."""
   if not isinstance(row, nccl_tests.Row):
     return ""

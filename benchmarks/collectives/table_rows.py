@@ -39,7 +39,7 @@ import dataclasses
 import functools
 
 from benchmarks import data as data_lib
-from benchmarks import set_apart
+from benchmarks.collectives import set_apart
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import kernel as kernel_lib
 from lagom_xla.costs import nccl

@@ -15,7 +15,7 @@ import pathlib
 import statistics
 
 from benchmarks import groups as groups_lib
-from benchmarks import traced_step
+from benchmarks.steps import traced_step
 from lagom_xla.passes import kernels as kernels_lib
 
 _LEAST_SAMPLES = 2

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The fit of costs/fusion.py and costs/scatter.py to measured steps.
 
-Taken are the kernels of each step in FOLDER (benchmarks/step_trace.py) that
+Taken are the kernels of each step in FOLDER (benchmarks/steps/trace.py) that
 overlapped no collective, in its steady steps, on the first rank: one set of
 parameters for each architecture. Kernels of equal work are one class with the
 median of their times. The fit minimizes the logarithm of predicted over
@@ -18,7 +18,7 @@ kernel of a step is bound by them, as none is on the A100.
 Printed are the errors on the other ranks, and those of fits that each saw one
 half of the classes, on the other half.
 
-  python -m benchmarks.fit_fusions --data=FOLDER [--write]
+  python -m benchmarks.kernels.fit_fusions --data=FOLDER [--write]
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from typing import Any
 import numpy as np
 from scipy import optimize
 
-from benchmarks import lone_kernels
+from benchmarks.kernels import lone_kernels
 from lagom_xla.cluster import gpu as gpu_lib
 from lagom_xla.costs import fusion
 from lagom_xla.costs import scatter
@@ -195,9 +195,9 @@ def main() -> None:
     major = step.gpu.compute_capability[0]
     sections[f"sm_{major}0"] = {
       "how": (
-        "benchmarks/fit_fusions.py: robust fit of log(predicted / measured), "
-        "classes of equal work weighted by the root of their time; launches "
-        "are medians, the gap a mean"
+        "benchmarks/kernels/fit_fusions.py: robust fit of log(predicted / "
+        "measured), classes of equal work weighted by the root of their time; "
+        "launches are medians, the gap a mean"
       ),
       "data": f"{step.name}: lone kernels of a step on {step.gpu.device_name}",
       **dataclasses.asdict(parameters),
@@ -208,7 +208,7 @@ def main() -> None:
       _report(f"{step.name}: scatters, rank {number}", rows, _scatters_us(
         rate, rows, step.gpu))  # fmt: skip
   tries = {
-    "how": "benchmarks/fit_fusions.py: median over colliding scatters",
+    "how": "benchmarks/kernels/fit_fusions.py: median over colliding scatters",
     "data": ", ".join(s.name for s in steps if s.scatters[0]),
     "tries_per_clock": rate,
   }

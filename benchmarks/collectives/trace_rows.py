@@ -14,8 +14,8 @@ from collections.abc import Sequence
 import dataclasses
 import pathlib
 
-from benchmarks import set_apart
-from benchmarks import step_trace
+from benchmarks.collectives import set_apart
+from benchmarks.steps import trace as step_trace
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import wire

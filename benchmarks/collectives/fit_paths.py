@@ -2,10 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The fit of costs/wire/'s parameters to measured lone collectives.
 
-  python -m benchmarks.fit_collectives --data FOLDER [--write] [--hold_out]
+  python -m benchmarks.collectives.fit_paths --data FOLDER [--write]
+      [--hold_out]
 
 FOLDER holds nccl_tests and pax_a100, of which the fit takes rows beside XLA's
-table (see collective_fit.py). --write writes
+table (see path_fit.py). --write writes
 lagom_xla/costs/fitted/collective.json; --hold_out prints the errors on rows of
 XLA's table that a fit did not see. Those of nccl-tests are printed by
 benchmarks.accuracy.
@@ -22,15 +23,15 @@ import sys
 
 import numpy as np
 
-from benchmarks import collective_fit
-from benchmarks import collective_rows
-from benchmarks import nccl_tests
-from benchmarks import set_apart
-from benchmarks import trace_rows
+from benchmarks.collectives import nccl_tests
+from benchmarks.collectives import path_fit
+from benchmarks.collectives import set_apart
+from benchmarks.collectives import table_rows
+from benchmarks.collectives import trace_rows
 
 
 def relative_errors(
-  rows: Iterable[collective_fit.Row], fitted: collective_fit.Fit
+  rows: Iterable[path_fit.Row], fitted: path_fit.Fit
 ) -> list[float]:
   """|predicted / measured - 1| of each row."""
   systems, apart = fitted
@@ -41,7 +42,7 @@ def relative_errors(
 
 
 def _print_errors(
-  rows: Sequence[collective_fit.Row], errors: Sequence[float]
+  rows: Sequence[path_fit.Row], errors: Sequence[float]
 ) -> None:
   groups: dict[str, list[float]] = {}
   for row, error in zip(rows, errors, strict=True):
@@ -55,19 +56,19 @@ def _print_errors(
     )
 
 
-def _group_names(row: collective_fit.Row) -> Sequence[str]:
+def _group_names(row: path_fit.Row) -> Sequence[str]:
   if isinstance(row, nccl_tests.Row):
     return (f"nccl-tests, {row.model_system}", f"nccl-tests, {row.system}")
   if isinstance(row, trace_rows.Row):
     return ("A100 step, small all-reduces",)
-  assert isinstance(row, collective_rows.Row)
+  assert isinstance(row, table_rows.Row)
   if not row.is_large:
     return (f"{row.device}, less than 64 KiB",)
   return (row.device, f"{row.device}, {row.kind}")
 
 
 def _hold_out(
-  table: Sequence[collective_rows.Row], others: Sequence[collective_fit.Row]
+  table: Sequence[table_rows.Row], others: Sequence[path_fit.Row]
 ) -> None:
   """Errors of each row of the table, by fits without it and its like."""
   rng = np.random.default_rng(0)
@@ -83,7 +84,7 @@ def _hold_out(
       kept = [r for r, f in zip(table, folds, strict=True) if f != fold]
       out = [i for i, f in enumerate(folds) if f == fold]
       found = relative_errors(
-        [table[i] for i in out], collective_fit.fit([*kept, *others])
+        [table[i] for i in out], path_fit.fit([*kept, *others])
       )
       for i, error in zip(out, found, strict=True):
         errors[i] = error
@@ -91,9 +92,7 @@ def _hold_out(
     _print_errors(table, errors)
 
 
-def _write(
-  fitted: collective_fit.Fit, rows: Sequence[collective_fit.Row]
-) -> None:
+def _write(fitted: path_fit.Fit, rows: Sequence[path_fit.Row]) -> None:
   systems, apart = fitted
   named = {
     system: {
@@ -124,7 +123,7 @@ def _write(
         " module in XLA's table, by system, and of one GPU's part in"
         " nccl-tests."
       ),
-      "fitted_by": "benchmarks/fit_collectives.py",
+      "fitted_by": "benchmarks/collectives/fit_paths.py",
       "fitted_to": (
         "Half of the rows of XLA's default_collective_perf_table (sm_90 for"
         " h100, B200 for b200, GB200 and sm_103 for gb200), rows of nccl-tests"
@@ -165,18 +164,18 @@ def main() -> None:
   arguments = _arguments()
   for folder in (arguments.data / n for n in ("nccl_tests", "pax_a100")):
     if not folder.is_dir():
-      sys.exit(f"fit_collectives: there is no folder {folder}.")
-  table = collective_rows.read()
-  others = collective_fit.other_rows(arguments.data)
+      sys.exit(f"fit_paths: there is no folder {folder}.")
+  table = table_rows.read()
+  others = path_fit.other_rows(arguments.data)
   rows = [*table, *others]
-  fitted = collective_fit.fit(rows)
+  fitted = path_fit.fit(rows)
   if arguments.write:
     _write(fitted, rows)
   print(fitted[1])
   print("All rows, fitted to all of them")
   _print_errors(rows, relative_errors(rows, fitted))
   print("The table, with NCCL 2.32's rule for sends and receives")
-  newer = collective_rows.read(old_rule=False)
+  newer = table_rows.read(old_rule=False)
   _print_errors(newer, relative_errors(newer, fitted))
   if arguments.hold_out:
     _hold_out(table, others)

@@ -8,7 +8,7 @@ predicted. Rows of several sets of software on one system are calibrated
 together, as `lagom-xla calibrate *.log` would. A system with fewer than two
 sizes of a collective has nothing to calibrate by, and is left out.
 
-  python -m benchmarks.calibrated --data FOLDER
+  python -m benchmarks.collectives.calibrated --data FOLDER
 
 prints each system's errors before and after, and its figures.
 """
@@ -21,7 +21,7 @@ import dataclasses
 import pathlib
 
 from benchmarks import groups
-from benchmarks import nccl_tests
+from benchmarks.collectives import nccl_tests
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.calibrate import fit as fit_lib
 from lagom_xla.calibrate import samples as samples_lib

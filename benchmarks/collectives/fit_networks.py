@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The fit of fabrics' figures (wire.Fabric) to nccl-tests between nodes.
 
-  python -m benchmarks.fit_networks --data FOLDER [--write] [--hold_out]
+  python -m benchmarks.collectives.fit_networks --data FOLDER [--write]
+      [--hold_out]
 
 FOLDER holds nccl_tests/ (see nccl_tests.py). --write writes
 lagom_xla/costs/fitted/network.json; --hold_out prints, of each system, the
@@ -20,11 +21,11 @@ import pathlib
 import sys
 
 from benchmarks import groups
-from benchmarks import nccl_tests
-from benchmarks import network_fit
+from benchmarks.collectives import nccl_tests
+from benchmarks.collectives import network_fit
 
 _OUTPUT = (
-  pathlib.Path(__file__).resolve().parent.parent
+  pathlib.Path(__file__).resolve().parents[2]
   / "lagom_xla/costs/fitted/network.json"
 )
 # Whether times scale is judged on more nodes than these.
@@ -110,7 +111,7 @@ def _write(
       " cluster files. Names are the fields of wire.Fabric: _us are"
       " microseconds, _gbps 1e9 bytes per second, _efficiency shares."
     ),
-    "fitted_by": "benchmarks/fit_networks.py",
+    "fitted_by": "benchmarks/collectives/fit_networks.py",
     "fitted_to": (
       "Rows of nccl-tests on public systems, of 64 KiB and more, under NCCL's"
       " own choices."

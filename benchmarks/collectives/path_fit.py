@@ -1,9 +1,9 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The least squares behind fit_collectives.py and what it holds out.
+"""The least squares behind fit_paths.py and what it holds out.
 
 Parameters are fitted by relative least squares with a weak prior, path by path
-(see wire.Path), on rows of three kinds: XLA's table (collective_rows.py),
+(see wire.Path), on rows of three kinds: XLA's table (table_rows.py),
 nccl-tests on one node (nccl_tests.py), and the smallest collectives of a traced
 step (trace_rows.py). What is not the collective's own is set apart: a module's
 launch is fitted with the first path of each system in XLA's table, and what one
@@ -22,16 +22,16 @@ from typing import Protocol
 import numpy as np
 from scipy import optimize
 
-from benchmarks import collective_rows
-from benchmarks import collective_starts as starts
-from benchmarks import nccl_tests
-from benchmarks import set_apart
-from benchmarks import trace_rows
+from benchmarks.collectives import nccl_tests
+from benchmarks.collectives import path_starts as starts
+from benchmarks.collectives import set_apart
+from benchmarks.collectives import table_rows
+from benchmarks.collectives import trace_rows
 from lagom_xla.costs import wire
 
 # Weights of a row's relative error by its least bytes: repeats of short times
 # scatter by a quarter, of long ones by a few per cent.
-_WEIGHTS = ((2**22, 3.0), (collective_rows.LARGE_BYTES, 1.0), (0, 0.3))
+_WEIGHTS = ((2**22, 3.0), (table_rows.LARGE_BYTES, 1.0), (0, 0.3))
 # Relative errors beyond this count linearly.
 _OUTLIER = 0.5
 # How much a parameter's logarithm is held to its start; noisy rows need it.

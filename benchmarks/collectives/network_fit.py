@@ -18,7 +18,7 @@ import math
 import numpy as np
 from scipy import optimize
 
-from benchmarks import nccl_tests
+from benchmarks.collectives import nccl_tests
 from lagom_xla.costs import wire
 
 # In the order in which they are fitted: fabric -> the one it is like. EFA runs
