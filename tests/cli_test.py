@@ -365,6 +365,7 @@ def test_tune_prints_the_fields_that_formats_md_names(tuned: Tuned) -> None:
         "step_time_us": float,
         "tuned_step_time_us": float,
         "gain_us": dict,
+        "obstacle": str,
         "num_trials": int,
       },
     )

@@ -115,9 +115,7 @@ def tuning(tuned: tuner.Tuning) -> dict[str, Any]:
       "after": tuned.peak_bytes_after,
     },
     "effects": [dataclasses.asdict(effect) for effect in tuned.effects],
-    "candidates": [
-      _candidate(c, tuned.search.default) for c in tuned.candidates
-    ],
+    "candidates": [_candidate(c, tuned.search) for c in tuned.candidates],
     "num_predicted": tuned.search.num_predicted,
     "num_trials": tuned.num_trials,
   }
@@ -139,7 +137,7 @@ def verification(verified: verification_lib.Verification) -> dict[str, Any]:
 
 def _candidate(
   candidate: candidates_lib.Candidate | candidates_lib.Refused,
-  default: candidates_lib.Candidate,
+  search: candidates_lib.Search,
 ) -> dict[str, Any]:
   config = candidate.config
   found = candidate if isinstance(candidate, candidates_lib.Candidate) else None
@@ -151,7 +149,8 @@ def _candidate(
     "failure": refused and refused.reason,
     "step_time_us": found and found.under_nccl_defaults.step_time_us,
     "tuned_step_time_us": found and found.tuned.step_time_us,
-    "gain_us": found and _gain_us(default, found),
+    "gain_us": found and _gain_us(search.default, found),
+    "obstacle": search.obstacle(found) if found else "refused",
     "num_trials": found.num_trials if found else 0,
   }
 

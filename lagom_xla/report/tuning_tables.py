@@ -40,7 +40,7 @@ def candidates(tuning: tuner.Tuning) -> rich.table.Table:
       f"{candidate.under_nccl_defaults.step_time_us / 1e3:,.2f}",
       f"{candidate.tuned.step_time_us / 1e3:,.2f}",
       f"{_sure_gain_us(tuning, candidate) / 1e3:,.2f}",
-      "kept" if candidate is tuning.kept else "",
+      tuning.search.obstacle(candidate) or "kept",
     )
   return table
 

@@ -117,19 +117,29 @@ class Search:
       others=tuple(refused if c is candidate else c for c in self.others),
     )
 
+  def obstacle(self, candidate: Candidate) -> str:
+    """Why a candidate is not kept, in a few words; "" for the best."""
+    best = self.best
+    if candidate is best:
+      return ""
+    return self._obstacle(candidate, best) or "not surely faster"
+
   def _improves(self, candidate: Candidate, kept: Candidate) -> bool:
+    return not self._obstacle(candidate, kept)
+
+  def _obstacle(self, candidate: Candidate, kept: Candidate) -> str:
     least_us = LEAST_GAIN * kept.tuned.step_time_us
     if candidate.tuned.step_time_us >= kept.tuned.step_time_us - least_us:
-      return False  # Not even as predicted; nothing else is worth a replay.
+      return "not faster"  # As predicted; nothing else is worth a replay.
+    gained = uncertainty.gain(kept.tuned_times, candidate.tuned_times)
+    if gained.low < least_us:
+      return "not surely faster"
     under_defaults = uncertainty.gain(
       self.default.default_times, candidate.default_times
     )
-    gained = uncertainty.gain(kept.tuned_times, candidate.tuned_times)
-    return (
-      gained.low >= least_us
-      and under_defaults.mean >= 0
-      and under_defaults.low >= -least_us
-    )
+    if under_defaults.mean < 0 or under_defaults.low < -least_us:
+      return "may be slower without the plugin"
+    return ""
 
 
 Evaluate = Callable[[config_lib.XlaConfig], Candidate | Refused]
