@@ -16,11 +16,12 @@ is what a plan can choose or a step adds up:
 - of kernels, all of a step that ran alone, with classes of alike kernels drawn
   anew from those of the step (a bootstrap), for only their sum counts. Scatters
   are left out: what they take depends on how often their indices repeat;
-- of steps, one whose kernels and collectives take what was measured.
+- of steps, a whole one that was predicted from its module. What it takes beyond
+  its parts, such as ranks that wait for each other, counts in step times alone.
 
-Three errors count both ways: of the ratio of two algorithms, because which is
-NCCL's own differs by size and GPU; of a step's kernels, and of a step, because
-in which direction the next one is wrong the few traced ones do not tell.
+Two errors count both ways: of the ratio of two algorithms, because which is
+NCCL's own differs by size and GPU; and of a step's kernels, because in which
+direction the next step's are wrong the few traced ones do not tell.
 """
 
 from __future__ import annotations
@@ -49,6 +50,8 @@ _LEAST_LOSS = 0.05
 
 _FABRIC = r"(?P<fabric>infiniband|roce|efa|slingshot|tcpxo?)"
 _CALIBRATED = "nccl-tests, calibrated on a third"
+# Whose times the data decide, which no module has.
+_LESS_SCATTERS = ", less colliding scatters"
 # Part -> its groups of benchmarks.accuracy; each `fabric` is a part of its own.
 _GROUPS = {
   "small_collectives": r"collectives: .*, below 64 KiB",
@@ -64,7 +67,8 @@ _GROUPS = {
   "contention": r".*: kernels beside collectives",
   "products": r".*: lone products",
   "other_kernels": r".*: lone other kernels",
-  "steps": r".*: step time from measured parts",
+  "steps": r"published: .*, steps"
+  rf"|.*: step time from module and spec({_LESS_SCATTERS})?",
 }
 # Steps made of each traced one, by drawing from its kernels; the seed is fixed.
 _NUM_DRAWS = 1000
@@ -91,8 +95,11 @@ def spreads(
   found: Iterable[groups_lib.Group],
 ) -> dict[str, spread_lib.Spread]:
   """The spread of each part that these groups show."""
+  groups = {group.name: group for group in found}
+  for name in [name for name in groups if name.endswith(_LESS_SCATTERS)]:
+    groups.pop(name.removesuffix(_LESS_SCATTERS), None)
   shown: dict[str, list[groups_lib.Group]] = {}
-  for group in found:
+  for group in groups.values():
     for part, pattern in _GROUPS.items():
       match = re.fullmatch(pattern, group.name)
       if match is not None and group.comparisons:
@@ -163,13 +170,12 @@ def _of_sums(group: groups_lib.Group) -> _Errors:
 _ERRORS: Mapping[str, Callable[[groups_lib.Group], _Errors]] = {
   "short_settings": _without_sign,
   "long_settings": _without_sign,
-  "steps": _without_sign,
   "contention": _of_losses,
   "products": _of_sums,
   "other_kernels": _of_sums,
 }
-# Products are fitted to XLA's table, and nothing to sweeps.
-_NOT_FITTED = ("few_channels", "short_settings", "long_settings", "products")
+# Nothing is fitted to sweeps.
+_NOT_FITTED = ("few_channels", "short_settings", "long_settings")
 
 
 def _quantile(values: np.ndarray, weights: np.ndarray, share: float) -> float:

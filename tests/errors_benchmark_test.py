@@ -88,6 +88,15 @@ def test_errors_of_kernels_even_out_in_a_step():
   assert 0 < spread.p90 < math.log(2) / 2
 
 
+def test_a_step_counts_without_scatters_whose_time_its_data_decide():
+  name = "a step: step time from module and spec"
+  rest = _group(f"{name}, less colliding scatters", 1.1)
+  spread = errors.spreads([_group(name, 2.0), rest])["steps"]
+  assert spread.groups == (rest.name,)
+  assert spread.high == pytest.approx(math.log(1.1), rel=1e-2)
+  assert spread.low == 0
+
+
 def test_a_ratio_of_algorithms_counts_both_ways():
   for length in ("short", "long"):
     group = _group(f"sweeps: another algorithm, {length} parts", *[1.2] * 4)

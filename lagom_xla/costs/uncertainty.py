@@ -96,9 +96,9 @@ _PARTS = (
   ("within_nodes", "collectives within nodes take", True),
   ("between_nodes", "collectives between nodes take", True),
   ("few_channels", "a channel, where there are few, takes", False),
-  ("short_settings", "short parts as NCCL would not choose take", False),
-  ("long_settings", "long parts as NCCL would not choose take", False),
-  ("contention", "kernels and collectives lose to each other", True),
+  ("short_settings", "short parts, set as NCCL would not, take", False),
+  ("long_settings", "long parts, set as NCCL would not, take", False),
+  ("contention", "contention costs", True),
   ("products", "matrix products take", True),
   ("other_kernels", "other kernels take", True),
 )
@@ -115,19 +115,25 @@ def times(step: step_lib.Step, configuration: step_lib.Configuration) -> Times:
   )
 
 
-def step_time(found: Times) -> Estimate:
+def step_time(
+  found: Times, missed: spread_lib.Spread | None = None
+) -> Estimate:
   """A step time with its range.
 
-  What a replay misses even if each part of it is right, such as ranks that wait
-  for each other, is a part of its own. Another plan has it too.
+  What steps take beyond all that a module tells, such as ranks that wait for
+  each other, is a part of its own. Another plan has it too.
+
+  Args:
+    found: of the step.
+    missed: the spread of that part; the measured one if not given.
   """
-  missed = {
+  whole = {
     scenario_lib.Scenario(
       name=f"steps take {factor:.2f} times", part="steps"
     ): found.mean_us * factor
-    for factor in spread_lib.spreads()["steps"].factors
+    for factor in (missed or spread_lib.spreads()["steps"]).factors
   }
-  return combined(found.mean_us, {**found.by_scenario, **missed})
+  return combined(found.mean_us, {**found.by_scenario, **whole})
 
 
 def gain(before: Times, after: Times) -> Estimate:
