@@ -34,20 +34,35 @@ _FEW_NODES = 4
 
 def held_out(
   rows: Sequence[nccl_tests.Row],
-  fold_of: Callable[[nccl_tests.Row], str] = lambda row: row.system,
+  fold_of: Callable[[str], str] = lambda system: system,
 ) -> list[tuple[nccl_tests.Row, float]]:
-  """Rows between nodes with times by fits that did not see their fold."""
+  """Rows between nodes with times by fits that did not see their fold.
+
+  Args:
+    rows: of any systems. Folds of which the shipped fit saw nothing are
+      predicted by it.
+    fold_of: the fold of a system, by its name.
+  """
   rows = [row for row in rows if row.cluster.num_nodes > 1]
+  seen = {fold_of(system) for system in seen_systems()}
   fits = {
-    fold: network_fit.fit([row for row in rows if fold_of(row) != fold])
-    for fold in {fold_of(row) for row in rows if row.key.num_nodes > 1}
+    fold: network_fit.fit([r for r in rows if fold_of(r.system) != fold])
+    for fold in {fold_of(r.system) for r in rows if r.key.num_nodes > 1} & seen
   }
-  return [
-    (row, network_fit.predict_us(row, fits[fold_of(row)][row.fabric]))
-    if row.key.num_nodes > 1
-    else (row, network_fit.predict_us(row))
-    for row in rows
-  ]
+
+  def predicted_us(row: nccl_tests.Row) -> float:
+    fold = fold_of(row.system)
+    if row.key.num_nodes == 1 or fold not in fits:
+      return network_fit.predict_us(row)
+    return network_fit.predict_us(row, fits[fold][row.fabric])
+
+  return [(row, predicted_us(row)) for row in rows]
+
+
+def seen_systems() -> frozenset[str]:
+  """The systems of nccl-tests that the shipped figures were fitted to."""
+  raw = json.loads(_OUTPUT.read_text(encoding="utf-8"))
+  return frozenset(name for names in raw["systems"].values() for name in names)
 
 
 def beyond(
@@ -55,6 +70,8 @@ def beyond(
 ) -> list[tuple[nccl_tests.Row, float]]:
   """Rows of more nodes, with times by a fit that saw none of so many."""
   few = [row for row in rows if 1 < row.key.num_nodes <= most_nodes]
+  if not few:
+    return []
   fabrics = network_fit.fit(few)
   return [
     (row, network_fit.predict_us(row, fabrics[row.fabric]))
@@ -78,8 +95,8 @@ def compare(folder: pathlib.Path) -> Iterator[groups.Group]:
     )
 
 
-def _site(row: nccl_tests.Row) -> str:
-  return row.system.partition("-")[0]
+def _site(system: str) -> str:
+  return system.partition("-")[0]
 
 
 def _print_errors(

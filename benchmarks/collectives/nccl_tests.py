@@ -35,6 +35,7 @@ from lagom_xla import cluster as cluster_lib
 from lagom_xla.calibrate import launches
 from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import wire
+from lagom_xla.costs.wire import call as call_lib
 
 _KINDS = {
   "all_gather": "all-gather",
@@ -84,6 +85,18 @@ class Row:
   def model_system(self) -> str:
     """The system whose parameters it shows."""
     return wire.system_of(self.cluster)
+
+  @property
+  def shows_path(self) -> bool:
+    """Whether it shows any: others run as NCCL's own model has them."""
+    call = call_lib.Call(
+      self.cluster,
+      self.key.communicator,
+      self.key.kind,
+      self.key.num_bytes,
+      self.setting,
+    )
+    return call.is_measured
 
   @property
   def path(self) -> str:

@@ -25,9 +25,13 @@ def compare(data: pathlib.Path) -> Iterator[groups.Group]:
   Args:
     data: the folder that holds nccl_tests.
   """
-  others = path_fit.other_rows(data)
-  predicted = held_out(table_rows.read(), others)
-  yield from nccl_tests.grouped("nccl-tests, held out", predicted)
+  predicted = held_out(table_rows.read(), path_fit.other_rows(data))
+  unfitted = [
+    (row, row.predict_us())
+    for row in nccl_tests.rows(data / "nccl_tests")
+    if row.cluster.num_nodes == 1 and not row.shows_path
+  ]
+  yield from nccl_tests.grouped("nccl-tests, held out", [*predicted, *unfitted])
 
 
 def held_out(
@@ -41,11 +45,13 @@ def held_out(
   """
   tests = [row for row in others if isinstance(row, nccl_tests.Row)]
   seen = set_apart.seen_systems()
-  systems, _ = path_fit.fit([*table, *others])
   predicted = [
     (row, row.predict_us()) for row in tests if row.system not in seen
   ]
   tests = [row for row in tests if row.system in seen]
+  if not tests:
+    return predicted
+  systems, _ = path_fit.fit([*table, *others])
   for site, name in sorted({(_site(row), row.model_system) for row in tests}):
     kept = [row for row in others if _site(row) != site]
     paths, apart = path_fit.refit(name, [*table, *kept], systems)

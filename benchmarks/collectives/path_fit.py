@@ -130,7 +130,7 @@ def other_rows(data: pathlib.Path) -> list[Row]:
   step = data / "pax_a100"
   tests = nccl_tests.rows(data / "nccl_tests")
   return [
-    *(row for row in tests if row.cluster.num_nodes == 1),
+    *(row for row in tests if row.cluster.num_nodes == 1 and row.shows_path),
     *(trace_rows.read(step) if step.is_dir() else ()),
   ]
 
