@@ -30,6 +30,7 @@ import re
 from typing import Any
 
 from benchmarks import groups
+from benchmarks.collectives import measured_call
 from benchmarks.collectives import set_apart
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.calibrate import launches
@@ -59,32 +60,19 @@ _LARGE_BYTES = 512 * 1024 * 1024
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Row:
-  """One measured collective.
+class Row(measured_call.MeasuredCall):
+  """One row of nccl-tests; its bytes are the whole buffer's.
 
   Attributes:
     system: where, by its name in systems.json.
-    cluster: the same, as the cost model knows it.
-    key: the collective.
-    setting: what NCCL chooses for it.
-    time_us: what was measured.
   """
 
   system: str
-  cluster: cluster_lib.Cluster
-  key: collective_lib.TuningKey
-  setting: collective_lib.Setting
-  time_us: float
 
   @property
   def fabric(self) -> str:
     """The network that joins its nodes, unless NVLink does."""
     return self.cluster.node.fabric if self.key.num_nodes > 1 else "NVLink"
-
-  @property
-  def model_system(self) -> str:
-    """The system whose parameters it shows."""
-    return wire.system_of(self.cluster)
 
   @property
   def shows_path(self) -> bool:
@@ -98,18 +86,6 @@ class Row:
     )
     return call.is_measured
 
-  @property
-  def path(self) -> str:
-    """The name of the parameters that it shows."""
-    return wire.path_name(
-      self.cluster, self.key.communicator, self.key.kind, self.setting
-    )
-
-  @property
-  def num_bytes(self) -> int:
-    """The whole buffer's."""
-    return self.key.num_bytes
-
   def predict_us(
     self,
     paths: wire.Paths | None = None,
@@ -121,20 +97,12 @@ class Row:
       paths: parameters of the collective; the fitted ones if not given.
       apart: what launches take; as fitted if not given.
     """
-    key = self.key
-    wire_us = wire.time_us(
-      self.cluster,
-      key.communicator,
-      key.kind,
-      key.num_bytes,
-      self.setting,
-      paths,
-    )
+    wire_us = self.wire_us(paths)
     if self.cluster.num_nodes > 1:
       return wire_us
     if apart is None:
       apart = set_apart.fitted()
-    return max(wire_us, launches.floor_us(key.num_ranks, apart.launch_us))
+    return max(wire_us, launches.floor_us(self.key.num_ranks, apart.launch_us))
 
   def comparison(self, predicted_us: float) -> groups.Comparison:
     """What was measured beside a prediction."""

@@ -11,12 +11,11 @@ show below what its thread takes for launches.
 from __future__ import annotations
 
 from collections.abc import Sequence
-import dataclasses
 import pathlib
 
+from benchmarks.collectives import measured_call
 from benchmarks.collectives import set_apart
 from benchmarks.steps import trace as step_trace
-from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import wire
 from lagom_xla.passes import collectives as collectives_lib
@@ -24,38 +23,8 @@ from lagom_xla.passes import collectives as collectives_lib
 _MOST_BYTES = 256 * 1024
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Row:
-  """One all-reduce of a step.
-
-  Attributes:
-    cluster: where it ran.
-    key: the collective.
-    setting: what NCCL chooses for it.
-    time_us: its shortest run.
-  """
-
-  cluster: cluster_lib.Cluster
-  key: collective_lib.TuningKey
-  setting: collective_lib.Setting
-  time_us: float
-
-  @property
-  def model_system(self) -> str:
-    """The system whose parameters it shows."""
-    return wire.system_of(self.cluster)
-
-  @property
-  def path(self) -> str:
-    """The name of the parameters that it shows."""
-    return wire.path_name(
-      self.cluster, self.key.communicator, self.key.kind, self.setting
-    )
-
-  @property
-  def num_bytes(self) -> int:
-    """As NCCL counts them."""
-    return self.key.num_bytes
+class Row(measured_call.MeasuredCall):
+  """One all-reduce of a step, with the time of its shortest run."""
 
   def predict_us(
     self,
@@ -64,14 +33,7 @@ class Row:
   ) -> float:
     """The model's time; nothing is set apart of it."""
     del apart
-    return wire.time_us(
-      self.cluster,
-      self.key.communicator,
-      self.key.kind,
-      self.key.num_bytes,
-      self.setting,
-      paths,
-    )
+    return self.wire_us(paths)
 
 
 def read(folder: pathlib.Path) -> Sequence[Row]:

@@ -66,19 +66,9 @@ def time_us(
   paths: path_lib.Paths | None = None,
   fabric: fabric_lib.Fabric | None = None,
 ) -> float:
-  """Run time of a lone collective.
+  """Run time of a lone collective, whatever its cluster's calibration says.
 
-  Args:
-    cluster: where it runs.
-    communicator: who takes part.
-    kind: XLA's name of the collective.
-    num_bytes: as NCCL counts them (see nccl/choice.py).
-    setting: how it runs.
-    paths: the parameters; those fitted for the cluster's GPU if not given.
-    fabric: the network's; those fitted for the cluster's if not given.
-
-  Raises:
-    ValueError: no such kind, or NCCL cannot run the setting here.
+  Takes and raises what `calibrated.time_us` does.
   """
   if communicator.num_ranks == 1 or not num_bytes:
     return 0.0
