@@ -1,0 +1,39 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The form of a program: how it is rewritten before XLA sees it, as data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+import dataclasses
+from typing import Literal
+
+# What runs beside what:
+#   "none"       every micro-batch by itself, as written;
+#   "merged"     one micro-batch's forward pass with the other's, one's backward
+#                pass with the other's (Domino, arXiv 2409.15241);
+#   "staggered"  one micro-batch's backward pass with the next one's forward
+#                pass (DHelix, arXiv 2411.15871), where both are written out;
+#   "rotated"    the same where a loop runs over the micro-batches.
+Strands = Literal["none", "merged", "staggered", "rotated"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Form:
+  """How a program is rewritten before XLA sees it.
+
+  Attributes:
+    strands: which passes of two micro-batches share a loop.
+    slices: chain, by its label -> number of pieces that it is cut into.
+  """
+
+  strands: Strands = "none"
+  slices: Mapping[str, int] = dataclasses.field(default_factory=dict)
+
+  @property
+  def is_as_written(self) -> bool:
+    """Whether it leaves a program as it is."""
+    return self.strands == "none" and not self.slices
+
+
+AS_WRITTEN = Form()
