@@ -103,7 +103,7 @@ def _inline(call: ir.Operation, function: ir.Operation) -> None:
 
 
 def _constrained(
-  values: ir.OpOperandList,
+  values: Iterable[ir.Value],
   function: ir.Operation,
   name: str,
   call: ir.Operation,
