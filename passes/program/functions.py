@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 
 from jaxlib.mlir import ir
 
@@ -39,22 +39,25 @@ def callee(call: ir.Operation) -> str:
   return ir.FlatSymbolRefAttr(call.attributes["callee"]).value
 
 
-def calls(operation: ir.Operation) -> Iterator[ir.Operation]:
+def calls(operation: ir.Operation) -> list[ir.Operation]:
   """The calls in the regions of an operation, at any depth."""
-  return filter(is_call, dependence.inner_operations(operation))
+  return [op for op in dependence.inner_operations(operation) if is_call(op)]
 
 
-def callees_first(functions: Mapping[str, ir.Operation]) -> list[str]:
-  """The functions' names, each after all that it calls."""
+def callees_first(called: Mapping[str, Iterable[str]]) -> list[str]:
+  """Names of functions, each after all that it calls.
+
+  Args:
+    called: the functions that each function calls.
+  """
   ordered: dict[str, None] = {}
 
   def visit(name: str) -> None:
-    if name in ordered or name not in functions:
-      return
-    for call in calls(functions[name]):
-      visit(callee(call))
-    ordered[name] = None
+    if name not in ordered and name in called:
+      for other in called[name]:
+        visit(other)
+      ordered[name] = None
 
-  for name in functions:
+  for name in called:
     visit(name)
   return list(ordered)

@@ -10,7 +10,7 @@ with every call later on.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from jaxlib.mlir import ir
 from jaxlib.mlir import passmanager
@@ -28,30 +28,25 @@ def inline_loops(module: ir.Module) -> None:
   Functions that nothing calls any more are removed.
   """
   by_name = functions.by_name(module.operation)
-  ordered = functions.callees_first(by_name)
-  with_loops = _with_loops(by_name, ordered)
+  calls = {name: functions.calls(op) for name, op in by_name.items()}
+  called = {
+    name: {functions.callee(call) for call in calls[name]} for name in calls
+  }
   # Callees first: their callers then take them complete.
-  for name in ordered:
-    for call in list(functions.calls(by_name[name])):
-      callee = functions.callee(call)
-      if callee in with_loops:
-        _inline(call, by_name[callee])
-  passmanager.PassManager.parse(_REMOVE_UNUSED).run(module.operation)
+  with_loops: set[str] = set()
+  for name in functions.callees_first(called):
+    if not with_loops.isdisjoint(called[name]) or _has_loop(by_name[name]):
+      with_loops.add(name)
+    for call in calls[name]:
+      if functions.callee(call) in with_loops:
+        _inline(call, by_name[functions.callee(call)])
+  if with_loops:
+    passmanager.PassManager.parse(_REMOVE_UNUSED).run(module.operation)
 
 
-def _with_loops(
-  by_name: Mapping[str, ir.Operation], ordered: Iterable[str]
-) -> set[str]:
-  """The functions that hold loops, or call some that do."""
-  found: set[str] = set()
-  for name in ordered:
-    for inner in dependence.inner_operations(by_name[name]):
-      if inner.name == "stablehlo.while" or (
-        functions.is_call(inner) and functions.callee(inner) in found
-      ):
-        found.add(name)
-        break
-  return found
+def _has_loop(function: ir.Operation) -> bool:
+  inner = dependence.inner_operations(function)
+  return any(operation.name == "stablehlo.while" for operation in inner)
 
 
 def _inline(call: ir.Operation, function: ir.Operation) -> None:
