@@ -171,7 +171,10 @@ class Llama(Part):
     embedding = self.weight(
       "embedding", (c.vocab_size, c.d_model), ("vocab", "embed")
     )
-    x = self._layers(self.split(jnp.take(embedding, tokens, axis=0)))
+    # Whole first: in the backward pass each device then adds up the gradient
+    # of its own rows of the embedding, over all tokens.
+    embedded = self.whole(jnp.take(embedding, tokens, axis=0))
+    x = self._layers(self.split(embedded))
     x = self.whole(RMSNorm(c, self.mesh, name="final_norm")(x))
     head = self.weight("head", (c.d_model, c.vocab_size), ("embed", "vocab"))
     logits = self.constrain(x @ head, ("batch", None, "vocab"))
