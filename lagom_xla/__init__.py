@@ -22,6 +22,7 @@ if TYPE_CHECKING:
   from lagom_xla.decorator import TunedStep as TunedStep
   from lagom_xla.decorator import tune as tune
   from lagom_xla.errors import LagomError as LagomError
+  from lagom_xla.micro_batching import micro_batches as micro_batches
   from lagom_xla.plan import Plan as Plan
   from lagom_xla.tuner import inspect as inspect
 
@@ -34,6 +35,7 @@ _HOMES = {
   "Plan": "plan",
   "TunedStep": "decorator",
   "inspect": "tuner",
+  "micro_batches": "micro_batching",
   "tune": "decorator",
 }
 

@@ -52,6 +52,10 @@ class TargetError(LagomError, ValueError):
   """A target that cannot be used."""
 
 
+class BatchError(LagomError, ValueError):
+  """A batch that cannot be split as asked, or results not be put together."""
+
+
 class CompileError(LagomError, RuntimeError):
   """A compile that failed; the message starts with what was asked for."""
 

@@ -16,13 +16,15 @@ import numpy as np
 import optax
 import pytest
 
-sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "examples/llama"))
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "examples"))
 
-import config as llama_config
-import data
-from model import Llama
-import sharding
-import train
+from common import data
+from common import loop
+from common import sharding
+from common import step as step_lib
+from llama import config as llama_config
+from llama import train
+from llama.model import Llama
 
 MESHES = ("fsdp:8", "tp:8", "fsdp:4,tp:2")
 NUM_STEPS = 30
@@ -48,7 +50,7 @@ def trained_on(mesh: str) -> dict[str, np.ndarray]:
     batch_size=BATCH_SIZE,
     seq_len=batch_spec["inputs"].shape[1],
   )
-  metrics = train.train(
+  metrics = loop.train(
     step,
     train.init_state(state_spec, model="tiny"),
     batches,
@@ -190,7 +192,7 @@ def test_cross_entropy_is_the_log_likelihood_of_the_target():
   targets = jnp.array([[0, 4, 2], [1, 1, 3]])
   expected = optax.softmax_cross_entropy_with_integer_labels(logits, targets)
   np.testing.assert_allclose(
-    train.cross_entropy(logits, targets), expected.mean(), rtol=1e-6
+    step_lib.cross_entropy(logits, targets), expected.mean(), rtol=1e-6
   )
 
 

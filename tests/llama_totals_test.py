@@ -25,9 +25,9 @@ from lagom_xla import tuner
 from lagom_xla.compile import load as load_lib
 from lagom_xla.report import as_json
 
-sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "examples/llama"))
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "examples"))
 
-import config as llama_config
+from llama import config as llama_config
 
 _LLAMA = pathlib.Path(llama_config.__file__).parent
 _CLUSTER = "1x8xh100"

@@ -33,6 +33,8 @@ class LlamaConfig:
       the layer's code per layer.
     remat: Whether a layer's activations are computed again in its backward
       pass instead of kept.
+    sequence_parallel: Whether `tp` splits the residual stream along the
+      sequence, instead of leaving it whole on every device.
   """
 
   num_layers: int
@@ -47,6 +49,7 @@ class LlamaConfig:
   norm_epsilon: float = 1e-5
   layers: Literal["scan", "unroll"] = "scan"
   remat: bool = True
+  sequence_parallel: bool = False
 
   def num_layer_params(self) -> int:
     """Returns the parameters of one decoder layer."""
@@ -129,7 +132,11 @@ SIZES: dict[str, LlamaConfig] = {
 
 
 def llama_config(
-  size: str, *, layers: str = "scan", num_layers: int = 0
+  size: str,
+  *,
+  layers: str = "scan",
+  num_layers: int = 0,
+  sequence_parallel: bool = False,
 ) -> LlamaConfig:
   """Returns the config of a named size.
 
@@ -137,6 +144,7 @@ def llama_config(
     size: A key of SIZES.
     layers: "scan" or "unroll".
     num_layers: Decoder layers; 0 for the size's own.
+    sequence_parallel: Whether `tp` splits the residual stream, too.
 
   Raises:
     ValueError: The size or the kind of layers does not exist.
@@ -147,7 +155,9 @@ def llama_config(
     )
   if layers not in ("scan", "unroll"):
     raise ValueError(f"layers is {layers!r}: choose 'scan' or 'unroll'.")
-  config = dataclasses.replace(SIZES[size], layers=layers)
+  config = dataclasses.replace(
+    SIZES[size], layers=layers, sequence_parallel=sequence_parallel
+  )
   if num_layers:
     config = dataclasses.replace(config, num_layers=num_layers)
   return config

@@ -19,14 +19,13 @@ from flax import linen as nn
 import jax
 import jax.numpy as jnp
 
-from config import LlamaConfig
-import sharding
+from common import sharding
+from llama.config import LlamaConfig
 
 _COMPUTE_DTYPE = jnp.bfloat16
-_RESIDUAL = ("batch", None, None)
 
 
-class _Module(nn.Module):
+class Part(nn.Module):
   """What all parts share: the shape, the mesh and how a weight is made."""
 
   config: LlamaConfig
@@ -48,8 +47,17 @@ class _Module(nn.Module):
     """Lays x out over the mesh by its axis names."""
     return sharding.constrain(x, axes, self.mesh)
 
+  def split(self, x: jax.Array) -> jax.Array:
+    """Lays [B, S, D] out as the residual stream."""
+    sequence = "sequence" if self.config.sequence_parallel else None
+    return self.constrain(x, ("batch", sequence, None))
 
-class RMSNorm(_Module):
+  def whole(self, x: jax.Array) -> jax.Array:
+    """Gathers the sequences of [B, S, D], where `tp` splits them."""
+    return self.constrain(x, ("batch", None, None))
+
+
+class RMSNorm(Part):
   """Scales each token to unit mean square (arXiv 1910.07467, equation 4)."""
 
   @nn.compact
@@ -79,7 +87,7 @@ def rotate(x: jax.Array, theta: float) -> jax.Array:
   return jnp.concatenate(turned, axis=-1).astype(x.dtype)
 
 
-class Attention(_Module):
+class Attention(Part):
   """Causal attention with grouped key and value heads (arXiv 2305.13245)."""
 
   @nn.compact
@@ -95,6 +103,7 @@ class Attention(_Module):
       is_causal=True,
       implementation="xla",
     )
+    mixed = self.constrain(mixed, ("batch", None, "heads", None))
     output = self.weight(
       "output",
       (c.num_heads, c.head_dim, c.d_model),
@@ -116,7 +125,7 @@ class Attention(_Module):
     return self.constrain(heads, ("batch", None, axis, None))
 
 
-class SwiGLU(_Module):
+class SwiGLU(Part):
   """The gated feed-forward layer (arXiv 2002.05202, equation 6)."""
 
   @nn.compact
@@ -129,22 +138,32 @@ class SwiGLU(_Module):
     return self.constrain(hidden, ("batch", None, "ffn")) @ down
 
 
-class Layer(_Module):
+class Layer(Part):
   """One decoder layer, in the (carry, output) form that nn.scan asks for."""
+
+  ffn: type[Part] = SwiGLU
 
   @nn.compact
   def __call__(self, x: jax.Array) -> tuple[jax.Array, None]:
     c, mesh = self.config, self.mesh
-    x += Attention(c, mesh, name="attention")(
-      RMSNorm(c, mesh, name="attention_norm")(x)
+    attended = Attention(c, mesh, name="attention")(
+      self.whole(RMSNorm(c, mesh, name="attention_norm")(x))
     )
-    x = self.constrain(x, _RESIDUAL)
-    x += SwiGLU(c, mesh, name="ffn")(RMSNorm(c, mesh, name="ffn_norm")(x))
-    return self.constrain(x, _RESIDUAL), None
+    x += self.split(attended)
+    fed_forward = self.ffn(c, mesh, name="ffn")(
+      self.whole(RMSNorm(c, mesh, name="ffn_norm")(x))
+    )
+    return x + self.split(fed_forward), None
 
 
-class Llama(_Module):
-  """Token ids [B, S] to float32 logits [B, S, vocab_size]."""
+class Llama(Part):
+  """Token ids [B, S] to float32 logits [B, S, vocab_size].
+
+  Attributes:
+    ffn: The second half of each layer, [B, S, D] to [B, S, D].
+  """
+
+  ffn: type[Part] = SwiGLU
 
   @nn.compact
   def __call__(self, tokens: jax.Array) -> jax.Array:
@@ -152,9 +171,11 @@ class Llama(_Module):
     embedding = self.weight(
       "embedding", (c.vocab_size, c.d_model), ("vocab", "embed")
     )
-    x = self.constrain(jnp.take(embedding, tokens, axis=0), _RESIDUAL)
-    x = self._layers(x)
-    x = RMSNorm(c, self.mesh, name="final_norm")(x)
+    # Whole first: in the backward pass each device then adds up the gradient
+    # of its own rows of the embedding, over all tokens.
+    embedded = self.whole(jnp.take(embedding, tokens, axis=0))
+    x = self._layers(self.split(embedded))
+    x = self.whole(RMSNorm(c, self.mesh, name="final_norm")(x))
     head = self.weight("head", (c.d_model, c.vocab_size), ("embed", "vocab"))
     logits = self.constrain(x @ head, ("batch", None, "vocab"))
     return logits.astype(jnp.float32)
@@ -168,12 +189,12 @@ class Llama(_Module):
     if scanned:
       stack = nn.scan(
         layer,
-        variable_axes={"params": 0},
+        variable_axes={"params": 0, "losses": 0},
         split_rngs={"params": True},
         length=c.num_layers,
         metadata_params={nn.PARTITION_NAME: "layers"},
       )
-      return stack(c, self.mesh, name="layers")(x)[0]
+      return stack(c, self.mesh, self.ffn, name="layers")(x)[0]
     for index in range(c.num_layers):
-      x, _ = layer(c, self.mesh, name=f"layer_{index}")(x)
+      x, _ = layer(c, self.mesh, self.ffn, name=f"layer_{index}")(x)
     return x

@@ -1,0 +1,144 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The training loop of any of the models, and its command line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+import pathlib
+from typing import Any
+
+from absl import app
+from absl import flags
+import jax
+
+from common import data
+from common import step as step_lib
+
+FLAGS = flags.FLAGS
+
+# How many halves `--strands` makes of a batch that is not accumulated.
+_NUM_HALVES = 2
+
+
+def train(
+  step: step_lib.Step,
+  state: step_lib.TrainState,
+  batches: Iterator[data.Batch],
+  *,
+  place: Any,
+  num_steps: int,
+) -> Iterator[dict[str, float]]:
+  """Runs steps and yields the metrics of each.
+
+  Args:
+    step: The step to run.
+    state: Where to start; it is donated.
+    batches: Batches on the host.
+    place: The sharding of each array of a batch.
+    num_steps: How many steps to run.
+  """
+  for _ in range(num_steps):
+    state, metrics = step(state, jax.device_put(next(batches), place))
+    yield {name: float(value) for name, value in metrics.items()}
+
+
+def define_flags() -> None:
+  """Defines the flags; importing this file leaves a program's own alone."""
+  flags.DEFINE_string("model", "tiny", "Size of the model, see config.py.")
+  flags.DEFINE_string("mesh", "", "Sizes of mesh axes, such as fsdp:8.")
+  flags.DEFINE_enum("layers", "scan", ["scan", "unroll"], "How layers run.")
+  flags.DEFINE_integer("steps", 50, "Steps to train.")
+  flags.DEFINE_integer(
+    "batch_size", 0, "Sequences; 0 for 2 per shard and micro-batch."
+  )
+  flags.DEFINE_integer(
+    "seq_len", 0, "Tokens a sequence; 0 for the model's own."
+  )
+  flags.DEFINE_integer(
+    "accumulate", 1, "Micro-batches whose gradients are accumulated."
+  )
+  flags.DEFINE_float("learning_rate", 3e-3, "Peak learning rate of AdamW.")
+  flags.DEFINE_integer("seed", 0, "Chooses the parameters and the batches.")
+  flags.DEFINE_string("text", str(data.TEXT), "File to train on.")
+  flags.DEFINE_integer("cpu_devices", 0, "Train on this many CPU devices.")
+  flags.DEFINE_bool(
+    "strands", False, "Run one micro-batch beside another's collectives."
+  )
+  flags.DEFINE_bool("tune", False, "Tune the step with lagom_xla.")
+  flags.DEFINE_string(
+    "cluster", "", "What to tune for, such as 1x8xh100; empty for these GPUs."
+  )
+
+
+def run(
+  argv: Sequence[str],
+  train_step: Callable[..., Any],
+  init_state: Callable[..., step_lib.TrainState],
+  **arguments: Any,
+) -> None:
+  """Trains as the flags say, and prints the loss.
+
+  Args:
+    argv: What is left of the command line.
+    train_step: Builds the step, as `train_step` of an example does.
+    init_state: Fills its state, as `init_state` of an example does.
+    **arguments: More arguments of `train_step`.
+  """
+  if len(argv) > 1:
+    raise app.UsageError(f"Unexpected argument {argv[1]!r}: use flags.")
+  if FLAGS.cpu_devices:
+    jax.config.update("jax_platforms", "cpu")
+    jax.config.update("jax_num_cpu_devices", FLAGS.cpu_devices)
+
+  # A batch that is accumulated has its strands already.
+  halved = FLAGS.strands and FLAGS.accumulate == 1
+  step, (state_spec, batch_spec) = train_step(
+    jax.devices(),
+    model=FLAGS.model,
+    mesh=FLAGS.mesh,
+    batch_size=FLAGS.batch_size,
+    seq_len=FLAGS.seq_len,
+    layers=FLAGS.layers,
+    learning_rate=FLAGS.learning_rate,
+    accumulate=FLAGS.accumulate,
+    micro_batches=_NUM_HALVES if halved else 1,
+    **arguments,
+  )
+  batch_size, seq_len = batch_spec["inputs"].shape
+  metrics = train(
+    _tuned(step),
+    init_state(
+      state_spec, model=FLAGS.model, layers=FLAGS.layers, seed=FLAGS.seed
+    ),
+    data.byte_batches(
+      pathlib.Path(FLAGS.text).read_bytes(),
+      batch_size=batch_size,
+      seq_len=seq_len,
+      seed=FLAGS.seed,
+    ),
+    place=batch_spec["inputs"].sharding,
+    num_steps=FLAGS.steps,
+  )
+  print(f"{FLAGS.model}: {batch_size} sequences of {seq_len} bytes a step")
+  for index, values in enumerate(metrics, start=1):
+    if index == 1 or index % 10 == 0 or index == FLAGS.steps:
+      print(
+        f"step {index:4d}  loss {values['loss']:.4f}"
+        f"  grad_norm {values['grad_norm']:.3f}",
+        flush=True,
+      )
+
+
+def _tuned(step: Any) -> Any:
+  """The step, as `--strands` and `--tune` ask for it."""
+  if FLAGS.tune:
+    import lagom_xla
+
+    # A search that includes strands.
+    return lagom_xla.tune(step, cluster=FLAGS.cluster or None)
+  if FLAGS.strands:
+    import lagom_xla
+
+    return lagom_xla.strands(step)
+  return step

@@ -1,0 +1,124 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The training of a Mixture of Experts; also a target for `lagom-xla tune`.
+
+`train_step` builds the jitted step for any devices: those that train here, or
+compile-only devices of a cluster that is not at hand. Both get the same
+program. Try it on a CPU:
+
+  python examples/moe/train.py --cpu_devices=8 --mesh=fsdp:2,expert:4
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+import pathlib
+import sys
+from typing import Any
+
+from absl import app
+import jax
+import jax.numpy as jnp
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+
+from common import loop
+from common import sharding
+from common import step as step_lib
+from moe import config as config_lib
+from moe import model as model_lib
+
+_MESH_AXES = ("fsdp", "expert")
+
+
+def train_step(
+  devices: Sequence[jax.Device],
+  *,
+  model: str = "olmoe-1b-7b",
+  mesh: str = "",
+  batch_size: int | str = 0,
+  seq_len: int | str = 0,
+  layers: str = "scan",
+  num_layers: int | str = 0,
+  learning_rate: float | str = 3e-4,
+  accumulate: int | str = 1,
+  micro_batches: int | str = 1,
+) -> tuple[jax.stages.Wrapped, tuple[step_lib.TrainState, step_lib.BatchSpec]]:
+  """Builds the step, and the shapes and shardings of what it takes.
+
+  Args:
+    devices: The devices to run or compile for.
+    model: Size, a key of config.SIZES.
+    mesh: Mesh over the devices such as "fsdp:2,expert:4"; empty for all expert.
+    batch_size: Sequences over all devices; 0 for two per device in each
+      accumulated micro-batch.
+    seq_len: Tokens per sequence; 0 for the size's own.
+    layers: "scan" or "unroll".
+    num_layers: Decoder layers; 0 for the size's own.
+    learning_rate: Of AdamW.
+    accumulate: Micro-batches whose gradients a loop accumulates.
+    micro_batches: Micro-batches that each of those is split into, side by side
+      (`lagom_xla.micro_batches`).
+
+  Returns:
+    The jitted step (state, batch) -> (state, metrics), which donates the state
+    and returns one laid out alike, and its arguments as ShapeDtypeStructs.
+
+  Raises:
+    ValueError: A name is unknown, or the mesh does not fit devices or model.
+  """
+  config = config_lib.moe_config(
+    model, layers=layers, num_layers=int(num_layers)
+  )
+  device_mesh = sharding.make_mesh(
+    devices, mesh or f"expert:{len(devices)}", _MESH_AXES
+  )
+  for what, size, axis in (
+    ("d_model", config.d_model, "embed"),
+    ("num_experts", config.num_experts, "experts"),
+  ):
+    sharding.check_divisible(what, size, axis, device_mesh)
+  moe = model_lib.moe(config, device_mesh)
+
+  def loss_of(params: Any, batch: step_lib.Batch) -> jax.Array:
+    logits, sown = moe.apply(
+      {"params": params}, batch["inputs"], mutable=["losses"]
+    )
+    of_routers = sum(jnp.sum(leaf) for leaf in jax.tree.leaves(sown))
+    of_tokens = step_lib.cross_entropy(logits, batch["targets"])
+    return of_tokens + of_routers / config.num_layers
+
+  return step_lib.build(
+    moe,
+    loss_of,
+    batch_size=int(batch_size),
+    seq_len=int(seq_len) or config.seq_len,
+    learning_rate=float(learning_rate),
+    accumulate=int(accumulate),
+    micro_batches=int(micro_batches),
+  )
+
+
+def init_state(
+  state: step_lib.TrainState, *, model: str, layers: str = "scan", seed: int = 0
+) -> step_lib.TrainState:
+  """Fills a state with fresh values, each made on the devices that keep it.
+
+  Args:
+    state: The ShapeDtypeStructs from `train_step`.
+    model: The size given to `train_step`.
+    layers: The layers given to `train_step`.
+    seed: The same seed gives the same parameters on every mesh.
+  """
+  config = config_lib.moe_config(model, layers=layers)
+  moe = model_lib.moe(config, state.step.sharding.mesh)
+  return step_lib.init_state(moe, state, seed=seed)
+
+
+def main(argv: Sequence[str]) -> None:
+  loop.run(argv, train_step, init_state)
+
+
+if __name__ == "__main__":
+  loop.define_flags()
+  app.run(main)
