@@ -5,12 +5,9 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import NamedSharding
-from jax.sharding import PartitionSpec
 import numpy as np
 import pytest
 
@@ -24,52 +21,10 @@ from lagom_xla.passes import combine
 from lagom_xla.passes import hlo
 from lagom_xla.passes import pjrt_transform
 from lagom_xla.passes.program import form as form_lib
+import strands_step
 
 _H100 = cluster_lib.parse("1x8xh100")
 _MERGED = form_lib.Form(strands="merged")
-_NUM_LAYERS = 4
-_WIDTH = 64
-
-
-def two_micro_batches(devices: Any) -> tuple[Any, tuple[Any, ...]]:
-  """A jitted step of two micro-batches, side by side, and its arguments.
-
-  Layers are scanned, so each micro-batch has a loop for its forward pass and
-  one for its backward pass. The step donates its weights.
-  """
-  mesh = jax.sharding.Mesh(np.array(devices), ("x",))
-  weights = NamedSharding(mesh, PartitionSpec(None, "x"))
-  rows = NamedSharding(mesh, PartitionSpec("x"))
-  whole = NamedSharding(mesh, PartitionSpec())
-
-  def loss(w: jax.Array, x: jax.Array) -> jax.Array:
-    def layer(x: jax.Array, w: jax.Array) -> tuple[jax.Array, None]:
-      return jnp.tanh(x @ jax.lax.with_sharding_constraint(w, whole)), None
-
-    return jnp.mean(jax.lax.scan(layer, x, w)[0] ** 2)
-
-  def step(w: jax.Array, a: jax.Array, b: jax.Array) -> Any:
-    loss_a, grad_a = jax.value_and_grad(loss)(w, a)
-    loss_b, grad_b = jax.value_and_grad(loss)(w, b)
-    return w - 0.1 * (grad_a + grad_b), loss_a + loss_b
-
-  def shape(sharding: NamedSharding, *sizes: int) -> jax.ShapeDtypeStruct:
-    return jax.ShapeDtypeStruct(sizes, jnp.float32, sharding=sharding)
-
-  jitted = jax.jit(step, donate_argnums=0, out_shardings=(weights, whole))
-  batch = shape(rows, 16, _WIDTH)
-  return jitted, (shape(weights, _NUM_LAYERS, _WIDTH, _WIDTH), batch, batch)
-
-
-def values(args: tuple[Any, ...]) -> tuple[jax.Array, ...]:
-  """Arrays in place of shapes, the same each time."""
-  random = np.random.default_rng(0)
-  return tuple(
-    jax.device_put(
-      (random.normal(size=a.shape) / 8).astype(np.float32), a.sharding
-    )
-    for a in args
-  )
 
 
 def num_loops(module: hlo.Module) -> int:
@@ -82,7 +37,7 @@ def num_loops(module: hlo.Module) -> int:
 
 @pytest.fixture(scope="module")
 def on_cpus() -> target_lib.StepTarget:
-  jitted, args = two_micro_batches(jax.devices())
+  jitted, args = strands_step.lowerable(jax.devices())
   return target_lib.of_step(jitted.lower(*args), _H100, name="step")
 
 
@@ -90,7 +45,7 @@ def on_cpus() -> target_lib.StepTarget:
 def for_gpus() -> target_lib.StepTarget:
   if pjrt_transform.plugin_path() is None:
     pytest.skip("JAX's CUDA plugin is not installed (extra aot)")
-  jitted, args = two_micro_batches(devices_lib.devices(_H100))
+  jitted, args = strands_step.lowerable(devices_lib.devices(_H100))
   return target_lib.of_step(jitted.lower(*args), _H100, name="step")
 
 
@@ -109,12 +64,12 @@ def test_xla_schedules_the_program_in_its_form(for_gpus):
 
 
 def test_a_form_leaves_the_numbers_and_the_donation_as_they_are(on_cpus):
-  _, args = two_micro_batches(jax.devices())
+  _, args = strands_step.lowerable(jax.devices())
   plain = on_cpus.compile().compiled
   compilation = on_cpus.compile(_CONFIG)
   merged = compilation.compiled
   assert num_loops(compilation.module) < num_loops(on_cpus.compile().module)
-  weights, *batches = values(args)
+  weights, *batches = strands_step.values(args)
   expected, _ = plain(jnp.copy(weights), *batches)
   donated = jnp.copy(weights)
   actual, _ = merged(donated, *batches)
@@ -161,8 +116,8 @@ def test_a_module_is_rewritten_as_a_step_is(for_gpus):
 
 def test_what_a_form_did_is_told_without_a_compile(on_cpus):
   forward, backward = on_cpus.outcome(_MERGED).actions
-  assert f"{_NUM_LAYERS} trips" in forward
-  assert "program_config_test.py:" in backward
+  assert f"{strands_step.NUM_LAYERS} trips" in forward
+  assert "strands_step.py:" in backward
 
 
 def _single() -> target_lib.StepTarget:

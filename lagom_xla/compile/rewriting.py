@@ -81,16 +81,20 @@ def check(name: str, form: form_lib.Form, outcome: outcome_lib.Outcome) -> None:
   Raises:
     ProgramError: it did not.
   """
-  if form.is_as_written or outcome.actions:
-    return
+  if not (form.is_as_written or outcome.actions):
+    raise errors.ProgramError(
+      f"{name} cannot have {obstacle(form, outcome)}: leave the program as it"
+      " is written."
+    )
+
+
+def obstacle(form: form_lib.Form, outcome: outcome_lib.Outcome) -> str:
+  """A form in words, with the first reasons for which it could not act."""
   reasons = [f"{r.where}: {r.reason}" for r in outcome.refusals]
   shown = "; ".join(reasons[:_MOST_REASONS]) or "nothing in it has that form"
   if len(reasons) > _MOST_REASONS:
     shown += f"; and {len(reasons) - _MOST_REASONS} more"
-  raise errors.ProgramError(
-    f"{name} cannot have {in_words(form)} ({shown}): leave the program as it"
-    " is written."
-  )
+  return f"{in_words(form)} ({shown})"
 
 
 def in_words(form: form_lib.Form) -> str:
