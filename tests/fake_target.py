@@ -9,6 +9,7 @@ import dataclasses
 
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import lowered as lowered_lib
+from lagom_xla.compile import rewriting
 from lagom_xla.compile import target as target_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes.program import form as form_lib
@@ -49,6 +50,7 @@ class FakeTarget(target_lib.Target):
     self, config: config_lib.XlaConfig = config_lib.DEFAULT
   ) -> hlo.Module:
     """See `Target`."""
+    rewriting.check(self.name, config.program, self.outcome(config.program))
     return self.scheduled(config)
 
   def compile(
