@@ -23,7 +23,10 @@ if TYPE_CHECKING:
   from lagom_xla.decorator import tune as tune
   from lagom_xla.errors import LagomError as LagomError
   from lagom_xla.micro_batching import micro_batches as micro_batches
+  from lagom_xla.passes.program.form import Form as Form
   from lagom_xla.plan import Plan as Plan
+  from lagom_xla.stranded import StrandedStep as StrandedStep
+  from lagom_xla.stranded import strands as strands
   from lagom_xla.tuner import inspect as inspect
 
 __version__ = "0.1.0"
@@ -31,11 +34,14 @@ __version__ = "0.1.0"
 # Public name -> the module that has it.
 _HOMES = {
   "Cluster": "cluster",
+  "Form": "passes.program.form",
   "LagomError": "errors",
   "Plan": "plan",
+  "StrandedStep": "stranded",
   "TunedStep": "decorator",
   "inspect": "tuner",
   "micro_batches": "micro_batching",
+  "strands": "stranded",
   "tune": "decorator",
 }
 

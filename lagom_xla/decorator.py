@@ -15,9 +15,9 @@ JAX runs the tuned executable where it would have run its own (`dispatch.py`).
     @jax.jit
     def step(state, batch): ...
 
-compiles with a plan that was made before, all of it: combine groups and costs
-for XLA's scheduler act in no other way. A plan for another step, cluster or
-version is not applied.
+compiles with a plan that was made before, all of it: the form of the program,
+combine groups and costs for XLA's scheduler act in no other way. A plan for
+another step, cluster or version is not applied.
 
 Tuning is an extra: when it fails, for whatever reason, the step runs as jit
 would have run it, with one warning. Errors of the step itself are the caller's.
@@ -29,7 +29,6 @@ from collections.abc import Callable, Sequence
 import functools
 import pathlib
 from typing import Any, Protocol, overload
-import warnings
 
 import jax
 
@@ -38,7 +37,7 @@ from lagom_xla import errors
 from lagom_xla import plan as plan_lib
 from lagom_xla import tuner
 from lagom_xla.apply import compile as apply_compile
-from lagom_xla.compile import dispatch
+from lagom_xla.compile import fallback
 from lagom_xla.compile import lowered as lowered_lib
 from lagom_xla.compile import target as target_lib
 from lagom_xla.search import nccl
@@ -97,8 +96,8 @@ def tune(
   """Tunes a jitted step at its first call on each signature.
 
   Results, donation, statics and transformations are those of the jitted step,
-  and so is the time that a call takes to dispatch. Only the plan's XLA options
-  act: its NCCL settings take effect when a process starts, so they are for
+  and so is the time that a call takes to dispatch. What the plan has for XLA
+  acts: its NCCL settings take effect when a process starts, so they are for
   `lagom-xla flags`, or for whoever reads `step.tunings[0].plan`.
 
   In a job of several processes each one tunes for itself. The search depends
@@ -135,22 +134,13 @@ def tune(
     return functools.partial(
       tune, cluster=cluster, plan=plan, searcher=searcher
     )
-  if not callable(getattr(jitted_step, "lower", None)):
-    raise TypeError(
-      f"lagom_xla.tune takes what jax.jit returns, not {jitted_step!r}: wrap"
-      " the step in jax.jit first."
-    )
   chooser = _Chooser(
-    _name(jitted_step),
+    fallback.name(jitted_step),
     cluster,
     None if plan is None else plan_lib.load(plan),
     searcher,
   )
-  try:
-    step = dispatch.per_signature(jitted_step, chooser.choose)
-  except errors.UnsupportedError as error:
-    chooser.warn(str(error), stacklevel=3)
-    step = _untuned(jitted_step)
+  step = fallback.wrap(jitted_step, chooser.choose, by="lagom_xla.tune")
   step.tunings = chooser.tunings
   return step
 
@@ -170,36 +160,19 @@ class _Chooser:
     self._cluster = cluster
     self._plan = plan
     self._searcher = searcher
-    self._has_warned = False
 
-  def choose(self, lowered: jax.stages.Lowered) -> jax.stages.Compiled | None:
-    """The tuned executable; None, with a warning, where tuning fails."""
-    try:
-      target = _target(lowered, self._cluster, self._name)
-      if self._plan is not None:
-        compilation = apply_compile.compile_with(self._plan, target)
-        return _executable(compilation, target)
-      # A CPU that stands for GPUs does nothing with what goes beyond options.
-      is_gpu = jax.default_backend() == "gpu"
-      tuning = tuner.tune(target, searcher=self._searcher, in_process=is_gpu)
-      compiled = _executable(tuning.compiled, target)
-    except Exception as error:  # The step must run, whatever went wrong.
-      # The caller is above this, dispatch and the call of the step.
-      self.warn(_describe(error), stacklevel=4)
-      return None
+  def choose(self, lowered: jax.stages.Lowered) -> jax.stages.Compiled:
+    """The tuned executable; raises where tuning fails."""
+    target = _target(lowered, self._cluster, self._name)
+    if self._plan is not None:
+      compilation = apply_compile.compile_with(self._plan, target)
+      return _executable(compilation, target)
+    # A CPU that stands for GPUs does nothing with what goes beyond options.
+    is_gpu = jax.default_backend() == "gpu"
+    tuning = tuner.tune(target, searcher=self._searcher, in_process=is_gpu)
+    compiled = _executable(tuning.compiled, target)
     self.tunings.append(tuning)
     return compiled
-
-  def warn(self, reason: str, *, stacklevel: int) -> None:
-    """Warns, the first time."""
-    if self._has_warned:
-      return
-    self._has_warned = True
-    warnings.warn(
-      f"lagom_xla.tune leaves {self._name} as it was: {reason}",
-      RuntimeWarning,
-      stacklevel=stacklevel,
-    )
 
 
 def _target(
@@ -231,26 +204,3 @@ def _executable(
       f"{cluster.name} has no executable: {target.obstacle}."
     )
   return compilation.compiled
-
-
-def _untuned(jitted_step: Any) -> Any:
-  """The step in a function of its own, which can have attributes."""
-
-  @functools.wraps(jitted_step)
-  def step(*args: Any, **kwargs: Any) -> Any:
-    return jitted_step(*args, **kwargs)
-
-  untuned: Any = step
-  untuned.lower = jitted_step.lower
-  untuned.trace = getattr(jitted_step, "trace", None)
-  return untuned
-
-
-def _name(jitted_step: Any) -> str:
-  return getattr(jitted_step, "__name__", type(jitted_step).__name__)
-
-
-def _describe(error: Exception) -> str:
-  if isinstance(error, errors.LagomError):
-    return str(error)
-  return f"{type(error).__name__}: {errors.first_line(error)}"

@@ -32,6 +32,10 @@ class ScheduleError(LagomError, ValueError):
   """A move in a schedule that would change what the program computes."""
 
 
+class ProgramError(LagomError, ValueError):
+  """A form that a program cannot be rewritten to; the message says why."""
+
+
 class DonationLostError(LagomError, RuntimeError):
   """A rewrite would make XLA forget which inputs are donated."""
 

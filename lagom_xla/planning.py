@@ -6,7 +6,9 @@ from __future__ import annotations
 
 from lagom_xla import plan as plan_lib
 from lagom_xla.apply import env as env_lib
+from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import target as target_lib
+from lagom_xla.costs import step as step_lib
 from lagom_xla.costs import uncertainty
 from lagom_xla.search.nccl import channel_cap
 from lagom_xla.search.xla import candidates as candidates_lib
@@ -22,8 +24,8 @@ def plan_of(
     search: with the candidate that is kept as its best.
   """
   kept = search.best
-  # A launcher has the options alone.
-  cap = channel_cap.surest(search.best_for_launchers.step)
+  launched = _launched(target, search)
+  cap = channel_cap.surest(launched)
   module = target.identity()
   return plan_lib.Plan(
     module_name=module.name,
@@ -32,8 +34,23 @@ def plan_of(
     xla=kept.config,
     nccl_env=env_lib.nccl_variables(cap.max_channels),
     nccl_settings=_nccl_settings(kept),
-    prediction=_prediction(search, cap),
+    prediction=_prediction(search, launched, cap),
   )
+
+
+def _launched(
+  target: target_lib.Target, search: candidates_lib.Search
+) -> step_lib.Step:
+  """The step with the plan's options alone, which is all a launcher can set.
+
+  Options that were chosen for another form of the program may not have been
+  tried on the program as written.
+  """
+  alone = config_lib.XlaConfig(options=search.best.config.options)
+  for candidate in search.scheduled:
+    if candidate.config == alone:
+      return candidate.step
+  return step_lib.of_module(target.schedule(alone), target.cluster)
 
 
 def _nccl_settings(
@@ -64,22 +81,22 @@ def _nccl_settings(
 
 
 def _prediction(
-  search: candidates_lib.Search, cap: channel_cap.Cap
+  search: candidates_lib.Search, launched: step_lib.Step, cap: channel_cap.Cap
 ) -> plan_lib.Prediction:
   default, kept = search.default.default_times, search.best
-  launched = search.best_for_launchers
-  capped = uncertainty.times(launched.step, cap.configuration)
+  with_options = uncertainty.times(launched, launched.default)
+  capped = uncertainty.times(launched, cap.configuration)
 
   def gain(after: uncertainty.Times) -> plan_lib.Range:
     return _range(uncertainty.gain(default, after))
 
   return plan_lib.Prediction(
     default_us=default.mean_us,
-    xla_us=launched.default_times.mean_us,
+    xla_us=with_options.mean_us,
     nccl_env_us=capped.mean_us,
     nccl_settings_us=kept.tuned_times.mean_us,
     default_range_us=_range(uncertainty.step_time(default)),
-    xla_gain_us=gain(launched.default_times),
+    xla_gain_us=gain(with_options),
     nccl_env_gain_us=gain(capped),
     nccl_settings_gain_us=gain(kept.tuned_times),
   )

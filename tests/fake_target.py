@@ -9,8 +9,11 @@ import dataclasses
 
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import lowered as lowered_lib
+from lagom_xla.compile import rewriting
 from lagom_xla.compile import target as target_lib
 from lagom_xla.passes import hlo
+from lagom_xla.passes.program import form as form_lib
+from lagom_xla.passes.program import outcome as outcome_lib
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -21,6 +24,7 @@ class FakeTarget(target_lib.Target):
     scheduled: the schedule under a config.
     compiled: the compile to the end under a config; None where there is none.
     is_scheduled: whether it is to be read only.
+    rewritten: what a form makes of it; by default it can have none.
   """
 
   scheduled: Callable[[config_lib.XlaConfig], hlo.Module]
@@ -28,6 +32,9 @@ class FakeTarget(target_lib.Target):
     None
   )
   is_scheduled: bool = False
+  rewritten: Callable[[form_lib.Form], outcome_lib.Outcome] = lambda form: (
+    outcome_lib.Outcome()
+  )
 
   @property
   def is_read_only(self) -> bool:
@@ -43,6 +50,7 @@ class FakeTarget(target_lib.Target):
     self, config: config_lib.XlaConfig = config_lib.DEFAULT
   ) -> hlo.Module:
     """See `Target`."""
+    rewriting.check(self.name, config.program, self.outcome(config.program))
     return self.scheduled(config)
 
   def compile(
@@ -51,6 +59,10 @@ class FakeTarget(target_lib.Target):
     """See `Target`."""
     assert self.compiled is not None
     return self.compiled(config)
+
+  def outcome(self, form: form_lib.Form) -> outcome_lib.Outcome:
+    """See `Target`."""
+    return self.rewritten(form)
 
   def identity(self) -> hlo.Module:
     """See `Target`."""
@@ -79,6 +91,10 @@ class ScheduleOnly(target_lib.Target):
   ) -> lowered_lib.Compilation:
     """See `Target`."""
     raise AssertionError(self.obstacle)
+
+  def outcome(self, form: form_lib.Form) -> outcome_lib.Outcome:
+    """See `Target`."""
+    return self.target.outcome(form)
 
   def identity(self) -> hlo.Module:
     """See `Target`."""

@@ -13,6 +13,7 @@ import fake_target
 import hlo_text
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
+from lagom_xla import planning
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import scheduler_profile
 from lagom_xla.compile import target as target_lib
@@ -25,8 +26,8 @@ from lagom_xla.search.xla import joint
 _H100 = cluster_lib.parse("1x8xh100")
 
 
-def _search(*kernels_us: float) -> candidates.Search:
-  """Of a step whose kernel takes these times, first and after each feedback.
+def _target(*kernels_us: float) -> target_lib.Target:
+  """A step whose kernel takes these times, first and after each feedback.
 
   The kernel of the schedule that the costs of schedule i lead to is called
   kernel{i + 1}.
@@ -47,10 +48,12 @@ def _search(*kernels_us: float) -> candidates.Search:
       ROOT result = (f32[256,256]) tuple(p)
     """)
 
-  target = fake_target.FakeTarget(
-    name="step", cluster=_H100, scheduled=scheduled
-  )
-  return joint.search(target, max_compiles=1, in_process=True)
+  return fake_target.FakeTarget(name="step", cluster=_H100, scheduled=scheduled)
+
+
+def _search(*kernels_us: float) -> candidates.Search:
+  """Of the target with these kernels."""
+  return joint.search(_target(*kernels_us), max_compiles=1, in_process=True)
 
 
 def _kernels(config: config_lib.XlaConfig) -> list[str]:
@@ -93,7 +96,9 @@ def test_rounds_end_though_each_brings_something():
 def test_a_launcher_gets_neither_groups_nor_profile():
   found = _search(500, 400, 450)
   assert found.best.config.scheduler_profile is not None
-  assert found.best_for_launchers is found.default
+  prediction = planning.plan_of(_target(500, 400, 450), found).prediction
+  assert prediction.xla_us == prediction.default_us
+  assert prediction.nccl_settings_us < prediction.default_us
 
 
 def test_a_profile_that_jax_would_replace_is_refused(monkeypatch):
@@ -141,7 +146,7 @@ def test_xla_follows_the_costs_that_a_real_step_is_fed(real):
 
 def test_groups_are_refused_where_donated_inputs_would_be_forgotten(real):
   assert real.default.step.analysis.module.proto.input_output_alias.entries
-  groups = real.others[0]
+  (groups,) = [c for c in real.others if c.config.combine_groups is not None]
   if registry.keeps_donation():
     assert isinstance(groups, candidates.Candidate)
   else:

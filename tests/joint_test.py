@@ -26,6 +26,7 @@ from lagom_xla.passes import hlo
 from lagom_xla.passes import overlap as overlap_lib
 from lagom_xla.passes import pjrt_transform
 from lagom_xla.passes.combine import table
+from lagom_xla.passes.program import outcome as outcome_lib
 from lagom_xla.search.nccl import channel_cap
 from lagom_xla.search.nccl import settings
 from lagom_xla.search.xla import candidates
@@ -191,6 +192,7 @@ def _candidate(
       mean_us=tuned_us, by_scenario=dict(tuned_if or {})
     ),
     num_trials=1,
+    outcome=outcome_lib.Outcome(),
   )
 
 

@@ -9,6 +9,7 @@ import dataclasses
 import json
 import pathlib
 import string
+import typing
 from typing import Any
 
 from hypothesis import given
@@ -25,6 +26,7 @@ from lagom_xla.compile import config
 from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import nccl
 from lagom_xla.passes import hlo
+from lagom_xla.passes.program import form as form_lib
 from sample_plan import PLAN
 
 _CLUSTERS = [
@@ -62,6 +64,11 @@ plans = st.builds(
   jaxlib_version=_lines,
   xla=st.builds(
     config.XlaConfig,
+    program=st.builds(
+      form_lib.Form,
+      strands=st.sampled_from(typing.get_args(form_lib.Strands)),
+      slices=st.dictionaries(_lines, st.integers(2, 64)),
+    ),
     options=st.dictionaries(_names, _option_values),
     combine_groups=st.none() | _groups,
     scheduler_profile=st.none() | st.text(),
@@ -120,7 +127,7 @@ def test_a_plan_follows_its_schema(plan):
 @pytest.mark.parametrize(
   "damage",
   [
-    {"format_version": 3},
+    {"format_version": 4},
     {"more": 1},
     {"module_name": 7},
     {"xla": {"options": {}, "combine_groups": None}},
@@ -148,6 +155,7 @@ def test_a_plan_that_sets_nothing_is_the_default():
   assert nothing.is_default
   assert not PLAN.is_default
   for xla in (
+    config.XlaConfig(program=form_lib.Form(strands="rotated")),
     config.XlaConfig(options={"a": 1}),
     config.XlaConfig(combine_groups=()),
     config.XlaConfig(scheduler_profile=""),
@@ -173,11 +181,11 @@ def test_a_plan_is_loaded_from_its_folder_or_its_file(tmp_path):
     ("{}", "is not a lagom_xla plan"),
     ('{"format_version": 999}', "has format version 999"),
     (
-      '{"format_version": 3}',
-      "has format version 3; this lagom_xla reads 4. Make the plan again.",
+      '{"format_version": 4}',
+      "has format version 4; this lagom_xla reads 5. Make the plan again.",
     ),
-    ('{"format_version": "4"}', 'has format version "4"'),
-    ('{"format_version": 4}', "module_name is missing"),
+    ('{"format_version": "5"}', 'has format version "5"'),
+    ('{"format_version": 5}', "module_name is missing"),
   ],
 )
 def test_what_is_no_plan_is_refused_by_name(tmp_path, text, reason):
@@ -260,7 +268,17 @@ def _set(*path: str | int) -> Callable[[dict[str, Any], Any], None]:
     ),
     (_set("more"), 0, "more is unknown; known: format_version, module_name,"),
     (_set("xla"), 3, "xla is 3; it must be an object"),
-    (_set("xla", "more"), 0, r"xla\.more is unknown; known: options, combine"),
+    (_set("xla", "more"), 0, r"xla\.more is unknown; known: program, options"),
+    (
+      _set("xla", "program", "strands"),
+      "plaited",
+      r'strands is "plaited"; it must be one of none, merged, staggered, rotat',
+    ),
+    (
+      _set("xla", "program", "slices"),
+      {"mlp": 1},
+      r'xla\.program\.slices has 1 for "mlp"; a chain is cut into two',
+    ),
     (_set("xla", "options"), 3, r"xla\.options is 3; it must be an object"),
     (
       _set("xla", "options", "a b"),

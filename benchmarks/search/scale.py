@@ -27,6 +27,8 @@ from lagom_xla.compile import target as target_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes import overlap as overlap_lib
+from lagom_xla.passes.program import form as form_lib
+from lagom_xla.passes.program import outcome as outcome_lib
 from lagom_xla.search.nccl import problem as problem_lib
 from lagom_xla.search.nccl import settings as settings_lib
 from lagom_xla.search.xla import joint
@@ -267,6 +269,9 @@ class _Clocked(target_lib.Target):
     self, config: config_lib.XlaConfig = config_lib.DEFAULT
   ) -> lowered_lib.Compilation:
     return self.target.compile(config)
+
+  def outcome(self, form: form_lib.Form) -> outcome_lib.Outcome:
+    return self.target.outcome(form)
 
   def identity(self) -> hlo.Module:
     return self.target.identity()

@@ -10,6 +10,7 @@ function was traced to, and what jit does with a signature it has not seen.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+import copy
 from typing import Any
 
 import jax
@@ -26,6 +27,30 @@ from lagom_xla import errors
 def client_of(lowered: jax.stages.Lowered) -> Any:
   """The client of the backend that a step was lowered for."""
   return lowered._lowering.compile_args["backend"]
+
+
+def with_module(
+  lowered: jax.stages.Lowered, module: ir.Module
+) -> jax.stages.Lowered:
+  """A lowered step with another module in place of its own.
+
+  Shardings, donation and the trees of arguments and results are kept, so the
+  module must take and return what its own one does.
+
+  Raises:
+    UnsupportedError: JAX lowers in another way.
+  """
+  lowering: Any = copy.copy(lowered._lowering)
+  if getattr(lowering, "_hlo", None) is None:
+    raise errors.UnsupportedError(
+      f"JAX {jax.__version__} keeps a lowered step's module where this"
+      " lagom_xla does not know, and cannot be given another one."
+    )
+  lowering._hlo = module
+  lowering._executable = None
+  rewritten = copy.copy(lowered)
+  rewritten._lowering = lowering
+  return rewritten
 
 
 def stablehlo_of_hlo(

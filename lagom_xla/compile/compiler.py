@@ -9,25 +9,29 @@
 A compile to the end gives memory figures and an executable. One that ends after
 the scheduler takes a fraction of the time, needs no CUDA toolkit, and is all
 that a search needs.
+
+The form of the program (`rewriting.py`) comes first; all else acts on what the
+rewrite made.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 import contextlib
+import dataclasses
 from typing import Any
-
-import jax
-from jax.experimental.compilation_cache import compilation_cache
 
 from lagom_xla import errors
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import devices as devices_lib
 from lagom_xla.compile import lowered as lowered_lib
+from lagom_xla.compile import persistent_cache
+from lagom_xla.compile import rewriting
 from lagom_xla.passes import combine
 from lagom_xla.passes import hlo
 from lagom_xla.passes import in_compile
 from lagom_xla.passes import registry
+from lagom_xla.passes.program import form as form_lib
 
 # Makes XLA write its own estimate of each kernel into a schedule. It has the
 # tables for some GPUs only; for others the module comes without estimates.
@@ -49,9 +53,10 @@ def schedule(
   Raises:
     CompileError: XLA refused, or never scheduled a module of that name.
     CombineError: the module cannot have these combine groups.
+    ProgramError: the program cannot have this form.
   """
   asked_for = describe(lowered, config)
-  lowered, config = _without_pass(lowered, config, is_run=False)
+  lowered, config = _resolved(lowered, config, is_run=False)
 
   def run(estimates: bool) -> hlo.Module:
     options = {ESTIMATES: estimates, **config.options}
@@ -82,8 +87,10 @@ def before_combining(
 
   Raises:
     CompileError: XLA refused, or never had a module of that name.
+    ProgramError: the program cannot have this form.
   """
   asked_for = describe(lowered, config)
+  lowered = lowered_lib.in_form(lowered, config.program)
   # Never the options of a compile to the end: JAX remembers its executable,
   # and would have nothing left to compile.
   options = {ESTIMATES: False, **config.options}
@@ -103,6 +110,7 @@ def compile(  # pylint: disable=redefined-builtin
       module donates inputs, and combine groups would make this JAX forget
       that; or the pass that sets combine groups was not run.
     CombineError: the module cannot have these combine groups.
+    ProgramError: the program cannot have this form.
   """
   cluster = lowered.cluster
   obstacle = cluster.gpu.compile_obstacle
@@ -112,11 +120,11 @@ def compile(  # pylint: disable=redefined-builtin
       " still be inspected and tuned."
     )
   asked_for, groups = describe(lowered, config), config.combine_groups
-  lowered, config = _without_pass(lowered, config, is_run=lowered.is_run)
+  lowered, config = _resolved(lowered, config, is_run=lowered.is_run)
   options = {**lowered.options_to_the_end, **config.options}
   # The executable of a compile-only device can be stored, but not loaded.
   can_load = devices_lib.is_live(cluster)
-  cache = contextlib.nullcontext() if can_load else _no_persistent_cache()
+  cache = contextlib.nullcontext() if can_load else persistent_cache.off()
   with cache, _one_sentence(asked_for):
     with in_compile.grouped(
       lowered.name,
@@ -147,6 +155,8 @@ def describe(lowered: lowered_lib.Lowered, config: config_lib.XlaConfig) -> str:
     asked.append("a scheduler profile")
   if config.combine_groups is not None:
     asked.append(f"{len(config.combine_groups)} combine groups")
+  if not config.program.is_as_written:
+    asked.append(rewriting.in_words(config.program))
   text = f"XLA could not compile for {lowered.cluster.name}"
   if asked:
     text += f" with {', '.join(asked)}"
@@ -159,10 +169,10 @@ def describe(lowered: lowered_lib.Lowered, config: config_lib.XlaConfig) -> str:
   return text
 
 
-def _without_pass(
+def _resolved(
   lowered: lowered_lib.Lowered, config: config_lib.XlaConfig, *, is_run: bool
 ) -> tuple[lowered_lib.Lowered, config_lib.XlaConfig]:
-  """The same compile with no pass in it, where a pass would lose donation.
+  """The program in its form, and with no pass of ours that loses donation.
 
   Where a pass makes XLA forget donated inputs (`registry.keeps_donation`), a
   compile whose executable nobody runs starts anew from the module that the pass
@@ -170,6 +180,8 @@ def _without_pass(
   a step needs, which is another where donated inputs are forgotten.
   """
   groups = config.combine_groups
+  lowered = lowered_lib.in_form(lowered, config.program)
+  config = dataclasses.replace(config, program=form_lib.AS_WRITTEN)
   if groups is None:
     return lowered, config
   if not (is_run or registry.keeps_donation()):
@@ -192,7 +204,7 @@ def _run_to(
   asked_for: str,
 ) -> hlo.Module:
   # What comes out of the cache is not scheduled any more.
-  with _no_persistent_cache(), _one_sentence(asked_for):
+  with persistent_cache.off(), _one_sentence(asked_for):
     proto = in_compile.run_to(
       stage, lambda: _run_compiler(lowered, config, options), lowered.name
     )
@@ -228,21 +240,3 @@ def _one_sentence(asked_for: str) -> Iterator[None]:
     raise errors.CompileError(
       f"{asked_for}: {errors.first_line(error)}"
     ) from error
-
-
-@contextlib.contextmanager
-def _no_persistent_cache() -> Iterator[None]:
-  """Switches JAX's persistent compilation cache off for a compile."""
-  config: Any = jax.config
-  if not config.jax_compilation_cache_dir:
-    yield
-    return
-  was_enabled = config.jax_enable_compilation_cache
-  jax.config.update("jax_enable_compilation_cache", False)
-  # JAX decides once whether it has a cache; this makes it decide anew.
-  compilation_cache.reset_cache()
-  try:
-    yield
-  finally:
-    jax.config.update("jax_enable_compilation_cache", was_enabled)
-    compilation_cache.reset_cache()

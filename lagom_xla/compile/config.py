@@ -8,16 +8,19 @@ from collections.abc import Mapping
 import dataclasses
 
 from lagom_xla.passes import combine
+from lagom_xla.passes.program import form as form_lib
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class XlaConfig:
-  """What XLA gets beside the step itself.
+  """What XLA gets beside the step itself, and in which form it gets the step.
 
-  Options can be set by a launcher, through XLA_FLAGS. Combine groups and a
-  scheduler profile reach XLA only from the process that compiles.
+  Options can be set by a launcher, through XLA_FLAGS. The rest acts only in the
+  process that compiles: the form of the program, combine groups, which are
+  those of the program in that form, and a scheduler profile.
 
   Attributes:
+    program: how the program is rewritten before XLA sees it.
     options: XLA option -> value, on top of XLA's defaults.
     combine_groups: collectives that XLA combines, by their labels, every other
       one alone; None leaves it to XLA.
@@ -25,6 +28,7 @@ class XlaConfig:
       a ProfiledInstructionsProto; None leaves it its own estimates.
   """
 
+  program: form_lib.Form = form_lib.AS_WRITTEN
   options: Mapping[str, bool | int | float | str] = dataclasses.field(
     default_factory=dict
   )
@@ -38,8 +42,12 @@ class XlaConfig:
 
   @property
   def needs_process(self) -> bool:
-    """Whether a part of it reaches XLA only from the compiling process."""
-    return not (self.combine_groups is None and self.scheduler_profile is None)
+    """Whether a part of it acts only in the process that compiles."""
+    return not (
+      self.program.is_as_written
+      and self.combine_groups is None
+      and self.scheduler_profile is None
+    )
 
   def with_options(
     self, options: Mapping[str, bool | int | float | str]

@@ -14,8 +14,10 @@ import jax
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.compile import _jax
 from lagom_xla.compile import devices as devices_lib
+from lagom_xla.compile import rewriting
 from lagom_xla.compile import stablehlo
 from lagom_xla.passes import hlo
+from lagom_xla.passes.program import form as form_lib
 
 Options = Mapping[str, bool | int | float | str]
 
@@ -75,6 +77,10 @@ class Lowered(Protocol):
     """XLA options without which it cannot be compiled to the end."""
     ...
 
+  def rewritten(self, form: form_lib.Form) -> rewriting.Rewritten[Lowered]:
+    """The program in a form; the same object whenever it is asked for."""
+    ...
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class LoweredStep:
@@ -83,6 +89,9 @@ class LoweredStep:
   step: jax.stages.Lowered
   cluster: cluster_lib.Cluster
   options_to_the_end: Options = dataclasses.field(default_factory=dict)
+  _forms: dict[object, rewriting.Rewritten[LoweredStep]] = dataclasses.field(
+    default_factory=dict, init=False, repr=False
+  )
 
   @property
   def name(self) -> str:
@@ -119,6 +128,17 @@ class LoweredStep:
       peak_bytes=None if memory is None else _peak_bytes(memory),
     )
 
+  def rewritten(self, form: form_lib.Form) -> rewriting.Rewritten[LoweredStep]:
+    """See `Lowered`. JAX remembers executables by module: there is but one."""
+    key = rewriting.key(form)
+    if key not in self._forms:
+      rewritten = rewriting.step(self.step, form)
+      self._forms[key] = rewriting.Rewritten(
+        program=dataclasses.replace(self, step=rewritten.program),
+        outcome=rewritten.outcome,
+      )
+    return self._forms[key]
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class LoweredModule:
@@ -127,6 +147,14 @@ class LoweredModule:
   Library calls that this process does not know, such as Transformer Engine's
   attention, stay as they are: a schedule needs no code for them. A compile to
   the end, which only tells the memory that the module needs, mocks them.
+
+  Attributes:
+    module: the module.
+    cluster: what it is compiled for.
+    options_to_the_end: see `Lowered`.
+    platform: see `Lowered`.
+    is_run: see `Lowered`.
+    rewritten_program: its StableHLO in another form; None for the module's.
   """
 
   module: hlo.Module
@@ -136,6 +164,10 @@ class LoweredModule:
   )
   platform: str = "cuda"
   is_run: bool = False
+  rewritten_program: Any = None
+  _forms: dict[object, rewriting.Rewritten[LoweredModule]] = dataclasses.field(
+    default_factory=dict, init=False, repr=False
+  )
 
   @property
   def name(self) -> str:
@@ -143,15 +175,15 @@ class LoweredModule:
     return self.module.name
 
   @functools.cached_property
-  def _stablehlo(self) -> Any:
-    return stablehlo.of_module(self.module)
+  def _program(self) -> Any:
+    return self.rewritten_program or stablehlo.of_module(self.module)
 
   def run_compiler(
     self, options: Options, scheduler_profile: bytes | None
   ) -> Any:
     """See `Lowered`."""
     return _jax.compile_stablehlo(
-      self._stablehlo,
+      self._program,
       devices_lib.devices(self.cluster),
       options,
       scheduler_profile,
@@ -168,6 +200,32 @@ class LoweredModule:
       compiled=None,
       peak_bytes=_peak_bytes(executable.get_compiled_memory_stats()),
     )
+
+  def rewritten(
+    self, form: form_lib.Form
+  ) -> rewriting.Rewritten[LoweredModule]:
+    """See `Lowered`."""
+    key = rewriting.key(form)
+    if key not in self._forms:
+      rewritten = rewriting.module(self._program, form)
+      self._forms[key] = rewriting.Rewritten(
+        program=dataclasses.replace(self, rewritten_program=rewritten.program),
+        outcome=rewritten.outcome,
+      )
+    return self._forms[key]
+
+
+def in_form(lowered: Lowered, form: form_lib.Form) -> Lowered:
+  """A program in a form.
+
+  Raises:
+    ProgramError: it cannot have this form.
+  """
+  if form.is_as_written:
+    return lowered
+  rewritten = lowered.rewritten(form)
+  rewriting.check(lowered.name, form, rewritten.outcome)
+  return rewritten.program
 
 
 def _peak_bytes(memory: Any) -> int:

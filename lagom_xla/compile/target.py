@@ -20,8 +20,11 @@ from lagom_xla import errors
 from lagom_xla.compile import compiler
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import lowered as lowered_lib
+from lagom_xla.compile import rewriting
 from lagom_xla.passes import collectives
 from lagom_xla.passes import hlo
+from lagom_xla.passes.program import form as form_lib
+from lagom_xla.passes.program import outcome as outcome_lib
 
 _DEFAULT = config_lib.DEFAULT
 
@@ -55,6 +58,7 @@ class Target(abc.ABC):
     Raises:
       CompileError: XLA refused.
       CombineError: the module cannot have these combine groups.
+      ProgramError: the program cannot have this form.
     """
 
   @abc.abstractmethod
@@ -66,6 +70,14 @@ class Target(abc.ABC):
     Raises:
       CompileError: there is an obstacle, or XLA refused.
       CombineError: the module cannot have these combine groups.
+      ProgramError: the program cannot have this form.
+    """
+
+  @abc.abstractmethod
+  def outcome(self, form: form_lib.Form) -> outcome_lib.Outcome:
+    """What a form makes of the program, without compiling it.
+
+    It has no actions where the program cannot have the form, and says why.
     """
 
   @abc.abstractmethod
@@ -106,6 +118,10 @@ class StepTarget(Target):
     """See `Target`."""
     return compiler.compile(self.step, config)
 
+  def outcome(self, form: form_lib.Form) -> outcome_lib.Outcome:
+    """See `Target`."""
+    return self.step.rewritten(form).outcome
+
   def identity(self) -> hlo.Module:
     """See `Target`."""
     if self.is_stand_in:
@@ -128,6 +144,10 @@ class ModuleTarget(Target):
   ) -> lowered_lib.Compilation:
     """See `Target`."""
     return compiler.compile(self.module, config)
+
+  def outcome(self, form: form_lib.Form) -> outcome_lib.Outcome:
+    """See `Target`."""
+    return self.module.rewritten(form).outcome
 
   def identity(self) -> hlo.Module:
     """See `Target`."""
@@ -152,6 +172,7 @@ class ScheduledTarget(Target):
 
   def schedule(self, config: config_lib.XlaConfig = _DEFAULT) -> hlo.Module:
     """The module, whatever options and scheduler profile the config has."""
+    rewriting.check(self.name, config.program, self.outcome(config.program))
     if config.combine_groups is not None:
       raise errors.CompileError(
         f"{self.name} is scheduled already: its collectives cannot be combined"
@@ -166,6 +187,12 @@ class ScheduledTarget(Target):
     raise errors.CompileError(
       f"{self.obstacle}: give the module from before XLA's optimizations."
     )
+
+  def outcome(self, form: form_lib.Form) -> outcome_lib.Outcome:
+    """See `Target`."""
+    del form
+    refusal = outcome_lib.Refusal(where=self.name, reason="it is scheduled")
+    return outcome_lib.Outcome(refusals=(refusal,))
 
   def identity(self) -> hlo.Module:
     """See `Target`."""

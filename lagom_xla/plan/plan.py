@@ -27,7 +27,7 @@ from lagom_xla.costs import nccl
 
 # Raised whenever a field changes its meaning; the type of
 # `Plan.format_version` goes with it.
-FORMAT_VERSION: Final = 4
+FORMAT_VERSION: Final = 5
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -111,7 +111,7 @@ class Plan:
     jax_version: what compiled the module.
     jaxlib_version: what compiled the module.
     cluster: what it was made for, complete.
-    xla: what XLA gets beside the step itself.
+    xla: in which form XLA gets the step, and what it gets beside it.
     nccl_env: NCCL environment variable → value, for the whole process.
     nccl_settings: a setting for each tuning key that should not have its
       default.
@@ -119,12 +119,12 @@ class Plan:
 
   Raises:
     PlanError: a setting's name is none that a shell takes, or two NCCL settings
-      are for the same calls.
+      are for the same calls, or a chain is cut into fewer than two pieces.
   """
 
   __pydantic_config__ = validation.STRICT
 
-  format_version: Literal[4] = FORMAT_VERSION
+  format_version: Literal[5] = FORMAT_VERSION
   module_name: validation.Line
   module_fingerprint: validation.Line
   jax_version: validation.Line = jax.__version__
@@ -139,6 +139,7 @@ class Plan:
     _check_names("xla.options", self.xla.options)
     _check_names("nccl_env", self.nccl_env)
     _check_calls(self.nccl_settings)
+    _check_slices(self.xla.program.slices)
 
   @property
   def is_default(self) -> bool:
@@ -161,6 +162,15 @@ def _check_names(where: str, names: Iterable[str]) -> None:
       raise errors.PlanError(
         f"{where} has {validation.show(name)}, which is no name of a setting;"
         " a name has only letters, digits and underscores"
+      )
+
+
+def _check_slices(slices: Mapping[str, int]) -> None:
+  for chain, num_slices in slices.items():
+    if num_slices < 2:
+      raise errors.PlanError(
+        f"xla.program.slices has {num_slices} for {validation.show(chain)}; a"
+        " chain is cut into two pieces or more"
       )
 
 

@@ -143,6 +143,15 @@ def _candidate(
   found = candidate if isinstance(candidate, candidates_lib.Candidate) else None
   refused = candidate if isinstance(candidate, candidates_lib.Refused) else None
   return {
+    "program": {
+      "strands": config.program.strands,
+      "slices": dict(config.program.slices),
+    },
+    "rewrites": list(found.outcome.actions) if found else [],
+    "left_alone": [
+      dataclasses.asdict(refusal)
+      for refusal in (found.outcome.refusals if found else ())
+    ],
     "xla_options": dict(config.options),
     "combine_groups": config.combine_groups,
     "has_scheduler_profile": config.scheduler_profile is not None,

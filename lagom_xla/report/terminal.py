@@ -18,6 +18,7 @@ from lagom_xla import tuner
 from lagom_xla.costs import spread as spread_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.report import as_json
+from lagom_xla.report import program_tables
 from lagom_xla.report import scatters
 from lagom_xla.report import step_tables
 from lagom_xla.report import tuning_tables
@@ -74,6 +75,8 @@ def show_tuning(
   """Shows what tuning found, whether it acts, and what it should gain."""
   show_inspection(console, tuning.before)
   console.print(tuning_tables.candidates(tuning))
+  if program_tables.has_forms(tuning):
+    console.print(program_tables.forms(tuning))
   console.print(tuning_tables.effects(tuning.effects))
   if tuning.plan.nccl_settings:
     console.print(tuning_tables.settings(tuning.plan))

@@ -11,6 +11,7 @@ import rich.table
 from lagom_xla import plan as plan_lib
 from lagom_xla import tuner
 from lagom_xla.compile import config as config_lib
+from lagom_xla.compile import rewriting
 from lagom_xla.costs import uncertainty
 from lagom_xla.report import table as table_lib
 from lagom_xla.search.xla import candidates as candidates_lib
@@ -53,7 +54,10 @@ def _sure_gain_us(
 
 
 def _config(config: config_lib.XlaConfig) -> str:
-  parts = [
+  parts = []
+  if not config.program.is_as_written:
+    parts.append(rewriting.in_words(config.program))
+  parts += [
     f"{name.removeprefix('xla_gpu_').removesuffix('_bytes')}={value}"
     for name, value in config.options.items()
   ]

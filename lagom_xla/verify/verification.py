@@ -22,6 +22,7 @@ from lagom_xla.passes import combine
 from lagom_xla.plan import made_for
 from lagom_xla.plan import plan as plan_lib
 from lagom_xla.verify import effects as effects_lib
+from lagom_xla.verify import program_effect
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -61,6 +62,10 @@ def verify(plan: plan_lib.Plan, target: target_lib.Target) -> Verification:
     raise errors.PlanError(
       f"The plan's combine groups are not for this step: {error}"
     ) from error
+  except errors.ProgramError as error:
+    raise errors.PlanError(
+      f"The plan's form is not for this step: {error}"
+    ) from error
   settings = {
     **planned.default,
     **{
@@ -91,7 +96,10 @@ def effects(
     default: the target as scheduled without the plan.
     planned: the target as scheduled with all of it.
   """
-  found = [
+  found = []
+  if not plan.xla.program.is_as_written:
+    found.append(_effect_of_program(plan.xla, target, default, planned))
+  found += [
     _effect_of_option(name, plan.xla, target, default, planned)
     for name in plan.xla.options
   ]
@@ -123,6 +131,25 @@ def effects(
   found += effects_lib.of_environment(plan.nccl_env, planned)
   found += effects_lib.of_settings(plan.nccl_settings, planned)
   return tuple(found)
+
+
+def _effect_of_program(
+  config: config_lib.XlaConfig,
+  target: target_lib.Target,
+  default: step_lib.Step,
+  planned: step_lib.Step,
+) -> effects_lib.Effect:
+  """What leaving the form out changes, with the options in place.
+
+  Combine groups and a scheduler profile are those of the program in its form.
+  """
+  alone = config_lib.XlaConfig(options=config.options)
+  without = default if alone.is_default else _schedule(target, alone)
+  formed = dataclasses.replace(alone, program=config.program)
+  with_it = planned if formed == config else _schedule(target, formed)
+  return program_effect.effect(
+    config.program, target.outcome(config.program), without, with_it
+  )
 
 
 def _effect_of_option(

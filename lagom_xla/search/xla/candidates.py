@@ -21,6 +21,7 @@ from lagom_xla.compile import target as target_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.costs import uncertainty
 from lagom_xla.costs.replay import timeline
+from lagom_xla.passes.program import outcome as outcome_lib
 from lagom_xla.search.nccl import searcher as searcher_lib
 from lagom_xla.search.nccl import settings as settings_lib
 
@@ -44,6 +45,7 @@ class Candidate:
     default_times: step times under NCCL's own choices, in every scenario.
     tuned_times: step times under `settings`, in every scenario.
     num_trials: trials that the NCCL search took.
+    outcome: what the config's form made of the program.
   """
 
   config: config_lib.XlaConfig
@@ -54,11 +56,12 @@ class Candidate:
   default_times: uncertainty.Times
   tuned_times: uncertainty.Times
   num_trials: int
+  outcome: outcome_lib.Outcome
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Refused:
-  """A config that XLA refused or no GPU can hold, and why."""
+  """A config that XLA or a pass refused or no GPU can hold, and why."""
 
   config: config_lib.XlaConfig
   reason: str
@@ -102,12 +105,6 @@ class Search:
   def with_candidate(self, candidate: Candidate | Refused) -> Search:
     """The search with one more candidate tried."""
     return dataclasses.replace(self, others=(*self.others, candidate))
-
-  @property
-  def best_for_launchers(self) -> Candidate:
-    """The candidate to keep where XLA can be given options and nothing else."""
-    others = tuple(c for c in self.others if not c.config.needs_process)
-    return dataclasses.replace(self, others=others).best
 
   def refused(self, candidate: Candidate, reason: str) -> Search:
     """The search with a candidate turned down after all, and why."""
@@ -154,7 +151,11 @@ def evaluate(
   """Schedules a target with a config and searches its NCCL settings."""
   try:
     return evaluate_or_raise(config, target=target, searcher=searcher)
-  except (errors.CompileError, errors.CombineError) as error:
+  except (
+    errors.CompileError,
+    errors.CombineError,
+    errors.ProgramError,
+  ) as error:
     return Refused(config=config, reason=str(error))
 
 
@@ -169,6 +170,7 @@ def evaluate_or_raise(
   Raises:
     CompileError: XLA refused.
     CombineError: the module cannot have these combine groups.
+    ProgramError: the program cannot have this form.
   """
   step = step_lib.of_module(target.schedule(config), target.cluster)
   found = settings_lib.search(step, searcher)
@@ -181,4 +183,5 @@ def evaluate_or_raise(
     default_times=found.default_times,
     tuned_times=found.tuned_times,
     num_trials=found.num_trials,
+    outcome=target.outcome(config.program),
   )

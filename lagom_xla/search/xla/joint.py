@@ -3,8 +3,8 @@
 """The joint search: XLA configs outside, NCCL settings inside.
 
 XLA options come first, because a launcher can set them. What only the process
-that compiles can set comes after, on top of the best options and only when
-asked for: combine groups of our own, then scheduler feedback.
+that compiles can set comes after, on top of the best so far and only when asked
+for: forms of the program, combine groups of our own, then scheduler feedback.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from lagom_xla.search.xla import candidates
 from lagom_xla.search.xla import feedback
 from lagom_xla.search.xla import groups as groups_lib
 from lagom_xla.search.xla import options
+from lagom_xla.search.xla import program
 
 # Instructions in all predictions of groups: a large module gets fewer.
 _MAX_PREDICTED_INSTRUCTIONS = 1_000_000
@@ -65,6 +66,7 @@ def search(
     so_far, evaluate, max_compiles=max_compiles, progress=progress
   )
   if in_process:
+    so_far = program.search(target, so_far, evaluate, progress=progress)
     so_far = _with_groups(target, so_far, evaluate)
     progress("combine groups")
     so_far = feedback.search(so_far, evaluate, progress=progress)
@@ -77,7 +79,8 @@ def max_candidates(
   """How many candidates a search looks at, at most."""
   if target.is_read_only:
     return 1
-  return options.MAX_COMPILES + (1 + feedback.MAX_ROUNDS if in_process else 0)
+  beyond_options = program.MAX_COMPILES + 1 + feedback.MAX_ROUNDS
+  return options.MAX_COMPILES + (beyond_options if in_process else 0)
 
 
 def _with_groups(

@@ -41,7 +41,7 @@ def search(
   max_compiles: int = MAX_COMPILES,
   progress: candidates.Progress = lambda _: None,
 ) -> candidates.Search:
-  """Continues a search from XLA's defaults.
+  """Continues a search from its default, which has XLA's default options.
 
   Args:
     so_far: what was tried so far.

@@ -1,0 +1,30 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The persistent compilation cache of JAX, switched off for a compile."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+import contextlib
+from typing import Any
+
+import jax
+from jax.experimental.compilation_cache import compilation_cache
+
+
+@contextlib.contextmanager
+def off() -> Iterator[None]:
+  """Switches JAX's persistent compilation cache off for a compile."""
+  config: Any = jax.config
+  if not config.jax_compilation_cache_dir:
+    yield
+    return
+  was_enabled = config.jax_enable_compilation_cache
+  jax.config.update("jax_enable_compilation_cache", False)
+  # JAX decides once whether it has a cache; this makes it decide anew.
+  compilation_cache.reset_cache()
+  try:
+    yield
+  finally:
+    jax.config.update("jax_enable_compilation_cache", was_enabled)
+    compilation_cache.reset_cache()

@@ -1,0 +1,78 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The table of forms: what each made of the program, and what it gains."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import rich.markup
+import rich.table
+
+from lagom_xla import tuner
+from lagom_xla.compile import rewriting
+from lagom_xla.passes.program import outcome as outcome_lib
+from lagom_xla.report import table as table_lib
+from lagom_xla.search.xla import candidates as candidates_lib
+
+# Sentences on what a form did, and on what it left alone, that are shown.
+_MOST_SENTENCES = 4
+
+
+def forms(tuning: tuner.Tuning) -> rich.table.Table:
+  """The best step in each form, what was rewritten for it, and what was not."""
+  table = table_lib.new(
+    "Forms of the program (predicted ms of the best candidate in each)",
+    "form",
+    "step",
+    "exposed",
+    "",
+  )
+  table.columns[0].no_wrap = True
+  table.columns[-1].justify = "left"
+  for tried in _by_form(tuning).values():
+    words = rewriting.in_words(tried[0].config.program)
+    found = [c for c in tried if isinstance(c, candidates_lib.Candidate)]
+    if not found:
+      refused = tried[0]
+      assert isinstance(refused, candidates_lib.Refused)
+      table.add_row(words, "-", "-", rich.markup.escape(refused.reason))
+      continue
+    best = min(found, key=lambda candidate: candidate.tuned.step_time_us)
+    table.add_row(
+      words,
+      f"{best.tuned.step_time_us / 1e3:,.2f}",
+      f"{best.tuned.total_exposed_us / 1e3:,.2f}",
+      rich.markup.escape("\n".join(_sentences(best.outcome))),
+    )
+  return table
+
+
+def has_forms(tuning: tuner.Tuning) -> bool:
+  """Whether any form but the program as written was tried."""
+  return len(_by_form(tuning)) > 1
+
+
+def _by_form(
+  tuning: tuner.Tuning,
+) -> dict[object, list[candidates_lib.Candidate | candidates_lib.Refused]]:
+  """All that was tried, by the form of the program."""
+  found: dict[
+    object, list[candidates_lib.Candidate | candidates_lib.Refused]
+  ] = {}
+  for candidate in tuning.candidates:
+    key = rewriting.key(candidate.config.program)
+    found.setdefault(key, []).append(candidate)
+  return found
+
+
+def _sentences(outcome: outcome_lib.Outcome) -> Sequence[str]:
+  refusals = [f"Left alone: {r.where}: {r.reason}." for r in outcome.refusals]
+  return [*_first(outcome.actions), *_first(refusals)]
+
+
+def _first(sentences: Sequence[str]) -> Sequence[str]:
+  shown = list(sentences[:_MOST_SENTENCES])
+  if len(sentences) > len(shown):
+    shown.append(f"And {len(sentences) - len(shown)} more of these.")
+  return shown

@@ -1,0 +1,127 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The decorator `strands`, which gives a jitted step a form with no search.
+
+    @lagom_xla.strands
+    @jax.jit
+    def step(state, batch): ...
+
+At its first call on a signature the step is lowered as jit would lower it,
+rewritten so that one micro-batch's collectives can run beside another one's
+kernels, and compiled. Nothing is predicted, so it works on any platform, and
+nobody asks whether it gains: `lagom_xla.tune` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+import functools
+from typing import Any, Protocol, overload
+
+import jax
+
+from lagom_xla import errors
+from lagom_xla.compile import fallback
+from lagom_xla.compile import rewriting
+from lagom_xla.passes.program import form as form_lib
+from lagom_xla.passes.program import outcome as outcome_lib
+
+# What is tried where no form is given, the one that overlaps most first.
+_STRONGEST_FIRST = (
+  form_lib.Form(strands="rotated"),
+  form_lib.Form(strands="merged"),
+)
+
+
+class StrandedStep(Protocol):
+  """A jitted step that is rewritten as it is called.
+
+  Attributes:
+    outcomes: what was rewritten and what was not, one for each signature, in
+      the order of their first calls.
+  """
+
+  outcomes: Sequence[outcome_lib.Outcome]
+
+  def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    """As the jitted step."""
+    ...
+
+  def trace(self, *args: Any, **kwargs: Any) -> jax.stages.Traced:
+    """As of the jitted step, which knows nothing of forms."""
+    ...
+
+  def lower(self, *args: Any, **kwargs: Any) -> jax.stages.Lowered:
+    """As of the jitted step, which knows nothing of forms."""
+    ...
+
+
+@overload
+def strands(
+  jitted_step: Callable[..., Any], *, form: form_lib.Form | None = None
+) -> StrandedStep: ...
+
+
+@overload
+def strands(
+  jitted_step: None = None, *, form: form_lib.Form | None = None
+) -> Callable[[Callable[..., Any]], StrandedStep]: ...
+
+
+def strands(
+  jitted_step: Callable[..., Any] | None = None,
+  *,
+  form: form_lib.Form | None = None,
+) -> StrandedStep | Callable[[Callable[..., Any]], StrandedStep]:
+  """Rewrites a jitted step at its first call on each signature.
+
+  Results, donation, statics and transformations are those of the jitted step,
+  and so is the time that a call takes to dispatch. In a job of several
+  processes each one rewrites for itself, and all alike: the rewrite depends on
+  nothing but the program.
+
+  Where the form cannot act the step runs as jit would run it, and a
+  RuntimeWarning, one at most for each step, tells why.
+
+  Args:
+    jitted_step: what `jax.jit` returned; left out in `@strands(form=...)`.
+    form: the form; by default strands as strong as the program allows, which
+      are "rotated", else "merged".
+
+  Returns:
+    A jitted function with one more attribute, `outcomes`: see `StrandedStep`.
+
+  Raises:
+    TypeError: the step is not jitted.
+  """
+  if jitted_step is None:
+    return functools.partial(strands, form=form)
+  forms = _STRONGEST_FIRST if form is None else (form,)
+  outcomes: list[outcome_lib.Outcome] = []
+
+  def choose(lowered: jax.stages.Lowered) -> jax.stages.Compiled:
+    refused = []
+    for form in forms:
+      rewritten = rewriting.step(lowered, form)
+      if rewritten.outcome.actions:
+        outcomes.append(rewritten.outcome)
+        return rewritten.program.compile()
+      refused.append(rewritten.outcome)
+    outcomes.append(sum(refused, start=outcome_lib.Outcome()))
+    raise errors.ProgramError(_obstacle(forms, refused))
+
+  step = fallback.wrap(jitted_step, choose, by="lagom_xla.strands")
+  step.outcomes = outcomes
+  return step
+
+
+def _obstacle(
+  forms: Sequence[form_lib.Form],
+  refused: Sequence[outcome_lib.Outcome],
+) -> str:
+  """Why the program can have none of these forms."""
+  obstacles = [
+    rewriting.obstacle(form, outcome)
+    for form, outcome in zip(forms, refused, strict=True)
+  ]
+  return f"it cannot have {', nor '.join(obstacles)}."

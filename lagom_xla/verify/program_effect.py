@@ -1,0 +1,48 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The effect of a program's form: what was rewritten, and what that hides."""
+
+from __future__ import annotations
+
+from lagom_xla.compile import rewriting
+from lagom_xla.costs import step as step_lib
+from lagom_xla.passes.program import form as form_lib
+from lagom_xla.passes.program import outcome as outcome_lib
+from lagom_xla.verify import effects
+
+
+def effect(
+  form: form_lib.Form,
+  outcome: outcome_lib.Outcome,
+  without: step_lib.Step,
+  with_it: step_lib.Step,
+) -> effects.Effect:
+  """What a form did.
+
+  Args:
+    form: the form.
+    outcome: what it made of the program.
+    without: the step as scheduled without it.
+    with_it: the step as scheduled with it.
+  """
+  seen = effects.of_difference(
+    "program", rewriting.in_words(form), without.analysis, with_it.analysis
+  )
+  if not (seen.acted and outcome.actions):
+    return seen
+  first, *others = outcome.actions
+  more = f" (and {len(others)} more)" if others else ""
+  return effects.Effect(
+    knob=seen.knob,
+    value=seen.value,
+    acted=True,
+    evidence=(
+      f"{first.removesuffix('.')}{more}; {_exposed_ms(without):,.2f} ms of"
+      f" collectives exposed became {_exposed_ms(with_it):,.2f} ms (predicted,"
+      f" NCCL's defaults); {seen.evidence}"
+    ),
+  )
+
+
+def _exposed_ms(step: step_lib.Step) -> float:
+  return step.timeline(step.default).total_exposed_us / 1e3

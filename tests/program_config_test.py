@@ -1,0 +1,157 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""A compile gets the program in the form that its config names."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from lagom_xla import cluster as cluster_lib
+from lagom_xla import errors
+from lagom_xla import plan as plan_lib
+from lagom_xla.compile import config as config_lib
+from lagom_xla.compile import devices as devices_lib
+from lagom_xla.compile import target as target_lib
+from lagom_xla.passes import combine
+from lagom_xla.passes import hlo
+from lagom_xla.passes import pjrt_transform
+from lagom_xla.passes.program import form as form_lib
+import strands_step
+
+_H100 = cluster_lib.parse("1x8xh100")
+_MERGED = form_lib.Form(strands="merged")
+
+
+def num_loops(module: hlo.Module) -> int:
+  return sum(
+    i.opcode == "while"
+    for c in module.computations.values()
+    for i in c.instructions
+  )
+
+
+@pytest.fixture(scope="module")
+def on_cpus() -> target_lib.StepTarget:
+  jitted, args = strands_step.lowerable(jax.devices())
+  return target_lib.of_step(jitted.lower(*args), _H100, name="step")
+
+
+@pytest.fixture(scope="module")
+def for_gpus() -> target_lib.StepTarget:
+  if pjrt_transform.plugin_path() is None:
+    pytest.skip("JAX's CUDA plugin is not installed (extra aot)")
+  jitted, args = strands_step.lowerable(devices_lib.devices(_H100))
+  return target_lib.of_step(jitted.lower(*args), _H100, name="step")
+
+
+_CONFIG = config_lib.XlaConfig(program=_MERGED)
+
+
+def test_a_form_needs_the_process_that_compiles():
+  assert _CONFIG.needs_process
+  assert not _CONFIG.is_default
+  assert config_lib.XlaConfig(program=form_lib.Form()).is_default
+
+
+def test_xla_schedules_the_program_in_its_form(for_gpus):
+  assert num_loops(for_gpus.schedule()) == 4
+  assert num_loops(for_gpus.schedule(_CONFIG)) == 2
+
+
+def test_a_form_leaves_the_numbers_and_the_donation_as_they_are(on_cpus):
+  _, args = strands_step.lowerable(jax.devices())
+  plain = on_cpus.compile().compiled
+  compilation = on_cpus.compile(_CONFIG)
+  merged = compilation.compiled
+  assert num_loops(compilation.module) < num_loops(on_cpus.compile().module)
+  weights, *batches = strands_step.values(args)
+  expected, _ = plain(jnp.copy(weights), *batches)
+  donated = jnp.copy(weights)
+  actual, _ = merged(donated, *batches)
+  np.testing.assert_array_equal(actual, expected)
+  assert actual.sharding == expected.sharding
+  assert donated.is_deleted()
+
+
+def test_the_module_that_names_a_target_is_the_one_as_written(for_gpus):
+  before = plan_lib.fingerprint(for_gpus.identity())
+  changed = plan_lib.fingerprint(for_gpus.schedule(_CONFIG))
+  assert plan_lib.fingerprint(for_gpus.identity()) == before
+  assert changed != plan_lib.fingerprint(for_gpus.schedule())
+
+
+def test_jax_compiles_a_form_once(on_cpus):
+  first, again = (
+    on_cpus.step.rewritten(form_lib.Form(strands="merged")) for _ in range(2)
+  )
+  assert again.program is first.program
+
+
+def test_combine_groups_are_those_of_the_program_in_its_form(for_gpus):
+  apart = for_gpus.schedule(dataclasses.replace(_CONFIG, combine_groups=()))
+  reduces = sorted(
+    label
+    for labels in combine.labels(apart).values()
+    for label in labels
+    if "reduce" in label
+  )
+  groups = (tuple(reduces[:2]),)
+  config = dataclasses.replace(_CONFIG, combine_groups=groups)
+  held = combine.labels(for_gpus.schedule(config), groups).values()
+  assert groups[0] in held
+
+
+def test_a_module_is_rewritten_as_a_step_is(for_gpus):
+  module = for_gpus.identity()
+  target = target_lib.of_module(module, _H100, name="step.hlo")
+  assert num_loops(target.schedule()) == 4
+  assert num_loops(target.schedule(_CONFIG)) == 2
+  assert target.outcome(_MERGED).actions
+
+
+def test_what_a_form_did_is_told_without_a_compile(on_cpus):
+  forward, backward = on_cpus.outcome(_MERGED).actions
+  assert f"{strands_step.NUM_LAYERS} trips" in forward
+  assert "strands_step.py:" in backward
+
+
+def _single() -> target_lib.StepTarget:
+  """One micro-batch: there is nothing to merge its loops with."""
+
+  def step(w: jax.Array, x: jax.Array) -> jax.Array:
+    return jax.lax.scan(lambda x, w: (jnp.tanh(x @ w), None), x, w)[0]
+
+  args = jnp.ones((2, 8, 8)), jnp.ones((8, 8))
+  cluster = cluster_lib.parse("1x1xh100")
+  return target_lib.of_step(jax.jit(step).lower(*args), cluster, name="single")
+
+
+def test_a_form_that_cannot_act_is_an_error_that_says_why():
+  single = _single()
+  assert not single.outcome(_MERGED).actions
+  with pytest.raises(errors.ProgramError) as caught:
+    single.compile(_CONFIG)
+  message = str(caught.value)
+  assert message.startswith("jit_step cannot have strands merged (the loop at")
+  assert "program_config_test.py:" in message
+  assert "\n" not in message
+
+
+def test_a_form_is_all_or_nothing(on_cpus):
+  both = form_lib.Form(strands="merged", slices={"no such chain": 2})
+  assert on_cpus.outcome(_MERGED).actions
+  assert not on_cpus.outcome(both).actions
+  with pytest.raises(errors.ProgramError, match="no such chain in 2 pieces"):
+    on_cpus.compile(config_lib.XlaConfig(program=both))
+
+
+def test_a_scheduled_module_has_the_form_that_it_has(for_gpus):
+  target = target_lib.of_module(for_gpus.schedule(), _H100, name="late.hlo")
+  assert not target.outcome(_MERGED).actions
+  with pytest.raises(errors.ProgramError, match=r"late\.hlo: it is scheduled"):
+    target.schedule(_CONFIG)

@@ -1,0 +1,104 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""A step under `lagom_xla.strands` is the jitted step, in another form."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import lagom_xla
+from lagom_xla.compile import rewriting
+import strands_step
+
+
+def _step() -> tuple[Any, tuple[jax.Array, ...]]:
+  jitted, args = strands_step.lowerable(jax.devices())
+  return jitted, strands_step.values(args)
+
+
+def _losses(step: Any) -> list[float]:
+  """Of ten steps, each on the same data."""
+  weights, *batches = _step()[1]
+  losses = []
+  for _ in range(10):
+    weights, loss = step(weights, *batches)
+    losses.append(float(loss))
+  return losses
+
+
+def test_ten_steps_give_the_same_bits_as_jit():
+  stranded = lagom_xla.strands(_step()[0])
+  losses = _losses(stranded)
+  assert losses == _losses(_step()[0])
+  assert losses[-1] < losses[0]
+  (outcome,) = stranded.outcomes
+  assert len(outcome.actions) == 2
+
+
+def test_the_strongest_form_that_acts_is_taken(monkeypatch):
+  asked = []
+  real = rewriting.step
+
+  def step(lowered: Any, form: Any) -> Any:
+    asked.append(form.strands)
+    return real(lowered, form)
+
+  monkeypatch.setattr(rewriting, "step", step)
+  jitted, args = _step()
+  lagom_xla.strands(jitted)(*args)
+  assert asked == ["rotated", "merged"]
+
+
+def test_a_form_of_ones_own_is_taken_alone():
+  form = lagom_xla.Form(strands="staggered")
+  jitted, args = _step()
+  stranded = lagom_xla.strands(form=form)(jitted)
+  ours, _ = stranded(*args)
+  theirs, _ = jitted(*_step()[1])
+  np.testing.assert_array_equal(ours, theirs)
+  (outcome,) = stranded.outcomes
+  assert outcome.actions
+
+
+def test_donated_buffers_are_deleted_as_by_jit():
+  jitted, args = _step()
+  lagom_xla.strands(jitted)(*args)
+  assert [arg.is_deleted() for arg in args] == [True, False, False]
+
+
+def test_a_step_that_it_cannot_act_on_runs_as_jit_would_with_one_warning():
+  @lagom_xla.strands
+  @functools.partial(jax.jit, static_argnames="power")
+  def plain(x: jax.Array, power: int) -> jax.Array:
+    return x**power
+
+  x = jnp.arange(4.0)
+  with pytest.warns(RuntimeWarning) as warned:
+    np.testing.assert_array_equal(plain(x, power=2), x**2)
+    np.testing.assert_array_equal(plain(x, power=3), x**3)
+  (warning,) = warned
+  message = str(warning.message)
+  assert message.startswith("lagom_xla.strands leaves plain as it was: it")
+  assert "strands rotated (" in message
+  assert "nor strands merged (" in message
+  assert warning.filename == __file__
+  assert [outcome.actions for outcome in plain.outcomes] == [(), ()]
+
+
+def test_transformations_and_lowering_see_the_jitted_step():
+  jitted, args = _step()
+  stranded: Any = lagom_xla.strands(jitted)
+  assert stranded.lower(*args).as_text() == jitted.lower(*args).as_text()
+  assert jax.eval_shape(stranded, *args) == jax.eval_shape(jitted, *args)
+  assert list(stranded.outcomes) == []
+
+
+def test_what_is_not_jitted_is_refused():
+  with pytest.raises(TypeError, match=r"takes what jax\.jit returns"):
+    lagom_xla.strands(lambda x: x)
