@@ -10,7 +10,7 @@ with every call later on.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 
 from jaxlib.mlir import ir
 from jaxlib.mlir import passmanager
@@ -28,12 +28,23 @@ def inline_loops(module: ir.Module) -> None:
   Functions that nothing calls any more are removed.
   """
   functions = _functions(module)
-  with_loops = _with_loops(functions)
+  _inline_calls(module, functions, _with_loops(functions))
+
+
+def inline_all(module: ir.Module) -> None:
+  """Inlines every call; only what is called from outside stays a function."""
+  functions = _functions(module)
+  _inline_calls(module, functions, set(functions))
+
+
+def _inline_calls(
+  module: ir.Module, functions: Mapping[str, ir.Operation], of: Container[str]
+) -> None:
   # The last first: their callers then take them complete.
   for name in _callees_first(functions):
     for call in list(_calls(functions[name])):
       callee = _callee(call)
-      if callee in with_loops:
+      if callee in of:
         _inline(call, functions[callee])
   passmanager.PassManager.parse(_REMOVE_UNUSED).run(module.operation)
 
