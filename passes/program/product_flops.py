@@ -58,7 +58,9 @@ def _convolution_flops(operation: ir.Operation) -> int:
     operation.attributes["dimension_numbers"]
   )
   kernel = _shape(operation.operands[1])
-  per_entry = math.prod(kernel) // kernel[numbers.kernel_output_feature_dimension]
+  per_entry = (
+    math.prod(kernel) // kernel[numbers.kernel_output_feature_dimension]
+  )
   return 2 * math.prod(_shape(operation.results[0])) * per_entry
 
 

@@ -4,10 +4,9 @@
 
 from __future__ import annotations
 
-import io
-
 from jaxlib.mlir import ir
 
+from lagom_xla.passes.program import rotate
 from lagom_xla.passes.program import strands
 from lagom_xla.passes.program.form import Form
 from lagom_xla.passes.program.outcome import Outcome
@@ -40,10 +39,15 @@ def _apply(module: ir.Module, form: Form) -> Outcome:
   if form.strands in ("merged", "staggered"):
     staggered = form.strands == "staggered"
     outcome += strands.merge_loops(module, staggered=staggered)
+  elif form.strands == "rotated":
+    outcome += rotate.rotate(module)
   return outcome
 
 
 def _copy(module: ir.Module) -> ir.Module:
-  buffer = io.BytesIO()
-  module.operation.write_bytecode(buffer)
-  return ir.Module.parse(buffer.getvalue())
+  copy = ir.Module.create()
+  for name, attribute in module.operation.attributes.items():
+    copy.operation.attributes[name] = attribute
+  for operation in module.body.operations:
+    copy.body.append(operation.operation.clone())
+  return copy

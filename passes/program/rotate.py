@@ -21,8 +21,8 @@ from __future__ import annotations
 
 from jaxlib.mlir import ir
 
-from lagom_xla.passes.program import counted_loops
 from lagom_xla.passes.program import communication
+from lagom_xla.passes.program import counted_loops
 from lagom_xla.passes.program import effects
 from lagom_xla.passes.program import inline
 from lagom_xla.passes.program import place
@@ -49,7 +49,9 @@ def rotate(module: ir.Module) -> Outcome:
   functions = [op.operation for op in module.body.operations]
   half_flops = sum(map(product_flops.flops, functions)) / 2
   for function in functions:
-    outcome += _rotate_in(function, half_flops, communication.is_partitioned(module))
+    outcome += _rotate_in(
+      function, half_flops, communication.is_partitioned(module)
+    )
   if outcome == Outcome():
     where, reason = "the program", "no loop of it runs most of its products"
     outcome += Outcome(refusals=(Refusal(where=where, reason=reason),))
@@ -76,7 +78,9 @@ def _rotate_in(
   return outcome
 
 
-def _rotate_if_possible(operation: ir.Operation, is_partitioned: bool) -> Outcome:
+def _rotate_if_possible(
+  operation: ir.Operation, is_partitioned: bool
+) -> Outcome:
   where = f"the loop at {place.of_operation(operation)}"
   loop = _loop_to_rotate(operation, is_partitioned)
   stages = loop if isinstance(loop, str) else stages_lib.cut(loop)

@@ -29,9 +29,7 @@ def share(
     How many pairs became one.
   """
   late_loops, early_loops = _counted(late), _counted(early)
-  _, pairs = alignment.align(
-    _described(late_loops), _described(early_loops)
-  )
+  _, pairs = alignment.align(_described(late_loops), _described(early_loops))
   num_shared = 0
   for i, j in pairs:
     first, second = late_loops[i], early_loops[j]
@@ -53,9 +51,7 @@ def _counted(
     for operation in operations
     if operation.name == "stablehlo.while"
   )
-  return [
-    loop for loop in loops if isinstance(loop, counted_loops.CountedLoop)
-  ]
+  return [loop for loop in loops if isinstance(loop, counted_loops.CountedLoop)]
 
 
 def _described(

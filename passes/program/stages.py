@@ -101,7 +101,9 @@ def cut(loop: counted_loops.CountedLoop) -> Stages | str:
     )
   best = max(candidate.worth for candidate in candidates)
   if not any(best):
-    return "no part of it that could run a trip ahead has a loop like the rest's"
+    return (
+      "no part of it that could run a trip ahead has a loop like the rest's"
+    )
   stages = [
     Stages(
       ahead=candidate.ahead,
@@ -173,9 +175,7 @@ def _candidates(
       continue
     flops, _ = alignment.align(_loops(late), _loops(early))
     outside = 0 if flops else min(_flops_outside(late), _flops_outside(early))
-    yield _Candidate(
-      ahead=ahead, ahead_carries=carries, worth=(flops, outside)
-    )
+    yield _Candidate(ahead=ahead, ahead_carries=carries, worth=(flops, outside))
 
 
 def _loops(products: Sequence[_Product]) -> list[alignment.Loop]:
