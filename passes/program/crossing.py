@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The crossing between two stages of a trip: what the later takes from the earlier.
+"""The crossing between two stages: what the later takes from the earlier.
 
 What crosses is kept from one trip to the next, as residuals of a forward pass
 are. What costs next to nothing to compute again, such as a slice of the batch

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""FLOPs of the products in an operation: what it can hide communication under."""
+"""FLOPs of the products in an operation, which hide communication."""
 
 from __future__ import annotations
 
@@ -27,18 +27,21 @@ def flops(operation: ir.Operation) -> int:
     return _dot_flops(operation)
   if operation.name == _CONVOLUTION:
     return _convolution_flops(operation)
-  num_trips = 1
-  if operation.name == _LOOP:
-    loop = counted_loops.read(operation)
-    if isinstance(loop, counted_loops.CountedLoop):
-      num_trips = loop.num_trips
-  return num_trips * sum(
+  return num_trips(operation) * sum(
     flops(inner.operation)
     for region in operation.regions
     for block in region.blocks
     for inner in block.operations
     if inner.operation.regions or inner.operation.name in _PRODUCTS
   )
+
+
+def num_trips(operation: ir.Operation) -> int:
+  """How often what is in an operation runs; once where nothing is known."""
+  if operation.name != _LOOP:
+    return 1
+  loop = counted_loops.read(operation)
+  return 1 if isinstance(loop, str) else loop.num_trips
 
 
 def _dot_flops(operation: ir.Operation) -> int:

@@ -74,7 +74,8 @@ def _rotate_in(
           outcome += _rotate_if_possible(inner, is_partitioned)
         if outcome.actions:
           return outcome
-        outcome += _rotate_in(inner, half_flops, is_partitioned)
+        per_trip = half_flops / max(product_flops.num_trips(inner), 1)
+        outcome += _rotate_in(inner, per_trip, is_partitioned)
   return outcome
 
 

@@ -94,7 +94,7 @@ def _late(
   carries: Sequence[ir.Value],
   kept: Sequence[ir.Value],
 ) -> _Part:
-  """Writes the other stage, which takes what is kept, at the insertion point."""
+  """Writes the other stage at the insertion point; it takes what is kept."""
   known = dict(zip(stages.crossing.items, kept, strict=True))
   num_operations = len(loop.body.operations) - 1
   positions = set(range(num_operations)) - stages.ahead | stages.crossing.again
