@@ -1,0 +1,67 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Shared loops: those of two stages, merged pair by pair in their order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from jaxlib.mlir import ir
+
+from lagom_xla.passes.program import alignment
+from lagom_xla.passes.program import counted_loops
+from lagom_xla.passes.program import dependence
+from lagom_xla.passes.program import merge
+from lagom_xla.passes.program import product_flops
+
+
+def share(
+  block: ir.Block, late: Iterable[ir.Operation], early: Iterable[ir.Operation]
+) -> int:
+  """Merges loops of a block that hold products, and the loops inside of those.
+
+  Args:
+    block: where they are.
+    late: operations of one stage, in order.
+    early: operations of the other, none of which needs any of the first's.
+
+  Returns:
+    How many pairs became one.
+  """
+  late_loops, early_loops = _counted(late), _counted(early)
+  _, pairs = alignment.align(_described(late_loops), _described(early_loops))
+  num_shared = 0
+  for i, j in pairs:
+    first, second = late_loops[i], early_loops[j]
+    num_late = len(first.body.operations) - 1
+    within = dependence.BlockDependence(block)
+    if merge.obstacle(first, second, within) is not None:
+      continue
+    body = merge.merge(first, second, within).body
+    inner = [op.operation for op in body.operations][:-1]
+    num_shared += 1 + share(body, inner[:num_late], inner[num_late:])
+  return num_shared
+
+
+def _counted(
+  operations: Iterable[ir.Operation],
+) -> list[counted_loops.CountedLoop]:
+  loops = (
+    counted_loops.read(operation)
+    for operation in operations
+    if operation.name == "stablehlo.while"
+  )
+  return [loop for loop in loops if isinstance(loop, counted_loops.CountedLoop)]
+
+
+def _described(
+  loops: Sequence[counted_loops.CountedLoop],
+) -> list[alignment.Loop]:
+  return [
+    alignment.Loop(
+      position=i,
+      num_trips=loop.num_trips,
+      flops=product_flops.flops(loop.operation),
+    )
+    for i, loop in enumerate(loops)
+  ]
