@@ -38,6 +38,15 @@ def inline_loops(module: ir.Module) -> None:
   passmanager.PassManager.parse(_REMOVE_UNUSED).run(module.operation)
 
 
+def inline_all(module: ir.Module) -> None:
+  """Inlines every call; functions that nothing calls any more are removed."""
+  functions = _functions(module)
+  for name in _callees_first(functions):
+    for call in list(_calls(functions[name])):
+      _inline(call, functions[_callee(call)])
+  passmanager.PassManager.parse(_REMOVE_UNUSED).run(module.operation)
+
+
 def _functions(module: ir.Module) -> dict[str, ir.Operation]:
   return {
     ir.StringAttr(op.operation.attributes["sym_name"]).value: op.operation
