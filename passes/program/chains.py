@@ -65,7 +65,7 @@ class Located:
   """
 
   chain: Chain
-  cuts: Mapping[ir.Operation, Cut]
+  cuts: reach.Reached
 
 
 def find(module: ir.Module) -> tuple[Chain, ...]:
@@ -191,11 +191,11 @@ def _located(
   ordered = sorted(reached, key=block.position.__getitem__)
   collectives = [op for op in ordered if op.name in reach.COLLECTIVES]
   first, last = collectives[0], collectives[-1]
-  cuts = dimensions.operand_cuts(first, reached[first])
-  assert cuts is not None and cuts[0] is not None
+  cut = reach.needed_cuts(first, reached)[0]
+  assert cut is not None
   ends = "-".join(dict.fromkeys([names[first], names[last]]))
   chain = Chain(
-    label=f"{ends}:{cuts[0].dim}",
+    label=f"{ends}:{cut.dim}",
     where=place.of_operation(first),
     collectives=tuple(op.name for op in collectives),
     nccl_bytes=sum(map(_nccl_bytes, collectives)),
@@ -209,7 +209,7 @@ def _pieces(reached: reach.Reached) -> tuple[int, ...]:
   """The numbers of pieces that every value of a chain can be cut into."""
   limit = 0
   for operation, cut in reached.items():
-    needed = dimensions.operand_cuts(operation, cut) or ()
+    needed = reach.needed_cuts(operation, reached)
     for value, value_cut in [
       (operation.results[0], cut),
       *zip(operation.operands, needed, strict=True),

@@ -90,6 +90,36 @@ def result_cut(operation: ir.Operation, known: Mapping[int, Cut]) -> Cut | None:
   return None
 
 
+def summed_cuts(
+  operation: ir.Operation, known: Mapping[int, Cut]
+) -> Cuts | None:
+  """What a piece of a sum needs, of a product that adds up over a cut.
+
+  Args:
+    operation: any.
+    known: as of `result_cut`.
+
+  Returns:
+    How both operands are cut; None of what is no such product.
+  """
+  if operation.name != "stablehlo.dot_general" or (
+    "algorithm" in operation.attributes
+  ):
+    return None
+  numbers = _dot_numbers(operation)
+  side, cut = next(iter(known.items()))
+  of_side = (
+    list(numbers.lhs_contracting_dimensions),
+    list(numbers.rhs_contracting_dimensions),
+  )
+  if cut.dim not in of_side[side]:
+    return None
+  index = of_side[side].index(cut.dim)
+  cuts = tuple(Cut(dims[index], cut.parts) for dims in of_side)
+  fits = all(cuts[i] == known_cut for i, known_cut in known.items())
+  return cuts if fits else None
+
+
 def num_devices(operation: ir.Operation) -> int:
   """The size of the groups of a collective that changes shapes; else 1."""
   if operation.name == "stablehlo.all_to_all":
@@ -173,9 +203,7 @@ def _transpose(operation: ir.Operation, cut: Cut) -> Cuts:
 
 
 def _dot(operation: ir.Operation, cut: Cut) -> Cuts | None:
-  numbers = stablehlo.DotDimensionNumbers(
-    operation.attributes["dot_dimension_numbers"]
-  )
+  numbers = _dot_numbers(operation)
   of_batch = list(
     zip(
       numbers.lhs_batching_dimensions,
@@ -197,6 +225,12 @@ def _dot(operation: ir.Operation, cut: Cut) -> Cuts | None:
   side, dim = free[cut.dim - len(of_batch)]
   taken = Cut(dim, cut.parts)
   return (taken, None) if side == 0 else (None, taken)
+
+
+def _dot_numbers(operation: ir.Operation) -> stablehlo.DotDimensionNumbers:
+  return stablehlo.DotDimensionNumbers(
+    operation.attributes["dot_dimension_numbers"]
+  )
 
 
 def _reduce(operation: ir.Operation, cut: Cut) -> Cuts:

@@ -26,8 +26,9 @@ CLOSING = frozenset(
 COLLECTIVES = OPENING | CLOSING | {"stablehlo.collective_permute"}
 PRODUCT = "stablehlo.dot_general"
 
-# How results of operations are cut. All results of one are cut alike.
-Reached = dict[ir.Operation, Cut]
+# How results of operations are cut. All results of one are cut alike; those of
+# a product that adds up over the pieces are whole, which is None.
+Reached = dict[ir.Operation, Cut | None]
 
 
 class Block:
@@ -55,15 +56,11 @@ class Block:
     Returns:
       With the opening itself; empty where it leads to neither.
     """
-    reached = {opening: cut}
+    reached: Reached = {opening: cut}
     for operation in self._users_in_order(opening, reached):
-      known = {
-        i: reached[owner]
-        for i, owner in enumerate(_owners(operation))
-        if owner in reached
-      }
+      known = known_cuts(operation, reached)
       found = dimensions.result_cut(operation, known)
-      if found is not None:
+      if found is not None or dimensions.summed_cuts(operation, known):
         reached[operation] = found
     kept: set[ir.Operation] = set()
     for operation in sorted(reached, key=self.position.__getitem__)[::-1]:
@@ -129,7 +126,7 @@ class Block:
       if operation.name in COLLECTIVES - CLOSING:
         continue
       yield operation
-      if operation in reached and operation.name not in COLLECTIVES:
+      if reached.get(operation) and operation.name not in COLLECTIVES:
         add_users(operation)
 
   def _find_after_product(self) -> set[ir.Operation | None]:
@@ -142,6 +139,27 @@ class Block:
       ):
         found.add(operation)
     return found
+
+
+def known_cuts(operation: ir.Operation, reached: Reached) -> dict[int, Cut]:
+  """How those operands are cut that are reached, by their numbers."""
+  known = {}
+  for i, owner in enumerate(_owners(operation)):
+    cut = reached.get(owner) if owner is not None else None
+    if cut is not None:
+      known[i] = cut
+  return known
+
+
+def needed_cuts(operation: ir.Operation, reached: Reached) -> dimensions.Cuts:
+  """How the operands of what is reached are cut for it."""
+  cut = reached[operation]
+  if cut is None:
+    cuts = dimensions.summed_cuts(operation, known_cuts(operation, reached))
+  else:
+    cuts = dimensions.operand_cuts(operation, cut)
+  assert cuts is not None
+  return cuts
 
 
 def _owners(operation: ir.Operation) -> Iterator[ir.Operation | None]:

@@ -15,17 +15,18 @@ operand, sees each piece take the shared one through a barrier of its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+import functools
 
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
 from lagom_xla.passes.program import chains as chains_lib
-from lagom_xla.passes.program import dimensions
 from lagom_xla.passes.program import inline
 from lagom_xla.passes.program import pieces as pieces_lib
 from lagom_xla.passes.program import reach
 from lagom_xla.passes.program.cuts import Cut
+from lagom_xla.passes.program.cuts import num_bytes
 from lagom_xla.passes.program.outcome import Outcome
 from lagom_xla.passes.program.outcome import Refusal
 
@@ -33,6 +34,9 @@ from lagom_xla.passes.program.outcome import Refusal
 # chain of what XLA has scheduled; the second is XLA's.
 CHAIN = "lagom_chain"
 _KEY = "combiner_key"
+# XLA joins products with fewer bytes of operands and results than this: the
+# default of its option xla_gpu_dot_merger_threshold_mb.
+_MERGED_BYTES = 32 << 20
 _FRONTEND = "mhlo.frontend_attributes"
 
 
@@ -134,30 +138,34 @@ class _Cutting:
     for operation, cut_ in self._cuts.items():
       self._replicate(operation, cut_)
     for operation, cut_ in self._cuts.items():
-      self._put_together(operation, cut_)
+      if cut_ is not None:
+        self._put_together(operation, cut_)
     for operation in reversed(list(self._cuts)):
       operation.erase()
 
-  def _replicate(self, operation: ir.Operation, cut_: Cut) -> None:
-    needed = dimensions.operand_cuts(operation, cut_)
-    assert needed is not None
+  def _replicate(self, operation: ir.Operation, cut_: Cut | None) -> None:
+    needed = reach.needed_cuts(operation, self._cuts)
     with ir.InsertionPoint(operation), operation.location:
       operands = [
         self._pieces_of(operand, operand_cut)
         for operand, operand_cut in zip(operation.operands, needed, strict=True)
       ]
-      if operation.name == reach.PRODUCT:
+      if operation.name == reach.PRODUCT and _may_be_merged(operands):
         operands = _apart(operands)
       copies = [operation.clone().operation for _ in range(self._num)]
-    for j, copy in enumerate(copies):
-      for i, of_operand in enumerate(operands):
-        copy.operands[i] = of_operand[j]
+      for j, copy in enumerate(copies):
+        for i, of_operand in enumerate(operands):
+          copy.operands[i] = of_operand[j]
+        if copy.name in reach.COLLECTIVES:
+          key = f"{self._label}/{j}"
+          _set_frontend_attributes(copy, {CHAIN: self._label, _KEY: key})
+      if cut_ is None:
+        operation.results[0].replace_all_uses_with(_sum(copies))
+        return
+    for copy in copies:
       for result in copy.results:
         result.set_type(pieces_lib.piece_type(result, cut_, self._num))
       _set_size(copy, cut_.dim, self._num)
-      if copy.name in reach.COLLECTIVES:
-        key = f"{self._label}/{j}"
-        _set_frontend_attributes(copy, {CHAIN: self._label, _KEY: key})
     for i, result in enumerate(operation.results):
       self._pieces[result, cut_] = [copy.results[i] for copy in copies]
 
@@ -175,6 +183,25 @@ class _Cutting:
         with ir.InsertionPoint(operation), operation.location:
           pieces = self._pieces[result, cut_]
           result.replace_all_uses_with(pieces_lib.put_together(pieces, cut_))
+
+
+def _sum(products: Sequence[ir.Operation]) -> ir.Value:
+  """What products over pieces add up to, rounded once to their type."""
+  result_type = products[0].results[0].type
+  element = result_type.element_type
+  if isinstance(element, ir.BF16Type | ir.F16Type):
+    element = ir.F32Type.get()
+  wide = ir.RankedTensorType.get(result_type.shape, element)
+  for product in products:
+    product.results[0].set_type(wide)
+  total = functools.reduce(stablehlo.add, [p.results[0] for p in products])
+  return total if wide == result_type else stablehlo.convert(result_type, total)
+
+
+def _may_be_merged(operands: list[list[ir.Value]]) -> bool:
+  """Whether XLA's dot merger would look at products of these operands."""
+  num = sum(num_bytes(of_operand[0]) for of_operand in operands)
+  return num <= _MERGED_BYTES
 
 
 def _apart(operands: list[list[ir.Value]]) -> list[list[ir.Value]]:
