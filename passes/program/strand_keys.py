@@ -15,6 +15,12 @@ the operation that needs them, so there every operation of a strand bears it.
 Two kinds of those are missed: a reduce-scatter that XLA makes of an all-reduce
 (jaxlib 0.10.2 drops the key; 0.12 keeps it), and what a sharding constraint
 alone asks for. Combine thresholds of 0 keep these apart.
+
+Whether it gains depends on sizes, so it is a choice. Predicted for TP 8 with
+sequence parallelism on eight H100s, 8 layers 4096 wide: unrolled micro-batches
+gain 4 to 14 %, from 1024 to 8192 tokens; merged loops gain 2 to 8 % at 8192
+tokens, and lose 0 to 7 % below, where one collective of both strands takes much
+less than two.
 """
 
 from __future__ import annotations
