@@ -127,3 +127,29 @@ def _check_buffers(
         last = farthest.get(buffer)
         if last is None or position[last.id] < position[instruction.id]:
           farthest[buffer] = instruction
+
+
+def predecessors(
+  computation: hlo.Computation, buffers: aliasing.Buffers
+) -> dict[int, tuple[int, ...]]:
+  """What each instruction has to come after, in any order that `check` proves.
+
+  Of all that it has to come after at some remove, the nearest.
+  """
+  graph = dependencies.of(computation)
+  before = {id_: dict.fromkeys(p) for id_, p in graph.predecessors.items()}
+  readers: dict[int, list[int]] = {}
+  writer: dict[int, int] = {}
+  for instruction in computation.instructions:
+    access = buffers.access(computation, instruction)
+    for buffer in access.all:
+      earlier = [writer[buffer]] if buffer in writer else []
+      if buffer in access.writes:
+        earlier += readers.pop(buffer, [])
+        writer[buffer] = instruction.id
+      else:
+        readers.setdefault(buffer, []).append(instruction.id)
+      before[instruction.id].update(dict.fromkeys(earlier))
+  for id_, earlier in before.items():
+    earlier.pop(id_, None)
+  return {id_: tuple(earlier) for id_, earlier in before.items()}

@@ -1,0 +1,242 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Alignment of two strands in a loop's body, by dynamic programming.
+
+DHelix (arXiv 2411.15871) runs two strands in blocks, one after the other. In a
+block a collective of one strand is in flight beside kernels: of the other
+strand, or of its own that do not wait for it. With each strand's order given,
+T(i, j) is the least time for the first i units of one and j of the other, and
+what a block takes is the caller's to say:
+
+    T(i, j) = min(T(i', j') + block_us(units between (i', j') and (i, j)))
+
+Each strand's order is XLA's, or the one that starts its next collective first;
+the best of the four pairs counts. Blocks do not overlap, so the true timeline
+of an order may be shorter or longer: replay it before it is used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+import dataclasses
+import functools
+import itertools
+
+from lagom_xla.passes import dependencies
+from lagom_xla.passes import hlo
+from lagom_xla.passes import overlap
+from lagom_xla.passes.schedule import aliasing
+from lagom_xla.passes.schedule import reordering
+from lagom_xla.passes.schedule import strands as strands_lib
+
+# Kernels of each strand that a collective may have beside it: DHelix's segments
+# hold three to five.
+_MAX_BESIDE = 8
+# A collective that kernels of this many times its own time stand beside is
+# hidden; more would only wait for it.
+_ENOUGH = 2.5
+
+# (id of a start, or None; ids of the kernels beside it) -> microseconds.
+BlockUs = Callable[[int | None, tuple[int, ...]], float]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Block:
+  """A collective, if any, and the kernels that run while it is in flight."""
+
+  start: int | None
+  kernels: tuple[int, ...]
+
+
+def align(
+  analysis: overlap.Analysis, computation: hlo.Computation, block_us: BlockUs
+) -> hlo.Module | None:
+  """The module with the two strands of a loop's body aligned.
+
+  Args:
+    analysis: of the scheduled module, which stays as it is.
+    computation: the body.
+    block_us: time of a collective and kernels that start together, until all
+      are over.
+
+  Returns:
+    None where the body has not two strands, or collectives of neither.
+
+  Raises:
+    ScheduleError: the order found is not legal, which would be a fault here.
+  """
+  buffers = aliasing.of(analysis.module)
+  body = _Body(analysis, computation, buffers)
+  strands = body.strands()
+  if strands is None:
+    return None
+  cached = functools.cache(block_us)
+  first, second = strands
+  pairs = itertools.product(
+    (first, body.collectives_first(first)),
+    (second, body.collectives_first(second)),
+  )
+  _, blocks = min(
+    (_best(body, a, b, cached) for a, b in pairs), key=lambda found: found[0]
+  )
+  proto = type(analysis.module.proto)()
+  proto.CopyFrom(analysis.module.proto)
+  proto.schedule.sequences[computation.id].instruction_ids[:] = body.order(
+    blocks
+  )
+  aligned = hlo.Module(proto, analysis.module.num_partitions)
+  reordering.check(analysis.module, aligned)
+  return aligned
+
+
+class _Body:
+  """A loop's body: what it runs, and what must come before what.
+
+  Units are its kernels and its collectives, by id.
+  """
+
+  def __init__(
+    self,
+    analysis: overlap.Analysis,
+    computation: hlo.Computation,
+    buffers: aliasing.Buffers,
+  ):
+    self._computation = computation
+    self._done_of = dependencies.of(computation).done_of
+    self._before = reordering.predecessors(computation, buffers)
+    self._started_by = analysis.started_by
+    self.units = [
+      i.id
+      for i in computation.instructions
+      if i.id in analysis.kernels or i.id in analysis.started_by
+    ]
+    bit_of = {unit: 1 << number for number, unit in enumerate(self.units)}
+    self._bit_of = bit_of
+    needs: dict[int, int] = {}
+    for instruction in computation.instructions:
+      needs[instruction.id] = 0
+      for before in self._before[instruction.id]:
+        needs[instruction.id] |= needs[before] | bit_of.get(before, 0)
+    self._needs = needs
+
+  def is_collective(self, unit: int) -> bool:
+    """Whether a unit starts collectives."""
+    return unit in self._started_by
+
+  def needs(self, unit: int, other: int) -> bool:
+    """Whether a unit must come after another."""
+    return bool(self._needs[unit] & self._bit_of[other])
+
+  def strands(self) -> tuple[list[int], list[int]] | None:
+    """The units of the two strands, in XLA's order."""
+    strand_of = strands_lib.in_body(self._computation)
+    members: dict[int, list[int]] = {}
+    for unit in self.units:
+      strand = strand_of.get(unit)
+      if strand is not None:
+        members.setdefault(strand, []).append(unit)
+      elif self.is_collective(unit):
+        return None
+    with_collectives = [
+      units for units in members.values() if any(map(self.is_collective, units))
+    ]
+    if len(with_collectives) != 2:
+      return None
+    first, second = with_collectives
+    return first, second
+
+  def collectives_first(self, units: Sequence[int]) -> list[int]:
+    """An order in which each next collective starts as early as it can."""
+    ordered: dict[int, None] = {}
+    for unit in units:
+      if self.is_collective(unit):
+        ordered.update((u, None) for u in units if self.needs(unit, u))
+        ordered[unit] = None
+    ordered.update((unit, None) for unit in units)
+    return list(ordered)
+
+  def order(self, blocks: Sequence[_Block]) -> list[int]:
+    """All instructions in the order of blocks, each after what it needs."""
+    placed: dict[int, None] = {}
+
+    def place(id_: int) -> None:
+      stack = [id_]
+      while stack:
+        last = stack[-1]
+        waits_for = [b for b in self._before[last] if b not in placed]
+        if waits_for:
+          stack += waits_for
+          continue
+        placed.setdefault(stack.pop())
+
+    for block in blocks:
+      units = (*([] if block.start is None else [block.start]), *block.kernels)
+      for unit in units:
+        place(unit)
+      if block.start in self._done_of:
+        place(self._done_of[block.start])
+    for instruction in self._computation.instructions:
+      place(instruction.id)
+    return list(placed)
+
+
+def _best(
+  body: _Body, first: Sequence[int], second: Sequence[int], block_us: BlockUs
+) -> tuple[float, list[_Block]]:
+  """The least time of two orders side by side, and its blocks."""
+  end = len(first), len(second)
+  best_us = {(0, 0): 0.0}
+  came_from: dict[tuple[int, int], tuple[tuple[int, int], _Block]] = {}
+  for at in itertools.product(range(end[0] + 1), range(end[1] + 1)):
+    if at not in best_us:
+      continue
+    for block, to in _blocks_from(body, first, second, at, block_us):
+      us = best_us[at] + block_us(block.start, block.kernels)
+      if us < best_us.get(to, float("inf")):
+        best_us[to], came_from[to] = us, (at, block)
+  blocks = []
+  at = end
+  while at != (0, 0):
+    at, block = came_from[at]
+    blocks.append(block)
+  return best_us[end], blocks[::-1]
+
+
+def _blocks_from(
+  body: _Body,
+  first: Sequence[int],
+  second: Sequence[int],
+  at: tuple[int, int],
+  block_us: BlockUs,
+) -> Iterator[tuple[_Block, tuple[int, int]]]:
+  """The blocks that can come next, and where they lead."""
+  i, j = at
+  if i < len(first):
+    for block, own, others in _beginning(body, first[i:], second[j:], block_us):
+      yield block, (i + own, j + others)
+  if j < len(second):
+    for block, own, others in _beginning(body, second[j:], first[i:], block_us):
+      yield block, (i + others, j + own)
+
+
+def _beginning(
+  body: _Body, own: Sequence[int], others: Sequence[int], block_us: BlockUs
+) -> Iterator[tuple[_Block, int, int]]:
+  """Blocks that begin with a strand's next unit, and how many they take."""
+  unit = own[0]
+  if not body.is_collective(unit):
+    yield _Block(None, (unit,)), 1, 0
+    return
+  independent = itertools.takewhile(
+    lambda u: not (body.is_collective(u) or body.needs(u, unit)), own[1:]
+  )
+  of_own = list(itertools.islice(independent, _MAX_BESIDE))
+  kernels = itertools.takewhile(lambda u: not body.is_collective(u), others)
+  of_others = list(itertools.islice(kernels, _MAX_BESIDE))
+  enough_us = _ENOUGH * block_us(unit, ())
+  for num_own in range(len(of_own) + 1):
+    for num_others in range(len(of_others) + 1):
+      beside = (*of_own[:num_own], *of_others[:num_others])
+      yield _Block(unit, beside), 1 + num_own, num_others
+      if sum(block_us(None, (kernel,)) for kernel in beside) > enough_us:
+        break

@@ -1,0 +1,347 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""XLA combines collectives within strands, and none across them."""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Callable, Sequence
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import AxisType
+from jax.sharding import Mesh
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+from jaxlib.mlir import ir
+import numpy as np
+import pytest
+
+from lagom_xla import cluster
+from lagom_xla.compile import compiler
+from lagom_xla.compile import lowered as lowered_lib
+from lagom_xla.passes import collectives
+from lagom_xla.passes import combine
+from lagom_xla.passes import hlo
+from lagom_xla.passes.program import strand_keys
+from lagom_xla.passes.program import strands
+
+_NUM_LAYERS = 3
+_WIDTH, _HIDDEN, _NUM_ROWS = 64, 128, 256
+
+Lower = Callable[..., jax.stages.Lowered]
+_Layer = Callable[[jax.Array, Any], jax.Array]
+
+
+def tp_layer(x: jax.Array, weights: Any) -> jax.Array:
+  """Rows sharded (sequence parallel) around a pair of sharded products."""
+  rows = jax.lax.all_gather(jnp.tanh(x), "x", axis=0, tiled=True)
+  partial = jax.nn.relu(rows @ weights["up"]) @ weights["down"]
+  return x + jax.lax.psum_scatter(partial, "x", scatter_dimension=0, tiled=True)
+
+
+def fsdp_layer(x: jax.Array, weights: Any) -> jax.Array:
+  """Weights sharded, and gathered for use."""
+  gather = functools.partial(
+    jax.lax.all_gather, axis_name="x", axis=0, tiled=True
+  )
+  return x + jax.nn.relu(x @ gather(weights["up"])) @ gather(weights["down"])
+
+
+def lower(
+  devices: Sequence[jax.Device],
+  *,
+  layer: _Layer = tp_layer,
+  num_micro_batches: int = 2,
+  scan: bool = True,
+  remat: bool = True,
+  dtype: Any = jnp.bfloat16,
+) -> jax.stages.Lowered:
+  """A step of gradient descent, one micro-batch written after the other."""
+  is_tp = layer is tp_layer
+  mesh = Mesh(np.array(devices), ("x",))
+  specs = {
+    "up": P(None, None, "x") if is_tp else P(None, "x", None),
+    "down": P(None, "x", None),
+  }
+  rows_spec = P(None, "x", None)
+
+  def loss(weights: Any, x: jax.Array) -> jax.Array:
+    each = jax.checkpoint(layer, prevent_cse=not scan) if remat else layer
+    if scan:
+      x, _ = jax.lax.scan(lambda x, w: (each(x, w), None), x, weights)
+    else:
+      for i in range(_NUM_LAYERS):
+        x = each(x, jax.tree.map(lambda w, i=i: w[i], weights))
+    return jnp.sum(jnp.square(x.astype(jnp.float32)))
+
+  def step(weights: Any, rows: jax.Array) -> Any:
+    each = [jax.grad(loss)(weights, rows[m]) for m in range(num_micro_batches)]
+    sums = functools.reduce(lambda a, b: jax.tree.map(jnp.add, a, b), each)
+    return jax.tree.map(lambda w, g: w - dtype(1e-3) * g, weights, sums)
+
+  def shape(spec: P, *sizes: int) -> jax.ShapeDtypeStruct:
+    sharding = NamedSharding(mesh, spec)
+    return jax.ShapeDtypeStruct(sizes, dtype, sharding=sharding)
+
+  sharded = jax.shard_map(
+    step, mesh=mesh, in_specs=(specs, rows_spec), out_specs=specs
+  )
+  return jax.jit(sharded).lower(
+    {
+      "up": shape(specs["up"], _NUM_LAYERS, _WIDTH, _HIDDEN),
+      "down": shape(specs["down"], _NUM_LAYERS, _HIDDEN, _WIDTH),
+    },
+    shape(rows_spec, num_micro_batches, _NUM_ROWS, _WIDTH),
+  )
+
+
+def module_of(lowered: jax.stages.Lowered) -> ir.Module:
+  module: Any = lowered.compiler_ir("stablehlo")
+  return module
+
+
+def merge(lowered: jax.stages.Lowered, *, staggered: bool = False) -> None:
+  module = module_of(lowered)
+  with module.context, ir.Location.unknown():
+    assert strands.merge_loops(module, staggered=staggered).actions
+
+
+def key(lowered: jax.stages.Lowered) -> tuple[str, ...]:
+  outcome = strand_keys.key_strands(module_of(lowered))
+  assert module_of(lowered).operation.verify()
+  assert not outcome.refusals
+  return outcome.actions
+
+
+def num_run(module: hlo.Module) -> int:
+  """Collectives that a step runs."""
+  return sum(c.executions for c in collectives.find(module))
+
+
+def gathered_bytes(module: hlo.Module) -> int:
+  return sum(
+    c.result_bytes * c.executions
+    for c in collectives.find(module)
+    if c.kind == "all-gather"
+  )
+
+
+def operations_of(module: ir.Module, name: str) -> list[ir.Operation]:
+  found = []
+
+  def visit(operation: ir.Operation) -> ir.WalkResult:
+    if operation.name == name:
+      found.append(operation)
+    return ir.WalkResult.ADVANCE
+
+  module.operation.walk(visit)
+  return found
+
+
+def keys_of(module: ir.Module, name: str) -> collections.Counter[str]:
+  """How many of the operations of a name bear each key."""
+  return collections.Counter(
+    ir.StringAttr(
+      ir.DictAttr(operation.attributes["mhlo.frontend_attributes"])[
+        "combiner_key"
+      ]
+    ).value
+    for operation in operations_of(module, name)
+  )
+
+
+def lower_gspmd(devices: Sequence[jax.Device]) -> jax.stages.Lowered:
+  """Two unrolled micro-batches whose collectives XLA has yet to place."""
+  mesh = jax.make_mesh((8,), ("x",), (AxisType.Auto,), devices=devices)
+
+  def sharded(*spec: str | None) -> NamedSharding:
+    return NamedSharding(mesh, P(*spec))
+
+  def loss(weights: Any, x: jax.Array) -> jax.Array:
+    for _ in range(2):
+      x = jax.nn.relu(x @ weights["up"]) @ weights["down"]
+      x = jax.lax.with_sharding_constraint(x, sharded(None, None))
+    return jnp.sum(x)
+
+  def step(weights: Any, rows: jax.Array) -> Any:
+    first, second = (jax.grad(loss)(weights, rows[m]) for m in range(2))
+    return jax.tree.map(jnp.add, first, second)
+
+  def shape(spec: NamedSharding, *sizes: int) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(sizes, jnp.bfloat16, sharding=spec)
+
+  weights = {
+    "up": shape(sharded(None, "x"), _WIDTH, _HIDDEN),
+    "down": shape(sharded("x", None), _HIDDEN, _WIDTH),
+  }
+  return jax.jit(step).lower(
+    weights, shape(sharded(None, None, None), 2, _NUM_ROWS, _WIDTH)
+  )
+
+
+@pytest.fixture(scope="module")
+def lower_h100(h100s: Sequence[jax.Device]) -> Lower:
+  return functools.partial(lower, h100s)
+
+
+@pytest.mark.parametrize("staggered", [False, True])
+def test_only_keys_keep_xla_from_combining_across_strands_that_share_a_loop(
+  lower_h100: Lower, scheduled: Any, staggered: bool
+):
+  plain, coupled, apart = lower_h100(), lower_h100(), lower_h100()
+  merge(coupled, staggered=staggered)
+  merge(apart, staggered=staggered)
+  assert len(key(apart)) == (1 if staggered else 2)
+  num_alone = num_run(scheduled(plain))
+  assert num_run(scheduled(coupled)) < num_alone
+  assert num_run(scheduled(apart)) == num_alone
+
+
+@pytest.mark.parametrize("num_micro_batches", [2, 3])
+def test_only_keys_keep_xla_from_combining_across_unrolled_strands(
+  lower_h100: Lower, scheduled: Any, num_micro_batches: int
+):
+  lower_ = functools.partial(lower_h100, scan=False)
+  coupled = lower_(num_micro_batches=num_micro_batches)
+  apart = lower_(num_micro_batches=num_micro_batches)
+  assert len(key(apart)) == 1
+  num_of_one = num_run(scheduled(lower_(num_micro_batches=1)))
+  assert num_run(scheduled(coupled)) < num_micro_batches * num_of_one
+  assert num_run(scheduled(apart)) == num_micro_batches * num_of_one
+
+
+@pytest.mark.parametrize("scan", [False, True])
+@pytest.mark.parametrize("layer", [tp_layer, fsdp_layer])
+def test_layers_are_no_strands(lower_h100: Lower, layer: Any, scan: bool):
+  lowered = lower_h100(num_micro_batches=1, layer=layer, scan=scan)
+  before = str(module_of(lowered))
+  assert key(lowered) == ()
+  assert str(module_of(lowered)) == before
+
+
+@pytest.mark.parametrize("remat", [False, True])
+def test_merged_strands_gather_their_common_weights_once(
+  lower_h100: Lower, scheduled: Any, remat: bool
+):
+  lower_ = functools.partial(lower_h100, layer=fsdp_layer, remat=remat)
+  plain, merged, keyed = lower_(), lower_(), lower_()
+  merge(merged)
+  merge(keyed)
+  key(keyed)
+  num_bytes = gathered_bytes(scheduled(plain))
+  assert 2 * gathered_bytes(scheduled(merged)) == num_bytes
+  assert 2 * gathered_bytes(scheduled(keyed)) == num_bytes
+
+
+def test_strands_at_different_layers_gather_no_more_than_alone(
+  lower_h100: Lower, scheduled: Any
+):
+  lower_ = functools.partial(lower_h100, layer=fsdp_layer)
+  plain, staggered = lower_(), lower_()
+  merge(staggered, staggered=True)
+  key(staggered)
+  num_bytes = gathered_bytes(scheduled(plain))
+  assert gathered_bytes(scheduled(staggered)) == num_bytes
+
+
+def test_what_a_strand_computes_from_what_it_saved_is_its_own(
+  h100s: Sequence[jax.Device],
+):
+  mesh = Mesh(np.array(h100s), ("x",))
+
+  def strand(weights: Any, saved: jax.Array) -> jax.Array:
+    def trip(total: jax.Array, per_layer: Any) -> tuple[jax.Array, None]:
+      # What is gathered and reduced depends on nothing that trips change.
+      return total * tp_layer(per_layer[0], per_layer[1]), None
+
+    return jax.lax.scan(trip, saved[0], (saved, weights))[0]
+
+  def step(weights: Any, saved: jax.Array) -> jax.Array:
+    return strand(weights, saved[0]) + strand(weights, saved[1])
+
+  rows = P(None, None, "x", None)
+  specs = {"up": P(None, None, "x"), "down": P(None, "x", None)}
+  sharded = jax.shard_map(
+    step, mesh=mesh, in_specs=(specs, rows), out_specs=P("x", None)
+  )
+  lowered = jax.jit(sharded).lower(
+    {
+      "up": jnp.zeros((_NUM_LAYERS, _WIDTH, _HIDDEN)),
+      "down": jnp.zeros((_NUM_LAYERS, _HIDDEN, _WIDTH)),
+    },
+    jnp.zeros((2, _NUM_LAYERS, _NUM_ROWS, _WIDTH)),
+  )
+  merge(lowered)
+  key(lowered)
+  for name in ("stablehlo.all_gather", "stablehlo.reduce_scatter"):
+    assert keys_of(module_of(lowered), name) == {"strand 0": 1, "strand 1": 1}
+
+
+def test_a_key_that_is_there_stays(lower_h100: Lower):
+  lowered = lower_h100(scan=False)
+  module = module_of(lowered)
+  with module.context, ir.Location.unknown():
+    own = ir.Attribute.parse('{combiner_key = "own", other = "kept"}')
+    for operation in operations_of(module, "stablehlo.all_gather"):
+      operation.attributes["mhlo.frontend_attributes"] = own
+  key(lowered)
+  assert set(keys_of(module, "stablehlo.all_gather")) == {"own"}
+  assert set(keys_of(module, "stablehlo.reduce_scatter")) == {
+    "strand 0",
+    "strand 1",
+  }
+
+
+def test_functions_that_both_strands_call_are_told_apart(lower_h100: Lower):
+  lowered = lower_h100()
+  merge(lowered)
+  key(lowered)
+  found = keys_of(module_of(lowered), "stablehlo.all_gather")
+  assert found["strand 0"] == found["strand 1"] > 0
+
+
+def test_xlas_partitioner_hands_keys_on_to_the_collectives_that_it_places(
+  h100s: Sequence[jax.Device],
+):
+  lowered = lower_gspmd(h100s)
+  assert len(key(lowered)) == 1
+  step = lowered_lib.LoweredStep(lowered, cluster.parse("1x8xh100"))
+  module = compiler.before_combining(step)
+  found = collections.Counter(
+    combine.label_of(i)
+    for c in module.computations.values()
+    for i in c.instructions
+    if i.opcode == "all-reduce"
+  )
+  assert found["strand 0"] == found["strand 1"] > 0
+  assert set(found) == {"strand 0", "strand 1"}
+
+
+@pytest.mark.parametrize("scan", [False, True])
+@pytest.mark.parametrize("layer", [tp_layer, fsdp_layer])
+def test_keys_change_no_bit_of_what_is_computed(layer: Any, scan: bool):
+  def run(*, keyed: bool) -> Any:
+    lowered = lower(
+      jax.devices()[:8], layer=layer, scan=scan, dtype=jnp.float32
+    )
+    if scan:
+      merge(lowered)
+    if keyed:
+      key(lowered)
+    specs, _ = lowered.in_avals
+    generator = np.random.default_rng(0)
+
+    def draw(spec: Any) -> np.ndarray:
+      drawn = generator.normal(size=spec.shape, scale=0.1)
+      return drawn.astype(spec.dtype)
+
+    shardings = lowered.compile().input_shardings[0]
+    arguments = jax.tree.map(draw, specs)
+    return lowered.compile()(*jax.device_put(arguments, shardings))
+
+  with_keys, without = run(keyed=True), run(keyed=False)
+  assert any(np.any(np.asarray(g)) for g in jax.tree.leaves(with_keys))
+  jax.tree.map(np.testing.assert_array_equal, with_keys, without)
