@@ -16,9 +16,12 @@ from lagom_xla import cluster as cluster_lib
 from lagom_xla import planning
 from lagom_xla import tuner
 from lagom_xla.compile import config as config_lib
+from lagom_xla.compile import devices as devices_lib
 from lagom_xla.compile import lowered as lowered_lib
+from lagom_xla.compile import target as target_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.passes import hlo
+from lagom_xla.passes import pjrt_transform
 from lagom_xla.passes.program import form as form_lib
 from lagom_xla.passes.program import outcome as outcome_lib
 from lagom_xla.report import as_json
@@ -28,6 +31,7 @@ from lagom_xla.search.xla import candidates
 from lagom_xla.search.xla import joint
 from lagom_xla.search.xla import thresholds
 from lagom_xla.verify import verification
+import strands_step
 
 _H100 = cluster_lib.parse("1x8xh100")
 _GATHER = thresholds.OPTIONS["all-gather"]
@@ -242,3 +246,36 @@ def test_json_has_the_form_of_each_candidate_and_what_became_of_it(tuning):
   (refused,) = [e for e in entries if e["program"]["strands"] == "staggered"]
   assert "it has no loop" in refused["failure"]
   assert refused["rewrites"] == []
+
+
+# A real step.
+
+
+@pytest.fixture(scope="module")
+def real() -> candidates.Search:
+  if pjrt_transform.plugin_path() is None:
+    pytest.skip("JAX's CUDA plugin is not installed (extra aot)")
+  jitted, args = strands_step.lowerable(
+    devices_lib.devices(_H100), width=4096, num_rows=16384
+  )
+  target = target_lib.of_step(jitted.lower(*args), _H100, name="step")
+  return joint.search(target, max_compiles=1, in_process=True)
+
+
+def test_strands_of_a_real_step_hide_what_was_exposed(real):
+  merged = next(
+    c
+    for c in real.others
+    if c.config == config_lib.XlaConfig(program=form_lib.Form(strands="merged"))
+  )
+  assert isinstance(merged, candidates.Candidate)
+  assert len(merged.outcome.actions) == 2
+  before = real.default.under_nccl_defaults
+  after = merged.under_nccl_defaults
+  assert after.total_exposed_us < before.total_exposed_us
+  assert after.step_time_us < before.step_time_us
+
+
+def test_a_real_step_gets_no_slower_by_the_search(real):
+  assert real.best.tuned.step_time_us <= real.default.tuned.step_time_us
+  assert not real.best.config.program.is_as_written
