@@ -18,7 +18,9 @@ NUM_LAYERS = 4
 def lowerable(
   devices: Any, *, width: int = 64, num_rows: int = 16
 ) -> tuple[Any, tuple[Any, ...]]:
-  """A jitted step of two micro-batches, side by side, and shapes to call it with.
+  """A jitted step of two micro-batches, side by side, and its arguments.
+
+  The arguments are shapes; `values` makes arrays of them.
 
   Layers are scanned, so each micro-batch has a loop for its forward pass and
   one for its backward pass. The step donates its weights.
