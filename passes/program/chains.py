@@ -55,17 +55,31 @@ class Chain:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Link:
+  """An operation of a chain.
+
+  Attributes:
+    operation: in a module without calls.
+    cut: of its results; None where it adds up over the pieces.
+    operand_cuts: of its operands; None of those that every piece needs whole.
+  """
+
+  operation: ir.Operation
+  cut: Cut | None
+  operand_cuts: dimensions.Cuts
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Located:
-  """A chain and its operations in a module without calls.
+  """A chain and where it is.
 
   Attributes:
     chain: as data.
-    cuts: its operations, in program order, and how the results of each are
-      cut.
+    links: its operations, in program order.
   """
 
   chain: Chain
-  cuts: reach.Reached
+  links: tuple[Link, ...]
 
 
 def find(module: ir.Module) -> tuple[Chain, ...]:
@@ -151,7 +165,9 @@ def _opened(
       ):
         continue
       for chain in shared.values():
-        reached |= chain
+        reached = reached | chain
+      if not block.is_independent(reached):
+        continue
       chain_of |= dict.fromkeys(reached, reached)
       break
   return list({id(chain): chain for chain in chain_of.values()}.values())
@@ -180,7 +196,7 @@ def _closed(
       continue
     for cut in [*_scattered(closing), *_not_scattered(closing)]:
       reached = block.backward(closing, cut)
-      if reached and _pieces(reached):
+      if reached and _pieces(reached) and block.is_independent(reached):
         yield reached
         break
 
@@ -202,7 +218,15 @@ def _located(
     num_products=sum(op.name == reach.PRODUCT for op in ordered),
     pieces=_pieces(reached),
   )
-  return Located(chain=chain, cuts={op: reached[op] for op in ordered})
+  links = tuple(
+    Link(
+      operation=operation,
+      cut=reached[operation],
+      operand_cuts=reach.needed_cuts(operation, reached),
+    )
+    for operation in ordered
+  )
+  return Located(chain=chain, links=links)
 
 
 def _pieces(reached: reach.Reached) -> tuple[int, ...]:

@@ -45,6 +45,24 @@ class Block:
     self.operations = [op.operation for op in block.operations]
     self.position = {op: i for i, op in enumerate(self.operations)}
     self._after_product = self._find_after_product()
+    self._needs = self._find_needs()
+
+  def is_independent(self, reached: Reached) -> bool:
+    """Whether no piece of a chain waits for other pieces of it.
+
+    It would where something outside of the chain depends on the whole of a
+    value of it and comes back, as a residual stream does.
+    """
+    marked = 0
+    for operation in reached:
+      if operation.name in COLLECTIVES or operation.name == PRODUCT:
+        marked |= 1 << self.position[operation]
+    return not any(
+      reached.get(owner) is None and self._needs.get(owner, 0) & marked
+      for operation in reached
+      for owner in _owners(operation)
+      if owner is not None
+    )
 
   def forward(self, opening: ir.Operation, cut: Cut) -> Reached:
     """What an opening leads to: products and closings, and all on the way.
@@ -57,7 +75,14 @@ class Block:
       With the opening itself; empty where it leads to neither.
     """
     reached: Reached = {opening: cut}
+    opened = 1 << self.position[opening]
     for operation in self._users_in_order(opening, reached):
+      if any(
+        reached.get(owner) is None and self._needs.get(owner, 0) & opened
+        for owner in _owners(operation)
+        if owner is not None
+      ):
+        continue
       known = known_cuts(operation, reached)
       found = dimensions.result_cut(operation, known)
       if found is not None or dimensions.summed_cuts(operation, known):
@@ -128,6 +153,22 @@ class Block:
       yield operation
       if reached.get(operation) and operation.name not in COLLECTIVES:
         add_users(operation)
+
+  def _find_needs(self) -> dict[ir.Operation, int]:
+    """Collectives and products that each operation needs, itself included.
+
+    The bit at its position stands for each.
+    """
+    needs: dict[ir.Operation, int] = {}
+    for position, operation in enumerate(self.operations):
+      is_marked = operation.name in COLLECTIVES or operation.name == PRODUCT
+      mask = 1 << position if is_marked else 0
+      for value in dependence.used_values(operation):
+        owner = dependence.defining_operation(value)
+        if owner is not None:
+          mask |= needs.get(owner, 0)
+      needs[operation] = mask
+    return needs
 
   def _find_after_product(self) -> set[ir.Operation | None]:
     """Operations with a product before them and no collective between."""

@@ -51,8 +51,9 @@ def cut(module: ir.Module, pieces: Mapping[str, int]) -> Outcome:
     What was cut, and what not. The program is as it was if nothing was.
   """
   with module.context, ir.Location.unknown():
-    found = chains_lib.locate(chains_lib.without_calls(module))
-    accepted, refusals = _decide(found, pieces)
+    # Operations do not keep their module alive.
+    copy = chains_lib.without_calls(module)
+    accepted, refusals = _decide(chains_lib.locate(copy), pieces)
     if not accepted:
       return Outcome(refusals=refusals)
     inline.inline_all(module)
@@ -77,9 +78,10 @@ def tag(module: ir.Module) -> None:
     inline.inline_all(module)
     labels: dict[ir.Operation, list[str]] = {}
     for located in chains_lib.locate(module):
-      for operation in located.cuts:
-        if operation.name in reach.COLLECTIVES:
-          labels.setdefault(operation, []).append(located.chain.label)
+      for link in located.links:
+        if link.operation.name in reach.COLLECTIVES:
+          of_chains = labels.setdefault(link.operation, [])
+          of_chains.append(located.chain.label)
     for operation, of_chains in labels.items():
       _set_frontend_attributes(operation, {CHAIN: ",".join(of_chains)})
 
@@ -101,7 +103,8 @@ def _decide(
     if num == 1:
       continue
     where = f"the chain {label} at {located.chain.where}"
-    other = next((cut_by[op] for op in located.cuts if op in cut_by), None)
+    operations = [link.operation for link in located.links]
+    other = next((cut_by[op] for op in operations if op in cut_by), None)
     if num not in located.chain.pieces:
       possible = ", ".join(map(str, (1, *located.chain.pieces)))
       reason = f"can be cut into {possible} pieces, not {num}"
@@ -109,7 +112,7 @@ def _decide(
       reason = f"shares operations with {other}, which is cut"
     else:
       accepted[label] = num
-      cut_by |= dict.fromkeys(located.cuts, label)
+      cut_by |= dict.fromkeys(operations, label)
       continue
     refusals.append(Refusal(where=where, reason=reason))
   return accepted, tuple(refusals)
@@ -124,31 +127,37 @@ def _action(chain: chains_lib.Chain, num: int) -> str:
 
 
 class _Cutting:
-  """Puts pieces in the place of a chain's operations."""
+  """Puts pieces in the place of a chain's operations.
+
+  jaxlib's hash of an operation changes with its operands: no dictionary has
+  operations for keys here.
+  """
 
   def __init__(self, located: chains_lib.Located, num: int):
     self._label = located.chain.label
-    self._cuts = located.cuts
+    self._links = located.links
     self._num = num
-    # Results of the chain's operations, and other values by how they are cut.
-    self._pieces: dict[tuple[ir.Value, Cut | None], list[ir.Value]] = {}
+    # Of the chain's results and of what it takes from outside.
+    self._pieces: dict[tuple[ir.Value, Cut], list[ir.Value]] = {}
 
   def run(self) -> None:
     """Cuts the chain."""
-    for operation, cut_ in self._cuts.items():
-      self._replicate(operation, cut_)
-    for operation, cut_ in self._cuts.items():
-      if cut_ is not None:
-        self._put_together(operation, cut_)
-    for operation in reversed(list(self._cuts)):
-      operation.erase()
+    for link in self._links:
+      self._replicate(link)
+    # The last first: what then still uses a result is outside of the chain.
+    for link in reversed(self._links):
+      if link.cut is not None:
+        self._put_together(link.operation, link.cut)
+      link.operation.erase()
 
-  def _replicate(self, operation: ir.Operation, cut_: Cut | None) -> None:
-    needed = reach.needed_cuts(operation, self._cuts)
+  def _replicate(self, link: chains_lib.Link) -> None:
+    operation, cut_ = link.operation, link.cut
     with ir.InsertionPoint(operation), operation.location:
       operands = [
         self._pieces_of(operand, operand_cut)
-        for operand, operand_cut in zip(operation.operands, needed, strict=True)
+        for operand, operand_cut in zip(
+          operation.operands, link.operand_cuts, strict=True
+        )
       ]
       if operation.name == reach.PRODUCT and _may_be_merged(operands):
         operands = _apart(operands)
@@ -179,7 +188,7 @@ class _Cutting:
   def _put_together(self, operation: ir.Operation, cut_: Cut) -> None:
     """Gives the users outside of the chain the whole of each result."""
     for result in operation.results:
-      if any(use.owner.operation not in self._cuts for use in result.uses):
+      if next(iter(result.uses), None) is not None:
         with ir.InsertionPoint(operation), operation.location:
           pieces = self._pieces[result, cut_]
           result.replace_all_uses_with(pieces_lib.put_together(pieces, cut_))
