@@ -51,13 +51,15 @@ def cut(module: ir.Module, pieces: Mapping[str, int]) -> Outcome:
     What was cut, and what not. The program is as it was if nothing was.
   """
   with module.context, ir.Location.unknown():
-    # Operations do not keep their module alive.
-    copy = chains_lib.without_calls(module)
-    accepted, refusals = _decide(chains_lib.locate(copy), pieces)
+    flat = chains_lib.without_calls(module)
+    found = chains_lib.locate(flat)
+    accepted, refusals = _decide(found, pieces)
     if not accepted:
       return Outcome(refusals=refusals)
-    inline.inline_all(module)
-    located = {l.chain.label: l for l in chains_lib.locate(module)}
+    if flat is not module:
+      inline.inline_all(module)
+      found = chains_lib.locate(module)
+    located = {chain.chain.label: chain for chain in found}
     actions = []
     for label, num in accepted.items():
       _Cutting(located[label], num).run()
@@ -76,14 +78,16 @@ def tag(module: ir.Module) -> None:
   """
   with module.context, ir.Location.unknown():
     inline.inline_all(module)
-    labels: dict[ir.Operation, list[str]] = {}
+    labels: dict[int, list[str]] = {}
+    collectives: dict[int, ir.Operation] = {}
     for located in chains_lib.locate(module):
       for link in located.links:
         if link.operation.name in reach.COLLECTIVES:
-          of_chains = labels.setdefault(link.operation, [])
-          of_chains.append(located.chain.label)
-    for operation, of_chains in labels.items():
-      _set_frontend_attributes(operation, {CHAIN: ",".join(of_chains)})
+          labels.setdefault(link.number, []).append(located.chain.label)
+          collectives[link.number] = link.operation
+    for number, of_chains in labels.items():
+      of_all = ",".join(of_chains)
+      _set_frontend_attributes(collectives[number], {CHAIN: of_all})
 
 
 def _decide(
@@ -92,7 +96,7 @@ def _decide(
   by_label = {located.chain.label: located for located in found}
   accepted: dict[str, int] = {}
   refusals: list[Refusal] = []
-  cut_by: dict[ir.Operation, str] = {}
+  cut_by: dict[int, str] = {}
   for label, num in pieces.items():
     located = by_label.get(label)
     if located is None:
@@ -103,8 +107,8 @@ def _decide(
     if num == 1:
       continue
     where = f"the chain {label} at {located.chain.where}"
-    operations = [link.operation for link in located.links]
-    other = next((cut_by[op] for op in operations if op in cut_by), None)
+    numbers = [link.number for link in located.links]
+    other = next((cut_by[n] for n in numbers if n in cut_by), None)
     if num not in located.chain.pieces:
       possible = ", ".join(map(str, (1, *located.chain.pieces)))
       reason = f"can be cut into {possible} pieces, not {num}"
@@ -112,7 +116,7 @@ def _decide(
       reason = f"shares operations with {other}, which is cut"
     else:
       accepted[label] = num
-      cut_by |= dict.fromkeys(operations, label)
+      cut_by |= dict.fromkeys(numbers, label)
       continue
     refusals.append(Refusal(where=where, reason=reason))
   return accepted, tuple(refusals)
