@@ -44,6 +44,19 @@ def inline_loops(module: ir.Module) -> None:
     passmanager.PassManager.parse(_REMOVE_UNUSED).run(module.operation)
 
 
+def inline_all(module: ir.Module) -> None:
+  """Inlines every call; functions that nothing calls any more are removed."""
+  by_name = functions.by_name(module.operation)
+  calls = {name: functions.calls(op) for name, op in by_name.items()}
+  called = {
+    name: {functions.callee(call) for call in calls[name]} for name in calls
+  }
+  for name in functions.callees_first(called):
+    for call in calls[name]:
+      _inline(call, by_name[functions.callee(call)])
+  passmanager.PassManager.parse(_REMOVE_UNUSED).run(module.operation)
+
+
 def _has_loop(function: ir.Operation) -> bool:
   inner = dependence.inner_operations(function)
   return any(operation.name == "stablehlo.while" for operation in inner)

@@ -1,0 +1,300 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Chains of collectives and products that can be cut in pieces together.
+
+A chain begins at all-gathers (or all-to-alls), or at products, and ends at
+reduce-scatters, all-reduces or all-to-alls, or at products. Along one dimension
+every operation of it is free: the tokens that are gathered, or another one,
+such as the batch, along which whole sequences stay together and attention is
+free, too. Values without that dimension, such as weights, are shared by all
+pieces.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+import dataclasses
+import io
+import math
+
+from jaxlib.mlir import ir
+
+from lagom_xla.passes.program import dimensions
+from lagom_xla.passes.program import functions
+from lagom_xla.passes.program import inline
+from lagom_xla.passes.program import place
+from lagom_xla.passes.program import reach
+from lagom_xla.passes.program.cuts import Cut
+from lagom_xla.passes.program.cuts import num_bytes
+from lagom_xla.passes.program.cuts import shape_of
+
+NUM_PIECES = (2, 4, 8)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Chain:
+  """A chain, as data.
+
+  Attributes:
+    label: its first and last collective, each with its number among those of
+      its kind, and the dimension of the first one's operand: the same for
+      every program that is lowered alike.
+    where: the place of its first collective in the user's code.
+    collectives: StableHLO names, in program order.
+    nccl_bytes: of all its collectives, each the larger of what goes in and
+      what comes out, per device.
+    num_products: matrix products in it.
+    pieces: the numbers of pieces that it can be cut into.
+  """
+
+  label: str
+  where: str
+  collectives: tuple[str, ...]
+  nccl_bytes: int
+  num_products: int
+  pieces: tuple[int, ...]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Link:
+  """An operation of a chain.
+
+  Attributes:
+    number: of the operation, which tells it from all others of the module.
+    operation: in a module without calls.
+    cut: of its results; None where it adds up over the pieces.
+    operand_cuts: of its operands; None of those that every piece needs whole.
+  """
+
+  number: int
+  operation: ir.Operation
+  cut: Cut | None
+  operand_cuts: dimensions.Cuts
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Located:
+  """A chain and where it is.
+
+  Attributes:
+    chain: as data.
+    links: its operations, in program order.
+  """
+
+  chain: Chain
+  links: tuple[Link, ...]
+
+
+def find(module: ir.Module) -> tuple[Chain, ...]:
+  """The chains of a program, in program order; it stays as it is."""
+  with module.context, ir.Location.unknown():
+    flat = without_calls(module)
+    return tuple(located.chain for located in locate(flat))
+
+
+def without_calls(module: ir.Module) -> ir.Module:
+  """The module if nothing in it calls a function; else a copy, inlined.
+
+  A chain may go through calls.
+  """
+  if not any(map(functions.calls, functions.by_name(module.operation).values())):
+    return module
+  buffer = io.BytesIO()
+  module.operation.write_bytecode(buffer)
+  copy = ir.Module.parse(buffer.getvalue())
+  inline.inline_all(copy)
+  return copy
+
+
+def locate(module: ir.Module) -> tuple[Located, ...]:
+  """The chains of a module without calls, in program order.
+
+  Operations do not keep their module alive: whoever has the chains must.
+  """
+  blocks = [
+    reach.Block(block)
+    for function in module.body.operations
+    if _runs(function.operation)
+    for block in _blocks_with_collectives(function.operation)
+  ]
+  num_before: dict[str, int] = {}
+  found: list[Located] = []
+  first = 0
+  for block in blocks:
+    labels = _labels(block, num_before)
+    for reached in _chains_of(block):
+      found.append(_located(block, reached, labels, first))
+    first += len(block.operations)
+  return tuple(found)
+
+
+def _runs(function: ir.Operation) -> bool:
+  """Whether a function is the program itself; nothing calls any other one."""
+  visibility = "sym_visibility"
+  if visibility not in function.attributes:
+    return True
+  return ir.StringAttr(function.attributes[visibility]).value != "private"
+
+
+def _blocks_with_collectives(operation: ir.Operation) -> Iterator[ir.Block]:
+  for region in operation.regions:
+    for block in region.blocks:
+      operations = [op.operation for op in block.operations]
+      if any(op.name in reach.COLLECTIVES for op in operations):
+        yield block
+      for inner in operations:
+        if len(inner.regions):
+          yield from _blocks_with_collectives(inner)
+
+
+def _labels(block: reach.Block, num_before: dict[str, int]) -> dict[int, str]:
+  """Collectives by their kinds, numbered in program order."""
+  labels: dict[int, str] = {}
+  for i, name in enumerate(block.names):
+    if name in reach.COLLECTIVES:
+      kind = name.removeprefix("stablehlo.")
+      labels[i] = f"{kind}.{num_before.setdefault(kind, 0)}"
+      num_before[kind] += 1
+  return labels
+
+
+def _chains_of(block: reach.Block) -> list[reach.Reached]:
+  opened = [*_opened(block, _gathered), *_opened(block, _not_gathered)]
+  covered = {i for chain in opened for i in chain}
+  return sorted([*opened, *_closed(block, covered)], key=min)
+
+
+def _opened(
+  block: reach.Block, cuts_of: Callable[[ir.Operation], list[Cut]]
+) -> list[reach.Reached]:
+  """Chains from collectives on; those that share an operation are one."""
+  chain_of: dict[int, reach.Reached] = {}
+  for opening, name in enumerate(block.names):
+    if name not in reach.OPENING:
+      continue
+    for cut in cuts_of(block.operations[opening]):
+      reached = block.forward(opening, cut)
+      names = {block.names[i] for i in reached if i != opening}
+      # Weights that are gathered before they are needed have columns that are
+      # free: that makes no chain.
+      if reach.PRODUCT not in names or (
+        cuts_of is not _gathered and names.isdisjoint(reach.CLOSING)
+      ):
+        continue
+      merged = _merged(reached, chain_of)
+      if merged and block.is_independent(merged) and _pieces(block, merged):
+        chain_of |= dict.fromkeys(merged, merged)
+        break
+  return list({id(chain): chain for chain in chain_of.values()}.values())
+
+
+def _merged(
+  reached: reach.Reached, chain_of: Mapping[int, reach.Reached]
+) -> reach.Reached:
+  """With all chains that share an operation; empty if that is cut otherwise."""
+  merged = dict(reached)
+  for i in reached:
+    chain = chain_of.get(i, {})
+    if any(merged.get(j, cut) != cut for j, cut in chain.items()):
+      return {}
+    merged |= chain
+  return merged
+
+
+def _closed(block: reach.Block, covered: set[int]) -> Iterator[reach.Reached]:
+  """Chains from products to a collective that is in no other chain."""
+  for closing, name in enumerate(block.names):
+    if name not in reach.CLOSING or closing in covered:
+      continue
+    operation = block.operations[closing]
+    for cut in [*_scattered(operation), *_not_scattered(operation)]:
+      reached = block.backward(closing, cut)
+      if (
+        reached
+        and block.is_independent(reached)
+        and _pieces(block, reached)
+      ):
+        yield reached
+        break
+
+
+def _located(
+  block: reach.Block,
+  reached: reach.Reached,
+  labels: Mapping[int, str],
+  first: int,
+) -> Located:
+  links = tuple(
+    Link(
+      number=first + i,
+      operation=block.operations[i],
+      cut=reached[i],
+      operand_cuts=block.needed_cuts(i, reached),
+    )
+    for i in sorted(reached)
+  )
+  collectives = [i for i in sorted(reached) if i in labels]
+  ends = dict.fromkeys([labels[collectives[0]], labels[collectives[-1]]])
+  opening = block.operations[collectives[0]]
+  cut = block.needed_cuts(collectives[0], reached)[0]
+  assert cut is not None
+  chain = Chain(
+    label=f"{'-'.join(ends)}:{cut.dim}",
+    where=place.of_operation(opening),
+    collectives=tuple(block.names[i] for i in collectives),
+    nccl_bytes=sum(_nccl_bytes(block.operations[i]) for i in collectives),
+    num_products=sum(block.names[i] == reach.PRODUCT for i in reached),
+    pieces=_pieces(block, reached),
+  )
+  return Located(chain=chain, links=links)
+
+
+def _pieces(block: reach.Block, reached: reach.Reached) -> tuple[int, ...]:
+  """The numbers of pieces that every value of a chain can be cut into."""
+  limit = 0
+  for i, cut in reached.items():
+    operation, needed = block.operations[i], block.needed_cuts(i, reached)
+    for value, value_cut in [
+      (operation.results[0], cut),
+      *zip(operation.operands, needed, strict=True),
+    ]:
+      if value_cut is not None:
+        limit = math.gcd(limit, value_cut.max_pieces(shape_of(value) or ()))
+  return tuple(k for k in NUM_PIECES if limit % k == 0)
+
+
+def _nccl_bytes(collective: ir.Operation) -> int:
+  return max(
+    sum(map(num_bytes, values))
+    for values in (collective.operands, collective.results)
+  )
+
+
+def _gathered(opening: ir.Operation) -> list[Cut]:
+  """The cut of an opening's results along what it gathers."""
+  return [Cut(_gathered_dim(opening), dimensions.num_devices(opening))]
+
+
+def _not_gathered(opening: ir.Operation) -> list[Cut]:
+  rank = len(shape_of(opening.results[0]) or ())
+  return [Cut(dim) for dim in range(rank) if dim != _gathered_dim(opening)]
+
+
+def _gathered_dim(opening: ir.Operation) -> int:
+  name = "all_gather_dim"
+  if opening.name == "stablehlo.all_to_all":
+    name = "concat_dimension"
+  return ir.IntegerAttr(opening.attributes[name]).value
+
+
+def _scattered(closing: ir.Operation) -> list[Cut]:
+  """The cut of a closing's results along what it scatters."""
+  name = "scatter_dimension"
+  if name not in closing.attributes:
+    return []
+  return [Cut(ir.IntegerAttr(closing.attributes[name]).value)]
+
+
+def _not_scattered(closing: ir.Operation) -> list[Cut]:
+  rank = len(shape_of(closing.results[0]) or ())
+  return [Cut(dim) for dim in range(rank) if [Cut(dim)] != _scattered(closing)]

@@ -1,0 +1,73 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Pieces of a value: taken out of it, and put together again in their order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from jaxlib.mlir import ir
+from jaxlib.mlir.dialects import stablehlo
+
+from lagom_xla.passes.program.cuts import Cut
+from lagom_xla.passes.program.cuts import shape_of
+
+
+def piece_type(value: ir.Value, cut: Cut, num: int) -> ir.Type:
+  """The type of each of `num` pieces of a value."""
+  sizes = list(shape_of(value) or ())
+  sizes[cut.dim] //= num
+  return _with_shape(value, sizes)
+
+
+def take(value: ir.Value, cut: Cut, num: int) -> list[ir.Value]:
+  """The pieces of a value, at the current insertion point.
+
+  Args:
+    value: a tensor whose shape is known.
+    cut: how it is cut.
+    num: of pieces; each of the cut's parts can be divided by it.
+  """
+  dim, sizes = cut.dim, list(shape_of(value) or ())
+  type_ = piece_type(value, cut, num)
+  if cut.parts > 1:
+    # (..., tokens, ...) as (..., parts, pieces, tokens of both, ...).
+    size = sizes[dim] // (cut.parts * num)
+    sizes[dim : dim + 1] = [cut.parts, num, size]
+    value = stablehlo.reshape(_with_shape(value, sizes), value)
+    dim += 1
+  size = sizes[dim] // num
+  pieces = []
+  for j in range(num):
+    starts, limits = [0] * len(sizes), list(sizes)
+    starts[dim], limits[dim] = j * size, (j + 1) * size
+    piece = stablehlo.slice(value, starts, limits, [1] * len(sizes))
+    pieces.append(
+      stablehlo.reshape(type_, piece) if cut.parts > 1 else piece
+    )
+  return pieces
+
+
+def put_together(pieces: Sequence[ir.Value], cut: Cut) -> ir.Value:
+  """The value of which these are the pieces, at the insertion point."""
+  dim, sizes = cut.dim, list(shape_of(pieces[0]) or ())
+  if cut.parts == 1:
+    return stablehlo.concatenate(pieces, _index(dim))
+  size, whole = sizes[dim] // cut.parts, list(sizes)
+  whole[dim] *= len(pieces)
+  type_ = _with_shape(pieces[0], whole)
+  sizes[dim : dim + 1] = [cut.parts, 1, size]
+  in_blocks = [
+    stablehlo.reshape(_with_shape(piece, sizes), piece) for piece in pieces
+  ]
+  return stablehlo.reshape(
+    type_, stablehlo.concatenate(in_blocks, _index(dim + 1))
+  )
+
+
+def _with_shape(value: ir.Value, sizes: Sequence[int]) -> ir.Type:
+  return ir.RankedTensorType.get(sizes, value.type.element_type)
+
+
+def _index(number: int) -> ir.Attribute:
+  return ir.IntegerAttr.get(ir.IntegerType.get_signless(64), number)

@@ -1,0 +1,258 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Slices: a chain done piece by piece, each piece with collectives of its own.
+
+While one piece is communicated, the next one's products run: what T3 (arXiv
+2401.16677) does in hardware, in software. Where a value of the chain is needed
+whole, as what the backward pass saves or takes a weight's gradient from, its
+pieces are put together again, in the order that they had. So nothing is added
+up in another order than before.
+
+XLA would join the pieces again. Its combiners keep collectives of different
+`combiner_key`s apart; its dot merger, which joins small products that share an
+operand, sees each piece take the shared one through a barrier of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+import functools
+
+from jaxlib.mlir import ir
+from jaxlib.mlir.dialects import stablehlo
+
+from lagom_xla.passes.program import chains as chains_lib
+from lagom_xla.passes.program import inline
+from lagom_xla.passes.program import pieces as pieces_lib
+from lagom_xla.passes.program import reach
+from lagom_xla.passes.program.cuts import Cut
+from lagom_xla.passes.program.cuts import num_bytes
+from lagom_xla.passes.program.outcome import Outcome
+from lagom_xla.passes.program.outcome import Refusal
+
+# Frontend attributes of a chain's collectives. The first is ours, to know the
+# chain of what XLA has scheduled; the second is XLA's.
+CHAIN = "lagom_chain"
+_KEY = "combiner_key"
+# XLA joins products with fewer bytes of operands and results than this: the
+# default of its option xla_gpu_dot_merger_threshold_mb.
+_MERGED_BYTES = 32 << 20
+_FRONTEND = "mhlo.frontend_attributes"
+
+
+def cut(module: ir.Module, pieces: Mapping[str, int]) -> Outcome:
+  """Cuts chains of a program in pieces, in place.
+
+  Args:
+    module: a lowered program; calls in it are inlined where anything is cut.
+    pieces: label of a chain (`chains.find`) -> number of pieces.
+
+  Returns:
+    What was cut, and what not. The program is as it was if nothing was.
+  """
+  with module.context, ir.Location.unknown():
+    flat = chains_lib.without_calls(module)
+    found = chains_lib.locate(flat)
+    accepted, refusals = _decide(found, pieces)
+    if not accepted:
+      return Outcome(refusals=refusals)
+    if flat is not module:
+      inline.inline_all(module)
+      found = chains_lib.locate(module)
+    located = {chain.chain.label: chain for chain in found}
+    actions = []
+    for label, num in accepted.items():
+      _Cutting(located[label], num).run()
+      actions.append(_action(located[label].chain, num))
+  return Outcome(actions=tuple(actions), refusals=refusals)
+
+
+def tag(module: ir.Module) -> None:
+  """Marks the collectives of all chains with the labels of the chains.
+
+  The frontend attribute `CHAIN` stays with a collective until it is scheduled.
+  Calls are inlined.
+
+  Args:
+    module: a lowered program.
+  """
+  with module.context, ir.Location.unknown():
+    inline.inline_all(module)
+    labels: dict[int, list[str]] = {}
+    collectives: dict[int, ir.Operation] = {}
+    for located in chains_lib.locate(module):
+      for link in located.links:
+        if link.operation.name in reach.COLLECTIVES:
+          labels.setdefault(link.number, []).append(located.chain.label)
+          collectives[link.number] = link.operation
+    for number, of_chains in labels.items():
+      of_all = ",".join(of_chains)
+      _set_frontend_attributes(collectives[number], {CHAIN: of_all})
+
+
+def _decide(
+  found: Iterable[chains_lib.Located], pieces: Mapping[str, int]
+) -> tuple[dict[str, int], tuple[Refusal, ...]]:
+  by_label = {located.chain.label: located for located in found}
+  accepted: dict[str, int] = {}
+  refusals: list[Refusal] = []
+  cut_by: dict[int, str] = {}
+  for label, num in pieces.items():
+    located = by_label.get(label)
+    if located is None:
+      refusals.append(
+        Refusal(where=f"the chain {label}", reason="is not in this program")
+      )
+      continue
+    if num == 1:
+      continue
+    where = f"the chain {label} at {located.chain.where}"
+    numbers = [link.number for link in located.links]
+    other = next((cut_by[n] for n in numbers if n in cut_by), None)
+    if num not in located.chain.pieces:
+      possible = ", ".join(map(str, (1, *located.chain.pieces)))
+      reason = f"can be cut into {possible} pieces, not {num}"
+    elif other is not None:
+      reason = f"shares operations with {other}, which is cut"
+    else:
+      accepted[label] = num
+      cut_by |= dict.fromkeys(numbers, label)
+      continue
+    refusals.append(Refusal(where=where, reason=reason))
+  return accepted, tuple(refusals)
+
+
+def _action(chain: chains_lib.Chain, num: int) -> str:
+  return (
+    f"cut the chain {chain.label} at {chain.where}"
+    f" ({len(chain.collectives)} collectives, {chain.num_products} products)"
+    f" into {num} pieces"
+  )
+
+
+class _Cutting:
+  """Puts pieces in the place of a chain's operations.
+
+  jaxlib's hash of an operation changes with its operands: no dictionary has
+  operations for keys here.
+  """
+
+  def __init__(self, located: chains_lib.Located, num: int):
+    self._label = located.chain.label
+    self._links = located.links
+    self._num = num
+    # Of the chain's results and of what it takes from outside.
+    self._pieces: dict[tuple[ir.Value, Cut], list[ir.Value]] = {}
+
+  def run(self) -> None:
+    """Cuts the chain."""
+    for link in self._links:
+      self._replicate(link)
+    # The last first: what then still uses a result is outside of the chain.
+    for link in reversed(self._links):
+      if link.cut is not None:
+        self._put_together(link.operation, link.cut)
+      link.operation.erase()
+
+  def _replicate(self, link: chains_lib.Link) -> None:
+    operation, cut_ = link.operation, link.cut
+    with ir.InsertionPoint(operation), operation.location:
+      operands = [
+        self._pieces_of(operand, operand_cut)
+        for operand, operand_cut in zip(
+          operation.operands, link.operand_cuts, strict=True
+        )
+      ]
+      if operation.name == reach.PRODUCT and _may_be_merged(operands):
+        operands = _apart(operands)
+      copies = [operation.clone().operation for _ in range(self._num)]
+      for j, copy in enumerate(copies):
+        for i, of_operand in enumerate(operands):
+          copy.operands[i] = of_operand[j]
+        if copy.name in reach.COLLECTIVES:
+          key = f"{self._label}/{j}"
+          _set_frontend_attributes(copy, {CHAIN: self._label, _KEY: key})
+      if cut_ is None:
+        operation.results[0].replace_all_uses_with(_sum(copies))
+        return
+    for copy in copies:
+      for result in copy.results:
+        result.set_type(pieces_lib.piece_type(result, cut_, self._num))
+      _set_size(copy, cut_.dim, self._num)
+    for i, result in enumerate(operation.results):
+      self._pieces[result, cut_] = [copy.results[i] for copy in copies]
+
+  def _pieces_of(self, value: ir.Value, cut_: Cut | None) -> list[ir.Value]:
+    if cut_ is None:
+      return [value] * self._num
+    if (value, cut_) not in self._pieces:
+      self._pieces[value, cut_] = pieces_lib.take(value, cut_, self._num)
+    return self._pieces[value, cut_]
+
+  def _put_together(self, operation: ir.Operation, cut_: Cut) -> None:
+    """Gives the users outside of the chain the whole of each result."""
+    for result in operation.results:
+      if next(iter(result.uses), None) is not None:
+        with ir.InsertionPoint(operation), operation.location:
+          pieces = self._pieces[result, cut_]
+          result.replace_all_uses_with(pieces_lib.put_together(pieces, cut_))
+
+
+def _sum(products: Sequence[ir.Operation]) -> ir.Value:
+  """What products over pieces add up to, rounded once to their type."""
+  result_type = products[0].results[0].type
+  element = result_type.element_type
+  if isinstance(element, ir.BF16Type | ir.F16Type):
+    element = ir.F32Type.get()
+  wide = ir.RankedTensorType.get(result_type.shape, element)
+  for product in products:
+    product.results[0].set_type(wide)
+  total = functools.reduce(stablehlo.add, [p.results[0] for p in products])
+  return total if wide == result_type else stablehlo.convert(result_type, total)
+
+
+def _may_be_merged(operands: list[list[ir.Value]]) -> bool:
+  """Whether XLA's dot merger would look at products of these operands."""
+  num = sum(num_bytes(of_operand[0]) for of_operand in operands)
+  return num <= _MERGED_BYTES
+
+
+def _apart(operands: list[list[ir.Value]]) -> list[list[ir.Value]]:
+  """Operands of pieces' products, none of which share a value.
+
+  What is shared goes through a barrier with what is not.
+  """
+  together = [
+    stablehlo.optimization_barrier(list(of_piece))
+    for of_piece in zip(*operands, strict=True)
+  ]
+  return [list(of_operand) for of_operand in zip(*together, strict=True)]
+
+
+# Attributes with a size for each dimension, which a piece has less of.
+_SIZES = {
+  "stablehlo.dynamic_slice": "slice_sizes",
+  "stablehlo.slice": "limit_indices",
+}
+
+
+def _set_size(operation: ir.Operation, dim: int, num: int) -> None:
+  """Says in a piece's attributes how large it is along a dimension."""
+  name = _SIZES.get(operation.name)
+  if name is None:
+    return
+  sizes = list(ir.DenseI64ArrayAttr(operation.attributes[name]))
+  sizes[dim] //= num
+  operation.attributes[name] = ir.DenseI64ArrayAttr.get(sizes)
+
+
+def _set_frontend_attributes(
+  operation: ir.Operation, added: Mapping[str, str]
+) -> None:
+  attributes = {}
+  if _FRONTEND in operation.attributes:
+    for named in ir.DictAttr(operation.attributes[_FRONTEND]):
+      attributes[named.name] = named.attr
+  for name, text in added.items():
+    attributes[name] = ir.StringAttr.get(text)
+  operation.attributes[_FRONTEND] = ir.DictAttr.get(attributes)
