@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from jaxlib.mlir import ir
 
+from lagom_xla.passes.program import slices
 from lagom_xla.passes.program import strands
 from lagom_xla.passes.program.form import Form
 from lagom_xla.passes.program.outcome import Outcome
@@ -38,6 +39,8 @@ def _apply(module: ir.Module, form: Form) -> Outcome:
   if form.strands in ("merged", "staggered"):
     staggered = form.strands == "staggered"
     outcome += strands.merge_loops(module, staggered=staggered)
+  if form.slices:
+    outcome += slices.cut(module, form.slices)
   return outcome
 
 
