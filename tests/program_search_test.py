@@ -22,6 +22,7 @@ from lagom_xla.compile import target as target_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes import pjrt_transform
+from lagom_xla.passes.program import chains as chains_lib
 from lagom_xla.passes.program import form as form_lib
 from lagom_xla.passes.program import outcome as outcome_lib
 from lagom_xla.report import as_json
@@ -279,3 +280,51 @@ def test_strands_of_a_real_step_hide_what_was_exposed(real):
 def test_a_real_step_gets_no_slower_by_the_search(real):
   assert real.best.tuned.step_time_us <= real.default.tuned.step_time_us
   assert not real.best.config.program.is_as_written
+
+
+# Slices.
+
+
+def _chain(label: str, num_bytes: int) -> chains_lib.Chain:
+  return chains_lib.Chain(
+    label=label,
+    where="train.py:7",
+    collectives=("stablehlo.all_gather",),
+    nccl_bytes=num_bytes,
+    num_products=1,
+    pieces=(2, 4, 8),
+  )
+
+
+def _sliced(config: config_lib.XlaConfig) -> hlo.Module:
+  """A step that gains by two or four pieces of "large", and by no others."""
+  pieces = config.program.slices
+  by_large = {1: 500.0, 2: 400.0, 4: 300.0, 8: 350.0}[pieces.get("large", 1)]
+  by_small = 100.0 * pieces.get("small", 1)
+  return _module([by_large, by_small], [1] * 8)
+
+
+def test_chains_are_cut_from_the_largest_on_while_the_step_gets_shorter():
+  target = fake_target.FakeTarget(
+    name="step",
+    cluster=_H100,
+    scheduled=_sliced,
+    rewritten=lambda form: outcome_lib.Outcome(
+      actions=("Cut.",) if form.slices else ()
+    ),
+    sliceable=(_chain("small", 1), _chain("large", 2)),
+  )
+  found = joint.search(target, max_compiles=1, in_process=True)
+  tried = [
+    dict(c.config.program.slices)
+    for c in found.others
+    if c.config.program.slices and c.config.scheduler_profile is None
+  ]
+  tried = list({tuple(slices.items()): slices for slices in tried}.values())
+  assert tried == [
+    {"large": 2},
+    {"large": 4},
+    {"large": 8},
+    {"large": 4, "small": 2},
+  ]
+  assert found.best.config.program.slices == {"large": 4}
