@@ -35,7 +35,8 @@ def rewrite(module: ir.Module, form: Form) -> tuple[ir.Module, Outcome]:
 
 
 def _apply(module: ir.Module, form: Form) -> Outcome:
-  outcome = Outcome()
+  # First: chains have their labels in the program as it is written.
+  outcome = slices.cut(module, form.slices)
   if form.strands in ("merged", "staggered"):
     staggered = form.strands == "staggered"
     outcome += strands.merge_loops(module, staggered=staggered)

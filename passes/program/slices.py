@@ -22,6 +22,7 @@ from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
 from lagom_xla.passes.program import chains as chains_lib
+from lagom_xla.passes.program import dependence
 from lagom_xla.passes.program import inline
 from lagom_xla.passes.program import pieces as pieces_lib
 from lagom_xla.passes.program import reach
@@ -51,9 +52,14 @@ def cut(module: ir.Module, pieces: Mapping[str, int]) -> Outcome:
     What was cut, and what not. The program is as it was if nothing was.
   """
   with module.context, ir.Location.unknown():
+    if not pieces:
+      return Outcome()
     flat = chains_lib.without_calls(module)
     found = chains_lib.locate(flat)
-    accepted, refusals = _decide(found, pieces)
+    missing = "is not in this program"
+    if not found and not _has_collectives(flat):
+      missing += ", whose collectives XLA's partitioner has yet to make"
+    accepted, refusals = _decide(found, pieces, missing)
     if not accepted:
       return Outcome(refusals=refusals)
     if flat is not module:
@@ -91,7 +97,7 @@ def tag(module: ir.Module) -> None:
 
 
 def _decide(
-  found: Iterable[chains_lib.Located], pieces: Mapping[str, int]
+  found: Iterable[chains_lib.Located], pieces: Mapping[str, int], missing: str
 ) -> tuple[dict[str, int], tuple[Refusal, ...]]:
   by_label = {located.chain.label: located for located in found}
   accepted: dict[str, int] = {}
@@ -100,9 +106,7 @@ def _decide(
   for label, num in pieces.items():
     located = by_label.get(label)
     if located is None:
-      refusals.append(
-        Refusal(where=f"the chain {label}", reason="is not in this program")
-      )
+      refusals.append(Refusal(where=f"the chain {label}", reason=missing))
       continue
     if num == 1:
       continue
@@ -120,6 +124,11 @@ def _decide(
       continue
     refusals.append(Refusal(where=where, reason=reason))
   return accepted, tuple(refusals)
+
+
+def _has_collectives(module: ir.Module) -> bool:
+  inner = dependence.inner_operations(module.operation)
+  return any(operation.name in reach.COLLECTIVES for operation in inner)
 
 
 def _action(chain: chains_lib.Chain, num: int) -> str:
