@@ -67,7 +67,7 @@ class FakeTarget(target_lib.Target):
     """See `Target`."""
     return self.rewritten(form)
 
-  def chains(self, form: form_lib.Form) -> tuple[chains_lib.Chain, ...]:
+  def chains(self) -> tuple[chains_lib.Chain, ...]:
     """See `Target`."""
     return self.sliceable
 
@@ -103,9 +103,9 @@ class ScheduleOnly(target_lib.Target):
     """See `Target`."""
     return self.target.outcome(form)
 
-  def chains(self, form: form_lib.Form) -> tuple[chains_lib.Chain, ...]:
+  def chains(self) -> tuple[chains_lib.Chain, ...]:
     """See `Target`."""
-    return self.target.chains(form)
+    return self.target.chains()
 
   def identity(self) -> hlo.Module:
     """See `Target`."""

@@ -196,7 +196,7 @@ def _tensor_parallel() -> tuple[Any, tuple[jax.Array, ...]]:
 def test_slices_are_a_form_of_the_program_too():
   block, args = _tensor_parallel()
   target = target_lib.of_step(block.lower(*args), _H100, name="block")
-  (chain,) = target.chains(form_lib.AS_WRITTEN)
+  (chain,) = target.chains()
   form = form_lib.Form(slices={chain.label: 2})
   (action,) = target.outcome(form).actions
   assert "2" in action

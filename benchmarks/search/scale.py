@@ -274,8 +274,8 @@ class _Clocked(target_lib.Target):
   def outcome(self, form: form_lib.Form) -> outcome_lib.Outcome:
     return self.target.outcome(form)
 
-  def chains(self, form: form_lib.Form) -> tuple[chains_lib.Chain, ...]:
-    return self.target.chains(form)
+  def chains(self) -> tuple[chains_lib.Chain, ...]:
+    return self.target.chains()
 
   def identity(self) -> hlo.Module:
     return self.target.identity()

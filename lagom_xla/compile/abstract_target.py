@@ -70,12 +70,8 @@ class Target(abc.ABC):
     """
 
   @abc.abstractmethod
-  def chains(self, form: form_lib.Form) -> tuple[chains_lib.Chain, ...]:
-    """The chains of the program in a form that could be cut in pieces.
-
-    Raises:
-      ProgramError: the program cannot have this form.
-    """
+  def chains(self) -> tuple[chains_lib.Chain, ...]:
+    """The chains of the program as written that could be cut in pieces."""
 
   @abc.abstractmethod
   def identity(self) -> hlo.Module:

@@ -24,7 +24,6 @@ from typing import Any
 from lagom_xla import errors
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import devices as devices_lib
-from lagom_xla.compile import forms
 from lagom_xla.compile import lowered as lowered_lib
 from lagom_xla.compile import persistent_cache
 from lagom_xla.compile import rewriting
@@ -91,7 +90,7 @@ def before_combining(
     ProgramError: the program cannot have this form.
   """
   asked_for = describe(lowered, config)
-  lowered = forms.in_form(lowered, config.program)
+  lowered = lowered_lib.in_form(lowered, config.program)
   # Never the options of a compile to the end: JAX remembers its executable,
   # and would have nothing left to compile.
   options = {ESTIMATES: False, **config.options}
@@ -181,7 +180,7 @@ def _resolved(
   a step needs, which is another where donated inputs are forgotten.
   """
   groups = config.combine_groups
-  lowered = forms.in_form(lowered, config.program)
+  lowered = lowered_lib.in_form(lowered, config.program)
   config = dataclasses.replace(config, program=form_lib.AS_WRITTEN)
   if groups is None:
     return lowered, config

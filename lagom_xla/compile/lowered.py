@@ -225,6 +225,19 @@ class LoweredModule:
     return self._forms[key]
 
 
+def in_form(lowered: Lowered, form: form_lib.Form) -> Lowered:
+  """A program in a form.
+
+  Raises:
+    ProgramError: it cannot have this form.
+  """
+  if form.is_as_written:
+    return lowered
+  rewritten = lowered.rewritten(form)
+  rewriting.check(lowered.name, form, rewritten.outcome)
+  return rewritten.program
+
+
 def _peak_bytes(memory: Any) -> int:
   """Peak device memory of a `CompiledMemoryStats`."""
   peak = getattr(memory, "peak_memory_in_bytes", 0)

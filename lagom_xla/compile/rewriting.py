@@ -113,7 +113,8 @@ def key(form: form_lib.Form) -> object:
 
 
 def _parts(form: form_lib.Form) -> Iterator[form_lib.Form]:
-  if form.strands != "none":
-    yield form_lib.Form(strands=form.strands)
+  """Slices first: chains have their labels in the program as written."""
   if form.slices:
     yield form_lib.Form(slices=form.slices)
+  if form.strands != "none":
+    yield form_lib.Form(strands=form.strands)

@@ -20,7 +20,6 @@ from lagom_xla import errors
 from lagom_xla.compile import abstract_target
 from lagom_xla.compile import compiler
 from lagom_xla.compile import config as config_lib
-from lagom_xla.compile import forms
 from lagom_xla.compile import lowered as lowered_lib
 from lagom_xla.compile import rewriting
 from lagom_xla.passes import collectives
@@ -57,9 +56,9 @@ class _LoweredTarget(Target):
     """See `Target`."""
     return self.lowered.rewritten(form).outcome
 
-  def chains(self, form: form_lib.Form) -> tuple[chains_lib.Chain, ...]:
+  def chains(self) -> tuple[chains_lib.Chain, ...]:
     """See `Target`."""
-    return forms.chains(self.lowered, form)
+    return chains_lib.find(self.lowered.stablehlo)
 
   def identity(self) -> hlo.Module:
     """See `Target`."""
@@ -148,9 +147,8 @@ class ScheduledTarget(Target):
     refusal = outcome_lib.Refusal(where=self.name, reason="it is scheduled")
     return outcome_lib.Outcome(refusals=(refusal,))
 
-  def chains(self, form: form_lib.Form) -> tuple[chains_lib.Chain, ...]:
+  def chains(self) -> tuple[chains_lib.Chain, ...]:
     """See `Target`."""
-    del form
     return ()
 
   def identity(self) -> hlo.Module:

@@ -40,8 +40,6 @@ def _apply(module: ir.Module, form: Form) -> Outcome:
   if form.strands in ("merged", "staggered"):
     staggered = form.strands == "staggered"
     outcome += strands.merge_loops(module, staggered=staggered)
-  if form.slices:
-    outcome += slices.cut(module, form.slices)
   return outcome
 
 

@@ -61,7 +61,7 @@ def search(
 def chains_to_cut(
   target: target_lib.Target, incumbent: candidates.Candidate
 ) -> list[chains_lib.Chain]:
-  """Chains of the incumbent's program, those that move most first.
+  """Chains of the program, those that move most first.
 
   There are none where nothing is exposed that cutting them could hide.
   """
@@ -69,8 +69,7 @@ def chains_to_cut(
   exposed_us = tuned.total_exposed_us
   if exposed_us < candidates.LEAST_GAIN * tuned.step_time_us:
     return []
-  found = target.chains(incumbent.config.program)
-  return sorted(found, key=lambda chain: -chain.nccl_bytes)
+  return sorted(target.chains(), key=lambda chain: -chain.nccl_bytes)
 
 
 def _forms(
