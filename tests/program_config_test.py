@@ -201,4 +201,5 @@ def test_slices_are_a_form_of_the_program_too():
   (action,) = target.outcome(form).actions
   assert "2" in action
   sliced = target.compile(config_lib.XlaConfig(program=form)).compiled
+  assert sliced is not None
   np.testing.assert_array_equal(sliced(*args), block(*args))
