@@ -358,6 +358,9 @@ def test_tune_prints_the_fields_that_formats_md_names(tuned: Tuned) -> None:
     assert has_fields(
       candidate,
       {
+        "program": dict,
+        "rewrites": list,
+        "left_alone": list,
         "xla_options": dict,
         "combine_groups": type(None),
         "has_scheduler_profile": bool,

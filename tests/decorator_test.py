@@ -30,7 +30,10 @@ from lagom_xla import tuner
 from lagom_xla.apply import files
 from lagom_xla.compile import compiler
 from lagom_xla.compile import config as config_lib
+from lagom_xla.compile import lowered as lowered_lib
 from lagom_xla.compile import target as target_lib
+from lagom_xla.passes.program import form as form_lib
+import strands_step
 
 _TRAIN = pathlib.Path(__file__).parents[1] / "examples/llama/train.py"
 _CLUSTER = "1x8xh100"
@@ -615,6 +618,51 @@ def test_a_plan_is_compiled_with_and_nothing_is_searched(
   # Once to see that the plan is for it, and once with the plan.
   assert len(asked) == 2
   assert asked[-1] == plan_lib.load(fsdp_plan).xla
+
+
+def test_the_form_of_a_plan_acts_and_leaves_the_numbers_as_they_are(
+  tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+):
+  jitted, shapes = strands_step.lowerable(jax.devices())
+  tuned = lagom_xla.tune(jitted, cluster=_CLUSTER)
+  tuned(*strands_step.values(shapes))
+  form = form_lib.Form(strands="merged")
+  plan = dataclasses.replace(
+    tuned.tunings[0].plan, xla=config_lib.XlaConfig(program=form)
+  )
+  files.write(plan, tmp_path / "plan")
+  ran: list[lowered_lib.Compilation] = []
+  real = compiler.compile
+
+  def compile_(step: Any, config: config_lib.XlaConfig) -> Any:
+    ran.append(real(step, config))
+    return ran[-1]
+
+  monkeypatch.setattr(compiler, "compile", compile_)
+  planned = lagom_xla.tune(jitted, cluster=_CLUSTER, plan=tmp_path / "plan")
+  ours, *batches = strands_step.values(shapes)
+  theirs = jnp.copy(ours)
+  for _ in range(10):
+    donated = ours
+    ours, our_loss = planned(ours, *batches)
+    theirs, their_loss = jitted(theirs, *batches)
+    assert_identical((ours, our_loss), (theirs, their_loss))
+    assert donated.is_deleted()
+  as_written, merged = ran
+  assert plan_lib.fingerprint(merged.module) != plan_lib.fingerprint(
+    as_written.module
+  )
+
+
+def test_a_plan_whose_form_does_not_fit_the_step_is_not_applied(
+  tmp_path: pathlib.Path, fsdp_plan: str
+):
+  xla = config_lib.XlaConfig(program=form_lib.Form(strands="merged"))
+  plan = dataclasses.replace(plan_lib.load(fsdp_plan), xla=xla)
+  files.write(plan, tmp_path / "plan")
+  step = lagom_xla.tune(fsdp_step(), cluster=_CLUSTER, plan=tmp_path / "plan")
+  with pytest.warns(RuntimeWarning, match="The plan's form is not for this"):
+    step(fresh_state(), sharded(16, _WIDTH))
 
 
 def test_it_decorates_with_a_plan_of_either_kind_of_path(

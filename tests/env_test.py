@@ -24,6 +24,7 @@ from lagom_xla.apply.nccl import table
 from lagom_xla.cli import flags as flags_command
 from lagom_xla.compile import config as config_lib
 from lagom_xla.flags import syntax
+from lagom_xla.passes.program import form as form_lib
 from sample_plan import GATHER
 from sample_plan import PLAN
 
@@ -257,6 +258,18 @@ def test_combine_groups_are_said_to_take_the_decorator(tmp_path):
   words = "lagom_xla.tune(plan=...)"
   assert words in (tmp_path / "groups/env.sh").read_text()
   assert words not in (tmp_path / "none/env.sh").read_text()
+
+
+def test_flags_of_a_rewritten_program_are_said_to_be_for_it(tmp_path):
+  form = form_lib.Form(strands="rotated", slices={"mlp\nrm -rf": 4})
+  xla = config_lib.XlaConfig(program=form, options={GATHER: 1})
+  text = env.script(
+    dataclasses.replace(PLAN, xla=xla), table_checksum="0123456789abcdef"
+  )
+  assert "lagom_xla.tune(plan=...)" in text
+  (line,) = [line for line in text.splitlines() if "strands rotated" in line]
+  assert line.startswith("# ")
+  assert "mlp rm -rf in 4 pieces" in line
 
 
 def test_clouds_whose_tuner_is_replaced_are_named(tmp_path, folder):

@@ -12,6 +12,7 @@ from lagom_xla.compile import lowered as lowered_lib
 from lagom_xla.compile import rewriting
 from lagom_xla.compile import target as target_lib
 from lagom_xla.passes import hlo
+from lagom_xla.passes.program import chains as chains_lib
 from lagom_xla.passes.program import form as form_lib
 from lagom_xla.passes.program import outcome as outcome_lib
 
@@ -25,6 +26,7 @@ class FakeTarget(target_lib.Target):
     compiled: the compile to the end under a config; None where there is none.
     is_scheduled: whether it is to be read only.
     rewritten: what a form makes of it; by default it can have none.
+    sliceable: the chains of its program in any form.
   """
 
   scheduled: Callable[[config_lib.XlaConfig], hlo.Module]
@@ -35,6 +37,7 @@ class FakeTarget(target_lib.Target):
   rewritten: Callable[[form_lib.Form], outcome_lib.Outcome] = lambda form: (
     outcome_lib.Outcome()
   )
+  sliceable: tuple[chains_lib.Chain, ...] = ()
 
   @property
   def is_read_only(self) -> bool:
@@ -63,6 +66,10 @@ class FakeTarget(target_lib.Target):
   def outcome(self, form: form_lib.Form) -> outcome_lib.Outcome:
     """See `Target`."""
     return self.rewritten(form)
+
+  def chains(self) -> tuple[chains_lib.Chain, ...]:
+    """See `Target`."""
+    return self.sliceable
 
   def identity(self) -> hlo.Module:
     """See `Target`."""
@@ -95,6 +102,10 @@ class ScheduleOnly(target_lib.Target):
   def outcome(self, form: form_lib.Form) -> outcome_lib.Outcome:
     """See `Target`."""
     return self.target.outcome(form)
+
+  def chains(self) -> tuple[chains_lib.Chain, ...]:
+    """See `Target`."""
+    return self.target.chains()
 
   def identity(self) -> hlo.Module:
     """See `Target`."""

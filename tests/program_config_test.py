@@ -5,9 +5,13 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec
 import numpy as np
 import pytest
 
@@ -155,3 +159,47 @@ def test_a_scheduled_module_has_the_form_that_it_has(for_gpus):
   assert not target.outcome(_MERGED).actions
   with pytest.raises(errors.ProgramError, match=r"late\.hlo: it is scheduled"):
     target.schedule(_CONFIG)
+
+
+def _tensor_parallel() -> tuple[Any, tuple[jax.Array, ...]]:
+  """Tokens gathered, two products, their sum scattered; and its arguments."""
+  mesh = jax.make_mesh((8,), ("tp",), axis_types=(jax.sharding.AxisType.Auto,))
+  tokens, columns = PartitionSpec("tp"), PartitionSpec(None, "tp")
+
+  @jax.jit
+  @functools.partial(
+    jax.shard_map,
+    mesh=mesh,
+    in_specs=(tokens, columns, tokens),
+    out_specs=tokens,
+  )
+  def block(x: jax.Array, up: jax.Array, down: jax.Array) -> jax.Array:
+    gathered = jax.lax.all_gather(x, "tp", tiled=True)
+    return jax.lax.psum_scatter(
+      jnp.tanh(gathered @ up) @ down, "tp", tiled=True
+    )
+
+  random = np.random.default_rng(0)
+  args = tuple(
+    jax.device_put(
+      random.normal(size=shape).astype(np.float32), NamedSharding(mesh, spec)
+    )
+    for shape, spec in (
+      ((128, 64), tokens),
+      ((64, 256), columns),
+      ((256, 64), tokens),
+    )
+  )
+  return block, args
+
+
+def test_slices_are_a_form_of_the_program_too():
+  block, args = _tensor_parallel()
+  target = target_lib.of_step(block.lower(*args), _H100, name="block")
+  (chain,) = target.chains()
+  form = form_lib.Form(slices={chain.label: 2})
+  (action,) = target.outcome(form).actions
+  assert "2" in action
+  sliced = target.compile(config_lib.XlaConfig(program=form)).compiled
+  assert sliced is not None
+  np.testing.assert_array_equal(sliced(*args), block(*args))

@@ -13,11 +13,14 @@ from jax.sharding import PartitionSpec
 import numpy as np
 
 NUM_LAYERS = 4
-_WIDTH = 64
 
 
-def lowerable(devices: Any) -> tuple[Any, tuple[Any, ...]]:
+def lowerable(
+  devices: Any, *, width: int = 64, num_rows: int = 16
+) -> tuple[Any, tuple[Any, ...]]:
   """A jitted step of two micro-batches, side by side, and its arguments.
+
+  The arguments are shapes; `values` makes arrays of them.
 
   Layers are scanned, so each micro-batch has a loop for its forward pass and
   one for its backward pass. The step donates its weights.
@@ -42,8 +45,8 @@ def lowerable(devices: Any) -> tuple[Any, tuple[Any, ...]]:
     return jax.ShapeDtypeStruct(sizes, jnp.float32, sharding=sharding)
 
   jitted = jax.jit(step, donate_argnums=0, out_shardings=(weights, whole))
-  batch = shape(rows, 16, _WIDTH)
-  return jitted, (shape(weights, NUM_LAYERS, _WIDTH, _WIDTH), batch, batch)
+  batch = shape(rows, num_rows, width)
+  return jitted, (shape(weights, NUM_LAYERS, width, width), batch, batch)
 
 
 def values(args: tuple[Any, ...]) -> tuple[jax.Array, ...]:

@@ -27,6 +27,7 @@ from lagom_xla.compile import target as target_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes import overlap as overlap_lib
+from lagom_xla.passes.program import chains as chains_lib
 from lagom_xla.passes.program import form as form_lib
 from lagom_xla.passes.program import outcome as outcome_lib
 from lagom_xla.search.nccl import problem as problem_lib
@@ -272,6 +273,9 @@ class _Clocked(target_lib.Target):
 
   def outcome(self, form: form_lib.Form) -> outcome_lib.Outcome:
     return self.target.outcome(form)
+
+  def chains(self) -> tuple[chains_lib.Chain, ...]:
+    return self.target.chains()
 
   def identity(self) -> hlo.Module:
     return self.target.identity()

@@ -17,11 +17,13 @@ no table: the XLA flags and the cap.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 import shlex
 
 from lagom_xla import plan as plan_lib
+from lagom_xla.compile import rewriting
 from lagom_xla.flags import options as xla_options
+from lagom_xla.passes.program import form as form_lib
 
 TABLE = "nccl_table.bin"
 
@@ -60,6 +62,7 @@ def script(plan: plan_lib.Plan, *, table_checksum: str | None) -> str:
     _BEFORE_START,
     _SHELLS,
     *([_IN_PROCESS] if plan.xla.needs_process else []),
+    *_rewritten(plan.xla.program),
     xla_lines(plan.xla.options),
   ]
   cap = nccl_lines(plan.nccl_env)
@@ -68,6 +71,14 @@ def script(plan: plan_lib.Plan, *, table_checksum: str | None) -> str:
   else:
     parts.append(_plugin_or_cap(cap, table_checksum))
   return "\n".join(parts) + "\n"
+
+
+def _rewritten(form: form_lib.Form) -> Sequence[str]:
+  """For which form of the program the flags were chosen, if for another one."""
+  if form.is_as_written:
+    return []
+  words = rewriting.in_words(form)
+  return [comment(f"So are the XLA flags: they suit a program with {words}.")]
 
 
 def xla_lines(options: Mapping[str, object]) -> str:

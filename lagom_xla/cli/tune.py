@@ -52,9 +52,9 @@ def add(commands) -> None:
   command.add_argument(
     "--in-process",
     action="store_true",
-    help="also choose what no launcher can set: which collectives are combined,"
-    " one by one, and the costs that XLA schedules by; it acts only where the"
-    " step is wrapped in lagom_xla.tune(plan=DIR)",
+    help="also choose what no launcher can set: strands of the program, which"
+    " collectives are combined, one by one, and the costs that XLA schedules"
+    " by; it acts only where the step is wrapped in lagom_xla.tune(plan=DIR)",
   )
 
 

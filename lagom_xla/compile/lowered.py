@@ -15,7 +15,7 @@ from lagom_xla import cluster as cluster_lib
 from lagom_xla.compile import _jax
 from lagom_xla.compile import devices as devices_lib
 from lagom_xla.compile import rewriting
-from lagom_xla.compile import stablehlo
+from lagom_xla.compile import stablehlo as stablehlo_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes.program import form as form_lib
 
@@ -81,6 +81,11 @@ class Lowered(Protocol):
     """The program in a form; the same object whenever it is asked for."""
     ...
 
+  @property
+  def stablehlo(self) -> Any:
+    """The program, for others to read."""
+    ...
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class LoweredStep:
@@ -96,8 +101,12 @@ class LoweredStep:
   @property
   def name(self) -> str:
     """See `Lowered`."""
-    module: Any = self.step.compiler_ir("stablehlo")
-    return module.operation.attributes["sym_name"].value
+    return self.stablehlo.operation.attributes["sym_name"].value
+
+  @property
+  def stablehlo(self) -> Any:
+    """See `Lowered`."""
+    return self.step.compiler_ir("stablehlo")
 
   @property
   def platform(self) -> str:
@@ -175,15 +184,16 @@ class LoweredModule:
     return self.module.name
 
   @functools.cached_property
-  def _program(self) -> Any:
-    return self.rewritten_program or stablehlo.of_module(self.module)
+  def stablehlo(self) -> Any:
+    """See `Lowered`."""
+    return self.rewritten_program or stablehlo_lib.of_module(self.module)
 
   def run_compiler(
     self, options: Options, scheduler_profile: bytes | None
   ) -> Any:
     """See `Lowered`."""
     return _jax.compile_stablehlo(
-      self._program,
+      self.stablehlo,
       devices_lib.devices(self.cluster),
       options,
       scheduler_profile,
@@ -207,7 +217,7 @@ class LoweredModule:
     """See `Lowered`."""
     key = rewriting.key(form)
     if key not in self._forms:
-      rewritten = rewriting.module(self._program, form)
+      rewritten = rewriting.module(self.stablehlo, form)
       self._forms[key] = rewriting.Rewritten(
         program=dataclasses.replace(self, rewritten_program=rewritten.program),
         outcome=rewritten.outcome,

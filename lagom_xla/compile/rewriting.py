@@ -46,7 +46,8 @@ def module(program: ir.Module, form: form_lib.Form) -> Rewritten[ir.Module]:
   for part in _parts(form):
     rewritten, of_part = rewrite_lib.rewrite(rewritten, part)
     outcome += of_part
-    if not of_part.actions:
+    # Of slices every chain that is named must be there, of strands any loop.
+    if not of_part.actions or (part.slices and of_part.refusals):
       refused = outcome_lib.Outcome(refusals=outcome.refusals)
       return Rewritten(program=program, outcome=refused)
   return Rewritten(program=rewritten, outcome=outcome)
@@ -112,7 +113,8 @@ def key(form: form_lib.Form) -> object:
 
 
 def _parts(form: form_lib.Form) -> Iterator[form_lib.Form]:
-  if form.strands != "none":
-    yield form_lib.Form(strands=form.strands)
+  """Slices first: chains have their labels in the program as written."""
   if form.slices:
     yield form_lib.Form(slices=form.slices)
+  if form.strands != "none":
+    yield form_lib.Form(strands=form.strands)

@@ -17,89 +17,67 @@ import jax
 
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
+from lagom_xla.compile import abstract_target
 from lagom_xla.compile import compiler
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import lowered as lowered_lib
 from lagom_xla.compile import rewriting
 from lagom_xla.passes import collectives
 from lagom_xla.passes import hlo
+from lagom_xla.passes.program import chains as chains_lib
 from lagom_xla.passes.program import form as form_lib
 from lagom_xla.passes.program import outcome as outcome_lib
+
+Target = abstract_target.Target
 
 _DEFAULT = config_lib.DEFAULT
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Target(abc.ABC):
-  """Something to inspect and tune, for one cluster.
-
-  Attributes:
-    name: what the user called it.
-    cluster: what it is compiled for.
-  """
-
-  name: str
-  cluster: cluster_lib.Cluster
+class _LoweredTarget(Target):
+  """A lowered program, which XLA compiles under a config."""
 
   @property
-  def is_read_only(self) -> bool:
-    """Whether no config can change it any more."""
-    return False
-
-  @property
-  def obstacle(self) -> str | None:
-    """Why it cannot be compiled to the end; None where it can."""
-    return self.cluster.gpu.compile_obstacle
-
   @abc.abstractmethod
+  def lowered(self) -> lowered_lib.Lowered:
+    """The program."""
+
   def schedule(self, config: config_lib.XlaConfig = _DEFAULT) -> hlo.Module:
-    """The module as XLA schedules it under a config.
+    """See `Target`."""
+    return compiler.schedule(self.lowered, config)
 
-    Raises:
-      CompileError: XLA refused.
-      CombineError: the module cannot have these combine groups.
-      ProgramError: the program cannot have this form.
-    """
-
-  @abc.abstractmethod
   def compile(
     self, config: config_lib.XlaConfig = _DEFAULT
   ) -> lowered_lib.Compilation:
-    """A compile to the end.
+    """See `Target`."""
+    return compiler.compile(self.lowered, config)
 
-    Raises:
-      CompileError: there is an obstacle, or XLA refused.
-      CombineError: the module cannot have these combine groups.
-      ProgramError: the program cannot have this form.
-    """
-
-  @abc.abstractmethod
   def outcome(self, form: form_lib.Form) -> outcome_lib.Outcome:
-    """What a form makes of the program, without compiling it.
+    """See `Target`."""
+    return self.lowered.rewritten(form).outcome
 
-    It has no actions where the program cannot have the form, and says why.
-    """
+  def chains(self) -> tuple[chains_lib.Chain, ...]:
+    """See `Target`."""
+    return chains_lib.find(self.lowered.stablehlo)
 
-  @abc.abstractmethod
   def identity(self) -> hlo.Module:
-    """The module whose fingerprint tells this target from others.
-
-    It is the one from before XLA combines and schedules, where that can be had:
-    later, what XLA does depends on whether it can time kernels on a GPU.
-
-    Raises:
-      CompileError: XLA refused.
-    """
+    """See `Target`."""
+    return compiler.before_combining(self.lowered)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class StepTarget(Target):
+class StepTarget(_LoweredTarget):
   """A lowered step, for GPUs or for CPUs that stand for them.
 
   A compile for CPUs cannot end at the schedule, so each one is to the end.
   """
 
   step: lowered_lib.LoweredStep
+
+  @property
+  def lowered(self) -> lowered_lib.LoweredStep:
+    """See `_LoweredTarget`."""
+    return self.step
 
   @property
   def is_stand_in(self) -> bool:
@@ -110,48 +88,23 @@ class StepTarget(Target):
     """See `Target`."""
     if self.is_stand_in:
       return self.compile(config).module
-    return compiler.schedule(self.step, config)
-
-  def compile(
-    self, config: config_lib.XlaConfig = _DEFAULT
-  ) -> lowered_lib.Compilation:
-    """See `Target`."""
-    return compiler.compile(self.step, config)
-
-  def outcome(self, form: form_lib.Form) -> outcome_lib.Outcome:
-    """See `Target`."""
-    return self.step.rewritten(form).outcome
+    return super().schedule(config)
 
   def identity(self) -> hlo.Module:
     """See `Target`."""
-    if self.is_stand_in:
-      return self.schedule()
-    return compiler.before_combining(self.step)
+    return self.schedule() if self.is_stand_in else super().identity()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ModuleTarget(Target):
+class ModuleTarget(_LoweredTarget):
   """A partitioned HLO module that XLA has not optimized yet."""
 
   module: lowered_lib.LoweredModule
 
-  def schedule(self, config: config_lib.XlaConfig = _DEFAULT) -> hlo.Module:
-    """See `Target`."""
-    return compiler.schedule(self.module, config)
-
-  def compile(
-    self, config: config_lib.XlaConfig = _DEFAULT
-  ) -> lowered_lib.Compilation:
-    """See `Target`."""
-    return compiler.compile(self.module, config)
-
-  def outcome(self, form: form_lib.Form) -> outcome_lib.Outcome:
-    """See `Target`."""
-    return self.module.rewritten(form).outcome
-
-  def identity(self) -> hlo.Module:
-    """See `Target`."""
-    return compiler.before_combining(self.module)
+  @property
+  def lowered(self) -> lowered_lib.LoweredModule:
+    """See `_LoweredTarget`."""
+    return self.module
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -193,6 +146,10 @@ class ScheduledTarget(Target):
     del form
     refusal = outcome_lib.Refusal(where=self.name, reason="it is scheduled")
     return outcome_lib.Outcome(refusals=(refusal,))
+
+  def chains(self) -> tuple[chains_lib.Chain, ...]:
+    """See `Target`."""
+    return ()
 
   def identity(self) -> hlo.Module:
     """See `Target`."""

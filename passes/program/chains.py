@@ -20,6 +20,7 @@ import math
 from jaxlib.mlir import ir
 
 from lagom_xla.passes.program import dimensions
+from lagom_xla.passes.program import functions
 from lagom_xla.passes.program import inline
 from lagom_xla.passes.program import place
 from lagom_xla.passes.program import reach
@@ -55,27 +56,49 @@ class Chain:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Link:
+  """An operation of a chain.
+
+  Attributes:
+    number: of the operation, which tells it from all others of the module.
+    operation: in a module without calls.
+    cut: of its results; None where it adds up over the pieces.
+    operand_cuts: of its operands; None of those that every piece needs whole.
+  """
+
+  number: int
+  operation: ir.Operation
+  cut: Cut | None
+  operand_cuts: dimensions.Cuts
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Located:
-  """A chain and its operations in a module without calls.
+  """A chain and where it is.
 
   Attributes:
     chain: as data.
-    cuts: its operations, in program order, and how the results of each are
-      cut.
+    links: its operations, in program order.
   """
 
   chain: Chain
-  cuts: reach.Reached
+  links: tuple[Link, ...]
 
 
 def find(module: ir.Module) -> tuple[Chain, ...]:
   """The chains of a program, in program order; it stays as it is."""
   with module.context, ir.Location.unknown():
-    return tuple(located.chain for located in locate(without_calls(module)))
+    flat = without_calls(module)
+    return tuple(located.chain for located in locate(flat))
 
 
 def without_calls(module: ir.Module) -> ir.Module:
-  """A copy whose calls are inlined: a chain may go through them."""
+  """The module if nothing in it calls a function; else a copy, inlined.
+
+  A chain may go through calls.
+  """
+  if not any(map(functions.calls, functions.by_name(module.operation).values())):
+    return module
   buffer = io.BytesIO()
   module.operation.write_bytecode(buffer)
   copy = ir.Module.parse(buffer.getvalue())
@@ -84,18 +107,33 @@ def without_calls(module: ir.Module) -> ir.Module:
 
 
 def locate(module: ir.Module) -> tuple[Located, ...]:
-  """The chains of a module without calls, in program order."""
+  """The chains of a module without calls, in program order.
+
+  Operations do not keep their module alive: whoever has the chains must.
+  """
   blocks = [
     reach.Block(block)
     for function in module.body.operations
+    if _runs(function.operation)
     for block in _blocks_with_collectives(function.operation)
   ]
-  names = _names(blocks)
-  return tuple(
-    _located(block, reached, names)
-    for block in blocks
-    for reached in _chains_of(block)
-  )
+  num_before: dict[str, int] = {}
+  found: list[Located] = []
+  first = 0
+  for block in blocks:
+    labels = _labels(block, num_before)
+    for reached in _chains_of(block):
+      found.append(_located(block, reached, labels, first))
+    first += len(block.operations)
+  return tuple(found)
+
+
+def _runs(function: ir.Operation) -> bool:
+  """Whether a function is the program itself; nothing calls any other one."""
+  visibility = "sym_visibility"
+  if visibility not in function.attributes:
+    return True
+  return ir.StringAttr(function.attributes[visibility]).value != "private"
 
 
 def _blocks_with_collectives(operation: ir.Operation) -> Iterator[ir.Block]:
@@ -109,107 +147,113 @@ def _blocks_with_collectives(operation: ir.Operation) -> Iterator[ir.Block]:
           yield from _blocks_with_collectives(inner)
 
 
-def _names(blocks: list[reach.Block]) -> dict[ir.Operation, str]:
+def _labels(block: reach.Block, num_before: dict[str, int]) -> dict[int, str]:
   """Collectives by their kinds, numbered in program order."""
-  names: dict[ir.Operation, str] = {}
-  num: dict[str, int] = {}
-  for block in blocks:
-    for operation in block.operations:
-      if operation.name in reach.COLLECTIVES:
-        kind = operation.name.removeprefix("stablehlo.")
-        names[operation] = f"{kind}.{num.setdefault(kind, 0)}"
-        num[kind] += 1
-  return names
+  labels: dict[int, str] = {}
+  for i, name in enumerate(block.names):
+    if name in reach.COLLECTIVES:
+      kind = name.removeprefix("stablehlo.")
+      labels[i] = f"{kind}.{num_before.setdefault(kind, 0)}"
+      num_before[kind] += 1
+  return labels
 
 
 def _chains_of(block: reach.Block) -> list[reach.Reached]:
   opened = [*_opened(block, _gathered), *_opened(block, _not_gathered)]
-  covered = {operation for chain in opened for operation in chain}
-  chains = [*opened, *_closed(block, covered)]
-  return sorted(chains, key=lambda c: min(map(block.position.__getitem__, c)))
+  covered = {i for chain in opened for i in chain}
+  return sorted([*opened, *_closed(block, covered)], key=min)
 
 
 def _opened(
   block: reach.Block, cuts_of: Callable[[ir.Operation], list[Cut]]
 ) -> list[reach.Reached]:
   """Chains from collectives on; those that share an operation are one."""
-  chain_of: dict[ir.Operation, reach.Reached] = {}
-  for opening in block.operations:
-    if opening.name not in reach.OPENING:
+  chain_of: dict[int, reach.Reached] = {}
+  for opening, name in enumerate(block.names):
+    if name not in reach.OPENING:
       continue
-    for cut in cuts_of(opening):
+    for cut in cuts_of(block.operations[opening]):
       reached = block.forward(opening, cut)
-      if not _is_chain(opening, reached, needs_closing=cuts_of is not _gathered):
-        continue
-      shared = {
-        id(chain_of[op]): chain_of[op] for op in reached if op in chain_of
-      }
-      if any(
-        chain.get(op, cut) != cut
-        for chain in shared.values()
-        for op, cut in reached.items()
+      names = {block.names[i] for i in reached if i != opening}
+      # Weights that are gathered before they are needed have columns that are
+      # free: that makes no chain.
+      if reach.PRODUCT not in names or (
+        cuts_of is not _gathered and names.isdisjoint(reach.CLOSING)
       ):
         continue
-      for chain in shared.values():
-        reached |= chain
-      chain_of |= dict.fromkeys(reached, reached)
-      break
+      merged = _merged(reached, chain_of)
+      if merged and block.is_independent(merged) and _pieces(block, merged):
+        chain_of |= dict.fromkeys(merged, merged)
+        break
   return list({id(chain): chain for chain in chain_of.values()}.values())
 
 
-def _is_chain(
-  opening: ir.Operation, reached: reach.Reached, *, needs_closing: bool
-) -> bool:
-  """Whether there is a product, and a closing where there must be.
+def _merged(
+  reached: reach.Reached, chain_of: Mapping[int, reach.Reached]
+) -> reach.Reached:
+  """With all chains that share an operation; empty if that is cut otherwise."""
+  merged = dict(reached)
+  for i in reached:
+    chain = chain_of.get(i, {})
+    if any(merged.get(j, cut) != cut for j, cut in chain.items()):
+      return {}
+    merged |= chain
+  return merged
 
-  Weights that are gathered before they are needed have columns that are free;
-  that makes no chain.
-  """
-  names = {operation.name for operation in reached if operation != opening}
-  if needs_closing and names.isdisjoint(reach.CLOSING):
-    return False
-  return reach.PRODUCT in names and bool(_pieces(reached))
 
-
-def _closed(
-  block: reach.Block, covered: set[ir.Operation]
-) -> Iterator[reach.Reached]:
+def _closed(block: reach.Block, covered: set[int]) -> Iterator[reach.Reached]:
   """Chains from products to a collective that is in no other chain."""
-  for closing in block.operations:
-    if closing.name not in reach.CLOSING or closing in covered:
+  for closing, name in enumerate(block.names):
+    if name not in reach.CLOSING or closing in covered:
       continue
-    for cut in [*_scattered(closing), *_not_scattered(closing)]:
+    operation = block.operations[closing]
+    for cut in [*_scattered(operation), *_not_scattered(operation)]:
       reached = block.backward(closing, cut)
-      if reached and _pieces(reached):
+      if (
+        reached
+        and block.is_independent(reached)
+        and _pieces(block, reached)
+      ):
         yield reached
         break
 
 
 def _located(
-  block: reach.Block, reached: reach.Reached, names: Mapping[ir.Operation, str]
+  block: reach.Block,
+  reached: reach.Reached,
+  labels: Mapping[int, str],
+  first: int,
 ) -> Located:
-  ordered = sorted(reached, key=block.position.__getitem__)
-  collectives = [op for op in ordered if op.name in reach.COLLECTIVES]
-  first, last = collectives[0], collectives[-1]
-  cut = reach.needed_cuts(first, reached)[0]
-  assert cut is not None
-  ends = "-".join(dict.fromkeys([names[first], names[last]]))
-  chain = Chain(
-    label=f"{ends}:{cut.dim}",
-    where=place.of_operation(first),
-    collectives=tuple(op.name for op in collectives),
-    nccl_bytes=sum(map(_nccl_bytes, collectives)),
-    num_products=sum(op.name == reach.PRODUCT for op in ordered),
-    pieces=_pieces(reached),
+  links = tuple(
+    Link(
+      number=first + i,
+      operation=block.operations[i],
+      cut=reached[i],
+      operand_cuts=block.needed_cuts(i, reached),
+    )
+    for i in sorted(reached)
   )
-  return Located(chain=chain, cuts={op: reached[op] for op in ordered})
+  collectives = [i for i in sorted(reached) if i in labels]
+  ends = dict.fromkeys([labels[collectives[0]], labels[collectives[-1]]])
+  opening = block.operations[collectives[0]]
+  cut = block.needed_cuts(collectives[0], reached)[0]
+  assert cut is not None
+  chain = Chain(
+    label=f"{'-'.join(ends)}:{cut.dim}",
+    where=place.of_operation(opening),
+    collectives=tuple(block.names[i] for i in collectives),
+    nccl_bytes=sum(_nccl_bytes(block.operations[i]) for i in collectives),
+    num_products=sum(block.names[i] == reach.PRODUCT for i in reached),
+    pieces=_pieces(block, reached),
+  )
+  return Located(chain=chain, links=links)
 
 
-def _pieces(reached: reach.Reached) -> tuple[int, ...]:
+def _pieces(block: reach.Block, reached: reach.Reached) -> tuple[int, ...]:
   """The numbers of pieces that every value of a chain can be cut into."""
   limit = 0
-  for operation, cut in reached.items():
-    needed = reach.needed_cuts(operation, reached)
+  for i, cut in reached.items():
+    operation, needed = block.operations[i], block.needed_cuts(i, reached)
     for value, value_cut in [
       (operation.results[0], cut),
       *zip(operation.operands, needed, strict=True),

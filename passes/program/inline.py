@@ -45,7 +45,7 @@ def inline_loops(module: ir.Module) -> None:
 
 
 def inline_all(module: ir.Module) -> None:
-  """Inlines every call; functions that are left are called from outside."""
+  """Inlines every call; functions that nothing calls any more are removed."""
   by_name = functions.by_name(module.operation)
   calls = {name: functions.calls(op) for name, op in by_name.items()}
   called = {

@@ -10,7 +10,7 @@ end, or comes from a product: the rest can as well be done in one piece.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 import heapq
 
 from jaxlib.mlir import ir
@@ -25,28 +25,52 @@ CLOSING = frozenset(
 )
 COLLECTIVES = OPENING | CLOSING | {"stablehlo.collective_permute"}
 PRODUCT = "stablehlo.dot_general"
+_ENDS = CLOSING | {PRODUCT}
+_MARKED = COLLECTIVES | {PRODUCT}
 
-# How results of operations are cut. All results of one are cut alike; those of
-# a product that adds up over the pieces are whole, which is None.
-Reached = dict[ir.Operation, Cut | None]
+# How results of operations are cut, by their positions. All results of one are
+# cut alike; those of a product that adds up over the pieces are whole, which is
+# None.
+Reached = dict[int, Cut | None]
 
 
 class Block:
-  """The operations of a block.
+  """The operations of a block, by their positions.
 
-  It describes the block as it was when this was made.
+  It describes the block as it was when this was made. jaxlib's hash of an
+  operation is slow and changes with the operands; positions do not.
 
   Attributes:
     operations: in order.
-    position: of each operation.
+    names: theirs.
   """
 
   def __init__(self, block: ir.Block):
     self.operations = [op.operation for op in block.operations]
-    self.position = {op: i for i, op in enumerate(self.operations)}
+    self.names = [op.name for op in self.operations]
+    position: dict[ir.Value, int] = {}
+    # Where each operand is defined; None where that is not in the block.
+    self._defined: list[list[int | None]] = []
+    self._users: list[list[int]] = [[] for _ in self.operations]
+    # Collectives and products that each operation needs, as bits.
+    self._needs: list[int] = []
+    for i, operation in enumerate(self.operations):
+      defined = [position.get(value) for value in operation.operands]
+      self._defined.append(defined)
+      used = defined
+      if len(operation.regions):
+        used = [position.get(v) for v in dependence.used_values(operation)]
+      needs = 1 << i if self.names[i] in _MARKED else 0
+      for p in used:
+        if p is not None:
+          needs |= self._needs[p]
+      self._needs.append(needs)
+      for p in {p for p in defined if p is not None}:
+        self._users[p].append(i)
+      position |= dict.fromkeys(operation.results, i)
     self._after_product = self._find_after_product()
 
-  def forward(self, opening: ir.Operation, cut: Cut) -> Reached:
+  def forward(self, opening: int, cut: Cut) -> Reached:
     """What an opening leads to: products and closings, and all on the way.
 
     Args:
@@ -57,21 +81,21 @@ class Block:
       With the opening itself; empty where it leads to neither.
     """
     reached: Reached = {opening: cut}
-    for operation in self._users_in_order(opening, reached):
-      known = known_cuts(operation, reached)
-      found = dimensions.result_cut(operation, known)
-      if found is not None or dimensions.summed_cuts(operation, known):
-        reached[operation] = found
-    kept: set[ir.Operation] = set()
-    for operation in sorted(reached, key=self.position.__getitem__)[::-1]:
-      is_end = operation.name in CLOSING or operation.name == PRODUCT
-      if (is_end and operation != opening) or any(
-        user in kept for user in _users(operation)
-      ):
-        kept.add(operation)
-    return {op: cut for op, cut in reached.items() if op in kept}
+    for i in self._users_in_order(opening, reached):
+      if self._waits(i, reached, 1 << opening):
+        continue
+      known = self._known_cuts(i, reached)
+      found = dimensions.result_cut(self.operations[i], known)
+      if found or dimensions.summed_cuts(self.operations[i], known):
+        reached[i] = found
+    kept: set[int] = set()
+    for i in sorted(reached, reverse=True):
+      is_end = self.names[i] in _ENDS and i != opening
+      if is_end or not kept.isdisjoint(self._users[i]):
+        kept.add(i)
+    return _only(kept, reached)
 
-  def backward(self, closing: ir.Operation, cut: Cut) -> Reached:
+  def backward(self, closing: int, cut: Cut) -> Reached:
     """What a closing takes from products, and all on the way.
 
     Args:
@@ -81,92 +105,91 @@ class Block:
     Returns:
       With the closing itself; empty where no product leads to it.
     """
-    asked: dict[ir.Operation, set[Cut]] = {closing: {cut}}
+    asked: dict[int, set[Cut]] = {closing: {cut}}
     reached: Reached = {}
-    todo = [-self.position[closing]]
+    todo = [-closing]
     while todo:
-      operation = self.operations[-heapq.heappop(todo)]
-      found, *others = asked[operation]
-      needed = dimensions.operand_cuts(operation, found)
+      i = -heapq.heappop(todo)
+      found, *others = asked[i]
+      needed = dimensions.operand_cuts(self.operations[i], found)
       if others or needed is None:
         continue
-      reached[operation] = found
-      for owner, operand_cut in zip(_owners(operation), needed, strict=True):
-        if operand_cut is None or owner not in self._after_product:
+      reached[i] = found
+      for p, operand_cut in zip(self._defined[i], needed, strict=True):
+        if operand_cut is None or p not in self._after_product:
           continue
-        if owner not in asked:
-          asked[owner] = set()
-          heapq.heappush(todo, -self.position[owner])
-        asked[owner].add(operand_cut)
-    kept: set[ir.Operation | None] = set()
-    for operation in sorted(reached, key=self.position.__getitem__):
-      if operation.name == PRODUCT or any(
-        owner in kept for owner in _owners(operation)
-      ):
-        kept.add(operation)
-    return {op: cut for op, cut in reached.items() if op in kept}
+        if p not in asked:
+          asked[p] = set()
+          heapq.heappush(todo, -p)
+        asked[p].add(operand_cut)
+    kept: set[int] = set()
+    for i in sorted(reached):
+      if self.names[i] == PRODUCT or not kept.isdisjoint(self._defined[i]):
+        kept.add(i)
+    return _only(kept, reached)
 
-  def _users_in_order(
-    self, opening: ir.Operation, reached: Reached
-  ) -> Iterator[ir.Operation]:
+  def is_independent(self, reached: Reached) -> bool:
+    """Whether no piece of a chain waits for other pieces of it.
+
+    It would where something outside of the chain depends on the whole of a
+    value of it and comes back, as a residual stream does.
+    """
+    marked = sum(1 << i for i in reached if self.names[i] in _MARKED)
+    return not any(self._waits(i, reached, marked) for i in reached)
+
+  def needed_cuts(self, i: int, reached: Reached) -> dimensions.Cuts:
+    """How the operands of an operation that is reached are cut for it."""
+    cut = reached[i]
+    if cut is None:
+      known = self._known_cuts(i, reached)
+      cuts = dimensions.summed_cuts(self.operations[i], known)
+    else:
+      cuts = dimensions.operand_cuts(self.operations[i], cut)
+    assert cuts is not None
+    return cuts
+
+  def _waits(self, i: int, reached: Reached, marked: int) -> bool:
+    """Whether a whole value that an operation takes needs what is marked."""
+    return any(
+      p is not None and reached.get(p) is None and self._needs[p] & marked
+      for p in self._defined[i]
+    )
+
+  def _known_cuts(self, i: int, reached: Reached) -> dict[int, Cut]:
+    """How those operands are cut that are reached, by their numbers."""
+    known = {}
+    for number, p in enumerate(self._defined[i]):
+      cut = None if p is None else reached.get(p)
+      if cut is not None:
+        known[number] = cut
+    return known
+
+  def _users_in_order(self, opening: int, reached: Reached) -> Iterator[int]:
     """Users of what is reached, in order, while more of them are reached."""
-    todo: list[int] = []
-    seen: set[int] = set()
-
-    def add_users(operation: ir.Operation) -> None:
-      for user in _users(operation):
-        position = self.position.get(user)
-        if position is not None and position not in seen:
-          seen.add(position)
-          heapq.heappush(todo, position)
-
-    add_users(opening)
+    todo = list(self._users[opening])
+    seen = set(todo)
     while todo:
-      operation = self.operations[heapq.heappop(todo)]
-      if operation.name in COLLECTIVES - CLOSING:
+      i = heapq.heappop(todo)
+      if self.names[i] in COLLECTIVES - CLOSING:
         continue
-      yield operation
-      if reached.get(operation) and operation.name not in COLLECTIVES:
-        add_users(operation)
+      yield i
+      if reached.get(i) is None or self.names[i] in COLLECTIVES:
+        continue
+      for user in self._users[i]:
+        if user not in seen:
+          seen.add(user)
+          heapq.heappush(todo, user)
 
-  def _find_after_product(self) -> set[ir.Operation | None]:
+  def _find_after_product(self) -> set[int | None]:
     """Operations with a product before them and no collective between."""
-    found: set[ir.Operation | None] = set()
-    for operation in self.operations:
-      if operation.name not in COLLECTIVES and (
-        operation.name == PRODUCT
-        or any(owner in found for owner in _owners(operation))
+    found: set[int | None] = set()
+    for i, name in enumerate(self.names):
+      if name not in COLLECTIVES and (
+        name == PRODUCT or not found.isdisjoint(self._defined[i])
       ):
-        found.add(operation)
-    return found
+        found.add(i)
+    return found - {None}
 
 
-def known_cuts(operation: ir.Operation, reached: Reached) -> dict[int, Cut]:
-  """How those operands are cut that are reached, by their numbers."""
-  known = {}
-  for i, owner in enumerate(_owners(operation)):
-    cut = reached.get(owner) if owner is not None else None
-    if cut is not None:
-      known[i] = cut
-  return known
-
-
-def needed_cuts(operation: ir.Operation, reached: Reached) -> dimensions.Cuts:
-  """How the operands of what is reached are cut for it."""
-  cut = reached[operation]
-  if cut is None:
-    cuts = dimensions.summed_cuts(operation, known_cuts(operation, reached))
-  else:
-    cuts = dimensions.operand_cuts(operation, cut)
-  assert cuts is not None
-  return cuts
-
-
-def _owners(operation: ir.Operation) -> Iterator[ir.Operation | None]:
-  return map(dependence.defining_operation, operation.operands)
-
-
-def _users(operation: ir.Operation) -> Iterator[ir.Operation]:
-  for result in operation.results:
-    for use in result.uses:
-      yield use.owner.operation
+def _only(kept: Iterable[int], reached: Mapping[int, Cut | None]) -> Reached:
+  return {i: reached[i] for i in sorted(kept)}

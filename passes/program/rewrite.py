@@ -7,6 +7,7 @@ from __future__ import annotations
 from jaxlib.mlir import ir
 
 from lagom_xla.passes.program import rotate
+from lagom_xla.passes.program import slices
 from lagom_xla.passes.program import strands
 from lagom_xla.passes.program.form import Form
 from lagom_xla.passes.program.outcome import Outcome
@@ -35,7 +36,8 @@ def rewrite(module: ir.Module, form: Form) -> tuple[ir.Module, Outcome]:
 
 
 def _apply(module: ir.Module, form: Form) -> Outcome:
-  outcome = Outcome()
+  # First: chains have their labels in the program as it is written.
+  outcome = slices.cut(module, form.slices)
   if form.strands in ("merged", "staggered"):
     staggered = form.strands == "staggered"
     outcome += strands.merge_loops(module, staggered=staggered)

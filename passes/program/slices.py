@@ -22,6 +22,7 @@ from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
 from lagom_xla.passes.program import chains as chains_lib
+from lagom_xla.passes.program import dependence
 from lagom_xla.passes.program import inline
 from lagom_xla.passes.program import pieces as pieces_lib
 from lagom_xla.passes.program import reach
@@ -51,12 +52,20 @@ def cut(module: ir.Module, pieces: Mapping[str, int]) -> Outcome:
     What was cut, and what not. The program is as it was if nothing was.
   """
   with module.context, ir.Location.unknown():
-    found = chains_lib.locate(chains_lib.without_calls(module))
-    accepted, refusals = _decide(found, pieces)
+    if not pieces:
+      return Outcome()
+    flat = chains_lib.without_calls(module)
+    found = chains_lib.locate(flat)
+    missing = "is not in this program"
+    if not found and not _has_collectives(flat):
+      missing += ", whose collectives XLA's partitioner has yet to make"
+    accepted, refusals = _decide(found, pieces, missing)
     if not accepted:
       return Outcome(refusals=refusals)
-    inline.inline_all(module)
-    located = {l.chain.label: l for l in chains_lib.locate(module)}
+    if flat is not module:
+      inline.inline_all(module)
+      found = chains_lib.locate(module)
+    located = {chain.chain.label: chain for chain in found}
     actions = []
     for label, num in accepted.items():
       _Cutting(located[label], num).run()
@@ -75,33 +84,35 @@ def tag(module: ir.Module) -> None:
   """
   with module.context, ir.Location.unknown():
     inline.inline_all(module)
-    labels: dict[ir.Operation, list[str]] = {}
+    labels: dict[int, list[str]] = {}
+    collectives: dict[int, ir.Operation] = {}
     for located in chains_lib.locate(module):
-      for operation in located.cuts:
-        if operation.name in reach.COLLECTIVES:
-          labels.setdefault(operation, []).append(located.chain.label)
-    for operation, of_chains in labels.items():
-      _set_frontend_attributes(operation, {CHAIN: ",".join(of_chains)})
+      for link in located.links:
+        if link.operation.name in reach.COLLECTIVES:
+          labels.setdefault(link.number, []).append(located.chain.label)
+          collectives[link.number] = link.operation
+    for number, of_chains in labels.items():
+      of_all = ",".join(of_chains)
+      _set_frontend_attributes(collectives[number], {CHAIN: of_all})
 
 
 def _decide(
-  found: Iterable[chains_lib.Located], pieces: Mapping[str, int]
+  found: Iterable[chains_lib.Located], pieces: Mapping[str, int], missing: str
 ) -> tuple[dict[str, int], tuple[Refusal, ...]]:
   by_label = {located.chain.label: located for located in found}
   accepted: dict[str, int] = {}
   refusals: list[Refusal] = []
-  cut_by: dict[ir.Operation, str] = {}
+  cut_by: dict[int, str] = {}
   for label, num in pieces.items():
     located = by_label.get(label)
     if located is None:
-      refusals.append(
-        Refusal(where=f"the chain {label}", reason="is not in this program")
-      )
+      refusals.append(Refusal(where=f"the chain {label}", reason=missing))
       continue
     if num == 1:
       continue
     where = f"the chain {label} at {located.chain.where}"
-    other = next((cut_by[op] for op in located.cuts if op in cut_by), None)
+    numbers = [link.number for link in located.links]
+    other = next((cut_by[n] for n in numbers if n in cut_by), None)
     if num not in located.chain.pieces:
       possible = ", ".join(map(str, (1, *located.chain.pieces)))
       reason = f"can be cut into {possible} pieces, not {num}"
@@ -109,10 +120,15 @@ def _decide(
       reason = f"shares operations with {other}, which is cut"
     else:
       accepted[label] = num
-      cut_by |= dict.fromkeys(located.cuts, label)
+      cut_by |= dict.fromkeys(numbers, label)
       continue
     refusals.append(Refusal(where=where, reason=reason))
   return accepted, tuple(refusals)
+
+
+def _has_collectives(module: ir.Module) -> bool:
+  inner = dependence.inner_operations(module.operation)
+  return any(operation.name in reach.COLLECTIVES for operation in inner)
 
 
 def _action(chain: chains_lib.Chain, num: int) -> str:
@@ -124,31 +140,37 @@ def _action(chain: chains_lib.Chain, num: int) -> str:
 
 
 class _Cutting:
-  """Puts pieces in the place of a chain's operations."""
+  """Puts pieces in the place of a chain's operations.
+
+  jaxlib's hash of an operation changes with its operands: no dictionary has
+  operations for keys here.
+  """
 
   def __init__(self, located: chains_lib.Located, num: int):
     self._label = located.chain.label
-    self._cuts = located.cuts
+    self._links = located.links
     self._num = num
-    # Results of the chain's operations, and other values by how they are cut.
-    self._pieces: dict[tuple[ir.Value, Cut | None], list[ir.Value]] = {}
+    # Of the chain's results and of what it takes from outside.
+    self._pieces: dict[tuple[ir.Value, Cut], list[ir.Value]] = {}
 
   def run(self) -> None:
     """Cuts the chain."""
-    for operation, cut_ in self._cuts.items():
-      self._replicate(operation, cut_)
-    for operation, cut_ in self._cuts.items():
-      if cut_ is not None:
-        self._put_together(operation, cut_)
-    for operation in reversed(list(self._cuts)):
-      operation.erase()
+    for link in self._links:
+      self._replicate(link)
+    # The last first: what then still uses a result is outside of the chain.
+    for link in reversed(self._links):
+      if link.cut is not None:
+        self._put_together(link.operation, link.cut)
+      link.operation.erase()
 
-  def _replicate(self, operation: ir.Operation, cut_: Cut | None) -> None:
-    needed = reach.needed_cuts(operation, self._cuts)
+  def _replicate(self, link: chains_lib.Link) -> None:
+    operation, cut_ = link.operation, link.cut
     with ir.InsertionPoint(operation), operation.location:
       operands = [
         self._pieces_of(operand, operand_cut)
-        for operand, operand_cut in zip(operation.operands, needed, strict=True)
+        for operand, operand_cut in zip(
+          operation.operands, link.operand_cuts, strict=True
+        )
       ]
       if operation.name == reach.PRODUCT and _may_be_merged(operands):
         operands = _apart(operands)
@@ -179,7 +201,7 @@ class _Cutting:
   def _put_together(self, operation: ir.Operation, cut_: Cut) -> None:
     """Gives the users outside of the chain the whole of each result."""
     for result in operation.results:
-      if any(use.owner.operation not in self._cuts for use in result.uses):
+      if next(iter(result.uses), None) is not None:
         with ir.InsertionPoint(operation), operation.location:
           pieces = self._pieces[result, cut_]
           result.replace_all_uses_with(pieces_lib.put_together(pieces, cut_))

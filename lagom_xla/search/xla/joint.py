@@ -23,6 +23,7 @@ from lagom_xla.search.xla import feedback
 from lagom_xla.search.xla import groups as groups_lib
 from lagom_xla.search.xla import options
 from lagom_xla.search.xla import program
+from lagom_xla.search.xla import slices
 
 # Instructions in all predictions of groups: a large module gets fewer.
 _MAX_PREDICTED_INSTRUCTIONS = 1_000_000
@@ -67,6 +68,7 @@ def search(
   )
   if in_process:
     so_far = program.search(target, so_far, evaluate, progress=progress)
+    so_far = slices.search(target, so_far, evaluate, progress=progress)
     so_far = _with_groups(target, so_far, evaluate)
     progress("combine groups")
     so_far = feedback.search(so_far, evaluate, progress=progress)
@@ -79,8 +81,10 @@ def max_candidates(
   """How many candidates a search looks at, at most."""
   if target.is_read_only:
     return 1
-  beyond_options = program.MAX_COMPILES + 1 + feedback.MAX_ROUNDS
-  return options.MAX_COMPILES + (beyond_options if in_process else 0)
+  if not in_process:
+    return options.MAX_COMPILES
+  forms = program.MAX_COMPILES + slices.MAX_COMPILES
+  return options.MAX_COMPILES + forms + 1 + feedback.MAX_ROUNDS
 
 
 def _with_groups(

@@ -1,0 +1,85 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Target: what every kind of target can be asked for."""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+
+from lagom_xla import cluster as cluster_lib
+from lagom_xla.compile import config as config_lib
+from lagom_xla.compile import lowered as lowered_lib
+from lagom_xla.passes import hlo
+from lagom_xla.passes.program import chains as chains_lib
+from lagom_xla.passes.program import form as form_lib
+from lagom_xla.passes.program import outcome as outcome_lib
+
+_DEFAULT = config_lib.DEFAULT
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Target(abc.ABC):
+  """Something to inspect and tune, for one cluster.
+
+  Attributes:
+    name: what the user called it.
+    cluster: what it is compiled for.
+  """
+
+  name: str
+  cluster: cluster_lib.Cluster
+
+  @property
+  def is_read_only(self) -> bool:
+    """Whether no config can change it any more."""
+    return False
+
+  @property
+  def obstacle(self) -> str | None:
+    """Why it cannot be compiled to the end; None where it can."""
+    return self.cluster.gpu.compile_obstacle
+
+  @abc.abstractmethod
+  def schedule(self, config: config_lib.XlaConfig = _DEFAULT) -> hlo.Module:
+    """The module as XLA schedules it under a config.
+
+    Raises:
+      CompileError: XLA refused.
+      CombineError: the module cannot have these combine groups.
+      ProgramError: the program cannot have this form.
+    """
+
+  @abc.abstractmethod
+  def compile(
+    self, config: config_lib.XlaConfig = _DEFAULT
+  ) -> lowered_lib.Compilation:
+    """A compile to the end.
+
+    Raises:
+      CompileError: there is an obstacle, or XLA refused.
+      CombineError: the module cannot have these combine groups.
+      ProgramError: the program cannot have this form.
+    """
+
+  @abc.abstractmethod
+  def outcome(self, form: form_lib.Form) -> outcome_lib.Outcome:
+    """What a form makes of the program, without compiling it.
+
+    It has no actions where the program cannot have the form, and says why.
+    """
+
+  @abc.abstractmethod
+  def chains(self) -> tuple[chains_lib.Chain, ...]:
+    """The chains of the program as written that could be cut in pieces."""
+
+  @abc.abstractmethod
+  def identity(self) -> hlo.Module:
+    """The module whose fingerprint tells this target from others.
+
+    It is the one from before XLA combines and schedules, where that can be had:
+    later, what XLA does depends on whether it can time kernels on a GPU.
+
+    Raises:
+      CompileError: XLA refused.
+    """

@@ -1,0 +1,330 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Forms of the program are tried, judged and reported as all else is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+import io
+
+import pytest
+import rich.console
+
+import fake_target
+import hlo_text
+from lagom_xla import cluster as cluster_lib
+from lagom_xla import planning
+from lagom_xla import tuner
+from lagom_xla.compile import config as config_lib
+from lagom_xla.compile import devices as devices_lib
+from lagom_xla.compile import lowered as lowered_lib
+from lagom_xla.compile import target as target_lib
+from lagom_xla.costs import step as step_lib
+from lagom_xla.passes import hlo
+from lagom_xla.passes import pjrt_transform
+from lagom_xla.passes.program import chains as chains_lib
+from lagom_xla.passes.program import form as form_lib
+from lagom_xla.passes.program import outcome as outcome_lib
+from lagom_xla.report import as_json
+from lagom_xla.report import program_tables
+from lagom_xla.report import tuning_tables
+from lagom_xla.search.xla import candidates
+from lagom_xla.search.xla import joint
+from lagom_xla.search.xla import thresholds
+from lagom_xla.verify import verification
+import strands_step
+
+_H100 = cluster_lib.parse("1x8xh100")
+_GATHER = thresholds.OPTIONS["all-gather"]
+_GIB = 2**30
+
+
+def _module(kernels_us: list[float], gathers: list[int]) -> hlo.Module:
+  """Exposed all-gathers, of so many operands each, and kernels after them."""
+  lines = [
+    line
+    for i, num_operands in enumerate(gathers)
+    for line in hlo_text.all_gather(f"g.{i}", *[64 * 2**10] * num_operands)
+  ]
+  lines += [hlo_text.kernel(f"k.{i}", us) for i, us in enumerate(kernels_us)]
+  text = ["p = f32[256,256] parameter(0)", *lines, "ROOT end = () tuple()"]
+  return hlo_text.load("\n".join(text))
+
+
+def _schedule(config: config_lib.XlaConfig) -> hlo.Module:
+  """A step of one kernel; a form makes two of it.
+
+  They are shorter than the one if the program is "merged", and much shorter if
+  it is "rotated", but that only with gathers combined, which XLA does not do.
+  """
+  combined = _GATHER in config.options
+  kernels_us = {"none": [500.0], "merged": [225.0, 225.0]}
+  kernels_us["rotated"] = [150.0, 150.0] if combined else [250.0, 250.0]
+  gathers = [8] if combined else [1] * 8
+  return _module(kernels_us[config.program.strands], gathers)
+
+
+def _rewrite(form: form_lib.Form) -> outcome_lib.Outcome:
+  if form.strands == "staggered":
+    refusal = outcome_lib.Refusal(where="train.py:7", reason="it has no loop")
+    return outcome_lib.Outcome(refusals=(refusal,))
+  if form.is_as_written:
+    return outcome_lib.Outcome()
+  return outcome_lib.Outcome(actions=("Two loops became one.",))
+
+
+def _needing(
+  peak_bytes: Callable[[form_lib.Form], int],
+) -> Callable[[config_lib.XlaConfig], lowered_lib.Compilation]:
+  def compile_(config: config_lib.XlaConfig) -> lowered_lib.Compilation:
+    return lowered_lib.Compilation(
+      module=_schedule(config),
+      compiled=None,
+      peak_bytes=peak_bytes(config.program),
+    )
+
+  return compile_
+
+
+def _target(
+  peak_bytes: Callable[[form_lib.Form], int] | None = None,
+) -> fake_target.FakeTarget:
+  return fake_target.FakeTarget(
+    name="step",
+    cluster=_H100,
+    scheduled=_schedule,
+    rewritten=_rewrite,
+    compiled=None if peak_bytes is None else _needing(peak_bytes),
+  )
+
+
+def _strands(found: candidates.Search) -> list[str]:
+  return [c.config.program.strands for c in found.others]
+
+
+@pytest.fixture(scope="module")
+def found() -> candidates.Search:
+  return joint.search(_target(), in_process=True)
+
+
+def test_a_launcher_is_offered_no_form():
+  assert set(_strands(joint.search(_target()))) == {"none"}
+
+
+def test_each_form_that_acts_is_tried_under_the_default_and_the_best_options(
+  found,
+):
+  options = [
+    dict(c.config.options)
+    for c in found.others
+    if c.config.program.strands == "merged"
+  ]
+  assert options[0] == {}
+  assert _GATHER in options[1]
+
+
+def test_a_form_that_cannot_act_is_refused_once_with_the_reason(found):
+  (refused,) = [
+    c for c in found.others if c.config.program.strands == "staggered"
+  ]
+  assert isinstance(refused, candidates.Refused)
+  assert "train.py:7: it has no loop" in refused.reason
+
+
+def test_the_best_is_chosen_over_forms_and_options_together(found):
+  best = found.best.config
+  assert best.program == form_lib.Form(strands="rotated")
+  assert _GATHER in best.options
+
+
+def test_options_are_searched_from_a_form_that_is_not_ahead_yet():
+  def schedule(config: config_lib.XlaConfig) -> hlo.Module:
+    is_coupled = _GATHER not in config.options
+    if config.program.strands == "merged":
+      return _module([350.0], [1] * 32 if is_coupled else [32])
+    return _module([500.0], [1])
+
+  def rewrite(form: form_lib.Form) -> outcome_lib.Outcome:
+    is_merged = form.strands == "merged"
+    return outcome_lib.Outcome(actions=("Merged.",) if is_merged else ())
+
+  target = fake_target.FakeTarget(
+    name="step", cluster=_H100, scheduled=schedule, rewritten=rewrite
+  )
+  found = joint.search(target, in_process=True)
+  first = next(c for c in found.others if c.config.program.strands == "merged")
+  assert isinstance(first, candidates.Candidate)
+  assert first.tuned.step_time_us > found.default.tuned.step_time_us
+  assert found.best.config.program.strands == "merged"
+  assert _GATHER in found.best.config.options
+
+
+def test_progress_is_told_no_more_often_than_announced():
+  told: list[str] = []
+  target = _target()
+  tuner.tune(target, in_process=True, progress=told.append)
+  assert "strands merged" in told
+  assert len(told) <= tuner.max_progress(target, in_process=True)
+
+
+def test_what_a_launcher_gains_is_predicted_for_the_program_as_written(found):
+  target = _target()
+  plan = planning.plan_of(target, found)
+  alone = target.schedule(config_lib.XlaConfig(options=plan.xla.options))
+  launched = step_lib.of_module(alone, _H100)
+  assert plan.prediction.xla_us == pytest.approx(
+    launched.timeline(launched.default).step_time_us
+  )
+  assert plan.prediction.xla_us > plan.prediction.nccl_settings_us
+  assert plan.needs_process
+
+
+def test_a_form_that_does_not_fit_the_device_is_refused_with_what_it_needs():
+  def peak_bytes(form: form_lib.Form) -> int:
+    return (90 if form.strands == "rotated" else 70) * _GIB
+
+  tuning = tuner.tune(_target(peak_bytes), in_process=True)
+  assert tuning.plan.xla.program == form_lib.Form(strands="merged")
+  reasons = [
+    c.reason
+    for c in tuning.candidates
+    if isinstance(c, candidates.Refused)
+    and c.config.program.strands == "rotated"
+  ]
+  needed, available = 90 * _GIB / 1e9, _H100.gpu.hbm_bytes / 1e9
+  assert f"It needs {needed:.1f} GB of {available:.1f} GB." in reasons
+
+
+# What users see of it.
+
+
+@pytest.fixture(scope="module")
+def tuning() -> tuner.Tuning:
+  return tuner.tune(_target(lambda form: _GIB), in_process=True)
+
+
+def _text(table: object) -> str:
+  console = rich.console.Console(file=io.StringIO(), width=200)
+  console.print(table)
+  assert isinstance(console.file, io.StringIO)
+  return console.file.getvalue()
+
+
+def test_the_effect_of_a_form_is_what_it_did_and_what_it_exposes(tuning):
+  (effect,) = [e for e in tuning.effects if e.knob == "program"]
+  assert effect.value == "strands rotated"
+  assert effect.acted
+  assert effect.evidence.startswith("Two loops became one; ")
+  assert "exposed became" in effect.evidence
+
+
+def test_verification_takes_a_plan_with_a_form(tuning):
+  verified = verification.verify(tuning.plan, _target())
+  (effect,) = [e for e in verified.effects if e.knob == "program"]
+  assert effect.acted
+  assert verified.planned_us < verified.default_us
+
+
+def test_each_form_is_in_the_report_with_its_time_or_why_not(tuning):
+  table = _text(program_tables.forms(tuning))
+  strands = ("rotated", "merged", "staggered")
+  lines = {
+    name: next(line for line in table.splitlines() if line.startswith(name))
+    for name in ("the program as written", *(f"strands {s}" for s in strands))
+  }
+  best_ms = tuning.kept.tuned.step_time_us / 1e3
+  assert f"{best_ms:,.2f}" in lines["strands rotated"]
+  assert "Two loops became one." in lines["strands merged"]
+  assert "it has no loop" in lines["strands staggered"]
+  assert f"{best_ms:,.2f}" not in lines["the program as written"]
+  assert "strands rotated, " in _text(tuning_tables.candidates(tuning))
+
+
+def test_json_has_the_form_of_each_candidate_and_what_became_of_it(tuning):
+  entries = as_json.tuning(tuning)["candidates"]
+  rotated = [e for e in entries if e["program"]["strands"] == "rotated"]
+  assert rotated[0]["rewrites"] == ["Two loops became one."]
+  (refused,) = [e for e in entries if e["program"]["strands"] == "staggered"]
+  assert "it has no loop" in refused["failure"]
+  assert refused["rewrites"] == []
+
+
+# A real step.
+
+
+@pytest.fixture(scope="module")
+def real() -> candidates.Search:
+  if pjrt_transform.plugin_path() is None:
+    pytest.skip("JAX's CUDA plugin is not installed (extra aot)")
+  jitted, args = strands_step.lowerable(
+    devices_lib.devices(_H100), width=4096, num_rows=16384
+  )
+  target = target_lib.of_step(jitted.lower(*args), _H100, name="step")
+  return joint.search(target, max_compiles=1, in_process=True)
+
+
+def test_strands_of_a_real_step_hide_what_was_exposed(real):
+  merged = next(
+    c
+    for c in real.others
+    if c.config == config_lib.XlaConfig(program=form_lib.Form(strands="merged"))
+  )
+  assert isinstance(merged, candidates.Candidate)
+  assert len(merged.outcome.actions) == 2
+  before = real.default.under_nccl_defaults
+  after = merged.under_nccl_defaults
+  assert after.total_exposed_us < before.total_exposed_us
+  assert after.step_time_us < before.step_time_us
+
+
+def test_a_real_step_gets_no_slower_by_the_search(real):
+  assert real.best.tuned.step_time_us <= real.default.tuned.step_time_us
+  assert not real.best.config.program.is_as_written
+
+
+# Slices.
+
+
+def _chain(label: str, num_bytes: int) -> chains_lib.Chain:
+  return chains_lib.Chain(
+    label=label,
+    where="train.py:7",
+    collectives=("stablehlo.all_gather",),
+    nccl_bytes=num_bytes,
+    num_products=1,
+    pieces=(2, 4, 8),
+  )
+
+
+def _sliced(config: config_lib.XlaConfig) -> hlo.Module:
+  """A step that gains by two or four pieces of "large", and by no others."""
+  pieces = config.program.slices
+  by_large = {1: 500.0, 2: 400.0, 4: 300.0, 8: 350.0}[pieces.get("large", 1)]
+  by_small = 100.0 * pieces.get("small", 1)
+  return _module([by_large, by_small], [1] * 8)
+
+
+def test_chains_are_cut_from_the_largest_on_while_the_step_gets_shorter():
+  target = fake_target.FakeTarget(
+    name="step",
+    cluster=_H100,
+    scheduled=_sliced,
+    rewritten=lambda form: outcome_lib.Outcome(
+      actions=("Cut.",) if form.slices else ()
+    ),
+    sliceable=(_chain("small", 1), _chain("large", 2)),
+  )
+  found = joint.search(target, max_compiles=1, in_process=True)
+  tried = [
+    dict(c.config.program.slices)
+    for c in found.others
+    if c.config.program.slices and c.config.scheduler_profile is None
+  ]
+  tried = list({tuple(slices.items()): slices for slices in tried}.values())
+  assert tried == [
+    {"large": 2},
+    {"large": 4},
+    {"large": 8},
+    {"large": 4, "small": 2},
+  ]
+  assert found.best.config.program.slices == {"large": 4}
