@@ -97,7 +97,9 @@ def without_calls(module: ir.Module) -> ir.Module:
 
   A chain may go through calls.
   """
-  if not any(map(functions.calls, functions.by_name(module.operation).values())):
+  if not any(
+    map(functions.calls, functions.by_name(module.operation).values())
+  ):
     return module
   buffer = io.BytesIO()
   module.operation.write_bytecode(buffer)
@@ -209,11 +211,7 @@ def _closed(block: reach.Block, covered: set[int]) -> Iterator[reach.Reached]:
     operation = block.operations[closing]
     for cut in [*_scattered(operation), *_not_scattered(operation)]:
       reached = block.backward(closing, cut)
-      if (
-        reached
-        and block.is_independent(reached)
-        and _pieces(block, reached)
-      ):
+      if reached and block.is_independent(reached) and _pieces(block, reached):
         yield reached
         break
 

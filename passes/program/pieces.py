@@ -37,14 +37,12 @@ def take(value: ir.Value, cut: Cut, num: int) -> list[ir.Value]:
     value = stablehlo.reshape(_with_shape(value, sizes), value)
     dim += 1
   size = sizes[dim] // num
-  pieces = []
+  pieces: list[ir.Value] = []
   for j in range(num):
     starts, limits = [0] * len(sizes), list(sizes)
     starts[dim], limits[dim] = j * size, (j + 1) * size
     piece = stablehlo.slice(value, starts, limits, [1] * len(sizes))
-    pieces.append(
-      stablehlo.reshape(type_, piece) if cut.parts > 1 else piece
-    )
+    pieces.append(stablehlo.reshape(type_, piece) if cut.parts > 1 else piece)
   return pieces
 
 
@@ -52,7 +50,7 @@ def put_together(pieces: Sequence[ir.Value], cut: Cut) -> ir.Value:
   """The value of which these are the pieces, at the insertion point."""
   dim, sizes = cut.dim, list(shape_of(pieces[0]) or ())
   if cut.parts == 1:
-    return stablehlo.concatenate(pieces, _index(dim))
+    return stablehlo.concatenate(pieces, dim)
   size, whole = sizes[dim] // cut.parts, list(sizes)
   whole[dim] *= len(pieces)
   type_ = _with_shape(pieces[0], whole)
@@ -60,14 +58,8 @@ def put_together(pieces: Sequence[ir.Value], cut: Cut) -> ir.Value:
   in_blocks = [
     stablehlo.reshape(_with_shape(piece, sizes), piece) for piece in pieces
   ]
-  return stablehlo.reshape(
-    type_, stablehlo.concatenate(in_blocks, _index(dim + 1))
-  )
+  return stablehlo.reshape(type_, stablehlo.concatenate(in_blocks, dim + 1))
 
 
 def _with_shape(value: ir.Value, sizes: Sequence[int]) -> ir.Type:
   return ir.RankedTensorType.get(sizes, value.type.element_type)
-
-
-def _index(number: int) -> ir.Attribute:
-  return ir.IntegerAttr.get(ir.IntegerType.get_signless(64), number)

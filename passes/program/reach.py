@@ -116,7 +116,7 @@ class Block:
         continue
       reached[i] = found
       for p, operand_cut in zip(self._defined[i], needed, strict=True):
-        if operand_cut is None or p not in self._after_product:
+        if operand_cut is None or p is None or p not in self._after_product:
           continue
         if p not in asked:
           asked[p] = set()
@@ -180,15 +180,15 @@ class Block:
           seen.add(user)
           heapq.heappush(todo, user)
 
-  def _find_after_product(self) -> set[int | None]:
+  def _find_after_product(self) -> set[int]:
     """Operations with a product before them and no collective between."""
-    found: set[int | None] = set()
+    found: set[int] = set()
     for i, name in enumerate(self.names):
       if name not in COLLECTIVES and (
         name == PRODUCT or not found.isdisjoint(self._defined[i])
       ):
         found.add(i)
-    return found - {None}
+    return found
 
 
 def _only(kept: Iterable[int], reached: Mapping[int, Cut | None]) -> Reached:
