@@ -4,8 +4,8 @@
 
 A dimension consists of `parts` blocks of one size, and piece j holds the j-th
 piece of every block. A gathered sequence has a part per device, so that its
-piece j is what gathering piece j of every device's own tokens gives. One part is
-cut in pieces that lie one after the other.
+piece j is what gathering piece j of every device's own tokens gives. A single
+part is cut in pieces that lie one after the other.
 """
 
 from __future__ import annotations
@@ -37,6 +37,10 @@ class Cut:
       return 0
     size, remainder = divmod(shape[self.dim], self.parts)
     return 0 if remainder else size
+
+
+# Of a list of values; None of those that every piece needs whole.
+Cuts = tuple[Cut | None, ...]
 
 
 def shape_of(value: ir.Value) -> tuple[int, ...] | None:

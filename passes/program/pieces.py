@@ -1,10 +1,12 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Pieces of a value: taken out of it, and put together again in their order."""
+"""Pieces of a value: taken out of it, put together, and summed up."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+import functools
+from typing import Any
 
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
@@ -61,5 +63,26 @@ def put_together(pieces: Sequence[ir.Value], cut: Cut) -> ir.Value:
   return stablehlo.reshape(type_, stablehlo.concatenate(in_blocks, dim + 1))
 
 
+def add_up(products: Sequence[ir.Operation]) -> ir.Value:
+  """What products over pieces add up to, at the insertion point.
+
+  It is rounded to their type once, as the product of the whole is.
+
+  Args:
+    products: with results of their final type; those become sums in float32
+      where the type is narrower.
+  """
+  result_type: Any = products[0].results[0].type
+  element = result_type.element_type
+  if isinstance(element, ir.BF16Type | ir.F16Type):
+    element = ir.F32Type.get()
+  wide = ir.RankedTensorType.get(result_type.shape, element)
+  for product in products:
+    product.results[0].set_type(wide)
+  total = functools.reduce(stablehlo.add, [p.results[0] for p in products])
+  return total if wide == result_type else stablehlo.convert(result_type, total)
+
+
 def _with_shape(value: ir.Value, sizes: Sequence[int]) -> ir.Type:
-  return ir.RankedTensorType.get(sizes, value.type.element_type)
+  type_: Any = value.type
+  return ir.RankedTensorType.get(sizes, type_.element_type)

@@ -18,6 +18,7 @@ from jaxlib.mlir import ir
 from lagom_xla.passes.program import dependence
 from lagom_xla.passes.program import dimensions
 from lagom_xla.passes.program.cuts import Cut
+from lagom_xla.passes.program.cuts import Cuts
 
 OPENING = frozenset(["stablehlo.all_gather", "stablehlo.all_to_all"])
 CLOSING = frozenset(
@@ -137,7 +138,7 @@ class Block:
     marked = sum(1 << i for i in reached if self.names[i] in _MARKED)
     return not any(self._waits(i, reached, marked) for i in reached)
 
-  def needed_cuts(self, i: int, reached: Reached) -> dimensions.Cuts:
+  def needed_cuts(self, i: int, reached: Reached) -> Cuts:
     """How the operands of an operation that is reached are cut for it."""
     cut = reached[i]
     if cut is None:
