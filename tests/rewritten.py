@@ -20,6 +20,14 @@ def compile_rewritten(
   lowered: jax.stages.Lowered, form: form_lib.Form
 ) -> tuple[jax.stages.Compiled, outcome_lib.Outcome]:
   """Compiles a lowered step in a form."""
+  in_form, outcome = rewrite_lowered(lowered, form)
+  return in_form.compile(), outcome
+
+
+def rewrite_lowered(
+  lowered: jax.stages.Lowered, form: form_lib.Form
+) -> tuple[jax.stages.Lowered, outcome_lib.Outcome]:
+  """A lowered step in a form."""
   as_written: Any = lowered.compiler_ir("stablehlo")
   module, outcome = rewrite.rewrite(as_written, form)
   lowering: Any = copy.copy(lowered._lowering)
@@ -27,7 +35,7 @@ def compile_rewritten(
   lowered = jax.stages.Lowered(
     lowering, lowered.args_info, lowered.out_tree, no_kwargs=lowered._no_kwargs
   )
-  return lowered.compile(), outcome
+  return lowered, outcome
 
 
 def assert_same_bits(

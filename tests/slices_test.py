@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-import functools
 from typing import Any
 
 import hypothesis
@@ -24,7 +23,7 @@ import pytest
 
 from lagom_xla.passes import collectives
 from lagom_xla.passes import hlo
-from lagom_xla.passes import matrix_products
+from lagom_xla.passes import overlap
 from lagom_xla.passes.program import chains
 from lagom_xla.passes.program import rewrite
 from lagom_xla.passes.program import slices
@@ -78,13 +77,15 @@ def _step(local: Local, x_spec: P, mesh: Mesh) -> Local:
     local, mesh=mesh, in_specs=specs, out_specs=x_spec, check_vma=False
   )
 
-  def loss(weights: tuple[jax.Array, jax.Array], x: jax.Array) -> jax.Array:
-    return jnp.mean(jnp.square(forward(x, *weights)))
+  def loss(weights: tuple[jax.Array, jax.Array], x: jax.Array) -> Any:
+    out = forward(x, *weights)
+    return jnp.mean(jnp.square(out)), out
 
   def step(weights: tuple[jax.Array, jax.Array], x: jax.Array) -> Any:
-    value, gradients = jax.value_and_grad(loss)(weights, x)
+    gradient = jax.value_and_grad(loss, has_aux=True)
+    value_and_out, gradients = gradient(weights, x)
     new = jax.tree.map(lambda w, g: w - 0.1 * g, weights, gradients)
-    return new, (value, forward(x, *weights))
+    return new, value_and_out
 
   return step
 
@@ -176,7 +177,10 @@ class TestNumbers:
   ):
     lowered = _lower(layers)
     expected, actual = _run(lowered, _all_in(lowered, num, ":0"))
-    (weights, (loss, out)), (cut_weights, (cut_loss, cut_out)) = expected, actual
+    (weights, (loss, out)), (cut_weights, (cut_loss, cut_out)) = (
+      expected,
+      actual,
+    )
     # Forward, every number comes from the same operations on the same values.
     np.testing.assert_array_equal(cut_out, out)
     np.testing.assert_array_equal(cut_loss, loss)
@@ -198,9 +202,9 @@ class TestNumbers:
   def test_donated_weights_stay_donated(self):
     lowered = _lower("unrolled")
     compiled, _ = rewritten.compile_rewritten(lowered, _all_in(lowered, 2))
-    donated = compiled.memory_analysis().alias_size_in_bytes
-    assert donated == lowered.compile().memory_analysis().alias_size_in_bytes
-    assert donated > 0
+    memory: Any = compiled.memory_analysis()
+    as_written: Any = lowered.compile().memory_analysis()
+    assert memory.alias_size_in_bytes == as_written.alias_size_in_bytes > 0
 
   def test_experts_are_cut_between_their_all_to_alls(self):
     def experts(x: jax.Array, w: jax.Array) -> jax.Array:
@@ -239,20 +243,16 @@ def _attention(x: jax.Array, w: jax.Array) -> jax.Array:
 
 class TestFinding:
   def test_a_layer_has_a_chain_forward_and_a_chain_backward(self):
-    forward, again, backward = [
-      chain for chain in _found(_lower("scanned")) if chain.num_products > 1
-    ]
-    for chain in (forward, again, backward):
+    forward, backward = _found(_lower("scanned"))
+    for chain in (forward, backward):
       assert chain.collectives == (
         "stablehlo.all_gather",
         "stablehlo.reduce_scatter",
       )
       assert chain.nccl_bytes == 2 * _TOKENS * _WIDTH * 4
       assert chain.pieces == (2, 4, 8)
-    # Forward two products; backward these two, and those of both weights.
-    assert sorted(
-      c.num_products for c in (forward, again, backward)
-    ) == [2, 2, 4]
+    # Backward there are the gradients of both weights, too.
+    assert (forward.num_products, backward.num_products) == (2, 4)
 
   def test_finding_leaves_the_program_and_finds_the_same_again(self):
     lowered = _lower("scanned", batch=4)
@@ -287,6 +287,57 @@ class TestFinding:
   def test_an_odd_number_of_tokens_has_no_pieces(self):
     lowered = _lower("scanned", sizes=(8 * 3, _WIDTH, _HIDDEN))
     assert not [c for c in _found(lowered) if c.label.endswith(":0")]
+
+
+def _num_of(module: hlo.Module) -> Counter[str]:
+  """Collectives by kind, and products, that a step runs."""
+  num: Counter[str] = Counter()
+  for collective in collectives.find(module):
+    num[collective.kind] += collective.executions
+  for kernel in overlap.analyze(module).kernels.values():
+    num[kernel.category] += kernel.executions
+  return num
+
+
+def test_xla_joins_neither_collectives_nor_products_again(
+  scheduled: Callable[..., hlo.Module], h100s: Sequence[jax.Device]
+):
+  # All far below the sizes up to which its combiners and dot merger act.
+  lowered = _lower(
+    "unrolled", sizes=(2048, 256, 1024), dtype=jnp.bfloat16, devices=h100s
+  )
+  form = _all_in(lowered, 4)
+  in_form, _ = rewritten.rewrite_lowered(lowered, form)
+  as_written, cut = scheduled(lowered), scheduled(in_form)
+
+  before, after = _num_of(as_written), _num_of(cut)
+  for kind in ("all-gather", "reduce-scatter", "gemm"):
+    assert after[kind] == 4 * before[kind] > 0
+  chain_of = {
+    instruction.frontend_attributes.map.get(slices.CHAIN)
+    for computation in cut.computations.values()
+    for instruction in computation.instructions
+    if collectives.kind_of(instruction) in ("all-gather", "reduce-scatter")
+  }
+  assert chain_of == set(form.slices)
+
+
+def test_tags_tell_of_scheduled_collectives_which_chains_they_are_in(
+  scheduled: Callable[..., hlo.Module], h100s: Sequence[jax.Device]
+):
+  lowered = _lower("scanned", devices=h100s)
+  module = _module(lowered)
+  labels = {chain.label for chain in chains.find(module)}
+  slices.tag(module)
+  tags = {
+    tag
+    for computation in scheduled(lowered).computations.values()
+    for instruction in computation.instructions
+    for tag in instruction.frontend_attributes.map.get(slices.CHAIN, "").split(
+      ","
+    )
+  }
+  assert tags - {""} == labels
 
 
 class TestRefusals:
@@ -337,14 +388,19 @@ class TestRefusals:
     assert "partitioner" in refusal.reason
 
 
+def _in_heads(x: jax.Array) -> jax.Array:
+  heads = x.reshape(*x.shape[:2], 2, -1).swapaxes(1, 2)
+  return jnp.exp(heads).swapaxes(1, 2).reshape(x.shape)
+
+
 # Operations that some dimensions are free in, on (parts, tokens, width).
 _OPERATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
   "elementwise": lambda x: jnp.tanh(x) * 0.5 + x,
-  "scaled by rows": lambda x: x * lax.rsqrt(1 + jnp.sum(x * x, -1, keepdims=True)),
+  "scaled by rows": lambda x: x / (1 + jnp.sum(x * x, -1, keepdims=True)),
   "scaled by tokens": lambda x: x - jnp.max(x, -2, keepdims=True),
   "transposed": lambda x: jnp.swapaxes(x, 0, 1),
   "flattened": lambda x: x.reshape(1, -1, x.shape[-1]),
-  "in heads": lambda x: x.reshape(*x.shape[:2], 2, -1).swapaxes(1, 2).reshape(x.shape),
+  "in heads": _in_heads,
   "joined": lambda x: jnp.concatenate([x[..., 1:], x[..., :1]], -1),
   "rolled": lambda x: jnp.roll(x, 1, axis=1),
   "padded": lambda x: jnp.pad(x, ((0, 0), (0, 0), (1, 0)))[..., :-1],
@@ -356,7 +412,7 @@ _OPERATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
 }  # fmt: skip
 
 
-@hypothesis.settings(max_examples=12, derandomize=True)
+@hypothesis.settings(max_examples=8, derandomize=True)
 @hypothesis.given(
   before=st.lists(st.sampled_from(sorted(_OPERATIONS)), max_size=4),
   after=st.lists(st.sampled_from(sorted(_OPERATIONS)), max_size=4),

@@ -12,23 +12,20 @@ pieces.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 import dataclasses
 import io
-import math
 
 from jaxlib.mlir import ir
 
-from lagom_xla.passes.program import dimensions
 from lagom_xla.passes.program import functions
+from lagom_xla.passes.program import growth
 from lagom_xla.passes.program import inline
 from lagom_xla.passes.program import place
 from lagom_xla.passes.program import reach
 from lagom_xla.passes.program.cuts import Cut
+from lagom_xla.passes.program.cuts import Cuts
 from lagom_xla.passes.program.cuts import num_bytes
-from lagom_xla.passes.program.cuts import shape_of
-
-NUM_PIECES = (2, 4, 8)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -69,7 +66,7 @@ class Link:
   number: int
   operation: ir.Operation
   cut: Cut | None
-  operand_cuts: dimensions.Cuts
+  operand_cuts: Cuts
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -97,7 +94,9 @@ def without_calls(module: ir.Module) -> ir.Module:
 
   A chain may go through calls.
   """
-  if not any(map(functions.calls, functions.by_name(module.operation).values())):
+  if not any(
+    map(functions.calls, functions.by_name(module.operation).values())
+  ):
     return module
   buffer = io.BytesIO()
   module.operation.write_bytecode(buffer)
@@ -122,7 +121,7 @@ def locate(module: ir.Module) -> tuple[Located, ...]:
   first = 0
   for block in blocks:
     labels = _labels(block, num_before)
-    for reached in _chains_of(block):
+    for reached in growth.chains_of(block):
       found.append(_located(block, reached, labels, first))
     first += len(block.operations)
   return tuple(found)
@@ -158,66 +157,6 @@ def _labels(block: reach.Block, num_before: dict[str, int]) -> dict[int, str]:
   return labels
 
 
-def _chains_of(block: reach.Block) -> list[reach.Reached]:
-  opened = [*_opened(block, _gathered), *_opened(block, _not_gathered)]
-  covered = {i for chain in opened for i in chain}
-  return sorted([*opened, *_closed(block, covered)], key=min)
-
-
-def _opened(
-  block: reach.Block, cuts_of: Callable[[ir.Operation], list[Cut]]
-) -> list[reach.Reached]:
-  """Chains from collectives on; those that share an operation are one."""
-  chain_of: dict[int, reach.Reached] = {}
-  for opening, name in enumerate(block.names):
-    if name not in reach.OPENING:
-      continue
-    for cut in cuts_of(block.operations[opening]):
-      reached = block.forward(opening, cut)
-      names = {block.names[i] for i in reached if i != opening}
-      # Weights that are gathered before they are needed have columns that are
-      # free: that makes no chain.
-      if reach.PRODUCT not in names or (
-        cuts_of is not _gathered and names.isdisjoint(reach.CLOSING)
-      ):
-        continue
-      merged = _merged(reached, chain_of)
-      if merged and block.is_independent(merged) and _pieces(block, merged):
-        chain_of |= dict.fromkeys(merged, merged)
-        break
-  return list({id(chain): chain for chain in chain_of.values()}.values())
-
-
-def _merged(
-  reached: reach.Reached, chain_of: Mapping[int, reach.Reached]
-) -> reach.Reached:
-  """With all chains that share an operation; empty if that is cut otherwise."""
-  merged = dict(reached)
-  for i in reached:
-    chain = chain_of.get(i, {})
-    if any(merged.get(j, cut) != cut for j, cut in chain.items()):
-      return {}
-    merged |= chain
-  return merged
-
-
-def _closed(block: reach.Block, covered: set[int]) -> Iterator[reach.Reached]:
-  """Chains from products to a collective that is in no other chain."""
-  for closing, name in enumerate(block.names):
-    if name not in reach.CLOSING or closing in covered:
-      continue
-    operation = block.operations[closing]
-    for cut in [*_scattered(operation), *_not_scattered(operation)]:
-      reached = block.backward(closing, cut)
-      if (
-        reached
-        and block.is_independent(reached)
-        and _pieces(block, reached)
-      ):
-        yield reached
-        break
-
-
 def _located(
   block: reach.Block,
   reached: reach.Reached,
@@ -244,23 +183,9 @@ def _located(
     collectives=tuple(block.names[i] for i in collectives),
     nccl_bytes=sum(_nccl_bytes(block.operations[i]) for i in collectives),
     num_products=sum(block.names[i] == reach.PRODUCT for i in reached),
-    pieces=_pieces(block, reached),
+    pieces=growth.possible(block, reached),
   )
   return Located(chain=chain, links=links)
-
-
-def _pieces(block: reach.Block, reached: reach.Reached) -> tuple[int, ...]:
-  """The numbers of pieces that every value of a chain can be cut into."""
-  limit = 0
-  for i, cut in reached.items():
-    operation, needed = block.operations[i], block.needed_cuts(i, reached)
-    for value, value_cut in [
-      (operation.results[0], cut),
-      *zip(operation.operands, needed, strict=True),
-    ]:
-      if value_cut is not None:
-        limit = math.gcd(limit, value_cut.max_pieces(shape_of(value) or ()))
-  return tuple(k for k in NUM_PIECES if limit % k == 0)
 
 
 def _nccl_bytes(collective: ir.Operation) -> int:
@@ -268,33 +193,3 @@ def _nccl_bytes(collective: ir.Operation) -> int:
     sum(map(num_bytes, values))
     for values in (collective.operands, collective.results)
   )
-
-
-def _gathered(opening: ir.Operation) -> list[Cut]:
-  """The cut of an opening's results along what it gathers."""
-  return [Cut(_gathered_dim(opening), dimensions.num_devices(opening))]
-
-
-def _not_gathered(opening: ir.Operation) -> list[Cut]:
-  rank = len(shape_of(opening.results[0]) or ())
-  return [Cut(dim) for dim in range(rank) if dim != _gathered_dim(opening)]
-
-
-def _gathered_dim(opening: ir.Operation) -> int:
-  name = "all_gather_dim"
-  if opening.name == "stablehlo.all_to_all":
-    name = "concat_dimension"
-  return ir.IntegerAttr(opening.attributes[name]).value
-
-
-def _scattered(closing: ir.Operation) -> list[Cut]:
-  """The cut of a closing's results along what it scatters."""
-  name = "scatter_dimension"
-  if name not in closing.attributes:
-    return []
-  return [Cut(ir.IntegerAttr(closing.attributes[name]).value)]
-
-
-def _not_scattered(closing: ir.Operation) -> list[Cut]:
-  rank = len(shape_of(closing.results[0]) or ())
-  return [Cut(dim) for dim in range(rank) if [Cut(dim)] != _scattered(closing)]

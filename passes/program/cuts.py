@@ -4,8 +4,8 @@
 
 A dimension consists of `parts` blocks of one size, and piece j holds the j-th
 piece of every block. A gathered sequence has a part per device, so that its
-piece j is what gathering piece j of every device's own tokens gives. A dimension
-of one part is cut in pieces that lie one after the other.
+piece j is what gathering piece j of every device's own tokens gives. A single
+part is cut in pieces that lie one after the other.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 import dataclasses
 import math
+from typing import Any
 
 from jaxlib.mlir import ir
 
@@ -38,6 +39,10 @@ class Cut:
     return 0 if remainder else size
 
 
+# Of a list of values; None of those that every piece needs whole.
+Cuts = tuple[Cut | None, ...]
+
+
 def shape_of(value: ir.Value) -> tuple[int, ...] | None:
   """The shape of a tensor; None if it is no tensor or its sizes vary."""
   type_ = value.type
@@ -48,12 +53,14 @@ def shape_of(value: ir.Value) -> tuple[int, ...] | None:
 
 def num_bytes(value: ir.Value) -> int:
   """Bytes of a tensor, packed; 0 of what is none, or has a special type."""
-  shape, element = shape_of(value), getattr(value.type, "element_type", None)
-  if shape is None or element is None:
+  shape: Any = shape_of(value)
+  element: Any = getattr(value.type, "element_type", None)
+  if shape is None:
     return 0
+  num = math.prod(shape)
   if isinstance(element, ir.ComplexType):
-    return 2 * math.prod(shape) * ir.ComplexType(element).element_type.width // 8
-  return math.prod(shape) * getattr(element, "width", 0) // 8
+    num, element = 2 * num, element.element_type
+  return num * getattr(element, "width", 0) // 8
 
 
 def reshaped(

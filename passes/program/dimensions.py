@@ -9,35 +9,16 @@ piece of the result needs only that piece of some operands, and others whole.
 from __future__ import annotations
 
 from collections.abc import Mapping
-import math
 
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
+from lagom_xla.passes.program import collective_dimensions
+from lagom_xla.passes.program import elementwise
 from lagom_xla.passes.program.cuts import Cut
+from lagom_xla.passes.program.cuts import Cuts
 from lagom_xla.passes.program.cuts import reshaped
 from lagom_xla.passes.program.cuts import shape_of
-
-_ELEMENTWISE = frozenset(
-  [f"stablehlo.{name}" for name in (
-    "abs", "add", "and", "atan2", "cbrt", "ceil", "clamp", "compare",
-    "complex", "convert", "cosine", "count_leading_zeros", "divide",
-    "exponential", "exponential_minus_one", "floor", "imag", "is_finite",
-    "log", "log_plus_one", "logistic", "maximum", "minimum", "multiply",
-    "negate", "not", "or", "popcnt", "power", "real", "reduce_precision",
-    "remainder", "round_nearest_afz", "round_nearest_even", "rsqrt", "select",
-    "shift_left", "shift_right_arithmetic", "shift_right_logical", "sign",
-    "sine", "sqrt", "subtract", "tan", "tanh", "xor",
-  )]
-  + [f"chlo.{name}" for name in (
-    "acos", "acosh", "asin", "asinh", "atan", "atanh", "bessel_i1e", "cosh",
-    "digamma", "erf", "erf_inv", "erfc", "is_inf", "is_neg_inf", "is_pos_inf",
-    "lgamma", "next_after", "sinh", "square", "tan", "zeta",
-  )]
-)  # fmt: skip
-
-
-Cuts = tuple[Cut | None, ...]
 
 
 def operand_cuts(operation: ir.Operation, cut: Cut) -> Cuts | None:
@@ -54,7 +35,7 @@ def operand_cuts(operation: ir.Operation, cut: Cut) -> Cuts | None:
   shape = shape_of(operation.results[0]) if len(operation.results) else None
   if shape is None or cut.dim >= len(shape) or cut.max_pieces(shape) < 2:
     return None
-  if operation.name in _ELEMENTWISE:
+  if operation.name in elementwise.OPERATIONS:
     return _of_elementwise(operation, cut)
   rule = _RULES.get(operation.name)
   cuts = rule(operation, cut) if rule else None
@@ -120,22 +101,6 @@ def summed_cuts(
   return cuts if fits else None
 
 
-def num_devices(operation: ir.Operation) -> int:
-  """The size of the groups of a collective that changes shapes; else 1."""
-  if operation.name == "stablehlo.all_to_all":
-    return ir.IntegerAttr(operation.attributes["split_count"]).value
-  if operation.name not in (
-    "stablehlo.all_gather",
-    "stablehlo.reduce_scatter",
-  ):
-    return 1
-  elements = [
-    math.prod(shape_of(value) or (1,))
-    for value in (operation.operands[0], operation.results[0])
-  ]
-  return max(elements) // max(min(elements), 1)
-
-
 def _candidates(
   operation: ir.Operation,
   cut: Cut,
@@ -145,7 +110,7 @@ def _candidates(
   if operation.name == "stablehlo.reshape":
     found = reshaped(cut, operand_shape, shape)
     return [found] if found else []
-  group = num_devices(operation)
+  group = collective_dimensions.num_devices(operation)
   all_parts = {cut.parts: None, cut.parts * group: None}
   if cut.parts % group == 0:
     all_parts[cut.parts // group] = None
@@ -165,10 +130,6 @@ def _of_elementwise(operation: ir.Operation, cut: Cut) -> Cuts | None:
 
 def _numbers(operation: ir.Operation, name: str) -> list[int]:
   return list(ir.DenseI64ArrayAttr(operation.attributes[name]))
-
-
-def _number(operation: ir.Operation, name: str) -> int:
-  return ir.IntegerAttr(operation.attributes[name]).value
 
 
 def _same(operation: ir.Operation, cut: Cut) -> Cuts:
@@ -241,10 +202,10 @@ def _reduce(operation: ir.Operation, cut: Cut) -> Cuts:
   return _first(operation, Cut(kept[cut.dim], cut.parts), num_inputs)
 
 
-def _concatenate(operation: ir.Operation, cut: Cut) -> Cuts | None:
-  if cut.dim == _number(operation, "dimension"):
-    return None
-  return _same(operation, cut)
+def _along_one(operation: ir.Operation, cut: Cut) -> Cuts | None:
+  """Of what joins or sorts along one dimension."""
+  along = ir.IntegerAttr(operation.attributes["dimension"]).value
+  return None if cut.dim == along else _same(operation, cut)
 
 
 def _untouched(operation: ir.Operation, cut: Cut) -> Cuts | None:
@@ -265,63 +226,24 @@ def _pad(operation: ir.Operation, cut: Cut) -> Cuts | None:
 
 
 def _reverse(operation: ir.Operation, cut: Cut) -> Cuts | None:
-  is_touched = cut.dim in _numbers(operation, "dimensions")
-  return None if is_touched else (cut,)
-
-
-def _sort(operation: ir.Operation, cut: Cut) -> Cuts | None:
-  is_touched = cut.dim == _number(operation, "dimension")
-  return None if is_touched else _same(operation, cut)
-
-
-def _all_gather(operation: ir.Operation, cut: Cut) -> Cuts | None:
-  if cut.dim != _number(operation, "all_gather_dim"):
-    return _same(operation, cut)
-  return _divided(operation, cut)
-
-
-def _reduce_scatter(operation: ir.Operation, cut: Cut) -> Cuts:
-  if cut.dim != _number(operation, "scatter_dimension"):
-    return _same(operation, cut)
-  return _multiplied(operation, cut)
-
-
-def _all_to_all(operation: ir.Operation, cut: Cut) -> Cuts | None:
-  is_split = cut.dim == _number(operation, "split_dimension")
-  is_joined = cut.dim == _number(operation, "concat_dimension")
-  if is_split and is_joined:
-    is_in_blocks = cut.parts % num_devices(operation) == 0
-    return _same(operation, cut) if is_in_blocks else None
-  if is_split:
-    return _multiplied(operation, cut)
-  return _divided(operation, cut) if is_joined else _same(operation, cut)
-
-
-def _divided(operation: ir.Operation, cut: Cut) -> Cuts | None:
-  parts, remainder = divmod(cut.parts, num_devices(operation))
-  return None if remainder else _same(operation, Cut(cut.dim, parts))
-
-
-def _multiplied(operation: ir.Operation, cut: Cut) -> Cuts:
-  parts = cut.parts * num_devices(operation)
-  return _same(operation, Cut(cut.dim, parts))
+  return None if cut.dim in _numbers(operation, "dimensions") else (cut,)
 
 
 _RULES = {
-  "stablehlo.all_gather": _all_gather,
+  "stablehlo.all_gather": collective_dimensions.of_all_gather,
   "stablehlo.all_reduce": _same,
-  "stablehlo.all_to_all": _all_to_all,
+  "stablehlo.all_to_all": collective_dimensions.of_all_to_all,
   "stablehlo.broadcast_in_dim": _broadcast,
-  "stablehlo.concatenate": _concatenate,
+  "stablehlo.concatenate": _along_one,
   "stablehlo.dot_general": _dot,
   "stablehlo.dynamic_slice": _untouched,
   "stablehlo.dynamic_update_slice": _untouched,
   "stablehlo.pad": _pad,
   "stablehlo.reduce": _reduce,
-  "stablehlo.reduce_scatter": _reduce_scatter,
+  "stablehlo.reduce_scatter": collective_dimensions.of_reduce_scatter,
   "stablehlo.reshape": _reshape,
   "stablehlo.reverse": _reverse,
   "stablehlo.slice": _untouched,
-  "stablehlo.sort": _sort,
+  "stablehlo.sort": _along_one,
   "stablehlo.transpose": _transpose,
 }

@@ -1,10 +1,12 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Pieces of a value: taken out of it, and put together again in their order."""
+"""Pieces of a value: taken out of it, put together, and summed up."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+import functools
+from typing import Any
 
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
@@ -37,14 +39,12 @@ def take(value: ir.Value, cut: Cut, num: int) -> list[ir.Value]:
     value = stablehlo.reshape(_with_shape(value, sizes), value)
     dim += 1
   size = sizes[dim] // num
-  pieces = []
+  pieces: list[ir.Value] = []
   for j in range(num):
     starts, limits = [0] * len(sizes), list(sizes)
     starts[dim], limits[dim] = j * size, (j + 1) * size
     piece = stablehlo.slice(value, starts, limits, [1] * len(sizes))
-    pieces.append(
-      stablehlo.reshape(type_, piece) if cut.parts > 1 else piece
-    )
+    pieces.append(stablehlo.reshape(type_, piece) if cut.parts > 1 else piece)
   return pieces
 
 
@@ -52,7 +52,7 @@ def put_together(pieces: Sequence[ir.Value], cut: Cut) -> ir.Value:
   """The value of which these are the pieces, at the insertion point."""
   dim, sizes = cut.dim, list(shape_of(pieces[0]) or ())
   if cut.parts == 1:
-    return stablehlo.concatenate(pieces, _index(dim))
+    return stablehlo.concatenate(pieces, dim)
   size, whole = sizes[dim] // cut.parts, list(sizes)
   whole[dim] *= len(pieces)
   type_ = _with_shape(pieces[0], whole)
@@ -60,14 +60,29 @@ def put_together(pieces: Sequence[ir.Value], cut: Cut) -> ir.Value:
   in_blocks = [
     stablehlo.reshape(_with_shape(piece, sizes), piece) for piece in pieces
   ]
-  return stablehlo.reshape(
-    type_, stablehlo.concatenate(in_blocks, _index(dim + 1))
-  )
+  return stablehlo.reshape(type_, stablehlo.concatenate(in_blocks, dim + 1))
+
+
+def add_up(products: Sequence[ir.Operation]) -> ir.Value:
+  """What products over pieces add up to, at the insertion point.
+
+  It is rounded to their type once, as the product of the whole is.
+
+  Args:
+    products: with results of their final type; those become sums in float32
+      where the type is narrower.
+  """
+  result_type: Any = products[0].results[0].type
+  element = result_type.element_type
+  if isinstance(element, ir.BF16Type | ir.F16Type):
+    element = ir.F32Type.get()
+  wide = ir.RankedTensorType.get(result_type.shape, element)
+  for product in products:
+    product.results[0].set_type(wide)
+  total = functools.reduce(stablehlo.add, [p.results[0] for p in products])
+  return total if wide == result_type else stablehlo.convert(result_type, total)
 
 
 def _with_shape(value: ir.Value, sizes: Sequence[int]) -> ir.Type:
-  return ir.RankedTensorType.get(sizes, value.type.element_type)
-
-
-def _index(number: int) -> ir.Attribute:
-  return ir.IntegerAttr.get(ir.IntegerType.get_signless(64), number)
+  type_: Any = value.type
+  return ir.RankedTensorType.get(sizes, type_.element_type)

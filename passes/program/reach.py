@@ -18,6 +18,7 @@ from jaxlib.mlir import ir
 from lagom_xla.passes.program import dependence
 from lagom_xla.passes.program import dimensions
 from lagom_xla.passes.program.cuts import Cut
+from lagom_xla.passes.program.cuts import Cuts
 
 OPENING = frozenset(["stablehlo.all_gather", "stablehlo.all_to_all"])
 CLOSING = frozenset(
@@ -116,7 +117,7 @@ class Block:
         continue
       reached[i] = found
       for p, operand_cut in zip(self._defined[i], needed, strict=True):
-        if operand_cut is None or p not in self._after_product:
+        if operand_cut is None or p is None or p not in self._after_product:
           continue
         if p not in asked:
           asked[p] = set()
@@ -137,7 +138,7 @@ class Block:
     marked = sum(1 << i for i in reached if self.names[i] in _MARKED)
     return not any(self._waits(i, reached, marked) for i in reached)
 
-  def needed_cuts(self, i: int, reached: Reached) -> dimensions.Cuts:
+  def needed_cuts(self, i: int, reached: Reached) -> Cuts:
     """How the operands of an operation that is reached are cut for it."""
     cut = reached[i]
     if cut is None:
@@ -180,15 +181,15 @@ class Block:
           seen.add(user)
           heapq.heappush(todo, user)
 
-  def _find_after_product(self) -> set[int | None]:
+  def _find_after_product(self) -> set[int]:
     """Operations with a product before them and no collective between."""
-    found: set[int | None] = set()
+    found: set[int] = set()
     for i, name in enumerate(self.names):
       if name not in COLLECTIVES and (
         name == PRODUCT or not found.isdisjoint(self._defined[i])
       ):
         found.add(i)
-    return found - {None}
+    return found
 
 
 def _only(kept: Iterable[int], reached: Mapping[int, Cut | None]) -> Reached:

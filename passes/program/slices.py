@@ -4,9 +4,14 @@
 
 While one piece is communicated, the next one's products run: what T3 (arXiv
 2401.16677) does in hardware, in software. Where a value of the chain is needed
-whole, as what the backward pass saves or takes a weight's gradient from, its
-pieces are put together again, in the order that they had. So nothing is added
-up in another order than before.
+whole, such as what is saved for the backward pass, its pieces are put together
+again, in the order that they had.
+
+Every number comes from the same operations on the same values, with one
+exception: a product that contracts over what is cut, as a weight's gradient
+does over tokens, becomes a sum of products, in float32 and rounded once (to put
+its operands together would cost the time that slices save). With n terms, that
+is within n roundings of float32 of the sum of their magnitudes.
 
 XLA would join the pieces again. Its combiners keep collectives of different
 `combiner_key`s apart; its dot merger, which joins small products that share an
@@ -15,14 +20,14 @@ operand, sees each piece take the shared one through a barrier of its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-import functools
+from collections.abc import Iterable, Mapping
 
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
 from lagom_xla.passes.program import chains as chains_lib
 from lagom_xla.passes.program import dependence
+from lagom_xla.passes.program import frontend_attributes
 from lagom_xla.passes.program import inline
 from lagom_xla.passes.program import pieces as pieces_lib
 from lagom_xla.passes.program import reach
@@ -36,9 +41,9 @@ from lagom_xla.passes.program.outcome import Refusal
 CHAIN = "lagom_chain"
 _KEY = "combiner_key"
 # XLA joins products with fewer bytes of operands and results than this: the
-# default of its option xla_gpu_dot_merger_threshold_mb.
+# default of its option xla_gpu_dot_merger_threshold_mb. A barrier costs a copy
+# where it parts a product from the slice of a weight that would be fused.
 _MERGED_BYTES = 32 << 20
-_FRONTEND = "mhlo.frontend_attributes"
 
 
 def cut(module: ir.Module, pieces: Mapping[str, int]) -> Outcome:
@@ -93,7 +98,7 @@ def tag(module: ir.Module) -> None:
           collectives[link.number] = link.operation
     for number, of_chains in labels.items():
       of_all = ",".join(of_chains)
-      _set_frontend_attributes(collectives[number], {CHAIN: of_all})
+      frontend_attributes.set_on(collectives[number], {CHAIN: of_all})
 
 
 def _decide(
@@ -180,9 +185,9 @@ class _Cutting:
           copy.operands[i] = of_operand[j]
         if copy.name in reach.COLLECTIVES:
           key = f"{self._label}/{j}"
-          _set_frontend_attributes(copy, {CHAIN: self._label, _KEY: key})
+          frontend_attributes.set_on(copy, {CHAIN: self._label, _KEY: key})
       if cut_ is None:
-        operation.results[0].replace_all_uses_with(_sum(copies))
+        operation.results[0].replace_all_uses_with(pieces_lib.add_up(copies))
         return
     for copy in copies:
       for result in copy.results:
@@ -207,21 +212,8 @@ class _Cutting:
           result.replace_all_uses_with(pieces_lib.put_together(pieces, cut_))
 
 
-def _sum(products: Sequence[ir.Operation]) -> ir.Value:
-  """What products over pieces add up to, rounded once to their type."""
-  result_type = products[0].results[0].type
-  element = result_type.element_type
-  if isinstance(element, ir.BF16Type | ir.F16Type):
-    element = ir.F32Type.get()
-  wide = ir.RankedTensorType.get(result_type.shape, element)
-  for product in products:
-    product.results[0].set_type(wide)
-  total = functools.reduce(stablehlo.add, [p.results[0] for p in products])
-  return total if wide == result_type else stablehlo.convert(result_type, total)
-
-
 def _may_be_merged(operands: list[list[ir.Value]]) -> bool:
-  """Whether XLA's dot merger would look at products of these operands."""
+  """Whether XLA's dot merger may look at products of these operands."""
   num = sum(num_bytes(of_operand[0]) for of_operand in operands)
   return num <= _MERGED_BYTES
 
@@ -253,15 +245,3 @@ def _set_size(operation: ir.Operation, dim: int, num: int) -> None:
   sizes = list(ir.DenseI64ArrayAttr(operation.attributes[name]))
   sizes[dim] //= num
   operation.attributes[name] = ir.DenseI64ArrayAttr.get(sizes)
-
-
-def _set_frontend_attributes(
-  operation: ir.Operation, added: Mapping[str, str]
-) -> None:
-  attributes = {}
-  if _FRONTEND in operation.attributes:
-    for named in ir.DictAttr(operation.attributes[_FRONTEND]):
-      attributes[named.name] = named.attr
-  for name, text in added.items():
-    attributes[name] = ir.StringAttr.get(text)
-  operation.attributes[_FRONTEND] = ir.DictAttr.get(attributes)
