@@ -106,7 +106,7 @@ def _loop_to_rotate(
   if isinstance(loop, str):
     return loop
   if loop.num_trips < 2:
-    return f"it makes {loop.num_trips} trips, and takes two to overlap"
+    return "it makes no more than 1 trip, and only two can overlap"
   effect = effects.first_effect(operation)
   if effect is not None:
     return f"in it is {effect}"

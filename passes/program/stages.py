@@ -9,7 +9,10 @@ dots), not off names:
 
 - The forward pass is what every last product of a trip needs. Last products,
   which no other product needs, are gradients of weights, and through the loss
-  each of them needs the whole forward pass, but not what is recomputed.
+  each of them needs the whole forward pass, but not what is recomputed. No
+  product of the backward pass needs anything of the trip before, as those of a
+  loop over layers do: recomputing a layer beside the gradients of the one above
+  was tried, and gains nothing.
 - The stage that runs ahead is the forward pass or a first part of it, with all
   that it needs: within a trip, and from the trip before through the loop's
   carries (a counter, a random key).
@@ -59,12 +62,14 @@ class _Product:
     flops: what it works, over all its trips.
     num_trips: 0 where it is no counted loop.
     needed: bit mask of the products of its trip that it needs.
+    carries: bit mask of the carries that it needs, unchanging ones left out.
   """
 
   position: int
   flops: int
   num_trips: int
   needed: int
+  carries: int
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -97,8 +102,8 @@ def cut(loop: counted_loops.CountedLoop) -> Stages | str:
   candidates = list(_candidates(body, products))
   if not candidates:
     return (
-      "no product of a trip is needed by all of its last products, as a forward"
-      " pass is by every gradient"
+      "its trips are not those of micro-batches, whose gradients all need one"
+      " forward pass and nothing of the trip before"
     )
   best = max(candidate.worth for candidate in candidates)
   if not any(best):
@@ -119,16 +124,16 @@ def _products(body: trip_body.TripBody) -> list[_Product]:
   """The operations with products that differ from trip to trip."""
   products: list[_Product] = []
   needed: list[int] = []
-  varies: list[bool] = []
+  carries: list[int] = []
   for position, operation in enumerate(body.operations):
-    mask, does_vary = 0, False
+    mask = carried = 0
     for source, number in body.uses[position]:
-      if source == trip_body.CARRY:
-        does_vary |= number not in body.invariant
-      else:
+      if source != trip_body.CARRY:
         mask |= needed[source]
-        does_vary |= varies[source]
-    flops = product_flops.flops(operation) if does_vary else 0
+        carried |= carries[source]
+      elif number not in body.invariant:
+        carried |= 1 << number
+    flops = product_flops.flops(operation) if carried else 0
     if flops:
       products.append(
         _Product(
@@ -136,11 +141,12 @@ def _products(body: trip_body.TripBody) -> list[_Product]:
           flops=flops,
           num_trips=_num_trips(operation),
           needed=mask,
+          carries=carried,
         )
       )
       mask |= 1 << (len(products) - 1)
     needed.append(mask)
-    varies.append(does_vary)
+    carries.append(carried)
   return products
 
 
@@ -164,6 +170,9 @@ def _candidates(
     if not late or ahead in seen:
       continue
     seen.add(ahead)
+    # Nor may a backward pass need the one before: it would be a layer's.
+    if any(product.carries & ~sum(1 << c for c in carries) for product in late):
+      continue
     flops, _ = alignment.align(_loops(late), _loops(early))
     outside = 0 if flops else min(_flops_outside(late), _flops_outside(early))
     yield _Candidate(ahead=ahead, ahead_carries=carries, worth=(flops, outside))
