@@ -16,10 +16,10 @@ from lagom_xla.passes.program import outcome as outcome_lib
 from lagom_xla.passes.program import rewrite
 
 
-def compile_rewritten(
+def lower_rewritten(
   lowered: jax.stages.Lowered, form: form_lib.Form
-) -> tuple[jax.stages.Compiled, outcome_lib.Outcome]:
-  """Compiles a lowered step in a form."""
+) -> tuple[jax.stages.Lowered, outcome_lib.Outcome]:
+  """A lowered step in a form."""
   as_written: Any = lowered.compiler_ir("stablehlo")
   module, outcome = rewrite.rewrite(as_written, form)
   lowering: Any = copy.copy(lowered._lowering)
@@ -27,6 +27,14 @@ def compile_rewritten(
   lowered = jax.stages.Lowered(
     lowering, lowered.args_info, lowered.out_tree, no_kwargs=lowered._no_kwargs
   )
+  return lowered, outcome
+
+
+def compile_rewritten(
+  lowered: jax.stages.Lowered, form: form_lib.Form
+) -> tuple[jax.stages.Compiled, outcome_lib.Outcome]:
+  """Compiles a lowered step in a form."""
+  lowered, outcome = lower_rewritten(lowered, form)
   return lowered.compile(), outcome
 
 

@@ -9,7 +9,6 @@ import dataclasses
 
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
-import numpy as np
 
 from lagom_xla.passes.program import counted_loops
 from lagom_xla.passes.program import shared_loops
@@ -165,7 +164,7 @@ def _return(body: ir.Block, values: Sequence[ir.Value]) -> None:
 
 
 def _constant(number: int) -> ir.Value:
-  value = ir.DenseElementsAttr.get(np.array(number, np.int32))
+  value = ir.Attribute.parse(f"dense<{number}> : tensor<i32>")
   return stablehlo.constant(value)
 
 
