@@ -20,6 +20,7 @@ import pytest
 
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import tuner
+from lagom_xla.passes.program import counted_loops
 from lagom_xla.passes.program import dependence
 from lagom_xla.passes.program import outcome as outcome_lib
 from lagom_xla.passes.program import rewrite
@@ -265,13 +266,33 @@ class TestBits:
     def step(params: Any, batches: jax.Array) -> Any:
       def add(count: jax.Array, batch: jax.Array) -> Any:
         value, gradients = jax.value_and_grad(loss)(params, batch)
-        norms = jax.tree.map(jnp.linalg.norm, gradients)
-        return count + 2, (value, norms, count, batch[0])
+        largest = jax.tree.map(jnp.max, gradients)
+        return count + 2, (value, largest, count, batch[0])
 
       return jax.lax.scan(add, jnp.int32(5), batches, reverse=reverse)
 
     outcome = rewritten.assert_same_bits(step, ROTATED, _params(), _batches(3))
     assert outcome.actions
+
+  def test_a_sum_over_gradients_differs_by_its_order_at_most(self):
+    """XLA may fuse the sum with the last layer's part, which stands alone."""
+    loss = functools.partial(_loss, "fsdp", unroll=False, remat=False)
+
+    def step(params: Any, batches: jax.Array) -> Any:
+      def add(norms: jax.Array, batch: jax.Array) -> Any:
+        gradients = jax.grad(loss)(params, batch)
+        return norms + optax.tree.norm(gradients), None
+
+      return jax.lax.scan(add, 0.0, batches)[0]
+
+    args = _params(), _batches(3)
+    lowered = jax.jit(step).lower(*args)
+    compiled, outcome = rewritten.compile_rewritten(lowered, ROTATED)
+    assert outcome.actions
+    # Four times the rounding of a float32.
+    np.testing.assert_allclose(
+      compiled(*args), lowered.compile()(*args), rtol=4 * 2**-23
+    )
 
   def test_a_fori_loop_is_a_loop(self):
     gradient = jax.grad(
@@ -370,6 +391,23 @@ class TestStructure:
     assert _products(first) == forward
     assert _products(last) == 2 * forward
     assert _products(shared) == 3 * forward
+
+  def test_what_the_next_layer_gathers_is_gathered_a_trip_ahead(self):
+    step = _step("shard_map", remat=True)
+    module, _ = _rotate(step, _params("shard_map"), _batches(4))
+    _, rotated, _ = _loops(module.operation)
+    (shared,) = _loops(rotated)
+    loop = counted_loops.read(shared)
+    assert isinstance(loop, counted_loops.CountedLoop)
+    # The first layer's gather stands before the loop, the last layer behind it.
+    assert loop.num_trips == _LAYERS - 1
+    gathers = [
+      op.operation
+      for op in loop.body.operations
+      if op.operation.name == "stablehlo.all_gather"
+    ]
+    returned = list(loop.body.operations)[-1].operation.operands
+    assert any(op.results[0] == value for op in gathers for value in returned)
 
   def test_unrolled_layers_are_cut_where_forward_turns_to_backward(self):
     module, _ = _rotate(_step("tp", unroll=True), _params("tp"), _batches(4))

@@ -11,6 +11,7 @@ from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
 from lagom_xla.passes.program import counted_loops
+from lagom_xla.passes.program import prefetch
 from lagom_xla.passes.program import shared_loops
 from lagom_xla.passes.program import trip_body
 from lagom_xla.passes.program.stages import Stages
@@ -53,9 +54,15 @@ def rotate(loop: counted_loops.CountedLoop, stages: Stages) -> int:
     for i, result in enumerate(old.results):
       result.replace_all_uses_with(last.returned.get(i, carries[i]))
   old.erase()
-  return shared_loops.share(
+  shared = shared_loops.share(
     body, list(late.operations.values()), list(early.operations.values())
   )
+  for loop in shared:
+    prefetch.split_barriers(loop)
+    gathers = prefetch.stages(loop) if loop.num_trips > 1 else None
+    if gathers is not None:
+      rotate(loop, gathers)
+  return len(shared)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
