@@ -283,7 +283,7 @@ class TestBits:
         gradients = jax.grad(loss)(params, batch)
         return norms + optax.tree.norm(gradients), None
 
-      return jax.lax.scan(add, 0.0, batches)[0]
+      return jax.lax.scan(add, jnp.zeros(()), batches)[0]
 
     args = _params(), _batches(3)
     lowered = jax.jit(step).lower(*args)

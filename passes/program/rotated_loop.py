@@ -22,7 +22,8 @@ def rotate(loop: counted_loops.CountedLoop, stages: Stages) -> int:
 
   The first trip's early stage comes before it, the last trip's late stage
   behind it. It carries a counter; what the loop carried, of which that of the
-  early stage is a trip ahead; and what crosses from stage to stage.
+  early stage is a trip ahead; and what crosses from stage to stage. Loops that
+  the stages come to share are rotated, too: their gathers go a trip ahead.
 
   Args:
     loop: what is replaced.
