@@ -5,37 +5,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-import copy
 from typing import Any
 
 import jax
 import numpy as np
 
+from lagom_xla.compile import rewriting
 from lagom_xla.passes.program import form as form_lib
 from lagom_xla.passes.program import outcome as outcome_lib
-from lagom_xla.passes.program import rewrite
+
+
+def lower_rewritten(
+  lowered: jax.stages.Lowered, form: form_lib.Form
+) -> tuple[jax.stages.Lowered, outcome_lib.Outcome]:
+  """A lowered step in a form."""
+  rewritten = rewriting.step(lowered, form)
+  return rewritten.program, rewritten.outcome
 
 
 def compile_rewritten(
   lowered: jax.stages.Lowered, form: form_lib.Form
 ) -> tuple[jax.stages.Compiled, outcome_lib.Outcome]:
   """Compiles a lowered step in a form."""
-  in_form, outcome = rewrite_lowered(lowered, form)
-  return in_form.compile(), outcome
-
-
-def rewrite_lowered(
-  lowered: jax.stages.Lowered, form: form_lib.Form
-) -> tuple[jax.stages.Lowered, outcome_lib.Outcome]:
-  """A lowered step in a form."""
-  as_written: Any = lowered.compiler_ir("stablehlo")
-  module, outcome = rewrite.rewrite(as_written, form)
-  lowering: Any = copy.copy(lowered._lowering)
-  lowering._hlo = module
-  lowered = jax.stages.Lowered(
-    lowering, lowered.args_info, lowered.out_tree, no_kwargs=lowered._no_kwargs
-  )
-  return lowered, outcome
+  lowered, outcome = lower_rewritten(lowered, form)
+  return lowered.compile(), outcome
 
 
 def assert_same_bits(

@@ -307,7 +307,7 @@ def test_xla_joins_neither_collectives_nor_products_again(
     "unrolled", sizes=(2048, 256, 1024), dtype=jnp.bfloat16, devices=h100s
   )
   form = _all_in(lowered, 4)
-  in_form, _ = rewritten.rewrite_lowered(lowered, form)
+  in_form, _ = rewritten.lower_rewritten(lowered, form)
   as_written, cut = scheduled(lowered), scheduled(in_form)
 
   before, after = _num_of(as_written), _num_of(cut)

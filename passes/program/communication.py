@@ -15,6 +15,7 @@ COLLECTIVES = frozenset(
     "collective_permute", "reduce_scatter",
   )
 )  # fmt: skip
+_CONSTRAINT = "sdy.sharding_constraint"
 _PARTITIONS = "mhlo.num_partitions"
 
 
@@ -28,6 +29,11 @@ def is_partitioned(module: ir.Module) -> bool:
     _PARTITIONS in attributes
     and ir.IntegerAttr(attributes[_PARTITIONS]).value > 1
   )
+
+
+def is_collective(operation: ir.Operation) -> bool:
+  """Whether it is a collective, or where the partitioner may place one."""
+  return operation.name in COLLECTIVES or operation.name == _CONSTRAINT
 
 
 def is_in(operation: ir.Operation) -> bool:

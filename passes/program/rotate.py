@@ -12,9 +12,10 @@ which is the same as
 
 where B(m) and F(m + 1) need nothing of each other. Their loops over layers
 become one, and XLA's scheduler runs what one communicates under what the other
-computes (DHelix, arXiv 2411.15871). Residuals of two micro-batches are alive
-while they share a loop; nothing else changes, not even the order in which
-gradients are added up.
+computes (DHelix, arXiv 2411.15871). What the first product of a layer gathers
+is gathered while the layer before computes (`prefetch.py`). Residuals of two
+micro-batches are alive while they share a loop. The order in which gradients
+are added up stays.
 """
 
 from __future__ import annotations
@@ -106,7 +107,7 @@ def _loop_to_rotate(
   if isinstance(loop, str):
     return loop
   if loop.num_trips < 2:
-    return f"it makes {loop.num_trips} trips, and takes two to overlap"
+    return "it makes no more than 1 trip, and only two can overlap"
   effect = effects.first_effect(operation)
   if effect is not None:
     return f"in it is {effect}"

@@ -9,9 +9,9 @@ import dataclasses
 
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
-import numpy as np
 
 from lagom_xla.passes.program import counted_loops
+from lagom_xla.passes.program import prefetch
 from lagom_xla.passes.program import shared_loops
 from lagom_xla.passes.program import trip_body
 from lagom_xla.passes.program.stages import Stages
@@ -22,7 +22,8 @@ def rotate(loop: counted_loops.CountedLoop, stages: Stages) -> int:
 
   The first trip's early stage comes before it, the last trip's late stage
   behind it. It carries a counter; what the loop carried, of which that of the
-  early stage is a trip ahead; and what crosses from stage to stage.
+  early stage is a trip ahead; and what crosses from stage to stage. Loops that
+  the stages come to share are rotated, too: their gathers go a trip ahead.
 
   Args:
     loop: what is replaced.
@@ -54,9 +55,15 @@ def rotate(loop: counted_loops.CountedLoop, stages: Stages) -> int:
     for i, result in enumerate(old.results):
       result.replace_all_uses_with(last.returned.get(i, carries[i]))
   old.erase()
-  return shared_loops.share(
+  shared = shared_loops.share(
     body, list(late.operations.values()), list(early.operations.values())
   )
+  for loop in shared:
+    prefetch.split_barriers(loop)
+    gathers = prefetch.stages(loop) if loop.num_trips > 1 else None
+    if gathers is not None:
+      rotate(loop, gathers)
+  return len(shared)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -165,7 +172,7 @@ def _return(body: ir.Block, values: Sequence[ir.Value]) -> None:
 
 
 def _constant(number: int) -> ir.Value:
-  value = ir.DenseElementsAttr.get(np.array(number, np.int32))
+  value = ir.Attribute.parse(f"dense<{number}> : tensor<i32>")
   return stablehlo.constant(value)
 
 

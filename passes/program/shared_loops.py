@@ -17,7 +17,7 @@ from lagom_xla.passes.program import product_flops
 
 def share(
   block: ir.Block, late: Iterable[ir.Operation], early: Iterable[ir.Operation]
-) -> int:
+) -> list[counted_loops.CountedLoop]:
   """Merges loops of a block that hold products, and the loops inside of those.
 
   Args:
@@ -26,21 +26,24 @@ def share(
     early: operations of the other, none of which needs any of the first's.
 
   Returns:
-    How many pairs became one.
+    What pairs became.
   """
   late_loops, early_loops = _counted(late), _counted(early)
   _, pairs = alignment.align(_described(late_loops), _described(early_loops))
-  num_shared = 0
+  shared: list[counted_loops.CountedLoop] = []
   for i, j in pairs:
     first, second = late_loops[i], early_loops[j]
     num_late = len(first.body.operations) - 1
     within = dependence.BlockDependence(block)
     if merge.obstacle(first, second, within) is not None:
       continue
-    body = merge.merge(first, second, within).body
+    merged = merge.merge(first, second, within)
+    body = merged.body
     inner = [op.operation for op in body.operations][:-1]
-    num_shared += 1 + share(body, inner[:num_late], inner[num_late:])
-  return num_shared
+    # The inner ones first: a loop that is written anew takes them along.
+    shared += share(body, inner[:num_late], inner[num_late:])
+    shared.append(merged)
+  return shared
 
 
 def _counted(

@@ -7,23 +7,27 @@ it needs nothing that the backward pass of m computes. Which operations are the
 forward pass is read off the dependence among products (dots and loops with
 dots), not off names:
 
-- The stage that runs ahead begins with the first products of the body, and
-  takes whatever they need: within a trip, and from the trip before through the
-  loop's carries (a counter, a random key).
-- It may end wherever every later product needs every earlier one. Borders of
-  layers are such places up to the turning point from forward to backward;
-  behind that, a layer's weight gradient is needed by no product any more.
-- Of these places the best has most work side by side: inner loops of both
-  stages that can become one, or if there are none, products of both; and then
-  the fewest bytes to carry across. For unrolled layers that is the turning
-  point itself, as the backward pass works more than the forward pass.
+- The forward pass is what every last product of a trip needs. Last products,
+  which no other product needs, are gradients of weights, and through the loss
+  each of them needs the whole forward pass, but not what is recomputed. No
+  product of the backward pass needs anything of the trip before, as those of a
+  loop over layers do: recomputing a layer beside the gradients of the one above
+  was tried, and gains nothing.
+- The stage that runs ahead is the forward pass or a first part of it, with all
+  that it needs: within a trip, and from the trip before through the loop's
+  carries (a counter, a random key).
+- The best part has most work side by side: inner loops of both stages that can
+  become one, or if there are none, products of both; and then the fewest bytes
+  to carry across. For unrolled layers that is the whole forward pass, as the
+  backward pass works more.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 import dataclasses
-import itertools
+import functools
+import operator
 
 from jaxlib.mlir import ir
 
@@ -58,17 +62,19 @@ class _Product:
     flops: what it works, over all its trips.
     num_trips: 0 where it is no counted loop.
     needed: bit mask of the products of its trip that it needs.
+    carries: bit mask of the carries that it needs, unchanging ones left out.
   """
 
   position: int
   flops: int
   num_trips: int
   needed: int
+  carries: int
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class _Candidate:
-  """A cut behind the first products.
+  """A cut behind a first part of the forward pass.
 
   Attributes:
     ahead: positions of what runs ahead.
@@ -96,14 +102,12 @@ def cut(loop: counted_loops.CountedLoop) -> Stages | str:
   candidates = list(_candidates(body, products))
   if not candidates:
     return (
-      "no part of its products could run a trip ahead: nowhere does every later"
-      " product of a trip need every earlier one"
+      "its trips are not those of micro-batches, whose gradients all need one"
+      " forward pass and nothing of the trip before"
     )
   best = max(candidate.worth for candidate in candidates)
   if not any(best):
-    return (
-      "no part of it that could run a trip ahead has a loop like the rest's"
-    )
+    return "no loop of its forward pass makes as many trips as one of the rest"
   stages = [
     Stages(
       ahead=candidate.ahead,
@@ -120,16 +124,16 @@ def _products(body: trip_body.TripBody) -> list[_Product]:
   """The operations with products that differ from trip to trip."""
   products: list[_Product] = []
   needed: list[int] = []
-  varies: list[bool] = []
+  carries: list[int] = []
   for position, operation in enumerate(body.operations):
-    mask, does_vary = 0, False
+    mask = carried = 0
     for source, number in body.uses[position]:
-      if source == trip_body.CARRY:
-        does_vary |= number not in body.invariant
-      else:
+      if source != trip_body.CARRY:
         mask |= needed[source]
-        does_vary |= varies[source]
-    flops = product_flops.flops(operation) if does_vary else 0
+        carried |= carries[source]
+      elif number not in body.invariant:
+        carried |= 1 << number
+    flops = product_flops.flops(operation) if carried else 0
     if flops:
       products.append(
         _Product(
@@ -137,11 +141,12 @@ def _products(body: trip_body.TripBody) -> list[_Product]:
           flops=flops,
           num_trips=_num_trips(operation),
           needed=mask,
+          carries=carried,
         )
       )
       mask |= 1 << (len(products) - 1)
     needed.append(mask)
-    varies.append(does_vary)
+    carries.append(carried)
   return products
 
 
@@ -155,27 +160,32 @@ def _num_trips(operation: ir.Operation) -> int:
 def _candidates(
   body: trip_body.TripBody, products: Sequence[_Product]
 ) -> Iterator[_Candidate]:
-  """Cuts such that every product behind them needs every one before them."""
-  ones = (1 << len(products)) - 1
-  # For each product, what it and all later ones need.
-  by_all_later = list(
-    itertools.accumulate(
-      (product.needed for product in reversed(products)),
-      lambda a, b: a & b,
-      initial=ones,
-    )
-  )[::-1]
-  for num_first in range(1, len(products)):
-    first = (1 << num_first) - 1
-    if by_all_later[num_first] & first != first:
+  """Cuts behind a first part of the forward pass."""
+  forward = _needed_by_all_last(products)
+  seen: set[frozenset[int]] = set()
+  for end in range(1, len(forward) + 1):
+    ahead, carries = body.with_all_needed(p.position for p in forward[:end])
+    early = [product for product in products if product.position in ahead]
+    late = [product for product in products if product.position not in ahead]
+    if not late or ahead in seen:
       continue
-    early, late = products[:num_first], products[num_first:]
-    ahead, carries = body.with_all_needed(p.position for p in early)
-    if any(product.position in ahead for product in late):
+    seen.add(ahead)
+    # Nor may a backward pass need the one before: it would be a layer's.
+    if any(product.carries & ~sum(1 << c for c in carries) for product in late):
       continue
     flops, _ = alignment.align(_loops(late), _loops(early))
     outside = 0 if flops else min(_flops_outside(late), _flops_outside(early))
     yield _Candidate(ahead=ahead, ahead_carries=carries, worth=(flops, outside))
+
+
+def _needed_by_all_last(products: Sequence[_Product]) -> Sequence[_Product]:
+  """The products that every product that no other one needs does need."""
+  needed_by_any = functools.reduce(operator.or_, (p.needed for p in products))
+  needed_by_all = functools.reduce(
+    operator.and_,
+    (p.needed for i, p in enumerate(products) if not needed_by_any >> i & 1),
+  )
+  return [p for i, p in enumerate(products) if needed_by_all >> i & 1]
 
 
 def _loops(products: Sequence[_Product]) -> list[alignment.Loop]:

@@ -60,6 +60,8 @@ class TripBody:
   ) -> tuple[frozenset[int], frozenset[int]]:
     """Operations and all that they need, from the trip before as well.
 
+    Tuples that they return are unpacked with them.
+
     Returns:
       The positions of those operations, and the numbers of the carries that
       advance with them.
@@ -78,6 +80,11 @@ class TripBody:
         update = self.returned[number]
         if update is not None:
           todo.append(update)
+    # A tuple, which a library call may return, is carried by no loop.
+    for position, operation in enumerate(self.operations):
+      if operation.name == "stablehlo.get_tuple_element":
+        if any(source in found for source, _ in self.uses[position]):
+          found.add(position)
     return frozenset(found), frozenset(carries)
 
   def _items(self, values: Iterable[ir.Value]) -> frozenset[Item]:
