@@ -81,6 +81,48 @@ def test_meshes_agree(mesh: str):
 
 
 @pytest.mark.parametrize(
+  "kwargs",
+  [
+    {"accumulate": 4, "mesh": "fsdp:2,tp:4"},
+    {"micro_batches": 2, "mesh": "fsdp:4,tp:2"},
+    {"sequence_parallel": True, "mesh": "fsdp:2,tp:4"},
+    {
+      "accumulate": "2",
+      "micro_batches": "2",
+      "sequence_parallel": "true",
+      "mesh": "fsdp:2,tp:4",
+    },
+  ],
+)
+def test_a_batch_taken_apart_trains_alike(kwargs: dict[str, Any]):
+  step, (state_spec, batch_spec) = train.train_step(
+    jax.devices()[:8],
+    model="tiny",
+    batch_size=BATCH_SIZE,
+    learning_rate=3e-3,
+    **kwargs,
+  )
+  metrics = loop.train(
+    step,
+    train.init_state(state_spec, model="tiny"),
+    data.byte_batches(
+      data.TEXT.read_bytes(),
+      batch_size=BATCH_SIZE,
+      seq_len=batch_spec["inputs"].shape[1],
+    ),
+    place=batch_spec["inputs"].sharding,
+    num_steps=3,
+  )
+  rows = list(metrics)
+  # As between meshes: bfloat16 sums in another order.
+  whole = trained_on(MESHES[0])
+  np.testing.assert_allclose(
+    [row["loss"] for row in rows], whole["loss"][:3], rtol=0.01
+  )
+  assert rows[0]["grad_norm"] == pytest.approx(whole["grad_norm"][0], rel=0.01)
+
+
+@pytest.mark.parametrize(
   ("size", "layers"),
   [*((size, "scan") for size in llama_config.SIZES), ("tiny", "unroll")],
 )
@@ -136,6 +178,19 @@ def test_numbers_may_come_as_text_from_a_command_line():
     ({"model": "tiny", "mesh": "fsdp=8"}, "cannot be read at 'fsdp=8'"),
     ({"model": "tiny", "mesh": "dp:8"}, "cannot be read at 'dp:8'"),
     ({"model": "tiny", "batch_size": 12}, "batch_size is 12"),
+    (
+      {"model": "tiny", "batch_size": 24, "accumulate": 2},
+      "24, which fsdp:8 and 2 micro-batches cannot split evenly",
+    ),
+    (
+      {
+        "model": "tiny",
+        "mesh": "tp:8",
+        "seq_len": 12,
+        "sequence_parallel": True,
+      },
+      "seq_len is 12, which tp:8 cannot split evenly",
+    ),
   ],
 )
 def test_arguments_that_do_not_fit_get_one_clear_sentence(
