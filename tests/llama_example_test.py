@@ -175,6 +175,10 @@ def test_numbers_may_come_as_text_from_a_command_line():
     ({"model": "tiny", "mesh": "dp:8"}, "cannot be read at 'dp:8'"),
     ({"model": "tiny", "batch_size": 12}, "batch_size is 12"),
     (
+      {"model": "tiny", "sequence_parallel": "tp"},
+      "sequence_parallel is 'tp': give true or false",
+    ),
+    (
       {"model": "tiny", "batch_size": 24, "accumulate": 2},
       "24, which fsdp:8 and 2 micro-batches cannot split evenly",
     ),
