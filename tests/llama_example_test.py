@@ -43,22 +43,33 @@ def step_on(mesh: str) -> tuple[Any, Any]:
 
 
 @functools.cache
-def trained_on(mesh: str) -> dict[str, np.ndarray]:
-  step, (state_spec, batch_spec) = step_on(mesh)
-  batches = data.byte_batches(
-    data.TEXT.read_bytes(),
-    batch_size=BATCH_SIZE,
-    seq_len=batch_spec["inputs"].shape[1],
-  )
+def initial_state() -> Any:
+  """Parameters and the rest on the host: the same for every mesh."""
+  _, (state_spec, _) = step_on(MESHES[0])
+  return jax.device_get(train.init_state(state_spec, model="tiny"))
+
+
+def metrics_of(step: Any, specs: Any, *, num_steps: int) -> dict[str, Any]:
+  state_spec, batch_spec = specs
+  shardings = jax.tree.map(lambda spec: spec.sharding, state_spec)
   metrics = loop.train(
     step,
-    train.init_state(state_spec, model="tiny"),
-    batches,
+    jax.device_put(initial_state(), shardings),
+    data.byte_batches(
+      data.TEXT.read_bytes(),
+      batch_size=BATCH_SIZE,
+      seq_len=batch_spec["inputs"].shape[1],
+    ),
     place=batch_spec["inputs"].sharding,
-    num_steps=NUM_STEPS,
+    num_steps=num_steps,
   )
   rows = list(metrics)
   return {name: np.array([row[name] for row in rows]) for name in rows[0]}
+
+
+@functools.cache
+def trained_on(mesh: str) -> dict[str, np.ndarray]:
+  return metrics_of(*step_on(mesh), num_steps=NUM_STEPS)
 
 
 @pytest.mark.parametrize("mesh", MESHES)
@@ -77,6 +88,33 @@ def test_meshes_agree(mesh: str):
   # Clipping and AdamW hide a gradient's scale from the loss; its norm does not.
   np.testing.assert_allclose(
     here["grad_norm"][0], there["grad_norm"][0], rtol=0.01
+  )
+
+
+@pytest.mark.parametrize(
+  "kwargs",
+  [
+    {"mesh": "fsdp:2,tp:4", "accumulate": "4", "sequence_parallel": "true"},
+    {"mesh": "fsdp:4,tp:2", "micro_batches": "2"},
+  ],
+)
+def test_a_batch_taken_apart_trains_alike(kwargs: dict[str, Any]):
+  step, specs = train.train_step(
+    jax.devices()[:8],
+    model="tiny",
+    batch_size=BATCH_SIZE,
+    learning_rate=3e-3,
+    **kwargs,
+  )
+  # Three steps are sooner run than optimized.
+  options: Any = {"xla_backend_optimization_level": 0}
+  quick = step.lower(*specs).compile(options)
+  here = metrics_of(quick, specs, num_steps=3)
+  whole = trained_on(MESHES[0])
+  # As between meshes: bfloat16 sums in another order.
+  np.testing.assert_allclose(here["loss"], whole["loss"][:3], rtol=0.01)
+  np.testing.assert_allclose(
+    here["grad_norm"][0], whole["grad_norm"][0], rtol=0.01
   )
 
 
@@ -136,6 +174,23 @@ def test_numbers_may_come_as_text_from_a_command_line():
     ({"model": "tiny", "mesh": "fsdp=8"}, "cannot be read at 'fsdp=8'"),
     ({"model": "tiny", "mesh": "dp:8"}, "cannot be read at 'dp:8'"),
     ({"model": "tiny", "batch_size": 12}, "batch_size is 12"),
+    (
+      {"model": "tiny", "sequence_parallel": "tp"},
+      "sequence_parallel is 'tp': give true or false",
+    ),
+    (
+      {"model": "tiny", "batch_size": 24, "accumulate": 2},
+      "24, which fsdp:8 and 2 micro-batches cannot split evenly",
+    ),
+    (
+      {
+        "model": "tiny",
+        "mesh": "tp:8",
+        "seq_len": 12,
+        "sequence_parallel": True,
+      },
+      "seq_len is 12, which tp:8 cannot split evenly",
+    ),
   ],
 )
 def test_arguments_that_do_not_fit_get_one_clear_sentence(

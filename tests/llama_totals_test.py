@@ -190,3 +190,31 @@ def test_an_8b_llama_moves_30_gb_and_reduces_16_gb(
   totals = inspected("8b", "fsdp:8", "scan")["totals"]
   assert totals["all-gather"]["result_bytes"] == 30_019_690_496
   assert totals["reduce-scatter"]["operand_bytes"] == 16_060_522_496
+
+
+@pytest.mark.parametrize("size", ["tiny", "8b"])
+def test_split_sequences_scatter_and_gather_what_whole_ones_all_reduce(
+  h100s: Sequence[jax.Device], size: str
+) -> None:
+  target = load_lib.load(
+    f"{_LLAMA / 'train.py'}:train_step",
+    cluster_lib.parse(_CLUSTER),
+    arguments={"model": size, "mesh": "tp:8", "sequence_parallel": "true"},
+  )
+  totals = as_json.inspection(tuner.inspect(target))["totals"]
+  c = llama_config.SIZES[size]
+  stream = 2 * (2 * c.seq_len) * c.d_model
+  # Each half of a layer gathers its input and scatters its output. Backward,
+  # the same for gradients, and again but for the last scatter to recompute.
+  # The head's input is one more of both, the embedding one all-reduce more.
+  assert totals["reduce-scatter"]["operand_bytes"] == stream * (
+    5 * c.num_layers + 1
+  )
+  assert totals["all-gather"]["result_bytes"] == stream * (6 * c.num_layers + 2)
+  # The loss as without; and the scales of norms, whose gradients each device
+  # has of its own tokens.
+  per_token = 3 * 4 * (2 * c.seq_len)
+  scalars = 2 * 4 * (7 + 2)
+  scales = 2 * c.d_model * (2 * c.num_layers + 1)
+  reduced = stream + per_token + scalars + scales
+  assert totals["all-reduce"]["operand_bytes"] == reduced

@@ -158,7 +158,8 @@ def partition_spec(
   axes: AxisNames, mesh: jax.sharding.Mesh
 ) -> jax.sharding.PartitionSpec:
   """Returns where RULES put an array with these axis names."""
-  return nn.logical_to_mesh_axes(axes, _rules(mesh))
+  spec = nn.logical_to_mesh_axes(axes, _rules(mesh))
+  return spec or jax.sharding.PartitionSpec()
 
 
 def named_shardings(boxed: Any, mesh: jax.sharding.Mesh) -> Any:

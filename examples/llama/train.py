@@ -73,7 +73,7 @@ def train_step(
     model,
     layers=layers,
     num_layers=int(num_layers),
-    sequence_parallel=str(sequence_parallel).lower() in ("true", "1"),
+    sequence_parallel=_as_bool("sequence_parallel", sequence_parallel),
   )
   device_mesh = sharding.make_mesh(devices, mesh)
   num_tokens = int(seq_len) or config.seq_len
@@ -109,6 +109,13 @@ def init_state(
   config = config_lib.llama_config(model, layers=layers)
   llama = Llama(config, state.step.sharding.mesh)
   return step_lib.init_state(llama, state, seed=seed)
+
+
+def _as_bool(name: str, value: bool | str) -> bool:
+  text = str(value).lower()
+  if text not in ("true", "false"):
+    raise ValueError(f"{name} is {value!r}: give true or false.")
+  return text == "true"
 
 
 def _check_divisible(

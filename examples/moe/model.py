@@ -14,6 +14,8 @@ of which N devices have E/N each, K = num_chosen, C = capacity, F = d_ffn.
 
 from __future__ import annotations
 
+from typing import cast
+
 from flax import linen as nn
 import jax
 import jax.numpy as jnp
@@ -30,11 +32,9 @@ class Experts(Part):
   Sows the losses of its router in the collection "losses".
   """
 
-  config: MoeConfig
-
   @nn.compact
   def __call__(self, x: jax.Array) -> jax.Array:
-    c = self.config
+    c = cast(MoeConfig, self.config)
     router = self.weight("router", (c.d_model, c.num_experts), ("embed", None))
     inner = (c.num_experts, c.d_model, c.d_ffn)
     gate = self.weight("gate", inner, ("experts", "expert_embed", None))
@@ -67,7 +67,7 @@ class Experts(Part):
     down: jax.Array,
   ) -> tuple[jax.Array, jax.Array]:
     """What one device does: route, send, run its experts, bring back."""
-    c = self.config
+    c = cast(MoeConfig, self.config)
     probabilities = jax.nn.softmax(logits)
     weights, chosen = jax.lax.top_k(probabilities, c.num_chosen)
     capacity = c.capacity(x.shape[1])
