@@ -88,7 +88,7 @@ def train_step(
   )
   tokens = spec(_tokens_shape(workload), jnp.int32, tokens_spec)
   step = jax.shard_map(
-    _local_step(workload),
+    _local_step(workload, specs[0]),
     mesh=mesh,
     in_specs=(specs, tokens_spec),
     out_specs=(specs, jax.sharding.PartitionSpec()),
@@ -134,29 +134,29 @@ def _init(workload: Workload, key: jax.Array) -> Any:
   return params, _optimizer().init(params)
 
 
-def _local_step(workload: Workload) -> Callable[..., Any]:
-  """What one GPU runs."""
+def _local_step(workload: Workload, specs: Any) -> Callable[..., Any]:
+  """What one GPU runs; `specs` are the parameters' partition specs."""
   layout = workload.layout
   model = _decoder(workload, layout, is_fused=workload.is_fused)
 
   def loss_of(weights: Any, tokens: jax.Array) -> jax.Array:
     inputs, targets = tuple(tokens[..., :-1]), tuple(tokens[..., 1:])
     loss = cast(jax.Array, model.apply({"params": weights}, inputs, targets))
-    # The data-parallel GPUs' gradients are summed.
-    return loss / (layout.data * workload.num_microbatches)
+    # The gradients of GPUs with other tokens are summed.
+    return loss / (layout.num_losses * workload.num_microbatches)
 
   def local_step(state: Any, tokens: jax.Array) -> Any:
     params, adam = state
     weights = _as_type(params, workload.dtype)
+    weights = jax.tree.map(layout.gathered, weights, specs)
     if workload.num_microbatches == 1:
       loss, gradients = jax.value_and_grad(loss_of)(weights, tokens[0])
       gradients = _as_type(gradients, "float32")
     else:
       loss, gradients = _accumulated(loss_of, weights, tokens)
-    if layout.kind == "tp":
-      gradients = layout.add_data(gradients)
+    gradients = jax.tree.map(layout.added, gradients, specs)
     updates, adam = _optimizer().update(gradients, adam, params)
-    return (optax.apply_updates(params, updates), adam), layout.add_data(loss)
+    return (optax.apply_updates(params, updates), adam), layout.add_losses(loss)
 
   return local_step
 
