@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The outcome of a program pass: what it did, and what it left alone and why."""
+"""The outcome of a program pass: what it did, what it left alone, and why."""
 
 from __future__ import annotations
 

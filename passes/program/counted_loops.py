@@ -1,0 +1,142 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Counted loops: while loops whose number of trips their conditions tell."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from jaxlib.mlir import ir
+
+from lagom_xla.passes.program import dependence
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class CountedLoop:
+  """A `stablehlo.while` that counts.
+
+  Attributes:
+    operation: the loop.
+    counter: which of its carries counts.
+    start: the counter in the first trip.
+    step: what a trip adds to the counter.
+    num_trips: how often its body runs.
+  """
+
+  operation: ir.Operation
+  counter: int
+  start: int
+  step: int
+  num_trips: int
+
+  @property
+  def condition(self) -> ir.Block:
+    """The block that says whether there is another trip."""
+    return self.operation.regions[0].blocks[0]
+
+  @property
+  def body(self) -> ir.Block:
+    """The block of a trip; it ends in what the next trip takes."""
+    return self.operation.regions[1].blocks[0]
+
+
+def read(operation: ir.Operation) -> CountedLoop | str:
+  """A while loop as a counted one, or why it is none.
+
+  The counter starts at a constant, gains a constant in each trip, and is
+  compared with a constant: what `lax.scan`, `lax.map` and `lax.fori_loop` over
+  known bounds lower to.
+  """
+  condition = operation.regions[0].blocks[0]
+  compared = _compared(condition)
+  if compared is None:
+    return "its condition compares no counter with a constant"
+  counter, direction, limit = compared
+  start = _constant(operation.operands[counter])
+  if start is None:
+    return "its counter starts at a value that is not known"
+  step = _added(operation.regions[1].blocks[0], counter)
+  if step is None:
+    return "its counter does not gain the same in each trip"
+  num_trips = _num_trips(start, step, direction, limit)
+  if num_trips is None:
+    return "its condition never ends it"
+  return CountedLoop(
+    operation=operation,
+    counter=counter,
+    start=start,
+    step=step,
+    num_trips=num_trips,
+  )
+
+
+_SWAPPED = {"LT": "GT", "LE": "GE", "GT": "LT", "GE": "LE", "NE": "NE"}
+
+
+def _compared(condition: ir.Block) -> tuple[int, str, int] | None:
+  """The counter's number, the direction and the limit of a condition."""
+  returned = condition.operations[len(condition.operations) - 1].operands[0]
+  compare = dependence.defining_operation(returned)
+  if compare is None or compare.name != "stablehlo.compare":
+    return None
+  text = str(compare.attributes["comparison_direction"])
+  direction = next((d for d in _SWAPPED if f" {d}>" in text), None)
+  left, right = compare.operands
+  if direction is None:
+    return None
+  for value, other, way in (
+    (left, right, direction),
+    (right, left, _SWAPPED[direction]),
+  ):
+    number, limit = _argument_number(value, condition), _constant(other)
+    if number is not None and limit is not None:
+      return number, way, limit
+  return None
+
+
+def _added(body: ir.Block, counter: int) -> int | None:
+  """What a trip adds to the counter."""
+  returned = body.operations[len(body.operations) - 1].operands[counter]
+  operation = dependence.defining_operation(returned)
+  if operation is None or operation.name != "stablehlo.add":
+    return None
+  left, right = operation.operands
+  for value, other in ((left, right), (right, left)):
+    if _argument_number(value, body) == counter:
+      return _constant(other)
+  return None
+
+
+def _num_trips(start: int, step: int, direction: str, limit: int) -> int | None:
+  if direction == "NE":
+    distance = limit - start
+    ends = step != 0 and distance % step == 0 and distance // step >= 0
+    return distance // step if ends else None
+  if direction in ("GT", "GE"):
+    start, step, limit = -start, -step, -limit
+  if direction in ("LE", "GE"):
+    limit += 1
+  if start >= limit:
+    return 0
+  return -(-(limit - start) // step) if step > 0 else None
+
+
+def _argument_number(value: ir.Value, block: ir.Block) -> int | None:
+  if not isinstance(value.owner, ir.Block) or value.owner != block:
+    return None
+  return ir.BlockArgument(value).arg_number
+
+
+def _constant(value: ir.Value) -> int | None:
+  """The integer that a value is known to be."""
+  operation = dependence.defining_operation(value)
+  if operation is None:
+    return None
+  if operation.name == "stablehlo.convert":
+    return _constant(operation.operands[0])
+  if operation.name != "stablehlo.constant":
+    return None
+  shape = ir.RankedTensorType(value.type)
+  if shape.rank != 0 or not isinstance(shape.element_type, ir.IntegerType):
+    return None
+  return int(ir.DenseIntElementsAttr(operation.attributes["value"])[0])

@@ -1,0 +1,56 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Effects: what must neither move nor run another number of times."""
+
+from __future__ import annotations
+
+from jaxlib.mlir import ir
+
+from lagom_xla.passes.program import dependence
+
+_EFFECTFUL = frozenset(
+  f"stablehlo.{name}" for name in ("infeed", "outfeed", "recv", "rng", "send")
+)
+
+
+def first_effect(operation: ir.Operation) -> str | None:
+  """The first effect of an operation or of the regions in it, in words.
+
+  A call of a function has the effects of what is called, which is not looked
+  into here: inline it first (`inline.py`).
+
+  Returns:
+    Such as "the host callback `xla_ffi_python_cpu_callback`"; None where there
+    is no effect.
+  """
+  effect = _own_effect(operation)
+  if effect is not None:
+    return effect
+  for inner in dependence.inner_operations(operation):
+    effect = _own_effect(inner)
+    if effect is not None:
+      return effect
+  return None
+
+
+def _own_effect(operation: ir.Operation) -> str | None:
+  if operation.name in _EFFECTFUL:
+    return operation.name
+  if operation.name == "stablehlo.custom_call":
+    attributes = operation.attributes
+    if (
+      "has_side_effect" in attributes
+      and ir.BoolAttr(attributes["has_side_effect"]).value
+    ):
+      target = ir.StringAttr(attributes["call_target_name"]).value
+      kind = "host callback" if "callback" in target else "library call"
+      return f"the {kind} {target}, which has side effects"
+  if any(_is_token(value.type) for value in operation.operands) or any(
+    _is_token(value.type) for value in operation.results
+  ):
+    return f"the order that a token gives {operation.name}"
+  return None
+
+
+def _is_token(value_type: ir.Type) -> bool:
+  return str(value_type) == "!stablehlo.token"

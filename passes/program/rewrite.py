@@ -1,0 +1,49 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Rewriting of a program to a form: the passes in their order."""
+
+from __future__ import annotations
+
+import io
+
+from jaxlib.mlir import ir
+
+from lagom_xla.passes.program import strands
+from lagom_xla.passes.program.form import Form
+from lagom_xla.passes.program.outcome import Outcome
+
+
+def rewrite(module: ir.Module, form: Form) -> tuple[ir.Module, Outcome]:
+  """Rewrites a program to a form.
+
+  Args:
+    module: a lowered program; it stays as it is.
+    form: what to make of it.
+
+  Returns:
+    The rewritten program, which is the module itself where nothing could be
+    done, and what was done and refused.
+  """
+  if form.is_as_written:
+    return module, Outcome()
+  with module.context, ir.Location.unknown():
+    copy = _copy(module)
+    outcome = _apply(copy, form)
+    if not outcome.actions:
+      return module, outcome
+    copy.operation.verify()
+    return copy, outcome
+
+
+def _apply(module: ir.Module, form: Form) -> Outcome:
+  outcome = Outcome()
+  if form.strands in ("merged", "staggered"):
+    staggered = form.strands == "staggered"
+    outcome += strands.merge_loops(module, staggered=staggered)
+  return outcome
+
+
+def _copy(module: ir.Module) -> ir.Module:
+  buffer = io.BytesIO()
+  module.operation.write_bytecode(buffer)
+  return ir.Module.parse(buffer.getvalue())
