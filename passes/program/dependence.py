@@ -63,10 +63,13 @@ def used_values(operation: ir.Operation) -> Iterator[ir.Value]:
         yield from used_values(inner.operation)
 
 
-def inner_operations(operation: ir.Operation) -> Iterator[ir.Operation]:
+def inner_operations(operation: ir.Operation) -> list[ir.Operation]:
   """The operations in the regions of an operation, at any depth, in order."""
-  for region in operation.regions:
-    for block in region.blocks:
-      for inner in block.operations:
-        yield inner.operation
-        yield from inner_operations(inner.operation)
+  found: list[ir.Operation] = []
+
+  def visit(inner: ir.Operation) -> ir.WalkResult:
+    found.append(inner)
+    return ir.WalkResult.ADVANCE
+
+  operation.walk(visit, ir.WalkOrder.PRE_ORDER)
+  return found[1:]

@@ -10,15 +10,15 @@ with every call later on.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable
 
 from jaxlib.mlir import ir
 from jaxlib.mlir import passmanager
 from jaxlib.mlir.dialects import sdy
 
 from lagom_xla.passes.program import dependence
+from lagom_xla.passes.program import functions
 
-_CALLS = frozenset(["call", "func.call"])
 _REMOVE_UNUSED = "builtin.module(symbol-dce)"
 
 
@@ -27,61 +27,26 @@ def inline_loops(module: ir.Module) -> None:
 
   Functions that nothing calls any more are removed.
   """
-  functions = _functions(module)
-  with_loops = _with_loops(functions)
-  # The last first: their callers then take them complete.
-  for name in _callees_first(functions):
-    for call in list(_calls(functions[name])):
-      callee = _callee(call)
-      if callee in with_loops:
-        _inline(call, functions[callee])
-  passmanager.PassManager.parse(_REMOVE_UNUSED).run(module.operation)
-
-
-def _functions(module: ir.Module) -> dict[str, ir.Operation]:
-  return {
-    ir.StringAttr(op.operation.attributes["sym_name"]).value: op.operation
-    for op in module.body.operations
-    if op.operation.name == "func.func"
+  by_name = functions.by_name(module.operation)
+  calls = {name: functions.calls(op) for name, op in by_name.items()}
+  called = {
+    name: {functions.callee(call) for call in calls[name]} for name in calls
   }
+  # Callees first: their callers then take them complete.
+  with_loops: set[str] = set()
+  for name in functions.callees_first(called):
+    if not with_loops.isdisjoint(called[name]) or _has_loop(by_name[name]):
+      with_loops.add(name)
+    for call in calls[name]:
+      if functions.callee(call) in with_loops:
+        _inline(call, by_name[functions.callee(call)])
+  if with_loops:
+    passmanager.PassManager.parse(_REMOVE_UNUSED).run(module.operation)
 
 
-def _calls(operation: ir.Operation) -> Iterator[ir.Operation]:
-  for inner in dependence.inner_operations(operation):
-    if inner.name in _CALLS:
-      yield inner
-
-
-def _callee(call: ir.Operation) -> str:
-  return ir.FlatSymbolRefAttr(call.attributes["callee"]).value
-
-
-def _callees_first(functions: Mapping[str, ir.Operation]) -> list[str]:
-  """The functions' names, each after all that it calls."""
-  ordered: dict[str, None] = {}
-
-  def visit(name: str) -> None:
-    if name in ordered or name not in functions:
-      return
-    for call in _calls(functions[name]):
-      visit(_callee(call))
-    ordered[name] = None
-
-  for name in functions:
-    visit(name)
-  return list(ordered)
-
-
-def _with_loops(functions: Mapping[str, ir.Operation]) -> set[str]:
-  found: set[str] = set()
-  for name in _callees_first(functions):
-    for inner in dependence.inner_operations(functions[name]):
-      if inner.name == "stablehlo.while" or (
-        inner.name in _CALLS and _callee(inner) in found
-      ):
-        found.add(name)
-        break
-  return found
+def _has_loop(function: ir.Operation) -> bool:
+  inner = dependence.inner_operations(function)
+  return any(operation.name == "stablehlo.while" for operation in inner)
 
 
 def _inline(call: ir.Operation, function: ir.Operation) -> None:

@@ -7,32 +7,26 @@ from __future__ import annotations
 from jaxlib.mlir import ir
 
 from lagom_xla.passes.program import counted_loops
+from lagom_xla.passes.program import functions
 
 _PRODUCTS = frozenset(
   ["stablehlo.dot_general", "stablehlo.dot", "stablehlo.convolution"]
 )
-_CALLS = frozenset(["call", "func.call"])
 
 
 class Counter:
   """Counts products in a module whose functions stay as they are."""
 
   def __init__(self, module: ir.Module):
-    self._functions = {
-      ir.StringAttr(op.operation.attributes["sym_name"]).value: op.operation
-      for op in module.body.operations
-      if op.operation.name == "func.func"
-    }
+    self._functions = functions.by_name(module.operation)
     self._known: dict[str, int] = {}
 
   def of(self, operation: ir.Operation) -> int:
     """Products that an operation runs; a loop that does not count runs once."""
     if operation.name in _PRODUCTS:
       return 1
-    if operation.name in _CALLS:
-      return self._of_function(
-        ir.FlatSymbolRefAttr(operation.attributes["callee"]).value
-      )
+    if functions.is_call(operation):
+      return self._of_function(functions.callee(operation))
     inside = sum(
       self.of(inner.operation)
       for region in operation.regions

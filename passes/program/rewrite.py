@@ -4,8 +4,6 @@
 
 from __future__ import annotations
 
-import io
-
 from jaxlib.mlir import ir
 
 from lagom_xla.passes.program import strands
@@ -44,6 +42,9 @@ def _apply(module: ir.Module, form: Form) -> Outcome:
 
 
 def _copy(module: ir.Module) -> ir.Module:
-  buffer = io.BytesIO()
-  module.operation.write_bytecode(buffer)
-  return ir.Module.parse(buffer.getvalue())
+  copy = ir.Module.create()
+  for name, attribute in module.operation.attributes.items():
+    copy.operation.attributes[name] = attribute
+  for operation in module.body.operations:
+    copy.body.append(operation.operation.clone())
+  return copy

@@ -1,0 +1,315 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Independent loops of a program become one, and compute the same bits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+import functools
+from typing import Any
+
+import hypothesis
+from hypothesis import strategies as st
+import jax
+import jax.numpy as jnp
+from jaxlib.mlir import ir
+import numpy as np
+import pytest
+
+from lagom_xla.passes.program import counted_loops
+from lagom_xla.passes.program import dependence
+from lagom_xla.passes.program import rewrite
+from lagom_xla.passes.program.form import Form
+import rewritten
+
+MERGED = Form(strands="merged")
+STAGGERED = Form(strands="staggered")
+
+_WIDTH = 4
+_WEIGHTS = jnp.asarray(
+  np.random.default_rng(0).normal(size=(3, _WIDTH, _WIDTH)), jnp.float32
+)
+_ROWS = jnp.asarray(
+  np.random.default_rng(1).normal(size=(2, 8, _WIDTH)), jnp.float32
+)
+
+
+def _layer(x: jax.Array, weight: jax.Array) -> tuple[jax.Array, None]:
+  return jnp.tanh(x @ weight), None
+
+
+def _forward(x: jax.Array, weights: jax.Array) -> jax.Array:
+  return jax.lax.scan(_layer, x, weights)[0]
+
+
+def _loss(weights: jax.Array, rows: jax.Array) -> jax.Array:
+  remat = jax.checkpoint(_layer)
+  return jnp.mean(jax.lax.scan(remat, rows, weights)[0] ** 2)
+
+
+def _two_micro_batches(weights: jax.Array, rows: jax.Array) -> jax.Array:
+  gradient = jax.grad(_loss)
+  return gradient(weights, rows[0]) + gradient(weights, rows[1])
+
+
+def _module(function: Callable[..., Any], *args: Any) -> ir.Module:
+  module: Any = jax.jit(function).lower(*args).compiler_ir("stablehlo")
+  return module
+
+
+def _while_loops(module: ir.Module) -> list[ir.Operation]:
+  return [
+    inner
+    for inner in dependence.inner_operations(module.operation)
+    if inner.name == "stablehlo.while"
+  ]
+
+
+def _num_loops(function: Callable[..., Any], form: Form, *args: Any) -> int:
+  return len(_while_loops(rewrite.rewrite(_module(function, *args), form)[0]))
+
+
+def _refusals(function: Callable[..., Any], *args: Any) -> str:
+  """Why nothing was merged, of a module that came back as it was."""
+  module = _module(function, *args)
+  text = str(module)
+  same, outcome = rewrite.rewrite(module, MERGED)
+  assert same is module and str(module) == text
+  assert not outcome.actions
+  return " ".join(r.reason for r in outcome.refusals)
+
+
+class TestPairs:
+  def test_passes_of_a_kind_of_two_micro_batches_share_a_loop(self):
+    args = (_WEIGHTS, _ROWS)
+    assert len(_while_loops(_module(_two_micro_batches, *args))) == 4
+    assert _num_loops(_two_micro_batches, MERGED, *args) == 2
+
+  def test_staggered_one_backward_and_one_forward_pass_share_a_loop(self):
+    assert _num_loops(_two_micro_batches, STAGGERED, _WEIGHTS, _ROWS) == 3
+
+  def test_staggered_a_backward_pass_takes_the_next_micro_batch(self):
+    def three(weights: jax.Array, rows: jax.Array) -> jax.Array:
+      first, second = (jax.grad(_loss)(weights, r) for r in rows)
+      return first + second + jax.grad(_loss)(weights, rows[0] + 1)
+
+    rewritten.assert_same_bits(three, STAGGERED, _WEIGHTS, _ROWS)
+    assert _num_loops(three, STAGGERED, _WEIGHTS, _ROWS) == 4
+
+  @pytest.mark.parametrize("form", [MERGED, STAGGERED])
+  def test_gradients_keep_their_bits(self, form: Form):
+    outcome = rewritten.assert_same_bits(
+      _two_micro_batches, form, _WEIGHTS, _ROWS
+    )
+    assert outcome.actions
+
+  def test_loops_merge_that_an_outer_loop_runs(self):
+    def step(weights: jax.Array, rows: jax.Array) -> jax.Array:
+      def twice(total: jax.Array, _: None) -> tuple[jax.Array, None]:
+        return total + _two_micro_batches(weights + total, rows), None
+
+      return jax.lax.scan(twice, jnp.zeros_like(weights), None, length=3)[0]
+
+    rewritten.assert_same_bits(step, MERGED, _WEIGHTS, _ROWS)
+    assert _num_loops(step, MERGED, _WEIGHTS, _ROWS) == 3
+
+  def test_what_both_loops_only_read_is_carried_once(self):
+    def both(weights: jax.Array, rows: jax.Array) -> jax.Array:
+      return _forward(rows[0], weights) + _forward(rows[1], weights)
+
+    before = _while_loops(_module(both, _WEIGHTS, _ROWS))
+    module, _ = rewrite.rewrite(_module(both, _WEIGHTS, _ROWS), MERGED)
+    (merged,) = _while_loops(module)
+    # Each carries its rows, the weights and a counter.
+    assert [len(loop.operands) for loop in before] == [3, 3]
+    assert len(merged.operands) == 4
+
+  def test_a_loop_in_a_function_called_twice_merges_with_itself(self):
+    called = jax.jit(_forward)
+
+    def both(weights: jax.Array, rows: jax.Array) -> jax.Array:
+      return called(rows[0], weights) + called(rows[1], weights)
+
+    rewritten.assert_same_bits(both, MERGED, _WEIGHTS, _ROWS)
+    assert _num_loops(both, MERGED, _WEIGHTS, _ROWS) == 1
+
+
+class TestRefusals:
+  def test_a_loop_that_needs_the_other_stays(self):
+    def chained(weights: jax.Array, rows: jax.Array) -> jax.Array:
+      return _forward(_forward(rows[0], weights), weights)
+
+    assert "needs what the other" in _refusals(chained, _WEIGHTS, _ROWS)
+
+  def test_loops_of_unequal_trips_stay(self):
+    def unequal(weights: jax.Array, rows: jax.Array) -> jax.Array:
+      return _forward(rows[0], weights) + _forward(rows[1], weights[:2])
+
+    assert "they make 3 and 2 trips" in _refusals(unequal, _WEIGHTS, _ROWS)
+
+  def test_a_loop_without_a_known_end_stays(self):
+    def until(weights: jax.Array, rows: jax.Array) -> jax.Array:
+      def grow(x: jax.Array) -> jax.Array:
+        return jax.lax.while_loop(
+          lambda x: jnp.sum(x) < 9, lambda x: jnp.abs(x @ weights[0]) + 1, x
+        )
+
+      return grow(rows[0]) + grow(rows[1])
+
+    assert "no counter with a constant" in _refusals(until, _WEIGHTS, _ROWS)
+
+  def test_a_loop_with_a_callback_stays(self):
+    def told(x: jax.Array, weight: jax.Array) -> tuple[jax.Array, None]:
+      jax.debug.callback(lambda _: None, x[0, 0])
+      return _layer(x, weight)
+
+    def both(weights: jax.Array, rows: jax.Array) -> jax.Array:
+      return jax.lax.scan(told, rows[0], weights)[0] + _forward(
+        rows[1], weights
+      )
+
+    assert "host callback" in _refusals(both, _WEIGHTS, _ROWS)
+
+  def test_loops_in_the_order_of_a_token_stay(self):
+    def told(x: jax.Array, weight: jax.Array) -> tuple[jax.Array, None]:
+      jax.debug.callback(lambda _: None, x[0, 0], ordered=True)
+      return _layer(x, weight)
+
+    def both(weights: jax.Array, rows: jax.Array) -> jax.Array:
+      first = jax.lax.scan(told, rows[0], weights)[0]
+      return first + jax.lax.scan(told, rows[1], weights)[0]
+
+    assert _refusals(both, _WEIGHTS, _ROWS)
+
+  def test_a_loop_without_products_stays(self):
+    def sums(weights: jax.Array, rows: jax.Array) -> jax.Array:
+      def add(x: jax.Array, weight: jax.Array) -> tuple[jax.Array, None]:
+        return x + weight[0], None
+
+      first = jax.lax.scan(add, rows[0], weights)[0]
+      return first + jax.lax.scan(add, rows[1], weights)[0]
+
+    assert not _refusals(sums, _WEIGHTS, _ROWS)
+
+  def test_a_lone_loop_says_that_it_is_alone(self):
+    def lone(weights: jax.Array, rows: jax.Array) -> jax.Array:
+      return _forward(rows[0], weights)
+
+    assert "no other loop" in _refusals(lone, _WEIGHTS, _ROWS)
+
+
+@hypothesis.given(
+  start=st.integers(-5, 5),
+  limit=st.integers(-9, 9),
+  step=st.sampled_from([-3, -2, -1, 1, 2, 3]),
+  compare=st.sampled_from(["lt", "le", "gt", "ge", "ne"]),
+  swapped=st.booleans(),
+)
+@hypothesis.settings(max_examples=60)
+def test_a_counted_loop_makes_as_many_trips_as_it_says(
+  start: int, limit: int, step: int, compare: str, swapped: bool
+):
+  operator = getattr(jax.lax, compare)
+
+  def goes_on(i: jax.Array) -> jax.Array:
+    return operator(jnp.int32(limit), i) if swapped else operator(i, limit)
+
+  def count() -> jax.Array:
+    return jax.lax.while_loop(goes_on, lambda i: i + step, jnp.int32(start))
+
+  (loop,) = _while_loops(_module(count))
+  read = counted_loops.read(loop)
+  if isinstance(read, str):
+    # XLA would run it for ever, or until the counter wraps.
+    assert read == "its condition never ends it"
+    trips, i = 0, start
+    while trips < 100 and bool(goes_on(jnp.int32(i))):
+      i, trips = i + step, trips + 1
+    assert trips == 100
+    return
+  last = int(jax.jit(count)())
+  assert last == start + read.num_trips * step
+
+
+_Body = Callable[[jax.Array, jax.Array], tuple[jax.Array, jax.Array]]
+
+
+def _with_captured(x: jax.Array, weight: jax.Array) -> Any:
+  captured = jnp.arange(_WIDTH, dtype=jnp.float32)
+  return jnp.tanh(x @ weight + captured), jnp.sum(x)
+
+
+def _with_condition(x: jax.Array, weight: jax.Array) -> Any:
+  product = x @ weight
+  return jax.lax.cond(
+    jnp.sum(x) > 0, lambda y: jnp.sin(y), lambda y: y * 0.5, product
+  ), x[0, 0]
+
+
+def _with_loop(x: jax.Array, weight: jax.Array) -> Any:
+  def inner(_: int, y: jax.Array) -> jax.Array:
+    return jnp.tanh(y @ weight)
+
+  return jax.lax.fori_loop(0, 2, inner, x), jnp.max(x)
+
+
+@jax.jit
+def _with_call(x: jax.Array, weight: jax.Array) -> Any:
+  return jax.nn.relu(x) @ weight, x[1, 1]
+
+
+_BODIES: Sequence[_Body] = (
+  _with_captured,
+  _with_condition,
+  _with_loop,
+  _with_call,
+)
+
+
+@st.composite
+def _programs(draw: st.DrawFn) -> Callable[..., Any]:
+  """Loops of several bodies and lengths, each fed by some value before it."""
+  loops = draw(
+    st.lists(
+      st.tuples(
+        st.sampled_from(_BODIES),
+        st.integers(2, 3),  # Trips.
+        st.integers(0, 10),  # Which value before it is carried.
+        st.booleans(),  # Whether the last trip comes first.
+        st.booleans(),  # Whether another value is added in each trip.
+      ),
+      min_size=2,
+      max_size=4,
+    )
+  )
+
+  def program(weights: jax.Array, rows: jax.Array) -> Any:
+    values = [rows[0], rows[1]]
+    for body, num_trips, fed_by, reverse, adds in loops:
+      x = values[fed_by % len(values)]
+      added = values[(fed_by + 1) % len(values)] if adds else 0.0
+
+      def trip(x: jax.Array, w: jax.Array, body: _Body, added: Any) -> Any:
+        return body(x + added, w)
+
+      last, outputs = jax.lax.scan(
+        functools.partial(trip, body=body, added=added),
+        x,
+        weights[:num_trips],
+        reverse=reverse,
+      )
+      # Operations between loops, which may have to move.
+      values.append(last + jnp.sum(outputs) / 7)
+    return values
+
+  return program
+
+
+@hypothesis.given(
+  program=_programs(), form=st.sampled_from([MERGED, STAGGERED])
+)
+@hypothesis.settings(max_examples=10)
+def test_random_programs_of_loops_keep_their_bits(
+  program: Callable[..., Any], form: Form
+):
+  rewritten.assert_same_bits(program, form, _WEIGHTS, _ROWS)
