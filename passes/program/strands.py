@@ -55,6 +55,10 @@ def merge_loops(module: ir.Module, *, staggered: bool = False) -> Outcome:
   for function in module.body.operations:
     for block in _blocks(function.operation):
       outcome += merge_in_block(block, counter, staggered=staggered)
+  if outcome == Outcome():
+    # Of unrolled layers XLA's scheduler interleaves two strands by itself.
+    reason = "it has no loop with products that could share its trips"
+    outcome = Outcome(refusals=(Refusal(where="the program", reason=reason),))
   return outcome
 
 
