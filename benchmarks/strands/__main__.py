@@ -8,8 +8,8 @@
 Without --settings or --wall-clock: step times of train steps in every form.
 --settings: what NCCL's settings add with strands and without. --wall-clock: two
 shaped hosts on this machine, which needs root and iproute2. Progress goes to
-stderr. --csv also writes the table into a folder; those in results/ were written
-so.
+stderr. --csv also writes the table into a folder; those in results/ were
+written so.
 """
 
 from __future__ import annotations

@@ -4,7 +4,8 @@
 
 Which form is tuned is decided with XLA's and NCCL's defaults; then each kind of
 form is searched as if it were the program, with the tool's own search of XLA
-options and NCCL settings. A form that needs more memory than the GPU has is out.
+options and NCCL settings. A form that needs more memory than the GPU has is
+out.
 """
 
 from __future__ import annotations

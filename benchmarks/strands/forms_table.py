@@ -79,8 +79,8 @@ def table_of(rows: Sequence[table_lib.Row]) -> table_lib.Table:
     targets=_targets(rows),
     notes=(
       "Predicted step times in ms. Default: XLA's and NCCL's defaults. All"
-      " others: the program in that form, with the XLA options and NCCL settings"
-      " that the tool finds for it.",
+      " others: the program in that form, with the XLA options and NCCL"
+      " settings that the tool finds for it.",
       "Peak memory is XLA's buffer assignment of the full compile. A form that"
       " needs more than the GPU has is no best.",
       "The bound is that of the best form's schedule.",

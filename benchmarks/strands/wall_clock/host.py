@@ -4,9 +4,9 @@
 
     python -m benchmarks.strands.wall_clock.host JSON
 
-The JSON has the attributes of `measure.Task`, as data. The last line of what is
-printed is JSON too: {"seconds": form -> seconds of each round, "is_same": form ->
-whether it gave the same bits as the first}.
+The JSON is a task of `measure.py`. The last line of what is printed is JSON
+too: {"seconds": form -> seconds of each round, "is_same": form -> whether it
+gave the same bits as the first}.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def _run(compiled: jax.stages.Compiled, arguments: Any) -> Any:
 
 def _bits(outputs: Any) -> list[bytes]:
   return [
-    shard.data.tobytes() if hasattr(shard.data, "tobytes") else b""
+    np.asarray(shard.data).tobytes()
     for leaf in jax.tree.leaves(outputs)
     for shard in leaf.addressable_shards
   ]

@@ -163,7 +163,7 @@ def _remove_left_over() -> None:
 
 
 def _remove(name: str) -> None:
-  """Removes a namespace, its devices and its files, as far as they are there."""
+  """Removes a namespace, its devices and its files, if they are there."""
   with contextlib.suppress(subprocess.CalledProcessError):
     _run("ip", "netns", "del", name)
   shutil.rmtree(_HOSTS_FILES / name, ignore_errors=True)

@@ -126,7 +126,7 @@ def _row(
     "ratio": found.ratio,
     "low": found.low,
     "high": found.high,
-    "same_bits": "yes" if all(l.is_same[form] for l in launches) else "no",
+    "same_bits": "yes" if all(x.is_same[form] for x in launches) else "no",
     "launches": len(launches),
     "rounds": len(next(iter(seconds[0][form]))),
     "load": max(launch.load for launch in launches),

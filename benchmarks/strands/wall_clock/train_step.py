@@ -30,7 +30,7 @@ class Sizes:
     width: of the residual stream.
     hidden: units of a layer, on both hosts together.
     num_layers: layers.
-    num_micro_batches: micro-batches whose gradients are added up.
+    num_microbatches: micro-batches whose gradients are added up.
     is_unrolled: whether micro-batches follow each other in the program, in
       place of a loop over them.
   """
@@ -39,7 +39,7 @@ class Sizes:
   width: int = 512
   hidden: int = 2048
   num_layers: int = 4
-  num_micro_batches: int = 4
+  num_microbatches: int = 4
   is_unrolled: bool = False
 
 
@@ -56,7 +56,7 @@ def train_step(
     "down": ((sizes.num_layers, sizes.hidden, sizes.width), _P(None, _AXIS)),
   }
   batch = (
-    (sizes.num_micro_batches, sizes.tokens, sizes.width),
+    (sizes.num_microbatches, sizes.tokens, sizes.width),
     _P(None, _AXIS),
   )
 
@@ -99,8 +99,8 @@ def _local_step(sizes: Sizes, weights: Any, batch: jax.Array) -> Any:
     more = jax.value_and_grad(_loss)(weights, x)
     return jax.tree.map(jnp.add, sums, more), None
 
-  unroll = sizes.num_micro_batches if sizes.is_unrolled else 1
+  unroll = sizes.num_microbatches if sizes.is_unrolled else 1
   (loss, gradients), _ = jax.lax.scan(add, zeros, batch, unroll=unroll)
-  rate = 1e-3 / sizes.num_micro_batches
+  rate = 1e-3 / sizes.num_microbatches
   stepped = jax.tree.map(lambda w, g: w - rate * g, weights, gradients)
   return stepped, jax.lax.psum(loss, _AXIS)
