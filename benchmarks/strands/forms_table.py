@@ -66,7 +66,17 @@ def table(modules: Iterable[modules_lib.Module]) -> table_lib.Table:
   for module in modules:
     progress.say(f"{module.name} on {module.cluster_name}")
     rows.append(row(module, arms_lib.of_module(module)))
+    progress.say(f"  {_in_short(rows[-1])}")
   return table_of(rows)
+
+
+def _in_short(row: table_lib.Row) -> str:
+  """A row before its table is there, which takes long."""
+  return ", ".join(
+    f"{column.field} {column.cell(row)}"
+    for column in _COLUMNS[2:]
+    if row[column.field] is not None
+  )
 
 
 def table_of(rows: Sequence[table_lib.Row]) -> table_lib.Table:
