@@ -68,8 +68,8 @@ def module(h100s) -> modules_lib.Module:
 
 @pytest.fixture(scope="module")
 def arms(module: modules_lib.Module) -> Iterator[arms_lib.Arms]:
-  """The arms of the small module, each tuned with two sets of options."""
-  quick = functools.partial(joint.search, max_compiles=2)
+  """The arms of the small module, each tuned with one set of options."""
+  quick = functools.partial(joint.search, max_compiles=1)
   with pytest.MonkeyPatch.context() as patch:
     patch.setattr(joint, "search", quick)
     yield arms_lib.of_module(module)

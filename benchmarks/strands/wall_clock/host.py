@@ -6,7 +6,7 @@
 
 The JSON is a task of `measure.py`. The last line of what is printed is JSON
 too: {"seconds": form -> seconds of each round, "is_same": form -> whether it
-gave the same bits as the first}.
+gave the same bits as the first, "refused": form -> why it cannot be made}.
 """
 
 from __future__ import annotations
@@ -50,9 +50,13 @@ def _measured(
 ) -> dict[str, Any]:
   """Runs the forms, one step of each per round."""
   step, specs = train_step.train_step(jax.devices(), sizes)
-  compiled = {
-    name: _compiled(step.lower(*specs), **form) for name, form in wanted.items()
-  }
+  compiled, refused = {}, {}
+  for name, form in wanted.items():
+    made = _compiled(step.lower(*specs), **form)
+    if isinstance(made, str):
+      refused[name] = made
+    else:
+      compiled[name] = made
   arguments = jax.tree.map(_filled, specs)
   outputs = {name: _run(run, arguments) for name, run in compiled.items()}
   first = _bits(next(iter(outputs.values())))
@@ -68,6 +72,7 @@ def _measured(
   return {
     "seconds": seconds,
     "is_same": {name: _bits(out) == first for name, out in outputs.items()},
+    "refused": refused,
   }
 
 
@@ -77,11 +82,15 @@ def _compiled(
   strands: form_lib.Strands,
   num_pieces: int,
   is_ordered: bool,
-) -> jax.stages.Compiled:
+) -> jax.stages.Compiled | str:
+  """The step in a form; or why it cannot have it."""
   form = forms.in_pieces(lowered, strands, num_pieces)
   rewritten, outcome = forms.rewritten(lowered, form)
   if not (form.is_as_written or outcome.actions):
-    raise SystemExit(f"{form} cannot be made: {outcome.refusals}")
+    reasons = [f"{r.where}: {r.reason}" for r in outcome.refusals]
+    return "; ".join(reasons) or "the step has nothing that it acts on"
+  if num_pieces > 1 and not form.slices:
+    return "the step has no chain that can be cut so"
   if not is_ordered:
     return rewritten.compile()
   with registry.transformation(

@@ -99,11 +99,14 @@ def launch(
       for rank in range(len(pair.names))
     ]
     found = [_result(process.communicate()[0]) for process in processes]
+  for way, reason in found[0]["refused"].items():
+    progress.say(f"  no {way}: {reason}")
   load = os.getloadavg()[0]
+  made = [way for way in ways if way not in found[0]["refused"]]
   progress.say(f"  launch of {setting.name} at a load of {load:.1f}")
   return Launch(
-    seconds={way: [f["seconds"][way] for f in found] for way in ways},
-    is_same={way: all(f["is_same"][way] for f in found) for way in ways},
+    seconds={way: [f["seconds"][way] for f in found] for way in made},
+    is_same={way: all(f["is_same"][way] for f in found) for way in made},
     load=load,
   )
 
