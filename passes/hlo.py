@@ -202,14 +202,16 @@ class Module:
   def _trip_counts(self) -> Mapping[int, int | None]:
     """By id of the `while`; ids are unique in a module."""
     counts = {}
+    protos = {c.id: c.proto for c in self.computations.values()}
     for computation in self.computations.values():
       for loop in computation.loops:
         body_id, condition_id = loop.called_computation_ids
         counts[loop.id] = trip_count.of_loop(
           loop,
           computation.by_id,
-          body=self.computations[body_id].proto,
-          condition=self.computations[condition_id].proto,
+          body=protos[body_id],
+          condition=protos[condition_id],
+          computations=protos,
           backend_config=self.backend_config(loop),
         )
     return counts

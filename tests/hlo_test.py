@@ -352,6 +352,48 @@ def test_a_counting_loop_is_counted_without_xlas_analysis(
   assert module.loops_of_unknown_length == ()
 
 
+def test_a_loop_that_counts_inside_fusions_is_counted() -> None:
+  module = hlo_text.load(
+    """
+      zero = s32[] constant(0)
+      start = s32[] copy(zero)
+      x = f32[4] parameter(0)
+      t = (s32[], f32[4]) tuple(start, x)
+      ROOT loop = (s32[], f32[4]) while(t), condition=go_on, body=body
+    """,
+    computations="""
+      counted {
+        step = s32[] constant(2)
+        i = s32[] parameter(0)
+        ROOT sum = s32[] add(step, i)
+      }
+
+      compared {
+        i = s32[] parameter(0)
+        bound = s32[] constant(7)
+        ROOT less = pred[] compare(i, bound), direction=LT
+      }
+
+      body {
+        t = (s32[], f32[4]) parameter(0)
+        i = s32[] get-tuple-element(t), index=0
+        copied = s32[] copy(i)
+        next = s32[] fusion(copied), kind=kLoop, calls=counted
+        x = f32[4] get-tuple-element(t), index=1
+        ROOT out = (s32[], f32[4]) tuple(next, x)
+      }
+
+      go_on {
+        t = (s32[], f32[4]) parameter(0)
+        i = s32[] get-tuple-element(t), index=0
+        ROOT less = pred[] fusion(i), kind=kLoop, calls=compared
+      }
+    """,
+  )
+  assert _executions(module)["body"] == 4
+  assert module.loops_of_unknown_length == ()
+
+
 def test_known_trip_count_is_believed_before_the_loop_itself() -> None:
   config = r', backend_config={"known_trip_count":{"n":"3"}}'
   assert _executions(_loop(config=config))["body"] == 3

@@ -27,6 +27,7 @@ from lagom_xla.passes import pjrt_transform
 
 PUBLISHED = {
   "phi-2": 2.78e9,
+  "llama-3-70b": 70.6e9,
   "llama-3-8b": 8.03e9,
   "mpt-7b": 6.65e9,
   "deepseek-moe-16b": 16.4e9,
@@ -37,6 +38,11 @@ LAYOUTS = {
   "tp": layout_lib.Layout(kind="tp", model=4),
   "tp and dp": layout_lib.Layout(kind="tp", data=2, model=2),
   "ep": layout_lib.Layout(kind="ep", data=4),
+  "tp and sp": layout_lib.Layout(kind="tp", model=4, splits_tokens=True),
+  "tp, sp and dp": layout_lib.Layout(
+    kind="tp", data=2, model=2, splits_tokens=True, shards_state=True
+  ),
+  "cp and dp": layout_lib.Layout(kind="cp", data=2, model=2),
 }
 # Each model on a layout that the paper runs it with; every part that the models
 # differ in is in one of them.
@@ -45,6 +51,9 @@ RUNS = (
   ("llama-3-8b", "tp"),
   ("mpt-7b", "tp and dp"),
   ("deepseek-moe-16b", "ep"),
+  ("llama-3-8b", "tp and sp"),
+  ("phi-2", "tp, sp and dp"),
+  ("mpt-7b", "cp and dp"),
 )
 NUM_SEQUENCES = 8
 VOCAB_SIZE = 128
@@ -100,7 +109,7 @@ def per_gpu(weight: Any, sizes: tuple[int, ...], num_gpus: int) -> Any:
 
 def laid_out(params: Any, work: train_step.Workload) -> Any:
   """Parameters of one GPU, with fused columns as the layout has them."""
-  arch, num_gpus = work.arch, work.layout.model
+  arch, num_gpus = work.arch, work.layout.num_product_parts
   heads = tuple(
     n * arch.head_dim
     for n in (arch.num_heads, arch.num_kv_heads, arch.num_kv_heads)
@@ -140,7 +149,7 @@ def losses(work: train_step.Workload) -> tuple[float, ...]:
   num_gpus = work.layout.data * work.layout.model
   step, (spec, tokens) = train_step.train_step(jax.devices()[:num_gpus], work)
   params, adam = filled(spec)
-  if work.layout.model > 1:
+  if work.layout.num_product_parts > 1:
     params = laid_out(params, work)
   state = jax.tree.map(
     lambda leaf, place: jax.device_put(leaf, place.sharding),

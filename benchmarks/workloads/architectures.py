@@ -108,6 +108,17 @@ ARCHITECTURES: dict[str, Architecture] = {
     vocab_size=128256,
     num_params=8_030_261_248,
   ),
+  # meta-llama/Meta-Llama-3-70B
+  "llama-3-70b": Architecture(
+    num_layers=80,
+    d_model=8192,
+    num_heads=64,
+    num_kv_heads=8,
+    head_dim=128,
+    d_ffn=28672,
+    vocab_size=128256,
+    num_params=70_553_706_496,
+  ),
   # mosaicml/mpt-7b
   "mpt-7b": Architecture(
     num_layers=32,

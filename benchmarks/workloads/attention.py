@@ -23,26 +23,36 @@ _BACKWARD = "te_fused_attn_backward_ffi"
 
 
 def written_out(
-  query: jax.Array, key: jax.Array, value: jax.Array, slopes: jax.Array | None
+  query: jax.Array,
+  key: jax.Array,
+  value: jax.Array,
+  slopes: jax.Array | None,
+  first: jax.Array | int,
 ) -> jax.Array:
   """Attention that any backend runs.
 
   Args:
     query: [batch, sequence, heads, head_dim].
-    key: the same, with as many heads or fewer.
+    key: the same, with as many heads or fewer, and as many tokens or more.
     value: the same as key.
     slopes: ALiBi's slope of each head (arXiv 2108.12409), or None.
+    first: the position of the first query among the keys.
 
   Returns:
     The mixed values, in the query's shape.
   """
   bias = None
+  of_query = first + jnp.arange(query.shape[1])
+  distance = jnp.arange(key.shape[1])[None, :] - of_query[:, None]
   if slopes is not None:
-    position = jnp.arange(query.shape[1], dtype=jnp.float32)
-    distance = position[None, :] - position[:, None]
     bias = (slopes[:, None, None] * distance)[None].astype(query.dtype)
   return jax.nn.dot_product_attention(
-    query, key, value, bias=bias, is_causal=True, implementation="xla"
+    query,
+    key,
+    value,
+    bias=bias,
+    mask=(distance <= 0)[None, None],
+    implementation="xla",
   )
 
 

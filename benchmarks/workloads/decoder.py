@@ -79,6 +79,8 @@ class Decoder(parts.Part):
   def __call__(self, tokens: Streams, targets: Streams) -> jax.Array:
     """The loss of this GPU's sequences."""
     arch = self.arch
+    tokens = tuple(map(self.layout.sequence_part, tokens))
+    targets = tuple(map(self.layout.sequence_part, targets))
     embedding = self.weight(
       "embedding", arch.vocab_size, arch.d_model, model_dim=0
     )
@@ -137,5 +139,5 @@ class Decoder(parts.Part):
     local = targets - self.layout.model_index() * size
     is_target = local[..., None] == jnp.arange(size)
     picked = jnp.sum(jnp.where(is_target, shifted, 0), axis=-1)
-    sums = self.layout.leave(jnp.sum(jnp.exp(shifted), axis=-1))
-    return jnp.mean(jnp.log(sums) - self.layout.leave(picked))
+    sums = self.layout.total(jnp.sum(jnp.exp(shifted), axis=-1))
+    return jnp.mean(jnp.log(sums) - self.layout.total(picked))

@@ -10,13 +10,20 @@ the collectives.
   gather's transpose scatters the gradients.
 - "tp": products are split over `model`, first by columns, then by rows. A pair
   of them needs one sum, of activations forward and of gradients backward
-  (Megatron-LM, arXiv 1909.08053, section 3).
+  (Megatron-LM, arXiv 1909.08053, section 3). With `splits_tokens`, what is
+  between the pairs holds a part of each sequence: tokens are gathered on
+  entering a pair and partial sums are scattered on leaving it (sequence
+  parallelism, arXiv 2205.05198, section 4.2.2).
+- "cp": each sequence is split over `model`, and attention gathers its keys and
+  values; parameters are split over `model` too, and gathered as with "fsdp".
+  Causal attention is not balanced over the parts: the last has the most.
 - "ep": experts are split over `data`, and tokens are sent to them. All else is
   on every GPU, and each layer sums its gradients as soon as they are there.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 import dataclasses
 import functools
 from typing import Any, Literal
@@ -26,6 +33,9 @@ import numpy as np
 
 DATA, MODEL = "data", "model"
 
+# The mesh axis that each dimension of a parameter is split over.
+Axes = Sequence[str | None]
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Layout:
@@ -34,12 +44,18 @@ class Layout:
   Attributes:
     kind: see the module's docstring.
     data: GPUs that hold different sequences.
-    model: GPUs that share each product.
+    model: GPUs that share each product, or each sequence.
+    splits_tokens: with "tp", see the module's docstring.
+    shards_state: with "tp", whether the GPUs along `data` split the parameters
+      and Adam's state among them. Once per step, weights are gathered and
+      gradients scattered (ZeRO's first stage, arXiv 1910.02054).
   """
 
-  kind: Literal["fsdp", "tp", "ep"]
+  kind: Literal["fsdp", "tp", "ep", "cp"]
   data: int = 1
   model: int = 1
+  splits_tokens: bool = False
+  shards_state: bool = False
 
   @property
   def whole(self) -> Layout:
@@ -70,13 +86,18 @@ class Layout:
       axes[model_dim] = MODEL
     if self.kind == "fsdp" or (self.kind == "ep" and is_expert):
       axes[0] = DATA
+    if self.kind == "cp":
+      axes[0] = MODEL
+    if self.shards_state and None in axes:
+      axes[axes.index(None)] = DATA
     return tuple(axes)
 
   def part(
     self, shape: tuple[int, ...], axes: tuple[str | None, ...]
   ) -> tuple[int, ...]:
-    """The part of a shape that one GPU holds."""
-    sizes = {None: 1, DATA: self.data, MODEL: self.model}
+    """The part of a parameter's shape that one GPU's layers see."""
+    data = 1 if self.shards_state else self.data
+    sizes = {None: 1, DATA: data, MODEL: self.model}
     return tuple(
       size // sizes[axis] for size, axis in zip(shape, axes, strict=True)
     )
@@ -85,32 +106,98 @@ class Layout:
     """A parameter as products use it."""
     if self.data > 1 and self.kind == "fsdp":
       return jax.lax.all_gather(weight, DATA, axis=0, tiled=True)
+    if self._shares_sequences:
+      return jax.lax.all_gather(weight, MODEL, axis=0, tiled=True)
     if self.data > 1 and self.kind == "ep" and not is_expert:
       return _sum_gradient(weight, DATA)
     return weight
 
+  @property
+  def _shares_products(self) -> bool:
+    return self.kind == "tp" and self.model > 1
+
+  @property
+  def num_product_parts(self) -> int:
+    """GPUs that share each product."""
+    return self.model if self.kind == "tp" else 1
+
+  @property
+  def _shares_sequences(self) -> bool:
+    return self.kind == "cp" and self.model > 1
+
   def enter(self, x: jax.Array) -> jax.Array:
-    """Before a product by columns: whole here, partial gradients to sum."""
-    return _sum_gradient(x, MODEL) if self.model > 1 else x
+    """[B, S, D] before a product by columns: whole here, partial gradients."""
+    if not self._shares_products:
+      return x
+    if self.splits_tokens:
+      return jax.lax.all_gather(x, MODEL, axis=1, tiled=True)
+    return _sum_gradient(x, MODEL)
 
   def leave(self, x: jax.Array) -> jax.Array:
-    """After a product by rows: partial sums, whole gradients."""
-    return _sum(x, MODEL) if self.model > 1 else x
+    """[B, S, D] after a product by rows: partial sums, whole gradients."""
+    if self._shares_products and self.splits_tokens:
+      return jax.lax.psum_scatter(x, MODEL, scatter_dimension=1, tiled=True)
+    return self.total(x)
+
+  def total(self, x: jax.Array) -> jax.Array:
+    """The sum over the GPUs that share a product; whole gradients."""
+    return _sum(x, MODEL) if self._shares_products else x
 
   def greatest(self, x: jax.Array) -> jax.Array:
     """The maximum over the GPUs that share a product; without gradients."""
     x = jax.lax.stop_gradient(x)
-    return jax.lax.pmax(x, MODEL) if self.model > 1 else x
+    return jax.lax.pmax(x, MODEL) if self._shares_products else x
 
   def model_index(self) -> jax.Array | int:
     """Which of the GPUs that share a product this is."""
-    return jax.lax.axis_index(MODEL) if self.model > 1 else 0
+    return jax.lax.axis_index(MODEL) if self._shares_products else 0
 
-  def add_data(self, tree: Any) -> Any:
-    """Sums what the GPUs along `data` have, once per step."""
-    if self.data == 1:
-      return tree
-    return jax.tree.map(lambda x: jax.lax.psum(x, DATA), tree)
+  def sequence_part(self, tokens: jax.Array) -> jax.Array:
+    """This GPU's part of sequences [B, S]; all where none are split."""
+    if not self._shares_sequences:
+      return tokens
+    size = tokens.shape[1] // self.model
+    first = jax.lax.axis_index(MODEL) * size
+    return jax.lax.dynamic_slice_in_dim(tokens, first, size, axis=1)
+
+  def first_position(self, size: int) -> jax.Array | int:
+    """Of this GPU's part of a sequence, which has this size."""
+    return jax.lax.axis_index(MODEL) * size if self._shares_sequences else 0
+
+  def whole_sequence(self, x: jax.Array) -> jax.Array:
+    """[B, S, ...] of all GPUs that share a sequence, in order."""
+    if not self._shares_sequences:
+      return x
+    return jax.lax.all_gather(x, MODEL, axis=1, tiled=True)
+
+  @property
+  def num_losses(self) -> int:
+    """GPUs that have losses of their own tokens."""
+    return self.data * (self.model if self.kind == "cp" else 1)
+
+  def add_losses(self, loss: jax.Array) -> jax.Array:
+    """The sum of these GPUs' losses."""
+    if self._shares_sequences:
+      loss = jax.lax.psum(loss, MODEL)
+    return jax.lax.psum(loss, DATA) if self.data > 1 else loss
+
+  def gathered(self, weight: jax.Array, axes: Axes) -> jax.Array:
+    """A parameter as a step's layers see it, gathered once per step."""
+    if not (self.shards_state and self.data > 1 and DATA in axes):
+      return weight
+    return jax.lax.all_gather(weight, DATA, axis=axes.index(DATA), tiled=True)
+
+  def added(self, gradient: jax.Array, axes: Axes) -> jax.Array:
+    """The sum of gradients that the layers left to the end of the step."""
+    if self._shares_products and self.splits_tokens and MODEL not in axes:
+      gradient = jax.lax.psum(gradient, MODEL)
+    if self.data == 1 or self.kind in ("fsdp", "ep"):
+      return gradient
+    if self.shards_state and DATA in axes:
+      return jax.lax.psum_scatter(
+        gradient, DATA, scatter_dimension=axes.index(DATA), tiled=True
+      )
+    return jax.lax.psum(gradient, DATA)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(1,))

@@ -104,11 +104,20 @@ def normed(x: jax.Array, kind: Literal["rms", "layer"]) -> jax.Array:
   return (wide * jax.lax.rsqrt(mean_square + _NORM_EPSILON)).astype(x.dtype)
 
 
-def rotate(x: jax.Array, num_features: int) -> jax.Array:
-  """Turns pairs of the first features of each head by the token's position."""
+def rotate(
+  x: jax.Array, num_features: int, first: jax.Array | int
+) -> jax.Array:
+  """Turns pairs of the first features of each head by the token's position.
+
+  Args:
+    x: [B, S, heads, head_dim].
+    num_features: features that are turned.
+    first: the position of the first token.
+  """
   turning, rest = x[..., :num_features], x[..., num_features:]
   exponents = jnp.arange(0, num_features, 2, dtype=jnp.float32) / num_features
-  angles = jnp.arange(x.shape[1])[:, None] * _ROTARY_BASE**-exponents
+  positions = first + jnp.arange(x.shape[1])
+  angles = positions[:, None] * _ROTARY_BASE**-exponents
   cos, sin = jnp.cos(angles)[:, None, :], jnp.sin(angles)[:, None, :]
   first, second = jnp.split(turning.astype(jnp.float32), 2, axis=-1)
   turned = (first * cos - second * sin, second * cos + first * sin)
@@ -121,7 +130,7 @@ class Attention(Part):
   @nn.compact
   def __call__(self, xs: Streams) -> tuple[Streams, Any]:
     """Mixes each sequence, causally."""
-    arch, parts = self.arch, self.layout.model
+    arch, parts = self.arch, self.layout.num_product_parts
     heads, kv_heads = arch.num_heads // parts, arch.num_kv_heads // parts
     rows, width = arch.num_heads * arch.head_dim, arch.d_model
     columns = rows + 2 * arch.num_kv_heads * arch.head_dim
@@ -141,13 +150,15 @@ class Attention(Part):
       query, key, value = (
         y.reshape(*y.shape[:2], -1, arch.head_dim) for y in (query, key, value)
       )
+      first = self.layout.first_position(x.shape[1])
       if arch.rotary_dim:
-        query = rotate(query, arch.rotary_dim)
-        key = rotate(key, arch.rotary_dim)
+        query = rotate(query, arch.rotary_dim, first)
+        key = rotate(key, arch.rotary_dim, first)
+      key, value = map(self.layout.whole_sequence, (key, value))
       if self.is_fused:
         out = attention.fused(query, key, value)
       else:
-        out = attention.written_out(query, key, value, slopes)
+        out = attention.written_out(query, key, value, slopes, first)
       return out.reshape(*out.shape[:2], -1)
 
     partial = tuple(mixed(x) @ output for x in xs)

@@ -34,6 +34,7 @@ class Workload:
     layout: how it is spread over GPUs.
     microbatch_size: sequences per data-parallel GPU and microbatch.
     num_microbatches: microbatches per step.
+    microbatches_per_trip: microbatches in the body of the loop over them.
     seq_len: tokens per sequence.
     num_streams: pieces that a microbatch is cut into, see decoder.py.
     kept: see decoder.Decoder.
@@ -48,6 +49,7 @@ class Workload:
   layout: layout_lib.Layout
   microbatch_size: int
   num_microbatches: int = 1
+  microbatches_per_trip: int = 1
   seq_len: int = 2048
   num_streams: int = 1
   kept: Literal["nothing", "products"] = "nothing"
@@ -88,7 +90,7 @@ def train_step(
   )
   tokens = spec(_tokens_shape(workload), jnp.int32, tokens_spec)
   step = jax.shard_map(
-    _local_step(workload),
+    _local_step(workload, specs[0]),
     mesh=mesh,
     in_specs=(specs, tokens_spec),
     out_specs=(specs, jax.sharding.PartitionSpec()),
@@ -134,29 +136,31 @@ def _init(workload: Workload, key: jax.Array) -> Any:
   return params, _optimizer().init(params)
 
 
-def _local_step(workload: Workload) -> Callable[..., Any]:
-  """What one GPU runs."""
+def _local_step(workload: Workload, specs: Any) -> Callable[..., Any]:
+  """What one GPU runs; `specs` are the parameters' partition specs."""
   layout = workload.layout
   model = _decoder(workload, layout, is_fused=workload.is_fused)
 
   def loss_of(weights: Any, tokens: jax.Array) -> jax.Array:
     inputs, targets = tuple(tokens[..., :-1]), tuple(tokens[..., 1:])
     loss = cast(jax.Array, model.apply({"params": weights}, inputs, targets))
-    # The data-parallel GPUs' gradients are summed.
-    return loss / (layout.data * workload.num_microbatches)
+    # The gradients of GPUs with other tokens are summed.
+    return loss / (layout.num_losses * workload.num_microbatches)
 
   def local_step(state: Any, tokens: jax.Array) -> Any:
     params, adam = state
     weights = _as_type(params, workload.dtype)
+    weights = jax.tree.map(layout.gathered, weights, specs)
     if workload.num_microbatches == 1:
       loss, gradients = jax.value_and_grad(loss_of)(weights, tokens[0])
       gradients = _as_type(gradients, "float32")
     else:
-      loss, gradients = _accumulated(loss_of, weights, tokens)
-    if layout.kind == "tp":
-      gradients = layout.add_data(gradients)
+      loss, gradients = _accumulated(
+        loss_of, weights, tokens, workload.microbatches_per_trip
+      )
+    gradients = jax.tree.map(layout.added, gradients, specs)
     updates, adam = _optimizer().update(gradients, adam, params)
-    return (optax.apply_updates(params, updates), adam), layout.add_data(loss)
+    return (optax.apply_updates(params, updates), adam), layout.add_losses(loss)
 
   return local_step
 
@@ -165,6 +169,7 @@ def _accumulated(
   loss_of: Callable[[Any, jax.Array], jax.Array],
   weights: Any,
   tokens: jax.Array,
+  per_trip: int,
 ) -> tuple[jax.Array, Any]:
   """Loss and gradients, summed over microbatches."""
 
@@ -173,7 +178,8 @@ def _accumulated(
     return jax.tree.map(lambda a, b: a + b.astype(a.dtype), sums, more), None
 
   zeros = jax.tree.map(lambda w: jnp.zeros(w.shape, jnp.float32), weights)
-  return jax.lax.scan(add, (jnp.float32(0), zeros), tokens)[0]
+  sums = (jnp.float32(0), zeros)
+  return jax.lax.scan(add, sums, tokens, unroll=per_trip)[0]
 
 
 def _as_type(tree: Any, dtype: str) -> Any:

@@ -1,0 +1,109 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Strands and slices against flags only: predicted, and by wall clock.
+
+    python -m benchmarks.strands [--settings | --wall-clock] [--only=NAME,...]
+        [--format=text|json] [--csv=FOLDER]
+
+Without --settings or --wall-clock: step times of train steps in every form.
+--settings: what NCCL's settings add with strands and without. --wall-clock: two
+shaped hosts on this machine, which needs root and iproute2. Progress goes to
+stderr. --csv also writes the table into a folder; those in results/ were
+written so.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+import json
+import os
+import pathlib
+import sys
+
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+os.environ.setdefault("JAX_SKIP_CUDA_CONSTRAINTS_CHECK", "1")
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+from benchmarks import table as table_lib
+from benchmarks.strands import forms_table
+from benchmarks.strands import modules as modules_lib
+from benchmarks.strands import settings_table
+from benchmarks.strands.wall_clock import hosts
+from benchmarks.strands.wall_clock import table as wall_clock
+from lagom_xla import errors
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+  """The command."""
+  arguments = _arguments(argv)
+  try:
+    table = _table(arguments)
+  except errors.LagomError as error:
+    sys.exit(f"strands: {error}")
+  if arguments.csv is not None:
+    arguments.csv.mkdir(parents=True, exist_ok=True)
+    table.write_csv(arguments.csv)
+  if arguments.format == "json":
+    print(json.dumps({"rows": _as_json(table)}, indent=1))
+  else:
+    table_lib.show([table], "text")
+
+
+def _table(arguments: argparse.Namespace) -> table_lib.Table:
+  if arguments.wall_clock:
+    obstacle = hosts.obstacle()
+    if obstacle is not None:
+      sys.exit(f"strands: --wall-clock skipped: {obstacle}.")
+    settings = [
+      s for s in wall_clock.SETTINGS if arguments.only in ("", s.name)
+    ]
+    if not settings:
+      names = ", ".join(repr(s.name) for s in wall_clock.SETTINGS)
+      sys.exit(f"strands: --only={arguments.only} is none of {names}.")
+    return wall_clock.table(settings)
+  modules = _chosen(arguments.only)
+  if arguments.settings:
+    return settings_table.table(modules)
+  return forms_table.table(modules)
+
+
+def _chosen(only: str) -> list[modules_lib.Module]:
+  names = [name.strip() for name in only.split(",") if name.strip()]
+  unknown = [name for name in names if name not in modules_lib.MODULES]
+  if unknown:
+    sys.exit(
+      f"strands: --only={unknown[0]} is no module; choose from"
+      f" {', '.join(modules_lib.MODULES)}."
+    )
+  return [modules_lib.MODULES[n] for n in names or modules_lib.MODULES]
+
+
+def _as_json(table: table_lib.Table) -> list[dict[str, object]]:
+  """The rows; of the forms, the figures that are compared over time."""
+  if table.name != forms_table.NAME:
+    return [dict(row) for row in table.rows]
+  return [{f: row[f] for f in forms_table.FIELDS} for row in table.rows]
+
+
+def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+  parser = argparse.ArgumentParser(
+    prog="python -m benchmarks.strands",
+    description=__doc__.partition("\n")[0],
+  )
+  which = parser.add_mutually_exclusive_group()
+  which.add_argument("--settings", action="store_true")
+  which.add_argument("--wall-clock", action="store_true")
+  parser.add_argument("--only", default="", metavar="NAME,...")
+  parser.add_argument("--format", choices=("text", "json"), default="text")
+  parser.add_argument(
+    "--csv",
+    type=pathlib.Path,
+    metavar="FOLDER",
+    help="also write the table into this folder",
+  )
+  return parser.parse_args(argv)
+
+
+if __name__ == "__main__":
+  main()

@@ -1,0 +1,129 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""What one of the two hosts runs: every form of the step, in turns.
+
+    python -m benchmarks.strands.wall_clock.host JSON
+
+The JSON is a task of `measure.py`. The last line of what is printed is JSON
+too: {"seconds": form -> seconds of each round, "is_same": form -> whether it
+gave the same bits as the first, "refused": form -> why it cannot be made}.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import json
+import signal
+import sys
+import time
+from typing import Any
+
+import jax
+import numpy as np
+
+from benchmarks.strands import forms
+from benchmarks.strands.wall_clock import order
+from benchmarks.strands.wall_clock import train_step
+from lagom_xla.passes import registry
+from lagom_xla.passes.program import form as form_lib
+
+_NUM_HOSTS = 2
+_MODULE = "jit_train_step"
+_PR_SET_PDEATHSIG = 1  # prctl(2)
+
+
+def main() -> None:
+  """The program."""
+  # A host has nothing to do once whoever started it is gone.
+  ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+  task = json.loads(sys.argv[1])
+  jax.config.update("jax_cpu_collectives_implementation", "gloo")
+  jax.distributed.initialize(task["address"], _NUM_HOSTS, task["rank"])
+  sizes = train_step.Sizes(**task["sizes"])
+  found = _measured(sizes, task["forms"], task["num_rounds"])
+  print(json.dumps(found), flush=True)
+
+
+def _measured(
+  sizes: train_step.Sizes, wanted: dict[str, Any], num_rounds: int
+) -> dict[str, Any]:
+  """Runs the forms, one step of each per round."""
+  step, specs = train_step.train_step(jax.devices(), sizes)
+  compiled, refused = {}, {}
+  for name, form in wanted.items():
+    made = _compiled(step.lower(*specs), **form)
+    if isinstance(made, str):
+      refused[name] = made
+    else:
+      compiled[name] = made
+  arguments = jax.tree.map(_filled, specs)
+  outputs = {name: _run(run, arguments) for name, run in compiled.items()}
+  first = _bits(next(iter(outputs.values())))
+  seconds: dict[str, list[float]] = {name: [] for name in compiled}
+  names = list(compiled)
+  for turn in range(num_rounds):
+    # Every form comes first equally often.
+    shift = turn % len(names)
+    for name in (*names[shift:], *names[:shift]):
+      begin = time.perf_counter()
+      _run(compiled[name], arguments)
+      seconds[name].append(time.perf_counter() - begin)
+  return {
+    "seconds": seconds,
+    "is_same": {name: _bits(out) == first for name, out in outputs.items()},
+    "refused": refused,
+  }
+
+
+def _compiled(
+  lowered: jax.stages.Lowered,
+  *,
+  strands: form_lib.Strands,
+  num_pieces: int,
+  is_ordered: bool,
+) -> jax.stages.Compiled | str:
+  """The step in a form; or why it cannot have it."""
+  form = forms.in_pieces(lowered, strands, num_pieces)
+  rewritten, outcome = forms.rewritten(lowered, form)
+  if not (form.is_as_written or outcome.actions):
+    reasons = [f"{r.where}: {r.reason}" for r in outcome.refusals]
+    return "; ".join(reasons) or "the step has nothing that it acts on"
+  if num_pieces > 1 and not form.slices:
+    return "the step has no chain that can be cut so"
+  if not is_ordered:
+    return rewritten.compile()
+  with registry.transformation(
+    functools.partial(order.rewrite, _MODULE),
+    stage=registry.Stage.POST_SCHEDULER,
+    platform="cpu",
+  ):
+    # An option that changes nothing: JAX would take the program's other order
+    # from its memory.
+    return rewritten.compile(
+      compiler_options={"xla_embed_ir_in_executable": True}
+    )
+
+
+def _filled(spec: jax.ShapeDtypeStruct) -> jax.Array:
+  rng = np.random.default_rng(0)
+  whole = rng.normal(scale=0.02, size=spec.shape).astype(spec.dtype)
+  return jax.make_array_from_callback(
+    spec.shape, spec.sharding, lambda index: whole[index]
+  )
+
+
+def _run(compiled: jax.stages.Compiled, arguments: Any) -> Any:
+  return jax.block_until_ready(compiled(*arguments))
+
+
+def _bits(outputs: Any) -> list[bytes]:
+  return [
+    np.asarray(shard.data).tobytes()
+    for leaf in jax.tree.leaves(outputs)
+    for shard in leaf.addressable_shards
+  ]
+
+
+if __name__ == "__main__":
+  main()

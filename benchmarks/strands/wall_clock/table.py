@@ -1,0 +1,136 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The table of step times by wall clock, form against form."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from benchmarks import table as table_lib
+from benchmarks.strands import progress
+from benchmarks.strands.wall_clock import intervals
+from benchmarks.strands.wall_clock import measure
+from benchmarks.strands.wall_clock import train_step
+
+NAME = "wall_clock"
+
+XLAS_ORDER = "XLA's order"
+SEQUENTIAL = "sequential"
+CHOSEN = "chosen"
+_MAX_LOAD = 10.0
+
+WAYS: Mapping[str, measure.Way] = {
+  SEQUENTIAL: measure.Way(),
+  XLAS_ORDER: measure.Way(is_ordered=False),
+  "strands, merged": measure.Way(strands="merged"),
+  "strands, staggered": measure.Way(strands="staggered"),
+  "slices of 2": measure.Way(num_pieces=2),
+  "slices of 4": measure.Way(num_pieces=4),
+}
+SETTINGS = (
+  measure.Setting(
+    sizes=train_step.Sizes(tokens=512, num_layers=2, is_unrolled=True),
+    mbit_per_s=200,
+  ),
+  measure.Setting(
+    sizes=train_step.Sizes(tokens=256, num_layers=2, is_unrolled=True),
+    mbit_per_s=400,
+  ),
+)
+_NUM_LAUNCHES = 4
+_NUM_ROUNDS = 12
+
+_COLUMNS = (
+  table_lib.Column(field="setting", heading="step and link"),
+  table_lib.Column(field="form", heading="form"),
+  table_lib.Column(field="over", heading="over"),
+  table_lib.Column(field="ms", heading="ms", form=".0f"),
+  table_lib.Column(field="ratio", heading="ratio", form=".3f"),
+  table_lib.Column(field="low", heading="low", form=".3f"),
+  table_lib.Column(field="high", heading="high", form=".3f"),
+  table_lib.Column(field="same_bits", heading="same bits"),
+  table_lib.Column(field="launches", heading="launches", form="d"),
+  table_lib.Column(field="rounds", heading="rounds", form="d"),
+  table_lib.Column(field="load", heading="load", form=".1f"),
+)
+
+
+def table(
+  settings: Sequence[measure.Setting] = SETTINGS,
+  ways: Mapping[str, measure.Way] = WAYS,
+  *,
+  num_launches: int = _NUM_LAUNCHES,
+  num_rounds: int = _NUM_ROUNDS,
+) -> table_lib.Table:
+  """Measures all settings; the first of the ways is what others are held to."""
+  rows: list[dict[str, Any]] = []
+  for setting in settings:
+    progress.say(f"measuring {setting.name}")
+    launches = []
+    # Launches of the settings are not mixed: each makes its own hosts.
+    while len(launches) < num_launches:
+      launches.append(measure.launch(setting, ways, num_rounds))
+    rows += rows_of(setting.name, launches)
+  return table_lib.Table(
+    name=NAME,
+    title="Forms by wall clock: two hosts, TP 2, accumulation of 4",
+    columns=_COLUMNS,
+    rows=rows,
+    notes=(
+      "Measured: XLA:CPU with two threads a host, gloo, two network namespaces"
+      " on one machine with a rate limit between them.",
+      "Ratios are of medians over rounds in which all forms took turns, the"
+      " slower host's; with 95 % bootstrap intervals over launches and rounds.",
+      f"All but {XLAS_ORDER} have collectives put behind products.",
+      f"{CHOSEN}: the quickest form of the first launch, judged on the others.",
+      f"Figures at a load above {_MAX_LOAD:.0f} are not to be trusted.",
+    ),
+  )
+
+
+def rows_of(
+  setting: str, launches: Sequence[measure.Launch]
+) -> list[dict[str, Any]]:
+  """A row per form, and one of the form that a first launch would choose."""
+  over, *forms = launches[0].seconds
+  rows = [_row(setting, launches, form, over) for form in forms]
+  if len(launches) > 1:
+    chosen = quickest(launches[0])
+    row = _row(setting, launches[1:], chosen, over)
+    rows.append({**row, "form": f"{CHOSEN}: {chosen}"})
+  return rows
+
+
+def quickest(launch: measure.Launch) -> str:
+  """The form whose median is the least; the first, unless one is surely so.
+
+  A form other than the first is taken if the interval of its ratio is below 1,
+  as the decorator keeps what it had unless the new is faster.
+  """
+  first, *others = (way for way in launch.seconds if way != XLAS_ORDER)
+  ratios = {
+    form: intervals.ratio([launch.seconds], form, first) for form in others
+  }
+  sure = {form: r.ratio for form, r in ratios.items() if r.high < 1.0}
+  return min(sure, key=lambda form: sure[form], default=first)
+
+
+def _row(
+  setting: str, launches: Sequence[measure.Launch], form: str, over: str
+) -> dict[str, Any]:
+  seconds = [launch.seconds for launch in launches]
+  found = intervals.ratio(seconds, form, over)
+  return {
+    "setting": setting,
+    "form": form,
+    "over": over,
+    "ms": 1e3 * intervals.median(seconds, form),
+    "ratio": found.ratio,
+    "low": found.low,
+    "high": found.high,
+    "same_bits": "yes" if all(x.is_same[form] for x in launches) else "no",
+    "launches": len(launches),
+    "rounds": len(next(iter(seconds[0][form]))),
+    "load": max(launch.load for launch in launches),
+  }
