@@ -22,8 +22,8 @@ import pytest
 from lagom_xla import cluster
 from lagom_xla.compile import target
 from lagom_xla.costs import step as step_lib
-from lagom_xla.passes.program import strand_keys
-from lagom_xla.passes.program import strands
+from lagom_xla.passes.program.strands import keys as strand_keys
+from lagom_xla.passes.program.strands import loop_pairs
 from lagom_xla.passes.schedule import alignment
 from lagom_xla.passes.schedule import reordering
 from lagom_xla.search.xla import alignment as search
@@ -71,7 +71,7 @@ def train_step(devices: Sequence[jax.Device], *, merged: bool) -> step_lib.Step:
   if merged:
     module: Any = lowered.compiler_ir("stablehlo")
     with module.context, ir.Location.unknown():
-      strands.merge_loops(module)
+      loop_pairs.merge_loops(module)
       strand_keys.key_strands(module)
   parsed = cluster.parse(_CLUSTER)
   of_step = target.of_step(lowered, parsed, name="step")

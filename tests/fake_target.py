@@ -12,9 +12,9 @@ from lagom_xla.compile import lowered as lowered_lib
 from lagom_xla.compile import rewriting
 from lagom_xla.compile import target as target_lib
 from lagom_xla.passes import hlo
-from lagom_xla.passes.program import chains as chains_lib
 from lagom_xla.passes.program import form as form_lib
 from lagom_xla.passes.program import outcome as outcome_lib
+from lagom_xla.passes.program.slices import chains as chains_lib
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

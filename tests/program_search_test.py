@@ -22,9 +22,9 @@ from lagom_xla.compile import target as target_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes import pjrt_transform
-from lagom_xla.passes.program import chains as chains_lib
 from lagom_xla.passes.program import form as form_lib
 from lagom_xla.passes.program import outcome as outcome_lib
+from lagom_xla.passes.program.slices import chains as chains_lib
 from lagom_xla.report import as_json
 from lagom_xla.report import program_tables
 from lagom_xla.report import tuning_tables

@@ -20,11 +20,11 @@ import pytest
 
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import tuner
-from lagom_xla.passes.program import counted_loops
-from lagom_xla.passes.program import dependence
 from lagom_xla.passes.program import outcome as outcome_lib
 from lagom_xla.passes.program import rewrite
 from lagom_xla.passes.program.form import Form
+from lagom_xla.passes.program.stablehlo import counted_loops
+from lagom_xla.passes.program.stablehlo import dependence
 import rewritten
 
 ROTATED = Form(strands="rotated")

@@ -24,10 +24,10 @@ import pytest
 from lagom_xla.passes import collectives
 from lagom_xla.passes import hlo
 from lagom_xla.passes import overlap
-from lagom_xla.passes.program import chains
 from lagom_xla.passes.program import rewrite
-from lagom_xla.passes.program import slices
 from lagom_xla.passes.program.form import Form
+from lagom_xla.passes.program.slices import chains
+from lagom_xla.passes.program.slices import cut as slices
 import rewritten
 
 _WIDTH = 16

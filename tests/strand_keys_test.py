@@ -25,8 +25,8 @@ from lagom_xla.compile import lowered as lowered_lib
 from lagom_xla.passes import collectives
 from lagom_xla.passes import combine
 from lagom_xla.passes import hlo
-from lagom_xla.passes.program import strand_keys
-from lagom_xla.passes.program import strands
+from lagom_xla.passes.program.strands import keys as strand_keys
+from lagom_xla.passes.program.strands import loop_pairs
 
 _NUM_LAYERS = 3
 _WIDTH, _HIDDEN, _NUM_ROWS = 64, 128, 256
@@ -106,7 +106,7 @@ def module_of(lowered: jax.stages.Lowered) -> ir.Module:
 def merge(lowered: jax.stages.Lowered, *, staggered: bool = False) -> None:
   module = module_of(lowered)
   with module.context, ir.Location.unknown():
-    assert strands.merge_loops(module, staggered=staggered).actions
+    assert loop_pairs.merge_loops(module, staggered=staggered).actions
 
 
 def key(lowered: jax.stages.Lowered) -> tuple[str, ...]:

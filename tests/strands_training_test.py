@@ -29,12 +29,16 @@ _NUM_SEQUENCES, _SEQ_LEN = 16, 8
 _NUM_STEPS = 10
 
 
+_Layout = Literal["fsdp", "tp_sp", "ep"]
+_Layers = Literal["scan", "unroll"]
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Case:
   """A train step: how it is laid out and written, and its form."""
 
-  layout: Literal["fsdp", "tp_sp", "ep"]
-  layers: Literal["scan", "unroll"] = "scan"
+  layout: _Layout
+  layers: _Layers = "scan"
   remat: bool = True
   num_accumulated: int = 1
   strands: Literal["merged", "staggered", "rotated"] = "rotated"
@@ -47,22 +51,23 @@ class _Case:
     )
 
 
+_ROTATED_STEPS: list[tuple[_Layout, _Layers, bool, int]] = [
+  ("fsdp", "scan", True, 2),
+  ("fsdp", "scan", False, 3),
+  ("fsdp", "unroll", True, 8),
+  ("fsdp", "unroll", False, 2),
+  ("tp_sp", "scan", True, 8),
+  ("tp_sp", "scan", False, 2),
+  ("tp_sp", "unroll", True, 3),
+  ("tp_sp", "unroll", False, 8),
+  ("ep", "scan", True, 3),
+  ("ep", "scan", False, 8),
+  ("ep", "unroll", True, 2),
+  ("ep", "unroll", False, 3),
+]
 _ROTATED = [
   _Case(layout=layout, layers=layers, remat=remat, num_accumulated=number)
-  for layout, layers, remat, number in [
-    ("fsdp", "scan", True, 2),
-    ("fsdp", "scan", False, 3),
-    ("fsdp", "unroll", True, 8),
-    ("fsdp", "unroll", False, 2),
-    ("tp_sp", "scan", True, 8),
-    ("tp_sp", "scan", False, 2),
-    ("tp_sp", "unroll", True, 3),
-    ("tp_sp", "unroll", False, 8),
-    ("ep", "scan", True, 3),
-    ("ep", "scan", False, 8),
-    ("ep", "unroll", True, 2),
-    ("ep", "unroll", False, 3),
-  ]
+  for layout, layers, remat, number in _ROTATED_STEPS
 ]
 _HALVES = [
   _Case(layout="fsdp", strands="merged"),

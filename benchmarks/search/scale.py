@@ -27,9 +27,9 @@ from lagom_xla.compile import target as target_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes import overlap as overlap_lib
-from lagom_xla.passes.program import chains as chains_lib
 from lagom_xla.passes.program import form as form_lib
 from lagom_xla.passes.program import outcome as outcome_lib
+from lagom_xla.passes.program.slices import chains as chains_lib
 from lagom_xla.search.nccl import problem as problem_lib
 from lagom_xla.search.nccl import settings as settings_lib
 from lagom_xla.search.xla import joint

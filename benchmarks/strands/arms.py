@@ -24,8 +24,8 @@ from lagom_xla import tuner
 from lagom_xla.compile import target as target_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.costs.replay import timeline as timeline_lib
-from lagom_xla.passes.program import chains as chains_lib
 from lagom_xla.passes.program import form as form_lib
+from lagom_xla.passes.program.slices import chains as chains_lib
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -10,10 +10,10 @@ from typing import Any
 
 import jax
 
-from lagom_xla.passes.program import chains as chains_lib
 from lagom_xla.passes.program import form as form_lib
 from lagom_xla.passes.program import outcome as outcome_lib
 from lagom_xla.passes.program import rewrite as rewrite_lib
+from lagom_xla.passes.program.slices import chains as chains_lib
 
 
 def rewritten(

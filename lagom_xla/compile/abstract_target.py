@@ -11,9 +11,9 @@ from lagom_xla import cluster as cluster_lib
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import lowered as lowered_lib
 from lagom_xla.passes import hlo
-from lagom_xla.passes.program import chains as chains_lib
 from lagom_xla.passes.program import form as form_lib
 from lagom_xla.passes.program import outcome as outcome_lib
+from lagom_xla.passes.program.slices import chains as chains_lib
 
 _DEFAULT = config_lib.DEFAULT
 

@@ -24,9 +24,9 @@ from lagom_xla.compile import lowered as lowered_lib
 from lagom_xla.compile import rewriting
 from lagom_xla.passes import collectives
 from lagom_xla.passes import hlo
-from lagom_xla.passes.program import chains as chains_lib
 from lagom_xla.passes.program import form as form_lib
 from lagom_xla.passes.program import outcome as outcome_lib
+from lagom_xla.passes.program.slices import chains as chains_lib
 
 Target = abstract_target.Target
 

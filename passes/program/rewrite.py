@@ -6,11 +6,11 @@ from __future__ import annotations
 
 from jaxlib.mlir import ir
 
-from lagom_xla.passes.program import rotate
-from lagom_xla.passes.program import slices
-from lagom_xla.passes.program import strands
 from lagom_xla.passes.program.form import Form
 from lagom_xla.passes.program.outcome import Outcome
+from lagom_xla.passes.program.slices import cut as slices
+from lagom_xla.passes.program.strands import loop_pairs
+from lagom_xla.passes.program.strands import rotate
 
 
 def rewrite(module: ir.Module, form: Form) -> tuple[ir.Module, Outcome]:
@@ -40,7 +40,7 @@ def _apply(module: ir.Module, form: Form) -> Outcome:
   outcome = slices.cut(module, form.slices)
   if form.strands in ("merged", "staggered"):
     staggered = form.strands == "staggered"
-    outcome += strands.merge_loops(module, staggered=staggered)
+    outcome += loop_pairs.merge_loops(module, staggered=staggered)
   elif form.strands == "rotated":
     outcome += rotate.rotate(module)
   return outcome

@@ -15,8 +15,8 @@ import dataclasses
 
 from lagom_xla.compile import rewriting
 from lagom_xla.compile import target as target_lib
-from lagom_xla.passes.program import chains as chains_lib
 from lagom_xla.passes.program import form as form_lib
+from lagom_xla.passes.program.slices import chains as chains_lib
 from lagom_xla.search.xla import candidates
 
 # Candidates that are compiled at most.

@@ -12,12 +12,12 @@ from __future__ import annotations
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
-from lagom_xla.passes.program import communication
-from lagom_xla.passes.program import counted_loops
-from lagom_xla.passes.program import crossing
-from lagom_xla.passes.program import product_flops
-from lagom_xla.passes.program import trip_body
-from lagom_xla.passes.program.stages import Stages
+from lagom_xla.passes.program.stablehlo import communication
+from lagom_xla.passes.program.stablehlo import counted_loops
+from lagom_xla.passes.program.stablehlo import product_flops
+from lagom_xla.passes.program.strands import crossing
+from lagom_xla.passes.program.strands import trip_body
+from lagom_xla.passes.program.strands.stages import Stages
 
 
 def split_barriers(loop: counted_loops.CountedLoop) -> None:

@@ -8,11 +8,11 @@ from collections.abc import Iterable, Sequence
 
 from jaxlib.mlir import ir
 
-from lagom_xla.passes.program import alignment
-from lagom_xla.passes.program import counted_loops
-from lagom_xla.passes.program import dependence
-from lagom_xla.passes.program import merge
-from lagom_xla.passes.program import product_flops
+from lagom_xla.passes.program.stablehlo import counted_loops
+from lagom_xla.passes.program.stablehlo import dependence
+from lagom_xla.passes.program.stablehlo import product_flops
+from lagom_xla.passes.program.strands import alignment
+from lagom_xla.passes.program.strands import merge
 
 
 def share(

@@ -15,9 +15,9 @@ import math
 
 from jaxlib.mlir import ir
 
-from lagom_xla.passes.program import trip_body
-from lagom_xla.passes.program.trip_body import CARRY
-from lagom_xla.passes.program.trip_body import Item
+from lagom_xla.passes.program.strands import trip_body
+from lagom_xla.passes.program.strands.trip_body import CARRY
+from lagom_xla.passes.program.strands.trip_body import Item
 
 # Operations that only move data or work on it exactly, so that the same comes
 # out wherever XLA fuses them.

@@ -30,10 +30,10 @@ from collections.abc import Iterator
 from jaxlib.mlir import ir
 from jaxlib.mlir import passmanager
 
-from lagom_xla.passes.program import dependence
-from lagom_xla.passes.program import place
-from lagom_xla.passes.program import strand_membership
 from lagom_xla.passes.program.outcome import Outcome
+from lagom_xla.passes.program.stablehlo import dependence
+from lagom_xla.passes.program.stablehlo import place
+from lagom_xla.passes.program.strands import membership as strand_membership
 
 _KEY = "combiner_key"
 _ATTRIBUTES = "mhlo.frontend_attributes"

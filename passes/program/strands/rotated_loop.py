@@ -10,11 +10,11 @@ import dataclasses
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
-from lagom_xla.passes.program import counted_loops
-from lagom_xla.passes.program import prefetch
-from lagom_xla.passes.program import shared_loops
-from lagom_xla.passes.program import trip_body
-from lagom_xla.passes.program.stages import Stages
+from lagom_xla.passes.program.stablehlo import counted_loops
+from lagom_xla.passes.program.strands import prefetch
+from lagom_xla.passes.program.strands import shared_loops
+from lagom_xla.passes.program.strands import trip_body
+from lagom_xla.passes.program.strands.stages import Stages
 
 
 def rotate(loop: counted_loops.CountedLoop, stages: Stages) -> int:

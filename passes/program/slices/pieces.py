@@ -11,8 +11,8 @@ from typing import Any
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
-from lagom_xla.passes.program.cuts import Cut
-from lagom_xla.passes.program.cuts import shape_of
+from lagom_xla.passes.program.slices.cuts import Cut
+from lagom_xla.passes.program.slices.cuts import shape_of
 
 
 def piece_type(value: ir.Value, cut: Cut, num: int) -> ir.Type:

@@ -22,16 +22,16 @@ from __future__ import annotations
 
 from jaxlib.mlir import ir
 
-from lagom_xla.passes.program import communication
-from lagom_xla.passes.program import counted_loops
-from lagom_xla.passes.program import effects
-from lagom_xla.passes.program import inline
-from lagom_xla.passes.program import place
-from lagom_xla.passes.program import product_flops
-from lagom_xla.passes.program import rotated_loop
-from lagom_xla.passes.program import stages as stages_lib
 from lagom_xla.passes.program.outcome import Outcome
 from lagom_xla.passes.program.outcome import Refusal
+from lagom_xla.passes.program.stablehlo import communication
+from lagom_xla.passes.program.stablehlo import counted_loops
+from lagom_xla.passes.program.stablehlo import effects
+from lagom_xla.passes.program.stablehlo import inline
+from lagom_xla.passes.program.stablehlo import place
+from lagom_xla.passes.program.stablehlo import product_flops
+from lagom_xla.passes.program.strands import rotated_loop
+from lagom_xla.passes.program.strands import stages as stages_lib
 
 
 def rotate(module: ir.Module) -> Outcome:

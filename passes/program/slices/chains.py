@@ -18,14 +18,14 @@ import io
 
 from jaxlib.mlir import ir
 
-from lagom_xla.passes.program import functions
-from lagom_xla.passes.program import growth
-from lagom_xla.passes.program import inline
-from lagom_xla.passes.program import place
-from lagom_xla.passes.program import reach
-from lagom_xla.passes.program.cuts import Cut
-from lagom_xla.passes.program.cuts import Cuts
-from lagom_xla.passes.program.cuts import num_bytes
+from lagom_xla.passes.program.slices import growth
+from lagom_xla.passes.program.slices import reach
+from lagom_xla.passes.program.slices.cuts import Cut
+from lagom_xla.passes.program.slices.cuts import Cuts
+from lagom_xla.passes.program.slices.cuts import num_bytes
+from lagom_xla.passes.program.stablehlo import functions
+from lagom_xla.passes.program.stablehlo import inline
+from lagom_xla.passes.program.stablehlo import place
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)

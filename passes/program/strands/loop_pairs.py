@@ -10,14 +10,14 @@ import itertools
 
 from jaxlib.mlir import ir
 
-from lagom_xla.passes.program import counted_loops
-from lagom_xla.passes.program import dependence
-from lagom_xla.passes.program import inline
-from lagom_xla.passes.program import merge
-from lagom_xla.passes.program import place
-from lagom_xla.passes.program import products
 from lagom_xla.passes.program.outcome import Outcome
 from lagom_xla.passes.program.outcome import Refusal
+from lagom_xla.passes.program.stablehlo import counted_loops
+from lagom_xla.passes.program.stablehlo import dependence
+from lagom_xla.passes.program.stablehlo import inline
+from lagom_xla.passes.program.stablehlo import place
+from lagom_xla.passes.program.stablehlo import product_flops
+from lagom_xla.passes.program.strands import merge
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -25,15 +25,17 @@ class _Loop:
   """A loop that may share its trips with another.
 
   Attributes:
+    number: tells it from the block's others.
     loop: the loop.
-    num_products: matrix products that it runs, over all trips.
+    flops: what its products work, over all trips.
     kind: what its body does; the loops of two micro-batches that run the same
       pass are of one kind.
     where: its place in the program.
   """
 
+  number: int
   loop: counted_loops.CountedLoop
-  num_products: int
+  flops: int
   kind: tuple[str, ...]
   where: str
 
@@ -49,12 +51,11 @@ def merge_loops(module: ir.Module, *, staggered: bool = False) -> Outcome:
     staggered: whether a backward pass should share its loop with the next
       micro-batch's forward pass; else passes of the same kind come together.
   """
-  inline.inline_loops(module)
-  counter = products.Counter(module)
+  inline.inline_all(module)
   outcome = Outcome()
   for function in module.body.operations:
     for block in _blocks(function.operation):
-      outcome += merge_in_block(block, counter, staggered=staggered)
+      outcome += merge_in_block(block, staggered=staggered)
   if outcome == Outcome():
     # Of unrolled layers XLA's scheduler interleaves two strands by itself.
     reason = "it has no loop with products that could share its trips"
@@ -62,21 +63,18 @@ def merge_loops(module: ir.Module, *, staggered: bool = False) -> Outcome:
   return outcome
 
 
-def merge_in_block(
-  block: ir.Block, counter: products.Counter, *, staggered: bool = False
-) -> Outcome:
+def merge_in_block(block: ir.Block, *, staggered: bool = False) -> Outcome:
   """The same for one block, and for what is nested in it.
 
   Args:
-    block: calls in it that hold loops are inlined already (`inline.py`).
-    counter: of the module's products.
+    block: calls in it are inlined already (`inline.py`).
     staggered: see `merge_loops`.
   """
-  outcome, merged = _pair_up(block, counter, staggered=staggered)
+  outcome, merged = _pair_up(block, staggered=staggered)
   for operation in list(block.operations):
     if operation.operation not in merged:
       for inner in _blocks(operation.operation):
-        outcome += merge_in_block(inner, counter, staggered=staggered)
+        outcome += merge_in_block(inner, staggered=staggered)
   return outcome
 
 
@@ -88,13 +86,14 @@ def _blocks(operation: ir.Operation) -> Iterable[ir.Block]:
 
 
 def _pair_up(
-  block: ir.Block, counter: products.Counter, *, staggered: bool
-) -> tuple[Outcome, set[ir.Operation]]:
+  block: ir.Block, *, staggered: bool
+) -> tuple[Outcome, list[ir.Operation]]:
   """Merges pairs of a block's loops until none is left that could be."""
-  loops, refusals = _loops(block, counter)
+  loops, refusals = _loops(block)
   actions: list[str] = []
-  merged: set[ir.Operation] = set()
-  reasons: dict[ir.Operation, str] = {}
+  # In lists: an operation's hash changes with its operands.
+  merged: list[ir.Operation] = []
+  reasons: dict[int, str] = {}
   while len(loops) > 1:
     within = dependence.BlockDependence(block)
     pair = _best_pair(loops, within, reasons, staggered=staggered)
@@ -102,40 +101,38 @@ def _pair_up(
       break
     first, second = pair
     loops = [loop for loop in loops if loop not in pair]
-    merged.add(merge.merge(first.loop, second.loop, within).operation)
+    merged.append(merge.merge(first.loop, second.loop, within).operation)
     actions.append(
       f"{first.where[0].upper()}{first.where[1:]} and {second.where} became"
       " one."
     )
   for loop in loops:
     reason = reasons.get(
-      loop.loop.operation, "no other loop with products is beside it"
+      loop.number, "no other loop with products is beside it"
     )
     refusals.append(Refusal(where=loop.where, reason=reason))
   return Outcome(actions=tuple(actions), refusals=tuple(refusals)), merged
 
 
-def _loops(
-  block: ir.Block, counter: products.Counter
-) -> tuple[list[_Loop], list[Refusal]]:
+def _loops(block: ir.Block) -> tuple[list[_Loop], list[Refusal]]:
   """The loops of a block that run products; and those that do not count."""
   loops, refusals = [], []
   for operation in block.operations:
     operation = operation.operation
     if operation.name != "stablehlo.while":
       continue
-    num_products = counter.of(operation)
-    if not num_products:
+    flops = product_flops.flops(operation)
+    if not flops:
       continue
     where = f"the loop at {place.of_operation(operation)}"
     read = counted_loops.read(operation)
     if isinstance(read, str):
       refusals.append(Refusal(where=where, reason=read))
       continue
-    where += f" ({read.num_trips} trips, {num_products} products)"
+    where += f" ({read.num_trips} trips of {flops // read.num_trips:.2e} FLOPs)"
     kind = tuple(op.operation.name for op in read.body.operations)
     loops.append(
-      _Loop(loop=read, num_products=num_products, kind=kind, where=where)
+      _Loop(number=len(loops), loop=read, flops=flops, kind=kind, where=where)
     )
   return loops, refusals
 
@@ -143,7 +140,7 @@ def _loops(
 def _best_pair(
   loops: Sequence[_Loop],
   within: dependence.BlockDependence,
-  reasons: dict[ir.Operation, str],
+  reasons: dict[int, str],
   *,
   staggered: bool,
 ) -> tuple[_Loop, _Loop] | None:
@@ -154,7 +151,7 @@ def _best_pair(
     distance = loops.index(second) - loops.index(first)
     return (
       (first.kind != second.kind) == staggered,
-      min(first.num_products, second.num_products),
+      min(first.flops, second.flops),
       -distance,
     )
 
@@ -164,5 +161,5 @@ def _best_pair(
     if reason is None:
       return first, second
     for loop, other in ((first, second), (second, first)):
-      reasons.setdefault(loop.loop.operation, f"beside {other.where}: {reason}")
+      reasons.setdefault(loop.number, f"beside {other.where}: {reason}")
   return None

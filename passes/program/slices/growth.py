@@ -9,10 +9,10 @@ import math
 
 from jaxlib.mlir import ir
 
-from lagom_xla.passes.program import collective_dimensions
-from lagom_xla.passes.program import reach
-from lagom_xla.passes.program.cuts import Cut
-from lagom_xla.passes.program.cuts import shape_of
+from lagom_xla.passes.program.slices import collective_dimensions
+from lagom_xla.passes.program.slices import reach
+from lagom_xla.passes.program.slices.cuts import Cut
+from lagom_xla.passes.program.slices.cuts import shape_of
 
 NUM_PIECES = (2, 4, 8)
 

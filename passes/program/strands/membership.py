@@ -21,7 +21,7 @@ import operator
 
 from jaxlib.mlir import ir
 
-from lagom_xla.passes.program import dependence
+from lagom_xla.passes.program.stablehlo import dependence
 
 # By operation of a block: its strand, or None where it has none or several.
 Strands = Sequence[int | None]

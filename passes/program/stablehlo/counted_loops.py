@@ -8,7 +8,7 @@ import dataclasses
 
 from jaxlib.mlir import ir
 
-from lagom_xla.passes.program import dependence
+from lagom_xla.passes.program.stablehlo import dependence
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)

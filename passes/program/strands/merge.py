@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
-from lagom_xla.passes.program import counted_loops
-from lagom_xla.passes.program import dependence
-from lagom_xla.passes.program import effects
+from lagom_xla.passes.program.stablehlo import counted_loops
+from lagom_xla.passes.program.stablehlo import dependence
+from lagom_xla.passes.program.stablehlo import effects
 
 
 def obstacle(

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 
 from jaxlib.mlir import ir
 
-from lagom_xla.passes.program import dependence
+from lagom_xla.passes.program.stablehlo import dependence
 
 _CALLS = frozenset(["call", "func.call"])
 
@@ -20,13 +20,6 @@ def by_name(module: ir.Operation) -> dict[str, ir.Operation]:
     for op in module.regions[0].blocks[0].operations
     if op.operation.name == "func.func"
   }
-
-
-def beside(operation: ir.Operation) -> dict[str, ir.Operation]:
-  """The functions of the module that an operation is in."""
-  while operation.parent is not None:
-    operation = operation.parent.operation
-  return by_name(operation)
 
 
 def is_call(operation: ir.Operation) -> bool:

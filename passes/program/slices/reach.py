@@ -15,10 +15,10 @@ import heapq
 
 from jaxlib.mlir import ir
 
-from lagom_xla.passes.program import dependence
-from lagom_xla.passes.program import dimensions
-from lagom_xla.passes.program.cuts import Cut
-from lagom_xla.passes.program.cuts import Cuts
+from lagom_xla.passes.program.slices import dimensions
+from lagom_xla.passes.program.slices.cuts import Cut
+from lagom_xla.passes.program.slices.cuts import Cuts
+from lagom_xla.passes.program.stablehlo import dependence
 
 OPENING = frozenset(["stablehlo.all_gather", "stablehlo.all_to_all"])
 CLOSING = frozenset(

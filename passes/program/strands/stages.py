@@ -31,11 +31,11 @@ import operator
 
 from jaxlib.mlir import ir
 
-from lagom_xla.passes.program import alignment
-from lagom_xla.passes.program import counted_loops
-from lagom_xla.passes.program import crossing
-from lagom_xla.passes.program import product_flops
-from lagom_xla.passes.program import trip_body
+from lagom_xla.passes.program.stablehlo import counted_loops
+from lagom_xla.passes.program.stablehlo import product_flops
+from lagom_xla.passes.program.strands import alignment
+from lagom_xla.passes.program.strands import crossing
+from lagom_xla.passes.program.strands import trip_body
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)

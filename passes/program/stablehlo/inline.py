@@ -1,11 +1,10 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Inlining of the calls that hold loops.
+"""Inlining of calls.
 
 JAX lowers what a scan calls, an inner jit and `remat` to calls of private
-functions. Loops can only be merged where they stand side by side, so calls of
-functions with loops in them are replaced by what the functions do, as XLA does
-with every call later on.
+functions. Operations can only be moved and merged where they stand side by
+side, so every call is replaced by what its function does, as XLA does later on.
 """
 
 from __future__ import annotations
@@ -16,32 +15,9 @@ from jaxlib.mlir import ir
 from jaxlib.mlir import passmanager
 from jaxlib.mlir.dialects import sdy
 
-from lagom_xla.passes.program import dependence
-from lagom_xla.passes.program import functions
+from lagom_xla.passes.program.stablehlo import functions
 
 _REMOVE_UNUSED = "builtin.module(symbol-dce)"
-
-
-def inline_loops(module: ir.Module) -> None:
-  """Inlines every call that holds a while loop, at whatever depth.
-
-  Functions that nothing calls any more are removed.
-  """
-  by_name = functions.by_name(module.operation)
-  calls = {name: functions.calls(op) for name, op in by_name.items()}
-  called = {
-    name: {functions.callee(call) for call in calls[name]} for name in calls
-  }
-  # Callees first: their callers then take them complete.
-  with_loops: set[str] = set()
-  for name in functions.callees_first(called):
-    if not with_loops.isdisjoint(called[name]) or _has_loop(by_name[name]):
-      with_loops.add(name)
-    for call in calls[name]:
-      if functions.callee(call) in with_loops:
-        _inline(call, by_name[functions.callee(call)])
-  if with_loops:
-    passmanager.PassManager.parse(_REMOVE_UNUSED).run(module.operation)
 
 
 def inline_all(module: ir.Module) -> None:
@@ -55,11 +31,6 @@ def inline_all(module: ir.Module) -> None:
     for call in calls[name]:
       _inline(call, by_name[functions.callee(call)])
   passmanager.PassManager.parse(_REMOVE_UNUSED).run(module.operation)
-
-
-def _has_loop(function: ir.Operation) -> bool:
-  inner = dependence.inner_operations(function)
-  return any(operation.name == "stablehlo.while" for operation in inner)
 
 
 def _inline(call: ir.Operation, function: ir.Operation) -> None:

@@ -25,16 +25,16 @@ from collections.abc import Iterable, Mapping
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
-from lagom_xla.passes.program import chains as chains_lib
-from lagom_xla.passes.program import dependence
-from lagom_xla.passes.program import frontend_attributes
-from lagom_xla.passes.program import inline
-from lagom_xla.passes.program import pieces as pieces_lib
-from lagom_xla.passes.program import reach
-from lagom_xla.passes.program.cuts import Cut
-from lagom_xla.passes.program.cuts import num_bytes
 from lagom_xla.passes.program.outcome import Outcome
 from lagom_xla.passes.program.outcome import Refusal
+from lagom_xla.passes.program.slices import chains as chains_lib
+from lagom_xla.passes.program.slices import pieces as pieces_lib
+from lagom_xla.passes.program.slices import reach
+from lagom_xla.passes.program.slices.cuts import Cut
+from lagom_xla.passes.program.slices.cuts import num_bytes
+from lagom_xla.passes.program.stablehlo import dependence
+from lagom_xla.passes.program.stablehlo import frontend_attributes
+from lagom_xla.passes.program.stablehlo import inline
 
 # Frontend attributes of a chain's collectives. The first is ours, to know the
 # chain of what XLA has scheduled; the second is XLA's.

@@ -6,8 +6,7 @@ from __future__ import annotations
 
 from jaxlib.mlir import ir
 
-from lagom_xla.passes.program import dependence
-from lagom_xla.passes.program import functions
+from lagom_xla.passes.program.stablehlo import dependence
 
 _EFFECTFUL = frozenset(
   f"stablehlo.{name}" for name in ("infeed", "outfeed", "recv", "rng", "send")
@@ -15,31 +14,19 @@ _EFFECTFUL = frozenset(
 
 
 def first_effect(operation: ir.Operation) -> str | None:
-  """The first effect of an operation, in words.
+  """The first effect of an operation or of the regions in it, in words.
 
-  Those of the regions in it count, and those of the functions that it calls.
+  Calls are inlined before (`inline.py`): what they call is not looked into.
 
   Returns:
     Such as "the host callback xla_ffi_python_cpu_callback, which has side
     effects"; None where there is no effect.
   """
-  return _first_effect(operation, set())
-
-
-def _first_effect(operation: ir.Operation, seen: set[str]) -> str | None:
-  called: dict[str, None] = {}
   for inner in (operation, *dependence.inner_operations(operation)):
     effect = _own_effect(inner)
     if effect is not None:
       return effect
-    if functions.is_call(inner) and functions.callee(inner) not in seen:
-      called[functions.callee(inner)] = None
-  if not called:
-    return None
-  seen |= called.keys()
-  by_name = functions.beside(operation)
-  found = (_first_effect(by_name[name], seen) for name in called)
-  return next((effect for effect in found if effect is not None), None)
+  return None
 
 
 def _own_effect(operation: ir.Operation) -> str | None:

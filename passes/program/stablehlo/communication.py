@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from jaxlib.mlir import ir
 
-from lagom_xla.passes.program import dependence
+from lagom_xla.passes.program.stablehlo import dependence
 
 COLLECTIVES = frozenset(
   f"stablehlo.{name}"

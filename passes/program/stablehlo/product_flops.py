@@ -9,7 +9,7 @@ import math
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
-from lagom_xla.passes.program import counted_loops
+from lagom_xla.passes.program.stablehlo import counted_loops
 
 _DOT = "stablehlo.dot_general"
 _CONVOLUTION = "stablehlo.convolution"
