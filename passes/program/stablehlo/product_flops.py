@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 import math
 
 from jaxlib.mlir import ir
@@ -12,11 +11,9 @@ from jaxlib.mlir.dialects import stablehlo
 
 from lagom_xla.passes.program.stablehlo import counted_loops
 
-_DOT_GENERAL = "stablehlo.dot_general"
-# What a plain product of an HLO module becomes.
-_DOT = "stablehlo.dot"
+_DOT = "stablehlo.dot_general"
 _CONVOLUTION = "stablehlo.convolution"
-_PRODUCTS = frozenset([_DOT, _DOT_GENERAL, _CONVOLUTION])
+_PRODUCTS = frozenset([_DOT, _CONVOLUTION])
 _LOOP = "stablehlo.while"
 
 
@@ -26,7 +23,7 @@ def flops(operation: ir.Operation) -> int:
   They are those of the shapes as written: under GSPMD, of all devices together.
   A loop of unknown length counts as one trip; calls are inlined before.
   """
-  if operation.name in (_DOT, _DOT_GENERAL):
+  if operation.name == _DOT:
     return _dot_flops(operation)
   if operation.name == _CONVOLUTION:
     return _convolution_flops(operation)
@@ -49,12 +46,11 @@ def num_trips(operation: ir.Operation) -> int:
 
 def _dot_flops(operation: ir.Operation) -> int:
   """A multiplication and an addition for each entry and contracted index."""
+  numbers = stablehlo.DotDimensionNumbers(
+    operation.attributes["dot_dimension_numbers"]
+  )
+  contracted = numbers.lhs_contracting_dimensions
   lhs = _shape(operation.operands[0])
-  contracted: Sequence[int] = [len(lhs) - 1]
-  if operation.name == _DOT_GENERAL:
-    contracted = stablehlo.DotDimensionNumbers(
-      operation.attributes["dot_dimension_numbers"]
-    ).lhs_contracting_dimensions
   depth = math.prod(lhs[i] for i in contracted)
   return 2 * math.prod(_shape(operation.results[0])) * depth
 
