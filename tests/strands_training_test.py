@@ -89,9 +89,9 @@ _PAIRED = [
   _Case(layout="tp_sp", layers="unroll", num_accumulated=2, strands="paired"),
   _Case(layout="ep", num_accumulated=2, strands="paired"),
 ]
-# Loops keep XLA from fusing across layers. Unrolled layers it may fuse with other
-# neighbours than before, and then adds in another order: a rounding of the
-# largest number in each step.
+# Loops keep XLA from fusing across layers. Unrolled layers it may fuse with
+# other neighbours than before, and then adds in another order: a rounding of
+# the largest number in each step.
 _FUSED_ANEW = _NUM_STEPS * 2.0**-23
 
 
