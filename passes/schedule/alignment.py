@@ -65,8 +65,7 @@ def align(
   Raises:
     ScheduleError: the order found is not legal, which would be a fault here.
   """
-  buffers = aliasing.of(analysis.module)
-  body = _Body(analysis, computation, buffers)
+  body = _Body(analysis, computation)
   strands = body.strands()
   if strands is None:
     return None
@@ -95,29 +94,30 @@ class _Body:
   Units are its kernels and its collectives, by id.
   """
 
-  def __init__(
-    self,
-    analysis: overlap.Analysis,
-    computation: hlo.Computation,
-    buffers: aliasing.Buffers,
-  ):
+  def __init__(self, analysis: overlap.Analysis, computation: hlo.Computation):
+    self._module = analysis.module
     self._computation = computation
-    self._done_of = dependencies.of(computation).done_of
-    self._before = reordering.predecessors(computation, buffers)
     self._started_by = analysis.started_by
     self.units = [
       i.id
       for i in computation.instructions
       if i.id in analysis.kernels or i.id in analysis.started_by
     ]
-    bit_of = {unit: 1 << number for number, unit in enumerate(self.units)}
-    self._bit_of = bit_of
+    self._bit_of = {unit: 1 << at for at, unit in enumerate(self.units)}
+
+  @functools.cached_property
+  def _before(self) -> dict[int, tuple[int, ...]]:
+    buffers = aliasing.of(self._module)
+    return reordering.predecessors(self._computation, buffers)
+
+  @functools.cached_property
+  def _needs(self) -> dict[int, int]:
     needs: dict[int, int] = {}
-    for instruction in computation.instructions:
+    for instruction in self._computation.instructions:
       needs[instruction.id] = 0
       for before in self._before[instruction.id]:
-        needs[instruction.id] |= needs[before] | bit_of.get(before, 0)
-    self._needs = needs
+        needs[instruction.id] |= needs[before] | self._bit_of.get(before, 0)
+    return needs
 
   def is_collective(self, unit: int) -> bool:
     """Whether a unit starts collectives."""
@@ -158,6 +158,7 @@ class _Body:
   def order(self, blocks: Sequence[_Block]) -> list[int]:
     """All instructions in the order of blocks, each after what it needs."""
     placed: dict[int, None] = {}
+    done_of = dependencies.of(self._computation).done_of
 
     def place(id_: int) -> None:
       stack = [id_]
@@ -173,8 +174,8 @@ class _Body:
       units = (*([] if block.start is None else [block.start]), *block.kernels)
       for unit in units:
         place(unit)
-      if block.start in self._done_of:
-        place(self._done_of[block.start])
+      if block.start in done_of:
+        place(done_of[block.start])
     for instruction in self._computation.instructions:
       place(instruction.id)
     return list(placed)
