@@ -11,7 +11,7 @@ the scheduler takes a fraction of the time, needs no CUDA toolkit, and is all
 that a search needs.
 
 The form of the program (`rewriting.py`) comes first; all else acts on what the
-rewrite made.
+rewrite made. Orders come last, and act on what XLA's scheduler made.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from lagom_xla.passes import hlo
 from lagom_xla.passes import in_compile
 from lagom_xla.passes import registry
 from lagom_xla.passes.program import form as form_lib
+from lagom_xla.passes.schedule import orders as orders_lib
 
 # Makes XLA write its own estimate of each kernel into a schedule. It has the
 # tables for some GPUs only; for others the module comes without estimates.
@@ -54,8 +55,17 @@ def schedule(
     CompileError: XLA refused, or never scheduled a module of that name.
     CombineError: the module cannot have these combine groups.
     ProgramError: the program cannot have this form.
+    ScheduleError: the schedule cannot have these orders.
   """
   asked_for = describe(lowered, config)
+  module = _schedule(lowered, config, asked_for)
+  return orders_lib.apply(module, config.orders)
+
+
+def _schedule(
+  lowered: lowered_lib.Lowered, config: config_lib.XlaConfig, asked_for: str
+) -> hlo.Module:
+  """XLA's schedule, in XLA's order."""
   lowered, config = _resolved(lowered, config, is_run=False)
 
   def run(estimates: bool) -> hlo.Module:
@@ -107,10 +117,11 @@ def compile(  # pylint: disable=redefined-builtin
 
   Raises:
     CompileError: XLA refused, or cannot generate code for the GPU; or the
-      module donates inputs, and combine groups would make this JAX forget
-      that; or the pass that sets combine groups was not run.
+      module donates inputs, and combine groups or orders would make this JAX
+      forget that; or the pass that sets combine groups or orders was not run.
     CombineError: the module cannot have these combine groups.
     ProgramError: the program cannot have this form.
+    ScheduleError: the schedule cannot have these orders.
   """
   cluster = lowered.cluster
   obstacle = cluster.gpu.compile_obstacle
@@ -122,18 +133,26 @@ def compile(  # pylint: disable=redefined-builtin
   asked_for, groups = describe(lowered, config), config.combine_groups
   lowered, config = _resolved(lowered, config, is_run=lowered.is_run)
   options = {**lowered.options_to_the_end, **config.options}
+  if config.orders:
+    lowered = lowered.copied()  # What JAX remembers has another order.
   # The executable of a compile-only device can be stored, but not loaded.
-  can_load = devices_lib.is_live(cluster)
+  can_load = devices_lib.is_live(cluster) and not config.orders
   cache = contextlib.nullcontext() if can_load else persistent_cache.off()
   with cache, _one_sentence(asked_for):
-    with in_compile.grouped(
-      lowered.name,
-      config.combine_groups,
-      platform=lowered.platform,
-      must_keep_donation=True,
+    with (
+      in_compile.grouped(
+        lowered.name,
+        config.combine_groups,
+        platform=lowered.platform,
+        must_keep_donation=True,
+      ),
+      in_compile.reordered(
+        lowered.name, config.orders, platform=lowered.platform
+      ),
     ):
       executable = _run_compiler(lowered, config, options)
   compilation = lowered.compilation(executable)
+  orders_lib.check_followed(compilation.module, config.orders)
   is_seen = combine.labels(compilation.module, groups or ())
   # On CPUs the pass itself combines, and leaves nothing to know it by.
   if groups is not None and lowered.platform == "cuda" and not is_seen:
@@ -157,6 +176,8 @@ def describe(lowered: lowered_lib.Lowered, config: config_lib.XlaConfig) -> str:
     asked.append(f"{len(config.combine_groups)} combine groups")
   if not config.program.is_as_written:
     asked.append(rewriting.in_words(config.program))
+  if config.orders:
+    asked.append(orders_lib.in_words(config.orders))
   text = f"XLA could not compile for {lowered.cluster.name}"
   if asked:
     text += f" with {', '.join(asked)}"
@@ -193,6 +214,7 @@ def _resolved(
     options=combine.options(config.combine_groups or (), config.options),
     combine_groups=groups,
     scheduler_profile=config.scheduler_profile,
+    orders=config.orders,
   )
 
 
@@ -232,7 +254,7 @@ def _one_sentence(asked_for: str) -> Iterator[None]:
   """Says of whatever a compile raises what was asked for, and why not."""
   try:
     yield
-  except (errors.CombineError, errors.CompileError):
+  except (errors.CombineError, errors.CompileError, errors.ScheduleError):
     raise
   except errors.DonationLostError as error:
     raise errors.CompileError(str(error)) from error
