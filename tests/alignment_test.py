@@ -22,6 +22,7 @@ from jax.sharding import PartitionSpec as P
 import numpy as np
 import pytest
 
+import hlo_text
 from lagom_xla import cluster
 from lagom_xla import errors
 from lagom_xla import plan as plan_lib
@@ -34,10 +35,12 @@ from lagom_xla.passes import registry
 from lagom_xla.passes.program import form as form_lib
 from lagom_xla.passes.schedule import alignment
 from lagom_xla.passes.schedule import reordering
+from lagom_xla.passes.schedule import strands
 from lagom_xla.search import nccl
 from lagom_xla.search.xla import alignment as search
 from lagom_xla.search.xla import candidates
 from lagom_xla.verify import verification
+import strands_step
 
 _CLUSTER = cluster.parse("1x8xh100")
 # Combining would couple the strands again.
@@ -153,6 +156,54 @@ def test_a_body_with_one_strand_has_nothing_to_align(
   for body in bodies_of(step):
     assert alignment.align(step.analysis, body, lambda *_: 1.0) is None
   assert search.align(step, step.default) is step
+
+
+def test_strands_that_share_their_weights_are_aligned(
+  h100s: Sequence[jax.Device],
+):
+  jitted, args = strands_step.lowerable(h100s, width=2048, num_rows=8192)
+  target = target_lib.of_step(jitted.lower(*args), _CLUSTER, name="step")
+  config = config_lib.XlaConfig(program=form_lib.Form(strands="merged"))
+  step = step_lib.of_module(target.schedule(config), _CLUSTER)
+  (forward, _) = bodies_of(step)
+  assert alignment.align(step.analysis, forward, lambda *_: 1.0) is not None
+  aligned = search.align(step, step.default)
+  after = aligned.timeline(step.default).step_time_us
+  assert after < 0.99 * step.timeline(step.default).step_time_us
+
+
+def test_what_a_trip_gets_for_the_next_is_of_the_strand_that_carries_it():
+  module = hlo_text.load(
+    """
+    p = (f32[8], f32[8], f32[8], f32[64]) parameter(0)
+    ROOT w = (f32[8], f32[8], f32[8], f32[64]) while(p), body=body,
+      condition=condition
+    """,
+    computations="""
+    body {
+      t = (f32[8], f32[8], f32[8], f32[64]) parameter(0)
+      a = f32[8] get-tuple-element(t), index=0
+      b = f32[8] get-tuple-element(t), index=1
+      ahead = f32[8] get-tuple-element(t), index=2
+      weights = f32[64] get-tuple-element(t), index=3
+      first = f32[8] add(a, ahead)
+      second = f32[8] negate(b)
+      part = f32[8] slice(weights), slice={[8:16]}
+      next = f32[8] negate(part)
+      ROOT r = (f32[8], f32[8], f32[8], f32[64])
+        tuple(first, second, next, weights) }
+    condition {
+      t = (f32[8], f32[8], f32[8], f32[64]) parameter(0)
+      ROOT c = pred[] constant(true) }
+    """,
+  )
+  (body,) = [c for c in module.computations.values() if c.name == "body"]
+  number_of = strands.in_body(body)
+  strand_of = {
+    i.name: number_of[i.id] for i in body.instructions if i.id in number_of
+  }
+  assert strand_of["a"] == strand_of["first"] == strand_of["next"]
+  assert strand_of["part"] == strand_of["next"] != strand_of["second"]
 
 
 def test_an_order_that_needs_more_memory_than_it_may_is_left(
