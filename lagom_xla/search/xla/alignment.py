@@ -16,6 +16,7 @@ from collections.abc import Callable
 import dataclasses
 
 from lagom_xla import errors
+from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import target as target_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.costs.replay import program as program_lib
@@ -26,8 +27,11 @@ from lagom_xla.passes.schedule import orders as orders_lib
 from lagom_xla.passes.schedule import reordering
 from lagom_xla.search.xla import candidates
 
-# Schedules that are aligned, the fastest first; and so candidates, at most.
-MAX_COMPILES = 3
+# Candidates that are compiled at most: orders, the fastest first.
+MAX_COMPILES = 2
+# Schedules that are aligned, the fastest first. XLA's order may be bad where
+# ours is good, and to align takes a second where to compile takes a minute.
+_MAX_ALIGNED = 8
 
 
 def search(
@@ -45,6 +49,7 @@ def search(
     evaluate: schedules and searches a config.
     progress: called with a few words after each candidate.
   """
+  found: list[tuple[float, config_lib.XlaConfig]] = []
   for candidate in _fastest(so_far):
     aligned = align(
       candidate.step,
@@ -62,6 +67,8 @@ def search(
     except errors.DonationLostError as error:
       refused = candidates.Refused(config=config, reason=str(error))
       return so_far.with_candidate(refused)
+    found.append((_step_us(aligned, candidate.settings), config))
+  for _, config in sorted(found, key=lambda pair: pair[0])[:MAX_COMPILES]:
     so_far = so_far.with_candidate(evaluate(config))
     progress("aligned strands")
   return so_far
@@ -72,7 +79,7 @@ def _fastest(so_far: candidates.Search) -> list[candidates.Candidate]:
   by_time: dict[float, candidates.Candidate] = {}
   for candidate in so_far.scheduled:
     by_time.setdefault(candidate.tuned.step_time_us, candidate)
-  return [by_time[us] for us in sorted(by_time)][:MAX_COMPILES]
+  return [by_time[us] for us in sorted(by_time)][:_MAX_ALIGNED]
 
 
 def align(
