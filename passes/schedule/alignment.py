@@ -36,8 +36,8 @@ _MAX_BESIDE = 8
 # hidden; more would only wait for it.
 _ENOUGH = 2.5
 
-# Pairs of a place in each strand that are looked at for one body, at most. 1,700
-# take half a second: a layer of Llama 3 8B, forward beside backward.
+# Pairs of a place in each strand, of one body, that are looked at. 1,700 take
+# half a second: a layer of Llama 3 8B, forward beside backward.
 _MAX_PAIRS = 25_000
 
 # (id of a start, or None; ids of the kernels beside it) -> microseconds.
