@@ -155,6 +155,7 @@ def evaluate(
     errors.CompileError,
     errors.CombineError,
     errors.ProgramError,
+    errors.ScheduleError,
   ) as error:
     return Refused(config=config, reason=str(error))
 
@@ -171,6 +172,7 @@ def evaluate_or_raise(
     CompileError: XLA refused.
     CombineError: the module cannot have these combine groups.
     ProgramError: the program cannot have this form.
+    ScheduleError: the schedule cannot have these orders.
   """
   step = step_lib.of_module(target.schedule(config), target.cluster)
   found = settings_lib.search(step, searcher)
