@@ -103,13 +103,15 @@ def in_words(form: form_lib.Form) -> str:
   parts = []
   if form.strands != "none":
     parts.append(f"strands {form.strands}")
+  if form.keyed:
+    parts.append("strands combined apart")
   parts += [f"{chain} in {k} pieces" for chain, k in form.slices.items()]
   return ", ".join(parts) or "the program as written"
 
 
 def key(form: form_lib.Form) -> object:
   """What equal forms share, to find one in a dict."""
-  return form.strands, frozenset(form.slices.items())
+  return form.strands, form.keyed, frozenset(form.slices.items())
 
 
 def _parts(form: form_lib.Form) -> Iterator[form_lib.Form]:
@@ -118,3 +120,5 @@ def _parts(form: form_lib.Form) -> Iterator[form_lib.Form]:
     yield form_lib.Form(slices=form.slices)
   if form.strands != "none":
     yield form_lib.Form(strands=form.strands)
+  if form.keyed:
+    yield form_lib.Form(keyed=True)

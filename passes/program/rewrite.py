@@ -9,6 +9,7 @@ from jaxlib.mlir import ir
 from lagom_xla.passes.program.form import Form
 from lagom_xla.passes.program.outcome import Outcome
 from lagom_xla.passes.program.slices import cut as slices
+from lagom_xla.passes.program.strands import keys
 from lagom_xla.passes.program.strands import loop_pairs
 from lagom_xla.passes.program.strands import rotate
 
@@ -43,6 +44,8 @@ def _apply(module: ir.Module, form: Form) -> Outcome:
     outcome += loop_pairs.merge_loops(module, staggered=staggered)
   elif form.strands == "rotated":
     outcome += rotate.rotate(module)
+  if form.keyed:  # Last: it is the finished strands that stay apart.
+    outcome += keys.key_strands(module)
   return outcome
 
 
