@@ -36,6 +36,14 @@ def rewrite(module: ir.Module, form: Form) -> tuple[ir.Module, Outcome]:
     return copy, outcome
 
 
+def with_chains_tagged(module: ir.Module) -> ir.Module:
+  """A copy of a program whose collectives say which chains they are in."""
+  with module.context, ir.Location.unknown():
+    copy = _copy(module)
+    slices.tag(copy)
+    return copy
+
+
 def _apply(module: ir.Module, form: Form) -> Outcome:
   # First: chains have their labels in the program as it is written.
   outcome = slices.cut(module, form.slices)
