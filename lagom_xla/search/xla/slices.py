@@ -7,7 +7,7 @@ piece fill their last wave worse, and collectives of a piece are less efficient.
 Only chains of which something is exposed can gain. Chains that are alike, such
 as those of unrolled layers, are cut alike: one of 32 gains nothing that could
 be seen. Which are worth a compile, and in how many pieces, is predicted first
-(`exposure.py`); then all of them are cut at once, and one kind of chains after
+(`exposure.py`); then many of them are cut at once, and one kind of chains after
 the other as long as the step becomes shorter.
 """
 
@@ -25,7 +25,7 @@ from lagom_xla.search.xla import program
 
 # Candidates that are compiled for one program at most, and programs: as written
 # and with the best strands.
-_MAX_CUTS = 5
+_MAX_CUTS = 6
 _MAX_PROGRAMS = 2
 # One schedule of each program tells what is exposed.
 MAX_COMPILES = _MAX_PROGRAMS * (1 + _MAX_CUTS)
@@ -111,16 +111,17 @@ def _moves(
   kinds: Sequence[exposure.Kind],
   kind: exposure.Kind | None,
 ) -> Iterator[Mapping[str, int]]:
-  """Slices to try next: for all kinds of chains at once, or for one more."""
+  """Slices to try next.
+
+  Args:
+    quickest: with the best slices so far.
+    kinds: of chains.
+    kind: the one to cut otherwise; None to cut many at once.
+  """
   if kind is None:
-    if len(kinds) > 1:
-      together: dict[str, int] = {}
-      taken: frozenset[str] = frozenset()
-      for each in kinds:
-        if taken.isdisjoint(each.collectives):
-          taken |= each.collectives
-          together |= dict.fromkeys(each.labels, each.num_pieces)
-      yield together
+    for some in ([k for k in kinds if k.has_both_ends], kinds):
+      if len(some) > 1:
+        yield _together(some)
     return
   slices = quickest.config.program.slices
   others = {
@@ -138,3 +139,14 @@ def _moves(
     cut = dict.fromkeys(kind.labels, num) if num > 1 else {}
     if others or cut:
       yield {**others, **cut}
+
+
+def _together(kinds: Sequence[exposure.Kind]) -> Mapping[str, int]:
+  """Each kind in as many pieces as promise most, but for those that clash."""
+  slices: dict[str, int] = {}
+  taken: frozenset[str] = frozenset()
+  for kind in kinds:
+    if taken.isdisjoint(kind.collectives):
+      taken |= kind.collectives
+      slices |= dict.fromkeys(kind.labels, kind.num_pieces)
+  return slices
