@@ -23,12 +23,11 @@ from lagom_xla.search.xla import candidates
 from lagom_xla.search.xla import exposure
 from lagom_xla.search.xla import program
 
-# Candidates that are compiled for one program at most, and programs: as written
-# and with the best strands.
-_MAX_CUTS = 6
-_MAX_PROGRAMS = 2
+# Candidates that are compiled at most, of the quickest program with strands and
+# the quickest as written: the quicker one first.
+_MAX_CUTS = (6, 2)
 # One schedule of each program tells what is exposed.
-MAX_COMPILES = _MAX_PROGRAMS * (1 + _MAX_CUTS)
+MAX_COMPILES = sum(1 + max_cuts for max_cuts in _MAX_CUTS)
 
 
 def search(
@@ -47,19 +46,19 @@ def search(
     progress: called with a few words after each schedule.
   """
   chains = target.chains()
-  for start in _programs(so_far) if chains else ():
+  programs = _programs(so_far) if chains else []
+  for start, max_cuts in zip(programs, _MAX_CUTS, strict=False):
     if not program.can_win(start, so_far) or not _is_exposed(start):
       continue
     try:
       kinds = exposure.of_chains(target, start, chains)
-    except errors.LagomError as error:
-      # What it is for, no candidate can have either.
+    except (errors.CompileError, errors.ProgramError) as error:
       refused = candidates.Refused(config=start.config, reason=str(error))
       so_far = so_far.with_candidate(refused)
       continue
     finally:
       progress("what is exposed of each chain")
-    so_far = _cut(start, kinds, so_far, evaluate, progress)
+    so_far = _cut(start, kinds, max_cuts, so_far, evaluate, progress)
   return so_far
 
 
@@ -79,6 +78,7 @@ def _is_exposed(candidate: candidates.Candidate) -> bool:
 def _cut(
   start: candidates.Candidate,
   kinds: Sequence[exposure.Kind],
+  max_cuts: int,
   so_far: candidates.Search,
   evaluate: candidates.Evaluate,
   progress: candidates.Progress,
@@ -87,7 +87,7 @@ def _cut(
   quickest = start
   tried: list[Mapping[str, int]] = []
   left: list[exposure.Kind | None] = [None, *kinds]
-  while left and len(tried) < _MAX_CUTS:
+  while left and len(tried) < max_cuts:
     moves = _moves(quickest, kinds, left[0])
     slices = next((m for m in moves if m not in tried), None)
     if slices is None:
