@@ -28,6 +28,7 @@ from lagom_xla.passes.program import outcome as outcome_lib
 
 # What is tried where no form is given, the one that overlaps most first.
 _STRONGEST_FIRST = (
+  form_lib.Form(strands="paired"),
   form_lib.Form(strands="rotated"),
   form_lib.Form(strands="merged"),
 )
@@ -86,7 +87,7 @@ def strands(
   Args:
     jitted_step: what `jax.jit` returned; left out in `@strands(form=...)`.
     form: the form; by default strands as strong as the program allows, which
-      are "rotated", else "merged".
+      are "paired", else "rotated", else "merged".
 
   Returns:
     A jitted function with one more attribute, `outcomes`: see `StrandedStep`.

@@ -41,7 +41,7 @@ class _Case:
   layers: _Layers = "scan"
   remat: bool = True
   num_accumulated: int = 1
-  strands: Literal["merged", "staggered", "rotated"] = "rotated"
+  strands: Literal["merged", "staggered", "rotated", "paired"] = "rotated"
 
   def __str__(self) -> str:
     remat = "-remat" if self.remat else ""
@@ -80,6 +80,14 @@ _HALVES = [
   _Case(layout="tp_sp", strands="merged", num_accumulated=2),
 ]
 
+_PAIRED = [
+  _Case(layout="fsdp", num_accumulated=3, strands="paired"),
+  _Case(layout="fsdp", layers="unroll", num_accumulated=8, strands="paired"),
+  _Case(layout="tp_sp", num_accumulated=8, strands="paired"),
+  _Case(layout="tp_sp", remat=False, num_accumulated=3, strands="paired"),
+  _Case(layout="tp_sp", layers="unroll", num_accumulated=2, strands="paired"),
+  _Case(layout="ep", num_accumulated=2, strands="paired"),
+]
 _LOSS_FUSED_ANEW = [_ROTATED[-1]]
 # Of a sum of as many numbers as a micro-batch has, in another order.
 _EPSILON = _NUM_SEQUENCES * _SEQ_LEN * _WIDTH * 2.0**-24
@@ -139,7 +147,7 @@ class _Training:
     return (params, momentum), loss
 
   def _value_and_grad(self, params: Any, rows: jax.Array) -> Any:
-    if self._case.strands == "rotated":
+    if self._case.strands in ("rotated", "paired"):
       of_one: Callable[..., Any] = jax.value_and_grad(self._loss)
     else:
       of_one = lagom_xla.micro_batches(self._loss, num=2)
@@ -210,7 +218,7 @@ def _train(step: Callable[..., Any], training: _Training) -> Any:
   return jax.tree.map(np.asarray, (state, losses))
 
 
-@pytest.mark.parametrize("case", [*_ROTATED, *_HALVES], ids=str)
+@pytest.mark.parametrize("case", [*_ROTATED, *_PAIRED, *_HALVES], ids=str)
 def test_ten_steps_come_to_the_same_bits(case: _Case):
   training = _Training(case)
   donating = jax.jit(training.step, donate_argnums=0)
@@ -228,7 +236,7 @@ def test_ten_steps_come_to_the_same_bits(case: _Case):
   np.testing.assert_allclose(actual_losses, losses, rtol=most, atol=0)
 
 
-@pytest.mark.parametrize("case", [_ROTATED[0], _HALVES[0]], ids=str)
+@pytest.mark.parametrize("case", [_ROTATED[0], _PAIRED[0], _HALVES[0]], ids=str)
 def test_a_step_in_a_form_still_takes_the_state_that_it_is_given(case: _Case):
   training = _Training(case)
   stranded = lagom_xla.strands(

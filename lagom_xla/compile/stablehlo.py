@@ -12,11 +12,13 @@ layout that XLA will choose anew). They are taken out.
 from __future__ import annotations
 
 from jaxlib.mlir import ir
+from jaxlib.mlir.dialects import stablehlo
 
 from lagom_xla import errors
 from lagom_xla.compile import _jax
 from lagom_xla.passes import hlo
 from lagom_xla.passes import replica_groups
+from lagom_xla.passes.program.stablehlo import dependence
 
 
 def of_module(module: hlo.Module) -> ir.Module:
@@ -26,12 +28,16 @@ def of_module(module: hlo.Module) -> ir.Module:
     CompileError: it has no such form.
   """
 
-  def edit(stablehlo: ir.Module) -> None:
-    attributes = stablehlo.operation.attributes
+  def edit(converted: ir.Module) -> None:
+    module_op = converted.operation
+    attributes = module_op.attributes
     attributes["sym_name"] = ir.StringAttr.get(module.name)
     for name in [n for n in attributes if n.startswith("mhlo.spmd_")]:
       del attributes[name]
-    stablehlo.operation.walk(_drop_tilings)
+    module_op.walk(_drop_tilings)
+    for operation in dependence.inner_operations(module_op):
+      if operation.name == "stablehlo.dot":
+        _generalize(operation)
 
   stripped = _strip(module.proto)
   try:
@@ -47,6 +53,26 @@ def _drop_tilings(operation: ir.Operation) -> ir.WalkResult:
   if "result_tilings" in operation.attributes:
     del operation.attributes["result_tilings"]
   return ir.WalkResult.ADVANCE
+
+
+def _generalize(dot: ir.Operation) -> None:
+  """Writes a plain product as the general one that JAX writes everywhere."""
+  lhs, rhs = dot.operands
+  contracted = ir.RankedTensorType(lhs.type).rank - 1
+  numbers = stablehlo.DotDimensionNumbers.get(
+    lhs_batching_dimensions=[],
+    rhs_batching_dimensions=[],
+    lhs_contracting_dimensions=[contracted],
+    rhs_contracting_dimensions=[0],
+  )
+  with dot.location, ir.InsertionPoint(dot):
+    general = stablehlo.DotGeneralOp(
+      dot.results[0].type, lhs, rhs, numbers
+    ).operation
+  for name, attribute in dot.attributes.items():
+    general.attributes[name] = attribute
+  dot.results[0].replace_all_uses_with(general.results[0])
+  dot.erase()
 
 
 def _strip(proto: hlo.hlo_pb2.HloModuleProto) -> hlo.hlo_pb2.HloModuleProto:

@@ -14,8 +14,9 @@ from typing import Literal
 #                pass with the other's (Domino, arXiv 2409.15241);
 #   "staggered"  one micro-batch's backward pass with the next one's forward
 #                pass (DHelix, arXiv 2411.15871), where both are written out;
-#   "rotated"    the same where a loop runs over the micro-batches.
-Strands = Literal["none", "merged", "staggered", "rotated"]
+#   "rotated"    the same where a loop runs over the micro-batches;
+#   "paired"     "merged" where a loop runs over the micro-batches.
+Strands = Literal["none", "merged", "staggered", "rotated", "paired"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)

@@ -10,6 +10,7 @@ from lagom_xla.passes.program.form import Form
 from lagom_xla.passes.program.outcome import Outcome
 from lagom_xla.passes.program.slices import cut as slices
 from lagom_xla.passes.program.strands import loop_pairs
+from lagom_xla.passes.program.strands import paired_trips
 from lagom_xla.passes.program.strands import rotate
 
 
@@ -43,6 +44,8 @@ def _apply(module: ir.Module, form: Form) -> Outcome:
     outcome += loop_pairs.merge_loops(module, staggered=staggered)
   elif form.strands == "rotated":
     outcome += rotate.rotate(module)
+  elif form.strands == "paired":
+    outcome += paired_trips.pair_trips(module)
   return outcome
 
 

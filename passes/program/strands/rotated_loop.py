@@ -4,16 +4,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-import dataclasses
+from collections.abc import Iterable, Sequence
 
 from jaxlib.mlir import ir
-from jaxlib.mlir.dialects import stablehlo
 
 from lagom_xla.passes.program.stablehlo import counted_loops
+from lagom_xla.passes.program.strands import counting_loop
 from lagom_xla.passes.program.strands import prefetch
 from lagom_xla.passes.program.strands import shared_loops
-from lagom_xla.passes.program.strands import trip_body
+from lagom_xla.passes.program.strands import trip_copy
 from lagom_xla.passes.program.strands.stages import Stages
 
 
@@ -38,14 +37,14 @@ def rotate(loop: counted_loops.CountedLoop, stages: Stages) -> int:
   with old.location, ir.InsertionPoint(old):
     first = _early(loop, stages, before)
     operands = [first.returned.get(i, v) for i, v in enumerate(before)]
-    new, body = _counting_loop(
+    new, body = counting_loop.create(
       loop.num_trips - 1, [*operands, *map(first.value, items)]
     )
     carries, kept = _split(list(body.arguments)[1:], len(before))
     with ir.InsertionPoint(body):
       late = _late(loop, stages, carries, kept)
       early = _early(loop, stages, carries)
-      _return(body, [
+      counting_loop.end(body, [
         *({**late.returned, **early.returned}.get(i, v)
           for i, v in enumerate(carries)),
         *map(early.value, items),
@@ -58,41 +57,29 @@ def rotate(loop: counted_loops.CountedLoop, stages: Stages) -> int:
   shared = shared_loops.share(
     body, list(late.operations.values()), list(early.operations.values())
   )
-  for loop in shared:
-    prefetch.split_barriers(loop)
-    gathers = prefetch.stages(loop) if loop.num_trips > 1 else None
-    if gathers is not None:
-      rotate(loop, gathers)
+  gather_ahead(shared)
   return len(shared)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
-class _Part:
-  """A copy of some operations of a trip.
+def gather_ahead(loops: Iterable[counted_loops.CountedLoop]) -> None:
+  """Rotates loops that two strands share by what they gather (`prefetch.py`).
 
-  Attributes:
-    operations: the copies, by the position of what was copied.
-    carries: what the trip's carries are in it.
-    returned: what the next trip takes, for the carries that it advances.
+  Args:
+    loops: the inner ones of nested loops first.
   """
-
-  operations: Mapping[int, ir.Operation]
-  carries: Sequence[ir.Value]
-  returned: Mapping[int, ir.Value]
-
-  def value(self, item: trip_body.Item) -> ir.Value:
-    """The value that stands for one of the trip."""
-    position, number = item
-    if position == trip_body.CARRY:
-      return self.carries[number]
-    return self.operations[position].results[number]
+  for loop in loops:
+    prefetch.split_barriers(loop)
+    if loop.num_trips > 1:
+      gathers = prefetch.stages(loop)
+      if gathers is not None:
+        rotate(loop, gathers)
 
 
 def _early(
   loop: counted_loops.CountedLoop, stages: Stages, carries: Sequence[ir.Value]
-) -> _Part:
+) -> trip_copy.TripCopy:
   """Writes the stage that runs ahead, at the insertion point."""
-  return _copy(loop, carries, {}, stages.ahead, stages.ahead_carries)
+  return trip_copy.write(loop, carries, {}, stages.ahead, stages.ahead_carries)
 
 
 def _late(
@@ -100,80 +87,13 @@ def _late(
   stages: Stages,
   carries: Sequence[ir.Value],
   kept: Sequence[ir.Value],
-) -> _Part:
+) -> trip_copy.TripCopy:
   """Writes the other stage at the insertion point; it takes what is kept."""
   known = dict(zip(stages.crossing.items, kept, strict=True))
   num_operations = len(loop.body.operations) - 1
   positions = set(range(num_operations)) - stages.ahead | stages.crossing.again
   advanced = set(range(len(carries))) - stages.ahead_carries
-  return _copy(loop, carries, known, positions, advanced)
-
-
-def _copy(
-  loop: counted_loops.CountedLoop,
-  carries: Sequence[ir.Value],
-  known: Mapping[trip_body.Item, ir.Value],
-  positions: Iterable[int],
-  advanced: Iterable[int],
-) -> _Part:
-  """Writes some operations of a trip, at the insertion point.
-
-  Args:
-    loop: whose trip it is.
-    carries: what stands for the trip's carries.
-    known: what stands for other values, and goes before `carries`.
-    positions: of the operations.
-    advanced: numbers of the carries whose next value is wanted.
-  """
-  whole = loop.operation.clone().operation
-  block = whole.regions[1].blocks[0]
-  operations = [op.operation for op in block.operations]
-  for (position, number), value in known.items():
-    if position != trip_body.CARRY:
-      operations[position].results[number].replace_all_uses_with(value)
-  for number, argument in enumerate(block.arguments):
-    carry = known.get((trip_body.CARRY, number), carries[number])
-    argument.replace_all_uses_with(carry)
-  moved = {position: operations[position] for position in sorted(positions)}
-  for operation in moved.values():
-    operation.move_before(whole)
-  returned = {i: operations[-1].operands[i] for i in advanced}
-  whole.erase()
-  return _Part(operations=moved, carries=carries, returned=returned)
-
-
-def _counting_loop(
-  num_trips: int, operands: Sequence[ir.Value]
-) -> tuple[ir.Operation, ir.Block]:
-  """A loop that counts in its first carry, and its body, which has no end."""
-  carried = [_constant(0), *operands]
-  types = [value.type for value in carried]
-  loop = stablehlo.WhileOp(types, carried).operation
-  locations = [loop.location] * len(types)
-  condition, body = (
-    region.blocks.append(*types, arg_locs=locations) for region in loop.regions
-  )
-  with ir.InsertionPoint(condition):
-    goes_on = stablehlo.compare(
-      condition.arguments[0],
-      _constant(num_trips),
-      stablehlo.ComparisonDirectionAttr.get("LT"),
-      compare_type=stablehlo.ComparisonTypeAttr.get("SIGNED"),
-    )
-    stablehlo.return_([goes_on])
-  return loop, body
-
-
-def _return(body: ir.Block, values: Sequence[ir.Value]) -> None:
-  """Ends the body of a counting loop, at the insertion point."""
-  stablehlo.return_([
-    stablehlo.add(body.arguments[0], _constant(1)), *values
-  ])  # fmt: skip
-
-
-def _constant(number: int) -> ir.Value:
-  value = ir.Attribute.parse(f"dense<{number}> : tensor<i32>")
-  return stablehlo.constant(value)
+  return trip_copy.write(loop, carries, known, positions, advanced)
 
 
 def _split(
