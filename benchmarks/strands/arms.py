@@ -10,17 +10,17 @@ its beginning.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 import dataclasses
 
 from benchmarks.strands import module as module_lib
 from benchmarks.strands import progress
-from lagom_xla import tuner
+from lagom_xla import errors
 from lagom_xla.compile import rewriting
 from lagom_xla.compile import target as target_lib
 from lagom_xla.costs.replay import timeline as timeline_lib
 from lagom_xla.passes.program import form as form_lib
 from lagom_xla.search.xla import candidates as candidates_lib
+from lagom_xla.search.xla import joint
 
 _Candidate = candidates_lib.Candidate
 
@@ -74,69 +74,79 @@ class Arms:
 def of_module(module: module_lib.Module) -> Arms:
   """Finds the arms of a train step."""
   target = module.target()
-  found = tuner.tune(
+  search = joint.search(
     target,
     in_process=True,
     progress=lambda words: progress.say(f"  {words}"),
   )
-  return of_tuning(target, found)
+  return of_search(target, search)
 
 
-def of_tuning(target: target_lib.Target, found: tuner.Tuning) -> Arms:
+def of_search(target: target_lib.Target, search: candidates_lib.Search) -> Arms:
   """The arms among the candidates of a search."""
-  return Arms(
-    default=found.timeline_before,
-    flags_only=_flags_only(target, found),
-    strands=_quickest(
-      found, lambda form: form.strands != "none" and not form.slices
-    ),
-    slices=_quickest(
-      found, lambda form: form.strands == "none" and bool(form.slices)
-    ),
-    both=_quickest(
-      found, lambda form: form.strands != "none" and bool(form.slices)
-    ),
-    best=Arm(candidate=found.kept, peak_bytes=found.peak_bytes_after),
-  )
-
-
-def _flags_only(target: target_lib.Target, found: tuner.Tuning) -> Arm:
-  """The best of what a launcher can set that fits the GPU."""
-  others = tuple(
+  flags = tuple(
     candidate
-    for candidate in found.search.scheduled[1:]
+    for candidate in search.scheduled[1:]
     if not candidate.config.needs_process
   )
-  search = dataclasses.replace(found.search, others=others)
-  hbm_bytes = target.cluster.gpu.hbm_bytes
-  while True:
-    best = search.best
-    peak_bytes = _peak_bytes(target, found, best)
-    is_default = best is search.default
-    if is_default or peak_bytes is None or peak_bytes <= hbm_bytes:
-      return Arm(candidate=best, peak_bytes=peak_bytes)
-    search = search.refused(best, "It does not fit.")
+  peaks = _Peaks(target)
+  flags_only = peaks.first_that_fits(dataclasses.replace(search, others=flags))
+  best = peaks.first_that_fits(search)
+  return Arms(
+    default=search.default.under_nccl_defaults,
+    flags_only=flags_only,
+    strands=_quickest(search, strands=True, slices=False),
+    slices=_quickest(search, strands=False, slices=True),
+    both=_quickest(search, strands=True, slices=True),
+    best=best,
+  )
 
 
-def _peak_bytes(
-  target: target_lib.Target, found: tuner.Tuning, candidate: _Candidate
-) -> int | None:
-  """Of the full compile; those of the search are not compiled again."""
-  if candidate is found.search.default:
-    return found.peak_bytes_before
-  if candidate is found.kept:
-    return found.peak_bytes_after
-  if target.obstacle is not None:
-    return None
-  return target.compile(candidate.config).peak_bytes
+class _Peaks:
+  """Peaks of device memory, by full compiles, each of which is made once."""
+
+  def __init__(self, target: target_lib.Target):
+    self._target = target
+    # By the identity of candidates, which cannot be hashed.
+    self._of: dict[int, int | None] = {}
+
+  def first_that_fits(self, search: candidates_lib.Search) -> Arm:
+    """What the tool would keep of a search: its best that fits the GPU."""
+    hbm_bytes = self._target.cluster.gpu.hbm_bytes
+    while True:
+      best = search.best
+      is_last = best is search.default
+      try:
+        peak_bytes = self._peak_bytes(best)
+      except errors.CompileError as error:
+        if is_last:
+          raise
+        search = search.refused(best, str(error))
+        continue
+      if is_last or peak_bytes is None or peak_bytes <= hbm_bytes:
+        return Arm(candidate=best, peak_bytes=peak_bytes)
+      progress.say(f"  {peak_bytes / 1e9:.1f} GB do not fit")
+      search = search.refused(best, "It does not fit.")
+
+  def _peak_bytes(self, candidate: _Candidate) -> int | None:
+    if self._target.obstacle is not None:
+      return None
+    if id(candidate) not in self._of:
+      compilation = self._target.compile(candidate.config)
+      self._of[id(candidate)] = compilation.peak_bytes
+    return self._of[id(candidate)]
 
 
 def _quickest(
-  found: tuner.Tuning, is_of: Callable[[form_lib.Form], bool]
+  search: candidates_lib.Search, *, strands: bool, slices: bool
 ) -> _Candidate | None:
-  """The shortest step whose form is of a kind; None where there is none."""
+  """The shortest step of a kind of form; None where the search has none."""
+
+  def is_of(form: form_lib.Form) -> bool:
+    return (form.strands != "none", bool(form.slices)) == (strands, slices)
+
   return min(
-    (c for c in found.search.scheduled if is_of(c.config.program)),
+    (c for c in search.scheduled if is_of(c.config.program)),
     key=lambda candidate: candidate.tuned.step_time_us,
     default=None,
   )

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The table of what is still exposed in the best form, collective by collective.
+"""The table of what the best form still exposes, collective by collective.
 
 How often a collective runs in a step tells where it stands: once, with the
 gradients of all micro-batches and the optimizer; once per micro-batch, at the
@@ -75,15 +75,17 @@ def rows(
     if share < _LEAST:
       break
     kind, executions, num_ranks, num_bytes = place
-    found.append({
-      "module": module.name,
-      "form": arms.best.name,
-      "kind": kind,
-      "executions": executions,
-      "num_ranks": num_ranks,
-      "mbytes": num_bytes / 1e6,
-      "alone_ms": alone_us[place] / 1e3,
-      "exposed_ms": exposed_us[place] / 1e3,
-      "share": share,
-    })
+    found.append(
+      {
+        "module": module.name,
+        "form": arms.best.name,
+        "kind": kind,
+        "executions": executions,
+        "num_ranks": num_ranks,
+        "mbytes": num_bytes / 1e6,
+        "alone_ms": alone_us[place] / 1e3,
+        "exposed_ms": exposed_us[place] / 1e3,
+        "share": share,
+      }
+    )
   return found
