@@ -52,7 +52,7 @@ def test_the_strongest_form_that_acts_is_taken(monkeypatch):
   monkeypatch.setattr(rewriting, "step", step)
   jitted, args = _step()
   lagom_xla.strands(jitted)(*args)
-  assert asked == ["rotated", "merged"]
+  assert asked == ["paired", "rotated", "merged"]
 
 
 def test_a_form_of_ones_own_is_taken_alone():

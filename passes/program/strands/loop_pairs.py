@@ -18,6 +18,8 @@ from lagom_xla.passes.program.stablehlo import inline
 from lagom_xla.passes.program.stablehlo import place
 from lagom_xla.passes.program.stablehlo import product_flops
 from lagom_xla.passes.program.strands import merge
+from lagom_xla.passes.program.strands import rotated_loop
+from lagom_xla.passes.program.strands import shared_loops
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,9 +55,9 @@ def merge_loops(module: ir.Module, *, staggered: bool = False) -> Outcome:
   """
   inline.inline_all(module)
   outcome = Outcome()
-  for function in module.body.operations:
+  for function in list(module.body.operations):
     for block in _blocks(function.operation):
-      outcome += merge_in_block(block, staggered=staggered)
+      outcome += _merge_in_block(block, staggered=staggered)
   if outcome == Outcome():
     # Of unrolled layers XLA's scheduler interleaves two strands by itself.
     reason = "it has no loop with products that could share its trips"
@@ -63,18 +65,16 @@ def merge_loops(module: ir.Module, *, staggered: bool = False) -> Outcome:
   return outcome
 
 
-def merge_in_block(block: ir.Block, *, staggered: bool = False) -> Outcome:
-  """The same for one block, and for what is nested in it.
-
-  Args:
-    block: calls in it are inlined already (`inline.py`).
-    staggered: see `merge_loops`.
-  """
+def _merge_in_block(block: ir.Block, *, staggered: bool) -> Outcome:
+  """The same for one block, and for what is nested in it."""
   outcome, merged = _pair_up(block, staggered=staggered)
+  # A list: an operation's hash changes with its operands.
+  new = [loop.operation for loop in merged]
   for operation in list(block.operations):
-    if operation.operation not in merged:
+    if operation.operation not in new:
       for inner in _blocks(operation.operation):
-        outcome += merge_in_block(inner, staggered=staggered)
+        outcome += _merge_in_block(inner, staggered=staggered)
+  rotated_loop.gather_ahead(merged)
   return outcome
 
 
@@ -87,12 +87,11 @@ def _blocks(operation: ir.Operation) -> Iterable[ir.Block]:
 
 def _pair_up(
   block: ir.Block, *, staggered: bool
-) -> tuple[Outcome, list[ir.Operation]]:
+) -> tuple[Outcome, list[counted_loops.CountedLoop]]:
   """Merges pairs of a block's loops until none is left that could be."""
   loops, refusals = _loops(block)
   actions: list[str] = []
-  # In lists: an operation's hash changes with its operands.
-  merged: list[ir.Operation] = []
+  merged: list[counted_loops.CountedLoop] = []
   reasons: dict[int, str] = {}
   while len(loops) > 1:
     within = dependence.BlockDependence(block)
@@ -101,7 +100,7 @@ def _pair_up(
       break
     first, second = pair
     loops = [loop for loop in loops if loop not in pair]
-    merged.append(merge.merge(first.loop, second.loop, within).operation)
+    merged += shared_loops.merge_deeply(first.loop, second.loop, within)
     actions.append(
       f"{first.where[0].upper()}{first.where[1:]} and {second.where} became"
       " one."

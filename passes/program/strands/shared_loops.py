@@ -33,17 +33,27 @@ def share(
   shared: list[counted_loops.CountedLoop] = []
   for i, j in pairs:
     first, second = late_loops[i], early_loops[j]
-    num_late = len(first.body.operations) - 1
     within = dependence.BlockDependence(block)
-    if merge.obstacle(first, second, within) is not None:
-      continue
-    merged = merge.merge(first, second, within)
-    body = merged.body
-    inner = [op.operation for op in body.operations][:-1]
-    # The inner ones first: a loop that is written anew takes them along.
-    shared += share(body, inner[:num_late], inner[num_late:])
-    shared.append(merged)
+    if merge.obstacle(first, second, within) is None:
+      shared += merge_deeply(first, second, within)
   return shared
+
+
+def merge_deeply(
+  first: counted_loops.CountedLoop,
+  second: counted_loops.CountedLoop,
+  within: dependence.BlockDependence,
+) -> list[counted_loops.CountedLoop]:
+  """Merges two loops, as `merge.merge`, and then the loops inside of them.
+
+  Returns:
+    What pairs became. The inner ones come first: a loop that is written anew
+    takes them along.
+  """
+  num_first = len(first.body.operations) - 1
+  merged = merge.merge(first, second, within)
+  inner = [op.operation for op in merged.body.operations][:-1]
+  return [*share(merged.body, inner[:num_first], inner[num_first:]), merged]
 
 
 def _counted(

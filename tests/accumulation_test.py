@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Gradient accumulation is rotated, and computes the same bits."""
+"""Gradient accumulation is rotated or paired, and computes the same bits."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ from lagom_xla.passes.program.stablehlo import dependence
 import rewritten
 
 ROTATED = Form(strands="rotated")
+PAIRED = Form(strands="paired")
 
 _AXIS = "x"
 _LAYERS = 3
@@ -165,9 +166,15 @@ def _batches(num: int) -> jax.Array:
   return _placed(rows, P(None, _AXIS, None))
 
 
-def _rotate(step: Step, *args: Any) -> tuple[ir.Module, outcome_lib.Outcome]:
+def _rewrite(
+  form: Form, step: Step, *args: Any
+) -> tuple[ir.Module, outcome_lib.Outcome]:
   module: Any = jax.jit(step).lower(*args).compiler_ir("stablehlo")
-  return rewrite.rewrite(module, ROTATED)
+  return rewrite.rewrite(module, form)
+
+
+def _rotate(step: Step, *args: Any) -> tuple[ir.Module, outcome_lib.Outcome]:
+  return _rewrite(ROTATED, step, *args)
 
 
 def _products(operation: ir.Operation) -> int:
@@ -189,42 +196,39 @@ def _loops(operation: ir.Operation) -> list[ir.Operation]:
 
 
 def _why_not(step: Step, *args: Any) -> str:
-  """Why a step was not rotated, of a module that came back as it was."""
+  """Why a step was left, in either form, as the module that it was."""
   module: Any = jax.jit(step).lower(*args).compiler_ir("stablehlo")
   text = str(module)
-  same, outcome = rewrite.rewrite(module, ROTATED)
-  assert same is module and str(module) == text
-  assert not outcome.actions
-  return " ".join(refusal.reason for refusal in outcome.refusals)
+  reasons = []
+  for form in (ROTATED, PAIRED):
+    same, outcome = rewrite.rewrite(module, form)
+    assert same is module and str(module) == text
+    assert not outcome.actions
+    reasons.append(" ".join(refusal.reason for refusal in outcome.refusals))
+  rotated, paired = reasons
+  assert rotated and paired
+  return rotated if rotated == paired else f"{rotated} {paired}"
 
 
-# Layout, unrolled, recomputed, micro-batches, donated.
-_VARIANTS = (
-  ("fsdp", False, False, 2, True),
-  ("fsdp", False, True, 3, False),
-  ("fsdp", True, False, 3, False),
-  ("tp", False, False, 3, False),
-  ("tp", False, True, 8, True),
-  ("tp", True, True, 2, False),
-  ("shard_map", False, True, 3, True),
-  ("shard_map", True, False, 2, False),
-)
+# Unrolled, recomputed, micro-batches, donated; strands_training_test.py has
+# the other layouts.
+_VARIANTS = ((False, True, 3, True), (True, False, 2, False))
 
 
 class TestBits:
-  @pytest.mark.parametrize(
-    ("layout", "unroll", "remat", "num", "donate"), _VARIANTS
-  )
+  @pytest.mark.parametrize("form", [ROTATED, PAIRED])
+  @pytest.mark.parametrize(("unroll", "remat", "num", "donate"), _VARIANTS)
   def test_training_steps_keep_every_bit(
-    self, layout: str, unroll: bool, remat: bool, num: int, donate: bool
+    self, form: Form, unroll: bool, remat: bool, num: int, donate: bool
   ):
+    layout = "shard_map"
     step = jax.jit(
       _step(layout, unroll=unroll, remat=remat),
       donate_argnums=0 if donate else (),
     )
     batches = _batches(num)
     lowered = step.lower(_params(layout), batches)
-    compiled, outcome = rewritten.compile_rewritten(lowered, ROTATED)
+    compiled, outcome = rewritten.compile_rewritten(lowered, form)
     assert outcome.actions
     results = []
     for executable in (lowered.compile(), compiled):
@@ -340,6 +344,7 @@ class TestBits:
     stacked = data.draw(st.booleans(), label="stacks losses")
     delayed = data.draw(st.booleans(), label="carries the last loss")
     reverse = data.draw(st.booleans(), label="backwards")
+    form = data.draw(st.sampled_from([ROTATED, PAIRED]), label="form")
 
     def layer(h: jax.Array, w: jax.Array) -> tuple[jax.Array, None]:
       return jnp.sin(h @ w), None
@@ -375,12 +380,22 @@ class TestBits:
     weights = random.normal(scale=0.3, size=shape).astype(np.float32)
     rows = random.normal(size=(num_trips, 8, _WIDTH)).astype(np.float32)
     outcome = rewritten.assert_same_bits(
-      step, ROTATED, _on_two(weights, P()), _on_two(rows, P(None, _AXIS))
+      step, form, _on_two(weights, P()), _on_two(rows, P(None, _AXIS))
     )
     assert outcome.actions
 
 
 class TestStructure:
+  @pytest.mark.parametrize("num", [2, 3])
+  def test_paired_trips_share_both_loops_over_layers(self, num: int):
+    module, _ = _rewrite(PAIRED, _step("tp"), _params("tp"), _batches(num))
+    paired, *alone = _loops(module.operation)
+    shared = _loops(paired)
+    forward = _PRODUCTS_PER_LAYER
+    assert [_products(loop) for loop in shared] == [2 * forward, 4 * forward]
+    # Of an odd number the last is alone, with its two loops.
+    assert len(alone) == (2 if num % 2 else 0)
+
   @pytest.mark.parametrize("layout", ["fsdp", "tp", "shard_map"])
   def test_a_backward_and_a_forward_pass_share_a_loop(self, layout: str):
     module, _ = _rotate(_step(layout), _params(layout), _batches(4))
