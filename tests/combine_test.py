@@ -31,6 +31,7 @@ from lagom_xla.passes import registry
 from lagom_xla.passes.combine import combinable
 from lagom_xla.passes.combine import rule
 from lagom_xla.passes.combine import table
+from lagom_xla.xla_schedule import reschedule
 
 _CLUSTER = cluster_lib.parse("1x8xh100")
 
@@ -481,3 +482,47 @@ def test_bytes_are_those_of_what_a_collective_returns() -> None:
   candidates = combinable.find(hlo.load(_HLO))
   assert candidates["gx"].num_bytes == 64 * 64 * 4
   assert candidates["sx"].num_bytes == 8 * 64 * 4
+
+
+# Keys that the program has.
+
+
+def _of_two_strands(second_key: str) -> hlo.Module:
+  """Two all-gathers side by side, each with a key."""
+  keys = {"one": "strand 0", "other": second_key}
+  lines = []
+  for name, key in keys.items():
+    start, done = hlo_text.all_gather(name, 64 * 2**10)
+    lines += [f'{start}, frontend_attributes={{combiner_key="{key}"}}', done]
+  return hlo_text.load("\n".join([*lines, "ROOT end = () tuple()"]))
+
+
+def test_a_key_that_the_program_has_is_no_label() -> None:
+  module = _of_two_strands("strand 1")
+  assert len(collectives.find(module)) == 2
+  assert not combine.labels(module)
+
+
+@pytest.mark.parametrize(("second", "num_left"), [("0", 1), ("1", 2)])
+def test_collectives_of_other_keys_are_foreseen_to_stay_apart(
+  second: str, num_left: int
+) -> None:
+  module = _of_two_strands(f"strand {second}")
+  changes = reschedule.Changes(thresholds_bytes={"all-gather": 128 * 2**20})
+  combined = reschedule.reschedule(module, changes, _CLUSTER)
+  assert len(collectives.find(combined)) == num_left
+
+
+def test_groups_decide_whatever_keys_the_program_has() -> None:
+  module = hlo.load(_HLO)
+  for instruction in module.entry.instructions:
+    if instruction.name in ("gx", "gy"):
+      key = f"strand {instruction.name}"
+      instruction.frontend_attributes.map["combiner_key"] = key
+  rewritten = hlo.load(combine.rewrite(module, (("gx", "gy"),)))
+  labels = {
+    combine.label_of(i)
+    for i in rewritten.entry.instructions
+    if i.name in ("gx", "gy")
+  }
+  assert labels == {"gx"}

@@ -27,6 +27,8 @@ class FakeTarget(target_lib.Target):
     is_scheduled: whether it is to be read only.
     rewritten: what a form makes of it; by default it can have none.
     sliceable: the chains of its program in any form.
+    digested: what forms share that make the same program; by default each makes
+      another one.
   """
 
   scheduled: Callable[[config_lib.XlaConfig], hlo.Module]
@@ -38,6 +40,7 @@ class FakeTarget(target_lib.Target):
     outcome_lib.Outcome()
   )
   sliceable: tuple[chains_lib.Chain, ...] = ()
+  digested: Callable[[form_lib.Form], str] = repr
 
   @property
   def is_read_only(self) -> bool:
@@ -70,6 +73,10 @@ class FakeTarget(target_lib.Target):
   def chains(self) -> tuple[chains_lib.Chain, ...]:
     """See `Target`."""
     return self.sliceable
+
+  def digest(self, form: form_lib.Form) -> str:
+    """See `Target`."""
+    return self.digested(form)
 
   def identity(self) -> hlo.Module:
     """See `Target`."""
@@ -106,6 +113,16 @@ class ScheduleOnly(target_lib.Target):
   def chains(self) -> tuple[chains_lib.Chain, ...]:
     """See `Target`."""
     return self.target.chains()
+
+  def digest(self, form: form_lib.Form) -> str:
+    """See `Target`."""
+    return self.target.digest(form)
+
+  def schedule_with_chains(
+    self, config: config_lib.XlaConfig = config_lib.DEFAULT
+  ) -> hlo.Module:
+    """See `Target`."""
+    return self.target.schedule_with_chains(config)
 
   def identity(self) -> hlo.Module:
     """See `Target`."""

@@ -27,6 +27,7 @@ from lagom_xla.passes import overlap as overlap_lib
 from lagom_xla.passes import pjrt_transform
 from lagom_xla.passes.combine import table
 from lagom_xla.passes.program import outcome as outcome_lib
+from lagom_xla.search import nccl
 from lagom_xla.search.nccl import channel_cap
 from lagom_xla.search.nccl import settings
 from lagom_xla.search.xla import candidates
@@ -320,6 +321,54 @@ def test_the_same_target_gives_the_same_search():
   first, second = (joint.search(_target(_combines)) for _ in range(2))
   assert [c.config for c in first.others] == [c.config for c in second.others]
   assert first.best.settings == second.best.settings
+
+
+_LOOP = """
+body {
+  at = s32[] parameter(0)
+  one = s32[] constant(1)
+  ROOT next = s32[] add(at, one)
+}
+condition {
+  now = s32[] parameter(0)
+  end = s32[] custom-call(), custom_call_target="Unknown"
+  ROOT goes_on = pred[] compare(now, end), direction=LT
+}
+"""
+
+
+def _with_loop(num_trips: str) -> hlo.Module:
+  return hlo_text.load(
+    f"""
+  p = f32[256,256] parameter(0)
+  first = s32[] constant(0)
+  loop = s32[] while(first), condition=condition, body=body{num_trips}
+  {hlo_text.kernel("kernel", 10.0)}
+  ROOT result = (f32[256,256]) tuple(kernel)
+""",
+    computations=_LOOP,
+  )
+
+
+@pytest.mark.parametrize("known_before", [True, False])
+def test_a_step_whose_time_is_no_longer_known_is_refused(known_before):
+  known = f", {hlo_text.trips(3)}"
+  default = candidates.evaluate_or_raise(
+    config_lib.DEFAULT,
+    target=_target(lambda _: _with_loop(known if known_before else "")),
+    searcher=nccl.SEARCHERS[nccl.DEFAULT_SEARCHER],
+  )
+  found = candidates.evaluate(
+    config_lib.XlaConfig(options={_GATHER: 0}),
+    target=_target(lambda _: _with_loop("")),
+    searcher=nccl.SEARCHERS[nccl.DEFAULT_SEARCHER],
+    default=default,
+  )
+  if known_before:
+    assert isinstance(found, candidates.Refused)
+    assert "its loop loop runs" in found.reason
+  else:
+    assert isinstance(found, candidates.Candidate)
 
 
 # The search over NCCL settings of a whole step.

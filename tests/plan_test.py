@@ -156,6 +156,7 @@ def test_a_plan_that_sets_nothing_is_the_default():
   assert not PLAN.is_default
   for xla in (
     config.XlaConfig(program=form_lib.Form(strands="rotated")),
+    config.XlaConfig(program=form_lib.Form(keyed=True)),
     config.XlaConfig(options={"a": 1}),
     config.XlaConfig(combine_groups=()),
     config.XlaConfig(scheduler_profile=""),

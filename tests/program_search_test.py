@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 import io
+from typing import Any
 
 import pytest
 import rich.console
@@ -30,6 +31,7 @@ from lagom_xla.report import program_tables
 from lagom_xla.report import tuning_tables
 from lagom_xla.search.xla import candidates
 from lagom_xla.search.xla import joint
+from lagom_xla.search.xla import slices as slices_lib
 from lagom_xla.search.xla import thresholds
 from lagom_xla.verify import verification
 import strands_step
@@ -55,20 +57,24 @@ def _schedule(config: config_lib.XlaConfig) -> hlo.Module:
   """A step of one kernel; a form makes two of it.
 
   They are shorter than the one if the program is "merged", and much shorter if
-  it is "rotated", but that only with gathers combined, which XLA does not do.
+  it is "rotated", but with many more gathers, which XLA does not combine unless
+  it is told to.
   """
+  strands = config.program.strands
+  kernels_us = {"none": 500.0, "merged": 225.0, "rotated": 150.0}[strands]
+  num_gathers = 32 if strands == "rotated" else 8
   combined = _GATHER in config.options
-  kernels_us = {"none": [500.0], "merged": [225.0, 225.0]}
-  kernels_us["rotated"] = [150.0, 150.0] if combined else [250.0, 250.0]
-  gathers = [8] if combined else [1] * 8
-  return _module(kernels_us[config.program.strands], gathers)
+  return _module(
+    [kernels_us] * (1 if strands == "none" else 2),
+    [num_gathers] if combined else [1] * num_gathers,
+  )
 
 
 def _rewrite(form: form_lib.Form) -> outcome_lib.Outcome:
   if form.strands == "staggered":
     refusal = outcome_lib.Refusal(where="train.py:7", reason="it has no loop")
     return outcome_lib.Outcome(refusals=(refusal,))
-  if form.is_as_written:
+  if form.is_as_written or form.keyed:
     return outcome_lib.Outcome()
   return outcome_lib.Outcome(actions=("Two loops became one.",))
 
@@ -282,49 +288,168 @@ def test_a_real_step_gets_no_slower_by_the_search(real):
   assert not real.best.config.program.is_as_written
 
 
+# Which forms are compiled at all.
+
+
+def _configs(
+  schedule: Callable[[config_lib.XlaConfig], hlo.Module],
+  rewrite: Callable[[form_lib.Form], outcome_lib.Outcome],
+  **others: Any,
+) -> list[config_lib.XlaConfig]:
+  """What is compiled in search of a form, but for rounds of feedback."""
+  asked: list[config_lib.XlaConfig] = []
+
+  def recorded(config: config_lib.XlaConfig) -> hlo.Module:
+    asked.append(config)
+    return schedule(config)
+
+  target = fake_target.FakeTarget(
+    name="step",
+    cluster=_H100,
+    scheduled=recorded,
+    rewritten=rewrite,
+    **others,
+  )
+  joint.search(target, max_compiles=1, in_process=True)
+  return [
+    config
+    for config in asked
+    if config.scheduler_profile is None and config.combine_groups is None
+  ]
+
+
+def _acts(*forms: form_lib.Form) -> Callable[..., outcome_lib.Outcome]:
+  return lambda form: outcome_lib.Outcome(
+    actions=("Done.",) if form in forms else ()
+  )
+
+
+_MERGED = form_lib.Form(strands="merged")
+_STAGGERED = form_lib.Form(strands="staggered")
+_MERGED_APART = form_lib.Form(strands="merged", keyed=True)
+_APART = form_lib.Form(keyed=True)
+
+
+def _forms(asked: list[config_lib.XlaConfig]) -> list[form_lib.Form]:
+  return [c.program for c in asked if not c.options]
+
+
+def test_strands_are_tried_with_keys_and_without():
+  asked = _configs(_schedule, _acts(_MERGED, _MERGED_APART, _APART))
+  assert _forms(asked) == [
+    form_lib.AS_WRITTEN,
+    _MERGED,
+    _MERGED_APART,
+    _APART,
+  ]
+
+
+def test_forms_that_make_the_same_program_are_compiled_once():
+  asked = _configs(
+    _schedule,
+    _acts(_MERGED, _MERGED_APART),
+    digested=lambda form: str(form.is_as_written),
+  )
+  assert _forms(asked) == [form_lib.AS_WRITTEN, _MERGED]
+
+
+def test_a_form_whose_kernels_alone_take_longer_is_tried_once():
+  def schedule(config: config_lib.XlaConfig) -> hlo.Module:
+    kernels_us = 500.0 if config.program.is_as_written else 900.0
+    return _module([kernels_us], [1] * 8)
+
+  asked = _configs(schedule, _acts(_MERGED, _MERGED_APART))
+  assert _forms(asked) == [form_lib.AS_WRITTEN, _MERGED]
+  assert not any(config.options for config in asked)
+
+
+def test_strands_are_tried_with_nothing_combined_and_two_in_flight():
+  def schedule(config: config_lib.XlaConfig) -> hlo.Module:
+    # Nothing is predicted to gain by either.
+    is_written = config.program.is_as_written
+    return _module([500.0 if is_written else 450.0], [8])
+
+  asked = _configs(schedule, _acts(_MERGED))
+  tried = [dict(c.options) for c in asked if c.program == _MERGED]
+  assert {_GATHER: 0} in tried
+  assert any(2 in options.values() for options in tried)
+
+
+def test_keys_of_a_real_step_are_compiled_where_there_are_strands(real):
+  tried = {
+    (c.config.program.strands, c.config.program.keyed)
+    for c in real.others
+    if isinstance(c, candidates.Candidate)
+  }
+  assert ("merged", False) in tried
+  assert ("merged", True) in tried
+
+
 # Slices.
 
+_LAYERS = ("layer.0", "layer.1")
 
-def _chain(label: str, num_bytes: int) -> chains_lib.Chain:
+
+def _chain(label: str, num_products: int) -> chains_lib.Chain:
   return chains_lib.Chain(
     label=label,
     where="train.py:7",
     collectives=("stablehlo.all_gather",),
-    nccl_bytes=num_bytes,
-    num_products=1,
+    nccl_bytes=64 * 2**20,
+    num_products=num_products,
     pieces=(2, 4, 8),
   )
 
 
+_CHAINS = (*(_chain(label, 1) for label in _LAYERS), _chain("head", 2))
+
+
 def _sliced(config: config_lib.XlaConfig) -> hlo.Module:
-  """A step that gains by two or four pieces of "large", and by no others."""
+  """A step that gains by two or four pieces of each layer, and by no others.
+
+  A gather that no chain has is exposed, too; that of "hidden" is not.
+  """
   pieces = config.program.slices
-  by_large = {1: 500.0, 2: 400.0, 4: 300.0, 8: 350.0}[pieces.get("large", 1)]
-  by_small = 100.0 * pieces.get("small", 1)
-  return _module([by_large, by_small], [1] * 8)
+  by_layer = {1: 1500.0, 2: 1300.0, 4: 1200.0, 8: 1400.0}
+  lines = ["p = f32[256,256] parameter(0)"]
+  for label in (*_LAYERS, "head", ""):
+    start, done = hlo_text.all_gather(f"gather{label}", 64 * 2**20)
+    tag = f', frontend_attributes={{lagom_chain="{label}"}}' if label else ""
+    lines += [start + tag, done]
+  start, done = hlo_text.all_gather("beside", 64 * 2**20)
+  hidden = f'{start}, frontend_attributes={{lagom_chain="hidden"}}'
+  lines += [hidden, hlo_text.kernel("long", 5000.0), done]
+  for i, label in enumerate(_LAYERS):
+    lines.append(hlo_text.kernel(f"layer{i}", by_layer[pieces.get(label, 1)]))
+  lines.append(hlo_text.kernel("last", 300.0 * pieces.get("head", 1)))
+  return hlo_text.load("\n".join([*lines, "ROOT end = () tuple()"]))
 
 
-def test_chains_are_cut_from_the_largest_on_while_the_step_gets_shorter():
-  target = fake_target.FakeTarget(
-    name="step",
-    cluster=_H100,
-    scheduled=_sliced,
-    rewritten=lambda form: outcome_lib.Outcome(
-      actions=("Cut.",) if form.slices else ()
-    ),
-    sliceable=(_chain("small", 1), _chain("large", 2)),
+def _cuts(*chains: chains_lib.Chain) -> list[dict[str, int]]:
+  asked = _configs(
+    _sliced,
+    lambda form: outcome_lib.Outcome(actions=("Cut.",) if form.slices else ()),
+    sliceable=chains,
   )
-  found = joint.search(target, max_compiles=1, in_process=True)
-  tried = [
-    dict(c.config.program.slices)
-    for c in found.others
-    if c.config.program.slices and c.config.scheduler_profile is None
+  cuts = [dict(config.program.slices) for config in asked]
+  return [slices for slices in cuts if slices]
+
+
+def test_chains_that_are_alike_are_cut_alike_while_the_step_gets_shorter():
+  assert _cuts(*_CHAINS[:2]) == [
+    dict.fromkeys(_LAYERS, num_pieces) for num_pieces in (2, 4, 8)
   ]
-  tried = list({tuple(slices.items()): slices for slices in tried}.values())
-  assert tried == [
-    {"large": 2},
-    {"large": 4},
-    {"large": 8},
-    {"large": 4, "small": 2},
-  ]
-  assert found.best.config.program.slices == {"large": 4}
+
+
+def test_chains_are_cut_at_once_and_then_kind_by_kind():
+  tried = _cuts(*_CHAINS)
+  assert tried[0].keys() == {*_LAYERS, "head"}
+  assert all(
+    {*_LAYERS} <= slices.keys() or not {*_LAYERS} & slices.keys()
+    for slices in tried
+  )
+  assert len(tried) <= slices_lib.MAX_COMPILES
+
+
+def test_chains_of_which_nothing_is_exposed_are_not_cut():
+  assert _cuts(_chain("hidden", 1)) == []

@@ -25,8 +25,10 @@ from lagom_xla.compile import lowered as lowered_lib
 from lagom_xla.passes import collectives
 from lagom_xla.passes import combine
 from lagom_xla.passes import hlo
+from lagom_xla.passes.program.form import Form
 from lagom_xla.passes.program.strands import keys as strand_keys
 from lagom_xla.passes.program.strands import loop_pairs
+import rewritten
 
 _NUM_LAYERS = 3
 _WIDTH, _HIDDEN, _NUM_ROWS = 64, 128, 256
@@ -311,13 +313,33 @@ def test_xlas_partitioner_hands_keys_on_to_the_collectives_that_it_places(
   step = lowered_lib.LoweredStep(lowered, cluster.parse("1x8xh100"))
   module = compiler.before_combining(step)
   found = collections.Counter(
-    combine.label_of(i)
+    combine.program_key(i)
     for c in module.computations.values()
     for i in c.instructions
     if i.opcode == "all-reduce"
   )
   assert found["strand 0"] == found["strand 1"] > 0
   assert set(found) == {"strand 0", "strand 1"}
+
+
+@pytest.mark.parametrize("strands", ["none", "merged"])
+def test_a_keyed_form_is_its_strands_with_keys(
+  lower_h100: Lower, scheduled: Any, strands: Any
+):
+  lowered = lower_h100(scan=strands != "none")
+  plain, _ = rewritten.lower_rewritten(lowered, Form(strands=strands))
+  apart, outcome = rewritten.lower_rewritten(
+    lowered, Form(strands=strands, keyed=True)
+  )
+  assert "stay apart" in outcome.actions[-1]
+  assert num_run(scheduled(apart)) > num_run(scheduled(plain))
+
+
+def test_a_program_without_strands_can_have_no_keyed_form(lower_h100: Lower):
+  lowered = lower_h100(num_micro_batches=1)
+  same, outcome = rewritten.lower_rewritten(lowered, Form(keyed=True))
+  assert same is lowered
+  assert not outcome.actions
 
 
 @pytest.mark.parametrize("scan", [False, True])

@@ -143,7 +143,8 @@ def _quickest(
   """The shortest step of a kind of form; None where the search has none."""
 
   def is_of(form: form_lib.Form) -> bool:
-    return (form.strands != "none", bool(form.slices)) == (strands, slices)
+    has_strands = form.strands != "none" or form.keyed
+    return (has_strands, bool(form.slices)) == (strands, slices)
 
   return min(
     (c for c in search.scheduled if is_of(c.config.program)),

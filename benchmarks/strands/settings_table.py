@@ -73,11 +73,15 @@ def _rows(module: module_lib.Module) -> Iterator[dict[str, Any]]:
 
 def best_strands(target: target_lib.Target) -> form_lib.Form | None:
   """The form with strands whose step is shortest under all defaults."""
+  programs = {target.digest(form_lib.AS_WRITTEN)}
   found: dict[float, form_lib.Form] = {}
   for strands in typing.get_args(form_lib.Strands):
-    form = form_lib.Form(strands=strands)
-    if not form.is_as_written and target.outcome(form).actions:
-      found[_default(target, form).step_time_us] = form
+    for keyed in (False, True):
+      form = form_lib.Form(strands=strands, keyed=keyed)
+      # What a form cannot act on, it leaves as it is written.
+      if (program := target.digest(form)) not in programs:
+        programs.add(program)
+        found[_default(target, form).step_time_us] = form
   return found[min(found)] if found else None
 
 

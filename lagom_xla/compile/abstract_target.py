@@ -10,6 +10,7 @@ import dataclasses
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import lowered as lowered_lib
+from lagom_xla.compile import rewriting
 from lagom_xla.passes import hlo
 from lagom_xla.passes.program import form as form_lib
 from lagom_xla.passes.program import outcome as outcome_lib
@@ -72,6 +73,23 @@ class Target(abc.ABC):
   @abc.abstractmethod
   def chains(self) -> tuple[chains_lib.Chain, ...]:
     """The chains of the program as written that could be cut in pieces."""
+
+  def digest(self, form: form_lib.Form) -> str:
+    """What forms share in which the program is the same one."""
+    return repr(rewriting.key(form))
+
+  def schedule_with_chains(
+    self, config: config_lib.XlaConfig = _DEFAULT
+  ) -> hlo.Module:
+    """The schedule, in which collectives bear the labels of their chains.
+
+    They are in the frontend attribute `slices.cut.CHAIN`, with commas between.
+
+    Raises:
+      CompileError: XLA refused.
+      ProgramError: the program cannot have this form.
+    """
+    return self.schedule(config)
 
   @abc.abstractmethod
   def identity(self) -> hlo.Module:

@@ -18,6 +18,7 @@ from lagom_xla.compile import rewriting
 from lagom_xla.compile import stablehlo as stablehlo_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes.program import form as form_lib
+from lagom_xla.passes.program import rewrite as rewrite_lib
 
 Options = Mapping[str, bool | int | float | str]
 
@@ -86,6 +87,10 @@ class Lowered(Protocol):
     """The program, for others to read."""
     ...
 
+  def with_chains_tagged(self) -> Lowered:
+    """The program with the chains of each collective in its attributes."""
+    ...
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class LoweredStep:
@@ -147,6 +152,11 @@ class LoweredStep:
         outcome=rewritten.outcome,
       )
     return self._forms[key]
+
+  def with_chains_tagged(self) -> LoweredStep:
+    """See `Lowered`."""
+    tagged = rewrite_lib.with_chains_tagged(self.stablehlo)
+    return dataclasses.replace(self, step=_jax.with_module(self.step, tagged))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -223,6 +233,11 @@ class LoweredModule:
         outcome=rewritten.outcome,
       )
     return self._forms[key]
+
+  def with_chains_tagged(self) -> LoweredModule:
+    """See `Lowered`."""
+    tagged = rewrite_lib.with_chains_tagged(self.stablehlo)
+    return dataclasses.replace(self, rewritten_program=tagged)
 
 
 def in_form(lowered: Lowered, form: form_lib.Form) -> Lowered:

@@ -8,8 +8,10 @@ cannot act, the program stays as it was written.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import collections
+from collections.abc import Iterator, Mapping
 import dataclasses
+import hashlib
 from typing import Any, Generic, TypeVar
 
 import jax
@@ -23,8 +25,9 @@ from lagom_xla.passes.program import rewrite as rewrite_lib
 
 _T_co = TypeVar("_T_co", covariant=True)
 
-# Reasons that an error quotes.
+# Reasons that an error quotes, and chains that are named in words.
 _MOST_REASONS = 3
+_MOST_CHAINS = 2
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -103,13 +106,30 @@ def in_words(form: form_lib.Form) -> str:
   parts = []
   if form.strands != "none":
     parts.append(f"strands {form.strands}")
-  parts += [f"{chain} in {k} pieces" for chain, k in form.slices.items()]
+  if form.keyed:
+    parts.append("strands combined apart")
+  parts += _sliced_in_words(form.slices)
   return ", ".join(parts) or "the program as written"
+
+
+def _sliced_in_words(slices: Mapping[str, int]) -> list[str]:
+  if len(slices) <= _MOST_CHAINS:
+    return [f"{chain} in {k} pieces" for chain, k in slices.items()]
+  num_chains = sorted(collections.Counter(slices.values()).items())
+  return [f"{num} chains in {k} pieces" for k, num in num_chains]
+
+
+def digest(module: ir.Module) -> str:
+  """A hash of what a module computes, and how, but for source lines."""
+  text = str(
+    module.operation.get_asm(enable_debug_info=False, assume_verified=True)
+  )
+  return hashlib.sha256(text.encode()).hexdigest()
 
 
 def key(form: form_lib.Form) -> object:
   """What equal forms share, to find one in a dict."""
-  return form.strands, frozenset(form.slices.items())
+  return form.strands, form.keyed, frozenset(form.slices.items())
 
 
 def _parts(form: form_lib.Form) -> Iterator[form_lib.Form]:
@@ -118,3 +138,5 @@ def _parts(form: form_lib.Form) -> Iterator[form_lib.Form]:
     yield form_lib.Form(slices=form.slices)
   if form.strands != "none":
     yield form_lib.Form(strands=form.strands)
+  if form.keyed:
+    yield form_lib.Form(keyed=True)

@@ -60,6 +60,16 @@ class _LoweredTarget(Target):
     """See `Target`."""
     return chains_lib.find(self.lowered.stablehlo)
 
+  def digest(self, form: form_lib.Form) -> str:
+    """See `Target`."""
+    return rewriting.digest(self.lowered.rewritten(form).program.stablehlo)
+
+  def schedule_with_chains(
+    self, config: config_lib.XlaConfig = _DEFAULT
+  ) -> hlo.Module:
+    """See `Target`."""
+    return compiler.schedule(self.lowered.with_chains_tagged(), config)
+
   def identity(self) -> hlo.Module:
     """See `Target`."""
     return compiler.before_combining(self.lowered)

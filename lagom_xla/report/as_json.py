@@ -145,6 +145,7 @@ def _candidate(
   return {
     "program": {
       "strands": config.program.strands,
+      "keyed": config.program.keyed,
       "slices": dict(config.program.slices),
     },
     "rewrites": list(found.outcome.actions) if found else [],

@@ -7,6 +7,7 @@ from __future__ import annotations
 import dataclasses
 
 from lagom_xla.passes import collectives as collectives_lib
+from lagom_xla.passes import combine
 from lagom_xla.passes import dependencies
 from lagom_xla.passes import hlo
 from lagom_xla.passes.combine import rule
@@ -74,6 +75,7 @@ def of_collective(
         collective,
         element_type=hlo.element_type(shape),
         reduction=reduction,
+        key=combine.program_key(operation) or combine.program_key(start),
       ),
       shape=shape,
     )

@@ -19,4 +19,5 @@ from lagom_xla.passes.combine.keys import OPTIONS as OPTIONS
 from lagom_xla.passes.combine.keys import label_of as label_of
 from lagom_xla.passes.combine.keys import labels as labels
 from lagom_xla.passes.combine.keys import options as options
+from lagom_xla.passes.combine.keys import program_key as program_key
 from lagom_xla.passes.combine.keys import rewrite as rewrite

@@ -11,14 +11,15 @@ module reaches, decides for each collective on its own:
     bytes_ = combine.rewrite(module, groups)         # at PRE_SCHEDULER
     options = combine.options(groups)                # for the same compile
 
-A key is the label of the group's first member. It stays with the collective
+A key names the group's first member by its label. It stays with the collective
 through XLA's own passes (asynchronous pairs, loop unrolling, pipelining, which
 may make several copies of it), so `labels` can map each collective of the
 scheduled module to those that it holds.
 
 `combinable` says which collectives could be combined, and raises where groups
-cannot be. XLA has combiners on GPUs only; `merge` does the same work for the
-CPU.
+cannot be. Keys that the program has, such as those of strands
+(`program.strands.keys`), give way to a group's. XLA has combiners on GPUs only;
+`merge` does the same work for the CPU.
 """
 
 from __future__ import annotations
@@ -37,6 +38,8 @@ from lagom_xla.passes.combine import split
 from lagom_xla.passes.combine import table
 
 _KEY = "combiner_key"
+# What the keys of groups begin with; those that a program has do not.
+_GROUP = "group of "
 _PIPELINER = "xla_gpu_enable_pipelined_reduce_scatter"
 
 # Before this version XLA drops the keys of the reduce-scatters that it makes,
@@ -103,7 +106,7 @@ def rewrite(module: hlo.Module, groups: combinable.Groups) -> bytes:
   key_of = {label: group[0] for group in groups for label in group}
   for label, candidate in candidates.items():
     attributes = candidate.instruction.frontend_attributes.map
-    attributes[_KEY] = key_of.get(label, label)
+    attributes[_KEY] = _GROUP + key_of.get(label, label)
   if not _KEEPS_KEYS:
     for number, group in enumerate(groups):
       _mark([candidates[label].instruction for label in group], number)
@@ -119,12 +122,25 @@ def _mark(members: Sequence[hlo.Instruction], number: int) -> None:
 
 
 def label_of(instruction: hlo.Instruction) -> str | None:
-  """The label of the first member that a collective holds, if it has a key.
+  """The label of the first member that a collective holds, if it has a group.
 
   Args:
     instruction: what starts it, in a scheduled module.
   """
-  return instruction.frontend_attributes.map.get(_KEY) or None
+  key = instruction.frontend_attributes.map.get(_KEY, "")
+  return key.removeprefix(_GROUP) if key.startswith(_GROUP) else None
+
+
+def program_key(instruction: hlo.Instruction) -> str:
+  """The key that a collective has from its program; "" for none.
+
+  XLA combines those of equal keys only.
+
+  Args:
+    instruction: what starts it, in a scheduled module.
+  """
+  key = instruction.frontend_attributes.map.get(_KEY, "")
+  return "" if key.startswith(_GROUP) else key
 
 
 def labels(
@@ -138,7 +154,7 @@ def labels(
 
   Returns:
     By name of the instruction that starts it, labels in the group's order.
-    Collectives without a key are missing.
+    Collectives without a group's key are missing.
   """
   group_of = {group[0]: group for group in groups if group}
   by_id = {

@@ -89,6 +89,7 @@ def traits_of_collective(
   *,
   element_type: str | None = None,
   reduction: str | None = None,
+  key: str = "",
 ) -> Traits:
   """The traits of a collective of a scheduled module.
 
@@ -103,6 +104,7 @@ def traits_of_collective(
       that of its first operand.
     reduction: from `reduction`, as a record does not hold it; None leaves it
       out, so that sums and maxima count as alike.
+    key: from `keys.program_key`.
   """
   kind = collective.kind
   return (
@@ -117,6 +119,7 @@ def traits_of_collective(
     ),
     *_reduced_by(kind, reduction),
     ("pipelining", collective.is_pipelined),
+    ("combiner key", key),
   )
 
 

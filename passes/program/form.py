@@ -25,16 +25,19 @@ class Form:
 
   Attributes:
     strands: which passes of two micro-batches share a loop.
+    keyed: whether each strand's collectives have a combiner key of their own,
+      so that XLA combines none of two strands.
     slices: chain, by its label -> number of pieces that it is cut into.
   """
 
   strands: Strands = "none"
+  keyed: bool = False
   slices: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
   @property
   def is_as_written(self) -> bool:
     """Whether it leaves a program as it is."""
-    return self.strands == "none" and not self.slices
+    return self.strands == "none" and not (self.keyed or self.slices)
 
 
 AS_WRITTEN = Form()

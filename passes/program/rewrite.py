@@ -9,6 +9,7 @@ from jaxlib.mlir import ir
 from lagom_xla.passes.program.form import Form
 from lagom_xla.passes.program.outcome import Outcome
 from lagom_xla.passes.program.slices import cut as slices
+from lagom_xla.passes.program.strands import keys
 from lagom_xla.passes.program.strands import loop_pairs
 from lagom_xla.passes.program.strands import paired_trips
 from lagom_xla.passes.program.strands import rotate
@@ -36,6 +37,14 @@ def rewrite(module: ir.Module, form: Form) -> tuple[ir.Module, Outcome]:
     return copy, outcome
 
 
+def with_chains_tagged(module: ir.Module) -> ir.Module:
+  """A copy of a program whose collectives say which chains they are in."""
+  with module.context, ir.Location.unknown():
+    copy = _copy(module)
+    slices.tag(copy)
+    return copy
+
+
 def _apply(module: ir.Module, form: Form) -> Outcome:
   # First: chains have their labels in the program as it is written.
   outcome = slices.cut(module, form.slices)
@@ -46,6 +55,8 @@ def _apply(module: ir.Module, form: Form) -> Outcome:
     outcome += rotate.rotate(module)
   elif form.strands == "paired":
     outcome += paired_trips.pair_trips(module)
+  if form.keyed:  # Last: it is the finished strands that stay apart.
+    outcome += keys.key_strands(module)
   return outcome
 
 

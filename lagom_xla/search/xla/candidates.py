@@ -21,6 +21,7 @@ from lagom_xla.compile import target as target_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.costs import uncertainty
 from lagom_xla.costs.replay import timeline
+from lagom_xla.passes import hlo
 from lagom_xla.passes.program import outcome as outcome_lib
 from lagom_xla.search.nccl import searcher as searcher_lib
 from lagom_xla.search.nccl import settings as settings_lib
@@ -147,16 +148,37 @@ def evaluate(
   *,
   target: target_lib.Target,
   searcher: searcher_lib.Searcher,
+  default: Candidate | None = None,
 ) -> Candidate | Refused:
-  """Schedules a target with a config and searches its NCCL settings."""
+  """Schedules a target with a config and searches its NCCL settings.
+
+  Args:
+    config: the config.
+    target: what XLA schedules with it.
+    searcher: of the NCCL settings.
+    default: what it is compared with. A schedule with a loop of unknown length
+      that this one has not is refused: such a loop is counted once, so that the
+      time of the schedule is not known.
+  """
   try:
-    return evaluate_or_raise(config, target=target, searcher=searcher)
+    module = target.schedule(config)
   except (
     errors.CompileError,
     errors.CombineError,
     errors.ProgramError,
   ) as error:
     return Refused(config=config, reason=str(error))
+  unknown = _loops_of_unknown_length(module)
+  if unknown and default is not None:
+    known = _loops_of_unknown_length(default.step.analysis.module)
+    for place, name in unknown.items():
+      if place not in known:
+        reason = (
+          f"How often its loop {name} runs cannot be read from the schedule, so"
+          " that its time is not known."
+        )
+        return Refused(config=config, reason=reason)
+  return _searched(config, module, target=target, searcher=searcher)
 
 
 def evaluate_or_raise(
@@ -172,7 +194,18 @@ def evaluate_or_raise(
     CombineError: the module cannot have these combine groups.
     ProgramError: the program cannot have this form.
   """
-  step = step_lib.of_module(target.schedule(config), target.cluster)
+  module = target.schedule(config)
+  return _searched(config, module, target=target, searcher=searcher)
+
+
+def _searched(
+  config: config_lib.XlaConfig,
+  module: hlo.Module,
+  *,
+  target: target_lib.Target,
+  searcher: searcher_lib.Searcher,
+) -> Candidate:
+  step = step_lib.of_module(module, target.cluster)
   found = settings_lib.search(step, searcher)
   return Candidate(
     config=config,
@@ -185,3 +218,14 @@ def evaluate_or_raise(
     num_trials=found.num_trials,
     outcome=target.outcome(config.program),
   )
+
+
+def _loops_of_unknown_length(module: hlo.Module) -> dict[str, str]:
+  """Their names, by where they come from, which copies of a loop share."""
+  unknown = module.loops_of_unknown_length
+  return {
+    loop.metadata.op_name or loop.name: loop.name
+    for computation in module.computations.values()
+    for loop in computation.loops
+    if loop.name in unknown
+  }

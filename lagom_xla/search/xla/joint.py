@@ -53,11 +53,11 @@ def search(
   Raises:
     CompileError: the target does not compile with the defaults.
   """
-  evaluate = functools.partial(
-    candidates.evaluate, target=target, searcher=searcher
-  )
   default = candidates.evaluate_or_raise(
     config_lib.DEFAULT, target=target, searcher=searcher
+  )
+  evaluate = functools.partial(
+    candidates.evaluate, target=target, searcher=searcher, default=default
   )
   so_far = candidates.Search(default=default)
   progress("XLA's defaults")

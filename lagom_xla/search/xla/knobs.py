@@ -12,7 +12,7 @@ them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 import dataclasses
 
 import jax
@@ -27,6 +27,7 @@ from lagom_xla.xla_schedule import reschedule
 XlaOptions = Mapping[str, bool | int | str]
 
 _MIB = 2**20
+_OVERLAP_LIMIT = "xla_gpu_experimental_parallel_collective_overlap_limit"
 # Kind of collective -> the option that pipelines it over loop iterations.
 _PIPELINED = {
   "all-gather": "xla_gpu_enable_pipelined_all_gather",
@@ -66,11 +67,16 @@ class Knob:
 
 def worth_trying(step: step_lib.Step) -> tuple[Value, ...]:
   """All values of all knobs that can act on a step."""
-  values = [v for knob in KNOBS.values() for v in knob.values(step)]
+  return offered(v for knob in KNOBS.values() for v in knob.values(step))
+
+
+def offered(values: Iterable[Value]) -> tuple[Value, ...]:
+  """Those that the installed jaxlib has and does not do by itself."""
+  values = tuple(values)
   try:
     debug_options.options()
   except errors.OptionsError:
-    return tuple(values)  # XLA refuses what it lacks, and that is recorded.
+    return values  # XLA refuses what it lacks, and that is recorded.
   found = []
   for value in values:
     options = _as_installed(value.options)
@@ -169,19 +175,22 @@ def _unrolling(step: step_lib.Step) -> Iterator[Value]:
 
 def _overlap_limit(step: step_lib.Step) -> Iterator[Value]:
   del step
-  option = "xla_gpu_experimental_parallel_collective_overlap_limit"
-  for limit in (2, 4):
-    yield Value(
-      label=f"{limit} collectives in flight",
-      options={option: limit},
-      changes=reschedule.Changes(overlap_limit=limit),
-    )
+  yield from map(in_flight, (2, 4))
   yield Value(
     label="collectives started as early as possible",
     options={
-      option: 4,
+      _OVERLAP_LIMIT: 4,
       "xla_gpu_experimental_collective_start_as_early_as_possible": True,
     },
+  )
+
+
+def in_flight(limit: int) -> Value:
+  """So many collectives in flight at once."""
+  return Value(
+    label=f"{limit} collectives in flight",
+    options={_OVERLAP_LIMIT: limit},
+    changes=reschedule.Changes(overlap_limit=limit),
   )
 
 

@@ -17,7 +17,7 @@ compiled schedule with its NCCL settings searched anew is ever kept.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Sequence
 import dataclasses
 
 from lagom_xla.compile import config as config_lib
@@ -30,6 +30,8 @@ from lagom_xla.xla_schedule import reschedule
 # Candidates that are compiled at most, the default among them.
 MAX_COMPILES = 16
 
+Regardless = Callable[[step_lib.Step], Sequence[knobs.Value]]
+
 # Instructions in all predictions of a round: a large module gets fewer.
 _MAX_PREDICTED_INSTRUCTIONS = 1_000_000
 
@@ -39,19 +41,21 @@ def search(
   evaluate: candidates.Evaluate,
   *,
   max_compiles: int = MAX_COMPILES,
+  regardless: Regardless = lambda _: (),
   progress: candidates.Progress = lambda _: None,
 ) -> candidates.Search:
-  """Continues a search from its default, which has XLA's default options.
+  """Continues a search from its default.
 
   Args:
     so_far: what was tried so far.
     evaluate: schedules and searches a config.
     max_compiles: how many candidates may be compiled, the default among them.
+    regardless: values for a step that are compiled whatever is predicted.
     progress: called with a few words after each candidate.
   """
   tried = [so_far.default.config]
   while len(tried) < max_compiles:
-    ranked, num_predicted = _ranked(so_far.best, tried)
+    ranked, num_predicted = _ranked(so_far.best, tried, regardless)
     so_far = dataclasses.replace(
       so_far, num_predicted=so_far.num_predicted + num_predicted
     )
@@ -69,7 +73,9 @@ def search(
 
 
 def _ranked(
-  incumbent: candidates.Candidate, tried: Collection[config_lib.XlaConfig]
+  incumbent: candidates.Candidate,
+  tried: Collection[config_lib.XlaConfig],
+  regardless: Regardless,
 ) -> tuple[list[knobs.Value], int]:
   """Values that may gain enough, the most promising first.
 
@@ -94,11 +100,13 @@ def _ranked(
   unknown = [v for v in values if v.changes is None] + [
     v for gain, v in ranked if gain == 0.0 and _changes_loops(v)
   ]
+  unknown = [*regardless(incumbent.step), *unknown]
   if _cost_of_collectives(incumbent) >= candidates.LEAST_GAIN:
+    known = [v.options for v in promising] + [t.options for t in tried]
     promising += [
       v
       for v in unknown
-      if not any(v.options.items() <= t.options.items() for t in tried)
+      if not any(v.options.items() <= options.items() for options in known)
     ]
   return promising, len(predictable) + 1
 

@@ -5,31 +5,44 @@
 A form changes what there is to overlap, and so which options gain: XLA's
 combiners may couple two strands again, and one collective in flight at a time
 may be too few. So each form that the program can have is scheduled under XLA's
-defaults and under the best options so far, and the options are searched anew
-from the best of these, though it may not be ahead yet. What it must beat is
-what everything else must: XLA's defaults and the program as written.
+defaults, with keys that keep its strands apart and without; the better of both
+under the best options so far, too; and the options are searched anew from the
+best of all, though it may not be ahead yet. What it must beat is what
+everything else must: XLA's defaults and the program as written.
+
+Compiles are what a search takes its time for. Forms that make the same program
+are compiled once, and a form whose kernels alone take longer than the best step
+is left where it is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 import dataclasses
 import typing
 
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import rewriting
 from lagom_xla.compile import target as target_lib
+from lagom_xla.costs import step as step_lib
 from lagom_xla.passes.program import form as form_lib
 from lagom_xla.search.xla import candidates
+from lagom_xla.search.xla import knobs
 from lagom_xla.search.xla import options
+from lagom_xla.search.xla import thresholds
+from lagom_xla.xla_schedule import reschedule
 
+# The one that is usually quickest first; "none" is for strands that are written
+# out, which keys alone keep apart.
+_ORDER = ("rotated", "paired", "merged", "staggered", "none")
 _STRANDS: tuple[form_lib.Strands, ...] = tuple(
-  strands for strands in typing.get_args(form_lib.Strands) if strands != "none"
+  sorted(typing.get_args(form_lib.Strands), key=_ORDER.index)
 )
 # Sets of options that are compiled for the best form.
 _MAX_OPTIONS = 8
-# Candidates that are compiled at most: each form twice.
-MAX_COMPILES = 2 * len(_STRANDS) + _MAX_OPTIONS
+# Candidates at most: all strands with keys and without, but for the program as
+# written; the quicker of both under the best options so far; the rest as above.
+MAX_COMPILES = 2 * len(_STRANDS) - 1 + len(_STRANDS) + _MAX_OPTIONS
 
 
 def search(
@@ -49,21 +62,35 @@ def search(
   """
   incumbent = so_far.best
   tried: list[candidates.Candidate] = []
-  for config in _configs(target, incumbent):
+
+  def attempt(config: config_lib.XlaConfig) -> None:
+    nonlocal so_far
     found = evaluate(config)
     so_far = so_far.with_candidate(found)
     progress(rewriting.in_words(config.program))
     if isinstance(found, candidates.Candidate):
       tried.append(found)
-  if not tried:
+
+  hopeless: set[form_lib.Strands] = set()
+  for form in _forms(target):
+    if form.strands in hopeless:
+      continue
+    attempt(config_lib.XlaConfig(program=form))
+    if tried and tried[-1].config.program is form:
+      if not can_win(tried[-1], so_far):
+        hopeless.add(form.strands)
+  if incumbent.config.options:
+    for candidate in _quickest_of_each(tried):
+      if can_win(candidate, so_far):
+        program = candidate.config.program
+        attempt(dataclasses.replace(incumbent.config, program=program))
+  if not tried or not can_win(start := min(tried, key=_step_us), so_far):
     return so_far
-  start = min(tried, key=lambda candidate: candidate.tuned.step_time_us)
-  if start.tuned.kernel_us >= so_far.best.tuned.step_time_us:
-    return so_far  # Not even if nothing of it were exposed or slowed.
   found = options.search(
     candidates.Search(default=start),
     evaluate,
     max_compiles=1 + _MAX_OPTIONS,
+    regardless=_for_strands,
     progress=progress,
   )
   return dataclasses.replace(
@@ -73,15 +100,64 @@ def search(
   )
 
 
-def _configs(
-  target: target_lib.Target, incumbent: candidates.Candidate
-) -> Iterator[config_lib.XlaConfig]:
-  """Each form under XLA's defaults, and under the incumbent's options.
+def can_win(candidate: candidates.Candidate, so_far: candidates.Search) -> bool:
+  """Whether it could be the best if nothing of it were exposed or slowed."""
+  return candidate.tuned.kernel_us < so_far.best.tuned.step_time_us
 
-  A form that the program cannot have comes once, to be refused by name.
+
+def _step_us(candidate: candidates.Candidate) -> float:
+  return candidate.tuned.step_time_us
+
+
+def _quickest_of_each(
+  tried: Iterable[candidates.Candidate],
+) -> list[candidates.Candidate]:
+  """The quickest with each kind of strands, the quickest of all first."""
+  found: dict[form_lib.Strands, candidates.Candidate] = {}
+  for candidate in sorted(tried, key=_step_us):
+    found.setdefault(candidate.config.program.strands, candidate)
+  return list(found.values())
+
+
+def _for_strands(step: step_lib.Step) -> Sequence[knobs.Value]:
+  """Options that suit strands, whatever is predicted for them.
+
+  A collective that is combined of two strands' waits for both, and one that is
+  in flight keeps the other strand's from starting.
   """
+  combined = sorted(
+    {
+      collective.kind
+      for collective in step.analysis.collectives
+      if collective.kind in thresholds.OPTIONS and collective.num_operands > 1
+    }
+  )
+  apart = knobs.Value(
+    label="no collectives combined",
+    options={thresholds.OPTIONS[kind]: 0 for kind in combined},
+    changes=reschedule.Changes(thresholds_bytes=dict.fromkeys(combined, 0)),
+  )
+  in_flight = knobs.in_flight(2)
+  return knobs.offered([apart, in_flight] if combined else [in_flight])
+
+
+def _forms(target: target_lib.Target) -> Iterator[form_lib.Form]:
+  """The forms to compile, each without keys first.
+
+  One that the program cannot have is there, to be refused by name; the same
+  one with keys is not, nor is one that makes the same program as another.
+  """
+  known = {target.digest(form_lib.AS_WRITTEN)}
   for strands in _STRANDS:
     form = form_lib.Form(strands=strands)
-    yield config_lib.XlaConfig(program=form)
-    if incumbent.config.options and target.outcome(form).actions:
-      yield dataclasses.replace(incumbent.config, program=form)
+    if not (form.is_as_written or target.outcome(form).actions):
+      yield form
+      continue
+    for keyed in (False, True):
+      form = form_lib.Form(strands=strands, keyed=keyed)
+      if keyed and not target.outcome(form).actions:
+        continue
+      digest = target.digest(form)
+      if digest not in known:
+        known.add(digest)
+        yield form

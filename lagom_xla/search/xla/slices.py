@@ -4,23 +4,31 @@
 
 Cutting hides what no order of whole collectives can, and costs: products of a
 piece fill their last wave worse, and collectives of a piece are less efficient.
-So chains are cut one by one, those that move most first, each into more pieces
-as long as the step becomes shorter.
+Only chains of which something is exposed can gain. Chains that are alike, such
+as those of unrolled layers, are cut alike: one of 32 gains nothing that could
+be seen. Which are worth a compile, and in how many pieces, is predicted first
+(`exposure.py`); then all of them are cut at once, and one kind of chains after
+the other as long as the step becomes shorter.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 import dataclasses
 
+from lagom_xla import errors
 from lagom_xla.compile import rewriting
 from lagom_xla.compile import target as target_lib
-from lagom_xla.passes.program import form as form_lib
-from lagom_xla.passes.program.slices import chains as chains_lib
 from lagom_xla.search.xla import candidates
+from lagom_xla.search.xla import exposure
+from lagom_xla.search.xla import program
 
-# Candidates that are compiled at most.
-MAX_COMPILES = 6
+# Candidates that are compiled for one program at most, and programs: as written
+# and with the best strands.
+_MAX_CUTS = 5
+_MAX_PROGRAMS = 2
+# One schedule of each program tells what is exposed.
+MAX_COMPILES = _MAX_PROGRAMS * (1 + _MAX_CUTS)
 
 
 def search(
@@ -30,52 +38,103 @@ def search(
   *,
   progress: candidates.Progress = lambda _: None,
 ) -> candidates.Search:
-  """Goes on from a search with slices of the best program so far.
+  """Goes on from a search with slices of the best programs so far.
 
   Args:
     target: what is searched.
     so_far: what was tried so far.
     evaluate: schedules and searches a config.
-    progress: called with a few words after each candidate.
+    progress: called with a few words after each schedule.
   """
-  num_compiled = 0
-  for chain in chains_to_cut(target, so_far.best):
-    fastest = so_far.best
-    for form in _forms(fastest.config.program, chain):
-      if num_compiled == MAX_COMPILES:
-        return so_far
-      num_compiled += 1
-      config = dataclasses.replace(so_far.best.config, program=form)
-      found = evaluate(config)
-      so_far = so_far.with_candidate(found)
-      progress(rewriting.in_words(form))
-      if (
-        not isinstance(found, candidates.Candidate)
-        or found.tuned.step_time_us >= fastest.tuned.step_time_us
-      ):
-        break
-      fastest = found
+  chains = target.chains()
+  for start in _programs(so_far) if chains else ():
+    if not program.can_win(start, so_far) or not _is_exposed(start):
+      continue
+    try:
+      kinds = exposure.of_chains(target, start, chains)
+    except errors.LagomError as error:
+      # What it is for, no candidate can have either.
+      refused = candidates.Refused(config=start.config, reason=str(error))
+      so_far = so_far.with_candidate(refused)
+      continue
+    finally:
+      progress("what is exposed of each chain")
+    so_far = _cut(start, kinds, so_far, evaluate, progress)
   return so_far
 
 
-def chains_to_cut(
-  target: target_lib.Target, incumbent: candidates.Candidate
-) -> list[chains_lib.Chain]:
-  """Chains of the program, those that move most first.
-
-  There are none where nothing is exposed that cutting them could hide.
-  """
-  tuned = incumbent.tuned
-  exposed_us = tuned.total_exposed_us
-  if exposed_us < candidates.LEAST_GAIN * tuned.step_time_us:
-    return []
-  return sorted(target.chains(), key=lambda chain: -chain.nccl_bytes)
+def _programs(so_far: candidates.Search) -> list[candidates.Candidate]:
+  """The quickest with strands, and as written: the quicker one first."""
+  quickest: dict[bool, candidates.Candidate] = {}
+  for candidate in sorted(so_far.scheduled, key=lambda c: c.tuned.step_time_us):
+    quickest.setdefault(candidate.config.program.is_as_written, candidate)
+  return list(quickest.values())
 
 
-def _forms(
-  form: form_lib.Form, chain: chains_lib.Chain
-) -> Iterator[form_lib.Form]:
-  """A form with a chain cut, into few pieces first."""
-  for num_pieces in sorted(chain.pieces):
-    slices = {**form.slices, chain.label: num_pieces}
-    yield dataclasses.replace(form, slices=slices)
+def _is_exposed(candidate: candidates.Candidate) -> bool:
+  tuned = candidate.tuned
+  return tuned.total_exposed_us >= candidates.LEAST_GAIN * tuned.step_time_us
+
+
+def _cut(
+  start: candidates.Candidate,
+  kinds: Sequence[exposure.Kind],
+  so_far: candidates.Search,
+  evaluate: candidates.Evaluate,
+  progress: candidates.Progress,
+) -> candidates.Search:
+  """The search with slices of one program."""
+  quickest = start
+  tried: list[Mapping[str, int]] = []
+  left: list[exposure.Kind | None] = [None, *kinds]
+  while left and len(tried) < _MAX_CUTS:
+    moves = _moves(quickest, kinds, left[0])
+    slices = next((m for m in moves if m not in tried), None)
+    if slices is None:
+      left.pop(0)
+      continue
+    tried.append(slices)
+    form = dataclasses.replace(start.config.program, slices=slices)
+    found = evaluate(dataclasses.replace(start.config, program=form))
+    so_far = so_far.with_candidate(found)
+    progress(rewriting.in_words(form))
+    if (
+      isinstance(found, candidates.Candidate)
+      and found.tuned.step_time_us < quickest.tuned.step_time_us
+    ):
+      quickest = found
+  return so_far
+
+
+def _moves(
+  quickest: candidates.Candidate,
+  kinds: Sequence[exposure.Kind],
+  kind: exposure.Kind | None,
+) -> Iterator[Mapping[str, int]]:
+  """Slices to try next: for all kinds of chains at once, or for one more."""
+  if kind is None:
+    if len(kinds) > 1:
+      together: dict[str, int] = {}
+      taken: frozenset[str] = frozenset()
+      for each in kinds:
+        if taken.isdisjoint(each.collectives):
+          taken |= each.collectives
+          together |= dict.fromkeys(each.labels, each.num_pieces)
+      yield together
+    return
+  slices = quickest.config.program.slices
+  others = {
+    label: slices[label]
+    for other in kinds
+    if kind.collectives.isdisjoint(other.collectives)
+    for label in other.labels
+    if label in slices
+  }
+  now = slices.get(kind.labels[0], 1)
+  numbers = (1, *kind.pieces)
+  at = numbers.index(now)
+  wanted = numbers[at + 1 : at + 2] + numbers[max(at - 1, 0) : at]
+  for num in wanted if now > 1 else (kind.num_pieces,):
+    cut = dict.fromkeys(kind.labels, num) if num > 1 else {}
+    if others or cut:
+      yield {**others, **cut}

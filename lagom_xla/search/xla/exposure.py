@@ -1,0 +1,147 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Exposure of chains: what of each is waited for, and what cutting it may hide.
+
+One schedule whose collectives bear the labels of their chains tells what of
+each chain is exposed. Of a chain in k pieces no more than the first or the last
+piece need be waited for, and k pieces take longer than the whole:
+
+    gain(k) = exposed · (1 − 1/k) − share · (k · t(bytes / k) − t(bytes))
+
+summed over its collectives, with the share of each that is exposed. What its
+products lose, only a compile tells.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+import dataclasses
+
+from lagom_xla.compile import target as target_lib
+from lagom_xla.costs import collective as collective_lib
+from lagom_xla.costs import step as step_lib
+from lagom_xla.passes import collectives as collectives_lib
+from lagom_xla.passes import hlo
+from lagom_xla.passes.program.slices import chains as chains_lib
+from lagom_xla.passes.program.slices import cut
+from lagom_xla.search.xla import candidates
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Kind:
+  """Chains that are alike, and are cut alike.
+
+  Attributes:
+    labels: of the chains.
+    collectives: theirs in the schedule; two kinds that share one cannot both be
+      cut.
+    pieces: the numbers of pieces that each can be cut into.
+    exposed_us: what of their collectives is waited for in a step.
+    num_pieces: the number of pieces that is predicted to gain most.
+    gain_us: what that takes off the step, as predicted.
+  """
+
+  labels: tuple[str, ...]
+  collectives: frozenset[str]
+  pieces: tuple[int, ...]
+  exposed_us: float
+  num_pieces: int
+  gain_us: float
+
+
+def of_chains(
+  target: target_lib.Target,
+  candidate: candidates.Candidate,
+  chains: Iterable[chains_lib.Chain],
+) -> tuple[Kind, ...]:
+  """The kinds of chains that may gain by being cut, those that gain most first.
+
+  Args:
+    target: what is searched.
+    candidate: a config whose program is to be cut.
+    chains: of the program as written.
+
+  Raises:
+    CompileError: XLA refused the program with its chains marked.
+    ProgramError: with its calls inlined it cannot have the config's form.
+  """
+  module = target.schedule_with_chains(candidate.config)
+  step = step_lib.of_module(module, target.cluster)
+  exposed_us = step.timeline(step.default).exposed_us
+  by_chain = _by_chain(step)
+  least_us = candidates.LEAST_GAIN * candidate.tuned.step_time_us
+  found = []
+  for alike in _kinds(chains):
+    scheduled = [
+      found for chain in alike for found in by_chain.get(chain.label, ())
+    ]
+    waits = [c for c in scheduled if exposed_us.get(c.name)]
+    gains = {
+      k: sum(_gain_us(step, c, exposed_us[c.name], k) for c in waits)
+      for k in alike[0].pieces
+    }
+    num_pieces = max(gains, key=lambda k: gains[k])
+    if gains[num_pieces] >= least_us:
+      found.append(
+        Kind(
+          labels=tuple(chain.label for chain in alike),
+          collectives=frozenset(c.name for c in scheduled),
+          pieces=alike[0].pieces,
+          exposed_us=sum(exposed_us[c.name] for c in waits),
+          num_pieces=num_pieces,
+          gain_us=gains[num_pieces],
+        )
+      )
+  return tuple(sorted(found, key=lambda kind: -kind.gain_us))
+
+
+def _kinds(
+  chains: Iterable[chains_lib.Chain],
+) -> Sequence[Sequence[chains_lib.Chain]]:
+  kinds: dict[object, list[chains_lib.Chain]] = {}
+  for chain in chains:
+    alike = dataclasses.replace(chain, label="")
+    kinds.setdefault(alike, []).append(chain)
+  return list(kinds.values())
+
+
+def _by_chain(
+  step: step_lib.Step,
+) -> Mapping[str, Sequence[collectives_lib.Collective]]:
+  """Collectives by the labels that they bear in a schedule."""
+  module = step.analysis.module
+  starts = {
+    i.id: i for c in module.computations.values() for i in c.instructions
+  }
+  found: dict[str, list[collectives_lib.Collective]] = {}
+  for collective in step.analysis.collectives:
+    for label in _labels(module, starts[collective.start_id]):
+      found.setdefault(label, []).append(collective)
+  return found
+
+
+def _labels(module: hlo.Module, start: hlo.Instruction) -> Sequence[str]:
+  inside = collectives_lib.payloads(module, start)
+  for operation in (start, *(operation for _, operation in inside)):
+    tags = operation.frontend_attributes.map.get(cut.CHAIN)
+    if tags:
+      return tags.split(",")
+  return ()
+
+
+def _gain_us(
+  step: step_lib.Step,
+  collective: collectives_lib.Collective,
+  exposed_us: float,
+  num_pieces: int,
+) -> float:
+  key = step.key_of[collective.name]
+  piece = dataclasses.replace(key, num_bytes=key.num_bytes // num_pieces)
+  setting = collective_lib.default_setting(piece, step.cluster)
+  whole_us = step.predict(key, step.default[key]).time_us
+  piece_us = collective_lib.predict(piece, setting, step.cluster).time_us
+  # It may have been waited for longer than it takes: for those before it.
+  alone_us = whole_us * collective.executions
+  share = min(exposed_us / alone_us, 1.0) if alone_us else 0.0
+  grown_us = (num_pieces * piece_us - whole_us) * collective.executions
+  return exposed_us * (1 - 1 / num_pieces) - share * max(grown_us, 0.0)
