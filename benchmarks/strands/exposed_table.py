@@ -20,6 +20,9 @@ from benchmarks.strands import module as module_lib
 
 NAME = "exposed"
 
+# Kind, executions per step, GPUs and bytes.
+_Place = tuple[str, int, int, int]
+
 # Less, as a share of the step, is not shown.
 _LEAST = 1e-3
 
@@ -56,8 +59,8 @@ def rows(
   """What is exposed in the best form of a train step, most of it first."""
   tuned, step = arms.best.tuned, arms.best.candidate.step
   settings = arms.best.candidate.settings
-  exposed_us: dict[tuple[str, int, int, int], float]
-  exposed_us, alone_us = collections.Counter(), collections.Counter()
+  exposed_us: dict[_Place, float] = collections.defaultdict(float)
+  alone_us: dict[_Place, float] = collections.defaultdict(float)
   for collective in step.analysis.collectives:
     key = step.key_of[collective.name]
     place = (
