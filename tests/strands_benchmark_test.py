@@ -7,7 +7,7 @@ Nothing is timed here: two hosts are tested by what they are made of.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 import dataclasses
 import functools
 import json
@@ -19,8 +19,10 @@ import pytest
 
 from benchmarks.strands import __main__ as command
 from benchmarks.strands import arms as arms_lib
-from benchmarks.strands import forms
+from benchmarks.strands import exposed_table
 from benchmarks.strands import forms_table
+from benchmarks.strands import models
+from benchmarks.strands import module as module_lib
 from benchmarks.strands import modules as modules_lib
 from benchmarks.strands import settings_table
 from benchmarks.strands.wall_clock import hosts
@@ -29,14 +31,20 @@ from benchmarks.strands.wall_clock import measure
 from benchmarks.strands.wall_clock import order
 from benchmarks.strands.wall_clock import table as wall_clock
 from benchmarks.strands.wall_clock import train_step
+from benchmarks.workloads import architectures
+from benchmarks.workloads import layout as layout_lib
+from benchmarks.workloads import train_step as workloads
 from lagom_xla import errors
+from lagom_xla.compile import config as config_lib
+from lagom_xla.compile import rewriting
 from lagom_xla.costs import step as step_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes import registry
 from lagom_xla.passes.program import form as form_lib
 from lagom_xla.search import nccl
-from lagom_xla.search.xla import joint
+from lagom_xla.search.xla import candidates
 
+TWO_IN_FLIGHT = {"xla_gpu_experimental_parallel_collective_overlap_limit": 2}
 # What `--format=json` has to have.
 FIELDS = {
   "module", "cluster", "default_ms", "flags_only_ms", "strands_ms", "slices_ms",
@@ -44,11 +52,12 @@ FIELDS = {
 }  # fmt: skip
 
 
-def small() -> modules_lib.Module:
+def small() -> module_lib.Module:
   """A module of the table with few and narrow layers."""
   module = modules_lib.MODULES["llama-8b-tp-1x8-acc4"]
+  assert isinstance(module.program, workloads.Workload)
   arch = dataclasses.replace(
-    module.workload.arch,
+    module.program.arch,
     num_layers=4,
     d_model=1024,
     num_heads=8,
@@ -56,33 +65,89 @@ def small() -> modules_lib.Module:
     d_ffn=2048,
     vocab_size=1024,
   )
-  workload = dataclasses.replace(module.workload, arch=arch, seq_len=2048)
-  return dataclasses.replace(module, name="small-tp", workload=workload)
+  program = dataclasses.replace(module.program, arch=arch, seq_len=2048)
+  return dataclasses.replace(module, name="small-tp", program=program)
 
 
 @pytest.fixture(scope="module")
-def module(h100s) -> modules_lib.Module:
+def module(h100s) -> module_lib.Module:
   del h100s  # Only says whether there is anything to compile with.
   return small()
 
 
 @pytest.fixture(scope="module")
-def arms(module: modules_lib.Module) -> Iterator[arms_lib.Arms]:
-  """The arms of the small module, each tuned with one set of options."""
-  quick = functools.partial(joint.search, max_compiles=1)
-  with pytest.MonkeyPatch.context() as patch:
-    patch.setattr(joint, "search", quick)
-    yield arms_lib.of_module(module)
+def search(module: module_lib.Module) -> candidates.Search:
+  """A search of the small module with a candidate for each arm."""
+  target = module.target()
+  strands = form_lib.Form(strands="paired")
+  chain = next(chain for chain in target.chains() if 2 in chain.pieces)
+  cut = form_lib.Form(slices={chain.label: 2})
+  evaluate = functools.partial(
+    candidates.evaluate_or_raise,
+    target=target,
+    searcher=nccl.SEARCHERS[nccl.DEFAULT_SEARCHER],
+  )
+  others = (
+    config_lib.DEFAULT.with_options(TWO_IN_FLIGHT),
+    config_lib.XlaConfig(program=strands),
+    config_lib.XlaConfig(program=cut),
+    config_lib.XlaConfig(
+      program=dataclasses.replace(strands, slices=cut.slices)
+    ),
+  )
+  return candidates.Search(
+    default=evaluate(config_lib.DEFAULT), others=tuple(map(evaluate, others))
+  )
+
+
+@pytest.fixture(scope="module")
+def arms(module: module_lib.Module, search: candidates.Search) -> arms_lib.Arms:
+  return arms_lib.of_search(module.target(), search)
+
+
+def test_flags_only_is_what_the_tool_keeps_without_the_process(
+  search: candidates.Search, arms: arms_lib.Arms
+):
+  default, flags, *_ = search.scheduled
+  alone = candidates.Search(default=default, others=(flags,))
+  assert arms.flags_only.candidate is alone.best
+  assert not arms.flags_only.candidate.config.needs_process
+
+
+def test_a_form_that_does_not_fit_is_not_the_best(
+  module: module_lib.Module, search: candidates.Search
+):
+  # Two micro-batches side by side keep more than one.
+  _, _, paired, *_ = search.scheduled
+  search = candidates.Search(default=search.default, others=(paired,))
+  assert search.best is paired
+  target = module.target()
+  needed = target.compile().peak_bytes
+  assert needed is not None
+  gpu = dataclasses.replace(target.cluster.gpu, hbm_bytes=needed)
+  cluster = dataclasses.replace(target.cluster, gpu=gpu)
+  target = dataclasses.replace(target, cluster=cluster)
+  found = arms_lib.of_search(target, search)
+  assert found.best.candidate is search.default
+  assert found.best.peak_bytes == needed
 
 
 def test_the_best_form_is_no_worse_than_flags_alone(arms: arms_lib.Arms):
-  assert arms.best.tuned_us <= arms.as_written.tuned_us
-  assert arms.as_written.tuned_us <= arms.as_written.default.step_time_us
+  assert arms.best.tuned.step_time_us <= arms.flags_only.tuned.step_time_us
+  assert arms.flags_only.tuned.step_time_us <= arms.default.step_time_us
 
 
-def test_strands_run_the_same_products_and_expose_less(arms: arms_lib.Arms):
+def test_every_arm_is_of_its_kind(
+  search: candidates.Search, arms: arms_lib.Arms
+):
+  _, _, *forms = search.scheduled
+  assert [arms.strands, arms.slices, arms.both] == forms
+
+
+def test_strands_run_the_same_products_and_expose_less(
+  arms: arms_lib.Arms, search: candidates.Search
+):
   assert arms.strands is not None
-  found, before = arms.strands.default_step, arms.as_written.default_step
 
   # In operations: where both strands' products take the same weights, XLA
   # makes one of two.
@@ -90,12 +155,12 @@ def test_strands_run_the_same_products_and_expose_less(arms: arms_lib.Arms):
     kernels = step.analysis.kernels.values()
     return sum(k.flops * k.executions for k in kernels if k.category == "gemm")
 
-  assert product_flops(found) == pytest.approx(product_flops(before), rel=1e-6)
-  exposed_us = arms.strands.default.total_exposed_us
-  assert exposed_us < arms.as_written.default.total_exposed_us
+  found = product_flops(arms.strands.step)
+  assert found == pytest.approx(product_flops(search.default.step), rel=1e-6)
+  assert arms.strands.tuned.total_exposed_us < arms.default.total_exposed_us
 
 
-def test_a_row_adds_up(module: modules_lib.Module, arms: arms_lib.Arms):
+def test_a_row_adds_up(module: module_lib.Module, arms: arms_lib.Arms):
   row = forms_table.row(module, arms)
   assert FIELDS <= set(row)
   assert row["lower_bound_ms"] <= row["best_ms"] <= row["flags_only_ms"]
@@ -104,8 +169,24 @@ def test_a_row_adds_up(module: modules_lib.Module, arms: arms_lib.Arms):
   assert 0 < row["peak_gb"] < 80
 
 
+def test_what_is_exposed_is_told_by_collective(
+  module: module_lib.Module, arms: arms_lib.Arms
+):
+  rows = exposed_table.rows(module, arms)
+  total_ms = forms_table.row(module, arms)["exposed_ms"]
+  # Rows below a thousandth of the step are left out.
+  assert 0.9 * total_ms <= sum(r["exposed_ms"] for r in rows) <= total_ms
+  assert [r["share"] for r in rows] == sorted(
+    (r["share"] for r in rows), reverse=True
+  )
+  for row in rows:
+    assert row["num_ranks"] == 8
+    # Of a collective that waits for others, as well.
+    assert row["alone_ms"] > 0
+
+
 def test_json_has_the_rows_and_nothing_else(
-  module: modules_lib.Module,
+  module: module_lib.Module,
   arms: arms_lib.Arms,
   monkeypatch: pytest.MonkeyPatch,
   capsys: pytest.CaptureFixture[str],
@@ -128,34 +209,72 @@ def test_an_unknown_module_is_refused_with_those_there_are():
 @pytest.mark.parametrize("name", modules_lib.MODULES)
 def test_a_modules_name_says_what_it_is(name: str):
   found = modules_lib.MODULES[name]
-  assert f"-{found.workload.layout.kind}-" in name
-  assert name.endswith(f"-acc{found.workload.num_microbatches}")
-  layout = found.workload.layout
+  assert f"-{found.num_nodes}x8-" in name
+  assert found.num_nodes * 8 == found.cluster.num_devices
+  if isinstance(found.program, module_lib.Example):
+    assert found.program.arguments["mesh"] == "tp:8" and "-tp-" in name
+    assert name.endswith(f"-acc{found.program.arguments['accumulate']}")
+    return
+  layout = found.program.layout
+  assert f"-{layout.kind}-" in name
+  assert name.endswith(f"-acc{found.program.num_microbatches}")
   assert layout.data * layout.model == found.cluster.num_devices
-  assert f"{found.num_nodes}x" in name
+
+
+@pytest.mark.parametrize(
+  ("model", "num_params"),
+  [
+    (models.gpt_25b, 25e9),
+    # Of its 14.77e9 all but a few thousand.
+    (models.qwen3_14b_like, 14.77e9),
+    # A tenth of the layers of Llama 3.1 70B.
+    (models.dhellam_demo, 8.3e9),
+  ],
+)
+def test_a_model_has_as_many_parameters_as_its_name_says(
+  model: Callable[[], architectures.Architecture], num_params: float
+):
+  assert model().num_params == pytest.approx(num_params, rel=2e-2)
+  work = workloads.Workload(
+    arch=model(),
+    layout=layout_lib.Layout(kind="tp", model=4),
+    microbatch_size=1,
+  )
+  _, ((params, _), _) = workloads.train_step(jax.devices()[:4], work)
+  counted = sum(leaf.size for leaf in jax.tree.leaves(params))
+  assert counted == model().num_params
 
 
 def test_every_searcher_only_ever_gains_on_a_schedule(
-  module: modules_lib.Module, arms: arms_lib.Arms
+  module: module_lib.Module,
 ):
-  row = settings_table.row(module, arms.as_written)
+  target = module.target()
+  form = settings_table.best_strands(target)
+  assert form is not None and form.strands != "none"
+  row = settings_table.row(module, target, form)
   for name in nccl.SEARCHERS:
     assert row[f"{name}_ms"] <= row["default_ms"]
     gain = 1 - row[f"{name}_ms"] / row["default_ms"]
     assert row[f"{name}_gain"] == pytest.approx(gain)
 
 
-SIZES = train_step.Sizes(
-  tokens=256, num_layers=2, num_microbatches=2, is_unrolled=True
-)
+SIZES = train_step.Sizes(tokens=256, num_layers=2, num_microbatches=4)
+
+
+def in_form(
+  lowered: jax.stages.Lowered, strands: form_lib.Strands
+) -> jax.stages.Lowered:
+  form = form_lib.Form(strands=strands)
+  made = rewriting.step(lowered, form)
+  assert form.is_as_written or made.outcome.actions
+  return made.program
 
 
 @functools.cache
 def outputs(strands: form_lib.Strands, is_ordered: bool) -> tuple[bytes, ...]:
   """What the wall clock's step gives on two CPU devices."""
   step, specs = train_step.train_step(jax.devices()[:2], SIZES)
-  form = forms.in_pieces(step.lower(*specs), strands, 1)
-  lowered, _ = forms.rewritten(step.lower(*specs), form)
+  lowered = in_form(step.lower(*specs), strands)
   compiled = lowered.compile() if not is_ordered else _ordered(lowered)
   rng = np.random.default_rng(0)
   arguments = jax.tree.map(
@@ -179,7 +298,7 @@ def _ordered(lowered: jax.stages.Lowered) -> jax.stages.Compiled:
     )
 
 
-@pytest.mark.parametrize("strands", ["none", "merged"])
+@pytest.mark.parametrize("strands", ["none", "paired", "rotated"])
 def test_collectives_behind_products_change_no_bit(
   strands: form_lib.Strands,
 ):
@@ -195,8 +314,7 @@ def test_a_collective_stands_right_behind_a_product_that_it_does_not_need():
     return rewritten
 
   step, specs = train_step.train_step(jax.devices()[:2], SIZES)
-  form = forms.in_pieces(step.lower(*specs), "merged", 1)
-  lowered, _ = forms.rewritten(step.lower(*specs), form)
+  lowered = in_form(step.lower(*specs), "paired")
   with registry.transformation(
     spy, stage=registry.Stage.POST_SCHEDULER, platform="cpu"
   ):

@@ -32,6 +32,7 @@ PUBLISHED = {
   "mpt-7b": 6.65e9,
   "deepseek-moe-16b": 16.4e9,
   "olmoe-1b-7b": 6.92e9,
+  "mixtral-8x7b": 46.7e9,
 }
 LAYOUTS = {
   "fsdp": layout_lib.Layout(kind="fsdp", data=4),

@@ -27,6 +27,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 from benchmarks import table as table_lib
 from benchmarks.strands import forms_table
+from benchmarks.strands import module as module_lib
 from benchmarks.strands import modules as modules_lib
 from benchmarks.strands import settings_table
 from benchmarks.strands.wall_clock import hosts
@@ -38,19 +39,20 @@ def main(argv: Sequence[str] | None = None) -> None:
   """The command."""
   arguments = _arguments(argv)
   try:
-    table = _table(arguments)
+    tables = _tables(arguments)
   except errors.LagomError as error:
     sys.exit(f"strands: {error}")
   if arguments.csv is not None:
     arguments.csv.mkdir(parents=True, exist_ok=True)
-    table.write_csv(arguments.csv)
+    for table in tables:
+      table.write_csv(arguments.csv)
   if arguments.format == "json":
-    print(json.dumps({"rows": _as_json(table)}, indent=1))
+    print(json.dumps({"rows": _as_json(tables[0])}, indent=1))
   else:
-    table_lib.show([table], "text")
+    table_lib.show(tables, "text")
 
 
-def _table(arguments: argparse.Namespace) -> table_lib.Table:
+def _tables(arguments: argparse.Namespace) -> list[table_lib.Table]:
   if arguments.wall_clock:
     obstacle = hosts.obstacle()
     if obstacle is not None:
@@ -61,14 +63,14 @@ def _table(arguments: argparse.Namespace) -> table_lib.Table:
     if not settings:
       names = ", ".join(repr(s.name) for s in wall_clock.SETTINGS)
       sys.exit(f"strands: --only={arguments.only} is none of {names}.")
-    return wall_clock.table(settings)
+    return [wall_clock.table(settings)]
   modules = _chosen(arguments.only)
   if arguments.settings:
-    return settings_table.table(modules)
-  return forms_table.table(modules)
+    return [settings_table.table(modules)]
+  return forms_table.tables(modules)
 
 
-def _chosen(only: str) -> list[modules_lib.Module]:
+def _chosen(only: str) -> list[module_lib.Module]:
   names = [name.strip() for name in only.split(",") if name.strip()]
   unknown = [name for name in names if name not in modules_lib.MODULES]
   if unknown:

@@ -10,9 +10,11 @@ from typing import Any
 
 from benchmarks import table as table_lib
 from benchmarks.strands import arms as arms_lib
-from benchmarks.strands import modules as modules_lib
+from benchmarks.strands import exposed_table
+from benchmarks.strands import module as module_lib
 from benchmarks.strands import progress
 from lagom_xla.costs import lower_bound
+from lagom_xla.search.xla import candidates as candidates_lib
 
 NAME = "forms"
 
@@ -60,14 +62,16 @@ _COLUMNS = (
 )
 
 
-def table(modules: Iterable[modules_lib.Module]) -> table_lib.Table:
-  """Finds the arms of each train step."""
-  rows = []
+def tables(modules: Iterable[module_lib.Module]) -> list[table_lib.Table]:
+  """The table, and that of what is exposed in the best forms."""
+  rows, exposed = [], []
   for module in modules:
     progress.say(f"{module.name} on {module.cluster_name}")
-    rows.append(row(module, arms_lib.of_module(module)))
+    arms = arms_lib.of_module(module)
+    rows.append(row(module, arms))
+    exposed += exposed_table.rows(module, arms)
     progress.say(f"  {_in_short(rows[-1])}")
-  return table_of(rows)
+  return [table_of(rows), exposed_table.table_of(exposed)]
 
 
 def _in_short(row: table_lib.Row) -> str:
@@ -88,47 +92,48 @@ def table_of(rows: Sequence[table_lib.Row]) -> table_lib.Table:
     rows=rows,
     targets=_targets(rows),
     notes=(
-      "Predicted step times in ms. Default: XLA's and NCCL's defaults. All"
-      " others: the program in that form, with the XLA options and NCCL"
-      " settings that the tool finds for it.",
-      "Peak memory is XLA's buffer assignment of the full compile. A form that"
-      " needs more than the GPU has is no best.",
-      "The bound is that of the best form's schedule.",
+      "Predicted step times in ms. Default: XLA's and NCCL's defaults. Flags"
+      " only: what a launcher can set. Strands, slices and both: the shortest"
+      " step of that form in one search by the tool. Best: what it keeps, which"
+      " has to be surely shorter and fit the GPU; combine groups and scheduler"
+      " feedback are part of it.",
+      "Peak memory is XLA's buffer assignment of the full compile.",
+      "The bound is that of the best schedule.",
     ),
   )
 
 
-def row(module: modules_lib.Module, arms: arms_lib.Arms) -> dict[str, Any]:
+def row(module: module_lib.Module, arms: arms_lib.Arms) -> dict[str, Any]:
   """What became of a train step."""
-  flags, best = arms.as_written, arms.best
+  flags_only_us = arms.flags_only.tuned.step_time_us
+  best_us = arms.best.tuned.step_time_us
   return {
     "module": module.name,
     "cluster": module.cluster_name,
-    "default_ms": flags.default.step_time_us / 1e3,
-    "flags_only_ms": flags.tuned_us / 1e3,
+    "default_ms": arms.default.step_time_us / 1e3,
+    "flags_only_ms": flags_only_us / 1e3,
     "strands_ms": _ms(arms.strands),
     "slices_ms": _ms(arms.slices),
     "both_ms": _ms(arms.both),
-    "best_ms": best.tuned_us / 1e3,
-    "speedup": flags.tuned_us / best.tuned_us,
-    "lower_bound_ms": lower_bound.us(best.tuning.kept.step) / 1e3,
-    **_lost("flags_only_", flags),
-    **_lost("", best),
-    "form": best.name,
+    "best_ms": best_us / 1e3,
+    "speedup": flags_only_us / best_us,
+    "lower_bound_ms": lower_bound.us(arms.best.candidate.step) / 1e3,
+    **_lost("flags_only_", arms.flags_only),
+    **_lost("", arms.best),
+    "form": arms.best.name,
   }
 
 
-def _ms(variant: arms_lib.Variant | None) -> float | None:
-  return variant.tuned_us / 1e3 if variant is not None else None
+def _ms(candidate: candidates_lib.Candidate | None) -> float | None:
+  return None if candidate is None else candidate.tuned.step_time_us / 1e3
 
 
-def _lost(prefix: str, variant: arms_lib.Variant) -> dict[str, Any]:
-  after = variant.tuning.timeline_after
-  peak_bytes = variant.tuning.peak_bytes_after
+def _lost(prefix: str, arm: arms_lib.Arm) -> dict[str, Any]:
+  peak_gb = None if arm.peak_bytes is None else arm.peak_bytes / 1e9
   return {
-    f"{prefix}exposed_ms": after.total_exposed_us / 1e3,
-    f"{prefix}slowdown_ms": after.total_slowdown_us / 1e3,
-    f"{prefix}peak_gb": peak_bytes / 1e9 if peak_bytes is not None else None,
+    f"{prefix}exposed_ms": arm.tuned.total_exposed_us / 1e3,
+    f"{prefix}slowdown_ms": arm.tuned.total_slowdown_us / 1e3,
+    f"{prefix}peak_gb": peak_gb,
   }
 
 

@@ -7,12 +7,16 @@ Megatron-LM has them, layers are a scan, micro-batches a scan around it, and a
 layer's activations are computed again in its backward pass. Attention is one
 library call. All are compiled for the GPUs of their cluster, without a GPU.
 
-*70B* is a quarter of Llama 3 70B, 20 of its 80 layers with embedding and head,
-as a stage of a pipeline has: all of it fits neither 8 nor 64 H100s without one.
+*gspmd* is examples/llama, where XLA's partitioner places the collectives and
+attention is written out.
 
-*25B* has the parallelism and the GPUs of DHelix's (arXiv 2411.15871) models of
-that size, 8 x 8 on 64 A40s. Its sizes are chosen here: the paper's are not in
-what was at hand.
+*70B-quarter* is a quarter of Llama 3 70B, 20 of its 80 layers with embedding
+and head, as a stage of a pipeline has: all of it fits neither 8 nor 64 H100s
+without one. *Mixtral-half* has 16 of 32 layers for the same reason.
+
+*dhellam-demo* is what DHelix's authors ship, *qwen3-14b* what TWIST measured,
+on as many GPUs, with their micro-batches of 4 sequences; *25B* has the
+parallelism and the GPUs of DHelix's models of that size (models.py).
 
 *Context parallelism* gathers keys and values of the whole sequence, in place of
 a ring of sends.
@@ -21,133 +25,91 @@ a ring of sends.
 from __future__ import annotations
 
 from collections.abc import Mapping
-import dataclasses
 
-import jax
-
+from benchmarks.strands import models
+from benchmarks.strands import module as module_lib
 from benchmarks.workloads import architectures
 from benchmarks.workloads import layout as layout_lib
 from benchmarks.workloads import train_step
-from lagom_xla import cluster as cluster_lib
-from lagom_xla.compile import devices as devices_lib
-from lagom_xla.compile import lowered as lowered_lib
-from lagom_xla.compile import target as target_lib
 
 _GPUS_PER_NODE = 8
-
-# Attention has no code here: a compile to the end only tells the memory.
-_MOCKED = {"xla_gpu_mock_custom_calls": True}
+_NODES = f"{_GPUS_PER_NODE}xh100"
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
-class Module:
-  """A train step on a cluster.
-
-  Attributes:
-    name: what the tables call it.
-    nodes: as on the command line, such as "8xh100" or "lagom_a".
-    num_nodes: how many of them.
-    workload: the step.
-  """
-
-  name: str
-  nodes: str
-  num_nodes: int
-  workload: train_step.Workload
-
-  @property
-  def cluster(self) -> cluster_lib.Cluster:
-    """What it runs on."""
-    text = self.nodes if self.nodes.startswith("lagom") else f"1x{self.nodes}"
-    return dataclasses.replace(
-      cluster_lib.parse(text), num_nodes=self.num_nodes
-    )
-
-  @property
-  def cluster_name(self) -> str:
-    """What the tables call the cluster."""
-    return f"{self.num_nodes}x{self.nodes}"
-
-  def lowered(self, *, microbatches_per_trip: int = 1) -> jax.stages.Lowered:
-    """The step for the cluster's devices.
-
-    Args:
-      microbatches_per_trip: of the loop over micro-batches.
-    """
-    workload = dataclasses.replace(
-      self.workload, microbatches_per_trip=microbatches_per_trip
-    )
-    step, args = train_step.train_step(
-      devices_lib.devices(self.cluster), workload
-    )
-    return step.lower(*args)
-
-  def target(self, lowered: jax.stages.Lowered) -> target_lib.Target:
-    """What is tuned: this step, or another form of it."""
-    step = lowered_lib.LoweredStep(
-      lowered, self.cluster, options_to_the_end=_MOCKED
-    )
-    return target_lib.StepTarget(
-      name=self.name, cluster=self.cluster, step=step
-    )
-
-
-def _llama(model: str, num_nodes: int, num_microbatches: int) -> Module:
-  arch = architectures.ARCHITECTURES[f"llama-3-{model}"]
-  if model == "70b":
-    arch = dataclasses.replace(arch, num_layers=arch.num_layers // 4)
-  return Module(
-    name=f"llama-{model}-tp-{num_nodes}x8-acc{num_microbatches}",
-    nodes="8xh100",
+def _tensor_parallel(
+  name: str,
+  arch: architectures.Architecture,
+  *,
+  num_microbatches: int,
+  num_nodes: int = 1,
+  nodes: str = _NODES,
+  microbatch_size: int = 1,
+  seq_len: int = 8192,
+) -> module_lib.Module:
+  """TP over each node with sequence parallelism, data parallel over nodes."""
+  return module_lib.Module(
+    name=f"{name}-tp-{num_nodes}x{_GPUS_PER_NODE}-acc{num_microbatches}",
+    nodes=nodes,
     num_nodes=num_nodes,
-    workload=train_step.Workload(
+    program=train_step.Workload(
       arch=arch,
-      layout=_tensor_parallel(num_nodes),
-      microbatch_size=1,
+      layout=layout_lib.Layout(
+        kind="tp",
+        data=num_nodes,
+        model=_GPUS_PER_NODE,
+        splits_tokens=True,
+        shards_state=num_nodes > 1,
+      ),
+      microbatch_size=microbatch_size,
       num_microbatches=num_microbatches,
-      seq_len=8192,
+      seq_len=seq_len,
     ),
   )
 
 
-def _tensor_parallel(num_nodes: int) -> layout_lib.Layout:
-  return layout_lib.Layout(
-    kind="tp",
-    data=num_nodes,
-    model=_GPUS_PER_NODE,
-    splits_tokens=True,
-    shards_state=num_nodes > 1,
-  )
-
-
-def _gpt_25b() -> architectures.Architecture:
-  """A GPT with 25 thousand million parameters."""
-  num_layers, width, vocab_size = 54, 6144, 50304
-  # Products; their biases and the norms' scales and biases; the final norm's.
-  in_layer = 12 * width**2 + 9 * width + 4 * width
-  return architectures.Architecture(
-    num_layers=num_layers,
-    d_model=width,
-    num_heads=48,
-    num_kv_heads=48,
-    head_dim=128,
-    d_ffn=4 * width,
-    vocab_size=vocab_size,
-    num_params=num_layers * in_layer + 2 * width + vocab_size * (2 * width + 1),
-    norm="layer",
-    norm_has_bias=True,
-    has_bias=True,
-    is_gated=False,
-  )
-
-
-def _others() -> tuple[Module, ...]:
+def _others() -> tuple[module_lib.Module, ...]:
   return (
-    Module(
-      name="llama-8b-cp-1x8-acc4",
-      nodes="8xh100",
+    _tensor_parallel(
+      "dhellam-demo",
+      models.dhellam_demo(),
+      num_microbatches=4,
+      microbatch_size=4,
+    ),
+    _tensor_parallel(
+      "qwen3-14b",
+      models.qwen3_14b_like(),
+      nodes=f"{_GPUS_PER_NODE}xh200",
+      num_microbatches=25,
+      microbatch_size=4,
+    ),
+    _tensor_parallel(
+      "gpt-25b",
+      models.gpt_25b(),
+      nodes="lagom_a",
+      num_nodes=8,
+      num_microbatches=8,
+      seq_len=4096,
+    ),
+    module_lib.Module(
+      name="llama-8b-gspmd-tp-1x8-acc4",
+      nodes=_NODES,
       num_nodes=1,
-      workload=train_step.Workload(
+      program=module_lib.Example(
+        file="llama/train.py",
+        arguments={
+          "mesh": f"tp:{_GPUS_PER_NODE}",
+          "sequence_parallel": "true",
+          "accumulate": "4",
+          "batch_size": "4",
+          "seq_len": "8192",
+        },
+      ),
+    ),
+    module_lib.Module(
+      name="llama-8b-cp-1x8-acc4",
+      nodes=_NODES,
+      num_nodes=1,
+      program=train_step.Workload(
         arch=architectures.ARCHITECTURES["llama-3-8b"],
         layout=layout_lib.Layout(kind="cp", model=_GPUS_PER_NODE),
         microbatch_size=1,
@@ -155,39 +117,44 @@ def _others() -> tuple[Module, ...]:
         seq_len=32768,
       ),
     ),
-    Module(
-      name="olmoe-ep-1x8-acc4",
-      nodes="8xh100",
-      num_nodes=1,
-      workload=train_step.Workload(
-        arch=architectures.ARCHITECTURES["olmoe-1b-7b"],
-        layout=layout_lib.Layout(kind="ep", data=_GPUS_PER_NODE),
-        microbatch_size=2,
-        num_microbatches=4,
-        seq_len=4096,
-      ),
+    _experts(
+      "olmoe", architectures.ARCHITECTURES["olmoe-1b-7b"], microbatch_size=2
     ),
-    Module(
-      name="gpt-25b-tp-8xlagom_a-acc8",
-      nodes="lagom_a",
-      num_nodes=8,
-      workload=train_step.Workload(
-        arch=_gpt_25b(),
-        layout=_tensor_parallel(8),
-        microbatch_size=1,
-        num_microbatches=8,
-        seq_len=4096,
-      ),
+    _experts(
+      "mixtral-half", models.part_of("mixtral-8x7b", 16), microbatch_size=1
     ),
   )
 
 
-MODULES: Mapping[str, Module] = {
+def _experts(
+  name: str, arch: architectures.Architecture, *, microbatch_size: int
+) -> module_lib.Module:
+  """Experts split over the GPUs of a node, everything else on each."""
+  return module_lib.Module(
+    name=f"{name}-ep-1x{_GPUS_PER_NODE}-acc4",
+    nodes=_NODES,
+    num_nodes=1,
+    program=train_step.Workload(
+      arch=arch,
+      layout=layout_lib.Layout(kind="ep", data=_GPUS_PER_NODE),
+      microbatch_size=microbatch_size,
+      num_microbatches=4,
+      seq_len=4096,
+    ),
+  )
+
+
+MODULES: Mapping[str, module_lib.Module] = {
   module.name: module
   for module in (
     *(
-      _llama(model, num_nodes, num_microbatches)
-      for model in ("8b", "70b")
+      _tensor_parallel(
+        name, arch, num_nodes=num_nodes, num_microbatches=num_microbatches
+      )
+      for name, arch in (
+        ("llama-8b", architectures.ARCHITECTURES["llama-3-8b"]),
+        ("llama-70b-quarter", models.part_of("llama-3-70b", 20)),
+      )
       for num_nodes in (1, 8)
       for num_microbatches in (4, 8)
     ),

@@ -9,13 +9,18 @@ lose to collectives decides, which is what Lagom's settings are for.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+import typing
 from typing import Any
 
 from benchmarks import table as table_lib
-from benchmarks.strands import arms as arms_lib
-from benchmarks.strands import modules as modules_lib
+from benchmarks.strands import module as module_lib
 from benchmarks.strands import progress
 from lagom_xla.compile import config as config_lib
+from lagom_xla.compile import rewriting
+from lagom_xla.compile import target as target_lib
+from lagom_xla.costs import step as step_lib
+from lagom_xla.costs.replay import timeline as timeline_lib
+from lagom_xla.passes.program import form as form_lib
 from lagom_xla.search import nccl
 from lagom_xla.search.xla import candidates
 
@@ -42,7 +47,7 @@ _COLUMNS = (
 )
 
 
-def table(modules: Iterable[modules_lib.Module]) -> table_lib.Table:
+def table(modules: Iterable[module_lib.Module]) -> table_lib.Table:
   """Searches the settings of each step, as written and with strands."""
   rows = [row for module in modules for row in _rows(module)]
   return table_lib.Table(
@@ -57,31 +62,46 @@ def table(modules: Iterable[modules_lib.Module]) -> table_lib.Table:
   )
 
 
-def _rows(module: modules_lib.Module) -> Iterator[dict[str, Any]]:
+def _rows(module: module_lib.Module) -> Iterator[dict[str, Any]]:
   progress.say(f"{module.name} on {module.cluster_name}")
-  lowered, pairs = arms_lib.programs(module)
-  yield row(module, arms_lib.as_written(module, lowered))
-  strands = arms_lib.best_strands(module, lowered, pairs)
+  target = module.target()
+  yield row(module, target, form_lib.AS_WRITTEN)
+  strands = best_strands(target)
   if strands is not None:
-    yield row(module, strands)
+    yield row(module, target, strands)
+
+
+def best_strands(target: target_lib.Target) -> form_lib.Form | None:
+  """The form with strands whose step is shortest under all defaults."""
+  programs = {target.digest(form_lib.AS_WRITTEN)}
+  found: dict[float, form_lib.Form] = {}
+  for strands in typing.get_args(form_lib.Strands):
+    for keyed in (False, True):
+      form = form_lib.Form(strands=strands, keyed=keyed)
+      # What a form cannot act on, it leaves as it is written.
+      if (program := target.digest(form)) not in programs:
+        programs.add(program)
+        found[_default(target, form).step_time_us] = form
+  return found[min(found)] if found else None
 
 
 def row(
-  module: modules_lib.Module, variant: arms_lib.Variant
+  module: module_lib.Module, target: target_lib.Target, form: form_lib.Form
 ) -> dict[str, Any]:
   """What each searcher makes of one schedule."""
-  default = variant.default
+  default = _default(target, form)
   found: dict[str, Any] = {
     "module": module.name,
     "cluster": module.cluster_name,
-    "form": variant.name,
+    "form": rewriting.in_words(form),
     "default_ms": default.step_time_us / 1e3,
     "exposed_ms": default.total_exposed_us / 1e3,
     "slowdown_ms": default.total_slowdown_us / 1e3,
   }
+  config = config_lib.XlaConfig(program=form)
   for name in nccl.SEARCHERS:
     tuned = candidates.evaluate_or_raise(
-      config_lib.DEFAULT, target=variant.target, searcher=nccl.by_name(name)
+      config, target=target, searcher=nccl.by_name(name)
     ).tuned
     found |= {
       f"{name}_ms": tuned.step_time_us / 1e3,
@@ -89,3 +109,12 @@ def row(
       f"{name}_slowdown_ms": tuned.total_slowdown_us / 1e3,
     }
   return found
+
+
+def _default(
+  target: target_lib.Target, form: form_lib.Form
+) -> timeline_lib.Timeline:
+  """The replay of a form under XLA's and NCCL's defaults."""
+  module = target.schedule(config_lib.XlaConfig(program=form))
+  step = step_lib.of_module(module, target.cluster)
+  return step.timeline(step.default)

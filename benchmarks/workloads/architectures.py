@@ -171,4 +171,22 @@ ARCHITECTURES: dict[str, Architecture] = {
       num_dense_layers=0,
     ),
   ),
+  # mistralai/Mixtral-8x7B-v0.1
+  "mixtral-8x7b": Architecture(
+    num_layers=32,
+    d_model=4096,
+    num_heads=32,
+    num_kv_heads=8,
+    head_dim=128,
+    d_ffn=14336,
+    vocab_size=32000,
+    num_params=46_702_792_704,
+    experts=Experts(
+      num_routed=8,
+      num_chosen=2,
+      num_shared=0,
+      d_ffn=14336,
+      num_dense_layers=0,
+    ),
+  ),
 }

@@ -34,7 +34,6 @@ class Workload:
     layout: how it is spread over GPUs.
     microbatch_size: sequences per data-parallel GPU and microbatch.
     num_microbatches: microbatches per step.
-    microbatches_per_trip: microbatches in the body of the loop over them.
     seq_len: tokens per sequence.
     num_streams: pieces that a microbatch is cut into, see decoder.py.
     kept: see decoder.Decoder.
@@ -49,7 +48,6 @@ class Workload:
   layout: layout_lib.Layout
   microbatch_size: int
   num_microbatches: int = 1
-  microbatches_per_trip: int = 1
   seq_len: int = 2048
   num_streams: int = 1
   kept: Literal["nothing", "products"] = "nothing"
@@ -155,9 +153,7 @@ def _local_step(workload: Workload, specs: Any) -> Callable[..., Any]:
       loss, gradients = jax.value_and_grad(loss_of)(weights, tokens[0])
       gradients = _as_type(gradients, "float32")
     else:
-      loss, gradients = _accumulated(
-        loss_of, weights, tokens, workload.microbatches_per_trip
-      )
+      loss, gradients = _accumulated(loss_of, weights, tokens)
     gradients = jax.tree.map(layout.added, gradients, specs)
     updates, adam = _optimizer().update(gradients, adam, params)
     return (optax.apply_updates(params, updates), adam), layout.add_losses(loss)
@@ -169,7 +165,6 @@ def _accumulated(
   loss_of: Callable[[Any, jax.Array], jax.Array],
   weights: Any,
   tokens: jax.Array,
-  per_trip: int,
 ) -> tuple[jax.Array, Any]:
   """Loss and gradients, summed over microbatches."""
 
@@ -179,7 +174,7 @@ def _accumulated(
 
   zeros = jax.tree.map(lambda w: jnp.zeros(w.shape, jnp.float32), weights)
   sums = (jnp.float32(0), zeros)
-  return jax.lax.scan(add, sums, tokens, unroll=per_trip)[0]
+  return jax.lax.scan(add, sums, tokens)[0]
 
 
 def _as_type(tree: Any, dtype: str) -> Any:

@@ -22,11 +22,12 @@ from typing import Any
 import jax
 import numpy as np
 
-from benchmarks.strands import forms
 from benchmarks.strands.wall_clock import order
 from benchmarks.strands.wall_clock import train_step
+from lagom_xla.compile import rewriting
 from lagom_xla.passes import registry
 from lagom_xla.passes.program import form as form_lib
+from lagom_xla.passes.program.slices import chains as chains_lib
 
 _NUM_HOSTS = 2
 _MODULE = "jit_train_step"
@@ -84,13 +85,13 @@ def _compiled(
   is_ordered: bool,
 ) -> jax.stages.Compiled | str:
   """The step in a form; or why it cannot have it."""
-  form = forms.in_pieces(lowered, strands, num_pieces)
-  rewritten, outcome = forms.rewritten(lowered, form)
-  if not (form.is_as_written or outcome.actions):
-    reasons = [f"{r.where}: {r.reason}" for r in outcome.refusals]
-    return "; ".join(reasons) or "the step has nothing that it acts on"
+  form = form_lib.Form(strands=strands, slices=_slices(lowered, num_pieces))
   if num_pieces > 1 and not form.slices:
     return "the step has no chain that can be cut so"
+  made = rewriting.step(lowered, form)
+  if not (form.is_as_written or made.outcome.actions):
+    return rewriting.obstacle(form, made.outcome)
+  rewritten = made.program
   if not is_ordered:
     return rewritten.compile()
   with registry.transformation(
@@ -103,6 +104,18 @@ def _compiled(
     return rewritten.compile(
       compiler_options={"xla_embed_ir_in_executable": True}
     )
+
+
+def _slices(lowered: jax.stages.Lowered, num_pieces: int) -> dict[str, int]:
+  """Every chain that can be, cut in so many pieces."""
+  if num_pieces == 1:
+    return {}
+  program: Any = lowered.compiler_ir("stablehlo")
+  return {
+    chain.label: num_pieces
+    for chain in chains_lib.find(program)
+    if num_pieces in chain.pieces
+  }
 
 
 def _filled(spec: jax.ShapeDtypeStruct) -> jax.Array:

@@ -23,18 +23,18 @@ _MAX_LOAD = 10.0
 WAYS: Mapping[str, measure.Way] = {
   SEQUENTIAL: measure.Way(),
   XLAS_ORDER: measure.Way(is_ordered=False),
-  "strands, merged": measure.Way(strands="merged"),
-  "strands, staggered": measure.Way(strands="staggered"),
+  "strands, paired": measure.Way(strands="paired"),
+  "strands, rotated": measure.Way(strands="rotated"),
   "slices of 2": measure.Way(num_pieces=2),
   "slices of 4": measure.Way(num_pieces=4),
 }
 SETTINGS = (
   measure.Setting(
-    sizes=train_step.Sizes(tokens=512, num_layers=2, is_unrolled=True),
+    sizes=train_step.Sizes(tokens=512, num_layers=2),
     mbit_per_s=200,
   ),
   measure.Setting(
-    sizes=train_step.Sizes(tokens=256, num_layers=2, is_unrolled=True),
+    sizes=train_step.Sizes(tokens=256, num_layers=2),
     mbit_per_s=400,
   ),
 )

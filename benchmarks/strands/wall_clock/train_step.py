@@ -30,9 +30,7 @@ class Sizes:
     width: of the residual stream.
     hidden: units of a layer, on both hosts together.
     num_layers: layers.
-    num_microbatches: micro-batches whose gradients are added up.
-    is_unrolled: whether micro-batches follow each other in the program, in
-      place of a loop over them.
+    num_microbatches: micro-batches whose gradients a loop adds up.
   """
 
   tokens: int
@@ -40,7 +38,6 @@ class Sizes:
   hidden: int = 2048
   num_layers: int = 4
   num_microbatches: int = 4
-  is_unrolled: bool = False
 
 
 def train_step(
@@ -99,8 +96,7 @@ def _local_step(sizes: Sizes, weights: Any, batch: jax.Array) -> Any:
     more = jax.value_and_grad(_loss)(weights, x)
     return jax.tree.map(jnp.add, sums, more), None
 
-  unroll = sizes.num_microbatches if sizes.is_unrolled else 1
-  (loss, gradients), _ = jax.lax.scan(add, zeros, batch, unroll=unroll)
+  (loss, gradients), _ = jax.lax.scan(add, zeros, batch)
   rate = 1e-3 / sizes.num_microbatches
   stepped = jax.tree.map(lambda w, g: w - rate * g, weights, gradients)
   return stepped, jax.lax.psum(loss, _AXIS)
