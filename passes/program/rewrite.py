@@ -9,6 +9,7 @@ from jaxlib.mlir import ir
 from lagom_xla.passes.program.form import Form
 from lagom_xla.passes.program.outcome import Outcome
 from lagom_xla.passes.program.slices import cut as slices
+from lagom_xla.passes.program.stablehlo import copies
 from lagom_xla.passes.program.strands import loop_pairs
 from lagom_xla.passes.program.strands import rotate
 
@@ -27,7 +28,7 @@ def rewrite(module: ir.Module, form: Form) -> tuple[ir.Module, Outcome]:
   if form.is_as_written:
     return module, Outcome()
   with module.context, ir.Location.unknown():
-    copy = _copy(module)
+    copy = copies.copied(module)
     outcome = _apply(copy, form)
     if not outcome.actions:
       return module, outcome
@@ -44,12 +45,3 @@ def _apply(module: ir.Module, form: Form) -> Outcome:
   elif form.strands == "rotated":
     outcome += rotate.rotate(module)
   return outcome
-
-
-def _copy(module: ir.Module) -> ir.Module:
-  copy = ir.Module.create()
-  for name, attribute in module.operation.attributes.items():
-    copy.operation.attributes[name] = attribute
-  for operation in module.body.operations:
-    copy.body.append(operation.operation.clone())
-  return copy

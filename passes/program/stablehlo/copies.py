@@ -1,0 +1,17 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Copies of programs, for a pass to rewrite."""
+
+from __future__ import annotations
+
+from jaxlib.mlir import ir
+
+
+def copied(module: ir.Module) -> ir.Module:
+  """A copy of a program, in the context that is current and the module's."""
+  copy = ir.Module.create()
+  for name, attribute in module.operation.attributes.items():
+    copy.operation.attributes[name] = attribute
+  for operation in module.body.operations:
+    copy.body.append(operation.operation.clone())
+  return copy
