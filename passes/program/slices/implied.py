@@ -27,12 +27,12 @@ from lagom_xla.passes.program.slices.shardings import Shardings
 from lagom_xla.passes.program.stablehlo import dependence
 
 _PRODUCT = "stablehlo.dot_general"
-_SUMS = ("stablehlo.all_reduce", "stablehlo.reduce_scatter")
 _KIND = "lagom_collective"
 _DIM = "lagom_dimension"
 _PARTS = "lagom_parts"
 _BYTES = "lagom_bytes"
 _PUT_IN = "lagom_put_in"
+_PARTIAL = "lagom_partial"
 
 
 def kind(operation: ir.Operation) -> str:
@@ -59,10 +59,7 @@ def cut_of(operation: ir.Operation) -> Cut | None:
 
 def is_partial_sum(operation: ir.Operation) -> bool:
   """Whether a device's product is only a part of the sum."""
-  if operation.name != _PRODUCT:
-    return False
-  users = [use.owner.operation for use in operation.results[0].uses]
-  return any(is_implied(user) and kind(user) in _SUMS for user in users)
+  return _PARTIAL in operation.attributes
 
 
 def nccl_bytes(operation: ir.Operation) -> int:
@@ -96,7 +93,7 @@ def unmark(module: ir.Module) -> None:
       operation.results[0].replace_all_uses_with(operation.operands[0])
       operation.erase()
       continue
-    for name in (_KIND, _DIM, _PARTS, _BYTES):
+    for name in (_KIND, _DIM, _PARTS, _BYTES, _PARTIAL):
       if name in operation.attributes:
         del operation.attributes[name]
 
@@ -221,6 +218,11 @@ def _mark_partial_sum(product: ir.Operation, shardings: Shardings) -> None:
   if not axes:
     return
   result = product.results[0]
+  product.attributes[_PARTIAL] = ir.UnitAttr.get()
+  later = _scattered_later(result, axes, shardings)
+  if later is not None:
+    _scatter(*later, axes, shardings)
+    return
   constraint = _constraint_behind(product)
   if constraint is None:
     sharding = shardings.of(result)
@@ -231,13 +233,80 @@ def _mark_partial_sum(product: ir.Operation, shardings: Shardings) -> None:
       constraint = _put_in(result, sharding, shardings)
     for use in users:
       use.owner.operation.operands[use.operand_number] = constraint.results[0]
-  whole = constraint.results[0]
-  for dim in range(len(shape_of(whole) or ())):
-    if axes.intersection(shardings.axes(whole, dim)):
-      cut = Cut(dim, shardings.num_shards(whole, dim))
-      _mark(constraint, "reduce_scatter", result, cut, shardings, axes)
+  _mark_sum(constraint, axes, shardings)
+
+
+def _mark_sum(
+  constraint: ir.Operation, axes: Set[str], shardings: Shardings
+) -> None:
+  """Marks a constraint as the sum over the devices along mesh axes."""
+  operand, result = constraint.operands[0], constraint.results[0]
+  for dim in range(len(shape_of(result) or ())):
+    if axes.intersection(shardings.axes(result, dim)):
+      cut = Cut(dim, shardings.num_shards(result, dim))
+      _mark(constraint, "reduce_scatter", operand, cut, shardings, axes)
       return
-  _mark(constraint, "all_reduce", result, None, shardings, axes)
+  _mark(constraint, "all_reduce", operand, None, shardings, axes)
+
+
+def _scattered_later(
+  total: ir.Value, summed: Set[str], shardings: Shardings
+) -> tuple[ir.Value, sdy.TensorShardingAttr] | None:
+  """Where a sum over devices that is whole at first is sharded again.
+
+  A constraint's transpose is the same constraint, so that gradients are held
+  whole where activations are gathered, and sharded behind. XLA adds up such
+  sums first and then makes one reduce-scatter of them.
+
+  Returns:
+    The last value that is whole, and the sharding of all its users; None where
+    there is no such value.
+  """
+  value = total
+  while True:
+    users = [use.owner.operation for use in value.uses]
+    if not users or any(not _is_elementwise(u, total) for u in users):
+      return None
+    is_scattered = [
+      not summed.isdisjoint(_all_axes(user.results[0], shardings))
+      for user in users
+    ]
+    if all(is_scattered):
+      return value, shardings.of(users[0].results[0])
+    if any(is_scattered) or len(users) > 1:
+      return None
+    value = users[0].results[0]
+
+
+def _is_elementwise(operation: ir.Operation, value: ir.Value) -> bool:
+  """Whether an operation is elementwise, with results like a value."""
+  return (
+    operation.name == CONSTRAINT or operation.name in elementwise.OPERATIONS
+  ) and shape_of(operation.results[0]) == shape_of(value)
+
+
+def _scatter(
+  value: ir.Value,
+  sharding: sdy.TensorShardingAttr,
+  summed: Set[str],
+  shardings: Shardings,
+) -> None:
+  """Marks a reduce-scatter at a value that is whole, if there is none yet."""
+  users = [use.owner.operation for use in value.uses]
+  if any(is_implied(user) for user in users):
+    return
+  producer = dependence.defining_operation(value)
+  assert producer is not None
+  uses = list(value.uses)
+  with ir.InsertionPoint.after(producer), producer.location:
+    if producer.name != CONSTRAINT:
+      # Otherwise propagation has each term of the sum scattered.
+      whole = shardings_lib.whole(value, sharding)
+      value = _put_in(value, whole, shardings).results[0]
+    constraint = _put_in(value, sharding, shardings)
+  for use in uses:
+    use.owner.operation.operands[use.operand_number] = constraint.results[0]
+  _mark_sum(constraint, summed, shardings)
 
 
 def _constraint_behind(product: ir.Operation) -> ir.Operation | None:

@@ -62,10 +62,11 @@ def put_together(
   dim, sizes = cut.dim, list(shape_of(pieces[0]) or ())
   if cut.parts == 1:
     return constrained(stablehlo.concatenate(pieces, dim), sharding)
-  size, whole = sizes[dim] // cut.parts, list(sizes)
+  whole = list(sizes)
   whole[dim] *= len(pieces)
   type_ = _with_shape(pieces[0], whole)
-  sizes[dim : dim + 1] = [cut.parts, 1, size]
+  # Along tokens: XLA moves no more elements a thread than that dimension has.
+  sizes[dim : dim + 1] = [cut.parts, sizes[dim] // cut.parts]
   in_blocks = [
     stablehlo.reshape(_with_shape(piece, sizes), piece) for piece in pieces
   ]
@@ -102,10 +103,11 @@ def constrained(value: ir.Value, sharding: Any) -> ir.Value:
 
 
 def _constrained_parts(value: ir.Value, sharding: Any, dim: int) -> ir.Value:
-  """As (..., parts, pieces, tokens of both, ...), with the parts sharded."""
+  """A value whose dimension became several, of which the first is sharded."""
   if sharding is None:
     return value
-  return constrained(value, shardings.in_pieces(sharding, dim))
+  rank = len(shape_of(value) or ())
+  return constrained(value, shardings.split(sharding, dim, rank))
 
 
 def _with_shape(value: ir.Value, sizes: Sequence[int]) -> ir.Type:

@@ -103,10 +103,16 @@ def without_axes(sharding: Any, dim: int) -> sdy.TensorShardingAttr:
   return sdy.TensorShardingAttr.get(sharding.mesh_or_ref, dims)
 
 
-def in_pieces(sharding: Any, dim: int) -> ir.Attribute:
-  """A sharding of (..., tokens, ...) as (..., parts, pieces, tokens, ...)."""
+def split(sharding: Any, dim: int, rank: int) -> sdy.TensorShardingAttr:
+  """A sharding where a dimension is split in several, the first sharded.
+
+  Args:
+    sharding: before.
+    dim: the dimension.
+    rank: the number of dimensions afterwards.
+  """
   dims = list(sharding.dimension_shardings)
-  dims[dim + 1 : dim + 1] = [_not_sharded()] * 2
+  dims[dim + 1 : dim + 1] = [_not_sharded()] * (rank - len(dims))
   return sdy.TensorShardingAttr.get(sharding.mesh_or_ref, dims)
 
 
