@@ -17,9 +17,11 @@ import dataclasses
 
 from jaxlib.mlir import ir
 
+from lagom_xla.passes.program.slices import gathers
 from lagom_xla.passes.program.slices import growth
 from lagom_xla.passes.program.slices import implied
 from lagom_xla.passes.program.slices import reach
+from lagom_xla.passes.program.slices import sums
 from lagom_xla.passes.program.slices.cuts import Cut
 from lagom_xla.passes.program.slices.cuts import Cuts
 from lagom_xla.passes.program.slices.cuts import num_bytes
@@ -95,14 +97,15 @@ def prepare(module: ir.Module) -> Shardings:
   """Writes out, in place, what chains are found among.
 
   Calls are inlined, as a chain may go through them, and the collectives that
-  XLA's partitioner will make are marked on sharding constraints.
+  XLA's partitioner will make are noted on sharding constraints.
 
   Returns:
     The shardings of the module's values.
   """
   inline.inline_all(module)
   shardings = Shardings(module)
-  implied.mark(module, shardings)
+  gathers.find(module, shardings)
+  sums.find(module, shardings)
   return shardings
 
 

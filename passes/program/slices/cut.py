@@ -31,6 +31,7 @@ from lagom_xla.passes.program.slices import chains as chains_lib
 from lagom_xla.passes.program.slices import implied
 from lagom_xla.passes.program.slices import pieces as pieces_lib
 from lagom_xla.passes.program.slices import reach
+from lagom_xla.passes.program.slices import tags
 from lagom_xla.passes.program.slices.cuts import Cut
 from lagom_xla.passes.program.slices.cuts import num_bytes
 from lagom_xla.passes.program.slices.shardings import Shardings
@@ -38,10 +39,7 @@ from lagom_xla.passes.program.stablehlo import copies
 from lagom_xla.passes.program.stablehlo import dependence
 from lagom_xla.passes.program.stablehlo import frontend_attributes
 
-# Frontend attributes of a chain's collectives. The first is ours, to know the
-# chain of what XLA has scheduled; the second is XLA's.
-CHAIN = "lagom_chain"
-_KEY = "combiner_key"
+_KEY = "combiner_key"  # Frontend attribute of XLA's.
 # XLA joins products of which at least one has no more bytes of operands and
 # result than this: the default of its option xla_gpu_dot_merger_threshold_mb
 # (xla/debug_options_flags.cc, xla/service/dot_merger.h), on a device. A barrier
@@ -65,10 +63,7 @@ def cut(module: ir.Module, pieces: Mapping[str, int]) -> Outcome:
       return Outcome()
     copy = copies.copied(module)
     found = chains_lib.locate(copy, chains_lib.prepare(copy))
-    missing = "is not in this program"
-    if not found and not _has_collectives(copy):
-      missing += ", whose collectives XLA's partitioner has yet to make"
-    accepted, refusals = _decide(found, pieces, missing)
+    accepted, refusals = _decide(found, pieces)
     if not accepted:
       return Outcome(refusals=refusals)
     shardings = chains_lib.prepare(module)
@@ -78,36 +73,12 @@ def cut(module: ir.Module, pieces: Mapping[str, int]) -> Outcome:
     for label, num in accepted.items():
       _Cutting(located[label], num, shardings).run()
       actions.append(_action(located[label].chain, num))
-    implied.unmark(module)
+    implied.remove_notes(module)
   return Outcome(actions=tuple(actions), refusals=refusals)
 
 
-def tag(module: ir.Module) -> None:
-  """Marks the collectives of all chains with the labels of the chains.
-
-  The frontend attribute `CHAIN` stays with a collective until it is scheduled.
-  Calls are inlined.
-
-  Args:
-    module: a lowered program.
-  """
-  with module.context, ir.Location.unknown():
-    shardings = chains_lib.prepare(module)
-    labels: dict[int, list[str]] = {}
-    collectives: dict[int, ir.Operation] = {}
-    for located in chains_lib.locate(module, shardings):
-      for link in located.links:
-        if implied.kind(link.operation) in reach.COLLECTIVES:
-          labels.setdefault(link.number, []).append(located.chain.label)
-          collectives[link.number] = link.operation
-    for number, of_chains in labels.items():
-      of_all = ",".join(of_chains)
-      frontend_attributes.set_on(collectives[number], {CHAIN: of_all})
-    implied.unmark(module)
-
-
 def _decide(
-  found: Iterable[chains_lib.Located], pieces: Mapping[str, int], missing: str
+  found: Iterable[chains_lib.Located], pieces: Mapping[str, int]
 ) -> tuple[dict[str, int], tuple[Refusal, ...]]:
   by_label = {located.chain.label: located for located in found}
   accepted: dict[str, int] = {}
@@ -116,7 +87,7 @@ def _decide(
   for label, num in pieces.items():
     located = by_label.get(label)
     if located is None:
-      refusals.append(Refusal(where=f"the chain {label}", reason=missing))
+      refusals.append(Refusal(where=f"the chain {label}", reason="is not in this program"))
       continue
     if num == 1:
       continue
@@ -134,11 +105,6 @@ def _decide(
       continue
     refusals.append(Refusal(where=where, reason=reason))
   return accepted, tuple(refusals)
-
-
-def _has_collectives(module: ir.Module) -> bool:
-  inner = dependence.inner_operations(module.operation)
-  return any(implied.kind(operation) in reach.COLLECTIVES for operation in inner)
 
 
 def _action(chain: chains_lib.Chain, num: int) -> str:
@@ -193,7 +159,7 @@ class _Cutting:
           copy.operands[i] = of_operand[j]
         if implied.kind(copy) in reach.COLLECTIVES:
           key = f"{self._label}/{j}"
-          frontend_attributes.set_on(copy, {CHAIN: self._label, _KEY: key})
+          frontend_attributes.set_on(copy, {tags.CHAIN: self._label, _KEY: key})
           implied.keep(copy)
       if cut_ is None:
         (result,) = operation.results

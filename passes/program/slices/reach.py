@@ -181,6 +181,8 @@ class Block:
     operation = self.operations[i]
     if cut is None and known and implied.is_partial_sum(operation):
       return False
+    if implied.moves_data(operation, self.shardings):
+      return False
     return all(
       value_cut.parts % self.shardings.num_shards(value, value_cut.dim) == 0
       for value, value_cut in [

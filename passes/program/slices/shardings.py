@@ -59,8 +59,12 @@ class Shardings:
 
   def num_in_all(self, value: ir.Value) -> int:
     """The number of parts that a value is sharded into."""
+    return self.size(self.all_axes(value))
+
+  def all_axes(self, value: ir.Value) -> set[str]:
+    """The mesh axes over which any dimension of a value is sharded."""
     rank = len(shape_of(value) or ())
-    return math.prod(self.num_shards(value, dim) for dim in range(rank))
+    return {axis for dim in range(rank) for axis in self.axes(value, dim)}
 
   def size(self, axes: Iterable[str]) -> int:
     """The number of devices along mesh axes."""
