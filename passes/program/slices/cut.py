@@ -62,18 +62,18 @@ def cut(module: ir.Module, pieces: Mapping[str, int]) -> Outcome:
     if not pieces:
       return Outcome()
     copy = copies.copied(module)
-    found = chains_lib.locate(copy, chains_lib.prepare(copy))
+    shardings = chains_lib.prepare(copy)
+    found = chains_lib.locate(copy, shardings)
     accepted, refusals = _decide(found, pieces)
     if not accepted:
       return Outcome(refusals=refusals)
-    shardings = chains_lib.prepare(module)
-    found = chains_lib.locate(module, shardings)
     located = {chain.chain.label: chain for chain in found}
     actions = []
     for label, num in accepted.items():
       _Cutting(located[label], num, shardings).run()
       actions.append(_action(located[label].chain, num))
-    implied.remove_notes(module)
+    implied.remove_notes(copy)
+    copies.replace(module, copy)
   return Outcome(actions=tuple(actions), refusals=refusals)
 
 

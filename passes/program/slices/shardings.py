@@ -38,6 +38,8 @@ class Shardings:
   def __init__(self, module: ir.Module):
     self._sizes = dict(_axis_sizes(module))
     self._of: dict[ir.Value, Any] = {}
+    # Of each dimension: jaxlib is slow to say.
+    self._axes: dict[Any, tuple[Axes, ...]] = {}
     if self._sizes:
       self._propagate(module)
 
@@ -51,7 +53,13 @@ class Shardings:
 
   def axes(self, value: ir.Value, dim: int) -> Axes:
     """The mesh axes over which a dimension of a value is sharded."""
-    return _axes_of(self._of.get(value), dim)
+    sharding = self._of.get(value)
+    if sharding is None:
+      return ()
+    if sharding not in self._axes:
+      self._axes[sharding] = _axes_of(sharding)
+    of_dims = self._axes[sharding]
+    return of_dims[dim] if dim < len(of_dims) else ()
 
   def num_shards(self, value: ir.Value, dim: int) -> int:
     """The number of parts that a dimension of a value is sharded into."""
@@ -183,11 +191,11 @@ def _of_arguments(function: ir.Operation) -> Iterator[Any]:
     )
 
 
-def _axes_of(sharding: Any, dim: int) -> Axes:
-  if sharding is None or dim >= len(sharding.dimension_shardings):
-    return ()
-  of_dim = sdy.DimensionShardingAttr(sharding.dimension_shardings[dim])
-  return tuple(map(_axis, of_dim.axes))
+def _axes_of(sharding: Any) -> tuple[Axes, ...]:
+  return tuple(
+    tuple(map(_axis, sdy.DimensionShardingAttr(of_dim).axes))
+    for of_dim in sharding.dimension_shardings
+  )
 
 
 def _axis(raw: ir.Attribute) -> str:

@@ -15,3 +15,11 @@ def copied(module: ir.Module) -> ir.Module:
   for operation in module.body.operations:
     copy.body.append(operation.operation.clone())
   return copy
+
+
+def replace(module: ir.Module, copy: ir.Module) -> None:
+  """Puts what became of a copy in the place of what a program has."""
+  for operation in list(module.body.operations):
+    operation.operation.erase()
+  for operation in list(copy.body.operations):
+    module.body.append(operation)
