@@ -36,7 +36,6 @@ from lagom_xla.passes.program.slices.cuts import Cut
 from lagom_xla.passes.program.slices.cuts import num_bytes
 from lagom_xla.passes.program.slices.shardings import Shardings
 from lagom_xla.passes.program.stablehlo import copies
-from lagom_xla.passes.program.stablehlo import dependence
 from lagom_xla.passes.program.stablehlo import frontend_attributes
 
 _KEY = "combiner_key"  # Frontend attribute of XLA's.
@@ -87,7 +86,9 @@ def _decide(
   for label, num in pieces.items():
     located = by_label.get(label)
     if located is None:
-      refusals.append(Refusal(where=f"the chain {label}", reason="is not in this program"))
+      refusals.append(
+        Refusal(where=f"the chain {label}", reason="is not in this program")
+      )
       continue
     if num == 1:
       continue

@@ -8,8 +8,7 @@ noted on a constraint; where the program has none there, one is put in.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from collections.abc import Set
+from collections.abc import Iterator, Set
 
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import sdy
