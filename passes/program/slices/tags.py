@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Tags on collectives: which chains they are in, to know them when scheduled."""
+"""Tags on collectives: the chains that they are in, known when scheduled."""
 
 from __future__ import annotations
 
