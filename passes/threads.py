@@ -4,10 +4,8 @@
 
 A thread computes four neighbouring elements, or one where XLA cannot vectorize
 (xla/service/gpu/hlo_fusion_analysis.cc and ir_emission_utils.cc): in an update
-in place and beside operations that are calls. A concatenation gives a thread
-neighbouring elements of every operand, as many as divide what each has along
-the dimension, and one if there are more than ten operands (gpu_fusible.cc and
-backends/gpu/codegen/emitters/concatenate.cc). Few bytes per thread keep little
+in place, in a concatenation, which gives each thread one element of every
+operand, and beside operations that are calls. Few bytes per thread keep little
 of the memory's bandwidth in flight, so such kernels are bound by how fast
 threads come and go.
 """
@@ -19,7 +17,6 @@ import math
 from lagom_xla.passes import hlo
 
 _ELEMENTS_PER_THREAD = 4
-_MAX_OPERANDS_UNROLLED = 10
 _CALLS = frozenset(["atan2", "cosine", "power", "sine", "tan"])
 # Emitters of their own, whose threads go on to further elements.
 _TILED = frozenset(["reduce", "reduce-window", "scatter", "sort", "transpose"])
@@ -42,9 +39,10 @@ def of_fusion(fused: hlo.Computation, fusion_kind: str) -> int:
     and not (_TILED & opcodes)
   ):
     return max(
-      _of_concatenation(fused, i)
+      hlo.num_elements(operand.shape)
       for i in fused.instructions
       if i.opcode == "concatenate"
+      for operand in fused.operands(i)
     )
   if fusion_kind != "kLoop":
     return 0
@@ -52,18 +50,6 @@ def of_fusion(fused: hlo.Computation, fusion_kind: str) -> int:
   if _CALLS & opcodes:
     return elements
   return math.ceil(elements / _ELEMENTS_PER_THREAD)
-
-
-def _of_concatenation(
-  fused: hlo.Computation, concatenation: hlo.Instruction
-) -> int:
-  operands = fused.operands(concatenation)
-  largest = max(hlo.num_elements(operand.shape) for operand in operands)
-  if len(operands) > _MAX_OPERANDS_UNROLLED or _CALLS & fused.opcodes:
-    return largest
-  (dim,) = concatenation.dimensions
-  sizes = [operand.shape.dimensions[dim] for operand in operands]
-  return math.ceil(largest / math.gcd(_ELEMENTS_PER_THREAD, *sizes))
 
 
 def updated_in_place(fused: hlo.Computation) -> list[hlo.Instruction]:

@@ -426,7 +426,7 @@ def test_a_thread_takes_four_elements_unless_one_calls_a_function(
   assert kernel.num_threads == 8 * 64 * 16 / elements_per_thread
 
 
-def test_a_concatenation_of_one_row_has_a_thread_per_element_of_the_rest() -> (
+def test_a_concatenation_has_a_thread_per_element_of_its_largest_operand() -> (
   None
 ):
   kernel = _fusion(
@@ -437,13 +437,6 @@ def test_a_concatenation_of_one_row_has_a_thread_per_element_of_the_rest() -> (
     kind="kInput",
   )
   assert kernel.num_threads == 7 * 64 * 16
-
-
-def test_a_thread_of_a_concatenation_along_tokens_takes_four_elements() -> None:
-  kernel = _fusion(
-    "ROOT r = bf16[8,128,16] concatenate(x, x), dimensions={1}", kind="kInput"
-  )
-  assert kernel.num_threads == 8 * 64 * 16 / 4
 
 
 def test_the_columns_of_a_column_reduction_are_its_results() -> None:
