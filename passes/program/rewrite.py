@@ -9,6 +9,7 @@ from jaxlib.mlir import ir
 from lagom_xla.passes.program.form import Form
 from lagom_xla.passes.program.outcome import Outcome
 from lagom_xla.passes.program.slices import cut as slices
+from lagom_xla.passes.program.slices import tags
 from lagom_xla.passes.program.stablehlo import copies
 from lagom_xla.passes.program.strands import keys
 from lagom_xla.passes.program.strands import loop_pairs
@@ -42,7 +43,7 @@ def with_chains_tagged(module: ir.Module) -> ir.Module:
   """A copy of a program whose collectives say which chains they are in."""
   with module.context, ir.Location.unknown():
     copy = copies.copied(module)
-    slices.tag(copy)
+    tags.tag(copy)
     return copy
 
 

@@ -23,7 +23,7 @@ from lagom_xla.costs import step as step_lib
 from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes.program.slices import chains as chains_lib
-from lagom_xla.passes.program.slices import cut
+from lagom_xla.passes.program.slices import tags as chain_tags
 from lagom_xla.search.xla import candidates
 
 
@@ -132,7 +132,7 @@ def _by_chain(
 def _labels(module: hlo.Module, start: hlo.Instruction) -> Sequence[str]:
   inside = collectives_lib.payloads(module, start)
   for operation in (start, *(operation for _, operation in inside)):
-    tags = operation.frontend_attributes.map.get(cut.CHAIN)
+    tags = operation.frontend_attributes.map.get(chain_tags.CHAIN)
     if tags:
       return tags.split(",")
   return ()
