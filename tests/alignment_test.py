@@ -252,7 +252,8 @@ def test_an_aligned_order_is_one_more_candidate(found: candidates.Search):
   assert aligned.config == dataclasses.replace(
     _MERGED, orders=aligned.config.orders
   )
-  assert len(aligned.config.orders) == len(bodies_of(merged.step)) == 2
+  names = {body.name for body in bodies_of(merged.step)}
+  assert aligned.config.orders and aligned.config.orders.keys() <= names
   assert aligned.tuned.step_time_us < merged.tuned.step_time_us
   assert found.best is aligned
   assert found.obstacle(default) and found.obstacle(merged)
@@ -279,7 +280,8 @@ def test_a_plan_holds_the_order_and_says_what_it_does(
   by_knob = {effect.knob: effect for effect in verified.effects}
   effect = by_knob["order"]
   assert effect.acted
-  assert effect.value == "2 computations in our order"
+  num = len(found.best.config.orders)
+  assert effect.value == f"{num} computation{'s'[: num > 1]} in our order"
   numbers = re.match(
     r"(\S+) ms of collectives exposed became (\S+) ms, and (\S+) ms that"
     r" kernels lose to collectives beside them (\S+) ms \(predicted",

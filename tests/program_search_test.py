@@ -69,7 +69,7 @@ def _schedule(config: config_lib.XlaConfig) -> hlo.Module:
   it is told to.
   """
   strands = config.program.strands
-  kernels_us = {"none": 500.0, "merged": 225.0, "rotated": 150.0}[strands]
+  kernels_us = {"merged": 225.0, "rotated": 150.0}.get(strands, 500.0)
   num_gathers = 32 if strands == "rotated" else 8
   combined = _GATHER in config.options
   return _module(
