@@ -20,7 +20,7 @@ from lagom_xla import errors
 from lagom_xla.compile import compiler
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import devices as devices_lib
-from lagom_xla.compile import lowered as lowered_lib
+from lagom_xla.compile import lowered_step
 from lagom_xla.compile import target as target_lib
 from lagom_xla.flags import debug_options
 from lagom_xla.passes import collectives
@@ -204,7 +204,7 @@ def test_an_executable_keeps_donation_or_is_refused(
   # As on live GPUs, where what comes of a compile is what runs.
   monkeypatch.setattr(devices_lib, "is_live", lambda _: True)
   lowered = fsdp_step()
-  step = lowered_lib.LoweredStep(lowered, _CLUSTER)
+  step = lowered_step.LoweredStep(lowered, _CLUSTER)
   groups = (tuple(_of_kind(scan, "all-gather")[1:]),)
   if not registry.keeps_donation():
     with pytest.raises(
@@ -239,7 +239,7 @@ def test_other_modules_are_left_alone(fsdp_step: LowerStep) -> None:
   lowered = fsdp_step()
   groups = (("no", "such", "labels"),)
   with in_compile.grouped("jit_another_step", groups):
-    module = compiler.schedule(lowered_lib.LoweredStep(lowered, _CLUSTER))
+    module = compiler.schedule(lowered_step.LoweredStep(lowered, _CLUSTER))
   assert not combine.labels(module, groups)
 
 

@@ -23,6 +23,7 @@ from lagom_xla.compile import compiler
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import devices as devices_lib
 from lagom_xla.compile import lowered as lowered_lib
+from lagom_xla.compile import lowered_step
 from lagom_xla.passes import collectives
 from lagom_xla.passes import hlo
 from lagom_xla.passes import pjrt_transform
@@ -57,7 +58,7 @@ def schedule(
   cluster: cluster_lib.Cluster,
   options: dict[str, Any] | None = None,
 ) -> hlo.Module:
-  step = lowered_lib.LoweredStep(lowered, cluster)
+  step = lowered_step.LoweredStep(lowered, cluster)
   return compiler.schedule(step, config_lib.XlaConfig(options=options or {}))
 
 
@@ -66,7 +67,7 @@ def compile_to_the_end(
   cluster: cluster_lib.Cluster,
   options: dict[str, Any] | None = None,
 ) -> lowered_lib.Compilation:
-  step = lowered_lib.LoweredStep(lowered, cluster)
+  step = lowered_step.LoweredStep(lowered, cluster)
   return compiler.compile(step, config_lib.XlaConfig(options=options or {}))
 
 

@@ -18,7 +18,7 @@ import fake_target
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.compile import compiler
 from lagom_xla.compile import config as config_lib
-from lagom_xla.compile import lowered as lowered_lib
+from lagom_xla.compile import lowered_step
 from lagom_xla.compile import target as target_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.flags import options as xla_options
@@ -39,7 +39,7 @@ _H100 = cluster_lib.parse("1x8xh100")
 class _Case:
   """A target with options, scheduled with every collective alone."""
 
-  step: lowered_lib.LoweredStep
+  step: lowered_step.LoweredStep
   target: target_lib.Target
   options: dict[str, Any]
   apart: hlo.Module

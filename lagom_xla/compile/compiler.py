@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """XLA's compiler, run as far as is needed.
 
-    lowered = lowered_lib.LoweredStep(step.lower(*args), cluster)
+    lowered = lowered_step.LoweredStep(step.lower(*args), cluster)
     module = compiler.schedule(lowered, config)       # to the schedule
     compilation = compiler.compile(lowered, config)   # to the end
 
@@ -24,6 +24,7 @@ from lagom_xla import errors
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import devices as devices_lib
 from lagom_xla.compile import lowered as lowered_lib
+from lagom_xla.compile import lowered_module
 from lagom_xla.compile import persistent_cache
 from lagom_xla.compile import sentences
 from lagom_xla.passes import combine
@@ -181,7 +182,7 @@ def _resolved(
   if not (is_run or registry.keeps_donation()):
     module = before_combining(lowered, config)
     rewritten = hlo.load(combine.rewrite(module, groups))
-    lowered = lowered_lib.LoweredModule(rewritten, lowered.cluster)
+    lowered = lowered_module.LoweredModule(rewritten, lowered.cluster)
     groups = None
   return lowered, config_lib.XlaConfig(
     options=combine.options(config.combine_groups or (), config.options),

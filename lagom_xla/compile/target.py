@@ -21,6 +21,8 @@ from lagom_xla.compile import abstract_target
 from lagom_xla.compile import compiler
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import lowered as lowered_lib
+from lagom_xla.compile import lowered_module
+from lagom_xla.compile import lowered_step
 from lagom_xla.compile import rewriting
 from lagom_xla.passes import collectives
 from lagom_xla.passes import hlo
@@ -83,10 +85,10 @@ class StepTarget(_LoweredTarget):
   A compile for CPUs cannot end at the schedule, so each one is to the end.
   """
 
-  step: lowered_lib.LoweredStep
+  step: lowered_step.LoweredStep
 
   @property
-  def lowered(self) -> lowered_lib.LoweredStep:
+  def lowered(self) -> lowered_step.LoweredStep:
     """See `_LoweredTarget`."""
     return self.step
 
@@ -110,10 +112,10 @@ class StepTarget(_LoweredTarget):
 class ModuleTarget(_LoweredTarget):
   """A partitioned HLO module that XLA has not optimized yet."""
 
-  module: lowered_lib.LoweredModule
+  module: lowered_module.LoweredModule
 
   @property
-  def lowered(self) -> lowered_lib.LoweredModule:
+  def lowered(self) -> lowered_module.LoweredModule:
     """See `_LoweredTarget`."""
     return self.module
 
@@ -182,7 +184,7 @@ def of_step(
       f" devices of {cluster.name}: shard its arguments over all of them, or"
       " name a smaller cluster."
     )
-  step = lowered_lib.LoweredStep(lowered, cluster)
+  step = lowered_step.LoweredStep(lowered, cluster)
   return StepTarget(name=name, cluster=cluster, step=step)
 
 
@@ -203,7 +205,7 @@ def of_module(
     )
   if module.is_scheduled:
     return ScheduledTarget(name=name, cluster=cluster, module=module)
-  lowered = lowered_lib.LoweredModule(module, cluster)
+  lowered = lowered_module.LoweredModule(module, cluster)
   return ModuleTarget(name=name, cluster=cluster, module=lowered)
 
 

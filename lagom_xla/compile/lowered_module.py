@@ -1,0 +1,104 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""An unoptimized HLO module as a lowered program."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any
+
+from lagom_xla import cluster as cluster_lib
+from lagom_xla.compile import _jax
+from lagom_xla.compile import devices as devices_lib
+from lagom_xla.compile import lowered
+from lagom_xla.compile import rewriting
+from lagom_xla.compile import stablehlo as stablehlo_lib
+from lagom_xla.passes import hlo
+from lagom_xla.passes.program import form as form_lib
+from lagom_xla.passes.program import rewrite as rewrite_lib
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class LoweredModule:
+  """A partitioned, unoptimized HLO module; see `lowered.Lowered`.
+
+  Library calls that this process does not know, such as Transformer Engine's
+  attention, stay as they are: a schedule needs no code for them. A compile to
+  the end, which only tells the memory that the module needs, mocks them.
+
+  Attributes:
+    module: the module.
+    cluster: what it is compiled for.
+    options_to_the_end: see `lowered.Lowered`.
+    platform: see `lowered.Lowered`.
+    is_run: see `lowered.Lowered`.
+    rewritten_program: its StableHLO in another form; None for the module's.
+  """
+
+  module: hlo.Module
+  cluster: cluster_lib.Cluster
+  options_to_the_end: lowered.Options = dataclasses.field(
+    default_factory=lambda: {"xla_gpu_mock_custom_calls": True}
+  )
+  platform: str = "cuda"
+  is_run: bool = False
+  rewritten_program: Any = None
+  _forms: dict[object, rewriting.Rewritten[LoweredModule]] = dataclasses.field(
+    default_factory=dict, init=False, repr=False
+  )
+
+  @property
+  def name(self) -> str:
+    """See `lowered.Lowered`."""
+    return self.module.name
+
+  @functools.cached_property
+  def stablehlo(self) -> Any:
+    """See `lowered.Lowered`."""
+    return self.rewritten_program or stablehlo_lib.of_module(self.module)
+
+  def run_compiler(
+    self, options: lowered.Options, scheduler_profile: bytes | None
+  ) -> Any:
+    """See `lowered.Lowered`."""
+    return _jax.compile_stablehlo(
+      self.stablehlo,
+      devices_lib.devices(self.cluster),
+      options,
+      scheduler_profile,
+    )
+
+  def compilation(self, executable: Any) -> lowered.Compilation:
+    """See `lowered.Lowered`."""
+    (compiled,) = executable.hlo_modules()
+    proto = hlo.hlo_pb2.HloModuleProto.FromString(
+      compiled.as_serialized_hlo_module_proto()
+    )
+    return lowered.Compilation(
+      module=hlo.Module(proto, self.cluster.num_devices),
+      compiled=None,
+      peak_bytes=lowered.peak_bytes(executable.get_compiled_memory_stats()),
+    )
+
+  def rewritten(
+    self, form: form_lib.Form
+  ) -> rewriting.Rewritten[LoweredModule]:
+    """See `lowered.Lowered`."""
+    key = rewriting.key(form)
+    if key not in self._forms:
+      rewritten = rewriting.module(self.stablehlo, form)
+      self._forms[key] = rewriting.Rewritten(
+        program=dataclasses.replace(self, rewritten_program=rewritten.program),
+        outcome=rewritten.outcome,
+      )
+    return self._forms[key]
+
+  def copied(self) -> LoweredModule:
+    """See `lowered.Lowered`: JAX remembers nothing of a module."""
+    return self
+
+  def with_chains_tagged(self) -> LoweredModule:
+    """See `lowered.Lowered`."""
+    tagged = rewrite_lib.with_chains_tagged(self.stablehlo)
+    return dataclasses.replace(self, rewritten_program=tagged)
