@@ -16,8 +16,8 @@ JAX runs the tuned executable where it would have run its own (`dispatch.py`).
     def step(state, batch): ...
 
 compiles with a plan that was made before, all of it: the form of the program,
-combine groups and costs for XLA's scheduler act in no other way. A plan for
-another step, cluster or version is not applied.
+combine groups, costs for XLA's scheduler and orders act in no other way. A plan
+for another step, cluster or version is not applied.
 
 Tuning is an extra: when it fails, for whatever reason, the step runs as jit
 would have run it, with one warning. Errors of the step itself are the caller's.

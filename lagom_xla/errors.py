@@ -29,7 +29,7 @@ class CombineError(LagomError, ValueError):
 
 
 class ScheduleError(LagomError, ValueError):
-  """A move in a schedule that would change what the program computes."""
+  """An order that is for another schedule, or would change the results."""
 
 
 class ProgramError(LagomError, ValueError):

@@ -156,8 +156,8 @@ def tune(
     target: what to tune.
     searcher: of NCCL settings, by its name in `search.nccl.SEARCHERS`.
     in_process: whether to choose what only lagom_xla in the training process
-      can apply, too: the form of the program, combine groups and scheduler
-      feedback.
+      can apply, too: the form of the program, combine groups, scheduler
+      feedback and orders of instructions.
     progress: called with a few words after each piece of work.
 
   Raises:

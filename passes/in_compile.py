@@ -1,10 +1,10 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Passes that take part in a compile: one that stops it, one that combines.
+"""Passes that take part in a compile: they stop it, combine, or order.
 
 A compile for a schedule has nothing to do after the scheduler, so a pass there
-keeps the module and raises. Combine groups are a pass before the scheduler. One
-compile can have both.
+keeps the module and raises. Combine groups are a pass before the scheduler, and
+orders one after it. One compile can have one of each stage.
 
     with in_compile.grouped("jit_step", groups):
       module = in_compile.run_to(
@@ -27,6 +27,7 @@ from lagom_xla.passes import hlo
 from lagom_xla.passes import hlo_pb2
 from lagom_xla.passes import registry
 from lagom_xla.passes.combine import merge
+from lagom_xla.passes.schedule import orders as orders_lib
 
 
 class _StageReached(Exception):  # noqa: N818
@@ -84,26 +85,76 @@ def grouped(
   if groups is None:
     yield
     return
-  refusals: list[Exception] = []
   regroup = merge.rewrite if platform == "cpu" else combine.rewrite
 
-  def rewrite(serialized: bytes) -> bytes | None:
+  def rewrite(module: hlo.Module) -> bytes:
+    rewritten = regroup(module, groups)
+    if must_keep_donation:
+      donation.check(module, "sets combine groups")
+    return rewritten
+
+  with _rewritten(name, rewrite, registry.Stage.PRE_SCHEDULER, platform):
+    yield
+
+
+@contextlib.contextmanager
+def reordered(
+  name: str, orders: orders_lib.Orders, *, platform: str = "cuda"
+) -> Iterator[None]:
+  """Has XLA run a module's instructions in these orders.
+
+  Args:
+    name: of the module.
+    orders: none leaves it to XLA.
+    platform: "cuda" or "cpu".
+
+  Raises:
+    CompileError: XLA never showed a module of that name.
+    ScheduleError: the orders are not for this module, or not legal.
+    DonationLostError: it donates, and this JAX would forget that.
+  """
+  if not orders:
+    yield
+    return
+  shown: list[str] = []
+
+  def rewrite(module: hlo.Module) -> bytes:
+    shown.append(module.name)
+    rewritten = orders_lib.apply(module, orders)
+    donation.check(module, "orders instructions")
+    return rewritten.proto.SerializeToString()
+
+  with _rewritten(name, rewrite, registry.Stage.POST_SCHEDULER, platform):
+    yield
+  if not shown:
+    raise errors.CompileError(
+      f"XLA compiled {name} without running the pass that orders its"
+      " instructions; make the plan without orders."
+    )
+
+
+@contextlib.contextmanager
+def _rewritten(
+  name: str,
+  rewrite: Callable[[hlo.Module], bytes],
+  stage: registry.Stage,
+  platform: str,
+) -> Iterator[None]:
+  """Has XLA go on with what a rewrite makes of the module of that name."""
+  refusals: list[errors.LagomError] = []
+
+  def callback(serialized: bytes) -> bytes | None:
     proto = hlo_pb2.HloModuleProto.FromString(serialized)
     if proto.name != name:
       return None
     try:
-      rewritten = regroup(hlo.Module(proto), groups)
-      if must_keep_donation:
-        donation.check(hlo.Module(proto), "sets combine groups")
-      return rewritten
-    except (errors.CombineError, errors.DonationLostError) as error:
+      return rewrite(hlo.Module(proto))
+    except errors.LagomError as error:
       refusals.append(error)
       raise
 
   try:
-    with registry.transformation(
-      rewrite, stage=registry.Stage.PRE_SCHEDULER, platform=platform
-    ):
+    with registry.transformation(callback, stage=stage, platform=platform):
       yield
   except Exception as error:
     # On its way through XLA an error becomes text.

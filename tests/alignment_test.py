@@ -5,7 +5,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+import dataclasses
+import functools
 import hashlib
+import json
+import re
 from typing import Any
 
 import hypothesis
@@ -15,20 +19,38 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
-from jaxlib.mlir import ir
 import numpy as np
 import pytest
 
+import hlo_text
 from lagom_xla import cluster
-from lagom_xla.compile import target
+from lagom_xla import errors
+from lagom_xla import plan as plan_lib
+from lagom_xla import planning
+from lagom_xla.apply import compile as apply_compile
+from lagom_xla.compile import config as config_lib
+from lagom_xla.compile import target as target_lib
 from lagom_xla.costs import step as step_lib
-from lagom_xla.passes.program.strands import keys as strand_keys
-from lagom_xla.passes.program.strands import loop_pairs
+from lagom_xla.passes import registry
+from lagom_xla.passes.program import form as form_lib
 from lagom_xla.passes.schedule import alignment
 from lagom_xla.passes.schedule import reordering
+from lagom_xla.passes.schedule import strands
+from lagom_xla.search import nccl
 from lagom_xla.search.xla import alignment as search
+from lagom_xla.search.xla import candidates
+from lagom_xla.verify import verification
+import strands_step
 
-_CLUSTER = "1x8xh100"
+_CLUSTER = cluster.parse("1x8xh100")
+# Combining would couple the strands again.
+_MERGED = config_lib.XlaConfig(
+  program=form_lib.Form(strands="merged"),
+  options={
+    f"xla_gpu_{kind}_combine_threshold_bytes": 0
+    for kind in ("all_gather", "reduce_scatter")
+  },
+)
 _NUM_LAYERS, _WIDTH, _HIDDEN, _NUM_ROWS = 4, 4096, 14336, 8192
 
 
@@ -39,8 +61,10 @@ def megatron_layer(x: jax.Array, weights: Any) -> jax.Array:
   return x + jax.lax.psum_scatter(partial, "x", scatter_dimension=0, tiled=True)
 
 
-def train_step(devices: Sequence[jax.Device], *, merged: bool) -> step_lib.Step:
-  """A scanned step of two micro-batches, as XLA schedules it."""
+def target_of(
+  devices: Sequence[jax.Device], *, donates: bool = False
+) -> target_lib.StepTarget:
+  """A scanned step of two micro-batches."""
   mesh = Mesh(np.array(devices), ("x",))
   specs = {"up": P(None, None, "x"), "down": P(None, "x", None)}
   layer = jax.checkpoint(megatron_layer, prevent_cse=False)
@@ -61,26 +85,24 @@ def train_step(devices: Sequence[jax.Device], *, merged: bool) -> step_lib.Step:
   sharded = jax.shard_map(
     step, mesh=mesh, in_specs=(specs, rows_spec), out_specs=specs
   )
-  lowered = jax.jit(sharded).lower(
+  lowered = jax.jit(sharded, donate_argnums=0 if donates else ()).lower(
     {
       "up": shape(specs["up"], _NUM_LAYERS, _WIDTH, _HIDDEN),
       "down": shape(specs["down"], _NUM_LAYERS, _HIDDEN, _WIDTH),
     },
     shape(rows_spec, 2, _NUM_ROWS, _WIDTH),
   )
-  if merged:
-    module: Any = lowered.compiler_ir("stablehlo")
-    with module.context, ir.Location.unknown():
-      loop_pairs.merge_loops(module)
-      strand_keys.key_strands(module)
-  parsed = cluster.parse(_CLUSTER)
-  of_step = target.of_step(lowered, parsed, name="step")
-  return step_lib.of_module(of_step.schedule(), parsed)
+  return target_lib.of_step(lowered, _CLUSTER, name="step")
 
 
 @pytest.fixture(scope="module")
-def merged_step(h100s: Sequence[jax.Device]) -> step_lib.Step:
-  return train_step(h100s, merged=True)
+def target(h100s: Sequence[jax.Device]) -> target_lib.StepTarget:
+  return target_of(h100s)
+
+
+@pytest.fixture(scope="module")
+def merged_step(target: target_lib.StepTarget) -> step_lib.Step:
+  return step_lib.of_module(target.schedule(_MERGED), _CLUSTER)
 
 
 def bodies_of(step: step_lib.Step) -> list[Any]:
@@ -127,13 +149,60 @@ def test_whatever_blocks_take_the_order_is_legal(
 
 
 def test_a_body_with_one_strand_has_nothing_to_align(
-  h100s: Sequence[jax.Device],
+  target: target_lib.StepTarget,
 ):
-  step = train_step(h100s, merged=False)
+  step = step_lib.of_module(target.schedule(), _CLUSTER)
   assert len(bodies_of(step)) == 4
   for body in bodies_of(step):
     assert alignment.align(step.analysis, body, lambda *_: 1.0) is None
   assert search.align(step, step.default) is step
+
+
+def test_strands_that_share_their_weights_are_aligned(
+  h100s: Sequence[jax.Device],
+):
+  jitted, args = strands_step.lowerable(h100s, width=2048, num_rows=8192)
+  target = target_lib.of_step(jitted.lower(*args), _CLUSTER, name="step")
+  config = config_lib.XlaConfig(program=form_lib.Form(strands="merged"))
+  step = step_lib.of_module(target.schedule(config), _CLUSTER)
+  (forward, _) = bodies_of(step)
+  aligned = alignment.align(step.analysis, forward, lambda *_: 1.0)
+  assert aligned is not None
+  reordering.check(step.analysis.module, aligned)
+
+
+def test_what_a_trip_gets_for_the_next_is_of_the_strand_that_carries_it():
+  module = hlo_text.load(
+    """
+    p = (f32[8], f32[8], f32[8], f32[64]) parameter(0)
+    ROOT w = (f32[8], f32[8], f32[8], f32[64]) while(p), body=body,
+      condition=condition
+    """,
+    computations="""
+    body {
+      t = (f32[8], f32[8], f32[8], f32[64]) parameter(0)
+      a = f32[8] get-tuple-element(t), index=0
+      b = f32[8] get-tuple-element(t), index=1
+      ahead = f32[8] get-tuple-element(t), index=2
+      weights = f32[64] get-tuple-element(t), index=3
+      first = f32[8] add(a, ahead)
+      second = f32[8] negate(b)
+      part = f32[8] slice(weights), slice={[8:16]}
+      next = f32[8] negate(part)
+      ROOT r = (f32[8], f32[8], f32[8], f32[64])
+        tuple(first, second, next, weights) }
+    condition {
+      t = (f32[8], f32[8], f32[8], f32[64]) parameter(0)
+      ROOT c = pred[] constant(true) }
+    """,
+  )
+  (body,) = [c for c in module.computations.values() if c.name == "body"]
+  number_of = strands.in_body(body)
+  strand_of = {
+    i.name: number_of[i.id] for i in body.instructions if i.id in number_of
+  }
+  assert strand_of["a"] == strand_of["first"] == strand_of["next"]
+  assert strand_of["part"] == strand_of["next"] != strand_of["second"]
 
 
 def test_an_order_that_needs_more_memory_than_it_may_is_left(
@@ -144,3 +213,124 @@ def test_an_order_that_needs_more_memory_than_it_may_is_left(
   assert free is not merged_step
   held = search.align(merged_step, configuration, peak_bytes=0)
   reordering.check_memory(merged_step.analysis.module, held.analysis.module, 0)
+
+
+# As a candidate.
+
+
+def evaluate_of(target: target_lib.Target) -> candidates.Evaluate:
+  return functools.partial(
+    candidates.evaluate,
+    target=target,
+    searcher=nccl.by_name(nccl.DEFAULT_SEARCHER),
+  )
+
+
+def searched(
+  target: target_lib.Target, *, progress: candidates.Progress = lambda _: None
+) -> candidates.Search:
+  """A search of orders that goes on from merged strands."""
+  evaluate = functools.partial(
+    candidates.evaluate,
+    target=target,
+    searcher=nccl.SEARCHERS[nccl.DEFAULT_SEARCHER],
+  )
+  default = evaluate(config_lib.DEFAULT)
+  assert isinstance(default, candidates.Candidate)
+  so_far = candidates.Search(default=default)
+  so_far = so_far.with_candidate(evaluate(_MERGED))
+  return search.search(target, so_far, evaluate, progress=progress)
+
+
+@pytest.fixture(scope="module")
+def found(target: target_lib.StepTarget) -> candidates.Search:
+  return searched(target)
+
+
+def test_an_aligned_order_is_one_more_candidate(found: candidates.Search):
+  default, merged, aligned = found.scheduled
+  assert aligned.config == dataclasses.replace(
+    _MERGED, orders=aligned.config.orders
+  )
+  assert len(aligned.config.orders) == len(bodies_of(merged.step)) == 2
+  assert aligned.tuned.step_time_us < merged.tuned.step_time_us
+  assert found.best is aligned
+  assert found.obstacle(default) and found.obstacle(merged)
+
+
+def test_the_step_that_runs_has_the_order_that_was_found(
+  target: target_lib.StepTarget, found: candidates.Search
+):
+  compiled = target.compile(found.best.config)
+  step = step_lib.of_module(compiled.module, _CLUSTER)
+  assert step.timeline(found.best.settings) == found.best.tuned
+
+
+def test_a_plan_holds_the_order_and_says_what_it_does(
+  target: target_lib.StepTarget, found: candidates.Search
+):
+  made = planning.plan_of(target, found)
+  plan = plan_lib.from_dict(
+    json.loads(json.dumps(made.to_dict())), where="the plan"
+  )
+  assert plan == made and plan.needs_process
+  verified = verification.verify(plan, target)
+  assert verified.planned_us == pytest.approx(found.best.tuned.step_time_us)
+  by_knob = {effect.knob: effect for effect in verified.effects}
+  effect = by_knob["order"]
+  assert effect.acted
+  assert effect.value == "2 computations in our order"
+  numbers = re.match(
+    r"(\S+) ms of collectives exposed became (\S+) ms, and (\S+) ms that"
+    r" kernels lose to collectives beside them (\S+) ms \(predicted",
+    effect.evidence,
+  )
+  assert numbers is not None
+  exposed, exposed_after, lost, lost_after = map(float, numbers.groups())
+  assert exposed_after + lost_after < exposed + lost
+  assert exposed_after == round(found.best.tuned.total_exposed_us / 1e3, 2)
+  # The other parts are judged in XLA's own order.
+  assert by_knob["program"].acted
+
+
+def test_a_plan_whose_order_is_for_another_schedule_is_refused(
+  target: target_lib.StepTarget, found: candidates.Search
+):
+  made = planning.plan_of(target, found)
+  alone = dataclasses.replace(made.xla, program=form_lib.AS_WRITTEN)
+  with pytest.raises(errors.PlanError, match="orders are not for this step"):
+    verification.verify(dataclasses.replace(made, xla=alone), target)
+  with pytest.raises(errors.PlanError, match="orders are not for this step"):
+    apply_compile.compile_with(dataclasses.replace(made, xla=alone), target)
+
+
+def test_a_step_that_would_forget_what_it_donates_keeps_xlas_order(
+  h100s: Sequence[jax.Device],
+):
+  said: list[str] = []
+  target = target_of(h100s, donates=True)
+  found = searched(target, progress=said.append)
+  last = found.others[-1]
+  assert last.config.orders
+  if registry.keeps_donation():
+    assert isinstance(last, candidates.Candidate)
+    assert said == ["aligned strands"]
+    assert target.compile(last.config).module.proto.input_output_alias.entries
+  else:
+    assert isinstance(last, candidates.Refused)
+    assert "forgets that where a pass orders instructions" in last.reason
+    assert not found.best.config.orders
+
+
+def test_a_step_without_strands_has_no_more_candidates(
+  target: target_lib.StepTarget,
+):
+  evaluate = functools.partial(
+    candidates.evaluate,
+    target=target,
+    searcher=nccl.SEARCHERS[nccl.DEFAULT_SEARCHER],
+  )
+  default = evaluate(config_lib.DEFAULT)
+  assert isinstance(default, candidates.Candidate)
+  so_far = candidates.Search(default=default)
+  assert search.search(target, so_far, evaluate) is so_far

@@ -364,6 +364,7 @@ def test_tune_prints_the_fields_that_formats_md_names(tuned: Tuned) -> None:
         "xla_options": dict,
         "combine_groups": type(None),
         "has_scheduler_profile": bool,
+        "reordered": list,
         "failure": type(None),
         "step_time_us": float,
         "tuned_step_time_us": float,

@@ -19,6 +19,7 @@ from lagom_xla.compile import scheduler_profile
 from lagom_xla.compile import target as target_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes import registry
+from lagom_xla.passes.schedule import orders as orders_lib
 from lagom_xla.search.xla import candidates
 from lagom_xla.search.xla import feedback
 from lagom_xla.search.xla import joint
@@ -112,6 +113,63 @@ def test_a_profile_that_jax_would_replace_is_refused(monkeypatch):
   assert refused.reason == "jax_enable_pgle is on"
   assert _kernels(refused.config) == ["kernel0"]
   assert found.best is found.default
+
+
+def _two_strands() -> hlo.Module:
+  """A loop in whose body each strand waits for its gather and its kernel."""
+  strands = "\n".join(
+    f"""
+    {name} = f32[262144] get-tuple-element(t), index={index}
+    gather.{name} = (f32[262144], f32[2097152]) all-gather-start({name}),
+      {hlo_text.GATHER}
+    done.{name} = f32[2097152] all-gather-done(gather.{name})
+    kernel.{name} = f32[262144] custom-call(done.{name}),
+      custom_call_target="Kernel",
+      backend_config={{"reification_cost":[{{"name":"sol","exec_time_us":300}}]}}
+    """
+    for index, name in enumerate("ab")
+  )
+  carried = "(f32[262144], f32[262144])"
+  return hlo_text.load(
+    f"""
+    p = {carried} parameter(0)
+    ROOT loop = {carried} while(p), body=body, condition=condition,
+      {hlo_text.trips(10)}
+    """,
+    computations=f"""
+    body {{
+      t = {carried} parameter(0)
+      {strands}
+      ROOT r = {carried} tuple(kernel.a, kernel.b) }}
+    condition {{
+      t = {carried} parameter(0)
+      ROOT c = pred[] constant(true) }}
+    """,
+  )
+
+
+def test_strands_are_aligned_last_of_all():
+  module = _two_strands()
+
+  def scheduled(config: config_lib.XlaConfig) -> hlo.Module:
+    return orders_lib.apply(module, config.orders)
+
+  target = fake_target.FakeTarget(
+    name="step", cluster=_H100, scheduled=scheduled
+  )
+  told: list[str] = []
+  found = joint.search(
+    target, max_compiles=1, in_process=True, progress=told.append
+  )
+  assert told[-1] == "aligned strands"
+  order = found.best.config.orders["body"]
+  # One gather is beside the other strand's kernel now.
+  first, second = sorted("ab", key=lambda name: order.index(f"gather.{name}"))
+  assert order.index(f"gather.{second}") < order.index(f"kernel.{first}")
+  assert order.index(f"kernel.{first}") < order.index(f"done.{second}")
+  exposed = found.default.under_nccl_defaults.total_exposed_us
+  after = found.best.under_nccl_defaults.total_exposed_us
+  assert after == pytest.approx(exposed / 2)
 
 
 # A real step.

@@ -72,6 +72,7 @@ plans = st.builds(
     options=st.dictionaries(_names, _option_values),
     combine_groups=st.none() | _groups,
     scheduler_profile=st.none() | st.text(),
+    orders=st.dictionaries(_lines, st.lists(_lines).map(tuple)),
   ),
   nccl_env=st.dictionaries(_names.map(str.upper), st.text()),
   nccl_settings=st.lists(
@@ -160,6 +161,7 @@ def test_a_plan_that_sets_nothing_is_the_default():
     config.XlaConfig(options={"a": 1}),
     config.XlaConfig(combine_groups=()),
     config.XlaConfig(scheduler_profile=""),
+    config.XlaConfig(orders={"body": ("a", "b")}),
   ):
     assert not dataclasses.replace(nothing, xla=xla).is_default
 
@@ -316,6 +318,11 @@ def _set(*path: str | int) -> Callable[[dict[str, Any], Any], None]:
       _set("xla", "scheduler_profile"),
       3,
       r"xla\.scheduler_profile is 3; it must be text or null",
+    ),
+    (
+      _set("xla", "orders"),
+      {"body": ["a", 3]},
+      r"xla\.orders\.body\[1\] is 3; it must be text",
     ),
     (
       _set("nccl_env", "NCCL_MAX_CTAS"),

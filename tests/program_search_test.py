@@ -8,6 +8,12 @@ from collections.abc import Callable
 import io
 from typing import Any
 
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+import numpy as np
 import pytest
 import rich.console
 
@@ -29,7 +35,9 @@ from lagom_xla.passes.program.slices import chains as chains_lib
 from lagom_xla.report import as_json
 from lagom_xla.report import program_tables
 from lagom_xla.report import tuning_tables
+from lagom_xla.search import nccl
 from lagom_xla.search.xla import candidates
+from lagom_xla.search.xla import exposure
 from lagom_xla.search.xla import joint
 from lagom_xla.search.xla import slices as slices_lib
 from lagom_xla.search.xla import thresholds
@@ -453,3 +461,64 @@ def test_chains_are_cut_at_once_and_then_kind_by_kind():
 
 def test_chains_of_which_nothing_is_exposed_are_not_cut():
   assert _cuts(_chain("hidden", 1)) == []
+
+
+# A real step with chains.
+
+
+@pytest.fixture(scope="module")
+def tensor_parallel() -> target_lib.Target:
+  """Two layers alike: tokens gathered, two products, their sum scattered."""
+  if pjrt_transform.plugin_path() is None:
+    pytest.skip("JAX's CUDA plugin is not installed (extra aot)")
+  mesh = Mesh(np.array(devices_lib.devices(_H100)), ("tp",))
+
+  def step(x: jax.Array, up: jax.Array, down: jax.Array) -> jax.Array:
+    for layer in range(2):
+      gathered = jax.lax.all_gather(x, "tp", tiled=True)
+      partial = jnp.tanh(gathered @ up[layer]) @ down[layer]
+      x = jax.lax.psum_scatter(partial, "tp", tiled=True)
+    return x
+
+  def shape(spec: P, *sizes: int) -> jax.ShapeDtypeStruct:
+    sharding = NamedSharding(mesh, spec)
+    return jax.ShapeDtypeStruct(sizes, jnp.bfloat16, sharding=sharding)
+
+  tokens, up, down = P("tp"), P(None, None, "tp"), P(None, "tp")
+  sharded = jax.shard_map(
+    step, mesh=mesh, in_specs=(tokens, up, down), out_specs=tokens
+  )
+  lowered = jax.jit(sharded).lower(
+    shape(tokens, 16384, 8192),
+    shape(up, 2, 8192, 28672),
+    shape(down, 2, 28672, 8192),
+  )
+  return target_lib.of_step(lowered, _H100, name="layers")
+
+
+def test_what_is_exposed_of_a_chain_is_what_its_collectives_expose(
+  tensor_parallel,
+):
+  default = candidates.evaluate_or_raise(
+    config_lib.DEFAULT,
+    target=tensor_parallel,
+    searcher=nccl.SEARCHERS[nccl.DEFAULT_SEARCHER],
+  )
+  chains = tensor_parallel.chains()
+  (kind,) = exposure.of_chains(tensor_parallel, default, chains)
+  assert set(kind.labels) == {chain.label for chain in chains}
+  assert len(kind.labels) == len(kind.collectives) / 2 == 2
+  # All collectives of this step are in its two chains.
+  exposed_us = default.under_nccl_defaults.total_exposed_us
+  assert kind.exposed_us == pytest.approx(exposed_us)
+  assert 0 < kind.gain_us < exposed_us
+
+
+def test_slices_of_a_real_step_hide_what_was_exposed(tensor_parallel):
+  found = joint.search(tensor_parallel, max_compiles=1, in_process=True)
+  cut = [c for c in found.scheduled if c.config.program.slices]
+  best = min(cut, key=lambda c: c.tuned.step_time_us)
+  assert len(best.config.program.slices) == 2
+  before = found.default.tuned
+  assert best.tuned.total_exposed_us < before.total_exposed_us
+  assert best.tuned.step_time_us < before.step_time_us

@@ -28,6 +28,7 @@ from lagom_xla.passes.program import rewrite
 from lagom_xla.passes.program.form import Form
 from lagom_xla.passes.program.slices import chains
 from lagom_xla.passes.program.slices import cut as slices
+from lagom_xla.passes.program.slices import tags as tags_lib
 import rewritten
 
 _WIDTH = 16
@@ -314,7 +315,7 @@ def test_xla_joins_neither_collectives_nor_products_again(
   for kind in ("all-gather", "reduce-scatter", "gemm"):
     assert after[kind] == 4 * before[kind] > 0
   chain_of = {
-    instruction.frontend_attributes.map.get(slices.CHAIN)
+    instruction.frontend_attributes.map.get(tags_lib.CHAIN)
     for computation in cut.computations.values()
     for instruction in computation.instructions
     if collectives.kind_of(instruction) in ("all-gather", "reduce-scatter")
@@ -328,16 +329,19 @@ def test_tags_tell_of_scheduled_collectives_which_chains_they_are_in(
   lowered = _lower("scanned", devices=h100s)
   module = _module(lowered)
   labels = {chain.label for chain in chains.find(module)}
-  slices.tag(module)
+  tags_lib.tag(module)
   tags = {
     tag
     for computation in scheduled(lowered).computations.values()
     for instruction in computation.instructions
-    for tag in instruction.frontend_attributes.map.get(slices.CHAIN, "").split(
-      ","
-    )
+    for tag in _chains_of(instruction)
   }
   assert tags - {""} == labels
+
+
+def _chains_of(instruction: hlo.Instruction) -> list[str]:
+  tag = instruction.frontend_attributes.map.get(tags_lib.CHAIN, "")
+  return tag.split(",")
 
 
 class TestRefusals:
@@ -375,17 +379,6 @@ class TestRefusals:
     outcome = slices.cut(module, {"all_gather.0-reduce_scatter.0:0": 1})
     assert str(module) == before
     assert not (outcome.actions or outcome.refusals)
-
-  def test_collectives_that_the_partitioner_has_yet_to_make_are_named(self):
-    mesh = _mesh()
-    rows = jax.ShapeDtypeStruct(
-      (64, 8), jnp.float32, sharding=NamedSharding(mesh, P("tp"))
-    )
-    whole = NamedSharding(mesh, P())
-    step = jax.jit(lambda x: lax.with_sharding_constraint(x, whole) @ x.T)
-    outcome = slices.cut(_module(step.lower(rows)), {"all_gather.0:0": 2})
-    (refusal,) = outcome.refusals
-    assert "partitioner" in refusal.reason
 
 
 def _in_heads(x: jax.Array) -> jax.Array:

@@ -18,7 +18,7 @@ def compile_with(
   """Compiles a target, to the end, with a plan that is for it.
 
   Raises:
-    PlanError: the plan is for something else, or its form is.
+    PlanError: the plan is for something else, or its form or orders are.
     ProfileError: JAX is set to replace the plan's scheduler profile.
     CompileError: XLA refuses the target or the plan.
     CombineError: the module cannot have the plan's combine groups.
@@ -31,4 +31,8 @@ def compile_with(
   except errors.ProgramError as error:
     raise errors.PlanError(
       f"The plan's form is not for this step: {error}"
+    ) from error
+  except errors.ScheduleError as error:
+    raise errors.PlanError(
+      f"The plan's orders are not for this step: {error}"
     ) from error

@@ -53,6 +53,21 @@ def with_module(
   return rewritten
 
 
+def copied(lowered: jax.stages.Lowered) -> jax.stages.Lowered:
+  """A lowered step with a copy of its module.
+
+  JAX remembers executables by module and options, whatever passes took part.
+  """
+  module: Any = lowered.compiler_ir("stablehlo")
+  with module.context, ir.Location.unknown():
+    copy = ir.Module.create()
+    for name, attribute in module.operation.attributes.items():
+      copy.operation.attributes[name] = attribute
+    for operation in module.body.operations:
+      copy.body.append(operation.operation.clone())
+  return with_module(lowered, copy)
+
+
 def stablehlo_of_hlo(
   serialized: bytes, edit: Callable[[ir.Module], None]
 ) -> ir.Module:

@@ -11,12 +11,11 @@ the scheduler takes a fraction of the time, needs no CUDA toolkit, and is all
 that a search needs.
 
 The form of the program (`rewriting.py`) comes first; all else acts on what the
-rewrite made.
+rewrite made. Orders come last, and act on what XLA's scheduler made.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 import contextlib
 import dataclasses
 from typing import Any
@@ -26,12 +25,13 @@ from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import devices as devices_lib
 from lagom_xla.compile import lowered as lowered_lib
 from lagom_xla.compile import persistent_cache
-from lagom_xla.compile import rewriting
+from lagom_xla.compile import sentences
 from lagom_xla.passes import combine
 from lagom_xla.passes import hlo
 from lagom_xla.passes import in_compile
 from lagom_xla.passes import registry
 from lagom_xla.passes.program import form as form_lib
+from lagom_xla.passes.schedule import orders as orders_lib
 
 # Makes XLA write its own estimate of each kernel into a schedule. It has the
 # tables for some GPUs only; for others the module comes without estimates.
@@ -54,8 +54,17 @@ def schedule(
     CompileError: XLA refused, or never scheduled a module of that name.
     CombineError: the module cannot have these combine groups.
     ProgramError: the program cannot have this form.
+    ScheduleError: the schedule cannot have these orders.
   """
-  asked_for = describe(lowered, config)
+  asked_for = sentences.asked_for(lowered, config)
+  module = _schedule(lowered, config, asked_for)
+  return orders_lib.apply(module, config.orders)
+
+
+def _schedule(
+  lowered: lowered_lib.Lowered, config: config_lib.XlaConfig, asked_for: str
+) -> hlo.Module:
+  """XLA's schedule, in XLA's order."""
   lowered, config = _resolved(lowered, config, is_run=False)
 
   def run(estimates: bool) -> hlo.Module:
@@ -89,7 +98,7 @@ def before_combining(
     CompileError: XLA refused, or never had a module of that name.
     ProgramError: the program cannot have this form.
   """
-  asked_for = describe(lowered, config)
+  asked_for = sentences.asked_for(lowered, config)
   lowered = lowered_lib.in_form(lowered, config.program)
   # Never the options of a compile to the end: JAX remembers its executable,
   # and would have nothing left to compile.
@@ -107,10 +116,11 @@ def compile(  # pylint: disable=redefined-builtin
 
   Raises:
     CompileError: XLA refused, or cannot generate code for the GPU; or the
-      module donates inputs, and combine groups would make this JAX forget
-      that; or the pass that sets combine groups was not run.
+      module donates inputs, and combine groups or orders would make this JAX
+      forget that; or the pass that sets combine groups or orders was not run.
     CombineError: the module cannot have these combine groups.
     ProgramError: the program cannot have this form.
+    ScheduleError: the schedule cannot have these orders.
   """
   cluster = lowered.cluster
   obstacle = cluster.gpu.compile_obstacle
@@ -119,21 +129,30 @@ def compile(  # pylint: disable=redefined-builtin
       f"No full compile for {cluster.name}: {obstacle}. Its schedule can"
       " still be inspected and tuned."
     )
-  asked_for, groups = describe(lowered, config), config.combine_groups
+  asked_for = sentences.asked_for(lowered, config)
+  groups = config.combine_groups
   lowered, config = _resolved(lowered, config, is_run=lowered.is_run)
   options = {**lowered.options_to_the_end, **config.options}
+  if config.orders:
+    lowered = lowered.copied()  # What JAX remembers has another order.
   # The executable of a compile-only device can be stored, but not loaded.
-  can_load = devices_lib.is_live(cluster)
+  can_load = devices_lib.is_live(cluster) and not config.orders
   cache = contextlib.nullcontext() if can_load else persistent_cache.off()
-  with cache, _one_sentence(asked_for):
-    with in_compile.grouped(
-      lowered.name,
-      config.combine_groups,
-      platform=lowered.platform,
-      must_keep_donation=True,
+  with cache, sentences.on_failure(asked_for):
+    with (
+      in_compile.grouped(
+        lowered.name,
+        config.combine_groups,
+        platform=lowered.platform,
+        must_keep_donation=True,
+      ),
+      in_compile.reordered(
+        lowered.name, config.orders, platform=lowered.platform
+      ),
     ):
       executable = _run_compiler(lowered, config, options)
   compilation = lowered.compilation(executable)
+  orders_lib.check_followed(compilation.module, config.orders)
   is_seen = combine.labels(compilation.module, groups or ())
   # On CPUs the pass itself combines, and leaves nothing to know it by.
   if groups is not None and lowered.platform == "cuda" and not is_seen:
@@ -142,31 +161,6 @@ def compile(  # pylint: disable=redefined-builtin
       " groups; make the plan without them."
     )
   return compilation
-
-
-def describe(lowered: lowered_lib.Lowered, config: config_lib.XlaConfig) -> str:
-  """The beginning of an error message about a compile.
-
-  Raises:
-    CompileError: an option has a value of a type that XLA has no options of.
-  """
-  asked = [f"{name}={value!r}" for name, value in config.options.items()]
-  if config.scheduler_profile is not None:
-    asked.append("a scheduler profile")
-  if config.combine_groups is not None:
-    asked.append(f"{len(config.combine_groups)} combine groups")
-  if not config.program.is_as_written:
-    asked.append(rewriting.in_words(config.program))
-  text = f"XLA could not compile for {lowered.cluster.name}"
-  if asked:
-    text += f" with {', '.join(asked)}"
-  for name, value in config.options.items():
-    if not isinstance(value, bool | int | float | str):
-      raise errors.CompileError(
-        f"{text}: {name} must be a bool, int, float or str, and is of type"
-        f" {type(value).__name__}."
-      )
-  return text
 
 
 def _resolved(
@@ -193,6 +187,7 @@ def _resolved(
     options=combine.options(config.combine_groups or (), config.options),
     combine_groups=groups,
     scheduler_profile=config.scheduler_profile,
+    orders=config.orders,
   )
 
 
@@ -204,7 +199,7 @@ def _run_to(
   asked_for: str,
 ) -> hlo.Module:
   # What comes out of the cache is not scheduled any more.
-  with persistent_cache.off(), _one_sentence(asked_for):
+  with persistent_cache.off(), sentences.on_failure(asked_for):
     proto = in_compile.run_to(
       stage, lambda: _run_compiler(lowered, config, options), lowered.name
     )
@@ -225,18 +220,3 @@ def _run_compiler(
   return lowered.run_compiler(
     options, None if profile is None else profile.encode()
   )
-
-
-@contextlib.contextmanager
-def _one_sentence(asked_for: str) -> Iterator[None]:
-  """Says of whatever a compile raises what was asked for, and why not."""
-  try:
-    yield
-  except (errors.CombineError, errors.CompileError):
-    raise
-  except errors.DonationLostError as error:
-    raise errors.CompileError(str(error)) from error
-  except Exception as error:
-    raise errors.CompileError(
-      f"{asked_for}: {errors.first_line(error)}"
-    ) from error

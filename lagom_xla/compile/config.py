@@ -9,6 +9,7 @@ import dataclasses
 
 from lagom_xla.passes import combine
 from lagom_xla.passes.program import form as form_lib
+from lagom_xla.passes.schedule import orders as orders_lib
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -17,7 +18,8 @@ class XlaConfig:
 
   Options can be set by a launcher, through XLA_FLAGS. The rest acts only in the
   process that compiles: the form of the program, combine groups, which are
-  those of the program in that form, and a scheduler profile.
+  those of the program in that form, a scheduler profile, and orders, which are
+  those of the schedule that XLA makes with all of the rest.
 
   Attributes:
     program: how the program is rewritten before XLA sees it.
@@ -26,6 +28,8 @@ class XlaConfig:
       one alone; None leaves it to XLA.
     scheduler_profile: costs for XLA's latency-hiding scheduler, as the text of
       a ProfiledInstructionsProto; None leaves it its own estimates.
+    orders: scheduled computation -> names of all its instructions, in the order
+      in which to run them; XLA's own order for any that is not named.
   """
 
   program: form_lib.Form = form_lib.AS_WRITTEN
@@ -34,6 +38,7 @@ class XlaConfig:
   )
   combine_groups: combine.Groups | None = None
   scheduler_profile: str | None = None
+  orders: orders_lib.Orders = dataclasses.field(default_factory=dict)
 
   @property
   def is_default(self) -> bool:
@@ -47,6 +52,7 @@ class XlaConfig:
       self.program.is_as_written
       and self.combine_groups is None
       and self.scheduler_profile is None
+      and not self.orders
     )
 
   def with_options(

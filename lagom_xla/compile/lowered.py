@@ -82,6 +82,10 @@ class Lowered(Protocol):
     """The program in a form; the same object whenever it is asked for."""
     ...
 
+  def copied(self) -> Lowered:
+    """The same program, of which JAX remembers no executable."""
+    ...
+
   @property
   def stablehlo(self) -> Any:
     """The program, for others to read."""
@@ -152,6 +156,10 @@ class LoweredStep:
         outcome=rewritten.outcome,
       )
     return self._forms[key]
+
+  def copied(self) -> LoweredStep:
+    """See `Lowered`."""
+    return dataclasses.replace(self, step=_jax.copied(self.step))
 
   def with_chains_tagged(self) -> LoweredStep:
     """See `Lowered`."""
@@ -233,6 +241,10 @@ class LoweredModule:
         outcome=rewritten.outcome,
       )
     return self._forms[key]
+
+  def copied(self) -> LoweredModule:
+    """See `Lowered`. JAX remembers nothing of what comes as a module."""
+    return self
 
   def with_chains_tagged(self) -> LoweredModule:
     """See `Lowered`."""

@@ -27,6 +27,7 @@ from lagom_xla.passes import hlo
 from lagom_xla.passes.program import form as form_lib
 from lagom_xla.passes.program import outcome as outcome_lib
 from lagom_xla.passes.program.slices import chains as chains_lib
+from lagom_xla.passes.schedule import orders as orders_lib
 
 Target = abstract_target.Target
 
@@ -134,14 +135,14 @@ class ScheduledTarget(Target):
     return f"{self.name} is scheduled already"
 
   def schedule(self, config: config_lib.XlaConfig = _DEFAULT) -> hlo.Module:
-    """The module, whatever options and scheduler profile the config has."""
+    """The module in a config's orders, whatever else of it XLA would take."""
     rewriting.check(self.name, config.program, self.outcome(config.program))
     if config.combine_groups is not None:
       raise errors.CompileError(
         f"{self.name} is scheduled already: its collectives cannot be combined"
         " otherwise any more. Give the module from before XLA's optimizations."
       )
-    return self.module
+    return orders_lib.apply(self.module, config.orders)
 
   def compile(
     self, config: config_lib.XlaConfig = _DEFAULT

@@ -156,6 +156,7 @@ def _candidate(
     "xla_options": dict(config.options),
     "combine_groups": config.combine_groups,
     "has_scheduler_profile": config.scheduler_profile is not None,
+    "reordered": sorted(config.orders),
     "failure": refused and refused.reason,
     "step_time_us": found and found.under_nccl_defaults.step_time_us,
     "tuned_step_time_us": found and found.tuned.step_time_us,

@@ -13,6 +13,7 @@ from lagom_xla import tuner
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import rewriting
 from lagom_xla.costs import uncertainty
+from lagom_xla.passes.schedule import orders as orders_lib
 from lagom_xla.report import table as table_lib
 from lagom_xla.search.xla import candidates as candidates_lib
 from lagom_xla.verify import effects as effects_lib
@@ -65,6 +66,8 @@ def _config(config: config_lib.XlaConfig) -> str:
     parts.append(f"{len(config.combine_groups)} combine groups")
   if config.scheduler_profile is not None:
     parts.append("scheduler profile")
+  if config.orders:
+    parts.append(orders_lib.in_words(config.orders))
   return ", ".join(parts) or "XLA's defaults"
 
 

@@ -22,6 +22,7 @@ from lagom_xla.passes import combine
 from lagom_xla.plan import made_for
 from lagom_xla.plan import plan as plan_lib
 from lagom_xla.verify import effects as effects_lib
+from lagom_xla.verify import order_effect
 from lagom_xla.verify import program_effect
 
 
@@ -66,14 +67,11 @@ def verify(plan: plan_lib.Plan, target: target_lib.Target) -> Verification:
     raise errors.PlanError(
       f"The plan's form is not for this step: {error}"
     ) from error
-  settings = {
-    **planned.default,
-    **{
-      entry.key: entry.setting
-      for entry in plan.nccl_settings
-      if entry.key in planned.default
-    },
-  }
+  except errors.ScheduleError as error:
+    raise errors.PlanError(
+      f"The plan's orders are not for this step: {error}"
+    ) from error
+  settings = _settings(plan, planned)
   return Verification(
     plan=plan,
     default_us=default.timeline(default.default).step_time_us,
@@ -96,17 +94,22 @@ def effects(
     default: the target as scheduled without the plan.
     planned: the target as scheduled with all of it.
   """
+  config = dataclasses.replace(plan.xla, orders={})
+  ordered = planned
+  if plan.xla.orders:
+    # They are those of one schedule, and without any other part it is another.
+    planned = _schedule(target, config)
   found = []
-  if not plan.xla.program.is_as_written:
-    found.append(_effect_of_program(plan.xla, target, default, planned))
+  if not config.program.is_as_written:
+    found.append(_effect_of_program(config, target, default, planned))
   found += [
-    _effect_of_option(name, plan.xla, target, default, planned)
-    for name in plan.xla.options
+    _effect_of_option(name, config, target, default, planned)
+    for name in config.options
   ]
-  groups, profile = plan.xla.combine_groups, plan.xla.scheduler_profile
+  groups, profile = config.combine_groups, config.scheduler_profile
   if groups is not None:
     without = _schedule(
-      target, dataclasses.replace(plan.xla, combine_groups=None)
+      target, dataclasses.replace(config, combine_groups=None)
     )
     found.append(
       effects_lib.of_difference(
@@ -118,7 +121,7 @@ def effects(
     )
   if profile is not None:
     without = _schedule(
-      target, dataclasses.replace(plan.xla, scheduler_profile=None)
+      target, dataclasses.replace(config, scheduler_profile=None)
     )
     found.append(
       effects_lib.of_difference(
@@ -128,9 +131,29 @@ def effects(
         planned.analysis,
       )
     )
-  found += effects_lib.of_environment(plan.nccl_env, planned)
-  found += effects_lib.of_settings(plan.nccl_settings, planned)
+  if plan.xla.orders:
+    found.append(
+      order_effect.effect(
+        plan.xla.orders, _settings(plan, ordered), planned, ordered
+      )
+    )
+  found += effects_lib.of_environment(plan.nccl_env, ordered)
+  found += effects_lib.of_settings(plan.nccl_settings, ordered)
   return tuple(found)
+
+
+def _settings(
+  plan: plan_lib.Plan, step: step_lib.Step
+) -> step_lib.Configuration:
+  """A plan's settings for a step's keys, and NCCL's own for all others."""
+  return {
+    **step.default,
+    **{
+      entry.key: entry.setting
+      for entry in plan.nccl_settings
+      if entry.key in step.default
+    },
+  }
 
 
 def _effect_of_program(

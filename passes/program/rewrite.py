@@ -9,6 +9,8 @@ from jaxlib.mlir import ir
 from lagom_xla.passes.program.form import Form
 from lagom_xla.passes.program.outcome import Outcome
 from lagom_xla.passes.program.slices import cut as slices
+from lagom_xla.passes.program.slices import tags
+from lagom_xla.passes.program.stablehlo import copies
 from lagom_xla.passes.program.strands import keys
 from lagom_xla.passes.program.strands import loop_pairs
 from lagom_xla.passes.program.strands import paired_trips
@@ -29,7 +31,7 @@ def rewrite(module: ir.Module, form: Form) -> tuple[ir.Module, Outcome]:
   if form.is_as_written:
     return module, Outcome()
   with module.context, ir.Location.unknown():
-    copy = _copy(module)
+    copy = copies.copied(module)
     outcome = _apply(copy, form)
     if not outcome.actions:
       return module, outcome
@@ -40,8 +42,8 @@ def rewrite(module: ir.Module, form: Form) -> tuple[ir.Module, Outcome]:
 def with_chains_tagged(module: ir.Module) -> ir.Module:
   """A copy of a program whose collectives say which chains they are in."""
   with module.context, ir.Location.unknown():
-    copy = _copy(module)
-    slices.tag(copy)
+    copy = copies.copied(module)
+    tags.tag(copy)
     return copy
 
 
@@ -58,12 +60,3 @@ def _apply(module: ir.Module, form: Form) -> Outcome:
   if form.keyed:  # Last: it is the finished strands that stay apart.
     outcome += keys.key_strands(module)
   return outcome
-
-
-def _copy(module: ir.Module) -> ir.Module:
-  copy = ir.Module.create()
-  for name, attribute in module.operation.attributes.items():
-    copy.operation.attributes[name] = attribute
-  for operation in module.body.operations:
-    copy.body.append(operation.operation.clone())
-  return copy

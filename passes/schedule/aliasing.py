@@ -286,6 +286,7 @@ class Buffers:
     return leaf
 
 
+@functools.lru_cache(maxsize=1)  # One module is looked at again and again.
 def of(module: hlo.Module) -> Buffers:
   """The buffers of a module."""
   return Buffers(module)

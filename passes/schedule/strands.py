@@ -44,10 +44,18 @@ def in_body(body: hlo.Computation) -> dict[int, int]:
       parent[find(number)] = find(met[0])
     if met:
       strand_of[instruction.id] = met[0]
+  carried_on: dict[int, set[int]] = {}
   for number in changing.values():
     returned = body.root.operand_ids[number]
     if returned in strand_of:
       parent[find(number)] = find(strand_of[returned])
+    else:
+      carried_on.setdefault(returned, set()).add(number)
+  # As what is gathered for the next trip, which no value of this one went into.
+  for returned, numbers in carried_on.items():
+    strands = set(map(find, numbers))
+    if len(strands) == 1:
+      strand_of[returned] = strands.pop()
   found = {id_: find(number) for id_, number in strand_of.items()}
   return _with_used_by_one(body, found)
 

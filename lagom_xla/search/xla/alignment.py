@@ -4,20 +4,82 @@
 
 XLA's scheduler hides collectives wherever there are kernels to hide them; which
 kernels a collective slows down it does not ask. Here the two strands of each
-loop's body are aligned by what pairs of them take together, and an order is
-kept if the replayed step gains by it.
+loop's body are aligned by what pairs of them take together, under the NCCL
+settings that were found for XLA's own order, and an order is kept if the
+replayed step gains by it. As a candidate it is scheduled, searched and judged
+like any other: its settings are found anew.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+import dataclasses
 
 from lagom_xla import errors
+from lagom_xla.compile import config as config_lib
+from lagom_xla.compile import target as target_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.costs.replay import program as program_lib
 from lagom_xla.costs.replay import timeline as timeline_lib
+from lagom_xla.passes import donation
 from lagom_xla.passes.schedule import alignment
+from lagom_xla.passes.schedule import orders as orders_lib
 from lagom_xla.passes.schedule import reordering
+from lagom_xla.search.xla import candidates
+
+# Candidates that are compiled at most: orders, the fastest first.
+MAX_COMPILES = 2
+# Schedules that are aligned, the fastest first. XLA's order may be bad where
+# ours is good, and to align takes a second where to compile takes a minute.
+_MAX_ALIGNED = 8
+
+
+def search(
+  target: target_lib.Target,
+  so_far: candidates.Search,
+  evaluate: candidates.Evaluate,
+  *,
+  progress: candidates.Progress = lambda _: None,
+) -> candidates.Search:
+  """Goes on from a search with aligned strands in its fastest schedules.
+
+  Args:
+    target: what is searched.
+    so_far: what was tried so far.
+    evaluate: schedules and searches a config.
+    progress: called with a few words after each candidate.
+  """
+  found: list[tuple[float, config_lib.XlaConfig]] = []
+  for candidate in _fastest(so_far):
+    aligned = align(
+      candidate.step,
+      candidate.settings,
+      peak_bytes=target.cluster.gpu.hbm_bytes,
+    )
+    if aligned is candidate.step:
+      continue
+    before, after = candidate.step.analysis.module, aligned.analysis.module
+    config = dataclasses.replace(
+      candidate.config, orders=orders_lib.of(before, after)
+    )
+    try:
+      donation.check(before, "orders instructions")
+    except errors.DonationLostError as error:
+      refused = candidates.Refused(config=config, reason=str(error))
+      return so_far.with_candidate(refused)
+    found.append((_step_us(aligned, candidate.settings), config))
+  for _, config in sorted(found, key=lambda pair: pair[0])[:MAX_COMPILES]:
+    so_far = so_far.with_candidate(evaluate(config))
+    progress("aligned strands")
+  return so_far
+
+
+def _fastest(so_far: candidates.Search) -> list[candidates.Candidate]:
+  """The fastest candidates; of those that run alike, the first."""
+  by_time: dict[float, candidates.Candidate] = {}
+  for candidate in so_far.scheduled:
+    by_time.setdefault(candidate.tuned.step_time_us, candidate)
+  return [by_time[us] for us in sorted(by_time)][:_MAX_ALIGNED]
 
 
 def align(

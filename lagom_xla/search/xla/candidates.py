@@ -166,6 +166,7 @@ def evaluate(
     errors.CompileError,
     errors.CombineError,
     errors.ProgramError,
+    errors.ScheduleError,
   ) as error:
     return Refused(config=config, reason=str(error))
   unknown = _loops_of_unknown_length(module)
@@ -193,6 +194,7 @@ def evaluate_or_raise(
     CompileError: XLA refused.
     CombineError: the module cannot have these combine groups.
     ProgramError: the program cannot have this form.
+    ScheduleError: the schedule cannot have these orders.
   """
   module = target.schedule(config)
   return _searched(config, module, target=target, searcher=searcher)

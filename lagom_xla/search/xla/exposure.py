@@ -23,7 +23,7 @@ from lagom_xla.costs import step as step_lib
 from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes.program.slices import chains as chains_lib
-from lagom_xla.passes.program.slices import cut
+from lagom_xla.passes.program.slices import tags as chain_tags
 from lagom_xla.search.xla import candidates
 
 
@@ -35,6 +35,7 @@ class Kind:
     labels: of the chains.
     collectives: theirs in the schedule; two kinds that share one cannot both be
       cut.
+    has_both_ends: whether each begins and ends with a collective.
     pieces: the numbers of pieces that each can be cut into.
     exposed_us: what of their collectives is waited for in a step.
     num_pieces: the number of pieces that is predicted to gain most.
@@ -43,6 +44,7 @@ class Kind:
 
   labels: tuple[str, ...]
   collectives: frozenset[str]
+  has_both_ends: bool
   pieces: tuple[int, ...]
   exposed_us: float
   num_pieces: int
@@ -54,7 +56,11 @@ def of_chains(
   candidate: candidates.Candidate,
   chains: Iterable[chains_lib.Chain],
 ) -> tuple[Kind, ...]:
-  """The kinds of chains that may gain by being cut, those that gain most first.
+  """The kinds of chains that may gain by being cut, the most promising first.
+
+  Those with collectives at both ends come first: there a piece's products hide
+  what comes before the next piece's and what comes after the last one's. Then
+  it is by gain.
 
   Args:
     target: what is searched.
@@ -86,13 +92,16 @@ def of_chains(
         Kind(
           labels=tuple(chain.label for chain in alike),
           collectives=frozenset(c.name for c in scheduled),
+          has_both_ends=len(alike[0].collectives) > 1,
           pieces=alike[0].pieces,
           exposed_us=sum(exposed_us[c.name] for c in waits),
           num_pieces=num_pieces,
           gain_us=gains[num_pieces],
         )
       )
-  return tuple(sorted(found, key=lambda kind: -kind.gain_us))
+  return tuple(
+    sorted(found, key=lambda kind: (not kind.has_both_ends, -kind.gain_us))
+  )
 
 
 def _kinds(
@@ -123,7 +132,7 @@ def _by_chain(
 def _labels(module: hlo.Module, start: hlo.Instruction) -> Sequence[str]:
   inside = collectives_lib.payloads(module, start)
   for operation in (start, *(operation for _, operation in inside)):
-    tags = operation.frontend_attributes.map.get(cut.CHAIN)
+    tags = operation.frontend_attributes.map.get(chain_tags.CHAIN)
     if tags:
       return tags.split(",")
   return ()

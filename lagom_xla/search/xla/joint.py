@@ -4,7 +4,8 @@
 
 XLA options come first, because a launcher can set them. What only the process
 that compiles can set comes after, on top of the best so far and only when asked
-for: forms of the program, combine groups of our own, then scheduler feedback.
+for: forms of the program, combine groups of our own, scheduler feedback, then
+orders of our own.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from lagom_xla.compile import target as target_lib
 from lagom_xla.passes import donation
 from lagom_xla.passes import hlo
 from lagom_xla.search import nccl
+from lagom_xla.search.xla import alignment
 from lagom_xla.search.xla import candidates
 from lagom_xla.search.xla import feedback
 from lagom_xla.search.xla import groups as groups_lib
@@ -72,6 +74,7 @@ def search(
     so_far = _with_groups(target, so_far, evaluate)
     progress("combine groups")
     so_far = feedback.search(so_far, evaluate, progress=progress)
+    so_far = alignment.search(target, so_far, evaluate, progress=progress)
   return so_far
 
 
@@ -84,7 +87,8 @@ def max_candidates(
   if not in_process:
     return options.MAX_COMPILES
   forms = program.MAX_COMPILES + slices.MAX_COMPILES
-  return options.MAX_COMPILES + forms + 1 + feedback.MAX_ROUNDS
+  last = feedback.MAX_ROUNDS + alignment.MAX_COMPILES
+  return options.MAX_COMPILES + forms + 1 + last
 
 
 def _with_groups(

@@ -7,7 +7,7 @@ piece fill their last wave worse, and collectives of a piece are less efficient.
 Only chains of which something is exposed can gain. Chains that are alike, such
 as those of unrolled layers, are cut alike: one of 32 gains nothing that could
 be seen. Which are worth a compile, and in how many pieces, is predicted first
-(`exposure.py`); then all of them are cut at once, and one kind of chains after
+(`exposure.py`); then many of them are cut at once, and one kind of chains after
 the other as long as the step becomes shorter.
 """
 
@@ -23,12 +23,11 @@ from lagom_xla.search.xla import candidates
 from lagom_xla.search.xla import exposure
 from lagom_xla.search.xla import program
 
-# Candidates that are compiled for one program at most, and programs: as written
-# and with the best strands.
-_MAX_CUTS = 5
-_MAX_PROGRAMS = 2
+# Candidates that are compiled at most, of the quickest program with strands and
+# the quickest as written: the quicker one first.
+_MAX_CUTS = (6, 2)
 # One schedule of each program tells what is exposed.
-MAX_COMPILES = _MAX_PROGRAMS * (1 + _MAX_CUTS)
+MAX_COMPILES = sum(1 + max_cuts for max_cuts in _MAX_CUTS)
 
 
 def search(
@@ -47,19 +46,19 @@ def search(
     progress: called with a few words after each schedule.
   """
   chains = target.chains()
-  for start in _programs(so_far) if chains else ():
+  programs = _programs(so_far) if chains else []
+  for start, max_cuts in zip(programs, _MAX_CUTS, strict=False):
     if not program.can_win(start, so_far) or not _is_exposed(start):
       continue
     try:
       kinds = exposure.of_chains(target, start, chains)
-    except errors.LagomError as error:
-      # What it is for, no candidate can have either.
+    except (errors.CompileError, errors.ProgramError) as error:
       refused = candidates.Refused(config=start.config, reason=str(error))
       so_far = so_far.with_candidate(refused)
       continue
     finally:
       progress("what is exposed of each chain")
-    so_far = _cut(start, kinds, so_far, evaluate, progress)
+    so_far = _cut(start, kinds, max_cuts, so_far, evaluate, progress)
   return so_far
 
 
@@ -79,6 +78,7 @@ def _is_exposed(candidate: candidates.Candidate) -> bool:
 def _cut(
   start: candidates.Candidate,
   kinds: Sequence[exposure.Kind],
+  max_cuts: int,
   so_far: candidates.Search,
   evaluate: candidates.Evaluate,
   progress: candidates.Progress,
@@ -87,7 +87,7 @@ def _cut(
   quickest = start
   tried: list[Mapping[str, int]] = []
   left: list[exposure.Kind | None] = [None, *kinds]
-  while left and len(tried) < _MAX_CUTS:
+  while left and len(tried) < max_cuts:
     moves = _moves(quickest, kinds, left[0])
     slices = next((m for m in moves if m not in tried), None)
     if slices is None:
@@ -111,16 +111,17 @@ def _moves(
   kinds: Sequence[exposure.Kind],
   kind: exposure.Kind | None,
 ) -> Iterator[Mapping[str, int]]:
-  """Slices to try next: for all kinds of chains at once, or for one more."""
+  """Slices to try next.
+
+  Args:
+    quickest: with the best slices so far.
+    kinds: of chains.
+    kind: the one to cut otherwise; None to cut many at once.
+  """
   if kind is None:
-    if len(kinds) > 1:
-      together: dict[str, int] = {}
-      taken: frozenset[str] = frozenset()
-      for each in kinds:
-        if taken.isdisjoint(each.collectives):
-          taken |= each.collectives
-          together |= dict.fromkeys(each.labels, each.num_pieces)
-      yield together
+    for some in ([k for k in kinds if k.has_both_ends], kinds):
+      if len(some) > 1:
+        yield _together(some)
     return
   slices = quickest.config.program.slices
   others = {
@@ -138,3 +139,14 @@ def _moves(
     cut = dict.fromkeys(kind.labels, num) if num > 1 else {}
     if others or cut:
       yield {**others, **cut}
+
+
+def _together(kinds: Sequence[exposure.Kind]) -> Mapping[str, int]:
+  """Each kind in as many pieces as promise most, but for those that clash."""
+  slices: dict[str, int] = {}
+  taken: frozenset[str] = frozenset()
+  for kind in kinds:
+    if taken.isdisjoint(kind.collectives):
+      taken |= kind.collectives
+      slices |= dict.fromkeys(kind.labels, kind.num_pieces)
+  return slices

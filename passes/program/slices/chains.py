@@ -14,16 +14,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 import dataclasses
-import io
 
 from jaxlib.mlir import ir
 
+from lagom_xla.passes.program.slices import gathers
 from lagom_xla.passes.program.slices import growth
+from lagom_xla.passes.program.slices import implied
 from lagom_xla.passes.program.slices import reach
+from lagom_xla.passes.program.slices import sums
 from lagom_xla.passes.program.slices.cuts import Cut
 from lagom_xla.passes.program.slices.cuts import Cuts
 from lagom_xla.passes.program.slices.cuts import num_bytes
-from lagom_xla.passes.program.stablehlo import functions
+from lagom_xla.passes.program.slices.shardings import Shardings
+from lagom_xla.passes.program.stablehlo import copies
 from lagom_xla.passes.program.stablehlo import inline
 from lagom_xla.passes.program.stablehlo import place
 
@@ -85,33 +88,34 @@ class Located:
 def find(module: ir.Module) -> tuple[Chain, ...]:
   """The chains of a program, in program order; it stays as it is."""
   with module.context, ir.Location.unknown():
-    flat = without_calls(module)
-    return tuple(located.chain for located in locate(flat))
+    copy = copies.copied(module)
+    found = locate(copy, prepare(copy))
+    return tuple(located.chain for located in found)
 
 
-def without_calls(module: ir.Module) -> ir.Module:
-  """The module if nothing in it calls a function; else a copy, inlined.
+def prepare(module: ir.Module) -> Shardings:
+  """Writes out, in place, what chains are found among.
 
-  A chain may go through calls.
+  Calls are inlined, as a chain may go through them, and the collectives that
+  XLA's partitioner will make are noted on sharding constraints.
+
+  Returns:
+    The shardings of the module's values.
   """
-  if not any(
-    map(functions.calls, functions.by_name(module.operation).values())
-  ):
-    return module
-  buffer = io.BytesIO()
-  module.operation.write_bytecode(buffer)
-  copy = ir.Module.parse(buffer.getvalue())
-  inline.inline_all(copy)
-  return copy
+  inline.inline_all(module)
+  shardings = Shardings(module)
+  gathers.find(module, shardings)
+  sums.find(module, shardings)
+  return shardings
 
 
-def locate(module: ir.Module) -> tuple[Located, ...]:
-  """The chains of a module without calls, in program order.
+def locate(module: ir.Module, shardings: Shardings) -> tuple[Located, ...]:
+  """The chains of a module that is prepared, in program order.
 
   Operations do not keep their module alive: whoever has the chains must.
   """
   blocks = [
-    reach.Block(block)
+    reach.Block(block, shardings)
     for function in module.body.operations
     if _runs(function.operation)
     for block in _blocks_with_collectives(function.operation)
@@ -139,7 +143,7 @@ def _blocks_with_collectives(operation: ir.Operation) -> Iterator[ir.Block]:
   for region in operation.regions:
     for block in region.blocks:
       operations = [op.operation for op in block.operations]
-      if any(op.name in reach.COLLECTIVES for op in operations):
+      if any(implied.kind(op) in reach.COLLECTIVES for op in operations):
         yield block
       for inner in operations:
         if len(inner.regions):
@@ -189,6 +193,8 @@ def _located(
 
 
 def _nccl_bytes(collective: ir.Operation) -> int:
+  if implied.is_implied(collective):
+    return implied.nccl_bytes(collective)
   return max(
     sum(map(num_bytes, values))
     for values in (collective.operands, collective.results)

@@ -28,21 +28,22 @@ from jaxlib.mlir.dialects import stablehlo
 from lagom_xla.passes.program.outcome import Outcome
 from lagom_xla.passes.program.outcome import Refusal
 from lagom_xla.passes.program.slices import chains as chains_lib
+from lagom_xla.passes.program.slices import implied
 from lagom_xla.passes.program.slices import pieces as pieces_lib
 from lagom_xla.passes.program.slices import reach
+from lagom_xla.passes.program.slices import tags
 from lagom_xla.passes.program.slices.cuts import Cut
 from lagom_xla.passes.program.slices.cuts import num_bytes
-from lagom_xla.passes.program.stablehlo import dependence
+from lagom_xla.passes.program.slices.shardings import Shardings
+from lagom_xla.passes.program.stablehlo import copies
 from lagom_xla.passes.program.stablehlo import frontend_attributes
-from lagom_xla.passes.program.stablehlo import inline
 
-# Frontend attributes of a chain's collectives. The first is ours, to know the
-# chain of what XLA has scheduled; the second is XLA's.
-CHAIN = "lagom_chain"
-_KEY = "combiner_key"
-# XLA joins products with fewer bytes of operands and results than this: the
-# default of its option xla_gpu_dot_merger_threshold_mb. A barrier costs a copy
-# where it parts a product from the slice of a weight that would be fused.
+_KEY = "combiner_key"  # Frontend attribute of XLA's.
+# XLA joins products of which at least one has no more bytes of operands and
+# result than this: the default of its option xla_gpu_dot_merger_threshold_mb
+# (xla/debug_options_flags.cc, xla/service/dot_merger.h), on a device. A barrier
+# costs a copy where it parts a product from the slice of a weight that would be
+# fused.
 _MERGED_BYTES = 32 << 20
 
 
@@ -59,50 +60,24 @@ def cut(module: ir.Module, pieces: Mapping[str, int]) -> Outcome:
   with module.context, ir.Location.unknown():
     if not pieces:
       return Outcome()
-    flat = chains_lib.without_calls(module)
-    found = chains_lib.locate(flat)
-    missing = "is not in this program"
-    if not found and not _has_collectives(flat):
-      missing += ", whose collectives XLA's partitioner has yet to make"
-    accepted, refusals = _decide(found, pieces, missing)
+    copy = copies.copied(module)
+    shardings = chains_lib.prepare(copy)
+    found = chains_lib.locate(copy, shardings)
+    accepted, refusals = _decide(found, pieces)
     if not accepted:
       return Outcome(refusals=refusals)
-    if flat is not module:
-      inline.inline_all(module)
-      found = chains_lib.locate(module)
     located = {chain.chain.label: chain for chain in found}
     actions = []
     for label, num in accepted.items():
-      _Cutting(located[label], num).run()
+      _Cutting(located[label], num, shardings).run()
       actions.append(_action(located[label].chain, num))
+    implied.remove_notes(copy)
+    copies.replace(module, copy)
   return Outcome(actions=tuple(actions), refusals=refusals)
 
 
-def tag(module: ir.Module) -> None:
-  """Marks the collectives of all chains with the labels of the chains.
-
-  The frontend attribute `CHAIN` stays with a collective until it is scheduled.
-  Calls are inlined.
-
-  Args:
-    module: a lowered program.
-  """
-  with module.context, ir.Location.unknown():
-    inline.inline_all(module)
-    labels: dict[int, list[str]] = {}
-    collectives: dict[int, ir.Operation] = {}
-    for located in chains_lib.locate(module):
-      for link in located.links:
-        if link.operation.name in reach.COLLECTIVES:
-          labels.setdefault(link.number, []).append(located.chain.label)
-          collectives[link.number] = link.operation
-    for number, of_chains in labels.items():
-      of_all = ",".join(of_chains)
-      frontend_attributes.set_on(collectives[number], {CHAIN: of_all})
-
-
 def _decide(
-  found: Iterable[chains_lib.Located], pieces: Mapping[str, int], missing: str
+  found: Iterable[chains_lib.Located], pieces: Mapping[str, int]
 ) -> tuple[dict[str, int], tuple[Refusal, ...]]:
   by_label = {located.chain.label: located for located in found}
   accepted: dict[str, int] = {}
@@ -111,7 +86,9 @@ def _decide(
   for label, num in pieces.items():
     located = by_label.get(label)
     if located is None:
-      refusals.append(Refusal(where=f"the chain {label}", reason=missing))
+      refusals.append(
+        Refusal(where=f"the chain {label}", reason="is not in this program")
+      )
       continue
     if num == 1:
       continue
@@ -131,11 +108,6 @@ def _decide(
   return accepted, tuple(refusals)
 
 
-def _has_collectives(module: ir.Module) -> bool:
-  inner = dependence.inner_operations(module.operation)
-  return any(operation.name in reach.COLLECTIVES for operation in inner)
-
-
 def _action(chain: chains_lib.Chain, num: int) -> str:
   return (
     f"cut the chain {chain.label} at {chain.where}"
@@ -151,7 +123,10 @@ class _Cutting:
   operations for keys here.
   """
 
-  def __init__(self, located: chains_lib.Located, num: int):
+  def __init__(
+    self, located: chains_lib.Located, num: int, shardings: Shardings
+  ):
+    self._shardings = shardings
     self._label = located.chain.label
     self._links = located.links
     self._num = num
@@ -177,17 +152,21 @@ class _Cutting:
           operation.operands, link.operand_cuts, strict=True
         )
       ]
-      if operation.name == reach.PRODUCT and _may_be_merged(operands):
+      if operation.name == reach.PRODUCT and self._may_be_merged(link):
         operands = _apart(operands)
       copies = [operation.clone().operation for _ in range(self._num)]
       for j, copy in enumerate(copies):
         for i, of_operand in enumerate(operands):
           copy.operands[i] = of_operand[j]
-        if copy.name in reach.COLLECTIVES:
+        if implied.kind(copy) in reach.COLLECTIVES:
           key = f"{self._label}/{j}"
-          frontend_attributes.set_on(copy, {CHAIN: self._label, _KEY: key})
+          frontend_attributes.set_on(copy, {tags.CHAIN: self._label, _KEY: key})
+          implied.keep(copy)
       if cut_ is None:
-        operation.results[0].replace_all_uses_with(pieces_lib.add_up(copies))
+        (result,) = operation.results
+        total = pieces_lib.add_up(copies)
+        sharding = self._shardings.of(result)
+        result.replace_all_uses_with(pieces_lib.constrained(total, sharding))
         return
     for copy in copies:
       for result in copy.results:
@@ -196,11 +175,25 @@ class _Cutting:
     for i, result in enumerate(operation.results):
       self._pieces[result, cut_] = [copy.results[i] for copy in copies]
 
+  def _may_be_merged(self, product: chains_lib.Link) -> bool:
+    """Whether XLA's dot merger looks at the pieces of a product."""
+    operation = product.operation
+    total = 0
+    for value, cut_ in [
+      (operation.results[0], product.cut),
+      *zip(operation.operands, product.operand_cuts, strict=True),
+    ]:
+      on_device = num_bytes(value) // self._shardings.num_in_all(value)
+      total += on_device // (self._num if cut_ else 1)
+    return total <= _MERGED_BYTES
+
   def _pieces_of(self, value: ir.Value, cut_: Cut | None) -> list[ir.Value]:
     if cut_ is None:
       return [value] * self._num
     if (value, cut_) not in self._pieces:
-      self._pieces[value, cut_] = pieces_lib.take(value, cut_, self._num)
+      self._pieces[value, cut_] = pieces_lib.take(
+        value, cut_, self._num, self._shardings.of(value)
+      )
     return self._pieces[value, cut_]
 
   def _put_together(self, operation: ir.Operation, cut_: Cut) -> None:
@@ -209,13 +202,9 @@ class _Cutting:
       if next(iter(result.uses), None) is not None:
         with ir.InsertionPoint(operation), operation.location:
           pieces = self._pieces[result, cut_]
-          result.replace_all_uses_with(pieces_lib.put_together(pieces, cut_))
-
-
-def _may_be_merged(operands: list[list[ir.Value]]) -> bool:
-  """Whether XLA's dot merger may look at products of these operands."""
-  num = sum(num_bytes(of_operand[0]) for of_operand in operands)
-  return num <= _MERGED_BYTES
+          sharding = self._shardings.of(result)
+          whole = pieces_lib.put_together(pieces, cut_, sharding)
+          result.replace_all_uses_with(whole)
 
 
 def _apart(operands: list[list[ir.Value]]) -> list[list[ir.Value]]:

@@ -230,6 +230,7 @@ def _reverse(operation: ir.Operation, cut: Cut) -> Cuts | None:
 
 
 _RULES = {
+  "sdy.sharding_constraint": _same,
   "stablehlo.all_gather": collective_dimensions.of_all_gather,
   "stablehlo.all_reduce": _same,
   "stablehlo.all_to_all": collective_dimensions.of_all_to_all,

@@ -7,9 +7,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 import math
 
-from jaxlib.mlir import ir
-
 from lagom_xla.passes.program.slices import collective_dimensions
+from lagom_xla.passes.program.slices import implied
 from lagom_xla.passes.program.slices import reach
 from lagom_xla.passes.program.slices.cuts import Cut
 from lagom_xla.passes.program.slices.cuts import shape_of
@@ -25,14 +24,14 @@ def chains_of(block: reach.Block) -> list[reach.Reached]:
 
 
 def _opened(
-  block: reach.Block, cuts_of: Callable[[ir.Operation], list[Cut]]
+  block: reach.Block, cuts_of: Callable[[reach.Block, int], list[Cut]]
 ) -> list[reach.Reached]:
   """Chains from collectives on; those that share an operation are one."""
   chain_of: dict[int, reach.Reached] = {}
   for opening, name in enumerate(block.names):
     if name not in reach.OPENING:
       continue
-    for cut in cuts_of(block.operations[opening]):
+    for cut in cuts_of(block, opening):
       reached = block.forward(opening, cut)
       names = {block.names[i] for i in reached if i != opening}
       # Weights that are gathered before they are needed have columns that are
@@ -66,7 +65,7 @@ def _closed(block: reach.Block, covered: set[int]) -> Iterator[reach.Reached]:
   for closing, name in enumerate(block.names):
     if name not in reach.CLOSING or closing in covered:
       continue
-    for cut in _along(block.operations[closing]):
+    for cut in _along(block, closing):
       reached = block.backward(closing, cut)
       if _can_be_cut(block, reached):
         yield reached
@@ -95,24 +94,37 @@ def possible(block: reach.Block, reached: reach.Reached) -> tuple[int, ...]:
   return tuple(k for k in NUM_PIECES if limit % k == 0)
 
 
-def _gathered(opening: ir.Operation) -> list[Cut]:
+def _gathered(block: reach.Block, opening: int) -> list[Cut]:
   """The cut of an opening's results along what it gathers."""
-  dim = collective_dimensions.gathered_dim(opening)
+  operation = block.operations[opening]
+  if implied.is_implied(operation):
+    cut = implied.cut_of(operation)
+    return [cut] if cut else []
+  dim = collective_dimensions.gathered_dim(operation)
   assert dim is not None
-  return [Cut(dim, collective_dimensions.num_devices(opening))]
+  return [Cut(dim, collective_dimensions.num_devices(operation))]
 
 
-def _not_gathered(opening: ir.Operation) -> list[Cut]:
-  gathered = collective_dimensions.gathered_dim(opening)
-  return [Cut(dim) for dim in _dims(opening) if dim != gathered]
+def _not_gathered(block: reach.Block, opening: int) -> list[Cut]:
+  gathered = {cut.dim for cut in _gathered(block, opening)}
+  return [cut for cut in _cuts(block, opening) if cut.dim not in gathered]
 
 
-def _along(closing: ir.Operation) -> list[Cut]:
+def _along(block: reach.Block, closing: int) -> list[Cut]:
   """Cuts of a closing's results: first along what it scatters."""
-  scattered = collective_dimensions.scattered_dim(closing)
-  dims = sorted(_dims(closing), key=lambda dim: dim != scattered)
-  return [Cut(dim) for dim in dims]
+  operation = block.operations[closing]
+  scattered = collective_dimensions.scattered_dim(operation)
+  if implied.is_implied(operation):
+    cut = implied.cut_of(operation)
+    scattered = cut.dim if cut else None
+  return sorted(_cuts(block, closing), key=lambda cut: cut.dim != scattered)
 
 
-def _dims(operation: ir.Operation) -> range:
-  return range(len(shape_of(operation.results[0]) or ()))
+def _cuts(block: reach.Block, collective: int) -> list[Cut]:
+  """A cut of a collective's result along each dimension.
+
+  Of one that the partitioner shards, every device has a part of each piece.
+  """
+  result = block.operations[collective].results[0]
+  dims = range(len(shape_of(result) or ()))
+  return [Cut(dim, block.shardings.num_shards(result, dim)) for dim in dims]

@@ -9,8 +9,10 @@ import functools
 from typing import Any
 
 from jaxlib.mlir import ir
+from jaxlib.mlir.dialects import sdy
 from jaxlib.mlir.dialects import stablehlo
 
+from lagom_xla.passes.program.slices import shardings
 from lagom_xla.passes.program.slices.cuts import Cut
 from lagom_xla.passes.program.slices.cuts import shape_of
 
@@ -22,13 +24,16 @@ def piece_type(value: ir.Value, cut: Cut, num: int) -> ir.Type:
   return _with_shape(value, sizes)
 
 
-def take(value: ir.Value, cut: Cut, num: int) -> list[ir.Value]:
+def take(
+  value: ir.Value, cut: Cut, num: int, sharding: Any = None
+) -> list[ir.Value]:
   """The pieces of a value, at the current insertion point.
 
   Args:
     value: a tensor whose shape is known.
     cut: how it is cut.
     num: of pieces; each of the cut's parts can be divided by it.
+    sharding: of the value and of each piece, so that no data moves.
   """
   dim, sizes = cut.dim, list(shape_of(value) or ())
   type_ = piece_type(value, cut, num)
@@ -37,6 +42,7 @@ def take(value: ir.Value, cut: Cut, num: int) -> list[ir.Value]:
     size = sizes[dim] // (cut.parts * num)
     sizes[dim : dim + 1] = [cut.parts, num, size]
     value = stablehlo.reshape(_with_shape(value, sizes), value)
+    value = _constrained_parts(value, sharding, dim)
     dim += 1
   size = sizes[dim] // num
   pieces: list[ir.Value] = []
@@ -44,23 +50,29 @@ def take(value: ir.Value, cut: Cut, num: int) -> list[ir.Value]:
     starts, limits = [0] * len(sizes), list(sizes)
     starts[dim], limits[dim] = j * size, (j + 1) * size
     piece = stablehlo.slice(value, starts, limits, [1] * len(sizes))
-    pieces.append(stablehlo.reshape(type_, piece) if cut.parts > 1 else piece)
+    piece = stablehlo.reshape(type_, piece) if cut.parts > 1 else piece
+    pieces.append(constrained(piece, sharding))
   return pieces
 
 
-def put_together(pieces: Sequence[ir.Value], cut: Cut) -> ir.Value:
+def put_together(
+  pieces: Sequence[ir.Value], cut: Cut, sharding: Any = None
+) -> ir.Value:
   """The value of which these are the pieces, at the insertion point."""
   dim, sizes = cut.dim, list(shape_of(pieces[0]) or ())
   if cut.parts == 1:
-    return stablehlo.concatenate(pieces, dim)
-  size, whole = sizes[dim] // cut.parts, list(sizes)
+    return constrained(stablehlo.concatenate(pieces, dim), sharding)
+  whole = list(sizes)
   whole[dim] *= len(pieces)
   type_ = _with_shape(pieces[0], whole)
-  sizes[dim : dim + 1] = [cut.parts, 1, size]
+  # Along tokens: XLA moves no more elements a thread than that dimension has.
+  sizes[dim : dim + 1] = [cut.parts, sizes[dim] // cut.parts]
   in_blocks = [
     stablehlo.reshape(_with_shape(piece, sizes), piece) for piece in pieces
   ]
-  return stablehlo.reshape(type_, stablehlo.concatenate(in_blocks, dim + 1))
+  together = stablehlo.concatenate(in_blocks, dim + 1)
+  together = _constrained_parts(together, sharding, dim)
+  return constrained(stablehlo.reshape(type_, together), sharding)
 
 
 def add_up(products: Sequence[ir.Operation]) -> ir.Value:
@@ -81,6 +93,21 @@ def add_up(products: Sequence[ir.Operation]) -> ir.Value:
     product.results[0].set_type(wide)
   total = functools.reduce(stablehlo.add, [p.results[0] for p in products])
   return total if wide == result_type else stablehlo.convert(result_type, total)
+
+
+def constrained(value: ir.Value, sharding: Any) -> ir.Value:
+  """A value held to a sharding, if there is one."""
+  if sharding is None:
+    return value
+  return sdy.ShardingConstraintOp(value, sharding).result
+
+
+def _constrained_parts(value: ir.Value, sharding: Any, dim: int) -> ir.Value:
+  """A value whose dimension became several, of which the first is sharded."""
+  if sharding is None:
+    return value
+  rank = len(shape_of(value) or ())
+  return constrained(value, shardings.split(sharding, dim, rank))
 
 
 def _with_shape(value: ir.Value, sizes: Sequence[int]) -> ir.Type:

@@ -16,8 +16,10 @@ import heapq
 from jaxlib.mlir import ir
 
 from lagom_xla.passes.program.slices import dimensions
+from lagom_xla.passes.program.slices import implied
 from lagom_xla.passes.program.slices.cuts import Cut
 from lagom_xla.passes.program.slices.cuts import Cuts
+from lagom_xla.passes.program.slices.shardings import Shardings
 from lagom_xla.passes.program.stablehlo import dependence
 
 OPENING = frozenset(["stablehlo.all_gather", "stablehlo.all_to_all"])
@@ -43,12 +45,14 @@ class Block:
 
   Attributes:
     operations: in order.
-    names: theirs.
+    names: theirs, or of the collectives that they imply.
+    shardings: of the program's values.
   """
 
-  def __init__(self, block: ir.Block):
+  def __init__(self, block: ir.Block, shardings: Shardings):
     self.operations = [op.operation for op in block.operations]
-    self.names = [op.name for op in self.operations]
+    self.names = [implied.kind(op) for op in self.operations]
+    self.shardings = shardings
     position: dict[ir.Value, int] = {}
     # Where each operand is defined; None where that is not in the block.
     self._defined: list[list[int | None]] = []
@@ -87,6 +91,8 @@ class Block:
         continue
       known = self._known_cuts(i, reached)
       found = dimensions.result_cut(self.operations[i], known)
+      if not self._stays_on_devices(i, found, known):
+        continue
       if found or dimensions.summed_cuts(self.operations[i], known):
         reached[i] = found
     kept: set[int] = set()
@@ -113,7 +119,10 @@ class Block:
       i = -heapq.heappop(todo)
       found, *others = asked[i]
       needed = dimensions.operand_cuts(self.operations[i], found)
+      known = {p: cut for p, cut in enumerate(needed or ()) if cut}
       if others or needed is None:
+        continue
+      if not self._stays_on_devices(i, found, known):
         continue
       reached[i] = found
       for p, operand_cut in zip(self._defined[i], needed, strict=True):
@@ -164,6 +173,23 @@ class Block:
       if cut is not None:
         known[number] = cut
     return known
+
+  def _stays_on_devices(
+    self, i: int, cut: Cut | None, known: Mapping[int, Cut]
+  ) -> bool:
+    """Whether devices have all pieces of their parts, and sum up nothing."""
+    operation = self.operations[i]
+    if cut is None and known and implied.is_partial_sum(operation):
+      return False
+    if implied.moves_data(operation, self.shardings):
+      return False
+    return all(
+      value_cut.parts % self.shardings.num_shards(value, value_cut.dim) == 0
+      for value, value_cut in [
+        *((result, cut) for result in operation.results if cut),
+        *((operation.operands[p], cut) for p, cut in known.items()),
+      ]
+    )
 
   def _users_in_order(self, opening: int, reached: Reached) -> Iterator[int]:
     """Users of what is reached, in order, while more of them are reached."""

@@ -1,0 +1,292 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""A compile runs a step in the order that its config has, or refuses it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+import dataclasses
+import functools
+
+import hypothesis
+from hypothesis import strategies as st
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec
+import numpy as np
+import pytest
+
+from lagom_xla import cluster as cluster_lib
+from lagom_xla import errors
+from lagom_xla.compile import config as config_lib
+from lagom_xla.compile import target as target_lib
+from lagom_xla.passes import collectives
+from lagom_xla.passes import hlo
+from lagom_xla.passes import in_compile
+from lagom_xla.passes import registry
+from lagom_xla.passes.schedule import aliasing
+from lagom_xla.passes.schedule import orders as orders_lib
+import random_orders
+
+_H100 = cluster_lib.parse("1x8xh100")
+_WIDTH = 16
+_NUM_LAYERS = 3
+_NUM_STEPS = 10
+_DONATES = registry.keeps_donation()
+_NO_COMBINING = {
+  f"xla_gpu_{kind}_combine_threshold_bytes": 0
+  for kind in ("all_gather", "all_reduce", "reduce_scatter")
+}
+
+Params = dict[str, jax.Array]
+
+
+def _fsdp_loss(params: Params, x: jax.Array) -> jax.Array:
+  """Weights sharded by rows; gathered per layer, gradients scattered."""
+  for i in range(_NUM_LAYERS):
+    w = jax.lax.all_gather(params[f"w{i}"], "x", tiled=True)
+    x = x + jnp.tanh(x @ w)
+  return jax.lax.pmean(jnp.mean(jnp.square(x)), "x")
+
+
+def _tp_loss(params: Params, x: jax.Array) -> jax.Array:
+  """Weights sharded by hidden units; activations are all-reduced."""
+  for i in range(_NUM_LAYERS):
+    w = params[f"w{i}"]
+    x = x + jax.lax.psum(jnp.tanh(x @ w.T) @ w, "x")
+  return jnp.mean(jnp.square(x))
+
+
+def _scanned_loss(params: Params, x: jax.Array) -> jax.Array:
+  """As `_fsdp_loss`, in a loop, whose body is a computation of its own."""
+
+  def layer(x: jax.Array, w: jax.Array) -> tuple[jax.Array, None]:
+    return x + jnp.tanh(x @ jax.lax.all_gather(w, "x", tiled=True)), None
+
+  stacked = jnp.stack([params[f"w{i}"] for i in range(_NUM_LAYERS)])
+  x, _ = jax.lax.scan(layer, x, stacked)
+  return jax.lax.pmean(jnp.mean(jnp.square(x)), "x")
+
+
+_LOSSES = {"fsdp": _fsdp_loss, "tp": _tp_loss, "scanned": _scanned_loss}
+
+
+@functools.cache
+def _target(
+  devices: Sequence[jax.Device], loss: str, *, donate: bool = _DONATES
+) -> target_lib.StepTarget:
+  mesh = Mesh(np.array(devices), ("x",))
+  rows, everywhere = PartitionSpec("x"), PartitionSpec()
+
+  def train_step(params: Params, x: jax.Array) -> Params:
+    grads = jax.grad(_LOSSES[loss])(params, x)
+    return {name: p - 0.1 * grads[name] for name, p in params.items()}
+
+  is_tp = loss == "tp"
+  data = everywhere if is_tp else rows
+  step = jax.shard_map(
+    train_step, mesh=mesh, in_specs=(rows, data), out_specs=rows
+  )
+  w = jax.ShapeDtypeStruct(
+    (8 * _WIDTH, _WIDTH) if is_tp else (_WIDTH, _WIDTH),
+    jnp.float32,
+    sharding=NamedSharding(mesh, rows),
+  )
+  x = jax.ShapeDtypeStruct(
+    (_WIDTH, _WIDTH), jnp.float32, sharding=NamedSharding(mesh, data)
+  )
+  jitted = jax.jit(step, donate_argnums=0 if donate else ())
+  lowered = jitted.lower({f"w{i}": w for i in range(_NUM_LAYERS)}, x)
+  return target_lib.of_step(lowered, _H100, name="step")
+
+
+def _on_cpus(loss: str, *, donate: bool = _DONATES) -> target_lib.StepTarget:
+  return _target(tuple(jax.devices()), loss, donate=donate)
+
+
+@functools.cache
+def _scheduled_on_cpus(loss: str) -> hlo.Module:
+  """The step as XLA:CPU shows it to a pass behind its scheduler."""
+  target = _on_cpus(loss)
+  seen: list[hlo.Module] = []
+
+  def read(serialized: bytes) -> None:
+    module = hlo.load(serialized)
+    if module.name == target.step.name:
+      seen.append(module)
+
+  with registry.transformation(
+    read, stage=registry.Stage.POST_SCHEDULER, platform="cpu"
+  ):
+    target.step.copied().run_compiler({}, None)
+  (module,) = seen
+  return module
+
+
+def _trained(
+  target: target_lib.StepTarget, config: config_lib.XlaConfig
+) -> tuple[hlo.Module, dict[str, np.ndarray]]:
+  """The compiled module, and the parameters after some steps."""
+  compilation = target.compile(config)
+  compiled = compilation.compiled
+  assert compiled is not None
+  shapes, x_shape = target.step.step.args_info[0]
+  shardings, x_sharding = compiled.input_shardings[0]
+  rng = np.random.default_rng(0)
+  params = {
+    name: jax.device_put(
+      rng.normal(size=info.shape).astype(np.float32) / 4, shardings[name]
+    )
+    for name, info in shapes.items()
+  }
+  x = jax.device_put(
+    rng.normal(size=x_shape.shape).astype(np.float32), x_sharding
+  )
+  for _ in range(_NUM_STEPS):
+    params = compiled(params, x)
+  return compilation.module, {n: np.asarray(p) for n, p in params.items()}
+
+
+@functools.cache
+def _in_xlas_order(loss: str) -> dict[str, np.ndarray]:
+  return _trained(_on_cpus(loss), config_lib.DEFAULT)[1]
+
+
+def _that_run(module: hlo.Module, computation: str) -> list[str]:
+  (home,) = [c for c in module.computations.values() if c.name == computation]
+  return [
+    i.name for i in home.instructions if i.opcode not in aliasing.FORWARDING
+  ]
+
+
+# XLA's CPU backend has no asynchronous collectives: whole ones move.
+
+
+@pytest.mark.parametrize("loss", _LOSSES)
+@hypothesis.settings(max_examples=4)
+@hypothesis.given(seed=st.integers(0, 2**32 - 1))
+def test_a_step_in_any_legal_order_trains_to_the_same_bits(
+  loss: str, seed: int
+) -> None:
+  scheduled = _scheduled_on_cpus(loss)
+  orders = random_orders.of(scheduled, seed)
+  hypothesis.assume(orders)
+  config = config_lib.XlaConfig(orders=orders)
+  module, trained = _trained(_on_cpus(loss), config)
+  for name in orders:
+    expected = _that_run(orders_lib.apply(scheduled, orders), name)
+    assert _that_run(module, name) == expected
+  for name, value in _in_xlas_order(loss).items():
+    np.testing.assert_array_equal(trained[name], value)
+
+
+def test_the_orders_of_a_step_do_not_outlast_its_compile() -> None:
+  target, scheduled = _on_cpus("fsdp"), _scheduled_on_cpus("fsdp")
+  entry = scheduled.entry.name
+  plain = _that_run(target.compile().module, entry)
+  others = [
+    config_lib.XlaConfig(orders=random_orders.of(scheduled, seed))
+    for seed in range(2)
+  ]
+  compiled = [_that_run(target.compile(c).module, entry) for c in others]
+  assert compiled[0] != compiled[1]
+  assert plain not in compiled
+  assert _that_run(target.compile().module, entry) == plain
+
+
+# XLA's GPU compiler, to the end, with no GPU.
+
+
+@pytest.mark.parametrize("loss", ["fsdp", "scanned"])
+def test_xla_makes_code_for_an_order_of_ours(
+  h100s: Sequence[jax.Device], loss: str
+) -> None:
+  target = _target(tuple(h100s), loss)
+  plain = config_lib.XlaConfig(options=_NO_COMBINING)
+  scheduled = target.schedule(plain)
+  orders = random_orders.of(scheduled, 1)
+  config = dataclasses.replace(plain, orders=orders)
+  ordered = target.schedule(config)
+  assert orders_lib.of(scheduled, ordered) == orders
+  final = target.compile(config).module
+  homes = {c.computation for c in collectives.find(scheduled)}
+  assert homes & orders.keys()
+  # XLA puts a start with no kernel after it next to its done again, or makes
+  # one instruction of them; what is left has its order.
+  sync = {c.name for c in collectives.find(final) if c.form == "sync"}
+  for name in orders:
+    kept = [
+      n
+      for n in _that_run(final, name)
+      if n not in sync and not n.partition(".")[0].endswith("-done")
+    ]
+    order = [n for n in _that_run(ordered, name) if n in kept]
+    assert kept == order
+  assert any(
+    [n for n in _that_run(final, name) if n in _that_run(scheduled, name)]
+    != [n for n in _that_run(scheduled, name) if n in _that_run(final, name)]
+    for name in orders
+  )
+  aliases = final.proto.input_output_alias
+  assert aliases == scheduled.proto.input_output_alias
+  assert len(aliases.entries) == (_NUM_LAYERS if _DONATES else 0)
+
+
+def test_a_compiled_module_in_another_order_is_told_apart(
+  h100s: Sequence[jax.Device],
+) -> None:
+  target = _target(tuple(h100s), "fsdp")
+  plain = config_lib.XlaConfig(options=_NO_COMBINING)
+  scheduled, final = target.schedule(plain), target.compile(plain).module
+  orders = random_orders.of(scheduled, 1)
+  with pytest.raises(errors.CompileError, match="in another order than was"):
+    orders_lib.check_followed(final, orders)
+  absent = {"body": ("a",)}
+  with pytest.raises(errors.CompileError, match="without a computation body"):
+    orders_lib.check_followed(final, absent)
+
+
+def test_an_order_of_another_schedule_is_refused(
+  h100s: Sequence[jax.Device],
+) -> None:
+  target = _target(tuple(h100s), "fsdp")
+  plain = config_lib.XlaConfig(options=_NO_COMBINING)
+  orders = random_orders.of(target.schedule(plain), 1)
+  combined = config_lib.XlaConfig(orders=orders)
+  for run in (target.schedule, target.compile):
+    with pytest.raises(errors.ScheduleError, match="is for another schedule"):
+      run(combined)
+
+
+def test_a_compile_that_never_shows_the_module_is_refused(
+  h100s: Sequence[jax.Device],
+) -> None:
+  del h100s  # Only says whether there is anything to compile with.
+  with pytest.raises(errors.CompileError, match="without running the pass"):
+    with in_compile.reordered("jit_step", {"body": ()}):
+      pass
+
+
+def test_an_order_that_is_not_legal_is_refused_by_a_compile() -> None:
+  scheduled = _scheduled_on_cpus("fsdp")
+  order = tuple(i.name for i in scheduled.entry.instructions)
+  orders = {scheduled.entry.name: order[::-1]}
+  with pytest.raises(errors.ScheduleError, match="must stay before"):
+    _on_cpus("fsdp").compile(config_lib.XlaConfig(orders=orders))
+
+
+@pytest.mark.skipif(_DONATES, reason="this JAX keeps donated inputs")
+def test_a_step_that_donates_is_scheduled_but_not_compiled_where_that_is_lost(
+  h100s: Sequence[jax.Device],
+) -> None:
+  target = _target(tuple(h100s), "fsdp", donate=True)
+  orders = random_orders.of(target.schedule(), 1)
+  config = config_lib.XlaConfig(orders=orders)
+  assert orders_lib.of(target.schedule(), target.schedule(config)) == orders
+  with pytest.raises(
+    errors.CompileError,
+    match=r"donates inputs, and JAX 0\.10\S+ forgets that where a pass orders",
+  ):
+    target.compile(config)
