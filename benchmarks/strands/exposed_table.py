@@ -4,8 +4,8 @@
 
 How often a collective runs in a step tells where it stands: once, with the
 gradients of all micro-batches and the optimizer; once per micro-batch, at the
-embedding or the head; once per layer, in a pass that has no other micro-batch
-beside it; and more often, in loops that two micro-batches share.
+embedding or the head; once per layer or more often, in the loops over layers.
+XLA may have unrolled those by two, which makes two collectives of one.
 """
 
 from __future__ import annotations

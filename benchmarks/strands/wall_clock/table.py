@@ -27,6 +27,7 @@ WAYS: Mapping[str, measure.Way] = {
   "strands, rotated": measure.Way(strands="rotated"),
   "slices of 2": measure.Way(num_pieces=2),
   "slices of 4": measure.Way(num_pieces=4),
+  "both, paired and 2": measure.Way(strands="paired", num_pieces=2),
 }
 SETTINGS = (
   measure.Setting(
@@ -38,8 +39,8 @@ SETTINGS = (
     mbit_per_s=400,
   ),
 )
-_NUM_LAUNCHES = 4
-_NUM_ROUNDS = 12
+_NUM_LAUNCHES = 3
+_NUM_ROUNDS = 10
 
 _COLUMNS = (
   table_lib.Column(field="setting", heading="step and link"),
