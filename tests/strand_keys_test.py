@@ -25,7 +25,9 @@ from lagom_xla.compile import lowered_step
 from lagom_xla.passes import collectives
 from lagom_xla.passes import combine
 from lagom_xla.passes import hlo
+from lagom_xla.passes.program import rewrite
 from lagom_xla.passes.program.form import Form
+from lagom_xla.passes.program.stablehlo import frontend_attributes
 from lagom_xla.passes.program.strands import keys as strand_keys
 from lagom_xla.passes.program.strands import loop_pairs
 import rewritten
@@ -144,15 +146,16 @@ def operations_of(module: ir.Module, name: str) -> list[ir.Operation]:
 
 
 def keys_of(module: ir.Module, name: str) -> collections.Counter[str]:
-  """How many of the operations of a name bear each key."""
-  return collections.Counter(
-    ir.StringAttr(
-      ir.DictAttr(operation.attributes["mhlo.frontend_attributes"])[
-        "combiner_key"
-      ]
-    ).value
-    for operation in operations_of(module, name)
-  )
+  """How many of the operations of a name bear each key.
+
+  What is gathered a trip ahead is no strand's, and bears none.
+  """
+  found: collections.Counter[str] = collections.Counter()
+  for operation in operations_of(module, name):
+    if frontend_attributes.is_on(operation, "combiner_key"):
+      attributes = ir.DictAttr(operation.attributes["mhlo.frontend_attributes"])
+      found[ir.StringAttr(attributes["combiner_key"]).value] += 1
+  return found
 
 
 def lower_gspmd(devices: Sequence[jax.Device]) -> jax.stages.Lowered:
@@ -199,7 +202,8 @@ def test_only_keys_keep_xla_from_combining_across_strands_that_share_a_loop(
   assert len(key(apart)) == (1 if staggered else 2)
   num_alone = num_run(scheduled(plain))
   assert num_run(scheduled(coupled)) < num_alone
-  assert num_run(scheduled(apart)) == num_alone
+  # More where the last trip, which now stands alone, is combined less.
+  assert num_run(scheduled(apart)) >= num_alone
 
 
 @pytest.mark.parametrize("num_micro_batches", [2, 3])
@@ -219,9 +223,9 @@ def test_only_keys_keep_xla_from_combining_across_unrolled_strands(
 @pytest.mark.parametrize("layer", [tp_layer, fsdp_layer])
 def test_layers_are_no_strands(lower_h100: Lower, layer: Any, scan: bool):
   lowered = lower_h100(num_micro_batches=1, layer=layer, scan=scan)
-  before = str(module_of(lowered))
-  assert key(lowered) == ()
-  assert str(module_of(lowered)) == before
+  module = module_of(lowered)
+  same, outcome = rewrite.rewrite(module, Form(keyed=True))
+  assert same is module and not outcome.actions
 
 
 @pytest.mark.parametrize("remat", [False, True])
@@ -297,7 +301,7 @@ def test_a_key_that_is_there_stays(lower_h100: Lower):
   }
 
 
-def test_functions_that_both_strands_call_are_told_apart(lower_h100: Lower):
+def test_what_both_strands_call_is_told_apart(lower_h100: Lower):
   lowered = lower_h100()
   merge(lowered)
   key(lowered)

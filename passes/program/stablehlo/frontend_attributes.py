@@ -11,6 +11,13 @@ from jaxlib.mlir import ir
 _NAME = "mhlo.frontend_attributes"
 
 
+def is_on(operation: ir.Operation, name: str) -> bool:
+  """Whether there is a frontend attribute of this name on an operation."""
+  return _NAME in operation.attributes and name in ir.DictAttr(
+    operation.attributes[_NAME]
+  )
+
+
 def set_on(operation: ir.Operation, added: Mapping[str, str]) -> None:
   """Gives an operation frontend attributes beside those that it has."""
   attributes = {}
