@@ -19,6 +19,7 @@ from lagom_xla.compile import scheduler_profile
 from lagom_xla.compile import target as target_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes import registry
+from lagom_xla.passes.program import outcome as outcome_lib
 from lagom_xla.passes.schedule import orders as orders_lib
 from lagom_xla.search.xla import candidates
 from lagom_xla.search.xla import feedback
@@ -113,6 +114,65 @@ def test_a_profile_that_jax_would_replace_is_refused(monkeypatch):
   assert refused.reason == "jax_enable_pgle is on"
   assert _kernels(refused.config) == ["kernel0"]
   assert found.best is found.default
+
+
+def _formed(*, kernel_us: float, is_quick: bool = False) -> candidates.Search:
+  """Of a step that hides its gather in the form "merged" once it is fed.
+
+  Args:
+    kernel_us: of the form's kernel; 500 as written.
+    is_quick: whether the gather is hidden before that, too.
+  """
+
+  def scheduled(config: config_lib.XlaConfig) -> hlo.Module:
+    is_written = config.program.is_as_written
+    is_fed = config.scheduler_profile is not None
+    start, done = hlo_text.all_gather("gather", 8 * 2**20)
+    kernel = hlo_text.kernel("kernel", 500.0 if is_written else kernel_us)
+    if is_written:
+      lines = [start, done, kernel]
+    elif is_fed or is_quick:
+      lines = [start, kernel, done]
+    else:  # One more that is exposed.
+      second = hlo_text.all_gather("second", 8 * 2**20)
+      lines = [start, done, kernel, *second]
+    text = ["p = f32[256,256] parameter(0)", *lines, "ROOT end = () tuple()"]
+    return hlo_text.load("\n".join(text))
+
+  target = fake_target.FakeTarget(
+    name="step",
+    cluster=_H100,
+    scheduled=scheduled,
+    rewritten=lambda form: outcome_lib.Outcome(
+      actions=("Merged.",) if form.strands == "merged" else ()
+    ),
+  )
+  return joint.search(target, max_compiles=1, in_process=True)
+
+
+def _strands_fed(found: candidates.Search) -> list[str]:
+  return [config.program.strands for config in _fed(found)]
+
+
+def test_a_form_that_is_not_ahead_is_fed_its_costs_too():
+  found = _formed(kernel_us=490)
+  unfed = [c for c in found.scheduled if c.config.scheduler_profile is None]
+  ahead = min(unfed, key=lambda c: c.tuned.step_time_us)
+  assert ahead.config.program.is_as_written
+  assert _strands_fed(found) == ["none", "merged", "merged"]
+  assert found.best.config.program.strands == "merged"
+  assert found.best.config.scheduler_profile is not None
+
+
+def test_a_form_that_can_no_longer_win_is_not_fed():
+  found = _formed(kernel_us=900)
+  assert _strands_fed(found) == ["none"]
+
+
+def test_the_best_is_fed_once_if_it_is_a_form_itself():
+  found = _formed(kernel_us=300, is_quick=True)
+  assert set(_strands_fed(found)) == {"merged"}
+  assert len(_fed(found)) <= feedback.MAX_ROUNDS
 
 
 def _two_strands() -> hlo.Module:

@@ -87,7 +87,7 @@ def max_candidates(
   if not in_process:
     return options.MAX_COMPILES
   forms = program.MAX_COMPILES + slices.MAX_COMPILES
-  last = feedback.MAX_ROUNDS + alignment.MAX_COMPILES
+  last = feedback.MAX_COMPILES + alignment.MAX_COMPILES
   return options.MAX_COMPILES + forms + 1 + last
 
 
