@@ -41,7 +41,7 @@ def search(
   evaluate: candidates.Evaluate,
   *,
   max_compiles: int = MAX_COMPILES,
-  regardless: Regardless = lambda _: (),
+  regardless: Regardless | None = None,
   progress: candidates.Progress = lambda _: None,
 ) -> candidates.Search:
   """Continues a search from its default.
@@ -50,7 +50,8 @@ def search(
     so_far: what was tried so far.
     evaluate: schedules and searches a config.
     max_compiles: how many candidates may be compiled, the default among them.
-    regardless: values for a step that are compiled whatever is predicted.
+    regardless: values for a step that are compiled whatever is predicted, in
+      place of those of which nothing can be.
     progress: called with a few words after each candidate.
   """
   tried = [so_far.default.config]
@@ -75,7 +76,7 @@ def search(
 def _ranked(
   incumbent: candidates.Candidate,
   tried: Collection[config_lib.XlaConfig],
-  regardless: Regardless,
+  regardless: Regardless | None,
 ) -> tuple[list[knobs.Value], int]:
   """Values that may gain enough, the most promising first.
 
@@ -100,7 +101,8 @@ def _ranked(
   unknown = [v for v in values if v.changes is None] + [
     v for gain, v in ranked if gain == 0.0 and _changes_loops(v)
   ]
-  unknown = [*regardless(incumbent.step), *unknown]
+  if regardless is not None:
+    unknown = list(regardless(incumbent.step))
   if _cost_of_collectives(incumbent) >= candidates.LEAST_GAIN:
     known = [v.options for v in promising] + [t.options for t in tried]
     promising += [

@@ -5,20 +5,30 @@
 A form changes what there is to overlap, and so which options gain: XLA's
 combiners may couple two strands again, and one collective in flight at a time
 may be too few. So each form that the program can have is scheduled under XLA's
-defaults, with keys that keep its strands apart and without; the better of both
-under the best options so far, too; and the options are searched anew from the
-best of all, though it may not be ahead yet. What it must beat is what
-everything else must: XLA's defaults and the program as written.
+defaults; the quickest with each kind of strands under the best options so far,
+too; and options are searched anew from the best of all, though it may not be
+ahead yet. What it must beat is what everything else must: XLA's defaults and
+the program as written.
 
-Compiles are what a search takes its time for. Forms that make the same program
-are compiled once, and a form whose kernels alone take longer than the best step
-is left where it is.
+Compiles are what a search takes its time for. So some are left out:
+
+- forms that make the same program as another;
+- a form with keys whose kernels without keys take longer than the best step, or
+  where XLA combined nothing without them, so that there is nothing to keep
+  apart;
+- keys alone, where another form makes the strands: they are for strands that
+  are written out;
+- options of which a schedule cannot foretell what they do. Those were compiled
+  with the program as written. What gained there is among the best options, with
+  which forms are scheduled; in ten searches of train steps nothing else of
+  them has gained with strands (benchmarks/strands).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 import dataclasses
+import functools
 import typing
 
 from lagom_xla.compile import config as config_lib
@@ -40,9 +50,11 @@ _STRANDS: tuple[form_lib.Strands, ...] = tuple(
 )
 # Sets of options that are compiled for the best form.
 _MAX_OPTIONS = 8
-# Candidates at most: all strands with keys and without, but for the program as
-# written; the quicker of both under the best options so far; the rest as above.
-MAX_COMPILES = 2 * len(_STRANDS) - 1 + len(_STRANDS) + _MAX_OPTIONS
+# Candidates at most: all strands with keys and without; the quicker of both
+# under the best options so far; the rest as above. Where keys alone are tried,
+# no strands are.
+_NUM_MADE = len(_STRANDS) - 1
+MAX_COMPILES = 2 * _NUM_MADE + _NUM_MADE + _MAX_OPTIONS
 
 
 def search(
@@ -71,14 +83,14 @@ def search(
     if isinstance(found, candidates.Candidate):
       tried.append(found)
 
-  hopeless: set[form_lib.Strands] = set()
+  no_keys: set[form_lib.Strands] = set()
   for form in _forms(target):
-    if form.strands in hopeless:
+    if form.keyed and form.strands in no_keys:
       continue
     attempt(config_lib.XlaConfig(program=form))
     if tried and tried[-1].config.program is form:
-      if not can_win(tried[-1], so_far):
-        hopeless.add(form.strands)
+      if not (_is_combined(tried[-1].step) and can_win(tried[-1], so_far)):
+        no_keys.add(form.strands)
   if incumbent.config.options:
     for candidate in _quickest_of_each(tried):
       if can_win(candidate, so_far):
@@ -90,7 +102,9 @@ def search(
     candidates.Search(default=start),
     evaluate,
     max_compiles=1 + _MAX_OPTIONS,
-    regardless=_for_strands,
+    regardless=functools.partial(
+      _for_strands, keyed=start.config.program.keyed
+    ),
     progress=progress,
   )
   return dataclasses.replace(
@@ -119,26 +133,31 @@ def _quickest_of_each(
   return list(found.values())
 
 
-def _for_strands(step: step_lib.Step) -> Sequence[knobs.Value]:
+def _is_combined(step: step_lib.Step) -> bool:
+  return any(c.num_operands > 1 for c in step.analysis.collectives)
+
+
+def _for_strands(step: step_lib.Step, *, keyed: bool) -> Sequence[knobs.Value]:
   """Options that suit strands, whatever is predicted for them.
 
-  A collective that is combined of two strands' waits for both, and one that is
-  in flight keeps the other strand's from starting.
+  A collective that is combined of two strands' waits for both, unless keys keep
+  them apart, and one that is in flight keeps the other strand's from starting.
   """
-  combined = sorted(
-    {
-      collective.kind
-      for collective in step.analysis.collectives
-      if collective.kind in thresholds.OPTIONS and collective.num_operands > 1
-    }
+  values = [knobs.in_flight(2)]
+  combined = {c.kind for c in step.analysis.collectives if c.num_operands > 1}
+  if not keyed and (kinds := combined & thresholds.OPTIONS.keys()):
+    values.insert(0, uncombined(kinds))
+  return knobs.offered(values)
+
+
+def uncombined(kinds: Collection[str]) -> knobs.Value:
+  """No collectives of these kinds combined, which have thresholds."""
+  kinds = sorted(kinds)
+  return knobs.Value(
+    label=f"no {' and no '.join(kinds)} combined",
+    options={thresholds.OPTIONS[kind]: 0 for kind in kinds},
+    changes=reschedule.Changes(thresholds_bytes=dict.fromkeys(kinds, 0)),
   )
-  apart = knobs.Value(
-    label="no collectives combined",
-    options={thresholds.OPTIONS[kind]: 0 for kind in combined},
-    changes=reschedule.Changes(thresholds_bytes=dict.fromkeys(combined, 0)),
-  )
-  in_flight = knobs.in_flight(2)
-  return knobs.offered([apart, in_flight] if combined else [in_flight])
 
 
 def _forms(target: target_lib.Target) -> Iterator[form_lib.Form]:
@@ -153,6 +172,8 @@ def _forms(target: target_lib.Target) -> Iterator[form_lib.Form]:
     if not (form.is_as_written or target.outcome(form).actions):
       yield form
       continue
+    if form.is_as_written and len(known) > 1:
+      return
     for keyed in (False, True):
       form = form_lib.Form(strands=strands, keyed=keyed)
       if keyed and not target.outcome(form).actions:

@@ -25,7 +25,7 @@ from lagom_xla.search.xla import program
 
 # Candidates that are compiled at most, of the quickest program with strands and
 # the quickest as written: the quicker one first.
-_MAX_CUTS = (6, 2)
+_MAX_CUTS = (5, 2)
 # One schedule of each program tells what is exposed.
 MAX_COMPILES = sum(1 + max_cuts for max_cuts in _MAX_CUTS)
 
@@ -118,12 +118,15 @@ def _moves(
     kinds: of chains.
     kind: the one to cut otherwise; None to cut many at once.
   """
-  if kind is None:
-    for some in ([k for k in kinds if k.has_both_ends], kinds):
-      if len(some) > 1:
-        yield _together(some)
-    return
   slices = quickest.config.program.slices
+  if kind is None:
+    both_ends = [k for k in kinds if k.has_both_ends]
+    if len(both_ends) > 1:
+      yield _together(both_ends)
+    # More is cut at once only if that much gained.
+    if len(kinds) > 1 and (len(both_ends) <= 1 or slices):
+      yield _together(kinds)
+    return
   others = {
     label: slices[label]
     for other in kinds

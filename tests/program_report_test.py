@@ -1,0 +1,70 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Forms of the program are reported as all else is."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+import rich.console
+
+import formed_target
+from lagom_xla import tuner
+from lagom_xla.report import as_json
+from lagom_xla.report import program_tables
+from lagom_xla.report import tuning_tables
+from lagom_xla.verify import verification
+
+_GIB = 2**30
+
+
+@pytest.fixture(scope="module")
+def tuning() -> tuner.Tuning:
+  return tuner.tune(formed_target.target(lambda form: _GIB), in_process=True)
+
+
+def _text(table: object) -> str:
+  console = rich.console.Console(file=io.StringIO(), width=200)
+  console.print(table)
+  assert isinstance(console.file, io.StringIO)
+  return console.file.getvalue()
+
+
+def test_the_effect_of_a_form_is_what_it_did_and_what_it_exposes(tuning):
+  (effect,) = [e for e in tuning.effects if e.knob == "program"]
+  assert effect.value == "strands rotated"
+  assert effect.acted
+  assert effect.evidence.startswith("Two loops became one; ")
+  assert "exposed became" in effect.evidence
+
+
+def test_verification_takes_a_plan_with_a_form(tuning):
+  verified = verification.verify(tuning.plan, formed_target.target())
+  (effect,) = [e for e in verified.effects if e.knob == "program"]
+  assert effect.acted
+  assert verified.planned_us < verified.default_us
+
+
+def test_each_form_is_in_the_report_with_its_time_or_why_not(tuning):
+  table = _text(program_tables.forms(tuning))
+  strands = ("rotated", "merged", "staggered")
+  lines = {
+    name: next(line for line in table.splitlines() if line.startswith(name))
+    for name in ("the program as written", *(f"strands {s}" for s in strands))
+  }
+  best_ms = tuning.kept.tuned.step_time_us / 1e3
+  assert f"{best_ms:,.2f}" in lines["strands rotated"]
+  assert "Two loops became one." in lines["strands merged"]
+  assert "it has no loop" in lines["strands staggered"]
+  assert f"{best_ms:,.2f}" not in lines["the program as written"]
+  assert "strands rotated, " in _text(tuning_tables.candidates(tuning))
+
+
+def test_json_has_the_form_of_each_candidate_and_what_became_of_it(tuning):
+  entries = as_json.tuning(tuning)["candidates"]
+  rotated = [e for e in entries if e["program"]["strands"] == "rotated"]
+  assert rotated[0]["rewrites"] == ["Two loops became one."]
+  (refused,) = [e for e in entries if e["program"]["strands"] == "staggered"]
+  assert "it has no loop" in refused["failure"]
+  assert refused["rewrites"] == []

@@ -1,0 +1,156 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Chains are cut where that is predicted to gain, and kept where it does."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+import numpy as np
+import pytest
+
+import formed_target
+import hlo_text
+from lagom_xla.compile import config as config_lib
+from lagom_xla.compile import devices as devices_lib
+from lagom_xla.compile import target as target_lib
+from lagom_xla.passes import hlo
+from lagom_xla.passes import pjrt_transform
+from lagom_xla.passes.program import outcome as outcome_lib
+from lagom_xla.passes.program.slices import chains as chains_lib
+from lagom_xla.search import nccl
+from lagom_xla.search.xla import candidates
+from lagom_xla.search.xla import exposure
+from lagom_xla.search.xla import joint
+from lagom_xla.search.xla import slices as slices_lib
+
+_LAYERS = ("layer.0", "layer.1")
+
+
+def _chain(label: str, num_products: int) -> chains_lib.Chain:
+  return chains_lib.Chain(
+    label=label,
+    where="train.py:7",
+    collectives=("stablehlo.all_gather",),
+    nccl_bytes=64 * 2**20,
+    num_products=num_products,
+    pieces=(2, 4, 8),
+  )
+
+
+_CHAINS = (*(_chain(label, 1) for label in _LAYERS), _chain("head", 2))
+
+
+def _sliced(config: config_lib.XlaConfig) -> hlo.Module:
+  """A step that gains by two or four pieces of each layer, and by no others.
+
+  A gather that no chain has is exposed, too; that of "hidden" is not.
+  """
+  pieces = config.program.slices
+  by_layer = {1: 1500.0, 2: 1300.0, 4: 1200.0, 8: 1400.0}
+  lines = ["p = f32[256,256] parameter(0)"]
+  for label in (*_LAYERS, "head", ""):
+    start, done = hlo_text.all_gather(f"gather{label}", 64 * 2**20)
+    tag = f', frontend_attributes={{lagom_chain="{label}"}}' if label else ""
+    lines += [start + tag, done]
+  start, done = hlo_text.all_gather("beside", 64 * 2**20)
+  hidden = f'{start}, frontend_attributes={{lagom_chain="hidden"}}'
+  lines += [hidden, hlo_text.kernel("long", 5000.0), done]
+  for i, label in enumerate(_LAYERS):
+    lines.append(hlo_text.kernel(f"layer{i}", by_layer[pieces.get(label, 1)]))
+  lines.append(hlo_text.kernel("last", 300.0 * pieces.get("head", 1)))
+  return hlo_text.load("\n".join([*lines, "ROOT end = () tuple()"]))
+
+
+def _cuts(*chains: chains_lib.Chain) -> list[dict[str, int]]:
+  asked = formed_target.configs(
+    _sliced,
+    lambda form: outcome_lib.Outcome(actions=("Cut.",) if form.slices else ()),
+    sliceable=chains,
+  )
+  cuts = [dict(config.program.slices) for config in asked]
+  return [slices for slices in cuts if slices]
+
+
+def test_chains_that_are_alike_are_cut_alike_while_the_step_gets_shorter():
+  assert _cuts(*_CHAINS[:2]) == [
+    dict.fromkeys(_LAYERS, num_pieces) for num_pieces in (2, 4, 8)
+  ]
+
+
+def test_chains_are_cut_at_once_and_then_kind_by_kind():
+  tried = _cuts(*_CHAINS)
+  assert tried[0].keys() == {*_LAYERS, "head"}
+  assert all(
+    {*_LAYERS} <= slices.keys() or not {*_LAYERS} & slices.keys()
+    for slices in tried
+  )
+  assert len(tried) <= slices_lib.MAX_COMPILES
+
+
+def test_chains_of_which_nothing_is_exposed_are_not_cut():
+  assert _cuts(_chain("hidden", 1)) == []
+
+
+# A real step with chains.
+
+
+@pytest.fixture(scope="module")
+def tensor_parallel() -> target_lib.Target:
+  """Two layers alike: tokens gathered, two products, their sum scattered."""
+  if pjrt_transform.plugin_path() is None:
+    pytest.skip("JAX's CUDA plugin is not installed (extra aot)")
+  mesh = Mesh(np.array(devices_lib.devices(formed_target.H100)), ("tp",))
+
+  def step(x: jax.Array, up: jax.Array, down: jax.Array) -> jax.Array:
+    for layer in range(2):
+      gathered = jax.lax.all_gather(x, "tp", tiled=True)
+      partial = jnp.tanh(gathered @ up[layer]) @ down[layer]
+      x = jax.lax.psum_scatter(partial, "tp", tiled=True)
+    return x
+
+  def shape(spec: P, *sizes: int) -> jax.ShapeDtypeStruct:
+    sharding = NamedSharding(mesh, spec)
+    return jax.ShapeDtypeStruct(sizes, jnp.bfloat16, sharding=sharding)
+
+  tokens, up, down = P("tp"), P(None, None, "tp"), P(None, "tp")
+  sharded = jax.shard_map(
+    step, mesh=mesh, in_specs=(tokens, up, down), out_specs=tokens
+  )
+  lowered = jax.jit(sharded).lower(
+    shape(tokens, 16384, 8192),
+    shape(up, 2, 8192, 28672),
+    shape(down, 2, 28672, 8192),
+  )
+  return target_lib.of_step(lowered, formed_target.H100, name="layers")
+
+
+def test_what_is_exposed_of_a_chain_is_what_its_collectives_expose(
+  tensor_parallel,
+):
+  default = candidates.evaluate_or_raise(
+    config_lib.DEFAULT,
+    target=tensor_parallel,
+    searcher=nccl.SEARCHERS[nccl.DEFAULT_SEARCHER],
+  )
+  chains = tensor_parallel.chains()
+  (kind,) = exposure.of_chains(tensor_parallel, default, chains)
+  assert set(kind.labels) == {chain.label for chain in chains}
+  assert len(kind.labels) == len(kind.collectives) / 2 == 2
+  # All collectives of this step are in its two chains.
+  exposed_us = default.under_nccl_defaults.total_exposed_us
+  assert kind.exposed_us == pytest.approx(exposed_us)
+  assert 0 < kind.gain_us < exposed_us
+
+
+def test_slices_of_a_real_step_hide_what_was_exposed(tensor_parallel):
+  found = joint.search(tensor_parallel, max_compiles=1, in_process=True)
+  cut = [c for c in found.scheduled if c.config.program.slices]
+  best = min(cut, key=lambda c: c.tuned.step_time_us)
+  assert len(best.config.program.slices) == 2
+  before = found.default.tuned
+  assert best.tuned.total_exposed_us < before.total_exposed_us
+  assert best.tuned.step_time_us < before.step_time_us
