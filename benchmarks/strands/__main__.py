@@ -9,13 +9,13 @@ Without --settings or --wall-clock: step times of train steps in every form.
 --settings: what NCCL's settings add with strands and without. --wall-clock: two
 shaped hosts on this machine, which needs root and iproute2. Progress goes to
 stderr. --csv also writes the table into a folder; those in results/ were
-written so.
+written so. With --only, the rows of all other modules stay in it as they were.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 import json
 import os
 import pathlib
@@ -26,7 +26,9 @@ os.environ.setdefault("JAX_SKIP_CUDA_CONSTRAINTS_CHECK", "1")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 from benchmarks import table as table_lib
+from benchmarks.strands import exposed_table
 from benchmarks.strands import forms_table
+from benchmarks.strands import kept_rows
 from benchmarks.strands import module as module_lib
 from benchmarks.strands import modules as modules_lib
 from benchmarks.strands import settings_table
@@ -34,18 +36,25 @@ from benchmarks.strands.wall_clock import hosts
 from benchmarks.strands.wall_clock import table as wall_clock
 from lagom_xla import errors
 
+# Tables with rows by module, by name: the table of so many rows.
+_TABLE_OF: Mapping[
+  str, Callable[[Sequence[table_lib.Row]], table_lib.Table]
+] = {
+  forms_table.NAME: forms_table.table_of,
+  exposed_table.NAME: exposed_table.table_of,
+  settings_table.NAME: settings_table.table_of,
+}
+
 
 def main(argv: Sequence[str] | None = None) -> None:
   """The command."""
   arguments = _arguments(argv)
   try:
     tables = _tables(arguments)
+    if arguments.csv is not None:
+      _write(tables, arguments)
   except errors.LagomError as error:
     sys.exit(f"strands: {error}")
-  if arguments.csv is not None:
-    arguments.csv.mkdir(parents=True, exist_ok=True)
-    for table in tables:
-      table.write_csv(arguments.csv)
   if arguments.format == "json":
     print(json.dumps({"rows": _as_json(tables[0])}, indent=1))
   else:
@@ -68,6 +77,19 @@ def _tables(arguments: argparse.Namespace) -> list[table_lib.Table]:
   if arguments.settings:
     return [settings_table.table(modules)]
   return forms_table.tables(modules)
+
+
+def _write(
+  tables: Sequence[table_lib.Table], arguments: argparse.Namespace
+) -> None:
+  """Writes tables; of some modules, into those of all that are there."""
+  arguments.csv.mkdir(parents=True, exist_ok=True)
+  for table in tables:
+    if arguments.only and table.name in _TABLE_OF:
+      names = list(modules_lib.MODULES)
+      rows = kept_rows.beside(table, arguments.csv, names)
+      table = _TABLE_OF[table.name](rows)
+    table.write_csv(arguments.csv)
 
 
 def _chosen(only: str) -> list[module_lib.Module]:
@@ -102,7 +124,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     "--csv",
     type=pathlib.Path,
     metavar="FOLDER",
-    help="also write the table into this folder",
+    help="also write the table into this folder; with --only, those rows of it",
   )
   return parser.parse_args(argv)
 

@@ -11,7 +11,7 @@ XLA may have unrolled those by two, which makes two collectives of one.
 from __future__ import annotations
 
 import collections
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any
 
 from benchmarks import table as table_lib
@@ -39,13 +39,13 @@ _COLUMNS = (
 )
 
 
-def table_of(rows: Iterable[table_lib.Row]) -> table_lib.Table:
+def table_of(rows: Sequence[table_lib.Row]) -> table_lib.Table:
   """The table of these rows."""
   return table_lib.Table(
     name=NAME,
     title="What stays exposed in the best form",
     columns=_COLUMNS,
-    rows=list(rows),
+    rows=rows,
     notes=(
       "Predicted. Collectives of one kind and size that run equally often are"
       f" one row; those below {_LEAST:.1%} of the step are left out.",

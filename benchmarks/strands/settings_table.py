@@ -8,7 +8,7 @@ lose to collectives decides, which is what Lagom's settings are for.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 import typing
 from typing import Any
 
@@ -49,7 +49,11 @@ _COLUMNS = (
 
 def table(modules: Iterable[module_lib.Module]) -> table_lib.Table:
   """Searches the settings of each step, as written and with strands."""
-  rows = [row for module in modules for row in _rows(module)]
+  return table_of([row for module in modules for row in _rows(module)])
+
+
+def table_of(rows: Sequence[table_lib.Row]) -> table_lib.Table:
+  """The table of these rows."""
   return table_lib.Table(
     name=NAME,
     title="NCCL's settings, without strands and with them",
