@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
@@ -26,6 +28,7 @@ from lagom_xla.search.xla import candidates
 from lagom_xla.search.xla import exposure
 from lagom_xla.search.xla import joint
 from lagom_xla.search.xla import slices as slices_lib
+import tensor_parallel_step
 
 _LAYERS = ("layer.0", "layer.1")
 
@@ -154,3 +157,80 @@ def test_slices_of_a_real_step_hide_what_was_exposed(tensor_parallel):
   before = found.default.tuned
   assert best.tuned.total_exposed_us < before.total_exposed_us
   assert best.tuned.step_time_us < before.step_time_us
+
+
+# A real step whose collectives XLA's partitioner places.
+
+
+@pytest.fixture(scope="module", params=["shard_map", "whole at entry"])
+def partitioned(
+  request: pytest.FixtureRequest,
+) -> tuple[target_lib.Target, candidates.Search]:
+  """A step as it is written, and with its chains cut."""
+  if pjrt_transform.plugin_path() is None:
+    pytest.skip("JAX's CUDA plugin is not installed (extra aot)")
+  lowered = tensor_parallel_step.lower(
+    request.param,
+    tokens=1024,
+    width=8192,
+    hidden=28672,
+    dtype=jnp.bfloat16,
+    devices=devices_lib.devices(formed_target.H100),
+  )
+  target = target_lib.of_step(lowered, formed_target.H100, name="step")
+  evaluate = functools.partial(
+    candidates.evaluate_or_raise,
+    target=target,
+    searcher=nccl.SEARCHERS[nccl.DEFAULT_SEARCHER],
+  )
+  default = candidates.Search(default=evaluate(config_lib.DEFAULT))
+  return target, slices_lib.search(target, default, evaluate)
+
+
+def test_chains_expose_no_less_where_the_partitioner_drops_their_labels(
+  partitioned: tuple[target_lib.Target, candidates.Search],
+):
+  target, found = partitioned
+  kinds = exposure.of_chains(target, found.default, target.chains())
+  # Both dimensions of a chain have the same collectives.
+  by_collectives = {kind.collectives: kind.exposed_us for kind in kinds}
+  assert len(by_collectives) == len(kinds) / 2 == 2
+  assert sum(by_collectives.values()) == pytest.approx(
+    found.default.under_nccl_defaults.total_exposed_us
+  )
+
+
+def test_cuts_gain_whoever_placed_the_collectives(
+  partitioned: tuple[target_lib.Target, candidates.Search],
+):
+  _, found = partitioned
+  quickest = min(found.scheduled, key=lambda c: c.tuned.step_time_us)
+  assert quickest.config.program.slices
+  before_us = found.default.tuned.step_time_us
+  assert quickest.tuned.step_time_us < (1 - candidates.LEAST_GAIN) * before_us
+  assert len(found.others) <= slices_lib.MAX_COMPILES
+
+
+def test_pieces_that_xla_combines_again_are_tried_apart(
+  partitioned: tuple[target_lib.Target, candidates.Search],
+):
+  _, found = partitioned
+  *_, last = found.scheduled
+  together = [c for c in found.scheduled if not c.config.options]
+  quickest = min(together, key=lambda c: c.tuned.step_time_us)
+  num_operands = {c.num_operands for c in quickest.step.analysis.collectives}
+  if num_operands == {1}:
+    assert together == [*found.scheduled]
+    return
+  assert last.config.program == quickest.config.program
+  assert set(last.config.options.values()) == {0}
+  assert {c.num_operands for c in last.step.analysis.collectives} == {1}
+
+
+def test_only_pieces_of_partitioned_programs_are_combined_again(
+  partitioned: tuple[target_lib.Target, candidates.Search],
+  request: pytest.FixtureRequest,
+):
+  _, found = partitioned
+  is_written_out = "shard_map" in request.node.name
+  assert any(c.config.options for c in found.others) != is_written_out

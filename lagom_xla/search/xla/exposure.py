@@ -10,11 +10,15 @@ piece need be waited for, and k pieces take longer than the whole:
 
 summed over its collectives, with the share of each that is exposed. What its
 products lose, only a compile tells.
+
+XLA's partitioner drops the labels of the collectives that it places. There a
+chain's are those of its kinds and size, and what is exposed of them is shared
+out evenly among all chains that look alike.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 import dataclasses
 
 from lagom_xla.compile import target as target_lib
@@ -33,8 +37,9 @@ class Kind:
 
   Attributes:
     labels: of the chains.
-    collectives: theirs in the schedule; two kinds that share one cannot both be
-      cut.
+    collectives: theirs, by their names in the schedule, or by the chains' ends
+      where XLA's partitioner placed them; two kinds that share one cannot both
+      be cut.
     has_both_ends: whether each begins and ends with a collective.
     pieces: the numbers of pieces that each can be cut into.
     exposed_us: what of their collectives is waited for in a step.
@@ -74,16 +79,18 @@ def of_chains(
   module = target.schedule_with_chains(candidate.config)
   step = step_lib.of_module(module, target.cluster)
   exposed_us = step.timeline(step.default).exposed_us
-  by_chain = _by_chain(step)
+  chains = tuple(chains)
+  by_chain = {**_by_looks(step, chains), **_by_label(step)}
   least_us = candidates.LEAST_GAIN * candidate.tuned.step_time_us
   found = []
   for alike in _kinds(chains):
-    scheduled = [
-      found for chain in alike for found in by_chain.get(chain.label, ())
-    ]
-    waits = [c for c in scheduled if exposed_us.get(c.name)]
+    scheduled = [m for chain in alike for m in by_chain.get(chain.label, ())]
+    waits = [m for m in scheduled if exposed_us.get(m.collective.name)]
     gains = {
-      k: sum(_gain_us(step, c, exposed_us[c.name], k) for c in waits)
+      k: sum(
+        m.share * _gain_us(step, m.collective, exposed_us[m.collective.name], k)
+        for m in waits
+      )
       for k in alike[0].pieces
     }
     num_pieces = max(gains, key=lambda k: gains[k])
@@ -91,10 +98,12 @@ def of_chains(
       found.append(
         Kind(
           labels=tuple(chain.label for chain in alike),
-          collectives=frozenset(c.name for c in scheduled),
+          collectives=frozenset(m.identity for m in scheduled),
           has_both_ends=len(alike[0].collectives) > 1,
           pieces=alike[0].pieces,
-          exposed_us=sum(exposed_us[c.name] for c in waits),
+          exposed_us=sum(
+            m.share * exposed_us[m.collective.name] for m in waits
+          ),
           num_pieces=num_pieces,
           gain_us=gains[num_pieces],
         )
@@ -114,19 +123,78 @@ def _kinds(
   return list(kinds.values())
 
 
-def _by_chain(
-  step: step_lib.Step,
-) -> Mapping[str, Sequence[collectives_lib.Collective]]:
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class _Member:
+  """A scheduled collective of a chain.
+
+  Attributes:
+    collective: as scheduled.
+    share: of it that is this chain's.
+    identity: what chains that cannot both be cut have in common.
+  """
+
+  collective: collectives_lib.Collective
+  share: float
+  identity: str
+
+
+def _by_label(step: step_lib.Step) -> dict[str, list[_Member]]:
   """Collectives by the labels that they bear in a schedule."""
+  found: dict[str, list[_Member]] = {}
+  for collective, labels in _labelled(step):
+    for label in labels:
+      found.setdefault(label, []).append(
+        _Member(collective=collective, share=1.0, identity=collective.name)
+      )
+  return found
+
+
+def _by_looks(
+  step: step_lib.Step, chains: Sequence[chains_lib.Chain]
+) -> dict[str, list[_Member]]:
+  """Collectives without labels, by the chains that they may be of."""
+  unlabelled = [c for c, labels in _labelled(step) if not labels]
+  found: dict[str, list[_Member]] = {}
+  for collective in unlabelled:
+    alike = [c for c in chains if _looks_like(collective, c)]
+    ends = {_ends(chain) for chain in alike}
+    for chain in alike:
+      found.setdefault(chain.label, []).append(
+        _Member(
+          collective=collective, share=1 / len(ends), identity=_ends(chain)
+        )
+      )
+  return found
+
+
+def _looks_like(
+  collective: collectives_lib.Collective, chain: chains_lib.Chain
+) -> bool:
+  kinds = {
+    name.removeprefix("stablehlo.").replace("_", "-")
+    for name in chain.collectives
+  }
+  return (
+    collective.kind in kinds
+    and collective.nccl_bytes * len(chain.collectives) == chain.nccl_bytes
+  )
+
+
+def _ends(chain: chains_lib.Chain) -> str:
+  """Its label without the dimension: chains of the same ends clash."""
+  return chain.label.rpartition(":")[0]
+
+
+def _labelled(
+  step: step_lib.Step,
+) -> Iterator[tuple[collectives_lib.Collective, Sequence[str]]]:
+  """Collectives of a schedule, each with the labels that it bears."""
   module = step.analysis.module
   starts = {
     i.id: i for c in module.computations.values() for i in c.instructions
   }
-  found: dict[str, list[collectives_lib.Collective]] = {}
   for collective in step.analysis.collectives:
-    for label in _labels(module, starts[collective.start_id]):
-      found.setdefault(label, []).append(collective)
-  return found
+    yield collective, _labels(module, starts[collective.start_id])
 
 
 def _labels(module: hlo.Module, start: hlo.Instruction) -> Sequence[str]:

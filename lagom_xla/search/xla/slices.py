@@ -9,25 +9,34 @@ as those of unrolled layers, are cut alike: one of 32 gains nothing that could
 be seen. Which are worth a compile, and in how many pieces, is predicted first
 (`exposure.py`); then many of them are cut at once, and one kind of chains after
 the other as long as the step becomes shorter.
+
+Pieces must stay apart. Where XLA combines them again, as it does in programs
+that it partitions, whose reduce-scatters lose their keys, the quickest cut is
+tried with nothing of those kinds combined, too.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 import dataclasses
 
 from lagom_xla import errors
+from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import rewriting
 from lagom_xla.compile import target as target_lib
+from lagom_xla.costs import step as step_lib
 from lagom_xla.search.xla import candidates
 from lagom_xla.search.xla import exposure
+from lagom_xla.search.xla import knobs
 from lagom_xla.search.xla import program
+from lagom_xla.search.xla import thresholds
 
-# Candidates that are compiled at most, of the quickest program with strands and
-# the quickest as written: the quicker one first.
+# Cuts that are compiled at most, of the quickest program with strands and the
+# quickest as written: the quicker one first.
 _MAX_CUTS = (5, 2)
-# One schedule of each program tells what is exposed.
-MAX_COMPILES = sum(1 + max_cuts for max_cuts in _MAX_CUTS)
+# One schedule of each program tells what is exposed; one has pieces kept apart.
+MAX_COMPILES = sum(1 + max_cuts + 1 for max_cuts in _MAX_CUTS)
 
 
 def search(
@@ -65,7 +74,7 @@ def search(
 def _programs(so_far: candidates.Search) -> list[candidates.Candidate]:
   """The quickest with strands, and as written: the quicker one first."""
   quickest: dict[bool, candidates.Candidate] = {}
-  for candidate in sorted(so_far.scheduled, key=lambda c: c.tuned.step_time_us):
+  for candidate in sorted(so_far.scheduled, key=_step_us):
     quickest.setdefault(candidate.config.program.is_as_written, candidate)
   return list(quickest.values())
 
@@ -84,10 +93,20 @@ def _cut(
   progress: candidates.Progress,
 ) -> candidates.Search:
   """The search with slices of one program."""
-  quickest = start
+  cuts: list[candidates.Candidate] = []
   tried: list[Mapping[str, int]] = []
   left: list[exposure.Kind | None] = [None, *kinds]
+
+  def attempt(config: config_lib.XlaConfig) -> None:
+    nonlocal so_far
+    found = evaluate(config)
+    so_far = so_far.with_candidate(found)
+    progress(rewriting.in_words(config.program))
+    if isinstance(found, candidates.Candidate):
+      cuts.append(found)
+
   while left and len(tried) < max_cuts:
+    quickest = min((start, *cuts), key=_step_us)
     moves = _moves(quickest, kinds, left[0])
     slices = next((m for m in moves if m not in tried), None)
     if slices is None:
@@ -95,15 +114,40 @@ def _cut(
       continue
     tried.append(slices)
     form = dataclasses.replace(start.config.program, slices=slices)
-    found = evaluate(dataclasses.replace(start.config, program=form))
-    so_far = so_far.with_candidate(found)
-    progress(rewriting.in_words(form))
-    if (
-      isinstance(found, candidates.Candidate)
-      and found.tuned.step_time_us < quickest.tuned.step_time_us
-    ):
-      quickest = found
+    attempt(dataclasses.replace(start.config, program=form))
+  if cuts:
+    quickest = min(cuts, key=_step_us)
+    if options := _apart(start.step, quickest.step):
+      attempt(quickest.config.with_options(options))
   return so_far
+
+
+def _step_us(candidate: candidates.Candidate) -> float:
+  return candidate.tuned.step_time_us
+
+
+def _apart(before: step_lib.Step, after: step_lib.Step) -> knobs.XlaOptions:
+  """Options that keep pieces apart which XLA combined again; {} if none.
+
+  Pieces bear keys that keep the combiners off, but the partitioner drops them.
+  """
+  num_before, num_after = _num_combined(before), _num_combined(after)
+  kinds = [kind for kind in num_after if num_after[kind] > num_before[kind]]
+  if not kinds:
+    return {}
+  offered = knobs.offered([program.uncombined(kinds)])
+  return offered[0].options if offered else {}
+
+
+def _num_combined(step: step_lib.Step) -> Counter[str]:
+  """Collectives of each kind that were combined with others, in a step."""
+  num: Counter[str] = Counter()
+  for collective in step.analysis.collectives:
+    if collective.kind in thresholds.OPTIONS:
+      num[collective.kind] += collective.executions * (
+        collective.num_operands - 1
+      )
+  return num
 
 
 def _moves(
