@@ -39,16 +39,16 @@ def test_a_launcher_is_offered_no_form():
   assert set(_strands(joint.search(formed_target.target()))) == {"none"}
 
 
-def test_each_form_that_acts_is_tried_under_the_default_and_the_best_options(
-  found,
-):
-  options = [
-    dict(c.config.options)
-    for c in found.others
-    if c.config.program.strands == "merged"
+def test_each_form_that_acts_is_tried_under_the_best_options(found):
+  for strands in ("merged", "rotated"):
+    first = next(c for c in found.others if c.config.program.strands == strands)
+    assert formed_target.GATHER in first.config.options
+
+
+def test_a_form_that_leads_is_tried_under_the_defaults_too(found):
+  assert config_lib.XlaConfig(program=found.best.config.program) in [
+    c.config for c in found.others
   ]
-  assert options[0] == {}
-  assert formed_target.GATHER in options[1]
 
 
 def test_a_form_that_cannot_act_is_refused_once_with_the_reason(found):

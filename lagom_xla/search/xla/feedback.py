@@ -13,10 +13,11 @@ schedule of a line for a few rounds, until one gains nothing.
 
 There are two lines: from the best so far, and from the quickest program with
 strands or slices where that is another. Such a program has more to overlap, but
-XLA overlaps it by its estimates alone. A GPT of 25e9 parameters on 64 A40s is
-no quicker with strands than without (17.0 s; as written 17.1): XLA leaves 39 of
-58 collectives next to their dones. One round of feedback makes it 16.4 s. So
-before its feedback a form need not be ahead; it need only be able to win.
+it is overlapped by XLA's estimates alone, or, before Hopper, not at all, as the
+scheduler is off there until it gets a profile. On 64 A40s a GPT of 25e9
+parameters takes 17.0 s with strands, 17.1 as written, and 16.4 s after one
+round. So before its feedback a form need not be ahead; it need only be able to
+win.
 """
 
 from __future__ import annotations
