@@ -32,6 +32,16 @@ def inspection(step: step_lib.Step) -> dict[str, Any]:
       "num_partitions": collectives_lib.num_devices(module),
     },
     "collectives": [_collective(step, c) for c in analysis.collectives],
+    "host_copies": [
+      {
+        "name": copy.name,
+        "to_host": copy.to_host,
+        "computation": copy.computation,
+        "num_bytes": copy.num_bytes,
+        "executions": copy.executions,
+      }
+      for copy in analysis.host_copies.values()
+    ],
     "totals": totals(analysis),
     "gemm_flops": gemm_flops(analysis),
     "overlaps": [
@@ -181,6 +191,9 @@ def _timeline(replayed: timeline.Timeline) -> dict[str, Any]:
     "exposed_us": replayed.total_exposed_us,
     "slowdown_us": replayed.total_slowdown_us,
     "delay_us": replayed.total_delay_us,
+    "copy_us": replayed.copy_us,
+    "copy_wait_us": replayed.total_copy_wait_us,
+    "copy_slowdown_us": replayed.total_copy_slowdown_us,
     "exposed_us_by_collective": replayed.exposed_us,
     "slowdown_us_by_pair": [
       {"kernel": kernel, "collective": collective, "slowdown_us": lost_us}
