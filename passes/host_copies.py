@@ -70,6 +70,11 @@ class HostCopy:
   executions: int
 
 
+def is_on_host(shape: hlo.Shape) -> bool:
+  """Whether an array is in the host's memory."""
+  return shape.layout.memory_space == _HOST
+
+
 def find(module: hlo.Module) -> Mapping[int, HostCopy]:
   """The host copies of a module that run, by the id of what starts them."""
   wrapped = {
@@ -149,7 +154,7 @@ def _touches_host(
   """Whether it takes an array on the host, or makes one."""
   taken = (o.shape for o in computation.operands(instruction))
   made = (instruction.shape, *instruction.shape.tuple_shapes)
-  return any(_is_on_host(shape) for shape in (*taken, *made))
+  return any(is_on_host(shape) for shape in (*taken, *made))
 
 
 def _move_inside(module: hlo.Module, called: hlo.Computation) -> _Move | None:
@@ -166,9 +171,5 @@ def _move_inside(module: hlo.Module, called: hlo.Computation) -> _Move | None:
 def _between(
   source: hlo.Shape, destination: hlo.Shape, moved: hlo.Shape
 ) -> _Move | None:
-  to_host = _is_on_host(destination)
-  return None if to_host == _is_on_host(source) else (moved, to_host)
-
-
-def _is_on_host(shape: hlo.Shape) -> bool:
-  return shape.layout.memory_space == _HOST
+  to_host = is_on_host(destination)
+  return None if to_host == is_on_host(source) else (moved, to_host)

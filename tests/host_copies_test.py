@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 import dataclasses
+import io
 
 import jax
 import pytest
+import rich.console
 
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.compile import compiler
@@ -21,6 +23,8 @@ from lagom_xla.costs import step as step_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes import host_copies
 from lagom_xla.passes import overlap
+from lagom_xla.report import as_json
+from lagom_xla.report import terminal
 import offloading_step
 
 _H100S = cluster_lib.parse("1x8xh100")
@@ -134,3 +138,19 @@ def test_a_fast_link_hides_copies_behind_kernels(scanned: hlo.Module) -> None:
   replayed = step.timeline(step.default)
   assert replayed.total_copy_wait_us < 0.3 * replayed.copy_us
   assert replayed.total_copy_slowdown_us > 0
+
+
+def test_an_inspection_names_the_copies_and_their_waits(
+  scanned: hlo.Module,
+) -> None:
+  step = step_lib.of_module(scanned, _H100S)
+  out = io.StringIO()
+  terminal.show_inspection(rich.console.Console(file=out, width=160), step)
+  shown = out.getvalue()
+  assert "55.2 GB/s each way" in shown
+  assert "waits for host copies" in shown
+  reported = as_json.inspection(step)["host_copies"]
+  assert len(reported) == 2
+  for copy in reported:
+    assert copy["name"] in shown
+    assert (copy["num_bytes"], copy["executions"]) == (_LAYER_BYTES, _LAYERS)

@@ -17,6 +17,7 @@ from lagom_xla.costs import uncertainty
 from lagom_xla.costs.replay import timeline
 from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import overlap as overlap_lib
+from lagom_xla.passes import rematerialization
 from lagom_xla.search.xla import candidates as candidates_lib
 from lagom_xla.verify import verification as verification_lib
 
@@ -126,6 +127,10 @@ def tuning(tuned: tuner.Tuning) -> dict[str, Any]:
     },
     "effects": [dataclasses.asdict(effect) for effect in tuned.effects],
     "candidates": [_candidate(c, tuned.search) for c in tuned.candidates],
+    "recomputed": {
+      "before": _num_recomputed(tuned.search.default),
+      "after": _num_recomputed(tuned.kept),
+    },
     "num_predicted": tuned.search.num_predicted,
     "num_trials": tuned.num_trials,
   }
@@ -174,6 +179,11 @@ def _candidate(
     "obstacle": search.obstacle(found) if found else "refused",
     "num_trials": found.num_trials if found else 0,
   }
+
+
+def _num_recomputed(candidate: candidates_lib.Candidate) -> int:
+  module = candidate.runs.analysis.module
+  return len(rematerialization.recomputed(module))
 
 
 def _gain_us(

@@ -83,6 +83,8 @@ def show_tuning(
   if tuning.plan.nccl_settings:
     console.print(tuning_tables.settings(tuning.plan))
   console.print(tuning_tables.gains(tuning.plan))
+  if recomputed := tuning_tables.recomputed(tuning):
+    console.print(f"[yellow]{recomputed}[/yellow]", highlight=False)
   _show_memory(console, tuning)
   for path in files:
     console.print(f"Wrote {path}", highlight=False)
