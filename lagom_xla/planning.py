@@ -11,6 +11,7 @@ from lagom_xla.compile import target as target_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.costs import uncertainty
 from lagom_xla.search.nccl import channel_cap
+from lagom_xla.search.xla import as_run
 from lagom_xla.search.xla import candidates as candidates_lib
 
 
@@ -49,15 +50,16 @@ def _launched(
   alone = config_lib.XlaConfig(options=search.best.config.options)
   for candidate in search.scheduled:
     if candidate.config == alone:
-      return candidate.step
-  return step_lib.of_module(target.schedule(alone), target.cluster)
+      return candidate.runs
+  scheduled = step_lib.of_module(target.schedule(alone), target.cluster)
+  return as_run.step(target, alone, scheduled)
 
 
 def _nccl_settings(
   kept: candidates_lib.Candidate,
 ) -> tuple[plan_lib.NcclSetting, ...]:
   """The keys that do not keep their default, with what each of them gains."""
-  step = kept.step
+  step = kept.runs
   settings = []
   for key in step.keys:
     if kept.settings[key] == step.default[key]:

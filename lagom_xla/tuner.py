@@ -30,6 +30,7 @@ from lagom_xla.costs.replay import timeline
 from lagom_xla.passes import overlap as overlap_lib
 from lagom_xla.search import nccl
 from lagom_xla.search.xla import candidates as candidates_lib
+from lagom_xla.search.xla import full_compiles
 from lagom_xla.search.xla import joint
 from lagom_xla.verify import effects as effects_lib
 from lagom_xla.verify import verification
@@ -67,8 +68,8 @@ class Tuning:
 
   @property
   def before(self) -> step_lib.Step:
-    """The step with XLA's defaults."""
-    return self.search.default.step
+    """The step that runs with XLA's defaults."""
+    return self.search.default.runs
 
   @property
   def timeline_before(self) -> timeline.Timeline:
@@ -150,7 +151,8 @@ def tune(
   """Tunes a target.
 
   A candidate whose full compile needs more memory than the device has is
-  dropped for the next best one.
+  dropped for the next best one, and so is one that is behind once what XLA
+  computes again for want of memory is counted.
 
   Args:
     target: what to tune.
@@ -164,15 +166,17 @@ def tune(
     SearcherError: there is no such searcher.
     CompileError: the target does not compile with the defaults.
   """
+  by = nccl.by_name(searcher)
   search = joint.search(
-    target,
-    searcher=nccl.by_name(searcher),
-    in_process=in_process,
-    progress=progress,
+    target, searcher=by, in_process=in_process, progress=progress
   )
-  compiled_before = _compile(target, search.default)
+  search, compiled_before = full_compiles.of_default(
+    target, search, searcher=by
+  )
   progress("full compile with XLA's defaults")
-  search, compiled = _first_that_fits(target, search, compiled_before)
+  search, compiled = full_compiles.of_best(
+    target, search, compiled_before, searcher=by
+  )
   progress("full compile with the plan")
   plan = planning.plan_of(target, search)
   planned = _as_compiled(search.best.step, compiled)
@@ -184,30 +188,6 @@ def tune(
     compiled_before=compiled_before,
     compiled=compiled,
   )
-
-
-def _first_that_fits(
-  target: target_lib.Target,
-  search: candidates_lib.Search,
-  compiled_before: lowered_lib.Compilation | None,
-) -> tuple[candidates_lib.Search, lowered_lib.Compilation | None]:
-  """The search whose best candidate compiles fully and fits the device."""
-  while search.best is not search.default:
-    kept = search.best
-    try:
-      compiled = _compile(target, kept)
-    except errors.CompileError as error:
-      search = search.refused(kept, str(error))
-      continue
-    if _fits(compiled, compiled_before, target):
-      return search, compiled
-    assert compiled is not None and compiled.peak_bytes is not None
-    search = search.refused(
-      kept,
-      f"It needs {compiled.peak_bytes / 1e9:.1f} GB of"
-      f" {target.cluster.gpu.hbm_bytes / 1e9:.1f} GB.",
-    )
-  return search, compiled_before
 
 
 def _as_compiled(
@@ -226,23 +206,5 @@ def _moved(analysis: overlap_lib.Analysis) -> Counter[tuple[str, int]]:
   return Counter((c.kind, c.nccl_bytes) for c in analysis.collectives)
 
 
-def _fits(
-  compiled: lowered_lib.Compilation | None,
-  default: lowered_lib.Compilation | None,
-  target: target_lib.Target,
-) -> bool:
-  """Whether a step fits the device, or needs no more than it did before."""
-  needed, before = _peak_bytes(compiled), _peak_bytes(default)
-  if needed is None or needed <= target.cluster.gpu.hbm_bytes:
-    return True
-  return before is not None and needed <= before
-
-
 def _peak_bytes(compilation: lowered_lib.Compilation | None) -> int | None:
   return compilation.peak_bytes if compilation is not None else None
-
-
-def _compile(
-  target: target_lib.Target, candidate: candidates_lib.Candidate
-) -> lowered_lib.Compilation | None:
-  return None if target.obstacle else target.compile(candidate.config)

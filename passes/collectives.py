@@ -110,9 +110,13 @@ class Collective:
     """Bytes as NCCL counts them: the larger of what goes in and comes out.
 
     For all-gather and reduce-scatter that is the whole buffer, ranks times the
-    per-rank count (ncclInfo.nBytes, NCCL src/enqueue.cc).
+    per-rank count (ncclInfo.nBytes, NCCL src/enqueue.cc). A ragged-all-to-all
+    sends the rows that its sizes say, which only the running step knows; the
+    buffer that they arrive in or come from may be large enough for all ranks to
+    send to one. With all rows in use and ranks alike, a rank sends and receives
+    the smaller of its two buffers.
     """
-    return max(self.operand_bytes, self.result_bytes)
+    return _moved_bytes(self.kind, self.operand_bytes, self.result_bytes)
 
 
 def kind_of(instruction: hlo.Instruction) -> str | None:
@@ -219,7 +223,7 @@ def _record(
     num_operands=len(operands),
     operand_bytes=sum(hlo.shape_bytes(o.shape) for o in operands),
     result_bytes=hlo.shape_bytes(result),
-    array_bytes=_array_bytes([o.shape for o in operands], result),
+    array_bytes=_array_bytes(kind, [o.shape for o in operands], result),
     element_type=hlo.element_type(operands[0].shape) if operands else "",
     groups=replica_groups.of_instruction(operation, num_devices),
     pairs=pairs,
@@ -254,13 +258,26 @@ def _result_shape(operation: hlo.Instruction) -> hlo.Shape:
 
 
 def _array_bytes(
-  operands: Sequence[hlo.Shape], result: hlo.Shape
+  kind: str, operands: Sequence[hlo.Shape], result: hlo.Shape
 ) -> tuple[int, ...]:
   given = [hlo.shape_bytes(shape) for shape in operands]
   taken = [hlo.shape_bytes(s) for s in result.tuple_shapes or [result]]
   if len(given) != len(taken):  # A recv, or an in-place permute of a tuple.
-    return (max(sum(given), sum(taken)),)
-  return tuple(map(max, given, taken))
+    given, taken = [sum(given)], [sum(taken)]
+  return tuple(
+    _moved_bytes(kind, *pair) for pair in zip(given, taken, strict=True)
+  )
+
+
+def _moved_bytes(kind: str, given_bytes: int, taken_bytes: int) -> int:
+  """What a rank sends and receives of a buffer that it gives and one it takes.
+
+  XLA's thunk posts a send and a receive of `send_sizes` and `recv_sizes` rows
+  to each rank (xla/backends/gpu/runtime/ragged_all_to_all_thunk.cc).
+  """
+  if kind == "ragged-all-to-all":
+    return min(given_bytes, taken_bytes)
+  return max(given_bytes, taken_bytes)
 
 
 def _form(

@@ -34,6 +34,9 @@ _NO_KERNEL = collectives.NOPS | frozenset(
   ]
 )
 
+# What a loop's stack on the host starts as; no bytes move.
+_ALLOCATION = "AllocateBuffer"
+
 _GEMM_TARGETS = ("__cublas$", "__triton_gemm", "__cutlass")
 _ATTENTION_TARGETS = ("__cudnn$fmha", "te_fused_attn", "cudnn_fmha")
 
@@ -95,6 +98,8 @@ def launches_kernel(module: hlo.Module, instruction: hlo.Instruction) -> bool:
   if instruction.opcode in _NO_KERNEL or collectives.kind_of(instruction):
     return False
   if instruction.opcode.endswith("-done"):
+    return False
+  if instruction.custom_call_target == _ALLOCATION:
     return False
   return not collectives.payloads(module, instruction)
 

@@ -22,6 +22,7 @@ import functools
 
 from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import hlo
+from lagom_xla.passes import host_copies as host_copies_lib
 from lagom_xla.passes import kernels as kernels_lib
 
 
@@ -88,8 +89,33 @@ class Analysis:
       or kernels_lib.of_instruction(module, computation, instruction)
       for computation in self.sequences
       for instruction in computation.instructions
-      if kernels_lib.launches_kernel(module, instruction)
+      if instruction.id not in self.host_copies
+      and kernels_lib.launches_kernel(module, instruction)
     }
+
+  @functools.cached_property
+  def host_copies(self) -> Mapping[int, host_copies_lib.HostCopy]:
+    """Host copies by the id of the instruction that starts them."""
+    return host_copies_lib.find(self.module)
+
+  @functools.cached_property
+  def awaited_host_copies(self) -> Mapping[int, host_copies_lib.HostCopy]:
+    """Host copies by the id of the instruction that waits for them."""
+    return {
+      copy.done_id: copy
+      for copy in self.host_copies.values()
+      if copy.done_id is not None
+    }
+
+  def callees(
+    self, instruction: hlo.Instruction
+  ) -> Iterator[tuple[hlo.Computation, int]]:
+    """What it runs on the compute stream as a sequence, with repeats."""
+    if (
+      instruction.id not in self.started_by
+      and instruction.id not in self.host_copies
+    ):
+      yield from self.module.callees(instruction)
 
   def _known_kernel(
     self, computation: hlo.Computation, instruction: hlo.Instruction
@@ -197,8 +223,8 @@ class Analysis:
     for instruction in computation.instructions[begin:end]:
       if instruction.id in self.kernels:
         yield self.kernels[instruction.id]
-      elif instruction.id not in self.started_by:
-        for callee, _ in self.module.callees(instruction):
+      else:
+        for callee, _ in self.callees(instruction):
           yield from self._kernels_in(callee, 0, len(callee.instructions))
 
 

@@ -88,6 +88,9 @@ _TIMELINE = {
   "exposed_us": float,
   "slowdown_us": float,
   "delay_us": float,
+  "copy_us": float,
+  "copy_wait_us": float,
+  "copy_slowdown_us": float,
   "exposed_us_by_collective": dict,
   "slowdown_us_by_pair": list,
 }

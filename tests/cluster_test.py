@@ -481,3 +481,19 @@ def test_xla_compiles_for_every_gpu_without_an_obstacle() -> None:
       assert results[gpu.name] == "all-gather"
     else:
       assert "ptxas too old" in results[gpu.name]
+
+
+@pytest.mark.parametrize("name", cluster.gpu_names())
+def test_copies_to_the_host_reach_no_more_than_the_link_to_it(
+  name: str,
+) -> None:
+  link = cluster.parse(f"1x8x{name}").node.link_to_host
+  assert 0.6 * link.gbps < link.effective_gbps < link.gbps
+
+
+def test_a_host_link_that_is_not_given_is_pcie_as_nccl_counts_on_it() -> None:
+  raw = cluster.parse("1x8xh100").to_dict()
+  raw["node"]["host_link"] = None
+  node = cluster.from_dict(raw, where="a test").node
+  assert node.link_to_host.gbps == node.pcie_gbps
+  assert node.link_to_host.effective_gbps == node.pcie_effective_gbps

@@ -7,17 +7,19 @@ Bytes are counted by hand: f32 takes four, bf16 two.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 import dataclasses
 import json
 import re
 from typing import Any
 
 import jax
+from jax import lax
 import jax.numpy as jnp
 from jax.sharding import Mesh
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec
+import numpy as np
 import pytest
 
 import hlo_text
@@ -244,7 +246,8 @@ def test_an_async_pair_is_one_collective_with_the_bytes_of_its_arrays(
   num_devices = 4 if form.kind == "collective-permute" else 8
   assert collective.groups == (tuple(range(num_devices)),)
   assert (collective.group_size, collective.num_groups) == (num_devices, 1)
-  assert collective.nccl_bytes == max(form.operand_bytes, form.result_bytes)
+  moved = min if form.kind == "ragged-all-to-all" else max
+  assert collective.nccl_bytes == moved(form.operand_bytes, form.result_bytes)
 
 
 @pytest.mark.parametrize(
@@ -601,3 +604,45 @@ def test_a_permute_of_a_ring_is_one_group_of_all(
   assert _counts(permute) == ("collective-permute", 1, 4096, 4096)
   assert permute.groups == (tuple(range(8)),)
   assert set(permute.pairs) == {(i, (i + 1) % 8) for i in range(8)}
+
+
+def test_a_ragged_exchange_moves_the_smaller_of_its_two_buffers(
+  h100s: Sequence[jax.Device], scheduled: Callable[..., hlo.Module]
+) -> None:
+  """Tokens go to buffers with room for those of all eight ranks, and back."""
+  rows, width, ranks = 1024, 256, 8
+  mesh = Mesh(np.array(h100s), ("x",))
+  spec = PartitionSpec("x")
+
+  def exchange(sent: jax.Array, sizes: jax.Array) -> jax.Array:
+    def send(rows: jax.Array, room: int) -> jax.Array:
+      buffer = jnp.zeros((room, width), jnp.bfloat16)
+      return lax.ragged_all_to_all(
+        rows, buffer, sizes, sizes, sizes, sizes, axis_name="x"
+      )
+
+    return send(jnp.tanh(send(sent, ranks * rows)), rows)
+
+  def shape(*dimensions: int, dtype: Any) -> jax.ShapeDtypeStruct:
+    sharding = NamedSharding(mesh, spec)
+    return jax.ShapeDtypeStruct(dimensions, dtype, sharding=sharding)
+
+  lowered = jax.jit(
+    jax.shard_map(exchange, mesh=mesh, in_specs=(spec, spec), out_specs=spec)
+  ).lower(
+    shape(ranks * rows, width, dtype=jnp.bfloat16),
+    shape(ranks * ranks, dtype=jnp.int32),
+  )
+  there, back = collectives.find(scheduled(lowered))
+  assert there.kind == back.kind == "ragged-all-to-all"
+  assert (there.operand_bytes, there.result_bytes) == (
+    rows * width * 2,
+    ranks * rows * width * 2,
+  )
+  assert (back.operand_bytes, back.result_bytes) == (
+    there.result_bytes,
+    there.operand_bytes,
+  )
+  for collective in (there, back):
+    assert collective.nccl_bytes == rows * width * 2
+    assert collective.array_bytes == (rows * width * 2,)

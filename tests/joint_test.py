@@ -182,9 +182,11 @@ def _candidate(
       slowdown_us={},
     )
 
+  step = _step(_module([64 * _KIB]))
   return candidates.Candidate(
     config=config_lib.XlaConfig(options=options),
-    step=_step(_module([64 * _KIB])),
+    step=step,
+    runs=step,
     settings={},
     under_nccl_defaults=lasting(default_us),
     tuned=lasting(tuned_us),

@@ -20,15 +20,17 @@ import hlo_text
 from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import contention
 from lagom_xla.costs import kernel as kernel_lib
+from lagom_xla.costs.replay import costs as costs_lib
 from lagom_xla.costs.replay import program as program_lib
-from lagom_xla.costs.replay import streams
 from lagom_xla.costs.replay import timeline
 from lagom_xla.passes import collectives as collectives_lib
+from lagom_xla.passes import host_copies
 from lagom_xla.passes import kernels as kernels_lib
 from lagom_xla.passes import overlap as overlap_lib
 
 Launch, Start, Wait = program_lib.Launch, program_lib.Start, program_lib.Wait
 Loop, Branch = program_lib.Loop, program_lib.Branch
+StartCopy, WaitCopy = program_lib.StartCopy, program_lib.WaitCopy
 
 
 def _kernel(name: str) -> kernels_lib.Kernel:
@@ -67,14 +69,27 @@ def _collective(name: str) -> collectives_lib.Collective:
   )
 
 
+def _copy(name: str, stream: str = "to host") -> host_copies.HostCopy:
+  return host_copies.HostCopy(
+    name=name,
+    to_host=True,
+    computation="main",
+    start_id=0,
+    done_id=None,
+    num_bytes=1,
+    stream=stream,
+    executions=1,
+  )
+
+
 def _costs(
   slowdown: Callable[[float, float], float],
   *,
   collective_factor: float = 1.0,
   wait_us: float = 0.0,
-) -> streams.Costs:
+) -> costs_lib.Costs:
   """Times by name; `slowdown` of a kernel's and a collective's time."""
-  return streams.Costs(
+  return costs_lib.Costs(
     kernel=lambda kernel: kernel_lib.KernelCost(
       time_us=float(kernel.name[1:]),
       memory_us=0.0,
@@ -84,6 +99,9 @@ def _costs(
     ),
     collective=lambda collective: collective_lib.CollectiveCost(
       time_us=float(collective.name[1:]), num_channels=1, memory_gbps=0.0
+    ),
+    host_copy=lambda copy: collective_lib.CollectiveCost(
+      time_us=float(copy.name[1:]), num_channels=0, memory_gbps=0.0
     ),
     beside=lambda kernel, collective: contention.Beside(
       kernel_us=kernel.time_us * slowdown(kernel.time_us, collective.time_us),
@@ -98,7 +116,7 @@ BOTH_TWICE = _costs(lambda *_: 2.0, collective_factor=2.0)
 LATE = _costs(lambda *_: 1.0, wait_us=15.0)
 
 
-def _replay(*program, costs: streams.Costs = TWICE) -> timeline.Timeline:
+def _replay(*program, costs: costs_lib.Costs = TWICE) -> timeline.Timeline:
   return timeline.replay(program, costs)
 
 
@@ -252,6 +270,41 @@ def test_a_loop_of_no_trips_takes_no_time():
   assert _replay(Loop((Launch(_kernel("k10")),), 0)).step_time_us == 0
 
 
+def test_a_host_copy_goes_on_beside_kernels_and_collectives():
+  h60, c30, k40 = _copy("h60"), _collective("c30"), _kernel("k40")
+  lone = _costs(lambda *_: 1.0)
+  replayed = _replay(
+    StartCopy(h60), Start(c30), Launch(k40), Wait(c30), WaitCopy(h60),
+    costs=lone,
+  )  # fmt: skip
+  assert replayed.step_time_us == pytest.approx(60)
+  assert replayed.copy_wait_us == pytest.approx({"h60": 20})
+  assert replayed.total_exposed_us == 0
+
+
+def test_copies_of_a_stream_queue_up_and_others_do_not():
+  first, second = _copy("h30"), _copy("h20")
+  other = _copy("h45", "to device")
+  starts = StartCopy(first), StartCopy(second), StartCopy(other)
+  assert _replay(*starts, WaitCopy(other)).step_time_us == pytest.approx(50)
+  assert _replay(*starts[:2]).copy_us == pytest.approx(50)
+
+
+def test_a_collective_goes_on_while_a_host_copy_is_awaited():
+  h60, c50 = _copy("h60"), _collective("c50")
+  replayed = _replay(StartCopy(h60), Start(c50), WaitCopy(h60), Wait(c50))
+  assert replayed.step_time_us == pytest.approx(60)
+  assert replayed.total_exposed_us == 0
+
+
+def test_a_kernel_loses_to_a_host_copy_for_as_long_as_it_runs():
+  h30, k40 = _copy("h30"), _kernel("k40")
+  replayed = _replay(StartCopy(h30), Launch(k40), WaitCopy(h30))
+  # Twice as slow for 30 us, in which 15 us of its work are done.
+  assert replayed.step_time_us == pytest.approx(55)
+  assert replayed.copy_slowdown_us == pytest.approx({"h30": 15})
+
+
 def _unrolled(program: program_lib.Program) -> program_lib.Program:
   parts: list = []
   for part in program:
@@ -274,7 +327,14 @@ _UNEVEN = _costs(
   wait_us=2.5,
 )
 
+_COPIES = [
+  _copy(f"h{time_us}", stream)
+  for time_us, stream in ((0, "a"), (4, "a"), (60, "a"), (13, "b"))
+]
+
 _simple_parts = st.one_of(
+  st.sampled_from([StartCopy(copy) for copy in _COPIES]),
+  st.sampled_from([WaitCopy(copy) for copy in _COPIES]),
   st.sampled_from([Launch(kernel) for kernel in _KERNELS]),
   st.sampled_from([Start(collective) for collective in _COLLECTIVES]),
   st.sampled_from([Wait(collective) for collective in _COLLECTIVES]),
@@ -304,7 +364,11 @@ def test_a_loop_is_its_iterations_one_after_the_other(program):
   assert replayed.step_time_us == pytest.approx(unrolled.step_time_us, **near)
   assert replayed.kernel_us == pytest.approx(unrolled.kernel_us, **near)
   assert replayed.collective_us == pytest.approx(unrolled.collective_us, **near)
-  for field in ("exposed_us", "slowdown_us", "delay_us"):
+  assert replayed.copy_us == pytest.approx(unrolled.copy_us, **near)
+  for field in (
+    *("exposed_us", "slowdown_us", "delay_us"),
+    *("copy_wait_us", "copy_slowdown_us"),
+  ):
     looped, flat = getattr(replayed, field), getattr(unrolled, field)
     for name in looped.keys() | flat.keys():
       assert looped.get(name, 0) == pytest.approx(flat.get(name, 0), **near)
@@ -315,13 +379,17 @@ def test_a_loop_is_its_iterations_one_after_the_other(program):
 def test_step_time_is_kernels_and_slowdown_and_waits(program):
   replayed = timeline.replay(program, _UNEVEN)
   assert replayed.step_time_us == pytest.approx(
-    replayed.kernel_us + replayed.total_slowdown_us + replayed.total_exposed_us
+    replayed.kernel_us
+    + replayed.total_slowdown_us
+    + replayed.total_exposed_us
+    + replayed.total_copy_slowdown_us
+    + replayed.total_copy_wait_us
   )
 
 
 @settings(deadline=None)
 @given(with_branches)
-def test_no_step_is_shorter_than_either_stream(program):
+def test_no_step_is_shorter_than_any_stream(program):
   replayed = timeline.replay(program, _UNEVEN)
   longest = max(replayed.kernel_us, replayed.collective_us)
   assert replayed.step_time_us >= longest * (1 - 1e-6)
@@ -329,9 +397,10 @@ def test_no_step_is_shorter_than_either_stream(program):
 
 def test_long_loops_are_not_replayed_trip_by_trip():
   launches = []
-  costs = streams.Costs(
+  costs = costs_lib.Costs(
     kernel=lambda kernel: launches.append(kernel) or TWICE.kernel(kernel),
     collective=TWICE.collective,
+    host_copy=TWICE.host_copy,
     beside=TWICE.beside,
   )
   c5, k10 = _collective("c5"), _kernel("k10")

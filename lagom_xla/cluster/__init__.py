@@ -12,6 +12,7 @@ from __future__ import annotations
 from lagom_xla.cluster.calibration import Calibration as Calibration
 from lagom_xla.cluster.calibration import Factors as Factors
 from lagom_xla.cluster.cluster import Cluster as Cluster
+from lagom_xla.cluster.cluster import HostLink as HostLink
 from lagom_xla.cluster.cluster import Node as Node
 from lagom_xla.cluster.cluster import NvLink as NvLink
 from lagom_xla.cluster.devices import of_devices as of_devices

@@ -39,6 +39,19 @@ class NvLink:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class HostLink:
+  """What joins a GPU to the memory of its host, each way.
+
+  Attributes:
+    gbps: data sheet rate, of PCIe or NVLink-C2C.
+    effective_gbps: what copies of pinned memory reach.
+  """
+
+  gbps: validation.Rate
+  effective_gbps: validation.Rate
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Node:
   """What joins the GPUs of a node to each other and to the network.
 
@@ -46,6 +59,8 @@ class Node:
     nvlink: None where GPUs meet over PCIe alone.
     pcie_gbps: rate of a GPU's PCIe link.
     pcie_effective_gbps: what NCCL counts on for that link.
+    host_link: between a GPU and its host's memory; None for PCIe, with what
+      NCCL counts on for it.
     num_nics: network adapters of the node.
     nic_gbps: rate of each.
     fabric: the network and its transport. NCCL's model is InfiniBand's on all
@@ -60,6 +75,14 @@ class Node:
   nic_gbps: validation.Rate
   fabric: Literal["infiniband", "roce", "efa", "slingshot", "tcpx", "tcpxo"]
   cpu_vendor: Literal["intel", "amd", "arm"]
+  host_link: HostLink | None = None
+
+  @property
+  def link_to_host(self) -> HostLink:
+    """The link that copies between a GPU and its host's memory take."""
+    return self.host_link or HostLink(
+      gbps=self.pcie_gbps, effective_gbps=self.pcie_effective_gbps
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)

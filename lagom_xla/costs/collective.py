@@ -53,7 +53,7 @@ class TuningKey:
     kind: HLO opcode.
     num_ranks: size of the communicator.
     num_nodes: nodes that it spans.
-    num_bytes: the larger of operand and result, as NCCL counts them.
+    num_bytes: what it moves, as NCCL counts it (`Collective.nccl_bytes`).
   """
 
   kind: validation.Text
@@ -193,7 +193,7 @@ def _largest_chunk_bytes(key: TuningKey, setting: nccl.Setting) -> float:
   Rings and exchanges pass on one rank's part at a time.
   """
   num_parts = setting.num_channels
-  if setting.algorithm in ("ring", "pat") or key.kind == "all-to-all":
+  if setting.algorithm in ("ring", "pat") or key.kind in nccl.EXCHANGES:
     num_parts *= key.num_ranks
   return min(setting.chunk_bytes, key.num_bytes / num_parts)
 

@@ -2,14 +2,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """The lower bound of the step time, which no tuning can beat.
 
-Whatever settings NCCL gets and wherever XLA puts starts and dones, three things
+Whatever settings NCCL gets and wherever XLA puts starts and dones, four things
 bound the step. All kernels run one after the other, none faster than alone.
 All collectives follow each other on the communication stream, none faster than
-its bytes on the links. And a chain of instructions, each of which needs the one
-before, takes what its kernels and collectives take together. The longest of the
-three is the bound:
+its bytes on the links. So do the host copies of each direction, on the link to
+the host. And a chain of instructions, each of which needs the one before, takes
+what its kernels, collectives and copies take together. The longest of these is
+the bound:
 
-    bound = max(sum of kernels, sum of collectives, longest chain)
+    bound = max(sum of kernels, sum of collectives, sums of copies to the host
+                and from it, longest chain)
 
 A loop, call or conditional holds the compute stream, so it is one more kernel
 to the computation around it, as long as its own bound: each iteration's, times
@@ -29,6 +31,7 @@ import functools
 
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import collective as collective_lib
+from lagom_xla.costs import host_copy
 from lagom_xla.costs import nccl
 from lagom_xla.costs import step as step_lib
 from lagom_xla.costs import wire
@@ -39,7 +42,8 @@ def us(step: step_lib.Step) -> float:
   """The bound of a step, in microseconds."""
   bound = _Bound(step)
   entry_id = step.analysis.module.entry.id
-  return max(bound.held_us(entry_id), bound.moving_us(entry_id))
+  copies_us = (bound.copying_us(to_host=way) for way in (True, False))
+  return max(bound.held_us(entry_id), bound.moving_us(entry_id), *copies_us)
 
 
 def links_us(
@@ -83,6 +87,14 @@ class _Bound:
     self.held_us = functools.cache(self._held_us)
     self.moving_us = functools.cache(self._moving_us)
 
+  def copying_us(self, *, to_host: bool) -> float:
+    """How long the host copies of one direction take on their link."""
+    return sum(
+      copy.executions * host_copy.link_us(copy, self._step.cluster)
+      for copy in self._step.analysis.host_copies.values()
+      if copy.to_host == to_host
+    )
+
   def _held_us(self, computation_id: int) -> float:
     """How long a computation holds the compute stream at least."""
     computation = self._step.analysis.module.computations[computation_id]
@@ -95,7 +107,8 @@ class _Bound:
       collectives_us += collective_us
       needed = (*instruction.operand_ids, *instruction.control_predecessor_ids)
       begin_us = max((ends_us.get(i, 0.0) for i in needed), default=0.0)
-      ends_us[instruction.id] = begin_us + kernel_us + collective_us
+      copy_us = self._copy_us(instruction)
+      ends_us[instruction.id] = begin_us + kernel_us + collective_us + copy_us
       chain_us = max(chain_us, ends_us[instruction.id])
     return max(kernels_us, collectives_us, chain_us)
 
@@ -114,15 +127,16 @@ class _Bound:
       return self._step.kernel_cost(analysis.kernels[instruction.id]).time_us
     return self._called_us(instruction, self.held_us)
 
+  def _copy_us(self, instruction: hlo.Instruction) -> float:
+    copy = self._step.analysis.host_copies.get(instruction.id)
+    return host_copy.link_us(copy, self._step.cluster) if copy else 0.0
+
   def _called_us(
     self, instruction: hlo.Instruction, bound_us: Callable[[int], float]
   ) -> float:
-    analysis = self._step.analysis
-    if instruction.id in analysis.started_by:
-      return 0.0
     bounds_us = [
       bound_us(callee.id) * repeats
-      for callee, repeats in analysis.module.callees(instruction)
+      for callee, repeats in self._step.analysis.callees(instruction)
     ]
     if instruction.opcode == "conditional":
       return min(bounds_us, default=0.0)

@@ -16,14 +16,16 @@ import functools
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import contention
+from lagom_xla.costs import host_copy as host_copy_lib
 from lagom_xla.costs import kernel as kernel_lib
 from lagom_xla.costs import nccl
 from lagom_xla.costs import scenario as scenario_lib
+from lagom_xla.costs.replay import costs as costs_lib
 from lagom_xla.costs.replay import program as program_lib
-from lagom_xla.costs.replay import streams as streams_lib
 from lagom_xla.costs.replay import timeline as timeline_lib
 from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import hlo
+from lagom_xla.passes import host_copies
 from lagom_xla.passes import kernels as kernels_lib
 from lagom_xla.passes import overlap as overlap_lib
 
@@ -210,7 +212,13 @@ class Step:
 
     return functools.cache(in_scenario)
 
-  def costs(self, configuration: Configuration) -> streams_lib.Costs:
+  def host_copy_cost(
+    self, copy: host_copies.HostCopy
+  ) -> collective_lib.CollectiveCost:
+    """Cost of a host copy alone."""
+    return host_copy_lib.predict(copy, self.cluster)
+
+  def costs(self, configuration: Configuration) -> costs_lib.Costs:
     """What a replay under a configuration asks for."""
     known: dict[str, collective_lib.CollectiveCost] = {}
 
@@ -223,9 +231,10 @@ class Step:
         found = known[collective.name] = self.predict(key, configuration[key])
       return found
 
-    return streams_lib.Costs(
+    return costs_lib.Costs(
       kernel=self.kernel_cost,
       collective=collective_cost,
+      host_copy=self.host_copy_cost,
       beside=self._beside,
     )
 

@@ -17,6 +17,7 @@ from lagom_xla.costs import uncertainty
 from lagom_xla.costs.replay import timeline
 from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import overlap as overlap_lib
+from lagom_xla.passes import rematerialization
 from lagom_xla.search.xla import candidates as candidates_lib
 from lagom_xla.verify import verification as verification_lib
 
@@ -32,6 +33,16 @@ def inspection(step: step_lib.Step) -> dict[str, Any]:
       "num_partitions": collectives_lib.num_devices(module),
     },
     "collectives": [_collective(step, c) for c in analysis.collectives],
+    "host_copies": [
+      {
+        "name": copy.name,
+        "to_host": copy.to_host,
+        "computation": copy.computation,
+        "num_bytes": copy.num_bytes,
+        "executions": copy.executions,
+      }
+      for copy in analysis.host_copies.values()
+    ],
     "totals": totals(analysis),
     "gemm_flops": gemm_flops(analysis),
     "overlaps": [
@@ -116,6 +127,10 @@ def tuning(tuned: tuner.Tuning) -> dict[str, Any]:
     },
     "effects": [dataclasses.asdict(effect) for effect in tuned.effects],
     "candidates": [_candidate(c, tuned.search) for c in tuned.candidates],
+    "recomputed": {
+      "before": _num_recomputed(tuned.search.default),
+      "after": _num_recomputed(tuned.kept),
+    },
     "num_predicted": tuned.search.num_predicted,
     "num_trials": tuned.num_trials,
   }
@@ -166,6 +181,11 @@ def _candidate(
   }
 
 
+def _num_recomputed(candidate: candidates_lib.Candidate) -> int:
+  module = candidate.runs.analysis.module
+  return len(rematerialization.recomputed(module))
+
+
 def _gain_us(
   default: candidates_lib.Candidate, found: candidates_lib.Candidate
 ) -> dict[str, float]:
@@ -181,6 +201,9 @@ def _timeline(replayed: timeline.Timeline) -> dict[str, Any]:
     "exposed_us": replayed.total_exposed_us,
     "slowdown_us": replayed.total_slowdown_us,
     "delay_us": replayed.total_delay_us,
+    "copy_us": replayed.copy_us,
+    "copy_wait_us": replayed.total_copy_wait_us,
+    "copy_slowdown_us": replayed.total_copy_slowdown_us,
     "exposed_us_by_collective": replayed.exposed_us,
     "slowdown_us_by_pair": [
       {"kernel": kernel, "collective": collective, "slowdown_us": lost_us}

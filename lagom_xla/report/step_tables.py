@@ -97,6 +97,44 @@ def _hiding(total_us: float, exposed_us: float) -> str:
   return "exposed" if covered <= _EXPOSED_UP_TO else "partial"
 
 
+def host_copies(
+  step: step_lib.Step, replayed: timeline.Timeline
+) -> rich.table.Table:
+  """The copies to and from the host's memory that take longest."""
+  link = step.cluster.node.link_to_host
+  table = table_lib.new(
+    "Copies to and from the host's memory (predicted per step,"
+    f" {link.effective_gbps:g} GB/s each way)",
+    "copy",
+    "to",
+    "times",
+    "MB",
+    "ms",
+    "wait",
+    "",
+  )
+  ranked = sorted(
+    step.analysis.host_copies.values(),
+    key=lambda c: c.executions * c.num_bytes,
+    reverse=True,
+  )
+  for copy in ranked[:_MOST_ROWS]:
+    total_us = copy.executions * step.host_copy_cost(copy).time_us
+    wait_us = replayed.copy_wait_us.get(copy.name, 0.0)
+    table.add_row(
+      copy.name,
+      "host" if copy.to_host else "GPU",
+      str(copy.executions),
+      f"{copy.num_bytes / 1e6:,.1f}",
+      f"{total_us / 1e3:,.2f}",
+      f"{wait_us / 1e3:,.2f}",
+      _hiding(total_us, wait_us),
+    )
+  if len(ranked) > _MOST_ROWS:
+    table.caption = f"and {len(ranked) - _MOST_ROWS} shorter ones"
+  return table
+
+
 def times(step: step_lib.Step, replayed: timeline.Timeline) -> rich.table.Table:
   """What the step time is made of."""
   table = table_lib.new(
@@ -112,6 +150,14 @@ def times(step: step_lib.Step, replayed: timeline.Timeline) -> rich.table.Table:
   table.add_row(
     "+ waits for collectives", f"{replayed.total_exposed_us / 1e3:,.2f}"
   )
+  if step.analysis.host_copies:
+    table.add_row(
+      "+ kernels slowed by host copies",
+      f"{replayed.total_copy_slowdown_us / 1e3:,.2f}",
+    )
+    table.add_row(
+      "+ waits for host copies", f"{replayed.total_copy_wait_us / 1e3:,.2f}"
+    )
   table.add_row("= step", f"{replayed.step_time_us / 1e3:,.2f}")
   known = uncertainty.step_time(uncertainty.times(step, step.default))
   table.add_row(

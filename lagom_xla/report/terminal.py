@@ -44,6 +44,8 @@ def show_inspection(console: rich.console.Console, step: step_lib.Step) -> None:
     )
   console.print(step_tables.totals(step))
   console.print(step_tables.collectives(step, replayed))
+  if step.analysis.host_copies:
+    console.print(step_tables.host_copies(step, replayed))
   console.print(step_tables.times(step, replayed))
   console.print(_known(step.cluster))
   losses = step_tables.slowdowns(replayed)
@@ -81,6 +83,8 @@ def show_tuning(
   if tuning.plan.nccl_settings:
     console.print(tuning_tables.settings(tuning.plan))
   console.print(tuning_tables.gains(tuning.plan))
+  if recomputed := tuning_tables.recomputed(tuning):
+    console.print(f"[yellow]{recomputed}[/yellow]", highlight=False)
   _show_memory(console, tuning)
   for path in files:
     console.print(f"Wrote {path}", highlight=False)

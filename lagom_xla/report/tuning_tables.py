@@ -13,6 +13,7 @@ from lagom_xla import tuner
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import rewriting
 from lagom_xla.costs import uncertainty
+from lagom_xla.passes import rematerialization
 from lagom_xla.passes.schedule import orders as orders_lib
 from lagom_xla.report import table as table_lib
 from lagom_xla.search.xla import candidates as candidates_lib
@@ -52,6 +53,24 @@ def _sure_gain_us(
 ) -> float:
   default = tuning.search.default.default_times
   return uncertainty.gain(default, candidate.tuned_times).low
+
+
+def recomputed(tuning: tuner.Tuning) -> str:
+  """What XLA computes again for want of memory, and how it was found; or ""."""
+  found = []
+  for which, candidate in (
+    ("XLA's defaults", tuning.search.default),
+    ("the plan", tuning.kept),
+  ):
+    module = candidate.runs.analysis.module
+    if count := len(rematerialization.recomputed(module)):
+      scheduled_us = candidate.step.timeline(candidate.settings).step_time_us
+      found.append(
+        f"With {which} {count:,} instructions run again, as memory is short:"
+        f" {candidate.tuned.step_time_us / 1e3:,.2f} ms by the compiled"
+        f" module, {scheduled_us / 1e3:,.2f} ms by the schedule."
+      )
+  return " ".join(found)
 
 
 def _config(config: config_lib.XlaConfig) -> str:

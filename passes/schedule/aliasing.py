@@ -28,6 +28,7 @@ import functools
 
 from lagom_xla.passes import collectives
 from lagom_xla.passes import hlo
+from lagom_xla.passes import host_copies
 
 # Pass on their operands, touch no memory and take no time.
 FORWARDING = collectives.NOPS - {"partition-id", "replica-id"}
@@ -327,9 +328,10 @@ def _num_leaves(shape: hlo.Shape) -> int:
 
 
 def _leaf_bytes(shape: hlo.Shape) -> Iterable[int]:
-  """The sizes of the arrays in a shape."""
+  """The sizes on the device of the arrays in a shape."""
   if shape.element_type != _TUPLE:
-    yield hlo.shape_bytes(shape)
+    is_on_host = host_copies.is_on_host(shape)
+    yield 0 if is_on_host else hlo.shape_bytes(shape)
     return
   for inner in shape.tuple_shapes:
     yield from _leaf_bytes(inner)

@@ -21,10 +21,12 @@ from lagom_xla.costs.nccl.choice import predicted_time_us
 from lagom_xla.costs.nccl.launch import chunk_grain_bytes
 from lagom_xla.costs.nccl.launch import max_channels
 from lagom_xla.costs.nccl.launch import max_chunk_bytes
+from lagom_xla.costs.nccl.model import EXCHANGES
 from lagom_xla.costs.nccl.model import SEND_RECV
 from lagom_xla.costs.nccl.topology import Communicator
 
 __all__ = [
+  "EXCHANGES",
   "SEND_RECV",
   "Communicator",
   "Setting",

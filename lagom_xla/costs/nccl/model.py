@@ -26,7 +26,8 @@ from lagom_xla.costs.nccl import topology
 PROTOCOLS = ("ll", "ll128", "simple")
 # NCCL's order: of equal times the last one wins (ncclTuningSelectBestTuning).
 ALGORITHMS = ("tree", "ring", "nvls", "nvlstree", "pat")
-SEND_RECV = ("collective-permute", "all-to-all", "ragged-all-to-all")
+EXCHANGES = ("all-to-all", "ragged-all-to-all")
+SEND_RECV = ("collective-permute", *EXCHANGES)
 GATHERS = ("all-gather", "reduce-scatter")
 ROOTED = ("collective-broadcast", "reduce")
 

@@ -3,12 +3,12 @@
 """The incremental replay: only what a change of settings reaches runs again.
 
 A program is cut into segments, one after each wait. A segment's replay depends
-on the settings of the collectives that it starts, and on the communication
-stream as the segment before left it: empty, or with collectives in flight. So
-after a change the segments that start a changed collective are replayed, and
-then those after them for as long as the communication stream differs from what
-it was in the last replay. That ends soon: wherever the stream runs empty, or a
-wait lets the next collective start afresh, nothing is left of the change.
+on the settings of the collectives that it starts, and on what the segment
+before left in flight, of collectives and host copies. So after a change the
+segments that start a changed collective are replayed, and then those after them
+for as long as what is in flight differs from what was in the last replay. That
+ends soon: wherever the streams run empty, or a wait lets the next collective
+start afresh, nothing is left of the change.
 Replays are remembered, because searchers go back to settings that they tried.
 
 A trial that changes one key of a module thus costs what the segments around
@@ -22,10 +22,10 @@ import dataclasses
 from typing import Any
 
 from lagom_xla.costs import step as step_lib
+from lagom_xla.costs.replay import costs as costs_lib
+from lagom_xla.costs.replay import in_flight
 from lagom_xla.costs.replay import program as program_lib
-from lagom_xla.costs.replay import streams as streams_lib
 from lagom_xla.costs.replay import timeline
-from lagom_xla.passes import collectives as collectives_lib
 
 # Replays of a segment that are remembered; the oldest goes first.
 _MAX_REMEMBERED = 32
@@ -64,7 +64,6 @@ class _Replayed:
 
 
 _State = tuple[Any, ...]
-_Queue = tuple[streams_lib.InFlight, ...]
 
 
 class IncrementalReplay:
@@ -88,10 +87,10 @@ class IncrementalReplay:
       for key in started:
         self._starts.setdefault(key, []).append(position)
         self._beside[key] = set()
-    # The communication stream at the start of each segment and at the end.
-    self._queues: list[_Queue] = [()] * (len(self._segments) + 1)
+    # What is in flight at the start of each segment and at the end.
+    self._in_flight = [in_flight.State()] * (len(self._segments) + 1)
     self._states: list[_State | None] = [None] * (len(self._segments) + 1)
-    self._remembered: list[dict[_State, tuple[_Replayed, _Queue]]] = [
+    self._remembered: list[dict[_State, tuple[_Replayed, in_flight.State]]] = [
       {} for _ in self._segments
     ]
 
@@ -154,32 +153,32 @@ class IncrementalReplay:
         continue
       position = first
       while position < len(self._segments):
-        replayed, queue = self._replay_segment(position, configuration, costs)
+        replayed, left = self._replay_segment(position, configuration, costs)
         yield position, replayed
         position += 1
-        state = _state(queue)
+        state = _state(left)
         if state == self._states[position]:
           break
-        self._states[position], self._queues[position] = state, queue
+        self._states[position], self._in_flight[position] = state, left
 
   def _replay_segment(
     self,
     position: int,
     configuration: step_lib.Configuration,
-    costs: streams_lib.Costs,
-  ) -> tuple[_Replayed, _Queue]:
+    costs: costs_lib.Costs,
+  ) -> tuple[_Replayed, in_flight.State]:
     state = (
       self._states[position],
       *map(configuration.__getitem__, self._keys[position]),
     )
     remembered = self._remembered[position]
     if state not in remembered:
-      replayed, queue = timeline.replay_segment(
-        self._segments[position], costs, self._queues[position]
+      replayed, left = timeline.replay_segment(
+        self._segments[position], costs, self._in_flight[position]
       )
       if len(remembered) == _MAX_REMEMBERED:
         del remembered[next(iter(remembered))]
-      remembered[state] = self._summed(replayed), queue
+      remembered[state] = self._summed(replayed), left
     return remembered[state]
 
   def _summed(self, replayed: timeline.Timeline) -> _Replayed:
@@ -193,7 +192,11 @@ class IncrementalReplay:
       sums.setdefault(key_of[name], [0.0, 0.0, 0.0])[2] += us
     return _Replayed(
       step_time_us=replayed.step_time_us,
-      kernel_us=replayed.kernel_us + replayed.total_slowdown_us,
+      kernel_us=(
+        replayed.kernel_us
+        + replayed.total_slowdown_us
+        + replayed.total_copy_slowdown_us
+      ),
       lost={
         key: Lost(exposed_us=exposed, slowdown_us=slowdown, delay_us=delay)
         for key, (exposed, slowdown, delay) in sums.items()
@@ -204,27 +207,29 @@ class IncrementalReplay:
 def _segments(program: program_lib.Program) -> Iterator[program_lib.Program]:
   """The program, cut; the last segment also waits for all that is in flight."""
   begin = 0
-  in_flight: dict[str, collectives_lib.Collective] = {}
+  awaited: dict[str, program_lib.Wait | program_lib.WaitCopy] = {}
   for position, part in enumerate(program):
-    started = program_lib.collectives_in((part,))
-    in_flight.update((c.name, c) for c, _ in started)
-    if isinstance(part, program_lib.Wait):
-      in_flight.pop(part.collective.name, None)
+    for collective, _ in program_lib.collectives_in((part,)):
+      awaited[collective.name] = program_lib.Wait(collective)
+    if isinstance(part, program_lib.StartCopy):
+      awaited[part.copy.name] = program_lib.WaitCopy(part.copy)
+    elif isinstance(part, program_lib.WaitCopy):
+      awaited.pop(part.copy.name, None)
+    elif isinstance(part, program_lib.Wait):
+      awaited.pop(part.collective.name, None)
       yield program[begin : position + 1]
       begin = position + 1
-  rest = (*program[begin:], *map(program_lib.Wait, in_flight.values()))
+  rest = (*program[begin:], *awaited.values())
   if rest:
     yield rest
 
 
-def _state(queue: _Queue) -> _State:
-  """Equal for communication streams that continue in the same way."""
-  return tuple(
-    (
-      in_flight.collective.name,
-      in_flight.cost,
-      in_flight.left_us,
-      in_flight.wait_us,
-    )
-    for in_flight in queue
+def _state(left: in_flight.State) -> _State:
+  """Equal for streams that continue in the same way."""
+  return (
+    *(
+      (entry.collective.name, entry.cost, entry.left_us, entry.wait_us)
+      for entry in left.collectives
+    ),
+    *((entry.copy.name, entry.left_us) for entry in left.copies),
   )

@@ -1,9 +1,10 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The program of a step: what XLA's schedule puts on the GPU's two streams.
+"""The program of a step: what XLA's schedule puts on the GPU's streams.
 
 A program is a tuple of parts in schedule order: kernel launches, starts of
-collectives, waits for them, and the control flow around these.
+collectives and of host copies, waits for them, and the control flow around
+these.
 
     program = program_lib.of_module(analysis)
 """
@@ -15,6 +16,7 @@ import dataclasses
 
 from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import hlo
+from lagom_xla.passes import host_copies
 from lagom_xla.passes import kernels as kernels_lib
 from lagom_xla.passes import overlap as overlap_lib
 
@@ -41,6 +43,20 @@ class Wait:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class StartCopy:
+  """Puts a host copy on its stream."""
+
+  copy: host_copies.HostCopy
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class WaitCopy:
+  """Holds the compute stream until a host copy is finished."""
+
+  copy: host_copies.HostCopy
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Loop:
   """A body that runs `num_trips` times."""
 
@@ -55,7 +71,7 @@ class Branch:
   branches: tuple[Program, ...]
 
 
-Part = Launch | Start | Wait | Loop | Branch
+Part = Launch | Start | Wait | StartCopy | WaitCopy | Loop | Branch
 Program = tuple[Part, ...]
 
 
@@ -73,13 +89,23 @@ def of_overlap(
 ) -> Program:
   """The schedule of one overlap, once.
 
+  Host copies that start or end outside of it are left out: how much of them is
+  left there is not known.
+
   Args:
     analysis: of the module that the overlap is in.
     overlap: one of the analysis's overlaps.
   """
   computation = analysis.module.computations[overlap.computation_id]
   instructions = computation.instructions[overlap.begin : overlap.end]
-  return _program(analysis, instructions)
+  program = _program(analysis, instructions)
+  inside = {i.id for i in instructions}
+  return tuple(
+    part
+    for part in program
+    if not isinstance(part, StartCopy | WaitCopy)
+    or {part.copy.start_id, part.copy.done_id} <= {*inside, None}
+  )
 
 
 def collectives_in(
@@ -109,9 +135,15 @@ def _program(
       if collective.form == "sync":
         parts.append(Wait(collective))
     parts.extend(Wait(c) for c in analysis.awaited_by.get(instruction.id, ()))
-    if instruction.id in analysis.kernels:
+    if copy := analysis.host_copies.get(instruction.id):
+      parts.append(StartCopy(copy))
+      if copy.done_id is None:
+        parts.append(WaitCopy(copy))
+    elif copy := analysis.awaited_host_copies.get(instruction.id):
+      parts.append(WaitCopy(copy))
+    elif instruction.id in analysis.kernels:
       parts.append(Launch(analysis.kernels[instruction.id]))
-    elif not started:
+    else:
       parts.extend(_control_flow(analysis, instruction))
   return tuple(parts)
 
@@ -121,7 +153,7 @@ def _control_flow(
 ) -> Iterable[Part]:
   callees = [
     (_program(analysis, callee.instructions), repeats)
-    for callee, repeats in analysis.module.callees(instruction)
+    for callee, repeats in analysis.callees(instruction)
   ]
   match instruction.opcode:
     case "conditional":

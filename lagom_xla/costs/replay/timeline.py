@@ -5,14 +5,15 @@
     program = program_lib.of_module(analysis)
     timeline.replay(program, costs).step_time_us
 
-`streams.py` says how the two streams move.
+`streams.py` says how the streams move.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 import dataclasses
 
+from lagom_xla.costs.replay import costs as costs_lib
+from lagom_xla.costs.replay import in_flight
 from lagom_xla.costs.replay import program as program_lib
 from lagom_xla.costs.replay import streams as streams_lib
 
@@ -22,10 +23,10 @@ class Timeline:
   """A replayed step. All times are per step, in microseconds.
 
   The step time is the sum of what kernels take alone, what they lose to
-  collectives, and the waits.
+  collectives and to host copies, and the waits.
 
   Attributes:
-    step_time_us: from the first kernel or start until both streams are empty.
+    step_time_us: from the first kernel or start until all streams are empty.
     kernel_us: kernels alone, summed.
     collective_us: collectives alone, summed.
     exposed_us: waits for each collective, by its name.
@@ -33,6 +34,9 @@ class Timeline:
       collective.
     delay_us: what each collective lost to kernels, late starts included, by its
       name.
+    copy_us: host copies alone, summed.
+    copy_wait_us: waits for each host copy, by its name.
+    copy_slowdown_us: what kernels lost to each host copy, by its name.
   """
 
   step_time_us: float
@@ -41,10 +45,13 @@ class Timeline:
   exposed_us: dict[str, float]
   slowdown_us: dict[tuple[str, str], float]
   delay_us: dict[str, float] = dataclasses.field(default_factory=dict)
+  copy_us: float = 0.0
+  copy_wait_us: dict[str, float] = dataclasses.field(default_factory=dict)
+  copy_slowdown_us: dict[str, float] = dataclasses.field(default_factory=dict)
 
   @property
   def total_exposed_us(self) -> float:
-    """All waits."""
+    """All waits for collectives."""
     return sum(self.exposed_us.values())
 
   @property
@@ -57,8 +64,18 @@ class Timeline:
     """All that collectives lost to kernels."""
     return sum(self.delay_us.values())
 
+  @property
+  def total_copy_wait_us(self) -> float:
+    """All waits for host copies."""
+    return sum(self.copy_wait_us.values())
 
-def replay(program: program_lib.Program, costs: streams_lib.Costs) -> Timeline:
+  @property
+  def total_copy_slowdown_us(self) -> float:
+    """All that kernels lost to host copies."""
+    return sum(self.copy_slowdown_us.values())
+
+
+def replay(program: program_lib.Program, costs: costs_lib.Costs) -> Timeline:
   """Replays a program from empty streams until they are empty again.
 
   Args:
@@ -73,22 +90,22 @@ def replay(program: program_lib.Program, costs: streams_lib.Costs) -> Timeline:
 
 def replay_segment(
   program: program_lib.Program,
-  costs: streams_lib.Costs,
-  queue: Iterable[streams_lib.InFlight],
-) -> tuple[Timeline, tuple[streams_lib.InFlight, ...]]:
+  costs: costs_lib.Costs,
+  state: in_flight.State,
+) -> tuple[Timeline, in_flight.State]:
   """Replays a segment of a program.
 
   Args:
     program: the segment.
     costs: as for `replay`.
-    queue: the communication stream as the segment before left it.
+    state: what the segment before left in flight.
 
   Returns:
-    The timeline of the segment, and the communication stream as it leaves it.
+    The timeline of the segment, and what it leaves in flight.
   """
-  streams = streams_lib.Streams(costs, queue)
+  streams = streams_lib.Streams(costs, state)
   streams.run(program)
-  return _timeline(streams), streams.queue
+  return _timeline(streams), streams.state
 
 
 def _timeline(streams: streams_lib.Streams) -> Timeline:
@@ -99,4 +116,7 @@ def _timeline(streams: streams_lib.Streams) -> Timeline:
     exposed_us=dict(streams.exposed_us),
     slowdown_us=dict(streams.slowdown_us),
     delay_us=dict(streams.delay_us),
+    copy_us=streams.copies.lone_us,
+    copy_wait_us=dict(streams.copies.wait_us),
+    copy_slowdown_us=dict(streams.copies.slowdown_us),
   )

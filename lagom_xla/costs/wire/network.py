@@ -211,7 +211,7 @@ def _nvls_gbps(call: call_lib.Call) -> float:
 
 def _num_peers(call: call_lib.Call) -> int:
   """Ranks on other nodes to which each rank sends messages of their own."""
-  if call.kind not in ("all-to-all", "ragged-all-to-all"):
+  if call.kind not in nccl.EXCHANGES:
     return 0
   return call.num_ranks - call.communicator.ranks_per_node
 

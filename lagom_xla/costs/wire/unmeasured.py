@@ -47,7 +47,7 @@ def time_us(call: call_lib.Call, paths: path_lib.Paths) -> float:
     setting.num_channels * channel_gbps,
   )
   part_bytes = call.num_bytes / setting.num_channels
-  if setting.algorithm in ("ring", "pat") or call.kind == "all-to-all":
+  if setting.algorithm in ("ring", "pat") or call.kind in nccl.EXCHANGES:
     part_bytes /= call.num_ranks
   fill_us = min(setting.chunk_bytes, part_bytes) / (1e3 * channel_gbps)
   return latency_us + wire_bytes / (1e3 * gbps) + fill_us

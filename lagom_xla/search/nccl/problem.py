@@ -227,6 +227,11 @@ def _signature(
         signature.append(("start", step.key_of[collective.name]))
       case program_lib.Wait(collective):
         signature.append(("wait", order.get(collective.name)))
+      case program_lib.StartCopy(copy):
+        order[copy.name] = len(order)
+        signature.append(("copy", copy.stream, step.host_copy_cost(copy)))
+      case program_lib.WaitCopy(copy):
+        signature.append(("wait", order.get(copy.name)))
       case program_lib.Loop(body, num_trips):
         signature.append((num_trips, _signature(step, body)))
       case program_lib.Branch(branches):

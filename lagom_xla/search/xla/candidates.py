@@ -2,12 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Candidates: XLA configs, each with the best NCCL settings for it.
 
-A candidate is judged as compiled: XLA schedules the target with its config, the
-NCCL settings of that schedule are searched, and the whole step is replayed, as
-predicted and in each scenario of what the model may be wrong about
-(costs/uncertainty.py). XLA's defaults are always a candidate, and another takes
-their place only for a gain that is sure. A config that XLA refuses is recorded
-with the reason.
+A candidate is judged as compiled: XLA schedules the target with its config (and
+compiles it to the end where memory is short), the NCCL settings are searched,
+and the whole step is replayed, as predicted and in each scenario of what the
+model may be wrong about (costs/uncertainty.py). XLA's defaults are always a
+candidate, and another takes their place only for a gain that is sure. A config
+that XLA refuses is recorded with the reason.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from lagom_xla.passes import hlo
 from lagom_xla.passes.program import outcome as outcome_lib
 from lagom_xla.search.nccl import searcher as searcher_lib
 from lagom_xla.search.nccl import settings as settings_lib
+from lagom_xla.search.xla import as_run
 
 # The low end of a gain's range must reach this share of the step; a smaller one
 # is no reason to leave XLA's defaults.
@@ -40,6 +41,8 @@ class Candidate:
   Attributes:
     config: the XLA config.
     step: the step as scheduled under it.
+    runs: the step that runs, which times are of: `step`, unless XLA computes
+      values again where memory is short (`as_run.py`).
     settings: the searched NCCL settings, by tuning key.
     under_nccl_defaults: the replay under NCCL's own choices.
     tuned: the replay under `settings`.
@@ -51,6 +54,7 @@ class Candidate:
 
   config: config_lib.XlaConfig
   step: step_lib.Step
+  runs: step_lib.Step
   settings: step_lib.Configuration
   under_nccl_defaults: timeline.Timeline
   tuned: timeline.Timeline
@@ -110,10 +114,18 @@ class Search:
   def refused(self, candidate: Candidate, reason: str) -> Search:
     """The search with a candidate turned down after all, and why."""
     refused = Refused(config=candidate.config, reason=reason)
-    return dataclasses.replace(
-      self,
-      others=tuple(refused if c is candidate else c for c in self.others),
-    )
+    return dataclasses.replace(self, others=self._others(candidate, refused))
+
+  def judged_again(self, candidate: Candidate, judged: Candidate) -> Search:
+    """The search with another verdict on a candidate, or on the default."""
+    if candidate is self.default:
+      return dataclasses.replace(self, default=judged)
+    return dataclasses.replace(self, others=self._others(candidate, judged))
+
+  def _others(
+    self, candidate: Candidate, instead: Candidate | Refused
+  ) -> tuple[Candidate | Refused, ...]:
+    return tuple(instead if c is candidate else c for c in self.others)
 
   def obstacle(self, candidate: Candidate) -> str:
     """Why a candidate is not kept, in a few words; "" for the best."""
@@ -162,6 +174,8 @@ def evaluate(
   """
   try:
     module = target.schedule(config)
+    step = step_lib.of_module(module, target.cluster)
+    runs = as_run.step(target, config, step)
   except (
     errors.CompileError,
     errors.CombineError,
@@ -179,7 +193,7 @@ def evaluate(
           " that its time is not known."
         )
         return Refused(config=config, reason=reason)
-  return _searched(config, module, target=target, searcher=searcher)
+  return searched(config, step, runs, target=target, searcher=searcher)
 
 
 def evaluate_or_raise(
@@ -196,25 +210,39 @@ def evaluate_or_raise(
     ProgramError: the program cannot have this form.
     ScheduleError: the schedule cannot have these orders.
   """
-  module = target.schedule(config)
-  return _searched(config, module, target=target, searcher=searcher)
+  step = step_lib.of_module(target.schedule(config), target.cluster)
+  runs = as_run.step(target, config, step)
+  return searched(config, step, runs, target=target, searcher=searcher)
 
 
-def _searched(
+def searched(
   config: config_lib.XlaConfig,
-  module: hlo.Module,
+  step: step_lib.Step,
+  runs: step_lib.Step,
   *,
   target: target_lib.Target,
   searcher: searcher_lib.Searcher,
 ) -> Candidate:
-  step = step_lib.of_module(module, target.cluster)
-  found = settings_lib.search(step, searcher)
+  """The candidate of a config, with the best settings for the step that runs.
+
+  Args:
+    config: the config.
+    step: as scheduled under it.
+    runs: the step that runs.
+    target: what the step is of.
+    searcher: of the NCCL settings.
+  """
+  found = settings_lib.search(runs, searcher)
+  settings = found.configuration
+  if runs is not step:  # XLA may have combined what the schedule has apart.
+    settings = {**step.default, **settings}
   return Candidate(
     config=config,
     step=step,
-    settings=found.configuration,
-    under_nccl_defaults=step.timeline(step.default),
-    tuned=step.timeline(found.configuration),
+    runs=runs,
+    settings=settings,
+    under_nccl_defaults=runs.timeline(runs.default),
+    tuned=runs.timeline(found.configuration),
     default_times=found.default_times,
     tuned_times=found.tuned_times,
     num_trials=found.num_trials,

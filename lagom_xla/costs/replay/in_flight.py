@@ -1,0 +1,56 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Collectives and host copies in flight between two parts of a program."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from lagom_xla.costs import collective as collective_lib
+from lagom_xla.passes import collectives as collectives_lib
+from lagom_xla.passes import host_copies
+
+
+@dataclasses.dataclass(slots=True)
+class InFlight:
+  """A collective on the communication stream.
+
+  Attributes:
+    collective: which one.
+    cost: of it alone.
+    left_us: what is left of it, at its lone pace.
+    wait_us: how long it still waits for SMs.
+  """
+
+  collective: collectives_lib.Collective
+  cost: collective_lib.CollectiveCost
+  left_us: float
+  wait_us: float = 0.0
+
+
+@dataclasses.dataclass(slots=True)
+class CopyInFlight:
+  """A host copy on its stream.
+
+  Attributes:
+    copy: which one.
+    cost: of it alone.
+    left_us: what is left of it.
+  """
+
+  copy: host_copies.HostCopy
+  cost: collective_lib.CollectiveCost
+  left_us: float
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class State:
+  """All that is in flight.
+
+  Attributes:
+    collectives: on the communication stream, the running one first.
+    copies: on the streams of host copies, those of one stream in its order.
+  """
+
+  collectives: tuple[InFlight, ...] = ()
+  copies: tuple[CopyInFlight, ...] = ()

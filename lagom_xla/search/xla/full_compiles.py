@@ -1,0 +1,118 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Compiles to the end: whether a candidate fits, and what of it really runs.
+
+They are the last word on a search. What they show beside memory, values that
+XLA computes again, changes a candidate's times, and may change which is best.
+"""
+
+from __future__ import annotations
+
+from lagom_xla import errors
+from lagom_xla.compile import lowered as lowered_lib
+from lagom_xla.compile import target as target_lib
+from lagom_xla.search.nccl import searcher as searcher_lib
+from lagom_xla.search.xla import as_run
+from lagom_xla.search.xla import candidates
+
+_Result = tuple[candidates.Search, lowered_lib.Compilation | None]
+
+
+def of_default(
+  target: target_lib.Target,
+  search: candidates.Search,
+  *,
+  searcher: searcher_lib.Searcher,
+) -> _Result:
+  """The search with its default judged by its compile to the end, and that.
+
+  Args:
+    target: what was searched.
+    search: what was found.
+    searcher: of the NCCL settings.
+
+  Raises:
+    CompileError: it does not compile to the end.
+  """
+  default = search.default
+  compiled = _compile(target, default)
+  return _judged(target, search, default, compiled, searcher), compiled
+
+
+def of_best(
+  target: target_lib.Target,
+  search: candidates.Search,
+  compiled_default: lowered_lib.Compilation | None,
+  *,
+  searcher: searcher_lib.Searcher,
+) -> _Result:
+  """The search whose best candidate compiles, fits and stays the best.
+
+  Args:
+    target: what was searched.
+    search: with its default judged already.
+    compiled_default: its default, compiled to the end.
+    searcher: of the NCCL settings.
+  """
+  while search.best is not search.default:
+    kept = search.best
+    try:
+      compiled = _compile(target, kept)
+    except errors.CompileError as error:
+      search = search.refused(kept, str(error))
+      continue
+    if _fits(compiled, compiled_default, target):
+      search = _judged(target, search, kept, compiled, searcher)
+      if search.best.config == kept.config:
+        return search, compiled
+      continue
+    assert compiled is not None and compiled.peak_bytes is not None
+    search = search.refused(
+      kept,
+      f"It needs {compiled.peak_bytes / 1e9:.1f} GB of"
+      f" {target.cluster.gpu.hbm_bytes / 1e9:.1f} GB.",
+    )
+  return search, compiled_default
+
+
+def _judged(
+  target: target_lib.Target,
+  search: candidates.Search,
+  candidate: candidates.Candidate,
+  compiled: lowered_lib.Compilation | None,
+  searcher: searcher_lib.Searcher,
+) -> candidates.Search:
+  """The search with a candidate judged by its compiled module.
+
+  One whose schedule was seen to be short of memory is already.
+  """
+  if compiled is None or candidate.runs is not candidate.step:
+    return search
+  runs = as_run.of_compiled(candidate.step, compiled.module)
+  if runs is candidate.step:
+    return search
+  judged = candidates.searched(
+    candidate.config, candidate.step, runs, target=target, searcher=searcher
+  )
+  return search.judged_again(candidate, judged)
+
+
+def _fits(
+  compiled: lowered_lib.Compilation | None,
+  default: lowered_lib.Compilation | None,
+  target: target_lib.Target,
+) -> bool:
+  """Whether a step fits the device, or needs no more than it did before."""
+  if compiled is None or compiled.peak_bytes is None:
+    return True
+  if compiled.peak_bytes <= target.cluster.gpu.hbm_bytes:
+    return True
+  if default is None or default.peak_bytes is None:
+    return False
+  return compiled.peak_bytes <= default.peak_bytes
+
+
+def _compile(
+  target: target_lib.Target, candidate: candidates.Candidate
+) -> lowered_lib.Compilation | None:
+  return None if target.obstacle else target.compile(candidate.config)

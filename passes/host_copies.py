@@ -1,0 +1,175 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Host copies: what a step moves between a GPU and its host's memory.
+
+JAX offloads with `jax.device_put` to pinned_host and with the offloading
+policies of `jax.checkpoint`. XLA gives such arrays memory space 5 in their
+layout, S(5) in text, and moves them in one of these forms:
+
+- `copy-start` / `copy-done` of a whole array;
+- an `async-start` / `async-done` pair around a dynamic-slice out of a stack of
+  arrays on the host or a dynamic-update-slice into it, as loops have them;
+- the same plain, which holds the compute stream.
+
+None is a kernel: the GPU's copy engines move the bytes.
+
+XLA puts all `copy-start`s of a module on one stream of their own, whichever way
+they go (its stream annotator gives them one operation queue). Of slices, those
+of each direction are taken to follow one another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+import dataclasses
+
+from lagom_xla.passes import dependencies
+from lagom_xla.passes import hlo
+
+# Layout::kHostMemorySpace of XLA.
+_HOST = 5
+
+# What may stand in a fusion that only moves an array.
+_NO_WORK = frozenset(
+  [
+    "bitcast",
+    "constant",
+    "copy",
+    "dynamic-slice",
+    "dynamic-update-slice",
+    "fusion",
+    "parameter",
+    "slice",
+  ]
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class HostCopy:
+  """One copy between a GPU and its host's memory.
+
+  Attributes:
+    name: name of the instruction that starts it.
+    to_host: whether it goes to the host, or comes from there.
+    computation: name of the computation that it stands in.
+    start_id: id of the instruction that starts it.
+    done_id: id of the instruction that waits for it; None where it holds the
+      compute stream.
+    num_bytes: bytes that it moves.
+    stream: copies of one stream follow one another.
+    executions: times it runs per step.
+  """
+
+  name: str
+  to_host: bool
+  computation: str
+  start_id: int
+  done_id: int | None
+  num_bytes: int
+  stream: str
+  executions: int
+
+
+def is_on_host(shape: hlo.Shape) -> bool:
+  """Whether an array is in the host's memory."""
+  return shape.layout.memory_space == _HOST
+
+
+def find(module: hlo.Module) -> Mapping[int, HostCopy]:
+  """The host copies of a module that run, by the id of what starts them."""
+  wrapped = {
+    callee
+    for computation in module.computations.values()
+    for instruction in computation.instructions
+    if instruction.opcode == "async-start"
+    for callee in instruction.called_computation_ids
+  }
+  return {
+    copy.start_id: copy
+    for computation_id in module.executions
+    if computation_id not in wrapped
+    for copy in _in_computation(module, module.computations[computation_id])
+  }
+
+
+def _in_computation(
+  module: hlo.Module, computation: hlo.Computation
+) -> Iterator[HostCopy]:
+  moves = {
+    instruction.id: move
+    for instruction in computation.instructions
+    if (move := _move(module, computation, instruction))
+  }
+  if not moves:
+    return
+  awaiting = dependencies.awaiting_of(computation)
+  for id_, (moved, to_host) in moves.items():
+    start = computation.by_id[id_]
+    done = awaiting.get(id_)
+    stream = "to host" if to_host else "to device"
+    if start.opcode == "copy-start":
+      stream = "both ways"
+    yield HostCopy(
+      name=start.name,
+      to_host=to_host,
+      computation=computation.name,
+      start_id=id_,
+      done_id=done.id if done is not None else None,
+      num_bytes=hlo.shape_bytes(moved),
+      stream=stream,
+      executions=module.executions[computation.id],
+    )
+
+
+_Move = tuple[hlo.Shape, bool]  # What moves, and whether to the host.
+
+
+def _move(
+  module: hlo.Module,
+  computation: hlo.Computation,
+  instruction: hlo.Instruction,
+) -> _Move | None:
+  """What an instruction moves to or from a host, if that is all it does."""
+  match instruction.opcode:
+    case "copy-start":  # (destination, source, context)
+      destination, source, *_ = instruction.shape.tuple_shapes
+      return _between(source, destination, destination)
+    case "async-start" | "fusion":
+      if not _touches_host(computation, instruction):
+        return None
+      called = module.computations[instruction.called_computation_ids[0]]
+      return _move_inside(module, called)
+    case "copy" | "dynamic-slice" | "slice":
+      (source, *_) = computation.operands(instruction)
+      return _between(source.shape, instruction.shape, instruction.shape)
+    case "dynamic-update-slice":
+      _, update, *_ = computation.operands(instruction)
+      return _between(update.shape, instruction.shape, update.shape)
+  return None
+
+
+def _touches_host(
+  computation: hlo.Computation, instruction: hlo.Instruction
+) -> bool:
+  """Whether it takes an array on the host, or makes one."""
+  taken = (o.shape for o in computation.operands(instruction))
+  made = (instruction.shape, *instruction.shape.tuple_shapes)
+  return any(is_on_host(shape) for shape in (*taken, *made))
+
+
+def _move_inside(module: hlo.Module, called: hlo.Computation) -> _Move | None:
+  """What a fusion or an async computation moves."""
+  has_work = any(
+    i.opcode not in _NO_WORK and i.shape.dimensions for i in called.instructions
+  )
+  if has_work:
+    return None
+  moves = (_move(module, called, i) for i in called.instructions)
+  return next(filter(None, moves), None)
+
+
+def _between(
+  source: hlo.Shape, destination: hlo.Shape, moved: hlo.Shape
+) -> _Move | None:
+  to_host = is_on_host(destination)
+  return None if to_host == is_on_host(source) else (moved, to_host)

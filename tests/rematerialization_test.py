@@ -1,0 +1,159 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""What XLA computes again where memory is short, and that plans know of it.
+
+The step of `wide_step.py` fits an L40S of 48 GB, and one of 24 GB (as much as
+an L4 or an A10 has) only if XLA computes activations again.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import pytest
+
+import fake_target
+import hlo_text
+from lagom_xla import cluster as cluster_lib
+from lagom_xla import tuner
+from lagom_xla.compile import config as config_lib
+from lagom_xla.compile import devices as devices_lib
+from lagom_xla.compile import lowered as lowered_lib
+from lagom_xla.compile import target as target_lib
+from lagom_xla.costs import lower_bound
+from lagom_xla.costs import step as step_lib
+from lagom_xla.passes import hlo
+from lagom_xla.passes import pjrt_transform
+from lagom_xla.passes import rematerialization
+from lagom_xla.report import as_json
+from lagom_xla.report import tuning_tables
+from lagom_xla.search.xla import as_run
+import wide_step
+
+_DEFAULT = config_lib.DEFAULT
+_H100S = cluster_lib.parse("1x8xh100")
+
+
+@functools.cache
+def _wide(device_bytes: float) -> target_lib.Target:
+  if pjrt_transform.plugin_path() is None:
+    pytest.skip("JAX's CUDA plugin is not installed (extra aot)")
+  gpu = {"base": "l40s", "hbm_bytes": int(device_bytes)}
+  cluster = cluster_lib.from_dict(
+    {"num_nodes": 1, "gpus_per_node": 8, "gpu": gpu}, where="a test"
+  )
+  lowered = wide_step.lower(devices_lib.devices(cluster))
+  return target_lib.of_step(lowered, cluster, name="wide step")
+
+
+@functools.cache
+def _scheduled(device_bytes: float) -> step_lib.Step:
+  target = _wide(device_bytes)
+  return step_lib.of_module(target.schedule(), target.cluster)
+
+
+@functools.cache
+def _run(device_bytes: float) -> step_lib.Step:
+  step = _scheduled(device_bytes)
+  return as_run.step(_wide(device_bytes), _DEFAULT, step)
+
+
+def _step_us(step: step_lib.Step) -> float:
+  return step.timeline(step.default).step_time_us
+
+
+def test_a_step_with_memory_to_spare_runs_as_scheduled() -> None:
+  assert _run(48e9) is _scheduled(48e9)
+
+
+def test_a_step_short_of_memory_computes_values_again() -> None:
+  scheduled, runs = _scheduled(24e9), _run(24e9)
+  assert not rematerialization.recomputed(scheduled.analysis.module)
+  assert rematerialization.recomputed(runs.analysis.module)
+  assert len(runs.analysis.kernels) > len(scheduled.analysis.kernels)
+  assert _step_us(runs) > 1.01 * _step_us(scheduled)
+  assert lower_bound.us(runs) >= lower_bound.us(scheduled)
+
+
+def test_more_slop_lets_a_schedule_keep_its_values() -> None:
+  module = _scheduled(24e9).analysis.module
+  is_short = functools.partial(
+    rematerialization.is_short_of_memory, module, int(24e9)
+  )
+  assert is_short()
+  assert not is_short(slop_percent=150)
+
+
+def _kernels(*names: str) -> hlo.Module:
+  """Kernels of a millisecond each, after an all-gather that nothing hides."""
+  lines = [
+    "p = f32[256,256] parameter(0)",
+    *hlo_text.all_gather("gather", 64 * 2**20),
+    *(hlo_text.kernel(name, 1000.0) for name in names),
+  ]
+  return hlo_text.load("\n".join([*lines, "ROOT end = () tuple()"]))
+
+
+def _tuned(
+  scheduled: dict[bool, hlo.Module], compiled: dict[bool, hlo.Module]
+) -> tuner.Tuning:
+  """Tunes a target whose options all do the same.
+
+  Args:
+    scheduled: by whether there are options, what XLA schedules.
+    compiled: what it compiles.
+  """
+
+  def compile_fully(config: config_lib.XlaConfig) -> lowered_lib.Compilation:
+    return lowered_lib.Compilation(
+      module=compiled[bool(config.options)], compiled=None, peak_bytes=2**30
+    )
+
+  return tuner.tune(
+    fake_target.FakeTarget(
+      name="step",
+      cluster=_H100S,
+      scheduled=lambda config: scheduled[bool(config.options)],
+      compiled=compile_fully,
+    )
+  )
+
+
+def test_options_that_make_xla_compute_more_again_are_not_kept() -> None:
+  slow, fast = _kernels("a", "b"), _kernels("a")
+  slower = _kernels("a", "b.remat", "c.remat")
+  kept = _tuned({False: slow, True: fast}, {False: slow, True: fast})
+  assert kept.plan.xla.options
+  dropped = _tuned({False: slow, True: fast}, {False: slow, True: slower})
+  assert not dropped.plan.xla.options
+
+
+def test_a_plan_has_the_times_of_the_modules_that_run() -> None:
+  scheduled = {False: _kernels("a", "b"), True: _kernels("a")}
+  compiled = {
+    False: _kernels("a", "b", "b.remat", "a.remat"),
+    True: _kernels("a", "a.remat"),
+  }
+  tuning = _tuned(scheduled, compiled)
+  assert tuning.plan.xla.options
+  prediction = tuning.plan.prediction
+  for module, us in (
+    (compiled[False], prediction.default_us),
+    (compiled[True], prediction.xla_us),
+  ):
+    assert us == pytest.approx(_step_us(step_lib.of_module(module, _H100S)))
+  assert tuning.before.analysis.module is compiled[False]
+  assert as_json.tuning(tuning)["recomputed"] == {"before": 2, "after": 1}
+  sentence = tuning_tables.recomputed(tuning)
+  assert "With XLA's defaults 2 instructions run again" in sentence
+  assert "With the plan 1 instructions run again" in sentence
+
+
+def test_options_are_looked_at_again_where_the_default_computes_more() -> None:
+  """Behind the default's schedule, and ahead of what the default runs."""
+  scheduled = {False: _kernels("a"), True: _kernels("a", "b")}
+  compiled = {
+    False: _kernels("a", "a.remat", "b.remat"),
+    True: _kernels("a", "b"),
+  }
+  assert _tuned(scheduled, compiled).plan.xla.options
