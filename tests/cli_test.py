@@ -191,6 +191,7 @@ def test_inspect_prints_the_fields_that_formats_md_names(
     {
       "module": dict,
       "collectives": list,
+      "host_copies": list,
       "totals": dict,
       "gemm_flops": int,
       "overlaps": list,
@@ -333,6 +334,7 @@ def test_tune_prints_the_fields_that_formats_md_names(tuned: Tuned) -> None:
       "plan": dict,
       "predicted": dict,
       "peak_bytes": dict,
+      "recomputed": dict,
       "effects": list,
       "candidates": list,
       "num_predicted": int,
@@ -340,6 +342,7 @@ def test_tune_prints_the_fields_that_formats_md_names(tuned: Tuned) -> None:
     },
   )
   assert has_fields(report["peak_bytes"], {"before": int, "after": int})
+  assert report["recomputed"] == {"before": 0, "after": 0}
   predicted = report["predicted"]
   assert has_fields(
     predicted, {"before": dict, "after": dict, "lower_bound_us": float}

@@ -9,6 +9,7 @@ an L4 or an A10 has) only if XLA computes activations again.
 from __future__ import annotations
 
 import functools
+from unittest import mock
 
 import pytest
 
@@ -28,6 +29,7 @@ from lagom_xla.passes import rematerialization
 from lagom_xla.report import as_json
 from lagom_xla.report import tuning_tables
 from lagom_xla.search.xla import as_run
+from lagom_xla.verify import verification
 import wide_step
 
 _DEFAULT = config_lib.DEFAULT
@@ -94,10 +96,10 @@ def _kernels(*names: str) -> hlo.Module:
   return hlo_text.load("\n".join([*lines, "ROOT end = () tuple()"]))
 
 
-def _tuned(
+def _target(
   scheduled: dict[bool, hlo.Module], compiled: dict[bool, hlo.Module]
-) -> tuner.Tuning:
-  """Tunes a target whose options all do the same.
+) -> target_lib.Target:
+  """A target whose options all do the same.
 
   Args:
     scheduled: by whether there are options, what XLA schedules.
@@ -109,14 +111,18 @@ def _tuned(
       module=compiled[bool(config.options)], compiled=None, peak_bytes=2**30
     )
 
-  return tuner.tune(
-    fake_target.FakeTarget(
-      name="step",
-      cluster=_H100S,
-      scheduled=lambda config: scheduled[bool(config.options)],
-      compiled=compile_fully,
-    )
+  return fake_target.FakeTarget(
+    name="step",
+    cluster=_H100S,
+    scheduled=lambda config: scheduled[bool(config.options)],
+    compiled=compile_fully,
   )
+
+
+def _tuned(
+  scheduled: dict[bool, hlo.Module], compiled: dict[bool, hlo.Module]
+) -> tuner.Tuning:
+  return tuner.tune(_target(scheduled, compiled))
 
 
 def test_options_that_make_xla_compute_more_again_are_not_kept() -> None:
@@ -157,3 +163,19 @@ def test_options_are_looked_at_again_where_the_default_computes_more() -> None:
     True: _kernels("a", "b"),
   }
   assert _tuned(scheduled, compiled).plan.xla.options
+
+
+def test_a_plan_is_verified_by_the_modules_that_run() -> None:
+  target = _target(
+    {False: _kernels("a", "b"), True: _kernels("a")},
+    {False: _kernels("a", "b", "b.remat"), True: _kernels("a", "a.remat")},
+  )
+  with mock.patch.object(
+    rematerialization, "is_short_of_memory", return_value=True
+  ):
+    plan = tuner.tune(target).plan
+    verified = verification.verify(plan, target)
+  assert plan.xla.options
+  assert verified.default_us == pytest.approx(plan.prediction.default_us)
+  planned_us = plan.prediction.nccl_settings_us
+  assert verified.planned_us == pytest.approx(planned_us)

@@ -21,6 +21,7 @@ from lagom_xla.costs import step as step_lib
 from lagom_xla.passes import combine
 from lagom_xla.plan import made_for
 from lagom_xla.plan import plan as plan_lib
+from lagom_xla.search.xla import as_run
 from lagom_xla.verify import effects as effects_lib
 from lagom_xla.verify import order_effect
 from lagom_xla.verify import program_effect
@@ -51,6 +52,9 @@ class Verification:
 def verify(plan: plan_lib.Plan, target: target_lib.Target) -> Verification:
   """Schedules a target with and without a plan, and says what each part did.
 
+  Times are those of the step that runs, as in the plan: what is short of memory
+  is compiled to the end.
+
   Raises:
     PlanError: the plan is for something else.
     CompileError: XLA refuses the target or the plan.
@@ -71,11 +75,13 @@ def verify(plan: plan_lib.Plan, target: target_lib.Target) -> Verification:
     raise errors.PlanError(
       f"The plan's orders are not for this step: {error}"
     ) from error
-  settings = _settings(plan, planned)
+  default_runs = as_run.step(target, config_lib.DEFAULT, default)
+  planned_runs = as_run.step(target, plan.xla, planned)
+  settings = _settings(plan, planned_runs)
   return Verification(
     plan=plan,
-    default_us=default.timeline(default.default).step_time_us,
-    planned_us=planned.timeline(settings).step_time_us,
+    default_us=default_runs.timeline(default_runs.default).step_time_us,
+    planned_us=planned_runs.timeline(settings).step_time_us,
     effects=effects(plan, target, default, planned),
   )
 

@@ -67,12 +67,12 @@ class Timeline:
   @property
   def total_copy_wait_us(self) -> float:
     """All waits for host copies."""
-    return sum(self.copy_wait_us.values())
+    return sum(self.copy_wait_us.values(), 0.0)
 
   @property
   def total_copy_slowdown_us(self) -> float:
     """All that kernels lost to host copies."""
-    return sum(self.copy_slowdown_us.values())
+    return sum(self.copy_slowdown_us.values(), 0.0)
 
 
 def replay(program: program_lib.Program, costs: costs_lib.Costs) -> Timeline:
