@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The parts that commands share: their descriptions, TARGET, and output."""
+"""The parts that commands share: their descriptions and TARGET."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING
 from lagom_xla import errors
 
 if TYPE_CHECKING:
-  import rich.console
-
   from lagom_xla.compile import target as target_lib
 
 TARGET_HELP = """\
@@ -57,6 +55,11 @@ def add(
     description=textwrap.fill(text),
     epilog=examples,
     formatter_class=argparse.RawDescriptionHelpFormatter,
+  )
+  command.add_argument(
+    "--debug",
+    action="store_true",
+    help="print the whole traceback of an error, too",
   )
   command.set_defaults(function=function)
   return command
@@ -114,11 +117,3 @@ def load_target(arguments: argparse.Namespace) -> target_lib.Target:
     cluster_lib.parse(arguments.cluster),
     arguments=keywords,
   )
-
-
-def console() -> rich.console.Console:
-  """Where tables go; wide enough for them when it is not a terminal."""
-  import rich.console
-
-  console = rich.console.Console()
-  return console if console.is_terminal else rich.console.Console(width=110)

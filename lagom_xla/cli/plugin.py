@@ -10,6 +10,7 @@ import sys
 
 from lagom_xla import errors
 from lagom_xla.cli import command as command_lib
+from lagom_xla.cli import output
 
 _EXAMPLES = """\
 The plugin is built on first use if the installation has none, which takes a C
@@ -61,11 +62,11 @@ def _run(arguments: argparse.Namespace) -> None:
     _print_environment(arguments.plan)
     return
   if arguments.path:
-    print(path)
+    output.write(str(path))
   elif arguments.plan is None:
-    print(path)
+    output.write(str(path))
     for interface in interfaces:
-      print(
+      output.write(
         f"  ncclTunerPlugin_{interface}  for NCCL"
         f" {build.INTERFACES[interface]} and later"
       )
@@ -92,7 +93,7 @@ def _print_plugin(plan: str, path: str) -> None:
     "LAGOM_XLA_NCCL_TABLE": str(table),
     "LAGOM_XLA_NCCL_CHECKSUM": layout.checksum(rules),
   }
-  print(env_lib.exports(values))
+  output.write(env_lib.exports(values))
 
 
 def _print_environment(plan_path: str) -> None:
@@ -104,4 +105,4 @@ def _print_environment(plan_path: str) -> None:
   plan = plan_lib.load(plan_path)
   rules = rules_lib.of_settings(plan.nccl_settings)
   variables = {**plan.nccl_env, **per_function.variables(rules)}
-  print(env_lib.nccl_lines(variables))
+  output.write(env_lib.nccl_lines(variables))

@@ -5,10 +5,10 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 
 from lagom_xla.cli import command as command_lib
+from lagom_xla.cli import output
 
 _EXAMPLES = f"""\
 {command_lib.TARGET_HELP}
@@ -50,7 +50,7 @@ def _run(arguments: argparse.Namespace) -> None:
     plan, command_lib.load_target(arguments)
   )
   if arguments.format == "json":
-    print(json.dumps(as_json.verification(verification), indent=2))
+    output.write_json(as_json.verification(verification))
   else:
-    terminal.show_verification(command_lib.console(), verification)
+    terminal.show_verification(output.console(), verification)
   sys.exit(0 if verification.all_acted else 1)
