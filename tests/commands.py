@@ -1,0 +1,100 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The commands of `lagom-xla`, run in this process or in one of their own.
+
+Most tests call the console script's function in this process, which saves the
+two seconds that a Python with JAX takes to start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+import contextlib
+import dataclasses
+import io
+import os
+import pathlib
+import subprocess
+import sys
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from lagom_xla import cli
+
+ROOT = pathlib.Path(__file__).parents[1]
+TARGET = str(ROOT / "examples/llama/train.py") + ":train_step"
+CLUSTER = "--cluster=1x8xh100"
+MODEL = "--arg=model=tiny"
+
+STEPS = """\
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+import numpy as np
+
+@jax.jit
+def step(w, x):
+  def loss(w):
+    return jnp.sum(jnp.square(jnp.tanh(x @ w[0]) @ w[1]))
+  return jax.tree.map(lambda w, g: w - g, w, jax.grad(loss)(w))
+
+def step_args(devices):
+  rows = NamedSharding(Mesh(np.array(devices), ("x",)), PartitionSpec("x"))
+  w = jax.ShapeDtypeStruct((4096, 4096), jnp.float32, sharding=rows)
+  return (w, w), w
+
+def not_jitted(w, x):
+  return w @ x
+
+def raises(devices):
+  raise RuntimeError("no data")
+"""
+
+RAISES_AT = len(STEPS.splitlines())
+
+
+def write_steps(folder: pathlib.Path) -> str:
+  """Writes the steps into a folder, and names the one that compiles."""
+  (folder / "steps.py").write_text(STEPS)
+  return f"{folder / 'steps.py'}:step"
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+  status: int
+  out: str
+  err: str
+
+
+def run(*arguments: str) -> Outcome:
+  """What `lagom-xla ARGUMENTS` would do."""
+  out, err = io.StringIO(), io.StringIO()
+  with (
+    mock.patch.object(sys, "argv", ["lagom-xla", *arguments]),
+    contextlib.redirect_stdout(out),
+    contextlib.redirect_stderr(err),
+    pytest.raises(SystemExit) as ended,
+  ):
+    cli.run()
+  return Outcome(int(ended.value.code or 0), out.getvalue(), err.getvalue())
+
+
+def run_process(*arguments: str, **kwargs: Any) -> Outcome:
+  """Runs `lagom-xla ARGUMENTS` with nothing set that it should set itself."""
+  unset = ("JAX_", "XLA_", "TF_CPP_")
+  done = subprocess.run(
+    [sys.executable, "-m", "lagom_xla.cli", *arguments],
+    env={k: v for k, v in os.environ.items() if not k.startswith(unset)},
+    capture_output=True,
+    text=True,
+    check=False,
+    **kwargs,
+  )
+  return Outcome(done.returncode, done.stdout, done.stderr)
+
+
+def has_fields(value: Mapping[str, Any], fields: Mapping[str, type]) -> bool:
+  """Whether an object has these fields, of these types, and no others."""
+  return {k: type(v) for k, v in value.items()} == dict(fields)
