@@ -15,7 +15,6 @@ import pytest
 
 from commands import has_fields
 from commands import run
-from lagom_xla import plan as plan_lib
 from lagom_xla.apply import files as files_lib
 from lagom_xla.compile import config as config_lib
 from lagom_xla.search.xla import thresholds
@@ -159,21 +158,6 @@ def test_merged_flags_can_be_sourced_and_say_where_each_is_from(
     *["plan"] * 3,
   ]
   assert f"{merged['xla_flags']}|8" == done.stdout.strip()
-
-
-def test_a_plan_for_another_version_is_fitted_to_this_one(
-  plan_with_options: pathlib.Path,
-) -> None:
-  plan = dataclasses.replace(
-    plan_lib.load(plan_with_options),
-    xla=config_lib.XlaConfig(
-      options={"xla_gpu_graph_level": 0, "xla_gpu_autotune_level": 2}
-    ),
-  )
-  files_lib.write(plan, plan_with_options)
-  comment, line, _ = run("flags", str(plan_with_options)).out.splitlines()
-  assert comment.startswith("# xla_gpu_graph_level is not an option of jaxlib ")
-  assert line.endswith("--xla_gpu_autotune_level=2")
 
 
 @pytest.mark.parametrize("content", [None, "{}", "no JSON", '{"format_ver'])

@@ -186,6 +186,19 @@ def test_a_folder_with_something_else_in_it_is_left_alone(
   assert [p.name for p in occupied.iterdir()] == ["notes.txt"]
 
 
+@pytest.mark.parametrize("out", ["/proc/plan", "file/deep/plan", "n" * 300])
+def test_a_folder_that_cannot_be_written_is_found_before_the_target_is_read(
+  tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, out: str
+) -> None:
+  monkeypatch.chdir(tmp_path)
+  (tmp_path / "file").write_text("")
+  outcome = run("tune", "absent.py:step", CLUSTER, f"--out={out}")
+  assert (outcome.status, outcome.out) == (2, "")
+  assert outcome.err.startswith(f"lagom-xla: Cannot write {out}: ")
+  assert outcome.err.count("\n") == 1
+  assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
 def test_without_a_cuda_plugin_a_step_cannot_be_compiled(
   monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
 ) -> None:

@@ -85,10 +85,10 @@ def _run(arguments: argparse.Namespace) -> None:
 
 
 def _print_plan(arguments: argparse.Namespace) -> None:
-  from lagom_xla import plan as plan_lib
+  from lagom_xla.apply import checked
   from lagom_xla.apply import env as env_lib
 
-  plan = plan_lib.load(arguments.plan)
+  plan = checked.load(arguments.plan)
   if arguments.format == "json":
     from lagom_xla.flags import options as xla_options
 
@@ -147,11 +147,11 @@ def _report_lines(report: check.Report) -> list[str]:
 
 
 def _merge(arguments: argparse.Namespace) -> None:
-  from lagom_xla import plan as plan_lib
+  from lagom_xla.apply import checked
   from lagom_xla.apply import env as env_lib
   from lagom_xla.flags import merge
 
-  plan = plan_lib.load(arguments.plan)
+  plan = checked.load(arguments.plan)
   merged = merge.merge(os.environ.get("XLA_FLAGS", ""), plan.xla.options)
   if arguments.format == "json":
     output.write_json(

@@ -75,13 +75,13 @@ def _run(arguments: argparse.Namespace) -> None:
 
 
 def _print_plugin(plan: str, path: str) -> None:
-  from lagom_xla import plan as plan_lib
+  from lagom_xla.apply import checked
   from lagom_xla.apply import env as env_lib
   from lagom_xla.apply.nccl import layout
   from lagom_xla.apply.nccl import rules as rules_lib
 
   folder = pathlib.Path(plan).absolute()
-  rules = rules_lib.of_settings(plan_lib.load(folder).nccl_settings)
+  rules = rules_lib.of_settings(checked.load(folder).nccl_settings)
   table = folder / env_lib.TABLE
   if not table.is_file():
     raise errors.PlanError(
@@ -97,12 +97,12 @@ def _print_plugin(plan: str, path: str) -> None:
 
 
 def _print_environment(plan_path: str) -> None:
-  from lagom_xla import plan as plan_lib
+  from lagom_xla.apply import checked
   from lagom_xla.apply import env as env_lib
   from lagom_xla.apply.nccl import per_function
   from lagom_xla.apply.nccl import rules as rules_lib
 
-  plan = plan_lib.load(plan_path)
+  plan = checked.load(plan_path)
   rules = rules_lib.of_settings(plan.nccl_settings)
   variables = {**plan.nccl_env, **per_function.variables(rules)}
   output.write(env_lib.nccl_lines(variables))

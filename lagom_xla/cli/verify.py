@@ -38,14 +38,12 @@ def add(commands) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> None:
-  from lagom_xla import plan as plan_lib
-  from lagom_xla.apply import files
+  from lagom_xla.apply import checked
   from lagom_xla.report import as_json
   from lagom_xla.report import terminal
   from lagom_xla.verify import verification as verification_lib
 
-  plan = plan_lib.load(arguments.plan)
-  files.check_table(plan, arguments.plan)
+  plan = checked.load(arguments.plan)
   verification = verification_lib.verify(
     plan, command_lib.load_target(arguments)
   )
