@@ -46,11 +46,21 @@ def add(commands) -> None:
   command.add_argument(
     "--path", action="store_true", help="print only the plugin's path"
   )
+  command.add_argument(
+    "--table",
+    metavar="FILE",
+    help="a plan's NCCL table, refused (status 2) where it is not whole",
+  )
+  command.add_argument(
+    "--checksum", metavar="HEX", help="what --table must have, as in env.sh"
+  )
 
 
 def _run(arguments: argparse.Namespace) -> None:
   from lagom_xla.apply.nccl import build
 
+  if arguments.table is not None:
+    _check_table(pathlib.Path(arguments.table), arguments.checksum)
   try:
     path = build.ensure()
     interfaces = build.interfaces(path)
@@ -74,6 +84,18 @@ def _run(arguments: argparse.Namespace) -> None:
     _print_plugin(arguments.plan, str(path))
 
 
+def _check_table(table: pathlib.Path, checksum: str | None) -> None:
+  from lagom_xla.apply.nccl import layout
+  from lagom_xla.apply.nccl import table as table_lib
+
+  found = layout.checksum(table_lib.read(table).rules)
+  if checksum is not None and found != checksum:
+    raise errors.TableError(
+      f"{table} is not the table of its plan: its checksum is {found}, not"
+      f" {checksum}. Copy the plan's whole folder, or make the plan again."
+    )
+
+
 def _print_plugin(plan: str, path: str) -> None:
   from lagom_xla.apply import checked
   from lagom_xla.apply import env as env_lib
@@ -94,6 +116,7 @@ def _print_plugin(plan: str, path: str) -> None:
     "LAGOM_XLA_NCCL_CHECKSUM": layout.checksum(rules),
   }
   output.write(env_lib.exports(values))
+  output.write(env_lib.WITHOUT_CAPS)
 
 
 def _print_environment(plan_path: str) -> None:
