@@ -28,6 +28,19 @@ TARGET = str(ROOT / "examples/llama/train.py") + ":train_step"
 CLUSTER = "--cluster=1x8xh100"
 MODEL = "--arg=model=tiny"
 
+# A process that takes this long hangs, even on a busy machine.
+_TIMEOUT_S = 120
+
+# One kernel and no collective, which are read in no time.
+HLO = """\
+HloModule step, is_scheduled=true
+
+ENTRY main {
+  p = f32[1024]{0} parameter(0)
+  ROOT x = f32[1024]{0} negate(p)
+}
+"""
+
 STEPS = """\
 import jax
 import jax.numpy as jnp
@@ -82,17 +95,23 @@ def run(*arguments: str) -> Outcome:
 
 
 def run_process(*arguments: str, **kwargs: Any) -> Outcome:
-  """Runs `lagom-xla ARGUMENTS` with nothing set that it should set itself."""
+  """Runs `lagom-xla ARGUMENTS` with nothing set that it should set itself.
+
+  Args:
+    *arguments: of the command.
+    **kwargs: of subprocess.run; in `env`, what else is set.
+  """
   unset = ("JAX_", "XLA_", "TF_CPP_")
+  here = {k: v for k, v in os.environ.items() if not k.startswith(unset)}
+  streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
   done = subprocess.run(
     [sys.executable, "-m", "lagom_xla.cli", *arguments],
-    env={k: v for k, v in os.environ.items() if not k.startswith(unset)},
-    capture_output=True,
     text=True,
     check=False,
-    **kwargs,
+    timeout=_TIMEOUT_S,
+    **{**streams, **kwargs, "env": {**here, **kwargs.get("env", {})}},
   )
-  return Outcome(done.returncode, done.stdout, done.stderr)
+  return Outcome(done.returncode, done.stdout or "", done.stderr or "")
 
 
 def has_fields(value: Mapping[str, Any], fields: Mapping[str, type]) -> bool:

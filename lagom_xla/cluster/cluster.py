@@ -16,6 +16,10 @@ from lagom_xla import validation
 from lagom_xla.cluster.calibration import Calibration
 from lagom_xla.cluster.gpu import Gpu
 
+# Describing this many to XLA takes seconds, as was seen; a cluster of a million
+# GPUs, a slip of the fingers, takes hours and all memory. No cluster is larger.
+_MAX_NUM_DEVICES = 2**18
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class NvLink:
@@ -84,6 +88,13 @@ class Cluster:
   gpu: Gpu
   node: Node
   calibration: Calibration | None = None
+
+  def __post_init__(self) -> None:
+    if self.num_devices > _MAX_NUM_DEVICES:
+      raise errors.ClusterError(
+        f"num_nodes x gpus_per_node is {self.num_devices} GPUs; XLA can be"
+        f" given {_MAX_NUM_DEVICES} at most, in seconds"
+      )
 
   @property
   def num_devices(self) -> int:
