@@ -457,7 +457,7 @@ def _cuda_plugin_installed() -> bool:
 
 @pytest.mark.skipif(
   not _cuda_plugin_installed(),
-  reason="needs XLA's CUDA plugin: pip install 'lagom-xla[aot]'",
+  reason="needs XLA's CUDA plugin: pip install '.[aot]'",
 )
 def test_xla_compiles_for_every_gpu_without_an_obstacle() -> None:
   # In a process of its own: the plugin reads the environment as it registers.
