@@ -95,6 +95,10 @@ class OptionsError(LagomError, RuntimeError):
   """The installed jaxlib does not show its options."""
 
 
+class FlagsError(LagomError, ValueError):
+  """An XLA_FLAGS over which XLA would end the process."""
+
+
 class ProbeError(LagomError, RuntimeError):
   """The installed jaxlib could not be asked about flags."""
 

@@ -99,11 +99,14 @@ def load_target(arguments: argparse.Namespace) -> target_lib.Target:
   """The target that the arguments of `add_target` describe.
 
   Raises:
+    FlagsError: XLA would end this process over its XLA_FLAGS.
     TargetError, ClusterError, CompileError, HloError: it cannot be had.
   """
   from lagom_xla import cluster as cluster_lib
   from lagom_xla.compile import load
+  from lagom_xla.flags import environment
 
+  environment.check()
   keywords = {}
   for text in arguments.arg:
     name, equals, value = text.partition("=")

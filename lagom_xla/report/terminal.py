@@ -20,6 +20,7 @@ from lagom_xla.report import as_json
 from lagom_xla.report import program_tables
 from lagom_xla.report import scatters
 from lagom_xla.report import step_tables
+from lagom_xla.report import today
 from lagom_xla.report import tuning_tables
 from lagom_xla.verify import verification as verification_lib
 
@@ -36,6 +37,8 @@ def show_inspection(console: rich.console.Console, step: step_lib.Step) -> None:
     f" {as_json.gemm_flops(step.analysis) / 1e12:,.1f} TFLOP of matrix"
     " products per GPU and step"
   )
+  if today.note():
+    console.print(today.note(), highlight=False, soft_wrap=True)
   if module.loops_of_unknown_length:
     console.print(
       "Counted once, as their trip counts are not known:"
