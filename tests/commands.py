@@ -16,7 +16,7 @@ import os
 import pathlib
 import subprocess
 import sys
-from typing import Any
+from typing import IO, Any
 from unittest import mock
 
 import pytest
@@ -94,24 +94,33 @@ def run(*arguments: str) -> Outcome:
   return Outcome(int(ended.value.code or 0), out.getvalue(), err.getvalue())
 
 
-def run_process(*arguments: str, **kwargs: Any) -> Outcome:
+def run_process(
+  *arguments: str,
+  cwd: pathlib.Path | None = None,
+  env: Mapping[str, str] | None = None,
+  stdout: int | IO[str] = subprocess.PIPE,
+) -> Outcome:
   """Runs `lagom-xla ARGUMENTS` with nothing set that it should set itself.
 
   Args:
     *arguments: of the command.
-    **kwargs: of subprocess.run; in `env`, what else is set.
+    cwd: where it runs.
+    env: what else is set.
+    stdout: where its result goes.
   """
   unset = ("JAX_", "XLA_", "TF_CPP_")
   here = {k: v for k, v in os.environ.items() if not k.startswith(unset)}
-  streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
   done = subprocess.run(
     [sys.executable, "-m", "lagom_xla.cli", *arguments],
+    cwd=cwd,
+    env={**here, **(env or {})},
+    stdout=stdout,
+    stderr=subprocess.PIPE,
     text=True,
     check=False,
     timeout=_TIMEOUT_S,
-    **{**streams, **kwargs, "env": {**here, **kwargs.get("env", {})}},
   )
-  return Outcome(done.returncode, done.stdout or "", done.stderr or "")
+  return Outcome(done.returncode, done.stdout or "", done.stderr)
 
 
 def has_fields(value: Mapping[str, Any], fields: Mapping[str, type]) -> bool:
