@@ -15,6 +15,9 @@ Anything else that is raised is a bug.
 
 from __future__ import annotations
 
+# Causes by which JAX shows where it was called from, and that say nothing else.
+_TRACES = frozenset(["SimplifiedTraceback", "UnfilteredStackTrace"])
+
 
 class LagomError(Exception):
   """Something that the reader of its message can set right."""
@@ -76,6 +79,10 @@ class PlanError(LagomError, ValueError):
   """A plan that cannot be read, or that is for something else."""
 
 
+class OutputError(LagomError, OSError):
+  """A result that cannot be written where stdout goes."""
+
+
 class RuleError(LagomError, ValueError):
   """NCCL rules that make no table; the message names the rule and the bound."""
 
@@ -88,6 +95,10 @@ class OptionsError(LagomError, RuntimeError):
   """The installed jaxlib does not show its options."""
 
 
+class FlagsError(LagomError, ValueError):
+  """An XLA_FLAGS over which XLA would end the process."""
+
+
 class ProbeError(LagomError, RuntimeError):
   """The installed jaxlib could not be asked about flags."""
 
@@ -96,3 +107,42 @@ def first_line(error: BaseException) -> str:
   """What an error says in its first line, cut to a readable length."""
   lines = [line for line in str(error).splitlines() if line.strip()]
   return lines[0].strip()[:600] if lines else type(error).__name__
+
+
+def in_full(error: BaseException, *, at: str = "") -> str:
+  """All that an error says, and all that it came of, each on lines of its own.
+
+  Args:
+    error: as it was raised, by anybody.
+    at: where, to stand behind the error's first line.
+  """
+  first, *more = _lines(error)
+  lines = [f"{first} ({at})" if at else first]
+  lines += [f"  {line}" for line in more]
+  seen = {id(error)}
+  cause = _cause(error)
+  while cause is not None and id(cause) not in seen:
+    seen.add(id(cause))
+    first, *more = _lines(cause)
+    lines += [f"  from {first}", *(f"    {line}" for line in more)]
+    cause = _cause(cause)
+  return "\n".join(lines)
+
+
+def _lines(error: BaseException) -> list[str]:
+  """An error's type and message, without empty lines."""
+  message = error.msg if isinstance(error, SyntaxError) else str(error)
+  first, *more = [line for line in message.splitlines() if line.strip()] or [""]
+  name = type(error).__name__
+  return [f"{name}: {first.strip()}" if first else name, *more]
+
+
+def _cause(error: BaseException) -> BaseException | None:
+  """What an error came of, without the traces that JAX puts in between."""
+  if error.__cause__ is None and not error.__suppress_context__:
+    cause = error.__context__
+  else:
+    cause = error.__cause__
+  while cause is not None and type(cause).__name__ in _TRACES:
+    cause = cause.__cause__
+  return cause

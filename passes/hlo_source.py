@@ -21,6 +21,7 @@ from google.protobuf import message as protobuf_message
 
 from lagom_xla import errors
 from lagom_xla.passes import hlo_pb2
+from lagom_xla.validation import source as source_lib
 
 # The module, and the devices that it was partitioned for where the source says.
 Read = tuple[hlo_pb2.HloModuleProto, int | None]
@@ -51,7 +52,7 @@ def read(source: Any) -> Read:
 
 def _from_path(path: pathlib.Path) -> Read:
   try:
-    data = path.read_bytes()
+    data = source_lib.read_bytes(path)
   except OSError as error:
     raise errors.HloError(f"Cannot read {path}: {error.strerror}.") from error
   return _from_bytes(data, str(path))

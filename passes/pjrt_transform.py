@@ -21,9 +21,9 @@ import pathlib
 from lagom_xla import errors
 
 NO_PLUGIN = (
-  "JAX's CUDA plugin is not installed. Install it with `pip install"
-  " 'lagom-xla[aot]'` (compiling without a GPU) or `pip install"
-  " 'lagom-xla[cuda13]'` (on GPUs)."
+  "JAX's CUDA plugin is not installed. In a checkout of lagom_xla, `pip install"
+  " '.[aot]'` (compiling without a GPU) or `pip install '.[cuda13]'` (on GPUs)"
+  " installs it."
 )
 
 _EXTENSION_TYPE = 24

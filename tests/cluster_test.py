@@ -77,7 +77,7 @@ def _at(raw: dict[str, Any], path: str) -> tuple[dict[str, Any], str]:
 
 
 @hypothesis.given(
-  num_nodes=st.integers(1, 10**6),
+  num_nodes=st.integers(1, 2**11),
   gpus_per_node=st.integers(1, 128),
   gpu=st.sampled_from(cluster.gpu_names()),
 )
@@ -457,7 +457,7 @@ def _cuda_plugin_installed() -> bool:
 
 @pytest.mark.skipif(
   not _cuda_plugin_installed(),
-  reason="needs XLA's CUDA plugin: pip install 'lagom-xla[aot]'",
+  reason="needs XLA's CUDA plugin: pip install '.[aot]'",
 )
 def test_xla_compiles_for_every_gpu_without_an_obstacle() -> None:
   # In a process of its own: the plugin reads the environment as it registers.

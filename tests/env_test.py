@@ -14,6 +14,7 @@ import pathlib
 import re
 import shutil
 import subprocess
+import sys
 
 import pytest
 
@@ -34,6 +35,7 @@ _PLUGIN = "/somewhere/it's here/plugin.so"
 _VARIABLES = (
   "XLA_FLAGS",
   "NCCL_MAX_CTAS",
+  "NCCL_MAX_NCHANNELS",
   "NCCL_TUNER_PLUGIN",
   "LAGOM_XLA_NCCL_TABLE",
   "LAGOM_XLA_NCCL_CHECKSUM",
@@ -110,7 +112,7 @@ def shell(tmp_path: pathlib.Path) -> _Shell:
   """A shell where `lagom-xla plugin --path` finds the plugin."""
   shell = _Shell(tmp_path / "bin")
   shell.has_command(
-    f'[ "$*" = "plugin --path" ] && echo "{_PLUGIN}"',
+    f'case "$*" in "plugin --path --table="*) echo "{_PLUGIN}" ;; esac',
   )
   return shell
 
@@ -225,6 +227,71 @@ def test_the_plugin_of_an_earlier_plan_is_no_foreign_tuner(
   twice, said = shell.source(folder / "env.sh", times=2)
   assert {**twice, "XLA_FLAGS": ""} == {**found, "XLA_FLAGS": ""}
   assert said == ""
+
+
+def test_flags_are_appended_once_however_often_it_is_sourced(
+  tmp_path, folder, shell
+):
+  files.write(_WITHOUT_TABLE, tmp_path / "capped")
+  for file in (folder / "env.sh", tmp_path / "capped/env.sh"):
+    for there in ({}, {"XLA_FLAGS": "--xla_a=1"}, {"XLA_FLAGS": _FLAG}):
+      once, _ = shell.source(file, **there)
+      twice, said = shell.source(file, times=2, **there)
+      assert twice == once
+      assert once["XLA_FLAGS"].split().count(_FLAG) == 1
+      assert said == ""
+
+
+def test_flags_are_appended_again_behind_another_plans(tmp_path, folder, shell):
+  other = dataclasses.replace(
+    PLAN, xla=config_lib.XlaConfig(options={GATHER: 1})
+  )
+  files.write(other, tmp_path / "other")
+  found = {}
+  for file in (folder, tmp_path / "other", folder):
+    found, _ = shell.source(file / "env.sh", **found)
+  assert found["XLA_FLAGS"].split()[-1] == _FLAG
+
+
+@pytest.mark.parametrize("name", ["NCCL_MAX_CTAS", "NCCL_MAX_NCHANNELS"])
+def test_an_inherited_cap_does_not_undercut_the_table(folder, shell, name):
+  expected, _ = shell.source(folder / "env.sh")
+  found, said = shell.source(folder / "env.sh", **{name: "2"})
+  assert found == expected
+  assert "NCCL_MAX_CTAS" not in found
+  assert f"{name}" in said and "unset" in said
+
+
+@pytest.mark.parametrize("num_bytes", [None, 100])
+def test_a_damaged_or_missing_table_sets_nothing_and_fails(
+  tmp_path, folder, shell, num_bytes
+):
+  shell.has_command(f'exec "{sys.executable}" -m lagom_xla.cli "$@"')
+  path = str(pathlib.Path(__file__).parents[1])
+  found, said = shell.source(folder / "env.sh", PYTHONPATH=path)
+  assert found["LAGOM_XLA_NCCL_TABLE"] == str(folder / "nccl_table.bin")
+  assert said == ""
+  table_path = folder / "nccl_table.bin"
+  content = table_path.read_bytes()
+  table_path.unlink()
+  if num_bytes is not None:
+    table_path.write_bytes(content[:num_bytes])
+  with pytest.raises(subprocess.CalledProcessError) as failed:
+    shell.source(folder / "env.sh", PYTHONPATH=path)
+  assert failed.value.returncode == 2
+  assert f"{table_path}" in failed.value.stderr
+  assert "nothing of this plan is set" in failed.value.stderr
+  # Where a shell goes on after an error, it goes on with nothing set.
+  lax = f'. "{folder}/env.sh" || env -0'
+  done = subprocess.run(
+    [shutil.which("bash") or "bash", "-c", lax],
+    env={"PATH": str(tmp_path / "bin"), "PYTHONPATH": path},
+    capture_output=True,
+    text=True,
+    check=True,
+  )
+  names = {line.partition("=")[0] for line in done.stdout.split("\0")}
+  assert names.isdisjoint(_VARIABLES)
 
 
 def test_zsh_sources_it_like_bash(folder, shell):

@@ -197,7 +197,8 @@ def test_a_function_that_gives_no_step_is_told_why(
     load_lib.load(f"{steps}:{function}", _CLUSTER)
   assert message in str(error.value)
   assert str(error.value).startswith(str(steps))
-  assert "\n" not in str(error.value)
+  # One line of ours, and all lines of an error of the function's own.
+  assert ("\n" in str(error.value)) == (function == "raises")
 
 
 def test_a_step_without_shardings_is_refused_for_one_gpu_too(
@@ -224,7 +225,8 @@ def test_an_error_comes_with_its_line(
 ) -> None:
   with pytest.raises(errors.TargetError) as error:
     load_lib.load(f"{steps}:{function}", _CLUSTER)
-  assert str(error.value).endswith(f"({steps}:{line_of(words)})")
+  first, *_ = str(error.value).splitlines()
+  assert first.endswith(f"({steps}:{line_of(words)})")
 
 
 @pytest.mark.parametrize(
@@ -351,7 +353,7 @@ def test_without_a_cuda_plugin_a_module_says_what_to_install(
   monkeypatch.setattr(pjrt_transform, "plugin_path", lambda: None)
   with pytest.raises(
     errors.CompileError,
-    match=r"1x8xh100: JAX's CUDA plugin is not installed.*lagom-xla\[aot\]",
+    match=r"1x8xh100: JAX's CUDA plugin is not installed.*'\.\[aot\]'",
   ):
     target.schedule()
 

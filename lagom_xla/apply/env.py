@@ -11,6 +11,9 @@ plugin can be loaded, else one cap on the channels of all. NCCL loads only one
 tuner, so one that NCCL_TUNER_PLUGIN names already (Google's images do so) is
 left alone unless the user says otherwise. AWS's tuner shows in no variable.
 
+A table that is damaged or missing on one node must not start there with a cap:
+then nothing is set, and sourcing fails.
+
 Only bash and zsh tell a sourced file where it is. Other shells get what needs
 no table: the XLA flags and the cap.
 """
@@ -19,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 import shlex
+import textwrap
 
 from lagom_xla import plan as plan_lib
 from lagom_xla.compile import rewriting
@@ -29,6 +33,14 @@ TABLE = "nccl_table.bin"
 
 # The most channels (CTAs) that a communicator may use.
 CAP = "NCCL_MAX_CTAS"
+
+# Lines for where a table says how many channels: NCCL takes the least of all.
+WITHOUT_CAPS = f"""\
+if [ -n "${{{CAP}:-}}${{NCCL_MAX_NCHANNELS:-}}" ]; then
+  echo "lagom_xla: {CAP} and NCCL_MAX_NCHANNELS are unset: they would" \\
+    "cap the channels that this plan's table gives to collectives." >&2
+fi
+unset {CAP} NCCL_MAX_NCHANNELS"""
 
 _BEFORE_START = """\
 # Set this on every process of the job, before it starts: XLA and NCCL read it
@@ -63,13 +75,12 @@ def script(plan: plan_lib.Plan, *, table_checksum: str | None) -> str:
     _SHELLS,
     *([_IN_PROCESS] if plan.xla.needs_process else []),
     *_rewritten(plan.xla.program),
-    xla_lines(plan.xla.options),
   ]
-  cap = nccl_lines(plan.nccl_env)
+  xla, cap = xla_lines(plan.xla.options), nccl_lines(plan.nccl_env)
   if table_checksum is None:
-    parts.append(cap)
-  else:
-    parts.append(_plugin_or_cap(cap, table_checksum))
+    parts += [xla, cap]
+  else:  # The table first: where it is refused, nothing is set.
+    parts += [_plugin_or_cap(cap, table_checksum), xla]
   return "\n".join(parts) + "\n"
 
 
@@ -82,10 +93,11 @@ def _rewritten(form: form_lib.Form) -> Sequence[str]:
 
 
 def xla_lines(options: Mapping[str, object]) -> str:
-  """Lines that append options to XLA_FLAGS.
+  """Lines that append options to XLA_FLAGS, once.
 
   They come after the flags that are there already, and XLA takes the last
-  occurrence. Comments before them name the options that could not be added.
+  occurrence; of lists it takes all. Comments before them name the options that
+  could not be added.
 
   Args:
     options: XLA option -> value.
@@ -96,8 +108,20 @@ def xla_lines(options: Mapping[str, object]) -> str:
   lines = [*map(comment, fitted.messages)]
   if fitted.flags:
     text = shlex.quote(" ".join(map(str, fitted.flags)))
-    lines.append(f'export XLA_FLAGS="${{XLA_FLAGS:-}} "{text}')
+    lines.append(_appended(text))
   return "\n".join(lines)
+
+
+def _appended(flags: str) -> str:
+  """Lines that append quoted flags, unless those that are set end in them."""
+  return f"""\
+lagom_xla_flags={flags}
+case " ${{XLA_FLAGS:-}}" in
+  *" $lagom_xla_flags") ;;  # This was sourced before.
+  *) XLA_FLAGS="${{XLA_FLAGS:+$XLA_FLAGS }}$lagom_xla_flags" ;;
+esac
+export XLA_FLAGS
+unset lagom_xla_flags"""
 
 
 def nccl_lines(variables: Mapping[str, str]) -> str:
@@ -134,7 +158,6 @@ def comment(text: str) -> str:
 
 def _plugin_or_cap(cap: str, table_checksum: str) -> str:
   """Lines that load the tuner plugin with the table, or else set the cap."""
-  indented = "\n".join(f"  {line}" for line in cap.splitlines())
   return f"""\
 {_OTHER_TUNERS}
 {_ONE_CHOICE}
@@ -150,15 +173,29 @@ if [ -n "${{NCCL_TUNER_PLUGIN:-}}" ] && [ -z "${{LAGOM_XLA_NCCL_TABLE:-}}" ] &&
 then
   echo "lagom_xla: NCCL_TUNER_PLUGIN stays $NCCL_TUNER_PLUGIN; NCCL runs" \\
     "without this plan's settings." >&2
-elif [ -n "$lagom_xla_here" ] &&
-  lagom_xla_plugin="$(lagom-xla plugin --path)"
-then
-  export NCCL_TUNER_PLUGIN="$lagom_xla_plugin"
-  export LAGOM_XLA_NCCL_TABLE="$lagom_xla_here/{TABLE}"
-  export LAGOM_XLA_NCCL_CHECKSUM={table_checksum}
 else
-  echo "lagom_xla: no tuner plugin, or neither bash nor zsh; NCCL gets one" \\
-    "cap instead of settings per collective, as must all processes." >&2
-{indented}
+  lagom_xla_status=1
+  if [ -n "$lagom_xla_here" ]; then
+    lagom_xla_status=0
+    lagom_xla_plugin="$(
+      lagom-xla plugin --path --table="$lagom_xla_here/{TABLE}" \\
+        --checksum={table_checksum}
+    )" || lagom_xla_status=$?
+  fi
+  if [ "$lagom_xla_status" = 0 ]; then
+    export NCCL_TUNER_PLUGIN="$lagom_xla_plugin"
+    export LAGOM_XLA_NCCL_TABLE="$lagom_xla_here/{TABLE}"
+    export LAGOM_XLA_NCCL_CHECKSUM={table_checksum}
+{textwrap.indent(WITHOUT_CAPS, "    ")}
+  elif [ "$lagom_xla_status" = 2 ]; then
+    echo "lagom_xla: nothing of this plan is set; no process of the job may" \\
+      "start with a part of it." >&2
+    unset lagom_xla_here lagom_xla_plugin lagom_xla_status
+    return 2 2>/dev/null || exit 2
+  else
+    echo "lagom_xla: no tuner plugin, or neither bash nor zsh; NCCL gets one" \\
+      "cap instead of settings per collective, as must all processes." >&2
+{textwrap.indent(cap, "    ")}
+  fi
 fi
-unset lagom_xla_here lagom_xla_plugin"""
+unset lagom_xla_here lagom_xla_plugin lagom_xla_status"""

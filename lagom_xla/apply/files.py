@@ -61,13 +61,31 @@ def check(folder: pathlib.Path) -> None:
   """Checks that a plan may be written to a folder, before any work is done.
 
   Raises:
-    PlanError: the folder holds something else.
+    PlanError: the folder holds something else, or cannot be made.
   """
-  if folder.exists() and not _is_plan(folder):
-    raise errors.PlanError(
-      f"{folder} exists and holds something else than a plan; name another"
-      " folder with --out, or remove it."
-    )
+  try:
+    if folder.exists() and not _is_plan(folder):
+      raise errors.PlanError(
+        f"{folder} exists and holds something else than a plan; name another"
+        " folder with --out, or remove it."
+      )
+    _check_can_make(folder.resolve())
+  except OSError as error:
+    raise _cannot_write(folder, error) from error
+
+
+def _check_can_make(place: pathlib.Path) -> None:
+  """Makes a folder beside a place, or above it, and takes it away again.
+
+  Permissions do not say it: root has them all, and file systems are read only.
+  """
+  above = next(it for it in place.parents if it.exists())
+  with tempfile.TemporaryDirectory(prefix=f".{place.name}-", dir=above):
+    pass
+
+
+def _cannot_write(folder: pathlib.Path, error: OSError) -> errors.PlanError:
+  return errors.PlanError(f"Cannot write {folder}: {error.strerror or error}.")
 
 
 def check_table(plan: plan_lib.Plan, path: str | pathlib.Path) -> None:
@@ -119,9 +137,7 @@ def write(plan: plan_lib.Plan, folder: pathlib.Path) -> list[pathlib.Path]:
         (fresh / name).write_bytes(content)
       _replace(place, fresh, pathlib.Path(scratch) / "old")
   except OSError as error:
-    raise errors.PlanError(
-      f"Cannot write {folder}: {error.strerror or error}."
-    ) from error
+    raise _cannot_write(folder, error) from error
   return [folder / name for name in files]
 
 

@@ -25,6 +25,7 @@ import pathlib
 import re
 
 from lagom_xla.calibrate import run as run_lib
+from lagom_xla.validation import source
 
 _TYPES = (
   "u?int(?:8|32|64)|char|int|half|float|double|bfloat16|b?float(?:16|32|64)"
@@ -80,7 +81,7 @@ def read(path: pathlib.Path) -> tuple[list[run_lib.Run], list[Problem]]:
   may be good.
   """
   try:
-    text = path.read_text(encoding="utf-8", errors="replace")
+    text = source.read_bytes(path).decode("utf-8", errors="replace")
   except OSError as error:
     return [], [Problem(str(path), f"cannot be read: {error.strerror}")]
   reader = _Reader(str(path))

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 import glob
 import os
 import sys
+import traceback
 
 from absl import app
 from absl.flags import argparse_flags
@@ -24,6 +25,7 @@ from lagom_xla.cli import calibrate
 from lagom_xla.cli import clusters
 from lagom_xla.cli import flags
 from lagom_xla.cli import inspect
+from lagom_xla.cli import output
 from lagom_xla.cli import plugin
 from lagom_xla.cli import schema
 from lagom_xla.cli import tune
@@ -76,11 +78,12 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
 
 def _main(arguments: argparse.Namespace) -> None:
   try:
-    arguments.function(arguments)
-    sys.stdout.flush()
-  except BrokenPipeError:
-    # Whoever read the output has seen enough. Python would flush once more.
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    with output.reserved():
+      arguments.function(arguments)
   except errors.LagomError as error:
+    if isinstance(error, errors.OutputError) and output.is_unread(error):
+      return
+    if arguments.debug:
+      traceback.print_exc()
     print(f"lagom-xla: {error}", file=sys.stderr)
     sys.exit(2)

@@ -6,12 +6,12 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-import json
 import pathlib
 import sys
 from typing import TYPE_CHECKING, Any
 
 from lagom_xla.cli import command as command_lib
+from lagom_xla.cli import output
 
 if TYPE_CHECKING:
   from lagom_xla.calibrate import calibration as calibration_lib
@@ -68,7 +68,7 @@ def _run(arguments: argparse.Namespace) -> None:
     print(f"lagom-xla: {line}", file=sys.stderr)
   cluster_file.write(path, result.cluster, result.sources)
   if arguments.format == "json":
-    print(json.dumps(_as_json(result, measured.problems, path), indent=2))
+    output.write_json(_as_json(result, measured.problems, path))
   else:
     _show(result, path)
 
@@ -108,7 +108,7 @@ def _as_json(
 def _show(result: calibration_lib.Result, path: pathlib.Path) -> None:
   import rich.table
 
-  console = command_lib.console()
+  console = output.console()
   calibration = result.cluster.calibration
   assert calibration is not None
   for name, factors in (

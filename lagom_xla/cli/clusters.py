@@ -5,10 +5,10 @@
 from __future__ import annotations
 
 import argparse
-import json
 from typing import TYPE_CHECKING, Any
 
 from lagom_xla.cli import command as command_lib
+from lagom_xla.cli import output
 
 if TYPE_CHECKING:
   from lagom_xla import cluster as cluster_lib
@@ -51,7 +51,7 @@ def _run(arguments: argparse.Namespace) -> None:
     *(_row(c, c.name) for c in named),
   ]
   if arguments.format == "json":
-    print(json.dumps(rows, indent=2))
+    output.write_json(rows)
     return
   import rich.table
 
@@ -62,7 +62,7 @@ def _run(arguments: argparse.Namespace) -> None:
     network = f"{row['num_nics']} x {row['nic_gbps'] * 8:g} Gbit/s"
     gpus = str(row["gpus_per_node"])
     table.add_row(row["name"], row["gpu"], gpus, network, row["fabric"])
-  command_lib.console().print(table)
+  output.console().print(table)
 
 
 def _row(cluster: cluster_lib.Cluster, name: str) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The parts that commands share: their descriptions, TARGET, and output."""
+"""The parts that commands share: their descriptions and TARGET."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING
 from lagom_xla import errors
 
 if TYPE_CHECKING:
-  import rich.console
-
   from lagom_xla.compile import target as target_lib
 
 TARGET_HELP = """\
@@ -58,6 +56,11 @@ def add(
     epilog=examples,
     formatter_class=argparse.RawDescriptionHelpFormatter,
   )
+  command.add_argument(
+    "--debug",
+    action="store_true",
+    help="print the whole traceback of an error, too",
+  )
   command.set_defaults(function=function)
   return command
 
@@ -96,11 +99,14 @@ def load_target(arguments: argparse.Namespace) -> target_lib.Target:
   """The target that the arguments of `add_target` describe.
 
   Raises:
+    FlagsError: XLA would end this process over its XLA_FLAGS.
     TargetError, ClusterError, CompileError, HloError: it cannot be had.
   """
   from lagom_xla import cluster as cluster_lib
   from lagom_xla.compile import load
+  from lagom_xla.flags import environment
 
+  environment.check()
   keywords = {}
   for text in arguments.arg:
     name, equals, value = text.partition("=")
@@ -114,11 +120,3 @@ def load_target(arguments: argparse.Namespace) -> target_lib.Target:
     cluster_lib.parse(arguments.cluster),
     arguments=keywords,
   )
-
-
-def console() -> rich.console.Console:
-  """Where tables go; wide enough for them when it is not a terminal."""
-  import rich.console
-
-  console = rich.console.Console()
-  return console if console.is_terminal else rich.console.Console(width=110)

@@ -7,12 +7,12 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 import dataclasses
-import json
 import os
 import sys
 from typing import TYPE_CHECKING
 
 from lagom_xla.cli import command as command_lib
+from lagom_xla.cli import output
 
 if TYPE_CHECKING:
   from lagom_xla.flags import check
@@ -85,15 +85,15 @@ def _run(arguments: argparse.Namespace) -> None:
 
 
 def _print_plan(arguments: argparse.Namespace) -> None:
-  from lagom_xla import plan as plan_lib
+  from lagom_xla.apply import checked
   from lagom_xla.apply import env as env_lib
 
-  plan = plan_lib.load(arguments.plan)
+  plan = checked.load(arguments.plan)
   if arguments.format == "json":
     from lagom_xla.flags import options as xla_options
 
     flags = xla_options.flags(plan.xla.options)
-    _print_json(
+    output.write_json(
       {
         "xla_flags": " ".join(map(str, flags.flags)),
         "messages": flags.messages,
@@ -101,8 +101,8 @@ def _print_plan(arguments: argparse.Namespace) -> None:
       }
     )
     return
-  print(env_lib.xla_lines(plan.xla.options))
-  print(env_lib.nccl_lines(plan.nccl_env))
+  output.write(env_lib.xla_lines(plan.xla.options))
+  output.write(env_lib.nccl_lines(plan.nccl_env))
 
 
 def _check(arguments: argparse.Namespace) -> None:
@@ -110,9 +110,11 @@ def _check(arguments: argparse.Namespace) -> None:
 
   report = check.check(arguments.check)
   if arguments.format == "json":
-    _print_json({**dataclasses.asdict(report), "is_fatal": report.is_fatal})
+    output.write_json(
+      {**dataclasses.asdict(report), "is_fatal": report.is_fatal}
+    )
   else:
-    print("\n".join(_report_lines(report)))
+    output.write("\n".join(_report_lines(report)))
   if report.is_fatal:
     sys.exit(1)
 
@@ -145,14 +147,14 @@ def _report_lines(report: check.Report) -> list[str]:
 
 
 def _merge(arguments: argparse.Namespace) -> None:
-  from lagom_xla import plan as plan_lib
+  from lagom_xla.apply import checked
   from lagom_xla.apply import env as env_lib
   from lagom_xla.flags import merge
 
-  plan = plan_lib.load(arguments.plan)
+  plan = checked.load(arguments.plan)
   merged = merge.merge(os.environ.get("XLA_FLAGS", ""), plan.xla.options)
   if arguments.format == "json":
-    _print_json(
+    output.write_json(
       {
         **dataclasses.asdict(merged),
         "xla_flags": merged.xla_flags,
@@ -160,8 +162,8 @@ def _merge(arguments: argparse.Namespace) -> None:
       }
     )
     return
-  print("\n".join(_merge_lines(merged)))
-  print(env_lib.nccl_lines(plan.nccl_env))
+  output.write("\n".join(_merge_lines(merged)))
+  output.write(env_lib.nccl_lines(plan.nccl_env))
 
 
 def _merge_lines(merged: merge.Merged) -> list[str]:
@@ -175,7 +177,3 @@ def _merge_lines(merged: merge.Merged) -> list[str]:
     lines.append(line)
   comments = map(env_lib.comment, (*lines, *merged.messages))
   return [*comments, env_lib.exports({"XLA_FLAGS": merged.xla_flags})]
-
-
-def _print_json(value: object) -> None:
-  print(json.dumps(value, indent=2))

@@ -5,9 +5,9 @@
 from __future__ import annotations
 
 import argparse
-import json
 
 from lagom_xla.cli import command as command_lib
+from lagom_xla.cli import output
 
 _EXAMPLES = f"""\
 {command_lib.TARGET_HELP}
@@ -38,6 +38,6 @@ def _run(arguments: argparse.Namespace) -> None:
 
   step = tuner.inspect(command_lib.load_target(arguments))
   if arguments.format == "json":
-    print(json.dumps(as_json.inspection(step), indent=2))
+    output.write_json(as_json.inspection(step))
   else:
-    terminal.show_inspection(command_lib.console(), step)
+    terminal.show_inspection(output.console(), step)

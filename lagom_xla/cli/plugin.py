@@ -10,6 +10,7 @@ import sys
 
 from lagom_xla import errors
 from lagom_xla.cli import command as command_lib
+from lagom_xla.cli import output
 
 _EXAMPLES = """\
 The plugin is built on first use if the installation has none, which takes a C
@@ -45,11 +46,21 @@ def add(commands) -> None:
   command.add_argument(
     "--path", action="store_true", help="print only the plugin's path"
   )
+  command.add_argument(
+    "--table",
+    metavar="FILE",
+    help="a plan's NCCL table, refused (status 2) where it is not whole",
+  )
+  command.add_argument(
+    "--checksum", metavar="HEX", help="what --table must have, as in env.sh"
+  )
 
 
 def _run(arguments: argparse.Namespace) -> None:
   from lagom_xla.apply.nccl import build
 
+  if arguments.table is not None:
+    _check_table(pathlib.Path(arguments.table), arguments.checksum)
   try:
     path = build.ensure()
     interfaces = build.interfaces(path)
@@ -61,11 +72,11 @@ def _run(arguments: argparse.Namespace) -> None:
     _print_environment(arguments.plan)
     return
   if arguments.path:
-    print(path)
+    output.write(str(path))
   elif arguments.plan is None:
-    print(path)
+    output.write(str(path))
     for interface in interfaces:
-      print(
+      output.write(
         f"  ncclTunerPlugin_{interface}  for NCCL"
         f" {build.INTERFACES[interface]} and later"
       )
@@ -73,14 +84,26 @@ def _run(arguments: argparse.Namespace) -> None:
     _print_plugin(arguments.plan, str(path))
 
 
+def _check_table(table: pathlib.Path, checksum: str | None) -> None:
+  from lagom_xla.apply.nccl import layout
+  from lagom_xla.apply.nccl import table as table_lib
+
+  found = layout.checksum(table_lib.read(table).rules)
+  if checksum is not None and found != checksum:
+    raise errors.TableError(
+      f"{table} is not the table of its plan: its checksum is {found}, not"
+      f" {checksum}. Copy the plan's whole folder, or make the plan again."
+    )
+
+
 def _print_plugin(plan: str, path: str) -> None:
-  from lagom_xla import plan as plan_lib
+  from lagom_xla.apply import checked
   from lagom_xla.apply import env as env_lib
   from lagom_xla.apply.nccl import layout
   from lagom_xla.apply.nccl import rules as rules_lib
 
   folder = pathlib.Path(plan).absolute()
-  rules = rules_lib.of_settings(plan_lib.load(folder).nccl_settings)
+  rules = rules_lib.of_settings(checked.load(folder).nccl_settings)
   table = folder / env_lib.TABLE
   if not table.is_file():
     raise errors.PlanError(
@@ -92,16 +115,17 @@ def _print_plugin(plan: str, path: str) -> None:
     "LAGOM_XLA_NCCL_TABLE": str(table),
     "LAGOM_XLA_NCCL_CHECKSUM": layout.checksum(rules),
   }
-  print(env_lib.exports(values))
+  output.write(env_lib.exports(values))
+  output.write(env_lib.WITHOUT_CAPS)
 
 
 def _print_environment(plan_path: str) -> None:
-  from lagom_xla import plan as plan_lib
+  from lagom_xla.apply import checked
   from lagom_xla.apply import env as env_lib
   from lagom_xla.apply.nccl import per_function
   from lagom_xla.apply.nccl import rules as rules_lib
 
-  plan = plan_lib.load(plan_path)
+  plan = checked.load(plan_path)
   rules = rules_lib.of_settings(plan.nccl_settings)
   variables = {**plan.nccl_env, **per_function.variables(rules)}
-  print(env_lib.nccl_lines(variables))
+  output.write(env_lib.nccl_lines(variables))

@@ -17,7 +17,7 @@ class Bar:
   def __enter__(self) -> Bar:
     console = rich.console.Console(stderr=True)
     self._progress = rich.progress.Progress(
-      rich.progress.TextColumn("{task.description:44.44}"),
+      rich.progress.TextColumn("{task.description:44.44}", markup=False),
       rich.progress.BarColumn(),
       rich.progress.MofNCompleteColumn(),
       rich.progress.TimeElapsedColumn(),

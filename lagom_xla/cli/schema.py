@@ -5,9 +5,9 @@
 from __future__ import annotations
 
 import argparse
-import json
 
 from lagom_xla.cli import command as command_lib
+from lagom_xla.cli import output
 
 _EXAMPLES = """\
 examples:
@@ -48,6 +48,6 @@ def _run(arguments: argparse.Namespace) -> None:
 
     schema = cluster_lib.schema()
   if arguments.format == "json":
-    print(json.dumps(schema, indent=2))
+    output.write_json(schema)
   else:
-    print(tables.markdown(schema, elsewhere=elsewhere), end="")
+    output.write(tables.markdown(schema, elsewhere=elsewhere).rstrip("\n"))

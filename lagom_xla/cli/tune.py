@@ -5,10 +5,10 @@
 from __future__ import annotations
 
 import argparse
-import json
 import pathlib
 
 from lagom_xla.cli import command as command_lib
+from lagom_xla.cli import output
 
 _EXAMPLES = f"""\
 {command_lib.TARGET_HELP}
@@ -80,6 +80,6 @@ def _run(arguments: argparse.Namespace) -> None:
     )
   files = files_lib.write(tuning.plan, folder)
   if arguments.format == "json":
-    print(json.dumps(as_json.tuning(tuning), indent=2))
+    output.write_json(as_json.tuning(tuning))
   else:
-    terminal.show_tuning(command_lib.console(), tuning, files)
+    terminal.show_tuning(output.console(), tuning, files)

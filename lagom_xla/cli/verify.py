@@ -5,10 +5,10 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 
 from lagom_xla.cli import command as command_lib
+from lagom_xla.cli import output
 
 _EXAMPLES = f"""\
 {command_lib.TARGET_HELP}
@@ -38,19 +38,17 @@ def add(commands) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> None:
-  from lagom_xla import plan as plan_lib
-  from lagom_xla.apply import files
+  from lagom_xla.apply import checked
   from lagom_xla.report import as_json
   from lagom_xla.report import terminal
   from lagom_xla.verify import verification as verification_lib
 
-  plan = plan_lib.load(arguments.plan)
-  files.check_table(plan, arguments.plan)
+  plan = checked.load(arguments.plan)
   verification = verification_lib.verify(
     plan, command_lib.load_target(arguments)
   )
   if arguments.format == "json":
-    print(json.dumps(as_json.verification(verification), indent=2))
+    output.write_json(as_json.verification(verification))
   else:
-    terminal.show_verification(command_lib.console(), verification)
+    terminal.show_verification(output.console(), verification)
   sys.exit(0 if verification.all_acted else 1)

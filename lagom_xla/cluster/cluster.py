@@ -16,6 +16,10 @@ from lagom_xla import validation
 from lagom_xla.cluster.calibration import Calibration
 from lagom_xla.cluster.gpu import Gpu
 
+# Describing this many to XLA took 6 s (jaxlib 0.10.2). A slip of the fingers as
+# 1000000x8xh100 was not done in 100 s.
+_MAX_NUM_DEVICES = 2**18
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class NvLink:
@@ -107,6 +111,13 @@ class Cluster:
   gpu: Gpu
   node: Node
   calibration: Calibration | None = None
+
+  def __post_init__(self) -> None:
+    if self.num_devices > _MAX_NUM_DEVICES:
+      raise errors.ClusterError(
+        f"num_nodes x gpus_per_node is {self.num_devices} GPUs; it must be"
+        f" {_MAX_NUM_DEVICES} at most, which is more than any cluster has"
+      )
 
   @property
   def num_devices(self) -> int:

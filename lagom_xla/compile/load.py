@@ -190,14 +190,11 @@ def _call(
 
 
 def _describe(error: BaseException, file: pathlib.Path) -> str:
-  """An error's type, first line, and innermost line of the user's file."""
-  message, line = errors.first_line(error), None
-  if isinstance(error, SyntaxError):
-    message, line = error.msg, error.lineno
+  """All that an error says, with the innermost line of the user's file."""
+  line = error.lineno if isinstance(error, SyntaxError) else None
   trace = error.__traceback__
   while trace is not None:
     if pathlib.Path(trace.tb_frame.f_code.co_filename).name == file.name:
       line = trace.tb_lineno
     trace = trace.tb_next
-  place = f"{file}:{line}" if line else str(file)
-  return f"{type(error).__name__}: {message} ({place})"
+  return errors.in_full(error, at=f"{file}:{line}" if line else str(file))

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 import contextlib
+import logging
 from typing import Any
 
 import jax
@@ -22,9 +23,20 @@ def off() -> Iterator[None]:
   was_enabled = config.jax_enable_compilation_cache
   jax.config.update("jax_enable_compilation_cache", False)
   # JAX decides once whether it has a cache; this makes it decide anew.
-  compilation_cache.reset_cache()
+  _reset()
   try:
     yield
   finally:
     jax.config.update("jax_enable_compilation_cache", was_enabled)
-    compilation_cache.reset_cache()
+    _reset()
+
+
+def _reset() -> None:
+  """Resets the cache without the line that JAX logs of it, once a compile."""
+  reset = compilation_cache.reset_cache
+  logger = logging.getLogger(reset.__module__)
+  was_disabled, logger.disabled = logger.disabled, True
+  try:
+    reset()
+  finally:
+    logger.disabled = was_disabled

@@ -13,6 +13,7 @@ that holds the flags (xla/parse_flags_from_env.cc).
 from __future__ import annotations
 
 import dataclasses
+import errno
 import pathlib
 import re
 
@@ -49,7 +50,10 @@ def follow(text: str) -> str:
   """
   if not text.strip() or text.lstrip(_SPACE).startswith("-"):
     return text
-  return pathlib.Path(text).read_text(encoding="utf-8")
+  path = pathlib.Path(text)
+  if not path.is_file():  # A FIFO may never end.
+    raise FileNotFoundError(errno.ENOENT, "there is no such file", text)
+  return path.read_text(encoding="utf-8")
 
 
 def parse(text: str) -> tuple[tuple[Flag, ...], str]:

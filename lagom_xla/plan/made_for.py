@@ -26,12 +26,17 @@ def check(plan: plan_lib.Plan, target: target_lib.Target) -> None:
     PlanError: it was not; the message names what differs.
     CompileError: XLA refuses the target.
   """
-  _check_versions(plan)
+  check_versions(plan)
   _check_cluster(plan, target)
   _check_module(plan, target)
 
 
-def _check_versions(plan: plan_lib.Plan) -> None:
+def check_versions(plan: plan_lib.Plan) -> None:
+  """Checks that a plan was made with the installed JAX.
+
+  Raises:
+    PlanError: it was not.
+  """
   for package, made_with, installed in (
     ("jax", plan.jax_version, jax.__version__),
     ("jaxlib", plan.jaxlib_version, jaxlib.__version__),

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import rich.markup
 import rich.table
 
 from lagom_xla import tuner
@@ -36,14 +35,14 @@ def forms(tuning: tuner.Tuning) -> rich.table.Table:
     if not found:
       refused = tried[0]
       assert isinstance(refused, candidates_lib.Refused)
-      table.add_row(words, "-", "-", rich.markup.escape(refused.reason))
+      table.add_row(words, "-", "-", refused.reason)
       continue
     best = min(found, key=lambda candidate: candidate.tuned.step_time_us)
     table.add_row(
       words,
       f"{best.tuned.step_time_us / 1e3:,.2f}",
       f"{best.tuned.total_exposed_us / 1e3:,.2f}",
-      rich.markup.escape("\n".join(_sentences(best.outcome))),
+      "\n".join(_sentences(best.outcome)),
     )
   return table
 

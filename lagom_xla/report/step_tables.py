@@ -13,6 +13,7 @@ from lagom_xla.costs.replay import timeline
 from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.report import as_json
 from lagom_xla.report import table as table_lib
+from lagom_xla.report import today
 
 # Shares of a collective's time that are covered by kernels, from which on it
 # counts as hidden, and up to which as exposed (xprof's async overlap analysis).
@@ -138,7 +139,7 @@ def host_copies(
 def times(step: step_lib.Step, replayed: timeline.Timeline) -> rich.table.Table:
   """What the step time is made of."""
   table = table_lib.new(
-    "Predicted step, all defaults (docs/cost_model.md: how far off)",
+    f"Predicted step, {today.words()} (docs/cost_model.md: how far off)",
     "part",
     "ms",
   )

@@ -11,7 +11,6 @@ import math
 import pathlib
 
 import rich.console
-import rich.markup
 
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import tuner
@@ -21,6 +20,7 @@ from lagom_xla.report import as_json
 from lagom_xla.report import program_tables
 from lagom_xla.report import scatters
 from lagom_xla.report import step_tables
+from lagom_xla.report import today
 from lagom_xla.report import tuning_tables
 from lagom_xla.verify import verification as verification_lib
 
@@ -30,17 +30,20 @@ def show_inspection(console: rich.console.Console, step: step_lib.Step) -> None:
   replayed = step.timeline(step.default)
   module = step.analysis.module
   console.print(
-    f"[bold]{module.name}[/bold] on {step.cluster.name}:"
+    f"{module.name} on {step.cluster.name}:"
     f" {module.num_instructions:,} instructions,"
     f" {len(step.analysis.kernels):,} kernels,"
     f" {len(step.analysis.collectives):,} collectives,"
     f" {as_json.gemm_flops(step.analysis) / 1e12:,.1f} TFLOP of matrix"
     " products per GPU and step"
   )
+  if today.note():
+    console.print(today.note(), highlight=False, soft_wrap=True)
   if module.loops_of_unknown_length:
     console.print(
-      "[yellow]Counted once, as their trip counts are not known:"
-      f" {', '.join(module.loops_of_unknown_length)}[/yellow]"
+      "Counted once, as their trip counts are not known:"
+      f" {', '.join(module.loops_of_unknown_length)}",
+      style="yellow",
     )
   console.print(step_tables.totals(step))
   console.print(step_tables.collectives(step, replayed))
@@ -52,9 +55,7 @@ def show_inspection(console: rich.console.Console, step: step_lib.Step) -> None:
   if losses.row_count:
     console.print(losses)
   for note in scatters.notes(step, replayed.step_time_us):
-    console.print(
-      f"[yellow]{rich.markup.escape(note)}[/yellow]", highlight=False
-    )
+    console.print(note, style="yellow", highlight=False)
 
 
 def _known(cluster: cluster_lib.Cluster) -> str:
@@ -87,7 +88,7 @@ def show_tuning(
     console.print(f"[yellow]{recomputed}[/yellow]", highlight=False)
   _show_memory(console, tuning)
   for path in files:
-    console.print(f"Wrote {path}", highlight=False)
+    console.print(f"Wrote {path}", highlight=False, soft_wrap=True)
 
 
 def show_verification(
@@ -96,7 +97,7 @@ def show_verification(
   """Shows what each knob of a plan did, and what all of it should gain."""
   plan = verification.plan
   console.print(
-    f"Plan for [bold]{plan.module_name}[/bold] on {plan.cluster.name}: module,"
+    f"Plan for {plan.module_name} on {plan.cluster.name}: module,"
     " cluster and versions are those that it was made for"
   )
   console.print(tuning_tables.effects(verification.effects))

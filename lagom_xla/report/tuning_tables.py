@@ -16,6 +16,7 @@ from lagom_xla.costs import uncertainty
 from lagom_xla.passes import rematerialization
 from lagom_xla.passes.schedule import orders as orders_lib
 from lagom_xla.report import table as table_lib
+from lagom_xla.report import today
 from lagom_xla.search.xla import candidates as candidates_lib
 from lagom_xla.verify import effects as effects_lib
 
@@ -87,7 +88,7 @@ def _config(config: config_lib.XlaConfig) -> str:
     parts.append("scheduler profile")
   if config.orders:
     parts.append(orders_lib.in_words(config.orders))
-  return ", ".join(parts) or "XLA's defaults"
+  return ", ".join(parts) or today.options()
 
 
 def effects(effects: Sequence[effects_lib.Effect]) -> rich.table.Table:
@@ -124,7 +125,7 @@ def gains(plan: plan_lib.Plan) -> rich.table.Table:
   if plan.needs_process:
     everything += " and lagom_xla.tune(plan=...)"
   table.add_row(
-    "before: all defaults",
+    f"before: {today.words()}",
     f"{prediction.default_us / 1e3:,.2f}",
     f"{1:.4f}x" if prediction.default_us else "-",
   )

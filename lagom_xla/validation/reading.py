@@ -16,6 +16,7 @@ import pydantic
 
 from lagom_xla.validation import json_schema
 from lagom_xla.validation import rules
+from lagom_xla.validation import source
 
 _T = TypeVar("_T")
 
@@ -42,7 +43,7 @@ def read_file(path: pathlib.Path) -> object:
       has the line.
   """
   try:
-    return json.loads(path.read_text(encoding="utf-8"))
+    return json.loads(source.read_bytes(path).decode("utf-8"))
   except OSError as e:
     raise InvalidError(f"cannot be read: {e.strerror}") from e
   except json.JSONDecodeError as e:

@@ -26,6 +26,7 @@ import pathlib
 from lagom_xla import errors
 from lagom_xla.apply.nccl import layout
 from lagom_xla.apply.nccl import rules as rules_lib
+from lagom_xla.validation import source
 
 
 def write(path: pathlib.Path, rules: Iterable[rules_lib.Rule]) -> None:
@@ -94,7 +95,7 @@ def read(path: pathlib.Path) -> layout.Table:
   """
   for _ in range(3):
     try:
-      return layout.decode(path.read_bytes(), where=str(path))
+      return layout.decode(source.read_bytes(path), where=str(path))
     except OSError as error:
       raise errors.TableError(
         f"Cannot read {path}: {error.strerror}."

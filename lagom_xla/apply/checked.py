@@ -1,0 +1,82 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""A plan read to be used: sound in every part, for this JAX, with its table.
+
+Whoever edits a plan by hand, or brings it from another machine, hears of it
+before a job starts: NCCL and XLA would hang, abort or take no notice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+import pathlib
+
+from lagom_xla import errors
+from lagom_xla import plan as plan_lib
+from lagom_xla import validation
+from lagom_xla.apply import env
+from lagom_xla.apply import files
+from lagom_xla.apply.nccl import rules as rules_lib
+from lagom_xla.flags import options as xla_options
+from lagom_xla.plan import made_for
+
+
+def load(path: str | pathlib.Path) -> plan_lib.Plan:
+  """Reads a plan from its folder or its plan.json, and checks all of it.
+
+  Raises:
+    PlanError: there is no readable plan; it is for another JAX; XLA or NCCL
+      cannot have one of its settings; or its folder has another table.
+    OptionsError: the installed jaxlib does not show its options.
+  """
+  plan = plan_lib.load(path)
+  made_for.check_versions(plan)
+  for problem in (
+    _in_options(plan.xla.options),
+    _in_variables(plan.nccl_env),
+    _in_settings(plan),
+  ):
+    if problem is not None:
+      raise errors.PlanError(
+        f"{path} is not a usable plan: {problem} Make the plan again."
+      )
+  files.check_table(plan, path)
+  return plan
+
+
+def _in_options(options: Mapping[str, object]) -> str | None:
+  """What is wrong with the XLA options, which are those of this jaxlib."""
+  for name, value in options.items():
+    translated = xla_options.translate(name, value)
+    if isinstance(translated, str):
+      return f"xla.options has what XLA does not take: {translated}"
+  return None
+
+
+def _in_variables(variables: Mapping[str, str]) -> str | None:
+  """What is wrong with NCCL's variables, of which a plan has one at most."""
+  for name, value in variables.items():
+    if name != env.CAP:
+      return f"nccl_env has {name}; a plan sets {env.CAP} alone."
+    if not (value.isdecimal() and 1 <= int(value) <= rules_lib.MAX_CHANNELS):
+      return (
+        f"nccl_env.{name} is {validation.show(value)}; it must be a whole"
+        f" number from 1 to {rules_lib.MAX_CHANNELS}."
+      )
+  return None
+
+
+def _in_settings(plan: plan_lib.Plan) -> str | None:
+  """What is wrong with the NCCL settings."""
+  for index, entry in enumerate(plan.nccl_settings):
+    num_channels = entry.setting.num_channels
+    if num_channels > rules_lib.MAX_CHANNELS:
+      return (
+        f"nccl_settings[{index}].setting.num_channels is {num_channels}; NCCL"
+        f" has {rules_lib.MAX_CHANNELS} at most."
+      )
+  try:
+    rules_lib.of_settings(plan.nccl_settings)
+  except errors.RuleError as error:
+    return f"nccl_settings: {error}"
+  return None

@@ -1,0 +1,126 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The output of a command: its result alone on stdout, all else on stderr.
+
+A target is a program of its own: it prints, and so do the libraries that it
+loads, some of them below Python or when the process ends. So a command that
+runs has the process's stdout to itself, and everybody else's goes to stderr.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+import contextlib
+import io
+import json
+import os
+import sys
+from typing import TYPE_CHECKING, TextIO
+
+from lagom_xla import errors
+
+if TYPE_CHECKING:
+  import rich.console
+
+# Of tables where nobody tells: wide enough for them.
+_WIDTH = 110
+
+# Where results go; the process's stdout until a command has it to itself.
+_results: TextIO | None = None
+
+
+@contextlib.contextmanager
+def reserved() -> Iterator[None]:
+  """Keeps stdout to results, to the end of the process where it is a file.
+
+  Raises:
+    OutputError: a result could not be written.
+  """
+  global _results
+  results = _own_stdout()
+  with contextlib.redirect_stdout(sys.stderr):
+    _results = results
+    try:
+      yield
+    finally:
+      _results = None
+      results.flush()
+
+
+def is_unread(error: errors.OutputError) -> bool:
+  """Whether the reader of the result has seen enough, and went away."""
+  return isinstance(error.__cause__, BrokenPipeError)
+
+
+def write(text: str) -> None:
+  """Writes a line, or lines, of the result."""
+  print(text, file=_stream())
+
+
+def write_json(value: object) -> None:
+  """Writes the result as one JSON object."""
+  write(json.dumps(value, indent=2))
+
+
+def console() -> rich.console.Console:
+  """Where tables of the result go.
+
+  A name in [brackets] is a name there: styles are given beside the text.
+  """
+  import rich.console
+
+  stream = _stream()
+  return rich.console.Console(
+    file=stream,
+    markup=False,
+    emoji=False,
+    width=None if stream.isatty() else _WIDTH,
+  )
+
+
+def _stream() -> TextIO:
+  return sys.stdout if _results is None else _results
+
+
+class _Results(io.TextIOWrapper):
+  """The process's stdout, which fails in errors of ours."""
+
+  def write(self, text: str) -> int:
+    """See `io.TextIOWrapper`."""
+    with self._failing():
+      return super().write(text)
+
+  def flush(self) -> None:
+    """See `io.TextIOWrapper`."""
+    with self._failing():
+      super().flush()
+
+  @contextlib.contextmanager
+  def _failing(self) -> Iterator[None]:
+    try:
+      yield
+    except OSError as error:
+      # What is left is lost; Python would try once more when it ends.
+      os.dup2(os.open(os.devnull, os.O_WRONLY), self.fileno())
+      raise errors.OutputError(
+        f"The result cannot be written: {error.strerror}."
+      ) from error
+
+
+def _own_stdout() -> TextIO:
+  """The stdout that the process came with; its number 1 is stderr's from now.
+
+  Where Python's stdout is no file, as in tests, it is that.
+  """
+  if sys.stdout is None:  # It is closed.
+    return open(os.devnull, "w", encoding="utf-8")
+  try:
+    number = sys.stdout.fileno()
+  except io.UnsupportedOperation:
+    return sys.stdout
+  own = os.fdopen(os.dup(number), "wb")
+  try:
+    os.dup2(sys.stderr.fileno(), number)
+  except (io.UnsupportedOperation, AttributeError):  # Closed, or a test's.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), number)
+  return _Results(own, encoding=sys.stdout.encoding, errors="replace")

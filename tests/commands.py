@@ -1,0 +1,128 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The commands of `lagom-xla`, run in this process or in one of their own.
+
+Most tests call the console script's function in this process, which saves the
+two seconds that a Python with JAX takes to start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+import contextlib
+import dataclasses
+import io
+import os
+import pathlib
+import subprocess
+import sys
+from typing import IO, Any
+from unittest import mock
+
+import pytest
+
+from lagom_xla import cli
+
+ROOT = pathlib.Path(__file__).parents[1]
+TARGET = str(ROOT / "examples/llama/train.py") + ":train_step"
+CLUSTER = "--cluster=1x8xh100"
+MODEL = "--arg=model=tiny"
+
+# A process that takes this long hangs, even on a busy machine.
+_TIMEOUT_S = 120
+
+# One kernel and no collective, which are read in no time.
+HLO = """\
+HloModule step, is_scheduled=true
+
+ENTRY main {
+  p = f32[1024]{0} parameter(0)
+  ROOT x = f32[1024]{0} negate(p)
+}
+"""
+
+STEPS = """\
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+import numpy as np
+
+@jax.jit
+def step(w, x):
+  def loss(w):
+    return jnp.sum(jnp.square(jnp.tanh(x @ w[0]) @ w[1]))
+  return jax.tree.map(lambda w, g: w - g, w, jax.grad(loss)(w))
+
+def step_args(devices):
+  rows = NamedSharding(Mesh(np.array(devices), ("x",)), PartitionSpec("x"))
+  w = jax.ShapeDtypeStruct((4096, 4096), jnp.float32, sharding=rows)
+  return (w, w), w
+
+def not_jitted(w, x):
+  return w @ x
+
+def raises(devices):
+  raise RuntimeError("no data")
+"""
+
+RAISES_AT = len(STEPS.splitlines())
+
+
+def write_steps(folder: pathlib.Path) -> str:
+  """Writes the steps into a folder, and names the one that compiles."""
+  (folder / "steps.py").write_text(STEPS)
+  return f"{folder / 'steps.py'}:step"
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+  status: int
+  out: str
+  err: str
+
+
+def run(*arguments: str) -> Outcome:
+  """What `lagom-xla ARGUMENTS` would do."""
+  out, err = io.StringIO(), io.StringIO()
+  with (
+    mock.patch.object(sys, "argv", ["lagom-xla", *arguments]),
+    contextlib.redirect_stdout(out),
+    contextlib.redirect_stderr(err),
+    pytest.raises(SystemExit) as ended,
+  ):
+    cli.run()
+  return Outcome(int(ended.value.code or 0), out.getvalue(), err.getvalue())
+
+
+def run_process(
+  *arguments: str,
+  cwd: pathlib.Path | None = None,
+  env: Mapping[str, str] | None = None,
+  stdout: int | IO[str] = subprocess.PIPE,
+) -> Outcome:
+  """Runs `lagom-xla ARGUMENTS` with nothing set that it should set itself.
+
+  Args:
+    *arguments: of the command.
+    cwd: where it runs.
+    env: what else is set.
+    stdout: where its result goes.
+  """
+  unset = ("JAX_", "XLA_", "TF_CPP_")
+  here = {k: v for k, v in os.environ.items() if not k.startswith(unset)}
+  done = subprocess.run(
+    [sys.executable, "-m", "lagom_xla.cli", *arguments],
+    cwd=cwd,
+    env={**here, **(env or {})},
+    stdout=stdout,
+    stderr=subprocess.PIPE,
+    text=True,
+    check=False,
+    timeout=_TIMEOUT_S,
+  )
+  return Outcome(done.returncode, done.stdout or "", done.stderr)
+
+
+def has_fields(value: Mapping[str, Any], fields: Mapping[str, type]) -> bool:
+  """Whether an object has these fields, of these types, and no others."""
+  return {k: type(v) for k, v in value.items()} == dict(fields)

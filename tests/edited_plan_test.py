@@ -1,0 +1,143 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""A plan edited by hand is refused by every command that reads one.
+
+So is one whose table is not its own. Both are said in one line, before any
+target is looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+import json
+import pathlib
+from typing import Any
+
+import pytest
+
+from commands import CLUSTER
+from commands import run
+from lagom_xla.apply import files
+from sample_plan import PLAN
+
+_COMMANDS: Mapping[str, Callable[[str], tuple[str, ...]]] = {
+  "flags": lambda plan: ("flags", plan),
+  "merge": lambda plan: ("flags", plan, "--merge"),
+  "plugin": lambda plan: ("plugin", plan),
+  "verify": lambda plan: ("verify", plan, "absent.py:step", CLUSTER),
+}
+_SETTING = ("nccl_settings", 0, "setting")
+_EDITS: Mapping[str, tuple[tuple[str | int, ...], Any, str]] = {
+  "not a number": (
+    ("prediction", "default_us"),
+    float("nan"),
+    "default_us is NaN",
+  ),
+  "-5 channels": ((*_SETTING, "num_channels"), -5, "num_channels is -5"),
+  "5000 channels": (
+    (*_SETTING, "num_channels"),
+    5000,
+    "num_channels is 5000; NCCL has 64 at most",
+  ),
+  "no such algorithm": ((*_SETTING, "algorithm"), "magic", "'magic'"),
+  "no such protocol": ((*_SETTING, "protocol"), "ll256", "'ll256'"),
+  "no such collective": (
+    ("nccl_settings", 0, "key", "kind"),
+    "all-magic",
+    "'all-magic'",
+  ),
+  "no such chunk": (
+    (*_SETTING, "chunk_bytes"),
+    2**60,
+    "chunk_bytes 1152921504606846976",
+  ),
+  "another setting": (
+    (*_SETTING, "num_channels"),
+    5,
+    "nccl_table.bin holds other settings than",
+  ),
+  "a negative cap": (
+    ("nccl_env", "NCCL_MAX_CTAS"),
+    "-5",
+    'nccl_env.NCCL_MAX_CTAS is "-5"',
+  ),
+  "another variable": (
+    ("nccl_env", "LD_PRELOAD"),
+    "a.so",
+    "nccl_env has LD_PRELOAD",
+  ),
+  "no such option": (
+    ("xla", "options", "xla_gpu_magic"),
+    1,
+    "xla_gpu_magic is not an option of jaxlib",
+  ),
+  "no such value": (
+    ("xla", "options", "xla_gpu_memory_limit_slop_factor"),
+    "magic",
+    'slop_factor cannot be "magic"',
+  ),
+  "another JAX": (("jax_version",), "0.4.1", "was made with jax 0.4.1"),
+  "another jaxlib": (("jaxlib_version",), "0.4.1", "with jaxlib 0.4.1"),
+}
+
+
+@pytest.fixture
+def folder(tmp_path: pathlib.Path) -> pathlib.Path:
+  files.write(PLAN, tmp_path / "plan")
+  return tmp_path / "plan"
+
+
+def _assert_refused(folder: pathlib.Path, words: str) -> None:
+  for name, command in _COMMANDS.items():
+    outcome = run(*command(str(folder)))
+    assert (outcome.status, outcome.out) == (2, ""), name
+    assert outcome.err.startswith("lagom-xla: ")
+    assert outcome.err.count("\n") == 1
+    assert words in outcome.err
+    assert "ake the plan again" in outcome.err
+
+
+@pytest.mark.parametrize("name", _EDITS)
+def test_an_edited_plan_is_refused_by_every_command(
+  folder: pathlib.Path, name: str
+) -> None:
+  path, value, words = _EDITS[name]
+  raw = part = json.loads((folder / "plan.json").read_text())
+  for step in path[:-1]:
+    part = part[step]
+  part[path[-1]] = value
+  (folder / "plan.json").write_text(json.dumps(raw))
+  _assert_refused(folder, words)
+
+
+@pytest.mark.parametrize("num_bytes", [None, 0, 100, 5000])
+def test_a_damaged_or_missing_table_is_refused_by_every_command(
+  folder: pathlib.Path, num_bytes: int | None
+) -> None:
+  table = folder / "nccl_table.bin"
+  content = table.read_bytes()
+  table.unlink()
+  if num_bytes is not None:
+    table.write_bytes(content[:num_bytes])
+  _assert_refused(folder, str(table))
+
+
+def test_a_table_with_one_byte_changed_is_refused_by_every_command(
+  folder: pathlib.Path,
+) -> None:
+  table = folder / "nccl_table.bin"
+  content = bytearray(table.read_bytes())
+  # The first page is the header; a plan that is new has its rules in slot 1.
+  at = next(i for i in range(4096, len(content)) if content[i])
+  content[at] ^= 1
+  table.write_bytes(content)
+  _assert_refused(folder, str(table))
+
+
+def test_the_plan_as_it_was_written_is_taken(folder: pathlib.Path) -> None:
+  for name in ("flags", "merge", "plugin"):
+    outcome = run(*_COMMANDS[name](str(folder)))
+    assert (outcome.status, outcome.err) == (0, ""), name
+  # The plan is fine, so it is the target that is complained about.
+  outcome = run(*_COMMANDS["verify"](str(folder)))
+  assert outcome.err == "lagom-xla: There is no file absent.py.\n"

@@ -1,0 +1,172 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The lines of `lagom-xla flags`: of a plan, a check, a merge."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+from commands import has_fields
+from commands import run
+from lagom_xla.apply import files as files_lib
+from lagom_xla.compile import config as config_lib
+from lagom_xla.search.xla import thresholds
+from sample_plan import PLAN
+
+_FINDING = ("flag", "kind", "text", "instead")
+
+
+@pytest.fixture
+def plan_with_options(tmp_path: pathlib.Path) -> pathlib.Path:
+  plan = dataclasses.replace(
+    PLAN,
+    xla=config_lib.XlaConfig(
+      options=dict.fromkeys(thresholds.OPTIONS.values(), 2**22)
+    ),
+    nccl_env={"NCCL_MAX_CTAS": "8"},
+  )
+  folder = tmp_path / "plan"
+  files_lib.write(plan, folder)
+  return folder
+
+
+def test_flags_can_be_sourced_and_keep_what_was_set(
+  plan_with_options: pathlib.Path,
+) -> None:
+  outcome = run("flags", str(plan_with_options))
+  assert (outcome.status, outcome.err) == (0, "")
+  done = subprocess.run(
+    ["bash", "-c", 'source <(cat) && echo "$XLA_FLAGS|$NCCL_MAX_CTAS"'],
+    input=outcome.out,
+    env={"XLA_FLAGS": "--xla_first=1", "PATH": os.environ["PATH"]},
+    capture_output=True,
+    text=True,
+    check=True,
+  )
+  flags, _, channels = done.stdout.strip().partition("|")
+  assert channels == "8"
+  first, *others = flags.split()
+  assert first == "--xla_first=1"
+  assert sorted(others) == sorted(
+    f"--{option}={2**22}" for option in thresholds.OPTIONS.values()
+  )
+
+
+def test_the_installed_jaxlib_knows_every_flag_that_is_printed(
+  plan_with_options: pathlib.Path,
+) -> None:
+  # XLA ends a process that has a flag in XLA_FLAGS which it does not know.
+  script = (
+    f'source {plan_with_options}/env.sh; exec "$PYTHON" -c'
+    " 'import jax; print(jax.jit(lambda x: x + 1)(1))'"
+  )
+  done = subprocess.run(
+    ["bash", "-c", script],
+    env={**os.environ, "PYTHON": sys.executable, "XLA_FLAGS": ""},
+    capture_output=True,
+    text=True,
+    check=False,
+  )
+  assert (done.returncode, done.stdout) == (0, "2\n"), done.stderr
+
+
+def test_flags_of_a_plan_that_changes_nothing_set_nothing(
+  tmp_path: pathlib.Path,
+) -> None:
+  plan = dataclasses.replace(PLAN, xla=config_lib.DEFAULT, nccl_env={})
+  files_lib.write(plan, tmp_path / "plan")
+  outcome = run("flags", str(tmp_path / "plan/plan.json"))
+  assert outcome.status == 0
+  assert all(line.startswith("#") for line in outcome.out.splitlines())
+
+
+def test_flags_are_checked_and_the_status_says_whether_xla_starts() -> None:
+  good = run("flags", "--check", "--xla_gpu_autotune_level=2")
+  assert (good.status, good.err) == (0, "")
+  bad = run("flags", "--check", "--xla_gpu_graph_level=0 --xla_dump_to=a")
+  assert (bad.status, bad.err) == (1, "")
+  assert "unknown: --xla_gpu_graph_level=0" in bad.out
+  assert "--xla_gpu_enable_command_buffer= --xla_dump_to=a" in bad.out
+  # What comes behind --check are never flags of this program.
+  for flags in ("", "--help", "--flagfile=absent", "xla_gpu_autotune_level=2"):
+    report = json.loads(run("flags", "--check", flags, "--format=json").out)
+    assert [f["flag"] for f in report["findings"]] == [flags][: bool(flags)]
+
+
+def test_a_check_prints_the_fields_that_formats_md_names() -> None:
+  outcome = run("flags", "--check", "--xla_no=1", "--format=json")
+  report = json.loads(outcome.out)
+  assert has_fields(
+    report,
+    {
+      "jaxlib_version": str,
+      "num_flags": int,
+      "findings": list,
+      "suggestion": str,
+      "is_fatal": bool,
+    },
+  )
+  (finding,) = report["findings"]
+  assert has_fields(finding, dict.fromkeys(_FINDING, str))
+  assert (outcome.status, report["is_fatal"]) == (1, True)
+
+
+def test_a_check_survives_flags_that_would_end_it() -> None:
+  flags = "--xla_that_ends_a_process=1"
+  done = subprocess.run(
+    [sys.executable, "-m", "lagom_xla.cli", "flags", "--check", flags],
+    env={**os.environ, "XLA_FLAGS": flags},
+    capture_output=True,
+    text=True,
+    check=False,
+  )
+  assert (done.returncode, done.stderr) == (1, "")
+  assert flags in done.stdout
+
+
+def test_merged_flags_can_be_sourced_and_say_where_each_is_from(
+  plan_with_options: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+  first, second, third = sorted(thresholds.OPTIONS.values())
+  given = f"--{second}=1 --xla_dump_to='a b' --xla_gpu_graph_level=0"
+  monkeypatch.setenv("XLA_FLAGS", given)
+  outcome = run("flags", str(plan_with_options), "--merge")
+  assert (outcome.status, outcome.err) == (0, "")
+  assert f"# --{second}={2**22}  from the plan, in place of" in outcome.out
+  done = subprocess.run(
+    ["bash", "-c", 'source <(cat) && echo "$XLA_FLAGS|$NCCL_MAX_CTAS"'],
+    input=outcome.out,
+    env={"XLA_FLAGS": given, "PATH": os.environ["PATH"]},
+    capture_output=True,
+    text=True,
+    check=True,
+  )
+  planned = " ".join(f"--{name}={2**22}" for name in (first, second, third))
+  assert done.stdout.strip() == f'--xla_dump_to="a b" {planned}|8'
+  merged = json.loads(
+    run("flags", str(plan_with_options), "--merge", "--format=json").out
+  )
+  assert [entry["source"] for entry in merged["entries"]] == [
+    "environment",
+    *["plan"] * 3,
+  ]
+  assert f"{merged['xla_flags']}|8" == done.stdout.strip()
+
+
+@pytest.mark.parametrize("content", [None, "{}", "no JSON", '{"format_ver'])
+def test_flags_of_what_is_no_plan_are_refused(
+  tmp_path: pathlib.Path, content: str | None
+) -> None:
+  if content is not None:
+    (tmp_path / "plan.json").write_text(content)
+  outcome = run("flags", str(tmp_path))
+  assert (outcome.status, outcome.out) == (2, "")
+  assert outcome.err.startswith("lagom-xla: ")
+  assert str(tmp_path / "plan.json") in outcome.err

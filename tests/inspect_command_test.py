@@ -1,0 +1,214 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The report of `lagom-xla inspect`, as docs/formats.md describes it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+import json
+import lzma
+import pathlib
+from typing import Any
+
+import jax
+import pytest
+
+from commands import CLUSTER
+from commands import MODEL
+from commands import ROOT
+from commands import TARGET
+from commands import has_fields
+from commands import run
+from commands import run_process
+from commands import write_steps
+from lagom_xla import cluster as cluster_lib
+from lagom_xla.compile import compiler
+from lagom_xla.compile import load as load_lib
+
+_COLLECTIVE = {
+  "name": str,
+  "kind": str,
+  "form": str,
+  "computation": str,
+  "num_operands": int,
+  "operand_bytes": int,
+  "result_bytes": int,
+  "group_size": int,
+  "num_groups": int,
+  "spans_nodes": bool,
+  "executions": int,
+  "overlap": dict,
+}
+
+
+@pytest.fixture(scope="module")
+def inspected(h100s: Sequence[jax.Device]) -> dict[str, Any]:
+  outcome = run(
+    "inspect",
+    TARGET,
+    CLUSTER,
+    MODEL,
+    "--format=json",
+  )
+  assert (outcome.status, outcome.err) == (0, "")
+  return json.loads(outcome.out)
+
+
+def test_inspect_prints_the_fields_that_formats_md_names(
+  inspected: dict[str, Any],
+) -> None:
+  assert has_fields(
+    inspected,
+    {
+      "module": dict,
+      "collectives": list,
+      "host_copies": list,
+      "totals": dict,
+      "gemm_flops": int,
+      "overlaps": list,
+      "loops_of_unknown_length": list,
+    },
+  )
+  assert has_fields(
+    inspected["module"],
+    {"name": str, "num_instructions": int, "num_partitions": int},
+  )
+  assert inspected["collectives"] and inspected["overlaps"]
+  for collective in inspected["collectives"]:
+    assert has_fields(collective, _COLLECTIVE)
+    assert has_fields(
+      collective["overlap"], {"num_kernels": int, "num_gemms": int}
+    )
+  for overlap in inspected["overlaps"]:
+    assert has_fields(
+      overlap, {"collectives": list, "kernels": list, "executions": int}
+    )
+
+
+def test_totals_are_sums_over_collectives_and_executions(
+  inspected: dict[str, Any],
+) -> None:
+  sums: dict[str, dict[str, int]] = {}
+  for c in inspected["collectives"]:
+    row = sums.setdefault(
+      c["kind"],
+      dict.fromkeys(
+        ("num_instructions", "num_executions", "operand_bytes", "result_bytes"),
+        0,
+      ),
+    )
+    row["num_instructions"] += 1
+    row["num_executions"] += c["executions"]
+    row["operand_bytes"] += c["executions"] * c["operand_bytes"]
+    row["result_bytes"] += c["executions"] * c["result_bytes"]
+  assert inspected["totals"] == sums
+  assert inspected["module"]["num_partitions"] == 8
+
+
+def test_overlaps_name_each_async_collective_once(
+  inspected: dict[str, Any],
+) -> None:
+  by_name = {c["name"]: c for c in inspected["collectives"]}
+  assert len(by_name) == len(inspected["collectives"])
+  listed = [name for o in inspected["overlaps"] for name in o["collectives"]]
+  assert sorted(listed) == sorted(
+    name for name, c in by_name.items() if c["form"] == "async"
+  )
+  for overlap in inspected["overlaps"]:
+    for name in overlap["collectives"]:
+      c = by_name[name]
+      assert c["executions"] == overlap["executions"]
+      assert c["group_size"] * c["num_groups"] == 8
+      assert c["spans_nodes"] is False
+      num_kernels = len(overlap["kernels"])
+      assert c["overlap"]["num_kernels"] <= num_kernels
+      assert c["overlap"]["num_gemms"] <= c["overlap"]["num_kernels"]
+  for c in by_name.values():
+    if c["form"] == "sync":
+      assert c["overlap"] == {"num_kernels": 0, "num_gemms": 0}
+
+
+def test_the_example_in_formats_md_is_what_inspect_prints(
+  inspected: dict[str, Any],
+) -> None:
+  _, _, rest = (ROOT / "docs/formats.md").read_text().partition("```json\n")
+  example = json.loads(rest.partition("```")[0])
+  assert example.keys() == inspected.keys()
+  for key in ("totals", "gemm_flops", "loops_of_unknown_length"):
+    assert example[key] == inspected[key]
+  for key in ("collectives", "overlaps"):
+    assert example[key][0].keys() == inspected[key][0].keys()
+
+
+def test_a_group_over_two_nodes_says_so(h100s: Sequence[jax.Device]) -> None:
+  outcome = run(
+    "inspect",
+    TARGET,
+    "--cluster=2x4xh100",
+    MODEL,
+    "--format=json",
+  )
+  collectives = json.loads(outcome.out)["collectives"]
+  assert collectives and all(c["spans_nodes"] for c in collectives)
+
+
+def test_an_optimized_module_in_a_file_is_only_read(
+  h100s: Sequence[jax.Device],
+  tmp_path: pathlib.Path,
+  monkeypatch: pytest.MonkeyPatch,
+) -> None:
+  step = write_steps(tmp_path)
+  compiled_for_gpus = load_lib.load(step, cluster_lib.parse("1x8xh100"))
+  compiled = compiled_for_gpus.compile().compiled
+  assert compiled is not None
+  module = str(tmp_path / "step.hlo.txt.xz")
+  pathlib.Path(module).write_bytes(
+    lzma.compress((compiled.as_text() or "").encode())
+  )
+  of_step = json.loads(run("inspect", step, CLUSTER, "--format=json").out)
+
+  def compiles(*args: object, **kwargs: object) -> None:
+    raise AssertionError("a compile was started")
+
+  monkeypatch.setattr(compiler, "schedule", compiles)
+  monkeypatch.setattr(jax.stages.Lowered, "compile", compiles)
+  outcome = run("inspect", module, CLUSTER, "--format=json")
+  assert outcome.err == ""
+  assert len(of_step["overlaps"]) > 0
+  assert _essence(json.loads(outcome.out)) == _essence(of_step)
+  # What is optimized already has no XLA options left to try.
+  plan = f"--out={tmp_path / 'plan'}"
+  report = json.loads(run("tune", module, CLUSTER, plan, "--format=json").out)
+  assert len(report["candidates"]) == 1
+  assert report["peak_bytes"] == {"before": None, "after": None}
+  assert report["plan"]["xla"]["options"] == {}
+
+
+def _essence(report: dict[str, Any]) -> dict[str, Any]:
+  """What the steps behind XLA's scheduler leave as it is.
+
+  They may add a copy, and from JAX 0.11 on they print start and done of a sync
+  collective as one instruction.
+  """
+  module = {
+    k: v for k, v in report["module"].items() if k != "num_instructions"
+  }
+  collectives = [
+    {k: v for k, v in c.items() if k != "name" or c["form"] == "async"}
+    for c in report["collectives"]
+  ]
+  return {**report, "module": module, "collectives": collectives}
+
+
+def test_a_process_of_its_own_prints_one_json_object_and_nothing_else(
+  inspected: dict[str, Any],
+) -> None:
+  outcome = run_process(
+    "inspect",
+    TARGET,
+    CLUSTER,
+    MODEL,
+    "--format=json",
+  )
+  assert (outcome.status, outcome.err) == (0, "")
+  assert json.loads(outcome.out) == inspected

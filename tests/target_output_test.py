@@ -1,0 +1,183 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Targets that print, or fail: neither gets between a user and the result."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+import json
+import pathlib
+
+import jax
+import pytest
+
+from commands import CLUSTER
+from commands import HLO
+from commands import STEPS
+from commands import run
+from commands import run_process
+
+_PRINTS = """
+import atexit, os, subprocess
+print("at import")
+atexit.register(print, "at exit")
+os.write(1, b"below Python\\n")
+subprocess.run(["echo", "in another process"], check=True)
+
+def prints(devices):
+  print("in the function")
+  return step, step_args(devices)
+"""
+_FAILS = """
+import jax, jax.numpy as jnp
+
+def chained(devices):
+  try:
+    try:
+      {}["vocab_size"]
+    except KeyError as error:
+      raise ValueError("no size\\nof the vocabulary") from error
+  except ValueError:
+    raise RuntimeError("The config is unusable:\\n  in model.yml\\n  line 3")
+
+def alone(devices):
+  try:
+    {}["vocab_size"]
+  except KeyError:
+    raise RuntimeError("no vocabulary") from None
+
+def says_nothing(devices):
+  assert False
+
+def ends(devices):
+  raise SystemExit("usage: train.py CONFIG")
+
+def mismatched(devices):
+  def step(x):
+    return jax.lax.scan(lambda c, _: (c.astype(jnp.int8), None), x, length=2)
+  return jax.jit(step), (jnp.ones(3),)
+"""
+
+
+def test_what_a_target_prints_goes_to_stderr(
+  h100s: Sequence[jax.Device], tmp_path: pathlib.Path
+) -> None:
+  (tmp_path / "steps.py").write_text(STEPS + _PRINTS)
+  outcome = run_process(
+    "inspect", "steps.py:prints", CLUSTER, "--format=json", cwd=tmp_path
+  )
+  assert outcome.status == 0
+  assert json.loads(outcome.out)["collectives"]
+  assert sorted(outcome.err.splitlines()) == [
+    "at exit",
+    "at import",
+    "below Python",
+    "in another process",
+    "in the function",
+  ]
+
+
+@pytest.fixture
+def fails(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+  (tmp_path / "fails.py").write_text(_FAILS)
+  monkeypatch.chdir(tmp_path)
+
+
+def _line_of(words: str) -> int:
+  lines = _FAILS.splitlines()
+  (number,) = (i for i, line in enumerate(lines, 1) if words in line)
+  return number
+
+
+def _error(target: str, *more: str) -> str:
+  outcome = run("inspect", f"fails.py:{target}", CLUSTER, *more)
+  assert (outcome.status, outcome.out) == (2, "")
+  return outcome.err
+
+
+def test_an_error_of_a_target_is_told_with_all_that_it_came_of(
+  h100s: Sequence[jax.Device], fails: None
+) -> None:
+  at = _line_of('raise RuntimeError("The')
+  assert _error("chained").splitlines() == [
+    "lagom-xla: fails.py:chained raised RuntimeError: The config is unusable:"
+    f" (fails.py:{at})",
+    "    in model.yml",
+    "    line 3",
+    "  from ValueError: no size",
+    "    of the vocabulary",
+    "  from KeyError: 'vocab_size'",
+  ]
+
+
+def test_an_error_that_hides_its_cause_stands_alone(
+  h100s: Sequence[jax.Device], fails: None
+) -> None:
+  at = _line_of("from None")
+  assert _error("alone") == (
+    f"lagom-xla: fails.py:alone raised RuntimeError: no vocabulary"
+    f" (fails.py:{at})\n"
+  )
+
+
+@pytest.mark.parametrize(
+  ("target", "words"),
+  [
+    ("says_nothing", "raised AssertionError (fails.py:"),
+    ("ends", "raised SystemExit: usage: train.py CONFIG (fails.py:"),
+  ],
+)
+def test_an_error_without_a_message_has_its_type_and_its_line(
+  h100s: Sequence[jax.Device], fails: None, target: str, words: str
+) -> None:
+  assert words in _error(target)
+
+
+def test_all_lines_of_an_error_of_jax_are_told(
+  h100s: Sequence[jax.Device], fails: None
+) -> None:
+  message = _error("mismatched")
+  assert f"(fails.py:{_line_of('lax.scan')})" in message
+  assert "has type int8[3], so the dtypes do not match" in message
+  assert "JAX has removed its internal frames" not in message
+
+
+def test_debug_prints_the_traceback_before_the_error(
+  h100s: Sequence[jax.Device], fails: None
+) -> None:
+  plain, debug = _error("chained"), _error("chained", "--debug")
+  assert "Traceback" not in plain
+  assert debug.startswith("Traceback (most recent call last):\n")
+  assert debug.endswith(plain)
+  assert '{}["vocab_size"]' in debug
+  assert "in load_target" in debug
+
+
+def test_a_file_that_does_not_parse_is_named_with_its_line(
+  h100s: Sequence[jax.Device],
+  tmp_path: pathlib.Path,
+  monkeypatch: pytest.MonkeyPatch,
+) -> None:
+  monkeypatch.chdir(tmp_path)
+  (tmp_path / "broken.py").write_text("import jax\nx = (\n")
+  outcome = run("inspect", "broken.py:step", CLUSTER)
+  assert outcome.err == (
+    "lagom-xla: broken.py cannot be imported: SyntaxError: '(' was never closed"
+    " (broken.py:2)\n"
+  )
+
+
+def test_brackets_in_a_path_are_a_part_of_it(tmp_path: pathlib.Path) -> None:
+  folder = tmp_path / "[b]" / "[red]:smile:[/red]" / ("long" * 30)
+  folder.mkdir(parents=True)
+  (folder / "step[0].hlo").write_text(HLO)
+  out = folder / "plan"
+  outcome = run("tune", str(folder / "step[0].hlo"), CLUSTER, f"--out={out}")
+  assert (outcome.status, outcome.err) == (0, "")
+  wrote = [line for line in outcome.out.splitlines() if "Wrote" in line]
+  assert wrote == [
+    f"Wrote {out / name}" for name in ("plan.json", "env.sh", "nccl_table.bin")
+  ]
+  assert (out / "plan.json").is_file()
+  absent = folder / "absent.hlo"
+  assert str(absent) in run("inspect", str(absent), CLUSTER).err

@@ -1,0 +1,224 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The report and the files of `lagom-xla tune`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+import dataclasses
+import json
+import pathlib
+import re
+import tomllib
+from typing import Any
+from unittest import mock
+
+import jax
+import pytest
+
+from commands import CLUSTER
+from commands import MODEL
+from commands import ROOT
+from commands import TARGET
+from commands import has_fields
+from commands import run
+from commands import write_steps
+from lagom_xla.costs import uncertainty
+from lagom_xla.passes import pjrt_transform
+
+_TIMELINE = {
+  "step_time_us": float,
+  "kernel_us": float,
+  "collective_us": float,
+  "exposed_us": float,
+  "slowdown_us": float,
+  "delay_us": float,
+  "copy_us": float,
+  "copy_wait_us": float,
+  "copy_slowdown_us": float,
+  "exposed_us_by_collective": dict,
+  "slowdown_us_by_pair": list,
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Tuned:
+  report: dict[str, Any]
+  folder: pathlib.Path
+
+
+@pytest.fixture(scope="module")
+def tuned(
+  h100s: Sequence[jax.Device],
+  tmp_path_factory: pytest.TempPathFactory,
+) -> Tuned:
+  """With the cost model taken to be right, so that a small step has a plan."""
+  folder = tmp_path_factory.mktemp("tuned") / "deep/plan"
+  step = write_steps(tmp_path_factory.mktemp("steps"))
+  with mock.patch.object(uncertainty, "scenarios", return_value=()):
+    outcome = run("tune", step, CLUSTER, "--format=json", f"--out={folder}")
+  assert (outcome.status, outcome.err) == (0, "")
+  return Tuned(json.loads(outcome.out), folder)
+
+
+def test_tune_prints_the_fields_that_formats_md_names(tuned: Tuned) -> None:
+  report = tuned.report
+  assert has_fields(
+    report,
+    {
+      "plan": dict,
+      "predicted": dict,
+      "peak_bytes": dict,
+      "recomputed": dict,
+      "effects": list,
+      "candidates": list,
+      "num_predicted": int,
+      "num_trials": int,
+    },
+  )
+  assert has_fields(report["peak_bytes"], {"before": int, "after": int})
+  assert report["recomputed"] == {"before": 0, "after": 0}
+  predicted = report["predicted"]
+  assert has_fields(
+    predicted, {"before": dict, "after": dict, "lower_bound_us": float}
+  )
+  assert predicted["before"]["step_time_us"] >= predicted["lower_bound_us"]
+  for timeline in (predicted["before"], predicted["after"]):
+    assert has_fields(timeline, _TIMELINE)
+    assert timeline["step_time_us"] == pytest.approx(
+      timeline["kernel_us"] + timeline["exposed_us"] + timeline["slowdown_us"]
+    )
+    assert timeline["exposed_us"] == pytest.approx(
+      sum(timeline["exposed_us_by_collective"].values())
+    )
+    pairs = timeline["slowdown_us_by_pair"]
+    assert timeline["slowdown_us"] == pytest.approx(
+      sum(pair["slowdown_us"] for pair in pairs)
+    )
+  for candidate in report["candidates"]:
+    assert has_fields(
+      candidate,
+      {
+        "program": dict,
+        "rewrites": list,
+        "left_alone": list,
+        "xla_options": dict,
+        "combine_groups": type(None),
+        "has_scheduler_profile": bool,
+        "reordered": list,
+        "failure": type(None),
+        "step_time_us": float,
+        "tuned_step_time_us": float,
+        "gain_us": dict,
+        "obstacle": str,
+        "num_trials": int,
+      },
+    )
+    assert has_fields(candidate["gain_us"], {"low_us": float, "high_us": float})
+
+
+def test_a_tuned_step_is_predicted_no_slower_than_the_default(
+  tuned: Tuned,
+) -> None:
+  before = tuned.report["predicted"]["before"]["step_time_us"]
+  after = tuned.report["predicted"]["after"]["step_time_us"]
+  prediction = tuned.report["plan"]["prediction"]
+  assert after <= before
+  assert prediction["default_us"] == before
+  assert prediction["nccl_settings_us"] == after
+  assert prediction["xla_us"] <= before
+  assert prediction["nccl_env_us"] <= prediction["xla_us"]
+  for part in ("xla", "nccl_env", "nccl_settings"):
+    assert prediction[f"{part}_gain_us"]["low_us"] >= 0
+  known = prediction["default_range_us"]
+  assert known["low_us"] <= before <= known["high_us"]
+  default, *_ = tuned.report["candidates"]
+  assert default["xla_options"] == {}
+  assert default["step_time_us"] == before
+  for candidate in tuned.report["candidates"]:
+    assert candidate["tuned_step_time_us"] <= candidate["step_time_us"]
+  assert tuned.report["num_trials"] == sum(
+    c["num_trials"] for c in tuned.report["candidates"]
+  )
+
+
+def test_every_knob_of_a_plan_has_its_effect_listed(tuned: Tuned) -> None:
+  plan, effects = tuned.report["plan"], tuned.report["effects"]
+  for effect in effects:
+    assert has_fields(
+      effect, {"knob": str, "value": str, "acted": bool, "evidence": str}
+    )
+  num_knobs = len(plan["xla"]["options"])
+  num_knobs += len(plan["nccl_env"]) + len(plan["nccl_settings"])
+  assert len(effects) == num_knobs > 0
+  assert all(effect["acted"] for effect in effects)
+
+
+def test_tune_writes_a_plans_folder(tuned: Tuned) -> None:
+  assert sorted(path.name for path in tuned.folder.iterdir()) == [
+    "env.sh",
+    "nccl_table.bin",
+    "plan.json",
+  ]
+  written = json.loads((tuned.folder / "plan.json").read_text())
+  assert written == tuned.report["plan"]
+
+
+def test_text_says_that_times_are_predicted(
+  h100s: Sequence[jax.Device], tmp_path: pathlib.Path
+) -> None:
+  plan = tmp_path / "plan"
+  step = write_steps(tmp_path)
+  outcome = run("tune", step, CLUSTER, f"--out={plan}")
+  assert (outcome.status, outcome.err) == (0, "")
+  assert "Predicted step time" in outcome.out
+  assert "(not measured)" in outcome.out
+  assert f"Wrote {plan / 'plan.json'}" in outcome.out
+
+
+def test_a_folder_with_something_else_in_it_is_left_alone(
+  tmp_path: pathlib.Path,
+) -> None:
+  occupied = tmp_path / "occupied"
+  occupied.mkdir()
+  (occupied / "notes.txt").write_text("mine")
+  outcome = run(
+    "tune",
+    TARGET,
+    CLUSTER,
+    MODEL,
+    f"--out={occupied}",
+  )
+  assert outcome.status == 2
+  assert outcome.err.startswith(f"lagom-xla: {occupied} ")
+  assert [p.name for p in occupied.iterdir()] == ["notes.txt"]
+
+
+@pytest.mark.parametrize("out", ["/proc/plan", "file/deep/plan", "n" * 300])
+def test_a_folder_that_cannot_be_written_is_found_before_the_target_is_read(
+  tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, out: str
+) -> None:
+  monkeypatch.chdir(tmp_path)
+  (tmp_path / "file").write_text("")
+  outcome = run("tune", "absent.py:step", CLUSTER, f"--out={out}")
+  assert (outcome.status, outcome.out) == (2, "")
+  assert outcome.err.startswith(f"lagom-xla: Cannot write {out}: ")
+  assert outcome.err.count("\n") == 1
+  assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_without_a_cuda_plugin_a_step_cannot_be_compiled(
+  monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
+) -> None:
+  monkeypatch.setattr(pjrt_transform, "plugin_path", lambda: None)
+  outcome = run("tune", TARGET, CLUSTER, f"--out={tmp_path / 'plan'}")
+  assert outcome.status == 2
+  assert outcome.err.startswith("lagom-xla: Cannot compile for 1x8xh100: ")
+  # The project is on no index: what is to be installed lies in a checkout.
+  extras = re.findall(r"`pip install '\.\[(\w+)\]'`", outcome.err)
+  project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+  assert (
+    set(extras) == {"aot", "cuda13"} <= set(project["optional-dependencies"])
+  )
+  assert outcome.err.count("pip install") == len(extras)
+  assert not any(tmp_path.iterdir())

@@ -1,0 +1,95 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The XLA_FLAGS that a user has set: what runs today, if XLA takes it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+import json
+import pathlib
+
+import jax
+import pytest
+
+from commands import CLUSTER
+from commands import HLO
+from commands import run
+from commands import run_process
+from commands import write_steps
+
+_OVERLAP = "--xla_gpu_experimental_parallel_collective_overlap_limit=4"
+
+
+@pytest.mark.parametrize(
+  ("flags", "words"),
+  [
+    ("--xla_gpu_magic=1", "Unknown flag in XLA_FLAGS: --xla_gpu_magic=1"),
+    ("--xla_gpu_autotune_level=magic", "a value that XLA does not take"),
+    ("absent.txt", "XLA_FLAGS is 'absent.txt', which is neither a flag nor"),
+  ],
+)
+def test_flags_that_would_end_the_process_point_to_their_check(
+  tmp_path: pathlib.Path, flags: str, words: str
+) -> None:
+  write_steps(tmp_path)
+  outcome = run_process(
+    "inspect", "steps.py:step", CLUSTER, cwd=tmp_path, env={"XLA_FLAGS": flags}
+  )
+  assert (outcome.status, outcome.out) == (2, "")
+  assert outcome.err.startswith("lagom-xla: ") and outcome.err.count("\n") == 1
+  assert words in outcome.err
+  assert 'lagom-xla flags --check "$XLA_FLAGS"' in outcome.err
+  # Which is told what is wrong.
+  checked = run("flags", "--check", flags)
+  assert (checked.status, checked.err) == (1, "")
+  assert flags in checked.out
+
+
+def _tuned(folder: pathlib.Path) -> str:
+  (folder / "step.hlo").write_text(HLO)
+  outcome = run(
+    "tune", str(folder / "step.hlo"), CLUSTER, f"--out={folder / 'plan'}"
+  )
+  assert (outcome.status, outcome.err) == (0, "")
+  return outcome.out
+
+
+def test_what_is_set_is_named_as_what_runs_today(
+  tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+  monkeypatch.setenv("XLA_FLAGS", f"  {_OVERLAP} ")
+  out = _tuned(tmp_path)
+  assert f"What runs today is XLA's defaults with {_OVERLAP}\n" in out
+  assert "before: what runs today" in out
+  assert "Predicted step, what runs today" in out
+  assert "your XLA_FLAGS" in out
+  assert "all defaults" not in out
+
+
+@pytest.mark.parametrize("flags", [None, "", "  "])
+def test_without_flags_the_step_is_compared_with_all_defaults(
+  tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, flags: str | None
+) -> None:
+  if flags is None:
+    monkeypatch.delenv("XLA_FLAGS")
+  else:
+    monkeypatch.setenv("XLA_FLAGS", flags)
+  out = _tuned(tmp_path)
+  assert "before: all defaults" in out
+  assert "today" not in out
+
+
+def test_a_compilation_cache_makes_no_noise(
+  h100s: Sequence[jax.Device], tmp_path: pathlib.Path
+) -> None:
+  write_steps(tmp_path)
+  outcome = run_process(
+    "inspect",
+    "steps.py:step",
+    CLUSTER,
+    "--format=json",
+    cwd=tmp_path,
+    env={"JAX_COMPILATION_CACHE_DIR": str(tmp_path / "cache")},
+  )
+  assert (outcome.status, outcome.err) == (0, "")
+  assert json.loads(outcome.out)["collectives"]
