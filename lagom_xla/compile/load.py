@@ -27,6 +27,7 @@ from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
 from lagom_xla.compile import _jax
 from lagom_xla.compile import devices as devices_lib
+from lagom_xla.compile import nnx_step
 from lagom_xla.compile import target as target_lib
 from lagom_xla.passes import hlo
 
@@ -78,7 +79,7 @@ def _from_python(
   devices = devices_lib.devices(cluster)
   try:
     step, args = _step_and_args(text, module, function, devices, arguments)
-    lowered = step.lower(*args)
+    lowered = nnx_step.lowered_inside(step.lower(*args))
   except (errors.TargetError, errors.CompileError):
     raise
   except (Exception, SystemExit) as error:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 import math
+from typing import Any
 
 import jax
 
@@ -23,6 +24,7 @@ from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import lowered as lowered_lib
 from lagom_xla.compile import lowered_module
 from lagom_xla.compile import lowered_step
+from lagom_xla.compile import nnx_step
 from lagom_xla.compile import rewriting
 from lagom_xla.passes import collectives
 from lagom_xla.passes import hlo
@@ -170,13 +172,20 @@ class ScheduledTarget(Target):
 
 
 def of_step(
-  lowered: jax.stages.Lowered, cluster: cluster_lib.Cluster, *, name: str
+  lowered: Any, cluster: cluster_lib.Cluster, *, name: str
 ) -> StepTarget:
   """A target from a step, lowered for as many devices as the cluster has.
+
+  Args:
+    lowered: what `lower` of a step returned that `jax.jit` or Flax's `nnx.jit`
+      jitted.
+    cluster: what it was lowered for.
+    name: what the user calls it.
 
   Raises:
     TargetError: the step is for another number of devices.
   """
+  lowered = nnx_step.lowered_inside(lowered)
   num_devices = _num_devices(lowered)
   if num_devices != cluster.num_devices:
     raise errors.TargetError(
