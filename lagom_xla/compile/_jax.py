@@ -1,10 +1,11 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""JAX's private names: all that lagom_xla takes, in this one file.
+"""JAX's private names: all that lagom_xla takes, in this file and the next.
 
 They are those of JAX 0.10.2 to 0.12. What has no public way in is here and
 nowhere else: which backend a step was lowered for, compiling StableHLO that no
-function was traced to, and what jit does with a signature it has not seen.
+function was traced to, and what jit does with a signature it has not seen. In
+`_jax_debug.py` is how it lowers debug callbacks.
 """
 
 from __future__ import annotations
@@ -122,6 +123,12 @@ def compile_stablehlo(
   return client.compile(
     module, xla_client.DeviceList(tuple(devices)), compile_options
   )
+
+
+def serialized_hlo(lowered: jax.stages.Lowered) -> bytes:
+  """The HloModuleProto of a lowered step, serialized."""
+  computation: Any = lowered.compiler_ir("hlo")
+  return computation.as_serialized_hlo_module_proto()
 
 
 def num_devices_of_sharding(serialized: bytes) -> int:

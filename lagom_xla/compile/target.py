@@ -192,10 +192,10 @@ def of_step(
     TargetError: the step is for another number of devices.
   """
   lowered = nnx_step.lowered_inside(lowered)
-  num_devices = _num_devices(lowered)
-  if num_devices != cluster.num_devices:
+  count = num_devices(lowered)
+  if count != cluster.num_devices:
     raise errors.TargetError(
-      f"{name} is sharded over {num_devices} of the {cluster.num_devices}"
+      f"{name} is sharded over {count} of the {cluster.num_devices}"
       f" devices of {cluster.name}: shard its arguments over all of them, or"
       " name a smaller cluster."
     )
@@ -229,7 +229,8 @@ def of_module(
   return ModuleTarget(name=name, cluster=cluster, module=lowered)
 
 
-def _num_devices(lowered: jax.stages.Lowered) -> int:
+def num_devices(lowered: jax.stages.Lowered) -> int:
+  """Devices that a step is lowered for."""
   stablehlo = lowered.compiler_ir("stablehlo")
   assert stablehlo is not None
   attributes = stablehlo.operation.attributes
