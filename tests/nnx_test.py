@@ -203,20 +203,20 @@ def test_the_example_averages_its_gradients_over_all_gpus(
 
 
 def test_the_example_learns():
-  step, (*like, batch_like) = train.train_step(
-    jax.devices()[:8], model="tiny", batch_size=16
+  step, (model_like, optimizer_like, batch_like) = train.train_step(
+    jax.devices()[:8], model="tiny", batch_size=8
   )
   model, optimizer = train.init(
-    (like[0], like[1]), model="tiny", learning_rate=3e-3, seed=0
+    (model_like, optimizer_like), model="tiny", learning_rate=3e-3, seed=0
   )
   place = batch_like["inputs"].sharding
   batches = data.byte_batches(
-    data.TEXT.read_bytes(), batch_size=16, seq_len=64, seed=0
+    data.TEXT.read_bytes(), batch_size=8, seq_len=64, seed=0
   )
   losses = [
     float(step(model, optimizer, jax.device_put(next(batches), place)))
-    for _ in range(20)
+    for _ in range(12)
   ]
   # Bytes at random cost log(256) = 5.5 nats.
   assert losses[0] > 5
-  assert losses[-1] < 3.5
+  assert losses[-1] < 4

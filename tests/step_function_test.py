@@ -10,6 +10,7 @@ import subprocess
 import sys
 
 import jax
+from jax_cuda13_plugin import _versions as cuda_versions
 import numpy as np
 import pytest
 
@@ -87,6 +88,13 @@ def prints(devices):
   rows = NamedSharding(mesh_of(devices), PartitionSpec("data"))
   arg = jax.ShapeDtypeStruct((512, 512), jnp.bfloat16, sharding=rows)
   return printing, (arg, arg)
+
+def attends(devices):
+  rows = NamedSharding(mesh_of(devices), PartitionSpec("data"))
+  arg = jax.ShapeDtypeStruct((8, 128, 8, 64), jnp.bfloat16, sharding=rows)
+  def attend(x):
+    return jax.nn.dot_product_attention(x, x, x, implementation="cudnn")
+  return jax.jit(attend), (arg,)
 
 def over_slices(devices):
   from jax.experimental import mesh_utils
@@ -259,3 +267,16 @@ def test_a_mesh_over_slices_says_how_to_have_one_over_hosts(
     load_lib.load(f"{folder}/contexts.py:over_slices", two_nodes)
   target = load_lib.load(f"{folder}/contexts.py:over_hosts", two_nodes)
   assert kinds_of(target) == [("all-gather", 2 * 512 * 512)]
+
+
+def test_attention_without_cudnn_names_the_package(
+  h100s: Sequence[jax.Device], folder: pathlib.Path
+):
+  text = f"{folder}/contexts.py:attends"
+  try:
+    cuda_versions.cudnn_get_version()
+  except RuntimeError:
+    with pytest.raises(errors.TargetError, match="pip install nvidia-cudnn-cu"):
+      load_lib.load(text, _CLUSTER)
+  else:
+    assert load_lib.load(text, _CLUSTER).schedule().is_scheduled

@@ -113,7 +113,7 @@ def main(argv: Sequence[str]) -> None:
     jax.config.update("jax_platforms", "cpu")
     jax.config.update("jax_num_cpu_devices", FLAGS.cpu_devices)
 
-  step, (*like, batch_like) = train_step(
+  step, (model_like, optimizer_like, batch_like) = train_step(
     jax.devices(), model=FLAGS.model, batch_size=FLAGS.batch_size
   )
   if FLAGS.tune:
@@ -121,7 +121,7 @@ def main(argv: Sequence[str]) -> None:
 
     step = lagom_xla.tune(step, cluster=FLAGS.cluster or None)
   model, optimizer = init(
-    (like[0], like[1]),
+    (model_like, optimizer_like),
     model=FLAGS.model,
     learning_rate=FLAGS.learning_rate,
     seed=FLAGS.seed,

@@ -66,7 +66,8 @@ def stand_in_with_cpus(cluster: cluster_lib.Cluster) -> None:
   is_told = "xla_force_host_platform_device_count" in os.environ.get(
     "XLA_FLAGS", ""
   )
-  if is_told or jax.config.jax_num_cpu_devices > 0:
+  num_cpus = jax.config.values["jax_num_cpu_devices"]
+  if is_told or num_cpus > 0:
     return
   with contextlib.suppress(RuntimeError):  # JAX runs already.
     jax.config.update("jax_num_cpu_devices", cluster.num_devices)

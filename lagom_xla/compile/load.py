@@ -33,12 +33,18 @@ from lagom_xla.compile import target as target_lib
 from lagom_xla.compile import unused_devices
 from lagom_xla.passes import hlo
 
-# How jax.experimental.mesh_utils complains where hosts are of one slice.
-_ONE_SLICE = "Number of slices 1 must equal"
-_PROCESS_IS_GRANULE = (
-  " [devices that are not here are all of one slice: call"
-  " create_hybrid_device_mesh with process_is_granule=True]"
-)
+# What JAX says where something about a machine without GPUs is in the way, and
+# what to do about it.
+_REMEDIES = {
+  "Number of slices 1 must equal": (
+    "devices that are not here are all of one slice: call"
+    " create_hybrid_device_mesh with process_is_granule=True"
+  ),
+  "cuDNN not found": (
+    "JAX asks for cuDNN when it traces its attention: `pip install"
+    " nvidia-cudnn-cu13` is enough, without a GPU"
+  ),
+}
 
 
 def load(
@@ -97,8 +103,10 @@ def _from_python(
     raise
   except (Exception, SystemExit) as error:
     what = source.described(error, file)
-    hint = _PROCESS_IS_GRANULE if _ONE_SLICE in what else ""
-    raise errors.TargetError(f"{found.text} raised {what}{hint}") from error
+    for symptom, remedy in _REMEDIES.items():
+      if symptom in what:
+        what += f" [{remedy}]"
+    raise errors.TargetError(f"{found.text} raised {what}") from error
 
 
 def _lowered(
