@@ -126,7 +126,8 @@ def gathered_bytes(target: target_lib.Target) -> list[int]:
 
 
 @pytest.mark.parametrize(
-  "function", ["step", "factory", "sharded_by_jit", "partly_concrete"]
+  "function",
+  ["step", "factory", "sharded_by_jit", "partly_concrete", "on_cpu"],
 )
 def test_a_step_may_be_found_in_several_ways(
   h100s: Sequence[jax.Device], steps: pathlib.Path, function: str
@@ -184,7 +185,6 @@ def test_a_file_imports_its_neighbours(
     ("on_one", "sharded over 1 of the 8 devices of 1x8xh100: shard its"),
     ("plain_shapes", "not on the devices of 1x8xh100: shard them over the `"),
     ("concrete", "not on the devices of 1x8xh100: shard them over the `"),
-    ("on_cpu", "not on the devices of 1x8xh100: shard them over the `"),
   ],
 )
 def test_a_function_that_gives_no_step_is_told_why(

@@ -1,10 +1,11 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""JAX's private names: all that lagom_xla takes, in this one file.
+"""JAX's private names: all that lagom_xla takes, in this file and the next.
 
 They are those of JAX 0.10.2 to 0.12. What has no public way in is here and
 nowhere else: which backend a step was lowered for, compiling StableHLO that no
-function was traced to, and what jit does with a signature it has not seen.
+function was traced to, and what jit does with a signature it has not seen. In
+`_jax_debug.py` is how it lowers debug callbacks.
 """
 
 from __future__ import annotations
@@ -92,8 +93,18 @@ def compile_stablehlo(
   devices: Sequence[jax.Device],
   options: Mapping[str, bool | int | float | str],
   scheduler_profile: bytes | None,
+  *,
+  partitioner: str | None,
 ) -> Any:
-  """Compiles a module that is partitioned already; returns the executable."""
+  """Compiles a module; returns the executable.
+
+  Args:
+    module: the module.
+    devices: what to compile it for.
+    options: XLA's.
+    scheduler_profile: costs for XLA's scheduler.
+    partitioner: "shardy" or "gspmd"; None for the program of one device.
+  """
   client = devices[0].client
   overrides: Any = dict(options)
   compile_options = compiler.get_compile_options(
@@ -105,10 +116,32 @@ def compile_stablehlo(
     backend=client,
   )
   build_options = compile_options.executable_build_options
-  build_options.use_spmd_partitioning = False
-  build_options.use_shardy_partitioner = False
+  build_options.use_spmd_partitioning = partitioner is not None
+  build_options.use_shardy_partitioner = partitioner == "shardy"
+  # As jit does for results whose sharding is not given.
+  build_options.allow_spmd_sharding_propagation_to_output = [True]
   return client.compile(
     module, xla_client.DeviceList(tuple(devices)), compile_options
+  )
+
+
+def serialized_hlo(lowered: jax.stages.Lowered) -> bytes:
+  """The HloModuleProto of a lowered step, serialized."""
+  computation: Any = lowered.compiler_ir("hlo")
+  return computation.as_serialized_hlo_module_proto()
+
+
+def num_devices_of_sharding(serialized: bytes) -> int:
+  """Devices that a serialized OpSharding splits an array over; 1 for none."""
+  proto = xla_client.OpSharding()
+  proto.ParseFromString(serialized)
+  parts = proto.tuple_shardings or [proto]
+  kinds = xla_client.OpSharding.Type
+  return max(
+    xla_client.HloSharding.from_proto(part).num_devices()
+    if part.type == kinds.OTHER
+    else 1
+    for part in parts
   )
 
 

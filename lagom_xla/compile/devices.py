@@ -10,6 +10,7 @@ matrix products keep XLA's default tiles.
 from __future__ import annotations
 
 from collections.abc import Sequence
+import contextlib
 import os
 
 import jax
@@ -54,6 +55,22 @@ def devices(cluster: cluster_lib.Cluster) -> Sequence[jax.Device]:
       f"XLA refuses to describe {cluster.name}: {errors.first_line(error)}"
     ) from error
   return topology.devices
+
+
+def stand_in_with_cpus(cluster: cluster_lib.Cluster) -> None:
+  """Has `jax.devices()` return as many CPUs as the cluster has GPUs.
+
+  For programs that make their mesh when they are imported. Nothing changes
+  where JAX runs already, or was told a number of CPUs.
+  """
+  is_told = "xla_force_host_platform_device_count" in os.environ.get(
+    "XLA_FLAGS", ""
+  )
+  num_cpus = jax.config.values["jax_num_cpu_devices"]
+  if is_told or num_cpus > 0:
+    return
+  with contextlib.suppress(RuntimeError):  # JAX runs already.
+    jax.config.update("jax_num_cpu_devices", cluster.num_devices)
 
 
 def is_live(cluster: cluster_lib.Cluster) -> bool:

@@ -19,6 +19,7 @@ from typing import Any
 import jax
 
 from lagom_xla.compile import _jax
+from lagom_xla.compile import nnx_step
 
 # The executable to run a signature with; None runs it as jit would.
 Choose = Callable[[jax.stages.Lowered], jax.stages.Compiled | None]
@@ -32,14 +33,18 @@ def per_signature(jitted: Any, choose: Choose) -> Any:
   `jax.grad`.
 
   Args:
-    jitted: what `jax.jit` returned.
+    jitted: what `jax.jit` or Flax's `nnx.jit` returned.
     choose: called once for each new lowering, by one thread at a time.
       Signatures that jit would compile only once share a lowering.
 
   Raises:
-    UnsupportedError: not a function of `jax.jit`, or a JAX whose jit works in
-      another way.
+    UnsupportedError: not a function of `jax.jit` or `nnx.jit`, or a JAX or a
+      Flax that works in another way.
   """
+  if nnx_step.is_nnx(jitted):
+    return nnx_step.with_jitted(
+      jitted, lambda inside: per_signature(inside, choose)
+    )
   info, run_as_jitted = _jax.jit_internals(jitted)
   chosen: dict[Any, jax.stages.Compiled | None] = {}
   lock = threading.Lock()

@@ -7,28 +7,44 @@
                              returns (jitted step, its arguments)
     train.py:step            a jitted step, beside a `step_args(devices)` that
                              returns its arguments
+    package.module:step      either, in a module that can be imported
 
-Arguments are arrays or `jax.ShapeDtypeStruct`s, sharded over those devices.
+Arguments are arrays or `jax.ShapeDtypeStruct`s, sharded over those devices. A
+function may also return a context manager that yields (step, arguments), inside
+which the step is lowered; or whatever has a `lower()` without arguments.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-import importlib.util
-import inspect
+from collections.abc import Mapping, Sequence
 import pathlib
-import sys
-import types
-from typing import Any
 
 import jax
 
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
 from lagom_xla.compile import _jax
+from lagom_xla.compile import _jax_debug
 from lagom_xla.compile import devices as devices_lib
+from lagom_xla.compile import nnx_step
+from lagom_xla.compile import source
+from lagom_xla.compile import step_function
 from lagom_xla.compile import target as target_lib
+from lagom_xla.compile import unused_devices
 from lagom_xla.passes import hlo
+
+# What JAX says where something about a machine without GPUs is in the way, and
+# what to do about it.
+_REMEDIES = {
+  "Number of slices 1 must equal": (
+    "devices that are not here are all of one slice: call"
+    " create_hybrid_device_mesh with process_is_granule=True"
+  ),
+  "cuDNN not found": (
+    "JAX asks for cuDNN when it traces its attention: `pip install"
+    " nvidia-cudnn-cu13` is enough, without a GPU"
+  ),
+}
 
 
 def load(
@@ -48,9 +64,18 @@ def load(
     TargetError: there is no such target, or it does not give a jitted step.
     HloError: the HLO file cannot be read.
   """
-  path, _, function = text.rpartition(":")
-  if function and path.endswith(".py"):
-    return _from_python(text, path, function, cluster, dict(arguments or {}))
+  place, _, function = text.rpartition(":")
+  is_file = place.endswith(".py")
+  if function and (is_file or _is_module_name(place)):
+    devices_lib.stand_in_with_cpus(cluster)
+    file = pathlib.Path(place) if is_file else None
+    module = source.of_file(file) if file else source.of_module(place)
+    if not hasattr(module, function):
+      raise errors.TargetError(f"{place} defines no {function}.")
+    found = step_function.StepFunction(
+      text, module, function, dict(arguments or {})
+    )
+    return _from_python(found, file, cluster)
   if text.endswith((".py", ".py:")):
     raise errors.TargetError(
       f"{text} names a file but no function: say"
@@ -61,140 +86,52 @@ def load(
   return target_lib.of_module(hlo.load(pathlib.Path(text)), cluster, name=text)
 
 
+def _is_module_name(place: str) -> bool:
+  return all(part.isidentifier() for part in place.split("."))
+
+
 def _from_python(
-  text: str,
-  path: str,
-  function: str,
+  found: step_function.StepFunction,
+  file: pathlib.Path | None,
   cluster: cluster_lib.Cluster,
-  arguments: dict[str, str],
 ) -> target_lib.Target:
-  file = pathlib.Path(path)
-  if not file.is_file():
-    raise errors.TargetError(f"There is no file {path}.")
-  module = _import(file)
-  found = getattr(module, function, None)
-  if found is None:
-    raise errors.TargetError(f"{path} defines no {function}.")
   devices = devices_lib.devices(cluster)
   try:
-    step, args = _step_and_args(text, module, function, devices, arguments)
-    lowered = step.lower(*args)
+    with _jax_debug.without_callbacks():
+      return _lowered(found, devices, cluster)
   except (errors.TargetError, errors.CompileError):
     raise
   except (Exception, SystemExit) as error:
-    raise errors.TargetError(
-      f"{text} raised {_describe(error, file)}"
-    ) from error
-  if _jax.client_of(lowered) is not devices[0].client:
-    raise errors.TargetError(
-      f"{text} has arguments that are not on the devices of {cluster.name}:"
-      " shard them over the `devices` that its function gets."
-    )
-  return target_lib.of_step(lowered, cluster, name=text)
+    what = source.described(error, file)
+    for symptom, remedy in _REMEDIES.items():
+      if symptom in what:
+        what += f" [{remedy}]"
+    raise errors.TargetError(f"{found.text} raised {what}") from error
 
 
-def _import(file: pathlib.Path) -> types.ModuleType:
-  """Imports a file as Python would run it: beside its siblings."""
-  sys.path.insert(0, str(file.parent.resolve()))
-  name = f"lagom_xla_target_{file.stem}"
-  spec = importlib.util.spec_from_file_location(name, file)
-  assert spec is not None and spec.loader is not None
-  module = importlib.util.module_from_spec(spec)
-  sys.modules[name] = module
-  try:
-    spec.loader.exec_module(module)
-  except (Exception, SystemExit) as error:
-    raise errors.TargetError(
-      f"{file} cannot be imported: {_describe(error, file)}"
-    ) from error
-  return module
-
-
-def _step_and_args(
-  text: str,
-  module: types.ModuleType,
-  function: str,
+def _lowered(
+  found: step_function.StepFunction,
   devices: Sequence[jax.Device],
-  arguments: dict[str, str],
-) -> tuple[Any, tuple[Any, ...]]:
-  found = getattr(module, function)
-  if _is_jitted(found):
-    make_args = getattr(module, f"{function}_args", None)
-    if make_args is None:
-      raise errors.TargetError(
-        f"{text} is jitted, but its arguments are not known: define"
-        f" {function}_args(devices) beside it, which returns a tuple of"
-        " arrays or jax.ShapeDtypeStructs sharded over those devices."
-      )
-    args = _call(make_args, devices, arguments)
-    return found, _as_tuple(f"{text}_args", args)
-  _check_takes_devices(text, found)
-  returned = _call(found, devices, arguments)
-  if not (isinstance(returned, tuple) and len(returned) == 2):
-    raise errors.TargetError(
-      f"{text} returned a {type(returned).__name__}; it must return"
-      " (jitted step, tuple of its arguments)."
-    )
-  step, args = returned
-  if not _is_jitted(step):
-    raise errors.TargetError(
-      f"{text} returned a step that is not jitted (a"
-      f" {type(step).__name__}): wrap it in jax.jit."
-    )
-  return step, _as_tuple(text, args)
+  cluster: cluster_lib.Cluster,
+) -> target_lib.Target:
+  """The target, lowered in the context that it asks for.
 
-
-def _as_tuple(text: str, args: Any) -> tuple[Any, ...]:
-  # Named tuples are left alone: they are one argument, such as a train state.
-  if type(args) not in (tuple, list):
-    raise errors.TargetError(
-      f"{text} returned its arguments as a {type(args).__name__}: put them in"
-      " a tuple, one element per argument of the step."
-    )
-  return tuple(args)
-
-
-def _is_jitted(function: Any) -> bool:
-  return callable(getattr(function, "lower", None))
-
-
-def _check_takes_devices(text: str, function: Any) -> None:
-  """A step that somebody forgot to jit takes no `devices`."""
-  if not callable(function):
-    raise errors.TargetError(
-      f"{text} is of type {type(function).__name__}, not a function."
-    )
-  first = next(iter(inspect.signature(function).parameters), None)
-  if first != "devices":
-    raise errors.TargetError(
-      f"{text} is not jitted: wrap it in jax.jit, and define"
-      f" {text.rpartition(':')[2]}_args(devices) beside it; or make it a"
-      " function of `devices` that returns (jitted step, its arguments)."
-    )
-
-
-def _call(
-  function: Callable[..., Any],
-  devices: Sequence[jax.Device],
-  arguments: dict[str, str],
-) -> Any:
-  others = list(inspect.signature(function).parameters.values())[1:]
-  known = [p.name for p in others if p.kind is not p.VAR_KEYWORD]
-  for name in arguments:
-    if name not in known and len(known) == len(others):
-      raise errors.TargetError(
-        f"--arg={name}: {function.__name__} takes no {name}; it takes"
-        f" {', '.join(known) or 'none'}."
-      )
-  return function(devices, **arguments)
-
-
-def _describe(error: BaseException, file: pathlib.Path) -> str:
-  """All that an error says, with the innermost line of the user's file."""
-  line = error.lineno if isinstance(error, SyntaxError) else None
-  trace = error.__traceback__
-  while trace is not None:
-    if pathlib.Path(trace.tb_frame.f_code.co_filename).name == file.name:
-      line = trace.tb_lineno
-    trace = trace.tb_next
-  return errors.in_full(error, at=f"{file}:{line}" if line else str(file))
+  What was sharded over as many CPUs, such as a mesh made at import, is lowered
+  for GPUs without their devices: to HLO, which XLA partitions.
+  """
+  with found.step(devices) as step:
+    lowered = nnx_step.lowered_inside(step.lower())
+    client = _jax.client_of(lowered)
+    num_devices = target_lib.num_devices(lowered)
+    if client is devices[0].client:
+      unused_devices.warn_of(lowered, found.text)
+      return target_lib.of_step(lowered, cluster, name=found.text)
+    if step.trace and 1 < num_devices == cluster.num_devices:
+      for_gpus = step.trace().lower(lowering_platforms=("cuda",))
+      lowered = nnx_step.lowered_inside(for_gpus)
+      module = hlo.load(_jax.serialized_hlo(lowered))
+      return target_lib.of_module(module, cluster, name=found.text)
+  raise errors.TargetError(
+    f"{found.text} has arguments that are not on the devices of {cluster.name}:"
+    " shard them over the `devices` that its function gets."
+  )

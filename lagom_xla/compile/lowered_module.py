@@ -13,15 +13,25 @@ from lagom_xla.compile import _jax
 from lagom_xla.compile import devices as devices_lib
 from lagom_xla.compile import lowered
 from lagom_xla.compile import rewriting
+from lagom_xla.compile import shardings
 from lagom_xla.compile import stablehlo as stablehlo_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes.program import form as form_lib
+from lagom_xla.passes.program import outcome as outcome_lib
 from lagom_xla.passes.program import rewrite as rewrite_lib
+
+_NO_FORM = (
+  "it is HLO that is not partitioned yet; the step itself, or a dump"
+  " after_spmd_partitioner, can have forms"
+)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class LoweredModule:
-  """A partitioned, unoptimized HLO module; see `lowered.Lowered`.
+  """An unoptimized HLO module; see `lowered.Lowered`.
+
+  XLA partitions it where that was not done yet; then it has no forms, which are
+  made from the JAX program or from the program of one device.
 
   Library calls that this process does not know, such as Transformer Engine's
   attention, stay as they are: a schedule needs no code for them. A compile to
@@ -58,6 +68,15 @@ class LoweredModule:
     """See `lowered.Lowered`."""
     return self.rewritten_program or stablehlo_lib.of_module(self.module)
 
+  @property
+  def is_partitioned(self) -> bool:
+    """Whether the module is the program of one device."""
+    return self._partitioner is None
+
+  @functools.cached_property
+  def _partitioner(self) -> str | None:
+    return shardings.partitioner(self.module)
+
   def run_compiler(
     self, options: lowered.Options, scheduler_profile: bytes | None
   ) -> Any:
@@ -67,6 +86,7 @@ class LoweredModule:
       devices_lib.devices(self.cluster),
       options,
       scheduler_profile,
+      partitioner=self._partitioner,
     )
 
   def compilation(self, executable: Any) -> lowered.Compilation:
@@ -85,6 +105,10 @@ class LoweredModule:
     self, form: form_lib.Form
   ) -> rewriting.Rewritten[LoweredModule]:
     """See `lowered.Lowered`."""
+    if not self.is_partitioned:
+      refusal = outcome_lib.Refusal(where=self.name, reason=_NO_FORM)
+      outcome = outcome_lib.Outcome(refusals=(refusal,))
+      return rewriting.Rewritten(program=self, outcome=outcome)
     key = rewriting.key(form)
     if key not in self._forms:
       rewritten = rewriting.module(self.stablehlo, form)
@@ -100,5 +124,7 @@ class LoweredModule:
 
   def with_chains_tagged(self) -> LoweredModule:
     """See `lowered.Lowered`."""
+    if not self.is_partitioned:
+      return self
     tagged = rewrite_lib.with_chains_tagged(self.stablehlo)
     return dataclasses.replace(self, rewritten_program=tagged)

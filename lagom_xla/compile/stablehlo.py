@@ -1,12 +1,13 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""StableHLO of an HLO module that was partitioned but not yet optimized.
+"""StableHLO of an HLO module that XLA has not optimized yet.
 
-XLA's own benchmark modules, and dumps `*.before_optimizations.txt`, are of this
-kind. JAX compiles StableHLO only, so the module goes back to it first. In the
-way stand shardings and mesh symbols of the partitioner that already ran, and
-`copy`, which StableHLO lacks (before optimization a copy changes nothing but a
-layout that XLA will choose anew). They are taken out.
+XLA's own benchmark modules, and what `--xla_dump_to` writes, are of this kind.
+JAX compiles StableHLO only, so the module goes back to it first. In the way
+stands `copy`, which StableHLO lacks (before optimization a copy changes nothing
+but a layout that XLA will choose anew); and in a module that was partitioned,
+the shardings and mesh symbols of the partitioner that already ran. They are
+taken out.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from jaxlib.mlir.dialects import stablehlo
 
 from lagom_xla import errors
 from lagom_xla.compile import _jax
+from lagom_xla.compile import shardings
 from lagom_xla.passes import hlo
 from lagom_xla.passes import replica_groups
 from lagom_xla.passes.program.stablehlo import dependence
@@ -39,7 +41,9 @@ def of_module(module: hlo.Module) -> ir.Module:
       if operation.name == "stablehlo.dot":
         _generalize(operation)
 
-  stripped = _strip(module.proto)
+  stripped = _without_copies(module.proto)
+  if shardings.partitioner(module) is None:
+    _strip_shardings(stripped)
   try:
     return _jax.stablehlo_of_hlo(stripped.SerializeToString(), edit)
   except Exception as error:
@@ -75,11 +79,23 @@ def _generalize(dot: ir.Operation) -> None:
   dot.erase()
 
 
-def _strip(proto: hlo.hlo_pb2.HloModuleProto) -> hlo.hlo_pb2.HloModuleProto:
-  """A copy without partitioner leftovers and `copy` instructions."""
+def _strip_shardings(proto: hlo.hlo_pb2.HloModuleProto) -> None:
+  """Takes out what the partitioner left."""
+  proto.ClearField("frontend_attributes")
+  for computation in proto.computations:
+    for instruction in computation.instructions:
+      instruction.ClearField("sharding")
+      attributes = instruction.frontend_attributes.map
+      for key in [k for k in attributes if k.startswith("xla.sdy")]:
+        del attributes[key]
+
+
+def _without_copies(
+  proto: hlo.hlo_pb2.HloModuleProto,
+) -> hlo.hlo_pb2.HloModuleProto:
+  """A module without `copy`, and with its replica groups spelled out."""
   stripped = hlo.hlo_pb2.HloModuleProto()
   stripped.CopyFrom(proto)
-  stripped.ClearField("frontend_attributes")
   for computation in stripped.computations:
     source_of = {
       i.id: i.operand_ids[0]
@@ -90,11 +106,7 @@ def _strip(proto: hlo.hlo_pb2.HloModuleProto) -> hlo.hlo_pb2.HloModuleProto:
     for instruction in kept:
       for ids in (instruction.operand_ids, instruction.control_predecessor_ids):
         ids[:] = [_resolve(i, source_of) for i in ids]
-      instruction.ClearField("sharding")
       _list_groups(instruction)
-      attributes = instruction.frontend_attributes.map
-      for key in [k for k in attributes if k.startswith("xla.sdy")]:
-        del attributes[key]
     computation.root_id = _resolve(computation.root_id, source_of)
     del computation.instructions[:]
     computation.instructions.extend(kept)

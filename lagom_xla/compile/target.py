@@ -12,6 +12,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 import math
+from typing import Any
 
 import jax
 
@@ -23,7 +24,10 @@ from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import lowered as lowered_lib
 from lagom_xla.compile import lowered_module
 from lagom_xla.compile import lowered_step
+from lagom_xla.compile import nnx_step
+from lagom_xla.compile import origin
 from lagom_xla.compile import rewriting
+from lagom_xla.compile import shardings
 from lagom_xla.passes import collectives
 from lagom_xla.passes import hlo
 from lagom_xla.passes.program import form as form_lib
@@ -110,7 +114,7 @@ class StepTarget(_LoweredTarget):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ModuleTarget(_LoweredTarget):
-  """A partitioned HLO module that XLA has not optimized yet."""
+  """An HLO module that XLA has not optimized yet."""
 
   module: lowered_module.LoweredModule
 
@@ -118,6 +122,10 @@ class ModuleTarget(_LoweredTarget):
   def lowered(self) -> lowered_module.LoweredModule:
     """See `_LoweredTarget`."""
     return self.module
+
+  def chains(self) -> tuple[chains_lib.Chain, ...]:
+    """See `Target`: those of a program that can have forms."""
+    return super().chains() if self.module.is_partitioned else ()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -170,17 +178,24 @@ class ScheduledTarget(Target):
 
 
 def of_step(
-  lowered: jax.stages.Lowered, cluster: cluster_lib.Cluster, *, name: str
+  lowered: Any, cluster: cluster_lib.Cluster, *, name: str
 ) -> StepTarget:
   """A target from a step, lowered for as many devices as the cluster has.
+
+  Args:
+    lowered: what `lower` of a step returned that `jax.jit` or Flax's `nnx.jit`
+      jitted.
+    cluster: what it was lowered for.
+    name: what the user calls it.
 
   Raises:
     TargetError: the step is for another number of devices.
   """
-  num_devices = _num_devices(lowered)
-  if num_devices != cluster.num_devices:
+  lowered = nnx_step.lowered_inside(lowered)
+  count = num_devices(lowered)
+  if count != cluster.num_devices:
     raise errors.TargetError(
-      f"{name} is sharded over {num_devices} of the {cluster.num_devices}"
+      f"{name} is sharded over {count} of the {cluster.num_devices}"
       f" devices of {cluster.name}: shard its arguments over all of them, or"
       " name a smaller cluster."
     )
@@ -195,21 +210,27 @@ def of_module(
 
   Raises:
     CompileError: the module is for another number of devices.
+    TargetError: it was optimized for something else than GPUs.
   """
-  wanted = collectives.num_devices(module)
+  if shardings.partitioner(module) is None:
+    wanted, what = collectives.num_devices(module), "was partitioned for"
+  else:
+    wanted, what = shardings.num_devices(module), "is sharded over"
+  wanted = module.num_partitions or wanted
   if wanted is not None and wanted != cluster.num_devices:
     raise errors.CompileError(
-      f"{module.name} was partitioned for {wanted} devices, and"
-      f" {cluster.name} has {cluster.num_devices}. Name a cluster with"
-      f" {wanted}."
+      f"{module.name} {what} {wanted} devices, and {cluster.name} has"
+      f" {cluster.num_devices}. Name a cluster with {wanted}."
     )
   if module.is_scheduled:
+    origin.check_is_gpu(module)
     return ScheduledTarget(name=name, cluster=cluster, module=module)
   lowered = lowered_module.LoweredModule(module, cluster)
   return ModuleTarget(name=name, cluster=cluster, module=lowered)
 
 
-def _num_devices(lowered: jax.stages.Lowered) -> int:
+def num_devices(lowered: jax.stages.Lowered) -> int:
+  """Devices that a step is lowered for."""
   stablehlo = lowered.compiler_ir("stablehlo")
   assert stablehlo is not None
   attributes = stablehlo.operation.attributes

@@ -1,0 +1,88 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Steps under Flax's `nnx.jit`: modules outside, `jax.jit` inside.
+
+What `nnx.jit` returns splits its modules into arrays, calls a function of
+`jax.jit` with them and puts what that returns into the modules. The function
+inside is the one that is lowered, compiled and tuned; what is around it stays
+Flax's. Nothing here imports Flax: a program that has such a step did.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+import functools
+import sys
+from typing import Any
+
+import jax
+
+from lagom_xla import errors
+
+# What `nnx.jit` and `nnx.jit_partial` return, and the class in the same file
+# that calls an executable in the same way: (flax/nnx/transforms/compilation.py)
+_COMPILED_OF = {
+  "JitWrapped": "Compiled",
+  "SimpleJitWrapped": "SimpleCompiled",
+  "SimpleJitPartialWrapped": "SimplePartialCompiled",
+}
+
+
+def is_nnx(step: Any) -> bool:
+  """Whether a step is one of `nnx.jit`."""
+  kind = type(step)
+  return kind.__name__ in _COMPILED_OF and kind.__module__.startswith("flax.")
+
+
+def lowered_inside(lowered: Any) -> jax.stages.Lowered:
+  """The lowered function of `jax.jit` in what a step's `lower` returned.
+
+  Args:
+    lowered: of `jax.jit`, which is returned as it is, or of `nnx.jit`.
+
+  Raises:
+    TargetError: it is of neither.
+  """
+  inside = getattr(lowered, "lowered", lowered)
+  if not isinstance(inside, jax.stages.Lowered):
+    raise errors.TargetError(
+      f"lower() returned a {type(lowered).__name__}, which is of neither"
+      " jax.jit nor flax.nnx.jit: give a step that one of them jitted."
+    )
+  return inside
+
+
+def with_jitted(
+  step: Any, replace: Callable[[Any], Callable[..., Any]]
+) -> Callable[..., Any]:
+  """A function like a step of `nnx.jit` with another function inside.
+
+  Args:
+    step: what `nnx.jit` returned; not touched.
+    replace: takes the function of `jax.jit` inside, and returns the one to call
+      in its place, with the same arguments and results.
+
+  Raises:
+    UnsupportedError: this Flax keeps it elsewhere.
+  """
+  kind = type(step)
+  try:
+    jitted = step.jitted_fn
+    compiled = getattr(
+      sys.modules[kind.__module__], _COMPILED_OF[kind.__name__]
+    )
+  except (AttributeError, KeyError) as error:
+    raise errors.UnsupportedError(
+      f"this Flax's {kind.__name__} works in a way that this lagom_xla does not"
+      f" know ({error})"
+    ) from error
+  call = compiled(replace(jitted), step)
+
+  @functools.wraps(step.fun)
+  def like_step(*args: Any, **kwargs: Any) -> Any:
+    return call(*args, **kwargs)
+
+  like: Any = like_step
+  for name in ("lower", "trace", "eval_shape"):
+    setattr(like, name, getattr(step, name))
+  return like
