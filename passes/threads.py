@@ -3,9 +3,12 @@
 """Threads that XLA launches for a fusion that goes through memory in order.
 
 A thread computes four neighbouring elements, or one where XLA cannot vectorize
-(xla/service/gpu/hlo_fusion_analysis.cc and ir_emission_utils.cc): in an update
-in place, in a concatenation, which gives each thread one element of every
-operand, and beside operations that are calls. Few bytes per thread keep little
+(xla/service/gpu/hlo_fusion_analysis.cc and gpu_fusible.cc): in an update in
+place, beside operations that are calls, and in a loop over a concatenation of
+more than ten operands. Where a concatenation has an emitter of its own
+(emitters/concatenate.cc in xla/backends/gpu/codegen), a thread computes
+neighbouring elements of every operand, as many of four as divide what each has
+along the dimension; XLA of 2024 gave it one. Few bytes per thread keep little
 of the memory's bandwidth in flight, so such kernels are bound by how fast
 threads come and go.
 """
@@ -17,6 +20,7 @@ import math
 from lagom_xla.passes import hlo
 
 _ELEMENTS_PER_THREAD = 4
+_MAX_OPERANDS_VECTORIZED = 10
 _CALLS = frozenset(["atan2", "cosine", "power", "sine", "tan"])
 # Emitters of their own, whose threads go on to further elements.
 _TILED = frozenset(["reduce", "reduce-window", "scatter", "sort", "transpose"])
@@ -38,18 +42,30 @@ def of_fusion(fused: hlo.Computation, fusion_kind: str) -> int:
     and "concatenate" in opcodes
     and not (_TILED & opcodes)
   ):
-    return max(
-      hlo.num_elements(operand.shape)
-      for i in fused.instructions
-      if i.opcode == "concatenate"
-      for operand in fused.operands(i)
-    )
+    return max(_of_concatenation(fused, i) for i in _concatenations(fused))
   if fusion_kind != "kLoop":
     return 0
   elements = hlo.num_elements(fused.root.shape)
-  if _CALLS & opcodes:
+  if _CALLS & opcodes or any(
+    len(i.operand_ids) > _MAX_OPERANDS_VECTORIZED
+    for i in _concatenations(fused)
+  ):
     return elements
   return math.ceil(elements / _ELEMENTS_PER_THREAD)
+
+
+def _concatenations(fused: hlo.Computation) -> list[hlo.Instruction]:
+  return [i for i in fused.instructions if i.opcode == "concatenate"]
+
+
+def _of_concatenation(
+  fused: hlo.Computation, concatenation: hlo.Instruction
+) -> int:
+  operands = fused.operands(concatenation)
+  (dim,) = concatenation.dimensions
+  sizes = [operand.shape.dimensions[dim] for operand in operands]
+  largest = max(hlo.num_elements(operand.shape) for operand in operands)
+  return math.ceil(largest / math.gcd(_ELEMENTS_PER_THREAD, *sizes))
 
 
 def updated_in_place(fused: hlo.Computation) -> list[hlo.Instruction]:

@@ -426,17 +426,27 @@ def test_a_thread_takes_four_elements_unless_one_calls_a_function(
   assert kernel.num_threads == 8 * 64 * 16 / elements_per_thread
 
 
-def test_a_concatenation_has_a_thread_per_element_of_its_largest_operand() -> (
-  None
-):
+@pytest.mark.parametrize(
+  ("first", "dim", "elements_per_thread"), [(2, 0, 2), (1, 0, 1), (4, 1, 4)]
+)
+def test_a_thread_of_a_concatenation_takes_what_divides_every_operand(
+  first: int, dim: int, elements_per_thread: int
+) -> None:
+  sizes = [8, 64, 16]
+  sizes[dim] = first
+  limits = ",".join(f"[0:{size}]" for size in sizes)
+  shape = ",".join(map(str, sizes))
+  whole = [8, 64, 16]
+  whole[dim] += first
   kernel = _fusion(
-    """
-      most = bf16[7,64,16] slice(x), slice={[0:7],[0:64],[0:16]}
-      ROOT r = bf16[8,64,16] concatenate(u, most), dimensions={0}
+    f"""
+      part = bf16[{shape}] slice(x), slice={{{limits}}}
+      ROOT r = bf16[{",".join(map(str, whole))}] concatenate(part, x),
+        dimensions={{{dim}}}
     """,
     kind="kInput",
   )
-  assert kernel.num_threads == 7 * 64 * 16
+  assert kernel.num_threads == 8 * 64 * 16 / elements_per_thread
 
 
 def test_the_columns_of_a_column_reduction_are_its_results() -> None:

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Calls the NCCL tuner plugin as NCCL would, and ill-treats its table:
-// nccl_plugin_test.py compiles and runs this, also with sanitizers.
+// nccl_plugin_process_test.py compiles and runs this, also with sanitizers.
 //
 //   driver PLUGIN fuzz TABLE NUM_MUTATIONS SEED
 //     Changes words of a table that is in use, shortens it, and starts from

@@ -11,6 +11,7 @@ the plan sets in place.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 import dataclasses
 
 from lagom_xla import errors
@@ -112,31 +113,12 @@ def effects(
     _effect_of_option(name, config, target, default, planned)
     for name in config.options
   ]
-  groups, profile = config.combine_groups, config.scheduler_profile
-  if groups is not None:
-    without = _schedule(
-      target, dataclasses.replace(config, combine_groups=None)
+  found += [
+    effects_lib.of_difference(
+      knob, value, _schedule(target, without).analysis, planned.analysis
     )
-    found.append(
-      effects_lib.of_difference(
-        "combine groups",
-        f"{len(groups)} groups",
-        without.analysis,
-        planned.analysis,
-      )
-    )
-  if profile is not None:
-    without = _schedule(
-      target, dataclasses.replace(config, scheduler_profile=None)
-    )
-    found.append(
-      effects_lib.of_difference(
-        "scheduler profile",
-        f"{len(scheduler_profile.costs_us(profile))} costs",
-        without.analysis,
-        planned.analysis,
-      )
-    )
+    for knob, value, without in _without_each_part(config)
+  ]
   if plan.xla.orders:
     found.append(
       order_effect.effect(
@@ -146,6 +128,20 @@ def effects(
   found += effects_lib.of_environment(plan.nccl_env, ordered)
   found += effects_lib.of_settings(plan.nccl_settings, ordered)
   return tuple(found)
+
+
+def _without_each_part(
+  config: config_lib.XlaConfig,
+) -> Iterator[tuple[str, str, config_lib.XlaConfig]]:
+  """Combine groups, scheduler profile: each in words, and what is without."""
+  groups, profile = config.combine_groups, config.scheduler_profile
+  if groups is not None:
+    without = dataclasses.replace(config, combine_groups=None)
+    yield "combine groups", f"{len(groups)} groups", without
+  if profile is not None:
+    without = dataclasses.replace(config, scheduler_profile=None)
+    num_costs = len(scheduler_profile.costs_us(profile))
+    yield "scheduler profile", f"{num_costs} costs", without
 
 
 def _settings(

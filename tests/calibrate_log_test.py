@@ -1,0 +1,159 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Logs of nccl-tests are read, whatever stands around their rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+import pathlib
+
+from hypothesis import given
+from hypothesis import strategies as st
+import pytest
+
+from lagom_xla.calibrate import log
+from lagom_xla.calibrate import run as run_lib
+import nccl_tests_log
+
+_MIB = 2**20
+_TWO_NODES = nccl_tests_log.TWO_NODES
+_SIZES = nccl_tests_log.SIZES
+_COMMAND = nccl_tests_log.COMMAND
+
+
+def _read(
+  folder: pathlib.Path, text: str, name: str = "my.log"
+) -> tuple[list[run_lib.Run], list[log.Problem]]:
+  path = folder / name
+  path.write_text(text, encoding="utf-8")
+  return log.read(path)
+
+
+@pytest.mark.parametrize(
+  "prefixed",
+  [
+    lambda rank, line: line,
+    lambda rank, line: f"[1,{rank}]<stdout>:{line}",
+    lambda rank, line: f"[1,{rank}]<stdout>: {line}",
+    lambda rank, line: f"{rank:2d}: {line}",
+    lambda rank, line: f"worker-{rank}: {line}",
+    lambda rank, line: f"2026-03-01T10:00:00.123456Z {line}",
+    lambda rank, line: f"\x1b[32m{line}\x1b[0m",
+    lambda rank, line: f"{line}\r",
+  ],
+  ids=["bare", "mpirun", "tagged", "srun", "pod", "kubectl", "colour", "crlf"],
+)
+def test_a_run_is_read_whatever_a_launcher_puts_around_its_lines(
+  tmp_path: pathlib.Path, prefixed: Callable[[int, str], str]
+) -> None:
+  lines = nccl_tests_log.log_of(_TWO_NODES).split("\n")
+  text = "\n".join(prefixed(0, line) for line in lines)
+  (run,), problems = _read(tmp_path, text)
+  assert problems == []
+  assert run.program == "all_reduce"
+  assert run.nccl_version == "2.29.7"
+  assert len(run.ranks) == 16
+  assert set(run.ranks.values()) == {"node-0", "node-1"}
+  assert run.gpus == {"NVIDIA H100 80GB HBM3"}
+  assert [row.num_bytes for row in run.rows] == list(_SIZES)
+  assert run.rows[4].time_us == pytest.approx(
+    nccl_tests_log.predicted_us(_TWO_NODES, "all-reduce", _MIB), abs=0.006
+  )
+
+
+@pytest.mark.parametrize(
+  "row",
+  [
+    # 2.0 to 2.12, with and without redop and root; 2.13 and newer; validation
+    # off; in place alone; not in place.
+    "1048576 262144 float sum 100.00 10.49 19.66 1e-06 101.0 10.38 19.47 1e-06",
+    "1048576 262144 float 100.00 10.49 19.66 0e+00 101.0 10.38 19.47 0e+00",
+    "1048576 262144 float 0 100.00 10.49 19.66 0e+00 101.0 10.38 19.47 0e+00",
+    "1048576 262144 float sum -1 100.00 10.49 19.66 0 101.0 10.38 19.47 0",
+    "1048576 524288 bfloat16 avg -1 100.00 10.49 19.66 N/A 101 10.38 19.47 N/A",
+    "1048576 1048576 f8e4m3 none 0 N/A N/A N/A N/A 100.0 10.49 19.66 0",
+    "1048576 262144 float none -1 100.00 10.49 19.66 0",
+    # Tagged at each write, as mpirun -prepend-rank does.
+    "[0] 1048576 262144 float sum -1[0] 100.00 10.49 19.66 0[0] 9 10.38 19.4 0",
+  ],
+)
+def test_rows_of_every_layout_are_read(
+  tmp_path: pathlib.Path, row: str
+) -> None:
+  (run,), problems = _read(tmp_path, f"{_COMMAND}\n  {row}\n")
+  assert problems == []
+  assert [(r.line, r.num_bytes, r.time_us) for r in run.rows] == [
+    (2, _MIB, 100)
+  ]
+  assert run.rows[0].bus_gbps == 19.66
+
+
+def test_a_log_of_several_programs_is_as_many_runs(
+  tmp_path: pathlib.Path,
+) -> None:
+  programs = tuple(run_lib.KINDS)
+  text = "\n".join(
+    nccl_tests_log.log_of(_TWO_NODES, program) for program in programs
+  )
+  runs, problems = _read(tmp_path, text)
+  assert problems == []
+  assert [run.program for run in runs] == list(programs)
+  assert {len(run.rows) for run in runs} == {len(_SIZES)}
+  assert all(len(run.ranks) == 16 for run in runs)
+
+
+def test_marks_that_a_web_page_ate_are_not_missed(
+  tmp_path: pathlib.Path,
+) -> None:
+  text = nccl_tests_log.log_of(_TWO_NODES).replace("#", "")
+  (run,), _ = _read(tmp_path, text)
+  assert len(run.ranks) == 16
+  assert run.program == "all_reduce"
+
+
+def test_a_command_names_its_program_and_its_environment(
+  tmp_path: pathlib.Path,
+) -> None:
+  rows = "\n".join(nccl_tests_log.rows_of(_TWO_NODES))
+  runs, _ = _read(
+    tmp_path,
+    f"mpirun -x NCCL_ALGO=Ring {_COMMAND}\n# nThread 1 nGpus 1 \n{rows}\n"
+    f"mpirun -x NCCL_PROTO=LL {_COMMAND.replace('all_reduce', 'all_gather')}\n"
+    f"# nThread 1 nGpus 1 \n{rows}\n",
+  )
+  assert [run.program for run in runs] == ["all_reduce", "all_gather"]
+  assert [dict(run.environment) for run in runs] == [
+    {"NCCL_ALGO": "Ring"},
+    {"NCCL_PROTO": "LL"},
+  ]
+
+
+@pytest.mark.parametrize(
+  ("line", "message"),
+  [
+    (
+      "1048576 262144 float sum -1 100.00 99.90 19.66 0 101 10.38 19.47 0",
+      ":2: says 1048576 B in 100.00 us at 99.90 GB/s, which contradict",
+    ),
+    ("1048576 262144 float sum -1 100.00", ":2: is cut off"),
+    ("no such thing", ": has no rows of nccl-tests"),
+    ("", ": has no rows of nccl-tests"),
+  ],
+)
+def test_what_is_wrong_with_a_log_is_told_in_a_line(
+  tmp_path: pathlib.Path, line: str, message: str
+) -> None:
+  runs, problems = _read(tmp_path, f"{_COMMAND}\n{line}\n")
+  assert runs == []
+  (problem,) = map(str, problems)
+  assert problem.startswith(f"{tmp_path / 'my.log'}{message}")
+  assert "\n" not in problem
+
+
+@given(st.text())
+def test_any_text_is_read_or_refused(
+  tmp_path_factory: pytest.TempPathFactory, text: str
+) -> None:
+  folder = tmp_path_factory.mktemp("any")
+  runs, problems = _read(folder, text)
+  assert runs or problems
