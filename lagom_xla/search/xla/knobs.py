@@ -22,6 +22,7 @@ from lagom_xla.costs import step as step_lib
 from lagom_xla.flags import debug_options
 from lagom_xla.flags import options as xla_options
 from lagom_xla.search.xla import thresholds
+from lagom_xla.xla_schedule import latency_hiding
 from lagom_xla.xla_schedule import reschedule
 
 XlaOptions = Mapping[str, bool | int | str]
@@ -107,8 +108,7 @@ def _is_default(options: XlaOptions) -> bool:
 
 
 def _scheduler(step: step_lib.Step) -> Iterator[Value]:
-  # On by itself from Hopper on (xla/service/gpu/gpu_hlo_schedule.cc).
-  if step.cluster.gpu.compute_capability < (9, 0):
+  if not latency_hiding.made(step.analysis.module):
     yield Value(
       label="latency-hiding scheduler",
       options={"xla_gpu_enable_latency_hiding_scheduler": True},
@@ -174,7 +174,8 @@ def _unrolling(step: step_lib.Step) -> Iterator[Value]:
 
 
 def _overlap_limit(step: step_lib.Step) -> Iterator[Value]:
-  del step
+  if not latency_hiding.made(step.analysis.module):
+    return  # No other scheduler reads it.
   yield from map(in_flight, (2, 4))
   yield Value(
     label="collectives started as early as possible",
