@@ -35,6 +35,8 @@ _PIPELINED = {
   "all-reduce": "xla_gpu_enable_pipelined_all_reduce",
   "reduce-scatter": "xla_gpu_enable_pipelined_reduce_scatter",
 }
+# XLA makes its reduce-scatters of all-reduces, after it has pipelined them.
+_PIPELINED_AS = {"reduce-scatter": ("all-reduce", "reduce-scatter")}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -151,9 +153,10 @@ def _collective_matmul(step: step_lib.Step) -> Iterator[Value]:
 
 def _pipelining(step: step_lib.Step) -> Iterator[Value]:
   in_loops = {
-    collective.kind
+    kind
     for collective in step.analysis.collectives
     if collective.executions > 1 and not collective.is_pipelined
+    for kind in _PIPELINED_AS.get(collective.kind, (collective.kind,))
   }
   for kind, option in _PIPELINED.items():
     if kind in in_loops:
