@@ -113,7 +113,7 @@ def test_limits_on_overlap_are_for_the_scheduler_that_reads_them(h100s):
 
 
 def test_a_search_switches_it_on_beside_a_ragged_all_to_all(h100s):
-  found = joint.search(_experts(_ragged, "h100"))
+  found = joint.search(_experts(_ragged, "h100"), arms=())
   assert found.best.config.options[_OPTION] is True
   default, best = found.default.under_nccl_defaults, found.best.tuned
   assert best.total_exposed_us < default.total_exposed_us

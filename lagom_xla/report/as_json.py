@@ -17,6 +17,7 @@ from lagom_xla.costs import uncertainty
 from lagom_xla.costs.replay import timeline
 from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import overlap as overlap_lib
+from lagom_xla.report import arms
 from lagom_xla.search.xla import candidates as candidates_lib
 from lagom_xla.verify import verification as verification_lib
 
@@ -115,6 +116,7 @@ def tuning(tuned: tuner.Tuning) -> dict[str, Any]:
       "after": tuned.peak_bytes_after,
     },
     "effects": [dataclasses.asdict(effect) for effect in tuned.effects],
+    "arms": arms.as_json(tuned.search),
     "candidates": [_candidate(c, tuned.search) for c in tuned.candidates],
     "num_predicted": tuned.search.num_predicted,
     "num_trials": tuned.num_trials,
