@@ -23,6 +23,7 @@ from lagom_xla.flags import debug_options
 from lagom_xla.flags import options as xla_options
 from lagom_xla.search.xla import thresholds
 from lagom_xla.xla_schedule import latency_hiding
+from lagom_xla.xla_schedule import memory as memory_lib
 from lagom_xla.xla_schedule import reschedule
 
 XlaOptions = Mapping[str, bool | int | str]
@@ -48,11 +49,13 @@ class Value:
     options: what it sets, as the installed jaxlib spells it.
     changes: what it does to the dependency graph; None where that is not
       known without compiling.
+    is_first: whether to compile it before all that is predicted.
   """
 
   label: str
   options: XlaOptions
   changes: reschedule.Changes | None = None
+  is_first: bool = False
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -199,11 +202,13 @@ def in_flight(limit: int) -> Value:
 
 
 def _memory_slop(step: step_lib.Step) -> Iterator[Value]:
-  del step
+  memory = memory_lib.of(step.analysis.module, step.cluster)
   for percent in (80, 120):
+    most_gb = memory.limit_bytes(percent) / 1e9
     yield Value(
-      label=f"schedule within {percent} % of the memory",
+      label=f"schedule within {percent} % of the memory, {most_gb:,.1f} GB",
       options={"xla_gpu_memory_limit_slop_factor": percent},
+      is_first=percent > 100 and memory.is_short,
     )
 
 

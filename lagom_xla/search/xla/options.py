@@ -128,6 +128,7 @@ def _ranked(
       for v in unknown
       if not any(v.options.items() <= options.items() for options in known)
     ]
+  promising.sort(key=lambda value: not value.is_first)
   return promising, len(predicted) + 1
 
 
