@@ -331,6 +331,7 @@ def test_tune_prints_the_fields_that_formats_md_names(tuned: Tuned) -> None:
       "predicted": dict,
       "peak_bytes": dict,
       "effects": list,
+      "arms": list,
       "candidates": list,
       "num_predicted": int,
       "num_trials": int,
