@@ -96,10 +96,15 @@ def scheduled(h100s: Sequence[jax.Device]) -> Scheduled:
 def fsdp_step(
   h100s: Sequence[jax.Device],
 ) -> Callable[..., jax.stages.Lowered]:
-  """Lowers a train step with parameters and data sharded over all H100s."""
+  """Lowers a train step with parameters and data sharded over all H100s.
 
-  def lower(*, unroll: bool = False) -> jax.stages.Lowered:
-    return _lower_train_step(h100s, data="x", unroll=unroll)
+  Or over other devices.
+  """
+
+  def lower(
+    *, unroll: bool = False, devices: Sequence[jax.Device] = h100s
+  ) -> jax.stages.Lowered:
+    return _lower_train_step(devices, data="x", unroll=unroll)
 
   return lower
 

@@ -34,8 +34,12 @@ def text(body: str, *, computations: str = "", header: str = HEADER) -> str:
 def load(
   body: str, *, computations: str = "", header: str = HEADER
 ) -> hlo.Module:
-  """See `text`."""
-  return hlo.load(text(body, computations=computations, header=header))
+  """The module of `text`, as XLA's latency-hiding scheduler leaves it."""
+  module = hlo.load(text(body, computations=computations, header=header))
+  for computation in module.proto.computations:
+    for instruction in computation.instructions:
+      instruction.metadata.scheduling_name = instruction.name
+  return hlo.Module(module.proto, module.num_partitions)
 
 
 def all_gather(name: str, *sizes_bytes: int) -> tuple[str, str]:

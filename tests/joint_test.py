@@ -153,7 +153,7 @@ def test_sizes_are_those_that_xla_counts():
 
 
 def test_options_that_shorten_the_step_are_kept():
-  found = joint.search(_target(_combines))
+  found = joint.search(_target(_combines), arms=())
   assert found.default.config.is_default
   assert found.best.config.options == {_GATHER: 128 * _MIB}
   assert _tuned_us(found.best) < _tuned_us(found.default)
@@ -161,7 +161,7 @@ def test_options_that_shorten_the_step_are_kept():
 
 def test_the_default_is_kept_when_nothing_is_better():
   found = joint.search(
-    _target(lambda options: _module(*_APART, kernels_us=3.0))
+    _target(lambda options: _module(*_APART, kernels_us=3.0)), arms=()
   )
   assert found.others
   assert found.best is found.default
@@ -236,7 +236,7 @@ def test_options_that_xla_refuses_are_recorded():
       raise errors.CompileError("XLA could not compile: no such luck")
     return _combines(config)
 
-  found = joint.search(_target(schedule))
+  found = joint.search(_target(schedule), arms=())
   assert found.others[0] == candidates.Refused(
     config=config_lib.XlaConfig(options={_GATHER: 128 * _MIB}),
     reason="XLA could not compile: no such luck",
@@ -271,7 +271,7 @@ def test_a_scheduled_module_is_searched_for_nccl_settings_only():
 
 def test_what_is_predicted_to_gain_is_compiled_before_what_is_unknown():
   told: list[str] = []
-  joint.search(_target(_combines), progress=told.append)
+  joint.search(_target(_combines), arms=(), progress=told.append)
   assert told[:2] == ["XLA's defaults", "all-gather combined up to 128 MiB"]
   assert "collectives started as early as possible" in told[2:]
 
@@ -280,7 +280,8 @@ def test_what_is_predicted_not_to_gain_is_not_compiled():
   told: list[str] = []
   # Hidden behind long kernels: there is nothing to gain by combining them.
   module = _module([_MIB], [_MIB], kernels_us=5_000.0)
-  found = joint.search(_target(lambda _: module), progress=told.append)
+  target = _target(lambda _: module)
+  found = joint.search(target, arms=(), progress=told.append)
   assert told == ["XLA's defaults"]
   assert found.num_predicted > 1
 
@@ -292,7 +293,7 @@ def test_pipelining_is_compiled_where_the_graph_cannot_show_it(
     return module
 
   monkeypatch.setattr(reschedule, "reschedule", unable)
-  found = joint.search(_target(lambda _: fsdp_scan))
+  found = joint.search(_target(lambda _: fsdp_scan), arms=())
   tried = {
     name for candidate in found.others for name in candidate.config.options
   }
@@ -315,12 +316,12 @@ def test_no_more_is_compiled_than_allowed():
     asked.append(config)
     return _combines(config)
 
-  found = joint.search(_target(schedule), max_compiles=2)
+  found = joint.search(_target(schedule), arms=(), max_compiles=2)
   assert len(asked) == 1 + len(found.others) == 2
 
 
 def test_the_same_target_gives_the_same_search():
-  first, second = (joint.search(_target(_combines)) for _ in range(2))
+  first, second = (joint.search(_target(_combines), arms=()) for _ in range(2))
   assert [c.config for c in first.others] == [c.config for c in second.others]
   assert first.best.settings == second.best.settings
 

@@ -106,22 +106,33 @@ def test_what_jaxlib_lacks_is_not_offered(fsdp_scan, monkeypatch):
 # Each knob.
 
 
-def test_the_scheduler_is_offered_where_it_is_not_on_by_itself(fsdp_scan):
-  for cluster in ("1x8xa100_80", "1x8xa40", "1x8xv100"):
-    values = _worth_trying(_step(fsdp_scan, cluster))
-    (value,) = [v for v in values if _SCHEDULER in v.options]
-    assert value.options == {_SCHEDULER: True}
-    # It is what a prediction with no other change stands for.
-    assert value.changes == reschedule.Changes()
-  for cluster in ("1x8xh100", "1x8xh200", "1x8xb200"):
-    assert _offered(_step(fsdp_scan, cluster), _SCHEDULER) == []
+@pytest.fixture(scope="module")
+def without_hiding(
+  scheduled: Callable[..., hlo.Module],
+  fsdp_step: Callable[..., jax.stages.Lowered],
+) -> hlo.Module:
+  """A step that XLA's latency-hiding scheduler did not schedule."""
+  return scheduled(
+    fsdp_step(), xla_gpu_enable_analytical_sol_latency_estimator=False
+  )
+
+
+def test_the_scheduler_is_offered_where_it_did_not_schedule(
+  fsdp_scan, without_hiding
+):
+  values = _worth_trying(_step(without_hiding))
+  (value,) = [v for v in values if _SCHEDULER in v.options]
+  assert value.options == {_SCHEDULER: True}
+  # It is what a prediction with no other change stands for.
+  assert value.changes == reschedule.Changes()
+  assert _offered(_step(fsdp_scan), _SCHEDULER) == []
 
 
 def test_loops_are_pipelined_by_the_kinds_that_are_in_them(fsdp_scan, tp_scan):
   gather = _installed("xla_gpu_enable_pipelined_all_gather", True)
   reduce = _installed("xla_gpu_enable_pipelined_all_reduce", True)
-  # XLA pipelines reduce-scatters by default.
-  assert _pipelining(_step(fsdp_scan)) == [gather]
+  # XLA made the reduce-scatters of all-reduces, too late for its own option.
+  assert _pipelining(_step(fsdp_scan)) == [gather, reduce]
   assert _pipelining(_step(tp_scan)) == [reduce]
 
 
@@ -137,8 +148,11 @@ def test_what_is_pipelined_already_is_not_offered_again(
   scheduled: Callable[..., hlo.Module],
   fsdp_step: Callable[..., jax.stages.Lowered],
 ):
-  options = _installed("xla_gpu_enable_pipelined_all_gather", True)
-  step = _step(scheduled(fsdp_step(), **options))
+  gather = _installed("xla_gpu_enable_pipelined_all_gather", True)
+  reduce = _installed("xla_gpu_enable_pipelined_all_reduce", True)
+  step = _step(scheduled(fsdp_step(), **gather))
+  assert _pipelining(step) == [reduce]
+  step = _step(scheduled(fsdp_step(), **gather, **reduce))
   assert _pipelining(step) == []
 
 
@@ -194,11 +208,12 @@ def test_limits_on_overlap_say_what_they_change(fsdp_scan):
 
 
 @pytest.mark.parametrize("name", knobs.KNOBS)
-def test_every_knob_says_what_it_does(name, fsdp_scan):
+def test_every_knob_says_what_it_does(name, fsdp_scan, without_hiding):
   knob = knobs.KNOBS[name]
   assert knob.note
   if name != "collective matmul":
-    assert list(knob.values(_step(fsdp_scan, "1x8xa100_80")))
+    module = without_hiding if name == "scheduler" else fsdp_scan
+    assert list(knob.values(_step(module)))
 
 
 def test_an_option_that_can_end_the_process_is_never_offered(fsdp_scan):
@@ -220,7 +235,7 @@ def test_products_are_split_only_where_xla_sees_the_devices(
 
 def test_every_option_that_is_offered_is_described(fsdp_scan):
   described = (_ROOT / "docs/knobs.md").read_text()
-  step = _step(fsdp_scan, "1x8xa100_80")
+  step = _step(fsdp_scan)
   for knob in knobs.KNOBS.values():
     for value in knob.values(step):
       assert all(f"`{name}`" in described for name in value.options)

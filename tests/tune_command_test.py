@@ -71,6 +71,7 @@ def test_tune_prints_the_fields_that_formats_md_names(tuned: Tuned) -> None:
       "peak_bytes": dict,
       "recomputed": dict,
       "effects": list,
+      "arms": list,
       "candidates": list,
       "num_predicted": int,
       "num_trials": int,

@@ -334,7 +334,7 @@ def test_no_option_is_kept_for_what_it_does_to_small_collectives(
   target = fake_target.FakeTarget(
     name="step", cluster=H100, scheduled=schedule, is_scheduled=False
   )
-  found = joint.search(target)
+  found = joint.search(target, arms=())
   faster = [
     c
     for c in found.scheduled

@@ -18,6 +18,7 @@ from lagom_xla.costs.replay import timeline
 from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import overlap as overlap_lib
 from lagom_xla.passes import rematerialization
+from lagom_xla.report import arms
 from lagom_xla.search.xla import candidates as candidates_lib
 from lagom_xla.verify import verification as verification_lib
 
@@ -126,6 +127,7 @@ def tuning(tuned: tuner.Tuning) -> dict[str, Any]:
       "after": tuned.peak_bytes_after,
     },
     "effects": [dataclasses.asdict(effect) for effect in tuned.effects],
+    "arms": arms.as_json(tuned.search),
     "candidates": [_candidate(c, tuned.search) for c in tuned.candidates],
     "recomputed": {
       "before": _num_recomputed(tuned.search.default),

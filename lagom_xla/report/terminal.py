@@ -16,6 +16,7 @@ from lagom_xla import cluster as cluster_lib
 from lagom_xla import tuner
 from lagom_xla.costs import spread as spread_lib
 from lagom_xla.costs import step as step_lib
+from lagom_xla.report import arms
 from lagom_xla.report import as_json
 from lagom_xla.report import program_tables
 from lagom_xla.report import scatters
@@ -78,6 +79,10 @@ def show_tuning(
   """Shows what tuning found, whether it acts, and what it should gain."""
   show_inspection(console, tuning.before)
   console.print(tuning_tables.candidates(tuning))
+  if tuning.search.arms:
+    console.print(arms.table(tuning.search))
+    for note in arms.notes(tuning.search):
+      console.print(rich.markup.escape(note), highlight=False)
   if program_tables.has_forms(tuning):
     console.print(program_tables.forms(tuning))
   console.print(tuning_tables.effects(tuning.effects))

@@ -27,9 +27,13 @@ def peak_bytes(module: hlo.Module, buffers: aliasing.Buffers) -> int:
     module: scheduled.
     buffers: of a module with the same instructions, in any order.
   """
-  entry = module.entry
-  held = sum(buffers.num_bytes[b] for b in _interface(buffers, entry))
-  return held + _peak_inside(module, buffers, entry)
+  held = held_bytes(module, buffers)
+  return held + _peak_inside(module, buffers, module.entry)
+
+
+def held_bytes(module: hlo.Module, buffers: aliasing.Buffers) -> int:
+  """Arguments and results, which are live all the time; aliased ones once."""
+  return sum(buffers.num_bytes[b] for b in _interface(buffers, module.entry))
 
 
 def _peak_inside(

@@ -5,8 +5,9 @@
 A candidate is judged as compiled: XLA schedules the target with its config (and
 compiles it to the end where memory is short), the NCCL settings are searched,
 and the whole step is replayed, as predicted and in each scenario of what the
-model may be wrong about (costs/uncertainty.py). XLA's defaults are always a
-candidate, and another takes their place only for a gain that is sure. A config
+model may be wrong about (costs/uncertainty.py). What a user could run without
+us, XLA's defaults and the published recipes, are always candidates, and another
+takes the place of the fastest of them only for a gain that is sure. A config
 that XLA refuses is recorded with the reason.
 """
 
@@ -25,7 +26,9 @@ from lagom_xla.passes import hlo
 from lagom_xla.passes.program import outcome as outcome_lib
 from lagom_xla.search.nccl import searcher as searcher_lib
 from lagom_xla.search.nccl import settings as settings_lib
+from lagom_xla.search.xla import arms as arms_lib
 from lagom_xla.search.xla import as_run
+from lagom_xla.search.xla import unknown_loops
 
 # The low end of a gain's range must reach this share of the step; a smaller one
 # is no reason to leave XLA's defaults.
@@ -80,26 +83,57 @@ class Search:
     default: the candidate with XLA's defaults.
     others: all others, in the order in which they were tried.
     num_predicted: schedules that were predicted without compiling them.
+    arms: what a user could run without us, beside the default.
   """
 
   default: Candidate
   others: tuple[Candidate | Refused, ...] = ()
   num_predicted: int = 0
+  arms: tuple[arms_lib.Arm, ...] = ()
 
   @property
   def best(self) -> Candidate:
     """The candidate to keep.
 
     One that makes the step shorter by `LEAST_GAIN` for sure under the searched
-    settings *and*, as predicted, no longer under NCCL's defaults, nor longer by
-    more than that for sure: not every job that applies the options can load a
-    tuner plugin.
+    settings *and*, as predicted, no longer under NCCL's defaults than the
+    fastest arm, nor longer by more than that for sure: not every job that
+    applies the options can load a tuner plugin. Where that leaves the step
+    behind the fastest arm, the arm takes the default's place. So with the
+    plugin or without, what is kept is predicted to be behind no arm.
     """
-    kept, *others = self.scheduled
-    for candidate in others:
-      if self._improves(candidate, kept):
+    fastest = self.fastest_arm
+    kept = self._best_from(self.default, fastest)
+    if (
+      kept.under_nccl_defaults.step_time_us
+      > fastest.under_nccl_defaults.step_time_us
+      or kept.tuned.step_time_us > fastest.tuned.step_time_us
+    ):
+      return self._best_from(fastest, fastest)
+    return kept
+
+  def _best_from(self, kept: Candidate, fastest: Candidate) -> Candidate:
+    for candidate in self.scheduled:
+      if not self._obstacle(candidate, kept, fastest):
         kept = candidate
     return kept
+
+  @property
+  def fastest_arm(self) -> Candidate:
+    """The fastest under NCCL's defaults of what a user could run without us.
+
+    The default where none is faster.
+    """
+    found = map(self.found, (arm.config for arm in self.arms))
+    arms = (c for c in found if isinstance(c, Candidate))
+    return min(
+      (self.default, *arms), key=lambda c: c.under_nccl_defaults.step_time_us
+    )
+
+  def found(self, config: config_lib.XlaConfig) -> Candidate | Refused | None:
+    """What was found of a config; None if it was not tried."""
+    tried = (self.default, *self.others)
+    return next((c for c in tried if c.config == config), None)
 
   @property
   def scheduled(self) -> tuple[Candidate, ...]:
@@ -132,12 +166,12 @@ class Search:
     best = self.best
     if candidate is best:
       return ""
-    return self._obstacle(candidate, best) or "not surely faster"
+    obstacle = self._obstacle(candidate, best, self.fastest_arm)
+    return obstacle or "not surely faster"
 
-  def _improves(self, candidate: Candidate, kept: Candidate) -> bool:
-    return not self._obstacle(candidate, kept)
-
-  def _obstacle(self, candidate: Candidate, kept: Candidate) -> str:
+  def _obstacle(
+    self, candidate: Candidate, kept: Candidate, fastest: Candidate
+  ) -> str:
     least_us = LEAST_GAIN * kept.tuned.step_time_us
     if candidate.tuned.step_time_us >= kept.tuned.step_time_us - least_us:
       return "not faster"  # As predicted; nothing else is worth a replay.
@@ -145,7 +179,7 @@ class Search:
     if gained.low < least_us:
       return "not surely faster"
     under_defaults = uncertainty.gain(
-      self.default.default_times, candidate.default_times
+      fastest.default_times, candidate.default_times
     )
     if under_defaults.mean < 0 or under_defaults.low < -least_us:
       return "may be slower without the plugin"
@@ -183,16 +217,14 @@ def evaluate(
     errors.ScheduleError,
   ) as error:
     return Refused(config=config, reason=str(error))
-  unknown = _loops_of_unknown_length(module)
-  if unknown and default is not None:
-    known = _loops_of_unknown_length(default.step.analysis.module)
-    for place, name in unknown.items():
-      if place not in known:
-        reason = (
-          f"How often its loop {name} runs cannot be read from the schedule, so"
-          " that its time is not known."
-        )
-        return Refused(config=config, reason=reason)
+  if default is not None:
+    name = unknown_loops.new_in(module, default.step.analysis.module)
+    if name is not None:
+      reason = (
+        f"How often its loop {name} runs cannot be read from the schedule, so"
+        " that its time is not known."
+      )
+      return Refused(config=config, reason=reason)
   return searched(config, step, runs, target=target, searcher=searcher)
 
 
@@ -248,14 +280,3 @@ def searched(
     num_trials=found.num_trials,
     outcome=target.outcome(config.program),
   )
-
-
-def _loops_of_unknown_length(module: hlo.Module) -> dict[str, str]:
-  """Their names, by where they come from, which copies of a loop share."""
-  unknown = module.loops_of_unknown_length
-  return {
-    loop.metadata.op_name or loop.name: loop.name
-    for computation in module.computations.values()
-    for loop in computation.loops
-    if loop.name in unknown
-  }

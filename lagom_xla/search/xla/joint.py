@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The joint search: XLA configs outside, NCCL settings inside.
 
-XLA options come first, because a launcher can set them. What only the process
+XLA options come first, because a launcher can set them: from XLA's default on,
+then from the best of what others publish (`arms.py`). What only the process
 that compiles can set comes after, on top of the best so far and only when asked
 for: forms of the program, combine groups of our own, scheduler feedback, then
 orders of our own.
@@ -10,6 +11,7 @@ orders of our own.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 import dataclasses
 import functools
 
@@ -20,12 +22,14 @@ from lagom_xla.passes import donation
 from lagom_xla.passes import hlo
 from lagom_xla.search import nccl
 from lagom_xla.search.xla import alignment
+from lagom_xla.search.xla import arms as arms_lib
 from lagom_xla.search.xla import candidates
 from lagom_xla.search.xla import feedback
 from lagom_xla.search.xla import groups as groups_lib
 from lagom_xla.search.xla import options
 from lagom_xla.search.xla import program
 from lagom_xla.search.xla import slices
+from lagom_xla.search.xla import starts
 
 # Instructions in all predictions of groups: a large module gets fewer.
 _MAX_PREDICTED_INSTRUCTIONS = 1_000_000
@@ -39,6 +43,7 @@ def search(
   *,
   searcher: nccl.Searcher = nccl.SEARCHERS[nccl.DEFAULT_SEARCHER],
   max_compiles: int = options.MAX_COMPILES,
+  arms: Sequence[arms_lib.Arm] | None = None,
   in_process: bool = False,
   progress: candidates.Progress = lambda _: None,
 ) -> candidates.Search:
@@ -47,7 +52,9 @@ def search(
   Args:
     target: what to tune.
     searcher: of the NCCL settings of each schedule.
-    max_compiles: how many sets of options may be compiled.
+    max_compiles: how many sets of options may be compiled from the default on;
+      with 1 no others are tried, and no arms.
+    arms: what else to begin with; by default all that is known of.
     in_process: whether to choose what only lagom_xla in the training process
       can apply, too.
     progress: called with a few words after each candidate.
@@ -68,6 +75,14 @@ def search(
   so_far = options.search(
     so_far, evaluate, max_compiles=max_compiles, progress=progress
   )
+  if max_compiles > 1:
+    so_far = starts.search(
+      so_far,
+      evaluate,
+      arms_lib.known(target.cluster) if arms is None else arms,
+      max_compiles=min(starts.MAX_COMPILES, max_compiles - 1),
+      progress=progress,
+    )
   if in_process:
     so_far = program.search(target, so_far, evaluate, progress=progress)
     so_far = slices.search(target, so_far, evaluate, progress=progress)
@@ -84,11 +99,13 @@ def max_candidates(
   """How many candidates a search looks at, at most."""
   if target.is_read_only:
     return 1
+  num_arms = len(arms_lib.known(target.cluster))
+  num_options = options.MAX_COMPILES + num_arms + starts.MAX_COMPILES
   if not in_process:
-    return options.MAX_COMPILES
+    return num_options
   forms = program.MAX_COMPILES + slices.MAX_COMPILES
   last = feedback.MAX_COMPILES + alignment.MAX_COMPILES
-  return options.MAX_COMPILES + forms + 1 + last
+  return num_options + forms + 1 + last
 
 
 def _with_groups(

@@ -22,6 +22,8 @@ from lagom_xla.costs import step as step_lib
 from lagom_xla.flags import debug_options
 from lagom_xla.flags import options as xla_options
 from lagom_xla.search.xla import thresholds
+from lagom_xla.xla_schedule import latency_hiding
+from lagom_xla.xla_schedule import memory as memory_lib
 from lagom_xla.xla_schedule import reschedule
 
 XlaOptions = Mapping[str, bool | int | str]
@@ -34,6 +36,8 @@ _PIPELINED = {
   "all-reduce": "xla_gpu_enable_pipelined_all_reduce",
   "reduce-scatter": "xla_gpu_enable_pipelined_reduce_scatter",
 }
+# XLA makes its reduce-scatters of all-reduces, after it has pipelined them.
+_PIPELINED_AS = {"reduce-scatter": ("all-reduce", "reduce-scatter")}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -45,11 +49,13 @@ class Value:
     options: what it sets, as the installed jaxlib spells it.
     changes: what it does to the dependency graph; None where that is not
       known without compiling.
+    is_first: whether to compile it before all that is predicted.
   """
 
   label: str
   options: XlaOptions
   changes: reschedule.Changes | None = None
+  is_first: bool = False
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -107,8 +113,7 @@ def _is_default(options: XlaOptions) -> bool:
 
 
 def _scheduler(step: step_lib.Step) -> Iterator[Value]:
-  # On by itself from Hopper on (xla/service/gpu/gpu_hlo_schedule.cc).
-  if step.cluster.gpu.compute_capability < (9, 0):
+  if not latency_hiding.made(step.analysis.module):
     yield Value(
       label="latency-hiding scheduler",
       options={"xla_gpu_enable_latency_hiding_scheduler": True},
@@ -151,9 +156,10 @@ def _collective_matmul(step: step_lib.Step) -> Iterator[Value]:
 
 def _pipelining(step: step_lib.Step) -> Iterator[Value]:
   in_loops = {
-    collective.kind
+    kind
     for collective in step.analysis.collectives
     if collective.executions > 1 and not collective.is_pipelined
+    for kind in _PIPELINED_AS.get(collective.kind, (collective.kind,))
   }
   for kind, option in _PIPELINED.items():
     if kind in in_loops:
@@ -174,7 +180,8 @@ def _unrolling(step: step_lib.Step) -> Iterator[Value]:
 
 
 def _overlap_limit(step: step_lib.Step) -> Iterator[Value]:
-  del step
+  if not latency_hiding.made(step.analysis.module):
+    return  # No other scheduler reads it.
   yield from map(in_flight, (2, 4))
   yield Value(
     label="collectives started as early as possible",
@@ -195,11 +202,13 @@ def in_flight(limit: int) -> Value:
 
 
 def _memory_slop(step: step_lib.Step) -> Iterator[Value]:
-  del step
+  memory = memory_lib.of(step.analysis.module, step.cluster)
   for percent in (80, 120):
+    most_gb = memory.limit_bytes(percent) / 1e9
     yield Value(
-      label=f"schedule within {percent} % of the memory",
+      label=f"schedule within {percent} % of the memory, {most_gb:,.1f} GB",
       options={"xla_gpu_memory_limit_slop_factor": percent},
+      is_first=percent > 100 and memory.is_short,
     )
 
 

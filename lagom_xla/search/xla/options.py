@@ -8,9 +8,10 @@ find out costs seconds to minutes per value of a knob, so each value is first
 so far, a list scheduler orders the result, and the step is replayed. A value's
 marginal gain is what it takes off the replay of the same graph without it.
 
-Each round ranks all values by that gain and compiles them in this order, until
-one makes the step shorter, which starts the next round from its schedule; or
-until the gains fall below `candidates.LEAST_GAIN`. What cannot be predicted is
+Each round ranks all values by that gain, and pairs of them (`pairs.py`) that
+gain no less than either alone, and compiles them in this order, until one makes
+the step shorter, which starts the next round from its schedule; or until the
+gains fall below `candidates.LEAST_GAIN`. What cannot be predicted is
 compiled once, if collectives cost enough of the step for it to gain. Only a
 compiled schedule with its NCCL settings searched anew is ever kept.
 """
@@ -25,6 +26,7 @@ from lagom_xla.costs import step as step_lib
 from lagom_xla.passes import hlo
 from lagom_xla.search.xla import candidates
 from lagom_xla.search.xla import knobs
+from lagom_xla.search.xla import pairs
 from lagom_xla.xla_schedule import reschedule
 
 # Candidates that are compiled at most, the default among them.
@@ -73,6 +75,26 @@ def search(
   return so_far
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Predicted:
+  """A value with what it is predicted to gain, as a share of the step.
+
+  Attributes:
+    value: with changes.
+    gain: of all of it.
+    of_parts: of the best of its parts, where it is several values together.
+  """
+
+  value: knobs.Value
+  gain: float
+  of_parts: float = 0.0
+
+  @property
+  def is_promising(self) -> bool:
+    """Whether it is worth a compile, and no part of it gains more."""
+    return self.gain >= max(candidates.LEAST_GAIN, self.of_parts)
+
+
 def _ranked(
   incumbent: candidates.Candidate,
   tried: Collection[config_lib.XlaConfig],
@@ -88,21 +110,18 @@ def _ranked(
     for value in knobs.worth_trying(incumbent.step)
     if incumbent.config.with_options(value.options) not in tried
   ]
-  module = incumbent.step.analysis.module
-  most = max_predictions(module, _MAX_PREDICTED_INSTRUCTIONS)
-  predictable = [v for v in values if v.changes is not None][:most]
-  unchanged_us = _predicted_us(incumbent.step, reschedule.Changes())
-  gains = [_gain(incumbent, value, unchanged_us) for value in predictable]
-  ranked = sorted(
-    zip(gains, predictable, strict=True), key=lambda pair: -pair[0]
-  )
-  promising = [v for gain, v in ranked if gain >= candidates.LEAST_GAIN]
-  # Loops in a form that the graph cannot be changed in are to be compiled.
-  unknown = [v for v in values if v.changes is None] + [
-    v for gain, v in ranked if gain == 0.0 and _changes_loops(v)
+  predicted = _predicted(incumbent, values)
+  promising = [p.value for p in predicted if p.is_promising]
+  promising = [
+    value
+    for value in promising
+    if incumbent.config.with_options(value.options) not in tried
   ]
   if regardless is not None:
     unknown = list(regardless(incumbent.step))
+  else:
+    unknown = [v for v in values if v.changes is None]
+    unknown += _unpredictable(predicted)
   if _cost_of_collectives(incumbent) >= candidates.LEAST_GAIN:
     known = [v.options for v in promising] + [t.options for t in tried]
     promising += [
@@ -110,14 +129,54 @@ def _ranked(
       for v in unknown
       if not any(v.options.items() <= options.items() for options in known)
     ]
-  return promising, len(predictable) + 1
+  promising.sort(key=lambda value: not value.is_first)
+  return promising, len(predicted) + 1
 
 
-def _changes_loops(value: knobs.Value) -> bool:
-  changes = value.changes
-  return changes is not None and bool(
-    changes.pipelined or changes.double_buffered
-  )
+def _predicted(
+  incumbent: candidates.Candidate, values: Sequence[knobs.Value]
+) -> list[_Predicted]:
+  """Values that say what they change, and pairs of them, by their gain."""
+  module = incumbent.step.analysis.module
+  most = max_predictions(module, _MAX_PREDICTED_INSTRUCTIONS)
+  unchanged_us = _predicted_us(incumbent.step, reschedule.Changes())
+  known: list[_Predicted] = []
+
+  def add(added: Sequence[knobs.Value]) -> None:
+    for value in added[: max(most - len(known), 0)]:
+      parts = [
+        p.gain for p in known if p.value.options.items() < value.options.items()
+      ]
+      if all(p.value.options != value.options for p in known):
+        gain = _gain(incumbent, value, unchanged_us)
+        of_parts = max([0.0, *parts])
+        known.append(_Predicted(value=value, gain=gain, of_parts=of_parts))
+    known.sort(key=lambda p: -p.gain)
+
+  add([value for value in values if value.changes is not None])
+  add(pairs.of_loops(p.value for p in reversed(known)))
+  add(pairs.of_best([p.value for p in known if not _is_scheduler(p.value)]))
+  return known
+
+
+def _unpredictable(predicted: Sequence[_Predicted]) -> list[knobs.Value]:
+  """Values that are compiled though their prediction shows nothing.
+
+  A scheduler that XLA left off; and where loops have a form that the graph
+  cannot be changed in, each way to change them, and all ways together.
+  """
+  schedulers = [p.value for p in predicted if _is_scheduler(p.value)]
+  loops = [
+    p.value for p in predicted if p.gain == 0.0 and pairs.changes_loops(p.value)
+  ]
+  loops.sort(key=lambda value: -len(value.options))
+  alone = [value for value in loops[1:] if len(value.options) == 1]
+  return [*schedulers, *loops[:1], *alone]
+
+
+def _is_scheduler(value: knobs.Value) -> bool:
+  """Whether it changes what schedules, which the list scheduler stands for."""
+  return value.changes == reschedule.Changes()
 
 
 def _gain(
@@ -131,7 +190,7 @@ def _gain(
     unchanged_us: the step as the list scheduler has it with no change.
   """
   assert value.changes is not None
-  if value.changes == reschedule.Changes():  # The scheduler is what changes.
+  if _is_scheduler(value):
     return 1 - unchanged_us / incumbent.under_nccl_defaults.step_time_us
   try:
     return 1 - _predicted_us(incumbent.step, value.changes) / unchanged_us

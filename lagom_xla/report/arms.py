@@ -1,0 +1,89 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Arms in a report: what runs today, what others publish, and the plan.
+
+A user sees what the recipe that they use is worth on their own step: its time
+under NCCL's own choices, as they run it, and with searched settings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+import os
+from typing import Any
+
+import rich.table
+
+from lagom_xla.report import table as table_lib
+from lagom_xla.search.xla import arms as arms_lib
+from lagom_xla.search.xla import candidates as candidates_lib
+
+_Found = candidates_lib.Candidate | candidates_lib.Refused | None
+
+
+def table(search: candidates_lib.Search) -> rich.table.Table:
+  """Each arm with its predicted step times."""
+  table = table_lib.new(
+    "What you could run without a plan, and the plan (predicted ms per step)",
+    "arm",
+    "NCCL defaults",
+    "NCCL tuned",
+    "",
+  )
+  table.columns[-1].justify = "left"
+  for arm, found in _rows(search):
+    if isinstance(found, candidates_lib.Candidate):
+      times = found.under_nccl_defaults, found.tuned
+      cells = [f"{t.step_time_us / 1e3:,.2f}" for t in times]
+      fastest = "fastest" if found is search.fastest_arm else ""
+    else:
+      cells = ["-", "-"]
+      fastest = f"refused: {found.reason}" if found else "not tried"
+    table.add_row(arm.name, *cells, fastest)
+  best = search.best
+  times = best.under_nccl_defaults, best.tuned
+  cells = [f"{t.step_time_us / 1e3:,.2f}" for t in times]
+  table.add_row("the plan", *cells, "")
+  return table
+
+
+def notes(search: candidates_lib.Search) -> list[str]:
+  """A line for each thing to know of arms, the names of those it is true of."""
+  by_note: dict[str, list[str]] = {}
+  for arm in search.arms:
+    if arm.source:
+      by_note[f"It is from {arm.source}."] = [arm.name]
+    for note in arm.notes:
+      by_note.setdefault(note, []).append(arm.name)
+  return [f"{', '.join(names)}: {note}" for note, names in by_note.items()]
+
+
+def as_json(search: candidates_lib.Search) -> list[dict[str, Any]]:
+  """The same for `--format=json`."""
+  return [_as_json(arm, found) for arm, found in _rows(search)]
+
+
+def _as_json(arm: arms_lib.Arm, found: _Found) -> dict[str, Any]:
+  taken = found if isinstance(found, candidates_lib.Candidate) else None
+  refused = found if isinstance(found, candidates_lib.Refused) else None
+  return {
+    "name": arm.name,
+    "source": arm.source,
+    "notes": list(arm.notes),
+    "xla_options": dict(arm.config.options),
+    "failure": refused and refused.reason,
+    "step_time_us": taken and taken.under_nccl_defaults.step_time_us,
+    "tuned_step_time_us": taken and taken.tuned.step_time_us,
+  }
+
+
+def _rows(
+  search: candidates_lib.Search,
+) -> Iterator[tuple[arms_lib.Arm, _Found]]:
+  name = "your XLA_FLAGS" if os.environ.get("XLA_FLAGS") else "XLA's defaults"
+  yield (
+    arms_lib.Arm(name=f"today: {name}", config=search.default.config),
+    search.default,
+  )
+  for arm in search.arms:
+    yield arm, search.found(arm.config)

@@ -1,0 +1,108 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Arms: the configs that a user could run without us.
+
+What runs today is the default: XLA's own options with the XLA_FLAGS of this
+process. The arms are what else there is: XLA's defaults where XLA_FLAGS says
+otherwise, the published recipes (flags/recipes.py), and, where no GPU times
+them, library products in place of Triton's. A search compiles each, so that a
+report shows what it is worth, and what the search keeps is never behind any of
+them (`candidates.Search.fastest_arm`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+import dataclasses
+import os
+
+import jax
+
+from lagom_xla import cluster as cluster_lib
+from lagom_xla import errors
+from lagom_xla.compile import config as config_lib
+from lagom_xla.flags import debug_options
+from lagom_xla.flags import reading
+from lagom_xla.flags import recipes
+from lagom_xla.flags import syntax
+
+# Options that say nothing of how a step is compiled for GPUs.
+_NOT_OF_THE_STEP = ("xla_cpu_", "xla_dump_", "xla_force_host_", "xla_tpu_")
+
+_PRODUCTS = "xla_gpu_enable_triton_gemm"
+_ON_PRODUCTS = (
+  "Ahead of time no product is autotuned: what library products gain or lose"
+  " rests on the cost model's figures for both, and on GPUs XLA's autotuner"
+  " takes the faster of both for each product anyway."
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Arm:
+  """A config that a user could run without us.
+
+  Attributes:
+    name: what reports call it.
+    config: as the installed jaxlib has it.
+    source: where it is published; "" for what is XLA's own.
+    notes: what of it was translated or left out, and what its prediction
+      rests on; a sentence each.
+  """
+
+  name: str
+  config: config_lib.XlaConfig
+  source: str = ""
+  notes: tuple[str, ...] = ()
+
+
+def known(cluster: cluster_lib.Cluster) -> tuple[Arm, ...]:
+  """The arms for a cluster, beside what runs today.
+
+  There are none where jaxlib does not show which options it has.
+  """
+  try:
+    reset = _reset(os.environ.get("XLA_FLAGS", ""))
+    found = [_of_recipe(r, reset) for r in recipes.for_nodes(cluster.num_nodes)]
+  except (errors.OptionsError, errors.ProbeError):
+    return ()
+  if reset:
+    found.insert(0, _arm("XLA's defaults, without XLA_FLAGS", reset))
+  if not _is_live():
+    found.append(_arm("library products", {**reset, _PRODUCTS: False}))
+  return tuple(found)
+
+
+def _reset(xla_flags: str) -> dict[str, debug_options.Value]:
+  """The options with which a process without these XLA_FLAGS would start."""
+  flags, _ = syntax.parse(xla_flags)
+  known_options = debug_options.options()
+  return {
+    name: known_options[name].default
+    for name in recipes.without_defaults(reading.values(flags))
+    if not name.startswith(_NOT_OF_THE_STEP)
+  }
+
+
+def _of_recipe(
+  recipe: recipes.Recipe, reset: Mapping[str, debug_options.Value]
+) -> Arm:
+  fitted = recipes.as_options(recipe)
+  arm = _arm(recipe.name, {**reset, **fitted.options})
+  return dataclasses.replace(
+    arm,
+    source=f"{recipe.source}, {recipe.date}",
+    notes=(*fitted.messages, *arm.notes),
+  )
+
+
+def _arm(name: str, options: Mapping[str, debug_options.Value]) -> Arm:
+  rests_on_products = not _is_live() and options.get(_PRODUCTS) is False
+  return Arm(
+    name=name,
+    config=config_lib.XlaConfig(options=dict(options)),
+    notes=(_ON_PRODUCTS,) if rests_on_products else (),
+  )
+
+
+def _is_live() -> bool:
+  return jax.default_backend() == "gpu"

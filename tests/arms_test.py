@@ -1,0 +1,206 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""A search begins with published recipes, too, and is never behind one."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import jax
+import pytest
+import rich.console
+
+import fake_target
+import hlo_text
+from lagom_xla import cluster as cluster_lib
+from lagom_xla import errors
+from lagom_xla import tuner
+from lagom_xla.compile import config as config_lib
+from lagom_xla.flags import debug_options
+from lagom_xla.flags import recipes
+from lagom_xla.passes import hlo
+from lagom_xla.report import arms as arms_report
+from lagom_xla.report import as_json
+from lagom_xla.report import terminal
+from lagom_xla.search.xla import arms as arms_lib
+from lagom_xla.search.xla import candidates
+from lagom_xla.search.xla import joint
+
+H100 = cluster_lib.parse("1x8xh100")
+_KIB = 2**10
+_DOUBLED = "xla_gpu_enable_while_loop_double_buffering"
+_SLOP = "xla_gpu_memory_limit_slop_factor"
+_EVERYTHING = {
+  "xla_gpu_enable_triton_gemm",
+  "xla_disable_hlo_passes",
+  _DOUBLED,
+}
+
+
+def _step(kernels_us: float) -> hlo.Module:
+  """An all-gather that nothing hides, and a kernel."""
+  start, done = hlo_text.all_gather("all-gather", 256 * _KIB)
+  return hlo_text.load(f"""
+  p = f32[256,256] parameter(0)
+  {start}
+  {done}
+  {hlo_text.kernel("kernel", kernels_us)}
+  ROOT result = (f32[256,256]) tuple(kernel)
+""")
+
+
+def _target(*fast: str, slow_us: float = 200.0) -> fake_target.FakeTarget:
+  """A step that is faster by a sixteenth for each option that is set."""
+
+  def schedule(config: config_lib.XlaConfig) -> hlo.Module:
+    num_set = sum(name in config.options for name in fast)
+    return _step(slow_us * (1 - num_set / 16))
+
+  return fake_target.FakeTarget(name="step", cluster=H100, scheduled=schedule)
+
+
+def _arm(name: str, **options: bool | int | str) -> arms_lib.Arm:
+  return arms_lib.Arm(name=name, config=config_lib.XlaConfig(options=options))
+
+
+def _us(candidate: candidates.Candidate) -> float:
+  return candidate.under_nccl_defaults.step_time_us
+
+
+# Recipes.
+
+
+@pytest.mark.parametrize("recipe", recipes.RECIPES)
+def test_a_recipe_has_its_source_and_is_what_the_installed_jaxlib_takes(recipe):
+  assert recipe.source and len(recipe.date) == len("2026-01-01")
+  fitted = recipes.as_options(recipe)
+  for name, value in fitted.options.items():
+    option = debug_options.find(name)
+    assert option is not None and option.default != value
+  pipelined = [name for name in fitted.options if "pipeline" in name]
+  assert len(pipelined) == 2  # That of reduce-scatters is on by itself.
+  assert fitted.options[_DOUBLED] is True
+  read = recipe.flags.split()
+  left_out = [m for m in fitted.messages if m.endswith("It is left out.")]
+  assert len(left_out) < len(read)
+  for message in left_out:
+    assert message.split()[0] in recipe.flags
+
+
+def test_a_recipe_that_comes_in_sizes_is_taken_in_that_of_the_cluster():
+  sizes = {
+    num_nodes: {r.num_nodes for r in recipes.for_nodes(num_nodes)} - {None}
+    for num_nodes in (1, 3, 8, 128)
+  }
+  assert sizes == {1: {1}, 3: {2}, 8: {8}, 128: {16}}
+
+
+def test_arms_are_recipes_and_library_products_and_say_what_they_rest_on():
+  *published, products = arms_lib.known(H100)
+  assert [a.name for a in published] == [
+    r.name for r in recipes.for_nodes(H100.num_nodes)
+  ]
+  assert all(arm.source for arm in published)
+  assert products.config.options == {"xla_gpu_enable_triton_gemm": False}
+  (note,) = products.notes
+  assert "rests on the cost model" in note
+  for arm in published:
+    sets_products = "xla_gpu_enable_triton_gemm" in arm.config.options
+    assert (note in arm.notes) == sets_products
+
+
+def test_on_gpus_products_are_left_to_xlas_autotuner(monkeypatch):
+  monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+  assert all(arm.source for arm in arms_lib.known(H100))
+
+
+def test_with_xla_flags_set_xlas_defaults_are_an_arm(monkeypatch):
+  monkeypatch.setenv(
+    "XLA_FLAGS", f"--{_SLOP}=80 --xla_force_host_platform_device_count=8"
+  )
+  plain, *others = arms_lib.known(H100)
+  option = debug_options.find(_SLOP)
+  assert option is not None
+  assert plain.config.options == {_SLOP: option.default}
+  for arm in others:
+    assert arm.config.options[_SLOP] == option.default
+
+
+# The search.
+
+
+def test_what_is_kept_is_never_behind_an_arm():
+  # No knob sets the three together, and each is a part of the gain.
+  target = _target(*_EVERYTHING)
+  found = joint.search(target)
+  maxtext = found.found(found.arms[0].config)
+  assert isinstance(maxtext, candidates.Candidate)
+  assert found.fastest_arm is maxtext
+  assert _us(maxtext) < _us(found.default)
+  for arm in found.arms:
+    other = found.found(arm.config)
+    assert isinstance(other, candidates.Candidate)
+    assert _us(found.best) <= _us(other)
+    assert found.best.tuned.step_time_us <= other.tuned.step_time_us
+
+
+def test_what_is_as_fast_with_fewer_options_is_kept():
+  recipe = _arm("recipe", **{_SLOP: 120, "xla_a": 1})
+  found = joint.search(_target(_SLOP), arms=[recipe])
+  assert list(found.best.config.options) == [_SLOP]
+  assert _us(found.best) == _us(found.fastest_arm) < _us(found.default)
+
+
+def test_options_are_searched_again_from_the_best_arm():
+  # The slop gains only on top of the recipe.
+  def schedule(config: config_lib.XlaConfig) -> hlo.Module:
+    has_both = config.options.get(_SLOP) == 120 and "xla_a" in config.options
+    return _step(20.0 if has_both else 40.0 - 2 * ("xla_a" in config.options))
+
+  target = fake_target.FakeTarget(name="step", cluster=H100, scheduled=schedule)
+  alone = joint.search(target, arms=())
+  assert alone.best is alone.default
+  found = joint.search(target, arms=[_arm("recipe", xla_a=1)])
+  assert found.best.config.options == {"xla_a": 1, _SLOP: 120}
+
+
+def test_an_arm_that_xla_refuses_or_no_gpu_can_hold_is_none():
+  def schedule(config: config_lib.XlaConfig) -> hlo.Module:
+    if "xla_refused" in config.options:
+      raise errors.CompileError("no such luck")
+    return _step(100.0 if config.options else 200.0)
+
+  target = fake_target.FakeTarget(name="step", cluster=H100, scheduled=schedule)
+  refused, large = _arm("refused", xla_refused=1), _arm("large", xla_large=1)
+  found = joint.search(target, arms=[refused, large])
+  candidate = found.found(large.config)
+  assert candidate is found.fastest_arm is not found.default
+  assert isinstance(candidate, candidates.Candidate)
+  assert found.refused(candidate, "too large").fastest_arm is found.default
+
+
+# The report.
+
+
+def test_a_report_shows_what_each_arm_is_worth():
+  arms = (_arm("first", xla_a=1), _arm("second", xla_b=1))
+  tuning = tuner.tune(_target("xla_a"))
+  search = joint.search(_target("xla_a"), arms=arms)
+  stream = io.StringIO()
+  console = rich.console.Console(file=stream, width=200)
+  console.print(arms_report.table(search))
+  text = stream.getvalue()
+  assert "today" in text and "the plan" in text
+  for arm in arms:
+    found = search.found(arm.config)
+    assert isinstance(found, candidates.Candidate)
+    (line,) = [x for x in text.splitlines() if x.startswith(arm.name)]
+    assert f"{_us(found) / 1e3:,.2f}" in line
+    assert ("fastest" in line) == (arm.name == "first")
+  terminal.show_tuning(console, tuning, [])
+  assert "rests on the cost model" in " ".join(stream.getvalue().split())
+  printed = json.loads(json.dumps(as_json.tuning(tuning)))["arms"]
+  names = [arm.name for arm in tuning.search.arms]
+  assert [arm["name"] for arm in printed[1:]] == names
+  assert all(arm["step_time_us"] > 0 for arm in printed)

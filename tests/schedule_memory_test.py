@@ -1,0 +1,84 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""A schedule that is short of memory is given more of it first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+import dataclasses
+
+import jax
+import pytest
+
+from lagom_xla import cluster as cluster_lib
+from lagom_xla.compile import config as config_lib
+from lagom_xla.compile import devices as devices_lib
+from lagom_xla.compile import target as target_lib
+from lagom_xla.costs import step as step_lib
+from lagom_xla.search.xla import joint
+from lagom_xla.search.xla import knobs
+from lagom_xla.xla_schedule import memory as memory_lib
+
+_SLOP = "xla_gpu_memory_limit_slop_factor"
+_MORE = config_lib.XlaConfig(options={_SLOP: 120})
+_MB = 10**6
+# The step of the test takes 22 MB, of which XLA leaves the scheduler 76 %.
+_TIGHT_BYTES, _AMPLE_BYTES = 30 * _MB, 80_000 * _MB
+
+
+def _target(
+  lower: Callable[..., jax.stages.Lowered], hbm_bytes: int
+) -> target_lib.Target:
+  """The step on H100s with this much memory."""
+  cluster = cluster_lib.parse("1x8xh100")
+  gpu = dataclasses.replace(cluster.gpu, hbm_bytes=hbm_bytes)
+  cluster = dataclasses.replace(cluster, gpu=gpu)
+  lowered = lower(devices=devices_lib.devices(cluster))
+  return target_lib.of_step(lowered, cluster, name="step")
+
+
+def _memory(
+  target: target_lib.Target, config: config_lib.XlaConfig = config_lib.DEFAULT
+) -> memory_lib.Memory:
+  return memory_lib.of(target.schedule(config), target.cluster)
+
+
+@pytest.mark.parametrize(
+  ("hbm_bytes", "is_short"), [(_TIGHT_BYTES, True), (_AMPLE_BYTES, False)]
+)
+def test_more_memory_changes_what_is_short_of_it(
+  fsdp_step, hbm_bytes, is_short
+):
+  target = _target(fsdp_step, hbm_bytes)
+  default, more = target.schedule(), target.schedule(_MORE)
+  assert memory_lib.of(default, target.cluster).is_short == is_short
+  before, after = (
+    [i.name for c in m.computations.values() for i in c.instructions]
+    for m in (default, more)
+  )
+  assert (before != after) == is_short
+  values = knobs.worth_trying(step_lib.of_module(default, target.cluster))
+  firsts = [dict(value.options) for value in values if value.is_first]
+  assert firsts == ([{_SLOP: 120}] if is_short else [])
+
+
+def test_schedules_stay_within_the_limit_that_is_said(fsdp_step):
+  target = _target(fsdp_step, _TIGHT_BYTES)
+  default, more = _memory(target), _memory(target, _MORE)
+  assert default.peak_bytes <= default.limit_bytes(95)
+  assert default.peak_bytes < more.peak_bytes <= more.limit_bytes(120)
+  step = step_lib.of_module(target.schedule(), target.cluster)
+  (label,) = [v.label for v in knobs.worth_trying(step) if v.is_first]
+  assert f"{default.limit_bytes(120) / 1e9:,.1f} GB" in label
+
+
+def test_a_search_gives_the_scheduler_more_memory_first(fsdp_step):
+  target = _target(fsdp_step, _TIGHT_BYTES)
+  found = joint.search(target, arms=(), max_compiles=2)
+  (more,) = found.others
+  assert more.config == _MORE
+  assert found.best is more
+  assert (
+    more.under_nccl_defaults.step_time_us
+    < found.default.under_nccl_defaults.step_time_us
+  )
