@@ -145,6 +145,16 @@ def num_devices_of_sharding(serialized: bytes) -> int:
   )
 
 
+def is_named_sharding(serialized: bytes) -> bool:
+  """Whether a serialized OpSharding names the axes of a mesh, as of JAX 0.12.
+
+  GSPMD aborts where it finds one.
+  """
+  proto = xla_client.OpSharding()
+  proto.ParseFromString(serialized)
+  return "mesh[" in str(xla_client.HloSharding.from_proto(proto))
+
+
 def identity_of(lowered: jax.stages.Lowered) -> object:
   """What signatures share that jit would compile only once."""
   return lowered._lowering, lowered.in_tree, lowered.out_tree

@@ -50,7 +50,12 @@ def partitioner(module: hlo.Module) -> str | None:
   if not is_marked and (communicates or num_devices(module) is None):
     return None
   has_meshes = _SHARDY_MESHES in module.proto.frontend_attributes.map
-  return "shardy" if has_meshes else "gspmd"
+  is_named = any(
+    _jax.is_named_sharding(instruction.sharding.SerializeToString())
+    for instruction in instructions
+    if instruction.HasField("sharding")
+  )
+  return "shardy" if has_meshes or is_named else "gspmd"
 
 
 def num_devices(module: hlo.Module) -> int | None:
