@@ -64,6 +64,10 @@ class CompileError(LagomError, RuntimeError):
   """A compile that failed; the message starts with what was asked for."""
 
 
+class CompileAbortedError(CompileError):
+  """A compile in which XLA ended its process, or hung until it was ended."""
+
+
 class ProfileError(LagomError, ValueError):
   """A scheduler profile that would not reach XLA."""
 
@@ -90,6 +94,10 @@ class OptionsError(LagomError, RuntimeError):
 
 class ProbeError(LagomError, RuntimeError):
   """The installed jaxlib could not be asked about flags."""
+
+
+class WorkerError(LagomError, RuntimeError):
+  """A process to compile in that cannot be had; the message says why."""
 
 
 def first_line(error: BaseException) -> str:

@@ -1,10 +1,11 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""JAX's private names: all that lagom_xla takes, in this one file.
+"""JAX's private names: all that lagom_xla takes, here and in `_jax_request.py`.
 
-They are those of JAX 0.10.2 to 0.12. What has no public way in is here and
+They are those of JAX 0.10.2 to 0.12. What has no public way in is there and
 nowhere else: which backend a step was lowered for, compiling StableHLO that no
-function was traced to, and what jit does with a signature it has not seen.
+function was traced to, what jit does with a signature it has not seen, and what
+JAX hands to XLA for a compile.
 """
 
 from __future__ import annotations
@@ -94,7 +95,19 @@ def compile_stablehlo(
   scheduler_profile: bytes | None,
 ) -> Any:
   """Compiles a module that is partitioned already; returns the executable."""
-  client = devices[0].client
+  return devices[0].client.compile(
+    module,
+    xla_client.DeviceList(tuple(devices)),
+    partitioned_options(devices, options, scheduler_profile),
+  )
+
+
+def partitioned_options(
+  devices: Sequence[jax.Device],
+  options: Mapping[str, bool | int | float | str],
+  scheduler_profile: bytes | None,
+) -> Any:
+  """The CompileOptions of a module that is partitioned already."""
   overrides: Any = dict(options)
   compile_options = compiler.get_compile_options(
     num_replicas=1,
@@ -102,14 +115,12 @@ def compile_stablehlo(
     device_assignment=np.arange(len(devices)).reshape(1, -1),
     env_options_overrides=overrides,
     fdo_profile=scheduler_profile,
-    backend=client,
+    backend=devices[0].client,
   )
   build_options = compile_options.executable_build_options
   build_options.use_spmd_partitioning = False
   build_options.use_shardy_partitioner = False
-  return client.compile(
-    module, xla_client.DeviceList(tuple(devices)), compile_options
-  )
+  return compile_options
 
 
 def identity_of(lowered: jax.stages.Lowered) -> object:

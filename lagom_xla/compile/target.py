@@ -10,6 +10,8 @@ of what is named on the command line.
 from __future__ import annotations
 
 import abc
+from collections.abc import Iterable, Iterator
+import contextlib
 import dataclasses
 import math
 
@@ -24,6 +26,7 @@ from lagom_xla.compile import lowered as lowered_lib
 from lagom_xla.compile import lowered_module
 from lagom_xla.compile import lowered_step
 from lagom_xla.compile import rewriting
+from lagom_xla.compile.workers import pool as pool_lib
 from lagom_xla.passes import collectives
 from lagom_xla.passes import hlo
 from lagom_xla.passes.program import form as form_lib
@@ -44,6 +47,16 @@ class _LoweredTarget(Target):
   @abc.abstractmethod
   def lowered(self) -> lowered_lib.Lowered:
     """The program."""
+
+  @contextlib.contextmanager
+  def started(self, configs: Iterable[config_lib.XlaConfig]) -> Iterator[None]:
+    """See `Target`."""
+    pending = compiler.start_all(self.lowered, configs)
+    try:
+      yield
+    finally:
+      for one in pending:
+        one.drop()
 
   def schedule(self, config: config_lib.XlaConfig = _DEFAULT) -> hlo.Module:
     """See `Target`."""
@@ -92,6 +105,11 @@ class StepTarget(_LoweredTarget):
     """See `_LoweredTarget`."""
     return self.step
 
+  def with_workers(self, workers: pool_lib.Pool) -> StepTarget:
+    """See `Target`."""
+    step = dataclasses.replace(self.step, workers=workers)
+    return dataclasses.replace(self, step=step)
+
   @property
   def is_stand_in(self) -> bool:
     """Whether CPUs stand for the cluster's GPUs."""
@@ -113,6 +131,11 @@ class ModuleTarget(_LoweredTarget):
   """A partitioned HLO module that XLA has not optimized yet."""
 
   module: lowered_module.LoweredModule
+
+  def with_workers(self, workers: pool_lib.Pool) -> ModuleTarget:
+    """See `Target`."""
+    module = dataclasses.replace(self.module, workers=workers)
+    return dataclasses.replace(self, module=module)
 
   @property
   def lowered(self) -> lowered_module.LoweredModule:
