@@ -100,6 +100,20 @@ class WorkerError(LagomError, RuntimeError):
   """A process to compile in that cannot be had; the message says why."""
 
 
+class Stopped(BaseException):
+  """A stop that was asked for, not an error: whoever has a result keeps it.
+
+  Attributes:
+    reason: who asked for it, such as "Ctrl-C".
+    exit_status: what a command ends with that kept its best result so far.
+  """
+
+  def __init__(self, reason: str, exit_status: int):
+    super().__init__(reason)
+    self.reason = reason
+    self.exit_status = exit_status
+
+
 def first_line(error: BaseException) -> str:
   """What an error says in its first line, cut to a readable length."""
   lines = [line for line in str(error).splitlines() if line.strip()]

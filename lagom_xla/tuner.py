@@ -45,6 +45,7 @@ class Tuning:
     effects: which knobs of the plan visibly acted.
     compiled_before: the full compile with XLA's defaults, where there is one.
     compiled: the full compile with the plan, where there is one.
+    stopped: what stopped it before all was tried and checked; None if nothing.
   """
 
   plan: plan_lib.Plan
@@ -52,6 +53,7 @@ class Tuning:
   effects: tuple[effects_lib.Effect, ...]
   compiled_before: lowered_lib.Compilation | None
   compiled: lowered_lib.Compilation | None
+  stopped: errors.Stopped | None = None
 
   @property
   def kept(self) -> candidates_lib.Candidate:
@@ -146,11 +148,13 @@ def tune(
   searcher: str = nccl.DEFAULT_SEARCHER,
   in_process: bool = False,
   progress: candidates_lib.Progress = lambda _: None,
+  found: joint.Found = lambda _: None,
 ) -> Tuning:
   """Tunes a target.
 
   A candidate whose full compile needs more memory than the device has is
-  dropped for the next best one.
+  dropped for the next best one. Where an `errors.Stopped` is raised inside, by
+  a signal's handler, the plan is made from what was found so far.
 
   Args:
     target: what to tune.
@@ -159,21 +163,66 @@ def tune(
       can apply, too: the form of the program, combine groups, scheduler
       feedback and orders of instructions.
     progress: called with a few words after each piece of work.
+    found: called with each candidate, the default first.
 
   Raises:
     SearcherError: there is no such searcher.
     CompileError: the target does not compile with the defaults.
+    Stopped: it was raised before there was anything to make a plan from.
   """
-  search = joint.search(
-    target,
-    searcher=nccl.by_name(searcher),
-    in_process=in_process,
-    progress=progress,
-  )
-  compiled_before = _compile(target, search.default)
+  so_far = _SoFar()
+
+  def keep(
+    candidate: candidates_lib.Candidate | candidates_lib.Refused,
+  ) -> None:
+    so_far.add(candidate)
+    found(candidate)
+
+  searcher_ = nccl.by_name(searcher)
+  with target.begun():
+    try:
+      so_far.search = joint.search(
+        target,
+        searcher=searcher_,
+        in_process=in_process,
+        progress=progress,
+        found=keep,
+      )
+      return _checked(target, so_far, progress)
+    except errors.Stopped as stop:
+      if so_far.search is None:
+        raise
+      return _stopped(target, so_far.search, stop)
+
+
+class _SoFar:
+  """What was found, for whoever is stopped."""
+
+  def __init__(self):
+    self.search: candidates_lib.Search | None = None
+
+  def add(
+    self, candidate: candidates_lib.Candidate | candidates_lib.Refused
+  ) -> None:
+    """Adds the default, then others."""
+    if self.search is not None:
+      self.search = self.search.with_candidate(candidate)
+    elif isinstance(candidate, candidates_lib.Candidate):
+      self.search = candidates_lib.Search(default=candidate)
+
+
+def _checked(
+  target: target_lib.Target,
+  so_far: _SoFar,
+  progress: candidates_lib.Progress,
+) -> Tuning:
+  """The tuning of a search that came to its end, compiled and checked."""
+  assert so_far.search is not None
+  compiled_before = _compile(target, so_far.search.default)
   progress("full compile with XLA's defaults")
-  search, compiled = _first_that_fits(target, search, compiled_before)
+  compiled = _first_that_fits(target, so_far, compiled_before)
   progress("full compile with the plan")
+  search = so_far.search
   plan = planning.plan_of(target, search)
   planned = _as_compiled(search.best.step, compiled)
   effects = verification.effects(plan, target, search.default.step, planned)
@@ -186,28 +235,50 @@ def tune(
   )
 
 
+def _stopped(
+  target: target_lib.Target, search: candidates_lib.Search, stop: errors.Stopped
+) -> Tuning:
+  """The tuning of what was found so far, with nothing more to compile.
+
+  What a launcher could set of a candidate must have been compiled by itself.
+  """
+  for candidate in search.scheduled:
+    if planning.launched_alone(search, candidate) is None:
+      search = search.refused(candidate, f"Not checked: {stop.reason}.")
+  return Tuning(
+    plan=planning.plan_of(target, search),
+    search=search,
+    effects=(),
+    compiled_before=None,
+    compiled=None,
+    stopped=stop,
+  )
+
+
 def _first_that_fits(
   target: target_lib.Target,
-  search: candidates_lib.Search,
+  so_far: _SoFar,
   compiled_before: lowered_lib.Compilation | None,
-) -> tuple[candidates_lib.Search, lowered_lib.Compilation | None]:
-  """The search whose best candidate compiles fully and fits the device."""
+) -> lowered_lib.Compilation | None:
+  """Turns down the best until it compiles fully and fits the device."""
+  search = so_far.search
+  assert search is not None
   while search.best is not search.default:
     kept = search.best
     try:
       compiled = _compile(target, kept)
     except errors.CompileError as error:
-      search = search.refused(kept, str(error))
+      so_far.search = search = search.refused(kept, str(error))
       continue
     if _fits(compiled, compiled_before, target):
-      return search, compiled
+      return compiled
     assert compiled is not None and compiled.peak_bytes is not None
-    search = search.refused(
+    so_far.search = search = search.refused(
       kept,
       f"It needs {compiled.peak_bytes / 1e9:.1f} GB of"
       f" {target.cluster.gpu.hbm_bytes / 1e9:.1f} GB.",
     )
-  return search, compiled_before
+  return compiled_before
 
 
 def _as_compiled(

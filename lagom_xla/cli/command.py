@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+import sys
 import textwrap
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
   import rich.console
 
   from lagom_xla.compile import target as target_lib
+  from lagom_xla.compile.workers import pool as pool_lib
 
 TARGET_HELP = """\
 what to look at:
@@ -92,8 +94,14 @@ def add_format(command: argparse.ArgumentParser) -> None:
   )
 
 
-def load_target(arguments: argparse.Namespace) -> target_lib.Target:
+def load_target(
+  arguments: argparse.Namespace, workers: pool_lib.Pool | None = None
+) -> target_lib.Target:
   """The target that the arguments of `add_target` describe.
+
+  Args:
+    arguments: the arguments.
+    workers: processes to compile it in; None for this one.
 
   Raises:
     TargetError, ClusterError, CompileError, HloError: it cannot be had.
@@ -109,11 +117,17 @@ def load_target(arguments: argparse.Namespace) -> target_lib.Target:
         f"--arg={text} is not NAME=VALUE, such as --arg=batch_size=16."
       )
     keywords[name] = value
-  return load.load(
+  target = load.load(
     arguments.target,
     cluster_lib.parse(arguments.cluster),
     arguments=keywords,
   )
+  return target if workers is None else target.with_workers(workers)
+
+
+def say(text: str) -> None:
+  """Says something to the user beside the result."""
+  print(f"lagom-xla: {text}", file=sys.stderr)
 
 
 def console() -> rich.console.Console:

@@ -6,8 +6,16 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
+from typing import TYPE_CHECKING
 
+from lagom_xla import errors
 from lagom_xla.cli import command as command_lib
+from lagom_xla.cli import compiling
+from lagom_xla.cli import stopping
+
+if TYPE_CHECKING:
+  from lagom_xla.costs import step as step_lib
 
 _EXAMPLES = f"""\
 {command_lib.TARGET_HELP}
@@ -29,15 +37,35 @@ def add(commands) -> None:
   )
   command_lib.add_target(command)
   command_lib.add_format(command)
+  compiling.add(command)
 
 
 def _run(arguments: argparse.Namespace) -> None:
-  from lagom_xla import tuner
   from lagom_xla.report import as_json
   from lagom_xla.report import terminal
 
-  step = tuner.inspect(command_lib.load_target(arguments))
+  try:
+    with stopping.raised():
+      step = _inspect(arguments)
+  except errors.Stopped as stop:
+    command_lib.say(f"stopped by {stop.reason}.")
+    sys.exit(stop.exit_status)
   if arguments.format == "json":
     print(json.dumps(as_json.inspection(step), indent=2))
   else:
     terminal.show_inspection(command_lib.console(), step)
+
+
+def _inspect(arguments: argparse.Namespace) -> step_lib.Step:
+  from lagom_xla.cli import progress
+
+  with (
+    progress.Bar(lines=False) as bar,
+    compiling.workers(arguments) as workers,
+  ):
+    from lagom_xla import tuner
+
+    bar.say("lowering")
+    target = command_lib.load_target(arguments, workers)
+    bar.say("compiling")
+    return tuner.inspect(target)

@@ -9,6 +9,7 @@ import json
 import sys
 
 from lagom_xla.cli import command as command_lib
+from lagom_xla.cli import compiling
 
 _EXAMPLES = f"""\
 {command_lib.TARGET_HELP}
@@ -35,6 +36,7 @@ def add(commands) -> None:
   command.add_argument("plan", metavar="PLAN", help="a plan's folder or JSON")
   command_lib.add_target(command)
   command_lib.add_format(command)
+  compiling.add(command)
 
 
 def _run(arguments: argparse.Namespace) -> None:
@@ -46,9 +48,9 @@ def _run(arguments: argparse.Namespace) -> None:
 
   plan = plan_lib.load(arguments.plan)
   files.check_table(plan, arguments.plan)
-  verification = verification_lib.verify(
-    plan, command_lib.load_target(arguments)
-  )
+  with compiling.workers(arguments) as workers:
+    target = command_lib.load_target(arguments, workers)
+    verification = verification_lib.verify(plan, target)
   if arguments.format == "json":
     print(json.dumps(as_json.verification(verification), indent=2))
   else:

@@ -60,6 +60,15 @@ class Target(abc.ABC):
     return self
 
   @contextlib.contextmanager
+  def begun(self) -> Iterator[None]:
+    """Starts what every tuning needs, in as many workers as there are.
+
+    That is the schedule and the compile to the end under XLA's defaults, and
+    `identity`; each is there when it is asked for inside the block.
+    """
+    yield
+
+  @contextlib.contextmanager
   def started(self, configs: Iterable[config_lib.XlaConfig]) -> Iterator[None]:
     """Starts to schedule configs, in as many workers as there are.
 

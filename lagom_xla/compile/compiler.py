@@ -19,13 +19,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 import contextlib
 import dataclasses
+from typing import Any
 
 from lagom_xla import errors
 from lagom_xla.compile import config as config_lib
-from lagom_xla.compile import devices as devices_lib
 from lagom_xla.compile import lowered as lowered_lib
 from lagom_xla.compile import lowered_module
-from lagom_xla.compile import persistent_cache
 from lagom_xla.compile import sentences
 from lagom_xla.compile import xla_run
 from lagom_xla.passes import combine
@@ -116,6 +115,23 @@ def start_all(
   return pending
 
 
+def start_first(
+  lowered: lowered_lib.Lowered, *, is_full: bool
+) -> list[xla_run.Pending[Any]]:
+  """Starts what every tuning needs of a program, under XLA's defaults.
+
+  Where there are no workers this does nothing.
+
+  Args:
+    lowered: the program.
+    is_full: whether a compile to the end is wanted, too.
+  """
+  if lowered.workers is None:
+    return []
+  pending = [start(lowered), start_before_combining(lowered)]
+  return [*pending, start_to_the_end(lowered)] if is_full else pending
+
+
 def before_combining(
   lowered: lowered_lib.Lowered,
   config: config_lib.XlaConfig = config_lib.DEFAULT,
@@ -129,6 +145,18 @@ def before_combining(
     CompileError: XLA refused, or never had a module of that name.
     ProgramError: the program cannot have this form.
   """
+  return start_before_combining(lowered, config).result()
+
+
+def start_before_combining(
+  lowered: lowered_lib.Lowered,
+  config: config_lib.XlaConfig = config_lib.DEFAULT,
+) -> xla_run.Pending[hlo.Module]:
+  """Starts what `before_combining` does, in a worker where there is one.
+
+  Raises:
+    LagomError: as of `before_combining`, where it is known before XLA is asked.
+  """
   asked_for = sentences.asked_for(lowered, config)
   lowered = lowered_lib.in_form(lowered, config.program)
   # Never the options of a compile to the end: JAX remembers its executable,
@@ -137,7 +165,7 @@ def before_combining(
   alone = dataclasses.replace(config, combine_groups=None)
   return xla_run.start_to(
     registry.Stage.PRE_SCHEDULER, lowered, alone, options, asked_for
-  ).result()
+  )
 
 
 def compile(  # pylint: disable=redefined-builtin
@@ -154,6 +182,18 @@ def compile(  # pylint: disable=redefined-builtin
     ProgramError: the program cannot have this form.
     ScheduleError: the schedule cannot have these orders.
   """
+  return start_to_the_end(lowered, config).result()
+
+
+def start_to_the_end(
+  lowered: lowered_lib.Lowered,
+  config: config_lib.XlaConfig = config_lib.DEFAULT,
+) -> xla_run.Pending[lowered_lib.Compilation]:
+  """Starts what `compile` does, in a worker where there is one.
+
+  Raises:
+    LagomError: as of `compile`, where it is known before XLA is asked.
+  """
   cluster = lowered.cluster
   obstacle = cluster.gpu.compile_obstacle
   if obstacle:
@@ -165,19 +205,21 @@ def compile(  # pylint: disable=redefined-builtin
   groups = config.combine_groups
   lowered, config = _resolved(lowered, config, is_run=lowered.is_run)
   options = {**lowered.options_to_the_end, **config.options}
-  # The executable of a compile-only device can be stored, but not loaded.
-  can_load = devices_lib.is_live(cluster) and not config.orders
-  with contextlib.nullcontext() if can_load else persistent_cache.off():
-    compilation = xla_run.to_the_end(lowered, config, options, asked_for)
-  orders_lib.check_followed(compilation.module, config.orders)
-  is_seen = combine.labels(compilation.module, groups or ())
-  # On CPUs the pass itself combines, and leaves nothing to know it by.
-  if groups is not None and lowered.platform == "cuda" and not is_seen:
-    raise errors.CompileError(
-      f"XLA compiled {lowered.name} without running the pass that sets combine"
-      " groups; make the plan without them."
-    )
-  return compilation
+  begun = xla_run.start_to_the_end(lowered, config, options, asked_for)
+
+  def result() -> lowered_lib.Compilation:
+    compilation = begun.result()
+    orders_lib.check_followed(compilation.module, config.orders)
+    is_seen = combine.labels(compilation.module, groups or ())
+    # On CPUs the pass itself combines, and leaves nothing to know it by.
+    if groups is not None and lowered.platform == "cuda" and not is_seen:
+      raise errors.CompileError(
+        f"XLA compiled {lowered.name} without running the pass that sets"
+        " combine groups; make the plan without them."
+      )
+    return compilation
+
+  return xla_run.Pending(result=result, drop=begun.drop)
 
 
 def _resolved(

@@ -26,6 +26,7 @@ from lagom_xla.compile import lowered as lowered_lib
 from lagom_xla.compile import lowered_module
 from lagom_xla.compile import lowered_step
 from lagom_xla.compile import rewriting
+from lagom_xla.compile import xla_run
 from lagom_xla.compile.workers import pool as pool_lib
 from lagom_xla.passes import collectives
 from lagom_xla.passes import hlo
@@ -49,14 +50,19 @@ class _LoweredTarget(Target):
     """The program."""
 
   @contextlib.contextmanager
+  def begun(self) -> Iterator[None]:
+    """See `Target`."""
+    is_full = not self.obstacle
+    pending = compiler.start_first(self.lowered, is_full=is_full)
+    with xla_run.dropped_at_the_end(pending):
+      yield
+
+  @contextlib.contextmanager
   def started(self, configs: Iterable[config_lib.XlaConfig]) -> Iterator[None]:
     """See `Target`."""
     pending = compiler.start_all(self.lowered, configs)
-    try:
+    with xla_run.dropped_at_the_end(pending):
       yield
-    finally:
-      for one in pending:
-        one.drop()
 
   def schedule(self, config: config_lib.XlaConfig = _DEFAULT) -> hlo.Module:
     """See `Target`."""

@@ -9,14 +9,16 @@ compiles, too; so it does for CPUs that stand for GPUs.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+import contextlib
 import dataclasses
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import jax
 
 from lagom_xla import errors
 from lagom_xla.compile import config as config_lib
+from lagom_xla.compile import devices as devices_lib
 from lagom_xla.compile import lowered as lowered_lib
 from lagom_xla.compile import persistent_cache
 from lagom_xla.compile import sentences
@@ -39,6 +41,16 @@ class Pending(Generic[_T]):
 
   result: Callable[[], _T]
   drop: Callable[[], None] = lambda: None
+
+
+@contextlib.contextmanager
+def dropped_at_the_end(pending: Iterable[Pending[Any]]) -> Iterator[None]:
+  """Drops compiles at the end of a block."""
+  try:
+    yield
+  finally:
+    for one in pending:
+      one.drop()
 
 
 def start_to(
@@ -93,34 +105,53 @@ def start_to(
   return Pending(result=there, drop=sent.drop)
 
 
-def to_the_end(
+def start_to_the_end(
   lowered: lowered_lib.Lowered,
   config: config_lib.XlaConfig,
   options: lowered_lib.Options,
   asked_for: str,
-) -> lowered_lib.Compilation:
-  """Compiles to the end, with a config's groups and orders.
+) -> Pending[lowered_lib.Compilation]:
+  """Starts a compile to the end, with a config's groups and orders.
 
   Raises:
-    CompileError: XLA refused.
-    CombineError: the module cannot have these combine groups.
-    ScheduleError: the schedule cannot have these orders.
+    CompileError: XLA refuses the options.
   """
+
+  def here() -> lowered_lib.Compilation:
+    return _to_the_end_here(lowered, config, options, asked_for)
+
   sent = _send(None, lowered, config, options, asked_for)
-  try:
-    result = None if sent is None else sent.result()
-  except errors.WorkerError:
-    result = None
-  if result is not None and result.module is not None:
+  if sent is None:
+    return Pending(result=here)
+
+  def there() -> lowered_lib.Compilation:
+    try:
+      result = sent.result()
+    except errors.WorkerError:
+      return here()
+    assert result.module is not None
     proto = hlo.hlo_pb2.HloModuleProto.FromString(result.module)
     return lowered_lib.Compilation(
       module=hlo.Module(proto, lowered.cluster.num_devices),
       compiled=None,
       peak_bytes=result.peak_bytes,
     )
+
+  return Pending(result=there, drop=sent.drop)
+
+
+def _to_the_end_here(
+  lowered: lowered_lib.Lowered,
+  config: config_lib.XlaConfig,
+  options: lowered_lib.Options,
+  asked_for: str,
+) -> lowered_lib.Compilation:
   if config.orders:
     lowered = lowered.copied()  # What JAX remembers has another order.
-  with sentences.on_failure(asked_for):
+  # The executable of a compile-only device can be stored, but not loaded.
+  can_load = devices_lib.is_live(lowered.cluster) and not config.orders
+  cache = contextlib.nullcontext() if can_load else persistent_cache.off()
+  with cache, sentences.on_failure(asked_for):
     with (
       in_compile.grouped(
         lowered.name,
