@@ -106,12 +106,16 @@ class Stopped(BaseException):
   Attributes:
     reason: who asked for it, such as "Ctrl-C".
     exit_status: what a command ends with that kept its best result so far.
+    is_caught: set by whoever keeps a result, as the first thing. Until then it
+      may be raised again: Python drops what is raised in a callback of garbage
+      collection, say.
   """
 
   def __init__(self, reason: str, exit_status: int):
     super().__init__(reason)
     self.reason = reason
     self.exit_status = exit_status
+    self.is_caught = False
 
 
 def first_line(error: BaseException) -> str:

@@ -192,6 +192,7 @@ def tune(
     except errors.Stopped as stop:
       if so_far.search is None:
         raise
+      stop.is_caught = True
       return _stopped(target, so_far.search, stop)
 
 

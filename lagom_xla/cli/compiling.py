@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 import contextlib
+import os
 from typing import TYPE_CHECKING
 
 from lagom_xla.cli import command as command_lib
@@ -23,10 +24,11 @@ def add(command: argparse.ArgumentParser) -> None:
   """Adds --workers and --no-cache."""
   command.add_argument(
     "--workers",
-    type=int,
+    type=_count,
     metavar="N",
-    help="processes that compile (default: one per core); 0 compiles in the"
-    " command itself, which an abort in XLA then ends",
+    default=os.environ.get("LAGOM_XLA_WORKERS"),
+    help="processes that compile (default: $LAGOM_XLA_WORKERS, or one per"
+    " core); 0 compiles in the command itself, which an abort in XLA then ends",
   )
   command.add_argument(
     "--no-cache",
@@ -40,7 +42,7 @@ def add(command: argparse.ArgumentParser) -> None:
 @contextlib.contextmanager
 def workers(arguments: argparse.Namespace) -> Iterator[pool_lib.Pool | None]:
   """The workers that the arguments of `add` ask for; None for none."""
-  if arguments.workers is not None and arguments.workers < 1:
+  if arguments.workers == 0:
     yield None
     return
   from lagom_xla.compile.workers import cache as cache_lib
@@ -51,3 +53,9 @@ def workers(arguments: argparse.Namespace) -> Iterator[pool_lib.Pool | None]:
     arguments.workers, cache=cache, warn=command_lib.say
   ) as pool:
     yield pool
+
+
+def _count(text: str) -> int:
+  if not text.isdecimal():
+    raise argparse.ArgumentTypeError(f"{text!r} is no number of processes")
+  return int(text)

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from typing import TYPE_CHECKING
 
 from lagom_xla import errors
@@ -49,7 +48,7 @@ def _run(arguments: argparse.Namespace) -> None:
       step = _inspect(arguments)
   except errors.Stopped as stop:
     command_lib.say(f"stopped by {stop.reason}.")
-    sys.exit(stop.exit_status)
+    stopping.end(stop.exit_status)
   if arguments.format == "json":
     print(json.dumps(as_json.inspection(step), indent=2))
   else:

@@ -7,7 +7,6 @@ from __future__ import annotations
 import argparse
 import json
 import pathlib
-import sys
 from typing import TYPE_CHECKING
 
 from lagom_xla import errors
@@ -87,7 +86,7 @@ def _run(arguments: argparse.Namespace) -> None:
       f"stopped by {stop.reason} before XLA's defaults were compiled, so there"
       " is nothing to make a plan from."
     )
-    sys.exit(stop.exit_status or _NOTHING_FOUND)
+    stopping.end(stop.exit_status or _NOTHING_FOUND)
   files = files_lib.write(tuning.plan, folder)
   if arguments.format == "json":
     print(json.dumps(as_json.tuning(tuning), indent=2))
@@ -100,8 +99,7 @@ def _run(arguments: argparse.Namespace) -> None:
       " verify` tells whether its parts act. The next run goes on from what was"
       " compiled."
     )
-    sys.stdout.flush()
-    sys.exit(tuning.stopped.exit_status)
+    stopping.end(tuning.stopped.exit_status)
 
 
 def _tune(arguments: argparse.Namespace) -> tuner.Tuning:

@@ -86,30 +86,29 @@ class Cache:
 
 
 def of_user() -> Cache | None:
-  """The user's cache; None where LAGOM_XLA_CACHE=off.
+  """The user's cache; None where it is off."""
+  folder = folder_of_user()
+  return None if folder is None else Cache(folder)
 
-  LAGOM_XLA_CACHE names its folder; without, it is where the XDG Base Directory
-  Specification has it.
+
+def folder_of_user() -> pathlib.Path | None:
+  """Where LAGOM_XLA_CACHE says; None where it says "off".
+
+  Without, where the XDG Base Directory Specification has caches.
   """
   named = os.environ.get(_VARIABLE)
-  if named == _OFF:
-    return None
   if named:
-    return Cache(pathlib.Path(named))
+    return None if named == _OFF else pathlib.Path(named)
   base = os.environ.get("XDG_CACHE_HOME", "")
   # "All paths must be absolute"; others are to be ignored.
-  root = pathlib.Path(base if os.path.isabs(base) else _home_cache())
-  return Cache(root / "lagom_xla" / "compiles")
-
-
-def _home_cache() -> str:
-  return os.path.expanduser("~/.cache")
+  root = base if os.path.isabs(base) else os.path.expanduser("~/.cache")
+  return pathlib.Path(root) / "lagom_xla" / "compiles"
 
 
 def _encode(result: job_lib.Result) -> bytes:
   peak = _NO_PEAK if result.peak_bytes is None else result.peak_bytes
   assert result.module is not None
-  # Level 1: a schedule of 50,000 instructions is 40 MB, and is waited for.
+  # Level 1, as whoever wants the next compile waits for this.
   stored = peak.to_bytes(_PEAK_BYTES, "little", signed=True) + zlib.compress(
     result.module, 1
   )

@@ -96,9 +96,10 @@ class Pool:
     return not self._obstacle
 
   @property
-  def num_workers(self) -> int:
-    """How many jobs are compiled at a time."""
-    return self._max_workers
+  def worker_pids(self) -> tuple[int, ...]:
+    """The processes that there are now."""
+    with self._lock:
+      return tuple(worker.pid for worker in self._workers)
 
   def submit(self, job: job_lib.Job) -> Future:
     """Compiles a job, or finds what was compiled before.

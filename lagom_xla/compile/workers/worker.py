@@ -65,6 +65,11 @@ class Worker:
     finally:
       other_end.close()
 
+  @property
+  def pid(self) -> int:
+    """Its process."""
+    return self._process.pid
+
   def await_start(self) -> None:
     """Waits until it can compile.
 
