@@ -16,6 +16,7 @@ import json
 import lzma
 import os
 import pathlib
+import re
 import subprocess
 import sys
 from typing import Any
@@ -176,7 +177,7 @@ def tuned(
   step = f"{files / 'steps.py'}:step"
   with mock.patch.object(uncertainty, "scenarios", return_value=()):
     outcome = run("tune", step, _CLUSTER, "--format=json", f"--out={folder}")
-  assert (outcome.status, outcome.err) == (0, "")
+  assert outcome.status == 0
   return Tuned(json.loads(outcome.out), folder)
 
 
@@ -334,6 +335,7 @@ def test_tune_prints_the_fields_that_formats_md_names(tuned: Tuned) -> None:
       "candidates": list,
       "num_predicted": int,
       "num_trials": int,
+      "stopped": type(None),
     },
   )
   assert has_fields(report["peak_bytes"], {"before": int, "after": int})
@@ -423,13 +425,17 @@ def test_tune_writes_a_plans_folder(tuned: Tuned) -> None:
   assert written == tuned.report["plan"]
 
 
-def test_text_says_that_times_are_predicted(
+def test_text_says_that_times_are_predicted_and_stderr_each_candidate(
   h100s: Sequence[jax.Device], files: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
   plan = tmp_path / "plan"
   step = f"{files / 'steps.py'}:step"
   outcome = run("tune", step, _CLUSTER, f"--out={plan}")
   assert outcome.status == 0
+  first, *candidates, _, last = outcome.err.splitlines()
+  assert re.fullmatch(r" *[\d.]+ s  XLA's defaults: [\d.]+ ms", first)
+  assert all(re.search(r": [\d.]+ ms \([+-].*%\)$", c) for c in candidates)
+  assert last.endswith("full compile with the plan")
   assert "Predicted step time" in outcome.out
   assert "(not measured)" in outcome.out
   assert f"Wrote {plan / 'plan.json'}" in outcome.out

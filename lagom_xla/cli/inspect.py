@@ -8,7 +8,6 @@ import argparse
 import json
 from typing import TYPE_CHECKING
 
-from lagom_xla import errors
 from lagom_xla.cli import command as command_lib
 from lagom_xla.cli import compiling
 from lagom_xla.cli import stopping
@@ -43,12 +42,8 @@ def _run(arguments: argparse.Namespace) -> None:
   from lagom_xla.report import as_json
   from lagom_xla.report import terminal
 
-  try:
-    with stopping.raised():
-      step = _inspect(arguments)
-  except errors.Stopped as stop:
-    command_lib.say(f"stopped by {stop.reason}.")
-    stopping.end(stop.exit_status)
+  with stopping.ended():
+    step = _inspect(arguments)
   if arguments.format == "json":
     print(json.dumps(as_json.inspection(step), indent=2))
   else:

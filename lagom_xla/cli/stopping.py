@@ -19,6 +19,7 @@ import sys
 from typing import NoReturn
 
 from lagom_xla import errors
+from lagom_xla.cli import command as command_lib
 
 _UNITS_S = {"": 1, "s": 1, "m": 60, "h": 3600}
 # What shells report of a process that such a signal ended.
@@ -71,6 +72,17 @@ def raised(time_budget_s: float | None = None) -> Iterator[None]:
     sys.unraisablehook = unraisable
     for one, handler in before.items():
       signal.signal(one, handler)
+
+
+@contextlib.contextmanager
+def ended() -> Iterator[None]:
+  """Ends the process at the first reason to stop, where nothing is kept."""
+  try:
+    with raised():
+      yield
+  except errors.Stopped as stop:
+    command_lib.say(f"stopped by {stop.reason}.")
+    end(stop.exit_status)
 
 
 def _reason(number: int, time_budget_s: float | None) -> errors.Stopped:

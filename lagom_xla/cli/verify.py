@@ -10,6 +10,7 @@ import sys
 
 from lagom_xla.cli import command as command_lib
 from lagom_xla.cli import compiling
+from lagom_xla.cli import stopping
 
 _EXAMPLES = f"""\
 {command_lib.TARGET_HELP}
@@ -48,7 +49,7 @@ def _run(arguments: argparse.Namespace) -> None:
 
   plan = plan_lib.load(arguments.plan)
   files.check_table(plan, arguments.plan)
-  with compiling.workers(arguments) as workers:
+  with stopping.ended(), compiling.workers(arguments) as workers:
     target = command_lib.load_target(arguments, workers)
     verification = verification_lib.verify(plan, target)
   if arguments.format == "json":

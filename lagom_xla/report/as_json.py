@@ -118,6 +118,7 @@ def tuning(tuned: tuner.Tuning) -> dict[str, Any]:
     "candidates": [_candidate(c, tuned.search) for c in tuned.candidates],
     "num_predicted": tuned.search.num_predicted,
     "num_trials": tuned.num_trials,
+    "stopped": None if tuned.stopped is None else tuned.stopped.reason,
   }
 
 

@@ -17,7 +17,6 @@ import pathlib
 import jax
 import jaxlib
 
-import lagom_xla
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import passes
 from lagom_xla.compile import _jax_request
@@ -89,19 +88,22 @@ def _versions() -> tuple[object, ...]:
   plugin = pjrt_transform.plugin_path()
   stat = plugin.stat() if plugin else None
   return (
-    lagom_xla.__version__,
     jax.__version__,
     jaxlib.__version__,
     (stat.st_size, stat.st_mtime_ns) if stat else None,
     os.environ.get("XLA_FLAGS", ""),
-    _digest_of_passes(),
+    _digest_of_sources(),
   )
 
 
-def _digest_of_passes() -> str:
-  """Our own passes take part in compiles, and change without a new version."""
-  (folder,) = passes.__path__
+def _digest_of_sources() -> str:
+  """Our own part in compiles, which changes without a new version, too."""
+  (passes_folder,) = passes.__path__
   digest = hashlib.sha256()
-  for path in sorted(pathlib.Path(folder).rglob("*.py")):
-    digest.update(hashlib.sha256(path.read_bytes()).digest())
+  for folder in (
+    pathlib.Path(passes_folder),
+    pathlib.Path(__file__).parents[1],
+  ):
+    for path in sorted(folder.rglob("*.py")):
+      digest.update(hashlib.sha256(path.read_bytes()).digest())
   return digest.hexdigest()
