@@ -79,8 +79,8 @@ def test_a_disk_that_cannot_be_written_is_no_error(
   ("variables", "folder"),
   [
     ({"XDG_CACHE_HOME": "/xdg"}, "/xdg/lagom_xla/compiles"),
-    ({"XDG_CACHE_HOME": "relative"}, "/home/.cache/lagom_xla/compiles"),
-    ({}, "/home/.cache/lagom_xla/compiles"),
+    ({"XDG_CACHE_HOME": "relative"}, "/me/.cache/lagom_xla/compiles"),
+    ({}, "/me/.cache/lagom_xla/compiles"),
     ({"XDG_CACHE_HOME": "/xdg", "LAGOM_XLA_CACHE": "/mine"}, "/mine"),
     ({"XDG_CACHE_HOME": "/xdg", "LAGOM_XLA_CACHE": "off"}, None),
   ],
@@ -92,7 +92,7 @@ def test_the_cache_is_the_users(
 ) -> None:
   for name in ("XDG_CACHE_HOME", "LAGOM_XLA_CACHE"):
     monkeypatch.delenv(name, raising=False)
-  for name, value in {"HOME": "/home", **variables}.items():
+  for name, value in {"HOME": "/me", **variables}.items():
     monkeypatch.setenv(name, value)
   found = cache_lib.folder_of_user()
   assert found == (None if folder is None else pathlib.Path(folder))
