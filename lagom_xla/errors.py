@@ -67,6 +67,10 @@ class CompileError(LagomError, RuntimeError):
   """A compile that failed; the message starts with what was asked for."""
 
 
+class CompileAbortedError(CompileError):
+  """A compile in which XLA ended its process, or hung until it was ended."""
+
+
 class ProfileError(LagomError, ValueError):
   """A scheduler profile that would not reach XLA."""
 
@@ -101,6 +105,28 @@ class FlagsError(LagomError, ValueError):
 
 class ProbeError(LagomError, RuntimeError):
   """The installed jaxlib could not be asked about flags."""
+
+
+class WorkerError(LagomError, RuntimeError):
+  """A process to compile in that cannot be had; the message says why."""
+
+
+class Stopped(BaseException):
+  """A stop that was asked for, not an error: whoever has a result keeps it.
+
+  Attributes:
+    reason: who asked for it, such as "Ctrl-C".
+    exit_status: what a command ends with that kept its best result so far.
+    is_caught: set by whoever keeps a result, as the first thing. Until then it
+      may be raised again: Python drops what is raised in a callback of garbage
+      collection, say.
+  """
+
+  def __init__(self, reason: str, exit_status: int):
+    super().__init__(reason)
+    self.reason = reason
+    self.exit_status = exit_status
+    self.is_caught = False
 
 
 def first_line(error: BaseException) -> str:

@@ -47,12 +47,20 @@ def _launched(
   Options that were chosen for another form of the program may not have been
   tried on the program as written.
   """
+  known = launched_alone(search, search.best)
+  if known is not None:
+    return known.runs
   alone = config_lib.XlaConfig(options=search.best.config.options)
-  for candidate in search.scheduled:
-    if candidate.config == alone:
-      return candidate.runs
   scheduled = step_lib.of_module(target.schedule(alone), target.cluster)
   return as_run.step(target, alone, scheduled)
+
+
+def launched_alone(
+  search: candidates_lib.Search, candidate: candidates_lib.Candidate
+) -> candidates_lib.Candidate | None:
+  """The candidate that has another one's options alone, if it was tried."""
+  alone = config_lib.XlaConfig(options=candidate.config.options)
+  return next((c for c in search.scheduled if c.config == alone), None)
 
 
 def _nccl_settings(

@@ -29,6 +29,7 @@ from lagom_xla.costs import step as step_lib
 from lagom_xla.costs.replay import timeline
 from lagom_xla.passes import overlap as overlap_lib
 from lagom_xla.search import nccl
+from lagom_xla.search.nccl import searcher as searcher_lib
 from lagom_xla.search.xla import candidates as candidates_lib
 from lagom_xla.search.xla import full_compiles
 from lagom_xla.search.xla import joint
@@ -46,6 +47,7 @@ class Tuning:
     effects: which knobs of the plan visibly acted.
     compiled_before: the full compile with XLA's defaults, where there is one.
     compiled: the full compile with the plan, where there is one.
+    stopped: what stopped it before all was tried and checked; None if nothing.
   """
 
   plan: plan_lib.Plan
@@ -53,6 +55,7 @@ class Tuning:
   effects: tuple[effects_lib.Effect, ...]
   compiled_before: lowered_lib.Compilation | None
   compiled: lowered_lib.Compilation | None
+  stopped: errors.Stopped | None = None
 
   @property
   def kept(self) -> candidates_lib.Candidate:
@@ -147,12 +150,15 @@ def tune(
   searcher: str = nccl.DEFAULT_SEARCHER,
   in_process: bool = False,
   progress: candidates_lib.Progress = lambda _: None,
+  found: joint.Found = lambda _: None,
 ) -> Tuning:
   """Tunes a target.
 
   A candidate whose full compile needs more memory than the device has is
   dropped for the next best one, and so is one that is behind once what XLA
-  computes again for want of memory is counted.
+  computes again for want of memory is counted. Where an `errors.Stopped` is
+  raised inside, by a signal's handler, the plan is made from what was found so
+  far.
 
   Args:
     target: what to tune.
@@ -161,23 +167,72 @@ def tune(
       can apply, too: the form of the program, combine groups, scheduler
       feedback and orders of instructions.
     progress: called with a few words after each piece of work.
+    found: called with each candidate, the default first.
 
   Raises:
     SearcherError: there is no such searcher.
     CompileError: the target does not compile with the defaults.
+    Stopped: it was raised before there was anything to make a plan from.
   """
+  so_far = _SoFar()
+
+  def keep(
+    candidate: candidates_lib.Candidate | candidates_lib.Refused,
+  ) -> None:
+    so_far.add(candidate)
+    found(candidate)
+
   by = nccl.by_name(searcher)
-  search = joint.search(
-    target, searcher=by, in_process=in_process, progress=progress
-  )
-  search, compiled_before = full_compiles.of_default(
-    target, search, searcher=by
+  with target.begun():
+    try:
+      so_far.search = joint.search(
+        target,
+        searcher=by,
+        in_process=in_process,
+        progress=progress,
+        found=keep,
+      )
+      return _checked(target, so_far, by, progress)
+    except errors.Stopped as stop:
+      if so_far.search is None:
+        raise
+      stop.is_caught = True
+      return _stopped(target, so_far.search, stop)
+
+
+class _SoFar:
+  """What was found, for whoever is stopped."""
+
+  def __init__(self):
+    self.search: candidates_lib.Search | None = None
+
+  def add(
+    self, candidate: candidates_lib.Candidate | candidates_lib.Refused
+  ) -> None:
+    """Adds the default, then others."""
+    if self.search is not None:
+      self.search = self.search.with_candidate(candidate)
+    elif isinstance(candidate, candidates_lib.Candidate):
+      self.search = candidates_lib.Search(default=candidate)
+
+
+def _checked(
+  target: target_lib.Target,
+  so_far: _SoFar,
+  searcher: searcher_lib.Searcher,
+  progress: candidates_lib.Progress,
+) -> Tuning:
+  """The tuning of a search that came to its end, compiled and checked."""
+  assert so_far.search is not None
+  so_far.search, compiled_before = full_compiles.of_default(
+    target, so_far.search, searcher=searcher
   )
   progress("full compile with XLA's defaults")
-  search, compiled = full_compiles.of_best(
-    target, search, compiled_before, searcher=by
+  so_far.search, compiled = full_compiles.of_best(
+    target, so_far.search, compiled_before, searcher=searcher
   )
   progress("full compile with the plan")
+  search = so_far.search
   plan = planning.plan_of(target, search)
   planned = _as_compiled(search.best.step, compiled)
   effects = verification.effects(plan, target, search.default.step, planned)
@@ -187,6 +242,26 @@ def tune(
     effects=effects,
     compiled_before=compiled_before,
     compiled=compiled,
+  )
+
+
+def _stopped(
+  target: target_lib.Target, search: candidates_lib.Search, stop: errors.Stopped
+) -> Tuning:
+  """The tuning of what was found so far, with nothing more to compile.
+
+  What a launcher could set of a candidate must have been compiled by itself.
+  """
+  for candidate in search.scheduled:
+    if planning.launched_alone(search, candidate) is None:
+      search = search.refused(candidate, f"Not checked: {stop.reason}.")
+  return Tuning(
+    plan=planning.plan_of(target, search),
+    search=search,
+    effects=(),
+    compiled_before=None,
+    compiled=None,
+    stopped=stop,
   )
 
 

@@ -16,6 +16,9 @@ os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ["JAX_SKIP_CUDA_CONSTRAINTS_CHECK"] = "1"
 os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+# Commands of tests compile here, and know nothing of the user's compiles.
+os.environ["LAGOM_XLA_WORKERS"] = "0"
+os.environ["LAGOM_XLA_CACHE"] = "off"
 
 import hypothesis
 import jax

@@ -57,7 +57,7 @@ def tuned(
   step = write_steps(tmp_path_factory.mktemp("steps"))
   with mock.patch.object(uncertainty, "scenarios", return_value=()):
     outcome = run("tune", step, CLUSTER, "--format=json", f"--out={folder}")
-  assert (outcome.status, outcome.err) == (0, "")
+  assert outcome.status == 0
   return Tuned(json.loads(outcome.out), folder)
 
 
@@ -75,6 +75,7 @@ def test_tune_prints_the_fields_that_formats_md_names(tuned: Tuned) -> None:
       "candidates": list,
       "num_predicted": int,
       "num_trials": int,
+      "stopped": type(None),
     },
   )
   assert has_fields(report["peak_bytes"], {"before": int, "after": int})
@@ -165,13 +166,17 @@ def test_tune_writes_a_plans_folder(tuned: Tuned) -> None:
   assert written == tuned.report["plan"]
 
 
-def test_text_says_that_times_are_predicted(
+def test_text_says_that_times_are_predicted_and_stderr_each_candidate(
   h100s: Sequence[jax.Device], tmp_path: pathlib.Path
 ) -> None:
   plan = tmp_path / "plan"
   step = write_steps(tmp_path)
   outcome = run("tune", step, CLUSTER, f"--out={plan}")
-  assert (outcome.status, outcome.err) == (0, "")
+  assert outcome.status == 0
+  first, *candidates, _, last = outcome.err.splitlines()
+  assert re.fullmatch(r" *[\d.]+ s  XLA's defaults: [\d.]+ ms", first)
+  assert all(re.search(r": [\d.]+ ms \([+-].*%\)$", c) for c in candidates)
+  assert last.endswith("full compile with the plan")
   assert "Predicted step time" in outcome.out
   assert "(not measured)" in outcome.out
   assert f"Wrote {plan / 'plan.json'}" in outcome.out

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+import sys
 import textwrap
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from lagom_xla import errors
 
 if TYPE_CHECKING:
   from lagom_xla.compile import target as target_lib
+  from lagom_xla.compile.workers import pool as pool_lib
 
 TARGET_HELP = """\
 what to look at:
@@ -95,8 +97,14 @@ def add_format(command: argparse.ArgumentParser) -> None:
   )
 
 
-def load_target(arguments: argparse.Namespace) -> target_lib.Target:
+def load_target(
+  arguments: argparse.Namespace, workers: pool_lib.Pool | None = None
+) -> target_lib.Target:
   """The target that the arguments of `add_target` describe.
+
+  Args:
+    arguments: the arguments.
+    workers: processes to compile it in; None for this one.
 
   Raises:
     FlagsError: XLA would end this process over its XLA_FLAGS.
@@ -115,8 +123,14 @@ def load_target(arguments: argparse.Namespace) -> target_lib.Target:
         f"--arg={text} is not NAME=VALUE, such as --arg=batch_size=16."
       )
     keywords[name] = value
-  return load.load(
+  target = load.load(
     arguments.target,
     cluster_lib.parse(arguments.cluster),
     arguments=keywords,
   )
+  return target if workers is None else target.with_workers(workers)
+
+
+def say(text: str) -> None:
+  """Says something to the user beside the result."""
+  print(f"lagom-xla: {text}", file=sys.stderr)

@@ -5,9 +5,15 @@
 from __future__ import annotations
 
 import argparse
+from typing import TYPE_CHECKING
 
 from lagom_xla.cli import command as command_lib
+from lagom_xla.cli import compiling
 from lagom_xla.cli import output
+from lagom_xla.cli import stopping
+
+if TYPE_CHECKING:
+  from lagom_xla.costs import step as step_lib
 
 _EXAMPLES = f"""\
 {command_lib.TARGET_HELP}
@@ -29,15 +35,31 @@ def add(commands) -> None:
   )
   command_lib.add_target(command)
   command_lib.add_format(command)
+  compiling.add(command)
 
 
 def _run(arguments: argparse.Namespace) -> None:
-  from lagom_xla import tuner
   from lagom_xla.report import as_json
   from lagom_xla.report import terminal
 
-  step = tuner.inspect(command_lib.load_target(arguments))
+  with stopping.ended():
+    step = _inspect(arguments)
   if arguments.format == "json":
     output.write_json(as_json.inspection(step))
   else:
     terminal.show_inspection(output.console(), step)
+
+
+def _inspect(arguments: argparse.Namespace) -> step_lib.Step:
+  from lagom_xla.cli import progress
+
+  with (
+    progress.Bar(lines=False) as bar,
+    compiling.workers(arguments) as workers,
+  ):
+    from lagom_xla import tuner
+
+    bar.say("lowering")
+    target = command_lib.load_target(arguments, workers)
+    bar.say("compiling")
+    return tuner.inspect(target)

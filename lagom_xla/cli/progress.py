@@ -1,28 +1,57 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""A progress bar on stderr, so that stdout holds the result alone."""
+"""Progress on stderr, so that stdout holds the result alone.
+
+On a terminal it is a bar with the time that is left; elsewhere, a line for each
+piece of work.
+"""
 
 from __future__ import annotations
 
+import datetime
+import sys
+import time
+from typing import TYPE_CHECKING
+
 import rich.console
 import rich.progress
+import rich.text
+
+if TYPE_CHECKING:
+  from lagom_xla.search.xla import candidates as candidates_lib
 
 
 class Bar:
-  """A bar for a known number of steps.
+  """Progress in a number of steps of which the most is known.
 
-  There is none where stderr is not a terminal, and it vanishes on an error.
+  A bar vanishes on an error.
   """
+
+  def __init__(self, *, time_budget_s: float | None = None, lines: bool = True):
+    """Makes one, to be used in a `with` block.
+
+    Args:
+      time_budget_s: the time that there is; None where that is not limited.
+      lines: whether there are lines where stderr is not a terminal.
+    """
+    self._time_budget_s = time_budget_s
+    self._lines = lines
 
   def __enter__(self) -> Bar:
     console = rich.console.Console(stderr=True)
+    self._is_bar = console.is_terminal
+    self._started_s = time.monotonic()
+    self._num_done, self._num_steps = 0, 0
+    self._found_us: float | None = None
+    self._default_us: float | None = None
     self._progress = rich.progress.Progress(
       rich.progress.TextColumn("{task.description:44.44}", markup=False),
       rich.progress.BarColumn(),
       rich.progress.MofNCompleteColumn(),
       rich.progress.TimeElapsedColumn(),
+      _TimeLeft(self),
       console=console,
-      disable=not console.is_terminal,
+      disable=not self._is_bar,
     )
     self._progress.start()
     self._task = self._progress.add_task("", total=None)
@@ -40,8 +69,60 @@ class Bar:
 
   def expect(self, num_steps: int) -> None:
     """Sets how many steps there are at most."""
+    self._num_steps = num_steps
     self._progress.update(self._task, total=num_steps)
+
+  def found(
+    self, candidate: candidates_lib.Candidate | candidates_lib.Refused
+  ) -> None:
+    """Keeps what the next step has found; refused ones have no time."""
+    tuned = getattr(candidate, "tuned", None)
+    self._found_us = None if tuned is None else tuned.step_time_us
+    if self._default_us is None:
+      self._default_us = self._found_us
 
   def advance(self, words: str) -> None:
     """One more step is done."""
+    self._num_done += 1
     self._progress.update(self._task, advance=1, description=words)
+    if self._lines and not self._is_bar:
+      print(self._line(words), file=sys.stderr, flush=True)
+    self._found_us = None
+
+  @property
+  def left_s(self) -> float | None:
+    """At most how long it still takes, as the steps so far took; or None."""
+    elapsed_s = time.monotonic() - self._started_s
+    left = []
+    if self._num_done:
+      num_left = max(self._num_steps - self._num_done, 0)
+      left.append(num_left * elapsed_s / self._num_done)
+    if self._time_budget_s is not None:
+      left.append(max(self._time_budget_s - elapsed_s, 0.0))
+    return min(left, default=None)
+
+  def _line(self, words: str) -> str:
+    elapsed_s = time.monotonic() - self._started_s
+    line = f"{elapsed_s:7.1f} s  {words}"
+    if self._found_us is not None and self._default_us is not None:
+      line += f": {self._found_us / 1e3:,.2f} ms"
+      if self._num_done > 1:
+        line += f" ({self._found_us / self._default_us - 1:+.2%})"
+    return line
+
+
+class _TimeLeft(rich.progress.ProgressColumn):
+  """At most how long it still takes."""
+
+  def __init__(self, bar: Bar):
+    super().__init__()
+    self._bar = bar
+
+  def render(self, task: rich.progress.Task) -> rich.text.Text:
+    """See `rich.progress.ProgressColumn`."""
+    del task
+    left_s = self._bar.left_s
+    if left_s is None:
+      return rich.text.Text("")
+    left = datetime.timedelta(seconds=round(left_s))
+    return rich.text.Text(f"at most {left} left")

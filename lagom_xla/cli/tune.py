@@ -6,9 +6,19 @@ from __future__ import annotations
 
 import argparse
 import pathlib
+from typing import TYPE_CHECKING
 
+from lagom_xla import errors
 from lagom_xla.cli import command as command_lib
+from lagom_xla.cli import compiling
 from lagom_xla.cli import output
+from lagom_xla.cli import stopping
+
+if TYPE_CHECKING:
+  from lagom_xla import tuner
+
+# There is no plan: the exit status of errors.
+_NOTHING_FOUND = 2
 
 _EXAMPLES = f"""\
 {command_lib.TARGET_HELP}
@@ -17,6 +27,7 @@ what --out gets (an older plan there is replaced):
   plan.json        the plan, for lagom-xla verify and lagom_xla.tune(plan=DIR)
   env.sh           what a launcher sources on every process before it starts
   nccl_table.bin   NCCL settings per collective, for the tuner plugin
+Ctrl-C writes them for the best so far, and so do SIGTERM and --time-budget.
 docs/launchers.md shows how a job starts under Slurm, Kubernetes and MPI.
 
 examples:
@@ -36,6 +47,8 @@ def add(commands) -> None:
   )
   command_lib.add_target(command)
   command_lib.add_format(command)
+  compiling.add(command)
+  stopping.add_time_budget(command)
   command.add_argument(
     "--out",
     default="plan",
@@ -59,27 +72,53 @@ def add(commands) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> None:
-  from lagom_xla import tuner
   from lagom_xla.apply import files as files_lib
-  from lagom_xla.cli import progress
   from lagom_xla.report import as_json
   from lagom_xla.report import terminal
 
   folder = pathlib.Path(arguments.out)
   files_lib.check(folder)
-  with progress.Bar() as bar:
-    bar.say("compiling")
-    target = command_lib.load_target(arguments)
-    in_process = arguments.in_process
-    bar.expect(tuner.max_progress(target, in_process=in_process))
-    tuning = tuner.tune(
-      target,
-      searcher=arguments.searcher,
-      in_process=in_process,
-      progress=bar.advance,
+  try:
+    with stopping.raised(arguments.time_budget):
+      tuning = _tune(arguments)
+  except errors.Stopped as stop:
+    command_lib.say(
+      f"stopped by {stop.reason} before XLA's defaults were compiled, so there"
+      " is nothing to make a plan from."
     )
+    stopping.end(stop.exit_status or _NOTHING_FOUND)
   files = files_lib.write(tuning.plan, folder)
   if arguments.format == "json":
     output.write_json(as_json.tuning(tuning))
   else:
     terminal.show_tuning(output.console(), tuning, files)
+  if tuning.stopped is not None:
+    command_lib.say(
+      f"stopped by {tuning.stopped.reason} after {len(tuning.candidates)}"
+      f" candidates. The plan in {folder} is the best of them; `lagom-xla"
+      " verify` tells whether its parts act. The next run goes on from what was"
+      " compiled."
+    )
+    stopping.end(tuning.stopped.exit_status)
+
+
+def _tune(arguments: argparse.Namespace) -> tuner.Tuning:
+  from lagom_xla.cli import progress
+
+  with (
+    progress.Bar(time_budget_s=arguments.time_budget) as bar,
+    compiling.workers(arguments) as workers,
+  ):
+    from lagom_xla import tuner
+
+    bar.say("lowering")
+    target = command_lib.load_target(arguments, workers)
+    bar.say("compiling")
+    bar.expect(tuner.max_progress(target, in_process=arguments.in_process))
+    return tuner.tune(
+      target,
+      searcher=arguments.searcher,
+      in_process=arguments.in_process,
+      progress=bar.advance,
+      found=bar.found,
+    )

@@ -8,7 +8,9 @@ import argparse
 import sys
 
 from lagom_xla.cli import command as command_lib
+from lagom_xla.cli import compiling
 from lagom_xla.cli import output
+from lagom_xla.cli import stopping
 
 _EXAMPLES = f"""\
 {command_lib.TARGET_HELP}
@@ -35,6 +37,7 @@ def add(commands) -> None:
   command.add_argument("plan", metavar="PLAN", help="a plan's folder or JSON")
   command_lib.add_target(command)
   command_lib.add_format(command)
+  compiling.add(command)
 
 
 def _run(arguments: argparse.Namespace) -> None:
@@ -44,9 +47,9 @@ def _run(arguments: argparse.Namespace) -> None:
   from lagom_xla.verify import verification as verification_lib
 
   plan = checked.load(arguments.plan)
-  verification = verification_lib.verify(
-    plan, command_lib.load_target(arguments)
-  )
+  with stopping.ended(), compiling.workers(arguments) as workers:
+    target = command_lib.load_target(arguments, workers)
+    verification = verification_lib.verify(plan, target)
   if arguments.format == "json":
     output.write_json(as_json.verification(verification))
   else:

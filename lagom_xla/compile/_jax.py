@@ -1,11 +1,12 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""JAX's private names: all that lagom_xla takes, in this file and the next.
+"""JAX's private names: all that lagom_xla takes, here and in `_jax_*.py`.
 
-They are those of JAX 0.10.2 to 0.12. What has no public way in is here and
+They are those of JAX 0.10.2 to 0.12. What has no public way in is there and
 nowhere else: which backend a step was lowered for, compiling StableHLO that no
 function was traced to, and what jit does with a signature it has not seen. In
-`_jax_debug.py` is how it lowers debug callbacks.
+`_jax_debug.py` is how it lowers debug callbacks, in `_jax_request.py` what it
+hands to XLA for a compile.
 """
 
 from __future__ import annotations
@@ -105,7 +106,23 @@ def compile_stablehlo(
     scheduler_profile: costs for XLA's scheduler.
     partitioner: "shardy" or "gspmd"; None for the program of one device.
   """
-  client = devices[0].client
+  return devices[0].client.compile(
+    module,
+    xla_client.DeviceList(tuple(devices)),
+    stablehlo_options(
+      devices, options, scheduler_profile, partitioner=partitioner
+    ),
+  )
+
+
+def stablehlo_options(
+  devices: Sequence[jax.Device],
+  options: Mapping[str, bool | int | float | str],
+  scheduler_profile: bytes | None,
+  *,
+  partitioner: str | None,
+) -> Any:
+  """The CompileOptions of `compile_stablehlo`."""
   overrides: Any = dict(options)
   compile_options = compiler.get_compile_options(
     num_replicas=1,
@@ -113,16 +130,14 @@ def compile_stablehlo(
     device_assignment=np.arange(len(devices)).reshape(1, -1),
     env_options_overrides=overrides,
     fdo_profile=scheduler_profile,
-    backend=client,
+    backend=devices[0].client,
   )
   build_options = compile_options.executable_build_options
   build_options.use_spmd_partitioning = partitioner is not None
   build_options.use_shardy_partitioner = partitioner == "shardy"
   # As jit does for results whose sharding is not given.
   build_options.allow_spmd_sharding_propagation_to_output = [True]
-  return client.compile(
-    module, xla_client.DeviceList(tuple(devices)), compile_options
-  )
+  return compile_options
 
 
 def serialized_hlo(lowered: jax.stages.Lowered) -> bytes:

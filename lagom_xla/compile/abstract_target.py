@@ -5,12 +5,15 @@
 from __future__ import annotations
 
 import abc
+from collections.abc import Iterable, Iterator
+import contextlib
 import dataclasses
 
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import lowered as lowered_lib
 from lagom_xla.compile import rewriting
+from lagom_xla.compile.workers import pool as pool_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes.program import form as form_lib
 from lagom_xla.passes.program import outcome as outcome_lib
@@ -50,6 +53,35 @@ class Target(abc.ABC):
       CombineError: the module cannot have these combine groups.
       ProgramError: the program cannot have this form.
     """
+
+  def with_workers(self, workers: pool_lib.Pool) -> Target:
+    """The target, compiled in these processes where that is possible."""
+    del workers
+    return self
+
+  @contextlib.contextmanager
+  def begun(self) -> Iterator[None]:
+    """Starts what every tuning needs, in as many workers as there are.
+
+    That is the schedule and the compile to the end under XLA's defaults, and
+    `identity`; each is there when it is asked for inside the block.
+    """
+    yield
+
+  @contextlib.contextmanager
+  def started(self, configs: Iterable[config_lib.XlaConfig]) -> Iterator[None]:
+    """Starts to schedule configs, in as many workers as there are.
+
+        with target.started(configs):
+          for config in configs:
+            module = target.schedule(config)
+
+    Inside, `schedule` waits for one of them only as long as it still takes.
+    What has not begun by the end of the block never does. Without workers
+    nothing is started. What cannot be started is left to `schedule` to refuse.
+    """
+    del configs
+    yield
 
   @abc.abstractmethod
   def compile(

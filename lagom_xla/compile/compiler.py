@@ -16,20 +16,19 @@ rewrite made. Orders come last, and act on what XLA's scheduler made.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 import contextlib
 import dataclasses
 from typing import Any
 
 from lagom_xla import errors
 from lagom_xla.compile import config as config_lib
-from lagom_xla.compile import devices as devices_lib
 from lagom_xla.compile import lowered as lowered_lib
 from lagom_xla.compile import lowered_module
-from lagom_xla.compile import persistent_cache
 from lagom_xla.compile import sentences
+from lagom_xla.compile import xla_run
 from lagom_xla.passes import combine
 from lagom_xla.passes import hlo
-from lagom_xla.passes import in_compile
 from lagom_xla.passes import registry
 from lagom_xla.passes.program import form as form_lib
 from lagom_xla.passes.schedule import orders as orders_lib
@@ -57,33 +56,80 @@ def schedule(
     ProgramError: the program cannot have this form.
     ScheduleError: the schedule cannot have these orders.
   """
+  return start(lowered, config).result()
+
+
+def start(
+  lowered: lowered_lib.Lowered,
+  config: config_lib.XlaConfig = config_lib.DEFAULT,
+) -> xla_run.Pending[hlo.Module]:
+  """Starts what `schedule` does, in a worker where there is one.
+
+  Raises:
+    LagomError: as of `schedule`, where it is known before XLA is asked.
+  """
   asked_for = sentences.asked_for(lowered, config)
-  module = _schedule(lowered, config, asked_for)
-  return orders_lib.apply(module, config.orders)
+  lowered, resolved = _resolved(lowered, config, is_run=False)
 
-
-def _schedule(
-  lowered: lowered_lib.Lowered, config: config_lib.XlaConfig, asked_for: str
-) -> hlo.Module:
-  """XLA's schedule, in XLA's order."""
-  lowered, config = _resolved(lowered, config, is_run=False)
-
-  def run(estimates: bool) -> hlo.Module:
-    options = {ESTIMATES: estimates, **config.options}
-    with in_compile.grouped(lowered.name, config.combine_groups):
-      return _run_to(
-        registry.Stage.POST_SCHEDULER, lowered, config, options, asked_for
-      )
+  def run(estimates: bool) -> xla_run.Pending[hlo.Module]:
+    return xla_run.start_to(
+      registry.Stage.POST_SCHEDULER,
+      lowered,
+      resolved,
+      {ESTIMATES: estimates, **resolved.options},
+      asked_for,
+    )
 
   gpu = lowered.cluster.gpu.name
-  if ESTIMATES in config.options or gpu in _gpus_without_estimates:
-    return run(estimates=False)
-  try:
-    return run(estimates=True)
-  except errors.CompileError:
-    scheduled = run(estimates=False)
-  _gpus_without_estimates.add(gpu)
-  return scheduled
+  is_asked = ESTIMATES in resolved.options or gpu in _gpus_without_estimates
+  first = run(estimates=not is_asked)
+
+  def result() -> hlo.Module:
+    try:
+      scheduled = first.result()
+    except errors.CompileError as error:
+      if is_asked:
+        raise
+      scheduled = run(estimates=False).result()
+      # An abort is of this module; the tables, of all.
+      if not isinstance(error, errors.CompileAbortedError):
+        _gpus_without_estimates.add(gpu)
+    return orders_lib.apply(scheduled, config.orders)
+
+  return xla_run.Pending(result=result, drop=first.drop)
+
+
+def start_all(
+  lowered: lowered_lib.Lowered, configs: Iterable[config_lib.XlaConfig]
+) -> list[xla_run.Pending[hlo.Module]]:
+  """Starts to schedule configs, but for those that cannot be started.
+
+  Where there are no workers this does nothing.
+  """
+  if lowered.workers is None:
+    return []
+  pending = []
+  for config in configs:
+    with contextlib.suppress(errors.LagomError):  # `schedule` will say it.
+      pending.append(start(lowered, config))
+  return pending
+
+
+def start_first(
+  lowered: lowered_lib.Lowered, *, is_full: bool
+) -> list[xla_run.Pending[Any]]:
+  """Starts what every tuning needs of a program, under XLA's defaults.
+
+  Where there are no workers this does nothing.
+
+  Args:
+    lowered: the program.
+    is_full: whether a compile to the end is wanted, too.
+  """
+  if lowered.workers is None:
+    return []
+  pending = [start(lowered), start_before_combining(lowered)]
+  return [*pending, start_to_the_end(lowered)] if is_full else pending
 
 
 def before_combining(
@@ -99,13 +145,26 @@ def before_combining(
     CompileError: XLA refused, or never had a module of that name.
     ProgramError: the program cannot have this form.
   """
+  return start_before_combining(lowered, config).result()
+
+
+def start_before_combining(
+  lowered: lowered_lib.Lowered,
+  config: config_lib.XlaConfig = config_lib.DEFAULT,
+) -> xla_run.Pending[hlo.Module]:
+  """Starts what `before_combining` does, in a worker where there is one.
+
+  Raises:
+    LagomError: as of `before_combining`, where it is known before XLA is asked.
+  """
   asked_for = sentences.asked_for(lowered, config)
   lowered = lowered_lib.in_form(lowered, config.program)
   # Never the options of a compile to the end: JAX remembers its executable,
   # and would have nothing left to compile.
   options = {ESTIMATES: False, **config.options}
-  return _run_to(
-    registry.Stage.PRE_SCHEDULER, lowered, config, options, asked_for
+  alone = dataclasses.replace(config, combine_groups=None)
+  return xla_run.start_to(
+    registry.Stage.PRE_SCHEDULER, lowered, alone, options, asked_for
   )
 
 
@@ -123,6 +182,18 @@ def compile(  # pylint: disable=redefined-builtin
     ProgramError: the program cannot have this form.
     ScheduleError: the schedule cannot have these orders.
   """
+  return start_to_the_end(lowered, config).result()
+
+
+def start_to_the_end(
+  lowered: lowered_lib.Lowered,
+  config: config_lib.XlaConfig = config_lib.DEFAULT,
+) -> xla_run.Pending[lowered_lib.Compilation]:
+  """Starts what `compile` does, in a worker where there is one.
+
+  Raises:
+    LagomError: as of `compile`, where it is known before XLA is asked.
+  """
   cluster = lowered.cluster
   obstacle = cluster.gpu.compile_obstacle
   if obstacle:
@@ -134,34 +205,21 @@ def compile(  # pylint: disable=redefined-builtin
   groups = config.combine_groups
   lowered, config = _resolved(lowered, config, is_run=lowered.is_run)
   options = {**lowered.options_to_the_end, **config.options}
-  if config.orders:
-    lowered = lowered.copied()  # What JAX remembers has another order.
-  # The executable of a compile-only device can be stored, but not loaded.
-  can_load = devices_lib.is_live(cluster) and not config.orders
-  cache = contextlib.nullcontext() if can_load else persistent_cache.off()
-  with cache, sentences.on_failure(asked_for):
-    with (
-      in_compile.grouped(
-        lowered.name,
-        config.combine_groups,
-        platform=lowered.platform,
-        must_keep_donation=True,
-      ),
-      in_compile.reordered(
-        lowered.name, config.orders, platform=lowered.platform
-      ),
-    ):
-      executable = _run_compiler(lowered, config, options)
-  compilation = lowered.compilation(executable)
-  orders_lib.check_followed(compilation.module, config.orders)
-  is_seen = combine.labels(compilation.module, groups or ())
-  # On CPUs the pass itself combines, and leaves nothing to know it by.
-  if groups is not None and lowered.platform == "cuda" and not is_seen:
-    raise errors.CompileError(
-      f"XLA compiled {lowered.name} without running the pass that sets combine"
-      " groups; make the plan without them."
-    )
-  return compilation
+  begun = xla_run.start_to_the_end(lowered, config, options, asked_for)
+
+  def result() -> lowered_lib.Compilation:
+    compilation = begun.result()
+    orders_lib.check_followed(compilation.module, config.orders)
+    is_seen = combine.labels(compilation.module, groups or ())
+    # On CPUs the pass itself combines, and leaves nothing to know it by.
+    if groups is not None and lowered.platform == "cuda" and not is_seen:
+      raise errors.CompileError(
+        f"XLA compiled {lowered.name} without running the pass that sets"
+        " combine groups; make the plan without them."
+      )
+    return compilation
+
+  return xla_run.Pending(result=result, drop=begun.drop)
 
 
 def _resolved(
@@ -189,35 +247,4 @@ def _resolved(
     combine_groups=groups,
     scheduler_profile=config.scheduler_profile,
     orders=config.orders,
-  )
-
-
-def _run_to(
-  stage: registry.Stage,
-  lowered: lowered_lib.Lowered,
-  config: config_lib.XlaConfig,
-  options: lowered_lib.Options,
-  asked_for: str,
-) -> hlo.Module:
-  # What comes out of the cache is not scheduled any more.
-  with persistent_cache.off(), sentences.on_failure(asked_for):
-    proto = in_compile.run_to(
-      stage, lambda: _run_compiler(lowered, config, options), lowered.name
-    )
-  if proto is None:
-    raise errors.CompileError(
-      f"{asked_for}: XLA finished without scheduling a module called"
-      f" {lowered.name}."
-    )
-  return hlo.Module(proto, lowered.cluster.num_devices)
-
-
-def _run_compiler(
-  lowered: lowered_lib.Lowered,
-  config: config_lib.XlaConfig,
-  options: lowered_lib.Options,
-) -> Any:
-  profile = config.scheduler_profile
-  return lowered.run_compiler(
-    options, None if profile is None else profile.encode()
   )

@@ -11,7 +11,9 @@ from typing import Any, Protocol
 import jax
 
 from lagom_xla import cluster as cluster_lib
+from lagom_xla.compile import _jax_request
 from lagom_xla.compile import rewriting
+from lagom_xla.compile.workers import pool as pool_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes.program import form as form_lib
 
@@ -62,6 +64,17 @@ class Lowered(Protocol):
     self, options: Options, scheduler_profile: bytes | None
   ) -> Any:
     """Runs XLA's compiler; the executable goes to `compilation`."""
+    ...
+
+  @property
+  def workers(self) -> pool_lib.Pool | None:
+    """Processes to compile in; None for this one."""
+    ...
+
+  def request(
+    self, options: Options, scheduler_profile: bytes | None
+  ) -> _jax_request.Request | None:
+    """What `run_compiler` hands to XLA; None where only this process can."""
     ...
 
   def compilation(self, executable: Any) -> Compilation:

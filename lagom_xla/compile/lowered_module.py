@@ -10,11 +10,13 @@ from typing import Any
 
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.compile import _jax
+from lagom_xla.compile import _jax_request
 from lagom_xla.compile import devices as devices_lib
 from lagom_xla.compile import lowered
 from lagom_xla.compile import rewriting
 from lagom_xla.compile import shardings
 from lagom_xla.compile import stablehlo as stablehlo_lib
+from lagom_xla.compile.workers import pool as pool_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes.program import form as form_lib
 from lagom_xla.passes.program import outcome as outcome_lib
@@ -44,6 +46,7 @@ class LoweredModule:
     platform: see `lowered.Lowered`.
     is_run: see `lowered.Lowered`.
     rewritten_program: its StableHLO in another form; None for the module's.
+    workers: see `lowered.Lowered`.
   """
 
   module: hlo.Module
@@ -54,6 +57,7 @@ class LoweredModule:
   platform: str = "cuda"
   is_run: bool = False
   rewritten_program: Any = None
+  workers: pool_lib.Pool | None = None
   _forms: dict[object, rewriting.Rewritten[LoweredModule]] = dataclasses.field(
     default_factory=dict, init=False, repr=False
   )
@@ -88,6 +92,22 @@ class LoweredModule:
       scheduler_profile,
       partitioner=self._partitioner,
     )
+
+  def request(
+    self, options: lowered.Options, scheduler_profile: bytes | None
+  ) -> _jax_request.Request:
+    """See `lowered.Lowered`."""
+    return _jax_request.of_stablehlo(
+      self._bytecode,
+      devices_lib.devices(self.cluster),
+      options,
+      scheduler_profile,
+      partitioner=self._partitioner,
+    )
+
+  @functools.cached_property
+  def _bytecode(self) -> bytes:
+    return _jax_request.bytecode(self.stablehlo)
 
   def compilation(self, executable: Any) -> lowered.Compilation:
     """See `lowered.Lowered`."""

@@ -5,15 +5,18 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any
 
 import jax
 
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.compile import _jax
+from lagom_xla.compile import _jax_request
 from lagom_xla.compile import devices as devices_lib
 from lagom_xla.compile import lowered
 from lagom_xla.compile import rewriting
+from lagom_xla.compile.workers import pool as pool_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes.program import form as form_lib
 from lagom_xla.passes.program import rewrite as rewrite_lib
@@ -26,6 +29,7 @@ class LoweredStep:
   step: jax.stages.Lowered
   cluster: cluster_lib.Cluster
   options_to_the_end: lowered.Options = dataclasses.field(default_factory=dict)
+  workers: pool_lib.Pool | None = None
   _forms: dict[object, rewriting.Rewritten[LoweredStep]] = dataclasses.field(
     default_factory=dict, init=False, repr=False
   )
@@ -55,10 +59,20 @@ class LoweredStep:
     self, options: lowered.Options, scheduler_profile: bytes | None
   ) -> jax.stages.Compiled:
     """See `lowered.Lowered`."""
-    all_options: dict[str, Any] = dict(options)
-    if scheduler_profile is not None:
-      all_options["fdo_profile"] = scheduler_profile
-    return self.step.compile(compiler_options=all_options)
+    return self.step.compile(
+      compiler_options=_all_options(options, scheduler_profile)
+    )
+
+  def request(
+    self, options: lowered.Options, scheduler_profile: bytes | None
+  ) -> _jax_request.Request | None:
+    """See `lowered.Lowered`."""
+    all_options = _all_options(options, scheduler_profile)
+    return _jax_request.of_step(self.step, all_options, self._bytecode)
+
+  @functools.cached_property
+  def _bytecode(self) -> bytes:
+    return _jax_request.bytecode(self.stablehlo)
 
   def compilation(self, executable: jax.stages.Compiled) -> lowered.Compilation:
     """See `lowered.Lowered`."""
@@ -88,3 +102,12 @@ class LoweredStep:
     """See `lowered.Lowered`."""
     tagged = rewrite_lib.with_chains_tagged(self.stablehlo)
     return dataclasses.replace(self, step=_jax.with_module(self.step, tagged))
+
+
+def _all_options(
+  options: lowered.Options, scheduler_profile: bytes | None
+) -> dict[str, Any]:
+  """The options as JAX takes them."""
+  if scheduler_profile is None:
+    return dict(options)
+  return {**options, "fdo_profile": scheduler_profile}

@@ -48,7 +48,14 @@ def on_failure(asked_for: str) -> Iterator[None]:
   """Says of whatever a compile raises what was asked for, and why not."""
   try:
     yield
-  except (errors.CombineError, errors.CompileError, errors.ScheduleError):
+  except errors.CompileAbortedError as error:
+    raise errors.CompileAbortedError(f"{asked_for}: {error}") from error
+  except (
+    errors.CombineError,
+    errors.CompileError,
+    errors.ScheduleError,
+    errors.WorkerError,
+  ):
     raise
   except errors.DonationLostError as error:
     raise errors.CompileError(str(error)) from error

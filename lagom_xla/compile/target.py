@@ -10,6 +10,8 @@ of what is named on the command line.
 from __future__ import annotations
 
 import abc
+from collections.abc import Iterable, Iterator
+import contextlib
 import dataclasses
 import math
 from typing import Any
@@ -28,6 +30,8 @@ from lagom_xla.compile import nnx_step
 from lagom_xla.compile import origin
 from lagom_xla.compile import rewriting
 from lagom_xla.compile import shardings
+from lagom_xla.compile import xla_run
+from lagom_xla.compile.workers import pool as pool_lib
 from lagom_xla.passes import collectives
 from lagom_xla.passes import hlo
 from lagom_xla.passes.program import form as form_lib
@@ -48,6 +52,21 @@ class _LoweredTarget(Target):
   @abc.abstractmethod
   def lowered(self) -> lowered_lib.Lowered:
     """The program."""
+
+  @contextlib.contextmanager
+  def begun(self) -> Iterator[None]:
+    """See `Target`."""
+    is_full = not self.obstacle
+    pending = compiler.start_first(self.lowered, is_full=is_full)
+    with xla_run.dropped_at_the_end(pending):
+      yield
+
+  @contextlib.contextmanager
+  def started(self, configs: Iterable[config_lib.XlaConfig]) -> Iterator[None]:
+    """See `Target`."""
+    pending = compiler.start_all(self.lowered, configs)
+    with xla_run.dropped_at_the_end(pending):
+      yield
 
   def schedule(self, config: config_lib.XlaConfig = _DEFAULT) -> hlo.Module:
     """See `Target`."""
@@ -96,6 +115,11 @@ class StepTarget(_LoweredTarget):
     """See `_LoweredTarget`."""
     return self.step
 
+  def with_workers(self, workers: pool_lib.Pool) -> StepTarget:
+    """See `Target`."""
+    step = dataclasses.replace(self.step, workers=workers)
+    return dataclasses.replace(self, step=step)
+
   @property
   def is_stand_in(self) -> bool:
     """Whether CPUs stand for the cluster's GPUs."""
@@ -117,6 +141,11 @@ class ModuleTarget(_LoweredTarget):
   """An HLO module that XLA has not optimized yet."""
 
   module: lowered_module.LoweredModule
+
+  def with_workers(self, workers: pool_lib.Pool) -> ModuleTarget:
+    """See `Target`."""
+    module = dataclasses.replace(self.module, workers=workers)
+    return dataclasses.replace(self, module=module)
 
   @property
   def lowered(self) -> lowered_module.LoweredModule:

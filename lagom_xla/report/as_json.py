@@ -135,6 +135,7 @@ def tuning(tuned: tuner.Tuning) -> dict[str, Any]:
     },
     "num_predicted": tuned.search.num_predicted,
     "num_trials": tuned.num_trials,
+    "stopped": None if tuned.stopped is None else tuned.stopped.reason,
   }
 
 

@@ -11,9 +11,8 @@ orders of our own.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 import dataclasses
-import functools
 
 from lagom_xla import errors
 from lagom_xla.compile import config as config_lib
@@ -31,6 +30,8 @@ from lagom_xla.search.xla import program
 from lagom_xla.search.xla import slices
 from lagom_xla.search.xla import starts
 
+Found = Callable[[candidates.Candidate | candidates.Refused], None]
+
 # Instructions in all predictions of groups: a large module gets fewer.
 _MAX_PREDICTED_INSTRUCTIONS = 1_000_000
 # Larger modules keep XLA's groups: with every collective alone, XLA schedules
@@ -46,6 +47,7 @@ def search(
   arms: Sequence[arms_lib.Arm] | None = None,
   in_process: bool = False,
   progress: candidates.Progress = lambda _: None,
+  found: Found = lambda _: None,
 ) -> candidates.Search:
   """Searches the XLA config and NCCL's settings together.
 
@@ -58,6 +60,7 @@ def search(
     in_process: whether to choose what only lagom_xla in the training process
       can apply, too.
     progress: called with a few words after each candidate.
+    found: called with each candidate before that, the default first.
 
   Raises:
     CompileError: the target does not compile with the defaults.
@@ -65,9 +68,17 @@ def search(
   default = candidates.evaluate_or_raise(
     config_lib.DEFAULT, target=target, searcher=searcher
   )
-  evaluate = functools.partial(
-    candidates.evaluate, target=target, searcher=searcher, default=default
-  )
+  found(default)
+
+  def evaluate(
+    config: config_lib.XlaConfig,
+  ) -> candidates.Candidate | candidates.Refused:
+    candidate = candidates.evaluate(
+      config, target=target, searcher=searcher, default=default
+    )
+    found(candidate)
+    return candidate
+
   so_far = candidates.Search(default=default)
   progress("XLA's defaults")
   if target.is_read_only:

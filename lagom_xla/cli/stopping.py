@@ -1,0 +1,118 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Stops: Ctrl-C, SIGTERM and a time budget, raised where the command is.
+
+The first one is raised as `errors.Stopped`, so that what was found so far can
+be written; the next one ends the process at once, as signals do by themselves.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterator
+import contextlib
+import functools
+import os
+import re
+import signal
+import sys
+from typing import NoReturn
+
+from lagom_xla import errors
+from lagom_xla.cli import command as command_lib
+
+_UNITS_S = {"": 1, "s": 1, "m": 60, "h": 3600}
+# What shells report of a process that such a signal ended.
+_SIGNALED = 128
+# Python drops what is raised in some callbacks; then it is raised again.
+_AGAIN_S = 0.1
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+def add_time_budget(command: argparse.ArgumentParser) -> None:
+  """Adds --time-budget."""
+  command.add_argument(
+    "--time-budget",
+    type=_seconds,
+    metavar="TIME",
+    help="keep the best that is found in this time, such as 120s, 5m or 1h;"
+    " Ctrl-C and SIGTERM keep it, too",
+  )
+
+
+@contextlib.contextmanager
+def raised(time_budget_s: float | None = None) -> Iterator[None]:
+  """Raises `errors.Stopped` inside, at the first reason to stop.
+
+  Args:
+    time_budget_s: from now on; None for all the time that it takes.
+  """
+  stopped: errors.Stopped | None = None
+
+  def stop(number: int, _: object) -> None:
+    nonlocal stopped
+    if stopped is None:
+      for one in _SIGNALS:
+        signal.signal(one, signal.SIG_DFL)
+      signal.setitimer(signal.ITIMER_REAL, _AGAIN_S, _AGAIN_S)
+      stopped = _reason(number, time_budget_s)
+    elif stopped.is_caught or sys.exception() is stopped:
+      return  # It is on its way.
+    raise stopped
+
+  before = {one: signal.signal(one, stop) for one in _SIGNALS}
+  before[signal.SIGALRM] = signal.signal(signal.SIGALRM, stop)
+  unraisable = sys.unraisablehook
+  sys.unraisablehook = functools.partial(_say_unless_stopped, unraisable)
+  signal.setitimer(signal.ITIMER_REAL, time_budget_s or 0)
+  try:
+    yield
+  finally:
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    sys.unraisablehook = unraisable
+    for one, handler in before.items():
+      signal.signal(one, handler)
+
+
+@contextlib.contextmanager
+def ended() -> Iterator[None]:
+  """Ends the process at the first reason to stop, where nothing is kept."""
+  try:
+    with raised():
+      yield
+  except errors.Stopped as stop:
+    command_lib.say(f"stopped by {stop.reason}.")
+    end(stop.exit_status)
+
+
+def _reason(number: int, time_budget_s: float | None) -> errors.Stopped:
+  if number == signal.SIGALRM:
+    assert time_budget_s is not None
+    return errors.Stopped(f"the time budget of {time_budget_s:g} s", 0)
+  name = "Ctrl-C" if number == signal.SIGINT else "SIGTERM"
+  return errors.Stopped(name, _SIGNALED + number)
+
+
+def _say_unless_stopped(
+  say: Callable[[sys.UnraisableHookArgs], object],
+  unraisable: sys.UnraisableHookArgs,
+) -> None:
+  """What is dropped is raised again, and not worth a traceback."""
+  if not isinstance(unraisable.exc_value, errors.Stopped):
+    say(unraisable)
+
+
+def end(exit_status: int) -> NoReturn:
+  """Ends the process now: taking JAX down takes longer than a second."""
+  sys.stdout.flush()
+  sys.stderr.flush()
+  os._exit(exit_status)
+
+
+def _seconds(text: str) -> float:
+  found = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", text)
+  if found is None or float(found[1]) == 0:
+    raise argparse.ArgumentTypeError(
+      f"{text!r} is no time such as 120s, 5m or 1h"
+    )
+  return float(found[1]) * _UNITS_S[found[2]]

@@ -1,0 +1,159 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Requests to XLA: what JAX hands to it for a compile, as data.
+
+With it a process that knows nothing of the user's code compiles what this one
+would. Private names of JAX, as in `_jax.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+import copy
+import dataclasses
+from typing import Any
+
+import jax
+from jax._src.interpreters import mlir
+from jax._src.lib import xla_client
+from jaxlib.mlir import ir
+
+from lagom_xla import errors
+from lagom_xla.compile import _jax
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Request:
+  """What XLA gets for a compile, as data that another process can compile.
+
+  Attributes:
+    stablehlo: the module, as MLIR bytecode.
+    options: a CompileOptionsProto without overrides, whose order it would not
+      keep.
+    overrides: XLA option -> value, on top of those of the proto.
+    device_ids: the devices that it is compiled for, in their order.
+  """
+
+  stablehlo: bytes
+  options: bytes
+  overrides: tuple[tuple[str, bool | int | float | str], ...]
+  device_ids: tuple[int, ...]
+
+
+def bytecode(module: ir.Module) -> bytes:
+  """A module as MLIR bytecode."""
+  return mlir.module_to_bytecode(module)
+
+
+def of_step(
+  lowered: jax.stages.Lowered, options: Mapping[str, Any], stablehlo: bytes
+) -> Request | None:
+  """What JAX would hand to XLA to compile a lowered step, without compiling.
+
+  Args:
+    lowered: the step.
+    options: as `jax.stages.Lowered.compile` takes them.
+    stablehlo: the `bytecode` of its module.
+
+  Returns:
+    None where the step calls back into this process.
+  """
+  recorder = _Recorder(_jax.client_of(lowered))
+  lowering: Any = copy.copy(lowered._lowering)
+  lowering.compile_args = {**lowering.compile_args, "backend": recorder}
+  lowering._executable = None
+  recorded = copy.copy(lowered)
+  recorded._lowering = lowering
+  try:
+    recorded.compile(compiler_options=dict(options))
+  except _Recorded as call:
+    if call.has_callbacks:
+      return None
+    return _request(call.options, call.device_ids, stablehlo)
+  raise errors.UnsupportedError(
+    f"JAX {jax.__version__} compiles without asking the step's client."
+  )
+
+
+def of_stablehlo(
+  stablehlo: bytes,
+  devices: Sequence[jax.Device],
+  options: Mapping[str, bool | int | float | str],
+  scheduler_profile: bytes | None,
+  *,
+  partitioner: str | None,
+) -> Request:
+  """What `compile_stablehlo` would hand to XLA."""
+  compile_options = _jax.stablehlo_options(
+    devices, options, scheduler_profile, partitioner=partitioner
+  )
+  device_ids = tuple(device.id for device in devices)
+  return _request(compile_options, device_ids, stablehlo)
+
+
+def compile(request: Request, devices: Sequence[jax.Device]) -> Any:
+  """Compiles what a request holds; returns the executable.
+
+  Args:
+    request: made for devices with these ids.
+    devices: compile-only ones.
+  """
+  options = xla_client.CompileOptions.ParseFromString(request.options)
+  options.env_option_overrides = list(request.overrides)
+  by_id = {device.id: device for device in devices}
+  chosen = tuple(by_id[device_id] for device_id in request.device_ids)
+  with mlir.make_ir_context():
+    module = ir.Module.parse(request.stablehlo)
+  return devices[0].client.compile(
+    module, xla_client.DeviceList(chosen), options
+  )
+
+
+def _request(
+  options: Any, device_ids: tuple[int, ...], stablehlo: bytes
+) -> Request:
+  overrides = tuple(options.env_option_overrides)
+  options.env_option_overrides = []
+  return Request(
+    stablehlo=stablehlo,
+    options=options.SerializeAsString(),
+    overrides=overrides,
+    device_ids=device_ids,
+  )
+
+
+class _Recorded(BaseException):
+  """Ends a compile in which a client was asked; nobody else catches it."""
+
+  def __init__(
+    self, options: Any, device_ids: tuple[int, ...], has_callbacks: bool
+  ):
+    super().__init__()
+    self.options = options
+    self.device_ids = device_ids
+    self.has_callbacks = has_callbacks
+
+
+class _Recorder:
+  """Stands for a client, and tells what it is asked to compile."""
+
+  def __init__(self, client: Any):
+    self._client = client
+
+  def __getattr__(self, name: str) -> Any:
+    return getattr(self._client, name)
+
+  def compile(
+    self,
+    module: ir.Module,
+    executable_devices: Any,
+    compile_options: Any,
+    host_callbacks: Sequence[Any] = (),
+  ) -> Any:
+    """Raises `_Recorded`."""
+    del module
+    device_ids = tuple(device.id for device in executable_devices)
+    raise _Recorded(compile_options, device_ids, bool(host_callbacks))
+
+  # What JAX asks of clients that are not compile-only.
+  compile_and_load = compile

@@ -1,0 +1,126 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The cache: what was compiled before, in files that may be deleted any time.
+
+A file holds one compile. Its name is the digest of the job, versions and all,
+so that nothing in it grows old; its time is when it was last of use, and the
+oldest go when the folder is full.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import pathlib
+import tempfile
+import time
+import zlib
+
+from lagom_xla.compile.workers import job as job_lib
+
+# "off", or the folder.
+_VARIABLE = "LAGOM_XLA_CACHE"
+_OFF = "off"
+_MAX_BYTES = 2 * 2**30
+_SUFFIX = ".compiled"
+_CHECKSUM_BYTES = hashlib.sha256().digest_size
+# A file that is still written after this long was left by a process that ended.
+_LONGEST_WRITE_S = 3600
+# No peak is known; it is stored as a number like all others.
+_NO_PEAK = -1
+_PEAK_BYTES = 8
+
+
+class Cache:
+  """A folder of compiles."""
+
+  def __init__(self, folder: pathlib.Path, *, max_bytes: int = _MAX_BYTES):
+    self._folder = folder
+    self._max_bytes = max_bytes
+
+  def get(self, digest: str) -> job_lib.Result | None:
+    """A compile from before; None where there is none, or no whole one."""
+    path = self._path(digest)
+    try:
+      stored = path.read_bytes()
+      os.utime(path)
+    except OSError:
+      return None
+    return _decode(stored)
+
+  def put(self, digest: str, result: job_lib.Result) -> None:
+    """Keeps a compile, unless the disk does not want it."""
+    if result.module is None:
+      return
+    with contextlib.suppress(OSError):
+      self._folder.mkdir(parents=True, exist_ok=True)
+      handle, name = tempfile.mkstemp(dir=self._folder)
+      try:
+        with os.fdopen(handle, "wb") as file:
+          file.write(_encode(result))
+        os.replace(name, self._path(digest))
+      except BaseException:
+        os.unlink(name)
+        raise
+      self._make_room()
+
+  def _path(self, digest: str) -> pathlib.Path:
+    return self._folder / f"{digest}{_SUFFIX}"
+
+  def _make_room(self) -> None:
+    """Deletes what was of no use for longest, and what was left unfinished."""
+    found = []
+    for path in self._folder.iterdir():
+      with contextlib.suppress(FileNotFoundError):
+        stat = path.stat()
+        if path.suffix == _SUFFIX:
+          found.append((stat.st_mtime, stat.st_size, path))
+        elif stat.st_mtime < time.time() - _LONGEST_WRITE_S:
+          path.unlink()
+    left_bytes = self._max_bytes
+    for _, num_bytes, path in sorted(found, reverse=True):
+      left_bytes -= num_bytes
+      if left_bytes < 0:
+        path.unlink(missing_ok=True)
+
+
+def of_user() -> Cache | None:
+  """The user's cache; None where it is off."""
+  folder = folder_of_user()
+  return None if folder is None else Cache(folder)
+
+
+def folder_of_user() -> pathlib.Path | None:
+  """Where LAGOM_XLA_CACHE says; None where it says "off".
+
+  Without, where the XDG Base Directory Specification has caches.
+  """
+  named = os.environ.get(_VARIABLE)
+  if named:
+    return None if named == _OFF else pathlib.Path(named)
+  base = os.environ.get("XDG_CACHE_HOME", "")
+  # "All paths must be absolute"; others are to be ignored.
+  root = base if os.path.isabs(base) else os.path.expanduser("~/.cache")
+  return pathlib.Path(root) / "lagom_xla" / "compiles"
+
+
+def _encode(result: job_lib.Result) -> bytes:
+  peak = _NO_PEAK if result.peak_bytes is None else result.peak_bytes
+  assert result.module is not None
+  # Level 1, as whoever wants the next compile waits for this.
+  stored = peak.to_bytes(_PEAK_BYTES, "little", signed=True) + zlib.compress(
+    result.module, 1
+  )
+  return hashlib.sha256(stored).digest() + stored
+
+
+def _decode(stored: bytes) -> job_lib.Result | None:
+  checksum, stored = stored[:_CHECKSUM_BYTES], stored[_CHECKSUM_BYTES:]
+  if hashlib.sha256(stored).digest() != checksum:
+    return None
+  peak = int.from_bytes(stored[:_PEAK_BYTES], "little", signed=True)
+  return job_lib.Result(
+    module=zlib.decompress(stored[_PEAK_BYTES:]),
+    peak_bytes=None if peak == _NO_PEAK else peak,
+  )

@@ -1,0 +1,109 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Jobs: one compile each, as data that any process can compile.
+
+A job holds StableHLO and options, never the user's code, so a worker lowers
+nothing and imports nothing of the user's.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import os
+import pathlib
+
+import jax
+import jaxlib
+
+from lagom_xla import cluster as cluster_lib
+from lagom_xla import passes
+from lagom_xla.compile import _jax_request
+from lagom_xla.passes import combine
+from lagom_xla.passes import pjrt_transform
+from lagom_xla.passes import registry
+from lagom_xla.passes.schedule import orders as orders_lib
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Job:
+  """A compile for a cluster whose devices are compile-only.
+
+  Attributes:
+    name: of the module.
+    cluster: what it is compiled for.
+    request: what XLA gets.
+    stage: where the compile ends; None at the end.
+    groups: combine groups that XLA is made to keep to.
+    orders: orders of instructions that XLA is made to keep to.
+  """
+
+  name: str
+  cluster: cluster_lib.Cluster
+  request: _jax_request.Request
+  stage: registry.Stage | None
+  groups: combine.Groups | None = None
+  orders: orders_lib.Orders = dataclasses.field(default_factory=dict)
+
+  @functools.cached_property
+  def digest(self) -> str:
+    """What equal jobs share under equal versions, in any process."""
+    cluster, request = self.cluster, self.request
+    parts = (
+      _versions(),
+      (self.name, self.stage, self.groups, sorted(self.orders.items())),
+      (cluster.gpu.target_config(), cluster.num_nodes, cluster.gpus_per_node),
+      (request.device_ids, sorted(request.overrides)),
+    )
+    digest = hashlib.sha256(repr(parts).encode())
+    for data in (request.options, request.stablehlo):
+      digest.update(hashlib.sha256(data).digest())
+    return digest.hexdigest()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Result:
+  """What a compile gave.
+
+  Attributes:
+    module: the HloModuleProto; None where XLA ended without one of that name.
+    peak_bytes: device memory at the peak of a step, of a compile to the end.
+  """
+
+  module: bytes | None
+  peak_bytes: int | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Refusal:
+  """What XLA said when it refused a compile."""
+
+  text: str
+
+
+@functools.cache
+def _versions() -> tuple[object, ...]:
+  """Whatever a compile depends on beside its job."""
+  plugin = pjrt_transform.plugin_path()
+  stat = plugin.stat() if plugin else None
+  return (
+    jax.__version__,
+    jaxlib.__version__,
+    (stat.st_size, stat.st_mtime_ns) if stat else None,
+    os.environ.get("XLA_FLAGS", ""),
+    _digest_of_sources(),
+  )
+
+
+def _digest_of_sources() -> str:
+  """Our own part in compiles, which changes without a new version, too."""
+  (passes_folder,) = passes.__path__
+  digest = hashlib.sha256()
+  for folder in (
+    pathlib.Path(passes_folder),
+    pathlib.Path(__file__).parents[1],
+  ):
+    for path in sorted(folder.rglob("*.py")):
+      digest.update(hashlib.sha256(path.read_bytes()).digest())
+  return digest.hexdigest()

@@ -1,0 +1,238 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The pool: as many workers as there are cores, and the jobs that wait.
+
+    with pool_lib.Pool() as pool:
+      target = target.with_workers(pool)
+      module = target.schedule()
+
+A worker is started when a job finds all others at work, and lives until the
+pool is closed. Each is served by a thread, which starts it: the kernel ends a
+worker with the thread that it came from.
+"""
+
+from __future__ import annotations
+
+import atexit
+from collections.abc import Callable
+from concurrent import futures
+import os
+import queue
+import sys
+import threading
+import time
+
+from lagom_xla import errors
+from lagom_xla.compile.workers import cache as cache_lib
+from lagom_xla.compile.workers import job as job_lib
+from lagom_xla.compile.workers import worker as worker_lib
+
+# A compile that takes this often as long as the longest so far hangs. Compiles
+# to the end take some five times as long as those to the schedule.
+_HANG_FACTOR = 30
+_LEAST_HANG_S = 300.0
+# Nothing is known of the first ones; the largest public modules take minutes.
+_FIRST_HANG_S = 3600.0
+# How long `close` waits for a thread to see that its worker is gone.
+_LONGEST_JOIN_S = 5.0
+
+_CLOSED = "The pool is closed."
+
+Future = futures.Future[job_lib.Result]
+
+
+def num_cores() -> int:
+  """The cores that this process may run on."""
+  return len(os.sched_getaffinity(0))
+
+
+class Pool:
+  """Compiles jobs in processes of their own."""
+
+  def __init__(
+    self,
+    num_workers: int | None = None,
+    *,
+    cache: cache_lib.Cache | None = None,
+    warn: Callable[[str], None] = lambda _: None,
+    hang_s: float | None = None,
+  ):
+    """Starts the first worker, which takes its time beside this process.
+
+    Args:
+      num_workers: at most; None for one per core.
+      cache: of what was compiled before.
+      warn: told, once, why there are no workers after all.
+      hang_s: a compile that takes longer hangs; None to go by the others.
+    """
+    self._max_workers = num_workers or num_cores()
+    self._cache = cache
+    self._warn = warn
+    self._hang_s = hang_s
+    self._path = os.pathsep.join(filter(None, sys.path))
+    self._lock = threading.RLock()
+    self._jobs: queue.SimpleQueue[tuple[job_lib.Job, Future] | None]
+    self._jobs = queue.SimpleQueue()
+    self._at_hand: dict[str, Future] = {}
+    self._workers: set[worker_lib.Worker] = set()
+    self._threads: list[threading.Thread] = []
+    self._num_open = 0
+    self._longest_s: float | None = None
+    self._is_closed = False
+    self._obstacle = ""
+    atexit.register(self.close)
+    with self._lock:
+      self._add_worker()
+
+  def __enter__(self) -> Pool:
+    return self
+
+  def __exit__(self, *_: object) -> None:
+    self.close()
+
+  @property
+  def is_usable(self) -> bool:
+    """Whether workers can be had."""
+    return not self._obstacle
+
+  @property
+  def worker_pids(self) -> tuple[int, ...]:
+    """The processes that there are now."""
+    with self._lock:
+      return tuple(worker.pid for worker in self._workers)
+
+  def submit(self, job: job_lib.Job) -> Future:
+    """Compiles a job, or finds what was compiled before.
+
+    The future raises what `worker.Worker.run` does. A job that is waited for
+    already is not compiled twice.
+    """
+    with self._lock:
+      known = self._at_hand.get(job.digest)
+      if known is not None and not known.cancelled():
+        return known
+      future: Future = futures.Future()
+      cached = self._cache.get(job.digest) if self._cache else None
+      if cached is not None:
+        future.set_result(cached)
+        return future
+      if self._is_closed or self._obstacle:
+        future.set_exception(errors.WorkerError(self._obstacle or _CLOSED))
+        return future
+      self._at_hand[job.digest] = future
+      self._jobs.put((job, future))
+      self._num_open += 1
+      if len(self._threads) < min(self._num_open, self._max_workers):
+        self._add_worker()
+      return future
+
+  def forget(self, job: job_lib.Job) -> None:
+    """Lets go of a job's result, as whoever asked for it has it."""
+    with self._lock:
+      self._at_hand.pop(job.digest, None)
+
+  def drop(self, job: job_lib.Job) -> None:
+    """Keeps a job from being compiled, unless that has begun."""
+    with self._lock:
+      future = self._at_hand.pop(job.digest, None)
+      if future is not None:
+        future.cancel()
+
+  def close(self) -> None:
+    """Ends all workers at once; what is not compiled never will be."""
+    atexit.unregister(self.close)
+    with self._lock:
+      self._is_closed = True
+      for _ in self._threads:
+        self._jobs.put(None)
+      for worker in self._workers:
+        worker.stop()
+    for thread in self._threads:
+      thread.join(_LONGEST_JOIN_S)
+
+  def _add_worker(self) -> None:
+    thread = threading.Thread(target=self._serve, daemon=True)
+    self._threads.append(thread)
+    thread.start()
+
+  def _serve(self) -> None:
+    """In a thread: one worker, and another when it ends, until `close`."""
+    worker: worker_lib.Worker | None = None
+    try:
+      while True:
+        if worker is None and not self._obstacle:
+          worker = self._start()
+        task = self._jobs.get()
+        if task is None:
+          return
+        job, future = task
+        if future.set_running_or_notify_cancel():
+          worker = self._run(worker, job, future)
+        else:
+          self.forget(job)
+        with self._lock:
+          self._num_open -= 1
+    finally:
+      self._end(worker)
+
+  def _start(self) -> worker_lib.Worker | None:
+    """A worker that is ready, so that no job waits for one that is not."""
+    worker = None
+    try:
+      with self._lock:
+        if self._is_closed:
+          return None
+        worker = worker_lib.Worker(self._path)
+        self._workers.add(worker)
+      worker.await_start()
+    except errors.WorkerError as error:
+      self._end(worker)
+      self._give_up(error)
+      return None
+    return worker
+
+  def _run(
+    self, worker: worker_lib.Worker | None, job: job_lib.Job, future: Future
+  ) -> worker_lib.Worker | None:
+    """Runs a job; returns the worker unless it has ended."""
+    started_s = time.monotonic()
+    try:
+      if worker is None:
+        raise errors.WorkerError(self._obstacle or _CLOSED)
+      result = worker.run(job, self._limit_s())
+    except Exception as error:
+      if isinstance(error, errors.CompileAbortedError):
+        self._end(worker)
+        worker = None
+      future.set_exception(error)
+      return worker
+    taken_s = time.monotonic() - started_s
+    with self._lock:
+      self._longest_s = max(self._longest_s or 0.0, taken_s)
+    future.set_result(result)
+    if self._cache:
+      self._cache.put(job.digest, result)
+    return worker
+
+  def _limit_s(self) -> float:
+    if self._hang_s is not None:
+      return self._hang_s
+    with self._lock:
+      if self._longest_s is None:
+        return _FIRST_HANG_S
+      return max(_HANG_FACTOR * self._longest_s, _LEAST_HANG_S)
+
+  def _give_up(self, error: errors.WorkerError) -> None:
+    with self._lock:
+      if not self._obstacle and not self._is_closed:
+        self._obstacle = str(error)
+        self._warn(
+          "compiles in this process, as no other one can: an abort in XLA ends"
+          f" it, and Ctrl-C waits. {error}"
+        )
+
+  def _end(self, worker: worker_lib.Worker | None) -> None:
+    with self._lock:
+      if worker is not None:
+        self._workers.discard(worker)
+        worker.close()

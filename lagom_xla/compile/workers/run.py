@@ -1,0 +1,45 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The run of one job, in a worker."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lagom_xla.compile import _jax_request
+from lagom_xla.compile import devices as devices_lib
+from lagom_xla.compile import lowered as lowered_lib
+from lagom_xla.compile.workers import job as job_lib
+from lagom_xla.passes import in_compile
+
+
+def run(job: job_lib.Job) -> job_lib.Result:
+  """Compiles a job as far as it asks for.
+
+  Raises:
+    LagomError: one of our passes refused.
+    Exception: XLA refused.
+  """
+  devices = devices_lib.devices(job.cluster)
+
+  def compile_() -> Any:
+    return _jax_request.compile(job.request, devices)
+
+  is_to_the_end = job.stage is None
+  with (
+    in_compile.grouped(job.name, job.groups, must_keep_donation=is_to_the_end),
+    in_compile.reordered(job.name, job.orders),
+  ):
+    if job.stage is None:
+      return _to_the_end(compile_())
+    proto = in_compile.run_to(job.stage, compile_, job.name)
+  module = None if proto is None else proto.SerializeToString()
+  return job_lib.Result(module=module)
+
+
+def _to_the_end(executable: Any) -> job_lib.Result:
+  (module,) = executable.hlo_modules()
+  return job_lib.Result(
+    module=module.as_serialized_hlo_module_proto(),
+    peak_bytes=lowered_lib.peak_bytes(executable.get_compiled_memory_stats()),
+  )

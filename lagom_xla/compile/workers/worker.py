@@ -1,0 +1,148 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""A worker: one process that compiles, as its parent sees it.
+
+It has the parent's environment, so that XLA reads the same flags, but never its
+GPUs. It ends with the thread that started it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+
+from lagom_xla import errors
+from lagom_xla.compile.workers import job as job_lib
+from lagom_xla.compile.workers import serve
+
+# Importing JAX takes two seconds, and more on a machine that is busy.
+_LONGEST_START_S = 300
+_MOST_WORDS = 400
+# glog's form: F1120 14:04:52.525738    3541 file.cc:234] words
+_FATAL = re.compile(r"^F\d{4} .*?\] (.*)", re.MULTILINE)
+
+
+class RefusedError(Exception):
+  """XLA refused a compile, in its own words."""
+
+
+class Worker:
+  """A process that compiles one job at a time."""
+
+  def __init__(self, path: str):
+    """Starts it; it imports JAX while others do something else.
+
+    Args:
+      path: where Python finds modules, as in PYTHONPATH.
+
+    Raises:
+      WorkerError: there can be no such process.
+    """
+    self._said = tempfile.TemporaryFile()
+    self._channel, other_end = multiprocessing.Pipe()
+    env = {**os.environ, "PYTHONPATH": path, "JAX_PLATFORMS": "cpu"}
+    command = (sys.executable, "-P", "-m", serve.__name__)
+    try:
+      self._process = subprocess.Popen(
+        [*command, str(other_end.fileno()), str(os.getpid())],
+        env=env,
+        pass_fds=[other_end.fileno()],
+        stdin=subprocess.DEVNULL,
+        stdout=self._said,
+        stderr=self._said,
+        start_new_session=True,
+      )
+    except OSError as error:
+      self._channel.close()
+      self._said.close()
+      raise errors.WorkerError(f"Python does not start: {error}") from error
+    finally:
+      other_end.close()
+
+  @property
+  def pid(self) -> int:
+    """Its process."""
+    return self._process.pid
+
+  def await_start(self) -> None:
+    """Waits until it can compile.
+
+    Raises:
+      WorkerError: it cannot.
+    """
+    try:
+      if not self._channel.poll(_LONGEST_START_S):
+        raise errors.WorkerError(f"It did not start in {_LONGEST_START_S} s.")
+      greeting = self._channel.recv()
+    except (EOFError, OSError) as error:
+      raise errors.WorkerError(self._last_words(0)) from error
+    if greeting != serve.READY:
+      raise errors.WorkerError(greeting)
+
+  def run(self, job: job_lib.Job, limit_s: float) -> job_lib.Result:
+    """Compiles a job, once it has started.
+
+    Args:
+      job: the job.
+      limit_s: a compile that takes longer hangs.
+
+    Raises:
+      CompileAbortedError: XLA ended the process, or hung. It has to be started
+        anew.
+      RefusedError: XLA refused.
+      LagomError: one of our passes refused.
+    """
+    before = self._said.seek(0, os.SEEK_END)
+    try:
+      self._channel.send(job)
+      if not self._channel.poll(limit_s):
+        self.stop()
+        raise errors.CompileAbortedError(
+          f"XLA did not finish within {limit_s:.0f} s, and was ended."
+        )
+      answer = self._channel.recv()
+    except (EOFError, OSError) as error:
+      raise errors.CompileAbortedError(self._last_words(before)) from error
+    if isinstance(answer, job_lib.Refusal):
+      raise RefusedError(answer.text)
+    if isinstance(answer, errors.LagomError):
+      raise answer
+    return answer
+
+  def stop(self) -> None:
+    """Ends the process, and what it started, at once."""
+    with contextlib.suppress(ProcessLookupError):
+      os.killpg(self._process.pid, signal.SIGKILL)
+    self._process.wait()
+
+  def close(self) -> None:
+    """Ends the process, and gives back what it held."""
+    self.stop()
+    self._channel.close()
+    self._said.close()
+
+  def _last_words(self, since: int) -> str:
+    """Why the process ended, as far as it said so."""
+    status = self._process.wait()
+    self._said.seek(since)
+    said = self._said.read().decode(errors="replace")
+    ended = f"XLA ended its process ({_status_in_words(status)})"
+    fatal = _FATAL.search(said)
+    return (
+      f"{ended}: {fatal.group(1)[:_MOST_WORDS].strip()}" if fatal else ended
+    )
+
+
+def _status_in_words(status: int) -> str:
+  if status >= 0:
+    return f"exit status {status}"
+  name = signal.Signals(-status).name
+  if -status == signal.SIGKILL:
+    return f"{name}, as where memory runs out"
+  return name

@@ -1,0 +1,225 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""A run of XLA, in a worker or in this process.
+
+What can be sent to a worker is: a step or a module for compile-only devices
+that calls nothing in this process. Live GPUs belong to one process, which then
+compiles, too; so it does for CPUs that stand for GPUs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+import contextlib
+import dataclasses
+from typing import Any, Generic, TypeVar
+
+import jax
+
+from lagom_xla import errors
+from lagom_xla.compile import config as config_lib
+from lagom_xla.compile import devices as devices_lib
+from lagom_xla.compile import lowered as lowered_lib
+from lagom_xla.compile import persistent_cache
+from lagom_xla.compile import sentences
+from lagom_xla.compile.workers import job as job_lib
+from lagom_xla.passes import hlo
+from lagom_xla.passes import in_compile
+from lagom_xla.passes import registry
+
+_T = TypeVar("_T")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Pending(Generic[_T]):
+  """A compile that was begun, where there are workers.
+
+  Attributes:
+    result: waits for it; without workers, compiles only now.
+    drop: lets go of it, and keeps it from being begun if it is not yet.
+  """
+
+  result: Callable[[], _T]
+  drop: Callable[[], None] = lambda: None
+
+
+@contextlib.contextmanager
+def dropped_at_the_end(pending: Iterable[Pending[Any]]) -> Iterator[None]:
+  """Drops compiles at the end of a block."""
+  try:
+    yield
+  finally:
+    for one in pending:
+      one.drop()
+
+
+def start_to(
+  stage: registry.Stage,
+  lowered: lowered_lib.Lowered,
+  config: config_lib.XlaConfig,
+  options: lowered_lib.Options,
+  asked_for: str,
+) -> Pending[hlo.Module]:
+  """Starts a compile up to a stage, with a config's groups but not its orders.
+
+  Args:
+    stage: where it ends.
+    lowered: what to compile, in the config's form.
+    config: what XLA gets beside it.
+    options: all XLA options; the config's have no part in it.
+    asked_for: the beginning of an error message.
+
+  Raises:
+    CompileError: XLA refuses the options.
+  """
+
+  def finish(proto: hlo.hlo_pb2.HloModuleProto | None) -> hlo.Module:
+    if proto is None:
+      raise errors.CompileError(
+        f"{asked_for}: XLA finished without scheduling a module called"
+        f" {lowered.name}."
+      )
+    return hlo.Module(proto, lowered.cluster.num_devices)
+
+  def here() -> hlo.Module:
+    # What comes out of the cache is not scheduled any more.
+    with persistent_cache.off(), sentences.on_failure(asked_for):
+      with in_compile.grouped(lowered.name, config.combine_groups):
+        proto = in_compile.run_to(
+          stage, lambda: run(lowered, config, options), lowered.name
+        )
+    return finish(proto)
+
+  sent = _send(stage, lowered, config, options, asked_for)
+  if sent is None:
+    return Pending(result=here)
+
+  def there() -> hlo.Module:
+    try:
+      module = sent.result().module
+    except errors.WorkerError:
+      return here()
+    parse = hlo.hlo_pb2.HloModuleProto.FromString
+    return finish(None if module is None else parse(module))
+
+  return Pending(result=there, drop=sent.drop)
+
+
+def start_to_the_end(
+  lowered: lowered_lib.Lowered,
+  config: config_lib.XlaConfig,
+  options: lowered_lib.Options,
+  asked_for: str,
+) -> Pending[lowered_lib.Compilation]:
+  """Starts a compile to the end, with a config's groups and orders.
+
+  Raises:
+    CompileError: XLA refuses the options.
+  """
+
+  def here() -> lowered_lib.Compilation:
+    return _to_the_end_here(lowered, config, options, asked_for)
+
+  sent = _send(None, lowered, config, options, asked_for)
+  if sent is None:
+    return Pending(result=here)
+
+  def there() -> lowered_lib.Compilation:
+    try:
+      result = sent.result()
+    except errors.WorkerError:
+      return here()
+    assert result.module is not None
+    proto = hlo.hlo_pb2.HloModuleProto.FromString(result.module)
+    return lowered_lib.Compilation(
+      module=hlo.Module(proto, lowered.cluster.num_devices),
+      compiled=None,
+      peak_bytes=result.peak_bytes,
+    )
+
+  return Pending(result=there, drop=sent.drop)
+
+
+def _to_the_end_here(
+  lowered: lowered_lib.Lowered,
+  config: config_lib.XlaConfig,
+  options: lowered_lib.Options,
+  asked_for: str,
+) -> lowered_lib.Compilation:
+  if config.orders:
+    lowered = lowered.copied()  # What JAX remembers has another order.
+  # The executable of a compile-only device can be stored, but not loaded.
+  can_load = devices_lib.is_live(lowered.cluster) and not config.orders
+  cache = contextlib.nullcontext() if can_load else persistent_cache.off()
+  with cache, sentences.on_failure(asked_for):
+    with (
+      in_compile.grouped(
+        lowered.name,
+        config.combine_groups,
+        platform=lowered.platform,
+        must_keep_donation=True,
+      ),
+      in_compile.reordered(
+        lowered.name, config.orders, platform=lowered.platform
+      ),
+    ):
+      executable = run(lowered, config, options)
+  return lowered.compilation(executable)
+
+
+def run(
+  lowered: lowered_lib.Lowered,
+  config: config_lib.XlaConfig,
+  options: lowered_lib.Options,
+) -> object:
+  """Runs XLA's compiler in this process."""
+  return lowered.run_compiler(options, _profile(config))
+
+
+def _send(
+  stage: registry.Stage | None,
+  lowered: lowered_lib.Lowered,
+  config: config_lib.XlaConfig,
+  options: lowered_lib.Options,
+  asked_for: str,
+) -> Pending[job_lib.Result] | None:
+  """A compile in a worker; None where only this process can compile it."""
+  pool = lowered.workers
+  if pool is None or not pool.is_usable or not _is_compile_only(lowered):
+    return None
+  # It ends where JAX would call XLA, in that JAX's own cache has no part.
+  with persistent_cache.off(), sentences.on_failure(asked_for):
+    request = lowered.request(options, _profile(config))
+  if request is None:
+    return None
+  job = job_lib.Job(
+    name=lowered.name,
+    cluster=lowered.cluster,
+    request=request,
+    stage=stage,
+    groups=config.combine_groups,
+    orders=config.orders if stage is None else {},
+  )
+  future = pool.submit(job)
+
+  def result() -> job_lib.Result:
+    try:
+      with sentences.on_failure(asked_for):
+        return future.result()
+    finally:
+      pool.forget(job)
+
+  return Pending(result=result, drop=lambda: pool.drop(job))
+
+
+def _is_compile_only(lowered: lowered_lib.Lowered) -> bool:
+  """Whether nothing in this process takes part, neither GPUs nor CPUs.
+
+  A GPU that is here times kernels, though it is compiled for others.
+  """
+  return lowered.platform == "cuda" and jax.default_backend() != "gpu"
+
+
+def _profile(config: config_lib.XlaConfig) -> bytes | None:
+  profile = config.scheduler_profile
+  return None if profile is None else profile.encode()

@@ -1,0 +1,98 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The cache of compiles: whole, of bounded size, and where it is looked for."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import tempfile
+
+import hypothesis
+from hypothesis import strategies
+import pytest
+
+from lagom_xla.compile.workers import cache as cache_lib
+from lagom_xla.compile.workers import job as job_lib
+
+_DIGEST = "0" * 64
+
+
+@hypothesis.given(
+  strategies.binary(), strategies.none() | strategies.integers(0, 2**48)
+)
+def test_what_is_put_is_found_by_another_process(
+  module: bytes, peak_bytes: int | None
+) -> None:
+  result = job_lib.Result(module=module, peak_bytes=peak_bytes)
+  with tempfile.TemporaryDirectory() as folder:
+    cache_lib.Cache(pathlib.Path(folder)).put(_DIGEST, result)
+    found = cache_lib.Cache(pathlib.Path(folder))
+    assert found.get(_DIGEST) == result
+    assert found.get("1" * 64) is None
+
+
+@hypothesis.given(strategies.data())
+def test_a_damaged_file_is_as_none(data: strategies.DataObject) -> None:
+  with tempfile.TemporaryDirectory() as folder:
+    cache = cache_lib.Cache(pathlib.Path(folder))
+    cache.put(_DIGEST, job_lib.Result(module=b"module" * 9, peak_bytes=1))
+    (path,) = pathlib.Path(folder).iterdir()
+    whole = path.read_bytes()
+    at = data.draw(strategies.integers(0, len(whole) - 1))
+    flipped = bytes([whole[at] ^ data.draw(strategies.integers(1, 255))])
+    for damaged in (whole[:at], whole[:at] + flipped + whole[at + 1 :]):
+      path.write_bytes(damaged)
+      assert cache.get(_DIGEST) is None
+
+
+def test_what_was_of_no_use_for_longest_goes_when_the_folder_is_full(
+  tmp_path: pathlib.Path,
+) -> None:
+  result = job_lib.Result(module=os.urandom(1000))
+  cache_lib.Cache(tmp_path).put("first", result)
+  (path,) = tmp_path.iterdir()
+  max_bytes = 2 * path.stat().st_size
+  cache = cache_lib.Cache(tmp_path, max_bytes=max_bytes)
+  cache.put("second", result)
+  for age_s, name in ((2000, "first"), (1000, "second")):
+    path = tmp_path / f"{name}.compiled"
+    long_ago_s = path.stat().st_mtime - age_s
+    os.utime(path, (long_ago_s, long_ago_s))
+  assert cache.get("first") == result  # Now it is the newer one.
+  cache.put("third", result)
+  assert cache.get("second") is None
+  assert cache.get("first") == cache.get("third") == result
+  assert sum(p.stat().st_size for p in tmp_path.iterdir()) <= max_bytes
+
+
+def test_a_disk_that_cannot_be_written_is_no_error(
+  tmp_path: pathlib.Path,
+) -> None:
+  (tmp_path / "file").touch()
+  cache = cache_lib.Cache(tmp_path / "file")
+  cache.put(_DIGEST, job_lib.Result(module=b"module"))
+  assert cache.get(_DIGEST) is None
+
+
+@pytest.mark.parametrize(
+  ("variables", "folder"),
+  [
+    ({"XDG_CACHE_HOME": "/xdg"}, "/xdg/lagom_xla/compiles"),
+    ({"XDG_CACHE_HOME": "relative"}, "/me/.cache/lagom_xla/compiles"),
+    ({}, "/me/.cache/lagom_xla/compiles"),
+    ({"XDG_CACHE_HOME": "/xdg", "LAGOM_XLA_CACHE": "/mine"}, "/mine"),
+    ({"XDG_CACHE_HOME": "/xdg", "LAGOM_XLA_CACHE": "off"}, None),
+  ],
+)
+def test_the_cache_is_the_users(
+  variables: dict[str, str],
+  folder: str | None,
+  monkeypatch: pytest.MonkeyPatch,
+) -> None:
+  for name in ("XDG_CACHE_HOME", "LAGOM_XLA_CACHE"):
+    monkeypatch.delenv(name, raising=False)
+  for name, value in {"HOME": "/me", **variables}.items():
+    monkeypatch.setenv(name, value)
+  found = cache_lib.folder_of_user()
+  assert found == (None if folder is None else pathlib.Path(folder))

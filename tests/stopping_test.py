@@ -1,0 +1,141 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Stops: signals and a time budget, sent to commands that run for real."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+import jax
+import pytest
+
+from lagom_xla import plan as plan_lib
+
+# Slow enough to lower and to search that a signal comes in time.
+_STEP = """\
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+import numpy as np
+
+@jax.jit
+def step(w, x):
+  def loss(w):
+    for _ in range(8):
+      y = jnp.tanh(x @ w[0]) @ w[1]
+    return jnp.sum(jnp.square(y))
+  return jax.tree.map(lambda w, g: w - g, w, jax.grad(loss)(w))
+
+def step_args(devices):
+  rows = NamedSharding(Mesh(np.array(devices), ("x",)), PartitionSpec("x"))
+  w = jax.ShapeDtypeStruct((4096, 4096), jnp.float32, sharding=rows)
+  return (w, w), w
+"""
+# A second on an idle machine; tests share theirs with others.
+_MOST_S = 10.0
+_LONGEST_S = 300
+
+
+@pytest.fixture(scope="module")
+def step(
+  h100s: Sequence[jax.Device], tmp_path_factory: pytest.TempPathFactory
+) -> str:
+  del h100s  # Only says whether there is anything to compile with.
+  file = tmp_path_factory.mktemp("step") / "step.py"
+  file.write_text(_STEP)
+  return f"{file}:step"
+
+
+def _start(
+  step: str, plan: pathlib.Path, cache: pathlib.Path, *more: str
+) -> subprocess.Popen[str]:
+  command = ("tune", step, "--cluster=1x8xh100", f"--out={plan}", *more)
+  return subprocess.Popen(
+    [sys.executable, "-m", "lagom_xla.cli", *command],
+    env={
+      **os.environ,
+      "LAGOM_XLA_WORKERS": "2",
+      "LAGOM_XLA_CACHE": str(cache),
+    },
+    stdout=subprocess.DEVNULL,
+    stderr=subprocess.PIPE,
+    text=True,
+  )
+
+
+@pytest.mark.parametrize(
+  ("number", "who"), [(signal.SIGINT, "Ctrl-C"), (signal.SIGTERM, "SIGTERM")]
+)
+def test_a_signal_writes_the_best_so_far_and_says_so(
+  number: signal.Signals, who: str, step: str, tmp_path: pathlib.Path
+) -> None:
+  cache, plan = tmp_path / "cache", tmp_path / "plan"
+  with _start(step, plan, cache) as process:
+    assert process.stderr is not None
+    first = process.stderr.readline()
+    assert "XLA's defaults" in first
+    sent_s = time.monotonic()
+    process.send_signal(number)
+    said = process.stderr.read()
+    status = process.wait(_LONGEST_S)
+  assert time.monotonic() - sent_s < _MOST_S
+  assert status == 128 + number
+  assert f"stopped by {who} after " in said
+  assert plan_lib.load(plan).prediction.default_us > 0
+  # From there the next run goes on.
+  assert os.listdir(cache)
+
+
+def test_ctrl_c_before_there_is_a_plan_writes_none_and_says_so(
+  step: str, tmp_path: pathlib.Path
+) -> None:
+  plan = tmp_path / "plan"
+  with _start(step, plan, tmp_path / "cache") as process:
+    assert process.stderr is not None
+    _await_child(process.pid)
+    sent_s = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    said = process.stderr.read()
+    status = process.wait(_LONGEST_S)
+  assert time.monotonic() - sent_s < _MOST_S
+  assert status == 128 + signal.SIGINT
+  assert "stopped by Ctrl-C before XLA's defaults were compiled" in said
+  assert not (plan / "plan.json").exists()
+
+
+def test_a_time_budget_too_short_for_the_defaults_is_an_error(
+  step: str, tmp_path: pathlib.Path
+) -> None:
+  plan, cache = tmp_path / "plan", tmp_path / "cache"
+  process = _start(step, plan, cache, "--time-budget=0.01s")
+  _, said = process.communicate(timeout=_LONGEST_S)
+  assert process.returncode == 2
+  assert "stopped by the time budget of 0.01 s before" in said
+
+
+def test_a_time_budget_is_in_seconds_minutes_or_hours(
+  step: str, tmp_path: pathlib.Path
+) -> None:
+  plan, cache = tmp_path / "plan", tmp_path / "cache"
+  process = _start(step, plan, cache, "--time-budget=soon")
+  _, said = process.communicate(timeout=_LONGEST_S)
+  assert process.returncode == 2
+  assert "'soon' is no time such as 120s, 5m or 1h" in said
+
+
+def _await_child(pid: int) -> None:
+  """Waits until a process has a child: the first worker."""
+  children = pathlib.Path(f"/proc/{pid}/task/{pid}/children")
+  deadline = time.monotonic() + _LONGEST_S
+  while time.monotonic() < deadline:
+    tasks = pathlib.Path(f"/proc/{pid}/task").glob("*/children")
+    if any(task.read_text().strip() for task in tasks):
+      return
+    time.sleep(0.01)
+  raise AssertionError(f"no worker was started: {children}")

@@ -1,0 +1,253 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Workers: compiles in other processes, which may end there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+import functools
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+import jax
+import pytest
+
+from lagom_xla import cluster as cluster_lib
+from lagom_xla import errors
+from lagom_xla.compile import compiler
+from lagom_xla.compile import config as config_lib
+from lagom_xla.compile import target as target_lib
+from lagom_xla.compile.workers import cache as cache_lib
+from lagom_xla.compile.workers import job as job_lib
+from lagom_xla.compile.workers import pool as pool_lib
+from lagom_xla.passes import hlo
+from lagom_xla.search import nccl
+from lagom_xla.search.xla import candidates
+
+_H100S = cluster_lib.parse("1x8xh100")
+_IN_FLIGHT = "xla_gpu_experimental_parallel_collective_overlap_limit"
+# XLA checks that as many may be in flight as broadcasts, and ends the process.
+_ABORTS = config_lib.XlaConfig(options={_IN_FLIGHT: -1})
+# Reads like the program of a user who starts a pool, and never ends.
+_OWNER = """\
+import time
+from lagom_xla.compile.workers import pool
+import sys
+owned = pool.Pool(1)
+while not owned.worker_pids:
+  time.sleep(0.01)
+print(*owned.worker_pids, flush=True)
+time.sleep(600)
+"""
+_LONGEST_S = 60
+
+
+class _CountingCache(cache_lib.Cache):
+  num_puts = 0
+
+  def put(self, digest: str, result: job_lib.Result) -> None:
+    super().put(digest, result)
+    self.num_puts += 1
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[pool_lib.Pool]:
+  with pool_lib.Pool(2) as pool:
+    yield pool
+
+
+@pytest.fixture(scope="module")
+def here(
+  fsdp_step: Callable[..., jax.stages.Lowered],
+) -> target_lib.StepTarget:
+  return target_lib.of_step(fsdp_step(), _H100S, name="step")
+
+
+@pytest.fixture(scope="module")
+def there(
+  here: target_lib.StepTarget, pool: pool_lib.Pool
+) -> target_lib.StepTarget:
+  return here.with_workers(pool)
+
+
+def test_a_schedule_is_the_same_in_a_worker(
+  here: target_lib.StepTarget, there: target_lib.StepTarget
+) -> None:
+  config = config_lib.XlaConfig(
+    options={_IN_FLIGHT: 2}, scheduler_profile='costs { name: "fusion" }'
+  )
+  for one in (config_lib.DEFAULT, config):
+    assert _text(there.schedule(one)) == _text(here.schedule(one))
+  assert _text(there.schedule()) != _text(there.schedule(config))
+  assert _text(there.identity()) == _text(here.identity())
+
+
+def test_a_compile_to_the_end_is_the_same_in_a_worker(
+  here: target_lib.StepTarget, there: target_lib.StepTarget
+) -> None:
+  if here.obstacle:
+    pytest.skip(here.obstacle)
+  in_worker, in_process = there.compile(), here.compile()
+  assert _text(in_worker.module) == _text(in_process.module)
+  assert in_worker.peak_bytes == in_process.peak_bytes
+
+
+def test_a_module_is_compiled_in_a_worker_as_here(
+  here: target_lib.StepTarget, pool: pool_lib.Pool
+) -> None:
+  module = compiler.before_combining(here.lowered)
+  target = target_lib.of_module(module, _H100S, name="module")
+  scheduled = target.with_workers(pool).schedule()
+  assert _text(scheduled) == _text(target.schedule())
+
+
+def test_combine_groups_act_or_are_refused_in_a_worker_as_here(
+  here: target_lib.StepTarget, there: target_lib.StepTarget
+) -> None:
+  alone = config_lib.XlaConfig(combine_groups=())
+  assert _text(there.schedule(alone)) == _text(here.schedule(alone))
+  unknown = config_lib.XlaConfig(combine_groups=(("no", "such"),))
+  with pytest.raises(errors.CombineError) as here_says:
+    here.schedule(unknown)
+  with pytest.raises(errors.CombineError) as there_says:
+    there.schedule(unknown)
+  assert str(there_says.value) == str(here_says.value)
+
+
+def test_what_xla_refuses_it_refuses_in_the_same_words(
+  here: target_lib.StepTarget, there: target_lib.StepTarget
+) -> None:
+  unknown = config_lib.XlaConfig(options={"xla_no_such_option": 1})
+  with pytest.raises(errors.CompileError) as here_says:
+    here.schedule(unknown)
+  with pytest.raises(errors.CompileError) as there_says:
+    there.schedule(unknown)
+  assert str(there_says.value) == str(here_says.value)
+
+
+def test_an_abort_in_xla_is_named_and_the_next_compile_goes_on(
+  there: target_lib.StepTarget,
+) -> None:
+  with pytest.raises(
+    errors.CompileAbortedError,
+    match=rf"{_IN_FLIGHT}=-1: .*SIGABRT.*Check failed: .*overlap_limit",
+  ):
+    there.schedule(_ABORTS)
+  assert there.schedule().is_scheduled
+
+
+def test_a_candidate_that_aborts_xla_is_refused_and_the_search_goes_on(
+  there: target_lib.StepTarget,
+) -> None:
+  evaluate = functools.partial(
+    candidates.evaluate, target=there, searcher=nccl.by_name("lagom")
+  )
+  refused = evaluate(_ABORTS)
+  assert isinstance(refused, candidates.Refused)
+  assert "Check failed" in refused.reason
+  assert isinstance(evaluate(config_lib.DEFAULT), candidates.Candidate)
+
+
+def test_a_compile_that_hangs_is_ended_and_named(
+  here: target_lib.StepTarget,
+) -> None:
+  with (
+    pool_lib.Pool(1, hang_s=1e-3) as pool,
+    pytest.raises(errors.CompileAbortedError, match="did not finish within"),
+  ):
+    here.with_workers(pool).schedule()
+
+
+def test_what_was_started_is_compiled_once(
+  here: target_lib.StepTarget, tmp_path: pathlib.Path
+) -> None:
+  cache = _CountingCache(tmp_path)
+  configs = [config_lib.XlaConfig(options={_IN_FLIGHT: n}) for n in (2, 3, 4)]
+  with pool_lib.Pool(1, cache=cache) as pool:
+    target = here.with_workers(pool)
+    with target.started([*configs, _ABORTS]):
+      for config in configs:
+        assert target.schedule(config).is_scheduled
+    # A second time, all of it is at hand.
+    for config in configs:
+      assert target.schedule(config).is_scheduled
+  assert cache.num_puts == len(configs)
+
+
+def test_another_pool_goes_on_from_what_was_compiled(
+  here: target_lib.StepTarget, tmp_path: pathlib.Path
+) -> None:
+  compiled = []
+  caches = [_CountingCache(tmp_path) for _ in range(2)]
+  for cache in caches:
+    with pool_lib.Pool(1, cache=cache) as pool:
+      compiled.append(here.with_workers(pool).schedule().proto)
+  assert compiled[0] == compiled[1]
+  assert [cache.num_puts for cache in caches] == [1, 0]
+
+
+def test_without_workers_it_is_compiled_here_with_one_warning(
+  here: target_lib.StepTarget, monkeypatch: pytest.MonkeyPatch
+) -> None:
+  monkeypatch.setattr(sys, "executable", "/no/such/python")
+  warnings: list[str] = []
+  with pool_lib.Pool(2, warn=warnings.append) as pool:
+    target = here.with_workers(pool)
+    scheduled = {_text(target.schedule()) for _ in range(2)}
+  assert scheduled == {_text(here.schedule())}
+  (warning,) = warnings
+  assert "/no/such/python" in warning
+
+
+def test_a_closed_pool_leaves_no_process() -> None:
+  with pool_lib.Pool(1) as pool:
+    pids = _await_pids(pool)
+    assert all(_is_alive(pid) for pid in pids)
+  assert not any(_is_alive(pid) for pid in pids)
+
+
+def test_workers_end_with_a_parent_that_is_killed() -> None:
+  owner = subprocess.Popen(
+    [sys.executable, "-c", _OWNER], stdout=subprocess.PIPE, text=True
+  )
+  with owner:
+    assert owner.stdout is not None
+    pids = [int(pid) for pid in owner.stdout.readline().split()]
+    assert pids
+    owner.send_signal(signal.SIGKILL)
+  deadline = time.monotonic() + _LONGEST_S
+  while any(_is_alive(pid) for pid in pids) and time.monotonic() < deadline:
+    time.sleep(0.01)
+  assert not any(_is_alive(pid) for pid in pids)
+
+
+def _text(module: hlo.Module) -> str:
+  """All of a module but its number, which counts a process's modules."""
+  proto = hlo.hlo_pb2.HloModuleProto()
+  proto.CopyFrom(module.proto)
+  proto.ClearField("id")
+  return str(proto)
+
+
+def _await_pids(pool: pool_lib.Pool) -> Sequence[int]:
+  deadline = time.monotonic() + _LONGEST_S
+  while not pool.worker_pids and time.monotonic() < deadline:
+    time.sleep(0.01)
+  return pool.worker_pids
+
+
+def _is_alive(pid: int) -> bool:
+  """Whether a process runs; one that has ended and is not waited for does not.
+
+  It may be waited for by nobody here: by the init process of a container.
+  """
+  try:
+    os.kill(pid, 0)
+    state = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2]
+  except (ProcessLookupError, FileNotFoundError):
+    return False
+  return state.split()[0] != "Z"
