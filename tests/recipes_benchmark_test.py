@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from benchmarks.recipes import cases as cases_lib
@@ -48,7 +50,7 @@ def test_a_row_has_each_recipe_and_is_behind_none():
 
 @pytest.mark.parametrize("key", ["default_ms", "best_recipe_ms"])
 def test_a_row_that_is_behind_is_named(key):
-  row = {
+  row: dict[str, Any] = {
     "module": "step",
     "cluster": "1x8xh100",
     "default_ms": 2.0,

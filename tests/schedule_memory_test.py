@@ -75,7 +75,7 @@ def test_schedules_stay_within_the_limit_that_is_said(fsdp_step):
 def test_a_search_gives_the_scheduler_more_memory_first(fsdp_step):
   target = _target(fsdp_step, _TIGHT_BYTES)
   found = joint.search(target, arms=(), max_compiles=2)
-  (more,) = found.others
+  (more,) = found.scheduled[1:]
   assert more.config == _MORE
   assert found.best is more
   assert (
