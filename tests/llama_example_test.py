@@ -46,7 +46,9 @@ def step_on(mesh: str) -> tuple[Any, Any]:
 def initial_state() -> Any:
   """Parameters and the rest on the host: the same for every mesh."""
   _, (state_spec, _) = step_on(MESHES[0])
-  return jax.device_get(train.init_state(state_spec, model="tiny"))
+  return jax.device_get(
+    step_lib.init_state(train.model_of, state_spec, model="tiny")
+  )
 
 
 def metrics_of(step: Any, specs: Any, *, num_steps: int) -> dict[str, Any]:

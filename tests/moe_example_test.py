@@ -29,6 +29,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "examples"))
 from common import data
 from common import loop
 from common import sharding
+from common import step as step_lib
 from moe import config as moe_config
 from moe import model as moe_model
 from moe import train
@@ -51,7 +52,9 @@ def step_of(**kwargs: Any) -> tuple[Any, Any]:
 def initial_state() -> Any:
   """Parameters and the rest on the host: the same for every mesh."""
   _, (state_spec, _) = step_of()
-  return jax.device_get(train.init_state(state_spec, model="tiny"))
+  return jax.device_get(
+    step_lib.init_state(train.model_of, state_spec, model="tiny")
+  )
 
 
 def metrics_of(step: Any, specs: Any, *, num_steps: int) -> dict[str, Any]:

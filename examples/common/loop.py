@@ -74,7 +74,7 @@ def define_flags() -> None:
 def run(
   argv: Sequence[str],
   train_step: Callable[..., Any],
-  init_state: Callable[..., step_lib.TrainState],
+  model_of: Callable[..., Any],
   **arguments: Any,
 ) -> None:
   """Trains as the flags say, and prints the loss.
@@ -82,7 +82,7 @@ def run(
   Args:
     argv: What is left of the command line.
     train_step: Builds the step, as `train_step` of an example does.
-    init_state: Fills its state, as `init_state` of an example does.
+    model_of: Makes the model, as `model_of` of an example does.
     **arguments: More arguments of `train_step`.
   """
   if len(argv) > 1:
@@ -108,8 +108,12 @@ def run(
   batch_size, seq_len = batch_spec["inputs"].shape
   metrics = train(
     _tuned(step),
-    init_state(
-      state_spec, model=FLAGS.model, layers=FLAGS.layers, seed=FLAGS.seed
+    step_lib.init_state(
+      model_of,
+      state_spec,
+      model=FLAGS.model,
+      layers=FLAGS.layers,
+      seed=FLAGS.seed,
     ),
     data.byte_batches(
       pathlib.Path(FLAGS.text).read_bytes(),

@@ -91,15 +91,25 @@ def build(
   return step, (state, {"inputs": tokens, "targets": tokens})
 
 
-def init_state(model: Any, state: TrainState, *, seed: int) -> TrainState:
+def init_state(
+  model_of: Callable[..., Any],
+  state: TrainState,
+  *,
+  model: str,
+  layers: str = "scan",
+  seed: int = 0,
+) -> TrainState:
   """Fills a state with fresh values, each made on the devices that keep it.
 
   Args:
-    model: The model given to `build`.
-    state: The ShapeDtypeStructs from `build`.
+    model_of: Makes the model, as `model_of` of an example does.
+    state: The ShapeDtypeStructs from `train_step` of that example.
+    model: The size given to `train_step`.
+    layers: The layers given to `train_step`.
     seed: The same seed gives the same parameters on every mesh.
   """
-  init = _initializer(model, _optimizer(learning_rate=0.0))
+  module = model_of(state.step.sharding.mesh, model=model, layers=layers)
+  init = _initializer(module, _optimizer(learning_rate=0.0))
   shardings = jax.tree.map(lambda spec: spec.sharding, state)
   unboxed = jax.jit(lambda key: nn.unbox(init(key)), out_shardings=shardings)
   return unboxed(jax.random.key(seed))

@@ -95,20 +95,17 @@ def train_step(
   )
 
 
-def init_state(
-  state: step_lib.TrainState, *, model: str, layers: str = "scan", seed: int = 0
-) -> step_lib.TrainState:
-  """Fills a state with fresh values, each made on the devices that keep it.
+def model_of(
+  mesh: jax.sharding.Mesh, *, model: str, layers: str = "scan"
+) -> Llama:
+  """The model whose state `train_step` takes, to initialize it.
 
   Args:
-    state: The ShapeDtypeStructs from `train_step`.
+    mesh: The devices.
     model: The size given to `train_step`.
     layers: The layers given to `train_step`.
-    seed: The same seed gives the same parameters on every mesh.
   """
-  config = config_lib.llama_config(model, layers=layers)
-  llama = Llama(config, state.step.sharding.mesh)
-  return step_lib.init_state(llama, state, seed=seed)
+  return Llama(config_lib.llama_config(model, layers=layers), mesh)
 
 
 def _as_bool(name: str, value: bool | str) -> bool:
@@ -135,7 +132,7 @@ def _check_divisible(
 
 def main(argv: Sequence[str]) -> None:
   loop.run(
-    argv, train_step, init_state, sequence_parallel=FLAGS.sequence_parallel
+    argv, train_step, model_of, sequence_parallel=FLAGS.sequence_parallel
   )
 
 

@@ -17,6 +17,7 @@ import sys
 from typing import Any
 
 from absl import app
+from flax import linen as nn
 import jax
 import jax.numpy as jnp
 
@@ -99,24 +100,21 @@ def train_step(
   )
 
 
-def init_state(
-  state: step_lib.TrainState, *, model: str, layers: str = "scan", seed: int = 0
-) -> step_lib.TrainState:
-  """Fills a state with fresh values, each made on the devices that keep it.
+def model_of(
+  mesh: jax.sharding.Mesh, *, model: str, layers: str = "scan"
+) -> nn.Module:
+  """The model whose state `train_step` takes, to initialize it.
 
   Args:
-    state: The ShapeDtypeStructs from `train_step`.
+    mesh: The devices.
     model: The size given to `train_step`.
     layers: The layers given to `train_step`.
-    seed: The same seed gives the same parameters on every mesh.
   """
-  config = config_lib.moe_config(model, layers=layers)
-  moe = model_lib.moe(config, state.step.sharding.mesh)
-  return step_lib.init_state(moe, state, seed=seed)
+  return model_lib.moe(config_lib.moe_config(model, layers=layers), mesh)
 
 
 def main(argv: Sequence[str]) -> None:
-  loop.run(argv, train_step, init_state)
+  loop.run(argv, train_step, model_of)
 
 
 if __name__ == "__main__":
