@@ -50,16 +50,14 @@ def test_a_row_has_each_recipe_and_is_behind_none():
 
 @pytest.mark.parametrize("key", ["default_ms", "best_recipe_ms"])
 def test_a_row_that_is_behind_is_named(key):
+  times = {"default_ms": 2.0, "best_recipe_ms": 2.0, "tuned_ms": 1.5, key: 1.0}
   row: dict[str, Any] = {
     "module": "step",
     "cluster": "1x8xh100",
-    "default_ms": 2.0,
-    "best_recipe_ms": 2.0,
-    "tuned_ms": 1.5,
-    key: 1.0,
+    "recipes": {"recipe": times["best_recipe_ms"]},
+    "over_recipe": times["best_recipe_ms"] / times["tuned_ms"],
+    **times,
   }
-  row["recipes"] = {"recipe": row["best_recipe_ms"]}
-  row["over_recipe"] = row["best_recipe_ms"] / row["tuned_ms"]
   behind, _ = rows_lib.targets([row])
   assert not behind.is_met
   assert "step on 1x8xh100" in behind.found

@@ -75,10 +75,10 @@ def test_schedules_stay_within_the_limit_that_is_said(fsdp_step):
 def test_a_search_gives_the_scheduler_more_memory_first(fsdp_step):
   target = _target(fsdp_step, _TIGHT_BYTES)
   found = joint.search(target, arms=(), max_compiles=2)
-  (more,) = found.scheduled[1:]
+  default, more = found.scheduled
   assert more.config == _MORE
   assert found.best is more
   assert (
     more.under_nccl_defaults.step_time_us
-    < found.default.under_nccl_defaults.step_time_us
+    < default.under_nccl_defaults.step_time_us
   )
