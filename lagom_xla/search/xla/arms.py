@@ -4,10 +4,12 @@
 
 What runs today is the default: XLA's own options with the XLA_FLAGS of this
 process. The arms are what else there is: XLA's defaults where XLA_FLAGS says
-otherwise, the published recipes (flags/recipes.py), and, where no GPU times
-them, library products in place of Triton's. A search compiles each, so that a
-report shows what it is worth, and what the search keeps is never behind any of
-them (`candidates.Search.fastest_arm`).
+otherwise, and the published recipes (flags/recipes.py). A search compiles each,
+so that a report shows what it is worth, and what the search keeps is never
+behind any of them (`candidates.Search.fastest_arm`).
+
+Library products in place of Triton's are no arm of their own: on GPUs XLA times
+both for each product, so a gain that is predicted for them would not be had.
 """
 
 from __future__ import annotations
@@ -67,8 +69,6 @@ def known(cluster: cluster_lib.Cluster) -> tuple[Arm, ...]:
     return ()
   if reset:
     found.insert(0, _arm("XLA's defaults, without XLA_FLAGS", reset))
-  if not _is_live():
-    found.append(_arm("library products", {**reset, _PRODUCTS: False}))
   return tuple(found)
 
 
