@@ -37,9 +37,11 @@ from lagom_xla import errors
 from lagom_xla import plan as plan_lib
 from lagom_xla import tuner
 from lagom_xla.apply import compile as apply_compile
+from lagom_xla.compile import _jax_store
 from lagom_xla.compile import fallback
 from lagom_xla.compile import lowered as lowered_lib
 from lagom_xla.compile import target as target_lib
+from lagom_xla.live import processes
 from lagom_xla.search import nccl
 
 
@@ -100,10 +102,12 @@ def tune(
   acts: its NCCL settings take effect when a process starts, so they are for
   `lagom-xla flags`, or for whoever reads `step.tunings[0].plan`.
 
-  In a job of several processes each one tunes for itself. The search depends
-  on nothing but the compiled module and the cluster, which are the same in all
-  of them, so all come to the same plan; they must, because steps with
-  different collectives would wait for each other forever.
+  In a job of several processes they first compare their NCCL settings, as
+  `check_processes` does: where those differ, the first call of the step is an
+  error, as its collectives would wait forever. Then each one tunes for itself.
+  The search depends on nothing but the compiled module and the cluster, which
+  are the same in all of them, so all come to the same plan; they must, because
+  steps with different collectives would wait for each other forever.
 
   If tuning fails the step runs as it was, and a RuntimeWarning, one at most for
   each tuned step, tells why. That is what happens on CPU devices, unless a
@@ -126,6 +130,7 @@ def tune(
     ClusterError: there is no such cluster.
     PlanError: there is no such plan.
     SearcherError: there is no such searcher.
+    SettingsDifferError: by a call of the step; see above.
   """
   nccl.by_name(searcher)
   if isinstance(cluster, str):
@@ -163,6 +168,7 @@ class _Chooser:
 
   def choose(self, lowered: jax.stages.Lowered) -> jax.stages.Compiled:
     """The tuned executable; raises where tuning fails."""
+    processes.check(_jax_store.processes_of(lowered))
     target = _target(lowered, self._cluster, self._name)
     if self._plan is not None:
       compilation = apply_compile.compile_with(self._plan, target)
