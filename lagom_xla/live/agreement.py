@@ -10,7 +10,7 @@ comes later finds it. So no two processes ever see different decisions, and none
 waits longer than its own time-out. A process that cannot reach the store learns
 no decision; JAX ends it, because its process 0 is gone.
 
-    round = agreement.Round(store, "step 0", members)
+    round = agreement.next_round(store, "plan of step", members)
     if round.is_first:
       round.propose(plan)
     plan = round.proposal(timeout_s=600)
@@ -26,11 +26,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 import dataclasses
 import json
+import threading
 import time
 from typing import Any
 
 from lagom_xla import errors
 from lagom_xla.compile import _jax_store
+
+# Rounds so far, by name and members.
+_num_rounds: dict[tuple[_jax_store.Store, str], int] = {}
+_lock = threading.Lock()
 
 # How often a process that waits for one key looks for a refusal, in seconds.
 _LOOK_S = 1.0
@@ -178,6 +183,17 @@ class Round:
 
   def _key(self, name: str) -> str:
     return f"{self._folder}/{name}"
+
+
+def next_round(
+  store: _jax_store.Store, name: str, members: Iterable[int] | None = None
+) -> Round:
+  """The next round with a name and members; all members count them alike."""
+  chosen = range(store.num_processes) if members is None else sorted(members)
+  name = f"{name}/{in_words(chosen)}"
+  with _lock:
+    number = _num_rounds[store, name] = _num_rounds.get((store, name), 0) + 1
+  return Round(store, f"{name}/{number}", chosen)
 
 
 def all_equal(votes: Mapping[int, bytes]) -> str | None:

@@ -25,9 +25,8 @@ _TIMEOUT_S = 300.0
 # More hosts than these are left to their processes' numbers.
 _MAX_HOSTS = 4
 
-# The members of rounds that were agreed, and rounds per members so far.
+# Those that were found to have the same settings.
 _agreed: set[tuple[_jax_store.Store, tuple[int, ...]]] = set()
-_num_rounds: dict[tuple[int, ...], int] = {}
 _lock = threading.Lock()
 
 
@@ -67,7 +66,7 @@ def check(
   with _lock:
     if len(chosen) < 2 or {(store, chosen), (store, everyone)} & _agreed:
       return
-    decision = _round(store, chosen).decision(
+    decision = agreement.next_round(store, "settings", chosen).decision(
       vote(os.environ), difference, timeout_s=timeout_s
     )
     if decision.is_agreed:
@@ -79,15 +78,6 @@ def check(
     f"The NCCL settings of this job cannot be compared: {decision.reason}"
     " Start all processes, and have all of them come here."
   )
-
-
-def _round(
-  store: _jax_store.Store, members: tuple[int, ...]
-) -> agreement.Round:
-  """The next round of these members, which all of them count alike."""
-  number = _num_rounds[members] = _num_rounds.get(members, -1) + 1
-  name = f"settings/{agreement.in_words(members)}/{number}"
-  return agreement.Round(store, name, members)
 
 
 def vote(environ: Mapping[str, str]) -> bytes:
