@@ -19,7 +19,7 @@ from lagom_xla.live import agreement
 from lagom_xla.live import together
 
 _PLAN = bytes(range(256)) * 2**13  # 2 MiB, that of a large plan.
-_SHORT_S = 1.5
+_SHORT_S = 2.5
 _LONG_S = 30
 
 

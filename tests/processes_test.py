@@ -15,6 +15,8 @@ import pathlib
 import shutil
 import socket
 import subprocess
+import types
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -26,6 +28,7 @@ import pytest
 import job
 import lagom_xla
 from lagom_xla import errors
+from lagom_xla import tuner
 from lagom_xla.apply import files
 from lagom_xla.apply.nccl import build
 from lagom_xla.apply.nccl import table as table_lib
@@ -183,6 +186,21 @@ def test_the_plugin_is_found_by_its_short_name_as_nccl_finds_it(monkeypatch):
   assert _difference(short, {"NCCL_TUNER_PLUGIN": long}) is None
 
 
+def test_a_node_with_a_tuner_of_its_own_is_told(new_node):
+  theirs = new_node().environ(NCCL_TUNER_PLUGIN="/opt/libnccl-tuner.so")
+  said = _difference(new_node().environ(), theirs) or ""
+  assert ":other_tuner in process 1" in said
+  assert "libnccl-tuner.so in process 1" in said
+
+
+def test_a_plan_without_a_table_is_told_where_it_was_not_sourced(new_node):
+  plan = dataclasses.replace(PLAN, nccl_settings=(), nccl_env={})
+  environ = new_node(plan).environ()
+  said = _difference(environ, {}) or ""
+  assert ":no_table in process 0" in said
+  assert _difference(environ, environ) is None
+
+
 def test_a_foreign_tuner_is_told_by_its_name_alone():
   here = {"NCCL_TUNER_PLUGIN": "/usr/lib/libnccl-tuner.so"}
   there = {"NCCL_TUNER_PLUGIN": "/opt/libnccl-tuner.so"}
@@ -286,17 +304,21 @@ def test_a_process_that_does_not_answer_is_named():
   assert "process 1 did not answer within 1 s" in said
 
 
-def _call_tuned_step(number: int, say: job.Say) -> None:
-  del number
+def _over_all_processes() -> jax.Array:
+  """A one for each device of the job."""
   mesh = jax.sharding.Mesh(np.array(jax.devices()), ("x",))
   rows = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("x"))
   shape = (mesh.size,)
-  batch = jax.make_array_from_callback(
+  return jax.make_array_from_callback(
     shape, rows, lambda index: np.ones(shape)[index]
   )
+
+
+def _call_tuned_step(number: int, say: job.Say) -> None:
+  del number
   step = lagom_xla.tune(jax.jit(jnp.sum))
   with pytest.raises(errors.SettingsDifferError, match="NCCL_ALGO is tree in"):
-    step(batch)
+    step(_over_all_processes())
   with pytest.warns(RuntimeWarning, match="it runs on cpu devices"):
     say(float(step(jnp.ones(3))))  # In this process alone nothing can hang.
 
@@ -305,6 +327,33 @@ def test_the_decorator_raises_before_the_step_hangs():
   environs = {0: {"NCCL_ALGO": "tree"}, 1: {"NCCL_ALGO": "ring"}}
   for ended in job.run(_call_tuned_step, environ=environs):
     assert ended.said == [3.0]
+
+
+def _fail_to_tune_in_one(number: int, say: job.Say) -> None:
+  batch = _over_all_processes()
+  jitted = jax.jit(lambda x: jnp.sum(2 * x))
+  compiled = jitted.lower(batch).compile()
+
+  def tune(*unused_args: Any, **unused_options: Any) -> Any:
+    if number == 1:
+      raise ValueError("no memory")
+    compilation = types.SimpleNamespace(compiled=compiled)
+    return types.SimpleNamespace(plan=PLAN, compiled=compilation)
+
+  tuner.tune = tune
+  step = lagom_xla.tune(jitted, cluster="2x8xh100")
+  with pytest.warns(RuntimeWarning) as warned:
+    say(float(step(batch)))
+  say(str(warned[0].message))
+  say(len(step.tunings))
+
+
+def test_where_tuning_fails_in_one_process_all_run_the_step_as_it_was():
+  first, failed = job.run(_fail_to_tune_in_one)
+  assert first.said[0] == failed.said[0] == 2 * 16
+  assert "as it was: process 1: no memory" in first.said[1]
+  assert "as it was: ValueError: no memory" in failed.said[1]
+  assert first.said[2] == failed.said[2] == 0
 
 
 def test_a_job_of_one_process_has_nothing_to_compare(monkeypatch):
