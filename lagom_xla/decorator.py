@@ -26,7 +26,9 @@ would have run it, with one warning. Errors of the step itself are the caller's.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+import dataclasses
 import functools
+import json
 import pathlib
 from typing import Any, Protocol, overload
 
@@ -37,9 +39,12 @@ from lagom_xla import errors
 from lagom_xla import plan as plan_lib
 from lagom_xla import tuner
 from lagom_xla.apply import compile as apply_compile
+from lagom_xla.compile import _jax_store
 from lagom_xla.compile import fallback
 from lagom_xla.compile import lowered as lowered_lib
 from lagom_xla.compile import target as target_lib
+from lagom_xla.live import processes
+from lagom_xla.live import together
 from lagom_xla.search import nccl
 
 
@@ -100,10 +105,13 @@ def tune(
   acts: its NCCL settings take effect when a process starts, so they are for
   `lagom-xla flags`, or for whoever reads `step.tunings[0].plan`.
 
-  In a job of several processes each one tunes for itself. The search depends
-  on nothing but the compiled module and the cluster, which are the same in all
-  of them, so all come to the same plan; they must, because steps with
-  different collectives would wait for each other forever.
+  In a job of several processes they first compare their NCCL settings, as
+  `check_processes` does: where those differ, the first call of the step is an
+  error, as its collectives would wait forever. Then each one tunes for itself.
+  The search depends on nothing but the compiled module and the cluster, which
+  are the same in all of them, so all come to the same plan. Where one does not,
+  or fails, the step stays as it was in all of them: steps with different
+  collectives would wait for each other forever.
 
   If tuning fails the step runs as it was, and a RuntimeWarning, one at most for
   each tuned step, tells why. That is what happens on CPU devices, unless a
@@ -126,6 +134,7 @@ def tune(
     ClusterError: there is no such cluster.
     PlanError: there is no such plan.
     SearcherError: there is no such searcher.
+    SettingsDifferError: by a call of the step; see above.
   """
   nccl.by_name(searcher)
   if isinstance(cluster, str):
@@ -162,17 +171,39 @@ class _Chooser:
     self._searcher = searcher
 
   def choose(self, lowered: jax.stages.Lowered) -> jax.stages.Compiled:
-    """The tuned executable; raises where tuning fails."""
+    """The tuned executable; raises where tuning fails, in any process."""
+    members = _jax_store.processes_of(lowered)
+    processes.check(members)
+    chosen = together.all_or_none(
+      lambda: self._chosen(lowered),
+      lambda chosen: json.dumps(chosen.plan.to_dict()["xla"]).encode(),
+      name=self._name,
+      members=members,
+    )
+    if chosen.tuning is not None:
+      self.tunings.append(chosen.tuning)
+    return chosen.compiled
+
+  def _chosen(self, lowered: jax.stages.Lowered) -> _Chosen:
+    """What this process alone would run."""
     target = _target(lowered, self._cluster, self._name)
     if self._plan is not None:
       compilation = apply_compile.compile_with(self._plan, target)
-      return _executable(compilation, target)
+      return _Chosen(_executable(compilation, target), self._plan, None)
     # A CPU that stands for GPUs does nothing with what goes beyond options.
     is_gpu = jax.default_backend() == "gpu"
     tuning = tuner.tune(target, searcher=self._searcher, in_process=is_gpu)
     compiled = _executable(tuning.compiled, target)
-    self.tunings.append(tuning)
-    return compiled
+    return _Chosen(compiled, tuning.plan, tuning)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Chosen:
+  """An executable, the plan that it has, and the tuning that found that."""
+
+  compiled: jax.stages.Compiled
+  plan: plan_lib.Plan
+  tuning: tuner.Tuning | None
 
 
 def _target(

@@ -111,6 +111,17 @@ class WorkerError(LagomError, RuntimeError):
   """A process to compile in that cannot be had; the message says why."""
 
 
+class ProcessesError(LagomError, RuntimeError):
+  """Processes of a job that come to no agreement; the message names them."""
+
+
+class SettingsDifferError(ProcessesError):
+  """NCCL settings that differ between processes, whose collectives would hang.
+
+  Unlike other errors it ends a tuned step: the step as it was would hang too.
+  """
+
+
 class Stopped(BaseException):
   """A stop that was asked for, not an error: whoever has a result keeps it.
 

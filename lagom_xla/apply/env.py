@@ -12,7 +12,8 @@ tuner, so one that NCCL_TUNER_PLUGIN names already (Google's images do so) is
 left alone unless the user says otherwise. AWS's tuner shows in no variable.
 
 A table that is damaged or missing on one node must not start there with a cap:
-then nothing is set, and sourcing fails.
+then nothing is set, and sourcing fails. Whatever was set, LAGOM_XLA_ENV tells
+it, so that `lagom_xla.check_processes` finds nodes where it was another thing.
 
 Only bash and zsh tell a sourced file where it is. Other shells get what needs
 no table: the XLA flags and the cap.
@@ -21,10 +22,12 @@ no table: the XLA flags and the cap.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+import hashlib
 import shlex
 import textwrap
 
 from lagom_xla import plan as plan_lib
+from lagom_xla.apply.nccl import state
 from lagom_xla.compile import rewriting
 from lagom_xla.flags import options as xla_options
 from lagom_xla.passes.program import form as form_lib
@@ -77,11 +80,21 @@ def script(plan: plan_lib.Plan, *, table_checksum: str | None) -> str:
     *_rewritten(plan.xla.program),
   ]
   xla, cap = xla_lines(plan.xla.options), nccl_lines(plan.nccl_env)
-  if table_checksum is None:
+  content = f"{xla}\n{cap}\n{table_checksum}"
+  digest = hashlib.sha256(content.encode()).hexdigest()[:12]
+  if table_checksum is not None:
+    # The table first: where it is refused, nothing is set.
+    parts += [_plugin_or_cap(cap, table_checksum, digest), xla]
+  elif plan.xla.options or plan.nccl_env:
+    parts += [xla, cap, _sourced(digest, "no_table")]
+  else:
     parts += [xla, cap]
-  else:  # The table first: where it is refused, nothing is set.
-    parts += [_plugin_or_cap(cap, table_checksum), xla]
   return "\n".join(parts) + "\n"
+
+
+def _sourced(digest: str, what: str) -> str:
+  """A line that tells `lagom_xla.check_processes` what was set, and of what."""
+  return f"export {state.ENV}={digest}:{what}"
 
 
 def _rewritten(form: form_lib.Form) -> Sequence[str]:
@@ -156,7 +169,7 @@ def comment(text: str) -> str:
   return "# " + " ".join(text.splitlines())
 
 
-def _plugin_or_cap(cap: str, table_checksum: str) -> str:
+def _plugin_or_cap(cap: str, table_checksum: str, digest: str) -> str:
   """Lines that load the tuner plugin with the table, or else set the cap."""
   return f"""\
 {_OTHER_TUNERS}
@@ -173,6 +186,7 @@ if [ -n "${{NCCL_TUNER_PLUGIN:-}}" ] && [ -z "${{LAGOM_XLA_NCCL_TABLE:-}}" ] &&
 then
   echo "lagom_xla: NCCL_TUNER_PLUGIN stays $NCCL_TUNER_PLUGIN; NCCL runs" \\
     "without this plan's settings." >&2
+  {_sourced(digest, "other_tuner")}
 else
   lagom_xla_status=1
   if [ -n "$lagom_xla_here" ]; then
@@ -187,15 +201,18 @@ else
     export LAGOM_XLA_NCCL_TABLE="$lagom_xla_here/{TABLE}"
     export LAGOM_XLA_NCCL_CHECKSUM={table_checksum}
 {textwrap.indent(WITHOUT_CAPS, "    ")}
+    {_sourced(digest, "plugin")}
   elif [ "$lagom_xla_status" = 2 ]; then
     echo "lagom_xla: nothing of this plan is set; no process of the job may" \\
       "start with a part of it." >&2
+    {_sourced(digest, "refused")}
     unset lagom_xla_here lagom_xla_plugin lagom_xla_status
     return 2 2>/dev/null || exit 2
   else
     echo "lagom_xla: no tuner plugin, or neither bash nor zsh; NCCL gets one" \\
       "cap instead of settings per collective, as must all processes." >&2
 {textwrap.indent(cap, "    ")}
+    {_sourced(digest, "cap")}
   fi
 fi
 unset lagom_xla_here lagom_xla_plugin lagom_xla_status"""

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A jitted step that runs what is chosen for it, or else as jit would run it.
 
-What goes wrong in choosing costs one warning. Errors of the step itself are the
-caller's.
+What goes wrong in choosing costs one warning; only NCCL settings that differ
+between processes are an error. Errors of the step itself are the caller's.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ def wrap(
   Args:
     jitted_step: what `jax.jit` returned.
     choose: see `dispatch.per_signature`; where it raises, the signature runs as
-      jit would run it, and the first time a RuntimeWarning says why.
+      jit would run it, and the first time a RuntimeWarning says why. Only a
+      SettingsDifferError reaches the caller of the step.
     by: what the warning names as the one who chooses, called by the user.
 
   Raises:
@@ -67,6 +68,8 @@ class _Chooser:
     """What is chosen; None, with a warning, where that fails."""
     try:
       return self._choose(lowered)
+    except errors.SettingsDifferError:
+      raise  # The step as it was would wait forever.
     except Exception as error:  # The step must run, whatever went wrong.
       # The caller is above this, dispatch and the call of the step.
       self.warn(_describe(error), stacklevel=4)

@@ -18,7 +18,9 @@ import os
 import pathlib
 import shlex
 import shutil
+import signal
 import subprocess
+import sys
 import tempfile
 
 # NCCL also finds it as NCCL_TUNER_PLUGIN=lagom_xla if its folder is searched.
@@ -35,6 +37,14 @@ _FLAGS = (
   "-fvisibility=hidden",
   "-Wl,-z,nodelete",
 )
+
+
+_SHOW_SOURCE = """\
+import ctypes, sys
+library = ctypes.CDLL(sys.argv[1])
+text = ctypes.c_char.in_dll(library, "lagom_xla_source")
+print(ctypes.string_at(ctypes.addressof(text)).decode())
+"""
 
 
 class BuildError(RuntimeError):
@@ -151,6 +161,33 @@ def interfaces(path: pathlib.Path) -> tuple[str, ...]:
   return tuple(
     v for v in INTERFACES if hasattr(library, f"ncclTunerPlugin_{v}")
   )
+
+
+def source(path: str | pathlib.Path) -> str:
+  """The hash of the source that a library was built from.
+
+  Another process loads it: a library that was cut short may end the one that
+  does, with SIGBUS.
+
+  Args:
+    path: what NCCL would load it by.
+
+  Raises:
+    BuildError: it cannot be loaded, or is no plugin of lagom_xla's.
+  """
+  done = subprocess.run(
+    [sys.executable, "-I", "-S", "-c", _SHOW_SOURCE, str(path)],
+    capture_output=True,
+    text=True,
+    check=False,
+  )
+  if done.returncode < 0:
+    name = signal.Signals(-done.returncode).name
+    raise BuildError(f"{path} ends a process that loads it, with {name}.")
+  if done.returncode:
+    *_, reason = done.stderr.strip().splitlines() or ["no reason is given"]
+    raise BuildError(f"{path} cannot be loaded: {reason}.")
+  return done.stdout.strip().removeprefix("lagom_xla source ")
 
 
 def _source_hash() -> str:

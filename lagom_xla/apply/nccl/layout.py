@@ -85,10 +85,17 @@ def encode(rules: Iterable[rules_lib.Rule]) -> bytes:
   return bytes(content)
 
 
-def checksum(rules: Iterable[rules_lib.Rule]) -> str:
-  """What LAGOM_XLA_NCCL_CHECKSUM must be for the plugin to take a new table."""
+def checksum(
+  rules: Iterable[rules_lib.Rule], *, version: int = _FIRST_VERSION
+) -> str:
+  """What LAGOM_XLA_NCCL_CHECKSUM must be for the plugin to take a table.
+
+  Args:
+    rules: of the table.
+    version: of the table; that of a new one by default.
+  """
   words = _words(rules_lib.ordered(rules))
-  return f"{_hash(_FIRST_VERSION, words):016x}"
+  return f"{_hash(version, words):016x}"
 
 
 def decode(content: bytes, *, where: str) -> Table:

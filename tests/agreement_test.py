@@ -1,0 +1,183 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Processes of a job apply the same plan or none, whoever fails or dies."""
+
+from __future__ import annotations
+
+import functools
+import signal
+import time
+
+from hypothesis import given
+from hypothesis import strategies as st
+import pytest
+
+import job
+from lagom_xla import errors
+from lagom_xla.compile import _jax_store
+from lagom_xla.live import agreement
+from lagom_xla.live import together
+
+_PLAN = bytes(range(256)) * 2**13  # 2 MiB, that of a large plan.
+_SHORT_S = 2.5
+_LONG_S = 30
+
+
+def _adopt(number: int, say: job.Say, *, dies: dict[int, str], odd: int = -1):
+  """What a process does with a plan, saying whether it would apply it."""
+
+  def at(state: str) -> None:
+    if dies.get(number) == state:
+      job.die()
+
+  store = _jax_store.of_job()
+  assert store is not None
+  round_ = agreement.Round(store, "plan")
+  wait_s = _SHORT_S if dies else _LONG_S
+  at("start")
+  try:
+    if round_.is_first:
+      round_.propose(_PLAN)
+    plan = round_.proposal(timeout_s=wait_s)
+    assert plan == _PLAN
+    at("proposed")
+    vote = b"odd" if number == odd else b"alike"
+    at("compiled")
+    decision = round_.decision(vote, agreement.all_equal, timeout_s=wait_s)
+  except errors.ProcessesError as error:
+    say((False, str(error)))
+    return
+  at("decided")
+  say((decision.is_agreed, decision.reason))
+
+
+@pytest.mark.parametrize("num_processes", [2, 4])
+def test_a_plan_reaches_all_processes_as_it_is_and_all_apply_it(num_processes):
+  function = functools.partial(_adopt, dies={})
+  for ended in job.run(function, num_processes):
+    assert ended.said == [(True, "")]
+
+
+@pytest.mark.parametrize("state", ["start", "proposed", "compiled"])
+def test_where_one_dies_before_its_vote_the_others_stay_as_they_were(state):
+  function = functools.partial(_adopt, dies={2: state})
+  ended = job.run(function, 4)
+  assert ended[2].status == -signal.SIGKILL
+  for number in (0, 1, 3):
+    ((applies, reason),) = ended[number].said
+    assert not applies
+    assert reason == f"process 2 did not answer within {_SHORT_S} s."
+
+
+def test_where_one_dies_after_its_vote_the_others_still_agree():
+  ended = job.run(functools.partial(_adopt, dies={1: "decided"}), 4)
+  assert ended[1].said == []
+  assert {ended[number].said[0] for number in (0, 2, 3)} == {(True, "")}
+
+
+@pytest.mark.parametrize("state", ["start", "proposed", "compiled", "decided"])
+def test_where_the_first_one_dies_no_process_hangs_or_applies_it_alone(state):
+  ended = job.run(functools.partial(_adopt, dies={0: state}), 2)
+  assert ended[0].status == -signal.SIGKILL
+  # JAX ends the other one: its store is gone. If it came to speak before, it
+  # had the decision, which nobody makes before the last vote.
+  applied = [applies for applies, _ in ended[1].said]
+  assert not any(applied) or state == "decided"
+
+
+def test_what_one_process_came_to_otherwise_none_applies():
+  for ended in job.run(functools.partial(_adopt, dies={}, odd=2), 4):
+    assert ended.said == [
+      (False, "process 2 came to something else than process 0.")
+    ]
+
+
+def _refuse(number: int, say: job.Say) -> None:
+  store = _jax_store.of_job()
+  assert store is not None
+  round_ = agreement.Round(store, "plan")
+  if number == 1:
+    decision = round_.refuse("its compile failed.")
+  else:
+    decision = round_.decision(b"", agreement.all_equal, timeout_s=_LONG_S)
+  say(decision.reason)
+  # Whoever comes later hears the same, and of no proposal.
+  with pytest.raises(errors.ProcessesError, match="its compile failed"):
+    round_.proposal(timeout_s=_LONG_S)
+
+
+def test_a_refusal_of_one_ends_the_wait_of_all():
+  start = time.monotonic()
+  for ended in job.run(_refuse, 4):
+    assert ended.said == ["process 1: its compile failed."]
+  assert time.monotonic() - start < _LONG_S
+
+
+def _come_late(number: int, say: job.Say) -> None:
+  store = _jax_store.of_job()
+  assert store is not None
+  if number == 1:
+    store.get("the first one gave up", timeout_s=_LONG_S)
+  round_ = agreement.Round(store, "late")
+  wait_s = _LONG_S if number == 1 else 0.2
+  decision = round_.decision(b"", agreement.all_equal, timeout_s=wait_s)
+  store.put("the first one gave up", b"")
+  say((decision.is_agreed, decision.is_answered, decision.reason))
+
+
+def test_who_comes_after_the_time_out_gets_the_decision_of_the_others():
+  first, late = job.run(_come_late)
+  assert first.said == late.said
+  assert first.said == [
+    (False, False, "process 1 did not answer within 0.2 s.")
+  ]
+
+
+def _work(number: int, say: job.Say, *, fails: bool, dies: bool) -> None:
+
+  def work() -> int:
+    if number == 1 and fails:
+      raise ValueError("no such option")
+    if number == 1 and dies:
+      job.die()
+    return 7
+
+  try:
+    say(
+      together.all_or_none(
+        work,
+        lambda result: bytes([result]),
+        name="work",
+        members=range(2),
+        timeout_s=_SHORT_S if dies else _LONG_S,
+      )
+    )
+  except (ValueError, errors.ProcessesError) as error:
+    say(str(error))
+
+
+def test_what_all_do_alike_is_used():
+  for ended in job.run(functools.partial(_work, fails=False, dies=False)):
+    assert ended.said == [7]
+
+
+def test_what_fails_in_one_process_is_used_in_none():
+  first, failed = job.run(functools.partial(_work, fails=True, dies=False))
+  assert first.said == ["process 1: no such option"]
+  assert failed.said == ["no such option"]
+
+
+def test_what_one_process_dies_of_is_used_in_none():
+  first, _ = job.run(functools.partial(_work, fails=False, dies=True))
+  assert first.said == [f"process 1 did not answer within {_SHORT_S} s."]
+
+
+@given(st.sets(st.integers(0, 40), min_size=1))
+def test_a_message_names_exactly_the_processes(processes):
+  noun, _, words = agreement.in_words(processes).partition(" ")
+  assert noun == ("process" if len(processes) == 1 else "processes")
+  named = []
+  for run in words.split(", "):
+    first, _, last = run.partition("-")
+    named += range(int(first), int(last or first) + 1)
+  assert named == sorted(processes)

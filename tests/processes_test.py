@@ -1,0 +1,361 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Processes whose NCCL would choose differently hear it before they hang.
+
+Each process has what the env.sh of a plan gave it on its node, in a real shell,
+where the plugin, the table or NCCL's own settings may be broken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+import dataclasses
+import os
+import pathlib
+import shutil
+import socket
+import subprocess
+import types
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import job
+import lagom_xla
+from lagom_xla import errors
+from lagom_xla import tuner
+from lagom_xla.apply import files
+from lagom_xla.apply.nccl import build
+from lagom_xla.apply.nccl import table as table_lib
+from lagom_xla.apply.nccl import variables
+from lagom_xla.live import processes
+from sample_plan import PLAN
+
+_HOST = socket.gethostname()
+
+
+@dataclasses.dataclass(frozen=True)
+class _Node:
+  """A node with a plan's folder and a `lagom-xla` of its own."""
+
+  folder: pathlib.Path
+  commands: pathlib.Path
+
+  @property
+  def table(self) -> pathlib.Path:
+    return self.folder / "nccl_table.bin"
+
+  def environ(self, **before: str) -> dict[str, str]:
+    """What env.sh makes of a process's environment, where a launcher goes on.
+
+    Errors of env.sh are not heeded.
+    """
+    done = subprocess.run(
+      [
+        shutil.which("bash") or "bash",
+        "-c",
+        'source "$0/env.sh"; env -0',
+        str(self.folder),
+      ],
+      env={"PATH": str(self.commands), **before},
+      capture_output=True,
+      text=True,
+      check=True,
+    )
+    found = dict(line.split("=", 1) for line in done.stdout.split("\0") if line)
+    return {k: v for k, v in found.items() if k.startswith(("NCCL", "LAGOM"))}
+
+  def has_plugin(self, status: int, plugin: pathlib.Path | str = "") -> None:
+    """Has `lagom-xla plugin --path` end with a status, and print a path."""
+    command = self.commands / "lagom-xla"
+    command.write_text(f'#!/bin/sh\necho "{plugin}"\nexit {status}\n')
+    command.chmod(0o755)
+
+
+@pytest.fixture
+def new_node(tmp_path: pathlib.Path) -> Callable[[], _Node]:
+  plugin = build.ensure()
+
+  def make(plan=PLAN) -> _Node:
+    place = tmp_path / f"node{len(list(tmp_path.iterdir()))}"
+    node = _Node(place / "plan", place / "bin")
+    files.write(plan, node.folder)
+    node.commands.mkdir()
+    for name in ("dirname", "env"):
+      found = shutil.which(name)
+      assert found is not None
+      (node.commands / name).symlink_to(found)
+    node.has_plugin(0, plugin)
+    return node
+
+  return make
+
+
+def _difference(*environs: dict[str, str]) -> str | None:
+  votes = {n: processes.vote(environ) for n, environ in enumerate(environs)}
+  return processes.difference(votes)
+
+
+# What is compared.
+
+
+def test_nodes_with_the_same_plan_do_not_differ_wherever_it_lies(new_node):
+  here, there = new_node().environ(), new_node().environ()
+  assert here["LAGOM_XLA_NCCL_TABLE"] != there["LAGOM_XLA_NCCL_TABLE"]
+  assert _difference(here, there) is None
+  assert _difference({}, {}) is None
+
+
+def test_a_cap_in_place_of_the_plugin_on_one_node_is_told(new_node):
+  node, without = new_node(), new_node()
+  without.has_plugin(1)
+  capped = without.environ()
+  assert capped["NCCL_MAX_CTAS"] == "8"
+  said = _difference(node.environ(), node.environ(), capped) or ""
+  assert "NCCL_TUNER_PLUGIN is lagom_xla's (source" in said
+  assert "not set in process 2 on" in said
+  assert "NCCL_MAX_CTAS is not set in processes 0-1 on" in said
+  assert "8 in process 2 on" in said
+  assert _HOST in said
+  assert _difference(capped, capped) is None
+
+
+def test_a_node_where_env_sh_was_refused_and_nobody_stopped_is_told(new_node):
+  node, refused = new_node(), new_node()
+  refused.has_plugin(2)
+  environ = refused.environ()
+  assert environ.keys() == {"LAGOM_XLA_ENV"}
+  said = _difference(node.environ(), environ) or ""
+  assert ":refused in process 1" in said and ":plugin in process 0" in said
+
+
+def test_a_process_that_sourced_nothing_is_told(new_node):
+  said = _difference({}, new_node().environ()) or ""
+  assert "LAGOM_XLA_ENV is not set in process 0" in said
+
+
+def test_another_plan_of_the_same_table_is_told(new_node):
+  other = dataclasses.replace(PLAN, nccl_env={"NCCL_MAX_CTAS": "9"})
+  said = _difference(new_node().environ(), new_node(other).environ()) or ""
+  assert said.count(" in process ") == 2
+  assert "LAGOM_XLA_ENV is " in said
+
+
+def test_a_table_that_was_damaged_after_env_sh_is_told(new_node):
+  node, damaged = new_node(), new_node()
+  before, after = node.environ(), damaged.environ()
+  damaged.table.write_bytes(damaged.table.read_bytes()[:100])
+  said = _difference(before, after) or ""
+  assert "the NCCL table is that with checksum" in said
+  assert f"refused ({damaged.table} is not a table: it is too short.)" in said
+  node.table.unlink()  # For other reasons neither has its table.
+  assert _difference(before, after) is None
+
+
+def test_a_table_that_was_switched_after_env_sh_is_told(new_node):
+  node, switched = new_node(), new_node()
+  before, after = node.environ(), switched.environ()
+  rules = table_lib.read(switched.table).rules
+  table_lib.switch(switched.table, rules)
+  said = _difference(before, after) or ""
+  assert "refused" in said and "LAGOM_XLA_NCCL_CHECKSUM is" in said
+
+
+@pytest.mark.parametrize("num_bytes", [0, 1000, 9000])
+def test_a_plugin_that_was_cut_short_on_one_node_is_told(
+  new_node, tmp_path, num_bytes
+):
+  broken = tmp_path / build.LIBRARY
+  broken.write_bytes(build.ensure().read_bytes()[:num_bytes])
+  node, other = new_node(), new_node()
+  other.has_plugin(0, broken)
+  said = _difference(node.environ(), other.environ()) or ""
+  assert f"one that does not load ({broken} " in said
+  assert "in process 1 on" in said
+
+
+def test_the_plugin_is_found_by_its_short_name_as_nccl_finds_it(monkeypatch):
+  folder = str(build.ensure().parent)
+  monkeypatch.setenv("LD_LIBRARY_PATH", folder)
+  short, long = {"NCCL_TUNER_PLUGIN": "lagom_xla"}, str(build.ensure())
+  assert _difference(short, {"NCCL_TUNER_PLUGIN": long}) is None
+
+
+def test_a_node_with_a_tuner_of_its_own_is_told(new_node):
+  theirs = new_node().environ(NCCL_TUNER_PLUGIN="/opt/libnccl-tuner.so")
+  said = _difference(new_node().environ(), theirs) or ""
+  assert ":other_tuner in process 1" in said
+  assert "libnccl-tuner.so in process 1" in said
+
+
+def test_a_plan_without_a_table_is_told_where_it_was_not_sourced(new_node):
+  plan = dataclasses.replace(PLAN, nccl_settings=(), nccl_env={})
+  environ = new_node(plan).environ()
+  said = _difference(environ, {}) or ""
+  assert ":no_table in process 0" in said
+  assert _difference(environ, environ) is None
+
+
+def test_a_foreign_tuner_is_told_by_its_name_alone():
+  here = {"NCCL_TUNER_PLUGIN": "/usr/lib/libnccl-tuner.so"}
+  there = {"NCCL_TUNER_PLUGIN": "/opt/libnccl-tuner.so"}
+  assert _difference(here, there) is None
+  said = _difference(here, {}) or ""
+  assert "NCCL_TUNER_PLUGIN is libnccl-tuner.so in process 0" in said
+
+
+@pytest.mark.parametrize("name", variables.DECISIVE)
+def test_a_setting_that_ranks_choose_by_is_told(name):
+  said = _difference({name: "1"}, {name: "2"}) or ""
+  assert f"{name} is 1 in process 0 on {_HOST} and 2 in process 1" in said
+
+
+def test_settings_that_may_be_a_nodes_own_are_not_compared():
+  here = {"NCCL_SOCKET_IFNAME": "eth0", "NCCL_DEBUG": "INFO"}
+  assert _difference(here, {"NCCL_IB_HCA": "mlx5_0"}) is None
+
+
+def test_settings_of_nccls_own_files_count_as_nccl_reads_them(tmp_path):
+  file = tmp_path / "nccl.conf"
+  file.write_text("#NCCL_PROTO=LL\nNCCL_ALGO=ring\nNCCL_ALGO=tree\nnothing\n")
+  said = _difference({"NCCL_CONF_FILE": str(file)}, {}) or ""
+  assert "NCCL_ALGO is ring in process 0" in said
+  assert "NCCL_PROTO" not in said
+  # The environment first, then the user's file, then the machine's.
+  machine = tmp_path / "etc"
+  machine.write_text("NCCL_ALGO=nvls\nNCCL_NTHREADS=256")
+  environ = {"NCCL_CONF_FILE": str(file), "NCCL_NTHREADS": "512"}
+  read = variables.read(environ, machine)
+  assert (read["NCCL_ALGO"], read["NCCL_NTHREADS"]) == ("ring", "512")
+  assert variables.read({"NCCL_CONF_FILE": "/none"}, machine) == {
+    "NCCL_CONF_FILE": "/none",
+    "NCCL_ALGO": "nvls",
+    "NCCL_NTHREADS": "256",
+  }
+
+
+def test_flags_that_xla_hands_on_to_nccl_are_compared_and_no_others():
+  flag = "--xla_gpu_nccl_collective_max_nchannels"
+  here = {"XLA_FLAGS": f"--xla_dump_to=/a {flag}=4 {flag}=8"}
+  said = _difference(here, {"XLA_FLAGS": "--xla_dump_to=/b"}) or ""
+  assert f"{flag} is 8 in process 0" in said
+  assert "dump" not in said
+
+
+@given(st.lists(st.sampled_from(["ring", "tree", "nvls"]), min_size=2))
+def test_a_difference_is_told_exactly_where_there_is_one(algorithms):
+  said = _difference(*({"NCCL_ALGO": name} for name in algorithms))
+  assert (said is None) == (len(set(algorithms)) == 1)
+  for name in set(algorithms):
+    assert said is None or f"{name} in process" in said
+
+
+# Real processes.
+
+
+def _check(number: int, say: job.Say) -> None:
+  del number
+  try:
+    lagom_xla.check_processes(timeout_s=30)
+  except errors.SettingsDifferError as error:
+    say(str(error))
+
+
+@pytest.mark.parametrize("num_processes", [2, 4])
+def test_processes_that_agree_go_on(new_node, num_processes):
+  environ = new_node().environ()
+  everywhere = dict.fromkeys(range(num_processes), environ)
+  for ended in job.run(_check, num_processes, everywhere):
+    assert ended.said == []
+    assert ended.status == 0
+
+
+def test_all_processes_raise_one_error_that_names_the_odd_one(new_node):
+  node, broken = new_node(), new_node()
+  environs = {number: node.environ() for number in range(4)}
+  environs[2] = broken.environ()
+  broken.table.write_bytes(b"")
+  ended = job.run(_check, 4, environs)
+  assert len({it.said[0] for it in ended}) == 1
+  assert "in processes 0-1, 3 on" in ended[0].said[0]
+  assert (
+    f"refused ({broken.table} is not a table: it is too short.)"
+    in (ended[0].said[0])
+  )
+
+
+def _check_without_the_last(number: int, say: job.Say) -> None:
+  if number == 1:
+    job.die()
+  with pytest.raises(errors.ProcessesError) as raised:
+    lagom_xla.check_processes(timeout_s=1)
+  say((type(raised.value).__name__, str(raised.value)))
+
+
+def test_a_process_that_does_not_answer_is_named():
+  first, _ = job.run(_check_without_the_last)
+  ((kind, said),) = first.said
+  assert kind == "ProcessesError"
+  assert "process 1 did not answer within 1 s" in said
+
+
+def _over_all_processes() -> jax.Array:
+  """A one for each device of the job."""
+  mesh = jax.sharding.Mesh(np.array(jax.devices()), ("x",))
+  rows = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("x"))
+  shape = (mesh.size,)
+  return jax.make_array_from_callback(
+    shape, rows, lambda index: np.ones(shape)[index]
+  )
+
+
+def _call_tuned_step(number: int, say: job.Say) -> None:
+  del number
+  step = lagom_xla.tune(jax.jit(jnp.sum))
+  with pytest.raises(errors.SettingsDifferError, match="NCCL_ALGO is tree in"):
+    step(_over_all_processes())
+  with pytest.warns(RuntimeWarning, match="it runs on cpu devices"):
+    say(float(step(jnp.ones(3))))  # In this process alone nothing can hang.
+
+
+def test_the_decorator_raises_before_the_step_hangs():
+  environs = {0: {"NCCL_ALGO": "tree"}, 1: {"NCCL_ALGO": "ring"}}
+  for ended in job.run(_call_tuned_step, environ=environs):
+    assert ended.said == [3.0]
+
+
+def _fail_to_tune_in_one(number: int, say: job.Say) -> None:
+  batch = _over_all_processes()
+  jitted = jax.jit(lambda x: jnp.sum(2 * x))
+  compiled = jitted.lower(batch).compile()
+
+  def tune(*unused_args: Any, **unused_options: Any) -> Any:
+    if number == 1:
+      raise ValueError("no memory")
+    compilation = types.SimpleNamespace(compiled=compiled)
+    return types.SimpleNamespace(plan=PLAN, compiled=compilation)
+
+  tuner.tune = tune
+  step = lagom_xla.tune(jitted, cluster="2x8xh100")
+  with pytest.warns(RuntimeWarning) as warned:
+    say(float(step(batch)))
+  say(str(warned[0].message))
+  say(len(step.tunings))
+
+
+def test_where_tuning_fails_in_one_process_all_run_the_step_as_it_was():
+  first, failed = job.run(_fail_to_tune_in_one)
+  assert first.said[0] == failed.said[0] == 2 * 16
+  assert "as it was: process 1: no memory" in first.said[1]
+  assert "as it was: ValueError: no memory" in failed.said[1]
+  assert first.said[2] == failed.said[2] == 0
+
+
+def test_a_job_of_one_process_has_nothing_to_compare(monkeypatch):
+  monkeypatch.setattr(os, "environ", {**os.environ, "NCCL_ALGO": "tree"})
+  lagom_xla.check_processes()
