@@ -28,16 +28,17 @@ import pathlib
 import statistics
 
 from benchmarks import groups as groups_lib
-from benchmarks.steps import trace as step_trace
 from benchmarks.steps import traced_step
 from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import contention
 from lagom_xla.costs import fusion
 from lagom_xla.costs import kernel as kernel_lib
+from lagom_xla.costs import measured as measured_lib
 from lagom_xla.costs import scatter
 from lagom_xla.costs.replay import costs as costs_lib
 from lagom_xla.costs.replay import timeline
 from lagom_xla.passes import kernels as kernels_lib
+from lagom_xla.profiling import events as events_lib
 
 
 def groups(folder: pathlib.Path) -> Iterator[groups_lib.Group]:
@@ -103,7 +104,7 @@ def _worst_us(
 
 
 def from_parts(
-  trace: traced_step.TracedStep, ran: Sequence[step_trace.Event]
+  trace: traced_step.TracedStep, ran: Sequence[events_lib.Event]
 ) -> timeline.Timeline:
   """Replays a step of a rank with what its kernels and collectives took.
 
@@ -156,11 +157,11 @@ def _lone_us(trace: traced_step.TracedStep, name: str) -> float:
   """A kernel's lone time; its class's where it never ran alone."""
   if name in trace.lone_us:
     return statistics.median(trace.lone_us[name])
-  class_ = traced_step.class_of(trace.kernels[name])
+  class_ = measured_lib.work_of(trace.kernels[name])
   alike = [
     us
     for other, times in trace.lone_us.items()
-    if traced_step.class_of(trace.kernels[other]) == class_
+    if measured_lib.work_of(trace.kernels[other]) == class_
     for us in times
   ]
   if alike:

@@ -20,8 +20,7 @@ from lagom_xla.costs import step as step_lib
 from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import kernels as kernels_lib
 from lagom_xla.passes import overlap as overlap_lib
-
-KernelClass = tuple[object, ...]
+from lagom_xla.profiling import events as events_lib
 
 
 class TracedStep:
@@ -135,25 +134,25 @@ class TracedStep:
     )
 
   @functools.cached_property
-  def kernel_runs(self) -> Sequence[step_trace.KernelRun]:
+  def kernel_runs(self) -> Sequence[events_lib.KernelRun]:
     """The kernels of all steps as they ran."""
     return [
       run
       for step in self.steps
-      for run in step_trace.kernel_runs(
+      for run in events_lib.kernel_runs(
         [event for event in step if event.name in self.kernels],
         [event for event in step if event.name in self.collectives],
       )
     ]
 
 
-def span_us(step: Sequence[step_trace.Event]) -> float:
+def span_us(step: Sequence[events_lib.Event]) -> float:
   """From the start of a rank's step to its end."""
   return max(event.end_us for event in step) - step[0].begin_us
 
 
 def median_us(
-  events: Iterable[step_trace.Event], names: Container[str]
+  events: Iterable[events_lib.Event], names: Container[str]
 ) -> Mapping[str, float]:
   """Median times of those operations that have these names, by name."""
   times = collections.defaultdict(list)
@@ -174,16 +173,3 @@ def predicted(
   """A collective's predicted cost, as NCCL runs it by itself."""
   key = step.key_of[collective.name]
   return step.predict(key, step.default[key])
-
-
-def class_of(kernel: kernels_lib.Kernel) -> KernelClass:
-  """Equal for kernels of equal work."""
-  return (
-    kernel.category,
-    kernel.pattern,
-    kernel.flops,
-    kernel.num_bytes,
-    kernel.num_element_operations,
-    kernel.result_elements,
-    kernel.matrix_shape,
-  )
