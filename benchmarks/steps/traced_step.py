@@ -22,6 +22,9 @@ from lagom_xla.passes import kernels as kernels_lib
 from lagom_xla.passes import overlap as overlap_lib
 from lagom_xla.profiling import events as events_lib
 
+# Times of kernels where they ran beside nothing, by name.
+LoneTimes = Mapping[str, Sequence[float]]
+
 
 class TracedStep:
   """The step's module with its predicted costs, and how it ran.
@@ -29,7 +32,8 @@ class TracedStep:
   Attributes:
     name: the folder's.
     step: the module on its cluster.
-    steps: what ran in each steady step of each rank, by the time of its start.
+    ranks: the steady steps of each rank: what ran, by the time of its start.
+    steps: those of all ranks.
   """
 
   def __init__(self, folder: pathlib.Path):
@@ -37,7 +41,8 @@ class TracedStep:
     cluster = step_trace.cluster(folder, module)
     self.name = folder.name
     self.step = step_lib.Step(overlap_lib.analyze(module), cluster)
-    self.steps = step_trace.steady_steps(folder, module)
+    self.ranks = list(step_trace.by_rank(folder, module).values())
+    self.steps = list(itertools.chain.from_iterable(self.ranks))
 
   @property
   def step_time_us(self) -> float:
@@ -118,10 +123,16 @@ class TracedStep:
     return dataclasses.replace(cost, time_us=took_us, memory_gbps=memory_gbps)
 
   @functools.cached_property
-  def lone_us(self) -> Mapping[str, Sequence[float]]:
+  def lone_us(self) -> LoneTimes:
     """Times of each kernel where it ran beside nothing, by name."""
+    return self.lone_us_in(self.steps)
+
+  def lone_us_in(
+    self, steps: Iterable[Sequence[events_lib.Event]]
+  ) -> LoneTimes:
+    """The same in some of the steps."""
     times = collections.defaultdict(list)
-    for run in self.kernel_runs:
+    for run in self.kernel_runs_in(steps):
       if run.is_lone:
         times[run.name].append(run.time_us)
     return times
@@ -136,9 +147,15 @@ class TracedStep:
   @functools.cached_property
   def kernel_runs(self) -> Sequence[events_lib.KernelRun]:
     """The kernels of all steps as they ran."""
+    return self.kernel_runs_in(self.steps)
+
+  def kernel_runs_in(
+    self, steps: Iterable[Sequence[events_lib.Event]]
+  ) -> Sequence[events_lib.KernelRun]:
+    """The kernels of some of the steps as they ran."""
     return [
       run
-      for step in self.steps
+      for step in steps
       for run in events_lib.kernel_runs(
         [event for event in step if event.name in self.kernels],
         [event for event in step if event.name in self.collectives],
