@@ -75,6 +75,10 @@ class ProfileError(LagomError, ValueError):
   """A scheduler profile that would not reach XLA."""
 
 
+class TraceError(LagomError, ValueError):
+  """A trace of a run that cannot be read, or is of another step."""
+
+
 class SearcherError(LagomError, ValueError):
   """A searcher that does not exist."""
 

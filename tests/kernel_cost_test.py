@@ -28,6 +28,7 @@ from lagom_xla.costs import step as step_lib
 from lagom_xla.passes import collectives
 from lagom_xla.passes import kernels as kernels_lib
 from lagom_xla.passes import scatters
+from lagom_xla.profiling import events as events_lib
 from lagom_xla.report import scatters as scatters_report
 
 H100 = cluster_lib.parse("1x8xh100").gpu
@@ -363,7 +364,7 @@ def test_lone_kernels_of_a_measured_step_are_predicted(
   gpu = step_trace.cluster(folder, module).gpu
   names = {c.name for c in collectives.find(module)}
   steps = [*step_trace.by_rank(folder, module).values()][-1]
-  lone = step_trace.lone_runs(steps, names)
+  lone = events_lib.lone_runs(steps, names)
   rows = [
     row
     for row in lone_kernels.classes(module, lone, len(steps))

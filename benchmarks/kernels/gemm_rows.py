@@ -16,6 +16,7 @@ from benchmarks.steps import trace as step_trace
 from lagom_xla.cluster import gpu as gpu_lib
 from lagom_xla.passes import collectives
 from lagom_xla.passes import kernels
+from lagom_xla.profiling import events as events_lib
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -83,7 +84,7 @@ def of_step(folder: pathlib.Path, ranks: slice = slice(None)) -> Rows:
   times_us = collections.defaultdict(list)
   by_rank = [*step_trace.by_rank(folder, module).values()]
   for steps in by_rank[ranks]:
-    for run in step_trace.lone_runs(steps, names):
+    for run in events_lib.lone_runs(steps, names):
       if run.name in keys:
         times_us[keys[run.name]].append(run.time_us)
   return Rows(

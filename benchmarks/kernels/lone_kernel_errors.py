@@ -16,6 +16,7 @@ import statistics
 
 from benchmarks import groups as groups_lib
 from benchmarks.steps import traced_step
+from lagom_xla.costs import measured as measured_lib
 from lagom_xla.passes import kernels as kernels_lib
 
 _LEAST_SAMPLES = 2
@@ -50,14 +51,14 @@ def _classes(
   trace: traced_step.TracedStep,
 ) -> Iterator[tuple[list[kernels_lib.Kernel], list[float]]]:
   """Kernels that are alike, with their lone times."""
-  alike: dict[traced_step.KernelClass, list[kernels_lib.Kernel]] = (
+  alike: dict[measured_lib.Work, list[kernels_lib.Kernel]] = (
     collections.defaultdict(list)
   )
   # What these take depends on how often their indices repeat.
   of_data = {kernel.name for kernel in trace.colliding_scatters}
   for kernel in trace.kernels.values():
     if kernel.name not in of_data:
-      alike[traced_step.class_of(kernel)].append(kernel)
+      alike[measured_lib.work_of(kernel)].append(kernel)
   for kernels in alike.values():
     times = [us for k in kernels for us in trace.lone_us.get(k.name, ())]
     if len(times) >= _LEAST_SAMPLES and statistics.median(times) > 0:

@@ -17,6 +17,7 @@ from lagom_xla.passes import collectives
 from lagom_xla.passes import hlo
 from lagom_xla.passes import kernels
 from lagom_xla.passes import overlap
+from lagom_xla.profiling import events as events_lib
 
 # A gap that is longer holds a wait, or an operation that the trace lacks.
 _LONGEST_GAP_US = 10.0
@@ -32,7 +33,7 @@ class Class:
 
 
 def classes(
-  module: hlo.Module, lone: Sequence[step_trace.KernelRun], num_steps: int
+  module: hlo.Module, lone: Sequence[events_lib.KernelRun], num_steps: int
 ) -> list[Class]:
   """Lone kernels by equal work, matrix products too.
 
@@ -91,7 +92,7 @@ def read(data: pathlib.Path) -> Iterator[Measured]:
     names = {c.name for c in collectives.find(module)}
     ranks, scatters, gaps_us = [], [], []
     for steps in step_trace.by_rank(folder, module).values():
-      lone = step_trace.lone_runs(steps, names)
+      lone = events_lib.lone_runs(steps, names)
       gaps_us.append([
         run.gap_us
         for run in lone

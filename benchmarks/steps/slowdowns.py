@@ -31,9 +31,10 @@ import pathlib
 import statistics
 
 from benchmarks import groups as groups_lib
-from benchmarks.steps import trace as step_trace
 from benchmarks.steps import traced_step
 from lagom_xla.costs import contention
+from lagom_xla.costs import measured as measured_lib
+from lagom_xla.profiling import events as events_lib
 
 _LEAST_LONE_US = 8.0
 _LEAST_SAMPLES = 2
@@ -55,7 +56,7 @@ class Meeting:
       start to end.
   """
 
-  run: step_trace.KernelRun
+  run: events_lib.KernelRun
   class_: str
   category: str
   kind: str
@@ -91,7 +92,7 @@ def meetings(trace: traced_step.TracedStep) -> list[Meeting]:
   """Kernels that met collectives, of classes that ran alone, too."""
   alone = collections.defaultdict(list)
   for name, times in trace.lone_us.items():
-    alone[traced_step.class_of(trace.kernels[name])].extend(times)
+    alone[measured_lib.work_of(trace.kernels[name])].extend(times)
   lone_us = {
     class_: statistics.median(times)
     for class_, times in alone.items()
@@ -107,11 +108,11 @@ def meetings(trace: traced_step.TracedStep) -> list[Meeting]:
     slowed = contention.beside(kernel, collective, gpu)
     return slowed.kernel_us / kernel.time_us
 
-  names: dict[traced_step.KernelClass, str] = {}
+  names: dict[measured_lib.Work, str] = {}
   found = []
   for run in trace.kernel_runs:
     kernel = trace.kernels[run.name]
-    class_ = traced_step.class_of(kernel)
+    class_ = measured_lib.work_of(kernel)
     if run.is_lone or lone_us.get(class_, 0.0) < _LEAST_LONE_US:
       continue
     found.append(

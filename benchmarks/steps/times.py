@@ -11,6 +11,10 @@ step of each rank is replayed with its own collectives, and with its own
 scatters where those collide: where a rank's scatter ends 40 ms early it waits
 those 40 ms in the next collective, so medians of either say little together.
 
+*From another rank's parts.* The same, but with lone times of kernels from one
+rank's steps alone, for the steps of the others: whether what a profile measured
+foretells what it did not see.
+
 *From module and spec.* Everything is predicted, but for what a scatter costs
 whose indices repeat: that depends on data that no module has. The ids of the
 MaxText step are all 0 (its synthetic data), so its scatter is predicted for
@@ -28,16 +32,17 @@ import pathlib
 import statistics
 
 from benchmarks import groups as groups_lib
-from benchmarks.steps import trace as step_trace
 from benchmarks.steps import traced_step
 from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import contention
 from lagom_xla.costs import fusion
 from lagom_xla.costs import kernel as kernel_lib
+from lagom_xla.costs import measured as measured_lib
 from lagom_xla.costs import scatter
 from lagom_xla.costs.replay import costs as costs_lib
 from lagom_xla.costs.replay import timeline
 from lagom_xla.passes import kernels as kernels_lib
+from lagom_xla.profiling import events as events_lib
 
 
 def groups(folder: pathlib.Path) -> Iterator[groups_lib.Group]:
@@ -55,6 +60,11 @@ def groups(folder: pathlib.Path) -> Iterator[groups_lib.Group]:
       for step in trace.steps
     ],
   )
+  if len(trace.ranks) > 1:
+    yield groups_lib.of_comparisons(
+      f"{trace.name}: step time from another rank's lone kernels",
+      list(_across_ranks(trace)),
+    )
   scatters = trace.colliding_scatters
   rest_us = module_us - sum(
     trace.step.kernel_cost(k).time_us * k.executions for k in scatters
@@ -92,6 +102,23 @@ def groups(folder: pathlib.Path) -> Iterator[groups_lib.Group]:
     )
 
 
+def _across_ranks(
+  trace: traced_step.TracedStep,
+) -> Iterator[groups_lib.Comparison]:
+  """Steps of each rank, with lone times of kernels from another one."""
+  for number, calibrating in enumerate(trace.ranks):
+    lone_us = trace.lone_us_in(calibrating)
+    for other, steps in enumerate(trace.ranks):
+      if other == number:
+        continue
+      for step in steps:
+        yield groups_lib.Comparison(
+          what=f"step of rank {other} in us, by rank {number}",
+          measured=traced_step.span_us(step),
+          predicted=from_parts(trace, step, lone_us).step_time_us,
+        )
+
+
 def _worst_us(
   trace: traced_step.TracedStep, kernel: kernels_lib.Kernel
 ) -> float:
@@ -103,16 +130,20 @@ def _worst_us(
 
 
 def from_parts(
-  trace: traced_step.TracedStep, ran: Sequence[step_trace.Event]
+  trace: traced_step.TracedStep,
+  ran: Sequence[events_lib.Event],
+  lone_us: traced_step.LoneTimes | None = None,
 ) -> timeline.Timeline:
   """Replays a step of a rank with what its kernels and collectives took.
 
   Args:
     trace: of the step.
     ran: one of its `steps`.
+    lone_us: of kernels; None for those of all steps.
   """
   step = trace.step
   gpu = step.cluster.gpu
+  known_us = trace.lone_us if lone_us is None else lone_us
   scatters_us = traced_step.median_us(
     ran, {k.name for k in trace.colliding_scatters}
   )
@@ -121,7 +152,7 @@ def from_parts(
   @functools.cache
   def kernel_cost(name: str) -> kernel_lib.KernelCost:
     predicted = traced_step.without_gap(step.kernel_cost(trace.kernels[name]))
-    lone_us = scatters_us.get(name) or _lone_us(trace, name)
+    lone_us = scatters_us.get(name) or _lone_us(trace, known_us, name)
     return dataclasses.replace(
       predicted,
       time_us=lone_us + trace.gap_us,
@@ -152,15 +183,17 @@ def from_module(trace: traced_step.TracedStep) -> timeline.Timeline:
   return trace.step.timeline(trace.step.default)
 
 
-def _lone_us(trace: traced_step.TracedStep, name: str) -> float:
+def _lone_us(
+  trace: traced_step.TracedStep, known_us: traced_step.LoneTimes, name: str
+) -> float:
   """A kernel's lone time; its class's where it never ran alone."""
-  if name in trace.lone_us:
-    return statistics.median(trace.lone_us[name])
-  class_ = traced_step.class_of(trace.kernels[name])
+  if name in known_us:
+    return statistics.median(known_us[name])
+  work = measured_lib.work_of(trace.kernels[name])
   alike = [
     us
-    for other, times in trace.lone_us.items()
-    if traced_step.class_of(trace.kernels[other]) == class_
+    for other, times in known_us.items()
+    if measured_lib.work_of(trace.kernels[other]) == work
     for us in times
   ]
   if alike:

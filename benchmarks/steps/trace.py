@@ -10,18 +10,13 @@ makes of a trace of Nsight Systems (NVIDIA/JAX-Toolbox; `pax_a100` and
     *gpu_after_optimizations.hlo.pb.xz   the module
     *gpu_target_config.pbtxt.xz          the GPU, by its description
     rank*.csv.xz                         step, hlo_op, start_ns, duration_ns
-
-A kernel's time says what the kernel costs only where no collective ran at the
-same time: there it is lone. Where one did, the trace shows what the collective
-cost the kernel.
 """
 
 from __future__ import annotations
 
 import collections
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 import csv
-import dataclasses
 import lzma
 import pathlib
 import re
@@ -29,50 +24,14 @@ import re
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import hlo
+from lagom_xla.profiling import events as events_lib
+from lagom_xla.profiling import steps as steps_lib
 
 # Steps 0 and 1 warm up.
 _FIRST_STEADY_STEP = 2
 _MODULE = "*gpu_after_optimizations.hlo.pb.xz"
 _RANKS = "rank*.csv.xz"
 _DEVICE = re.compile(r'^device_description_str: "(.*)"$', re.MULTILINE)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
-class Event:
-  """One operation as it ran once; times count from the start of the trace."""
-
-  name: str
-  begin_us: float
-  end_us: float
-
-  @property
-  def time_us(self) -> float:
-    """How long it ran."""
-    return self.end_us - self.begin_us
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
-class KernelRun:
-  """A kernel as it ran once.
-
-  Attributes:
-    name: the kernel's.
-    gap_us: from its end to the next kernel's start, below 0 where they overlap;
-      None for the last kernel of a step.
-    collective: the collective that ran for most of its time.
-    share: of its time that the collective ran, 0 to 1.
-  """
-
-  name: str
-  time_us: float
-  gap_us: float | None
-  collective: str
-  share: float
-
-  @property
-  def is_lone(self) -> bool:
-    """Whether it ran beside no collective."""
-    return not self.share
 
 
 def is_of_step(folder: pathlib.Path) -> bool:
@@ -107,7 +66,9 @@ def cluster(folder: pathlib.Path, traced: hlo.Module) -> cluster_lib.Cluster:
   raise ValueError(f"{path}: no GPU that is known is a {device_name!r}")
 
 
-def steady_steps(folder: pathlib.Path, traced: hlo.Module) -> list[list[Event]]:
+def steady_steps(
+  folder: pathlib.Path, traced: hlo.Module
+) -> list[list[events_lib.Event]]:
   """What ran in each steady step of each rank, by the time of its start.
 
   What another instruction wraps, a collective of an async-start or a library
@@ -123,69 +84,18 @@ def steady_steps(folder: pathlib.Path, traced: hlo.Module) -> list[list[Event]]:
 
 def by_rank(
   folder: pathlib.Path, traced: hlo.Module
-) -> dict[str, list[list[Event]]]:
+) -> dict[str, list[list[events_lib.Event]]]:
   """`steady_steps` by the name of the rank, such as "rank0"."""
-  names = _wrappers(traced)
+  names = steps_lib.wrappers(traced)
   return {
     path.name.partition(".")[0]: list(_steps_of_rank(path, names))
     for path in sorted(folder.glob(_RANKS))
   }
 
 
-def _wrappers(traced: hlo.Module) -> Mapping[str, str]:
-  """Names of instructions, by the names of those that they only wrap."""
-  computations = traced.computations
-  return {
-    inner.name: outer.name
-    for computation in computations.values()
-    for outer in computation.instructions
-    if outer.opcode == "async-start" or outer.fusion_kind == "kCustom"
-    for inner in computations[outer.called_computation_ids[0]].instructions
-    if outer.opcode == "async-start" or inner.opcode == "custom-call"
-  }
-
-
-def kernel_runs(
-  kernels: Sequence[Event], collectives: Sequence[Event]
-) -> Iterator[KernelRun]:
-  """The kernels of a step, with the collectives that ran beside them.
-
-  Args:
-    kernels: of one step of one rank, by the time of their start.
-    collectives: of the same step and rank, at least one.
-  """
-  for kernel, following in zip(kernels, [*kernels[1:], None], strict=True):
-    common_us, collective = max(
-      (min(kernel.end_us, c.end_us) - max(kernel.begin_us, c.begin_us), c.name)
-      for c in collectives
-    )
-    yield KernelRun(
-      name=kernel.name,
-      time_us=kernel.time_us,
-      gap_us=following.begin_us - kernel.end_us if following else None,
-      collective=collective,
-      share=max(common_us, 0.0) / kernel.time_us,
-    )
-
-
-def lone_runs(
-  steps: Sequence[Sequence[Event]], collective_names: Container[str]
-) -> list[KernelRun]:
-  """What ran in these steps beside none of the collectives."""
-  return [
-    run
-    for step in steps
-    for run in kernel_runs(
-      [event for event in step if event.name not in collective_names],
-      [event for event in step if event.name in collective_names],
-    )
-    if run.is_lone
-  ]
-
-
 def _steps_of_rank(
   path: pathlib.Path, names: Mapping[str, str]
-) -> Iterator[list[Event]]:
+) -> Iterator[list[events_lib.Event]]:
   steps = collections.defaultdict(list)
   with lzma.open(path, "rt", encoding="utf-8") as file:
     for row in csv.DictReader(file):
@@ -194,7 +104,9 @@ def _steps_of_rank(
         begin_us = int(row["start_ns"]) / 1e3
         end_us = begin_us + int(row["duration_ns"]) / 1e3
         steps[row["step"]].append(
-          Event(name=names.get(name, name), begin_us=begin_us, end_us=end_us)
+          events_lib.Event(
+            name=names.get(name, name), begin_us=begin_us, end_us=end_us
+          )
         )
   for events in steps.values():
     yield sorted(events, key=lambda event: event.begin_us)

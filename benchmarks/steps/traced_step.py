@@ -20,8 +20,10 @@ from lagom_xla.costs import step as step_lib
 from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import kernels as kernels_lib
 from lagom_xla.passes import overlap as overlap_lib
+from lagom_xla.profiling import events as events_lib
 
-KernelClass = tuple[object, ...]
+# Times of kernels where they ran beside nothing, by name.
+LoneTimes = Mapping[str, Sequence[float]]
 
 
 class TracedStep:
@@ -30,7 +32,8 @@ class TracedStep:
   Attributes:
     name: the folder's.
     step: the module on its cluster.
-    steps: what ran in each steady step of each rank, by the time of its start.
+    ranks: the steady steps of each rank: what ran, by the time of its start.
+    steps: those of all ranks.
   """
 
   def __init__(self, folder: pathlib.Path):
@@ -38,7 +41,8 @@ class TracedStep:
     cluster = step_trace.cluster(folder, module)
     self.name = folder.name
     self.step = step_lib.Step(overlap_lib.analyze(module), cluster)
-    self.steps = step_trace.steady_steps(folder, module)
+    self.ranks = list(step_trace.by_rank(folder, module).values())
+    self.steps = list(itertools.chain.from_iterable(self.ranks))
 
   @property
   def step_time_us(self) -> float:
@@ -119,10 +123,16 @@ class TracedStep:
     return dataclasses.replace(cost, time_us=took_us, memory_gbps=memory_gbps)
 
   @functools.cached_property
-  def lone_us(self) -> Mapping[str, Sequence[float]]:
+  def lone_us(self) -> LoneTimes:
     """Times of each kernel where it ran beside nothing, by name."""
+    return self.lone_us_in(self.steps)
+
+  def lone_us_in(
+    self, steps: Iterable[Sequence[events_lib.Event]]
+  ) -> LoneTimes:
+    """The same in some of the steps."""
     times = collections.defaultdict(list)
-    for run in self.kernel_runs:
+    for run in self.kernel_runs_in(steps):
       if run.is_lone:
         times[run.name].append(run.time_us)
     return times
@@ -135,25 +145,31 @@ class TracedStep:
     )
 
   @functools.cached_property
-  def kernel_runs(self) -> Sequence[step_trace.KernelRun]:
+  def kernel_runs(self) -> Sequence[events_lib.KernelRun]:
     """The kernels of all steps as they ran."""
+    return self.kernel_runs_in(self.steps)
+
+  def kernel_runs_in(
+    self, steps: Iterable[Sequence[events_lib.Event]]
+  ) -> Sequence[events_lib.KernelRun]:
+    """The kernels of some of the steps as they ran."""
     return [
       run
-      for step in self.steps
-      for run in step_trace.kernel_runs(
+      for step in steps
+      for run in events_lib.kernel_runs(
         [event for event in step if event.name in self.kernels],
         [event for event in step if event.name in self.collectives],
       )
     ]
 
 
-def span_us(step: Sequence[step_trace.Event]) -> float:
+def span_us(step: Sequence[events_lib.Event]) -> float:
   """From the start of a rank's step to its end."""
   return max(event.end_us for event in step) - step[0].begin_us
 
 
 def median_us(
-  events: Iterable[step_trace.Event], names: Container[str]
+  events: Iterable[events_lib.Event], names: Container[str]
 ) -> Mapping[str, float]:
   """Median times of those operations that have these names, by name."""
   times = collections.defaultdict(list)
@@ -174,16 +190,3 @@ def predicted(
   """A collective's predicted cost, as NCCL runs it by itself."""
   key = step.key_of[collective.name]
   return step.predict(key, step.default[key])
-
-
-def class_of(kernel: kernels_lib.Kernel) -> KernelClass:
-  """Equal for kernels of equal work."""
-  return (
-    kernel.category,
-    kernel.pattern,
-    kernel.flops,
-    kernel.num_bytes,
-    kernel.num_element_operations,
-    kernel.result_elements,
-    kernel.matrix_shape,
-  )

@@ -27,23 +27,25 @@ from lagom_xla.cli import flags
 from lagom_xla.cli import inspect
 from lagom_xla.cli import output
 from lagom_xla.cli import plugin
+from lagom_xla.cli import profile
 from lagom_xla.cli import schema
 from lagom_xla.cli import tune
 from lagom_xla.cli import verify
 
 # In the order in which help lists them.
 _MODULES = (
-  *(inspect, tune, verify, flags, plugin, clusters, calibrate, schema),
+  *(inspect, tune, verify, profile, flags, plugin, clusters, calibrate, schema),
 )
 _EXAMPLES = """\
 examples:
   lagom-xla inspect train.py:train_step --cluster=1x8xh100
   lagom-xla tune train.py:train_step --cluster=16x8xh100 --out=plan
   lagom-xla verify plan train.py:train_step --cluster=16x8xh100
+  lagom-xla profile profile     # of a run on GPUs
   source plan/env.sh     # in the script that starts each process
 
 No GPU is needed: XLA's own GPU compiler runs ahead of time. All times are
-predicted, not measured."""
+predicted, but for those that a profile measured."""
 
 
 def run() -> None:

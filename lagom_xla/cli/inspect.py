@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING
 from lagom_xla.cli import command as command_lib
 from lagom_xla.cli import compiling
 from lagom_xla.cli import output
+from lagom_xla.cli import profiled
 from lagom_xla.cli import stopping
 
 if TYPE_CHECKING:
   from lagom_xla.costs import step as step_lib
+  from lagom_xla.profiling import costing as costing_lib
 
 _EXAMPLES = f"""\
 {command_lib.TARGET_HELP}
@@ -21,6 +23,7 @@ _EXAMPLES = f"""\
 examples:
   lagom-xla inspect train.py:train_step --cluster=1x8xh100
   lagom-xla inspect train.py:train_step --cluster=2x8xa100_80 --arg=model=8b
+  lagom-xla inspect train.py:train_step --cluster=1x8xh100 --profile=trace
   lagom-xla inspect step.hlo.xz --cluster=2x8xh100 --format=json"""
 
 
@@ -35,22 +38,31 @@ def add(commands) -> None:
   )
   command_lib.add_target(command)
   command_lib.add_format(command)
+  profiled.add(command)
   compiling.add(command)
 
 
 def _run(arguments: argparse.Namespace) -> None:
   from lagom_xla.report import as_json
+  from lagom_xla.report import cost_tables
   from lagom_xla.report import terminal
 
   with stopping.ended():
-    step = _inspect(arguments)
+    step, costed = _inspect(arguments)
   if arguments.format == "json":
-    output.write_json(as_json.inspection(step))
+    result = as_json.inspection(step)
+    if costed is not None:
+      result["profile"] = cost_tables.as_json(step, costed)
+    output.write_json(result)
   else:
     terminal.show_inspection(output.console(), step)
+    if costed is not None:
+      cost_tables.show(output.console(), step, costed)
 
 
-def _inspect(arguments: argparse.Namespace) -> step_lib.Step:
+def _inspect(
+  arguments: argparse.Namespace,
+) -> tuple[step_lib.Step, costing_lib.Costing | None]:
   from lagom_xla.cli import progress
 
   with (
@@ -62,4 +74,5 @@ def _inspect(arguments: argparse.Namespace) -> step_lib.Step:
     bar.say("lowering")
     target = command_lib.load_target(arguments, workers)
     bar.say("compiling")
-    return tuner.inspect(target)
+    with profiled.pricing(arguments, target) as costed:
+      return tuner.inspect(target), costed

@@ -12,10 +12,12 @@ from lagom_xla import errors
 from lagom_xla.cli import command as command_lib
 from lagom_xla.cli import compiling
 from lagom_xla.cli import output
+from lagom_xla.cli import profiled
 from lagom_xla.cli import stopping
 
 if TYPE_CHECKING:
   from lagom_xla import tuner
+  from lagom_xla.profiling import costing as costing_lib
 
 # There is no plan: the exit status of errors.
 _NOTHING_FOUND = 2
@@ -47,6 +49,7 @@ def add(commands) -> None:
   )
   command_lib.add_target(command)
   command_lib.add_format(command)
+  profiled.add(command)
   compiling.add(command)
   stopping.add_time_budget(command)
   command.add_argument(
@@ -74,13 +77,14 @@ def add(commands) -> None:
 def _run(arguments: argparse.Namespace) -> None:
   from lagom_xla.apply import files as files_lib
   from lagom_xla.report import as_json
+  from lagom_xla.report import cost_tables
   from lagom_xla.report import terminal
 
   folder = pathlib.Path(arguments.out)
   files_lib.check(folder)
   try:
     with stopping.raised(arguments.time_budget):
-      tuning = _tune(arguments)
+      tuning, costed = _tune(arguments)
   except errors.Stopped as stop:
     command_lib.say(
       f"stopped by {stop.reason} before XLA's defaults were compiled, so there"
@@ -89,9 +93,14 @@ def _run(arguments: argparse.Namespace) -> None:
     stopping.end(stop.exit_status or _NOTHING_FOUND)
   files = files_lib.write(tuning.plan, folder)
   if arguments.format == "json":
-    output.write_json(as_json.tuning(tuning))
+    result = as_json.tuning(tuning)
+    if costed is not None:
+      result["profile"] = cost_tables.as_json(tuning.before, costed)
+    output.write_json(result)
   else:
     terminal.show_tuning(output.console(), tuning, files)
+    if costed is not None:
+      cost_tables.show(output.console(), tuning.before, costed)
   if tuning.stopped is not None:
     command_lib.say(
       f"stopped by {tuning.stopped.reason} after {len(tuning.candidates)}"
@@ -102,7 +111,9 @@ def _run(arguments: argparse.Namespace) -> None:
     stopping.end(tuning.stopped.exit_status)
 
 
-def _tune(arguments: argparse.Namespace) -> tuner.Tuning:
+def _tune(
+  arguments: argparse.Namespace,
+) -> tuple[tuner.Tuning, costing_lib.Costing | None]:
   from lagom_xla.cli import progress
 
   with (
@@ -115,10 +126,12 @@ def _tune(arguments: argparse.Namespace) -> tuner.Tuning:
     target = command_lib.load_target(arguments, workers)
     bar.say("compiling")
     bar.expect(tuner.max_progress(target, in_process=arguments.in_process))
-    return tuner.tune(
-      target,
-      searcher=arguments.searcher,
-      in_process=arguments.in_process,
-      progress=bar.advance,
-      found=bar.found,
-    )
+    with profiled.pricing(arguments, target) as costed:
+      tuning = tuner.tune(
+        target,
+        searcher=arguments.searcher,
+        in_process=arguments.in_process,
+        progress=bar.advance,
+        found=bar.found,
+      )
+    return tuning, costed

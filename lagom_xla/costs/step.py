@@ -4,7 +4,8 @@
 
 A step joins a module, a cluster and the cost models: a configuration of NCCL
 settings goes in, a replayed timeline comes out. `Step.under` prices the same
-step with one part of the models wrong.
+step with one part of the models wrong, `measured.pricing` every step by what a
+profile measured.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import contention
 from lagom_xla.costs import host_copy as host_copy_lib
 from lagom_xla.costs import kernel as kernel_lib
+from lagom_xla.costs import measured as measured_lib
 from lagom_xla.costs import nccl
 from lagom_xla.costs import scenario as scenario_lib
 from lagom_xla.costs.replay import costs as costs_lib
@@ -46,17 +48,24 @@ class Step:
     rescheduled_from: the step that this one is another schedule of, if it is
       one: kernels cost the same as there.
     scenario: what the cost models are wrong about, if anything.
+    measured: costs of a profile, in place of predicted ones; None if all are
+      predicted.
   """
 
   analysis: overlap_lib.Analysis
   cluster: cluster_lib.Cluster
   rescheduled_from: Step | None = None
   scenario: scenario_lib.Scenario = scenario_lib.AS_PREDICTED
+  measured: measured_lib.Measured | None = dataclasses.field(
+    default_factory=measured_lib.now_pricing
+  )
 
   def rescheduled(self, module: hlo.Module) -> Step:
     """The step with another schedule of its module."""
     analysis = overlap_lib.analyze(module, rescheduled_from=self.analysis)
-    return Step(analysis, self.cluster, rescheduled_from=self)
+    return Step(
+      analysis, self.cluster, rescheduled_from=self, measured=self.measured
+    )
 
   def under(self, scenario: scenario_lib.Scenario) -> Step:
     """The step as it would be if the models were wrong in this way."""
@@ -128,6 +137,8 @@ class Step:
       cost = self._known_cost(kernel)
       if cost is None:
         cost = kernel_lib.predict(kernel, self.cluster.gpu)
+        if self.measured is not None:
+          cost = self.measured.kernel(kernel, cost)
       costs[instruction_id] = known.setdefault(cost, cost)
     return costs
 
@@ -173,9 +184,10 @@ class Step:
     self, key: Key, setting: nccl.Setting
   ) -> collective_lib.CollectiveCost:
     if (key, setting) not in self._predictions:
-      self._predictions[key, setting] = collective_lib.predict(
-        key, setting, self.cluster
-      )
+      cost = collective_lib.predict(key, setting, self.cluster)
+      if self.measured is not None:
+        cost = self.measured.collective(key, cost)
+      self._predictions[key, setting] = cost
     return self._predictions[key, setting]
 
   @functools.cached_property

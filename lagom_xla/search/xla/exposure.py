@@ -216,7 +216,7 @@ def _gain_us(
   piece = dataclasses.replace(key, num_bytes=key.num_bytes // num_pieces)
   setting = collective_lib.default_setting(piece, step.cluster)
   whole_us = step.predict(key, step.default[key]).time_us
-  piece_us = collective_lib.predict(piece, setting, step.cluster).time_us
+  piece_us = step.predict(piece, setting).time_us
   # It may have been waited for longer than it takes: for those before it.
   alone_us = whole_us * collective.executions
   share = min(exposed_us / alone_us, 1.0) if alone_us else 0.0

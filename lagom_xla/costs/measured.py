@@ -1,0 +1,133 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Measured costs: what a profile says in place of a prediction.
+
+    with measured.pricing(costs):
+      step = step_lib.of_module(module, cluster)
+
+A kernel costs what it took alone in the profile, by its name if a kernel of
+that name does the same work, else by its work: another compile of the step
+names the same kernels anew. What the profile lacks is predicted, times what
+kernels of its category took over what was predicted for them. Collectives go by
+their tuning key, and what is lacking by kind and reach. A setting that NCCL did
+not choose in the profile is scaled as its choice is: the profile says nothing
+of it, and the ratio of two settings is the model's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+import contextlib
+import contextvars
+import dataclasses
+
+from lagom_xla.costs import collective as collective_lib
+from lagom_xla.costs import kernel as kernel_lib
+from lagom_xla.passes import kernels as kernels_lib
+
+# Equal for kernels of equal work.
+Work = tuple[object, ...]
+# A collective's kind, and whether it spans nodes.
+Reach = tuple[str, bool]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Measured:
+  """What a profile says that kernels and collectives cost alone.
+
+  Attributes:
+    kernel_us: run time of each kernel, without the gap after it, by its name.
+    work_of: the work of those.
+    work_us: the same by work.
+    categories: measured over predicted run time, by category of kernels.
+    gap_us: between one kernel and the next; None if unknown.
+    keys: measured over predicted time of collectives, by tuning key.
+    reaches: the same by kind and reach.
+  """
+
+  kernel_us: Mapping[str, float]
+  work_of: Mapping[str, Work]
+  work_us: Mapping[Work, float]
+  categories: Mapping[str, float]
+  gap_us: float | None
+  keys: Mapping[collective_lib.TuningKey, float]
+  reaches: Mapping[Reach, float]
+
+  def kernel(
+    self, kernel: kernels_lib.Kernel, predicted: kernel_lib.KernelCost
+  ) -> kernel_lib.KernelCost:
+    """What a kernel costs alone, given what is predicted for it."""
+    work = work_of(kernel)
+    run_us = self.work_us.get(work)
+    if self.work_of.get(kernel.name) == work:
+      run_us = self.kernel_us[kernel.name]
+    source = "measured"
+    if run_us is None:
+      run_us = predicted.run_us * self.categories.get(kernel.category, 1.0)
+      source = predicted.source
+    gap_us = predicted.gap_us if self.gap_us is None else self.gap_us
+    factor = run_us / predicted.run_us if predicted.run_us else 1.0
+    return dataclasses.replace(
+      predicted,
+      time_us=run_us + gap_us,
+      gap_us=gap_us,
+      memory_us=predicted.memory_us * min(factor, 1.0),
+      threads_us=predicted.threads_us * factor,
+      source=source,
+    )
+
+  def collective(
+    self,
+    key: collective_lib.TuningKey,
+    predicted: collective_lib.CollectiveCost,
+  ) -> collective_lib.CollectiveCost:
+    """What a key's collective costs alone, given what is predicted for it."""
+    factor = self.keys.get(key)
+    if factor is None:
+      factor = self.reaches.get((key.kind, key.num_nodes > 1), 1.0)
+    # The same bytes in another time.
+    return dataclasses.replace(
+      predicted,
+      time_us=predicted.time_us * factor,
+      memory_gbps=predicted.memory_gbps / factor,
+    )
+
+
+_pricing: contextvars.ContextVar[Measured | None] = contextvars.ContextVar(
+  "_pricing", default=None
+)
+
+
+@contextlib.contextmanager
+def pricing(measured: Measured | None) -> Iterator[None]:
+  """Prices the steps that are made inside by what was measured.
+
+  A search makes steps wherever it tries something, and all of them must be
+  priced alike to be compared.
+
+  Args:
+    measured: by what; None predicts everything.
+  """
+  token = _pricing.set(measured)
+  try:
+    yield
+  finally:
+    _pricing.reset(token)
+
+
+def now_pricing() -> Measured | None:
+  """What steps that are made here are priced by; None if by predictions."""
+  return _pricing.get()
+
+
+def work_of(kernel: kernels_lib.Kernel) -> Work:
+  """Equal for kernels of equal work."""
+  return (
+    kernel.category,
+    kernel.pattern,
+    kernel.flops,
+    kernel.num_bytes,
+    kernel.num_element_operations,
+    kernel.result_elements,
+    kernel.matrix_shape,
+  )

@@ -1,0 +1,242 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Costs of a profile: what it measured, beside what is predicted for that.
+
+    costed = costing.of_profile(profile, cluster)
+    with measured.pricing(costed.measured):
+      ...
+
+A collective that ran beside kernels took longer for that. A replay slows it by
+kernels again, so what it is predicted to have lost there is taken off first.
+"""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Iterator, Mapping, Sequence
+import dataclasses
+import statistics
+
+from lagom_xla import cluster as cluster_lib
+from lagom_xla.costs import collective as collective_lib
+from lagom_xla.costs import contention
+from lagom_xla.costs import measured as measured_lib
+from lagom_xla.costs import step as step_lib
+from lagom_xla.passes import kernels as kernels_lib
+from lagom_xla.profiling import events as events_lib
+from lagom_xla.profiling import profile as profile_lib
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Ratio:
+  """How far apart measurement and prediction are, for one kind.
+
+  Attributes:
+    kind: of kernels or collectives.
+    n: how many of the module were measured.
+    measured_us: what they take alone per step.
+    predicted_us: what they were predicted to.
+    low: measured over predicted, the least of all.
+    median: the median of those.
+    high: the most.
+  """
+
+  kind: str
+  n: int
+  measured_us: float
+  predicted_us: float
+  low: float
+  median: float
+  high: float
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Costing:
+  """What a profile says of costs.
+
+  Attributes:
+    measured: what steps are priced by.
+    ratios: by kind of kernel, then of collective.
+    never_alone: kernels that ran beside collectives only, and none of equal
+      work ran alone: they are predicted, and scaled as their kind.
+    not_run: kernels and collectives of the module that the trace lacks.
+    has_waits: collectives whose times may have waits for ranks that the trace
+      lacks.
+  """
+
+  measured: measured_lib.Measured
+  ratios: tuple[Ratio, ...]
+  never_alone: tuple[str, ...]
+  not_run: tuple[str, ...]
+  has_waits: tuple[str, ...]
+
+
+def of_profile(
+  profile: profile_lib.Profile, cluster: cluster_lib.Cluster
+) -> Costing:
+  """The costs of a profile.
+
+  Args:
+    profile: of a run.
+    cluster: that it ran on.
+  """
+  with measured_lib.pricing(None):
+    step = step_lib.Step(profile.analysis, cluster)
+  kernel_us = {
+    name: statistics.median(us) for name, us in profile.lone_us.items()
+  }
+  work_of = {n: measured_lib.work_of(k) for n, k in profile.kernels.items()}
+  collective_us = _lone_collectives_us(profile, step)
+  kernels = [
+    _Pair(
+      kind=kernel.category,
+      measured_us=us * kernel.executions,
+      predicted_us=step.kernel_cost(kernel).run_us * kernel.executions,
+    )
+    for name, us in kernel_us.items()
+    for kernel in (profile.kernels[name],)
+  ]
+  collectives = [
+    _Pair(
+      kind=collective.kind,
+      measured_us=us * collective.executions,
+      predicted_us=_predicted(step, name).time_us * collective.executions,
+    )
+    for name, us in collective_us.items()
+    for collective in (profile.collectives[name],)
+  ]
+  of_kernels = tuple(_ratios(kernels))
+  ran = {event.name for s in profile.steps for event in s.kernels}
+  return Costing(
+    measured=measured_lib.Measured(
+      kernel_us=kernel_us,
+      work_of={name: work_of[name] for name in kernel_us},
+      work_us=profile.work_us,
+      categories={ratio.kind: ratio.median for ratio in of_kernels},
+      gap_us=profile.gap_us,
+      keys=_by_key(step, collective_us),
+      reaches=_by_reach(step, collective_us),
+    ),
+    ratios=(*of_kernels, *_ratios(collectives)),
+    never_alone=tuple(
+      name
+      for name in profile.kernels
+      if name in ran and work_of[name] not in profile.work_us
+    ),
+    not_run=tuple(
+      [name for name in profile.kernels if name not in ran]
+      + [name for name in profile.collectives if name not in collective_us]
+    ),
+    has_waits=tuple(
+      sorted({i.name for i in profile.instances if not i.has_all_ranks})
+    ),
+  )
+
+
+def num_priced(
+  costed: Costing, kernels: Sequence[kernels_lib.Kernel]
+) -> tuple[int, int, int]:
+  """How many kernels of a step are priced by name, by work, by their kind."""
+  measured = costed.measured
+  by_name = by_work = 0
+  for kernel in kernels:
+    work = measured_lib.work_of(kernel)
+    if measured.work_of.get(kernel.name) == work:
+      by_name += 1
+    elif work in measured.work_us:
+      by_work += 1
+  return by_name, by_work, len(kernels) - by_name - by_work
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class _Pair:
+  kind: str
+  measured_us: float
+  predicted_us: float
+
+
+def _ratios(pairs: Sequence[_Pair]) -> Iterator[Ratio]:
+  by_kind = collections.defaultdict(list)
+  for pair in pairs:
+    if pair.predicted_us and pair.measured_us:
+      by_kind[pair.kind].append(pair)
+  for kind, alike in sorted(by_kind.items()):
+    ratios = [pair.measured_us / pair.predicted_us for pair in alike]
+    yield Ratio(
+      kind=kind,
+      n=len(alike),
+      measured_us=sum(pair.measured_us for pair in alike),
+      predicted_us=sum(pair.predicted_us for pair in alike),
+      low=min(ratios),
+      median=statistics.median(ratios),
+      high=max(ratios),
+    )
+
+
+def _predicted(step: step_lib.Step, name: str) -> collective_lib.CollectiveCost:
+  key = step.key_of[name]
+  return step.predict(key, step.default[key])
+
+
+def _lone_collectives_us(
+  profile: profile_lib.Profile, step: step_lib.Step
+) -> dict[str, float]:
+  """Median time of each collective alone, by name."""
+  kernels = {(s.device, s.number): s.kernels for s in profile.steps}
+  times = collections.defaultdict(list)
+  for instance in profile.instances:
+    device = min(instance.runs, key=lambda d: instance.runs[d].time_us)
+    run = instance.runs[device]
+    beside = kernels.get((device, instance.step), ())
+    lost_us = _lost_us(profile, step, run, beside)
+    times[instance.name].append(run.time_us - lost_us)
+  return {name: statistics.median(us) for name, us in times.items()}
+
+
+def _lost_us(
+  profile: profile_lib.Profile,
+  step: step_lib.Step,
+  run: events_lib.Event,
+  kernels: Sequence[events_lib.Event],
+) -> float:
+  """What a collective is predicted to have lost to kernels."""
+  cost = _predicted(step, run.name)
+  if not run.time_us or not cost.time_us:
+    return 0.0
+  as_it_ran = dataclasses.replace(
+    cost,
+    time_us=run.time_us,
+    memory_gbps=cost.memory_gbps * cost.time_us / run.time_us,
+  )
+  lost_us = 0.0
+  for kernel in kernels:
+    if common_us := run.common_us(kernel):
+      beside = contention.beside(
+        step.kernel_cost(profile.kernels[kernel.name]),
+        as_it_ran,
+        step.cluster.gpu,
+      )
+      lost_us += common_us * (1 - 1 / beside.collective_factor)
+  return lost_us
+
+
+def _by_key(
+  step: step_lib.Step, collective_us: Mapping[str, float]
+) -> dict[collective_lib.TuningKey, float]:
+  """Measured over predicted time, by tuning key."""
+  found = collections.defaultdict(list)
+  for name, us in collective_us.items():
+    predicted_us = _predicted(step, name).time_us
+    if us > 0 and predicted_us:
+      found[step.key_of[name]].append(us / predicted_us)
+  return {key: statistics.median(ratios) for key, ratios in found.items()}
+
+
+def _by_reach(
+  step: step_lib.Step, collective_us: Mapping[str, float]
+) -> dict[measured_lib.Reach, float]:
+  """The median of that of all keys of a kind and reach."""
+  found = collections.defaultdict(list)
+  for key, ratio in _by_key(step, collective_us).items():
+    found[key.kind, key.num_nodes > 1].append(ratio)
+  return {reach: statistics.median(ratios) for reach, ratios in found.items()}

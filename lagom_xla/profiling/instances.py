@@ -1,0 +1,196 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Instances of collectives: one collective as several ranks ran it once.
+
+Each rank's time has what it waited for the ranks that came later. The one that
+came last waited for none, so the least time of all ranks is the collective's
+own, if the trace has all ranks. Ranks end together (within 10 to 27 us on two
+H100s of one node), which also sets the clocks of processes right: those of
+different hosts agree only as well as NTP keeps them.
+"""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Iterator, Mapping, Sequence
+import dataclasses
+import statistics
+
+from lagom_xla.passes import collectives as collectives_lib
+from lagom_xla.profiling import events as events_lib
+from lagom_xla.profiling import steps as steps_lib
+from lagom_xla.profiling import trace as trace_lib
+
+_Named = Mapping[str, Sequence[events_lib.Event]]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Instance:
+  """A collective as the ranks of one group ran it once.
+
+  Attributes:
+    name: the collective's.
+    step: number of the step.
+    runs: by device, of those whose trace has it.
+    has_all_ranks: whether these are all ranks of the group.
+  """
+
+  name: str
+  step: int
+  runs: Mapping[int, events_lib.Event]
+  has_all_ranks: bool
+
+  @property
+  def own_us(self) -> float:
+    """Its time without waiting for ranks; at most that, if some are missing."""
+    return min(run.time_us for run in self.runs.values())
+
+  @property
+  def skew_us(self) -> float:
+    """From the first rank's start to the last one's."""
+    return self.last_start_us - min(r.begin_us for r in self.runs.values())
+
+  @property
+  def last_start_us(self) -> float:
+    """When the last rank came."""
+    return max(run.begin_us for run in self.runs.values())
+
+  @property
+  def last_device(self) -> int:
+    """The device that came last."""
+    return max(self.runs, key=lambda device: self.runs[device].begin_us)
+
+
+def on_one_clock(
+  trace: trace_lib.Trace, steps: Sequence[steps_lib.DeviceStep]
+) -> tuple[list[steps_lib.DeviceStep], list[float]]:
+  """Steps with the clocks of all processes set by the first one's.
+
+  Args:
+    trace: of all processes.
+    steps: of it.
+
+  Returns:
+    The steps, and what was added to each process's times, in microseconds.
+  """
+  ends: list[dict[tuple[str, int, int], list[float]]] = [
+    collections.defaultdict(list) for _ in trace.processes
+  ]
+  for step in steps:
+    process = trace.devices[step.device].process
+    for name, runs in _by_name(step).items():
+      for occurrence, run in enumerate(runs):
+        ends[process][name, step.number, occurrence].append(run.end_us)
+  offsets_us = []
+  for own in ends:
+    common = [
+      statistics.median(ends[0][key]) - statistics.median(own[key])
+      for key in own.keys() & ends[0].keys()
+    ]
+    offsets_us.append(statistics.median(common) if common else 0.0)
+  moved = [
+    _moved(step, offsets_us[trace.devices[step.device].process])
+    for step in steps
+  ]
+  return moved, offsets_us
+
+
+def _moved(
+  step: steps_lib.DeviceStep, offset_us: float
+) -> steps_lib.DeviceStep:
+  def move(
+    events: Sequence[events_lib.Event],
+  ) -> tuple[events_lib.Event, ...]:
+    return tuple(
+      dataclasses.replace(
+        e, begin_us=e.begin_us + offset_us, end_us=e.end_us + offset_us
+      )
+      for e in events
+    )
+
+  if not offset_us:
+    return step
+  return dataclasses.replace(
+    step, kernels=move(step.kernels), collectives=move(step.collectives)
+  )
+
+
+def of_steps(
+  steps: Sequence[steps_lib.DeviceStep],
+  collectives: Mapping[str, collectives_lib.Collective],
+  num_devices: int | None,
+) -> list[Instance]:
+  """The collectives of all steps, matched across ranks.
+
+  The k-th run of one device is the k-th of the others where all have as many;
+  else a run goes with those that end when it ends.
+
+  Args:
+    steps: on one clock.
+    collectives: of the module, by name.
+    num_devices: that the module runs on; None if unknown. Devices of the trace
+      are its devices only if they are as many.
+  """
+  by_number = collections.defaultdict(list)
+  for step in steps:
+    by_number[step.number].append(step)
+  devices = {step.device for step in steps}
+  found = []
+  for number, together in sorted(by_number.items()):
+    runs = {step.device: _by_name(step) for step in together}
+    for name, collective in collectives.items():
+      for group in _groups(collective, devices, num_devices):
+        present = {d: runs[d][name] for d in group if name in runs.get(d, {})}
+        size = collective.group_size or len(devices)
+        found += [
+          Instance(
+            name=name,
+            step=number,
+            runs=matched,
+            has_all_ranks=len(matched) >= size,
+          )
+          for matched in _matched(present)
+        ]
+  return found
+
+
+def _groups(
+  collective: collectives_lib.Collective,
+  devices: set[int],
+  num_devices: int | None,
+) -> list[set[int]]:
+  """Devices of the trace that run a collective together, as far as known."""
+  if collective.num_groups == 1 or not collective.groups:
+    return [devices] if not collective.pairs else [{d} for d in devices]
+  if num_devices == len(devices):
+    return [devices.intersection(group) for group in collective.groups]
+  return [{device} for device in devices]
+
+
+def _matched(
+  runs: Mapping[int, Sequence[events_lib.Event]],
+) -> Iterator[dict[int, events_lib.Event]]:
+  if not runs:
+    return
+  reference = max(runs, key=lambda device: len(runs[device]))
+  matched: list[dict[int, events_lib.Event]] = [
+    {reference: run} for run in runs[reference]
+  ]
+  ends_us = [run.end_us for run in runs[reference]]
+  for device, own in runs.items():
+    if device == reference:
+      continue
+    for occurrence, run in enumerate(own):
+      index = occurrence
+      if len(own) != len(ends_us):
+        distances = [abs(run.end_us - end_us) for end_us in ends_us]
+        index = distances.index(min(distances))
+      matched[index][device] = run
+  yield from matched
+
+
+def _by_name(step: steps_lib.DeviceStep) -> _Named:
+  named = collections.defaultdict(list)
+  for run in step.collectives:
+    named[run.name].append(run)
+  return named

@@ -1,0 +1,266 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Overlaps as they were measured: who waited for whom, who slowed whom.
+
+All times are per step and device, averaged over those that the trace has whole;
+they are counted, not predicted. What a collective is exposed for is the time in
+which it ran and no kernel did. The part of that in which another rank had not
+come yet is that rank's, not the network's.
+"""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Iterator, Mapping, Sequence
+import dataclasses
+import statistics
+
+from lagom_xla.costs import measured as measured_lib
+from lagom_xla.profiling import events as events_lib
+from lagom_xla.profiling import profile as profile_lib
+from lagom_xla.profiling import steps as steps_lib
+
+_Span = tuple[float, float]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class CollectiveRow:
+  """A collective.
+
+  Attributes:
+    name: its name.
+    kind: HLO opcode.
+    runs: times that it ran per step.
+    num_channels: that NCCL took for it; None where the trace does not say.
+    ran_us: time that it ran.
+    own_us: time of one run without waiting for ranks, the median.
+    has_all_ranks: whether the trace has all ranks that `own_us` needs.
+    exposed_us: time that it ran and no kernel did.
+    late_ranks_us: the part of that in which a rank of the trace had not come.
+    slowdown_us: what kernels beside it lost to it, where their lone times are
+      known.
+  """
+
+  name: str
+  kind: str
+  runs: float
+  num_channels: int | None
+  ran_us: float
+  own_us: float
+  has_all_ranks: bool
+  exposed_us: float
+  late_ranks_us: float
+  slowdown_us: float
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Slowdown:
+  """Kernels of equal work beside a collective.
+
+  Attributes:
+    kernel: the name of the first of them.
+    num_kernels: of the module that do this work.
+    collective: its name.
+    lone_us: their median time beside nothing.
+    beside_us: their median time where the collective ran all along; None where
+      it never did.
+    lost_us: what they lost per step.
+  """
+
+  kernel: str
+  num_kernels: int
+  collective: str
+  lone_us: float
+  beside_us: float | None
+  lost_us: float
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class DeviceRow:
+  """A device.
+
+  Attributes:
+    name: its name.
+    num_steps: whole steps in the trace.
+    step_us: median time of those.
+    last: times per step that it came last to a collective.
+    late_us: what the first rank waited for it then, per step.
+  """
+
+  name: str
+  num_steps: int
+  step_us: float
+  last: float
+  late_us: float
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Overlaps:
+  """The overlaps of a profile.
+
+  Attributes:
+    step_us: median time of a step.
+    kernel_us: time that kernels ran.
+    exposed_us: time that a collective ran and no kernel did.
+    gap_us: time that neither ran.
+    slowdown_us: what kernels lost to collectives.
+    collectives: those that are exposed longest first.
+    slowdowns: the largest losses first, where lone times are known.
+    devices: in the trace's order.
+  """
+
+  step_us: float
+  kernel_us: float
+  exposed_us: float
+  gap_us: float
+  slowdown_us: float
+  collectives: tuple[CollectiveRow, ...]
+  slowdowns: tuple[Slowdown, ...]
+  devices: tuple[DeviceRow, ...]
+
+
+def of_profile(profile: profile_lib.Profile) -> Overlaps:
+  """The overlaps of a profile."""
+  steps = profile.whole_steps
+  idle = [list(_idle(step)) for step in steps]
+  spans_us = sum(step.end_us - step.begin_us for step in steps)
+  idle_us = sum(end - begin for spans in idle for begin, end in spans)
+  exposed_us = sum(
+    _common_us(span, union)
+    for step, spans in zip(steps, idle, strict=True)
+    for union in _union(step.collectives)
+    for span in spans
+  )
+  slowdowns = _slowdowns(profile)
+  return Overlaps(
+    step_us=profile.step_time_us,
+    kernel_us=(spans_us - idle_us) / len(steps),
+    exposed_us=exposed_us / len(steps),
+    gap_us=(idle_us - exposed_us) / len(steps),
+    slowdown_us=sum(slowdown.lost_us for slowdown in slowdowns),
+    collectives=tuple(_collectives(profile, idle, slowdowns)),
+    slowdowns=tuple(slowdowns),
+    devices=tuple(_devices(profile)),
+  )
+
+
+def _union(events: Sequence[events_lib.Event]) -> Iterator[_Span]:
+  """The times in which any of these ran."""
+  begin = end = None
+  for event in sorted(events, key=lambda e: e.begin_us):
+    if begin is None or end is None or event.begin_us > end:
+      if begin is not None and end is not None:
+        yield begin, end
+      begin, end = event.begin_us, event.end_us
+    else:
+      end = max(end, event.end_us)
+  if begin is not None and end is not None:
+    yield begin, end
+
+
+def _idle(step: steps_lib.DeviceStep) -> Iterator[_Span]:
+  """The times of a step in which no kernel ran."""
+  last = step.begin_us
+  for begin, end in _union(step.kernels):
+    if begin > last:
+      yield last, begin
+    last = end
+  if step.end_us > last:
+    yield last, step.end_us
+
+
+def _common_us(span: _Span, other: _Span) -> float:
+  return max(min(span[1], other[1]) - max(span[0], other[0]), 0.0)
+
+
+def _collectives(
+  profile: profile_lib.Profile,
+  idle: Sequence[Sequence[_Span]],
+  slowdowns: Sequence[Slowdown],
+) -> list[CollectiveRow]:
+  lost_us: dict[str, float] = collections.defaultdict(float)
+  for slowdown in slowdowns:
+    lost_us[slowdown.collective] += slowdown.lost_us
+  last_starts_us: dict[tuple[int, str, float], float] = {}
+  all_ranks: Mapping[str, list[bool]] = collections.defaultdict(list)
+  for instance in profile.instances:
+    all_ranks[instance.name].append(instance.has_all_ranks)
+    for device, run in instance.runs.items():
+      key = device, instance.name, run.begin_us
+      last_starts_us[key] = instance.last_start_us
+  ran = collections.defaultdict(float)
+  exposed = collections.defaultdict(float)
+  late = collections.defaultdict(float)
+  runs = collections.defaultdict(int)
+  for step, spans in zip(profile.whole_steps, idle, strict=True):
+    for run in step.collectives:
+      until = last_starts_us[step.device, run.name, run.begin_us]
+      runs[run.name] += 1
+      ran[run.name] += run.time_us
+      for span in spans:
+        exposed[run.name] += _common_us(span, (run.begin_us, run.end_us))
+        waited = run.begin_us, min(until, run.end_us)
+        late[run.name] += _common_us(span, waited)
+  num = len(profile.whole_steps)
+  rows = [
+    CollectiveRow(
+      name=name,
+      kind=profile.collectives[name].kind,
+      runs=runs[name] / num,
+      num_channels=profile.num_channels.get(name),
+      ran_us=ran[name] / num,
+      own_us=profile.own_us[name],
+      has_all_ranks=all(all_ranks[name]),
+      exposed_us=exposed[name] / num,
+      late_ranks_us=late[name] / num,
+      slowdown_us=lost_us[name],
+    )
+    for name in runs
+  ]
+  return sorted(rows, key=lambda row: -row.exposed_us)
+
+
+def _slowdowns(profile: profile_lib.Profile) -> list[Slowdown]:
+  met: dict[tuple[measured_lib.Work, str], list[events_lib.KernelRun]] = (
+    collections.defaultdict(list)
+  )
+  for run in profile.kernel_runs:
+    if not run.is_lone:
+      work = measured_lib.work_of(profile.kernels[run.name])
+      met[work, run.collective].append(run)
+  found = []
+  for (work, collective), runs in met.items():
+    if work not in profile.work_us:
+      continue
+    lone_us = profile.work_us[work]
+    covered = [r.time_us for r in runs if r.share >= profile_lib.COVERED]
+    found.append(
+      Slowdown(
+        kernel=runs[0].name,
+        num_kernels=len({run.name for run in runs}),
+        collective=collective,
+        lone_us=lone_us,
+        beside_us=statistics.median(covered) if covered else None,
+        lost_us=sum(run.time_us - lone_us for run in runs) / len(profile.steps),
+      )
+    )
+  return sorted(found, key=lambda row: -row.lost_us)
+
+
+def _devices(profile: profile_lib.Profile) -> Iterator[DeviceRow]:
+  last = collections.Counter()
+  late_us = collections.defaultdict(float)
+  for instance in profile.instances:
+    if len(instance.runs) > 1:
+      last[instance.last_device] += 1
+      late_us[instance.last_device] += instance.skew_us
+  for index, device in enumerate(profile.trace.devices):
+    steps = [s for s in profile.whole_steps if s.device == index]
+    if steps:
+      yield DeviceRow(
+        name=device.name,
+        num_steps=len(steps),
+        step_us=statistics.median(s.end_us - s.begin_us for s in steps),
+        last=last[index] / len(steps),
+        late_us=late_us[index] / len(steps),
+      )

@@ -1,0 +1,240 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""A profile: a scheduled module, and how it ran.
+
+profiled = profile.of_trace(xspace.read(folder))
+profiled.lone_us["loop_fusion.3"]
+"""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Mapping, Sequence
+import dataclasses
+import functools
+import pathlib
+import statistics
+
+from lagom_xla import errors
+from lagom_xla.costs import measured as measured_lib
+from lagom_xla.passes import collectives as collectives_lib
+from lagom_xla.passes import hlo
+from lagom_xla.passes import kernels as kernels_lib
+from lagom_xla.passes import overlap as overlap_lib
+from lagom_xla.profiling import events as events_lib
+from lagom_xla.profiling import instances as instances_lib
+from lagom_xla.profiling import steps as steps_lib
+from lagom_xla.profiling import trace as trace_lib
+from lagom_xla.profiling import xspace
+
+# A kernel counts as beside a collective that runs for this share of it.
+COVERED = 0.95
+# A module that knows less of a program's launches is another program's.
+_KNOWN = 0.5
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Profile:
+  """A step's module with what was traced of it.
+
+  Attributes:
+    trace: of the run.
+    analysis: of the module.
+    steps: of all devices, on one clock.
+    offsets_us: what was added to the times of each process for that.
+  """
+
+  trace: trace_lib.Trace
+  analysis: overlap_lib.Analysis
+  steps: Sequence[steps_lib.DeviceStep]
+  offsets_us: Sequence[float]
+
+  @functools.cached_property
+  def kernels(self) -> Mapping[str, kernels_lib.Kernel]:
+    """The module's kernels, by name."""
+    return {k.name: k for k in self.analysis.kernels.values()}
+
+  @functools.cached_property
+  def collectives(self) -> Mapping[str, collectives_lib.Collective]:
+    """The module's collectives, by name."""
+    return {c.name: c for c in self.analysis.collectives}
+
+  @functools.cached_property
+  def whole_steps(self) -> Sequence[steps_lib.DeviceStep]:
+    """Those that were not cut off."""
+    return [step for step in self.steps if step.is_whole]
+
+  @functools.cached_property
+  def step_time_us(self) -> float:
+    """Median from a step's start to its end, over all devices."""
+    return statistics.median(s.end_us - s.begin_us for s in self.whole_steps)
+
+  @functools.cached_property
+  def instances(self) -> Sequence[instances_lib.Instance]:
+    """The collectives of all steps, matched across ranks."""
+    return instances_lib.of_steps(
+      self.steps,
+      self.collectives,
+      collectives_lib.num_devices(self.analysis.module),
+    )
+
+  @functools.cached_property
+  def kernel_runs(self) -> Sequence[events_lib.KernelRun]:
+    """The kernels of all steps as they ran."""
+    return [
+      run
+      for step in self.steps
+      for run in events_lib.kernel_runs(step.kernels, step.collectives)
+    ]
+
+  @functools.cached_property
+  def lone_us(self) -> Mapping[str, Sequence[float]]:
+    """Times of each kernel where it ran beside nothing, by name."""
+    times = collections.defaultdict(list)
+    for run in self.kernel_runs:
+      if run.is_lone:
+        times[run.name].append(run.time_us)
+    return times
+
+  @functools.cached_property
+  def work_us(self) -> Mapping[measured_lib.Work, float]:
+    """Median time that kernels of equal work ran beside nothing, by work."""
+    times = collections.defaultdict(list)
+    for name, lone_us in self.lone_us.items():
+      times[measured_lib.work_of(self.kernels[name])] += lone_us
+    return {work: statistics.median(us) for work, us in times.items()}
+
+  @functools.cached_property
+  def own_us(self) -> Mapping[str, float]:
+    """Median time of each collective without waiting for ranks, by name."""
+    times = collections.defaultdict(list)
+    for instance in self.instances:
+      times[instance.name].append(instance.own_us)
+    return {name: statistics.median(us) for name, us in times.items()}
+
+  @functools.cached_property
+  def num_channels(self) -> Mapping[str, int]:
+    """Channels that NCCL took for each collective, where the trace says."""
+    found = collections.defaultdict(list)
+    for step in self.steps:
+      for run in step.collectives:
+        if run.num_blocks is not None:
+          found[run.name].append(run.num_blocks)
+    return {name: statistics.mode(num) for name, num in found.items()}
+
+  @functools.cached_property
+  def gap_us(self) -> float | None:
+    """Median time between one kernel's end and the next one's start.
+
+    None where no two kernels follow each other.
+    """
+    gaps = [
+      max(run.gap_us, 0.0) for run in self.kernel_runs if run.gap_us is not None
+    ]
+    return statistics.median(gaps) if gaps else None
+
+
+def read(path: pathlib.Path, module: hlo.Module | None = None) -> Profile:
+  """Reads what jax.profiler wrote of a run.
+
+  Args:
+    path: the folder, or one XSpace.
+    module: the step's, scheduled; None for the one in the trace.
+
+  Raises:
+    TraceError: there is no trace, or it is of another step.
+    HloError: the trace's module is damaged.
+  """
+  return of_trace(xspace.read(path), module)
+
+
+def of_trace(
+  trace: trace_lib.Trace, module: hlo.Module | None = None
+) -> Profile:
+  """Joins a trace to the module that ran.
+
+  Args:
+    trace: of a run; of several programs that ran, the step is the one that took
+      the most time on GPUs.
+    module: the step's, scheduled; None for the one in the trace.
+
+  Raises:
+    TraceError: the trace has no module, or the module is another one's.
+    HloError: the trace's module is damaged.
+  """
+  names = None if module is None else _names(module)
+  programs = [
+    _program(trace, process, names) for process in range(len(trace.processes))
+  ]
+  if module is None:
+    module = _module(trace, programs)
+    names = _names(module)
+  _check(trace, programs, module, names or frozenset())
+  analysis = overlap_lib.analyze(module)
+  steps = steps_lib.of_trace(trace, programs, analysis)
+  if not steps:
+    raise errors.TraceError(
+      f"The trace has no kernel of {module.name}, only collectives or copies:"
+      " trace whole steps."
+    )
+  steps, offsets_us = instances_lib.on_one_clock(trace, steps)
+  return Profile(
+    trace=trace, analysis=analysis, steps=steps, offsets_us=offsets_us
+  )
+
+
+def _names(module: hlo.Module) -> frozenset[str]:
+  return frozenset(
+    i.name for c in module.computations.values() for i in c.instructions
+  )
+
+
+def _program(
+  trace: trace_lib.Trace, process: int, names: frozenset[str] | None
+) -> int | None:
+  """The program that took the most time in a process, of known instructions."""
+  times_us: dict[int | None, float] = collections.defaultdict(float)
+  for device in trace.devices:
+    if device.process == process:
+      for launch in device.launches:
+        if names is None or launch.hlo_op in names:
+          times_us[launch.program_id] += launch.end_us - launch.begin_us
+  return max(times_us, key=lambda p: times_us[p], default=None)
+
+
+def _module(
+  trace: trace_lib.Trace, programs: Sequence[int | None]
+) -> hlo.Module:
+  for process, program in zip(trace.processes, programs, strict=True):
+    if program is not None and program in process.modules:
+      return hlo.load(process.modules[program])
+  raise errors.TraceError(
+    "The trace does not hold the module that ran (ProfileOptions"
+    ".enable_hlo_proto was off): name its scheduled HLO with --module=FILE, as"
+    " --xla_dump_to writes it."
+  )
+
+
+def _check(
+  trace: trace_lib.Trace,
+  programs: Sequence[int | None],
+  module: hlo.Module,
+  names: frozenset[str],
+) -> None:
+  ran = [
+    launch.hlo_op
+    for device in trace.devices
+    for launch in device.launches
+    if launch.program_id == programs[device.process]
+  ]
+  num_known = sum(name in names for name in ran)
+  if not ran or num_known < _KNOWN * len(ran):
+    raise errors.TraceError(
+      f"The trace is of another step than {module.name}: of"
+      f" {len(ran):,} launches it names {num_known:,}. Give the trace of this"
+      " step, compiled by the same versions with the same flags."
+    )
+  if not module.is_scheduled:
+    raise errors.TraceError(
+      f"{module.name} is not scheduled: give the module after optimizations."
+    )

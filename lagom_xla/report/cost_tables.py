@@ -1,0 +1,104 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Reports of measured costs: how far off predictions were, what is lacking."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+import dataclasses
+from typing import Any
+
+import rich.console
+import rich.table
+
+from lagom_xla.costs import step as step_lib
+from lagom_xla.profiling import costing as costing_lib
+from lagom_xla.report import table as table_lib
+
+
+def show(
+  console: rich.console.Console,
+  step: step_lib.Step,
+  costed: costing_lib.Costing,
+) -> None:
+  """Shows what a step's costs were measured by, and how far off the model was.
+
+  Args:
+    console: where.
+    step: the target's.
+    costed: the costs that it is priced by.
+  """
+  console.print(_ratios(costed))
+  for note in notes(step, costed):
+    console.print(note, highlight=False)
+
+
+def as_json(step: step_lib.Step, costed: costing_lib.Costing) -> dict[str, Any]:
+  """The `profile` of what inspect and tune print with --profile."""
+  by_name, by_work, scaled = _num_priced(step, costed)
+  return {
+    "ratios": [dataclasses.asdict(ratio) for ratio in costed.ratios],
+    "num_kernels_by_name": by_name,
+    "num_kernels_by_work": by_work,
+    "num_kernels_scaled": scaled,
+    "gap_us": costed.measured.gap_us,
+    "never_alone": list(costed.never_alone),
+    "not_run": list(costed.not_run),
+    "has_waits": list(costed.has_waits),
+  }
+
+
+def notes(step: step_lib.Step, costed: costing_lib.Costing) -> Iterator[str]:
+  """What is measured of a step, and what its trace lacks, in sentences."""
+  by_name, by_work, scaled = _num_priced(step, costed)
+  yield (
+    f"Of {by_name + by_work + scaled:,} kernels {by_name:,} cost what the"
+    f" profile measured alone, {by_work:,} what kernels of equal work did, and"
+    f" {scaled:,} what is predicted, times the median of their kind"
+  )
+  if costed.never_alone:
+    yield (
+      f"{len(costed.never_alone):,} kernels never ran alone in the profile,"
+      f" such as {costed.never_alone[0]}"
+    )
+  if costed.not_run:
+    yield (
+      f"{len(costed.not_run):,} kernels and collectives of the profile's module"
+      f" are not in its trace, such as {costed.not_run[0]}"
+    )
+  if costed.has_waits:
+    yield (
+      f"{len(costed.has_waits):,} collectives may be too long: the trace lacks"
+      " ranks of theirs, and their times may have waits for those"
+    )
+
+
+def _num_priced(
+  step: step_lib.Step, costed: costing_lib.Costing
+) -> tuple[int, int, int]:
+  kernels = list(step.analysis.kernels.values())
+  return costing_lib.num_priced(costed, kernels)
+
+
+def _ratios(costed: costing_lib.Costing) -> rich.table.Table:
+  table = table_lib.new(
+    "Measured over predicted, alone (without ranks' waits)",
+    "kind",
+    "number",
+    "measured ms",
+    "predicted ms",
+    "least",
+    "median",
+    "most",
+  )
+  for ratio in costed.ratios:
+    table.add_row(
+      ratio.kind,
+      f"{ratio.n:,}",
+      f"{ratio.measured_us / 1e3:,.2f}",
+      f"{ratio.predicted_us / 1e3:,.2f}",
+      f"{ratio.low:.2f}",
+      f"{ratio.median:.2f}",
+      f"{ratio.high:.2f}",
+    )
+  return table

@@ -1,0 +1,239 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Measured costs: what a profile says in place of the model, and for what."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+
+import pytest
+
+from benchmarks.steps import times as step_times
+from benchmarks.steps import trace as step_trace
+import commands
+from lagom_xla import cluster as cluster_lib
+from lagom_xla.costs import measured as measured_lib
+from lagom_xla.costs import step as step_lib
+from lagom_xla.passes import hlo
+from lagom_xla.profiling import costing as costing_lib
+from lagom_xla.profiling import profile as profile_lib
+from lagom_xla.profiling import xspace
+import simulated_run
+import xspace_text
+
+_ROOT = pathlib.Path(__file__).resolve().parents[1]
+_H100S = cluster_lib.parse("1x8xh100")
+_OWN_US = 50.0
+# Of a step of the simulated run, whose kernels lose what no model says.
+_STEP_TOLERANCE = 0.2
+
+
+def _lone_us(name: str) -> float:
+  return 20.0 + len(name)
+
+
+def _process(
+  module: hlo.Module, *, without: str | None = None
+) -> xspace_text.Process:
+  run = simulated_run.Run(
+    module=module,
+    lone_us=_lone_us,
+    own_us=lambda _: _OWN_US,
+    late_us=[0.0] * 7 + [400.0],
+  )
+  ranks = [[k for k in rank if k.op != without] for rank in run.steps(3)]
+  return xspace_text.Process(devices=ranks, module=module)
+
+
+def _profile(
+  module: hlo.Module, *, without: str | None = None
+) -> profile_lib.Profile:
+  process = _process(module, without=without)
+  trace = xspace.of_bytes({"host": xspace_text.serialized(process)})
+  return profile_lib.of_trace(trace)
+
+
+@pytest.fixture(scope="module")
+def profile(fsdp_scan: hlo.Module) -> profile_lib.Profile:
+  return _profile(fsdp_scan)
+
+
+@pytest.fixture(scope="module")
+def costed(profile: profile_lib.Profile) -> costing_lib.Costing:
+  return costing_lib.of_profile(profile, _H100S)
+
+
+@pytest.fixture
+def step(fsdp_scan: hlo.Module, costed: costing_lib.Costing) -> step_lib.Step:
+  with measured_lib.pricing(costed.measured):
+    return step_lib.of_module(fsdp_scan, _H100S)
+
+
+def test_lone_kernels_cost_what_they_took(
+  step: step_lib.Step, profile: profile_lib.Profile
+):
+  assert profile.lone_us
+  for name in profile.lone_us:
+    cost = step.kernel_cost(profile.kernels[name])
+    assert cost.run_us == pytest.approx(_lone_us(name), abs=1e-3)
+    assert cost.gap_us == pytest.approx(simulated_run.GAP_US, abs=1e-3)
+    assert cost.source == "measured"
+    assert cost.memory_us <= cost.run_us
+
+
+def test_collectives_cost_what_they_took_less_waits_and_contention(
+  step: step_lib.Step,
+):
+  for key in step.keys:
+    time_us = step.predict(key, step.default[key]).time_us
+    assert 0.5 * _OWN_US < time_us <= _OWN_US + 1e-3
+
+
+def test_measured_bytes_stay_what_they_are(
+  step: step_lib.Step, fsdp_scan: hlo.Module
+):
+  predicted = step_lib.of_module(fsdp_scan, _H100S)
+  for key in step.keys:
+    now = step.predict(key, step.default[key])
+    model = predicted.predict(key, predicted.default[key])
+    assert now.time_us * now.memory_gbps == pytest.approx(
+      model.time_us * model.memory_gbps
+    )
+
+
+def test_a_replay_at_measured_costs_is_near_the_run(
+  step: step_lib.Step, profile: profile_lib.Profile, fsdp_scan: hlo.Module
+):
+  predicted = step_lib.of_module(fsdp_scan, _H100S)
+  # A replay knows of no rank that comes late.
+  ran_us = profile.step_time_us - 400.0
+  replayed_us = step.timeline(step.default).step_time_us
+  assert replayed_us == pytest.approx(ran_us, rel=_STEP_TOLERANCE)
+  model_us = predicted.timeline(predicted.default).step_time_us
+  assert model_us != pytest.approx(ran_us, rel=_STEP_TOLERANCE)
+
+
+def test_nothing_is_measured_outside(fsdp_scan: hlo.Module):
+  assert step_lib.of_module(fsdp_scan, _H100S).measured is None
+
+
+def test_another_schedule_of_a_step_keeps_its_costs(
+  step: step_lib.Step, profile: profile_lib.Profile
+):
+  rescheduled = step.rescheduled(step.analysis.module)
+  assert rescheduled.measured is step.measured
+  for name in profile.lone_us:
+    kernel = profile.kernels[name]
+    assert rescheduled.kernel_cost(kernel) == step.kernel_cost(kernel)
+
+
+def test_another_compile_is_priced_by_work(
+  fsdp_unrolled: hlo.Module, costed: costing_lib.Costing
+):
+  with measured_lib.pricing(costed.measured):
+    unrolled = step_lib.of_module(fsdp_unrolled, _H100S)
+  kernels = list(unrolled.analysis.kernels.values())
+  _, by_work, _ = costing_lib.num_priced(costed, kernels)
+  assert by_work
+  sources = [unrolled.kernel_cost(kernel).source for kernel in kernels]
+  assert sources.count("measured") >= by_work
+
+
+def test_what_was_not_traced_is_scaled_as_its_kind(fsdp_scan: hlo.Module):
+  whole = _profile(fsdp_scan)
+  by_work: dict[measured_lib.Work, list[str]] = {}
+  for name, kernel in whole.kernels.items():
+    by_work.setdefault(measured_lib.work_of(kernel), []).append(name)
+  # One whose work no other kernel does.
+  name = next(
+    n[0] for n in by_work.values() if len(n) == 1 and n[0] in whole.lone_us
+  )
+  kernel = whole.kernels[name]
+  costed = costing_lib.of_profile(_profile(fsdp_scan, without=name), _H100S)
+  assert name in costed.not_run
+  model = step_lib.of_module(fsdp_scan, _H100S).kernel_cost(kernel)
+  with measured_lib.pricing(costed.measured):
+    priced = step_lib.of_module(fsdp_scan, _H100S).kernel_cost(kernel)
+  factor = costed.measured.categories[kernel.category]
+  assert priced.run_us == pytest.approx(factor * model.run_us)
+  assert priced.source == model.source
+
+
+def test_ratios_are_of_sums_that_can_be_counted(
+  costed: costing_lib.Costing, profile: profile_lib.Profile
+):
+  products = {
+    name for name in profile.lone_us if profile.kernels[name].category == "gemm"
+  }
+  (ratio,) = (r for r in costed.ratios if r.kind == "gemm")
+  assert ratio.n == len(products)
+  assert ratio.measured_us == pytest.approx(
+    sum(_lone_us(n) * profile.kernels[n].executions for n in products), rel=1e-3
+  )
+  assert ratio.low <= ratio.median <= ratio.high
+
+
+@pytest.fixture(scope="module")
+def folder(
+  tmp_path_factory: pytest.TempPathFactory, fsdp_scan: hlo.Module
+) -> pathlib.Path:
+  """A folder with the module and, in `trace`, its profile."""
+  found = tmp_path_factory.mktemp("profiled")
+  (found / "step.hlo.pb").write_bytes(fsdp_scan.proto.SerializeToString())
+  (found / "trace").mkdir()
+  serialized = xspace_text.serialized(_process(fsdp_scan))
+  (found / "trace/host.xplane.pb").write_bytes(serialized)
+  return found
+
+
+def test_inspect_says_how_far_off_predictions_were(folder: pathlib.Path):
+  arguments = (
+    "inspect",
+    str(folder / "step.hlo.pb"),
+    commands.CLUSTER,
+    f"--profile={folder / 'trace'}",
+  )
+  text = commands.run(*arguments).out
+  assert "Measured over predicted" in text
+  assert "what the profile measured alone" in text
+  found = json.loads(commands.run(*arguments, "--format=json").out)
+  assert {"gemm", "all-gather"} <= {
+    r["kind"] for r in found["profile"]["ratios"]
+  }
+
+
+def test_profile_shows_who_waits_for_whom(folder: pathlib.Path):
+  text = commands.run("profile", str(folder / "trace")).out
+  assert "Who waited for whom (measured" in text
+  found = json.loads(
+    commands.run("profile", str(folder / "trace"), "--format=json").out
+  )
+  latest = max(found["devices"], key=lambda row: row["late_us"])
+  assert latest["name"] == "host GPU:7"
+
+
+def test_fields_of_a_profile_are_described(folder: pathlib.Path):
+  found = json.loads(
+    commands.run("profile", str(folder / "trace"), "--format=json").out
+  )
+  described = (_ROOT / "docs/formats.md").read_text()
+  for name in {
+    *found,
+    *found["collectives"][0],
+    *found["slowdowns"][0],
+    *found["devices"][0],
+    *found["processes"][0],
+  }:
+    assert f"`{name}`" in described, name
+
+
+@pytest.mark.parametrize("name", ["maxtext_h100", "pax_a100"])
+def test_one_ranks_kernels_foretell_the_others_step(name: str):
+  data = _ROOT.parent / "shared/data" / name
+  if not data.exists():
+    pytest.skip(f"shared/data/{name} is not there: too large to ship")
+  assert step_trace.is_of_step(data)
+  (found,) = (g for g in step_times.groups(data) if "another rank" in g.name)
+  assert found.n == 6
+  assert found.worst < 0.03

@@ -1,0 +1,113 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""XSpaces for tests, with the fields that XLA's GPU profiler writes.
+
+The fields are those of tsl/profiler/protobuf/xplane.proto, spelled as text and
+serialized by jaxlib itself; the module goes in as /host:metadata has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+import dataclasses
+
+import jax
+
+from lagom_xla.passes import hlo
+from lagom_xla.passes import hlo_pb2
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Kernel:
+  """A kernel on a stream; times count from its process's start."""
+
+  op: str
+  begin_us: float
+  time_us: float
+  stream: str = "Stream #20(Compute)"
+  num_blocks: int = 132
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Process:
+  """What one process traced.
+
+  Attributes:
+    devices: the kernels of each.
+    start_ns: epoch time; None to leave it out.
+    module: that goes into the metadata; None for none.
+    program_id: of it.
+  """
+
+  devices: Sequence[Sequence[Kernel]]
+  start_ns: int | None = 1_770_000_000_000_000_000
+  module: hlo.Module | None = None
+  program_id: int = 17
+
+
+def serialized(process: Process) -> bytes:
+  """The XSpace of a process."""
+  planes = [_metadata(process)] if process.module else []
+  planes += [
+    _device(index, kernels, process.program_id)
+    for index, kernels in enumerate(process.devices)
+  ]
+  if process.start_ns is not None:
+    planes.append(
+      'planes { name: "Task Environment"'
+      ' stat_metadata { key: 1 value { id: 1 name: "profile_start_time" } }'
+      f" stats {{ metadata_id: 1 uint64_value: {process.start_ns} }} }}"
+    )
+  return jax.profiler.ProfileData.text_proto_to_serialized_xspace(
+    "\n".join(planes)
+  )
+
+
+def _metadata(process: Process) -> str:
+  assert process.module is not None
+  proto = hlo_pb2.HloProto(hlo_module=process.module.proto)
+  escaped = "".join(f"\\{byte:03o}" for byte in proto.SerializeToString())
+  name = f"{process.module.name}({process.program_id})"
+  return (
+    'planes { name: "/host:metadata"'
+    ' stat_metadata { key: 1 value { id: 1 name: "Hlo Proto" } }'
+    f' event_metadata {{ key: 1 value {{ id: 1 name: "{name}" stats {{'
+    f' metadata_id: 1 bytes_value: "{escaped}" }} }} }} }}'
+  )
+
+
+def _device(index: int, kernels: Sequence[Kernel], program_id: int) -> str:
+  stats = ("hlo_op", "hlo_module", "program_id", "kernel_details")
+  parts = [f'planes {{ id: {index + 1} name: "/device:GPU:{index}"']
+  parts += [
+    f'stat_metadata {{ key: {i} value {{ id: {i} name: "{name}" }} }}'
+    for i, name in enumerate(stats, start=1)
+  ]
+  # The kernel's name is not the instruction's.
+  parts.append('event_metadata { key: 1 value { id: 1 name: "kernel_7" } }')
+  streams = dict.fromkeys(kernel.stream for kernel in kernels)
+  for number, stream in enumerate([*streams, "XLA Ops"]):
+    parts.append(f'lines {{ id: {number} name: "{stream}"')
+    derived = stream == "XLA Ops"
+    parts += [
+      _event(kernel, program_id)
+      for kernel in kernels
+      if derived or kernel.stream == stream
+    ]
+    parts.append("}")
+  return "\n".join([*parts, "}"])
+
+
+def _event(kernel: Kernel, program_id: int) -> str:
+  details = (
+    "regs:96 static_shared:0 dynamic_shared:82240"
+    f" grid:{kernel.num_blocks},1,1 block:512,1,1 occ_pct:50.0"
+  )
+  return (
+    f"events {{ metadata_id: 1 offset_ps: {round(kernel.begin_us * 1e6)}"
+    f" duration_ps: {round(kernel.time_us * 1e6)}"
+    f' stats {{ metadata_id: 1 str_value: "{kernel.op}" }}'
+    ' stats { metadata_id: 2 str_value: "jit_step" }'
+    f" stats {{ metadata_id: 3 uint64_value: {program_id} }}"
+    f' stats {{ metadata_id: 4 str_value: "{details}" }} }}'
+  )
