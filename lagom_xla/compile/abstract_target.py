@@ -52,6 +52,7 @@ class Target(abc.ABC):
       CompileError: XLA refused.
       CombineError: the module cannot have these combine groups.
       ProgramError: the program cannot have this form.
+      ScheduleError: the schedule cannot have these orders.
     """
 
   def with_workers(self, workers: pool_lib.Pool) -> Target:
@@ -93,6 +94,7 @@ class Target(abc.ABC):
       CompileError: there is an obstacle, or XLA refused.
       CombineError: the module cannot have these combine groups.
       ProgramError: the program cannot have this form.
+      ScheduleError: the schedule cannot have these orders.
     """
 
   @abc.abstractmethod
@@ -118,8 +120,7 @@ class Target(abc.ABC):
     They are in the frontend attribute `slices.cut.CHAIN`, with commas between.
 
     Raises:
-      CompileError: XLA refused.
-      ProgramError: the program cannot have this form.
+      LagomError: as of `schedule`.
     """
     return self.schedule(config)
 

@@ -22,12 +22,10 @@ import dataclasses
 import functools
 import itertools
 
-from lagom_xla.passes import dependencies
 from lagom_xla.passes import hlo
 from lagom_xla.passes import overlap
-from lagom_xla.passes.schedule import aliasing
 from lagom_xla.passes.schedule import reordering
-from lagom_xla.passes.schedule import strands as strands_lib
+from lagom_xla.passes.schedule import units as units_lib
 
 # Kernels of each strand that a collective may have beside it: DHelix's segments
 # hold three to five.
@@ -51,6 +49,11 @@ class _Block:
   start: int | None
   kernels: tuple[int, ...]
 
+  @property
+  def units(self) -> tuple[int, ...]:
+    """All of it, the collective first."""
+    return self.kernels if self.start is None else (self.start, *self.kernels)
+
 
 def align(
   analysis: overlap.Analysis, computation: hlo.Computation, block_us: BlockUs
@@ -70,7 +73,7 @@ def align(
   Raises:
     ScheduleError: the order found is not legal, which would be a fault here.
   """
-  body = _Body(analysis, computation)
+  body = units_lib.Body(analysis, computation)
   strands = body.strands()
   if strands is None:
     return None
@@ -88,113 +91,18 @@ def align(
   proto = type(analysis.module.proto)()
   proto.CopyFrom(analysis.module.proto)
   proto.schedule.sequences[computation.id].instruction_ids[:] = body.order(
-    blocks
+    block.units for block in blocks
   )
   aligned = hlo.Module(proto, analysis.module.num_partitions)
   reordering.check(analysis.module, aligned)
   return aligned
 
 
-class _Body:
-  """A loop's body: what it runs, and what must come before what.
-
-  Units are its kernels and its collectives, by id.
-  """
-
-  def __init__(self, analysis: overlap.Analysis, computation: hlo.Computation):
-    self._module = analysis.module
-    self._computation = computation
-    self._started_by = analysis.started_by
-    self.units = [
-      i.id
-      for i in computation.instructions
-      if i.id in analysis.kernels or i.id in analysis.started_by
-    ]
-    self._bit_of = {unit: 1 << at for at, unit in enumerate(self.units)}
-
-  @functools.cached_property
-  def _before(self) -> dict[int, tuple[int, ...]]:
-    buffers = aliasing.of(self._module)
-    return reordering.predecessors(self._computation, buffers)
-
-  @functools.cached_property
-  def _needs(self) -> dict[int, int]:
-    needs: dict[int, int] = {}
-    for instruction in self._computation.instructions:
-      needs[instruction.id] = 0
-      for before in self._before[instruction.id]:
-        needs[instruction.id] |= needs[before] | self._bit_of.get(before, 0)
-    return needs
-
-  def is_collective(self, unit: int) -> bool:
-    """Whether a unit starts collectives."""
-    return unit in self._started_by
-
-  def needs(self, unit: int, other: int) -> bool:
-    """Whether a unit must come after another."""
-    return bool(self._needs[unit] & self._bit_of[other])
-
-  def strands(self) -> tuple[list[int], list[int]] | None:
-    """The units of the two strands, in XLA's order.
-
-    A collective that both need, as of their layer's weights, counts as one of
-    the strand that needs it first.
-    """
-    strand_of = strands_lib.in_body(self._computation)
-    members: dict[int, list[int]] = {}
-    for at, unit in enumerate(self.units):
-      strand = strand_of.get(unit)
-      if strand is None and self.is_collective(unit):
-        users = (u for u in self.units[at + 1 :] if self.needs(u, unit))
-        strand = next((strand_of[u] for u in users if u in strand_of), None)
-      if strand is not None:
-        members.setdefault(strand, []).append(unit)
-    with_collectives = [
-      units for units in members.values() if any(map(self.is_collective, units))
-    ]
-    if len(with_collectives) != 2:
-      return None
-    first, second = with_collectives
-    return first, second
-
-  def collectives_first(self, units: Sequence[int]) -> list[int]:
-    """An order in which each next collective starts as early as it can."""
-    ordered: dict[int, None] = {}
-    for unit in units:
-      if self.is_collective(unit):
-        ordered.update((u, None) for u in units if self.needs(unit, u))
-        ordered[unit] = None
-    ordered.update((unit, None) for unit in units)
-    return list(ordered)
-
-  def order(self, blocks: Sequence[_Block]) -> list[int]:
-    """All instructions in the order of blocks, each after what it needs."""
-    placed: dict[int, None] = {}
-    done_of = dependencies.of(self._computation).done_of
-
-    def place(id_: int) -> None:
-      stack = [id_]
-      while stack:
-        last = stack[-1]
-        waits_for = [b for b in self._before[last] if b not in placed]
-        if waits_for:
-          stack += waits_for
-          continue
-        placed.setdefault(stack.pop())
-
-    for block in blocks:
-      units = (*([] if block.start is None else [block.start]), *block.kernels)
-      for unit in units:
-        place(unit)
-      if block.start in done_of:
-        place(done_of[block.start])
-    for instruction in self._computation.instructions:
-      place(instruction.id)
-    return list(placed)
-
-
 def _best(
-  body: _Body, first: Sequence[int], second: Sequence[int], block_us: BlockUs
+  body: units_lib.Body,
+  first: Sequence[int],
+  second: Sequence[int],
+  block_us: BlockUs,
 ) -> tuple[float, list[_Block]]:
   """The least time of two orders side by side, and its blocks."""
   end = len(first), len(second)
@@ -216,7 +124,7 @@ def _best(
 
 
 def _blocks_from(
-  body: _Body,
+  body: units_lib.Body,
   first: Sequence[int],
   second: Sequence[int],
   at: tuple[int, int],
@@ -233,7 +141,10 @@ def _blocks_from(
 
 
 def _beginning(
-  body: _Body, own: Sequence[int], others: Sequence[int], block_us: BlockUs
+  body: units_lib.Body,
+  own: Sequence[int],
+  others: Sequence[int],
+  block_us: BlockUs,
 ) -> Iterator[tuple[_Block, int, int]]:
   """Blocks that begin with a strand's next unit, and how many they take."""
   unit = own[0]

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 import dataclasses
-from typing import Any
 
 from lagom_xla.costs import step as step_lib
 from lagom_xla.costs.replay import costs as costs_lib
@@ -63,7 +62,7 @@ class _Replayed:
   lost: dict[Key, Lost]
 
 
-_State = tuple[Any, ...]
+_State = tuple[object, ...]
 
 
 class IncrementalReplay:
@@ -96,7 +95,7 @@ class IncrementalReplay:
 
   @property
   def step_time_us(self) -> float:
-    """From start until both streams are empty, as last replayed."""
+    """From start until all streams are empty, as last replayed."""
     return sum(self._step_time_us)
 
   @property
@@ -156,7 +155,7 @@ class IncrementalReplay:
         replayed, left = self._replay_segment(position, configuration, costs)
         yield position, replayed
         position += 1
-        state = _state(left)
+        state = left.signature()
         if state == self._states[position]:
           break
         self._states[position], self._in_flight[position] = state, left
@@ -222,14 +221,3 @@ def _segments(program: program_lib.Program) -> Iterator[program_lib.Program]:
   rest = (*program[begin:], *awaited.values())
   if rest:
     yield rest
-
-
-def _state(left: in_flight.State) -> _State:
-  """Equal for streams that continue in the same way."""
-  return (
-    *(
-      (entry.collective.name, entry.cost, entry.left_us, entry.wait_us)
-      for entry in left.collectives
-    ),
-    *((entry.copy.name, entry.left_us) for entry in left.copies),
-  )

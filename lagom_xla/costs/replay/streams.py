@@ -31,7 +31,6 @@ from lagom_xla.passes import kernels as kernels_lib
 
 # Remaining shares of work below this count as finished.
 _NEGLIGIBLE = 1e-9
-_EMPTY = in_flight.State()
 
 
 class Streams:
@@ -159,7 +158,8 @@ class Streams:
     if factor > 1:
       lost_us = self._weight * step_us * (1 - 1 / factor)
       self.delay_us[head.collective.name] += lost_us
-    self._run_for(step_us, kernel, done)
+    self.copies.slow(kernel, done, self._weight)
+    self._pass(step_us)
     head.left_us -= step_us / factor
     if ends:
       self._queue.popleft()
@@ -182,7 +182,8 @@ class Streams:
         step_us, done = head.wait_us, head.wait_us / kernel_us
       head.wait_us -= step_us
       self.delay_us[head.collective.name] += self._weight * step_us
-    self._run_for(step_us, kernel, done)
+    self.copies.slow(kernel, done, self._weight)
+    self._pass(step_us)
     return done
 
   def _until_copy_ends(
@@ -194,13 +195,6 @@ class Streams:
     if step_us <= next_end_us:
       return step_us, left
     return next_end_us, next_end_us / kernel_us
-
-  def _run_for(
-    self, us: float, kernel: kernel_lib.KernelCost, done: float
-  ) -> None:
-    """Lets a time pass in which a share of a kernel is done."""
-    self.copies.slow(kernel, done, self._weight)
-    self._pass(us)
 
   def _pass(self, us: float) -> None:
     """Lets a time pass, which copies go on in."""
@@ -232,17 +226,14 @@ class Streams:
   def _loop(self, body: program_lib.Program, num_trips: int) -> None:
     before = None
     for trip in range(num_trips):
-      state = [
-        (entry.collective.name, round(entry.left_us, 9))
-        for entry in self._queue
-      ] + [(c.copy.name, round(c.left_us, 9)) for c in self.copies]
-      if state == before:
+      signature = self.state.signature()
+      if signature == before:
         outer = self._weight
         self._weight = outer * (num_trips - trip)
         self.run(body)
         self._weight = outer
         return
-      before = state
+      before = signature
       self.run(body)
 
   def _branch(self, branches: tuple[program_lib.Program, ...]) -> None:

@@ -14,6 +14,7 @@ from lagom_xla.compile import target as target_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes import rematerialization
+from lagom_xla.passes.schedule import memory_limit
 
 _SLOP = "xla_gpu_memory_limit_slop_factor"
 
@@ -38,9 +39,7 @@ def step(
   """
   if target.obstacle:
     return scheduled
-  slop_percent = config.options.get(
-    _SLOP, rematerialization.DEFAULT_SLOP_PERCENT
-  )
+  slop_percent = config.options.get(_SLOP, memory_limit.DEFAULT_SLOP_PERCENT)
   is_short = rematerialization.is_short_of_memory(
     scheduled.analysis.module,
     target.cluster.gpu.hbm_bytes,
