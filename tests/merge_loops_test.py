@@ -231,6 +231,26 @@ def test_a_counted_loop_makes_as_many_trips_as_it_says(
   assert last == start + read.num_trips * step
 
 
+def test_loops_that_an_earlier_merge_put_in_another_order_can_merge():
+  """The last loop needs the third: it goes before the first, past the second."""
+
+  def large(x: jax.Array, weight: jax.Array) -> tuple[jax.Array, None]:
+    return jnp.tanh(x @ weight @ weight), None
+
+  def small(x: jax.Array, weight: jax.Array) -> tuple[jax.Array, None]:
+    return jnp.tanh(x @ weight), None
+
+  def program(weights: jax.Array, rows: jax.Array) -> Any:
+    first, _ = jax.lax.scan(large, rows[0], weights)
+    second, _ = jax.lax.scan(small, rows[1], weights)
+    third, _ = jax.lax.scan(small, rows[0] + 1, weights)
+    last, _ = jax.lax.scan(large, third / 2, weights)
+    return first, second, last
+
+  outcome = rewritten.assert_same_bits(program, MERGED, _WEIGHTS, _ROWS)
+  assert len(outcome.actions) == 2
+
+
 _Body = Callable[[jax.Array, jax.Array], tuple[jax.Array, jax.Array]]
 
 

@@ -95,6 +95,8 @@ def _pair_up(
   reasons: dict[int, str] = {}
   while len(loops) > 1:
     within = dependence.BlockDependence(block)
+    # A merge moves what its second loop needs, loops too, before the first.
+    loops.sort(key=lambda loop: within.position(loop.loop.operation))
     pair = _best_pair(loops, within, reasons, staggered=staggered)
     if pair is None:
       break
