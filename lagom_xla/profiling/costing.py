@@ -12,6 +12,7 @@ kernels again, so what it is predicted to have lost there is taken off first.
 
 from __future__ import annotations
 
+import bisect
 import collections
 from collections.abc import Iterator, Mapping, Sequence
 import dataclasses
@@ -183,12 +184,13 @@ def _lone_collectives_us(
 ) -> dict[str, float]:
   """Median time of each collective alone, by name."""
   kernels = {(s.device, s.number): s.kernels for s in profile.steps}
+  longest_us = max(k.time_us for s in profile.steps for k in s.kernels)
   times = collections.defaultdict(list)
   for instance in profile.instances:
     device = min(instance.runs, key=lambda d: instance.runs[d].time_us)
     run = instance.runs[device]
     beside = kernels.get((device, instance.step), ())
-    lost_us = _lost_us(profile, step, run, beside)
+    lost_us = _lost_us(profile, step, run, beside, longest_us)
     times[instance.name].append(run.time_us - lost_us)
   return {name: statistics.median(us) for name, us in times.items()}
 
@@ -198,8 +200,17 @@ def _lost_us(
   step: step_lib.Step,
   run: events_lib.Event,
   kernels: Sequence[events_lib.Event],
+  longest_us: float,
 ) -> float:
-  """What a collective is predicted to have lost to kernels."""
+  """What a collective is predicted to have lost to kernels.
+
+  Args:
+    profile: of the run.
+    step: with predicted costs.
+    run: the collective as it ran.
+    kernels: of the same step and device, by their start.
+    longest_us: that any of them ran.
+  """
   cost = _predicted(step, run.name)
   if not run.time_us or not cost.time_us:
     return 0.0
@@ -209,7 +220,11 @@ def _lost_us(
     memory_gbps=cost.memory_gbps * cost.time_us / run.time_us,
   )
   lost_us = 0.0
-  for kernel in kernels:
+  # Kernels are by their start.
+  until = bisect.bisect_left(kernels, run.end_us, key=lambda k: k.begin_us)
+  for kernel in reversed(kernels[:until]):
+    if kernel.begin_us + longest_us <= run.begin_us:
+      break
     if common_us := run.common_us(kernel):
       beside = contention.beside(
         step.kernel_cost(profile.kernels[kernel.name]),

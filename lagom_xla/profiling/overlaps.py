@@ -10,9 +10,11 @@ come yet is that rank's, not the network's.
 
 from __future__ import annotations
 
+import bisect
 import collections
 from collections.abc import Iterator, Mapping, Sequence
 import dataclasses
+import itertools
 import statistics
 
 from lagom_xla.costs import measured as measured_lib
@@ -126,10 +128,9 @@ def of_profile(profile: profile_lib.Profile) -> Overlaps:
   spans_us = sum(step.end_us - step.begin_us for step in steps)
   idle_us = sum(end - begin for spans in idle for begin, end in spans)
   exposed_us = sum(
-    _common_us(span, union)
+    _common_us(spans, *ran)
     for step, spans in zip(steps, idle, strict=True)
-    for union in _union(step.collectives)
-    for span in spans
+    for ran in _union(step.collectives)
   )
   slowdowns = _slowdowns(profile)
   return Overlaps(
@@ -169,8 +170,15 @@ def _idle(step: steps_lib.DeviceStep) -> Iterator[_Span]:
     yield last, step.end_us
 
 
-def _common_us(span: _Span, other: _Span) -> float:
-  return max(min(span[1], other[1]) - max(span[0], other[0]), 0.0)
+def _common_us(spans: Sequence[_Span], begin_us: float, end_us: float) -> float:
+  """How much of a time lies in any of these, which are in order and apart."""
+  common_us = 0.0
+  first = bisect.bisect_right(spans, begin_us, key=lambda span: span[1])
+  for begin, end in itertools.islice(spans, first, None):
+    if begin >= end_us:
+      break
+    common_us += min(end, end_us) - max(begin, begin_us)
+  return common_us
 
 
 def _collectives(
@@ -197,10 +205,9 @@ def _collectives(
       until = last_starts_us[step.device, run.name, run.begin_us]
       runs[run.name] += 1
       ran[run.name] += run.time_us
-      for span in spans:
-        exposed[run.name] += _common_us(span, (run.begin_us, run.end_us))
-        waited = run.begin_us, min(until, run.end_us)
-        late[run.name] += _common_us(span, waited)
+      exposed[run.name] += _common_us(spans, run.begin_us, run.end_us)
+      until_us = min(until, run.end_us)
+      late[run.name] += _common_us(spans, run.begin_us, until_us)
   num = len(profile.whole_steps)
   rows = [
     CollectiveRow(
