@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import bisect
 import collections
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 import dataclasses
 import statistics
 
@@ -26,29 +26,7 @@ from lagom_xla.costs import step as step_lib
 from lagom_xla.passes import kernels as kernels_lib
 from lagom_xla.profiling import events as events_lib
 from lagom_xla.profiling import profile as profile_lib
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
-class Ratio:
-  """How far apart measurement and prediction are, for one kind.
-
-  Attributes:
-    kind: of kernels or collectives.
-    n: how many of the module were measured.
-    measured_us: what they take alone per step.
-    predicted_us: what they were predicted to.
-    low: measured over predicted, the least of all.
-    median: the median of those.
-    high: the most.
-  """
-
-  kind: str
-  n: int
-  measured_us: float
-  predicted_us: float
-  low: float
-  median: float
-  high: float
+from lagom_xla.profiling import ratios as ratios_lib
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -66,7 +44,7 @@ class Costing:
   """
 
   measured: measured_lib.Measured
-  ratios: tuple[Ratio, ...]
+  ratios: tuple[ratios_lib.Ratio, ...]
   never_alone: tuple[str, ...]
   not_run: tuple[str, ...]
   has_waits: tuple[str, ...]
@@ -89,7 +67,7 @@ def of_profile(
   work_of = {n: measured_lib.work_of(k) for n, k in profile.kernels.items()}
   collective_us = _lone_collectives_us(profile, step)
   kernels = [
-    _Pair(
+    ratios_lib.Pair(
       kind=kernel.category,
       measured_us=us * kernel.executions,
       predicted_us=step.kernel_cost(kernel).run_us * kernel.executions,
@@ -98,7 +76,7 @@ def of_profile(
     for kernel in (profile.kernels[name],)
   ]
   collectives = [
-    _Pair(
+    ratios_lib.Pair(
       kind=collective.kind,
       measured_us=us * collective.executions,
       predicted_us=_predicted(step, name).time_us * collective.executions,
@@ -106,7 +84,7 @@ def of_profile(
     for name, us in collective_us.items()
     for collective in (profile.collectives[name],)
   ]
-  of_kernels = tuple(_ratios(kernels))
+  of_kernels = tuple(ratios_lib.of_pairs(kernels))
   ran = {event.name for s in profile.steps for event in s.kernels}
   return Costing(
     measured=measured_lib.Measured(
@@ -118,7 +96,7 @@ def of_profile(
       keys=_by_key(step, collective_us),
       reaches=_by_reach(step, collective_us),
     ),
-    ratios=(*of_kernels, *_ratios(collectives)),
+    ratios=(*of_kernels, *ratios_lib.of_pairs(collectives)),
     never_alone=tuple(
       name
       for name in profile.kernels
@@ -147,31 +125,6 @@ def num_priced(
     elif work in measured.work_us:
       by_work += 1
   return by_name, by_work, len(kernels) - by_name - by_work
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
-class _Pair:
-  kind: str
-  measured_us: float
-  predicted_us: float
-
-
-def _ratios(pairs: Sequence[_Pair]) -> Iterator[Ratio]:
-  by_kind = collections.defaultdict(list)
-  for pair in pairs:
-    if pair.predicted_us and pair.measured_us:
-      by_kind[pair.kind].append(pair)
-  for kind, alike in sorted(by_kind.items()):
-    ratios = [pair.measured_us / pair.predicted_us for pair in alike]
-    yield Ratio(
-      kind=kind,
-      n=len(alike),
-      measured_us=sum(pair.measured_us for pair in alike),
-      predicted_us=sum(pair.predicted_us for pair in alike),
-      low=min(ratios),
-      median=statistics.median(ratios),
-      high=max(ratios),
-    )
 
 
 def _predicted(step: step_lib.Step, name: str) -> collective_lib.CollectiveCost:
