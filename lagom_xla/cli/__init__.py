@@ -41,7 +41,7 @@ examples:
   lagom-xla inspect train.py:train_step --cluster=1x8xh100
   lagom-xla tune train.py:train_step --cluster=16x8xh100 --out=plan
   lagom-xla verify plan train.py:train_step --cluster=16x8xh100
-  lagom-xla profile profile     # of a run on GPUs
+  lagom-xla profile traces    # what jax.profiler wrote of a run
   source plan/env.sh     # in the script that starts each process
 
 No GPU is needed: XLA's own GPU compiler runs ahead of time. All times are

@@ -12,8 +12,9 @@ kernels again, so what it is predicted to have lost there is taken off first.
 
 from __future__ import annotations
 
+import bisect
 import collections
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 import dataclasses
 import statistics
 
@@ -25,29 +26,7 @@ from lagom_xla.costs import step as step_lib
 from lagom_xla.passes import kernels as kernels_lib
 from lagom_xla.profiling import events as events_lib
 from lagom_xla.profiling import profile as profile_lib
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
-class Ratio:
-  """How far apart measurement and prediction are, for one kind.
-
-  Attributes:
-    kind: of kernels or collectives.
-    n: how many of the module were measured.
-    measured_us: what they take alone per step.
-    predicted_us: what they were predicted to.
-    low: measured over predicted, the least of all.
-    median: the median of those.
-    high: the most.
-  """
-
-  kind: str
-  n: int
-  measured_us: float
-  predicted_us: float
-  low: float
-  median: float
-  high: float
+from lagom_xla.profiling import ratios as ratios_lib
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -65,7 +44,7 @@ class Costing:
   """
 
   measured: measured_lib.Measured
-  ratios: tuple[Ratio, ...]
+  ratios: tuple[ratios_lib.Ratio, ...]
   never_alone: tuple[str, ...]
   not_run: tuple[str, ...]
   has_waits: tuple[str, ...]
@@ -88,7 +67,7 @@ def of_profile(
   work_of = {n: measured_lib.work_of(k) for n, k in profile.kernels.items()}
   collective_us = _lone_collectives_us(profile, step)
   kernels = [
-    _Pair(
+    ratios_lib.Pair(
       kind=kernel.category,
       measured_us=us * kernel.executions,
       predicted_us=step.kernel_cost(kernel).run_us * kernel.executions,
@@ -97,7 +76,7 @@ def of_profile(
     for kernel in (profile.kernels[name],)
   ]
   collectives = [
-    _Pair(
+    ratios_lib.Pair(
       kind=collective.kind,
       measured_us=us * collective.executions,
       predicted_us=_predicted(step, name).time_us * collective.executions,
@@ -105,7 +84,7 @@ def of_profile(
     for name, us in collective_us.items()
     for collective in (profile.collectives[name],)
   ]
-  of_kernels = tuple(_ratios(kernels))
+  of_kernels = tuple(ratios_lib.of_pairs(kernels))
   ran = {event.name for s in profile.steps for event in s.kernels}
   return Costing(
     measured=measured_lib.Measured(
@@ -117,7 +96,7 @@ def of_profile(
       keys=_by_key(step, collective_us),
       reaches=_by_reach(step, collective_us),
     ),
-    ratios=(*of_kernels, *_ratios(collectives)),
+    ratios=(*of_kernels, *ratios_lib.of_pairs(collectives)),
     never_alone=tuple(
       name
       for name in profile.kernels
@@ -148,31 +127,6 @@ def num_priced(
   return by_name, by_work, len(kernels) - by_name - by_work
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
-class _Pair:
-  kind: str
-  measured_us: float
-  predicted_us: float
-
-
-def _ratios(pairs: Sequence[_Pair]) -> Iterator[Ratio]:
-  by_kind = collections.defaultdict(list)
-  for pair in pairs:
-    if pair.predicted_us and pair.measured_us:
-      by_kind[pair.kind].append(pair)
-  for kind, alike in sorted(by_kind.items()):
-    ratios = [pair.measured_us / pair.predicted_us for pair in alike]
-    yield Ratio(
-      kind=kind,
-      n=len(alike),
-      measured_us=sum(pair.measured_us for pair in alike),
-      predicted_us=sum(pair.predicted_us for pair in alike),
-      low=min(ratios),
-      median=statistics.median(ratios),
-      high=max(ratios),
-    )
-
-
 def _predicted(step: step_lib.Step, name: str) -> collective_lib.CollectiveCost:
   key = step.key_of[name]
   return step.predict(key, step.default[key])
@@ -183,12 +137,13 @@ def _lone_collectives_us(
 ) -> dict[str, float]:
   """Median time of each collective alone, by name."""
   kernels = {(s.device, s.number): s.kernels for s in profile.steps}
+  longest_us = max(k.time_us for s in profile.steps for k in s.kernels)
   times = collections.defaultdict(list)
   for instance in profile.instances:
     device = min(instance.runs, key=lambda d: instance.runs[d].time_us)
     run = instance.runs[device]
     beside = kernels.get((device, instance.step), ())
-    lost_us = _lost_us(profile, step, run, beside)
+    lost_us = _lost_us(profile, step, run, beside, longest_us)
     times[instance.name].append(run.time_us - lost_us)
   return {name: statistics.median(us) for name, us in times.items()}
 
@@ -198,8 +153,17 @@ def _lost_us(
   step: step_lib.Step,
   run: events_lib.Event,
   kernels: Sequence[events_lib.Event],
+  longest_us: float,
 ) -> float:
-  """What a collective is predicted to have lost to kernels."""
+  """What a collective is predicted to have lost to kernels.
+
+  Args:
+    profile: of the run.
+    step: with predicted costs.
+    run: the collective as it ran.
+    kernels: of the same step and device, by their start.
+    longest_us: that any of them ran.
+  """
   cost = _predicted(step, run.name)
   if not run.time_us or not cost.time_us:
     return 0.0
@@ -209,7 +173,11 @@ def _lost_us(
     memory_gbps=cost.memory_gbps * cost.time_us / run.time_us,
   )
   lost_us = 0.0
-  for kernel in kernels:
+  # Kernels are by their start.
+  until = bisect.bisect_left(kernels, run.end_us, key=lambda k: k.begin_us)
+  for kernel in reversed(kernels[:until]):
+    if kernel.begin_us + longest_us <= run.begin_us:
+      break
     if common_us := run.common_us(kernel):
       beside = contention.beside(
         step.kernel_cost(profile.kernels[kernel.name]),

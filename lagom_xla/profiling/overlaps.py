@@ -17,10 +17,8 @@ import statistics
 
 from lagom_xla.costs import measured as measured_lib
 from lagom_xla.profiling import events as events_lib
+from lagom_xla.profiling import idle as idle_lib
 from lagom_xla.profiling import profile as profile_lib
-from lagom_xla.profiling import steps as steps_lib
-
-_Span = tuple[float, float]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -122,14 +120,13 @@ class Overlaps:
 def of_profile(profile: profile_lib.Profile) -> Overlaps:
   """The overlaps of a profile."""
   steps = profile.whole_steps
-  idle = [list(_idle(step)) for step in steps]
+  idle = [list(idle_lib.of_step(step)) for step in steps]
   spans_us = sum(step.end_us - step.begin_us for step in steps)
   idle_us = sum(end - begin for spans in idle for begin, end in spans)
   exposed_us = sum(
-    _common_us(span, union)
+    idle_lib.common_us(spans, *ran)
     for step, spans in zip(steps, idle, strict=True)
-    for union in _union(step.collectives)
-    for span in spans
+    for ran in idle_lib.union(step.collectives)
   )
   slowdowns = _slowdowns(profile)
   return Overlaps(
@@ -144,38 +141,9 @@ def of_profile(profile: profile_lib.Profile) -> Overlaps:
   )
 
 
-def _union(events: Sequence[events_lib.Event]) -> Iterator[_Span]:
-  """The times in which any of these ran."""
-  begin = end = None
-  for event in sorted(events, key=lambda e: e.begin_us):
-    if begin is None or end is None or event.begin_us > end:
-      if begin is not None and end is not None:
-        yield begin, end
-      begin, end = event.begin_us, event.end_us
-    else:
-      end = max(end, event.end_us)
-  if begin is not None and end is not None:
-    yield begin, end
-
-
-def _idle(step: steps_lib.DeviceStep) -> Iterator[_Span]:
-  """The times of a step in which no kernel ran."""
-  last = step.begin_us
-  for begin, end in _union(step.kernels):
-    if begin > last:
-      yield last, begin
-    last = end
-  if step.end_us > last:
-    yield last, step.end_us
-
-
-def _common_us(span: _Span, other: _Span) -> float:
-  return max(min(span[1], other[1]) - max(span[0], other[0]), 0.0)
-
-
 def _collectives(
   profile: profile_lib.Profile,
-  idle: Sequence[Sequence[_Span]],
+  idle: Sequence[Sequence[idle_lib.Span]],
   slowdowns: Sequence[Slowdown],
 ) -> list[CollectiveRow]:
   lost_us: dict[str, float] = collections.defaultdict(float)
@@ -197,10 +165,9 @@ def _collectives(
       until = last_starts_us[step.device, run.name, run.begin_us]
       runs[run.name] += 1
       ran[run.name] += run.time_us
-      for span in spans:
-        exposed[run.name] += _common_us(span, (run.begin_us, run.end_us))
-        waited = run.begin_us, min(until, run.end_us)
-        late[run.name] += _common_us(span, waited)
+      exposed[run.name] += idle_lib.common_us(spans, run.begin_us, run.end_us)
+      until_us = min(until, run.end_us)
+      late[run.name] += idle_lib.common_us(spans, run.begin_us, until_us)
   num = len(profile.whole_steps)
   rows = [
     CollectiveRow(

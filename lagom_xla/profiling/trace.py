@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A trace of a run: what its GPUs launched and when, on one clock.
 
-    traced = xspace.read("profile")
+    traced = xspace.read("traces")
     traced.devices[0].launches
 
 Times are microseconds since the first process began to profile. A process's own

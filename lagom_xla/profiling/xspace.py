@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """XSpaces of jax.profiler, one per process, read into a trace.
 
-    traced = xspace.read(pathlib.Path("profile"))
+    traced = xspace.read(pathlib.Path("traces"))
 
 `jax.profiler.ProfileData` parses them: it comes with jaxlib and follows its
 format. Only streams count; lines such as "XLA Ops" or "Steps" are derived from
