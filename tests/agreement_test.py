@@ -113,6 +113,20 @@ def test_a_refusal_of_one_ends_the_wait_of_all():
   assert time.monotonic() - start < _LONG_S
 
 
+def _refuse_too_late(number: int, say: job.Say) -> None:
+  del number
+  store = _jax_store.of_job()
+  assert store is not None
+  round_ = agreement.Round(store, "plan")
+  round_.decision(b"", agreement.all_equal, timeout_s=_LONG_S)
+  say(round_.refuse("it came too late.").is_agreed)
+
+
+def test_a_decision_stands_whoever_refuses_later():
+  for ended in job.run(_refuse_too_late):
+    assert ended.said == [True]
+
+
 def _come_late(number: int, say: job.Say) -> None:
   store = _jax_store.of_job()
   assert store is not None

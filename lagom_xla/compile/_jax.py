@@ -6,7 +6,7 @@ They are those of JAX 0.10.2 to 0.12. What has no public way in is there and
 nowhere else: which backend a step was lowered for, compiling StableHLO that no
 function was traced to, and what jit does with a signature it has not seen. In
 `_jax_debug.py` is how it lowers debug callbacks, in `_jax_request.py` what it
-hands to XLA for a compile.
+hands to XLA for a compile, in `_jax_store.py` what joins a job's processes.
 """
 
 from __future__ import annotations

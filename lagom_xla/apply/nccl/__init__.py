@@ -6,7 +6,9 @@
 settings into rules, and `layout` turns rules into bytes. `table` writes the
 file of them that the plugin maps, switches it under a running job, and reads
 back how often each rule was applied. `per_function` puts what it can of a plan
-into NCCL_ALGO and NCCL_PROTO, for jobs that cannot load the plugin.
+into NCCL_ALGO and NCCL_PROTO, for jobs that cannot load the plugin. `state`
+tells what NCCL would choose by in this process, with `variables` as NCCL reads
+them.
 
 The plugin's own environment, beside NCCL_TUNER_PLUGIN with its path:
 
