@@ -23,12 +23,14 @@ from lagom_xla.search import nccl
 from lagom_xla.search.xla import alignment
 from lagom_xla.search.xla import arms as arms_lib
 from lagom_xla.search.xla import candidates
+from lagom_xla.search.xla import digests
 from lagom_xla.search.xla import feedback
 from lagom_xla.search.xla import groups as groups_lib
 from lagom_xla.search.xla import options
 from lagom_xla.search.xla import program
 from lagom_xla.search.xla import slices
 from lagom_xla.search.xla import starts
+from lagom_xla.search.xla import turns
 
 Found = Callable[[candidates.Candidate | candidates.Refused], None]
 
@@ -69,12 +71,14 @@ def search(
     config_lib.DEFAULT, target=target, searcher=searcher
   )
   found(default)
+  known = {digests.of(default.step.analysis.module): default}
+  in_turn = turns.ahead(target)
 
   def evaluate(
     config: config_lib.XlaConfig,
   ) -> candidates.Candidate | candidates.Refused:
     candidate = candidates.evaluate(
-      config, target=target, searcher=searcher, default=default
+      config, target=target, searcher=searcher, default=default, known=known
     )
     found(candidate)
     return candidate
@@ -83,15 +87,26 @@ def search(
   progress("XLA's defaults")
   if target.is_read_only:
     return so_far
-  so_far = options.search(
-    so_far, evaluate, max_compiles=max_compiles, progress=progress
-  )
-  if max_compiles > 1:
+  if arms is None:
+    arms = arms_lib.known(target.cluster)
+  if max_compiles == 1:
+    arms = ()
+  # Arms are wanted whatever else is found, so no worker need wait for work.
+  early = [arm.config for arm in starts.new_of(so_far, arms)]
+  with target.started(early):
+    so_far = options.search(
+      so_far,
+      evaluate,
+      max_compiles=max_compiles,
+      in_turn=in_turn,
+      progress=progress,
+    )
     so_far = starts.search(
       so_far,
       evaluate,
-      arms_lib.known(target.cluster) if arms is None else arms,
+      arms,
       max_compiles=min(starts.MAX_COMPILES, max_compiles - 1),
+      in_turn=in_turn,
       progress=progress,
     )
   if in_process:

@@ -1,0 +1,19 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Digests: what two equal schedules have in common, down to their names.
+
+XLA compiles the same program to the same module, ids and all, whatever the
+options say that do not act on it; a test holds it to that.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+from lagom_xla.passes import hlo
+
+
+def of(module: hlo.Module) -> str:
+  """A hash of everything in a module."""
+  serialized = module.proto.SerializeToString(deterministic=True)
+  return hashlib.sha256(serialized).hexdigest()
