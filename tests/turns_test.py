@@ -54,8 +54,10 @@ class _Recorded(fake_target.FakeTarget):
   def started(self, configs: Iterable[config_lib.XlaConfig]) -> Iterator[None]:
     numbers = [int(config.options["number"]) for config in configs]
     self.begun.extend(numbers)
-    yield
-    self.dropped.extend(numbers)
+    try:
+      yield
+    finally:
+      self.dropped.extend(numbers)
 
 
 @given(
@@ -102,7 +104,7 @@ def test_a_search_finds_the_same_with_any_number_of_workers(
     for name, value in ((_DOUBLED, True), (_BY_DIM, False))
   ]
   found = []
-  for num_workers in (0, 1, 3):
+  for num_workers in (0, 2):
     with contextlib.ExitStack() as stack:
       used: target_lib.Target = target
       if num_workers:
@@ -110,8 +112,8 @@ def test_a_search_finds_the_same_with_any_number_of_workers(
           stack.enter_context(pool_lib.Pool(num_workers))
         )
       assert used.num_workers == num_workers
-      found.append(joint.search(used, arms=arms, max_compiles=4))
-  assert _found(found[0]) == _found(found[1]) == _found(found[2])
+      found.append(joint.search(used, arms=arms, max_compiles=2))
+  assert _found(found[0]) == _found(found[1])
   # The recipe that does nothing here is known for what it is.
   idle = found[0].found(arms[1].config)
   assert isinstance(idle, candidates.Candidate)
@@ -133,7 +135,7 @@ def _step(kernels_us: float) -> hlo.Module:
 @pytest.mark.parametrize(
   ("kernels_us", "is_searched"), [(40, True), (60, False)]
 )
-def test_ncclss_settings_are_searched_only_for_what_they_may_make_the_best(
+def test_nccl_settings_are_searched_only_for_what_they_may_make_the_best(
   kernels_us: float, is_searched: bool
 ) -> None:
   def schedule(config: config_lib.XlaConfig) -> hlo.Module:
