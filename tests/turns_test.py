@@ -43,7 +43,7 @@ class _Recorded(fake_target.FakeTarget):
   """A target that writes down which configs are begun, and let go of."""
 
   workers: int
-  begun: list[int] = dataclasses.field(default_factory=list)
+  numbers_begun: list[int] = dataclasses.field(default_factory=list)
   dropped: list[int] = dataclasses.field(default_factory=list)
 
   @property
@@ -53,7 +53,7 @@ class _Recorded(fake_target.FakeTarget):
   @contextlib.contextmanager
   def started(self, configs: Iterable[config_lib.XlaConfig]) -> Iterator[None]:
     numbers = [int(config.options["number"]) for config in configs]
-    self.begun.extend(numbers)
+    self.numbers_begun.extend(numbers)
     try:
       yield
     finally:
@@ -77,12 +77,12 @@ def test_no_more_is_begun_than_workers_can_do_and_all_of_it_is_let_go(
   for config in in_turn:
     seen.append(config)
     begun_at_most = min(len(seen) - 1 + max(workers, 1), num_configs)
-    assert target.begun == list(range(begun_at_most))
+    assert target.numbers_begun == list(range(begun_at_most))
     if len(seen) == num_looked_at:
       break
   in_turn.close()  # type: ignore[attr-defined]
   assert seen == configs[: len(seen)]
-  assert sorted(target.dropped) == sorted(target.begun)
+  assert sorted(target.dropped) == sorted(target.numbers_begun)
 
 
 def _found(search: candidates.Search) -> list[object]:
