@@ -13,6 +13,7 @@ from lagom_xla.costs import uncertainty
 from lagom_xla.search.nccl import channel_cap
 from lagom_xla.search.xla import as_run
 from lagom_xla.search.xla import candidates as candidates_lib
+from lagom_xla.search.xla import so_far
 
 
 def plan_of(
@@ -32,7 +33,7 @@ def plan_of(
     module_name=module.name,
     module_fingerprint=plan_lib.fingerprint(module),
     cluster=target.cluster,
-    xla=kept.config,
+    xla=search.planned,
     nccl_env=env_lib.nccl_variables(cap.max_channels),
     nccl_settings=_nccl_settings(kept),
     prediction=_prediction(search, launched, cap),
@@ -47,20 +48,15 @@ def _launched(
   Options that were chosen for another form of the program may not have been
   tried on the program as written.
   """
-  known = launched_alone(search, search.best)
+  config = search.planned
+  if not config.needs_process:
+    return search.best.runs
+  known = so_far.launched_alone(search, config)
   if known is not None:
     return known.runs
-  alone = config_lib.XlaConfig(options=search.best.config.options)
+  alone = config_lib.XlaConfig(options=config.options)
   scheduled = step_lib.of_module(target.schedule(alone), target.cluster)
   return as_run.step(target, alone, scheduled)
-
-
-def launched_alone(
-  search: candidates_lib.Search, candidate: candidates_lib.Candidate
-) -> candidates_lib.Candidate | None:
-  """The candidate that has another one's options alone, if it was tried."""
-  alone = config_lib.XlaConfig(options=candidate.config.options)
-  return next((c for c in search.scheduled if c.config == alone), None)
 
 
 def _nccl_settings(

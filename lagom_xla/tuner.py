@@ -33,6 +33,7 @@ from lagom_xla.search.nccl import searcher as searcher_lib
 from lagom_xla.search.xla import candidates as candidates_lib
 from lagom_xla.search.xla import full_compiles
 from lagom_xla.search.xla import joint
+from lagom_xla.search.xla import so_far as so_far_lib
 from lagom_xla.verify import effects as effects_lib
 from lagom_xla.verify import verification
 
@@ -174,7 +175,7 @@ def tune(
     CompileError: the target does not compile with the defaults.
     Stopped: it was raised before there was anything to make a plan from.
   """
-  so_far = _SoFar()
+  so_far = so_far_lib.SoFar()
 
   def keep(
     candidate: candidates_lib.Candidate | candidates_lib.Refused,
@@ -197,28 +198,12 @@ def tune(
       if so_far.search is None:
         raise
       stop.is_caught = True
-      return _stopped(target, so_far.search, stop)
-
-
-class _SoFar:
-  """What was found, for whoever is stopped."""
-
-  def __init__(self):
-    self.search: candidates_lib.Search | None = None
-
-  def add(
-    self, candidate: candidates_lib.Candidate | candidates_lib.Refused
-  ) -> None:
-    """Adds the default, then others."""
-    if self.search is not None:
-      self.search = self.search.with_candidate(candidate)
-    elif isinstance(candidate, candidates_lib.Candidate):
-      self.search = candidates_lib.Search(default=candidate)
+      return _as_far(target, so_far_lib.kept(so_far.search, stop), stop)
 
 
 def _checked(
   target: target_lib.Target,
-  so_far: _SoFar,
+  so_far: so_far_lib.SoFar,
   searcher: searcher_lib.Searcher,
   progress: candidates_lib.Progress,
 ) -> Tuning:
@@ -245,16 +230,10 @@ def _checked(
   )
 
 
-def _stopped(
+def _as_far(
   target: target_lib.Target, search: candidates_lib.Search, stop: errors.Stopped
 ) -> Tuning:
-  """The tuning of what was found so far, with nothing more to compile.
-
-  What a launcher could set of a candidate must have been compiled by itself.
-  """
-  for candidate in search.scheduled:
-    if planning.launched_alone(search, candidate) is None:
-      search = search.refused(candidate, f"Not checked: {stop.reason}.")
+  """The tuning of what was found so far, with nothing more to compile."""
   return Tuning(
     plan=planning.plan_of(target, search),
     search=search,

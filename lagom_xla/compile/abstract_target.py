@@ -44,6 +44,11 @@ class Target(abc.ABC):
     """Why it cannot be compiled to the end; None where it can."""
     return self.cluster.gpu.compile_obstacle
 
+  @property
+  def num_workers(self) -> int:
+    """Processes that compile it at once; 0 where only this one does."""
+    return 0
+
   @abc.abstractmethod
   def schedule(self, config: config_lib.XlaConfig = _DEFAULT) -> hlo.Module:
     """The module as XLA schedules it under a config.

@@ -53,6 +53,12 @@ class _LoweredTarget(Target):
   def lowered(self) -> lowered_lib.Lowered:
     """The program."""
 
+  @property
+  def num_workers(self) -> int:
+    """See `Target`."""
+    workers = self.lowered.workers
+    return 0 if workers is None else workers.max_workers
+
   @contextlib.contextmanager
   def begun(self) -> Iterator[None]:
     """See `Target`."""

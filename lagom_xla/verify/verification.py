@@ -61,9 +61,10 @@ def verify(plan: plan_lib.Plan, target: target_lib.Target) -> Verification:
     CompileError: XLA refuses the target or the plan.
   """
   made_for.check(plan, target)
-  default = _schedule(target, config_lib.DEFAULT)
   try:
-    planned = _schedule(target, plan.xla)
+    with target.started([config_lib.DEFAULT, plan.xla]):
+      default = _schedule(target, config_lib.DEFAULT)
+      planned = _schedule(target, plan.xla)
   except errors.CombineError as error:
     raise errors.PlanError(
       f"The plan's combine groups are not for this step: {error}"
@@ -101,6 +102,33 @@ def effects(
     default: the target as scheduled without the plan.
     planned: the target as scheduled with all of it.
   """
+  known = (config_lib.DEFAULT, plan.xla)
+  wanted = [c for c in _all_configs(plan.xla) if c not in known]
+  with target.started(wanted):
+    return _effects(plan, target, default, planned)
+
+
+def _all_configs(
+  config: config_lib.XlaConfig,
+) -> Iterator[config_lib.XlaConfig]:
+  """The configs whose schedules show what each part of a config does."""
+  with_all = dataclasses.replace(config, orders={})
+  yield with_all
+  if not config.program.is_as_written:
+    alone = config_lib.XlaConfig(options=config.options)
+    yield from (alone, dataclasses.replace(alone, program=config.program))
+  for name in config.options:
+    yield from _with_option_and_without(name, with_all)
+  for _, _, without in _without_each_part(with_all):
+    yield without
+
+
+def _effects(
+  plan: plan_lib.Plan,
+  target: target_lib.Target,
+  default: step_lib.Step,
+  planned: step_lib.Step,
+) -> tuple[effects_lib.Effect, ...]:
   config = dataclasses.replace(plan.xla, orders={})
   ordered = planned
   if plan.xla.orders:
@@ -184,17 +212,11 @@ def _effect_of_option(
   default: step_lib.Step,
   planned: step_lib.Step,
 ) -> effects_lib.Effect:
-  """What leaving an option out changes.
-
-  Combine groups overrule thresholds, which are there for launchers that cannot
-  set groups; so the effect of a threshold is shown without groups.
-  """
-  is_overruled = config.combine_groups is not None and name in combine.OPTIONS
+  """What leaving an option out changes."""
+  with_it, without_it = _with_option_and_without(name, config)
+  is_overruled = with_it != config
   if is_overruled:
-    config = dataclasses.replace(config, combine_groups=None)
-    planned = _schedule(target, config)
-  others = {n: v for n, v in config.options.items() if n != name}
-  without_it = dataclasses.replace(config, options=others)
+    planned = _schedule(target, with_it)
   without = default
   if not without_it.is_default:
     without = _schedule(target, without_it)
@@ -206,6 +228,20 @@ def _effect_of_option(
   return dataclasses.replace(
     effect, evidence=f"without the combine groups: {effect.evidence}"
   )
+
+
+def _with_option_and_without(
+  name: str, config: config_lib.XlaConfig
+) -> tuple[config_lib.XlaConfig, config_lib.XlaConfig]:
+  """Two configs whose difference is an option's effect.
+
+  Combine groups overrule thresholds, which are there for launchers that cannot
+  set groups; so the effect of a threshold is shown without groups.
+  """
+  if name in combine.OPTIONS:
+    config = dataclasses.replace(config, combine_groups=None)
+  others = {n: v for n, v in config.options.items() if n != name}
+  return config, dataclasses.replace(config, options=others)
 
 
 def _schedule(

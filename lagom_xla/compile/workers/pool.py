@@ -96,6 +96,11 @@ class Pool:
     return not self._obstacle
 
   @property
+  def max_workers(self) -> int:
+    """Workers that there are at most."""
+    return self._max_workers
+
+  @property
   def worker_pids(self) -> tuple[int, ...]:
     """The processes that there are now."""
     with self._lock:

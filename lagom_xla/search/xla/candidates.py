@@ -13,7 +13,7 @@ that XLA refuses is recorded with the reason.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
 import dataclasses
 
 from lagom_xla import errors
@@ -27,6 +27,7 @@ from lagom_xla.search.nccl import searcher as searcher_lib
 from lagom_xla.search.nccl import settings as settings_lib
 from lagom_xla.search.xla import arms as arms_lib
 from lagom_xla.search.xla import as_run
+from lagom_xla.search.xla import digests
 from lagom_xla.search.xla import unknown_loops
 
 # The low end of a gain's range must reach this share of the step; a smaller one
@@ -50,7 +51,8 @@ class Candidate:
     tuned: the replay under `settings`.
     default_times: step times under NCCL's own choices, in every scenario.
     tuned_times: step times under `settings`, in every scenario.
-    num_trials: trials that the NCCL search took.
+    num_trials: trials that the NCCL search took; 0 where there was none, as
+      NCCL's own choices ruled the candidate out, or its schedule was known.
     outcome: what the config's form made of the program.
   """
 
@@ -83,12 +85,20 @@ class Search:
     others: all others, in the order in which they were tried.
     num_predicted: schedules that were predicted without compiling them.
     arms: what a user could run without us, beside the default.
+    pruned: the config of the best less what does nothing in it, once that is
+      known (`pruning.py`).
   """
 
   default: Candidate
   others: tuple[Candidate | Refused, ...] = ()
   num_predicted: int = 0
   arms: tuple[arms_lib.Arm, ...] = ()
+  pruned: config_lib.XlaConfig | None = None
+
+  @property
+  def planned(self) -> config_lib.XlaConfig:
+    """The config for a plan."""
+    return self.best.config if self.pruned is None else self.pruned
 
   @property
   def best(self) -> Candidate:
@@ -194,6 +204,7 @@ def evaluate(
   target: target_lib.Target,
   searcher: searcher_lib.Searcher,
   default: Candidate | None = None,
+  known: MutableMapping[str, Candidate] | None = None,
 ) -> Candidate | Refused:
   """Schedules a target with a config and searches its NCCL settings.
 
@@ -203,11 +214,18 @@ def evaluate(
     searcher: of the NCCL settings.
     default: what it is compared with. A schedule with a loop of unknown length
       that this one has not is refused: such a loop is counted once, so that the
-      time of the schedule is not known.
+      time of the schedule is not known. Nor are NCCL's settings searched for
+      options that make the step slower than this one under NCCL's own choices:
+      they are never kept (`Search.best`).
+    known: candidates by the digests of their schedules. One whose schedule is
+      among them is as good as that one; others are added.
   """
+  known = {} if known is None else known
   try:
     module = target.schedule(config)
-    step = step_lib.of_module(module, target.cluster)
+    digest = digests.of(module)
+    alike = known.get(digest)
+    step = alike.step if alike else step_lib.of_module(module, target.cluster)
     runs = as_run.step(target, config, step)
   except (
     errors.CompileError,
@@ -224,7 +242,45 @@ def evaluate(
         " that its time is not known."
       )
       return Refused(config=config, reason=reason)
-  return searched(config, step, runs, target=target, searcher=searcher)
+  if alike is not None and alike.runs is runs:
+    outcome = target.outcome(config.program)
+    return dataclasses.replace(
+      alike, config=config, num_trials=0, outcome=outcome
+    )
+  found = None
+  if default is not None and not config.needs_process:
+    found = _ruled_out(config, step, runs, target=target, default=default)
+  if found is None:
+    found = searched(config, step, runs, target=target, searcher=searcher)
+  known.setdefault(digest, found)
+  return found
+
+
+def _ruled_out(
+  config: config_lib.XlaConfig,
+  step: step_lib.Step,
+  runs: step_lib.Step,
+  *,
+  target: target_lib.Target,
+  default: Candidate,
+) -> Candidate | None:
+  """The candidate under NCCL's own choices, if those make it slower."""
+  timeline = runs.timeline(runs.default)
+  if timeline.step_time_us <= default.under_nccl_defaults.step_time_us:
+    return None
+  times = uncertainty.times(runs, runs.default)
+  return Candidate(
+    config=config,
+    step=step,
+    runs=runs,
+    settings={**step.default, **runs.default},
+    under_nccl_defaults=timeline,
+    tuned=timeline,
+    default_times=times,
+    tuned_times=times,
+    num_trials=0,
+    outcome=target.outcome(config.program),
+  )
 
 
 def evaluate_or_raise(

@@ -8,12 +8,16 @@ XLA computes again, changes a candidate's times, and may change which is best.
 
 from __future__ import annotations
 
+import dataclasses
+
 from lagom_xla import errors
+from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import lowered as lowered_lib
 from lagom_xla.compile import target as target_lib
 from lagom_xla.search.nccl import searcher as searcher_lib
 from lagom_xla.search.xla import as_run
 from lagom_xla.search.xla import candidates
+from lagom_xla.search.xla import pruning
 
 _Result = tuple[candidates.Search, lowered_lib.Compilation | None]
 
@@ -35,7 +39,7 @@ def of_default(
     CompileError: it does not compile to the end.
   """
   default = search.default
-  compiled = _compile(target, default)
+  compiled = _compile(target, default.config)
   return _judged(target, search, default, compiled, searcher), compiled
 
 
@@ -48,6 +52,8 @@ def of_best(
 ) -> _Result:
   """The search whose best candidate compiles, fits and stays the best.
 
+  What is compiled is the candidate less the options that do nothing.
+
   Args:
     target: what was searched.
     search: with its default judged already.
@@ -56,15 +62,16 @@ def of_best(
   """
   while search.best is not search.default:
     kept = search.best
+    pruned = pruning.pruned(target, kept)
     try:
-      compiled = _compile(target, kept)
+      compiled = _compile(target, pruned)
     except errors.CompileError as error:
       search = search.refused(kept, str(error))
       continue
     if _fits(compiled, compiled_default, target):
       search = _judged(target, search, kept, compiled, searcher)
       if search.best.config == kept.config:
-        return search, compiled
+        return dataclasses.replace(search, pruned=pruned), compiled
       continue
     assert compiled is not None and compiled.peak_bytes is not None
     search = search.refused(
@@ -113,6 +120,6 @@ def _fits(
 
 
 def _compile(
-  target: target_lib.Target, candidate: candidates.Candidate
+  target: target_lib.Target, config: config_lib.XlaConfig
 ) -> lowered_lib.Compilation | None:
-  return None if target.obstacle else target.compile(candidate.config)
+  return None if target.obstacle else target.compile(config)

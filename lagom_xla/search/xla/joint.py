@@ -23,15 +23,23 @@ from lagom_xla.search import nccl
 from lagom_xla.search.xla import alignment
 from lagom_xla.search.xla import arms as arms_lib
 from lagom_xla.search.xla import candidates
+from lagom_xla.search.xla import digests
 from lagom_xla.search.xla import feedback
 from lagom_xla.search.xla import groups as groups_lib
 from lagom_xla.search.xla import options
 from lagom_xla.search.xla import program
 from lagom_xla.search.xla import slices
 from lagom_xla.search.xla import starts
+from lagom_xla.search.xla import turns
 
 Found = Callable[[candidates.Candidate | candidates.Refused], None]
 
+# Of modules with this many instructions, each of which compiles for half a
+# minute, fewer sets of options are compiled: from the default on, and from the
+# best arm.
+_LARGE_INSTRUCTIONS = 20_000
+_MAX_COMPILES_OF_LARGE = 4
+_MAX_STARTS_OF_LARGE = 2
 # Instructions in all predictions of groups: a large module gets fewer.
 _MAX_PREDICTED_INSTRUCTIONS = 1_000_000
 # Larger modules keep XLA's groups: with every collective alone, XLA schedules
@@ -54,8 +62,8 @@ def search(
   Args:
     target: what to tune.
     searcher: of the NCCL settings of each schedule.
-    max_compiles: how many sets of options may be compiled from the default on;
-      with 1 no others are tried, and no arms.
+    max_compiles: how many sets of options may be compiled from the default on,
+      fewer of a large module; with 1 no others are tried, and no arms.
     arms: what else to begin with; by default all that is known of.
     in_process: whether to choose what only lagom_xla in the training process
       can apply, too.
@@ -69,12 +77,14 @@ def search(
     config_lib.DEFAULT, target=target, searcher=searcher
   )
   found(default)
+  known = {digests.of(default.step.analysis.module): default}
+  in_turn = turns.ahead(target)
 
   def evaluate(
     config: config_lib.XlaConfig,
   ) -> candidates.Candidate | candidates.Refused:
     candidate = candidates.evaluate(
-      config, target=target, searcher=searcher, default=default
+      config, target=target, searcher=searcher, default=default, known=known
     )
     found(candidate)
     return candidate
@@ -83,15 +93,31 @@ def search(
   progress("XLA's defaults")
   if target.is_read_only:
     return so_far
-  so_far = options.search(
-    so_far, evaluate, max_compiles=max_compiles, progress=progress
-  )
-  if max_compiles > 1:
+  if arms is None:
+    arms = arms_lib.known(target.cluster)
+  if max_compiles == 1:
+    arms = ()
+  max_starts = min(starts.MAX_COMPILES, max_compiles - 1)
+  module = default.step.analysis.module
+  if module.num_instructions >= _LARGE_INSTRUCTIONS:
+    max_compiles = min(max_compiles, _MAX_COMPILES_OF_LARGE)
+    max_starts = min(max_starts, _MAX_STARTS_OF_LARGE)
+  # Arms are wanted whatever else is found, so no worker need wait for work.
+  early = [arm.config for arm in starts.new_of(so_far, arms)]
+  with target.started(early):
+    so_far = options.search(
+      so_far,
+      evaluate,
+      max_compiles=max_compiles,
+      in_turn=in_turn,
+      progress=progress,
+    )
     so_far = starts.search(
       so_far,
       evaluate,
-      arms_lib.known(target.cluster) if arms is None else arms,
-      max_compiles=min(starts.MAX_COMPILES, max_compiles - 1),
+      arms,
+      max_compiles=max_starts,
+      in_turn=in_turn,
       progress=progress,
     )
   if in_process:

@@ -27,6 +27,7 @@ from lagom_xla.passes import hlo
 from lagom_xla.search.xla import candidates
 from lagom_xla.search.xla import knobs
 from lagom_xla.search.xla import pairs
+from lagom_xla.search.xla import turns
 from lagom_xla.xla_schedule import reschedule
 
 # Candidates that are compiled at most, the default among them.
@@ -44,6 +45,7 @@ def search(
   *,
   max_compiles: int = MAX_COMPILES,
   regardless: Regardless | None = None,
+  in_turn: turns.InTurn = turns.one_by_one,
   progress: candidates.Progress = lambda _: None,
 ) -> candidates.Search:
   """Continues a search from its default.
@@ -54,6 +56,7 @@ def search(
     max_compiles: how many candidates may be compiled, the default among them.
     regardless: values for a step that are compiled whatever is predicted, in
       place of those of which nothing can be.
+    in_turn: begins the configs of a round ahead.
     progress: called with a few words after each candidate.
   """
   tried = [so_far.default.config]
@@ -63,8 +66,9 @@ def search(
       so_far, num_predicted=so_far.num_predicted + num_predicted
     )
     before = so_far.best
-    for value in ranked[: max_compiles - len(tried)]:
-      config = before.config.with_options(value.options)
+    ranked = ranked[: max_compiles - len(tried)]
+    configs = [before.config.with_options(value.options) for value in ranked]
+    for value, config in zip(ranked, in_turn(configs), strict=True):
       tried.append(config)
       so_far = so_far.with_candidate(evaluate(config))
       progress(value.label)

@@ -15,6 +15,7 @@ import dataclasses
 from lagom_xla.search.xla import arms as arms_lib
 from lagom_xla.search.xla import candidates
 from lagom_xla.search.xla import options
+from lagom_xla.search.xla import turns
 
 # Sets of options that are compiled from the best arm, beside the arms.
 MAX_COMPILES = 8
@@ -26,6 +27,7 @@ def search(
   arms: Sequence[arms_lib.Arm],
   *,
   max_compiles: int = MAX_COMPILES,
+  in_turn: turns.InTurn = turns.one_by_one,
   progress: candidates.Progress = lambda _: None,
 ) -> candidates.Search:
   """Goes on from a search that began with the default.
@@ -35,13 +37,15 @@ def search(
     evaluate: schedules and searches a config.
     arms: what else to begin with.
     max_compiles: how many candidates may be compiled beside the arms.
+    in_turn: begins arms, and the configs of a round, ahead.
     progress: called with a few words after each candidate.
   """
   so_far = dataclasses.replace(so_far, arms=tuple(arms))
-  for arm in arms:
-    if so_far.found(arm.config) is None:
-      so_far = so_far.with_candidate(evaluate(arm.config))
-      progress(arm.name)
+  new = new_of(so_far, arms)
+  configs = in_turn([arm.config for arm in new])
+  for arm, config in zip(new, configs, strict=True):
+    so_far = so_far.with_candidate(evaluate(config))
+    progress(arm.name)
   found = [so_far.found(arm.config) for arm in arms]
   started = [c for c in found if isinstance(c, candidates.Candidate)]
   if not started:
@@ -49,10 +53,13 @@ def search(
   start = min(started, key=lambda c: c.tuned.step_time_us)
   if start.tuned.kernel_us >= so_far.best.tuned.step_time_us:
     return so_far  # Its kernels alone take longer than the best step.
+  if start.step is so_far.default.step:
+    return so_far  # It is the schedule that options were searched from.
   more = options.search(
     candidates.Search(default=start),
     evaluate,
     max_compiles=1 + max_compiles,
+    in_turn=in_turn,
     progress=progress,
   )
   return dataclasses.replace(
@@ -60,3 +67,15 @@ def search(
     others=(*so_far.others, *more.others),
     num_predicted=so_far.num_predicted + more.num_predicted,
   )
+
+
+def new_of(
+  so_far: candidates.Search, arms: Sequence[arms_lib.Arm]
+) -> list[arms_lib.Arm]:
+  """The arms that were not tried yet, each config once."""
+  new: list[arms_lib.Arm] = []
+  for arm in arms:
+    is_known = any(arm.config == other.config for other in new)
+    if not is_known and so_far.found(arm.config) is None:
+      new.append(arm)
+  return new

@@ -1,0 +1,92 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Pruning: a config without the options that do nothing.
+
+A recipe is written for many programs, and a search keeps a set of options as a
+whole. An option acts if without it the schedule is another one, or the step
+that runs, where XLA computes values again for want of memory. A plan holds only
+what acts, so that a user sees what the gain rests on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+import dataclasses
+
+from lagom_xla import errors
+from lagom_xla.compile import config as config_lib
+from lagom_xla.compile import target as target_lib
+from lagom_xla.costs import step as step_lib
+from lagom_xla.passes import combine
+from lagom_xla.search.xla import as_run
+from lagom_xla.search.xla import candidates
+from lagom_xla.search.xla import digests
+from lagom_xla.search.xla import turns
+
+
+def pruned(
+  target: target_lib.Target, kept: candidates.Candidate
+) -> config_lib.XlaConfig:
+  """A candidate's config, less the options that do nothing in it.
+
+  Args:
+    target: what the candidate is of.
+    kept: the candidate, as it was evaluated.
+  """
+  config = kept.config
+  if not config.options:
+    return config
+  wanted = _seen(kept.step, kept.runs)
+  if config.orders:  # They are those of one schedule; the rest makes another.
+    wanted = _made(target, dataclasses.replace(config, orders={}))
+  # Groups overrule thresholds, which are there for launchers.
+  is_grouped = config.combine_groups is not None
+  names = [
+    name
+    for name in config.options
+    if not (is_grouped and name in combine.OPTIONS)
+  ]
+  alone = [_without(config, [name]) for name in names]
+  inert = [
+    name
+    for name, without in zip(names, turns.ahead(target)(alone), strict=True)
+    if _made(target, without) == wanted
+  ]
+  if len(inert) <= 1 or _made(target, _without(config, inert)) == wanted:
+    return _less(config, inert)
+  gone: list[str] = []
+  for name in inert:  # Some do what others do, too.
+    if _made(target, _without(config, [*gone, name])) == wanted:
+      gone.append(name)
+  return _less(config, gone)
+
+
+def _less(
+  config: config_lib.XlaConfig, names: Collection[str]
+) -> config_lib.XlaConfig:
+  options = {n: v for n, v in config.options.items() if n not in names}
+  return dataclasses.replace(config, options=options)
+
+
+def _without(
+  config: config_lib.XlaConfig, names: Collection[str]
+) -> config_lib.XlaConfig:
+  return dataclasses.replace(_less(config, names), orders={})
+
+
+def _made(
+  target: target_lib.Target, config: config_lib.XlaConfig
+) -> tuple[str, str] | None:
+  """What a config makes of a target; None where it makes nothing."""
+  try:
+    step = step_lib.of_module(target.schedule(config), target.cluster)
+    return _seen(step, as_run.step(target, config, step))
+  except errors.LagomError:
+    return None
+
+
+def _seen(step: step_lib.Step, runs: step_lib.Step) -> tuple[str, str]:
+  scheduled = digests.of(step.analysis.module)
+  if runs is step:
+    return scheduled, scheduled
+  return scheduled, digests.of(runs.analysis.module)

@@ -1,0 +1,120 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""A plan holds the options that act on its step, and no others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+import functools
+
+from hypothesis import given
+from hypothesis import settings
+from hypothesis import strategies as st
+import jax
+
+import fake_target
+import hlo_text
+from lagom_xla import cluster as cluster_lib
+from lagom_xla import tuner
+from lagom_xla.compile import config as config_lib
+from lagom_xla.compile import lowered as lowered_lib
+from lagom_xla.compile import target as target_lib
+from lagom_xla.passes import hlo
+from lagom_xla.search import nccl
+from lagom_xla.search.xla import candidates
+from lagom_xla.search.xla import pruning
+
+_H100S = cluster_lib.parse("1x8xh100")
+_SEARCHER = nccl.SEARCHERS[nccl.DEFAULT_SEARCHER]
+_DOUBLED = "xla_gpu_enable_while_loop_double_buffering"
+_BY_DIM = "xla_gpu_enable_all_gather_combine_by_dim"
+_COMMANDS = "xla_gpu_enable_command_buffer"
+
+
+@functools.cache
+def _step(kernels_us: int) -> hlo.Module:
+  start, done = hlo_text.all_gather("all-gather", 256 * 2**10)
+  return hlo_text.load(f"""
+  p = f32[256,256] parameter(0)
+  {start}
+  {done}
+  {hlo_text.kernel("kernel", kernels_us)}
+  ROOT result = (f32[256,256]) tuple(kernel)
+""")
+
+
+Takes = Callable[[Mapping[str, object]], int]
+
+
+def _pruned(options: Mapping[str, int], takes_us: Takes) -> set[str]:
+  target = fake_target.FakeTarget(
+    name="step",
+    cluster=_H100S,
+    scheduled=lambda config: _step(takes_us(config.options)),
+  )
+  kept = candidates.evaluate_or_raise(
+    config_lib.XlaConfig(options=options), target=target, searcher=_SEARCHER
+  )
+  return set(pruning.pruned(target, kept).options)
+
+
+@settings(deadline=None, max_examples=20)
+@given(
+  options=st.sets(st.sampled_from("abcdef")),
+  acting=st.sets(st.sampled_from("abcdef")),
+)
+def test_options_that_act_stay_and_others_go(
+  options: set[str], acting: set[str]
+) -> None:
+  def takes_us(given: Mapping[str, object]) -> int:
+    return 100 - sum(
+      2**i for i, n in enumerate("abcdef") if n in given and n in acting
+    )
+
+  assert _pruned(dict.fromkeys(options, 1), takes_us) == options & acting
+
+
+def test_of_two_options_of_which_one_would_do_one_stays():
+  found = _pruned(
+    {"a": 1, "b": 1, "c": 1}, lambda o: 50 if "a" in o or "b" in o else 90
+  )
+  assert found in ({"a"}, {"b"})
+
+
+def test_a_plan_sets_only_what_acted_and_compiles_no_other_to_the_end():
+  to_the_end: list[set[str]] = []
+
+  def compile_fully(config: config_lib.XlaConfig) -> lowered_lib.Compilation:
+    to_the_end.append(set(config.options))
+    return lowered_lib.Compilation(
+      module=schedule(config), compiled=None, peak_bytes=2**30
+    )
+
+  def schedule(config: config_lib.XlaConfig) -> hlo.Module:
+    # Of the published recipes' options, these two make this step faster.
+    return _step(90 - 20 * sum(n in config.options for n in (_DOUBLED, "slow")))
+
+  target = fake_target.FakeTarget(
+    name="step", cluster=_H100S, scheduled=schedule, compiled=compile_fully
+  )
+  tuning = tuner.tune(target)
+  assert set(tuning.kept.config.options) > {_DOUBLED}
+  assert set(tuning.plan.xla.options) == {_DOUBLED}
+  assert to_the_end == [set(), {_DOUBLED}]
+  assert [e.knob for e in tuning.effects if e.knob.startswith("xla_")] == [
+    _DOUBLED
+  ]
+  assert tuning.plan.prediction.xla_us == (
+    tuning.kept.under_nccl_defaults.step_time_us
+  )
+
+
+def test_what_a_recipe_sets_for_other_programs_is_pruned(
+  h100s: object, fsdp_step: Callable[..., jax.stages.Lowered]
+) -> None:
+  target = target_lib.of_step(fsdp_step(), _H100S, name="step")
+  config = config_lib.XlaConfig(
+    options={_COMMANDS: "", _BY_DIM: False, _DOUBLED: True}
+  )
+  kept = candidates.evaluate_or_raise(config, target=target, searcher=_SEARCHER)
+  assert set(pruning.pruned(target, kept).options) == {_DOUBLED}
