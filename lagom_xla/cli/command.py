@@ -15,6 +15,7 @@ from lagom_xla import errors
 if TYPE_CHECKING:
   from lagom_xla.compile import target as target_lib
   from lagom_xla.compile.workers import pool as pool_lib
+  from lagom_xla.costs import step as step_lib
 
 TARGET_HELP = """\
 what to look at:
@@ -129,6 +130,23 @@ def load_target(
     arguments=keywords,
   )
   return target if workers is None else target.with_workers(workers)
+
+
+def warn_of_repeated_work(
+  target: target_lib.Target, step: step_lib.Step
+) -> None:
+  """Tells of products that GPUs compute instead of sharing them, if any.
+
+  Args:
+    target: what was compiled.
+    step: it, with XLA's defaults.
+  """
+  from lagom_xla.compile import repeated_work
+  from lagom_xla.report import as_json
+
+  device_flops = as_json.gemm_flops(step.analysis)
+  if warning := repeated_work.warning(target, device_flops):
+    say(warning)
 
 
 def say(text: str) -> None:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from lagom_xla.cli import command as command_lib
 from lagom_xla.cli import compiling
 from lagom_xla.cli import output
-from lagom_xla.cli import stopping
 
 if TYPE_CHECKING:
   from lagom_xla.costs import step as step_lib
@@ -42,8 +41,7 @@ def _run(arguments: argparse.Namespace) -> None:
   from lagom_xla.report import as_json
   from lagom_xla.report import terminal
 
-  with stopping.ended():
-    step = _inspect(arguments)
+  step = _inspect(arguments)
   if arguments.format == "json":
     output.write_json(as_json.inspection(step))
   else:
@@ -62,4 +60,6 @@ def _inspect(arguments: argparse.Namespace) -> step_lib.Step:
     bar.say("lowering")
     target = command_lib.load_target(arguments, workers)
     bar.say("compiling")
-    return tuner.inspect(target)
+    step = tuner.inspect(target)
+  command_lib.warn_of_repeated_work(target, step)
+  return step
