@@ -16,6 +16,7 @@ import glob
 import os
 import sys
 import traceback
+import warnings
 
 from absl import app
 from absl.flags import argparse_flags
@@ -82,7 +83,8 @@ def _main(arguments: argparse.Namespace) -> None:
   try:
     # JAX is imported by then, which takes seconds.
     with stopping.raised(getattr(arguments, "time_budget", None)):
-      with output.reserved():
+      with output.reserved(), warnings.catch_warnings():
+        warnings.showwarning = command_lib.show_warning
         arguments.function(arguments)
   except errors.Stopped as stop:
     command_lib.say(f"stopped by {stop.reason}.")

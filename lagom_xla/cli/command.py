@@ -6,9 +6,11 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+import pathlib
 import sys
 import textwrap
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
+import warnings
 
 from lagom_xla import errors
 
@@ -26,6 +28,9 @@ what to look at:
   train.py:step         a jitted step, with a step_args(devices) beside it
                         that returns its arguments
 Arguments are arrays or jax.ShapeDtypeStructs, sharded over those devices."""
+
+# Where warnings of ours come from.
+_PACKAGE = pathlib.Path(__file__).parents[1]
 
 _CLUSTER_HELP = (
   "NODESxGPUSxGPU such as 16x8xh100, NODESxMACHINE such as 2xp5.48xlarge, a"
@@ -147,6 +152,22 @@ def warn_of_repeated_work(
   device_flops = as_json.gemm_flops(step.analysis)
   if warning := repeated_work.warning(target, device_flops):
     say(warning)
+
+
+def show_warning(
+  message: Warning | str,
+  category: type[Warning],
+  filename: str,
+  lineno: int,
+  file: TextIO | None = None,
+  line: str | None = None,
+) -> None:
+  """Shows a warning: one of ours as what we say, others as Python does."""
+  if pathlib.Path(filename).is_relative_to(_PACKAGE):
+    say(str(message))
+  else:
+    text = warnings.formatwarning(message, category, filename, lineno, line)
+    (file or sys.stderr).write(text)
 
 
 def say(text: str) -> None:
