@@ -36,6 +36,7 @@ from lagom_xla.search.xla import candidates as candidates_lib
 from lagom_xla.search.xla import full_compiles
 from lagom_xla.search.xla import joint
 from lagom_xla.verify import effects as effects_lib
+from lagom_xla.verify import idle_options
 from lagom_xla.verify import verification
 
 
@@ -242,10 +243,14 @@ def _checked(
   plan = planning.plan_of(target, search)
   planned = _as_compiled(search.best.step, compiled)
   effects = verification.effects(plan, target, search.default.step, planned)
+  tried = plan.xla.options
+  if search.best.runs is search.best.step:  # Else they may act after that.
+    plan = idle_options.left_out(plan, target, effects)
+  idle = tried.keys() - plan.xla.options.keys()
   return Tuning(
     plan=plan,
     search=search,
-    effects=effects,
+    effects=tuple(effect for effect in effects if effect.knob not in idle),
     compiled_before=compiled_before,
     compiled=compiled,
   )
