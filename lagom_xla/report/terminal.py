@@ -100,6 +100,13 @@ def show_tuning(
   if program_tables.has_forms(tuning):
     console.print(program_tables.forms(tuning))
   console.print(tuning_tables.effects(tuning.effects))
+  tried, kept = tuning.kept.config.options, tuning.plan.xla.options
+  if idle := [name for name in tried if name not in kept]:
+    console.print(
+      "Left out, as the schedule is the same without:",
+      ", ".join(idle),
+      highlight=False,
+    )
   if tuning.plan.nccl_settings:
     console.print(tuning_tables.settings(tuning.plan))
   console.print(tuning_tables.gains(tuning.plan))

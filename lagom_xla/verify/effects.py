@@ -23,7 +23,7 @@ from lagom_xla.passes.combine import table
 # What XLA reads after it has scheduled, and for what.
 _AFTER_THE_SCHEDULE = {
   "xla_gpu_enable_command_buffer": "how kernels are launched",
-  "xla_disable_hlo_passes": "what passes there would change",
+  "xla_disable_hlo_passes": "which passes run",
 }
 
 
@@ -34,8 +34,8 @@ class Effect:
   Attributes:
     knob: an XLA option, an environment variable, or a tuning key in words.
     value: what it was set to.
-    acted: whether the compiled module shows it; of what acts after the schedule,
-      which cannot show it, True.
+    acted: whether the schedule shows it; of what acts after the schedule, which
+      cannot show it, True.
     evidence: what was seen, in a sentence.
   """
 
@@ -58,7 +58,7 @@ def of_difference(
   unseen = "no effect: the schedule is the same without it"
   later = _AFTER_THE_SCHEDULE.get(knob)
   if later:
-    unseen = f"none on the schedule: it says {later} after that"
+    unseen = f"unseen: it says {later}, after the schedule"
   return Effect(
     knob=knob,
     value=value,
