@@ -38,6 +38,7 @@ from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
 from lagom_xla import plan as plan_lib
 from lagom_xla import tuner
+from lagom_xla.apply import checked
 from lagom_xla.apply import compile as apply_compile
 from lagom_xla.compile import _jax_store
 from lagom_xla.compile import fallback
@@ -147,6 +148,7 @@ def tune(
     fallback.name(jitted_step),
     cluster,
     None if plan is None else plan_lib.load(plan),
+    plan,
     searcher,
   )
   step = fallback.wrap(jitted_step, chooser.choose, by="lagom_xla.tune")
@@ -162,12 +164,14 @@ class _Chooser:
     name: str,
     cluster: cluster_lib.Cluster | None,
     plan: plan_lib.Plan | None,
+    plan_path: str | pathlib.Path | None,
     searcher: str,
   ):
     self.tunings: list[tuner.Tuning] = []
     self._name = name
     self._cluster = cluster
     self._plan = plan
+    self._plan_path = plan_path
     self._searcher = searcher
 
   def choose(self, lowered: jax.stages.Lowered) -> jax.stages.Compiled:
@@ -187,7 +191,8 @@ class _Chooser:
   def _chosen(self, lowered: jax.stages.Lowered) -> _Chosen:
     """What this process alone would run."""
     target = _target(lowered, self._cluster, self._name)
-    if self._plan is not None:
+    if self._plan is not None and self._plan_path is not None:
+      checked.check(self._plan, self._plan_path)
       compilation = apply_compile.compile_with(self._plan, target)
       return _Chosen(_executable(compilation, target), self._plan, None)
     # A CPU that stands for GPUs does nothing with what goes beyond options.

@@ -18,6 +18,10 @@ from __future__ import annotations
 # Causes by which JAX shows where it was called from, and that say nothing else.
 _TRACES = frozenset(["SimplifiedTraceback", "UnfilteredStackTrace"])
 
+# Of the messages of others, which have no limit.
+_MOST_CHARACTERS = 600
+_MOST_LINES = 20
+
 
 class LagomError(Exception):
   """Something that the reader of its message can set right."""
@@ -147,7 +151,20 @@ class Stopped(BaseException):
 def first_line(error: BaseException) -> str:
   """What an error says in its first line, cut to a readable length."""
   lines = [line for line in str(error).splitlines() if line.strip()]
-  return lines[0].strip()[:600] if lines else type(error).__name__
+  return lines[0].strip()[:_MOST_CHARACTERS] if lines else type(error).__name__
+
+
+def message(error: BaseException) -> str:
+  """What an error says, each further line below the first.
+
+  XLA may add the whole of a computation: what is beyond a screen is left out.
+  """
+  lines = [line.rstrip() for line in str(error).splitlines() if line.strip()]
+  lines = [line[:_MOST_CHARACTERS] for line in lines]
+  if len(lines) > _MOST_LINES:
+    left_out = len(lines) - _MOST_LINES
+    lines[_MOST_LINES:] = [f"... and {left_out} more lines"]
+  return "\n  ".join([first_line(error), *lines[1:]])
 
 
 def in_full(error: BaseException, *, at: str = "") -> str:

@@ -22,6 +22,7 @@ from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
 from lagom_xla import plan as plan_lib
 from lagom_xla import planning
+from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import load
 from lagom_xla.compile import lowered as lowered_lib
 from lagom_xla.compile import target as target_lib
@@ -30,6 +31,7 @@ from lagom_xla.costs.replay import timeline
 from lagom_xla.passes import overlap as overlap_lib
 from lagom_xla.search import nccl
 from lagom_xla.search.nccl import searcher as searcher_lib
+from lagom_xla.search.xla import as_run
 from lagom_xla.search.xla import candidates as candidates_lib
 from lagom_xla.search.xla import full_compiles
 from lagom_xla.search.xla import joint
@@ -110,7 +112,10 @@ def inspect(
   *,
   cluster: cluster_lib.Cluster | str | None = None,
 ) -> step_lib.Step:
-  """A step as XLA schedules it by default, with its predicted costs.
+  """A step as it runs by default, with its predicted costs.
+
+  That is as XLA schedules it, and where memory is short as XLA compiles it: it
+  then computes some of its values again.
 
       step = lagom_xla.inspect("train.py:train_step", cluster="1x8xh100")
       step.timeline(step.default).exposed_us
@@ -137,7 +142,8 @@ def inspect(
       target = load.load(target, cluster)
     else:
       target = target_lib.of_step(target, cluster, name="the step")
-  return step_lib.of_module(target.schedule(), target.cluster)
+  scheduled = step_lib.of_module(target.schedule(), target.cluster)
+  return as_run.step(target, config_lib.DEFAULT, scheduled)
 
 
 def max_progress(target: target_lib.Target, *, in_process: bool = False) -> int:

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
 
@@ -23,6 +24,7 @@ from lagom_xla.passes import hlo
 from lagom_xla.report import arms as arms_report
 from lagom_xla.report import as_json
 from lagom_xla.report import terminal
+from lagom_xla.report import tuning_tables
 from lagom_xla.search.xla import arms as arms_lib
 from lagom_xla.search.xla import candidates
 from lagom_xla.search.xla import joint
@@ -208,3 +210,18 @@ def test_a_report_shows_what_each_arm_is_worth():
   names = [arm.name for arm in tuning.search.arms]
   assert [arm["name"] for arm in printed[1:]] == names
   assert all(arm["step_time_us"] > 0 for arm in printed)
+
+
+def test_candidates_are_told_by_what_differs_from_an_arm():
+  arms = (_arm("recipe", xla_a=1, xla_b=1, xla_c=1),)
+  search = joint.search(_target("xla_a"), arms=arms)
+  default = search.default
+  for options in ({**arms[0].config.options, "xla_c": 2}, {"xla_b": 1}):
+    config = config_lib.XlaConfig(options=options)
+    search = search.with_candidate(dataclasses.replace(default, config=config))
+  tuning = dataclasses.replace(tuner.tune(_target("xla_a")), search=search)
+  stream = io.StringIO()
+  console = rich.console.Console(file=stream, width=200, markup=False)
+  console.print(tuning_tables.candidates(tuning))
+  rows = [line.partition("  ")[0] for line in stream.getvalue().splitlines()]
+  assert {"recipe", "recipe, xla_c=2", "xla_b=1"} <= set(rows)

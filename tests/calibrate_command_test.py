@@ -73,6 +73,17 @@ def test_the_command_writes_nothing_without_a_good_log(
   assert not (tmp_path / "mine.json").exists()
 
 
+def test_a_file_that_cannot_be_written_is_found_before_the_logs_are_read(
+  tmp_path: pathlib.Path,
+) -> None:
+  done = _command(
+    tmp_path, "--cluster=2x8xh100", "no.log", "--out=/proc/x.json"
+  )
+  assert done.returncode == 2
+  assert done.stderr.startswith("lagom-xla: Cannot write /proc/x.json: ")
+  assert "no.log" not in done.stderr
+
+
 def _system_logs(
   folder: pathlib.Path, rows: Sequence[nccl_tests.Row]
 ) -> list[str]:

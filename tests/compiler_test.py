@@ -183,6 +183,25 @@ def test_an_option_that_xla_refuses_is_named_in_front(
     depth(lower_matmul(h100s), eight("h100"), options)
 
 
+def test_all_that_xla_says_of_a_refusal_is_told(
+  h100s: Sequence[jax.Device],
+) -> None:
+  lowered = lower_matmul(h100s)
+
+  class Refused(lowered_step.LoweredStep):
+    def run_compiler(
+      self, options: lowered_lib.Options, scheduler_profile: bytes | None
+    ) -> jax.stages.Compiled:
+      raise RuntimeError("INTERNAL: no\n\nwhy not\n" + "more\n" * 50)
+
+  with pytest.raises(errors.CompileError) as raised:
+    compiler.compile(Refused(lowered, eight("h100")))
+  said = str(raised.value).splitlines()
+  assert said[0].endswith("1x8xh100: INTERNAL: no")
+  assert said[1:3] == ["  why not", "  more"]
+  assert said[-1] == "  ... and 32 more lines"
+
+
 def test_without_a_cuda_plugin_the_error_says_what_to_install(
   monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -665,6 +665,18 @@ def test_a_plan_whose_form_does_not_fit_the_step_is_not_applied(
     step(fresh_state(), sharded(16, _WIDTH))
 
 
+def test_a_plan_that_nccl_cannot_have_is_not_applied(
+  tmp_path: pathlib.Path, fsdp_plan: str
+):
+  plan = dataclasses.replace(
+    plan_lib.load(fsdp_plan), nccl_env={"NCCL_MAX_CTAS": "many"}
+  )
+  files.write(plan, tmp_path / "plan")
+  step = lagom_xla.tune(fsdp_step(), cluster=_CLUSTER, plan=tmp_path / "plan")
+  with pytest.warns(RuntimeWarning, match='NCCL_MAX_CTAS is "many"'):
+    step(fresh_state(), sharded(16, _WIDTH))
+
+
 def test_it_decorates_with_a_plan_of_either_kind_of_path(
   fsdp_plan: str, tuned_names: list[str]
 ):

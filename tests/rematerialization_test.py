@@ -9,9 +9,11 @@ an L4 or an A10 has) only if XLA computes activations again.
 from __future__ import annotations
 
 import functools
+import io
 from unittest import mock
 
 import pytest
+import rich.console
 
 import fake_target
 import hlo_text
@@ -27,6 +29,8 @@ from lagom_xla.passes import hlo
 from lagom_xla.passes import pjrt_transform
 from lagom_xla.passes import rematerialization
 from lagom_xla.report import as_json
+from lagom_xla.report import terminal
+from lagom_xla.report import today
 from lagom_xla.report import tuning_tables
 from lagom_xla.search.xla import as_run
 from lagom_xla.verify import verification
@@ -151,8 +155,13 @@ def test_a_plan_has_the_times_of_the_modules_that_run() -> None:
   assert tuning.before.analysis.module is compiled[False]
   assert as_json.tuning(tuning)["recomputed"] == {"before": 2, "after": 1}
   sentence = tuning_tables.recomputed(tuning)
-  assert "With XLA's defaults 2 instructions run again" in sentence
+  assert f"With {today.options()} 2 instructions run again" in sentence
   assert "With the plan 1 instructions run again" in sentence
+  stream = io.StringIO()
+  terminal.show_tuning(
+    rich.console.Console(file=stream, width=400, markup=False), tuning, []
+  )
+  assert sentence in stream.getvalue().splitlines()
 
 
 def test_options_are_looked_at_again_where_the_default_computes_more() -> None:

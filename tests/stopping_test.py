@@ -40,6 +40,7 @@ def step_args(devices):
 # A second on an idle machine; tests share theirs with others.
 _MOST_S = 10.0
 _LONGEST_S = 300
+_CLUSTER = "--cluster=1x8xh100"
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +56,7 @@ def step(
 def _start(
   step: str, plan: pathlib.Path, cache: pathlib.Path, *more: str
 ) -> subprocess.Popen[str]:
-  command = ("tune", step, "--cluster=1x8xh100", f"--out={plan}", *more)
+  command = ("tune", step, _CLUSTER, f"--out={plan}", *more)
   return subprocess.Popen(
     [sys.executable, "-m", "lagom_xla.cli", *command],
     env={
@@ -107,6 +108,37 @@ def test_ctrl_c_before_there_is_a_plan_writes_none_and_says_so(
   assert status == 128 + signal.SIGINT
   assert "stopped by Ctrl-C before XLA's defaults were compiled" in said
   assert not (plan / "plan.json").exists()
+
+
+def test_ctrl_c_while_jax_is_imported_costs_one_line(
+  step: str, tmp_path: pathlib.Path
+) -> None:
+  # Where Python looks first: what an import of JAX stops at.
+  (tmp_path / "jax.py").write_text("import time; print(); time.sleep(300)")
+  path = f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
+  for command in ("inspect", "tune"):
+    with subprocess.Popen(
+      [
+        sys.executable,
+        "-m",
+        "lagom_xla.cli",
+        command,
+        step,
+        "--cluster=1x8xh100",
+      ],
+      env={**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"},
+      stdout=subprocess.DEVNULL,
+      stderr=subprocess.PIPE,
+      text=True,
+    ) as process:
+      assert process.stderr is not None
+      process.stderr.readline()  # The import has begun.
+      process.send_signal(signal.SIGINT)
+      said = process.stderr.read()
+      status = process.wait(_LONGEST_S)
+    assert status == 128 + signal.SIGINT
+    assert said.startswith("lagom-xla: stopped by Ctrl-C")
+    assert said.count("\n") == 1
 
 
 def test_a_time_budget_too_short_for_the_defaults_is_an_error(

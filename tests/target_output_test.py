@@ -16,6 +16,7 @@ from commands import HLO
 from commands import STEPS
 from commands import run
 from commands import run_process
+from commands import write_steps
 
 _PRINTS = """
 import atexit, os, subprocess
@@ -173,7 +174,7 @@ def test_brackets_in_a_path_are_a_part_of_it(tmp_path: pathlib.Path) -> None:
   (folder / "step[0].hlo").write_text(HLO)
   out = folder / "plan"
   outcome = run("tune", str(folder / "step[0].hlo"), CLUSTER, f"--out={out}")
-  assert (outcome.status, outcome.err) == (0, "")
+  assert outcome.status == 0
   wrote = [line for line in outcome.out.splitlines() if "Wrote" in line]
   assert wrote == [
     f"Wrote {out / name}" for name in ("plan.json", "env.sh", "nccl_table.bin")
@@ -181,3 +182,24 @@ def test_brackets_in_a_path_are_a_part_of_it(tmp_path: pathlib.Path) -> None:
   assert (out / "plan.json").is_file()
   absent = folder / "absent.hlo"
   assert str(absent) in run("inspect", str(absent), CLUSTER).err
+
+
+def test_a_warning_of_ours_is_said_and_anothers_is_shown_as_python_does(
+  h100s: Sequence[jax.Device], tmp_path: pathlib.Path
+) -> None:
+  write_steps(tmp_path)
+  (tmp_path / "noted.py").write_text(
+    "import warnings, jax, steps\n"
+    "warnings.warn('of the user')\n"
+    "step_args = steps.step_args\n"
+    "@jax.jit\n"
+    "def step(*args):\n"
+    "  jax.debug.print('{}', args[1].sum())\n"
+    "  return steps.step(*args)\n"
+  )
+  outcome = run_process("inspect", "noted.py:step", CLUSTER, cwd=tmp_path)
+  assert outcome.status == 0
+  lines = outcome.err.splitlines()
+  assert "noted.py:2: UserWarning: of the user" in lines[0]
+  assert lines[2].startswith("lagom-xla: 1 jax.debug calls are left out: ")
+  assert len(lines) == 3

@@ -30,6 +30,20 @@ def load(path: str | pathlib.Path) -> plan_lib.Plan:
     OptionsError: the installed jaxlib does not show its options.
   """
   plan = plan_lib.load(path)
+  check(plan, path)
+  return plan
+
+
+def check(plan: plan_lib.Plan, path: str | pathlib.Path) -> None:
+  """Checks all of a plan that was read.
+
+  Args:
+    plan: the plan.
+    path: its folder or its plan.json.
+
+  Raises:
+    PlanError, OptionsError: as of `load`.
+  """
   made_for.check_versions(plan)
   for problem in (
     _in_options(plan.xla.options),
@@ -41,7 +55,6 @@ def load(path: str | pathlib.Path) -> plan_lib.Plan:
         f"{path} is not a usable plan: {problem} Make the plan again."
       )
   files.check_table(plan, path)
-  return plan
 
 
 def _in_options(options: Mapping[str, object]) -> str | None:

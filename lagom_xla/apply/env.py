@@ -65,15 +65,19 @@ _IN_PROCESS = """\
 # lagom_xla.tune(plan=...), and the NCCL table is for steps that are."""
 
 
-def script(plan: plan_lib.Plan, *, table_checksum: str | None) -> str:
+def script(
+  plan: plan_lib.Plan, *, table_checksum: str | None, xla_flags: str = ""
+) -> str:
   """The text of env.sh.
 
   Args:
     plan: the plan.
     table_checksum: of the plan's NCCL table; None where it has no settings.
+    xla_flags: what XLA_FLAGS was where the plan was made.
   """
   parts = [
     f"# lagom_xla plan for {plan.module_name} on {plan.cluster.name}.",
+    *_made_with(xla_flags),
     _BEFORE_START,
     _SHELLS,
     *([_IN_PROCESS] if plan.xla.needs_process else []),
@@ -95,6 +99,16 @@ def script(plan: plan_lib.Plan, *, table_checksum: str | None) -> str:
 def _sourced(digest: str, what: str) -> str:
   """A line that tells `lagom_xla.check_processes` what was set, and of what."""
   return f"export {state.ENV}={digest}:{what}"
+
+
+def _made_with(xla_flags: str) -> Sequence[str]:
+  """What the plan's options come on top of, if anything."""
+  if not xla_flags:
+    return []
+  return [
+    comment("It was made beside these XLA_FLAGS, which it does not set:"),
+    comment(f"  {xla_flags}"),
+  ]
 
 
 def _rewritten(form: form_lib.Form) -> Sequence[str]:

@@ -22,6 +22,8 @@ from lagom_xla.apply import env
 from lagom_xla.apply.nccl import layout
 from lagom_xla.apply.nccl import rules as rules_lib
 from lagom_xla.apply.nccl import table as table_lib
+from lagom_xla.flags import environment
+from lagom_xla.validation import place as place_lib
 
 _PLAN = "plan.json"
 _ENV = "env.sh"
@@ -52,7 +54,9 @@ def contents(plan: plan_lib.Plan) -> dict[str, bytes]:
   checksum = layout.checksum(rules) if rules else None
   return {
     _PLAN: (json.dumps(plan.to_dict(), indent=2) + "\n").encode(),
-    _ENV: env.script(plan, table_checksum=checksum).encode(),
+    _ENV: env.script(
+      plan, table_checksum=checksum, xla_flags=environment.xla_flags()
+    ).encode(),
     env.TABLE: layout.encode(rules),
   }
 
@@ -69,19 +73,9 @@ def check(folder: pathlib.Path) -> None:
         f"{folder} exists and holds something else than a plan; name another"
         " folder with --out, or remove it."
       )
-    _check_can_make(folder.resolve())
+    place_lib.check_can_make(folder.resolve())
   except OSError as error:
     raise _cannot_write(folder, error) from error
-
-
-def _check_can_make(place: pathlib.Path) -> None:
-  """Makes a folder beside a place, or above it, and takes it away again.
-
-  Permissions do not say it: root has them all, and file systems are read only.
-  """
-  above = next(it for it in place.parents if it.exists())
-  with tempfile.TemporaryDirectory(prefix=f".{place.name}-", dir=above):
-    pass
 
 
 def _cannot_write(folder: pathlib.Path, error: OSError) -> errors.PlanError:

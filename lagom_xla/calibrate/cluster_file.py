@@ -15,28 +15,39 @@ import tempfile
 
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
+from lagom_xla.validation import place as place_lib
 
 
 def check(path: pathlib.Path) -> None:
   """Checks that a cluster may be written to a file, before any work is done.
 
   Raises:
-    CalibrationError: it has no name that --cluster takes, or is something else
-      than a cluster.
+    CalibrationError: it has no name that --cluster takes, is something else
+      than a cluster, or cannot be written.
   """
   if path.suffix != ".json":
     raise errors.CalibrationError(
       f"--out={path} must end in .json, as --cluster tells files by it."
     )
-  if not path.exists():
-    return
   try:
-    cluster_lib.parse(str(path))
+    if path.exists():
+      cluster_lib.parse(str(path))
+    place_lib.check_can_make(path.resolve())
   except errors.ClusterError as error:
     raise errors.CalibrationError(
       f"{path} exists and holds something else than a cluster; name another"
       " file with --out, or remove it."
     ) from error
+  except OSError as error:
+    raise _cannot_write(path, error) from error
+
+
+def _cannot_write(
+  path: pathlib.Path, error: OSError
+) -> errors.CalibrationError:
+  return errors.CalibrationError(
+    f"Cannot write {path}: {error.strerror or error}."
+  )
 
 
 def write(
@@ -64,6 +75,4 @@ def write(
       fresh.write_text(json.dumps(raw, indent=2) + "\n", encoding="utf-8")
       fresh.replace(place)
   except OSError as error:
-    raise errors.CalibrationError(
-      f"Cannot write {path}: {error.strerror or error}."
-    ) from error
+    raise _cannot_write(path, error) from error

@@ -16,6 +16,7 @@ import glob
 import os
 import sys
 import traceback
+import warnings
 
 from absl import app
 from absl.flags import argparse_flags
@@ -23,12 +24,14 @@ from absl.flags import argparse_flags
 from lagom_xla import errors
 from lagom_xla.cli import calibrate
 from lagom_xla.cli import clusters
+from lagom_xla.cli import command as command_lib
 from lagom_xla.cli import flags
 from lagom_xla.cli import inspect
 from lagom_xla.cli import output
 from lagom_xla.cli import plugin
 from lagom_xla.cli import profile
 from lagom_xla.cli import schema
+from lagom_xla.cli import stopping
 from lagom_xla.cli import tune
 from lagom_xla.cli import verify
 
@@ -80,8 +83,14 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
 
 def _main(arguments: argparse.Namespace) -> None:
   try:
-    with output.reserved():
-      arguments.function(arguments)
+    # JAX is imported by then, which takes seconds.
+    with stopping.raised(getattr(arguments, "time_budget", None)):
+      with output.reserved(), warnings.catch_warnings():
+        warnings.showwarning = command_lib.show_warning
+        arguments.function(arguments)
+  except errors.Stopped as stop:
+    command_lib.say(f"stopped by {stop.reason}.")
+    stopping.end(stop.exit_status or stopping.NOTHING_FOUND)
   except errors.LagomError as error:
     if isinstance(error, errors.OutputError) and output.is_unread(error):
       return

@@ -6,15 +6,18 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+import pathlib
 import sys
 import textwrap
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
+import warnings
 
 from lagom_xla import errors
 
 if TYPE_CHECKING:
   from lagom_xla.compile import target as target_lib
   from lagom_xla.compile.workers import pool as pool_lib
+  from lagom_xla.costs import step as step_lib
 
 TARGET_HELP = """\
 what to look at:
@@ -25,6 +28,9 @@ what to look at:
   train.py:step         a jitted step, with a step_args(devices) beside it
                         that returns its arguments
 Arguments are arrays or jax.ShapeDtypeStructs, sharded over those devices."""
+
+# Where warnings of ours come from.
+_PACKAGE = pathlib.Path(__file__).parents[1]
 
 _CLUSTER_HELP = (
   "NODESxGPUSxGPU such as 16x8xh100, NODESxMACHINE such as 2xp5.48xlarge, a"
@@ -129,6 +135,39 @@ def load_target(
     arguments=keywords,
   )
   return target if workers is None else target.with_workers(workers)
+
+
+def warn_of_repeated_work(
+  target: target_lib.Target, step: step_lib.Step
+) -> None:
+  """Tells of products that GPUs compute instead of sharing them, if any.
+
+  Args:
+    target: what was compiled.
+    step: it, with XLA's defaults.
+  """
+  from lagom_xla.compile import repeated_work
+  from lagom_xla.report import as_json
+
+  device_flops = as_json.gemm_flops(step.analysis)
+  if warning := repeated_work.warning(target, device_flops):
+    say(warning)
+
+
+def show_warning(
+  message: Warning | str,
+  category: type[Warning],
+  filename: str,
+  lineno: int,
+  file: TextIO | None = None,
+  line: str | None = None,
+) -> None:
+  """Shows a warning: one of ours as what we say, others as Python does."""
+  if pathlib.Path(filename).is_relative_to(_PACKAGE):
+    say(str(message))
+  else:
+    text = warnings.formatwarning(message, category, filename, lineno, line)
+    (file or sys.stderr).write(text)
 
 
 def say(text: str) -> None:

@@ -11,7 +11,6 @@ from lagom_xla.cli import command as command_lib
 from lagom_xla.cli import compiling
 from lagom_xla.cli import output
 from lagom_xla.cli import profiled
-from lagom_xla.cli import stopping
 
 if TYPE_CHECKING:
   from lagom_xla.costs import step as step_lib
@@ -47,8 +46,7 @@ def _run(arguments: argparse.Namespace) -> None:
   from lagom_xla.report import cost_tables
   from lagom_xla.report import terminal
 
-  with stopping.ended():
-    step, costed = _inspect(arguments)
+  step, costed = _inspect(arguments)
   if arguments.format == "json":
     result = as_json.inspection(step)
     if costed is not None:
@@ -75,4 +73,6 @@ def _inspect(
     target = command_lib.load_target(arguments, workers)
     bar.say("compiling")
     with profiled.pricing(arguments, target) as costed:
-      return tuner.inspect(target), costed
+      step = tuner.inspect(target)
+  command_lib.warn_of_repeated_work(target, step)
+  return step, costed

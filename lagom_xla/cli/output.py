@@ -62,6 +62,15 @@ def write_json(value: object) -> None:
   write(json.dumps(value, indent=2))
 
 
+def flush() -> None:
+  """Hands on what was written so far, as where the process ends at once.
+
+  Raises:
+    OutputError: it could not be written.
+  """
+  _stream().flush()
+
+
 def console() -> rich.console.Console:
   """Where tables of the result go.
 

@@ -25,6 +25,9 @@ class Bar:
   """Progress in a number of steps of which the most is known.
 
   A bar vanishes on an error.
+
+  Attributes:
+    num_done: steps so far.
   """
 
   def __init__(self, *, time_budget_s: float | None = None, lines: bool = True):
@@ -41,7 +44,7 @@ class Bar:
     console = rich.console.Console(stderr=True)
     self._is_bar = console.is_terminal
     self._started_s = time.monotonic()
-    self._num_done, self._num_steps = 0, 0
+    self.num_done, self._num_steps = 0, 0
     self._found_us: float | None = None
     self._default_us: float | None = None
     self._progress = rich.progress.Progress(
@@ -83,7 +86,7 @@ class Bar:
 
   def advance(self, words: str) -> None:
     """One more step is done."""
-    self._num_done += 1
+    self.num_done += 1
     self._progress.update(self._task, advance=1, description=words)
     if self._lines and not self._is_bar:
       print(self._line(words), file=sys.stderr, flush=True)
@@ -94,9 +97,9 @@ class Bar:
     """At most how long it still takes, as the steps so far took; or None."""
     elapsed_s = time.monotonic() - self._started_s
     left = []
-    if self._num_done:
-      num_left = max(self._num_steps - self._num_done, 0)
-      left.append(num_left * elapsed_s / self._num_done)
+    if self.num_done:
+      num_left = max(self._num_steps - self.num_done, 0)
+      left.append(num_left * elapsed_s / self.num_done)
     if self._time_budget_s is not None:
       left.append(max(self._time_budget_s - elapsed_s, 0.0))
     return min(left, default=None)
@@ -106,7 +109,7 @@ class Bar:
     line = f"{elapsed_s:7.1f} s  {words}"
     if self._found_us is not None and self._default_us is not None:
       line += f": {self._found_us / 1e3:,.2f} ms"
-      if self._num_done > 1:
+      if self.num_done > 1:
         line += f" ({self._found_us / self._default_us - 1:+.2%})"
     return line
 

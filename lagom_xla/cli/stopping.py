@@ -19,9 +19,11 @@ import sys
 from typing import NoReturn
 
 from lagom_xla import errors
-from lagom_xla.cli import command as command_lib
+from lagom_xla.cli import output
 
 _UNITS_S = {"": 1, "s": 1, "m": 60, "h": 3600}
+# There is no result: the exit status of errors.
+NOTHING_FOUND = 2
 # What shells report of a process that such a signal ended.
 _SIGNALED = 128
 # Python drops what is raised in some callbacks; then it is raised again.
@@ -74,15 +76,9 @@ def raised(time_budget_s: float | None = None) -> Iterator[None]:
       signal.signal(one, handler)
 
 
-@contextlib.contextmanager
-def ended() -> Iterator[None]:
-  """Ends the process at the first reason to stop, where nothing is kept."""
-  try:
-    with raised():
-      yield
-  except errors.Stopped as stop:
-    command_lib.say(f"stopped by {stop.reason}.")
-    end(stop.exit_status)
+def end_time_budget() -> None:
+  """Says that there is a result, which is to be written whatever it takes."""
+  signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 def _reason(number: int, time_budget_s: float | None) -> errors.Stopped:
@@ -103,7 +99,12 @@ def _say_unless_stopped(
 
 
 def end(exit_status: int) -> NoReturn:
-  """Ends the process now: taking JAX down takes longer than a second."""
+  """Ends the process now: taking JAX down takes longer than a second.
+
+  Raises:
+    OutputError: the result could not be written.
+  """
+  output.flush()
   sys.stdout.flush()
   sys.stderr.flush()
   os._exit(exit_status)

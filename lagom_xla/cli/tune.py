@@ -18,9 +18,7 @@ from lagom_xla.cli import stopping
 if TYPE_CHECKING:
   from lagom_xla import tuner
   from lagom_xla.profiling import costing as costing_lib
-
-# There is no plan: the exit status of errors.
-_NOTHING_FOUND = 2
+  from lagom_xla.search.xla import candidates as candidates_lib
 
 _EXAMPLES = f"""\
 {command_lib.TARGET_HELP}
@@ -75,22 +73,21 @@ def add(commands) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> None:
-  from lagom_xla.apply import files as files_lib
-  from lagom_xla.report import as_json
-  from lagom_xla.report import cost_tables
-  from lagom_xla.report import terminal
-
   folder = pathlib.Path(arguments.out)
-  files_lib.check(folder)
   try:
-    with stopping.raised(arguments.time_budget):
-      tuning, costed = _tune(arguments)
+    tuning, costed = _tune(arguments, folder)
+    stopping.end_time_budget()
   except errors.Stopped as stop:
     command_lib.say(
       f"stopped by {stop.reason} before XLA's defaults were compiled, so there"
       " is nothing to make a plan from."
     )
-    stopping.end(stop.exit_status or _NOTHING_FOUND)
+    stopping.end(stop.exit_status or stopping.NOTHING_FOUND)
+  from lagom_xla.apply import files as files_lib
+  from lagom_xla.report import as_json
+  from lagom_xla.report import cost_tables
+  from lagom_xla.report import terminal
+
   files = files_lib.write(tuning.plan, folder)
   if arguments.format == "json":
     result = as_json.tuning(tuning)
@@ -112,26 +109,37 @@ def _run(arguments: argparse.Namespace) -> None:
 
 
 def _tune(
-  arguments: argparse.Namespace,
+  arguments: argparse.Namespace, folder: pathlib.Path
 ) -> tuple[tuner.Tuning, costing_lib.Costing | None]:
+  from lagom_xla.apply import files as files_lib
   from lagom_xla.cli import progress
 
+  files_lib.check(folder)
   with (
     progress.Bar(time_budget_s=arguments.time_budget) as bar,
     compiling.workers(arguments) as workers,
   ):
     from lagom_xla import tuner
+    from lagom_xla.search.xla import candidates as candidates_lib
 
     bar.say("lowering")
     target = command_lib.load_target(arguments, workers)
     bar.say("compiling")
     bar.expect(tuner.max_progress(target, in_process=arguments.in_process))
+
+    def found(
+      candidate: candidates_lib.Candidate | candidates_lib.Refused,
+    ) -> None:
+      if bar.num_done == 0 and isinstance(candidate, candidates_lib.Candidate):
+        command_lib.warn_of_repeated_work(target, candidate.step)
+      bar.found(candidate)
+
     with profiled.pricing(arguments, target) as costed:
       tuning = tuner.tune(
         target,
         searcher=arguments.searcher,
         in_process=arguments.in_process,
         progress=bar.advance,
-        found=bar.found,
+        found=found,
       )
     return tuning, costed

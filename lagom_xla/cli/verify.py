@@ -10,7 +10,6 @@ import sys
 from lagom_xla.cli import command as command_lib
 from lagom_xla.cli import compiling
 from lagom_xla.cli import output
-from lagom_xla.cli import stopping
 
 _EXAMPLES = f"""\
 {command_lib.TARGET_HELP}
@@ -47,7 +46,7 @@ def _run(arguments: argparse.Namespace) -> None:
   from lagom_xla.verify import verification as verification_lib
 
   plan = checked.load(arguments.plan)
-  with stopping.ended(), compiling.workers(arguments) as workers:
+  with compiling.workers(arguments) as workers:
     target = command_lib.load_target(arguments, workers)
     verification = verification_lib.verify(plan, target)
   if arguments.format == "json":

@@ -61,5 +61,5 @@ def on_failure(asked_for: str) -> Iterator[None]:
     raise errors.CompileError(str(error)) from error
   except Exception as error:
     raise errors.CompileError(
-      f"{asked_for}: {errors.first_line(error)}"
+      f"{asked_for}: {errors.message(error)}"
     ) from error

@@ -38,7 +38,9 @@ def table(search: candidates_lib.Search) -> rich.table.Table:
       fastest = "fastest" if found is search.fastest_arm else ""
     else:
       cells = ["-", "-"]
-      fastest = f"refused: {found.reason}" if found else "not tried"
+      fastest = "not tried"
+      if found is not None:
+        fastest = f"refused: {found.reason.splitlines()[0]}"
     table.add_row(arm.name, *cells, fastest)
   best = search.best
   times = best.under_nccl_defaults, best.tuned

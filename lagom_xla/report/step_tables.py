@@ -163,13 +163,19 @@ def times(step: step_lib.Step, replayed: timeline.Timeline) -> rich.table.Table:
   known = uncertainty.step_time(uncertainty.times(step, step.default))
   table.add_row(
     "9 times in 10 between",
-    f"{known.low / 1e3:,.0f} and {known.high / 1e3:,.0f}",
+    f"{_rounded(known.low)} and {_rounded(known.high)}",
   )
   table.add_row("what no tuning can beat", f"{lower_bound.us(step) / 1e3:,.2f}")
   table.add_row(
     "collectives slowed by kernels", f"{replayed.total_delay_us / 1e3:,.2f}"
   )
   return table
+
+
+def _rounded(time_us: float) -> str:
+  """Milliseconds, without a fraction where that says nothing."""
+  ms = time_us / 1e3
+  return f"{ms:,.0f}" if ms >= 100 else f"{ms:.2f}"
 
 
 def slowdowns(replayed: timeline.Timeline) -> rich.table.Table:

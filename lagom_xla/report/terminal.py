@@ -16,6 +16,7 @@ from lagom_xla import cluster as cluster_lib
 from lagom_xla import tuner
 from lagom_xla.costs import spread as spread_lib
 from lagom_xla.costs import step as step_lib
+from lagom_xla.passes import rematerialization
 from lagom_xla.report import arms
 from lagom_xla.report import as_json
 from lagom_xla.report import program_tables
@@ -35,7 +36,7 @@ def show_inspection(console: rich.console.Console, step: step_lib.Step) -> None:
     f" {module.num_instructions:,} instructions,"
     f" {len(step.analysis.kernels):,} kernels,"
     f" {len(step.analysis.collectives):,} collectives,"
-    f" {as_json.gemm_flops(step.analysis) / 1e12:,.1f} TFLOP of matrix"
+    f" {_tflop(as_json.gemm_flops(step.analysis))} TFLOP of matrix"
     " products per GPU and step"
   )
   if today.note():
@@ -45,6 +46,13 @@ def show_inspection(console: rich.console.Console, step: step_lib.Step) -> None:
       "Counted once, as their trip counts are not known:"
       f" {', '.join(module.loops_of_unknown_length)}",
       style="yellow",
+    )
+  if count := len(rematerialization.recomputed(module)):
+    console.print(
+      f"{count:,} instructions run again, as memory is short: this is the"
+      " compiled module, which XLA changed after its scheduler",
+      style="yellow",
+      highlight=False,
     )
   console.print(step_tables.totals(step))
   console.print(step_tables.collectives(step, replayed))
@@ -57,6 +65,12 @@ def show_inspection(console: rich.console.Console, step: step_lib.Step) -> None:
     console.print(losses)
   for note in scatters.notes(step, replayed.step_time_us):
     console.print(note, style="yellow", highlight=False)
+
+
+def _tflop(flops: int) -> str:
+  """In three digits, but all of a larger number."""
+  tflop = flops / 1e12
+  return f"{tflop:,.0f}" if tflop >= 100 else f"{tflop:.3g}"
 
 
 def _known(cluster: cluster_lib.Cluster) -> str:
@@ -82,15 +96,22 @@ def show_tuning(
   if tuning.search.arms:
     console.print(arms.table(tuning.search))
     for note in arms.notes(tuning.search):
-      console.print(rich.markup.escape(note), highlight=False)
+      console.print(note, highlight=False)
   if program_tables.has_forms(tuning):
     console.print(program_tables.forms(tuning))
   console.print(tuning_tables.effects(tuning.effects))
+  tried, kept = tuning.kept.config.options, tuning.plan.xla.options
+  if idle := [name for name in tried if name not in kept]:
+    console.print(
+      "Left out, as the schedule is the same without:",
+      ", ".join(idle),
+      highlight=False,
+    )
   if tuning.plan.nccl_settings:
     console.print(tuning_tables.settings(tuning.plan))
   console.print(tuning_tables.gains(tuning.plan))
   if recomputed := tuning_tables.recomputed(tuning):
-    console.print(f"[yellow]{recomputed}[/yellow]", highlight=False)
+    console.print(recomputed, style="yellow", highlight=False)
   _show_memory(console, tuning)
   for path in files:
     console.print(f"Wrote {path}", highlight=False, soft_wrap=True)

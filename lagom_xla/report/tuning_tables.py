@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import rich.table
 
@@ -17,6 +17,7 @@ from lagom_xla.passes import rematerialization
 from lagom_xla.passes.schedule import orders as orders_lib
 from lagom_xla.report import table as table_lib
 from lagom_xla.report import today
+from lagom_xla.search.xla import arms as arms_lib
 from lagom_xla.search.xla import candidates as candidates_lib
 from lagom_xla.verify import effects as effects_lib
 
@@ -33,14 +34,16 @@ def candidates(tuning: tuner.Tuning) -> rich.table.Table:
     "",
   )
   table.columns[-1].justify = "left"
+  arms = tuning.search.arms
   for candidate in tuning.candidates:
     if isinstance(candidate, candidates_lib.Refused):
+      reason, *_ = candidate.reason.splitlines()
       table.add_row(
-        _config(candidate.config), "-", "-", "-", f"refused: {candidate.reason}"
+        _config(candidate.config, arms), "-", "-", "-", f"refused: {reason}"
       )
       continue
     table.add_row(
-      _config(candidate.config),
+      _config(candidate.config, arms),
       f"{candidate.under_nccl_defaults.step_time_us / 1e3:,.2f}",
       f"{candidate.tuned.step_time_us / 1e3:,.2f}",
       f"{_sure_gain_us(tuning, candidate) / 1e3:,.2f}",
@@ -60,7 +63,7 @@ def recomputed(tuning: tuner.Tuning) -> str:
   """What XLA computes again for want of memory, and how it was found; or ""."""
   found = []
   for which, candidate in (
-    ("XLA's defaults", tuning.search.default),
+    (today.options(), tuning.search.default),
     ("the plan", tuning.kept),
   ):
     module = candidate.runs.analysis.module
@@ -74,14 +77,11 @@ def recomputed(tuning: tuner.Tuning) -> str:
   return " ".join(found)
 
 
-def _config(config: config_lib.XlaConfig) -> str:
+def _config(config: config_lib.XlaConfig, arms: Sequence[arms_lib.Arm]) -> str:
   parts = []
   if not config.program.is_as_written:
     parts.append(rewriting.in_words(config.program))
-  parts += [
-    f"{name.removeprefix('xla_gpu_').removesuffix('_bytes')}={value}"
-    for name, value in config.options.items()
-  ]
+  parts += _options(config.options, arms)
   if config.combine_groups is not None:
     parts.append(f"{len(config.combine_groups)} combine groups")
   if config.scheduler_profile is not None:
@@ -89,6 +89,31 @@ def _config(config: config_lib.XlaConfig) -> str:
   if config.orders:
     parts.append(orders_lib.in_words(config.orders))
   return ", ".join(parts) or today.options()
+
+
+def _options(
+  options: Mapping[str, object], arms: Sequence[arms_lib.Arm]
+) -> list[str]:
+  """Options in words: each, or what differs from an arm where that is less."""
+  written = [[_option(name, value) for name, value in options.items()]]
+  for arm in arms:
+    theirs = arm.config.options
+    added = [
+      _option(name, value)
+      for name, value in options.items()
+      if name not in theirs or theirs[name] != value
+    ]
+    left_out = [f"no {_short(name)}" for name in theirs if name not in options]
+    written.append([arm.name, *added, *left_out])
+  return min(written, key=len)
+
+
+def _option(name: str, value: object) -> str:
+  return f"{_short(name)}={value}"
+
+
+def _short(name: str) -> str:
+  return name.removeprefix("xla_gpu_").removesuffix("_bytes")
 
 
 def effects(effects: Sequence[effects_lib.Effect]) -> rich.table.Table:

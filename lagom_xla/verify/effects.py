@@ -20,6 +20,12 @@ from lagom_xla.passes import hlo
 from lagom_xla.passes import overlap as overlap_lib
 from lagom_xla.passes.combine import table
 
+# What XLA reads after it has scheduled, and for what.
+_AFTER_THE_SCHEDULE = {
+  "xla_gpu_enable_command_buffer": "how kernels are launched",
+  "xla_disable_hlo_passes": "which passes run",
+}
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Effect:
@@ -28,7 +34,8 @@ class Effect:
   Attributes:
     knob: an XLA option, an environment variable, or a tuning key in words.
     value: what it was set to.
-    acted: whether the compiled module shows it.
+    acted: whether the schedule shows it; of what acts after the schedule, which
+      cannot show it, True.
     evidence: what was seen, in a sentence.
   """
 
@@ -48,11 +55,15 @@ def of_difference(
   seen = "; ".join(_differences(without, with_it)) or _small_difference(
     without.module, with_it.module
   )
+  unseen = "no effect: the schedule is the same without it"
+  later = _AFTER_THE_SCHEDULE.get(knob)
+  if later:
+    unseen = f"unseen: it says {later}, after the schedule"
   return Effect(
     knob=knob,
     value=value,
-    acted=bool(seen),
-    evidence=seen or "no effect: the schedule is the same without it",
+    acted=bool(seen or later),
+    evidence=seen or unseen,
   )
 
 

@@ -1,0 +1,161 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Products that every GPU computes are told of, and no others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+import pathlib
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec
+import numpy as np
+import pytest
+
+from commands import CLUSTER
+from commands import run
+from lagom_xla import cluster as cluster_lib
+from lagom_xla import tuner
+from lagom_xla.compile import load as load_lib
+from lagom_xla.compile import repeated_work
+from lagom_xla.compile import target as target_lib
+from lagom_xla.report import as_json
+
+_CLUSTER = cluster_lib.parse("1x8xh100")
+
+# A model with a sharded state, whose activations are sharded only within its
+# mesh and axis rules.
+_MODEL = """\
+import contextlib
+
+from flax import linen as nn
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+import numpy as np
+
+def build(devices):
+  mesh = Mesh(np.array(devices), ("data",))
+  whole = NamedSharding(mesh, PartitionSpec())
+  sharded = NamedSharding(mesh, PartitionSpec(None, "data"))
+
+  def step(w, h):
+    def layer(h, w):
+      h = nn.with_logical_constraint(h, ("batch", None))
+      return jnp.tanh(h @ jax.lax.with_sharding_constraint(w, whole)), None
+    return jax.lax.scan(layer, h, w)[0]
+
+  w = jax.ShapeDtypeStruct((4, 512, 512), jnp.bfloat16, sharding=sharded)
+  h = jax.ShapeDtypeStruct((2048, 512), jnp.bfloat16, sharding=whole)
+  return mesh, jax.jit(step), (w, h)
+
+def outside(devices):
+  _, step, args = build(devices)
+  return step, args
+
+@contextlib.contextmanager
+def inside(devices):
+  mesh, step, args = build(devices)
+  with jax.set_mesh(mesh), nn.logical_axis_rules([("batch", "data")]):
+    yield step, args
+"""
+
+
+@pytest.fixture
+def model(h100s: Sequence[jax.Device], tmp_path: pathlib.Path) -> str:
+  del h100s  # Only says whether there is anything to compile with.
+  file = tmp_path / "model.py"
+  file.write_text(_MODEL)
+  return str(file)
+
+
+def said_of(target: target_lib.Target) -> str:
+  analysis = tuner.inspect(target).analysis
+  return repeated_work.warning(target, as_json.gemm_flops(analysis))
+
+
+def of_step(lowered: jax.stages.Lowered) -> str:
+  return said_of(target_lib.of_step(lowered, _CLUSTER, name="step"))
+
+
+def test_a_model_outside_its_context_is_told_of_by_inspect(model: str) -> None:
+  outcome = run("inspect", f"{model}:outside", CLUSTER, "--format=json")
+  assert outcome.status == 0
+  assert "8.0 times its part" in outcome.err
+  assert "88% of it is what other GPUs compute, too" in outcome.err
+
+
+def test_a_model_inside_its_context_is_not(model: str) -> None:
+  outcome = run("inspect", f"{model}:inside", CLUSTER, "--format=json")
+  assert (outcome.status, outcome.err) == (0, "")
+
+
+def test_a_module_before_the_partitioner_tells_it_too(
+  model: str, tmp_path: pathlib.Path
+) -> None:
+  target = load_lib.load(f"{model}:outside", _CLUSTER)
+  assert isinstance(target, target_lib.StepTarget)
+  file = tmp_path / "step.txt"
+  file.write_text(target.step.step.as_text(dialect="hlo"))
+  assert "8.0 times its part" in said_of(load_lib.load(str(file), _CLUSTER))
+
+
+@pytest.mark.parametrize("unroll", [False, True])
+def test_sharded_data_and_parameters_divide_all_work(
+  fsdp_step: Callable[..., jax.stages.Lowered], unroll: bool
+) -> None:
+  assert not of_step(fsdp_step(unroll=unroll))
+
+
+def test_sharded_hidden_layers_divide_nearly_all_work(
+  tp_step: jax.stages.Lowered,
+) -> None:
+  assert not of_step(tp_step)
+
+
+def test_what_a_device_is_given_by_hand_is_its_part(
+  h100s: Sequence[jax.Device],
+) -> None:
+  mesh = Mesh(np.array(h100s).reshape(4, 2), ("x", "y"))
+
+  def product(h: jax.Array, w: jax.Array) -> jax.Array:
+    return h @ w
+
+  def by_hand(h_axes: PartitionSpec) -> jax.stages.Lowered:
+    placed = NamedSharding(mesh, h_axes)
+    h = jax.ShapeDtypeStruct((4096, 512), jnp.bfloat16, sharding=placed)
+    w = jax.ShapeDtypeStruct(
+      (512, 512),
+      jnp.bfloat16,
+      sharding=NamedSharding(mesh, PartitionSpec()),
+    )
+    return jax.jit(
+      jax.shard_map(
+        product,
+        mesh=mesh,
+        in_specs=(h_axes, PartitionSpec()),
+        out_specs=h_axes,
+        axis_names={"x", "y"},
+      )
+    ).lower(h, w)
+
+  assert not of_step(by_hand(PartitionSpec(("x", "y"))))
+
+
+def test_of_a_loop_of_unknown_length_nothing_is_told(
+  h100s: Sequence[jax.Device],
+) -> None:
+  mesh = Mesh(np.array(h100s), ("x",))
+  whole = NamedSharding(mesh, PartitionSpec())
+
+  def step(w: jax.Array, num_trips: jax.Array) -> jax.Array:
+    return jax.lax.fori_loop(0, num_trips, lambda _, h: jnp.tanh(h @ w), w)
+
+  lowered = jax.jit(step).lower(
+    jax.ShapeDtypeStruct((512, 512), jnp.bfloat16, sharding=whole),
+    jax.ShapeDtypeStruct((), jnp.int32, sharding=whole),
+  )
+  assert not of_step(lowered)
