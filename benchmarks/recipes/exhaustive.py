@@ -16,6 +16,7 @@ import itertools
 from typing import Any
 
 from benchmarks import table as table_lib
+from benchmarks.recipes import options_alone
 from benchmarks.workloads import scanned
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
@@ -25,7 +26,6 @@ from lagom_xla.compile import target as target_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.search.xla import as_run
 from lagom_xla.search.xla import candidates as candidates_lib
-from lagom_xla.search.xla import joint
 from lagom_xla.search.xla import knobs
 
 NAME = "exhaustive"
@@ -105,7 +105,7 @@ def row(
   Raises:
     CompileError: the target does not compile with the defaults.
   """
-  found = joint.search(target)
+  found = options_alone.search(target)[1]
   kept_ms = found.best.under_nccl_defaults.step_time_us / 1e3
   progress(f"kept {kept_ms:,.3f} ms of {1 + len(found.others)} candidates")
   compile_ = functools.partial(_ms, target)

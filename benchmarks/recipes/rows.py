@@ -2,28 +2,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rows: what each recipe, and a search with and without them, come to.
 
-All times are of XLA's options alone: under NCCL's own choices, as a launcher
-has them that sets XLA_FLAGS and no more. Only the options are searched.
+All times are of XLA's options alone (`options_alone.py`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-import functools
 import statistics
 import time
 from typing import Any
 
 from benchmarks import table as table_lib
-from lagom_xla.compile import config as config_lib
+from benchmarks.recipes import options_alone
 from lagom_xla.compile import target as target_lib
 from lagom_xla.costs import lower_bound
 from lagom_xla.flags import recipes as recipes_lib
-from lagom_xla.search import nccl
-from lagom_xla.search.xla import arms as arms_lib
 from lagom_xla.search.xla import candidates as candidates_lib
-from lagom_xla.search.xla import options
-from lagom_xla.search.xla import starts
 
 # What plans are held to.
 WANTED_OVER_BEST_RECIPE = 1.03
@@ -57,22 +51,11 @@ def row(
     CompileError: the target does not compile with the defaults.
   """
   begin = time.perf_counter()
-  searcher = nccl.SEARCHERS[nccl.DEFAULT_SEARCHER]
-  default = candidates_lib.evaluate_or_raise(
-    config_lib.DEFAULT, target=target, searcher=searcher
-  )
-  evaluate = functools.partial(
-    candidates_lib.evaluate, target=target, searcher=searcher, default=default
-  )
-  from_default = options.search(
-    candidates_lib.Search(default=default), evaluate, progress=progress
-  )
-  arms = arms_lib.known(target.cluster)
-  found = starts.search(from_default, evaluate, arms, progress=progress)
+  from_default, found = options_alone.search(target, progress=progress)
   seconds = time.perf_counter() - begin
   recipes = {
     arm.name: _ms(candidate)
-    for arm in arms
+    for arm in found.arms
     if arm.source
     and isinstance(
       candidate := found.found(arm.config), candidates_lib.Candidate
@@ -80,12 +63,12 @@ def row(
   }
   tuned_ms = _ms(found.best)
   return {
-    "default_ms": _ms(default),
+    "default_ms": _ms(found.default),
     **recipes,
     "from_default_ms": _ms(from_default.best),
     "tuned_ms": tuned_ms,
     "over_recipe": min(recipes.values()) / tuned_ms if recipes else None,
-    "lower_bound_ms": lower_bound.us(default.step) / 1e3,
+    "lower_bound_ms": lower_bound.us(found.default.step) / 1e3,
     "compiled": len(found.scheduled),
     "seconds": seconds,
     "options": " ".join(
