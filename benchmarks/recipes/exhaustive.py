@@ -41,6 +41,7 @@ _COLUMNS = (
   table_lib.Column(field="module", heading="module"),
   table_lib.Column(field="cluster", heading="cluster"),
   table_lib.Column(field="default_ms", heading="default ms", form=".3f"),
+  table_lib.Column(field="best_recipe_ms", heading="best recipe", form=".3f"),
   table_lib.Column(field="kept_ms", heading="kept", form=".3f"),
   table_lib.Column(field="best_ms", heading="best of all", form=".3f"),
   table_lib.Column(field="excess", heading="behind it", form=".2%"),
@@ -121,6 +122,9 @@ def row(
   best = min(taken, key=taken.__getitem__)
   return {
     "default_ms": found.default.under_nccl_defaults.step_time_us / 1e3,
+    "best_recipe_ms": min(
+      options_alone.recipes_ms(found).values(), default=None
+    ),
     "kept_ms": kept_ms,
     "best_ms": taken[best],
     "excess": kept_ms / taken[best] - 1,

@@ -64,6 +64,17 @@ def search(
   )
 
 
+def recipes_ms(search: candidates_lib.Search) -> dict[str, float]:
+  """What each published recipe that compiles comes to."""
+  published = [arm for arm in search.arms if arm.source]
+  found = {arm.name: search.found(arm.config) for arm in published}
+  return {
+    name: candidate.under_nccl_defaults.step_time_us / 1e3
+    for name, candidate in found.items()
+    if isinstance(candidate, candidates_lib.Candidate)
+  }
+
+
 def _untuned(candidate: candidates_lib.Candidate) -> candidates_lib.Candidate:
   return dataclasses.replace(
     candidate,

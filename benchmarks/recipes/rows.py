@@ -53,14 +53,7 @@ def row(
   begin = time.perf_counter()
   from_default, found = options_alone.search(target, progress=progress)
   seconds = time.perf_counter() - begin
-  recipes = {
-    arm.name: _ms(candidate)
-    for arm in found.arms
-    if arm.source
-    and isinstance(
-      candidate := found.found(arm.config), candidates_lib.Candidate
-    )
-  }
+  recipes = options_alone.recipes_ms(found)
   tuned_ms = _ms(found.best)
   return {
     "default_ms": _ms(found.default),
