@@ -52,7 +52,8 @@ def main(argv: Sequence[str] | None = None) -> None:
   except errors.LagomError as error:
     sys.exit(f"recipes: {error}")
   if arguments.format == "json":
-    rows = list(map(rows_lib.as_json, table.rows))
+    as_json = dict if arguments.exhaustive else rows_lib.as_json
+    rows = list(map(as_json, table.rows))
     print(json.dumps({**table.to_dict(), "rows": rows}, indent=1))
   else:
     table_lib.show([table], "text")
@@ -104,18 +105,18 @@ def _recipes(
 def _exhaustive(
   folder: pathlib.Path | None, workers: pool_lib.Pool | None
 ) -> table_lib.Table:
-  rows = []
+  table = exhaustive.table([])
   for case in exhaustive.CASES:
     _say(f"{case.module} on {case.cluster}")
     target = case.target()
     if workers is not None:
       target = target.with_workers(workers)
     row = exhaustive.row(target, progress=lambda what: _say(f"  {what}"))
-    rows.append({"module": case.module, "cluster": case.cluster, **row})
-  table = exhaustive.table(rows)
-  if folder is not None:
-    folder.mkdir(parents=True, exist_ok=True)
-    table.write_csv(folder)
+    row = {"module": case.module, "cluster": case.cluster, **row}
+    table = exhaustive.table([*table.rows, row])
+    if folder is not None:
+      folder.mkdir(parents=True, exist_ok=True)
+      table.write_csv(folder)
   return table
 
 
