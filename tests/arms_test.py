@@ -189,6 +189,30 @@ def test_an_arm_that_xla_refuses_or_no_gpu_can_hold_is_none():
 # The report.
 
 
+@pytest.mark.parametrize(
+  ("xla_flags", "shown"),
+  [("", "today: XLA's defaults"), (f"--{_DOUBLED}=true", "without XLA_FLAGS")],
+)
+def test_all_arms_are_legible_in_a_terminal_of_80_columns(
+  monkeypatch, xla_flags, shown
+):
+  monkeypatch.setenv("XLA_FLAGS", xla_flags)
+  arms = arms_lib.known(H100)
+  search = joint.search(_target(_DOUBLED), arms=arms)
+  stream = io.StringIO()
+  console = rich.console.Console(file=stream, width=80)
+  console.print(arms_report.table(search))
+  lines = [line.rstrip() for line in stream.getvalue().splitlines()]
+  # A title, a head, and no row that takes two lines.
+  assert len(lines) == 2 + 1 + len(arms) + 1
+  assert any(shown in line for line in lines)
+  for arm in arms:
+    found = search.found(arm.config)
+    assert isinstance(found, candidates.Candidate)
+    (line,) = [x for x in lines if x.startswith(arm.name + " ")]
+    assert f" {_us(found) / 1e3:,.2f} " in line
+
+
 def test_a_report_shows_what_each_arm_is_worth():
   arms = (_arm("first", xla_a=1), _arm("second", xla_b=1))
   tuning = tuner.tune(_target("xla_a"))
@@ -204,6 +228,8 @@ def test_a_report_shows_what_each_arm_is_worth():
     (line,) = [x for x in text.splitlines() if x.startswith(arm.name)]
     assert f"{_us(found) / 1e3:,.2f}" in line
     assert ("fastest" in line) == (arm.name == "first")
+    share = _us(found) / _us(search.default) - 1
+    assert f"{share:+.1%}" in line
   terminal.show_tuning(console, tuning, [])
   assert "rests on the cost model" in " ".join(stream.getvalue().split())
   printed = json.loads(json.dumps(as_json.tuning(tuning)))["arms"]

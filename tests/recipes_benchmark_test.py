@@ -4,15 +4,20 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
 
+from benchmarks import kept_rows
 from benchmarks.recipes import cases as cases_lib
+from benchmarks.recipes import exhaustive
+from benchmarks.recipes import options_alone
 from benchmarks.recipes import rows as rows_lib
 import fake_target
 import hlo_text
 from lagom_xla import cluster as cluster_lib
+from lagom_xla import errors
 from lagom_xla.compile import config as config_lib
 from lagom_xla.flags import recipes
 from lagom_xla.passes import hlo
@@ -40,27 +45,104 @@ def test_a_row_has_each_recipe_and_is_behind_none():
   row = rows_lib.row(target)
   # Nothing in the schedule loops, so only recipes set what gains.
   assert row["from_default_ms"] == row["default_ms"]
-  assert set(row["recipes"]) == {r.name for r in recipes.for_nodes(1)}
+  times = rows_lib.recipes_ms(row)
+  assert set(times) == {r.name for r in recipes.for_nodes(1)}
   assert row["lower_bound_ms"] <= row["tuned_ms"]
-  assert row["tuned_ms"] <= min(row["recipes"].values()) < row["default_ms"]
+  assert row["tuned_ms"] <= min(times.values()) < row["default_ms"]
   assert row["over_recipe"] >= 1
+  assert rows_lib.as_json(row)["recipes"] == times
   first, second = rows_lib.targets([{**row, "module": "step"}])
   assert first.is_met and not second.is_met
 
 
-@pytest.mark.parametrize("key", ["default_ms", "best_recipe_ms"])
+@pytest.mark.parametrize("key", ["default_ms", rows_lib.RECIPES[0]])
 def test_a_row_that_is_behind_is_named(key):
-  times = {"default_ms": 2.0, "best_recipe_ms": 2.0, "tuned_ms": 1.5, key: 1.0}
   row: dict[str, Any] = {
     "module": "step",
     "cluster": "1x8xh100",
-    "recipes": {"recipe": times["best_recipe_ms"]},
-    "over_recipe": times["best_recipe_ms"] / times["tuned_ms"],
-    **times,
+    "default_ms": 2.0,
+    rows_lib.RECIPES[0]: 2.0,
+    "tuned_ms": 1.5,
+    "over_recipe": 2.0 / 1.5,
+    key: 1.0,
   }
   behind, _ = rows_lib.targets([row])
   assert not behind.is_met
   assert "step on 1x8xh100" in behind.found
+
+
+def test_options_are_judged_without_a_plugin():
+  target = fake_target.FakeTarget(
+    name="step", cluster=H100, scheduled=_schedule
+  )
+  _, found = options_alone.search(target)
+  for candidate in found.scheduled:
+    assert candidate.settings == candidate.runs.default
+    assert candidate.tuned == candidate.under_nccl_defaults
+
+
+# More than pairs and triples.
+
+
+def test_all_pairs_and_triples_of_knobs_are_compiled_once():
+  compiled: list[frozenset[tuple[str, Any]]] = []
+
+  def schedule(config: config_lib.XlaConfig) -> hlo.Module:
+    compiled.append(frozenset(config.options.items()))
+    return _schedule(config)
+
+  target = fake_target.FakeTarget(name="step", cluster=H100, scheduled=schedule)
+  row = exhaustive.row(target, num_knobs=4)
+  num_pairs, num_triples = math.comb(4, 2), math.comb(4, 3)
+  assert row["compiled"] + row["refused"] == 4 + num_pairs + num_triples
+  together = compiled[-num_pairs - num_triples :]
+  assert len(set(together)) == num_pairs + num_triples
+  assert row["best_ms"] <= row["default_ms"]
+  assert row["excess"] == row["kept_ms"] / row["best_ms"] - 1
+
+
+@pytest.mark.parametrize(("excess", "is_met"), [(0.004, True), (0.006, False)])
+def test_a_plan_is_held_to_half_a_percent_of_the_best(excess, is_met):
+  row = {"module": "fsdp", "cluster": "1x8xh100", "excess": excess}
+  (target,) = exhaustive.table([row]).targets
+  assert target.is_met == is_met
+  assert is_met or "fsdp on 1x8xh100" in target.found
+
+
+# Rows of earlier runs.
+
+
+def test_rows_of_earlier_runs_stay_beside_new_ones(tmp_path):
+  def row(module: str, tuned_ms: float) -> dict[str, Any]:
+    return {
+      "module": module,
+      "cluster": "1x8xh100",
+      rows_lib.RECIPES[0]: 4.0,
+      "default_ms": 5.0,
+      "tuned_ms": tuned_ms,
+      "over_recipe": 4.0 / tuned_ms,
+    }
+
+  earlier = rows_lib.table([row("one", 2.0), row("two", 3.0), row("gone", 1.0)])
+  earlier.write_csv(tmp_path)
+  merged = kept_rows.beside(
+    rows_lib.table([row("two", 2.5)]),
+    tmp_path,
+    [("one", "1x8xh100"), ("two", "1x8xh100")],
+    fields=("module", "cluster"),
+  )
+  assert [(r["module"], r["tuned_ms"]) for r in merged] == [
+    ("one", 2.0),
+    ("two", 2.5),
+  ]
+  assert rows_lib.recipes_ms(merged[0]) == {rows_lib.RECIPES[0]: 4.0}
+
+
+def test_rows_with_other_columns_are_not_overwritten(tmp_path):
+  table = rows_lib.table([])
+  (tmp_path / f"{table.name}.csv").write_text("module,other\n")
+  with pytest.raises(errors.LagomError, match="other columns"):
+    kept_rows.beside(table, tmp_path, [])
 
 
 def test_every_case_is_on_every_gpu():

@@ -4,21 +4,23 @@
 
     python -m benchmarks.recipes [--data FOLDER] [--only=MODULE,...]
         [--gpus=h100,b200,a100_80] [--format=text|json] [--csv=FOLDER]
+    python -m benchmarks.recipes --exhaustive [--format=text|json]
+        [--csv=FOLDER]
 
 A row for each step and kind of GPU: XLA's default, each recipe, what a search
 keeps that begins with the default only, and one that begins with all of them.
-Each is a process of its own, as XLA may end it. Modules of the data folder are
-left out where it is not given, and named on stderr, where progress goes, too.
+With --csv each row is in the table in that folder as soon as it is there,
+beside those of earlier runs, so that a run can be ended at any time and gone on
+with. Modules of the data folder are left out where it is not given, and named
+on stderr, where progress goes, too. --exhaustive compares plans with all pairs
+and triples of knobs instead, on small modules.
 """
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-import concurrent.futures
-import concurrent.futures.process
 import json
-import multiprocessing
 import os
 import pathlib
 import sys
@@ -28,52 +30,104 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("JAX_SKIP_CUDA_CONSTRAINTS_CHECK", "1")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
+from benchmarks import kept_rows
 from benchmarks import table as table_lib
 from benchmarks.recipes import cases as cases_lib
+from benchmarks.recipes import exhaustive
 from benchmarks.recipes import rows as rows_lib
 from lagom_xla import errors
+from lagom_xla.cli import compiling
+from lagom_xla.compile.workers import pool as pool_lib
 
 
-def main(arguments_: Sequence[str] | None = None) -> None:
+def main(argv: Sequence[str] | None = None) -> None:
   """The command."""
+  arguments = _arguments(argv)
+  try:
+    with compiling.workers(arguments) as workers:
+      if arguments.exhaustive:
+        table = _exhaustive(arguments.csv, workers)
+      else:
+        table = _recipes(arguments, workers)
+  except errors.LagomError as error:
+    sys.exit(f"recipes: {error}")
+  if arguments.format == "json":
+    as_json = dict if arguments.exhaustive else rows_lib.as_json
+    rows = list(map(as_json, table.rows))
+    print(json.dumps({**table.to_dict(), "rows": rows}, indent=1))
+  else:
+    table_lib.show([table], "text")
+
+
+def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
   parser = argparse.ArgumentParser(
     prog="python -m benchmarks.recipes",
     description=(__doc__ or "").partition("\n")[0],
   )
-  parser.add_argument("--data", type=pathlib.Path)
-  parser.add_argument("--only", default="")
-  parser.add_argument("--gpus", default=",".join(cases_lib.GPUS))
+  parser.add_argument("--data", type=pathlib.Path, metavar="FOLDER")
+  parser.add_argument("--only", type=_names, default=(), metavar="MODULE,...")
+  parser.add_argument("--gpus", type=_names, default=cases_lib.GPUS)
+  parser.add_argument("--exhaustive", action="store_true")
   parser.add_argument("--format", choices=("text", "json"), default="text")
-  parser.add_argument("--csv", type=pathlib.Path, metavar="FOLDER")
-  arguments = parser.parse_args(arguments_)
+  parser.add_argument(
+    "--csv",
+    type=pathlib.Path,
+    metavar="FOLDER",
+    help="write the table into this folder, row by row",
+  )
+  compiling.add(parser)
+  arguments = parser.parse_args(argv)
   if arguments.data is not None and not arguments.data.is_dir():
     parser.error(f"there is no folder {arguments.data}")
-  chosen = [
-    case for gpu in _names(arguments.gpus) for case in cases_lib.cases(gpu)
-  ]
-  wanted = _names(arguments.only)
-  unknown = sorted(set(wanted) - {case.module for case in chosen})
-  if unknown:
-    names = dict.fromkeys(case.module for case in chosen)
-    parser.error(f"there is no {unknown[0]}; choose from {', '.join(names)}")
-  chosen = [c for c in chosen if not wanted or c.module in wanted]
-  rows = [
-    _in_a_process(case, arguments.data)
-    for case in chosen
-    if _is_here(case, arguments.data)
-  ]
-  table = rows_lib.table(rows)
-  if arguments.format == "json":
+  modules = dict.fromkeys(case.module for case in cases_lib.all_cases())
+  for name in arguments.only:
+    if name not in modules:
+      parser.error(f"there is no {name}; choose from {', '.join(modules)}")
+  return arguments
+
+
+def _names(text: str) -> tuple[str, ...]:
+  return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def _recipes(
+  arguments: argparse.Namespace, workers: pool_lib.Pool | None
+) -> table_lib.Table:
+  table = rows_lib.table([])
+  for case in _chosen(arguments):
+    row = _row(case, arguments.data, workers)
+    table = rows_lib.table([*table.rows, row])
     if arguments.csv is not None:
-      arguments.csv.mkdir(parents=True, exist_ok=True)
-      table.write_csv(arguments.csv)
-    print(json.dumps(table.to_dict(), indent=1))
-  else:
-    table_lib.show([table], arguments.format, arguments.csv)
+      _write(table, arguments.csv)
+  return table
 
 
-def _names(text: str) -> list[str]:
-  return [name.strip() for name in text.split(",") if name.strip()]
+def _exhaustive(
+  folder: pathlib.Path | None, workers: pool_lib.Pool | None
+) -> table_lib.Table:
+  table = exhaustive.table([])
+  for case in exhaustive.CASES:
+    _say(f"{case.module} on {case.cluster}")
+    target = case.target()
+    if workers is not None:
+      target = target.with_workers(workers)
+    row = exhaustive.row(target, progress=lambda what: _say(f"  {what}"))
+    row = {"module": case.module, "cluster": case.cluster, **row}
+    table = exhaustive.table([*table.rows, row])
+    if folder is not None:
+      folder.mkdir(parents=True, exist_ok=True)
+      table.write_csv(folder)
+  return table
+
+
+def _chosen(arguments: argparse.Namespace) -> list[cases_lib.Case]:
+  chosen = [
+    case
+    for gpu in arguments.gpus
+    for case in cases_lib.cases(gpu)
+    if not arguments.only or case.module in arguments.only
+  ]
+  return [case for case in chosen if _is_here(case, arguments.data)]
 
 
 def _is_here(case: cases_lib.Case, data: pathlib.Path | None) -> bool:
@@ -83,22 +137,30 @@ def _is_here(case: cases_lib.Case, data: pathlib.Path | None) -> bool:
   return False
 
 
-def _in_a_process(
-  case: cases_lib.Case, data: pathlib.Path | None
+def _row(
+  case: cases_lib.Case,
+  data: pathlib.Path | None,
+  workers: pool_lib.Pool | None,
 ) -> dict[str, Any]:
+  """The row of a case; where there is none, why."""
   _say(f"{case.module} on {case.cluster}")
   named = {"module": case.module, "cluster": case.cluster}
-  gpu = case.cluster.split("x", 2)[-1]
-  context = multiprocessing.get_context("spawn")
-  with concurrent.futures.ProcessPoolExecutor(1, context) as pool:
-    try:
-      row = pool.submit(rows_lib.by_name, case.module, gpu, data).result()
-    except concurrent.futures.process.BrokenProcessPool:
-      return {**named, "failure": "XLA ended the process in a compile"}
-    except errors.LagomError as error:
-      return {**named, "failure": str(error)}
+  try:
+    target = case.load(data)
+    if workers is not None:
+      target = target.with_workers(workers)
+    row = rows_lib.row(target, lambda what: _say(f"  {what}"))
+  except errors.LagomError as error:
+    return {**named, "failure": str(error)}
   _say(f"  tuned {row['tuned_ms']:,.2f} ms of {row['default_ms']:,.2f} ms")
   return {**named, **row}
+
+
+def _write(table: table_lib.Table, folder: pathlib.Path) -> None:
+  folder.mkdir(parents=True, exist_ok=True)
+  names = [(case.module, case.cluster) for case in cases_lib.all_cases()]
+  rows = kept_rows.beside(table, folder, names, fields=("module", "cluster"))
+  rows_lib.table(rows).write_csv(folder)
 
 
 def _say(what: str) -> None:

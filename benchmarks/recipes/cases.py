@@ -37,6 +37,7 @@ _OF_EXAMPLES = {
   "llama-8b-tp": ("llama", "1x8", {"model": "8b", "mesh": "fsdp:1,tp:8"}),
   "llama-70b": ("llama", "16x8", {"model": "70b", "mesh": "fsdp:128,tp:1"}),
   "moe": ("moe", "1x8", {}),
+  "gpt": ("gpt", "2x8", {}),
 }
 
 _Load = Callable[[pathlib.Path | None], target_lib.Target]
@@ -74,6 +75,12 @@ def cases(gpu: str) -> Iterator[Case]:
       load = functools.partial(_of_paper, case.workload, cluster, case.model)
       name = f"{case.model}/{case.kind}"
       yield Case(module=name, cluster=cluster, load=lambda _, f=load: f())
+
+
+def all_cases() -> Iterator[Case]:
+  """All steps, on every kind of GPU."""
+  for gpu in GPUS:
+    yield from cases(gpu)
 
 
 def published(file: str, cluster: str) -> Case:

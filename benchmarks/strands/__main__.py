@@ -25,10 +25,10 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("JAX_SKIP_CUDA_CONSTRAINTS_CHECK", "1")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
+from benchmarks import kept_rows
 from benchmarks import table as table_lib
 from benchmarks.strands import exposed_table
 from benchmarks.strands import forms_table
-from benchmarks.strands import kept_rows
 from benchmarks.strands import module as module_lib
 from benchmarks.strands import modules as modules_lib
 from benchmarks.strands import settings_table
@@ -86,7 +86,7 @@ def _write(
   arguments.csv.mkdir(parents=True, exist_ok=True)
   for table in tables:
     if arguments.only and table.name in _TABLE_OF:
-      names = list(modules_lib.MODULES)
+      names = [(name,) for name in modules_lib.MODULES]
       rows = kept_rows.beside(table, arguments.csv, names)
       table = _TABLE_OF[table.name](rows)
     table.write_csv(arguments.csv)

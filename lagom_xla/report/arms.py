@@ -22,31 +22,37 @@ _Found = candidates_lib.Candidate | candidates_lib.Refused | None
 
 
 def table(search: candidates_lib.Search) -> rich.table.Table:
-  """Each arm with its predicted step times."""
+  """Each arm with its predicted step times, and the plan beside them."""
   table = table_lib.new(
-    "What you could run without a plan, and the plan (predicted ms per step)",
+    "What you could run without a plan (predicted ms per step)",
     "arm",
     "NCCL defaults",
+    "over today",
     "NCCL tuned",
     "",
   )
   table.columns[-1].justify = "left"
   for arm, found in _rows(search):
     if isinstance(found, candidates_lib.Candidate):
-      times = found.under_nccl_defaults, found.tuned
-      cells = [f"{t.step_time_us / 1e3:,.2f}" for t in times]
       fastest = "fastest" if found is search.fastest_arm else ""
+      table.add_row(arm.name, *_times(found, search.default), fastest)
     else:
-      cells = ["-", "-"]
-      fastest = "not tried"
+      reason = "not tried"
       if found is not None:
-        fastest = f"refused: {found.reason.splitlines()[0]}"
-    table.add_row(arm.name, *cells, fastest)
-  best = search.best
-  times = best.under_nccl_defaults, best.tuned
-  cells = [f"{t.step_time_us / 1e3:,.2f}" for t in times]
-  table.add_row("the plan", *cells, "")
+        reason = f"refused: {found.reason.splitlines()[0]}"
+      table.add_row(arm.name, "-", "-", "-", reason)
+  table.add_row("the plan", *_times(search.best, search.default), "")
   return table
+
+
+def _times(
+  candidate: candidates_lib.Candidate, today: candidates_lib.Candidate
+) -> tuple[str, str, str]:
+  """Under NCCL's defaults, in ms and against what runs today; and tuned."""
+  us = candidate.under_nccl_defaults.step_time_us
+  over = us / today.under_nccl_defaults.step_time_us - 1
+  tuned_us = candidate.tuned.step_time_us
+  return f"{us / 1e3:,.2f}", f"{over:+.1%}", f"{tuned_us / 1e3:,.2f}"
 
 
 def notes(search: candidates_lib.Search) -> list[str]:

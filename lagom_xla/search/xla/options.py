@@ -12,8 +12,9 @@ Each round ranks all values by that gain, and pairs of them (`pairs.py`) that
 gain no less than either alone, and compiles them in this order, until one makes
 the step shorter, which starts the next round from its schedule; or until the
 gains fall below `candidates.LEAST_GAIN`. What cannot be predicted is
-compiled once, if collectives cost enough of the step for it to gain. Only a
-compiled schedule with its NCCL settings searched anew is ever kept.
+compiled once, if collectives cost enough of the step for it to gain. Where
+nothing more gains, options are taken back (`drops.py`). Only a compiled
+schedule with its NCCL settings searched anew is ever kept.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from lagom_xla.compile import config as config_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.passes import hlo
 from lagom_xla.search.xla import candidates
+from lagom_xla.search.xla import drops
 from lagom_xla.search.xla import knobs
 from lagom_xla.search.xla import pairs
 from lagom_xla.search.xla import turns
@@ -66,12 +68,17 @@ def search(
       so_far, num_predicted=so_far.num_predicted + num_predicted
     )
     before = so_far.best
-    ranked = ranked[: max_compiles - len(tried)]
-    configs = [before.config.with_options(value.options) for value in ranked]
-    for value, config in zip(ranked, in_turn(configs), strict=True):
+    moves = [
+      (value.label, before.config.with_options(value.options))
+      for value in ranked
+    ]
+    moves += [move for move in drops.of(so_far) if move[1] not in tried]
+    moves = moves[: max_compiles - len(tried)]
+    configs = in_turn([config for _, config in moves])
+    for (label, _), config in zip(moves, configs, strict=True):
       tried.append(config)
       so_far = so_far.with_candidate(evaluate(config))
-      progress(value.label)
+      progress(label)
       if so_far.best is not before:
         break
     if so_far.best is before:

@@ -12,35 +12,45 @@ from __future__ import annotations
 from collections.abc import Sequence
 import csv
 import pathlib
+import sys
 from typing import Any
 
 from benchmarks import table as table_lib
-from benchmarks.strands import progress
 from lagom_xla import errors
 
 
 def beside(
-  table: table_lib.Table, folder: pathlib.Path, modules: Sequence[str]
+  table: table_lib.Table,
+  folder: pathlib.Path,
+  names: Sequence[tuple[str, ...]],
+  *,
+  fields: Sequence[str] = ("module",),
 ) -> list[table_lib.Row]:
-  """The rows of a table and those that are kept, by module.
+  """The rows of a table and those that are kept.
 
   Args:
     table: what this run has made.
     folder: where the table of earlier runs is, if there is one.
-    modules: the names of all, in the order of their rows. What the file has of
-      others is dropped, and said.
+    names: of all rows, in their order. What the file has of others is dropped,
+      and said.
+    fields: what of a row makes its name.
 
   Raises:
     LagomError: the file has other columns.
   """
-  made = {row["module"] for row in table.rows}
+
+  def name(row: table_lib.Row) -> tuple[str, ...]:
+    return tuple(row[field] for field in fields)
+
+  made = set(map(name, table.rows))
   rows = [*table.rows]
   for row in _read(table, folder / f"{table.name}.csv"):
-    if row["module"] not in modules:
-      progress.say(f"{table.name}: {row['module']} is no module: row dropped")
-    elif row["module"] not in made:
+    if name(row) not in names:
+      dropped = f"no {' on '.join(name(row))} any more: row dropped"
+      print(f"{table.name}: there is {dropped}", file=sys.stderr, flush=True)
+    elif name(row) not in made:
       rows.append(row)
-  return sorted(rows, key=lambda row: modules.index(row["module"]))
+  return sorted(rows, key=lambda row: names.index(name(row)))
 
 
 def _read(table: table_lib.Table, path: pathlib.Path) -> list[table_lib.Row]:

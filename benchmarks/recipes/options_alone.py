@@ -1,0 +1,84 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Options alone: the search for whoever sets XLA_FLAGS and no more.
+
+Every candidate is judged under NCCL's own choices, as recipes are. The search
+of `lagom-xla tune` judges by the settings that it finds for each, which only a
+tuner plugin can apply, and may keep other options for them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from lagom_xla.compile import config as config_lib
+from lagom_xla.compile import target as target_lib
+from lagom_xla.search import nccl
+from lagom_xla.search.xla import arms as arms_lib
+from lagom_xla.search.xla import candidates as candidates_lib
+from lagom_xla.search.xla import options
+from lagom_xla.search.xla import starts
+
+_SEARCHER = nccl.SEARCHERS[nccl.DEFAULT_SEARCHER]
+
+
+def search(
+  target: target_lib.Target,
+  *,
+  progress: candidates_lib.Progress = lambda _: None,
+) -> tuple[candidates_lib.Search, candidates_lib.Search]:
+  """Searches from the default alone, then from all arms.
+
+  Args:
+    target: what is searched.
+    progress: called with a few words after each candidate.
+
+  Returns:
+    The first search, and the one that went on from it.
+
+  Raises:
+    CompileError: the target does not compile with the defaults.
+  """
+  default = _untuned(
+    candidates_lib.evaluate_or_raise(
+      config_lib.DEFAULT, target=target, searcher=_SEARCHER
+    )
+  )
+
+  def evaluate(
+    config: config_lib.XlaConfig,
+  ) -> candidates_lib.Candidate | candidates_lib.Refused:
+    found = candidates_lib.evaluate(
+      config, target=target, searcher=_SEARCHER, default=default
+    )
+    if isinstance(found, candidates_lib.Refused):
+      return found
+    return _untuned(found)
+
+  from_default = options.search(
+    candidates_lib.Search(default=default), evaluate, progress=progress
+  )
+  arms = arms_lib.known(target.cluster)
+  return from_default, starts.search(
+    from_default, evaluate, arms, progress=progress
+  )
+
+
+def recipes_ms(search: candidates_lib.Search) -> dict[str, float]:
+  """What each published recipe that compiles comes to."""
+  published = [arm for arm in search.arms if arm.source]
+  found = {arm.name: search.found(arm.config) for arm in published}
+  return {
+    name: candidate.under_nccl_defaults.step_time_us / 1e3
+    for name, candidate in found.items()
+    if isinstance(candidate, candidates_lib.Candidate)
+  }
+
+
+def _untuned(candidate: candidates_lib.Candidate) -> candidates_lib.Candidate:
+  return dataclasses.replace(
+    candidate,
+    settings=candidate.runs.default,
+    tuned=candidate.under_nccl_defaults,
+    tuned_times=candidate.default_times,
+  )
