@@ -232,7 +232,7 @@ def test_a_counted_loop_makes_as_many_trips_as_it_says(
 
 
 def test_loops_that_an_earlier_merge_put_in_another_order_can_merge():
-  """The last loop needs the third, which so comes to stand before the second."""
+  """The last one needs the third, which so comes to stand before the second."""
 
   def large(x: jax.Array, weight: jax.Array) -> tuple[jax.Array, None]:
     return jnp.tanh(x @ weight @ weight), None

@@ -34,6 +34,7 @@ from lagom_xla.compile import target as target_lib
 from lagom_xla.costs import uncertainty
 from lagom_xla.passes import hlo
 from lagom_xla.passes.combine import combinable
+from lagom_xla.search.xla import arms
 from lagom_xla.search.xla import feedback
 from lagom_xla.search.xla import thresholds
 from lagom_xla.verify import effects as effects_lib
@@ -83,11 +84,15 @@ def tuned(fsdp_step: LowerStep) -> _Tuned:
 
 
 def _plan(target: target_lib.Target) -> plan_lib.Plan:
-  """The plan with the cost model taken to be right.
+  """The plan with the cost model taken to be right, and with no recipes tried.
 
-  Too little is sure about steps as small as those here to set anything.
+  Too little is sure about steps as small as those here to set anything, and
+  under a recipe NCCL's own choices are the best.
   """
-  with mock.patch.object(uncertainty, "scenarios", return_value=()):
+  with (
+    mock.patch.object(uncertainty, "scenarios", return_value=()),
+    mock.patch.object(arms, "known", return_value=()),
+  ):
     return tuner.tune(target).plan
 
 
