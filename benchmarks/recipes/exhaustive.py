@@ -137,10 +137,8 @@ def row(
 
 
 def _values(found: candidates_lib.Search) -> list[Mapping[str, Any]]:
-  """All values of all knobs that can act on a step, and library products."""
-  values = knobs.worth_trying(found.default.step)
-  products = [arm for arm in found.arms if not arm.source]
-  return [*(v.options for v in values), *(p.config.options for p in products)]
+  """All values of all knobs that can act on a step."""
+  return [value.options for value in knobs.worth_trying(found.default.step)]
 
 
 def _frozen(options: Mapping[str, Any]) -> _Options:

@@ -61,7 +61,7 @@ def row(
     "from_default_ms": _ms(from_default.best),
     "tuned_ms": tuned_ms,
     "over_recipe": min(recipes.values()) / tuned_ms if recipes else None,
-    "lower_bound_ms": lower_bound.us(found.default.step) / 1e3,
+    "lower_bound_ms": lower_bound.us(found.default.runs) / 1e3,
     "compiled": len(found.scheduled),
     "seconds": seconds,
     "options": " ".join(

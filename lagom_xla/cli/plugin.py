@@ -88,7 +88,8 @@ def _check_table(table: pathlib.Path, checksum: str | None) -> None:
   from lagom_xla.apply.nccl import layout
   from lagom_xla.apply.nccl import table as table_lib
 
-  found = layout.checksum(table_lib.read(table).rules)
+  read = table_lib.read(table)
+  found = layout.checksum(read.rules, version=read.version)
   if checksum is not None and found != checksum:
     raise errors.TableError(
       f"{table} is not the table of its plan: its checksum is {found}, not"

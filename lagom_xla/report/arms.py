@@ -9,12 +9,12 @@ under NCCL's own choices, as they run it, and with searched settings.
 from __future__ import annotations
 
 from collections.abc import Iterator
-import os
 from typing import Any
 
 import rich.table
 
 from lagom_xla.report import table as table_lib
+from lagom_xla.report import today
 from lagom_xla.search.xla import arms as arms_lib
 from lagom_xla.search.xla import candidates as candidates_lib
 
@@ -88,9 +88,10 @@ def _as_json(arm: arms_lib.Arm, found: _Found) -> dict[str, Any]:
 def _rows(
   search: candidates_lib.Search,
 ) -> Iterator[tuple[arms_lib.Arm, _Found]]:
-  name = "your XLA_FLAGS" if os.environ.get("XLA_FLAGS") else "XLA's defaults"
   yield (
-    arms_lib.Arm(name=f"today: {name}", config=search.default.config),
+    arms_lib.Arm(
+      name=f"today: {today.options()}", config=search.default.config
+    ),
     search.default,
   )
   for arm in search.arms:

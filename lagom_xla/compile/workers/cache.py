@@ -44,9 +44,10 @@ class Cache:
     path = self._path(digest)
     try:
       stored = path.read_bytes()
-      os.utime(path)
     except OSError:
       return None
+    with contextlib.suppress(OSError):  # The folder may be read-only.
+      os.utime(path)
     return _decode(stored)
 
   def put(self, digest: str, result: job_lib.Result) -> None:

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 import dataclasses
-import os
 
 import jax
 
@@ -24,6 +23,7 @@ from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
 from lagom_xla.compile import config as config_lib
 from lagom_xla.flags import debug_options
+from lagom_xla.flags import environment
 from lagom_xla.flags import reading
 from lagom_xla.flags import recipes
 from lagom_xla.flags import syntax
@@ -63,7 +63,7 @@ def known(cluster: cluster_lib.Cluster) -> tuple[Arm, ...]:
   There are none where jaxlib does not show which options it has.
   """
   try:
-    reset = _reset(os.environ.get("XLA_FLAGS", ""))
+    reset = _reset(environment.xla_flags())
     found = [_of_recipe(r, reset) for r in recipes.for_nodes(cluster.num_nodes)]
   except (errors.OptionsError, errors.ProbeError):
     return ()

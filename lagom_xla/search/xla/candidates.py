@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, MutableMapping
 import dataclasses
+import functools
 
 from lagom_xla import errors
 from lagom_xla.compile import config as config_lib
@@ -100,7 +101,7 @@ class Search:
     """The config for a plan."""
     return self.best.config if self.pruned is None else self.pruned
 
-  @property
+  @functools.cached_property
   def best(self) -> Candidate:
     """The candidate to keep.
 
@@ -108,8 +109,9 @@ class Search:
     settings *and*, as predicted, no longer under NCCL's defaults than the
     fastest arm, nor longer by more than that for sure: not every job that
     applies the options can load a tuner plugin. Where that leaves the step
-    behind the fastest arm, the arm takes the default's place. So with the
-    plugin or without, what is kept is predicted to be behind no arm.
+    behind the fastest arm, the arm takes the default's place. So what is kept
+    is predicted to be behind no arm without the plugin, and not behind the
+    fastest of them with it.
     """
     fastest = self.fastest_arm
     kept = self._best_from(self.default, fastest)
@@ -127,7 +129,7 @@ class Search:
         kept = candidate
     return kept
 
-  @property
+  @functools.cached_property
   def fastest_arm(self) -> Candidate:
     """The fastest under NCCL's defaults of what a user could run without us.
 
