@@ -101,6 +101,7 @@ def tuned_names(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     def __init__(self, target: target_lib.Target):
       names.append(target.name)
       self.compiled = target.compile()
+      self.plan = None
 
   monkeypatch.setattr(tuner, "tune", lambda target, **_: Compiled(target))
   return names

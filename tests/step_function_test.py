@@ -171,6 +171,7 @@ def test_a_context_around_the_call_is_that_of_a_decorated_step(
   class Compiled:
     def __init__(self, target: target_lib.Target):
       self.compiled = target.compile()
+      self.plan = None
 
   modules = []
 
