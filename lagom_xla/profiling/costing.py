@@ -19,6 +19,7 @@ import dataclasses
 import statistics
 
 from lagom_xla import cluster as cluster_lib
+from lagom_xla import errors
 from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import contention
 from lagom_xla.costs import measured as measured_lib
@@ -58,7 +59,16 @@ def of_profile(
   Args:
     profile: of a run.
     cluster: that it ran on.
+
+  Raises:
+    TraceError: the run was on CPUs.
   """
+  if profile.trace.platform != "GPU":
+    raise errors.TraceError(
+      f"The trace is of {profile.trace.platform}s, which says nothing of"
+      f" {cluster.name}: trace the step on its GPUs. `lagom-xla profile` shows"
+      " what it has."
+    )
   with measured_lib.pricing(None):
     step = step_lib.Step(profile.analysis, cluster)
   kernel_us = {
