@@ -12,6 +12,9 @@ kernels of its category took over what was predicted for them. Collectives go by
 their tuning key, and what is lacking by kind and reach. A setting that NCCL did
 not choose in the profile is scaled as its choice is: the profile says nothing
 of it, and the ratio of two settings is the model's.
+
+What was measured is wrong by what it differs from step to step, and the rest by
+what the model is (`uncertainty.py`).
 """
 
 from __future__ import annotations
@@ -31,6 +34,27 @@ Work = tuple[object, ...]
 Reach = tuple[str, bool]
 
 
+# What a time may have to be multiplied by, 9 times in 10: the larger one first.
+Factors = tuple[float, float]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Run:
+  """The traced run that costs are measured by.
+
+  Attributes:
+    name: of its first process.
+    began_ns: when its profile began, since 1970; None where it does not say.
+    num_steps: whole steps in the trace, those of all devices together.
+    num_devices: that were traced.
+  """
+
+  name: str
+  began_ns: int | None
+  num_steps: int
+  num_devices: int
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Measured:
   """What a profile says that kernels and collectives cost alone.
@@ -43,6 +67,13 @@ class Measured:
     gap_us: between one kernel and the next; None if unknown.
     keys: measured over predicted time of collectives, by tuning key.
     reaches: the same by kind and reach.
+    run: that all of it is of.
+    kernel_factors: how far measured kernels of a step are from what they cost
+      here; None where the run is too short to tell.
+    collective_factors: the same of measured collectives; None also where their
+      times may have waits for ranks.
+    step_factors: what steps of the run took over a replay of them; None where
+      it is too short to tell.
   """
 
   kernel_us: Mapping[str, float]
@@ -52,6 +83,18 @@ class Measured:
   gap_us: float | None
   keys: Mapping[collective_lib.TuningKey, float]
   reaches: Mapping[Reach, float]
+  run: Run
+  kernel_factors: Factors | None = None
+  collective_factors: Factors | None = None
+  step_factors: Factors | None = None
+
+  def knows_kernel(self, cost: kernel_lib.KernelCost) -> bool:
+    """Whether a cost of `kernel` is measured, and known by how much."""
+    return cost.source == "measured" and self.kernel_factors is not None
+
+  def knows_collective(self, key: collective_lib.TuningKey) -> bool:
+    """Whether a key's collectives are measured, and known by how much."""
+    return key in self.keys and self.collective_factors is not None
 
   def kernel(
     self, kernel: kernels_lib.Kernel, predicted: kernel_lib.KernelCost
