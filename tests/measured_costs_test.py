@@ -18,12 +18,14 @@ import commands
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import plan as plan_lib
 from lagom_xla import profiling
+from lagom_xla.costs import contention
 from lagom_xla.costs import measured as measured_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.costs import uncertainty
 from lagom_xla.passes import hlo
 from lagom_xla.profiling import costing as costing_lib
 from lagom_xla.profiling import profile as profile_lib
+from lagom_xla.profiling import slowdowns
 from lagom_xla.profiling import variation
 from lagom_xla.profiling import xspace
 import sample_plan
@@ -350,3 +352,34 @@ def test_plans_from_before_profiles_are_read():
   raw = sample_plan.PLAN.to_dict()
   del raw["profile"]
   assert plan_lib.from_dict(raw, where="plan.json") == sample_plan.PLAN
+
+
+def test_measured_slowdowns_correct_the_models(
+  step: step_lib.Step, profile: profile_lib.Profile
+):
+  assert step.measured is not None
+  named = {measured_lib.work_of(k): k for k in profile.kernels.values()}
+  beside = step.costs(step.default).beside
+  lost_us, model_us, ran_us = 0.0, 0.0, 0.0
+  for (work, key), factor in step.measured.losses.items():
+    kernel = step.kernel_cost(named[work])
+    collective = step.predict(key, step.default[key])
+    model = contention.beside(kernel, collective, step.cluster.gpu)
+    found = beside(kernel, collective)
+    assert found.collective_factor == model.collective_factor
+    lost = found.kernel_us - kernel.time_us
+    assert lost == pytest.approx(factor * (model.kernel_us - kernel.time_us))
+    lost_us += lost
+    model_us += model.kernel_us - kernel.time_us
+    ran_us += (simulated_run.SLOWDOWN - 1) * kernel.run_us
+  # The run slows kernels half as much again, whatever the model thinks.
+  assert abs(lost_us - ran_us) < abs(model_us - ran_us)
+
+
+def test_few_runs_say_little():
+  def factor(number: int) -> float:
+    met = slowdowns.Met(time_us=13.0, lone_us=10.0, predicted_us=11.0)
+    return slowdowns.factor([met] * number)
+
+  assert 1 < factor(1) < factor(10) < factor(1000) < 3
+  assert factor(1000) == pytest.approx(3, rel=0.01)

@@ -230,7 +230,7 @@ def _is_free(path: tuple[str | int, ...]) -> bool:
     p
     for p in _paths(PLAN.to_dict())
     # Plans that are older than profiles have none.
-    if (len(p) == 1 and p != ("profile",)) or not _is_free(p)
+    if p != ("profile",) and (len(p) == 1 or not _is_free(p))
   ],
   ids=lambda path: ".".join(map(str, path)),
 )

@@ -216,7 +216,10 @@ class Step:
   ) -> Callable[
     [kernel_lib.KernelCost, collective_lib.CollectiveCost], contention.Beside
   ]:
-    model = functools.partial(contention.beside, gpu=self.cluster.gpu)
+    beside = (
+      contention.beside if self.measured is None else self.measured.beside
+    )
+    model = functools.partial(beside, gpu=self.cluster.gpu)
     if self.scenario is scenario_lib.AS_PREDICTED:
       return functools.cache(model)
 

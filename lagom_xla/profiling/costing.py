@@ -28,6 +28,7 @@ from lagom_xla.passes import kernels as kernels_lib
 from lagom_xla.profiling import events as events_lib
 from lagom_xla.profiling import profile as profile_lib
 from lagom_xla.profiling import ratios as ratios_lib
+from lagom_xla.profiling import slowdowns
 from lagom_xla.profiling import variation
 
 
@@ -113,6 +114,11 @@ def of_profile(
     ),
     kernel_factors=variation.of_kernels(profile),
     collective_factors=variation.of_collectives(profile),
+  )
+  with measured_lib.pricing(priced):
+    alone = step_lib.Step(profile.analysis, cluster)
+  priced = dataclasses.replace(
+    priced, losses=slowdowns.of_profile(profile, alone)
   )
   return Costing(
     measured=dataclasses.replace(
