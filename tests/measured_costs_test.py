@@ -12,6 +12,7 @@ import hypothesis
 from hypothesis import strategies
 import pytest
 
+from benchmarks.steps import corrected
 from benchmarks.steps import times as step_times
 from benchmarks.steps import trace as step_trace
 import commands
@@ -207,10 +208,13 @@ def test_inspect_says_how_far_off_predictions_were(folder: pathlib.Path):
   text = commands.run(*arguments).out
   assert "Measured over predicted" in text
   assert "what the profile measured alone" in text
+  assert "9 times in 10" in text
   found = json.loads(commands.run(*arguments, "--format=json").out)
   assert {"gemm", "all-gather"} <= {
     r["kind"] for r in found["profile"]["ratios"]
   }
+  described = (_ROOT / "docs/formats.md").read_text()
+  assert not [n for n in found["profile"] if f"`{n}`" not in described]
 
 
 def test_profile_shows_who_waits_for_whom(folder: pathlib.Path):
@@ -383,3 +387,16 @@ def test_few_runs_say_little():
 
   assert 1 < factor(1) < factor(10) < factor(1000) < 3
   assert factor(1000) == pytest.approx(3, rel=0.01)
+
+
+@pytest.mark.parametrize("name", ["maxtext_h100", "pax_a100"])
+def test_slowdowns_hold_for_their_pairs_on_another_rank_alone(name: str):
+  data = _ROOT.parent / "shared/data" / name
+  if not data.exists():
+    pytest.skip(f"shared/data/{name} is not there: too large to ship")
+  halves = {"another rank": [], "other kernels": []}
+  for row in corrected.rows(data):
+    if row.held_out in halves:
+      halves[row.held_out].append(row.pairs_corrected / row.pairs_model)
+  assert max(halves["another rank"]) < 0.8
+  assert max(halves["other kernels"]) > 1

@@ -136,13 +136,14 @@ _PARTS = (
 
 def times(step: step_lib.Step, configuration: step_lib.Configuration) -> Times:
   """Replays a step as predicted and in every scenario."""
+  measured = step.measured
   return Times(
     mean_us=step.timeline(configuration).step_time_us,
     by_scenario={
       scenario: step.under(scenario).timeline(configuration).step_time_us
-      for scenario in scenarios(step.cluster, step.measured)
+      for scenario in scenarios(step.cluster, measured)
     },
-    step_factors=step.measured and step.measured.step_factors,
+    step_factors=None if measured is None else measured.step_factors,
   )
 
 

@@ -47,12 +47,20 @@ def factors(ratios: Sequence[float]) -> measured_lib.Factors | None:
 
 
 def of_kernels(profile: profile_lib.Profile) -> measured_lib.Factors | None:
-  """Lone kernels of a device's step, over what they cost by the profile."""
-  median_us = {n: statistics.median(us) for n, us in profile.lone_us.items()}
+  """Lone kernels of a device's step, over what they cost by the profile.
+
+  But for scatters: how long one takes depends on its indices, and differs from
+  rank to rank by more than all other kernels do (benchmarks/steps/times.py).
+  """
+  median_us = {
+    name: statistics.median(us)
+    for name, us in profile.lone_us.items()
+    if profile.kernels[name].scatter is None
+  }
   ratios = []
   for step in profile.steps:
     runs = events_lib.kernel_runs(step.kernels, step.collectives)
-    lone = [run for run in runs if run.is_lone]
+    lone = [run for run in runs if run.is_lone and run.name in median_us]
     expected_us = sum(median_us[run.name] for run in lone)
     if expected_us:
       ratios.append(sum(run.time_us for run in lone) / expected_us)
