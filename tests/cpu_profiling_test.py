@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import collections
+import dataclasses
 import json
 import pathlib
 
@@ -22,6 +23,7 @@ from lagom_xla import profiling
 from lagom_xla.passes import hlo
 from lagom_xla.profiling import costing as costing_lib
 from lagom_xla.profiling import overlaps as overlaps_lib
+from lagom_xla.profiling import profile as profile_lib
 
 _NUM_STEPS = 3
 _NUM_LAYERS = 3
@@ -111,20 +113,48 @@ def test_instructions_have_a_time_each(
   assert max(found.values()) < longest_us
 
 
-def test_products_end_before_their_readers_begin(profile: profiling.Profile):
-  launches = profile.trace.devices[0].launches
-  late = [launch for launch in launches if launch.until_us is not None]
-  known = {
-    (event.name, event.begin_us): event
-    for step in profile.steps
-    for event in step.kernels
-    if step.device == 0
+def test_a_product_on_other_threads_ends_when_it_is_read(
+  profile: profiling.Profile,
+):
+  module = profile.analysis.module
+  (computation, product), *_ = [
+    (computation, instruction)
+    for computation in module.computations.values()
+    for instruction in computation.instructions
+    if (kernel := profile.kernels.get(instruction.name))
+    and kernel.category == "gemm"
+  ]
+  readers = {
+    i.name for i in computation.instructions if product.id in i.operand_ids
   }
-  for launch in late:
-    event = known.get((launch.hlo_op, launch.begin_us))
-    if event is not None:
-      assert launch.until_us is not None
-      assert launch.end_us <= event.end_us <= launch.until_us
+  device, *others = profile.trace.devices
+  index, launch = next(
+    (n, it) for n, it in enumerate(device.launches) if it.hlo_op == product.name
+  )
+  read_us = min(
+    it.begin_us
+    for it in device.launches[index:]
+    if it.hlo_op in readers and it.execution == launch.execution
+  )
+
+  def end_us(until_us: float) -> float:
+    """When the product ends that was done by then at the latest."""
+    left = dataclasses.replace(launch, until_us=until_us)
+    launches = (*device.launches[:index], left, *device.launches[index + 1 :])
+    devices = (dataclasses.replace(device, launches=launches), *others)
+    found = profile_lib.of_trace(
+      dataclasses.replace(profile.trace, devices=devices)
+    )
+    return next(
+      event.end_us
+      for step in found.steps
+      for event in step.kernels
+      if (step.device, event.begin_us) == (0, launch.begin_us)
+    )
+
+  assert end_us(read_us + 1e6) == read_us
+  done_us = (launch.end_us + read_us) / 2
+  assert end_us(done_us) == done_us
 
 
 def test_kernels_waits_and_gaps_make_the_step(profile: profiling.Profile):
