@@ -4,10 +4,13 @@
 
 from __future__ import annotations
 
+import datetime
+
 from lagom_xla import plan as plan_lib
 from lagom_xla.apply import env as env_lib
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import target as target_lib
+from lagom_xla.costs import coverage
 from lagom_xla.costs import step as step_lib
 from lagom_xla.costs import uncertainty
 from lagom_xla.search.nccl import channel_cap
@@ -37,6 +40,25 @@ def plan_of(
     nccl_env=env_lib.nccl_variables(cap.max_channels),
     nccl_settings=_nccl_settings(kept),
     prediction=_prediction(search, launched, cap),
+    profile=_measured_run(search.default.runs),
+  )
+
+
+def _measured_run(step: step_lib.Step) -> plan_lib.MeasuredRun | None:
+  """The run that a step is priced by, and how much of the step it measured."""
+  if step.measured is None:
+    return None
+  run = step.measured.run
+  began_at = None
+  if run.began_ns is not None:
+    began = datetime.datetime.fromtimestamp(run.began_ns / 1e9, datetime.UTC)
+    began_at = began.isoformat(timespec="seconds")
+  return plan_lib.MeasuredRun(
+    name=run.name,
+    began_at=began_at,
+    num_steps=run.num_steps,
+    num_devices=run.num_devices,
+    measured_shares=coverage.measured_shares(step),
   )
 
 

@@ -4,21 +4,32 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import pathlib
 
+import hypothesis
+from hypothesis import strategies
 import pytest
 
+from benchmarks.steps import corrected
 from benchmarks.steps import times as step_times
 from benchmarks.steps import trace as step_trace
 import commands
 from lagom_xla import cluster as cluster_lib
+from lagom_xla import plan as plan_lib
+from lagom_xla import profiling
+from lagom_xla.costs import contention
 from lagom_xla.costs import measured as measured_lib
 from lagom_xla.costs import step as step_lib
+from lagom_xla.costs import uncertainty
 from lagom_xla.passes import hlo
 from lagom_xla.profiling import costing as costing_lib
 from lagom_xla.profiling import profile as profile_lib
+from lagom_xla.profiling import slowdowns
+from lagom_xla.profiling import variation
 from lagom_xla.profiling import xspace
+import sample_plan
 import simulated_run
 import xspace_text
 
@@ -197,10 +208,13 @@ def test_inspect_says_how_far_off_predictions_were(folder: pathlib.Path):
   text = commands.run(*arguments).out
   assert "Measured over predicted" in text
   assert "what the profile measured alone" in text
+  assert "9 times in 10" in text
   found = json.loads(commands.run(*arguments, "--format=json").out)
   assert {"gemm", "all-gather"} <= {
     r["kind"] for r in found["profile"]["ratios"]
   }
+  described = (_ROOT / "docs/formats.md").read_text()
+  assert not [n for n in found["profile"] if f"`{n}`" not in described]
 
 
 def test_profile_shows_who_waits_for_whom(folder: pathlib.Path):
@@ -237,3 +251,152 @@ def test_one_ranks_kernels_foretell_the_others_step(name: str):
   (found,) = (g for g in step_times.groups(data) if "another rank" in g.name)
   assert found.n == 6
   assert found.worst < 0.03
+
+
+def _noisy(module: hlo.Module) -> profile_lib.Profile:
+  """A run whose kernels take up to 1 % longer from step to step."""
+  process = _process(module)
+  first = min(k.begin_us for k in process.devices[0])
+  last = max(k.begin_us for k in process.devices[0])
+  ranks = [
+    [
+      dataclasses.replace(
+        k, time_us=k.time_us * (1 + 0.01 * (k.begin_us - first) / last)
+      )
+      for k in rank
+    ]
+    for rank in process.devices
+  ]
+  noisy = dataclasses.replace(process, devices=ranks)
+  return profiling.read({"host": xspace_text.serialized(noisy)})
+
+
+def test_what_was_measured_is_surer_than_what_is_predicted(
+  fsdp_scan: hlo.Module,
+):
+  costed = costing_lib.of_profile(_noisy(fsdp_scan), _H100S)
+  with measured_lib.pricing(costed.measured):
+    step = step_lib.of_module(fsdp_scan, _H100S)
+  predicted = step_lib.of_module(fsdp_scan, _H100S)
+
+  def width(priced: step_lib.Step, part: str) -> float:
+    """How far apart the scenarios of a part are, over the step."""
+    found = uncertainty.times(priced, priced.default)
+    times_us = [us for s, us in found.by_scenario.items() if s.part == part] + [
+      found.mean_us
+    ]
+    return (max(times_us) - min(times_us)) / found.mean_us
+
+  for part in ("products", "other_kernels", "within_nodes"):
+    assert width(step, part) < width(predicted, part)
+  # The run itself differed by 1 % from its start to its end.
+  assert 0 < width(step, "measured_kernels") < 0.02
+
+
+def test_a_run_of_one_step_does_not_say_how_sure_it_is(fsdp_scan: hlo.Module):
+  process = _process(fsdp_scan)
+  first = [rank[: len(rank) // 3] for rank in process.devices[:1]]
+  one = dataclasses.replace(process, devices=first)
+  found = profiling.read({"host": xspace_text.serialized(one)})
+  costed = costing_lib.of_profile(found, _H100S)
+  assert costed.measured.kernel_factors is None
+  assert uncertainty.scenarios(_H100S, costed.measured) == (
+    uncertainty.scenarios(_H100S)
+  )
+
+
+def test_missing_ranks_leave_collectives_as_unsure_as_they_were(
+  fsdp_scan: hlo.Module,
+):
+  process = _process(fsdp_scan)
+  some = dataclasses.replace(process, devices=process.devices[:3])
+  found = profiling.read({"host": xspace_text.serialized(some)})
+  measured = costing_lib.of_profile(found, _H100S).measured
+  assert measured.keys
+  assert not any(map(measured.knows_collective, measured.keys))
+
+
+@hypothesis.given(
+  strategies.lists(strategies.floats(0.5, 2.0), min_size=2, max_size=20)
+)
+def test_ranges_hold_the_median_and_grow_with_what_varies(ratios: list[float]):
+  found = variation.factors(ratios)
+  assert found is not None
+  high, low = found
+  assert low <= 1 <= high
+  wider = variation.factors([ratio**2 for ratio in ratios])
+  assert wider is not None
+  assert wider[0] >= high - 1e-9
+  assert wider[1] <= low + 1e-9
+
+
+def test_a_plan_says_which_run_it_rests_on(
+  folder: pathlib.Path, tmp_path: pathlib.Path, profile: profile_lib.Profile
+):
+  arguments = (
+    "tune",
+    str(folder / "step.hlo.pb"),
+    commands.CLUSTER,
+    f"--out={tmp_path / 'plan'}",
+  )
+  text = commands.run(*arguments, f"--profile={folder / 'trace'}").out
+  assert "Costs rest on the profile host" in text
+  run = plan_lib.load(tmp_path / "plan").profile
+  assert run is not None
+  assert run.began_at == "2026-02-02T02:40:00+00:00"
+  assert run.num_steps == len(profile.whole_steps)
+  assert run.num_devices == 8
+  assert all(0 <= share <= 1 for share in run.measured_shares.values())
+  assert run.measured_shares["all-gather"] == 1.0
+  commands.run(*arguments)
+  assert plan_lib.load(tmp_path / "plan").profile is None
+
+
+def test_plans_from_before_profiles_are_read():
+  raw = sample_plan.PLAN.to_dict()
+  del raw["profile"]
+  assert plan_lib.from_dict(raw, where="plan.json") == sample_plan.PLAN
+
+
+def test_measured_slowdowns_correct_the_models(
+  step: step_lib.Step, profile: profile_lib.Profile
+):
+  assert step.measured is not None
+  named = {measured_lib.work_of(k): k for k in profile.kernels.values()}
+  beside = step.costs(step.default).beside
+  lost_us, model_us, ran_us = 0.0, 0.0, 0.0
+  for (work, key), factor in step.measured.losses.items():
+    kernel = step.kernel_cost(named[work])
+    collective = step.predict(key, step.default[key])
+    model = contention.beside(kernel, collective, step.cluster.gpu)
+    found = beside(kernel, collective)
+    assert found.collective_factor == model.collective_factor
+    lost = found.kernel_us - kernel.time_us
+    assert lost == pytest.approx(factor * (model.kernel_us - kernel.time_us))
+    lost_us += lost
+    model_us += model.kernel_us - kernel.time_us
+    ran_us += (simulated_run.SLOWDOWN - 1) * kernel.run_us
+  # The run slows kernels half as much again, whatever the model thinks.
+  assert abs(lost_us - ran_us) < abs(model_us - ran_us)
+
+
+def test_few_runs_say_little():
+  def factor(number: int) -> float:
+    met = slowdowns.Met(time_us=13.0, lone_us=10.0, predicted_us=11.0)
+    return slowdowns.factor([met] * number)
+
+  assert 1 < factor(1) < factor(10) < factor(1000) < 3
+  assert factor(1000) == pytest.approx(3, rel=0.01)
+
+
+@pytest.mark.parametrize("name", ["maxtext_h100", "pax_a100"])
+def test_slowdowns_hold_for_their_pairs_on_another_rank_alone(name: str):
+  data = _ROOT.parent / "shared/data" / name
+  if not data.exists():
+    pytest.skip(f"shared/data/{name} is not there: too large to ship")
+  halves = {"another rank": [], "other kernels": []}
+  for row in corrected.rows(data):
+    if row.held_out in halves:
+      halves[row.held_out].append(row.pairs_corrected / row.pairs_model)
+  assert max(halves["another rank"]) < 0.8
+  assert max(halves["other kernels"]) > 1

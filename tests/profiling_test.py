@@ -13,13 +13,16 @@ import zlib
 
 import hypothesis
 from hypothesis import strategies
+import jax
 import pytest
 
 from lagom_xla import errors
+from lagom_xla import profiling
 from lagom_xla.passes import hlo
 from lagom_xla.profiling import overlaps as overlaps_lib
 from lagom_xla.profiling import profile as profile_lib
 from lagom_xla.profiling import xspace
+from lagom_xla.report import profile_tables
 import simulated_run
 import xspace_text
 
@@ -308,3 +311,82 @@ def test_real_traces_are_joined_to_their_modules(
   assert len(found.steps) == num_steps
   # All kernels of their modules ran beside nothing.
   assert found.lone_us.keys() == found.kernels.keys()
+
+
+def _spanning(
+  kernels: Sequence[xspace_text.Kernel], module: hlo.Module, start_s: float
+) -> bytes:
+  """The profile of a process that traced for a second."""
+  start_ns = 1_770_000_000 * _SECOND_NS + round(start_s * _SECOND_NS)
+  return xspace_text.serialized(
+    xspace_text.Process(
+      devices=[kernels],
+      module=module,
+      start_ns=start_ns,
+      stop_ns=start_ns + _SECOND_NS,
+    )
+  )
+
+
+def test_hosts_that_were_done_in_different_seconds_are_one_run(
+  tmp_path: pathlib.Path, fsdp_scan: hlo.Module
+):
+  ranks = _run(fsdp_scan, [0.0, 60.0]).steps(2)
+  for place, kernels, start_s in (
+    # Two processes of one host, each with a log folder, and an older run.
+    ("p0/plugins/profile/2026_01_02_10_00_00/host", ranks[0], 0.0),
+    ("p0/plugins/profile/2026_01_02_10_05_00/host", ranks[0], 300.0),
+    ("p1/plugins/profile/2026_01_02_10_05_01/host", ranks[1], 300.4),
+  ):
+    file = tmp_path / f"{place}.xplane.pb"
+    file.parent.mkdir(parents=True)
+    file.write_bytes(_spanning(kernels, fsdp_scan, start_s))
+  trace = profiling.read(tmp_path).trace
+  assert [process.name for process in trace.processes] == ["p0/host", "p1/host"]
+  assert trace.num_other_files == 1
+
+
+def test_profiles_in_memory_are_read(fsdp_scan: hlo.Module):
+  (ranks,) = _run(fsdp_scan, [0.0]).steps(2)
+  found = profiling.read({"this": _spanning(ranks, fsdp_scan, 0.0)})
+  assert [process.name for process in found.trace.processes] == ["this"]
+  assert len(found.steps) == 2
+
+
+def test_an_empty_profile_is_named(tmp_path: pathlib.Path):
+  (tmp_path / "rank3.xplane.pb").write_bytes(b"")
+  with pytest.raises(errors.TraceError, match=r"rank3 is empty"):
+    profiling.read(tmp_path)
+
+
+def test_every_truncated_profile_is_one_error(fsdp_scan: hlo.Module):
+  (ranks,) = _run(fsdp_scan, [0.0]).steps(1)
+  whole = _spanning(ranks, fsdp_scan, 0.0)
+
+  @hypothesis.settings(max_examples=20)
+  @hypothesis.given(strategies.integers(0, len(whole) - 300))
+  def check(size: int) -> None:
+    with pytest.raises(errors.LagomError):
+      profiling.read({"rank": whole[:size]})
+
+  check()
+
+
+def test_what_the_profiler_complains_of_is_told(fsdp_scan: hlo.Module):
+  (ranks,) = _run(fsdp_scan, [0.0]).steps(1)
+  text = 'warnings: "GPU events were dropped"'
+  dropped = jax.profiler.ProfileData.text_proto_to_serialized_xspace(text)
+  found = profiling.read({"rank": _spanning(ranks, fsdp_scan, 0.0) + dropped})
+  assert any("were dropped" in n for n in profile_tables.notes(found))
+
+
+def test_a_trace_is_read_up_to_what_it_takes(
+  fsdp_scan: hlo.Module, monkeypatch: pytest.MonkeyPatch
+):
+  ranks = _run(fsdp_scan, [0.0, 60.0]).steps(4)
+  num_per_step = sum(map(len, ranks)) // 4
+  monkeypatch.setattr(xspace, "MOST_LAUNCHES", 2 * num_per_step)
+  found = _traced(fsdp_scan, ranks)
+  assert found.trace.num_left_out == 2 * num_per_step
+  assert {step.number for step in found.whole_steps} == {0, 1}
+  assert any("not read" in note for note in profile_tables.notes(found))

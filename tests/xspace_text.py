@@ -35,12 +35,14 @@ class Process:
   Attributes:
     devices: the kernels of each.
     start_ns: epoch time; None to leave it out.
+    stop_ns: epoch time; None to leave it out.
     module: that goes into the metadata; None for none.
     program_id: of it.
   """
 
   devices: Sequence[Sequence[Kernel]]
   start_ns: int | None = 1_770_000_000_000_000_000
+  stop_ns: int | None = None
   module: hlo.Module | None = None
   program_id: int = 17
 
@@ -52,15 +54,24 @@ def serialized(process: Process) -> bytes:
     _device(index, kernels, process.program_id)
     for index, kernels in enumerate(process.devices)
   ]
-  if process.start_ns is not None:
-    planes.append(
-      'planes { name: "Task Environment"'
-      ' stat_metadata { key: 1 value { id: 1 name: "profile_start_time" } }'
-      f" stats {{ metadata_id: 1 uint64_value: {process.start_ns} }} }}"
-    )
+  planes.append(_environment(process))
   return jax.profiler.ProfileData.text_proto_to_serialized_xspace(
     "\n".join(planes)
   )
+
+
+def _environment(process: Process) -> str:
+  times = {
+    "profile_start_time": process.start_ns,
+    "profile_stop_time": process.stop_ns,
+  }
+  parts = [
+    f'stat_metadata {{ key: {i} value {{ id: {i} name: "{name}" }} }}'
+    f" stats {{ metadata_id: {i} uint64_value: {time_ns} }}"
+    for i, (name, time_ns) in enumerate(times.items(), start=1)
+    if time_ns is not None
+  ]
+  return f'planes {{ name: "Task Environment" {" ".join(parts)} }}'
 
 
 def _metadata(process: Process) -> str:

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import argparse
-import pathlib
 
 from lagom_xla.cli import command as command_lib
 from lagom_xla.cli import output
@@ -46,12 +45,12 @@ def add(commands) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> None:
+  from lagom_xla import profiling
   from lagom_xla.passes import hlo
-  from lagom_xla.profiling import profile as profile_lib
   from lagom_xla.report import profile_tables
 
   module = hlo.load(arguments.module) if arguments.module else None
-  profile = profile_lib.read(pathlib.Path(arguments.folder), module)
+  profile = profiling.read(arguments.folder, module)
   if arguments.format == "json":
     output.write_json(profile_tables.as_json(profile))
   else:

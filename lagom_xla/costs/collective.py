@@ -38,11 +38,13 @@ class CollectiveCost:
     time_us: run time.
     num_channels: SMs that it takes.
     memory_gbps: memory bandwidth that it draws, in 1e9 bytes per second (V_j).
+    pairing: of what a profile measured, which key this is of; None if none.
   """
 
   time_us: float
   num_channels: int
   memory_gbps: float
+  pairing: int | None = None
 
 
 @dataclasses.dataclass(frozen=True, order=True, slots=True)

@@ -58,6 +58,7 @@ class KernelCost:
     wave_loss: waves that are lost for each that the kernel needs more.
     threads_us: the part of the time that its threads take at least, however
       little each of them does.
+    pairing: of what a profile measured, which work this is; None if none.
   """
 
   time_us: float
@@ -70,6 +71,7 @@ class KernelCost:
   num_tiles: int | None = None
   wave_loss: float = 1.0
   threads_us: float = 0.0
+  pairing: int | None = None
 
   @property
   def run_us(self) -> float:

@@ -11,7 +11,12 @@ names the same kernels anew. What the profile lacks is predicted, times what
 kernels of its category took over what was predicted for them. Collectives go by
 their tuning key, and what is lacking by kind and reach. A setting that NCCL did
 not choose in the profile is scaled as its choice is: the profile says nothing
-of it, and the ratio of two settings is the model's.
+of it, and the ratio of two settings is the model's. What a kernel loses beside
+a collective is the model's too, times what such a pair lost in the profile over
+what the model says of it there.
+
+What was measured is wrong by what it differs from step to step, and the rest by
+what the model is (`uncertainty.py`).
 """
 
 from __future__ import annotations
@@ -20,15 +25,41 @@ from collections.abc import Iterator, Mapping
 import contextlib
 import contextvars
 import dataclasses
+import functools
 
+from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import collective as collective_lib
+from lagom_xla.costs import contention
 from lagom_xla.costs import kernel as kernel_lib
 from lagom_xla.passes import kernels as kernels_lib
 
 # Equal for kernels of equal work.
 Work = tuple[object, ...]
+# Kernels of a work beside collectives of a key.
+Pair = tuple[Work, collective_lib.TuningKey]
 # A collective's kind, and whether it spans nodes.
 Reach = tuple[str, bool]
+
+
+# What a time may have to be multiplied by, 9 times in 10: the larger one first.
+Factors = tuple[float, float]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Run:
+  """The traced run that costs are measured by.
+
+  Attributes:
+    name: of its first process.
+    began_ns: when its profile began, since 1970; None where it does not say.
+    num_steps: whole steps in the trace, those of all devices together.
+    num_devices: that were traced.
+  """
+
+  name: str
+  began_ns: int | None
+  num_steps: int
+  num_devices: int
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -43,6 +74,14 @@ class Measured:
     gap_us: between one kernel and the next; None if unknown.
     keys: measured over predicted time of collectives, by tuning key.
     reaches: the same by kind and reach.
+    run: that all of it is of.
+    losses: measured over predicted loss of kernels beside collectives.
+    kernel_factors: how far measured kernels of a step are from what they cost
+      here; None where the run is too short to tell.
+    collective_factors: the same of measured collectives; None also where their
+      times may have waits for ranks.
+    step_factors: what steps of the run took over a replay of them; None where
+      it is too short to tell.
   """
 
   kernel_us: Mapping[str, float]
@@ -52,6 +91,56 @@ class Measured:
   gap_us: float | None
   keys: Mapping[collective_lib.TuningKey, float]
   reaches: Mapping[Reach, float]
+  run: Run
+  losses: Mapping[Pair, float] = dataclasses.field(default_factory=dict)
+  kernel_factors: Factors | None = None
+  collective_factors: Factors | None = None
+  step_factors: Factors | None = None
+
+  def knows_kernel(self, cost: kernel_lib.KernelCost) -> bool:
+    """Whether a cost of `kernel` is measured, and known by how much."""
+    return cost.source == "measured" and self.kernel_factors is not None
+
+  def knows_collective(self, key: collective_lib.TuningKey) -> bool:
+    """Whether a key's collectives are measured, and known by how much."""
+    return key in self.keys and self.collective_factors is not None
+
+  def beside(
+    self,
+    kernel: kernel_lib.KernelCost,
+    collective: collective_lib.CollectiveCost,
+    gpu: cluster_lib.Gpu,
+  ) -> contention.Beside:
+    """What a kernel and a collective do to each other.
+
+    Args:
+      kernel: what `kernel` said that it costs.
+      collective: what `collective` said.
+      gpu: that both run on.
+    """
+    pair = kernel.pairing, collective.pairing
+    return contention.beside(
+      kernel, collective, gpu, slowdown_scale=self._losses.get(pair, 1.0)
+    )
+
+  @functools.cached_property
+  def _works(self) -> Mapping[Work, int]:
+    return {
+      work: n for n, work in enumerate(dict.fromkeys(w for w, _ in self.losses))
+    }
+
+  @functools.cached_property
+  def _keys(self) -> Mapping[collective_lib.TuningKey, int]:
+    return {
+      key: n for n, key in enumerate(dict.fromkeys(k for _, k in self.losses))
+    }
+
+  @functools.cached_property
+  def _losses(self) -> Mapping[tuple[int | None, int | None], float]:
+    return {
+      (self._works[work], self._keys[key]): loss
+      for (work, key), loss in self.losses.items()
+    }
 
   def kernel(
     self, kernel: kernels_lib.Kernel, predicted: kernel_lib.KernelCost
@@ -74,6 +163,7 @@ class Measured:
       memory_us=predicted.memory_us * min(factor, 1.0),
       threads_us=predicted.threads_us * factor,
       source=source,
+      pairing=self._works.get(work),
     )
 
   def collective(
@@ -90,6 +180,7 @@ class Measured:
       predicted,
       time_us=predicted.time_us * factor,
       memory_gbps=predicted.memory_gbps / factor,
+      pairing=self._keys.get(key),
     )
 
 

@@ -57,6 +57,10 @@ class Scenario:
     contention: what kernels and collectives lose to each other.
     products: matrix products.
     other_kernels: all other kernels.
+    measured_kernels: kernels of either kind that a profile measured, in place
+      of those two.
+    measured_collectives: collectives that a profile measured, in place of the
+      first three.
   """
 
   name: str = "as predicted"
@@ -70,6 +74,8 @@ class Scenario:
   contention: float = 1.0
   products: float = 1.0
   other_kernels: float = 1.0
+  measured_kernels: float = 1.0
+  measured_collectives: float = 1.0
 
 
 AS_PREDICTED = Scenario()
@@ -96,6 +102,8 @@ def collective_cost(
   default: nccl.Setting,
   cluster: cluster_lib.Cluster,
   predict: Predict,
+  *,
+  is_measured: bool = False,
 ) -> collective_lib.CollectiveCost:
   """Cost of a lone collective in a scenario.
 
@@ -106,9 +114,10 @@ def collective_cost(
     default: what NCCL chooses for it by itself.
     cluster: where.
     predict: the model.
+    is_measured: whether a profile measured the key.
   """
   cost = predict(key, setting)
-  if is_small(key):
+  if is_small(key) and not is_measured:
     if not scenario.small_collectives:
       return collective_lib.CollectiveCost(
         time_us=0.0, num_channels=0, memory_gbps=0.0
@@ -128,17 +137,26 @@ def collective_cost(
     time_us = max(time_us, own.time_us) * other
     if _moved(own) > _moved(cost):
       cost = own
-  time_us *= (
-    scenario.between_nodes if key.num_nodes > 1 else scenario.within_nodes
-  )
+  if is_measured:
+    time_us *= scenario.measured_collectives
+  elif key.num_nodes > 1:
+    time_us *= scenario.between_nodes
+  else:
+    time_us *= scenario.within_nodes
   return _longer(cost, time_us)
 
 
 def kernel_cost(
-  scenario: Scenario, cost: kernel_lib.KernelCost, *, is_product: bool
+  scenario: Scenario,
+  cost: kernel_lib.KernelCost,
+  *,
+  is_product: bool,
+  is_measured: bool = False,
 ) -> kernel_lib.KernelCost:
   """Cost of a lone kernel in a scenario."""
   factor = scenario.products if is_product else scenario.other_kernels
+  if is_measured:
+    factor = scenario.measured_kernels
   if factor == 1:
     return cost
   return dataclasses.replace(

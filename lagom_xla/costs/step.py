@@ -123,7 +123,10 @@ class Step:
     )
     return {
       instruction_id: scaled(
-        cost, is_product=kernels[instruction_id].category == "gemm"
+        cost,
+        is_product=kernels[instruction_id].category == "gemm",
+        is_measured=self.measured is not None
+        and self.measured.knows_kernel(cost),
       )
       for instruction_id, cost in self._modelled.items()
     }
@@ -171,6 +174,8 @@ class Step:
         self.default[key],
         self.cluster,
         self._predict,
+        is_measured=self.measured is not None
+        and self.measured.knows_collective(key),
       )
     return self._in_scenario[key, setting]
 
@@ -211,7 +216,10 @@ class Step:
   ) -> Callable[
     [kernel_lib.KernelCost, collective_lib.CollectiveCost], contention.Beside
   ]:
-    model = functools.partial(contention.beside, gpu=self.cluster.gpu)
+    beside = (
+      contention.beside if self.measured is None else self.measured.beside
+    )
+    model = functools.partial(beside, gpu=self.cluster.gpu)
     if self.scenario is scenario_lib.AS_PREDICTED:
       return functools.cache(model)
 

@@ -14,6 +14,9 @@ and high likewise. For what one plan gains over another t is the difference of
 both in the same scenario: what is wrong in both cancels. A step has one part
 more, what a replay misses though its kernels and collectives take what was
 measured.
+
+What a profile measured is wrong by as much as it differed from step to step in
+the run, which takes the place of the model's error there.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ import functools
 import math
 
 from lagom_xla import cluster as cluster_lib
+from lagom_xla.costs import measured as measured_lib
 from lagom_xla.costs import scenario as scenario_lib
 from lagom_xla.costs import spread as spread_lib
 from lagom_xla.costs import step as step_lib
@@ -51,18 +55,44 @@ class Times:
   Attributes:
     mean_us: as predicted.
     by_scenario: in each of the scenarios of its cluster.
+    step_factors: what measured steps took over such a replay; None if none
+      were measured.
   """
 
   mean_us: float
   by_scenario: Mapping[scenario_lib.Scenario, float]
+  step_factors: measured_lib.Factors | None = None
 
 
 @functools.cache
 def scenarios(
-  cluster: cluster_lib.Cluster,
+  cluster: cluster_lib.Cluster, measured: measured_lib.Measured | None = None
 ) -> tuple[scenario_lib.Scenario, ...]:
-  """The ways in which the model may be wrong on a cluster."""
-  return tuple(_scenarios(cluster))
+  """The ways in which costs may be wrong on a cluster.
+
+  Args:
+    cluster: which.
+    measured: costs of a profile; None if all are predicted.
+  """
+  found = tuple(_scenarios(cluster))
+  return found if measured is None else (*found, *_of_measured(measured))
+
+
+def _of_measured(
+  measured: measured_lib.Measured,
+) -> Iterator[scenario_lib.Scenario]:
+  for part, what, factors in (
+    ("measured_kernels", "measured kernels", measured.kernel_factors),
+    (
+      "measured_collectives",
+      "measured collectives",
+      measured.collective_factors,
+    ),
+  ):
+    for factor in factors or ():
+      yield scenario_lib.Scenario(
+        name=f"{what} take {factor:.3f} times", part=part, **{part: factor}
+      )
 
 
 def _scenarios(
@@ -106,12 +136,14 @@ _PARTS = (
 
 def times(step: step_lib.Step, configuration: step_lib.Configuration) -> Times:
   """Replays a step as predicted and in every scenario."""
+  measured = step.measured
   return Times(
     mean_us=step.timeline(configuration).step_time_us,
     by_scenario={
       scenario: step.under(scenario).timeline(configuration).step_time_us
-      for scenario in scenarios(step.cluster)
+      for scenario in scenarios(step.cluster, measured)
     },
+    step_factors=None if measured is None else measured.step_factors,
   )
 
 
@@ -125,13 +157,15 @@ def step_time(
 
   Args:
     found: of the step.
-    missed: the spread of that part; the measured one if not given.
+    missed: the spread of that part where a profile does not have it; the
+      measured one if not given.
   """
   whole = {
     scenario_lib.Scenario(
       name=f"steps take {factor:.2f} times", part="steps"
     ): found.mean_us * factor
-    for factor in (missed or spread_lib.spreads()["steps"]).factors
+    for factor in found.step_factors
+    or (missed or spread_lib.spreads()["steps"]).factors
   }
   return combined(found.mean_us, {**found.by_scenario, **whole})
 

@@ -100,6 +100,27 @@ class NcclSetting:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class MeasuredRun:
+  """The run whose profile a plan's costs are measured by.
+
+  Attributes:
+    name: of the profile of its first process.
+    began_at: when the profile began, in UTC; None where it does not say.
+    num_steps: whole steps in the trace, those of all devices together.
+    num_devices: GPUs that were traced.
+    measured_shares: by kind of kernel and of collective: of its time in the
+      step with XLA's defaults, without contention, what was measured; the rest
+      is predicted, and scaled by what was.
+  """
+
+  name: validation.Line
+  began_at: validation.Line | None
+  num_steps: validation.Count
+  num_devices: validation.Count
+  measured_shares: Mapping[str, float]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:
   """What to set, for which module and cluster, and what it should gain.
 
@@ -116,6 +137,8 @@ class Plan:
     nccl_settings: a setting for each tuning key that should not have its
       default.
     prediction: what it should gain.
+    profile: the run that its costs are measured by; None if all of them are
+      predicted.
 
   Raises:
     PlanError: a setting's name is none that a shell takes, or two NCCL settings
@@ -134,6 +157,7 @@ class Plan:
   nccl_env: Mapping[str, str]
   nccl_settings: tuple[NcclSetting, ...]
   prediction: Prediction
+  profile: MeasuredRun | None = None
 
   def __post_init__(self) -> None:
     _check_names("xla.options", self.xla.options)

@@ -19,6 +19,7 @@ import dataclasses
 import statistics
 
 from lagom_xla import cluster as cluster_lib
+from lagom_xla import errors
 from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import contention
 from lagom_xla.costs import measured as measured_lib
@@ -27,6 +28,8 @@ from lagom_xla.passes import kernels as kernels_lib
 from lagom_xla.profiling import events as events_lib
 from lagom_xla.profiling import profile as profile_lib
 from lagom_xla.profiling import ratios as ratios_lib
+from lagom_xla.profiling import slowdowns
+from lagom_xla.profiling import variation
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,7 +61,16 @@ def of_profile(
   Args:
     profile: of a run.
     cluster: that it ran on.
+
+  Raises:
+    TraceError: the run was on CPUs.
   """
+  if profile.trace.platform != "GPU":
+    raise errors.TraceError(
+      f"The trace is of {profile.trace.platform}s, which says nothing of"
+      f" {cluster.name}: trace the step on its GPUs. `lagom-xla profile` shows"
+      " what it has."
+    )
   with measured_lib.pricing(None):
     step = step_lib.Step(profile.analysis, cluster)
   kernel_us = {
@@ -86,15 +98,31 @@ def of_profile(
   ]
   of_kernels = tuple(ratios_lib.of_pairs(kernels))
   ran = {event.name for s in profile.steps for event in s.kernels}
+  priced = measured_lib.Measured(
+    kernel_us=kernel_us,
+    work_of={name: work_of[name] for name in kernel_us},
+    work_us=profile.work_us,
+    categories={ratio.kind: ratio.median for ratio in of_kernels},
+    gap_us=profile.gap_us,
+    keys=_by_key(step, collective_us),
+    reaches=_by_reach(step, collective_us),
+    run=measured_lib.Run(
+      name=profile.trace.processes[0].name,
+      began_ns=profile.trace.begin_ns,
+      num_steps=len(profile.whole_steps),
+      num_devices=len(profile.trace.devices),
+    ),
+    kernel_factors=variation.of_kernels(profile),
+    collective_factors=variation.of_collectives(profile),
+  )
+  with measured_lib.pricing(priced):
+    alone = step_lib.Step(profile.analysis, cluster)
+  priced = dataclasses.replace(
+    priced, losses=slowdowns.of_profile(profile, alone)
+  )
   return Costing(
-    measured=measured_lib.Measured(
-      kernel_us=kernel_us,
-      work_of={name: work_of[name] for name in kernel_us},
-      work_us=profile.work_us,
-      categories={ratio.kind: ratio.median for ratio in of_kernels},
-      gap_us=profile.gap_us,
-      keys=_by_key(step, collective_us),
-      reaches=_by_reach(step, collective_us),
+    measured=dataclasses.replace(
+      priced, step_factors=_step_factors(profile, cluster, priced)
     ),
     ratios=(*of_kernels, *ratios_lib.of_pairs(collectives)),
     never_alone=tuple(
@@ -110,6 +138,16 @@ def of_profile(
       sorted({i.name for i in profile.instances if not i.has_all_ranks})
     ),
   )
+
+
+def _step_factors(
+  profile: profile_lib.Profile,
+  cluster: cluster_lib.Cluster,
+  measured: measured_lib.Measured,
+) -> measured_lib.Factors | None:
+  with measured_lib.pricing(measured):
+    step = step_lib.Step(profile.analysis, cluster)
+  return variation.of_steps(profile, step.timeline(step.default).step_time_us)
 
 
 def num_priced(

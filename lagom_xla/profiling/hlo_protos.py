@@ -1,57 +1,36 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""HLO modules that a trace carries, read from its XSpace.
+"""HLO modules that a trace carries: the profiler's "/host:metadata" plane.
 
-The profiler keeps the module of each program as metadata of an event, and
-`jax.profiler.ProfileData` shows no metadata. protobuf's own reader of unknown
-fields gets there with the few field numbers below (tsl/profiler/protobuf,
-xplane.proto), which cannot change without breaking every trace there is.
+It is an event for each program, whose name is the module's with the program's
+number behind it. XLA:CPU gives every program the number 0, so modules go by
+their names, too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 import re
 
-from google.protobuf import empty_pb2
-from google.protobuf import unknown_fields
+from lagom_xla.profiling import trace as trace_lib
+from lagom_xla.profiling import xplane
 
-_PLANE = b"/host:metadata"
-_XSPACE_PLANES = 1
-_PLANE_NAME = 2
-_PLANE_EVENT_METADATA = 4
-_MAP_VALUE = 2
-_METADATA_NAME = 2
-_METADATA_STATS = 5
-_STAT_BYTES = 6
-_PROGRAM = re.compile(rb"\((\d+)\)$")
+PLANE = "/host:metadata"
+_PROGRAM = re.compile(r"(.*)\((\d+)\)$")
 
 
-def by_program(serialized: bytes) -> Mapping[int, bytes]:
-  """HloProtos by program id.
+def by_program(plane: xplane.Plane) -> Mapping[trace_lib.Program, bytes]:
+  """HloProtos by program, and by the module's name.
 
   Args:
-    serialized: an XSpace.
+    plane: that is called `PLANE`.
   """
-  return {
-    int(number[1]): proto
-    for plane in _fields(serialized, _XSPACE_PLANES)
-    if _PLANE in _fields(plane, _PLANE_NAME)
-    for entry in _fields(plane, _PLANE_EVENT_METADATA)
-    for metadata in _fields(entry, _MAP_VALUE)
-    for name in _fields(metadata, _METADATA_NAME)
-    if (number := _PROGRAM.search(name))
-    for stat in _fields(metadata, _METADATA_STATS)
-    for proto in _fields(stat, _STAT_BYTES)
-  }
-
-
-def _fields(serialized: bytes, number: int) -> list[bytes]:
-  return [*_with_number(serialized, number)]
-
-
-def _with_number(serialized: bytes, number: int) -> Iterator[bytes]:
-  message = empty_pb2.Empty.FromString(serialized)
-  for field in unknown_fields.UnknownFieldSet(message):
-    if field.field_number == number and isinstance(field.data, bytes):
-      yield field.data
+  found: dict[trace_lib.Program, bytes] = {}
+  reader = xplane.Stats(plane.stat_names, plane.stat_names.values())
+  for number, stats in plane.event_stats.items():
+    program = _PROGRAM.match(plane.event_names[number])
+    values = reader.read(stats).values()
+    proto = next((value for value in values if isinstance(value, bytes)), None)
+    if program and proto is not None:
+      found[program[1]] = found[int(program[2])] = proto
+  return found

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A profile: a scheduled module, and how it ran.
 
-profiled = profile.of_trace(xspace.read(folder))
+profiled = profile.read(folder)
 profiled.lone_us["loop_fusion.3"]
 """
 
@@ -22,15 +22,15 @@ from lagom_xla.passes import hlo
 from lagom_xla.passes import kernels as kernels_lib
 from lagom_xla.passes import overlap as overlap_lib
 from lagom_xla.profiling import events as events_lib
+from lagom_xla.profiling import executions as executions_lib
 from lagom_xla.profiling import instances as instances_lib
+from lagom_xla.profiling import programs as programs_lib
 from lagom_xla.profiling import steps as steps_lib
 from lagom_xla.profiling import trace as trace_lib
 from lagom_xla.profiling import xspace
 
 # A kernel counts as beside a collective that runs for this share of it.
 COVERED = 0.95
-# A module that knows less of a program's launches is another program's.
-_KNOWN = 0.5
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -113,6 +113,22 @@ class Profile:
     return {name: statistics.median(us) for name, us in times.items()}
 
   @functools.cached_property
+  def instruction_us(self) -> Mapping[str, float]:
+    """Median time of one run of each instruction that ran, by name.
+
+    Of kernels where they ran beside no collective, if they ever did; of
+    collectives without waiting for ranks.
+    """
+    times = collections.defaultdict(list)
+    for run in self.kernel_runs:
+      times[run.name].append(run.time_us)
+    kernels = {**times, **self.lone_us}
+    return {
+      **{name: statistics.median(us) for name, us in kernels.items()},
+      **self.own_us,
+    }
+
+  @functools.cached_property
   def num_channels(self) -> Mapping[str, int]:
     """Channels that NCCL took for each collective, where the trace says."""
     found = collections.defaultdict(list)
@@ -134,18 +150,35 @@ class Profile:
     return statistics.median(gaps) if gaps else None
 
 
-def read(path: pathlib.Path, module: hlo.Module | None = None) -> Profile:
-  """Reads what jax.profiler wrote of a run.
+def read(
+  source: str | pathlib.Path | Mapping[str, bytes],
+  module: hlo.Module | None = None,
+) -> Profile:
+  """Reads what jax.profiler traced of a run.
 
   Args:
-    path: the folder, or one XSpace.
+    source: the folder, or one XSpace; or the XSpaces of processes that are in
+      memory, by any name.
     module: the step's, scheduled; None for the one in the trace.
 
   Raises:
     TraceError: there is no trace, or it is of another step.
     HloError: the trace's module is damaged.
   """
-  return of_trace(xspace.read(path), module)
+  if isinstance(source, Mapping):
+    return of_trace(xspace.of_bytes(source), module)
+  return of_trace(xspace.read(pathlib.Path(source)), module)
+
+
+def instruction_us(
+  source: str | pathlib.Path | Mapping[str, bytes],
+  module: hlo.Module | None = None,
+) -> Mapping[str, float]:
+  """What each instruction of a run took once, by name, in microseconds.
+
+  Takes and raises what `read` does.
+  """
+  return read(source, module).instruction_us
 
 
 def of_trace(
@@ -155,23 +188,17 @@ def of_trace(
 
   Args:
     trace: of a run; of several programs that ran, the step is the one that took
-      the most time on GPUs.
+      the most time.
     module: the step's, scheduled; None for the one in the trace.
 
   Raises:
     TraceError: the trace has no module, or the module is another one's.
     HloError: the trace's module is damaged.
   """
-  names = None if module is None else _names(module)
-  programs = [
-    _program(trace, process, names) for process in range(len(trace.processes))
-  ]
-  if module is None:
-    module = _module(trace, programs)
-    names = _names(module)
-  _check(trace, programs, module, names or frozenset())
+  programs, module = programs_lib.of_step(trace, module)
   analysis = overlap_lib.analyze(module)
-  steps = steps_lib.of_trace(trace, programs, analysis)
+  found_by = executions_lib if trace.platform == "CPU" else steps_lib
+  steps = found_by.of_trace(trace, programs, analysis)
   if not steps:
     raise errors.TraceError(
       f"The trace has no kernel of {module.name}, only collectives or copies:"
@@ -181,60 +208,3 @@ def of_trace(
   return Profile(
     trace=trace, analysis=analysis, steps=steps, offsets_us=offsets_us
   )
-
-
-def _names(module: hlo.Module) -> frozenset[str]:
-  return frozenset(
-    i.name for c in module.computations.values() for i in c.instructions
-  )
-
-
-def _program(
-  trace: trace_lib.Trace, process: int, names: frozenset[str] | None
-) -> int | None:
-  """The program that took the most time in a process, of known instructions."""
-  times_us: dict[int | None, float] = collections.defaultdict(float)
-  for device in trace.devices:
-    if device.process == process:
-      for launch in device.launches:
-        if names is None or launch.hlo_op in names:
-          times_us[launch.program_id] += launch.end_us - launch.begin_us
-  return max(times_us, key=lambda p: times_us[p], default=None)
-
-
-def _module(
-  trace: trace_lib.Trace, programs: Sequence[int | None]
-) -> hlo.Module:
-  for process, program in zip(trace.processes, programs, strict=True):
-    if program is not None and program in process.modules:
-      return hlo.load(process.modules[program])
-  raise errors.TraceError(
-    "The trace does not hold the module that ran (ProfileOptions"
-    ".enable_hlo_proto was off): name its scheduled HLO with --module=FILE, as"
-    " --xla_dump_to writes it."
-  )
-
-
-def _check(
-  trace: trace_lib.Trace,
-  programs: Sequence[int | None],
-  module: hlo.Module,
-  names: frozenset[str],
-) -> None:
-  ran = [
-    launch.hlo_op
-    for device in trace.devices
-    for launch in device.launches
-    if launch.program_id == programs[device.process]
-  ]
-  num_known = sum(name in names for name in ran)
-  if not ran or num_known < _KNOWN * len(ran):
-    raise errors.TraceError(
-      f"The trace is of another step than {module.name}: of"
-      f" {len(ran):,} launches it names {num_known:,}. Give the trace of this"
-      " step, compiled by the same versions with the same flags."
-    )
-  if not module.is_scheduled:
-    raise errors.TraceError(
-      f"{module.name} is not scheduled: give the module after optimizations."
-    )

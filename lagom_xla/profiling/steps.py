@@ -26,7 +26,7 @@ from lagom_xla.profiling import events as events_lib
 from lagom_xla.profiling import trace as trace_lib
 
 # A step has this share of the launches of the fullest one, or was cut off.
-_WHOLE = 0.9
+WHOLE = 0.9
 
 # A launch with its instruction's name, or that of the one that wraps it.
 _Named = tuple[str, trace_lib.Launch]
@@ -76,7 +76,7 @@ def wrappers(module: hlo.Module) -> Mapping[str, str]:
 
 def of_trace(
   trace: trace_lib.Trace,
-  programs: Sequence[int | None],
+  programs: Sequence[trace_lib.Program | None],
   analysis: overlap_lib.Analysis,
 ) -> list[DeviceStep]:
   """The steps of a module in a trace, by device and time.
@@ -99,7 +99,7 @@ def of_trace(
 def _steps(
   device: int,
   launches: Iterable[trace_lib.Launch],
-  program: int | None,
+  program: trace_lib.Program | None,
   names: Mapping[str, str],
   analysis: overlap_lib.Analysis,
 ) -> Iterator[DeviceStep]:
@@ -135,7 +135,7 @@ def _steps(
     yield DeviceStep(
       device=device,
       number=number,
-      is_whole=len(part) >= _WHOLE * most,
+      is_whole=len(part) >= WHOLE * most,
       kernels=tuple(_events(part, executions)),
       collectives=tuple(_events(others, executions)),
     )

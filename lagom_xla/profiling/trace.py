@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""A trace of a run: what its GPUs launched and when, on one clock.
+"""A trace of a run: what its devices launched and when, on one clock.
 
     traced = xspace.read("traces")
     traced.devices[0].launches
@@ -15,17 +15,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 import dataclasses
 
+# A module in its process: its number, or its name where all have the number 0.
+Program = int | str
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Launch:
-  """One kernel as it ran once.
+  """One kernel as it ran once; on a CPU an instruction.
 
   Attributes:
     hlo_op: instruction that launched it.
-    program_id: of its module in its process; None where the trace has none.
-    stream: CUDA's number of it.
+    program_id: its module; None where the trace has none.
+    stream: CUDA's number of it; 0 on a CPU.
     begin_us: when it began.
     end_us: when it ended.
+    until_us: when what it left to other threads had ended at the latest; None
+      if it left nothing.
+    execution: equal for all that ran in one execution of a module, on all
+      devices; None where the trace does not tell.
     grid: thread blocks, (x, y, z); a NCCL kernel's x are its channels. None
       where the trace has none.
     block: threads of a block; None where the trace has none.
@@ -33,10 +40,12 @@ class Launch:
   """
 
   hlo_op: str
-  program_id: int | None
+  program_id: Program | None
   stream: int
   begin_us: float
   end_us: float
+  until_us: float | None = None
+  execution: int | None = None
   grid: tuple[int, int, int] | None = None
   block: tuple[int, int, int] | None = None
   occupancy_pct: float | None = None
@@ -44,7 +53,7 @@ class Launch:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Device:
-  """One GPU.
+  """One GPU, or one of the devices that a host's cores are shared out to.
 
   Attributes:
     name: such as "rank0 GPU:0".
@@ -68,12 +77,12 @@ class Process:
   Attributes:
     name: of its file.
     has_clock: whether the trace says when its profile began.
-    modules: serialized HloProtos by program id.
+    modules: serialized HloProtos by program.
   """
 
   name: str
   has_clock: bool
-  modules: Mapping[int, bytes]
+  modules: Mapping[Program, bytes]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -81,10 +90,22 @@ class Trace:
   """What a run's processes traced.
 
   Attributes:
-    processes: in the order of their files' names.
-    devices: of all processes, in that order; GPUs that launched nothing are
+    platform: "GPU" or "CPU".
+    processes: in the order of their names.
+    devices: of all processes, in that order; those that launched nothing are
       left out.
+    begin_ns: when the first process began, since 1970; None if none says it.
+    num_left_out: launches that are not read, as there are too many.
+    num_other_files: profiles of other runs beside this one.
+    problems: what profilers complained of, by process.
   """
 
+  platform: str
   processes: tuple[Process, ...]
   devices: tuple[Device, ...]
+  begin_ns: int | None = None
+  num_left_out: int = 0
+  num_other_files: int = 0
+  problems: Mapping[str, tuple[str, ...]] = dataclasses.field(
+    default_factory=dict
+  )

@@ -11,6 +11,8 @@ from typing import Any
 import rich.console
 import rich.table
 
+from lagom_xla.costs import coverage
+from lagom_xla.costs import measured as measured_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.profiling import costing as costing_lib
 from lagom_xla.report import table as table_lib
@@ -41,6 +43,11 @@ def as_json(step: step_lib.Step, costed: costing_lib.Costing) -> dict[str, Any]:
     "num_kernels_by_name": by_name,
     "num_kernels_by_work": by_work,
     "num_kernels_scaled": scaled,
+    "num_pairs": len(costed.measured.losses),
+    "measured_shares": dict(coverage.measured_shares(step)),
+    "kernel_factors": costed.measured.kernel_factors,
+    "collective_factors": costed.measured.collective_factors,
+    "step_factors": costed.measured.step_factors,
     "gap_us": costed.measured.gap_us,
     "never_alone": list(costed.never_alone),
     "not_run": list(costed.not_run),
@@ -56,6 +63,13 @@ def notes(step: step_lib.Step, costed: costing_lib.Costing) -> Iterator[str]:
     f" profile measured alone, {by_work:,} what kernels of equal work did, and"
     f" {scaled:,} what is predicted, times the median of their kind"
   )
+  if losses := costed.measured.losses:
+    yield (
+      f"{len(losses):,} pairs of a kernel's work and a collective lose what"
+      f" they lost in the profile, {min(losses.values()):.2f} to"
+      f" {max(losses.values()):.2f} times what the model says"
+    )
+  yield from _ranges(costed.measured)
   if costed.never_alone:
     yield (
       f"{len(costed.never_alone):,} kernels never ran alone in the profile,"
@@ -71,6 +85,26 @@ def notes(step: step_lib.Step, costed: costing_lib.Costing) -> Iterator[str]:
       f"{len(costed.has_waits):,} collectives may be too long: the trace lacks"
       " ranks of theirs, and their times may have waits for those"
     )
+
+
+def _ranges(measured: measured_lib.Measured) -> Iterator[str]:
+  """How sure measured costs are, as far as the run tells."""
+  for what, factors in (
+    ("lone kernels take", measured.kernel_factors),
+    ("collectives take", measured.collective_factors),
+    ("whole steps take, over their replay,", measured.step_factors),
+  ):
+    if factors is None:
+      yield (
+        f"The run does not tell how sure it is of what {what}: the model's"
+        " range stays"
+      )
+    else:
+      high, low = factors
+      yield (
+        f"From step to step {what} {low:.3f} to {high:.3f} times what they cost"
+        " here, 9 times in 10"
+      )
 
 
 def _num_priced(

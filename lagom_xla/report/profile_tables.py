@@ -25,7 +25,7 @@ def show(console: rich.console.Console, profile: profile_lib.Profile) -> None:
   console.print(
     f"{profile.analysis.module.name}, measured:"
     f" {len(profile.whole_steps)} whole steps on"
-    f" {len(profile.trace.devices)} GPUs of"
+    f" {len(profile.trace.devices)} {profile.trace.platform}s of"
     f" {len(profile.trace.processes)} processes",
     highlight=False,
   )
@@ -44,6 +44,7 @@ def as_json(profile: profile_lib.Profile) -> dict[str, Any]:
   overlaps = overlaps_lib.of_profile(profile)
   return {
     "module": profile.analysis.module.name,
+    "platform": profile.trace.platform,
     "num_steps": len(profile.whole_steps),
     **dataclasses.asdict(overlaps),
     "processes": [
@@ -58,13 +59,36 @@ def as_json(profile: profile_lib.Profile) -> dict[str, Any]:
 
 def notes(profile: profile_lib.Profile) -> Iterator[str]:
   """What a trace lacks, in sentences."""
+  trace = profile.trace
+  for process, problems in trace.problems.items():
+    yield f"{process}: the profiler says: {'; '.join(problems)}"
+  if trace.num_left_out:
+    yield (
+      f"{trace.num_left_out:,} launches of later steps are not read: the trace"
+      " has more than it takes to tell what a step costs. Trace fewer steps."
+    )
+  if trace.num_other_files:
+    yield (
+      f"{trace.num_other_files:,} older profiles of other runs are left"
+      " out: name their own folder to see them."
+    )
+  if trace.platform == "CPU":
+    yield (
+      "Devices of one host share its cores: an instruction takes longest where"
+      " others run beside it, on whatever device."
+    )
   ran = {e.name for s in profile.steps for e in (*s.kernels, *s.collectives)}
   missing = [n for n in profile.kernels if n not in ran]
   if missing:
+    reason = "branches that were not taken"
+    if trace.platform == "GPU":
+      reason += (
+        ", or command buffers, which hide their kernels"
+        " (--xla_gpu_enable_command_buffer=)"
+      )
     yield (
       f"{len(missing):,} of {len(profile.kernels):,} kernels are not in the"
-      f" trace, such as {missing[0]}: branches that were not taken, or command"
-      " buffers, which hide their kernels (--xla_gpu_enable_command_buffer=)."
+      f" trace, such as {missing[0]}: {reason}."
     )
   missing = [n for n in profile.collectives if n not in ran]
   if missing:
@@ -84,14 +108,14 @@ def notes(profile: profile_lib.Profile) -> Iterator[str]:
       f"{cut:,} of {len(profile.steps):,} steps are not whole: the trace was"
       " begun or ended inside them, or lost events."
     )
-  for device in profile.trace.devices:
+  for device in trace.devices:
     if device.num_unnamed:
       yield (
         f"{device.name}: {device.num_unnamed:,} launches and copies"
         f" ({device.unnamed_us / 1e3:,.2f} ms) name no HLO instruction."
       )
-  clockless = [p.name for p in profile.trace.processes if not p.has_clock]
-  if clockless and len(profile.trace.processes) > 1:
+  clockless = [p.name for p in trace.processes if not p.has_clock]
+  if clockless and len(trace.processes) > 1:
     yield (
       f"{', '.join(clockless)}: the trace does not say when it began; its clock"
       " is set by the collectives alone."
@@ -103,7 +127,9 @@ def _ms(us: float) -> str:
 
 
 def _times(overlaps: overlaps_lib.Overlaps) -> rich.table.Table:
-  table = table_lib.new("Measured step, mean of GPUs and steps", "part", "ms")
+  table = table_lib.new(
+    "Measured step, mean of devices and steps", "part", "ms"
+  )
   table.add_row("kernels", _ms(overlaps.kernel_us))
   table.add_row("  lost to collectives", _ms(overlaps.slowdown_us))
   table.add_row("+ waits for collectives", _ms(overlaps.exposed_us))
@@ -171,7 +197,7 @@ def _slowdowns(overlaps: overlaps_lib.Overlaps) -> rich.table.Table:
 def _devices(overlaps: overlaps_lib.Overlaps) -> rich.table.Table:
   table = table_lib.new(
     "Ranks (measured per step)",
-    "GPU",
+    "device",
     "steps",
     "step ms",
     "came last",

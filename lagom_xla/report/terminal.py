@@ -110,6 +110,8 @@ def show_tuning(
   if tuning.plan.nccl_settings:
     console.print(tuning_tables.settings(tuning.plan))
   console.print(tuning_tables.gains(tuning.plan))
+  if measured_run := tuning_tables.measured_run(tuning.plan):
+    console.print(measured_run, highlight=False)
   if recomputed := tuning_tables.recomputed(tuning):
     console.print(recomputed, style="yellow", highlight=False)
   _show_memory(console, tuning)
@@ -141,6 +143,8 @@ def show_verification(
     f" {tuning_tables.gain_ms(gain)} with all of it",
     highlight=False,
   )
+  if measured_run := tuning_tables.measured_run(plan):
+    console.print(measured_run, highlight=False)
 
 
 def _show_memory(console: rich.console.Console, tuning: tuner.Tuning) -> None:

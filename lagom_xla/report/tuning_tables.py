@@ -174,6 +174,22 @@ def gains(plan: plan_lib.Plan) -> rich.table.Table:
   return table
 
 
+def measured_run(plan: plan_lib.Plan) -> str:
+  """The run that a plan's costs are measured by; "" if they are predicted."""
+  run = plan.profile
+  if run is None:
+    return ""
+  shares = ", ".join(
+    f"{share:.0%} of {kind}" for kind, share in run.measured_shares.items()
+  )
+  began = f" of {run.began_at}" if run.began_at else ""
+  return (
+    f"Costs rest on the profile {run.name}{began}: {run.num_steps:,} steps of"
+    f" {run.num_devices:,} GPUs. Measured are, by time, {shares}; the rest is"
+    " predicted, and scaled by what was."
+  )
+
+
 def gain_ms(gain: plan_lib.Range) -> str:
   """The range of a gain, in words."""
   verdict = _verdict(gain)

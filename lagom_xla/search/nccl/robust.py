@@ -86,7 +86,7 @@ def _found(
   """What is best as predicted, and in the scenarios that are searched."""
   searched = [scenario_lib.AS_PREDICTED] + [
     scenario
-    for scenario in uncertainty.scenarios(step.cluster)
+    for scenario in uncertainty.scenarios(step.cluster, step.measured)
     if scenario.part in _SEARCHED_PARTS
   ]
   configurations, num_trials = [], 0
@@ -106,7 +106,7 @@ class _Chooser:
     self._step = step
     self._problem = problem
     self._least_us = least_us
-    self._scenarios = uncertainty.scenarios(step.cluster)
+    self._scenarios = uncertainty.scenarios(step.cluster, step.measured)
     self._predict = problem_lib.Predictor(step, problem)
     self._predict_in = [
       problem_lib.Predictor(step.under(scenario), problem)

@@ -1,0 +1,207 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Corrections of the contention model by measured slowdowns, held out.
+
+    python -m benchmarks.steps.corrected --data FOLDER [--format=text|json]
+
+A profile shows what kernels lost beside collectives. For what does that hold?
+Each row takes the slowdowns of one half of a traced step (FOLDER is that of
+`python -m benchmarks.accuracy`), and corrects the model for the other half:
+
+- *another rank*: the same pairs of work and collective, on the other GPU;
+- *other collectives*: every second collective, by what the same kernels lost to
+  the rest of its kind;
+- *other kernels*: half of the works, by category and kind of collective.
+
+Errors are of the loss of all kernels together, and the mean of those of pairs
+(ln of measured over predicted slowdown), by the model and as corrected.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+from collections.abc import Callable, Iterator, Mapping, Sequence
+import dataclasses
+import math
+import os
+import pathlib
+import statistics
+import zlib
+
+from benchmarks import table as table_lib
+from benchmarks.steps import slowdowns
+from benchmarks.steps import trace as step_trace
+from benchmarks.steps import traced_step
+from lagom_xla.profiling import slowdowns as slowdowns_lib
+
+_COVERED = 0.95
+
+_Meetings = Sequence[slowdowns.Meeting]
+_Key = Callable[[slowdowns.Meeting], object]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Row:
+  """One half of a step, by the other.
+
+  Attributes:
+    step: the folder's name.
+    held_out: what is foretold.
+    half: which of the two.
+    known: share of its meetings for which the other half has a factor.
+    lost_us: what its kernels lost.
+    model: error of that by the model, relative.
+    corrected: the same as corrected.
+    pairs_model: mean error of pairs by the model.
+    pairs_corrected: the same as corrected.
+  """
+
+  step: str
+  held_out: str
+  half: int
+  known: float
+  lost_us: float
+  model: float
+  corrected: float
+  pairs_model: float
+  pairs_corrected: float
+
+
+def rows(folder: pathlib.Path) -> Iterator[Row]:
+  """The rows of the step in a folder."""
+  trace = traced_step.TracedStep(folder)
+  found = slowdowns.meetings(trace)
+  # Runs are compared by identity: two ranks may have equal ones.
+  rank_of = {
+    id(run): rank
+    for rank, runs in enumerate(_runs_by_rank(trace))
+    for run in runs
+  }
+  names = sorted({m.run.collective for m in found})
+  splits: tuple[tuple[str, Callable[[slowdowns.Meeting], int], _Key], ...] = (
+    (
+      "another rank",
+      lambda m: rank_of[id(m.run)],
+      lambda m: (m.class_, m.run.collective),
+    ),
+    (
+      "other collectives",
+      lambda m: names.index(m.run.collective) % 2,
+      lambda m: (m.class_, m.kind),
+    ),
+    (
+      "other kernels",
+      lambda m: zlib.crc32(m.class_.encode()) % 2,
+      lambda m: (m.category, m.kind),
+    ),
+  )
+  for held_out, half_of, key in splits:
+    halves = [[m for m in found if half_of(m) == half] for half in range(2)]
+    for half, met in enumerate(halves):
+      factors = _factors(halves[1 - half], key)
+      yield _row(trace.name, held_out, half, met, factors, key)
+
+
+def _runs_by_rank(
+  trace: traced_step.TracedStep,
+) -> Iterator[Sequence[object]]:
+  begin = 0
+  for steps in trace.ranks:
+    number = sum(event.name in trace.kernels for s in steps for event in s)
+    yield trace.kernel_runs[begin : begin + number]
+    begin += number
+
+
+def _factors(met: _Meetings, key: _Key) -> Mapping[object, float]:
+  alike = collections.defaultdict(list)
+  for m in met:
+    alike[key(m)].append(
+      slowdowns_lib.Met(
+        time_us=m.run.time_us, lone_us=m.lone_us, predicted_us=m.predicted_us
+      )
+    )
+  return {name: slowdowns_lib.factor(runs) for name, runs in alike.items()}
+
+
+def _row(
+  step: str,
+  held_out: str,
+  half: int,
+  met: _Meetings,
+  factors: Mapping[object, float],
+  key: _Key,
+) -> Row:
+  lost_us = sum(m.run.time_us - m.lone_us for m in met)
+  model_us = [m.predicted_us - m.lone_us for m in met]
+  by = [factors.get(key(m), 1.0) for m in met]
+  corrected_us = [us * factor for us, factor in zip(model_us, by, strict=True)]
+  return Row(
+    step=step,
+    held_out=held_out,
+    half=half,
+    known=sum(key(m) in factors for m in met) / len(met),
+    lost_us=lost_us,
+    model=sum(model_us) / lost_us - 1,
+    corrected=sum(corrected_us) / lost_us - 1,
+    pairs_model=_pairs_error(met, lambda _: 1.0),
+    pairs_corrected=_pairs_error(met, lambda m: factors.get(key(m), 1.0)),
+  )
+
+
+def _pairs_error(
+  met: _Meetings, factor: Callable[[slowdowns.Meeting], float]
+) -> float:
+  pairs = collections.defaultdict(list)
+  for m in met:
+    if m.run.share >= _COVERED:
+      pairs[m.class_, m.run.collective].append(m)
+  errors = []
+  for alike in pairs.values():
+    first = alike[0]
+    measured = statistics.median(m.run.time_us for m in alike) / first.lone_us
+    foretold = 1 + factor(first) * (first.slowdown - 1)
+    errors.append(abs(math.log(measured / foretold)))
+  return statistics.fmean(errors)
+
+
+_COLUMNS = (
+  table_lib.Column(field="step", heading="step"),
+  table_lib.Column(field="held_out", heading="held out"),
+  table_lib.Column(field="half", heading="half"),
+  table_lib.Column(field="known", heading="known", form=".0%"),
+  table_lib.Column(field="lost_us", heading="lost us", form=",.0f"),
+  table_lib.Column(field="model", heading="model", form="+.1%"),
+  table_lib.Column(field="corrected", heading="corrected", form="+.1%"),
+  table_lib.Column(field="pairs_model", heading="pairs, model", form=".3f"),
+  table_lib.Column(
+    field="pairs_corrected", heading="pairs, corrected", form=".3f"
+  ),
+)
+
+
+def main() -> None:
+  """The command."""
+  parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+  parser.add_argument("--data", type=pathlib.Path, required=True)
+  parser.add_argument("--format", choices=("text", "json"), default="text")
+  arguments = parser.parse_args()
+  found = [
+    dataclasses.asdict(row)
+    for folder in sorted(
+      filter(step_trace.is_of_step, arguments.data.iterdir())
+    )
+    for row in rows(folder)
+  ]
+  table = table_lib.Table(
+    name="corrected",
+    title="Losses of kernels beside collectives, by the other half of the step",
+    columns=_COLUMNS,
+    rows=found,
+  )
+  table_lib.show([table], arguments.format)
+
+
+if __name__ == "__main__":
+  os.environ.setdefault("JAX_PLATFORMS", "cpu")
+  main()

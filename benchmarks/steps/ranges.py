@@ -1,0 +1,141 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Ranges of traced steps: as predicted, and with the profile of the run.
+
+    python -m benchmarks.steps.ranges --data FOLDER [--format=text|json]
+
+The traced ranks of a step (FOLDER is that of `python -m benchmarks.accuracy`)
+are read as a profile, as `--profile` reads an XSpace, and the step is replayed
+with XLA's and NCCL's defaults. What it took is in the range that the profile
+gives because that is made of it; how wide that is, is what the row shows. How
+well lone times hold for another rank is in `benchmarks.accuracy`.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Sequence
+import dataclasses
+import os
+import pathlib
+
+from benchmarks import table as table_lib
+from benchmarks.steps import trace as step_trace
+from benchmarks.steps import traced_step
+from lagom_xla.costs import measured as measured_lib
+from lagom_xla.costs import step as step_lib
+from lagom_xla.costs import uncertainty
+from lagom_xla.profiling import costing as costing_lib
+from lagom_xla.profiling import events as events_lib
+from lagom_xla.profiling import profile as profile_lib
+from lagom_xla.profiling import trace as trace_lib
+
+# Between the steps of a rank, of which the trace has each by itself.
+_APART_US = 1e3
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Row:
+  """A step, with the profile or without.
+
+  Attributes:
+    step: the folder's name.
+    costs: "predicted" or "profile".
+    measured_us: median step of the trace.
+    replayed_us: the step by these costs.
+    low_us: the low end of its range.
+    high_us: the high end.
+  """
+
+  step: str
+  costs: str
+  measured_us: float
+  replayed_us: float
+  low_us: float
+  high_us: float
+
+
+def rows(folder: pathlib.Path) -> Iterator[Row]:
+  """The rows of the step in a folder."""
+  traced = traced_step.TracedStep(folder)
+  profile = _profile(traced)
+  costed = costing_lib.of_profile(profile, traced.step.cluster)
+  for costs, measured in (("predicted", None), ("profile", costed.measured)):
+    with measured_lib.pricing(measured):
+      step = step_lib.Step(traced.step.analysis, traced.step.cluster)
+    found = uncertainty.step_time(uncertainty.times(step, step.default))
+    yield Row(
+      step=traced.name,
+      costs=costs,
+      measured_us=profile.step_time_us,
+      replayed_us=found.mean,
+      low_us=found.low,
+      high_us=found.high,
+    )
+
+
+def _profile(traced: traced_step.TracedStep) -> profile_lib.Profile:
+  devices = tuple(
+    trace_lib.Device(
+      name=f"GPU:{index}",
+      process=0,
+      launches=tuple(_launches(traced, steps)),
+      num_unnamed=0,
+      unnamed_us=0.0,
+    )
+    for index, steps in enumerate(traced.ranks)
+  )
+  process = trace_lib.Process(name=traced.name, has_clock=False, modules={})
+  trace = trace_lib.Trace(platform="GPU", processes=(process,), devices=devices)
+  return profile_lib.of_trace(trace, traced.step.analysis.module)
+
+
+def _launches(
+  traced: traced_step.TracedStep, steps: Sequence[Sequence[events_lib.Event]]
+) -> Iterator[trace_lib.Launch]:
+  """The steps of a rank one after the other."""
+  begin_us = 0.0
+  for step in steps:
+    offset_us = begin_us - step[0].begin_us
+    for event in step:
+      if event.name in traced.kernels or event.name in traced.collectives:
+        yield trace_lib.Launch(
+          hlo_op=event.name,
+          program_id=None,
+          stream=int(event.name in traced.collectives),
+          begin_us=offset_us + event.begin_us,
+          end_us=offset_us + event.end_us,
+        )
+    begin_us += traced_step.span_us(step) + _APART_US
+
+
+_COLUMNS = (
+  table_lib.Column(field="step", heading="step"),
+  table_lib.Column(field="costs", heading="costs"),
+  table_lib.Column(field="measured_us", heading="measured us", form=",.0f"),
+  table_lib.Column(field="replayed_us", heading="replayed us", form=",.0f"),
+  table_lib.Column(field="low_us", heading="low", form=",.0f"),
+  table_lib.Column(field="high_us", heading="high", form=",.0f"),
+)
+
+
+def main() -> None:
+  """The command."""
+  parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+  parser.add_argument("--data", type=pathlib.Path, required=True)
+  parser.add_argument("--format", choices=("text", "json"), default="text")
+  arguments = parser.parse_args()
+  folders = filter(step_trace.is_of_step, arguments.data.iterdir())
+  found = [row for folder in sorted(folders) for row in rows(folder)]
+  table = table_lib.Table(
+    name="ranges",
+    title="Ranges of steps, 9 times in 10",
+    columns=_COLUMNS,
+    rows=[dataclasses.asdict(row) for row in found],
+  )
+  table_lib.show([table], arguments.format)
+
+
+if __name__ == "__main__":
+  os.environ.setdefault("JAX_PLATFORMS", "cpu")
+  main()

@@ -1,0 +1,187 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Profiles of CPUs: what JAX itself traced of a step on eight devices."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import json
+import pathlib
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec
+import numpy as np
+import pytest
+
+import commands
+from lagom_xla import cluster as cluster_lib
+from lagom_xla import errors
+from lagom_xla import profiling
+from lagom_xla.passes import hlo
+from lagom_xla.profiling import costing as costing_lib
+from lagom_xla.profiling import overlaps as overlaps_lib
+from lagom_xla.profiling import profile as profile_lib
+
+_NUM_STEPS = 3
+_NUM_LAYERS = 3
+_WIDTH = 64
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+  """What jax.profiler wrote of a few steps that gather and reduce."""
+  mesh = jax.sharding.Mesh(np.array(jax.devices("cpu")), ("x",))
+
+  def sharded(*spec: str | None) -> NamedSharding:
+    return NamedSharding(mesh, PartitionSpec(*spec))
+
+  def loss(weights: jax.Array, rows: jax.Array) -> jax.Array:
+    def layer(h: jax.Array, weight: jax.Array) -> tuple[jax.Array, None]:
+      whole = jax.lax.with_sharding_constraint(weight, sharded(None, None))
+      return jnp.tanh(h @ whole), None
+
+    out, _ = jax.lax.scan(layer, rows, weights)
+    return jnp.mean(jnp.square(out))
+
+  @jax.jit
+  def step(weights: jax.Array, rows: jax.Array) -> jax.Array:
+    return weights - 0.01 * jax.grad(loss)(weights, rows)
+
+  weights = jax.device_put(
+    jnp.ones((_NUM_LAYERS, _WIDTH, _WIDTH)), sharded(None, "x", None)
+  )
+  rows = jax.device_put(jnp.ones((_WIDTH, _WIDTH)), sharded("x", None))
+  jax.block_until_ready(step(weights, rows))
+  found = tmp_path_factory.mktemp("traced")
+  with jax.profiler.trace(str(found)):
+    for _ in range(_NUM_STEPS):
+      jax.block_until_ready(step(weights, rows))
+  (found / "step.hlo").write_text(
+    step.lower(weights, rows).compile().as_text() or ""
+  )
+  return found
+
+
+@pytest.fixture(scope="module")
+def profile(folder: pathlib.Path) -> profiling.Profile:
+  return profiling.read(folder)
+
+
+def test_every_step_is_found_on_every_device(profile: profiling.Profile):
+  assert profile.trace.platform == "CPU"
+  found = sorted((step.device, step.number) for step in profile.whole_steps)
+  assert found == [(d, n) for d in range(8) for n in range(_NUM_STEPS)]
+
+
+def test_the_module_is_the_one_that_ran(
+  folder: pathlib.Path, profile: profiling.Profile
+):
+  ran = hlo.load(folder / "step.hlo")
+  assert profile.analysis.module.name == ran.name
+  assert profile.analysis.module.num_instructions == ran.num_instructions
+
+
+def test_collectives_of_loops_are_counted(profile: profiling.Profile):
+  assert {"all-gather", "all-reduce"} <= {
+    c.kind for c in profile.collectives.values()
+  }
+  for step in profile.steps:
+    times = collections.Counter(event.name for event in step.collectives)
+    assert times == {c.name: c.executions for c in profile.collectives.values()}
+
+
+def test_all_ranks_of_a_collective_are_matched(profile: profiling.Profile):
+  for instance in profile.instances:
+    assert instance.has_all_ranks
+    # None leaves before the last one came.
+    assert all(
+      run.end_us >= instance.last_start_us for run in instance.runs.values()
+    )
+
+
+def test_instructions_have_a_time_each(
+  folder: pathlib.Path, profile: profiling.Profile
+):
+  found = profiling.instruction_us(folder)
+  ran = {event.name for step in profile.steps for event in step.kernels}
+  assert found.keys() == ran | profile.collectives.keys()
+  assert all(us > 0 for us in found.values())
+  longest_us = max(s.end_us - s.begin_us for s in profile.steps)
+  assert max(found.values()) < longest_us
+
+
+def test_a_product_on_other_threads_ends_when_it_is_read(
+  profile: profiling.Profile,
+):
+  module = profile.analysis.module
+  (computation, product), *_ = [
+    (computation, instruction)
+    for computation in module.computations.values()
+    for instruction in computation.instructions
+    if (kernel := profile.kernels.get(instruction.name))
+    and kernel.category == "gemm"
+  ]
+  readers = {
+    i.name for i in computation.instructions if product.id in i.operand_ids
+  }
+  device, *others = profile.trace.devices
+  index, launch = next(
+    (n, it) for n, it in enumerate(device.launches) if it.hlo_op == product.name
+  )
+  read_us = min(
+    it.begin_us
+    for it in device.launches[index:]
+    if it.hlo_op in readers and it.execution == launch.execution
+  )
+
+  def end_us(until_us: float) -> float:
+    """When the product ends that was done by then at the latest."""
+    left = dataclasses.replace(launch, until_us=until_us)
+    launches = (*device.launches[:index], left, *device.launches[index + 1 :])
+    devices = (dataclasses.replace(device, launches=launches), *others)
+    found = profile_lib.of_trace(
+      dataclasses.replace(profile.trace, devices=devices)
+    )
+    return next(
+      event.end_us
+      for step in found.steps
+      for event in step.kernels
+      if (step.device, event.begin_us) == (0, launch.begin_us)
+    )
+
+  assert end_us(read_us + 1e6) == read_us
+  done_us = (launch.end_us + read_us) / 2
+  assert end_us(done_us) == done_us
+
+
+def test_kernels_waits_and_gaps_make_the_step(profile: profiling.Profile):
+  overlaps = overlaps_lib.of_profile(profile)
+  parts_us = overlaps.kernel_us + overlaps.exposed_us + overlaps.gap_us
+  spans_us = [s.end_us - s.begin_us for s in profile.whole_steps]
+  assert parts_us == pytest.approx(float(np.mean(spans_us)))
+
+
+def test_the_command_says_what_it_is_of(folder: pathlib.Path):
+  assert "8 CPUs of 1 processes" in commands.run("profile", str(folder)).out
+  found = json.loads(commands.run("profile", str(folder), "--format=json").out)
+  assert found["platform"] == "CPU"
+  assert len(found["devices"]) == 8
+
+
+def test_cpus_say_nothing_of_gpus(profile: profiling.Profile):
+  with pytest.raises(errors.TraceError, match="of CPUs"):
+    costing_lib.of_profile(profile, cluster_lib.parse("1x8xh100"))
+
+
+def test_a_trace_without_instructions_says_how_to_have_them(
+  tmp_path: pathlib.Path,
+):
+  options = jax.profiler.ProfileOptions()
+  options.host_tracer_level = 0
+  with jax.profiler.trace(str(tmp_path), profiler_options=options):
+    jax.block_until_ready(jnp.ones(8) + 1)
+  with pytest.raises(errors.TraceError, match="host_tracer_level"):
+    profiling.read(tmp_path)
