@@ -29,6 +29,7 @@ from lagom_xla.compile import lowered_step
 from lagom_xla.compile import nnx_step
 from lagom_xla.compile import origin
 from lagom_xla.compile import rewriting
+from lagom_xla.compile import sent_step
 from lagom_xla.compile import shardings
 from lagom_xla.compile import xla_run
 from lagom_xla.compile.workers import pool as pool_lib
@@ -114,10 +115,10 @@ class StepTarget(_LoweredTarget):
   A compile for CPUs cannot end at the schedule, so each one is to the end.
   """
 
-  step: lowered_step.LoweredStep
+  step: lowered_step.LoweredStep | sent_step.SentStep
 
   @property
-  def lowered(self) -> lowered_step.LoweredStep:
+  def lowered(self) -> lowered_step.LoweredStep | sent_step.SentStep:
     """See `_LoweredTarget`."""
     return self.step
 
@@ -236,6 +237,11 @@ def of_step(
     )
   step = lowered_step.LoweredStep(lowered, cluster)
   return StepTarget(name=name, cluster=cluster, step=step)
+
+
+def of_sent(step: sent_step.SentStep, *, name: str) -> StepTarget:
+  """A target from a step that another process lowered."""
+  return StepTarget(name=name, cluster=step.cluster, step=step)
 
 
 def of_module(
