@@ -26,7 +26,7 @@ _IN_FLIGHT = "xla_gpu_experimental_parallel_collective_overlap_limit"
 
 def sent(
   lowered: jax.stages.Lowered, folder: pathlib.Path
-) -> target_lib.StepTarget:
+) -> target_lib.SentTarget:
   sent_step.write(lowered, _H100S, folder)
   return target_lib.of_sent(sent_step.read(folder), name="step")
 

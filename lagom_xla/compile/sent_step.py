@@ -153,7 +153,8 @@ def write(
   """
   step = nnx_step.lowered_inside(lowered)
   with persistent_cache.off():
-    stablehlo = _jax_request.bytecode(step.compiler_ir("stablehlo"))
+    program: Any = step.compiler_ir("stablehlo")
+    stablehlo = _jax_request.bytecode(program)
     request = _jax_request.of_step(step, {}, stablehlo)
   if request is None:
     raise errors.TargetError(

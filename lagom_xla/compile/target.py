@@ -109,28 +109,16 @@ class _LoweredTarget(Target):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class StepTarget(_LoweredTarget):
+class _AnyStepTarget(_LoweredTarget):
   """A lowered step, for GPUs or for CPUs that stand for them.
 
   A compile for CPUs cannot end at the schedule, so each one is to the end.
   """
 
-  step: lowered_step.LoweredStep | sent_step.SentStep
-
-  @property
-  def lowered(self) -> lowered_step.LoweredStep | sent_step.SentStep:
-    """See `_LoweredTarget`."""
-    return self.step
-
-  def with_workers(self, workers: pool_lib.Pool) -> StepTarget:
-    """See `Target`."""
-    step = dataclasses.replace(self.step, workers=workers)
-    return dataclasses.replace(self, step=step)
-
   @property
   def is_stand_in(self) -> bool:
     """Whether CPUs stand for the cluster's GPUs."""
-    return self.step.platform == "cpu"
+    return self.lowered.platform == "cpu"
 
   def schedule(self, config: config_lib.XlaConfig = _DEFAULT) -> hlo.Module:
     """See `Target`."""
@@ -141,6 +129,40 @@ class StepTarget(_LoweredTarget):
   def identity(self) -> hlo.Module:
     """See `Target`."""
     return self.schedule() if self.is_stand_in else super().identity()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StepTarget(_AnyStepTarget):
+  """A step that this process lowered."""
+
+  step: lowered_step.LoweredStep
+
+  @property
+  def lowered(self) -> lowered_step.LoweredStep:
+    """See `_LoweredTarget`."""
+    return self.step
+
+  def with_workers(self, workers: pool_lib.Pool) -> StepTarget:
+    """See `Target`."""
+    step = dataclasses.replace(self.step, workers=workers)
+    return dataclasses.replace(self, step=step)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SentTarget(_AnyStepTarget):
+  """A step that another process lowered."""
+
+  step: sent_step.SentStep
+
+  @property
+  def lowered(self) -> sent_step.SentStep:
+    """See `_LoweredTarget`."""
+    return self.step
+
+  def with_workers(self, workers: pool_lib.Pool) -> SentTarget:
+    """See `Target`."""
+    step = dataclasses.replace(self.step, workers=workers)
+    return dataclasses.replace(self, step=step)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -239,9 +261,9 @@ def of_step(
   return StepTarget(name=name, cluster=cluster, step=step)
 
 
-def of_sent(step: sent_step.SentStep, *, name: str) -> StepTarget:
+def of_sent(step: sent_step.SentStep, *, name: str) -> SentTarget:
   """A target from a step that another process lowered."""
-  return StepTarget(name=name, cluster=step.cluster, step=step)
+  return SentTarget(name=name, cluster=step.cluster, step=step)
 
 
 def of_module(

@@ -31,14 +31,19 @@ def ratio(
 def of(search: candidates_lib.Search) -> list[candidates_lib.Candidate]:
   """The fastest candidates of kinds that the best is not of, best first.
 
-  None that is predicted to be slower than XLA's defaults.
+  None that is predicted to be slower than XLA's defaults, nor two that XLA
+  schedules alike.
   """
   kinds = {_kind(search.planned), _kind(config_lib.DEFAULT)}
+  schedules = [search.default.runs, search.best.runs]
   found: list[candidates_lib.Candidate] = []
   for candidate in sorted(search.scheduled, key=lambda c: ratio(search, c)):
-    kind = _kind(candidate.config)
-    if len(found) < MOST and kind not in kinds and ratio(search, candidate) < 1:
-      kinds.add(kind)
+    is_new = _kind(candidate.config) not in kinds and not any(
+      candidate.runs is known for known in schedules
+    )
+    if is_new and len(found) < MOST and ratio(search, candidate) < 1:
+      kinds.add(_kind(candidate.config))
+      schedules.append(candidate.runs)
       found.append(candidate)
   return found
 
