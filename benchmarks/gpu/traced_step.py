@@ -1,0 +1,134 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Trace of the Llama example's step on this GPU, and the module that ran.
+
+The folder gets the XSpace and the scheduled module, as fixtures for tests and
+for the parts that come after. Step times are measured without a trace, with
+XLA's command buffers and without: without them a trace tells kernels apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+import lzma
+import pathlib
+import statistics
+import sys
+import time
+from typing import Any
+
+from benchmarks.gpu import live_gpu
+from benchmarks.gpu import part as part_lib
+
+TRACE = "trace"
+_EXAMPLES = pathlib.Path(__file__).parents[2] / "examples"
+_NUM_WARM_UPS = 3
+_NUM_TIMED = 10
+_NUM_TRACED = 3
+NO_COMMAND_BUFFERS = {"xla_gpu_enable_command_buffer": ""}
+
+
+def measure(folder: pathlib.Path) -> dict[str, Any]:
+  """Times and traces the step."""
+  live_gpu.check()
+  return traced(folder, model="small")
+
+
+def traced(folder: pathlib.Path, *, model: str) -> dict[str, Any]:
+  """Times and traces the step of a model, on the devices that are here.
+
+  Raises:
+    NotMeasuredError: Flax is not installed.
+  """
+  import jax
+
+  step, state, batches = example(model)
+  lowered = step.lower(state, next(batches))
+  figures: dict[str, Any] = {"model": model, "step_us": {}}
+  is_gpu = jax.default_backend() == "gpu"
+  for name, options in (
+    ("as jit compiles it", {}),
+    ("without command buffers", NO_COMMAND_BUFFERS if is_gpu else {}),
+  ):
+    compiled = lowered.compile(compiler_options=options)
+    state, times_us = run(compiled, state, batches, _NUM_TIMED)
+    figures["step_us"][name] = spread(times_us)
+  state, _ = run(compiled, state, batches, _NUM_WARM_UPS)
+  with jax.profiler.trace(str(folder / TRACE)):
+    state, _ = run(compiled, state, batches, _NUM_TRACED)
+  figures["num_traced"] = _NUM_TRACED
+  figures["losses"] = losses(compiled, state, batches, _NUM_TRACED)
+  _keep_fixtures(folder, compiled)
+  return figures
+
+
+def example(model: str) -> tuple[Any, Any, Iterator[Any]]:
+  """The Llama example's jitted step, its state, and batches without end.
+
+  Raises:
+    NotMeasuredError: Flax is not installed.
+  """
+  sys.path.insert(0, str(_EXAMPLES))
+  try:
+    from common import data
+    from common import step as step_lib
+    from llama import train
+  except ImportError as error:
+    raise part_lib.NotMeasuredError(
+      f"The example needs Flax and Optax: {error}."
+    ) from error
+  import jax
+
+  step, (state_spec, batch_spec) = train.train_step(jax.devices(), model=model)
+  state = step_lib.init_state(train.model_of, state_spec, model=model)
+  batch_size, seq_len = batch_spec["inputs"].shape
+  batches = data.byte_batches(
+    data.TEXT.read_bytes(), batch_size=batch_size, seq_len=seq_len, seed=0
+  )
+  place = batch_spec["inputs"].sharding
+  return step, state, (jax.device_put(batch, place) for batch in batches)
+
+
+def run(
+  step: Any, state: Any, batches: Iterator[Any], num_steps: int
+) -> tuple[Any, list[float]]:
+  """Runs steps, each to its end; returns the state and times in us."""
+  import jax
+
+  times_us = []
+  for _ in range(num_steps):
+    batch = next(batches)
+    jax.block_until_ready((state, batch))
+    begin_s = time.perf_counter()
+    state, _ = jax.block_until_ready(step(state, batch))
+    times_us.append((time.perf_counter() - begin_s) * 1e6)
+  return state, times_us
+
+
+def losses(
+  step: Any, state: Any, batches: Iterator[Any], num_steps: int
+) -> list[float]:
+  """The losses of a few more steps."""
+  found = []
+  for _ in range(num_steps):
+    state, metrics = step(state, next(batches))
+    found.append(float(metrics["loss"]))
+  return found
+
+
+def spread(times_us: list[float]) -> dict[str, float]:
+  """Least, median and most of some times."""
+  return {
+    "least_us": min(times_us),
+    "median_us": statistics.median(times_us),
+    "most_us": max(times_us),
+  }
+
+
+def _keep_fixtures(folder: pathlib.Path, compiled: Any) -> None:
+  (module,) = compiled.runtime_executable().hlo_modules()
+  serialized = module.as_serialized_hlo_module_proto()
+  (folder / "step.hlo.xz").write_bytes(lzma.compress(serialized))
+  (xspace,) = (folder / TRACE).rglob("*.xplane.pb")
+  compressed = lzma.compress(xspace.read_bytes())
+  (folder / "step.xplane.pb.xz").write_bytes(compressed)
