@@ -42,7 +42,7 @@ def measure(folder: pathlib.Path) -> dict[str, Any]:
     text=True,
     timeout=_LIMIT_S,
   ).stdout.strip()
-  return typed(folder, model="small", here=here)
+  return typed(folder, model=traced_step.MODEL, here=here)
 
 
 def typed(folder: pathlib.Path, *, model: str, here: str) -> dict[str, Any]:

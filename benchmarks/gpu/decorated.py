@@ -27,7 +27,9 @@ _SEARCH_BUDGET_S = 30.0
 def measure(folder: pathlib.Path) -> dict[str, Any]:
   """Runs the step with the decorator and without."""
   live_gpu.check()
-  return decorated(folder, model="small", cluster=live_gpu.cluster_name())
+  return decorated(
+    folder, model=traced_step.MODEL, cluster=live_gpu.cluster_name()
+  )
 
 
 def decorated(

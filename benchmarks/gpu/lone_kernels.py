@@ -28,6 +28,7 @@ SHAPES: Sequence[tuple[int, int, int]] = (
   (512, 512, 65536),
 )
 # Elements of the arrays that fusions go through, from what stays in L2 on.
+_WIDTH = 1024
 SIZES = (2**18, 2**20, 2**22, 2**24, 2**26, 2**28)
 
 
@@ -55,7 +56,7 @@ def _compared(
   compiled = (
     jax.jit(function)
     .lower(*args)
-    .compile(compiler_options=traced_step.NO_COMMAND_BUFFERS)
+    .compile(compiler_options=dict(traced_step.NO_COMMAND_BUFFERS))
   )
   values = fresh(args)
   for _ in range(_NUM_WARM_UPS):
@@ -88,24 +89,35 @@ def products(
 
 
 def fusions(sizes: Sequence[int]) -> tuple[Any, tuple[Any, ...]]:
-  """A function of fusions of each pattern and size, and its arguments."""
+  """A function of fusions of each pattern and size, and its arguments.
+
+  Each has an array of its own: XLA fuses what reads the same one.
+  """
   import jax
   import jax.numpy as jnp
 
-  def function(*arrays: Any) -> list[Any]:
-    found = []
-    for x in arrays:
-      rows = x.reshape(-1, 1024)
-      found += [
-        x * 2 + 1,  # Loops through it.
-        jnp.tanh(x.astype(jnp.float32)),  # Computes, and writes twice as much.
-        rows.T.reshape(-1) + 1,  # Transposes.
-        jnp.sum(rows, axis=1),  # Reduces rows.
-        jnp.sum(rows, axis=0),  # Reduces columns.
-      ]
-    return found
+  patterns = (
+    lambda rows: rows * rows,  # Loops through it.
+    lambda rows: jnp.tanh(rows.astype(jnp.float32)),  # Writes twice as much.
+    lambda rows: rows.T + 1,  # Transposes.
+    lambda rows: jnp.sum(rows, axis=1),  # Reduces rows.
+    lambda rows: jnp.sum(rows, axis=0),  # Reduces columns.
+  )
 
-  args = tuple(jax.ShapeDtypeStruct((size,), jnp.bfloat16) for size in sizes)
+  def function(*arrays: Any) -> list[Any]:
+    return [
+      pattern(rows)
+      for of_size in arrays
+      for pattern, rows in zip(patterns, of_size, strict=True)
+    ]
+
+  args = tuple(
+    tuple(
+      jax.ShapeDtypeStruct((size // _WIDTH, _WIDTH), jnp.bfloat16)
+      for _ in patterns
+    )
+    for size in sizes
+  )
   return function, args
 
 

@@ -12,6 +12,7 @@ kernels alone, the all-reduce beside next to nothing, and both.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import pathlib
@@ -103,7 +104,9 @@ def _shared(mesh: Any, num_elements: int) -> Any:
   import jax
   import jax.numpy as jnp
 
-  place = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("ranks"))
+  place = jax.sharding.NamedSharding(
+    mesh, jax.sharding.PartitionSpec(_MESH_AXIS)
+  )
   part = jax.device_put(
     jnp.ones((1, num_elements), jnp.float32), jax.local_devices()[0]
   )
@@ -112,41 +115,46 @@ def _shared(mesh: Any, num_elements: int) -> Any:
   )
 
 
+def both_of(mesh: Any) -> Any:
+  """The jitted all-reduce of an array beside kernels on the rank's operands.
+
+  Args:
+    mesh: of the ranks.
+  """
+  import jax
+
+  def both(arrays: Any, operands: Any) -> Any:
+    (x,) = arrays
+    return jax.lax.psum(x, _MESH_AXIS), run_kernels(operands)
+
+  spec = jax.sharding.PartitionSpec(_MESH_AXIS)
+  return jax.jit(
+    jax.shard_map(
+      both,
+      mesh=mesh,
+      in_specs=(spec, spec),
+      out_specs=(jax.sharding.PartitionSpec(), spec),
+    )
+  )
+
+
 def _compiled(mesh: Any, arrays: Any, operands: Any) -> Any:
   """The program of this rank, with its operands as the rank's own shards."""
   import jax
 
-  is_gpu = jax.default_backend() == "gpu"
+  options = _OPTIONS if jax.default_backend() == "gpu" else {}
   if not arrays:
-    jitted = jax.jit(lambda _, operands: _run_kernels(operands))
-    lowered = jitted.lower(arrays, operands)
-  else:
-    spec = jax.sharding.PartitionSpec(_MESH_AXIS)
-
-    def both(arrays: Any, operands: Any) -> Any:
-      (x,) = arrays
-      return jax.lax.psum(x, _MESH_AXIS), _run_kernels(operands)
-
-    place = jax.sharding.NamedSharding(mesh, spec)
-    shards = jax.tree.map(lambda x: _as_shard(x, place), operands)
-    jitted = jax.jit(
-      jax.shard_map(
-        both,
-        mesh=mesh,
-        in_specs=(spec, spec),
-        out_specs=(jax.sharding.PartitionSpec(), spec),
-      )
+    lowered = jax.jit(lambda _, operands: run_kernels(operands)).lower(
+      arrays, operands
     )
-    lowered = jitted.lower(arrays, shards)
-  compiled = lowered.compile(compiler_options=_OPTIONS if is_gpu else {})
-  if not arrays:
-    return compiled
-
-  def call(arrays: Any, operands: Any) -> Any:
-    shards = jax.tree.map(lambda x: _as_shard(x, place), operands)
-    return compiled(arrays, shards)
-
-  return call
+    return lowered.compile(compiler_options=options)
+  place = jax.sharding.NamedSharding(
+    mesh, jax.sharding.PartitionSpec(_MESH_AXIS)
+  )
+  shards = jax.tree.map(lambda x: _as_shard(x, place), operands)
+  lowered = both_of(mesh).lower(arrays, shards)
+  compiled = lowered.compile(compiler_options=options)
+  return lambda arrays, _: compiled(arrays, shards)
 
 
 def _as_shard(x: Any, place: Any) -> Any:
@@ -157,7 +165,7 @@ def _as_shard(x: Any, place: Any) -> Any:
   return jax.make_array_from_single_device_arrays(shape, place, [x])
 
 
-def _run_kernels(operands: Any) -> list[Any]:
+def run_kernels(operands: Any) -> list[Any]:
   """A product and a fusion that goes through memory, for each pair."""
   import jax.numpy as jnp
 
@@ -169,13 +177,11 @@ def _run_kernels(operands: Any) -> list[Any]:
 
 def _traced(compiled: Any, args: Any, trace: str | None) -> list[float]:
   """Runs a program, traced where a folder is given; returns times in us."""
-  import contextlib
-
   import jax
 
   for _ in range(_NUM_WARM_UPS):
     jax.block_until_ready(compiled(*args))
-  profiled = contextlib.nullcontext()
+  profiled: Any = contextlib.nullcontext()
   if trace is not None:
     profiled = jax.profiler.trace(trace)
   times_us = []

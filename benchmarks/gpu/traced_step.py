@@ -9,7 +9,7 @@ XLA's command buffers and without: without them a trace tells kernels apart.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 import lzma
 import pathlib
 import statistics
@@ -21,45 +21,51 @@ from benchmarks.gpu import live_gpu
 from benchmarks.gpu import part as part_lib
 
 TRACE = "trace"
+MODEL = "small"
 _EXAMPLES = pathlib.Path(__file__).parents[2] / "examples"
 _NUM_WARM_UPS = 3
-_NUM_TIMED = 10
+_NUM_TIMED = _NUM_WARM_UPS + 10
 _NUM_TRACED = 3
-NO_COMMAND_BUFFERS = {"xla_gpu_enable_command_buffer": ""}
+NO_COMMAND_BUFFERS: Mapping[str, bool | str] = {
+  "xla_gpu_enable_command_buffer": ""
+}
 
 
 def measure(folder: pathlib.Path) -> dict[str, Any]:
   """Times and traces the step."""
   live_gpu.check()
-  return traced(folder, model="small")
+  return {"model": MODEL, **traced(folder, *example(MODEL))}
 
 
-def traced(folder: pathlib.Path, *, model: str) -> dict[str, Any]:
-  """Times and traces the step of a model, on the devices that are here.
+def traced(
+  folder: pathlib.Path, step: Any, state: Any, batches: Iterator[Any]
+) -> dict[str, Any]:
+  """Times and traces a step, on the devices that are here.
 
-  Raises:
-    NotMeasuredError: Flax is not installed.
+  Args:
+    folder: for the trace and the fixtures.
+    step: jitted, (state, batch) -> (state, metrics) with a loss.
+    state: to begin with; it is donated.
+    batches: without end.
   """
   import jax
 
-  step, state, batches = example(model)
   lowered = step.lower(state, next(batches))
-  figures: dict[str, Any] = {"model": model, "step_us": {}}
-  is_gpu = jax.default_backend() == "gpu"
-  for name, options in (
-    ("as jit compiles it", {}),
-    ("without command buffers", NO_COMMAND_BUFFERS if is_gpu else {}),
-  ):
-    compiled = lowered.compile(compiler_options=options)
+  compiled = lowered.compile()
+  state, times_us = run(compiled, state, batches, _NUM_TIMED)
+  step_us = {"as jit compiles it": spread(times_us)}
+  if jax.default_backend() == "gpu":
+    compiled = lowered.compile(compiler_options=dict(NO_COMMAND_BUFFERS))
     state, times_us = run(compiled, state, batches, _NUM_TIMED)
-    figures["step_us"][name] = spread(times_us)
-  state, _ = run(compiled, state, batches, _NUM_WARM_UPS)
+    step_us["without command buffers"] = spread(times_us)
   with jax.profiler.trace(str(folder / TRACE)):
     state, _ = run(compiled, state, batches, _NUM_TRACED)
-  figures["num_traced"] = _NUM_TRACED
-  figures["losses"] = losses(compiled, state, batches, _NUM_TRACED)
   _keep_fixtures(folder, compiled)
-  return figures
+  return {
+    "step_us": step_us,
+    "num_traced": _NUM_TRACED,
+    "losses": losses(compiled, state, batches, _NUM_TRACED),
+  }
 
 
 def example(model: str) -> tuple[Any, Any, Iterator[Any]]:
@@ -117,7 +123,8 @@ def losses(
 
 
 def spread(times_us: list[float]) -> dict[str, float]:
-  """Least, median and most of some times."""
+  """Least, median and most of times, without those of the first few steps."""
+  times_us = times_us[_NUM_WARM_UPS:]
   return {
     "least_us": min(times_us),
     "median_us": statistics.median(times_us),
