@@ -29,6 +29,8 @@ from lagom_xla import errors
 from lagom_xla import tuner
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import target as target_lib
+from lagom_xla.compile.workers import cache as cache_lib
+from lagom_xla.compile.workers import pool as pool_lib
 from lagom_xla.live import payload as payload_lib
 from lagom_xla.live import plan_cache
 from lagom_xla.live import plans
@@ -83,17 +85,25 @@ def on_h100s(devices: Any) -> jax.stages.Lowered:
   )
 
 
-def tuned_here(lowered: jax.stages.Lowered) -> tuner.Tuning:
+def tuned_here(
+  lowered: jax.stages.Lowered, workers: pool_lib.Pool | None = None
+) -> tuner.Tuning:
   target = target_lib.of_step(lowered, _H100S, name="the step")
+  if workers is not None:
+    target = target.with_workers(workers)
   return tuner.tune(target, in_process=True)
 
 
 def test_the_first_proposal_is_what_tuning_in_this_process_finds(
-  h100s: Any,
+  h100s: Any, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-  lowered, ours = on_h100s(h100s), proposer()
+  # What one process compiled the other one need not.
+  monkeypatch.setenv("LAGOM_XLA_CACHE", str(tmp_path))
+  lowered = on_h100s(h100s)
+  ours = dataclasses.replace(proposer(), num_workers=1)
   found = list(ours.proposals(lowered, _UNTRACED, threading.Event()))
-  tuning = tuned_here(lowered)
+  with pool_lib.Pool(1, cache=cache_lib.of_user()) as workers:
+    tuning = tuned_here(lowered, workers)
   assert ours.plan == tuning.plan
   assert not tuning.plan.xla.is_default
   ratios = [proposal.predicted_ratio for proposal in found]

@@ -25,6 +25,7 @@ from typing import Any, Literal
 Status = Literal["measured", "not measured", "failed"]
 
 _ROOT = pathlib.Path(__file__).parents[2]
+_LIMIT = "BENCHMARKS_GPU_LIMIT_S"
 _MOST_WORDS = 600
 _NOT_MEASURED = 3  # Exit status; 1 and 2 are Python's.
 
@@ -80,6 +81,11 @@ def kept(folder: pathlib.Path, part: str) -> dict[str, Any]:
   return json.loads(path.read_text()) if path.exists() else {}
 
 
+def own_limit_s() -> float:
+  """How long the part that runs in this process may take."""
+  return float(os.environ[_LIMIT])
+
+
 def run(part: Part, folder: pathlib.Path, *, limit_s: float) -> Row:
   """Measures a part in a process of its own, and all that it starts.
 
@@ -95,6 +101,7 @@ def run(part: Part, folder: pathlib.Path, *, limit_s: float) -> Row:
     process = subprocess.Popen(
       (sys.executable, "-m", __spec__.name, part.name, str(folder)),
       cwd=_ROOT,
+      env={**os.environ, _LIMIT: str(limit_s)},
       stdin=subprocess.DEVNULL,
       stdout=log,
       stderr=log,

@@ -61,11 +61,8 @@ def traced(
   with jax.profiler.trace(str(folder / TRACE)):
     state, _ = run(compiled, state, batches, _NUM_TRACED)
   _keep_fixtures(folder, compiled)
-  return {
-    "step_us": step_us,
-    "num_traced": _NUM_TRACED,
-    "losses": losses(compiled, state, batches, _NUM_TRACED),
-  }
+  _, found = losses(compiled, state, batches, _NUM_TRACED)
+  return {"step_us": step_us, "num_traced": _NUM_TRACED, "losses": found}
 
 
 def example(model: str) -> tuple[Any, Any, Iterator[Any]]:
@@ -113,13 +110,13 @@ def run(
 
 def losses(
   step: Any, state: Any, batches: Iterator[Any], num_steps: int
-) -> list[float]:
-  """The losses of a few more steps."""
+) -> tuple[Any, list[float]]:
+  """The state after a few more steps, and their losses."""
   found = []
   for _ in range(num_steps):
     state, metrics = step(state, next(batches))
     found.append(float(metrics["loss"]))
-  return found
+  return state, found
 
 
 def spread(times_us: list[float]) -> dict[str, float]:

@@ -20,6 +20,7 @@ import contextlib
 import dataclasses
 import datetime
 import hashlib
+import importlib
 import json
 import os
 import pathlib
@@ -31,7 +32,6 @@ from absl import logging
 import jax
 import jaxlib
 
-import lagom_xla
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import plan as plan_lib
 from lagom_xla import validation
@@ -185,7 +185,7 @@ def key(lowered: Any, cluster: cluster_lib.Cluster) -> str:
     rewriting.digest(program),
     () if request is None else sorted(request.overrides),
     json.dumps(cluster.to_dict(), sort_keys=True),
-    (jax.__version__, jaxlib.__version__, lagom_xla.__version__),
+    (jax.__version__, jaxlib.__version__, _version()),
     os.environ.get("XLA_FLAGS", ""),
     sorted((name, entry.value) for name, entry in nccl.items()),
   )
@@ -195,6 +195,11 @@ def key(lowered: Any, cluster: cluster_lib.Cluster) -> str:
 def now() -> str:
   """The date of an entry that is made now."""
   return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+
+
+def _version() -> str:
+  # By name: the package's own module shows what is above this one.
+  return importlib.import_module(__name__.partition(".")[0]).__version__
 
 
 def _encode(key: str, entry: Entry) -> str:
