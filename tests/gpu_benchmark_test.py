@@ -38,6 +38,7 @@ from benchmarks.gpu import two_ranks
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.apply.nccl import table as table_lib
 from lagom_xla.compile import compiler
+from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import devices as devices_lib
 from lagom_xla.compile import lowered_step
 from lagom_xla.costs import kernel as kernel_lib
@@ -51,6 +52,7 @@ _ONE = cluster_lib.parse("1x1xh200")
 _TWO = cluster_lib.parse("1x2xh200")
 _LONE_US, _BESIDE_US, _COLLECTIVE_US = 100.0, 130.0, 5000.0
 _NUM_CHANNELS, _NUM_STEPS = 8, 3
+_MATRIX = jax.ShapeDtypeStruct((1024, 1024), jnp.bfloat16)
 _COMPUTE, _COMMUNICATION = "Stream #20(Compute)", "Stream #24"
 
 
@@ -60,11 +62,14 @@ def h200s(h100s: Any) -> Any:
   return devices_lib.devices(_TWO)
 
 
-def scheduled(lowered: jax.stages.Lowered, cluster: Any) -> hlo.Module:
-  return compiler.schedule(lowered_step.LoweredStep(lowered, cluster))
+def scheduled(
+  lowered: jax.stages.Lowered, cluster: Any, **options: Any
+) -> hlo.Module:
+  step = lowered_step.LoweredStep(lowered, cluster)
+  return compiler.schedule(step, config_lib.XlaConfig(options=options))
 
 
-def on_one_gpu(case: tuple[Any, Any]) -> hlo.Module:
+def on_one_gpu(case: tuple[Any, Any], **options: Any) -> hlo.Module:
   """The schedule of a function on one H200."""
   function, args = case
   (device,) = devices_lib.devices(_ONE)
@@ -72,7 +77,7 @@ def on_one_gpu(case: tuple[Any, Any]) -> hlo.Module:
   placed = jax.tree.map(
     lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=place), args
   )
-  return scheduled(jax.jit(function).lower(*placed), _ONE)
+  return scheduled(jax.jit(function).lower(*placed), _ONE, **options)
 
 
 def profile_of(
@@ -249,10 +254,7 @@ def traces(h200s: Any, tmp_path: pathlib.Path) -> pathlib.Path:
 
   both = scheduled(lowered(1024), _TWO)
   tiny = scheduled(lowered(128), _TWO)
-  pair = (
-    jax.ShapeDtypeStruct((1024, 1024), jnp.bfloat16),
-    jax.ShapeDtypeStruct((1024, 1024), jnp.bfloat16),
-  )
+  pair = (_MATRIX, _MATRIX)
   kernels = on_one_gpu((rank_lib.run_kernels, ([pair, pair],)))
   for name, serialized in {
     "kernels": profile_of(kernels, alone(kernels)),
@@ -281,6 +283,12 @@ def test_contention_is_compared_by_what_was_measured_alone(
     assert row["lone_us"] == pytest.approx(_LONE_US)
     assert row["beside_us"] == pytest.approx(_BESIDE_US)
     assert row["predicted_us"] >= row["lone_us"] * 0.999
+
+
+def test_xla_takes_the_options_of_ranks(h200s: Any) -> None:
+  del h200s
+  kernels = (rank_lib.run_kernels, ([(_MATRIX, _MATRIX)],))
+  assert on_one_gpu(kernels, **rank_lib.OPTIONS).is_scheduled
 
 
 Ranks = Callable[..., job_lib.Job]

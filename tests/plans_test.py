@@ -194,6 +194,15 @@ def test_the_digest_tells_other_collectives_and_no_others() -> None:
   assert ours.digest(merged) != ours.digest(lowered.compile())
 
 
+def test_the_build_for_a_profile_is_the_step_as_it_is() -> None:
+  lowered, args = on_cpus()
+  ours = proposer()
+  compiled = ours.compile_for_profile(lowered)
+  assert ours.digest(compiled) == ours.digest(lowered.compile())
+  loss = compiled(*strands_step.values(args))[1]
+  assert loss == lowered.compile()(*strands_step.values(args))[1]
+
+
 def test_what_nobody_has_compiled_is_compiled_elsewhere_first() -> None:
   lowered, _ = on_cpus()
   ours = proposer()

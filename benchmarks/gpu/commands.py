@@ -32,16 +32,7 @@ _MOST_WORDS = 400
 
 def measure(folder: pathlib.Path) -> dict[str, Any]:
   """Runs the commands one after the other."""
-  live_gpu.check()
-  # In a process that ends: the commands need the GPU's memory.
-  here = subprocess.run(
-    (sys.executable, "-c", _NAME_OF_CLUSTER),
-    cwd=_ROOT,
-    check=True,
-    capture_output=True,
-    text=True,
-    timeout=_LIMIT_S,
-  ).stdout.strip()
+  here = live_gpu.cluster_name_elsewhere()
   return typed(folder, model=traced_step.MODEL, here=here)
 
 
@@ -115,8 +106,3 @@ def _in_short(printed: dict[str, Any]) -> dict[str, Any]:
     "stopped": printed["stopped"],
     "profile": printed.get("profile"),
   }
-
-
-_NAME_OF_CLUSTER = (
-  "from benchmarks.gpu import live_gpu; print(live_gpu.cluster_name())"
-)

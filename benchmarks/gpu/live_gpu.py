@@ -1,27 +1,35 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The GPU of this machine: whether there is one, and what it is."""
+"""The GPU of this machine: whether there is one, and what it is.
+
+    python -m benchmarks.gpu.live_gpu
+
+prints the cluster that it makes up, in a process that takes no memory of it for
+longer.
+"""
 
 from __future__ import annotations
 
-import os
-
-# The parts import this module before anything else of ours.
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-
 import glob
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
 
 from benchmarks.gpu import part as part_lib
 
+_ROOT = pathlib.Path(__file__).parents[2]
+_LIMIT_S = 60.0
+
 
 def check() -> None:
-  """Checks that JAX has a GPU here.
+  """Checks that JAX has a GPU here, which this process then holds.
 
   Raises:
     NotMeasuredError: it has none.
   """
-  if not glob.glob("/dev/nvidia[0-9]*"):
-    raise part_lib.NotMeasuredError("There is no NVIDIA GPU on this machine.")
+  _check_is_there()
   import jax
 
   if jax.default_backend() != "gpu":
@@ -46,3 +54,43 @@ def cluster_name() -> str:
     return cluster_lib.of_devices(jax.local_devices()).name
   except errors.ClusterError as error:
     raise part_lib.NotMeasuredError(str(error)) from error
+
+
+def cluster_name_elsewhere() -> str:
+  """The same, by a process that ends, for parts whose own ones use the GPU.
+
+  Raises:
+    NotMeasuredError: there is no GPU that JAX can use, or an unknown one.
+  """
+  _check_is_there()
+  done = subprocess.run(
+    (sys.executable, "-m", __name__),
+    cwd=_ROOT,
+    env={**os.environ, "XLA_PYTHON_CLIENT_PREALLOCATE": "false"},
+    capture_output=True,
+    text=True,
+    timeout=_LIMIT_S,
+  )
+  if done.returncode:
+    raise part_lib.NotMeasuredError(
+      done.stderr.strip().rpartition("\n")[2] or "JAX finds no GPU."
+    )
+  return done.stdout.strip()
+
+
+def _check_is_there() -> None:
+  # Without this, JAX would be imported for nothing.
+  if not (glob.glob("/dev/nvidia[0-9]*") or shutil.which("nvidia-smi")):
+    raise part_lib.NotMeasuredError("There is no NVIDIA GPU on this machine.")
+
+
+def _main() -> None:
+  try:
+    check()
+    print(cluster_name())
+  except part_lib.NotMeasuredError as error:
+    sys.exit(str(error))
+
+
+if __name__ == "__main__":
+  _main()

@@ -29,7 +29,7 @@ _MESH_AXIS = "ranks"
 # run beside its all-reduce, too, and keeps it on a stream of its own.
 _SMALL = 128
 # XLA would have the ranks tune each other's kernels, whose programs differ.
-_OPTIONS = {
+OPTIONS = {
   **traced_step.NO_COMMAND_BUFFERS,
   "xla_gpu_shard_autotuning": False,
   "xla_gpu_enable_latency_hiding_scheduler": True,
@@ -142,7 +142,7 @@ def _compiled(mesh: Any, arrays: Any, operands: Any) -> Any:
   """The program of this rank, with its operands as the rank's own shards."""
   import jax
 
-  options = _OPTIONS if jax.default_backend() == "gpu" else {}
+  options = OPTIONS if jax.default_backend() == "gpu" else {}
   if not arrays:
     lowered = jax.jit(lambda _, operands: run_kernels(operands)).lower(
       arrays, operands
