@@ -45,6 +45,27 @@ def bytecode(module: ir.Module) -> bytes:
   return mlir.module_to_bytecode(module)
 
 
+def module(stablehlo: bytes) -> ir.Module:
+  """The module of MLIR bytecode."""
+  with mlir.make_ir_context():
+    return ir.Module.parse(stablehlo)
+
+
+def with_options(
+  request: Request, options: Mapping[str, Any], scheduler_profile: bytes | None
+) -> Request:
+  """A request with more XLA options, and costs for XLA's scheduler."""
+  parsed = xla_client.CompileOptions.ParseFromString(request.options)
+  if scheduler_profile is not None:
+    parsed.executable_build_options.fdo_profile = scheduler_profile
+  overrides = {**dict(request.overrides), **options}
+  return dataclasses.replace(
+    request,
+    options=parsed.SerializeAsString(),
+    overrides=tuple(overrides.items()),
+  )
+
+
 def of_step(
   lowered: jax.stages.Lowered, options: Mapping[str, Any], stablehlo: bytes
 ) -> Request | None:
@@ -96,16 +117,17 @@ def compile(request: Request, devices: Sequence[jax.Device]) -> Any:
 
   Args:
     request: made for devices with these ids.
-    devices: compile-only ones.
+    devices: compile-only ones, or this process's CPUs.
   """
   options = xla_client.CompileOptions.ParseFromString(request.options)
   options.env_option_overrides = list(request.overrides)
   by_id = {device.id: device for device in devices}
   chosen = tuple(by_id[device_id] for device_id in request.device_ids)
-  with mlir.make_ir_context():
-    module = ir.Module.parse(request.stablehlo)
-  return devices[0].client.compile(
-    module, xla_client.DeviceList(chosen), options
+  client = devices[0].client
+  is_cpu = client.platform == "cpu"
+  compile_ = client.compile_and_load if is_cpu else client.compile
+  return compile_(
+    module(request.stablehlo), xla_client.DeviceList(chosen), options
   )
 
 

@@ -29,6 +29,7 @@ from lagom_xla.compile import lowered_step
 from lagom_xla.compile import nnx_step
 from lagom_xla.compile import origin
 from lagom_xla.compile import rewriting
+from lagom_xla.compile import sent_step
 from lagom_xla.compile import shardings
 from lagom_xla.compile import xla_run
 from lagom_xla.compile.workers import pool as pool_lib
@@ -108,11 +109,31 @@ class _LoweredTarget(Target):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class StepTarget(_LoweredTarget):
+class _AnyStepTarget(_LoweredTarget):
   """A lowered step, for GPUs or for CPUs that stand for them.
 
   A compile for CPUs cannot end at the schedule, so each one is to the end.
   """
+
+  @property
+  def is_stand_in(self) -> bool:
+    """Whether CPUs stand for the cluster's GPUs."""
+    return self.lowered.platform == "cpu"
+
+  def schedule(self, config: config_lib.XlaConfig = _DEFAULT) -> hlo.Module:
+    """See `Target`."""
+    if self.is_stand_in:
+      return self.compile(config).module
+    return super().schedule(config)
+
+  def identity(self) -> hlo.Module:
+    """See `Target`."""
+    return self.schedule() if self.is_stand_in else super().identity()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StepTarget(_AnyStepTarget):
+  """A step that this process lowered."""
 
   step: lowered_step.LoweredStep
 
@@ -126,20 +147,22 @@ class StepTarget(_LoweredTarget):
     step = dataclasses.replace(self.step, workers=workers)
     return dataclasses.replace(self, step=step)
 
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SentTarget(_AnyStepTarget):
+  """A step that another process lowered."""
+
+  step: sent_step.SentStep
+
   @property
-  def is_stand_in(self) -> bool:
-    """Whether CPUs stand for the cluster's GPUs."""
-    return self.step.platform == "cpu"
+  def lowered(self) -> sent_step.SentStep:
+    """See `_LoweredTarget`."""
+    return self.step
 
-  def schedule(self, config: config_lib.XlaConfig = _DEFAULT) -> hlo.Module:
+  def with_workers(self, workers: pool_lib.Pool) -> SentTarget:
     """See `Target`."""
-    if self.is_stand_in:
-      return self.compile(config).module
-    return super().schedule(config)
-
-  def identity(self) -> hlo.Module:
-    """See `Target`."""
-    return self.schedule() if self.is_stand_in else super().identity()
+    step = dataclasses.replace(self.step, workers=workers)
+    return dataclasses.replace(self, step=step)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -236,6 +259,11 @@ def of_step(
     )
   step = lowered_step.LoweredStep(lowered, cluster)
   return StepTarget(name=name, cluster=cluster, step=step)
+
+
+def of_sent(step: sent_step.SentStep, *, name: str) -> SentTarget:
+  """A target from a step that another process lowered."""
+  return SentTarget(name=name, cluster=step.cluster, step=step)
 
 
 def of_module(

@@ -77,7 +77,7 @@ class Cache:
         stat = path.stat()
         if path.suffix == _SUFFIX:
           found.append((stat.st_mtime, stat.st_size, path))
-        elif stat.st_mtime < time.time() - _LONGEST_WRITE_S:
+        elif path.is_file() and stat.st_mtime < time.time() - _LONGEST_WRITE_S:
           path.unlink()
     left_bytes = self._max_bytes
     for _, num_bytes, path in sorted(found, reverse=True):

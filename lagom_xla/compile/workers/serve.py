@@ -29,7 +29,7 @@ _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 def main() -> None:
   """Serves whoever is at the other end of the socket."""
   channel, parent = int(sys.argv[1]), int(sys.argv[2])
-  _end_with(parent)
+  end_with(parent)
   # A Ctrl-C is the parent's to answer.
   signal.signal(signal.SIGINT, signal.SIG_IGN)
   with connection.Connection(channel) as parent_end:
@@ -59,7 +59,7 @@ def _answer(run: Any, job: job_lib.Job) -> Any:
     return job_lib.Refusal(text=str(error) or type(error).__name__)
 
 
-def _end_with(parent: int) -> None:
+def end_with(parent: int) -> None:
   """Has the kernel kill this process when its parent ends, however it does."""
   ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
   if os.getppid() != parent:  # It ended before that.

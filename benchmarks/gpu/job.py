@@ -1,0 +1,152 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Job of two ranks on one GPU, with NCCL settings of its own.
+
+NCCL reads its settings when a process starts, so each setting is a job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+import contextlib
+import dataclasses
+import json
+import os
+import pathlib
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+from benchmarks.gpu import rank as rank_lib
+
+_ROOT = pathlib.Path(__file__).parents[2]
+_POLL_S = 0.05
+_MOST_WORDS = 500
+# NCCL 2.30.3 and later let ranks share a GPU if they are told to. NVLS has no
+# place there, and peers of one device are not to be reached through a network.
+_SHARED_GPU = {
+  "NCCL_MULTI_RANK_GPU_ENABLE": "1",
+  "NCCL_NVLS_ENABLE": "0",
+  "NCCL_NET_GDR_LEVEL": "LOC",
+  "NCCL_CGA_CLUSTER_SIZE": "1",
+  "CUDA_DEVICE_MAX_CONNECTIONS": "32",
+  "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
+}
+_DEBUG = {
+  "NCCL_DEBUG": "INFO",
+  "NCCL_DEBUG_SUBSYS": "INIT,ENV,TUNING",
+}
+# "[3] NCCL INFO TUNER/Plugin: ..." and the like.
+_TUNER = re.compile(r"NCCL INFO (.*TUNER.*)")
+_WARNING = re.compile(r"NCCL WARN (.*)")
+
+
+class JobError(Exception):
+  """A rank failed, or both hang; the message has what they said last."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Job:
+  """What to run.
+
+  Attributes:
+    folder: where traces and logs go.
+    num_bytes: of the all-reduce.
+    width: of the kernels' matrices.
+    num_layers: products, and fusions, beside the all-reduce.
+    environ: NCCL's settings and whatever else the ranks should have.
+    limit_s: after which they hang.
+  """
+
+  folder: pathlib.Path
+  num_bytes: int
+  width: int
+  num_layers: int
+  environ: Mapping[str, str]
+  limit_s: float
+
+
+def run(job: Job) -> dict[str, list[float]]:
+  """Runs both ranks to their end.
+
+  Returns:
+    Times of each traced program on the first rank, in microseconds.
+
+  Raises:
+    JobError: they did not come to it.
+  """
+  job.folder.mkdir(parents=True, exist_ok=True)
+  address = f"127.0.0.1:{_free_port()}"
+  ranks = [_started(job, address, process_id) for process_id in range(2)]
+  deadline_s = time.monotonic() + job.limit_s
+  try:
+    while any(rank.poll() is None for rank in ranks):
+      if any(rank.returncode for rank in ranks):
+        break
+      if time.monotonic() > deadline_s:
+        raise JobError(
+          f"The ranks did not end within {job.limit_s:.0f} s:"
+          f" {_last_words(job)}"
+        )
+      time.sleep(_POLL_S)
+  finally:
+    for rank in ranks:
+      with contextlib.suppress(ProcessLookupError):
+        os.killpg(rank.pid, signal.SIGKILL)
+      rank.wait()
+  statuses = [rank.returncode for rank in ranks]
+  if any(statuses):
+    raise JobError(f"The ranks ended with {statuses}: {_last_words(job)}")
+  return json.loads((job.folder / "step_us.json").read_text())
+
+
+def said_of_tuners(job: Job) -> list[str]:
+  """The lines of NCCL's log that are about tuner plugins, without doubles."""
+  return list(dict.fromkeys(_TUNER.findall(_log(job))))
+
+
+def _started(
+  job: Job, address: str, process_id: int
+) -> subprocess.Popen[bytes]:
+  spec = rank_lib.Spec(
+    folder=str(job.folder),
+    address=address,
+    process_id=process_id,
+    num_bytes=job.num_bytes,
+    width=job.width,
+    num_layers=job.num_layers,
+  )
+  with (job.folder / f"rank{process_id}.log").open("wb") as log:
+    return subprocess.Popen(
+      (
+        *(sys.executable, "-m", rank_lib.__name__),
+        json.dumps(dataclasses.asdict(spec)),
+      ),
+      cwd=_ROOT,
+      env={**os.environ, **_SHARED_GPU, **_DEBUG, **job.environ},
+      stdin=subprocess.DEVNULL,
+      stdout=log,
+      stderr=log,
+      start_new_session=True,
+    )
+
+
+def _log(job: Job) -> str:
+  logs = (job.folder / f"rank{process_id}.log" for process_id in range(2))
+  return "\n".join(log.read_text(errors="replace") for log in logs)
+
+
+def _last_words(job: Job) -> str:
+  """What NCCL warned of, or else the last lines of both ranks."""
+  log = _log(job)
+  warnings = list(dict.fromkeys(_WARNING.findall(log)))
+  return "; ".join(warnings)[:_MOST_WORDS] or log.strip()[-_MOST_WORDS:]
+
+
+def _free_port() -> int:
+  with socket.socket() as free:
+    free.bind(("127.0.0.1", 0))
+    return free.getsockname()[1]

@@ -1,0 +1,119 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The NCCL tuner plugin in a live NCCL: loaded, asked, and seen to act.
+
+First in a communicator of one rank, which any GPU can have. Then, where two
+ranks can share the GPU, with a table that has an all-reduce run on three
+channels, which NCCL would never choose: the trace shows on how many it ran, and
+the table counts how often its rule was used.
+"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import subprocess
+import sys
+from typing import Any
+
+from benchmarks.gpu import environment
+from benchmarks.gpu import job as job_lib
+from benchmarks.gpu import live_gpu
+from benchmarks.gpu import lone_rank
+from benchmarks.gpu import mps
+from benchmarks.gpu import part as part_lib
+
+_PART = "tuner_plugin"
+_NUM_CHANNELS = 3
+_NUM_BYTES = 2**26
+_LIMIT_S = 20.0
+_LIMIT_OF_JOB_S = 60.0
+
+
+def measure(folder: pathlib.Path) -> dict[str, Any]:
+  """Loads the plugin in one rank, then in two."""
+  from lagom_xla.apply.nccl import build
+
+  plugin = build.ensure()
+  figures: dict[str, Any] = {"interfaces": list(build.interfaces(plugin))}
+  part_lib.keep(folder, _PART, figures)
+  live_gpu.cluster_name_elsewhere()
+  environ = with_table(folder / "nccl_table.bin", plugin)
+  figures["one rank"] = _of_one_rank(environ)
+  part_lib.keep(folder, _PART, figures)
+  figures["two ranks"] = _of_two_ranks(folder / "plugin", environ)
+  return figures
+
+
+def with_table(table: pathlib.Path, plugin: pathlib.Path) -> dict[str, str]:
+  """Writes the table; returns the variables that load the plugin with it."""
+  from lagom_xla.apply.nccl import layout
+  from lagom_xla.apply.nccl import rules as rules_lib
+  from lagom_xla.apply.nccl import table as table_lib
+
+  rule = rules_lib.Rule(
+    kind="all-reduce",
+    num_ranks=2,
+    num_nodes=1,
+    min_bytes=1,
+    max_bytes=2**40,
+    algorithm="ring",
+    protocol="simple",
+    num_channels=_NUM_CHANNELS,
+  )
+  table_lib.write(table, [rule])
+  return {
+    "NCCL_TUNER_PLUGIN": str(plugin),
+    "LAGOM_XLA_NCCL_TABLE": str(table),
+    "LAGOM_XLA_NCCL_CHECKSUM": layout.checksum([rule]),
+  }
+
+
+def _of_one_rank(environ: dict[str, str]) -> dict[str, Any]:
+  library = environment.nccl_library()
+  if library is None:
+    return {"reason": "There is no NCCL among the installed packages."}
+  done = subprocess.run(
+    (sys.executable, "-m", lone_rank.__name__, str(library)),
+    env={**os.environ, **environ, "NCCL_DEBUG": "INFO"},
+    capture_output=True,
+    text=True,
+    timeout=_LIMIT_S,
+  )
+  lines = (done.stdout + done.stderr).splitlines()
+  said = [line for line in lines if "TUNER" in line or "returned" in line]
+  return {
+    "status": done.returncode,
+    "is_loaded": any("lagom_xla" in line for line in said),
+    "said": said,
+  }
+
+
+def _of_two_ranks(
+  folder: pathlib.Path, environ: dict[str, str]
+) -> dict[str, Any]:
+  from lagom_xla.apply.nccl import table as table_lib
+  from lagom_xla.profiling import profile as profile_lib
+
+  try:
+    with mps.running() as shared:
+      job = job_lib.Job(
+        folder=folder,
+        num_bytes=_NUM_BYTES,
+        width=1024,
+        num_layers=1,
+        environ={**shared, **environ},
+        limit_s=_LIMIT_OF_JOB_S,
+      )
+      job_lib.run(job)
+  except (job_lib.JobError, part_lib.NotMeasuredError) as error:
+    return {"reason": str(error)}
+  profile = profile_lib.read(folder / "collective")
+  table = table_lib.read(pathlib.Path(environ["LAGOM_XLA_NCCL_TABLE"]))
+  return {
+    "asked_for_channels": _NUM_CHANNELS,
+    "channels": dict(profile.num_channels),
+    "num_applied": table.counts[0].num_applied,
+    "num_unavailable": table.counts[0].num_unavailable,
+    "said": job_lib.said_of_tuners(job),
+  }

@@ -1,0 +1,237 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Plans kept from one run to the next, with what was measured of them.
+
+    cache = plan_cache.of_user()
+    key = plan_cache.key(lowered, cluster)
+    entry = cache.get(key)
+
+A run that finds an entry needs no search: it starts with what was adopted, or,
+where nothing was faster, leaves the step alone. The key has all that a plan and
+its verdict hold for, so that nothing in the folder grows old; files may be
+deleted any time. Whatever is wrong with the folder or a file costs one message
+and is as if nothing were there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+import contextlib
+import dataclasses
+import datetime
+import hashlib
+import importlib
+import json
+import os
+import pathlib
+import tempfile
+import threading
+from typing import Any
+
+from absl import logging
+import jax
+import jaxlib
+
+from lagom_xla import cluster as cluster_lib
+from lagom_xla import plan as plan_lib
+from lagom_xla import validation
+from lagom_xla.apply.nccl import state as state_lib
+from lagom_xla.compile import _jax_request
+from lagom_xla.compile import nnx_step
+from lagom_xla.compile import persistent_cache
+from lagom_xla.compile import rewriting
+from lagom_xla.compile.workers import cache as cache_lib
+
+# Raised whenever a field of an entry changes its meaning.
+_FORMAT = 1
+_SUFFIX = ".plan.json"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Verdict:
+  """What a measurement said of a proposal.
+
+  Attributes:
+    ratio: the step time with it, over that without.
+    low: the lower end of that ratio's interval.
+    high: the upper end.
+    num_pairs: blocks of steps with it that were compared with as many without.
+  """
+
+  __pydantic_config__ = validation.STRICT
+
+  ratio: float
+  low: float
+  high: float
+  num_pairs: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Entry:
+  """What became of tuning a step.
+
+  Attributes:
+    date: when it was measured, in UTC, as ISO 8601 has it.
+    adopted: the payload of the proposal that runs; None where nothing was
+      faster than the step as it was.
+    name: of that proposal, in words; "" without.
+    verdict: what was measured of it; without one, of the best that was tried;
+      None where there was nothing to try.
+    plan: what the search found, NCCL settings and all; None where the proposer
+      makes no plans.
+  """
+
+  __pydantic_config__ = validation.STRICT
+
+  date: str
+  adopted: str | None
+  name: str
+  verdict: Verdict | None
+  plan: plan_lib.Plan | None
+
+
+class PlanCache:
+  """A folder of entries, which processes may share."""
+
+  def __init__(
+    self,
+    folder: pathlib.Path,
+    *,
+    warn: Callable[[str], None] = logging.warning,
+  ):
+    """Touches nothing yet.
+
+    Args:
+      folder: made when there is something to keep.
+      warn: told, once, what is wrong with it.
+    """
+    self._folder = folder
+    self._warn = warn
+    self._has_warned = False
+    self._lock = threading.Lock()
+
+  def get(self, key: str) -> Entry | None:
+    """What was kept under a key; None where there is nothing usable."""
+    path = self._path(key)
+    try:
+      text = path.read_text()
+    except FileNotFoundError:
+      return None
+    except (OSError, UnicodeDecodeError) as error:
+      self._say(f"{path} cannot be read: {error}")
+      return None
+    try:
+      return _decode(text, key)
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+      self._say(f"{path} is no plan of this lagom_xla's: {error}")
+      return None
+
+  def put(self, key: str, entry: Entry) -> None:
+    """Keeps an entry, whole or not at all, unless the folder does not let it.
+
+    Of several processes that keep one under the same key, one's stays.
+    """
+    try:
+      self._folder.mkdir(parents=True, exist_ok=True)
+      handle, name = tempfile.mkstemp(dir=self._folder)
+      try:
+        with os.fdopen(handle, "w") as file:
+          file.write(_encode(key, entry))
+        os.replace(name, self._path(key))
+      except BaseException:
+        with contextlib.suppress(OSError):
+          os.unlink(name)
+        raise
+    except OSError as error:
+      self._say(f"{self._folder} cannot be written: {error}")
+
+  def _path(self, key: str) -> pathlib.Path:
+    return self._folder / f"{key}{_SUFFIX}"
+
+  def _say(self, problem: str) -> None:
+    with self._lock:
+      if self._has_warned:
+        return
+      self._has_warned = True
+    self._warn(
+      f"lagom_xla goes on without the plans of earlier runs: {problem}"
+    )
+
+
+def of_user(
+  *, warn: Callable[[str], None] = logging.warning
+) -> PlanCache | None:
+  """The user's plans, beside the user's compiles; None where those are off."""
+  compiles = cache_lib.folder_of_user()
+  return None if compiles is None else PlanCache(compiles / "plans", warn=warn)
+
+
+def key(lowered: Any, cluster: cluster_lib.Cluster) -> str:
+  """What equal steps share on equal clusters under equal versions.
+
+  The settings of XLA and NCCL in this process's environment are in it, too:
+  what was measured rests on them.
+
+  Args:
+    lowered: of `jax.jit` or Flax's `nnx.jit`.
+    cluster: what it was lowered for.
+  """
+  step = nnx_step.lowered_inside(lowered)
+  program: Any = step.compiler_ir("stablehlo")
+  nccl = state_lib.of_environment(os.environ)
+  with persistent_cache.off():
+    request = _jax_request.of_step(step, {}, b"")
+  parts = (
+    rewriting.digest(program),
+    () if request is None else sorted(request.overrides),
+    json.dumps(cluster.to_dict(), sort_keys=True),
+    (jax.__version__, jaxlib.__version__, _version()),
+    os.environ.get("XLA_FLAGS", ""),
+    sorted((name, entry.value) for name, entry in nccl.items()),
+  )
+  return hashlib.sha256(repr(parts).encode()).hexdigest()
+
+
+def now() -> str:
+  """The date of an entry that is made now."""
+  return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+
+
+def _version() -> str:
+  # By name: the package's own module shows what is above this one.
+  return importlib.import_module(__name__.partition(".")[0]).__version__
+
+
+def _encode(key: str, entry: Entry) -> str:
+  raw = validation.write(entry)
+  return json.dumps(
+    {
+      "format": _FORMAT,
+      "key": key,
+      "checksum": _checksum(key, raw),
+      "entry": raw,
+    },
+    indent=1,
+  )
+
+
+def _decode(text: str, key: str) -> Entry:
+  """Reads an entry back.
+
+  Raises:
+    ValueError, KeyError, TypeError: it is not whole, of another format, or of
+      another key.
+  """
+  raw = json.loads(text)
+  if raw["format"] != _FORMAT:
+    raise ValueError(f"its format is {raw['format']}, not {_FORMAT}")
+  if raw["key"] != key:
+    raise ValueError("it was renamed")
+  if raw["checksum"] != _checksum(key, raw["entry"]):
+    raise ValueError("it was changed, or is not whole")
+  return validation.read(Entry, raw["entry"])
+
+
+def _checksum(key: str, raw: Any) -> str:
+  text = key + json.dumps(raw, sort_keys=True)
+  return hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,228 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Plans that are kept are found again whole or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent import futures
+import dataclasses
+import json
+import os
+import pathlib
+import tempfile
+from typing import Any
+
+from flax import nnx
+import hypothesis
+from hypothesis import strategies
+import jax
+import jax.numpy as jnp
+import pytest
+
+from lagom_xla import cluster as cluster_lib
+from lagom_xla.live import plan_cache
+import sample_plan
+
+_KEY = "0" * 64
+_CLUSTER = cluster_lib.parse("1x1xh200")
+_VERDICT = plan_cache.Verdict(ratio=0.9, low=0.89, high=0.91, num_pairs=12)
+_ADOPTED = plan_cache.Entry(
+  date=plan_cache.now(),
+  adopted='{"is_proven": true}',
+  name="2 XLA options",
+  verdict=_VERDICT,
+  plan=sample_plan.PLAN,
+)
+_REJECTED = dataclasses.replace(_ADOPTED, adopted=None, name="", plan=None)
+
+
+@pytest.fixture
+def said() -> list[str]:
+  return []
+
+
+@pytest.fixture
+def cache(tmp_path: pathlib.Path, said: list[str]) -> plan_cache.PlanCache:
+  return plan_cache.PlanCache(tmp_path, warn=said.append)
+
+
+def lowered(scale: float = 2.0, size: int = 8, **options: Any) -> Any:
+  jitted = jax.jit(lambda x: x * scale, **options)
+  return jitted.lower(jnp.zeros(size))
+
+
+numbers = strategies.floats(allow_nan=False, allow_infinity=False)
+
+
+@hypothesis.given(
+  strategies.none() | strategies.text(),
+  strategies.text(),
+  strategies.none()
+  | strategies.builds(
+    plan_cache.Verdict,
+    ratio=numbers,
+    low=numbers,
+    high=numbers,
+    num_pairs=strategies.integers(0, 2**31),
+  ),
+)
+def test_what_is_put_is_found_by_another_process(
+  adopted: str | None, name: str, verdict: plan_cache.Verdict | None
+) -> None:
+  entry = dataclasses.replace(
+    _ADOPTED, adopted=adopted, name=name, verdict=verdict
+  )
+  with tempfile.TemporaryDirectory() as folder:
+    said: list[str] = []
+    path = pathlib.Path(folder) / "plans"
+    plan_cache.PlanCache(path, warn=said.append).put(_KEY, entry)
+    other = plan_cache.PlanCache(path, warn=said.append)
+    assert other.get(_KEY) == entry
+    assert other.get("1" * 64) is None
+    assert said == []
+
+
+@hypothesis.given(strategies.data())
+def test_a_damaged_entry_is_as_none(data: strategies.DataObject) -> None:
+  with tempfile.TemporaryDirectory() as folder:
+    said: list[str] = []
+    cache = plan_cache.PlanCache(pathlib.Path(folder), warn=said.append)
+    cache.put(_KEY, _REJECTED)
+    (path,) = pathlib.Path(folder).iterdir()
+    whole = path.read_bytes()
+    at = data.draw(strategies.integers(0, len(whole) - 2))
+    flipped = bytes([whole[at] ^ data.draw(strategies.integers(1, 255))])
+    for damaged in (whole[:at], whole[:at] + flipped + whole[at + 1 :]):
+      path.write_bytes(damaged)
+      # What is blank to JSON may be flipped to another blank.
+      assert cache.get(_KEY) in (None, _REJECTED)
+    path.write_bytes(whole[:at])
+    assert cache.get(_KEY) is None
+    assert len(said) == 1
+
+
+def test_a_search_in_which_nothing_was_faster_is_remembered(
+  cache: plan_cache.PlanCache, said: list[str]
+) -> None:
+  cache.put(_KEY, _REJECTED)
+  assert cache.get(_KEY) == _REJECTED
+  assert said == []
+
+
+@pytest.mark.parametrize(
+  "changed",
+  [
+    lambda raw: [],
+    lambda raw: {},
+    lambda raw: {**raw, "format": 2},
+    lambda raw: {**raw, "key": "1" * 64},
+    lambda raw: {**raw, "entry": {**raw["entry"], "name": "other"}},
+    lambda raw: {**raw, "checksum": None},
+  ],
+)
+def test_a_foreign_entry_is_as_none_with_one_message(
+  changed: Callable[[Any], Any],
+  cache: plan_cache.PlanCache,
+  said: list[str],
+  tmp_path: pathlib.Path,
+) -> None:
+  cache.put(_KEY, _ADOPTED)
+  (path,) = tmp_path.iterdir()
+  path.write_text(json.dumps(changed(json.loads(path.read_text()))))
+  assert cache.get(_KEY) is None
+  assert cache.get(_KEY) is None
+  (message,) = said
+  assert str(path) in message
+  cache.put(_KEY, _ADOPTED)
+  assert cache.get(_KEY) == _ADOPTED
+
+
+def test_a_folder_that_cannot_be_written_costs_one_message(
+  tmp_path: pathlib.Path, said: list[str]
+) -> None:
+  (tmp_path / "file").touch()
+  cache = plan_cache.PlanCache(tmp_path / "file" / "plans", warn=said.append)
+  cache.put(_KEY, _ADOPTED)
+  cache.put(_KEY, _ADOPTED)
+  assert cache.get(_KEY) is None
+  (message,) = said
+  assert "cannot be written" in message
+
+
+def test_an_entry_that_cannot_be_read_costs_one_message(
+  cache: plan_cache.PlanCache, said: list[str], tmp_path: pathlib.Path
+) -> None:
+  (tmp_path / f"{_KEY}.plan.json").mkdir()
+  assert cache.get(_KEY) is None
+  cache.put(_KEY, _ADOPTED)
+  (message,) = said
+  assert "cannot be read" in message
+  assert [path.name for path in tmp_path.iterdir()] == [f"{_KEY}.plan.json"]
+
+
+def test_of_many_writers_one_is_whole(
+  cache: plan_cache.PlanCache, said: list[str], tmp_path: pathlib.Path
+) -> None:
+  entries = [dataclasses.replace(_ADOPTED, name=str(n)) for n in range(20)]
+
+  def put_and_get(entry: plan_cache.Entry) -> plan_cache.Entry | None:
+    cache.put(_KEY, entry)
+    return cache.get(_KEY)
+
+  with futures.ThreadPoolExecutor(8) as threads:
+    seen = list(threads.map(put_and_get, entries))
+  assert all(entry in entries for entry in seen)
+  assert len(list(tmp_path.iterdir())) == 1
+  assert said == []
+
+
+def test_equal_steps_have_one_key_and_others_another(
+  monkeypatch: pytest.MonkeyPatch,
+) -> None:
+  keys = [
+    plan_cache.key(lowered(), _CLUSTER),
+    plan_cache.key(lowered(scale=3.0), _CLUSTER),
+    plan_cache.key(lowered(size=16), _CLUSTER),
+    plan_cache.key(lowered(donate_argnums=0), _CLUSTER),
+    plan_cache.key(
+      lowered(compiler_options={"xla_cpu_enable_fast_math": True}), _CLUSTER
+    ),
+    plan_cache.key(lowered(), cluster_lib.parse("1x1xh100")),
+  ]
+  for name, value in (
+    ("XLA_FLAGS", "--xla_cpu_enable_fast_math=true"),
+    ("NCCL_MAX_CTAS", "8"),
+  ):
+    with monkeypatch.context() as patched:
+      patched.setenv(name, value)
+      keys.append(plan_cache.key(lowered(), _CLUSTER))
+  assert len(set(keys)) == len(keys)
+  assert plan_cache.key(lowered(), _CLUSTER) == keys[0]
+
+
+def test_a_step_of_nnx_has_the_key_of_the_function_inside() -> None:
+  step = nnx.jit(lambda x: x + 1)
+  outside: Any = step.lower(jnp.zeros(8))
+  inside = plan_cache.key(outside.lowered, _CLUSTER)
+  assert plan_cache.key(outside, _CLUSTER) == inside
+
+
+def test_a_step_that_calls_back_has_a_key() -> None:
+  def step(x: jax.Array) -> jax.Array:
+    jax.debug.print("{x}", x=x)
+    return x
+
+  assert plan_cache.key(jax.jit(step).lower(jnp.zeros(8)), _CLUSTER)
+
+
+def test_plans_are_kept_where_compiles_are(
+  monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
+) -> None:
+  assert plan_cache.of_user() is None  # LAGOM_XLA_CACHE=off; see conftest.py
+  monkeypatch.setenv("LAGOM_XLA_CACHE", str(tmp_path))
+  cache = plan_cache.of_user()
+  assert cache is not None
+  cache.put(_KEY, _ADOPTED)
+  (folder,) = tmp_path.iterdir()
+  assert os.listdir(folder) == [f"{_KEY}.plan.json"]

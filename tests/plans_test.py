@@ -1,0 +1,311 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Plans as proposals: found in another process as here, compiled as found.
+
+What runs here runs on eight CPU devices that stand for H100s; what is to find
+something is compiled for H100s that are not here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import pathlib
+import signal
+import threading
+import time
+from typing import Any
+
+from flax import nnx
+import hypothesis
+from hypothesis import strategies
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from lagom_xla import cluster as cluster_lib
+from lagom_xla import errors
+from lagom_xla import tuner
+from lagom_xla.compile import config as config_lib
+from lagom_xla.compile import target as target_lib
+from lagom_xla.compile.workers import cache as cache_lib
+from lagom_xla.compile.workers import pool as pool_lib
+from lagom_xla.live import payload as payload_lib
+from lagom_xla.live import plan_cache
+from lagom_xla.live import plans
+from lagom_xla.live import proposals as proposals_lib
+from lagom_xla.passes.program import form as form_lib
+import sgd_step
+import strands_step
+
+_H100S = cluster_lib.parse("1x8xh100")
+_UNTRACED = proposals_lib.Measured(trace_dir=None, step_s=1.0, num_traced=0)
+_MERGED = config_lib.XlaConfig(program=form_lib.Form(strands="merged"))
+_IN_FLIGHT = "xla_gpu_experimental_parallel_collective_overlap_limit"
+# XLA checks that as many may be in flight as broadcasts, and ends the process.
+_ABORTS = config_lib.XlaConfig(options={_IN_FLIGHT: -1})
+_LONGEST_S = 60.0
+
+
+def proposer(*, time_budget_s: float = 600.0) -> plans.PlanProposer:
+  return plans.PlanProposer(
+    cluster=_H100S, num_workers=0, time_budget_s=time_budget_s
+  )
+
+
+def payload(config: config_lib.XlaConfig, *, is_proven: bool) -> bytes:
+  return payload_lib.Payload(xla=config, is_proven=is_proven).to_bytes()
+
+
+def on_cpus() -> tuple[jax.stages.Lowered, tuple[Any, ...]]:
+  """A step of two micro-batches, and what it takes."""
+  jitted, args = strands_step.lowerable(jax.devices("cpu"))
+  return jitted.lower(*args), args
+
+
+def without_collectives() -> jax.stages.Lowered:
+  """A step that every device does for itself, which is soon searched."""
+  mesh = jax.sharding.Mesh(np.array(jax.devices("cpu")), ("x",))
+  rows = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("x"))
+  x = jax.ShapeDtypeStruct((16, 8), jnp.float32, sharding=rows)
+  return jax.jit(lambda x: jnp.tanh(x) * 2).lower(x)
+
+
+def on_h100s(devices: Any) -> jax.stages.Lowered:
+  """A step whose gradients XLA could reduce in other groups than it does."""
+
+  def loss(weights: sgd_step.Weights, x: jax.Array) -> jax.Array:
+    for up, down in zip(*weights, strict=True):
+      x = x + jnp.tanh(x @ up) @ down
+    return jnp.mean(x.astype(jnp.float32) ** 2)
+
+  return sgd_step.lower(
+    loss, devices, layers=1, rows=2048, width=2048, hidden=4096
+  )
+
+
+def tuned_here(
+  lowered: jax.stages.Lowered, workers: pool_lib.Pool | None = None
+) -> tuner.Tuning:
+  target = target_lib.of_step(lowered, _H100S, name="the step")
+  if workers is not None:
+    target = target.with_workers(workers)
+  return tuner.tune(target, in_process=True)
+
+
+def test_the_first_proposal_is_what_tuning_in_this_process_finds(
+  h100s: Any, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+  # What one process compiled the other one need not.
+  monkeypatch.setenv("LAGOM_XLA_CACHE", str(tmp_path))
+  lowered = on_h100s(h100s)
+  ours = dataclasses.replace(proposer(), num_workers=1)
+  found = list(ours.proposals(lowered, _UNTRACED, threading.Event()))
+  with pool_lib.Pool(1, cache=cache_lib.of_user()) as workers:
+    tuning = tuned_here(lowered, workers)
+  assert ours.plan == tuning.plan
+  assert not tuning.plan.xla.is_default
+  ratios = [proposal.predicted_ratio for proposal in found]
+  assert payload_lib.read(found[0].payload).xla == tuning.plan.xla
+  assert all(payload_lib.read(it.payload).is_proven for it in found)
+  assert len({it.name for it in found}) == len(found) <= 3
+  assert all(ratio is not None and ratio < 1 for ratio in ratios)
+
+
+def test_nothing_is_proposed_where_nothing_is_faster() -> None:
+  lowered = without_collectives()
+  ours = proposer()
+  assert not list(ours.proposals(lowered, _UNTRACED, threading.Event()))
+  assert ours.plan == tuned_here(lowered).plan
+
+
+def test_what_an_earlier_run_adopted_is_the_only_proposal(
+  tmp_path: pathlib.Path,
+) -> None:
+  lowered, _ = on_cpus()
+  cache = plan_cache.PlanCache(tmp_path)
+  adopted = proposals_lib.Proposal(
+    name="strands merged", payload=payload(_MERGED, is_proven=True)
+  )
+  verdict = plan_cache.Verdict(ratio=0.9, low=0.8, high=1.0, num_pairs=6)
+  dataclasses.replace(proposer(), cache=cache).remember(
+    lowered, adopted, verdict
+  )
+  again = dataclasses.replace(proposer(), cache=cache)
+  (found,) = again.proposals(lowered, _UNTRACED, threading.Event())
+  assert found == adopted
+
+
+def test_a_step_that_nothing_made_faster_is_left_alone_until_asked_again(
+  tmp_path: pathlib.Path,
+) -> None:
+  lowered = without_collectives()
+  cache = plan_cache.PlanCache(tmp_path)
+  dataclasses.replace(proposer(), cache=cache).remember(lowered, None, None)
+  again = dataclasses.replace(proposer(), cache=cache)
+  assert not list(again.proposals(lowered, _UNTRACED, threading.Event()))
+  assert again.plan is None
+  assert not list(again.proposals(lowered, _UNTRACED, threading.Event()))
+  assert again.plan is not None  # It has searched.
+
+
+class _Layer(nnx.Module):
+  def __init__(self, *, rngs: nnx.Rngs):
+    self.up = nnx.Linear(8, 8, rngs=rngs)
+
+
+def test_a_step_of_nnx_is_searched_and_compiled() -> None:
+  mesh = jax.sharding.Mesh(np.array(jax.devices("cpu")), ("x",))
+  rows = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("x"))
+
+  @nnx.jit
+  def step(layer: _Layer, x: jax.Array) -> jax.Array:
+    return jnp.mean(layer.up(x) ** 2)
+
+  layer = _Layer(rngs=nnx.Rngs(0))
+  whole = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
+  nnx.update(layer, jax.device_put(nnx.state(layer), whole))
+  lowered: Any = step.lower(layer, jax.device_put(jnp.ones((16, 8)), rows))
+  ours = proposer()
+  list(ours.proposals(lowered, _UNTRACED, threading.Event()))
+  assert ours.plan is not None
+  compiled = ours.compile(lowered, payload(ours.plan.xla, is_proven=True))
+  assert ours.digest(compiled) == ours.digest(lowered.lowered.compile())
+
+
+def test_a_proposal_runs_with_the_results_of_the_step() -> None:
+  lowered, args = on_cpus()
+  compiled = proposer().compile(lowered, payload(_MERGED, is_proven=True))
+  for ours, theirs in zip(
+    jax.tree.leaves(compiled(*strands_step.values(args))),
+    jax.tree.leaves(lowered.compile()(*strands_step.values(args))),
+    strict=True,
+  ):
+    np.testing.assert_array_equal(np.asarray(ours), np.asarray(theirs))
+
+
+def test_the_digest_tells_other_collectives_and_no_others() -> None:
+  lowered, _ = on_cpus()
+  ours = proposer()
+  merged = ours.compile(lowered, payload(_MERGED, is_proven=True))
+  again = ours.compile(lowered, payload(_MERGED, is_proven=True))
+  assert ours.digest(merged) == ours.digest(again)
+  assert ours.digest(merged) != ours.digest(lowered.compile())
+
+
+def test_the_build_for_a_profile_is_the_step_as_it_is() -> None:
+  lowered, args = on_cpus()
+  ours = proposer()
+  compiled = ours.compile_for_profile(lowered)
+  assert ours.digest(compiled) == ours.digest(lowered.compile())
+  loss = compiled(*strands_step.values(args))[1]
+  assert loss == lowered.compile()(*strands_step.values(args))[1]
+
+
+def test_what_nobody_has_compiled_is_compiled_elsewhere_first() -> None:
+  lowered, _ = on_cpus()
+  ours = proposer()
+  compiled = ours.compile(lowered, payload(_MERGED, is_proven=False))
+  proven = ours.compile(lowered, payload(_MERGED, is_proven=True))
+  assert ours.digest(compiled) == ours.digest(proven)
+
+
+def test_an_abort_of_xla_ends_the_process_that_tries_alone(h100s: Any) -> None:
+  lowered = on_h100s(h100s)
+  with pytest.raises(errors.WorkerError, match="ended with status -6"):
+    proposer().compile(lowered, payload(_ABORTS, is_proven=False))
+
+
+def children() -> set[int]:
+  """The processes of this one."""
+  tasks = pathlib.Path("/proc/self/task").glob("*/children")
+  return {int(pid) for task in tasks for pid in task.read_text().split()}
+
+
+def test_a_search_that_is_stopped_leaves_no_process() -> None:
+  lowered = without_collectives()
+  before, stop = children(), threading.Event()
+  proposals = proposer().proposals(lowered, _UNTRACED, stop)
+  thread = threading.Thread(target=lambda: list(proposals))
+  thread.start()
+  deadline_s = time.monotonic() + _LONGEST_S
+  while children() <= before and time.monotonic() < deadline_s:
+    time.sleep(0.01)
+  assert not children() <= before
+  stop.set()
+  thread.join(_LONGEST_S)
+  assert not thread.is_alive()
+  assert children() <= before
+
+
+def test_a_search_that_is_killed_is_an_error_here() -> None:
+  lowered = without_collectives()
+  before, killed = children(), threading.Event()
+
+  def kill() -> None:
+    while children() <= before and not killed.wait(0.01):
+      pass
+    for pid in children() - before:
+      os.kill(pid, signal.SIGKILL)
+
+  thread = threading.Thread(target=kill)
+  thread.start()
+  with pytest.raises(errors.WorkerError, match="ended with status -9"):
+    list(proposer().proposals(lowered, _UNTRACED, threading.Event()))
+  killed.set()
+  thread.join(_LONGEST_S)
+
+
+def test_a_search_without_time_says_so() -> None:
+  lowered = without_collectives()
+  ours = proposer(time_budget_s=0.01)
+  with pytest.raises(errors.WorkerError, match=r"time budget of 0\.01 s"):
+    list(ours.proposals(lowered, _UNTRACED, threading.Event()))
+
+
+def test_an_unreadable_trace_leaves_predictions(
+  tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
+) -> None:
+  lowered = without_collectives()
+  ours = proposer()
+  measured = proposals_lib.Measured(
+    trace_dir=tmp_path, step_s=1.0, num_traced=3
+  )
+  with caplog.at_level("WARNING"):
+    list(ours.proposals(lowered, measured, threading.Event()))
+  assert ours.plan is not None
+  assert "Costs are predicted instead." in caplog.text
+
+
+def test_a_step_for_fewer_devices_is_refused() -> None:
+  lowered = jax.jit(lambda x: x + 1).lower(jnp.zeros(8))
+  with pytest.raises(errors.TargetError, match="1 of the 8 devices"):
+    list(proposer().proposals(lowered, _UNTRACED, threading.Event()))
+
+
+@hypothesis.given(
+  strategies.dictionaries(
+    strategies.from_regex(r"xla_[a-z]{1,8}", fullmatch=True),
+    strategies.booleans() | strategies.integers(0, 2**31) | strategies.text(),
+  ),
+  strategies.none()
+  | strategies.lists(
+    strategies.lists(strategies.text(), max_size=3).map(tuple), max_size=3
+  ).map(tuple),
+  strategies.booleans(),
+)
+def test_a_payload_is_read_back_as_it_was(
+  options: dict[str, Any], groups: Any, is_proven: bool
+) -> None:
+  config = config_lib.XlaConfig(options=options, combine_groups=groups)
+  before = payload_lib.Payload(xla=config, is_proven=is_proven)
+  assert payload_lib.read(before.to_bytes()) == before
+
+
+@pytest.mark.parametrize(
+  "raw", [b"", b"{", b"\xff", b"[]", b'{"xla": {}}', b'{"is_proven": true}']
+)
+def test_what_is_no_payload_is_refused(raw: bytes) -> None:
+  with pytest.raises(errors.PlanError, match="no config for XLA"):
+    payload_lib.read(raw)
