@@ -28,7 +28,8 @@ tune: $(INSTALLED)-aot,examples
 	  --cluster=1x8xh100 --out=plan
 
 test: $(INSTALLED)-aot,test
-	@$(BIN)/pytest --quiet --numprocesses=2 --dist=loadfile
+	@$(BIN)/pytest --quiet --numprocesses=2 --dist=loadfile \
+	  --no-loadscope-reorder
 
 lint: $(INSTALLED)-aot,test,dev
 	@$(BIN)/ruff check

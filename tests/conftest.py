@@ -9,6 +9,7 @@ schedules for eight H100s, which takes a second and no GPU.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+import gc
 import os
 from typing import Any
 
@@ -41,6 +42,26 @@ from lagom_xla.passes import pjrt_transform
 hypothesis.settings.register_profile("no_deadline", deadline=None)
 hypothesis.settings.load_profile("no_deadline")
 
+# The files of the most CPU seconds, the longest first: what two processes share
+# (`make test`) must not end with one at work on a long file.
+_LONGEST = (
+  "strands_training_test",
+  "shared_modules_test",
+  "llama_example_test",
+  "nnx_test",
+  "llama_totals_test",
+  "moe_example_test",
+  "slices_test",
+  "micro_batches_test",
+  "accumulation_bits_test",
+  "decorator_test",
+  "processes_test",
+  "slices_training_test",
+  "workers_test",
+  "paper_benchmark_test",
+  "strands_benchmark_test",
+)
+
 # The shapes of the shared train steps, which hand counts start from.
 _NUM_LAYERS = 4
 _NUM_ROWS = 2048
@@ -49,6 +70,17 @@ _HIDDEN = 1024
 _NUM_CLASSES = 256
 
 Scheduled = Callable[..., hlo.Module]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+  """Sends the longest files first."""
+  rank = {name: n for n, name in enumerate(_LONGEST)}
+  items.sort(key=lambda item: rank.get(item.path.stem, len(rank)))
+
+
+def pytest_collection_finish() -> None:
+  """Spares the garbage collector what was imported and stays."""
+  gc.freeze()
 
 
 @pytest.fixture(scope="session")

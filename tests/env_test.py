@@ -1,17 +1,12 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""env.sh sets a plan in real shells, whatever is set there already.
-
-So do the command lines of docs/launchers.md, which are run as they stand there.
-"""
+"""env.sh sets a plan in real shells, whatever is set there already."""
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
 import pathlib
-import re
 import shutil
 import subprocess
 import sys
@@ -25,21 +20,10 @@ from lagom_xla.apply.nccl import table
 from lagom_xla.cli import flags as flags_command
 from lagom_xla.compile import config as config_lib
 from lagom_xla.flags import syntax
-from lagom_xla.passes.program import form as form_lib
 from sample_plan import GATHER
 from sample_plan import PLAN
+import sourced
 
-_DOCS = pathlib.Path(__file__).parents[1] / "docs/launchers.md"
-_FLAG = f"--{GATHER}={128 * 2**20}"
-_PLUGIN = "/somewhere/it's here/plugin.so"
-_VARIABLES = (
-  "XLA_FLAGS",
-  "NCCL_MAX_CTAS",
-  "NCCL_MAX_NCHANNELS",
-  "NCCL_TUNER_PLUGIN",
-  "LAGOM_XLA_NCCL_TABLE",
-  "LAGOM_XLA_NCCL_CHECKSUM",
-)
 _DEFAULT = dataclasses.replace(
   PLAN, xla=config_lib.DEFAULT, nccl_env={}, nccl_settings=()
 )
@@ -48,91 +32,27 @@ _WITHOUT_TABLE = dataclasses.replace(PLAN, nccl_settings=())
 
 @pytest.fixture
 def folder(tmp_path: pathlib.Path) -> pathlib.Path:
-  """A plan's folder, in a place with a space in its name."""
-  folder = tmp_path / "my runs" / "plan"
-  files.write(PLAN, folder)
-  return folder
-
-
-class _Shell:
-  """Sources files in a process with little else in its environment."""
-
-  def __init__(self, path: pathlib.Path):
-    self._path = path
-    self._path.mkdir()
-    for name in ("dirname", "env"):
-      found = shutil.which(name)
-      assert found is not None
-      (path / name).symlink_to(found)
-
-  def has_command(self, script: str) -> None:
-    """Installs a `lagom-xla`."""
-    command = self._path / "lagom-xla"
-    command.write_text(f"#!/bin/sh\n{script}\n")
-    command.chmod(0o755)
-
-  def source(
-    self,
-    file: pathlib.Path | str,
-    *,
-    shell: str = "bash",
-    cwd: pathlib.Path | None = None,
-    times: int = 1,
-    **env: str,
-  ) -> tuple[dict[str, str], str]:
-    """What the variables are afterwards, and what was said."""
-    executable = shutil.which(shell)
-    if executable is None:
-      pytest.skip(f"{shell} is not installed")
-    strict = "set -eu" if shell == "sh" else "set -euo pipefail"
-    done = subprocess.run(
-      [
-        executable,
-        "-c",
-        f'{strict}\nfile="$1"\nset --\n' + '. "$file"\n' * times + "env -0",
-        "-",
-        str(file),
-      ],
-      env={"PATH": str(self._path), **env},
-      cwd=cwd,
-      check=True,
-      capture_output=True,
-      text=True,
-    )
-    pairs = (line.partition("=") for line in done.stdout.split("\0") if line)
-    found = {name: value for name, _, value in pairs}
-    ours = {name: found[name] for name in _VARIABLES if name in found}
-    leaked = {n for n in found if n.startswith(("LAGOM_", "lagom_"))}
-    assert leaked <= {*_VARIABLES, "LAGOM_XLA_ENV", *env}
-    return ours, done.stderr
+  return sourced.write_plan(tmp_path)
 
 
 @pytest.fixture
-def shell(tmp_path: pathlib.Path) -> _Shell:
-  """A shell where `lagom-xla plugin --path` finds the plugin."""
-  shell = _Shell(tmp_path / "bin")
-  shell.has_command(
-    f'case "$*" in "plugin --path --table="*) echo "{_PLUGIN}" ;; esac',
-  )
-  return shell
+def shell(tmp_path: pathlib.Path) -> sourced.Shell:
+  return sourced.shell_with_plugin(tmp_path)
 
 
 @pytest.fixture
-def shell_without_plugin(tmp_path: pathlib.Path) -> _Shell:
-  shell = _Shell(tmp_path / "bin")
+def shell_without_plugin(tmp_path: pathlib.Path) -> sourced.Shell:
+  shell = sourced.Shell(tmp_path / "bin")
   shell.has_command('echo "There is no C compiler." >&2; exit 1')
   return shell
-
-
-# The file.
 
 
 def test_all_of_a_plan_is_set_where_the_plugin_can_be_had(folder, shell):
   found, said = shell.source(folder / "env.sh")
   checksum = layout.checksum(table.read(folder / "nccl_table.bin").rules)
   assert {**found, "XLA_FLAGS": found["XLA_FLAGS"].strip()} == {
-    "XLA_FLAGS": _FLAG,
-    "NCCL_TUNER_PLUGIN": _PLUGIN,
+    "XLA_FLAGS": sourced.FLAG,
+    "NCCL_TUNER_PLUGIN": sourced.PLUGIN,
     "LAGOM_XLA_NCCL_TABLE": str(folder / "nccl_table.bin"),
     "LAGOM_XLA_NCCL_CHECKSUM": checksum,
   }
@@ -143,7 +63,8 @@ def test_flags_come_after_those_that_are_there(folder, shell):
   found, _ = shell.source(
     folder / "env.sh", XLA_FLAGS=f"--xla_a=1 --{GATHER}=1"
   )
-  assert found["XLA_FLAGS"].split() == ["--xla_a=1", f"--{GATHER}=1", _FLAG]
+  flags = found["XLA_FLAGS"].split()
+  assert flags == ["--xla_a=1", f"--{GATHER}=1", sourced.FLAG]
 
 
 @pytest.mark.parametrize(
@@ -182,7 +103,7 @@ def test_without_the_plugin_nccl_gets_the_cap(folder, shell_without_plugin):
 
 
 def test_without_lagom_xla_nccl_gets_the_cap(tmp_path, folder):
-  found, said = _Shell(tmp_path / "bin").source(folder / "env.sh")
+  found, said = sourced.Shell(tmp_path / "bin").source(folder / "env.sh")
   assert found.keys() == {"XLA_FLAGS", "NCCL_MAX_CTAS"}
   assert "NCCL gets one cap" in said
 
@@ -212,7 +133,7 @@ def test_a_tuner_that_is_there_stays_unless_told_otherwise(folder, shell):
   found, said = shell.source(
     folder / "env.sh", LAGOM_XLA_REPLACE_TUNER="1", **theirs
   )
-  assert found["NCCL_TUNER_PLUGIN"] == _PLUGIN
+  assert found["NCCL_TUNER_PLUGIN"] == sourced.PLUGIN
   assert said == ""
 
 
@@ -234,11 +155,11 @@ def test_flags_are_appended_once_however_often_it_is_sourced(
 ):
   files.write(_WITHOUT_TABLE, tmp_path / "capped")
   for file in (folder / "env.sh", tmp_path / "capped/env.sh"):
-    for there in ({}, {"XLA_FLAGS": "--xla_a=1"}, {"XLA_FLAGS": _FLAG}):
+    for there in ({}, {"XLA_FLAGS": "--xla_a=1"}, {"XLA_FLAGS": sourced.FLAG}):
       once, _ = shell.source(file, **there)
       twice, said = shell.source(file, times=2, **there)
       assert twice == once
-      assert once["XLA_FLAGS"].split().count(_FLAG) == 1
+      assert once["XLA_FLAGS"].split().count(sourced.FLAG) == 1
       assert said == ""
 
 
@@ -250,7 +171,7 @@ def test_flags_are_appended_again_behind_another_plans(tmp_path, folder, shell):
   found = {}
   for file in (folder, tmp_path / "other", folder):
     found, _ = shell.source(file / "env.sh", **found)
-  assert found["XLA_FLAGS"].split()[-1] == _FLAG
+  assert found["XLA_FLAGS"].split()[-1] == sourced.FLAG
 
 
 @pytest.mark.parametrize("name", ["NCCL_MAX_CTAS", "NCCL_MAX_NCHANNELS"])
@@ -291,13 +212,13 @@ def test_a_damaged_or_missing_table_sets_nothing_and_fails(
     check=True,
   )
   names = {line.partition("=")[0] for line in done.stdout.split("\0")}
-  assert names.isdisjoint(_VARIABLES)
+  assert names.isdisjoint(sourced.VARIABLES)
 
 
 def test_zsh_sources_it_like_bash(folder, shell):
   found, said = shell.source(folder / "env.sh", shell="zsh")
   assert found["LAGOM_XLA_NCCL_TABLE"] == str(folder / "nccl_table.bin")
-  assert found["NCCL_TUNER_PLUGIN"] == _PLUGIN
+  assert found["NCCL_TUNER_PLUGIN"] == sourced.PLUGIN
   assert said == ""
 
 
@@ -316,41 +237,6 @@ def test_a_plan_that_changes_nothing_sets_nothing(tmp_path, shell):
   assert shell.source(tmp_path / "plan/env.sh") == ({}, "")
   lines = (tmp_path / "plan/env.sh").read_text().splitlines()
   assert all(line.startswith("#") for line in lines)
-
-
-def test_combine_groups_are_said_to_take_the_decorator(tmp_path):
-  xla = config_lib.XlaConfig(combine_groups=(("a", "b"),))
-  files.write(dataclasses.replace(PLAN, xla=xla), tmp_path / "groups")
-  files.write(PLAN, tmp_path / "none")
-  words = "lagom_xla.tune(plan=...)"
-  assert words in (tmp_path / "groups/env.sh").read_text()
-  assert words not in (tmp_path / "none/env.sh").read_text()
-
-
-def test_flags_of_a_rewritten_program_are_said_to_be_for_it(tmp_path):
-  form = form_lib.Form(strands="rotated", slices={"mlp\nrm -rf": 4})
-  xla = config_lib.XlaConfig(program=form, options={GATHER: 1})
-  text = env.script(
-    dataclasses.replace(PLAN, xla=xla), table_checksum="0123456789abcdef"
-  )
-  assert "lagom_xla.tune(plan=...)" in text
-  (line,) = [line for line in text.splitlines() if "strands rotated" in line]
-  assert line.startswith("# ")
-  assert "mlp rm -rf in 4 pieces" in line
-
-
-def test_clouds_whose_tuner_is_replaced_are_named(tmp_path, folder):
-  text = (folder / "env.sh").read_text()
-  assert "Google" in text and "AWS" in text
-  assert "LAGOM_XLA_REPLACE_TUNER=1" in text
-  # A plan without a tuner replaces none.
-  files.write(_WITHOUT_TABLE, tmp_path / "plan")
-  assert "AWS" not in (tmp_path / "plan/env.sh").read_text()
-
-
-def test_the_file_says_that_every_process_needs_it_before_it_starts(folder):
-  text = (folder / "env.sh").read_text()
-  assert "every process of the job, before it starts" in text
 
 
 def test_values_reach_the_environment_as_they_are(tmp_path, shell):
@@ -397,86 +283,3 @@ def test_the_flags_command_sets_what_env_sh_sets_without_a_plugin(
   assert found == expected
   assert found.keys() == {"XLA_FLAGS", "NCCL_MAX_CTAS"}
   assert said == ""
-
-
-# docs/launchers.md
-
-
-def _documented(start: str) -> str:
-  """The command line in the page that starts with some words."""
-  (line,) = (
-    line.strip()
-    for line in _DOCS.read_text().splitlines()
-    if line.startswith(f"    {start}")
-  )
-  return line
-
-
-def _install(path: pathlib.Path, **commands: str) -> None:
-  """Installs bash, and commands that are lines of it."""
-  bash = shutil.which("bash")
-  assert bash is not None
-  (path / "bash").symlink_to(bash)
-  for name, lines in commands.items():
-    command = path / name
-    command.write_text(f"#!{bash}\n{lines}\n")
-    command.chmod(0o755)
-
-
-_SHOW = 'echo "$XLA_FLAGS|$NCCL_TUNER_PLUGIN|$LAGOM_XLA_NCCL_TABLE|$*"'
-_SKIP_OPTIONS = 'while [ "$1" != bash ]; do shift; done; exec "$@"'
-
-
-@pytest.mark.parametrize(
-  ("line", "launcher"),
-  [
-    ("srun", _SKIP_OPTIONS),
-    ("mpirun", _SKIP_OPTIONS),
-    ('source "$PLAN/env.sh" && exec torchrun', "exec python train.py"),
-  ],
-)
-def test_a_documented_launcher_starts_processes_with_the_plan(
-  tmp_path, folder, shell, line, launcher
-):
-  command = _documented(line)
-  name = line.split()[-1]
-  _install(tmp_path / "bin", python=_SHOW, **{name: launcher})
-  done = subprocess.run(
-    ["bash", "-c", command],
-    env={"PATH": str(tmp_path / "bin"), "PLAN": str(folder)},
-    check=True,
-    capture_output=True,
-    text=True,
-  )
-  table_path = folder / "nccl_table.bin"
-  assert done.stdout.strip() == f"{_FLAG}|{_PLUGIN}|{table_path}|train.py"
-
-
-def test_a_documented_pod_starts_with_the_plan_that_a_config_map_brings(
-  tmp_path, folder, shell
-):
-  _install(tmp_path / "bin", python=_SHOW)
-  text = _DOCS.read_text()
-  mounted = tmp_path / "mounted"
-  mounted.mkdir()
-  for word in _documented("kubectl create configmap lagom-xla-plan").split():
-    if word.startswith("--from-file="):
-      name = pathlib.Path(word.removeprefix("--from-file=")).name
-      shutil.copy(folder / name, mounted / name)
-  (mount,) = re.findall(r"^ *mountPath: (.*)$", text, re.MULTILINE)
-  words = [
-    word.replace(mount, str(mounted))
-    for field in ("command", "args")
-    for found in re.findall(rf"^ *{field}: (\[.*\])$", text, re.MULTILINE)
-    for word in json.loads(found)
-  ]
-  done = subprocess.run(
-    words,
-    env={"PATH": str(tmp_path / "bin"), "XLA_FLAGS": "--xla_a=1"},
-    check=True,
-    capture_output=True,
-    text=True,
-  )
-  assert done.stdout.strip() == (
-    f"--xla_a=1 {_FLAG}|{_PLUGIN}|{mounted / 'nccl_table.bin'}|train.py"
-  )

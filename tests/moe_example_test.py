@@ -4,8 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-import contextlib
+from collections.abc import Sequence
 import dataclasses
 import functools
 import pathlib
@@ -24,6 +23,7 @@ from lagom_xla import cluster as cluster_lib
 from lagom_xla import tuner
 from lagom_xla.compile import load as load_lib
 from lagom_xla.report import as_json
+import quick
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "examples"))
 
@@ -38,16 +38,6 @@ from moe import train
 BATCH_SIZE = 16
 SEQ_LEN = 32
 NUM_STEPS = 24
-
-
-@contextlib.contextmanager
-def quickly_compiled() -> Iterator[None]:
-  """So few steps are sooner run than optimized."""
-  jax.config.update("jax_disable_most_optimizations", True)
-  try:
-    yield
-  finally:
-    jax.config.update("jax_disable_most_optimizations", False)
 
 
 def step_of(**kwargs: Any) -> tuple[Any, Any]:
@@ -65,7 +55,7 @@ def step_of(**kwargs: Any) -> tuple[Any, Any]:
 def initial_state() -> Any:
   """Parameters and the rest on the host: the same for every mesh."""
   _, (state_spec, _) = step_of()
-  with quickly_compiled():
+  with quick.compiles():
     state = step_lib.init_state(train.model_of, state_spec, model="tiny")
   return jax.device_get(state)
 
@@ -73,7 +63,7 @@ def initial_state() -> Any:
 def metrics_of(step: Any, specs: Any, *, num_steps: int) -> dict[str, Any]:
   state_spec, batch_spec = specs
   shardings = jax.tree.map(lambda spec: spec.sharding, state_spec)
-  with quickly_compiled():
+  with quick.compiles():
     compiled = step.lower(*specs).compile()
   metrics = loop.train(
     compiled,

@@ -1,0 +1,163 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""A cluster file's figures replace a GPU's, or are refused with their name."""
+
+from __future__ import annotations
+
+import copy
+import json
+import pathlib
+from typing import Any
+
+import pytest
+
+from lagom_xla import cluster
+from lagom_xla import errors
+
+_WHOLE = cluster.parse("1x8xh100").to_dict()
+
+
+def _error(text: str) -> str:
+  with pytest.raises(errors.ClusterError) as caught:
+    cluster.parse(text)
+  return str(caught.value)
+
+
+def _write(path: pathlib.Path, raw: object) -> str:
+  path.write_text(json.dumps(raw), encoding="utf-8")
+  return str(path)
+
+
+def _leaves(raw: object, path: str = "") -> dict[str, Any]:
+  """Every value in nested objects, by its dotted path."""
+  if not isinstance(raw, dict):
+    return {path: raw}
+  nested = (_leaves(v, f"{path}.{k}" if path else k) for k, v in raw.items())
+  return {k: v for part in nested for k, v in part.items()}
+
+
+def _at(raw: dict[str, Any], path: str) -> tuple[dict[str, Any], str]:
+  *parents, last = path.split(".")
+  for key in parents:
+    raw = raw[key]
+  return raw, last
+
+
+def test_a_file_replaces_single_figures_of_a_known_gpu(
+  tmp_path: pathlib.Path,
+) -> None:
+  raw = {
+    "num_nodes": 4,
+    "gpus_per_node": 4,
+    "gpu": {"base": "H100", "hbm_gbps": 3000},
+    "node": {"num_nics": 2, "nvlink": {"num_links": 6}},
+  }
+  mine = cluster.parse(_write(tmp_path / "mine.json", raw))
+  theirs = cluster.parse("4x4xh100")
+  assert mine.name == "mine"
+  assert (mine.num_nodes, mine.gpus_per_node) == (4, 4)
+  assert mine.gpu.hbm_gbps == 3000.0
+  assert mine.gpu.num_sms == theirs.gpu.num_sms
+  assert mine.node.num_nics == 2
+  assert mine.node.nvlink is not None and theirs.node.nvlink is not None
+  assert mine.node.nvlink.num_links == 6
+  assert mine.node.nvlink.link_gbps == theirs.node.nvlink.link_gbps
+  assert "memory_bandwidth: 3000000000000\n" in mine.gpu.target_config()
+
+
+@pytest.mark.parametrize("path", _leaves(_WHOLE))
+def test_a_missing_field_is_named_with_its_file(
+  tmp_path: pathlib.Path, path: str
+) -> None:
+  raw = copy.deepcopy(_WHOLE)
+  parent, key = _at(raw, path)
+  del parent[key]
+  file = _write(tmp_path / "part.json", raw)
+  # Their defaults: the file's name, 1, and nothing measured.
+  if path in ("name", "num_nodes", "calibration"):
+    assert cluster.parse(file).num_nodes == 1
+  elif path.startswith("gpu.matmul_peak_tflops.") and key != "f32":
+    assert key not in cluster.parse(file).gpu.matmul_peak_tflops
+  else:
+    message = _error(file)
+    assert file in message
+    assert path.removesuffix(".f32") in message
+
+
+@pytest.mark.parametrize(
+  "path", [p for p, v in _leaves(_WHOLE).items() if type(v) in (int, float)]
+)
+@pytest.mark.parametrize(
+  "bad", [0, -1, "8", True, None, [8], float("nan"), 1e30]
+)
+def test_a_figure_out_of_range_is_named_with_its_value(
+  tmp_path: pathlib.Path, path: str, bad: object
+) -> None:
+  raw = copy.deepcopy(_WHOLE)
+  parent, key = _at(raw, path)
+  parent[key] = bad
+  message = _error(_write(tmp_path / "bad.json", raw))
+  assert f"{path} is {json.dumps(bad)}; it must be" in message
+
+
+@pytest.mark.parametrize(
+  ("raw", "message"),
+  [
+    ([], "is []; it must be an object"),
+    ({}, 'gpus_per_node is missing; give it, or start from a known GPU: "gpu"'),
+    ({"gpu": 5}, "gpus_per_node is missing"),
+    ({"gpu": "h101"}, 'unknown GPU "h101"; known: a100_40, a100_80, a40'),
+    ({"gpu": {"base": ["h100"]}}, 'unknown GPU ["h100"]; known: a100_40'),
+    ({"gpu": "h100", "node": None}, "node is null; it must be an object"),
+    ({"gpu": "h100", "nodes": 2}, "nodes is unknown; known: name, num_nodes"),
+    ({"gpu": {"base": "h100", "sms": 1}}, "gpu.sms is unknown; known: name"),
+    ({"gpu": {"base": "h100", "device_name": ""}}, "must be text, not empty"),
+    (
+      {"gpu": {"base": "h100", "compute_capability": 9.0}},
+      "gpu.compute_capability is 9.0; it must be a list of 2 whole numbers",
+    ),
+    (
+      {"gpu": {"base": "h100", "matmul_peak_tflops": {"fp8": 2000}}},
+      "matmul_peak_tflops has f64, f32, tf32, f16, bf16, f8, fp8; it must have "
+      "f32, and no other than",
+    ),
+    (
+      {"gpu": {"base": "h100", "registers_per_block": 65537}},
+      "registers_per_block is 65537; it must not exceed gpu.registers_per_sm",
+    ),
+    (
+      {"gpu": "h100", "node": {"nvlink": {"topology": "torus"}}},
+      'topology is "torus"; it must be one of nvswitch, cube_mesh, pairs',
+    ),
+  ],
+)
+def test_a_file_that_breaks_a_rule_is_refused_in_one_line(
+  tmp_path: pathlib.Path, raw: object, message: str
+) -> None:
+  file = _write(tmp_path / "mine.json", raw)
+  assert f"{file}: " in _error(file)
+  assert message in _error(file)
+  assert "\n" not in _error(file)
+
+
+@pytest.mark.parametrize(
+  ("content", "message"),
+  [
+    (b'{"gpu": "h100",\n "num_nodes": }', "line 2 is not JSON"),
+    (b"", "line 1 is not JSON"),
+    (b"\xff{}", "is not UTF-8 text"),
+    (b'{"num_nodes": ' + b"9" * 5000 + b"}", "is not usable as JSON"),
+  ],
+)
+def test_a_file_that_is_not_json_is_named_with_its_line(
+  tmp_path: pathlib.Path, content: bytes, message: str
+) -> None:
+  file = tmp_path / "broken.json"
+  file.write_bytes(content)
+  assert f"{file}: {message}" in _error(str(file))
+
+
+def test_a_file_that_does_not_exist_is_named() -> None:
+  assert _error("no/such.json") == (
+    "no/such.json: cannot be read: No such file or directory"
+  )

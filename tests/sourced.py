@@ -1,0 +1,95 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""A plan's folder, and shells that source its files."""
+
+from __future__ import annotations
+
+import pathlib
+import shutil
+import subprocess
+
+import pytest
+
+from lagom_xla.apply import files
+from sample_plan import GATHER
+from sample_plan import PLAN
+
+FLAG = f"--{GATHER}={128 * 2**20}"
+PLUGIN = "/somewhere/it's here/plugin.so"
+VARIABLES = (
+  "XLA_FLAGS",
+  "NCCL_MAX_CTAS",
+  "NCCL_MAX_NCHANNELS",
+  "NCCL_TUNER_PLUGIN",
+  "LAGOM_XLA_NCCL_TABLE",
+  "LAGOM_XLA_NCCL_CHECKSUM",
+)
+
+
+class Shell:
+  """Sources files in a process with little else in its environment."""
+
+  def __init__(self, path: pathlib.Path):
+    self._path = path
+    self._path.mkdir()
+    for name in ("dirname", "env"):
+      found = shutil.which(name)
+      assert found is not None
+      (path / name).symlink_to(found)
+
+  def has_command(self, script: str) -> None:
+    """Installs a `lagom-xla`."""
+    command = self._path / "lagom-xla"
+    command.write_text(f"#!/bin/sh\n{script}\n")
+    command.chmod(0o755)
+
+  def source(
+    self,
+    file: pathlib.Path | str,
+    *,
+    shell: str = "bash",
+    cwd: pathlib.Path | None = None,
+    times: int = 1,
+    **env: str,
+  ) -> tuple[dict[str, str], str]:
+    """What the variables are afterwards, and what was said."""
+    executable = shutil.which(shell)
+    if executable is None:
+      pytest.skip(f"{shell} is not installed")
+    strict = "set -eu" if shell == "sh" else "set -euo pipefail"
+    done = subprocess.run(
+      [
+        executable,
+        "-c",
+        f'{strict}\nfile="$1"\nset --\n' + '. "$file"\n' * times + "env -0",
+        "-",
+        str(file),
+      ],
+      env={"PATH": str(self._path), **env},
+      cwd=cwd,
+      check=True,
+      capture_output=True,
+      text=True,
+    )
+    pairs = (line.partition("=") for line in done.stdout.split("\0") if line)
+    found = {name: value for name, _, value in pairs}
+    ours = {name: found[name] for name in VARIABLES if name in found}
+    leaked = {n for n in found if n.startswith(("LAGOM_", "lagom_"))}
+    assert leaked <= {*VARIABLES, "LAGOM_XLA_ENV", *env}
+    return ours, done.stderr
+
+
+def shell_with_plugin(folder: pathlib.Path) -> Shell:
+  """A shell where `lagom-xla plugin --path` finds the plugin."""
+  shell = Shell(folder / "bin")
+  shell.has_command(
+    f'case "$*" in "plugin --path --table="*) echo "{PLUGIN}" ;; esac',
+  )
+  return shell
+
+
+def write_plan(folder: pathlib.Path) -> pathlib.Path:
+  """Writes a plan to where there is a space in the path."""
+  written = folder / "my runs" / "plan"
+  files.write(PLAN, written)
+  return written
