@@ -25,6 +25,10 @@ from lagom_xla.compile import config
 from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import nccl
 
+# What a job applies of a plan: XLA_FLAGS alone; NCCL's environment variables,
+# too; or all of it, with the NCCL tuner plugin.
+Applied = Literal["flags", "env", "all"]
+
 # Raised whenever a field changes its meaning; the type of
 # `Plan.format_version` goes with it.
 FORMAT_VERSION: Final = 5
@@ -116,10 +120,14 @@ class Plan:
     nccl_settings: a setting for each tuning key that should not have its
       default.
     prediction: what it should gain.
+    applied: what it was chosen for: `all` of it is applied; or only its XLA
+      options and NCCL environment variables, `env`; or its XLA options alone,
+      `flags`.
 
   Raises:
     PlanError: a setting's name is none that a shell takes, or two NCCL settings
-      are for the same calls, or a chain is cut into fewer than two pieces.
+      are for the same calls, or a chain is cut into fewer than two pieces, or
+      it has more than is applied of it.
   """
 
   __pydantic_config__ = validation.STRICT
@@ -134,12 +142,14 @@ class Plan:
   nccl_env: Mapping[str, str]
   nccl_settings: tuple[NcclSetting, ...]
   prediction: Prediction
+  applied: Applied = "all"
 
   def __post_init__(self) -> None:
     _check_names("xla.options", self.xla.options)
     _check_names("nccl_env", self.nccl_env)
     _check_calls(self.nccl_settings)
     _check_slices(self.xla.program.slices)
+    _check_applied(self)
 
   @property
   def is_default(self) -> bool:
@@ -150,6 +160,26 @@ class Plan:
   def needs_process(self) -> bool:
     """Whether a part of it acts only through lagom_xla in the process."""
     return self.xla.needs_process
+
+  @property
+  def planned_us(self) -> float:
+    """Predicted step time with all of it that is applied, in microseconds."""
+    prediction = self.prediction
+    if self.applied == "flags":
+      return prediction.xla_us
+    if self.applied == "env":
+      return prediction.nccl_env_us
+    return prediction.nccl_settings_us
+
+  @property
+  def gain_us(self) -> Range:
+    """What that gains."""
+    prediction = self.prediction
+    if self.applied == "flags":
+      return prediction.xla_gain_us
+    if self.applied == "env":
+      return prediction.nccl_env_gain_us
+    return prediction.nccl_settings_gain_us
 
   def to_dict(self) -> dict[str, Any]:
     """As JSON has it; `from_dict` reads it back."""
@@ -171,6 +201,20 @@ def _check_slices(slices: Mapping[str, int]) -> None:
       raise errors.PlanError(
         f"xla.program.slices has {num_slices} for {validation.show(chain)}; a"
         " chain is cut into two pieces or more"
+      )
+
+
+def _check_applied(plan: Plan) -> None:
+  parts = {
+    "NCCL settings": bool(plan.nccl_settings),
+    "parts for lagom_xla in the process": plan.needs_process,
+    "nccl_env": plan.applied == "flags" and bool(plan.nccl_env),
+  }
+  for part, is_there in parts.items():
+    if plan.applied != "all" and is_there:
+      raise errors.PlanError(
+        f'applied is "{plan.applied}", and there are {part}, which nobody'
+        " would apply"
       )
 
 

@@ -19,6 +19,7 @@ from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import overlap as overlap_lib
 from lagom_xla.passes import rematerialization
 from lagom_xla.report import arms
+from lagom_xla.report import compared
 from lagom_xla.search.xla import candidates as candidates_lib
 from lagom_xla.verify import verification as verification_lib
 
@@ -148,7 +149,7 @@ def verification(verified: verification_lib.Verification) -> dict[str, Any]:
     "default_us": verified.default_us,
     "planned_us": verified.planned_us,
     "default_range_us": dataclasses.asdict(prediction.default_range_us),
-    "gain_us": dataclasses.asdict(prediction.nccl_settings_gain_us),
+    "gain_us": dataclasses.asdict(verified.plan.gain_us),
     "effects": [dataclasses.asdict(effect) for effect in verified.effects],
   }
 
@@ -177,7 +178,7 @@ def _candidate(
     "reordered": sorted(config.orders),
     "failure": refused and refused.reason,
     "step_time_us": found and found.under_nccl_defaults.step_time_us,
-    "tuned_step_time_us": found and found.tuned.step_time_us,
+    "tuned_step_time_us": found and compared.tuned_us(found),
     "gain_us": found and _gain_us(search.default, found),
     "obstacle": search.obstacle(found) if found else "refused",
     "num_trials": found.num_trials if found else 0,

@@ -94,8 +94,9 @@ def show_tuning(
   show_inspection(console, tuning.before)
   console.print(tuning_tables.candidates(tuning))
   if tuning.search.arms:
-    console.print(arms.table(tuning.search))
-    for note in arms.notes(tuning.search):
+    applied = tuning.plan.applied
+    console.print(arms.table(tuning.search, applied))
+    for note in arms.notes(tuning.search, applied):
       console.print(note, highlight=False)
   if program_tables.has_forms(tuning):
     console.print(program_tables.forms(tuning))
@@ -131,10 +132,7 @@ def show_verification(
     f"Predicted step: {verification.default_us / 1e3:,.2f} ms without the plan,"
     f" {verification.planned_us / 1e3:,.2f} ms with all of it"
   )
-  step, gain = (
-    plan.prediction.default_range_us,
-    plan.prediction.nccl_settings_gain_us,
-  )
+  step, gain = plan.prediction.default_range_us, plan.gain_us
   console.print(
     f"By the plan, 9 times in 10: {step.low_us / 1e3:,.2f} to"
     f" {step.high_us / 1e3:,.2f} ms without it; gains"

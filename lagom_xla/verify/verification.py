@@ -15,6 +15,7 @@ from collections.abc import Iterator
 import dataclasses
 
 from lagom_xla import errors
+from lagom_xla.apply import env as env_lib
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import scheduler_profile
 from lagom_xla.compile import target as target_lib
@@ -22,6 +23,7 @@ from lagom_xla.costs import step as step_lib
 from lagom_xla.passes import combine
 from lagom_xla.plan import made_for
 from lagom_xla.plan import plan as plan_lib
+from lagom_xla.search.nccl import channel_cap
 from lagom_xla.search.xla import as_run
 from lagom_xla.verify import effects as effects_lib
 from lagom_xla.verify import order_effect
@@ -175,7 +177,13 @@ def _without_each_part(
 def _settings(
   plan: plan_lib.Plan, step: step_lib.Step
 ) -> step_lib.Configuration:
-  """A plan's settings for a step's keys, and NCCL's own for all others."""
+  """A plan's settings for a step's keys, and NCCL's own for all others.
+
+  A cap stands in for settings, and acts where a plan is for jobs without them.
+  """
+  cap = plan.nccl_env.get(env_lib.CAP)
+  if plan.applied == "env" and cap is not None:
+    return channel_cap.capped(step.default, int(cap))
   return {
     **step.default,
     **{
