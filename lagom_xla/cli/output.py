@@ -79,11 +79,12 @@ def console() -> rich.console.Console:
   import rich.console
 
   stream = _stream()
+  is_told = stream.isatty() or "COLUMNS" in os.environ
   return rich.console.Console(
     file=stream,
     markup=False,
     emoji=False,
-    width=None if stream.isatty() else _WIDTH,
+    width=None if is_told else _WIDTH,
   )
 
 

@@ -33,9 +33,10 @@ def candidates(tuning: tuner.Tuning) -> rich.table.Table:
     f"XLA options tried, with {tuning.search.num_predicted:,} more schedules"
     f" predicted and {tuning.num_trials:,} NCCL trials (predicted ms)",
     "options",
-    "NCCL defaults",
-    *compared.columns(applied),
-    "sure gain",
+    # In two lines, which leaves names of options more of 80 columns.
+    "NCCL\ndefaults",
+    *(name.replace(" ", "\n") for name in compared.columns(applied)),
+    "sure\ngain",
     "",
   )
   table.columns[-1].justify = "left"
