@@ -10,6 +10,7 @@ from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import target as target_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.costs import uncertainty
+from lagom_xla.flags import environment
 from lagom_xla.search.nccl import channel_cap
 from lagom_xla.search.xla import as_run
 from lagom_xla.search.xla import candidates as candidates_lib
@@ -38,6 +39,7 @@ def plan_of(
   return plan_lib.Plan(
     module_name=module.name,
     module_fingerprint=plan_lib.fingerprint(module),
+    xla_flags=environment.xla_flags(),
     cluster=target.cluster,
     xla=search.planned,
     nccl_env=env_lib.nccl_variables(cap.max_channels),

@@ -28,6 +28,7 @@ from lagom_xla.compile import lowered as lowered_lib
 from lagom_xla.compile import target as target_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.costs.replay import timeline
+from lagom_xla.flags import environment
 from lagom_xla.passes import overlap as overlap_lib
 from lagom_xla.search import nccl
 from lagom_xla.search.nccl import searcher as searcher_lib
@@ -234,7 +235,7 @@ def _checked(
   so_far.search, compiled_before = full_compiles.of_default(
     target, so_far.search, searcher=searcher
   )
-  progress("full compile with XLA's defaults")
+  progress(f"full compile with {environment.options_in_words()}")
   so_far.search, compiled = full_compiles.of_best(
     target, so_far.search, compiled_before, searcher=searcher
   )

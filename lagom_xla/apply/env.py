@@ -65,20 +65,17 @@ _IN_PROCESS = """\
 # lagom_xla.tune(plan=...), and the NCCL table is for steps that are."""
 
 
-def script(
-  plan: plan_lib.Plan, *, table_checksum: str | None, xla_flags: str = ""
-) -> str:
+def script(plan: plan_lib.Plan, *, table_checksum: str | None) -> str:
   """The text of env.sh.
 
   Args:
     plan: the plan.
     table_checksum: of the plan's NCCL table; None where it has no settings.
-    xla_flags: what XLA_FLAGS was where the plan was made.
   """
   parts = [
     f"# lagom_xla plan for {plan.module_name} on {plan.cluster.name}.",
     *_applied(plan),
-    *_made_with(xla_flags),
+    *_made_with(plan.xla_flags),
     _BEFORE_START,
     *([_SHELLS] if table_checksum is not None else []),
     *([_IN_PROCESS] if plan.xla.needs_process else []),

@@ -101,8 +101,8 @@ def _run(arguments: argparse.Namespace) -> None:
     stopping.end_time_budget()
   except errors.Stopped as stop:
     command_lib.say(
-      f"stopped by {stop.reason} before XLA's defaults were compiled, so there"
-      " is nothing to make a plan from."
+      f"stopped by {stop.reason} before the step was compiled as it runs today,"
+      " so there is nothing to make a plan from."
     )
     stopping.end(stop.exit_status or stopping.NOTHING_FOUND)
   from lagom_xla.apply import files as files_lib

@@ -114,6 +114,8 @@ class Plan:
       a scheduled one as it is): what it computes, in which order, among whom.
     jax_version: what compiled the module.
     jaxlib_version: what compiled the module.
+    xla_flags: what XLA_FLAGS was there, in one line; what the plan is compared
+      with, and comes on top of.
     cluster: what it was made for, complete.
     xla: in which form XLA gets the step, and what it gets beside it.
     nccl_env: NCCL environment variable → value, for the whole process.
@@ -137,6 +139,7 @@ class Plan:
   module_fingerprint: validation.Line
   jax_version: validation.Line = jax.__version__
   jaxlib_version: validation.Line = jaxlib.__version__
+  xla_flags: validation.Line = ""
   cluster: cluster_lib.Cluster
   xla: config.XlaConfig
   nccl_env: Mapping[str, str]

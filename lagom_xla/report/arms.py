@@ -14,9 +14,9 @@ from typing import Any
 import rich.table
 
 from lagom_xla import plan as plan_lib
+from lagom_xla.flags import environment
 from lagom_xla.report import compared
 from lagom_xla.report import table as table_lib
-from lagom_xla.report import today
 from lagom_xla.search.xla import arms as arms_lib
 from lagom_xla.search.xla import candidates as candidates_lib
 
@@ -104,11 +104,8 @@ def _as_json(arm: arms_lib.Arm, found: _Found) -> dict[str, Any]:
 def _rows(
   search: candidates_lib.Search,
 ) -> Iterator[tuple[arms_lib.Arm, _Found]]:
-  yield (
-    arms_lib.Arm(
-      name=f"today: {today.options()}", config=search.default.config
-    ),
-    search.default,
-  )
+  options = environment.options_in_words()
+  name = options if environment.is_set() else f"today: {options}"
+  yield arms_lib.Arm(name=name, config=search.default.config), search.default
   for arm in search.arms:
     yield arm, search.found(arm.config)

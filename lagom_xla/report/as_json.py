@@ -15,6 +15,7 @@ from lagom_xla.costs import lower_bound
 from lagom_xla.costs import step as step_lib
 from lagom_xla.costs import uncertainty
 from lagom_xla.costs.replay import timeline
+from lagom_xla.flags import environment
 from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import overlap as overlap_lib
 from lagom_xla.passes import rematerialization
@@ -34,6 +35,7 @@ def inspection(step: step_lib.Step) -> dict[str, Any]:
       "num_instructions": module.num_instructions,
       "num_partitions": collectives_lib.num_devices(module),
     },
+    "xla_flags": environment.xla_flags(),
     "collectives": [_collective(step, c) for c in analysis.collectives],
     "host_copies": [
       {
@@ -146,6 +148,7 @@ def verification(verified: verification_lib.Verification) -> dict[str, Any]:
   return {
     "module_name": verified.plan.module_name,
     "cluster": verified.plan.cluster.name,
+    "xla_flags": environment.xla_flags(),
     "default_us": verified.default_us,
     "planned_us": verified.planned_us,
     "default_range_us": dataclasses.asdict(prediction.default_range_us),

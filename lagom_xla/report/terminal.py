@@ -16,6 +16,7 @@ from lagom_xla import cluster as cluster_lib
 from lagom_xla import tuner
 from lagom_xla.costs import spread as spread_lib
 from lagom_xla.costs import step as step_lib
+from lagom_xla.flags import environment
 from lagom_xla.passes import rematerialization
 from lagom_xla.report import arms
 from lagom_xla.report import as_json
@@ -127,6 +128,13 @@ def show_verification(
     f"Plan for {plan.module_name} on {plan.cluster.name}: module,"
     " cluster and versions are those that it was made for"
   )
+  if (flags := environment.xla_flags()) != plan.xla_flags:
+    console.print(
+      f"XLA_FLAGS is {flags or 'not set'}; where the plan was made it was"
+      f" {plan.xla_flags or 'not set'}",
+      style="yellow",
+      highlight=False,
+    )
   console.print(tuning_tables.effects(verification.effects))
   console.print(
     f"Predicted step: {verification.default_us / 1e3:,.2f} ms without the plan,"

@@ -13,6 +13,7 @@ from lagom_xla import tuner
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import rewriting
 from lagom_xla.costs import uncertainty
+from lagom_xla.flags import environment
 from lagom_xla.passes import rematerialization
 from lagom_xla.passes.schedule import orders as orders_lib
 from lagom_xla.report import compared
@@ -71,7 +72,7 @@ def recomputed(tuning: tuner.Tuning) -> str:
   """What XLA computes again for want of memory, and how it was found; or ""."""
   found = []
   for which, candidate in (
-    (today.options(), tuning.search.default),
+    (environment.options_in_words(), tuning.search.default),
     ("the plan", tuning.kept),
   ):
     module = candidate.runs.analysis.module
@@ -96,7 +97,7 @@ def _config(config: config_lib.XlaConfig, arms: Sequence[arms_lib.Arm]) -> str:
     parts.append("scheduler profile")
   if config.orders:
     parts.append(orders_lib.in_words(config.orders))
-  return ", ".join(parts) or today.options()
+  return ", ".join(parts) or environment.options_in_words()
 
 
 def _options(
