@@ -99,7 +99,11 @@ def show_tuning(
     console.print(arms.table(tuning.search, applied))
     for note in arms.notes(tuning.search, applied):
       console.print(note, highlight=False)
-  if program_tables.has_forms(tuning):
+  if program_tables.has_forms(tuning) and (
+    why_none := program_tables.why_none(tuning)
+  ):
+    console.print(why_none, highlight=False)
+  elif program_tables.has_forms(tuning):
     console.print(program_tables.forms(tuning))
   console.print(tuning_tables.effects(tuning.effects))
   tried, kept = tuning.kept.config.options, tuning.plan.xla.options

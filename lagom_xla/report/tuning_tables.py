@@ -17,6 +17,7 @@ from lagom_xla.flags import environment
 from lagom_xla.passes import rematerialization
 from lagom_xla.passes.schedule import orders as orders_lib
 from lagom_xla.report import compared
+from lagom_xla.report import program_tables
 from lagom_xla.report import table as table_lib
 from lagom_xla.report import today
 from lagom_xla.search.xla import arms as arms_lib
@@ -43,7 +44,10 @@ def candidates(tuning: tuner.Tuning) -> rich.table.Table:
   table.columns[-1].justify = "left"
   table.caption = compared.note(tuning.search.scheduled, applied)
   arms = tuning.search.arms
+  has_no_forms = bool(program_tables.why_none(tuning))
   for candidate in tuning.candidates:
+    if has_no_forms and program_tables.is_formed(candidate):
+      continue
     if isinstance(candidate, candidates_lib.Refused):
       reason, *_ = candidate.reason.splitlines()
       times = ["-"] * (len(table.columns) - 2)
