@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 import dataclasses
 
-from lagom_xla import errors
 from lagom_xla.apply import env as env_lib
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import scheduler_profile
@@ -63,22 +62,9 @@ def verify(plan: plan_lib.Plan, target: target_lib.Target) -> Verification:
     CompileError: XLA refuses the target or the plan.
   """
   made_for.check(plan, target)
-  try:
-    with target.started([config_lib.DEFAULT, plan.xla]):
-      default = _schedule(target, config_lib.DEFAULT)
-      planned = _schedule(target, plan.xla)
-  except errors.CombineError as error:
-    raise errors.PlanError(
-      f"The plan's combine groups are not for this step: {error}"
-    ) from error
-  except errors.ProgramError as error:
-    raise errors.PlanError(
-      f"The plan's form is not for this step: {error}"
-    ) from error
-  except errors.ScheduleError as error:
-    raise errors.PlanError(
-      f"The plan's orders are not for this step: {error}"
-    ) from error
+  with made_for.parts(), target.started([config_lib.DEFAULT, plan.xla]):
+    default = _schedule(target, config_lib.DEFAULT)
+    planned = _schedule(target, plan.xla)
   default_runs = as_run.step(target, config_lib.DEFAULT, default)
   planned_runs = as_run.step(target, plan.xla, planned)
   settings = _settings(plan, planned_runs)
