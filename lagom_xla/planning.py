@@ -13,6 +13,7 @@ from lagom_xla.compile import target as target_lib
 from lagom_xla.costs import coverage
 from lagom_xla.costs import step as step_lib
 from lagom_xla.costs import uncertainty
+from lagom_xla.flags import environment
 from lagom_xla.search.nccl import channel_cap
 from lagom_xla.search.xla import as_run
 from lagom_xla.search.xla import candidates as candidates_lib
@@ -20,27 +21,35 @@ from lagom_xla.search.xla import so_far
 
 
 def plan_of(
-  target: target_lib.Target, search: candidates_lib.Search
+  target: target_lib.Target,
+  search: candidates_lib.Search,
+  *,
+  applied: plan_lib.Applied = "all",
 ) -> plan_lib.Plan:
   """The plan of a search's best candidate.
 
   Args:
     target: what was searched.
     search: with the candidate that is kept as its best.
+    applied: what of it is going to be applied, which the candidates of the
+      search were compared by.
   """
   kept = search.best
   launched = _launched(target, search)
-  cap = channel_cap.surest(launched)
+  choose_cap = channel_cap.none if applied == "flags" else channel_cap.surest
+  cap = choose_cap(launched)
   module = target.identity()
   return plan_lib.Plan(
     module_name=module.name,
     module_fingerprint=plan_lib.fingerprint(module),
+    xla_flags=environment.xla_flags(),
     cluster=target.cluster,
     xla=search.planned,
     nccl_env=env_lib.nccl_variables(cap.max_channels),
-    nccl_settings=_nccl_settings(kept),
-    prediction=_prediction(search, launched, cap),
+    nccl_settings=_nccl_settings(kept) if applied == "all" else (),
+    prediction=_prediction(search, launched, cap, applied),
     profile=_measured_run(search.default.runs),
+    applied=applied,
   )
 
 
@@ -109,11 +118,15 @@ def _nccl_settings(
 
 
 def _prediction(
-  search: candidates_lib.Search, launched: step_lib.Step, cap: channel_cap.Cap
+  search: candidates_lib.Search,
+  launched: step_lib.Step,
+  cap: channel_cap.Cap,
+  applied: plan_lib.Applied,
 ) -> plan_lib.Prediction:
-  default, kept = search.default.default_times, search.best
+  default = search.default.default_times
   with_options = uncertainty.times(launched, launched.default)
   capped = uncertainty.times(launched, cap.configuration)
+  with_settings = search.best.tuned_times if applied == "all" else with_options
 
   def gain(after: uncertainty.Times) -> plan_lib.Range:
     return _range(uncertainty.gain(default, after))
@@ -122,11 +135,11 @@ def _prediction(
     default_us=default.mean_us,
     xla_us=with_options.mean_us,
     nccl_env_us=capped.mean_us,
-    nccl_settings_us=kept.tuned_times.mean_us,
+    nccl_settings_us=with_settings.mean_us,
     default_range_us=_range(uncertainty.step_time(default)),
     xla_gain_us=gain(with_options),
     nccl_env_gain_us=gain(capped),
-    nccl_settings_gain_us=gain(kept.tuned_times),
+    nccl_settings_gain_us=gain(with_settings),
   )
 
 

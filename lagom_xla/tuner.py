@@ -28,9 +28,11 @@ from lagom_xla.compile import lowered as lowered_lib
 from lagom_xla.compile import target as target_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.costs.replay import timeline
+from lagom_xla.flags import environment
 from lagom_xla.passes import overlap as overlap_lib
 from lagom_xla.search import nccl
 from lagom_xla.search.nccl import searcher as searcher_lib
+from lagom_xla.search.nccl import without_plugin
 from lagom_xla.search.xla import as_run
 from lagom_xla.search.xla import candidates as candidates_lib
 from lagom_xla.search.xla import full_compiles
@@ -156,6 +158,7 @@ def tune(
   *,
   searcher: str = nccl.DEFAULT_SEARCHER,
   in_process: bool = False,
+  applied: plan_lib.Applied = "all",
   progress: candidates_lib.Progress = lambda _: None,
   found: joint.Found = lambda _: None,
 ) -> Tuning:
@@ -173,11 +176,16 @@ def tune(
     in_process: whether to choose what only lagom_xla in the training process
       can apply, too: the form of the program, combine groups, scheduler
       feedback and orders of instructions.
+    applied: what of the plan is going to be applied: all; or what a launcher
+      sets without a NCCL plugin, which is XLA_FLAGS and NCCL's environment
+      variables (`env`) or XLA_FLAGS alone (`flags`). Configs are compared by
+      the step that they then make.
     progress: called with a few words after each piece of work.
     found: called with each candidate, the default first.
 
   Raises:
     SearcherError: there is no such searcher.
+    PlanError: what is chosen in the process would not be applied.
     CompileError: the target does not compile with the defaults.
     Stopped: it was raised before there was anything to make a plan from.
   """
@@ -190,6 +198,13 @@ def tune(
     found(candidate)
 
   by = nccl.by_name(searcher)
+  if applied != "all":
+    if in_process:
+      raise errors.PlanError(
+        f"Of a plan whose {applied} alone are applied, nothing acts in the"
+        " training process: leave out one of applied and in_process."
+      )
+    by = without_plugin.WithoutPlugin(may_cap=applied == "env")
   with target.begun():
     try:
       so_far.search = joint.search(
@@ -199,12 +214,13 @@ def tune(
         progress=progress,
         found=keep,
       )
-      return _checked(target, so_far, by, progress)
+      return _checked(target, so_far, by, progress, applied)
     except errors.Stopped as stop:
       if so_far.search is None:
         raise
       stop.is_caught = True
-      return _as_far(target, so_far_lib.kept(so_far.search, stop), stop)
+      kept = so_far_lib.kept(so_far.search, stop)
+      return _as_far(target, kept, stop, applied)
 
 
 def _checked(
@@ -212,19 +228,20 @@ def _checked(
   so_far: so_far_lib.SoFar,
   searcher: searcher_lib.Searcher,
   progress: candidates_lib.Progress,
+  applied: plan_lib.Applied,
 ) -> Tuning:
   """The tuning of a search that came to its end, compiled and checked."""
   assert so_far.search is not None
   so_far.search, compiled_before = full_compiles.of_default(
     target, so_far.search, searcher=searcher
   )
-  progress("full compile with XLA's defaults")
+  progress(f"full compile with {environment.options_in_words()}")
   so_far.search, compiled = full_compiles.of_best(
     target, so_far.search, compiled_before, searcher=searcher
   )
   progress("full compile with the plan")
   search = so_far.search
-  plan = planning.plan_of(target, search)
+  plan = planning.plan_of(target, search, applied=applied)
   planned = _as_compiled(search.best.step, compiled)
   effects = verification.effects(plan, target, search.default.step, planned)
   return Tuning(
@@ -237,11 +254,14 @@ def _checked(
 
 
 def _as_far(
-  target: target_lib.Target, search: candidates_lib.Search, stop: errors.Stopped
+  target: target_lib.Target,
+  search: candidates_lib.Search,
+  stop: errors.Stopped,
+  applied: plan_lib.Applied,
 ) -> Tuning:
   """The tuning of what was found so far, with nothing more to compile."""
   return Tuning(
-    plan=planning.plan_of(target, search),
+    plan=planning.plan_of(target, search, applied=applied),
     search=search,
     effects=(),
     compiled_before=None,

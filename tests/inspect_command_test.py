@@ -61,6 +61,7 @@ def test_inspect_prints_the_fields_that_formats_md_names(
     inspected,
     {
       "module": dict,
+      "xla_flags": str,
       "collectives": list,
       "host_copies": list,
       "totals": dict,
@@ -211,4 +212,4 @@ def test_a_process_of_its_own_prints_one_json_object_and_nothing_else(
     "--format=json",
   )
   assert (outcome.status, outcome.err) == (0, "")
-  assert json.loads(outcome.out) == inspected
+  assert json.loads(outcome.out) == {**inspected, "xla_flags": ""}

@@ -9,10 +9,15 @@ import io
 import pytest
 import rich.console
 
+import fake_target
 import formed_target
+import hlo_text
+from lagom_xla import cluster as cluster_lib
 from lagom_xla import tuner
+from lagom_xla.passes.program import outcome as outcome_lib
 from lagom_xla.report import as_json
 from lagom_xla.report import program_tables
+from lagom_xla.report import terminal
 from lagom_xla.report import tuning_tables
 from lagom_xla.verify import verification
 
@@ -68,3 +73,26 @@ def test_json_has_the_form_of_each_candidate_and_what_became_of_it(tuning):
   (refused,) = [e for e in entries if e["program"]["strands"] == "staggered"]
   assert "it has no loop" in refused["failure"]
   assert refused["rewrites"] == []
+
+
+def test_where_no_form_can_be_had_the_report_says_why_once():
+  start, done = hlo_text.all_gather("all-gather", 2**20)
+  end = "ROOT result = f32[32768] negate(all-gather-in0)"
+  module = hlo_text.load("\n".join([start, done, end]))
+  refusal = outcome_lib.Refusal(where="dump", reason="it has no forms")
+  target = fake_target.FakeTarget(
+    name="dump",
+    cluster=cluster_lib.parse("1x8xh100"),
+    scheduled=lambda _: module,
+    rewritten=lambda _: outcome_lib.Outcome(refusals=(refusal,)),
+  )
+  tuning = tuner.tune(target, in_process=True)
+  assert any(program_tables.is_formed(c) for c in tuning.candidates)
+  console = rich.console.Console(file=io.StringIO(), width=200)
+  terminal.show_tuning(console, tuning, [])
+  assert isinstance(console.file, io.StringIO)
+  text = console.file.getvalue()
+  assert text.count("it has no forms") == 1
+  assert "There are no other forms of the program. dump: it has no forms." in (
+    text
+  )

@@ -25,12 +25,12 @@ from lagom_xla.compile import lowered as lowered_lib
 from lagom_xla.compile import target as target_lib
 from lagom_xla.costs import lower_bound
 from lagom_xla.costs import step as step_lib
+from lagom_xla.flags import environment
 from lagom_xla.passes import hlo
 from lagom_xla.passes import pjrt_transform
 from lagom_xla.passes import rematerialization
 from lagom_xla.report import as_json
 from lagom_xla.report import terminal
-from lagom_xla.report import today
 from lagom_xla.report import tuning_tables
 from lagom_xla.search.xla import as_run
 from lagom_xla.verify import verification
@@ -155,7 +155,10 @@ def test_a_plan_has_the_times_of_the_modules_that_run() -> None:
   assert tuning.before.analysis.module is compiled[False]
   assert as_json.tuning(tuning)["recomputed"] == {"before": 2, "after": 1}
   sentence = tuning_tables.recomputed(tuning)
-  assert f"With {today.options()} 2 instructions run again" in sentence
+  assert (
+    f"With {environment.options_in_words()} 2 instructions run again"
+    in sentence
+  )
   assert "With the plan 1 instructions run again" in sentence
   stream = io.StringIO()
   terminal.show_tuning(

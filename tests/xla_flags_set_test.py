@@ -13,9 +13,11 @@ import pytest
 
 from commands import CLUSTER
 from commands import HLO
+from commands import Outcome
 from commands import run
 from commands import run_process
 from commands import write_steps
+from lagom_xla import plan as plan_lib
 
 _OVERLAP = "--xla_gpu_experimental_parallel_collective_overlap_limit=4"
 
@@ -45,25 +47,51 @@ def test_flags_that_would_end_the_process_point_to_their_check(
   assert flags in checked.out
 
 
-def _tuned(folder: pathlib.Path) -> str:
+def _tuned(folder: pathlib.Path) -> Outcome:
   (folder / "step.hlo").write_text(HLO)
   outcome = run(
     "tune", str(folder / "step.hlo"), CLUSTER, f"--out={folder / 'plan'}"
   )
   assert outcome.status == 0
-  return outcome.out
+  return outcome
 
 
 def test_what_is_set_is_named_as_what_runs_today(
   tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
   monkeypatch.setenv("XLA_FLAGS", f"  {_OVERLAP} ")
-  out = _tuned(tmp_path)
+  outcome = _tuned(tmp_path)
+  out = outcome.out
   assert f"What runs today is XLA's defaults with {_OVERLAP}\n" in out
   assert "before: what runs today" in out
   assert "Predicted step, what runs today" in out
-  assert "your XLA_FLAGS" in out
+  assert "today's XLA_FLAGS" in out
   assert "all defaults" not in out
+  # So does progress.
+  first, *others = outcome.err.splitlines()
+  assert "today's XLA_FLAGS" in first
+  assert not any("XLA's defaults" in line for line in others)
+
+
+def test_what_is_set_is_in_the_plan_and_in_what_programs_read(
+  tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+  monkeypatch.setenv("XLA_FLAGS", f" {_OVERLAP}\n--xla_gpu_autotune_level=0 ")
+  _tuned(tmp_path)
+  flags = f"{_OVERLAP} --xla_gpu_autotune_level=0"
+  folder, step = str(tmp_path / "plan"), str(tmp_path / "step.hlo")
+  assert plan_lib.load(folder).xla_flags == flags
+  assert f"#   {flags}\n" in (tmp_path / "plan/env.sh").read_text()
+  json_format = "--format=json"
+  inspected = json.loads(run("inspect", step, CLUSTER, json_format).out)
+  assert inspected["xla_flags"] == flags
+  verify = ("verify", folder, step, CLUSTER)
+  assert json.loads(run(*verify, json_format).out)["xla_flags"] == flags
+  assert "where the plan was made" not in run(*verify).out
+  monkeypatch.delenv("XLA_FLAGS")
+  assert f"XLA_FLAGS is not set; where the plan was made it was {flags}" in (
+    " ".join(run(*verify).out.split())
+  )
 
 
 @pytest.mark.parametrize("flags", [None, "", "  "])
@@ -74,7 +102,7 @@ def test_without_flags_the_step_is_compared_with_all_defaults(
     monkeypatch.delenv("XLA_FLAGS")
   else:
     monkeypatch.setenv("XLA_FLAGS", flags)
-  out = _tuned(tmp_path)
+  out = _tuned(tmp_path).out
   assert "before: all defaults" in out
   assert "today" not in out
 
@@ -93,3 +121,15 @@ def test_a_compilation_cache_makes_no_noise(
   )
   assert (outcome.status, outcome.err) == (0, "")
   assert json.loads(outcome.out)["collectives"]
+
+
+def test_flags_that_say_nothing_of_gpus_leave_the_defaults_what_they_are(
+  tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+  dump = f"--xla_dump_to={tmp_path / 'dump'}"
+  flags = f"--xla_force_host_platform_device_count=8 {dump}"
+  monkeypatch.setenv("XLA_FLAGS", flags)
+  outcome = _tuned(tmp_path)
+  assert "before: all defaults" in outcome.out
+  assert "today's" not in outcome.out + outcome.err
+  assert plan_lib.load(tmp_path / "plan").xla_flags == flags

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-from lagom_xla import errors
 from lagom_xla.compile import lowered as lowered_lib
 from lagom_xla.compile import scheduler_profile
 from lagom_xla.compile import target as target_lib
@@ -18,21 +17,12 @@ def compile_with(
   """Compiles a target, to the end, with a plan that is for it.
 
   Raises:
-    PlanError: the plan is for something else, or its form or orders are.
+    PlanError: the plan is for something else, or a part of it is.
     ProfileError: JAX is set to replace the plan's scheduler profile.
     CompileError: XLA refuses the target or the plan.
-    CombineError: the module cannot have the plan's combine groups.
   """
   made_for.check(plan, target)
   if plan.xla.scheduler_profile is not None:
     scheduler_profile.check_reaches_xla()
-  try:
+  with made_for.parts():
     return target.compile(plan.xla)
-  except errors.ProgramError as error:
-    raise errors.PlanError(
-      f"The plan's form is not for this step: {error}"
-    ) from error
-  except errors.ScheduleError as error:
-    raise errors.PlanError(
-      f"The plan's orders are not for this step: {error}"
-    ) from error

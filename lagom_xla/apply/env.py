@@ -65,25 +65,25 @@ _IN_PROCESS = """\
 # lagom_xla.tune(plan=...), and the NCCL table is for steps that are."""
 
 
-def script(
-  plan: plan_lib.Plan, *, table_checksum: str | None, xla_flags: str = ""
-) -> str:
+def script(plan: plan_lib.Plan, *, table_checksum: str | None) -> str:
   """The text of env.sh.
 
   Args:
     plan: the plan.
     table_checksum: of the plan's NCCL table; None where it has no settings.
-    xla_flags: what XLA_FLAGS was where the plan was made.
   """
   parts = [
     f"# lagom_xla plan for {plan.module_name} on {plan.cluster.name}.",
-    *_made_with(xla_flags),
+    *_applied(plan),
+    *_made_with(plan.xla_flags),
     _BEFORE_START,
-    _SHELLS,
+    *([_SHELLS] if table_checksum is not None else []),
     *([_IN_PROCESS] if plan.xla.needs_process else []),
     *_rewritten(plan.xla.program),
   ]
   xla, cap = xla_lines(plan.xla.options), nccl_lines(plan.nccl_env)
+  if plan.applied == "flags":
+    cap = "# Of NCCL it sets nothing."
   content = f"{xla}\n{cap}\n{table_checksum}"
   digest = hashlib.sha256(content.encode()).hexdigest()[:12]
   if table_checksum is not None:
@@ -94,6 +94,17 @@ def script(
   else:
     parts += [xla, cap]
   return "\n".join(parts) + "\n"
+
+
+def _applied(plan: plan_lib.Plan) -> Sequence[str]:
+  """For whom the plan was chosen, if not for who can source all of this."""
+  if plan.applied == "flags":
+    return ["# Chosen for jobs that set these XLA_FLAGS and nothing else."]
+  if plan.applied == "env":
+    return [
+      f"# Chosen for jobs that set XLA_FLAGS and {CAP}, and load no plugin."
+    ]
+  return []
 
 
 def _sourced(digest: str, what: str) -> str:

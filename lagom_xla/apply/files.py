@@ -22,7 +22,6 @@ from lagom_xla.apply import env
 from lagom_xla.apply.nccl import layout
 from lagom_xla.apply.nccl import rules as rules_lib
 from lagom_xla.apply.nccl import table as table_lib
-from lagom_xla.flags import environment
 from lagom_xla.validation import place as place_lib
 
 _PLAN = "plan.json"
@@ -54,9 +53,7 @@ def contents(plan: plan_lib.Plan) -> dict[str, bytes]:
   checksum = layout.checksum(rules) if rules else None
   return {
     _PLAN: (json.dumps(plan.to_dict(), indent=2) + "\n").encode(),
-    _ENV: env.script(
-      plan, table_checksum=checksum, xla_flags=environment.xla_flags()
-    ).encode(),
+    _ENV: env.script(plan, table_checksum=checksum).encode(),
     env.TABLE: layout.encode(rules),
   }
 

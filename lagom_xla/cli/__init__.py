@@ -82,6 +82,11 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
 
 
 def _main(arguments: argparse.Namespace) -> None:
+  with output.unread_said():
+    _run(arguments)
+
+
+def _run(arguments: argparse.Namespace) -> None:
   try:
     # JAX is imported by then, which takes seconds.
     with stopping.raised(getattr(arguments, "time_budget", None)):

@@ -5,6 +5,7 @@
 A target is a program of its own: it prints, and so do the libraries that it
 loads, some of them below Python or when the process ends. So a command that
 runs has the process's stdout to itself, and everybody else's goes to stderr.
+Nobody need read that: a command goes on where its stderr is closed or full.
 """
 
 from __future__ import annotations
@@ -47,6 +48,25 @@ def reserved() -> Iterator[None]:
       results.flush()
 
 
+@contextlib.contextmanager
+def unread_said() -> Iterator[None]:
+  """Drops what cannot be written to stderr, where that is a file."""
+  try:
+    number = sys.stderr.fileno()
+  except (io.UnsupportedOperation, AttributeError):  # A test's, or closed.
+    yield
+    return
+  said = _Said(
+    open(number, "wb", buffering=0, closefd=False),
+    encoding=sys.stderr.encoding,
+    errors="backslashreplace",
+    line_buffering=True,
+    write_through=True,
+  )
+  with contextlib.redirect_stderr(said):
+    yield
+
+
 def is_unread(error: errors.OutputError) -> bool:
   """Whether the reader of the result has seen enough, and went away."""
   return isinstance(error.__cause__, BrokenPipeError)
@@ -79,11 +99,12 @@ def console() -> rich.console.Console:
   import rich.console
 
   stream = _stream()
+  is_told = stream.isatty() or "COLUMNS" in os.environ
   return rich.console.Console(
     file=stream,
     markup=False,
     emoji=False,
-    width=None if stream.isatty() else _WIDTH,
+    width=None if is_told else _WIDTH,
   )
 
 
@@ -114,6 +135,28 @@ class _Results(io.TextIOWrapper):
       raise errors.OutputError(
         f"The result cannot be written: {error.strerror}."
       ) from error
+
+
+class _Said(io.TextIOWrapper):
+  """The process's stderr, which leads nowhere once nobody reads it."""
+
+  def write(self, text: str) -> int:
+    """See `io.TextIOWrapper`."""
+    with self._going_on():
+      super().write(text)
+    return len(text)
+
+  def flush(self) -> None:
+    """See `io.TextIOWrapper`."""
+    with self._going_on():
+      super().flush()
+
+  @contextlib.contextmanager
+  def _going_on(self) -> Iterator[None]:
+    try:
+      yield
+    except OSError:
+      os.dup2(os.open(os.devnull, os.O_WRONLY), self.fileno())
 
 
 def _own_stdout() -> TextIO:

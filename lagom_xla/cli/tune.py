@@ -59,28 +59,50 @@ def add(commands) -> None:
   command.add_argument(
     "--searcher",
     choices=("balance", "lagom"),
-    default="balance",
-    help="what searches NCCL's settings: the paper's priority search, or ours,"
-    " which sees more of each trial (default: %(default)s)",
+    help="what searches NCCL's settings: the paper's priority search, lagom, or"
+    " ours, balance, which sees more of each trial (default: balance)",
   )
-  command.add_argument(
+  applied = command.add_mutually_exclusive_group()
+  applied.add_argument(
+    "--flags-only",
+    dest="applied",
+    action="store_const",
+    const="flags",
+    help="choose for a job that sets XLA_FLAGS and nothing else: options are"
+    " compared under NCCL's own choices",
+  )
+  applied.add_argument(
+    "--env-only",
+    dest="applied",
+    action="store_const",
+    const="env",
+    help="choose for a job that sets XLA_FLAGS and NCCL_MAX_CTAS and loads no"
+    " NCCL tuner plugin",
+  )
+  applied.add_argument(
     "--in-process",
     action="store_true",
     help="also choose what no launcher can set: strands of the program, which"
     " collectives are combined, one by one, and the costs that XLA schedules"
     " by; it acts only where the step is wrapped in lagom_xla.tune(plan=DIR)",
   )
+  command.set_defaults(applied="all", usage_error=command.error)
 
 
 def _run(arguments: argparse.Namespace) -> None:
   folder = pathlib.Path(arguments.out)
+  if arguments.searcher and arguments.applied != "all":
+    arguments.usage_error(
+      "--searcher is for settings that the NCCL tuner plugin applies, which"
+      f" --{arguments.applied}-only does without"
+    )
   try:
     tuning, costed = _tune(arguments, folder)
     stopping.end_time_budget()
   except errors.Stopped as stop:
     command_lib.say(
-      f"stopped by {stop.reason} before XLA's defaults were compiled, so there"
-      " is nothing to make a plan from."
+      f"stopped by {stop.reason} before the step was compiled as it runs today,"
+      " so there is nothing to make a plan from."
     )
     stopping.end(stop.exit_status or stopping.NOTHING_FOUND)
   from lagom_xla.apply import files as files_lib
@@ -120,6 +142,7 @@ def _tune(
     compiling.workers(arguments) as workers,
   ):
     from lagom_xla import tuner
+    from lagom_xla.search import nccl
     from lagom_xla.search.xla import candidates as candidates_lib
 
     bar.say("lowering")
@@ -137,8 +160,9 @@ def _tune(
     with profiled.pricing(arguments, target) as costed:
       tuning = tuner.tune(
         target,
-        searcher=arguments.searcher,
+        searcher=arguments.searcher or nccl.DEFAULT_SEARCHER,
         in_process=arguments.in_process,
+        applied=arguments.applied,
         progress=bar.advance,
         found=found,
       )

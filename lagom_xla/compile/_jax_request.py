@@ -40,6 +40,11 @@ class Request:
   device_ids: tuple[int, ...]
 
 
+# What `jax.experimental.custom_partitioning` calls its calls, cuDNN's attention
+# among them; their names in it are addresses of Python functions.
+_PARTITIONED_BY_PYTHON = b"CustomSPMDPartitioning"
+
+
 def bytecode(module: ir.Module) -> bytes:
   """A module as MLIR bytecode."""
   return mlir.module_to_bytecode(module)
@@ -77,8 +82,11 @@ def of_step(
     stablehlo: the `bytecode` of its module.
 
   Returns:
-    None where the step calls back into this process.
+    None where the step, or XLA when it partitions the step, calls back into
+    this process.
   """
+  if _PARTITIONED_BY_PYTHON in stablehlo:
+    return None
   recorder = _Recorder(_jax.client_of(lowered))
   lowering: Any = copy.copy(lowered._lowering)
   lowering.compile_args = {**lowering.compile_args, "backend": recorder}

@@ -10,6 +10,9 @@ from lagom_xla import errors
 from lagom_xla.flags import probe
 from lagom_xla.flags import syntax
 
+# Options that say nothing of how a step is compiled for GPUs.
+NOT_OF_THE_STEP = ("xla_cpu_", "xla_dump_", "xla_force_host_", "xla_tpu_")
+
 _ADVICE = (
   '`lagom-xla flags --check "$XLA_FLAGS"` says which flags, and what to write'
   " instead."
@@ -30,6 +33,17 @@ def xla_flags() -> str:
       f"XLA_FLAGS is {text.strip()!r}, which is neither a flag nor a file with"
       f" flags. {_ADVICE}"
     ) from error
+
+
+def is_set() -> bool:
+  """Whether a flag says how steps are compiled for GPUs."""
+  flags, _ = syntax.parse(xla_flags())
+  return any(not flag.name.startswith(NOT_OF_THE_STEP) for flag in flags)
+
+
+def options_in_words() -> str:
+  """What to call the options with which XLA starts in this process."""
+  return "today's XLA_FLAGS" if is_set() else "XLA's defaults"
 
 
 def check() -> None:

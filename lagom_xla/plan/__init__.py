@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from lagom_xla.plan.fingerprint import fingerprint as fingerprint
 from lagom_xla.plan.plan import FORMAT_VERSION as FORMAT_VERSION
+from lagom_xla.plan.plan import Applied as Applied
 from lagom_xla.plan.plan import MeasuredRun as MeasuredRun
 from lagom_xla.plan.plan import NcclSetting as NcclSetting
 from lagom_xla.plan.plan import Plan as Plan

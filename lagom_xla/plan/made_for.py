@@ -9,7 +9,8 @@ best do nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+import contextlib
 
 import jax
 import jaxlib
@@ -17,6 +18,13 @@ import jaxlib
 from lagom_xla import errors
 from lagom_xla import plan as plan_lib
 from lagom_xla.compile import target as target_lib
+
+# What is raised where a step cannot have a part of a plan.
+_PARTS: Mapping[type[errors.LagomError], str] = {
+  errors.CombineError: "combine groups are",
+  errors.ProgramError: "form is",
+  errors.ScheduleError: "orders are",
+}
 
 
 def check(plan: plan_lib.Plan, target: target_lib.Target) -> None:
@@ -46,6 +54,22 @@ def check_versions(plan: plan_lib.Plan) -> None:
         f"The plan was made with {package} {made_with}, and {installed} is"
         " installed, whose XLA schedules differently: make the plan again."
       )
+
+
+@contextlib.contextmanager
+def parts() -> Iterator[None]:
+  """Names the part of a plan that the step compiled inside cannot have.
+
+  Raises:
+    PlanError: there is one.
+  """
+  try:
+    yield
+  except tuple(_PARTS) as error:
+    part = next(p for kind, p in _PARTS.items() if isinstance(error, kind))
+    raise errors.PlanError(
+      f"The plan's {part} not for this step: {error}"
+    ) from error
 
 
 def _check_cluster(plan: plan_lib.Plan, target: target_lib.Target) -> None:

@@ -25,6 +25,10 @@ from lagom_xla.compile import config
 from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import nccl
 
+# What a job applies of a plan: XLA_FLAGS alone; NCCL's environment variables,
+# too; or all of it, with the NCCL tuner plugin.
+Applied = Literal["flags", "env", "all"]
+
 # Raised whenever a field changes its meaning; the type of
 # `Plan.format_version` goes with it.
 FORMAT_VERSION: Final = 5
@@ -131,6 +135,8 @@ class Plan:
       a scheduled one as it is): what it computes, in which order, among whom.
     jax_version: what compiled the module.
     jaxlib_version: what compiled the module.
+    xla_flags: what XLA_FLAGS was there, in one line; what the plan is compared
+      with, and comes on top of.
     cluster: what it was made for, complete.
     xla: in which form XLA gets the step, and what it gets beside it.
     nccl_env: NCCL environment variable → value, for the whole process.
@@ -139,10 +145,14 @@ class Plan:
     prediction: what it should gain.
     profile: the run that its costs are measured by; None if all of them are
       predicted.
+    applied: what it was chosen for: `all` of it is applied; or only its XLA
+      options and NCCL environment variables, `env`; or its XLA options alone,
+      `flags`.
 
   Raises:
     PlanError: a setting's name is none that a shell takes, or two NCCL settings
-      are for the same calls, or a chain is cut into fewer than two pieces.
+      are for the same calls, or a chain is cut into fewer than two pieces, or
+      it has more than is applied of it.
   """
 
   __pydantic_config__ = validation.STRICT
@@ -152,18 +162,21 @@ class Plan:
   module_fingerprint: validation.Line
   jax_version: validation.Line = jax.__version__
   jaxlib_version: validation.Line = jaxlib.__version__
+  xla_flags: validation.Line = ""
   cluster: cluster_lib.Cluster
   xla: config.XlaConfig
   nccl_env: Mapping[str, str]
   nccl_settings: tuple[NcclSetting, ...]
   prediction: Prediction
   profile: MeasuredRun | None = None
+  applied: Applied = "all"
 
   def __post_init__(self) -> None:
     _check_names("xla.options", self.xla.options)
     _check_names("nccl_env", self.nccl_env)
     _check_calls(self.nccl_settings)
     _check_slices(self.xla.program.slices)
+    _check_applied(self)
 
   @property
   def is_default(self) -> bool:
@@ -174,6 +187,26 @@ class Plan:
   def needs_process(self) -> bool:
     """Whether a part of it acts only through lagom_xla in the process."""
     return self.xla.needs_process
+
+  @property
+  def planned_us(self) -> float:
+    """Predicted step time with all of it that is applied, in microseconds."""
+    prediction = self.prediction
+    if self.applied == "flags":
+      return prediction.xla_us
+    if self.applied == "env":
+      return prediction.nccl_env_us
+    return prediction.nccl_settings_us
+
+  @property
+  def gain_us(self) -> Range:
+    """What that gains."""
+    prediction = self.prediction
+    if self.applied == "flags":
+      return prediction.xla_gain_us
+    if self.applied == "env":
+      return prediction.nccl_env_gain_us
+    return prediction.nccl_settings_gain_us
 
   def to_dict(self) -> dict[str, Any]:
     """As JSON has it; `from_dict` reads it back."""
@@ -195,6 +228,20 @@ def _check_slices(slices: Mapping[str, int]) -> None:
       raise errors.PlanError(
         f"xla.program.slices has {num_slices} for {validation.show(chain)}; a"
         " chain is cut into two pieces or more"
+      )
+
+
+def _check_applied(plan: Plan) -> None:
+  parts = {
+    "NCCL settings": bool(plan.nccl_settings),
+    "parts for lagom_xla in the process": plan.needs_process,
+    "nccl_env": plan.applied == "flags" and bool(plan.nccl_env),
+  }
+  for part, is_there in parts.items():
+    if plan.applied != "all" and is_there:
+      raise errors.PlanError(
+        f'applied is "{plan.applied}", and there are {part}, which nobody'
+        " would apply"
       )
 
 

@@ -13,57 +13,73 @@ from typing import Any
 
 import rich.table
 
+from lagom_xla import plan as plan_lib
+from lagom_xla.flags import environment
+from lagom_xla.report import compared
 from lagom_xla.report import table as table_lib
-from lagom_xla.report import today
 from lagom_xla.search.xla import arms as arms_lib
 from lagom_xla.search.xla import candidates as candidates_lib
 
 _Found = candidates_lib.Candidate | candidates_lib.Refused | None
 
 
-def table(search: candidates_lib.Search) -> rich.table.Table:
+def table(
+  search: candidates_lib.Search, applied: plan_lib.Applied = "all"
+) -> rich.table.Table:
   """Each arm with its predicted step times, and the plan beside them."""
   table = table_lib.new(
     "What you could run without a plan (predicted ms per step)",
     "arm",
     "NCCL defaults",
     "over today",
-    "NCCL tuned",
+    *compared.columns(applied),
     "",
   )
   table.columns[-1].justify = "left"
   for arm, found in _rows(search):
     if isinstance(found, candidates_lib.Candidate):
       fastest = "fastest" if found is search.fastest_arm else ""
-      table.add_row(arm.name, *_times(found, search.default), fastest)
+      table.add_row(arm.name, *_times(found, search, applied), fastest)
     else:
       reason = "not tried"
       if found is not None:
         reason = f"refused: {found.reason.splitlines()[0]}"
-      table.add_row(arm.name, "-", "-", "-", reason)
-  table.add_row("the plan", *_times(search.best, search.default), "")
+      times = ["-"] * (len(table.columns) - 2)
+      table.add_row(arm.name, *times, reason)
+  table.add_row("the plan", *_times(search.best, search, applied), "")
   return table
 
 
 def _times(
-  candidate: candidates_lib.Candidate, today: candidates_lib.Candidate
-) -> tuple[str, str, str]:
+  candidate: candidates_lib.Candidate,
+  search: candidates_lib.Search,
+  applied: plan_lib.Applied,
+) -> tuple[str, ...]:
   """Under NCCL's defaults, in ms and against what runs today; and tuned."""
   us = candidate.under_nccl_defaults.step_time_us
-  over = us / today.under_nccl_defaults.step_time_us - 1
-  tuned_us = candidate.tuned.step_time_us
-  return f"{us / 1e3:,.2f}", f"{over:+.1%}", f"{tuned_us / 1e3:,.2f}"
+  over = us / search.default.under_nccl_defaults.step_time_us - 1
+  tuned = compared.cells(candidate, applied)
+  return f"{us / 1e3:,.2f}", f"{over:+.1%}", *tuned
 
 
-def notes(search: candidates_lib.Search) -> list[str]:
+def notes(
+  search: candidates_lib.Search, applied: plan_lib.Applied = "all"
+) -> list[str]:
   """A line for each thing to know of arms, the names of those it is true of."""
+  taken = [
+    found
+    for _, found in _rows(search)
+    if isinstance(found, candidates_lib.Candidate)
+  ]
+  not_searched = compared.note(taken, applied)
   by_note: dict[str, list[str]] = {}
   for arm in search.arms:
     if arm.source:
       by_note[f"It is from {arm.source}."] = [arm.name]
     for note in arm.notes:
       by_note.setdefault(note, []).append(arm.name)
-  return [f"{', '.join(names)}: {note}" for note, names in by_note.items()]
+  told = [f"{', '.join(names)}: {note}" for note, names in by_note.items()]
+  return [not_searched, *told] if not_searched else told
 
 
 def as_json(search: candidates_lib.Search) -> list[dict[str, Any]]:
@@ -81,18 +97,15 @@ def _as_json(arm: arms_lib.Arm, found: _Found) -> dict[str, Any]:
     "xla_options": dict(arm.config.options),
     "failure": refused and refused.reason,
     "step_time_us": taken and taken.under_nccl_defaults.step_time_us,
-    "tuned_step_time_us": taken and taken.tuned.step_time_us,
+    "tuned_step_time_us": taken and compared.tuned_us(taken),
   }
 
 
 def _rows(
   search: candidates_lib.Search,
 ) -> Iterator[tuple[arms_lib.Arm, _Found]]:
-  yield (
-    arms_lib.Arm(
-      name=f"today: {today.options()}", config=search.default.config
-    ),
-    search.default,
-  )
+  options = environment.options_in_words()
+  name = options if environment.is_set() else f"today: {options}"
+  yield arms_lib.Arm(name=name, config=search.default.config), search.default
   for arm in search.arms:
     yield arm, search.found(arm.config)

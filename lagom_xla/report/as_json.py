@@ -15,10 +15,12 @@ from lagom_xla.costs import lower_bound
 from lagom_xla.costs import step as step_lib
 from lagom_xla.costs import uncertainty
 from lagom_xla.costs.replay import timeline
+from lagom_xla.flags import environment
 from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import overlap as overlap_lib
 from lagom_xla.passes import rematerialization
 from lagom_xla.report import arms
+from lagom_xla.report import compared
 from lagom_xla.search.xla import candidates as candidates_lib
 from lagom_xla.verify import verification as verification_lib
 
@@ -33,6 +35,7 @@ def inspection(step: step_lib.Step) -> dict[str, Any]:
       "num_instructions": module.num_instructions,
       "num_partitions": collectives_lib.num_devices(module),
     },
+    "xla_flags": environment.xla_flags(),
     "collectives": [_collective(step, c) for c in analysis.collectives],
     "host_copies": [
       {
@@ -145,10 +148,11 @@ def verification(verified: verification_lib.Verification) -> dict[str, Any]:
   return {
     "module_name": verified.plan.module_name,
     "cluster": verified.plan.cluster.name,
+    "xla_flags": environment.xla_flags(),
     "default_us": verified.default_us,
     "planned_us": verified.planned_us,
     "default_range_us": dataclasses.asdict(prediction.default_range_us),
-    "gain_us": dataclasses.asdict(prediction.nccl_settings_gain_us),
+    "gain_us": dataclasses.asdict(verified.plan.gain_us),
     "effects": [dataclasses.asdict(effect) for effect in verified.effects],
   }
 
@@ -177,7 +181,7 @@ def _candidate(
     "reordered": sorted(config.orders),
     "failure": refused and refused.reason,
     "step_time_us": found and found.under_nccl_defaults.step_time_us,
-    "tuned_step_time_us": found and found.tuned.step_time_us,
+    "tuned_step_time_us": found and compared.tuned_us(found),
     "gain_us": found and _gain_us(search.default, found),
     "obstacle": search.obstacle(found) if found else "refused",
     "num_trials": found.num_trials if found else 0,

@@ -52,6 +52,27 @@ def has_forms(tuning: tuner.Tuning) -> bool:
   return len(_by_form(tuning)) > 1
 
 
+def why_none(tuning: tuner.Tuning) -> str:
+  """Why the target can have no other form, in a sentence; "" where it can."""
+  as_written = tuning.search.default.outcome.refusals
+  refused = all(
+    isinstance(candidate, candidates_lib.Refused)
+    for candidate in tuning.candidates
+    if is_formed(candidate)
+  )
+  if not (as_written and refused):
+    return ""
+  reasons = "; ".join(f"{r.where}: {r.reason}" for r in as_written)
+  return f"There are no other forms of the program. {reasons}."
+
+
+def is_formed(
+  candidate: candidates_lib.Candidate | candidates_lib.Refused,
+) -> bool:
+  """Whether it is of another form than the program as written."""
+  return not candidate.config.program.is_as_written
+
+
 def _by_form(
   tuning: tuner.Tuning,
 ) -> dict[object, list[candidates_lib.Candidate | candidates_lib.Refused]]:

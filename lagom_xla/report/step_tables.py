@@ -68,7 +68,6 @@ def collectives(
     "wait",
     "",
   )
-  table.columns[0].no_wrap = True
   for collective in ranked[:_MOST_ROWS]:
     beside = step.analysis.kernels_beside[collective.start_id]
     total_us = cost_us(collective)

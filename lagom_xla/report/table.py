@@ -12,10 +12,13 @@ def new(title: str, *columns: str) -> rich.table.Table:
   table = rich.table.Table(
     title=title,
     title_justify="left",
+    caption_justify="left",
     box=None,
     pad_edge=False,
     padding=(0, 1, 0, 0),
   )
   for index, column in enumerate(columns):
-    table.add_column(column, justify="left" if index == 0 else "right")
+    # Folded, as a name that is cut off says nothing.
+    justify = "left" if index == 0 else "right"
+    table.add_column(column, justify=justify, overflow="fold")
   return table

@@ -16,6 +16,7 @@ from lagom_xla import cluster as cluster_lib
 from lagom_xla import tuner
 from lagom_xla.costs import spread as spread_lib
 from lagom_xla.costs import step as step_lib
+from lagom_xla.flags import environment
 from lagom_xla.passes import rematerialization
 from lagom_xla.report import arms
 from lagom_xla.report import as_json
@@ -94,10 +95,15 @@ def show_tuning(
   show_inspection(console, tuning.before)
   console.print(tuning_tables.candidates(tuning))
   if tuning.search.arms:
-    console.print(arms.table(tuning.search))
-    for note in arms.notes(tuning.search):
+    applied = tuning.plan.applied
+    console.print(arms.table(tuning.search, applied))
+    for note in arms.notes(tuning.search, applied):
       console.print(note, highlight=False)
-  if program_tables.has_forms(tuning):
+  if program_tables.has_forms(tuning) and (
+    why_none := program_tables.why_none(tuning)
+  ):
+    console.print(why_none, highlight=False)
+  elif program_tables.has_forms(tuning):
     console.print(program_tables.forms(tuning))
   console.print(tuning_tables.effects(tuning.effects))
   tried, kept = tuning.kept.config.options, tuning.plan.xla.options
@@ -128,15 +134,19 @@ def show_verification(
     f"Plan for {plan.module_name} on {plan.cluster.name}: module,"
     " cluster and versions are those that it was made for"
   )
+  if (flags := environment.xla_flags()) != plan.xla_flags:
+    console.print(
+      f"XLA_FLAGS is {flags or 'not set'}; where the plan was made it was"
+      f" {plan.xla_flags or 'not set'}",
+      style="yellow",
+      highlight=False,
+    )
   console.print(tuning_tables.effects(verification.effects))
   console.print(
     f"Predicted step: {verification.default_us / 1e3:,.2f} ms without the plan,"
     f" {verification.planned_us / 1e3:,.2f} ms with all of it"
   )
-  step, gain = (
-    plan.prediction.default_range_us,
-    plan.prediction.nccl_settings_gain_us,
-  )
+  step, gain = plan.prediction.default_range_us, plan.gain_us
   console.print(
     f"By the plan, 9 times in 10: {step.low_us / 1e3:,.2f} to"
     f" {step.high_us / 1e3:,.2f} ms without it; gains"

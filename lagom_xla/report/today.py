@@ -9,15 +9,11 @@ from lagom_xla.flags import environment
 
 def words() -> str:
   """What to call it."""
-  return "what runs today" if environment.xla_flags() else "all defaults"
-
-
-def options() -> str:
-  """What to call its XLA options."""
-  return "your XLA_FLAGS" if environment.xla_flags() else "XLA's defaults"
+  return "what runs today" if environment.is_set() else "all defaults"
 
 
 def note() -> str:
   """What XLA_FLAGS makes of it, in a sentence; "" where it is not set."""
-  flags = environment.xla_flags()
-  return f"What runs today is XLA's defaults with {flags}" if flags else ""
+  if not environment.is_set():
+    return ""
+  return f"What runs today is XLA's defaults with {environment.xla_flags()}"

@@ -13,39 +13,52 @@ from lagom_xla import tuner
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import rewriting
 from lagom_xla.costs import uncertainty
+from lagom_xla.flags import environment
 from lagom_xla.passes import rematerialization
 from lagom_xla.passes.schedule import orders as orders_lib
+from lagom_xla.report import compared
+from lagom_xla.report import program_tables
 from lagom_xla.report import table as table_lib
 from lagom_xla.report import today
 from lagom_xla.search.xla import arms as arms_lib
 from lagom_xla.search.xla import candidates as candidates_lib
 from lagom_xla.verify import effects as effects_lib
 
+# Of what is applied of a plan, a row each.
+_NUM_ROWS: Mapping[plan_lib.Applied, int] = {"flags": 1, "env": 2, "all": 3}
+
 
 def candidates(tuning: tuner.Tuning) -> rich.table.Table:
   """All configs that were tried, with their predicted step times."""
+  applied = tuning.plan.applied
   table = table_lib.new(
     f"XLA options tried, with {tuning.search.num_predicted:,} more schedules"
     f" predicted and {tuning.num_trials:,} NCCL trials (predicted ms)",
     "options",
-    "NCCL defaults",
-    "NCCL tuned",
-    "sure gain",
+    # In two lines, which leaves names of options more of 80 columns.
+    "NCCL\ndefaults",
+    *(name.replace(" ", "\n") for name in compared.columns(applied)),
+    "sure\ngain",
     "",
   )
   table.columns[-1].justify = "left"
+  table.caption = compared.note(tuning.search.scheduled, applied)
   arms = tuning.search.arms
+  has_no_forms = bool(program_tables.why_none(tuning))
   for candidate in tuning.candidates:
+    if has_no_forms and program_tables.is_formed(candidate):
+      continue
     if isinstance(candidate, candidates_lib.Refused):
       reason, *_ = candidate.reason.splitlines()
+      times = ["-"] * (len(table.columns) - 2)
       table.add_row(
-        _config(candidate.config, arms), "-", "-", "-", f"refused: {reason}"
+        _config(candidate.config, arms), *times, f"refused: {reason}"
       )
       continue
     table.add_row(
       _config(candidate.config, arms),
       f"{candidate.under_nccl_defaults.step_time_us / 1e3:,.2f}",
-      f"{candidate.tuned.step_time_us / 1e3:,.2f}",
+      *compared.cells(candidate, applied),
       f"{_sure_gain_us(tuning, candidate) / 1e3:,.2f}",
       tuning.search.obstacle(candidate) or "kept",
     )
@@ -63,7 +76,7 @@ def recomputed(tuning: tuner.Tuning) -> str:
   """What XLA computes again for want of memory, and how it was found; or ""."""
   found = []
   for which, candidate in (
-    (today.options(), tuning.search.default),
+    (environment.options_in_words(), tuning.search.default),
     ("the plan", tuning.kept),
   ):
     module = candidate.runs.analysis.module
@@ -88,7 +101,7 @@ def _config(config: config_lib.XlaConfig, arms: Sequence[arms_lib.Arm]) -> str:
     parts.append("scheduler profile")
   if config.orders:
     parts.append(orders_lib.in_words(config.orders))
-  return ", ".join(parts) or today.options()
+  return ", ".join(parts) or environment.options_in_words()
 
 
 def _options(
@@ -146,24 +159,12 @@ def gains(plan: plan_lib.Plan) -> rich.table.Table:
     "",
   )
   table.columns[-1].justify = "left"
-  everything = "after: env.sh, with the NCCL tuner plugin"
-  if plan.needs_process:
-    everything += " and lagom_xla.tune(plan=...)"
   table.add_row(
     f"before: {today.words()}",
     f"{prediction.default_us / 1e3:,.2f}",
     f"{1:.4f}x" if prediction.default_us else "-",
   )
-  rows = (
-    ("XLA_FLAGS", prediction.xla_us, prediction.xla_gain_us),
-    (
-      "XLA_FLAGS and NCCL_MAX_CTAS",
-      prediction.nccl_env_us,
-      prediction.nccl_env_gain_us,
-    ),
-    (everything, prediction.nccl_settings_us, prediction.nccl_settings_gain_us),
-  )
-  for label, time_us, gain in rows:
+  for label, time_us, gain in _rows(plan):
     table.add_row(
       label,
       f"{time_us / 1e3:,.2f}",
@@ -188,6 +189,27 @@ def measured_run(plan: plan_lib.Plan) -> str:
     f" {run.num_devices:,} GPUs. Measured are, by time, {shares}; the rest is"
     " predicted, and scaled by what was."
   )
+
+
+def _rows(
+  plan: plan_lib.Plan,
+) -> list[tuple[str, float, plan_lib.Range]]:
+  """What is applied of a plan, each time more, up to all that shall be."""
+  prediction = plan.prediction
+  everything = "env.sh, with the NCCL tuner plugin"
+  if plan.needs_process:
+    everything += " and lagom_xla.tune(plan=...)"
+  rows = [
+    ("XLA_FLAGS", prediction.xla_us, prediction.xla_gain_us),
+    (
+      "XLA_FLAGS and NCCL_MAX_CTAS",
+      prediction.nccl_env_us,
+      prediction.nccl_env_gain_us,
+    ),
+    (everything, prediction.nccl_settings_us, prediction.nccl_settings_gain_us),
+  ]
+  *less, (label, time_us, gain) = rows[: _NUM_ROWS[plan.applied]]
+  return [*less, (f"after: {label}", time_us, gain)]
 
 
 def gain_ms(gain: plan_lib.Range) -> str:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 import dataclasses
 
-from lagom_xla import errors
+from lagom_xla.apply import env as env_lib
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import scheduler_profile
 from lagom_xla.compile import target as target_lib
@@ -22,6 +22,7 @@ from lagom_xla.costs import step as step_lib
 from lagom_xla.passes import combine
 from lagom_xla.plan import made_for
 from lagom_xla.plan import plan as plan_lib
+from lagom_xla.search.nccl import channel_cap
 from lagom_xla.search.xla import as_run
 from lagom_xla.verify import effects as effects_lib
 from lagom_xla.verify import order_effect
@@ -61,22 +62,9 @@ def verify(plan: plan_lib.Plan, target: target_lib.Target) -> Verification:
     CompileError: XLA refuses the target or the plan.
   """
   made_for.check(plan, target)
-  try:
-    with target.started([config_lib.DEFAULT, plan.xla]):
-      default = _schedule(target, config_lib.DEFAULT)
-      planned = _schedule(target, plan.xla)
-  except errors.CombineError as error:
-    raise errors.PlanError(
-      f"The plan's combine groups are not for this step: {error}"
-    ) from error
-  except errors.ProgramError as error:
-    raise errors.PlanError(
-      f"The plan's form is not for this step: {error}"
-    ) from error
-  except errors.ScheduleError as error:
-    raise errors.PlanError(
-      f"The plan's orders are not for this step: {error}"
-    ) from error
+  with made_for.parts(), target.started([config_lib.DEFAULT, plan.xla]):
+    default = _schedule(target, config_lib.DEFAULT)
+    planned = _schedule(target, plan.xla)
   default_runs = as_run.step(target, config_lib.DEFAULT, default)
   planned_runs = as_run.step(target, plan.xla, planned)
   settings = _settings(plan, planned_runs)
@@ -175,7 +163,13 @@ def _without_each_part(
 def _settings(
   plan: plan_lib.Plan, step: step_lib.Step
 ) -> step_lib.Configuration:
-  """A plan's settings for a step's keys, and NCCL's own for all others."""
+  """A plan's settings for a step's keys, and NCCL's own for all others.
+
+  A cap stands in for settings, and acts where a plan is for jobs without them.
+  """
+  cap = plan.nccl_env.get(env_lib.CAP)
+  if plan.applied == "env" and cap is not None:
+    return channel_cap.capped(step.default, int(cap))
   return {
     **step.default,
     **{

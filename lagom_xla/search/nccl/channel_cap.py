@@ -38,16 +38,21 @@ class Cap:
   step_time_us: float
 
 
-def best(step: step_lib.Step) -> Cap:
-  """The cap with the shortest step, the highest of equals; or none."""
-  kept = Cap(
+def none(step: step_lib.Step) -> Cap:
+  """No cap."""
+  return Cap(
     max_channels=None,
     configuration=step.default,
     step_time_us=step.timeline(step.default).step_time_us,
   )
+
+
+def best(step: step_lib.Step) -> Cap:
+  """The cap with the shortest step, the highest of equals; or none."""
+  kept = none(step)
   most = max((s.num_channels for s in step.default.values()), default=0)
   for max_channels in range(most - 1, 0, -1):
-    configuration = _capped(step.default, max_channels)
+    configuration = capped(step.default, max_channels)
     step_time_us = step.timeline(configuration).step_time_us
     if step_time_us < kept.step_time_us:
       kept = Cap(
@@ -60,19 +65,15 @@ def best(step: step_lib.Step) -> Cap:
 
 def surest(step: step_lib.Step) -> Cap:
   """The cap with the largest assured gain; or none."""
-  kept = none = Cap(
-    max_channels=None,
-    configuration=step.default,
-    step_time_us=step.timeline(step.default).step_time_us,
-  )
+  kept = none(step)
   fastest = best(step).max_channels
   if fastest is None:
-    return none
+    return kept
   default = uncertainty.times(step, step.default)
   kept_us = 0.0
   most = max(s.num_channels for s in step.default.values())
   for max_channels in _rising(fastest, most):
-    configuration = _capped(step.default, max_channels)
+    configuration = capped(step.default, max_channels)
     found = uncertainty.times(step, configuration)
     assured_us = uncertainty.gain(default, found).low
     if assured_us > kept_us:
@@ -85,20 +86,21 @@ def surest(step: step_lib.Step) -> Cap:
   return kept
 
 
-def _rising(least: int, most: int) -> Iterator[int]:
-  """Caps from the least on, below `most`."""
-  max_channels = least
-  while max_channels < most:
-    yield max_channels
-    max_channels = math.ceil(max_channels * _GROWTH)
-
-
-def _capped(
+def capped(
   configuration: step_lib.Configuration, max_channels: int
 ) -> step_lib.Configuration:
+  """What NCCL makes of a configuration under a cap."""
   return {
     key: dataclasses.replace(
       setting, num_channels=min(setting.num_channels, max_channels)
     )
     for key, setting in configuration.items()
   }
+
+
+def _rising(least: int, most: int) -> Iterator[int]:
+  """Caps from the least on, below `most`."""
+  max_channels = least
+  while max_channels < most:
+    yield max_channels
+    max_channels = math.ceil(max_channels * _GROWTH)

@@ -17,6 +17,7 @@ from lagom_xla.search.nccl import DEFAULT_SEARCHER
 from lagom_xla.search.nccl import SEARCHERS
 from lagom_xla.search.nccl import robust
 from lagom_xla.search.nccl import searcher as searcher_lib
+from lagom_xla.search.nccl import without_plugin
 
 # What all settings together must gain for sure, as a share of the step.
 _LEAST_GAIN = 1e-4
@@ -47,9 +48,17 @@ def search(
 
   Args:
     step: what is searched.
-    searcher: how, such as `Lagom()`.
+    searcher: how, such as `Lagom()`; or that no plugin applies any.
   """
   default = uncertainty.times(step, step.default)
+  if isinstance(searcher, without_plugin.WithoutPlugin):
+    configuration = searcher.configuration(step)
+    return Result(
+      configuration=configuration,
+      default_times=default,
+      tuned_times=uncertainty.times(step, configuration),
+      num_trials=0,
+    )
   least_us = _LEAST_GAIN * default.mean_us / max(len(step.keys), 1)
   found = robust.search(step, searcher, least_gain_us=least_us)
   configuration = found.configuration

@@ -28,9 +28,6 @@ from lagom_xla.flags import reading
 from lagom_xla.flags import recipes
 from lagom_xla.flags import syntax
 
-# Options that say nothing of how a step is compiled for GPUs.
-_NOT_OF_THE_STEP = ("xla_cpu_", "xla_dump_", "xla_force_host_", "xla_tpu_")
-
 _PRODUCTS = "xla_gpu_enable_triton_gemm"
 _ON_PRODUCTS = (
   "Ahead of time no product is autotuned: what library products gain or lose"
@@ -79,7 +76,7 @@ def _reset(xla_flags: str) -> dict[str, debug_options.Value]:
   return {
     name: known_options[name].default
     for name in recipes.without_defaults(reading.values(flags))
-    if not name.startswith(_NOT_OF_THE_STEP)
+    if not name.startswith(environment.NOT_OF_THE_STEP)
   }
 
 

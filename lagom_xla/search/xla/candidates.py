@@ -68,6 +68,11 @@ class Candidate:
   num_trials: int
   outcome: outcome_lib.Outcome
 
+  @property
+  def is_searched(self) -> bool:
+    """Whether NCCL's settings were, as its own choices ruled nothing out."""
+    return self.tuned is not self.under_nccl_defaults
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Refused:

@@ -17,6 +17,7 @@ import dataclasses
 from lagom_xla import errors
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import target as target_lib
+from lagom_xla.flags import environment
 from lagom_xla.passes import donation
 from lagom_xla.passes import hlo
 from lagom_xla.search import nccl
@@ -90,7 +91,7 @@ def search(
     return candidate
 
   so_far = candidates.Search(default=default)
-  progress("XLA's defaults")
+  progress(environment.options_in_words())
   if target.is_read_only:
     return so_far
   if arms is None:

@@ -1,0 +1,176 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""A plan is chosen by what a job applies of it, and says what that is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+import dataclasses
+import io
+import re
+from unittest import mock
+
+import pytest
+import rich.console
+
+from commands import CLUSTER
+from commands import run
+import fake_target
+import hlo_text
+from lagom_xla import cluster as cluster_lib
+from lagom_xla import errors
+from lagom_xla import plan as plan_lib
+from lagom_xla import tuner
+from lagom_xla.apply import files
+from lagom_xla.compile import config as config_lib
+from lagom_xla.passes import hlo
+from lagom_xla.report import as_json
+from lagom_xla.report import terminal
+from lagom_xla.search.xla import arms
+from lagom_xla.verify import verification
+import sample_plan
+
+_H100 = cluster_lib.parse("1x8xh100")
+_GATHERED_BYTES = 16 * 2**20
+# Blocks for 128 of an H100's 132 SMs, all at once.
+_ONE_WAVE = 1024
+_SLOP = "xla_gpu_memory_limit_slop_factor"
+_COMBINING = "xla_gpu_experimental_enable_heuristic_collective_combining"
+
+Tune = Callable[[plan_lib.Applied], tuner.Tuning]
+
+
+def _module(kernel_us: float, tail_us: float, *, hides: bool) -> hlo.Module:
+  """A kernel, and an all-gather beside it or before it; then a tail."""
+  start, done = hlo_text.all_gather("all-gather", _GATHERED_BYTES)
+  kernel = hlo_text.kernel("kernel", kernel_us, size=_ONE_WAVE)
+  middle = [start, kernel, done] if hides else [start, done, kernel]
+  return hlo_text.load(
+    "\n".join(
+      [
+        f"p = f32[{_ONE_WAVE},{_ONE_WAVE}] parameter(0)",
+        *middle,
+        hlo_text.kernel("tail", tail_us),
+        "ROOT result = f32[256,256] copy(tail)",
+      ]
+    )
+  )
+
+
+# Hidden, the gather slows a kernel that fills the GPU, unless it has so few
+# channels that they fit beside it.
+_DEFAULT = _module(400.0, 800.0, hides=False)
+_HIDDEN = _module(400.0, 1.0, hides=True)
+_EXPOSED = _module(345.0, 1.0, hides=False)
+
+
+def _schedule(config: config_lib.XlaConfig) -> hlo.Module:
+  if _SLOP in config.options:
+    return _HIDDEN
+  return _EXPOSED if _COMBINING in config.options else _DEFAULT
+
+
+_TARGET = fake_target.FakeTarget(
+  name="step", cluster=_H100, scheduled=_schedule
+)
+
+
+@pytest.fixture(scope="module")
+def tuned() -> Tune:
+  """Tunings of a step that the plugin makes fastest with other options."""
+  with mock.patch.object(arms, "known", return_value=()):
+    tunings = {a: tuner.tune(_TARGET, applied=a) for a in ("flags", "env")}
+    tunings["all"] = tuner.tune(_TARGET)
+  return tunings.__getitem__
+
+
+def test_flags_alone_are_chosen_by_the_step_under_nccls_own_choices(
+  tuned: Tune,
+) -> None:
+  flags, everything = tuned("flags").plan, tuned("all").plan
+  assert set(flags.xla.options) == {_COMBINING}
+  assert _SLOP in everything.xla.options
+  # Whoever set only the flags of the plan for all would be worse off.
+  assert flags.planned_us < everything.prediction.xla_us
+  assert everything.planned_us < flags.planned_us
+
+
+def test_flags_and_environment_are_chosen_by_the_step_under_a_cap(
+  tuned: Tune,
+) -> None:
+  plan = tuned("env").plan
+  assert _SLOP in plan.xla.options and set(plan.nccl_env) == {"NCCL_MAX_CTAS"}
+  assert plan.planned_us == plan.prediction.nccl_env_us
+  assert plan.planned_us < tuned("flags").plan.planned_us
+
+
+@pytest.mark.parametrize("applied", ["flags", "env", "all"])
+def test_a_plan_holds_no_more_than_is_applied_of_it(
+  tuned: Tune, applied: plan_lib.Applied
+) -> None:
+  plan = tuned(applied).plan
+  assert plan.applied == applied
+  assert bool(plan.nccl_settings) == (applied == "all")
+  assert bool(plan.nccl_env) == (applied != "flags")
+  assert plan_lib.from_dict(plan.to_dict(), where="it") == plan
+  found = verification.verify(plan, _TARGET)
+  assert found.planned_us == pytest.approx(plan.planned_us)
+  printed = as_json.verification(found)
+  assert printed["gain_us"] == dataclasses.asdict(plan.gain_us)
+
+
+@pytest.mark.parametrize(
+  ("applied", "said"),
+  [
+    ("flags", "# Chosen for jobs that set these XLA_FLAGS and nothing else."),
+    ("env", "# Chosen for jobs that set XLA_FLAGS and NCCL_MAX_CTAS, and load"),
+    ("all", None),
+  ],
+)
+def test_env_sh_says_which_jobs_a_plan_was_chosen_for(
+  tuned: Tune, applied: plan_lib.Applied, said: str | None
+) -> None:
+  written = files.contents(tuned(applied).plan)["env.sh"].decode()
+  assert written.count("# Chosen for") == (said is not None)
+  assert said is None or said in written
+  assert ("export NCCL_MAX_CTAS=" in written) == (applied != "flags")
+  assert ("NCCL_TUNER_PLUGIN" in written) == (applied == "all")
+
+
+@pytest.mark.parametrize(
+  ("applied", "last", "columns"),
+  [
+    ("flags", "after: XLA_FLAGS ", []),
+    ("env", "after: XLA_FLAGS and NCCL_MAX_CTAS ", ["capped"]),
+    ("all", "after: env.sh, with the NCCL tuner plugin ", ["tuned"]),
+  ],
+)
+def test_a_report_ends_with_what_is_applied(
+  tuned: Tune, applied: plan_lib.Applied, last: str, columns: list[str]
+) -> None:
+  tuning = tuned(applied)
+  stream = io.StringIO()
+  terminal.show_tuning(rich.console.Console(file=stream, width=120), tuning, [])
+  text = stream.getvalue()
+  (after,) = [li for li in text.splitlines() if li.startswith("after: ")]
+  assert after.startswith(last)
+  assert f" {tuning.plan.planned_us / 1e3:,.2f} " in after
+  for column in ("capped", "tuned"):
+    assert bool(re.search(rf" {column} ", text)) == (column in columns)
+
+
+@pytest.mark.parametrize("applied", ["flags", "env"])
+def test_a_plan_with_more_than_is_applied_of_it_is_refused(
+  applied: plan_lib.Applied,
+) -> None:
+  with pytest.raises(errors.PlanError, match="which nobody would apply"):
+    dataclasses.replace(sample_plan.PLAN, applied=applied)
+
+
+def test_what_acts_in_the_process_is_not_chosen_for_a_launcher() -> None:
+  with pytest.raises(errors.PlanError, match="leave out one of"):
+    tuner.tune(_TARGET, applied="flags", in_process=True)
+  outcome = run("tune", "a.py:f", CLUSTER, "--flags-only", "--in-process")
+  assert outcome.status == 2 and "not allowed with" in outcome.err
+  outcome = run("tune", "a.py:f", CLUSTER, "--env-only", "--searcher=lagom")
+  assert outcome.status == 2 and "which --env-only does without" in outcome.err
