@@ -33,6 +33,7 @@ H100 = cluster_lib.parse("1x8xh100")
 _KIB = 2**10
 _DOUBLED = "xla_gpu_enable_while_loop_double_buffering"
 _SLOP = "xla_gpu_memory_limit_slop_factor"
+_HEURISTIC = "xla_gpu_experimental_enable_heuristic_collective_combining"
 _EVERYTHING = {
   "xla_gpu_enable_triton_gemm",
   "xla_disable_hlo_passes",
@@ -40,11 +41,18 @@ _EVERYTHING = {
 }
 
 
-def _step(kernels_us: float) -> hlo.Module:
-  """An all-gather that nothing hides, and a kernel."""
+def _step(kernels_us: float, *, is_full: bool = False) -> hlo.Module:
+  """An all-gather that nothing hides, and a kernel.
+
+  Args:
+    kernels_us: what the kernel takes.
+    is_full: whether arguments take all of the memory.
+  """
   start, done = hlo_text.all_gather("all-gather", 256 * _KIB)
+  large = "large = f32[64,16384,16384] parameter(1)" if is_full else ""
   return hlo_text.load(f"""
   p = f32[256,256] parameter(0)
+  {large}
   {start}
   {done}
   {hlo_text.kernel("kernel", kernels_us)}
@@ -152,23 +160,44 @@ def test_what_is_kept_is_never_behind_an_arm():
 
 
 def test_what_is_as_fast_with_fewer_options_is_kept():
-  recipe = _arm("recipe", **{_SLOP: 120, "xla_a": 1})
-  found = joint.search(_target(_SLOP), arms=[recipe])
-  assert list(found.best.config.options) == [_SLOP]
+  recipe = _arm("recipe", **{_HEURISTIC: True, "xla_a": 1})
+  found = joint.search(_target(_HEURISTIC), arms=[recipe])
+  assert list(found.best.config.options) == [_HEURISTIC]
   assert _us(found.best) == _us(found.fastest_arm) < _us(found.default)
 
 
 def test_options_are_searched_again_from_the_best_arm():
-  # The slop gains only on top of the recipe.
+  # Only the recipe's schedule is short of memory.
   def schedule(config: config_lib.XlaConfig) -> hlo.Module:
-    has_both = config.options.get(_SLOP) == 120 and "xla_a" in config.options
-    return _step(20.0 if has_both else 40.0 - 2 * ("xla_a" in config.options))
+    is_full = "xla_a" in config.options
+    has_both = config.options.get(_SLOP) == 120 and is_full
+    kernels_us = 20.0 if has_both else 40.0 - 2 * is_full
+    return _step(kernels_us, is_full=is_full)
 
   target = fake_target.FakeTarget(name="step", cluster=H100, scheduled=schedule)
   alone = joint.search(target, arms=())
   assert alone.best is alone.default
   found = joint.search(target, arms=[_arm("recipe", xla_a=1)])
   assert found.best.config.options == {"xla_a": 1, _SLOP: 120}
+
+
+@pytest.mark.parametrize("gains_alone", [True, False])
+def test_what_nothing_foretells_is_compiled_again_only_if_it_gained(
+  gains_alone,
+):
+  tried: list[set[str]] = []
+
+  def schedule(config: config_lib.XlaConfig) -> hlo.Module:
+    tried.append(set(config.options))
+    gains = _HEURISTIC in config.options and gains_alone
+    return _step(200.0 - 20 * gains - 40 * ("xla_a" in config.options))
+
+  target = fake_target.FakeTarget(name="step", cluster=H100, scheduled=schedule)
+  found = joint.search(target, arms=[_arm("recipe", xla_a=1)])
+  assert {_HEURISTIC} in tried
+  assert ({_HEURISTIC, "xla_a"} in tried) == gains_alone
+  wanted = {"xla_a", _HEURISTIC} if gains_alone else {"xla_a"}
+  assert set(found.best.config.options) == wanted
 
 
 def test_an_arm_that_xla_refuses_or_no_gpu_can_hold_is_none():

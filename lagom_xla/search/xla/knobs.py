@@ -203,13 +203,16 @@ def in_flight(limit: int) -> Value:
 
 def _memory_slop(step: step_lib.Step) -> Iterator[Value]:
   memory = memory_lib.of(step.analysis.module, step.cluster)
-  for percent in (80, 120):
-    most_gb = memory.limit_bytes(percent) / 1e9
-    yield Value(
-      label=f"schedule within {percent} % of the memory, {most_gb:,.1f} GB",
-      options={"xla_gpu_memory_limit_slop_factor": percent},
-      is_first=percent > 100 and memory.is_short,
-    )
+  # A limit that a schedule stays far below changes nothing in it, and a higher
+  # one changes only what had to heed the default.
+  for percent, can_act in ((80, memory.may_heed(80)), (120, memory.is_short)):
+    if can_act:
+      most_gb = memory.limit_bytes(percent) / 1e9
+      yield Value(
+        label=f"schedule within {percent} % of the memory, {most_gb:,.1f} GB",
+        options={"xla_gpu_memory_limit_slop_factor": percent},
+        is_first=percent > 100,
+      )
 
 
 # By name, the ones that most depends on first.
