@@ -100,9 +100,7 @@ def test_what_jaxlib_lacks_is_not_offered(fsdp_scan, monkeypatch):
   assert "xla_gpu_experimental_collective_start_as_early_as_possible" not in (
     names
   )
-  assert (
-    "xla_gpu_experimental_enable_heuristic_collective_combining" in names
-  )
+  assert "xla_gpu_experimental_enable_heuristic_collective_combining" in names
 
 
 # Each knob.

@@ -74,6 +74,15 @@ class _LoweredTarget(Target):
     with xla_run.dropped_at_the_end(pending):
       yield
 
+  @contextlib.contextmanager
+  def compiling(self, config: config_lib.XlaConfig) -> Iterator[None]:
+    """See `Target`."""
+    is_possible = self.num_workers and not self.obstacle
+    configs = [config] if is_possible else []
+    pending = compiler.start_all_to_the_end(self.lowered, configs)
+    with xla_run.dropped_at_the_end(pending):
+      yield
+
   def schedule(self, config: config_lib.XlaConfig = _DEFAULT) -> hlo.Module:
     """See `Target`."""
     return compiler.schedule(self.lowered, config)

@@ -62,9 +62,10 @@ def of_best(
   """
   while search.best is not search.default:
     kept = search.best
-    pruned = pruning.pruned(target, kept)
     try:
-      compiled = _compile(target, pruned)
+      with target.compiling(pruning.expected(kept)):
+        pruned = pruning.pruned(target, kept)
+        compiled = _compile(target, pruned)
     except errors.CompileError as error:
       search = search.refused(kept, str(error))
       continue

@@ -31,13 +31,13 @@ XlaOptions = Mapping[str, bool | int | str]
 _MIB = 2**20
 _OVERLAP_LIMIT = "xla_gpu_experimental_parallel_collective_overlap_limit"
 # Kind of collective -> the option that pipelines it over loop iterations.
-_PIPELINED = {
+PIPELINED = {
   "all-gather": "xla_gpu_enable_pipelined_all_gather",
   "all-reduce": "xla_gpu_enable_pipelined_all_reduce",
   "reduce-scatter": "xla_gpu_enable_pipelined_reduce_scatter",
 }
 # XLA makes its reduce-scatters of all-reduces, after it has pipelined them.
-_PIPELINED_AS = {"reduce-scatter": ("all-reduce", "reduce-scatter")}
+PIPELINED_AS = {"reduce-scatter": ("all-reduce", "reduce-scatter")}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -159,9 +159,9 @@ def _pipelining(step: step_lib.Step) -> Iterator[Value]:
     kind
     for collective in step.analysis.collectives
     if collective.executions > 1 and not collective.is_pipelined
-    for kind in _PIPELINED_AS.get(collective.kind, (collective.kind,))
+    for kind in PIPELINED_AS.get(collective.kind, (collective.kind,))
   }
-  for kind, option in _PIPELINED.items():
+  for kind, option in PIPELINED.items():
     if kind in in_loops:
       yield Value(
         label=f"{kind} pipelined over loop iterations",

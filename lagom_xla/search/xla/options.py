@@ -67,9 +67,7 @@ def search(
   """
   tried = [so_far.default.config]
   while len(tried) < max_compiles:
-    ranked, num_predicted = _ranked(
-      so_far.best, tried, regardless, is_hopeless
-    )
+    ranked, num_predicted = _ranked(so_far.best, tried, regardless, is_hopeless)
     so_far = dataclasses.replace(
       so_far, num_predicted=so_far.num_predicted + num_predicted
     )

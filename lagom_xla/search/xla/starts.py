@@ -93,7 +93,9 @@ def _gained_nothing(so_far: candidates.Search, value: knobs.Value) -> bool:
   return bool(gains) and max(gains) < candidates.LEAST_GAIN
 
 
-def _gain(without: candidates.Candidate, with_it: candidates.Candidate) -> float:
+def _gain(
+  without: candidates.Candidate, with_it: candidates.Candidate
+) -> float:
   """What a value takes off a step under searched settings, as a share of it."""
   return 1 - with_it.tuned.step_time_us / without.tuned.step_time_us
 
