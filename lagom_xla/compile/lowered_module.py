@@ -98,7 +98,7 @@ class LoweredModule:
   ) -> _jax_request.Request:
     """See `lowered.Lowered`."""
     return _jax_request.of_stablehlo(
-      self._bytecode,
+      self._sent,
       devices_lib.devices(self.cluster),
       options,
       scheduler_profile,
@@ -106,8 +106,8 @@ class LoweredModule:
     )
 
   @functools.cached_property
-  def _bytecode(self) -> bytes:
-    return _jax_request.bytecode(self.stablehlo)
+  def _sent(self) -> _jax_request.Program:
+    return _jax_request.program(self.stablehlo)
 
   def compilation(self, executable: Any) -> lowered.Compilation:
     """See `lowered.Lowered`."""

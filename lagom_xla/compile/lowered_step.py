@@ -68,11 +68,11 @@ class LoweredStep:
   ) -> _jax_request.Request | None:
     """See `lowered.Lowered`."""
     all_options = _all_options(options, scheduler_profile)
-    return _jax_request.of_step(self.step, all_options, self._bytecode)
+    return _jax_request.of_step(self.step, all_options, self._sent)
 
   @functools.cached_property
-  def _bytecode(self) -> bytes:
-    return _jax_request.bytecode(self.stablehlo)
+  def _sent(self) -> _jax_request.Program:
+    return _jax_request.program(self.stablehlo)
 
   def compilation(self, executable: jax.stages.Compiled) -> lowered.Compilation:
     """See `lowered.Lowered`."""
