@@ -18,6 +18,7 @@ from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
 from lagom_xla import tuner
 from lagom_xla.compile import config as config_lib
+from lagom_xla.compile import lowered as lowered_lib
 from lagom_xla.flags import debug_options
 from lagom_xla.flags import recipes
 from lagom_xla.passes import hlo
@@ -107,7 +108,7 @@ def test_a_recipe_that_comes_in_sizes_is_taken_in_that_of_the_cluster():
 
 
 def test_arms_are_recipes_and_say_where_they_rest_on_library_products():
-  published = arms_lib.known(H100)
+  published = arms_lib.known(H100).arms
   assert [a.name for a in published] == [
     r.name for r in recipes.for_nodes(H100.num_nodes)
   ]
@@ -125,7 +126,7 @@ def test_arms_are_recipes_and_say_where_they_rest_on_library_products():
 
 def test_on_gpus_library_products_are_measured(monkeypatch):
   monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-  for arm in arms_lib.known(H100):
+  for arm in arms_lib.known(H100).arms:
     assert not any("cost model" in note for note in arm.notes)
 
 
@@ -133,7 +134,7 @@ def test_with_xla_flags_set_xlas_defaults_are_an_arm(monkeypatch):
   monkeypatch.setenv(
     "XLA_FLAGS", f"--{_SLOP}=80 --xla_force_host_platform_device_count=8"
   )
-  plain, *others = arms_lib.known(H100)
+  plain, *others = arms_lib.known(H100).arms
   option = debug_options.find(_SLOP)
   assert option is not None
   assert plain.config.options == {_SLOP: option.default}
@@ -215,7 +216,48 @@ def test_an_arm_that_xla_refuses_or_no_gpu_can_hold_is_none():
   assert found.refused(candidate, "too large").fastest_arm is found.default
 
 
+def test_an_arm_that_the_device_does_not_hold_is_refused_before_it_is_best():
+  def schedule(config: config_lib.XlaConfig) -> hlo.Module:
+    is_large = "xla_large" in config.options
+    return _step(100.0 if is_large else 200.0, is_full=is_large)
+
+  def compile_fully(config: config_lib.XlaConfig) -> lowered_lib.Compilation:
+    is_large = "xla_large" in config.options
+    return lowered_lib.Compilation(
+      module=schedule(config),
+      compiled=None,
+      peak_bytes=H100.gpu.hbm_bytes * 2 if is_large else 2**30,
+    )
+
+  target = fake_target.FakeTarget(
+    name="step", cluster=H100, scheduled=schedule, compiled=compile_fully
+  )
+  arm = _arm("large", xla_large=1)
+  found = joint.search(target, arms=[arm])
+  refused = found.found(arm.config)
+  assert isinstance(refused, candidates.Refused)
+  assert f"of {H100.gpu.hbm_bytes / 1e9:.1f} GB" in refused.reason
+  assert found.best is found.fastest_arm is found.default
+
+
 # The report.
+
+
+def test_a_report_says_why_no_published_flags_were_tried(monkeypatch):
+  def fail(*_: object) -> None:
+    raise errors.OptionsError("jaxlib does not say what options it has")
+
+  monkeypatch.setattr(recipes, "for_nodes", fail)
+  tuning = tuner.tune(
+    dataclasses.replace(
+      _target(_DOUBLED), cluster=cluster_lib.parse("5x8xh100")
+    )
+  )
+  stream = io.StringIO()
+  terminal.show_tuning(rich.console.Console(file=stream, width=200), tuning, [])
+  assert "No published XLA_FLAGS were tried: jaxlib does not say" in (
+    stream.getvalue()
+  )
 
 
 @pytest.mark.parametrize(
@@ -226,7 +268,7 @@ def test_all_arms_are_legible_in_a_terminal_of_80_columns(
   monkeypatch, xla_flags, shown
 ):
   monkeypatch.setenv("XLA_FLAGS", xla_flags)
-  arms = arms_lib.known(H100)
+  arms = arms_lib.known(H100).arms
   search = joint.search(_target(_DOUBLED), arms=arms)
   stream = io.StringIO()
   console = rich.console.Console(file=stream, width=80)

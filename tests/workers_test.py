@@ -29,6 +29,7 @@ from lagom_xla.compile.workers import pool as pool_lib
 from lagom_xla.passes import hlo
 from lagom_xla.search import nccl
 from lagom_xla.search.xla import candidates
+from lagom_xla.search.xla import evaluation
 
 _H100S = cluster_lib.parse("1x8xh100")
 _IN_FLIGHT = "xla_gpu_experimental_parallel_collective_overlap_limit"
@@ -146,7 +147,7 @@ def test_a_candidate_that_aborts_xla_is_refused_and_the_search_goes_on(
   there: target_lib.StepTarget,
 ) -> None:
   evaluate = functools.partial(
-    candidates.evaluate, target=there, searcher=nccl.by_name("lagom")
+    evaluation.evaluate, target=there, searcher=nccl.by_name("lagom")
   )
   refused = evaluate(_ABORTS)
   assert isinstance(refused, candidates.Refused)

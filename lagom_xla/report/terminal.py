@@ -97,6 +97,12 @@ def show_tuning(
     console.print(arms.table(tuning.search))
     for note in arms.notes(tuning.search):
       console.print(note, highlight=False)
+  if tuning.search.no_arms:
+    console.print(
+      f"No published XLA_FLAGS were tried: {tuning.search.no_arms}",
+      style="yellow",
+      highlight=False,
+    )
   if program_tables.has_forms(tuning):
     console.print(program_tables.forms(tuning))
   console.print(tuning_tables.effects(tuning.effects))

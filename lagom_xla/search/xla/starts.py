@@ -15,6 +15,7 @@ from collections.abc import Sequence
 import dataclasses
 import functools
 
+from lagom_xla.compile import config as config_lib
 from lagom_xla.search.xla import arms as arms_lib
 from lagom_xla.search.xla import candidates
 from lagom_xla.search.xla import knobs
@@ -104,9 +105,16 @@ def new_of(
   so_far: candidates.Search, arms: Sequence[arms_lib.Arm]
 ) -> list[arms_lib.Arm]:
   """The arms that were not tried yet, each config once."""
-  new: list[arms_lib.Arm] = []
+  tried = (so_far.default, *so_far.others)
+  return unlike(arms, [candidate.config for candidate in tried])
+
+
+def unlike(
+  arms: Sequence[arms_lib.Arm], configs: Sequence[config_lib.XlaConfig]
+) -> list[arms_lib.Arm]:
+  """The arms with other configs than these, each config once."""
+  found: list[arms_lib.Arm] = []
   for arm in arms:
-    is_known = any(arm.config == other.config for other in new)
-    if not is_known and so_far.found(arm.config) is None:
-      new.append(arm)
-  return new
+    if arm.config not in (*configs, *(other.config for other in found)):
+      found.append(arm)
+  return found
