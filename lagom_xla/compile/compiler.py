@@ -115,17 +115,6 @@ def start_all(
   return pending
 
 
-def start_all_to_the_end(
-  lowered: lowered_lib.Lowered, configs: Iterable[config_lib.XlaConfig]
-) -> list[xla_run.Pending[lowered_lib.Compilation]]:
-  """Starts compiles to the end, but for those that cannot be started."""
-  pending = []
-  for config in configs:
-    with contextlib.suppress(errors.LagomError):  # `compile` will say it.
-      pending.append(start_to_the_end(lowered, config))
-  return pending
-
-
 def start_first(
   lowered: lowered_lib.Lowered, *, is_full: bool
 ) -> list[xla_run.Pending[Any]]:

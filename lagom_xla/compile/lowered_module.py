@@ -13,6 +13,7 @@ from lagom_xla.compile import _jax
 from lagom_xla.compile import _jax_request
 from lagom_xla.compile import devices as devices_lib
 from lagom_xla.compile import lowered
+from lagom_xla.compile import memory_stats
 from lagom_xla.compile import rewriting
 from lagom_xla.compile import shardings
 from lagom_xla.compile import stablehlo as stablehlo_lib
@@ -118,7 +119,9 @@ class LoweredModule:
     return lowered.Compilation(
       module=hlo.Module(proto, self.cluster.num_devices),
       compiled=None,
-      peak_bytes=lowered.peak_bytes(executable.get_compiled_memory_stats()),
+      peak_bytes=memory_stats.peak_bytes(
+        executable.get_compiled_memory_stats()
+      ),
     )
 
   def rewritten(

@@ -15,6 +15,7 @@ from lagom_xla.compile import _jax
 from lagom_xla.compile import _jax_request
 from lagom_xla.compile import devices as devices_lib
 from lagom_xla.compile import lowered
+from lagom_xla.compile import memory_stats
 from lagom_xla.compile import rewriting
 from lagom_xla.compile.workers import pool as pool_lib
 from lagom_xla.passes import hlo
@@ -80,7 +81,7 @@ class LoweredStep:
     return lowered.Compilation(
       module=hlo.load(executable),
       compiled=executable,
-      peak_bytes=None if memory is None else lowered.peak_bytes(memory),
+      peak_bytes=None if memory is None else memory_stats.peak_bytes(memory),
     )
 
   def rewritten(self, form: form_lib.Form) -> rewriting.Rewritten[LoweredStep]:

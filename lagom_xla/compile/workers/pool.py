@@ -7,8 +7,8 @@
       module = target.schedule()
 
 A worker is started when a job finds all others at work, and lives until the
-pool is closed. Each is served by a thread, which starts it: the kernel ends a
-worker with the thread that it came from.
+pool is closed. A thread serves each and starts it: the kernel ends a worker
+with the thread that it came from.
 """
 
 from __future__ import annotations
@@ -16,11 +16,10 @@ from __future__ import annotations
 import atexit
 from collections.abc import Callable
 from concurrent import futures
+import contextlib
 import os
-import pathlib
 import queue
 import sys
-import tempfile
 import threading
 import time
 
@@ -28,6 +27,7 @@ from lagom_xla import errors
 from lagom_xla.compile.workers import cache as cache_lib
 from lagom_xla.compile.workers import job as job_lib
 from lagom_xla.compile.workers import patience as patience_lib
+from lagom_xla.compile.workers import running as running_lib
 from lagom_xla.compile.workers import worker as worker_lib
 
 # How long `close` waits for a thread to see that its worker is gone.
@@ -35,7 +35,7 @@ _LONGEST_JOIN_S = 5.0
 
 _CLOSED = "The pool is closed."
 
-Future = futures.Future[job_lib.Result]
+Future = running_lib.Future
 
 
 def num_cores() -> int:
@@ -66,8 +66,8 @@ class Pool:
         took as long; None for the usual time.
     """
     self._max_workers = num_workers or num_cores()
-    self._own_cache = None if cache else tempfile.TemporaryDirectory()
-    self._cache = cache or cache_lib.Cache(pathlib.Path(self._own_cache.name))
+    self._owned = contextlib.ExitStack()
+    self._cache = cache or self._owned.enter_context(cache_lib.temporary())
     self._warn = warn
     self._patience = patience_lib.Patience(hang_s, worth_stopping_s)
     self._path = os.pathsep.join(filter(None, sys.path))
@@ -76,8 +76,7 @@ class Pool:
     self._jobs = queue.SimpleQueue()
     self._at_hand: dict[str, Future] = {}
     self._workers: set[worker_lib.Worker] = set()
-    self._abandoned: set[Future] = set()
-    self._at_work: dict[Future, worker_lib.Worker] = {}
+    self._running = running_lib.Running()
     self._threads: list[threading.Thread] = []
     self._num_open = 0
     self._is_closed = False
@@ -112,7 +111,7 @@ class Pool:
   def num_at_work(self) -> int:
     """Compiles that go on now."""
     with self._lock:
-      return len(self._at_work)
+      return len(self._running)
 
   def submit(self, job: job_lib.Job) -> Future:
     """Compiles a job, or finds what was compiled before.
@@ -135,8 +134,9 @@ class Pool:
       self._at_hand[job.digest] = future
       self._jobs.put((job, future))
       self._num_open += 1
-      if self._num_open > self._max_workers:
-        self._stop_abandoned()
+      must_wait = self._num_open > self._max_workers
+      if must_wait and self._patience.is_worth_stopping:
+        self._running.stop_abandoned()
       if len(self._threads) < min(self._num_open, self._max_workers):
         self._add_worker()
       return future
@@ -153,8 +153,8 @@ class Pool:
     """
     with self._lock:
       future = self._at_hand.pop(job.digest, None)
-      if future is not None and not future.cancel() and not future.done():
-        self._abandoned.add(future)
+      if future is not None and not future.cancel():
+        self._running.abandon(future)
 
   def close(self) -> None:
     """Ends all workers at once; what is not compiled never will be."""
@@ -167,17 +167,7 @@ class Pool:
         worker.stop()
     for thread in self._threads:
       thread.join(_LONGEST_JOIN_S)
-    if self._own_cache is not None:
-      self._own_cache.cleanup()
-
-  def _stop_abandoned(self) -> None:
-    """Ends a compile that nobody waits for, if it may take long."""
-    if not self._patience.is_worth_stopping:
-      return
-    for future in self._abandoned & self._at_work.keys():
-      self._abandoned.remove(future)
-      self._at_work.pop(future).stop()
-      return
+    self._owned.close()
 
   def _add_worker(self) -> None:
     thread = threading.Thread(target=self._serve, daemon=True)
@@ -229,7 +219,7 @@ class Pool:
       if worker is None:
         raise errors.WorkerError(self._obstacle or _CLOSED)
       with self._lock:
-        self._at_work[future] = worker
+        self._running.begin(future, worker)
         limit_s = self._patience.limit_s
       result = worker.run(job, limit_s)
     except Exception as error:
@@ -240,8 +230,7 @@ class Pool:
       return worker
     finally:
       with self._lock:
-        self._at_work.pop(future, None)
-        self._abandoned.discard(future)
+        self._running.end(future)
     with self._lock:
       self._patience.add(time.monotonic() - started_s)
     # First, so that whoever has the result never compiles it again.

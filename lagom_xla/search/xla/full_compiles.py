@@ -70,9 +70,10 @@ def of_best(
     except errors.CompileError as error:
       search = search.refused(kept, str(error))
       continue
-    least_bytes = compiled_default and compiled_default.peak_bytes
-    peak_bytes = compiled and compiled.peak_bytes
-    if reason := evaluation.too_large(target, peak_bytes, least_bytes):
+    reason = evaluation.too_large(
+      target, _peak_bytes(compiled), _peak_bytes(compiled_default)
+    )
+    if reason:
       search = search.refused(kept, reason)
       continue
     search = _judged(target, search, kept, compiled, searcher)
@@ -101,6 +102,10 @@ def _judged(
     candidate.config, candidate.step, runs, target=target, searcher=searcher
   )
   return search.judged_again(candidate, judged)
+
+
+def _peak_bytes(compiled: lowered_lib.Compilation | None) -> int | None:
+  return None if compiled is None else compiled.peak_bytes
 
 
 def _compile(
