@@ -39,6 +39,7 @@ from lagom_xla.passes.schedule import strands
 from lagom_xla.search import nccl
 from lagom_xla.search.xla import alignment as search
 from lagom_xla.search.xla import candidates
+from lagom_xla.search.xla import evaluation
 from lagom_xla.verify import verification
 import strands_step
 
@@ -220,7 +221,7 @@ def test_an_order_that_needs_more_memory_than_it_may_is_left(
 
 def evaluate_of(target: target_lib.Target) -> candidates.Evaluate:
   return functools.partial(
-    candidates.evaluate,
+    evaluation.evaluate,
     target=target,
     searcher=nccl.by_name(nccl.DEFAULT_SEARCHER),
   )
@@ -231,7 +232,7 @@ def searched(
 ) -> candidates.Search:
   """A search of orders that goes on from merged strands."""
   evaluate = functools.partial(
-    candidates.evaluate,
+    evaluation.evaluate,
     target=target,
     searcher=nccl.SEARCHERS[nccl.DEFAULT_SEARCHER],
   )
@@ -328,7 +329,7 @@ def test_a_step_without_strands_has_no_more_candidates(
   target: target_lib.StepTarget,
 ):
   evaluate = functools.partial(
-    candidates.evaluate,
+    evaluation.evaluate,
     target=target,
     searcher=nccl.SEARCHERS[nccl.DEFAULT_SEARCHER],
   )

@@ -18,6 +18,7 @@ from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
 from lagom_xla import tuner
 from lagom_xla.compile import config as config_lib
+from lagom_xla.compile import lowered as lowered_lib
 from lagom_xla.flags import debug_options
 from lagom_xla.flags import recipes
 from lagom_xla.passes import hlo
@@ -33,6 +34,7 @@ H100 = cluster_lib.parse("1x8xh100")
 _KIB = 2**10
 _DOUBLED = "xla_gpu_enable_while_loop_double_buffering"
 _SLOP = "xla_gpu_memory_limit_slop_factor"
+_HEURISTIC = "xla_gpu_experimental_enable_heuristic_collective_combining"
 _EVERYTHING = {
   "xla_gpu_enable_triton_gemm",
   "xla_disable_hlo_passes",
@@ -40,11 +42,18 @@ _EVERYTHING = {
 }
 
 
-def _step(kernels_us: float) -> hlo.Module:
-  """An all-gather that nothing hides, and a kernel."""
+def _step(kernels_us: float, *, is_full: bool = False) -> hlo.Module:
+  """An all-gather that nothing hides, and a kernel.
+
+  Args:
+    kernels_us: what the kernel takes.
+    is_full: whether arguments take all of the memory.
+  """
   start, done = hlo_text.all_gather("all-gather", 256 * _KIB)
+  large = "large = f32[64,16384,16384] parameter(1)" if is_full else ""
   return hlo_text.load(f"""
   p = f32[256,256] parameter(0)
+  {large}
   {start}
   {done}
   {hlo_text.kernel("kernel", kernels_us)}
@@ -99,7 +108,7 @@ def test_a_recipe_that_comes_in_sizes_is_taken_in_that_of_the_cluster():
 
 
 def test_arms_are_recipes_and_say_where_they_rest_on_library_products():
-  published = arms_lib.known(H100)
+  published = arms_lib.known(H100).arms
   assert [a.name for a in published] == [
     r.name for r in recipes.for_nodes(H100.num_nodes)
   ]
@@ -117,7 +126,7 @@ def test_arms_are_recipes_and_say_where_they_rest_on_library_products():
 
 def test_on_gpus_library_products_are_measured(monkeypatch):
   monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-  for arm in arms_lib.known(H100):
+  for arm in arms_lib.known(H100).arms:
     assert not any("cost model" in note for note in arm.notes)
 
 
@@ -125,7 +134,7 @@ def test_with_xla_flags_set_xlas_defaults_are_an_arm(monkeypatch):
   monkeypatch.setenv(
     "XLA_FLAGS", f"--{_SLOP}=80 --xla_force_host_platform_device_count=8"
   )
-  plain, *others = arms_lib.known(H100)
+  plain, *others = arms_lib.known(H100).arms
   option = debug_options.find(_SLOP)
   assert option is not None
   assert plain.config.options == {_SLOP: option.default}
@@ -152,23 +161,44 @@ def test_what_is_kept_is_never_behind_an_arm():
 
 
 def test_what_is_as_fast_with_fewer_options_is_kept():
-  recipe = _arm("recipe", **{_SLOP: 120, "xla_a": 1})
-  found = joint.search(_target(_SLOP), arms=[recipe])
-  assert list(found.best.config.options) == [_SLOP]
+  recipe = _arm("recipe", **{_HEURISTIC: True, "xla_a": 1})
+  found = joint.search(_target(_HEURISTIC), arms=[recipe])
+  assert list(found.best.config.options) == [_HEURISTIC]
   assert _us(found.best) == _us(found.fastest_arm) < _us(found.default)
 
 
 def test_options_are_searched_again_from_the_best_arm():
-  # The slop gains only on top of the recipe.
+  # Only the recipe's schedule is short of memory.
   def schedule(config: config_lib.XlaConfig) -> hlo.Module:
-    has_both = config.options.get(_SLOP) == 120 and "xla_a" in config.options
-    return _step(20.0 if has_both else 40.0 - 2 * ("xla_a" in config.options))
+    is_full = "xla_a" in config.options
+    has_both = config.options.get(_SLOP) == 120 and is_full
+    kernels_us = 20.0 if has_both else 40.0 - 2 * is_full
+    return _step(kernels_us, is_full=is_full)
 
   target = fake_target.FakeTarget(name="step", cluster=H100, scheduled=schedule)
   alone = joint.search(target, arms=())
   assert alone.best is alone.default
   found = joint.search(target, arms=[_arm("recipe", xla_a=1)])
   assert found.best.config.options == {"xla_a": 1, _SLOP: 120}
+
+
+@pytest.mark.parametrize("gains_alone", [True, False])
+def test_what_nothing_foretells_is_compiled_again_only_if_it_gained(
+  gains_alone,
+):
+  tried: list[set[str]] = []
+
+  def schedule(config: config_lib.XlaConfig) -> hlo.Module:
+    tried.append(set(config.options))
+    gains = _HEURISTIC in config.options and gains_alone
+    return _step(200.0 - 20 * gains - 40 * ("xla_a" in config.options))
+
+  target = fake_target.FakeTarget(name="step", cluster=H100, scheduled=schedule)
+  found = joint.search(target, arms=[_arm("recipe", xla_a=1)])
+  assert {_HEURISTIC} in tried
+  assert ({_HEURISTIC, "xla_a"} in tried) == gains_alone
+  wanted = {"xla_a", _HEURISTIC} if gains_alone else {"xla_a"}
+  assert set(found.best.config.options) == wanted
 
 
 def test_an_arm_that_xla_refuses_or_no_gpu_can_hold_is_none():
@@ -186,7 +216,48 @@ def test_an_arm_that_xla_refuses_or_no_gpu_can_hold_is_none():
   assert found.refused(candidate, "too large").fastest_arm is found.default
 
 
+def test_an_arm_that_the_device_does_not_hold_is_refused_before_it_is_best():
+  def schedule(config: config_lib.XlaConfig) -> hlo.Module:
+    is_large = "xla_large" in config.options
+    return _step(100.0 if is_large else 200.0, is_full=is_large)
+
+  def compile_fully(config: config_lib.XlaConfig) -> lowered_lib.Compilation:
+    is_large = "xla_large" in config.options
+    return lowered_lib.Compilation(
+      module=schedule(config),
+      compiled=None,
+      peak_bytes=H100.gpu.hbm_bytes * 2 if is_large else 2**30,
+    )
+
+  target = fake_target.FakeTarget(
+    name="step", cluster=H100, scheduled=schedule, compiled=compile_fully
+  )
+  arm = _arm("large", xla_large=1)
+  found = joint.search(target, arms=[arm])
+  refused = found.found(arm.config)
+  assert isinstance(refused, candidates.Refused)
+  assert f"of {H100.gpu.hbm_bytes / 1e9:.1f} GB" in refused.reason
+  assert found.best is found.fastest_arm is found.default
+
+
 # The report.
+
+
+def test_a_report_says_why_no_published_flags_were_tried(monkeypatch):
+  def fail(*_: object) -> None:
+    raise errors.OptionsError("jaxlib does not say what options it has")
+
+  monkeypatch.setattr(recipes, "for_nodes", fail)
+  tuning = tuner.tune(
+    dataclasses.replace(
+      _target(_DOUBLED), cluster=cluster_lib.parse("5x8xh100")
+    )
+  )
+  stream = io.StringIO()
+  terminal.show_tuning(rich.console.Console(file=stream, width=200), tuning, [])
+  assert "No published XLA_FLAGS were tried: jaxlib does not say" in (
+    stream.getvalue()
+  )
 
 
 @pytest.mark.parametrize(
@@ -197,7 +268,7 @@ def test_all_arms_are_legible_in_a_terminal_of_80_columns(
   monkeypatch, xla_flags, shown
 ):
   monkeypatch.setenv("XLA_FLAGS", xla_flags)
-  arms = arms_lib.known(H100)
+  arms = arms_lib.known(H100).arms
   search = joint.search(_target(_DOUBLED), arms=arms)
   stream = io.StringIO()
   console = rich.console.Console(file=stream, width=80)

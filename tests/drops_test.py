@@ -17,6 +17,7 @@ from lagom_xla.passes import hlo
 from lagom_xla.search import nccl
 from lagom_xla.search.xla import candidates
 from lagom_xla.search.xla import drops
+from lagom_xla.search.xla import evaluation
 from lagom_xla.search.xla import joint
 
 H100 = cluster_lib.parse("1x8xh100")
@@ -35,7 +36,7 @@ def _candidate(options: Mapping[str, int]) -> candidates.Candidate:
   ROOT result = (f32[256,256]) tuple(kernel)
 """)
 
-  return candidates.evaluate_or_raise(
+  return evaluation.evaluate_or_raise(
     config_lib.XlaConfig(options=dict(options)),
     target=fake_target.FakeTarget(
       name="step", cluster=H100, scheduled=schedule

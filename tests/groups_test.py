@@ -28,6 +28,7 @@ from lagom_xla.passes import hlo
 from lagom_xla.passes.combine import combinable
 from lagom_xla.search.nccl.balance import Balance
 from lagom_xla.search.xla import candidates
+from lagom_xla.search.xla import evaluation
 from lagom_xla.search.xla import groups as groups_lib
 from lagom_xla.search.xla import joint
 from lagom_xla.xla_schedule import reschedule
@@ -226,7 +227,7 @@ def test_xla_makes_the_groups_that_were_found(case, name, search):
   config = config_lib.XlaConfig(
     options=case(name).options, combine_groups=groups
   )
-  made = candidates.evaluate(
+  made = evaluation.evaluate(
     config, target=case(name).target, searcher=Balance()
   )
   assert isinstance(made, candidates.Candidate), made.reason
@@ -288,7 +289,7 @@ def test_groups_that_xla_cannot_make_are_recorded_and_not_raised(case):
   target = case("unrolled").target
   groups = (("no-such-collective", "nor-this"),)
   config = config_lib.XlaConfig(combine_groups=groups)
-  refused = candidates.evaluate(config, target=target, searcher=Balance())
+  refused = evaluation.evaluate(config, target=target, searcher=Balance())
   assert isinstance(refused, candidates.Refused)
   assert refused.config == config
   assert "no-such-collective" in refused.reason

@@ -31,6 +31,7 @@ from lagom_xla.search import nccl
 from lagom_xla.search.nccl import channel_cap
 from lagom_xla.search.nccl import settings
 from lagom_xla.search.xla import candidates
+from lagom_xla.search.xla import evaluation
 from lagom_xla.search.xla import joint
 from lagom_xla.search.xla import thresholds
 from lagom_xla.xla_schedule import reschedule
@@ -356,12 +357,12 @@ def _with_loop(num_trips: str) -> hlo.Module:
 @pytest.mark.parametrize("known_before", [True, False])
 def test_a_step_whose_time_is_no_longer_known_is_refused(known_before):
   known = f", {hlo_text.trips(3)}"
-  default = candidates.evaluate_or_raise(
+  default = evaluation.evaluate_or_raise(
     config_lib.DEFAULT,
     target=_target(lambda _: _with_loop(known if known_before else "")),
     searcher=nccl.SEARCHERS[nccl.DEFAULT_SEARCHER],
   )
-  found = candidates.evaluate(
+  found = evaluation.evaluate(
     config_lib.XlaConfig(options={_GATHER: 0}),
     target=_target(lambda _: _with_loop("")),
     searcher=nccl.SEARCHERS[nccl.DEFAULT_SEARCHER],

@@ -21,7 +21,7 @@ from lagom_xla.compile import lowered as lowered_lib
 from lagom_xla.compile import target as target_lib
 from lagom_xla.passes import hlo
 from lagom_xla.search import nccl
-from lagom_xla.search.xla import candidates
+from lagom_xla.search.xla import evaluation
 from lagom_xla.search.xla import pruning
 
 _H100S = cluster_lib.parse("1x8xh100")
@@ -52,7 +52,7 @@ def _pruned(options: Mapping[str, int], takes_us: Takes) -> set[str]:
     cluster=_H100S,
     scheduled=lambda config: _step(takes_us(config.options)),
   )
-  kept = candidates.evaluate_or_raise(
+  kept = evaluation.evaluate_or_raise(
     config_lib.XlaConfig(options=options), target=target, searcher=_SEARCHER
   )
   return set(pruning.pruned(target, kept).options)
@@ -116,5 +116,5 @@ def test_what_a_recipe_sets_for_other_programs_is_pruned(
   config = config_lib.XlaConfig(
     options={_COMMANDS: "", _BY_DIM: False, _DOUBLED: True}
   )
-  kept = candidates.evaluate_or_raise(config, target=target, searcher=_SEARCHER)
+  kept = evaluation.evaluate_or_raise(config, target=target, searcher=_SEARCHER)
   assert set(pruning.pruned(target, kept).options) == {_DOUBLED}

@@ -15,6 +15,7 @@ from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import devices as devices_lib
 from lagom_xla.compile import target as target_lib
 from lagom_xla.costs import step as step_lib
+from lagom_xla.search.xla import digests
 from lagom_xla.search.xla import joint
 from lagom_xla.search.xla import knobs
 from lagom_xla.xla_schedule import memory as memory_lib
@@ -60,6 +61,12 @@ def test_more_memory_changes_what_is_short_of_it(
   values = knobs.worth_trying(step_lib.of_module(default, target.cluster))
   firsts = [dict(value.options) for value in values if value.is_first]
   assert firsts == ([{_SLOP: 120}] if is_short else [])
+  # Nor is a lower limit offered to what stays far below it.
+  offered = {v.options[_SLOP] for v in values if _SLOP in v.options}
+  assert offered == ({80, 120} if is_short else set())
+  if not is_short:
+    less = target.schedule(config_lib.XlaConfig(options={_SLOP: 80}))
+    assert digests.of(less) == digests.of(default)
 
 
 def test_schedules_stay_within_the_limit_that_is_said(fsdp_step):

@@ -25,6 +25,7 @@ from lagom_xla.passes.program import outcome as outcome_lib
 from lagom_xla.passes.program.slices import chains as chains_lib
 from lagom_xla.search import nccl
 from lagom_xla.search.xla import candidates
+from lagom_xla.search.xla import evaluation
 from lagom_xla.search.xla import exposure
 from lagom_xla.search.xla import joint
 from lagom_xla.search.xla import slices as slices_lib
@@ -134,7 +135,7 @@ def tensor_parallel() -> target_lib.Target:
 def test_what_is_exposed_of_a_chain_is_what_its_collectives_expose(
   tensor_parallel,
 ):
-  default = candidates.evaluate_or_raise(
+  default = evaluation.evaluate_or_raise(
     config_lib.DEFAULT,
     target=tensor_parallel,
     searcher=nccl.SEARCHERS[nccl.DEFAULT_SEARCHER],
@@ -179,7 +180,7 @@ def partitioned(
   )
   target = target_lib.of_step(lowered, formed_target.H100, name="step")
   evaluate = functools.partial(
-    candidates.evaluate_or_raise,
+    evaluation.evaluate_or_raise,
     target=target,
     searcher=nccl.SEARCHERS[nccl.DEFAULT_SEARCHER],
   )

@@ -33,6 +33,7 @@ from lagom_xla.passes import hlo
 from lagom_xla.passes.program import form as form_lib
 from lagom_xla.search import nccl
 from lagom_xla.search.xla import candidates
+from lagom_xla.search.xla import evaluation
 
 TWO_IN_FLIGHT = {"xla_gpu_experimental_parallel_collective_overlap_limit": 2}
 # Device memory that a step needs as written, and in a form.
@@ -79,7 +80,7 @@ def search(target: target_lib.Target) -> candidates.Search:
   chain = next(chain for chain in target.chains() if 2 in chain.pieces)
   cut = form_lib.Form(slices={chain.label: 2})
   evaluate = functools.partial(
-    candidates.evaluate_or_raise,
+    evaluation.evaluate_or_raise,
     target=target,
     searcher=nccl.SEARCHERS[nccl.DEFAULT_SEARCHER],
   )

@@ -91,7 +91,7 @@ def _plan(target: target_lib.Target) -> plan_lib.Plan:
   """
   with (
     mock.patch.object(uncertainty, "scenarios", return_value=()),
-    mock.patch.object(arms, "known", return_value=()),
+    mock.patch.object(arms, "known", return_value=arms.Known(arms=())),
   ):
     return tuner.tune(target).plan
 

@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import time
+from typing import Any
 
 import jax
 import pytest
@@ -20,6 +21,7 @@ from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
 from lagom_xla.compile import compiler
 from lagom_xla.compile import config as config_lib
+from lagom_xla.compile import devices as devices_lib
 from lagom_xla.compile import target as target_lib
 from lagom_xla.compile.workers import cache as cache_lib
 from lagom_xla.compile.workers import job as job_lib
@@ -27,6 +29,7 @@ from lagom_xla.compile.workers import pool as pool_lib
 from lagom_xla.passes import hlo
 from lagom_xla.search import nccl
 from lagom_xla.search.xla import candidates
+from lagom_xla.search.xla import evaluation
 
 _H100S = cluster_lib.parse("1x8xh100")
 _IN_FLIGHT = "xla_gpu_experimental_parallel_collective_overlap_limit"
@@ -144,7 +147,7 @@ def test_a_candidate_that_aborts_xla_is_refused_and_the_search_goes_on(
   there: target_lib.StepTarget,
 ) -> None:
   evaluate = functools.partial(
-    candidates.evaluate, target=there, searcher=nccl.by_name("lagom")
+    evaluation.evaluate, target=there, searcher=nccl.by_name("lagom")
   )
   refused = evaluate(_ABORTS)
   assert isinstance(refused, candidates.Refused)
@@ -188,6 +191,61 @@ def test_another_pool_goes_on_from_what_was_compiled(
       compiled.append(here.with_workers(pool).schedule().proto)
   assert compiled[0] == compiled[1]
   assert [cache.num_puts for cache in caches] == [1, 0]
+
+
+def test_without_a_cache_a_pool_compiles_nothing_twice(
+  here: target_lib.StepTarget,
+) -> None:
+  with pool_lib.Pool(1) as pool:
+    target = here.with_workers(pool)
+    first = target.schedule()
+    (pid,) = pool.worker_pids
+    os.kill(pid, signal.SIGSTOP)  # Nothing is compiled any more.
+    assert target.schedule().proto == first.proto
+
+
+def test_a_long_compile_that_was_dropped_ends_where_another_waits(
+  here: target_lib.StepTarget,
+) -> None:
+  configs = [config_lib.XlaConfig(options={_IN_FLIGHT: n}) for n in (2, 3)]
+  with pool_lib.Pool(1, worth_stopping_s=0.0) as pool:
+    target = here.with_workers(pool)
+    target.schedule()
+    (pid,) = pool.worker_pids
+    os.kill(pid, signal.SIGSTOP)  # From here on it takes for ever.
+    with target.started(configs[:1]):
+      while not pool.num_at_work:
+        time.sleep(0.01)
+    assert target.schedule(configs[1]).is_scheduled
+    assert pid not in pool.worker_pids
+
+
+@pytest.mark.parametrize("is_default", [True, False])
+def test_a_line_more_in_the_users_file_compiles_no_options_anew(
+  tmp_path: pathlib.Path, is_default: bool
+) -> None:
+  """But the default, as reports name lines of its schedule."""
+  config = config_lib.XlaConfig(options={} if is_default else {_IN_FLIGHT: 2})
+  cache = _CountingCache(tmp_path)
+  num_puts = []
+  with pool_lib.Pool(1, cache=cache) as pool:
+    for num_lines, function in ((0, "sin"), (3, "sin"), (3, "cos")):
+      target = _written(num_lines, function).with_workers(pool)
+      target.schedule(config)
+      num_puts.append(cache.num_puts)
+  assert num_puts == ([1, 2, 3] if is_default else [1, 1, 2])
+
+
+def _written(num_lines: int, function: str) -> target_lib.StepTarget:
+  """A step below so many lines of its file."""
+  text = num_lines * "\n" + f"step = lambda x: jax.numpy.{function}(x) + 1\n"
+  found: dict[str, Any] = {"jax": jax}
+  exec(compile(text, "step.py", "exec"), found)
+  mesh = jax.sharding.Mesh(devices_lib.devices(_H100S), "x")
+  sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("x"))
+  argument = jax.ShapeDtypeStruct((8, 4), "float32", sharding=sharding)
+  lowered = jax.jit(found["step"]).lower(argument)
+  return target_lib.of_step(lowered, _H100S, name="step")
 
 
 def test_without_workers_it_is_compiled_here_with_one_warning(

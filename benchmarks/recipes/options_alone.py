@@ -16,8 +16,11 @@ from lagom_xla.compile import target as target_lib
 from lagom_xla.search import nccl
 from lagom_xla.search.xla import arms as arms_lib
 from lagom_xla.search.xla import candidates as candidates_lib
+from lagom_xla.search.xla import digests
+from lagom_xla.search.xla import evaluation
 from lagom_xla.search.xla import options
 from lagom_xla.search.xla import starts
+from lagom_xla.search.xla import turns
 
 _SEARCHER = nccl.SEARCHERS[nccl.DEFAULT_SEARCHER]
 
@@ -39,28 +42,32 @@ def search(
   Raises:
     CompileError: the target does not compile with the defaults.
   """
-  default = _untuned(
-    candidates_lib.evaluate_or_raise(
-      config_lib.DEFAULT, target=target, searcher=_SEARCHER
-    )
+  tuned = evaluation.evaluate_or_raise(
+    config_lib.DEFAULT, target=target, searcher=_SEARCHER
   )
+  default = _untuned(tuned)
+  known = {digests.of(tuned.step.analysis.module): tuned}
+  in_turn = turns.ahead(target)
 
   def evaluate(
     config: config_lib.XlaConfig,
   ) -> candidates_lib.Candidate | candidates_lib.Refused:
-    found = candidates_lib.evaluate(
-      config, target=target, searcher=_SEARCHER, default=default
+    found = evaluation.evaluate(
+      config, target=target, searcher=_SEARCHER, default=default, known=known
     )
     if isinstance(found, candidates_lib.Refused):
       return found
     return _untuned(found)
 
   from_default = options.search(
-    candidates_lib.Search(default=default), evaluate, progress=progress
+    candidates_lib.Search(default=default),
+    evaluate,
+    in_turn=in_turn,
+    progress=progress,
   )
-  arms = arms_lib.known(target.cluster)
+  arms = arms_lib.known(target.cluster).arms
   return from_default, starts.search(
-    from_default, evaluate, arms, progress=progress
+    from_default, evaluate, arms, in_turn=in_turn, progress=progress
   )
 
 

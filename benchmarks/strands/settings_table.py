@@ -22,7 +22,7 @@ from lagom_xla.costs import step as step_lib
 from lagom_xla.costs.replay import timeline as timeline_lib
 from lagom_xla.passes.program import form as form_lib
 from lagom_xla.search import nccl
-from lagom_xla.search.xla import candidates
+from lagom_xla.search.xla import evaluation
 
 NAME = "settings"
 
@@ -104,7 +104,7 @@ def row(
   }
   config = config_lib.XlaConfig(program=form)
   for name in nccl.SEARCHERS:
-    tuned = candidates.evaluate_or_raise(
+    tuned = evaluation.evaluate_or_raise(
       config, target=target, searcher=nccl.by_name(name)
     ).tuned
     found |= {

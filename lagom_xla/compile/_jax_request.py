@@ -11,12 +11,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 import copy
 import dataclasses
+import hashlib
 from typing import Any
 
 import jax
 from jax._src.interpreters import mlir
 from jax._src.lib import xla_client
 from jaxlib.mlir import ir
+from jaxlib.mlir import passmanager
 
 from lagom_xla import errors
 from lagom_xla.compile import _jax
@@ -28,6 +30,7 @@ class Request:
 
   Attributes:
     stablehlo: the module, as MLIR bytecode.
+    content_digest: a hash of it without the lines that it was written in.
     options: a CompileOptionsProto without overrides, whose order it would not
       keep.
     overrides: XLA option -> value, on top of those of the proto.
@@ -35,6 +38,7 @@ class Request:
   """
 
   stablehlo: bytes
+  content_digest: str
   options: bytes
   overrides: tuple[tuple[str, bool | int | float | str], ...]
   device_ids: tuple[int, ...]
@@ -45,9 +49,57 @@ class Request:
 _PARTITIONED_BY_PYTHON = b"CustomSPMDPartitioning"
 
 
-def bytecode(module: ir.Module) -> bytes:
-  """A module as MLIR bytecode."""
-  return mlir.module_to_bytecode(module)
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Program:
+  """A module, as requests hold it.
+
+  Attributes:
+    bytecode: the module.
+    content_digest: a hash of it without the lines that it was written in.
+  """
+
+  bytecode: bytes
+  content_digest: str
+
+
+def program(module: ir.Module) -> Program:
+  """A module as requests hold it."""
+  bytecode = mlir.module_to_bytecode(module)
+  with mlir.make_ir_context():
+    copy = ir.Module.parse(bytecode)
+    # XLA names instructions by what JAX was doing, which is in locations too.
+    digest = hashlib.sha256("\n".join(_names(copy)).encode())
+    strip = passmanager.PassManager.parse("builtin.module(strip-debuginfo)")
+    strip.run(copy.operation)
+    digest.update(mlir.module_to_bytecode(copy))
+  return Program(bytecode=bytecode, content_digest=digest.hexdigest())
+
+
+def _names(module: ir.Module) -> list[str]:
+  """What locations name, without files, lines and columns."""
+  names: list[str] = []
+
+  def visit(operation: ir.Operation) -> ir.WalkResult:
+    names.append(_name(operation.location))
+    for region in operation.regions:
+      for block in region:
+        names.extend(_name(value.location) for value in block.arguments)
+    return ir.WalkResult.ADVANCE
+
+  module.operation.walk(visit)
+  return names
+
+
+def _name(location: ir.Location) -> str:
+  if isinstance(location, ir.NameLoc):
+    return location.name_str
+  return "" if _is_of_lines(location) else str(location)
+
+
+def _is_of_lines(location: ir.Location) -> bool:
+  return isinstance(
+    location, (ir.UnknownLoc, ir.FileLineColLoc, ir.CallSiteLoc)
+  )
 
 
 def module(stablehlo: bytes) -> ir.Module:
@@ -72,20 +124,20 @@ def with_options(
 
 
 def of_step(
-  lowered: jax.stages.Lowered, options: Mapping[str, Any], stablehlo: bytes
+  lowered: jax.stages.Lowered, options: Mapping[str, Any], module: Program
 ) -> Request | None:
   """What JAX would hand to XLA to compile a lowered step, without compiling.
 
   Args:
     lowered: the step.
     options: as `jax.stages.Lowered.compile` takes them.
-    stablehlo: the `bytecode` of its module.
+    module: its module.
 
   Returns:
     None where the step, or XLA when it partitions the step, calls back into
     this process.
   """
-  if _PARTITIONED_BY_PYTHON in stablehlo:
+  if _PARTITIONED_BY_PYTHON in module.bytecode:
     return None
   recorder = _Recorder(_jax.client_of(lowered))
   lowering: Any = copy.copy(lowered._lowering)
@@ -98,14 +150,14 @@ def of_step(
   except _Recorded as call:
     if call.has_callbacks:
       return None
-    return _request(call.options, call.device_ids, stablehlo)
+    return _request(call.options, call.device_ids, module)
   raise errors.UnsupportedError(
     f"JAX {jax.__version__} compiles without asking the step's client."
   )
 
 
 def of_stablehlo(
-  stablehlo: bytes,
+  module: Program,
   devices: Sequence[jax.Device],
   options: Mapping[str, bool | int | float | str],
   scheduler_profile: bytes | None,
@@ -117,7 +169,7 @@ def of_stablehlo(
     devices, options, scheduler_profile, partitioner=partitioner
   )
   device_ids = tuple(device.id for device in devices)
-  return _request(compile_options, device_ids, stablehlo)
+  return _request(compile_options, device_ids, module)
 
 
 def compile(request: Request, devices: Sequence[jax.Device]) -> Any:
@@ -140,12 +192,13 @@ def compile(request: Request, devices: Sequence[jax.Device]) -> Any:
 
 
 def _request(
-  options: Any, device_ids: tuple[int, ...], stablehlo: bytes
+  options: Any, device_ids: tuple[int, ...], module: Program
 ) -> Request:
   overrides = tuple(options.env_option_overrides)
   options.env_option_overrides = []
   return Request(
-    stablehlo=stablehlo,
+    stablehlo=module.bytecode,
+    content_digest=module.content_digest,
     options=options.SerializeAsString(),
     overrides=overrides,
     device_ids=device_ids,

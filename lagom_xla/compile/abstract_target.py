@@ -89,6 +89,12 @@ class Target(abc.ABC):
     del configs
     yield
 
+  @contextlib.contextmanager
+  def compiling(self, config: config_lib.XlaConfig) -> Iterator[None]:
+    """Starts a compile to the end, where there is a worker; see `started`."""
+    del config
+    yield
+
   @abc.abstractmethod
   def compile(
     self, config: config_lib.XlaConfig = _DEFAULT

@@ -115,14 +115,3 @@ def in_form(lowered: Lowered, form: form_lib.Form) -> Lowered:
   rewritten = lowered.rewritten(form)
   rewriting.check(lowered.name, form, rewritten.outcome)
   return rewritten.program
-
-
-def peak_bytes(memory: Any) -> int:
-  """Peak device memory of a `CompiledMemoryStats`."""
-  peak = getattr(memory, "peak_memory_in_bytes", 0)
-  return peak or (
-    memory.argument_size_in_bytes
-    + memory.output_size_in_bytes
-    - memory.alias_size_in_bytes
-    + memory.temp_size_in_bytes
-  )

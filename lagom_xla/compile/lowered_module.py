@@ -13,6 +13,7 @@ from lagom_xla.compile import _jax
 from lagom_xla.compile import _jax_request
 from lagom_xla.compile import devices as devices_lib
 from lagom_xla.compile import lowered
+from lagom_xla.compile import memory_stats
 from lagom_xla.compile import rewriting
 from lagom_xla.compile import shardings
 from lagom_xla.compile import stablehlo as stablehlo_lib
@@ -98,7 +99,7 @@ class LoweredModule:
   ) -> _jax_request.Request:
     """See `lowered.Lowered`."""
     return _jax_request.of_stablehlo(
-      self._bytecode,
+      self._sent,
       devices_lib.devices(self.cluster),
       options,
       scheduler_profile,
@@ -106,8 +107,8 @@ class LoweredModule:
     )
 
   @functools.cached_property
-  def _bytecode(self) -> bytes:
-    return _jax_request.bytecode(self.stablehlo)
+  def _sent(self) -> _jax_request.Program:
+    return _jax_request.program(self.stablehlo)
 
   def compilation(self, executable: Any) -> lowered.Compilation:
     """See `lowered.Lowered`."""
@@ -118,7 +119,9 @@ class LoweredModule:
     return lowered.Compilation(
       module=hlo.Module(proto, self.cluster.num_devices),
       compiled=None,
-      peak_bytes=lowered.peak_bytes(executable.get_compiled_memory_stats()),
+      peak_bytes=memory_stats.peak_bytes(
+        executable.get_compiled_memory_stats()
+      ),
     )
 
   def rewritten(

@@ -15,6 +15,7 @@ from lagom_xla.compile import _jax
 from lagom_xla.compile import _jax_request
 from lagom_xla.compile import devices as devices_lib
 from lagom_xla.compile import lowered
+from lagom_xla.compile import memory_stats
 from lagom_xla.compile import rewriting
 from lagom_xla.compile.workers import pool as pool_lib
 from lagom_xla.passes import hlo
@@ -68,11 +69,11 @@ class LoweredStep:
   ) -> _jax_request.Request | None:
     """See `lowered.Lowered`."""
     all_options = _all_options(options, scheduler_profile)
-    return _jax_request.of_step(self.step, all_options, self._bytecode)
+    return _jax_request.of_step(self.step, all_options, self._sent)
 
   @functools.cached_property
-  def _bytecode(self) -> bytes:
-    return _jax_request.bytecode(self.stablehlo)
+  def _sent(self) -> _jax_request.Program:
+    return _jax_request.program(self.stablehlo)
 
   def compilation(self, executable: jax.stages.Compiled) -> lowered.Compilation:
     """See `lowered.Lowered`."""
@@ -80,7 +81,7 @@ class LoweredStep:
     return lowered.Compilation(
       module=hlo.load(executable),
       compiled=executable,
-      peak_bytes=None if memory is None else lowered.peak_bytes(memory),
+      peak_bytes=None if memory is None else memory_stats.peak_bytes(memory),
     )
 
   def rewritten(self, form: form_lib.Form) -> rewriting.Rewritten[LoweredStep]:

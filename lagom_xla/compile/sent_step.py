@@ -25,6 +25,7 @@ from lagom_xla.compile import _jax
 from lagom_xla.compile import _jax_request
 from lagom_xla.compile import devices as devices_lib
 from lagom_xla.compile import lowered as lowered_lib
+from lagom_xla.compile import memory_stats
 from lagom_xla.compile import nnx_step
 from lagom_xla.compile import persistent_cache
 from lagom_xla.compile import rewriting
@@ -106,7 +107,9 @@ class SentStep:
     return lowered_lib.Compilation(
       module=hlo.Module(proto, self.cluster.num_devices),
       compiled=None,
-      peak_bytes=lowered_lib.peak_bytes(executable.get_compiled_memory_stats()),
+      peak_bytes=memory_stats.peak_bytes(
+        executable.get_compiled_memory_stats()
+      ),
     )
 
   def rewritten(self, form: form_lib.Form) -> rewriting.Rewritten[SentStep]:
@@ -131,8 +134,12 @@ class SentStep:
     return self._with_module(rewrite_lib.with_chains_tagged(self.stablehlo))
 
   def _with_module(self, module: Any) -> SentStep:
-    stablehlo = _jax_request.bytecode(module)
-    sent = dataclasses.replace(self.sent, stablehlo=stablehlo)
+    program = _jax_request.program(module)
+    sent = dataclasses.replace(
+      self.sent,
+      stablehlo=program.bytecode,
+      content_digest=program.content_digest,
+    )
     return dataclasses.replace(self, sent=sent)
 
 
@@ -154,8 +161,7 @@ def write(
   step = nnx_step.lowered_inside(lowered)
   with persistent_cache.off():
     program: Any = step.compiler_ir("stablehlo")
-    stablehlo = _jax_request.bytecode(program)
-    request = _jax_request.of_step(step, {}, stablehlo)
+    request = _jax_request.of_step(step, {}, _jax_request.program(program))
   if request is None:
     raise errors.TargetError(
       "The step calls back into Python, as jax.debug.print does, so that no"
@@ -166,6 +172,7 @@ def write(
   facts = {
     "platform": "cpu" if _jax.client_of(step).platform == "cpu" else "cuda",
     "cluster": cluster.to_dict(),
+    "content_digest": request.content_digest,
     "overrides": request.overrides,
     "device_ids": request.device_ids,
   }
@@ -181,6 +188,7 @@ def read(folder: pathlib.Path) -> SentStep:
   facts = json.loads((folder / _FACTS).read_text())
   request = _jax_request.Request(
     stablehlo=(folder / _STABLEHLO).read_bytes(),
+    content_digest=facts["content_digest"],
     options=(folder / _OPTIONS).read_bytes(),
     overrides=tuple((name, value) for name, value in facts["overrides"]),
     device_ids=tuple(facts["device_ids"]),

@@ -9,9 +9,6 @@ of what is named on the command line.
 
 from __future__ import annotations
 
-import abc
-from collections.abc import Iterable, Iterator
-import contextlib
 import dataclasses
 import math
 from typing import Any
@@ -21,18 +18,16 @@ import jax
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
 from lagom_xla.compile import abstract_target
-from lagom_xla.compile import compiler
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import lowered as lowered_lib
 from lagom_xla.compile import lowered_module
 from lagom_xla.compile import lowered_step
+from lagom_xla.compile import lowered_target
 from lagom_xla.compile import nnx_step
 from lagom_xla.compile import origin
 from lagom_xla.compile import rewriting
 from lagom_xla.compile import sent_step
 from lagom_xla.compile import shardings
-from lagom_xla.compile import xla_run
-from lagom_xla.compile.workers import pool as pool_lib
 from lagom_xla.passes import collectives
 from lagom_xla.passes import hlo
 from lagom_xla.passes.program import form as form_lib
@@ -41,149 +36,11 @@ from lagom_xla.passes.program.slices import chains as chains_lib
 from lagom_xla.passes.schedule import orders as orders_lib
 
 Target = abstract_target.Target
+StepTarget = lowered_target.StepTarget
+SentTarget = lowered_target.SentTarget
+ModuleTarget = lowered_target.ModuleTarget
 
 _DEFAULT = config_lib.DEFAULT
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _LoweredTarget(Target):
-  """A lowered program, which XLA compiles under a config."""
-
-  @property
-  @abc.abstractmethod
-  def lowered(self) -> lowered_lib.Lowered:
-    """The program."""
-
-  @property
-  def num_workers(self) -> int:
-    """See `Target`."""
-    workers = self.lowered.workers
-    return 0 if workers is None else workers.max_workers
-
-  @contextlib.contextmanager
-  def begun(self) -> Iterator[None]:
-    """See `Target`."""
-    is_full = not self.obstacle
-    pending = compiler.start_first(self.lowered, is_full=is_full)
-    with xla_run.dropped_at_the_end(pending):
-      yield
-
-  @contextlib.contextmanager
-  def started(self, configs: Iterable[config_lib.XlaConfig]) -> Iterator[None]:
-    """See `Target`."""
-    pending = compiler.start_all(self.lowered, configs)
-    with xla_run.dropped_at_the_end(pending):
-      yield
-
-  def schedule(self, config: config_lib.XlaConfig = _DEFAULT) -> hlo.Module:
-    """See `Target`."""
-    return compiler.schedule(self.lowered, config)
-
-  def compile(
-    self, config: config_lib.XlaConfig = _DEFAULT
-  ) -> lowered_lib.Compilation:
-    """See `Target`."""
-    return compiler.compile(self.lowered, config)
-
-  def outcome(self, form: form_lib.Form) -> outcome_lib.Outcome:
-    """See `Target`."""
-    return self.lowered.rewritten(form).outcome
-
-  def chains(self) -> tuple[chains_lib.Chain, ...]:
-    """See `Target`."""
-    return chains_lib.find(self.lowered.stablehlo)
-
-  def digest(self, form: form_lib.Form) -> str:
-    """See `Target`."""
-    return rewriting.digest(self.lowered.rewritten(form).program.stablehlo)
-
-  def schedule_with_chains(
-    self, config: config_lib.XlaConfig = _DEFAULT
-  ) -> hlo.Module:
-    """See `Target`."""
-    return compiler.schedule(self.lowered.with_chains_tagged(), config)
-
-  def identity(self) -> hlo.Module:
-    """See `Target`."""
-    return compiler.before_combining(self.lowered)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _AnyStepTarget(_LoweredTarget):
-  """A lowered step, for GPUs or for CPUs that stand for them.
-
-  A compile for CPUs cannot end at the schedule, so each one is to the end.
-  """
-
-  @property
-  def is_stand_in(self) -> bool:
-    """Whether CPUs stand for the cluster's GPUs."""
-    return self.lowered.platform == "cpu"
-
-  def schedule(self, config: config_lib.XlaConfig = _DEFAULT) -> hlo.Module:
-    """See `Target`."""
-    if self.is_stand_in:
-      return self.compile(config).module
-    return super().schedule(config)
-
-  def identity(self) -> hlo.Module:
-    """See `Target`."""
-    return self.schedule() if self.is_stand_in else super().identity()
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class StepTarget(_AnyStepTarget):
-  """A step that this process lowered."""
-
-  step: lowered_step.LoweredStep
-
-  @property
-  def lowered(self) -> lowered_step.LoweredStep:
-    """See `_LoweredTarget`."""
-    return self.step
-
-  def with_workers(self, workers: pool_lib.Pool) -> StepTarget:
-    """See `Target`."""
-    step = dataclasses.replace(self.step, workers=workers)
-    return dataclasses.replace(self, step=step)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class SentTarget(_AnyStepTarget):
-  """A step that another process lowered."""
-
-  step: sent_step.SentStep
-
-  @property
-  def lowered(self) -> sent_step.SentStep:
-    """See `_LoweredTarget`."""
-    return self.step
-
-  def with_workers(self, workers: pool_lib.Pool) -> SentTarget:
-    """See `Target`."""
-    step = dataclasses.replace(self.step, workers=workers)
-    return dataclasses.replace(self, step=step)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ModuleTarget(_LoweredTarget):
-  """An HLO module that XLA has not optimized yet."""
-
-  module: lowered_module.LoweredModule
-
-  def with_workers(self, workers: pool_lib.Pool) -> ModuleTarget:
-    """See `Target`."""
-    module = dataclasses.replace(self.module, workers=workers)
-    return dataclasses.replace(self, module=module)
-
-  @property
-  def lowered(self) -> lowered_module.LoweredModule:
-    """See `_LoweredTarget`."""
-    return self.module
-
-  def chains(self) -> tuple[chains_lib.Chain, ...]:
-    """See `Target`: those of a program that can have forms."""
-    return super().chains() if self.module.is_partitioned else ()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

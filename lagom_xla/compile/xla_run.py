@@ -199,6 +199,8 @@ def _send(
     stage=stage,
     groups=config.combine_groups,
     orders=config.orders if stage is None else {},
+    # Reports name lines of the step as it runs by default.
+    keeps_lines=config.is_default,
   )
   future = pool.submit(job)
 

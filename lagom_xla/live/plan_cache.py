@@ -180,7 +180,8 @@ def key(lowered: Any, cluster: cluster_lib.Cluster) -> str:
   program: Any = step.compiler_ir("stablehlo")
   nccl = state_lib.of_environment(os.environ)
   with persistent_cache.off():
-    request = _jax_request.of_step(step, {}, b"")
+    nothing = _jax_request.Program(bytecode=b"", content_digest="")
+    request = _jax_request.of_step(step, {}, nothing)
   parts = (
     rewriting.digest(program),
     () if request is None else sorted(request.overrides),

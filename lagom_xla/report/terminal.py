@@ -99,6 +99,12 @@ def show_tuning(
     console.print(arms.table(tuning.search, applied))
     for note in arms.notes(tuning.search, applied):
       console.print(note, highlight=False)
+  if tuning.search.no_arms:
+    console.print(
+      f"No published XLA_FLAGS were tried: {tuning.search.no_arms}",
+      style="yellow",
+      highlight=False,
+    )
   if program_tables.has_forms(tuning) and (
     why_none := program_tables.why_none(tuning)
   ):

@@ -19,12 +19,7 @@ from lagom_xla.costs import step as step_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes import overlap as overlap_lib
 from lagom_xla.passes.combine import table
-
-# What XLA reads after it has scheduled, and for what.
-_AFTER_THE_SCHEDULE = {
-  "xla_gpu_enable_command_buffer": "how kernels are launched",
-  "xla_disable_hlo_passes": "which passes run",
-}
+from lagom_xla.search.xla import suspects
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,7 +51,7 @@ def of_difference(
     without.module, with_it.module
   )
   unseen = "no effect: the schedule is the same without it"
-  later = _AFTER_THE_SCHEDULE.get(knob)
+  later = suspects.AFTER_THE_SCHEDULE.get(knob)
   if later:
     unseen = f"unseen: it says {later}, after the schedule"
   return Effect(

@@ -40,8 +40,11 @@ class Memory:
   @property
   def is_short(self) -> bool:
     """Whether XLA's scheduler may have had to heed its default limit."""
-    limit_bytes = self.limit_bytes(memory_limit.DEFAULT_SLOP_PERCENT)
-    return self.peak_bytes >= _SHORT_FROM * limit_bytes
+    return self.may_heed(memory_limit.DEFAULT_SLOP_PERCENT)
+
+  def may_heed(self, slop_percent: int) -> bool:
+    """Whether XLA's scheduler may have to heed the limit of a slop factor."""
+    return self.peak_bytes >= _SHORT_FROM * self.limit_bytes(slop_percent)
 
   def limit_bytes(self, slop_percent: int) -> float:
     """What a schedule may need in all under a slop factor."""

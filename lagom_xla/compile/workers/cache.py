@@ -9,6 +9,7 @@ oldest go when the folder is full.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 import contextlib
 import hashlib
 import os
@@ -84,6 +85,13 @@ class Cache:
       left_bytes -= num_bytes
       if left_bytes < 0:
         path.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def temporary() -> Iterator[Cache]:
+  """A cache whose folder goes at the end of the block."""
+  with tempfile.TemporaryDirectory() as folder:
+    yield Cache(pathlib.Path(folder))
 
 
 def of_user() -> Cache | None:

@@ -37,6 +37,8 @@ class Job:
     stage: where the compile ends; None at the end.
     groups: combine groups that XLA is made to keep to.
     orders: orders of instructions that XLA is made to keep to.
+    keeps_lines: whether what it gives must say in which lines of the user's
+      program an instruction was written.
   """
 
   name: str
@@ -45,6 +47,7 @@ class Job:
   stage: registry.Stage | None
   groups: combine.Groups | None = None
   orders: orders_lib.Orders = dataclasses.field(default_factory=dict)
+  keeps_lines: bool = True
 
   @functools.cached_property
   def digest(self) -> str:
@@ -57,7 +60,9 @@ class Job:
       (request.device_ids, sorted(request.overrides)),
     )
     digest = hashlib.sha256(repr(parts).encode())
-    for data in (request.options, request.stablehlo):
+    content = request.content_digest.encode()
+    module = request.stablehlo if self.keeps_lines else content
+    for data in (request.options, module):
       digest.update(hashlib.sha256(data).digest())
     return digest.hexdigest()
 

@@ -7,8 +7,8 @@
       module = target.schedule()
 
 A worker is started when a job finds all others at work, and lives until the
-pool is closed. Each is served by a thread, which starts it: the kernel ends a
-worker with the thread that it came from.
+pool is closed. A thread serves each and starts it: the kernel ends a worker
+with the thread that it came from.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from __future__ import annotations
 import atexit
 from collections.abc import Callable
 from concurrent import futures
+import contextlib
 import os
 import queue
 import sys
@@ -25,20 +26,16 @@ import time
 from lagom_xla import errors
 from lagom_xla.compile.workers import cache as cache_lib
 from lagom_xla.compile.workers import job as job_lib
+from lagom_xla.compile.workers import patience as patience_lib
+from lagom_xla.compile.workers import running as running_lib
 from lagom_xla.compile.workers import worker as worker_lib
 
-# A compile that takes this often as long as the longest so far hangs. Compiles
-# to the end take some five times as long as those to the schedule.
-_HANG_FACTOR = 30
-_LEAST_HANG_S = 300.0
-# Nothing is known of the first ones; the largest public modules take minutes.
-_FIRST_HANG_S = 3600.0
 # How long `close` waits for a thread to see that its worker is gone.
 _LONGEST_JOIN_S = 5.0
 
 _CLOSED = "The pool is closed."
 
-Future = futures.Future[job_lib.Result]
+Future = running_lib.Future
 
 
 def num_cores() -> int:
@@ -56,28 +53,32 @@ class Pool:
     cache: cache_lib.Cache | None = None,
     warn: Callable[[str], None] = lambda _: None,
     hang_s: float | None = None,
+    worth_stopping_s: float | None = None,
   ):
     """Starts the first worker, which takes its time beside this process.
 
     Args:
       num_workers: at most; None for one per core.
-      cache: of what was compiled before.
+      cache: of what was compiled before; None for what this pool compiles.
       warn: told, once, why there are no workers after all.
       hang_s: a compile that takes longer hangs; None to go by the others.
+      worth_stopping_s: one that was dropped is stopped if the longest so far
+        took as long; None for the usual time.
     """
     self._max_workers = num_workers or num_cores()
-    self._cache = cache
+    self._owned = contextlib.ExitStack()
+    self._cache = cache or self._owned.enter_context(cache_lib.temporary())
     self._warn = warn
-    self._hang_s = hang_s
+    self._patience = patience_lib.Patience(hang_s, worth_stopping_s)
     self._path = os.pathsep.join(filter(None, sys.path))
     self._lock = threading.RLock()
     self._jobs: queue.SimpleQueue[tuple[job_lib.Job, Future] | None]
     self._jobs = queue.SimpleQueue()
     self._at_hand: dict[str, Future] = {}
     self._workers: set[worker_lib.Worker] = set()
+    self._running = running_lib.Running()
     self._threads: list[threading.Thread] = []
     self._num_open = 0
-    self._longest_s: float | None = None
     self._is_closed = False
     self._obstacle = ""
     atexit.register(self.close)
@@ -106,6 +107,12 @@ class Pool:
     with self._lock:
       return tuple(worker.pid for worker in self._workers)
 
+  @property
+  def num_at_work(self) -> int:
+    """Compiles that go on now."""
+    with self._lock:
+      return len(self._running)
+
   def submit(self, job: job_lib.Job) -> Future:
     """Compiles a job, or finds what was compiled before.
 
@@ -117,7 +124,7 @@ class Pool:
       if known is not None and not known.cancelled():
         return known
       future: Future = futures.Future()
-      cached = self._cache.get(job.digest) if self._cache else None
+      cached = self._cache.get(job.digest)
       if cached is not None:
         future.set_result(cached)
         return future
@@ -127,6 +134,9 @@ class Pool:
       self._at_hand[job.digest] = future
       self._jobs.put((job, future))
       self._num_open += 1
+      must_wait = self._num_open > self._max_workers
+      if must_wait and self._patience.is_worth_stopping:
+        self._running.stop_abandoned()
       if len(self._threads) < min(self._num_open, self._max_workers):
         self._add_worker()
       return future
@@ -137,11 +147,14 @@ class Pool:
       self._at_hand.pop(job.digest, None)
 
   def drop(self, job: job_lib.Job) -> None:
-    """Keeps a job from being compiled, unless that has begun."""
+    """Keeps a job from being compiled.
+
+    If that has begun, and takes long, it ends when another job waits for it.
+    """
     with self._lock:
       future = self._at_hand.pop(job.digest, None)
-      if future is not None:
-        future.cancel()
+      if future is not None and not future.cancel():
+        self._running.abandon(future)
 
   def close(self) -> None:
     """Ends all workers at once; what is not compiled never will be."""
@@ -154,6 +167,7 @@ class Pool:
         worker.stop()
     for thread in self._threads:
       thread.join(_LONGEST_JOIN_S)
+    self._owned.close()
 
   def _add_worker(self) -> None:
     thread = threading.Thread(target=self._serve, daemon=True)
@@ -204,28 +218,25 @@ class Pool:
     try:
       if worker is None:
         raise errors.WorkerError(self._obstacle or _CLOSED)
-      result = worker.run(job, self._limit_s())
+      with self._lock:
+        self._running.begin(future, worker)
+        limit_s = self._patience.limit_s
+      result = worker.run(job, limit_s)
     except Exception as error:
       if isinstance(error, errors.CompileAbortedError):
         self._end(worker)
         worker = None
       future.set_exception(error)
       return worker
-    taken_s = time.monotonic() - started_s
+    finally:
+      with self._lock:
+        self._running.end(future)
     with self._lock:
-      self._longest_s = max(self._longest_s or 0.0, taken_s)
+      self._patience.add(time.monotonic() - started_s)
+    # First, so that whoever has the result never compiles it again.
+    self._cache.put(job.digest, result)
     future.set_result(result)
-    if self._cache:
-      self._cache.put(job.digest, result)
     return worker
-
-  def _limit_s(self) -> float:
-    if self._hang_s is not None:
-      return self._hang_s
-    with self._lock:
-      if self._longest_s is None:
-        return _FIRST_HANG_S
-      return max(_HANG_FACTOR * self._longest_s, _LEAST_HANG_S)
 
   def _give_up(self, error: errors.WorkerError) -> None:
     with self._lock:

@@ -8,7 +8,7 @@ from typing import Any
 
 from lagom_xla.compile import _jax_request
 from lagom_xla.compile import devices as devices_lib
-from lagom_xla.compile import lowered as lowered_lib
+from lagom_xla.compile import memory_stats
 from lagom_xla.compile.workers import job as job_lib
 from lagom_xla.passes import in_compile
 
@@ -41,5 +41,5 @@ def _to_the_end(executable: Any) -> job_lib.Result:
   (module,) = executable.hlo_modules()
   return job_lib.Result(
     module=module.as_serialized_hlo_module_proto(),
-    peak_bytes=lowered_lib.peak_bytes(executable.get_compiled_memory_stats()),
+    peak_bytes=memory_stats.peak_bytes(executable.get_compiled_memory_stats()),
   )

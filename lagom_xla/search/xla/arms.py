@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 import dataclasses
+import functools
 
 import jax
 
@@ -54,18 +55,34 @@ class Arm:
   notes: tuple[str, ...] = ()
 
 
-def known(cluster: cluster_lib.Cluster) -> tuple[Arm, ...]:
-  """The arms for a cluster, beside what runs today.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Known:
+  """The arms that are known for a cluster, beside what runs today.
 
-  There are none where jaxlib does not show which options it has.
+  Attributes:
+    arms: the arms.
+    obstacle: why there are none; "" where nothing stood in the way.
   """
+
+  arms: tuple[Arm, ...]
+  obstacle: str = ""
+
+
+def known(cluster: cluster_lib.Cluster) -> Known:
+  """The arms for a cluster; none where jaxlib does not show its options."""
   try:
-    reset = _reset(environment.xla_flags())
-    found = [_of_recipe(r, reset) for r in recipes.for_nodes(cluster.num_nodes)]
-  except (errors.OptionsError, errors.ProbeError):
-    return ()
+    arms = _known(cluster.num_nodes, environment.xla_flags(), _is_live())
+  except (errors.OptionsError, errors.ProbeError) as error:
+    return Known(arms=(), obstacle=str(error))
+  return Known(arms=arms)
+
+
+@functools.cache
+def _known(num_nodes: int, xla_flags: str, is_live: bool) -> tuple[Arm, ...]:
+  reset = _reset(xla_flags)
+  found = [_of_recipe(r, reset, is_live) for r in recipes.for_nodes(num_nodes)]
   if reset:
-    found.insert(0, _arm("XLA's defaults, without XLA_FLAGS", reset))
+    found.insert(0, _arm("XLA's defaults, without XLA_FLAGS", reset, is_live))
   return tuple(found)
 
 
@@ -81,10 +98,12 @@ def _reset(xla_flags: str) -> dict[str, debug_options.Value]:
 
 
 def _of_recipe(
-  recipe: recipes.Recipe, reset: Mapping[str, debug_options.Value]
+  recipe: recipes.Recipe,
+  reset: Mapping[str, debug_options.Value],
+  is_live: bool,
 ) -> Arm:
   fitted = recipes.as_options(recipe)
-  arm = _arm(recipe.name, {**reset, **fitted.options})
+  arm = _arm(recipe.name, {**reset, **fitted.options}, is_live)
   return dataclasses.replace(
     arm,
     source=f"{recipe.source}, {recipe.date}",
@@ -92,8 +111,10 @@ def _of_recipe(
   )
 
 
-def _arm(name: str, options: Mapping[str, debug_options.Value]) -> Arm:
-  rests_on_products = not _is_live() and options.get(_PRODUCTS) is False
+def _arm(
+  name: str, options: Mapping[str, debug_options.Value], is_live: bool
+) -> Arm:
+  rests_on_products = not is_live and options.get(_PRODUCTS) is False
   return Arm(
     name=name,
     config=config_lib.XlaConfig(options=dict(options)),

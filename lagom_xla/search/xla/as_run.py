@@ -9,6 +9,8 @@ shows: the step then takes longer, by what is computed and gathered again.
 
 from __future__ import annotations
 
+import dataclasses
+
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import target as target_lib
 from lagom_xla.costs import step as step_lib
@@ -19,12 +21,35 @@ from lagom_xla.passes.schedule import memory_limit
 _SLOP = "xla_gpu_memory_limit_slop_factor"
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Run:
+  """A step as it runs.
+
+  Attributes:
+    step: the step.
+    peak_bytes: device memory at its peak; None where it was not compiled to the
+      end, or XLA does not say.
+  """
+
+  step: step_lib.Step
+  peak_bytes: int | None = None
+
+
 def step(
   target: target_lib.Target,
   config: config_lib.XlaConfig,
   scheduled: step_lib.Step,
 ) -> step_lib.Step:
-  """The step that runs under a config.
+  """The step of `run`."""
+  return run(target, config, scheduled).step
+
+
+def run(
+  target: target_lib.Target,
+  config: config_lib.XlaConfig,
+  scheduled: step_lib.Step,
+) -> Run:
+  """The step that runs under a config, and the memory that it is known to need.
 
   Compiles to the end if the schedule is short of memory, where that is possible
   for the target.
@@ -38,7 +63,7 @@ def step(
     CompileError: XLA scheduled it but cannot compile it to the end.
   """
   if target.obstacle:
-    return scheduled
+    return Run(step=scheduled)
   slop_percent = config.options.get(_SLOP, memory_limit.DEFAULT_SLOP_PERCENT)
   is_short = rematerialization.is_short_of_memory(
     scheduled.analysis.module,
@@ -46,8 +71,10 @@ def step(
     float(slop_percent),
   )
   if not is_short:
-    return scheduled
-  return of_compiled(scheduled, target.compile(config).module)
+    return Run(step=scheduled)
+  compiled = target.compile(config)
+  runs = of_compiled(scheduled, compiled.module)
+  return Run(step=runs, peak_bytes=compiled.peak_bytes)
 
 
 def of_compiled(

@@ -2,34 +2,24 @@
 # SPDX-License-Identifier: Apache-2.0
 """Candidates: XLA configs, each with the best NCCL settings for it.
 
-A candidate is judged as compiled: XLA schedules the target with its config (and
-compiles it to the end where memory is short), the NCCL settings are searched,
-and the whole step is replayed, as predicted and in each scenario of what the
-model may be wrong about (costs/uncertainty.py). What a user could run without
-us, XLA's defaults and the published recipes, are always candidates, and another
-takes the place of the fastest of them only for a gain that is sure. A config
-that XLA refuses is recorded with the reason.
+What a user could run without us, XLA's defaults and the published recipes, are
+always candidates, and another takes the place of the fastest of them only for a
+gain that is sure. A config that XLA refuses is recorded with the reason.
+`evaluation.py` makes candidates.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable
 import dataclasses
 import functools
 
-from lagom_xla import errors
 from lagom_xla.compile import config as config_lib
-from lagom_xla.compile import target as target_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.costs import uncertainty
 from lagom_xla.costs.replay import timeline
 from lagom_xla.passes.program import outcome as outcome_lib
-from lagom_xla.search.nccl import searcher as searcher_lib
-from lagom_xla.search.nccl import settings as settings_lib
 from lagom_xla.search.xla import arms as arms_lib
-from lagom_xla.search.xla import as_run
-from lagom_xla.search.xla import digests
-from lagom_xla.search.xla import unknown_loops
 
 # The low end of a gain's range must reach this share of the step; a smaller one
 # is no reason to leave XLA's defaults.
@@ -55,6 +45,8 @@ class Candidate:
     num_trials: trials that the NCCL search took; 0 where there was none, as
       NCCL's own choices ruled the candidate out, or its schedule was known.
     outcome: what the config's form made of the program.
+    peak_bytes: device memory at the peak of the step, where it was compiled to
+      the end to be judged.
   """
 
   config: config_lib.XlaConfig
@@ -67,6 +59,7 @@ class Candidate:
   tuned_times: uncertainty.Times
   num_trials: int
   outcome: outcome_lib.Outcome
+  peak_bytes: int | None = None
 
   @property
   def is_searched(self) -> bool:
@@ -91,6 +84,7 @@ class Search:
     others: all others, in the order in which they were tried.
     num_predicted: schedules that were predicted without compiling them.
     arms: what a user could run without us, beside the default.
+    no_arms: why it is not known what that is; "" where it is.
     pruned: the config of the best less what does nothing in it, once that is
       known (`pruning.py`).
   """
@@ -99,6 +93,7 @@ class Search:
   others: tuple[Candidate | Refused, ...] = ()
   num_predicted: int = 0
   arms: tuple[arms_lib.Arm, ...] = ()
+  no_arms: str = ""
   pruned: config_lib.XlaConfig | None = None
 
   @property
@@ -203,142 +198,3 @@ class Search:
 
 
 Evaluate = Callable[[config_lib.XlaConfig], Candidate | Refused]
-
-
-def evaluate(
-  config: config_lib.XlaConfig,
-  *,
-  target: target_lib.Target,
-  searcher: searcher_lib.Searcher,
-  default: Candidate | None = None,
-  known: MutableMapping[str, Candidate] | None = None,
-) -> Candidate | Refused:
-  """Schedules a target with a config and searches its NCCL settings.
-
-  Args:
-    config: the config.
-    target: what XLA schedules with it.
-    searcher: of the NCCL settings.
-    default: what it is compared with. A schedule with a loop of unknown length
-      that this one has not is refused: such a loop is counted once, so that the
-      time of the schedule is not known. Nor are NCCL's settings searched for
-      options that make the step slower than this one under NCCL's own choices:
-      they are never kept (`Search.best`).
-    known: candidates by the digests of their schedules. One whose schedule is
-      among them is as good as that one; others are added.
-  """
-  known = {} if known is None else known
-  try:
-    module = target.schedule(config)
-    digest = digests.of(module)
-    alike = known.get(digest)
-    step = alike.step if alike else step_lib.of_module(module, target.cluster)
-    runs = as_run.step(target, config, step)
-  except (
-    errors.CompileError,
-    errors.CombineError,
-    errors.ProgramError,
-    errors.ScheduleError,
-  ) as error:
-    return Refused(config=config, reason=str(error))
-  if default is not None:
-    name = unknown_loops.new_in(module, default.step.analysis.module)
-    if name is not None:
-      reason = (
-        f"How often its loop {name} runs cannot be read from the schedule, so"
-        " that its time is not known."
-      )
-      return Refused(config=config, reason=reason)
-  if alike is not None and alike.runs is runs:
-    outcome = target.outcome(config.program)
-    return dataclasses.replace(
-      alike, config=config, num_trials=0, outcome=outcome
-    )
-  found = None
-  if default is not None and not config.needs_process:
-    found = _ruled_out(config, step, runs, target=target, default=default)
-  if found is None:
-    found = searched(config, step, runs, target=target, searcher=searcher)
-  known.setdefault(digest, found)
-  return found
-
-
-def _ruled_out(
-  config: config_lib.XlaConfig,
-  step: step_lib.Step,
-  runs: step_lib.Step,
-  *,
-  target: target_lib.Target,
-  default: Candidate,
-) -> Candidate | None:
-  """The candidate under NCCL's own choices, if those make it slower."""
-  timeline = runs.timeline(runs.default)
-  if timeline.step_time_us <= default.under_nccl_defaults.step_time_us:
-    return None
-  times = uncertainty.times(runs, runs.default)
-  return Candidate(
-    config=config,
-    step=step,
-    runs=runs,
-    settings={**step.default, **runs.default},
-    under_nccl_defaults=timeline,
-    tuned=timeline,
-    default_times=times,
-    tuned_times=times,
-    num_trials=0,
-    outcome=target.outcome(config.program),
-  )
-
-
-def evaluate_or_raise(
-  config: config_lib.XlaConfig,
-  *,
-  target: target_lib.Target,
-  searcher: searcher_lib.Searcher,
-) -> Candidate:
-  """The same, for a config without which there is nothing to search.
-
-  Raises:
-    CompileError: XLA refused.
-    CombineError: the module cannot have these combine groups.
-    ProgramError: the program cannot have this form.
-    ScheduleError: the schedule cannot have these orders.
-  """
-  step = step_lib.of_module(target.schedule(config), target.cluster)
-  runs = as_run.step(target, config, step)
-  return searched(config, step, runs, target=target, searcher=searcher)
-
-
-def searched(
-  config: config_lib.XlaConfig,
-  step: step_lib.Step,
-  runs: step_lib.Step,
-  *,
-  target: target_lib.Target,
-  searcher: searcher_lib.Searcher,
-) -> Candidate:
-  """The candidate of a config, with the best settings for the step that runs.
-
-  Args:
-    config: the config.
-    step: as scheduled under it.
-    runs: the step that runs.
-    target: what the step is of.
-    searcher: of the NCCL settings.
-  """
-  found = settings_lib.search(runs, searcher)
-  settings = found.configuration
-  if runs is not step:  # XLA may have combined what the schedule has apart.
-    settings = {**step.default, **settings}
-  return Candidate(
-    config=config,
-    step=step,
-    runs=runs,
-    settings=settings,
-    under_nccl_defaults=runs.timeline(runs.default),
-    tuned=runs.timeline(found.configuration),
-    default_times=found.default_times,
-    tuned_times=found.tuned_times,
-    num_trials=found.num_trials,
-    outcome=target.outcome(config.program),
-  )

@@ -17,6 +17,7 @@ from lagom_xla.compile import target as target_lib
 from lagom_xla.search.nccl import searcher as searcher_lib
 from lagom_xla.search.xla import as_run
 from lagom_xla.search.xla import candidates
+from lagom_xla.search.xla import evaluation
 from lagom_xla.search.xla import pruning
 
 _Result = tuple[candidates.Search, lowered_lib.Compilation | None]
@@ -62,23 +63,22 @@ def of_best(
   """
   while search.best is not search.default:
     kept = search.best
-    pruned = pruning.pruned(target, kept)
     try:
-      compiled = _compile(target, pruned)
+      with target.compiling(pruning.expected(kept)):
+        pruned = pruning.pruned(target, kept)
+        compiled = _compile(target, pruned)
     except errors.CompileError as error:
       search = search.refused(kept, str(error))
       continue
-    if _fits(compiled, compiled_default, target):
-      search = _judged(target, search, kept, compiled, searcher)
-      if search.best.config == kept.config:
-        return dataclasses.replace(search, pruned=pruned), compiled
-      continue
-    assert compiled is not None and compiled.peak_bytes is not None
-    search = search.refused(
-      kept,
-      f"It needs {compiled.peak_bytes / 1e9:.1f} GB of"
-      f" {target.cluster.gpu.hbm_bytes / 1e9:.1f} GB.",
+    reason = evaluation.too_large(
+      target, _peak_bytes(compiled), _peak_bytes(compiled_default)
     )
+    if reason:
+      search = search.refused(kept, reason)
+      continue
+    search = _judged(target, search, kept, compiled, searcher)
+    if search.best.config == kept.config:
+      return dataclasses.replace(search, pruned=pruned), compiled
   return search, compiled_default
 
 
@@ -98,25 +98,14 @@ def _judged(
   runs = as_run.of_compiled(candidate.step, compiled.module)
   if runs is candidate.step:
     return search
-  judged = candidates.searched(
+  judged = evaluation.searched(
     candidate.config, candidate.step, runs, target=target, searcher=searcher
   )
   return search.judged_again(candidate, judged)
 
 
-def _fits(
-  compiled: lowered_lib.Compilation | None,
-  default: lowered_lib.Compilation | None,
-  target: target_lib.Target,
-) -> bool:
-  """Whether a step fits the device, or needs no more than it did before."""
-  if compiled is None or compiled.peak_bytes is None:
-    return True
-  if compiled.peak_bytes <= target.cluster.gpu.hbm_bytes:
-    return True
-  if default is None or default.peak_bytes is None:
-    return False
-  return compiled.peak_bytes <= default.peak_bytes
+def _peak_bytes(compiled: lowered_lib.Compilation | None) -> int | None:
+  return None if compiled is None else compiled.peak_bytes
 
 
 def _compile(

@@ -25,6 +25,7 @@ from lagom_xla.search.xla import alignment
 from lagom_xla.search.xla import arms as arms_lib
 from lagom_xla.search.xla import candidates
 from lagom_xla.search.xla import digests
+from lagom_xla.search.xla import evaluation
 from lagom_xla.search.xla import feedback
 from lagom_xla.search.xla import groups as groups_lib
 from lagom_xla.search.xla import options
@@ -74,7 +75,7 @@ def search(
   Raises:
     CompileError: the target does not compile with the defaults.
   """
-  default = candidates.evaluate_or_raise(
+  default = evaluation.evaluate_or_raise(
     config_lib.DEFAULT, target=target, searcher=searcher
   )
   found(default)
@@ -84,7 +85,7 @@ def search(
   def evaluate(
     config: config_lib.XlaConfig,
   ) -> candidates.Candidate | candidates.Refused:
-    candidate = candidates.evaluate(
+    candidate = evaluation.evaluate(
       config, target=target, searcher=searcher, default=default, known=known
     )
     found(candidate)
@@ -95,7 +96,9 @@ def search(
   if target.is_read_only:
     return so_far
   if arms is None:
-    arms = arms_lib.known(target.cluster)
+    known_arms = arms_lib.known(target.cluster)
+    arms = known_arms.arms
+    so_far = dataclasses.replace(so_far, no_arms=known_arms.obstacle)
   if max_compiles == 1:
     arms = ()
   max_starts = min(starts.MAX_COMPILES, max_compiles - 1)
@@ -122,7 +125,9 @@ def search(
       progress=progress,
     )
   if in_process:
-    so_far = program.search(target, so_far, evaluate, progress=progress)
+    so_far = program.search(
+      target, so_far, evaluate, in_turn=in_turn, progress=progress
+    )
     so_far = slices.search(target, so_far, evaluate, progress=progress)
     so_far = _with_groups(target, so_far, evaluate)
     progress("combine groups")
@@ -137,7 +142,8 @@ def max_candidates(
   """How many candidates a search looks at, at most."""
   if target.is_read_only:
     return 1
-  num_arms = len(arms_lib.known(target.cluster))
+  arms = arms_lib.known(target.cluster).arms
+  num_arms = len(starts.unlike(arms, [config_lib.DEFAULT]))
   num_options = options.MAX_COMPILES + num_arms + starts.MAX_COMPILES
   if not in_process:
     return num_options

@@ -31,13 +31,13 @@ XlaOptions = Mapping[str, bool | int | str]
 _MIB = 2**20
 _OVERLAP_LIMIT = "xla_gpu_experimental_parallel_collective_overlap_limit"
 # Kind of collective -> the option that pipelines it over loop iterations.
-_PIPELINED = {
+PIPELINED = {
   "all-gather": "xla_gpu_enable_pipelined_all_gather",
   "all-reduce": "xla_gpu_enable_pipelined_all_reduce",
   "reduce-scatter": "xla_gpu_enable_pipelined_reduce_scatter",
 }
 # XLA makes its reduce-scatters of all-reduces, after it has pipelined them.
-_PIPELINED_AS = {"reduce-scatter": ("all-reduce", "reduce-scatter")}
+PIPELINED_AS = {"reduce-scatter": ("all-reduce", "reduce-scatter")}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -159,9 +159,9 @@ def _pipelining(step: step_lib.Step) -> Iterator[Value]:
     kind
     for collective in step.analysis.collectives
     if collective.executions > 1 and not collective.is_pipelined
-    for kind in _PIPELINED_AS.get(collective.kind, (collective.kind,))
+    for kind in PIPELINED_AS.get(collective.kind, (collective.kind,))
   }
-  for kind, option in _PIPELINED.items():
+  for kind, option in PIPELINED.items():
     if kind in in_loops:
       yield Value(
         label=f"{kind} pipelined over loop iterations",
@@ -203,13 +203,16 @@ def in_flight(limit: int) -> Value:
 
 def _memory_slop(step: step_lib.Step) -> Iterator[Value]:
   memory = memory_lib.of(step.analysis.module, step.cluster)
-  for percent in (80, 120):
-    most_gb = memory.limit_bytes(percent) / 1e9
-    yield Value(
-      label=f"schedule within {percent} % of the memory, {most_gb:,.1f} GB",
-      options={"xla_gpu_memory_limit_slop_factor": percent},
-      is_first=percent > 100 and memory.is_short,
-    )
+  # A limit that a schedule stays far below changes nothing in it, and a higher
+  # one changes only what had to heed the default.
+  for percent, can_act in ((80, memory.may_heed(80)), (120, memory.is_short)):
+    if can_act:
+      most_gb = memory.limit_bytes(percent) / 1e9
+      yield Value(
+        label=f"schedule within {percent} % of the memory, {most_gb:,.1f} GB",
+        options={"xla_gpu_memory_limit_slop_factor": percent},
+        is_first=percent > 100,
+      )
 
 
 # By name, the ones that most depends on first.

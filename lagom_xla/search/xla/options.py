@@ -36,6 +36,7 @@ from lagom_xla.xla_schedule import reschedule
 MAX_COMPILES = 16
 
 Regardless = Callable[[step_lib.Step], Sequence[knobs.Value]]
+IsHopeless = Callable[[knobs.Value], bool]
 
 # Instructions in all predictions of a round: a large module gets fewer.
 _MAX_PREDICTED_INSTRUCTIONS = 1_000_000
@@ -47,6 +48,7 @@ def search(
   *,
   max_compiles: int = MAX_COMPILES,
   regardless: Regardless | None = None,
+  is_hopeless: IsHopeless = lambda _: False,
   in_turn: turns.InTurn = turns.one_by_one,
   progress: candidates.Progress = lambda _: None,
 ) -> candidates.Search:
@@ -58,12 +60,14 @@ def search(
     max_compiles: how many candidates may be compiled, the default among them.
     regardless: values for a step that are compiled whatever is predicted, in
       place of those of which nothing can be.
+    is_hopeless: of which nothing can be predicted is not compiled if this says
+      that it would not gain.
     in_turn: begins the configs of a round ahead.
     progress: called with a few words after each candidate.
   """
   tried = [so_far.default.config]
   while len(tried) < max_compiles:
-    ranked, num_predicted = _ranked(so_far.best, tried, regardless)
+    ranked, num_predicted = _ranked(so_far.best, tried, regardless, is_hopeless)
     so_far = dataclasses.replace(
       so_far, num_predicted=so_far.num_predicted + num_predicted
     )
@@ -110,6 +114,7 @@ def _ranked(
   incumbent: candidates.Candidate,
   tried: Collection[config_lib.XlaConfig],
   regardless: Regardless | None,
+  is_hopeless: IsHopeless,
 ) -> tuple[list[knobs.Value], int]:
   """Values that may gain enough, the most promising first.
 
@@ -133,6 +138,7 @@ def _ranked(
   else:
     unknown = [v for v in values if v.changes is None]
     unknown += _unpredictable(predicted)
+    unknown = [v for v in unknown if not is_hopeless(v)]
   if _cost_of_collectives(incumbent) >= candidates.LEAST_GAIN:
     known = [v.options for v in promising] + [t.options for t in tried]
     promising += [

@@ -40,6 +40,7 @@ from lagom_xla.search.xla import candidates
 from lagom_xla.search.xla import knobs
 from lagom_xla.search.xla import options
 from lagom_xla.search.xla import thresholds
+from lagom_xla.search.xla import turns
 from lagom_xla.xla_schedule import reschedule
 
 # The one that is usually quickest first; "none" is for strands that are written
@@ -62,6 +63,7 @@ def search(
   so_far: candidates.Search,
   evaluate: candidates.Evaluate,
   *,
+  in_turn: turns.InTurn = turns.one_by_one,
   progress: candidates.Progress = lambda _: None,
 ) -> candidates.Search:
   """Goes on from a search of options with forms of the program.
@@ -70,6 +72,7 @@ def search(
     target: what is searched.
     so_far: what was tried so far, with the program as written.
     evaluate: schedules and searches a config.
+    in_turn: begins forms, and the configs of a round, ahead.
     progress: called with a few words after each candidate.
   """
   incumbent = so_far.best
@@ -84,17 +87,21 @@ def search(
       tried.append(found)
 
   no_keys: set[form_lib.Strands] = set()
-  for form in _forms(target):
+  forms = list(_forms(target))
+  configs = [dataclasses.replace(incumbent.config, program=f) for f in forms]
+  for form, config in zip(forms, in_turn(configs), strict=True):
     if form.keyed and form.strands in no_keys:
       continue
-    attempt(dataclasses.replace(incumbent.config, program=form))
+    attempt(config)
     if tried and tried[-1].config.program is form:
       if not (_is_combined(tried[-1].step) and can_win(tried[-1], so_far)):
         no_keys.add(form.strands)
   if incumbent.config.options:
-    for candidate in _quickest_of_each(tried):
+    able = [c for c in _quickest_of_each(tried) if can_win(c, so_far)]
+    alone = [config_lib.XlaConfig(program=c.config.program) for c in able]
+    for candidate, config in zip(able, in_turn(alone), strict=True):
       if can_win(candidate, so_far):
-        attempt(config_lib.XlaConfig(program=candidate.config.program))
+        attempt(config)
   if not tried or not can_win(start := min(tried, key=_step_us), so_far):
     return so_far
   found = options.search(
@@ -104,6 +111,7 @@ def search(
     regardless=functools.partial(
       _for_strands, keyed=start.config.program.keyed
     ),
+    in_turn=in_turn,
     progress=progress,
   )
   return dataclasses.replace(

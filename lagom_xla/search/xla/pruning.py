@@ -6,11 +6,16 @@ A recipe is written for many programs, and a search keeps a set of options as a
 whole. An option acts if without it the schedule is another one, or the step
 that runs, where XLA computes values again for want of memory. A plan holds only
 what acts, so that a user sees what the gain rests on.
+
+What hardly acts (`suspects.py`) goes at once, if the schedule is the same then;
+each other option is left out alone. Those are the schedules that tell what each
+option of the plan does (`verify/`), which finds them compiled.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+import contextlib
 import dataclasses
 
 from lagom_xla import errors
@@ -21,6 +26,7 @@ from lagom_xla.passes import combine
 from lagom_xla.search.xla import as_run
 from lagom_xla.search.xla import candidates
 from lagom_xla.search.xla import digests
+from lagom_xla.search.xla import suspects as suspects_lib
 from lagom_xla.search.xla import turns
 
 
@@ -39,24 +45,69 @@ def pruned(
   wanted = _seen(kept.step, kept.runs)
   if config.orders:  # They are those of one schedule; the rest makes another.
     wanted = _made(target, dataclasses.replace(config, orders={}))
+  names = _names(config)
+  suspects = suspects_lib.of(config, names, kept.step.analysis)
+  others = [name for name in names if name not in suspects]
+  if suspects:
+    found = _pruned(target, config, wanted, suspects, others)
+    if found is not None:
+      return found
+  found = _pruned(target, config, wanted, (), names)
+  assert found is not None
+  return found
+
+
+def expected(kept: candidates.Candidate) -> config_lib.XlaConfig:
+  """What `pruned` returns if all that hardly acts does nothing.
+
+  Args:
+    kept: the candidate, as it was evaluated.
+  """
+  config = kept.config
+  names = _names(config)
+  return _less(config, suspects_lib.of(config, names, kept.step.analysis))
+
+
+def _names(config: config_lib.XlaConfig) -> list[str]:
+  """The options that may be left out of a config."""
   # Groups overrule thresholds, which are there for launchers.
   is_grouped = config.combine_groups is not None
-  names = [
+  return [
     name
     for name in config.options
     if not (is_grouped and name in combine.OPTIONS)
   ]
-  alone = [_without(config, [name]) for name in names]
-  inert = [
-    name
-    for name, without in zip(names, turns.ahead(target)(alone), strict=True)
-    if _made(target, without) == wanted
-  ]
-  if len(inert) <= 1 or _made(target, _without(config, inert)) == wanted:
+
+
+def _pruned(
+  target: target_lib.Target,
+  config: config_lib.XlaConfig,
+  wanted: tuple[str, str] | None,
+  suspects: Sequence[str],
+  others: Sequence[str],
+) -> config_lib.XlaConfig | None:
+  """The config without suspects, and less what else does nothing.
+
+  Returns:
+    None where the suspects do something together.
+  """
+
+  def is_same(without: config_lib.XlaConfig) -> bool:
+    return _made(target, without) == wanted
+
+  alone = [_without(config, [*suspects, name]) for name in others]
+  together = [_without(config, suspects)] if suspects else []
+  in_turn = turns.ahead(target)([*together, *alone])
+  with contextlib.closing(in_turn):
+    if together and not is_same(next(in_turn)):
+      return None
+    config = _less(config, suspects)
+    inert = [n for n, c in zip(others, in_turn, strict=True) if is_same(c)]
+  if len(inert) <= 1 or is_same(_without(config, inert)):
     return _less(config, inert)
   gone: list[str] = []
   for name in inert:  # Some do what others do, too.
-    if _made(target, _without(config, [*gone, name])) == wanted:
+    if is_same(_without(config, [*gone, name])):
       gone.append(name)
   return _less(config, gone)
 

@@ -4,16 +4,21 @@
 
 A search by small steps ends where no step gains, and where that is depends on
 where it began. So every arm is compiled, and the options are searched again
-from the fastest of them that the default is not.
+from the fastest of them that the default is not. Values whose gain nothing
+foretells, and that gained nothing where they were compiled before, are not
+compiled again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 import dataclasses
+import functools
 
+from lagom_xla.compile import config as config_lib
 from lagom_xla.search.xla import arms as arms_lib
 from lagom_xla.search.xla import candidates
+from lagom_xla.search.xla import knobs
 from lagom_xla.search.xla import options
 from lagom_xla.search.xla import turns
 
@@ -59,6 +64,7 @@ def search(
     candidates.Search(default=start),
     evaluate,
     max_compiles=1 + max_compiles,
+    is_hopeless=functools.partial(_gained_nothing, so_far),
     in_turn=in_turn,
     progress=progress,
   )
@@ -69,13 +75,46 @@ def search(
   )
 
 
+def _gained_nothing(so_far: candidates.Search, value: knobs.Value) -> bool:
+  """Whether a value was tried, and made no schedule shorter.
+
+  One that is for schedules short of memory is only tried on those.
+  """
+  if value.is_first:
+    return False
+  gains = []
+  for candidate in so_far.scheduled:
+    options = candidate.config.options
+    if value.options.items() <= options.items():
+      others = {n: v for n, v in options.items() if n not in value.options}
+      alone = dataclasses.replace(candidate.config, options=others)
+      without = so_far.found(alone)
+      if isinstance(without, candidates.Candidate):
+        gains.append(_gain(without, candidate))
+  return bool(gains) and max(gains) < candidates.LEAST_GAIN
+
+
+def _gain(
+  without: candidates.Candidate, with_it: candidates.Candidate
+) -> float:
+  """What a value takes off a step under searched settings, as a share of it."""
+  return 1 - with_it.tuned.step_time_us / without.tuned.step_time_us
+
+
 def new_of(
   so_far: candidates.Search, arms: Sequence[arms_lib.Arm]
 ) -> list[arms_lib.Arm]:
   """The arms that were not tried yet, each config once."""
-  new: list[arms_lib.Arm] = []
+  tried = (so_far.default, *so_far.others)
+  return unlike(arms, [candidate.config for candidate in tried])
+
+
+def unlike(
+  arms: Sequence[arms_lib.Arm], configs: Sequence[config_lib.XlaConfig]
+) -> list[arms_lib.Arm]:
+  """The arms with other configs than these, each config once."""
+  found: list[arms_lib.Arm] = []
   for arm in arms:
-    is_known = any(arm.config == other.config for other in new)
-    if not is_known and so_far.found(arm.config) is None:
-      new.append(arm)
-  return new
+    if arm.config not in (*configs, *(other.config for other in found)):
+      found.append(arm)
+  return found

@@ -10,7 +10,7 @@ not begun never is; at most one compile fewer than there are workers is wasted.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 import contextlib
 import functools
 
@@ -18,15 +18,16 @@ from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import target as target_lib
 
 InTurn = Callable[
-  [Sequence[config_lib.XlaConfig]], Iterator[config_lib.XlaConfig]
+  [Sequence[config_lib.XlaConfig]],
+  Generator[config_lib.XlaConfig, None, None],
 ]
 
 
 def one_by_one(
   configs: Sequence[config_lib.XlaConfig],
-) -> Iterator[config_lib.XlaConfig]:
+) -> Generator[config_lib.XlaConfig, None, None]:
   """The configs, with none of them begun ahead."""
-  return iter(configs)
+  yield from configs
 
 
 def ahead(target: target_lib.Target) -> InTurn:
@@ -36,7 +37,7 @@ def ahead(target: target_lib.Target) -> InTurn:
 
 def _ahead(
   target: target_lib.Target, configs: Sequence[config_lib.XlaConfig]
-) -> Iterator[config_lib.XlaConfig]:
+) -> Generator[config_lib.XlaConfig, None, None]:
   num_at_once = max(target.num_workers, 1)
   with contextlib.ExitStack() as begun:
     begun.enter_context(target.started(configs[: num_at_once - 1]))
