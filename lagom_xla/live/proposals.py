@@ -1,0 +1,88 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Proposals of other ways to run a step, and who makes them.
+
+A proposer knows one kind of device. It says in which other ways a step could
+run there, and compiles them; it measures nothing. What it hands on is bytes, so
+that every process of a job can compile the same.
+"""
+
+from collections.abc import Iterator
+import dataclasses
+import pathlib
+import threading
+from typing import Protocol
+
+import jax
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Proposal:
+  """Another way to run a step.
+
+  Attributes:
+    name: In a few words, "gradients in 4 groups, behind products".
+    payload: JSON from which every process of the job compiles it.
+    predicted_ratio: Its step time over the baseline's; None if not predicted.
+  """
+
+  name: str
+  payload: bytes
+  predicted_ratio: float | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Measured:
+  """What is known of the step as it runs, when proposals are asked for.
+
+  Attributes:
+    trace_dir: The folder of this process's jax.profiler trace; None if there is
+      none.
+    step_s: Median step time of the baseline, in seconds.
+    num_traced: Steps in the trace.
+  """
+
+  trace_dir: pathlib.Path | None
+  step_s: float
+  num_traced: int
+
+
+class Proposer(Protocol):
+  """Makes proposals for one kind of device, and compiles them."""
+
+  def proposals(
+    self,
+    lowered: jax.stages.Lowered,
+    measured: Measured,
+    stop: threading.Event,
+  ) -> Iterator[Proposal]:
+    """Yields proposals, the best first.
+
+    Runs in a background thread of the job's first process, beside training.
+
+    Args:
+      lowered: The step as jit lowered it.
+      measured: What is known of the step as it runs.
+      stop: Set when nobody waits for more; no proposal should follow.
+
+    Raises:
+      Exception: Whatever went wrong; training stays with the step as it is.
+    """
+    ...
+
+  def compile(
+    self, lowered: jax.stages.Lowered, payload: bytes
+  ) -> jax.stages.Compiled:
+    """Compiles the proposal with this payload, in a background thread.
+
+    The same payload gives the same collectives in the same order in every
+    process.
+
+    Raises:
+      LagomError: It cannot be compiled.
+    """
+    ...
+
+  def digest(self, compiled: jax.stages.Compiled) -> bytes:
+    """What must be equal in all processes: a hash of the collectives."""
+    ...
