@@ -44,8 +44,8 @@ from lagom_xla.compile import _jax_store
 from lagom_xla.compile import fallback
 from lagom_xla.compile import lowered as lowered_lib
 from lagom_xla.compile import target as target_lib
-from lagom_xla.live import processes
-from lagom_xla.live import together
+from lagom_xla.live.job import processes
+from lagom_xla.live.job import together
 from lagom_xla.search import nccl
 
 

@@ -33,7 +33,7 @@ from lagom_xla.apply import files
 from lagom_xla.apply.nccl import build
 from lagom_xla.apply.nccl import table as table_lib
 from lagom_xla.apply.nccl import variables
-from lagom_xla.live import processes
+from lagom_xla.live.job import processes
 from sample_plan import PLAN
 
 _HOST = socket.gethostname()

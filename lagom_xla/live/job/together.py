@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from lagom_xla import errors
 from lagom_xla.compile import _jax_store
-from lagom_xla.live import agreement
+from lagom_xla.live.job import agreement
 
 # What a process may be behind another one: one finds its compiles in a cache,
 # the other one compiles. In seconds.
