@@ -2,14 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """A train step to tune while it trains, and proposers of known worth.
 
-A variant of a step is the same program, and so gives the same bits, with a host
-callback beside it that sleeps. So is the step as it is: what a proposal saves or
-costs is set by how long they sleep.
+A variant of the step is the same program, with the same bits, and with a host
+callback that sleeps: how long it does says what a proposal saves or costs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 import contextlib
 import dataclasses
 import json
@@ -131,7 +130,7 @@ class Proposer:
 def sleeping(
   sleep_s: float, **jit_options: Any
 ) -> Callable[[jax.stages.Lowered], jax.stages.Compiled]:
-  """Makes the train step with another sleep, for whatever it was lowered for."""
+  """Makes the train step with another sleep, for the same arguments."""
 
   def compile_(lowered: jax.stages.Lowered) -> jax.stages.Compiled:
     args, kwargs = jax.tree.map(
@@ -164,7 +163,3 @@ def proposed_by(
     mock.patch.object(tuned, "PATIENCE", patience),
   ):
     yield
-
-
-def states_of(report_lines: Sequence[str]) -> list[str]:
-  return [line.split(":")[1].strip() for line in report_lines]

@@ -69,7 +69,7 @@ class Chooser:
         name=self._name,
         members=members,
       ).compiled
-    return together.first_decides(
+    chosen = together.first_decides(
       lambda: self._searched(lowered),
       _plan_in_bytes,
       lambda plan: self._with_plan(
@@ -78,7 +78,11 @@ class Chooser:
       _digest,
       name=self._name,
       members=members,
-    ).compiled
+    )
+    self._plans[_module_digest(lowered)] = chosen.plan
+    if chosen.tuning is not None:
+      self.tunings.append(chosen.tuning)
+    return chosen.compiled
 
   def report(self) -> str:
     """What was chosen, and what it should gain."""
@@ -104,8 +108,7 @@ class Chooser:
     return _chosen(apply_compile.compile_with(plan, target), plan, target)
 
   def _searched(self, lowered: jax.stages.Lowered) -> _Chosen:
-    key = _module_digest(lowered)
-    plan = self._plans.get(key)
+    plan = self._plans.get(_module_digest(lowered))
     if plan is not None:
       return self._with_plan(lowered, plan)
     target = _target(lowered, self._cluster, self._name)
@@ -113,18 +116,17 @@ class Chooser:
     is_gpu = jax.default_backend() == "gpu"
     tuning = tuner.tune(target, searcher=self._searcher, in_process=is_gpu)
     chosen = _chosen(tuning.compiled, tuning.plan, target)
-    self.tunings.append(tuning)
-    self._plans[key] = tuning.plan
-    return chosen
+    return dataclasses.replace(chosen, tuning=tuning)
 
 
 @dataclasses.dataclass(frozen=True)
 class _Chosen:
-  """An executable, its module, and the plan that both come of."""
+  """An executable, its module, the plan of both, the tuning that found it."""
 
   compiled: jax.stages.Compiled
   module: hlo.Module
   plan: plan_lib.Plan
+  tuning: tuner.Tuning | None = None
 
 
 def _chosen(

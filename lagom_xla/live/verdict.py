@@ -76,7 +76,9 @@ def judge(pairs: Sequence[tuple[float, float]]) -> Verdict:
       is_adopted = False
   elif all(theirs > _HOPELESS_RATIO * ours for ours, theirs in pairs):
     is_adopted = False
-  shown = f"{ratio:.3f} of the time ({low:.3f} to {high:.3f})"
+  shown = f"{ratio:.3f} of the time"
+  if len(pairs) in LOOKS:
+    shown += f" ({low:.3f} to {high:.3f})"
   return Verdict(
     ratio=ratio,
     low=low,
