@@ -46,8 +46,10 @@ def test_a_new_signature_is_tuned_and_a_known_one_is_not(
   after = _CHANGES[change]()
   for x in (before, after, before, after):
     assert_identical(step(x), jitted(x))
-  assert tuned_names == ["double", "double"]
-  assert len(step.tunings) == 2
+  # What XLA compiles is the same for a weak type: so is the plan.
+  num_searches = 1 if change == "weak type" else 2
+  assert tuned_names == ["double"] * num_searches
+  assert len(step.tunings) == num_searches
 
 
 def _raised(x: jax.Array, power: int) -> jax.Array:

@@ -20,7 +20,8 @@ from lagom_xla.live import loop as loop_lib
 import live_step
 
 _SHORT = dataclasses.replace(
-  live_step.PATIENCE, limits=loop_lib.Limits(search_s=0.3, compile_s=0.3)
+  live_step.PATIENCE,
+  limits=loop_lib.Limits(search_s=0.3, compile_s=0.3, overhead_steps=1e9),
 )
 
 
@@ -49,7 +50,7 @@ def _train(
       theirs, their_loss = jitted(theirs, x)
       assert np.asarray(our_loss) == np.asarray(their_loss)
       num_after += is_done(step.report())
-      if num_after > 10:
+      if num_after > 3:
         break
     else:
       raise AssertionError(f"it is not done: {step.report()}")
@@ -126,7 +127,7 @@ class _Fragile:
     return self.compiled(*args, **kwargs)
 
 
-@pytest.mark.parametrize("num_calls", [0, 7, 250])
+@pytest.mark.parametrize("num_calls", [0, 7, 60])
 def test_a_candidate_that_raises_is_replaced_in_the_same_call(num_calls: int):
   made: list[_Fragile] = []
 
@@ -184,12 +185,13 @@ def test_an_empty_trace_is_none(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_an_error_of_the_step_is_the_callers_in_every_state():
-  proposer = live_step.Proposer({"faster": live_step.sleeping(0.0)})
-  with live_step.proposed_by(proposer):
-    step = lagom_xla.tune(jax.jit(live_step.train_step(0.004)))
-    jitted = jax.jit(live_step.train_step())
+  faster = live_step.sleeping(0.0, donate_argnums=())
+  function = live_step.train_step(0.004)
+  jitted = jax.jit(function)
+  with live_step.proposed_by(live_step.Proposer({"faster": faster})):
+    step = lagom_xla.tune(jax.jit(function))
     state = live_step.state()
-    for number in range(400):
+    for number in range(250):
       state, _ = step(state, live_step.batch(number))
       if number % 20 == 0:
         with pytest.raises(TypeError) as theirs:

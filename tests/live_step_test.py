@@ -38,7 +38,7 @@ def _state_of(step: Any) -> str:
   return line.partition("now: ")[2].partition(",")[0]
 
 
-def _train(step: Any, *, calls_after: int = 20) -> list[str]:
+def _train(step: Any, *, calls_after: int = 5) -> list[str]:
   """Trains until the step is watched, beside jit; the states it went through.
 
   Results must be the same bits after every call, and arguments donated.

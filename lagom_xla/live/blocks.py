@@ -14,7 +14,7 @@ _BLOCK_S = 0.2
 _BLOCK_CALLS = (2, 10)
 # The same between two looks at a search or a compile.
 _CHUNK_S = 1.0
-_CHUNK_CALLS = (1, 50)
+_CHUNK_CALLS = (1, 20)
 
 
 def chunk(variant: int, step_s: float) -> script_lib.Segment:

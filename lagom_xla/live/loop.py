@@ -67,6 +67,9 @@ class Loop:
   ):
     self._limits = limits or Limits()
     self.step_s = 0.0
+    self._spread_s = 0.0
+    # Of the variant in use, over the baseline.
+    self._ratio = 1.0
     self.overhead = overhead_lib.Overhead(self._limits.overhead_steps)
     self._around = around
     self._members = members
@@ -88,7 +91,8 @@ class Loop:
       self._latest = _baseline()
     else:
       if self.step_s:
-        self.overhead.count(latest, played, self.step_s)
+        usual_s = self.step_s * self._ratio
+        self.overhead.count(latest, played, usual_s, self._spread_s)
       self._latest = self._after(latest, played)
     return self._latest
 
@@ -97,8 +101,7 @@ class Loop:
   ) -> script_lib.Script:
     match latest.state:
       case _State.BASELINE:
-        block_s = statistics.median(_known(played.durations_s))
-        self.step_s = block_s / _BASELINE_CALLS
+        self._settle(_known(played.durations_s))
         return self._profile(f"a step takes {1e3 * self.step_s:.3g} ms")
       case _State.PROFILE:
         self._around.begin_search(self.step_s)
@@ -112,6 +115,14 @@ class Loop:
         return latest
       case _:
         return self._search()
+
+  def _settle(self, blocks_s: Sequence[float]) -> None:
+    """Takes the times of the baseline's blocks."""
+    block_s = statistics.median(blocks_s)
+    spread_s = statistics.median(abs(it - block_s) for it in blocks_s)
+    self.step_s = block_s / _BASELINE_CALLS
+    # 1.4826 makes it a standard deviation, where noise is normal.
+    self._spread_s = 1.4826 * spread_s / _BASELINE_CALLS
 
   def _profile(self, words: str) -> script_lib.Script:
     traced = _Segment(
@@ -167,15 +178,16 @@ class Loop:
         words=outcome.words,
       )
     )
-    self.overhead.end_trial()
     self._search_began_s = self._around.now_s()
     if outcome.is_last:
       return self._stay(outcome.words)
-    is_adopted = outcome.verdict is not None and outcome.verdict.is_adopted
-    if is_adopted:
+    state = _State.REJECT
+    if outcome.verdict is not None and outcome.verdict.is_adopted:
+      state = _State.ADOPT
       self._in_use = candidate.number
+      self._ratio *= outcome.verdict.ratio
     return self._script(
-      _State.ADOPT if is_adopted else _State.REJECT,
+      state,
       _Segment(variant=self._in_use, num_calls=1),
       f"{candidate.proposal.name}: {outcome.words}",
     )
@@ -193,7 +205,7 @@ class Loop:
     )
     self._watch.restart()
     self.overhead.restart()
-    self.step_s = step_s
+    self.step_s = step_s / self._ratio
     return self._profile(words)
 
   def _watching(self, words: str = "") -> script_lib.Script:

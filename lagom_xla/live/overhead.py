@@ -15,49 +15,60 @@ _FOREIGN_RATIO = 3.0
 
 
 class Overhead:
-  """Sums what blocks took beyond the baseline's median, stalls and traces.
+  """Sums what steps took beyond what they usually do, stalls and traces.
 
-  Attributes:
-    total_s: So far, in seconds.
+  Noise has both signs, so what blocks took beyond the usual is summed before it
+  is cut off at 0: for each candidate, and for all of the rest, where the
+  baseline's own spread is allowed for.
   """
 
   def __init__(self, most_steps: float):
-    self.total_s = 0.0
     self._most_steps = most_steps
+    self._stalls_s = 0.0
+    self._beside_s = 0.0
+    self._trials_s: list[float] = []
     self._before_s = 0.0
-    self._trial_began_s = 0.0
-    self._worst_trial_s = 0.0
+
+  @property
+  def total_s(self) -> float:
+    """What tuning has cost so far, in seconds."""
+    trials_s = sum(max(it, 0.0) for it in self._trials_s)
+    return self._stalls_s + max(self._beside_s, 0.0) + trials_s
 
   def count(
     self,
     script: script_lib.Script,
     played: surroundings.Played,
-    step_s: float,
+    usual_s: float,
+    spread_s: float,
   ) -> None:
-    """Counts a script that was played, of a baseline that takes `step_s`."""
-    self.total_s += played.stall_s
+    """Counts a script that was played.
+
+    Args:
+      script: The script.
+      played: What it took.
+      usual_s: What a step of the variant in use takes.
+      spread_s: By how much that varies.
+    """
+    self._stalls_s += played.stall_s
     for segment, seconds in zip(
       script.segments, played.durations_s, strict=True
     ):
       if seconds is None or segment.is_watched:
         continue
-      usual_s = segment.num_calls * step_s
-      is_candidate = segment.variant != script.in_use
-      if is_candidate or seconds < _FOREIGN_RATIO * usual_s:
-        self.total_s += max(seconds - usual_s, 0.0)
+      beyond_s = seconds - segment.num_calls * usual_s
+      if segment.variant != script.in_use:
+        self._trials_s[-1] += beyond_s
+      elif seconds < _FOREIGN_RATIO * segment.num_calls * usual_s:
+        self._beside_s += beyond_s - segment.num_calls * spread_s
 
   def restart(self) -> None:
     """Begins a search that may cost as much as the first."""
     self._before_s = self.total_s
 
   def begin_trial(self) -> None:
-    """A proposal is tried from now on."""
-    self._trial_began_s = self.total_s
-
-  def end_trial(self) -> None:
-    """The proposal was judged."""
-    trial_s = self.total_s - self._trial_began_s
-    self._worst_trial_s = max(self._worst_trial_s, trial_s)
+    """Another proposal is tried from now on."""
+    self._trials_s.append(0.0)
 
   def objection(self, step_s: float) -> str | None:
     """Why nothing more should be tried; None if something may be.
@@ -65,7 +76,7 @@ class Overhead:
     The next proposal is taken to cost as much as the worst one so far.
     """
     so_far = (self.total_s - self._before_s) / step_s
-    worst = self._worst_trial_s / step_s
+    worst = max([0.0, *self._trials_s]) / step_s
     if so_far + worst <= self._most_steps:
       return None
     return (

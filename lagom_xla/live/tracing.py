@@ -11,7 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable
 import contextlib
 import pathlib
+import shutil
 import tempfile
+import weakref
 
 import jax
 
@@ -29,7 +31,8 @@ class Tracer:
 
   def __init__(self, warn: Callable[[str], None]):
     self._warn = warn
-    self._folder: tempfile.TemporaryDirectory[str] | None = None
+    self._folder: pathlib.Path | None = None
+    self._delete: Callable[[], object] | None = None
     self._is_on = False
     self._num_traced = 0
 
@@ -39,13 +42,15 @@ class Tracer:
       return
     self.drop()
     self._num_traced = 0
-    self._folder = tempfile.TemporaryDirectory(
-      prefix="lagom_xla_trace_", ignore_cleanup_errors=True
+    self._folder = pathlib.Path(tempfile.mkdtemp(prefix="lagom_xla_trace_"))
+    # Also once nobody has this tracer any more, and when Python ends.
+    self._delete = weakref.finalize(
+      self, shutil.rmtree, self._folder, ignore_errors=True
     )
     options = jax.profiler.ProfileOptions()
     options.python_tracer_level = 0
     try:
-      jax.profiler.start_trace(self._folder.name, profiler_options=options)
+      jax.profiler.start_trace(self._folder, profiler_options=options)
     except Exception as error:  # Of any kind: jaxlib's own, or RuntimeError.
       self._fail(error)
       return
@@ -75,17 +80,17 @@ class Tracer:
     """The folder of the latest trace, None if there is none, and its steps."""
     if self._folder is None:
       return None, 0
-    return pathlib.Path(self._folder.name), self._num_traced
+    return self._folder, self._num_traced
 
   def drop(self) -> None:
     """Deletes the latest trace."""
-    if self._folder is not None:
-      self._folder.cleanup()
-      self._folder = None
+    if self._delete is not None:
+      self._delete()
+    self._folder = self._delete = None
 
   def _files(self) -> list[pathlib.Path]:
     assert self._folder is not None
-    found = pathlib.Path(self._folder.name).rglob("*.xplane.pb")
+    found = self._folder.rglob("*.xplane.pb")
     return [path for path in found if path.stat().st_size]
 
   def _fail(self, error: Exception) -> None:
