@@ -47,9 +47,12 @@ class Jitted:
   def like(self, answer: Callable[..., Answer]) -> Any:
     """A function of jit's own type that asks `answer` about new signatures.
 
-    It has no attributes of the function, and shares no cache with it.
+    It shares no cache with the function.
     """
-    return _jax.jit_with(self.function, self.info, answer)
+    made = _jax.jit_with(self.function, self.info, answer)
+    # Brings _fun and _jit_info along, on which lower, trace and eval_shape
+    # rest, and the search for NaNs.
+    return functools.update_wrapper(made, self.function)
 
   def lowered(
     self, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -130,9 +133,7 @@ def per_signature(function: Any, choose: Choose) -> Any:
       return as_jitted.run(*args, **kwargs)
     return as_jitted.run_compiled(compiled, args, kwargs)
 
-  step = as_jitted.like(answer)
-  # Brings _fun and _jit_info along, on which lower, trace and eval_shape rest.
-  return functools.update_wrapper(step, function)
+  return as_jitted.like(answer)
 
 
 def is_transformed(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:

@@ -108,9 +108,8 @@ class Player:
     self._mark_s, self._elapsed_s = now_s, 0.0
     is_noted = segment.is_timed or segment.is_watched
     self._durations_s.append(seconds if is_noted else None)
-    if segment.is_traced and self._tracer is not None:
-      with self._stalling():
-        self._tracer.stop()
+    if segment.is_traced:
+      self._stop_trace()
 
   def pause(self, arguments: object) -> None:
     """The program calls the step with other shapes, and these arguments.
@@ -123,6 +122,13 @@ class Player:
       jax.block_until_ready(arguments)
     self._elapsed_s += self._clock() - self._mark_s
     self._mark_s = None
+    if self.segment is not None and self.segment.is_traced:
+      self._stop_trace()
+
+  def _stop_trace(self) -> None:
+    if self._tracer is not None:
+      with self._stalling():
+        self._tracer.stop()
 
   def _next_segment(self) -> None:
     if self._index + 1 < len(self.script.segments):
