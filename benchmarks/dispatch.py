@@ -143,6 +143,7 @@ def _block_ns(
   step: Callable[..., Any], arrays: list[jax.Array], num_calls: int
 ) -> float:
   """Processor time a call, with nothing in flight before and after."""
+  results: Any = None
   gc.disable()
   try:
     start_ns = time.thread_time_ns()

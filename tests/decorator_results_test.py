@@ -57,6 +57,9 @@ def test_the_plan_can_be_read_from_the_step():
   kinds = {c.kind for c in tuning.before.analysis.collectives}
   assert "all-gather" in kinds
   assert len(tuning.candidates) > 1
+  assert "tuning of jit_step for 1x8xh100: " in repr(tuning)
+  assert len(repr(tuning)) < 200
+  assert repr(tuning) in step.report()
 
 
 def test_what_runs_is_what_the_tuner_compiled(monkeypatch: pytest.MonkeyPatch):

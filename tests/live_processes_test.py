@@ -96,7 +96,7 @@ def _train(
     warnings.catch_warnings(record=True) as warned,
   ):
     warnings.simplefilter("always")
-    step = lagom_xla.tune(
+    step: Any = lagom_xla.tune(
       jax.jit(live_step.train_step(0.004), donate_argnums=0)
     )
     jitted = jax.jit(live_step.train_step(), donate_argnums=0)
@@ -212,7 +212,7 @@ def _over_all(number: int, say: job.Say) -> None:
     return x / jnp.sum(x) * shape[0]
 
   def again(lowered: jax.stages.Lowered) -> jax.stages.Compiled:
-    options = {"xla_cpu_enable_fast_math": False}
+    options: Any = {"xla_cpu_enable_fast_math": False}
     return lowered.compile(compiler_options=options)
 
   jitted = jax.jit(step, donate_argnums=0)

@@ -23,7 +23,7 @@ import live_step
 
 def _again(lowered: jax.stages.Lowered) -> jax.stages.Compiled:
   """Another executable of the same step."""
-  options = {"xla_cpu_enable_fast_math": False}
+  options: Any = {"xla_cpu_enable_fast_math": False}
   return lowered.compile(compiler_options=options)
 
 
@@ -67,7 +67,7 @@ def test_shapes_that_alternate_have_each_a_loop_and_come_to_rest(
 ):
   proposer.makers = {}
   jitted = jax.jit(lambda x: x * 2)
-  step = lagom_xla.tune(jax.jit(lambda x: x * 2))
+  step: Any = lagom_xla.tune(jax.jit(lambda x: x * 2))
   batches = [live_step.batch(0, num_rows) for num_rows in (4, 8)]
   expected = [jitted(x) for x in batches]
   for number in range(300):
@@ -145,7 +145,8 @@ def test_transformations_see_the_jitted_step_in_every_state():
   def squares(x: jax.Array) -> jax.Array:
     return jnp.sum(x**2, axis=-1)
 
-  jitted, step = jax.jit(squares), lagom_xla.tune(jax.jit(squares))
+  jitted = jax.jit(squares)
+  step: Any = lagom_xla.tune(jax.jit(squares))
   x = live_step.batch(0)
 
   def transformed(f: Any) -> list[Any]:
@@ -273,7 +274,7 @@ def test_a_step_of_nnx_is_tuned_like_one_of_jax(
     return loss
 
   jitted = nnx.jit(train, donate_argnums=0)
-  step = lagom_xla.tune(nnx.jit(train, donate_argnums=0))
+  step: Any = lagom_xla.tune(nnx.jit(train, donate_argnums=0))
   ours, theirs = (nnx.Linear(16, 16, rngs=nnx.Rngs(0)) for _ in range(2))
   for number in range(_NUM_CALLS):
     x = live_step.batch(number)

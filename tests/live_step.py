@@ -137,7 +137,7 @@ def sleeping(
       lambda info: jax.ShapeDtypeStruct(info.shape, info.dtype),
       lowered.args_info,
     )
-    options = {"donate_argnums": 0, **jit_options}
+    options: dict[str, Any] = {"donate_argnums": 0, **jit_options}
     jitted = jax.jit(train_step(sleep_s), **options)
     return jitted.lower(*args, **kwargs).compile()
 
