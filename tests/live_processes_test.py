@@ -162,7 +162,7 @@ def _dying(number: int, say: job.Say, *, victim: int, state: str) -> None:
 
   composer_lib.Composer.follow = follow
   proposer = live_step.Proposer({"faster": _faster})
-  patience = _PATIENCE if state in ("baseline", "candidate") else _LONG
+  patience = _LONG if state in ("measure", "watch") else _PATIENCE
   variants, _, report = _train(proposer, patience, _is_done)
   say((variants[-1], report))
 
@@ -171,15 +171,13 @@ def _dying(number: int, say: job.Say, *, victim: int, state: str) -> None:
   ("state", "in_use"),
   [
     ("baseline", 0),
-    ("search", 0),
+    ("profile", 0),
     ("candidate", 0),
     ("measure", 1),
     ("watch", 1),
   ],
 )
 def test_where_one_dies_the_others_go_on(state: str, in_use: int):
-  if state == "search":
-    state = "profile"
   function = functools.partial(_dying, victim=1, state=state)
   patient = state in ("measure", "watch")
   ended = _run(function, 3 if patient else 2)
