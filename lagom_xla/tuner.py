@@ -42,7 +42,8 @@ from lagom_xla.verify import effects as effects_lib
 from lagom_xla.verify import verification
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+# Its fields hold whole modules: nobody reads those in a notebook.
+@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
 class Tuning:
   """What tuning a target found.
 
@@ -61,6 +62,14 @@ class Tuning:
   compiled_before: lowered_lib.Compilation | None
   compiled: lowered_lib.Compilation | None
   stopped: errors.Stopped | None = None
+
+  def __repr__(self) -> str:
+    prediction = self.plan.prediction
+    return (
+      f"<tuning of {self.plan.module_name} for {self.plan.cluster.name}:"
+      f" {prediction.default_us / 1e3:.3g} ms a step by default, predicted, and"
+      f" {prediction.xla_us / 1e3:.3g} ms with what the plan has for XLA>"
+    )
 
   @property
   def kept(self) -> candidates_lib.Candidate:
