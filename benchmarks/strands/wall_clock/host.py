@@ -22,12 +22,12 @@ from typing import Any
 import jax
 import numpy as np
 
-from benchmarks.strands.wall_clock import order
 from benchmarks.strands.wall_clock import train_step
 from lagom_xla.compile import rewriting
 from lagom_xla.passes import registry
 from lagom_xla.passes.program import form as form_lib
 from lagom_xla.passes.program.slices import chains as chains_lib
+from lagom_xla.passes.schedule import behind_products
 
 _NUM_HOSTS = 2
 _MODULE = "jit_train_step"
@@ -95,7 +95,7 @@ def _compiled(
   if not is_ordered:
     return rewritten.compile()
   with registry.transformation(
-    functools.partial(order.rewrite, _MODULE),
+    functools.partial(behind_products.rewrite, _MODULE),
     stage=registry.Stage.POST_SCHEDULER,
     platform="cpu",
   ):

@@ -11,9 +11,9 @@ import os
 import sys
 from typing import Any
 
+from benchmarks.shaped_hosts import hosts as hosts_lib
+from benchmarks.shaped_hosts import intervals
 from benchmarks.strands import progress
-from benchmarks.strands.wall_clock import hosts as hosts_lib
-from benchmarks.strands.wall_clock import intervals
 from benchmarks.strands.wall_clock import train_step
 from lagom_xla import errors
 
