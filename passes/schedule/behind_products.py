@@ -8,10 +8,12 @@ collectives come first and everything waits. Where a product that neither needs
 a collective nor is needed by it stands right in front of it, the two run at the
 same time.
 
-Buffers are assigned after this pass, by the new order: the result of a
+Buffers are assigned after this pass, by the new order. The result of a
 collective could get memory that the product beside it still reads, and would
-wait for it. So the product's operands are kept alive past the collective, by a
-tuple of them that nobody uses.
+wait for it; and what comes later could get the memory that a collective still
+sends, and would wait for that. So the product's operands are kept alive past
+the collective, and the collective's own up to the first who needs its result,
+by tuples of them that nobody uses.
 
     with in_compile.rewritten(
       name, behind_products.rewrite, registry.Stage.POST_SCHEDULER, "cpu"
@@ -62,7 +64,8 @@ def rewrite(module: hlo.Module) -> bytes | None:
   """
   copy = hlo.Module(type(module.proto)(), module.num_partitions)
   copy.proto.CopyFrom(module.proto)
-  buffers, editor = aliasing.of(copy), edit.Editor(copy)
+  buffers = aliasing.Buffers(copy, is_assigned=False)
+  editor = edit.Editor(copy)
   is_changed = False
   for computation in copy.computations.values():
     if not any(map(_is_collective, computation.instructions)):
@@ -80,7 +83,9 @@ def order_of(
   """Lists a computation anew.
 
   Products wait until a collective is ready as well, and a collective until a
-  product is, as long as there is anything else to run.
+  product is, as long as there is anything else to run. What takes the result of
+  a collective, and leads to no other one, comes last: whatever followed it here
+  could get memory that it frees, and would wait for it and the collective.
   """
   sizes = {
     i.id: size
@@ -88,11 +93,13 @@ def order_of(
     if is_large(size := num_multiplications(module, computation, i))
   }
   waits_for = _needs(computation, buffers)
+  last = _needed_last(computation, waits_for)
   left = list(computation.instructions)
   ordered: list[hlo.Instruction] = []
   behind: dict[int, int] = {}
   while left:
     ready = [i for i in left if not waits_for[i.id]]
+    ready = [i for i in ready if i.id not in last] or ready
     taken = _next(ready, sizes)
     if len(taken) > 1:
       product, collective = taken
@@ -104,6 +111,21 @@ def order_of(
     for instruction in left:
       waits_for[instruction.id] -= done
   return Order(instructions=tuple(ordered), behind=behind)
+
+
+def _needed_last(
+  computation: hlo.Computation, waits_for: Mapping[int, set[int]]
+) -> set[int]:
+  """What depends on a collective, and no collective depends on."""
+  behind, ahead = set[int](), set[int]()
+  collective_ids = {i.id for i in computation.instructions if _is_collective(i)}
+  for instruction in computation.instructions:
+    if waits_for[instruction.id] & (behind | collective_ids):
+      behind.add(instruction.id)
+  for instruction in reversed(computation.instructions):
+    if instruction.id in ahead | collective_ids:
+      ahead |= waits_for[instruction.id]
+  return behind - ahead - collective_ids
 
 
 def _next(
@@ -180,13 +202,22 @@ def _write(
 ) -> None:
   """Puts an order into the module's proto, with what keeps operands alive."""
   ids: list[int] = []
+  in_flight: dict[int, hlo.Instruction] = {}
+
+  def keep(instruction: hlo.Instruction) -> None:
+    kept = _kept_alive(computation, computation.operands(instruction), editor)
+    computation.proto.instructions.append(kept)
+    ids.append(kept.id)
+
   for instruction in order.instructions:
+    for needed in instruction.operand_ids:
+      if needed in in_flight and ids[-1] != needed:
+        keep(in_flight.pop(needed))
     ids.append(instruction.id)
     if instruction.id in order.behind:
-      product = computation.by_id[order.behind[instruction.id]]
-      kept = _kept_alive(computation, computation.operands(product), editor)
-      computation.proto.instructions.append(kept)
-      ids.append(kept.id)
+      keep(computation.by_id[order.behind[instruction.id]])
+    if _is_collective(instruction):
+      in_flight[instruction.id] = instruction
   sequence = module.proto.schedule.sequences[computation.id]
   sequence.instruction_ids[:] = ids
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 import pathlib
-import statistics
 
 import jax
 
@@ -25,7 +24,8 @@ _PLANE = "/host:CPU"
 def held_s(folder: pathlib.Path, module: str) -> Mapping[str, float]:
   """Seconds that each instruction of a module held a thread, by its name.
 
-  The median over its executions. Of several profiles in a folder the newest.
+  The least of its executions: what a collective takes beyond that is waiting
+  for others. Of several profiles in a folder the newest.
 
   Args:
     folder: what jax.profiler wrote to.
@@ -55,4 +55,4 @@ def held_s(folder: pathlib.Path, module: str) -> Mapping[str, float]:
       f"{files[-1].name} has no instruction of {module}: trace a few of its"
       " steps."
     )
-  return {name: statistics.median(all_) for name, all_ in durations.items()}
+  return {name: min(all_) for name, all_ in durations.items()}
