@@ -1,15 +1,23 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The decorator `tune`, which tunes a jitted step at its first call.
+"""The decorator `tune`, which tunes a jitted step while it trains.
 
     @lagom_xla.tune
     @jax.jit
     def step(state, batch): ...
 
-At its first call on a signature the step is lowered as jit would lower it, and
-`tuner.tune` does the rest: it compiles, inspects, searches on predicted costs
-and compiles with the plan. Buffers are touched by none of this. From then on
-JAX runs the tuned executable where it would have run its own (`dispatch.py`).
+The step is measured as it is, other ways to run it are searched for and
+compiled beside it, and what is faster by the wall clock stays: see
+`live/loop.py`, and docs/live.md for what that does to a run.
+
+    @lagom_xla.tune(measure=False)
+    @jax.jit
+    def step(state, batch): ...
+
+is tuned once, at its first call on a signature, on predicted costs alone. From
+then on JAX runs the tuned executable where it would have run its own
+(`compile/dispatch.py`). So it is also where CPU devices stand for the GPUs of a
+cluster: what XLA's GPU options do cannot be measured there.
 
     @lagom_xla.tune(plan="plan")
     @jax.jit
@@ -26,26 +34,18 @@ would have run it, with one warning. Errors of the step itself are the caller's.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-import dataclasses
 import functools
-import json
 import pathlib
 from typing import Any, Protocol, overload
 
 import jax
 
 from lagom_xla import cluster as cluster_lib
-from lagom_xla import errors
 from lagom_xla import plan as plan_lib
 from lagom_xla import tuner
-from lagom_xla.apply import checked
-from lagom_xla.apply import compile as apply_compile
-from lagom_xla.compile import _jax_store
 from lagom_xla.compile import fallback
-from lagom_xla.compile import lowered as lowered_lib
-from lagom_xla.compile import target as target_lib
-from lagom_xla.live import processes
-from lagom_xla.live import together
+from lagom_xla.live import predicted
+from lagom_xla.live import tuned
 from lagom_xla.search import nccl
 
 
@@ -53,14 +53,18 @@ class TunedStep(Protocol):
   """A jitted step that is tuned as it is called.
 
   Attributes:
-    tunings: what tuning found, one for each signature that was tuned, in the
-      order of their first calls.
+    tunings: what was found on predicted costs alone, one for each signature, in
+      the order of their first calls; in a job, in its first process.
   """
 
   tunings: Sequence[tuner.Tuning]
 
   def __call__(self, *args: Any, **kwargs: Any) -> Any:
     """As the jitted step."""
+    ...
+
+  def report(self) -> str:
+    """What tuning came to, the verdict first."""
     ...
 
   def trace(self, *args: Any, **kwargs: Any) -> jax.stages.Traced:
@@ -79,6 +83,8 @@ def tune(
   cluster: str | cluster_lib.Cluster | None = None,
   plan: str | pathlib.Path | None = None,
   searcher: str = nccl.DEFAULT_SEARCHER,
+  measure: bool = True,
+  log: str | pathlib.Path | None = None,
 ) -> TunedStep: ...
 
 
@@ -89,6 +95,8 @@ def tune(
   cluster: str | cluster_lib.Cluster | None = None,
   plan: str | pathlib.Path | None = None,
   searcher: str = nccl.DEFAULT_SEARCHER,
+  measure: bool = True,
+  log: str | pathlib.Path | None = None,
 ) -> Callable[[Callable[..., Any]], TunedStep]: ...
 
 
@@ -98,37 +106,44 @@ def tune(
   cluster: str | cluster_lib.Cluster | None = None,
   plan: str | pathlib.Path | None = None,
   searcher: str = nccl.DEFAULT_SEARCHER,
+  measure: bool = True,
+  log: str | pathlib.Path | None = None,
 ) -> TunedStep | Callable[[Callable[..., Any]], TunedStep]:
-  """Tunes a jitted step at its first call on each signature.
+  """Tunes a jitted step while it trains.
 
-  Results, donation, statics and transformations are those of the jitted step,
-  and so is the time that a call takes to dispatch. What the plan has for XLA
-  acts: its NCCL settings take effect when a process starts, so they are for
-  `lagom-xla flags`, or for whoever reads `step.tunings[0].plan`.
+  Results, donation, statics and transformations are those of the jitted step;
+  a call takes up to 2 us more to dispatch than under jit, and no more than
+  under jit with `measure=False` or a plan. What a plan has for XLA acts: its
+  NCCL settings take effect when a process starts, so they are for `lagom-xla
+  flags`, or for whoever reads `step.tunings[0].plan`.
 
   In a job of several processes they first compare their NCCL settings, as
   `check_processes` does: where those differ, the first call of the step is an
-  error, as its collectives would wait forever. Then each one tunes for itself.
-  The search depends on nothing but the compiled module and the cluster, which
-  are the same in all of them, so all come to the same plan. Where one does not,
-  or fails, the step stays as it was in all of them: steps with different
-  collectives would wait for each other forever.
+  error, as its collectives would wait forever. Then the first process decides
+  for all of them. Where one fails, or comes to other collectives, the step
+  stays as it was in all: steps with different collectives would wait for each
+  other forever.
 
   If tuning fails the step runs as it was, and a RuntimeWarning, one at most for
-  each tuned step, tells why. That is what happens on CPU devices, unless a
-  cluster says what they stand for: with one, everything is done as on GPUs,
-  with a schedule of XLA's CPU compiler, on which XLA's GPU options do not act.
+  each tuned step, tells why. On CPU devices for which a cluster says what they
+  stand for nothing is measured, and everything else is done as on GPUs, with a
+  schedule of XLA's CPU compiler, on which XLA's GPU options do not act.
 
   Args:
-    jitted_step: what `jax.jit` returned; left out in `@tune(cluster=...)`.
+    jitted_step: what `jax.jit` or Flax's `nnx.jit` returned; left out in
+      `@tune(cluster=...)`.
     cluster: what `cluster.parse` takes, or a cluster; by default what the live
       GPUs make up.
     plan: folder or JSON of a plan to compile with, instead of searching for
-      one; for a step with one signature.
+      one; for a step with one signature. Nothing is measured.
     searcher: of NCCL settings: "balance", or "lagom", the paper's.
+    measure: whether what is found is measured, in steps of the run, and kept
+      only if it is faster; otherwise predictions are trusted.
+    log: file to which a line of JSON is added for each way that was tried.
 
   Returns:
-    A jitted function with one more attribute, `tunings`: see `TunedStep`.
+    A function like the jitted one, with `report` and `tunings`: see
+    `TunedStep`.
 
   Raises:
     TypeError: the step is not jitted.
@@ -140,103 +155,34 @@ def tune(
   nccl.by_name(searcher)
   if isinstance(cluster, str):
     cluster = cluster_lib.parse(cluster)
+  options: dict[str, Any] = {
+    "cluster": cluster,
+    "plan": plan,
+    "searcher": searcher,
+    "measure": measure,
+    "log": log,
+  }
   if jitted_step is None:
-    return functools.partial(
-      tune, cluster=cluster, plan=plan, searcher=searcher
-    )
-  chooser = _Chooser(
+    return functools.partial(tune, **options)
+  chooser = predicted.Chooser(
     fallback.name(jitted_step),
     cluster,
     None if plan is None else plan_lib.load(plan),
     plan,
     searcher,
   )
-  step = fallback.wrap(jitted_step, chooser.choose, by="lagom_xla.tune")
+  if measure and plan is None:
+    step = tuned.step(
+      jitted_step,
+      chooser.choose,
+      cluster=cluster,
+      searcher=searcher,
+      log=None if log is None else pathlib.Path(log),
+      remake=functools.partial(tune, jitted_step, **options),
+      by="lagom_xla.tune",
+    )
+  else:
+    step = fallback.wrap(jitted_step, chooser.choose, by="lagom_xla.tune")
+    step.report = chooser.report
   step.tunings = chooser.tunings
   return step
-
-
-class _Chooser:
-  """Chooses the executables of one step: by its plan, or by tuning it."""
-
-  def __init__(
-    self,
-    name: str,
-    cluster: cluster_lib.Cluster | None,
-    plan: plan_lib.Plan | None,
-    plan_path: str | pathlib.Path | None,
-    searcher: str,
-  ):
-    self.tunings: list[tuner.Tuning] = []
-    self._name = name
-    self._cluster = cluster
-    self._plan = plan
-    self._plan_path = plan_path
-    self._searcher = searcher
-
-  def choose(self, lowered: jax.stages.Lowered) -> jax.stages.Compiled:
-    """The tuned executable; raises where tuning fails, in any process."""
-    members = _jax_store.processes_of(lowered)
-    processes.check(members)
-    chosen = together.all_or_none(
-      lambda: self._chosen(lowered),
-      lambda chosen: json.dumps(chosen.plan.to_dict()["xla"]).encode(),
-      name=self._name,
-      members=members,
-    )
-    if chosen.tuning is not None:
-      self.tunings.append(chosen.tuning)
-    return chosen.compiled
-
-  def _chosen(self, lowered: jax.stages.Lowered) -> _Chosen:
-    """What this process alone would run."""
-    target = _target(lowered, self._cluster, self._name)
-    if self._plan is not None and self._plan_path is not None:
-      checked.check(self._plan, self._plan_path)
-      compilation = apply_compile.compile_with(self._plan, target)
-      return _Chosen(_executable(compilation, target), self._plan, None)
-    # A CPU that stands for GPUs does nothing with what goes beyond options.
-    is_gpu = jax.default_backend() == "gpu"
-    tuning = tuner.tune(target, searcher=self._searcher, in_process=is_gpu)
-    compiled = _executable(tuning.compiled, target)
-    return _Chosen(compiled, tuning.plan, tuning)
-
-
-@dataclasses.dataclass(frozen=True)
-class _Chosen:
-  """An executable, the plan that it has, and the tuning that found that."""
-
-  compiled: jax.stages.Compiled
-  plan: plan_lib.Plan
-  tuning: tuner.Tuning | None
-
-
-def _target(
-  lowered: jax.stages.Lowered, cluster: cluster_lib.Cluster | None, name: str
-) -> target_lib.Target:
-  """The step as a target for the cluster, or for the live GPUs.
-
-  Raises:
-    ClusterError: no cluster is given, and the devices are of no known one.
-    TargetError: the step is for another number of devices.
-  """
-  is_gpu = jax.default_backend() == "gpu"
-  if cluster is None:
-    if not is_gpu:
-      raise errors.ClusterError(
-        f"it runs on {jax.default_backend()} devices, where there is nothing"
-        " to tune; cluster= tells which GPUs they stand for."
-      )
-    cluster = cluster_lib.of_devices(jax.devices())
-  return target_lib.of_step(lowered, cluster, name=name)
-
-
-def _executable(
-  compilation: lowered_lib.Compilation | None, target: target_lib.Target
-) -> jax.stages.Compiled:
-  if compilation is None or compilation.compiled is None:
-    cluster = target.cluster
-    raise errors.TargetError(
-      f"{cluster.name} has no executable: {target.obstacle}."
-    )
-  return compilation.compiled

@@ -15,8 +15,8 @@ import pytest
 import job
 from lagom_xla import errors
 from lagom_xla.compile import _jax_store
-from lagom_xla.live import agreement
-from lagom_xla.live import together
+from lagom_xla.live.job import agreement
+from lagom_xla.live.job import together
 
 _PLAN = bytes(range(256)) * 2**13  # 2 MiB, that of a large plan.
 _SHORT_S = 2.5

@@ -30,10 +30,12 @@ import numpy as np
 import pytest
 
 from lagom_xla import cluster
+from lagom_xla import tuner
 from lagom_xla.compile import compiler
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import devices as devices_lib
 from lagom_xla.compile import lowered_step
+from lagom_xla.compile import target as target_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes import pjrt_transform
 
@@ -143,6 +145,33 @@ def tp_scan(scheduled: Scheduled, tp_step: jax.stages.Lowered) -> hlo.Module:
 def train_step_module(request: pytest.FixtureRequest) -> hlo.Module:
   """Each of the shared modules in turn."""
   return request.getfixturevalue(request.param)
+
+
+@pytest.fixture
+def tuned_names(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+  """The names of what the tuner tunes from now on."""
+  names: list[str] = []
+  real = tuner.tune
+
+  def tune(target: target_lib.Target, **options: Any) -> tuner.Tuning:
+    names.append(target.name)
+    return real(target, **options)
+
+  monkeypatch.setattr(tuner, "tune", tune)
+  return names
+
+
+@pytest.fixture
+def failing_tuner(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+  """Fails each tuning; the list holds what was tried."""
+  names: list[str] = []
+
+  def tune(target: target_lib.Target, **unused_options: Any) -> tuner.Tuning:
+    names.append(target.name)
+    raise ZeroDivisionError("the search is broken")
+
+  monkeypatch.setattr(tuner, "tune", tune)
+  return names
 
 
 def _lower_train_step(

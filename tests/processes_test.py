@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 import dataclasses
+import functools
 import os
 import pathlib
 import shutil
@@ -17,6 +18,7 @@ import socket
 import subprocess
 import types
 from typing import Any
+import warnings
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -28,12 +30,15 @@ import pytest
 import job
 import lagom_xla
 from lagom_xla import errors
+from lagom_xla import plan as plan_lib
 from lagom_xla import tuner
+from lagom_xla.apply import compile as apply_compile
 from lagom_xla.apply import files
 from lagom_xla.apply.nccl import build
 from lagom_xla.apply.nccl import table as table_lib
 from lagom_xla.apply.nccl import variables
-from lagom_xla.live import processes
+from lagom_xla.live import platforms
+from lagom_xla.live.job import processes
 from sample_plan import PLAN
 
 _HOST = socket.gethostname()
@@ -319,7 +324,8 @@ def _call_tuned_step(number: int, say: job.Say) -> None:
   step = lagom_xla.tune(jax.jit(jnp.sum))
   with pytest.raises(errors.SettingsDifferError, match="NCCL_ALGO is tree in"):
     step(_over_all_processes())
-  with pytest.warns(RuntimeWarning, match="it runs on cpu devices"):
+  platforms.platform_of = lambda lowered: "tpu"  # Where nothing is tuned.
+  with pytest.warns(RuntimeWarning, match="it runs on tpu devices"):
     say(float(step(jnp.ones(3))))  # In this process alone nothing can hang.
 
 
@@ -329,31 +335,56 @@ def test_the_decorator_raises_before_the_step_hangs():
     assert ended.said == [3.0]
 
 
-def _fail_to_tune_in_one(number: int, say: job.Say) -> None:
+def _tune_on_predictions(
+  number: int, say: job.Say, *, failing: int | None
+) -> None:
   batch = _over_all_processes()
   jitted = jax.jit(lambda x: jnp.sum(2 * x))
-  compiled = jitted.lower(batch).compile()
+  searched = []
 
-  def tune(*unused_args: Any, **unused_options: Any) -> Any:
-    if number == 1:
+  def tune(target: Any, **unused_options: Any) -> Any:
+    searched.append(number)
+    if number == failing:
       raise ValueError("no memory")
-    compilation = types.SimpleNamespace(compiled=compiled)
-    return types.SimpleNamespace(plan=PLAN, compiled=compilation)
+    plan = _plan_of(target)
+    return types.SimpleNamespace(plan=plan, compiled=target.compile())
+
+  def compile_with(plan: plan_lib.Plan, target: Any) -> Any:
+    if number == failing:
+      raise ValueError("no memory")
+    assert plan == _plan_of(target)
+    return target.compile()
 
   tuner.tune = tune
-  step = lagom_xla.tune(jitted, cluster="2x8xh100")
-  with pytest.warns(RuntimeWarning) as warned:
+  apply_compile.compile_with = compile_with
+  step = lagom_xla.tune(jitted, cluster="2x8xh100", measure=False)
+  with warnings.catch_warnings(record=True) as warned:
+    warnings.simplefilter("always")
     say(float(step(batch)))
-  say(str(warned[0].message))
-  say(len(step.tunings))
+  say([str(warning.message) for warning in warned])
+  say((searched, len(step.tunings)))
 
 
-def test_where_tuning_fails_in_one_process_all_run_the_step_as_it_was():
-  first, failed = job.run(_fail_to_tune_in_one)
-  assert first.said[0] == failed.said[0] == 2 * 16
-  assert "as it was: process 1: no memory" in first.said[1]
-  assert "as it was: ValueError: no memory" in failed.said[1]
-  assert first.said[2] == failed.said[2] == 0
+def _plan_of(target: Any) -> plan_lib.Plan:
+  return dataclasses.replace(PLAN, cluster=target.cluster)
+
+
+def test_the_first_process_searches_and_its_plan_travels():
+  first, other = job.run(functools.partial(_tune_on_predictions, failing=None))
+  assert first.said == [32.0, [], ([0], 1)]
+  assert other.said == [32.0, [], ([], 0)]
+
+
+@pytest.mark.parametrize("failing", [0, 1])
+def test_where_tuning_fails_in_one_process_all_run_the_step_as_it_was(failing):
+  ended = job.run(functools.partial(_tune_on_predictions, failing=failing))
+  for number in range(2):
+    value, (warned,), _ = ended[number].said
+    assert value == 32.0
+    if number == failing:
+      assert "as it was: ValueError: no memory" in warned
+    else:
+      assert f"as it was: process {failing}: no memory" in warned
 
 
 def test_a_job_of_one_process_has_nothing_to_compare(monkeypatch):

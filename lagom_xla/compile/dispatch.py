@@ -12,6 +12,7 @@ weak types, shardings, configuration contexts.
 from __future__ import annotations
 
 from collections.abc import Callable
+import dataclasses
 import functools
 import threading
 from typing import Any
@@ -24,16 +25,86 @@ from lagom_xla.compile import nnx_step
 # The executable to run a signature with; None runs it as jit would.
 Choose = Callable[[jax.stages.Lowered], jax.stages.Compiled | None]
 
+# Results, what C++ needs to go on alone, and whether it is to forget the
+# signature, and ask again at the next call.
+Answer = tuple[Any, Any, bool]
 
-def per_signature(jitted: Any, choose: Choose) -> Any:
-  """A jitted function like `jitted` that runs what `choose` chooses.
 
-  Tracing is that of `jitted`, and so are the errors it raises; what cannot be
+@dataclasses.dataclass(frozen=True)
+class Jitted:
+  """A function of `jax.jit`, and what it does with signatures not seen yet.
+
+  Attributes:
+    function: the function.
+    info: its jit arguments.
+    run: runs a call as jit would, and answers C++.
+  """
+
+  function: Any
+  info: Any
+  run: Callable[..., Answer]
+
+  def like(self, answer: Callable[..., Answer]) -> Any:
+    """A function of jit's own type that asks `answer` about new signatures.
+
+    It shares no cache with the function.
+    """
+    made = _jax.jit_with(self.function, self.info, answer)
+    # Brings _fun and _jit_info along, on which lower, trace and eval_shape
+    # rest, and the search for NaNs.
+    return functools.update_wrapper(made, self.function)
+
+  def lowered(
+    self, args: tuple[Any, ...], kwargs: dict[str, Any]
+  ) -> jax.stages.Lowered | None:
+    """The step as jit lowers it for a call.
+
+    Returns:
+      None where the call is to be left to jit: under a transformation, and
+      where it cannot be lowered. Jit says that better, with nothing traced
+      again.
+    """
+    if is_transformed(args, kwargs):
+      return None
+    traced = self.function.trace(*args, **kwargs)
+    try:
+      return traced.lower()
+    except Exception:
+      return None
+
+  def run_compiled(
+    self,
+    compiled: jax.stages.Compiled,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+  ) -> Answer:
+    """Runs a call with an executable, and answers C++."""
+    args, kwargs = _without_statics(args, kwargs, self.info)
+    run = _jax.cache_miss_of(compiled)
+    if run is None:
+      return compiled(*args, **kwargs), None, False
+    return run(*args, **kwargs)
+
+
+def jitted(function: Any) -> Jitted:
+  """A function of `jax.jit`, to be run in another way.
+
+  Raises:
+    UnsupportedError: not a function of `jax.jit`, or a JAX that works in
+      another way.
+  """
+  return Jitted(function, *_jax.jit_internals(function))
+
+
+def per_signature(function: Any, choose: Choose) -> Any:
+  """A jitted function like `function` that runs what `choose` chooses.
+
+  Tracing is that of `function`, and so are the errors it raises; what cannot be
   lowered is left to jit, and so is a call under a transformation such as
   `jax.grad`.
 
   Args:
-    jitted: what `jax.jit` or Flax's `nnx.jit` returned.
+    function: what `jax.jit` or Flax's `nnx.jit` returned.
     choose: called once for each new lowering, by one thread at a time.
       Signatures that jit would compile only once share a lowering.
 
@@ -41,39 +112,33 @@ def per_signature(jitted: Any, choose: Choose) -> Any:
     UnsupportedError: not a function of `jax.jit` or `nnx.jit`, or a JAX or a
       Flax that works in another way.
   """
-  if nnx_step.is_nnx(jitted):
+  if nnx_step.is_nnx(function):
     return nnx_step.with_jitted(
-      jitted, lambda inside: per_signature(inside, choose)
+      function, lambda inside: per_signature(inside, choose)
     )
-  info, run_as_jitted = _jax.jit_internals(jitted)
+  as_jitted = jitted(function)
   chosen: dict[Any, jax.stages.Compiled | None] = {}
   lock = threading.Lock()
 
-  def run_new_signature(*args: Any, **kwargs: Any) -> tuple[Any, Any, bool]:
-    """Returns results, what C++ needs to go on alone, whether to forget it."""
-    if _jax.is_transformed() or _has_tracers(args, kwargs):
-      return run_as_jitted(*args, **kwargs)
-    traced = jitted.trace(*args, **kwargs)
-    try:
-      lowered = traced.lower()
-    except Exception:  # Jit says it better, with nothing traced again.
-      return run_as_jitted(*args, **kwargs)
+  def answer(*args: Any, **kwargs: Any) -> Answer:
+    lowered = as_jitted.lowered(args, kwargs)
+    if lowered is None:
+      return as_jitted.run(*args, **kwargs)
     key = _jax.identity_of(lowered)
     with lock:
       if key not in chosen:
         chosen[key] = choose(lowered)
     compiled = chosen[key]
     if compiled is None:
-      return run_as_jitted(*args, **kwargs)
-    args, kwargs = _without_statics(args, kwargs, info)
-    run_compiled = _jax.cache_miss_of(compiled)
-    if run_compiled is None:
-      return compiled(*args, **kwargs), None, False
-    return run_compiled(*args, **kwargs)
+      return as_jitted.run(*args, **kwargs)
+    return as_jitted.run_compiled(compiled, args, kwargs)
 
-  step = _jax.jit_with(jitted, info, run_new_signature)
-  # Brings _fun and _jit_info along, on which lower, trace and eval_shape rest.
-  return functools.update_wrapper(step, jitted)
+  return as_jitted.like(answer)
+
+
+def is_transformed(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+  """Whether a call is made under a transformation such as `jax.grad`."""
+  return _jax.is_transformed() or _has_tracers(args, kwargs)
 
 
 def _has_tracers(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:

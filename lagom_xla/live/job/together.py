@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from lagom_xla import errors
 from lagom_xla.compile import _jax_store
-from lagom_xla.live import agreement
+from lagom_xla.live.job import agreement
 
 # What a process may be behind another one: one finds its compiles in a cache,
 # the other one compiles. In seconds.
@@ -48,6 +48,60 @@ def all_or_none(
   if store is None or len(members) < 2:
     return work()
   round_ = agreement.next_round(store, name, members)
+  return _agreed(round_, work, digest, timeout_s)
+
+
+def first_decides(
+  decide: Callable[[], _Result],
+  tell: Callable[[_Result], bytes],
+  follow: Callable[[bytes], _Result],
+  digest: Callable[[_Result], bytes],
+  *,
+  name: str,
+  members: Iterable[int],
+  timeout_s: float = _TIMEOUT_S,
+) -> _Result:
+  """As `all_or_none`, where the others do what the first member came to.
+
+  Args:
+    decide: what the first member does.
+    tell: what the others need to know of its result.
+    follow: what the others do with that.
+    digest: of a result, what must be the same on all members.
+    name: of the work, the same on all members, which come to it equally often.
+    members: the processes that do it; where it is one, it decides alone.
+    timeout_s: how long to wait for the first one, and then for the others.
+
+  Returns:
+    The result here.
+
+  Raises:
+    ProcessesError: another member failed, came to something else or did not
+      answer; the message names it.
+    Exception: whatever was raised here.
+  """
+  store, members = _jax_store.of_job(), tuple(members)
+  if store is None or len(members) < 2:
+    return decide()
+  round_ = agreement.next_round(store, name, members)
+
+  def work() -> _Result:
+    if not round_.is_first:
+      return follow(round_.proposal(timeout_s=timeout_s))
+    result = decide()
+    round_.propose(tell(result))
+    return result
+
+  return _agreed(round_, work, digest, timeout_s)
+
+
+def _agreed(
+  round_: agreement.Round,
+  work: Callable[[], _Result],
+  digest: Callable[[_Result], bytes],
+  timeout_s: float,
+) -> _Result:
+  """What work returns, once all members have come to the same."""
   try:
     result = work()
     vote = digest(result)

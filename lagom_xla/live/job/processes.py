@@ -18,7 +18,7 @@ import threading
 from lagom_xla import errors
 from lagom_xla.apply.nccl import state as state_lib
 from lagom_xla.compile import _jax_store
-from lagom_xla.live import agreement
+from lagom_xla.live.job import agreement
 
 # As long as jax.distributed.initialize waits for processes, in seconds.
 _TIMEOUT_S = 300.0

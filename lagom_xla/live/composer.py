@@ -1,0 +1,213 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Composer of a signature's scripts: the first process decides, all follow.
+
+Scripts are numbered and posted on the job's board. Where the first process
+fails, or does not come, or another one's candidate raises, the next script is
+that the job stays with what it has.
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import json
+import time
+
+import jax
+
+from lagom_xla import errors
+from lagom_xla.compile import fallback
+from lagom_xla.live import loop as loop_lib
+from lagom_xla.live import proposals
+from lagom_xla.live import script as script_lib
+from lagom_xla.live import searching
+from lagom_xla.live import surroundings
+from lagom_xla.live import tracing
+from lagom_xla.live import trials
+from lagom_xla.live import variants as variants_lib
+from lagom_xla.live.job import agreement
+from lagom_xla.live.job import board as board_lib
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Patience:
+  """How long things may take.
+
+  Attributes:
+    limits: Of the loop.
+    script_s: Seconds that a process waits for the first one's script. It comes
+      as soon as that one is as far in the run.
+  """
+
+  limits: loop_lib.Limits = dataclasses.field(default_factory=loop_lib.Limits)
+  script_s: float = 600.0
+
+
+class Composer:
+  """Gives a player its scripts.
+
+  Args:
+    lowered: The step as jit lowered it.
+    proposer: Who makes proposals and compiles them.
+    board: Of the processes that run the step.
+    diary: What is noted.
+    patience: How long things may take.
+
+  Attributes:
+    variants: The executables beside jit's own.
+    tracer: Of the first process.
+    complaint: What to warn of, the first only; None for nothing.
+  """
+
+  def __init__(
+    self,
+    lowered: jax.stages.Lowered,
+    proposer: proposals.Proposer,
+    board: board_lib.Board,
+    diary: trials.Diary,
+    patience: Patience,
+  ):
+    self.variants = variants_lib.Variants(proposer, lowered, self._vote)
+    self.complaint: str | None = None
+    self.tracer: tracing.Tracer | None = None
+    self._board = board
+    self._diary = diary
+    self._patience = patience
+    self._num_scripts = 0
+    self._in_use = 0
+    self._failure: str | None = None
+    if board_lib.is_first(board):
+      self.tracer = tracing.Tracer(self._complain)
+      self._around = _Around(lowered, proposer, board, diary, self.tracer)
+      diary.loop = loop_lib.Loop(self._around, board.members, patience.limits)
+
+  def follow(self, played: surroundings.Played) -> script_lib.Script:
+    """The script after the one that was played, the same in all processes."""
+    self._num_scripts += 1
+    try:
+      script = self._next(script_name(self._num_scripts), played)
+    except Exception as error:  # The step must run, whatever went wrong.
+      script = script_lib.stay(self._in_use, fallback.describe(error))
+    self._in_use = script.in_use
+    if script.state is script_lib.State.STAY:
+      self._complain(_stays(self._diary.name, script))
+      self._end()
+    self._diary.note_script(script)
+    self.variants.keep({script.in_use, script.number})
+    if script.proposal is not None:
+      self.variants.compile(script.number, script.proposal)
+    return script
+
+  def fail(self, error: Exception) -> None:
+    """A variant raised: next all processes are to run the step as jit does."""
+    if self._failure is None:
+      self._failure = f"a variant failed: {fallback.describe(error)}"
+      refusal = script_lib.stay(0, self._failure)
+      self._complain(_stays(self._diary.name, refusal))
+
+  def _next(self, name: str, played: surroundings.Played) -> script_lib.Script:
+    if self._failure is not None:
+      by = agreement.in_words([self._board.process_id])
+      refusal = script_lib.stay(0, f"{by}: {self._failure}")
+      return script_lib.from_json(self._board.post(name, refusal.to_json()))
+    loop = self._diary.loop
+    if loop is None:
+      first = agreement.in_words(self._board.members[:1])
+      timeout_s = self._patience.script_s
+      refusal = script_lib.stay(
+        self._in_use, f"{first} did not come within {timeout_s:g} s."
+      )
+      found = self._board.wait(
+        name, timeout_s=timeout_s, otherwise=refusal.to_json()
+      )
+      return script_lib.from_json(found)
+    try:
+      script = loop.next_script(played)
+    except Exception as error:
+      script = script_lib.stay(self._in_use, fallback.describe(error))
+    return script_lib.from_json(self._board.post(name, script.to_json()))
+
+  def _vote(self, number: int, vote: surroundings.Vote) -> None:
+    digest = None
+    if vote.digest is not None:
+      digest = base64.b64encode(vote.digest).decode()
+    value = json.dumps({"digest": digest, "words": vote.words}).encode()
+    try:
+      self._board.post(f"votes/{number}/{self._board.process_id}", value)
+    except errors.ProcessesError:
+      pass  # The store is gone, and with it the job.
+
+  def _complain(self, words: str) -> None:
+    self.complaint = self.complaint or words
+
+  def _end(self) -> None:
+    if self.tracer is not None:
+      self._around.end_search()
+
+
+class _Around:
+  """The loop's surroundings in the first process."""
+
+  def __init__(
+    self,
+    lowered: jax.stages.Lowered,
+    proposer: proposals.Proposer,
+    board: board_lib.Board,
+    diary: trials.Diary,
+    tracer: tracing.Tracer,
+  ):
+    self._lowered = lowered
+    self._proposer = proposer
+    self._board = board
+    self._diary = diary
+    self._tracer = tracer
+    self._search: searching.Search | None = None
+
+  def now_s(self) -> float:
+    return time.monotonic()
+
+  def begin_search(self, step_s: float) -> None:
+    self.end_search(drops_trace=False)
+    trace_dir, num_traced = self._tracer.latest()
+    measured = proposals.Measured(
+      trace_dir=trace_dir, step_s=step_s, num_traced=num_traced
+    )
+    self._search = searching.Search(self._proposer, self._lowered, measured)
+
+  def end_search(self, *, drops_trace: bool = True) -> None:
+    if self._search is not None:
+      self._search.stop()
+      self._search = None
+    if drops_trace:
+      self._tracer.drop()
+
+  def found(self) -> proposals.Proposal | None:
+    if self._search is None:
+      raise StopIteration
+    return self._search.found()
+
+  def votes(self, number: int) -> dict[int, surroundings.Vote]:
+    votes = {}
+    for member, value in self._board.entries(f"votes/{number}").items():
+      fields = json.loads(value)
+      digest = fields["digest"]
+      votes[int(member)] = surroundings.Vote(
+        digest=None if digest is None else base64.b64decode(digest),
+        words=fields["words"],
+      )
+    return votes
+
+  def note(self, trial: surroundings.Trial) -> None:
+    self._diary.note_trial(trial)
+
+
+def script_name(number: int) -> str:
+  """What a script is called on a board; they are numbered from 1."""
+  return f"scripts/{number}"
+
+
+def _stays(name: str, script: script_lib.Script) -> str:
+  if script.in_use:
+    return f"goes on with what {name} has adopted: {script.words}"
+  return f"leaves {name} as it was: {script.words}"

@@ -1,0 +1,247 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Loop that decides what a step runs next: baseline, proposals, what is kept.
+
+    baseline -> profile -> search -> candidate -> measure -> adopt | reject
+                   ^         ^                                      |
+                   |         +--------------------------------------+
+                   +-- drift -- watch  <-- nothing left to propose --+
+
+It runs in the first process of a job whenever a script has been played out, and
+composes the next one from what is known by then. It knows nothing of JAX: what
+it asks for is in `surroundings.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+import dataclasses
+import statistics
+
+from lagom_xla.live import blocks
+from lagom_xla.live import candidate as candidate_lib
+from lagom_xla.live import overhead as overhead_lib
+from lagom_xla.live import script as script_lib
+from lagom_xla.live import surroundings
+from lagom_xla.live import watch as watch_lib
+
+_State = script_lib.State
+_Segment = script_lib.Segment
+
+_NUM_WARM_UP = 3
+# Blocks of the baseline, and calls in each.
+_NUM_BASELINE = 5
+_BASELINE_CALLS = 2
+NUM_TRACED = 3
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Limits:
+  """What the loop may take.
+
+  Attributes:
+    search_s: Seconds until a search has to come to its next proposal.
+    compile_s: Seconds until all processes must have compiled one.
+    overhead_steps: Overhead beyond which nothing more is proposed, in steps of
+      the baseline.
+  """
+
+  search_s: float = 3600.0
+  compile_s: float = 1800.0
+  overhead_steps: float = overhead_lib.MOST_STEPS
+
+
+class Loop:
+  """The loop of one signature of a step.
+
+  Attributes:
+    step_s: Median time of the baseline, in seconds; 0 before it is known.
+    overhead: What the loop has taken from the run so far.
+  """
+
+  def __init__(
+    self,
+    around: surroundings.Surroundings,
+    members: Collection[int],
+    limits: Limits | None = None,
+  ):
+    self._limits = limits or Limits()
+    self.step_s = 0.0
+    self._spread_s = 0.0
+    # Of the variant in use, over the baseline.
+    self._ratio = 1.0
+    self.overhead = overhead_lib.Overhead(self._limits.overhead_steps)
+    self._around = around
+    self._members = members
+    self._in_use = 0
+    self._number = 0
+    self._candidate: candidate_lib.Candidate | None = None
+    self._watch = watch_lib.Watch()
+    self._search_began_s = 0.0
+    self._latest: script_lib.Script | None = None
+
+  def next_script(self, played: surroundings.Played) -> script_lib.Script:
+    """The next script, after the one that was returned last was played.
+
+    Raises:
+      Exception: Whatever the surroundings raise; then nothing can be decided.
+    """
+    latest = self._latest
+    if latest is None:
+      self._latest = _baseline()
+    else:
+      if self.step_s:
+        usual_s = self.step_s * self._ratio
+        self.overhead.count(latest, played, usual_s, self._spread_s)
+      self._latest = self._after(latest, played)
+    return self._latest
+
+  def _after(
+    self, latest: script_lib.Script, played: surroundings.Played
+  ) -> script_lib.Script:
+    match latest.state:
+      case _State.BASELINE:
+        self._settle(_known(played.durations_s))
+        return self._profile(f"a step takes {1e3 * self.step_s:.3g} ms")
+      case _State.PROFILE:
+        self._around.begin_search(self.step_s)
+        self._search_began_s = self._around.now_s()
+        return self._searching()
+      case _State.CANDIDATE | _State.MEASURE:
+        return self._try_on(latest, played)
+      case _State.WATCH:
+        return self._watched(latest, played)
+      case _State.STAY:
+        return latest
+      case _:
+        return self._search()
+
+  def _settle(self, blocks_s: Sequence[float]) -> None:
+    """Takes the times of the baseline's blocks."""
+    block_s = statistics.median(blocks_s)
+    spread_s = statistics.median(abs(it - block_s) for it in blocks_s)
+    self.step_s = block_s / _BASELINE_CALLS
+    # 1.4826 makes it a standard deviation, where noise is normal.
+    self._spread_s = 1.4826 * spread_s / _BASELINE_CALLS
+
+  def _profile(self, words: str) -> script_lib.Script:
+    traced = _Segment(
+      variant=self._in_use, num_calls=NUM_TRACED, is_traced=True
+    )
+    return self._script(_State.PROFILE, traced, words)
+
+  def _searching(self) -> script_lib.Script:
+    chunk = blocks.chunk(self._in_use, self.step_s)
+    return self._script(_State.SEARCH, chunk)
+
+  def _search(self) -> script_lib.Script:
+    objection = self.overhead.objection(self.step_s)
+    if objection is not None:
+      return self._end(objection)
+    try:
+      proposal = self._around.found()
+    except StopIteration:
+      return self._end("nothing is left to try")
+    if proposal is not None:
+      self._number += 1
+      self.overhead.begin_trial()
+      self._candidate = candidate_lib.Candidate(
+        proposal=proposal,
+        number=self._number,
+        rival=self._in_use,
+        step_s=self.step_s,
+        compile_s=self._limits.compile_s,
+        members=self._members,
+      )
+      return self._candidate.begin(self._around)
+    waited_s = self._around.now_s() - self._search_began_s
+    if waited_s < self._limits.search_s:
+      return self._searching()
+    return self._stay(
+      f"no proposal came within {self._limits.search_s:g} s of searching."
+    )
+
+  def _try_on(
+    self, latest: script_lib.Script, played: surroundings.Played
+  ) -> script_lib.Script:
+    candidate = self._candidate
+    assert candidate is not None
+    outcome = candidate.next(self._around, latest, played)
+    if isinstance(outcome, script_lib.Script):
+      return outcome
+    self._around.note(
+      surroundings.Trial(
+        proposal=candidate.proposal,
+        number=candidate.number,
+        rival=candidate.rival,
+        verdict=outcome.verdict,
+        words=outcome.words,
+      )
+    )
+    self._search_began_s = self._around.now_s()
+    if outcome.is_last:
+      return self._stay(outcome.words)
+    state = _State.REJECT
+    if outcome.verdict is not None and outcome.verdict.is_adopted:
+      state = _State.ADOPT
+      self._in_use = candidate.number
+      self._ratio *= outcome.verdict.ratio
+    return self._script(
+      state,
+      _Segment(variant=self._in_use, num_calls=1),
+      f"{candidate.proposal.name}: {outcome.words}",
+    )
+
+  def _watched(
+    self, latest: script_lib.Script, played: surroundings.Played
+  ) -> script_lib.Script:
+    (seconds,) = _known(played.durations_s)
+    step_s = seconds / latest.segments[0].num_calls
+    if not self._watch.has_drifted(step_s):
+      return self._watching()
+    words = (
+      f"a step takes {1e3 * step_s:.3g} ms for long now, where it took"
+      f" {1e3 * self._watch.usual_s:.3g} ms"
+    )
+    self._watch.restart()
+    self.overhead.restart()
+    self.step_s = step_s / self._ratio
+    return self._profile(words)
+
+  def _watching(self, words: str = "") -> script_lib.Script:
+    num_calls = watch_lib.window_calls(self.step_s)
+    window = _Segment(
+      variant=self._in_use, num_calls=num_calls, is_watched=True
+    )
+    return self._script(_State.WATCH, window, words)
+
+  def _end(self, words: str) -> script_lib.Script:
+    """Ends the search, and watches from now on."""
+    self._around.end_search()
+    return self._watching(words)
+
+  def _stay(self, words: str) -> script_lib.Script:
+    self._around.end_search()
+    return script_lib.stay(self._in_use, words)
+
+  def _script(
+    self, state: script_lib.State, segment: script_lib.Segment, words: str = ""
+  ) -> script_lib.Script:
+    return script_lib.Script(
+      state=state, segments=(segment,), in_use=self._in_use, words=words
+    )
+
+
+def _baseline() -> script_lib.Script:
+  timed = _Segment(variant=0, num_calls=_BASELINE_CALLS, is_timed=True)
+  return script_lib.Script(
+    state=_State.BASELINE,
+    segments=(
+      _Segment(variant=0, num_calls=_NUM_WARM_UP),
+      *[timed] * _NUM_BASELINE,
+    ),
+  )
+
+
+def _known(durations_s: Sequence[float | None]) -> list[float]:
+  return [it for it in durations_s if it is not None]

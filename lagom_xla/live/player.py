@@ -1,0 +1,164 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Player of scripts: which variant a call runs, and what blocks of calls take.
+
+A timed block lasts from the end of the block before it until the results of its
+last call are there: what the user's program does between calls counts, for all
+variants alike. While the program calls the step with other shapes the clock
+stands still.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+import contextlib
+import math
+import time
+from typing import Any
+
+import jax
+
+from lagom_xla.live import script as script_lib
+from lagom_xla.live import surroundings
+from lagom_xla.live import tracing
+
+# The script that follows one that was played, the same in all processes.
+Follow = Callable[[surroundings.Played], script_lib.Script]
+
+
+class Player:
+  """Plays the scripts of one signature.
+
+  Args:
+    follow: Where scripts come from; raises nothing.
+    tracer: Of this process; None in those that trace nothing.
+
+  Attributes:
+    script: The one that is played.
+    segment: The part of it that is; None where there is nothing to count any
+      more.
+  """
+
+  script: script_lib.Script
+  segment: script_lib.Segment | None
+
+  def __init__(self, follow: Follow, tracer: tracing.Tracer | None):
+    self._follow = follow
+    self._tracer = tracer
+    self._clock = time.perf_counter
+    # When the running block began; None while the clock stands still.
+    self._mark_s: float | None = None
+    self._elapsed_s = 0.0
+    self._stall_s = 0.0
+    self._num_left = 0
+    self._take(surroundings.Played())
+
+  @property
+  def variant(self) -> int:
+    """What the next call runs."""
+    if self.segment is None:
+      return self.script.in_use
+    return self.segment.variant
+
+  @property
+  def num_free(self) -> float:
+    """Calls that need neither `begin` nor `end`; infinite for all that come."""
+    if self.segment is None:
+      return math.inf
+    if self.segment.is_watched and self._mark_s is not None:
+      return max(self._num_left - 1, 0)
+    return 0
+
+  def skip(self, num_calls: float) -> None:
+    """So many calls went without `begin` and `end`."""
+    if self.segment is not None:
+      self._num_left -= round(num_calls)
+
+  def begin(self, arguments: object) -> contextlib.AbstractContextManager[Any]:
+    """Before a call; the call is to be made within what is returned."""
+    if self.segment is not None and not self._num_left:
+      self._next_segment()
+    segment = self.segment
+    if segment is None:
+      return contextlib.nullcontext()
+    if self._mark_s is None:
+      jax.block_until_ready(arguments)
+      self._mark_s = self._clock()
+    if segment.is_traced and self._tracer is not None:
+      if self._num_left == segment.num_calls:
+        with self._stalling():
+          self._tracer.start()
+      return self._tracer.step()
+    return contextlib.nullcontext()
+
+  def end(self, results: object) -> None:
+    """After a call."""
+    segment = self.segment
+    if segment is None:
+      return
+    self._num_left -= 1
+    if self._num_left:
+      return
+    if not segment.is_watched:
+      jax.block_until_ready(results)
+    now_s = self._clock()
+    seconds = None
+    if self._mark_s is not None:
+      seconds = self._elapsed_s + now_s - self._mark_s
+    self._mark_s, self._elapsed_s = now_s, 0.0
+    is_noted = segment.is_timed or segment.is_watched
+    self._durations_s.append(seconds if is_noted else None)
+    if segment.is_traced:
+      self._stop_trace()
+
+  def pause(self, arguments: object) -> None:
+    """The program calls the step with other shapes, and these arguments.
+
+    They often hold results of this player's calls, which are waited for.
+    """
+    if self._mark_s is None:
+      return
+    if self.segment is not None and not self.segment.is_watched:
+      jax.block_until_ready(arguments)
+    self._elapsed_s += self._clock() - self._mark_s
+    self._mark_s = None
+    if self.segment is not None and self.segment.is_traced:
+      self._stop_trace()
+
+  def _stop_trace(self) -> None:
+    if self._tracer is not None:
+      with self._stalling():
+        self._tracer.stop()
+
+  def _next_segment(self) -> None:
+    if self._index + 1 < len(self.script.segments):
+      self._enter(self._index + 1)
+      return
+    played = surroundings.Played(
+      durations_s=tuple(self._durations_s), stall_s=self._stall_s
+    )
+    self._stall_s = 0.0
+    with self._stalling():
+      self._take(played)
+
+  def _take(self, played: surroundings.Played) -> None:
+    self.script = self._follow(played)
+    self._durations_s: list[float | None] = []
+    self._enter(0)
+
+  def _enter(self, index: int) -> None:
+    self._index = index
+    self.segment = None
+    if index < len(self.script.segments):
+      self.segment = self.script.segments[index]
+      self._num_left = self.segment.num_calls
+
+  @contextlib.contextmanager
+  def _stalling(self):
+    """Counts as a stall, and as no block's time."""
+    start_s = self._clock()
+    yield
+    stall_s = self._clock() - start_s
+    self._stall_s += stall_s
+    if self._mark_s is not None:
+      self._mark_s += stall_s

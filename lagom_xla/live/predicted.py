@@ -1,0 +1,175 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Predicted choice of a step's executable, made at its first call."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import pathlib
+from typing import Any
+
+import jax
+
+from lagom_xla import cluster as cluster_lib
+from lagom_xla import errors
+from lagom_xla import plan as plan_lib
+from lagom_xla import tuner
+from lagom_xla.apply import checked
+from lagom_xla.apply import compile as apply_compile
+from lagom_xla.compile import _jax_store
+from lagom_xla.compile import lowered as lowered_lib
+from lagom_xla.compile import target as target_lib
+from lagom_xla.live import platforms
+from lagom_xla.live.job import processes
+from lagom_xla.live.job import together
+from lagom_xla.passes import hlo
+
+
+class Chooser:
+  """Chooses the executables of one step: by its plan, or by tuning it.
+
+  Args:
+    name: of the step.
+    cluster: what it runs on; None for what the live GPUs make up.
+    plan: to compile with; None to search for one.
+    plan_path: where the plan is from.
+    searcher: of NCCL settings.
+
+  Attributes:
+    tunings: what tuning found, in the order of signatures.
+  """
+
+  def __init__(
+    self,
+    name: str,
+    cluster: cluster_lib.Cluster | None,
+    plan: plan_lib.Plan | None,
+    plan_path: str | pathlib.Path | None,
+    searcher: str,
+  ):
+    self.tunings: list[tuner.Tuning] = []
+    self._name = name
+    self._cluster = cluster
+    self._plan = plan
+    self._plan_path = plan_path
+    self._searcher = searcher
+    # Plans that were found for a module before, under another signature.
+    self._plans: dict[bytes, plan_lib.Plan] = {}
+
+  def choose(self, lowered: jax.stages.Lowered) -> jax.stages.Compiled:
+    """The tuned executable; raises where tuning fails, in any process."""
+    members = _jax_store.processes_of(lowered)
+    processes.check(members)
+    if self._plan is not None:
+      return together.all_or_none(
+        lambda: self._with_own_plan(lowered),
+        _digest,
+        name=self._name,
+        members=members,
+      ).compiled
+    chosen = together.first_decides(
+      lambda: self._searched(lowered),
+      _plan_in_bytes,
+      lambda plan: self._with_plan(
+        lowered, plan_lib.from_dict(json.loads(plan), where="Process 0")
+      ),
+      _digest,
+      name=self._name,
+      members=members,
+    )
+    self._plans[_module_digest(lowered)] = chosen.plan
+    if chosen.tuning is not None:
+      self.tunings.append(chosen.tuning)
+    return chosen.compiled
+
+  def report(self) -> str:
+    """What was chosen, and what it should gain."""
+    if self._plan is not None:
+      return f"{self._name}: with the plan {self._plan_path}, not measured"
+    if not self.tunings:
+      return f"{self._name}: as jit runs it"
+    return "\n".join(
+      f"{self._name}: {tuning!r}, not measured" for tuning in self.tunings
+    )
+
+  def _with_own_plan(self, lowered: jax.stages.Lowered) -> _Chosen:
+    assert self._plan is not None and self._plan_path is not None
+    target = _target(lowered, self._cluster, self._name)
+    checked.check(self._plan, self._plan_path)
+    compilation = apply_compile.compile_with(self._plan, target)
+    return _chosen(compilation, self._plan, target)
+
+  def _with_plan(
+    self, lowered: jax.stages.Lowered, plan: plan_lib.Plan
+  ) -> _Chosen:
+    target = _target(lowered, self._cluster, self._name)
+    return _chosen(apply_compile.compile_with(plan, target), plan, target)
+
+  def _searched(self, lowered: jax.stages.Lowered) -> _Chosen:
+    plan = self._plans.get(_module_digest(lowered))
+    if plan is not None:
+      return self._with_plan(lowered, plan)
+    target = _target(lowered, self._cluster, self._name)
+    # A CPU that stands for GPUs does nothing with what goes beyond options.
+    is_gpu = jax.default_backend() == "gpu"
+    tuning = tuner.tune(target, searcher=self._searcher, in_process=is_gpu)
+    chosen = _chosen(tuning.compiled, tuning.plan, target)
+    return dataclasses.replace(chosen, tuning=tuning)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Chosen:
+  """An executable, its module, the plan of both, the tuning that found it."""
+
+  compiled: jax.stages.Compiled
+  module: hlo.Module
+  plan: plan_lib.Plan
+  tuning: tuner.Tuning | None = None
+
+
+def _chosen(
+  compilation: lowered_lib.Compilation | None,
+  plan: plan_lib.Plan,
+  target: target_lib.Target,
+) -> _Chosen:
+  if compilation is None or compilation.compiled is None:
+    cluster = target.cluster
+    raise errors.TargetError(
+      f"{cluster.name} has no executable: {target.obstacle}."
+    )
+  return _Chosen(compilation.compiled, compilation.module, plan)
+
+
+def _digest(chosen: _Chosen) -> bytes:
+  """What must be equal in all processes."""
+  return plan_lib.fingerprint(chosen.module).encode()
+
+
+def _plan_in_bytes(chosen: _Chosen) -> bytes:
+  return json.dumps(chosen.plan.to_dict()).encode()
+
+
+def _module_digest(lowered: jax.stages.Lowered) -> bytes:
+  """Equal for signatures that differ in nothing that XLA sees."""
+  module: Any = lowered.compiler_ir("stablehlo")
+  written = module.operation.get_asm(binary=True, enable_debug_info=False)
+  return hashlib.sha256(written).digest()
+
+
+def _target(
+  lowered: jax.stages.Lowered, cluster: cluster_lib.Cluster | None, name: str
+) -> target_lib.Target:
+  """The step as a target for the cluster, or for the live GPUs.
+
+  Raises:
+    ClusterError: no cluster is given, and the devices are of no known one.
+    TargetError: the step is for another number of devices.
+  """
+  is_gpu = jax.default_backend() == "gpu"
+  if cluster is None:
+    if not is_gpu:
+      raise platforms.nothing_to_tune(jax.default_backend())
+    cluster = cluster_lib.of_devices(jax.devices())
+  return target_lib.of_step(lowered, cluster, name=name)

@@ -1,0 +1,114 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Scripts, which say what the processes of a job run at their next calls.
+
+A script is composed by the first process and played by all of them, so that all
+run the same variant of the step at the same call. Variant 0 is the step as jit
+runs it, variant n is proposal n.
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import enum
+import json
+
+from lagom_xla import errors
+from lagom_xla.live import proposals
+
+
+class State(enum.StrEnum):
+  """What the loop is doing."""
+
+  BASELINE = "baseline"
+  PROFILE = "profile"
+  SEARCH = "search"
+  CANDIDATE = "candidate"
+  MEASURE = "measure"
+  ADOPT = "adopt"
+  REJECT = "reject"
+  WATCH = "watch"
+  STAY = "stay"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Segment:
+  """Calls in a row of one variant.
+
+  Attributes:
+    variant: The variant.
+    num_calls: How many.
+    is_timed: Whether the process waits for the results of the last call, and
+      notes how long all of them took.
+    is_traced: Whether the first process traces them.
+    is_watched: Whether the time is noted without waiting for any result.
+  """
+
+  variant: int
+  num_calls: int
+  is_timed: bool = False
+  is_traced: bool = False
+  is_watched: bool = False
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Script:
+  """What to run at the next calls.
+
+  Attributes:
+    state: What the loop is doing.
+    segments: Played one after the other; none for the variant in use, for ever.
+    in_use: The variant that runs wherever nothing else is said.
+    number: Of the proposal that is being compiled or measured; 0 for none. What
+      other proposals have had compiled is let go of.
+    proposal: With that number, once: to be compiled from now on.
+    words: What came before it, for the log; "" for nothing to say.
+  """
+
+  state: State
+  segments: tuple[Segment, ...] = ()
+  in_use: int = 0
+  number: int = 0
+  proposal: proposals.Proposal | None = None
+  words: str = ""
+
+  def to_json(self) -> bytes:
+    """This script, for `from_json`."""
+    fields = dataclasses.asdict(self)
+    if self.proposal is not None:
+      payload = base64.b64encode(self.proposal.payload).decode()
+      fields["proposal"]["payload"] = payload
+    return json.dumps(fields).encode()
+
+
+def from_json(text: bytes) -> Script:
+  """Reads what `to_json` wrote.
+
+  Raises:
+    ProcessesError: It is not a script, as another version of lagom_xla wrote
+      it.
+  """
+  try:
+    fields = json.loads(text)
+    proposal = fields.pop("proposal")
+    if proposal is not None:
+      payload = base64.b64decode(proposal.pop("payload"))
+      proposal = proposals.Proposal(payload=payload, **proposal)
+    return Script(
+      state=State(fields.pop("state")),
+      segments=tuple(Segment(**it) for it in fields.pop("segments")),
+      proposal=proposal,
+      **fields,
+    )
+  except (AttributeError, KeyError, TypeError, ValueError) as error:
+    raise errors.ProcessesError(
+      "The first process of this job sent a script that this lagom_xla cannot"
+      f" read ({errors.first_line(error)}): install one version of it on all"
+      " nodes."
+    ) from error
+
+
+def stay(in_use: int, words: str) -> Script:
+  """The script that ends the loop, with the variant that is in use."""
+  return Script(state=State.STAY, in_use=in_use, words=words)

@@ -1,0 +1,110 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Signature of a live step: its scripts, its variants, a function for each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+
+from lagom_xla.compile import dispatch
+from lagom_xla.live import composer as composer_lib
+from lagom_xla.live import player as player_lib
+from lagom_xla.live import script as script_lib
+
+
+class Signature:
+  """One signature of a step.
+
+  Args:
+    jitted: The step.
+    executable: Gives a variant beside jit's own, by its number.
+    follow: Where scripts come from.
+    composer: What composes them; None where nothing is tried.
+
+  Attributes:
+    player: Plays its scripts.
+  """
+
+  def __init__(
+    self,
+    jitted: dispatch.Jitted,
+    executable: Callable[[int], jax.stages.Compiled],
+    follow: player_lib.Follow,
+    composer: composer_lib.Composer | None = None,
+  ):
+    self._jitted = jitted
+    self._executable = executable
+    self._composer = composer
+    self._has_failed = False
+    self._lanes: dict[int, Any] = {}
+    tracer = None if composer is None else composer.tracer
+    self.player = player_lib.Player(follow, tracer)
+
+  @property
+  def variant(self) -> int:
+    """What the next call runs."""
+    return 0 if self._has_failed else self.player.variant
+
+  @property
+  def in_use(self) -> int:
+    """What runs where nothing is measured."""
+    return 0 if self._has_failed else self.player.script.in_use
+
+  def lane(self, variant: int, answer: Callable[..., dispatch.Answer]) -> Any:
+    """The function of jit's type that runs a variant.
+
+    Args:
+      variant: The variant.
+      answer: What it asks about calls that it has not seen.
+    """
+    kept = {0, variant, self.in_use, self.player.script.number}
+    for gone in self._lanes.keys() - kept:
+      del self._lanes[gone]
+    if variant not in self._lanes:
+      self._lanes[variant] = self._jitted.like(answer)
+    return self._lanes[variant]
+
+  def run(
+    self, variant: int, args: tuple[Any, ...], kwargs: dict[str, Any]
+  ) -> dispatch.Answer:
+    """Runs a call with a variant, and answers C++."""
+    if variant == 0:
+      return self._jitted.run(*args, **kwargs)
+    compiled = self._executable(variant)
+    return self._jitted.run_compiled(compiled, args, kwargs)
+
+  def fail(self, error: Exception) -> None:
+    """A variant raised, and none but jit's own is run here any more."""
+    self._has_failed = True
+    if self._composer is not None:
+      self._composer.fail(error)
+
+  def complaint(self) -> str | None:
+    """What to warn of, if there is anything."""
+    return None if self._composer is None else self._composer.complaint
+
+
+def fixed(
+  jitted: dispatch.Jitted, compiled: jax.stages.Compiled | None
+) -> Signature:
+  """A signature that runs one executable, None for jit's own, and no other."""
+  executables = {} if compiled is None else {1: compiled}
+  script = script_lib.stay(len(executables), "")
+  return Signature(jitted, executables.__getitem__, lambda _: script)
+
+
+def live(jitted: dispatch.Jitted, composer: composer_lib.Composer) -> Signature:
+  """A signature in which proposals are tried."""
+  return Signature(jitted, composer.variants.get, composer.follow, composer)
+
+
+def is_consumed(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+  """Whether a call has deleted some of its arguments, as donated ones are."""
+  return any(
+    leaf.is_deleted()
+    for leaf in jax.tree.leaves((args, kwargs))
+    if isinstance(leaf, jax.Array)
+  )

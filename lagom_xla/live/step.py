@@ -1,0 +1,256 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Step that is called like the jitted one, and plays scripts meanwhile.
+
+A call goes to a function of jit's own type, a lane, which knows one variant of
+the signature that was called last: C++ looks the signature up, as in jit, and
+asks Python only where it is another one. While a variant is watched or kept for
+good, that and a count is all that a call costs beyond jit.
+
+Signatures that take turns all the time, once each of them is done, share one
+lane in which nothing is counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+import functools
+import math
+import threading
+import types
+from typing import Any
+
+import jax
+
+from lagom_xla.compile import _jax
+from lagom_xla.compile import dispatch
+from lagom_xla.compile import fallback
+from lagom_xla.live import signature as signature_lib
+
+# Makes the signature of a new lowering.
+Begin = Callable[[dispatch.Jitted, jax.stages.Lowered], signature_lib.Signature]
+
+# Turns of signatures that are done, after which they share a lane.
+_MAX_TURNS = 16
+# What is free while a call is counted in another way.
+_NONE_FREE = -1
+
+
+class LiveStep:
+  """A jitted step that is tuned as it is called.
+
+  Args:
+    function: What `jax.jit` returned.
+    begin: Called once for each new lowering. It raises only what the caller of
+      the step is to hear.
+    warner: Warns where something goes wrong.
+    report: Tells what tuning came to.
+    remake: Makes the same step in the process that unpickles it.
+
+  Raises:
+    UnsupportedError: Not a function of `jax.jit`, or a JAX that works in
+      another way.
+  """
+
+  def __init__(
+    self,
+    function: Any,
+    begin: Begin,
+    warner: fallback.Warner,
+    report: Callable[[], str],
+    remake: Callable[[], Any],
+  ):
+    self._jitted = dispatch.jitted(function)
+    self._begin = begin
+    self._warner = warner
+    self._report = report
+    self._remake = remake
+    self._signatures: dict[Any, signature_lib.Signature] = {}
+    self._current: signature_lib.Signature | None = None
+    self._num_turns = 0
+    self._is_own = True
+    self._lock = threading.RLock()
+    self._rest = self._shared_lane()
+    # Calls that the lane may still have with nothing done beside.
+    self._num_free: float = _NONE_FREE
+    self._lane = self._rest
+    functools.update_wrapper(self, function, updated=())
+
+  def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    """As the jitted step."""
+    self._num_free -= 1
+    if self._num_free < 0:
+      return self._play(args, kwargs)
+    try:
+      return self._lane(*args, **kwargs)
+    except Exception as error:
+      return self._recover(error, args, kwargs)
+
+  def __get__(self, instance: Any, owner: Any = None) -> Any:
+    return self if instance is None else types.MethodType(self, instance)
+
+  def __repr__(self) -> str:
+    return self._report()
+
+  def __reduce__(self) -> tuple[Callable[[], Any], tuple[()]]:
+    return self._remake, ()
+
+  def __getattr__(self, name: str) -> Any:
+    if name.startswith("__") or "_jitted" not in self.__dict__:
+      raise AttributeError(name)
+    return getattr(self._jitted.function, name)
+
+  def _play(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A call that is counted, timed or traced, or of a new signature."""
+    if dispatch.is_transformed(args, kwargs):
+      return self._jitted.function(*args, **kwargs)
+    if not self._lock.acquire(blocking=False):
+      # Another thread is in here. It is left alone with what it measures.
+      return self._rest(*args, **kwargs)
+    try:
+      self._num_free = _NONE_FREE
+      if self._current is None:
+        return self._rest(*args, **kwargs)
+      return self._run(self._current, args, kwargs)
+    finally:
+      self._lock.release()
+      self._warn()
+
+  def _run(
+    self,
+    signature: signature_lib.Signature,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+  ) -> Any:
+    """A call that is most likely of this signature."""
+    player = signature.player
+    in_use = signature.in_use
+    self._is_own = True
+    with player.begin((args, kwargs)):
+      results = self._call(signature, args, kwargs)
+    if not self._is_own:
+      return results
+    player.end(results)
+    if signature.in_use != in_use:
+      self._rest = self._shared_lane()
+    self._lane = self._lane_of(signature, signature.variant)
+    self._num_free = player.num_free
+    player.skip(self._num_free)
+    return results
+
+  def _call(
+    self,
+    signature: signature_lib.Signature,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+  ) -> Any:
+    variant = signature.variant
+    lane = self._lane_of(signature, variant)
+    if variant == 0:
+      return lane(*args, **kwargs)
+    try:
+      return lane(*args, **kwargs)
+    except Exception as error:
+      if signature_lib.is_consumed(args, kwargs):
+        raise
+      # If it raises as well, the error is the caller's.
+      results = self._lane_of(signature, 0)(*args, **kwargs)
+      signature.fail(error)
+      return results
+
+  def _recover(
+    self, error: Exception, args: tuple[Any, ...], kwargs: dict[str, Any]
+  ) -> Any:
+    """Runs a call as jit does, if it was an adopted variant that raised."""
+    is_lost = signature_lib.is_consumed(args, kwargs)
+    if is_lost or not any(it.in_use for it in self._signatures.values()):
+      raise error
+    results = self._jitted.function(*args, **kwargs)
+    with self._lock:
+      for signature in self._signatures.values():
+        signature.fail(error)
+      self._rest = self._shared_lane()
+      self._lane, self._num_free = self._rest, math.inf
+      self._current = None
+    self._warn()
+    return results
+
+  def _lane_of(self, signature: signature_lib.Signature, variant: int) -> Any:
+    """The lane of a variant of one signature."""
+
+    def answer(*args: Any, **kwargs: Any) -> dispatch.Answer:
+      lowered = self._jitted.lowered(args, kwargs)
+      if lowered is None:
+        self._is_own = False
+        if self._num_free != _NONE_FREE:
+          self._num_free += 1
+        return self._jitted.run(*args, **kwargs)
+      found = self._signatures.get(_jax.identity_of(lowered))
+      if found is signature:
+        return signature.run(variant, args, kwargs)
+      return self._turn(lowered, args, kwargs)
+
+    return signature.lane(variant, answer)
+
+  def _shared_lane(self) -> Any:
+    """A lane of all signatures, each with the variant that is in use."""
+
+    def answer(*args: Any, **kwargs: Any) -> dispatch.Answer:
+      lowered = self._jitted.lowered(args, kwargs)
+      if lowered is None:
+        return self._jitted.run(*args, **kwargs)
+      found = self._signatures.get(_jax.identity_of(lowered))
+      if found is None:
+        return self._turn(lowered, args, kwargs)
+      return found.run(found.in_use, args, kwargs)
+
+    return self._jitted.like(answer)
+
+  def _turn(
+    self,
+    lowered: jax.stages.Lowered,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+  ) -> dispatch.Answer:
+    """A call of another signature than that of the last one, or of a new one.
+
+    C++ is to ask again at the next call.
+    """
+    if not self._lock.acquire(blocking=False):
+      return self._jitted.run(*args, **kwargs)[0], None, True
+    try:
+      if self._current is not None:
+        if self._num_free != _NONE_FREE:
+          # This call is not of its signature, nor are those that were to come.
+          self._current.player.skip(-self._num_free - 1)
+        self._current.player.pause((args, kwargs))
+      self._num_free = _NONE_FREE
+      key = _jax.identity_of(lowered)
+      if key not in self._signatures:
+        self._signatures[key] = self._begin(self._jitted, lowered)
+        self._num_turns = 0
+      found = self._current = self._signatures[key]
+      results = self._run(found, args, kwargs)
+      self._is_own = False
+      self._rest_if_done()
+      return results, None, True
+    finally:
+      self._lock.release()
+      self._warn()
+
+  def _rest_if_done(self) -> None:
+    """Lets signatures share a lane that are done and take turns."""
+    players = [it.player for it in self._signatures.values()]
+    are_done = all(
+      it.segment is None or it.segment.is_watched for it in players
+    )
+    self._num_turns = self._num_turns + 1 if are_done else 0
+    if self._num_turns > _MAX_TURNS:
+      self._current = None
+      self._lane, self._num_free = self._rest, math.inf
+
+  def _warn(self) -> None:
+    for signature in list(self._signatures.values()):
+      complaint = signature.complaint()
+      if complaint is not None:
+        self._warner.warn(complaint)

@@ -1,0 +1,93 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Surroundings of the loop: what it asks for, and what it is told.
+
+The real ones are in `composer.py`; tests have a simulated job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+import dataclasses
+from typing import Protocol
+
+from lagom_xla.live import proposals
+from lagom_xla.live import verdict as verdict_lib
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Vote:
+  """What a process says of its compile of a proposal.
+
+  Attributes:
+    digest: What must be the same in all processes; None if it failed.
+    words: Why it failed.
+  """
+
+  digest: bytes | None
+  words: str = ""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Played:
+  """A script that was played out.
+
+  Attributes:
+    durations_s: Of its segments in order; None of those that have none.
+    stall_s: What scripts and traces had the calls wait.
+  """
+
+  durations_s: Sequence[float | None] = ()
+  stall_s: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Trial:
+  """What came of a proposal.
+
+  Attributes:
+    proposal: The proposal.
+    number: Of its variant.
+    rival: Number of the variant that was in use.
+    verdict: On its speed; None if it did not come to be measured.
+    words: What came of it.
+  """
+
+  proposal: proposals.Proposal
+  number: int
+  rival: int
+  verdict: verdict_lib.Verdict | None
+  words: str
+
+
+class Surroundings(Protocol):
+  """What the loop asks of the process that it runs in."""
+
+  def now_s(self) -> float:
+    """A clock that only goes forward."""
+    ...
+
+  def begin_search(self, step_s: float) -> None:
+    """Has proposals made from now on, with the latest trace if there is one."""
+    ...
+
+  def end_search(self) -> None:
+    """Nobody waits for more proposals."""
+    ...
+
+  def found(self) -> proposals.Proposal | None:
+    """The next proposal; None where there is none yet.
+
+    Raises:
+      StopIteration: There will be no more.
+      Exception: The search failed.
+    """
+    ...
+
+  def votes(self, number: int) -> Mapping[int, Vote]:
+    """What processes have said of their compiles of a proposal so far."""
+    ...
+
+  def note(self, trial: Trial) -> None:
+    """Takes down what came of a proposal."""
+    ...

@@ -1,0 +1,139 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Trials of a step: logged, written as JSON lines, and told in a report."""
+
+from __future__ import annotations
+
+import dataclasses
+import html
+import json
+import math
+import pathlib
+import time
+
+from absl import logging
+
+from lagom_xla.live import loop as loop_lib
+from lagom_xla.live import script as script_lib
+from lagom_xla.live import surroundings
+
+
+@dataclasses.dataclass(kw_only=True)
+class Diary:
+  """What became of one signature of a step, in this process.
+
+  Attributes:
+    name: Of the step.
+    path: Where a line of JSON is added for each trial; None for nowhere.
+    loop: Of the job's first process; None in the others.
+    script: The latest.
+    trials: What came of each proposal so far; only in the first process.
+  """
+
+  name: str
+  path: pathlib.Path | None
+  loop: loop_lib.Loop | None = None
+  script: script_lib.Script | None = None
+  trials: list[surroundings.Trial] = dataclasses.field(default_factory=list)
+
+  def note_script(self, script: script_lib.Script) -> None:
+    """Logs a script, if it says anything new."""
+    is_new = self.script is None or self.script.state is not script.state
+    if is_new or script.words:
+      words = f": {script.words}" if script.words else ""
+      logging.info("lagom_xla.tune, %s: %s%s", self.name, script.state, words)
+    self.script = script
+
+  def note_trial(self, trial: surroundings.Trial) -> None:
+    """Keeps a trial, and writes its line."""
+    self.trials.append(trial)
+    if self.path is None:
+      return
+    verdict = trial.verdict
+    fields = {
+      "time_s": time.time(),
+      "step": self.name,
+      "number": trial.number,
+      "rival": trial.rival,
+      "proposal": trial.proposal.name,
+      "payload": trial.proposal.payload.decode(errors="replace"),
+      "predicted_ratio": trial.proposal.predicted_ratio,
+      "adopted": bool(verdict and verdict.is_adopted),
+      "ratio": verdict and verdict.ratio,
+      "low": verdict and verdict.low,
+      "high": verdict and verdict.high,
+      "num_pairs": verdict.num_pairs if verdict else 0,
+      "words": trial.words,
+    }
+    try:
+      with self.path.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(fields) + "\n")
+    except OSError as error:
+      logging.warning("lagom_xla.tune cannot write %s: %s", self.path, error)
+      self.path = None
+
+  def report(self) -> str:
+    """What came of it, the verdict first."""
+    lines = [f"{self.name}: {self._verdict()}"]
+    if self.script is not None:
+      lines.append(f"  now: {self.script.state}{_after(self.script.words)}")
+    if self.loop is None:
+      lines.append("  what was tried is known to the first process of the job")
+      return "\n".join(lines)
+    lines += [f"  tried: {_told(trial)}" for trial in self.trials]
+    if self.loop.step_s:
+      steps = self.loop.overhead.total_s / self.loop.step_s
+      lines.append(
+        f"  overhead: {steps:.1f} steps, {steps / 10:.2f} % of a run of 1,000"
+      )
+    return "\n".join(lines)
+
+  def _verdict(self) -> str:
+    adopted = [it for it in self.trials if it.verdict and it.verdict.is_adopted]
+    if self.loop is None:
+      is_own = self.script is None or not self.script.in_use
+      return "as jit runs it" if is_own else "a proposal is in use"
+    if not self.loop.step_s:
+      return "not measured yet"
+    before_ms = 1e3 * self.loop.step_s
+    if not adopted:
+      return f"as jit runs it, {before_ms:.3g} ms a step"
+    ratio, low, high = combined(adopted)
+    return (
+      f"{before_ms:.3g} ms a step before, {ratio * before_ms:.3g} ms now:"
+      f" {ratio:.3f} of the time ({low:.3f} to {high:.3f}),"
+      f" {adopted[-1].proposal.name}"
+    )
+
+
+def combined(
+  adopted: list[surroundings.Trial],
+) -> tuple[float, float, float]:
+  """The ratio of the last to the first of trials that were adopted in a row.
+
+  Each was measured beside the one before it. Their logarithms add up, and the
+  halves of their intervals as independent errors do.
+  """
+  verdicts = [it.verdict for it in adopted if it.verdict is not None]
+  mean = math.fsum(math.log(it.ratio) for it in verdicts)
+  half = math.hypot(*(math.log(it.high / it.low) / 2 for it in verdicts))
+  return math.exp(mean), math.exp(mean - half), math.exp(mean + half)
+
+
+def as_html(report: str) -> str:
+  """A report for a notebook."""
+  return f"<pre>{html.escape(report)}</pre>"
+
+
+def _told(trial: surroundings.Trial) -> str:
+  predicted = ""
+  if trial.proposal.predicted_ratio is not None:
+    predicted = f"predicted {trial.proposal.predicted_ratio:.3f}, "
+  if trial.verdict is None:
+    return f"{trial.proposal.name}: {predicted}not measured: {trial.words}"
+  outcome = "adopted" if trial.verdict.is_adopted else "rejected"
+  return f"{trial.proposal.name}: {predicted}{trial.words}, {outcome}"
+
+
+def _after(words: str) -> str:
+  return f", after: {words}" if words else ""

@@ -1,0 +1,116 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Tuned step: a live one with proposers, boards and diaries for its loops."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+import contextlib
+import pathlib
+from typing import Any
+
+import jax
+
+from lagom_xla import cluster as cluster_lib
+from lagom_xla import errors
+from lagom_xla.compile import _jax_store
+from lagom_xla.compile import dispatch
+from lagom_xla.compile import fallback
+from lagom_xla.compile import nnx_step
+from lagom_xla.live import composer as composer_lib
+from lagom_xla.live import platforms
+from lagom_xla.live import script as script_lib
+from lagom_xla.live import signature as signature_lib
+from lagom_xla.live import step as step_lib
+from lagom_xla.live import trials
+from lagom_xla.live.job import agreement
+from lagom_xla.live.job import board as board_lib
+from lagom_xla.live.job import processes
+
+# What new steps are given; tests are less patient.
+PATIENCE = composer_lib.Patience()
+
+
+def step(
+  jitted_step: Any,
+  choose: dispatch.Choose,
+  *,
+  cluster: cluster_lib.Cluster | None,
+  searcher: str,
+  log: pathlib.Path | None,
+  remake: Callable[[], Any],
+  by: str,
+) -> Any:
+  """A function like a jitted step, which is tuned as it is called.
+
+  Args:
+    jitted_step: What `jax.jit` or Flax's `nnx.jit` returned.
+    choose: Chooses on predictions, where CPU devices stand for a cluster's.
+    cluster: What it runs on; None for what the live devices make up.
+    searcher: Of NCCL settings.
+    log: Where trials are written; None for nowhere.
+    remake: Makes the same again, in the process that unpickles it.
+    by: What warnings name as the one who tunes, called by the user.
+
+  Raises:
+    TypeError: The step is not jitted.
+  """
+  diaries: list[trials.Diary] = []
+  name = fallback.name(jitted_step)
+
+  def report() -> str:
+    """What tuning came to, the verdict first."""
+    if not diaries:
+      return f"{name}: as jit runs it, nothing is measured"
+    return "\n".join(diary.report() for diary in diaries)
+
+  def make(warner: fallback.Warner) -> Any:
+
+    def begin(
+      jitted: dispatch.Jitted, lowered: jax.stages.Lowered
+    ) -> signature_lib.Signature:
+      members = _jax_store.processes_of(lowered)
+      try:
+        processes.check(members)
+        if cluster is not None and platforms.platform_of(lowered) == "cpu":
+          chosen = fallback.or_as_it_was(choose, warner)(lowered)
+          return signature_lib.fixed(jitted, chosen)
+        board = board_lib.next_board(name, members)
+        with _refusing(board):
+          proposer = platforms.proposer_of(lowered, cluster, searcher=searcher)
+      except errors.SettingsDifferError:
+        raise  # The step as it was would wait forever.
+      except Exception as error:  # The step must run, whatever went wrong.
+        warner.leaves(fallback.describe(error))
+        return signature_lib.fixed(jitted, None)
+      diary = trials.Diary(name=name, path=log)
+      diaries.append(diary)
+      composer = composer_lib.Composer(
+        lowered, proposer, board, diary, PATIENCE
+      )
+      return signature_lib.live(jitted, composer)
+
+    def live(function: Any) -> step_lib.LiveStep:
+      return step_lib.LiveStep(function, begin, warner, report, remake)
+
+    if nnx_step.is_nnx(jitted_step):
+      return nnx_step.with_jitted(jitted_step, live)
+    return live(jitted_step)
+
+  made = fallback.supported(jitted_step, make, by=by)
+  made.report = report
+  made._repr_html_ = lambda: trials.as_html(report())
+  return made
+
+
+@contextlib.contextmanager
+def _refusing(board: board_lib.Board) -> Iterator[None]:
+  """Has the other processes not wait for this one if it raises."""
+  try:
+    yield
+  except Exception as error:
+    by = agreement.in_words([board.process_id])
+    words = f"{by}: {fallback.describe(error)}"
+    refusal = script_lib.stay(0, words)
+    board.post(composer_lib.script_name(1), refusal.to_json())
+    raise

@@ -1,0 +1,120 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Variants of a step in this process: compiled in a thread, or let go of.
+
+A candidate is called in place of the step that jit would run, with the same
+arguments, so it must take and return the same: shapes, types, shardings and
+donated arguments are compared before it may.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+import threading
+
+import jax
+
+from lagom_xla import errors
+from lagom_xla.live import ending
+from lagom_xla.live import proposals
+from lagom_xla.live import surroundings
+
+
+class Variants:
+  """The executables of a signature beside jit's own, by number.
+
+  Args:
+    proposer: Who compiles them.
+    lowered: The step as jit lowered it.
+    vote: Called in a thread with a number and what came of its compile.
+  """
+
+  def __init__(
+    self,
+    proposer: proposals.Proposer,
+    lowered: jax.stages.Lowered,
+    vote: Callable[[int, surroundings.Vote], None],
+  ):
+    self._proposer = proposer
+    self._lowered = lowered
+    self._vote = vote
+    self._wanted: frozenset[int] = frozenset()
+    self._compiled: dict[int, jax.stages.Compiled] = {}
+    self._lock = threading.Lock()
+
+  def get(self, number: int) -> jax.stages.Compiled:
+    """A variant that was compiled and is kept.
+
+    Raises:
+      KeyError: There is none with this number.
+    """
+    return self._compiled[number]
+
+  def keep(self, numbers: Collection[int]) -> None:
+    """Lets go of all variants but these, also of those yet to be compiled."""
+    with self._lock:
+      self._wanted = frozenset(numbers)
+      for number in self._compiled.keys() - self._wanted:
+        del self._compiled[number]
+
+  def compile(self, number: int, proposal: proposals.Proposal) -> None:
+    """Compiles a proposal in a thread, and votes on it."""
+    ending.start(
+      f"lagom_xla compile {number}",
+      lambda: self._compile(number, proposal),
+      threading.Event(),
+    )
+
+  def _compile(self, number: int, proposal: proposals.Proposal) -> None:
+    try:
+      compiled = self._proposer.compile(self._lowered, proposal.payload)
+      # Jit has compiled it before: it is called meanwhile.
+      check_alike(self._lowered.compile(), compiled)
+      vote = surroundings.Vote(digest=self._proposer.digest(compiled))
+    except Exception as error:  # Whatever it is, the others must hear of it.
+      vote = surroundings.Vote(digest=None, words=errors.first_line(error))
+    else:
+      with self._lock:
+        if number in self._wanted:
+          self._compiled[number] = compiled
+    self._vote(number, vote)
+
+
+def check_alike(ours: jax.stages.Compiled, theirs: jax.stages.Compiled) -> None:
+  """Checks that an executable can be called in place of another one.
+
+  Raises:
+    TargetError: It takes or returns something else.
+  """
+  for what, is_alike in (
+    ("arguments", ours.args_info == theirs.args_info),
+    ("results", _types(ours) == _types(theirs)),
+    ("shardings of results", _is_placed_alike(ours, theirs)),
+  ):
+    if not is_alike:
+      raise errors.TargetError(
+        f"its {what} are not those of the step: a proposal must not change what"
+        " a step takes and returns."
+      )
+
+
+def _types(compiled: jax.stages.Compiled) -> object:
+  return jax.tree.map(
+    lambda leaf: (leaf.shape, leaf.dtype, leaf.weak_type), compiled.out_info
+  )
+
+
+def _is_placed_alike(
+  ours: jax.stages.Compiled, theirs: jax.stages.Compiled
+) -> bool:
+  """Whether results lie alike; else the next call had another signature."""
+  leaves = jax.tree.leaves(ours.out_info)
+  return all(
+    one.is_equivalent_to(other, len(leaf.shape))
+    for one, other, leaf in zip(
+      jax.tree.leaves(ours.output_shardings),
+      jax.tree.leaves(theirs.output_shardings),
+      leaves,
+      strict=True,
+    )
+  )

@@ -1,0 +1,102 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Verdict on a candidate, from blocks of steps that took turns with its rival.
+
+Blocks of the step in use (A) and of the candidate (B) run in the order A B B A,
+so that a drift of the machine touches both alike. Each pair of neighbours gives
+the logarithm of a ratio of times; Student's t gives an interval of their mean.
+The pairs are looked at three times. Each look may err in a third of the cases
+in which one look of 95 % may (Bonferroni), so that all looks together adopt a
+candidate that is no faster in at most 2.5 % of all cases:
+
+    adopted   at the first look whose interval ends below 1
+    rejected  at the first look whose interval begins above 1, at the last look
+              otherwise, and after two pairs that are both slower by a quarter
+
+The last is for the sake of the run; it lets nothing slower in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+import dataclasses
+import math
+
+from scipy import special
+
+# Numbers of pairs at which they are looked at.
+LOOKS = (6, 12, 24)
+# Where a candidate may be given up, and how slow it has to be.
+HOPELESS_LOOK = 2
+_HOPELESS_RATIO = 1.25
+
+_ALPHA = 0.05
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Verdict:
+  """What is known of a candidate's speed.
+
+  Attributes:
+    ratio: Its step time over that of the step in use; the mean of the pairs.
+    low: Lower end of the ratio's interval.
+    high: Upper end.
+    num_pairs: Pairs of blocks it rests on.
+    is_adopted: Whether it is faster; None if more pairs are to be measured.
+    words: The same in words.
+  """
+
+  ratio: float
+  low: float
+  high: float
+  num_pairs: int
+  is_adopted: bool | None
+  words: str
+
+
+def num_pairs_to_next_look(num_pairs: int) -> int:
+  """How many more pairs there are before they are looked at again."""
+  looks = (HOPELESS_LOOK, *LOOKS)
+  return next((look - num_pairs for look in looks if look > num_pairs), 0)
+
+
+def judge(pairs: Sequence[tuple[float, float]]) -> Verdict:
+  """Judges pairs of neighbouring blocks.
+
+  Args:
+    pairs: Times of the step in use and of the candidate, in any unit, for the
+      same number of steps; two pairs at least.
+  """
+  ratio, low, high = interval(pairs)
+  is_adopted = None
+  if len(pairs) in LOOKS:
+    if high < 1:
+      is_adopted = True
+    elif low > 1 or len(pairs) == LOOKS[-1]:
+      is_adopted = False
+  elif all(theirs > _HOPELESS_RATIO * ours for ours, theirs in pairs):
+    is_adopted = False
+  shown = f"{ratio:.3f} of the time"
+  if len(pairs) in LOOKS:
+    shown += f" ({low:.3f} to {high:.3f})"
+  return Verdict(
+    ratio=ratio,
+    low=low,
+    high=high,
+    num_pairs=len(pairs),
+    is_adopted=is_adopted,
+    words=f"{shown}, {len(pairs)} pairs of blocks",
+  )
+
+
+def interval(
+  pairs: Sequence[tuple[float, float]],
+) -> tuple[float, float, float]:
+  """The ratio of times, and the ends of its interval at one look."""
+  logs = [math.log(theirs / ours) for ours, theirs in pairs]
+  num = len(logs)
+  mean = math.fsum(logs) / num
+  variance = math.fsum((log - mean) ** 2 for log in logs) / (num - 1)
+  quantile = special.stdtrit(num - 1, 1 - _ALPHA / len(LOOKS) / 2)
+  half = float(quantile) * math.sqrt(variance / num)
+  return math.exp(mean), math.exp(mean - half), math.exp(mean + half)

@@ -1,0 +1,205 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""A step that `lagom_xla.tune` cannot tune is as it was, with one warning."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jitted_steps import WIDTH
+from jitted_steps import assert_identical
+from jitted_steps import fresh_state
+from jitted_steps import fsdp_step
+from jitted_steps import rows
+from jitted_steps import sharded
+from jitted_steps import tune_predicted
+import lagom_xla
+from lagom_xla import errors
+from lagom_xla.compile import compiler
+
+
+def test_a_failing_tuner_costs_one_warning(failing_tuner: list[str]):
+  jitted = fsdp_step()
+  tuned = tune_predicted(fsdp_step())
+  ours, theirs = fresh_state(), fresh_state()
+  with pytest.warns(RuntimeWarning) as warned:
+    for batch in (16, 16, 24, 16, 24):
+      x = sharded(batch, WIDTH)
+      before = jax.tree.leaves(ours)
+      ours, _ = tuned(ours, x)
+      theirs, _ = jitted(theirs, x)
+      assert_identical(ours, theirs)
+      assert all(leaf.is_deleted() for leaf in before)
+  (warning,) = warned
+  assert str(warning.message) == (
+    "lagom_xla.tune leaves step as it was:"
+    " ZeroDivisionError: the search is broken"
+  )
+  assert warning.filename == __file__
+  assert failing_tuner == ["step", "step"]
+  assert list(tuned.tunings) == []
+
+
+def test_a_compile_that_runs_out_of_memory_leaves_the_step_as_it_was(
+  monkeypatch: pytest.MonkeyPatch,
+):
+  def compile_(*unused_args: Any) -> Any:
+    raise errors.CompileError("XLA could not compile: RESOURCE_EXHAUSTED")
+
+  monkeypatch.setattr(compiler, "compile", compile_)
+  step = tune_predicted(jax.jit(lambda x: x + 1))
+  x = sharded(16)
+  with pytest.warns(RuntimeWarning, match="as it was: .*RESOURCE_EXHAUSTED"):
+    assert_identical(step(x), x + 1)
+
+
+def test_another_number_of_devices_leaves_the_step_as_it_was():
+  step = lagom_xla.tune(jax.jit(lambda x: x + 1), cluster="2x8xh100")
+  x = sharded(16)
+  with pytest.warns(RuntimeWarning, match="over 8 .*16.* 2x8xh100"):
+    assert_identical(step(x), x + 1)
+
+
+def test_a_gpu_without_code_generation_leaves_the_step_as_it_was():
+  step = lagom_xla.tune(jax.jit(lambda x: x + 1), cluster="1x8xv100")
+  x = sharded(16)
+  with pytest.warns(RuntimeWarning, match="v100 has compute capability 7.0"):
+    assert_identical(step(x), x + 1)
+
+
+def test_an_unknown_device_leaves_the_step_as_it_was(
+  monkeypatch: pytest.MonkeyPatch,
+):
+  monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+  step = lagom_xla.tune(jax.jit(lambda x: x + 1), measure=False)
+  x = sharded(16)
+  with pytest.warns(RuntimeWarning, match="the devices are 'cpu'"):
+    assert_identical(step(x), x + 1)
+
+
+class _JittedElsewhere:
+  """Has what the step of another library has that jits."""
+
+  def __call__(self, x: jax.Array) -> jax.Array:
+    return x + 1
+
+  def lower(self, x: jax.Array) -> jax.stages.Lowered:
+    return jax.jit(self).lower(x)
+
+
+def test_a_step_that_something_else_jitted_is_left_as_it_was():
+  with pytest.warns(
+    RuntimeWarning, match="_JittedElsewhere as it was"
+  ) as warned:
+    step = tune_predicted(_JittedElsewhere())
+  assert warned[0].filename == __file__
+  x = sharded(16)
+  assert_identical(step(x), x + 1)
+  assert step.lower(x).as_text()
+  assert list(step.tunings) == []
+
+
+def test_a_step_that_is_not_jitted_is_refused():
+  with pytest.raises(TypeError, match=r"wrap the step in jax\.jit"):
+    lagom_xla.tune(lambda x: x + 1)
+
+
+def test_a_cluster_that_does_not_exist_is_refused_at_once():
+  with pytest.raises(errors.ClusterError, match="1x8xh1000"):
+    lagom_xla.tune(fsdp_step(), cluster="1x8xh1000")
+
+
+def test_an_error_of_the_step_is_the_callers(tuned_names: list[str]):
+  calls: list[int] = []
+
+  @jax.jit
+  def step(x: jax.Array) -> jax.Array:
+    calls.append(1)
+    if len(calls) == 1:
+      raise LookupError("no such layer")
+    return x + 1
+
+  tuned = tune_predicted(step)
+  x = sharded(16)
+  with pytest.raises(LookupError, match="no such layer"):
+    tuned(x)
+  assert len(calls) == 1
+  assert_identical(tuned(x), x + 1)
+  assert tuned_names == ["step"]
+
+
+def test_an_argument_that_jit_refuses_gives_the_same_error():
+  jitted = fsdp_step()
+  tuned = tune_predicted(jitted)
+  for args in (
+    (fresh_state(), "text"),
+    (fresh_state(), jax.device_put(np.ones((16, WIDTH)), jax.devices()[0])),
+    (fresh_state(),),
+  ):
+    with pytest.raises((TypeError, ValueError)) as theirs:
+      jitted(*args)
+    with pytest.raises(type(theirs.value)) as ours:
+      tuned(*args)
+    assert str(ours.value) == str(theirs.value)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.parametrize("ordered", [False, True])
+def test_effects_happen_once_a_call(
+  fails: bool, ordered: bool, request: pytest.FixtureRequest
+):
+  if fails:
+    request.getfixturevalue("failing_tuner")
+  seen: list[float] = []
+
+  @jax.jit
+  def step(x: jax.Array) -> jax.Array:
+    jax.debug.callback(lambda v: seen.append(float(v)), x, ordered=ordered)
+    return x + 1
+
+  tuned = lagom_xla.tune(step, cluster="1x1xh100")
+  x = jax.device_put(jnp.float32(0), jax.devices()[0])
+  if fails:
+    with pytest.warns(RuntimeWarning, match="as it was"):
+      x = tuned(x)
+  else:
+    x = tuned(x)
+  x = tuned(tuned(x))
+  jax.effects_barrier()
+  assert sorted(seen) == [0.0, 1.0, 2.0]
+  assert len(tuned.tunings) == (0 if fails else 1)
+
+
+def test_threads_that_call_first_together_tune_once(tuned_names: list[str]):
+  step = tune_predicted(jax.jit(lambda x: x * 3))
+  x = sharded(16)
+  barrier = threading.Barrier(4)
+  results: list[Any] = []
+
+  def call() -> None:
+    barrier.wait()
+    results.append(step(x))
+
+  threads = [threading.Thread(target=call) for _ in range(4)]
+  for thread in threads:
+    thread.start()
+  for thread in threads:
+    thread.join()
+  for result in results:
+    assert_identical(result, x * 3)
+  assert len(results) == 4
+  assert len(tuned_names) == 1
+
+
+def test_nans_are_found_as_under_jit():
+  step = tune_predicted(jax.jit(jnp.log))
+  x = jax.device_put(np.ones(16, np.float32), rows())
+  step(x)
+  with jax.debug_nans(True), pytest.raises(FloatingPointError):
+    step(-x)

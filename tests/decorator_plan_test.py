@@ -1,0 +1,196 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""A step that is tuned with a plan runs what it says, or is as it was."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from jitted_steps import CLUSTER
+from jitted_steps import WIDTH
+from jitted_steps import assert_identical
+from jitted_steps import fresh_state
+from jitted_steps import fsdp_step
+from jitted_steps import sharded
+from jitted_steps import tune_predicted
+import lagom_xla
+from lagom_xla import cluster as cluster_lib
+from lagom_xla import errors
+from lagom_xla import plan as plan_lib
+from lagom_xla.apply import files
+from lagom_xla.compile import compiler
+from lagom_xla.compile import config as config_lib
+from lagom_xla.compile import lowered as lowered_lib
+from lagom_xla.passes.program import form as form_lib
+import strands_step
+
+
+@pytest.fixture(scope="module")
+def fsdp_plan(tmp_path_factory: pytest.TempPathFactory) -> str:
+  """A plan for `fsdp_step`, for one that is called with a batch of 16."""
+  tuned = tune_predicted(fsdp_step())
+  tuned(fresh_state(), sharded(16, WIDTH))
+  plan = dataclasses.replace(
+    tuned.tunings[0].plan,
+    # XLA's CPU compiler takes it as any other.
+    xla=config_lib.XlaConfig(
+      options={"xla_gpu_all_gather_combine_threshold_bytes": 4096}
+    ),
+  )
+  path = tmp_path_factory.mktemp("plans") / "plan"
+  files.write(plan, path)
+  return str(path)
+
+
+def test_a_plan_is_compiled_with_and_nothing_is_searched(
+  fsdp_plan: str, tuned_names: list[str], monkeypatch: pytest.MonkeyPatch
+):
+  asked: list[config_lib.XlaConfig] = []
+  real = compiler.compile
+
+  def compile_(step: Any, config: config_lib.XlaConfig) -> Any:
+    asked.append(config)
+    return real(step, config)
+
+  monkeypatch.setattr(compiler, "compile", compile_)
+  planned = lagom_xla.tune(fsdp_step(), cluster=CLUSTER, plan=fsdp_plan)
+  jitted = fsdp_step()
+  ours, theirs = fresh_state(), fresh_state()
+  for n in range(3):
+    x = sharded(16, WIDTH, seed=100 + n)
+    before = jax.tree.leaves(ours)
+    ours, our_loss = planned(ours, x)
+    theirs, their_loss = jitted(theirs, x)
+    assert_identical((ours, our_loss), (theirs, their_loss))
+    assert all(leaf.is_deleted() for leaf in before)
+  assert tuned_names == []
+  assert list(planned.tunings) == []
+  # Once to see that the plan is for it, and once with the plan.
+  assert len(asked) == 2
+  assert asked[-1] == plan_lib.load(fsdp_plan).xla
+
+
+def test_the_form_of_a_plan_acts_and_leaves_the_numbers_as_they_are(
+  tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+):
+  jitted, shapes = strands_step.lowerable(jax.devices())
+  tuned = tune_predicted(jitted)
+  tuned(*strands_step.values(shapes))
+  form = form_lib.Form(strands="merged")
+  plan = dataclasses.replace(
+    tuned.tunings[0].plan, xla=config_lib.XlaConfig(program=form)
+  )
+  files.write(plan, tmp_path / "plan")
+  ran: list[lowered_lib.Compilation] = []
+  real = compiler.compile
+
+  def compile_(step: Any, config: config_lib.XlaConfig) -> Any:
+    ran.append(real(step, config))
+    return ran[-1]
+
+  monkeypatch.setattr(compiler, "compile", compile_)
+  planned = lagom_xla.tune(jitted, cluster=CLUSTER, plan=tmp_path / "plan")
+  ours, *batches = strands_step.values(shapes)
+  theirs = jnp.copy(ours)
+  for _ in range(10):
+    donated = ours
+    ours, our_loss = planned(ours, *batches)
+    theirs, their_loss = jitted(theirs, *batches)
+    assert_identical((ours, our_loss), (theirs, their_loss))
+    assert donated.is_deleted()
+  as_written, merged = ran
+  assert plan_lib.fingerprint(merged.module) != plan_lib.fingerprint(
+    as_written.module
+  )
+
+
+def test_a_plan_whose_form_does_not_fit_the_step_is_not_applied(
+  tmp_path: pathlib.Path, fsdp_plan: str
+):
+  xla = config_lib.XlaConfig(program=form_lib.Form(strands="merged"))
+  plan = dataclasses.replace(plan_lib.load(fsdp_plan), xla=xla)
+  files.write(plan, tmp_path / "plan")
+  step = lagom_xla.tune(fsdp_step(), cluster=CLUSTER, plan=tmp_path / "plan")
+  with pytest.warns(RuntimeWarning, match="The plan's form is not for this"):
+    step(fresh_state(), sharded(16, WIDTH))
+
+
+def test_a_plan_that_nccl_cannot_have_is_not_applied(
+  tmp_path: pathlib.Path, fsdp_plan: str
+):
+  plan = dataclasses.replace(
+    plan_lib.load(fsdp_plan), nccl_env={"NCCL_MAX_CTAS": "many"}
+  )
+  files.write(plan, tmp_path / "plan")
+  step = lagom_xla.tune(fsdp_step(), cluster=CLUSTER, plan=tmp_path / "plan")
+  with pytest.warns(RuntimeWarning, match='NCCL_MAX_CTAS is "many"'):
+    step(fresh_state(), sharded(16, WIDTH))
+
+
+def test_it_decorates_with_a_plan_of_either_kind_of_path(
+  fsdp_plan: str, tuned_names: list[str]
+):
+  for path in (fsdp_plan, pathlib.Path(fsdp_plan) / "plan.json"):
+
+    @lagom_xla.tune(cluster=CLUSTER, plan=path)
+    @jax.jit
+    def other(x: jax.Array) -> jax.Array:
+      return x + 1
+
+    x = sharded(16)
+    with pytest.warns(RuntimeWarning, match="leaves other as it was"):
+      assert_identical(other(x), x + 1)
+  assert tuned_names == []
+
+
+def test_a_plan_for_another_step_costs_one_warning(
+  fsdp_plan: str, tuned_names: list[str]
+):
+  jitted = fsdp_step()
+  planned = lagom_xla.tune(fsdp_step(), cluster=CLUSTER, plan=fsdp_plan)
+  ours, theirs = fresh_state(), fresh_state()
+  with pytest.warns(RuntimeWarning) as warned:
+    for batch in (24, 24, 32, 16):  # The plan is for 16.
+      x = sharded(batch, WIDTH)
+      ours, _ = planned(ours, x)
+      theirs, _ = jitted(theirs, x)
+      assert_identical(ours, theirs)
+  (warning,) = warned
+  message = str(warning.message)
+  assert message.startswith("lagom_xla.tune leaves step as it was: The plan")
+  assert "its shapes or its shardings changed" in message
+  assert warning.filename == __file__
+  assert tuned_names == []
+
+
+@pytest.mark.parametrize(
+  ("changes", "words"),
+  [
+    ({"jaxlib_version": "0.9.9"}, "made with jaxlib 0.9.9"),
+    ({"cluster": cluster_lib.parse("2x4xh100")}, "num_nodes is 2 there"),
+  ],
+)
+def test_a_plan_for_another_place_is_not_applied(
+  tmp_path: pathlib.Path,
+  fsdp_plan: str,
+  changes: dict[str, Any],
+  words: str,
+):
+  plan = dataclasses.replace(plan_lib.load(fsdp_plan), **changes)
+  files.write(plan, tmp_path / "plan")
+  step = lagom_xla.tune(
+    fsdp_step(), cluster=CLUSTER, plan=str(tmp_path / "plan")
+  )
+  with pytest.warns(RuntimeWarning, match=words):
+    step(fresh_state(), sharded(16, WIDTH))
+
+
+def test_a_plan_that_is_not_there_is_refused_at_once(tmp_path: pathlib.Path):
+  with pytest.raises(errors.PlanError, match=r"plan\.json"):
+    lagom_xla.tune(fsdp_step(), cluster=CLUSTER, plan=tmp_path)

@@ -1,0 +1,202 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Whatever goes wrong in tuning, training goes on with the step as it was."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+import dataclasses
+import threading
+from typing import Any
+import warnings
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import lagom_xla
+from lagom_xla.live import loop as loop_lib
+import live_step
+
+_SHORT = dataclasses.replace(
+  live_step.PATIENCE,
+  limits=loop_lib.Limits(search_s=0.3, compile_s=0.3, overhead_steps=1e9),
+)
+
+
+def _train(
+  proposer: live_step.Proposer,
+  patience: Any = live_step.PATIENCE,
+  *,
+  sleep_s: float = 0.004,
+  is_done: Callable[[str], bool] = lambda report: "now: stay" in report,
+) -> tuple[Any, list[str]]:
+  """Trains beside jit until the loop is done; the step, and what was warned."""
+  with (
+    live_step.proposed_by(proposer, patience),
+    warnings.catch_warnings(record=True) as warned,
+  ):
+    warnings.simplefilter("always")
+    step = lagom_xla.tune(
+      jax.jit(live_step.train_step(sleep_s), donate_argnums=0)
+    )
+    jitted = jax.jit(live_step.train_step(), donate_argnums=0)
+    ours, theirs = live_step.state(), live_step.state()
+    num_after = 0
+    for number in range(1500):
+      x = live_step.batch(number)
+      ours, our_loss = step(ours, x)
+      theirs, their_loss = jitted(theirs, x)
+      assert np.asarray(our_loss) == np.asarray(their_loss)
+      num_after += is_done(step.report())
+      if num_after > 3:
+        break
+    else:
+      raise AssertionError(f"it is not done: {step.report()}")
+  for one, other in zip(
+    jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True
+  ):
+    np.testing.assert_array_equal(one, other)
+  return step, [str(warning.message) for warning in warned]
+
+
+def _is_watched(report: str) -> bool:
+  return "now: watch" in report
+
+
+def test_a_proposer_that_raises_costs_one_warning():
+  def before(stop: threading.Event) -> None:
+    raise ZeroDivisionError("the search is broken")
+
+  step, warned = _train(live_step.Proposer({}, before))
+  assert warned == [
+    "lagom_xla.tune leaves step as it was:"
+    " ZeroDivisionError: the search is broken"
+  ]
+  assert "as jit runs it" in step.report()
+
+
+def test_a_proposer_that_hangs_is_left_alone_and_told_to_stop():
+  stopped = threading.Event()
+
+  def before(stop: threading.Event) -> None:
+    assert stop.wait(30)
+    stopped.set()
+
+  _, (warned,) = _train(live_step.Proposer({}, before), _SHORT)
+  assert "no proposal came within 0.3 s of searching" in warned
+  assert stopped.wait(5)
+
+
+def test_a_proposer_that_yields_nothing_leads_to_watching():
+  _, warned = _train(live_step.Proposer({}), is_done=_is_watched)
+  assert warned == []
+
+
+def test_a_compile_that_hangs_ends_the_loop():
+  ended = threading.Event()
+
+  def hang(lowered: jax.stages.Lowered) -> Any:
+    ended.wait(30)
+    return lowered.compile()
+
+  try:
+    _, (warned,) = _train(live_step.Proposer({"hangs": hang}), _SHORT)
+  finally:
+    ended.set()
+  assert "process 0 did not compile hangs within 0.3 s" in warned
+
+
+@dataclasses.dataclass
+class _Fragile:
+  """An executable that raises once it has been called so-and-so often."""
+
+  compiled: jax.stages.Compiled
+  num_calls: int
+
+  def __getattr__(self, name: str) -> Any:
+    if name.startswith("_"):
+      raise AttributeError(name)
+    return getattr(self.compiled, name)
+
+  def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    self.num_calls -= 1
+    if self.num_calls < 0:
+      raise RuntimeError("out of resources")
+    return self.compiled(*args, **kwargs)
+
+
+@pytest.mark.parametrize("num_calls", [0, 7, 60])
+def test_a_candidate_that_raises_is_replaced_in_the_same_call(num_calls: int):
+  made: list[_Fragile] = []
+
+  def fragile(lowered: jax.stages.Lowered) -> Any:
+    made.append(_Fragile(live_step.sleeping(0.0)(lowered), num_calls))
+    return made[0]
+
+  step, (warned,) = _train(
+    live_step.Proposer({"fragile": fragile}),
+    is_done=lambda report: bool(made) and made[0].num_calls < 0,
+  )
+  assert "a variant failed: RuntimeError: out of resources" in warned
+  assert warned.startswith("lagom_xla.tune leaves step as it was")
+  assert made[0].num_calls == -1  # It was not called again.
+  del step
+
+
+def test_one_that_takes_or_returns_something_else_never_runs():
+  def other_type(lowered: jax.stages.Lowered) -> jax.stages.Compiled:
+    jitted = jax.jit(lambda state, x: (state, jnp.int32(0)))
+    return jitted.lower(live_step.state(), live_step.batch(0)).compile()
+
+  proposer = live_step.Proposer(
+    {
+      "keeps its arguments": live_step.sleeping(0.0, donate_argnums=()),
+      "returns another type": other_type,
+    }
+  )
+  step, warned = _train(proposer, is_done=_is_watched)
+  assert warned == []
+  tried = [it for it in step.report().splitlines() if "tried: " in it]
+  assert "its arguments are not those of the step" in tried[0]
+  assert "are not those of the step" in tried[1]
+
+
+def test_a_profiler_that_the_user_has_costs_the_trace_and_one_warning(
+  tmp_path: Any,
+):
+  proposer = live_step.Proposer({})
+  with jax.profiler.trace(tmp_path):
+    _, (warned,) = _train(proposer, is_done=_is_watched)
+  assert "could trace no step" in warned
+  assert proposer.measured[0].trace_dir is None
+  assert proposer.measured[0].num_traced == 0
+  assert list(tmp_path.rglob("*.xplane.pb"))  # The user's own is whole.
+
+
+def test_an_empty_trace_is_none(monkeypatch: pytest.MonkeyPatch):
+  monkeypatch.setattr(jax.profiler, "start_trace", lambda *_, **__: None)
+  monkeypatch.setattr(jax.profiler, "stop_trace", lambda: None)
+  proposer = live_step.Proposer({})
+  _, (warned,) = _train(proposer, is_done=_is_watched)
+  assert "the trace is empty" in warned
+  assert proposer.measured[0].trace_dir is None
+
+
+def test_an_error_of_the_step_is_the_callers_in_every_state():
+  faster = live_step.sleeping(0.0, donate_argnums=())
+  function = live_step.train_step(0.004)
+  jitted = jax.jit(function)
+  with live_step.proposed_by(live_step.Proposer({"faster": faster})):
+    step = lagom_xla.tune(jax.jit(function))
+    state = live_step.state()
+    for number in range(250):
+      state, _ = step(state, live_step.batch(number))
+      if number % 20 == 0:
+        with pytest.raises(TypeError) as theirs:
+          jitted(state, "text")
+        with pytest.raises(TypeError) as ours:
+          step(state, "text")
+        assert str(ours.value) == str(theirs.value)
+  assert "adopted" in step.report()

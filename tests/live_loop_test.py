@@ -1,0 +1,211 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The loop adopts what is faster and nothing else, in simulated jobs."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import settings
+from hypothesis import strategies as st
+import pytest
+
+from lagom_xla.live import loop as loop_lib
+from lagom_xla.live import surroundings
+from lagom_xla.live import watch as watch_lib
+from simulated_job import COMPILED
+from simulated_job import MEMBERS
+from simulated_job import Job
+
+
+def test_the_states_follow_each_other():
+  job = Job(step_s=[1.0, 0.8, 1.2])
+  job.run(1000)
+  assert job.states() == [
+    "baseline",
+    "profile",
+    "search",
+    "candidate",
+    "measure",
+    "adopt",
+    "candidate",
+    "measure",
+    "reject",
+    "watch",
+  ]
+  assert not job.is_searching
+
+
+@pytest.mark.parametrize("ratio", [0.7, 0.9, 0.97])
+def test_what_is_faster_is_adopted_and_stays(ratio: float):
+  job = Job(step_s=[1.0, ratio])
+  last = job.run(1000)
+  assert last.in_use == 1
+  (trial,) = job.trials
+  assert trial.verdict is not None and trial.verdict.is_adopted
+  assert trial.verdict.low <= ratio <= trial.verdict.high
+  assert job.calls_of(1) > 800
+
+
+@pytest.mark.parametrize("ratio", [1.0, 1.02, 1.3, 3.0])
+def test_what_is_not_faster_is_rejected(ratio: float):
+  job = Job(step_s=[1.0, ratio])
+  last = job.run(1000)
+  assert last.in_use == 0
+  (trial,) = job.trials
+  assert trial.verdict is not None and not trial.verdict.is_adopted
+
+
+def test_each_candidate_is_measured_beside_the_one_in_use():
+  job = Job(step_s=[1.0, 0.8, 0.9, 0.7])
+  assert job.run(2000).in_use == 3
+  assert [trial.rival for trial in job.trials] == [0, 1, 1]
+  adopted = [
+    it.verdict is not None and it.verdict.is_adopted for it in job.trials
+  ]
+  assert adopted == [True, False, True]
+
+
+def test_one_that_is_twice_as_slow_takes_few_steps():
+  job = Job(step_s=[1.0, 2.0])
+  job.run(1000)
+  assert job.calls_of(1) <= 6
+
+
+@settings(max_examples=60)
+@given(
+  st.lists(st.floats(0.5, 4.0), max_size=6),
+  st.floats(0, 0.1),
+  st.integers(0, 1000),
+)
+def test_the_run_never_ends_up_slower_beyond_what_noise_hides(
+  ratios: list[float], noise: float, seed: int
+):
+  job = Job(step_s=[1.0, *ratios], noise=noise, seed=seed)
+  job.run(1500)
+  in_use = job.scripts[-1].in_use
+  # Of blocks of two steps with this noise, six pairs at least.
+  assert job.step_s[in_use] <= 1 + noise
+
+
+def test_no_more_than_one_in_forty_equal_candidates_is_adopted():
+  num_jobs = 400
+  jobs = [Job(step_s=[1.0, 1.0], seed=seed) for seed in range(num_jobs)]
+  num_adopted = sum(job.run(250).in_use for job in jobs)
+  # 2.5 % of 400 are 10; 3 standard deviations more are 19.
+  assert num_adopted <= 19
+
+
+def test_a_job_whose_candidates_cost_too_much_stops_proposing():
+  job = Job(step_s=[1.0, *[1.9] * 30], noise=0.0)
+  job.run(1000)
+  steps = job.loop.overhead.total_s / job.loop.step_s
+  assert 2 < len(job.trials) < 30
+  assert steps <= 20
+  assert job.states()[-1] == "watch"
+  words = [script.words for script in job.scripts if script.words]
+  assert "another candidate might make it more than 20" in words[-1]
+
+
+def _refused_by_one(waited_s: float):
+  refusal = surroundings.Vote(digest=None, words="no memory")
+  return {0: COMPILED, 2: refusal} if waited_s > 3 else {}
+
+
+def _odd_one(waited_s: float):
+  del waited_s
+  odd = surroundings.Vote(digest=b"odd")
+  return {**dict.fromkeys(MEMBERS, COMPILED), 1: odd}
+
+
+@pytest.mark.parametrize(
+  ("voted", "words"),
+  [
+    (_refused_by_one, "process 2: no memory"),
+    (_odd_one, "process 1 came to something else than process 0"),
+  ],
+)
+def test_what_not_all_can_compile_alike_runs_nowhere(voted, words: str):
+  job = Job(step_s=[1.0, 0.5], voted=voted)
+  last = job.run(1000)
+  assert last.in_use == 0
+  assert job.calls_of(1) == 0
+  assert words in job.trials[0].words
+
+
+def test_votes_that_never_come_end_the_loop_in_time():
+  limits = loop_lib.Limits(compile_s=50)
+  job = Job(step_s=[1.0, 0.5], voted=lambda _: {0: COMPILED}, limits=limits)
+  last = job.run(1000)
+  assert last.state == "stay"
+  assert "processes 1-2 did not compile way 1 within 50 s" in last.words
+  assert job.num_calls < 100
+  assert job.calls_of(1) == 0
+
+
+def test_a_search_that_hangs_ends_the_loop_in_time():
+  limits = loop_lib.Limits(search_s=60)
+  job = Job(step_s=[1.0], finds=lambda _: False, limits=limits)
+  last = job.run(1000)
+  assert last.state == "stay"
+  assert "no proposal came within 60 s" in last.words
+  assert not job.is_searching
+  assert job.num_calls < 100
+
+
+def test_a_search_that_finds_nothing_leads_to_watching():
+  job = Job(step_s=[1.0])
+  job.run(1000)
+  assert job.states() == ["baseline", "profile", "search", "watch"]
+
+
+def test_a_search_that_raises_raises():
+  def finds(waited_s: float) -> bool:
+    raise ZeroDivisionError("the search is broken")
+
+  job = Job(step_s=[1.0], finds=finds)
+  with pytest.raises(ZeroDivisionError):
+    job.run(1000)
+
+
+def test_a_drift_leads_to_one_new_search():
+  job = Job(step_s=[1.0, 0.8], slower_from=2000)
+  job.run(6000)
+  assert job.num_searches == 2
+  words = [script.words for script in job.scripts]
+  assert any("a step takes 1.2e+03 ms for long now" in it for it in words)
+
+
+def test_steps_that_do_not_drift_are_searched_once():
+  for seed in range(5):
+    job = Job(step_s=[1.0, 0.8], noise=0.1, seed=seed)
+    job.run(20_000)
+    assert job.num_searches == 1
+
+
+def test_a_checkpoint_in_some_windows_is_no_drift():
+  watch = watch_lib.Watch()
+  for number in range(100):
+    assert not watch.has_drifted(2.0 if number % 3 == 0 else 1.0)
+
+
+def test_each_new_search_asks_for_twice_as_long_a_drift():
+  watch = watch_lib.Watch()
+  lengths = []
+  for _ in range(3):
+    for _ in range(10):
+      watch.has_drifted(1.0)
+    num = 1
+    while not watch.has_drifted(2.0):
+      num += 1
+    lengths.append(num)
+    watch.restart()
+  assert lengths[1:] == [2 * lengths[0], 4 * lengths[0]]
+
+
+def test_blocks_of_a_pair_take_turns():
+  job = Job(step_s=[1.0, 0.97])
+  job.run(1000)
+  measured = [it.segments for it in job.scripts if it.state == "measure"]
+  variants = [segment.variant for segment in measured[0][1:]]
+  assert variants == [0, 1, 1, 0]
+  assert len({segment.num_calls for it in measured for segment in it[1:]}) == 1

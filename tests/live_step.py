@@ -1,0 +1,165 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""A train step to tune while it trains, and proposers of known worth.
+
+A variant of the step is the same program, with the same bits, and with a host
+callback that sleeps: how long it does says what a proposal saves or costs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+import contextlib
+import dataclasses
+import json
+import threading
+import time
+from typing import Any
+from unittest import mock
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lagom_xla import errors
+from lagom_xla.live import composer
+from lagom_xla.live import loop
+from lagom_xla.live import platforms
+from lagom_xla.live import proposals
+from lagom_xla.live import tuned
+
+State = dict[str, Any]
+
+PATIENCE = composer.Patience(
+  limits=loop.Limits(search_s=10, compile_s=10, overhead_steps=1e9),
+  script_s=10,
+)
+
+
+def train_step(sleep_s: float = 0.0) -> Callable[..., Any]:
+  """Momentum on two matrices; waits for so long at every step."""
+
+  def step(state: State, x: jax.Array) -> tuple[State, jax.Array]:
+    def loss_of(weights: list[jax.Array]) -> jax.Array:
+      h = x
+      for w in weights:
+        h = jnp.tanh(h @ w)
+      return jnp.mean(h**2)
+
+    loss, grads = jax.value_and_grad(loss_of)(state["weights"])
+    momenta = [
+      0.9 * m + g for m, g in zip(state["momenta"], grads, strict=True)
+    ]
+    weights = [
+      w - 0.1 * m for w, m in zip(state["weights"], momenta, strict=True)
+    ]
+    if sleep_s:
+      loss = _after_sleep(loss, sleep_s)
+    return {"weights": weights, "momenta": momenta}, loss
+
+  return step
+
+
+def _after_sleep(x: jax.Array, sleep_s: float) -> jax.Array:
+  def sleep(value: np.ndarray) -> np.ndarray:
+    time.sleep(sleep_s)
+    return value
+
+  shape = jax.ShapeDtypeStruct(x.shape, x.dtype)
+  return jax.pure_callback(sleep, shape, x)
+
+
+def state() -> State:
+  def array(seed: int) -> jax.Array:
+    values = np.random.default_rng(seed).normal(size=(16, 16))
+    return jnp.asarray(values.astype(np.float32))
+
+  return {
+    "weights": [array(1), array(2)],
+    "momenta": [array(3), array(4)],
+  }
+
+
+def batch(seed: int, num_rows: int = 8) -> jax.Array:
+  values = np.random.default_rng(seed).normal(size=(num_rows, 16))
+  return jnp.asarray(values.astype(np.float32))
+
+
+@dataclasses.dataclass
+class Proposer:
+  """Proposes steps by name, each compiled from a function of its own.
+
+  Attributes:
+    makers: name -> what makes the compiled step from the lowered one.
+    before: called before the first proposal.
+    measured: what the searches were told.
+    compiled: the names that were compiled.
+  """
+
+  makers: dict[str, Callable[[jax.stages.Lowered], jax.stages.Compiled]]
+  before: Callable[[threading.Event], None] = lambda _: None
+  measured: list[proposals.Measured] = dataclasses.field(default_factory=list)
+  compiled: list[str] = dataclasses.field(default_factory=list)
+  digests: dict[str, bytes] = dataclasses.field(default_factory=dict)
+
+  def proposals(
+    self,
+    lowered: jax.stages.Lowered,
+    measured: proposals.Measured,
+    stop: threading.Event,
+  ) -> Iterator[proposals.Proposal]:
+    del lowered
+    self.measured.append(measured)
+    self.before(stop)
+    for name in self.makers:
+      payload = json.dumps(name).encode()
+      yield proposals.Proposal(name=name, payload=payload)
+
+  def compile(
+    self, lowered: jax.stages.Lowered, payload: bytes
+  ) -> jax.stages.Compiled:
+    name = json.loads(payload)
+    self.compiled.append(name)
+    return self.makers[name](lowered)
+
+  def digest(self, compiled: jax.stages.Compiled) -> bytes:
+    del compiled
+    return self.digests.get(self.compiled[-1], b"")
+
+
+def sleeping(
+  sleep_s: float, **jit_options: Any
+) -> Callable[[jax.stages.Lowered], jax.stages.Compiled]:
+  """Makes the train step with another sleep, for the same arguments."""
+
+  def compile_(lowered: jax.stages.Lowered) -> jax.stages.Compiled:
+    args, kwargs = jax.tree.map(
+      lambda info: jax.ShapeDtypeStruct(info.shape, info.dtype),
+      lowered.args_info,
+    )
+    options = {"donate_argnums": 0, **jit_options}
+    jitted = jax.jit(train_step(sleep_s), **options)
+    return jitted.lower(*args, **kwargs).compile()
+
+  return compile_
+
+
+def failing(message: str) -> Callable[[jax.stages.Lowered], Any]:
+  def compile_(lowered: jax.stages.Lowered) -> Any:
+    raise errors.CompileError(message)
+
+  return compile_
+
+
+@contextlib.contextmanager
+def proposed_by(
+  proposer: proposals.Proposer, patience: composer.Patience = PATIENCE
+) -> Iterator[None]:
+  """Steps that are tuned from now on get their proposals from this one."""
+  with (
+    mock.patch.object(
+      platforms, "proposer_of", lambda *unused, **options: proposer
+    ),
+    mock.patch.object(tuned, "PATIENCE", patience),
+  ):
+    yield

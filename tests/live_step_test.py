@@ -1,0 +1,185 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""A step that is tuned while it trains gives jit's bits, and gets faster."""
+
+from __future__ import annotations
+
+import gc
+import json
+import pathlib
+from typing import Any
+import weakref
+
+import jax
+import numpy as np
+import pytest
+
+import lagom_xla
+import live_step
+
+_SLOW_S = 0.012
+_AS_IT_IS_S = 0.004
+
+# No step of these tests gets as far as a second search.
+_MOST_CALLS = 2000
+
+
+def _bits(tree: Any) -> list[bytes]:
+  return [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(tree)]
+
+
+def _jitted(sleep_s: float = 0.0) -> Any:
+  return jax.jit(live_step.train_step(sleep_s), donate_argnums=0)
+
+
+def _state_of(step: Any) -> str:
+  """What the loop of the only signature is doing."""
+  line = step.report().splitlines()[1]
+  return line.partition("now: ")[2].partition(",")[0]
+
+
+def _train(step: Any, *, calls_after: int = 5) -> list[str]:
+  """Trains until the step is watched, beside jit; the states it went through.
+
+  Results must be the same bits after every call, and arguments donated.
+  """
+  jitted = _jitted()
+  ours, theirs = live_step.state(), live_step.state()
+  states: list[str] = []
+  num_after = 0
+  for number in range(_MOST_CALLS):
+    x = live_step.batch(number)
+    donated = jax.tree.leaves(ours)
+    ours, our_loss = step(ours, x)
+    theirs, their_loss = jitted(theirs, x)
+    assert _bits((ours, our_loss)) == _bits((theirs, their_loss))
+    assert all(leaf.is_deleted() for leaf in donated)
+    assert not x.is_deleted()
+    state = _state_of(step)
+    if not states or states[-1] != state:
+      states.append(state)
+    num_after += state in ("watch", "stay")
+    if num_after > calls_after:
+      return states
+  raise AssertionError(f"it is not done: {step.report()}")
+
+
+@pytest.fixture(scope="module")
+def trained(
+  tmp_path_factory: pytest.TempPathFactory,
+) -> tuple[Any, list[str], live_step.Proposer, pathlib.Path, list[Any]]:
+  """A step that was trained with a slower, a failing and a faster proposal."""
+  log = tmp_path_factory.mktemp("log") / "trials.jsonl"
+  alive: list[Any] = []
+
+  def noted(make: Any) -> Any:
+    def compile_(lowered: jax.stages.Lowered) -> jax.stages.Compiled:
+      compiled = make(lowered)
+      alive.append(weakref.ref(compiled))
+      return compiled
+
+    return compile_
+
+  proposer = live_step.Proposer(
+    {
+      "slower": noted(live_step.sleeping(_SLOW_S)),
+      "broken": live_step.failing("no such option"),
+      "faster": noted(live_step.sleeping(0.0)),
+    }
+  )
+  with live_step.proposed_by(proposer):
+    step = lagom_xla.tune(_jitted(_AS_IT_IS_S), log=log)
+    states = _train(step)
+  return step, states, proposer, log, alive
+
+
+def test_all_states_give_the_bits_of_jit_and_donate(trained: Any):
+  _, states, _, _, _ = trained
+  assert states == [
+    "baseline",
+    "profile",
+    "search",
+    "candidate",
+    "measure",
+    "reject",
+    "candidate",
+    "reject",
+    "candidate",
+    "measure",
+    "adopt",
+    "watch",
+  ]
+
+
+def test_the_search_is_told_what_was_measured(trained: Any):
+  _, _, proposer, _, _ = trained
+  (measured,) = proposer.measured
+  assert measured.step_s > _AS_IT_IS_S
+  assert measured.num_traced == 3
+  assert measured.trace_dir is not None
+  assert not measured.trace_dir.exists()  # Once the search is over.
+
+
+def test_the_report_begins_with_the_verdict(trained: Any):
+  step, _, _, _, _ = trained
+  first, *others = step.report().splitlines()
+  assert first.startswith("step: ")
+  assert "ms a step before" in first and "ms now" in first
+  assert first.endswith(", faster")
+  tried = [line.strip() for line in others if "tried: " in line]
+  assert len(tried) == 3
+  assert tried[0].startswith("tried: slower: ")
+  assert tried[0].endswith(", rejected")
+  assert "not measured: process 0: no such option" in tried[1]
+  assert tried[2].endswith(", adopted")
+  assert "overhead: " in others[-1]
+  assert repr(step) == step.report()
+  assert step._repr_html_().startswith("<pre>step: ")
+
+
+def test_each_trial_is_a_line_of_json(trained: Any):
+  _, _, _, log, _ = trained
+  lines = [json.loads(line) for line in log.read_text().splitlines()]
+  assert [line["proposal"] for line in lines] == ["slower", "broken", "faster"]
+  assert [line["adopted"] for line in lines] == [False, False, True]
+  slower, broken, faster = lines
+  assert slower["ratio"] > 1 and slower["num_pairs"] >= 2
+  assert broken["ratio"] is None and "no such option" in broken["words"]
+  assert faster["low"] < faster["ratio"] < faster["high"] < 1
+
+
+def test_a_rejected_executable_is_let_go_of(trained: Any):
+  _, _, _, _, (slower, faster) = trained
+  gc.collect()
+  assert slower() is None
+  assert faster() is not None
+
+
+def test_a_watched_step_is_one_call_of_python(trained: Any):
+  import sys
+
+  step, _, _, _, _ = trained
+  state, x = live_step.state(), live_step.batch(0)
+  state, _ = step(state, x)
+  called: list[str] = []
+
+  def profile(frame: Any, event: str, unused_arg: Any) -> None:
+    if event == "call":
+      called.append(frame.f_code.co_qualname)
+
+  sys.setprofile(profile)
+  try:
+    step(state, x)
+  finally:
+    sys.setprofile(None)
+  assert called == ["LiveStep.__call__"]
+
+
+@pytest.mark.filterwarnings("ignore:lagom_xla.tune")
+def test_a_step_that_cannot_be_written_about_is_tuned_all_the_same(
+  tmp_path: pathlib.Path,
+):
+  proposer = live_step.Proposer({"faster": live_step.sleeping(0.0)})
+  with live_step.proposed_by(proposer):
+    step = lagom_xla.tune(_jitted(_AS_IT_IS_S), log=tmp_path / "none" / "log")
+    assert "adopt" in _train(step)

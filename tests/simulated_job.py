@@ -1,0 +1,143 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""A job with a clock of its own, in which the live loop decides.
+
+Its variants take given times, with noise; its proposer and its processes do
+what a test says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+import dataclasses
+import math
+import random
+
+from lagom_xla.live import loop as loop_lib
+from lagom_xla.live import proposals
+from lagom_xla.live import script as script_lib
+from lagom_xla.live import surroundings
+
+MEMBERS = range(3)
+COMPILED = surroundings.Vote(digest=b"alike")
+
+# What the processes have said of a proposal this many seconds after it came.
+Voted = Callable[[float], Mapping[int, surroundings.Vote]]
+
+
+def all_vote(waited_s: float) -> Mapping[int, surroundings.Vote]:
+  return dict.fromkeys(MEMBERS, COMPILED) if waited_s > 3 else {}
+
+
+def finds(waited_s: float) -> bool:
+  return waited_s > 5
+
+
+@dataclasses.dataclass
+class Job:
+  """A simulated job.
+
+  Attributes:
+    step_s: Of variant 0, and of those of the proposals.
+    noise: Standard deviation of a step's time, as a part of it.
+    voted: What processes say of their compiles.
+    finds: Whether the next proposal is there, so long after the search began;
+      may raise.
+    limits: Of the loop.
+    seed: Of the noise.
+    slower_from: Call from which on all steps take half as long again.
+  """
+
+  step_s: Sequence[float]
+  noise: float = 0.02
+  voted: Voted = all_vote
+  finds: Callable[[float], bool] = finds
+  limits: loop_lib.Limits = dataclasses.field(default_factory=loop_lib.Limits)
+  seed: int = 0
+  slower_from: float = math.inf
+
+  def __post_init__(self):
+    self.num_calls = 0
+    self.num_searches = 0
+    self.is_searching = False
+    self.trials: list[surroundings.Trial] = []
+    self.scripts: list[script_lib.Script] = []
+    self.loop = loop_lib.Loop(self, MEMBERS, self.limits)
+    self._random = random.Random(self.seed)
+    self._clock_s = 0.0
+    self._num_found = 0
+    self._heard_s = 0.0
+    self._searched_s = 0.0
+
+  def run(self, num_calls: int = 3000) -> script_lib.Script:
+    """Makes so many calls, or fewer if it stays; returns the last script."""
+    played = surroundings.Played()
+    while self.num_calls < num_calls:
+      script = self.loop.next_script(played)
+      self.scripts.append(script)
+      if script.proposal is not None:
+        self._heard_s = self._clock_s
+      if script.state is script_lib.State.STAY:
+        break
+      durations_s = [self._play(segment) for segment in script.segments]
+      played = surroundings.Played(durations_s=durations_s)
+    return self.scripts[-1]
+
+  def states(self) -> list[str]:
+    """The states, each named once in a row."""
+    states = [str(script.state) for script in self.scripts]
+    before = [None, *states]
+    return [
+      state
+      for state, last in zip(states, before, strict=False)
+      if state != last
+    ]
+
+  def calls_of(self, variant: int) -> int:
+    """How often a variant was called."""
+    return sum(
+      segment.num_calls
+      for script in self.scripts
+      for segment in script.segments
+      if segment.variant == variant
+    )
+
+  def _play(self, segment: script_lib.Segment) -> float | None:
+    seconds = 0.0
+    for _ in range(segment.num_calls):
+      self.num_calls += 1
+      slower = 1.5 if self.num_calls > self.slower_from else 1.0
+      noise = max(self._random.gauss(1, self.noise), 0.1)
+      seconds += self.step_s[segment.variant] * noise * slower
+    self._clock_s += seconds
+    return seconds if segment.is_timed or segment.is_watched else None
+
+  # What the loop asks for: `surroundings.Surroundings`.
+
+  def now_s(self) -> float:
+    return self._clock_s
+
+  def begin_search(self, step_s: float) -> None:
+    assert step_s > 0
+    self.is_searching = True
+    self.num_searches += 1
+    self._searched_s = self._clock_s
+
+  def end_search(self) -> None:
+    self.is_searching = False
+
+  def found(self) -> proposals.Proposal | None:
+    assert self.is_searching
+    if not self.finds(self._clock_s - self._searched_s):
+      return None
+    if self._num_found + 1 >= len(self.step_s):
+      raise StopIteration
+    self._num_found += 1
+    return proposals.Proposal(name=f"way {self._num_found}", payload=b"{}")
+
+  def votes(self, number: int) -> Mapping[int, surroundings.Vote]:
+    assert number == self._num_found
+    return self.voted(self._clock_s - self._heard_s)
+
+  def note(self, trial: surroundings.Trial) -> None:
+    self.trials.append(trial)
