@@ -47,10 +47,10 @@ CASES: Mapping[str, Case] = {
     ),
     rates=(200, 1000),
   ),
-  "Llama, data-parallel": Case(
+  "data-parallel Llama": Case(
     build=functools.partial(llama.build, parallel="data"), rates=(200, 400)
   ),
-  "Llama, tensor-parallel": Case(
+  "tensor-parallel Llama": Case(
     build=functools.partial(llama.build, parallel="model"), rates=(200, 400)
   ),
   "slices of many tokens": Case(

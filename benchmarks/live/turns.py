@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 import itertools
 import math
-import statistics
 import time
 from typing import Any
 
@@ -30,25 +29,14 @@ def run(
   """
   begin = time.perf_counter()
   for batch in itertools.islice(itertools.cycle(made.batches), num_steps):
-    state, loss = step(state, batch)
-  jax.block_until_ready((state, loss))
+    state, _ = step(state, batch)
+  jax.block_until_ready(state)
   return state, (time.perf_counter() - begin) / num_steps
 
 
 def block_length(step_s: float) -> int:
   """Steps of a block."""
   return max(1, math.ceil(_BLOCK_S / step_s))
-
-
-def step_s(made: training.Training, step: Step, num_steps: int) -> float:
-  """Median seconds of a step, each waited for."""
-  state, seconds = made.state, []
-  for batch in itertools.islice(itertools.cycle(made.batches), num_steps):
-    begin = time.perf_counter()
-    state, loss = jax.block_until_ready(step(state, batch))
-    del loss
-    seconds.append(time.perf_counter() - begin)
-  return statistics.median(seconds)
 
 
 def measure(
