@@ -66,9 +66,9 @@ def _train(made: training.Training, log: pathlib.Path) -> tuple[Any, Any]:
   while not is_over:
     for _ in range(_STEPS_PER_LOOK):
       batch = made.batches[num_steps % len(made.batches)]
-      state, loss = train_step(state, batch)
+      state, _ = train_step(state, batch)
       num_steps += 1
-    jax.block_until_ready(loss)
+    jax.block_until_ready(state)
     seconds = time.perf_counter() - begin
     is_over = _shared(_has_ended(train_step) or seconds > _LONGEST_LOOP_S)
   return state, {
