@@ -34,17 +34,27 @@ _MOST_PROPOSALS = 6
 _NUM_GROUPS = (1, 2, 4, 8)
 _STRANDS = ("paired", "rotated")
 _NUM_PIECES = (2, 4)
+# Step times that agree in so many digits of their ratio are equal.
+_DIGITS = 2
 
 _log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Foreseen:
-  """A way, and its step time over that of the step as it is."""
+  """A way as it would be scheduled.
+
+  Attributes:
+    way: the way.
+    ratio: its step time over that of the step as it is.
+    digest: what it runs, in which order.
+    collectives: bytes of their arrays, in their order.
+  """
 
   way: way_lib.Way
   ratio: float
-  digest: object
+  digest: bytes
+  collectives: tuple[tuple[int, ...], ...]
 
 
 class CpuProposer:
@@ -82,8 +92,14 @@ class CpuProposer:
         _log.debug("%s: %s", way_lib.in_words(way), errors.first_line(error))
       else:
         ratio = replay.step_s(module, costs) / step_s
+        sent = tuple(one.array_bytes for one in collectives.find(module))
         found.append(
-          _Foreseen(way=way, ratio=ratio, digest=compiling.order_of(module))
+          _Foreseen(
+            way=way,
+            ratio=ratio,
+            digest=compiling.order_of(module),
+            collectives=sent,
+          )
         )
     best = _best(found, compiling.order_of(as_it_is))
     if refusals and not best:
@@ -133,8 +149,8 @@ def _ways(
   """
   yield way_lib.Way(is_ordered=True)
   for group_bytes in _group_sizes(lowered):
-    yield way_lib.Way(group_bytes=group_bytes)
     yield way_lib.Way(group_bytes=group_bytes, is_ordered=True)
+    yield way_lib.Way(group_bytes=group_bytes)
   best = min(found, key=lambda one: one.ratio, default=None)
   sizes = {None, best.way.group_bytes if best else None}
   for group_bytes in sizes:
@@ -159,10 +175,15 @@ def _group_sizes(lowered: jax.stages.Lowered) -> list[int]:
   return list(by_groups.values())
 
 
-def _best(found: Sequence[_Foreseen], as_it_is: object) -> Sequence[_Foreseen]:
-  """The quickest few, of equal ones one."""
+def _best(found: Sequence[_Foreseen], as_it_is: bytes) -> Sequence[_Foreseen]:
+  """The quickest few; of those that send the same and take as long, one.
+
+  An order also keeps memory of collectives in flight from being used again,
+  which no replay sees: of equal ones the ordered comes first.
+  """
   different: dict[object, _Foreseen] = {}
-  for one in sorted(found, key=lambda one: one.ratio):
+  for one in sorted(found, key=lambda one: round(one.ratio, _DIGITS)):
     if one.ratio < 1 and one.digest != as_it_is:
-      different.setdefault(one.digest, one)
+      key = one.collectives, round(one.ratio, _DIGITS)
+      different.setdefault(key, one)
   return list(different.values())[:_MOST_PROPOSALS]
