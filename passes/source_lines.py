@@ -3,7 +3,7 @@
 """The source line of an instruction, and the layer of the model that it is in.
 
     lines = source_lines.SourceLines(module)
-    str(lines.of(computation, start))   # "train.py:88, layers_0/attention/query"
+    str(lines.of(computation, start))   # "train.py:88, layer_0/attention"
 
 JAX gives XLA the Python frames in which it traced an operation, and the names
 of scopes and modules around it. A module holds each frame once, in a table, and
@@ -23,7 +23,6 @@ import re
 
 from lagom_xla.passes import collectives
 from lagom_xla.passes import hlo
-from lagom_xla.passes import hlo_pb2
 
 # Folders of installed packages; frames of theirs are not the user's.
 _INSTALLED = frozenset(["site-packages", "dist-packages"])

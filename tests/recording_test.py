@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 import pytest
 
-import replay_parts
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.costs.replay import costs as costs_lib
@@ -17,6 +16,7 @@ from lagom_xla.costs.replay import recorder
 from lagom_xla.costs.replay import recording as recording_lib
 from lagom_xla.costs.replay import timeline
 from lagom_xla.passes import hlo
+import replay_parts
 
 _COSTS = st.builds(
   replay_parts.costs,
@@ -105,6 +105,12 @@ def test_the_trips_of_a_loop_that_are_alike_are_one_slice() -> None:
     ("wait", 30.0),
     ("kernel", 20.0),
     ("wait", 30.0),
+    ("folded", 98 * 50.0),
+  ]
+  moving = [s for s in recorded.slices if s.stream != recording_lib.COMPUTE]
+  assert [(s.kind, s.time_us) for s in moving] == [
+    ("collective", 50.0),
+    ("collective", 50.0),
     ("folded", 98 * 50.0),
   ]
   fold = compute[-1]

@@ -79,16 +79,27 @@ class Motion:
     if waiting := self._awaited[name]:
       waiting.popleft().done_us = now_us
 
-  def skip(self, now_us: float, until_us: float) -> None:
-    """Lets a time pass in which others ran as these do.
+  def skip(self, now_us: float, until_us: float, trip_us: float) -> bool:
+    """Lets a time pass in which others ran as these did in the last trip.
 
     The one that is running ends, and what was issued is issued again after it.
+
+    Args:
+      now_us: when the trip ended.
+      until_us: when others like it have ended.
+      trip_us: how long the trip was.
+
+    Returns:
+      Whether anything ran in the trip.
     """
+    has_run = bool(self._queue) or (
+      bool(self.ended) and (self.ended[-1].end_us or 0.0) > now_us - trip_us
+    )
     if self._queue and self._queue[0].begin_us is not None:
       running = self._queue[0]
-      self.ended.append(
-        dataclasses.replace(running, end_us=now_us, done_us=now_us)
-      )
+      cut = dataclasses.replace(running, end_us=now_us, done_us=now_us)
+      self.ended.append(cut)
       running.begin_us = until_us
     for run in self._queue:
       run.issued_us = until_us
+    return has_run

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 import itertools
+from typing import Any
 
 from lagom_xla.costs import kernel as kernel_lib
 from lagom_xla.costs.replay import costs as costs_lib
@@ -115,15 +116,31 @@ class _Recorder(streams_lib.Streams):
       wait_us=num_trips * wait_us,
       num_trips=num_trips,
     )
-    for motion in (self._sent, *self._copies.motions.values()):
-      motion.skip(begin_us, self._clock_us)
+    moving = (recording_lib.COMMUNICATION, self._sent)
+    for stream, motion in (moving, *self._copies.motions.items()):
+      if motion.skip(begin_us, self._clock_us, trip_us):
+        self._add(
+          stream=stream,
+          kind="folded",
+          name="",
+          begin_us=begin_us,
+          num_trips=num_trips,
+        )
 
-  def _add(self, *, kind: str, name: str, begin_us: float, **more) -> None:
-    """Adds what the compute stream did until now, if that took time."""
+  def _add(
+    self,
+    *,
+    kind: str,
+    name: str,
+    begin_us: float,
+    stream: str = recording_lib.COMPUTE,
+    **more: Any,
+  ) -> None:
+    """Adds what a stream did until now, if that took time."""
     if self._clock_us > begin_us:
       self._slices.append(
         recording_lib.Slice(
-          stream=recording_lib.COMPUTE,
+          stream=stream,
           kind=kind,
           name=name,
           begin_us=begin_us,
