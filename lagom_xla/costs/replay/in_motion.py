@@ -8,9 +8,11 @@ The stream runs them one after the other in the order in which they were issued.
 from __future__ import annotations
 
 import collections
+from collections.abc import Iterator
 import dataclasses
 
 from lagom_xla.costs import collective as collective_lib
+from lagom_xla.costs.replay import recording as recording_lib
 
 
 @dataclasses.dataclass(slots=True)
@@ -103,3 +105,24 @@ class Motion:
     for run in self._queue:
       run.issued_us = until_us
     return has_run
+
+  def slices(self, stream: str, kind: str) -> Iterator[recording_lib.Slice]:
+    """What has run, as slices of a recording.
+
+    Args:
+      stream: this one's name.
+      kind: of its slices.
+    """
+    for run in self.ended:
+      assert run.begin_us is not None and run.end_us is not None
+      yield recording_lib.Slice(
+        stream=stream,
+        kind=kind,
+        name=run.name,
+        begin_us=run.begin_us,
+        end_us=run.end_us,
+        lone_us=run.cost.time_us,
+        issued_us=run.issued_us,
+        done_us=run.end_us if run.done_us is None else run.done_us,
+        num_channels=run.cost.num_channels,
+      )

@@ -69,9 +69,9 @@ class _Recorder(streams_lib.Streams):
   def recorded(self) -> Iterator[recording_lib.Slice]:
     """All slices, once everything has run."""
     yield from self._slices
-    yield from _moved(recording_lib.COMMUNICATION, "collective", self._sent)
+    yield from self._sent.slices(recording_lib.COMMUNICATION, "collective")
     for stream, motion in self._copies.motions.items():
-      yield from _moved(stream, "copy", motion)
+      yield from motion.slices(stream, "copy")
 
   def run(self, program: program_lib.Program) -> None:
     """See `streams.Streams`."""
@@ -242,21 +242,3 @@ class _Recorder(streams_lib.Streams):
       self._sent.begin(begun_us)
     self._add(kind="wait", name=copy.name, begin_us=begin_us)
     self._copies.motions[copy.stream].done(copy.name, self._clock_us)
-
-
-def _moved(
-  stream: str, kind: str, motion: in_motion.Motion
-) -> Iterator[recording_lib.Slice]:
-  for run in motion.ended:
-    assert run.begin_us is not None and run.end_us is not None
-    yield recording_lib.Slice(
-      stream=stream,
-      kind=kind,
-      name=run.name,
-      begin_us=run.begin_us,
-      end_us=run.end_us,
-      lone_us=run.cost.time_us,
-      issued_us=run.issued_us,
-      done_us=run.end_us if run.done_us is None else run.done_us,
-      num_channels=run.cost.num_channels,
-    )

@@ -3,8 +3,8 @@
 """The events of a trace, in the JSON form that ui.perfetto.dev reads.
 
 The form is Chrome's Trace Event Format: complete slices (ph "X"), flows from
-one slice to others ("s", "t", "f"), counters ("C") and names ("M"). Times are in
-microseconds. Slices of one thread nest or follow each other.
+one slice to others ("s", "t", "f"), counters ("C") and names ("M"). Times are
+in microseconds. Slices of one thread nest or follow each other.
 """
 
 from __future__ import annotations
