@@ -1,0 +1,114 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The losses of a step by collective: what waits for it, what it slows, why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from lagom_xla.costs import contention
+from lagom_xla.costs import step as step_lib
+from lagom_xla.costs.replay import timeline as timeline_lib
+from lagom_xla.passes import collectives as collectives_lib
+from lagom_xla.report.page import drawing
+from lagom_xla.report.page import story as story_lib
+
+# Collectives that a page lists.
+_MOST = 16
+
+
+def of_step(
+  step: step_lib.Step,
+  configuration: step_lib.Configuration,
+  replayed: timeline_lib.Timeline,
+  instructions: drawing.Instructions,
+) -> tuple[story_lib.Collective, ...]:
+  """The collectives that cost a step most, waits and slowed kernels together.
+
+  Args:
+    step: the step.
+    configuration: the NCCL settings that it runs with.
+    replayed: it, under them.
+    instructions: the step's, by name.
+  """
+  slowed: dict[str, dict[str, float]] = {}
+  for (kernel, collective), us in replayed.slowdown_us.items():
+    slowed.setdefault(collective, {})[kernel] = us
+
+  def cost_us(collective: collectives_lib.Collective) -> float:
+    waits_us = replayed.exposed_us.get(collective.name, 0.0)
+    return waits_us + sum(slowed.get(collective.name, {}).values())
+
+  ranked = sorted(step.analysis.collectives, key=cost_us, reverse=True)
+  return tuple(
+    _collective(
+      step,
+      configuration,
+      collective,
+      replayed.exposed_us.get(collective.name, 0.0),
+      slowed.get(collective.name, {}),
+      instructions,
+    )
+    for collective in ranked[:_MOST]
+  )
+
+
+def _collective(
+  step: step_lib.Step,
+  configuration: step_lib.Configuration,
+  collective: collectives_lib.Collective,
+  wait_us: float,
+  slowed: Mapping[str, float],
+  instructions: drawing.Instructions,
+) -> story_lib.Collective:
+  key = step.key_of[collective.name]
+  cost = step.predict(key, configuration[key])
+  lone_us = cost.time_us * collective.executions
+  most = max(slowed, key=lambda name: slowed[name], default="")
+  return story_lib.Collective(
+    label=drawing.label(collective.name, instructions),
+    executions=collective.executions,
+    lone_us=lone_us,
+    wait_us=wait_us,
+    slows_us=sum(slowed.values()),
+    why_waits=_why_waits(step, collective, lone_us) if wait_us else "",
+    slowed=most,
+    why_slows=_why_slows(step, most, cost.num_channels) if most else "",
+  )
+
+
+def _why_waits(
+  step: step_lib.Step, collective: collectives_lib.Collective, lone_us: float
+) -> str:
+  beside = step.analysis.kernels_beside[collective.start_id]
+  if collective.form == "sync":
+    return "XLA runs nothing between its start and its done."
+  kernels_us = sum(k.executions * step.kernel_cost(k).time_us for k in beside)
+  own = f"it takes {lone_us / 1e3:,.2f} ms"
+  if not beside:
+    return f"Its done follows with no kernel between them; {own}."
+  hidden = f"The {len(beside):,} kernels beside it take"
+  if kernels_us < lone_us:
+    return f"{hidden} {kernels_us / 1e3:,.2f} ms alone, and {own}."
+  return (
+    f"{hidden} {kernels_us / 1e3:,.2f} ms alone, more than its"
+    f" {lone_us / 1e3:,.2f} ms: it starts late, behind others on the"
+    " communication stream, or kernels slow it."
+  )
+
+
+def _why_slows(step: step_lib.Step, name: str, num_channels: int) -> str:
+  """Why a kernel is slower beside a collective of so many channels."""
+  kernel = next(k for k in step.analysis.kernels.values() if k.name == name)
+  cost, gpu = step.kernel_cost(kernel), step.cluster.gpu
+  alone = contention.num_waves(cost, gpu, 0)
+  beside = contention.num_waves(cost, gpu, num_channels)
+  takes = f"takes {num_channels} of {gpu.num_sms} SMs"
+  if beside > alone:
+    waves = f"{alone} wave{'' if alone == 1 else 's'}"
+    return f"It {takes}, which makes {beside} waves of {waves} of {name}."
+  share = cost.memory_us / cost.time_us if cost.time_us else 0.0
+  return (
+    f"They share the memory: {name} asks for it in {share:.0%} of its time; its"
+    f" waves stay {alone} though the collective {takes}."
+  )

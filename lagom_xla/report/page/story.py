@@ -1,0 +1,259 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The story that a page tells, as plain data.
+
+    story.write(found, folder)     # folder/report.json.gz
+    page.render(story.read(folder))
+
+It is all that a page needs, so that one can be made again without compiling.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import gzip
+import json
+import pathlib
+from typing import Final, Literal
+
+from lagom_xla import errors
+from lagom_xla import validation
+
+# Raised whenever a field changes its meaning.
+FORMAT_VERSION: Final = 1
+
+NAME: Final = "report.json.gz"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Estimate:
+  """A time and what it is between, 9 times in 10, in microseconds."""
+
+  us: float
+  low_us: float
+  high_us: float
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Stream:
+  """What a stream did, slice by slice, a list for each of a slice's fields.
+
+  Attributes:
+    name: "compute", "communication" or a stream of host copies.
+    begin_us: when each began.
+    end_us: when it ended.
+    kind: "kernel", "wait", "collective", "copy" or "folded".
+    label: index of its words in `Picture.labels`; -1 for none.
+    lone_us: what it takes alone; of folded trips, their kernels.
+    num_trips: of folded trips; 0 otherwise.
+    wait_us: of folded trips.
+    beside: what it ran beside: indices of words, and what each cost it in
+      microseconds; of folded trips, the sums under -1.
+  """
+
+  name: str
+  begin_us: tuple[float, ...]
+  end_us: tuple[float, ...]
+  kind: tuple[str, ...]
+  label: tuple[int, ...]
+  lone_us: tuple[float, ...]
+  num_trips: tuple[int, ...]
+  wait_us: tuple[float, ...]
+  beside: tuple[tuple[tuple[int, float], ...], ...]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Label:
+  """An instruction in words.
+
+  Attributes:
+    name: of it.
+    what: it does.
+    source: where it is from; "" where that is not known.
+  """
+
+  name: str
+  what: str
+  source: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Picture:
+  """One step, drawn; times in microseconds.
+
+  Attributes:
+    name: "before" or "after".
+    step_us: the step.
+    kernel_us: kernels alone.
+    slowdown_us: what kernels lost to collectives and host copies.
+    wait_us: waits for them.
+    labels: of the slices.
+    streams: that of kernels first.
+    detail_us: begin and end of a trip of the loop that costs most, where there
+      is a loop whose trips are folded.
+  """
+
+  name: str
+  step_us: float
+  kernel_us: float
+  slowdown_us: float
+  wait_us: float
+  labels: tuple[Label, ...]
+  streams: tuple[Stream, ...]
+  detail_us: tuple[float, float] | None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Collective:
+  """What a collective costs a step, per step, in microseconds.
+
+  Attributes:
+    label: what it is.
+    executions: times it runs.
+    lone_us: all its runs alone.
+    wait_us: what kernels wait for it.
+    slows_us: what kernels lose to it.
+    why_waits: why it is waited for, in a sentence; "" where it is not.
+    slowed: the kernel that loses most to it; "" for none.
+    why_slows: why that one does, in a sentence.
+  """
+
+  label: Label
+  executions: int
+  lone_us: float
+  wait_us: float
+  slows_us: float
+  why_waits: str
+  slowed: str
+  why_slows: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Setting:
+  """A setting of a plan.
+
+  Attributes:
+    name: what is set.
+    value: to what.
+    sentence: what that replaces and does.
+  """
+
+  name: str
+  value: str
+  sentence: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Tried:
+  """A configuration that was tried.
+
+  Attributes:
+    name: what it sets.
+    us: step time under NCCL's own choices; None where it was refused.
+    tuned_us: with NCCL settings searched, or as far as it was searched.
+    verdict: "kept", or why it was not.
+  """
+
+  name: str
+  us: float | None
+  tuned_us: float | None
+  verdict: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Command:
+  """A thing to do: why, and what to type."""
+
+  words: str
+  text: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Story:
+  """What a page tells of a step.
+
+  Attributes:
+    format_version: raised when a field changes its meaning.
+    module_name: of the step.
+    cluster: its name.
+    made_with: versions, in words.
+    basis: what times are: "predicted", or "predicted from measured costs".
+    before: the step as it runs today.
+    after: with the plan; None of an inspection.
+    gain: what the plan gains; None of an inspection.
+    lower_bound_us: what no tuning can beat.
+    notes: what to know of the figures.
+    pictures: of the step before, and after.
+    collectives_before: that cost most, as it runs today.
+    collectives_after: with the plan.
+    settings: of the plan, with a sentence each.
+    tried: all configurations that were tried.
+    commands: how to apply the plan.
+  """
+
+  __pydantic_config__ = validation.STRICT
+
+  format_version: Literal[1] = FORMAT_VERSION
+  module_name: str
+  cluster: str
+  made_with: str
+  basis: str
+  before: Estimate
+  after: Estimate | None
+  gain: Estimate | None
+  lower_bound_us: float
+  notes: tuple[str, ...]
+  pictures: tuple[Picture, ...]
+  collectives_before: tuple[Collective, ...]
+  collectives_after: tuple[Collective, ...]
+  settings: tuple[Setting, ...]
+  tried: tuple[Tried, ...]
+  commands: tuple[Command, ...]
+
+
+def write(story: Story, folder: pathlib.Path) -> pathlib.Path:
+  """Writes a story into a plan's folder, and returns its file.
+
+  Raises:
+    OutputError: it cannot be written.
+  """
+  path = folder / NAME
+  data = json.dumps(validation.write(story), separators=(",", ":")).encode()
+  try:
+    path.write_bytes(gzip.compress(data, compresslevel=6, mtime=0))
+  except OSError as error:
+    raise errors.OutputError(
+      f"{path} cannot be written: {error.strerror}."
+    ) from error
+  return path
+
+
+def read(folder: pathlib.Path) -> Story:
+  """Reads the story in a plan's folder.
+
+  Raises:
+    PlanError: there is none, or one of another format version.
+  """
+  path = folder / NAME
+  try:
+    raw = json.loads(gzip.decompress(path.read_bytes()))
+  except OSError as error:
+    raise errors.PlanError(
+      f"{path} cannot be read ({error.strerror or error}); `lagom-xla tune`"
+      " writes it beside a plan. Make the plan again."
+    ) from error
+  except (ValueError, EOFError) as error:
+    raise errors.PlanError(
+      f"{path} is damaged: {error}. Make the plan again."
+    ) from error
+  if not isinstance(raw, dict) or raw.get("format_version") != FORMAT_VERSION:
+    raise errors.PlanError(
+      f"{path} is not a report of format version {FORMAT_VERSION}, which this"
+      " lagom_xla reads. Make the plan again."
+    )
+  try:
+    return validation.read(Story, raw)
+  except validation.InvalidError as error:
+    raise errors.PlanError(
+      f"{path} is not a usable report: {error}. Make the plan again."
+    ) from error
