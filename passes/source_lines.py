@@ -26,9 +26,10 @@ from lagom_xla.passes import hlo
 
 # Folders of installed packages; frames of theirs are not the user's.
 _INSTALLED = frozenset(["site-packages", "dist-packages"])
-# How many instructions away a line is looked for, and among how many that
-# follow.
+# How many instructions away a line is looked for, among how many in all, and
+# among how many that follow.
 _REACH = 4
+_MOST_LOOKED_AT = 64
 _MOST_FOLLOWING = 256
 # Frames that are kept: a recursion has more than anybody reads.
 _MOST_FRAMES = 24
@@ -109,8 +110,8 @@ class SourceLines:
       computation: of the module, with the instruction.
       instruction: any, a collective's start among them.
     """
-    own = self._of_own(instruction)
-    if own.frames:
+    own = self.of_own(instruction)
+    if own.frames or not self._has_any:
       return own
     for neighbours in (_operands, _users):
       found = self._nearest(computation, instruction, neighbours)
@@ -119,13 +120,23 @@ class SourceLines:
         return dataclasses.replace(found, layer=layer, is_own=False)
     return own
 
-  def _of_own(self, instruction: hlo.Instruction) -> SourceLine:
+  def of_own(self, instruction: hlo.Instruction) -> SourceLine:
+    """What an instruction, or what it wraps, says itself."""
     found = self._read(instruction)
     if not found:
       inside = collectives.payloads(self._module, instruction)
       lines = (self._read(operation) for _, operation in inside)
       found = next(filter(None, lines), found)
     return found
+
+  @functools.cached_property
+  def _has_any(self) -> bool:
+    """Whether the module tells any line: tools that write HLO may drop them."""
+    return any(
+      instruction.metadata.stack_frame_id or instruction.metadata.source_file
+      for computation in self._module.proto.computations
+      for instruction in computation.instructions
+    )
 
   def _read(self, instruction: hlo.Instruction) -> SourceLine:
     metadata = instruction.metadata
@@ -176,10 +187,10 @@ class SourceLines:
         for known in here
         for other in neighbours(computation, known)
         if other.id not in seen
-      ]
+      ][: _MOST_LOOKED_AT - len(seen)]
       seen.update(other.id for other in here)
       for other in here:
-        found = self._of_own(other)
+        found = self.of_own(other)
         if found.frames:
           return found
     return SourceLine()

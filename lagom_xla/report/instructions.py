@@ -53,14 +53,14 @@ def of_analysis(analysis: overlap_lib.Analysis) -> Mapping[str, Instruction]:
       kernel = analysis.kernels.get(instruction.id)
       copy = analysis.host_copies.get(instruction.id)
       started = analysis.started_by.get(instruction.id, ())
-      if kernel or copy or started:
+      for collective in started:
+        # XLA adds some, and combines more: those near them tell the line.
         source = lines.of(computation, instruction)
-        for collective in started:
-          found[collective.name] = _collective(collective, source)
-        if copy:
-          found[copy.name] = _copy(copy, source)
-        elif kernel:
-          found[kernel.name] = _kernel(kernel, source)
+        found[collective.name] = _collective(collective, source)
+      if copy:
+        found[copy.name] = _copy(copy, lines.of_own(instruction))
+      elif kernel:
+        found[kernel.name] = _kernel(kernel, lines.of_own(instruction))
   return found
 
 
@@ -69,7 +69,11 @@ def megabytes(num_bytes: int) -> str:
   size = num_bytes / 1e6
   if size >= 100:
     return f"{size:,.0f} MB"
-  return f"{size:.1f} MB" if size >= 0.1 else f"{num_bytes / 1e3:.3g} kB"
+  if size >= 0.1:
+    return f"{size:.1f} MB"
+  return (
+    f"{num_bytes / 1e3:.1f} kB" if num_bytes >= 1e3 else f"{num_bytes} bytes"
+  )
 
 
 def _collective(

@@ -15,6 +15,8 @@ from lagom_xla.report.page import story as story_lib
 
 # Collectives that a page lists.
 _MOST = 16
+# Losses of a smaller share of the step are not explained.
+_LEAST_SHARE = 5e-4
 
 
 def of_step(
@@ -48,6 +50,7 @@ def of_step(
       replayed.exposed_us.get(collective.name, 0.0),
       slowed.get(collective.name, {}),
       instructions,
+      _LEAST_SHARE * replayed.step_time_us,
     )
     for collective in ranked[:_MOST]
   )
@@ -60,18 +63,23 @@ def _collective(
   wait_us: float,
   slowed: Mapping[str, float],
   instructions: drawing.Instructions,
+  least_us: float,
 ) -> story_lib.Collective:
   key = step.key_of[collective.name]
   cost = step.predict(key, configuration[key])
   lone_us = cost.time_us * collective.executions
   most = max(slowed, key=lambda name: slowed[name], default="")
+  if sum(slowed.values()) < least_us:
+    most = ""
   return story_lib.Collective(
     label=drawing.label(collective.name, instructions),
     executions=collective.executions,
     lone_us=lone_us,
     wait_us=wait_us,
     slows_us=sum(slowed.values()),
-    why_waits=_why_waits(step, collective, lone_us) if wait_us else "",
+    why_waits=(
+      _why_waits(step, collective, lone_us) if wait_us >= least_us else ""
+    ),
     slowed=most,
     why_slows=_why_slows(step, most, cost.num_channels) if most else "",
   )
@@ -88,6 +96,8 @@ def _why_waits(
   if not beside:
     return f"Its done follows with no kernel between them; {own}."
   hidden = f"The {len(beside):,} kernels beside it take"
+  if len(beside) == 1:
+    hidden = "The kernel beside it takes"
   if kernels_us < lone_us:
     return f"{hidden} {kernels_us / 1e3:,.2f} ms alone, and {own}."
   return (
@@ -107,8 +117,6 @@ def _why_slows(step: step_lib.Step, name: str, num_channels: int) -> str:
   if beside > alone:
     waves = f"{alone} wave{'' if alone == 1 else 's'}"
     return f"It {takes}, which makes {beside} waves of {waves} of {name}."
-  share = cost.memory_us / cost.time_us if cost.time_us else 0.0
   return (
-    f"They share the memory: {name} asks for it in {share:.0%} of its time; its"
-    f" waves stay {alone} though the collective {takes}."
+    f"It {takes}, which {name} can spare; they share memory bandwidth and L2."
   )

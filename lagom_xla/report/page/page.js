@@ -56,13 +56,19 @@ function words(row, index) {
 function describe(row, i) {
   const s = row.stream, kind = s.kind[i], time = s.end_us[i] - s.begin_us[i];
   if (kind === 'folded') {
-    const n = s.num_trips[i].toLocaleString('en');
+    const n = s.num[i].toLocaleString('en');
     let text = `<b>${n} more trips like the one before</b><br>${ms(time)}, ` +
-        `${ms(time / s.num_trips[i])} each`;
+        `${ms(time / s.num[i])} each`;
     if (s.name === 'compute') {
       text += `<br>kernels alone ${ms(s.lone_us[i])}<br>slowed by ${ms(lost(row, i))}` +
           `<br>waiting ${ms(s.wait_us[i])}`;
     }
+    return text;
+  }
+  if (kind === 'several') {
+    const what = s.name === 'compute' ? 'kernels and waits' : s.name === 'communication' ? 'collectives' : 'copies';
+    let text = `<b>${s.num[i].toLocaleString('en')} ${what}</b>, too short to be kept apart<br>${ms(time)} together`;
+    if (s.name === 'compute') text += `<br>slowed by ${ms(lost(row, i))}<br>waiting ${ms(s.wait_us[i])}`;
     return text;
   }
   const name = words(row, s.label[i]);
@@ -107,22 +113,22 @@ function draw(rows, from, to, width) {
     const long = more.title?.length * 6.6 > px - 6;
     trace.text.push(fits ? (long ? more.title.slice(0, Math.max(1, Math.floor(px / 6.6) - 2)) + '…' : more.title) : '');
   }
-  function fold(row, i, begin, end, text) {
-    const s = row.stream;
-    const title = '× ' + s.num_trips[i].toLocaleString('en');
+  function shares(row, i, begin, end, text) {
+    const s = row.stream, striped = s.kind[i] === 'folded', of = striped ? 'folded ' : 'several ';
+    const title = striped ? '× ' + s.num[i].toLocaleString('en') : '';
     if (s.name !== 'compute') {
       const kind = s.name === 'communication' ? 'collective' : 'copy';
-      return bar('folded ' + kind, row, begin, end, text, {color: kind, striped: true, title});
+      return bar(of + kind, row, begin, end, text, {color: kind, striped, title});
     }
     // By height: what kernels take alone, what they lose, what they wait.
-    const shares = [['kernel', s.lone_us[i]], ['slowed', lost(row, i)], ['wait', s.wait_us[i]]];
-    const all = shares.reduce((sum, [, us]) => sum + us, 0) || 1;
+    const parts = [['kernel', s.lone_us[i]], ['slowed', lost(row, i)], ['wait', s.wait_us[i]]];
+    const all = parts.reduce((sum, [, us]) => sum + us, 0) || 1;
     let top = .4;
-    for (const [name, us] of shares) {
+    for (const [name, us] of parts) {
       const height = .8 * us / all;
       if (height > 0) {
-        bar('folded ' + name, row, begin, end, text,
-            {color: name, striped: true, height, dy: top - height / 2, title: height > .3 ? title : ''});
+        bar(of + name, row, begin, end, text,
+            {color: name, striped, height, dy: top - height / 2, title: height > .3 ? title : ''});
       }
       top -= height;
     }
@@ -136,9 +142,10 @@ function draw(rows, from, to, width) {
       together = null;
       const name = Object.keys(by).reduce((a, b) => by[a] >= by[b] ? a : b);
       const busy = Object.values(by).reduce((a, b) => a + b, 0);
-      const text = num === 1 ? describe(row, first) :
+      const text = num === 1 || s.kind[first] === 'several' && num === s.num[first] ? describe(row, first) :
           `<b>${num.toLocaleString('en')} short ones</b><br>${ms(busy)} together; zoom in to see them`;
-      bar(name === 'folded' ? 'kernel' : name, row, begin, end, text);
+      const kinds = {compute: 'kernel', communication: 'collective'};
+      bar(name === 'folded' || name === 'several' ? kinds[s.name] ?? 'copy' : name, row, begin, end, text);
     };
     for (let i = firstAfter(s.end_us, from * 1e3 + row.offset); i < s.end_us.length; i++) {
       const begin = s.begin_us[i], end = s.end_us[i];
@@ -146,14 +153,14 @@ function draw(rows, from, to, width) {
       const name = category(row, i);
       if ((end - begin) * pxPerUs >= LEAST_PX) {
         flush();
-        if (name === 'folded') fold(row, i, begin, end, describe(row, i));
+        if (name === 'folded' || name === 'several') shares(row, i, begin, end, describe(row, i));
         else bar(name, row, begin, end, describe(row, i), {title: s.label[i] < 0 ? '' : row.picture.labels[s.label[i]].name});
         continue;
       }
       if (together && (end - together.begin) * pxPerUs >= LEAST_PX) flush();
       together ??= {begin, end, num: 0, by: {}, first: i};
       together.end = end;
-      together.num++;
+      together.num += s.kind[i] === 'several' ? s.num[i] : 1;
       together.by[name] = (together.by[name] ?? 0) + end - begin;
     }
     flush();

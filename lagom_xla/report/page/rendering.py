@@ -113,7 +113,12 @@ def _parts(story: story_lib.Story) -> dict[str, Any]:
       template="none",
       barmode="stack",
       margin={"l": 70, "r": 12, "t": 8, "b": 40},
-      legend={"orientation": "h", "y": 1.02, "yanchor": "bottom"},
+      legend={
+        "orientation": "h",
+        "y": 1.02,
+        "yanchor": "bottom",
+        "traceorder": "normal",
+      },
       xaxis={"ticksuffix": " ms", "rangemode": "tozero", "fixedrange": True},
       yaxis={"autorange": "reversed", "fixedrange": True},
     )

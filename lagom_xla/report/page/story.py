@@ -42,13 +42,14 @@ class Stream:
     name: "compute", "communication" or a stream of host copies.
     begin_us: when each began.
     end_us: when it ended.
-    kind: "kernel", "wait", "collective", "copy" or "folded".
+    kind: "kernel", "wait", "collective", "copy", "folded" for trips of a loop
+      that are alike, or "several" for slices too short to be kept apart.
     label: index of its words in `Picture.labels`; -1 for none.
-    lone_us: what it takes alone; of folded trips, their kernels.
-    num_trips: of folded trips; 0 otherwise.
-    wait_us: of folded trips.
+    lone_us: what it takes alone; of trips and of several, their kernels.
+    wait_us: waits that it is or, of trips and of several, that are in it.
+    num: of folded trips, or of several slices; else 1.
     beside: what it ran beside: indices of words, and what each cost it in
-      microseconds; of folded trips, the sums under -1.
+      microseconds; of trips and of several, the sum under -1.
   """
 
   name: str
@@ -57,8 +58,8 @@ class Stream:
   kind: tuple[str, ...]
   label: tuple[int, ...]
   lone_us: tuple[float, ...]
-  num_trips: tuple[int, ...]
   wait_us: tuple[float, ...]
+  num: tuple[int, ...]
   beside: tuple[tuple[tuple[int, float], ...], ...]
 
 
