@@ -178,7 +178,7 @@ def test_measured_steps_are_a_process_for_each_gpu(
   profile = profile_lib.of_trace(
     xspace.of_bytes({"host": xspace_text.serialized(traced)})
   )
-  processes = list(measured.processes(3, profile, {}))
+  processes = list(measured.processes(3, profile))
   assert len(processes) == 2
   for process, step in zip(
     processes, measured.median_step(profile), strict=True

@@ -9,6 +9,7 @@ import pathlib
 
 from lagom_xla.cli import command as command_lib
 from lagom_xla.cli import output
+from lagom_xla.cli import pictures
 
 _EXAMPLES = """\
 what to trace: a few steps, in every process, after the first ones have run:
@@ -42,6 +43,7 @@ def add(commands) -> None:
     metavar="FILE",
     help="the step's scheduled HLO, where the trace does not hold it",
   )
+  pictures.add_trace(command)
   command_lib.add_format(command)
 
 
@@ -50,8 +52,10 @@ def _run(arguments: argparse.Namespace) -> None:
   from lagom_xla.profiling import profile as profile_lib
   from lagom_xla.report import profile_tables
 
+  pictures.check(arguments)
   module = hlo.load(arguments.module) if arguments.module else None
   profile = profile_lib.read(pathlib.Path(arguments.folder), module)
+  pictures.of_profile(arguments, profile)
   if arguments.format == "json":
     output.write_json(profile_tables.as_json(profile))
   else:

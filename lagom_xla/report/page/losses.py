@@ -4,7 +4,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+import dataclasses
+import re
 
 from lagom_xla.costs import contention
 from lagom_xla.costs import step as step_lib
@@ -13,10 +15,15 @@ from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.report.page import drawing
 from lagom_xla.report.page import story as story_lib
 
-# Collectives that a page lists.
-_MOST = 16
+# Collectives that are looked at, and rows that a page has for them.
+_MOST_LOOKED_AT = 256
+_MOST = 12
 # Losses of a smaller share of the step are not explained.
 _LEAST_SHARE = 5e-4
+
+# What may differ in the reasons of collectives that are alike: figures, and
+# numbers in the names of kernels.
+_DIGITS = re.compile(r"[\d.,]+")
 
 
 def of_step(
@@ -41,8 +48,8 @@ def of_step(
     waits_us = replayed.exposed_us.get(collective.name, 0.0)
     return waits_us + sum(slowed.get(collective.name, {}).values())
 
-  ranked = sorted(step.analysis.collectives, key=cost_us, reverse=True)
-  return tuple(
+  least_us = _LEAST_SHARE * replayed.step_time_us
+  found = [
     _collective(
       step,
       configuration,
@@ -50,9 +57,42 @@ def of_step(
       replayed.exposed_us.get(collective.name, 0.0),
       slowed.get(collective.name, {}),
       instructions,
-      _LEAST_SHARE * replayed.step_time_us,
+      least_us,
     )
-    for collective in ranked[:_MOST]
+    for collective in sorted(
+      step.analysis.collectives, key=cost_us, reverse=True
+    )[:_MOST_LOOKED_AT]
+  ]
+  return tuple(_grouped(found)[:_MOST])
+
+
+def _grouped(
+  found: Sequence[story_lib.Collective],
+) -> list[story_lib.Collective]:
+  """Collectives with those like them, those that cost most first."""
+  groups: dict[tuple[str, ...], story_lib.Collective] = {}
+  for one in found:
+    key = (
+      *(one.label.what, one.label.source),
+      *(_DIGITS.sub("", why) for why in (one.why_waits, one.why_slows)),
+    )
+    first = groups.get(key)
+    groups[key] = one if first is None else _together(first, one)
+  return sorted(
+    groups.values(), key=lambda one: one.wait_us + one.slows_us, reverse=True
+  )
+
+
+def _together(
+  first: story_lib.Collective, other: story_lib.Collective
+) -> story_lib.Collective:
+  return dataclasses.replace(
+    first,
+    num_others=first.num_others + 1,
+    executions=first.executions + other.executions,
+    lone_us=first.lone_us + other.lone_us,
+    wait_us=first.wait_us + other.wait_us,
+    slows_us=first.slows_us + other.slows_us,
   )
 
 
@@ -73,6 +113,7 @@ def _collective(
     most = ""
   return story_lib.Collective(
     label=drawing.label(collective.name, instructions),
+    num_others=0,
     executions=collective.executions,
     lone_us=lone_us,
     wait_us=wait_us,

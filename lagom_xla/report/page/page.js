@@ -185,15 +185,17 @@ function timeline(id, offsets, whole) {
   const narrow = () => place.clientWidth < 600;
   const left = () => narrow() ? 78 : 150;
   function layout() {
-    const label = row => pictures.length === 1 ? row.stream.name :
-        narrow() ? `${row.picture.name}<br>${row.stream.name.slice(0, 9)}` : `${row.picture.name}: ${row.stream.name}`;
+    const label = row => {
+      const stream = narrow() ? row.stream.name.replace('communication', 'comm.') : row.stream.name;
+      return pictures.length === 1 ? stream : row.picture.name + (narrow() ? ':<br>' : ': ') + stream;
+    };
     return {
       ...theme(), height: 58 * rows.length + 70, bargap: 0, barmode: 'overlay', showlegend: false,
       dragmode: isTouch ? false : 'zoom', hovermode: 'closest',
       margin: {l: left(), r: 12, t: 8, b: 42},
       xaxis: {range: range.slice(), minallowed: whole[0], maxallowed: whole[1], ticksuffix: ' ms',
-              gridcolor: color('line'), zeroline: false, nticks: narrow() ? 4 : 10},
-      yaxis: {fixedrange: true, range: [rows[rows.length - 1].y - .6, .6], showgrid: false, zeroline: false,
+              exponentformat: 'none', separatethousands: true, gridcolor: color('line'), zeroline: false, nticks: narrow() ? 4 : 10},
+      yaxis: {fixedrange: true, range: [rows[rows.length - 1].y - .6, .6], showgrid: false, zeroline: false, ticks: 'outside', ticklen: 6, tickcolor: 'rgba(0,0,0,0)',
               tickvals: rows.map(r => r.y), ticktext: rows.map(label)},
     };
   }
@@ -240,10 +242,12 @@ function showParts() {
   const place = document.getElementById('parts-plot');
   const colors = {'kernels alone': 'kernel', 'slowed by collectives and copies': 'slowed', 'waits': 'wait'};
   const data = parts.data.map(trace => ({...trace, marker: {...trace.marker, color: color(colors[trace.name])}}));
-  const axis = {gridcolor: color('line'), zeroline: false};
+  const axis = {gridcolor: color('line'), zeroline: false, exponentformat: 'none', separatethousands: true};
+  const narrow = place.clientWidth < 600;
   return Plotly.react(place, data, {
     ...parts.layout, ...theme(),
-    xaxis: {...parts.layout.xaxis, ...axis}, yaxis: {...parts.layout.yaxis, ...axis},
+    xaxis: {...parts.layout.xaxis, ...axis, nticks: narrow ? 4 : 10},
+    yaxis: {...parts.layout.yaxis, ...axis, showgrid: false, ticks: 'outside', ticklen: 6, tickcolor: 'rgba(0,0,0,0)'},
     shapes: (parts.layout.shapes ?? []).map(shape => ({...shape, line: {...shape.line, color: color('text')}})),
   }, CONFIG);
 }

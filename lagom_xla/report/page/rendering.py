@@ -17,7 +17,7 @@ from lagom_xla import errors
 from lagom_xla.report.page import story as story_lib
 
 _FOLDER = pathlib.Path(__file__).parent
-_ROW_PX, _FRAME_PX = 46, 96
+_ROW_PX, _FRAME_PX = 46, 60
 
 
 def check_can_render() -> None:
@@ -113,12 +113,7 @@ def _parts(story: story_lib.Story) -> dict[str, Any]:
       template="none",
       barmode="stack",
       margin={"l": 70, "r": 12, "t": 8, "b": 40},
-      legend={
-        "orientation": "h",
-        "y": 1.02,
-        "yanchor": "bottom",
-        "traceorder": "normal",
-      },
+      showlegend=False,
       xaxis={"ticksuffix": " ms", "rangemode": "tozero", "fixedrange": True},
       yaxis={"autorange": "reversed", "fixedrange": True},
     )

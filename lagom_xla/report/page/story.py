@@ -106,11 +106,13 @@ class Picture:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Collective:
-  """What a collective costs a step, per step, in microseconds.
+  """What a collective, with those like it, costs a step; in microseconds.
 
   Attributes:
     label: what it is.
-    executions: times it runs.
+    num_others: collectives like it, which its times have too: as many bytes,
+      from the same line, waited for and slowing kernels for the same reason.
+    executions: times they run per step.
     lone_us: all its runs alone.
     wait_us: what kernels wait for it.
     slows_us: what kernels lose to it.
@@ -120,6 +122,7 @@ class Collective:
   """
 
   label: Label
+  num_others: int
   executions: int
   lone_us: float
   wait_us: float

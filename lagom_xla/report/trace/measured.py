@@ -15,20 +15,21 @@ from lagom_xla.costs.replay import recording as recording_lib
 from lagom_xla.profiling import events as profiled_events
 from lagom_xla.profiling import profile as profile_lib
 from lagom_xla.profiling import steps as steps_lib
+from lagom_xla.report import instructions as instructions_lib
 from lagom_xla.report.trace import events as events_lib
 from lagom_xla.report.trace import predicted
 
 
 def processes(
-  first: int, profile: profile_lib.Profile, instructions: predicted.Instructions
+  first: int, profile: profile_lib.Profile
 ) -> Iterator[events_lib.Process]:
   """A step of a profile, GPU by GPU.
 
   Args:
     first: number of the first process.
     profile: of a run.
-    instructions: of the module that ran, by name.
   """
+  instructions = instructions_lib.of_analysis(profile.analysis)
   steps = median_step(profile)
   begin_us = min((step.begin_us for step in steps), default=0.0)
   for number, step in enumerate(steps, start=first):

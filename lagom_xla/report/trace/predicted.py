@@ -7,6 +7,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from lagom_xla.costs import step as step_lib
+from lagom_xla.costs.replay import recorder
 from lagom_xla.costs.replay import recording as recording_lib
 from lagom_xla.report import instructions as instructions_lib
 from lagom_xla.report.trace import events as events_lib
@@ -15,6 +17,31 @@ from lagom_xla.report.trace import events as events_lib
 _SCHEDULE = "starts and dones"
 
 Instructions = Mapping[str, instructions_lib.Instruction]
+
+
+def of_step(
+  number: int,
+  name: str,
+  step: step_lib.Step,
+  configuration: step_lib.Configuration,
+) -> events_lib.Process:
+  """A step under NCCL settings.
+
+  Args:
+    number: of the process in the trace.
+    name: "before" or the like.
+    step: the step.
+    configuration: the settings.
+  """
+  basis = "predicted"
+  if step.measured is not None:
+    basis = "predicted from measured costs"
+  return process(
+    number,
+    f"{name} ({basis})",
+    recorder.record(step.program, step.costs(configuration)),
+    instructions_lib.of_step(step),
+  )
 
 
 def process(

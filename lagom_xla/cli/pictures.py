@@ -1,0 +1,144 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""--report=FILE and --trace=FILE of commands: what they found, in pictures."""
+
+from __future__ import annotations
+
+import argparse
+import pathlib
+from typing import TYPE_CHECKING
+
+from lagom_xla import errors
+
+if TYPE_CHECKING:
+  from lagom_xla import tuner
+  from lagom_xla.costs import step as step_lib
+  from lagom_xla.profiling import profile as profile_lib
+  from lagom_xla.report.trace import events as events_lib
+
+
+def add(command: argparse.ArgumentParser) -> None:
+  """Adds --report and --trace."""
+  command.add_argument(
+    "--report",
+    metavar="FILE",
+    help="write a page for a browser: the verdict, timelines, who slows whom",
+  )
+  add_trace(command)
+
+
+def add_trace(command: argparse.ArgumentParser) -> None:
+  """Adds --trace."""
+  command.add_argument(
+    "--trace",
+    metavar="FILE",
+    help="write the timelines for ui.perfetto.dev, such as trace.json.gz",
+  )
+
+
+def check(arguments: argparse.Namespace) -> None:
+  """Checks that the pictures can be made and written, before any work is done.
+
+  Raises:
+    OutputError: they cannot.
+  """
+  if getattr(arguments, "report", None):
+    from lagom_xla.report.page import rendering
+
+    rendering.check_can_render()
+  for name in filter(
+    None, (getattr(arguments, "report", None), arguments.trace)
+  ):
+    folder = pathlib.Path(name).resolve().parent
+    if not folder.is_dir():
+      raise errors.OutputError(
+        f"{name} cannot be written: there is no folder {folder}."
+      )
+
+
+def of_inspection(arguments: argparse.Namespace, step: step_lib.Step) -> None:
+  """Writes the pictures of a step that are asked for.
+
+  Raises:
+    OutputError: one cannot be written.
+  """
+  if arguments.report:
+    from lagom_xla.report.page import rendering
+    from lagom_xla.report.page import telling
+
+    story = telling.of_inspection(step)
+    rendering.write(story, pathlib.Path(arguments.report))
+  if arguments.trace:
+    from lagom_xla.report.trace import events
+    from lagom_xla.report.trace import predicted
+
+    before = predicted.of_step(1, "step", step, step.default)
+    events.write(
+      pathlib.Path(arguments.trace), [before, *_measured(2, arguments, step)]
+    )
+
+
+def of_tuning(
+  arguments: argparse.Namespace, tuning: tuner.Tuning, folder: pathlib.Path
+) -> pathlib.Path:
+  """Writes the pictures of a tuning that are asked for.
+
+  Returns:
+    What is kept beside the plan, for `lagom-xla report`.
+
+  Raises:
+    OutputError: one cannot be written.
+  """
+  from lagom_xla.report.page import rendering
+  from lagom_xla.report.page import story as story_lib
+  from lagom_xla.report.page import telling
+
+  story = telling.of_tuning(tuning, folder=str(folder))
+  path = story_lib.write(story, folder)
+  if arguments.report:
+    rendering.write(story, pathlib.Path(arguments.report))
+  if arguments.trace:
+    from lagom_xla.report.trace import events
+    from lagom_xla.report.trace import predicted
+
+    before, kept = tuning.before, tuning.kept
+    processes = [
+      predicted.of_step(1, "before", before, before.default),
+      predicted.of_step(2, "after", kept.runs, kept.settings),
+      *_measured(3, arguments, before),
+    ]
+    events.write(pathlib.Path(arguments.trace), processes)
+  return path
+
+
+def of_profile(
+  arguments: argparse.Namespace, profile: profile_lib.Profile
+) -> None:
+  """Writes the trace of a profile, if it is asked for.
+
+  Raises:
+    OutputError: it cannot be written.
+  """
+  if arguments.trace:
+    from lagom_xla.report.trace import events
+    from lagom_xla.report.trace import measured
+
+    events.write(
+      pathlib.Path(arguments.trace), list(measured.processes(1, profile))
+    )
+
+
+def _measured(
+  first: int, arguments: argparse.Namespace, step: step_lib.Step
+) -> list[events_lib.Process]:
+  """The measured step of --profile, if there is one."""
+  if arguments.profile is None:
+    return []
+  from lagom_xla.profiling import profile as profile_lib
+  from lagom_xla.profiling import xspace
+  from lagom_xla.report.trace import measured
+
+  trace = xspace.read(pathlib.Path(arguments.profile))
+  has_module = any(process.modules for process in trace.processes)
+  module = None if has_module else step.analysis.module
+  return list(measured.processes(first, profile_lib.of_trace(trace, module)))
