@@ -48,16 +48,11 @@ class Browser:
     theirs_in, self._out = os.pipe()
     self._in, theirs_out = os.pipe()
 
-    def connect() -> None:
-      # The protocol's own numbers, clear of those that dup2 replaces.
-      high_in, high_out = os.dup(theirs_in), os.dup(theirs_out)
-      while min(high_in, high_out) <= 4:
-        high_in, high_out = os.dup(high_in), os.dup(high_out)
-      os.dup2(high_in, 3)
-      os.dup2(high_out, 4)
-
     self._process = subprocess.Popen(
       [
+        # The protocol has file descriptors of its own. A function that sets
+        # them before the process starts is nothing for one that JAX runs in.
+        *("bash", "-c", f'exec "$@" 3<&{theirs_in} 4>&{theirs_out}', "bash"),
         *(PROGRAM, "--headless", "--no-sandbox", "--disable-gpu"),
         *("--disable-quic", "--no-first-run", "--disable-sync"),
         *("--disable-background-networking", "--disable-component-update"),
@@ -68,8 +63,7 @@ class Browser:
       stdin=subprocess.DEVNULL,
       stdout=subprocess.DEVNULL,
       stderr=subprocess.DEVNULL,
-      close_fds=False,
-      preexec_fn=connect,
+      pass_fds=(theirs_in, theirs_out),
     )
     os.close(theirs_in)
     os.close(theirs_out)
@@ -117,6 +111,14 @@ class Browser:
     )
     assert "exceptionDetails" not in answer, answer
     return answer["result"].get("value")
+
+  def until(self, condition: str) -> bool:
+    """Waits until an expression is true; returns whether it was, in time."""
+    return self.evaluate(
+      "new Promise(resolve => { const look = left => {"
+      f" if ({condition}) resolve(true); else if (!left) resolve(false);"
+      " else setTimeout(() => look(left - 1), 50); }; look(200); })"
+    )
 
   def emulate(self, *, width: int, is_dark: bool = False) -> None:
     """Gives the page another width, and another scheme of colours."""

@@ -15,6 +15,7 @@ import gzip
 import json
 import pathlib
 from typing import Final, Literal
+import zlib
 
 from lagom_xla import errors
 from lagom_xla import validation
@@ -240,13 +241,15 @@ def read(folder: pathlib.Path) -> Story:
   """
   path = folder / NAME
   try:
-    raw = json.loads(gzip.decompress(path.read_bytes()))
+    data = path.read_bytes()
   except OSError as error:
     raise errors.PlanError(
       f"{path} cannot be read ({error.strerror or error}); `lagom-xla tune`"
       " writes it beside a plan. Make the plan again."
     ) from error
-  except (ValueError, EOFError) as error:
+  try:
+    raw = json.loads(gzip.decompress(data))
+  except (OSError, EOFError, ValueError, zlib.error) as error:
     raise errors.PlanError(
       f"{path} is damaged: {error}. Make the plan again."
     ) from error
