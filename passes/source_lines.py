@@ -87,9 +87,9 @@ class SourceLine:
     return bool(self.frames or self.layer)
 
   def __str__(self) -> str:
-    layer = f"{self.layer} (backward)" if self.is_backward else self.layer
     at = str(self.frames[0]) if self.frames else ""
-    return ", ".join(filter(None, (at, layer.strip())))
+    words = ", ".join(filter(None, (at, self.layer)))
+    return f"{words} (backward)" if words and self.is_backward else words
 
 
 class SourceLines:

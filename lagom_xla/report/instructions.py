@@ -76,6 +76,13 @@ def megabytes(num_bytes: int) -> str:
   )
 
 
+def milliseconds(us: float) -> str:
+  """A time in milliseconds, with as many digits as say something."""
+  ms = us / 1e3
+  digits = 1 if abs(ms) >= 100 else 2 if abs(ms) >= 10 else 3
+  return f"{ms:,.{digits}f} ms"
+
+
 def _collective(
   collective: collectives_lib.Collective, source: source_lines.SourceLine
 ) -> Instruction:

@@ -12,8 +12,11 @@ from lagom_xla.costs import contention
 from lagom_xla.costs import step as step_lib
 from lagom_xla.costs.replay import timeline as timeline_lib
 from lagom_xla.passes import collectives as collectives_lib
+from lagom_xla.report import instructions as instructions_lib
 from lagom_xla.report.page import drawing
 from lagom_xla.report.page import story as story_lib
+
+_ms = instructions_lib.milliseconds
 
 # Collectives that are looked at, and rows that a page has for them.
 _MOST_LOOKED_AT = 256
@@ -133,17 +136,17 @@ def _why_waits(
   if collective.form == "sync":
     return "XLA runs nothing between its start and its done."
   kernels_us = sum(k.executions * step.kernel_cost(k).time_us for k in beside)
-  own = f"it takes {lone_us / 1e3:,.2f} ms"
+  own = f"it takes {_ms(lone_us)}"
   if not beside:
     return f"Its done follows with no kernel between them; {own}."
   hidden = f"The {len(beside):,} kernels beside it take"
   if len(beside) == 1:
     hidden = "The kernel beside it takes"
   if kernels_us < lone_us:
-    return f"{hidden} {kernels_us / 1e3:,.2f} ms alone, and {own}."
+    return f"{hidden} {_ms(kernels_us)} alone, and {own}."
   return (
-    f"{hidden} {kernels_us / 1e3:,.2f} ms alone, more than its"
-    f" {lone_us / 1e3:,.2f} ms: it starts late, behind others on the"
+    f"{hidden} {_ms(kernels_us)} alone, more than its"
+    f" {_ms(lone_us)}: it starts late, behind others on the"
     " communication stream, or kernels slow it."
   )
 

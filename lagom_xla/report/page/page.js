@@ -17,8 +17,8 @@ function color(name) {
 
 function ms(us) {
   const value = us / 1e3;
-  const digits = Math.abs(value) >= 100 ? 1 : Math.abs(value) >= 1 ? 2 : 4;
-  return value.toFixed(digits) + ' ms';
+  const size = Math.abs(value), digits = size >= 100 ? 1 : size >= 10 ? 2 : size >= .1 ? 3 : 4;
+  return value.toLocaleString('en', {minimumFractionDigits: digits, maximumFractionDigits: digits}) + ' ms';
 }
 
 function escaped(text) {
@@ -100,8 +100,8 @@ function draw(rows, from, to, width) {
       type: 'bar', orientation: 'h', name, base: [], x: [], y: [], width: [],
       customdata: [], text: [], textposition: 'inside', insidetextanchor: 'start',
       textangle: 0, cliponaxis: true, constraintext: 'none', hovertemplate: '%{customdata}<extra></extra>',
-      marker: {color: color(more.color ?? name), line: {width: 0}},
-      insidetextfont: {color: '#ffffff', size: 11},
+      marker: {color: color(more.color ?? name), line: {width: [], color: color('ground')}},
+      insidetextfont: {color: (more.color ?? name) === 'slowed' ? '#1c1f24' : '#ffffff', size: 11},
     };
     if (more.striped) trace.marker.pattern = {shape: '/', size: 7, solidity: .25, fillmode: 'overlay'};
     trace.base.push((begin - row.offset) / 1e3);
@@ -109,7 +109,9 @@ function draw(rows, from, to, width) {
     trace.y.push(row.y + (more.dy ?? 0));
     trace.width.push(more.height ?? .8);
     trace.customdata.push(text);
-    const px = (end - begin) * pxPerUs, fits = more.title && px >= LEAST_TEXT_PX;
+    const px = (end - begin) * pxPerUs;
+    trace.marker.line.width.push(px > 8 ? .8 : 0);
+    const fits = more.title && px >= LEAST_TEXT_PX;
     const long = more.title?.length * 6.6 > px - 6;
     trace.text.push(fits ? (long ? more.title.slice(0, Math.max(1, Math.floor(px / 6.6) - 2)) + '…' : more.title) : '');
   }

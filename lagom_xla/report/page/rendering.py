@@ -14,6 +14,7 @@ import pathlib
 from typing import Any
 
 from lagom_xla import errors
+from lagom_xla.report import instructions as instructions_lib
 from lagom_xla.report.page import story as story_lib
 
 _FOLDER = pathlib.Path(__file__).parent
@@ -51,7 +52,7 @@ def render(story: story_lib.Story) -> str:
     loader=jinja2.FileSystemLoader(_FOLDER),
     undefined=jinja2.StrictUndefined,
   )
-  environment.filters["ms"] = milliseconds
+  environment.filters["ms"] = _milliseconds
   after_us = story.before.us if story.after is None else story.after.us
   kinds = {
     kind
@@ -90,12 +91,9 @@ def write(story: story_lib.Story, path: pathlib.Path) -> None:
     ) from error
 
 
-def milliseconds(us: float | None) -> str:
-  """Milliseconds with as many digits as say something; "-" for None."""
-  if us is None:
-    return "-"
-  ms = us / 1e3
-  return f"{ms:,.1f} ms" if abs(ms) >= 100 else f"{ms:.2f} ms"
+def _milliseconds(us: float | None) -> str:
+  """Milliseconds in words; "-" for None."""
+  return "-" if us is None else instructions_lib.milliseconds(us)
 
 
 def _script_json(value: object) -> str:

@@ -24,6 +24,8 @@ from lagom_xla.passes.schedule import orders as orders_lib
 from lagom_xla.report import instructions as instructions_lib
 from lagom_xla.report.page import story as story_lib
 
+_ms = instructions_lib.milliseconds
+
 
 def of_tuning(tuning: tuner.Tuning) -> tuple[story_lib.Setting, ...]:
   """All settings of a tuning's plan."""
@@ -33,7 +35,7 @@ def of_tuning(tuning: tuner.Tuning) -> tuple[story_lib.Setting, ...]:
 def config_in_words(config: config_lib.XlaConfig) -> str:
   """What a config sets, in a line."""
   parts = [
-    f"{name.removeprefix('xla_gpu_')}={value}"
+    f"{name.removeprefix('xla_gpu_')}={_shown(value)}"
     for name, value in config.options.items()
   ]
   parts += [value for _, value in _beyond_options(config)]
@@ -46,7 +48,7 @@ def _all(tuning: tuner.Tuning) -> Iterator[story_lib.Setting]:
   for name, value in plan.xla.options.items():
     yield story_lib.Setting(
       name=name,
-      value=_shown(value),
+      value=_of_option(name, value),
       sentence=_sentence(f"instead of {_replaced(name)}", evidence.get(name)),
     )
   for name, value in _beyond_options(plan.xla):
@@ -73,13 +75,20 @@ def _shown(value: object) -> str:
   return str(value).lower() if isinstance(value, bool) else str(value)
 
 
+def _of_option(name: str, value: object) -> str:
+  """An option's value in words, with MB where it is a number of bytes."""
+  if name.endswith("_bytes") and isinstance(value, int) and value:
+    return f"{value} ({instructions_lib.megabytes(value)})"
+  return _shown(value) or "nothing"
+
+
 def _replaced(name: str) -> str:
   """What XLA runs with today, in words."""
   try:
     value = _today().get(name)
   except (errors.OptionsError, errors.ProbeError) as error:
     return f"what is not known, as {error}"
-  return "nothing" if value is None else _shown(value) or "nothing"
+  return "nothing" if value is None else _of_option(name, value)
 
 
 @functools.cache
@@ -119,11 +128,11 @@ def _nccl(
   step_us = tuning.timeline_after.step_time_us
   sentence = (
     f"instead of {_setting(entry.default)}; these collectives take"
-    f" {lone_us[0] / 1e3:,.2f} ms per step alone without it and"
-    f" {lone_us[1] / 1e3:,.2f} ms with it, and the step"
-    f" {(step_us + gained_us) / 1e3:,.2f} ms without it and"
-    f" {step_us / 1e3:,.2f} ms with it, a gain of {gained_us / 1e3:,.3f} ms"
-    f" (of which {entry.worst_gain_us / 1e3:,.3f} ms are left"
+    f" {_ms(lone_us[0])} per step alone without it and"
+    f" {_ms(lone_us[1])} with it, and the step"
+    f" {_ms(step_us + gained_us)} without it and"
+    f" {_ms(step_us)} with it, a gain of {_ms(gained_us)}"
+    f" (of which {_ms(entry.worst_gain_us)} are left"
     f" {_if(entry.worst_if)})"
   )
   return story_lib.Setting(
