@@ -33,6 +33,8 @@ from lagom_xla.report.page import rendering
 from lagom_xla.report.page import story as story_lib
 from lagom_xla.report.page import telling
 
+_NUM_KERNELS = 60_000
+
 
 class _Page(parser.HTMLParser):
   """Text by the id of the section around it, scripts, and addresses."""
@@ -236,9 +238,10 @@ def test_a_page_in_a_folder_that_is_not_there_is_refused_before_any_work(
   assert "there is no folder" in outcome.err
 
 
-def test_a_step_of_very_many_slices_is_drawn_small_and_loses_nothing() -> None:
-  slices, now_us, num = [], 0.0, 60_000
-  for index in range(num):
+def _long_step() -> story_lib.Picture:
+  """A step of 60,000 kernels, as a module of 170,000 instructions has them."""
+  slices, now_us = [], 0.0
+  for index in range(_NUM_KERNELS):
     time_us = 5.0 if index % 7 else 300.0
     slices.append(
       recording.Slice(
@@ -255,19 +258,31 @@ def test_a_step_of_very_many_slices_is_drawn_small_and_loses_nothing() -> None:
   recorded = recording.Recording(step_time_us=now_us, slices=tuple(slices))
   replayed = timeline.Timeline(
     step_time_us=now_us,
-    kernel_us=now_us - num,
+    kernel_us=now_us - _NUM_KERNELS,
     collective_us=0.0,
     exposed_us={},
     slowdown_us={},
   )
-  drawn = drawing.picture("before", recorded, replayed, {})
-  (compute,) = drawn.streams
+  return drawing.picture("before", recorded, replayed, {})
+
+
+@pytest.fixture(scope="module")
+def long_step() -> story_lib.Picture:
+  return _long_step()
+
+
+def test_a_step_of_very_many_slices_is_drawn_small_and_loses_nothing(
+  long_step: story_lib.Picture,
+) -> None:
+  (compute,) = long_step.streams
   assert len(compute.begin_us) < 20_000
   lost_us = sum(us for pairs in compute.beside for _, us in pairs)
-  assert lost_us == pytest.approx(num, rel=1e-6)
-  assert sum(compute.lone_us) == pytest.approx(now_us - num, rel=1e-6)
+  assert lost_us == pytest.approx(_NUM_KERNELS, rel=1e-6)
+  alone_us = long_step.step_us - _NUM_KERNELS
+  assert sum(compute.lone_us) == pytest.approx(alone_us, rel=1e-6)
   spans = zip(compute.begin_us, compute.end_us, strict=True)
-  assert sum(end - begin for begin, end in spans) == pytest.approx(now_us)
+  drawn_us = sum(end - begin for begin, end in spans)
+  assert drawn_us == pytest.approx(long_step.step_us)
 
 
 def test_text_of_a_module_cannot_end_the_page(
@@ -386,6 +401,33 @@ def test_a_phone_shows_the_page_without_scrolling_sideways(
     assert chromium.errors == []
   finally:
     chromium.emulate(width=1200)
+
+
+def test_a_long_steps_page_is_small_and_opens_quickly(
+  chromium: browser.Browser,
+  tuned: _Tuned,
+  long_step: story_lib.Picture,
+  tmp_path: pathlib.Path,
+) -> None:
+  after = dataclasses.replace(long_step, name="after")
+  story = story_lib.read(tuned.folder)
+  story = dataclasses.replace(story, pictures=(long_step, after))
+  page = tmp_path / "long.html"
+  rendering.write(story, page)
+  assert page.stat().st_size < 10e6
+  # Of the processor, which is what a busy machine does not change much.
+  chromium.send("Performance.enable", timeDomain="threadTicks")
+  chromium.open(page)
+  assert (
+    chromium.evaluate("document.querySelectorAll('.bars path').length") > 99
+  )
+  (task_s,) = (
+    metric["value"]
+    for metric in chromium.send("Performance.getMetrics")["metrics"]
+    if metric["name"] == "TaskDuration"
+  )
+  assert chromium.errors == []
+  assert task_s < 3
 
 
 def _brightness(color: str) -> int:

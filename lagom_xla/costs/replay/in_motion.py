@@ -67,14 +67,13 @@ class Motion:
     if self._queue and self._queue[0].begin_us is None:
       self._queue[0].begin_us = now_us
 
-  def end(self, now_us: float) -> Run:
-    """Ends the first one, and hands it back."""
+  def end(self, now_us: float) -> None:
+    """Ends the first one."""
     run = self._queue.popleft()
     if run.begin_us is None:
       run.begin_us = now_us
     run.end_us = now_us
     self.ended.append(run)
-    return run
 
   def done(self, name: str, now_us: float) -> None:
     """Passes the done of the oldest one of a name, if it has none so far."""

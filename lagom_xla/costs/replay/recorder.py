@@ -235,10 +235,10 @@ class _Recorder(streams_lib.Streams):
     begin_us = self._clock_us
     super()._wait_copy(copy)
     ends_us = itertools.accumulate(queued_us, initial=begin_us)
-    next(ends_us)
+    self._sent.begin(next(ends_us))
     while len(self._sent) > len(self._queue):
-      self._sent.begin(begin_us)
-      begun_us = self._sent.end(next(ends_us)).end_us
-      self._sent.begin(begun_us)
+      end_us = next(ends_us)
+      self._sent.end(end_us)
+      self._sent.begin(end_us)
     self._add(kind="wait", name=copy.name, begin_us=begin_us)
     self._copies.motions[copy.stream].done(copy.name, self._clock_us)

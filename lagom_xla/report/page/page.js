@@ -40,6 +40,12 @@ function lost(row, i) {
   return row.stream.beside[i].reduce((sum, [, us]) => sum + us, 0);
 }
 
+function partsOf(row, i) {
+  // Kernels alone, what they lose, waits.
+  const s = row.stream;
+  return [s.kind[i] === 'wait' ? 0 : s.lone_us[i], lost(row, i), s.wait_us[i]];
+}
+
 function category(row, i) {
   const kind = row.stream.kind[i];
   if (kind !== 'kernel') return kind;
@@ -115,55 +121,63 @@ function draw(rows, from, to, width) {
     const long = more.title?.length * 6.6 > px - 6;
     trace.text.push(fits ? (long ? more.title.slice(0, Math.max(1, Math.floor(px / 6.6) - 2)) + '…' : more.title) : '');
   }
-  function shares(row, i, begin, end, text) {
-    const s = row.stream, striped = s.kind[i] === 'folded', of = striped ? 'folded ' : 'several ';
-    const title = striped ? '× ' + s.num[i].toLocaleString('en') : '';
-    if (s.name !== 'compute') {
-      const kind = s.name === 'communication' ? 'collective' : 'copy';
+  function shares(row, parts, begin, end, text, {striped = false, title = ''} = {}) {
+    const of = striped ? 'folded ' : 'several ';
+    if (row.stream.name !== 'compute') {
+      const kind = row.stream.name === 'communication' ? 'collective' : 'copy';
       return bar(of + kind, row, begin, end, text, {color: kind, striped, title});
     }
     // By height: what kernels take alone, what they lose, what they wait.
-    const parts = [['kernel', s.lone_us[i]], ['slowed', lost(row, i)], ['wait', s.wait_us[i]]];
-    const all = parts.reduce((sum, [, us]) => sum + us, 0) || 1;
+    const all = parts.reduce((sum, us) => sum + us, 0) || 1;
     let top = .4;
-    for (const [name, us] of parts) {
-      const height = .8 * us / all;
-      if (height > 0) {
+    ['kernel', 'slowed', 'wait'].forEach((name, k) => {
+      const height = .8 * parts[k] / all;
+      if (height * 58 > .5) {
         bar(of + name, row, begin, end, text,
             {color: name, striped, height, dy: top - height / 2, title: height > .3 ? title : ''});
       }
       top -= height;
-    }
+    });
   }
   for (const row of rows) {
     const s = row.stream, last = to * 1e3 + row.offset;
     let together = null;
     const flush = () => {
       if (!together) return;
-      const {begin, end, num, by, first} = together;
+      const {begin, end, num, busy, parts, first} = together;
       together = null;
-      const name = Object.keys(by).reduce((a, b) => by[a] >= by[b] ? a : b);
-      const busy = Object.values(by).reduce((a, b) => a + b, 0);
-      const text = num === 1 || s.kind[first] === 'several' && num === s.num[first] ? describe(row, first) :
-          `<b>${num.toLocaleString('en')} short ones</b><br>${ms(busy)} together; zoom in to see them`;
-      const kinds = {compute: 'kernel', communication: 'collective'};
-      bar(name === 'folded' || name === 'several' ? kinds[s.name] ?? 'copy' : name, row, begin, end, text);
+      if (first >= 0) return single(first);
+      const text = `<b>${num.toLocaleString('en')} short ones</b><br>${ms(busy)} together` +
+          (parts[1] > 0 ? `<br>slowed by ${ms(parts[1])}` : '') +
+          (parts[2] > 0 ? `<br>waiting ${ms(parts[2])}` : '') + '<br>zoom in to see them';
+      shares(row, parts, begin, end, text);
+    };
+    const single = i => {
+      const kind = s.kind[i], label = row.picture.labels[s.label[i]];
+      if (kind !== 'folded' && kind !== 'several') {
+        return bar(category(row, i), row, s.begin_us[i], s.end_us[i], describe(row, i), {title: label?.name});
+      }
+      const striped = kind === 'folded', title = striped ? '× ' + s.num[i].toLocaleString('en') : '';
+      shares(row, partsOf(row, i), s.begin_us[i], s.end_us[i], describe(row, i), {striped, title});
     };
     for (let i = firstAfter(s.end_us, from * 1e3 + row.offset); i < s.end_us.length; i++) {
       const begin = s.begin_us[i], end = s.end_us[i];
       if (begin >= last) break;
-      const name = category(row, i);
       if ((end - begin) * pxPerUs >= LEAST_PX) {
         flush();
-        if (name === 'folded' || name === 'several') shares(row, i, begin, end, describe(row, i));
-        else bar(name, row, begin, end, describe(row, i), {title: s.label[i] < 0 ? '' : row.picture.labels[s.label[i]].name});
+        single(i);
         continue;
       }
       if (together && (end - together.begin) * pxPerUs >= LEAST_PX) flush();
-      together ??= {begin, end, num: 0, by: {}, first: i};
+      if (!together) {
+        together = {begin, end, num: 0, busy: 0, parts: [0, 0, 0], first: i};
+      } else {
+        together.first = -1;
+      }
       together.end = end;
+      together.busy += end - begin;
       together.num += s.kind[i] === 'several' ? s.num[i] : 1;
-      together.by[name] = (together.by[name] ?? 0) + end - begin;
+      partsOf(row, i).forEach((us, k) => { together.parts[k] += us; });
     }
     flush();
   }
