@@ -15,10 +15,12 @@ from typing import Any
 from unittest import mock
 
 import jax
+import jsonschema
 import pytest
 
 import browser
 from commands import CLUSTER
+from commands import ROOT
 from commands import run
 from commands import write_steps
 from lagom_xla import cluster as cluster_lib
@@ -28,10 +30,14 @@ from lagom_xla.costs.replay import recorder
 from lagom_xla.costs.replay import recording
 from lagom_xla.costs.replay import timeline
 from lagom_xla.passes import hlo
+from lagom_xla.profiling import profile as profile_lib
 from lagom_xla.report.page import drawing
+from lagom_xla.report.page import kept
 from lagom_xla.report.page import rendering
 from lagom_xla.report.page import story as story_lib
 from lagom_xla.report.page import telling
+import simulated_run
+import xspace_text
 
 _NUM_KERNELS = 60_000
 
@@ -189,10 +195,27 @@ def test_a_report_as_json_is_what_its_page_is_made_of(tuned: _Tuned) -> None:
   assert story["pictures"] == json.loads(tuned.parsed.scripts["pictures"])
 
 
+def test_a_report_as_json_follows_its_published_schema(tuned: _Tuned) -> None:
+  schema = json.loads(run("schema", "report").out)
+  story = json.loads(run("report", str(tuned.folder), "--format=json").out)
+  jsonschema.Draft202012Validator(schema).validate(story)
+  story["verdict"] = ""
+  with pytest.raises(jsonschema.ValidationError):
+    jsonschema.Draft202012Validator(schema).validate(story)
+
+
+def test_the_docs_have_the_tables_of_a_report() -> None:
+  command = "lagom-xla schema report --format=markdown"
+  text = (ROOT / "docs/report.md").read_text(encoding="utf-8")
+  _, _, rest = text.partition(f"<!-- {command} -->\n\n")
+  tables, _, _ = rest.partition(f"\n<!-- end of {command} -->\n")
+  assert tables == run("schema", "report", "--format=markdown").out
+
+
 def test_a_plan_with_a_report_can_be_replaced(tuned: _Tuned) -> None:
   from lagom_xla.apply import files
 
-  assert (tuned.folder / story_lib.NAME).is_file()
+  assert (tuned.folder / kept.NAME).is_file()
   files.check(tuned.folder)
 
 
@@ -215,7 +238,7 @@ def test_a_folder_without_a_report_is_refused_in_a_sentence(
   data: bytes | None, message: str, tmp_path: pathlib.Path
 ) -> None:
   if data is not None:
-    (tmp_path / story_lib.NAME).write_bytes(data)
+    (tmp_path / kept.NAME).write_bytes(data)
   outcome = run("report", str(tmp_path))
   assert outcome.status == 2
   assert message in outcome.err and "Make the plan again" in outcome.err
@@ -403,6 +426,57 @@ def test_a_phone_shows_the_page_without_scrolling_sideways(
     chromium.emulate(width=1200)
 
 
+@pytest.fixture(scope="module")
+def profiled(
+  fsdp_scan: hlo.Module, tmp_path_factory: pytest.TempPathFactory
+) -> pathlib.Path:
+  """A folder with a module and, in `trace`, a profile of two ranks."""
+  folder = tmp_path_factory.mktemp("profiled")
+  (folder / "step.hlo.pb").write_bytes(fsdp_scan.proto.SerializeToString())
+  ran = simulated_run.Run(
+    module=fsdp_scan, lone_us=lambda _: 20.0, own_us=lambda _: 50.0
+  )
+  process = xspace_text.Process(devices=ran.steps(3), module=fsdp_scan)
+  (folder / "trace").mkdir()
+  file = folder / "trace/host.xplane.pb"
+  file.write_bytes(xspace_text.serialized(process))
+  return folder
+
+
+def _processes(trace: pathlib.Path) -> list[str]:
+  events = json.loads(trace.read_text())["traceEvents"]
+  return [e["args"]["name"] for e in events if e["name"] == "process_name"]
+
+
+def test_an_inspection_with_a_profile_shows_what_was_measured(
+  profiled: pathlib.Path,
+) -> None:
+  pytest.importorskip("plotly")
+  outcome = run(
+    *("inspect", str(profiled / "step.hlo.pb"), CLUSTER),
+    f"--profile={profiled / 'trace'}",
+    *(f"--report={profiled}/r.html", f"--trace={profiled}/t.json"),
+  )
+  assert outcome.status == 0, outcome.err
+  page = _Page((profiled / "r.html").read_text())
+  measured = profile_lib.read(profiled / "trace").step_time_us
+  assert "(predicted from measured costs)" in page.text["verdict"]
+  assert f"measured {measured / 1e3:.3f} ms" in page.text["verdict"]
+  predicted, *gpus = _processes(profiled / "t.json")
+  assert predicted == "step (predicted from measured costs)"
+  assert [name.split(",")[0] for name in gpus] == [
+    "measured: host GPU:0",
+    "measured: host GPU:1",
+  ]
+
+
+def test_a_profile_alone_makes_a_trace(profiled: pathlib.Path) -> None:
+  trace = profiled / "alone.json"
+  outcome = run("profile", str(profiled / "trace"), f"--trace={trace}")
+  assert (outcome.status, outcome.err) == (0, "")
+  assert len(_processes(trace)) == 2
+
+
 def test_a_long_steps_page_is_small_and_opens_quickly(
   chromium: browser.Browser,
   tuned: _Tuned,
@@ -410,7 +484,7 @@ def test_a_long_steps_page_is_small_and_opens_quickly(
   tmp_path: pathlib.Path,
 ) -> None:
   after = dataclasses.replace(long_step, name="after")
-  story = story_lib.read(tuned.folder)
+  story = kept.read(tuned.folder)
   story = dataclasses.replace(story, pictures=(long_step, after))
   page = tmp_path / "long.html"
   rendering.write(story, page)

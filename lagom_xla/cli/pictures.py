@@ -62,11 +62,12 @@ def of_inspection(arguments: argparse.Namespace, step: step_lib.Step) -> None:
   Raises:
     OutputError: one cannot be written.
   """
+  profile = _profile(arguments, step)
   if arguments.report:
     from lagom_xla.report.page import rendering
     from lagom_xla.report.page import telling
 
-    story = telling.of_inspection(step)
+    story = telling.of_inspection(step, measured_us=_step_us(profile))
     rendering.write(story, pathlib.Path(arguments.report))
   if arguments.trace:
     from lagom_xla.report.trace import events
@@ -74,7 +75,7 @@ def of_inspection(arguments: argparse.Namespace, step: step_lib.Step) -> None:
 
     before = predicted.of_step(1, "step", step, step.default)
     events.write(
-      pathlib.Path(arguments.trace), [before, *_measured(2, arguments, step)]
+      pathlib.Path(arguments.trace), [before, *_measured(2, profile)]
     )
 
 
@@ -89,12 +90,15 @@ def of_tuning(
   Raises:
     OutputError: one cannot be written.
   """
+  from lagom_xla.report.page import kept
   from lagom_xla.report.page import rendering
-  from lagom_xla.report.page import story as story_lib
   from lagom_xla.report.page import telling
 
-  story = telling.of_tuning(tuning, folder=str(folder))
-  path = story_lib.write(story, folder)
+  profile = _profile(arguments, tuning.before)
+  story = telling.of_tuning(
+    tuning, folder=str(folder), measured_us=_step_us(profile)
+  )
+  path = kept.write(story, folder)
   if arguments.report:
     rendering.write(story, pathlib.Path(arguments.report))
   if arguments.trace:
@@ -105,7 +109,7 @@ def of_tuning(
     processes = [
       predicted.of_step(1, "before", before, before.default),
       predicted.of_step(2, "after", kept.runs, kept.settings),
-      *_measured(3, arguments, before),
+      *_measured(3, profile),
     ]
     events.write(pathlib.Path(arguments.trace), processes)
   return path
@@ -128,17 +132,33 @@ def of_profile(
     )
 
 
-def _measured(
-  first: int, arguments: argparse.Namespace, step: step_lib.Step
-) -> list[events_lib.Process]:
-  """The measured step of --profile, if there is one."""
+def _profile(
+  arguments: argparse.Namespace, step: step_lib.Step
+) -> profile_lib.Profile | None:
+  """The profile of --profile, if there is one."""
   if arguments.profile is None:
-    return []
+    return None
   from lagom_xla.profiling import profile as profile_lib
   from lagom_xla.profiling import xspace
-  from lagom_xla.report.trace import measured
 
   trace = xspace.read(pathlib.Path(arguments.profile))
   has_module = any(process.modules for process in trace.processes)
   module = None if has_module else step.analysis.module
-  return list(measured.processes(first, profile_lib.of_trace(trace, module)))
+  return profile_lib.of_trace(trace, module)
+
+
+def _step_us(profile: profile_lib.Profile | None) -> float | None:
+  if profile is None or not profile.whole_steps:
+    return None
+  return profile.step_time_us
+
+
+def _measured(
+  first: int, profile: profile_lib.Profile | None
+) -> list[events_lib.Process]:
+  """The measured step, if there is one."""
+  if profile is None:
+    return []
+  from lagom_xla.report.trace import measured
+
+  return list(measured.processes(first, profile))

@@ -42,10 +42,10 @@ def add(commands) -> None:
 
 def _run(arguments: argparse.Namespace) -> None:
   from lagom_xla import validation
+  from lagom_xla.report.page import kept
   from lagom_xla.report.page import rendering
-  from lagom_xla.report.page import story as story_lib
 
-  story = story_lib.read(pathlib.Path(arguments.plan))
+  story = kept.read(pathlib.Path(arguments.plan))
   if arguments.format == "json":
     output.write_json(validation.write(story))
     return

@@ -2,33 +2,30 @@
 # SPDX-License-Identifier: Apache-2.0
 """The story that a page tells, as plain data.
 
-    story.write(found, folder)     # folder/report.json.gz
-    page.render(story.read(folder))
-
-It is all that a page needs, so that one can be made again without compiling.
+It is all that a page needs, so that one can be made again without compiling;
+`kept.py` keeps it beside a plan.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import gzip
-import json
-import pathlib
-from typing import Final, Literal
-import zlib
+from typing import Any, Final, Literal
 
-from lagom_xla import errors
 from lagom_xla import validation
 
 # Raised whenever a field changes its meaning.
 FORMAT_VERSION: Final = 1
 
-NAME: Final = "report.json.gz"
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Estimate:
-  """A time and what it is between, 9 times in 10, in microseconds."""
+  """A time and what it is between, 9 times in 10, in microseconds.
+
+  Attributes:
+    us: as predicted.
+    low_us: the lower end.
+    high_us: the upper end.
+  """
 
   us: float
   low_us: float
@@ -167,7 +164,12 @@ class Tried:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Command:
-  """A thing to do: why, and what to type."""
+  """A thing to do.
+
+  Attributes:
+    words: when, or why.
+    text: what to type; "" where there is nothing.
+  """
 
   words: str
   text: str
@@ -184,6 +186,8 @@ class Story:
     made_with: versions, in words.
     basis: what times are: "predicted", or "predicted from measured costs".
     before: the step as it runs today.
+    measured_us: the median of the steps that a profile of it has; None without
+      one.
     after: with the plan; None of an inspection.
     gain: what the plan gains; None of an inspection.
     lower_bound_us: what no tuning can beat.
@@ -204,6 +208,7 @@ class Story:
   made_with: str
   basis: str
   before: Estimate
+  measured_us: float | None
   after: Estimate | None
   gain: Estimate | None
   lower_bound_us: float
@@ -216,51 +221,6 @@ class Story:
   commands: tuple[Command, ...]
 
 
-def write(story: Story, folder: pathlib.Path) -> pathlib.Path:
-  """Writes a story into a plan's folder, and returns its file.
-
-  Raises:
-    OutputError: it cannot be written.
-  """
-  path = folder / NAME
-  data = json.dumps(validation.write(story), separators=(",", ":")).encode()
-  try:
-    path.write_bytes(gzip.compress(data, compresslevel=6, mtime=0))
-  except OSError as error:
-    raise errors.OutputError(
-      f"{path} cannot be written: {error.strerror}."
-    ) from error
-  return path
-
-
-def read(folder: pathlib.Path) -> Story:
-  """Reads the story in a plan's folder.
-
-  Raises:
-    PlanError: there is none, or one of another format version.
-  """
-  path = folder / NAME
-  try:
-    data = path.read_bytes()
-  except OSError as error:
-    raise errors.PlanError(
-      f"{path} cannot be read ({error.strerror or error}); `lagom-xla tune`"
-      " writes it beside a plan. Make the plan again."
-    ) from error
-  try:
-    raw = json.loads(gzip.decompress(data))
-  except (OSError, EOFError, ValueError, zlib.error) as error:
-    raise errors.PlanError(
-      f"{path} is damaged: {error}. Make the plan again."
-    ) from error
-  if not isinstance(raw, dict) or raw.get("format_version") != FORMAT_VERSION:
-    raise errors.PlanError(
-      f"{path} is not a report of format version {FORMAT_VERSION}, which this"
-      " lagom_xla reads. Make the plan again."
-    )
-  try:
-    return validation.read(Story, raw)
-  except validation.InvalidError as error:
-    raise errors.PlanError(
-      f"{path} is not a usable report: {error}. Make the plan again."
-    ) from error
+def schema() -> dict[str, Any]:
+  """The JSON schema of `lagom-xla report --format=json`."""
+  return validation.schema(Story)

@@ -30,8 +30,15 @@ from lagom_xla.search.xla import candidates as candidates_lib
 _PictureOf = tuple[story_lib.Picture, tuple[story_lib.Collective, ...]]
 
 
-def of_inspection(step: step_lib.Step) -> story_lib.Story:
-  """What a page tells of a step as it runs today."""
+def of_inspection(
+  step: step_lib.Step, *, measured_us: float | None = None
+) -> story_lib.Story:
+  """What a page tells of a step as it runs today.
+
+  Args:
+    step: the step.
+    measured_us: what it takes by a profile, if there is one.
+  """
   drawn, collectives = _drawn("before", step, step.default)
   before = uncertainty.times(step, step.default)
   return story_lib.Story(
@@ -40,6 +47,7 @@ def of_inspection(step: step_lib.Step) -> story_lib.Story:
     made_with=_versions(),
     basis=_basis(step),
     before=_estimate(uncertainty.step_time(before)),
+    measured_us=measured_us,
     after=None,
     gain=None,
     lower_bound_us=lower_bound.us(step),
@@ -53,12 +61,15 @@ def of_inspection(step: step_lib.Step) -> story_lib.Story:
   )
 
 
-def of_tuning(tuning: tuner.Tuning, *, folder: str) -> story_lib.Story:
+def of_tuning(
+  tuning: tuner.Tuning, *, folder: str, measured_us: float | None = None
+) -> story_lib.Story:
   """What a page tells of a tuning.
 
   Args:
     tuning: what was found.
     folder: where its plan is.
+    measured_us: what the step takes by a profile, if there is one.
   """
   default, kept = tuning.search.default, tuning.kept
   step = default.runs
@@ -70,6 +81,7 @@ def of_tuning(tuning: tuner.Tuning, *, folder: str) -> story_lib.Story:
     made_with=_versions(),
     basis=_basis(step),
     before=_estimate(uncertainty.step_time(default.default_times)),
+    measured_us=measured_us,
     after=_estimate(uncertainty.step_time(kept.tuned_times)),
     gain=_estimate(uncertainty.gain(default.default_times, kept.tuned_times)),
     lower_bound_us=lower_bound.us(step),
