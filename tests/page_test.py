@@ -458,6 +458,9 @@ def test_an_inspection_with_a_profile_shows_what_was_measured(
     *(f"--report={profiled}/r.html", f"--trace={profiled}/t.json"),
   )
   assert outcome.status == 0, outcome.err
+  assert outcome.out.endswith(
+    f"\nWrote {profiled}/r.html\nWrote {profiled}/t.json\n"
+  )
   page = _Page((profiled / "r.html").read_text())
   measured = profile_lib.read(profiled / "trace").step_time_us
   assert "(predicted from measured costs)" in page.text["verdict"]
@@ -474,6 +477,7 @@ def test_a_profile_alone_makes_a_trace(profiled: pathlib.Path) -> None:
   trace = profiled / "alone.json"
   outcome = run("profile", str(profiled / "trace"), f"--trace={trace}")
   assert (outcome.status, outcome.err) == (0, "")
+  assert outcome.out.endswith(f"\nWrote {trace}\n")
   assert len(_processes(trace)) == 2
 
 

@@ -50,7 +50,7 @@ def _run(arguments: argparse.Namespace) -> None:
 
   pictures.check(arguments)
   step, costed = _inspect(arguments)
-  pictures.of_inspection(arguments, step)
+  files = pictures.of_inspection(arguments, step)
   if arguments.format == "json":
     result = as_json.inspection(step)
     if costed is not None:
@@ -60,6 +60,8 @@ def _run(arguments: argparse.Namespace) -> None:
     terminal.show_inspection(output.console(), step)
     if costed is not None:
       cost_tables.show(output.console(), step, costed)
+    for path in files:
+      output.write(f"Wrote {path}")
 
 
 def _inspect(

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 import pathlib
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
   from lagom_xla import tuner
   from lagom_xla.costs import step as step_lib
   from lagom_xla.profiling import profile as profile_lib
+  from lagom_xla.report.page import story as story_lib
   from lagom_xla.report.trace import events as events_lib
 
 
@@ -56,80 +58,102 @@ def check(arguments: argparse.Namespace) -> None:
       )
 
 
-def of_inspection(arguments: argparse.Namespace, step: step_lib.Step) -> None:
-  """Writes the pictures of a step that are asked for.
+def of_inspection(
+  arguments: argparse.Namespace, step: step_lib.Step
+) -> list[pathlib.Path]:
+  """Writes the pictures of a step that are asked for, and returns them.
 
   Raises:
     OutputError: one cannot be written.
   """
+  if not (arguments.report or arguments.trace):
+    return []
+  from lagom_xla.report.page import telling
+  from lagom_xla.report.trace import predicted
+
   profile = _profile(arguments, step)
+  files = []
   if arguments.report:
-    from lagom_xla.report.page import rendering
-    from lagom_xla.report.page import telling
-
     story = telling.of_inspection(step, measured_us=_step_us(profile))
-    rendering.write(story, pathlib.Path(arguments.report))
+    files.append(_write_page(arguments, story))
   if arguments.trace:
-    from lagom_xla.report.trace import events
-    from lagom_xla.report.trace import predicted
-
-    before = predicted.of_step(1, "step", step, step.default)
-    events.write(
-      pathlib.Path(arguments.trace), [before, *_measured(2, profile)]
-    )
+    processes = [
+      predicted.of_step(1, "step", step, step.default),
+      *_measured(2, profile),
+    ]
+    files.append(_write_trace(arguments, processes))
+  return files
 
 
 def of_tuning(
   arguments: argparse.Namespace, tuning: tuner.Tuning, folder: pathlib.Path
-) -> pathlib.Path:
-  """Writes the pictures of a tuning that are asked for.
+) -> list[pathlib.Path]:
+  """Writes what `lagom-xla report` needs, and the pictures that are asked for.
+
+  Args:
+    arguments: of the command.
+    tuning: what was found.
+    folder: the plan's.
 
   Returns:
-    What is kept beside the plan, for `lagom-xla report`.
+    The files.
 
   Raises:
     OutputError: one cannot be written.
   """
   from lagom_xla.report.page import kept
-  from lagom_xla.report.page import rendering
   from lagom_xla.report.page import telling
+  from lagom_xla.report.trace import predicted
 
   profile = _profile(arguments, tuning.before)
   story = telling.of_tuning(
     tuning, folder=str(folder), measured_us=_step_us(profile)
   )
-  path = kept.write(story, folder)
+  files = [kept.write(story, folder)]
   if arguments.report:
-    rendering.write(story, pathlib.Path(arguments.report))
+    files.append(_write_page(arguments, story))
   if arguments.trace:
-    from lagom_xla.report.trace import events
-    from lagom_xla.report.trace import predicted
-
-    before, kept = tuning.before, tuning.kept
+    before, best = tuning.before, tuning.kept
     processes = [
       predicted.of_step(1, "before", before, before.default),
-      predicted.of_step(2, "after", kept.runs, kept.settings),
+      predicted.of_step(2, "after", best.runs, best.settings),
       *_measured(3, profile),
     ]
-    events.write(pathlib.Path(arguments.trace), processes)
-  return path
+    files.append(_write_trace(arguments, processes))
+  return files
 
 
 def of_profile(
   arguments: argparse.Namespace, profile: profile_lib.Profile
-) -> None:
+) -> list[pathlib.Path]:
   """Writes the trace of a profile, if it is asked for.
 
   Raises:
     OutputError: it cannot be written.
   """
-  if arguments.trace:
-    from lagom_xla.report.trace import events
-    from lagom_xla.report.trace import measured
+  if not arguments.trace:
+    return []
+  return [_write_trace(arguments, _measured(1, profile))]
 
-    events.write(
-      pathlib.Path(arguments.trace), list(measured.processes(1, profile))
-    )
+
+def _write_page(
+  arguments: argparse.Namespace, story: story_lib.Story
+) -> pathlib.Path:
+  from lagom_xla.report.page import rendering
+
+  path = pathlib.Path(arguments.report)
+  rendering.write(story, path)
+  return path
+
+
+def _write_trace(
+  arguments: argparse.Namespace, processes: Sequence[events_lib.Process]
+) -> pathlib.Path:
+  from lagom_xla.report.trace import events
+
+  path = pathlib.Path(arguments.trace)
+  events.write(path, processes)
+  return path
 
 
 def _profile(

@@ -55,8 +55,10 @@ def _run(arguments: argparse.Namespace) -> None:
   pictures.check(arguments)
   module = hlo.load(arguments.module) if arguments.module else None
   profile = profile_lib.read(pathlib.Path(arguments.folder), module)
-  pictures.of_profile(arguments, profile)
+  files = pictures.of_profile(arguments, profile)
   if arguments.format == "json":
     output.write_json(profile_tables.as_json(profile))
   else:
     profile_tables.show(output.console(), profile)
+    for path in files:
+      output.write(f"Wrote {path}")

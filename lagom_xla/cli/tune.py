@@ -92,7 +92,7 @@ def _run(arguments: argparse.Namespace) -> None:
   from lagom_xla.report import terminal
 
   files = files_lib.write(tuning.plan, folder)
-  files.append(pictures.of_tuning(arguments, tuning, folder))
+  files += pictures.of_tuning(arguments, tuning, folder)
   if arguments.format == "json":
     result = as_json.tuning(tuning)
     if costed is not None:
