@@ -56,6 +56,8 @@ def _all(tuning: tuner.Tuning) -> Iterator[story_lib.Setting]:
     yield story_lib.Setting(
       name=name, value=value, sentence=_sentence(acts, evidence.get(name))
     )
+  if not plan.xla.is_default:
+    yield _xla_together(tuning)
   for name, value in plan.nccl_env.items():
     instead = "instead of NCCL's own, where no tuner plugin can be loaded"
     yield story_lib.Setting(
@@ -63,6 +65,20 @@ def _all(tuning: tuner.Tuning) -> Iterator[story_lib.Setting]:
     )
   for entry in plan.nccl_settings:
     yield _nccl(tuning, entry)
+
+
+def _xla_together(tuning: tuner.Tuning) -> story_lib.Setting:
+  """What all of the above does: options act in pairs, so only that adds up."""
+  before_us = tuning.timeline_before.step_time_us
+  after_us = tuning.kept.under_nccl_defaults.step_time_us
+  return story_lib.Setting(
+    name="all of these for XLA",
+    value="together",
+    sentence=(
+      f"Under NCCL's own choices the step takes {_ms(after_us)} with them and"
+      f" {_ms(before_us)} without."
+    ),
+  )
 
 
 def _sentence(*parts: str | None) -> str:
