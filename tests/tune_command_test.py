@@ -166,6 +166,7 @@ def test_tune_writes_a_plans_folder(tuned: Tuned) -> None:
     "env.sh",
     "nccl_table.bin",
     "plan.json",
+    "report.json.gz",
   ]
   written = json.loads((tuned.folder / "plan.json").read_text())
   assert written == tuned.report["plan"]

@@ -32,6 +32,8 @@ _NAMES = frozenset(
     _PLAN,
     _ENV,
     env.TABLE,
+    # What `lagom-xla report` makes the plan's page from.
+    "report.json.gz",
     # What earlier versions wrote, too.
     "slurm.sh",
     "kubernetes.yaml",

@@ -30,6 +30,7 @@ from lagom_xla.cli import inspect
 from lagom_xla.cli import output
 from lagom_xla.cli import plugin
 from lagom_xla.cli import profile
+from lagom_xla.cli import report
 from lagom_xla.cli import schema
 from lagom_xla.cli import stopping
 from lagom_xla.cli import tune
@@ -37,12 +38,14 @@ from lagom_xla.cli import verify
 
 # In the order in which help lists them.
 _MODULES = (
-  *(inspect, tune, verify, profile, flags, plugin, clusters, calibrate, schema),
+  *(inspect, tune, report, verify, profile, flags, plugin, clusters),
+  *(calibrate, schema),
 )
 _EXAMPLES = """\
 examples:
   lagom-xla inspect train.py:train_step --cluster=1x8xh100
   lagom-xla tune train.py:train_step --cluster=16x8xh100 --out=plan
+  lagom-xla report plan      # report.html, the step before and after
   lagom-xla verify plan train.py:train_step --cluster=16x8xh100
   lagom-xla profile traces    # what jax.profiler wrote of a run
   source plan/env.sh     # in the script that starts each process

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from lagom_xla.cli import command as command_lib
 from lagom_xla.cli import compiling
 from lagom_xla.cli import output
+from lagom_xla.cli import pictures
 from lagom_xla.cli import profiled
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ def add(commands) -> None:
   command_lib.add_target(command)
   command_lib.add_format(command)
   profiled.add(command)
+  pictures.add(command)
   compiling.add(command)
 
 
@@ -46,7 +48,9 @@ def _run(arguments: argparse.Namespace) -> None:
   from lagom_xla.report import cost_tables
   from lagom_xla.report import terminal
 
+  pictures.check(arguments)
   step, costed = _inspect(arguments)
+  files = pictures.of_inspection(arguments, step)
   if arguments.format == "json":
     result = as_json.inspection(step)
     if costed is not None:
@@ -56,6 +60,8 @@ def _run(arguments: argparse.Namespace) -> None:
     terminal.show_inspection(output.console(), step)
     if costed is not None:
       cost_tables.show(output.console(), step, costed)
+    for path in files:
+      output.write(f"Wrote {path}")
 
 
 def _inspect(

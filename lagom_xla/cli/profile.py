@@ -8,6 +8,7 @@ import argparse
 
 from lagom_xla.cli import command as command_lib
 from lagom_xla.cli import output
+from lagom_xla.cli import pictures
 
 _EXAMPLES = """\
 what to trace: a few steps, in every process, after the first ones have run:
@@ -41,6 +42,7 @@ def add(commands) -> None:
     metavar="FILE",
     help="the step's scheduled HLO, where the trace does not hold it",
   )
+  pictures.add_trace(command)
   command_lib.add_format(command)
 
 
@@ -49,9 +51,13 @@ def _run(arguments: argparse.Namespace) -> None:
   from lagom_xla.passes import hlo
   from lagom_xla.report import profile_tables
 
+  pictures.check(arguments)
   module = hlo.load(arguments.module) if arguments.module else None
   profile = profiling.read(arguments.folder, module)
+  files = pictures.of_profile(arguments, profile)
   if arguments.format == "json":
     output.write_json(profile_tables.as_json(profile))
   else:
     profile_tables.show(output.console(), profile)
+    for path in files:
+      output.write(f"Wrote {path}")

@@ -21,11 +21,15 @@ def add(commands) -> None:
     commands,
     "schema",
     _run,
-    "Prints the JSON schema of plan.json, or of a file for --cluster.",
+    "Prints the JSON schema of plan.json, of a file for --cluster, or of what"
+    " `lagom-xla report --format=json` prints.",
     _EXAMPLES,
   )
   command.add_argument(
-    "file", choices=("plan", "cluster"), metavar="FILE", help="plan or cluster"
+    "file",
+    choices=("plan", "cluster", "report"),
+    metavar="FILE",
+    help="plan, cluster or report",
   )
   command.add_argument(
     "--format",
@@ -43,6 +47,10 @@ def _run(arguments: argparse.Namespace) -> None:
     from lagom_xla import plan as plan_lib
 
     schema, elsewhere = plan_lib.schema(), ["Cluster"]
+  elif arguments.file == "report":
+    from lagom_xla.report.page import story
+
+    schema = story.schema()
   else:
     from lagom_xla import cluster as cluster_lib
 

@@ -12,6 +12,7 @@ from lagom_xla import errors
 from lagom_xla.cli import command as command_lib
 from lagom_xla.cli import compiling
 from lagom_xla.cli import output
+from lagom_xla.cli import pictures
 from lagom_xla.cli import profiled
 from lagom_xla.cli import stopping
 
@@ -27,6 +28,7 @@ what --out gets (an older plan there is replaced):
   plan.json        the plan, for lagom-xla verify and lagom_xla.tune(plan=DIR)
   env.sh           what a launcher sources on every process before it starts
   nccl_table.bin   NCCL settings per collective, for the tuner plugin
+  report.json.gz   what lagom-xla report draws
 Ctrl-C writes them for the best so far, and so do SIGTERM and --time-budget.
 docs/launchers.md shows how a job starts under Slurm, Kubernetes and MPI.
 
@@ -48,6 +50,7 @@ def add(commands) -> None:
   command_lib.add_target(command)
   command_lib.add_format(command)
   profiled.add(command)
+  pictures.add(command)
   compiling.add(command)
   stopping.add_time_budget(command)
   command.add_argument(
@@ -111,6 +114,7 @@ def _run(arguments: argparse.Namespace) -> None:
   from lagom_xla.report import terminal
 
   files = files_lib.write(tuning.plan, folder)
+  files += pictures.of_tuning(arguments, tuning, folder)
   if arguments.format == "json":
     result = as_json.tuning(tuning)
     if costed is not None:
@@ -137,6 +141,7 @@ def _tune(
   from lagom_xla.cli import progress
 
   files_lib.check(folder)
+  pictures.check(arguments)
   with (
     progress.Bar(time_budget_s=arguments.time_budget) as bar,
     compiling.workers(arguments) as workers,

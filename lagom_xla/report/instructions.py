@@ -1,0 +1,131 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""An instruction in words: what it does, and which source line it is from.
+
+instructions.of_step(step)["all-gather-start.1"].what
+# "all-gather of 34.6 MB over 8 GPUs"
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+import dataclasses
+
+from lagom_xla.costs import step as step_lib
+from lagom_xla.passes import collectives as collectives_lib
+from lagom_xla.passes import host_copies
+from lagom_xla.passes import kernels as kernels_lib
+from lagom_xla.passes import overlap as overlap_lib
+from lagom_xla.passes import source_lines
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Instruction:
+  """What a reader is told of a kernel, a collective or a host copy.
+
+  Attributes:
+    what: it does, in a few words.
+    kind: a kernel's category, a collective's HLO opcode, or "host copy".
+    num_bytes: that it moves, per execution.
+    executions: times it runs per step.
+    source: where it comes from.
+  """
+
+  what: str
+  kind: str
+  num_bytes: int
+  executions: int
+  source: source_lines.SourceLine
+
+
+def of_step(step: step_lib.Step) -> Mapping[str, Instruction]:
+  """Kernels, collectives and host copies of a step, by name."""
+  return of_analysis(step.analysis)
+
+
+def of_analysis(analysis: overlap_lib.Analysis) -> Mapping[str, Instruction]:
+  """The same of a module."""
+  lines = source_lines.SourceLines(analysis.module)
+  found: dict[str, Instruction] = {}
+  for computation_id in analysis.module.executions:
+    computation = analysis.module.computations[computation_id]
+    for instruction in computation.instructions:
+      kernel = analysis.kernels.get(instruction.id)
+      copy = analysis.host_copies.get(instruction.id)
+      started = analysis.started_by.get(instruction.id, ())
+      for collective in started:
+        # XLA adds some, and combines more: those near them tell the line.
+        source = lines.of(computation, instruction)
+        found[collective.name] = _collective(collective, source)
+      if copy:
+        found[copy.name] = _copy(copy, lines.of_own(instruction))
+      elif kernel:
+        found[kernel.name] = _kernel(kernel, lines.of_own(instruction))
+  return found
+
+
+def megabytes(num_bytes: int) -> str:
+  """Bytes in MB of 1e6, with as many digits as say something."""
+  size = num_bytes / 1e6
+  if size >= 100:
+    return f"{size:,.0f} MB"
+  if size >= 0.1:
+    return f"{size:.1f} MB"
+  return (
+    f"{num_bytes / 1e3:.1f} kB" if num_bytes >= 1e3 else f"{num_bytes} bytes"
+  )
+
+
+def milliseconds(us: float) -> str:
+  """A time in milliseconds, with as many digits as say something."""
+  ms = us / 1e3
+  digits = 1 if abs(ms) >= 100 else 2 if abs(ms) >= 10 else 3
+  return f"{ms:,.{digits}f} ms"
+
+
+def _collective(
+  collective: collectives_lib.Collective, source: source_lines.SourceLine
+) -> Instruction:
+  what = f"{collective.kind} of {megabytes(collective.nccl_bytes)}"
+  if collective.group_size:
+    what += f" over {collective.group_size} GPUs"
+  if collective.num_operands > 1:
+    what += f", {collective.num_operands} arrays combined"
+  return Instruction(
+    what=what,
+    kind=collective.kind,
+    num_bytes=collective.nccl_bytes,
+    executions=collective.executions,
+    source=source,
+  )
+
+
+def _kernel(
+  kernel: kernels_lib.Kernel, source: source_lines.SourceLine
+) -> Instruction:
+  what = f"{kernel.category} over {megabytes(kernel.num_bytes)}"
+  if kernel.matrix_shape is not None:
+    batch, m, n, k = kernel.matrix_shape
+    what = f"matrix product {m} x {n} x {k} in {kernel.element_type}"
+    if batch > 1:
+      what = f"{batch} matrix products {m} x {n} x {k} in {kernel.element_type}"
+  return Instruction(
+    what=what,
+    kind=kernel.category,
+    num_bytes=kernel.num_bytes,
+    executions=kernel.executions,
+    source=source,
+  )
+
+
+def _copy(
+  copy: host_copies.HostCopy, source: source_lines.SourceLine
+) -> Instruction:
+  way = "to the host" if copy.to_host else "from the host"
+  return Instruction(
+    what=f"copy of {megabytes(copy.num_bytes)} {way}",
+    kind="host copy",
+    num_bytes=copy.num_bytes,
+    executions=copy.executions,
+    source=source,
+  )

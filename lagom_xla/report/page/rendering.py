@@ -1,0 +1,143 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The rendering of a story: one HTML file, with all that it shows inside.
+
+plotly draws the figures; its script is a part of the page, so that a page needs
+no network, now or in ten years.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import pathlib
+from typing import Any
+
+from lagom_xla import errors
+from lagom_xla.report import instructions as instructions_lib
+from lagom_xla.report.page import story as story_lib
+
+_FOLDER = pathlib.Path(__file__).parent
+_ROW_PX, _FRAME_PX = 46, 60
+
+
+def check_can_render() -> None:
+  """Checks that what draws pages is installed, before any work is done.
+
+  Raises:
+    OutputError: it is not.
+  """
+  try:
+    import jinja2  # noqa: F401
+    import plotly  # noqa: F401
+  except ImportError as error:
+    raise errors.OutputError(
+      f"A report page needs {error.name}, which is not installed: pip install"
+      " 'lagom_xla[report]'."
+    ) from error
+
+
+def render(story: story_lib.Story) -> str:
+  """A story as HTML.
+
+  Raises:
+    OutputError: what draws pages is not installed.
+  """
+  check_can_render()
+  import jinja2
+  from plotly import offline
+
+  environment = jinja2.Environment(
+    autoescape=True,
+    loader=jinja2.FileSystemLoader(_FOLDER),
+    undefined=jinja2.StrictUndefined,
+  )
+  environment.filters["ms"] = _milliseconds
+  after_us = story.before.us if story.after is None else story.after.us
+  kinds = {
+    kind
+    for picture in story.pictures
+    for stream in picture.streams
+    for kind in stream.kind
+  }
+  return environment.get_template("page.html.j2").render(
+    story=story,
+    gained=1 - after_us / story.before.us if story.before.us else 0.0,
+    is_kept=story.after is not None and not story.settings,
+    has_copies="copy" in kinds,
+    has_folds="folded" in kinds,
+    has_details=all(picture.detail_us for picture in story.pictures),
+    parts=_script_json(_parts(story)),
+    parts_height=_ROW_PX * len(story.pictures) + _FRAME_PX,
+    pictures=_script_json([dataclasses.asdict(p) for p in story.pictures]),
+    css=(_FOLDER / "page.css").read_text(),
+    script=(_FOLDER / "page.js").read_text(),
+    plotly=offline.get_plotlyjs(),
+  )
+
+
+def write(story: story_lib.Story, path: pathlib.Path) -> None:
+  """Writes a story as an HTML file.
+
+  Raises:
+    OutputError: it cannot be written, or what draws pages is not installed.
+  """
+  text = render(story)
+  try:
+    path.write_text(text, encoding="utf-8")
+  except OSError as error:
+    raise errors.OutputError(
+      f"The report {path} cannot be written: {error.strerror}."
+    ) from error
+
+
+def _milliseconds(us: float | None) -> str:
+  """Milliseconds in words; "-" for None."""
+  return "-" if us is None else instructions_lib.milliseconds(us)
+
+
+def _script_json(value: object) -> str:
+  """JSON that ends no script."""
+  return json.dumps(value, separators=(",", ":")).replace("<", "\\u003c")
+
+
+def _parts(story: story_lib.Story) -> dict[str, Any]:
+  """The figure of what a step is made of, before and after."""
+  from plotly import graph_objects
+
+  names = [picture.name for picture in story.pictures]
+  figure = graph_objects.Figure(
+    layout=graph_objects.Layout(
+      template="none",
+      barmode="stack",
+      margin={"l": 70, "r": 12, "t": 8, "b": 40},
+      showlegend=False,
+      xaxis={"ticksuffix": " ms", "rangemode": "tozero", "fixedrange": True},
+      yaxis={"autorange": "reversed", "fixedrange": True},
+    )
+  )
+  for name, field in (
+    ("kernels alone", "kernel_us"),
+    ("slowed by collectives and copies", "slowdown_us"),
+    ("waits", "wait_us"),
+  ):
+    figure.add_trace(
+      graph_objects.Bar(
+        name=name,
+        orientation="h",
+        y=names,
+        x=[getattr(picture, field) / 1e3 for picture in story.pictures],
+        hovertemplate="%{y}: " + name + " %{x:,.2f} ms<extra></extra>",
+      )
+    )
+  bound_ms = story.lower_bound_us / 1e3
+  figure.add_vline(x=bound_ms, line={"dash": "dot", "width": 2})
+  figure.add_annotation(
+    x=bound_ms,
+    y=0,
+    yref="paper",
+    yshift=-30,
+    text="lower bound",
+    showarrow=False,
+  )
+  return json.loads(figure.to_json())

@@ -1,0 +1,202 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The telling of a story: of a tuning, or of an inspection.
+
+story = telling.of_tuning(tuning, folder="plan")
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+import shlex
+
+import jax
+import jaxlib
+
+from lagom_xla import tuner
+from lagom_xla.costs import lower_bound
+from lagom_xla.costs import step as step_lib
+from lagom_xla.costs import uncertainty
+from lagom_xla.costs.replay import recorder
+from lagom_xla.flags import environment
+from lagom_xla.passes import rematerialization
+from lagom_xla.report import instructions as instructions_lib
+from lagom_xla.report.page import drawing
+from lagom_xla.report.page import losses
+from lagom_xla.report.page import settings as settings_lib
+from lagom_xla.report.page import story as story_lib
+from lagom_xla.search.xla import candidates as candidates_lib
+
+_PictureOf = tuple[story_lib.Picture, tuple[story_lib.Collective, ...]]
+
+
+def of_inspection(
+  step: step_lib.Step, *, measured_us: float | None = None
+) -> story_lib.Story:
+  """What a page tells of a step as it runs today.
+
+  Args:
+    step: the step.
+    measured_us: what it takes by a profile, if there is one.
+  """
+  drawn, collectives = _drawn("before", step, step.default)
+  before = uncertainty.times(step, step.default)
+  return story_lib.Story(
+    module_name=step.analysis.module.name,
+    cluster=step.cluster.name,
+    made_with=_versions(),
+    basis=_basis(step),
+    before=_estimate(uncertainty.step_time(before)),
+    measured_us=measured_us,
+    after=None,
+    gain=None,
+    lower_bound_us=lower_bound.us(step),
+    notes=tuple(_notes(step)),
+    pictures=(drawn,),
+    collectives_before=collectives,
+    collectives_after=(),
+    settings=(),
+    tried=(),
+    commands=(),
+  )
+
+
+def of_tuning(
+  tuning: tuner.Tuning, *, folder: str, measured_us: float | None = None
+) -> story_lib.Story:
+  """What a page tells of a tuning.
+
+  Args:
+    tuning: what was found.
+    folder: where its plan is.
+    measured_us: what the step takes by a profile, if there is one.
+  """
+  default, kept = tuning.search.default, tuning.kept
+  step = default.runs
+  before, collectives_before = _drawn("before", step, step.default)
+  after, collectives_after = _drawn("after", kept.runs, kept.settings)
+  return story_lib.Story(
+    module_name=tuning.plan.module_name,
+    cluster=tuning.plan.cluster.name,
+    made_with=_versions(),
+    basis=_basis(step),
+    before=_estimate(uncertainty.step_time(default.default_times)),
+    measured_us=measured_us,
+    after=_estimate(uncertainty.step_time(kept.tuned_times)),
+    gain=_estimate(uncertainty.gain(default.default_times, kept.tuned_times)),
+    lower_bound_us=lower_bound.us(step),
+    notes=(*_notes(step), *_notes_on_plan(tuning)),
+    pictures=(before, after),
+    collectives_before=collectives_before,
+    collectives_after=collectives_after,
+    settings=settings_lib.of_tuning(tuning),
+    tried=tuple(_tried(tuning, candidate) for candidate in tuning.candidates),
+    commands=tuple(_commands(tuning, folder)),
+  )
+
+
+def _drawn(
+  name: str, step: step_lib.Step, configuration: step_lib.Configuration
+) -> _PictureOf:
+  replayed = step.timeline(configuration)
+  recorded = recorder.record(step.program, step.costs(configuration))
+  instructions = instructions_lib.of_step(step)
+  return (
+    drawing.picture(name, recorded, replayed, instructions),
+    losses.of_step(step, configuration, replayed, instructions),
+  )
+
+
+def _estimate(found: uncertainty.Estimate) -> story_lib.Estimate:
+  return story_lib.Estimate(us=found.mean, low_us=found.low, high_us=found.high)
+
+
+def _versions() -> str:
+  return f"jax {jax.__version__}, jaxlib {jaxlib.__version__}"
+
+
+def _basis(step: step_lib.Step) -> str:
+  if step.measured is None:
+    return "predicted"
+  return "predicted from measured costs"
+
+
+def _notes(step: step_lib.Step) -> Iterator[str]:
+  module = step.analysis.module
+  if flags := environment.xla_flags():
+    yield f"What runs today is XLA's defaults with {flags}."
+  if loops := module.loops_of_unknown_length:
+    yield (
+      "These loops are counted once, as their trip counts are not known:"
+      f" {', '.join(loops)}."
+    )
+  if count := len(rematerialization.recomputed(module)):
+    yield (
+      f"{count:,} instructions run again, as memory is short; the step is as"
+      " XLA compiled it."
+    )
+
+
+def _notes_on_plan(tuning: tuner.Tuning) -> Iterator[str]:
+  if tuning.stopped is not None:
+    yield (
+      f"The search was stopped by {tuning.stopped.reason}: the plan is the best"
+      f" of {len(tuning.candidates)} candidates, and whether its parts act was"
+      " not checked."
+    )
+  before, after = tuning.peak_bytes_before, tuning.peak_bytes_after
+  if before is not None and after is not None:
+    yield (
+      "Peak memory per GPU, by XLA's buffer assignment:"
+      f" {before / 1e9:.2f} GB before, {after / 1e9:.2f} GB after, of"
+      f" {tuning.plan.cluster.gpu.hbm_bytes / 1e9:.1f} GB."
+    )
+  yield (
+    f"{tuning.search.num_predicted:,} more schedules were predicted without"
+    f" compiling them, and {tuning.num_trials:,} NCCL configurations replayed."
+  )
+
+
+def _tried(
+  tuning: tuner.Tuning,
+  candidate: candidates_lib.Candidate | candidates_lib.Refused,
+) -> story_lib.Tried:
+  name = settings_lib.config_in_words(candidate.config)
+  if isinstance(candidate, candidates_lib.Refused):
+    reason, *_ = candidate.reason.splitlines() or [""]
+    return story_lib.Tried(
+      name=name, us=None, tuned_us=None, verdict=f"refused: {reason}"
+    )
+  is_searched = candidate.tuned is not candidate.under_nccl_defaults
+  return story_lib.Tried(
+    name=name,
+    us=candidate.under_nccl_defaults.step_time_us,
+    tuned_us=candidate.tuned.step_time_us if is_searched else None,
+    verdict=tuning.search.obstacle(candidate) or "kept",
+  )
+
+
+def _commands(tuning: tuner.Tuning, folder: str) -> Iterator[story_lib.Command]:
+  plan = tuning.plan
+  if plan.is_default:
+    yield story_lib.Command(
+      words="Nothing is to be set: what runs today is the best that was found.",
+      text="",
+    )
+    return
+  place = shlex.quote(folder)
+  yield story_lib.Command(
+    words="In the script that starts each process, on every node, before it"
+    " starts Python:",
+    text=f"source {place}/env.sh",
+  )
+  if plan.needs_process:
+    yield story_lib.Command(
+      words="Around the step, as a part of the plan acts in the process only:",
+      text=f"train_step = lagom_xla.tune(plan={folder!r})(train_step)",
+    )
+  yield story_lib.Command(
+    words="Before a job of some length, to see that each setting still acts"
+    " (TARGET is what was tuned):",
+    text=f"lagom-xla verify {place} TARGET --cluster={plan.cluster.name}",
+  )

@@ -1,0 +1,246 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The source line of an instruction, and the layer of the model that it is in.
+
+    lines = source_lines.SourceLines(module)
+    str(lines.of(computation, start))   # "train.py:88, layer_0/attention"
+
+JAX gives XLA the Python frames in which it traced an operation, and the names
+of scopes and modules around it. A module holds each frame once, in a table, and
+an instruction the id of the innermost one; older XLA wrote a file and a line.
+What XLA adds of its own, such as the reduce-scatter of a gradient, has neither:
+it takes those of the nearest instruction that its operands come from, or, where
+they have none, that uses it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+import dataclasses
+import functools
+import pathlib
+import re
+
+from lagom_xla.passes import collectives
+from lagom_xla.passes import hlo
+
+# Folders of installed packages; frames of theirs are not the user's.
+_INSTALLED = frozenset(["site-packages", "dist-packages"])
+# How many instructions away a line is looked for, among how many in all, and
+# among how many that follow.
+_REACH = 4
+_MOST_LOOKED_AT = 64
+_MOST_FOLLOWING = 256
+# Frames that are kept: a recursion has more than anybody reads.
+_MOST_FRAMES = 24
+
+# Parts of an op_name that JAX's own transformations and control flow put there.
+_OWN_PARTS = frozenset(
+  [
+    *("while", "body", "cond", "scan", "closed_call", "core_call", "shard_map"),
+    *("checkpoint", "rematted_computation", "remat", "pjit", "custom_vjp_call"),
+    *("custom_jvp_call", "custom_partitioning", "branch_0_fun", "branch_1_fun"),
+  ]
+)
+_TRANSFORM = re.compile(r"^(jit|jvp|transpose|vmap|pmap|remat)\((.*)\)$")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Frame:
+  """A place in a Python program.
+
+  Attributes:
+    file: its path, as the process that traced it had it.
+    line: in that file.
+    function: the function around it; "" where XLA was not told.
+  """
+
+  file: str
+  line: int
+  function: str
+
+  def __str__(self) -> str:
+    return f"{pathlib.PurePath(self.file).name}:{self.line}"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class SourceLine:
+  """Where an instruction comes from.
+
+  Attributes:
+    frames: of the user's own files, the innermost first; of a library's where
+      there are no others.
+    layer: scopes and modules around it, such as "layers_0/attention"; "" where
+      the program names none.
+    is_backward: whether it belongs to the backward pass.
+    is_own: whether the instruction itself says so; if not, the nearest one
+      that it computes with does.
+  """
+
+  frames: tuple[Frame, ...] = ()
+  layer: str = ""
+  is_backward: bool = False
+  is_own: bool = True
+
+  def __bool__(self) -> bool:
+    """Whether anything is known."""
+    return bool(self.frames or self.layer)
+
+  def __str__(self) -> str:
+    at = str(self.frames[0]) if self.frames else ""
+    words = ", ".join(filter(None, (at, self.layer)))
+    return f"{words} (backward)" if words and self.is_backward else words
+
+
+class SourceLines:
+  """The source lines of a module's instructions."""
+
+  def __init__(self, module: hlo.Module):
+    self._module = module
+    # Many instructions have the same frames and names around them.
+    self._frames = functools.cache(self._read_frames)
+    self._layer = functools.cache(layer_of)
+
+  def of(
+    self, computation: hlo.Computation, instruction: hlo.Instruction
+  ) -> SourceLine:
+    """Where an instruction comes from; nothing where no metadata tell.
+
+    Args:
+      computation: of the module, with the instruction.
+      instruction: any, a collective's start among them.
+    """
+    own = self.of_own(instruction)
+    if own.frames or not self._has_any:
+      return own
+    for neighbours in (_operands, _users):
+      found = self._nearest(computation, instruction, neighbours)
+      if found:
+        layer = own.layer or found.layer
+        return dataclasses.replace(found, layer=layer, is_own=False)
+    return own
+
+  def of_own(self, instruction: hlo.Instruction) -> SourceLine:
+    """What an instruction, or what it wraps, says itself."""
+    found = self._read(instruction)
+    if not found:
+      inside = collectives.payloads(self._module, instruction)
+      lines = (self._read(operation) for _, operation in inside)
+      found = next(filter(None, lines), found)
+    return found
+
+  @functools.cached_property
+  def _has_any(self) -> bool:
+    """Whether the module tells any line: tools that write HLO may drop them."""
+    return any(
+      instruction.metadata.stack_frame_id or instruction.metadata.source_file
+      for computation in self._module.proto.computations
+      for instruction in computation.instructions
+    )
+
+  def _read(self, instruction: hlo.Instruction) -> SourceLine:
+    metadata = instruction.metadata
+    frames = self._frames(metadata.stack_frame_id)
+    if not frames and metadata.source_file:
+      frames = (
+        Frame(
+          file=metadata.source_file, line=metadata.source_line, function=""
+        ),
+      )
+    return SourceLine(
+      frames=frames,
+      layer=self._layer(metadata.op_name),
+      is_backward="transpose(" in metadata.op_name,
+    )
+
+  def _read_frames(self, frame_id: int) -> tuple[Frame, ...]:
+    """The frames from one outwards, the user's if there are any."""
+    index = self._module.proto.stack_frame_index
+    frames = []
+    while (
+      0 < frame_id <= len(index.stack_frames) and len(frames) < _MOST_FRAMES
+    ):
+      frame = index.stack_frames[frame_id - 1]
+      location = index.file_locations[frame.file_location_id - 1]
+      frames.append(
+        Frame(
+          file=index.file_names[location.file_name_id - 1],
+          line=location.line,
+          function=index.function_names[location.function_name_id - 1],
+        )
+      )
+      frame_id = frame.parent_frame_id
+    own = [f for f in frames if _is_users(f)]
+    return tuple(own or frames)
+
+  def _nearest(
+    self,
+    computation: hlo.Computation,
+    instruction: hlo.Instruction,
+    neighbours: _Neighbours,
+  ) -> SourceLine:
+    """Of the nearest instruction, in one direction, that says."""
+    seen, here = {instruction.id}, [instruction]
+    for _ in range(_REACH):
+      here = [
+        other
+        for known in here
+        for other in neighbours(computation, known)
+        if other.id not in seen
+      ][: _MOST_LOOKED_AT - len(seen)]
+      seen.update(other.id for other in here)
+      for other in here:
+        found = self.of_own(other)
+        if found.frames:
+          return found
+    return SourceLine()
+
+
+def layer_of(op_name: str) -> str:
+  """The scopes and modules that an instruction's op_name names.
+
+  Args:
+    op_name: as XLA has it, such as "jit(step)/jvp(Net)/layer_0/dot_general";
+      for an instruction that XLA combined, "prefix/(one:another)".
+  """
+  prefix, _, combined = op_name.partition("/(")
+  parts = prefix.split("/")
+  if not combined:
+    parts = parts[:-1]  # The primitive.
+  named = [_without_transforms(part) for part in parts]
+  return "/".join(part for part in named if part and part not in _OWN_PARTS)
+
+
+def _without_transforms(part: str) -> str:
+  """What a part is without jvp(...) and the like; "" for what jit compiled."""
+  while match := _TRANSFORM.match(part):
+    if match[1] in ("jit", "pmap"):
+      return ""
+    part = match[2]
+  return part
+
+
+def _is_users(frame: Frame) -> bool:
+  return _INSTALLED.isdisjoint(pathlib.PurePath(frame.file).parts)
+
+
+_Neighbours = Callable[
+  [hlo.Computation, hlo.Instruction], Sequence[hlo.Instruction]
+]
+
+
+def _operands(
+  computation: hlo.Computation, instruction: hlo.Instruction
+) -> Sequence[hlo.Instruction]:
+  return computation.operands(instruction)
+
+
+def _users(
+  computation: hlo.Computation, instruction: hlo.Instruction
+) -> Sequence[hlo.Instruction]:
+  begin = computation.position[instruction.id] + 1
+  return [
+    other
+    for other in computation.instructions[begin : begin + _MOST_FOLLOWING]
+    if instruction.id in other.operand_ids
+  ]

@@ -1,0 +1,193 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""A headless Chromium that opens a page and tells what happened.
+
+    with browser.Browser(folder) as chromium:
+      chromium.open(page)
+      chromium.evaluate("document.title")
+
+It is driven by the DevTools protocol over a pipe, which needs no package.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import pathlib
+import select
+import shutil
+import subprocess
+import time
+from types import TracebackType
+from typing import Any
+
+PROGRAM = shutil.which("chromium") or shutil.which("google-chrome")
+
+_TIMEOUT_S = 60.0
+
+
+class Browser:
+  """One tab.
+
+  Attributes:
+    errors: what the console or a script complained of.
+    requests: addresses that the page asked for.
+  """
+
+  def __init__(self, profile: pathlib.Path, *, width: int = 1200):
+    self.errors: list[str] = []
+    self.requests: list[str] = []
+    self._profile, self._width = profile, width
+    self._number, self._rest = 0, b""
+    self._session: str | None = None
+    self._loaded = False
+
+  def __enter__(self) -> Browser:
+    assert PROGRAM is not None
+    theirs_in, self._out = os.pipe()
+    self._in, theirs_out = os.pipe()
+
+    self._process = subprocess.Popen(
+      [
+        # The protocol has file descriptors of its own. A function that sets
+        # them before the process starts is nothing for one that JAX runs in.
+        *("bash", "-c", f'exec "$@" 3<&{theirs_in} 4>&{theirs_out}', "bash"),
+        *(PROGRAM, "--headless", "--no-sandbox", "--disable-gpu"),
+        *("--disable-quic", "--no-first-run", "--disable-sync"),
+        *("--disable-background-networking", "--disable-component-update"),
+        *("--remote-debugging-pipe", f"--user-data-dir={self._profile}"),
+        f"--window-size={self._width},900",
+        "about:blank",
+      ],
+      stdin=subprocess.DEVNULL,
+      stdout=subprocess.DEVNULL,
+      stderr=subprocess.DEVNULL,
+      pass_fds=(theirs_in, theirs_out),
+    )
+    os.close(theirs_in)
+    os.close(theirs_out)
+    target = self.send("Target.createTarget", url="about:blank")
+    attached = self.send(
+      "Target.attachToTarget", targetId=target["targetId"], flatten=True
+    )
+    self._session = attached["sessionId"]
+    for domain in ("Page", "Runtime", "Network", "Log"):
+      self.send(f"{domain}.enable")
+    self.emulate(width=self._width)
+    return self
+
+  def __exit__(
+    self,
+    kind: type[BaseException] | None,
+    error: BaseException | None,
+    trace: TracebackType | None,
+  ) -> None:
+    self._session = None
+    try:
+      self.send("Browser.close")
+      self._process.wait(_TIMEOUT_S)
+    finally:
+      self._process.kill()
+      os.close(self._out)
+      os.close(self._in)
+
+  def open(self, page: pathlib.Path) -> float:
+    """Opens a file, and returns in how many seconds it was loaded."""
+    self._loaded = False
+    begin_s = time.monotonic()
+    self.send("Page.navigate", url=page.resolve().as_uri())
+    while not self._loaded:
+      self._read()
+    return time.monotonic() - begin_s
+
+  def evaluate(self, script: str) -> Any:
+    """The value of an expression in the page, or of its promise."""
+    answer = self.send(
+      "Runtime.evaluate",
+      expression=script,
+      returnByValue=True,
+      awaitPromise=True,
+    )
+    assert "exceptionDetails" not in answer, answer
+    return answer["result"].get("value")
+
+  def until(self, condition: str) -> bool:
+    """Waits until an expression is true; returns whether it was, in time."""
+    return self.evaluate(
+      "new Promise(resolve => { const look = left => {"
+      f" if ({condition}) resolve(true); else if (!left) resolve(false);"
+      " else setTimeout(() => look(left - 1), 50); }; look(200); })"
+    )
+
+  def emulate(self, *, width: int, is_dark: bool = False) -> None:
+    """Gives the page another width, and another scheme of colours."""
+    self.send(
+      "Emulation.setDeviceMetricsOverride",
+      width=width,
+      height=900,
+      deviceScaleFactor=1,
+      mobile=width < 600,
+    )
+    scheme = {
+      "name": "prefers-color-scheme",
+      "value": "dark" if is_dark else "light",
+    }
+    self.send("Emulation.setEmulatedMedia", features=[scheme])
+
+  def hover(self, x: float, y: float) -> None:
+    """Moves the mouse to a place in the window."""
+    for dx in (-2, -1, 0):
+      self.send("Input.dispatchMouseEvent", type="mouseMoved", x=x + dx, y=y)
+
+  def screenshot(self, path: pathlib.Path) -> None:
+    """Writes the whole page as a PNG."""
+    shot = self.send(
+      "Page.captureScreenshot", format="png", captureBeyondViewport=True
+    )
+    path.write_bytes(base64.b64decode(shot["data"]))
+
+  def send(self, method: str, **parameters: Any) -> dict[str, Any]:
+    """Sends a command, and returns its result."""
+    self._number += 1
+    number = self._number
+    message: dict[str, Any] = {
+      "id": number,
+      "method": method,
+      "params": parameters,
+    }
+    if self._session:
+      message["sessionId"] = self._session
+    os.write(self._out, json.dumps(message).encode() + b"\0")
+    while True:
+      answer = self._read()
+      if answer.get("id") == number:
+        assert "error" not in answer, answer
+        return answer["result"]
+
+  def _read(self) -> dict[str, Any]:
+    while b"\0" not in self._rest:
+      ready, _, _ = select.select([self._in], [], [], _TIMEOUT_S)
+      assert ready, "Chromium says nothing."
+      data = os.read(self._in, 1 << 20)
+      assert data, "Chromium ended."
+      self._rest += data
+    line, _, self._rest = self._rest.partition(b"\0")
+    message = json.loads(line)
+    self._keep(message.get("method"), message.get("params", {}))
+    return message
+
+  def _keep(self, method: str | None, event: dict[str, Any]) -> None:
+    match method:
+      case "Page.loadEventFired":
+        self._loaded = True
+      case "Runtime.exceptionThrown":
+        self.errors.append(str(event["exceptionDetails"]))
+      case "Runtime.consoleAPICalled":
+        if event["type"] in ("error", "warning"):
+          self.errors.append(str(event["args"]))
+      case "Log.entryAdded":
+        if event["entry"]["level"] in ("error", "warning"):
+          self.errors.append(str(event["entry"]))
+      case "Network.requestWillBeSent":
+        self.requests.append(event["request"]["url"])

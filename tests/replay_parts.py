@@ -1,0 +1,130 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Random programs of a replay, and costs that need no model.
+
+Kernel "k40" takes 40 us alone, collective "c50" 50 us, copy "h60" 60 us.
+"""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+
+from lagom_xla.costs import collective as collective_lib
+from lagom_xla.costs import contention
+from lagom_xla.costs import kernel as kernel_lib
+from lagom_xla.costs.replay import costs as costs_lib
+from lagom_xla.costs.replay import program as program_lib
+from lagom_xla.passes import collectives as collectives_lib
+from lagom_xla.passes import host_copies
+from lagom_xla.passes import kernels as kernels_lib
+
+
+def kernel(name: str) -> kernels_lib.Kernel:
+  return kernels_lib.Kernel(
+    name=name,
+    category="gemm",
+    computation="main",
+    instruction_id=0,
+    executions=1,
+    flops=0,
+    num_bytes=0,
+    element_type="bf16",
+    result_elements=1,
+    matrix_shape=None,
+    backend_config={},
+  )
+
+
+def collective(name: str) -> collectives_lib.Collective:
+  return collectives_lib.Collective(
+    name=name,
+    kind="all-gather",
+    form="async",
+    computation="main",
+    start_id=0,
+    done_id=None,
+    num_operands=1,
+    operand_bytes=1,
+    result_bytes=8,
+    array_bytes=(8,),
+    element_type="bf16",
+    groups=(),
+    pairs=(),
+    executions=1,
+    is_pipelined=False,
+  )
+
+
+def copy(name: str) -> host_copies.HostCopy:
+  return host_copies.HostCopy(
+    name=name,
+    to_host=True,
+    computation="main",
+    start_id=0,
+    done_id=None,
+    num_bytes=1,
+    stream="to host",
+    executions=1,
+  )
+
+
+def costs(
+  *,
+  slowdown: float = 2.0,
+  collective_factor: float = 1.0,
+  wait_us: float = 0.0,
+) -> costs_lib.Costs:
+  """Times by name; what kernels and collectives do to each other, the same."""
+
+  def moved(name: str, num_channels: int) -> collective_lib.CollectiveCost:
+    return collective_lib.CollectiveCost(
+      time_us=float(name[1:]), num_channels=num_channels, memory_gbps=0.0
+    )
+
+  return costs_lib.Costs(
+    kernel=lambda k: kernel_lib.KernelCost(
+      time_us=float(k.name[1:]),
+      memory_us=0.0,
+      num_blocks=1,
+      blocks_per_sm=1,
+      source="measured",
+    ),
+    collective=lambda c: moved(c.name, 4),
+    host_copy=lambda c: moved(c.name, 0),
+    beside=lambda k, moving: contention.Beside(
+      kernel_us=k.time_us * (slowdown if moving.num_channels else 1.1),
+      collective_factor=collective_factor if moving.num_channels else 1.0,
+      wait_us=wait_us if moving.num_channels else 0.0,
+    ),
+  )
+
+
+@st.composite
+def programs(draw: st.DrawFn, depth: int = 2) -> program_lib.Program:
+  """Kernels, collectives, copies and loops, each started before it is awaited.
+
+  What one trip of a loop starts, the next one or nobody may await.
+  """
+  parts: list[program_lib.Part] = []
+  for _ in range(draw(st.integers(1, 6))):
+    number = draw(st.integers(1, 90))
+    choice = draw(st.sampled_from("kkssswwhHl" if depth else "kkssswwhH"))
+    if choice == "k":
+      parts.append(program_lib.Launch(kernel(f"k{number}")))
+    elif choice == "s":
+      parts.append(program_lib.Start(collective(f"c{number}")))
+    elif choice == "h":
+      parts.append(program_lib.StartCopy(copy(f"h{number}")))
+    elif choice == "l":
+      body = draw(programs(depth - 1))
+      parts.append(program_lib.Loop(body, draw(st.integers(1, 9))))
+    else:
+      started = [p for p in parts if isinstance(p, program_lib.Start)]
+      copied = [p for p in parts if isinstance(p, program_lib.StartCopy)]
+      if choice == "w" and started:
+        parts.append(
+          program_lib.Wait(draw(st.sampled_from(started)).collective)
+        )
+      if choice == "H" and copied:
+        parts.append(program_lib.WaitCopy(draw(st.sampled_from(copied)).copy))
+  return tuple(parts)
