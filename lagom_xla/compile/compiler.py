@@ -69,6 +69,8 @@ def start(
     LagomError: as of `schedule`, where it is known before XLA is asked.
   """
   asked_for = sentences.asked_for(lowered, config)
+  # Combine groups are set before fusion, which no other config then shares.
+  is_shared = config.combine_groups is None
   lowered, resolved = _resolved(lowered, config, is_run=False)
 
   def run(estimates: bool) -> xla_run.Pending[hlo.Module]:
@@ -78,6 +80,7 @@ def start(
       resolved,
       {ESTIMATES: estimates, **resolved.options},
       asked_for,
+      shares_fusion=is_shared,
     )
 
   gpu = lowered.cluster.gpu.name
