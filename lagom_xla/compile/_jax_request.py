@@ -195,8 +195,9 @@ def options_for_partitioned(request: Request) -> bytes:
   """A CompileOptionsProto for the request's program of one device."""
   options = xla_client.CompileOptions.ParseFromString(request.options)
   options.env_option_overrides = list(request.overrides)
-  options.executable_build_options.use_spmd_partitioning = False
-  options.executable_build_options.use_shardy_partitioner = False
+  build_options = options.executable_build_options
+  build_options.use_spmd_partitioning = False
+  build_options.use_shardy_partitioner = False
   return options.SerializeAsString()
 
 
