@@ -191,6 +191,16 @@ def compile(request: Request, devices: Sequence[jax.Device]) -> Any:
   )
 
 
+def options_for_partitioned(request: Request) -> bytes:
+  """A CompileOptionsProto for the request's program of one device."""
+  options = xla_client.CompileOptions.ParseFromString(request.options)
+  options.env_option_overrides = list(request.overrides)
+  build_options = options.executable_build_options
+  build_options.use_spmd_partitioning = False
+  build_options.use_shardy_partitioner = False
+  return options.SerializeAsString()
+
+
 def _request(
   options: Any, device_ids: tuple[int, ...], module: Program
 ) -> Request:

@@ -69,6 +69,9 @@ def start(
     LagomError: as of `schedule`, where it is known before XLA is asked.
   """
   asked_for = sentences.asked_for(lowered, config)
+  # Combine groups are set before fusion, which no other config then shares.
+  # The default is what all are compared with: it comes from the beginning.
+  is_shared = config.combine_groups is None and not config.is_default
   lowered, resolved = _resolved(lowered, config, is_run=False)
 
   def run(estimates: bool) -> xla_run.Pending[hlo.Module]:
@@ -78,6 +81,7 @@ def start(
       resolved,
       {ESTIMATES: estimates, **resolved.options},
       asked_for,
+      shares_fusion=is_shared,
     )
 
   gpu = lowered.cluster.gpu.name

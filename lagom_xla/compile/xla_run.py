@@ -17,6 +17,7 @@ from typing import Any, Generic, TypeVar
 import jax
 
 from lagom_xla import errors
+from lagom_xla.compile import after_fusion
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import devices as devices_lib
 from lagom_xla.compile import lowered as lowered_lib
@@ -59,6 +60,8 @@ def start_to(
   config: config_lib.XlaConfig,
   options: lowered_lib.Options,
   asked_for: str,
+  *,
+  shares_fusion: bool = False,
 ) -> Pending[hlo.Module]:
   """Starts a compile up to a stage, with a config's groups but not its orders.
 
@@ -68,6 +71,8 @@ def start_to(
     config: what XLA gets beside it.
     options: all XLA options; the config's have no part in it.
     asked_for: the beginning of an error message.
+    shares_fusion: whether a worker may go on from a fused module, as others of
+      the same program will.
 
   Raises:
     CompileError: XLA refuses the options.
@@ -90,7 +95,7 @@ def start_to(
         )
     return finish(proto)
 
-  sent = _send(stage, lowered, config, options, asked_for)
+  sent = _send(stage, lowered, config, options, asked_for, shares_fusion)
   if sent is None:
     return Pending(result=here)
 
@@ -182,6 +187,7 @@ def _send(
   config: config_lib.XlaConfig,
   options: lowered_lib.Options,
   asked_for: str,
+  shares_fusion: bool = False,
 ) -> Pending[job_lib.Result] | None:
   """A compile in a worker; None where only this process can compile it."""
   pool = lowered.workers
@@ -202,6 +208,8 @@ def _send(
     # Reports name lines of the step as it runs by default.
     keeps_lines=config.is_default,
   )
+  if shares_fusion and after_fusion.is_possible(options):
+    job = dataclasses.replace(job, after=_to_fusion(job, lowered, options))
   future = pool.submit(job)
 
   def result() -> job_lib.Result:
@@ -212,6 +220,19 @@ def _send(
       pool.forget(job)
 
   return Pending(result=result, drop=lambda: pool.drop(job))
+
+
+def _to_fusion(
+  job: job_lib.Job, lowered: lowered_lib.Lowered, options: lowered_lib.Options
+) -> job_lib.Job | None:
+  """The job whose module others go on from, which has all lines."""
+  with persistent_cache.off():
+    request = lowered.request(after_fusion.before(options), None)
+  if request is None:
+    return None
+  return dataclasses.replace(
+    job, request=request, is_to_fusion=True, keeps_lines=True
+  )
 
 
 def _is_compile_only(lowered: lowered_lib.Lowered) -> bool:

@@ -39,6 +39,9 @@ class Job:
     orders: orders of instructions that XLA is made to keep to.
     keeps_lines: whether what it gives must say in which lines of the user's
       program an instruction was written.
+    is_to_fusion: whether it gives the module to go on from after fusion.
+    after: the job of this kind whose module this one may go on from.
+    fused: that module, as a worker gets it; it gives what the job does without.
   """
 
   name: str
@@ -48,6 +51,9 @@ class Job:
   groups: combine.Groups | None = None
   orders: orders_lib.Orders = dataclasses.field(default_factory=dict)
   keeps_lines: bool = True
+  is_to_fusion: bool = False
+  after: Job | None = None
+  fused: bytes | None = None
 
   @functools.cached_property
   def digest(self) -> str:
@@ -56,6 +62,7 @@ class Job:
     parts = (
       _versions(),
       (self.name, self.stage, self.groups, sorted(self.orders.items())),
+      self.is_to_fusion,
       (cluster.gpu.target_config(), cluster.num_nodes, cluster.gpus_per_node),
       (request.device_ids, sorted(request.overrides)),
     )
@@ -72,7 +79,8 @@ class Result:
   """What a compile gave.
 
   Attributes:
-    module: the HloModuleProto; None where XLA ended without one of that name.
+    module: the HloModuleProto; None where XLA ended without one of that name,
+      or cannot go on from it after fusion.
     peak_bytes: device memory at the peak of a step, of a compile to the end.
   """
 

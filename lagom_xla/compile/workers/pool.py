@@ -17,6 +17,7 @@ import atexit
 from collections.abc import Callable
 from concurrent import futures
 import contextlib
+import dataclasses
 import os
 import queue
 import sys
@@ -132,14 +133,32 @@ class Pool:
         future.set_exception(errors.WorkerError(self._obstacle or _CLOSED))
         return future
       self._at_hand[job.digest] = future
-      self._jobs.put((job, future))
-      self._num_open += 1
-      must_wait = self._num_open > self._max_workers
-      if must_wait and self._patience.is_worth_stopping:
-        self._running.stop_abandoned()
-      if len(self._threads) < min(self._num_open, self._max_workers):
-        self._add_worker()
-      return future
+      if job.after is None:
+        self._put(job, future)
+    if job.after is not None:
+      self.submit(job.after).add_done_callback(
+        lambda fused: self._go_on(job, future, fused)
+      )
+    return future
+
+  def _go_on(self, job: job_lib.Job, future: Future, fused: Future) -> None:
+    """Has a job compiled from a fused module, or from the beginning."""
+    module = None
+    if not fused.cancelled() and fused.exception() is None:
+      module = fused.result().module
+    with self._lock:
+      if not future.cancelled():
+        self._put(dataclasses.replace(job, fused=module, after=None), future)
+
+  def _put(self, job: job_lib.Job, future: Future) -> None:
+    """Queues a job for the next worker; the lock is held."""
+    self._jobs.put((job, future))
+    self._num_open += 1
+    must_wait = self._num_open > self._max_workers
+    if must_wait and self._patience.is_worth_stopping:
+      self._running.stop_abandoned()
+    if len(self._threads) < min(self._num_open, self._max_workers):
+      self._add_worker()
 
   def forget(self, job: job_lib.Job) -> None:
     """Lets go of a job's result, as whoever asked for it has it."""

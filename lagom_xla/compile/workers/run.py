@@ -4,12 +4,16 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
+from lagom_xla import errors
 from lagom_xla.compile import _jax_request
+from lagom_xla.compile import after_fusion
 from lagom_xla.compile import devices as devices_lib
 from lagom_xla.compile import memory_stats
 from lagom_xla.compile.workers import job as job_lib
+from lagom_xla.passes import hlo_pb2
 from lagom_xla.passes import in_compile
 
 
@@ -25,6 +29,15 @@ def run(job: job_lib.Job) -> job_lib.Result:
   def compile_() -> Any:
     return _jax_request.compile(job.request, devices)
 
+  if job.is_to_fusion:
+    return _scheduled(
+      after_fusion.fused_module(job.name, job.cluster, job.request)
+    )
+  if job.fused is not None:
+    fused = hlo_pb2.HloModuleProto.FromString(job.fused)
+    # What XLA refuses, it says of a compile from the beginning.
+    with contextlib.suppress(errors.CompileError):
+      return _scheduled(after_fusion.schedule(fused, job.cluster, job.request))
   is_to_the_end = job.stage is None
   with (
     in_compile.grouped(job.name, job.groups, must_keep_donation=is_to_the_end),
@@ -32,7 +45,10 @@ def run(job: job_lib.Job) -> job_lib.Result:
   ):
     if job.stage is None:
       return _to_the_end(compile_())
-    proto = in_compile.run_to(job.stage, compile_, job.name)
+    return _scheduled(in_compile.run_to(job.stage, compile_, job.name))
+
+
+def _scheduled(proto: hlo_pb2.HloModuleProto | None) -> job_lib.Result:
   module = None if proto is None else proto.SerializeToString()
   return job_lib.Result(module=module)
 
