@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 import dataclasses
+import weakref
 
 from lagom_xla.passes import dependencies
 from lagom_xla.passes import hlo
@@ -145,7 +146,19 @@ def payloads(
 
 
 def find(module: hlo.Module) -> tuple[Collective, ...]:
-  """All collectives of a module that run, in schedule order."""
+  """All collectives of a module that run, in schedule order; found once."""
+  if module not in _found:
+    _found[module] = _find(module)
+  return _found[module]
+
+
+# Every prediction begins with the same module, and asks for what it has.
+_found: weakref.WeakKeyDictionary[hlo.Module, tuple[Collective, ...]] = (
+  weakref.WeakKeyDictionary()
+)
+
+
+def _find(module: hlo.Module) -> tuple[Collective, ...]:
   devices = num_devices(module)
   wrapped = _wrapped(module)
   return tuple(

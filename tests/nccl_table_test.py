@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import dataclasses
 import random
+import subprocess
+import sys
 from typing import Any
 
 from hypothesis import given
@@ -109,6 +111,18 @@ def test_no_change_of_a_rule_goes_unnoticed(at, value):
   content[place] ^= value
   with pytest.raises(errors.TableError, match="checksum is wrong"):
     layout.decode(bytes(content), where="it")
+
+
+def test_a_table_is_read_without_jax():
+  # Every shell that sources env.sh has its table read.
+  code = (
+    "import sys; from lagom_xla.apply.nccl import build, layout, table;"
+    " print('jax' in sys.modules)"
+  )
+  ran = subprocess.run(
+    [sys.executable, "-c", code], capture_output=True, text=True, check=True
+  )
+  assert ran.stdout == "False\n"
 
 
 def test_writing_replaces_a_file_and_leaves_nothing_beside_it(tmp_path):

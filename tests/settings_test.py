@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -36,7 +37,7 @@ class _StartAlone(searcher_lib.Searcher[None]):
 @pytest.fixture
 def known(monkeypatch: pytest.MonkeyPatch) -> None:
   """The cost model is taken to be right."""
-  monkeypatch.setattr(uncertainty, "scenarios", lambda cluster: ())
+  monkeypatch.setattr(uncertainty, "scenarios", lambda cluster, measured: ())
 
 
 @pytest.mark.usefixtures("known")
@@ -60,3 +61,26 @@ def test_balance_searches_if_nothing_else_is_said(step):
 def test_what_no_search_improves_is_left_to_nccl(step):
   found = settings.search(step, _StartAlone())
   assert found.configuration == step.default
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Counting(nccl_search.Balance):
+  """Balance, which writes down the trials that it is told of."""
+
+  told: list[float] = dataclasses.field(default_factory=list, compare=False)
+
+  def _next(self, state: Any, profile: Any) -> Any:
+    self.told.append(profile.total_us)
+    return super()._next(state, profile)
+
+
+def test_overlaps_that_another_schedule_has_too_are_searched_once(
+  step, fsdp_unrolled
+):
+  searcher = _Counting(least_gain=0.0123)  # One that no other test asks.
+  first = settings.search(step, searcher)
+  num_told = len(searcher.told)
+  assert num_told > 0
+  again = step_lib.of_module(fsdp_unrolled, step.cluster)
+  assert settings.search(again, searcher) == first
+  assert len(searcher.told) == num_told

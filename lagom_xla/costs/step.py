@@ -69,6 +69,8 @@ class Step:
 
   def under(self, scenario: scenario_lib.Scenario) -> Step:
     """The step as it would be if the models were wrong in this way."""
+    if scenario is self.scenario:
+      return self
     if scenario not in self._under:
       step = dataclasses.replace(self, scenario=scenario)
       vars(step).update((name, getattr(self, name)) for name in _SHARED)

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 import dataclasses
+import functools
 
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.passes import hlo
@@ -84,7 +85,7 @@ def reschedule(
       f"An overlap limit of {changes.overlap_limit} lets no collective run;"
       " give 1 or more."
     )
-  estimates = estimates_lib.Estimates(module, cluster)
+  estimates = _estimates(module, cluster)
   changed = pipeliner.pipeline(module, changes.pipelined)
   if changes.double_buffered:
     changed = double_buffering.double_buffer(changed)
@@ -94,6 +95,13 @@ def reschedule(
     groups=changes.groups,
   )
   return _schedule(changed, estimates.costs(changed), changes.overlap_limit)
+
+
+@functools.lru_cache(maxsize=1)  # One module is the start of many predictions.
+def _estimates(
+  module: hlo.Module, cluster: cluster_lib.Cluster
+) -> estimates_lib.Estimates:
+  return estimates_lib.Estimates(module, cluster)
 
 
 def _schedule(

@@ -46,7 +46,8 @@ class Sharing:
     self._leaves = leaves
     self._is_assigned = is_assigned
     self._parent = list(range(len(leaves.sizes_bytes)))
-    for computation in module.computations.values():
+    for computation_id in module.executions:
+      computation = module.computations[computation_id]
       for instruction in computation.instructions:
         self._join_instruction(computation, instruction)
     self._join_donated()

@@ -12,9 +12,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 import dataclasses
 import itertools
+from typing import TYPE_CHECKING
 
 from lagom_xla import errors
-from lagom_xla import plan as plan_lib
+
+if (
+  TYPE_CHECKING
+):  # It imports JAX, and env.sh has its table read in every shell.
+  from lagom_xla import plan as plan_lib
 
 # NCCL's numbers, as in plugin.c. What is missing here (CollNet) has no rules.
 KINDS = {

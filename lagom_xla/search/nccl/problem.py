@@ -28,6 +28,7 @@ from lagom_xla.costs.replay import program as program_lib
 
 Key = step_lib.Key
 Configuration = step_lib.Configuration
+Signature = tuple[object, ...]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -66,11 +67,14 @@ class Problem:
     keys: its unknowns, sorted.
     programs: (program of an overlap, times it runs per step).
     program_keys: the keys of each program's collectives.
+    signature: equal for problems in which, on one cluster and with one profile,
+      every trial shows the same, in any scenario.
   """
 
   keys: tuple[Key, ...]
   programs: tuple[tuple[program_lib.Program, int], ...]
   program_keys: tuple[frozenset[Key], ...]
+  signature: Signature
 
 
 class Predictor:
@@ -161,20 +165,21 @@ def profile(
 
 def problems(step: step_lib.Step) -> tuple[Problem, ...]:
   """The problems of a step, the largest first."""
-  programs: dict[tuple[object, ...], tuple[program_lib.Program, int]] = {}
+  programs: dict[Signature, tuple[program_lib.Program, int]] = {}
   for program, times in _overlap_programs(step):
     signature = _signature(step, program)
     _, before = programs.get(signature, (program, 0))
     programs[signature] = (program, before + times)
   grouped = _connected(
-    (_keys_in(step, program), (program, times))
-    for program, times in programs.values()
+    (_keys_in(step, program), (program, times, signature))
+    for signature, (program, times) in programs.items()
   )
   found = [
     Problem(
       keys=tuple(sorted(keys)),
-      programs=tuple(members),
-      program_keys=tuple(_keys_in(step, program) for program, _ in members),
+      programs=tuple((program, times) for program, times, _ in members),
+      program_keys=tuple(_keys_in(step, program) for program, _, _ in members),
+      signature=tuple((signature, times) for _, times, signature in members),
     )
     for keys, members in grouped
   ]
@@ -212,16 +217,18 @@ def _overlap_programs(
       yield (program_lib.Start(collective), program_lib.Wait(collective)), times
 
 
-def _signature(
-  step: step_lib.Step, program: program_lib.Program
-) -> tuple[object, ...]:
-  """Equal for programs whose replays are equal under any configuration."""
+def _signature(step: step_lib.Step, program: program_lib.Program) -> Signature:
+  """Equal for programs whose replays are equal under any configuration.
+
+  And in any scenario: those tell products from other kernels.
+  """
   order: dict[str, int] = {}
   signature: list[object] = []
   for part in program:
     match part:
       case program_lib.Launch(kernel):
-        signature.append(step.kernel_cost(kernel))
+        is_product = kernel.category == "gemm"
+        signature.append((step.kernel_cost(kernel), is_product))
       case program_lib.Start(collective):
         order[collective.name] = len(order)
         signature.append(("start", step.key_of[collective.name]))
@@ -239,7 +246,7 @@ def _signature(
   return tuple(signature)
 
 
-_Member = tuple[program_lib.Program, int]
+_Member = tuple[program_lib.Program, int, Signature]
 
 
 def _connected(

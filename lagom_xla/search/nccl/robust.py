@@ -24,12 +24,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 import dataclasses
+import functools
 
 from lagom_xla.costs import nccl
 from lagom_xla.costs import scenario as scenario_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.costs import uncertainty
-from lagom_xla.search.nccl import lockstep
+from lagom_xla.search.nccl import memory
 from lagom_xla.search.nccl import problem as problem_lib
 from lagom_xla.search.nccl import searcher as searcher_lib
 
@@ -71,54 +72,77 @@ def search(
     searcher: how, in each scenario.
     least_gain_us: what a key's setting must gain for sure to be no default.
   """
-  found, num_trials = _found(step, searcher)
   configuration = dict(step.default)
+  num_trials = 0
+  in_step: list[int] = []
   for problem in problem_lib.problems(step):
-    chooser = _Chooser(step, problem, least_gain_us)
-    configuration.update(chooser.choose(found))
+    known = memory.of(
+      problem.signature,
+      searcher,
+      step.cluster,
+      step.measured,
+      uncertainty.scenarios(step.cluster, step.measured),
+    )
+    found = _found(step, problem, searcher, known)
+    chooser = _Chooser(step, problem, known, least_gain_us)
+    configuration.update(chooser.choose([f.configuration for f in found]))
     num_trials += chooser.num_trials
-  return Result(configuration=configuration, num_trials=num_trials)
+    # A trial of the step tries something in each of its problems.
+    needed = [f.num_trials for f in found]
+    in_step = list(map(max, needed, in_step or needed))
+  return Result(
+    configuration=configuration, num_trials=num_trials + sum(in_step)
+  )
 
 
 def _found(
-  step: step_lib.Step, searcher: searcher_lib.Searcher
-) -> tuple[list[step_lib.Configuration], int]:
+  step: step_lib.Step,
+  problem: problem_lib.Problem,
+  searcher: searcher_lib.Searcher,
+  known: memory.Memory,
+) -> list[memory.Found]:
   """What is best as predicted, and in the scenarios that are searched."""
   searched = [scenario_lib.AS_PREDICTED] + [
     scenario
     for scenario in uncertainty.scenarios(step.cluster, step.measured)
     if scenario.part in _SEARCHED_PARTS
   ]
-  configurations, num_trials = [], 0
   for scenario in searched:
-    history = lockstep.run_step(searcher, step.under(scenario))
-    configurations.append(history.configuration)
-    num_trials += history.num_trials
-  return configurations, num_trials
+    if scenario not in known.found:
+      state = searcher_lib.run(
+        searcher,
+        problem,
+        step.cluster,
+        start=step.default,
+        profile=problem_lib.Predictor(step.under(scenario), problem),
+      )
+      known.found[scenario] = memory.Found(
+        configuration=searcher.best(state), num_trials=state.num_trials
+      )
+  return [known.found[scenario] for scenario in searched]
 
 
 class _Chooser:
   """The choice for the keys of one problem."""
 
   def __init__(
-    self, step: step_lib.Step, problem: problem_lib.Problem, least_us: float
+    self,
+    step: step_lib.Step,
+    problem: problem_lib.Problem,
+    known: memory.Memory,
+    least_us: float,
   ):
     self._step = step
     self._problem = problem
+    self._known = known.assured_us
     self._least_us = least_us
-    self._scenarios = uncertainty.scenarios(step.cluster, step.measured)
-    self._predict = problem_lib.Predictor(step, problem)
-    self._predict_in = [
-      problem_lib.Predictor(step.under(scenario), problem)
-      for scenario in self._scenarios
-    ]
-    self._known: dict[tuple[nccl.Setting, ...], float] = {}
+    self._asked: set[tuple[nccl.Setting, ...]] = set()
     self._default = {key: step.default[key] for key in problem.keys}
-    self._default_us = self._times(self._default)
 
   @property
   def num_trials(self) -> int:
-    return len(self._known) + 1
+    """Configurations that it asked about, NCCL's own among them."""
+    return len(self._asked) + 1
 
   def choose(
     self, found: list[step_lib.Configuration]
@@ -187,19 +211,31 @@ class _Chooser:
 
   def _assured_us(self, configuration: step_lib.Configuration) -> float:
     settings = tuple(configuration[key] for key in self._problem.keys)
+    self._asked.add(settings)
     if settings not in self._known:
       self._known[settings] = uncertainty.gain(
         self._default_us, self._times(configuration)
       ).low
     return self._known[settings]
 
+  @functools.cached_property
+  def _default_us(self) -> uncertainty.Times:
+    return self._times(self._default)
+
   def _times(self, configuration: step_lib.Configuration) -> uncertainty.Times:
-    return uncertainty.Times(
-      mean_us=self._predict(configuration).total_us,
-      by_scenario={
-        scenario: predict(configuration).total_us
-        for scenario, predict in zip(
-          self._scenarios, self._predict_in, strict=True
-        )
-      },
+    mean_us, *others_us = (
+      predict(configuration).total_us for predict in self._predictors
     )
+    scenarios = uncertainty.scenarios(self._step.cluster, self._step.measured)
+    return uncertainty.Times(
+      mean_us=mean_us, by_scenario=dict(zip(scenarios, others_us, strict=True))
+    )
+
+  @functools.cached_property
+  def _predictors(self) -> list[problem_lib.Predictor]:
+    """As predicted, and in each scenario."""
+    scenarios = uncertainty.scenarios(self._step.cluster, self._step.measured)
+    return [
+      problem_lib.Predictor(self._step.under(scenario), self._problem)
+      for scenario in (scenario_lib.AS_PREDICTED, *scenarios)
+    ]

@@ -27,10 +27,12 @@ the higher anywhere between them alike.
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Iterator
 import dataclasses
 import itertools
 import math
+import operator
 
 from lagom_xla.search.nccl.balance.seen import Seen
 from lagom_xla.search.nccl.balance.seen import Subspaces
@@ -72,13 +74,15 @@ def places(
     weighed.update(
       math.ceil(s.num_channels * s.time_us / room_us) for s in here
     )
+  known = _known_rates(seen)
+  longest = max(seen, key=lambda s: s.time_us)
   for num_channels in weighed.difference(s.num_channels for s in here):
     if axis[0] <= num_channels <= axis[-1]:
       time_us = _least_time_us(num_channels, here)
-      exposed_us = _least_exposed_us(time_us, seen)
+      exposed_us = _least_exposed_us(time_us, seen, longest)
       least, expected = (
         exposed_us + rate * (time_us - exposed_us)
-        for rate in _rates(num_channels, seen)
+        for rate in _rates(num_channels, known)
       )
       yield Place(position, num_channels, least, expected)
 
@@ -107,26 +111,39 @@ def _slope(here: list[Seen]) -> float:
   return min(max(fall / growth, 0.0), 1.0)
 
 
-def _least_exposed_us(time_us: float, seen: tuple[Seen, ...]) -> float:
-  least_us = max(s.exposed_us - max(s.time_us - time_us, 0.0) for s in seen)
-  longest = max(seen, key=lambda s: s.time_us)
+def _least_exposed_us(
+  time_us: float, seen: tuple[Seen, ...], longest: Seen
+) -> float:
+  least_us = 0.0
+  for s in seen:
+    saved_us = s.time_us - time_us
+    exposed_us = s.exposed_us - saved_us if saved_us > 0 else s.exposed_us
+    if exposed_us > least_us:
+      least_us = exposed_us
   if not longest.is_hidden:
     # Whatever is longer than that is waited for.
     least_us = max(least_us, longest.exposed_us + time_us - longest.time_us)
-  return max(least_us, 0.0)
+  return least_us
 
 
-def _rates(num_channels: int, seen: tuple[Seen, ...]) -> tuple[float, float]:
-  """The least rate and the expected one; see the module's docstring."""
+def _known_rates(seen: tuple[Seen, ...]) -> list[tuple[int, float]]:
+  """The least rate at each number of channels that was tried, and at none."""
   known: dict[int, float] = {0: 0.0}
   for s in seen:
     if s.hidden_us > 0:
       rate = s.slowdown_us / s.hidden_us
       known[s.num_channels] = min(rate, known.get(s.num_channels, rate))
-  lower = max(number for number in known if number <= num_channels)
-  least = known[lower]
-  higher = min((n for n in known if n > num_channels), default=None)
-  if higher is None:
+  return sorted(known.items())
+
+
+def _rates(
+  num_channels: int, known: list[tuple[int, float]]
+) -> tuple[float, float]:
+  """The least rate and the expected one; see the module's docstring."""
+  at = bisect.bisect_right(known, num_channels, key=operator.itemgetter(0))
+  lower, least = known[at - 1]
+  if at == len(known):
     return least, least
+  higher, rate = known[at]
   jumped = (num_channels - lower) / (higher - lower)
-  return least, least + jumped * max(known[higher] - least, 0.0)
+  return least, least + jumped * max(rate - least, 0.0)
