@@ -22,7 +22,7 @@ from lagom_xla import errors
 def beside(
   table: table_lib.Table,
   folder: pathlib.Path,
-  names: Sequence[tuple[str, ...]],
+  names: Sequence[tuple[Any, ...]],
   *,
   fields: Sequence[str] = ("module",),
 ) -> list[table_lib.Row]:
@@ -39,14 +39,14 @@ def beside(
     LagomError: the file has other columns.
   """
 
-  def name(row: table_lib.Row) -> tuple[str, ...]:
+  def name(row: table_lib.Row) -> tuple[Any, ...]:
     return tuple(row[field] for field in fields)
 
   made = set(map(name, table.rows))
   rows = [*table.rows]
   for row in _read(table, folder / f"{table.name}.csv"):
     if name(row) not in names:
-      dropped = f"no {' on '.join(name(row))} any more: row dropped"
+      dropped = f"no {' on '.join(map(str, name(row)))} any more: row dropped"
       print(f"{table.name}: there is {dropped}", file=sys.stderr, flush=True)
     elif name(row) not in made:
       rows.append(row)

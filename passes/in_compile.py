@@ -35,9 +35,13 @@ class _StageReached(Exception):  # noqa: N818
 
 
 def run_to(
-  stage: registry.Stage, compile_fn: Callable[[], Any], name: str
+  stage: registry.Stage,
+  compile_fn: Callable[[], Any],
+  name: str,
+  *,
+  platform: str = "cuda",
 ) -> hlo_pb2.HloModuleProto | None:
-  """Runs a compile for GPUs up to a stage.
+  """Runs a compile up to a stage.
 
   Returns:
     The module of that name; None where the compile ended without it.
@@ -51,7 +55,7 @@ def run_to(
       raise _StageReached
 
   try:
-    with registry.transformation(stop, stage=stage, platform="cuda"):
+    with registry.transformation(stop, stage=stage, platform=platform):
       compile_fn()
   except Exception:
     if not reached:
@@ -93,7 +97,7 @@ def grouped(
       donation.check(module, "sets combine groups")
     return rewritten
 
-  with _rewritten(name, rewrite, registry.Stage.PRE_SCHEDULER, platform):
+  with rewritten(name, rewrite, registry.Stage.PRE_SCHEDULER, platform):
     yield
 
 
@@ -124,7 +128,7 @@ def reordered(
     donation.check(module, "orders instructions")
     return rewritten.proto.SerializeToString()
 
-  with _rewritten(name, rewrite, registry.Stage.POST_SCHEDULER, platform):
+  with rewritten(name, rewrite, registry.Stage.POST_SCHEDULER, platform):
     yield
   if not shown:
     raise errors.CompileError(
@@ -134,13 +138,23 @@ def reordered(
 
 
 @contextlib.contextmanager
-def _rewritten(
+def rewritten(
   name: str,
-  rewrite: Callable[[hlo.Module], bytes],
+  rewrite: Callable[[hlo.Module], bytes | None],
   stage: registry.Stage,
   platform: str,
 ) -> Iterator[None]:
-  """Has XLA go on with what a rewrite makes of the module of that name."""
+  """Has XLA go on with what a rewrite makes of the module of that name.
+
+  Args:
+    name: of the module.
+    rewrite: returns the module to go on with, None for the same one.
+    stage: when to rewrite.
+    platform: "cuda" or "cpu".
+
+  Raises:
+    LagomError: as the rewrite raised it.
+  """
   refusals: list[errors.LagomError] = []
 
   def callback(serialized: bytes) -> bytes | None:

@@ -14,18 +14,19 @@ import jax
 import numpy as np
 import pytest
 
+from benchmarks.shaped_hosts import hosts
+from benchmarks.shaped_hosts import intervals
 from benchmarks.strands import __main__ as command
-from benchmarks.strands.wall_clock import hosts
-from benchmarks.strands.wall_clock import intervals
 from benchmarks.strands.wall_clock import measure
-from benchmarks.strands.wall_clock import order
 from benchmarks.strands.wall_clock import table as wall_clock
 from benchmarks.strands.wall_clock import train_step
 from lagom_xla import errors
 from lagom_xla.compile import rewriting
 from lagom_xla.passes import hlo
+from lagom_xla.passes import in_compile
 from lagom_xla.passes import registry
 from lagom_xla.passes.program import form as form_lib
+from lagom_xla.passes.schedule import behind_products
 
 SIZES = train_step.Sizes(tokens=256, num_layers=2, num_microbatches=4)
 
@@ -51,14 +52,14 @@ def _ordered(
   """A step with its collectives behind products, and what XLA was given."""
   rewritten: list[bytes] = []
 
-  def rewrite(serialized: bytes) -> bytes | None:
-    found = order.rewrite("jit_train_step", serialized)
+  def rewrite(module: hlo.Module) -> bytes | None:
+    found = behind_products.rewrite(module)
     if found is not None:
       rewritten.append(found)
     return found
 
-  with registry.transformation(
-    rewrite, stage=registry.Stage.POST_SCHEDULER, platform="cpu"
+  with in_compile.rewritten(
+    "jit_train_step", rewrite, registry.Stage.POST_SCHEDULER, platform="cpu"
   ):
     compiled = _lowered(strands).compile(
       compiler_options={"xla_embed_ir_in_executable": True}
@@ -103,7 +104,9 @@ def test_a_collective_stands_right_behind_a_product_that_it_does_not_need():
     for at, instruction in enumerate(instructions):
       if instruction.opcode in ("all-gather", "reduce-scatter"):
         product, kept = instructions[at - 1], instructions[at + 1]
-        if order.num_multiplications(module, product):
+        if behind_products.is_large(
+          behind_products.num_multiplications(module, computation, product)
+        ):
           assert product.id not in instruction.operand_ids
           assert kept.opcode == "tuple"
           assert list(kept.operand_ids) == list(product.operand_ids)

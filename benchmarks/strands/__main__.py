@@ -27,12 +27,12 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 from benchmarks import kept_rows
 from benchmarks import table as table_lib
+from benchmarks.shaped_hosts import hosts
 from benchmarks.strands import exposed_table
 from benchmarks.strands import forms_table
 from benchmarks.strands import module as module_lib
 from benchmarks.strands import modules as modules_lib
 from benchmarks.strands import settings_table
-from benchmarks.strands.wall_clock import hosts
 from benchmarks.strands.wall_clock import table as wall_clock
 from lagom_xla import errors
 

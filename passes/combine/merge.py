@@ -42,22 +42,41 @@ def rewrite(module: hlo.Module, groups: combinable.Groups) -> bytes:
   Raises:
     CombineError: the module cannot have these groups.
   """
+  copy, merged = apart(module, groups)
+  editor = edit.Editor(copy)
+  for computation_id, members in merged.items():
+    _merge(copy.computations[computation_id], members, editor)
+  return copy.proto.SerializeToString()
+
+
+def apart(
+  module: hlo.Module, groups: combinable.Groups
+) -> tuple[hlo.Module, dict[int, list[list[hlo.Instruction]]]]:
+  """A copy with collectives of one array each, and what is to be one again.
+
+  Args:
+    module: as PRE_SCHEDULER shows it; it stays as it is.
+    groups: labels to combine.
+
+  Returns:
+    The copy; and by computation the members of each group of two or more.
+
+  Raises:
+    CombineError: the module cannot have these groups.
+  """
   module = split.apart(module)
   copy = hlo.Module(type(module.proto)(), module.num_partitions)
   copy.proto.CopyFrom(module.proto)
   candidates = combinable.find(copy, as_written=True)
   combinable.check(candidates, groups)
-  editor = edit.Editor(copy)
-  to_merge: dict[int, list[list[hlo.Instruction]]] = {}
+  merged: dict[int, list[list[hlo.Instruction]]] = {}
   for group in groups:
     members = [candidates[label] for label in group]
     if len(members) > 1:
-      to_merge.setdefault(members[0].computation_id, []).append(
+      merged.setdefault(members[0].computation_id, []).append(
         [member.instruction for member in members]
       )
-  for computation_id, merged in to_merge.items():
-    _merge(copy.computations[computation_id], merged, editor)
-  return copy.proto.SerializeToString()
+  return copy, merged
 
 
 def _merge(

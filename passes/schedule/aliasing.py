@@ -52,12 +52,19 @@ _NONE = Access()
 
 
 class Buffers:
-  """The buffers of a module; see the module's docstring."""
+  """The buffers of a module; see the module's docstring.
 
-  def __init__(self, module: hlo.Module):
+  Args:
+    module: scheduled.
+    is_assigned: see `sharing.Sharing`.
+  """
+
+  def __init__(self, module: hlo.Module, *, is_assigned: bool = True):
     self._module = module
     self._leaves = leaves_lib.Leaves(module)
-    self._sharing = sharing_lib.Sharing(module, self._leaves)
+    self._sharing = sharing_lib.Sharing(
+      module, self._leaves, is_assigned=is_assigned
+    )
     self._inside: dict[int, Access] = {}
     self._accesses: dict[int, Access] = {}
 

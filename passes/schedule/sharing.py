@@ -26,11 +26,25 @@ _IN_PLACE = frozenset(
 
 
 class Sharing:
-  """The leaves of a module, put together."""
+  """The leaves of a module, put together.
 
-  def __init__(self, module: hlo.Module, leaves: leaves_lib.Leaves):
+  Args:
+    module: scheduled.
+    leaves: its arrays.
+    is_assigned: whether a collective may have been given its operand's buffer
+      to write to. XLA:CPU gives out buffers after its passes, by their order.
+  """
+
+  def __init__(
+    self,
+    module: hlo.Module,
+    leaves: leaves_lib.Leaves,
+    *,
+    is_assigned: bool = True,
+  ):
     self._module = module
     self._leaves = leaves
+    self._is_assigned = is_assigned
     self._parent = list(range(len(leaves.sizes_bytes)))
     for computation in module.computations.values():
       for instruction in computation.instructions:
@@ -117,8 +131,13 @@ class Sharing:
     return bool(
       instruction.opcode in _IN_PLACE
       or instruction.output_operand_aliasing
-      or collectives.kind_of(instruction)
-      or collectives.payloads(self._module, instruction)
+      or (
+        self._is_assigned
+        and (
+          collectives.kind_of(instruction)
+          or collectives.payloads(self._module, instruction)
+        )
+      )
       or self._updates_inside(instruction)
     )
 

@@ -5,5 +5,5 @@
 A train step runs on two JAX processes, each in a network namespace of its own,
 over gloo. The link between them has a limited rate, so that there is something
 to hide; and XLA:CPU hides it once a pass has put each collective behind a
-product (order.py).
+product (`behind_products`).
 """

@@ -12,7 +12,6 @@ gave the same bits as the first, "refused": form -> why it cannot be made}.
 from __future__ import annotations
 
 import ctypes
-import functools
 import json
 import signal
 import sys
@@ -22,12 +21,13 @@ from typing import Any
 import jax
 import numpy as np
 
-from benchmarks.strands.wall_clock import order
 from benchmarks.strands.wall_clock import train_step
 from lagom_xla.compile import rewriting
+from lagom_xla.passes import in_compile
 from lagom_xla.passes import registry
 from lagom_xla.passes.program import form as form_lib
 from lagom_xla.passes.program.slices import chains as chains_lib
+from lagom_xla.passes.schedule import behind_products
 
 _NUM_HOSTS = 2
 _MODULE = "jit_train_step"
@@ -94,9 +94,10 @@ def _compiled(
   rewritten = made.program
   if not is_ordered:
     return rewritten.compile()
-  with registry.transformation(
-    functools.partial(order.rewrite, _MODULE),
-    stage=registry.Stage.POST_SCHEDULER,
+  with in_compile.rewritten(
+    _MODULE,
+    behind_products.rewrite,
+    registry.Stage.POST_SCHEDULER,
     platform="cpu",
   ):
     # An option that changes nothing: JAX would take the program's other order

@@ -4,29 +4,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 import dataclasses
-import json
 import os
-import sys
-from typing import Any
 
+from benchmarks.shaped_hosts import intervals
+from benchmarks.shaped_hosts import job
 from benchmarks.strands import progress
-from benchmarks.strands.wall_clock import hosts as hosts_lib
-from benchmarks.strands.wall_clock import intervals
 from benchmarks.strands.wall_clock import train_step
-from lagom_xla import errors
-
-# Threads of XLA:CPU's pool: with 1 nothing can be hidden, with 2 all can, and
-# more fight for two cores.
-_NUM_THREADS = 2
-_PORT = 12921
-_ENVIRONMENT = {
-  "JAX_PLATFORMS": "cpu",
-  "PJRT_NPROC": str(_NUM_THREADS),
-  "OMP_NUM_THREADS": "1",
-  "XLA_FLAGS": "",
-}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -85,20 +70,15 @@ def launch(
   Raises:
     LagomError: a host ended before it had measured.
   """
-  with hosts_lib.pair(mbit_per_s=setting.mbit_per_s) as pair:
-    processes = [
-      pair.start(
-        rank,
-        [
-          sys.executable,
-          *("-m", "benchmarks.strands.wall_clock.host"),
-          json.dumps(_task(setting, ways, num_rounds, rank, pair)),
-        ],
-        _ENVIRONMENT,
-      )
-      for rank in range(len(pair.names))
-    ]
-    found = [_result(process.communicate()[0]) for process in processes]
+  found = job.run(
+    "benchmarks.strands.wall_clock.host",
+    {
+      "sizes": dataclasses.asdict(setting.sizes),
+      "forms": {name: dataclasses.asdict(way) for name, way in ways.items()},
+      "num_rounds": num_rounds,
+    },
+    mbit_per_s=setting.mbit_per_s,
+  )
   for way, reason in found[0]["refused"].items():
     progress.say(f"  no {way}: {reason}")
   load = os.getloadavg()[0]
@@ -109,30 +89,3 @@ def launch(
     is_same={way: all(f["is_same"][way] for f in found) for way in made},
     load=load,
   )
-
-
-def _task(
-  setting: Setting,
-  ways: Mapping[str, Way],
-  num_rounds: int,
-  rank: int,
-  pair: hosts_lib.Pair,
-) -> dict[str, Any]:
-  return {
-    "rank": rank,
-    "address": f"{pair.addresses[0]}:{_PORT}",
-    "sizes": dataclasses.asdict(setting.sizes),
-    "forms": {name: dataclasses.asdict(way) for name, way in ways.items()},
-    "num_rounds": num_rounds,
-  }
-
-
-def _result(printed: str) -> dict[str, Any]:
-  """What a host found: its last line, as gloo prints lines of its own."""
-  lines: Sequence[str] = printed.splitlines()
-  try:
-    return json.loads(lines[-1])
-  except (IndexError, json.JSONDecodeError):
-    raise errors.LagomError(
-      "A host ended before it had measured anything; what it said is above."
-    ) from None

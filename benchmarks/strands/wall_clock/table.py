@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from benchmarks import table as table_lib
+from benchmarks.shaped_hosts import intervals
 from benchmarks.strands import progress
-from benchmarks.strands.wall_clock import intervals
 from benchmarks.strands.wall_clock import measure
 from benchmarks.strands.wall_clock import train_step
 

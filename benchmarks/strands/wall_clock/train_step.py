@@ -41,7 +41,10 @@ class Sizes:
 
 
 def train_step(
-  devices: Sequence[jax.Device], sizes: Sizes
+  devices: Sequence[jax.Device],
+  sizes: Sizes,
+  *,
+  donate_argnums: tuple[int, ...] = (),
 ) -> tuple[jax.stages.Wrapped, tuple[Any, ...]]:
   """The jitted step (weights, batch) -> (weights, loss), and its arguments."""
   mesh = jax.sharding.Mesh(np.array(devices), (_AXIS,))
@@ -71,7 +74,10 @@ def train_step(
   )
   step.__name__ = "train_step"
   arguments = {name: shape(*weight) for name, weight in weights.items()}
-  return jax.jit(step), (arguments, shape(*batch))
+  return jax.jit(step, donate_argnums=donate_argnums), (
+    arguments,
+    shape(*batch),
+  )
 
 
 def _layer(x: jax.Array, weights: Any) -> tuple[jax.Array, None]:

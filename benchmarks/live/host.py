@@ -1,0 +1,168 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""What one of the two hosts runs: a user's loop, and then an A/B of its own.
+
+    python -m benchmarks.live.host JSON
+
+The JSON is a task of `launch.py`. The loop goes on until `tune` only watches.
+Then what it adopted, compiled anew, takes turns with the step as XLA compiles
+it by default; where it adopted nothing, that step takes turns with itself. The
+last line of what is printed is the JSON of a `launch.Found`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import pathlib
+import signal
+import sys
+import time
+from typing import Any
+
+import jax
+import numpy as np
+
+from benchmarks.live import cases
+from benchmarks.live import training
+from benchmarks.live import turns
+import lagom_xla
+from lagom_xla import errors
+from lagom_xla.compile import _jax_store
+from lagom_xla.live.cpu import CpuProposer
+
+_NUM_HOSTS = 2
+_PR_SET_PDEATHSIG = 1  # prctl(2)
+# Steps between looks at whether the loop has come to an end.
+_STEPS_PER_LOOK = 10
+_LONGEST_LOOP_S = 150
+_TIMEOUT_S = 300
+_ENDED = ("watch", "stay")
+
+
+def main() -> None:
+  """The program."""
+  # A host has nothing to do once whoever started it is gone.
+  ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+  task = json.loads(sys.argv[1])
+  jax.config.update("jax_cpu_collectives_implementation", "gloo")
+  jax.distributed.initialize(task["address"], _NUM_HOSTS, task["rank"])
+  made = cases.CASES[task["case"]].build(jax.devices())
+  log = pathlib.Path(task["log"])
+  state, trained = _train(made, log)
+  trials = _shared(_trials(log))
+  found = _compared(made, state, trials, task["num_rounds"])
+  # By the first process's clock: both see the same last line.
+  print(json.dumps({**trained, "trials": trials, **found}), flush=True)
+  _leave_together()
+
+
+def _train(made: training.Training, log: pathlib.Path) -> tuple[Any, Any]:
+  """A user's loop, as long as `tune` has something to do."""
+  train_step = lagom_xla.tune(made.step, log=log)
+  state, num_steps, begin = made.state, 0, time.perf_counter()
+  is_over = False
+  while not is_over:
+    for _ in range(_STEPS_PER_LOOK):
+      batch = made.batches[num_steps % len(made.batches)]
+      state, _ = train_step(state, batch)
+      num_steps += 1
+    jax.block_until_ready(state)
+    seconds = time.perf_counter() - begin
+    is_over = _shared(_has_ended(train_step) or seconds > _LONGEST_LOOP_S)
+  return state, {
+    "num_steps": num_steps,
+    "loop_s": time.perf_counter() - begin,
+    "has_ended": _has_ended(train_step),
+    "report": train_step.report(),
+  }
+
+
+def _has_ended(train_step: Any) -> bool:
+  """Whether `tune` says that it tries nothing more."""
+  now = train_step.report().partition("now: ")[2]
+  return now.startswith(_ENDED)
+
+
+def _trials(log: pathlib.Path) -> list[dict[str, Any]]:
+  if not log.exists():
+    return []
+  return [json.loads(line) for line in log.read_text().splitlines()]
+
+
+def _compared(
+  made: training.Training,
+  state: Any,
+  trials: list[dict[str, Any]],
+  num_rounds: int,
+) -> dict[str, Any]:
+  """The step as XLA compiles it beside what was adopted."""
+  lowered = made.step.lower(state, made.batches[0])
+  adopted = [trial["payload"] for trial in trials if trial["adopted"]]
+  default = lowered.compile()
+  chosen = (
+    CpuProposer().compile(lowered, adopted[-1].encode()) if adopted else default
+  )
+  is_same = _bits(made, default) == _bits(made, chosen)
+  state, seconds = turns.run(made, default, made.state, 2)
+  steps = {"default": default, "chosen": chosen}
+  num_steps = _shared(turns.block_length(seconds))
+  _, by_name = turns.measure(
+    made, steps, state, num_rounds=num_rounds, num_steps=num_steps
+  )
+  return {
+    "seconds": by_name,
+    "is_same": is_same,
+    "load": os.getloadavg()[0],
+  }
+
+
+def _bits(made: training.Training, step: turns.Step) -> list[bytes]:
+  """What a step gives, from copies: it may donate what it takes."""
+  state = jax.tree.map(lambda leaf: leaf.copy(), made.state)
+  return [
+    np.asarray(shard.data).tobytes()
+    for leaf in jax.tree.leaves(step(state, made.batches[0]))
+    for shard in leaf.addressable_shards
+  ]
+
+
+_num_shared = 0
+
+
+def _shared(value: Any) -> Any:
+  """What the first process has, in both."""
+  global _num_shared
+  _num_shared += 1
+  key = f"benchmarks.live/{_num_shared}"
+  store = _store()
+  if store.process_id == 0:
+    store.put(key, json.dumps(value).encode())
+    return value
+  found = store.get(key, timeout_s=_TIMEOUT_S)
+  if found is None:
+    raise errors.ProcessesError(
+      f"The first host said nothing within {_TIMEOUT_S} s."
+    )
+  return json.loads(found)
+
+
+def _leave_together() -> None:
+  """Waits until the other process has said what it found."""
+  store = _store()
+  store.put(f"benchmarks.live/over/{store.process_id}", b"")
+  other = 1 - store.process_id
+  store.get(f"benchmarks.live/over/{other}", timeout_s=_TIMEOUT_S)
+  os.kill(os.getpid(), signal.SIGKILL)  # Not by JAX's barrier: all is said.
+
+
+def _store() -> _jax_store.Store:
+  store = _jax_store.of_job()
+  if store is None:
+    raise errors.ProcessesError("A host of benchmarks.live is one of two.")
+  return store
+
+
+if __name__ == "__main__":
+  main()

@@ -1,0 +1,84 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Training of perceptrons in Flax, data-parallel, with SGD of Optax."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+from flax import linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from benchmarks.live import training
+
+_AXIS = "data"
+_NUM_BATCHES = 4
+
+
+class Perceptrons(nn.Module):
+  """Layers of equal width, [rows, width] to [rows, width]."""
+
+  num_layers: int
+  width: int
+
+  @nn.compact
+  def __call__(self, x: jax.Array) -> jax.Array:
+    """Feeds rows through all layers."""
+    for _ in range(self.num_layers):
+      x = nn.relu(nn.Dense(self.width)(x))
+    return x
+
+
+def build(
+  devices: Sequence[jax.Device], *, num_layers: int, width: int, num_rows: int
+) -> training.Training:
+  """Makes the training.
+
+  Args:
+    devices: to train on.
+    num_layers: each with two arrays of parameters.
+    width: of all layers.
+    num_rows: of a batch, on all devices together.
+  """
+  mesh = training.mesh(devices, _AXIS)
+  model = Perceptrons(num_layers, width)
+  optimizer = optax.sgd(1e-2)
+  params = model.init(jax.random.key(0), jnp.zeros((1, width)))
+  state = {"params": params, "opt": optimizer.init(params)}
+  state = jax.tree.map(
+    lambda leaf: training.placed(np.asarray(leaf), mesh), state
+  )
+
+  def loss_of(params: Any, batch: Any) -> jax.Array:
+    predicted = cast(jax.Array, model.apply(params, batch["inputs"]))
+    return jnp.mean(jnp.square(predicted - batch["targets"]))
+
+  def train_step(state: Any, batch: Any) -> tuple[Any, jax.Array]:
+    loss, grads = jax.value_and_grad(loss_of)(state["params"], batch)
+    updates, opt = optimizer.update(grads, state["opt"], state["params"])
+    params = optax.apply_updates(state["params"], updates)
+    return {"params": params, "opt": opt}, loss
+
+  whole = jax.tree.map(lambda leaf: leaf.sharding, state)
+  loss_sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
+  return training.Training(
+    step=jax.jit(
+      train_step,
+      donate_argnums=training.DONATED,
+      out_shardings=(whole, loss_sharding),
+    ),
+    state=state,
+    batches=[
+      {
+        name: training.filled(
+          (num_rows, width), mesh, _AXIS, seed=2 * n + of, scale=1.0
+        )
+        for of, name in enumerate(("inputs", "targets"))
+      }
+      for n in range(_NUM_BATCHES)
+    ],
+  )

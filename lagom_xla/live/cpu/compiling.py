@@ -1,0 +1,219 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Compiles of a lowered step for CPUs, in one way or another.
+
+XLA calls passes in every compile of the process, and tells modules apart by
+name only; the user's own compiles go on in other threads. So the module of a
+way has a name of its own, which is also what a profile of it shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+import contextlib
+import hashlib
+from typing import Any
+
+import jax
+from jaxlib.mlir import ir
+
+from lagom_xla import errors
+from lagom_xla.compile import _jax
+from lagom_xla.compile import persistent_cache
+from lagom_xla.compile import rewriting
+from lagom_xla.live.cpu import grouping
+from lagom_xla.live.cpu import way as way_lib
+from lagom_xla.passes import collectives
+from lagom_xla.passes import hlo
+from lagom_xla.passes import in_compile
+from lagom_xla.passes import registry
+from lagom_xla.passes.combine import end_to_end
+from lagom_xla.passes.program import form as form_lib
+from lagom_xla.passes.program.slices import chains
+from lagom_xla.passes.schedule import behind_products
+
+_NAME = "sym_name"
+
+
+def compiled(
+  lowered: jax.stages.Lowered, way: way_lib.Way
+) -> jax.stages.Compiled:
+  """A step compiled in a way.
+
+  Raises:
+    ProgramError: the step cannot have this form.
+    CombineError: its all-reduces cannot have these groups.
+    DonationLostError: it donates, and this JAX would forget that.
+    CompileError: XLA ran no passes.
+  """
+  check_donation(lowered, way)
+  program = _program(lowered, way)
+  with (
+    persistent_cache.off(),
+    _grouped(program, way),
+    _ordered(program, way),
+  ):
+    return program.compile()
+
+
+def check_donation(lowered: jax.stages.Lowered, way: way_lib.Way) -> None:
+  """Checks that a step's inputs stay donated in a way.
+
+  Raises:
+    DonationLostError: it donates, and this JAX would forget that.
+  """
+  if not way.has_passes or registry.keeps_donation():
+    return
+  if any(info.donated for info in jax.tree.leaves(lowered.args_info)):
+    raise errors.DonationLostError(
+      f"{name(lowered)} donates inputs, and JAX {jax.__version__} forgets"
+      " that where a pass groups or orders collectives: its executable would"
+      " need memory for both the old and the new state. Use JAX 0.11 or newer"
+      " (Python 3.12)."
+    )
+
+
+def schedule(lowered: jax.stages.Lowered, way: way_lib.Way) -> hlo.Module:
+  """The module of a step in a way, as it would run; nothing is generated.
+
+  Raises:
+    LagomError: as `compiled`.
+  """
+  program = _program(lowered, way)
+  with persistent_cache.off(), _grouped(program, way):
+    proto = in_compile.run_to(
+      registry.Stage.POST_SCHEDULER,
+      program.compile,
+      name(program),
+      platform="cpu",
+    )
+  if proto is None:
+    raise _no_passes(program)
+  module = hlo.Module(proto)
+  rewritten = behind_products.rewrite(module) if way.is_ordered else None
+  if rewritten is None:
+    return module
+  return hlo.Module(type(proto).FromString(rewritten))
+
+
+def before_grouping(lowered: jax.stages.Lowered) -> hlo.Module:
+  """The module of a step when its all-reduces can be grouped.
+
+  Raises:
+    CompileError: XLA ran no passes.
+  """
+  program = _program(lowered, way_lib.AS_XLA_DOES)
+  with persistent_cache.off():
+    proto = in_compile.run_to(
+      registry.Stage.PRE_SCHEDULER,
+      program.compile,
+      name(program),
+      platform="cpu",
+    )
+  if proto is None:
+    raise _no_passes(program)
+  return hlo.Module(proto)
+
+
+def digest(compiled: jax.stages.Compiled) -> bytes:
+  """A hash of a module's collectives, in the order in which they run."""
+  found = [
+    (one.kind, one.array_bytes, one.element_type, one.groups, one.executions)
+    for one in collectives.find(hlo.load(compiled))
+  ]
+  return hashlib.sha256(repr(found).encode()).digest()
+
+
+def order_of(module: hlo.Module) -> bytes:
+  """A hash of what a scheduled module runs, in its order, but for names."""
+  found = [
+    (i.opcode, i.shape.SerializeToString(deterministic=True))
+    for computation_id in module.executions
+    for i in module.computations[computation_id].instructions
+  ]
+  return hashlib.sha256(repr(found).encode()).digest()
+
+
+def _program(
+  lowered: jax.stages.Lowered, way: way_lib.Way
+) -> jax.stages.Lowered:
+  """The step in its form, with a name that no other program has."""
+  form = form_lib.Form(
+    strands=way.strands, slices=_slices(lowered, way.num_pieces)
+  )
+  formed = rewriting.step(lowered, form)
+  rewriting.check(name(lowered), form, formed.outcome)
+  program = _jax.copied(formed.program)
+  module: Any = program.compiler_ir("stablehlo")
+  payload = way_lib.to_bytes(way)
+  own = f"{name(lowered)}_{hashlib.sha256(payload).hexdigest()[:8]}"
+  with module.context:
+    module.operation.attributes[_NAME] = ir.StringAttr.get(own)
+  return program
+
+
+def _slices(lowered: jax.stages.Lowered, num_pieces: int) -> dict[str, int]:
+  """Every chain that can be, cut in so many pieces."""
+  if num_pieces == 1:
+    return {}
+  program: Any = lowered.compiler_ir("stablehlo")
+  found = {
+    chain.label: num_pieces
+    for chain in chains.find(program)
+    if num_pieces in chain.pieces
+  }
+  if not found:
+    raise errors.ProgramError(
+      f"{name(lowered)} has no chain of collectives and products that can be"
+      f" cut in {num_pieces} pieces: leave the program as it is written."
+    )
+  return found
+
+
+@contextlib.contextmanager
+def _grouped(program: jax.stages.Lowered, way: way_lib.Way) -> Iterator[None]:
+  group_bytes = way.group_bytes
+  if group_bytes is None:
+    yield
+    return
+
+  def rewrite(module: hlo.Module) -> bytes:
+    found = grouping.groups(grouping.all_reduces(module), group_bytes)
+    return end_to_end.rewrite(module, found)
+
+  with in_compile.rewritten(
+    name(program), rewrite, registry.Stage.PRE_SCHEDULER, "cpu"
+  ):
+    yield
+
+
+@contextlib.contextmanager
+def _ordered(program: jax.stages.Lowered, way: way_lib.Way) -> Iterator[None]:
+  if not way.has_passes:
+    yield
+    return
+  shown: list[str] = []
+
+  def rewrite(module: hlo.Module) -> bytes | None:
+    shown.append(module.name)
+    return behind_products.rewrite(module) if way.is_ordered else None
+
+  with in_compile.rewritten(
+    name(program), rewrite, registry.Stage.POST_SCHEDULER, "cpu"
+  ):
+    yield
+  if not shown:
+    raise _no_passes(program)
+
+
+def name(lowered: jax.stages.Lowered) -> str:
+  """The name of a step's module."""
+  program: Any = lowered.compiler_ir("stablehlo")
+  return program.operation.attributes[_NAME].value
+
+
+def _no_passes(program: jax.stages.Lowered) -> errors.CompileError:
+  return errors.CompileError(
+    f"XLA compiled {name(program)} without running the passes that group and"
+    " order its collectives; keep the step as it is."
+  )

@@ -1,0 +1,177 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Fit of a host's costs: to what a trace shows, and to the step time.
+
+Collectives and small kernels are in the trace as long as they took. What a
+multiplication costs is not, as large products are only handed over there; it is
+what makes the replayed step take the measured time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+import dataclasses
+
+import numpy as np
+from scipy import optimize
+
+from lagom_xla import errors
+from lagom_xla.live.cpu import replay
+from lagom_xla.live.cpu import work as work_lib
+from lagom_xla.passes import hlo
+
+# Of the time of a collective, in a trace that tells arrays and bytes not apart
+# because all its collectives have equally large ones: gloo's all-reduce of one
+# number between two processes (benchmarks.live, an unshaped link).
+_ARRAY_S = 200e-6
+# Of a step, if there is no trace: where hiding gains most.
+_MOVING_SHARE = 0.5
+_NUM_HALVINGS = 30
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class _Seen:
+  """An instruction of a trace: what it does, and how long it held a thread."""
+
+  amount: work_lib.Amount
+  held_s: float
+
+
+def costs(
+  module: hlo.Module, held_s: Mapping[str, float], step_s: float
+) -> work_lib.Costs:
+  """The costs with which a replay of a module takes what it took.
+
+  Args:
+    module: scheduled, as it ran.
+    held_s: seconds that instructions held a thread, by name.
+    step_s: seconds of a step.
+
+  Raises:
+    TraceError: the trace has no collective of the module.
+  """
+  seen = [
+    _Seen(amount=amount, held_s=held_s[instruction.name])
+    for instruction, amount, _ in _amounts(module)
+    if instruction.name in held_s
+  ]
+  moved = [one for one in seen if one.amount.kind == "collective"]
+  if not moved:
+    raise errors.TraceError(
+      f"The trace of {module.name} has none of its collectives: trace a few of"
+      " its steps."
+    )
+  array_s, network_byte_s = _network(moved)
+  launch_s, byte_s = _kernels(
+    [
+      one
+      for one in seen
+      if one.amount.kind == "kernel" and not one.amount.num_multiplications
+    ]
+  )
+  known = work_lib.Costs(
+    multiplication_s=0.0,
+    byte_s=byte_s,
+    launch_s=launch_s,
+    array_s=array_s,
+    network_byte_s=network_byte_s,
+  )
+  return _with_products(module, known, step_s)
+
+
+def _amounts(
+  module: hlo.Module,
+) -> Iterator[tuple[hlo.Instruction, work_lib.Amount, int]]:
+  """What each instruction does, and how often it runs in a step."""
+  for computation_id, executions in module.executions.items():
+    computation = module.computations[computation_id]
+    for instruction in computation.instructions:
+      if any(module.callees(instruction)):
+        continue
+      amount = work_lib.amount(module, computation, instruction)
+      if amount is not None:
+        yield instruction, amount, executions
+
+
+def _network(moved: Sequence[_Seen]) -> tuple[float, float]:
+  """Seconds of an array and of a byte."""
+  amounts = np.array(
+    [[one.amount.num_arrays, one.amount.num_bytes] for one in moved], float
+  )
+  times_s = np.array([one.held_s for one in moved])
+  per_array = amounts[:, 1] / amounts[:, 0]
+  if per_array.max() > 2 * per_array.min():
+    array_s, byte_s = _least_squares(amounts, times_s)
+    return float(array_s), float(byte_s)
+  num_arrays, num_bytes = amounts.sum(axis=0)
+  array_s = min(_ARRAY_S, times_s.sum() / num_arrays / 2)
+  byte_s = (times_s.sum() - num_arrays * array_s) / max(num_bytes, 1)
+  return float(array_s), float(byte_s)
+
+
+def _kernels(seen: Sequence[_Seen]) -> tuple[float, float]:
+  """Seconds of a launch and of a byte."""
+  if not seen:
+    return 0.0, 0.0
+  amounts = np.array([[1.0, one.amount.num_bytes] for one in seen])
+  launch_s, byte_s = _least_squares(
+    amounts, np.array([one.held_s for one in seen])
+  )
+  return float(launch_s), float(byte_s)
+
+
+def _least_squares(amounts: np.ndarray, times_s: np.ndarray) -> np.ndarray:
+  """Costs of at least 0; errors count by the square root of the times."""
+  weights = 1 / np.sqrt(np.maximum(times_s, times_s.max() * 1e-6))
+  scale = np.maximum(amounts.max(axis=0), 1)
+  solution, _ = optimize.nnls(
+    amounts / scale * weights[:, None], times_s * weights
+  )
+  return solution / scale
+
+
+def _with_products(
+  module: hlo.Module, known: work_lib.Costs, step_s: float
+) -> work_lib.Costs:
+  """The costs with what makes a multiplication's replay take `step_s`."""
+
+  def at(multiplication_s: float) -> work_lib.Costs:
+    return dataclasses.replace(known, multiplication_s=multiplication_s)
+
+  total = sum(
+    times * amount.num_multiplications for _, amount, times in _amounts(module)
+  )
+  if not total:
+    return known
+  low, high = 0.0, step_s / total
+  for _ in range(_NUM_HALVINGS):
+    middle = (low + high) / 2
+    if replay.step_s(module, at(middle)) < step_s:
+      low = middle
+    else:
+      high = middle
+  return at(high)
+
+
+def without_trace(module: hlo.Module, step_s: float) -> work_lib.Costs:
+  """Costs to rank by, as if half of a step were for collectives.
+
+  Args:
+    module: scheduled, as it ran.
+    step_s: seconds of a step.
+  """
+  num_bytes = num_arrays = 0
+  for _, amount, times in _amounts(module):
+    if amount.kind == "collective":
+      num_bytes += times * amount.num_bytes
+      num_arrays += times * amount.num_arrays
+  moving_s = step_s * _MOVING_SHARE
+  array_s = min(_ARRAY_S, moving_s / max(num_arrays, 1) / 2)
+  known = work_lib.Costs(
+    multiplication_s=0.0,
+    byte_s=0.0,
+    launch_s=0.0,
+    array_s=array_s,
+    network_byte_s=(moving_s - num_arrays * array_s) / max(num_bytes, 1),
+  )
+  return _with_products(module, known, step_s)

@@ -1,0 +1,136 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Rewrite pass that puts arrays end to end and reduces them as one.
+
+XLA:CPU hands the arrays of a combined all-reduce to gloo one by one, so each of
+them pays the latency of its own (xla/backends/cpu/runtime). One flat array pays
+it once:
+
+    a = f32[2,4] all-reduce(x)
+    b = f32[4] all-reduce(y)
+ →  flat = f32[12] concatenate(bitcast(x), bitcast(y))
+    both = f32[12] all-reduce(flat)
+    a = f32[2,4] bitcast(slice(both, 0:8))
+    b = f32[4] bitcast(slice(both, 8:12))
+
+A bitcast takes an array as it lies in memory, whatever its layout. Every
+element is still the sum of the same numbers; two devices give the same bits,
+more than two may add them in another order, as gloo's ring does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lagom_xla import errors
+from lagom_xla.passes import edit
+from lagom_xla.passes import hlo
+from lagom_xla.passes import hlo_pb2
+from lagom_xla.passes.combine import combinable
+from lagom_xla.passes.combine import merge
+
+
+def rewrite(module: hlo.Module, groups: combinable.Groups) -> bytes:
+  """The module with one flat all-reduce for each group, and no tuples of any.
+
+  Args:
+    module: as PRE_SCHEDULER shows it; it stays as it is.
+    groups: labels of all-reduces; those that no group names stay alone, and so
+      do collectives of other kinds.
+
+  Returns:
+    A serialized HloModuleProto.
+
+  Raises:
+    CombineError: the module cannot have these groups.
+  """
+  copy, merged = merge.apart(module, groups)
+  editor = edit.Editor(copy)
+  for computation_id, members_of in merged.items():
+    computation = copy.computations[computation_id]
+    instructions = {i.id: i for i in computation.instructions}
+    for members in members_of:
+      _check(members)
+      for instruction in _flat(computation, members, editor):
+        instructions[instruction.id] = instruction
+    edit.replace_instructions(computation, instructions.values())
+  return copy.proto.SerializeToString()
+
+
+def _check(members: Sequence[hlo.Instruction]) -> None:
+  first = members[0]
+  if first.opcode != "all-reduce":
+    raise errors.CombineError(
+      f"{first.name} cannot be put end to end with {members[1].name}: it is an"
+      f" {first.opcode}, and only all-reduces are."
+    )
+
+
+def _flat(
+  computation: hlo.Computation,
+  members: Sequence[hlo.Instruction],
+  editor: edit.Editor,
+) -> list[hlo.Instruction]:
+  """What takes the place of the members, each in the id of its own."""
+  new = _New(computation, editor, members[0])
+  num_elements = [hlo.num_elements(member.shape) for member in members]
+  ends = [sum(num_elements[: n + 1]) for n in range(len(members))]
+  flats = [
+    new.instruction("bitcast", number, member.operand_ids)
+    for number, member in zip(num_elements, members, strict=True)
+  ]
+  joined = new.instruction("concatenate", ends[-1], [i.id for i in flats])
+  joined.dimensions.append(0)
+  reduced = hlo.Instruction()
+  reduced.CopyFrom(members[0])
+  reduced.id = editor.new_id(computation)
+  reduced.name = editor.new_name("all-reduce")
+  reduced.shape.CopyFrom(joined.shape)
+  reduced.operand_ids[:] = [joined.id]
+  reduced.control_predecessor_ids[:] = dict.fromkeys(
+    before for m in members for before in m.control_predecessor_ids
+  )
+  made = [*flats, joined, reduced]
+  for member, number, end in zip(members, num_elements, ends, strict=True):
+    part = new.instruction("slice", number, [reduced.id])
+    part.slice_dimensions.add(start=end - number, limit=end, stride=1)
+    # In its place, so that those who take its value need no change.
+    whole = hlo.Instruction(
+      name=editor.new_name("bitcast"),
+      opcode="bitcast",
+      shape=member.shape,
+      metadata=member.metadata,
+      id=member.id,
+      operand_ids=[part.id],
+    )
+    made += [part, whole]
+  return made
+
+
+class _New:
+  """Makes instructions of one dimension, of a collective's element type."""
+
+  def __init__(
+    self,
+    computation: hlo.Computation,
+    editor: edit.Editor,
+    like: hlo.Instruction,
+  ):
+    self._computation = computation
+    self._editor = editor
+    self._element_type = like.shape.element_type
+
+  def instruction(
+    self, opcode: str, num_elements: int, operand_ids: Sequence[int]
+  ) -> hlo.Instruction:
+    return hlo.Instruction(
+      name=self._editor.new_name(opcode),
+      opcode=opcode,
+      shape=hlo.Shape(
+        element_type=self._element_type,
+        dimensions=[num_elements],
+        layout=hlo_pb2.LayoutProto(minor_to_major=[0]),
+      ),
+      id=self._editor.new_id(self._computation),
+      operand_ids=operand_ids,
+    )

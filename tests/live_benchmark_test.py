@@ -1,0 +1,169 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The benchmark of the live loop: its cases, turns, rows and command.
+
+Nothing is timed here, and no hosts are made.
+"""
+
+from __future__ import annotations
+
+import csv
+import pathlib
+from typing import Any
+
+import jax
+import pytest
+
+from benchmarks.live import __main__ as command
+from benchmarks.live import cases
+from benchmarks.live import perceptrons
+from benchmarks.live import table as live_table
+from benchmarks.live import turns
+from benchmarks.shaped_hosts import hosts
+from lagom_xla.live.cpu import compiling
+from lagom_xla.live.cpu import way
+from lagom_xla.passes import collectives
+
+ADOPTED = {
+  "proposal": "gradients in one group",
+  "predicted_ratio": 0.5,
+  "adopted": True,
+}
+REJECTED = {
+  "proposal": "chains in 4 pieces",
+  "predicted_ratio": 0.9,
+  "adopted": False,
+}
+CASE = "many small gradients"
+
+
+def found(
+  *trials: dict[str, Any], chosen: tuple[float, ...] = (1.0, 1.1, 0.9)
+) -> list[dict[str, Any]]:
+  """What two hosts found; the second one is twice as slow."""
+  return [
+    {
+      "trials": list(trials),
+      "num_steps": 120,
+      "is_same": True,
+      "load": 1.5,
+      "seconds": {
+        "default": [factor * x for x in (1.0, 1.1, 0.9)],
+        "chosen": [factor * x for x in chosen],
+      },
+    }
+    for factor in (1, 2)
+  ]
+
+
+def test_a_row_is_of_what_was_adopted_and_of_the_slower_host():
+  row = live_table.row(
+    CASE, 200, found(REJECTED, ADOPTED, chosen=(0.25, 0.275, 0.225))
+  )
+  assert row["adopted"] is True
+  assert row["way"] == ADOPTED["proposal"]
+  assert row["predicted_ratio"] == ADOPTED["predicted_ratio"]
+  assert row["default_ms"] == pytest.approx(2000)
+  for field in ("ratio", "low", "high"):
+    assert row[field] == pytest.approx(0.25)
+  assert (row["tried"], row["steps"]) == (2, 120)
+
+
+def test_where_nothing_is_adopted_the_row_is_of_what_was_tried_first():
+  row = live_table.row(CASE, 200, found(REJECTED))
+  assert row["adopted"] is False
+  assert row["way"] == ""
+  assert row["predicted_ratio"] == REJECTED["predicted_ratio"]
+  assert row["ratio"] == pytest.approx(1)
+  assert live_table.row(CASE, 200, found())["predicted_ratio"] is None
+
+
+def test_four_cases_have_to_be_surely_faster_and_none_slower():
+  won = found(ADOPTED, chosen=(0.5, 0.55, 0.45))
+  names = list(cases.CASES)
+  rows = [live_table.row(name, 200, won) for name in names[:4]]
+  # The same case at another rate is no other case.
+  again = [*rows[:3], live_table.row(names[0], 400, won)]
+  lost = live_table.row(names[4], 200, found(ADOPTED, chosen=(1.2, 1.32, 1.08)))
+
+  def are_met(rows: list[dict[str, Any]]) -> list[bool]:
+    return [target.is_met for target in live_table.table_of(rows).targets]
+
+  assert are_met(rows) == [True, True]
+  assert are_met(again) == [False, True]
+  assert are_met([*rows, lost]) == [True, False]
+
+
+def test_a_case_puts_its_rows_among_those_of_earlier_runs(
+  tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+):
+  monkeypatch.setattr(hosts, "obstacle", lambda: None)
+
+  def rows(case: str, rates: tuple[int, ...]) -> list[dict[str, Any]]:
+    return [live_table.row(case, rate, found(ADOPTED)) for rate in rates]
+
+  monkeypatch.setattr(live_table, "rows", rows)
+  folder = tmp_path / "results"
+  first, second, *_ = cases.CASES
+  for only in (second, first):
+    command.main([f"--only={only}", f"--csv={folder}"])
+  with (folder / "live.csv").open(newline="") as file:
+    read = [(line["case"], line["adopted"]) for line in csv.DictReader(file)]
+  assert read == [(first, "yes")] * 2 + [(second, "yes")] * 2
+
+
+def test_json_has_the_fields_that_are_compared_over_time(
+  monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+  monkeypatch.setattr(hosts, "obstacle", lambda: None)
+  monkeypatch.setattr(
+    live_table,
+    "rows",
+    lambda case, rates: [live_table.row(case, rates[0], found(ADOPTED))],
+  )
+  command.main([f"--only={CASE}:1000", "--format=json"])
+  assert f'"case": "{CASE}",\n   "rate": 1000,' in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+  "only, message", [("none such", "is no case"), (f"{CASE}:3", "has no rate 3")]
+)
+def test_a_case_or_rate_that_there_is_not_is_told(only: str, message: str):
+  with pytest.raises(SystemExit, match=message):
+    command.main([f"--only={only}"])
+
+
+def test_without_namespaces_it_is_skipped_with_one_message(
+  monkeypatch: pytest.MonkeyPatch,
+):
+  monkeypatch.setattr(hosts, "obstacle", lambda: "there is no root")
+  with pytest.raises(SystemExit, match=r"live: skipped: there is no root\."):
+    command.main([])
+
+
+def test_all_steps_come_first_equally_often_and_each_trains_on():
+  made = perceptrons.build(jax.devices()[:2], num_layers=1, width=8, num_rows=4)
+  ran: list[str] = []
+
+  def step(name: str) -> turns.Step:
+    def run(state: Any, batch: Any) -> Any:
+      ran.append(name)
+      return made.step(state, batch)
+
+    return run
+
+  steps = {name: step(name) for name in "ab"}
+  state, seconds = turns.measure(
+    made, steps, made.state, num_rounds=4, num_steps=2
+  )
+  assert "".join(ran) == "aabbbbaaaabbbbaa"
+  assert {name: len(each) for name, each in seconds.items()} == {"a": 4, "b": 4}
+  assert jax.tree.structure(state) == jax.tree.structure(made.state)
+
+
+@pytest.mark.parametrize("name", cases.CASES)
+def test_each_case_has_collectives_and_two_rates(name: str):
+  made = cases.CASES[name].build(jax.devices()[:2])
+  lowered = made.step.lower(made.state, made.batches[0])
+  assert len(cases.CASES[name].rates) == 2
+  assert collectives.find(compiling.schedule(lowered, way.AS_XLA_DOES))
