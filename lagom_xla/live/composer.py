@@ -21,7 +21,7 @@ from lagom_xla.compile import fallback
 from lagom_xla.live import loop as loop_lib
 from lagom_xla.live import proposals
 from lagom_xla.live import script as script_lib
-from lagom_xla.live import searching
+from lagom_xla.live import search_thread
 from lagom_xla.live import surroundings
 from lagom_xla.live import tracing
 from lagom_xla.live import trials
@@ -162,7 +162,7 @@ class _Around:
     self._board = board
     self._diary = diary
     self._tracer = tracer
-    self._search: searching.Search | None = None
+    self._search: search_thread.Search | None = None
 
   def now_s(self) -> float:
     return time.monotonic()
@@ -173,7 +173,7 @@ class _Around:
     measured = proposals.Measured(
       trace_dir=trace_dir, step_s=step_s, num_traced=num_traced
     )
-    self._search = searching.Search(self._proposer, self._lowered, measured)
+    self._search = search_thread.Search(self._proposer, self._lowered, measured)
 
   def end_search(self, *, drops_trace: bool = True) -> None:
     if self._search is not None:

@@ -33,7 +33,7 @@ from lagom_xla.compile.workers import pool as pool_lib
 from lagom_xla.live import payload as payload_lib
 from lagom_xla.live import plan_cache
 from lagom_xla.live import proposals as proposals_lib
-from lagom_xla.live import search as search_lib
+from lagom_xla.live import search_process as search_lib
 from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import hlo
 from lagom_xla.search import nccl
