@@ -130,10 +130,9 @@ def _with_failures(number: int, say: job.Say) -> None:
       "refused": _only_in(1, refuse),
       "odd": _faster,
       "faster": _faster,
-      "hangs": _only_in(1, _hang),
     }
   )
-  variants, warned, report = _train(proposer, _PATIENCE, _is_done)
+  variants, warned, report = _train(proposer, _LONG, _is_done)
   say((variants, warned, report))
 
 
@@ -143,14 +142,12 @@ def test_all_of_four_run_the_same_variant_at_each_call_whatever_fails():
   assert "refused: not measured: process 1: no such option" in report
   assert "odd: not measured: process 1 came to something else" in report
   assert "faster: 0." in report and ", adopted" in report
-  assert "process 1 did not compile hangs within 5 s" in report
   assert set(variants) == {0, 3}
   for it in ended:
     ((theirs, warned, _),) = it.said
     assert theirs[: len(variants)] == variants[: len(theirs)]
     assert abs(len(theirs) - len(variants)) <= 1
-    (warning,) = warned
-    assert "goes on with what step has adopted" in warning
+    assert warned == []
 
 
 def _dying(number: int, say: job.Say, *, victim: int, state: str) -> None:
@@ -169,7 +166,7 @@ def _dying(number: int, say: job.Say, *, victim: int, state: str) -> None:
 
 
 # States in which the others need no more votes of the one that dies.
-_AFTER_VOTES = ("measure", "adopt", "reject", "watch", "stay")
+_AFTER_VOTES = ("measure", "adopt", "reject", "watch")
 
 
 def _proposer_to(state: str) -> live_step.Proposer:
@@ -178,7 +175,7 @@ def _proposer_to(state: str) -> live_step.Proposer:
   if state == "reject":
     makers = {"slower": live_step.sleeping(0.02)}
   if state == "stay":
-    makers["hangs"] = _only_in(0, _hang)
+    makers = {"hangs": _only_in(0, _hang)}
   return live_step.Proposer(makers)
 
 
@@ -192,7 +189,7 @@ def _proposer_to(state: str) -> live_step.Proposer:
     ("adopt", 1),
     ("reject", 0),
     ("watch", 1),
-    ("stay", 1),
+    ("stay", 0),
   ],
 )
 def test_where_one_dies_the_others_go_on(state: str, in_use: int):
@@ -202,8 +199,10 @@ def test_where_one_dies_the_others_go_on(state: str, in_use: int):
   assert ended[1].said == []
   for number, it in enumerate(ended):
     if number != 1:
-      ((last, _),) = it.said
+      ((last, report),) = it.said
       assert last == in_use
+      if state == "stay":
+        assert "process 0 did not compile hangs within 5 s" in report
 
 
 def test_where_the_first_one_dies_no_process_hangs_or_runs_a_candidate():
