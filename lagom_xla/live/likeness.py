@@ -32,6 +32,10 @@ class Likeness:
     self._remake = remake
     functools.update_wrapper(self, jitted.function, updated=())
 
+  def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    """What a call does is up to a subclass."""
+    raise NotImplementedError
+
   def __get__(self, instance: Any, owner: Any = None) -> Any:
     return self if instance is None else types.MethodType(self, instance)
 
