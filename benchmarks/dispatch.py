@@ -57,7 +57,7 @@ class Row:
   extra_high_ns: float
 
 
-class _NoProposals:
+class _NoProposals(proposals.Proposer):
   """A proposer that finds nothing, so that the step is watched soon."""
 
   def proposals(

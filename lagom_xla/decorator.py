@@ -44,6 +44,7 @@ from lagom_xla import cluster as cluster_lib
 from lagom_xla import plan as plan_lib
 from lagom_xla import tuner
 from lagom_xla.compile import fallback
+from lagom_xla.live import plan_cache
 from lagom_xla.live import predicted
 from lagom_xla.live import tuned
 from lagom_xla.search import nccl
@@ -85,6 +86,7 @@ def tune(
   searcher: str = nccl.DEFAULT_SEARCHER,
   measure: bool = True,
   log: str | pathlib.Path | None = None,
+  cache: str | pathlib.Path | bool = True,
 ) -> TunedStep: ...
 
 
@@ -97,6 +99,7 @@ def tune(
   searcher: str = nccl.DEFAULT_SEARCHER,
   measure: bool = True,
   log: str | pathlib.Path | None = None,
+  cache: str | pathlib.Path | bool = True,
 ) -> Callable[[Callable[..., Any]], TunedStep]: ...
 
 
@@ -108,6 +111,7 @@ def tune(
   searcher: str = nccl.DEFAULT_SEARCHER,
   measure: bool = True,
   log: str | pathlib.Path | None = None,
+  cache: str | pathlib.Path | bool = True,
 ) -> TunedStep | Callable[[Callable[..., Any]], TunedStep]:
   """Tunes a jitted step while it trains.
 
@@ -140,6 +144,9 @@ def tune(
     measure: whether what is found is measured, in steps of the run, and kept
       only if it is faster; otherwise predictions are trusted.
     log: file to which a line of JSON is added for each way that was tried.
+    cache: folder of what earlier runs found, so that a step is searched for
+      once; by default in the user's cache folder (LAGOM_XLA_CACHE, else
+      $XDG_CACHE_HOME/lagom_xla). False to keep nothing, and to know nothing.
 
   Returns:
     A function like the jitted one, with `report` and `tunings`: see
@@ -161,6 +168,7 @@ def tune(
     "searcher": searcher,
     "measure": measure,
     "log": log,
+    "cache": cache,
   }
   if jitted_step is None:
     return functools.partial(tune, **options)
@@ -178,6 +186,7 @@ def tune(
       cluster=cluster,
       searcher=searcher,
       log=None if log is None else pathlib.Path(log),
+      cache=plan_cache.in_folder(cache),
       remake=functools.partial(tune, jitted_step, **options),
       by="lagom_xla.tune",
     )

@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from hypothesis import given
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -200,6 +202,65 @@ def test_each_new_search_asks_for_twice_as_long_a_drift():
     lengths.append(num)
     watch.restart()
   assert lengths[1:] == [2 * lengths[0], 4 * lengths[0]]
+
+
+def _profiles(job: Job) -> list[list[int]]:
+  """The variants of each profile's traced calls."""
+  return [
+    [it.variant for it in script.segments if it.is_traced]
+    for script in job.scripts
+    if any(it.is_traced for it in script.segments)
+  ]
+
+
+def test_a_build_for_the_profile_is_traced_once_all_have_compiled_it():
+  job = Job(step_s=[1.0, 0.8], has_profile_build=True)
+  job.run(1000)
+  assert _profiles(job) == [[-1]]
+  assert job.states()[:3] == ["baseline", "profile", "search"]
+  first, *_ = [it for it in job.scripts if it.state == "profile"]
+  assert [segment.variant for segment in first.segments] == [0]
+  (trial,) = job.trials
+  assert trial.verdict is not None and trial.verdict.is_adopted
+
+
+@pytest.mark.parametrize(
+  ("voted", "words"),
+  [
+    (
+      lambda _: {1: surroundings.Vote(digest=None, words="no")},
+      "process 1: no",
+    ),
+    (_odd_one, "process 1 came to something else than process 0"),
+    (lambda _: {}, "did not compile the build for the profile within 50 s"),
+  ],
+)
+def test_the_step_itself_is_traced_where_a_build_for_it_fails(
+  voted: Any, words: str
+):
+  limits = loop_lib.Limits(compile_s=50)
+  job = Job(step_s=[1.0], has_profile_build=True, voted=voted, limits=limits)
+  job.run(500)
+  assert _profiles(job) == [[0]]
+  assert job.num_searches == 1
+  assert any(words in script.words for script in job.scripts)
+
+
+@pytest.mark.parametrize("has_build", [False, True])
+def test_after_a_drift_the_step_as_it_was_is_traced(has_build: bool):
+  job = Job(step_s=[1.0, 0.8], slower_from=2000, has_profile_build=has_build)
+  job.run(6000)
+  assert _profiles(job) == [[-1], [-2]] if has_build else [[0], [0]]
+  assert job.scripts[-1].in_use == 1
+
+
+def test_a_search_is_concluded_once_and_says_whether_all_was_tried():
+  job = Job(step_s=[1.0, 0.8])
+  job.run(1000)
+  assert job.concluded == [True]
+  job = Job(step_s=[1.0, *[1.9] * 30], noise=0.0)
+  job.run(1000)
+  assert job.concluded == [False]
 
 
 def test_blocks_of_a_pair_take_turns():

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 import functools
 import pickle
 import threading
+import time
 from typing import Any
 
 from flax import nnx
@@ -18,6 +19,8 @@ import pytest
 
 from jitted_steps import assert_identical
 import lagom_xla
+from lagom_xla.live import turns
+from lagom_xla.live import watch
 import live_step
 
 
@@ -282,3 +285,40 @@ def test_a_step_of_nnx_is_tuned_like_one_of_jax(
   np.testing.assert_array_equal(ours.kernel[...], theirs.kernel[...])
   assert proposer.compiled == ["again 0"]
   assert step._repr_html_().startswith("<pre>train: ")
+
+
+def test_shapes_that_alternate_are_watched_now_and_then(
+  proposer: live_step.Proposer, monkeypatch: pytest.MonkeyPatch
+):
+  # Windows of as few calls as can be, so that they end in a test.
+  monkeypatch.setattr(watch, "MIN_WINDOW_S", 0.0)
+  monkeypatch.setattr(watch, "MIN_CALLS", 4)
+  monkeypatch.setattr(turns, "REST_CALLS", 1)
+  slow_s = [0.0]
+
+  def sleep(value: np.ndarray) -> np.ndarray:
+    time.sleep(slow_s[0])
+    return value
+
+  def double(x: jax.Array) -> jax.Array:
+    shape = jax.ShapeDtypeStruct(x.shape, x.dtype)
+    return jax.pure_callback(sleep, shape, 2 * x)
+
+  proposer.makers = {}
+  step: Any = lagom_xla.tune(jax.jit(double))
+  batches = [live_step.batch(0, num_rows) for num_rows in (4, 8)]
+  num_rests, was_resting = 0, False
+  for number in range(3000):
+    x = batches[number % 2]
+    np.testing.assert_array_equal(step(x), 2 * x)
+    is_resting = step._current is None
+    num_rests += is_resting and not was_resting
+    was_resting = is_resting
+    if num_rests == 12:
+      slow_s[0] = 0.03
+    if len(proposer.measured) > 2:
+      break
+  assert num_rests >= 12
+  # A search for each shape, and one for a drift.
+  before, _, drifted = (it.step_s for it in proposer.measured)
+  assert before < 0.03 < drifted

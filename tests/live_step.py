@@ -86,7 +86,7 @@ def batch(seed: int, num_rows: int = 8) -> jax.Array:
 
 
 @dataclasses.dataclass
-class Proposer:
+class Proposer(proposals.Proposer):
   """Proposes steps by name, each compiled from a function of its own.
 
   Attributes:

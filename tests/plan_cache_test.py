@@ -20,12 +20,11 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from lagom_xla import cluster as cluster_lib
 from lagom_xla.live import plan_cache
 import sample_plan
 
 _KEY = "0" * 64
-_CLUSTER = cluster_lib.parse("1x1xh200")
+_MACHINE = "one H200"
 _VERDICT = plan_cache.Verdict(ratio=0.9, low=0.89, high=0.91, num_pairs=12)
 _ADOPTED = plan_cache.Entry(
   date=plan_cache.now(),
@@ -181,14 +180,14 @@ def test_equal_steps_have_one_key_and_others_another(
   monkeypatch: pytest.MonkeyPatch,
 ) -> None:
   keys = [
-    plan_cache.key(lowered(), _CLUSTER),
-    plan_cache.key(lowered(scale=3.0), _CLUSTER),
-    plan_cache.key(lowered(size=16), _CLUSTER),
-    plan_cache.key(lowered(donate_argnums=0), _CLUSTER),
+    plan_cache.key(lowered(), _MACHINE),
+    plan_cache.key(lowered(scale=3.0), _MACHINE),
+    plan_cache.key(lowered(size=16), _MACHINE),
+    plan_cache.key(lowered(donate_argnums=0), _MACHINE),
     plan_cache.key(
-      lowered(compiler_options={"xla_cpu_enable_fast_math": True}), _CLUSTER
+      lowered(compiler_options={"xla_cpu_enable_fast_math": True}), _MACHINE
     ),
-    plan_cache.key(lowered(), cluster_lib.parse("1x1xh100")),
+    plan_cache.key(lowered(), "one H100"),
   ]
   for name, value in (
     ("XLA_FLAGS", "--xla_cpu_enable_fast_math=true"),
@@ -196,16 +195,16 @@ def test_equal_steps_have_one_key_and_others_another(
   ):
     with monkeypatch.context() as patched:
       patched.setenv(name, value)
-      keys.append(plan_cache.key(lowered(), _CLUSTER))
+      keys.append(plan_cache.key(lowered(), _MACHINE))
   assert len(set(keys)) == len(keys)
-  assert plan_cache.key(lowered(), _CLUSTER) == keys[0]
+  assert plan_cache.key(lowered(), _MACHINE) == keys[0]
 
 
 def test_a_step_of_nnx_has_the_key_of_the_function_inside() -> None:
   step = nnx.jit(lambda x: x + 1)
   outside: Any = step.lower(jnp.zeros(8))
-  inside = plan_cache.key(outside.lowered, _CLUSTER)
-  assert plan_cache.key(outside, _CLUSTER) == inside
+  inside = plan_cache.key(outside.lowered, _MACHINE)
+  assert plan_cache.key(outside, _MACHINE) == inside
 
 
 def test_a_step_that_calls_back_has_a_key() -> None:
@@ -213,16 +212,28 @@ def test_a_step_that_calls_back_has_a_key() -> None:
     jax.debug.print("{x}", x=x)
     return x
 
-  assert plan_cache.key(jax.jit(step).lower(jnp.zeros(8)), _CLUSTER)
+  assert plan_cache.key(jax.jit(step).lower(jnp.zeros(8)), _MACHINE)
 
 
 def test_plans_are_kept_where_compiles_are(
   monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
 ) -> None:
-  assert plan_cache.of_user() is None  # LAGOM_XLA_CACHE=off; see conftest.py
+  # LAGOM_XLA_CACHE=off; see conftest.py
+  assert plan_cache.in_folder(True) is None
   monkeypatch.setenv("LAGOM_XLA_CACHE", str(tmp_path))
-  cache = plan_cache.of_user()
+  assert plan_cache.in_folder(False) is None
+  cache = plan_cache.in_folder(True)
   assert cache is not None
   cache.put(_KEY, _ADOPTED)
   (folder,) = tmp_path.iterdir()
   assert os.listdir(folder) == [f"{_KEY}.plan.json"]
+
+
+def test_an_entry_that_is_dropped_is_gone(
+  cache: plan_cache.PlanCache, said: list[str]
+) -> None:
+  cache.put(_KEY, _ADOPTED)
+  cache.drop(_KEY)
+  assert cache.get(_KEY) is None
+  cache.drop(_KEY)
+  assert said == []

@@ -32,7 +32,6 @@ from lagom_xla.compile import target as target_lib
 from lagom_xla.compile.workers import cache as cache_lib
 from lagom_xla.compile.workers import pool as pool_lib
 from lagom_xla.live import payload as payload_lib
-from lagom_xla.live import plan_cache
 from lagom_xla.live import plans
 from lagom_xla.live import proposals as proposals_lib
 from lagom_xla.passes.program import form as form_lib
@@ -118,36 +117,6 @@ def test_nothing_is_proposed_where_nothing_is_faster() -> None:
   ours = proposer()
   assert not list(ours.proposals(lowered, _UNTRACED, threading.Event()))
   assert ours.plan == tuned_here(lowered).plan
-
-
-def test_what_an_earlier_run_adopted_is_the_only_proposal(
-  tmp_path: pathlib.Path,
-) -> None:
-  lowered, _ = on_cpus()
-  cache = plan_cache.PlanCache(tmp_path)
-  adopted = proposals_lib.Proposal(
-    name="strands merged", payload=payload(_MERGED, is_proven=True)
-  )
-  verdict = plan_cache.Verdict(ratio=0.9, low=0.8, high=1.0, num_pairs=6)
-  dataclasses.replace(proposer(), cache=cache).remember(
-    lowered, adopted, verdict
-  )
-  again = dataclasses.replace(proposer(), cache=cache)
-  (found,) = again.proposals(lowered, _UNTRACED, threading.Event())
-  assert found == adopted
-
-
-def test_a_step_that_nothing_made_faster_is_left_alone_until_asked_again(
-  tmp_path: pathlib.Path,
-) -> None:
-  lowered = without_collectives()
-  cache = plan_cache.PlanCache(tmp_path)
-  dataclasses.replace(proposer(), cache=cache).remember(lowered, None, None)
-  again = dataclasses.replace(proposer(), cache=cache)
-  assert not list(again.proposals(lowered, _UNTRACED, threading.Event()))
-  assert again.plan is None
-  assert not list(again.proposals(lowered, _UNTRACED, threading.Event()))
-  assert again.plan is not None  # It has searched.
 
 
 class _Layer(nnx.Module):

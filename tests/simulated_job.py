@@ -44,6 +44,7 @@ class Job:
     finds: Whether the next proposal is there, so long after the search began;
       may raise.
     limits: Of the loop.
+    has_profile_build: Whether the step is compiled again to be traced.
     seed: Of the noise.
     slower_from: Call from which on all steps take half as long again.
   """
@@ -53,6 +54,7 @@ class Job:
   voted: Voted = all_vote
   finds: Callable[[float], bool] = finds
   limits: loop_lib.Limits = dataclasses.field(default_factory=loop_lib.Limits)
+  has_profile_build: bool = False
   seed: int = 0
   slower_from: float = math.inf
 
@@ -60,6 +62,7 @@ class Job:
     self.num_calls = 0
     self.num_searches = 0
     self.is_searching = False
+    self.concluded: list[bool] = []
     self.trials: list[surroundings.Trial] = []
     self.scripts: list[script_lib.Script] = []
     self.loop = loop_lib.Loop(self, MEMBERS, self.limits)
@@ -75,7 +78,8 @@ class Job:
     while self.num_calls < num_calls:
       script = self.loop.next_script(played)
       self.scripts.append(script)
-      if script.proposal is not None:
+      number = script.number
+      if number and number not in {it.number for it in self.scripts[:-1]}:
         self._heard_s = self._clock_s
       if script.state is script_lib.State.STAY:
         break
@@ -108,7 +112,7 @@ class Job:
       self.num_calls += 1
       slower = 1.5 if self.num_calls > self.slower_from else 1.0
       noise = max(self._random.gauss(1, self.noise), 0.1)
-      seconds += self.step_s[segment.variant] * noise * slower
+      seconds += self.step_s[max(segment.variant, 0)] * noise * slower
     self._clock_s += seconds
     return seconds if segment.is_timed or segment.is_watched else None
 
@@ -136,8 +140,11 @@ class Job:
     return proposals.Proposal(name=f"way {self._num_found}", payload=b"{}")
 
   def votes(self, number: int) -> Mapping[int, surroundings.Vote]:
-    assert number == self._num_found
+    assert number in (self._num_found, -self.num_searches - 1)
     return self.voted(self._clock_s - self._heard_s)
 
   def note(self, trial: surroundings.Trial) -> None:
     self.trials.append(trial)
+
+  def conclude(self, *, has_tried_all: bool) -> None:
+    self.concluded.append(has_tried_all)

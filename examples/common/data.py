@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 import pathlib
 
+import jax
 import numpy as np
 
 TEXT = pathlib.Path(__file__).with_name("text.txt")
@@ -42,3 +43,19 @@ def byte_batches(
     starts = rng.integers(len(tokens), size=(batch_size, 1))
     windows = tokens[(starts + np.arange(seq_len + 1)) % len(tokens)]
     yield {"inputs": windows[:, :-1], "targets": windows[:, 1:]}
+
+
+def placed(batch: Batch, place: jax.sharding.Sharding) -> dict[str, jax.Array]:
+  """Puts a batch that all processes of a job have on their devices.
+
+  Args:
+    batch: The same in all processes.
+    place: The sharding of each array.
+  """
+
+  def put(array: np.ndarray) -> jax.Array:
+    return jax.make_array_from_callback(
+      array.shape, place, lambda index: array[index]
+    )
+
+  return {name: put(array) for name, array in batch.items()}

@@ -13,7 +13,9 @@ from absl import flags
 import jax
 
 from common import data
+from common import job
 from common import step as step_lib
+from common import tuning
 
 FLAGS = flags.FLAGS
 
@@ -39,7 +41,7 @@ def train(
     num_steps: How many steps to run.
   """
   for _ in range(num_steps):
-    state, metrics = step(state, jax.device_put(next(batches), place))
+    state, metrics = step(state, data.placed(next(batches), place))
     yield {name: float(value) for name, value in metrics.items()}
 
 
@@ -61,14 +63,11 @@ def define_flags() -> None:
   flags.DEFINE_float("learning_rate", 3e-3, "Peak learning rate of AdamW.")
   flags.DEFINE_integer("seed", 0, "Chooses the parameters and the batches.")
   flags.DEFINE_string("text", str(data.TEXT), "File to train on.")
-  flags.DEFINE_integer("cpu_devices", 0, "Train on this many CPU devices.")
   flags.DEFINE_bool(
     "strands", False, "Run one micro-batch beside another's collectives."
   )
-  flags.DEFINE_bool("tune", False, "Tune the step with lagom_xla.")
-  flags.DEFINE_string(
-    "cluster", "", "What to tune for, such as 1x8xh100; empty for these GPUs."
-  )
+  job.define_flags()
+  tuning.define_flags()
 
 
 def run(
@@ -87,10 +86,7 @@ def run(
   """
   if len(argv) > 1:
     raise app.UsageError(f"Unexpected argument {argv[1]!r}: use flags.")
-  if FLAGS.cpu_devices:
-    jax.config.update("jax_platforms", "cpu")
-    jax.config.update("jax_num_cpu_devices", FLAGS.cpu_devices)
-
+  job.join()
   # A batch that is accumulated has its strands already.
   halved = FLAGS.strands and FLAGS.accumulate == 1
   step, (state_spec, batch_spec) = train_step(
@@ -105,9 +101,10 @@ def run(
     micro_batches=_NUM_HALVES if halved else 1,
     **arguments,
   )
+  step = _tuned(step)
   batch_size, seq_len = batch_spec["inputs"].shape
   metrics = train(
-    _tuned(step),
+    step,
     step_lib.init_state(
       model_of,
       state_spec,
@@ -124,25 +121,25 @@ def run(
     place=batch_spec["inputs"].sharding,
     num_steps=FLAGS.steps,
   )
-  print(f"{FLAGS.model}: {batch_size} sequences of {seq_len} bytes a step")
+  is_first = jax.process_index() == 0
+  if is_first:
+    print(f"{FLAGS.model}: {batch_size} sequences of {seq_len} bytes a step")
   for index, values in enumerate(metrics, start=1):
-    if index == 1 or index % 10 == 0 or index == FLAGS.steps:
+    is_shown = index == 1 or index % 10 == 0 or index == FLAGS.steps
+    if is_shown and is_first:
       print(
         f"step {index:4d}  loss {values['loss']:.4f}"
         f"  grad_norm {values['grad_norm']:.3f}",
         flush=True,
       )
+  tuning.print_report(step)
 
 
 def _tuned(step: Any) -> Any:
   """The step, as `--strands` and `--tune` ask for it."""
-  if FLAGS.tune:
-    import lagom_xla
-
-    # A search that includes strands.
-    return lagom_xla.tune(step, cluster=FLAGS.cluster or None)
-  if FLAGS.strands:
+  # A search includes strands.
+  if FLAGS.strands and not FLAGS.tune:
     import lagom_xla
 
     return lagom_xla.strands(step)
-  return step
+  return tuning.tuned_as_flags_say(step)

@@ -26,6 +26,8 @@ import optax
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 from common import data
+from common import job
+from common import tuning
 from gpt import model as model_lib
 
 FLAGS = flags.FLAGS
@@ -109,17 +111,11 @@ def _fresh(
 def main(argv: Sequence[str]) -> None:
   if len(argv) > 1:
     raise app.UsageError(f"Unexpected argument {argv[1]!r}: use flags.")
-  if FLAGS.cpu_devices:
-    jax.config.update("jax_platforms", "cpu")
-    jax.config.update("jax_num_cpu_devices", FLAGS.cpu_devices)
-
+  job.join()
   step, (model_like, optimizer_like, batch_like) = train_step(
     jax.devices(), model=FLAGS.model, batch_size=FLAGS.batch_size
   )
-  if FLAGS.tune:
-    import lagom_xla
-
-    step = lagom_xla.tune(step, cluster=FLAGS.cluster or None)
+  step = tuning.tuned_as_flags_say(step)
   model, optimizer = init(
     (model_like, optimizer_like),
     model=FLAGS.model,
@@ -135,9 +131,11 @@ def main(argv: Sequence[str]) -> None:
     seed=FLAGS.seed,
   )
   for index in range(1, FLAGS.steps + 1):
-    loss = step(model, optimizer, jax.device_put(next(batches), place))
-    if index == 1 or index % 10 == 0 or index == FLAGS.steps:
+    loss = step(model, optimizer, data.placed(next(batches), place))
+    is_shown = index == 1 or index % 10 == 0 or index == FLAGS.steps
+    if is_shown and jax.process_index() == 0:
       print(f"step {index:4d}  loss {float(loss):.4f}", flush=True)
+  tuning.print_report(step)
 
 
 if __name__ == "__main__":
@@ -146,9 +144,6 @@ if __name__ == "__main__":
   flags.DEFINE_integer("batch_size", 0, "Sequences; 0 for 8 per device.")
   flags.DEFINE_float("learning_rate", 3e-3, "Learning rate of AdamW.")
   flags.DEFINE_integer("seed", 0, "Chooses the parameters and the batches.")
-  flags.DEFINE_integer("cpu_devices", 0, "Train on this many CPU devices.")
-  flags.DEFINE_bool("tune", False, "Tune the step with lagom_xla.")
-  flags.DEFINE_string(
-    "cluster", "", "What to tune for, such as 1x8xh100; empty for these GPUs."
-  )
+  job.define_flags()
+  tuning.define_flags()
   app.run(main)

@@ -6,8 +6,8 @@
 
 FOLDER holds a step (`compile/sent_step.py`) and a task; what is found is added
 there to a file, a JSON object per line, as soon as it is known. The process has
-the lowest priority, no GPU, and ends with its parent. `live/search.py` starts
-it.
+the lowest priority, no GPU, and ends with its parent. It is started by
+`live/search_process.py`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
   from lagom_xla import tuner
   from lagom_xla.compile import config as config_lib
   from lagom_xla.compile import target as target_lib
-  from lagom_xla.live import search as search_lib
+  from lagom_xla.live import search_process as search_lib
   from lagom_xla.search.xla import candidates as candidates_lib
 
 # The lowest, so that the training process's own threads never wait for it.
@@ -43,7 +43,7 @@ def main() -> None:
   folder, parent = pathlib.Path(sys.argv[1]), int(sys.argv[2])
   serve.end_with(parent)
   os.nice(_NICENESS)
-  from lagom_xla.live import search as search_lib
+  from lagom_xla.live import search_process as search_lib
 
   task = search_lib.read_task(folder)
   try:
@@ -161,7 +161,7 @@ def _propose(
 
 
 def _say(folder: pathlib.Path, **facts: Any) -> None:
-  from lagom_xla.live import search as search_lib
+  from lagom_xla.live import search_process as search_lib
 
   with (folder / search_lib.FOUND).open("a") as file:
     file.write(json.dumps(facts) + "\n")

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 import dataclasses
 
+from lagom_xla.live import ballot as ballot_lib
 from lagom_xla.live import blocks
 from lagom_xla.live import proposals
 from lagom_xla.live import script as script_lib
 from lagom_xla.live import surroundings
 from lagom_xla.live import verdict as verdict_lib
-from lagom_xla.live.job import agreement
 
 # Calls of a candidate that no pair has: it may make communicators or capture
 # graphs at its first.
@@ -56,12 +56,18 @@ class Candidate:
   step_s: float
   compile_s: float
   members: Collection[int]
-  _deadline_s: float = 0.0
+  _ballot: ballot_lib.Ballot | None = None
   _pairs: list[tuple[float, float]] = dataclasses.field(default_factory=list)
 
   def begin(self, around: surroundings.Surroundings) -> script_lib.Script:
     """The script that has all processes compile it, while the step goes on."""
-    self._deadline_s = around.now_s() + self.compile_s
+    self._ballot = ballot_lib.opened(
+      around,
+      number=self.number,
+      name=self.proposal.name,
+      members=self.members,
+      limit_s=self.compile_s,
+    )
     return self._waiting(self.proposal, self.proposal.name)
 
   def next(
@@ -86,28 +92,18 @@ class Candidate:
   def _compiled(
     self, around: surroundings.Surroundings
   ) -> script_lib.Script | Outcome:
-    votes = around.votes(self.number)
-    for member, vote in sorted(votes.items()):
-      if vote.digest is None:
-        words = f"{agreement.in_words([member])}: {vote.words}"
-        return Outcome(verdict=None, words=words)
-    missing = [member for member in self.members if member not in votes]
-    if not missing:
-      digests = {member: vote.digest or b"" for member, vote in votes.items()}
-      objection = agreement.all_equal(digests)
-      if objection is not None:
-        return Outcome(verdict=None, words=objection)
-      first = script_lib.Segment(
-        variant=self.number, num_calls=_NUM_FIRST, is_timed=True
-      )
-      return self._measuring([first], "all processes have compiled it")
-    if around.now_s() < self._deadline_s:
+    assert self._ballot is not None
+    result = self._ballot.result(around)
+    if result is None:
       return self._waiting()
-    words = (
-      f"{agreement.in_words(missing)} did not compile {self.proposal.name}"
-      f" within {self.compile_s:g} s."
+    if result.objection is not None:
+      return Outcome(
+        verdict=None, words=result.objection, is_last=result.is_late
+      )
+    first = script_lib.Segment(
+      variant=self.number, num_calls=_NUM_FIRST, is_timed=True
     )
-    return Outcome(verdict=None, words=words, is_last=True)
+    return self._measuring([first], "all processes have compiled it")
 
   def _waiting(
     self, proposal: proposals.Proposal | None = None, words: str = ""

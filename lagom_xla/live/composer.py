@@ -12,16 +12,16 @@ from __future__ import annotations
 import base64
 import dataclasses
 import json
-import time
 
 import jax
 
 from lagom_xla import errors
 from lagom_xla.compile import fallback
+from lagom_xla.live import first_process
 from lagom_xla.live import loop as loop_lib
+from lagom_xla.live import memory as memory_lib
 from lagom_xla.live import proposals
 from lagom_xla.live import script as script_lib
-from lagom_xla.live import searching
 from lagom_xla.live import surroundings
 from lagom_xla.live import tracing
 from lagom_xla.live import trials
@@ -49,7 +49,8 @@ class Composer:
 
   Args:
     lowered: The step as jit lowered it.
-    proposer: Who makes proposals and compiles them.
+    proposer: Who compiles proposals.
+    memory: Who makes them.
     board: Of the processes that run the step.
     diary: What is noted.
     patience: How long things may take.
@@ -64,6 +65,7 @@ class Composer:
     self,
     lowered: jax.stages.Lowered,
     proposer: proposals.Proposer,
+    memory: memory_lib.Memory,
     board: board_lib.Board,
     diary: trials.Diary,
     patience: Patience,
@@ -77,10 +79,13 @@ class Composer:
     self._num_scripts = 0
     self._in_use = 0
     self._failure: str | None = None
+    self._first: first_process.FirstProcess | None = None
     if board_lib.is_first(board):
       self.tracer = tracing.Tracer(self._complain)
-      self._around = _Around(lowered, proposer, board, diary, self.tracer)
-      diary.loop = loop_lib.Loop(self._around, board.members, patience.limits)
+      self._first = first_process.FirstProcess(
+        proposer, memory, board, diary, self.tracer
+      )
+      diary.loop = loop_lib.Loop(self._first, board.members, patience.limits)
 
   def follow(self, played: surroundings.Played) -> script_lib.Script:
     """The script after the one that was played, the same in all processes."""
@@ -92,11 +97,14 @@ class Composer:
     self._in_use = script.in_use
     if script.state is script_lib.State.STAY:
       self._complain(_stays(self._diary.name, script))
-      self._end()
+      if self._first is not None:
+        self._first.stay(script.in_use)
     self._diary.note_script(script)
     self.variants.keep({script.in_use, script.number})
     if script.proposal is not None:
       self.variants.compile(script.number, script.proposal)
+    elif script.number < 0:
+      self.variants.compile_for_profile(script.number)
     return script
 
   def fail(self, error: Exception) -> None:
@@ -140,66 +148,6 @@ class Composer:
 
   def _complain(self, words: str) -> None:
     self.complaint = self.complaint or words
-
-  def _end(self) -> None:
-    if self.tracer is not None:
-      self._around.end_search()
-
-
-class _Around:
-  """The loop's surroundings in the first process."""
-
-  def __init__(
-    self,
-    lowered: jax.stages.Lowered,
-    proposer: proposals.Proposer,
-    board: board_lib.Board,
-    diary: trials.Diary,
-    tracer: tracing.Tracer,
-  ):
-    self._lowered = lowered
-    self._proposer = proposer
-    self._board = board
-    self._diary = diary
-    self._tracer = tracer
-    self._search: searching.Search | None = None
-
-  def now_s(self) -> float:
-    return time.monotonic()
-
-  def begin_search(self, step_s: float) -> None:
-    self.end_search(drops_trace=False)
-    trace_dir, num_traced = self._tracer.latest()
-    measured = proposals.Measured(
-      trace_dir=trace_dir, step_s=step_s, num_traced=num_traced
-    )
-    self._search = searching.Search(self._proposer, self._lowered, measured)
-
-  def end_search(self, *, drops_trace: bool = True) -> None:
-    if self._search is not None:
-      self._search.stop()
-      self._search = None
-    if drops_trace:
-      self._tracer.drop()
-
-  def found(self) -> proposals.Proposal | None:
-    if self._search is None:
-      raise StopIteration
-    return self._search.found()
-
-  def votes(self, number: int) -> dict[int, surroundings.Vote]:
-    votes = {}
-    for member, value in self._board.entries(f"votes/{number}").items():
-      fields = json.loads(value)
-      digest = fields["digest"]
-      votes[int(member)] = surroundings.Vote(
-        digest=None if digest is None else base64.b64decode(digest),
-        words=fields["words"],
-      )
-    return votes
-
-  def note(self, trial: surroundings.Trial) -> None:
-    self._diary.note_trial(trial)
 
 
 def script_name(number: int) -> str:

@@ -39,12 +39,18 @@ def start(
   return thread
 
 
-@atexit.register
-def _wait() -> None:
+def join() -> None:
+  """Waits for the threads that run now, for a while."""
   with _lock:
-    running = dict(_running)
-  for stop in running.values():
-    stop.set()
+    running = list(_running)
   deadline = time.monotonic() + _LONGEST_S
   for thread in running:
     thread.join(max(deadline - time.monotonic(), 0))
+
+
+@atexit.register
+def _end() -> None:
+  with _lock:
+    for stop in _running.values():
+      stop.set()
+  join()

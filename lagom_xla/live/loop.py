@@ -16,23 +16,18 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 import dataclasses
-import statistics
 
+from lagom_xla.live import baseline
 from lagom_xla.live import blocks
 from lagom_xla.live import candidate as candidate_lib
 from lagom_xla.live import overhead as overhead_lib
+from lagom_xla.live import profiling
 from lagom_xla.live import script as script_lib
 from lagom_xla.live import surroundings
 from lagom_xla.live import watch as watch_lib
 
 _State = script_lib.State
 _Segment = script_lib.Segment
-
-_NUM_WARM_UP = 3
-# Blocks of the baseline, and calls in each.
-_NUM_BASELINE = 5
-_BASELINE_CALLS = 2
-NUM_TRACED = 3
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -76,6 +71,8 @@ class Loop:
     self._in_use = 0
     self._number = 0
     self._candidate: candidate_lib.Candidate | None = None
+    self._num_profiles = 0
+    self._profile: profiling.Profile | None = None
     self._watch = watch_lib.Watch()
     self._search_began_s = 0.0
     self._latest: script_lib.Script | None = None
@@ -88,7 +85,7 @@ class Loop:
     """
     latest = self._latest
     if latest is None:
-      self._latest = _baseline()
+      self._latest = baseline.script()
     else:
       if self.step_s:
         usual_s = self.step_s * self._ratio
@@ -101,12 +98,11 @@ class Loop:
   ) -> script_lib.Script:
     match latest.state:
       case _State.BASELINE:
-        self._settle(_known(played.durations_s))
-        return self._profile(f"a step takes {1e3 * self.step_s:.3g} ms")
+        blocks_s = _known(played.durations_s)
+        self.step_s, self._spread_s = baseline.step_s(blocks_s)
+        return self._profiling(f"a step takes {1e3 * self.step_s:.3g} ms")
       case _State.PROFILE:
-        self._around.begin_search(self.step_s)
-        self._search_began_s = self._around.now_s()
-        return self._searching()
+        return self._profiled()
       case _State.CANDIDATE | _State.MEASURE:
         return self._try_on(latest, played)
       case _State.WATCH:
@@ -116,19 +112,25 @@ class Loop:
       case _:
         return self._search()
 
-  def _settle(self, blocks_s: Sequence[float]) -> None:
-    """Takes the times of the baseline's blocks."""
-    block_s = statistics.median(blocks_s)
-    spread_s = statistics.median(abs(it - block_s) for it in blocks_s)
-    self.step_s = block_s / _BASELINE_CALLS
-    # 1.4826 makes it a standard deviation, where noise is normal.
-    self._spread_s = 1.4826 * spread_s / _BASELINE_CALLS
-
-  def _profile(self, words: str) -> script_lib.Script:
-    traced = _Segment(
-      variant=self._in_use, num_calls=NUM_TRACED, is_traced=True
+  def _profiling(self, words: str) -> script_lib.Script:
+    self._num_profiles += 1
+    self._profile = profiling.Profile(
+      number=-self._num_profiles,
+      in_use=self._in_use,
+      step_s=self.step_s,
+      compile_s=self._limits.compile_s,
+      members=self._members,
     )
-    return self._script(_State.PROFILE, traced, words)
+    return self._profile.begin(self._around, words)
+
+  def _profiled(self) -> script_lib.Script:
+    assert self._profile is not None
+    script = self._profile.next(self._around)
+    if script is not None:
+      return script
+    self._around.begin_search(self.step_s)
+    self._search_began_s = self._around.now_s()
+    return self._searching()
 
   def _searching(self) -> script_lib.Script:
     chunk = blocks.chunk(self._in_use, self.step_s)
@@ -137,11 +139,13 @@ class Loop:
   def _search(self) -> script_lib.Script:
     objection = self.overhead.objection(self.step_s)
     if objection is not None:
+      self._around.conclude(has_tried_all=False)
       return self._end(objection)
     try:
       proposal = self._around.found()
-    except StopIteration:
-      return self._end("nothing is left to try")
+    except StopIteration as end:
+      self._around.conclude(has_tried_all=True)
+      return self._end(end.value or "nothing is left to try")
     if proposal is not None:
       self._number += 1
       self.overhead.begin_trial()
@@ -206,7 +210,7 @@ class Loop:
     self._watch.restart()
     self.overhead.restart()
     self.step_s = step_s / self._ratio
-    return self._profile(words)
+    return self._profiling(words)
 
   def _watching(self, words: str = "") -> script_lib.Script:
     num_calls = watch_lib.window_calls(self.step_s)
@@ -230,17 +234,6 @@ class Loop:
     return script_lib.Script(
       state=state, segments=(segment,), in_use=self._in_use, words=words
     )
-
-
-def _baseline() -> script_lib.Script:
-  timed = _Segment(variant=0, num_calls=_BASELINE_CALLS, is_timed=True)
-  return script_lib.Script(
-    state=_State.BASELINE,
-    segments=(
-      _Segment(variant=0, num_calls=_NUM_WARM_UP),
-      *[timed] * _NUM_BASELINE,
-    ),
-  )
 
 
 def _known(durations_s: Sequence[float | None]) -> list[float]:

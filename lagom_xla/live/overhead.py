@@ -57,10 +57,13 @@ class Overhead:
       if seconds is None or segment.is_watched:
         continue
       beyond_s = seconds - segment.num_calls * usual_s
-      if segment.variant != script.in_use:
+      if segment.variant == script.in_use:
+        if seconds < _FOREIGN_RATIO * segment.num_calls * usual_s:
+          self._beside_s += beyond_s - segment.num_calls * spread_s
+      elif script.state is script_lib.State.PROFILE:
+        self._beside_s += beyond_s
+      else:
         self._trials_s[-1] += beyond_s
-      elif seconds < _FOREIGN_RATIO * segment.num_calls * usual_s:
-        self._beside_s += beyond_s - segment.num_calls * spread_s
 
   def restart(self) -> None:
     """Begins a search that may cost as much as the first."""

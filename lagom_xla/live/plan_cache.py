@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Plans kept from one run to the next, with what was measured of them.
 
-    cache = plan_cache.of_user()
-    key = plan_cache.key(lowered, cluster)
+    cache = plan_cache.in_folder(True)
+    key = plan_cache.key(lowered, platforms.machine_of(lowered, cluster))
     entry = cache.get(key)
 
 A run that finds an entry needs no search: it starts with what was adopted, or,
@@ -32,7 +32,6 @@ from absl import logging
 import jax
 import jaxlib
 
-from lagom_xla import cluster as cluster_lib
 from lagom_xla import plan as plan_lib
 from lagom_xla import validation
 from lagom_xla.apply.nccl import state as state_lib
@@ -145,6 +144,14 @@ class PlanCache:
     except OSError as error:
       self._say(f"{self._folder} cannot be written: {error}")
 
+  def drop(self, key: str) -> None:
+    """Deletes an entry, if there is one."""
+    path = self._path(key)
+    try:
+      path.unlink(missing_ok=True)
+    except OSError as error:
+      self._say(f"{path} cannot be deleted: {error}")
+
   def _path(self, key: str) -> pathlib.Path:
     return self._folder / f"{key}{_SUFFIX}"
 
@@ -158,23 +165,26 @@ class PlanCache:
     )
 
 
-def of_user(
-  *, warn: Callable[[str], None] = logging.warning
-) -> PlanCache | None:
-  """The user's plans, beside the user's compiles; None where those are off."""
-  compiles = cache_lib.folder_of_user()
-  return None if compiles is None else PlanCache(compiles / "plans", warn=warn)
+def in_folder(folder: str | pathlib.Path | bool) -> PlanCache | None:
+  """The plans in a folder: the user's one if True, and none if False.
+
+  The user's is beside the user's compiles; there is none where those are off.
+  """
+  if isinstance(folder, bool):
+    compiles = cache_lib.folder_of_user() if folder else None
+    return None if compiles is None else PlanCache(compiles / "plans")
+  return PlanCache(pathlib.Path(folder))
 
 
-def key(lowered: Any, cluster: cluster_lib.Cluster) -> str:
-  """What equal steps share on equal clusters under equal versions.
+def key(lowered: Any, machine: str) -> str:
+  """What equal steps share on equal machines under equal versions.
 
   The settings of XLA and NCCL in this process's environment are in it, too:
   what was measured rests on them.
 
   Args:
     lowered: of `jax.jit` or Flax's `nnx.jit`.
-    cluster: what it was lowered for.
+    machine: what it runs on, in full.
   """
   step = nnx_step.lowered_inside(lowered)
   program: Any = step.compiler_ir("stablehlo")
@@ -185,7 +195,7 @@ def key(lowered: Any, cluster: cluster_lib.Cluster) -> str:
   parts = (
     rewriting.digest(program),
     () if request is None else sorted(request.overrides),
-    json.dumps(cluster.to_dict(), sort_keys=True),
+    machine,
     (jax.__version__, jaxlib.__version__, _version()),
     os.environ.get("XLA_FLAGS", ""),
     sorted((name, entry.value) for name, entry in nccl.items()),

@@ -31,9 +31,8 @@ from lagom_xla.compile import scheduler_profile
 from lagom_xla.compile import target as target_lib
 from lagom_xla.compile.workers import pool as pool_lib
 from lagom_xla.live import payload as payload_lib
-from lagom_xla.live import plan_cache
 from lagom_xla.live import proposals as proposals_lib
-from lagom_xla.live import search as search_lib
+from lagom_xla.live import search_process as search_lib
 from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import hlo
 from lagom_xla.search import nccl
@@ -47,7 +46,7 @@ _TIME_BUDGET_S = 1800.0
 
 
 @dataclasses.dataclass(kw_only=True)
-class PlanProposer:
+class PlanProposer(proposals_lib.Proposer):
   """Tunes steps for a cluster in another process; see `proposals.Proposer`.
 
   Attributes:
@@ -55,8 +54,8 @@ class PlanProposer:
     searcher: of NCCL settings.
     time_budget_s: of a search; the best so far is taken then.
     num_workers: processes that compile; by default a quarter of the cores.
-    cache: of what earlier runs found; None to search anew.
-    plan: what the last search found, NCCL settings and all; None before that.
+    plan: see `proposals.Proposer`.
+    has_profile_build: see `proposals.Proposer`.
   """
 
   cluster: cluster_lib.Cluster
@@ -65,9 +64,8 @@ class PlanProposer:
   num_workers: int = dataclasses.field(
     default_factory=lambda: max(pool_lib.num_cores() // _SHARE_OF_CORES, 1)
   )
-  cache: plan_cache.PlanCache | None = None
   plan: plan_lib.Plan | None = dataclasses.field(default=None, init=False)
-  _asked: set[str] = dataclasses.field(default_factory=set, init=False)
+  has_profile_build: bool = dataclasses.field(default=True, init=False)
 
   def proposals(
     self,
@@ -77,66 +75,11 @@ class PlanProposer:
   ) -> Iterator[proposals_lib.Proposal]:
     """See `proposals.Proposer`.
 
-    What an earlier run adopted is the only proposal, and where it found nothing
-    faster there is none. Asked for the same step again, it searches.
-
     Raises:
       TargetError: the step cannot be compiled in another process, or is for
         another number of devices.
       WorkerError: the search failed, or XLA ended its process.
     """
-    entry = self._known(lowered)
-    if entry is not None:
-      logging.info("lagom_xla: no search, as one ended on %s", entry.date)
-      self.plan = entry.plan
-      if entry.adopted is not None:
-        yield proposals_lib.Proposal(
-          name=entry.name, payload=entry.adopted.encode()
-        )
-      return
-    yield from self._searched(lowered, measured, stop)
-
-  def remember(
-    self,
-    lowered: jax.stages.Lowered,
-    adopted: proposals_lib.Proposal | None,
-    verdict: plan_cache.Verdict | None,
-  ) -> None:
-    """Keeps what became of the proposals for a step, for the next run.
-
-    Args:
-      lowered: the step.
-      adopted: what runs now; None where nothing was faster.
-      verdict: what was measured of it, or of the best that was rejected; None
-        where nothing was tried.
-    """
-    if self.cache is None:
-      return
-    entry = plan_cache.Entry(
-      date=plan_cache.now(),
-      adopted=None if adopted is None else adopted.payload.decode(),
-      name="" if adopted is None else adopted.name,
-      verdict=verdict,
-      plan=self.plan,
-    )
-    self.cache.put(plan_cache.key(lowered, self.cluster), entry)
-
-  def _known(self, lowered: jax.stages.Lowered) -> plan_cache.Entry | None:
-    """What an earlier run found, the first time that it is asked for."""
-    if self.cache is None:
-      return None
-    key = plan_cache.key(lowered, self.cluster)
-    if key in self._asked:
-      return None
-    self._asked.add(key)
-    return self.cache.get(key)
-
-  def _searched(
-    self,
-    lowered: jax.stages.Lowered,
-    measured: proposals_lib.Measured,
-    stop: threading.Event,
-  ) -> Iterator[proposals_lib.Proposal]:
     trace = measured.trace_dir
     task = self._task(trace=None if trace is None else str(trace.resolve()))
     with self._begun(lowered, task, stop) as found:
@@ -172,7 +115,7 @@ class PlanProposer:
   def compile_for_profile(
     self, lowered: jax.stages.Lowered
   ) -> jax.stages.Compiled:
-    """The step as it is, for a trace that tells its kernels apart.
+    """See `proposals.Proposer`: without XLA's graphs of kernels.
 
     Raises:
       CompileError: XLA refuses.

@@ -5,6 +5,10 @@
 from __future__ import annotations
 
 import importlib
+import json
+import os
+import pathlib
+import platform as platform_lib
 from typing import Any
 
 import jax
@@ -48,6 +52,41 @@ def proposer_of(
   if platform == "cpu":
     return _module("lagom_xla.live.cpu", platform).CpuProposer()
   raise nothing_to_tune(platform)
+
+
+def machine_of(
+  lowered: jax.stages.Lowered, cluster: cluster_lib.Cluster | None
+) -> str:
+  """What a step runs on, as far as its times may depend on it.
+
+  Args:
+    lowered: The step.
+    cluster: What its GPUs make up; None for what the live ones do.
+
+  Raises:
+    ClusterError: The GPUs are of no known kind.
+  """
+  if platform_of(lowered) == "gpu":
+    cluster = cluster or cluster_lib.of_devices(jax.devices())
+    return json.dumps(cluster.to_dict(), sort_keys=True)
+  facts = {
+    "processor": _processor(),
+    "num_cores": os.cpu_count(),
+    "num_threads": os.environ.get("PJRT_NPROC"),
+    "num_devices": jax.device_count(),
+    "num_processes": jax.process_count(),
+  }
+  return json.dumps(facts, sort_keys=True)
+
+
+def _processor() -> str:
+  """The model of this host's processor."""
+  try:
+    lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
+  except OSError:
+    return platform_lib.processor()
+  names = [line for line in lines if line.startswith("model name")]
+  return names[0] if names else platform_lib.processor()
 
 
 def _module(name: str, platform: str) -> Any:

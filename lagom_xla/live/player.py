@@ -37,6 +37,7 @@ class Player:
     script: The one that is played.
     segment: The part of it that is; None where there is nothing to count any
       more.
+    num_scripts: How many there have been.
   """
 
   script: script_lib.Script
@@ -51,6 +52,7 @@ class Player:
     self._elapsed_s = 0.0
     self._stall_s = 0.0
     self._num_left = 0
+    self.num_scripts = 0
     self._take(surroundings.Played())
 
   @property
@@ -143,6 +145,7 @@ class Player:
 
   def _take(self, played: surroundings.Played) -> None:
     self.script = self._follow(played)
+    self.num_scripts += 1
     self._durations_s: list[float | None] = []
     self._enter(0)
 

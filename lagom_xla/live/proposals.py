@@ -15,6 +15,8 @@ from typing import Protocol
 
 import jax
 
+from lagom_xla import plan as plan_lib
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Proposal:
@@ -48,7 +50,17 @@ class Measured:
 
 
 class Proposer(Protocol):
-  """Makes proposals for one kind of device, and compiles them."""
+  """Makes proposals for one kind of device, and compiles them.
+
+  Attributes:
+    plan: What the last search found for processes yet to start, NCCL settings
+      and all; None where there was none, or it makes no plans.
+    has_profile_build: Whether a profiler sees more of the step if it is
+      compiled in another way.
+  """
+
+  plan: plan_lib.Plan | None = None
+  has_profile_build: bool = False
 
   def proposals(
     self,
@@ -82,6 +94,16 @@ class Proposer(Protocol):
       LagomError: It cannot be compiled.
     """
     ...
+
+  def compile_for_profile(
+    self, lowered: jax.stages.Lowered
+  ) -> jax.stages.Compiled:
+    """Compiles the step as it is, for a profiler; in a background thread.
+
+    Raises:
+      LagomError: It cannot be compiled.
+    """
+    return lowered.compile()
 
   def digest(self, compiled: jax.stages.Compiled) -> bytes:
     """What must be equal in all processes: a hash of the collectives."""

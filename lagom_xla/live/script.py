@@ -4,7 +4,8 @@
 
 A script is composed by the first process and played by all of them, so that all
 run the same variant of the step at the same call. Variant 0 is the step as jit
-runs it, variant n is proposal n.
+runs it, variant n is proposal n, and variant -n is the step as it is, built for
+profile n.
 """
 
 from __future__ import annotations
@@ -60,8 +61,8 @@ class Script:
     state: What the loop is doing.
     segments: Played one after the other; none for the variant in use, for ever.
     in_use: The variant that runs wherever nothing else is said.
-    number: Of the proposal that is being compiled or measured; 0 for none. What
-      other proposals have had compiled is let go of.
+    number: Of the variant that is being compiled, measured or traced beside the
+      one in use; 0 for none. What others have had compiled is let go of.
     proposal: With that number, once: to be compiled from now on.
     words: What came before it, for the log; "" for nothing to say.
   """

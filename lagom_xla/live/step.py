@@ -8,16 +8,14 @@ asks Python only where it is another one. While a variant is watched or kept for
 good, that and a count is all that a call costs beyond jit.
 
 Signatures that take turns all the time, once each of them is done, share one
-lane in which nothing is counted.
+lane for as long as `turns.py` says.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-import functools
 import math
 import threading
-import types
 from typing import Any
 
 import jax
@@ -25,18 +23,18 @@ import jax
 from lagom_xla.compile import _jax
 from lagom_xla.compile import dispatch
 from lagom_xla.compile import fallback
+from lagom_xla.live import likeness
 from lagom_xla.live import signature as signature_lib
+from lagom_xla.live import turns as turns_lib
 
 # Makes the signature of a new lowering.
 Begin = Callable[[dispatch.Jitted, jax.stages.Lowered], signature_lib.Signature]
 
-# Turns of signatures that are done, after which they share a lane.
-_MAX_TURNS = 16
 # What is free while a call is counted in another way.
 _NONE_FREE = -1
 
 
-class LiveStep:
+class LiveStep(likeness.Likeness):
   """A jitted step that is tuned as it is called.
 
   Args:
@@ -60,21 +58,20 @@ class LiveStep:
     report: Callable[[], str],
     remake: Callable[[], Any],
   ):
-    self._jitted = dispatch.jitted(function)
+    super().__init__(dispatch.jitted(function), report, remake)
     self._begin = begin
     self._warner = warner
-    self._report = report
-    self._remake = remake
     self._signatures: dict[Any, signature_lib.Signature] = {}
     self._current: signature_lib.Signature | None = None
-    self._num_turns = 0
+    # The one to go on with after a rest.
+    self._woken: signature_lib.Signature | None = None
+    self._turns = turns_lib.Turns()
     self._is_own = True
     self._lock = threading.RLock()
     self._rest = self._shared_lane()
     # Calls that the lane may still have with nothing done beside.
     self._num_free: float = _NONE_FREE
     self._lane = self._rest
-    functools.update_wrapper(self, function, updated=())
 
   def __call__(self, *args: Any, **kwargs: Any) -> Any:
     """As the jitted step."""
@@ -86,20 +83,6 @@ class LiveStep:
     except Exception as error:
       return self._recover(error, args, kwargs)
 
-  def __get__(self, instance: Any, owner: Any = None) -> Any:
-    return self if instance is None else types.MethodType(self, instance)
-
-  def __repr__(self) -> str:
-    return self._report()
-
-  def __reduce__(self) -> tuple[Callable[[], Any], tuple[()]]:
-    return self._remake, ()
-
-  def __getattr__(self, name: str) -> Any:
-    if name.startswith("__") or "_jitted" not in self.__dict__:
-      raise AttributeError(name)
-    return getattr(self._jitted.function, name)
-
   def _play(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A call that is counted, timed or traced, or of a new signature."""
     if dispatch.is_transformed(args, kwargs):
@@ -109,6 +92,9 @@ class LiveStep:
       return self._rest(*args, **kwargs)
     try:
       self._num_free = _NONE_FREE
+      if self._woken is not None:
+        self._turns.wake()
+        self._current, self._woken = self._woken, None
       if self._current is None:
         return self._rest(*args, **kwargs)
       return self._run(self._current, args, kwargs)
@@ -171,7 +157,7 @@ class LiveStep:
         signature.fail(error)
       self._rest = self._shared_lane()
       self._lane, self._num_free = self._rest, math.inf
-      self._current = None
+      self._current = self._woken = None
     self._warn()
     return results
 
@@ -224,30 +210,32 @@ class LiveStep:
           # This call is not of its signature, nor are those that were to come.
           self._current.player.skip(-self._num_free - 1)
         self._current.player.pause((args, kwargs))
-      self._num_free = _NONE_FREE
+      self._num_free, self._woken = _NONE_FREE, None
       key = _jax.identity_of(lowered)
       if key not in self._signatures:
         self._signatures[key] = self._begin(self._jitted, lowered)
-        self._num_turns = 0
+        self._turns.restart()
       found = self._current = self._signatures[key]
       results = self._run(found, args, kwargs)
       self._is_own = False
-      self._rest_if_done()
+      self._rest_if_done(found, results)
       return results, None, True
     finally:
       self._lock.release()
       self._warn()
 
-  def _rest_if_done(self) -> None:
+  def _rest_if_done(
+    self, found: signature_lib.Signature, results: object
+  ) -> None:
     """Lets signatures share a lane that are done and take turns."""
     players = [it.player for it in self._signatures.values()]
-    are_done = all(
-      it.segment is None or it.segment.is_watched for it in players
-    )
-    self._num_turns = self._num_turns + 1 if are_done else 0
-    if self._num_turns > _MAX_TURNS:
-      self._current = None
-      self._lane, self._num_free = self._rest, math.inf
+    num_calls = self._turns.take(found.player, players)
+    if num_calls is not None:
+      jax.block_until_ready(results)  # Or its clock would stop too early.
+      found.player.pause(results)
+      found.player.skip(-self._num_free)  # Its next calls are not counted.
+      self._woken, self._current = found, None
+      self._lane, self._num_free = self._rest, num_calls
 
   def _warn(self) -> None:
     for signature in list(self._signatures.values()):

@@ -63,6 +63,11 @@ class Trial:
 class Surroundings(Protocol):
   """What the loop asks of the process that it runs in."""
 
+  @property
+  def has_profile_build(self) -> bool:
+    """Whether the step is compiled in another way to be traced."""
+    ...
+
   def now_s(self) -> float:
     """A clock that only goes forward."""
     ...
@@ -79,7 +84,7 @@ class Surroundings(Protocol):
     """The next proposal; None where there is none yet.
 
     Raises:
-      StopIteration: There will be no more.
+      StopIteration: There will be no more; its value, if any, says why.
       Exception: The search failed.
     """
     ...
@@ -90,4 +95,8 @@ class Surroundings(Protocol):
 
   def note(self, trial: Trial) -> None:
     """Takes down what came of a proposal."""
+    ...
+
+  def conclude(self, *, has_tried_all: bool) -> None:
+    """The search is over; were all that it found tried?"""
     ...

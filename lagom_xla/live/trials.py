@@ -27,6 +27,7 @@ class Diary:
     path: Where a line of JSON is added for each trial; None for nowhere.
     loop: Of the job's first process; None in the others.
     script: The latest.
+    words: What came before its state, or what was said of it last.
     trials: What came of each proposal so far; only in the first process.
   """
 
@@ -34,12 +35,14 @@ class Diary:
   path: pathlib.Path | None
   loop: loop_lib.Loop | None = None
   script: script_lib.Script | None = None
+  words: str = ""
   trials: list[surroundings.Trial] = dataclasses.field(default_factory=list)
 
   def note_script(self, script: script_lib.Script) -> None:
     """Logs a script, if it says anything new."""
     is_new = self.script is None or self.script.state is not script.state
     if is_new or script.words:
+      self.words = script.words
       words = f": {script.words}" if script.words else ""
       logging.info("lagom_xla.tune, %s: %s%s", self.name, script.state, words)
     self.script = script
@@ -76,7 +79,7 @@ class Diary:
     """What came of it, the verdict first."""
     lines = [f"{self.name}: {self._verdict()}"]
     if self.script is not None:
-      lines.append(f"  now: {self.script.state}{_after(self.script.words)}")
+      lines.append(f"  now: {self.script.state}{_after(self.words)}")
     if self.loop is None:
       lines.append("  what was tried is known to the first process of the job")
       return "\n".join(lines)

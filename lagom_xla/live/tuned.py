@@ -18,6 +18,8 @@ from lagom_xla.compile import dispatch
 from lagom_xla.compile import fallback
 from lagom_xla.compile import nnx_step
 from lagom_xla.live import composer as composer_lib
+from lagom_xla.live import memory as memory_lib
+from lagom_xla.live import plan_cache
 from lagom_xla.live import platforms
 from lagom_xla.live import script as script_lib
 from lagom_xla.live import signature as signature_lib
@@ -38,6 +40,7 @@ def step(
   cluster: cluster_lib.Cluster | None,
   searcher: str,
   log: pathlib.Path | None,
+  cache: plan_cache.PlanCache | None,
   remake: Callable[[], Any],
   by: str,
 ) -> Any:
@@ -49,6 +52,7 @@ def step(
     cluster: What it runs on; None for what the live devices make up.
     searcher: Of NCCL settings.
     log: Where trials are written; None for nowhere.
+    cache: Of what earlier runs found; None to know nothing of them.
     remake: Makes the same again, in the process that unpickles it.
     by: What warnings name as the one who tunes, called by the user.
 
@@ -78,6 +82,8 @@ def step(
         board = board_lib.next_board(name, members)
         with _refusing(board):
           proposer = platforms.proposer_of(lowered, cluster, searcher=searcher)
+          machine = platforms.machine_of(lowered, cluster)
+          memory = memory_lib.Memory(proposer, lowered, cache, machine)
       except errors.SettingsDifferError:
         raise  # The step as it was would wait forever.
       except Exception as error:  # The step must run, whatever went wrong.
@@ -86,7 +92,7 @@ def step(
       diary = trials.Diary(name=name, path=log)
       diaries.append(diary)
       composer = composer_lib.Composer(
-        lowered, proposer, board, diary, PATIENCE
+        lowered, proposer, memory, board, diary, PATIENCE
       )
       return signature_lib.live(jitted, composer)
 

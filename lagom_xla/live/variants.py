@@ -40,6 +40,7 @@ class Variants:
     self._vote = vote
     self._wanted: frozenset[int] = frozenset()
     self._compiled: dict[int, jax.stages.Compiled] = {}
+    self._latest_build = 0
     self._lock = threading.Lock()
 
   def get(self, number: int) -> jax.stages.Compiled:
@@ -59,15 +60,32 @@ class Variants:
 
   def compile(self, number: int, proposal: proposals.Proposal) -> None:
     """Compiles a proposal in a thread, and votes on it."""
+    self._begin(
+      number, lambda: self._proposer.compile(self._lowered, proposal.payload)
+    )
+
+  def compile_for_profile(self, number: int) -> None:
+    """Compiles the step for profile -number in a thread, once; and votes."""
+    if number != self._latest_build:
+      self._latest_build = number
+      self._begin(
+        number, lambda: self._proposer.compile_for_profile(self._lowered)
+      )
+
+  def _begin(
+    self, number: int, compile_: Callable[[], jax.stages.Compiled]
+  ) -> None:
     ending.start(
       f"lagom_xla compile {number}",
-      lambda: self._compile(number, proposal),
+      lambda: self._compile(number, compile_),
       threading.Event(),
     )
 
-  def _compile(self, number: int, proposal: proposals.Proposal) -> None:
+  def _compile(
+    self, number: int, compile_: Callable[[], jax.stages.Compiled]
+  ) -> None:
     try:
-      compiled = self._proposer.compile(self._lowered, proposal.payload)
+      compiled = compile_()
       # Jit has compiled it before: it is called meanwhile.
       check_alike(self._lowered.compile(), compiled)
       vote = surroundings.Vote(digest=self._proposer.digest(compiled))

@@ -57,7 +57,7 @@ class _Foreseen:
   collectives: tuple[tuple[int, ...], ...]
 
 
-class CpuProposer:
+class CpuProposer(proposals_lib.Proposer):
   """Proposes groups, orders, strands and slices; see `proposals.Proposer`."""
 
   def proposals(

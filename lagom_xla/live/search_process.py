@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Search in a process of its own, as the training process sees it.
 
-    with search.begun(lowered, cluster, task) as found:
+    with search_process.begun(lowered, cluster, task) as found:
       for facts in found: ...
 
 It takes no GPU and not this process's lock on Python, can be killed, and an

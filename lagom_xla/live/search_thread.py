@@ -7,25 +7,18 @@ from __future__ import annotations
 import queue
 import threading
 
-import jax
-
 from lagom_xla.live import ending
+from lagom_xla.live import memory as memory_lib
 from lagom_xla.live import proposals
 
 
 class Search:
-  """One run of a proposer, at most one proposal ahead."""
+  """One search for proposals, at most one ahead of who takes them."""
 
-  def __init__(
-    self,
-    proposer: proposals.Proposer,
-    lowered: jax.stages.Lowered,
-    measured: proposals.Measured,
-  ):
+  def __init__(self, memory: memory_lib.Memory, measured: proposals.Measured):
     self._stop = threading.Event()
     self._found: queue.Queue[proposals.Proposal | Exception] = queue.Queue(1)
-    self._proposer = proposer
-    self._lowered = lowered
+    self._memory = memory
     self._measured = measured
     ending.start("lagom_xla search", self._run, self._stop)
 
@@ -33,7 +26,7 @@ class Search:
     """The next proposal; None where there is none yet.
 
     Raises:
-      StopIteration: There will be no more.
+      StopIteration: There will be no more; its value, if any, says why.
       Exception: Whatever the proposer raised.
     """
     try:
@@ -49,14 +42,10 @@ class Search:
     self._stop.set()
 
   def _run(self) -> None:
+    found = self._memory.proposals(self._measured, self._stop)
     try:
-      for proposal in self._proposer.proposals(
-        self._lowered, self._measured, self._stop
-      ):
-        self._put(proposal)
-        if self._stop.is_set():
-          return
-      self._put(StopIteration())
+      while not self._stop.is_set():
+        self._put(next(found))
     except Exception as error:  # Whatever it is, the loop has to hear of it.
       self._put(error)
 

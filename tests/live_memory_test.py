@@ -1,0 +1,143 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""What became of a step is known to the next run that has the same step."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+import threading
+from typing import Any
+
+import jax
+import pytest
+
+import lagom_xla
+from lagom_xla.live import ending
+from lagom_xla.live import plan_cache
+from lagom_xla.live import platforms
+import live_step
+
+_SLOWER = {"slower": live_step.sleeping(0.012)}
+_FASTER = {"slower": live_step.sleeping(0.012), "faster": live_step.sleeping(0)}
+
+
+def _run(
+  folder: pathlib.Path | bool,
+  proposer: live_step.Proposer,
+  *,
+  until: str = "now: watch",
+) -> str:
+  """A run of a program that trains; what its step reports in the end."""
+  with live_step.proposed_by(proposer):
+    step = lagom_xla.tune(
+      jax.jit(live_step.train_step(0.004), donate_argnums=0), cache=folder
+    )
+    state = live_step.state()
+    for number in range(1500):
+      state, _ = step(state, live_step.batch(number))
+      if until in step.report():
+        ending.join()
+        return step.report()
+  raise AssertionError(f"it is not done: {step.report()}")
+
+
+def _entry(folder: pathlib.Path) -> plan_cache.Entry:
+  lowered = jax.jit(live_step.train_step(0.004), donate_argnums=0).lower(
+    live_step.state(), live_step.batch(0)
+  )
+  machine = platforms.machine_of(lowered, None)
+  entry = plan_cache.PlanCache(folder).get(plan_cache.key(lowered, machine))
+  assert entry is not None
+  return entry
+
+
+def _unasked(stop: threading.Event) -> None:
+  raise AssertionError("a search began")
+
+
+def test_what_was_adopted_comes_first_and_nothing_is_searched(
+  tmp_path: pathlib.Path,
+):
+  _run(tmp_path, live_step.Proposer(_FASTER))
+  entry = _entry(tmp_path)
+  assert entry.name == "faster"
+  assert entry.verdict is not None and entry.verdict.high < 1
+  again = live_step.Proposer(_FASTER, before=_unasked)
+  report = _run(tmp_path, again)
+  assert again.compiled == ["faster"]
+  assert report.splitlines()[0].endswith(", faster")
+  assert f"no search, as that of {entry.date} came to the same" in report
+
+
+def test_a_step_that_nothing_made_faster_is_left_alone(tmp_path: pathlib.Path):
+  _run(tmp_path, live_step.Proposer(_SLOWER))
+  entry = _entry(tmp_path)
+  assert entry.adopted is None
+  assert entry.verdict is not None and entry.verdict.ratio > 1
+  again = live_step.Proposer(_FASTER, before=_unasked)
+  report = _run(tmp_path, again)
+  assert again.compiled == []
+  assert f"no search, as that of {entry.date} found nothing faster" in report
+  assert _entry(tmp_path) == entry
+
+
+def test_what_is_not_faster_any_more_is_searched_anew(tmp_path: pathlib.Path):
+  _run(tmp_path, live_step.Proposer(_FASTER))
+  now = {"faster": live_step.sleeping(0.012), "fast": live_step.sleeping(0)}
+  again = live_step.Proposer(now)
+  report = _run(tmp_path, again)
+  assert again.compiled == ["faster", "faster", "fast"]
+  assert "tried: fast: 0." in report
+  assert _entry(tmp_path).name == "fast"
+
+
+@dataclasses.dataclass
+class _Fragile:
+  """An executable that may come to fail."""
+
+  compiled: jax.stages.Compiled
+  is_broken: threading.Event
+
+  def __getattr__(self, name: str) -> Any:
+    if name.startswith("_"):
+      raise AttributeError(name)
+    return getattr(self.compiled, name)
+
+  def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    if self.is_broken.is_set():
+      raise RuntimeError("out of resources")
+    return self.compiled(*args, **kwargs)
+
+
+@pytest.mark.filterwarnings("ignore:lagom_xla.tune")
+def test_what_fails_is_forgotten(tmp_path: pathlib.Path):
+  is_broken = threading.Event()
+
+  def fragile(lowered: jax.stages.Lowered) -> Any:
+    return _Fragile(live_step.sleeping(0.0)(lowered), is_broken)
+
+  _run(tmp_path, live_step.Proposer({"fragile": fragile}))
+  assert _entry(tmp_path).name == "fragile"
+  is_broken.set()
+  again = live_step.Proposer({"fragile": fragile})
+  _run(tmp_path, again, until="now: stay")
+  assert not list(tmp_path.iterdir())
+
+
+def test_nothing_is_kept_where_the_user_wants_no_cache(
+  tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+):
+  monkeypatch.setenv("LAGOM_XLA_CACHE", str(tmp_path))
+  _run(False, live_step.Proposer({}))
+  assert not list(tmp_path.iterdir())
+  _run(True, live_step.Proposer({}))
+  assert list(tmp_path.rglob("*.plan.json"))
+
+
+def test_a_folder_that_cannot_be_used_costs_nothing_but_the_memory(
+  tmp_path: pathlib.Path,
+):
+  (tmp_path / "file").touch()
+  report = _run(tmp_path / "file" / "plans", live_step.Proposer(_FASTER))
+  assert report.splitlines()[0].endswith(", faster")
