@@ -14,6 +14,7 @@ what XLA schedules from the beginning, name by name; that is checked first.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+import os
 import pathlib
 import re
 import tempfile
@@ -24,7 +25,6 @@ from lagom_xla.compile import _jax_request
 from lagom_xla.compile import devices as devices_lib
 from lagom_xla.compile import pjrt_compile
 from lagom_xla.compile import used_names
-from lagom_xla.flags import environment
 from lagom_xla.passes import hlo_pb2
 from lagom_xla.passes import in_compile
 from lagom_xla.passes import registry
@@ -81,7 +81,10 @@ _Options = Mapping[str, bool | int | float | str]
 
 def is_possible(options: Iterable[str]) -> bool:
   """Whether schedules with these XLA options may start from a fused module."""
-  set_anywhere = [*options, environment.xla_flags()]
+  flags = os.environ.get("XLA_FLAGS", "").strip()
+  if flags and not flags.startswith("--"):
+    return False  # They are in a file.
+  set_anywhere = [*options, flags]
   return not any(word in text for word in _IN_THE_WAY for text in set_anywhere)
 
 

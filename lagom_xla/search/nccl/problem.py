@@ -68,13 +68,13 @@ class Problem:
     programs: (program of an overlap, times it runs per step).
     program_keys: the keys of each program's collectives.
     signature: equal for problems in which, on one cluster and with one profile,
-      every trial shows the same, in any scenario.
+      every trial shows the same, in any scenario; () where nobody asks.
   """
 
   keys: tuple[Key, ...]
   programs: tuple[tuple[program_lib.Program, int], ...]
   program_keys: tuple[frozenset[Key], ...]
-  signature: Signature
+  signature: Signature = ()
 
 
 class Predictor:
