@@ -20,6 +20,8 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 # Commands of tests compile here, and know nothing of the user's compiles.
 os.environ["LAGOM_XLA_WORKERS"] = "0"
 os.environ["LAGOM_XLA_CACHE"] = "off"
+# pytest-xdist sets it, which tells commands how wide a terminal is.
+os.environ.pop("COLUMNS", None)
 
 import hypothesis
 import jax
