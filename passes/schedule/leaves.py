@@ -4,8 +4,7 @@
 
 An instruction's value is an array or a tuple of arrays and tuples; its leaves
 are the arrays in it, in the order of its shape. Starts of asynchronous
-operations hold their operands beside their results. Values inside kernels,
-which are four in five of a module's, have no buffers and so no leaves.
+operations hold their operands beside their results.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ _TUPLE = 13  # xla_data.proto, enum PrimitiveType.
 
 
 class Leaves:
-  """The leaves of the computations of a module that run as sequences.
+  """The leaves of a module.
 
   Attributes:
     sizes_bytes: of each leaf, on the device: 0 for tokens, and for arrays in
@@ -29,8 +28,8 @@ class Leaves:
   def __init__(self, module: hlo.Module):
     self.sizes_bytes: list[int] = []
     self._of: dict[int, range] = {}
-    for computation_id in module.executions:
-      for instruction in module.computations[computation_id].instructions:
+    for computation in module.computations.values():
+      for instruction in computation.instructions:
         begin = len(self.sizes_bytes)
         self.sizes_bytes += _sizes_bytes(instruction.shape)
         self._of[instruction.id] = range(begin, len(self.sizes_bytes))

@@ -46,8 +46,7 @@ class Sharing:
     self._leaves = leaves
     self._is_assigned = is_assigned
     self._parent = list(range(len(leaves.sizes_bytes)))
-    for computation_id in module.executions:
-      computation = module.computations[computation_id]
+    for computation in module.computations.values():
       for instruction in computation.instructions:
         self._join_instruction(computation, instruction)
     self._join_donated()
