@@ -34,7 +34,7 @@ _H100 = cluster_lib.parse("1x8xh100")
 _GATHERED_BYTES = 16 * 2**20
 # Blocks for 128 of an H100's 132 SMs, all at once.
 _ONE_WAVE = 1024
-_SLOP = "xla_gpu_memory_limit_slop_factor"
+_EARLY = "xla_gpu_experimental_collective_start_as_early_as_possible"
 _COMBINING = "xla_gpu_experimental_enable_heuristic_collective_combining"
 
 Tune = Callable[[plan_lib.Applied], tuner.Tuning]
@@ -65,7 +65,7 @@ _EXPOSED = _module(345.0, 1.0, hides=False)
 
 
 def _schedule(config: config_lib.XlaConfig) -> hlo.Module:
-  if _SLOP in config.options:
+  if _EARLY in config.options:
     return _HIDDEN
   return _EXPOSED if _COMBINING in config.options else _DEFAULT
 
@@ -78,7 +78,7 @@ _TARGET = fake_target.FakeTarget(
 @pytest.fixture(scope="module")
 def tuned() -> Tune:
   """Tunings of a step that the plugin makes fastest with other options."""
-  with mock.patch.object(arms, "known", return_value=()):
+  with mock.patch.object(arms, "known", return_value=arms.Known(arms=())):
     tunings = {a: tuner.tune(_TARGET, applied=a) for a in ("flags", "env")}
     tunings["all"] = tuner.tune(_TARGET)
   return tunings.__getitem__
@@ -89,7 +89,7 @@ def test_flags_alone_are_chosen_by_the_step_under_nccls_own_choices(
 ) -> None:
   flags, everything = tuned("flags").plan, tuned("all").plan
   assert set(flags.xla.options) == {_COMBINING}
-  assert _SLOP in everything.xla.options
+  assert _EARLY in everything.xla.options
   # Whoever set only the flags of the plan for all would be worse off.
   assert flags.planned_us < everything.prediction.xla_us
   assert everything.planned_us < flags.planned_us
@@ -99,7 +99,7 @@ def test_flags_and_environment_are_chosen_by_the_step_under_a_cap(
   tuned: Tune,
 ) -> None:
   plan = tuned("env").plan
-  assert _SLOP in plan.xla.options and set(plan.nccl_env) == {"NCCL_MAX_CTAS"}
+  assert _EARLY in plan.xla.options and set(plan.nccl_env) == {"NCCL_MAX_CTAS"}
   assert plan.planned_us == plan.prediction.nccl_env_us
   assert plan.planned_us < tuned("flags").plan.planned_us
 

@@ -84,12 +84,28 @@ def test_options_are_judged_without_a_plugin():
 # More than pairs and triples.
 
 
+def _gathered_twice() -> hlo.Module:
+  """A schedule on which three knobs can act: its gathers can be combined."""
+  starts = [hlo_text.all_gather(f"all-gather.{n}", 2**18) for n in (1, 2)]
+  lines = [line for start in starts for line in start]
+  return hlo_text.load(
+    "\n".join(
+      [
+        "p = f32[256,256] parameter(0)",
+        *lines,
+        hlo_text.kernel("kernel", 90),
+        "ROOT result = (f32[256,256]) tuple(kernel)",
+      ]
+    )
+  )
+
+
 def test_all_pairs_and_triples_of_knobs_are_compiled_once():
   compiled: list[frozenset[tuple[str, Any]]] = []
 
   def schedule(config: config_lib.XlaConfig) -> hlo.Module:
     compiled.append(frozenset(config.options.items()))
-    return _schedule(config)
+    return _gathered_twice()
 
   target = fake_target.FakeTarget(name="step", cluster=H100, scheduled=schedule)
   row = exhaustive.row(target, num_knobs=3)

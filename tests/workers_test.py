@@ -286,10 +286,17 @@ def test_workers_end_with_a_parent_that_is_killed() -> None:
 
 
 def _text(module: hlo.Module) -> str:
-  """All of a module but its number, which counts a process's modules."""
+  """All of a module but its number, and those of its stack frames.
+
+  A process numbers the modules and the frames that it meets.
+  """
   proto = hlo.hlo_pb2.HloModuleProto()
   proto.CopyFrom(module.proto)
   proto.ClearField("id")
+  proto.ClearField("stack_frame_index")
+  for computation in proto.computations:
+    for instruction in computation.instructions:
+      instruction.metadata.ClearField("stack_frame_id")
   return str(proto)
 
 
