@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Callable
 import functools
 import types
@@ -12,7 +13,7 @@ from typing import Any
 from lagom_xla.compile import dispatch
 
 
-class Likeness:
+class Likeness(abc.ABC):
   """Has the attributes of a jitted step, binds as a method and pickles.
 
   Args:
@@ -32,9 +33,9 @@ class Likeness:
     self._remake = remake
     functools.update_wrapper(self, jitted.function, updated=())
 
+  @abc.abstractmethod
   def __call__(self, *args: Any, **kwargs: Any) -> Any:
-    """What a call does is up to a subclass."""
-    raise NotImplementedError
+    """As the jitted step."""
 
   def __get__(self, instance: Any, owner: Any = None) -> Any:
     return self if instance is None else types.MethodType(self, instance)

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Surroundings of the loop: what it asks for, and what it is told.
 
-The real ones are in `composer.py`; tests have a simulated job.
+The real ones are in `first_process.py`; tests have a simulated job.
 """
 
 from __future__ import annotations
