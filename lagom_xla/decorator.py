@@ -8,7 +8,7 @@
 
 The step is measured as it is, other ways to run it are searched for and
 compiled beside it, and what is faster by the wall clock stays: see
-`live/loop.py`, and docs/live.md for what that does to a run.
+`live/loop/loop.py`, and docs/live.md for what that does to a run.
 
     @lagom_xla.tune(measure=False)
     @jax.jit
@@ -44,9 +44,9 @@ from lagom_xla import cluster as cluster_lib
 from lagom_xla import plan as plan_lib
 from lagom_xla import tuner
 from lagom_xla.compile import fallback
-from lagom_xla.live import plan_cache
 from lagom_xla.live import predicted
 from lagom_xla.live import tuned
+from lagom_xla.live.history import plan_cache
 from lagom_xla.search import nccl
 
 

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import lagom_xla
-from lagom_xla.live import loop as loop_lib
+from lagom_xla.live.loop import loop as loop_lib
 import live_step
 
 _SHORT = dataclasses.replace(

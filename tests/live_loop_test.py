@@ -11,9 +11,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 import pytest
 
-from lagom_xla.live import loop as loop_lib
-from lagom_xla.live import surroundings
-from lagom_xla.live import watch as watch_lib
+from lagom_xla.live.loop import loop as loop_lib
+from lagom_xla.live.loop import surroundings
+from lagom_xla.live.loop import watch as watch_lib
 from simulated_job import COMPILED
 from simulated_job import MEMBERS
 from simulated_job import Job

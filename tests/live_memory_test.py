@@ -14,8 +14,8 @@ import pytest
 
 import lagom_xla
 from lagom_xla.live import ending
-from lagom_xla.live import plan_cache
 from lagom_xla.live import platforms
+from lagom_xla.live.history import plan_cache
 import live_step
 
 _SLOWER = {"slower": live_step.sleeping(0.012)}

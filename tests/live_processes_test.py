@@ -24,8 +24,8 @@ import lagom_xla
 from lagom_xla.compile import _jax_store
 from lagom_xla.live import composer as composer_lib
 from lagom_xla.live import ending
-from lagom_xla.live import loop as loop_lib
 from lagom_xla.live import platforms
+from lagom_xla.live.loop import loop as loop_lib
 import live_step
 
 _PATIENCE = composer_lib.Patience(

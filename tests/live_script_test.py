@@ -11,8 +11,8 @@ import pytest
 from lagom_xla import errors
 from lagom_xla.live import proposals
 from lagom_xla.live import script as script_lib
-from lagom_xla.live import verdict as verdict_lib
 from lagom_xla.live.job import board as board_lib
+from lagom_xla.live.loop import verdict as verdict_lib
 
 _SEGMENTS = st.builds(
   script_lib.Segment,

@@ -19,8 +19,8 @@ import pytest
 
 from jitted_steps import assert_identical
 import lagom_xla
-from lagom_xla.live import turns
-from lagom_xla.live import watch
+from lagom_xla.live.calls import turns
+from lagom_xla.live.loop import watch
 import live_step
 
 

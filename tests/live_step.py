@@ -23,10 +23,10 @@ import numpy as np
 
 from lagom_xla import errors
 from lagom_xla.live import composer
-from lagom_xla.live import loop
 from lagom_xla.live import platforms
 from lagom_xla.live import proposals
 from lagom_xla.live import tuned
+from lagom_xla.live.loop import loop
 
 State = dict[str, Any]
 

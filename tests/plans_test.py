@@ -31,9 +31,9 @@ from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import target as target_lib
 from lagom_xla.compile.workers import cache as cache_lib
 from lagom_xla.compile.workers import pool as pool_lib
-from lagom_xla.live import payload as payload_lib
-from lagom_xla.live import plans
 from lagom_xla.live import proposals as proposals_lib
+from lagom_xla.live.gpu import payload as payload_lib
+from lagom_xla.live.gpu import plans
 from lagom_xla.passes.program import form as form_lib
 import sgd_step
 import strands_step

@@ -13,10 +13,10 @@ import dataclasses
 import math
 import random
 
-from lagom_xla.live import loop as loop_lib
 from lagom_xla.live import proposals
 from lagom_xla.live import script as script_lib
-from lagom_xla.live import surroundings
+from lagom_xla.live.loop import loop as loop_lib
+from lagom_xla.live.loop import surroundings
 
 MEMBERS = range(3)
 COMPILED = surroundings.Vote(digest=b"alike")

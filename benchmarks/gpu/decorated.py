@@ -103,8 +103,8 @@ def _proposed(
   """What a search beside the step proposes, and whether it compiles here."""
   from lagom_xla import cluster as cluster_lib
   from lagom_xla import errors
-  from lagom_xla.live import plans
   from lagom_xla.live import proposals
+  from lagom_xla.live.gpu import plans
 
   trace = folder / traced_step.TRACE
   proposer = plans.PlanProposer(

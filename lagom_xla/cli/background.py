@@ -7,7 +7,7 @@
 FOLDER holds a step (`compile/sent_step.py`) and a task; what is found is added
 there to a file, a JSON object per line, as soon as it is known. The process has
 the lowest priority, no GPU, and ends with its parent. It is started by
-`live/search_process.py`.
+`live/gpu/search_process.py`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
   from lagom_xla import tuner
   from lagom_xla.compile import config as config_lib
   from lagom_xla.compile import target as target_lib
-  from lagom_xla.live import search_process as search_lib
+  from lagom_xla.live.gpu import search_process as search_lib
   from lagom_xla.search.xla import candidates as candidates_lib
 
 # The lowest, so that the training process's own threads never wait for it.
@@ -43,7 +43,7 @@ def main() -> None:
   folder, parent = pathlib.Path(sys.argv[1]), int(sys.argv[2])
   serve.end_with(parent)
   os.nice(_NICENESS)
-  from lagom_xla.live import search_process as search_lib
+  from lagom_xla.live.gpu import search_process as search_lib
 
   task = search_lib.read_task(folder)
   try:
@@ -59,7 +59,7 @@ def main() -> None:
 
 def _search(folder: pathlib.Path, task: search_lib.Task) -> None:
   """Tunes the step, and says the plan, then one proposal after the other."""
-  from lagom_xla.live import runners_up
+  from lagom_xla.live.gpu import runners_up
 
   begin_s = time.monotonic()
   arguments = argparse.Namespace(workers=task.num_workers, no_cache=False)
@@ -87,7 +87,7 @@ def _propose_runners_up(
   search: candidates_lib.Search,
 ) -> None:
   """Says which runners-up there are, once they have compiled here."""
-  from lagom_xla.live import runners_up
+  from lagom_xla.live.gpu import runners_up
 
   for candidate in runners_up.of(search):
     ratio = runners_up.ratio(search, candidate)
@@ -149,7 +149,7 @@ def _propose(
   *,
   is_proven: bool,
 ) -> None:
-  from lagom_xla.live import payload as payload_lib
+  from lagom_xla.live.gpu import payload as payload_lib
 
   payload = payload_lib.Payload(xla=config, is_proven=is_proven)
   _say(
@@ -161,7 +161,7 @@ def _propose(
 
 
 def _say(folder: pathlib.Path, **facts: Any) -> None:
-  from lagom_xla.live import search_process as search_lib
+  from lagom_xla.live.gpu import search_process as search_lib
 
   with (folder / search_lib.FOUND).open("a") as file:
     file.write(json.dumps(facts) + "\n")

@@ -18,16 +18,16 @@ import jax
 from lagom_xla import errors
 from lagom_xla.compile import fallback
 from lagom_xla.live import first_process
-from lagom_xla.live import loop as loop_lib
-from lagom_xla.live import memory as memory_lib
 from lagom_xla.live import proposals
 from lagom_xla.live import script as script_lib
-from lagom_xla.live import surroundings
 from lagom_xla.live import tracing
-from lagom_xla.live import trials
 from lagom_xla.live import variants as variants_lib
+from lagom_xla.live.history import memory as memory_lib
+from lagom_xla.live.history import trials
 from lagom_xla.live.job import agreement
 from lagom_xla.live.job import board as board_lib
+from lagom_xla.live.loop import loop as loop_lib
+from lagom_xla.live.loop import surroundings
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -8,13 +8,13 @@ import base64
 import json
 import time
 
-from lagom_xla.live import memory as memory_lib
 from lagom_xla.live import proposals
 from lagom_xla.live import search_thread
-from lagom_xla.live import surroundings
 from lagom_xla.live import tracing
-from lagom_xla.live import trials
+from lagom_xla.live.history import memory as memory_lib
+from lagom_xla.live.history import trials
 from lagom_xla.live.job import board as board_lib
+from lagom_xla.live.loop import surroundings
 
 
 class FirstProcess:

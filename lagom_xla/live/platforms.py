@@ -45,7 +45,7 @@ def proposer_of(
   """
   platform = platform_of(lowered)
   if platform == "gpu":
-    plans = _module("lagom_xla.live.plans", platform)
+    plans = _module("lagom_xla.live.gpu.plans", platform)
     if cluster is None:
       cluster = cluster_lib.of_devices(jax.devices())
     return plans.PlanProposer(cluster=cluster, searcher=searcher)

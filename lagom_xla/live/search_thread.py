@@ -8,8 +8,8 @@ import queue
 import threading
 
 from lagom_xla.live import ending
-from lagom_xla.live import memory as memory_lib
 from lagom_xla.live import proposals
+from lagom_xla.live.history import memory as memory_lib
 
 
 class Search:

@@ -18,13 +18,13 @@ from lagom_xla.compile import dispatch
 from lagom_xla.compile import fallback
 from lagom_xla.compile import nnx_step
 from lagom_xla.live import composer as composer_lib
-from lagom_xla.live import memory as memory_lib
-from lagom_xla.live import plan_cache
 from lagom_xla.live import platforms
 from lagom_xla.live import script as script_lib
-from lagom_xla.live import signature as signature_lib
-from lagom_xla.live import step as step_lib
-from lagom_xla.live import trials
+from lagom_xla.live.calls import signature as signature_lib
+from lagom_xla.live.calls import step as step_lib
+from lagom_xla.live.history import memory as memory_lib
+from lagom_xla.live.history import plan_cache
+from lagom_xla.live.history import trials
 from lagom_xla.live.job import agreement
 from lagom_xla.live.job import board as board_lib
 from lagom_xla.live.job import processes

@@ -17,7 +17,7 @@ import jax
 from lagom_xla import errors
 from lagom_xla.live import ending
 from lagom_xla.live import proposals
-from lagom_xla.live import surroundings
+from lagom_xla.live.loop import surroundings
 
 
 class Variants:

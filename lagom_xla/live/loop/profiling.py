@@ -13,10 +13,10 @@ from __future__ import annotations
 from collections.abc import Collection
 import dataclasses
 
-from lagom_xla.live import ballot as ballot_lib
-from lagom_xla.live import blocks
 from lagom_xla.live import script as script_lib
-from lagom_xla.live import surroundings
+from lagom_xla.live.loop import ballot as ballot_lib
+from lagom_xla.live.loop import blocks
+from lagom_xla.live.loop import surroundings
 
 NUM_TRACED = 3
 # Calls of a build of its own before the trace: it makes communicators, too.

@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Collection
 import dataclasses
 
-from lagom_xla.live import surroundings
 from lagom_xla.live.job import agreement
+from lagom_xla.live.loop import surroundings
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -17,14 +17,14 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 import dataclasses
 
-from lagom_xla.live import baseline
-from lagom_xla.live import blocks
-from lagom_xla.live import candidate as candidate_lib
-from lagom_xla.live import overhead as overhead_lib
-from lagom_xla.live import profiling
 from lagom_xla.live import script as script_lib
-from lagom_xla.live import surroundings
-from lagom_xla.live import watch as watch_lib
+from lagom_xla.live.loop import baseline
+from lagom_xla.live.loop import blocks
+from lagom_xla.live.loop import candidate as candidate_lib
+from lagom_xla.live.loop import overhead as overhead_lib
+from lagom_xla.live.loop import profiling
+from lagom_xla.live.loop import surroundings
+from lagom_xla.live.loop import watch as watch_lib
 
 _State = script_lib.State
 _Segment = script_lib.Segment

@@ -12,7 +12,7 @@ import dataclasses
 from typing import Protocol
 
 from lagom_xla.live import proposals
-from lagom_xla.live import verdict as verdict_lib
+from lagom_xla.live.loop import verdict as verdict_lib
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from lagom_xla.live import script as script_lib
-from lagom_xla.live import surroundings
+from lagom_xla.live.loop import surroundings
 
 # 2 % of a run of 1,000 steps, in steps of the baseline.
 MOST_STEPS = 20.0

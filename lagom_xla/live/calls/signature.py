@@ -11,8 +11,8 @@ import jax
 
 from lagom_xla.compile import dispatch
 from lagom_xla.live import composer as composer_lib
-from lagom_xla.live import player as player_lib
 from lagom_xla.live import script as script_lib
+from lagom_xla.live.calls import player as player_lib
 
 
 class Signature:

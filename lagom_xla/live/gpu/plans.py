@@ -30,9 +30,9 @@ from lagom_xla.compile import nnx_step
 from lagom_xla.compile import scheduler_profile
 from lagom_xla.compile import target as target_lib
 from lagom_xla.compile.workers import pool as pool_lib
-from lagom_xla.live import payload as payload_lib
 from lagom_xla.live import proposals as proposals_lib
-from lagom_xla.live import search_process as search_lib
+from lagom_xla.live.gpu import payload as payload_lib
+from lagom_xla.live.gpu import search_process as search_lib
 from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import hlo
 from lagom_xla.search import nccl

@@ -19,8 +19,8 @@ from typing import Any
 import jax
 
 from lagom_xla.live import script as script_lib
-from lagom_xla.live import surroundings
 from lagom_xla.live import tracing
+from lagom_xla.live.loop import surroundings
 
 # The script that follows one that was played, the same in all processes.
 Follow = Callable[[surroundings.Played], script_lib.Script]

@@ -13,9 +13,9 @@ import time
 
 from absl import logging
 
-from lagom_xla.live import loop as loop_lib
 from lagom_xla.live import script as script_lib
-from lagom_xla.live import surroundings
+from lagom_xla.live.loop import loop as loop_lib
+from lagom_xla.live.loop import surroundings
 
 
 @dataclasses.dataclass(kw_only=True)

@@ -18,10 +18,10 @@ import jax
 
 from lagom_xla import errors
 from lagom_xla.live import ending
-from lagom_xla.live import plan_cache
 from lagom_xla.live import proposals as proposals_lib
-from lagom_xla.live import surroundings
-from lagom_xla.live import trials as trials_lib
+from lagom_xla.live.history import plan_cache
+from lagom_xla.live.history import trials as trials_lib
+from lagom_xla.live.loop import surroundings
 
 # Seconds between looks at whether anybody still waits for a proposal.
 _POLL_S = 0.2

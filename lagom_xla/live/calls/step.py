@@ -23,9 +23,9 @@ import jax
 from lagom_xla.compile import _jax
 from lagom_xla.compile import dispatch
 from lagom_xla.compile import fallback
-from lagom_xla.live import likeness
-from lagom_xla.live import signature as signature_lib
-from lagom_xla.live import turns as turns_lib
+from lagom_xla.live.calls import likeness
+from lagom_xla.live.calls import signature as signature_lib
+from lagom_xla.live.calls import turns as turns_lib
 
 # Makes the signature of a new lowering.
 Begin = Callable[[dispatch.Jitted, jax.stages.Lowered], signature_lib.Signature]

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 import dataclasses
 
-from lagom_xla.live import ballot as ballot_lib
-from lagom_xla.live import blocks
 from lagom_xla.live import proposals
 from lagom_xla.live import script as script_lib
-from lagom_xla.live import surroundings
-from lagom_xla.live import verdict as verdict_lib
+from lagom_xla.live.loop import ballot as ballot_lib
+from lagom_xla.live.loop import blocks
+from lagom_xla.live.loop import surroundings
+from lagom_xla.live.loop import verdict as verdict_lib
 
 # Calls of a candidate that no pair has: it may make communicators or capture
 # graphs at its first.

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 import math
 
-from lagom_xla.live import player as player_lib
+from lagom_xla.live.calls import player as player_lib
 
 # Turns of signatures that are done, after which they rest for the first time.
 _MAX_TURNS = 16
