@@ -25,7 +25,7 @@ _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _INDENTED = re.compile(r"^    (.*)$", re.MULTILINE)
 _INLINE = re.compile(r"`([^`\n]+)`")
 _INSTALL = re.compile(r"pip install '(?:lagom_xla|\.)\[([\w,]+)\]'")
-_GAPS = ("arguments are required", "expected one argument")
+_GAPS = ("required", "expected one argument")
 # What precedes a command in a line of shell.
 _BEFORE = re.compile(r"^(?:[A-Z_]+=(?:\"[^\"]*\"|\S*) )*(lagom-xla .*)$")
 

@@ -4,8 +4,8 @@
 
     python -m lagom_xla.doctor.trials compile profiler
 
-runs them one after the other and prints an `Answer` for each, as JSON in a line.
-A trial that ends the process leaves the lines before it.
+runs them one after the other and prints an `Answer` for each, a line of JSON. A
+trial that ends the process leaves the lines before it.
 """
 
 from __future__ import annotations
