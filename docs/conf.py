@@ -24,7 +24,10 @@ extensions = [
   "repository_links",
   "schema_tables",
 ]
+# No page may be called search.md, as Sphinx makes one of that name.
 exclude_patterns = ["site"]
+# What docstrings have in `single quotes`.
+default_role = "code"
 
 myst_heading_anchors = 3
 autodoc_member_order = "bysource"
