@@ -24,7 +24,7 @@ help:
 	@echo "make proto   regenerate passes/hlo_pb2.py from passes/hlo.proto"
 	@echo "make clean   remove .venv, builds and caches (plan/ stays)"
 
-tune: $(INSTALLED)-aot,examples
+tune: $(INSTALLED)-aot,examples,report
 	@$(BIN)/lagom-xla tune examples/llama/train.py:train_step \
 	  --cluster=1x8xh100 --out=plan
 
