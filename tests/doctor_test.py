@@ -4,8 +4,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import subprocess
+from typing import Any
 
 import jax
 import jsonschema
@@ -56,8 +58,8 @@ def test_trials_that_take_too_long_are_ended_and_said():
 
 
 @pytest.fixture(scope="module")
-def sick(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-  """What the command says where much is broken, line by line."""
+def sick(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+  """What the command finds where much is broken, by name."""
   folder = tmp_path_factory.mktemp("sick")
   (folder / "file").write_text("")
   (folder / "nccl.c").write_text(_VERSION)
@@ -66,7 +68,7 @@ def sick(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     [*build.compiler(), "-shared", "-o", library, folder / "nccl.c"], check=True
   )
   done = run_process(
-    "doctor",
+    *("doctor", "--format=json"),
     env={
       "XLA_FLAGS": "--xla_no_such_flag=1",
       "CC": "false",
@@ -74,40 +76,56 @@ def sick(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
       "LD_LIBRARY_PATH": str(folder),
     },
   )
-  assert done.status == 1
-  return done.out.splitlines()
-
-
-def _line(lines: list[str], name: str) -> str:
-  (line,) = [line for line in lines if line[11:].startswith(f"{name}  ")]
-  return line.strip()
-
-
-def test_the_verdict_comes_first_and_names_what_is_broken(sick):
-  assert sick[0].startswith("inspect and tune do not work here: XLA_FLAGS, ")
+  checkup = json.loads(done.out)
+  assert done.status == 1 and not checkup["works"]
+  return {finding["name"]: finding for finding in checkup["findings"]}
 
 
 def test_a_trial_that_ends_its_process_leaves_those_before_it(sick):
-  flags = _line(sick, "XLA_FLAGS")
-  assert "xla_no_such_flag" in flags and "lagom-xla flags --check" in flags
-  assert "its process was ended" in _line(sick, "schedules")
-  assert "it was not tried" in _line(sick, "full compiles")
+  assert "xla_no_such_flag" in sick["XLA_FLAGS"]["found"]
+  assert "lagom-xla flags --check" in sick["XLA_FLAGS"]["advice"]
+  assert "its process was ended" in sick["schedules"]["found"]
+  assert "it was not tried" in sick["full compiles"]["found"]
 
 
 def test_a_compiler_that_fails_is_named(sick):
-  line = _line(sick, "NCCL tuner")
-  assert line.startswith("fails")
-  assert "false could not compile plugin.c" in line
+  assert sick["NCCL tuner"]["status"] == "fails"
+  assert "false could not compile plugin.c" in sick["NCCL tuner"]["found"]
 
 
 def test_the_nccl_that_would_be_loaded_is_found(sick):
-  assert _line(sick, "NCCL").split(maxsplit=2)[:2] == ["works", "NCCL"]
-  assert "2.32.3, libnccl.so.2" in _line(sick, "NCCL")
+  assert sick["NCCL"]["status"] == "works"
+  assert sick["NCCL"]["found"] == "2.32.3, libnccl.so.2"
 
 
 def test_a_cache_that_cannot_be_written_is_said(sick):
-  line = _line(sick, "cache")
-  assert line.startswith("fails") and "LAGOM_XLA_CACHE" in line
+  assert sick["cache"]["status"] == "fails"
+  assert "LAGOM_XLA_CACHE" in sick["cache"]["advice"]
+
+
+def test_the_verdict_comes_first_and_names_what_is_broken(
+  healthy, monkeypatch: pytest.MonkeyPatch
+):
+  monkeypatch.setattr(doctor, "examine", lambda: healthy)
+  assert run("doctor").out.startswith("inspect and tune work here.\n")
+  broken = [
+    dataclasses.replace(
+      f, status="fails", found="no " * 40, advice="pip install"
+    )
+    for f in healthy.findings
+  ]
+  monkeypatch.setattr(
+    doctor,
+    "examine",
+    lambda: dataclasses.replace(healthy, works=False, findings=broken),
+  )
+  done = run("doctor")
+  assert done.status == 1
+  lines = done.out.splitlines()
+  assert lines[0] == (
+    "inspect and tune do not work here: XLA_FLAGS, schedules, full compiles."
+  )
+  assert all(len(line) <= 80 for line in lines)
 
 
 def test_json_follows_the_schema_that_is_published(

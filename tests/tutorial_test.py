@@ -108,7 +108,7 @@ def _exposed_share(folder: pathlib.Path, arguments: dict[str, str]) -> float:
 def test_tune_writes_what_the_page_names(printed, folder):
   assert _of(printed, "lagom-xla tune")
   names = {path.name for path in (folder / "plan").iterdir()}
-  assert names == {"plan.json", "env.sh", "nccl_table.bin", "report.json.gz"}
+  assert names >= {"plan.json", "env.sh", "nccl_table.bin", "report.json.gz"}
 
 
 def test_the_report_needs_no_network(printed, folder):

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import textwrap
 from typing import TYPE_CHECKING
 
 from lagom_xla.cli import command as command_lib
@@ -22,6 +23,8 @@ The exit status is 1 where something does not work that inspect and tune need.
 examples:
   lagom-xla doctor
   lagom-xla doctor --format=json"""
+
+_WIDTH = 80
 
 
 def add(commands) -> None:
@@ -61,9 +64,23 @@ def _show(checkup: doctor.Checkup) -> None:
     ]
     output.write(f"inspect and tune do not work here: {', '.join(broken)}.")
   for version in checkup.versions:
-    output.write(f"  version  {version.package:<18} {version.version}")
+    output.write(_row("version", version.package, version.version))
   for finding in checkup.findings:
-    text = f"  {finding.status:<8} {finding.name:<18} {finding.found}"
+    text = finding.found
     if finding.advice:
       text = f"{text.rstrip('.')}. {finding.advice}"
-    output.write(text)
+    output.write(_row(finding.status, finding.name, text))
+
+
+def _row(status: str, name: str, text: str) -> str:
+  """A line, or as many as the text needs."""
+  start = f"  {status:<8} {name:<17} "
+  return textwrap.fill(
+    text,
+    _WIDTH,
+    initial_indent=start,
+    subsequent_indent=" " * len(start),
+    # Paths and commands are there to be copied.
+    break_long_words=False,
+    break_on_hyphens=False,
+  )

@@ -52,7 +52,7 @@ _TRIALS: Mapping[str, _Trial] = {
   ),
   "nccl": _Trial(
     "NCCL",
-    "Not needed to tune; on GPUs pip install 'lagom_xla[cuda13]' brings it.",
+    "Only GPUs need it: pip install 'lagom_xla[cuda13]'",
   ),
   "profiler": _Trial("profiler", "Without it plans rest on predictions alone."),
   "page": _Trial("report page", "pip install 'lagom_xla[report]'"),
@@ -68,7 +68,7 @@ _NO_GPUS = checkup.Finding(
   name="GPUs",
   status="missing",
   is_essential=False,
-  found="none is here: steps are tuned for GPUs elsewhere, by prediction",
+  found="none is here, and tuning needs none",
   advice="",
 )
 

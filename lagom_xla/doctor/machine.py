@@ -49,11 +49,11 @@ def workers(worker_bytes: int) -> checkup.Finding:
   """
   free_bytes = _free_bytes()
   num_cores = pool.num_cores()
-  found = f"{num_cores} cores, {free_bytes / 1e9:.1f} GB of memory free"
+  found = f"{num_cores} cores, {free_bytes / 1e9:.1f} GB free"
   status: checkup.Status = "works"
   advice = ""
   if worker_bytes:
-    found += f"; a worker took {worker_bytes / 1e9:.1f} GB for this small step"
+    found += f"; a small compile took {worker_bytes / 1e9:.1f} GB"
     num_fitting = free_bytes // worker_bytes
     if num_fitting < num_cores:
       status = "fails"
