@@ -84,10 +84,12 @@ def examine(*, limit_s: float = _LIMIT_S) -> checkup.Checkup:
   answers = children.run(groups, limit_s=limit_s)
   found = {name: _finding(answer) for name, answer in answers.items()}
   found.setdefault("gpus", _NO_GPUS)
+  compiled = answers["compile"]
+  worker_bytes = compiled.peak_bytes if compiled.status == "works" else 0
   findings = (
     *(found[name] for name in _TRIALS),
     machine.compile_cache(),
-    machine.workers(answers["compile"].peak_bytes),
+    machine.workers(worker_bytes),
   )
   return checkup.Checkup(
     works=all(f.status == "works" for f in findings if f.is_essential),
