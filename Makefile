@@ -42,9 +42,11 @@ format: $(INSTALLED)-aot,test,dev
 	@$(BIN)/ruff check --fix
 	@$(BIN)/ruff format
 
-# Anything that is wrong with a page, a link or a docstring is an error.
+# Anything that is wrong with a page, a link or a docstring is an error. All pages
+# are read anew: what is wrong with one is not said twice otherwise.
 docs: $(INSTALLED)-docs
-	@$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going docs build/docs
+	@$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going --fresh-env \
+	  docs build/docs
 
 # The compiler has an environment of its own, at a fixed version: generated code
 # asks for a protobuf at least as new as the compiler that wrote it, so a newer
