@@ -13,17 +13,18 @@ INSTALLED := .venv/python$(PYTHON_VERSION)-with
 
 .DELETE_ON_ERROR:
 .PRECIOUS: $(INSTALLED)-%
-.PHONY: help tune test lint format proto clean
+.PHONY: help tune test lint format docs proto clean
 
 help:
 	@echo "make tune    tune the Llama example for eight H100s, into plan/"
 	@echo "make test    run every test"
 	@echo "make lint    check style, types and which room imports which"
 	@echo "make format  rewrite the files in the house style"
+	@echo "make docs    build the site of docs/ into build/docs"
 	@echo "make proto   regenerate passes/hlo_pb2.py from passes/hlo.proto"
 	@echo "make clean   remove .venv, builds and caches (plan/ stays)"
 
-tune: $(INSTALLED)-aot,examples
+tune: $(INSTALLED)-aot,examples,report
 	@$(BIN)/lagom-xla tune examples/llama/train.py:train_step \
 	  --cluster=1x8xh100 --out=plan
 
@@ -31,7 +32,7 @@ test: $(INSTALLED)-aot,test
 	@$(BIN)/pytest --quiet --numprocesses=2 --dist=loadfile \
 	  --no-loadscope-reorder
 
-lint: $(INSTALLED)-aot,test,dev
+lint: $(INSTALLED)-aot,test,dev docs
 	@$(BIN)/ruff check
 	@$(BIN)/ruff format --check
 	@$(BIN)/pyrefly check
@@ -40,6 +41,12 @@ lint: $(INSTALLED)-aot,test,dev
 format: $(INSTALLED)-aot,test,dev
 	@$(BIN)/ruff check --fix
 	@$(BIN)/ruff format
+
+# Anything that is wrong with a page, a link or a docstring is an error. All pages
+# are read anew: what is wrong with one is not said twice otherwise.
+docs: $(INSTALLED)-docs
+	@$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going --fresh-env \
+	  docs build/docs
 
 # The compiler has an environment of its own, at a fixed version: generated code
 # asks for a protobuf at least as new as the compiler that wrote it, so a newer

@@ -149,7 +149,7 @@ def tune(
       $XDG_CACHE_HOME/lagom_xla). False to keep nothing, and to know nothing.
 
   Returns:
-    A function like the jitted one, with `report` and `tunings`: see
+    A function like the jitted one, with `report` and `tunings`; see
     `TunedStep`.
 
   Raises:

@@ -90,7 +90,7 @@ def strands(
       are "paired", else "rotated", else "merged".
 
   Returns:
-    A jitted function with one more attribute, `outcomes`: see `StrandedStep`.
+    A jitted function with one more attribute, `outcomes`; see `StrandedStep`.
 
   Raises:
     TypeError: the step is not jitted.

@@ -22,10 +22,13 @@ import warnings
 from absl import app
 from absl.flags import argparse_flags
 
+import lagom_xla
 from lagom_xla import errors
 from lagom_xla.cli import calibrate
 from lagom_xla.cli import clusters
 from lagom_xla.cli import command as command_lib
+from lagom_xla.cli import completion
+from lagom_xla.cli import doctor
 from lagom_xla.cli import flags
 from lagom_xla.cli import inspect
 from lagom_xla.cli import output
@@ -40,10 +43,11 @@ from lagom_xla.cli import verify
 # In the order in which help lists them.
 _MODULES = (
   *(inspect, tune, report, verify, profile, flags, plugin, clusters),
-  *(calibrate, schema),
+  *(calibrate, schema, doctor, completion),
 )
 _EXAMPLES = """\
 examples:
+  lagom-xla doctor       # what works on this machine
   lagom-xla inspect train.py:train_step --cluster=1x8xh100
   lagom-xla tune train.py:train_step --cluster=16x8xh100 --out=plan
   lagom-xla report plan      # report.html, the step before and after
@@ -76,7 +80,8 @@ def _prepare_environment() -> None:
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 
-def _parse(argv: Sequence[str]) -> argparse.Namespace:
+def parser() -> argparse.ArgumentParser:
+  """The parser of all commands."""
   parser = argparse_flags.ArgumentParser(
     prog="lagom-xla",
     description=(
@@ -85,10 +90,19 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     epilog=_EXAMPLES,
     formatter_class=argparse.RawDescriptionHelpFormatter,
   )
+  parser.add_argument(
+    "--version",
+    action="version",
+    version=f"lagom-xla {lagom_xla.__version__}",
+  )
   commands = parser.add_subparsers(dest="command", required=True)
   for module in _MODULES:
     module.add(commands)
-  return parser.parse_args(flags.join_check(argv[1:]))
+  return parser
+
+
+def _parse(argv: Sequence[str]) -> argparse.Namespace:
+  return parser().parse_args(flags.join_check(argv[1:]))
 
 
 def _main(arguments: argparse.Namespace) -> None:

@@ -22,14 +22,15 @@ def add(commands) -> None:
     "schema",
     _run,
     "Prints the JSON schema of plan.json, of a file for --cluster, or of what"
-    " `lagom-xla report --format=json` prints.",
+    " `lagom-xla report --format=json` or `lagom-xla doctor --format=json`"
+    " prints.",
     _EXAMPLES,
   )
   command.add_argument(
     "file",
-    choices=("plan", "cluster", "report"),
+    choices=("plan", "cluster", "report", "doctor"),
     metavar="FILE",
-    help="plan, cluster or report",
+    help="plan, cluster, report or doctor",
   )
   command.add_argument(
     "--format",
@@ -51,6 +52,10 @@ def _run(arguments: argparse.Namespace) -> None:
     from lagom_xla.report.page import story
 
     schema = story.schema()
+  elif arguments.file == "doctor":
+    from lagom_xla import doctor
+
+    schema = doctor.schema()
   else:
     from lagom_xla import cluster as cluster_lib
 

@@ -1,0 +1,236 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Trials, each of one thing that may abort, hang or not be installed.
+
+    python -m lagom_xla.doctor.trials compile profiler
+
+runs them one after the other and prints an `Answer` for each, a line of JSON. A
+trial that ends the process leaves the lines before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+import ctypes
+import dataclasses
+import functools
+import importlib.util
+import json
+import pathlib
+import resource
+import sys
+import tempfile
+import time
+from typing import Any
+
+from lagom_xla import errors
+from lagom_xla.doctor import checkup
+
+# What is compiled for, without being here.
+_CLUSTER = "1x2xh100"
+# Where NVIDIA's wheels have the library that XLA loads.
+_NCCL_PACKAGE, _NCCL_LIBRARY = "nvidia.nccl", "libnccl.so.2"
+
+
+@dataclasses.dataclass(frozen=True)
+class Answer:
+  """What came of a trial.
+
+  Attributes:
+    name: of the trial.
+    status: see `checkup.Finding`.
+    found: what was found, or what went wrong.
+    peak_bytes: memory that its process had at most until then.
+  """
+
+  name: str
+  status: checkup.Status
+  found: str
+  peak_bytes: int = 0
+
+
+class MissingError(Exception):
+  """What was tried is not installed here."""
+
+
+def flags() -> str:
+  """XLA starts with the XLA_FLAGS that is set."""
+  from lagom_xla.flags import environment
+
+  environment.check()
+  num_flags = len(environment.xla_flags().split())
+  return f"XLA takes all {num_flags} flags" if num_flags else "none are set"
+
+
+def passes() -> str:
+  """XLA runs a pass of ours, which reads a schedule."""
+  from lagom_xla.compile import compiler
+
+  begun = time.monotonic()
+  module = compiler.schedule(_step())
+  num_instructions = sum(
+    len(computation.instructions)
+    for computation in module.computations.values()
+  )
+  return (
+    f"a pass of ours read one of {num_instructions} instructions,"
+    f" {time.monotonic() - begun:.1f} s"
+  )
+
+
+def options() -> str:
+  """The installed jaxlib shows its options."""
+  from lagom_xla.flags import debug_options
+
+  return f"{len(debug_options.options())} options of jaxlib can be read"
+
+
+def compile() -> str:  # pylint: disable=redefined-builtin
+  """XLA compiles to the end for a GPU that is not here."""
+  from lagom_xla.compile import compiler
+
+  begun = time.monotonic()
+  compiler.compile(_step())
+  return f"a step for two H100s, {time.monotonic() - begun:.1f} s"
+
+
+@functools.cache
+def _step() -> Any:
+  """A product and an all-reduce, lowered for two GPUs."""
+  import jax
+  from jax.sharding import Mesh
+  from jax.sharding import NamedSharding
+  from jax.sharding import PartitionSpec
+  import numpy as np
+
+  from lagom_xla import cluster as cluster_lib
+  from lagom_xla.compile import devices
+  from lagom_xla.compile import lowered_step
+  from lagom_xla.passes import pjrt_transform
+
+  if pjrt_transform.plugin_path() is None:
+    raise MissingError("JAX's CUDA plugin is not installed")
+  cluster = cluster_lib.parse(_CLUSTER)
+  mesh = Mesh(np.array(devices.devices(cluster)), ("x",))
+  rows = NamedSharding(mesh, PartitionSpec("x"))
+  x = jax.ShapeDtypeStruct((256, 256), np.float32, sharding=rows)
+  lowered = jax.jit(lambda x: (x.T @ x).sum()).lower(x)
+  return lowered_step.LoweredStep(lowered, cluster)
+
+
+def gpus() -> str:
+  """JAX runs on the GPUs that are here."""
+  import jax
+
+  found = jax.devices("gpu")
+  jax.block_until_ready(jax.device_put(1.0, found[0]) + 1)
+  return f"{len(found)} {found[0].device_kind}"
+
+
+def profiler() -> str:
+  """JAX's profiler traces, and its trace can be read."""
+  import jax
+
+  from lagom_xla.profiling import sessions
+
+  with tempfile.TemporaryDirectory() as folder:
+    with jax.profiler.trace(folder):
+      jax.block_until_ready(jax.numpy.ones(8) + 1)
+    (session,), _ = sessions.newest(pathlib.Path(folder))
+  planes = [plane.name for plane in session.space.planes]
+  platform = jax.default_backend().upper()
+  if platform == "GPU" and not any("/device:GPU" in name for name in planes):
+    raise errors.TraceError(
+      "The trace has no GPU: another profiler has it (CUPTI serves one), such"
+      " as nsys. End that one."
+    )
+  return f"a session was opened on {platform} and its trace read"
+
+
+def plugin() -> str:
+  """The NCCL tuner plugin is compiled and loaded."""
+  from lagom_xla.apply.nccl import build
+
+  with tempfile.TemporaryDirectory() as folder:
+    path = build.compile_to(pathlib.Path(folder) / build.LIBRARY)
+    interfaces = build.interfaces(path)
+  compiler = " ".join(build.compiler())
+  return f"{compiler} builds it, for tuner interfaces {', '.join(interfaces)}"
+
+
+def nccl() -> str:
+  """A NCCL is installed, and can be loaded."""
+  path = _nccl_path()
+  version = ctypes.c_int()
+  if ctypes.CDLL(path).ncclGetVersion(ctypes.byref(version)):
+    raise OSError(f"{path} does not tell its version.")
+  # NCCL_VERSION of nccl.h, from 2.9 on.
+  major, rest = divmod(version.value, 10_000)
+  return f"{major}.{rest // 100}.{rest % 100}, {path}"
+
+
+def _nccl_path() -> str:
+  """The library that XLA would load: the wheel's, or else the system's."""
+  try:
+    spec = importlib.util.find_spec(_NCCL_PACKAGE)
+  except ModuleNotFoundError:
+    spec = None
+  folders = [] if spec is None else spec.submodule_search_locations or []
+  for folder in folders:
+    path = pathlib.Path(folder) / "lib" / _NCCL_LIBRARY
+    if path.is_file():
+      return str(path)
+  try:
+    ctypes.CDLL(_NCCL_LIBRARY)
+  except OSError as error:
+    raise MissingError("it is not installed") from error
+  return _NCCL_LIBRARY
+
+
+def page() -> str:
+  """What draws report pages draws."""
+  from lagom_xla.report.page import rendering
+
+  try:
+    rendering.check_can_render()
+  except errors.OutputError as error:
+    raise MissingError(f"{error.__cause__}") from error
+  import jinja2
+  from plotly import graph_objects
+
+  graph_objects.Figure(graph_objects.Bar(x=[1.0], y=["step"])).to_html(
+    include_plotlyjs=False
+  )
+  jinja2.Template("{{ step }}").render(step=1)
+  return "plotly and jinja2 draw"
+
+
+TRIALS: dict[str, Callable[[], str]] = {
+  function.__name__: function
+  for function in (
+    *(flags, passes, options, compile, gpus, profiler, plugin, nccl, page),
+  )
+}
+
+
+def main(names: Sequence[str]) -> None:
+  """Runs trials, and prints what came of them."""
+  for name in names:
+    status: checkup.Status = "works"
+    try:
+      found = TRIALS[name]()
+    except MissingError as error:
+      status, found = "missing", errors.first_line(error)
+    except errors.LagomError as error:
+      status, found = "fails", errors.first_line(error)
+    except Exception as error:
+      status = "fails"
+      found = f"{type(error).__name__}: {errors.first_line(error)}"
+    # In KiB, by getrusage(2).
+    peak_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    answer = Answer(name, status, found, peak_bytes)
+    print(json.dumps(dataclasses.asdict(answer)), flush=True)
+
+
+if __name__ == "__main__":
+  main(sys.argv[1:])

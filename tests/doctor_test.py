@@ -1,0 +1,138 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""`lagom-xla doctor`: what works here, as tried on this machine."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import subprocess
+from typing import Any
+
+import jax
+import jsonschema
+import pytest
+
+from commands import run
+from commands import run_process
+from lagom_xla import doctor
+from lagom_xla.apply.nccl import build
+
+_VERSION = "int ncclGetVersion(int* v) { *v = 23203; return 0; }\n"
+
+
+@pytest.fixture(scope="module")
+def healthy() -> doctor.Checkup:
+  return doctor.examine()
+
+
+def _by_name(checkup: doctor.Checkup) -> dict[str, doctor.Finding]:
+  return {finding.name: finding for finding in checkup.findings}
+
+
+def test_what_tuning_needs_works_where_the_tests_run(healthy):
+  assert healthy.works, healthy
+  essential = [f.name for f in healthy.findings if f.is_essential]
+  assert essential == ["XLA_FLAGS", "schedules", "full compiles"]
+
+
+def test_versions_are_those_that_are_imported(healthy):
+  versions = {version.package: version.version for version in healthy.versions}
+  assert versions["jax"] == jax.__version__
+
+
+def test_what_does_not_work_comes_with_advice(healthy):
+  broken = [f for f in healthy.findings if f.status == "fails"]
+  assert all(f.advice or "pip install" in f.found for f in broken)
+  assert not any(f.advice for f in healthy.findings if f.status == "works")
+
+
+def test_trials_that_take_too_long_are_ended_and_said():
+  checkup = doctor.examine(limit_s=0.01)
+  assert not checkup.works
+  findings = _by_name(checkup)
+  assert findings["XLA_FLAGS"].status == "fails"
+  assert "took longer than 0.01 s" in findings["XLA_FLAGS"].found
+  # What needs no process is told all the same.
+  assert findings["cache"].status == "works"
+
+
+@pytest.fixture(scope="module")
+def sick(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+  """What the command finds where much is broken, by name."""
+  folder = tmp_path_factory.mktemp("sick")
+  (folder / "file").write_text("")
+  (folder / "nccl.c").write_text(_VERSION)
+  library = folder / "libnccl.so.2"
+  subprocess.run(
+    [*build.compiler(), "-shared", "-o", library, folder / "nccl.c"], check=True
+  )
+  done = run_process(
+    *("doctor", "--format=json"),
+    env={
+      "XLA_FLAGS": "--xla_no_such_flag=1",
+      "CC": "false",
+      "LAGOM_XLA_CACHE": str(folder / "file" / "below"),
+      "LD_LIBRARY_PATH": str(folder),
+    },
+  )
+  checkup = json.loads(done.out)
+  assert done.status == 1 and not checkup["works"]
+  return {finding["name"]: finding for finding in checkup["findings"]}
+
+
+def test_a_trial_that_ends_its_process_leaves_those_before_it(sick):
+  assert "xla_no_such_flag" in sick["XLA_FLAGS"]["found"]
+  assert "lagom-xla flags --check" in sick["XLA_FLAGS"]["advice"]
+  assert "its process was ended" in sick["schedules"]["found"]
+  assert "it was not tried" in sick["full compiles"]["found"]
+
+
+def test_a_compiler_that_fails_is_named(sick):
+  assert sick["NCCL tuner"]["status"] == "fails"
+  assert "false could not compile plugin.c" in sick["NCCL tuner"]["found"]
+
+
+def test_the_nccl_that_would_be_loaded_is_found(sick):
+  assert sick["NCCL"]["status"] == "works"
+  assert sick["NCCL"]["found"] == "2.32.3, libnccl.so.2"
+
+
+def test_a_cache_that_cannot_be_written_is_said(sick):
+  assert sick["cache"]["status"] == "fails"
+  assert "LAGOM_XLA_CACHE" in sick["cache"]["advice"]
+
+
+def test_the_verdict_comes_first_and_names_what_is_broken(
+  healthy, monkeypatch: pytest.MonkeyPatch
+):
+  monkeypatch.setattr(doctor, "examine", lambda: healthy)
+  assert run("doctor").out.startswith("inspect and tune work here.\n")
+  broken = [
+    dataclasses.replace(
+      f, status="fails", found="no " * 40, advice="pip install"
+    )
+    for f in healthy.findings
+  ]
+  monkeypatch.setattr(
+    doctor,
+    "examine",
+    lambda: dataclasses.replace(healthy, works=False, findings=broken),
+  )
+  done = run("doctor")
+  assert done.status == 1
+  lines = done.out.splitlines()
+  assert lines[0] == (
+    "inspect and tune do not work here: XLA_FLAGS, schedules, full compiles."
+  )
+  assert all(len(line) <= 80 for line in lines)
+
+
+def test_json_follows_the_schema_that_is_published(
+  healthy, monkeypatch: pytest.MonkeyPatch
+):
+  monkeypatch.setattr(doctor, "examine", lambda: healthy)
+  done = run("doctor", "--format=json")
+  assert done.status == 0
+  schema = json.loads(run("schema", "doctor").out)
+  jsonschema.validate(json.loads(done.out), schema)

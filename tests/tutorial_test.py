@@ -1,0 +1,127 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The tutorial, followed to the letter in an empty folder.
+
+Its commands and its program are read from the page. Those that install are not
+run: docs_test.py checks what they name.
+"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+from commands import ROOT
+import lagom_xla
+from lagom_xla import cluster as cluster_lib
+from lagom_xla.compile import load
+from lagom_xla.passes import pjrt_transform
+
+_PAGE = ROOT / "docs/tutorial.md"
+_SHELL = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_PYTHON = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_INSTALLS = ("python3 -m venv", "pip install")
+_TIMEOUT_S = 300
+# As the page has it.
+_EIGHTH = {"batch_size": "8192"}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+  """Where the reader is, with the commands of an installation on the PATH."""
+  folder = tmp_path_factory.mktemp("tutorial")
+  for name, runs in (("lagom-xla", " -m lagom_xla"), ("python", "")):
+    command = folder / "bin" / name
+    command.parent.mkdir(exist_ok=True)
+    command.write_text(f'#!/bin/sh\nexec "{sys.executable}"{runs} "$@"\n')
+    command.chmod(0o755)
+  program, *_ = _PYTHON.findall(_PAGE.read_text())
+  (folder / "train.py").write_text(program)
+  return folder
+
+
+@pytest.fixture(scope="module")
+def printed(folder: pathlib.Path) -> dict[str, str]:
+  """What every command of the page printed, in the order of the page."""
+  if pjrt_transform.plugin_path() is None:
+    pytest.skip("JAX's CUDA plugin is not installed: nothing compiles for GPUs")
+  unset = ("JAX_", "XLA_", "TF_CPP_", "LAGOM_XLA_")
+  env = {k: v for k, v in os.environ.items() if not k.startswith(unset)}
+  env["PATH"] = f"{folder / 'bin'}:{env['PATH']}"
+  env["XDG_CACHE_HOME"] = str(folder / "cache")
+  env["PYTHONPATH"] = str(ROOT)
+  printed = {}
+  for block in _SHELL.findall(_PAGE.read_text()):
+    lines = block.splitlines()
+    commands = [line for line in lines if not line.startswith(_INSTALLS)]
+    # A block is one shell, in which what is sourced stays.
+    done = subprocess.run(
+      ["bash", "-ec", "\n".join(commands)],
+      cwd=folder,
+      env=env,
+      capture_output=True,
+      text=True,
+      check=False,
+      timeout=_TIMEOUT_S,
+    )
+    assert done.returncode == 0, f"{commands}: {done.stderr}"
+    printed[commands[-1]] = done.stdout
+  return printed
+
+
+def _of(printed: dict[str, str], start: str) -> list[str]:
+  return [out for line, out in printed.items() if line.startswith(start)]
+
+
+def test_doctor_says_first_that_the_reader_can_go_on(printed):
+  (out,) = _of(printed, "lagom-xla doctor")
+  first = out.splitlines()[0]
+  assert first == "inspect and tune work here."
+  assert f"`{first}`" in _PAGE.read_text()
+
+
+def test_an_eighth_of_the_batch_hides_less(printed, folder):
+  assert all(_of(printed, "lagom-xla inspect"))
+  whole, eighth = (
+    _exposed_share(folder, arguments) for arguments in ({}, _EIGHTH)
+  )
+  assert whole < eighth
+
+
+def _exposed_share(folder: pathlib.Path, arguments: dict[str, str]) -> float:
+  """The part of the page's step in which kernels wait."""
+  target = load.load(
+    f"{folder / 'train.py'}:train_step",
+    cluster_lib.parse("1x8xh100"),
+    arguments=arguments,
+  )
+  step = lagom_xla.inspect(target)
+  timeline = step.timeline(step.default)
+  return timeline.total_exposed_us / timeline.step_time_us
+
+
+def test_tune_writes_what_the_page_names(printed, folder):
+  assert _of(printed, "lagom-xla tune")
+  names = {path.name for path in (folder / "plan").iterdir()}
+  assert names >= {"plan.json", "env.sh", "nccl_table.bin", "report.json.gz"}
+
+
+def test_the_report_needs_no_network(printed, folder):
+  assert _of(printed, "lagom-xla report")
+  page = (folder / "report.html").read_text()
+  assert "<html" in page and not re.search(r"<(?:script|link)[^>]*http", page)
+
+
+def test_every_part_of_the_plan_acts(printed):
+  assert _of(printed, "lagom-xla verify")
+
+
+def test_the_program_trains_under_the_plan(printed):
+  (out,) = _of(printed, "JAX_PLATFORMS=cpu python train.py")
+  losses = [float(line.split()[-1]) for line in out.splitlines()]
+  assert len(losses) == 5 and losses[-1] < losses[0]
