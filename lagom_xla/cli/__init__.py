@@ -36,11 +36,12 @@ from lagom_xla.cli import schema
 from lagom_xla.cli import stopping
 from lagom_xla.cli import tune
 from lagom_xla.cli import verify
+from lagom_xla.cli import whatif
 
 # In the order in which help lists them.
 _MODULES = (
-  *(inspect, tune, report, verify, profile, flags, plugin, clusters),
-  *(calibrate, schema),
+  *(inspect, tune, report, verify, whatif, profile, flags, plugin),
+  *(clusters, calibrate, schema),
 )
 _EXAMPLES = """\
 examples:

@@ -1,0 +1,66 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The telling of what was compared: rows and points into a comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import jax
+import jaxlib
+
+from lagom_xla.whatif import comparing
+from lagom_xla.whatif import comparison as comparison_lib
+from lagom_xla.whatif import findings
+from lagom_xla.whatif import scaling
+
+
+def of(
+  compared: comparing.Compared,
+  *,
+  target: str,
+  search: comparison_lib.Search,
+  unit: comparison_lib.Unit | None = None,
+  per_step: float | None = None,
+) -> comparison_lib.Comparison:
+  """The comparison of what was compared.
+
+  Args:
+    compared: with figures for one cluster at least.
+    target: what the user called it.
+    search: how plans were searched.
+    unit: what a step has so many of.
+    per_step: how many, on the first cluster that has figures.
+  """
+  everything = (*compared.rows, *compared.points)
+  base = next(row for row in everything if row.figures is not None)
+  rows = scaling.with_per_step(compared.rows, base, per_step)
+  points = scaling.with_per_step(compared.points, base, per_step)
+  return comparison_lib.Comparison(
+    target=target,
+    made_with=f"jax {jax.__version__}, jaxlib {jaxlib.__version__}",
+    search=search,
+    unit=unit,
+    scaling=scaling.in_words(everything, unit),
+    rows=rows,
+    points=points,
+    findings=tuple(findings.of(rows, points, unit)),
+    notes=(*findings.notes(rows), *_notes(compared, search)),
+  )
+
+
+def _notes(
+  compared: comparing.Compared, search: comparison_lib.Search
+) -> Iterator[str]:
+  if compared.repeated:
+    yield compared.repeated
+  everything = (*compared.rows, *compared.points)
+  known = [row for row in everything if row.figures is not None]
+  compiled_for = dict.fromkeys(row.compiled_for for row in known)
+  if len(compiled_for) < len({row.cluster for row in known}):
+    yield (
+      f"Compiled for {', '.join(compiled_for)}; the others have as many of the"
+      " same GPUs and run the same schedule, costed on their own network."
+    )
+  if search == "full" and compared.points:
+    yield "By nodes, NCCL settings alone were searched."
