@@ -13,9 +13,11 @@ from collections.abc import Callable, Iterator, Sequence
 import contextlib
 import dataclasses
 
+from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import target as target_lib
+from lagom_xla.costs import wire
 from lagom_xla.report import instructions as instructions_lib
 from lagom_xla.whatif import cases as cases_lib
 from lagom_xla.whatif import comparison as comparison_lib
@@ -169,11 +171,21 @@ def _row(
     gpu=cluster.gpu.name,
     gbits_per_gpu=cases_lib.gbits_per_gpu(cluster),
     pcie_gbits=cases_lib.pcie_gbits(cluster),
+    fabric=cluster.node.fabric,
+    measured_nodes=_measured_nodes(cluster),
     hbm_bytes=cluster.gpu.hbm_bytes,
     compiled_for=compiled_for,
     figures=figures,
     refusal=refusal,
   )
+
+
+def _measured_nodes(cluster: cluster_lib.Cluster) -> int:
+  """On how many nodes collectives were measured; a domain counts whole."""
+  nvlink = cluster.node.nvlink
+  nodes_per_domain = nvlink.nodes_per_domain if nvlink else 1
+  most = wire.most_measured_nodes(cluster.node.fabric)
+  return max(most, 1) * nodes_per_domain
 
 
 def _grouped(cases: Sequence[cases_lib.Case]) -> list[_Group]:

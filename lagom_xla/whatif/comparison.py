@@ -80,6 +80,9 @@ class Row:
       Gbit/s.
     hbm_bytes: memory of a GPU.
     pcie_gbits: what a GPU's PCIe link takes of that, as NCCL counts on it.
+    fabric: what joins its nodes.
+    measured_nodes: on how many nodes of that fabric collectives were measured
+      at most; on more, figures follow the cost model alone.
     compiled_for: the cluster that the schedule was compiled for: this one, or
       one of as many of the same GPUs, as XLA asks for nothing else.
     figures: the step's; null where it cannot be had.
@@ -94,6 +97,8 @@ class Row:
   gbits_per_gpu: float
   hbm_bytes: int
   pcie_gbits: float
+  fabric: str
+  measured_nodes: int
   compiled_for: str
   figures: Figures | None
   refusal: str
@@ -104,6 +109,11 @@ class Row:
     return self.cluster.removesuffix(
       cases_lib.rate_in_words(self.gbits_per_gpu)
     )
+
+  @property
+  def is_beyond_measured(self) -> bool:
+    """Whether no collective was measured on so many nodes."""
+    return self.num_nodes > max(self.measured_nodes, 1)
 
   @property
   def fits(self) -> bool:

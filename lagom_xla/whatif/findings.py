@@ -25,8 +25,9 @@ def of(
   known = [row for row in rows if row.figures is not None]
   if len(known) > 1:
     yield _best(known, unit)
-  for row in _without_rates(known):
-    yield from _network(row)
+  once = _without_rates(known)
+  yield from filter(None, map(_network, once))
+  yield from _pcie(once)
   for curve in series(points).values():
     yield from _nodes(curve)
 
@@ -48,6 +49,22 @@ def notes(rows: Iterable[Row]) -> Iterator[str]:
         f" {slower[0].gbits_per_gpu:,.5g} to {slower[1].gbits_per_gpu:,.5g}"
         " Gbit/s, as NCCL chooses other algorithms there."
       )
+
+
+def beyond_measured(rows: Iterable[Row]) -> str:
+  """What to say of more nodes than were measured; "" for nothing."""
+  most = {
+    row.fabric: row.measured_nodes
+    for row in rows
+    if row.figures is not None and row.is_beyond_measured
+  }
+  if not most:
+    return ""
+  measured = ", ".join(f"{fabric} {nodes}" for fabric, nodes in most.items())
+  return (
+    f"* More nodes than collectives were measured on ({measured}): the cost"
+    " model alone, with the ranges of fewer nodes."
+  )
 
 
 def series(points: Iterable[Row]) -> dict[str, list[Row]]:
@@ -100,20 +117,30 @@ def _without_rates(rows: Sequence[Row]) -> list[Row]:
   return list(found.values())
 
 
-def _network(row: Row) -> Iterator[str]:
+def _network(row: Row) -> str | None:
   faster, slower = network_gain(row, 2.0), network_gain(row, 0.5)
   if faster is None or slower is None:
-    return
-  text = (
-    f"{row.nodes}: twice its network"
-    f" ({2 * row.gbits_per_gpu:,.5g} Gbit/s per GPU) makes the step"
-    f" {_change(faster)}, half of it {_change(slower)}."
+    return None
+  rate = row.gbits_per_gpu
+  return (
+    f"{row.nodes}: with {2 * rate:,.5g} Gbit/s per GPU the step is"
+    f" {_change(faster)}, with {rate / 2:,.5g} {_change(slower)}."
   )
-  if abs(faster) < LEAST and 2 * row.gbits_per_gpu > row.pcie_gbits:
-    text += (
-      f" NCCL counts on {row.pcie_gbits:,.4g} Gbit/s of a GPU's PCIe link."
+
+
+def _pcie(rows: Sequence[Row]) -> Iterator[str]:
+  """Why more network is of no use, where it is of none."""
+  idle: set[float] = set()
+  for row in rows:
+    gain = network_gain(row, 2.0)
+    is_wider = 2 * row.gbits_per_gpu > row.pcie_gbits
+    if gain is not None and abs(gain) < LEAST and is_wider:
+      idle.add(row.pcie_gbits)
+  for pcie_gbits in sorted(idle):
+    yield (
+      f"NCCL counts on {pcie_gbits:,.4g} Gbit/s of a GPU's PCIe link, whatever"
+      " the network has beyond that."
     )
-  yield text
 
 
 def _change(gain: float) -> str:
@@ -132,11 +159,11 @@ def _nodes(curve: Sequence[Row]) -> Iterator[str]:
   }
   text = (
     f"{first.series}: on {last.num_nodes:,} nodes a GPU does"
-    f" {kept[last.num_nodes]:.0%} of what it does on {first.num_nodes:,}"
+    f" {kept[last.num_nodes]:.0%} of its work on {first.num_nodes:,}"
   )
   bent = [nodes for nodes, share in kept.items() if share < _HALF]
   if bent:
-    text += f", less than half from {min(bent):,} nodes on"
+    text += f"; below half from {min(bent):,} on"
   yield text + "."
 
 

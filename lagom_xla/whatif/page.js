@@ -19,7 +19,7 @@ function show({name, figure}) {
   const ticks = figure.layout.xaxis.tickvals;
   const data = figure.data.map(trace => {
     const own = color(COLORS[trace.meta.group % COLORS.length]);
-    return {...trace, marker: {color: own}, line: {...trace.line, color: own},
+    return {...trace, marker: {...trace.marker, color: own}, line: {...trace.line, color: own},
             error_y: trace.error_y && {...trace.error_y, color: own}};
   });
   return Plotly.react(place, data, {

@@ -8,14 +8,12 @@ network, readable on a phone and in dark mode.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-import json
 import pathlib
-from typing import Any
 
 from lagom_xla import errors
 from lagom_xla.report.page import rendering
 from lagom_xla.whatif import comparison as comparison_lib
+from lagom_xla.whatif import curves
 from lagom_xla.whatif import findings as findings_lib
 from lagom_xla.whatif import table as table_lib
 from lagom_xla.whatif import words
@@ -23,6 +21,8 @@ from lagom_xla.whatif import words
 _FOLDER = pathlib.Path(__file__).parent
 _CSS = pathlib.Path(rendering.__file__).with_name("page.css")
 _MARGIN = {"l": 70, "r": 12, "t": 8, "b": 48}
+
+_LINEAR = {"rangemode": "tozero", "tickformat": "~s"}
 
 Row = comparison_lib.Row
 
@@ -43,7 +43,7 @@ def render(comparison: comparison_lib.Comparison) -> str:
     undefined=jinja2.StrictUndefined,
   )
   environment.filters["ms"] = _milliseconds
-  figures = _figures(comparison)
+  figures = curves.figures(comparison)
   return environment.get_template("page.html.j2").render(
     comparison=comparison,
     figures=figures,
@@ -71,181 +71,5 @@ def write(comparison: comparison_lib.Comparison, path: pathlib.Path) -> None:
     ) from error
 
 
-def _figures(comparison: comparison_lib.Comparison) -> list[dict[str, Any]]:
-  """The figures that there is something to draw in."""
-  rows = (*comparison.rows, *comparison.points)
-  curves = findings_lib.series({row.cluster: row for row in rows}.values())
-  unit = comparison.unit
-  throughput = (
-    (f"{unit} per second", _per_s)
-    if unit
-    else ("TFLOP/s per GPU", lambda row: row.tflops_per_gpu)
-  )
-  found = []
-  if any(len(curve) > 1 for curve in curves.values()):
-    found = [
-      _figure("step", "The step by nodes", "ms", _steps(curves)),
-      _figure(
-        "throughput",
-        throughput[0].capitalize() + " by nodes",
-        throughput[0],
-        _curves(curves, throughput[1]),
-      ),
-      _figure(
-        "exposed",
-        "Exposed communication by nodes",
-        "% of the step",
-        _curves(curves, _exposed),
-      ),
-    ]
-  networks = list(_networks(comparison.rows))
-  if networks:
-    found.append(
-      _figure("network", "The step by network", "ms", networks, is_nodes=False)
-    )
-  return found
-
-
 def _milliseconds(us: float) -> str:
   return f"{words.ms(us)} ms"
-
-
-def _per_s(row: Row) -> float:
-  return row.per_s or 0.0
-
-
-def _exposed(row: Row) -> float:
-  assert row.figures is not None
-  return 100 * row.figures.exposed_us / row.figures.step.us
-
-
-def _figure(
-  name: str,
-  title: str,
-  unit: str,
-  traces: Sequence[Any],
-  *,
-  is_nodes: bool = True,
-) -> dict[str, Any]:
-  from plotly import graph_objects
-
-  is_time = unit == "ms"
-  figure = graph_objects.Figure(
-    data=list(traces),
-    layout=graph_objects.Layout(
-      template="none",
-      margin=_MARGIN,
-      height=420,
-      hovermode="closest",
-      legend={"orientation": "h", "y": 1.02, "yanchor": "bottom"},
-      xaxis={
-        "type": "log",
-        "title": {"text": "nodes" if is_nodes else "Gbit/s per GPU"},
-        "tickmode": "array",
-        "tickvals": sorted({x for trace in traces for x in trace.x}),
-      },
-      yaxis={
-        "title": {"text": unit},
-        "rangemode": "tozero",
-        "type": "log" if is_time and is_nodes else "linear",
-      },
-    ),
-  )
-  return {"name": name, "title": title, "figure": json.loads(figure.to_json())}
-
-
-def _steps(curves: dict[str, list[Row]]) -> list[Any]:
-  """The step with its range, and its lower bound, of each kind of nodes."""
-  from plotly import graph_objects
-
-  traces = []
-  for group, (name, rows) in enumerate(curves.items()):
-    steps = [row.figures.step for row in rows if row.figures]
-    common = {
-      "x": [row.num_nodes for row in rows],
-      "legendgroup": name,
-      "meta": {"group": group},
-    }
-    traces.append(
-      graph_objects.Scatter(
-        **common,
-        name=name,
-        mode="lines+markers",
-        y=[step.us / 1e3 for step in steps],
-        error_y={
-          "type": "data",
-          "symmetric": False,
-          "array": [(step.high_us - step.us) / 1e3 for step in steps],
-          "arrayminus": [(step.us - step.low_us) / 1e3 for step in steps],
-          "thickness": 1,
-        },
-        text=[_hover(row) for row in rows],
-        hovertemplate="%{text}<extra></extra>",
-      )
-    )
-    bounds = [row.figures.lower_bound_us / 1e3 for row in rows if row.figures]
-    traces.append(
-      graph_objects.Scatter(
-        **common,
-        name=f"{name}, lower bound",
-        mode="lines",
-        line={"dash": "dot"},
-        showlegend=False,
-        y=bounds,
-        hovertemplate=f"{name}: lower bound %{{y:,.4g}} ms<extra></extra>",
-      )
-    )
-  return traces
-
-
-def _curves(
-  curves: dict[str, list[Row]], value: Callable[[Row], float]
-) -> list[Any]:
-  from plotly import graph_objects
-
-  return [
-    graph_objects.Scatter(
-      name=name,
-      mode="lines+markers",
-      x=[row.num_nodes for row in rows],
-      y=[value(row) for row in rows],
-      meta={"group": group},
-      text=[_hover(row) for row in rows],
-      hovertemplate="%{text}<extra></extra>",
-    )
-    for group, (name, rows) in enumerate(curves.items())
-  ]
-
-
-def _networks(rows: Sequence[Row]) -> Iterator[Any]:
-  from plotly import graph_objects
-
-  seen: set[str] = set()
-  for row in rows:
-    if row.figures is None or not row.figures.networks or row.nodes in seen:
-      continue
-    seen.add(row.nodes)
-    yield graph_objects.Scatter(
-      name=row.nodes,
-      mode="lines+markers",
-      x=[at.gbits_per_gpu for at in row.figures.networks],
-      y=[at.step_us / 1e3 for at in row.figures.networks],
-      meta={"group": len(seen) - 1},
-      hovertemplate=(
-        f"{row.nodes}, %{{x:,.4g}} Gbit/s per GPU: %{{y:,.4g}} ms"
-        "<extra></extra>"
-      ),
-    )
-
-
-def _hover(row: Row) -> str:
-  figures = row.figures
-  assert figures is not None
-  step = figures.step
-  return (
-    f"<b>{row.cluster}</b>, {row.num_gpus:,} GPUs<br>step {words.ms(step.us)}"
-    f" ms, 9 in 10 {words.ms(step.low_us)} to {words.ms(step.high_us)}"
-    f"<br>exposed {figures.exposed_us / step.us:.1%}"
-    f"<br>{table_lib.throughput(row)}"
-    f" {'per second' if row.per_s is not None else 'TFLOP/s per GPU'}"
-  )

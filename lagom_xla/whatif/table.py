@@ -20,6 +20,7 @@ from lagom_xla.whatif import words
 _MOST_LINES = 40
 _MOST_ROWS = 12
 _MOST_SERIES = 5
+_MOST_WITH_THROUGHPUT = 3
 _WIDTH = 80
 _EVERYTHING = "--format=json has all"
 
@@ -42,15 +43,19 @@ def show(
   shown.say(f"{comparison.target}, predicted. {comparison.scaling}")
   rows = [row for row in comparison.rows if row.figures is not None]
   if rows:
-    shown.table(_rows(rows[:_MOST_ROWS], comparison), len(rows) - _MOST_ROWS)
+    shown.table(_rows(rows[:_MOST_ROWS], comparison))
+    shown.say_more(len(rows) - _MOST_ROWS, "rows")
   curves = findings_lib.series(comparison.points)
   if curves:
-    shown.table(_points(curves, comparison), 0)
+    shown.table(_points(curves, comparison))
+    shown.say_more(len(curves) - _MOST_SERIES, "kinds of nodes")
+  beyond = findings_lib.beyond_measured((*rows, *comparison.points))
+  shown.say(beyond)
   refused = [r for r in (*comparison.rows, *comparison.points) if r.refusal]
   texts = [
     *_refused(refused),
     *comparison.findings,
-    *comparison.notes,
+    *(note for note in comparison.notes if note != beyond),
   ]
   shown.say_all(texts)
   for file in files:
@@ -74,18 +79,21 @@ class _Lines:
       lines = textwrap.wrap(text, self._width)
       is_last = i == len(texts) - 1
       if len(lines) > self._left - (0 if is_last else 1):
-        self._put([f"... and {len(texts) - i} more notes: {_EVERYTHING}"])
+        self._put([f"... and {len(texts) - i} more: {_EVERYTHING}"])
         return
       self._put(lines)
 
-  def table(self, table: rich.table.Table, num_more: int) -> None:
+  def say_more(self, count: int, what: str) -> None:
+    """How many more there are, if any."""
+    if count > 0:
+      self._put([f"... and {count} more {what}: {_EVERYTHING}"])
+
+  def table(self, table: rich.table.Table) -> None:
     with self._console.capture() as captured:
       self._console.print(table, width=self._width)
-    self._put(line.rstrip() for line in captured.get().splitlines())
-    if num_more > 0:
-      self._put([f"... and {num_more} more rows: {_EVERYTHING}"])
+    self._put([line.rstrip() for line in captured.get().splitlines()])
 
-  def _put(self, lines) -> None:
+  def _put(self, lines: Sequence[str]) -> None:
     for line in lines:
       self._console.print(line, highlight=False, soft_wrap=True)
       self._left -= 1
@@ -97,7 +105,7 @@ def _rows(
   table = rich.table.Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
   table.add_column("cluster", overflow="fold")
   headings = ["Gbit/s", "step ms", "9 in 10", "bound", "exposed"]
-  headings.append(f"{comparison.unit}/s" if comparison.unit else "TFLOP/s")
+  headings.append(_unit(comparison))
   if comparison.search != "none":
     headings.append("plan")
   headings.append("net x2")
@@ -114,7 +122,7 @@ def _cells(row: Row, comparison: comparison_lib.Comparison) -> list[str]:
   step = figures.step
   cells = [
     f"{row.gbits_per_gpu:,.4g}" if figures.networks else "-",
-    words.ms(step.us),
+    words.ms(step.us) + ("*" if row.is_beyond_measured else ""),
     f"{words.ms(step.low_us)}-{words.ms(step.high_us)}",
     words.ms(figures.lower_bound_us),
     f"{figures.exposed_us / step.us:.1%}" if step.us else "-",
@@ -143,14 +151,17 @@ def _change(gain: float) -> str:
 def _points(
   curves: dict[str, list[Row]], comparison: comparison_lib.Comparison
 ) -> rich.table.Table:
-  """Step and throughput by nodes, a pair of columns for each kind of node."""
+  """The step by nodes of each kind, and of a few kinds their throughput."""
   table = rich.table.Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
-  table.add_column("nodes", justify="right")
-  unit = f"{comparison.unit}/s" if comparison.unit else "TFLOP/s"
+  table.add_column("nodes", justify="right", vertical="bottom")
   names = list(curves)[:_MOST_SERIES]
+  has_throughput = len(names) <= _MOST_WITH_THROUGHPUT
   for name in names:
-    table.add_column(f"{name}:\nms", justify="right", overflow="fold")
-    table.add_column(f"\n{unit}", justify="right")
+    heading = "\n".join((*name.split(" at "), "ms"))
+    table.add_column(heading, justify="right", overflow="fold")
+    if has_throughput:
+      lines = heading.count("\n")
+      table.add_column("\n" * lines + _unit(comparison), justify="right")
   by_nodes = {
     name: {row.num_nodes: row for row in curves[name]} for name in names
   }
@@ -158,12 +169,21 @@ def _points(
     cells: list[str] = []
     for name in names:
       row = by_nodes[name].get(count)
-      if row is None or row.figures is None:
-        cells += ["-", "-"]
-      else:
-        cells += [words.ms(row.figures.step.us), throughput(row)]
+      cells += _point(row, has_throughput=has_throughput)
     table.add_row(f"{count:,}", *cells)
   return table
+
+
+def _point(row: Row | None, *, has_throughput: bool) -> list[str]:
+  cells = ["-", "-"]
+  if row is not None and row.figures is not None:
+    star = "*" if row.is_beyond_measured else ""
+    cells = [words.ms(row.figures.step.us) + star, throughput(row)]
+  return cells if has_throughput else cells[:1]
+
+
+def _unit(comparison: comparison_lib.Comparison) -> str:
+  return f"{comparison.unit}/s" if comparison.unit else "TFLOP/s"
 
 
 def _refused(rows: Sequence[Row]) -> list[str]:

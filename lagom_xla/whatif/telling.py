@@ -56,11 +56,13 @@ def _notes(
     yield compared.repeated
   everything = (*compared.rows, *compared.points)
   known = [row for row in everything if row.figures is not None]
-  compiled_for = dict.fromkeys(row.compiled_for for row in known)
-  if len(compiled_for) < len({row.cluster for row in known}):
+  num_compiled = len({row.compiled_for for row in known})
+  if num_compiled < len({row.cluster for row in known}):
     yield (
-      f"Compiled for {', '.join(compiled_for)}; the others have as many of the"
-      " same GPUs and run the same schedule, costed on their own network."
+      f"{num_compiled} schedules were compiled: clusters of as many of the same"
+      " GPUs run the same one, costed on the network of each."
     )
+  if beyond := findings.beyond_measured(known):
+    yield beyond
   if search == "full" and compared.points:
     yield "By nodes, NCCL settings alone were searched."
