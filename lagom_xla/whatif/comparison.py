@@ -121,16 +121,25 @@ class Row:
     return self.figures is None or self.figures.memory_bytes <= self.hbm_bytes
 
   @property
+  def exposed_share(self) -> float:
+    """What kernels wait for collectives, as a share of the step."""
+    if self.figures is None or not self.figures.step.us:
+      return 0.0
+    return self.figures.exposed_us / self.figures.step.us
+
+  @property
   def per_s(self) -> float | None:
     """Tokens or examples per second, of all GPUs."""
     if self.figures is None or self.figures.per_step is None:
+      return None
+    if not self.figures.step.us:
       return None
     return self.figures.per_step * 1e6 / self.figures.step.us
 
   @property
   def tflops_per_gpu(self) -> float:
     """Operations of matrix products, in 1e12 per second and GPU."""
-    if self.figures is None:
+    if self.figures is None or not self.figures.step.us:
       return 0.0
     return self.figures.flops / self.num_gpus / self.figures.step.us / 1e6
 

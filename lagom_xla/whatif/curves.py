@@ -44,7 +44,7 @@ def figures(comparison: comparison_lib.Comparison) -> list[dict[str, Any]]:
         "exposed",
         "Exposed communication by nodes",
         "% of the step",
-        _curves(curves, _exposed),
+        _curves(curves, _exposed_percent),
       ),
     ]
   networks = list(_networks(comparison.rows))
@@ -59,9 +59,8 @@ def _per_s(row: Row) -> float:
   return row.per_s or 0.0
 
 
-def _exposed(row: Row) -> float:
-  assert row.figures is not None
-  return 100 * row.figures.exposed_us / row.figures.step.us
+def _exposed_percent(row: Row) -> float:
+  return 100 * row.exposed_share
 
 
 def _figure(
@@ -207,7 +206,7 @@ def _hover(row: Row) -> str:
   return (
     f"<b>{row.cluster}</b>, {row.num_gpus:,} GPUs<br>step {words.ms(step.us)}"
     f" ms, 9 in 10 {words.ms(step.low_us)} to {words.ms(step.high_us)}"
-    f"<br>exposed {figures.exposed_us / step.us:.1%}"
+    f"<br>exposed {row.exposed_share:.1%}"
     f"<br>{table_lib.throughput(row)}"
     f" {'per second' if row.per_s is not None else 'TFLOP/s per GPU'}"
   )

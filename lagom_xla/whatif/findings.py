@@ -80,7 +80,7 @@ def series(points: Iterable[Row]) -> dict[str, list[Row]]:
 
 def network_gain(row: Row, factor: float) -> float | None:
   """What a network so many times as fast takes off the step, as a share."""
-  if row.figures is None:
+  if row.figures is None or not row.figures.step.us:
     return None
   wanted = row.gbits_per_gpu * factor
   for at in row.figures.networks:

@@ -125,7 +125,7 @@ def _cells(row: Row, comparison: comparison_lib.Comparison) -> list[str]:
     words.ms(step.us) + ("*" if row.is_beyond_measured else ""),
     f"{words.ms(step.low_us)}-{words.ms(step.high_us)}",
     words.ms(figures.lower_bound_us),
-    f"{figures.exposed_us / step.us:.1%}" if step.us else "-",
+    f"{row.exposed_share:.1%}",
     throughput(row),
   ]
   if comparison.search != "none":

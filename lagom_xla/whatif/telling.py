@@ -30,10 +30,13 @@ def of(
     target: what the user called it.
     search: how plans were searched.
     unit: what a step has so many of.
-    per_step: how many, on the first cluster that has figures.
+    per_step: how many, on the first cluster.
   """
   everything = (*compared.rows, *compared.points)
-  base = next(row for row in everything if row.figures is not None)
+  base = compared.rows[0]
+  is_lost = per_step is not None and base.figures is None
+  if is_lost:
+    unit = None
   rows = scaling.with_per_step(compared.rows, base, per_step)
   points = scaling.with_per_step(compared.points, base, per_step)
   return comparison_lib.Comparison(
@@ -45,7 +48,18 @@ def of(
     rows=rows,
     points=points,
     findings=tuple(findings.of(rows, points, unit)),
-    notes=(*findings.notes(rows), *_notes(compared, search)),
+    notes=(
+      *([_lost(base)] if is_lost else []),
+      *findings.notes(rows),
+      *_notes(compared, search),
+    ),
+  )
+
+
+def _lost(base: comparison_lib.Row) -> str:
+  return (
+    "What a step has per second is not known, as the number given is of the"
+    f" first cluster, {base.cluster}, which has no figures."
   )
 
 
