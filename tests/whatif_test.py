@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 import dataclasses
 import json
 import pathlib
+import re
 from typing import Any
 
 import hypothesis
@@ -118,6 +119,14 @@ def test_formats_md_has_the_tables_of_the_schema() -> None:
   _, _, rest = text.partition(f"<!-- {command} -->\n\n")
   tables, _, _ = rest.partition(f"\n<!-- end of {command} -->\n")
   assert tables == run("schema", "whatif", "--format=markdown").out
+
+
+def test_the_docs_name_the_options_that_there_are() -> None:
+  text = (ROOT / "docs" / "whatif.md").read_text(encoding="utf-8")
+  named = set(re.findall(r"--[a-z-]+[a-z]", text)) - {"--arg"}
+  there = set(re.findall(r"--[a-z-]+[a-z]", run("whatif", "--help").out))
+  assert named <= there
+  assert there - named <= {"--arg", "--debug", "--help"}
 
 
 def test_clusters_of_the_same_gpus_share_one_schedule(weak: _Compared) -> None:

@@ -123,10 +123,9 @@ def _run(arguments: argparse.Namespace) -> None:
   else:
     table.show(output.console(), comparison, files)
   if compared.stopped is not None:
-    num_done = len(compared.rows) + len(compared.points)
     command_lib.say(
-      f"stopped by {compared.stopped.reason} after {num_done} clusters. The"
-      " next run goes on from what was compiled."
+      f"stopped by {compared.stopped.reason}: clusters that are not shown were"
+      " not looked at. The next run goes on from what was compiled."
     )
     stopping.end(compared.stopped.exit_status)
 

@@ -123,7 +123,7 @@ def _network(row: Row) -> str | None:
     return None
   rate = row.gbits_per_gpu
   return (
-    f"{row.nodes}: with {2 * rate:,.5g} Gbit/s per GPU the step is"
+    f"{row.cluster}: with {2 * rate:,.5g} Gbit/s per GPU the step is"
     f" {_change(faster)}, with {rate / 2:,.5g} {_change(slower)}."
   )
 
