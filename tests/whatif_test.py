@@ -37,16 +37,18 @@ from lagom_xla.whatif import page as page_lib
 from lagom_xla.whatif import table as table_lib
 from lagom_xla.whatif import telling
 
-# Rows grow with the devices, of which there may be 16 at most. It defines a
-# flag when it is imported, which absl refuses a second time.
+# Rows grow with the devices, of which there may be 16 at most. It registers a
+# type when it is imported, which JAX refuses a second time.
 _WEAK = """\
-from absl import flags
 import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 import numpy as np
+import whatif_batch
 
-flags.DEFINE_integer("whatif_rows", 512, "Rows on each device.")
+jax.tree_util.register_pytree_node(
+  whatif_batch.Batch, lambda b: (b, None), lambda _, b: whatif_batch.Batch(b)
+)
 
 def train_step(devices):
   if len(devices) > 16:
@@ -86,6 +88,7 @@ def weak(
   pytest.importorskip("plotly")
   folder = tmp_path_factory.mktemp("whatif")
   (folder / "weak.py").write_text(_WEAK)
+  (folder / "whatif_batch.py").write_text("class Batch(tuple): pass\n")
   outcome = run(
     *("whatif", f"{folder / 'weak.py'}:train_step", "--format=json"),
     *("--cluster=2x8xh100,2xp5.48xlarge", "--nodes=1,2,4"),
@@ -126,7 +129,7 @@ def test_the_docs_name_the_options_that_there_are() -> None:
   named = set(re.findall(r"--[a-z-]+[a-z]", text)) - {"--arg"}
   there = set(re.findall(r"--[a-z-]+[a-z]", run("whatif", "--help").out))
   assert named <= there
-  assert there - named <= {"--arg", "--debug", "--help"}
+  assert there - named <= {"--arg", "--debug", "--help", "--helpfull"}
 
 
 def test_clusters_of_the_same_gpus_share_one_schedule(weak: _Compared) -> None:

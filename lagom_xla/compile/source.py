@@ -26,7 +26,7 @@ _imported = contextvars.ContextVar("imported", default=None)
 
 @contextlib.contextmanager
 def imported_once() -> Iterator[None]:
-  """Has files imported once inside, as a program may define flags of absl."""
+  """Has files imported once inside, as JAX registers no type a second time."""
   token = _imported.set({})
   try:
     yield
