@@ -50,29 +50,32 @@ def in_words(rows: Sequence[comparison_lib.Row], unit: str | None) -> str:
   sizes = sorted(known, key=lambda row: row.num_gpus)
   least, most = sizes[0], sizes[-1]
   assert least.figures is not None and most.figures is not None
-  what = unit or "work"
   if least.num_gpus == most.num_gpus:
+    what = unit or "work"
     return f"All are of {least.num_gpus:,} GPUs, with the same {what} per step."
   if not least.figures.flops:
     return (
       "The program has no matrix products to tell how its work grows with the"
-      f" GPUs: it is taken to have the same {what} per step on all."
+      " GPUs: it is taken to do the same in a step on all."
     )
   gpus = most.num_gpus / least.num_gpus
   work = most.figures.flops / least.figures.flops
   span = f"from {least.num_gpus:,} to {most.num_gpus:,} GPUs"
+  as_they_do = (
+    f", and its {unit} per step are taken to grow as they do" if unit else ""
+  )
   if abs(work / gpus - 1) <= _ALIKE:
     return (
-      f"Weak scaling: {span} the program's matrix products grow with the GPUs,"
-      f" and its {what} per step are taken to grow as they do."
+      f"Weak scaling: {span} the program's matrix products grow with the"
+      f" GPUs{as_they_do}."
     )
   if abs(work - 1) <= _ALIKE:
+    too = f", and so do its {unit} per step" if unit else ""
     return (
-      f"Strong scaling: {span} the program's matrix products stay the same, and"
-      f" so do its {what} per step."
+      f"Strong scaling: {span} the program's matrix products stay the"
+      f" same{too}."
     )
   return (
     f"Mixed scaling: {span}, {gpus:,.4g} times as many, the program's matrix"
-    f" products grow {work:,.4g} times, and its {what} per step are taken to"
-    " grow as they do."
+    f" products grow {work:,.4g} times{as_they_do}."
   )
