@@ -39,18 +39,3 @@ html_theme = "furo"
 html_title = f"lagom_xla {release}"
 html_show_sphinx = False
 html_copy_source = False
-
-# Pages that have their places in the table of contents before they are written.
-_TO_COME = ("explain", "whatif")
-
-
-def setup(app: Any) -> None:
-  """Drops pages that are not written yet from the tables of contents."""
-  app.connect("source-read", _drop_missing)
-
-
-def _drop_missing(app: Any, docname: str, source: list[str]) -> None:
-  if docname == "index":
-    for page in _TO_COME:
-      if page not in app.env.found_docs:
-        source[0] = source[0].replace(f"\n{page}\n", "\n")

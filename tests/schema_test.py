@@ -47,8 +47,13 @@ def _objects(schema: Any) -> Iterator[dict[str, Any]]:
   yield from schema["$defs"].values()
 
 
-_FILES = ["plan", "cluster", "report", "doctor"]
-_TITLES = {"report": "Story", "doctor": "Checkup"}
+_FILES = ["plan", "cluster", "report", "explain", "whatif", "doctor"]
+_TITLES = {
+  "report": "Story",
+  "explain": "Explanation",
+  "whatif": "Comparison",
+  "doctor": "Checkup",
+}
 
 
 @pytest.mark.parametrize("file", _FILES)

@@ -29,6 +29,7 @@ from lagom_xla.cli import clusters
 from lagom_xla.cli import command as command_lib
 from lagom_xla.cli import completion
 from lagom_xla.cli import doctor
+from lagom_xla.cli import explain
 from lagom_xla.cli import flags
 from lagom_xla.cli import inspect
 from lagom_xla.cli import output
@@ -39,11 +40,12 @@ from lagom_xla.cli import schema
 from lagom_xla.cli import stopping
 from lagom_xla.cli import tune
 from lagom_xla.cli import verify
+from lagom_xla.cli import whatif
 
 # In the order in which help lists them.
 _MODULES = (
-  *(inspect, tune, report, verify, profile, flags, plugin, clusters),
-  *(calibrate, schema, doctor, completion),
+  *(inspect, tune, report, explain, verify, whatif, profile, flags),
+  *(plugin, clusters, calibrate, schema, doctor, completion),
 )
 _EXAMPLES = """\
 examples:

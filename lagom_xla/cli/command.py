@@ -77,6 +77,11 @@ def add_target(command: argparse.ArgumentParser) -> None:
   """Adds TARGET, --cluster and --arg, which `load_target` reads."""
   command.add_argument("target", metavar="TARGET", help="see below")
   add_cluster(command)
+  add_arg(command)
+
+
+def add_arg(command: argparse.ArgumentParser) -> None:
+  """Adds --arg, which `keywords` reads."""
   command.add_argument(
     "--arg",
     action="append",
@@ -121,20 +126,29 @@ def load_target(
   from lagom_xla.flags import environment
 
   environment.check()
-  keywords = {}
+  target = load.load(
+    arguments.target,
+    cluster_lib.parse(arguments.cluster),
+    arguments=keywords(arguments),
+  )
+  return target if workers is None else target.with_workers(workers)
+
+
+def keywords(arguments: argparse.Namespace) -> dict[str, str]:
+  """The keyword arguments of --arg.
+
+  Raises:
+    TargetError: one is not NAME=VALUE.
+  """
+  found = {}
   for text in arguments.arg:
     name, equals, value = text.partition("=")
     if not equals or not name.isidentifier():
       raise errors.TargetError(
         f"--arg={text} is not NAME=VALUE, such as --arg=batch_size=16."
       )
-    keywords[name] = value
-  target = load.load(
-    arguments.target,
-    cluster_lib.parse(arguments.cluster),
-    arguments=keywords,
-  )
-  return target if workers is None else target.with_workers(workers)
+    found[name] = value
+  return found
 
 
 def warn_of_repeated_work(

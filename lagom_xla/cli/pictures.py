@@ -49,7 +49,7 @@ def check(arguments: argparse.Namespace) -> None:
 
     rendering.check_can_render()
   for name in filter(
-    None, (getattr(arguments, "report", None), arguments.trace)
+    None, (getattr(arguments, name, None) for name in ("report", "trace"))
   ):
     folder = pathlib.Path(name).resolve().parent
     if not folder.is_dir():

@@ -5,10 +5,21 @@
 from __future__ import annotations
 
 import argparse
+import importlib
+from typing import Any
 
 from lagom_xla.cli import command as command_lib
 from lagom_xla.cli import output
 
+# What has a schema -> the module whose `schema()` makes it.
+_FILES = {
+  "plan": "lagom_xla.plan",
+  "cluster": "lagom_xla.cluster",
+  "report": "lagom_xla.report.page.story",
+  "explain": "lagom_xla.explain.explanation",
+  "whatif": "lagom_xla.whatif.comparison",
+  "doctor": "lagom_xla.doctor",
+}
 _EXAMPLES = """\
 examples:
   lagom-xla schema plan > plan.schema.json
@@ -22,15 +33,14 @@ def add(commands) -> None:
     "schema",
     _run,
     "Prints the JSON schema of plan.json, of a file for --cluster, or of what"
-    " `lagom-xla report --format=json` or `lagom-xla doctor --format=json`"
-    " prints.",
+    " report, explain, whatif or doctor prints with --format=json.",
     _EXAMPLES,
   )
   command.add_argument(
     "file",
-    choices=("plan", "cluster", "report", "doctor"),
+    choices=tuple(_FILES),
     metavar="FILE",
-    help="plan, cluster, report or doctor",
+    help=", ".join(_FILES),
   )
   command.add_argument(
     "--format",
@@ -40,27 +50,18 @@ def add(commands) -> None:
   )
 
 
+def schema_of(file: str) -> dict[str, Any]:
+  """The JSON schema of what has one."""
+  return importlib.import_module(_FILES[file]).schema()
+
+
 def _run(arguments: argparse.Namespace) -> None:
   from lagom_xla.validation import tables
 
-  elsewhere = []
-  if arguments.file == "plan":
-    from lagom_xla import plan as plan_lib
-
-    schema, elsewhere = plan_lib.schema(), ["Cluster"]
-  elif arguments.file == "report":
-    from lagom_xla.report.page import story
-
-    schema = story.schema()
-  elif arguments.file == "doctor":
-    from lagom_xla import doctor
-
-    schema = doctor.schema()
-  else:
-    from lagom_xla import cluster as cluster_lib
-
-    schema = cluster_lib.schema()
+  schema = schema_of(arguments.file)
   if arguments.format == "json":
     output.write_json(schema)
   else:
+    # A plan has its cluster in it, which has tables of its own.
+    elsewhere = ["Cluster"] if arguments.file == "plan" else []
     output.write(tables.markdown(schema, elsewhere=elsewhere).rstrip("\n"))

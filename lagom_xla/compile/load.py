@@ -66,7 +66,7 @@ def load(
   """
   place, _, function = text.rpartition(":")
   is_file = place.endswith(".py")
-  if function and (is_file or _is_module_name(place)):
+  if is_python(text):
     devices_lib.stand_in_with_cpus(cluster)
     file = pathlib.Path(place) if is_file else None
     module = source.of_file(file) if file else source.of_module(place)
@@ -84,6 +84,12 @@ def load(
   if arguments:
     raise errors.TargetError(f"{text} is an HLO module and takes no --arg.")
   return target_lib.of_module(hlo.load(pathlib.Path(text)), cluster, name=text)
+
+
+def is_python(text: str) -> bool:
+  """Whether a target is named that a program lowers, for any devices."""
+  place, _, function = text.rpartition(":")
+  return bool(function) and (place.endswith(".py") or _is_module_name(place))
 
 
 def _is_module_name(place: str) -> bool:

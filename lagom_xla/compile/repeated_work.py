@@ -40,7 +40,7 @@ def warning(target: target_lib.Target, device_flops: int) -> str:
     target: the step; of one that XLA has not to partition nothing is said.
     device_flops: of the matrix products of one device, by the schedule.
   """
-  whole = _flops_of_all_devices(target)
+  whole = flops_of_all_devices(target)
   part = whole / target.cluster.num_devices
   if not part or device_flops <= _MOST_OF_A_PART * part:
     return ""
@@ -54,7 +54,7 @@ def warning(target: target_lib.Target, device_flops: int) -> str:
   )
 
 
-def _flops_of_all_devices(target: target_lib.Target) -> int:
+def flops_of_all_devices(target: target_lib.Target) -> int:
   """FLOPs of a program's products before they are divided; 0 if not known."""
   if isinstance(target, target_lib.ModuleTarget):
     is_whole = not target.module.is_partitioned

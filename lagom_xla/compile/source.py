@@ -9,6 +9,9 @@ relative imports work. A module is looked for in the working directory, too.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+import contextlib
+import contextvars
 import importlib
 import importlib.util
 import pathlib
@@ -16,6 +19,19 @@ import sys
 import types
 
 from lagom_xla import errors
+
+_imported: contextvars.ContextVar[dict[pathlib.Path, types.ModuleType] | None]
+_imported = contextvars.ContextVar("imported", default=None)
+
+
+@contextlib.contextmanager
+def imported_once() -> Iterator[None]:
+  """Has files imported once inside, as JAX registers no type a second time."""
+  token = _imported.set({})
+  try:
+    yield
+  finally:
+    _imported.reset(token)
 
 
 def of_file(file: pathlib.Path) -> types.ModuleType:
@@ -27,6 +43,9 @@ def of_file(file: pathlib.Path) -> types.ModuleType:
   if not file.is_file():
     raise errors.TargetError(f"There is no file {file}.")
   full = file.resolve()
+  imported = _imported.get()
+  if imported is not None and full in imported:
+    return imported[full]
   _look_in(full.parent)
   root = full.parent
   while (root / "__init__.py").is_file():
@@ -42,11 +61,14 @@ def of_file(file: pathlib.Path) -> types.ModuleType:
   try:
     if is_in_package:
       importlib.import_module(name.rpartition(".")[0])
-    return _executed(name, full)
+    module = _executed(name, full)
   except (Exception, SystemExit) as error:
     raise errors.TargetError(
       f"{file} cannot be imported: {described(error, file)}"
     ) from error
+  if imported is not None:
+    imported[full] = module
+  return module
 
 
 def of_module(name: str) -> types.ModuleType:

@@ -18,6 +18,7 @@ from lagom_xla.costs.wire.call import sent_bytes
 from lagom_xla.costs.wire.fabric import MOST_EFFICIENCY
 from lagom_xla.costs.wire.fabric import Fabric
 from lagom_xla.costs.wire.fabric import fitted_fabric
+from lagom_xla.costs.wire.fabric import most_measured_nodes
 from lagom_xla.costs.wire.network import most_tree_gbps
 from lagom_xla.costs.wire.path import Path
 from lagom_xla.costs.wire.path import Paths
@@ -33,6 +34,7 @@ __all__ = [
   "calibrated_us",
   "fitted",
   "fitted_fabric",
+  "most_measured_nodes",
   "most_speedup",
   "most_tree_gbps",
   "path_name",

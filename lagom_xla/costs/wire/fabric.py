@@ -12,6 +12,7 @@ import dataclasses
 import functools
 import json
 import pathlib
+import re
 
 _FITTED = pathlib.Path(__file__).parents[1] / "fitted" / "network.json"
 
@@ -54,3 +55,14 @@ def fitted_fabric(name: str) -> Fabric:
   """The fitted figures of a fabric."""
   raw = json.loads(_FITTED.read_text(encoding="utf-8"))
   return Fabric(**raw["fabrics"][name])
+
+
+@functools.cache
+def most_measured_nodes(name: str) -> int:
+  """On how many nodes of a fabric its figures were measured, at most.
+
+  A system is named after its nodes, as "xx1-N10G8". 0 where there is none.
+  """
+  raw = json.loads(_FITTED.read_text(encoding="utf-8"))
+  found = (re.search(r"-N(\d+)", system) for system in raw["systems"][name])
+  return max((int(nodes[1]) for nodes in found if nodes), default=0)

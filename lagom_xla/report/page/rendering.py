@@ -67,9 +67,9 @@ def render(story: story_lib.Story) -> str:
     has_copies="copy" in kinds,
     has_folds="folded" in kinds,
     has_details=all(picture.detail_us for picture in story.pictures),
-    parts=_script_json(_parts(story)),
+    parts=script_json(_parts(story)),
     parts_height=_ROW_PX * len(story.pictures) + _FRAME_PX,
-    pictures=_script_json([dataclasses.asdict(p) for p in story.pictures]),
+    pictures=script_json([dataclasses.asdict(p) for p in story.pictures]),
     css=(_FOLDER / "page.css").read_text(),
     script=(_FOLDER / "page.js").read_text(),
     plotly=offline.get_plotlyjs(),
@@ -96,7 +96,7 @@ def _milliseconds(us: float | None) -> str:
   return "-" if us is None else instructions_lib.milliseconds(us)
 
 
-def _script_json(value: object) -> str:
+def script_json(value: object) -> str:
   """JSON that ends no script."""
   return json.dumps(value, separators=(",", ":")).replace("<", "\\u003c")
 

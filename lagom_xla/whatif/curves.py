@@ -1,0 +1,212 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The curves of a comparison: by nodes, from one to many, and by network."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+import json
+import math
+from typing import Any
+
+from lagom_xla.whatif import comparison as comparison_lib
+from lagom_xla.whatif import findings as findings_lib
+from lagom_xla.whatif import table as table_lib
+from lagom_xla.whatif import words
+
+_MARGIN = {"l": 70, "r": 12, "t": 8, "b": 48}
+_LINEAR = {"rangemode": "tozero", "tickformat": "~s"}
+
+Row = comparison_lib.Row
+
+
+def figures(comparison: comparison_lib.Comparison) -> list[dict[str, Any]]:
+  """The figures that there is something to draw in."""
+  rows = (*comparison.rows, *comparison.points)
+  curves = findings_lib.series({row.cluster: row for row in rows}.values())
+  unit = comparison.unit
+  throughput = (
+    (f"{unit} per second", _per_s)
+    if unit
+    else ("TFLOP/s per GPU", lambda row: row.tflops_per_gpu)
+  )
+  found = []
+  if any(len(curve) > 1 for curve in curves.values()):
+    found = [
+      _figure("step", "The step by nodes", "ms", _steps(curves)),
+      _figure(
+        "throughput",
+        throughput[0].capitalize() + " by nodes",
+        throughput[0],
+        _curves(curves, throughput[1]),
+      ),
+      _figure(
+        "exposed",
+        "Exposed communication by nodes",
+        "% of the step",
+        _curves(curves, _exposed_percent),
+      ),
+    ]
+  networks = list(_networks(comparison.rows))
+  if networks:
+    found.append(
+      _figure("network", "The step by network", "ms", networks, is_nodes=False)
+    )
+  return found
+
+
+def _per_s(row: Row) -> float:
+  return row.per_s or 0.0
+
+
+def _exposed_percent(row: Row) -> float:
+  return 100 * row.exposed_share
+
+
+def _figure(
+  name: str,
+  title: str,
+  unit: str,
+  traces: Sequence[Any],
+  *,
+  is_nodes: bool = True,
+) -> dict[str, Any]:
+  from plotly import graph_objects
+
+  is_time = unit == "ms"
+  figure = graph_objects.Figure(
+    data=list(traces),
+    layout=graph_objects.Layout(
+      template="none",
+      margin=_MARGIN,
+      height=420,
+      hovermode="closest",
+      legend={"orientation": "h", "y": 1.02, "yanchor": "bottom"},
+      xaxis={
+        "type": "log",
+        "title": {"text": "nodes" if is_nodes else "Gbit/s per GPU"},
+        "tickmode": "array",
+        "tickvals": sorted({x for trace in traces for x in trace.x}),
+      },
+      yaxis={
+        "title": {"text": unit},
+        "automargin": True,
+        **(_log_axis(traces) if is_time and is_nodes else _LINEAR),
+      },
+    ),
+  )
+  return {"name": name, "title": title, "figure": json.loads(figure.to_json())}
+
+
+def _log_axis(traces: Sequence[Any]) -> dict[str, Any]:
+  """A logarithmic axis with ticks at 1, 2 and 5 of each power of ten."""
+  ys = [y for trace in traces for y in trace.y if y > 0]
+  powers = range(
+    math.floor(math.log10(min(ys))), math.ceil(math.log10(max(ys)))
+  )
+  ticks = [first * 10.0**power for power in powers for first in (1, 2, 5)]
+  return {"type": "log", "tickmode": "array", "tickvals": ticks}
+
+
+def _steps(curves: dict[str, list[Row]]) -> list[Any]:
+  """The step with its range, and its lower bound, of each kind of nodes."""
+  from plotly import graph_objects
+
+  traces = []
+  for group, (name, rows) in enumerate(curves.items()):
+    steps = [row.figures.step for row in rows if row.figures]
+    common = {
+      "x": [row.num_nodes for row in rows],
+      "legendgroup": name,
+      "meta": {"group": group},
+    }
+    traces.append(
+      graph_objects.Scatter(
+        **common,
+        name=name,
+        mode="lines+markers",
+        y=[step.us / 1e3 for step in steps],
+        error_y={
+          "type": "data",
+          "symmetric": False,
+          "array": [(step.high_us - step.us) / 1e3 for step in steps],
+          "arrayminus": [(step.us - step.low_us) / 1e3 for step in steps],
+          "thickness": 1,
+        },
+        marker={"symbol": _symbols(rows)},
+        text=[_hover(row) for row in rows],
+        hovertemplate="%{text}<extra></extra>",
+      )
+    )
+    bounds = [row.figures.lower_bound_us / 1e3 for row in rows if row.figures]
+    traces.append(
+      graph_objects.Scatter(
+        **common,
+        name=f"{name}, lower bound",
+        mode="lines",
+        line={"dash": "dot"},
+        showlegend=False,
+        y=bounds,
+        hovertemplate=f"{name}: lower bound %{{y:,.4g}} ms<extra></extra>",
+      )
+    )
+  return traces
+
+
+def _curves(
+  curves: dict[str, list[Row]], value: Callable[[Row], float]
+) -> list[Any]:
+  from plotly import graph_objects
+
+  return [
+    graph_objects.Scatter(
+      name=name,
+      mode="lines+markers",
+      x=[row.num_nodes for row in rows],
+      y=[value(row) for row in rows],
+      meta={"group": group},
+      marker={"symbol": _symbols(rows)},
+      text=[_hover(row) for row in rows],
+      hovertemplate="%{text}<extra></extra>",
+    )
+    for group, (name, rows) in enumerate(curves.items())
+  ]
+
+
+def _networks(rows: Sequence[Row]) -> Iterator[Any]:
+  from plotly import graph_objects
+
+  seen: set[str] = set()
+  for row in rows:
+    if row.figures is None or not row.figures.networks or row.nodes in seen:
+      continue
+    seen.add(row.nodes)
+    yield graph_objects.Scatter(
+      name=row.nodes,
+      mode="lines+markers",
+      x=[at.gbits_per_gpu for at in row.figures.networks],
+      y=[at.step_us / 1e3 for at in row.figures.networks],
+      meta={"group": len(seen) - 1},
+      hovertemplate=(
+        f"{row.nodes}, %{{x:,.4g}} Gbit/s per GPU: %{{y:,.4g}} ms"
+        "<extra></extra>"
+      ),
+    )
+
+
+def _symbols(rows: Sequence[Row]) -> list[str]:
+  """Hollow where there are more nodes than were ever measured."""
+  return ["circle-open" if r.is_beyond_measured else "circle" for r in rows]
+
+
+def _hover(row: Row) -> str:
+  figures = row.figures
+  assert figures is not None
+  step = figures.step
+  return (
+    f"<b>{row.cluster}</b>, {row.num_gpus:,} GPUs<br>step {words.ms(step.us)}"
+    f" ms, 9 in 10 {words.ms(step.low_us)} to {words.ms(step.high_us)}"
+    f"<br>exposed {row.exposed_share:.1%}"
+    f"<br>{table_lib.throughput(row)}"
+    f" {'per second' if row.per_s is not None else 'TFLOP/s per GPU'}"
+  )
