@@ -41,6 +41,7 @@ from lagom_xla.search.xla import knobs
 from lagom_xla.search.xla import options
 from lagom_xla.search.xla import thresholds
 from lagom_xla.search.xla import turns
+from lagom_xla.search.xla import value as value_lib
 from lagom_xla.xla_schedule import reschedule
 
 # The one that is usually quickest first; "none" is for strands that are written
@@ -144,7 +145,9 @@ def _is_combined(step: step_lib.Step) -> bool:
   return any(c.num_operands > 1 for c in step.analysis.collectives)
 
 
-def _for_strands(step: step_lib.Step, *, keyed: bool) -> Sequence[knobs.Value]:
+def _for_strands(
+  step: step_lib.Step, *, keyed: bool
+) -> Sequence[value_lib.Value]:
   """Options that suit strands, whatever is predicted for them.
 
   A collective that is combined of two strands' waits for both, unless keys keep
@@ -154,13 +157,13 @@ def _for_strands(step: step_lib.Step, *, keyed: bool) -> Sequence[knobs.Value]:
   combined = {c.kind for c in step.analysis.collectives if c.num_operands > 1}
   if not keyed and (kinds := combined & thresholds.OPTIONS.keys()):
     values.insert(0, uncombined(kinds))
-  return knobs.offered(values)
+  return value_lib.offered(values)
 
 
-def uncombined(kinds: Collection[str]) -> knobs.Value:
+def uncombined(kinds: Collection[str]) -> value_lib.Value:
   """No collectives of these kinds combined, which have thresholds."""
   kinds = sorted(kinds)
-  return knobs.Value(
+  return value_lib.Value(
     label=f"no {' and no '.join(kinds)} combined",
     options={thresholds.OPTIONS[kind]: 0 for kind in kinds},
     changes=reschedule.Changes(thresholds_bytes=dict.fromkeys(kinds, 0)),

@@ -28,9 +28,9 @@ from lagom_xla.compile import target as target_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.search.xla import candidates
 from lagom_xla.search.xla import exposure
-from lagom_xla.search.xla import knobs
 from lagom_xla.search.xla import program
 from lagom_xla.search.xla import thresholds
+from lagom_xla.search.xla import value as value_lib
 
 # Cuts that are compiled at most, of the quickest program with strands and the
 # quickest as written: the quicker one first.
@@ -126,7 +126,7 @@ def _step_us(candidate: candidates.Candidate) -> float:
   return candidate.tuned.step_time_us
 
 
-def _apart(before: step_lib.Step, after: step_lib.Step) -> knobs.XlaOptions:
+def _apart(before: step_lib.Step, after: step_lib.Step) -> value_lib.XlaOptions:
   """Options that keep pieces apart which XLA combined again; {} if none.
 
   Pieces bear keys that keep the combiners off, but the partitioner drops them.
@@ -135,7 +135,7 @@ def _apart(before: step_lib.Step, after: step_lib.Step) -> knobs.XlaOptions:
   kinds = [kind for kind in num_after if num_after[kind] > num_before[kind]]
   if not kinds:
     return {}
-  offered = knobs.offered([program.uncombined(kinds)])
+  offered = value_lib.offered([program.uncombined(kinds)])
   return offered[0].options if offered else {}
 
 

@@ -18,9 +18,9 @@ import functools
 from lagom_xla.compile import config as config_lib
 from lagom_xla.search.xla import arms as arms_lib
 from lagom_xla.search.xla import candidates
-from lagom_xla.search.xla import knobs
 from lagom_xla.search.xla import options
 from lagom_xla.search.xla import turns
+from lagom_xla.search.xla import value as value_lib
 
 # Sets of options that are compiled from the best arm, beside the arms.
 MAX_COMPILES = 8
@@ -75,7 +75,7 @@ def search(
   )
 
 
-def _gained_nothing(so_far: candidates.Search, value: knobs.Value) -> bool:
+def _gained_nothing(so_far: candidates.Search, value: value_lib.Value) -> bool:
   """Whether a value was tried, and made no schedule shorter.
 
   One that is for schedules short of memory is only tried on those.
