@@ -55,7 +55,7 @@ def search(
   started = [c for c in found if isinstance(c, candidates.Candidate)]
   if not started:
     return so_far
-  start = min(started, key=lambda c: c.tuned.step_time_us)
+  start = min(started, key=candidates.tuned_us)
   if start.tuned.kernel_us >= so_far.best.tuned.step_time_us:
     return so_far  # Its kernels alone take longer than the best step.
   if start.step is so_far.default.step:
@@ -68,11 +68,7 @@ def search(
     in_turn=in_turn,
     progress=progress,
   )
-  return dataclasses.replace(
-    so_far,
-    others=(*so_far.others, *more.others),
-    num_predicted=so_far.num_predicted + more.num_predicted,
-  )
+  return so_far.with_search(more)
 
 
 def _gained_nothing(so_far: candidates.Search, value: value_lib.Value) -> bool:
