@@ -57,6 +57,7 @@ from lagom_xla.costs import nccl
 from lagom_xla.search.nccl import problem as problem_lib
 from lagom_xla.search.nccl import searcher
 from lagom_xla.search.nccl import space
+from lagom_xla.search.nccl import trial as trial_lib
 
 Key = problem_lib.Key
 
@@ -186,7 +187,7 @@ class Lagom(searcher.Searcher[Progress]):
       turn=None,
     )
 
-  def _next(self, state: _State, profile: problem_lib.Profile) -> _Next:
+  def _next(self, state: _State, profile: trial_lib.Profile) -> _Next:
     progress = state.progress
     if state.num_trials == 1:  # The start's.
       return self._next_subspace(state, progress)
@@ -212,7 +213,7 @@ class Lagom(searcher.Searcher[Progress]):
     return progress, minimum
 
   def _after_minimum(
-    self, progress: Progress, profile: problem_lib.Profile
+    self, progress: Progress, profile: trial_lib.Profile
   ) -> _Next:
     is_enough = profile.communication_us < profile.computation_us
     collectives = {
@@ -235,7 +236,7 @@ class Lagom(searcher.Searcher[Progress]):
   def _after_raise(
     self,
     progress: Progress,
-    profile: problem_lib.Profile,
+    profile: trial_lib.Profile,
     computation_us: float,
   ) -> _Next:
     """Algorithm 2, lines 5-11, and Algorithm 1, lines 6-9."""
@@ -266,7 +267,7 @@ class Lagom(searcher.Searcher[Progress]):
     )
 
 
-def _compared(progress: Progress, profile: problem_lib.Profile) -> Progress:
+def _compared(progress: Progress, profile: trial_lib.Profile) -> Progress:
   """After the trial of the first of the untried subspaces."""
   key, subspace = progress.untried[0]
   time_us = profile.key_us[key]

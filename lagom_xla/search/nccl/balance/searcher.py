@@ -30,6 +30,7 @@ from lagom_xla import cluster as cluster_lib
 from lagom_xla.search.nccl import problem as problem_lib
 from lagom_xla.search.nccl import searcher as searcher_lib
 from lagom_xla.search.nccl import space
+from lagom_xla.search.nccl import trial as trial_lib
 from lagom_xla.search.nccl.balance import key_search
 
 Key = problem_lib.Key
@@ -105,7 +106,7 @@ class Balance(searcher_lib.Searcher[Progress]):
       overlap_us=None,
     )
 
-  def _next(self, state: _State, profile: problem_lib.Profile) -> _Next:
+  def _next(self, state: _State, profile: trial_lib.Profile) -> _Next:
     progress = state.progress
     if progress.is_surveying:
       return self._after_survey(state, profile)
@@ -115,7 +116,7 @@ class Balance(searcher_lib.Searcher[Progress]):
       return self._after_descents(state, profile, progress.overlap_us)
     return progress, None
 
-  def _after_survey(self, state: _State, profile: problem_lib.Profile) -> _Next:
+  def _after_survey(self, state: _State, profile: trial_lib.Profile) -> _Next:
     asked = self.ask(state)
     progress = state.progress
     searches, configuration = dict(progress.searches), dict(asked)
@@ -165,7 +166,7 @@ class Balance(searcher_lib.Searcher[Progress]):
   def _after_descents(
     self,
     state: _State,
-    profile: problem_lib.Profile,
+    profile: trial_lib.Profile,
     before_us: tuple[float, ...],
   ) -> _Next:
     asked = self.ask(state)
