@@ -135,26 +135,25 @@ class Step:
 
   @functools.cached_property
   def _modelled(self) -> Mapping[int, kernel_lib.KernelCost]:
-    # Equal costs are one object, which `_beside` is quick to compare.
-    known: dict[kernel_lib.KernelCost, kernel_lib.KernelCost] = {}
+    known = self._distinct
+    other = self.rescheduled_from
+    theirs = other.analysis.kernels if other is not None else {}
     costs = {}
     for instruction_id, kernel in self.analysis.kernels.items():
-      cost = self._known_cost(kernel)
-      if cost is None:
-        cost = kernel_lib.predict(kernel, self.cluster.gpu)
-        if self.measured is not None:
-          cost = self.measured.kernel(kernel, cost)
+      if other is not None and theirs.get(instruction_id) is kernel:
+        costs[instruction_id] = other.kernel_cost(kernel)
+        continue
+      cost = kernel_lib.predict(kernel, self.cluster.gpu)
+      if self.measured is not None:
+        cost = self.measured.kernel(kernel, cost)
       costs[instruction_id] = known.setdefault(cost, cost)
     return costs
 
-  def _known_cost(
-    self, kernel: kernels_lib.Kernel
-  ) -> kernel_lib.KernelCost | None:
+  @functools.cached_property
+  def _distinct(self) -> dict[kernel_lib.KernelCost, kernel_lib.KernelCost]:
+    """Costs of kernels, equal ones as one object: quick for `_beside`."""
     other = self.rescheduled_from
-    if other is None:
-      return None
-    is_same = other.analysis.kernels.get(kernel.instruction_id) is kernel
-    return other.kernel_cost(kernel) if is_same else None
+    return {} if other is None else other._distinct
 
   @functools.cached_property
   def _predictions(

@@ -196,7 +196,7 @@ class _Scheduler:
     now_us = self._now_us
     to_hide_us = self._coming_us[0] - now_us if self._coming_us else None
 
-    def rank(node: nodes_lib.Node) -> tuple[float, ...]:
+    def rank(node: nodes_lib.Node) -> tuple[float | bool, ...]:
       is_start = node.usage.is_start
       blocks = is_start and self._blocks(node)
       waste_us = 0.0
@@ -209,11 +209,17 @@ class _Scheduler:
         -node.depth_us,
         waste_us,
         not node.takes_done,
-        -sum(earlier.num_waiting == 1 for earlier in node.before),
-        -node.position,
       )
 
-    return min(nodes, key=rank)
+    best, *others = nodes
+    best_rank = rank(best)
+    for node in others:
+      its_rank = rank(node)
+      if its_rank < best_rank or (
+        its_rank == best_rank and _tie_break(node) > _tie_break(best)
+      ):
+        best, best_rank = node, its_rank
+    return best
 
   def _place(self, node: nodes_lib.Node) -> None:
     self._reversed.append(node.id)
@@ -241,3 +247,11 @@ class _Scheduler:
           now_us, *(later.ready_us + us for later, us in earlier.after)
         )
         self._enqueue(earlier)
+
+
+def _tie_break(node: nodes_lib.Node) -> tuple[int, int]:
+  """How many others it makes ready, and where it stood before."""
+  num_ready = 0
+  for earlier in node.before:
+    num_ready += earlier.num_waiting == 1
+  return num_ready, node.position
