@@ -233,14 +233,19 @@ class Module:
         )
     return counts
 
+  def raw_backend_config(self, instruction: Instruction) -> bytes:
+    """The instruction's backend_config as XLA wrote it."""
+    payload = instruction.backend_config_payload
+    match payload.WhichOneof("payload_source"):
+      case "value":
+        return payload.value
+      case "id":
+        return self.proto.payloads[payload.id]
+    return instruction.backend_config
+
   def backend_config(self, instruction: Instruction) -> dict[str, Any]:
     """The instruction's GpuBackendConfig as JSON; {} where it has none."""
-    payload = instruction.backend_config_payload
-    raw = instruction.backend_config
-    if payload.WhichOneof("payload_source") == "value":
-      raw = payload.value
-    elif payload.WhichOneof("payload_source") == "id":
-      raw = self.proto.payloads[payload.id]
+    raw = self.raw_backend_config(instruction)
     if not raw.startswith(b"{"):
       return {}
     try:

@@ -150,8 +150,7 @@ class Estimates:
     known = (
       instruction.opcode,
       instruction.fusion_kind,
-      instruction.backend_config,
-      instruction.backend_config_payload.SerializeToString(),
+      self.module.raw_backend_config(instruction),
     )
     if known not in self._kernels_us:
       self._kernels_us[known] = self._read_us(instruction)
