@@ -211,15 +211,10 @@ class _Scheduler:
         not node.takes_done,
       )
 
-    best, *others = nodes
-    best_rank = rank(best)
-    for node in others:
-      its_rank = rank(node)
-      if its_rank < best_rank or (
-        its_rank == best_rank and _tie_break(node) > _tie_break(best)
-      ):
-        best, best_rank = node, its_rank
-    return best
+    ranks = [rank(node) for node in nodes]
+    first = min(ranks)
+    equal = (n for n, its in zip(nodes, ranks, strict=True) if its == first)
+    return max(equal, key=_tie_break)
 
   def _place(self, node: nodes_lib.Node) -> None:
     self._reversed.append(node.id)
@@ -251,7 +246,4 @@ class _Scheduler:
 
 def _tie_break(node: nodes_lib.Node) -> tuple[int, int]:
   """How many others it makes ready, and where it stood before."""
-  num_ready = 0
-  for earlier in node.before:
-    num_ready += earlier.num_waiting == 1
-  return num_ready, node.position
+  return sum(other.num_waiting == 1 for other in node.before), node.position

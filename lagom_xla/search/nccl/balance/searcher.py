@@ -16,9 +16,8 @@ subspaces (`descent.py`), by the time of all its overlaps. This sees what the
 survey does not: chunk sizes, and one key holding up another. Keys that share an
 overlap take turns, the others go at the same time.
 
-It uses nothing but profiles and the space, so it works on measured steps as on
-predicted ones. Keys that share overlaps take 10 to 50 trials each, keys that do
-not take theirs at the same time.
+It uses nothing but profiles and the space, so it works on measured steps, too.
+Keys that share overlaps take 10 to 50 trials each, others at the same time.
 """
 
 from __future__ import annotations
