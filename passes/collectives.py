@@ -33,6 +33,8 @@ KINDS = frozenset(
   ]
 )
 
+_OPCODES = KINDS | {f"{kind}-start" for kind in KINDS}
+
 # Instructions whose computation may hold the collective that they run.
 _HOLDERS = frozenset(["async-start", "call", "fusion"])
 
@@ -156,19 +158,28 @@ def find(module: hlo.Module) -> tuple[Collective, ...]:
 _found: weakref.WeakKeyDictionary[hlo.Module, tuple[Collective, ...]] = (
   weakref.WeakKeyDictionary()
 )
+# Most of what it ends with has the same computations, and all the devices:
+# (executions, devices) of a computation, and what was found in it.
+_found_in: weakref.WeakKeyDictionary[
+  hlo.Computation, tuple[tuple[int, int | None], tuple[Collective, ...]]
+] = weakref.WeakKeyDictionary()
 
 
 def _find(module: hlo.Module) -> tuple[Collective, ...]:
   devices = num_devices(module)
   wrapped = _wrapped(module)
-  return tuple(
-    collective
-    for computation_id, executions in module.executions.items()
-    if computation_id not in wrapped
-    for collective in _in_computation(
-      module, module.computations[computation_id], executions, devices
-    )
-  )
+  found: list[Collective] = []
+  for computation_id, executions in module.executions.items():
+    if computation_id in wrapped:
+      continue
+    computation = module.computations[computation_id]
+    key = executions, devices
+    known_key, known = _found_in.get(computation, (None, ()))
+    if known_key != key:
+      known = tuple(_in_computation(module, computation, executions, devices))
+      _found_in[computation] = key, known
+    found += known
+  return tuple(found)
 
 
 def _in_computation(
@@ -200,6 +211,7 @@ def _wrapped(module: hlo.Module) -> frozenset[int]:
   return frozenset(
     callee
     for computation in module.computations.values()
+    if "async-start" in computation.opcodes
     for instruction in computation.instructions
     if instruction.opcode == "async-start" and payloads(module, instruction)
     for callee in instruction.called_computation_ids
@@ -319,6 +331,7 @@ def num_devices(module: hlo.Module) -> int | None:
   named = [
     device
     for computation in module.computations.values()
+    if not computation.opcodes.isdisjoint(_OPCODES)
     for instruction in computation.instructions
     if kind_of(instruction)
     for group in replica_groups.of_instruction(instruction, None)

@@ -18,7 +18,7 @@ gets.
 from __future__ import annotations
 
 import collections
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 import dataclasses
 import functools
 import json
@@ -82,6 +82,15 @@ class Computation:
     """Opcodes of the instructions, to skip a computation quickly."""
     return frozenset(i.opcode for i in self.instructions)
 
+  @functools.cached_property
+  def last_id(self) -> int:
+    """The largest of its own id and those of its instructions."""
+    return max(self.id, *(i.id for i in self.proto.instructions))
+
+  def reordered(self, order: Sequence[int]) -> Computation:
+    """The computation with its instructions in another order, by their ids."""
+    return Computation(self.proto, tuple(self.by_id[id_] for id_ in order))
+
   @property
   def root(self) -> Instruction:
     """The instruction whose value the computation returns."""
@@ -106,10 +115,15 @@ class Module:
     proto: the module as XLA serialized it.
     num_partitions: devices that the module was partitioned for, where the
       source says so (text headers and compiled objects do, protos do not).
+    shared: computations, by id, that are those of the module that this one was
+      made from: what is known of them need not be found again.
   """
 
   proto: hlo_pb2.HloModuleProto
   num_partitions: int | None = None
+  shared: Mapping[int, Computation] = dataclasses.field(
+    default_factory=dict, repr=False
+  )
 
   @property
   def name(self) -> str:
@@ -132,6 +146,9 @@ class Module:
     sequences = self.proto.schedule.sequences
     computations = {}
     for proto in self.proto.computations:
+      if proto.id in self.shared:
+        computations[proto.id] = self.shared[proto.id]
+        continue
       instructions = tuple(proto.instructions)
       if proto.id in sequences:
         by_id = {i.id: i for i in instructions}
@@ -216,14 +233,19 @@ class Module:
         )
     return counts
 
+  def raw_backend_config(self, instruction: Instruction) -> bytes:
+    """The instruction's backend_config as XLA wrote it."""
+    payload = instruction.backend_config_payload
+    match payload.WhichOneof("payload_source"):
+      case "value":
+        return payload.value
+      case "id":
+        return self.proto.payloads[payload.id]
+    return instruction.backend_config
+
   def backend_config(self, instruction: Instruction) -> dict[str, Any]:
     """The instruction's GpuBackendConfig as JSON; {} where it has none."""
-    payload = instruction.backend_config_payload
-    raw = instruction.backend_config
-    if payload.WhichOneof("payload_source") == "value":
-      raw = payload.value
-    elif payload.WhichOneof("payload_source") == "id":
-      raw = self.proto.payloads[payload.id]
+    raw = self.raw_backend_config(instruction)
     if not raw.startswith(b"{"):
       return {}
     try:

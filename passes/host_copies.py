@@ -80,6 +80,7 @@ def find(module: hlo.Module) -> Mapping[int, HostCopy]:
   wrapped = {
     callee
     for computation in module.computations.values()
+    if "async-start" in computation.opcodes
     for instruction in computation.instructions
     if instruction.opcode == "async-start"
     for callee in instruction.called_computation_ids

@@ -16,6 +16,7 @@ from typing import Any
 
 from lagom_xla.passes import collectives
 from lagom_xla.passes import hlo
+from lagom_xla.passes import kernel_content
 from lagom_xla.passes import matrix_products
 from lagom_xla.passes import memory_access
 from lagom_xla.passes import scatters
@@ -109,7 +110,39 @@ def of_instruction(
   computation: hlo.Computation,
   instruction: hlo.Instruction,
 ) -> Kernel:
-  """The kernel that an instruction launches."""
+  """The kernel that an instruction launches.
+
+  What a fusion does is found once for all compiles that have it.
+  """
+  content = None
+  if instruction.opcode == "fusion":
+    content = kernel_content.of_fusion(module, computation, instruction)
+  if content is None:
+    return _found(module, computation, instruction)
+  known = _known.get(content)
+  if known is None:
+    if len(_known) >= _MAX_KNOWN:
+      _known.clear()
+    known = _known[content] = _found(module, computation, instruction)
+  return dataclasses.replace(
+    known,
+    name=instruction.name,
+    computation=computation.name,
+    instruction_id=instruction.id,
+    executions=module.executions.get(computation.id, 0),
+  )
+
+
+# Kernels by the content of their fusions, of the last compiles.
+_known: dict[bytes, Kernel] = {}
+_MAX_KNOWN = 65_536
+
+
+def _found(
+  module: hlo.Module,
+  computation: hlo.Computation,
+  instruction: hlo.Instruction,
+) -> Kernel:
   config = module.backend_config(instruction)
   products = matrix_products.of_instruction(module, computation, instruction)
   largest = max(products, key=lambda p: p.flops, default=None)

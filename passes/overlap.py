@@ -84,18 +84,28 @@ class Analysis:
   def kernels(self) -> Mapping[int, kernels_lib.Kernel]:
     """All kernels that run, by instruction id, in schedule order."""
     module = self.module
-    return {
-      instruction.id: self._known_kernel(computation, instruction)
-      or kernels_lib.of_instruction(module, computation, instruction)
-      for computation in self.sequences
-      for instruction in computation.instructions
-      if instruction.id not in self.host_copies
-      and kernels_lib.launches_kernel(module, instruction)
-    }
+    found: dict[int, kernels_lib.Kernel] = {}
+    for computation in self.sequences:
+      known = self._known_kernels(computation)
+      if known is not None:
+        ids = (i.id for i in computation.instructions)
+        found.update((id_, known[id_]) for id_ in ids if id_ in known)
+        continue
+      for instruction in computation.instructions:
+        if instruction.id in self.host_copies:
+          continue
+        if kernels_lib.launches_kernel(module, instruction):
+          found[instruction.id] = self._known_kernel(
+            computation, instruction
+          ) or kernels_lib.of_instruction(module, computation, instruction)
+    return found
 
   @functools.cached_property
   def host_copies(self) -> Mapping[int, host_copies_lib.HostCopy]:
     """Host copies by the id of the instruction that starts them."""
+    other = self.rescheduled_from
+    if other is not None and not other.host_copies:
+      return {}
     return host_copies_lib.find(self.module)
 
   @functools.cached_property
@@ -116,6 +126,22 @@ class Analysis:
       and instruction.id not in self.host_copies
     ):
       yield from self.module.callees(instruction)
+
+  def _known_kernels(
+    self, computation: hlo.Computation
+  ) -> Mapping[int, kernels_lib.Kernel] | None:
+    """All kernels of the other schedule, if it has this computation's."""
+    other = self.rescheduled_from
+    if other is None:
+      return None
+    theirs = other.module.computations.get(computation.id)
+    is_same = (
+      theirs is not None
+      and theirs.proto is computation.proto
+      and other.module.executions.get(computation.id)
+      == self.module.executions[computation.id]
+    )
+    return other.kernels if is_same else None
 
   def _known_kernel(
     self, computation: hlo.Computation, instruction: hlo.Instruction

@@ -19,6 +19,7 @@ from lagom_xla.search.nccl import lockstep
 from lagom_xla.search.nccl import problem as problem_lib
 from lagom_xla.search.nccl import searcher as searcher_lib
 from lagom_xla.search.nccl import space
+from lagom_xla.search.nccl import trial as trial_lib
 from lagom_xla.search.nccl.balance import Balance
 from lagom_xla.search.nccl.balance import descent
 from lagom_xla.search.nccl.balance import seen as seen_lib
@@ -53,7 +54,7 @@ def _searched(
   step: step_lib.Step,
   problem: problem_lib.Problem,
 ) -> searcher_lib.State:
-  profile = problem_lib.Predictor(step, problem)
+  profile = trial_lib.Predictor(step, problem)
   return searcher_lib.run(
     searcher, problem, step.cluster, start=step.default, profile=profile
   )
@@ -102,7 +103,7 @@ def test_two_keys_beside_each_other_end_near_the_optimum(scheduled, fsdp_step):
 
 def _optimum_us(step: step_lib.Step, problem: problem_lib.Problem) -> float:
   """Of all combinations of settings that are not worse in all respects."""
-  profile = problem_lib.Predictor(step, problem)
+  profile = trial_lib.Predictor(step, problem)
   first, second = problem.keys
   return min(
     profile({first: a, second: b}).total_us

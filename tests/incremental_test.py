@@ -19,6 +19,7 @@ from lagom_xla.costs.replay import incremental
 from lagom_xla.costs.replay import timeline
 from lagom_xla.search.nccl import problem as problem_lib
 from lagom_xla.search.nccl import space
+from lagom_xla.search.nccl import trial as trial_lib
 
 H100 = cluster_lib.parse("1x8xh100")
 _KIB = 1024
@@ -64,11 +65,11 @@ def _check(step: step_lib.Step, seed: int, num_trials: int) -> None:
   """Profiles of a walk through the space are those of each place alone."""
   rng = random.Random(seed)
   for problem in problem_lib.problems(step):
-    profiler = problem_lib.Predictor(step, problem)
+    profiler = trial_lib.Predictor(step, problem)
     configuration = {key: step.default[key] for key in problem.keys}
     for _ in range(num_trials):
       profile = profiler(configuration)
-      assert profile == problem_lib.profile(step, problem, configuration)
+      assert profile == trial_lib.profile(step, problem, configuration)
       total_us = sum(
         times * timeline.replay(program, step.costs(configuration)).step_time_us
         for program, times in problem.programs
@@ -96,7 +97,7 @@ def test_replaying_a_change_is_replaying_all_of_real_steps(train_step_module):
 def _num_replays(step: step_lib.Step, changes: int) -> int:
   """Segments that a change of one key replays, at most."""
   (problem,) = problem_lib.problems(step)
-  profiler = problem_lib.Predictor(step, problem)
+  profiler = trial_lib.Predictor(step, problem)
   configuration = {key: step.default[key] for key in problem.keys}
   profiler(configuration)
   rng = random.Random(0)
@@ -121,7 +122,7 @@ def test_a_change_is_replayed_where_it_is_whatever_the_length(kernels_us):
 def test_going_back_replays_nothing():
   step = _chain([30.0] * 4)
   (problem,) = problem_lib.problems(step)
-  profiler = problem_lib.Predictor(step, problem)
+  profiler = trial_lib.Predictor(step, problem)
   start = {key: step.default[key] for key in problem.keys}
   before = profiler(start)
   key = problem.keys[1]

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+import dataclasses
 import json
 
 import jax
@@ -284,6 +285,42 @@ def test_an_operand_read_in_whole_and_in_part_counts_once() -> None:
   )
   assert kernel.num_bytes == 4 * (1024 + 64 + 1024)
   assert kernel.result_elements == 1024
+
+
+def _summing(name: str, *, inside: str) -> kernels.Kernel:
+  return _handwritten(
+    f"""
+      {name} = f32[64,16] parameter(0)
+      ROOT {name}.out = f32[64] fusion({name}), kind=kInput, calls=f
+    """,
+    computations=f"""
+      r {{
+        a = f32[] parameter(0)
+        b = f32[] parameter(1)
+        ROOT c = f32[] add(a, b)
+      }}
+      f {{
+        {name}.x = f32[64,16] parameter(0)
+        zero = f32[] constant(0)
+        y = f32[64,16] {inside}({name}.x)
+        ROOT z = f32[64] reduce(y, zero), dimensions={{1}}, to_apply=r
+      }}
+    """,
+  )
+
+
+def test_a_fusion_is_the_same_kernel_by_any_name() -> None:
+  one, other = (_summing(name, inside="negate") for name in ("one", "other"))
+
+  assert (one.name, other.name) == ("one.out", "other.out")
+  assert dataclasses.replace(one, name="other.out") == other
+
+
+def test_fusions_of_one_form_that_do_other_things_are_other_kernels() -> None:
+  computed = _summing("one", inside="negate")
+  moved = _summing("one", inside="bitcast")
+
+  assert computed.num_element_operations > moved.num_element_operations
 
 
 def test_an_async_fusion_moves_what_the_fusion_moves() -> None:

@@ -18,6 +18,7 @@ from lagom_xla.flags import options as xla_options
 from lagom_xla.passes import hlo
 from lagom_xla.search.xla import knobs
 from lagom_xla.search.xla import thresholds
+from lagom_xla.search.xla import value as value_lib
 from lagom_xla.xla_schedule import reschedule
 
 _ROOT = pathlib.Path(__file__).parents[1]
@@ -30,7 +31,7 @@ def _step(module: hlo.Module, cluster: str = "1x8xh100") -> step_lib.Step:
   return step_lib.of_module(module, cluster_lib.parse(cluster))
 
 
-def _worth_trying(step: step_lib.Step) -> list[knobs.Value]:
+def _worth_trying(step: step_lib.Step) -> list[value_lib.Value]:
   values = list(knobs.worth_trying(step))
   assert values
   return values
@@ -136,7 +137,7 @@ def test_loops_are_pipelined_by_the_kinds_that_are_in_them(fsdp_scan, tp_scan):
   assert _pipelining(_step(tp_scan)) == [reduce]
 
 
-def _pipelining(step: step_lib.Step) -> list[knobs.XlaOptions]:
+def _pipelining(step: step_lib.Step) -> list[value_lib.XlaOptions]:
   return [
     value.options
     for value in _worth_trying(step)

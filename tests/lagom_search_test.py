@@ -19,6 +19,7 @@ from lagom_xla.costs import nccl
 from lagom_xla.search.nccl import problem as problem_lib
 from lagom_xla.search.nccl import searcher as searcher_lib
 from lagom_xla.search.nccl import space
+from lagom_xla.search.nccl import trial as trial_lib
 from lagom_xla.search.nccl.lagom import Lagom
 
 H100 = cluster_lib.parse("1x8xh100")
@@ -52,14 +53,14 @@ def _overlap(
     lambda key, setting: collective_lib.predict(key, setting, H100).time_us
   )
 
-  def profile(configuration: problem_lib.Configuration) -> problem_lib.Profile:
+  def profile(configuration: problem_lib.Configuration) -> trial_lib.Profile:
     key_us = {key: alone_us(key, configuration[key]) for key in problem.keys}
     communication_us = sum(key_us.values())
     slowdown_us = {
       key: lost_us(key, configuration[key]) for key in problem.keys
     }
     computation_us = kernels_us + sum(slowdown_us.values())
-    return problem_lib.Profile(
+    return trial_lib.Profile(
       key_us=key_us,
       exposed_us={},
       slowdown_us=slowdown_us,
@@ -79,7 +80,7 @@ def _by_channels(us_per_channel: float) -> Callable[[Any, nccl.Setting], float]:
 @dataclasses.dataclass(frozen=True)
 class _Trial:
   asked: problem_lib.Configuration
-  profile: problem_lib.Profile
+  profile: trial_lib.Profile
 
 
 def _trials(

@@ -12,16 +12,16 @@ from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import target as target_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.search.xla import joint
-from lagom_xla.search.xla import knobs
 from lagom_xla.search.xla import pairs
+from lagom_xla.search.xla import value as value_lib
 from lagom_xla.xla_schedule import reschedule
 
 H100 = cluster_lib.parse("1x8xh100")
 _DOUBLED = "xla_gpu_enable_while_loop_double_buffering"
 
 
-def _value(name: str, **changes: object) -> knobs.Value:
-  return knobs.Value(
+def _value(name: str, **changes: object) -> value_lib.Value:
+  return value_lib.Value(
     label=name,
     options={name: 1},
     changes=reschedule.Changes(**changes),  # type: ignore[arg-type]

@@ -25,6 +25,7 @@ from benchmarks.searchers import exhaustive
 from lagom_xla.costs import nccl
 from lagom_xla.search.nccl import problem as problem_lib
 from lagom_xla.search.nccl import searcher as searcher_lib
+from lagom_xla.search.nccl import trial as trial_lib
 from lagom_xla.search.xla import thresholds
 
 _TINY = modules_lib.perceptrons(
@@ -72,7 +73,7 @@ def test_an_overlap_has_one_or_two_keys_to_tune(shelf):
 
 def test_an_overlap_alone_takes_what_its_collectives_take(shelf):
   for case in _cases(shelf, _TINY):
-    found = problem_lib.profile(case.step, case.problem, case.step.default)
+    found = trial_lib.profile(case.step, case.problem, case.step.default)
     alone_us = sum(
       case.step.predict(key, case.step.default[key]).time_us
       * case.step.executions[key]
@@ -101,7 +102,7 @@ def test_the_reference_is_what_an_exhaustive_search_finds(shelf):
       case.problem,
       case.step.cluster,
       start=case.step.default,
-      profile=problem_lib.Predictor(case.step, case.problem),
+      profile=trial_lib.Predictor(case.step, case.problem),
     )
     assert reference.best_us(case) == pytest.approx(optimum.best_us, rel=1e-9)
 
@@ -203,7 +204,7 @@ def test_the_ablation_searches_with_every_variation(shelf):
 def test_a_resource_that_is_not_searched_stays(shelf, searcher, fixed):
   step = shelf.step(_MEETING)
   for problem in problem_lib.problems(step):
-    profile = problem_lib.Predictor(step, problem)
+    profile = trial_lib.Predictor(step, problem)
     state = searcher.init(problem, step.cluster, start=step.default)
     values: dict[object, set[int]] = {}
     while not searcher.done(state):

@@ -24,6 +24,7 @@ from lagom_xla.search import nccl as nccl_search
 from lagom_xla.search.nccl import problem as problem_lib
 from lagom_xla.search.nccl import searcher as searcher_lib
 from lagom_xla.search.nccl import space
+from lagom_xla.search.nccl import trial as trial_lib
 
 H100 = cluster_lib.parse("1x8xh100")
 _MIB = 2**20
@@ -66,7 +67,7 @@ def _overlap(
 ) -> searcher_lib.ProfileFn:
   """A hand-made overlap: max(X, Y), where Y grows with channels and time."""
 
-  def profile(configuration: problem_lib.Configuration) -> problem_lib.Profile:
+  def profile(configuration: problem_lib.Configuration) -> trial_lib.Profile:
     costs = {
       key: collective_lib.predict(key, configuration[key], cluster)
       for key in problem.keys
@@ -80,7 +81,7 @@ def _overlap(
     computation_us = kernels_us + sum(slowdown_us.values())
     total_us = max(communication_us, computation_us)
     share = (total_us - computation_us) / communication_us
-    return problem_lib.Profile(
+    return trial_lib.Profile(
       key_us=key_us,
       exposed_us={key: us * share for key, us in key_us.items()},
       slowdown_us=slowdown_us,
@@ -96,7 +97,7 @@ def _overlap(
 @dataclasses.dataclass(frozen=True)
 class _Trial:
   asked: problem_lib.Configuration
-  profile: problem_lib.Profile
+  profile: trial_lib.Profile
 
 
 def _trials(
@@ -285,7 +286,7 @@ def test_nonsense_does_not_lead_astray(name, seed, num_keys):
   problem = _problem(*(_gather(16 * (i + 1)) for i in range(num_keys)))
   rng = random.Random(seed)
 
-  def nonsense(_: problem_lib.Configuration) -> problem_lib.Profile:
+  def nonsense(_: problem_lib.Configuration) -> trial_lib.Profile:
     def some_us() -> dict[problem_lib.Key, float]:
       return {
         key: rng.choice([0.0, 100.0 * rng.random()]) for key in problem.keys
@@ -293,7 +294,7 @@ def test_nonsense_does_not_lead_astray(name, seed, num_keys):
 
     key_us, exposed_us, slowdown_us = some_us(), some_us(), some_us()
     total_us = 1e3 * rng.random()
-    return problem_lib.Profile(
+    return trial_lib.Profile(
       key_us=key_us,
       exposed_us=exposed_us,
       slowdown_us=slowdown_us,
@@ -361,11 +362,11 @@ def _by_channels(
 ) -> searcher_lib.ProfileFn:
   """A time that channels alone decide, in an overlap that they slow."""
 
-  def profile(configuration: problem_lib.Configuration) -> problem_lib.Profile:
+  def profile(configuration: problem_lib.Configuration) -> trial_lib.Profile:
     channels = {k: s.num_channels for k, s in configuration.items()}
     key_us = {key: time_us(count) for key, count in channels.items()}
     total_us = 1e3 * sum(channels.values())
-    return problem_lib.Profile(
+    return trial_lib.Profile(
       key_us=key_us,
       exposed_us=dict.fromkeys(problem.keys, 0.0),
       slowdown_us={key: 1e3 * count for key, count in channels.items()},
@@ -415,7 +416,7 @@ def test_autoccl_gives_up_subspaces_that_are_far_slower():
 
   def by_protocol(
     configuration: problem_lib.Configuration,
-  ) -> problem_lib.Profile:
+  ) -> trial_lib.Profile:
     time_us = times_us[configuration[key].protocol]
     return dataclasses.replace(profile(configuration), key_us={key: time_us})
 

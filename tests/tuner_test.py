@@ -26,6 +26,7 @@ from lagom_xla.costs import uncertainty
 from lagom_xla.passes import hlo
 from lagom_xla.passes import pjrt_transform
 from lagom_xla.search.nccl import problem as problem_lib
+from lagom_xla.search.nccl import trial as trial_lib
 from lagom_xla.search.xla import candidates
 from lagom_xla.search.xla import thresholds
 
@@ -245,7 +246,7 @@ def test_a_real_step_is_accounted_for_to_the_microsecond(fsdp_target):
   )
   # In a profile collectives take what they take beside the kernels.
   profiles = [
-    problem_lib.profile(step, problem, step.default)
+    trial_lib.profile(step, problem, step.default)
     for problem in problem_lib.problems(step)
   ]
   assert sum(p.communication_us for p in profiles) == pytest.approx(

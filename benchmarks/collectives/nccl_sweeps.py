@@ -12,7 +12,7 @@ what is predicted to be faster is faster, counted where the measured times are
 at least 5 % apart. Three more say how well settings are known that NCCL does
 not choose, whatever the knob: how long one channel takes; and how much longer
 another algorithm or protocol takes than NCCL's own, where ranks' parts are
-short and where they are long (`scenario.LONG_PART_BYTES`).
+short and where they are long (`costs/other_settings.py`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import pathlib
 
 from benchmarks import groups
 from benchmarks.collectives import sweep_runs
-from lagom_xla.costs import scenario
+from lagom_xla.costs import other_settings
 
 _LEAST_DIFFERENCE = 0.05
 
@@ -78,7 +78,8 @@ def _unchosen(
       )
       yield "one channel", compared
     elif own:
-      length = "long" if scenario.has_long_parts(run.case.key) else "short"
+      is_long = other_settings.has_long_parts(run.case.key)
+      length = "long" if is_long else "short"
       yield f"another algorithm, {length} parts", _ratio(run, own[-1])
 
 

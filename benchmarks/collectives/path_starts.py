@@ -3,7 +3,7 @@
 """Start values of costs/wire/'s parameters, and those that no row shows.
 
 Starts of rings with LL and LL128 are NCCL's own latencies of a launch
-(ncclTunerConstants, in costs/nccl/model.py).
+(ncclTunerConstants, in costs/nccl/latency.py).
 """
 
 from __future__ import annotations

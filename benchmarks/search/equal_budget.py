@@ -31,6 +31,7 @@ from lagom_xla.costs import step as step_lib
 from lagom_xla.search.nccl import lockstep
 from lagom_xla.search.nccl import problem as problem_lib
 from lagom_xla.search.nccl import searcher as searcher_lib
+from lagom_xla.search.nccl import trial as trial_lib
 
 NAME = "equal_budget"
 
@@ -209,7 +210,7 @@ def _run_blind(
     programs=tuple(p for one in problems for p in one.programs),
     program_keys=tuple(k for one in problems for k in one.program_keys),
   )
-  profile = problem_lib.Predictor(step, whole)
+  profile = trial_lib.Predictor(step, whole)
   # Programs leave out what runs beside no collective.
   rest_us = (
     step.timeline(step.default).step_time_us - profile(step.default).total_us

@@ -45,6 +45,7 @@ from lagom_xla.costs import nccl
 from lagom_xla.search.nccl import problem as problem_lib
 from lagom_xla.search.nccl import searcher
 from lagom_xla.search.nccl import space
+from lagom_xla.search.nccl import trial as trial_lib
 
 # Coordinates (channels, chunk size) and directions, in the order of trial.
 _MOVES = ((0, 1), (0, -1), (1, 1), (1, -1))
@@ -241,7 +242,7 @@ class AutoCCL(searcher.Searcher[Progress]):
     return tasks
 
   def _next(
-    self, state: searcher.State[Progress], profile: problem_lib.Profile
+    self, state: searcher.State[Progress], profile: trial_lib.Profile
   ) -> tuple[Progress, problem_lib.Configuration | None]:
     tasks = {
       key: task.after(profile.key_us[key])

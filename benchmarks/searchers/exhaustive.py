@@ -18,6 +18,7 @@ from lagom_xla.costs import nccl
 from lagom_xla.search.nccl import problem as problem_lib
 from lagom_xla.search.nccl import searcher
 from lagom_xla.search.nccl import space
+from lagom_xla.search.nccl import trial as trial_lib
 
 # The settings of each key.
 _Grid = Mapping[problem_lib.Key, tuple[nccl.Setting, ...]]
@@ -58,7 +59,7 @@ class Exhaustive(searcher.Searcher[_Grid]):
     return grid
 
   def _next(
-    self, state: searcher.State[_Grid], profile: problem_lib.Profile
+    self, state: searcher.State[_Grid], profile: trial_lib.Profile
   ) -> tuple[_Grid, problem_lib.Configuration | None]:
     del profile
     grid = state.progress

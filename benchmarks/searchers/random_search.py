@@ -17,6 +17,7 @@ from lagom_xla.costs import nccl
 from lagom_xla.search.nccl import problem as problem_lib
 from lagom_xla.search.nccl import searcher
 from lagom_xla.search.nccl import space
+from lagom_xla.search.nccl import trial as trial_lib
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,7 +57,7 @@ class RandomSearch(searcher.Searcher[Progress]):
     )
 
   def _next(
-    self, state: searcher.State[Progress], profile: problem_lib.Profile
+    self, state: searcher.State[Progress], profile: trial_lib.Profile
   ) -> tuple[Progress, problem_lib.Configuration | None]:
     del profile
     progress = state.progress

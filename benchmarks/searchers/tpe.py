@@ -21,6 +21,7 @@ from lagom_xla.costs import nccl
 from lagom_xla.search.nccl import problem as problem_lib
 from lagom_xla.search.nccl import searcher
 from lagom_xla.search.nccl import space
+from lagom_xla.search.nccl import trial as trial_lib
 
 _Subspaces = tuple[space.Subspace, ...]
 
@@ -66,7 +67,7 @@ class TPE(searcher.Searcher[Progress]):
     )
 
   def _next(
-    self, state: searcher.State[Progress], profile: problem_lib.Profile
+    self, state: searcher.State[Progress], profile: trial_lib.Profile
   ) -> tuple[Progress, problem_lib.Configuration | None]:
     progress = state.progress
     study, subspaces = progress.study, progress.subspaces

@@ -4,40 +4,23 @@
 
 Every part is a factor here, on its times; all are 1 in `AS_PREDICTED`.
 `uncertainty.py` makes the scenarios that the model's own errors call for, and
-`step.Step.under` prices a step in one.
-
-*Few channels.* Whether a channel alone copies as fast as its share of those
-that NCCL gives a collective is hardly measured. A channel that takes f times as
-long moves what 1 / f of a channel was thought to move, so NC channels take what
-NC / f are predicted to take: much more where channels bound the collective,
-nothing where links do. As many as NCCL gives an algorithm were measured.
-
-*Other settings.* How an algorithm or a protocol fares that NCCL does not choose
-is much less known where its latency decides than where its bandwidth does. On 8
-B300s ring/simple takes 1.7 to 3.2 times NCCL's own choice from 2 to 16 MiB,
-predicted to be faster, and about what is predicted from 32 MiB on (sweeps.csv).
-Latency is paid by step, and so is a rank's part of the bytes, which tells the
-two apart. No row has other chunks than NCCL's: what smaller ones gain, in time
-or in memory bandwidth, is lost where other settings are wrong.
+`step.Step.under` prices a step in one. What being wrong about settings comes to
+is in `other_settings.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 import dataclasses
-import math
 
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import contention
 from lagom_xla.costs import kernel as kernel_lib
 from lagom_xla.costs import nccl
-from lagom_xla.costs.nccl import launch
+from lagom_xla.costs import other_settings
 
 # Below it errors are the host's noise and the launch (docs/cost_model.md).
 SMALL_BYTES = 64 * 1024
-# Of a rank's part: 32 MiB among the 8 ranks of that sweep.
-LONG_PART_BYTES = 4 * 2**20
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,7 +36,7 @@ class Scenario:
     few_channels: a channel, where there are fewer than NCCL gives.
     short_settings: algorithms, protocols and chunks that NCCL does not choose,
       of collectives whose parts are short.
-    long_settings: the same of those with parts of `LONG_PART_BYTES` and more.
+    long_settings: the same of those whose parts are long.
     contention: what kernels and collectives lose to each other.
     products: matrix products.
     other_kernels: all other kernels.
@@ -80,19 +63,10 @@ class Scenario:
 
 AS_PREDICTED = Scenario()
 
-Predict = Callable[
-  [collective_lib.TuningKey, nccl.Setting], collective_lib.CollectiveCost
-]
-
 
 def is_small(key: collective_lib.TuningKey) -> bool:
   """Whether the model is known to be wrong about its collectives."""
   return key.num_bytes < SMALL_BYTES
-
-
-def has_long_parts(key: collective_lib.TuningKey) -> bool:
-  """Whether bandwidth decides between algorithms, not latency."""
-  return key.num_bytes >= LONG_PART_BYTES * key.num_ranks
 
 
 def collective_cost(
@@ -101,7 +75,7 @@ def collective_cost(
   setting: nccl.Setting,
   default: nccl.Setting,
   cluster: cluster_lib.Cluster,
-  predict: Predict,
+  predict: other_settings.Predict,
   *,
   is_measured: bool = False,
 ) -> collective_lib.CollectiveCost:
@@ -124,16 +98,17 @@ def collective_cost(
       )
     return _longer(cost, cost.time_us * scenario.small_collectives)
   time_us = cost.time_us
-  if scenario.few_channels != 1 and _has_few_channels(
+  if scenario.few_channels != 1 and other_settings.has_few_channels(
     key, setting, default, cluster
   ):
-    time_us = _with_slow_channels_us(
+    time_us = other_settings.with_slow_channels_us(
       scenario.few_channels, key, setting, predict
     )
-  is_long = has_long_parts(key)
+  is_long = other_settings.has_long_parts(key)
   other = scenario.long_settings if is_long else scenario.short_settings
-  if other != 1 and _is_other(setting, default):
-    own = predict(key, _with_own_chunk(key, setting, default, cluster))
+  if other != 1 and other_settings.is_other(setting, default):
+    own_chunk = other_settings.with_own_chunk(key, setting, default, cluster)
+    own = predict(key, own_chunk)
     time_us = max(time_us, own.time_us) * other
     if _moved(own) > _moved(cost):
       cost = own
@@ -186,72 +161,6 @@ def beside(
     kernel_us=kernel.time_us + lost_us,
     collective_factor=1 + factor * (found.collective_factor - 1),
   )
-
-
-def _is_other(setting: nccl.Setting, default: nccl.Setting) -> bool:
-  """Whether more than the number of channels differs."""
-  return setting != dataclasses.replace(
-    default, num_channels=setting.num_channels
-  )
-
-
-def _with_own_chunk(
-  key: collective_lib.TuningKey,
-  setting: nccl.Setting,
-  default: nccl.Setting,
-  cluster: cluster_lib.Cluster,
-) -> nccl.Setting:
-  """The setting with a chunk no smaller than NCCL's own."""
-  pair = setting.algorithm, setting.protocol
-  if pair == (default.algorithm, default.protocol):
-    own_bytes = default.chunk_bytes
-  else:
-    share_bytes = key.num_bytes // setting.num_channels
-    own_bytes = launch.chunk_bytes(
-      cluster, key.communicator, key.kind, share_bytes, *pair
-    )
-  return dataclasses.replace(
-    setting, chunk_bytes=max(setting.chunk_bytes, own_bytes)
-  )
-
-
-def _has_few_channels(
-  key: collective_lib.TuningKey,
-  setting: nccl.Setting,
-  default: nccl.Setting,
-  cluster: cluster_lib.Cluster,
-) -> bool:
-  """Whether there are fewer than NCCL gives the algorithm."""
-  if setting.algorithm == default.algorithm:
-    return setting.num_channels < default.num_channels
-  return setting.num_channels < nccl.max_channels(
-    cluster, key.communicator, setting.algorithm
-  )
-
-
-def _with_slow_channels_us(
-  factor: float,
-  key: collective_lib.TuningKey,
-  setting: nccl.Setting,
-  predict: Predict,
-) -> float:
-  """What 1 / factor as many channels take; rates are linear in between."""
-  num_channels = setting.num_channels / factor
-  fewer = math.floor(num_channels)
-
-  def rate(number: int) -> float:
-    if not number:
-      return 0.0
-    at = dataclasses.replace(setting, num_channels=number)
-    time_us = predict(key, at).time_us
-    return 1 / time_us if time_us else math.inf
-
-  share = num_channels - fewer
-  between = (1 - share) * rate(fewer)
-  if share:
-    between += share * rate(fewer + 1)
-  # More channels may be predicted to be slower; slow ones are never faster.
-  return max(1 / between, predict(key, setting).time_us)
 
 
 def _moved(cost: collective_lib.CollectiveCost) -> float:

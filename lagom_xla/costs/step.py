@@ -10,17 +10,17 @@ profile measured.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 import dataclasses
 import functools
 
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import collective as collective_lib
-from lagom_xla.costs import contention
 from lagom_xla.costs import host_copy as host_copy_lib
 from lagom_xla.costs import kernel as kernel_lib
 from lagom_xla.costs import measured as measured_lib
 from lagom_xla.costs import nccl
+from lagom_xla.costs import prices as prices_lib
 from lagom_xla.costs import scenario as scenario_lib
 from lagom_xla.costs.replay import costs as costs_lib
 from lagom_xla.costs.replay import program as program_lib
@@ -35,7 +35,7 @@ Key = collective_lib.TuningKey
 Configuration = Mapping[Key, nccl.Setting]
 
 # What is the same in every scenario, the model's own predictions among it.
-_SHARED = ("program", "key_of", "keys", "default", "_modelled", "_predictions")
+_SHARED = ("program", "key_of", "keys", "default", "_modelled")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -120,82 +120,35 @@ class Step:
     if self.scenario is scenario_lib.AS_PREDICTED:
       return self._modelled
     kernels = self.analysis.kernels
-    scaled = functools.cache(
-      functools.partial(scenario_lib.kernel_cost, self.scenario)
-    )
     return {
-      instruction_id: scaled(
-        cost,
-        is_product=kernels[instruction_id].category == "gemm",
-        is_measured=self.measured is not None
-        and self.measured.knows_kernel(cost),
+      id_: self._prices.kernel_in_scenario(
+        cost, is_product=kernels[id_].category == "gemm"
       )
-      for instruction_id, cost in self._modelled.items()
+      for id_, cost in self._modelled.items()
     }
 
   @functools.cached_property
   def _modelled(self) -> Mapping[int, kernel_lib.KernelCost]:
-    # Equal costs are one object, which `_beside` is quick to compare.
-    known: dict[kernel_lib.KernelCost, kernel_lib.KernelCost] = {}
-    costs = {}
-    for instruction_id, kernel in self.analysis.kernels.items():
-      cost = self._known_cost(kernel)
-      if cost is None:
-        cost = kernel_lib.predict(kernel, self.cluster.gpu)
-        if self.measured is not None:
-          cost = self.measured.kernel(kernel, cost)
-      costs[instruction_id] = known.setdefault(cost, cost)
-    return costs
-
-  def _known_cost(
-    self, kernel: kernels_lib.Kernel
-  ) -> kernel_lib.KernelCost | None:
     other = self.rescheduled_from
-    if other is None:
-      return None
-    is_same = other.analysis.kernels.get(kernel.instruction_id) is kernel
-    return other.kernel_cost(kernel) if is_same else None
-
-  @functools.cached_property
-  def _predictions(
-    self,
-  ) -> dict[tuple[Key, nccl.Setting], collective_lib.CollectiveCost]:
-    return {}
+    theirs = other.analysis.kernels if other is not None else {}
+    return {
+      id_: (
+        other.kernel_cost(kernel)
+        if other is not None and theirs.get(id_) is kernel
+        else self._prices.kernel(kernel)
+      )
+      for id_, kernel in self.analysis.kernels.items()
+    }
 
   def predict(
     self, key: Key, setting: nccl.Setting
   ) -> collective_lib.CollectiveCost:
-    """Cost of a key's collective alone, remembered."""
-    if self.scenario is scenario_lib.AS_PREDICTED:
-      return self._predict(key, setting)
-    if (key, setting) not in self._in_scenario:
-      self._in_scenario[key, setting] = scenario_lib.collective_cost(
-        self.scenario,
-        key,
-        setting,
-        self.default[key],
-        self.cluster,
-        self._predict,
-        is_measured=self.measured is not None
-        and self.measured.knows_collective(key),
-      )
-    return self._in_scenario[key, setting]
+    """Cost of a key's collective alone."""
+    return self._prices.collective(key, setting)
 
   @functools.cached_property
-  def _in_scenario(
-    self,
-  ) -> dict[tuple[Key, nccl.Setting], collective_lib.CollectiveCost]:
-    return {}
-
-  def _predict(
-    self, key: Key, setting: nccl.Setting
-  ) -> collective_lib.CollectiveCost:
-    if (key, setting) not in self._predictions:
-      cost = collective_lib.predict(key, setting, self.cluster)
-      if self.measured is not None:
-        cost = self.measured.collective(key, cost)
-      self._predictions[key, setting] = cost
-    return self._predictions[key, setting]
+  def _prices(self) -> prices_lib.Prices:
+    return prices_lib.of(self.cluster, self.measured, self.scenario)
 
   @functools.cached_property
   def executions(self) -> Mapping[Key, int]:
@@ -211,28 +164,6 @@ class Step:
     return collective_lib.calls_by_key(
       [(self.key_of[c.name], c) for c in self.analysis.collectives]
     )
-
-  @functools.cached_property
-  def _beside(
-    self,
-  ) -> Callable[
-    [kernel_lib.KernelCost, collective_lib.CollectiveCost], contention.Beside
-  ]:
-    beside = (
-      contention.beside if self.measured is None else self.measured.beside
-    )
-    model = functools.partial(beside, gpu=self.cluster.gpu)
-    if self.scenario is scenario_lib.AS_PREDICTED:
-      return functools.cache(model)
-
-    def in_scenario(
-      kernel: kernel_lib.KernelCost, collective: collective_lib.CollectiveCost
-    ) -> contention.Beside:
-      return scenario_lib.beside(
-        self.scenario, kernel, model(kernel, collective)
-      )
-
-    return functools.cache(in_scenario)
 
   def host_copy_cost(
     self, copy: host_copies.HostCopy
@@ -257,7 +188,7 @@ class Step:
       kernel=self.kernel_cost,
       collective=collective_cost,
       host_copy=self.host_copy_cost,
-      beside=self._beside,
+      beside=self._prices.beside,
     )
 
 

@@ -37,7 +37,7 @@ def forms(tuning: tuner.Tuning) -> rich.table.Table:
       assert isinstance(refused, candidates_lib.Refused)
       table.add_row(words, "-", "-", refused.reason)
       continue
-    best = min(found, key=lambda candidate: candidate.tuned.step_time_us)
+    best = min(found, key=candidates_lib.tuned_us)
     table.add_row(
       words,
       f"{best.tuned.step_time_us / 1e3:,.2f}",

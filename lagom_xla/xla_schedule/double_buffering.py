@@ -10,6 +10,7 @@ done to the dependences of the scheduled loop.
 from __future__ import annotations
 
 from lagom_xla.passes import hlo
+from lagom_xla.xla_schedule import around_loop
 from lagom_xla.xla_schedule import editing
 from lagom_xla.xla_schedule import loop_editing
 
@@ -26,8 +27,12 @@ def double_buffer(module: hlo.Module) -> hlo.Module:
     if not loop.is_plain or not loop.collectives():
       continue
     if loop.num_trips % 2:
-      copies = loop.put_before(loop.body, loop.state(), f".peeled{loop_id}")
-      loop.start_with([copies[id_] for id_ in loop.root.operand_ids])
+      copies = around_loop.put_before(
+        loop, loop.body, around_loop.state(loop), f".peeled{loop_id}"
+      )
+      around_loop.start_with(
+        loop, [copies[id_] for id_ in loop.root.operand_ids]
+      )
     loop.drop_copies()
     between = loop.root
     made, copies = loop.copies(

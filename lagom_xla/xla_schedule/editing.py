@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 import json
 
+from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import hlo
 
 
@@ -28,10 +29,7 @@ class Editor:
     self._proto = hlo.hlo_pb2.HloModuleProto()
     self._proto.CopyFrom(module.proto)
     self._edited: dict[int, list[hlo.Instruction]] = {}
-    self._next_id = 1 + max(
-      max(c.id, *(i.id for i in c.instructions))
-      for c in self._proto.computations
-    )
+    self._next_id = 1 + max(c.last_id for c in module.computations.values())
 
   def instructions(self, computation_id: int) -> list[hlo.Instruction]:
     """The schedule of a computation, to be edited in place."""
@@ -125,4 +123,10 @@ class Editor:
       proto.instructions.extend(kept)
       sequence = self._proto.schedule.sequences[proto.id]
       sequence.instruction_ids[:] = [i.id for i in kept]
-    return hlo.Module(self._proto, self.module.num_partitions)
+    shared = {
+      id_: computation
+      for id_, computation in self.module.computations.items()
+      if id_ not in self._edited
+    }
+    num_devices = collectives_lib.num_devices(self.module)
+    return hlo.Module(self._proto, num_devices, shared)

@@ -80,7 +80,7 @@ class Estimates:
       if opcode.endswith(("-start", "-done")) or opcode in ("send", "recv"):
         return _PAIR_US
       if self._has_estimates:
-        return self._kernel_us(module, instruction)
+        return self._kernel_us(instruction)
       kernel = analysis.kernels.get(instruction.id)
       return lone.kernel_cost(kernel).time_us if kernel else _OTHER_US
 
@@ -138,26 +138,40 @@ class Estimates:
       if instruction.opcode == "fusion"
     )
 
-  def _kernel_us(
-    self, module: hlo.Module, instruction: hlo.Instruction
-  ) -> float:
-    """What XLA's scheduler takes a kernel to need."""
-    match instruction.opcode:
-      case "fusion":
-        config = module.backend_config(instruction)
-        kind = config.get("fusion_backend_config", {}).get("kind", "")
-        is_known = instruction.fusion_kind in ("kLoop", "kInput")
-        if is_known or kind.startswith(_GEMM_FUSIONS):
-          time_us = _sol_us(module, instruction)
-          if time_us is not None:
-            return time_us
-        is_output = instruction.fusion_kind == "kOutput"
-        return _OUTPUT_FUSION_US if is_output else _OTHER_US
-      case "custom-call":
-        return _sol_us(module, instruction) or _CUSTOM_CALL_US
-      case "convolution":
-        return _OUTPUT_FUSION_US
-    return _OTHER_US
+  def _kernel_us(self, instruction: hlo.Instruction) -> float:
+    """What XLA's scheduler takes a kernel to need.
+
+    No change gives a kernel another config, so it is read once.
+    """
+    if instruction.opcode == "convolution":
+      return _OUTPUT_FUSION_US
+    if instruction.opcode not in ("fusion", "custom-call"):
+      return _OTHER_US
+    known = (
+      instruction.opcode,
+      instruction.fusion_kind,
+      self.module.raw_backend_config(instruction),
+    )
+    if known not in self._kernels_us:
+      self._kernels_us[known] = self._read_us(instruction)
+    return self._kernels_us[known]
+
+  @functools.cached_property
+  def _kernels_us(self) -> dict[tuple[object, ...], float]:
+    return {}
+
+  def _read_us(self, instruction: hlo.Instruction) -> float:
+    """The same for a fusion or a library call, by its config."""
+    config = self.module.backend_config(instruction)
+    time_us = sol_estimates.time_us(config)
+    if instruction.opcode == "custom-call":
+      return time_us or _CUSTOM_CALL_US
+    kind = config.get("fusion_backend_config", {}).get("kind", "")
+    is_known = instruction.fusion_kind in ("kLoop", "kInput")
+    if time_us is not None and (is_known or kind.startswith(_GEMM_FUSIONS)):
+      return time_us
+    is_output = instruction.fusion_kind == "kOutput"
+    return _OUTPUT_FUSION_US if is_output else _OTHER_US
 
 
 def _sol_us(module: hlo.Module, instruction: hlo.Instruction) -> float | None:

@@ -3,8 +3,8 @@
 """Edits of one `while` of a module: its body, its state, its iterations.
 
 A loop hands a tuple from one iteration to the next; its elements are the loop's
-state. Iterations can be copied out of the loop, before or after it, whole or in
-part: what a copy does not need is left out.
+state. Iterations can be copied, whole or in part: what a copy does not need is
+left out. `around_loop.py` edits what the loop stands in.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import hlo
 from lagom_xla.xla_schedule import editing
 
-_GET = "get-tuple-element"
+GET = "get-tuple-element"  # Reads an element of a loop's state.
 
 
 def each_loop(module: hlo.Module) -> list[tuple[int, int]]:
@@ -38,6 +38,7 @@ class Loop:
 
   Attributes:
     editor: of its module.
+    caller: the instructions of the computation that the loop stands in.
     instruction: the `while`.
     body: the instructions of its body, in schedule order.
     parameter: of the body.
@@ -64,12 +65,12 @@ class Loop:
     """Whether the state is used by its elements only, as XLA writes it."""
     whole = self.parameter.id
     return self.root.opcode == "tuple" and all(
-      i.opcode == _GET for i in self.body if whole in i.operand_ids
+      i.opcode == GET for i in self.body if whole in i.operand_ids
     )
 
   def element_of(self, instruction: hlo.Instruction) -> int | None:
     """The element of the state that an instruction of the body reads."""
-    if instruction.opcode == _GET and self.parameter.id in (
+    if instruction.opcode == GET and self.parameter.id in (
       instruction.operand_ids
     ):
       return instruction.tuple_index
@@ -102,15 +103,15 @@ class Loop:
     copy = self.editor.make(
       "copy", f"{name}.copy", [value.id], shape=value.shape
     )
-    self.body.insert(_position(self.body, self.root), copy)
+    self.body.insert(position(self.body, self.root), copy)
     read = self.editor.make(
-      _GET,
+      GET,
       name,
       [self.parameter.id],
       tuple_index=len(self.root.operand_ids),
       shape=value.shape,
     )
-    self.body.insert(_position(self.body, self.parameter) + 1, read)
+    self.body.insert(position(self.body, self.parameter) + 1, read)
     self.root.operand_ids.append(copy.id)
     return read.id
 
@@ -118,7 +119,7 @@ class Loop:
     """Puts instructions at the end of the body, and hands on what they give."""
     added = list(instructions)
     used = {id_ for i in added for id_ in i.operand_ids}
-    at = _position(self.body, self.root)
+    at = position(self.body, self.root)
     self.body[at:at] = added
     self.root.operand_ids.extend(i.id for i in added if i.id not in used)
 
@@ -151,81 +152,6 @@ class Loop:
         stack.extend(by_id[id_].operand_ids)
         stack.extend(by_id[id_].control_predecessor_ids)
     return [i for i in self.body if i.id in needed]
-
-  def state(self) -> list[int]:
-    """The values in the caller that the loop starts with, by element."""
-    operand_id = self.instruction.operand_ids[0]
-    operand = next(i for i in self.caller if i.id == operand_id)
-    if operand.opcode == "tuple":
-      return list(operand.operand_ids)
-    return self._elements(operand_id, at=self._position())
-
-  def start_with(self, values: Sequence[int]) -> None:
-    """Gives the loop other values to start with."""
-    operand = self.editor.make(
-      "tuple", f"{self.instruction.name}.state{len(self.caller)}", values
-    )
-    self.caller.insert(self._position(), operand)
-    self.instruction.operand_ids[:] = [operand.id]
-
-  def results(self) -> list[int]:
-    """Values in the caller that the loop ends with, by element."""
-    return self._elements(self.instruction.id, at=self._position() + 1)
-
-  def end_with(self, values: Sequence[int], results: Sequence[int]) -> None:
-    """Has the caller use these values in place of the loop's results.
-
-    Args:
-      values: by element of the loop.
-      results: what `results` returned, which keeps reading the loop.
-    """
-    loop_id = self.instruction.id
-    whole = None
-    for instruction in list(self.caller):
-      if instruction.id in results or loop_id not in instruction.operand_ids:
-        continue
-      if instruction.opcode == _GET:
-        instruction.opcode = "bitcast"
-        instruction.operand_ids[:] = [values[instruction.tuple_index]]
-        continue
-      if whole is None:
-        whole = self.editor.make(
-          "tuple", f"{self.instruction.name}.end{len(self.caller)}", values
-        )
-        self.caller.insert(_position(self.caller, instruction), whole)
-      instruction.operand_ids[:] = [
-        whole.id if id_ == loop_id else id_ for id_ in instruction.operand_ids
-      ]
-
-  def put_before(
-    self,
-    instructions: Iterable[hlo.Instruction],
-    state: Sequence[int],
-    suffix: str,
-  ) -> dict[int, int]:
-    """Copies a part of an iteration to the caller, before the loop.
-
-    Returns:
-      ids in the body -> ids of what stands for them.
-    """
-    made, copies = self.copies(instructions, state, suffix)
-    at = self._position()
-    self.caller[at:at] = made
-    return copies
-
-  def put_after(
-    self,
-    instructions: Iterable[hlo.Instruction],
-    state: Sequence[int],
-    suffix: str,
-  ) -> dict[int, int]:
-    """Copies a part of an iteration to the caller, after what reads it."""
-    made, copies = self.copies(instructions, state, suffix)
-    at = self._position() + 1
-    while self.caller[at].id in state:
-      at += 1
-    self.caller[at:at] = made
-    return copies
 
   def copies(
     self,
@@ -263,27 +189,9 @@ class Loop:
     """Says how often the body runs."""
     self.editor.set_trip_count(self.instruction, num_trips)
 
-  def _position(self) -> int:
-    return _position(self.caller, self.instruction)
 
-  def _elements(self, whole_id: int, *, at: int) -> list[int]:
-    """Takes a loop's state apart, in the caller."""
-    shapes = {i.id: i.shape for i in self.body}
-    made = [
-      self.editor.make(
-        _GET,
-        f"{self.instruction.name}.{whole_id}.{index}.{at}",
-        [whole_id],
-        tuple_index=index,
-        shape=shapes[id_],
-      )
-      for index, id_ in enumerate(self.root.operand_ids)
-    ]
-    self.caller[at:at] = made
-    return [i.id for i in made]
-
-
-def _position(
+def position(
   instructions: Sequence[hlo.Instruction], wanted: hlo.Instruction
 ) -> int:
+  """Where an instruction stands."""
   return next(at for at, i in enumerate(instructions) if i.id == wanted.id)

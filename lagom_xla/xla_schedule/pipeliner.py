@@ -22,7 +22,9 @@ from collections.abc import Callable, Collection, Sequence
 from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import dependencies
 from lagom_xla.passes import hlo
+from lagom_xla.xla_schedule import around_loop
 from lagom_xla.xla_schedule import editing
+from lagom_xla.xla_schedule import loop_dependences
 from lagom_xla.xla_schedule import loop_editing
 
 # What XLA's option for a kind pipelines in a module compiled with the defaults.
@@ -82,7 +84,7 @@ def _run_ahead(
   """Pipelines all-gathers; says whether there were any to pipeline."""
   body = loop.editor.module.computations[loop.body_id]
   graph = dependencies.of(body)
-  steady = _steady(loop, graph)
+  steady = loop_dependences.steady(loop, graph)
   pairs = {id_ for c in found for id_ in (c.start_id, c.done_id)}
   arrays: list[int] = []
   ahead: set[int] = set()
@@ -97,22 +99,24 @@ def _run_ahead(
   if not arrays:
     return False
   ahead.update(arrays)
-  state = loop.state()
+  state = around_loop.state(loop)
   before = [i for i in loop.body if i.id in ahead]
-  first = loop.put_before(before, state, f".first{loop.instruction.id}")
+  first = around_loop.put_before(
+    loop, before, state, f".first{loop.instruction.id}"
+  )
   num_elements = len(loop.root.operand_ids)
   originals = [i for i in loop.body if i.id not in ahead]
   read_by = {id_: loop.add_element(body.by_id[id_], ".ahead") for id_ in arrays}
   for instruction in originals:
     ids = [read_by.get(id_, id_) for id_ in instruction.operand_ids]
     instruction.operand_ids[:] = ids
-  loop.start_with([*state, *(first[id_] for id_ in arrays)])
-  results = loop.results()
+  around_loop.start_with(loop, [*state, *(first[id_] for id_ in arrays)])
+  results = around_loop.results(loop)
   wanted = list(loop.root.operand_ids)[:num_elements]
-  last = loop.put_after(
-    loop.needed_for(wanted), results, f".last{loop.instruction.id}"
+  last = around_loop.put_after(
+    loop, loop.needed_for(wanted), results, f".last{loop.instruction.id}"
   )
-  loop.end_with([last[id_] for id_ in wanted], results)
+  around_loop.end_with(loop, [last[id_] for id_ in wanted], results)
   return True
 
 
@@ -122,7 +126,7 @@ def _run_behind(
   """Pipelines reductions; says whether there were any to pipeline."""
   body = loop.editor.module.computations[loop.body_id]
   graph = dependencies.of(body)
-  after = _handed_on(loop, graph, found)
+  after = loop_dependences.handed_on(loop, graph, found)
   if not after:
     return False
   for collective in found:
@@ -137,10 +141,12 @@ def _run_behind(
   sent = list(
     dict.fromkeys(id_ for at in after for id_ in body.by_id[at].operand_ids)
   )
-  state = loop.state()
+  state = around_loop.state(loop)
   suffix = f".first{loop.instruction.id}"
   computed = [e for e, late in zip(ends, is_behind, strict=True) if not late]
-  first = loop.put_before(loop.needed_for([*computed, *sent]), state, suffix)
+  first = around_loop.put_before(
+    loop, loop.needed_for([*computed, *sent]), state, suffix
+  )
   begun = [
     state[at] if is_behind[at] else first[e] for at, e in enumerate(ends)
   ]
@@ -152,84 +158,19 @@ def _run_behind(
     ids = [read_by.get(id_, id_) for id_ in start.operand_ids]
     start.operand_ids[:] = ids
   loop.add(again)
-  loop.start_with([*begun, *(first[id_] for id_ in sent)])
-  results = loop.results()
+  around_loop.start_with(loop, [*begun, *(first[id_] for id_ in sent)])
+  results = around_loop.results(loop)
   late = [e for e, is_late in zip(ends, is_behind, strict=True) if is_late]
   needed = loop.needed_for(late)
-  last = loop.put_after(needed, results, f".last{loop.instruction.id}")
-  loop.end_with(
+  last = around_loop.put_after(
+    loop, needed, results, f".last{loop.instruction.id}"
+  )
+  around_loop.end_with(
+    loop,
     [last[e] if is_behind[at] else results[at] for at, e in enumerate(ends)],
     results,
   )
   return True
-
-
-def _steady(loop: loop_editing.Loop, graph: dependencies.Graph) -> set[int]:
-  """What each iteration could compute before the previous one ends.
-
-  That is what follows from elements of the state that the loop does not change,
-  or that follow from such elements alone, such as its counter.
-  """
-  pairs = {id_ for pair in graph.done_of.items() for id_ in pair}
-  returned = list(loop.root.operand_ids)
-  moving: set[int] = set()
-  while True:
-    unsteady: set[int] = set()
-    for instruction in graph.computation.instructions:
-      element = loop.element_of(instruction)
-      if (
-        instruction.id in pairs
-        or instruction.opcode in ("while", "conditional", "call")
-        or (element is not None and element in moving)
-        or not unsteady.isdisjoint(graph.predecessors[instruction.id])
-      ):
-        unsteady.add(instruction.id)
-    now = {at for at, id_ in enumerate(returned) if id_ in unsteady}
-    if now == moving:
-      return {i.id for i in graph.computation.instructions} - unsteady
-    moving = now
-
-
-def _handed_on(
-  loop: loop_editing.Loop,
-  graph: dependencies.Graph,
-  found: Sequence[collectives_lib.Collective],
-) -> dict[int, set[int]]:
-  """Starts of reductions whose results the loop only hands on, unread.
-
-  Returns:
-    id of each start -> ids of it and of all that depends on it in the body.
-  """
-  steady = _steady(loop, graph)
-  after: dict[int, set[int]] = {}
-  for collective in found:
-    start_id = collective.start_id
-    reached = graph.descendants(start_id) - {loop.root.id}
-    if _is_only_handed_on(loop, graph, start_id, reached, steady):
-      after[start_id] = {start_id, *reached}
-  return after
-
-
-def _is_only_handed_on(
-  loop: loop_editing.Loop,
-  graph: dependencies.Graph,
-  start_id: int,
-  after: set[int],
-  steady: set[int],
-) -> bool:
-  """Whether a reduction's result only goes to the next iteration, unread."""
-  by_id = graph.computation.by_id
-  written = {at for at, id_ in enumerate(loop.root.operand_ids) if id_ in after}
-  for instruction in graph.computation.instructions:
-    reads = loop.element_of(instruction)
-    if reads in written and not after.issuperset(graph.users[instruction.id]):
-      return False
-  for id_ in after:
-    for before in graph.predecessors[id_]:
-      is_known = before in after or before == start_id or before in steady
-      if not is_known and loop.element_of(by_id[before]) not in written:
-        return False
-  return bool(written)
 
 
 def _arrays(graph: dependencies.Graph, done_id: int) -> list[int]:

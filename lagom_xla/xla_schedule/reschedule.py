@@ -22,6 +22,7 @@ import dataclasses
 import functools
 
 from lagom_xla import cluster as cluster_lib
+from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import hlo
 from lagom_xla.xla_schedule import combiner
 from lagom_xla.xla_schedule import double_buffering
@@ -85,7 +86,7 @@ def reschedule(
       f"An overlap limit of {changes.overlap_limit} lets no collective run;"
       " give 1 or more."
     )
-  estimates = _estimates(module, cluster)
+  start = _start(module, cluster)
   changed = pipeliner.pipeline(module, changes.pipelined)
   if changes.double_buffered:
     changed = double_buffering.double_buffer(changed)
@@ -94,42 +95,79 @@ def reschedule(
     thresholds_bytes=changes.thresholds_bytes,
     groups=changes.groups,
   )
-  return _schedule(changed, estimates.costs(changed), changes.overlap_limit)
+  return _schedule(changed, start, changes.overlap_limit)
+
+
+# A computation in its new order, and what is in flight in it at most.
+_Ordered = tuple[hlo.Computation, int]
+# A computation, the limit, and what is in flight in each of its callees.
+_Known = dict[tuple[hlo.Computation, int, tuple[int, ...]], _Ordered]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Start:
+  """What all predictions that start from a module share.
+
+  Attributes:
+    estimates: of what things take.
+    known: its own computations as they were ordered before: most predictions
+      change one or two, and the others are ordered as in the last one.
+  """
+
+  estimates: estimates_lib.Estimates
+  known: _Known = dataclasses.field(default_factory=dict)
 
 
 @functools.lru_cache(maxsize=1)  # One module is the start of many predictions.
-def _estimates(
-  module: hlo.Module, cluster: cluster_lib.Cluster
-) -> estimates_lib.Estimates:
-  return estimates_lib.Estimates(module, cluster)
+def _start(module: hlo.Module, cluster: cluster_lib.Cluster) -> _Start:
+  return _Start(estimates_lib.Estimates(module, cluster))
 
 
 def _schedule(
-  module: hlo.Module, costs: nodes.Costs, overlap_limit: int
+  module: hlo.Module, start: _Start, overlap_limit: int
 ) -> hlo.Module:
   """Schedules every computation that starts something and awaits it."""
-  limits = streams_lib.limits(overlap_limit)
-  orders: dict[int, tuple[int, ...]] = {}
-  num_in_flight: dict[int, int] = {}
+  costs = start.estimates.costs(module)
+  own = start.estimates.module.computations
+  found: dict[int, _Ordered] = {}
   for computation in _callees_first(module):
+    in_flight = tuple(found[id_][1] for id_ in _callee_ids(computation))
+    key = computation, overlap_limit, in_flight
+    if key in start.known:
+      found[computation.id] = start.known[key]
+      continue
+    num_in_flight = {id_: most for id_, (_, most) in found.items()}
     streams = streams_lib.Streams(module, computation, num_in_flight)
-    order = tuple(i.id for i in computation.instructions)
-    if streams.has_pairs:
-      order = scheduler.order(streams, costs=costs, limits=limits)
-      orders[computation.id] = order
-    num_in_flight[computation.id] = streams.most_in_flight(order)
-  return _with_orders(module, orders)
+    ordered = _ordered(streams, costs, overlap_limit)
+    found[computation.id] = ordered
+    if computation is own.get(computation.id):
+      start.known[key] = ordered
+  return _with_orders(module, {id_: o for id_, (o, _) in found.items()})
+
+
+def _ordered(
+  streams: streams_lib.Streams, costs: nodes.Costs, overlap_limit: int
+) -> _Ordered:
+  computation = streams.graph.computation
+  if streams.has_pairs:
+    limits = streams_lib.limits(overlap_limit)
+    order = scheduler.order(streams, costs=costs, limits=limits)
+    computation = computation.reordered(order)
+  return computation, streams.most_in_flight(computation.instructions)
 
 
 def _with_orders(
-  module: hlo.Module, orders: Mapping[int, Sequence[int]]
+  module: hlo.Module, ordered: Mapping[int, hlo.Computation]
 ) -> hlo.Module:
   """The module with other schedules, by computation id."""
   proto = hlo.hlo_pb2.HloModuleProto()
   proto.CopyFrom(module.proto)
-  for computation_id, order in orders.items():
-    proto.schedule.sequences[computation_id].instruction_ids[:] = order
-  return hlo.Module(proto, module.num_partitions)
+  for id_, computation in ordered.items():
+    if computation is not module.computations[id_]:
+      ids = [i.id for i in computation.instructions]
+      proto.schedule.sequences[id_].instruction_ids[:] = ids
+  shared = {**module.computations, **ordered}
+  return hlo.Module(proto, collectives_lib.num_devices(module), shared)
 
 
 def _callees_first(module: hlo.Module) -> list[hlo.Computation]:
@@ -139,11 +177,21 @@ def _callees_first(module: hlo.Module) -> list[hlo.Computation]:
   def visit(computation: hlo.Computation) -> None:
     if computation.id in found:
       return
-    for instruction in computation.instructions:
-      if instruction.opcode in streams_lib.CONTROL_FLOW:
-        for callee, _ in module.callees(instruction):
-          visit(callee)
+    for id_ in _callee_ids(computation):
+      visit(module.computations[id_])
     found[computation.id] = computation
 
   visit(module.entry)
   return list(found.values())
+
+
+def _callee_ids(computation: hlo.Computation) -> list[int]:
+  """The computations that its loops, calls and branches run."""
+  if computation.opcodes.isdisjoint(streams_lib.CONTROL_FLOW):
+    return []
+  return [
+    id_
+    for instruction in computation.instructions
+    if instruction.opcode in streams_lib.CONTROL_FLOW
+    for id_ in instruction.called_computation_ids
+  ]

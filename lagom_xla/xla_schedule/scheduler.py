@@ -196,7 +196,7 @@ class _Scheduler:
     now_us = self._now_us
     to_hide_us = self._coming_us[0] - now_us if self._coming_us else None
 
-    def rank(node: nodes_lib.Node) -> tuple[float, ...]:
+    def rank(node: nodes_lib.Node) -> tuple[float | bool, ...]:
       is_start = node.usage.is_start
       blocks = is_start and self._blocks(node)
       waste_us = 0.0
@@ -209,11 +209,12 @@ class _Scheduler:
         -node.depth_us,
         waste_us,
         not node.takes_done,
-        -sum(earlier.num_waiting == 1 for earlier in node.before),
-        -node.position,
       )
 
-    return min(nodes, key=rank)
+    ranks = [rank(node) for node in nodes]
+    first = min(ranks)
+    equal = (n for n, its in zip(nodes, ranks, strict=True) if its == first)
+    return max(equal, key=_tie_break)
 
   def _place(self, node: nodes_lib.Node) -> None:
     self._reversed.append(node.id)
@@ -241,3 +242,8 @@ class _Scheduler:
           now_us, *(later.ready_us + us for later, us in earlier.after)
         )
         self._enqueue(earlier)
+
+
+def _tie_break(node: nodes_lib.Node) -> tuple[int, int]:
+  """How many others it makes ready, and where it stood before."""
+  return sum(other.num_waiting == 1 for other in node.before), node.position

@@ -10,7 +10,7 @@ flight inside them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 import dataclasses
 
 from lagom_xla.passes import collectives as collectives_lib
@@ -101,24 +101,24 @@ class Streams:
       return NO_USAGE
     return Usage(stream=_COLLECTIVES, num_needed=num_inside)
 
-  def most_in_flight(self, order: Sequence[int]) -> int:
+  def most_in_flight(self, order: Iterable[hlo.Instruction]) -> int:
     """Collectives in flight at once, at most, those of callees included."""
-    by_id = self.graph.computation.by_id
     num_now = most = 0
-    for id_ in order:
+    for instruction in order:
+      id_ = instruction.id
       if self._stream_of.get(id_) == _COLLECTIVES:
         num_now += 1 if id_ in self.graph.done_of else -1
         most = max(most, num_now)
-      elif by_id[id_].opcode in CONTROL_FLOW:
-        most = max(most, num_now + self._num_inside(by_id[id_]))
+      elif instruction.opcode in CONTROL_FLOW:
+        most = max(most, num_now + self._num_inside(instruction))
     return most
 
   def _num_inside(self, instruction: hlo.Instruction) -> int:
     if instruction.opcode not in CONTROL_FLOW:
       return 0
     return max(
-      self._num_in_flight.get(callee.id, 0)
-      for callee, _ in self._module.callees(instruction)
+      self._num_in_flight.get(id_, 0)
+      for id_ in instruction.called_computation_ids
     )
 
 

@@ -3,8 +3,8 @@
 """NCCL's own decisions: what it would choose for a collective, and why.
 
 `topology` describes a node, `channels` and `graph` find rings and trees in it,
-`model` turns them into latencies and bandwidths, `launch` and `p2p` into
-channels and chunks, and `choice` makes NCCL's decision from these;
+`latency` and `bandwidth` describe what runs on them, `launch` and `p2p` say in
+how many channels and chunks, and `choice` makes NCCL's decision from these;
 `aggregation` says for which arrays of a combined collective it makes one. Other
 packages need only the names below.
 """
@@ -21,8 +21,8 @@ from lagom_xla.costs.nccl.choice import predicted_time_us
 from lagom_xla.costs.nccl.launch import chunk_grain_bytes
 from lagom_xla.costs.nccl.launch import max_channels
 from lagom_xla.costs.nccl.launch import max_chunk_bytes
-from lagom_xla.costs.nccl.model import EXCHANGES
-from lagom_xla.costs.nccl.model import SEND_RECV
+from lagom_xla.costs.nccl.terms import EXCHANGES
+from lagom_xla.costs.nccl.terms import SEND_RECV
 from lagom_xla.costs.nccl.topology import Communicator
 
 __all__ = [

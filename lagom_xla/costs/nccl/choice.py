@@ -4,9 +4,9 @@
 
 NCCL predicts latency + bytes / bandwidth for every algorithm and protocol, runs
 the pair with the least, and takes fewer channels for few bytes. This module
-does the same as NCCL 2.32, with the equations of model.py. It is what a
-tuner starts from and must beat, not what a GPU measures: in NCCL's model
-neither channels nor chunks change the time.
+does the same as NCCL 2.32, with the equations of latency.py and bandwidth.py.
+It is what a tuner starts from and must beat, not what a GPU measures: in NCCL's
+model neither channels nor chunks change the time.
 
 Verified against the real library on H100, A100 and B200 nodes, 1 to 16 of
 them, and on parts of nodes. NCCL has no model of sends and receives (permutes,
@@ -29,9 +29,11 @@ import math
 
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import validation
+from lagom_xla.costs.nccl import bandwidth as bandwidth_lib
+from lagom_xla.costs.nccl import latency as latency_lib
 from lagom_xla.costs.nccl import launch as launch_lib
-from lagom_xla.costs.nccl import model as model_lib
 from lagom_xla.costs.nccl import p2p as p2p_lib
+from lagom_xla.costs.nccl import terms as terms_lib
 from lagom_xla.costs.nccl import topology
 
 
@@ -64,17 +66,17 @@ def candidates(
   Raises:
     ValueError: no such kind.
   """
-  terms = model_lib.terms_of(cluster, communicator, kind)
-  if kind in model_lib.SEND_RECV:
+  terms = terms_lib.terms_of(cluster, communicator, kind)
+  if kind in terms_lib.SEND_RECV:
     return (("p2p", "ll"), ("p2p", "simple"))
   if communicator.num_ranks == 1:
     return (("ring", "simple"),)
   return tuple(
     (algorithm, protocol)
-    for algorithm in model_lib.ALGORITHMS
-    for protocol in model_lib.PROTOCOLS
-    if model_lib.exists(terms, algorithm, protocol)
-    and (protocol != "ll128" or model_lib.allows_ll128(terms, algorithm))
+    for algorithm in terms_lib.ALGORITHMS
+    for protocol in terms_lib.PROTOCOLS
+    if terms_lib.exists(terms, algorithm, protocol)
+    and (protocol != "ll128" or terms_lib.allows_ll128(terms, algorithm))
   )
 
 
@@ -101,11 +103,11 @@ def predicted_time_us(
     ValueError: no such kind, or NCCL has no model of the pair here.
   """
   pair = (cluster, communicator, kind, algorithm, protocol)
-  terms = model_lib.terms_of(cluster, communicator, kind)
+  terms = terms_lib.terms_of(cluster, communicator, kind)
   latency, bandwidth = latency_us(*pair), bandwidth_gbps(*pair)
   # log2 of the size in units of 64 B: the index of the tables.
   size_index = (num_bytes >> 6).bit_length() - 1
-  row = model_lib.TREE_CORRECTION[model_lib.PROTOCOLS.index(protocol)]
+  row = bandwidth_lib.TREE_CORRECTION[terms_lib.PROTOCOLS.index(protocol)]
   if algorithm == "tree" and 0 <= size_index < 23:
     bandwidth *= row[size_index]
   if algorithm == "nvlstree" and 0 <= size_index < 24 and terms.blackwell_x86:
@@ -115,7 +117,7 @@ def predicted_time_us(
   return latency + num_bytes / (1e3 * bandwidth)
 
 
-def _plateau(terms: model_lib.Terms, num_bytes: int) -> float:
+def _plateau(terms: terms_lib.Terms, num_bytes: int) -> float:
   """How much longer large Simple rings take to start, as a factor.
 
   NCCL 2.32 knows it of all-reduces between nodes, and of all rings in a node of
@@ -124,7 +126,7 @@ def _plateau(terms: model_lib.Terms, num_bytes: int) -> float:
   communicator = terms.communicator
   share = num_bytes // (communicator.num_ranks * terms.graphs.num_channels)
   excess = 0.4 if terms.capability >= 80 else 0.9
-  if share < 64 or terms.kind in model_lib.ROOTED:
+  if share < 64 or terms.kind in terms_lib.ROOTED:
     return 1.0
   if communicator.num_nodes > 1:
     return 1 + excess if terms.kind == "all-reduce" else 1.0
@@ -175,11 +177,11 @@ def _parts(
   algorithm: str,
   protocol: str,
 ) -> tuple[float, float]:
-  terms = model_lib.terms_of(cluster, communicator, kind)
-  if kind in model_lib.SEND_RECV:
+  terms = terms_lib.terms_of(cluster, communicator, kind)
+  if kind in terms_lib.SEND_RECV:
     known = algorithm == "p2p" and protocol in ("ll", "simple")
   else:
-    known = model_lib.exists(terms, algorithm, protocol)
+    known = terms_lib.exists(terms, algorithm, protocol)
   if not known:
     raise ValueError(
       f"NCCL has no {algorithm!r} with {protocol!r} for {kind} on "
@@ -187,14 +189,14 @@ def _parts(
     )
   if communicator.num_ranks == 1:
     return 0.0, math.inf
-  if kind in model_lib.SEND_RECV:
+  if kind in terms_lib.SEND_RECV:
     return (
       p2p_lib.latency_us(terms, protocol),
       p2p_lib.bandwidth_gbps(cluster, terms),
     )
   return (
-    model_lib.latency_us(terms, algorithm, protocol),
-    model_lib.bandwidth_gbps(terms, algorithm, protocol),
+    latency_lib.latency_us(terms, algorithm, protocol),
+    bandwidth_lib.bandwidth_gbps(terms, algorithm, protocol),
   )
 
 
@@ -216,11 +218,11 @@ def default_setting(
     ValueError: no such kind.
   """
   key = (cluster, communicator, kind)
-  terms = model_lib.terms_of(*key)
+  terms = terms_lib.terms_of(*key)
   if communicator.num_ranks == 1:
     algorithm, protocol = candidates(*key)[-1]
     channels, chunk = 0, launch_lib.max_chunk_bytes(algorithm, protocol)
-  elif kind in model_lib.SEND_RECV:
+  elif kind in terms_lib.SEND_RECV:
     algorithm = "p2p"
     protocol, channels, chunk = p2p_lib.launch(cluster, terms, num_bytes)
   else:

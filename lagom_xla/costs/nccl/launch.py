@@ -16,8 +16,8 @@ import math
 
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs.nccl import graph as graph_lib
-from lagom_xla.costs.nccl import model as model_lib
 from lagom_xla.costs.nccl import p2p as p2p_lib
+from lagom_xla.costs.nccl import terms as terms_lib
 from lagom_xla.costs.nccl import topology
 
 # Bytes that a thread should have before more threads and channels are taken;
@@ -45,7 +45,7 @@ def max_channels(
   Raises:
     ValueError: no such algorithm.
   """
-  if algorithm not in (*model_lib.ALGORITHMS, "p2p"):
+  if algorithm not in (*terms_lib.ALGORITHMS, "p2p"):
     raise ValueError(f"{algorithm!r} is not an algorithm of NCCL's")
   graphs = graph_lib.search(cluster, communicator)
   if algorithm == "p2p":
@@ -82,10 +82,10 @@ def chunk_grain_bytes(protocol: str) -> int:
 
 
 def _check_protocol(protocol: str) -> None:
-  if protocol not in model_lib.PROTOCOLS:
+  if protocol not in terms_lib.PROTOCOLS:
     raise ValueError(
       f"{protocol!r} is not a protocol of NCCL's; known: "
-      f"{', '.join(model_lib.PROTOCOLS)}"
+      f"{', '.join(terms_lib.PROTOCOLS)}"
     )
 
 
@@ -119,7 +119,7 @@ def chunk_bytes(
   chunk = max_chunk_bytes(algorithm, protocol)
   nodes, ranks = communicator.num_nodes, communicator.ranks_per_node
   if (algorithm, protocol) == ("ring", "simple"):
-    if kind in model_lib.ROOTED:
+    if kind in terms_lib.ROOTED:
       chunk = _SLOT_BYTES[protocol]
   elif algorithm in ("nvls", "nvlstree"):
     chunk = _nvls_chunk_bytes(cluster, communicator, algorithm, share_bytes)

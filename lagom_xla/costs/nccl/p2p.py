@@ -17,7 +17,8 @@ import math
 
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs.nccl import graph as graph_lib
-from lagom_xla.costs.nccl import model as model_lib
+from lagom_xla.costs.nccl import latency as latency_lib
+from lagom_xla.costs.nccl import terms as terms_lib
 
 _KIB = 1024
 _CHUNK_BYTES = {"nvlink": 512 * _KIB, "pcie": 128 * _KIB, "net": 128 * _KIB}
@@ -36,7 +37,7 @@ def max_channels(graphs: graph_lib.Graphs) -> int:
 
 
 def launch(
-  cluster: cluster_lib.Cluster, terms: model_lib.Terms, num_bytes: int
+  cluster: cluster_lib.Cluster, terms: terms_lib.Terms, num_bytes: int
 ) -> tuple[str, int, int]:
   """The protocol, channels and chunk in bytes that NCCL takes.
 
@@ -72,7 +73,7 @@ def launch(
 
 
 def _channels_per_peer(
-  cluster: cluster_lib.Cluster, terms: model_lib.Terms, total: int
+  cluster: cluster_lib.Cluster, terms: terms_lib.Terms, total: int
 ) -> int:
   node = cluster.node
   if terms.communicator.num_nodes == 1:
@@ -90,14 +91,14 @@ def _channels_per_peer(
   return channels
 
 
-def latency_us(terms: model_lib.Terms, protocol: str) -> float:
+def latency_us(terms: terms_lib.Terms, protocol: str) -> float:
   """A launch and one hop, of the kind that the farthest peer needs."""
   several = terms.communicator.num_nodes > 1
-  return model_lib.hop_us(terms, protocol, net=several)
+  return latency_lib.hop_us(terms, protocol, net=several)
 
 
 def bandwidth_gbps(
-  cluster: cluster_lib.Cluster, terms: model_lib.Terms
+  cluster: cluster_lib.Cluster, terms: terms_lib.Terms
 ) -> float:
   """What a rank sends over the time that its slowest link needs for it.
 

@@ -33,6 +33,7 @@ from lagom_xla.costs import uncertainty
 from lagom_xla.search.nccl import memory
 from lagom_xla.search.nccl import problem as problem_lib
 from lagom_xla.search.nccl import searcher as searcher_lib
+from lagom_xla.search.nccl import trial as trial_lib
 
 Key = step_lib.Key
 Options = Mapping[Key, tuple[nccl.Setting, ...]]
@@ -114,7 +115,7 @@ def _found(
         problem,
         step.cluster,
         start=step.default,
-        profile=problem_lib.Predictor(step.under(scenario), problem),
+        profile=trial_lib.Predictor(step.under(scenario), problem),
       )
       known.found[scenario] = memory.Found(
         configuration=searcher.best(state), num_trials=state.num_trials
@@ -232,10 +233,10 @@ class _Chooser:
     )
 
   @functools.cached_property
-  def _predictors(self) -> list[problem_lib.Predictor]:
+  def _predictors(self) -> list[trial_lib.Predictor]:
     """As predicted, and in each scenario."""
     scenarios = uncertainty.scenarios(self._step.cluster, self._step.measured)
     return [
-      problem_lib.Predictor(self._step.under(scenario), self._problem)
+      trial_lib.Predictor(self._step.under(scenario), self._problem)
       for scenario in (scenario_lib.AS_PREDICTED, *scenarios)
     ]

@@ -16,6 +16,7 @@ from lagom_xla.costs import step as step_lib
 from lagom_xla.search.nccl import channel_cap
 from lagom_xla.search.nccl import problem as problem_lib
 from lagom_xla.search.nccl import searcher as searcher_lib
+from lagom_xla.search.nccl import trial as trial_lib
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -46,7 +47,7 @@ class WithoutPlugin(searcher_lib.Searcher[None]):
     del problem, cluster, start, seed
 
   def _next(
-    self, state: searcher_lib.State[None], profile: problem_lib.Profile
+    self, state: searcher_lib.State[None], profile: trial_lib.Profile
   ) -> tuple[None, None]:
     """See `Searcher`: there is nothing to ask."""
     del state, profile

@@ -67,6 +67,11 @@ class Candidate:
     return self.tuned is not self.under_nccl_defaults
 
 
+def tuned_us(candidate: Candidate) -> float:
+  """The step under the searched settings, as predicted."""
+  return candidate.tuned.step_time_us
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Refused:
   """A config that XLA or a pass refused or no GPU can hold, and why."""
@@ -155,6 +160,14 @@ class Search:
   def with_candidate(self, candidate: Candidate | Refused) -> Search:
     """The search with one more candidate tried."""
     return dataclasses.replace(self, others=(*self.others, candidate))
+
+  def with_search(self, more: Search) -> Search:
+    """The search with all that another one tried from one of its candidates."""
+    return dataclasses.replace(
+      self,
+      others=(*self.others, *more.others),
+      num_predicted=self.num_predicted + more.num_predicted,
+    )
 
   def refused(self, candidate: Candidate, reason: str) -> Search:
     """The search with a candidate turned down after all, and why."""

@@ -68,7 +68,7 @@ def _starts(so_far: candidates.Search) -> list[candidates.Candidate]:
   """The best, and the quickest in another form than that, if it can win."""
   best = so_far.best
   formed = [c for c in so_far.scheduled if _has_form(c)]
-  quickest = min(formed, key=_step_us, default=best)
+  quickest = min(formed, key=candidates.tuned_us, default=best)
   if _has_form(best) and not _is_quicker(quickest, best):
     return [best]  # The rest run alike.
   can_win = quickest is not best and program.can_win(quickest, so_far)
@@ -85,11 +85,8 @@ def _is_quicker(
 ) -> TypeGuard[candidates.Candidate]:
   if isinstance(found, candidates.Refused):
     return False
-  return _step_us(found) <= (1 - candidates.LEAST_GAIN) * _step_us(before)
-
-
-def _step_us(candidate: candidates.Candidate) -> float:
-  return candidate.tuned.step_time_us
+  most_us = (1 - candidates.LEAST_GAIN) * candidates.tuned_us(before)
+  return candidates.tuned_us(found) <= most_us
 
 
 def _round(

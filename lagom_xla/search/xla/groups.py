@@ -13,8 +13,7 @@ border at a time, in three ways (join two neighbours, split one in the middle,
 hand one collective over), and keeps what makes the predicted step shorter,
 until no move does.
 
-XLA combines before it pipelines and double-buffers loops, so a collective may
-have several copies in the schedule: all of them are grouped alike.
+All copies of a collective in the schedule (`combinable.py`) are grouped alike.
 """
 
 from __future__ import annotations
@@ -25,22 +24,16 @@ import itertools
 
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import step as step_lib
-from lagom_xla.passes import collectives as collectives_lib
-from lagom_xla.passes import combine
 from lagom_xla.passes import hlo
 from lagom_xla.passes import overlap as overlap_lib
 from lagom_xla.passes.combine import rule
-from lagom_xla.passes.combine import table
-from lagom_xla.xla_schedule import combiner
+from lagom_xla.search.xla import combinable
 from lagom_xla.xla_schedule import reschedule
 
 # Labels (`passes/combine/keys.py`) of what is combined.
 Group = tuple[str, ...]
 Chain = tuple[Group, ...]
 Grouping = tuple[Chain, ...]
-# What a copy could be combined with, and which copy among those it is.
-_Place = tuple[rule.Traits, int]
-
 _MIB = 2**20
 _THRESHOLDS_BYTES = tuple(size * _MIB for size in (0, 8, 30, 128, 512, 2048))
 
@@ -69,7 +62,7 @@ def search(
     cluster: what it was compiled for.
     max_predictions: schedules that may be predicted, at least one.
   """
-  chains = _chains(apart)
+  chains = combinable.chains(apart)
   copies = {m.label: m.copies for chain in chains for m in chain}
   predictor = _Predictor(apart, cluster, copies, max_predictions)
   starts = [
@@ -94,64 +87,9 @@ def search(
   )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False, slots=True)
-class _Member:
-  """A collective of the program.
-
-  Attributes:
-    label: its label.
-    kind: its HLO opcode.
-    num_bytes: as XLA's combiners count them.
-    traits: what it has in common with the other members of its chain. How a
-      reduction reduces is not among them, as a collective's record does not
-      hold it; groups that differ in it are refused when they are predicted.
-    copies: names of the instructions that start it in the schedule, by place:
-      what could be combined with it, and which copy among those this is.
-  """
-
-  label: str
-  kind: str
-  num_bytes: int
-  traits: rule.Traits
-  copies: Mapping[_Place, str]
-
-
-def _chains(apart: hlo.Module) -> tuple[tuple[_Member, ...], ...]:
-  """Collectives that could be combined, by their traits."""
-  found: dict[str, list[collectives_lib.Collective]] = {}
-  labels = combine.labels(apart)
-  for collective in collectives_lib.find(apart):
-    is_started = collective.done_id is not None and collective.name in labels
-    if is_started and collective.kind in combiner.KINDS:
-      (label,) = labels[collective.name]
-      found.setdefault(label, []).append(collective)
-  chains: dict[rule.Traits, list[_Member]] = {}
-  for label, copies in found.items():
-    # Not the copy that a pipelined loop runs ahead.
-    main = max(copies, key=lambda copy: copy.executions)
-    member = _Member(
-      label=label,
-      kind=main.kind,
-      num_bytes=table.combined_bytes(main),
-      traits=rule.traits_of_collective(main),
-      copies=_by_place(copies),
-    )
-    chains.setdefault(member.traits, []).append(member)
-  return tuple(tuple(chain) for chain in chains.values() if len(chain) > 1)
-
-
-def _by_place(
-  copies: Sequence[collectives_lib.Collective],
-) -> dict[_Place, str]:
-  places: dict[_Place, str] = {}
-  for copy in copies:
-    traits = rule.traits_of_collective(copy)
-    nth = sum(place[0] == traits for place in places)
-    places[traits, nth] = copy.name
-  return places
-
-
-def _by_threshold(chain: Sequence[_Member], threshold_bytes: int) -> Chain:
+def _by_threshold(
+  chain: Sequence[combinable.Member], threshold_bytes: int
+) -> Chain:
   """The groups of a chain as XLA fills them.
 
   XLA goes on filling a group past what is above the threshold; groups of a
@@ -198,7 +136,7 @@ class _Predictor:
     self,
     apart: hlo.Module,
     cluster: cluster_lib.Cluster,
-    copies: Mapping[str, Mapping[_Place, str]],
+    copies: Mapping[str, Mapping[combinable.Place, str]],
     max_predictions: int,
   ):
     self._step = step_lib.Step(overlap_lib.analyze(apart), cluster)

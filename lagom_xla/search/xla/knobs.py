@@ -2,31 +2,26 @@
 # SPDX-License-Identifier: Apache-2.0
 """The knobs of XLA: what there is to choose, once per module.
 
-A knob has values besides XLA's default; a value is a few XLA options. Where the
-dependency graph tells what a value does to the schedule, it says so as
-`changes` (`xla_schedule/`); the others can only be compiled. Only what can act
-is offered: options that the installed jaxlib accepts, spelled as it spells
-them, for collectives, loops and GPUs that are there. docs/knobs.md has all of
+A knob has values besides XLA's default (`value.py`). Where the dependency graph
+tells what a value does to the schedule, it says so as `changes`
+(`xla_schedule/`); the others can only be compiled. Only what can act on the
+collectives, loops and GPUs that are there is offered. docs/knobs.md has all of
 them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 import dataclasses
 
 import jax
 
-from lagom_xla import errors
 from lagom_xla.costs import step as step_lib
-from lagom_xla.flags import debug_options
-from lagom_xla.flags import options as xla_options
 from lagom_xla.search.xla import thresholds
+from lagom_xla.search.xla import value as value_lib
 from lagom_xla.xla_schedule import latency_hiding
 from lagom_xla.xla_schedule import memory as memory_lib
 from lagom_xla.xla_schedule import reschedule
-
-XlaOptions = Mapping[str, bool | int | str]
 
 _MIB = 2**20
 _OVERLAP_LIMIT = "xla_gpu_experimental_parallel_collective_overlap_limit"
@@ -41,24 +36,6 @@ PIPELINED_AS = {"reduce-scatter": ("all-reduce", "reduce-scatter")}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Value:
-  """One value of a knob.
-
-  Attributes:
-    label: in a few words.
-    options: what it sets, as the installed jaxlib spells it.
-    changes: what it does to the dependency graph; None where that is not
-      known without compiling.
-    is_first: whether to compile it before all that is predicted.
-  """
-
-  label: str
-  options: XlaOptions
-  changes: reschedule.Changes | None = None
-  is_first: bool = False
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Knob:
   """Something to choose.
 
@@ -68,53 +45,19 @@ class Knob:
   """
 
   note: str
-  values: Callable[[step_lib.Step], Iterator[Value]]
+  values: Callable[[step_lib.Step], Iterator[value_lib.Value]]
 
 
-def worth_trying(step: step_lib.Step) -> tuple[Value, ...]:
+def worth_trying(step: step_lib.Step) -> tuple[value_lib.Value, ...]:
   """All values of all knobs that can act on a step."""
-  return offered(v for knob in KNOBS.values() for v in knob.values(step))
-
-
-def offered(values: Iterable[Value]) -> tuple[Value, ...]:
-  """Those that the installed jaxlib has and does not do by itself."""
-  values = tuple(values)
-  try:
-    debug_options.options()
-  except errors.OptionsError:
-    return values  # XLA refuses what it lacks, and that is recorded.
-  found = []
-  for value in values:
-    options = _as_installed(value.options)
-    if options is not None and not _is_default(options):
-      found.append(dataclasses.replace(value, options=options))
-  return tuple(found)
-
-
-def _as_installed(options: XlaOptions) -> XlaOptions | None:
-  """Options as the installed jaxlib has them; None where it lacks one."""
-  translated: dict[str, bool | int | str] = {}
-  for name, value in options.items():
-    match xla_options.translate(name, value):
-      case str():
-        return None
-      case known, converted:
-        assert not isinstance(converted, float)  # No knob and no plan has one.
-        translated[known] = converted
-  return translated
-
-
-def _is_default(options: XlaOptions) -> bool:
-  """Whether the installed jaxlib does all of this by itself."""
-  found = {name: debug_options.find(name) for name in options}
-  return all(
-    o is not None and o.default == options[n] for n, o in found.items()
+  return value_lib.offered(
+    v for knob in KNOBS.values() for v in knob.values(step)
   )
 
 
-def _scheduler(step: step_lib.Step) -> Iterator[Value]:
+def _scheduler(step: step_lib.Step) -> Iterator[value_lib.Value]:
   if not latency_hiding.made(step.analysis.module):
-    yield Value(
+    yield value_lib.Value(
       label="latency-hiding scheduler",
       options={"xla_gpu_enable_latency_hiding_scheduler": True},
       # The prediction itself schedules by the rules of that scheduler.
@@ -122,20 +65,20 @@ def _scheduler(step: step_lib.Step) -> Iterator[Value]:
     )
 
 
-def _combine_thresholds(step: step_lib.Step) -> Iterator[Value]:
+def _combine_thresholds(step: step_lib.Step) -> Iterator[value_lib.Value]:
   collectives = step.analysis.collectives
   for kind, option in thresholds.OPTIONS.items():
     for threshold_bytes in thresholds.worth_trying(collectives, kind):
-      yield Value(
+      yield value_lib.Value(
         label=f"{kind} combined up to {threshold_bytes // _MIB} MiB",
         options={option: threshold_bytes},
         changes=reschedule.Changes(thresholds_bytes={kind: threshold_bytes}),
       )
 
 
-def _combine_heuristic(step: step_lib.Step) -> Iterator[Value]:
+def _combine_heuristic(step: step_lib.Step) -> Iterator[value_lib.Value]:
   if any(c.kind in thresholds.OPTIONS for c in step.analysis.collectives):
-    yield Value(
+    yield value_lib.Value(
       label="combining by XLA's heuristic",
       options={
         "xla_gpu_experimental_enable_heuristic_collective_combining": True
@@ -143,18 +86,18 @@ def _combine_heuristic(step: step_lib.Step) -> Iterator[Value]:
     )
 
 
-def _collective_matmul(step: step_lib.Step) -> Iterator[Value]:
+def _collective_matmul(step: step_lib.Step) -> Iterator[value_lib.Value]:
   # XLA splits a product by the size of a slice, which only live devices have.
   is_live = jax.default_backend() == "gpu"
   kinds = {c.kind for c in step.analysis.collectives}
   if is_live and kinds & {"all-gather", "reduce-scatter"}:
-    yield Value(
+    yield value_lib.Value(
       label="products split around their collectives",
       options={"xla_gpu_threshold_for_windowed_einsum_mib": 0},
     )
 
 
-def _pipelining(step: step_lib.Step) -> Iterator[Value]:
+def _pipelining(step: step_lib.Step) -> Iterator[value_lib.Value]:
   in_loops = {
     kind
     for collective in step.analysis.collectives
@@ -163,27 +106,27 @@ def _pipelining(step: step_lib.Step) -> Iterator[Value]:
   }
   for kind, option in PIPELINED.items():
     if kind in in_loops:
-      yield Value(
+      yield value_lib.Value(
         label=f"{kind} pipelined over loop iterations",
         options={option: True},
         changes=reschedule.Changes(pipelined=frozenset([kind])),
       )
 
 
-def _unrolling(step: step_lib.Step) -> Iterator[Value]:
+def _unrolling(step: step_lib.Step) -> Iterator[value_lib.Value]:
   if any(c.executions > 1 for c in step.analysis.collectives):
-    yield Value(
+    yield value_lib.Value(
       label="loops double-buffered",
       options={"xla_gpu_enable_while_loop_double_buffering": True},
       changes=reschedule.Changes(double_buffered=True),
     )
 
 
-def _overlap_limit(step: step_lib.Step) -> Iterator[Value]:
+def _overlap_limit(step: step_lib.Step) -> Iterator[value_lib.Value]:
   if not latency_hiding.made(step.analysis.module):
     return  # No other scheduler reads it.
   yield from map(in_flight, (2, 4))
-  yield Value(
+  yield value_lib.Value(
     label="collectives started as early as possible",
     options={
       _OVERLAP_LIMIT: 4,
@@ -192,23 +135,23 @@ def _overlap_limit(step: step_lib.Step) -> Iterator[Value]:
   )
 
 
-def in_flight(limit: int) -> Value:
+def in_flight(limit: int) -> value_lib.Value:
   """So many collectives in flight at once."""
-  return Value(
+  return value_lib.Value(
     label=f"{limit} collectives in flight",
     options={_OVERLAP_LIMIT: limit},
     changes=reschedule.Changes(overlap_limit=limit),
   )
 
 
-def _memory_slop(step: step_lib.Step) -> Iterator[Value]:
+def _memory_slop(step: step_lib.Step) -> Iterator[value_lib.Value]:
   memory = memory_lib.of(step.analysis.module, step.cluster)
   # A limit that a schedule stays far below changes nothing in it, and a higher
   # one changes only what had to heed the default.
   for percent, can_act in ((80, memory.may_heed(80)), (120, memory.is_short)):
     if can_act:
       most_gb = memory.limit_bytes(percent) / 1e9
-      yield Value(
+      yield value_lib.Value(
         label=f"schedule within {percent} % of the memory, {most_gb:,.1f} GB",
         options={"xla_gpu_memory_limit_slop_factor": percent},
         is_first=percent > 100,

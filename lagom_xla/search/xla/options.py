@@ -30,13 +30,14 @@ from lagom_xla.search.xla import drops
 from lagom_xla.search.xla import knobs
 from lagom_xla.search.xla import pairs
 from lagom_xla.search.xla import turns
+from lagom_xla.search.xla import value as value_lib
 from lagom_xla.xla_schedule import reschedule
 
 # Candidates that are compiled at most, the default among them.
 MAX_COMPILES = 16
 
-Regardless = Callable[[step_lib.Step], Sequence[knobs.Value]]
-IsHopeless = Callable[[knobs.Value], bool]
+Regardless = Callable[[step_lib.Step], Sequence[value_lib.Value]]
+IsHopeless = Callable[[value_lib.Value], bool]
 
 # Instructions in all predictions of a round: a large module gets fewer.
 _MAX_PREDICTED_INSTRUCTIONS = 1_000_000
@@ -100,7 +101,7 @@ class _Predicted:
     of_parts: of the best of its parts, where it is several values together.
   """
 
-  value: knobs.Value
+  value: value_lib.Value
   gain: float
   of_parts: float = 0.0
 
@@ -115,7 +116,7 @@ def _ranked(
   tried: Collection[config_lib.XlaConfig],
   regardless: Regardless | None,
   is_hopeless: IsHopeless,
-) -> tuple[list[knobs.Value], int]:
+) -> tuple[list[value_lib.Value], int]:
   """Values that may gain enough, the most promising first.
 
   Returns:
@@ -151,7 +152,7 @@ def _ranked(
 
 
 def _predicted(
-  incumbent: candidates.Candidate, values: Sequence[knobs.Value]
+  incumbent: candidates.Candidate, values: Sequence[value_lib.Value]
 ) -> list[_Predicted]:
   """Values that say what they change, and pairs of them, by their gain."""
   module = incumbent.step.analysis.module
@@ -159,7 +160,7 @@ def _predicted(
   unchanged_us = _predicted_us(incumbent.step, reschedule.Changes())
   known: list[_Predicted] = []
 
-  def add(added: Sequence[knobs.Value]) -> None:
+  def add(added: Sequence[value_lib.Value]) -> None:
     for value in added[: max(most - len(known), 0)]:
       parts = [
         p.gain for p in known if p.value.options.items() < value.options.items()
@@ -176,7 +177,7 @@ def _predicted(
   return known
 
 
-def _unpredictable(predicted: Sequence[_Predicted]) -> list[knobs.Value]:
+def _unpredictable(predicted: Sequence[_Predicted]) -> list[value_lib.Value]:
   """Values that are compiled though their prediction shows nothing.
 
   A scheduler that XLA left off; and where loops have a form that the graph
@@ -191,13 +192,13 @@ def _unpredictable(predicted: Sequence[_Predicted]) -> list[knobs.Value]:
   return [*schedulers, *loops[:1], *alone]
 
 
-def _is_scheduler(value: knobs.Value) -> bool:
+def _is_scheduler(value: value_lib.Value) -> bool:
   """Whether it changes what schedules, which the list scheduler stands for."""
   return value.changes == reschedule.Changes()
 
 
 def _gain(
-  incumbent: candidates.Candidate, value: knobs.Value, unchanged_us: float
+  incumbent: candidates.Candidate, value: value_lib.Value, unchanged_us: float
 ) -> float:
   """What a value takes off the predicted step, as a share of it.
 

@@ -17,14 +17,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 import itertools
 
-from lagom_xla.search.xla import knobs
+from lagom_xla.search.xla import value as value_lib
 from lagom_xla.xla_schedule import reschedule
 
 # Values that are paired with each other, of those with the greatest gains.
 MOST_PROMISING = 3
 
 
-def of_loops(values: Iterable[knobs.Value]) -> list[knobs.Value]:
+def of_loops(values: Iterable[value_lib.Value]) -> list[value_lib.Value]:
   """Every set of two or more values that change loops, the largest first."""
   found = [value for value in values if changes_loops(value)]
   return [
@@ -34,13 +34,13 @@ def of_loops(values: Iterable[knobs.Value]) -> list[knobs.Value]:
   ]
 
 
-def of_best(ranked: Iterable[knobs.Value]) -> list[knobs.Value]:
+def of_best(ranked: Iterable[value_lib.Value]) -> list[value_lib.Value]:
   """Pairs of the first few values that set different options.
 
   Args:
     ranked: with changes, the most promising first.
   """
-  best: list[knobs.Value] = []
+  best: list[value_lib.Value] = []
   for value in ranked:
     if all(value.options.keys().isdisjoint(other.options) for other in best):
       best.append(value)
@@ -49,7 +49,7 @@ def of_best(ranked: Iterable[knobs.Value]) -> list[knobs.Value]:
   ]
 
 
-def changes_loops(value: knobs.Value) -> bool:
+def changes_loops(value: value_lib.Value) -> bool:
   """Whether a value is known to change the loops of a schedule, and no more."""
   changes = value.changes
   if changes is None or not (changes.pipelined or changes.double_buffered):
@@ -57,14 +57,14 @@ def changes_loops(value: knobs.Value) -> bool:
   return not changes.thresholds_bytes and changes.overlap_limit == 1
 
 
-def together(values: Sequence[knobs.Value]) -> knobs.Value:
+def together(values: Sequence[value_lib.Value]) -> value_lib.Value:
   """All of these values, which set other options and say what they change."""
   changes = [v.changes for v in values if v.changes is not None]
   assert len(changes) == len(values)
   thresholds_bytes: dict[str, int] = {}
   for change in changes:
     thresholds_bytes.update(change.thresholds_bytes)
-  return knobs.Value(
+  return value_lib.Value(
     label=" and ".join(value.label for value in values),
     options={n: o for value in values for n, o in value.options.items()},
     changes=reschedule.Changes(

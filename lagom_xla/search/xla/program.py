@@ -32,15 +32,16 @@ import functools
 import typing
 
 from lagom_xla.compile import config as config_lib
-from lagom_xla.compile import rewriting
 from lagom_xla.compile import target as target_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.passes.program import form as form_lib
+from lagom_xla.search.xla import attempts as attempts_lib
 from lagom_xla.search.xla import candidates
 from lagom_xla.search.xla import knobs
 from lagom_xla.search.xla import options
 from lagom_xla.search.xla import thresholds
 from lagom_xla.search.xla import turns
+from lagom_xla.search.xla import value as value_lib
 from lagom_xla.xla_schedule import reschedule
 
 # The one that is usually quickest first; "none" is for strands that are written
@@ -76,35 +77,29 @@ def search(
     progress: called with a few words after each candidate.
   """
   incumbent = so_far.best
-  tried: list[candidates.Candidate] = []
-
-  def attempt(config: config_lib.XlaConfig) -> None:
-    nonlocal so_far
-    found = evaluate(config)
-    so_far = so_far.with_candidate(found)
-    progress(rewriting.in_words(config.program))
-    if isinstance(found, candidates.Candidate):
-      tried.append(found)
-
+  attempts = attempts_lib.Attempts(so_far, evaluate, progress)
   no_keys: set[form_lib.Strands] = set()
   forms = list(_forms(target))
   configs = [dataclasses.replace(incumbent.config, program=f) for f in forms]
   for form, config in zip(forms, in_turn(configs), strict=True):
     if form.keyed and form.strands in no_keys:
       continue
-    attempt(config)
-    if tried and tried[-1].config.program is form:
-      if not (_is_combined(tried[-1].step) and can_win(tried[-1], so_far)):
+    found = attempts.make(config)
+    if found is not None:
+      if not (_is_combined(found.step) and can_win(found, attempts.so_far)):
         no_keys.add(form.strands)
   if incumbent.config.options:
-    able = [c for c in _quickest_of_each(tried) if can_win(c, so_far)]
+    quickest = _quickest_of_each(attempts.scheduled)
+    able = [c for c in quickest if can_win(c, attempts.so_far)]
     alone = [config_lib.XlaConfig(program=c.config.program) for c in able]
     for candidate, config in zip(able, in_turn(alone), strict=True):
-      if can_win(candidate, so_far):
-        attempt(config)
-  if not tried or not can_win(start := min(tried, key=_step_us), so_far):
+      if can_win(candidate, attempts.so_far):
+        attempts.make(config)
+  so_far = attempts.so_far
+  start = min(attempts.scheduled, key=candidates.tuned_us, default=None)
+  if start is None or not can_win(start, so_far):
     return so_far
-  found = options.search(
+  more = options.search(
     candidates.Search(default=start),
     evaluate,
     max_compiles=1 + _MAX_OPTIONS,
@@ -114,11 +109,7 @@ def search(
     in_turn=in_turn,
     progress=progress,
   )
-  return dataclasses.replace(
-    so_far,
-    others=(*so_far.others, *found.others),
-    num_predicted=so_far.num_predicted + found.num_predicted,
-  )
+  return so_far.with_search(more)
 
 
 def can_win(candidate: candidates.Candidate, so_far: candidates.Search) -> bool:
@@ -126,16 +117,12 @@ def can_win(candidate: candidates.Candidate, so_far: candidates.Search) -> bool:
   return candidate.tuned.kernel_us < so_far.best.tuned.step_time_us
 
 
-def _step_us(candidate: candidates.Candidate) -> float:
-  return candidate.tuned.step_time_us
-
-
 def _quickest_of_each(
   tried: Iterable[candidates.Candidate],
 ) -> list[candidates.Candidate]:
   """The quickest with each kind of strands, the quickest of all first."""
   found: dict[form_lib.Strands, candidates.Candidate] = {}
-  for candidate in sorted(tried, key=_step_us):
+  for candidate in sorted(tried, key=candidates.tuned_us):
     found.setdefault(candidate.config.program.strands, candidate)
   return list(found.values())
 
@@ -144,7 +131,9 @@ def _is_combined(step: step_lib.Step) -> bool:
   return any(c.num_operands > 1 for c in step.analysis.collectives)
 
 
-def _for_strands(step: step_lib.Step, *, keyed: bool) -> Sequence[knobs.Value]:
+def _for_strands(
+  step: step_lib.Step, *, keyed: bool
+) -> Sequence[value_lib.Value]:
   """Options that suit strands, whatever is predicted for them.
 
   A collective that is combined of two strands' waits for both, unless keys keep
@@ -154,13 +143,13 @@ def _for_strands(step: step_lib.Step, *, keyed: bool) -> Sequence[knobs.Value]:
   combined = {c.kind for c in step.analysis.collectives if c.num_operands > 1}
   if not keyed and (kinds := combined & thresholds.OPTIONS.keys()):
     values.insert(0, uncombined(kinds))
-  return knobs.offered(values)
+  return value_lib.offered(values)
 
 
-def uncombined(kinds: Collection[str]) -> knobs.Value:
+def uncombined(kinds: Collection[str]) -> value_lib.Value:
   """No collectives of these kinds combined, which have thresholds."""
   kinds = sorted(kinds)
-  return knobs.Value(
+  return value_lib.Value(
     label=f"no {' and no '.join(kinds)} combined",
     options={thresholds.OPTIONS[kind]: 0 for kind in kinds},
     changes=reschedule.Changes(thresholds_bytes=dict.fromkeys(kinds, 0)),

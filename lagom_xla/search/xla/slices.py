@@ -22,15 +22,14 @@ from collections.abc import Iterator, Mapping, Sequence
 import dataclasses
 
 from lagom_xla import errors
-from lagom_xla.compile import config as config_lib
-from lagom_xla.compile import rewriting
 from lagom_xla.compile import target as target_lib
 from lagom_xla.costs import step as step_lib
+from lagom_xla.search.xla import attempts as attempts_lib
 from lagom_xla.search.xla import candidates
 from lagom_xla.search.xla import exposure
-from lagom_xla.search.xla import knobs
 from lagom_xla.search.xla import program
 from lagom_xla.search.xla import thresholds
+from lagom_xla.search.xla import value as value_lib
 
 # Cuts that are compiled at most, of the quickest program with strands and the
 # quickest as written: the quicker one first.
@@ -74,7 +73,7 @@ def search(
 def _programs(so_far: candidates.Search) -> list[candidates.Candidate]:
   """The quickest with strands, and as written: the quicker one first."""
   quickest: dict[bool, candidates.Candidate] = {}
-  for candidate in sorted(so_far.scheduled, key=_step_us):
+  for candidate in sorted(so_far.scheduled, key=candidates.tuned_us):
     quickest.setdefault(candidate.config.program.is_as_written, candidate)
   return list(quickest.values())
 
@@ -93,20 +92,13 @@ def _cut(
   progress: candidates.Progress,
 ) -> candidates.Search:
   """The search with slices of one program."""
-  cuts: list[candidates.Candidate] = []
+  attempts = attempts_lib.Attempts(so_far, evaluate, progress)
+  cuts = attempts.scheduled
   tried: list[Mapping[str, int]] = []
   left: list[exposure.Kind | None] = [None, *kinds]
 
-  def attempt(config: config_lib.XlaConfig) -> None:
-    nonlocal so_far
-    found = evaluate(config)
-    so_far = so_far.with_candidate(found)
-    progress(rewriting.in_words(config.program))
-    if isinstance(found, candidates.Candidate):
-      cuts.append(found)
-
   while left and len(tried) < max_cuts:
-    quickest = min((start, *cuts), key=_step_us)
+    quickest = min((start, *cuts), key=candidates.tuned_us)
     moves = _moves(quickest, kinds, left[0])
     slices = next((m for m in moves if m not in tried), None)
     if slices is None:
@@ -114,19 +106,15 @@ def _cut(
       continue
     tried.append(slices)
     form = dataclasses.replace(start.config.program, slices=slices)
-    attempt(dataclasses.replace(start.config, program=form))
+    attempts.make(dataclasses.replace(start.config, program=form))
   if cuts:
-    quickest = min(cuts, key=_step_us)
+    quickest = min(cuts, key=candidates.tuned_us)
     if options := _apart(start.step, quickest.step):
-      attempt(quickest.config.with_options(options))
-  return so_far
+      attempts.make(quickest.config.with_options(options))
+  return attempts.so_far
 
 
-def _step_us(candidate: candidates.Candidate) -> float:
-  return candidate.tuned.step_time_us
-
-
-def _apart(before: step_lib.Step, after: step_lib.Step) -> knobs.XlaOptions:
+def _apart(before: step_lib.Step, after: step_lib.Step) -> value_lib.XlaOptions:
   """Options that keep pieces apart which XLA combined again; {} if none.
 
   Pieces bear keys that keep the combiners off, but the partitioner drops them.
@@ -135,7 +123,7 @@ def _apart(before: step_lib.Step, after: step_lib.Step) -> knobs.XlaOptions:
   kinds = [kind for kind in num_after if num_after[kind] > num_before[kind]]
   if not kinds:
     return {}
-  offered = knobs.offered([program.uncombined(kinds)])
+  offered = value_lib.offered([program.uncombined(kinds)])
   return offered[0].options if offered else {}
 
 

@@ -18,9 +18,9 @@ import functools
 from lagom_xla.compile import config as config_lib
 from lagom_xla.search.xla import arms as arms_lib
 from lagom_xla.search.xla import candidates
-from lagom_xla.search.xla import knobs
 from lagom_xla.search.xla import options
 from lagom_xla.search.xla import turns
+from lagom_xla.search.xla import value as value_lib
 
 # Sets of options that are compiled from the best arm, beside the arms.
 MAX_COMPILES = 8
@@ -55,7 +55,7 @@ def search(
   started = [c for c in found if isinstance(c, candidates.Candidate)]
   if not started:
     return so_far
-  start = min(started, key=lambda c: c.tuned.step_time_us)
+  start = min(started, key=candidates.tuned_us)
   if start.tuned.kernel_us >= so_far.best.tuned.step_time_us:
     return so_far  # Its kernels alone take longer than the best step.
   if start.step is so_far.default.step:
@@ -68,14 +68,10 @@ def search(
     in_turn=in_turn,
     progress=progress,
   )
-  return dataclasses.replace(
-    so_far,
-    others=(*so_far.others, *more.others),
-    num_predicted=so_far.num_predicted + more.num_predicted,
-  )
+  return so_far.with_search(more)
 
 
-def _gained_nothing(so_far: candidates.Search, value: knobs.Value) -> bool:
+def _gained_nothing(so_far: candidates.Search, value: value_lib.Value) -> bool:
   """Whether a value was tried, and made no schedule shorter.
 
   One that is for schedules short of memory is only tried on those.

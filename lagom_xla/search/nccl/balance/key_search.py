@@ -13,6 +13,7 @@ import math
 
 from lagom_xla.costs import nccl
 from lagom_xla.search.nccl import problem as problem_lib
+from lagom_xla.search.nccl import trial as trial_lib
 from lagom_xla.search.nccl.balance import descent as descent_lib
 from lagom_xla.search.nccl.balance import seen as seen_lib
 from lagom_xla.search.nccl.balance import survey
@@ -65,7 +66,7 @@ class KeySearch:
   def surveyed(
     self,
     setting: nccl.Setting,
-    profile: problem_lib.Profile,
+    profile: trial_lib.Profile,
     *,
     least_gain: float,
     hidden_share: float,

@@ -16,9 +16,8 @@ subspaces (`descent.py`), by the time of all its overlaps. This sees what the
 survey does not: chunk sizes, and one key holding up another. Keys that share an
 overlap take turns, the others go at the same time.
 
-It uses nothing but profiles and the space, so it works on measured steps as on
-predicted ones. Keys that share overlaps take 10 to 50 trials each, keys that do
-not take theirs at the same time.
+It uses nothing but profiles and the space, so it works on measured steps, too.
+Keys that share overlaps take 10 to 50 trials each, others at the same time.
 """
 
 from __future__ import annotations
@@ -30,6 +29,7 @@ from lagom_xla import cluster as cluster_lib
 from lagom_xla.search.nccl import problem as problem_lib
 from lagom_xla.search.nccl import searcher as searcher_lib
 from lagom_xla.search.nccl import space
+from lagom_xla.search.nccl import trial as trial_lib
 from lagom_xla.search.nccl.balance import key_search
 
 Key = problem_lib.Key
@@ -105,7 +105,7 @@ class Balance(searcher_lib.Searcher[Progress]):
       overlap_us=None,
     )
 
-  def _next(self, state: _State, profile: problem_lib.Profile) -> _Next:
+  def _next(self, state: _State, profile: trial_lib.Profile) -> _Next:
     progress = state.progress
     if progress.is_surveying:
       return self._after_survey(state, profile)
@@ -115,7 +115,7 @@ class Balance(searcher_lib.Searcher[Progress]):
       return self._after_descents(state, profile, progress.overlap_us)
     return progress, None
 
-  def _after_survey(self, state: _State, profile: problem_lib.Profile) -> _Next:
+  def _after_survey(self, state: _State, profile: trial_lib.Profile) -> _Next:
     asked = self.ask(state)
     progress = state.progress
     searches, configuration = dict(progress.searches), dict(asked)
@@ -165,7 +165,7 @@ class Balance(searcher_lib.Searcher[Progress]):
   def _after_descents(
     self,
     state: _State,
-    profile: problem_lib.Profile,
+    profile: trial_lib.Profile,
     before_us: tuple[float, ...],
   ) -> _Next:
     asked = self.ask(state)

@@ -1,0 +1,107 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Settings that NCCL does not choose, and what they take if we err in them.
+
+*Few channels.* Whether a channel alone copies as fast as its share of those
+that NCCL gives a collective is hardly measured. A channel that takes f times as
+long moves what 1 / f of a channel was thought to move, so NC channels take what
+NC / f are predicted to take: much more where channels bound the collective,
+nothing where links do. As many as NCCL gives an algorithm were measured.
+
+*Other settings.* How an algorithm or a protocol fares that NCCL does not choose
+is much less known where its latency decides than where its bandwidth does. On 8
+B300s ring/simple takes 1.7 to 3.2 times NCCL's own choice from 2 to 16 MiB,
+predicted to be faster, and about what is predicted from 32 MiB on (sweeps.csv).
+Latency is paid by step, and so is a rank's part of the bytes, which tells the
+two apart. No row has other chunks than NCCL's: what smaller ones gain, in time
+or in memory bandwidth, is lost where other settings are wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+import dataclasses
+import math
+
+from lagom_xla import cluster as cluster_lib
+from lagom_xla.costs import collective as collective_lib
+from lagom_xla.costs import nccl
+from lagom_xla.costs.nccl import launch
+
+# Of a rank's part: 32 MiB among the 8 ranks of that sweep.
+LONG_PART_BYTES = 4 * 2**20
+
+Predict = Callable[
+  [collective_lib.TuningKey, nccl.Setting], collective_lib.CollectiveCost
+]
+
+
+def has_long_parts(key: collective_lib.TuningKey) -> bool:
+  """Whether bandwidth decides between algorithms, not latency."""
+  return key.num_bytes >= LONG_PART_BYTES * key.num_ranks
+
+
+def is_other(setting: nccl.Setting, default: nccl.Setting) -> bool:
+  """Whether more than the number of channels differs."""
+  return setting != dataclasses.replace(
+    default, num_channels=setting.num_channels
+  )
+
+
+def with_own_chunk(
+  key: collective_lib.TuningKey,
+  setting: nccl.Setting,
+  default: nccl.Setting,
+  cluster: cluster_lib.Cluster,
+) -> nccl.Setting:
+  """The setting with a chunk no smaller than NCCL's own."""
+  pair = setting.algorithm, setting.protocol
+  if pair == (default.algorithm, default.protocol):
+    own_bytes = default.chunk_bytes
+  else:
+    share_bytes = key.num_bytes // setting.num_channels
+    own_bytes = launch.chunk_bytes(
+      cluster, key.communicator, key.kind, share_bytes, *pair
+    )
+  return dataclasses.replace(
+    setting, chunk_bytes=max(setting.chunk_bytes, own_bytes)
+  )
+
+
+def has_few_channels(
+  key: collective_lib.TuningKey,
+  setting: nccl.Setting,
+  default: nccl.Setting,
+  cluster: cluster_lib.Cluster,
+) -> bool:
+  """Whether there are fewer than NCCL gives the algorithm."""
+  if setting.algorithm == default.algorithm:
+    return setting.num_channels < default.num_channels
+  return setting.num_channels < nccl.max_channels(
+    cluster, key.communicator, setting.algorithm
+  )
+
+
+def with_slow_channels_us(
+  factor: float,
+  key: collective_lib.TuningKey,
+  setting: nccl.Setting,
+  predict: Predict,
+) -> float:
+  """What 1 / factor as many channels take; rates are linear in between."""
+  num_channels = setting.num_channels / factor
+  fewer = math.floor(num_channels)
+
+  def rate(number: int) -> float:
+    if not number:
+      return 0.0
+    at = dataclasses.replace(setting, num_channels=number)
+    time_us = predict(key, at).time_us
+    return 1 / time_us if time_us else math.inf
+
+  share = num_channels - fewer
+  between = (1 - share) * rate(fewer)
+  if share:
+    between += share * rate(fewer + 1)
+  # More channels may be predicted to be slower; slow ones are never faster.
+  return max(1 / between, predict(key, setting).time_us)
