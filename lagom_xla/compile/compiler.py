@@ -70,8 +70,9 @@ def start(
   """
   asked_for = sentences.asked_for(lowered, config)
   # Combine groups are set before fusion, which no other config then shares.
+  is_shared = config.combine_groups is None
   # The default is what all are compared with: it comes from the beginning.
-  is_shared = config.combine_groups is None and not config.is_default
+  must_begin = config.is_default
   lowered, resolved = _resolved(lowered, config, is_run=False)
 
   def run(estimates: bool) -> xla_run.Pending[hlo.Module]:
@@ -82,6 +83,7 @@ def start(
       {ESTIMATES: estimates, **resolved.options},
       asked_for,
       shares_fusion=is_shared,
+      must_begin=must_begin,
     )
 
   gpu = lowered.cluster.gpu.name

@@ -62,6 +62,7 @@ def start_to(
   asked_for: str,
   *,
   shares_fusion: bool = False,
+  must_begin: bool = False,
 ) -> Pending[hlo.Module]:
   """Starts a compile up to a stage, with a config's groups but not its orders.
 
@@ -71,8 +72,9 @@ def start_to(
     config: what XLA gets beside it.
     options: all XLA options; the config's have no part in it.
     asked_for: the beginning of an error message.
-    shares_fusion: whether a worker may go on from a fused module, as others of
-      the same program will.
+    shares_fusion: whether others of the same program may go on from its fused
+      module, and it from theirs.
+    must_begin: whether it never goes on from another's.
 
   Raises:
     CompileError: XLA refuses the options.
@@ -95,7 +97,15 @@ def start_to(
         )
     return finish(proto)
 
-  sent = _send(stage, lowered, config, options, asked_for, shares_fusion)
+  sent = _send(
+    stage,
+    lowered,
+    config,
+    options,
+    asked_for,
+    shares_fusion=shares_fusion,
+    must_begin=must_begin,
+  )
   if sent is None:
     return Pending(result=here)
 
@@ -187,7 +197,9 @@ def _send(
   config: config_lib.XlaConfig,
   options: lowered_lib.Options,
   asked_for: str,
+  *,
   shares_fusion: bool = False,
+  must_begin: bool = False,
 ) -> Pending[job_lib.Result] | None:
   """A compile in a worker; None where only this process can compile it."""
   pool = lowered.workers
@@ -209,7 +221,8 @@ def _send(
     keeps_lines=config.is_default,
   )
   if shares_fusion and after_fusion.is_possible(options):
-    job = dataclasses.replace(job, after=_to_fusion(job, lowered, options))
+    fusion = _fusion(job, lowered, options)
+    job = dataclasses.replace(job, fusion=fusion, must_begin=must_begin)
   future = pool.submit(job)
 
   def result() -> job_lib.Result:
@@ -222,17 +235,16 @@ def _send(
   return Pending(result=result, drop=lambda: pool.drop(job))
 
 
-def _to_fusion(
+def _fusion(
   job: job_lib.Job, lowered: lowered_lib.Lowered, options: lowered_lib.Options
-) -> job_lib.Job | None:
-  """The job whose module others go on from, which has all lines."""
+) -> str:
+  """What jobs share that XLA fuses alike."""
   with persistent_cache.off():
     request = lowered.request(after_fusion.before(options), None)
   if request is None:
-    return None
-  return dataclasses.replace(
-    job, request=request, is_to_fusion=True, keeps_lines=True
-  )
+    return ""
+  before = dataclasses.replace(job, request=request, keeps_lines=False)
+  return f"{before.digest}-fused"
 
 
 def _is_compile_only(lowered: lowered_lib.Lowered) -> bool:
