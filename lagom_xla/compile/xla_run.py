@@ -9,10 +9,8 @@ compiles, too; so it does for CPUs that stand for GPUs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
 import contextlib
 import dataclasses
-from typing import Any, Generic, TypeVar
 
 import jax
 
@@ -21,37 +19,13 @@ from lagom_xla.compile import after_fusion
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import devices as devices_lib
 from lagom_xla.compile import lowered as lowered_lib
+from lagom_xla.compile import pending as pending_lib
 from lagom_xla.compile import persistent_cache
 from lagom_xla.compile import sentences
 from lagom_xla.compile.workers import job as job_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes import in_compile
 from lagom_xla.passes import registry
-
-_T = TypeVar("_T")
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Pending(Generic[_T]):
-  """A compile that was begun, where there are workers.
-
-  Attributes:
-    result: waits for it; without workers, compiles only now.
-    drop: lets go of it, and keeps it from being begun if it is not yet.
-  """
-
-  result: Callable[[], _T]
-  drop: Callable[[], None] = lambda: None
-
-
-@contextlib.contextmanager
-def dropped_at_the_end(pending: Iterable[Pending[Any]]) -> Iterator[None]:
-  """Drops compiles at the end of a block."""
-  try:
-    yield
-  finally:
-    for one in pending:
-      one.drop()
 
 
 def start_to(
@@ -63,7 +37,7 @@ def start_to(
   *,
   shares_fusion: bool = False,
   must_begin: bool = False,
-) -> Pending[hlo.Module]:
+) -> pending_lib.Pending[hlo.Module]:
   """Starts a compile up to a stage, with a config's groups but not its orders.
 
   Args:
@@ -107,7 +81,7 @@ def start_to(
     must_begin=must_begin,
   )
   if sent is None:
-    return Pending(result=here)
+    return pending_lib.Pending(result=here)
 
   def there() -> hlo.Module:
     try:
@@ -117,7 +91,7 @@ def start_to(
     parse = hlo.hlo_pb2.HloModuleProto.FromString
     return finish(None if module is None else parse(module))
 
-  return Pending(result=there, drop=sent.drop)
+  return pending_lib.Pending(result=there, drop=sent.drop)
 
 
 def start_to_the_end(
@@ -125,7 +99,7 @@ def start_to_the_end(
   config: config_lib.XlaConfig,
   options: lowered_lib.Options,
   asked_for: str,
-) -> Pending[lowered_lib.Compilation]:
+) -> pending_lib.Pending[lowered_lib.Compilation]:
   """Starts a compile to the end, with a config's groups and orders.
 
   Raises:
@@ -137,7 +111,7 @@ def start_to_the_end(
 
   sent = _send(None, lowered, config, options, asked_for)
   if sent is None:
-    return Pending(result=here)
+    return pending_lib.Pending(result=here)
 
   def there() -> lowered_lib.Compilation:
     try:
@@ -152,7 +126,7 @@ def start_to_the_end(
       peak_bytes=result.peak_bytes,
     )
 
-  return Pending(result=there, drop=sent.drop)
+  return pending_lib.Pending(result=there, drop=sent.drop)
 
 
 def _to_the_end_here(
@@ -200,7 +174,7 @@ def _send(
   *,
   shares_fusion: bool = False,
   must_begin: bool = False,
-) -> Pending[job_lib.Result] | None:
+) -> pending_lib.Pending[job_lib.Result] | None:
   """A compile in a worker; None where only this process can compile it."""
   pool = lowered.workers
   if pool is None or not pool.is_usable or not _is_compile_only(lowered):
@@ -232,7 +206,7 @@ def _send(
     finally:
       pool.forget(job)
 
-  return Pending(result=result, drop=lambda: pool.drop(job))
+  return pending_lib.Pending(result=result, drop=lambda: pool.drop(job))
 
 
 def _fusion(
