@@ -10,12 +10,16 @@ import jax
 import pytest
 
 from lagom_xla import cluster as cluster_lib
+from lagom_xla.compile import _jax_request
 from lagom_xla.compile import after_fusion
 from lagom_xla.compile import compiler
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import lowered_step
 from lagom_xla.compile import used_names
+from lagom_xla.compile import user_order
+from lagom_xla.passes import hlo
 from lagom_xla.passes import hlo_pb2
+from lagom_xla.search.xla import digests
 
 _H100S = cluster_lib.parse("1x8xh100")
 _IN_FLIGHT = "xla_gpu_experimental_parallel_collective_overlap_limit"
@@ -34,6 +38,7 @@ _KNOBS = (
   },
   {"xla_gpu_memory_limit_slop_factor": 1},
   {"xla_gpu_enable_latency_hiding_scheduler": False},
+  {"xla_gpu_enable_while_loop_double_buffering": True},
 )
 
 
@@ -46,11 +51,11 @@ def lowered(
 
 @pytest.fixture(scope="module")
 def fused(lowered: lowered_step.LoweredStep) -> hlo_pb2.HloModuleProto:
-  request = lowered.request({compiler.ESTIMATES: False}, None)
-  assert request is not None
-  module = after_fusion.fused_module(lowered.name, _H100S, request)
-  assert module is not None
-  return module
+  begun = after_fusion.from_the_beginning(
+    lowered.name, _H100S, _request(lowered, {})
+  )
+  assert begun.fused is not None
+  return begun.fused
 
 
 @pytest.mark.parametrize("options", _KNOBS, ids=str)
@@ -59,26 +64,48 @@ def test_a_fused_module_is_scheduled_as_its_program(
   fused: hlo_pb2.HloModuleProto,
   options: dict[str, int | bool],
 ) -> None:
-  request = lowered.request({**_ESTIMATES, **options}, None)
-  assert request is not None
-  got = after_fusion.schedule(fused, _H100S, request)
+  got = after_fusion.from_fused(fused, _H100S, _request(lowered, options))
   assert got is not None
-  config = config_lib.XlaConfig(options=options)
-  assert used_names.are_equal(compiler.schedule(lowered, config).proto, got)
+  expected = compiler.schedule(lowered, config_lib.XlaConfig(options=options))
+  assert used_names.are_equal(expected.proto, got)
+  # What made it does not show in what a search tells schedules apart by.
+  num_devices = _H100S.num_devices
+  assert digests.of(expected) == digests.of(hlo.Module(got, num_devices))
 
 
 def test_a_knob_changes_what_is_scheduled(
   lowered: lowered_step.LoweredStep, fused: hlo_pb2.HloModuleProto
 ) -> None:
   def of(options: dict[str, int | bool]) -> hlo_pb2.HloModuleProto:
-    request = lowered.request(options, None)
-    assert request is not None
-    module = after_fusion.schedule(fused, _H100S, request)
+    request = _request(lowered, options)
+    module = after_fusion.from_fused(fused, _H100S, request)
     assert module is not None
     return module
 
   threshold = {"xla_gpu_all_gather_combine_threshold_bytes": 0}
   assert not used_names.are_alike(of({}), of(threshold))
+
+
+def test_a_turned_module_lists_the_same_instructions_after_their_operands(
+  fused: hlo_pb2.HloModuleProto,
+) -> None:
+  turned = user_order.turned(fused)
+  for before, after in zip(
+    fused.computations, turned.computations, strict=True
+  ):
+    seen: set[int] = set()
+    for instruction in after.instructions:
+      assert seen.issuperset(instruction.operand_ids)
+      seen.add(instruction.id)
+    read = {o for i in before.instructions for o in i.operand_ids}
+    unread = {i.id for i in before.instructions if i.opcode == "constant"}
+    unread -= {*read, before.root_id}
+    assert seen == {i.id for i in before.instructions} - unread
+  (entry,) = (
+    c for c in turned.computations if c.id == turned.entry_computation_id
+  )
+  ids = [i.id for i in entry.instructions]
+  assert ids != sorted(ids)
 
 
 def test_options_of_passes_before_fusion_are_not_shared() -> None:
@@ -91,3 +118,11 @@ def test_options_of_passes_before_fusion_are_not_shared() -> None:
 def test_what_chooses_passes_itself_compiles_from_the_beginning() -> None:
   assert after_fusion.is_possible([_IN_FLIGHT])
   assert not after_fusion.is_possible(["xla_disable_hlo_passes"])
+
+
+def _request(
+  lowered: lowered_step.LoweredStep, options: dict[str, int | bool]
+) -> _jax_request.Request:
+  request = lowered.request({**_ESTIMATES, **options}, None)
+  assert request is not None
+  return request

@@ -19,10 +19,11 @@ _DIGEST = "0" * 64
 
 
 @hypothesis.given(
-  strategies.binary(), strategies.none() | strategies.integers(0, 2**48)
+  strategies.none() | strategies.binary(),
+  strategies.none() | strategies.integers(0, 2**48),
 )
 def test_what_is_put_is_found_by_another_process(
-  module: bytes, peak_bytes: int | None
+  module: bytes | None, peak_bytes: int | None
 ) -> None:
   result = job_lib.Result(module=module, peak_bytes=peak_bytes)
   with tempfile.TemporaryDirectory() as folder:

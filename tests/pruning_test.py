@@ -21,6 +21,7 @@ from lagom_xla.compile import lowered as lowered_lib
 from lagom_xla.compile import target as target_lib
 from lagom_xla.passes import hlo
 from lagom_xla.search import nccl
+from lagom_xla.search.xla import candidates
 from lagom_xla.search.xla import evaluation
 from lagom_xla.search.xla import pruning
 
@@ -29,6 +30,7 @@ _SEARCHER = nccl.SEARCHERS[nccl.DEFAULT_SEARCHER]
 _DOUBLED = "xla_gpu_enable_while_loop_double_buffering"
 _BY_DIM = "xla_gpu_enable_all_gather_combine_by_dim"
 _COMMANDS = "xla_gpu_enable_command_buffer"
+_SCHEDULER = "xla_gpu_enable_latency_hiding_scheduler"
 
 
 @functools.cache
@@ -55,7 +57,14 @@ def _pruned(options: Mapping[str, int], takes_us: Takes) -> set[str]:
   kept = evaluation.evaluate_or_raise(
     config_lib.XlaConfig(options=options), target=target, searcher=_SEARCHER
   )
-  return set(pruning.pruned(target, kept).options)
+  default = _default(target)
+  return set(pruning.pruned(target, kept, default).options)
+
+
+def _default(target: target_lib.Target) -> candidates.Candidate:
+  return evaluation.evaluate_or_raise(
+    config_lib.DEFAULT, target=target, searcher=_SEARCHER
+  )
 
 
 @settings(deadline=None, max_examples=20)
@@ -117,4 +126,19 @@ def test_what_a_recipe_sets_for_other_programs_is_pruned(
     options={_COMMANDS: "", _BY_DIM: False, _DOUBLED: True}
   )
   kept = evaluation.evaluate_or_raise(config, target=target, searcher=_SEARCHER)
-  assert set(pruning.pruned(target, kept).options) == {_DOUBLED}
+  default = _default(target)
+  assert set(pruning.pruned(target, kept, default).options) == {_DOUBLED}
+
+
+def test_the_scheduler_that_xla_chose_itself_is_expected_to_go(
+  h100s: object, fsdp_step: Callable[..., jax.stages.Lowered]
+) -> None:
+  """So the one compile to the end is of the plan, and may begin at once."""
+  target = target_lib.of_step(fsdp_step(), _H100S, name="step")
+  config = config_lib.XlaConfig(options={_SCHEDULER: True, _DOUBLED: True})
+  kept = evaluation.evaluate_or_raise(config, target=target, searcher=_SEARCHER)
+  default = _default(target)
+  assert set(pruning.expected(kept, default).options) == {_DOUBLED}
+  assert pruning.pruned(target, kept, default) == pruning.expected(
+    kept, default
+  )

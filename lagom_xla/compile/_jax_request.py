@@ -22,6 +22,7 @@ from jaxlib.mlir import passmanager
 
 from lagom_xla import errors
 from lagom_xla.compile import _jax
+from lagom_xla.compile import _jax_recorder
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -139,7 +140,7 @@ def of_step(
   """
   if _PARTITIONED_BY_PYTHON in module.bytecode:
     return None
-  recorder = _Recorder(_jax.client_of(lowered))
+  recorder = _jax_recorder.Recorder(_jax.client_of(lowered))
   lowering: Any = copy.copy(lowered._lowering)
   lowering.compile_args = {**lowering.compile_args, "backend": recorder}
   lowering._executable = None
@@ -147,7 +148,7 @@ def of_step(
   recorded._lowering = lowering
   try:
     recorded.compile(compiler_options=dict(options))
-  except _Recorded as call:
+  except _jax_recorder.Recorded as call:
     if call.has_callbacks:
       return None
     return _request(call.options, call.device_ids, module)
@@ -213,40 +214,3 @@ def _request(
     overrides=overrides,
     device_ids=device_ids,
   )
-
-
-class _Recorded(BaseException):
-  """Ends a compile in which a client was asked; nobody else catches it."""
-
-  def __init__(
-    self, options: Any, device_ids: tuple[int, ...], has_callbacks: bool
-  ):
-    super().__init__()
-    self.options = options
-    self.device_ids = device_ids
-    self.has_callbacks = has_callbacks
-
-
-class _Recorder:
-  """Stands for a client, and tells what it is asked to compile."""
-
-  def __init__(self, client: Any):
-    self._client = client
-
-  def __getattr__(self, name: str) -> Any:
-    return getattr(self._client, name)
-
-  def compile(
-    self,
-    module: ir.Module,
-    executable_devices: Any,
-    compile_options: Any,
-    host_callbacks: Sequence[Any] = (),
-  ) -> Any:
-    """Raises `_Recorded`."""
-    del module
-    device_ids = tuple(device.id for device in executable_devices)
-    raise _Recorded(compile_options, device_ids, bool(host_callbacks))
-
-  # What JAX asks of clients that are not compile-only.
-  compile_and_load = compile

@@ -3,17 +3,21 @@
 """Schedules that start from a fused module: XLA's passes after fusion, alone.
 
 Most of a schedule's time is XLA's fusion, which candidates share that differ
-only in what comes after it. `fused_module` has XLA write the module down
-between fusion and the combiners; `schedule` goes on from there.
+only in what comes after it. One of them has XLA write its module down between
+fusion and the combiners (`from_the_beginning`); others go on from there
+(`from_fused`).
 
-XLA breaks ties by name, and names by counting: `used_names.py` has it count
-from where it was. A fused module is only of use if what is scheduled from it is
-what XLA schedules from the beginning, name by name; that is checked first.
+XLA breaks ties by name, and by the order in which it met an instruction's users
+(`user_order.py`). It names by counting: `used_names.py` has it count from where
+it was, which is checked on the schedule from the beginning. The order is gone,
+so each schedule is made twice, with users turned round: where both are not
+alike, nobody but XLA from the beginning knows which it is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+import dataclasses
 import os
 import pathlib
 import re
@@ -25,19 +29,19 @@ from lagom_xla.compile import _jax_request
 from lagom_xla.compile import devices as devices_lib
 from lagom_xla.compile import pjrt_compile
 from lagom_xla.compile import used_names
+from lagom_xla.compile import user_order
 from lagom_xla.passes import hlo_pb2
 from lagom_xla.passes import in_compile
 from lagom_xla.passes import registry
 
-# Options that no pass reads before the combiners (gpu_compiler.cc). Of these
-# double buffering would be one; but it copies instructions of all kinds, whose
-# names the schedule that is checked does not tell.
+# Options that no pass reads before the combiners (gpu_compiler.cc).
 _OPTIONS = frozenset(
   [
     "xla_gpu_all_gather_combine_threshold_bytes",
     "xla_gpu_all_reduce_combine_threshold_bytes",
     "xla_gpu_collect_cost_model_stats",
     "xla_gpu_enable_latency_hiding_scheduler",
+    "xla_gpu_enable_while_loop_double_buffering",
     "xla_gpu_experimental_collective_start_as_early_as_possible",
     "xla_gpu_experimental_enable_heuristic_collective_combining",
     "xla_gpu_experimental_parallel_collective_overlap_limit",
@@ -77,6 +81,8 @@ _PASSES = """
 
 _Module = hlo_pb2.HloModuleProto
 _Options = Mapping[str, bool | int | float | str]
+# Schedules in which names are made to begin where they did.
+_MAX_ROUNDS = 2
 
 
 def is_possible(options: Iterable[str]) -> bool:
@@ -93,18 +99,28 @@ def before(options: _Options) -> dict[str, bool | int | float | str]:
   return {name: v for name, v in options.items() if name not in _OPTIONS}
 
 
-def fused_module(
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Begun:
+  """What a compile from the beginning gave.
+
+  Attributes:
+    scheduled: the schedule; None where XLA finished without it.
+    fused: the module that others go on from; None where they cannot.
+  """
+
+  scheduled: _Module | None
+  fused: _Module | None
+
+
+def from_the_beginning(
   name: str, cluster: cluster_lib.Cluster, request: _jax_request.Request
-) -> _Module | None:
-  """The module after fusion, which `schedule` goes on from.
+) -> Begun:
+  """Schedules, and writes down what others may go on from.
 
   Args:
     name: of the module.
     cluster: what it is compiled for.
-    request: what XLA gets; its options are those of `before`.
-
-  Returns:
-    None where this XLA cannot go on from there as if it had not stopped.
+    request: what XLA gets.
 
   Raises:
     Exception: XLA refused.
@@ -117,37 +133,50 @@ def fused_module(
       "xla_dump_hlo_module_re": f"^{re.escape(name)}$",
     }
     dumped = _jax_request.with_options(request, dumping, None)
-    expected = in_compile.run_to(
+    scheduled = in_compile.run_to(
       registry.Stage.POST_SCHEDULER,
       lambda: _jax_request.compile(dumped, devices_lib.devices(cluster)),
       name,
     )
     files = list(pathlib.Path(folder).glob(f"*.before_{_FIRST}.hlo.pb"))
-    if expected is None or len(files) != 1:
-      return None
-    fused = hlo_pb2.HloProto.FromString(files[0].read_bytes()).hlo_module
+    if scheduled is None or len(files) != 1:
+      return Begun(scheduled=scheduled, fused=None)
+    written = hlo_pb2.HloProto.FromString(files[0].read_bytes()).hlo_module
   try:
-    return _as_if_never_stopped(fused, expected, cluster, request)
+    fused = _as_if_never_stopped(written, scheduled, cluster, request)
   except (errors.CompileError, errors.UnsupportedError):
-    return None
+    fused = None
+  return Begun(scheduled=scheduled, fused=fused)
 
 
-def schedule(
+def from_fused(
   fused: _Module, cluster: cluster_lib.Cluster, request: _jax_request.Request
 ) -> _Module | None:
   """What XLA schedules from a fused module.
 
   Args:
-    fused: of `fused_module`.
+    fused: of `from_the_beginning`.
     cluster: what it is compiled for.
     request: what XLA would get to compile it from the beginning.
 
   Returns:
-    None where XLA finished without it.
+    None where it may not be what XLA schedules from the beginning.
 
   Raises:
     CompileError: XLA refused.
   """
+  scheduled = _schedule(fused, cluster, request)
+  if scheduled is None:
+    return None
+  other = _schedule(user_order.turned(fused), cluster, request)
+  if other is None or not used_names.are_alike(scheduled, other):
+    return None
+  return scheduled
+
+
+def _schedule(
+  fused: _Module, cluster: cluster_lib.Cluster, request: _jax_request.Request
+) -> _Module | None:
   only = {"xla_enable_hlo_passes_only": ",".join(_PASSES)}
   options = _jax_request.options_for_partitioned(
     _jax_request.with_options(request, only, None)
@@ -168,14 +197,13 @@ def _as_if_never_stopped(
 ) -> _Module | None:
   """The fused module with names used up; None where schedules differ."""
   first = used_names.first_new(fused, expected)
-  used_up = used_names.with_used(fused, first)
-  got = schedule(used_up, cluster, request)
-  if got is None or not used_names.are_alike(expected, got):
-    return None
-  # Names that were new, and gone again before the schedule, count as well.
-  first = used_names.shifted(first, fused, expected, got)
-  used_up = used_names.with_used(fused, first)
-  got = schedule(used_up, cluster, request)
-  if got is None or not used_names.are_equal(expected, got):
-    return None
-  return used_up
+  for _ in range(_MAX_ROUNDS):
+    used_up = used_names.with_used(fused, first)
+    got = _schedule(used_up, cluster, request)
+    if got is None:
+      return None
+    if used_names.are_equal(expected, got):
+      return used_up
+    # Names that were new, and gone again before the schedule, count as well.
+    first = used_names.shifted(first, fused, expected, got)
+  return None

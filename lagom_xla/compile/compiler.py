@@ -16,15 +16,13 @@ rewrite made. Orders come last, and act on what XLA's scheduler made.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-import contextlib
 import dataclasses
-from typing import Any
 
 from lagom_xla import errors
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import lowered as lowered_lib
 from lagom_xla.compile import lowered_module
+from lagom_xla.compile import pending as pending_lib
 from lagom_xla.compile import sentences
 from lagom_xla.compile import xla_run
 from lagom_xla.passes import combine
@@ -62,7 +60,7 @@ def schedule(
 def start(
   lowered: lowered_lib.Lowered,
   config: config_lib.XlaConfig = config_lib.DEFAULT,
-) -> xla_run.Pending[hlo.Module]:
+) -> pending_lib.Pending[hlo.Module]:
   """Starts what `schedule` does, in a worker where there is one.
 
   Raises:
@@ -70,11 +68,12 @@ def start(
   """
   asked_for = sentences.asked_for(lowered, config)
   # Combine groups are set before fusion, which no other config then shares.
+  is_shared = config.combine_groups is None
   # The default is what all are compared with: it comes from the beginning.
-  is_shared = config.combine_groups is None and not config.is_default
+  must_begin = config.is_default
   lowered, resolved = _resolved(lowered, config, is_run=False)
 
-  def run(estimates: bool) -> xla_run.Pending[hlo.Module]:
+  def run(estimates: bool) -> pending_lib.Pending[hlo.Module]:
     return xla_run.start_to(
       registry.Stage.POST_SCHEDULER,
       lowered,
@@ -82,6 +81,7 @@ def start(
       {ESTIMATES: estimates, **resolved.options},
       asked_for,
       shares_fusion=is_shared,
+      must_begin=must_begin,
     )
 
   gpu = lowered.cluster.gpu.name
@@ -100,40 +100,7 @@ def start(
         _gpus_without_estimates.add(gpu)
     return orders_lib.apply(scheduled, config.orders)
 
-  return xla_run.Pending(result=result, drop=first.drop)
-
-
-def start_all(
-  lowered: lowered_lib.Lowered, configs: Iterable[config_lib.XlaConfig]
-) -> list[xla_run.Pending[hlo.Module]]:
-  """Starts to schedule configs, but for those that cannot be started.
-
-  Where there are no workers this does nothing.
-  """
-  if lowered.workers is None:
-    return []
-  pending = []
-  for config in configs:
-    with contextlib.suppress(errors.LagomError):  # `schedule` will say it.
-      pending.append(start(lowered, config))
-  return pending
-
-
-def start_first(
-  lowered: lowered_lib.Lowered, *, is_full: bool
-) -> list[xla_run.Pending[Any]]:
-  """Starts what every tuning needs of a program, under XLA's defaults.
-
-  Where there are no workers this does nothing.
-
-  Args:
-    lowered: the program.
-    is_full: whether a compile to the end is wanted, too.
-  """
-  if lowered.workers is None:
-    return []
-  pending = [start(lowered), start_before_combining(lowered)]
-  return [*pending, start_to_the_end(lowered)] if is_full else pending
+  return pending_lib.Pending(result=result, drop=first.drop)
 
 
 def before_combining(
@@ -155,7 +122,7 @@ def before_combining(
 def start_before_combining(
   lowered: lowered_lib.Lowered,
   config: config_lib.XlaConfig = config_lib.DEFAULT,
-) -> xla_run.Pending[hlo.Module]:
+) -> pending_lib.Pending[hlo.Module]:
   """Starts what `before_combining` does, in a worker where there is one.
 
   Raises:
@@ -192,7 +159,7 @@ def compile(  # pylint: disable=redefined-builtin
 def start_to_the_end(
   lowered: lowered_lib.Lowered,
   config: config_lib.XlaConfig = config_lib.DEFAULT,
-) -> xla_run.Pending[lowered_lib.Compilation]:
+) -> pending_lib.Pending[lowered_lib.Compilation]:
   """Starts what `compile` does, in a worker where there is one.
 
   Raises:
@@ -223,7 +190,7 @@ def start_to_the_end(
       )
     return compilation
 
-  return xla_run.Pending(result=result, drop=begun.drop)
+  return pending_lib.Pending(result=result, drop=begun.drop)
 
 
 def _resolved(

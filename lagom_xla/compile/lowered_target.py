@@ -11,14 +11,15 @@ import dataclasses
 
 from lagom_xla import errors
 from lagom_xla.compile import abstract_target
+from lagom_xla.compile import ahead
 from lagom_xla.compile import compiler
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import lowered as lowered_lib
 from lagom_xla.compile import lowered_module
 from lagom_xla.compile import lowered_step
+from lagom_xla.compile import pending as pending_lib
 from lagom_xla.compile import rewriting
 from lagom_xla.compile import sent_step
-from lagom_xla.compile import xla_run
 from lagom_xla.compile.workers import pool as pool_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes.program import form as form_lib
@@ -49,15 +50,15 @@ class _LoweredTarget(Target):
   def begun(self) -> Iterator[None]:
     """See `Target`."""
     is_full = not self.obstacle
-    pending = compiler.start_first(self.lowered, is_full=is_full)
-    with xla_run.dropped_at_the_end(pending):
+    pending = ahead.start_first(self.lowered, is_full=is_full)
+    with pending_lib.dropped_at_the_end(pending):
       yield
 
   @contextlib.contextmanager
   def started(self, configs: Iterable[config_lib.XlaConfig]) -> Iterator[None]:
     """See `Target`."""
-    pending = compiler.start_all(self.lowered, configs)
-    with xla_run.dropped_at_the_end(pending):
+    pending = ahead.start_all(self.lowered, configs)
+    with pending_lib.dropped_at_the_end(pending):
       yield
 
   @contextlib.contextmanager
@@ -67,7 +68,7 @@ class _LoweredTarget(Target):
     if self.num_workers and not self.obstacle:
       with contextlib.suppress(errors.LagomError):  # `compile` will say it.
         pending.append(compiler.start_to_the_end(self.lowered, config))
-    with xla_run.dropped_at_the_end(pending):
+    with pending_lib.dropped_at_the_end(pending):
       yield
 
   def schedule(self, config: config_lib.XlaConfig = _DEFAULT) -> hlo.Module:

@@ -6,12 +6,13 @@ XLA calls a new instruction by its kind and the first number that no other has
 had, even one that is gone. A module that was written down lacks those that are
 gone: here they come back, as constants that nothing reads and that XLA takes
 out at once.
+
+Names count in what runs by itself: the program, the bodies of its loops and
+what they call. Names inside kernels and reductions decide nothing.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections import defaultdict
 from collections.abc import Iterator, Mapping
 import re
 
@@ -19,16 +20,15 @@ from lagom_xla.passes import hlo_pb2
 
 _Module = hlo_pb2.HloModuleProto
 _NUMBERED = re.compile(r"(.*)\.(\d+)")
+# Instructions whose computations are scheduled, and run one by one.
+_CALLING = frozenset(["async-start", "call", "conditional", "while"])
 
 
 def first_new(fused: _Module, scheduled: _Module) -> dict[str, int]:
   """The lowest number of each kind of instruction that was not there before."""
-  before = set(_names(fused))
   lowest: dict[str, int] = {}
-  for name in _names(scheduled):
-    if name not in before:
-      kind, number = _parts(name)
-      lowest[kind] = min(number, lowest.get(kind, number))
+  for kind, number in _new(fused, scheduled):
+    lowest[kind] = min(number, lowest.get(kind, number))
   return lowest
 
 
@@ -59,60 +59,79 @@ def shifted(
   first: Mapping[str, int], fused: _Module, expected: _Module, got: _Module
 ) -> dict[str, int]:
   """First new names, less what `got` counted too far in each kind."""
-  before = set(_names(fused))
-  surplus: dict[str, Counter[int]] = defaultdict(Counter)
-  for wanted, found in zip(_in_order(expected), _in_order(got), strict=True):
-    (kind, number), (other_kind, other) = _parts(wanted), _parts(found)
-    if wanted not in before and kind == other_kind:
-      surplus[kind][other - number] += 1
+  wanted, found = first_new(fused, expected), first_new(fused, got)
   return {
-    kind: max(0, end - surplus[kind].most_common(1)[0][0])
-    if surplus[kind]
-    else end
-    for kind, end in first.items()
+    kind: max(0, number - found.get(kind, wanted[kind]) + wanted[kind])
+    for kind, number in first.items()
   }
 
 
 def are_alike(expected: _Module, got: _Module) -> bool:
-  """Whether two schedules have the same opcodes and shapes in their order."""
-  return _outline(expected, has_names=False) == _outline(got, has_names=False)
+  """Whether two schedules are the same in order, but for their names."""
+  return _outline(expected) == _outline(got)
 
 
 def are_equal(expected: _Module, got: _Module) -> bool:
-  """Whether they have the same names, too, in all that is scheduled."""
-  return _outline(expected, has_names=True) == _outline(got, has_names=True)
+  """Whether what runs has the same names, too."""
+  return are_alike(expected, got) and list(_that_run(expected)) == list(
+    _that_run(got)
+  )
 
 
-def _outline(module: _Module, *, has_names: bool) -> list[tuple[object, ...]]:
-  scheduled = module.schedule.sequences
+def _outline(module: _Module) -> list[tuple[str, str, bytes]]:
   return [
-    (
-      instruction.opcode,
-      str(instruction.shape),
-      instruction.name if has_names and computation.id in scheduled else "",
-    )
-    for computation, instruction in _instructions(module)
+    (i.opcode, str(i.shape), i.backend_config) for i in _instructions(module)
   ]
 
 
-def _instructions(
-  module: _Module,
-) -> Iterator[tuple[hlo_pb2.HloComputationProto, hlo_pb2.HloInstructionProto]]:
+def _new(fused: _Module, scheduled: _Module) -> Iterator[tuple[str, int]]:
+  """What was not there before, in parts; copies count by themselves."""
+  before = set(_names(fused))
+  for name in _that_run(scheduled):
+    kind, number = _parts(name)
+    if name not in before and "." not in kind:
+      yield kind, number
+
+
+def in_order(
+  module: _Module, computation: hlo_pb2.HloComputationProto
+) -> list[hlo_pb2.HloInstructionProto]:
+  """A computation's instructions, as scheduled where they are."""
+  sequences = module.schedule.sequences
+  if computation.id not in sequences:
+    return list(computation.instructions)
+  by_id = {i.id: i for i in computation.instructions}
+  return [by_id[i] for i in sequences[computation.id].instruction_ids]
+
+
+def _instructions(module: _Module) -> Iterator[hlo_pb2.HloInstructionProto]:
   """All instructions; those of a schedule in its order."""
   for computation in module.computations:
-    by_id = {i.id: i for i in computation.instructions}
-    sequences = module.schedule.sequences
-    if computation.id in sequences:
-      ids = list(sequences[computation.id].instruction_ids)
-    else:
-      ids = list(by_id)
-    for instruction_id in ids:
-      yield computation, by_id[instruction_id]
+    yield from in_order(module, computation)
 
 
-def _in_order(module: _Module) -> Iterator[str]:
-  for _, instruction in _instructions(module):
-    yield instruction.name
+def _that_run(module: _Module) -> Iterator[str]:
+  """The names of what runs by itself, in the order in which it runs."""
+  ids = running(module)
+  for computation in module.computations:
+    if computation.id in ids:
+      yield from (i.name for i in in_order(module, computation))
+
+
+def running(module: _Module) -> set[int]:
+  """The computations that are no part of a kernel or a reduction."""
+  by_id = {computation.id: computation for computation in module.computations}
+  found: set[int] = set()
+  waiting = [module.entry_computation_id]
+  while waiting:
+    computation_id = waiting.pop()
+    if computation_id in found:
+      continue
+    found.add(computation_id)
+    for instruction in by_id[computation_id].instructions:
+      if instruction.opcode in _CALLING:
+        waiting += instruction.called_computation_ids
+  return found
 
 
 def _names(module: _Module) -> Iterator[str]:

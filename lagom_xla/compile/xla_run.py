@@ -9,10 +9,8 @@ compiles, too; so it does for CPUs that stand for GPUs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
 import contextlib
 import dataclasses
-from typing import Any, Generic, TypeVar
 
 import jax
 
@@ -21,37 +19,13 @@ from lagom_xla.compile import after_fusion
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import devices as devices_lib
 from lagom_xla.compile import lowered as lowered_lib
+from lagom_xla.compile import pending as pending_lib
 from lagom_xla.compile import persistent_cache
 from lagom_xla.compile import sentences
 from lagom_xla.compile.workers import job as job_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes import in_compile
 from lagom_xla.passes import registry
-
-_T = TypeVar("_T")
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Pending(Generic[_T]):
-  """A compile that was begun, where there are workers.
-
-  Attributes:
-    result: waits for it; without workers, compiles only now.
-    drop: lets go of it, and keeps it from being begun if it is not yet.
-  """
-
-  result: Callable[[], _T]
-  drop: Callable[[], None] = lambda: None
-
-
-@contextlib.contextmanager
-def dropped_at_the_end(pending: Iterable[Pending[Any]]) -> Iterator[None]:
-  """Drops compiles at the end of a block."""
-  try:
-    yield
-  finally:
-    for one in pending:
-      one.drop()
 
 
 def start_to(
@@ -62,7 +36,8 @@ def start_to(
   asked_for: str,
   *,
   shares_fusion: bool = False,
-) -> Pending[hlo.Module]:
+  must_begin: bool = False,
+) -> pending_lib.Pending[hlo.Module]:
   """Starts a compile up to a stage, with a config's groups but not its orders.
 
   Args:
@@ -71,8 +46,9 @@ def start_to(
     config: what XLA gets beside it.
     options: all XLA options; the config's have no part in it.
     asked_for: the beginning of an error message.
-    shares_fusion: whether a worker may go on from a fused module, as others of
-      the same program will.
+    shares_fusion: whether others of the same program may go on from its fused
+      module, and it from theirs.
+    must_begin: whether it never goes on from another's.
 
   Raises:
     CompileError: XLA refuses the options.
@@ -95,9 +71,17 @@ def start_to(
         )
     return finish(proto)
 
-  sent = _send(stage, lowered, config, options, asked_for, shares_fusion)
+  sent = _send(
+    stage,
+    lowered,
+    config,
+    options,
+    asked_for,
+    shares_fusion=shares_fusion,
+    must_begin=must_begin,
+  )
   if sent is None:
-    return Pending(result=here)
+    return pending_lib.Pending(result=here)
 
   def there() -> hlo.Module:
     try:
@@ -107,7 +91,7 @@ def start_to(
     parse = hlo.hlo_pb2.HloModuleProto.FromString
     return finish(None if module is None else parse(module))
 
-  return Pending(result=there, drop=sent.drop)
+  return pending_lib.Pending(result=there, drop=sent.drop)
 
 
 def start_to_the_end(
@@ -115,7 +99,7 @@ def start_to_the_end(
   config: config_lib.XlaConfig,
   options: lowered_lib.Options,
   asked_for: str,
-) -> Pending[lowered_lib.Compilation]:
+) -> pending_lib.Pending[lowered_lib.Compilation]:
   """Starts a compile to the end, with a config's groups and orders.
 
   Raises:
@@ -127,7 +111,7 @@ def start_to_the_end(
 
   sent = _send(None, lowered, config, options, asked_for)
   if sent is None:
-    return Pending(result=here)
+    return pending_lib.Pending(result=here)
 
   def there() -> lowered_lib.Compilation:
     try:
@@ -142,7 +126,7 @@ def start_to_the_end(
       peak_bytes=result.peak_bytes,
     )
 
-  return Pending(result=there, drop=sent.drop)
+  return pending_lib.Pending(result=there, drop=sent.drop)
 
 
 def _to_the_end_here(
@@ -187,8 +171,10 @@ def _send(
   config: config_lib.XlaConfig,
   options: lowered_lib.Options,
   asked_for: str,
+  *,
   shares_fusion: bool = False,
-) -> Pending[job_lib.Result] | None:
+  must_begin: bool = False,
+) -> pending_lib.Pending[job_lib.Result] | None:
   """A compile in a worker; None where only this process can compile it."""
   pool = lowered.workers
   if pool is None or not pool.is_usable or not _is_compile_only(lowered):
@@ -209,7 +195,8 @@ def _send(
     keeps_lines=config.is_default,
   )
   if shares_fusion and after_fusion.is_possible(options):
-    job = dataclasses.replace(job, after=_to_fusion(job, lowered, options))
+    fusion = _fusion(job, lowered, options)
+    job = dataclasses.replace(job, fusion=fusion, must_begin=must_begin)
   future = pool.submit(job)
 
   def result() -> job_lib.Result:
@@ -219,20 +206,19 @@ def _send(
     finally:
       pool.forget(job)
 
-  return Pending(result=result, drop=lambda: pool.drop(job))
+  return pending_lib.Pending(result=result, drop=lambda: pool.drop(job))
 
 
-def _to_fusion(
+def _fusion(
   job: job_lib.Job, lowered: lowered_lib.Lowered, options: lowered_lib.Options
-) -> job_lib.Job | None:
-  """The job whose module others go on from, which has all lines."""
+) -> str:
+  """What jobs share that XLA fuses alike."""
   with persistent_cache.off():
     request = lowered.request(after_fusion.before(options), None)
   if request is None:
-    return None
-  return dataclasses.replace(
-    job, request=request, is_to_fusion=True, keeps_lines=True
-  )
+    return ""
+  before = dataclasses.replace(job, request=request, keeps_lines=False)
+  return f"{before.digest}-fused"
 
 
 def _is_compile_only(lowered: lowered_lib.Lowered) -> bool:

@@ -52,9 +52,10 @@ class Cache:
     return _decode(stored)
 
   def put(self, digest: str, result: job_lib.Result) -> None:
-    """Keeps a compile, unless the disk does not want it."""
-    if result.module is None:
-      return
+    """Keeps a compile, unless the disk does not want it.
+
+    One without a module is kept, too: that there is none was found out.
+    """
     with contextlib.suppress(OSError):
       self._folder.mkdir(parents=True, exist_ok=True)
       handle, name = tempfile.mkstemp(dir=self._folder)
@@ -116,11 +117,10 @@ def folder_of_user() -> pathlib.Path | None:
 
 def _encode(result: job_lib.Result) -> bytes:
   peak = _NO_PEAK if result.peak_bytes is None else result.peak_bytes
-  assert result.module is not None
-  # Level 1, as whoever wants the next compile waits for this.
-  stored = peak.to_bytes(_PEAK_BYTES, "little", signed=True) + zlib.compress(
-    result.module, 1
-  )
+  stored = peak.to_bytes(_PEAK_BYTES, "little", signed=True)
+  if result.module is not None:
+    # Level 1, as whoever wants the next compile waits for this.
+    stored += zlib.compress(result.module, 1)
   return hashlib.sha256(stored).digest() + stored
 
 
@@ -129,7 +129,8 @@ def _decode(stored: bytes) -> job_lib.Result | None:
   if hashlib.sha256(stored).digest() != checksum:
     return None
   peak = int.from_bytes(stored[:_PEAK_BYTES], "little", signed=True)
+  module = stored[_PEAK_BYTES:]
   return job_lib.Result(
-    module=zlib.decompress(stored[_PEAK_BYTES:]),
+    module=zlib.decompress(module) if module else None,
     peak_bytes=None if peak == _NO_PEAK else peak,
   )

@@ -39,9 +39,11 @@ class Job:
     orders: orders of instructions that XLA is made to keep to.
     keeps_lines: whether what it gives must say in which lines of the user's
       program an instruction was written.
-    is_to_fusion: whether it gives the module to go on from after fusion.
-    after: the job of this kind whose module this one may go on from.
-    fused: that module, as a worker gets it; it gives what the job does without.
+    fusion: what jobs share that may go on from one fused module; "" for one
+      that shares nothing.
+    must_begin: whether it is compiled from the beginning all the same.
+    leads: whether it gives that module, too.
+    fused: that module.
   """
 
   name: str
@@ -51,8 +53,9 @@ class Job:
   groups: combine.Groups | None = None
   orders: orders_lib.Orders = dataclasses.field(default_factory=dict)
   keeps_lines: bool = True
-  is_to_fusion: bool = False
-  after: Job | None = None
+  fusion: str = ""
+  must_begin: bool = False
+  leads: bool = False
   fused: bytes | None = None
 
   @functools.cached_property
@@ -62,7 +65,6 @@ class Job:
     parts = (
       _versions(),
       (self.name, self.stage, self.groups, sorted(self.orders.items())),
-      self.is_to_fusion,
       (cluster.gpu.target_config(), cluster.num_nodes, cluster.gpus_per_node),
       (request.device_ids, sorted(request.overrides)),
     )
@@ -79,13 +81,15 @@ class Result:
   """What a compile gave.
 
   Attributes:
-    module: the HloModuleProto; None where XLA ended without one of that name,
-      or cannot go on from it after fusion.
+    module: the HloModuleProto; None where XLA ended without one of that name.
     peak_bytes: device memory at the peak of a step, of a compile to the end.
+    fused: what others may go on from, of a job that leads; None where nobody
+      can.
   """
 
   module: bytes | None
   peak_bytes: int | None = None
+  fused: bytes | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

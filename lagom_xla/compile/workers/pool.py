@@ -17,7 +17,6 @@ import atexit
 from collections.abc import Callable
 from concurrent import futures
 import contextlib
-import dataclasses
 import os
 import queue
 import sys
@@ -26,6 +25,7 @@ import time
 
 from lagom_xla import errors
 from lagom_xla.compile.workers import cache as cache_lib
+from lagom_xla.compile.workers import fusions as fusions_lib
 from lagom_xla.compile.workers import job as job_lib
 from lagom_xla.compile.workers import patience as patience_lib
 from lagom_xla.compile.workers import running as running_lib
@@ -78,6 +78,7 @@ class Pool:
     self._at_hand: dict[str, Future] = {}
     self._workers: set[worker_lib.Worker] = set()
     self._running = running_lib.Running()
+    self._fusions = fusions_lib.Fusions(self._cache)
     self._threads: list[threading.Thread] = []
     self._num_open = 0
     self._is_closed = False
@@ -133,22 +134,17 @@ class Pool:
         future.set_exception(errors.WorkerError(self._obstacle or _CLOSED))
         return future
       self._at_hand[job.digest] = future
-      if job.after is None:
-        self._put(job, future)
-    if job.after is not None:
-      self.submit(job.after).add_done_callback(
-        lambda fused: self._go_on(job, future, fused)
-      )
+    self._begin(job, future)
     return future
 
-  def _go_on(self, job: job_lib.Job, future: Future, fused: Future) -> None:
-    """Has a job compiled from a fused module, or from the beginning."""
-    module = None
-    if not fused.cancelled() and fused.exception() is None:
-      module = fused.result().module
+  def _begin(self, job: job_lib.Job, future: Future) -> None:
+    """Queues a job, once the one that leads its fusion is done."""
     with self._lock:
-      if not future.cancelled():
-        self._put(dataclasses.replace(job, fused=module, after=None), future)
+      leader = self._fusions.awaited(job)
+      if leader is None and not future.cancelled():
+        self._put(self._fusions.assigned(job, future), future)
+    if leader is not None:
+      leader.add_done_callback(lambda _: self._begin(job, future))
 
   def _put(self, job: job_lib.Job, future: Future) -> None:
     """Queues a job for the next worker; the lock is held."""
@@ -252,8 +248,10 @@ class Pool:
         self._running.end(future)
     with self._lock:
       self._patience.add(time.monotonic() - started_s)
-    # First, so that whoever has the result never compiles it again.
-    self._cache.put(job.digest, result)
+      # First, so that whoever has the result never compiles it again.
+      self._fusions.keep(job, result)
+    if result.module is not None:
+      self._cache.put(job.digest, result)
     future.set_result(result)
     return worker
 

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from typing import Any
 
 from lagom_xla import errors
@@ -29,15 +30,17 @@ def run(job: job_lib.Job) -> job_lib.Result:
   def compile_() -> Any:
     return _jax_request.compile(job.request, devices)
 
-  if job.is_to_fusion:
-    return _scheduled(
-      after_fusion.fused_module(job.name, job.cluster, job.request)
-    )
+  if job.leads:
+    begun = after_fusion.from_the_beginning(job.name, job.cluster, job.request)
+    fused = None if begun.fused is None else begun.fused.SerializeToString()
+    return dataclasses.replace(_scheduled(begun.scheduled), fused=fused)
   if job.fused is not None:
     fused = hlo_pb2.HloModuleProto.FromString(job.fused)
     # What XLA refuses, it says of a compile from the beginning.
     with contextlib.suppress(errors.CompileError):
-      return _scheduled(after_fusion.schedule(fused, job.cluster, job.request))
+      found = after_fusion.from_fused(fused, job.cluster, job.request)
+      if found is not None:
+        return _scheduled(found)
   is_to_the_end = job.stage is None
   with (
     in_compile.grouped(job.name, job.groups, must_keep_donation=is_to_the_end),

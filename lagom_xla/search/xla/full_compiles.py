@@ -64,8 +64,8 @@ def of_best(
   while search.best is not search.default:
     kept = search.best
     try:
-      with target.compiling(pruning.expected(kept)):
-        pruned = pruning.pruned(target, kept)
+      with target.compiling(pruning.expected(kept, search.default)):
+        pruned = pruning.pruned(target, kept, search.default)
         compiled = _compile(target, pruned)
     except errors.CompileError as error:
       search = search.refused(kept, str(error))

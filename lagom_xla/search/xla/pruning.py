@@ -31,13 +31,16 @@ from lagom_xla.search.xla import turns
 
 
 def pruned(
-  target: target_lib.Target, kept: candidates.Candidate
+  target: target_lib.Target,
+  kept: candidates.Candidate,
+  default: candidates.Candidate,
 ) -> config_lib.XlaConfig:
   """A candidate's config, less the options that do nothing in it.
 
   Args:
     target: what the candidate is of.
     kept: the candidate, as it was evaluated.
+    default: what it is compared with.
   """
   config = kept.config
   if not config.options:
@@ -46,7 +49,7 @@ def pruned(
   if config.orders:  # They are those of one schedule; the rest makes another.
     wanted = _made(target, dataclasses.replace(config, orders={}))
   names = _names(config)
-  suspects = suspects_lib.of(config, names, kept.step.analysis)
+  suspects = _suspects(kept, default)
   others = [name for name in names if name not in suspects]
   if suspects:
     found = _pruned(target, config, wanted, suspects, others)
@@ -57,15 +60,28 @@ def pruned(
   return found
 
 
-def expected(kept: candidates.Candidate) -> config_lib.XlaConfig:
+def expected(
+  kept: candidates.Candidate, default: candidates.Candidate
+) -> config_lib.XlaConfig:
   """What `pruned` returns if all that hardly acts does nothing.
 
   Args:
     kept: the candidate, as it was evaluated.
+    default: what it is compared with.
   """
-  config = kept.config
-  names = _names(config)
-  return _less(config, suspects_lib.of(config, names, kept.step.analysis))
+  return _less(kept.config, _suspects(kept, default))
+
+
+def _suspects(
+  kept: candidates.Candidate, default: candidates.Candidate
+) -> tuple[str, ...]:
+  """The options that hardly act, to go by both schedules."""
+  return suspects_lib.of(
+    kept.config,
+    _names(kept.config),
+    kept.step.analysis,
+    default.step.analysis,
+  )
 
 
 def _names(config: config_lib.XlaConfig) -> list[str]:

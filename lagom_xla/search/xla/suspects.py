@@ -17,6 +17,7 @@ from lagom_xla.flags import debug_options
 from lagom_xla.passes import overlap
 from lagom_xla.search.xla import knobs
 from lagom_xla.search.xla import thresholds
+from lagom_xla.xla_schedule import latency_hiding
 
 # What XLA reads after it has scheduled, and for what.
 AFTER_THE_SCHEDULE = {
@@ -24,11 +25,15 @@ AFTER_THE_SCHEDULE = {
   "xla_disable_hlo_passes": "which passes run",
 }
 
+# On by itself for most programs; recipes set it for those where it is not.
+_SCHEDULER = "xla_gpu_enable_latency_hiding_scheduler"
+
 
 def of(
   config: config_lib.XlaConfig,
   names: Iterable[str],
   scheduled: overlap.Analysis,
+  by_default: overlap.Analysis,
 ) -> tuple[str, ...]:
   """Those of a config's options that are likely to do nothing.
 
@@ -36,6 +41,7 @@ def of(
     config: with the options.
     names: those of the options to look at.
     scheduled: the schedule under the config.
+    by_default: the schedule under XLA's defaults.
   """
   without_object = _without_object(scheduled)
   return tuple(
@@ -43,6 +49,7 @@ def of(
     for name in names
     if name in AFTER_THE_SCHEDULE
     or name in without_object
+    or (name == _SCHEDULER and latency_hiding.made(by_default.module))
     or _is_default(name, config.options[name])
   )
 

@@ -1,0 +1,73 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Fusions: one job of those that share one does it, whatever comes of it."""
+
+from __future__ import annotations
+
+from concurrent import futures
+import pathlib
+
+import pytest
+
+from lagom_xla import cluster as cluster_lib
+from lagom_xla.compile import _jax_request
+from lagom_xla.compile.workers import cache as cache_lib
+from lagom_xla.compile.workers import fusions as fusions_lib
+from lagom_xla.compile.workers import job as job_lib
+from lagom_xla.passes import registry
+
+
+def _job(limit: int, *, must_begin: bool = False) -> job_lib.Job:
+  request = _jax_request.Request(
+    stablehlo=b"program",
+    content_digest="program",
+    options=b"",
+    overrides=(("limit", limit),),
+    device_ids=(0,),
+  )
+  return job_lib.Job(
+    name="step",
+    cluster=cluster_lib.parse("1x8xh100"),
+    request=request,
+    stage=registry.Stage.POST_SCHEDULER,
+    fusion="shared",
+    must_begin=must_begin,
+  )
+
+
+@pytest.fixture
+def fusions(tmp_path: pathlib.Path) -> fusions_lib.Fusions:
+  return fusions_lib.Fusions(cache_lib.Cache(tmp_path))
+
+
+def test_the_first_leads_and_others_wait_for_it(
+  fusions: fusions_lib.Fusions,
+) -> None:
+  led: futures.Future[job_lib.Result] = futures.Future()
+  assert fusions.awaited(_job(1)) is None
+  assert fusions.assigned(_job(1), led).leads
+  assert fusions.awaited(_job(2)) is led
+  default = _job(3, must_begin=True)
+  assert fusions.awaited(default) is None
+  assert fusions.assigned(default, futures.Future()) == default
+
+
+@pytest.mark.parametrize("fused", [b"fused", None])
+def test_what_came_of_it_is_known_to_the_next_process(
+  fusions: fusions_lib.Fusions, tmp_path: pathlib.Path, fused: bytes | None
+) -> None:
+  leader = fusions.assigned(_job(1), futures.Future())
+  fusions.keep(leader, job_lib.Result(module=b"schedule", fused=fused))
+  later = fusions_lib.Fusions(cache_lib.Cache(tmp_path))
+  follower = later.assigned(_job(2), futures.Future())
+  assert (follower.leads, follower.fused) == (False, fused)
+
+
+def test_where_the_first_ends_without_a_result_the_next_leads(
+  fusions: fusions_lib.Fusions,
+) -> None:
+  led: futures.Future[job_lib.Result] = futures.Future()
+  fusions.assigned(_job(1), led)
+  led.cancel()
+  assert fusions.awaited(_job(2)) is None
+  assert fusions.assigned(_job(2), futures.Future()).leads
