@@ -14,22 +14,18 @@ nanoseconds a call, and the difference's median and quartiles over pairs.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 import dataclasses
 import gc
 import json
 import statistics
-import threading
 import time
 from typing import Any
-from unittest import mock
 
 import jax
 import jax.numpy as jnp
 
 import lagom_xla
-from lagom_xla.live import platforms
-from lagom_xla.live import proposals
 
 _NUM_CALLS = 200
 _NUM_PAIRS = 40
@@ -57,27 +53,6 @@ class Row:
   extra_high_ns: float
 
 
-class _NoProposals(proposals.Proposer):
-  """A proposer that finds nothing, so that the step is watched soon."""
-
-  def proposals(
-    self,
-    lowered: jax.stages.Lowered,
-    measured: proposals.Measured,
-    stop: threading.Event,
-  ) -> Iterator[proposals.Proposal]:
-    del lowered, measured, stop
-    return iter(())
-
-  def compile(
-    self, lowered: jax.stages.Lowered, payload: bytes
-  ) -> jax.stages.Compiled:
-    raise NotImplementedError
-
-  def digest(self, compiled: jax.stages.Compiled) -> bytes:
-    raise NotImplementedError
-
-
 def measure(
   num_arguments: int,
   *,
@@ -97,17 +72,15 @@ def measure(
 
   arrays = [jnp.zeros(()) for _ in range(num_arguments)]
   jitted = jax.jit(step)
-  with mock.patch.object(
-    platforms, "proposer_of", lambda *_, **__: _NoProposals()
-  ):
-    tuned = lagom_xla.tune(jax.jit(step))
-    jitted(arrays)
-    for _ in range(_MOST_CALLS):
-      jax.block_until_ready(tuned(arrays))
-      if "now: watch" in tuned.report():
-        break
-    else:
-      raise RuntimeError("the step does not come to be watched")
+  # It has no collectives, so that nothing is proposed.
+  tuned = lagom_xla.tune(jax.jit(step), cache=False)
+  jitted(arrays)
+  for _ in range(_MOST_CALLS):
+    jax.block_until_ready(tuned(arrays))
+    if "now: watch" in tuned.report():
+      break
+  else:
+    raise RuntimeError("the step does not come to be watched")
   pairs = [
     _pair(jitted, tuned, arrays, num_calls, is_swapped=bool(number % 2))
     for number in range(num_pairs)

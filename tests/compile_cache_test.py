@@ -67,6 +67,38 @@ def test_what_was_of_no_use_for_longest_goes_when_the_folder_is_full(
   assert sum(p.stat().st_size for p in tmp_path.iterdir()) <= max_bytes
 
 
+def test_a_users_own_files_stay_however_old_they_are(
+  tmp_path: pathlib.Path,
+) -> None:
+  own = tmp_path / "thesis.tex"
+  own.touch()
+  os.utime(own, (0, 0))
+  cache_lib.Cache(tmp_path).put(_DIGEST, job_lib.Result(module=b"module"))
+  assert own.exists()
+
+
+def test_what_was_left_unfinished_goes_once_nobody_can_be_writing_it(
+  tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+  def fail(*unused_args: object) -> None:
+    raise OSError
+
+  cache = cache_lib.Cache(tmp_path)
+  result = job_lib.Result(module=b"module")
+  with monkeypatch.context() as ended:
+    for name in ("replace", "unlink"):
+      ended.setattr(os, name, fail)
+    cache.put(_DIGEST, result)
+  (left,) = tmp_path.iterdir()
+  assert cache.get(_DIGEST) is None
+  cache.put(_DIGEST, result)
+  assert left.exists()
+  os.utime(left, (0, 0))
+  cache.put(_DIGEST, result)
+  assert not left.exists()
+  assert cache.get(_DIGEST) == result
+
+
 def test_a_disk_that_cannot_be_written_is_no_error(
   tmp_path: pathlib.Path,
 ) -> None:

@@ -26,6 +26,7 @@ from lagom_xla.live import proposals as proposals_lib
 from lagom_xla.live.cpu import CpuProposer
 from lagom_xla.live.cpu import compiling
 from lagom_xla.live.cpu import fit
+from lagom_xla.live.cpu import network
 from lagom_xla.live.cpu import replay
 from lagom_xla.live.cpu import trace
 from lagom_xla.live.cpu import way as way_lib
@@ -220,18 +221,72 @@ def test_the_fitted_costs_replay_the_step_in_the_time_that_it_took():
   assert replay.step_s(_scheduled(ORDERED), fitted) == pytest.approx(0.08)
 
 
-def test_latency_and_rate_are_told_apart_by_collectives_of_several_sizes():
-  step = lowered(many_gradients())
-  module = compiling.schedule(step, way_lib.Way(group_bytes=0))
-  true = costs(array_s=3e-4, network_byte_s=2e-8)
+def traced(module: hlo.Module, true: work.Costs) -> work.Costs:
+  """What is fitted to a trace of a host with these costs."""
   held_s = {
     i.name: work_.seconds
     for i in module.entry.instructions
     if (work_ := true.work(module, module.entry, i)) and work_.seconds
   }
-  fitted = fit.costs(module, held_s, step_s=sum(held_s.values()))
+  return fit.costs(module, held_s, step_s=sum(held_s.values()))
+
+
+def test_latency_and_rate_are_told_apart_by_collectives_of_several_sizes():
+  step = lowered(many_gradients())
+  module = compiling.schedule(step, way_lib.Way(group_bytes=0))
+  true = costs(array_s=3e-4, network_byte_s=2e-8)
+  fitted = traced(module, true)
   assert fitted.array_s == pytest.approx(true.array_s, rel=1e-3)
   assert fitted.network_byte_s == pytest.approx(true.network_byte_s, rel=1e-3)
+
+
+@functools.cache
+def all_gradients(group_bytes: int | None) -> hlo.Module:
+  way = way_lib.Way(group_bytes=group_bytes)
+  return compiling.schedule(lowered(many_gradients()), way)
+
+
+@pytest.mark.parametrize("array_s", [2e-4, 6e-4, 2e-3])
+@pytest.mark.parametrize("mbit_per_s", [100, 1000, 8000])
+def test_what_one_collective_saves_is_foreseen_from_a_trace_of_one_tuple(
+  array_s: float, mbit_per_s: int
+):
+  true = costs(array_s=array_s, network_byte_s=8 / (mbit_per_s * 1e6))
+  as_it_is, together = all_gradients(None), all_gradients(GRADIENT_BYTES)
+  (one,) = collectives.find(as_it_is)
+  assert one.num_operands == NUM_ARRAYS
+  fitted = traced(as_it_is, true)
+  assert replay.step_s(as_it_is, fitted) == pytest.approx(
+    replay.step_s(as_it_is, true)
+  )
+  ratio = replay.step_s(together, fitted) / replay.step_s(together, true)
+  assert 1 / 3 < ratio < 3
+
+
+@given(
+  num_arrays=st.integers(1, 10**4),
+  num_bytes=st.integers(1, 10**10),
+  seconds=st.floats(1e-6, 1e4),
+)
+def test_a_latency_and_a_rate_that_there_are_explain_all_of_a_collective(
+  num_arrays: int, num_bytes: int, seconds: float
+):
+  array_s, byte_s = network.split(num_arrays, num_bytes, seconds)
+  assert num_arrays * array_s + num_bytes * byte_s == pytest.approx(seconds)
+  least_s, most_s = (
+    num_arrays * each + num_bytes * byte
+    for each, byte in (
+      (network.LEAST_ARRAY_S, network.LEAST_BYTE_S),
+      (network.MOST_ARRAY_S, network.MOST_BYTE_S),
+    )
+  )
+  # Quicker or slower than any host that is known: both are so, alike.
+  factor = max(seconds / most_s, 1) * min(seconds / least_s, 1) * (1 + 1e-6)
+  below = min(seconds / least_s, 1) * (1 - 1e-6)
+  assert network.LEAST_ARRAY_S * below <= array_s
+  assert array_s <= network.MOST_ARRAY_S * factor
+  assert network.LEAST_BYTE_S * below <= byte_s
+  assert byte_s <= network.MOST_BYTE_S * factor
 
 
 def test_a_trace_of_another_step_is_told_and_not_predicted_by(

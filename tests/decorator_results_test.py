@@ -31,6 +31,7 @@ from lagom_xla import tuner
 from lagom_xla.compile import compiler
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import target as target_lib
+import python_calls
 
 _TRAIN = pathlib.Path(__file__).parents[1] / "examples/llama/train.py"
 
@@ -126,18 +127,7 @@ def test_a_known_signature_runs_without_any_python():
   state, x = fresh_state(), sharded(16, WIDTH)
   state, _ = step(state, x)
   state, _ = step(state, x)
-  called: list[str] = []
-
-  def profile(frame: Any, event: str, unused_arg: Any) -> None:
-    if event == "call":
-      called.append(frame.f_code.co_qualname)
-
-  sys.setprofile(profile)
-  try:
-    step(state, x)
-  finally:
-    sys.setprofile(None)
-  assert called == []
+  assert python_calls.of(step, state, x) == []
 
 
 def test_the_llama_example_trains_with_it():

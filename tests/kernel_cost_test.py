@@ -30,6 +30,7 @@ from lagom_xla.passes import kernels as kernels_lib
 from lagom_xla.passes import scatters
 from lagom_xla.profiling import events as events_lib
 from lagom_xla.report import scatters as scatters_report
+import replay_parts
 
 H100 = cluster_lib.parse("1x8xh100").gpu
 A100 = cluster_lib.parse("1x8xa100").gpu
@@ -40,23 +41,11 @@ PATTERNS = ("elementwise", "row-reduction", "column-reduction", "transpose")
 DATA = pathlib.Path(__file__).resolve().parents[2] / "shared/data"
 
 
-_KERNEL = kernels_lib.Kernel(
-  name="kernel",
-  category="fusion",
-  computation="main",
-  instruction_id=1,
-  executions=1,
-  flops=0,
-  num_bytes=0,
-  element_type="bf16",
-  result_elements=1,
-  matrix_shape=None,
-  backend_config={},
-)
+_FUSION = dataclasses.replace(replay_parts.kernel("kernel"), category="fusion")
 
 
 def _kernel(**fields: Any) -> kernels_lib.Kernel:
-  return dataclasses.replace(_KERNEL, **fields)
+  return dataclasses.replace(_FUSION, **fields)
 
 
 def _gemm(m: int, n: int, k: int, **fields: Any) -> kernels_lib.Kernel:

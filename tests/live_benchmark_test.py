@@ -16,6 +16,7 @@ import pytest
 
 from benchmarks.live import __main__ as command
 from benchmarks.live import cases
+from benchmarks.live import host
 from benchmarks.live import perceptrons
 from benchmarks.live import table as live_table
 from benchmarks.live import turns
@@ -139,6 +140,30 @@ def test_without_namespaces_it_is_skipped_with_one_message(
   monkeypatch.setattr(hosts, "obstacle", lambda: "there is no root")
   with pytest.raises(SystemExit, match=r"live: skipped: there is no root\."):
     command.main([])
+
+
+def test_a_case_of_slow_steps_may_take_as_many_steps_as_one_of_quick_ones():
+  for step_s in (0.05, 4.0):
+    budget = host.Budget()
+    states = [
+      *["baseline"] * 13,
+      *["search"] * int(60 / step_s),
+      # `tune` judges a candidate after 24 pairs of blocks of two steps.
+      *["candidate: one"] * 5,
+      *["measure: one"] * 98,
+      "reject: one",
+    ]
+    for number, state in enumerate(states):
+      assert not budget.is_spent(state, number, number * step_s)
+
+
+def test_a_case_ends_whether_or_not_anything_is_proposed():
+  for doing in ("search", "candidate: one", "measure: one"):
+    budget = host.Budget()
+    spent = [budget.is_spent(doing, n, n * 1.0) for n in range(0, 600, 10)]
+    assert not spent[0]
+    assert spent[-1]
+    assert spent == sorted(spent)
 
 
 def test_all_steps_come_first_equally_often_and_each_trains_on():

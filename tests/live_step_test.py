@@ -16,6 +16,7 @@ import pytest
 
 import lagom_xla
 import live_step
+import python_calls
 
 _SLOW_S = 0.012
 _AS_IT_IS_S = 0.004
@@ -156,23 +157,10 @@ def test_a_rejected_executable_is_let_go_of(trained: Any):
 
 
 def test_a_watched_step_is_one_call_of_python(trained: Any):
-  import sys
-
   step, _, _, _, _ = trained
   state, x = live_step.state(), live_step.batch(0)
   state, _ = step(state, x)
-  called: list[str] = []
-
-  def profile(frame: Any, event: str, unused_arg: Any) -> None:
-    if event == "call":
-      called.append(frame.f_code.co_qualname)
-
-  sys.setprofile(profile)
-  try:
-    step(state, x)
-  finally:
-    sys.setprofile(None)
-  assert called == ["LiveStep.__call__"]
+  assert python_calls.of(step, state, x) == ["LiveStep.__call__"]
 
 
 @pytest.mark.filterwarnings("ignore:lagom_xla.tune")

@@ -137,6 +137,36 @@ def test_a_foreign_entry_is_as_none_with_one_message(
   assert cache.get(_KEY) == _ADOPTED
 
 
+def test_plans_of_no_use_for_longest_go_when_there_are_too_many(
+  tmp_path: pathlib.Path, said: list[str]
+) -> None:
+  names = ("first", "second", "third")
+  plan_cache.PlanCache(tmp_path).put("first", _ADOPTED)
+  (path,) = tmp_path.iterdir()
+  cache = plan_cache.PlanCache(
+    tmp_path, max_bytes=2 * path.stat().st_size + len(names), warn=said.append
+  )
+  cache.put("second", _ADOPTED)
+  for age_s, name in ((2000, "first"), (1000, "second")):
+    path = tmp_path / f"{name}.plan.json"
+    long_ago_s = path.stat().st_mtime - age_s
+    os.utime(path, (long_ago_s, long_ago_s))
+  assert cache.get("first") == _ADOPTED  # Now it is the newer one.
+  cache.put("third", _ADOPTED)
+  assert [cache.get(name) for name in names] == [_ADOPTED, None, _ADOPTED]
+  assert said == []
+
+
+def test_only_plans_go_when_there_are_too_many(tmp_path: pathlib.Path) -> None:
+  notes = tmp_path / "notes.json"
+  notes.write_text("a user's")
+  os.utime(notes, (0, 0))
+  cache = plan_cache.PlanCache(tmp_path, max_bytes=0)
+  cache.put(_KEY, _ADOPTED)
+  assert cache.get(_KEY) is None
+  assert list(tmp_path.iterdir()) == [notes]
+
+
 def test_a_folder_that_cannot_be_written_costs_one_message(
   tmp_path: pathlib.Path, said: list[str]
 ) -> None:

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Random programs of a replay, and costs that need no model.
+"""Parts of a replay, random programs of them, and costs that need no model.
 
 Kernel "k40" takes 40 us alone, collective "c50" 50 us, copy "h60" 60 us.
 """
@@ -55,7 +55,7 @@ def collective(name: str) -> collectives_lib.Collective:
   )
 
 
-def copy(name: str) -> host_copies.HostCopy:
+def copy(name: str, stream: str = "to host") -> host_copies.HostCopy:
   return host_copies.HostCopy(
     name=name,
     to_host=True,
@@ -63,7 +63,7 @@ def copy(name: str) -> host_copies.HostCopy:
     start_id=0,
     done_id=None,
     num_bytes=1,
-    stream="to host",
+    stream=stream,
     executions=1,
   )
 
@@ -75,6 +75,22 @@ def costs(
   wait_us: float = 0.0,
 ) -> costs_lib.Costs:
   """Times by name; what kernels and collectives do to each other, the same."""
+
+  def beside(
+    k: kernel_lib.KernelCost, moving: collective_lib.CollectiveCost
+  ) -> contention.Beside:
+    is_copy = not moving.num_channels
+    return contention.Beside(
+      kernel_us=k.time_us * (1.1 if is_copy else slowdown),
+      collective_factor=1.0 if is_copy else collective_factor,
+      wait_us=0.0 if is_copy else wait_us,
+    )
+
+  return costs_by_name(beside)
+
+
+def costs_by_name(beside: costs_lib.Beside) -> costs_lib.Costs:
+  """Times by name; `beside` says what two do to each other."""
 
   def moved(name: str, num_channels: int) -> collective_lib.CollectiveCost:
     return collective_lib.CollectiveCost(
@@ -91,11 +107,7 @@ def costs(
     ),
     collective=lambda c: moved(c.name, 4),
     host_copy=lambda c: moved(c.name, 0),
-    beside=lambda k, moving: contention.Beside(
-      kernel_us=k.time_us * (slowdown if moving.num_channels else 1.1),
-      collective_factor=collective_factor if moving.num_channels else 1.0,
-      wait_us=wait_us if moving.num_channels else 0.0,
-    ),
+    beside=beside,
   )
 
 

@@ -18,6 +18,7 @@ from benchmarks.search import growth
 from benchmarks.search import joint_gain
 from benchmarks.search import modules as modules_lib
 from benchmarks.search import overlap_cases
+from benchmarks.search import races
 from benchmarks.search import reference
 from benchmarks.search import scale
 from benchmarks.search import variations
@@ -140,7 +141,7 @@ def test_a_larger_budget_is_never_worse(shelf):
 
 def test_every_race_begins_with_what_nccl_chooses(shelf):
   step = shelf.step(_TINY)
-  race = equal_budget.race("tiny", step, max_trials=3, num_seeds=1)
+  race = races.race("tiny", step, max_trials=3, num_seeds=1)
   assert set(race.histories) > {*contestants.OURS, *contestants.OTHERS}
   for histories in race.histories.values():
     for history in histories:

@@ -17,69 +17,19 @@ from hypothesis import strategies as st
 import pytest
 
 import hlo_text
-from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import contention
-from lagom_xla.costs import kernel as kernel_lib
 from lagom_xla.costs.replay import costs as costs_lib
 from lagom_xla.costs.replay import program as program_lib
 from lagom_xla.costs.replay import timeline
-from lagom_xla.passes import collectives as collectives_lib
-from lagom_xla.passes import host_copies
-from lagom_xla.passes import kernels as kernels_lib
 from lagom_xla.passes import overlap as overlap_lib
+import replay_parts
+from replay_parts import collective
+from replay_parts import copy
+from replay_parts import kernel
 
 Launch, Start, Wait = program_lib.Launch, program_lib.Start, program_lib.Wait
 Loop, Branch = program_lib.Loop, program_lib.Branch
 StartCopy, WaitCopy = program_lib.StartCopy, program_lib.WaitCopy
-
-
-def _kernel(name: str) -> kernels_lib.Kernel:
-  return kernels_lib.Kernel(
-    name=name,
-    category="gemm",
-    computation="main",
-    instruction_id=0,
-    executions=1,
-    flops=0,
-    num_bytes=0,
-    element_type="bf16",
-    result_elements=1,
-    matrix_shape=None,
-    backend_config={},
-  )
-
-
-def _collective(name: str) -> collectives_lib.Collective:
-  return collectives_lib.Collective(
-    name=name,
-    kind="all-gather",
-    form="async",
-    computation="main",
-    start_id=0,
-    done_id=None,
-    num_operands=1,
-    operand_bytes=1,
-    result_bytes=8,
-    array_bytes=(8,),
-    element_type="bf16",
-    groups=(),
-    pairs=(),
-    executions=1,
-    is_pipelined=False,
-  )
-
-
-def _copy(name: str, stream: str = "to host") -> host_copies.HostCopy:
-  return host_copies.HostCopy(
-    name=name,
-    to_host=True,
-    computation="main",
-    start_id=0,
-    done_id=None,
-    num_bytes=1,
-    stream=stream,
-    executions=1,
-  )
 
 
 def _costs(
@@ -89,25 +39,12 @@ def _costs(
   wait_us: float = 0.0,
 ) -> costs_lib.Costs:
   """Times by name; `slowdown` of a kernel's and a collective's time."""
-  return costs_lib.Costs(
-    kernel=lambda kernel: kernel_lib.KernelCost(
-      time_us=float(kernel.name[1:]),
-      memory_us=0.0,
-      num_blocks=1,
-      blocks_per_sm=1,
-      source="measured",
-    ),
-    collective=lambda collective: collective_lib.CollectiveCost(
-      time_us=float(collective.name[1:]), num_channels=1, memory_gbps=0.0
-    ),
-    host_copy=lambda copy: collective_lib.CollectiveCost(
-      time_us=float(copy.name[1:]), num_channels=0, memory_gbps=0.0
-    ),
-    beside=lambda kernel, collective: contention.Beside(
+  return replay_parts.costs_by_name(
+    lambda kernel, collective: contention.Beside(
       kernel_us=kernel.time_us * slowdown(kernel.time_us, collective.time_us),
       collective_factor=collective_factor,
       wait_us=wait_us,
-    ),
+    )
   )
 
 
@@ -121,7 +58,7 @@ def _replay(*program, costs: costs_lib.Costs = TWICE) -> timeline.Timeline:
 
 
 def test_a_hidden_collective_costs_only_what_it_slows():
-  c30, k40 = _collective("c30"), _kernel("k40")
+  c30, k40 = collective("c30"), kernel("k40")
   # 30 us at half speed do 15 of the kernel's 40; 25 are left.
   replayed = _replay(Start(c30), Launch(k40), Wait(c30))
   assert replayed.step_time_us == pytest.approx(30 + 25)
@@ -132,7 +69,7 @@ def test_a_hidden_collective_costs_only_what_it_slows():
 
 
 def test_a_partially_hidden_collective_is_waited_for():
-  c100, k40 = _collective("c100"), _kernel("k40")
+  c100, k40 = collective("c100"), kernel("k40")
   replayed = _replay(Start(c100), Launch(k40), Wait(c100))
   assert replayed.step_time_us == pytest.approx(100)
   assert replayed.exposed_us == pytest.approx({"c100": 20})
@@ -140,7 +77,7 @@ def test_a_partially_hidden_collective_is_waited_for():
 
 
 def test_a_collective_beside_nothing_is_exposed():
-  c50, k40 = _collective("c50"), _kernel("k40")
+  c50, k40 = collective("c50"), kernel("k40")
   replayed = _replay(Start(c50), Wait(c50), Launch(k40))
   assert replayed.step_time_us == pytest.approx(90)
   assert replayed.exposed_us == {"c50": 50}
@@ -148,14 +85,14 @@ def test_a_collective_beside_nothing_is_exposed():
 
 
 def test_a_kernel_after_the_collective_is_not_slowed():
-  c10, k40, k41 = _collective("c10"), _kernel("k40"), _kernel("k41")
+  c10, k40, k41 = collective("c10"), kernel("k40"), kernel("k41")
   replayed = _replay(Start(c10), Launch(k40), Launch(k41), Wait(c10))
   assert replayed.slowdown_us == pytest.approx({("k40", "c10"): 5})
   assert replayed.step_time_us == pytest.approx(40 + 41 + 5)
 
 
 def test_two_collectives_run_one_after_the_other():
-  c30, c50, k20 = _collective("c30"), _collective("c50"), _kernel("k20")
+  c30, c50, k20 = collective("c30"), collective("c50"), kernel("k20")
   replayed = _replay(Start(c30), Start(c50), Launch(k20), Wait(c30), Wait(c50))
   # The kernel is done at 40: 30 beside the first, 10 beside the second.
   assert replayed.step_time_us == pytest.approx(80)
@@ -163,13 +100,13 @@ def test_two_collectives_run_one_after_the_other():
 
 
 def test_waiting_for_the_second_exposes_the_first_too():
-  c30, c50 = _collective("c30"), _collective("c50")
+  c30, c50 = collective("c30"), collective("c50")
   replayed = _replay(Start(c30), Start(c50), Wait(c50), Wait(c30))
   assert replayed.exposed_us == {"c30": 30, "c50": 50}
 
 
 def test_a_kernel_is_split_over_the_collectives_that_it_meets():
-  c30, c40, k100 = _collective("c30"), _collective("c40"), _kernel("k100")
+  c30, c40, k100 = collective("c30"), collective("c40"), kernel("k100")
   # Three times as slow beside the first, twice beside the second.
   costs = _costs(lambda _, collective_us: 3.0 if collective_us == 30 else 2.0)
   replayed = _replay(
@@ -183,7 +120,7 @@ def test_a_kernel_is_split_over_the_collectives_that_it_meets():
 
 
 def test_kernels_slow_a_collective_that_they_run_beside():
-  c50, k20 = _collective("c50"), _kernel("k20")
+  c50, k20 = collective("c50"), kernel("k20")
   replayed = _replay(Start(c50), Launch(k20), Wait(c50), costs=BOTH_TWICE)
   # In the kernel's 40 us 20 of 50 are done; 30 are left, at full pace.
   assert replayed.step_time_us == pytest.approx(40 + 30)
@@ -193,7 +130,7 @@ def test_kernels_slow_a_collective_that_they_run_beside():
 
 
 def test_a_collective_that_is_slowed_slows_a_kernel_for_longer():
-  c10, k40 = _collective("c10"), _kernel("k40")
+  c10, k40 = collective("c10"), kernel("k40")
   replayed = _replay(Start(c10), Launch(k40), Wait(c10), costs=BOTH_TWICE)
   # 20 us side by side do 10 of the kernel's 40.
   assert replayed.slowdown_us == pytest.approx({("k40", "c10"): 10})
@@ -201,7 +138,7 @@ def test_a_collective_that_is_slowed_slows_a_kernel_for_longer():
 
 
 def test_a_collective_whose_turn_comes_inside_a_kernel_waits_for_sms():
-  c30, c50, k100 = _collective("c30"), _collective("c50"), _kernel("k100")
+  c30, c50, k100 = collective("c30"), collective("c50"), kernel("k100")
   replayed = _replay(
     Start(c30), Start(c50), Launch(k100), Wait(c30), Wait(c50), costs=LATE
   )
@@ -212,7 +149,7 @@ def test_a_collective_whose_turn_comes_inside_a_kernel_waits_for_sms():
 
 
 def test_sms_come_free_when_the_kernel_ends():
-  c30, c50, k40 = _collective("c30"), _collective("c50"), _kernel("k40")
+  c30, c50, k40 = collective("c30"), collective("c50"), kernel("k40")
   replayed = _replay(
     Start(c30), Start(c50), Launch(k40), Wait(c30), Wait(c50), costs=LATE
   )
@@ -221,7 +158,7 @@ def test_sms_come_free_when_the_kernel_ends():
 
 
 def test_a_collective_that_starts_between_kernels_does_not_wait():
-  c30, c0, k40 = _collective("c30"), _collective("c0"), _kernel("k40")
+  c30, c0, k40 = collective("c30"), collective("c0"), kernel("k40")
   replayed = _replay(
     Launch(k40), Start(c0), Start(c30), Launch(k40), Wait(c30), costs=LATE
   )
@@ -229,25 +166,25 @@ def test_a_collective_that_starts_between_kernels_does_not_wait():
 
 
 def test_a_collective_that_nobody_waits_for_ends_with_the_step():
-  c50, k20 = _collective("c50"), _kernel("k20")
+  c50, k20 = collective("c50"), kernel("k20")
   replayed = _replay(Start(c50), Launch(k20))
   assert replayed.step_time_us == pytest.approx(50)
   assert replayed.exposed_us == pytest.approx({"c50": 10})
 
 
 def test_a_collective_of_no_time_leaves_no_trace():
-  c0, k40 = _collective("c0"), _kernel("k40")
+  c0, k40 = collective("c0"), kernel("k40")
   replayed = _replay(Start(c0), Launch(k40), Wait(c0))
   assert replayed.step_time_us == 40
   assert replayed.slowdown_us == {}
 
 
 def test_a_wait_for_what_was_never_started_passes():
-  assert _replay(Wait(_collective("c50"))).step_time_us == 0
+  assert _replay(Wait(collective("c50"))).step_time_us == 0
 
 
 def test_the_slowest_branch_counts():
-  k40, k10, c50 = _kernel("k40"), _kernel("k10"), _collective("c50")
+  k40, k10, c50 = kernel("k40"), kernel("k10"), collective("c50")
   slow = (Launch(k10), Start(c50), Wait(c50))
   replayed = _replay(Branch(((Launch(k40),), slow, ())))
   assert replayed.step_time_us == pytest.approx(60)
@@ -259,7 +196,7 @@ def test_a_conditional_without_branches_takes_no_time():
 
 
 def test_a_collective_can_outlive_iterations_of_a_loop():
-  c70, k10 = _collective("c70"), _kernel("k10")
+  c70, k10 = collective("c70"), kernel("k10")
   # At half speed three iterations cover 60 of 70; the fourth is free halfway.
   replayed = _replay(Start(c70), Loop((Launch(k10),), 5), Wait(c70))
   assert replayed.step_time_us == pytest.approx(70 + 50 - 35)
@@ -267,11 +204,11 @@ def test_a_collective_can_outlive_iterations_of_a_loop():
 
 
 def test_a_loop_of_no_trips_takes_no_time():
-  assert _replay(Loop((Launch(_kernel("k10")),), 0)).step_time_us == 0
+  assert _replay(Loop((Launch(kernel("k10")),), 0)).step_time_us == 0
 
 
 def test_a_host_copy_goes_on_beside_kernels_and_collectives():
-  h60, c30, k40 = _copy("h60"), _collective("c30"), _kernel("k40")
+  h60, c30, k40 = copy("h60"), collective("c30"), kernel("k40")
   lone = _costs(lambda *_: 1.0)
   replayed = _replay(
     StartCopy(h60), Start(c30), Launch(k40), Wait(c30), WaitCopy(h60),
@@ -283,22 +220,22 @@ def test_a_host_copy_goes_on_beside_kernels_and_collectives():
 
 
 def test_copies_of_a_stream_queue_up_and_others_do_not():
-  first, second = _copy("h30"), _copy("h20")
-  other = _copy("h45", "to device")
+  first, second = copy("h30"), copy("h20")
+  other = copy("h45", "to device")
   starts = StartCopy(first), StartCopy(second), StartCopy(other)
   assert _replay(*starts, WaitCopy(other)).step_time_us == pytest.approx(50)
   assert _replay(*starts[:2]).copy_us == pytest.approx(50)
 
 
 def test_a_collective_goes_on_while_a_host_copy_is_awaited():
-  h60, c50 = _copy("h60"), _collective("c50")
+  h60, c50 = copy("h60"), collective("c50")
   replayed = _replay(StartCopy(h60), Start(c50), WaitCopy(h60), Wait(c50))
   assert replayed.step_time_us == pytest.approx(60)
   assert replayed.total_exposed_us == 0
 
 
 def test_a_kernel_loses_to_a_host_copy_for_as_long_as_it_runs():
-  h30, k40 = _copy("h30"), _kernel("k40")
+  h30, k40 = copy("h30"), kernel("k40")
   replayed = _replay(StartCopy(h30), Launch(k40), WaitCopy(h30))
   # Twice as slow for 30 us, in which 15 us of its work are done.
   assert replayed.step_time_us == pytest.approx(55)
@@ -316,8 +253,8 @@ def _unrolled(program: program_lib.Program) -> program_lib.Program:
   return tuple(parts)
 
 
-_KERNELS = [_kernel(f"k{time_us}") for time_us in (0, 1, 7, 20, 300)]
-_COLLECTIVES = [_collective(f"c{time_us}") for time_us in (0, 3, 11, 50, 170)]
+_KERNELS = [kernel(f"k{time_us}") for time_us in (0, 1, 7, 20, 300)]
+_COLLECTIVES = [collective(f"c{time_us}") for time_us in (0, 3, 11, 50, 170)]
 # Neither commensurable nor equal for any two pairs.
 _UNEVEN = _costs(
   lambda kernel_us, collective_us: (
@@ -328,7 +265,7 @@ _UNEVEN = _costs(
 )
 
 _COPIES = [
-  _copy(f"h{time_us}", stream)
+  copy(f"h{time_us}", stream)
   for time_us, stream in ((0, "a"), (4, "a"), (60, "a"), (13, "b"))
 ]
 
@@ -403,7 +340,7 @@ def test_long_loops_are_not_replayed_trip_by_trip():
     host_copy=TWICE.host_copy,
     beside=TWICE.beside,
   )
-  c5, k10 = _collective("c5"), _kernel("k10")
+  c5, k10 = collective("c5"), kernel("k10")
   body = (Start(c5), Launch(k10), Wait(c5))
   replayed = _replay(Loop(body, 10**6), costs=costs)
   assert replayed.step_time_us == pytest.approx(12.5e6)

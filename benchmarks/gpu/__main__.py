@@ -24,6 +24,7 @@ import tempfile
 import time
 from typing import Any
 
+from benchmarks import command_line
 from benchmarks.gpu import part as part_lib
 
 _RESULTS = pathlib.Path(__file__).with_name("results")
@@ -116,7 +117,7 @@ def measure(
 
 
 def _chosen(only: str) -> list[part_lib.Part]:
-  names = [name.strip() for name in only.split(",") if name.strip()]
+  names = command_line.names(only)
   known = {part.name: part for part in PARTS}
   unknown = [name for name in names if name not in known]
   if unknown:

@@ -5,9 +5,10 @@
     python -m benchmarks.live [--only=CASE[:RATE],...] [--format=text|json]
         [--csv=FOLDER]
 
-Needs root and iproute2, and takes two to three minutes for each case and rate.
-Progress goes to stderr. --csv also writes the table into a folder; the one in
-results/ was written so. With --only, the other rows stay in it as they were.
+Needs root and iproute2. A case and rate takes two to seven minutes, and up to
+twelve where a step takes seconds. Progress goes to stderr. --csv also writes
+the table into a folder; the one in results/ was written so. With --only, the
+other rows stay in it as they were.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import sys
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
+from benchmarks import command_line
 from benchmarks import kept_rows
 from benchmarks import table as table_lib
 from benchmarks.live import cases as cases_lib
@@ -67,9 +69,8 @@ def _write(table: table_lib.Table, folder: pathlib.Path) -> None:
 
 def _chosen(only: str) -> list[tuple[str, tuple[int, ...]]]:
   """Cases and their rates, as --only names them."""
-  names = [name.strip() for name in only.split(",") if name.strip()]
   chosen = []
-  for name in names or cases_lib.CASES:
+  for name in command_line.names(only) or cases_lib.CASES:
     case, _, rate = name.partition(":")
     if case not in cases_lib.CASES:
       sys.exit(
@@ -87,18 +88,8 @@ def _chosen(only: str) -> list[tuple[str, tuple[int, ...]]]:
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
-  parser = argparse.ArgumentParser(
-    prog="python -m benchmarks.live",
-    description=__doc__.partition("\n")[0],
-  )
+  parser = command_line.parser("benchmarks.live", __doc__)
   parser.add_argument("--only", default="", metavar="CASE[:RATE],...")
-  parser.add_argument("--format", choices=("text", "json"), default="text")
-  parser.add_argument(
-    "--csv",
-    type=pathlib.Path,
-    metavar="FOLDER",
-    help="also write the table into this folder; with --only, those rows of it",
-  )
   return parser.parse_args(argv)
 
 

@@ -4,15 +4,17 @@
 
     python -m benchmarks.live.host JSON
 
-The JSON is a task of `launch.py`. The loop goes on until `tune` only watches.
-Then what it adopted, compiled anew, takes turns with the step as XLA compiles
-it by default; where it adopted nothing, that step takes turns with itself. The
-last line of what is printed is the JSON of a `launch.Found`.
+The JSON is a task of `table.py`. The loop goes on until `tune` only watches, or
+for as long as a case may take. Then what it adopted, compiled anew, takes turns
+with the step as XLA compiles it by default; where it adopted nothing, that step
+takes turns with itself. The last line of what is printed is what was found, as
+JSON.
 """
 
 from __future__ import annotations
 
 import ctypes
+import dataclasses
 import json
 import os
 import pathlib
@@ -36,9 +38,15 @@ _NUM_HOSTS = 2
 _PR_SET_PDEATHSIG = 1  # prctl(2)
 # Steps between looks at whether the loop has come to an end.
 _STEPS_PER_LOOK = 10
-_LONGEST_LOOP_S = 150
+# A case may take so long to its first candidate, and then so long and so many
+# steps: `tune` judges a candidate after a hundred steps at the latest, however
+# slow they are.
+_LONGEST_SEARCH_S = 300
+_TRIALS_S = 120
+_NUM_TRIAL_STEPS = 120
 _TIMEOUT_S = 300
 _ENDED = ("watch", "stay")
+_TRYING = ("candidate", "measure", "adopt", "reject")
 
 
 def main() -> None:
@@ -60,8 +68,10 @@ def main() -> None:
 
 def _train(made: training.Training, log: pathlib.Path) -> tuple[Any, Any]:
   """A user's loop, as long as `tune` has something to do."""
-  train_step = lagom_xla.tune(made.step, log=log)
+  # No plan of an earlier run, which may have had another link.
+  train_step = lagom_xla.tune(made.step, log=log, cache=False)
   state, num_steps, begin = made.state, 0, time.perf_counter()
+  budget = Budget()
   is_over = False
   while not is_over:
     for _ in range(_STEPS_PER_LOOK):
@@ -70,19 +80,45 @@ def _train(made: training.Training, log: pathlib.Path) -> tuple[Any, Any]:
       num_steps += 1
     jax.block_until_ready(state)
     seconds = time.perf_counter() - begin
-    is_over = _shared(_has_ended(train_step) or seconds > _LONGEST_LOOP_S)
+    doing = _doing(train_step)
+    is_spent = budget.is_spent(doing, num_steps, seconds)
+    is_over = _shared(doing.startswith(_ENDED) or is_spent)
   return state, {
     "num_steps": num_steps,
     "loop_s": time.perf_counter() - begin,
-    "has_ended": _has_ended(train_step),
+    "has_ended": _doing(train_step).startswith(_ENDED),
     "report": train_step.report(),
   }
 
 
-def _has_ended(train_step: Any) -> bool:
-  """Whether `tune` says that it tries nothing more."""
-  now = train_step.report().partition("now: ")[2]
-  return now.startswith(_ENDED)
+@dataclasses.dataclass
+class Budget:
+  """What a case may take, from one look at it to the next."""
+
+  _first_try: tuple[int, float] | None = None
+
+  def is_spent(self, doing: str, num_steps: int, seconds: float) -> bool:
+    """Whether the loop should be left as it is.
+
+    Args:
+      doing: what `tune` says that it does.
+      num_steps: since the case began.
+      seconds: since then.
+    """
+    if self._first_try is None and doing.startswith(_TRYING):
+      self._first_try = num_steps, seconds
+    if self._first_try is None:
+      return seconds > _LONGEST_SEARCH_S
+    steps_before, seconds_before = self._first_try
+    return (
+      num_steps > steps_before + _NUM_TRIAL_STEPS
+      and seconds > seconds_before + _TRIALS_S
+    )
+
+
+def _doing(train_step: Any) -> str:
+  """What `tune` says that it does now."""
+  return train_step.report().partition("now: ")[2]
 
 
 def _trials(log: pathlib.Path) -> list[dict[str, Any]]:

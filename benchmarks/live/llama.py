@@ -107,23 +107,8 @@ def build(
       logits, batch["targets"]
     ).mean()
 
-  def train_step(state: Any, batch: Any) -> tuple[Any, jax.Array]:
-    loss, grads = jax.value_and_grad(loss_of)(state["params"], batch)
-    updates, opt = optimizer.update(grads, state["opt"], state["params"])
-    params = optax.apply_updates(state["params"], updates)
-    return {"params": params, "opt": opt}, loss
-
-  layout = jax.tree.map(lambda leaf: leaf.sharding, state)
-  whole = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
-  return training.Training(
-    step=jax.jit(
-      train_step,
-      donate_argnums=training.DONATED,
-      out_shardings=(layout, whole),
-    ),
-    state=state,
-    batches=[_batch(mesh, parallel, seed) for seed in range(_NUM_BATCHES)],
-  )
+  batches = [_batch(mesh, parallel, seed) for seed in range(_NUM_BATCHES)]
+  return training.of_loss(loss_of, optimizer, state, batches, mesh)
 
 
 def _rotated(x: jax.Array) -> jax.Array:

@@ -57,28 +57,13 @@ def build(
     predicted = cast(jax.Array, model.apply(params, batch["inputs"]))
     return jnp.mean(jnp.square(predicted - batch["targets"]))
 
-  def train_step(state: Any, batch: Any) -> tuple[Any, jax.Array]:
-    loss, grads = jax.value_and_grad(loss_of)(state["params"], batch)
-    updates, opt = optimizer.update(grads, state["opt"], state["params"])
-    params = optax.apply_updates(state["params"], updates)
-    return {"params": params, "opt": opt}, loss
-
-  whole = jax.tree.map(lambda leaf: leaf.sharding, state)
-  loss_sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
-  return training.Training(
-    step=jax.jit(
-      train_step,
-      donate_argnums=training.DONATED,
-      out_shardings=(whole, loss_sharding),
-    ),
-    state=state,
-    batches=[
-      {
-        name: training.filled(
-          (num_rows, width), mesh, _AXIS, seed=2 * n + of, scale=1.0
-        )
-        for of, name in enumerate(("inputs", "targets"))
-      }
-      for n in range(_NUM_BATCHES)
-    ],
-  )
+  batches = [
+    {
+      name: training.filled(
+        (num_rows, width), mesh, _AXIS, seed=2 * n + of, scale=1.0
+      )
+      for of, name in enumerate(("inputs", "targets"))
+    }
+    for n in range(_NUM_BATCHES)
+  ]
+  return training.of_loss(loss_of, optimizer, state, batches, mesh)

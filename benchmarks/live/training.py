@@ -4,13 +4,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 import dataclasses
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 
 from lagom_xla.passes import registry
 
@@ -34,6 +35,40 @@ class Training:
   step: jax.stages.Wrapped
   state: Any
   batches: Sequence[Any]
+
+
+def of_loss(
+  loss_of: Callable[[Any, Any], jax.Array],
+  optimizer: optax.GradientTransformation,
+  state: Mapping[str, Any],
+  batches: Sequence[Any],
+  mesh: jax.sharding.Mesh,
+) -> Training:
+  """Makes the training of a model.
+
+  Args:
+    loss_of: of parameters and a batch.
+    optimizer: of Optax.
+    state: "params", and "opt" for the optimizer's; stays where it is laid out.
+    batches: to go through again and again.
+    mesh: of the devices.
+  """
+
+  def train_step(state: Any, batch: Any) -> tuple[Any, jax.Array]:
+    loss, grads = jax.value_and_grad(loss_of)(state["params"], batch)
+    updates, opt = optimizer.update(grads, state["opt"], state["params"])
+    params = optax.apply_updates(state["params"], updates)
+    return {"params": params, "opt": opt}, loss
+
+  layout = jax.tree.map(lambda leaf: leaf.sharding, state)
+  whole = jax.sharding.NamedSharding(mesh, _P())
+  return Training(
+    step=jax.jit(
+      train_step, donate_argnums=DONATED, out_shardings=(layout, whole)
+    ),
+    state=state,
+    batches=batches,
+  )
 
 
 def mesh(devices: Sequence[jax.Device], axis: str) -> jax.sharding.Mesh:

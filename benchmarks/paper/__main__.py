@@ -13,10 +13,10 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 import os
-import pathlib
 import sys
 import time
 
+from benchmarks import command_line
 from benchmarks import table as table_lib
 from benchmarks.paper import cases
 from benchmarks.paper import compare
@@ -80,9 +80,7 @@ def _compare(
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
-  parser = argparse.ArgumentParser(
-    prog="python -m benchmarks.paper", description=__doc__.partition("\n")[0]
-  )
+  parser = command_line.parser("benchmarks.paper", __doc__)
   parser.add_argument(
     "--only",
     action="append",
@@ -90,13 +88,6 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     metavar="TEXT",
     help="workloads whose name, such as phi-2/fsdp/8/a, has TEXT in it; may be"
     " given more than once",
-  )
-  parser.add_argument("--format", choices=("text", "json"), default="text")
-  parser.add_argument(
-    "--csv",
-    type=pathlib.Path,
-    metavar="FOLDER",
-    help="also write the tables into this folder",
   )
   parser.add_argument(
     "--no-sensitivity",

@@ -30,6 +30,7 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("JAX_SKIP_CUDA_CONSTRAINTS_CHECK", "1")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
+from benchmarks import command_line
 from benchmarks import kept_rows
 from benchmarks import table as table_lib
 from benchmarks.recipes import cases as cases_lib
@@ -60,21 +61,13 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
-  parser = argparse.ArgumentParser(
-    prog="python -m benchmarks.recipes",
-    description=(__doc__ or "").partition("\n")[0],
-  )
+  parser = command_line.parser("benchmarks.recipes", __doc__)
   parser.add_argument("--data", type=pathlib.Path, metavar="FOLDER")
-  parser.add_argument("--only", type=_names, default=(), metavar="MODULE,...")
-  parser.add_argument("--gpus", type=_names, default=cases_lib.GPUS)
-  parser.add_argument("--exhaustive", action="store_true")
-  parser.add_argument("--format", choices=("text", "json"), default="text")
   parser.add_argument(
-    "--csv",
-    type=pathlib.Path,
-    metavar="FOLDER",
-    help="write the table into this folder, row by row",
+    "--only", type=command_line.names, default=(), metavar="MODULE,..."
   )
+  parser.add_argument("--gpus", type=command_line.names, default=cases_lib.GPUS)
+  parser.add_argument("--exhaustive", action="store_true")
   compiling.add(parser)
   arguments = parser.parse_args(argv)
   if arguments.data is not None and not arguments.data.is_dir():
@@ -84,10 +77,6 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     if name not in modules:
       parser.error(f"there is no {name}; choose from {', '.join(modules)}")
   return arguments
-
-
-def _names(text: str) -> tuple[str, ...]:
-  return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
 def _recipes(

@@ -13,7 +13,6 @@ XLA's default schedule are in the first table. Results of ours are in results/.
 
 from __future__ import annotations
 
-import argparse
 import os
 import pathlib
 
@@ -21,6 +20,7 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("JAX_SKIP_CUDA_CONSTRAINTS_CHECK", "1")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
+from benchmarks import command_line
 from benchmarks import table as table_lib
 from benchmarks.robust import coverage
 from benchmarks.robust import plans
@@ -35,18 +35,13 @@ _NAMES = ("settings", "joint", "coverage")
 
 def main() -> None:
   """The command."""
-  parser = argparse.ArgumentParser(
-    prog="python -m benchmarks.robust",
-    description=__doc__.partition("\n")[0],
-  )
+  parser = command_line.parser("benchmarks.robust", __doc__)
   parser.add_argument("--data", type=pathlib.Path)
   parser.add_argument("--only", default="")
-  parser.add_argument("--format", choices=("text", "json"), default="text")
-  parser.add_argument("--csv", type=pathlib.Path, metavar="FOLDER")
   arguments = parser.parse_args()
   if arguments.data is not None and not arguments.data.is_dir():
     parser.error(f"there is no folder {arguments.data}")
-  names = [n.strip() for n in arguments.only.split(",") if n.strip()]
+  names = command_line.names(arguments.only)
   unknown = sorted(set(names) - set(_NAMES))
   if unknown:
     parser.error(

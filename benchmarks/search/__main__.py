@@ -13,7 +13,6 @@ also writes the tables into a folder; those in results/ were written so.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable, Mapping, Sequence
 import os
 import pathlib
@@ -25,6 +24,7 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("JAX_SKIP_CUDA_CONSTRAINTS_CHECK", "1")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
+from benchmarks import command_line
 from benchmarks import table as table_lib
 from benchmarks.search import ablation
 from benchmarks.search import against_exhaustive
@@ -106,24 +106,14 @@ def _tables(
 
 def main(arguments_: Sequence[str] | None = None) -> None:
   """The command."""
-  parser = argparse.ArgumentParser(
-    prog="python -m benchmarks.search",
-    description=__doc__.partition("\n")[0],
-  )
+  parser = command_line.parser("benchmarks.search", __doc__)
   parser.add_argument("--data", type=pathlib.Path)
   parser.add_argument("--only", default="")
-  parser.add_argument("--format", choices=("text", "json"), default="text")
-  parser.add_argument(
-    "--csv",
-    type=pathlib.Path,
-    metavar="FOLDER",
-    help="also write the tables into this folder",
-  )
   arguments = parser.parse_args(arguments_)
   if arguments.data is not None and not arguments.data.is_dir():
     parser.error(f"there is no folder {arguments.data}")
   makers = _tables(modules_lib.Shelf(arguments.data))
-  names = [n.strip() for n in arguments.only.split(",") if n.strip()]
+  names = command_line.names(arguments.only)
   unknown = sorted(set(names) - set(makers))
   if unknown:
     parser.error(

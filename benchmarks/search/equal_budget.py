@@ -4,19 +4,13 @@
 
 One evaluation is one profile of the whole step, with all keys changed at once.
 Every searcher starts with a profile of NCCL's own choices, and what counts is
-the best configuration so far. Lagom's and AutoCCL's searches see what each
-collective did; they search the parts of a step that do not touch each other
-(its problems) side by side. Random search and TPE know nothing of collectives:
-they see one figure, the time of the step. As that is most of why they lose,
-they are also run part by part, with all that our searchers see except the times
-of single collectives.
+the best configuration so far. `races` says what each of them sees.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 import concurrent.futures
-import dataclasses
 import multiprocessing
 import os
 import pathlib
@@ -27,11 +21,7 @@ import numpy as np
 from benchmarks import table as table_lib
 from benchmarks.search import contestants
 from benchmarks.search import modules as modules_lib
-from lagom_xla.costs import step as step_lib
-from lagom_xla.search.nccl import lockstep
-from lagom_xla.search.nccl import problem as problem_lib
-from lagom_xla.search.nccl import searcher as searcher_lib
-from lagom_xla.search.nccl import trial as trial_lib
+from benchmarks.search import races as races_lib
 
 NAME = "equal_budget"
 
@@ -40,12 +30,6 @@ NUM_SEEDS = 3
 _FEWEST_MODULES = 10
 # Steps this close to each other are equal: a hundredth of a percent.
 _SAME = 1e-4
-
-_BY_PART = " by part"
-_RIVALS = (
-  *contestants.OTHERS,
-  *(name + _BY_PART for name in contestants.BLIND),
-)
 
 _SUMMARY = (
   table_lib.Column(field="budget", heading="evaluations", form="d"),
@@ -73,44 +57,9 @@ _DETAIL = (
   table_lib.Column(field="budget", heading="evaluations", form="d"),
   *(
     table_lib.Column(field=name, heading=name)
-    for name in (*contestants.OURS, *_RIVALS)
+    for name in (*contestants.OURS, *races_lib.RIVALS)
   ),
 )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
-class Races:
-  """All searches of one module.
-
-  Attributes:
-    module: its name.
-    num_keys: tuning keys.
-    largest: keys of its largest problem.
-    default_us: the step time under NCCL's own choices.
-    histories: by searcher, one per seed.
-  """
-
-  module: str
-  num_keys: int
-  largest: int
-  default_us: float
-  histories: Mapping[str, Sequence[lockstep.History]]
-
-  @property
-  def best_us(self) -> float:
-    """The best step time that any search found at its end."""
-    return min(
-      history.best_us[-1]
-      for histories in self.histories.values()
-      for history in histories
-    )
-
-  def excess(self, name: str, budget: int) -> list[float]:
-    """Of each seed: the best after a budget over the best of all, less one."""
-    return [
-      history.best_us_after(budget) / self.best_us - 1
-      for history in self.histories[name]
-    ]
 
 
 def tables(
@@ -122,7 +71,7 @@ def tables(
 ) -> list[table_lib.Table]:
   """The summary over all modules, and the figures of each."""
   races = [
-    race(
+    races_lib.race(
       module.name,
       shelf.step(module),
       max_trials=max(budgets),
@@ -147,92 +96,27 @@ def parallel_tables(
   return tables_of(races, budgets=BUDGETS, num_seeds=NUM_SEEDS)
 
 
-def _race_by_name(name: str, data: pathlib.Path | None) -> Races:
+def _race_by_name(name: str, data: pathlib.Path | None) -> races_lib.Races:
   step = modules_lib.Shelf(data).step(modules_lib.named(name))
-  return race(name, step, max_trials=max(BUDGETS), num_seeds=NUM_SEEDS)
+  return races_lib.race(
+    name, step, max_trials=max(BUDGETS), num_seeds=NUM_SEEDS
+  )
 
 
 def tables_of(
-  races: Sequence[Races], *, budgets: Sequence[int], num_seeds: int
+  races: Sequence[races_lib.Races], *, budgets: Sequence[int], num_seeds: int
 ) -> list[table_lib.Table]:
   """The tables of races that were run."""
   return [_summary(races, budgets, num_seeds), _detail(races, budgets)]
 
 
-def race(
-  module: str, step: step_lib.Step, *, max_trials: int, num_seeds: int
-) -> Races:
-  """Lets all searchers search a module."""
-  problems = problem_lib.problems(step)
-  histories: dict[str, list[lockstep.History]] = {}
-
-  def enter(name: str, run: Callable[[int], lockstep.History]) -> None:
-    modules_lib.say(f"searching {module}: {name}")
-    draws = name.removesuffix(_BY_PART) in contestants.DRAWING
-    seeds = range(num_seeds if draws else 1)
-    histories[name] = [run(seed * len(problems)) for seed in seeds]
-
-  for name, searcher in {**contestants.OURS, **contestants.OTHERS}.items():
-    blind = name in contestants.BLIND
-    enter(
-      name + _BY_PART if blind else name,
-      lambda seed, searcher=searcher: lockstep.run_step(
-        searcher, step, max_trials=max_trials, seed=seed
-      ),
-    )
-  for name, searcher in contestants.BLIND.items():
-    enter(
-      name,
-      lambda seed, searcher=searcher: _run_blind(
-        searcher, step, problems, max_trials=max_trials, seed=seed
-      ),
-    )
-  return Races(
-    module=module,
-    num_keys=len(step.keys),
-    largest=max(len(problem.keys) for problem in problems),
-    default_us=step.timeline(step.default).step_time_us,
-    histories=histories,
-  )
-
-
-def _run_blind(
-  searcher: searcher_lib.Searcher,
-  step: step_lib.Step,
-  problems: Sequence[problem_lib.Problem],
-  *,
-  max_trials: int,
-  seed: int,
-) -> lockstep.History:
-  """Searches a step as a single problem."""
-  whole = problem_lib.Problem(
-    keys=step.keys,
-    programs=tuple(p for one in problems for p in one.programs),
-    program_keys=tuple(k for one in problems for k in one.program_keys),
-  )
-  profile = trial_lib.Predictor(step, whole)
-  # Programs leave out what runs beside no collective.
-  rest_us = (
-    step.timeline(step.default).step_time_us - profile(step.default).total_us
-  )
-  state = searcher.init(whole, step.cluster, start=step.default, seed=seed)
-  best_us: list[float] = []
-  while len(best_us) < max_trials and not searcher.done(state):
-    found = profile(searcher.ask(state))
-    best_us.append(min([rest_us + found.total_us, *best_us[-1:]]))
-    state = searcher.tell(state, found)
-  return lockstep.History(
-    configuration=searcher.best(state), best_us=tuple(best_us)
-  )
-
-
 def _summary(
-  races: Sequence[Races], budgets: Sequence[int], num_seeds: int
+  races: Sequence[races_lib.Races], budgets: Sequence[int], num_seeds: int
 ) -> table_lib.Table:
   rows = [
     _summary_row(races, name, budget)
     for budget in budgets
-    for name in (*contestants.OURS, *_RIVALS)
+    for name in (*contestants.OURS, *races_lib.RIVALS)
   ]
   return table_lib.Table(
     name=NAME,
@@ -259,7 +143,7 @@ def _summary(
 
 
 def _summary_row(
-  races: Sequence[Races], name: str, budget: int
+  races: Sequence[races_lib.Races], name: str, budget: int
 ) -> table_lib.Row:
   medians = [float(np.median(r.excess(name, budget))) for r in races]
   row: dict[str, Any] = {
@@ -294,7 +178,7 @@ def _summary_row(
 
 
 def _target(
-  races: Sequence[Races],
+  races: Sequence[races_lib.Races],
   rows: Sequence[table_lib.Row],
   ours: str,
   budget: int,
@@ -304,7 +188,7 @@ def _target(
     for row in rows
     if row["budget"] == budget
   }
-  rivals = {n: m for n, m in medians.items() if n in _RIVALS}
+  rivals = {n: m for n, m in medians.items() if n in races_lib.RIVALS}
   return table_lib.Target(
     wanted=(
       f"{ours} ahead of each rival by the median after {budget} evaluations,"
@@ -318,7 +202,9 @@ def _target(
   )
 
 
-def _detail(races: Sequence[Races], budgets: Sequence[int]) -> table_lib.Table:
+def _detail(
+  races: Sequence[races_lib.Races], budgets: Sequence[int]
+) -> table_lib.Table:
   rows = []
   for r in races:
     for budget in budgets:
@@ -329,7 +215,7 @@ def _detail(races: Sequence[Races], budgets: Sequence[int]) -> table_lib.Table:
         "default": r.default_us / r.best_us - 1,
         "budget": budget,
       }
-      for name in (*contestants.OURS, *_RIVALS):
+      for name in (*contestants.OURS, *races_lib.RIVALS):
         row[name] = _spread(r.excess(name, budget))
       rows.append(row)
   return table_lib.Table(

@@ -18,13 +18,13 @@ import argparse
 from collections.abc import Callable, Mapping, Sequence
 import json
 import os
-import pathlib
 import sys
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("JAX_SKIP_CUDA_CONSTRAINTS_CHECK", "1")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
+from benchmarks import command_line
 from benchmarks import kept_rows
 from benchmarks import table as table_lib
 from benchmarks.shaped_hosts import hosts
@@ -93,7 +93,7 @@ def _write(
 
 
 def _chosen(only: str) -> list[module_lib.Module]:
-  names = [name.strip() for name in only.split(",") if name.strip()]
+  names = command_line.names(only)
   unknown = [name for name in names if name not in modules_lib.MODULES]
   if unknown:
     sys.exit(
@@ -111,21 +111,11 @@ def _as_json(table: table_lib.Table) -> list[dict[str, object]]:
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
-  parser = argparse.ArgumentParser(
-    prog="python -m benchmarks.strands",
-    description=__doc__.partition("\n")[0],
-  )
+  parser = command_line.parser("benchmarks.strands", __doc__)
   which = parser.add_mutually_exclusive_group()
   which.add_argument("--settings", action="store_true")
   which.add_argument("--wall-clock", action="store_true")
   parser.add_argument("--only", default="", metavar="NAME,...")
-  parser.add_argument("--format", choices=("text", "json"), default="text")
-  parser.add_argument(
-    "--csv",
-    type=pathlib.Path,
-    metavar="FOLDER",
-    help="also write the table into this folder; with --only, those rows of it",
-  )
   return parser.parse_args(argv)
 
 

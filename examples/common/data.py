@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 import pathlib
 
 import jax
@@ -43,6 +43,23 @@ def byte_batches(
     starts = rng.integers(len(tokens), size=(batch_size, 1))
     windows = tokens[(starts + np.arange(seq_len + 1)) % len(tokens)]
     yield {"inputs": windows[:, :-1], "targets": windows[:, 1:]}
+
+
+def batches_like(
+  like: Mapping[str, jax.ShapeDtypeStruct], *, seed: int
+) -> Iterator[dict[str, jax.Array]]:
+  """Yields endless batches of `TEXT`, on the devices of a step.
+
+  Args:
+    like: {"inputs", "targets"}, what the step takes.
+    seed: Chooses the windows; the same in all processes of a job.
+  """
+  batch_size, seq_len = like["inputs"].shape
+  text = TEXT.read_bytes()
+  for batch in byte_batches(
+    text, batch_size=batch_size, seq_len=seq_len, seed=seed
+  ):
+    yield placed(batch, like["inputs"].sharding)
 
 
 def placed(batch: Batch, place: jax.sharding.Sharding) -> dict[str, jax.Array]:

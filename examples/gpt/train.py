@@ -122,16 +122,9 @@ def main(argv: Sequence[str]) -> None:
     learning_rate=FLAGS.learning_rate,
     seed=FLAGS.seed,
   )
-  place = batch_like["inputs"].sharding
-  batch_size, seq_len = batch_like["inputs"].shape
-  batches = data.byte_batches(
-    data.TEXT.read_bytes(),
-    batch_size=batch_size,
-    seq_len=seq_len,
-    seed=FLAGS.seed,
-  )
+  batches = data.batches_like(batch_like, seed=FLAGS.seed)
   for index in range(1, FLAGS.steps + 1):
-    loss = step(model, optimizer, data.placed(next(batches), place))
+    loss = step(model, optimizer, next(batches))
     is_shown = index == 1 or index % 10 == 0 or index == FLAGS.steps
     if is_shown and jax.process_index() == 0:
       print(f"step {index:4d}  loss {float(loss):.4f}", flush=True)

@@ -117,16 +117,9 @@ def main(argv: Sequence[str]) -> None:
   )
   step = tuning.tuned_as_flags_say(step)
   state = init(state_like, model=FLAGS.model, seed=FLAGS.seed)
-  batch_size, context = batch_like["inputs"].shape
-  batches = data.byte_batches(
-    data.TEXT.read_bytes(),
-    batch_size=batch_size,
-    seq_len=context,
-    seed=FLAGS.seed,
-  )
+  batches = data.batches_like(batch_like, seed=FLAGS.seed)
   for index in range(1, FLAGS.steps + 1):
-    batch = data.placed(next(batches), batch_like["inputs"].sharding)
-    state, loss = step(state, batch)
+    state, loss = step(state, next(batches))
     is_shown = index == 1 or index % FLAGS.every == 0 or index == FLAGS.steps
     if is_shown and jax.process_index() == 0:
       print(f"step {index:4d}  loss {float(loss):.4f}", flush=True)

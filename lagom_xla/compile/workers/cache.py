@@ -15,10 +15,10 @@ import hashlib
 import os
 import pathlib
 import tempfile
-import time
 import zlib
 
 from lagom_xla.compile.workers import job as job_lib
+from lagom_xla.compile.workers import kept_files
 
 # "off", or the folder.
 _VARIABLE = "LAGOM_XLA_CACHE"
@@ -26,8 +26,6 @@ _OFF = "off"
 _MAX_BYTES = 2 * 2**30
 _SUFFIX = ".compiled"
 _CHECKSUM_BYTES = hashlib.sha256().digest_size
-# A file that is still written after this long was left by a process that ended.
-_LONGEST_WRITE_S = 3600
 # No peak is known; it is stored as a number like all others.
 _NO_PEAK = -1
 _PEAK_BYTES = 8
@@ -47,8 +45,7 @@ class Cache:
       stored = path.read_bytes()
     except OSError:
       return None
-    with contextlib.suppress(OSError):  # The folder may be read-only.
-      os.utime(path)
+    kept_files.note_use(path)
     return _decode(stored)
 
   def put(self, digest: str, result: job_lib.Result) -> None:
@@ -57,35 +54,13 @@ class Cache:
     One without a module is kept, too: that there is none was found out.
     """
     with contextlib.suppress(OSError):
-      self._folder.mkdir(parents=True, exist_ok=True)
-      handle, name = tempfile.mkstemp(dir=self._folder)
-      try:
-        with os.fdopen(handle, "wb") as file:
-          file.write(_encode(result))
-        os.replace(name, self._path(digest))
-      except BaseException:
-        os.unlink(name)
-        raise
-      self._make_room()
+      kept_files.write(self._path(digest), _encode(result))
+      kept_files.make_room(
+        self._folder, suffix=_SUFFIX, max_bytes=self._max_bytes
+      )
 
   def _path(self, digest: str) -> pathlib.Path:
     return self._folder / f"{digest}{_SUFFIX}"
-
-  def _make_room(self) -> None:
-    """Deletes what was of no use for longest, and what was left unfinished."""
-    found = []
-    for path in self._folder.iterdir():
-      with contextlib.suppress(FileNotFoundError):
-        stat = path.stat()
-        if path.suffix == _SUFFIX:
-          found.append((stat.st_mtime, stat.st_size, path))
-        elif path.is_file() and stat.st_mtime < time.time() - _LONGEST_WRITE_S:
-          path.unlink()
-    left_bytes = self._max_bytes
-    for _, num_bytes, path in sorted(found, reverse=True):
-      left_bytes -= num_bytes
-      if left_bytes < 0:
-        path.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager

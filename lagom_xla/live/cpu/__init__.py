@@ -6,8 +6,8 @@ On CPUs a step's collectives are gloo's, over the hosts' own network. XLA:CPU
 runs them in the order of the schedule, each on a thread that it blocks, and by
 default nothing beside them. `way` says in what a step can differ, `grouping`
 which gradients are reduced as one, `compiling` makes it so. `trace` and `fit`
-have what the step's parts took, `replay` foresees what they would take in
-another way, and `proposer` ranks.
+have what the step's parts took, `network` what of a collective was latency,
+`replay` foresees what they would take in another way, and `proposer` ranks.
 """
 
 from __future__ import annotations

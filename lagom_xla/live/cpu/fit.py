@@ -16,15 +16,11 @@ import numpy as np
 from scipy import optimize
 
 from lagom_xla import errors
+from lagom_xla.live.cpu import network
 from lagom_xla.live.cpu import replay
 from lagom_xla.live.cpu import work as work_lib
 from lagom_xla.passes import hlo
 
-# Of the time of a collective, in a trace that tells arrays and bytes not apart
-# because all its collectives have equally large ones. gloo's all-reduce of one
-# number between two processes of one machine took 175 us at best, measured in a
-# loop of a hundred.
-_ARRAY_S = 200e-6
 # Of a step, if there is no trace: where hiding gains most.
 _MOVING_SHARE = 0.5
 _NUM_HALVINGS = 30
@@ -104,10 +100,8 @@ def _network(moved: Sequence[_Seen]) -> tuple[float, float]:
   if per_array.max() > 2 * per_array.min():
     array_s, byte_s = _least_squares(amounts, times_s)
     return float(array_s), float(byte_s)
-  num_arrays, num_bytes = amounts.sum(axis=0)
-  array_s = min(_ARRAY_S, times_s.sum() / num_arrays / 2)
-  byte_s = (times_s.sum() - num_arrays * array_s) / max(num_bytes, 1)
-  return float(array_s), float(byte_s)
+  num_arrays, num_bytes = map(float, amounts.sum(axis=0))
+  return network.split(num_arrays, num_bytes, float(times_s.sum()))
 
 
 def _kernels(seen: Sequence[_Seen]) -> tuple[float, float]:
@@ -166,13 +160,14 @@ def without_trace(module: hlo.Module, step_s: float) -> work_lib.Costs:
     if amount.kind == "collective":
       num_bytes += times * amount.num_bytes
       num_arrays += times * amount.num_arrays
-  moving_s = step_s * _MOVING_SHARE
-  array_s = min(_ARRAY_S, moving_s / max(num_arrays, 1) / 2)
+  array_s, network_byte_s = network.split(
+    num_arrays, num_bytes, step_s * _MOVING_SHARE
+  )
   known = work_lib.Costs(
     multiplication_s=0.0,
     byte_s=0.0,
     launch_s=0.0,
     array_s=array_s,
-    network_byte_s=(moving_s - num_arrays * array_s) / max(num_bytes, 1),
+    network_byte_s=network_byte_s,
   )
   return _with_products(module, known, step_s)

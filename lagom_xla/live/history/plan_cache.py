@@ -9,14 +9,14 @@
 A run that finds an entry needs no search: it starts with what was adopted, or,
 where nothing was faster, leaves the step alone. The key has all that a plan and
 its verdict hold for, so that nothing in the folder grows old; files may be
-deleted any time. Whatever is wrong with the folder or a file costs one message
-and is as if nothing were there.
+deleted any time, and those that were of no use for longest are, where all would
+have more than 64 MiB. Whatever is wrong with the folder or a file costs one
+message and is as if nothing were there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-import contextlib
 import dataclasses
 import datetime
 import hashlib
@@ -24,7 +24,6 @@ import importlib
 import json
 import os
 import pathlib
-import tempfile
 import threading
 from typing import Any
 
@@ -40,10 +39,12 @@ from lagom_xla.compile import nnx_step
 from lagom_xla.compile import persistent_cache
 from lagom_xla.compile import rewriting
 from lagom_xla.compile.workers import cache as cache_lib
+from lagom_xla.compile.workers import kept_files
 
 # Raised whenever a field of an entry changes its meaning.
 _FORMAT = 1
 _SUFFIX = ".plan.json"
+_MAX_BYTES = 64 * 2**20
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -96,15 +97,18 @@ class PlanCache:
     self,
     folder: pathlib.Path,
     *,
+    max_bytes: int = _MAX_BYTES,
     warn: Callable[[str], None] = logging.warning,
   ):
     """Touches nothing yet.
 
     Args:
       folder: made when there is something to keep.
+      max_bytes: that all entries may have.
       warn: told, once, what is wrong with it.
     """
     self._folder = folder
+    self._max_bytes = max_bytes
     self._warn = warn
     self._has_warned = False
     self._lock = threading.Lock()
@@ -119,6 +123,7 @@ class PlanCache:
     except (OSError, UnicodeDecodeError) as error:
       self._say(f"{path} cannot be read: {error}")
       return None
+    kept_files.note_use(path)
     try:
       return _decode(text, key)
     except (ValueError, KeyError, TypeError, RecursionError) as error:
@@ -131,16 +136,10 @@ class PlanCache:
     Of several processes that keep one under the same key, one's stays.
     """
     try:
-      self._folder.mkdir(parents=True, exist_ok=True)
-      handle, name = tempfile.mkstemp(dir=self._folder)
-      try:
-        with os.fdopen(handle, "w") as file:
-          file.write(_encode(key, entry))
-        os.replace(name, self._path(key))
-      except BaseException:
-        with contextlib.suppress(OSError):
-          os.unlink(name)
-        raise
+      kept_files.write(self._path(key), _encode(key, entry).encode())
+      kept_files.make_room(
+        self._folder, suffix=_SUFFIX, max_bytes=self._max_bytes
+      )
     except OSError as error:
       self._say(f"{self._folder} cannot be written: {error}")
 

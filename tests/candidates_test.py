@@ -1,0 +1,81 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The best candidate is one that gains, and hurts nobody."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+import gather_steps
+from gather_steps import KIB
+from lagom_xla.compile import config as config_lib
+from lagom_xla.costs import scenario as scenario_lib
+from lagom_xla.costs import uncertainty
+from lagom_xla.costs.replay import timeline
+from lagom_xla.passes.program import outcome as outcome_lib
+from lagom_xla.search.xla import candidates
+
+
+def _candidate(
+  default_us: float,
+  tuned_us: float,
+  tuned_if: Mapping[scenario_lib.Scenario, float] | None = None,
+  **options: int,
+) -> candidates.Candidate:
+  def lasting(step_time_us: float) -> timeline.Timeline:
+    return timeline.Timeline(
+      step_time_us=step_time_us,
+      kernel_us=step_time_us,
+      collective_us=0.0,
+      exposed_us={},
+      slowdown_us={},
+    )
+
+  step = gather_steps.step(gather_steps.module([64 * KIB]))
+  return candidates.Candidate(
+    config=config_lib.XlaConfig(options=options),
+    step=step,
+    runs=step,
+    settings={},
+    under_nccl_defaults=lasting(default_us),
+    tuned=lasting(tuned_us),
+    default_times=uncertainty.Times(mean_us=default_us, by_scenario={}),
+    tuned_times=uncertainty.Times(
+      mean_us=tuned_us, by_scenario=dict(tuned_if or {})
+    ),
+    num_trials=1,
+    outcome=outcome_lib.Outcome(),
+  )
+
+
+@pytest.mark.parametrize(("gain", "is_kept"), [(0.0005, False), (0.01, True)])
+def test_a_gain_within_the_models_error_is_no_reason_to_leave_the_default(
+  gain, is_kept
+):
+  default = _candidate(100.0, 100.0)
+  other = _candidate(100.0, 100.0 * (1 - gain), threshold=1)
+  found = candidates.Search(default=default, others=(other,))
+  assert (found.best is other) == is_kept
+
+
+@pytest.mark.parametrize(
+  ("tuned_us", "is_kept"), [(99.0, True), (101.0, False)]
+)
+def test_a_gain_must_be_left_where_the_model_is_wrong(tuned_us, is_kept):
+  slow = scenario_lib.Scenario(part="contention", contention=2.0)
+  default = _candidate(100.0, 100.0, {slow: 100.0})
+  other = _candidate(100.0, 90.0, {slow: tuned_us}, threshold=1)
+  found = candidates.Search(default=default, others=(other,))
+  assert (found.best is other) == is_kept
+
+
+def test_options_must_not_hurt_those_who_run_nccls_defaults():
+  default = _candidate(100.0, 90.0)
+  hurts = _candidate(101.0, 50.0, threshold=1)
+  helps = _candidate(100.0, 80.0, threshold=2)
+  assert candidates.Search(default=default, others=(hurts,)).best is default
+  both = candidates.Search(default=default, others=(hurts, helps))
+  assert both.best is helps
+  assert both.refused(helps, "It does not fit.").best is default

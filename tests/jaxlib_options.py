@@ -1,0 +1,41 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Options of XLA that tests ask for, by the names of either version of jaxlib.
+
+What is asserted of names holds for jaxlib 0.10.2 and 0.12 alike; where they
+differ, a test asks which of the two it has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+import functools
+from typing import Any
+
+import jax
+
+from lagom_xla.flags import debug_options
+
+LEVEL = "xla_gpu_autotune_level"
+GATHER = "xla_gpu_all_gather_combine_threshold_bytes"
+UNROLLING = "xla_gpu_enable_while_loop_unrolling"
+BUFFERS = "xla_gpu_enable_command_buffer"
+OLD = "xla_gpu_enable_pipelined_all_gather"
+NEW = "xla_gpu_pipeline_all_gather"
+IS_NEW = debug_options.find(NEW) is not None
+
+
+def option(name: str) -> debug_options.Option:
+  found = debug_options.find(name)
+  assert found is not None
+  return found
+
+
+def compile_with(options: Mapping[str, Any]) -> jax.stages.Compiled:
+  """Compiles for this machine's CPU with XLA options."""
+  return _lowered().compile(compiler_options=dict(options))
+
+
+@functools.cache
+def _lowered() -> jax.stages.Lowered:
+  return jax.jit(lambda x: x + 1).lower(1.0)

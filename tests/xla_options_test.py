@@ -1,0 +1,119 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Options of any version become options and flags of this one's."""
+
+from __future__ import annotations
+
+import struct
+
+import jax
+import pytest
+
+from jaxlib_options import GATHER
+from jaxlib_options import IS_NEW
+from jaxlib_options import NEW
+from jaxlib_options import OLD
+from jaxlib_options import UNROLLING
+from jaxlib_options import compile_with
+from jaxlib_options import option
+from lagom_xla.flags import debug_options
+from lagom_xla.flags import options as xla_options
+from lagom_xla.flags import probe
+
+
+def test_an_option_is_translated_to_the_name_that_this_version_has():
+  if IS_NEW:
+    expected = (NEW, "COLLECTIVE_PIPELINING_MODE_ON")
+    assert xla_options.translate(OLD, True) == expected
+  else:
+    expected = (OLD, True)
+  for name, value in ((NEW, "on"), (OLD, "true"), expected):
+    assert xla_options.translate(name, value) == expected
+  fitted = xla_options.fit({OLD if IS_NEW else NEW: "on"})
+  assert IS_NEW or fitted.options == {OLD: True}
+
+
+def test_a_translated_option_compiles():
+  other, value = (OLD, "true") if IS_NEW else (NEW, "on")
+  with pytest.raises(
+    jax.errors.JaxRuntimeError, match="No such compile option"
+  ):
+    compile_with({other: value})
+  fitted = xla_options.fit({other: value})
+  compile_with(fitted.options)
+  (message,) = fitted.messages
+  assert other in message and next(iter(fitted.options)) in message
+
+
+def test_what_this_version_lacks_is_left_out_with_a_message():
+  fitted = xla_options.fit(
+    {GATHER: "1", "xla_gpu_graph_level": 0, "xla_gpu_autotune_level": "x"}
+  )
+  assert fitted.options == {GATHER: 1}
+  first, second = fitted.messages
+  assert first.startswith("xla_gpu_graph_level is not an option of jaxlib ")
+  assert second.startswith('xla_gpu_autotune_level cannot be "x"')
+  assert all(message.endswith("It is left out.") for message in (first, second))
+
+
+def test_a_value_that_only_the_other_version_has_is_left_out():
+  if IS_NEW:
+    pytest.skip("the newer version has every value of the older")
+  message = xla_options.translate(NEW, "explicit")
+  assert isinstance(message, str)
+  assert "explicit" in message
+
+
+def test_a_misspelled_option_is_recognized():
+  message = xla_options.translate("xla_gpu_enable_triton_gem", True)
+  assert isinstance(message, str)
+  assert message.endswith("Is it xla_gpu_enable_triton_gemm?")
+
+
+@pytest.mark.parametrize(
+  ("name", "value"),
+  [
+    ("xla_gpu_enable_triton_gemm", False),
+    (UNROLLING, "full_unroll"),
+    ("xla_gpu_all_gather_mode", "COLLECTIVES_PEER_MEMORY"),
+    ("xla_gpu_detect_nan", "DETECTION_MODE_FAIL"),
+    ("xla_gpu_auto_spmd_partitioning_memory_budget_ratio", 1.3),
+    ("xla_dump_to", "a b'c\"d\\e"),
+    ("xla_disable_hlo_passes", "a,b"),
+    (NEW, "on"),
+    (OLD, True),
+  ],
+)
+def test_a_flag_sets_what_compiling_with_the_option_would(
+  name: str, value: object
+):
+  ((fitted, expected),) = xla_options.fit({name: value}).options.items()
+  (answer,) = probe.ask([xla_options.xla_flags({name: value})])
+  assert not answer.is_fatal
+  found = debug_options.values(answer.compile_options)[fitted]
+  if isinstance(expected, float):
+    (expected,) = struct.unpack("f", struct.pack("f", expected))
+  assert found == expected != option(fitted).default
+
+
+def test_no_flag_is_made_that_would_end_a_process():
+  flags = xla_options.flags({GATHER: 5, "xla_enable_dumping": False, "no": 1})
+  assert list(map(str, flags.flags)) == [f"--{GATHER}=5"]
+  assert any("xla_enable_dumping is left out" in m for m in flags.messages)
+  (answer,) = probe.ask(["--xla_enable_dumping=false"])
+  assert answer.unknown
+
+
+def test_flags_are_spelled_as_xla_reads_them():
+  options = {
+    "xla_gpu_enable_nccl_user_buffers": True,
+    "xla_gpu_autotune_level": 2,
+    "xla_dump_to": "folder",
+    "xla_gpu_enable_triton_gemm": False,
+    "xla_gpu_all_gather_mode": "COLLECTIVES_PEER_MEMORY",
+  }
+  assert xla_options.xla_flags(options) == (
+    "--xla_dump_to=folder --xla_gpu_all_gather_mode=peer"
+    " --xla_gpu_autotune_level=2 --xla_gpu_enable_nccl_user_buffers=true"
+    " --xla_gpu_enable_triton_gemm=false"
+  )
