@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import pathlib
 import sys
-from typing import Any
 
 import lagom_xla
 
