@@ -26,6 +26,7 @@ from lagom_xla import errors
 from lagom_xla.cli import calibrate
 from lagom_xla.cli import clusters
 from lagom_xla.cli import command as command_lib
+from lagom_xla.cli import explain
 from lagom_xla.cli import flags
 from lagom_xla.cli import inspect
 from lagom_xla.cli import output
@@ -39,14 +40,15 @@ from lagom_xla.cli import verify
 
 # In the order in which help lists them.
 _MODULES = (
-  *(inspect, tune, report, verify, profile, flags, plugin, clusters),
-  *(calibrate, schema),
+  *(inspect, tune, report, explain, verify, profile, flags, plugin),
+  *(clusters, calibrate, schema),
 )
 _EXAMPLES = """\
 examples:
   lagom-xla inspect train.py:train_step --cluster=1x8xh100
   lagom-xla tune train.py:train_step --cluster=16x8xh100 --out=plan
   lagom-xla report plan      # report.html, the step before and after
+  lagom-xla explain plan     # why collectives are exposed, and what helps
   lagom-xla verify plan train.py:train_step --cluster=16x8xh100
   lagom-xla profile traces    # what jax.profiler wrote of a run
   source plan/env.sh     # in the script that starts each process

@@ -22,14 +22,14 @@ def add(commands) -> None:
     "schema",
     _run,
     "Prints the JSON schema of plan.json, of a file for --cluster, or of what"
-    " `lagom-xla report --format=json` prints.",
+    " `lagom-xla report` and `lagom-xla explain` print with --format=json.",
     _EXAMPLES,
   )
   command.add_argument(
     "file",
-    choices=("plan", "cluster", "report"),
+    choices=("plan", "cluster", "report", "explain"),
     metavar="FILE",
-    help="plan, cluster or report",
+    help="plan, cluster, report or explain",
   )
   command.add_argument(
     "--format",
@@ -51,6 +51,10 @@ def _run(arguments: argparse.Namespace) -> None:
     from lagom_xla.report.page import story
 
     schema = story.schema()
+  elif arguments.file == "explain":
+    from lagom_xla.explain import explanation
+
+    schema = explanation.schema()
   else:
     from lagom_xla import cluster as cluster_lib
 
