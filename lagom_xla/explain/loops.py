@@ -9,8 +9,10 @@ from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import hlo
 
 _REDUCTIONS = frozenset(["all-reduce", "reduce-scatter"])
-# What writes a trip's part of a stack: no sum.
-_STACKS = frozenset(["dynamic-update-slice", "dynamic-slice", "scatter"])
+# What a kernel may do beside adding, so that sums can be taken first.
+_ALLOWED = frozenset(
+  [*("add", "convert", "fusion", "reshape", "copy"), *collectives_lib.NOPS]
+)
 
 
 def adds_up(subject: subject_lib.Subject) -> bool:
@@ -23,7 +25,7 @@ def adds_up(subject: subject_lib.Subject) -> bool:
     return False
   computation, user = subject.place.computation, subject.user
   opcodes = _opcodes(subject.step.analysis.module, user)
-  if "add" not in opcodes or not opcodes.isdisjoint(_STACKS):
+  if "add" not in opcodes or not opcodes <= _ALLOWED:
     return False
   carried = {_carried(computation, i) for i in user.operand_ids}
   root = computation.root
