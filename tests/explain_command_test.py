@@ -106,6 +106,9 @@ def test_json_follows_the_schema_that_is_published(
   explained: explanation_lib.Explanation, plan: pathlib.Path
 ) -> None:
   schema = json.loads(run("schema", "explain").out)
+  jsonschema.Draft202012Validator.check_schema(schema)
+  for part in (schema, *schema["$defs"].values()):
+    assert all(rule["description"] for rule in part["properties"].values())
   whole = json.loads(run("explain", str(plan), "--format=json").out)
   jsonschema.Draft202012Validator(schema).validate(whole)
   assert whole["before"]["exposed_us"] == explained.before.exposed_us
@@ -146,6 +149,16 @@ def test_a_plan_without_an_explanation_is_refused_in_one_line(
   (line,) = outcome.err.splitlines()
   assert kept.NAME in line
   assert "Make the plan again" in line
+
+
+def test_the_name_may_stand_after_options(tmp_path: pathlib.Path) -> None:
+  step = tmp_path / "step.hlo"
+  step.write_text(HLO)
+  for arguments in (("all-gather", CLUSTER), (CLUSTER, "all-gather")):
+    outcome = run("explain", str(step), *arguments)
+    assert "has no collective 'all-gather'; it has none at all" in outcome.err
+  outcome = run("explain", str(step), CLUSTER, "all-gather", "another")
+  assert "unrecognized arguments: another" in outcome.err
 
 
 def test_what_is_of_a_target_needs_its_cluster(plan: pathlib.Path) -> None:

@@ -280,7 +280,7 @@ def test_only_what_a_loop_adds_up_could_be_reduced_once(
     def trip(total, piece):
       with jax.named_scope("g"):
         reduced = jax.lax.psum_scatter(piece @ piece, "x", tiled=True)
-      return (total + reduced, None) if accumulates else (total, reduced)
+      return (total + reduced, reduced) if accumulates else (total, reduced)
 
     total, reduced = jax.lax.scan(trip, total, x.reshape(4, *square))
     return total if accumulates else (total, reduced.reshape(-1, square[1]))

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import argparse
 import pathlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lagom_xla.cli import command as command_lib
 from lagom_xla.cli import compiling
@@ -64,6 +64,22 @@ def add(commands) -> None:
   profiled.add(command)
   compiling.add(command)
   command.set_defaults(usage_error=command.error)
+  _take_last(command)
+
+
+def _take_last(command: argparse.ArgumentParser) -> None:
+  """Takes COLLECTIVE after options, too, where argparse leaves it over."""
+  parse = command.parse_known_args
+
+  def parse_known_args(
+    args: Any = None, namespace: Any = None
+  ) -> tuple[Any, list[str]]:
+    found, extras = parse(args, namespace)
+    if extras and found.collective is None and not extras[0].startswith("-"):
+      found.collective = extras.pop(0)
+    return found, extras
+
+  command.parse_known_args = parse_known_args
 
 
 def _run(arguments: argparse.Namespace) -> None:

@@ -16,6 +16,7 @@ from lagom_xla.explain import loops
 from lagom_xla.explain import parts as parts_lib
 from lagom_xla.explain import subject as subject_lib
 from lagom_xla.explain import words
+from lagom_xla.search.xla import knobs
 
 _ms = words.milliseconds
 # Pieces that a product and its collective are thought to be cut into.
@@ -39,6 +40,13 @@ def of(subject: subject_lib.Subject) -> tuple[str, ...]:
   us = subject.parts.us
   least_us = _LEAST_SHARE * subject.parts.exposed_us
   found = []
+  if (combined_us := us.get("combined", 0.0)) > least_us:
+    found.append(
+      "Combining: array by array, each sent as soon as it is there, it would be"
+      f" exposed {_ms(combined_us)} less. `lagom-xla tune` tries thresholds,"
+      " and with --in-process groups."
+    )
+  found += _pipelining(subject)
   if (ordered_us := sum(us.get(r, 0.0) for r in _BY_ORDER)) > least_us:
     found.append(_order(subject, ordered_us))
   left_us = sum(us.get(r, 0.0) for r in _BY_PROGRAM)
@@ -63,6 +71,26 @@ def _of_program(subject: subject_lib.Subject, left_us: float) -> Iterator[str]:
   yield from _batch(subject)
   yield from _slices(subject, left_us)
   yield from _strands(subject, left_us)
+
+
+def _pipelining(subject: subject_lib.Subject) -> Iterator[str]:
+  """Pipelining: what a loop could start a trip earlier, or await one later."""
+  collective, place = subject.collective, subject.place
+  option = knobs.PIPELINED.get(collective.kind)
+  if option is None or collective.is_pipelined or collective.executions < 2:
+    return
+  products = _products(subject)
+  trip = "awaited a trip later, beside the products of the next one"
+  if collective.kind == "all-gather":
+    trip = "started a trip earlier, beside the products of the one before"
+    is_free = not any(place.needed[at] for at in products)
+  else:
+    is_free = not any(place.needing[at] for at in products)
+  if is_free and products:
+    yield (
+      f"Pipelining: in its loop it could be {trip}; {option} does that, and"
+      " `lagom-xla tune` tries it."
+    )
 
 
 def _mesh(subject: subject_lib.Subject) -> Iterator[str]:
@@ -111,16 +139,20 @@ def _batch(subject: subject_lib.Subject) -> Iterator[str]:
 
 def _is_of_weights(subject: subject_lib.Subject) -> bool:
   """Whether no product comes before it, or none after it."""
+  place, products = subject.place, _products(subject)
+  before = any(place.needed[at] for at in products)
+  after = any(place.needing[at] for at in products)
+  return before != after
+
+
+def _products(subject: subject_lib.Subject) -> list[int]:
+  """Positions of the products of its computation."""
   kernels = subject.step.analysis.kernels
-  products = [
+  return [
     at
     for at, i in enumerate(subject.place.computation.instructions)
     if i.id in kernels and kernels[i.id].category in ("gemm", "attention")
   ]
-  place = subject.place
-  before = any(place.needed[at] for at in products)
-  after = any(place.needing[at] for at in products)
-  return before != after
 
 
 def _slices(subject: subject_lib.Subject, left_us: float) -> Iterator[str]:

@@ -62,13 +62,18 @@ def sentence(subject: subject_lib.Subject) -> str:
   """Which arrays XLA combined, and which is late and which needed early."""
   computation = subject.place.computation
   start = computation.by_id[subject.collective.start_id]
-  names = [computation.by_id[i].name for i in start.operand_ids]
   spans = subject.place.arrays
+  names = [
+    computation.instructions[span.ready].name
+    if span.ready >= 0
+    else computation.by_id[operand_id].name
+    for span, operand_id in zip(spans, start.operand_ids, strict=True)
+  ]
   last = max(range(len(spans)), key=lambda i: spans[i].ready)
   first = min(range(len(spans)), key=lambda i: spans[i].used)
   found = lines(subject.lines, subject.place.graph, subject.collective)
   named = [
-    f"{name} ({line})" if line else name
+    f"{name} ({words.place(line)})" if line else name
     for name, line in zip(names, found, strict=True)
   ]
   waits = f"it waits for {names[last]}, the last to be there"

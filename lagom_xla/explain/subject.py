@@ -10,6 +10,7 @@ from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.explain import parts as parts_lib
 from lagom_xla.explain import places
+from lagom_xla.explain import words
 from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes import kernels as kernels_lib
@@ -67,8 +68,7 @@ class Subject:
 
   def named(self, instruction: hlo.Instruction) -> str:
     """An instruction's name, with its source line if it has one."""
-    line = self.lines.of_own(instruction)
-    at = str(line.frames[0]) if line.frames else ""
+    at = words.place(self.lines.of_own(instruction))
     return f"{instruction.name} ({at})" if at else instruction.name
 
   def _at(self, position: int) -> hlo.Instruction | None:

@@ -19,6 +19,11 @@ def why(subject: subject_lib.Subject) -> str:
       f"{words.some(others)} {'is' if len(others) == 1 else 'are'} in flight"
       " there, and XLA's scheduler keeps one collective in flight by default"
     )
+  if "sync" not in subject.parts.us:
+    return (
+      "in this order no kernel that is independent of it comes between what"
+      " makes its operands and what needs its result"
+    )
   return (
     "XLA's scheduler put none between its start and its done, by its own costs"
   )

@@ -8,6 +8,10 @@ from collections.abc import Mapping, Sequence
 
 from lagom_xla.explain import parts as parts_lib
 from lagom_xla.passes import collectives as collectives_lib
+from lagom_xla.passes import source_lines
+
+# Scopes that tell which part of a layer something is.
+_NUM_SCOPES = 2
 
 # Reasons as a table has them.
 REASONS: Mapping[parts_lib.Reason, str] = {
@@ -50,6 +54,13 @@ def what(collective: collectives_lib.Collective) -> str:
   if collective.group_size:
     words += f" over {collective.group_size} GPUs"
   return words
+
+
+def place(line: source_lines.SourceLine) -> str:
+  """A source line with the innermost scopes around it."""
+  at = str(line.frames[0]) if line.frames else ""
+  layer = "/".join(line.layer.split("/")[-_NUM_SCOPES:])
+  return ", ".join(filter(None, (at, layer)))
 
 
 def count(number: int, noun: str) -> str:

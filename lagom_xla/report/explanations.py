@@ -17,6 +17,8 @@ from lagom_xla.report import table as table_lib
 _ms = words.milliseconds
 # The whole is at most 40 lines of so many columns.
 _WIDTH = 80
+# Less is 0.000 ms.
+_LEAST_US = 0.5
 _MOST_REASONS = 6
 _MOST_COLLECTIVES = 8
 
@@ -94,7 +96,7 @@ def show_collective(
     _say(console, f"It is sync: {one.sync_because}.")
   if one.parts:
     _show_parts(console, one)
-  if one.slows:
+  if one.slowed_us >= _LEAST_US:
     _show_slowed(console, one)
   if one.with_plan is not None:
     _say(console, f"The plan: {one.with_plan.sentence}")
@@ -115,7 +117,7 @@ def _show_reasons(
   table = table_lib.new("Why they wait (ms per step)", "reason", *columns)
   steps = [before] if after is None else [before, after]
   ranked = sorted(
-    {reason for step in steps for reason in step.reasons_us},
+    (r for r in words.REASONS if any(r in s.reasons_us for s in steps)),
     key=lambda reason: -max(s.reasons_us.get(reason, 0.0) for s in steps),
   )
   for reason in ranked[:_MOST_REASONS]:
@@ -156,14 +158,16 @@ def _show_parts(
   table = table_lib.new("Why it is exposed (ms per step)", "reason", "ms", "")
   table.columns[-1].justify = "left"
   for part in one.parts:
+    if part.us < _LEAST_US:
+      continue
     table.add_row(
       words.REASONS[part.reason], f"{part.us / 1e3:,.3f}", part.sentence
     )
   table.add_row("= exposed", f"{one.exposed_us / 1e3:,.3f}")
   if one.unhideable_us is not None and one.hideable_us is not None:
     table.caption = (
-      f"Kernels that could run beside it: {_ms(one.hideable_us)}; exposed in"
-      f" any order: {_ms(one.unhideable_us)}"
+      f"Kernels that could run beside it: {_ms(one.hideable_us)}; exposed"
+      f" in any order of these instructions: {_ms(one.unhideable_us)}"
     )
   console.print(table, width=min(console.width, _WIDTH))
 
@@ -177,6 +181,8 @@ def _show_slowed(
   )
   table.columns[-1].justify = "left"
   for slowed in one.slows:
+    if slowed.us < _LEAST_US:
+      continue
     table.add_row(slowed.kernel, f"{slowed.us / 1e3:,.3f}", slowed.source)
   console.print(table, width=min(console.width, _WIDTH))
 
