@@ -69,10 +69,11 @@ def _two(p, q, x, b, c):
 def _combined(p, q, thin, c, d, k):
   """Two gathers that XLA combines, of which C needs one and D the other."""
   first, second = _gather("g", p), _gather("g", q)
-  result = _product("C", first, c)
-  with jax.named_scope("D"):
-    result = (second + result) @ d
-  return result, _product("K", thin, k)
+  return (
+    _product("C", first, c),
+    _product("D", second, d),
+    _product("K", thin, k),
+  )
 
 
 _PROGRAMS = {

@@ -9,7 +9,7 @@ from the same lines, those that are combined with others together with these.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 import dataclasses
 
 from lagom_xla.costs import collective as collective_lib
@@ -30,6 +30,8 @@ _REDUCTIONS = ("all-reduce", "reduce-scatter")
 _MOST_SETTINGS = 2
 
 _Line = tuple[str, str, int, bool]
+# Of what has neither a line nor an argument that is named.
+_NO_LINE: _Line = ("", "", 0, False)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -75,20 +77,34 @@ def _lines(step: step_lib.Step) -> _ByLines:
     name = collective.computation
     if name not in known:
       known[name] = dependencies.of(computations[name])
-    kind = collective.kind
-    if kind in _REDUCTIONS:
-      kind = _REDUCTIONS[0]
-    own = frozenset(
-      (
-        kind,
-        line.frames[0].file if line.frames else line.layer,
-        line.frames[0].line if line.frames else 0,
-        line.is_backward,
-      )
-      for line in arrays.lines(lines, known[name], collective)
-    )
+    own = frozenset(_keys(lines, known[name], collective))
     found.append((collective, own))
   return found
+
+
+def _keys(
+  lines: source_lines.SourceLines,
+  graph: dependencies.Graph,
+  collective: collectives_lib.Collective,
+) -> Iterator[_Line]:
+  """A key for each line that an array is from; for each argument without."""
+  kind = collective.kind
+  if kind in _REDUCTIONS:
+    kind = _REDUCTIONS[0]
+  found = arrays.lines(lines, graph, collective)
+  for line in found:
+    if line.frames:
+      frame = line.frames[0]
+      yield kind, frame.file, frame.line, line.is_backward
+    elif line.layer or len(found) == 1:
+      yield kind, line.layer, 0, line.is_backward
+  # JAX names arguments, and a gather of one has no line of its own.
+  computation = graph.computation
+  start = computation.by_id[collective.start_id]
+  if not lines.of_own(start).frames or len(found) > 1:
+    for operand in computation.operands(start):
+      if operand.opcode == "parameter" and operand.metadata.op_name:
+        yield kind, operand.metadata.op_name, 0, False
 
 
 _Group = tuple[
@@ -106,13 +122,13 @@ def _groups(ours: _ByLines, theirs: _ByLines) -> Iterable[_Group]:
     return line
 
   for _, lines in (*ours, *theirs):
-    first, *others = lines
+    first, *others = lines or [_NO_LINE]
     for other in others:
       parent[top(other)] = top(first)
   groups: dict[_Line, _Group] = {}
   for index, by_lines in enumerate((ours, theirs)):
     for collective, lines in by_lines:
-      first = top(next(iter(lines)))
+      first = top(next(iter(lines), _NO_LINE))
       groups.setdefault(first, ([], []))[index].append(collective)
   return groups.values()
 

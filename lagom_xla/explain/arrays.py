@@ -38,13 +38,12 @@ def lines(
   graph: dependencies.Graph,
   collective: collectives_lib.Collective,
 ) -> Sequence[source_lines.SourceLine]:
-  """Where each array is from: what takes it out of the result, or made it."""
+  """Where each array is from, as what takes it out, makes or uses it says."""
   computation = graph.computation
   start = computation.by_id[collective.start_id]
-  whole = module_lines.of(computation, start)
   num = collective.num_operands
   if num < 2 or len(start.operand_ids) != num:
-    return [whole]
+    return [module_lines.of(computation, start)]
   done_id = collective.start_id
   if collective.done_id is not None:
     done_id = collective.done_id
@@ -52,9 +51,10 @@ def lines(
   for operand_id, ids in zip(
     start.operand_ids, places.part_ids(graph, done_id, num), strict=True
   ):
-    near = [*ids, operand_id]
+    users = [user for id_ in ids for user in graph.users[id_]]
+    near = [*ids, operand_id, *users]
     own = (module_lines.of_own(computation.by_id[id_]) for id_ in near)
-    found.append(next(filter(None, own), whole))
+    found.append(next(filter(None, own), source_lines.SourceLine()))
   return found
 
 
