@@ -14,6 +14,7 @@ import pytest
 
 from commands import CLUSTER
 from commands import HLO
+from commands import ROOT
 from commands import Outcome
 from commands import run
 from lagom_xla import cluster as cluster_lib
@@ -21,6 +22,7 @@ from lagom_xla.costs import step as step_lib
 from lagom_xla.explain import explaining
 from lagom_xla.explain import explanation as explanation_lib
 from lagom_xla.explain import kept
+from lagom_xla.explain import words
 from lagom_xla.passes import hlo
 
 
@@ -115,6 +117,23 @@ def test_json_follows_the_schema_that_is_published(
   name = explained.before.collectives[0].name
   one = json.loads(run("explain", str(plan), name, "--format=json").out)
   assert [c["name"] for c in one["before"]["collectives"]] == [name]
+
+
+def test_the_docs_have_the_tables_that_the_command_prints() -> None:
+  docs = ROOT / "docs" / "explain.md"
+  command = "lagom-xla schema explain --format=markdown"
+  text = docs.read_text(encoding="utf-8")
+  _, _, rest = text.partition(f"<!-- {command} -->\n\n")
+  tables, _, _ = rest.partition(f"\n<!-- end of {command} -->\n")
+  printed = run("schema", "explain", "--format=markdown").out
+  assert tables == printed, f"put what `{command}` prints into {docs.name}"
+
+
+def test_the_docs_define_every_reason() -> None:
+  text = (ROOT / "docs" / "explain.md").read_text(encoding="utf-8")
+  for reason, said in words.REASONS.items():
+    assert f"| {said} |" in text
+    assert f"| `{reason}` |" in text
 
 
 def test_a_target_is_explained_without_a_plan(tmp_path: pathlib.Path) -> None:

@@ -233,6 +233,7 @@ def test_a_sync_collective_says_why_it_is(compiled: Compiled) -> None:
     ("beside", "A B +g S -g C", {"Order"}),
     ("chain", "A +g -g C", {"Slices", "Strands"}),
     ("two", "+h B -h +g -g C", {"Strands"}),
+    ("combined", "+g K -g C D", {"Combining"}),
   ],
 )
 def test_advice_is_what_the_reason_leaves_room_for(
@@ -251,6 +252,18 @@ def test_between_nodes_the_mesh_is_a_way_out(compiled: Compiled) -> None:
   assert first.startswith("Mesh: it spans 2 nodes over infiniband.")
   assert "4 GPUs" in first
   assert not any(a.startswith("Mesh") for a in _explained(within).advice)
+
+
+def test_a_loop_that_gathers_what_it_got_could_gather_a_trip_earlier(
+  fsdp_scan: hlo.Module,
+) -> None:
+  step = step_lib.of_module(fsdp_scan, cluster_lib.parse("1x8xh100"))
+  for one in explaining.of_step(step).before.collectives:
+    said = [a for a in one.advice if a.startswith("Pipelining")]
+    is_in_loop = one.executions > 1
+    assert bool(said) == (is_in_loop and one.exposed_us > 0)
+    if one.kind == "all-gather" and said:
+      assert "xla_gpu_enable_pipelined_all_gather" in said[0]
 
 
 def test_weights_can_be_hidden_by_a_larger_batch(

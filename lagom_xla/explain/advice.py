@@ -56,7 +56,9 @@ def of(subject: subject_lib.Subject) -> tuple[str, ...]:
 
 
 def _order(subject: subject_lib.Subject, ordered_us: float) -> str:
-  said = f"Order: another order of this program would hide {_ms(ordered_us)}"
+  said = (
+    f"Order: another one of this program could hide up to {_ms(ordered_us)}"
+  )
   if not subject.is_latency_hidden:
     return (
       f"{said}. XLA's latency-hiding scheduler did not run;"
