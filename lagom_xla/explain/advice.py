@@ -56,9 +56,7 @@ def of(subject: subject_lib.Subject) -> tuple[str, ...]:
 
 
 def _order(subject: subject_lib.Subject, ordered_us: float) -> str:
-  said = (
-    f"Order: another one of this program could hide up to {_ms(ordered_us)}"
-  )
+  said = f"Order: another one could hide up to {_ms(ordered_us)} of it"
   if not subject.is_latency_hidden:
     return (
       f"{said}. XLA's latency-hiding scheduler did not run;"

@@ -60,6 +60,21 @@ def of_plan(
   return _explanation(today, _step(today, compared), _step(planned, {}))
 
 
+def why(
+  step: step_lib.Step, configuration: step_lib.Configuration
+) -> Mapping[str, str]:
+  """Why each collective that is exposed is, in a sentence, by its name.
+
+  For a page or a table that has room for one sentence.
+
+  Args:
+    step: what runs.
+    configuration: the NCCL setting of each of its tuning keys.
+  """
+  explained = _step(_ran(step, configuration), {})
+  return {c.name: c.why for c in explained.collectives if c.why}
+
+
 def _explanation(
   ran: alike.Ran,
   before: explanation_lib.Step,

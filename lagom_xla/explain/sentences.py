@@ -1,9 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Sentences on the parts of an exposed time, with the names that each is about.
-
-`why` is the one sentence that a page or a table has room for.
-"""
+"""Sentences on the parts of an exposed time, with names and source lines."""
 
 from __future__ import annotations
 
@@ -22,17 +19,13 @@ _MOST_PARTS = 2
 _LEAST_SHARE = 0.1
 
 
-def why(collective: explanation_lib.Collective) -> str:
-  """Why a collective is exposed, in a sentence of its largest parts.
+def of_parts(exposed_us: float, parts: tuple[explanation_lib.Part, ...]) -> str:
+  """The largest parts in one sentence; "" where nothing is exposed.
 
   Args:
-    collective: explained.
+    exposed_us: their sum.
+    parts: of a collective, the largest first.
   """
-  return of_parts(collective.exposed_us, collective.parts)
-
-
-def of_parts(exposed_us: float, parts: tuple[explanation_lib.Part, ...]) -> str:
-  """The same of the parts alone; "" where nothing is exposed."""
   if exposed_us <= 0 or not parts:
     return ""
   shown = [

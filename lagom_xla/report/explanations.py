@@ -21,6 +21,7 @@ _WIDTH = 80
 _LEAST_US = 0.5
 _MOST_REASONS = 6
 _MOST_COLLECTIVES = 8
+_MOST_LEFT = 2
 
 
 def show(
@@ -61,6 +62,8 @@ def show(
     return
   _show_reasons(console, before, after)
   _show_collectives(console, exposed)
+  if after is not None and (left := _left(after)):
+    _say(console, f"Exposed most with the plan: {left}.")
   first = exposed[0]
   _say(console, f"{first.name} is exposed most. {first.why}")
   _say(console, f"`{asked} {first.name}` says more of it.")
@@ -144,12 +147,24 @@ def _show_collectives(
   for column in table.columns[2:]:
     column.justify = "left"
   for one in exposed[:_MOST_COLLECTIVES]:
-    mostly = words.REASONS[one.parts[0].reason] if one.parts else ""
     at = f"{pathlib.PurePath(one.file).name}:{one.line}" if one.file else ""
-    table.add_row(one.name, f"{one.exposed_us / 1e3:,.3f}", mostly, at)
+    table.add_row(one.name, f"{one.exposed_us / 1e3:,.3f}", _mostly(one), at)
   if len(exposed) > _MOST_COLLECTIVES:
     table.caption = f"and {len(exposed) - _MOST_COLLECTIVES:,} more"
   console.print(table, width=min(console.width, _WIDTH))
+
+
+def _left(after: explanation_lib.Step) -> str:
+  """What stays exposed with a plan, in words."""
+  return ", ".join(
+    f"{one.name} for {_ms(one.exposed_us)} ({_mostly(one)})"
+    for one in after.collectives[:_MOST_LEFT]
+    if one.exposed_us >= _LEAST_US
+  )
+
+
+def _mostly(one: explanation_lib.Collective) -> str:
+  return words.REASONS[one.parts[0].reason] if one.parts else "not looked at"
 
 
 def _show_parts(
