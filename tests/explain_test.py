@@ -17,6 +17,7 @@ import jax
 import pytest
 
 import explained_step
+import hlo_text
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.explain import explaining
@@ -343,6 +344,37 @@ def test_a_plan_is_told_by_the_lines_that_collectives_come_from(
     assert one.with_plan is not None
     assert one.with_plan.exposed_after_us == one.with_plan.exposed_before_us
     assert "stay" in one.with_plan.sentence
+
+
+def test_what_stands_in_a_branch_that_is_not_the_slowest_is_not_exposed() -> (
+  None
+):
+  branch = """
+    {name} {{
+      x = f32[1048576] parameter(0)
+      {name}.in = f32[{size}] slice(x), slice={{[0:{size}]}}
+      {name}.all = f32[{size}] all-reduce({name}.in), {ALL}, to_apply=add
+      ROOT {name}.out = f32[] constant(0)
+    }}
+  """
+  branches = [
+    branch.format(name=name, size=size, ALL=hlo_text.ALL)
+    for name, size in (("long", 2**20), ("short", 2**10))
+  ]
+  body = """
+    which = s32[] parameter(0)
+    x = f32[1048576] parameter(1)
+    ROOT out = f32[] conditional(which, x, x),
+      branch_computations={long, short}
+  """
+  module = hlo_text.load(body, computations="".join(branches))
+  cluster = cluster_lib.parse(explained_step.CLUSTER)
+  long, short = explaining.of_step(
+    step_lib.of_module(module, cluster)
+  ).before.collectives
+  assert (long.name, long.exposed_us) == ("long.all", long.lone_us)
+  assert [part.reason for part in long.parts] == ["no_slack"]
+  assert (short.name, short.exposed_us, short.parts) == ("short.all", 0, ())
 
 
 # Whatever the schedule.

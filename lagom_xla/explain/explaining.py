@@ -96,11 +96,12 @@ def _ran(
   step: step_lib.Step, configuration: step_lib.Configuration
 ) -> alike.Ran:
   runs = walk.walk(step, configuration)
-  exposed_us: dict[str, float] = {}
+  # Those of branches that are not taken do not run.
+  exposed_us = dict.fromkeys((c.name for c in step.analysis.collectives), 0.0)
   for run in runs:
     for passage in run.passages:
       us = run.weight * passage.stall_us
-      exposed_us[passage.name] = exposed_us.get(passage.name, 0.0) + us
+      exposed_us[passage.name] += us
   return alike.Ran(
     step=step,
     configuration=configuration,

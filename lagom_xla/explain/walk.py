@@ -36,7 +36,6 @@ class Passage:
 
   Attributes:
     name: of the collective.
-    start_id: of the instruction that starts it.
     lone_us: what it takes alone.
     issued_us: when its start was reached.
     ahead_us: collective -> what was left of those ahead in the queue then.
@@ -47,7 +46,6 @@ class Passage:
   """
 
   name: str
-  start_id: int
   lone_us: float
   issued_us: float
   ahead_us: tuple[tuple[str, float], ...]
@@ -208,7 +206,6 @@ class _Walker:
     ahead = streams.state.collectives
     passage = Passage(
       name=name,
-      start_id=part.collective.start_id,
       lone_us=self._costs.collective(part.collective).time_us,
       issued_us=streams.now_us,
       ahead_us=tuple((e.collective.name, e.left_us) for e in ahead),
