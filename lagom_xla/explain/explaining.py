@@ -22,6 +22,7 @@ from lagom_xla.explain import explanation as explanation_lib
 from lagom_xla.explain import parts as parts_lib
 from lagom_xla.explain import places
 from lagom_xla.explain import sentences
+from lagom_xla.explain import slowed as slowed_lib
 from lagom_xla.explain import subject as subject_lib
 from lagom_xla.explain import sync
 from lagom_xla.explain import walk
@@ -117,7 +118,7 @@ def _step(
   subjects = _subjects(ran)
   lines = source_lines.SourceLines(ran.step.analysis.module)
   computations = {c.name: c for c in ran.step.analysis.sequences}
-  slows = _slowed(ran, lines)
+  slows = slowed_lib.by_collective(ran, lines)
   found = []
   for collective in ran.step.analysis.collectives:
     home = computations[collective.computation]
@@ -182,24 +183,6 @@ def _subjects(ran: alike.Ran) -> Mapping[str, subject_lib.Subject]:
     )
     for name, place in placed.items()
   }
-
-
-def _slowed(
-  ran: alike.Ran, lines: source_lines.SourceLines
-) -> Mapping[str, list[explanation_lib.Slowed]]:
-  """The kernels that each collective slows, those that lose most first."""
-  sources = {}
-  for computation in ran.step.analysis.sequences:
-    for instruction in computation.instructions:
-      if instruction.id in ran.step.analysis.kernels:
-        sources[instruction.name] = instruction
-  ranked = sorted(ran.replayed.slowdown_us.items(), key=lambda item: -item[1])
-  found: dict[str, list[explanation_lib.Slowed]] = {}
-  for (kernel, collective), us in ranked:
-    source = str(lines.of_own(sources[kernel]))
-    slowed = explanation_lib.Slowed(kernel=kernel, source=source, us=us)
-    found.setdefault(collective, []).append(slowed)
-  return found
 
 
 def _collective(
