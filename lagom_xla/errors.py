@@ -59,6 +59,10 @@ class CalibrationError(LagomError, ValueError):
   """Measurements that a cluster cannot be calibrated by."""
 
 
+class UnknownCollectiveError(LagomError, LookupError):
+  """A name that no collective of a step has; the message has those near it."""
+
+
 class TargetError(LagomError, ValueError):
   """A target that cannot be used."""
 

@@ -201,9 +201,10 @@ def layer_of(op_name: str) -> str:
 
   Args:
     op_name: as XLA has it, such as "jit(step)/jvp(Net)/layer_0/dot_general";
-      for an instruction that XLA combined, "prefix/(one:another)".
+      for an instruction that XLA combined, "prefix/(one:another)" or, where
+      they have no prefix in common, "(one:another)".
   """
-  prefix, _, combined = op_name.partition("/(")
+  prefix, _, combined = f"/{op_name}".partition("/(")
   parts = prefix.split("/")
   if not combined:
     parts = parts[:-1]  # The primitive.

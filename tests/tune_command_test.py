@@ -164,6 +164,7 @@ def test_every_knob_of_a_plan_has_its_effect_listed(tuned: Tuned) -> None:
 def test_tune_writes_a_plans_folder(tuned: Tuned) -> None:
   assert sorted(path.name for path in tuned.folder.iterdir()) == [
     "env.sh",
+    "explain.json.gz",
     "nccl_table.bin",
     "plan.json",
     "report.json.gz",

@@ -34,6 +34,8 @@ _NAMES = frozenset(
     env.TABLE,
     # What `lagom-xla report` makes the plan's page from.
     "report.json.gz",
+    # What `lagom-xla explain` reads.
+    "explain.json.gz",
     # What earlier versions wrote, too.
     "slurm.sh",
     "kubernetes.yaml",

@@ -53,6 +53,7 @@ examples:
   lagom-xla inspect train.py:train_step --cluster=1x8xh100
   lagom-xla tune train.py:train_step --cluster=16x8xh100 --out=plan
   lagom-xla report plan      # report.html, the step before and after
+  lagom-xla explain plan     # why collectives are exposed, and what helps
   lagom-xla verify plan train.py:train_step --cluster=16x8xh100
   lagom-xla profile traces    # what jax.profiler wrote of a run
   source plan/env.sh     # in the script that starts each process

@@ -29,6 +29,7 @@ what --out gets (an older plan there is replaced):
   env.sh           what a launcher sources on every process before it starts
   nccl_table.bin   NCCL settings per collective, for the tuner plugin
   report.json.gz   what lagom-xla report draws
+  explain.json.gz  what lagom-xla explain tells
 Ctrl-C writes them for the best so far, and so do SIGTERM and --time-budget.
 docs/launchers.md shows how a job starts under Slurm, Kubernetes and MPI.
 
@@ -109,12 +110,17 @@ def _run(arguments: argparse.Namespace) -> None:
     )
     stopping.end(stop.exit_status or stopping.NOTHING_FOUND)
   from lagom_xla.apply import files as files_lib
+  from lagom_xla.explain import explaining
+  from lagom_xla.explain import kept as kept_lib
   from lagom_xla.report import as_json
   from lagom_xla.report import cost_tables
   from lagom_xla.report import terminal
 
   files = files_lib.write(tuning.plan, folder)
   files += pictures.of_tuning(arguments, tuning, folder)
+  kept = tuning.kept
+  explained = explaining.of_plan(tuning.before, kept.runs, kept.settings)
+  files.append(kept_lib.write(explained, folder))
   if arguments.format == "json":
     result = as_json.tuning(tuning)
     if costed is not None:

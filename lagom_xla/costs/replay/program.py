@@ -81,7 +81,7 @@ def of_module(analysis: overlap_lib.Analysis) -> Program:
   Args:
     analysis: of the module.
   """
-  return _program(analysis, analysis.module.entry.instructions)
+  return of_instructions(analysis, analysis.module.entry.instructions)
 
 
 def of_overlap(
@@ -98,7 +98,7 @@ def of_overlap(
   """
   computation = analysis.module.computations[overlap.computation_id]
   instructions = computation.instructions[overlap.begin : overlap.end]
-  program = _program(analysis, instructions)
+  program = of_instructions(analysis, instructions)
   inside = {i.id for i in instructions}
   return tuple(
     part
@@ -124,9 +124,15 @@ def collectives_in(
           yield from collectives_in(branch)
 
 
-def _program(
+def of_instructions(
   analysis: overlap_lib.Analysis, instructions: Sequence[hlo.Instruction]
 ) -> Program:
+  """The schedule of a part of a computation, once.
+
+  Args:
+    analysis: of the module.
+    instructions: of one of its computations, in schedule order.
+  """
   parts: list[Part] = []
   for instruction in instructions:
     started = analysis.started_by.get(instruction.id, ())
@@ -152,7 +158,7 @@ def _control_flow(
   analysis: overlap_lib.Analysis, instruction: hlo.Instruction
 ) -> Iterable[Part]:
   callees = [
-    (_program(analysis, callee.instructions), repeats)
+    (of_instructions(analysis, callee.instructions), repeats)
     for callee, repeats in analysis.callees(instruction)
   ]
   match instruction.opcode:

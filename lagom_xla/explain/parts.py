@@ -1,0 +1,241 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Parts of an exposed time: what keeps a collective from hiding, step by step.
+
+A collective is exposed while its done holds the compute stream. It would be
+exposed for less if it were
+
+    slowed        as fast as it is alone, once it runs
+    queue         alone on the communication stream once it has started, with
+                  SMs at once
+    started late  started as soon as its operands are there
+    awaited early awaited only by the first instruction that needs it
+    combined      made of the arrays that XLA combined, one after the other
+    operand late  ready before all kernels that are independent of it
+    consumer early needed after all of those
+    stream busy   the only collective that those kernels run beside
+
+The parts are what each of these takes away, in this order, on top of those
+before it. What then is left no order can hide: the collective takes longer than
+all kernels that are independent of it. So the parts add up to what is exposed.
+
+Time of kernels counts for a part only where the communication stream was idle
+meanwhile, but for the last two. Of a sync collective, starting and waiting at
+the right place is one part, `sync`. All kernels take what they took in the
+replay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+import dataclasses
+import functools
+import math
+from typing import Literal
+
+import numpy as np
+
+from lagom_xla.explain import places
+from lagom_xla.explain import walk
+
+Reason = Literal[
+  "slowed",
+  "queue",
+  "sync",
+  "started_late",
+  "awaited_early",
+  "combined",
+  "operand_late",
+  "consumer_early",
+  "stream_busy",
+  "too_long",
+  "no_slack",
+]
+
+
+@dataclasses.dataclass(slots=True)
+class Parts:
+  """What a collective's exposed time is made of, per step; in microseconds.
+
+  Attributes:
+    exposed_us: how long its done holds the compute stream.
+    us: the parts, which sum up to that.
+    hideable_us: kernels that are independent of it.
+    ahead_us: collective -> how long it kept this one waiting in the queue.
+    beside_us: collective -> how long it ran beside kernels that could have
+      hidden this one.
+    unhideable_us: what is exposed in any order: that it takes longer alone than
+      all kernels that are independent of it.
+    bound_kernels_us: kernels that come before it, or wait for it.
+  """
+
+  exposed_us: float = 0.0
+  us: dict[Reason, float] = dataclasses.field(default_factory=dict)
+  hideable_us: float = 0.0
+  ahead_us: dict[str, float] = dataclasses.field(default_factory=dict)
+  beside_us: dict[str, float] = dataclasses.field(default_factory=dict)
+  unhideable_us: float = 0.0
+  bound_kernels_us: float = 0.0
+
+
+def of_runs(
+  runs: Sequence[walk.Run],
+  placed: Mapping[str, places.Place],
+  *,
+  is_sync: Callable[[str], bool],
+  apart_us: Callable[[str], Sequence[float]],
+) -> dict[str, Parts]:
+  """The parts of each collective, over all its runs.
+
+  Args:
+    runs: of a step.
+    placed: the collectives to look at.
+    is_sync: whether one of them is sync.
+    apart_us: what each array of a combined one would take alone.
+  """
+  found = {name: Parts() for name in placed}
+  for run in runs:
+    kernel_us = np.array(run.kernel_us)
+    busy_us = np.array([sum(b.values()) for b in run.beside_us])
+    for passage in run.passages:
+      if passage.name in placed:
+        name, place = passage.name, placed[passage.name]
+        stretch = _Stretch(run, passage, place, kernel_us, busy_us)
+        _add(found[name], stretch, run.weight, is_sync(name), apart_us)
+  return found
+
+
+class _Stretch:
+  """One passage of a collective, with the kernels of its run."""
+
+  def __init__(
+    self,
+    run: walk.Run,
+    passage: walk.Passage,
+    place: places.Place,
+    kernel_us: np.ndarray,
+    busy_us: np.ndarray,
+  ):
+    self.passage = passage
+    self.place = place
+    self.num = len(kernel_us)
+    self._run = run
+    self._kernel_us = kernel_us
+    self._busy_us = busy_us
+    self._independent = place.independent
+    self.hideable_us = float(kernel_us[self._independent].sum())
+    self.bound_us = float(kernel_us.sum()) - self.hideable_us
+
+  def idle_us(self, begin: int, end: int) -> float:
+    """Independent kernels in a range, with nothing on the stream."""
+    idle = np.maximum(self._kernel_us - self._busy_us, 0.0)[begin:end]
+    return float(idle[self._independent[begin:end]].sum())
+
+  @functools.cached_property
+  def until_us(self) -> np.ndarray:
+    """Kernels up to each position that no other collective ran beside."""
+    others_us = self._busy_us.copy()
+    for at in range(self.place.start, min(self.place.done + 1, self.num)):
+      others_us[at] -= self._run.beside_us[at].get(self.passage.name, 0.0)
+    free_us = np.maximum(self._kernel_us - others_us, 0.0)
+    return np.concatenate([[0.0], np.cumsum(free_us)])
+
+  @functools.cached_property
+  def beside_us(self) -> Mapping[str, float]:
+    """Others, by how long they ran beside independent kernels elsewhere."""
+    place = self.place
+    total_us: dict[str, float] = {}
+    for at in np.flatnonzero(self._independent & (self._busy_us > 0)):
+      if place.start < at < place.done:
+        continue
+      for name, us in self._run.beside_us[at].items():
+        if name != self.passage.name:
+          total_us[name] = total_us.get(name, 0.0) + us
+    return total_us
+
+
+def _add(
+  parts: Parts,
+  stretch: _Stretch,
+  weight: float,
+  is_sync: bool,
+  apart_us: Callable[[str], Sequence[float]],
+) -> None:
+  """Adds the parts of one passage."""
+  passage = stretch.passage
+  parts.hideable_us += weight * stretch.hideable_us
+  if passage.stall_us <= 0:
+    return
+  unhideable_us = min(passage.lone_us - stretch.hideable_us, passage.stall_us)
+  parts.bound_kernels_us += weight * stretch.bound_us
+  parts.unhideable_us += weight * max(unhideable_us, 0.0)
+  parts.exposed_us += weight * passage.stall_us
+  left_us = passage.stall_us
+  for reason, most_us in _most_us(stretch, is_sync, apart_us):
+    us = min(max(most_us, 0.0), left_us)
+    left_us -= us
+    if us > 0:
+      parts.us[reason] = parts.us.get(reason, 0.0) + weight * us
+    if us > 0 and reason == "queue":
+      _blame(parts.ahead_us, weight * us, dict(passage.ahead_us))
+    elif us > 0 and reason == "stream_busy":
+      _blame(parts.beside_us, weight * us, stretch.beside_us)
+    if left_us <= 0:
+      return
+
+
+def _most_us(
+  stretch: _Stretch,
+  is_sync: bool,
+  apart_us: Callable[[str], Sequence[float]],
+) -> Iterator[tuple[Reason, float]]:
+  """The most that each part can be; the last one takes all that is left."""
+  place, passage = stretch.place, stretch.passage
+  span = place.span
+  yield "slowed", passage.slowed_us
+  yield "queue", passage.queue_us
+  late_us = stretch.idle_us(span.ready + 1, place.start)
+  early_us = stretch.idle_us(place.done + 1, span.used)
+  if is_sync:
+    yield "sync", late_us + early_us
+  else:
+    yield "started_late", late_us
+    yield "awaited_early", early_us
+  if place.arrays:
+    yield "combined", _by_combining_us(stretch, apart_us(passage.name))
+  yield "operand_late", stretch.idle_us(0, max(span.ready, 0))
+  yield "consumer_early", stretch.idle_us(span.used + 1, stretch.num)
+  yield "stream_busy", sum(stretch.beside_us.values())
+  yield ("too_long" if stretch.hideable_us > 0 else "no_slack"), math.inf
+
+
+def _by_combining_us(stretch: _Stretch, apart_us: Sequence[float]) -> float:
+  """How much less would be exposed of its arrays one by one.
+
+  Each starts when it is ready and those before it are through, in the order in
+  which they become ready, and is needed where it is now.
+  """
+  place, until_us = stretch.place, stretch.until_us
+  window_us = until_us[place.span.used] - until_us[place.span.ready + 1]
+  whole_us = stretch.passage.lone_us - window_us
+  exposed_us = ended_us = 0.0
+  ordered = sorted(
+    zip(place.arrays, apart_us, strict=True),
+    key=lambda pair: (pair[0].ready, pair[0].used),
+  )
+  for array, lone_us in ordered:
+    ready_us = exposed_us + until_us[array.ready + 1]
+    ended_us = max(ready_us, ended_us) + lone_us
+    late_us = ended_us - exposed_us - until_us[array.used]
+    exposed_us += max(late_us, 0.0)
+  return max(whole_us, 0.0) - exposed_us
+
+
+def _blame(
+  total_us: dict[str, float], us: float, others_us: Mapping[str, float]
+) -> None:
+  """Shares a part out among the other collectives that it comes from."""
+  all_us = sum(others_us.values())
+  for name, other_us in others_us.items():
+    if all_us > 0:
+      total_us[name] = total_us.get(name, 0.0) + us * other_us / all_us

@@ -1,0 +1,176 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""What `lagom-xla explain` prints, of a target and of a plan's folder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+import json
+import pathlib
+
+import jax
+import jsonschema
+import pytest
+
+from commands import CLUSTER
+from commands import HLO
+from commands import ROOT
+from commands import Outcome
+from commands import run
+from lagom_xla import cluster as cluster_lib
+from lagom_xla.costs import step as step_lib
+from lagom_xla.explain import explaining
+from lagom_xla.explain import explanation as explanation_lib
+from lagom_xla.explain import kept
+from lagom_xla.explain import words
+from lagom_xla.passes import hlo
+
+
+@pytest.fixture(scope="module")
+def explained(
+  scheduled: Callable[..., hlo.Module],
+  fsdp_step: Callable[..., jax.stages.Lowered],
+) -> explanation_lib.Explanation:
+  """Of a plan that has XLA combine nothing."""
+  lowered, cluster = fsdp_step(), cluster_lib.parse("1x8xh100")
+  apart = {
+    f"xla_gpu_{kind}_combine_threshold_bytes": 0
+    for kind in ("all_gather", "reduce_scatter")
+  }
+  before, after = (
+    step_lib.of_module(scheduled(lowered, **options), cluster)
+    for options in ({}, apart)
+  )
+  return explaining.of_plan(before, after, after.default)
+
+
+@pytest.fixture(scope="module")
+def plan(
+  explained: explanation_lib.Explanation,
+  tmp_path_factory: pytest.TempPathFactory,
+) -> pathlib.Path:
+  folder = tmp_path_factory.mktemp("plan")
+  kept.write(explained, folder)
+  return folder
+
+
+@pytest.fixture(scope="module")
+def told(plan: pathlib.Path) -> Outcome:
+  return run("explain", str(plan))
+
+
+def test_the_verdict_comes_first_and_all_fits_a_terminal(
+  explained: explanation_lib.Explanation, told: Outcome
+) -> None:
+  assert (told.status, told.err) == (0, "")
+  lines = told.out.splitlines()
+  assert len(lines) <= 40
+  assert max(map(len, lines)) <= 80
+  assert told.out.isascii()
+  exposed_ms = f"{explained.before.exposed_us / 1e3:.3f} ms"
+  assert f"kernels wait {exposed_ms}" in " ".join(lines[:2])
+  assert explained.after is not None
+  assert f"With the plan they wait {explained.after.exposed_us / 1e3:.3f}" in (
+    told.out
+  )
+
+
+def test_every_collective_of_either_step_can_be_asked_for(
+  explained: explanation_lib.Explanation, plan: pathlib.Path
+) -> None:
+  assert explained.after is not None
+  names = {
+    collective.name
+    for step in (explained.before, explained.after)
+    for collective in step.collectives
+  }
+  for name in names:
+    outcome = run("explain", str(plan), name)
+    lines = outcome.out.splitlines()
+    assert (outcome.status, lines[0].split()[0]) == (0, name)
+    assert len(lines) <= 40
+    assert max(map(len, lines)) <= 80
+
+
+def test_the_one_that_is_exposed_most_is_told_with_plan_and_parts(
+  explained: explanation_lib.Explanation, plan: pathlib.Path
+) -> None:
+  first = explained.before.collectives[0]
+  text = " ".join(run("explain", str(plan), first.name).out.split())
+  assert first.with_plan is not None
+  assert " ".join(first.with_plan.sentence.split()) in text
+  assert f"= exposed {first.exposed_us / 1e3:.3f}" in text
+  assert all(f"{part.us / 1e3:.3f}" in text for part in first.parts)
+  assert f"from {pathlib.PurePath(first.file).name}:{first.line}" in text
+
+
+def test_json_follows_the_schema_that_is_published(
+  explained: explanation_lib.Explanation, plan: pathlib.Path
+) -> None:
+  schema = json.loads(run("schema", "explain").out)
+  jsonschema.Draft202012Validator.check_schema(schema)
+  for part in (schema, *schema["$defs"].values()):
+    assert all(rule["description"] for rule in part["properties"].values())
+  whole = json.loads(run("explain", str(plan), "--format=json").out)
+  jsonschema.Draft202012Validator(schema).validate(whole)
+  assert whole["before"]["exposed_us"] == explained.before.exposed_us
+  name = explained.before.collectives[0].name
+  one = json.loads(run("explain", str(plan), name, "--format=json").out)
+  assert [c["name"] for c in one["before"]["collectives"]] == [name]
+
+
+def test_the_docs_define_every_reason() -> None:
+  text = (ROOT / "docs" / "explain.md").read_text(encoding="utf-8")
+  for reason, said in words.REASONS.items():
+    assert f"| {said} |" in text
+    assert f"| `{reason}` |" in text
+
+
+def test_a_target_is_explained_without_a_plan(tmp_path: pathlib.Path) -> None:
+  step = tmp_path / "step.hlo"
+  step.write_text(HLO)
+  outcome = run("explain", str(step), CLUSTER)
+  assert outcome.status == 0
+  assert "kernels wait 0.000 ms" in outcome.out
+  found = json.loads(run("explain", str(step), CLUSTER, "--format=json").out)
+  assert (found["after"], found["before"]["collectives"]) == (None, [])
+
+
+def test_a_name_that_is_not_there_gets_the_nearest_in_one_line(
+  explained: explanation_lib.Explanation, plan: pathlib.Path
+) -> None:
+  name = explained.before.collectives[0].name
+  outcome = run("explain", str(plan), f"{name}x")
+  assert (outcome.status, outcome.out) == (2, "")
+  (line,) = outcome.err.splitlines()
+  assert "the nearest names are" in line
+  assert name in line
+
+
+@pytest.mark.parametrize("damage", [None, b"", b"no gzip", b"{}"])
+def test_a_plan_without_an_explanation_is_refused_in_one_line(
+  tmp_path: pathlib.Path, damage: bytes | None
+) -> None:
+  if damage is not None:
+    (tmp_path / kept.NAME).write_bytes(damage)
+  outcome = run("explain", str(tmp_path))
+  assert (outcome.status, outcome.out) == (2, "")
+  (line,) = outcome.err.splitlines()
+  assert kept.NAME in line
+  assert "Make the plan again" in line
+
+
+def test_the_name_may_stand_after_options(tmp_path: pathlib.Path) -> None:
+  step = tmp_path / "step.hlo"
+  step.write_text(HLO)
+  for arguments in (("all-gather", CLUSTER), (CLUSTER, "all-gather")):
+    outcome = run("explain", str(step), *arguments)
+    assert "has no collective 'all-gather'; it has none at all" in outcome.err
+  outcome = run("explain", str(step), CLUSTER, "all-gather", "another")
+  assert "unrecognized arguments: another" in outcome.err
+
+
+def test_what_is_of_a_target_needs_its_cluster(plan: pathlib.Path) -> None:
+  outcome = run("explain", str(plan), "--arg=model=tiny")
+  assert outcome.status == 2
+  assert "--arg is of a TARGET" in outcome.err

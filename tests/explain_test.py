@@ -1,0 +1,421 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Why collectives are exposed, in steps that are made to have one reason each.
+
+In their orders A makes what "+g" gathers and C needs it after "-g"; all others
+are independent of that gather.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+import functools
+
+import hypothesis
+from hypothesis import strategies as st
+import jax
+import pytest
+
+import explained_step
+import hlo_text
+from lagom_xla import cluster as cluster_lib
+from lagom_xla.costs import step as step_lib
+from lagom_xla.explain import explaining
+from lagom_xla.explain import explanation as explanation_lib
+from lagom_xla.passes import hlo
+from lagom_xla.passes.schedule import orders as orders_lib
+import random_orders
+
+_SQUARE = (explained_step.SIZE, explained_step.SIZE)
+_THIN = (explained_step.THIN, explained_step.SIZE)
+# Two gathers of these are below XLA's threshold for combining them.
+_SMALL = (128, explained_step.SIZE)
+
+_product, _gather = explained_step.product, explained_step.gather
+
+Compiled = Callable[..., hlo.Module]
+
+
+# The programs, by name. B is long, S takes about half of what a gather does.
+
+
+def _beside(x, thin, other, a, b, c, s):
+  gathered = _gather("g", _product("A", thin, a))
+  return (
+    _product("C", gathered, c),
+    _product("B", x, b),
+    _product("S", other, s),
+  )
+
+
+def _short(thin, other, a, c, s):
+  gathered = _gather("g", _product("A", thin, a))
+  return _product("C", gathered, c), _product("S", other, s)
+
+
+def _chain(thin, a, c):
+  return _product("C", _gather("g", _product("A", thin, a)), c)
+
+
+def _two(p, q, x, b, c):
+  """A gather of p, and a longer one of q, for the same consumer."""
+  gathered, longer = _gather("g", p), _gather("h", q)
+  with jax.named_scope("C"):
+    folded = longer.reshape(-1, *gathered.shape).sum(0)
+    result = (gathered + folded) @ c
+  return result, _product("B", x, b)
+
+
+def _combined(p, q, thin, c, d, k):
+  """Two gathers that XLA combines, of which C needs one and D the other."""
+  first, second = _gather("g", p), _gather("g", q)
+  return (
+    _product("C", first, c),
+    _product("D", second, d),
+    _product("K", thin, k),
+  )
+
+
+_PROGRAMS = {
+  "beside": (_beside, (_SQUARE, _THIN, _THIN, *[_SQUARE] * 4)),
+  "short": (_short, (_THIN, _THIN, *[_SQUARE] * 3)),
+  "chain": (_chain, (_THIN, *[_SQUARE] * 2)),
+  "two": (
+    _two,
+    (_THIN, (4 * _THIN[0], _THIN[1]), *[_SQUARE] * 3),
+  ),
+  "combined": (_combined, (_SMALL, _SMALL, _THIN, *[_SQUARE] * 3)),
+}
+
+
+@pytest.fixture(scope="module")
+def compiled(
+  h100s: Sequence[jax.Device], scheduled: Callable[..., hlo.Module]
+) -> Compiled:
+  """Compiles one of the programs, once."""
+
+  @functools.cache
+  def compile_(name: str) -> hlo.Module:
+    body, shapes = _PROGRAMS[name]
+    return scheduled(explained_step.lower(h100s, body, shapes))
+
+  return compile_
+
+
+def _explained(
+  step: step_lib.Step, letter: str = "g"
+) -> explanation_lib.Collective:
+  name = explained_step.collective(step, letter)
+  collectives = explaining.of_step(step).before.collectives
+  return next(c for c in collectives if c.name == name)
+
+
+# One reason each.
+
+
+@pytest.mark.parametrize(
+  ("program", "order", "reason", "words"),
+  [
+    ("beside", "A B +g S -g C", "started_late", "XLA starts it later"),
+    ("beside", "A +g S -g B C", "awaited_early", "XLA waits for it earlier"),
+    ("beside", "A +g -g B S C", "sync", "it is sync: XLA's scheduler put none"),
+    (
+      "beside",
+      "B A +g S -g C",
+      "operand_late",
+      "its operand comes late",
+    ),
+    ("beside", "A +g S -g C B", "consumer_early", "it is needed early, by"),
+    ("short", "A +g S -g C", "too_long", "kernels that are independent of it"),
+    ("chain", "A +g -g C", "no_slack", "either come before it or wait for it"),
+    ("two", "+h +g B -g -h C", "queue", "was ahead of it on the communication"),
+    ("two", "+h B -h +g -g C", "stream_busy", "hide others, such as"),
+    ("combined", "+g K -g C D", "combined", "XLA combined 2 arrays"),
+  ],
+)
+def test_a_step_made_to_have_one_reason_has_that_one(
+  compiled: Compiled, program: str, order: str, reason: str, words: str
+) -> None:
+  step = explained_step.ordered(compiled(program), order)
+  found = _explained(step)
+  assert found.exposed_us > 5
+  # Beside some kernels it also is somewhat slower than alone.
+  first, *others = found.parts
+  assert (first.reason, [p.reason for p in others]) in (
+    (reason, []),
+    (reason, ["slowed"]),
+  )
+  assert words in first.sentence
+  assert first.sentence in found.why
+  assert explaining.why(step, step.default)[found.name] == found.why
+
+
+def test_a_hidden_collective_has_no_reason(compiled: Compiled) -> None:
+  step = explained_step.ordered(compiled("beside"), "A +g B S -g C")
+  found = _explained(step)
+  assert (found.exposed_us, found.parts, found.why) == (0, (), "")
+  assert found.slowed_us > 0
+
+
+def test_the_part_is_as_long_as_what_a_free_place_would_hide(
+  compiled: Compiled,
+) -> None:
+  step = explained_step.ordered(compiled("beside"), "B A +g -g C S")
+  gather_us = explained_step.gather_us(step, "g")
+  assert explained_step.kernel_us(step, "B") > gather_us
+  found = _explained(step)
+  assert found.exposed_us == pytest.approx(gather_us)
+  assert [p.us for p in found.parts] == [pytest.approx(gather_us)]
+  # S is too short for all of it, so without B it would be less.
+  short = explained_step.ordered(compiled("short"), "A +g -g C S")
+  parts = {p.reason: p.us for p in _explained(short).parts}
+  small_us = explained_step.kernel_us(short, "S")
+  assert parts == {
+    "consumer_early": pytest.approx(small_us),
+    "too_long": pytest.approx(gather_us - small_us),
+  }
+
+
+def test_what_no_order_hides_is_what_it_takes_longer_than_others(
+  compiled: Compiled,
+) -> None:
+  step = explained_step.ordered(compiled("short"), "A +g -g S C")
+  found = _explained(step)
+  small_us = explained_step.kernel_us(step, "S")
+  assert found.hideable_us == pytest.approx(small_us)
+  assert found.unhideable_us == pytest.approx(found.lone_us - small_us)
+  chain = explained_step.ordered(compiled("chain"), "A +g -g C")
+  found = _explained(chain)
+  assert (found.hideable_us, found.unhideable_us) == (0, found.exposed_us)
+
+
+def test_a_reason_names_the_instructions_and_lines_that_it_is_about(
+  compiled: Compiled,
+) -> None:
+  two = explained_step.ordered(compiled("two"), "+h +g B -g -h C")
+  assert explained_step.collective(two, "h") in _explained(two).why
+  module = compiled("beside")
+  late = explained_step.ordered(module, "B A +g S -g C")
+  assert "(explained_step.py:" in _explained(late).why
+  assert _explained(late).file.endswith("explained_step.py")
+  both = explained_step.ordered(compiled("combined"), "+g K -g C D")
+  (sentence,) = [
+    p.sentence for p in _explained(both).parts if p.reason == "combined"
+  ]
+  start = next(
+    i
+    for i in both.analysis.module.entry.instructions
+    if i.name == explained_step.collective(both, "g")
+  )
+  by_id = both.analysis.module.entry.by_id
+  assert all(by_id[i].name in sentence for i in start.operand_ids)
+
+
+def test_a_sync_collective_says_why_it_is(compiled: Compiled) -> None:
+  between = explained_step.ordered(compiled("two"), "+h +g -g B -h C")
+  name = explained_step.collective(between, "h")
+  assert _explained(between).sync_because.startswith(f"{name} is in flight")
+  chain = explained_step.ordered(compiled("chain"), "A +g -g C")
+  assert "could run beside it" in _explained(chain).sync_because
+  module = chain.analysis.module
+  for computation in module.proto.computations:
+    for instruction in computation.instructions:
+      instruction.metadata.scheduling_name = ""
+  assert "latency-hiding scheduler did not" in _explained(chain).sync_because
+
+
+# What could be changed.
+
+
+@pytest.mark.parametrize(
+  ("program", "order", "advice"),
+  [
+    ("beside", "A B +g S -g C", {"Order"}),
+    ("chain", "A +g -g C", {"Slices", "Strands"}),
+    ("two", "+h B -h +g -g C", {"Strands"}),
+    ("combined", "+g K -g C D", {"Combining"}),
+  ],
+)
+def test_advice_is_what_the_reason_leaves_room_for(
+  compiled: Compiled, program: str, order: str, advice: set[str]
+) -> None:
+  step = explained_step.ordered(compiled(program), order)
+  found = _explained(step).advice
+  assert {text.partition(":")[0] for text in found} == advice
+
+
+def test_between_nodes_the_mesh_is_a_way_out(compiled: Compiled) -> None:
+  within = explained_step.ordered(compiled("chain"), "A +g -g C")
+  module = within.analysis.module
+  between = step_lib.of_module(module, cluster_lib.parse("2x4xh100"))
+  first, *_ = _explained(between).advice
+  assert first.startswith("Mesh: it spans 2 nodes over infiniband.")
+  assert "4 GPUs" in first
+  assert not any(a.startswith("Mesh") for a in _explained(within).advice)
+
+
+def test_a_loop_that_gathers_what_it_got_could_gather_a_trip_earlier(
+  fsdp_scan: hlo.Module,
+) -> None:
+  step = step_lib.of_module(fsdp_scan, cluster_lib.parse("1x8xh100"))
+  for one in explaining.of_step(step).before.collectives:
+    said = [a for a in one.advice if a.startswith("Pipelining")]
+    is_in_loop = one.executions > 1
+    assert bool(said) == (is_in_loop and one.exposed_us > 0)
+    if one.kind == "all-gather" and said:
+      assert "xla_gpu_enable_pipelined_all_gather" in said[0]
+
+
+def test_weights_can_be_hidden_by_a_larger_batch(
+  h100s: Sequence[jax.Device], scheduled: Callable[..., hlo.Module]
+) -> None:
+  def body(weight, x, other):
+    gathered = _gather("g", weight)
+    return _product("C", _product("S", x, other), gathered)
+
+  shapes = (_THIN, (128, explained_step.SIZE), _SQUARE)
+  module = scheduled(explained_step.lower(h100s, body, shapes))
+  found = _explained(explained_step.ordered(module, "+g S -g C"))
+  (batch,) = [text for text in found.advice if text.startswith("Batch")]
+  factor = float(batch.partition("With ")[2].partition(" times")[0])
+  too_long_us = next(p.us for p in found.parts if p.reason == "too_long")
+  assert found.hideable_us
+  expected = 1 + too_long_us / found.hideable_us
+  assert factor == pytest.approx(expected, abs=0.05)
+
+
+@pytest.mark.parametrize("accumulates", [True, False])
+def test_only_what_a_loop_adds_up_could_be_reduced_once(
+  h100s: Sequence[jax.Device],
+  scheduled: Callable[..., hlo.Module],
+  accumulates: bool,
+) -> None:
+  def body(x, total):
+    def trip(total, piece):
+      with jax.named_scope("g"):
+        reduced = jax.lax.psum_scatter(piece @ piece, "x", tiled=True)
+      return (total + reduced, reduced) if accumulates else (total, reduced)
+
+    total, reduced = jax.lax.scan(trip, total, x.reshape(4, *square))
+    return total if accumulates else (total, reduced.reshape(-1, square[1]))
+
+  square = (_THIN[0], _THIN[0])
+  shapes = ((4 * square[0], square[1]), (square[0] // 8, square[1]))
+  module = scheduled(explained_step.lower(h100s, body, shapes))
+  step = step_lib.of_module(module, cluster_lib.parse(explained_step.CLUSTER))
+  # What is stacked and not added up, XLA may pipeline over the trips.
+  collectives = explaining.of_step(step).before.collectives
+  assert {c.kind for c in collectives} == {"reduce-scatter"}
+  assert sum(c.executions for c in collectives) == 4
+  advice = [text for c in collectives for text in c.advice]
+  said = [text for text in advice if text.startswith("Accumulation")]
+  assert bool(said) == accumulates
+
+
+# With a plan.
+
+
+def test_a_plan_is_told_by_the_lines_that_collectives_come_from(
+  scheduled: Callable[..., hlo.Module],
+  fsdp_step: Callable[..., jax.stages.Lowered],
+) -> None:
+  lowered = fsdp_step(unroll=True)
+  cluster = cluster_lib.parse(explained_step.CLUSTER)
+  apart, together = (
+    step_lib.of_module(
+      scheduled(lowered, xla_gpu_all_gather_combine_threshold_bytes=size),
+      cluster,
+    )
+    for size in (0, 2**30)
+  )
+  explained = explaining.of_plan(apart, together, together.default)
+  assert explained.after is not None
+  gathers = [c for c in explained.before.collectives if c.kind == "all-gather"]
+  planned = {c.name for c in explained.after.collectives}
+  assert len(gathers) > len([n for n in planned if n.startswith("all-gather")])
+  for gather in gathers:
+    told = gather.with_plan
+    assert told is not None
+    assert 0 < len(told.names) < told.num_before
+    assert set(told.names) <= planned
+    assert "become" in told.sentence
+  same = explaining.of_plan(apart, apart, apart.default).before
+  for one in same.collectives:
+    assert one.with_plan is not None
+    assert one.with_plan.exposed_after_us == one.with_plan.exposed_before_us
+    assert "stay" in one.with_plan.sentence
+
+
+def test_what_stands_in_a_branch_that_is_not_the_slowest_is_not_exposed() -> (
+  None
+):
+  branch = """
+    {name} {{
+      x = f32[1048576] parameter(0)
+      {name}.in = f32[{size}] slice(x), slice={{[0:{size}]}}
+      {name}.all = f32[{size}] all-reduce({name}.in), {ALL}, to_apply=add
+      ROOT {name}.out = f32[] constant(0)
+    }}
+  """
+  branches = [
+    branch.format(name=name, size=size, ALL=hlo_text.ALL)
+    for name, size in (("long", 2**20), ("short", 2**10))
+  ]
+  body = """
+    which = s32[] parameter(0)
+    x = f32[1048576] parameter(1)
+    ROOT out = f32[] conditional(which, x, x),
+      branch_computations={long, short}
+  """
+  module = hlo_text.load(body, computations="".join(branches))
+  cluster = cluster_lib.parse(explained_step.CLUSTER)
+  long, short = explaining.of_step(
+    step_lib.of_module(module, cluster)
+  ).before.collectives
+  assert (long.name, long.exposed_us) == ("long.all", long.lone_us)
+  assert [part.reason for part in long.parts] == ["no_slack"]
+  assert (short.name, short.exposed_us, short.parts) == ("short.all", 0, ())
+
+
+# Whatever the schedule.
+
+
+@hypothesis.settings(max_examples=12, derandomize=True)
+@hypothesis.given(seed=st.integers(0, 2**32 - 1))
+def test_parts_add_up_to_what_is_exposed_and_that_to_the_timelines(
+  train_step_module: hlo.Module, seed: int
+) -> None:
+  cluster = cluster_lib.parse(explained_step.CLUSTER)
+  orders = random_orders.of(train_step_module, seed)
+  step = step_lib.of_module(
+    orders_lib.apply(train_step_module, orders), cluster
+  )
+  explained = explaining.of_step(step).before
+  replayed = step.timeline(step.default)
+  assert explained.step_us == replayed.step_time_us
+  assert explained.exposed_us == pytest.approx(replayed.total_exposed_us)
+  assert explained.unexplained_us == pytest.approx(0)
+  assert sum(explained.reasons_us.values()) == pytest.approx(
+    explained.exposed_us
+  )
+  for one in explained.collectives:
+    assert all(part.us > 0 for part in one.parts)
+    assert sum(part.us for part in one.parts) == pytest.approx(one.exposed_us)
+    slowed = [
+      us for (_, name), us in replayed.slowdown_us.items() if name == one.name
+    ]
+    assert one.slowed_us == pytest.approx(sum(slowed))
+    if one.exposed_us > 0:
+      assert one.unhideable_us is not None
+      assert one.unhideable_us <= one.exposed_us * (1 + 1e-9)
+
+
+def test_an_explanation_is_read_back_as_it_was_written(
+  fsdp_scan: hlo.Module, tmp_path
+) -> None:
+  from lagom_xla.explain import kept
+
+  step = step_lib.of_module(fsdp_scan, cluster_lib.parse("1x8xh100"))
+  explained = explaining.of_step(step)
+  kept.write(explained, tmp_path)
+  assert kept.read(tmp_path) == explained

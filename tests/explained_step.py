@@ -1,0 +1,120 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Steps made for explanations, and schedules of them in any legal order.
+
+Each is compiled for eight H100s. What a test is about is in scopes whose names
+are letters, and a schedule is written as these letters in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec
+import numpy as np
+
+from lagom_xla import cluster as cluster_lib
+from lagom_xla.costs import step as step_lib
+from lagom_xla.passes import collectives as collectives_lib
+from lagom_xla.passes import dependencies
+from lagom_xla.passes import hlo
+
+CLUSTER = "1x8xh100"
+
+# Rows and columns of square matrices, and rows of what a gather makes one of.
+SIZE = 4096
+THIN = SIZE // 8
+
+
+def lower(
+  devices: Sequence[jax.Device],
+  body: Callable[..., object],
+  shapes: Sequence[tuple[int, int]],
+) -> jax.stages.Lowered:
+  """Lowers a function that each device runs on arrays of these shapes.
+
+  Args:
+    devices: to lower for.
+    body: of the arrays, with collectives over "x" written out.
+    shapes: of the arrays on one device.
+  """
+  mesh = Mesh(np.array(devices), ("x",))
+  rows = NamedSharding(mesh, PartitionSpec("x", None))
+  arguments = [
+    jax.ShapeDtypeStruct((m * len(devices), n), jnp.bfloat16, sharding=rows)
+    for m, n in shapes
+  ]
+  spec = PartitionSpec("x", None)
+  step = jax.shard_map(body, mesh=mesh, in_specs=spec, out_specs=spec)
+  return jax.jit(step).lower(*arguments)
+
+
+def product(letter: str, left: jax.Array, right: jax.Array) -> jax.Array:
+  """A product of two matrices, in a scope."""
+  with jax.named_scope(letter):
+    return left @ right
+
+
+def gather(letter: str, array: jax.Array) -> jax.Array:
+  """An array gathered from all devices, in a scope."""
+  with jax.named_scope(letter):
+    return jax.lax.all_gather(array, "x", tiled=True)
+
+
+def ordered(module: hlo.Module, order: str) -> step_lib.Step:
+  """A step with its entry in another order.
+
+  Args:
+    module: the step's, as XLA scheduled it.
+    order: letters of kernels; "+g" is the start of a gather, "-g" its done.
+      What these depend on comes right before them, all others at the end.
+  """
+  graph = dependencies.of(module.entry)
+  ids: dict[int, None] = {}
+  last = [i.id for i in module.entry.instructions]
+  for wanted in (*(_find(module, word).id for word in order.split()), *last):
+    for before in sorted(
+      (*graph.ancestors(wanted), wanted), key=module.entry.position.__getitem__
+    ):
+      ids.setdefault(before)
+  proto = type(module.proto).FromString(module.proto.SerializeToString())
+  sequence = proto.schedule.sequences[module.entry.id]
+  sequence.instruction_ids[:] = list(ids)
+  other = hlo.Module(proto, module.num_partitions)
+  return step_lib.of_module(other, cluster_lib.parse(CLUSTER))
+
+
+def collective(step: step_lib.Step, letter: str) -> str:
+  """The name of the gather in a scope."""
+  return _find(step.analysis.module, f"+{letter}").name
+
+
+def kernel_us(step: step_lib.Step, letter: str) -> float:
+  """What the kernel in a scope takes alone."""
+  instruction = _find(step.analysis.module, letter)
+  return step.kernel_cost(step.analysis.kernels[instruction.id]).time_us
+
+
+def gather_us(step: step_lib.Step, letter: str) -> float:
+  """What the gather in a scope takes alone."""
+  key = step.key_of[collective(step, letter)]
+  return step.predict(key, step.default[key]).time_us
+
+
+def _find(module: hlo.Module, word: str) -> hlo.Instruction:
+  """The instruction that a word of an order stands for."""
+  letter = word.lstrip("+-")
+  found = [
+    i
+    for i in module.entry.instructions
+    if f"/{letter}/" in i.metadata.op_name
+    and i.opcode not in collectives_lib.NOPS
+  ]
+  assert found, f"there is no {letter} in {module.name}"
+  dones = [i for i in found if i.opcode.endswith("-done")]
+  # Newer XLA writes what it does not run beside kernels without a done.
+  return dones[0] if dones and word.startswith("-") else found[0]
