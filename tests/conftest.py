@@ -15,7 +15,6 @@ from typing import Any
 
 os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ["JAX_SKIP_CUDA_CONSTRAINTS_CHECK"] = "1"
-os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 # Commands of tests compile here, and know nothing of the user's compiles.
 os.environ["LAGOM_XLA_WORKERS"] = "0"
@@ -41,6 +40,9 @@ from lagom_xla.compile import lowered_step
 from lagom_xla.compile import target as target_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes import pjrt_transform
+import quick
+
+quick.start_cpus(8)
 
 # A busy machine makes an example slow, not wrong.
 hypothesis.settings.register_profile("no_deadline", deadline=None)
