@@ -19,6 +19,8 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 # Commands of tests compile here, and know nothing of the user's compiles.
 os.environ["LAGOM_XLA_WORKERS"] = "0"
 os.environ["LAGOM_XLA_CACHE"] = "off"
+# Processes of tests share the cores; what BLAS does here is small.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # pytest-xdist sets it, which tells commands how wide a terminal is.
 os.environ.pop("COLUMNS", None)
 

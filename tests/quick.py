@@ -33,9 +33,12 @@ def start_cpus(num_devices: int) -> None:
   after that is what tests have a user set: nothing but the devices.
   """
   devices = f"{_DEVICES}{num_devices}"
-  flags = [devices, *_QUICK]
-  if importlib.metadata.version("jaxlib").startswith("0.10."):
-    flags.append(_OLD_EMITTERS)
-  os.environ["XLA_FLAGS"] = " ".join(flags)
+  os.environ["XLA_FLAGS"] = f"{devices} {flags()}"
   assert len(jax.devices()) == num_devices
   os.environ["XLA_FLAGS"] = devices
+
+
+def flags() -> str:
+  """What makes compiles for CPUs quick in another process."""
+  is_old = importlib.metadata.version("jaxlib").startswith("0.10.")
+  return " ".join((*_QUICK, _OLD_EMITTERS) if is_old else _QUICK)
