@@ -23,7 +23,7 @@ _QUICK = (
 )
 # The emitters that came before those through MLIR take a quarter of their time.
 # JAX 0.12 has them no more, and XLA ends a process for a flag it does not know.
-_OLD_EMITTERS = "--xla_cpu_use_fusion_emitters=false"
+_NEW_EMITTERS = "xla_cpu_use_fusion_emitters"
 
 
 def start_cpus(num_devices: int) -> None:
@@ -40,5 +40,14 @@ def start_cpus(num_devices: int) -> None:
 
 def flags() -> str:
   """What makes compiles for CPUs quick in another process."""
-  is_old = importlib.metadata.version("jaxlib").startswith("0.10.")
-  return " ".join((*_QUICK, _OLD_EMITTERS) if is_old else _QUICK)
+  new = (f"--{name}=false" for name in as_users_compile())
+  return " ".join((*_QUICK, *new))
+
+
+def as_users_compile() -> dict[str, bool]:
+  """Options of a step that is traced: launches have their instructions' names.
+
+  With the older emitters, fusions run as calls of other names.
+  """
+  has_both = importlib.metadata.version("jaxlib").startswith("0.10.")
+  return {_NEW_EMITTERS: True} if has_both else {}
