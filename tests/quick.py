@@ -21,8 +21,8 @@ _QUICK = (
   "--xla_llvm_disable_expensive_passes=true",
   "--xla_cpu_parallel_codegen_split_count=1",
 )
-# The emitters that came before those through MLIR take a quarter of their time.
-# JAX 0.12 has them no more, and XLA ends a process for a flag it does not know.
+# Emitters that go through MLIR, and take four times as long as the older ones.
+# JAX 0.12 has no others, and XLA ends a process for a flag it does not know.
 _NEW_EMITTERS = "xla_cpu_use_fusion_emitters"
 
 
