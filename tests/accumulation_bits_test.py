@@ -56,7 +56,7 @@ class TestBits:
     compiled, outcome = rewritten.compile_rewritten(lowered, form)
     assert outcome.actions
     results = []
-    for executable in (rewritten.compiled(lowered), compiled):
+    for executable in (lowered.compile(), compiled):
       params = accumulating_step.params(layout)
       losses = []
       for _ in range(3):
@@ -130,7 +130,7 @@ class TestBits:
     assert outcome.actions
     # Four times the rounding of a float32.
     np.testing.assert_allclose(
-      compiled(*args), rewritten.compiled(lowered)(*args), rtol=4 * 2**-23
+      compiled(*args), lowered.compile()(*args), rtol=4 * 2**-23
     )
 
   def test_a_fori_loop_is_a_loop(self):

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import functools
 import json
 import pathlib
 
@@ -24,6 +25,7 @@ from lagom_xla.passes import hlo
 from lagom_xla.profiling import costing as costing_lib
 from lagom_xla.profiling import overlaps as overlaps_lib
 from lagom_xla.profiling import profile as profile_lib
+import quick
 
 _NUM_STEPS = 3
 _NUM_LAYERS = 3
@@ -46,7 +48,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     out, _ = jax.lax.scan(layer, rows, weights)
     return jnp.mean(jnp.square(out))
 
-  @jax.jit
+  @functools.partial(jax.jit, compiler_options=quick.as_users_compile())
   def step(weights: jax.Array, rows: jax.Array) -> jax.Array:
     return weights - 0.01 * jax.grad(loss)(weights, rows)
 

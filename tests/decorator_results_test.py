@@ -9,6 +9,7 @@ XLA's CPU compiler, on which GPU options do not act; all else is as on GPUs.
 from __future__ import annotations
 
 import dataclasses
+import os
 import pathlib
 import subprocess
 import sys
@@ -32,6 +33,7 @@ from lagom_xla.compile import compiler
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import target as target_lib
 import python_calls
+import quick
 
 _TRAIN = pathlib.Path(__file__).parents[1] / "examples/llama/train.py"
 
@@ -134,6 +136,7 @@ def test_the_llama_example_trains_with_it():
   flags = ["--model=tiny", "--cpu_devices=8", "--steps=2", "--tune"]
   run = subprocess.run(
     [sys.executable, str(_TRAIN), *flags],
+    env={**os.environ, "XLA_FLAGS": quick.flags()},
     capture_output=True,
     text=True,
     check=False,

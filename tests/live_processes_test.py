@@ -27,6 +27,7 @@ from lagom_xla.live import ending
 from lagom_xla.live import platforms
 from lagom_xla.live.loop import loop as loop_lib
 import live_step
+import quick
 
 _PATIENCE = composer_lib.Patience(
   limits=loop_lib.Limits(search_s=20, compile_s=5, overhead_steps=1e9),
@@ -41,9 +42,10 @@ def _run(
   function: Callable[[int, job.Say], None], num_processes: int = 2
 ) -> list[job.Ended]:
   """Runs a function in the processes of a job, with a device in each."""
-  one = {"XLA_FLAGS": "--xla_force_host_platform_device_count=1"}
+  one = f"--xla_force_host_platform_device_count=1 {quick.flags()}"
+  environ = {"XLA_FLAGS": one}
   return job.run(
-    function, num_processes, dict.fromkeys(range(num_processes), one)
+    function, num_processes, dict.fromkeys(range(num_processes), environ)
   )
 
 

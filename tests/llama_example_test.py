@@ -16,8 +16,6 @@ import numpy as np
 import optax
 import pytest
 
-import quick
-
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "examples"))
 
 from common import data
@@ -47,8 +45,7 @@ def step_on(mesh: str) -> tuple[Any, Any]:
 
 
 def compiled(step: Any, specs: Any) -> Any:
-  with quick.compiles():
-    return step.lower(*specs).compile()
+  return step.lower(*specs).compile()
 
 
 @functools.cache
@@ -60,8 +57,7 @@ def compiled_on(mesh: str) -> Any:
 def initial_state() -> Any:
   """Parameters and the rest on the host: the same for every mesh."""
   _, (state_spec, _) = step_on(MESHES[0])
-  with quick.compiles():
-    state = step_lib.init_state(train.model_of, state_spec, model="tiny")
+  state = step_lib.init_state(train.model_of, state_spec, model="tiny")
   return jax.device_get(state)
 
 
@@ -225,8 +221,7 @@ def one_device_llama(layers: str) -> Llama:
 def tokens_and_params() -> tuple[jax.Array, Any]:
   tokens = jax.random.randint(jax.random.key(1), (1, 16), 0, 256)
   init = jax.jit(one_device_llama("scan").init)
-  with quick.compiles():
-    boxed = init(jax.random.key(0), tokens)["params"]
+  boxed = init(jax.random.key(0), tokens)["params"]
   return tokens, nn.unbox(boxed)
 
 
@@ -234,8 +229,7 @@ def logits_of(
   params: Any, tokens: jax.Array, layers: str = "scan"
 ) -> jax.Array:
   apply = jax.jit(one_device_llama(layers).apply)
-  with quick.compiles():
-    return apply({"params": params}, tokens)
+  return apply({"params": params}, tokens)
 
 
 def test_unrolled_layers_compute_what_scanned_layers_compute():

@@ -9,7 +9,7 @@ largest entry: some hundred terms, each rounded to 6e-8 of itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 import functools
 from typing import Any
 
@@ -25,7 +25,6 @@ import numpy as np
 import pytest
 
 import lagom_xla
-import quick
 
 _BATCH = 24
 _WIDTH = 8
@@ -36,12 +35,6 @@ _COLLECTIVES = (
   "collective-permute",
   "reduce-scatter",
 )
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _quickly_compiled() -> Iterator[None]:
-  with quick.compiles():
-    yield
 
 
 def params_of(dtype: Any = jnp.float32, seed: int = 0) -> Any:

@@ -23,7 +23,6 @@ from lagom_xla import cluster as cluster_lib
 from lagom_xla import tuner
 from lagom_xla.compile import load as load_lib
 from lagom_xla.report import as_json
-import quick
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "examples"))
 
@@ -55,16 +54,14 @@ def step_of(**kwargs: Any) -> tuple[Any, Any]:
 def initial_state() -> Any:
   """Parameters and the rest on the host: the same for every mesh."""
   _, (state_spec, _) = step_of()
-  with quick.compiles():
-    state = step_lib.init_state(train.model_of, state_spec, model="tiny")
+  state = step_lib.init_state(train.model_of, state_spec, model="tiny")
   return jax.device_get(state)
 
 
 def metrics_of(step: Any, specs: Any, *, num_steps: int) -> dict[str, Any]:
   state_spec, batch_spec = specs
   shardings = jax.tree.map(lambda spec: spec.sharding, state_spec)
-  with quick.compiles():
-    compiled = step.lower(*specs).compile()
+  compiled = step.lower(*specs).compile()
   metrics = loop.train(
     compiled,
     jax.device_put(initial_state(), shardings),

@@ -14,15 +14,6 @@ from lagom_xla.compile import rewriting
 from lagom_xla.passes.program import form as form_lib
 from lagom_xla.passes.program import outcome as outcome_lib
 
-# Programs are compared, which XLA makes the same of at each level; what LLVM
-# makes of them is sooner run than optimized.
-_QUICK: Any = {"xla_backend_optimization_level": 0}
-
-
-def compiled(lowered: jax.stages.Lowered) -> jax.stages.Compiled:
-  """Compiles a lowered step, quickly."""
-  return lowered.compile(_QUICK)
-
 
 def lower_rewritten(
   lowered: jax.stages.Lowered, form: form_lib.Form
@@ -35,9 +26,9 @@ def lower_rewritten(
 def compile_rewritten(
   lowered: jax.stages.Lowered, form: form_lib.Form
 ) -> tuple[jax.stages.Compiled, outcome_lib.Outcome]:
-  """Compiles a lowered step in a form, quickly."""
+  """Compiles a lowered step in a form."""
   lowered, outcome = lower_rewritten(lowered, form)
-  return compiled(lowered), outcome
+  return lowered.compile(), outcome
 
 
 def assert_same_bits(
@@ -46,6 +37,6 @@ def assert_same_bits(
   """Runs a function as written and in a form, and compares every bit."""
   lowered = jax.jit(function).lower(*args)
   in_form, outcome = compile_rewritten(lowered, form)
-  expected, actual = compiled(lowered)(*args), in_form(*args)
+  expected, actual = lowered.compile()(*args), in_form(*args)
   jax.tree.map(np.testing.assert_array_equal, actual, expected)
   return outcome

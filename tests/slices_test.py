@@ -152,7 +152,7 @@ def _run(lowered: jax.stages.Lowered, form: Form) -> tuple[Any, Any]:
   assert len(outcome.actions) == len(form.slices) > 0
   assert not outcome.refusals
   results = []
-  for executable in (rewritten.compiled(lowered), compiled):
+  for executable in (lowered.compile(), compiled):
     random = np.random.default_rng(0)
     args = jax.tree.map(
       lambda info, sharding, r=random: jax.device_put(
@@ -204,7 +204,7 @@ class TestNumbers:
     lowered = _lower("unrolled")
     compiled, _ = rewritten.compile_rewritten(lowered, _all_in(lowered, 2))
     memory: Any = compiled.memory_analysis()
-    as_written: Any = rewritten.compiled(lowered).memory_analysis()
+    as_written: Any = lowered.compile().memory_analysis()
     assert memory.alias_size_in_bytes == as_written.alias_size_in_bytes > 0
 
   def test_experts_are_cut_between_their_all_to_alls(self):

@@ -71,7 +71,7 @@ def test_ten_steps_in_pieces_train_the_same_and_send_no_more(
   kind: str, unrolled: bool
 ):
   lowered = tp.lower(kind, unrolled=unrolled)
-  as_written = rewritten.compiled(lowered)
+  as_written = lowered.compile()
   weights, losses = _train(as_written)
   assert losses[-1] < 0.9 * losses[0]
   num_before, elements_before = _sent(as_written)

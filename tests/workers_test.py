@@ -208,17 +208,22 @@ def test_without_a_cache_a_pool_compiles_nothing_twice(
 def test_a_long_compile_that_was_dropped_ends_where_another_waits(
   here: target_lib.StepTarget,
 ) -> None:
-  configs = [config_lib.XlaConfig(options={_IN_FLIGHT: n}) for n in (2, 3)]
+  first, *configs = (
+    config_lib.XlaConfig(options={_IN_FLIGHT: n}) for n in (4, 2, 3)
+  )
   with pool_lib.Pool(1, worth_stopping_s=0.0) as pool:
     target = here.with_workers(pool)
-    target.schedule()
+    target.schedule(first)  # Compiles what all start from, which none drops.
     (pid,) = pool.worker_pids
     os.kill(pid, signal.SIGSTOP)  # From here on it takes for ever.
+    stopped_s = time.monotonic()
     with target.started(configs[:1]):
       while not pool.num_at_work:
         time.sleep(0.01)
     assert target.schedule(configs[1]).is_scheduled
     assert pid not in pool.worker_pids
+  # Not as one that hangs, which is given five minutes.
+  assert time.monotonic() - stopped_s < _LONGEST_S
 
 
 @pytest.mark.parametrize("is_default", [True, False])

@@ -160,10 +160,7 @@ def losses(work: train_step.Workload) -> tuple[float, ...]:
   rng = np.random.default_rng(1)
   batch = rng.integers(VOCAB_SIZE, size=tokens.shape, dtype=np.int32)
   batch = jax.device_put(batch, tokens.sharding)
-  # Optimized code for a CPU takes longer to make than to run.
-  compiled = step.lower(spec, tokens).compile(
-    compiler_options={"xla_backend_optimization_level": "0"}
-  )
+  compiled = step.lower(spec, tokens).compile()
   found = []
   for _ in range(2):
     state, loss = compiled(state, batch)
