@@ -153,7 +153,16 @@ def test_every_knob_of_a_plan_has_its_effect_listed(tuned: Tuned) -> None:
   plan, effects = tuned.report["plan"], tuned.report["effects"]
   for effect in effects:
     assert has_fields(
-      effect, {"knob": str, "value": str, "acted": bool, "evidence": str}
+      effect,
+      {
+        "knob": str,
+        "value": str,
+        "acted": bool,
+        "evidence": str,
+        "replaces": str,
+        "without_us": float,
+        "with_us": float,
+      },
     )
   num_knobs = len(plan["xla"]["options"])
   num_knobs += len(plan["nccl_env"]) + len(plan["nccl_settings"])

@@ -457,8 +457,13 @@ def test_the_command_prints_json(on_disk: _OnDisk, tmp_path):
   assert len(knobs) == 1 + len(on_disk.plan.nccl_settings)
   assert knobs[0] == _GATHER
   for effect in report["effects"]:
-    assert effect.keys() == {"knob", "value", "acted", "evidence"}
+    assert effect.keys() == {
+      *("knob", "value", "acted", "evidence"),
+      *("replaces", "without_us", "with_us"),
+    }
     assert effect["acted"] is True
+    assert effect["replaces"]
+    assert effect["without_us"] > 0 and effect["with_us"] > 0
 
 
 def test_the_status_says_that_a_knob_does_nothing(on_disk: _OnDisk, tmp_path):
