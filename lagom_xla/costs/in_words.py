@@ -28,7 +28,7 @@ def milliseconds(us: float) -> str:
 def ms(us: float) -> str:
   """The same without the unit, for columns that name it."""
   time_ms = us / 1e3
-  digits = 3 if 0 < abs(time_ms) < _SHORT_MS else 2
+  digits = 3 if 5e-4 <= abs(time_ms) < _SHORT_MS else 2
   return f"{time_ms:,.{digits}f}"
 
 
@@ -58,10 +58,12 @@ def mb(num_bytes: int) -> str:
   return f"{size:,.{0 if size >= _WHOLE_FROM_MB else 1}f}"
 
 
-def count(items: int | Collection[object], noun: str) -> str:
+def count(
+  items: int | Collection[object], noun: str, plural: str | None = None
+) -> str:
   """A number of things, the noun in its number."""
   number = items if isinstance(items, int) else len(items)
-  return f"{number:,} {noun}{'' if number == 1 else 's'}"
+  return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
 
 
 def option(name: str, value: str) -> str:
