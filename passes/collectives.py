@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Collectives as one record each, whatever form XLA printed them in.
+"""Collectives of a module, whatever form XLA printed them in.
 
 XLA writes a collective as a plain instruction (`all-gather`), as a pair of its
 own (`all-gather-start` / `all-gather-done`), or as an `async-start` /
@@ -11,10 +11,10 @@ are told apart by opcode, never by name.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-import dataclasses
+from collections.abc import Iterator
 import weakref
 
+from lagom_xla.passes import collective as collective_lib
 from lagom_xla.passes import dependencies
 from lagom_xla.passes import hlo
 from lagom_xla.passes import replica_groups
@@ -56,70 +56,8 @@ NOPS = frozenset(
 )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
-class Collective:
-  """One collective of a module.
-
-  Attributes:
-    name: name of the instruction that starts it.
-    kind: HLO opcode of the operation, one of KINDS.
-    form: "async" where XLA may run it beside kernels; "sync" where it is a
-      plain instruction, is marked is_sync, or has nothing but no-ops between
-      its start and its done.
-    computation: name of the computation that it stands in.
-    start_id: id of the instruction that starts it.
-    done_id: id of the instruction that waits for it; None for plain ones, and
-      where the wait is in another computation.
-    num_operands: arrays that it moves.
-    operand_bytes: bytes of all operands, per device.
-    result_bytes: bytes of all results, per device.
-    array_bytes: bytes of each array as NCCL counts them (see `nccl_bytes`).
-    element_type: HLO element type of the first operand.
-    groups: device ids of each group; () where they cannot be known.
-    pairs: (source, target) devices of a collective-permute, send or recv, else
-      ().
-    executions: times it runs per step.
-    is_pipelined: whether XLA pipelined it over loop iterations.
-  """
-
-  name: str
-  kind: str
-  form: str
-  computation: str
-  start_id: int
-  done_id: int | None
-  num_operands: int
-  operand_bytes: int
-  result_bytes: int
-  array_bytes: tuple[int, ...]
-  element_type: str
-  groups: replica_groups.Groups
-  pairs: tuple[tuple[int, int], ...]
-  executions: int
-  is_pipelined: bool
-
-  @property
-  def group_size(self) -> int:
-    """Devices in its largest group; 0 where groups are unknown."""
-    return max(map(len, self.groups), default=0)
-
-  @property
-  def num_groups(self) -> int:
-    """Groups that run it at the same time; 0 where they are unknown."""
-    return len(self.groups)
-
-  @property
-  def nccl_bytes(self) -> int:
-    """Bytes as NCCL counts them: the larger of what goes in and comes out.
-
-    For all-gather and reduce-scatter that is the whole buffer, ranks times the
-    per-rank count (ncclInfo.nBytes, NCCL src/enqueue.cc). A ragged-all-to-all
-    sends the rows that its sizes say, which only the running step knows; the
-    buffer that they arrive in or come from may be large enough for all ranks to
-    send to one. With all rows in use and ranks alike, a rank sends and receives
-    the smaller of its two buffers.
-    """
-    return _moved_bytes(self.kind, self.operand_bytes, self.result_bytes)
+# What others know it by.
+Collective = collective_lib.Collective
 
 
 def kind_of(instruction: hlo.Instruction) -> str | None:
@@ -235,8 +173,8 @@ def _record(
   done = dones.get(start.id)
   config = module.backend_config(start)
   config = config.get("collective_backend_config", {})
-  operands = _data_operands(home, operation, kind)
-  result = _result_shape(operation)
+  operands = collective_lib.data_operands(home, operation, kind)
+  result = collective_lib.result_shape(operation)
   pairs = replica_groups.pairs_of(operation)
   return Collective(
     name=name,
@@ -248,61 +186,15 @@ def _record(
     num_operands=len(operands),
     operand_bytes=sum(hlo.shape_bytes(o.shape) for o in operands),
     result_bytes=hlo.shape_bytes(result),
-    array_bytes=_array_bytes(kind, [o.shape for o in operands], result),
+    array_bytes=collective_lib.array_bytes(
+      kind, [o.shape for o in operands], result
+    ),
     element_type=hlo.element_type(operands[0].shape) if operands else "",
     groups=replica_groups.of_instruction(operation, num_devices),
     pairs=pairs,
     executions=executions,
     is_pipelined=bool(config.get("is_pipelined")),
   )
-
-
-def _data_operands(
-  computation: hlo.Computation, operation: hlo.Instruction, kind: str
-) -> list[hlo.Instruction]:
-  """The operands that are sent, without offsets, sizes and tokens."""
-  operands = computation.operands(operation)
-  if kind in ("ragged-all-to-all", "send"):
-    return operands[:1]
-  if kind == "recv":
-    return []
-  if kind == "collective-permute" and operation.dynamic_slice_sizes:
-    return operands[:1]  # In place: the others are the output and offsets.
-  return operands
-
-
-def _result_shape(operation: hlo.Instruction) -> hlo.Shape:
-  """The shape of what arrives, without the operands that starts repeat."""
-  shape = operation.shape
-  match operation.opcode:
-    case "all-gather-start" | "collective-permute-start":
-      return shape.tuple_shapes[1]
-    case "send" | "recv":
-      return shape.tuple_shapes[0]
-  return shape
-
-
-def _array_bytes(
-  kind: str, operands: Sequence[hlo.Shape], result: hlo.Shape
-) -> tuple[int, ...]:
-  given = [hlo.shape_bytes(shape) for shape in operands]
-  taken = [hlo.shape_bytes(s) for s in result.tuple_shapes or [result]]
-  if len(given) != len(taken):  # A recv, or an in-place permute of a tuple.
-    given, taken = [sum(given)], [sum(taken)]
-  return tuple(
-    _moved_bytes(kind, *pair) for pair in zip(given, taken, strict=True)
-  )
-
-
-def _moved_bytes(kind: str, given_bytes: int, taken_bytes: int) -> int:
-  """What a rank sends and receives of a buffer that it gives and one it takes.
-
-  XLA's thunk posts a send and a receive of `send_sizes` and `recv_sizes` rows
-  to each rank (xla/backends/gpu/runtime/ragged_all_to_all_thunk.cc).
-  """
-  if kind == "ragged-all-to-all":
-    return min(given_bytes, taken_bytes)
-  return max(given_bytes, taken_bytes)
 
 
 def _form(

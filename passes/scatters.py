@@ -28,8 +28,6 @@ class Scatter:
       that overwrites needs no atomic update; and an index of several
       coordinates, as a router's (token, expert), is taken to be unique even
       where the program does not promise it.
-    op_name: the operation in the source program, or "".
-    source: file and line in the source program, or "".
   """
 
   num_updates: int
@@ -37,8 +35,6 @@ class Scatter:
   num_places: int
   element_bits: int
   may_collide: bool
-  op_name: str
-  source: str
 
 
 def of_computation(
@@ -66,7 +62,6 @@ def of_scatter(
   )
   combiner = module.computations[instruction.called_computation_ids[0]]
   indexed = numbers.scatter_dims_to_operand_dims
-  metadata = instruction.metadata
   return Scatter(
     num_updates=math.prod(updates.dimensions) // max(window_elements, 1),
     window_elements=window_elements,
@@ -78,11 +73,5 @@ def of_scatter(
       len(indexed) == 1
       and not instruction.unique_indices
       and combiner.root.opcode != "parameter"
-    ),
-    op_name=metadata.op_name,
-    source=(
-      f"{metadata.source_file}:{metadata.source_line}"
-      if metadata.source_file
-      else ""
     ),
   )

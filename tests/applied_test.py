@@ -150,7 +150,8 @@ def test_a_report_ends_with_what_is_applied(
 ) -> None:
   tuning = tuned(applied)
   stream = io.StringIO()
-  terminal.show_tuning(rich.console.Console(file=stream, width=120), tuning, [])
+  console = rich.console.Console(file=stream, width=120)
+  terminal.show_tuning(console, tuning, [], is_verbose=True)
   text = stream.getvalue()
   (after,) = [li for li in text.splitlines() if li.startswith("after: ")]
   assert after.startswith(last)

@@ -145,7 +145,8 @@ def test_an_inspection_names_the_copies_and_their_waits(
 ) -> None:
   step = step_lib.of_module(scanned, _H100S)
   out = io.StringIO()
-  terminal.show_inspection(rich.console.Console(file=out, width=160), step)
+  console = rich.console.Console(file=out, width=160)
+  terminal.show_inspection(console, step, is_verbose=True)
   shown = out.getvalue()
   assert "55.2 GB/s each way" in shown
   assert "waits for host copies" in shown

@@ -16,9 +16,12 @@ from jax.sharding import PartitionSpec
 import pytest
 
 import hlo_text
+from lagom_xla import cluster as cluster_lib
+from lagom_xla.costs import step as step_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes import kernels
 from lagom_xla.passes import overlap
+from lagom_xla.report import scatters as scatters_report
 
 _CUBLAS = {"xla_gpu_enable_triton_gemm": False}
 _TRITON = {"xla_gpu_enable_triton_gemm": True}
@@ -522,13 +525,16 @@ def test_scatters_of_rows_may_collide_unless_told_otherwise(
       ((1024, *window), jnp.bfloat16),
     )
   ]
-  found = _kernels(scheduled(jax.jit(add).lower(*arguments)))
-  (scatter,) = [k.scatter for k in found if k.scatter]
+  module = scheduled(jax.jit(add).lower(*arguments))
+  (scatter,) = [k.scatter for k in _kernels(module) if k.scatter]
   assert scatter.num_updates == 1024
   assert scatter.window_elements == (64 if window else 1)
   assert scatter.element_bits == 16
   assert scatter.may_collide == may_collide
-  assert "scatter-add" in scatter.op_name
+  step = step_lib.of_module(module, cluster_lib.parse("1x8xh100"))
+  notes = scatters_report.notes(step, step_time_us=0.0)
+  assert len(notes) == may_collide
+  assert all("(kernels_test.py:" in note for note in notes)
 
 
 @pytest.mark.parametrize("direction", ["forward", "backward"])

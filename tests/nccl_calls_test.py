@@ -18,7 +18,7 @@ from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import nccl
 from lagom_xla.costs import step as step_lib
 from lagom_xla.passes import collectives as collectives_lib
-from lagom_xla.verify import effects as effects_lib
+from lagom_xla.verify import nccl_effects
 
 _KIB, _MIB, _GIB = 2**10, 2**20, 2**30
 _ATTRIBUTES = {
@@ -204,7 +204,7 @@ def _entry(step: step_lib.Step, kib: int) -> plan_lib.NcclSetting:
 
 
 def _evidence(step: step_lib.Step, entry: plan_lib.NcclSetting) -> str:
-  (effect,) = effects_lib.of_settings((entry,), step)
+  (effect,) = nccl_effects.of_settings((entry,), step)
   assert effect.acted == (not effect.evidence.startswith("no effect: "))
   return effect.evidence
 
@@ -212,23 +212,26 @@ def _evidence(step: step_lib.Step, entry: plan_lib.NcclSetting) -> str:
 def test_a_setting_meets_its_collectives_whole():
   step = _step([160], [160], [40])
   assert _evidence(step, _entry(step, 160)) == (
-    "meets 2 collectives, such as c0"
+    "meets 2 collectives, such as c0 of the planned module"
   )
 
 
 def test_a_setting_meets_a_combined_collective_in_several_calls():
   step = _step([320, 80, 80], [480])
   assert _evidence(step, _entry(step, 480)) == (
-    "meets 2 collectives in 3 calls, such as c0"
+    "meets 2 collectives in 3 calls, such as c0 of the planned module"
   )
 
 
 def test_a_setting_loses_a_call_to_collectives_with_more_bytes():
   step = _step([320, 80, 80], *[[160]] * 4)
   assert _evidence(step, _entry(step, 480)) == (
-    "meets 1 collective in 1 of 2 calls, such as c0"
+    "meets 1 collective in 1 of 2 calls, such as c0 of the planned module"
   )
-  assert _evidence(step, _entry(step, 160)) == "meets 4 collectives, such as c1"
+  assert (
+    _evidence(step, _entry(step, 160))
+    == "meets 4 collectives, such as c1 of the planned module"
+  )
 
 
 def test_a_setting_that_lost_all_its_calls_has_no_effect():
@@ -242,7 +245,7 @@ def test_a_setting_that_lost_all_its_calls_has_no_effect():
 def test_a_setting_for_calls_that_the_step_has_not_has_no_effect():
   entry = _entry(_step([240, 240]), 480)
   assert _evidence(_step([320, 80, 80]), entry) == (
-    "no effect: c0 has no call of 491520 bytes"
+    "no effect: c0 has no call of 491,520 bytes"
   )
 
 
@@ -255,6 +258,5 @@ def test_a_setting_for_what_nccl_asks_no_tuner_about_has_no_effect():
 
 def test_a_channel_for_each_array_is_the_least_that_a_setting_can_have():
   step = _step([160] * 5)
-  assert _evidence(step, _entry(step, 800)) == (
-    "meets 1 collective, a channel for each of 5 arrays, such as c0"
-  )
+  (effect,) = nccl_effects.of_settings((_entry(step, 800),), step)
+  assert effect.value.startswith("ring/simple, 1 channel for each of 5 arrays")

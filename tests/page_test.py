@@ -125,7 +125,7 @@ def test_the_verdict_comes_first_and_has_the_times_of_the_timelines(
   assert gain_us == pytest.approx(before_us - after_us)
   assert bound_us == predicted["lower_bound_us"]
   assert "(predicted;" in page.text["verdict"]
-  assert f"{before_us / 1e3:.3f} ms" in page.text["verdict"]
+  assert f"{before_us / 1e3:.2f} ms" in page.text["verdict"]
 
 
 def test_the_sections_tell_the_whole_plan(tuned: _Tuned) -> None:
@@ -135,7 +135,7 @@ def test_the_sections_tell_the_whole_plan(tuned: _Tuned) -> None:
     assert name in text["settings"] and str(value).lower() in text["settings"]
   assert plan["xla"]["options"]
   default_ms = plan["prediction"]["default_us"] / 1e3
-  assert f"with them and {default_ms:.3f} ms without" in text["settings"]
+  assert f"with them and {default_ms:.2f} ms without" in text["settings"]
   assert text["settings"].count("nstead of") >= len(plan["nccl_settings"])
   assert f"source {tuned.folder}/env.sh" in text["apply"]
   assert text["tried"].count("kept") == 1
@@ -467,7 +467,7 @@ def test_an_inspection_with_a_profile_shows_what_was_measured(
   page = _Page((profiled / "r.html").read_text())
   measured = profile_lib.read(profiled / "trace").step_time_us
   assert "(predicted from measured costs)" in page.text["verdict"]
-  assert f"measured {measured / 1e3:.3f} ms" in page.text["verdict"]
+  assert f"measured {measured / 1e3:.2f} ms" in page.text["verdict"]
   predicted, *gpus = _processes(profiled / "t.json")
   assert predicted == "step (predicted from measured costs)"
   assert [name.split(",")[0] for name in gpus] == [

@@ -22,7 +22,7 @@ from lagom_xla.passes import hlo
 from lagom_xla.profiling import overlaps as overlaps_lib
 from lagom_xla.profiling import profile as profile_lib
 from lagom_xla.profiling import xspace
-from lagom_xla.report import profile_tables
+from lagom_xla.report import profile_notes
 import simulated_run
 import xspace_text
 
@@ -377,7 +377,7 @@ def test_what_the_profiler_complains_of_is_told(fsdp_scan: hlo.Module):
   text = 'warnings: "GPU events were dropped"'
   dropped = jax.profiler.ProfileData.text_proto_to_serialized_xspace(text)
   found = profiling.read({"rank": _spanning(ranks, fsdp_scan, 0.0) + dropped})
-  assert any("were dropped" in n for n in profile_tables.notes(found))
+  assert any("were dropped" in n for n in profile_notes.of_profile(found))
 
 
 def test_a_trace_is_read_up_to_what_it_takes(
@@ -389,4 +389,4 @@ def test_a_trace_is_read_up_to_what_it_takes(
   found = _traced(fsdp_scan, ranks)
   assert found.trace.num_left_out == 2 * num_per_step
   assert {step.number for step in found.whole_steps} == {0, 1}
-  assert any("not read" in note for note in profile_tables.notes(found))
+  assert any("not read" in note for note in profile_notes.of_profile(found))

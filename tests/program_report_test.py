@@ -89,7 +89,7 @@ def test_where_no_form_can_be_had_the_report_says_why_once():
   tuning = tuner.tune(target, in_process=True)
   assert any(program_tables.is_formed(c) for c in tuning.candidates)
   console = rich.console.Console(file=io.StringIO(), width=200)
-  terminal.show_tuning(console, tuning, [])
+  terminal.show_tuning(console, tuning, [], is_verbose=True)
   assert isinstance(console.file, io.StringIO)
   text = console.file.getvalue()
   assert text.count("it has no forms") == 1

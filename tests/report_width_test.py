@@ -49,7 +49,7 @@ def tuning() -> tuner.Tuning:
 def _shown(tuning: tuner.Tuning, width: int) -> str:
   stream = io.StringIO()
   console = rich.console.Console(file=stream, width=width, markup=False)
-  terminal.show_tuning(console, tuning, [])
+  terminal.show_tuning(console, tuning, [], is_verbose=True)
   return stream.getvalue()
 
 

@@ -153,7 +153,16 @@ def test_every_knob_of_a_plan_has_its_effect_listed(tuned: Tuned) -> None:
   plan, effects = tuned.report["plan"], tuned.report["effects"]
   for effect in effects:
     assert has_fields(
-      effect, {"knob": str, "value": str, "acted": bool, "evidence": str}
+      effect,
+      {
+        "knob": str,
+        "value": str,
+        "acted": bool,
+        "evidence": str,
+        "replaces": str,
+        "without_us": float,
+        "with_us": float,
+      },
     )
   num_knobs = len(plan["xla"]["options"])
   num_knobs += len(plan["nccl_env"]) + len(plan["nccl_settings"])
@@ -181,11 +190,15 @@ def test_text_says_that_times_are_predicted_and_stderr_each_candidate(
   outcome = run("tune", step, CLUSTER, f"--out={plan}")
   assert outcome.status == 0
   first, *candidates, _, last = outcome.err.splitlines()
-  assert re.fullmatch(r" *[\d.]+ s  XLA's defaults: [\d.]+ ms", first)
-  assert all(re.search(r": [\d.]+ ms \([+-].*%\)$", c) for c in candidates)
-  assert last.endswith("full compile with the plan")
-  assert "Predicted step time" in outcome.out
-  assert "(not measured)" in outcome.out
+  left = r", at most [\d:]+ left"
+  assert re.fullmatch(rf" *[\d.]+ s  XLA's defaults: [\d.]+ ms{left}", first)
+  assert all(
+    re.search(rf": [\d.]+ ms \([+-].*%\){left}$", c) for c in candidates
+  )
+  assert "full compile with the plan" in last
+  verdict, *_ = outcome.out.splitlines()
+  assert verdict.startswith("jit_step on 1x8xh100: ")
+  assert "(predicted)" in verdict
   assert f"Wrote {plan / 'plan.json'}" in outcome.out
 
 

@@ -10,6 +10,7 @@ import dataclasses
 import io
 import json
 import pathlib
+import re
 import sys
 from typing import Any
 from unittest import mock
@@ -31,6 +32,7 @@ from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import load as load_lib
 from lagom_xla.compile import scheduler_profile
 from lagom_xla.compile import target as target_lib
+from lagom_xla.costs import in_words
 from lagom_xla.costs import uncertainty
 from lagom_xla.passes import hlo
 from lagom_xla.passes.combine import combinable
@@ -425,14 +427,14 @@ def test_the_command_shows_each_knob(on_disk: _OnDisk, tmp_path):
   plan = _write(on_disk.plan, tmp_path / "plan")
   outcome = _run(plan, on_disk.target, "--cluster=1x8xh100")
   assert (outcome.status, outcome.err) == (0, "")
-  assert "are those that it was made for" in outcome.out
-  row = next(line for line in outcome.out.splitlines() if _GATHER in line)
-  assert " became " in row
-  assert "Predicted step:" in outcome.out
+  text = " ".join(outcome.out.split())
+  assert "are those that it was made for" in text
+  assert f"{_GATHER}=134217728 (134 MB) instead of " in text
+  assert re.search(r": [\d.]+ -> [\d.]+ ms; \d+ all-gathers? became \d+", text)
   known = on_disk.plan.prediction
-  assert f"{known.default_range_us.low_us / 1e3:,.2f} to" in outcome.out
-  low, high = dataclasses.astuple(known.nccl_settings_gain_us)
-  assert f"gains {low / 1e3:,.2f} to {high / 1e3:,.2f} ms" in outcome.out
+  assert f"between {in_words.ms(known.default_range_us.low_us)} and" in text
+  ends = dataclasses.astuple(known.nccl_settings_gain_us)
+  assert f"; 9 times in 10, {in_words.ms_range(*ends)}" in text
   # A lone plan.json is a plan, too.
   assert (
     _run(f"{plan}/plan.json", on_disk.target, "--cluster=1x8xh100") == outcome
@@ -457,8 +459,13 @@ def test_the_command_prints_json(on_disk: _OnDisk, tmp_path):
   assert len(knobs) == 1 + len(on_disk.plan.nccl_settings)
   assert knobs[0] == _GATHER
   for effect in report["effects"]:
-    assert effect.keys() == {"knob", "value", "acted", "evidence"}
+    assert effect.keys() == {
+      *("knob", "value", "acted", "evidence"),
+      *("replaces", "without_us", "with_us"),
+    }
     assert effect["acted"] is True
+    assert effect["replaces"]
+    assert effect["without_us"] > 0 and effect["with_us"] > 0
 
 
 def test_the_status_says_that_a_knob_does_nothing(on_disk: _OnDisk, tmp_path):

@@ -119,7 +119,8 @@ def _run(arguments: argparse.Namespace) -> None:
     with stopping.raised(getattr(arguments, "time_budget", None)):
       with output.reserved(), warnings.catch_warnings():
         warnings.showwarning = command_lib.show_warning
-        arguments.function(arguments)
+        with command_lib.quietly(arguments.quiet):
+          arguments.function(arguments)
   except errors.Stopped as stop:
     command_lib.say(f"stopped by {stop.reason}.")
     stopping.end(stop.exit_status or stopping.NOTHING_FOUND)

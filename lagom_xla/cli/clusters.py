@@ -58,6 +58,7 @@ def _run(arguments: argparse.Namespace) -> None:
   table = rich.table.Table(box=None, pad_edge=False)
   for heading in ("--cluster", "GPU", "per node", "network", "fabric"):
     table.add_column(heading, overflow="fold")
+  table.columns[0].no_wrap = True  # What is typed is one word.
   for row in rows:
     network = f"{row['num_nics']} x {row['nic_gbps'] * 8:g} Gbit/s"
     gpus = str(row["gpus_per_node"])

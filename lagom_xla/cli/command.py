@@ -5,7 +5,8 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+import contextlib
 import pathlib
 import sys
 import textwrap
@@ -31,6 +32,9 @@ Arguments are arrays or jax.ShapeDtypeStructs, sharded over those devices."""
 
 # Where warnings of ours come from.
 _PACKAGE = pathlib.Path(__file__).parents[1]
+
+# Whether nothing is said: of the command that runs.
+_is_quiet = False
 
 _CLUSTER_HELP = (
   "NODESxGPUSxGPU such as 16x8xh100, NODESxMACHINE such as 2xp5.48xlarge, a"
@@ -63,11 +67,24 @@ def add(
     description=textwrap.fill(text),
     epilog=examples,
     formatter_class=argparse.RawDescriptionHelpFormatter,
+    # absl has a -v of its own, which nothing here reads.
+    conflict_handler="resolve",
   )
   command.add_argument(
     "--debug",
     action="store_true",
     help="print the whole traceback of an error, too",
+  )
+  loudness = command.add_mutually_exclusive_group()
+  loudness.add_argument(
+    "-q",
+    "--quiet",
+    action="store_true",
+    help="say nothing beside errors, the files that are written, and the result"
+    " where that is asked for",
+  )
+  loudness.add_argument(
+    "-v", "--verbose", action="store_true", help="show every table"
   )
   command.set_defaults(function=function)
   return command
@@ -179,11 +196,23 @@ def show_warning(
   """Shows a warning: one of ours as what we say, others as Python does."""
   if pathlib.Path(filename).is_relative_to(_PACKAGE):
     say(str(message))
-  else:
+  elif not _is_quiet:
     text = warnings.formatwarning(message, category, filename, lineno, line)
     (file or sys.stderr).write(text)
 
 
+@contextlib.contextmanager
+def quietly(is_quiet: bool) -> Iterator[None]:
+  """Says nothing inside but errors, if so; warnings of others neither."""
+  global _is_quiet
+  _is_quiet = is_quiet
+  try:
+    yield
+  finally:
+    _is_quiet = False
+
+
 def say(text: str) -> None:
-  """Says something to the user beside the result."""
-  print(f"lagom-xla: {text}", file=sys.stderr)
+  """Says something to the user beside the result, unless it shall be quiet."""
+  if not _is_quiet:
+    print(f"lagom-xla: {text}", file=sys.stderr)

@@ -56,12 +56,16 @@ def _run(arguments: argparse.Namespace) -> None:
     if costed is not None:
       result["profile"] = cost_tables.as_json(step, costed)
     output.write_json(result)
+  elif arguments.quiet:
+    output.write_files(files)
   else:
-    terminal.show_inspection(output.console(), step)
-    if costed is not None:
-      cost_tables.show(output.console(), step, costed)
-    for path in files:
-      output.write(f"Wrote {path}")
+    console = output.console()
+    notes = cost_tables.notes(step, costed) if costed is not None else ()
+    terminal.show_inspection(
+      console, step, files, notes=notes, is_verbose=arguments.verbose
+    )
+    if costed is not None and arguments.verbose:
+      cost_tables.show(console, costed)
 
 
 def _inspect(
@@ -70,7 +74,7 @@ def _inspect(
   from lagom_xla.cli import progress
 
   with (
-    progress.Bar(lines=False) as bar,
+    progress.Bar(lines=False, is_quiet=arguments.quiet) as bar,
     compiling.workers(arguments) as workers,
   ):
     from lagom_xla import tuner

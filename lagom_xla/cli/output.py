@@ -10,11 +10,12 @@ Nobody need read that: a command goes on where its stderr is closed or full.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 import contextlib
 import io
 import json
 import os
+import pathlib
 import sys
 from typing import TYPE_CHECKING, TextIO
 
@@ -23,8 +24,8 @@ from lagom_xla import errors
 if TYPE_CHECKING:
   import rich.console
 
-# Of tables where nobody tells: wide enough for them.
-_WIDTH = 110
+# Where nobody tells: what mail, logs and editors show.
+_WIDTH = 80
 
 # Where results go; the process's stdout until a command has it to itself.
 _results: TextIO | None = None
@@ -80,6 +81,12 @@ def write(text: str) -> None:
 def write_json(value: object) -> None:
   """Writes the result as one JSON object."""
   write(json.dumps(value, indent=2))
+
+
+def write_files(files: Iterable[pathlib.Path]) -> None:
+  """Names files that were written, each in a line."""
+  for path in files:
+    write(f"Wrote {path}")
 
 
 def flush() -> None:

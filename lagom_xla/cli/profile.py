@@ -57,7 +57,9 @@ def _run(arguments: argparse.Namespace) -> None:
   files = pictures.of_profile(arguments, profile)
   if arguments.format == "json":
     output.write_json(profile_tables.as_json(profile))
+  elif arguments.quiet:
+    output.write_files(files)
   else:
-    profile_tables.show(output.console(), profile)
-    for path in files:
-      output.write(f"Wrote {path}")
+    profile_tables.show(
+      output.console(), profile, files, is_verbose=arguments.verbose
+    )

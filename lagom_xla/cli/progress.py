@@ -30,19 +30,27 @@ class Bar:
     num_done: steps so far.
   """
 
-  def __init__(self, *, time_budget_s: float | None = None, lines: bool = True):
+  def __init__(
+    self,
+    *,
+    time_budget_s: float | None = None,
+    lines: bool = True,
+    is_quiet: bool = False,
+  ):
     """Makes one, to be used in a `with` block.
 
     Args:
       time_budget_s: the time that there is; None where that is not limited.
       lines: whether there are lines where stderr is not a terminal.
+      is_quiet: whether there is neither a bar nor lines.
     """
     self._time_budget_s = time_budget_s
-    self._lines = lines
+    self._lines = lines and not is_quiet
+    self._is_quiet = is_quiet
 
   def __enter__(self) -> Bar:
     console = rich.console.Console(stderr=True)
-    self._is_bar = console.is_terminal
+    self._is_bar = console.is_terminal and not self._is_quiet
     self._started_s = time.monotonic()
     self.num_done, self._num_steps = 0, 0
     self._found_us: float | None = None
@@ -111,7 +119,15 @@ class Bar:
       line += f": {self._found_us / 1e3:,.2f} ms"
       if self.num_done > 1:
         line += f" ({self._found_us / self._default_us - 1:+.2%})"
-    return line
+    return f"{line}{self.left_in_words}"
+
+  @property
+  def left_in_words(self) -> str:
+    """The same in words, after a comma; "" where it is not known, or none."""
+    left_s = self.left_s
+    if not left_s:
+      return ""
+    return f", at most {datetime.timedelta(seconds=round(left_s))} left"
 
 
 class _TimeLeft(rich.progress.ProgressColumn):
@@ -124,8 +140,4 @@ class _TimeLeft(rich.progress.ProgressColumn):
   def render(self, task: rich.progress.Task) -> rich.text.Text:
     """See `rich.progress.ProgressColumn`."""
     del task
-    left_s = self._bar.left_s
-    if left_s is None:
-      return rich.text.Text("")
-    left = datetime.timedelta(seconds=round(left_s))
-    return rich.text.Text(f"at most {left} left")
+    return rich.text.Text(self._bar.left_in_words.removeprefix(", "))

@@ -50,4 +50,4 @@ def _run(arguments: argparse.Namespace) -> None:
     output.write_json(validation.write(story))
     return
   rendering.write(story, pathlib.Path(arguments.out))
-  output.write(f"Wrote {arguments.out}")
+  output.write_files([pathlib.Path(arguments.out)])

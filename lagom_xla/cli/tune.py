@@ -126,10 +126,15 @@ def _run(arguments: argparse.Namespace) -> None:
     if costed is not None:
       result["profile"] = cost_tables.as_json(tuning.before, costed)
     output.write_json(result)
+  elif arguments.quiet:
+    output.write_files(files)
   else:
-    terminal.show_tuning(output.console(), tuning, files)
-    if costed is not None:
-      cost_tables.show(output.console(), tuning.before, costed)
+    console = output.console()
+    terminal.show_tuning(console, tuning, files, is_verbose=arguments.verbose)
+    if costed is not None and arguments.verbose:
+      for note in cost_tables.notes(tuning.before, costed):
+        output.write(note)
+      cost_tables.show(console, costed)
   if tuning.stopped is not None:
     command_lib.say(
       f"stopped by {tuning.stopped.reason} after {len(tuning.candidates)}"
@@ -149,7 +154,9 @@ def _tune(
   files_lib.check(folder)
   pictures.check(arguments)
   with (
-    progress.Bar(time_budget_s=arguments.time_budget) as bar,
+    progress.Bar(
+      time_budget_s=arguments.time_budget, is_quiet=arguments.quiet
+    ) as bar,
     compiling.workers(arguments) as workers,
   ):
     from lagom_xla import tuner

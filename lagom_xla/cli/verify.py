@@ -41,16 +41,24 @@ def add(commands) -> None:
 
 def _run(arguments: argparse.Namespace) -> None:
   from lagom_xla.apply import checked
+  from lagom_xla.cli import progress
   from lagom_xla.report import as_json
   from lagom_xla.report import terminal
   from lagom_xla.verify import verification as verification_lib
 
   plan = checked.load(arguments.plan)
-  with compiling.workers(arguments) as workers:
+  with (
+    progress.Bar(lines=False, is_quiet=arguments.quiet) as bar,
+    compiling.workers(arguments) as workers,
+  ):
+    bar.say("lowering")
     target = command_lib.load_target(arguments, workers)
+    bar.say("compiling with the plan and without each part")
     verification = verification_lib.verify(plan, target)
   if arguments.format == "json":
     output.write_json(as_json.verification(verification))
-  else:
-    terminal.show_verification(output.console(), verification)
+  elif not arguments.quiet:
+    terminal.show_verification(
+      output.console(), verification, is_verbose=arguments.verbose
+    )
   sys.exit(0 if verification.all_acted else 1)

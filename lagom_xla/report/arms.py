@@ -14,6 +14,7 @@ from typing import Any
 import rich.table
 
 from lagom_xla import plan as plan_lib
+from lagom_xla.costs import in_words
 from lagom_xla.flags import environment
 from lagom_xla.report import compared
 from lagom_xla.report import table as table_lib
@@ -59,7 +60,7 @@ def _times(
   us = candidate.under_nccl_defaults.step_time_us
   over = us / search.default.under_nccl_defaults.step_time_us - 1
   tuned = compared.cells(candidate, applied)
-  return f"{us / 1e3:,.2f}", f"{over:+.1%}", *tuned
+  return in_words.ms(us), f"{over:+.1%}", *tuned
 
 
 def notes(

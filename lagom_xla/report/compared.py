@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from lagom_xla import plan as plan_lib
+from lagom_xla.costs import in_words
 from lagom_xla.search.xla import candidates as candidates_lib
 
 # The column of these times, by what is applied.
@@ -34,7 +35,7 @@ def cells(
     return ()
   if not candidate.is_searched:
     return ("-",)
-  return (f"{candidate.tuned.step_time_us / 1e3:,.2f}",)
+  return (in_words.ms(candidate.tuned.step_time_us),)
 
 
 def tuned_us(candidate: candidates_lib.Candidate) -> float | None:

@@ -12,27 +12,21 @@ import rich.console
 import rich.table
 
 from lagom_xla.costs import coverage
+from lagom_xla.costs import in_words
 from lagom_xla.costs import measured as measured_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.profiling import costing as costing_lib
 from lagom_xla.report import table as table_lib
 
 
-def show(
-  console: rich.console.Console,
-  step: step_lib.Step,
-  costed: costing_lib.Costing,
-) -> None:
-  """Shows what a step's costs were measured by, and how far off the model was.
+def show(console: rich.console.Console, costed: costing_lib.Costing) -> None:
+  """Shows how far off the model was.
 
   Args:
     console: where.
-    step: the target's.
-    costed: the costs that it is priced by.
+    costed: the costs that a step is priced by.
   """
   console.print(_ratios(costed))
-  for note in notes(step, costed):
-    console.print(note, highlight=False)
 
 
 def as_json(step: step_lib.Step, costed: costing_lib.Costing) -> dict[str, Any]:
@@ -129,8 +123,8 @@ def _ratios(costed: costing_lib.Costing) -> rich.table.Table:
     table.add_row(
       ratio.kind,
       f"{ratio.n:,}",
-      f"{ratio.measured_us / 1e3:,.2f}",
-      f"{ratio.predicted_us / 1e3:,.2f}",
+      in_words.ms(ratio.measured_us),
+      in_words.ms(ratio.predicted_us),
       f"{ratio.low:.2f}",
       f"{ratio.median:.2f}",
       f"{ratio.high:.2f}",

@@ -11,12 +11,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 import dataclasses
 
+from lagom_xla.costs import in_words
 from lagom_xla.costs import step as step_lib
 from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import host_copies
 from lagom_xla.passes import kernels as kernels_lib
 from lagom_xla.passes import overlap as overlap_lib
 from lagom_xla.passes import source_lines
+
+# What reports call them by.
+megabytes = in_words.megabytes
+milliseconds = in_words.milliseconds
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,25 +67,6 @@ def of_analysis(analysis: overlap_lib.Analysis) -> Mapping[str, Instruction]:
       elif kernel:
         found[kernel.name] = _kernel(kernel, lines.of_own(instruction))
   return found
-
-
-def megabytes(num_bytes: int) -> str:
-  """Bytes in MB of 1e6, with as many digits as say something."""
-  size = num_bytes / 1e6
-  if size >= 100:
-    return f"{size:,.0f} MB"
-  if size >= 0.1:
-    return f"{size:.1f} MB"
-  return (
-    f"{num_bytes / 1e3:.1f} kB" if num_bytes >= 1e3 else f"{num_bytes} bytes"
-  )
-
-
-def milliseconds(us: float) -> str:
-  """A time in milliseconds, with as many digits as say something."""
-  ms = us / 1e3
-  digits = 1 if abs(ms) >= 100 else 2 if abs(ms) >= 10 else 3
-  return f"{ms:,.{digits}f} ms"
 
 
 def _collective(

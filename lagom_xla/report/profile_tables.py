@@ -4,39 +4,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 import dataclasses
+import pathlib
 from typing import Any
 
 import rich.console
 import rich.table
 
+from lagom_xla.costs import in_words
 from lagom_xla.profiling import overlaps as overlaps_lib
 from lagom_xla.profiling import profile as profile_lib
+from lagom_xla.report import notes as notes_lib
+from lagom_xla.report import profile_notes
+from lagom_xla.report import profile_summary
+from lagom_xla.report import screen
 from lagom_xla.report import table as table_lib
+
+_ms = in_words.ms
 
 _MOST_ROWS = 24
 _MOST_SLOWDOWNS = 10
 
 
-def show(console: rich.console.Console, profile: profile_lib.Profile) -> None:
-  """Shows who waited for whom, who slowed whom, and which rank is late."""
+def show(
+  console: rich.console.Console,
+  profile: profile_lib.Profile,
+  files: Sequence[pathlib.Path] = (),
+  *,
+  is_verbose: bool = False,
+) -> None:
+  """Shows who waited for whom, who slowed whom, and which rank is late.
+
+  Args:
+    console: where.
+    profile: of a run.
+    files: that were written.
+    is_verbose: whether to show every table, too.
+  """
   overlaps = overlaps_lib.of_profile(profile)
-  console.print(
-    f"{profile.analysis.module.name}, measured:"
-    f" {len(profile.whole_steps)} whole steps on"
-    f" {len(profile.trace.devices)} {profile.trace.platform}s of"
-    f" {len(profile.trace.processes)} processes",
-    highlight=False,
+  sections = (
+    profile_summary.verdict(profile, overlaps),
+    profile_summary.waited_for(profile, overlaps),
+    notes_lib.section(profile_notes.of_profile(profile)),
+    None if is_verbose else notes_lib.more("-v: every table"),
   )
-  console.print(_times(overlaps))
-  if overlaps.collectives:
-    console.print(_collectives(overlaps))
-  if overlaps.slowdowns:
-    console.print(_slowdowns(overlaps))
-  console.print(_devices(overlaps))
-  for note in notes(profile):
-    console.print(note, style="yellow", highlight=False)
+  screen.show(console, sections, files, is_whole=is_verbose)
+  if is_verbose:
+    console.print(_times(overlaps))
+    if overlaps.collectives:
+      console.print(_collectives(overlaps))
+    if overlaps.slowdowns:
+      console.print(_slowdowns(overlaps))
+    console.print(_devices(overlaps))
+  screen.show_files(console, files)
 
 
 def as_json(profile: profile_lib.Profile) -> dict[str, Any]:
@@ -53,77 +74,8 @@ def as_json(profile: profile_lib.Profile) -> dict[str, Any]:
         profile.trace.processes, profile.offsets_us, strict=True
       )
     ],
-    "notes": list(notes(profile)),
+    "notes": list(profile_notes.of_profile(profile)),
   }
-
-
-def notes(profile: profile_lib.Profile) -> Iterator[str]:
-  """What a trace lacks, in sentences."""
-  trace = profile.trace
-  for process, problems in trace.problems.items():
-    yield f"{process}: the profiler says: {'; '.join(problems)}"
-  if trace.num_left_out:
-    yield (
-      f"{trace.num_left_out:,} launches of later steps are not read: the trace"
-      " has more than it takes to tell what a step costs. Trace fewer steps."
-    )
-  if trace.num_other_files:
-    yield (
-      f"{trace.num_other_files:,} older profiles of other runs are left"
-      " out: name their own folder to see them."
-    )
-  if trace.platform == "CPU":
-    yield (
-      "Devices of one host share its cores: an instruction takes longest where"
-      " others run beside it, on whatever device."
-    )
-  ran = {e.name for s in profile.steps for e in (*s.kernels, *s.collectives)}
-  missing = [n for n in profile.kernels if n not in ran]
-  if missing:
-    reason = "branches that were not taken"
-    if trace.platform == "GPU":
-      reason += (
-        ", or command buffers, which hide their kernels"
-        " (--xla_gpu_enable_command_buffer=)"
-      )
-    yield (
-      f"{len(missing):,} of {len(profile.kernels):,} kernels are not in the"
-      f" trace, such as {missing[0]}: {reason}."
-    )
-  missing = [n for n in profile.collectives if n not in ran]
-  if missing:
-    yield (
-      f"{len(missing):,} of {len(profile.collectives):,} collectives are not in"
-      f" the trace, such as {missing[0]}."
-    )
-  alone = {i.name for i in profile.instances if not i.has_all_ranks}
-  if alone:
-    yield (
-      f"{len(alone):,} collectives lack ranks in the trace: their own times"
-      " may still have waits for those. Trace every process."
-    )
-  cut = len(profile.steps) - len(profile.whole_steps)
-  if cut:
-    yield (
-      f"{cut:,} of {len(profile.steps):,} steps are not whole: the trace was"
-      " begun or ended inside them, or lost events."
-    )
-  for device in trace.devices:
-    if device.num_unnamed:
-      yield (
-        f"{device.name}: {device.num_unnamed:,} launches and copies"
-        f" ({device.unnamed_us / 1e3:,.2f} ms) name no HLO instruction."
-      )
-  clockless = [p.name for p in trace.processes if not p.has_clock]
-  if clockless and len(trace.processes) > 1:
-    yield (
-      f"{', '.join(clockless)}: the trace does not say when it began; its clock"
-      " is set by the collectives alone."
-    )
-
-
-def _ms(us: float) -> str:
-  return f"{us / 1e3:,.2f}"
 
 
 def _times(overlaps: overlaps_lib.Overlaps) -> rich.table.Table:
@@ -173,42 +125,37 @@ def _collectives(overlaps: overlaps_lib.Overlaps) -> rich.table.Table:
 
 
 def _slowdowns(overlaps: overlaps_lib.Overlaps) -> rich.table.Table:
-  table = table_lib.new(
+  columns = ("kernel", "alike", "by collective", "alone us", "beside us")
+  return table_lib.filled(
     "Kernels slowed most (measured)",
-    "kernel",
-    "alike",
-    "by collective",
-    "alone us",
-    "beside us",
-    "lost ms/step",
+    (*columns, "lost ms/step"),
+    (
+      (
+        row.kernel,
+        str(row.num_kernels),
+        row.collective,
+        f"{row.lone_us:,.1f}",
+        "" if row.beside_us is None else f"{row.beside_us:,.1f}",
+        _ms(row.lost_us),
+      )
+      for row in overlaps.slowdowns[:_MOST_SLOWDOWNS]
+    ),
   )
-  for row in overlaps.slowdowns[:_MOST_SLOWDOWNS]:
-    table.add_row(
-      row.kernel,
-      str(row.num_kernels),
-      row.collective,
-      f"{row.lone_us:,.1f}",
-      "" if row.beside_us is None else f"{row.beside_us:,.1f}",
-      _ms(row.lost_us),
-    )
-  return table
 
 
 def _devices(overlaps: overlaps_lib.Overlaps) -> rich.table.Table:
-  table = table_lib.new(
+  columns = ("device", "steps", "step ms", "came last")
+  return table_lib.filled(
     "Ranks (measured per step)",
-    "device",
-    "steps",
-    "step ms",
-    "came last",
-    "kept others waiting ms",
+    (*columns, "kept others waiting ms"),
+    (
+      (
+        row.name,
+        str(row.num_steps),
+        _ms(row.step_us),
+        f"{row.last:,.1f}",
+        _ms(row.late_us),
+      )
+      for row in overlaps.devices
+    ),
   )
-  for row in overlaps.devices:
-    table.add_row(
-      row.name,
-      str(row.num_steps),
-      _ms(row.step_us),
-      f"{row.last:,.1f}",
-      _ms(row.late_us),
-    )
-  return table

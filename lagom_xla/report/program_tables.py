@@ -10,6 +10,7 @@ import rich.table
 
 from lagom_xla import tuner
 from lagom_xla.compile import rewriting
+from lagom_xla.costs import in_words
 from lagom_xla.passes.program import outcome as outcome_lib
 from lagom_xla.report import table as table_lib
 from lagom_xla.search.xla import candidates as candidates_lib
@@ -40,8 +41,8 @@ def forms(tuning: tuner.Tuning) -> rich.table.Table:
     best = min(found, key=candidates_lib.tuned_us)
     table.add_row(
       words,
-      f"{best.tuned.step_time_us / 1e3:,.2f}",
-      f"{best.tuned.total_exposed_us / 1e3:,.2f}",
+      in_words.ms(best.tuned.step_time_us),
+      in_words.ms(best.tuned.total_exposed_us),
       "\n".join(_sentences(best.outcome)),
     )
   return table

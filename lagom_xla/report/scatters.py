@@ -4,10 +4,13 @@
 
 from __future__ import annotations
 
+import functools
+
 from lagom_xla.costs import scatter as scatter_lib
 from lagom_xla.costs import step as step_lib
-from lagom_xla.passes import kernels as kernels_lib
 from lagom_xla.passes import scatters
+from lagom_xla.passes import source_lines
+from lagom_xla.report import instructions as instructions_lib
 
 # Shares of the step from which on a scatter is worth a note.
 _NOTED_FROM = 0.05
@@ -21,28 +24,30 @@ def notes(step: step_lib.Step, step_time_us: float) -> list[str]:
     step_time_us: the whole step's.
   """
   gpu = step.cluster.gpu
+  instructions = functools.cache(lambda: instructions_lib.of_step(step))
   found = []
   for kernel in step.analysis.kernels.values():
-    if kernel.scatter is None:
+    scatter = kernel.scatter
+    if scatter is None:
       continue
-    worst_us = scatter_lib.worst_us(kernel.scatter, gpu) * kernel.executions
+    worst_us = scatter_lib.worst_us(scatter, gpu) * kernel.executions
     if worst_us > _NOTED_FROM * step_time_us:
       expected_us = step.kernel_cost(kernel).time_us * kernel.executions
-      found.append(_note(kernel, kernel.scatter, expected_us, worst_us))
+      source = instructions()[kernel.name].source
+      found.append(_note(kernel.name, source, scatter, expected_us, worst_us))
   return found
 
 
 def _note(
-  kernel: kernels_lib.Kernel,
+  name: str,
+  source: source_lines.SourceLine,
   scatter: scatters.Scatter,
   expected_us: float,
   worst_us: float,
 ) -> str:
   """Times are per step."""
-  operation = scatter.op_name.partition("[")[0]
-  where = " at ".join(filter(None, (operation, scatter.source)))
   return (
-    f"{kernel.name}{f' ({where})' if where else ''} adds"
+    f"{name}{f' ({source})' if source else ''} adds"
     f" {scatter.num_updates:,} updates of {scatter.window_elements:,}"
     f" {scatter.element_bits}-bit elements to {scatter.num_places:,} places by"
     " compare-and-swap, and updates of one place wait for each other:"

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import rich.table
 
+from lagom_xla.costs import in_words
 from lagom_xla.costs import lower_bound
 from lagom_xla.costs import step as step_lib
 from lagom_xla.costs import uncertainty
@@ -38,8 +39,8 @@ def totals(step: step_lib.Step) -> rich.table.Table:
       kind,
       f"{total['num_instructions']:,}",
       f"{total['num_executions']:,}",
-      f"{total['operand_bytes'] / 1e6:,.1f}",
-      f"{total['result_bytes'] / 1e6:,.1f}",
+      in_words.mb(total["operand_bytes"]),
+      in_words.mb(total["result_bytes"]),
     )
   return table
 
@@ -77,12 +78,12 @@ def collectives(
       collective.name,
       collective.form,
       str(collective.executions),
-      f"{collective.nccl_bytes / 1e6:,.1f}",
+      in_words.mb(collective.nccl_bytes),
       str(sum(kernel.category == "gemm" for kernel in beside)),
       str(len(beside)),
       str(step.default[key].num_channels),
-      f"{total_us / 1e3:,.2f}",
-      f"{exposed_us / 1e3:,.2f}",
+      in_words.ms(total_us),
+      in_words.ms(exposed_us),
       _hiding(total_us, exposed_us),
     )
   if len(ranked) > _MOST_ROWS:
@@ -125,9 +126,9 @@ def host_copies(
       copy.name,
       "host" if copy.to_host else "GPU",
       str(copy.executions),
-      f"{copy.num_bytes / 1e6:,.1f}",
-      f"{total_us / 1e3:,.2f}",
-      f"{wait_us / 1e3:,.2f}",
+      in_words.mb(copy.num_bytes),
+      in_words.ms(total_us),
+      in_words.ms(wait_us),
       _hiding(total_us, wait_us),
     )
   if len(ranked) > _MOST_ROWS:
@@ -142,31 +143,31 @@ def times(step: step_lib.Step, replayed: timeline.Timeline) -> rich.table.Table:
     "part",
     "ms",
   )
-  table.add_row("kernels alone", f"{replayed.kernel_us / 1e3:,.2f}")
+  table.add_row("kernels alone", in_words.ms(replayed.kernel_us))
   table.add_row(
     "+ kernels slowed by collectives",
-    f"{replayed.total_slowdown_us / 1e3:,.2f}",
+    in_words.ms(replayed.total_slowdown_us),
   )
   table.add_row(
-    "+ waits for collectives", f"{replayed.total_exposed_us / 1e3:,.2f}"
+    "+ waits for collectives", in_words.ms(replayed.total_exposed_us)
   )
   if step.analysis.host_copies:
     table.add_row(
       "+ kernels slowed by host copies",
-      f"{replayed.total_copy_slowdown_us / 1e3:,.2f}",
+      in_words.ms(replayed.total_copy_slowdown_us),
     )
     table.add_row(
-      "+ waits for host copies", f"{replayed.total_copy_wait_us / 1e3:,.2f}"
+      "+ waits for host copies", in_words.ms(replayed.total_copy_wait_us)
     )
-  table.add_row("= step", f"{replayed.step_time_us / 1e3:,.2f}")
+  table.add_row("= step", in_words.ms(replayed.step_time_us))
   known = uncertainty.step_time(uncertainty.times(step, step.default))
   table.add_row(
     "9 times in 10 between",
     f"{_rounded(known.low)} and {_rounded(known.high)}",
   )
-  table.add_row("what no tuning can beat", f"{lower_bound.us(step) / 1e3:,.2f}")
+  table.add_row("what no tuning can beat", in_words.ms(lower_bound.us(step)))
   table.add_row(
-    "collectives slowed by kernels", f"{replayed.total_delay_us / 1e3:,.2f}"
+    "collectives slowed by kernels", in_words.ms(replayed.total_delay_us)
   )
   return table
 
@@ -186,5 +187,5 @@ def slowdowns(replayed: timeline.Timeline) -> rich.table.Table:
     replayed.slowdown_us.items(), key=lambda item: item[1], reverse=True
   )
   for (kernel, collective), lost_us in ranked[:5]:
-    table.add_row(kernel, collective, f"{lost_us / 1e3:,.2f}")
+    table.add_row(kernel, collective, in_words.ms(lost_us))
   return table

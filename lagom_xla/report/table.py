@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 import rich.table
 
 
@@ -21,4 +23,14 @@ def new(title: str, *columns: str) -> rich.table.Table:
     # Folded, as a name that is cut off says nothing.
     justify = "left" if index == 0 else "right"
     table.add_column(column, justify=justify, overflow="fold")
+  return table
+
+
+def filled(
+  title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]
+) -> rich.table.Table:
+  """A table with rows, each of as many cells as there are columns."""
+  table = new(title, *columns)
+  for row in rows:
+    table.add_row(*row)
   return table

@@ -12,6 +12,7 @@ from lagom_xla import plan as plan_lib
 from lagom_xla import tuner
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import rewriting
+from lagom_xla.costs import in_words
 from lagom_xla.costs import uncertainty
 from lagom_xla.flags import environment
 from lagom_xla.passes import rematerialization
@@ -57,9 +58,9 @@ def candidates(tuning: tuner.Tuning) -> rich.table.Table:
       continue
     table.add_row(
       _config(candidate.config, arms),
-      f"{candidate.under_nccl_defaults.step_time_us / 1e3:,.2f}",
+      in_words.ms(candidate.under_nccl_defaults.step_time_us),
       *compared.cells(candidate, applied),
-      f"{_sure_gain_us(tuning, candidate) / 1e3:,.2f}",
+      in_words.ms(_sure_gain_us(tuning, candidate)),
       tuning.search.obstacle(candidate) or "kept",
     )
   return table
@@ -83,9 +84,11 @@ def recomputed(tuning: tuner.Tuning) -> str:
     if count := len(rematerialization.recomputed(module)):
       scheduled_us = candidate.step.timeline(candidate.settings).step_time_us
       found.append(
-        f"With {which} {count:,} instructions run again, as memory is short:"
-        f" {candidate.tuned.step_time_us / 1e3:,.2f} ms by the compiled"
-        f" module, {scheduled_us / 1e3:,.2f} ms by the schedule."
+        f"With {which} {in_words.count(count, 'instruction')}"
+        f" run{'s' if count == 1 else ''} again, as memory is short:"
+        f" {in_words.milliseconds(candidate.tuned.step_time_us)} by the"
+        f" compiled module, {in_words.milliseconds(scheduled_us)} by the"
+        " schedule."
       )
   return " ".join(found)
 
@@ -132,18 +135,24 @@ def _short(name: str) -> str:
 def effects(effects: Sequence[effects_lib.Effect]) -> rich.table.Table:
   """What each knob of a plan did."""
   table = table_lib.new(
-    "What each knob does, as seen in the schedule with and without it",
-    "knob",
-    "value",
+    "What each knob does, the others in place (predicted ms per step)",
+    "knob: value, instead of",
+    "without",
+    "with",
     "effect",
   )
-  table.columns[0].no_wrap = True
-  for column in table.columns[1:]:
-    column.justify = "left"
+  table.columns[-1].justify = "left"
   for effect in effects:
-    table.add_row(effect.knob, effect.value, effect.evidence)
+    both = (effect.without_us, effect.with_us)
+    times = ["-" if us is None else in_words.ms(us) for us in both]
+    value, replaces = (
+      in_words.option(effect.knob, text)
+      for text in (effect.value, effect.replaces)
+    )
+    text = f"{effect.knob}: {value}, instead of {replaces}"
+    table.add_row(text, *times, effect.evidence)
   if not effects:
-    table.add_row("nothing", "", "the defaults are the best that was found")
+    table.add_row("nothing", "", "", "the defaults are the best that was found")
   return table
 
 
@@ -161,15 +170,15 @@ def gains(plan: plan_lib.Plan) -> rich.table.Table:
   table.columns[-1].justify = "left"
   table.add_row(
     f"before: {today.words()}",
-    f"{prediction.default_us / 1e3:,.2f}",
+    in_words.ms(prediction.default_us),
     f"{1:.4f}x" if prediction.default_us else "-",
   )
   for label, time_us, gain in _rows(plan):
     table.add_row(
       label,
-      f"{time_us / 1e3:,.2f}",
+      in_words.ms(time_us),
       f"{prediction.default_us / time_us:.4f}x" if time_us else "-",
-      f"{gain.low_us / 1e3:,.2f} to {gain.high_us / 1e3:,.2f}",
+      in_words.ms_range(gain.low_us, gain.high_us),
       _verdict(gain),
     )
   return table
@@ -212,13 +221,6 @@ def _rows(
   return [*less, (f"after: {label}", time_us, gain)]
 
 
-def gain_ms(gain: plan_lib.Range) -> str:
-  """The range of a gain, in words."""
-  verdict = _verdict(gain)
-  ends = f"{gain.low_us / 1e3:,.2f} to {gain.high_us / 1e3:,.2f} ms"
-  return f"{ends} ({verdict})" if verdict else ends
-
-
 def _verdict(gain: plan_lib.Range) -> str:
   if gain.low_us == gain.high_us == 0:
     return "changes nothing"
@@ -239,9 +241,9 @@ def settings(plan: plan_lib.Plan) -> rich.table.Table:
   for entry in plan.nccl_settings:
     key = entry.key
     table.add_row(
-      f"{key.kind} of {key.num_bytes} bytes over {key.num_ranks} GPUs",
-      f"{entry.gain_us / 1e3:,.2f}",
-      f"{entry.worst_gain_us / 1e3:,.2f}",
+      in_words.tuning_key(key.kind, key.num_bytes, key.num_ranks),
+      in_words.ms(entry.gain_us),
+      in_words.ms(entry.worst_gain_us),
       entry.worst_if,
     )
   return table

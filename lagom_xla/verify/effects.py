@@ -9,16 +9,14 @@ nothing about it. So each knob is checked in what XLA made of the module.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence, Sized
+from collections.abc import Iterator
 import dataclasses
 
 from lagom_xla import plan as plan_lib
-from lagom_xla.apply import env as env_lib
-from lagom_xla.costs import collective as collective_lib
+from lagom_xla.costs import in_words
 from lagom_xla.costs import step as step_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes import overlap as overlap_lib
-from lagom_xla.passes.combine import table
 from lagom_xla.search.xla import suspects
 
 
@@ -29,15 +27,31 @@ class Effect:
   Attributes:
     knob: an XLA option, an environment variable, or a tuning key in words.
     value: what it was set to.
-    acted: whether the schedule shows it; of what acts after the schedule, which
-      cannot show it, True.
+    acted: whether the step is another with it: its schedule or, of a NCCL
+      setting, what NCCL does in one of its calls. Of what acts after the
+      schedule, which cannot show it, True.
     evidence: what was seen, in a sentence.
+    replaces: what runs without it; "" where that has no value.
+    without_us: predicted step time without it, the rest of the plan in place,
+      in microseconds: of XLA's options under NCCL's own choices. None where it
+      was not predicted.
+    with_us: the same with it.
   """
 
   knob: str
   value: str
   acted: bool
   evidence: str
+  replaces: str = ""
+  without_us: float | None = None
+  with_us: float | None = None
+
+  @property
+  def gain_us(self) -> float | None:
+    """What the step loses without it; None where that was not predicted."""
+    if self.without_us is None or self.with_us is None:
+      return None
+    return self.without_us - self.with_us
 
 
 def of_difference(
@@ -62,102 +76,14 @@ def of_difference(
   )
 
 
-def of_settings(
-  settings: tuple[plan_lib.NcclSetting, ...], step: step_lib.Step
-) -> tuple[Effect, ...]:
-  """Which collectives of a step each NCCL setting meets, in which calls."""
-  effects = []
-  for entry in settings:
-    key, new = entry.key, entry.setting
-    acted, evidence = _meets(entry, step)
-    effects.append(
-      Effect(
-        knob=f"{key.kind} of {key.num_bytes} bytes over {key.num_ranks} GPUs",
-        value=(
-          f"{new.algorithm}/{new.protocol},"
-          f" {new.num_channels} channels, {new.chunk_bytes} byte chunks"
-        ),
-        acted=acted,
-        evidence=evidence,
-      )
-    )
-  return tuple(effects)
-
-
-def _meets(
-  entry: plan_lib.NcclSetting, step: step_lib.Step
-) -> tuple[bool, str]:
-  """Whether NCCL asks for a setting in a step, and where, in a sentence."""
-  asked = {
-    collective.name: [
-      call.num_bytes for call in collective_lib.calls(collective)
-    ]
-    for collective in step.analysis.collectives
-    if step.key_of[collective.name] == entry.key
-  }
-  if not asked:
-    return False, "no effect: there is no such collective"
-  if not any(asked.values()):
-    return False, f"no effect: NCCL asks no tuner about {entry.key.kind}"
-  if not entry.calls:
-    return False, (
-      f"no effect: NCCL tells a tuner the sizes of calls, and those of"
-      f" {_count(asked, 'collective')} like {next(iter(asked))} are also those"
-      " of collectives that move more bytes"
-    )
-  sizes = {call.num_bytes for call in entry.calls}
-  met = {
-    name: [size for size in asked[name] if size in sizes] for name in asked
-  }
-  names = [name for name, sizes in met.items() if sizes]
-  num_met, num_asked = (sum(map(len, c.values())) for c in (met, asked))
-  if not names:
-    return False, (
-      f"no effect: {next(iter(asked))} has no call of"
-      f" {' or '.join(map(str, sorted(sizes)))} bytes"
-    )
-  evidence = f"meets {_count(names, 'collective')}"
-  if num_asked > len(asked) or num_met < num_asked:
-    of_all = f" of {num_asked}" if num_met < num_asked else ""
-    evidence += f" in {num_met}{of_all} calls"
-  num_arrays = max(call.num_arrays for call in entry.calls)
-  if num_arrays > entry.setting.num_channels:
-    evidence += f", a channel for each of {num_arrays} arrays"
-  return True, f"{evidence}, such as {names[0]}"
-
-
-def of_environment(
-  variables: Mapping[str, str], step: step_lib.Step
-) -> tuple[Effect, ...]:
-  """Which collectives of a step NCCL's environment variables reach."""
-  effects = []
-  for name, value in variables.items():
-    reached, evidence = (), "not seen: it is no variable that a plan needs"
-    if name == env_lib.CAP:
-      reached, evidence = _reached_by_cap(value, step)
-    effects.append(
-      Effect(knob=name, value=value, acted=bool(reached), evidence=evidence)
-    )
-  return tuple(effects)
-
-
-def _reached_by_cap(
-  value: str, step: step_lib.Step
-) -> tuple[Sequence[str], str]:
-  """The collectives that lose channels to a cap, and that in words."""
-  if not value.isdecimal() or int(value) < 1:
-    return (), "no effect: it is no number of channels"
-  reached = [
-    collective
-    for collective, key in step.key_of.items()
-    if step.default[key].num_channels > int(value)
-  ]
-  if not reached:
-    return (), "no effect: no collective takes more channels"
-  return reached, (
-    f"takes channels from {len(reached)} of"
-    f" {_count(step.key_of, 'collective')}, such as {reached[0]}"
+def timed(
+  effect: Effect, without: step_lib.Step, with_it: step_lib.Step
+) -> Effect:
+  """An effect with the predicted times of both steps, under NCCL's choices."""
+  without_us, with_us = (
+    step.timeline(step.default).step_time_us for step in (without, with_it)
   )
+  return dataclasses.replace(effect, without_us=without_us, with_us=with_us)
 
 
 def _small_difference(without: hlo.Module, with_it: hlo.Module) -> str:
@@ -186,10 +112,7 @@ def _differences(
     old, new = _sizes(without, kind), _sizes(with_it, kind)
     if old != new:
       are_same = False
-      yield (
-        f"{_count(old, kind)} became {len(new)}, of at most"
-        f" {_mib(new)} MiB (before {_mib(old)} MiB)"
-      )
+      yield f"{in_words.count(old, kind)} became {len(new)}{_largest(old, new)}"
   pipelined = _pipelined(with_it) - _pipelined(without)
   if pipelined:
     yield f"{_more(pipelined, 'collective')} pipelined over loop iterations"
@@ -210,8 +133,8 @@ def _moves(
   moved = sum(a != b for a, b in zip(old, new, strict=False))
   if moved:
     yield (
-      f"{moved} of {_count(new, 'collective')} moved: beside {sum(new)} kernels"
-      f" instead of {sum(old)}"
+      f"{moved} of {in_words.count(new, 'collective')} moved: beside"
+      f" {sum(new)} kernels instead of {sum(old)}"
     )
 
 
@@ -222,9 +145,7 @@ def _beside(analysis: overlap_lib.Analysis) -> list[int]:
 
 
 def _sizes(analysis: overlap_lib.Analysis, kind: str) -> list[int]:
-  return sorted(
-    table.combined_bytes(c) for c in analysis.collectives if c.kind == kind
-  )
+  return sorted(c.nccl_bytes for c in analysis.collectives if c.kind == kind)
 
 
 def _pipelined(analysis: overlap_lib.Analysis) -> int:
@@ -235,14 +156,16 @@ def _executions(analysis: overlap_lib.Analysis) -> int:
   return max((c.executions for c in analysis.collectives), default=0)
 
 
-def _mib(sizes: list[int]) -> str:
-  return f"{max(sizes, default=0) / 2**20:.3g}"
+def _largest(old: list[int], new: list[int]) -> str:
+  """How large the largest became; "" where there are none left to compare."""
+  if not old or not new:
+    return ""
+  largest = in_words.megabytes(new[-1])
+  if old[-1] == new[-1]:
+    return f", the largest of {largest} as before"
+  return f", the largest of {largest} (before {in_words.megabytes(old[-1])})"
 
 
 def _more(number: int, noun: str) -> str:
   words = "more" if number > 0 else "fewer"
-  return f"{abs(number)} {words} {noun}" + ("" if abs(number) == 1 else "s")
-
-
-def _count(items: Sized, noun: str) -> str:
-  return f"{len(items)} {noun}" + ("" if len(items) == 1 else "s")
+  return f"{abs(number):,} {words} {noun}{'' if abs(number) == 1 else 's'}"

@@ -4,9 +4,12 @@
 
 from __future__ import annotations
 
+from lagom_xla.costs import in_words
 from lagom_xla.costs import step as step_lib
 from lagom_xla.passes.schedule import orders as orders_lib
 from lagom_xla.verify import effects
+
+_ms = in_words.milliseconds
 
 
 def effect(
@@ -33,11 +36,14 @@ def effect(
     knob=seen.knob,
     value=seen.value,
     acted=True,
+    replaces="XLA's own order",
+    without_us=before.step_time_us,
+    with_us=after.step_time_us,
     evidence=(
-      f"{before.total_exposed_us / 1e3:,.2f} ms of collectives exposed became"
-      f" {after.total_exposed_us / 1e3:,.2f} ms, and"
-      f" {before.total_slowdown_us / 1e3:,.2f} ms that kernels lose to"
-      f" collectives beside them {after.total_slowdown_us / 1e3:,.2f} ms"
-      f" (predicted, the plan's NCCL settings); {seen.evidence}"
+      f"{_ms(before.total_exposed_us)} of collectives exposed became"
+      f" {_ms(after.total_exposed_us)}, and {_ms(before.total_slowdown_us)}"
+      " that kernels lose to collectives beside them"
+      f" {_ms(after.total_slowdown_us)} (predicted, the plan's NCCL settings);"
+      f" {seen.evidence}"
     ),
   )

@@ -4,7 +4,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from lagom_xla.compile import rewriting
+from lagom_xla.costs import in_words
 from lagom_xla.costs import step as step_lib
 from lagom_xla.passes.program import form as form_lib
 from lagom_xla.passes.program import outcome as outcome_lib
@@ -32,17 +35,16 @@ def effect(
     return seen
   first, *others = outcome.actions
   more = f" (and {len(others)} more)" if others else ""
-  return effects.Effect(
-    knob=seen.knob,
-    value=seen.value,
-    acted=True,
+  before, after = (s.timeline(s.default) for s in (without, with_it))
+  return dataclasses.replace(
+    seen,
+    replaces="the program as written",
+    without_us=before.step_time_us,
+    with_us=after.step_time_us,
     evidence=(
-      f"{first.removesuffix('.')}{more}; {_exposed_ms(without):,.2f} ms of"
-      f" collectives exposed became {_exposed_ms(with_it):,.2f} ms (predicted,"
-      f" NCCL's defaults); {seen.evidence}"
+      f"{first.removesuffix('.')}{more};"
+      f" {in_words.milliseconds(before.total_exposed_us)} of collectives"
+      f" exposed became {in_words.milliseconds(after.total_exposed_us)}"
+      f" (predicted, NCCL's defaults); {seen.evidence}"
     ),
   )
-
-
-def _exposed_ms(step: step_lib.Step) -> float:
-  return step.timeline(step.default).total_exposed_us / 1e3

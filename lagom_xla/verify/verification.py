@@ -25,8 +25,10 @@ from lagom_xla.plan import plan as plan_lib
 from lagom_xla.search.nccl import channel_cap
 from lagom_xla.search.xla import as_run
 from lagom_xla.verify import effects as effects_lib
+from lagom_xla.verify import nccl_effects
 from lagom_xla.verify import order_effect
 from lagom_xla.verify import program_effect
+from lagom_xla.verify import replaced
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -129,20 +131,20 @@ def _effects(
     _effect_of_option(name, config, target, default, planned)
     for name in config.options
   ]
-  found += [
-    effects_lib.of_difference(
-      knob, value, _schedule(target, without).analysis, planned.analysis
+  for knob, value, config_without in _without_each_part(config):
+    without = _schedule(target, config_without)
+    effect = effects_lib.of_difference(
+      knob, value, without.analysis, planned.analysis
     )
-    for knob, value, without in _without_each_part(config)
-  ]
+    found.append(effects_lib.timed(effect, without, planned))
   if plan.xla.orders:
     found.append(
       order_effect.effect(
         plan.xla.orders, _settings(plan, ordered), planned, ordered
       )
     )
-  found += effects_lib.of_environment(plan.nccl_env, ordered)
-  found += effects_lib.of_settings(plan.nccl_settings, ordered)
+  found += nccl_effects.of_environment(plan.nccl_env, ordered)
+  found += nccl_effects.of_settings(plan.nccl_settings, ordered)
   return tuple(found)
 
 
@@ -217,6 +219,8 @@ def _effect_of_option(
   effect = effects_lib.of_difference(
     name, str(config.options[name]), without.analysis, planned.analysis
   )
+  effect = effects_lib.timed(effect, without, planned)
+  effect = dataclasses.replace(effect, replaces=replaced.of_option(name))
   if not is_overruled:
     return effect
   return dataclasses.replace(

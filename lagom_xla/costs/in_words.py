@@ -1,0 +1,105 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Words for figures: times, sizes, counts and NCCL's settings.
+
+Everything that is told to a user has its figures from here, so that a figure
+reads alike wherever it is: times in ms, sizes in powers of ten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from lagom_xla.costs import nccl
+
+# Ends of ranges of at least so many ms, and sizes of so many MB, need no
+# fraction.
+_WHOLE_FROM_MS = 100
+_WHOLE_FROM_MB = 100
+# Shorter ones need a third digit.
+_SHORT_MS = 0.1
+
+
+def milliseconds(us: float) -> str:
+  """A time in milliseconds, with its unit."""
+  return f"{ms(us)} ms"
+
+
+def ms(us: float) -> str:
+  """The same without the unit, for columns that name it."""
+  time_ms = us / 1e3
+  digits = 3 if 5e-4 <= abs(time_ms) < _SHORT_MS else 2
+  return f"{time_ms:,.{digits}f}"
+
+
+def ms_range(low_us: float, high_us: float, joint: str = " to ") -> str:
+  """What a time is between, without a unit.
+
+  Args:
+    low_us: the lower end.
+    high_us: the upper end.
+    joint: between them.
+  """
+  if min(low_us, high_us) >= _WHOLE_FROM_MS * 1e3:
+    return f"{low_us / 1e3:,.0f}{joint}{high_us / 1e3:,.0f}"
+  return f"{ms(low_us)}{joint}{ms(high_us)}"
+
+
+def megabytes(num_bytes: int) -> str:
+  """Bytes in MB of 1e6, with as many digits as say something."""
+  if num_bytes >= 1e6:
+    return f"{mb(num_bytes)} MB"
+  return f"{num_bytes / 1e3:.1f} kB" if num_bytes >= 1e3 else f"{num_bytes} B"
+
+
+def mb(num_bytes: int) -> str:
+  """The same without the unit, for columns of MB."""
+  size = num_bytes / 1e6
+  return f"{size:,.{0 if size >= _WHOLE_FROM_MB else 1}f}"
+
+
+def count(
+  items: int | Collection[object], noun: str, plural: str | None = None
+) -> str:
+  """A number of things, the noun in its number."""
+  number = items if isinstance(items, int) else len(items)
+  return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
+
+
+def option(name: str, value: str) -> str:
+  """An XLA option's value, in MB too where it is a number of bytes."""
+  if name.endswith("_bytes") and value.isdecimal() and int(value):
+    return f"{value} ({megabytes(int(value))})"
+  if value in ("True", "False"):
+    return value.lower()
+  return value or "nothing"
+
+
+def setting(
+  chosen: nccl.Setting, *, of_array: int | None = None, num_arrays: int = 1
+) -> str:
+  """A NCCL setting, with channels as NCCL reports them.
+
+  Args:
+    chosen: the setting.
+    of_array: channels of each array of a combined collective, if NCCL gives
+      them one by one.
+    num_arrays: arrays of it.
+  """
+  channels = count(chosen.num_channels, "channel")
+  if of_array is not None and num_arrays > 1:
+    channels = f"{count(of_array, 'channel')} for each of {num_arrays} arrays"
+  return (
+    f"{chosen.algorithm}/{chosen.protocol}, {channels}, chunks of"
+    f" {megabytes(chosen.chunk_bytes)}"
+  )
+
+
+def tuning_key(kind: str, num_bytes: int, num_ranks: int) -> str:
+  """What NCCL tells collectives apart by."""
+  return f"{kind} of {megabytes(num_bytes)} over {num_ranks} GPUs"
+
+
+def supposing(scenario: str) -> str:
+  """A scenario of what the cost model may be wrong about, as a clause."""
+  return scenario if scenario.startswith("as ") else f"if {scenario}"

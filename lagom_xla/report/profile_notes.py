@@ -1,0 +1,76 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Notes on a profile: what its trace lacks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from lagom_xla.costs import in_words
+from lagom_xla.profiling import profile as profile_lib
+
+
+def of_profile(profile: profile_lib.Profile) -> Iterator[str]:
+  """What a trace lacks, in sentences."""
+  trace = profile.trace
+  for process, problems in trace.problems.items():
+    yield f"{process}: the profiler says: {'; '.join(problems)}"
+  if trace.num_left_out:
+    yield (
+      f"{trace.num_left_out:,} launches of later steps are not read: the trace"
+      " has more than it takes to tell what a step costs. Trace fewer steps."
+    )
+  if trace.num_other_files:
+    yield (
+      f"{trace.num_other_files:,} older profiles of other runs are left"
+      " out: name their own folder to see them."
+    )
+  if trace.platform == "CPU":
+    yield (
+      "Devices of one host share its cores: an instruction takes longest where"
+      " others run beside it, on whatever device."
+    )
+  ran = {e.name for s in profile.steps for e in (*s.kernels, *s.collectives)}
+  missing = [n for n in profile.kernels if n not in ran]
+  if missing:
+    reason = "branches that were not taken"
+    if trace.platform == "GPU":
+      reason += (
+        ", or command buffers, which hide their kernels"
+        " (--xla_gpu_enable_command_buffer=)"
+      )
+    yield (
+      f"{len(missing):,} of {len(profile.kernels):,} kernels are not in the"
+      f" trace, such as {missing[0]}: {reason}."
+    )
+  missing = [n for n in profile.collectives if n not in ran]
+  if missing:
+    yield (
+      f"{len(missing):,} of {len(profile.collectives):,} collectives are not in"
+      f" the trace, such as {missing[0]}."
+    )
+  alone = {i.name for i in profile.instances if not i.has_all_ranks}
+  if alone:
+    yield (
+      f"{len(alone):,} collectives lack ranks in the trace: their own times"
+      " may still have waits for those. Trace every process."
+    )
+  cut = len(profile.steps) - len(profile.whole_steps)
+  if cut:
+    yield (
+      f"{cut:,} of {len(profile.steps):,} steps are not whole: the trace was"
+      " begun or ended inside them, or lost events."
+    )
+  for device in trace.devices:
+    if device.num_unnamed:
+      yield (
+        f"{device.name}: {device.num_unnamed:,} launches and copies"
+        f" ({in_words.milliseconds(device.unnamed_us)}) name no HLO"
+        " instruction."
+      )
+  clockless = [p.name for p in trace.processes if not p.has_clock]
+  if clockless and len(trace.processes) > 1:
+    yield (
+      f"{', '.join(clockless)}: the trace does not say when it began; its clock"
+      " is set by the collectives alone."
+    )

@@ -1,0 +1,185 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The verdict of a report: the step before and after, and how sure that is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from lagom_xla import plan as plan_lib
+from lagom_xla import tuner
+from lagom_xla.costs import in_words
+from lagom_xla.costs import lower_bound
+from lagom_xla.costs import step as step_lib
+from lagom_xla.costs import uncertainty
+from lagom_xla.costs.replay import timeline as timeline_lib
+from lagom_xla.report import screen
+from lagom_xla.report import today
+from lagom_xla.verify import verification as verification_lib
+
+_ms = in_words.milliseconds
+
+
+def of_step(
+  step: step_lib.Step, replayed: timeline_lib.Timeline
+) -> screen.Section:
+  """How long a step takes as it runs today, and what it could at best."""
+  module = step.analysis.module
+  lost_us = replayed.step_time_us - replayed.kernel_us
+  share = lost_us / replayed.step_time_us if replayed.step_time_us else 0.0
+  words = (
+    f"{module.name} on {step.cluster.name}: collectives cost"
+    f" {_ms(lost_us)} of a step of {_ms(replayed.step_time_us)},"
+    f" {share:.1%} ({basis(step)})."
+  )
+  known = uncertainty.step_time(uncertainty.times(step, step.default))
+  return screen.Section(
+    head=(
+      *screen.wrapped(words),
+      *_table(
+        _row(
+          f"step, {today.words()}",
+          replayed.step_time_us,
+          _between(known.low, known.high),
+        ),
+        _row("lower bound", lower_bound.us(step), _BOUND),
+      ),
+    )
+  )
+
+
+def of_tuning(tuning: tuner.Tuning) -> screen.Section:
+  """What a plan makes of a step, how surely, and what memory that takes."""
+  plan, step = tuning.plan, tuning.before
+  before = plan.prediction.default_range_us
+  default_us = plan.prediction.default_us
+  rows = [
+    _row(
+      f"step, {today.words()}",
+      default_us,
+      _between(before.low_us, before.high_us),
+    )
+  ]
+  if not plan.is_default:
+    rows.append(
+      _row(
+        "with the plan",
+        plan.planned_us,
+        gain(default_us, plan, plan.planned_us),
+      )
+    )
+  rows.append(_row("lower bound", lower_bound.us(step), _BOUND))
+  rows += _memory(tuning)
+  return screen.Section(
+    head=(
+      *screen.wrapped(
+        f"{plan.module_name} on {plan.cluster.name}:"
+        f" {_words(plan, len(tuning.candidates))} ({basis(step)})."
+      ),
+      *_table(*rows),
+    )
+  )
+
+
+def of_verification(verified: verification_lib.Verification) -> screen.Section:
+  """Whether all of a plan acts, and what it makes of the step."""
+  plan = verified.plan
+  idle = [effect for effect in verified.effects if not effect.acted]
+  words = "sets nothing"
+  if idle:
+    words = f"{len(idle)} of {in_words.count(verified.effects, 'part')} of it"
+    words += " have no effect" if len(idle) > 1 else " has no effect"
+  elif verified.effects:
+    words = f"all {in_words.count(verified.effects, 'part')} of it act"
+    if len(verified.effects) == 1:
+      words = "its one part acts"
+  known = plan.prediction.default_range_us
+  return screen.Section(
+    head=(
+      *screen.wrapped(
+        f"Plan for {plan.module_name} on {plan.cluster.name}: {words}. Module,"
+        " cluster and versions are those that it was made for."
+      ),
+      *_table(
+        _row(
+          f"step, {today.words()}",
+          verified.default_us,
+          _between(known.low_us, known.high_us),
+        ),
+        _row(
+          "with the plan",
+          verified.planned_us,
+          gain(verified.default_us, plan, verified.planned_us),
+        ),
+      ),
+    )
+  )
+
+
+def gain(default_us: float, plan: plan_lib.Plan, planned_us: float) -> str:
+  """What a plan gains, and how surely."""
+  known = plan.gain_us
+  if known.low_us == known.high_us == 0:
+    return "the same: it changes nothing"
+  return (
+    f"gains {_ms(default_us - planned_us)}; 9 times in 10,"
+    f" {in_words.ms_range(known.low_us, known.high_us)}"
+  )
+
+
+def basis(step: step_lib.Step) -> str:
+  """What times are."""
+  if step.measured is None:
+    return "predicted"
+  return "predicted from measured costs"
+
+
+_BOUND = "no tuning can beat it"
+_Row = tuple[str, str, str]
+
+
+def _row(name: str, us: float, words: str) -> _Row:
+  return name, _ms(us), words
+
+
+def _between(low_us: float, high_us: float) -> str:
+  ends = in_words.ms_range(low_us, high_us, " and ")
+  return f"9 times in 10 between {ends}"
+
+
+def _table(*rows: _Row) -> Iterator[str]:
+  """Rows in columns, as wide as the widest."""
+  wide, right = (max(len(row[i]) for row in rows) for i in (0, 1))
+  for name, figure, words in rows:
+    text = f"{name:{wide}}  {figure:>{right}}  {words}"
+    yield from screen.wrapped(text, indent=2, more=wide + right + 4)
+
+
+def _words(plan: plan_lib.Plan, num_candidates: int) -> str:
+  tried = in_words.count(num_candidates, "configuration")
+  if plan.is_default:
+    return (
+      f"nothing to set: of {tried} none is surely faster than {today.words()}"
+    )
+  shorter = 1 - plan.planned_us / plan.prediction.default_us
+  known = plan.gain_us
+  if known.low_us <= 0 <= known.high_us:
+    return f"the plan may gain {shorter:.1%}, which is inside the noise"
+  way = "shorter" if shorter >= 0 else "longer"
+  return f"the plan makes the step {abs(shorter):.1%} {way}"
+
+
+def _memory(tuning: tuner.Tuning) -> Iterator[_Row]:
+  before, after = tuning.peak_bytes_before, tuning.peak_bytes_after
+  if before is None or after is None:
+    yield "peak memory", "-", "not known: not compiled to its end"
+    return
+  of_all = f"of {tuning.plan.cluster.gpu.hbm_bytes / 1e9:.1f} GB per GPU"
+  change = f"{after / 1e9:.2f} GB with the plan, "
+  if tuning.plan.is_default:
+    change = ""
+  yield (
+    "peak memory",
+    f"{before / 1e9:.2f} GB",
+    f"{change}{of_all}",
+  )

@@ -1,0 +1,197 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Effects of NCCL settings and variables: what they reach, and what that gains.
+
+They change no schedule. A setting acts where NCCL asks about one of its calls
+and would choose something else by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+import dataclasses
+
+from lagom_xla import plan as plan_lib
+from lagom_xla.apply import env as env_lib
+from lagom_xla.apply.nccl import rules as rules_lib
+from lagom_xla.costs import collective as collective_lib
+from lagom_xla.costs import in_words
+from lagom_xla.costs import nccl
+from lagom_xla.costs import step as step_lib
+from lagom_xla.passes import collectives as collectives_lib
+from lagom_xla.passes import source_lines
+from lagom_xla.search.nccl import channel_cap
+from lagom_xla.verify import effects
+
+
+def of_settings(
+  settings: tuple[plan_lib.NcclSetting, ...], step: step_lib.Step
+) -> tuple[effects.Effect, ...]:
+  """Which collectives of a step each NCCL setting meets, and what that gains.
+
+  Args:
+    settings: of a plan.
+    step: as scheduled with the plan.
+  """
+  seen = [_meets(entry, step) for entry in settings]
+  configuration = dict(step.default)
+  for entry, (is_met, _) in zip(settings, seen, strict=True):
+    if is_met:
+      configuration[entry.key] = entry.setting
+  with_us = step.timeline(configuration).step_time_us
+  found = []
+  for entry, (is_met, evidence) in zip(settings, seen, strict=True):
+    effect = effects.Effect(
+      knob=in_words.tuning_key(
+        entry.key.kind, entry.key.num_bytes, entry.key.num_ranks
+      ),
+      value=in_words.setting(entry.setting),
+      acted=is_met,
+      evidence=evidence,
+    )
+    if is_met:
+      own = {**configuration, entry.key: step.default[entry.key]}
+      effect = dataclasses.replace(
+        _against_nccls_own(effect, entry, step.default[entry.key]),
+        without_us=step.timeline(own).step_time_us,
+        with_us=with_us,
+      )
+    found.append(effect)
+  return tuple(found)
+
+
+def setting_in_words(entry: plan_lib.NcclSetting, setting: nccl.Setting) -> str:
+  """A setting of an entry's collectives, with channels as NCCL reports them.
+
+  Args:
+    entry: of a plan.
+    setting: its own, or what NCCL chooses by itself.
+  """
+  num_arrays = max((call.num_arrays for call in entry.calls), default=1)
+  rules = rules_lib.of_settings([dataclasses.replace(entry, setting=setting)])
+  of_array = min((rule.num_channels for rule in rules), default=None)
+  return in_words.setting(setting, of_array=of_array, num_arrays=num_arrays)
+
+
+def of_environment(
+  variables: Mapping[str, str], step: step_lib.Step
+) -> tuple[effects.Effect, ...]:
+  """Which collectives of a step NCCL's environment variables reach.
+
+  Times are of the step without any other NCCL setting, which is where a cap is
+  for.
+  """
+  found = []
+  for name, value in variables.items():
+    reached, evidence = (), "not seen: it is no variable that a plan needs"
+    if name == env_lib.CAP:
+      reached, evidence = _reached_by_cap(value, step)
+    effect = effects.Effect(
+      knob=name, value=value, acted=bool(reached), evidence=evidence
+    )
+    if reached:
+      capped = channel_cap.capped(step.default, int(value))
+      most = max(s.num_channels for s in step.default.values())
+      effect = dataclasses.replace(
+        effect,
+        replaces=f"NCCL's own, up to {most}",
+        without_us=step.timeline(step.default).step_time_us,
+        with_us=step.timeline(capped).step_time_us,
+      )
+    found.append(effect)
+  return tuple(found)
+
+
+def _against_nccls_own(
+  effect: effects.Effect, entry: plan_lib.NcclSetting, own: nccl.Setting
+) -> effects.Effect:
+  """The effect of a setting that is met, beside what NCCL chooses itself."""
+  effect = dataclasses.replace(
+    effect,
+    value=setting_in_words(entry, entry.setting),
+    replaces=setting_in_words(entry, own),
+  )
+  if entry.setting != own:
+    return effect
+  return dataclasses.replace(
+    effect,
+    acted=False,
+    evidence=f"no effect: NCCL's own choice; {effect.evidence}",
+  )
+
+
+def _meets(
+  entry: plan_lib.NcclSetting, step: step_lib.Step
+) -> tuple[bool, str]:
+  """Whether NCCL asks for a setting in a step, and where, in a sentence."""
+  like_it = [
+    collective
+    for collective in step.analysis.collectives
+    if step.key_of[collective.name] == entry.key
+  ]
+  asked = {
+    collective.name: [
+      call.num_bytes for call in collective_lib.calls(collective)
+    ]
+    for collective in like_it
+  }
+  if not asked:
+    return False, "no effect: there is no such collective"
+  if not any(asked.values()):
+    return False, f"no effect: NCCL asks no tuner about {entry.key.kind}"
+  if not entry.calls:
+    return False, (
+      "no effect: NCCL tells a tuner the sizes of calls, and those of"
+      f" {in_words.count(asked, 'collective')} like {like_it[0].name} are also"
+      " those of collectives that move more bytes"
+    )
+  sizes = {call.num_bytes for call in entry.calls}
+  met = {
+    name: [size for size in asked[name] if size in sizes] for name in asked
+  }
+  reached = [collective for collective in like_it if met[collective.name]]
+  if not reached:
+    return False, (
+      f"no effect: {like_it[0].name} has no call of"
+      f" {' or '.join(f'{size:,}' for size in sorted(sizes))} bytes"
+    )
+  num_met, num_asked = (sum(map(len, c.values())) for c in (met, asked))
+  evidence = f"meets {in_words.count(reached, 'collective')}"
+  if num_asked > len(asked) or num_met < num_asked:
+    of_all = f" of {num_asked}" if num_met < num_asked else ""
+    evidence += f" in {num_met}{of_all} calls"
+  return True, f"{evidence}, such as {_named(reached[0], step)}"
+
+
+def _reached_by_cap(
+  value: str, step: step_lib.Step
+) -> tuple[Sequence[str], str]:
+  """The collectives that lose channels to a cap, and that in words."""
+  if not value.isdecimal() or int(value) < 1:
+    return (), "no effect: it is no number of channels"
+  reached = [
+    collective
+    for collective in step.analysis.collectives
+    if step.default[step.key_of[collective.name]].num_channels > int(value)
+  ]
+  if not reached:
+    return (), "no effect: no collective takes more channels"
+  return [collective.name for collective in reached], (
+    f"takes channels from {len(reached)} of"
+    f" {in_words.count(step.key_of, 'collective')}, such as"
+    f" {_named(reached[0], step)}"
+  )
+
+
+def _named(collective: collectives_lib.Collective, step: step_lib.Step) -> str:
+  """A collective, which module its name is of, and its line."""
+  module = step.analysis.module
+  (computation,) = (
+    c for c in module.computations.values() if c.name == collective.computation
+  )
+  at = computation.position[collective.start_id]
+  line = source_lines.SourceLines(module).of(
+    computation, computation.instructions[at]
+  )
+  source = f" ({line})" if line else ""
+  return f"{collective.name} of the planned module{source}"
