@@ -42,7 +42,7 @@ import jax
 
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import plan as plan_lib
-from lagom_xla import tuner
+from lagom_xla import tuning as tuning_lib
 from lagom_xla.compile import fallback
 from lagom_xla.live import predicted
 from lagom_xla.live import tuned
@@ -58,7 +58,7 @@ class TunedStep(Protocol):
       the order of their first calls; in a job, in its first process.
   """
 
-  tunings: Sequence[tuner.Tuning]
+  tunings: Sequence[tuning_lib.Tuning]
 
   def __call__(self, *args: Any, **kwargs: Any) -> Any:
     """As the jitted step."""

@@ -14,7 +14,6 @@ prediction or a step on GPUs.
 from __future__ import annotations
 
 from collections import Counter
-import dataclasses
 
 import jax
 
@@ -22,12 +21,12 @@ from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
 from lagom_xla import plan as plan_lib
 from lagom_xla import planning
+from lagom_xla import tuning as tuning_lib
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import load
 from lagom_xla.compile import lowered as lowered_lib
 from lagom_xla.compile import target as target_lib
 from lagom_xla.costs import step as step_lib
-from lagom_xla.costs.replay import timeline
 from lagom_xla.flags import environment
 from lagom_xla.passes import overlap as overlap_lib
 from lagom_xla.search import nccl
@@ -38,84 +37,7 @@ from lagom_xla.search.xla import candidates as candidates_lib
 from lagom_xla.search.xla import full_compiles
 from lagom_xla.search.xla import joint
 from lagom_xla.search.xla import so_far as so_far_lib
-from lagom_xla.verify import effects as effects_lib
 from lagom_xla.verify import verification
-
-
-# Its fields hold whole modules: nobody reads those in a notebook.
-@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
-class Tuning:
-  """What tuning a target found.
-
-  Attributes:
-    plan: what to set.
-    search: all that was tried.
-    effects: which knobs of the plan visibly acted.
-    compiled_before: the full compile with XLA's defaults, where there is one.
-    compiled: the full compile with the plan, where there is one.
-    stopped: what stopped it before all was tried and checked; None if nothing.
-  """
-
-  plan: plan_lib.Plan
-  search: candidates_lib.Search
-  effects: tuple[effects_lib.Effect, ...]
-  compiled_before: lowered_lib.Compilation | None
-  compiled: lowered_lib.Compilation | None
-  stopped: errors.Stopped | None = None
-
-  def __repr__(self) -> str:
-    prediction = self.plan.prediction
-    return (
-      f"<tuning of {self.plan.module_name} for {self.plan.cluster.name}:"
-      f" {prediction.default_us / 1e3:.3g} ms a step by default, predicted, and"
-      f" {prediction.xla_us / 1e3:.3g} ms with what the plan has for XLA>"
-    )
-
-  @property
-  def kept(self) -> candidates_lib.Candidate:
-    """The candidate that the plan is made from."""
-    return self.search.best
-
-  @property
-  def candidates(
-    self,
-  ) -> tuple[candidates_lib.Candidate | candidates_lib.Refused, ...]:
-    """All that was tried, XLA's defaults first."""
-    return (self.search.default, *self.search.others)
-
-  @property
-  def before(self) -> step_lib.Step:
-    """The step that runs with XLA's defaults."""
-    return self.search.default.runs
-
-  @property
-  def timeline_before(self) -> timeline.Timeline:
-    """The step's replay under all defaults."""
-    return self.search.default.under_nccl_defaults
-
-  @property
-  def timeline_after(self) -> timeline.Timeline:
-    """The step's replay under all of the plan."""
-    return self.kept.tuned
-
-  @property
-  def peak_bytes_before(self) -> int | None:
-    """Peak device memory with XLA's defaults, if known."""
-    return _peak_bytes(self.compiled_before)
-
-  @property
-  def peak_bytes_after(self) -> int | None:
-    """Peak device memory with the plan, if known."""
-    return _peak_bytes(self.compiled)
-
-  @property
-  def num_trials(self) -> int:
-    """Configurations that the NCCL searches profiled."""
-    return sum(
-      candidate.num_trials
-      for candidate in self.candidates
-      if isinstance(candidate, candidates_lib.Candidate)
-    )
 
 
 def inspect(
@@ -170,7 +92,7 @@ def tune(
   applied: plan_lib.Applied = "all",
   progress: candidates_lib.Progress = lambda _: None,
   found: joint.Found = lambda _: None,
-) -> Tuning:
+) -> tuning_lib.Tuning:
   """Tunes a target.
 
   A candidate whose full compile needs more memory than the device has is
@@ -238,7 +160,7 @@ def _checked(
   searcher: searcher_lib.Searcher,
   progress: candidates_lib.Progress,
   applied: plan_lib.Applied,
-) -> Tuning:
+) -> tuning_lib.Tuning:
   """The tuning of a search that came to its end, compiled and checked."""
   assert so_far.search is not None
   so_far.search, compiled_before = full_compiles.of_default(
@@ -253,7 +175,7 @@ def _checked(
   plan = planning.plan_of(target, search, applied=applied)
   planned = _as_compiled(search.best.step, compiled)
   effects = verification.effects(plan, target, search.default.step, planned)
-  return Tuning(
+  return tuning_lib.Tuning(
     plan=plan,
     search=search,
     effects=effects,
@@ -267,9 +189,9 @@ def _as_far(
   search: candidates_lib.Search,
   stop: errors.Stopped,
   applied: plan_lib.Applied,
-) -> Tuning:
+) -> tuning_lib.Tuning:
   """The tuning of what was found so far, with nothing more to compile."""
-  return Tuning(
+  return tuning_lib.Tuning(
     plan=planning.plan_of(target, search, applied=applied),
     search=search,
     effects=(),
@@ -293,7 +215,3 @@ def _as_compiled(
 
 def _moved(analysis: overlap_lib.Analysis) -> Counter[tuple[str, int]]:
   return Counter((c.kind, c.nccl_bytes) for c in analysis.collectives)
-
-
-def _peak_bytes(compilation: lowered_lib.Compilation | None) -> int | None:
-  return compilation.peak_bytes if compilation is not None else None

@@ -21,6 +21,7 @@ from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
 from lagom_xla import plan as plan_lib
 from lagom_xla import tuner
+from lagom_xla import tuning as tuning_lib
 from lagom_xla.apply import files
 from lagom_xla.compile import config as config_lib
 from lagom_xla.passes import hlo
@@ -37,7 +38,7 @@ _ONE_WAVE = 1024
 _EARLY = "xla_gpu_experimental_collective_start_as_early_as_possible"
 _COMBINING = "xla_gpu_experimental_enable_heuristic_collective_combining"
 
-Tune = Callable[[plan_lib.Applied], tuner.Tuning]
+Tune = Callable[[plan_lib.Applied], tuning_lib.Tuning]
 
 
 def _module(kernel_us: float, tail_us: float, *, hides: bool) -> hlo.Module:

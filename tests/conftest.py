@@ -35,6 +35,7 @@ import pytest
 
 from lagom_xla import cluster
 from lagom_xla import tuner
+from lagom_xla import tuning as tuning_lib
 from lagom_xla.compile import compiler
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import devices as devices_lib
@@ -211,7 +212,7 @@ def tuned_names(monkeypatch: pytest.MonkeyPatch) -> list[str]:
   names: list[str] = []
   real = tuner.tune
 
-  def tune(target: target_lib.Target, **options: Any) -> tuner.Tuning:
+  def tune(target: target_lib.Target, **options: Any) -> tuning_lib.Tuning:
     names.append(target.name)
     return real(target, **options)
 
@@ -224,7 +225,9 @@ def failing_tuner(monkeypatch: pytest.MonkeyPatch) -> list[str]:
   """Fails each tuning; the list holds what was tried."""
   names: list[str] = []
 
-  def tune(target: target_lib.Target, **unused_options: Any) -> tuner.Tuning:
+  def tune(
+    target: target_lib.Target, **unused_options: Any
+  ) -> tuning_lib.Tuning:
     names.append(target.name)
     raise ZeroDivisionError("the search is broken")
 

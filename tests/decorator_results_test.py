@@ -29,6 +29,7 @@ from jitted_steps import sharded
 from jitted_steps import tune_predicted
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import tuner
+from lagom_xla import tuning as tuning_lib
 from lagom_xla.compile import compiler
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import target as target_lib
@@ -70,7 +71,7 @@ def test_what_runs_is_what_the_tuner_compiled(monkeypatch: pytest.MonkeyPatch):
   other = jax.jit(lambda x: x + 2).lower(x).compile()
   real = tuner.tune
 
-  def tune(target: target_lib.Target, **options: Any) -> tuner.Tuning:
+  def tune(target: target_lib.Target, **options: Any) -> tuning_lib.Tuning:
     tuning = real(target, **options)
     assert tuning.compiled is not None
     return dataclasses.replace(
@@ -114,7 +115,7 @@ def test_tuning_consumes_nothing(monkeypatch: pytest.MonkeyPatch):
   alive: list[bool] = []
   real = tuner.tune
 
-  def tune(target: target_lib.Target, **options: Any) -> tuner.Tuning:
+  def tune(target: target_lib.Target, **options: Any) -> tuning_lib.Tuning:
     tuning = real(target, **options)
     alive.extend(not leaf.is_deleted() for leaf in jax.tree.leaves(state))
     return tuning

@@ -27,6 +27,7 @@ import pytest
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
 from lagom_xla import tuner
+from lagom_xla import tuning as tuning_lib
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import target as target_lib
 from lagom_xla.compile.workers import cache as cache_lib
@@ -86,7 +87,7 @@ def on_h100s(devices: Any) -> jax.stages.Lowered:
 
 def tuned_here(
   lowered: jax.stages.Lowered, workers: pool_lib.Pool | None = None
-) -> tuner.Tuning:
+) -> tuning_lib.Tuning:
   target = target_lib.of_step(lowered, _H100S, name="the step")
   if workers is not None:
     target = target.with_workers(workers)

@@ -14,6 +14,7 @@ import formed_target
 import hlo_text
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import tuner
+from lagom_xla import tuning as tuning_lib
 from lagom_xla.passes.program import outcome as outcome_lib
 from lagom_xla.report import as_json
 from lagom_xla.report import program_tables
@@ -25,7 +26,7 @@ _GIB = 2**30
 
 
 @pytest.fixture(scope="module")
-def tuning() -> tuner.Tuning:
+def tuning() -> tuning_lib.Tuning:
   return tuner.tune(formed_target.target(lambda form: _GIB), in_process=True)
 
 

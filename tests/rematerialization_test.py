@@ -19,6 +19,7 @@ import fake_target
 import hlo_text
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import tuner
+from lagom_xla import tuning as tuning_lib
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import devices as devices_lib
 from lagom_xla.compile import lowered as lowered_lib
@@ -125,7 +126,7 @@ def _target(
 
 def _tuned(
   scheduled: dict[bool, hlo.Module], compiled: dict[bool, hlo.Module]
-) -> tuner.Tuning:
+) -> tuning_lib.Tuning:
   return tuner.tune(_target(scheduled, compiled))
 
 

@@ -15,6 +15,7 @@ import fake_target
 import hlo_text
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import tuner
+from lagom_xla import tuning as tuning_lib
 from lagom_xla.cli import output
 from lagom_xla.compile import config as config_lib
 from lagom_xla.report import terminal
@@ -29,7 +30,7 @@ _OPTIONS = {
 
 
 @pytest.fixture(scope="module")
-def tuning() -> tuner.Tuning:
+def tuning() -> tuning_lib.Tuning:
   """A tuning that tried two options with long names."""
   start, done = hlo_text.all_gather(_COLLECTIVE, _GATHERED_BYTES)
   kernel = hlo_text.kernel("kernel", 1000.0)
@@ -46,7 +47,7 @@ def tuning() -> tuner.Tuning:
   return dataclasses.replace(tuning, search=search)
 
 
-def _shown(tuning: tuner.Tuning, width: int) -> str:
+def _shown(tuning: tuning_lib.Tuning, width: int) -> str:
   stream = io.StringIO()
   console = rich.console.Console(file=stream, width=width, markup=False)
   terminal.show_tuning(console, tuning, [], is_verbose=True)
@@ -60,7 +61,7 @@ def _joined(text: str) -> str:
 
 @pytest.mark.parametrize("width", [80, 110])
 def test_no_name_of_an_option_or_a_collective_is_cut_off(
-  tuning: tuner.Tuning, width: int
+  tuning: tuning_lib.Tuning, width: int
 ) -> None:
   text = _shown(tuning, width)
   assert "…" not in text

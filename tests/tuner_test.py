@@ -18,6 +18,7 @@ from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
 from lagom_xla import plan as plan_lib
 from lagom_xla import tuner
+from lagom_xla import tuning as tuning_lib
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import devices as devices_lib
 from lagom_xla.compile import lowered as lowered_lib
@@ -255,7 +256,7 @@ def test_a_real_step_is_accounted_for_to_the_microsecond(fsdp_target):
 
 
 @pytest.fixture(scope="module")
-def fsdp_tuning(fsdp_target: target_lib.Target) -> tuner.Tuning:
+def fsdp_tuning(fsdp_target: target_lib.Target) -> tuning_lib.Tuning:
   """With the cost model taken to be right, so that settings are chosen."""
   with mock.patch.object(uncertainty, "scenarios", return_value=()):
     return tuner.tune(fsdp_target)

@@ -28,7 +28,7 @@ from lagom_xla.cli import stopping
 from lagom_xla.compile.workers import serve
 
 if TYPE_CHECKING:
-  from lagom_xla import tuner
+  from lagom_xla import tuning as tuning_lib
   from lagom_xla.compile import config as config_lib
   from lagom_xla.compile import target as target_lib
   from lagom_xla.live.gpu import search_process as search_lib
@@ -101,11 +101,11 @@ def _propose_runners_up(
 
 def _tuned(
   folder: pathlib.Path, target: target_lib.Target, task: search_lib.Task
-) -> tuner.Tuning:
+) -> tuning_lib.Tuning:
   """The tuning by the task's trace, or by predictions where that is no use."""
   from lagom_xla import tuner
 
-  def tune() -> tuner.Tuning:
+  def tune() -> tuning_lib.Tuning:
     return tuner.tune(target, searcher=task.searcher, in_process=True)
 
   try:

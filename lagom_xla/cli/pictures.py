@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from lagom_xla import errors
 
 if TYPE_CHECKING:
-  from lagom_xla import tuner
+  from lagom_xla import tuning as tuning_lib
   from lagom_xla.costs import step as step_lib
   from lagom_xla.profiling import profile as profile_lib
   from lagom_xla.report.page import story as story_lib
@@ -86,7 +86,7 @@ def of_inspection(
 
 
 def of_tuning(
-  arguments: argparse.Namespace, tuning: tuner.Tuning, folder: pathlib.Path
+  arguments: argparse.Namespace, tuning: tuning_lib.Tuning, folder: pathlib.Path
 ) -> list[pathlib.Path]:
   """Writes what `lagom-xla report` needs, and the pictures that are asked for.
 

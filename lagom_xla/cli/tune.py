@@ -17,7 +17,7 @@ from lagom_xla.cli import profiled
 from lagom_xla.cli import stopping
 
 if TYPE_CHECKING:
-  from lagom_xla import tuner
+  from lagom_xla import tuning as tuning_lib
   from lagom_xla.profiling import costing as costing_lib
   from lagom_xla.search.xla import candidates as candidates_lib
 
@@ -147,7 +147,7 @@ def _run(arguments: argparse.Namespace) -> None:
 
 def _tune(
   arguments: argparse.Namespace, folder: pathlib.Path
-) -> tuple[tuner.Tuning, costing_lib.Costing | None]:
+) -> tuple[tuning_lib.Tuning, costing_lib.Costing | None]:
   from lagom_xla.apply import files as files_lib
   from lagom_xla.cli import progress
 

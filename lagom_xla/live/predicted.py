@@ -16,6 +16,7 @@ from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
 from lagom_xla import plan as plan_lib
 from lagom_xla import tuner
+from lagom_xla import tuning as tuning_lib
 from lagom_xla.apply import checked
 from lagom_xla.apply import compile as apply_compile
 from lagom_xla.compile import _jax_store
@@ -49,7 +50,7 @@ class Chooser:
     plan_path: str | pathlib.Path | None,
     searcher: str,
   ):
-    self.tunings: list[tuner.Tuning] = []
+    self.tunings: list[tuning_lib.Tuning] = []
     self._name = name
     self._cluster = cluster
     self._plan = plan
@@ -126,7 +127,7 @@ class _Chosen:
   compiled: jax.stages.Compiled
   module: hlo.Module
   plan: plan_lib.Plan
-  tuning: tuner.Tuning | None = None
+  tuning: tuning_lib.Tuning | None = None
 
 
 def _chosen(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from lagom_xla import tuner
+from lagom_xla import tuning as tuning_lib
 from lagom_xla.costs import lower_bound
 from lagom_xla.costs import step as step_lib
 from lagom_xla.costs import uncertainty
@@ -116,7 +116,7 @@ def _collective(
   }
 
 
-def tuning(tuned: tuner.Tuning) -> dict[str, Any]:
+def tuning(tuned: tuning_lib.Tuning) -> dict[str, Any]:
   """What `lagom-xla tune --format=json` prints."""
   return {
     "plan": tuned.plan.to_dict(),

@@ -12,7 +12,7 @@ import math
 import rich.console
 
 from lagom_xla import cluster as cluster_lib
-from lagom_xla import tuner
+from lagom_xla import tuning as tuning_lib
 from lagom_xla.costs import spread as spread_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.report import arms
@@ -63,7 +63,7 @@ def _known(cluster: cluster_lib.Cluster) -> str:
   )
 
 
-def of_tuning(console: rich.console.Console, tuning: tuner.Tuning) -> None:
+def of_tuning(console: rich.console.Console, tuning: tuning_lib.Tuning) -> None:
   """Shows what tuning found, whether it acts, and what it should gain."""
   of_step(console, tuning.before)
   console.print(tuning_tables.candidates(tuning))

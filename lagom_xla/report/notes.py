@@ -9,7 +9,7 @@ import pathlib
 import shlex
 
 from lagom_xla import plan as plan_lib
-from lagom_xla import tuner
+from lagom_xla import tuning as tuning_lib
 from lagom_xla.costs import in_words
 from lagom_xla.costs import step as step_lib
 from lagom_xla.flags import environment
@@ -37,7 +37,7 @@ def of_step(step: step_lib.Step, step_time_us: float) -> Iterator[str]:
   yield from scatters.notes(step, step_time_us)
 
 
-def of_tuning(tuning: tuner.Tuning) -> Iterator[str]:
+def of_tuning(tuning: tuning_lib.Tuning) -> Iterator[str]:
   """What to know of a tuning's figures, in sentences."""
   yield from of_step(tuning.before, tuning.timeline_before.step_time_us)
   if recomputed := tuning_tables.recomputed(tuning):

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import rich.table
 
-from lagom_xla import tuner
+from lagom_xla import tuning as tuning_lib
 from lagom_xla.compile import rewriting
 from lagom_xla.costs import in_words
 from lagom_xla.passes.program import outcome as outcome_lib
@@ -19,7 +19,7 @@ from lagom_xla.search.xla import candidates as candidates_lib
 _MOST_SENTENCES = 4
 
 
-def forms(tuning: tuner.Tuning) -> rich.table.Table:
+def forms(tuning: tuning_lib.Tuning) -> rich.table.Table:
   """The best step in each form, what was rewritten for it, and what was not."""
   table = table_lib.new(
     "Forms of the program (predicted ms of the best candidate in each)",
@@ -48,12 +48,12 @@ def forms(tuning: tuner.Tuning) -> rich.table.Table:
   return table
 
 
-def has_forms(tuning: tuner.Tuning) -> bool:
+def has_forms(tuning: tuning_lib.Tuning) -> bool:
   """Whether any form but the program as written was tried."""
   return len(_by_form(tuning)) > 1
 
 
-def why_none(tuning: tuner.Tuning) -> str:
+def why_none(tuning: tuning_lib.Tuning) -> str:
   """Why the target can have no other form, in a sentence; "" where it can."""
   as_written = tuning.search.default.outcome.refusals
   refused = all(
@@ -75,7 +75,7 @@ def is_formed(
 
 
 def _by_form(
-  tuning: tuner.Tuning,
+  tuning: tuning_lib.Tuning,
 ) -> dict[object, list[candidates_lib.Candidate | candidates_lib.Refused]]:
   """All that was tried, by the form of the program."""
   found: dict[

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from lagom_xla import plan as plan_lib
-from lagom_xla import tuner
+from lagom_xla import tuning as tuning_lib
 from lagom_xla.costs import in_words
 from lagom_xla.report import screen
 from lagom_xla.search.xla import candidates as candidates_lib
@@ -18,7 +18,7 @@ from lagom_xla.verify import replaced
 _ms = in_words.milliseconds
 
 
-def sections(tuning: tuner.Tuning) -> Iterator[screen.Section]:
+def sections(tuning: tuning_lib.Tuning) -> Iterator[screen.Section]:
   """What a tuning's plan sets, by what applies it."""
   plan = tuning.plan
   seen = {effect.knob: effect for effect in tuning.effects}
@@ -73,7 +73,7 @@ def _by_gain(items: Sequence[_Item]) -> Sequence[_Item]:
   return sorted(items, key=lambda item: -item[0])
 
 
-def _words_of_xla(tuning: tuner.Tuning) -> str:
+def _words_of_xla(tuning: tuning_lib.Tuning) -> str:
   """What is set of XLA, who publishes it, and what all of it gains."""
   plan = tuning.plan
   change = _change(tuning.timeline_before.step_time_us, _xla_us(tuning))
@@ -86,7 +86,7 @@ def _words_of_xla(tuning: tuner.Tuning) -> str:
   return f"{words}: {change}"
 
 
-def _xla_us(tuning: tuner.Tuning) -> float:
+def _xla_us(tuning: tuning_lib.Tuning) -> float:
   """The step with what is set of XLA, under NCCL's own choices."""
   kept: candidates_lib.Candidate = tuning.kept
   return kept.under_nccl_defaults.step_time_us

@@ -13,7 +13,7 @@ import pathlib
 
 import rich.console
 
-from lagom_xla import tuner
+from lagom_xla import tuning as tuning_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.report import everything
 from lagom_xla.report import exposed
@@ -58,7 +58,7 @@ def show_inspection(
 
 def show_tuning(
   console: rich.console.Console,
-  tuning: tuner.Tuning,
+  tuning: tuning_lib.Tuning,
   files: Sequence[pathlib.Path],
   *,
   is_verbose: bool = False,

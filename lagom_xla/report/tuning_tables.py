@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 import rich.table
 
 from lagom_xla import plan as plan_lib
-from lagom_xla import tuner
+from lagom_xla import tuning as tuning_lib
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import rewriting
 from lagom_xla.costs import in_words
@@ -29,7 +29,7 @@ from lagom_xla.verify import effects as effects_lib
 _NUM_ROWS: Mapping[plan_lib.Applied, int] = {"flags": 1, "env": 2, "all": 3}
 
 
-def candidates(tuning: tuner.Tuning) -> rich.table.Table:
+def candidates(tuning: tuning_lib.Tuning) -> rich.table.Table:
   """All configs that were tried, with their predicted step times."""
   applied = tuning.plan.applied
   table = table_lib.new(
@@ -67,13 +67,13 @@ def candidates(tuning: tuner.Tuning) -> rich.table.Table:
 
 
 def _sure_gain_us(
-  tuning: tuner.Tuning, candidate: candidates_lib.Candidate
+  tuning: tuning_lib.Tuning, candidate: candidates_lib.Candidate
 ) -> float:
   default = tuning.search.default.default_times
   return uncertainty.gain(default, candidate.tuned_times).low
 
 
-def recomputed(tuning: tuner.Tuning) -> str:
+def recomputed(tuning: tuning_lib.Tuning) -> str:
   """What XLA computes again for want of memory, and how it was found; or ""."""
   found = []
   for which, candidate in (

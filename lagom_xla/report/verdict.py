@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from lagom_xla import plan as plan_lib
-from lagom_xla import tuner
+from lagom_xla import tuning as tuning_lib
 from lagom_xla.costs import in_words
 from lagom_xla.costs import lower_bound
 from lagom_xla.costs import step as step_lib
@@ -48,7 +48,7 @@ def of_step(
   )
 
 
-def of_tuning(tuning: tuner.Tuning) -> screen.Section:
+def of_tuning(tuning: tuning_lib.Tuning) -> screen.Section:
   """What a plan makes of a step, how surely, and what memory that takes."""
   plan, step = tuning.plan, tuning.before
   before = plan.prediction.default_range_us
@@ -169,7 +169,7 @@ def _words(plan: plan_lib.Plan, num_candidates: int) -> str:
   return f"the plan makes the step {abs(shorter):.1%} {way}"
 
 
-def _memory(tuning: tuner.Tuning) -> Iterator[_Row]:
+def _memory(tuning: tuning_lib.Tuning) -> Iterator[_Row]:
   before, after = tuning.peak_bytes_before, tuning.peak_bytes_after
   if before is None or after is None:
     yield "peak memory", "-", "not known: not compiled to its end"

@@ -15,6 +15,7 @@ import dataclasses
 
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import tuner
+from lagom_xla import tuning as tuning_lib
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import repeated_work
 from lagom_xla.compile import target as target_lib
@@ -167,7 +168,7 @@ def _between_nodes_us(step: step_lib.Step) -> float:
   )
 
 
-def _options(tuning: tuner.Tuning) -> Iterator[str]:
+def _options(tuning: tuning_lib.Tuning) -> Iterator[str]:
   if not tuning.plan.xla.is_default:
     yield settings_words.config_in_words(tuning.plan.xla)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from lagom_xla import plan as plan_lib
-from lagom_xla import tuner
+from lagom_xla import tuning as tuning_lib
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import rewriting
 from lagom_xla.costs import in_words
@@ -24,7 +24,7 @@ from lagom_xla.verify import replaced
 _ms = in_words.milliseconds
 
 
-def of_tuning(tuning: tuner.Tuning) -> tuple[story_lib.Setting, ...]:
+def of_tuning(tuning: tuning_lib.Tuning) -> tuple[story_lib.Setting, ...]:
   """All settings of a tuning's plan."""
   return tuple(_all(tuning))
 
@@ -39,7 +39,7 @@ def config_in_words(config: config_lib.XlaConfig) -> str:
   return ", ".join(parts) or "as it runs today"
 
 
-def _all(tuning: tuner.Tuning) -> Iterator[story_lib.Setting]:
+def _all(tuning: tuning_lib.Tuning) -> Iterator[story_lib.Setting]:
   plan = tuning.plan
   seen = {effect.knob: _seen(effect) for effect in tuning.effects}
   for name, value in plan.xla.options.items():
@@ -78,7 +78,7 @@ def _seen(effect: effects_lib.Effect) -> str:
   )
 
 
-def _xla_together(tuning: tuner.Tuning) -> story_lib.Setting:
+def _xla_together(tuning: tuning_lib.Tuning) -> story_lib.Setting:
   """What all of the above does: options act in pairs, so only that adds up."""
   before_us = tuning.timeline_before.step_time_us
   after_us = tuning.kept.under_nccl_defaults.step_time_us
@@ -112,7 +112,7 @@ def _beyond_options(
 
 
 def _nccl(
-  tuning: tuner.Tuning, entry: plan_lib.NcclSetting
+  tuning: tuning_lib.Tuning, entry: plan_lib.NcclSetting
 ) -> story_lib.Setting:
   """A NCCL setting: its collectives' time alone and the step, with and without.
 

@@ -13,7 +13,7 @@ import shlex
 import jax
 import jaxlib
 
-from lagom_xla import tuner
+from lagom_xla import tuning as tuning_lib
 from lagom_xla.costs import lower_bound
 from lagom_xla.costs import step as step_lib
 from lagom_xla.costs import uncertainty
@@ -62,7 +62,7 @@ def of_inspection(
 
 
 def of_tuning(
-  tuning: tuner.Tuning, *, folder: str, measured_us: float | None = None
+  tuning: tuning_lib.Tuning, *, folder: str, measured_us: float | None = None
 ) -> story_lib.Story:
   """What a page tells of a tuning.
 
@@ -137,7 +137,7 @@ def _notes(step: step_lib.Step) -> Iterator[str]:
     )
 
 
-def _notes_on_plan(tuning: tuner.Tuning) -> Iterator[str]:
+def _notes_on_plan(tuning: tuning_lib.Tuning) -> Iterator[str]:
   if tuning.stopped is not None:
     yield (
       f"The search was stopped by {tuning.stopped.reason}: the plan is the best"
@@ -158,7 +158,7 @@ def _notes_on_plan(tuning: tuner.Tuning) -> Iterator[str]:
 
 
 def _tried(
-  tuning: tuner.Tuning,
+  tuning: tuning_lib.Tuning,
   candidate: candidates_lib.Candidate | candidates_lib.Refused,
 ) -> story_lib.Tried:
   name = settings_lib.config_in_words(candidate.config)
@@ -176,7 +176,9 @@ def _tried(
   )
 
 
-def _commands(tuning: tuner.Tuning, folder: str) -> Iterator[story_lib.Command]:
+def _commands(
+  tuning: tuning_lib.Tuning, folder: str
+) -> Iterator[story_lib.Command]:
   plan = tuning.plan
   if plan.is_default:
     yield story_lib.Command(
