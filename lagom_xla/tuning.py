@@ -72,6 +72,11 @@ class Tuning:
     return self.kept.tuned
 
   @property
+  def lower_bound_us(self) -> float:
+    """What no setting of the default can beat, nor of what is kept."""
+    return candidates_lib.lower_bound_us((self.search.default, self.kept))
+
+  @property
   def peak_bytes_before(self) -> int | None:
     """Peak device memory with XLA's defaults, if known."""
     return _peak_bytes(self.compiled_before)

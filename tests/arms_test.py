@@ -19,6 +19,7 @@ from lagom_xla import errors
 from lagom_xla import tuner
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import lowered as lowered_lib
+from lagom_xla.costs import lower_bound
 from lagom_xla.flags import debug_options
 from lagom_xla.flags import recipes
 from lagom_xla.passes import hlo
@@ -158,6 +159,15 @@ def test_what_is_kept_is_never_behind_an_arm():
     assert isinstance(other, candidates.Candidate)
     assert _us(found.best) <= _us(other)
     assert found.best.tuned.step_time_us <= other.tuned.step_time_us
+
+
+def test_no_plan_beats_what_no_tuning_can_beat():
+  # Options change what the kernel takes, so the default's bound is not enough.
+  tuning = tuner.tune(_target(*_EVERYTHING, slow_us=400.0))
+  assert tuning.timeline_after.step_time_us < lower_bound.us(tuning.before)
+  assert tuning.lower_bound_us <= tuning.timeline_after.step_time_us
+  predicted = as_json.tuning(tuning)["predicted"]
+  assert predicted["lower_bound_us"] == tuning.lower_bound_us
 
 
 def test_what_is_as_fast_with_fewer_options_is_kept():

@@ -15,7 +15,6 @@ from typing import Any
 from benchmarks import table as table_lib
 from benchmarks.recipes import options_alone
 from lagom_xla.compile import target as target_lib
-from lagom_xla.costs import lower_bound
 from lagom_xla.flags import recipes as recipes_lib
 from lagom_xla.search.xla import candidates as candidates_lib
 
@@ -61,7 +60,8 @@ def row(
     "from_default_ms": _ms(from_default.best),
     "tuned_ms": tuned_ms,
     "over_recipe": min(recipes.values()) / tuned_ms if recipes else None,
-    "lower_bound_ms": lower_bound.us(found.default.runs) / 1e3,
+    "lower_bound_ms": candidates_lib.lower_bound_us((found.default, found.best))
+    / 1e3,
     "compiled": len(found.scheduled),
     "seconds": seconds,
     "options": " ".join(

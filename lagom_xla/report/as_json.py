@@ -11,7 +11,6 @@ import dataclasses
 from typing import Any
 
 from lagom_xla import tuning as tuning_lib
-from lagom_xla.costs import lower_bound
 from lagom_xla.costs import step as step_lib
 from lagom_xla.costs import uncertainty
 from lagom_xla.costs.replay import timeline
@@ -123,7 +122,7 @@ def tuning(tuned: tuning_lib.Tuning) -> dict[str, Any]:
     "predicted": {
       "before": _timeline(tuned.timeline_before),
       "after": _timeline(tuned.timeline_after),
-      "lower_bound_us": lower_bound.us(tuned.before),
+      "lower_bound_us": tuned.lower_bound_us,
     },
     "peak_bytes": {
       "before": tuned.peak_bytes_before,

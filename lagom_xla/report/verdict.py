@@ -68,7 +68,7 @@ def of_tuning(tuning: tuning_lib.Tuning) -> screen.Section:
         gain(default_us, plan, plan.planned_us),
       )
     )
-  rows.append(_row("lower bound", lower_bound.us(step), _BOUND))
+  rows.append(_row("lower bound", tuning.lower_bound_us, _BOUND))
   rows += _memory(tuning)
   return screen.Section(
     head=(

@@ -84,7 +84,7 @@ def of_tuning(
     measured_us=measured_us,
     after=_estimate(uncertainty.step_time(kept.tuned_times)),
     gain=_estimate(uncertainty.gain(default.default_times, kept.tuned_times)),
-    lower_bound_us=lower_bound.us(step),
+    lower_bound_us=tuning.lower_bound_us,
     notes=(*_notes(step), *_notes_on_plan(tuning)),
     pictures=(before, after),
     collectives_before=collectives_before,
