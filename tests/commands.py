@@ -27,6 +27,11 @@ ROOT = pathlib.Path(__file__).parents[1]
 TARGET = str(ROOT / "examples/llama/train.py") + ":train_step"
 CLUSTER = "--cluster=1x8xh100"
 MODEL = "--arg=model=tiny"
+# What `tune` writes, in the order in which it says so.
+PLAN_FILES = (
+  *("plan.json", "env.sh", "nccl_table.bin", "report.json.gz"),
+  "explain.json.gz",
+)
 
 # A process that takes this long hangs, even on a busy machine.
 _TIMEOUT_S = 120

@@ -52,6 +52,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
   def step(weights: jax.Array, rows: jax.Array) -> jax.Array:
     return weights - 0.01 * jax.grad(loss)(weights, rows)
 
+  others = [_another_step(depth) for depth in (1, 5)]
   weights = jax.device_put(
     jnp.ones((_NUM_LAYERS, _WIDTH, _WIDTH)), sharded(None, "x", None)
   )
@@ -61,10 +62,23 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
   with jax.profiler.trace(str(found)):
     for _ in range(_NUM_STEPS):
       jax.block_until_ready(step(weights, rows))
+  del others
   (found / "step.hlo").write_text(
     step.lower(weights, rows).compile().as_text() or ""
   )
   return found
+
+
+def _another_step(depth: int) -> jax.stages.Compiled:
+  """A program of the traced one's name, that lives in the same process."""
+
+  @jax.jit
+  def step(x: jax.Array) -> jax.Array:
+    for _ in range(depth):
+      x = jnp.sin(x)
+    return x
+
+  return step.lower(jnp.ones(_WIDTH)).compile()
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +92,7 @@ def test_every_step_is_found_on_every_device(profile: profiling.Profile):
   assert found == [(d, n) for d in range(8) for n in range(_NUM_STEPS)]
 
 
-def test_the_module_is_the_one_that_ran(
+def test_of_programs_of_one_name_the_module_is_the_one_that_ran(
   folder: pathlib.Path, profile: profiling.Profile
 ):
   ran = hlo.load(folder / "step.hlo")

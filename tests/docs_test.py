@@ -34,7 +34,7 @@ def _in_blocks(text: str) -> Iterator[str]:
   """Lines of code that stand alone."""
   for kind, block in _BLOCK.findall(text):
     if kind in ("", "sh"):
-      yield from block.splitlines()
+      yield from block.replace("\\\n", "").splitlines()
   yield from _INDENTED.findall(text)
 
 

@@ -205,7 +205,7 @@ def test_inspect_says_how_far_off_predictions_were(folder: pathlib.Path):
     commands.CLUSTER,
     f"--profile={folder / 'trace'}",
   )
-  text = commands.run(*arguments).out
+  text = commands.run(*arguments, "--verbose").out
   assert "Measured over predicted" in text
   assert "what the profile measured alone" in text
   assert "9 times in 10" in text
@@ -218,7 +218,7 @@ def test_inspect_says_how_far_off_predictions_were(folder: pathlib.Path):
 
 
 def test_profile_shows_who_waits_for_whom(folder: pathlib.Path):
-  text = commands.run("profile", str(folder / "trace")).out
+  text = commands.run("profile", str(folder / "trace"), "--verbose").out
   assert "Who waited for whom (measured" in text
   found = json.loads(
     commands.run("profile", str(folder / "trace"), "--format=json").out

@@ -14,6 +14,7 @@ import pytest
 
 from commands import CLUSTER
 from commands import HLO
+from commands import PLAN_FILES
 from commands import Outcome
 from commands import run
 from commands import write_steps
@@ -109,9 +110,8 @@ def test_a_quiet_command_names_the_files_that_it_wrote_and_nothing_else(
 ) -> None:
   monkeypatch.chdir(tmp_path)
   pathlib.Path("step.hlo").write_text(HLO)
-  names = ("plan.json", "env.sh", "nccl_table.bin", "report.json.gz")
   outcome = run("tune", "step.hlo", CLUSTER, "--quiet")
-  wrote = "".join(f"Wrote plan/{name}\n" for name in names)
+  wrote = "".join(f"Wrote plan/{name}\n" for name in PLAN_FILES)
   assert outcome == Outcome(0, wrote, "")
   assert run("inspect", "step.hlo", CLUSTER, "-q") == Outcome(0, "", "")
   assert run("verify", "plan", "step.hlo", CLUSTER, "-q") == Outcome(0, "", "")

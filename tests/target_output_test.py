@@ -13,6 +13,7 @@ import pytest
 
 from commands import CLUSTER
 from commands import HLO
+from commands import PLAN_FILES
 from commands import STEPS
 from commands import run
 from commands import run_process
@@ -176,10 +177,7 @@ def test_brackets_in_a_path_are_a_part_of_it(tmp_path: pathlib.Path) -> None:
   outcome = run("tune", str(folder / "step[0].hlo"), CLUSTER, f"--out={out}")
   assert outcome.status == 0
   wrote = [line for line in outcome.out.splitlines() if "Wrote" in line]
-  assert wrote == [
-    f"Wrote {out / name}"
-    for name in ("plan.json", "env.sh", "nccl_table.bin", "report.json.gz")
-  ]
+  assert wrote == [f"Wrote {out / name}" for name in PLAN_FILES]
   assert (out / "plan.json").is_file()
   absent = folder / "absent.hlo"
   assert str(absent) in run("inspect", str(absent), CLUSTER).err

@@ -3,13 +3,14 @@
 """HLO modules that a trace carries: the profiler's "/host:metadata" plane.
 
 It is an event for each program, whose name is the module's with the program's
-number behind it. XLA:CPU gives every program the number 0, so modules go by
-their names, too.
+number behind it. Launches of XLA:CPU do not tell that number, so modules go by
+their names, too; of two programs of one name either may be what ran.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import collections
+from collections.abc import Mapping, Sequence
 import re
 
 from lagom_xla.profiling import trace as trace_lib
@@ -19,18 +20,21 @@ PLANE = "/host:metadata"
 _PROGRAM = re.compile(r"(.*)\((\d+)\)$")
 
 
-def by_program(plane: xplane.Plane) -> Mapping[trace_lib.Program, bytes]:
+def by_program(
+  plane: xplane.Plane,
+) -> Mapping[trace_lib.Program, Sequence[bytes]]:
   """HloProtos by program, and by the module's name.
 
   Args:
     plane: that is called `PLANE`.
   """
-  found: dict[trace_lib.Program, bytes] = {}
+  found = collections.defaultdict[trace_lib.Program, list[bytes]](list)
   reader = xplane.Stats(plane.stat_names, plane.stat_names.values())
   for number, stats in plane.event_stats.items():
     program = _PROGRAM.match(plane.event_names[number])
     values = reader.read(stats).values()
     proto = next((value for value in values if isinstance(value, bytes)), None)
     if program and proto is not None:
-      found[program[1]] = found[int(program[2])] = proto
+      found[program[1]].append(proto)
+      found[int(program[2])].append(proto)
   return found

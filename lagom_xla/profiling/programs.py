@@ -63,9 +63,12 @@ def _longest(
 def _module(
   trace: trace_lib.Trace, programs: Sequence[_Program | None]
 ) -> hlo.Module:
-  for process, program in zip(trace.processes, programs, strict=True):
+  for number, process in enumerate(trace.processes):
+    program = programs[number]
     if program is not None and program in process.modules:
-      return hlo.load(process.modules[program])
+      ran = _ran(trace, programs)
+      found = [hlo.load(proto) for proto in process.modules[program]]
+      return max(found, key=lambda module: _num_known(module, ran))
   raise errors.TraceError(
     "The trace does not hold the module that ran (ProfileOptions"
     ".enable_hlo_proto was off): name its scheduled HLO with --module=FILE, as"
@@ -73,19 +76,30 @@ def _module(
   )
 
 
-def _check(
-  trace: trace_lib.Trace,
-  programs: Sequence[_Program | None],
-  module: hlo.Module,
-) -> None:
-  names = _names(module)
-  ran = [
+def _ran(
+  trace: trace_lib.Trace, programs: Sequence[_Program | None]
+) -> list[str]:
+  """The instruction of each launch of the step."""
+  return [
     launch.hlo_op
     for device in trace.devices
     for launch in device.launches
     if launch.program_id == programs[device.process]
   ]
-  num_known = sum(name in names for name in ran)
+
+
+def _num_known(module: hlo.Module, ran: Sequence[str]) -> int:
+  names = _names(module)
+  return sum(name in names for name in ran)
+
+
+def _check(
+  trace: trace_lib.Trace,
+  programs: Sequence[_Program | None],
+  module: hlo.Module,
+) -> None:
+  ran = _ran(trace, programs)
+  num_known = _num_known(module, ran)
   if not ran or num_known < _KNOWN * len(ran):
     raise errors.TraceError(
       f"The trace is of another step than {module.name}: of"

@@ -12,10 +12,10 @@ that processes end together.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 import dataclasses
 
-# A module in its process: its number, or its name where all have the number 0.
+# A module in its process: its number, or its name where launches tell none.
 Program = int | str
 
 
@@ -77,12 +77,12 @@ class Process:
   Attributes:
     name: of its file.
     has_clock: whether the trace says when its profile began.
-    modules: serialized HloProtos by program.
+    modules: serialized HloProtos by program; several may share a name.
   """
 
   name: str
   has_clock: bool
-  modules: Mapping[Program, bytes]
+  modules: Mapping[Program, Sequence[bytes]]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)

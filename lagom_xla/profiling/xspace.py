@@ -142,7 +142,7 @@ def _cpus(
 
 
 def _process(session: sessions_lib.Session) -> trace_lib.Process:
-  modules: dict[trace_lib.Program, bytes] = {}
+  modules: dict[trace_lib.Program, Sequence[bytes]] = {}
   for plane in session.space.planes:
     if plane.name == hlo_protos.PLANE:
       modules |= hlo_protos.by_program(plane)
