@@ -9,7 +9,7 @@ schedule that XLA makes under the option in question.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 import itertools
 from typing import Any
 
@@ -17,6 +17,8 @@ from hypothesis import given
 from hypothesis import settings
 from hypothesis import strategies as st
 import jax
+import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from lagom_xla import cluster as cluster_lib
@@ -63,6 +65,38 @@ def unrolled(scheduled: Scheduled, fsdp_step: FsdpStep) -> hlo.Module:
   return scheduled(fsdp_step(unroll=True), **{compiler.ESTIMATES: True})
 
 
+@pytest.fixture(scope="module")
+def nested(scheduled: Scheduled, h100s: Sequence[jax.Device]) -> hlo.Module:
+  """Layers in a loop of four, in a loop of five micro-batches."""
+  mesh = jax.sharding.Mesh(np.array(h100s), ("x",))
+
+  def sharded(*spec: str | None) -> jax.sharding.NamedSharding:
+    return jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(*spec))
+
+  def layer(h: jax.Array, weight: jax.Array) -> tuple[jax.Array, None]:
+    return jnp.tanh(
+      h @ jax.lax.with_sharding_constraint(weight, sharded())
+    ), None
+
+  def loss(weights: jax.Array, rows: jax.Array) -> jax.Array:
+    return jnp.mean(jnp.square(jax.lax.scan(layer, rows, weights)[0]))
+
+  @jax.jit
+  def step(weights: jax.Array, batches: jax.Array) -> jax.Array:
+    def add(sums: jax.Array, rows: jax.Array) -> tuple[jax.Array, None]:
+      return sums + jax.grad(loss)(weights, rows), None
+
+    return weights - jax.lax.scan(add, jnp.zeros_like(weights), batches)[0]
+
+  weights = jax.ShapeDtypeStruct(
+    (4, 512, 512), jnp.float32, sharding=sharded(None, "x")
+  )
+  batches = jax.ShapeDtypeStruct(
+    (5, 512, 512), jnp.float32, sharding=sharded(None, "x")
+  )
+  return scheduled(step.lower(weights, batches), **{compiler.ESTIMATES: True})
+
+
 def _predict(module: hlo.Module, **changes: Any) -> hlo.Module:
   return reschedule.reschedule(module, Changes(**changes), _NODE)
 
@@ -75,6 +109,15 @@ def _step_us(module: hlo.Module) -> float:
 def _loops(module: hlo.Module) -> list[int]:
   """Trips of the loops, in schedule order."""
   return [module.trip_count(loop) for loop in module.entry.loops]
+
+
+def _trips(module: hlo.Module) -> list[int]:
+  """Trips of all loops, of those in loops, too."""
+  return [
+    module.trip_count(loop)
+    for id_ in module.executions
+    for loop in module.computations[id_].loops
+  ]
 
 
 def _num_bytes(module: hlo.Module, kind: str) -> int:
@@ -132,17 +175,32 @@ _choices = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.parametrize("name", ["loop", "nested"])
 @settings(max_examples=20)
 @given(changes=_choices)
 def test_any_change_gives_a_legal_schedule_with_the_same_traffic(
-  loop: hlo.Module, changes: dict[str, Any]
+  request: pytest.FixtureRequest, name: str, changes: dict[str, Any]
 ) -> None:
-  predicted = _predict(loop, **changes)
+  module = request.getfixturevalue(name)
+
+  predicted = _predict(module, **changes)
 
   _assert_legal(predicted)
   assert _most_in_flight(predicted) <= changes.get("overlap_limit", 1)
   for kind in _KINDS:
-    assert _num_bytes(predicted, kind) == _num_bytes(loop, kind)
+    assert _num_bytes(predicted, kind) == _num_bytes(module, kind)
+
+
+def test_loops_in_loops_are_changed_in_all_their_copies(
+  nested: hlo.Module,
+) -> None:
+  predicted = _predict(
+    nested, pipelined=_KINDS, double_buffered=True, overlap_limit=4
+  )
+
+  assert len(_trips(predicted)) > len(_trips(nested))
+  for kind in _KINDS:
+    assert _num_bytes(predicted, kind) == _num_bytes(nested, kind)
 
 
 @settings(max_examples=15)

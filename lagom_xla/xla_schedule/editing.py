@@ -5,7 +5,8 @@
 What comes out has the right kernels, collectives and dependences; it need not
 compute the right thing, and XLA would not accept it: shapes of loop state are
 not kept up to date, and copies of a fusion share its computation. It is only
-scheduled and replayed.
+scheduled and replayed. Copies of a loop have bodies of their own: each may be
+edited in its turn.
 """
 
 from __future__ import annotations
@@ -15,6 +16,9 @@ import json
 
 from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import hlo
+
+# What runs computations that have schedules of their own.
+_RUNS_SCHEDULES = frozenset({"while", "call", "conditional"})
 
 
 class Editor:
@@ -64,7 +68,39 @@ class Editor:
     new.name = instruction.name + suffix
     for ids in (new.operand_ids, new.control_predecessor_ids):
       ids[:] = [(replaced or {}).get(id_, id_) for id_ in ids]
+    self._give_own_computations(new, suffix)
     return new
+
+  def _give_own_computations(
+    self, instruction: hlo.Instruction, suffix: str
+  ) -> None:
+    """Copies what an instruction runs of which a loop can be a part."""
+    if instruction.opcode in _RUNS_SCHEDULES:
+      instruction.called_computation_ids[:] = [
+        self._copied(id_, suffix) for id_ in instruction.called_computation_ids
+      ]
+
+  def _copied(self, computation_id: int, suffix: str) -> int:
+    """Copies a computation that is not edited; returns the copy's id."""
+    new = hlo.hlo_pb2.HloComputationProto()
+    new.CopyFrom(self._computation(computation_id))
+    new.id, new.name = self.new_id(), new.name + suffix
+    ids = {i.id: self.new_id() for i in new.instructions}
+    new.root_id = ids[new.root_id]
+    for instruction in new.instructions:
+      instruction.id = ids[instruction.id]
+      instruction.name += suffix
+      for refers in (
+        instruction.operand_ids,
+        instruction.control_predecessor_ids,
+      ):
+        refers[:] = [ids[id_] for id_ in refers]
+      self._give_own_computations(instruction, suffix)
+    sequences = self._proto.schedule.sequences
+    order = sequences[computation_id].instruction_ids
+    sequences[new.id].instruction_ids[:] = [ids[id_] for id_ in order]
+    self._proto.computations.append(new)
+    return new.id
 
   def new_id(self) -> int:
     """An id that nothing in the module has."""
