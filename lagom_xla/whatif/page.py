@@ -20,9 +20,6 @@ from lagom_xla.whatif import words
 
 _FOLDER = pathlib.Path(__file__).parent
 _CSS = pathlib.Path(rendering.__file__).with_name("page.css")
-_MARGIN = {"l": 70, "r": 12, "t": 8, "b": 48}
-
-_LINEAR = {"rangemode": "tozero", "tickformat": "~s"}
 
 Row = comparison_lib.Row
 
