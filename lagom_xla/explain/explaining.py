@@ -10,9 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import jax
-import jaxlib
-
 from lagom_xla.costs import lower_bound
 from lagom_xla.costs import step as step_lib
 from lagom_xla.explain import advice
@@ -30,6 +27,7 @@ from lagom_xla.explain import words
 from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import dependencies
 from lagom_xla.passes import source_lines
+from lagom_xla.plan import made_for
 from lagom_xla.xla_schedule import latency_hiding
 
 # Exposed collectives that are looked at, of a step, and kernels that are named
@@ -82,12 +80,11 @@ def _explanation(
   after: explanation_lib.Step | None,
 ) -> explanation_lib.Explanation:
   step = ran.step
-  measured = "predicted from measured costs"
   return explanation_lib.Explanation(
     module_name=step.analysis.module.name,
     cluster=step.cluster.name,
-    made_with=f"jax {jax.__version__}, jaxlib {jaxlib.__version__}",
-    basis="predicted" if step.measured is None else measured,
+    made_with=made_for.versions(),
+    basis=step.basis,
     before=before,
     after=after,
   )
