@@ -122,12 +122,12 @@ def figures(
   else:
     times = uncertainty.times(step, step.default)
   return comparison_lib.Figures(
-    step=_estimate(uncertainty.step_time(times)),
+    step=story_lib.Estimate.of(uncertainty.step_time(times)),
     exposed_us=replayed.total_exposed_us,
     slowdown_us=replayed.total_slowdown_us,
     between_nodes_us=_between_nodes_us(step),
     lower_bound_us=lower_bound.us(step),
-    gain=None if gain is None else _estimate(gain),
+    gain=None if gain is None else story_lib.Estimate.of(gain),
     plan=plan,
     flops=compiled.flops,
     per_step=None,
@@ -192,7 +192,3 @@ def _in_words(setting: nccl.Setting) -> str:
     f"{setting.algorithm}/{setting.protocol}, {setting.num_channels}"
     f" {channels}, chunks of {setting.chunk_bytes / 1024:,.0f} KiB"
   )
-
-
-def _estimate(found: uncertainty.Estimate) -> story_lib.Estimate:
-  return story_lib.Estimate(us=found.mean, low_us=found.low, high_us=found.high)

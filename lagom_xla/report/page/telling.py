@@ -44,7 +44,7 @@ def of_inspection(
     cluster=step.cluster.name,
     made_with=made_for.versions(),
     basis=step.basis,
-    before=_estimate(uncertainty.step_time(before)),
+    before=story_lib.Estimate.of(uncertainty.step_time(before)),
     measured_us=measured_us,
     after=None,
     gain=None,
@@ -78,10 +78,12 @@ def of_tuning(
     cluster=tuning.plan.cluster.name,
     made_with=made_for.versions(),
     basis=step.basis,
-    before=_estimate(uncertainty.step_time(default.default_times)),
+    before=story_lib.Estimate.of(uncertainty.step_time(default.default_times)),
     measured_us=measured_us,
-    after=_estimate(uncertainty.step_time(kept.tuned_times)),
-    gain=_estimate(uncertainty.gain(default.default_times, kept.tuned_times)),
+    after=story_lib.Estimate.of(uncertainty.step_time(kept.tuned_times)),
+    gain=story_lib.Estimate.of(
+      uncertainty.gain(default.default_times, kept.tuned_times)
+    ),
     lower_bound_us=lower_bound.us(step),
     notes=(*_notes(step), *_notes_on_plan(tuning)),
     pictures=(before, after),
@@ -103,10 +105,6 @@ def _drawn(
     drawing.picture(name, recorded, replayed, instructions),
     losses.of_step(step, configuration, replayed, instructions),
   )
-
-
-def _estimate(found: uncertainty.Estimate) -> story_lib.Estimate:
-  return story_lib.Estimate(us=found.mean, low_us=found.low, high_us=found.high)
 
 
 def _notes(step: step_lib.Step) -> Iterator[str]:
