@@ -143,6 +143,8 @@ class _Costs:
 _Group = Sequence[cases_lib.Case]
 # A target that was lowered, or why it could not be.
 _Target = target_lib.Target | errors.LagomError
+# With what lets go of a compile that was begun of it.
+_Waiting = tuple[_Group, _Target, contextlib.ExitStack]
 _ms = instructions_lib.milliseconds
 
 
@@ -200,20 +202,21 @@ def _begun(
   groups: Sequence[_Group], load: costing.Load, num_ahead: int
 ) -> Iterator[tuple[_Group, _Target]]:
   """Targets of groups, some lowered and begun ahead of the one looked at."""
-  waiting: collections.deque[tuple[_Group, _Target, contextlib.ExitStack]]
-  waiting = collections.deque()
-  with contextlib.ExitStack() as all_begun:
-    all_begun.callback(lambda: [stack.close() for _, _, stack in waiting])
+  waiting: collections.deque[_Waiting] = collections.deque()
+  try:
     for group in groups:
       waiting.append((group, *_begin(group, load)))
       if len(waiting) > num_ahead:
         yield from _next(waiting)
     while waiting:
       yield from _next(waiting)
+  finally:
+    for _, _, begun in waiting:
+      begun.close()
 
 
 def _next(
-  waiting: collections.deque[tuple[_Group, _Target, contextlib.ExitStack]],
+  waiting: collections.deque[_Waiting],
 ) -> Iterator[tuple[_Group, _Target]]:
   group, target, begun = waiting.popleft()
   with begun:
