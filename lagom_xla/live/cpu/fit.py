@@ -9,7 +9,7 @@ what makes the replayed step take the measured time.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 import dataclasses
 
 import numpy as np
@@ -18,6 +18,7 @@ from scipy import optimize
 from lagom_xla import errors
 from lagom_xla.live.cpu import network
 from lagom_xla.live.cpu import replay
+from lagom_xla.live.cpu import trace
 from lagom_xla.live.cpu import work as work_lib
 from lagom_xla.passes import hlo
 
@@ -34,23 +35,20 @@ class _Seen:
   held_s: float
 
 
-def costs(
-  module: hlo.Module, held_s: Mapping[str, float], step_s: float
-) -> work_lib.Costs:
+def costs(module: hlo.Module, ran: trace.Execution) -> work_lib.Costs:
   """The costs with which a replay of a module takes what it took.
 
   Args:
     module: scheduled, as it ran.
-    held_s: seconds that instructions held a thread, by name.
-    step_s: seconds of a step.
+    ran: one of its executions.
 
   Raises:
     TraceError: the trace has no collective of the module.
   """
   seen = [
-    _Seen(amount=amount, held_s=held_s[instruction.name])
+    _Seen(amount=amount, held_s=ran.held_s[instruction.name])
     for instruction, amount, _ in _amounts(module)
-    if instruction.name in held_s
+    if instruction.name in ran.held_s
   ]
   moved = [one for one in seen if one.amount.kind == "collective"]
   if not moved:
@@ -73,7 +71,7 @@ def costs(
     array_s=array_s,
     network_byte_s=network_byte_s,
   )
-  return _with_products(module, known, step_s)
+  return _with_products(module, known, ran.step_s)
 
 
 def _amounts(

@@ -76,7 +76,7 @@ class CpuProposer(proposals_lib.Proposer):
     if not collectives.find(as_it_is):
       _log.info("%s has no collectives: nothing to tune.", as_it_is.name)
       return
-    costs, is_predicted = _costs(lowered, as_it_is, measured)
+    costs, is_predicted = _costs(as_it_is, measured)
     step_s = replay.step_s(as_it_is, costs)
     refusals: list[errors.DonationLostError] = []
     found: list[_Foreseen] = []
@@ -123,15 +123,12 @@ class CpuProposer(proposals_lib.Proposer):
 
 
 def _costs(
-  lowered: jax.stages.Lowered,
-  module: hlo.Module,
-  measured: proposals_lib.Measured,
+  module: hlo.Module, measured: proposals_lib.Measured
 ) -> tuple[work.Costs, bool]:
   """The host's costs, and whether they are good enough to predict by."""
   if measured.trace_dir is not None:
     try:
-      held_s = trace.held_s(measured.trace_dir, compiling.name(lowered))
-      return fit.costs(module, held_s, measured.step_s), True
+      return fit.costs(module, trace.usual(measured.trace_dir, module)), True
     except errors.TraceError as error:
       _log.warning("No times of the step's parts: %s", error)
   return fit.without_trace(module, measured.step_s), False
