@@ -218,6 +218,16 @@ def test_proposals_are_the_best_first_and_all_better_than_the_step(
   assert found[0].name == "collectives behind products"
 
 
+def test_what_should_take_as_long_as_the_step_is_not_proposed(
+  tmp_path: pathlib.Path,
+):
+  # Products that take a ten-thousandth of the collective.
+  as_it_is = _scheduled(way_lib.AS_XLA_DOES)
+  cheap = costs(multiplication_s=1e-5 / 512**3, array_s=0.1)
+  cpu_trace.write(tmp_path, as_it_is, [works(as_it_is, cheap)])
+  assert proposed(lowered(chain()), folder=tmp_path) == []
+
+
 def test_the_fitted_costs_replay_the_step_in_the_time_that_it_took():
   module = _scheduled(way_lib.AS_XLA_DOES)
   (one,) = collectives.find(module)

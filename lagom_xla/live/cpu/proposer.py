@@ -56,6 +56,11 @@ class _Foreseen:
   digest: bytes
   collectives: tuple[tuple[int, ...], ...]
 
+  @property
+  def in_short(self) -> float:
+    """The ratio, as far as it tells ways apart."""
+    return round(self.ratio, _DIGITS)
+
 
 class CpuProposer(proposals_lib.Proposer):
   """Proposes groups, orders, strands and slices; see `proposals.Proposer`."""
@@ -179,8 +184,7 @@ def _best(found: Sequence[_Foreseen], as_it_is: bytes) -> Sequence[_Foreseen]:
   which no replay sees: of equal ones the ordered comes first.
   """
   different: dict[object, _Foreseen] = {}
-  for one in sorted(found, key=lambda one: round(one.ratio, _DIGITS)):
-    if one.ratio < 1 and one.digest != as_it_is:
-      key = one.collectives, round(one.ratio, _DIGITS)
-      different.setdefault(key, one)
+  for one in sorted(found, key=lambda one: one.in_short):
+    if one.in_short < 1 and one.digest != as_it_is:
+      different.setdefault((one.collectives, one.in_short), one)
   return list(different.values())[:_MOST_PROPOSALS]
