@@ -305,7 +305,7 @@ def test_what_jax_traces_has_the_collective_as_a_part_of_the_step(
 ):
   made = many_gradients()
   step = lowered(made)
-  compiled = step.compile(quick.as_users_compile())
+  compiled = step.compile({**quick.as_users_compile()})
   with jax.profiler.trace(tmp_path):
     for _ in range(3):
       bits(made, compiled)
