@@ -3,8 +3,9 @@
 """Fit of a host's costs: to what a trace shows, and to the step time.
 
 Collectives and small kernels are in the trace as long as they took. What a
-multiplication costs is not, as large products are only handed over there; it is
-what makes the replayed step take the measured time.
+multiplication costs is not, as large products run on other threads, which share
+the cores with all else; it is what makes the replayed step take as long as the
+one that was traced.
 """
 
 from __future__ import annotations
