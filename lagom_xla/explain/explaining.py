@@ -112,8 +112,8 @@ def _ran(
 def _step(
   ran: alike.Ran, with_plan: Mapping[str, explanation_lib.WithPlan]
 ) -> explanation_lib.Step:
-  subjects = _subjects(ran)
   lines = source_lines.SourceLines(ran.step.analysis.module)
+  subjects = _subjects(ran, lines)
   computations = {c.name: c for c in ran.step.analysis.sequences}
   slows = slowed_lib.by_collective(ran, lines)
   found = []
@@ -146,7 +146,9 @@ def _step(
   )
 
 
-def _subjects(ran: alike.Ran) -> Mapping[str, subject_lib.Subject]:
+def _subjects(
+  ran: alike.Ran, lines: source_lines.SourceLines
+) -> Mapping[str, subject_lib.Subject]:
   """The collectives that are exposed most, placed and taken apart."""
   step = ran.step
   exposed = [c for c in step.analysis.collectives if ran.exposed_us[c.name] > 0]
@@ -166,7 +168,6 @@ def _subjects(ran: alike.Ran) -> Mapping[str, subject_lib.Subject]:
     is_sync=lambda name: by_name[name].form == "sync",
     apart_us=lambda name: arrays.lone_us(step, by_name[name]),
   )
-  lines = source_lines.SourceLines(step.analysis.module)
   is_latency_hidden = latency_hiding.made(step.analysis.module)
   return {
     name: subject_lib.Subject(
