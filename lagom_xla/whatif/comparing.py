@@ -143,8 +143,6 @@ class _Costs:
 _Group = Sequence[cases_lib.Case]
 # A target that was lowered, or why it could not be.
 _Target = target_lib.Target | errors.LagomError
-# With what lets go of a compile that was begun of it.
-_Waiting = tuple[_Group, _Target, contextlib.ExitStack]
 _ms = instructions_lib.milliseconds
 
 
@@ -196,6 +194,10 @@ def _grouped(cases: Sequence[cases_lib.Case]) -> list[_Group]:
   for case in cases:
     groups[case.compiled_as].append(case)
   return list(groups.values())
+
+
+# With what lets go of a compile that was begun of the target.
+_Waiting = tuple[_Group, _Target, contextlib.ExitStack]
 
 
 def _begun(

@@ -30,7 +30,7 @@ def render(comparison: comparison_lib.Comparison) -> str:
   figures = curves.figures(comparison)
   return rendering.filled(
     _FOLDER,
-    _milliseconds,
+    {"ms": _milliseconds},
     comparison=comparison,
     figures=figures,
     drawn=rendering.script_json(figures),

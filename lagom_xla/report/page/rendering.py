@@ -8,7 +8,7 @@ no network, now or in ten years.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 import dataclasses
 import json
 import pathlib
@@ -54,7 +54,7 @@ def render(story: story_lib.Story) -> str:
   }
   return filled(
     _FOLDER,
-    _milliseconds,
+    {"ms": _milliseconds},
     story=story,
     gained=1 - after_us / story.before.us if story.before.us else 0.0,
     is_kept=story.after is not None and not story.settings,
@@ -68,13 +68,15 @@ def render(story: story_lib.Story) -> str:
 
 
 def filled(
-  folder: pathlib.Path, milliseconds: Callable[[Any], str], **values: object
+  folder: pathlib.Path,
+  filters: Mapping[str, Callable[[Any], str]],
+  **values: object,
 ) -> str:
   """The page of a folder, page.html.j2, with all that it needs inside.
 
   Args:
     folder: has the page's script, too.
-    milliseconds: a time in us as the page writes it.
+    filters: of the page, by name: how it writes times and the like.
     **values: what else the page shows.
   """
   import jinja2
@@ -85,7 +87,7 @@ def filled(
     loader=jinja2.FileSystemLoader(folder),
     undefined=jinja2.StrictUndefined,
   )
-  environment.filters["ms"] = milliseconds
+  environment.filters |= filters
   return environment.get_template("page.html.j2").render(
     **values,
     css=(_FOLDER / "page.css").read_text(),
