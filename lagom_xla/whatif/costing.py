@@ -34,6 +34,7 @@ from lagom_xla.search.xla import as_run
 from lagom_xla.whatif import cases as cases_lib
 from lagom_xla.whatif import comparison as comparison_lib
 
+_estimate = story_lib.Estimate.of
 Load = Callable[[cluster_lib.Cluster], target_lib.Target]
 
 # What the network of each cluster is multiplied by, all else equal.
@@ -122,12 +123,12 @@ def figures(
   else:
     times = uncertainty.times(step, step.default)
   return comparison_lib.Figures(
-    step=story_lib.Estimate.of(uncertainty.step_time(times)),
+    step=_estimate(uncertainty.step_time(times)),
     exposed_us=replayed.total_exposed_us,
     slowdown_us=replayed.total_slowdown_us,
     between_nodes_us=_between_nodes_us(step),
     lower_bound_us=lower_bound.us(step),
-    gain=None if gain is None else story_lib.Estimate.of(gain),
+    gain=None if gain is None else _estimate(gain),
     plan=plan,
     flops=compiled.flops,
     per_step=None,

@@ -25,6 +25,7 @@ from lagom_xla.report.page import settings as settings_lib
 from lagom_xla.report.page import story as story_lib
 from lagom_xla.search.xla import candidates as candidates_lib
 
+_estimate = story_lib.Estimate.of
 _PictureOf = tuple[story_lib.Picture, tuple[story_lib.Collective, ...]]
 
 
@@ -44,7 +45,7 @@ def of_inspection(
     cluster=step.cluster.name,
     made_with=made_for.versions(),
     basis=step.basis,
-    before=story_lib.Estimate.of(uncertainty.step_time(before)),
+    before=_estimate(uncertainty.step_time(before)),
     measured_us=measured_us,
     after=None,
     gain=None,
@@ -78,12 +79,10 @@ def of_tuning(
     cluster=tuning.plan.cluster.name,
     made_with=made_for.versions(),
     basis=step.basis,
-    before=story_lib.Estimate.of(uncertainty.step_time(default.default_times)),
+    before=_estimate(uncertainty.step_time(default.default_times)),
     measured_us=measured_us,
-    after=story_lib.Estimate.of(uncertainty.step_time(kept.tuned_times)),
-    gain=story_lib.Estimate.of(
-      uncertainty.gain(default.default_times, kept.tuned_times)
-    ),
+    after=_estimate(uncertainty.step_time(kept.tuned_times)),
+    gain=_estimate(uncertainty.gain(default.default_times, kept.tuned_times)),
     lower_bound_us=lower_bound.us(step),
     notes=(*_notes(step), *_notes_on_plan(tuning)),
     pictures=(before, after),
