@@ -36,7 +36,7 @@ _NO_KERNEL = collectives.NOPS | frozenset(
 )
 
 # What a loop's stack on the host starts as; no bytes move.
-_ALLOCATION = "AllocateBuffer"
+ALLOCATION = "AllocateBuffer"
 
 _GEMM_TARGETS = ("__cublas$", "__triton_gemm", "__cutlass")
 _ATTENTION_TARGETS = ("__cudnn$fmha", "te_fused_attn", "cudnn_fmha")
@@ -100,7 +100,7 @@ def launches_kernel(module: hlo.Module, instruction: hlo.Instruction) -> bool:
     return False
   if instruction.opcode.endswith("-done"):
     return False
-  if instruction.custom_call_target == _ALLOCATION:
+  if instruction.custom_call_target == ALLOCATION:
     return False
   return not collectives.payloads(module, instruction)
 

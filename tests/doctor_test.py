@@ -41,12 +41,6 @@ def test_versions_are_those_that_are_imported(healthy):
   assert versions["jax"] == jax.__version__
 
 
-def test_what_does_not_work_comes_with_advice(healthy):
-  broken = [f for f in healthy.findings if f.status == "fails"]
-  assert all(f.advice or "pip install" in f.found for f in broken)
-  assert not any(f.advice for f in healthy.findings if f.status == "works")
-
-
 def test_trials_that_take_too_long_are_ended_and_said():
   checkup = doctor.examine(limit_s=0.01)
   assert not checkup.works
@@ -86,6 +80,15 @@ def test_a_trial_that_ends_its_process_leaves_those_before_it(sick):
   assert "lagom-xla flags --check" in sick["XLA_FLAGS"]["advice"]
   assert "its process was ended" in sick["schedules"]["found"]
   assert "it was not tried" in sick["full compiles"]["found"]
+
+
+def test_what_does_not_work_comes_with_advice_and_what_works_with_none(sick):
+  for status, is_advised in (("fails", True), ("works", False)):
+    found = [f for f in sick.values() if f["status"] == status]
+    assert found
+    for finding in found:
+      says_how = bool(finding["advice"]) or "pip install" in finding["found"]
+      assert says_how == is_advised, finding
 
 
 def test_a_compiler_that_fails_is_named(sick):

@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import functools
+
 from lagom_xla.passes import hlo
 
 HEADER = "is_scheduled=true, num_partitions=8"
@@ -66,6 +68,19 @@ def kernel(name: str, time_us: float, *, size: int = 256) -> str:
     ' custom_call_target="Kernel", backend_config='
     f'{{"reification_cost":[{{"name":"sol","exec_time_us":{time_us}}}]}}'
   )
+
+
+@functools.cache
+def exposed_gather(kernel_us: float) -> hlo.Module:
+  """An all-gather that nothing runs beside, and then a kernel."""
+  start, done = all_gather("all-gather", 256 * 2**10)
+  return load(f"""
+    p = f32[256,256] parameter(0)
+    {start}
+    {done}
+    {kernel("kernel", kernel_us)}
+    ROOT result = (f32[256,256]) tuple(kernel)
+  """)
 
 
 def trips(num_trips: int) -> str:

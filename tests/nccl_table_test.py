@@ -23,19 +23,10 @@ from lagom_xla.apply.nccl import rules as rules_lib
 from lagom_xla.apply.nccl import table
 from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import nccl
+import tuner_plugin
 
 _MIB = 2**20
-_RULE = rules_lib.Rule(
-  kind="all-gather",
-  num_ranks=8,
-  num_nodes=1,
-  min_bytes=15 * _MIB,
-  max_bytes=16 * _MIB,
-  algorithm="ring",
-  protocol="simple",
-  num_channels=4,
-  chunk_bytes=131072,
-)
+_RULE = dataclasses.replace(tuner_plugin.RULE, kind="all-gather")
 
 
 @st.composite

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-import functools
 
 from hypothesis import given
 from hypothesis import settings
@@ -33,18 +32,6 @@ _COMMANDS = "xla_gpu_enable_command_buffer"
 _SCHEDULER = "xla_gpu_enable_latency_hiding_scheduler"
 
 
-@functools.cache
-def _step(kernels_us: int) -> hlo.Module:
-  start, done = hlo_text.all_gather("all-gather", 256 * 2**10)
-  return hlo_text.load(f"""
-  p = f32[256,256] parameter(0)
-  {start}
-  {done}
-  {hlo_text.kernel("kernel", kernels_us)}
-  ROOT result = (f32[256,256]) tuple(kernel)
-""")
-
-
 Takes = Callable[[Mapping[str, object]], int]
 
 
@@ -52,7 +39,7 @@ def _pruned(options: Mapping[str, int], takes_us: Takes) -> set[str]:
   target = fake_target.FakeTarget(
     name="step",
     cluster=_H100S,
-    scheduled=lambda config: _step(takes_us(config.options)),
+    scheduled=lambda config: hlo_text.exposed_gather(takes_us(config.options)),
   )
   kept = evaluation.evaluate_or_raise(
     config_lib.XlaConfig(options=options), target=target, searcher=_SEARCHER
@@ -101,7 +88,9 @@ def test_a_plan_sets_only_what_acted_and_compiles_no_other_to_the_end():
 
   def schedule(config: config_lib.XlaConfig) -> hlo.Module:
     # Of the published recipes' options, these two make this step faster.
-    return _step(90 - 20 * sum(n in config.options for n in (_DOUBLED, "slow")))
+    return hlo_text.exposed_gather(
+      90 - 20 * sum(n in config.options for n in (_DOUBLED, "slow"))
+    )
 
   target = fake_target.FakeTarget(
     name="step", cluster=_H100S, scheduled=schedule, compiled=compile_fully

@@ -121,17 +121,6 @@ def test_a_search_finds_the_same_with_any_number_of_workers(
   assert idle.step is found[0].default.step
 
 
-def _step(kernels_us: float) -> hlo.Module:
-  start, done = hlo_text.all_gather("all-gather", 256 * 2**10)
-  return hlo_text.load(f"""
-  p = f32[256,256] parameter(0)
-  {start}
-  {done}
-  {hlo_text.kernel("kernel", kernels_us)}
-  ROOT result = (f32[256,256]) tuple(kernel)
-""")
-
-
 @pytest.mark.parametrize(
   ("kernels_us", "is_searched"), [(40, True), (60, False)]
 )
@@ -139,7 +128,9 @@ def test_nccl_settings_are_searched_only_for_what_they_may_make_the_best(
   kernels_us: float, is_searched: bool
 ) -> None:
   def schedule(config: config_lib.XlaConfig) -> hlo.Module:
-    return _step(kernels_us if "arm" in config.options else 50.0)
+    return hlo_text.exposed_gather(
+      kernels_us if "arm" in config.options else 50.0
+    )
 
   target = fake_target.FakeTarget(
     name="step", cluster=_H100S, scheduled=schedule

@@ -22,6 +22,7 @@ from lagom_xla.apply import env
 from lagom_xla.apply.nccl import layout
 from lagom_xla.apply.nccl import rules as rules_lib
 from lagom_xla.apply.nccl import table as table_lib
+from lagom_xla.plan import beside
 from lagom_xla.validation import place as place_lib
 
 _PLAN = "plan.json"
@@ -32,10 +33,8 @@ _NAMES = frozenset(
     _PLAN,
     _ENV,
     env.TABLE,
-    # What `lagom-xla report` makes the plan's page from.
-    "report.json.gz",
-    # What `lagom-xla explain` reads.
-    "explain.json.gz",
+    # What `lagom-xla report` and `lagom-xla explain` read.
+    *beside.NAMES,
     # What earlier versions wrote, too.
     "slurm.sh",
     "kubernetes.yaml",

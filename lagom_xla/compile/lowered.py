@@ -12,6 +12,7 @@ import jax
 
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.compile import _jax_request
+from lagom_xla.compile import memory_stats
 from lagom_xla.compile import rewriting
 from lagom_xla.compile.workers import pool as pool_lib
 from lagom_xla.passes import hlo
@@ -35,6 +36,35 @@ class Compilation:
   module: hlo.Module
   compiled: jax.stages.Compiled | None
   peak_bytes: int | None
+
+
+def uncalled(
+  module: bytes, cluster: cluster_lib.Cluster, peak_bytes: int | None
+) -> Compilation:
+  """A compile whose executable nothing calls.
+
+  Args:
+    module: an HloModuleProto, serialized.
+    cluster: that it was compiled for.
+    peak_bytes: see `Compilation`.
+  """
+  proto = hlo.hlo_pb2.HloModuleProto.FromString(module)
+  return Compilation(
+    module=hlo.Module(proto, cluster.num_devices),
+    compiled=None,
+    peak_bytes=peak_bytes,
+  )
+
+
+def of_executable(executable: Any, cluster: cluster_lib.Cluster) -> Compilation:
+  """The same of one of jaxlib's executables."""
+  (module,) = executable.hlo_modules()
+  memory = executable.get_compiled_memory_stats()
+  return uncalled(
+    module.as_serialized_hlo_module_proto(),
+    cluster,
+    memory_stats.peak_bytes(memory),
+  )
 
 
 class Lowered(Protocol):

@@ -13,7 +13,6 @@ from lagom_xla.compile import _jax
 from lagom_xla.compile import _jax_request
 from lagom_xla.compile import devices as devices_lib
 from lagom_xla.compile import lowered
-from lagom_xla.compile import memory_stats
 from lagom_xla.compile import rewriting
 from lagom_xla.compile import shardings
 from lagom_xla.compile import stablehlo as stablehlo_lib
@@ -112,17 +111,7 @@ class LoweredModule:
 
   def compilation(self, executable: Any) -> lowered.Compilation:
     """See `lowered.Lowered`."""
-    (compiled,) = executable.hlo_modules()
-    proto = hlo.hlo_pb2.HloModuleProto.FromString(
-      compiled.as_serialized_hlo_module_proto()
-    )
-    return lowered.Compilation(
-      module=hlo.Module(proto, self.cluster.num_devices),
-      compiled=None,
-      peak_bytes=memory_stats.peak_bytes(
-        executable.get_compiled_memory_stats()
-      ),
-    )
+    return lowered.of_executable(executable, self.cluster)
 
   def rewritten(
     self, form: form_lib.Form

@@ -25,12 +25,10 @@ from lagom_xla.compile import _jax
 from lagom_xla.compile import _jax_request
 from lagom_xla.compile import devices as devices_lib
 from lagom_xla.compile import lowered as lowered_lib
-from lagom_xla.compile import memory_stats
 from lagom_xla.compile import nnx_step
 from lagom_xla.compile import persistent_cache
 from lagom_xla.compile import rewriting
 from lagom_xla.compile.workers import pool as pool_lib
-from lagom_xla.passes import hlo
 from lagom_xla.passes.program import form as form_lib
 from lagom_xla.passes.program import rewrite as rewrite_lib
 
@@ -100,17 +98,7 @@ class SentStep:
 
   def compilation(self, executable: Any) -> lowered_lib.Compilation:
     """See `lowered.Lowered`."""
-    (compiled,) = executable.hlo_modules()
-    proto = hlo.hlo_pb2.HloModuleProto.FromString(
-      compiled.as_serialized_hlo_module_proto()
-    )
-    return lowered_lib.Compilation(
-      module=hlo.Module(proto, self.cluster.num_devices),
-      compiled=None,
-      peak_bytes=memory_stats.peak_bytes(
-        executable.get_compiled_memory_stats()
-      ),
-    )
+    return lowered_lib.of_executable(executable, self.cluster)
 
   def rewritten(self, form: form_lib.Form) -> rewriting.Rewritten[SentStep]:
     """See `lowered.Lowered`."""

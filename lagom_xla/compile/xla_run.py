@@ -119,11 +119,8 @@ def start_to_the_end(
     except errors.WorkerError:
       return here()
     assert result.module is not None
-    proto = hlo.hlo_pb2.HloModuleProto.FromString(result.module)
-    return lowered_lib.Compilation(
-      module=hlo.Module(proto, lowered.cluster.num_devices),
-      compiled=None,
-      peak_bytes=result.peak_bytes,
+    return lowered_lib.uncalled(
+      result.module, lowered.cluster, result.peak_bytes
     )
 
   return pending_lib.Pending(result=there, drop=sent.drop)

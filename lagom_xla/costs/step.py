@@ -81,6 +81,13 @@ class Step:
   def _under(self) -> dict[scenario_lib.Scenario, Step]:
     return {}
 
+  @property
+  def basis(self) -> str:
+    """What its times are, as reports say it."""
+    if self.measured is None:
+      return "predicted"
+    return "predicted from measured costs"
+
   @functools.cached_property
   def program(self) -> program_lib.Program:
     """The schedule of the whole step."""

@@ -10,9 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import jax
-import jaxlib
-
 from lagom_xla.costs import lower_bound
 from lagom_xla.costs import step as step_lib
 from lagom_xla.explain import advice
@@ -30,6 +27,7 @@ from lagom_xla.explain import words
 from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import dependencies
 from lagom_xla.passes import source_lines
+from lagom_xla.plan import made_for
 from lagom_xla.xla_schedule import latency_hiding
 
 # Exposed collectives that are looked at, of a step, and kernels that are named
@@ -82,12 +80,11 @@ def _explanation(
   after: explanation_lib.Step | None,
 ) -> explanation_lib.Explanation:
   step = ran.step
-  measured = "predicted from measured costs"
   return explanation_lib.Explanation(
     module_name=step.analysis.module.name,
     cluster=step.cluster.name,
-    made_with=f"jax {jax.__version__}, jaxlib {jaxlib.__version__}",
-    basis="predicted" if step.measured is None else measured,
+    made_with=made_for.versions(),
+    basis=step.basis,
     before=before,
     after=after,
   )
@@ -115,8 +112,8 @@ def _ran(
 def _step(
   ran: alike.Ran, with_plan: Mapping[str, explanation_lib.WithPlan]
 ) -> explanation_lib.Step:
-  subjects = _subjects(ran)
   lines = source_lines.SourceLines(ran.step.analysis.module)
+  subjects = _subjects(ran, lines)
   computations = {c.name: c for c in ran.step.analysis.sequences}
   slows = slowed_lib.by_collective(ran, lines)
   found = []
@@ -149,7 +146,9 @@ def _step(
   )
 
 
-def _subjects(ran: alike.Ran) -> Mapping[str, subject_lib.Subject]:
+def _subjects(
+  ran: alike.Ran, lines: source_lines.SourceLines
+) -> Mapping[str, subject_lib.Subject]:
   """The collectives that are exposed most, placed and taken apart."""
   step = ran.step
   exposed = [c for c in step.analysis.collectives if ran.exposed_us[c.name] > 0]
@@ -169,7 +168,6 @@ def _subjects(ran: alike.Ran) -> Mapping[str, subject_lib.Subject]:
     is_sync=lambda name: by_name[name].form == "sync",
     apart_us=lambda name: arrays.lone_us(step, by_name[name]),
   )
-  lines = source_lines.SourceLines(step.analysis.module)
   is_latency_hidden = latency_hiding.made(step.analysis.module)
   return {
     name: subject_lib.Subject(

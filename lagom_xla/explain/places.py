@@ -20,9 +20,8 @@ import numpy as np
 from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import dependencies
 from lagom_xla.passes import hlo
+from lagom_xla.passes import kernels as kernels_lib
 
-# Makes room, and takes no time.
-_ALLOCATION = "AllocateBuffer"
 # Collectives that are looked at together, a bit each.
 _BITS = 62
 
@@ -230,5 +229,5 @@ def takes_time(instruction: hlo.Instruction) -> bool:
   """Whether it does anything on a stream, or calls what does."""
   return (
     instruction.opcode not in collectives_lib.NOPS
-    and instruction.custom_call_target != _ALLOCATION
+    and instruction.custom_call_target != kernels_lib.ALLOCATION
   )

@@ -56,6 +56,11 @@ def check_versions(plan: plan_lib.Plan) -> None:
       )
 
 
+def versions() -> str:
+  """What is installed of what a plan is made with."""
+  return f"jax {jax.__version__}, jaxlib {jaxlib.__version__}"
+
+
 @contextlib.contextmanager
 def parts() -> Iterator[None]:
   """Names the part of a plan that the step compiled inside cannot have.

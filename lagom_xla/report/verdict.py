@@ -30,7 +30,7 @@ def of_step(
   words = (
     f"{module.name} on {step.cluster.name}: collectives cost"
     f" {_ms(lost_us)} of a step of {_ms(replayed.step_time_us)},"
-    f" {share:.1%} ({basis(step)})."
+    f" {share:.1%} ({step.basis})."
   )
   known = uncertainty.step_time(uncertainty.times(step, step.default))
   return screen.Section(
@@ -74,7 +74,7 @@ def of_tuning(tuning: tuning_lib.Tuning) -> screen.Section:
     head=(
       *screen.wrapped(
         f"{plan.module_name} on {plan.cluster.name}:"
-        f" {_words(plan, len(tuning.candidates))} ({basis(step)})."
+        f" {_words(plan, len(tuning.candidates))} ({step.basis})."
       ),
       *_table(*rows),
     )
@@ -125,13 +125,6 @@ def gain(default_us: float, plan: plan_lib.Plan, planned_us: float) -> str:
     f"gains {_ms(default_us - planned_us)}; 9 times in 10,"
     f" {in_words.ms_range(known.low_us, known.high_us)}"
   )
-
-
-def basis(step: step_lib.Step) -> str:
-  """What times are."""
-  if step.measured is None:
-    return "predicted"
-  return "predicted from measured costs"
 
 
 _BOUND = "no tuning can beat it"

@@ -196,24 +196,29 @@ def _grouped(cases: Sequence[cases_lib.Case]) -> list[_Group]:
   return list(groups.values())
 
 
+# With what lets go of a compile that was begun of the target.
+_Waiting = tuple[_Group, _Target, contextlib.ExitStack]
+
+
 def _begun(
   groups: Sequence[_Group], load: costing.Load, num_ahead: int
 ) -> Iterator[tuple[_Group, _Target]]:
   """Targets of groups, some lowered and begun ahead of the one looked at."""
-  waiting: collections.deque[tuple[_Group, _Target, contextlib.ExitStack]]
-  waiting = collections.deque()
-  with contextlib.ExitStack() as all_begun:
-    all_begun.callback(lambda: [stack.close() for _, _, stack in waiting])
+  waiting: collections.deque[_Waiting] = collections.deque()
+  try:
     for group in groups:
       waiting.append((group, *_begin(group, load)))
       if len(waiting) > num_ahead:
         yield from _next(waiting)
     while waiting:
       yield from _next(waiting)
+  finally:
+    for _, _, begun in waiting:
+      begun.close()
 
 
 def _next(
-  waiting: collections.deque[tuple[_Group, _Target, contextlib.ExitStack]],
+  waiting: collections.deque[_Waiting],
 ) -> Iterator[tuple[_Group, _Target]]:
   group, target, begun = waiting.popleft()
   with begun:

@@ -34,6 +34,7 @@ from lagom_xla.search.xla import as_run
 from lagom_xla.whatif import cases as cases_lib
 from lagom_xla.whatif import comparison as comparison_lib
 
+_estimate = story_lib.Estimate.of
 Load = Callable[[cluster_lib.Cluster], target_lib.Target]
 
 # What the network of each cluster is multiplied by, all else equal.
@@ -192,7 +193,3 @@ def _in_words(setting: nccl.Setting) -> str:
     f"{setting.algorithm}/{setting.protocol}, {setting.num_channels}"
     f" {channels}, chunks of {setting.chunk_bytes / 1024:,.0f} KiB"
   )
-
-
-def _estimate(found: uncertainty.Estimate) -> story_lib.Estimate:
-  return story_lib.Estimate(us=found.mean, low_us=found.low, high_us=found.high)

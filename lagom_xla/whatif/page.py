@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import pathlib
 
-from lagom_xla import errors
 from lagom_xla.report.page import rendering
 from lagom_xla.whatif import comparison as comparison_lib
 from lagom_xla.whatif import curves
@@ -19,12 +18,6 @@ from lagom_xla.whatif import table as table_lib
 from lagom_xla.whatif import words
 
 _FOLDER = pathlib.Path(__file__).parent
-_CSS = pathlib.Path(rendering.__file__).with_name("page.css")
-_MARGIN = {"l": 70, "r": 12, "t": 8, "b": 48}
-
-_LINEAR = {"rangemode": "tozero", "tickformat": "~s"}
-
-Row = comparison_lib.Row
 
 
 def render(comparison: comparison_lib.Comparison) -> str:
@@ -34,25 +27,15 @@ def render(comparison: comparison_lib.Comparison) -> str:
     OutputError: what draws pages is not installed.
   """
   rendering.check_can_render()
-  import jinja2
-  from plotly import offline
-
-  environment = jinja2.Environment(
-    autoescape=True,
-    loader=jinja2.FileSystemLoader(_FOLDER),
-    undefined=jinja2.StrictUndefined,
-  )
-  environment.filters["ms"] = _milliseconds
   figures = curves.figures(comparison)
-  return environment.get_template("page.html.j2").render(
+  return rendering.filled(
+    _FOLDER,
+    {"ms": _milliseconds},
     comparison=comparison,
     figures=figures,
     drawn=rendering.script_json(figures),
     throughput=table_lib.throughput,
     network_gain=findings_lib.network_gain,
-    css=_CSS.read_text(),
-    script=(_FOLDER / "page.js").read_text(),
-    plotly=offline.get_plotlyjs(),
   )
 
 
@@ -62,13 +45,7 @@ def write(comparison: comparison_lib.Comparison, path: pathlib.Path) -> None:
   Raises:
     OutputError: it cannot be written, or what draws pages is not installed.
   """
-  text = render(comparison)
-  try:
-    path.write_text(text, encoding="utf-8")
-  except OSError as error:
-    raise errors.OutputError(
-      f"The report {path} cannot be written: {error.strerror}."
-    ) from error
+  rendering.save(render(comparison), path)
 
 
 def _milliseconds(us: float) -> str:

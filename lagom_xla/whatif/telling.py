@@ -6,9 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import jax
-import jaxlib
-
+from lagom_xla.plan import made_for
 from lagom_xla.whatif import comparing
 from lagom_xla.whatif import comparison as comparison_lib
 from lagom_xla.whatif import findings
@@ -41,7 +39,7 @@ def of(
   points = scaling.with_per_step(compared.points, base, per_step)
   return comparison_lib.Comparison(
     target=target,
-    made_with=f"jax {jax.__version__}, jaxlib {jaxlib.__version__}",
+    made_with=made_for.versions(),
     search=search,
     unit=unit,
     scaling=scaling.in_words(everything, unit),

@@ -80,20 +80,12 @@ def schedule(lowered: jax.stages.Lowered, way: way_lib.Way) -> hlo.Module:
     LagomError: as `compiled`.
   """
   program = _program(lowered, way)
-  with persistent_cache.off(), _grouped(program, way):
-    proto = in_compile.run_to(
-      registry.Stage.POST_SCHEDULER,
-      program.compile,
-      name(program),
-      platform="cpu",
-    )
-  if proto is None:
-    raise _no_passes(program)
-  module = hlo.Module(proto)
+  with _grouped(program, way):
+    module = _module_at(registry.Stage.POST_SCHEDULER, program)
   rewritten = behind_products.rewrite(module) if way.is_ordered else None
   if rewritten is None:
     return module
-  return hlo.Module(type(proto).FromString(rewritten))
+  return hlo.Module(type(module.proto).FromString(rewritten))
 
 
 def before_grouping(lowered: jax.stages.Lowered) -> hlo.Module:
@@ -103,12 +95,16 @@ def before_grouping(lowered: jax.stages.Lowered) -> hlo.Module:
     CompileError: XLA ran no passes.
   """
   program = _program(lowered, way_lib.AS_XLA_DOES)
+  return _module_at(registry.Stage.PRE_SCHEDULER, program)
+
+
+def _module_at(
+  stage: registry.Stage, program: jax.stages.Lowered
+) -> hlo.Module:
+  """The module of a program at a stage of XLA's compile, which ends there."""
   with persistent_cache.off():
     proto = in_compile.run_to(
-      registry.Stage.PRE_SCHEDULER,
-      program.compile,
-      name(program),
-      platform="cpu",
+      stage, program.compile, name(program), platform="cpu"
     )
   if proto is None:
     raise _no_passes(program)

@@ -3,13 +3,14 @@
 """Fit of a host's costs: to what a trace shows, and to the step time.
 
 Collectives and small kernels are in the trace as long as they took. What a
-multiplication costs is not, as large products are only handed over there; it is
-what makes the replayed step take the measured time.
+multiplication costs is not, as large products run on other threads, which share
+the cores with all else; it is what makes the replayed step take as long as the
+one that was traced.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 import dataclasses
 
 import numpy as np
@@ -18,6 +19,7 @@ from scipy import optimize
 from lagom_xla import errors
 from lagom_xla.live.cpu import network
 from lagom_xla.live.cpu import replay
+from lagom_xla.live.cpu import trace
 from lagom_xla.live.cpu import work as work_lib
 from lagom_xla.passes import hlo
 
@@ -34,23 +36,20 @@ class _Seen:
   held_s: float
 
 
-def costs(
-  module: hlo.Module, held_s: Mapping[str, float], step_s: float
-) -> work_lib.Costs:
+def costs(module: hlo.Module, ran: trace.Execution) -> work_lib.Costs:
   """The costs with which a replay of a module takes what it took.
 
   Args:
     module: scheduled, as it ran.
-    held_s: seconds that instructions held a thread, by name.
-    step_s: seconds of a step.
+    ran: one of its executions.
 
   Raises:
     TraceError: the trace has no collective of the module.
   """
   seen = [
-    _Seen(amount=amount, held_s=held_s[instruction.name])
+    _Seen(amount=amount, held_s=ran.held_s[instruction.name])
     for instruction, amount, _ in _amounts(module)
-    if instruction.name in held_s
+    if instruction.name in ran.held_s
   ]
   moved = [one for one in seen if one.amount.kind == "collective"]
   if not moved:
@@ -73,7 +72,7 @@ def costs(
     array_s=array_s,
     network_byte_s=network_byte_s,
   )
-  return _with_products(module, known, step_s)
+  return _with_products(module, known, ran.step_s)
 
 
 def _amounts(

@@ -7,7 +7,9 @@ array by array and of which a trace shows nothing but the whole: n arrays of B
 bytes took T. Any latency a and time of a byte b with n a + B b = T would do. So
 both are taken to be in the range of hosts and networks that there are, as
 likely in one octave as in the next, and the latency is the mean of what T
-leaves possible.
+leaves possible. What is slower than that is so for its latency: an array waits
+until the processes at both ends have a core, and on hosts that others use, too,
+that has no bound, where links have one.
 """
 
 from __future__ import annotations
@@ -42,14 +44,14 @@ def split(
 
 def _waited_s(num_arrays: float, num_bytes: float, seconds: float) -> float:
   """What of collectives' seconds was latency."""
-  low = max(num_arrays * LEAST_ARRAY_S, seconds - num_bytes * MOST_BYTE_S)
+  least_s = num_arrays * LEAST_ARRAY_S
+  low = max(least_s, seconds - num_bytes * MOST_BYTE_S)
   high = min(num_arrays * MOST_ARRAY_S, seconds - num_bytes * LEAST_BYTE_S)
   if low >= high:
-    # Quicker or slower than anything known, in both to the same degree.
-    is_quick = low == num_arrays * LEAST_ARRAY_S
-    arrays_s = num_arrays * (LEAST_ARRAY_S if is_quick else MOST_ARRAY_S)
-    bytes_s = num_bytes * (LEAST_BYTE_S if is_quick else MOST_BYTE_S)
-    return seconds * arrays_s / (arrays_s + bytes_s)
+    # Quicker than anything known, in both to the same degree; or slower.
+    is_quick = low == least_s
+    quick_s = seconds * least_s / (least_s + num_bytes * LEAST_BYTE_S)
+    return quick_s if is_quick else low
   # Of x, the mean: with T its density is 1 / (x (T - x)), from low to high.
   rest_low, rest_high = seconds - high, seconds - low
   return (

@@ -56,6 +56,11 @@ class _Foreseen:
   digest: bytes
   collectives: tuple[tuple[int, ...], ...]
 
+  @property
+  def in_short(self) -> float:
+    """The ratio, as far as it tells ways apart."""
+    return round(self.ratio, _DIGITS)
+
 
 class CpuProposer(proposals_lib.Proposer):
   """Proposes groups, orders, strands and slices; see `proposals.Proposer`."""
@@ -76,7 +81,7 @@ class CpuProposer(proposals_lib.Proposer):
     if not collectives.find(as_it_is):
       _log.info("%s has no collectives: nothing to tune.", as_it_is.name)
       return
-    costs, is_predicted = _costs(lowered, as_it_is, measured)
+    costs, is_predicted = _costs(as_it_is, measured)
     step_s = replay.step_s(as_it_is, costs)
     refusals: list[errors.DonationLostError] = []
     found: list[_Foreseen] = []
@@ -123,15 +128,12 @@ class CpuProposer(proposals_lib.Proposer):
 
 
 def _costs(
-  lowered: jax.stages.Lowered,
-  module: hlo.Module,
-  measured: proposals_lib.Measured,
+  module: hlo.Module, measured: proposals_lib.Measured
 ) -> tuple[work.Costs, bool]:
   """The host's costs, and whether they are good enough to predict by."""
   if measured.trace_dir is not None:
     try:
-      held_s = trace.held_s(measured.trace_dir, compiling.name(lowered))
-      return fit.costs(module, held_s, measured.step_s), True
+      return fit.costs(module, trace.usual(measured.trace_dir, module)), True
     except errors.TraceError as error:
       _log.warning("No times of the step's parts: %s", error)
   return fit.without_trace(module, measured.step_s), False
@@ -182,8 +184,7 @@ def _best(found: Sequence[_Foreseen], as_it_is: bytes) -> Sequence[_Foreseen]:
   which no replay sees: of equal ones the ordered comes first.
   """
   different: dict[object, _Foreseen] = {}
-  for one in sorted(found, key=lambda one: round(one.ratio, _DIGITS)):
-    if one.ratio < 1 and one.digest != as_it_is:
-      key = one.collectives, round(one.ratio, _DIGITS)
-      different.setdefault(key, one)
+  for one in sorted(found, key=lambda one: one.in_short):
+    if one.in_short < 1 and one.digest != as_it_is:
+      different.setdefault((one.collectives, one.in_short), one)
   return list(different.values())[:_MOST_PROPOSALS]

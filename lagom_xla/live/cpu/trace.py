@@ -1,58 +1,60 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Trace of XLA:CPU: how long each instruction held a thread.
+"""Trace of a step on XLA:CPU: one of its executions, and what it was made of.
 
-XLA:CPU marks every instruction that it runs with its name (hlo_op) and its
-module's. A collective holds its thread until it is over, and so do small
-kernels. A large product is handed to other threads, and what is marked is only
-the handing over.
+Parts and whole are of the same execution. A collective takes several times as
+long in one as in the next, by when the other processes come and by who else has
+the cores, and so does the step: parts of one beside the time of another would
+give what is left to products, which had no part in it.
 """
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Mapping
+import dataclasses
 import pathlib
+import statistics
 
-import jax
-
-from lagom_xla import errors
-
-_PATTERN = "*.xplane.pb"
-_PLANE = "/host:CPU"
+from lagom_xla import profiling
+from lagom_xla.passes import hlo
+from lagom_xla.profiling import steps as steps_lib
 
 
-def held_s(folder: pathlib.Path, module: str) -> Mapping[str, float]:
-  """Seconds that each instruction of a module held a thread, by its name.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Execution:
+  """One execution of a step on one device.
 
-  The least of its executions: what a collective takes beyond that is waiting
-  for others. Of several profiles in a folder the newest.
+  Attributes:
+    step_s: seconds from its first instruction to the end of its last.
+    held_s: seconds that an instruction took once, by its name. A collective's
+      are with what it waited for other processes.
+  """
+
+  step_s: float
+  held_s: Mapping[str, float]
+
+
+def usual(folder: pathlib.Path, module: hlo.Module) -> Execution:
+  """The execution of median time, of the newest profile in a folder.
 
   Args:
     folder: what jax.profiler wrote to.
-    module: name of the module.
+    module: scheduled, as it ran.
 
   Raises:
     TraceError: there is no profile, or none of that module on a CPU.
   """
-  files = sorted(folder.rglob(_PATTERN))
-  if not files:
-    raise errors.TraceError(
-      f"{folder} has no XSpace ({_PATTERN}): give the folder that"
-      " jax.profiler.trace wrote."
-    )
-  durations: dict[str, list[float]] = {}
-  for plane in jax.profiler.ProfileData.from_file(str(files[-1])).planes:
-    if plane.name != _PLANE:
-      continue
-    for line in plane.lines:
-      for event in line.events:
-        stats = dict(event.stats)
-        if stats.get("hlo_module") == module and "hlo_op" in stats:
-          name = str(stats["hlo_op"])
-          durations.setdefault(name, []).append(event.duration_ns / 1e9)
-  if not durations:
-    raise errors.TraceError(
-      f"{files[-1].name} has no instruction of {module}: trace a few of its"
-      " steps."
-    )
-  return {name: min(all_) for name, all_ in durations.items()}
+  steps = sorted(profiling.read(folder, module).whole_steps, key=_time_us)
+  step = steps[(len(steps) - 1) // 2]
+  times_s = collections.defaultdict(list)
+  for event in (*step.kernels, *step.collectives):
+    times_s[event.name].append(event.time_us / 1e6)
+  return Execution(
+    step_s=_time_us(step) / 1e6,
+    held_s={name: statistics.mean(each) for name, each in times_s.items()},
+  )
+
+
+def _time_us(step: steps_lib.DeviceStep) -> float:
+  return step.end_us - step.begin_us

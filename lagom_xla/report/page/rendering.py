@@ -8,6 +8,7 @@ no network, now or in ten years.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 import dataclasses
 import json
 import pathlib
@@ -44,15 +45,6 @@ def render(story: story_lib.Story) -> str:
     OutputError: what draws pages is not installed.
   """
   check_can_render()
-  import jinja2
-  from plotly import offline
-
-  environment = jinja2.Environment(
-    autoescape=True,
-    loader=jinja2.FileSystemLoader(_FOLDER),
-    undefined=jinja2.StrictUndefined,
-  )
-  environment.filters["ms"] = _milliseconds
   after_us = story.before.us if story.after is None else story.after.us
   kinds = {
     kind
@@ -60,7 +52,9 @@ def render(story: story_lib.Story) -> str:
     for stream in picture.streams
     for kind in stream.kind
   }
-  return environment.get_template("page.html.j2").render(
+  return filled(
+    _FOLDER,
+    {"ms": _milliseconds},
     story=story,
     gained=1 - after_us / story.before.us if story.before.us else 0.0,
     is_kept=story.after is not None and not story.settings,
@@ -70,8 +64,34 @@ def render(story: story_lib.Story) -> str:
     parts=script_json(_parts(story)),
     parts_height=_ROW_PX * len(story.pictures) + _FRAME_PX,
     pictures=script_json([dataclasses.asdict(p) for p in story.pictures]),
+  )
+
+
+def filled(
+  folder: pathlib.Path,
+  filters: Mapping[str, Callable[[Any], str]],
+  **values: object,
+) -> str:
+  """The page of a folder, page.html.j2, with all that it needs inside.
+
+  Args:
+    folder: has the page's script, too.
+    filters: of the page, by name: how it writes times and the like.
+    **values: what else the page shows.
+  """
+  import jinja2
+  from plotly import offline
+
+  environment = jinja2.Environment(
+    autoescape=True,
+    loader=jinja2.FileSystemLoader(folder),
+    undefined=jinja2.StrictUndefined,
+  )
+  environment.filters |= filters
+  return environment.get_template("page.html.j2").render(
+    **values,
     css=(_FOLDER / "page.css").read_text(),
-    script=(_FOLDER / "page.js").read_text(),
+    script=(folder / "page.js").read_text(),
     plotly=offline.get_plotlyjs(),
   )
 
@@ -82,7 +102,15 @@ def write(story: story_lib.Story, path: pathlib.Path) -> None:
   Raises:
     OutputError: it cannot be written, or what draws pages is not installed.
   """
-  text = render(story)
+  save(render(story), path)
+
+
+def save(text: str, path: pathlib.Path) -> None:
+  """Writes a page.
+
+  Raises:
+    OutputError: it cannot be written.
+  """
   try:
     path.write_text(text, encoding="utf-8")
   except OSError as error:

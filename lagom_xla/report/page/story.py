@@ -12,6 +12,7 @@ import dataclasses
 from typing import Any, Final, Literal
 
 from lagom_xla import validation
+from lagom_xla.costs import uncertainty
 
 # Raised whenever a field changes its meaning.
 FORMAT_VERSION: Final = 1
@@ -30,6 +31,11 @@ class Estimate:
   us: float
   low_us: float
   high_us: float
+
+  @classmethod
+  def of(cls, found: uncertainty.Estimate) -> Estimate:
+    """What the cost model says of a time, in microseconds."""
+    return cls(us=found.mean, low_us=found.low, high_us=found.high)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)

@@ -10,9 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 import shlex
 
-import jax
-import jaxlib
-
 from lagom_xla import tuning as tuning_lib
 from lagom_xla.costs import lower_bound
 from lagom_xla.costs import step as step_lib
@@ -20,6 +17,7 @@ from lagom_xla.costs import uncertainty
 from lagom_xla.costs.replay import recorder
 from lagom_xla.flags import environment
 from lagom_xla.passes import rematerialization
+from lagom_xla.plan import made_for
 from lagom_xla.report import instructions as instructions_lib
 from lagom_xla.report.page import drawing
 from lagom_xla.report.page import losses
@@ -27,6 +25,7 @@ from lagom_xla.report.page import settings as settings_lib
 from lagom_xla.report.page import story as story_lib
 from lagom_xla.search.xla import candidates as candidates_lib
 
+_estimate = story_lib.Estimate.of
 _PictureOf = tuple[story_lib.Picture, tuple[story_lib.Collective, ...]]
 
 
@@ -44,8 +43,8 @@ def of_inspection(
   return story_lib.Story(
     module_name=step.analysis.module.name,
     cluster=step.cluster.name,
-    made_with=_versions(),
-    basis=_basis(step),
+    made_with=made_for.versions(),
+    basis=step.basis,
     before=_estimate(uncertainty.step_time(before)),
     measured_us=measured_us,
     after=None,
@@ -78,8 +77,8 @@ def of_tuning(
   return story_lib.Story(
     module_name=tuning.plan.module_name,
     cluster=tuning.plan.cluster.name,
-    made_with=_versions(),
-    basis=_basis(step),
+    made_with=made_for.versions(),
+    basis=step.basis,
     before=_estimate(uncertainty.step_time(default.default_times)),
     measured_us=measured_us,
     after=_estimate(uncertainty.step_time(kept.tuned_times)),
@@ -105,20 +104,6 @@ def _drawn(
     drawing.picture(name, recorded, replayed, instructions),
     losses.of_step(step, configuration, replayed, instructions),
   )
-
-
-def _estimate(found: uncertainty.Estimate) -> story_lib.Estimate:
-  return story_lib.Estimate(us=found.mean, low_us=found.low, high_us=found.high)
-
-
-def _versions() -> str:
-  return f"jax {jax.__version__}, jaxlib {jaxlib.__version__}"
-
-
-def _basis(step: step_lib.Step) -> str:
-  if step.measured is None:
-    return "predicted"
-  return "predicted from measured costs"
 
 
 def _notes(step: step_lib.Step) -> Iterator[str]:

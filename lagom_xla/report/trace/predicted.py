@@ -33,12 +33,9 @@ def of_step(
     step: the step.
     configuration: the settings.
   """
-  basis = "predicted"
-  if step.measured is not None:
-    basis = "predicted from measured costs"
   return process(
     number,
-    f"{name} ({basis})",
+    f"{name} ({step.basis})",
     recorder.record(step.program, step.costs(configuration)),
     instructions_lib.of_step(step),
   )
