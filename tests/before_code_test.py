@@ -8,6 +8,7 @@ computes activations again.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 import functools
 import tempfile
 from typing import Any
@@ -143,7 +144,7 @@ def _assignment(
   sizes: dict[int, int],
   *,
   lasting: list[list[int]],
-  events: list[tuple[int, ...]],
+  events: Sequence[tuple[int, ...]],
 ) -> _Assignment:
   """Buffers of these sizes, arguments, and what is done to the rest."""
   assignment = _Assignment()
