@@ -105,10 +105,9 @@ _found_in: weakref.WeakKeyDictionary[
 
 def _find(module: hlo.Module) -> tuple[Collective, ...]:
   devices = num_devices(module)
-  wrapped = _wrapped(module)
   found: list[Collective] = []
   for computation_id, executions in module.executions.items():
-    if computation_id in wrapped:
+    if computation_id in module.wrapped:
       continue
     computation = module.computations[computation_id]
     key = executions, devices
@@ -142,18 +141,6 @@ def _in_computation(
           module, computation, instruction, dones, home, operation,
           name=name, executions=executions, num_devices=num_devices,
       )  # fmt: skip
-
-
-def _wrapped(module: hlo.Module) -> frozenset[int]:
-  """Computations that are the body of an async collective."""
-  return frozenset(
-    callee
-    for computation in module.computations.values()
-    if "async-start" in computation.opcodes
-    for instruction in computation.instructions
-    if instruction.opcode == "async-start" and payloads(module, instruction)
-    for callee in instruction.called_computation_ids
-  )
 
 
 def _record(

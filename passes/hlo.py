@@ -18,17 +18,20 @@ gets.
 from __future__ import annotations
 
 import collections
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 import dataclasses
 import functools
 import json
 import math
 from typing import Any
 
+from lagom_xla.passes import computation as computation_lib
 from lagom_xla.passes import hlo_pb2
 from lagom_xla.passes import hlo_source
 from lagom_xla.passes import trip_count
 
+# What others know them by.
+Computation = computation_lib.Computation
 Instruction = hlo_pb2.HloInstructionProto
 Shape = hlo_pb2.ShapeProto
 
@@ -48,63 +51,6 @@ _ELEMENT_TYPES: Mapping[int, tuple[str, int]] = {
 # Computations that these call run as a sequence of their own; computations
 # that other instructions call (fusion, reduce, sort, ...) are part of a kernel.
 _CONTROL_FLOW = frozenset(["while", "conditional", "call", "async-start"])
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Computation:
-  """One computation. Instructions are in schedule order when scheduled."""
-
-  proto: hlo_pb2.HloComputationProto
-  instructions: tuple[Instruction, ...]
-
-  @property
-  def id(self) -> int:
-    """Unique among the computations of a module."""
-    return self.proto.id
-
-  @property
-  def name(self) -> str:
-    """As XLA prints it."""
-    return self.proto.name
-
-  @functools.cached_property
-  def by_id(self) -> Mapping[int, Instruction]:
-    """The instructions, by id."""
-    return {i.id: i for i in self.instructions}
-
-  @functools.cached_property
-  def position(self) -> Mapping[int, int]:
-    """Index in `instructions`, by instruction id."""
-    return {i.id: index for index, i in enumerate(self.instructions)}
-
-  @functools.cached_property
-  def opcodes(self) -> frozenset[str]:
-    """Opcodes of the instructions, to skip a computation quickly."""
-    return frozenset(i.opcode for i in self.instructions)
-
-  @functools.cached_property
-  def last_id(self) -> int:
-    """The largest of its own id and those of its instructions."""
-    return max(self.id, *(i.id for i in self.proto.instructions))
-
-  def reordered(self, order: Sequence[int]) -> Computation:
-    """The computation with its instructions in another order, by their ids."""
-    return Computation(self.proto, tuple(self.by_id[id_] for id_ in order))
-
-  @property
-  def root(self) -> Instruction:
-    """The instruction whose value the computation returns."""
-    return self.by_id[self.proto.root_id]
-
-  @property
-  def loops(self) -> Iterator[Instruction]:
-    """The `while` instructions."""
-    if "while" in self.opcodes:
-      yield from (i for i in self.instructions if i.opcode == "while")
-
-  def operands(self, instruction: Instruction) -> list[Instruction]:
-    """The instructions whose values one of this computation takes."""
-    return [self.by_id[i] for i in instruction.operand_ids]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -183,6 +129,18 @@ class Module:
 
     visit(self.entry, 1)
     return dict(counts)
+
+  @functools.cached_property
+  def wrapped(self) -> frozenset[int]:
+    """Ids of the computations that an `async-start` runs beside others."""
+    return frozenset(
+      callee_id
+      for computation in self.computations.values()
+      if "async-start" in computation.opcodes
+      for instruction in computation.instructions
+      if instruction.opcode == "async-start"
+      for callee_id in instruction.called_computation_ids
+    )
 
   def callees(
     self, instruction: Instruction

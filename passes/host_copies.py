@@ -77,18 +77,10 @@ def is_on_host(shape: hlo.Shape) -> bool:
 
 def find(module: hlo.Module) -> Mapping[int, HostCopy]:
   """The host copies of a module that run, by the id of what starts them."""
-  wrapped = {
-    callee
-    for computation in module.computations.values()
-    if "async-start" in computation.opcodes
-    for instruction in computation.instructions
-    if instruction.opcode == "async-start"
-    for callee in instruction.called_computation_ids
-  }
   return {
     copy.start_id: copy
     for computation_id in module.executions
-    if computation_id not in wrapped
+    if computation_id not in module.wrapped
     for copy in _in_computation(module, module.computations[computation_id])
   }
 

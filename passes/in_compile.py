@@ -64,6 +64,32 @@ def run_to(
 
 
 @contextlib.contextmanager
+def shown(
+  stage: registry.Stage,
+  show: Callable[[hlo_pb2.HloModuleProto], None],
+  name: str,
+  *,
+  platform: str = "cuda",
+) -> Iterator[None]:
+  """Shows a module at a stage, and has the compile go on.
+
+  Args:
+    stage: when.
+    show: takes the module of that name.
+    name: of the module.
+    platform: "cuda" or "cpu".
+  """
+
+  def callback(serialized: bytes) -> None:
+    module = hlo_pb2.HloModuleProto.FromString(serialized)
+    if module.name == name:
+      show(module)
+
+  with registry.transformation(callback, stage=stage, platform=platform):
+    yield
+
+
+@contextlib.contextmanager
 def grouped(
   name: str,
   groups: combine.Groups | None,

@@ -2,9 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Memory access of a kernel: what it reads and writes, and in which order.
 
-A fusion computes only what its results depend on: of an operand that it slices
-it reads the slice, and of an array that it updates in place it writes the
-update. So its values are followed back from its root.
+A fusion reads what its results depend on (`wanted_elements.py`); of an array
+that it updates in place it writes the update.
 """
 
 from __future__ import annotations
@@ -18,9 +17,8 @@ from lagom_xla.passes import hlo
 from lagom_xla.passes import matrix_products
 from lagom_xla.passes import scatters
 from lagom_xla.passes import threads
+from lagom_xla.passes import wanted_elements
 
-_SLICES = frozenset(["dynamic-slice", "slice", "gather"])
-_REDUCTIONS = frozenset(["reduce", "reduce-window", "select-and-scatter"])
 # In a fusion these only say where a value is or what it is called.
 _NO_ARITHMETIC = frozenset(
   [
@@ -35,7 +33,7 @@ _NO_ARITHMETIC = frozenset(
     "reshape",
     "transpose",
     "tuple",
-    *_SLICES,
+    *wanted_elements.SLICES,
     *matrix_products.MULTIPLYING,
   ]
 )
@@ -77,7 +75,7 @@ def of_instruction(
   """What the kernel that an instruction launches does to memory."""
   written = _written(module, computation, instruction)
   fused = _fused(module, instruction)
-  wanted = _wanted_elements(fused) if fused else {}
+  wanted = wanted_elements.of_fusion(fused) if fused else {}
   home = fused or computation
   parts = fused.instructions if fused else (instruction,)
   read_bytes = (
@@ -121,7 +119,7 @@ def _unfused_read_bytes(
   written: list[hlo.Shape],
 ) -> int:
   """Bytes that an instruction by itself reads; of a slice, only the slice."""
-  if instruction.opcode in (*_SLICES, "dynamic-update-slice"):
+  if instruction.opcode in (*wanted_elements.SLICES, "dynamic-update-slice"):
     return sum(map(hlo.shape_bytes, written))
   operands = computation.operands(instruction)
   return sum(hlo.shape_bytes(o.shape) for o in operands)
@@ -137,55 +135,6 @@ def _fused(
   if instruction.opcode == "async-start":
     return _fused(module, called.root) or called
   return called
-
-
-def _wanted_elements(fused: hlo.Computation) -> dict[int, int]:
-  """Elements of each value in a fusion that its results depend on, by id.
-
-  A fusion computes only those: what is sliced later is never computed whole,
-  and what is updated in place is neither read nor written outside the update.
-  """
-  in_place = {update.id for update in threads.updated_in_place(fused)}
-  wanted = dict.fromkeys(fused.by_id, 0)
-  wanted[fused.root.id] = hlo.num_elements(fused.root.shape)
-  for user in _users_first(fused):
-    for index, operand in enumerate(fused.operands(user)):
-      whole = hlo.num_elements(operand.shape)
-      if user.id in in_place and index == 0:
-        continue
-      passed = _passed_on(user, index, whole, wanted[user.id])
-      wanted[operand.id] = min(wanted[operand.id] + passed, whole)
-  return wanted
-
-
-def _passed_on(
-  user: hlo.Instruction, index: int, whole: int, wanted: int
-) -> int:
-  """Elements of an operand that so many elements of its user depend on."""
-  opcode = user.opcode
-  if opcode in _SLICES and index == 0:
-    return wanted
-  if opcode in _REDUCTIONS:
-    return math.ceil(wanted * whole / max(hlo.num_elements(user.shape), 1))
-  if opcode in matrix_products.MULTIPLYING or opcode == "tuple":
-    return whole
-  return min(wanted, whole)
-
-
-def _users_first(fused: hlo.Computation) -> list[hlo.Instruction]:
-  """The root and what it depends on, each value after all of its users."""
-  order: list[hlo.Instruction] = []
-  seen = set()
-  pending = [(fused.root, False)]
-  while pending:
-    instruction, visited = pending.pop()
-    if visited:
-      order.append(instruction)
-    elif instruction.id not in seen:
-      seen.add(instruction.id)
-      pending.append((instruction, True))
-      pending += [(o, False) for o in fused.operands(instruction)]
-  return order[::-1]
 
 
 def _read_bytes(fused: hlo.Computation, wanted: Mapping[int, int]) -> int:
@@ -213,7 +162,7 @@ def _element_operations(
   def operations(i: hlo.Instruction, count: int) -> int:
     if i.opcode in _NO_ARITHMETIC:
       return 0
-    if i.opcode in _REDUCTIONS:
+    if i.opcode in wanted_elements.REDUCTIONS:
       taken = computation.by_id[i.operand_ids[0]]
       return wanted.get(taken.id, hlo.num_elements(taken.shape))
     return count

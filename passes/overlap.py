@@ -24,6 +24,7 @@ from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes import host_copies as host_copies_lib
 from lagom_xla.passes import kernels as kernels_lib
+from lagom_xla.passes import launches
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -83,22 +84,13 @@ class Analysis:
   @functools.cached_property
   def kernels(self) -> Mapping[int, kernels_lib.Kernel]:
     """All kernels that run, by instruction id, in schedule order."""
-    module = self.module
-    found: dict[int, kernels_lib.Kernel] = {}
-    for computation in self.sequences:
-      known = self._known_kernels(computation)
-      if known is not None:
-        ids = (i.id for i in computation.instructions)
-        found.update((id_, known[id_]) for id_ in ids if id_ in known)
-        continue
-      for instruction in computation.instructions:
-        if instruction.id in self.host_copies:
-          continue
-        if kernels_lib.launches_kernel(module, instruction):
-          found[instruction.id] = self._known_kernel(
-            computation, instruction
-          ) or kernels_lib.of_instruction(module, computation, instruction)
-    return found
+    other = self.rescheduled_from
+    return launches.find(
+      self.module,
+      self.sequences,
+      apart=self.host_copies,
+      known=None if other is None else (other.module, other.kernels),
+    )
 
   @functools.cached_property
   def host_copies(self) -> Mapping[int, host_copies_lib.HostCopy]:
@@ -127,51 +119,14 @@ class Analysis:
     ):
       yield from self.module.callees(instruction)
 
-  def _known_kernels(
-    self, computation: hlo.Computation
-  ) -> Mapping[int, kernels_lib.Kernel] | None:
-    """All kernels of the other schedule, if it has this computation's."""
-    other = self.rescheduled_from
-    if other is None:
-      return None
-    theirs = other.module.computations.get(computation.id)
-    is_same = (
-      theirs is not None
-      and theirs.proto is computation.proto
-      and other.module.executions.get(computation.id)
-      == self.module.executions[computation.id]
-    )
-    return other.kernels if is_same else None
-
-  def _known_kernel(
-    self, computation: hlo.Computation, instruction: hlo.Instruction
-  ) -> kernels_lib.Kernel | None:
-    """The kernel as the other schedule has it, if nothing of it changed."""
-    if self.rescheduled_from is None:
-      return None
-    kernel = self.rescheduled_from.kernels.get(instruction.id)
-    is_same = kernel is not None and (
-      kernel.name == instruction.name
-      and kernel.computation == computation.name
-      and kernel.executions == self.module.executions[computation.id]
-    )
-    return kernel if is_same else None
-
   @functools.cached_property
   def sequences(self) -> tuple[hlo.Computation, ...]:
     """The computations that run as sequences of kernels."""
     module = self.module
-    wrapped = {
-      callee
-      for computation_id in module.executions
-      for instruction in module.computations[computation_id].instructions
-      if instruction.opcode == "async-start"
-      for callee in instruction.called_computation_ids
-    }
     return tuple(
       module.computations[computation_id]
       for computation_id in module.executions
-      if computation_id not in wrapped
+      if computation_id not in module.wrapped
     )
 
   @functools.cached_property

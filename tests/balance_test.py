@@ -8,6 +8,7 @@ import functools
 
 import pytest
 
+from benchmarks.searchers import lockstep
 from benchmarks.searchers.autoccl import AutoCCL
 from benchmarks.searchers.exhaustive import Exhaustive
 from benchmarks.searchers.random_search import RandomSearch
@@ -15,7 +16,6 @@ from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import nccl
 from lagom_xla.costs import step as step_lib
 from lagom_xla.passes import hlo
-from lagom_xla.search.nccl import lockstep
 from lagom_xla.search.nccl import problem as problem_lib
 from lagom_xla.search.nccl import searcher as searcher_lib
 from lagom_xla.search.nccl import space

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from concurrent import futures
+import dataclasses
 import pathlib
 
 import pytest
@@ -61,6 +62,14 @@ def test_what_came_of_it_is_known_to_the_next_process(
   later = fusions_lib.Fusions(cache_lib.Cache(tmp_path))
   follower = later.assigned(_job(2), futures.Future())
   assert (follower.leads, follower.fused) == (False, fused)
+
+
+def test_what_is_compiled_to_the_end_with_code_is_no_other_compile() -> None:
+  """But up to its schedule it is the same."""
+  end = dataclasses.replace(_job(1), stage=None)
+  proof = dataclasses.replace(end, needs_code=True)
+  assert proof.digest != end.digest
+  assert proof.shown.digest == end.shown.digest == _job(1).digest
 
 
 def test_where_the_first_ends_without_a_result_the_next_leads(

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
+from benchmarks.searchers import lockstep
 from benchmarks.searchers.random_search import RandomSearch
 import hlo_text
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.passes import hlo
-from lagom_xla.search.nccl import lockstep
 from lagom_xla.search.nccl import problem as problem_lib
 from lagom_xla.search.nccl import searcher as searcher_lib
 from lagom_xla.search.nccl import trial as trial_lib

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 import pytest
 
+from benchmarks.searchers import lockstep
 import fake_target
 import hlo_text
 from lagom_xla import cluster as cluster_lib
@@ -24,7 +25,6 @@ from lagom_xla.costs import uncertainty
 from lagom_xla.passes import hlo
 from lagom_xla.search.nccl import SEARCHERS
 from lagom_xla.search.nccl import channel_cap
-from lagom_xla.search.nccl import lockstep
 from lagom_xla.search.nccl import settings
 from lagom_xla.search.xla import joint
 from lagom_xla.search.xla import thresholds

@@ -47,6 +47,8 @@ print(*owned.worker_pids, flush=True)
 time.sleep(600)
 """
 _LONGEST_S = 60
+_FINGERPRINT = "fingerprint_before_lhs"
+_UNSET = ("0", False, [], "DEVICE_TYPE_INVALID")
 
 
 class _CountingCache(cache_lib.Cache):
@@ -95,7 +97,7 @@ def test_a_compile_to_the_end_is_the_same_in_a_worker(
   if here.obstacle:
     pytest.skip(here.obstacle)
   in_worker, in_process = there.compile(), here.compile()
-  assert _text(in_worker.module) == _text(in_process.module)
+  assert _as_run(in_worker.module) == _as_run(in_process.module)
   assert in_worker.peak_bytes == in_process.peak_bytes
 
 
@@ -226,6 +228,55 @@ def test_a_long_compile_that_was_dropped_ends_where_another_waits(
   assert time.monotonic() - stopped_s < _LONGEST_S
 
 
+def test_a_dropped_compile_that_hangs_holds_up_no_other_of_its_program(
+  here: target_lib.StepTarget,
+) -> None:
+  first, second = (
+    config_lib.XlaConfig(options={_IN_FLIGHT: n}) for n in (2, 3)
+  )
+  with pool_lib.Pool(1, worth_stopping_s=1.0) as pool:
+    target = here.with_workers(pool)
+    target.identity()  # The worker has started.
+    (pid,) = pool.worker_pids
+    os.kill(pid, signal.SIGSTOP)  # From here on it takes for ever.
+    stopped_s = time.monotonic()
+    with target.started([first]):
+      while not pool.num_at_work:
+        time.sleep(0.01)
+    assert target.schedule(second).is_scheduled
+  # Not after the five minutes that a compile is given which is waited for.
+  assert time.monotonic() - stopped_s < _LONGEST_S
+
+
+def test_a_compile_to_the_end_gives_its_schedule_too(
+  here: target_lib.StepTarget,
+) -> None:
+  if here.obstacle:
+    pytest.skip(here.obstacle)
+  with pool_lib.Pool(1) as pool:
+    target = here.with_workers(pool)
+    with target.compiling(config_lib.DEFAULT):
+      on_the_way = target.schedule()
+      target.compile()
+    (pid,) = pool.worker_pids
+    os.kill(pid, signal.SIGSTOP)  # Nothing is compiled any more.
+    assert target.schedule().proto == on_the_way.proto
+  assert _text(on_the_way) == _text(here.schedule())
+
+
+def test_what_a_dropped_compile_would_have_shown_is_compiled_by_itself(
+  here: target_lib.StepTarget,
+) -> None:
+  if here.obstacle:
+    pytest.skip(here.obstacle)
+  config = config_lib.XlaConfig(options={_IN_FLIGHT: 2})
+  with pool_lib.Pool(1) as pool:
+    target = here.with_workers(pool)
+    with target.started([config_lib.DEFAULT]), target.compiling(config):
+      pass  # The one worker there is never came to it.
+    assert target.schedule(config).is_scheduled
+
+
 @pytest.mark.parametrize("is_default", [True, False])
 def test_a_line_more_in_the_users_file_compiles_no_options_anew(
   tmp_path: pathlib.Path, is_default: bool
@@ -303,6 +354,23 @@ def _text(module: hlo.Module) -> str:
     for instruction in computation.instructions:
       instruction.metadata.ClearField("stack_frame_id")
   return str(proto)
+
+
+def _as_run(module: hlo.Module) -> str:
+  """All of a module that acts when it runs.
+
+  A worker asks for estimates, which are in the hash of what XLA schedules; and
+  a config made for one is left with nothing set, which is as good as none.
+  """
+  proto = hlo.hlo_pb2.HloModuleProto()
+  proto.CopyFrom(module.proto)
+  proto.frontend_attributes.map.pop(_FINGERPRINT)
+  for computation in proto.computations:
+    for instruction in computation.instructions:
+      config = module.backend_config(instruction)
+      if all(value in _UNSET for value in config.values()):
+        instruction.ClearField("backend_config")
+  return _text(hlo.Module(proto))
 
 
 def _await_pids(pool: pool_lib.Pool) -> Sequence[int]:

@@ -10,12 +10,12 @@ from typing import Any
 
 from benchmarks import table as table_lib
 from benchmarks.search import modules as modules_lib
+from benchmarks.searchers import lockstep
 from benchmarks.steps import trace as step_trace
 from benchmarks.steps import traced_step
 from lagom_xla.costs import step as step_lib
 from lagom_xla.costs import uncertainty
 from lagom_xla.search import nccl as nccl_search
-from lagom_xla.search.nccl import lockstep
 from lagom_xla.search.nccl import settings as settings_lib
 from lagom_xla.search.xla import joint
 

@@ -18,9 +18,9 @@ import numpy as np
 from benchmarks import table as table_lib
 from benchmarks.search import modules as modules_lib
 from benchmarks.search import variations
+from benchmarks.searchers import lockstep
 from lagom_xla.costs import step as step_lib
 from lagom_xla.search.nccl import lagom
-from lagom_xla.search.nccl import lockstep
 from lagom_xla.search.nccl import problem as problem_lib
 from lagom_xla.search.nccl import searcher as searcher_lib
 

@@ -16,8 +16,8 @@ import dataclasses
 
 from benchmarks.search import contestants
 from benchmarks.search import modules as modules_lib
+from benchmarks.searchers import lockstep
 from lagom_xla.costs import step as step_lib
-from lagom_xla.search.nccl import lockstep
 from lagom_xla.search.nccl import problem as problem_lib
 from lagom_xla.search.nccl import searcher as searcher_lib
 from lagom_xla.search.nccl import trial as trial_lib

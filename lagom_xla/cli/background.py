@@ -63,7 +63,8 @@ def _search(folder: pathlib.Path, task: search_lib.Task) -> None:
 
   begin_s = time.monotonic()
   arguments = argparse.Namespace(workers=task.num_workers, no_cache=False)
-  with compiling.workers(arguments) as workers:
+  # What it proposes is proven to compile: the training process runs it next.
+  with compiling.workers(arguments, generates_code=True) as workers:
     target = _target(folder)
     if workers is not None:
       target = target.with_workers(workers)

@@ -40,8 +40,15 @@ def add(command: argparse.ArgumentParser) -> None:
 
 
 @contextlib.contextmanager
-def workers(arguments: argparse.Namespace) -> Iterator[pool_lib.Pool | None]:
-  """The workers that the arguments of `add` ask for; None for none."""
+def workers(
+  arguments: argparse.Namespace, *, generates_code: bool = False
+) -> Iterator[pool_lib.Pool | None]:
+  """The workers that the arguments of `add` ask for; None for none.
+
+  Args:
+    arguments: of the command.
+    generates_code: see `pool.Pool`.
+  """
   if arguments.workers == 0:
     yield None
     return
@@ -50,7 +57,10 @@ def workers(arguments: argparse.Namespace) -> Iterator[pool_lib.Pool | None]:
 
   cache = None if arguments.no_cache else cache_lib.of_user()
   with pool_lib.Pool(
-    arguments.workers, cache=cache, warn=command_lib.say
+    arguments.workers,
+    cache=cache,
+    warn=command_lib.say,
+    generates_code=generates_code,
   ) as pool:
     yield pool
 

@@ -126,27 +126,56 @@ def from_the_beginning(
     Exception: XLA refused.
   """
   with tempfile.TemporaryDirectory() as folder:
-    dumping = {
-      "xla_dump_to": folder,
-      "xla_dump_hlo_as_proto": True,
-      "xla_dump_hlo_pass_re": f"^{_FIRST}$",
-      "xla_dump_hlo_module_re": f"^{re.escape(name)}$",
-    }
-    dumped = _jax_request.with_options(request, dumping, None)
+    writing = _jax_request.with_options(request, options(name, folder), None)
     scheduled = in_compile.run_to(
       registry.Stage.POST_SCHEDULER,
-      lambda: _jax_request.compile(dumped, devices_lib.devices(cluster)),
+      lambda: _jax_request.compile(writing, devices_lib.devices(cluster)),
       name,
     )
-    files = list(pathlib.Path(folder).glob(f"*.before_{_FIRST}.hlo.pb"))
-    if scheduled is None or len(files) != 1:
-      return Begun(scheduled=scheduled, fused=None)
-    written = hlo_pb2.HloProto.FromString(files[0].read_bytes()).hlo_module
-  try:
-    fused = _as_if_never_stopped(written, scheduled, cluster, request)
-  except (errors.CompileError, errors.UnsupportedError):
-    fused = None
+    fused = written(folder, scheduled, cluster, request)
   return Begun(scheduled=scheduled, fused=fused)
+
+
+def options(name: str, folder: str) -> dict[str, bool | str]:
+  """XLA options with which a compile writes down its fused module.
+
+  Args:
+    name: of the module.
+    folder: where to; nothing else is in it.
+  """
+  return {
+    "xla_dump_to": folder,
+    "xla_dump_hlo_as_proto": True,
+    "xla_dump_hlo_pass_re": f"^{_FIRST}$",
+    "xla_dump_hlo_module_re": f"^{re.escape(name)}$",
+  }
+
+
+def written(
+  folder: str,
+  scheduled: _Module | None,
+  cluster: cluster_lib.Cluster,
+  request: _jax_request.Request,
+) -> _Module | None:
+  """The fused module that a compile with these options wrote down.
+
+  Args:
+    folder: where it is.
+    scheduled: what the compile scheduled.
+    cluster: what it was compiled for.
+    request: what XLA got, but for these options.
+
+  Returns:
+    None where nobody can go on from it.
+  """
+  files = list(pathlib.Path(folder).glob(f"*.before_{_FIRST}.hlo.pb"))
+  if scheduled is None or len(files) != 1:
+    return None
+  fused = hlo_pb2.HloProto.FromString(files[0].read_bytes()).hlo_module
+  try:
+    return _as_if_never_stopped(fused, scheduled, cluster, request)
+  except (errors.CompileError, errors.UnsupportedError):
+    return None
 
 
 def from_fused(

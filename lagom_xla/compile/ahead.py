@@ -45,8 +45,6 @@ def start_first(
   """
   if lowered.workers is None:
     return []
-  pending = [
-    compiler.start(lowered),
-    compiler.start_before_combining(lowered),
-  ]
-  return [*pending, compiler.start_to_the_end(lowered)] if is_full else pending
+  # One to the end shows the schedule on its way.
+  first = compiler.start_to_the_end if is_full else compiler.start
+  return [first(lowered), compiler.start_before_combining(lowered)]

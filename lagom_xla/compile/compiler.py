@@ -20,6 +20,7 @@ import dataclasses
 
 from lagom_xla import errors
 from lagom_xla.compile import config as config_lib
+from lagom_xla.compile import estimates as estimates_lib
 from lagom_xla.compile import lowered as lowered_lib
 from lagom_xla.compile import lowered_module
 from lagom_xla.compile import pending as pending_lib
@@ -31,11 +32,8 @@ from lagom_xla.passes import registry
 from lagom_xla.passes.program import form as form_lib
 from lagom_xla.passes.schedule import orders as orders_lib
 
-# Makes XLA write its own estimate of each kernel into a schedule. It has the
-# tables for some GPUs only; for others the module comes without estimates.
-ESTIMATES = "xla_gpu_collect_cost_model_stats"
-# Those for which XLA was seen to have no tables; asking again costs a compile.
-_gpus_without_estimates: set[str] = set()
+# What others know it by.
+ESTIMATES = estimates_lib.OPTION
 
 
 def schedule(
@@ -84,23 +82,12 @@ def start(
       must_begin=must_begin,
     )
 
-  gpu = lowered.cluster.gpu.name
-  is_asked = ESTIMATES in resolved.options or gpu in _gpus_without_estimates
-  first = run(estimates=not is_asked)
+  begun = estimates_lib.where_there_are(run, lowered, resolved)
 
   def result() -> hlo.Module:
-    try:
-      scheduled = first.result()
-    except errors.CompileError as error:
-      if is_asked:
-        raise
-      scheduled = run(estimates=False).result()
-      # An abort is of this module; the tables, of all.
-      if not isinstance(error, errors.CompileAbortedError):
-        _gpus_without_estimates.add(gpu)
-    return orders_lib.apply(scheduled, config.orders)
+    return orders_lib.apply(begun.result(), config.orders)
 
-  return pending_lib.Pending(result=result, drop=first.drop)
+  return pending_lib.Pending(result=result, drop=begun.drop)
 
 
 def before_combining(
@@ -175,8 +162,24 @@ def start_to_the_end(
   asked_for = sentences.asked_for(lowered, config)
   groups = config.combine_groups
   lowered, config = _resolved(lowered, config, is_run=lowered.is_run)
-  options = {**lowered.options_to_the_end, **config.options}
-  begun = xla_run.start_to_the_end(lowered, config, options, asked_for)
+
+  def run(estimates: bool) -> pending_lib.Pending[lowered_lib.Compilation]:
+    return xla_run.start_to_the_end(
+      lowered,
+      config,
+      config.options,
+      asked_for,
+      # A worker shows its schedule, which has estimates.
+      shown_with={ESTIMATES: estimates},
+      shares_fusion=groups is None,
+    )
+
+  is_shown = lowered.workers is not None
+  begun = (
+    estimates_lib.where_there_are(run, lowered, config)
+    if is_shown
+    else run(False)
+  )
 
   def result() -> lowered_lib.Compilation:
     compilation = begun.result()

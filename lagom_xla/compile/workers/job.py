@@ -44,6 +44,9 @@ class Job:
     must_begin: whether it is compiled from the beginning all the same.
     leads: whether it gives that module, too.
     fused: that module.
+    shows: whether it shows its schedule on the way to its end.
+    needs_code: whether a compile to the end generates code, though nobody runs
+      it, to see that it can.
   """
 
   name: str
@@ -57,6 +60,14 @@ class Job:
   must_begin: bool = False
   leads: bool = False
   fused: bytes | None = None
+  shows: bool = False
+  needs_code: bool = False
+
+  @functools.cached_property
+  def shown(self) -> Job:
+    """The job that ends where this one shows its schedule."""
+    stage = registry.Stage.POST_SCHEDULER
+    return dataclasses.replace(self, stage=stage, orders={}, shows=False)
 
   @functools.cached_property
   def digest(self) -> str:
@@ -65,6 +76,7 @@ class Job:
     parts = (
       _versions(),
       (self.name, self.stage, self.groups, sorted(self.orders.items())),
+      self.needs_code and self.stage is None,
       (cluster.gpu.target_config(), cluster.num_nodes, cluster.gpus_per_node),
       (request.device_ids, sorted(request.overrides)),
     )
@@ -90,6 +102,17 @@ class Result:
   module: bytes | None
   peak_bytes: int | None = None
   fused: bytes | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Shown:
+  """What a job shows before its result: its schedule.
+
+  Attributes:
+    module: the HloModuleProto.
+  """
+
+  module: bytes
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

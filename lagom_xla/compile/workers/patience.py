@@ -10,6 +10,8 @@ _HANG_FACTOR = 30
 _LEAST_HANG_S = 300.0
 # Nothing is known of the first ones; the largest public modules take minutes.
 _FIRST_HANG_S = 3600.0
+# One that nobody waits for may lead to what others wait for, but not as long.
+_DROPPED_FACTOR = 3
 # Stopping a compile costs a new worker, which takes two seconds to start.
 _WORTH_STOPPING_S = 10.0
 
@@ -43,6 +45,12 @@ class Patience:
     if self._longest_s is None:
       return _FIRST_HANG_S
     return max(_HANG_FACTOR * self._longest_s, _LEAST_HANG_S)
+
+  @property
+  def limit_of_dropped_s(self) -> float:
+    """One that nobody waits for hangs if it takes longer from then on."""
+    longest_s = self._longest_s or 0.0
+    return max(_DROPPED_FACTOR * longest_s, self._worth_stopping_s)
 
   @property
   def is_worth_stopping(self) -> bool:

@@ -7,8 +7,7 @@
       module = target.schedule()
 
 A worker is started when a job finds all others at work, and lives until the
-pool is closed. A thread serves each and starts it: the kernel ends a worker
-with the thread that it came from.
+pool is closed (`staff.py`).
 """
 
 from __future__ import annotations
@@ -18,8 +17,6 @@ from collections.abc import Callable
 from concurrent import futures
 import contextlib
 import os
-import queue
-import sys
 import threading
 import time
 
@@ -29,10 +26,9 @@ from lagom_xla.compile.workers import fusions as fusions_lib
 from lagom_xla.compile.workers import job as job_lib
 from lagom_xla.compile.workers import patience as patience_lib
 from lagom_xla.compile.workers import running as running_lib
+from lagom_xla.compile.workers import shown as shown_lib
+from lagom_xla.compile.workers import staff as staff_lib
 from lagom_xla.compile.workers import worker as worker_lib
-
-# How long `close` waits for a thread to see that its worker is gone.
-_LONGEST_JOIN_S = 5.0
 
 _CLOSED = "The pool is closed."
 
@@ -53,6 +49,7 @@ class Pool:
     *,
     cache: cache_lib.Cache | None = None,
     warn: Callable[[str], None] = lambda _: None,
+    generates_code: bool = False,
     hang_s: float | None = None,
     worth_stopping_s: float | None = None,
   ):
@@ -62,30 +59,25 @@ class Pool:
       num_workers: at most; None for one per core.
       cache: of what was compiled before; None for what this pool compiles.
       warn: told, once, why there are no workers after all.
+      generates_code: whether compiles to the end generate code, which takes
+        most of their time, to see that they can.
       hang_s: a compile that takes longer hangs; None to go by the others.
       worth_stopping_s: one that was dropped is stopped if the longest so far
         took as long; None for the usual time.
     """
-    self._max_workers = num_workers or num_cores()
+    self.generates_code = generates_code
     self._owned = contextlib.ExitStack()
     self._cache = cache or self._owned.enter_context(cache_lib.temporary())
-    self._warn = warn
     self._patience = patience_lib.Patience(hang_s, worth_stopping_s)
-    self._path = os.pathsep.join(filter(None, sys.path))
     self._lock = threading.RLock()
-    self._jobs: queue.SimpleQueue[tuple[job_lib.Job, Future] | None]
-    self._jobs = queue.SimpleQueue()
     self._at_hand: dict[str, Future] = {}
-    self._workers: set[worker_lib.Worker] = set()
-    self._running = running_lib.Running()
+    self._running = running_lib.Running(self._lock)
     self._fusions = fusions_lib.Fusions(self._cache)
-    self._threads: list[threading.Thread] = []
-    self._num_open = 0
-    self._is_closed = False
-    self._obstacle = ""
+    self._shown = shown_lib.ShownSchedules()
+    self._staff = staff_lib.Staff(
+      num_workers or num_cores(), self._run, lock=self._lock, warn=warn
+    )
     atexit.register(self.close)
-    with self._lock:
-      self._add_worker()
 
   def __enter__(self) -> Pool:
     return self
@@ -96,18 +88,18 @@ class Pool:
   @property
   def is_usable(self) -> bool:
     """Whether workers can be had."""
-    return not self._obstacle
+    return not self._staff.obstacle
 
   @property
   def max_workers(self) -> int:
     """Workers that there are at most."""
-    return self._max_workers
+    return self._staff.num_workers
 
   @property
   def worker_pids(self) -> tuple[int, ...]:
     """The processes that there are now."""
     with self._lock:
-      return tuple(worker.pid for worker in self._workers)
+      return self._staff.pids
 
   @property
   def num_at_work(self) -> int:
@@ -130,12 +122,26 @@ class Pool:
       if cached is not None:
         future.set_result(cached)
         return future
-      if self._is_closed or self._obstacle:
-        future.set_exception(errors.WorkerError(self._obstacle or _CLOSED))
+      if obstacle := self._obstacle:
+        future.set_exception(errors.WorkerError(obstacle))
         return future
       self._at_hand[job.digest] = future
+      if job.shows:
+        self._promise(job.shown, future)
     self._begin(job, future)
     return future
+
+  @property
+  def _obstacle(self) -> str:
+    """Why nothing can be compiled; "" where it can."""
+    return self._staff.obstacle or (_CLOSED if self._staff.is_closed else "")
+
+  def _promise(self, shown: job_lib.Job, end: Future) -> None:
+    """Has who asks for a schedule wait for a compile to the end to show it."""
+    known = self._at_hand.get(shown.digest)
+    is_at_hand = known is not None and not known.cancelled()
+    if not is_at_hand and self._cache.get(shown.digest) is None:
+      self._at_hand[shown.digest] = self._shown.promise(end, shown)
 
   def _begin(self, job: job_lib.Job, future: Future) -> None:
     """Queues a job, once the one that leads its fusion is done."""
@@ -148,13 +154,9 @@ class Pool:
 
   def _put(self, job: job_lib.Job, future: Future) -> None:
     """Queues a job for the next worker; the lock is held."""
-    self._jobs.put((job, future))
-    self._num_open += 1
-    must_wait = self._num_open > self._max_workers
+    must_wait = self._staff.put(job, future)
     if must_wait and self._patience.is_worth_stopping:
       self._running.stop_abandoned()
-    if len(self._threads) < min(self._num_open, self._max_workers):
-      self._add_worker()
 
   def forget(self, job: job_lib.Job) -> None:
     """Lets go of a job's result, as whoever asked for it has it."""
@@ -164,71 +166,38 @@ class Pool:
   def drop(self, job: job_lib.Job) -> None:
     """Keeps a job from being compiled.
 
-    If that has begun, and takes long, it ends when another job waits for it.
+    If that has begun, and takes long, it ends when another job waits for a
+    worker; and by itself, if it takes so long that it hangs.
     """
     with self._lock:
       future = self._at_hand.pop(job.digest, None)
-      if future is not None and not future.cancel():
-        self._running.abandon(future)
+      if future is None:
+        return
+      if future.cancel():
+        self._break_promise(future)
+      else:
+        self._running.abandon(future, self._patience.limit_of_dropped_s)
+
+  def _break_promise(self, end: Future) -> None:
+    """Lets go of a schedule that a compile to the end never showed."""
+    shown = self._shown.end(end)
+    if shown is not None:
+      self._at_hand.pop(shown.digest, None)
 
   def close(self) -> None:
     """Ends all workers at once; what is not compiled never will be."""
     atexit.unregister(self.close)
-    with self._lock:
-      self._is_closed = True
-      for _ in self._threads:
-        self._jobs.put(None)
-      for worker in self._workers:
-        worker.stop()
-    for thread in self._threads:
-      thread.join(_LONGEST_JOIN_S)
+    self._staff.close()
     self._owned.close()
-
-  def _add_worker(self) -> None:
-    thread = threading.Thread(target=self._serve, daemon=True)
-    self._threads.append(thread)
-    thread.start()
-
-  def _serve(self) -> None:
-    """In a thread: one worker, and another when it ends, until `close`."""
-    worker: worker_lib.Worker | None = None
-    try:
-      while True:
-        if worker is None and not self._obstacle:
-          worker = self._start()
-        task = self._jobs.get()
-        if task is None:
-          return
-        job, future = task
-        if future.set_running_or_notify_cancel():
-          worker = self._run(worker, job, future)
-        else:
-          self.forget(job)
-        with self._lock:
-          self._num_open -= 1
-    finally:
-      self._end(worker)
-
-  def _start(self) -> worker_lib.Worker | None:
-    """A worker that is ready, so that no job waits for one that is not."""
-    worker = None
-    try:
-      with self._lock:
-        if self._is_closed:
-          return None
-        worker = worker_lib.Worker(self._path)
-        self._workers.add(worker)
-      worker.await_start()
-    except errors.WorkerError as error:
-      self._end(worker)
-      self._give_up(error)
-      return None
-    return worker
 
   def _run(
     self, worker: worker_lib.Worker | None, job: job_lib.Job, future: Future
   ) -> worker_lib.Worker | None:
-    """Runs a job; returns the worker unless it has ended."""
+    """Runs a job, if anybody wants it; see `staff.Run`."""
+    if not future.set_running_or_notify_cancel():
+      with self._lock:
+        self._break_promise(future)
+      return worker
     started_s = time.monotonic()
     try:
       if worker is None:
@@ -236,12 +205,16 @@ class Pool:
       with self._lock:
         self._running.begin(future, worker)
         limit_s = self._patience.limit_s
-      result = worker.run(job, limit_s)
+      result = worker.run(
+        job, limit_s, lambda shown: self._show(job, future, shown)
+      )
     except Exception as error:
       if isinstance(error, errors.CompileAbortedError):
-        self._end(worker)
+        self._staff.end(worker)
         worker = None
       future.set_exception(error)
+      with self._lock:
+        self._break_promise(future)
       return worker
     finally:
       with self._lock:
@@ -253,19 +226,17 @@ class Pool:
     if result.module is not None:
       self._cache.put(job.digest, result)
     future.set_result(result)
+    with self._lock:
+      self._break_promise(future)
     return worker
 
-  def _give_up(self, error: errors.WorkerError) -> None:
+  def _show(
+    self, job: job_lib.Job, future: Future, shown: job_lib.Shown
+  ) -> None:
+    """Hands on a schedule that a compile to the end has come to."""
+    scheduled = job_lib.Result(module=shown.module)
     with self._lock:
-      if not self._obstacle and not self._is_closed:
-        self._obstacle = str(error)
-        self._warn(
-          "compiles in this process, as no other one can: an abort in XLA ends"
-          f" it, and Ctrl-C waits. {error}"
-        )
-
-  def _end(self, worker: worker_lib.Worker | None) -> None:
-    with self._lock:
-      if worker is not None:
-        self._workers.discard(worker)
-        worker.close()
+      if self._shown.is_promised(future):
+        # First, so that whoever has the schedule never compiles it again.
+        self._cache.put(job.shown.digest, scheduled)
+        self._shown.keep(future, scheduled)

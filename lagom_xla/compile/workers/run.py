@@ -4,36 +4,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 import contextlib
 import dataclasses
+import tempfile
 from typing import Any
 
 from lagom_xla import errors
 from lagom_xla.compile import _jax_request
 from lagom_xla.compile import after_fusion
+from lagom_xla.compile import before_code
 from lagom_xla.compile import devices as devices_lib
+from lagom_xla.compile import estimates
 from lagom_xla.compile import memory_stats
 from lagom_xla.compile.workers import job as job_lib
 from lagom_xla.passes import hlo_pb2
 from lagom_xla.passes import in_compile
+from lagom_xla.passes import registry
+
+_Show = Callable[[job_lib.Shown], None]
 
 
-def run(job: job_lib.Job) -> job_lib.Result:
+def run(job: job_lib.Job, show: _Show = lambda _: None) -> job_lib.Result:
   """Compiles a job as far as it asks for.
+
+  Args:
+    job: the job.
+    show: called with its schedule on the way, if it shows that.
 
   Raises:
     LagomError: one of our passes refused.
     Exception: XLA refused.
   """
-  devices = devices_lib.devices(job.cluster)
-
-  def compile_() -> Any:
-    return _jax_request.compile(job.request, devices)
-
+  if job.stage is None:
+    return _to_the_end(job, show)
   if job.leads:
     begun = after_fusion.from_the_beginning(job.name, job.cluster, job.request)
-    fused = None if begun.fused is None else begun.fused.SerializeToString()
-    return dataclasses.replace(_scheduled(begun.scheduled), fused=fused)
+    return _led(_scheduled(begun.scheduled), begun.fused)
   if job.fused is not None:
     fused = hlo_pb2.HloModuleProto.FromString(job.fused)
     # What XLA refuses, it says of a compile from the beginning.
@@ -41,14 +48,14 @@ def run(job: job_lib.Job) -> job_lib.Result:
       found = after_fusion.from_fused(fused, job.cluster, job.request)
       if found is not None:
         return _scheduled(found)
-  is_to_the_end = job.stage is None
-  with (
-    in_compile.grouped(job.name, job.groups, must_keep_donation=is_to_the_end),
-    in_compile.reordered(job.name, job.orders),
-  ):
-    if job.stage is None:
-      return _to_the_end(compile_())
-    return _scheduled(in_compile.run_to(job.stage, compile_, job.name))
+  with in_compile.grouped(job.name, job.groups):
+    return _scheduled(
+      in_compile.run_to(job.stage, lambda: _compile(job, job.request), job.name)
+    )
+
+
+def _compile(job: job_lib.Job, request: _jax_request.Request) -> Any:
+  return _jax_request.compile(request, devices_lib.devices(job.cluster))
 
 
 def _scheduled(proto: hlo_pb2.HloModuleProto | None) -> job_lib.Result:
@@ -56,9 +63,71 @@ def _scheduled(proto: hlo_pb2.HloModuleProto | None) -> job_lib.Result:
   return job_lib.Result(module=module)
 
 
-def _to_the_end(executable: Any) -> job_lib.Result:
+def _led(
+  result: job_lib.Result, fused: hlo_pb2.HloModuleProto | None
+) -> job_lib.Result:
+  """A result with what others may go on from."""
+  serialized = None if fused is None else fused.SerializeToString()
+  return dataclasses.replace(result, fused=serialized)
+
+
+def _to_the_end(job: job_lib.Job, show: _Show) -> job_lib.Result:
+  """Compiles as far as there is something to know, whatever it shows."""
+  with tempfile.TemporaryDirectory() as folder:
+    with (
+      in_compile.grouped(job.name, job.groups, must_keep_donation=True),
+      in_compile.reordered(job.name, job.orders),
+      _showing(job, show) as schedules,
+    ):
+      assigned = _assigned(job, folder)
+    estimates.take_out(assigned.module)
+    result = job_lib.Result(
+      module=assigned.module.SerializeToString(),
+      peak_bytes=assigned.peak_bytes,
+    )
+    if not job.leads:
+      return result
+    scheduled = schedules[0] if schedules else None
+    fused = after_fusion.written(folder, scheduled, job.cluster, job.request)
+    return _led(result, fused)
+
+
+def _assigned(job: job_lib.Job, folder: str) -> before_code.Assigned:
+  """The module that runs and its memory, without code where that is enough."""
+  request = job.request
+  if job.leads:
+    writing = after_fusion.options(job.name, folder)
+    request = _jax_request.with_options(request, writing, None)
+  if job.needs_code:
+    return _of_executable(_compile(job, request))
+  ending = before_code.options(job.name, folder)
+  request = _jax_request.with_options(request, ending, None)
+  return before_code.run(folder, lambda: _compile(job, request))
+
+
+@contextlib.contextmanager
+def _showing(
+  job: job_lib.Job, show: _Show
+) -> Iterator[list[hlo_pb2.HloModuleProto]]:
+  """Shows a job's schedule, if it is to; gives it, once it is there."""
+  schedules: list[hlo_pb2.HloModuleProto] = []
+  if not job.shows:
+    yield schedules
+    return
+
+  def note(module: hlo_pb2.HloModuleProto) -> None:
+    if not schedules:
+      schedules.append(module)
+      show(job_lib.Shown(module=module.SerializeToString()))
+
+  with in_compile.shown(registry.Stage.POST_SCHEDULER, note, job.name):
+    yield schedules
+
+
+def _of_executable(executable: Any) -> before_code.Assigned:
   (module,) = executable.hlo_modules()
-  return job_lib.Result(
-    module=module.as_serialized_hlo_module_proto(),
+  serialized = module.as_serialized_hlo_module_proto()
+  return before_code.Assigned(
+    module=hlo_pb2.HloModuleProto.FromString(serialized),
     peak_bytes=memory_stats.peak_bytes(executable.get_compiled_memory_stats()),
   )

@@ -8,6 +8,7 @@ It has no lock of its own: the pool's is held around all calls.
 from __future__ import annotations
 
 from concurrent import futures
+import threading
 
 from lagom_xla.compile.workers import job as job_lib
 from lagom_xla.compile.workers import worker as worker_lib
@@ -18,9 +19,15 @@ Future = futures.Future[job_lib.Result]
 class Running:
   """The compiles that go on now."""
 
-  def __init__(self):
+  def __init__(self, lock: threading.RLock):
+    """Starts with none.
+
+    Args:
+      lock: the pool's, for what happens by itself.
+    """
+    self._lock = lock
     self._worker_of: dict[Future, worker_lib.Worker] = {}
-    self._abandoned: set[Future] = set()
+    self._abandoned: dict[Future, threading.Timer] = {}
 
   def __len__(self) -> int:
     return len(self._worker_of)
@@ -32,16 +39,33 @@ class Running:
   def end(self, future: Future) -> None:
     """A compile has come to its end, if it had begun."""
     self._worker_of.pop(future, None)
-    self._abandoned.discard(future)
+    timer = self._abandoned.pop(future, None)
+    if timer is not None:
+      timer.cancel()
 
-  def abandon(self, future: Future) -> None:
-    """Nobody waits for a compile any more."""
-    if not future.done():
-      self._abandoned.add(future)
+  def abandon(self, future: Future, limit_s: float) -> None:
+    """Nobody waits for a compile any more, but others may for what it leads.
+
+    Args:
+      future: of the compile.
+      limit_s: if it takes that much longer it hangs, and is ended.
+    """
+    if future.done() or future in self._abandoned:
+      return
+    timer = threading.Timer(limit_s, self._stop, [future])
+    timer.daemon = True
+    self._abandoned[future] = timer
+    timer.start()
 
   def stop_abandoned(self) -> None:
     """Ends one compile that nobody waits for, with its worker."""
-    for future in self._abandoned & self._worker_of.keys():
-      self._worker_of[future].stop()
-      self.end(future)
+    for future in self._abandoned.keys() & self._worker_of.keys():
+      self._stop(future)
       return
+
+  def _stop(self, future: Future) -> None:
+    with self._lock:
+      worker = self._worker_of.get(future)
+      if worker is not None and future in self._abandoned:
+        worker.stop()
+        self.end(future)

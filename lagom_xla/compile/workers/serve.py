@@ -6,12 +6,13 @@
 
 The descriptor is one end of a socket. The first message is `READY` or why this
 process cannot compile; then each job is answered by a `job.Result`, by an error
-of lagom_xla, or by a `job.Refusal`.
+of lagom_xla, or by a `job.Refusal`, and before that perhaps by a `job.Shown`.
 """
 
 from __future__ import annotations
 
 import ctypes
+import functools
 from multiprocessing import connection
 import os
 import signal
@@ -44,7 +45,8 @@ def main() -> None:
         job = parent_end.recv()
       except EOFError:
         return
-      parent_end.send(_answer(run_lib.run, job))
+      run = functools.partial(run_lib.run, show=parent_end.send)
+      parent_end.send(_answer(run, job))
 
 
 def _answer(run: Any, job: job_lib.Job) -> Any:

@@ -8,6 +8,7 @@ GPUs. It ends with the thread that started it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 import contextlib
 import multiprocessing
 import os
@@ -16,6 +17,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from typing import Any
 
 from lagom_xla import errors
 from lagom_xla.compile.workers import job as job_lib
@@ -85,12 +87,18 @@ class Worker:
     if greeting != serve.READY:
       raise errors.WorkerError(greeting)
 
-  def run(self, job: job_lib.Job, limit_s: float) -> job_lib.Result:
+  def run(
+    self,
+    job: job_lib.Job,
+    limit_s: float,
+    show: Callable[[job_lib.Shown], None] = lambda _: None,
+  ) -> job_lib.Result:
     """Compiles a job, once it has started.
 
     Args:
       job: the job.
       limit_s: a compile that takes longer hangs.
+      show: called with the job's schedule on its way, if it shows that.
 
     Raises:
       CompileAbortedError: XLA ended the process, or hung. It has to be started
@@ -101,12 +109,10 @@ class Worker:
     before = self._said.seek(0, os.SEEK_END)
     try:
       self._channel.send(job)
-      if not self._channel.poll(limit_s):
-        self.stop()
-        raise errors.CompileAbortedError(
-          f"XLA did not finish within {limit_s:.0f} s, and was ended."
-        )
-      answer = self._channel.recv()
+      answer = self._answer(limit_s)
+      while isinstance(answer, job_lib.Shown):
+        show(answer)
+        answer = self._answer(limit_s)
     except (EOFError, OSError) as error:
       raise errors.CompileAbortedError(self._last_words(before)) from error
     if isinstance(answer, job_lib.Refusal):
@@ -114,6 +120,15 @@ class Worker:
     if isinstance(answer, errors.LagomError):
       raise answer
     return answer
+
+  def _answer(self, limit_s: float) -> Any:
+    """What it says next."""
+    if not self._channel.poll(limit_s):
+      self.stop()
+      raise errors.CompileAbortedError(
+        f"XLA did not finish within {limit_s:.0f} s, and was ended."
+      )
+    return self._channel.recv()
 
   def stop(self) -> None:
     """Ends the process, and what it started, at once."""

@@ -18,8 +18,6 @@ give the same questions. What all searchers share is in the base class: the
 first question is always the start itself, so the result is never worse than
 what ran before; and the best is the configuration with the least total time. A
 subclass says how it begins (`_begin`) and what it asks next (`_next`).
-
-`lockstep.py` searches all problems of a step at once.
 """
 
 from __future__ import annotations
