@@ -147,7 +147,7 @@ def test_a_step_made_to_have_one_reason_has_that_one(
   )
   assert words in first.sentence
   assert first.sentence in found.why
-  assert explaining.why(step, step.default)[found.name] == found.why
+  assert found in explaining.of_run(step, step.default).collectives
 
 
 def test_a_hidden_collective_has_no_reason(compiled: Compiled) -> None:

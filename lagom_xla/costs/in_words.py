@@ -18,6 +18,7 @@ _WHOLE_FROM_MS = 100
 _WHOLE_FROM_MB = 100
 # Shorter ones need a third digit.
 _SHORT_MS = 0.1
+_SUFFIXES = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
 def milliseconds(us: float) -> str:
@@ -58,6 +59,24 @@ def mb(num_bytes: int) -> str:
   return f"{size:,.{0 if size >= _WHOLE_FROM_MB else 1}f}"
 
 
+def gigabytes(num_bytes: float) -> str:
+  """Bytes of a GPU's memory in GB of 1e9."""
+  return f"{num_bytes / 1e9:,.1f} GB"
+
+
+def short(value: float) -> str:
+  """A rate in three digits, such as 312k."""
+  for size, suffix in _SUFFIXES:
+    if value >= 0.9995 * size:
+      return f"{_three_digits(value / size)}{suffix}"
+  return _three_digits(value)
+
+
+def _three_digits(value: float) -> str:
+  digits = 0 if value >= 99.95 else 1 if value >= 9.995 else 2
+  return f"{value:,.{digits}f}"
+
+
 def count(
   items: int | Collection[object], noun: str, plural: str | None = None
 ) -> str:
@@ -96,7 +115,7 @@ def setting(
 
 
 def tuning_key(kind: str, num_bytes: int, num_ranks: int) -> str:
-  """What NCCL tells collectives apart by."""
+  """What NCCL tells collectives apart by, such as all-gather of 35 MB ..."""
   return f"{kind} of {megabytes(num_bytes)} over {num_ranks} GPUs"
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 import dataclasses
 
-from lagom_xla.costs import collective as collective_lib
+from lagom_xla.costs import in_words
 from lagom_xla.costs import step as step_lib
 from lagom_xla.costs.replay import timeline
 from lagom_xla.explain import arrays
@@ -23,7 +23,7 @@ from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import dependencies
 from lagom_xla.passes import source_lines
 
-_ms = words.milliseconds
+_ms = in_words.milliseconds
 # One may become the other, as XLA makes a reduce-scatter of an all-reduce.
 _REDUCTIONS = ("all-reduce", "reduce-scatter")
 # NCCL settings that a sentence names.
@@ -185,8 +185,8 @@ def _changes(
   said = []
   if sizes[0] != sizes[1] or _runs(ours) != _runs(theirs):
     said.append(
-      f"{words.count(len(theirs), 'collective')} of at most"
-      f" {words.megabytes(sizes[1][-1])}"
+      f"{in_words.count(theirs, 'collective')} of at most"
+      f" {in_words.megabytes(sizes[1][-1])}"
       + (f" in {_runs(theirs):,} runs" if _runs(ours) != _runs(theirs) else "")
     )
   beside = [_num_beside(before, ours), _num_beside(after, theirs)]
@@ -212,12 +212,4 @@ def _settings(
 ) -> list[str]:
   """What NCCL runs them with, in words, each once."""
   settings = (ran.configuration[ran.step.key_of[c.name]] for c in some)
-  return list(dict.fromkeys(map(_setting, settings)))
-
-
-def _setting(setting: collective_lib.Setting) -> str:
-  return (
-    f"{setting.algorithm}/{setting.protocol} in"
-    f" {words.count(setting.num_channels, 'channel')} and chunks of"
-    f" {setting.chunk_bytes / 1024:,.0f} KiB"
-  )
+  return list(dict.fromkeys(map(in_words.setting, settings)))

@@ -41,7 +41,7 @@ def section(
       f" {_ms(replayed.total_copy_slowdown_us)} for host copies"
     )
   instructions = instructions_lib.of_step(step)
-  found = losses.of_step(step, configuration, replayed, instructions)
+  found = losses.of_step(step, configuration, instructions)
   costly = [one for one in found if one.why_waits or one.slowed]
   if not costly:
     return screen.Section(head=screen.wrapped(f"{head}."))

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 import rich.table
 
 
-def new(title: str, *columns: str) -> rich.table.Table:
+def new(title: str | None, *columns: str) -> rich.table.Table:
   """An empty table; the first column is text, the others are numbers."""
   table = rich.table.Table(
     title=title,

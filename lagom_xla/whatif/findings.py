@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 import itertools
 
+from lagom_xla.costs import in_words
 from lagom_xla.whatif import comparison as comparison_lib
-from lagom_xla.whatif import words
 
 Row = comparison_lib.Row
 
@@ -40,8 +40,8 @@ def notes(rows: Iterable[Row]) -> Iterator[str]:
       continue
     if not row.fits:
       yield (
-        f"{row.cluster}: needs {figures.memory_bytes / 1e9:,.1f} GB of the"
-        f" {row.hbm_bytes / 1e9:,.1f} GB that a GPU has."
+        f"{row.cluster}: needs {in_words.gigabytes(figures.memory_bytes)} of"
+        f" the {in_words.gigabytes(row.hbm_bytes)} that a GPU has."
       )
     if slower := _slower_on_faster(figures):
       yield (
@@ -104,8 +104,8 @@ def _best(rows: Sequence[Row], unit: str | None) -> str:
   first = max(rows, key=per_gpu)
   return (
     f"Most {unit} per second: {most.cluster},"
-    f" {words.short(most.per_s or 0.0)}; most per GPU: {first.cluster},"
-    f" {words.short(per_gpu(first))}."
+    f" {in_words.short(most.per_s or 0.0)}; most per GPU: {first.cluster},"
+    f" {in_words.short(per_gpu(first))}."
   )
 
 

@@ -11,19 +11,15 @@ from __future__ import annotations
 import pathlib
 
 from lagom_xla import errors
+from lagom_xla.costs import in_words
 from lagom_xla.report.page import rendering
 from lagom_xla.whatif import comparison as comparison_lib
 from lagom_xla.whatif import curves
 from lagom_xla.whatif import findings as findings_lib
 from lagom_xla.whatif import table as table_lib
-from lagom_xla.whatif import words
 
 _FOLDER = pathlib.Path(__file__).parent
 _CSS = pathlib.Path(rendering.__file__).with_name("page.css")
-_MARGIN = {"l": 70, "r": 12, "t": 8, "b": 48}
-
-_LINEAR = {"rangemode": "tozero", "tickformat": "~s"}
-
 Row = comparison_lib.Row
 
 
@@ -42,7 +38,11 @@ def render(comparison: comparison_lib.Comparison) -> str:
     loader=jinja2.FileSystemLoader(_FOLDER),
     undefined=jinja2.StrictUndefined,
   )
-  environment.filters["ms"] = _milliseconds
+  environment.filters |= {
+    "ms": in_words.milliseconds,
+    "between": rendering.between,
+    "gb": in_words.gigabytes,
+  }
   figures = curves.figures(comparison)
   return environment.get_template("page.html.j2").render(
     comparison=comparison,
@@ -69,7 +69,3 @@ def write(comparison: comparison_lib.Comparison, path: pathlib.Path) -> None:
     raise errors.OutputError(
       f"The report {path} cannot be written: {error.strerror}."
     ) from error
-
-
-def _milliseconds(us: float) -> str:
-  return f"{words.ms(us)} ms"

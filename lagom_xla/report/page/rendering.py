@@ -14,7 +14,7 @@ import pathlib
 from typing import Any
 
 from lagom_xla import errors
-from lagom_xla.report import instructions as instructions_lib
+from lagom_xla.costs import in_words
 from lagom_xla.report.page import story as story_lib
 
 _FOLDER = pathlib.Path(__file__).parent
@@ -52,7 +52,7 @@ def render(story: story_lib.Story) -> str:
     loader=jinja2.FileSystemLoader(_FOLDER),
     undefined=jinja2.StrictUndefined,
   )
-  environment.filters["ms"] = _milliseconds
+  environment.filters |= {"ms": _milliseconds, "between": between}
   after_us = story.before.us if story.after is None else story.after.us
   kinds = {
     kind
@@ -93,7 +93,12 @@ def write(story: story_lib.Story, path: pathlib.Path) -> None:
 
 def _milliseconds(us: float | None) -> str:
   """Milliseconds in words; "-" for None."""
-  return "-" if us is None else instructions_lib.milliseconds(us)
+  return "-" if us is None else in_words.milliseconds(us)
+
+
+def between(estimate: story_lib.Estimate) -> str:
+  """What a time is between, with its unit."""
+  return f"{in_words.ms_range(estimate.low_us, estimate.high_us)} ms"
 
 
 def script_json(value: object) -> str:

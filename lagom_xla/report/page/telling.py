@@ -14,6 +14,7 @@ import jax
 import jaxlib
 
 from lagom_xla import tuning as tuning_lib
+from lagom_xla.costs import in_words
 from lagom_xla.costs import lower_bound
 from lagom_xla.costs import step as step_lib
 from lagom_xla.costs import uncertainty
@@ -103,7 +104,7 @@ def _drawn(
   instructions = instructions_lib.of_step(step)
   return (
     drawing.picture(name, recorded, replayed, instructions),
-    losses.of_step(step, configuration, replayed, instructions),
+    losses.of_step(step, configuration, instructions),
   )
 
 
@@ -132,8 +133,8 @@ def _notes(step: step_lib.Step) -> Iterator[str]:
     )
   if count := len(rematerialization.recomputed(module)):
     yield (
-      f"{count:,} instructions run again, as memory is short; the step is as"
-      " XLA compiled it."
+      f"{in_words.count(count, 'instruction')} run again, as memory is short;"
+      " the step is as XLA compiled it."
     )
 
 
@@ -148,13 +149,13 @@ def _notes_on_plan(tuning: tuning_lib.Tuning) -> Iterator[str]:
   if before is not None and after is not None:
     yield (
       "Peak memory per GPU, by XLA's buffer assignment:"
-      f" {before / 1e9:.2f} GB before, {after / 1e9:.2f} GB after, of"
-      f" {tuning.plan.cluster.gpu.hbm_bytes / 1e9:.1f} GB."
+      f" {in_words.gigabytes(before)} before, {in_words.gigabytes(after)}"
+      f" after, of {in_words.gigabytes(tuning.plan.cluster.gpu.hbm_bytes)}."
     )
-  yield (
-    f"{tuning.search.num_predicted:,} more schedules were predicted without"
-    f" compiling them, and {tuning.num_trials:,} NCCL configurations replayed."
-  )
+  if predicted := tuning.search.num_predicted:
+    yield f"Schedules predicted without compiling them: {predicted:,}."
+  if replayed := tuning.num_trials:
+    yield f"NCCL configurations replayed: {replayed:,}."
 
 
 def _tried(
