@@ -4,8 +4,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+import jax
 import pytest
 import rich.console
 
@@ -20,8 +21,17 @@ from lagom_xla.report.page import telling
 
 
 @pytest.fixture(scope="module")
-def step(fsdp_unrolled: hlo.Module) -> step_lib.Step:
-  return step_lib.of_module(fsdp_unrolled, cluster_lib.parse("2x4xh100"))
+def step(
+  scheduled: Callable[..., hlo.Module],
+  fsdp_step: Callable[..., jax.stages.Lowered],
+) -> step_lib.Step:
+  """With a gather and a reduction of each layer, which XLA combines not."""
+  apart = {
+    f"xla_gpu_{kind}_combine_threshold_bytes": 0
+    for kind in ("all_gather", "reduce_scatter")
+  }
+  module = scheduled(fsdp_step(unroll=True), **apart)
+  return step_lib.of_module(module, cluster_lib.parse("2x4xh100"))
 
 
 @pytest.fixture(scope="module")
