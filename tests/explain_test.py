@@ -118,7 +118,7 @@ def _explained(
   [
     ("beside", "A B +g S -g C", "started_late", "XLA starts it later"),
     ("beside", "A +g S -g B C", "awaited_early", "XLA waits for it earlier"),
-    ("beside", "A +g -g B S C", "sync", "it is sync: XLA's scheduler put none"),
+    ("beside", "A +g -g B S C", "sync", "it is sync: XLA's scheduler put no"),
     (
       "beside",
       "B A +g S -g C",

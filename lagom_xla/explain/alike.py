@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 import dataclasses
 
+from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import in_words
 from lagom_xla.costs import step as step_lib
 from lagom_xla.costs.replay import timeline
@@ -212,4 +213,9 @@ def _settings(
 ) -> list[str]:
   """What NCCL runs them with, in words, each once."""
   settings = (ran.configuration[ran.step.key_of[c.name]] for c in some)
-  return list(dict.fromkeys(map(in_words.setting, settings)))
+  return list(dict.fromkeys(map(_setting, settings)))
+
+
+def _setting(setting: collective_lib.Setting) -> str:
+  name, _, rest = in_words.setting(setting).partition(", ")
+  return f"{name} ({rest})"

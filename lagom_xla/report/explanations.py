@@ -6,8 +6,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 import pathlib
+import textwrap
 
 import rich.console
+import rich.table
 
 from lagom_xla.costs import in_words
 from lagom_xla.explain import explanation as explanation_lib
@@ -108,7 +110,14 @@ def show_collective(
 
 
 def _say(console: rich.console.Console, text: str) -> None:
-  console.print(text, highlight=False, width=min(console.width, _WIDTH))
+  width = min(console.width, _WIDTH)
+  for line in textwrap.wrap(text, width, break_on_hyphens=False):
+    console.print(line, highlight=False, soft_wrap=True)
+
+
+def _show(console: rich.console.Console, table: rich.table.Table) -> None:
+  for line in table_lib.lines(console, table, min(console.width, _WIDTH)):
+    console.print(line, highlight=False, soft_wrap=True)
 
 
 def _show_reasons(
@@ -135,7 +144,7 @@ def _show_reasons(
   ]
   if any(us > 0 for us in rest_us):
     table.add_row("all others", *(in_words.ms(us) for us in rest_us))
-  console.print(table, width=min(console.width, _WIDTH))
+  _show(console, table)
 
 
 def _show_collectives(
@@ -151,7 +160,7 @@ def _show_collectives(
     table.add_row(one.name, in_words.ms(one.exposed_us), _mostly(one), at)
   if len(exposed) > _MOST_COLLECTIVES:
     table.caption = f"and {len(exposed) - _MOST_COLLECTIVES:,} more"
-  console.print(table, width=min(console.width, _WIDTH))
+  _show(console, table)
 
 
 def _left(after: explanation_lib.Step) -> str:
@@ -184,7 +193,7 @@ def _show_parts(
       f"Kernels that could run beside it: {_ms(one.hideable_us)}; exposed"
       f" in any order of these instructions: {_ms(one.unhideable_us)}"
     )
-  console.print(table, width=min(console.width, _WIDTH))
+  _show(console, table)
 
 
 def _show_slowed(
@@ -199,7 +208,7 @@ def _show_slowed(
     if slowed.us < _LEAST_US:
       continue
     table.add_row(slowed.kernel, in_words.ms(slowed.us), slowed.source)
-  console.print(table, width=min(console.width, _WIDTH))
+  _show(console, table)
 
 
 def _source(one: explanation_lib.Collective) -> str:

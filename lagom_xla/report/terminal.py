@@ -24,6 +24,11 @@ from lagom_xla.report import tuning_tables
 from lagom_xla.report import verdict
 from lagom_xla.verify import verification as verification_lib
 
+_MORE_OF_STEP = (
+  "Next: `lagom-xla explain` tells what would help each collective,",
+  "`lagom-xla tune` looks for a plan, and -v shows every table",
+)
+
 
 def show_inspection(
   console: rich.console.Console,
@@ -48,7 +53,7 @@ def show_inspection(
     verdict.of_step(step, replayed),
     exposed.section(step, step.default, replayed, "today"),
     notes_lib.section(told),
-    notes_lib.more("-v: every table") if not is_verbose else None,
+    notes_lib.more(*_MORE_OF_STEP) if not is_verbose else None,
   )
   screen.show(console, sections, files, is_whole=is_verbose)
   if is_verbose:

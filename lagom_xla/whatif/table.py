@@ -90,9 +90,7 @@ class _Lines:
       self._put([f"... and {count} more {what}: {_EVERYTHING}"])
 
   def table(self, table: rich.table.Table) -> None:
-    with self._console.capture() as captured:
-      self._console.print(table, width=self._width)
-    self._put([line.rstrip() for line in captured.get().splitlines()])
+    self._put(table_lib.lines(self._console, table, self._width))
 
   def _put(self, lines: Sequence[str]) -> None:
     for line in lines:

@@ -144,10 +144,7 @@ def _why_slows(step: step_lib.Step, name: str, num_channels: int) -> str:
   cost, gpu = step.kernel_cost(kernel), step.cluster.gpu
   alone = contention.num_waves(cost, gpu, 0)
   beside = contention.num_waves(cost, gpu, num_channels)
-  takes = f"takes {num_channels} of {gpu.num_sms} SMs"
+  takes = f"It takes {num_channels} of {gpu.num_sms} SMs"
   if beside > alone:
-    waves = f"{alone} wave{'' if alone == 1 else 's'}"
-    return f"It {takes}, which makes {beside} waves of {waves} of {name}."
-  return (
-    f"It {takes}, which {name} can spare; they share memory bandwidth and L2."
-  )
+    return f"{takes}: {name} runs in {beside:,} waves instead of {alone:,}."
+  return f"{takes}, which {name} can spare; they share memory bandwidth and L2."
