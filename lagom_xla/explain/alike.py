@@ -143,10 +143,11 @@ def _compared(
   waits_us = [_exposed_us(before, ours), _exposed_us(after, theirs)]
   slows_us = [_slowed_us(before, ours), _slowed_us(after, theirs)]
   changes = _changes(before, after, ours, theirs)
-  whose = "It stays" if len(ours) == 1 else f"These {len(ours):,} stay"
+  many = f"The {len(ours):,} collectives from its lines"
+  whose = "It stays" if len(ours) == 1 else f"{many} stay"
   said = f"{whose} as {'it is' if len(ours) == 1 else 'they are'}"
   if changes:
-    whose = "It" if len(ours) == 1 else f"These {len(ours):,} of its lines"
+    whose = "It" if len(ours) == 1 else many
     said = f"{whose} become{'s' if len(ours) == 1 else ''} {changes}"
   return explanation_lib.WithPlan(
     num_before=len(ours),
