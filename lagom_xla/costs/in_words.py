@@ -33,6 +33,11 @@ def ms(us: float) -> str:
   return f"{time_ms:,.{digits}f}"
 
 
+def rounded_ms(us: float) -> str:
+  """The same without a fraction where ends of ranges have none."""
+  return f"{us / 1e3:,.0f}" if us >= _WHOLE_FROM_MS * 1e3 else ms(us)
+
+
 def ms_range(low_us: float, high_us: float, joint: str = " to ") -> str:
   """What a time is between, without a unit.
 
@@ -42,7 +47,7 @@ def ms_range(low_us: float, high_us: float, joint: str = " to ") -> str:
     joint: between them.
   """
   if min(low_us, high_us) >= _WHOLE_FROM_MS * 1e3:
-    return f"{low_us / 1e3:,.0f}{joint}{high_us / 1e3:,.0f}"
+    return f"{rounded_ms(low_us)}{joint}{rounded_ms(high_us)}"
   return f"{ms(low_us)}{joint}{ms(high_us)}"
 
 

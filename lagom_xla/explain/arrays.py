@@ -18,7 +18,7 @@ from lagom_xla.passes import dependencies
 from lagom_xla.passes import source_lines
 
 # Combined arrays that a sentence names.
-_MOST_NAMED = 1
+_MOST_NAMED = 2
 
 
 def lone_us(

@@ -120,9 +120,9 @@ def _cells(row: Row, comparison: comparison_lib.Comparison) -> list[str]:
   step = figures.step
   cells = [
     f"{row.gbits_per_gpu:,.4g}" if figures.networks else "-",
-    in_words.ms(step.us) + ("*" if row.is_beyond_measured else ""),
+    in_words.rounded_ms(step.us) + ("*" if row.is_beyond_measured else ""),
     in_words.ms_range(step.low_us, step.high_us, "-"),
-    in_words.ms(figures.lower_bound_us),
+    in_words.rounded_ms(figures.lower_bound_us),
     f"{row.exposed_share:.1%}",
     throughput(row),
   ]
@@ -176,7 +176,7 @@ def _point(row: Row | None, *, has_throughput: bool) -> list[str]:
   cells = ["-", "-"]
   if row is not None and row.figures is not None:
     star = "*" if row.is_beyond_measured else ""
-    cells = [in_words.ms(row.figures.step.us) + star, throughput(row)]
+    cells = [in_words.rounded_ms(row.figures.step.us) + star, throughput(row)]
   return cells if has_throughput else cells[:1]
 
 
