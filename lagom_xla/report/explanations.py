@@ -41,6 +41,14 @@ def show(
     asked: the command without its collective, to go on with.
   """
   before, after = explanation.before, explanation.after
+  if not before.collectives:
+    _say(
+      console,
+      f"{explanation.module_name} on {explanation.cluster} has no collective,"
+      f" so none is exposed in its step of {_ms(before.step_us)}"
+      f" ({explanation.basis}).",
+    )
+    return
   exposed = [c for c in before.collectives if c.exposed_us > 0]
   _say(
     console,

@@ -32,6 +32,11 @@ def of_step(
     f" {_ms(lost_us)} of a step of {_ms(replayed.step_time_us)},"
     f" {share:.1%} ({basis(step)})."
   )
+  if not step.analysis.collectives and not step.analysis.host_copies:
+    words = (
+      f"{module.name} on {step.cluster.name}: no collective, so nothing to"
+      f" overlap in a step of {_ms(replayed.step_time_us)} ({basis(step)})."
+    )
   known = uncertainty.step_time(uncertainty.times(step, step.default))
   return screen.Section(
     head=(
