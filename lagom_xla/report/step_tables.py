@@ -166,7 +166,7 @@ def times(step: step_lib.Step, replayed: timeline.Timeline) -> rich.table.Table:
     "9 times in 10 between",
     f"{_rounded(known.low)} and {_rounded(known.high)}",
   )
-  table.add_row("what no tuning can beat", in_words.ms(lower_bound.us(step)))
+  table.add_row("lower bound", in_words.ms(lower_bound.us(step)))
   table.add_row(
     "collectives slowed by kernels", in_words.ms(replayed.total_delay_us)
   )
