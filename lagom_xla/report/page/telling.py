@@ -142,8 +142,8 @@ def _notes_on_plan(tuning: tuning_lib.Tuning) -> Iterator[str]:
   if tuning.stopped is not None:
     yield (
       f"The search was stopped by {tuning.stopped.reason}: the plan is the best"
-      f" of {len(tuning.candidates)} candidates, and whether its parts act was"
-      " not checked."
+      f" of {in_words.count(tuning.candidates, 'candidate')}, and whether its"
+      " parts act was not checked."
     )
   before, after = tuning.peak_bytes_before, tuning.peak_bytes_after
   if before is not None and after is not None:
