@@ -124,7 +124,8 @@ def _network(row: Row) -> str | None:
   rate = row.gbits_per_gpu
   return (
     f"{row.cluster}: with {2 * rate:,.5g} Gbit/s per GPU the step is"
-    f" {_change(faster)}, with {rate / 2:,.5g} {_change(slower)}."
+    f" {_change(faster, 'no shorter')}, with {rate / 2:,.5g}"
+    f" {_change(slower, 'no longer')}."
   )
 
 
@@ -143,9 +144,9 @@ def _pcie(rows: Sequence[Row]) -> Iterator[str]:
     )
 
 
-def _change(gain: float) -> str:
+def _change(gain: float, none: str) -> str:
   if abs(gain) < LEAST:
-    return "no shorter"
+    return none
   return f"{abs(gain):.1%} {'shorter' if gain > 0 else 'longer'}"
 
 
