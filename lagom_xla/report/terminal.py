@@ -111,7 +111,7 @@ def show_verification(
   """
   sections = (
     verdict.of_verification(verification),
-    settings.of_effects(verification.effects),
+    settings.of_effects(verification.effects, verification.plan),
     notes_lib.section(notes_lib.of_plan(verification.plan)),
   )
   screen.show(console, sections, (), is_whole=is_verbose)
