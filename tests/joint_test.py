@@ -88,7 +88,7 @@ def test_what_is_predicted_to_gain_is_compiled_before_what_is_unknown():
   joint.search(
     gather_steps.target(gather_steps.combines), arms=(), progress=told.append
   )
-  assert told[:2] == ["XLA's defaults", "all-gather combined up to 128 MiB"]
+  assert told[:2] == ["XLA's defaults", "all-gather combined up to 134 MB"]
   assert "collectives started as early as possible" in told[2:]
 
 

@@ -127,7 +127,9 @@ def _of_target(arguments: argparse.Namespace) -> explanation_lib.Explanation:
 
 def _asked(arguments: argparse.Namespace) -> str:
   """The command that was given, as far as it names what is explained."""
-  words = ["lagom-xla explain", arguments.target]
+  from lagom_xla.report import program
+
+  words = [f"{program.name()} explain", arguments.target]
   if arguments.cluster is not None:
     words.append(f"--cluster={arguments.cluster}")
   words += [f"--arg={keyword}" for keyword in arguments.arg]

@@ -18,6 +18,7 @@ _WHOLE_FROM_MS = 100
 _WHOLE_FROM_MB = 100
 # Shorter ones need a third digit.
 _SHORT_MS = 0.1
+_SUFFIXES = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
 def milliseconds(us: float) -> str:
@@ -32,6 +33,11 @@ def ms(us: float) -> str:
   return f"{time_ms:,.{digits}f}"
 
 
+def rounded_ms(us: float) -> str:
+  """The same without a fraction where ends of ranges have none."""
+  return f"{us / 1e3:,.0f}" if us >= _WHOLE_FROM_MS * 1e3 else ms(us)
+
+
 def ms_range(low_us: float, high_us: float, joint: str = " to ") -> str:
   """What a time is between, without a unit.
 
@@ -41,7 +47,7 @@ def ms_range(low_us: float, high_us: float, joint: str = " to ") -> str:
     joint: between them.
   """
   if min(low_us, high_us) >= _WHOLE_FROM_MS * 1e3:
-    return f"{low_us / 1e3:,.0f}{joint}{high_us / 1e3:,.0f}"
+    return f"{rounded_ms(low_us)}{joint}{rounded_ms(high_us)}"
   return f"{ms(low_us)}{joint}{ms(high_us)}"
 
 
@@ -56,6 +62,24 @@ def mb(num_bytes: int) -> str:
   """The same without the unit, for columns of MB."""
   size = num_bytes / 1e6
   return f"{size:,.{0 if size >= _WHOLE_FROM_MB else 1}f}"
+
+
+def gigabytes(num_bytes: float) -> str:
+  """Bytes of a GPU's memory in GB of 1e9."""
+  return f"{num_bytes / 1e9:,.1f} GB"
+
+
+def short(value: float) -> str:
+  """A rate in three digits, such as 312k."""
+  for size, suffix in _SUFFIXES:
+    if value >= 0.9995 * size:
+      return f"{_three_digits(value / size)}{suffix}"
+  return _three_digits(value)
+
+
+def _three_digits(value: float) -> str:
+  digits = 0 if value >= 99.95 else 1 if value >= 9.995 else 2
+  return f"{value:,.{digits}f}"
 
 
 def count(
@@ -96,7 +120,7 @@ def setting(
 
 
 def tuning_key(kind: str, num_bytes: int, num_ranks: int) -> str:
-  """What NCCL tells collectives apart by."""
+  """What NCCL tells collectives apart by, such as all-gather of 35 MB ..."""
   return f"{kind} of {megabytes(num_bytes)} over {num_ranks} GPUs"
 
 

@@ -12,13 +12,13 @@ from collections.abc import Iterator
 import dataclasses
 
 from lagom_xla.costs import collective as collective_lib
+from lagom_xla.costs import in_words
 from lagom_xla.explain import loops
 from lagom_xla.explain import parts as parts_lib
 from lagom_xla.explain import subject as subject_lib
-from lagom_xla.explain import words
 from lagom_xla.search.xla import knobs
 
-_ms = words.milliseconds
+_ms = in_words.milliseconds
 # Pieces that a product and its collective are thought to be cut into.
 _NUM_PIECES = 4
 # Of what is exposed, the least that is worth a sentence.

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import dataclasses
 
 from lagom_xla.costs import collective as collective_lib
+from lagom_xla.costs import in_words
 from lagom_xla.costs import step as step_lib
 from lagom_xla.costs.replay import timeline
 from lagom_xla.explain import arrays
@@ -23,7 +24,7 @@ from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import dependencies
 from lagom_xla.passes import source_lines
 
-_ms = words.milliseconds
+_ms = in_words.milliseconds
 # One may become the other, as XLA makes a reduce-scatter of an all-reduce.
 _REDUCTIONS = ("all-reduce", "reduce-scatter")
 # NCCL settings that a sentence names.
@@ -142,10 +143,11 @@ def _compared(
   waits_us = [_exposed_us(before, ours), _exposed_us(after, theirs)]
   slows_us = [_slowed_us(before, ours), _slowed_us(after, theirs)]
   changes = _changes(before, after, ours, theirs)
-  whose = "It stays" if len(ours) == 1 else f"These {len(ours):,} stay"
+  many = f"The {len(ours):,} collectives from its lines"
+  whose = "It stays" if len(ours) == 1 else f"{many} stay"
   said = f"{whose} as {'it is' if len(ours) == 1 else 'they are'}"
   if changes:
-    whose = "It" if len(ours) == 1 else f"These {len(ours):,} of its lines"
+    whose = "It" if len(ours) == 1 else many
     said = f"{whose} become{'s' if len(ours) == 1 else ''} {changes}"
   return explanation_lib.WithPlan(
     num_before=len(ours),
@@ -185,8 +187,8 @@ def _changes(
   said = []
   if sizes[0] != sizes[1] or _runs(ours) != _runs(theirs):
     said.append(
-      f"{words.count(len(theirs), 'collective')} of at most"
-      f" {words.megabytes(sizes[1][-1])}"
+      f"{in_words.count(theirs, 'collective')} of at most"
+      f" {in_words.megabytes(sizes[1][-1])}"
       + (f" in {_runs(theirs):,} runs" if _runs(ours) != _runs(theirs) else "")
     )
   beside = [_num_beside(before, ours), _num_beside(after, theirs)]
@@ -216,8 +218,5 @@ def _settings(
 
 
 def _setting(setting: collective_lib.Setting) -> str:
-  return (
-    f"{setting.algorithm}/{setting.protocol} in"
-    f" {words.count(setting.num_channels, 'channel')} and chunks of"
-    f" {setting.chunk_bytes / 1024:,.0f} KiB"
-  )
+  name, _, rest = in_words.setting(setting).partition(", ")
+  return f"{name} ({rest})"

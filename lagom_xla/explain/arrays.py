@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import dataclasses
 
 from lagom_xla.costs import collective as collective_lib
+from lagom_xla.costs import in_words
 from lagom_xla.costs import step as step_lib
 from lagom_xla.explain import places
 from lagom_xla.explain import subject as subject_lib
@@ -17,7 +18,7 @@ from lagom_xla.passes import dependencies
 from lagom_xla.passes import source_lines
 
 # Combined arrays that a sentence names.
-_MOST_NAMED = 3
+_MOST_NAMED = 2
 
 
 def lone_us(
@@ -79,6 +80,6 @@ def sentence(subject: subject_lib.Subject) -> str:
   waits = f"it waits for {names[last]}, the last to be there"
   needed = f"{names[first]} is needed first"
   return (
-    f"XLA combined {words.count(len(names), 'array')}:"
+    f"XLA combined {in_words.count(names, 'array')}:"
     f" {words.some(named, _MOST_NAMED)}; {waits}, and {needed}"
   )

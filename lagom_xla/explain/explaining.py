@@ -4,6 +4,7 @@
 
 explaining.of_step(step)
 explaining.of_plan(before, after, configuration)
+explaining.of_run(step, configuration)
 """
 
 from __future__ import annotations
@@ -59,19 +60,16 @@ def of_plan(
   return _explanation(today, _step(today, compared), _step(planned, {}))
 
 
-def why(
+def of_run(
   step: step_lib.Step, configuration: step_lib.Configuration
-) -> Mapping[str, str]:
-  """Why each collective that is exposed is, in a sentence, by its name.
-
-  For a page or a table that has room for one sentence.
+) -> explanation_lib.Step:
+  """Explains a step under a configuration, for other reports to tell from.
 
   Args:
     step: what runs.
     configuration: the NCCL setting of each of its tuning keys.
   """
-  explained = _step(_ran(step, configuration), {})
-  return {c.name: c.why for c in explained.collectives if c.why}
+  return _step(_ran(step, configuration), {})
 
 
 def _explanation(

@@ -6,14 +6,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from lagom_xla.costs import in_words
 from lagom_xla.explain import arrays
 from lagom_xla.explain import explanation as explanation_lib
 from lagom_xla.explain import parts as parts_lib
 from lagom_xla.explain import subject as subject_lib
 from lagom_xla.explain import sync
-from lagom_xla.explain import words
 
-_ms = words.milliseconds
+_ms = in_words.milliseconds
 # Parts that a sentence has room for, and the least share that is worth it.
 _MOST_PARTS = 2
 _LEAST_SHARE = 0.1

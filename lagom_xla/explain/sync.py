@@ -25,7 +25,8 @@ def why(subject: subject_lib.Subject) -> str:
       " makes its operands and what needs its result"
     )
   return (
-    "XLA's scheduler put none between its start and its done, by its own costs"
+    "XLA's scheduler put no kernel between its start and its done, by its own"
+    " costs"
   )
 
 

@@ -1,11 +1,12 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Words of an explanation: times, sizes and places as people write them."""
+"""Words of an explanation: reasons, places, and what a collective does."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from lagom_xla.costs import in_words
 from lagom_xla.explain import parts as parts_lib
 from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import source_lines
@@ -29,31 +30,12 @@ REASONS: Mapping[parts_lib.Reason, str] = {
 }
 
 
-def milliseconds(us: float) -> str:
-  """A time in milliseconds, with as many digits as say something."""
-  ms = us / 1e3
-  digits = 1 if abs(ms) >= 100 else 2 if abs(ms) >= 10 else 3
-  return f"{ms:,.{digits}f} ms"
-
-
-def megabytes(num_bytes: float) -> str:
-  """Bytes in MB of 1e6, with as many digits as say something."""
-  size = num_bytes / 1e6
-  if size >= 100:
-    return f"{size:,.0f} MB"
-  if size >= 0.1:
-    return f"{size:.1f} MB"
-  return (
-    f"{num_bytes / 1e3:.1f} kB" if num_bytes >= 1e3 else f"{num_bytes:g} bytes"
-  )
-
-
 def what(collective: collectives_lib.Collective) -> str:
   """What a collective does."""
-  words = f"{collective.kind} of {megabytes(collective.nccl_bytes)}"
-  if collective.group_size:
-    words += f" over {collective.group_size} GPUs"
-  return words
+  kind, num_bytes = collective.kind, collective.nccl_bytes
+  if not collective.group_size:
+    return f"{kind} of {in_words.megabytes(num_bytes)}"
+  return in_words.tuning_key(kind, num_bytes, collective.group_size)
 
 
 def place(line: source_lines.SourceLine) -> str:
@@ -61,11 +43,6 @@ def place(line: source_lines.SourceLine) -> str:
   at = str(line.frames[0]) if line.frames else ""
   layer = "/".join(line.layer.split("/")[-_NUM_SCOPES:])
   return ", ".join(filter(None, (at, layer)))
-
-
-def count(number: int, noun: str) -> str:
-  """A number of things."""
-  return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def some(names: Sequence[str], most: int = 3) -> str:

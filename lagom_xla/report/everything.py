@@ -35,7 +35,7 @@ def of_step(console: rich.console.Console, step: step_lib.Step) -> None:
     " products per GPU and step"
   )
   console.print(step_tables.totals(step))
-  console.print(step_tables.collectives(step, replayed))
+  console.print(step_tables.collectives(step))
   if step.analysis.host_copies:
     console.print(step_tables.host_copies(step, replayed))
   console.print(step_tables.times(step, replayed))

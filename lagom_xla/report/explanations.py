@@ -6,18 +6,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 import pathlib
+import textwrap
 
 import rich.console
+import rich.table
 
+from lagom_xla.costs import in_words
 from lagom_xla.explain import explanation as explanation_lib
 from lagom_xla.explain import finding
 from lagom_xla.explain import words
 from lagom_xla.report import table as table_lib
 
-_ms = words.milliseconds
+_ms = in_words.milliseconds
 # The whole is at most 40 lines of so many columns.
 _WIDTH = 80
-# Less is 0.000 ms.
+# Less is 0.00 ms.
 _LEAST_US = 0.5
 _MOST_REASONS = 6
 _MOST_COLLECTIVES = 8
@@ -38,13 +41,21 @@ def show(
     asked: the command without its collective, to go on with.
   """
   before, after = explanation.before, explanation.after
+  if not before.collectives:
+    _say(
+      console,
+      f"{explanation.module_name} on {explanation.cluster} has no collective,"
+      f" so none is exposed in its step of {_ms(before.step_us)}"
+      f" ({explanation.basis}).",
+    )
+    return
   exposed = [c for c in before.collectives if c.exposed_us > 0]
   _say(
     console,
     f"{explanation.module_name} on {explanation.cluster}: kernels wait"
-    f" {_ms(before.exposed_us)} of the {_ms(before.step_us)} of a step, for"
+    f" {_ms(before.exposed_us)} of a step of {_ms(before.step_us)}, for"
     f" {len(exposed):,} of"
-    f" {words.count(len(before.collectives), 'collective')}"
+    f" {in_words.count(before.collectives, 'collective')}"
     f" ({explanation.basis}).",
   )
   if after is not None:
@@ -55,8 +66,7 @@ def show(
     )
   _say(
     console,
-    f"No order and no setting of this program brings the step below"
-    f" {_ms(before.lower_bound_us)}.",
+    f"Lower bound: {_ms(before.lower_bound_us)}, which no tuning can beat.",
   )
   if not exposed:
     return
@@ -108,7 +118,14 @@ def show_collective(
 
 
 def _say(console: rich.console.Console, text: str) -> None:
-  console.print(text, highlight=False, width=min(console.width, _WIDTH))
+  width = min(console.width, _WIDTH)
+  for line in textwrap.wrap(text, width, break_on_hyphens=False):
+    console.print(line, highlight=False, soft_wrap=True)
+
+
+def _show(console: rich.console.Console, table: rich.table.Table) -> None:
+  for line in table_lib.lines(console, table, min(console.width, _WIDTH)):
+    console.print(line, highlight=False, soft_wrap=True)
 
 
 def _show_reasons(
@@ -126,7 +143,7 @@ def _show_reasons(
   for reason in ranked[:_MOST_REASONS]:
     table.add_row(
       words.REASONS[reason],
-      *(f"{s.reasons_us.get(reason, 0.0) / 1e3:,.3f}" for s in steps),
+      *(in_words.ms(s.reasons_us.get(reason, 0.0)) for s in steps),
     )
   rest_us = [
     s.unexplained_us
@@ -134,8 +151,8 @@ def _show_reasons(
     for s in steps
   ]
   if any(us > 0 for us in rest_us):
-    table.add_row("all others", *(f"{us / 1e3:,.3f}" for us in rest_us))
-  console.print(table, width=min(console.width, _WIDTH))
+    table.add_row("all others", *(in_words.ms(us) for us in rest_us))
+  _show(console, table)
 
 
 def _show_collectives(
@@ -148,10 +165,10 @@ def _show_collectives(
     column.justify = "left"
   for one in exposed[:_MOST_COLLECTIVES]:
     at = f"{pathlib.PurePath(one.file).name}:{one.line}" if one.file else ""
-    table.add_row(one.name, f"{one.exposed_us / 1e3:,.3f}", _mostly(one), at)
+    table.add_row(one.name, in_words.ms(one.exposed_us), _mostly(one), at)
   if len(exposed) > _MOST_COLLECTIVES:
     table.caption = f"and {len(exposed) - _MOST_COLLECTIVES:,} more"
-  console.print(table, width=min(console.width, _WIDTH))
+  _show(console, table)
 
 
 def _left(after: explanation_lib.Step) -> str:
@@ -176,15 +193,15 @@ def _show_parts(
     if part.us < _LEAST_US:
       continue
     table.add_row(
-      words.REASONS[part.reason], f"{part.us / 1e3:,.3f}", part.sentence
+      words.REASONS[part.reason], in_words.ms(part.us), part.sentence
     )
-  table.add_row("= exposed", f"{one.exposed_us / 1e3:,.3f}")
+  table.add_row("= exposed", in_words.ms(one.exposed_us))
   if one.unhideable_us is not None and one.hideable_us is not None:
     table.caption = (
       f"Kernels that could run beside it: {_ms(one.hideable_us)}; exposed"
       f" in any order of these instructions: {_ms(one.unhideable_us)}"
     )
-  console.print(table, width=min(console.width, _WIDTH))
+  _show(console, table)
 
 
 def _show_slowed(
@@ -198,8 +215,8 @@ def _show_slowed(
   for slowed in one.slows:
     if slowed.us < _LEAST_US:
       continue
-    table.add_row(slowed.kernel, f"{slowed.us / 1e3:,.3f}", slowed.source)
-  console.print(table, width=min(console.width, _WIDTH))
+    table.add_row(slowed.kernel, in_words.ms(slowed.us), slowed.source)
+  _show(console, table)
 
 
 def _source(one: explanation_lib.Collective) -> str:

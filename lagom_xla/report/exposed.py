@@ -22,8 +22,8 @@ def section(
   configuration: step_lib.Configuration,
   replayed: timeline_lib.Timeline,
   when: str,
-) -> screen.Section:
-  """What kernels wait for and lose, collective by collective.
+) -> screen.Section | None:
+  """What kernels wait for and lose, collective by collective; None for nothing.
 
   Args:
     step: the step.
@@ -31,6 +31,8 @@ def section(
     replayed: it, under them.
     when: it runs so, such as "today": the module that names are of.
   """
+  if not step.analysis.collectives and not step.analysis.host_copies:
+    return None
   head = (
     f"Exposed {when}: kernels wait {_ms(replayed.total_exposed_us)}, and lose"
     f" {_ms(replayed.total_slowdown_us)} beside collectives"
@@ -41,7 +43,7 @@ def section(
       f" {_ms(replayed.total_copy_slowdown_us)} for host copies"
     )
   instructions = instructions_lib.of_step(step)
-  found = losses.of_step(step, configuration, replayed, instructions)
+  found = losses.of_step(step, configuration, instructions)
   costly = [one for one in found if one.why_waits or one.slowed]
   if not costly:
     return screen.Section(head=screen.wrapped(f"{head}."))

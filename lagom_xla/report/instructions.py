@@ -13,15 +13,14 @@ import dataclasses
 
 from lagom_xla.costs import in_words
 from lagom_xla.costs import step as step_lib
+from lagom_xla.explain import words
 from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import host_copies
 from lagom_xla.passes import kernels as kernels_lib
 from lagom_xla.passes import overlap as overlap_lib
 from lagom_xla.passes import source_lines
 
-# What reports call them by.
-megabytes = in_words.megabytes
-milliseconds = in_words.milliseconds
+_mb = in_words.megabytes
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -72,9 +71,7 @@ def of_analysis(analysis: overlap_lib.Analysis) -> Mapping[str, Instruction]:
 def _collective(
   collective: collectives_lib.Collective, source: source_lines.SourceLine
 ) -> Instruction:
-  what = f"{collective.kind} of {megabytes(collective.nccl_bytes)}"
-  if collective.group_size:
-    what += f" over {collective.group_size} GPUs"
+  what = words.what(collective)
   if collective.num_operands > 1:
     what += f", {collective.num_operands} arrays combined"
   return Instruction(
@@ -89,7 +86,7 @@ def _collective(
 def _kernel(
   kernel: kernels_lib.Kernel, source: source_lines.SourceLine
 ) -> Instruction:
-  what = f"{kernel.category} over {megabytes(kernel.num_bytes)}"
+  what = f"{kernel.category} over {_mb(kernel.num_bytes)}"
   if kernel.matrix_shape is not None:
     batch, m, n, k = kernel.matrix_shape
     what = f"matrix product {m} x {n} x {k} in {kernel.element_type}"
@@ -109,7 +106,7 @@ def _copy(
 ) -> Instruction:
   way = "to the host" if copy.to_host else "from the host"
   return Instruction(
-    what=f"copy of {megabytes(copy.num_bytes)} {way}",
+    what=f"copy of {_mb(copy.num_bytes)} {way}",
     kind="host copy",
     num_bytes=copy.num_bytes,
     executions=copy.executions,

@@ -14,6 +14,7 @@ from lagom_xla.costs import in_words
 from lagom_xla.costs import step as step_lib
 from lagom_xla.flags import environment
 from lagom_xla.passes import rematerialization
+from lagom_xla.report import program
 from lagom_xla.report import scatters
 from lagom_xla.report import screen
 from lagom_xla.report import today
@@ -68,9 +69,9 @@ def section(notes: Iterable[str]) -> screen.Section:
   )
 
 
-def more(words: str) -> screen.Section:
-  """Where more is told, in a line."""
-  return screen.Section(head=(words,))
+def more(*lines: str) -> screen.Section:
+  """Where more is told, in lines."""
+  return screen.Section(head=lines)
 
 
 def next_steps(
@@ -93,7 +94,9 @@ def next_steps(
     )
   if plan.needs_process:
     does.append((f"lagom_xla.tune(plan={folder!r})", "around the step"))
-  does.append((f"lagom-xla report {place}", "draws the step before and after"))
+  typed = program.name()
+  does.append((f"{typed} report {place}", "a page: the step before and after"))
+  does.append((f"{typed} explain {place}", "why kernels wait, and what helps"))
   does.append(("the same with -v", "every table, with what was tried"))
   wide = max(len(what) for what, _ in does)
   rows = [

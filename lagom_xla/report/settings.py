@@ -42,18 +42,19 @@ def sections(tuning: tuning_lib.Tuning) -> Iterator[screen.Section]:
       items,
     )
   for name, value in plan.nccl_env.items():
-    where = "" if plan.applied == "env" else ", where no plugin can be loaded"
     change = _change(plan.prediction.xla_us, plan.prediction.nccl_env_us)
-    head = screen.wrapped(f"{name}={value}{where}: {change}")
+    head = screen.wrapped(f"{name}={value}{_where(name, plan)}: {change}")
     yield screen.Section(head=head)
 
 
-def of_effects(effects: Sequence[effects_lib.Effect]) -> screen.Section:
+def of_effects(
+  effects: Sequence[effects_lib.Effect], plan: plan_lib.Plan
+) -> screen.Section:
   """What each knob of a plan was seen to do, those that do nothing first."""
   ordered = sorted(effects, key=lambda e: (e.acted, -(e.gain_us or 0.0)))
   return screen.Section(
     head=("What each part does, the others in place:",) if ordered else (),
-    items=tuple(_effect(effect)[1] for effect in ordered),
+    items=tuple(_effect(e, _where(e.knob, plan))[1] for e in ordered),
     least=sum(not effect.acted for effect in effects),
   )
 
@@ -116,13 +117,21 @@ def _option(
   return 0.0, screen.wrapped(text, indent=2)
 
 
-def _effect(effect: effects_lib.Effect) -> _Item:
+def _where(knob: str, plan: plan_lib.Plan) -> str:
+  """Where a variable of NCCL's acts, if the plan has more for other places."""
+  if knob not in plan.nccl_env or plan.applied == "env":
+    return ""
+  return ", where no plugin can be loaded"
+
+
+def _effect(effect: effects_lib.Effect, where: str = "") -> _Item:
   """A knob: its value, what that replaces, gains, and does."""
   value = in_words.option(effect.knob, effect.value)
   is_named = effect.knob.startswith(("xla_", "NCCL_"))
   text = f"{effect.knob}{'=' if is_named else ': '}{value}"
   if effect.replaces or is_named:
     text += f" instead of {in_words.option(effect.knob, effect.replaces)}"
+  text += where
   if effect.without_us is not None and effect.with_us is not None:
     text += f": {_change(effect.without_us, effect.with_us)}"
   gain_us = effect.gain_us or 0.0

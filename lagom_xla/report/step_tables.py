@@ -11,6 +11,7 @@ from lagom_xla.costs import lower_bound
 from lagom_xla.costs import step as step_lib
 from lagom_xla.costs import uncertainty
 from lagom_xla.costs.replay import timeline
+from lagom_xla.explain import explaining
 from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.report import as_json
 from lagom_xla.report import table as table_lib
@@ -45,15 +46,15 @@ def totals(step: step_lib.Step) -> rich.table.Table:
   return table
 
 
-def collectives(
-  step: step_lib.Step, replayed: timeline.Timeline
-) -> rich.table.Table:
+def collectives(step: step_lib.Step) -> rich.table.Table:
   """The collectives that take longest, and how well they hide."""
+  explained = explaining.of_run(step, step.default)
+  by_name = {
+    collective.name: collective for collective in explained.collectives
+  }
 
   def cost_us(collective: collectives_lib.Collective) -> float:
-    key = step.key_of[collective.name]
-    lone_us = step.predict(key, step.default[key]).time_us
-    return lone_us * collective.executions
+    return by_name[collective.name].lone_us
 
   ranked = sorted(step.analysis.collectives, key=cost_us, reverse=True)
   table = table_lib.new(
@@ -72,7 +73,7 @@ def collectives(
   for collective in ranked[:_MOST_ROWS]:
     beside = step.analysis.kernels_beside[collective.start_id]
     total_us = cost_us(collective)
-    exposed_us = replayed.exposed_us.get(collective.name, 0.0)
+    exposed_us = by_name[collective.name].exposed_us
     key = step.key_of[collective.name]
     table.add_row(
       collective.name,
@@ -165,7 +166,7 @@ def times(step: step_lib.Step, replayed: timeline.Timeline) -> rich.table.Table:
     "9 times in 10 between",
     f"{_rounded(known.low)} and {_rounded(known.high)}",
   )
-  table.add_row("what no tuning can beat", in_words.ms(lower_bound.us(step)))
+  table.add_row("lower bound", in_words.ms(lower_bound.us(step)))
   table.add_row(
     "collectives slowed by kernels", in_words.ms(replayed.total_delay_us)
   )

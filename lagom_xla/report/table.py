@@ -6,10 +6,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+import rich.console
 import rich.table
 
 
-def new(title: str, *columns: str) -> rich.table.Table:
+def new(title: str | None, *columns: str) -> rich.table.Table:
   """An empty table; the first column is text, the others are numbers."""
   table = rich.table.Table(
     title=title,
@@ -24,6 +25,21 @@ def new(title: str, *columns: str) -> rich.table.Table:
     justify = "left" if index == 0 else "right"
     table.add_column(column, justify=justify, overflow="fold")
   return table
+
+
+def lines(
+  console: rich.console.Console, table: rich.table.Table, width: int
+) -> list[str]:
+  """A table's lines, without blanks at their ends.
+
+  Args:
+    console: it is for.
+    table: what to lay out.
+    width: columns that it has at most.
+  """
+  with console.capture() as captured:
+    console.print(table, width=width)
+  return [line.rstrip() for line in captured.get().splitlines()]
 
 
 def filled(

@@ -24,6 +24,12 @@ from lagom_xla.report import tuning_tables
 from lagom_xla.report import verdict
 from lagom_xla.verify import verification as verification_lib
 
+_EVERYTHING = "-v shows every table"
+_MORE_OF_STEP = (
+  "Next: `lagom-xla explain` tells what would help each collective,",
+  f"`lagom-xla tune` looks for a plan, and {_EVERYTHING}",
+)
+
 
 def show_inspection(
   console: rich.console.Console,
@@ -48,12 +54,17 @@ def show_inspection(
     verdict.of_step(step, replayed),
     exposed.section(step, step.default, replayed, "today"),
     notes_lib.section(told),
-    notes_lib.more("-v: every table") if not is_verbose else None,
+    None if is_verbose else notes_lib.more(*_more(step)),
   )
   screen.show(console, sections, files, is_whole=is_verbose)
   if is_verbose:
     everything.of_step(console, step)
   screen.show_files(console, files)
+
+
+def _more(step: step_lib.Step) -> Sequence[str]:
+  """What to do with a step next."""
+  return _MORE_OF_STEP if step.analysis.collectives else (_EVERYTHING,)
 
 
 def show_tuning(
@@ -100,7 +111,7 @@ def show_verification(
   """
   sections = (
     verdict.of_verification(verification),
-    settings.of_effects(verification.effects),
+    settings.of_effects(verification.effects, verification.plan),
     notes_lib.section(notes_lib.of_plan(verification.plan)),
   )
   screen.show(console, sections, (), is_whole=is_verbose)

@@ -32,6 +32,11 @@ def of_step(
     f" {_ms(lost_us)} of a step of {_ms(replayed.step_time_us)},"
     f" {share:.1%} ({step.basis})."
   )
+  if not step.analysis.collectives and not step.analysis.host_copies:
+    words = (
+      f"{module.name} on {step.cluster.name}: no collective, so nothing to"
+      f" overlap in a step of {_ms(replayed.step_time_us)} ({step.basis})."
+    )
   known = uncertainty.step_time(uncertainty.times(step, step.default))
   return screen.Section(
     head=(
@@ -167,12 +172,12 @@ def _memory(tuning: tuning_lib.Tuning) -> Iterator[_Row]:
   if before is None or after is None:
     yield "peak memory", "-", "not known: not compiled to its end"
     return
-  of_all = f"of {tuning.plan.cluster.gpu.hbm_bytes / 1e9:.1f} GB per GPU"
-  change = f"{after / 1e9:.2f} GB with the plan, "
+  of_all = f"of {in_words.gigabytes(tuning.plan.cluster.gpu.hbm_bytes)} per GPU"
+  change = f"{in_words.gigabytes(after)} with the plan, "
   if tuning.plan.is_default:
     change = ""
   yield (
     "peak memory",
-    f"{before / 1e9:.2f} GB",
+    in_words.gigabytes(before),
     f"{change}{of_all}",
   )

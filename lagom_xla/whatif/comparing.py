@@ -17,8 +17,8 @@ from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import target as target_lib
+from lagom_xla.costs import in_words
 from lagom_xla.costs import wire
-from lagom_xla.report import instructions as instructions_lib
 from lagom_xla.whatif import cases as cases_lib
 from lagom_xla.whatif import comparison as comparison_lib
 from lagom_xla.whatif import costing
@@ -143,7 +143,7 @@ class _Costs:
 _Group = Sequence[cases_lib.Case]
 # A target that was lowered, or why it could not be.
 _Target = target_lib.Target | errors.LagomError
-_ms = instructions_lib.milliseconds
+_ms = in_words.milliseconds
 
 
 def _of(

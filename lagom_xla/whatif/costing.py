@@ -19,14 +19,13 @@ from lagom_xla import tuning as tuning_lib
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import repeated_work
 from lagom_xla.compile import target as target_lib
+from lagom_xla.costs import in_words
 from lagom_xla.costs import lower_bound
-from lagom_xla.costs import nccl
 from lagom_xla.costs import step as step_lib
 from lagom_xla.costs import uncertainty
 from lagom_xla.passes.schedule import aliasing
 from lagom_xla.passes.schedule import live_bytes
 from lagom_xla.report import as_json
-from lagom_xla.report import instructions as instructions_lib
 from lagom_xla.report.page import settings as settings_words
 from lagom_xla.report.page import story as story_lib
 from lagom_xla.search.nccl import settings as settings_lib
@@ -182,14 +181,6 @@ def _settings(
     setting = configuration[key]
     if setting != step.default[key]:
       yield (
-        f"{key.kind} of {instructions_lib.megabytes(key.num_bytes)} over"
-        f" {key.num_ranks} GPUs: {_in_words(setting)}"
+        f"{in_words.tuning_key(key.kind, key.num_bytes, key.num_ranks)}:"
+        f" {in_words.setting(setting)}"
       )
-
-
-def _in_words(setting: nccl.Setting) -> str:
-  channels = "channel" if setting.num_channels == 1 else "channels"
-  return (
-    f"{setting.algorithm}/{setting.protocol}, {setting.num_channels}"
-    f" {channels}, chunks of {setting.chunk_bytes / 1024:,.0f} KiB"
-  )

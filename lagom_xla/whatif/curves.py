@@ -9,10 +9,10 @@ import json
 import math
 from typing import Any
 
+from lagom_xla.costs import in_words
 from lagom_xla.whatif import comparison as comparison_lib
 from lagom_xla.whatif import findings as findings_lib
 from lagom_xla.whatif import table as table_lib
-from lagom_xla.whatif import words
 
 _MARGIN = {"l": 70, "r": 12, "t": 8, "b": 48}
 _LINEAR = {"rangemode": "tozero", "tickformat": "~s"}
@@ -203,9 +203,10 @@ def _hover(row: Row) -> str:
   figures = row.figures
   assert figures is not None
   step = figures.step
+  ends = in_words.ms_range(step.low_us, step.high_us)
   return (
-    f"<b>{row.cluster}</b>, {row.num_gpus:,} GPUs<br>step {words.ms(step.us)}"
-    f" ms, 9 in 10 {words.ms(step.low_us)} to {words.ms(step.high_us)}"
+    f"<b>{row.cluster}</b>, {row.num_gpus:,} GPUs<br>step"
+    f" {in_words.milliseconds(step.us)}, 9 in 10 {ends}"
     f"<br>exposed {row.exposed_share:.1%}"
     f"<br>{table_lib.throughput(row)}"
     f" {'per second' if row.per_s is not None else 'TFLOP/s per GPU'}"

@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 import itertools
 
+from lagom_xla.costs import in_words
 from lagom_xla.whatif import comparison as comparison_lib
-from lagom_xla.whatif import words
 
 Row = comparison_lib.Row
 
@@ -40,8 +40,8 @@ def notes(rows: Iterable[Row]) -> Iterator[str]:
       continue
     if not row.fits:
       yield (
-        f"{row.cluster}: needs {figures.memory_bytes / 1e9:,.1f} GB of the"
-        f" {row.hbm_bytes / 1e9:,.1f} GB that a GPU has."
+        f"{row.cluster}: needs {in_words.gigabytes(figures.memory_bytes)} of"
+        f" the {in_words.gigabytes(row.hbm_bytes)} that a GPU has."
       )
     if slower := _slower_on_faster(figures):
       yield (
@@ -104,8 +104,8 @@ def _best(rows: Sequence[Row], unit: str | None) -> str:
   first = max(rows, key=per_gpu)
   return (
     f"Most {unit} per second: {most.cluster},"
-    f" {words.short(most.per_s or 0.0)}; most per GPU: {first.cluster},"
-    f" {words.short(per_gpu(first))}."
+    f" {in_words.short(most.per_s or 0.0)}; most per GPU: {first.cluster},"
+    f" {in_words.short(per_gpu(first))}."
   )
 
 
@@ -124,7 +124,8 @@ def _network(row: Row) -> str | None:
   rate = row.gbits_per_gpu
   return (
     f"{row.cluster}: with {2 * rate:,.5g} Gbit/s per GPU the step is"
-    f" {_change(faster)}, with {rate / 2:,.5g} {_change(slower)}."
+    f" {_change(faster, 'no shorter')}, with {rate / 2:,.5g}"
+    f" {_change(slower, 'no longer')}."
   )
 
 
@@ -143,9 +144,9 @@ def _pcie(rows: Sequence[Row]) -> Iterator[str]:
     )
 
 
-def _change(gain: float) -> str:
+def _change(gain: float, none: str) -> str:
   if abs(gain) < LEAST:
-    return "no shorter"
+    return none
   return f"{abs(gain):.1%} {'shorter' if gain > 0 else 'longer'}"
 
 

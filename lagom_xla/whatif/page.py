@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import pathlib
 
+from lagom_xla.costs import in_words
 from lagom_xla.report.page import rendering
 from lagom_xla.whatif import comparison as comparison_lib
 from lagom_xla.whatif import curves
 from lagom_xla.whatif import findings as findings_lib
 from lagom_xla.whatif import table as table_lib
-from lagom_xla.whatif import words
 
 _FOLDER = pathlib.Path(__file__).parent
 
@@ -30,7 +30,11 @@ def render(comparison: comparison_lib.Comparison) -> str:
   figures = curves.figures(comparison)
   return rendering.filled(
     _FOLDER,
-    {"ms": _milliseconds},
+    {
+      "ms": in_words.milliseconds,
+      "between": rendering.between,
+      "gb": in_words.gigabytes,
+    },
     comparison=comparison,
     figures=figures,
     drawn=rendering.script_json(figures),
@@ -46,7 +50,3 @@ def write(comparison: comparison_lib.Comparison, path: pathlib.Path) -> None:
     OutputError: it cannot be written, or what draws pages is not installed.
   """
   rendering.save(render(comparison), path)
-
-
-def _milliseconds(us: float) -> str:
-  return f"{words.ms(us)} ms"

@@ -13,9 +13,10 @@ import textwrap
 import rich.console
 import rich.table
 
+from lagom_xla.costs import in_words
+from lagom_xla.report import table as table_lib
 from lagom_xla.whatif import comparison as comparison_lib
 from lagom_xla.whatif import findings as findings_lib
-from lagom_xla.whatif import words
 
 _MOST_LINES = 40
 _MOST_ROWS = 12
@@ -89,9 +90,7 @@ class _Lines:
       self._put([f"... and {count} more {what}: {_EVERYTHING}"])
 
   def table(self, table: rich.table.Table) -> None:
-    with self._console.capture() as captured:
-      self._console.print(table, width=self._width)
-    self._put([line.rstrip() for line in captured.get().splitlines()])
+    self._put(table_lib.lines(self._console, table, self._width))
 
   def _put(self, lines: Sequence[str]) -> None:
     for line in lines:
@@ -102,15 +101,14 @@ class _Lines:
 def _rows(
   rows: Sequence[Row], comparison: comparison_lib.Comparison
 ) -> rich.table.Table:
-  table = rich.table.Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
-  table.add_column("cluster", overflow="fold")
   headings = ["Gbit/s", "step ms", "9 in 10", "bound", "exposed"]
   headings.append(_unit(comparison))
   if comparison.search != "none":
     headings.append("plan")
   headings.append("net x2")
-  for heading in headings:
-    table.add_column(heading, justify="right", no_wrap=True)
+  table = table_lib.new(None, "cluster", *headings)
+  for column in table.columns[1:]:
+    column.no_wrap = True
   for row in rows:
     table.add_row(row.nodes, *_cells(row, comparison))
   return table
@@ -122,9 +120,9 @@ def _cells(row: Row, comparison: comparison_lib.Comparison) -> list[str]:
   step = figures.step
   cells = [
     f"{row.gbits_per_gpu:,.4g}" if figures.networks else "-",
-    words.ms(step.us) + ("*" if row.is_beyond_measured else ""),
-    f"{words.ms(step.low_us)}-{words.ms(step.high_us)}",
-    words.ms(figures.lower_bound_us),
+    in_words.rounded_ms(step.us) + ("*" if row.is_beyond_measured else ""),
+    in_words.ms_range(step.low_us, step.high_us, "-"),
+    in_words.rounded_ms(figures.lower_bound_us),
     f"{row.exposed_share:.1%}",
     throughput(row),
   ]
@@ -139,8 +137,8 @@ def _cells(row: Row, comparison: comparison_lib.Comparison) -> list[str]:
 def throughput(row: Row) -> str:
   """Tokens or examples per second, or TFLOP/s of each GPU."""
   if row.per_s is not None:
-    return words.short(row.per_s)
-  return words.short(row.tflops_per_gpu)
+    return in_words.short(row.per_s)
+  return in_words.short(row.tflops_per_gpu)
 
 
 def _change(gain: float) -> str:
@@ -152,8 +150,8 @@ def _points(
   curves: dict[str, list[Row]], comparison: comparison_lib.Comparison
 ) -> rich.table.Table:
   """The step by nodes of each kind, and of a few kinds their throughput."""
-  table = rich.table.Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
-  table.add_column("nodes", justify="right", vertical="bottom")
+  table = table_lib.new(None, "nodes")
+  table.columns[0].justify, table.columns[0].vertical = "right", "bottom"
   names = list(curves)[:_MOST_SERIES]
   has_throughput = len(names) <= _MOST_WITH_THROUGHPUT
   for name in names:
@@ -178,7 +176,7 @@ def _point(row: Row | None, *, has_throughput: bool) -> list[str]:
   cells = ["-", "-"]
   if row is not None and row.figures is not None:
     star = "*" if row.is_beyond_measured else ""
-    cells = [words.ms(row.figures.step.us) + star, throughput(row)]
+    cells = [in_words.rounded_ms(row.figures.step.us) + star, throughput(row)]
   return cells if has_throughput else cells[:1]
 
 

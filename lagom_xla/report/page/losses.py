@@ -1,22 +1,24 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The losses of a step by collective: what waits for it, what it slows, why."""
+"""The losses of a step by collective: what waits for it, what it slows, why.
+
+Waits and their reasons are those of `lagom-xla explain`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 import dataclasses
 import re
 
 from lagom_xla.costs import contention
 from lagom_xla.costs import step as step_lib
-from lagom_xla.costs.replay import timeline as timeline_lib
-from lagom_xla.passes import collectives as collectives_lib
-from lagom_xla.report import instructions as instructions_lib
+from lagom_xla.explain import explaining
+from lagom_xla.explain import explanation as explanation_lib
+from lagom_xla.explain import parts as parts_lib
+from lagom_xla.explain import sentences
 from lagom_xla.report.page import drawing
 from lagom_xla.report.page import story as story_lib
-
-_ms = instructions_lib.milliseconds
 
 # Collectives that are looked at, and rows that a page has for them.
 _MOST_LOOKED_AT = 256
@@ -24,15 +26,14 @@ _MOST = 12
 # Losses of a smaller share of the step are not explained.
 _LEAST_SHARE = 5e-4
 
-# What may differ in the reasons of collectives that are alike: figures, and
-# numbers in the names of kernels.
+# What may differ in the kernels that alike collectives slow: figures, and
+# numbers in names.
 _DIGITS = re.compile(r"[\d.,]+")
 
 
 def of_step(
   step: step_lib.Step,
   configuration: step_lib.Configuration,
-  replayed: timeline_lib.Timeline,
   instructions: drawing.Instructions,
 ) -> tuple[story_lib.Collective, ...]:
   """The collectives that cost a step most, waits and slowed kernels together.
@@ -40,115 +41,101 @@ def of_step(
   Args:
     step: the step.
     configuration: the NCCL settings that it runs with.
-    replayed: it, under them.
     instructions: the step's, by name.
   """
-  slowed: dict[str, dict[str, float]] = {}
-  for (kernel, collective), us in replayed.slowdown_us.items():
-    slowed.setdefault(collective, {})[kernel] = us
+  explained = explaining.of_run(step, configuration)
+  least_us = _LEAST_SHARE * explained.step_us
 
-  def cost_us(collective: collectives_lib.Collective) -> float:
-    waits_us = replayed.exposed_us.get(collective.name, 0.0)
-    return waits_us + sum(slowed.get(collective.name, {}).values())
+  def num_channels(name: str) -> int:
+    key = step.key_of[name]
+    return step.predict(key, configuration[key]).num_channels
 
-  least_us = _LEAST_SHARE * replayed.step_time_us
+  ranked = sorted(explained.collectives, key=_cost_us, reverse=True)
+  groups: dict[tuple[str, ...], list[explanation_lib.Collective]] = {}
+  for one in ranked[:_MOST_LOOKED_AT]:
+    label = drawing.label(one.name, instructions)
+    key = (
+      *(label.what, label.source),
+      _mostly(one, least_us),
+      _DIGITS.sub("", _slowed(step, one, num_channels(one.name), least_us)[1]),
+    )
+    groups.setdefault(key, []).append(one)
   found = [
     _collective(
-      step,
-      configuration,
-      collective,
-      replayed.exposed_us.get(collective.name, 0.0),
-      slowed.get(collective.name, {}),
-      instructions,
-      least_us,
+      step, alike, num_channels(alike[0].name), instructions, least_us
     )
-    for collective in sorted(
-      step.analysis.collectives, key=cost_us, reverse=True
-    )[:_MOST_LOOKED_AT]
+    for alike in groups.values()
   ]
-  return tuple(_grouped(found)[:_MOST])
+  found.sort(key=lambda one: one.wait_us + one.slows_us, reverse=True)
+  return tuple(found[:_MOST])
 
 
-def _grouped(
-  found: Sequence[story_lib.Collective],
-) -> list[story_lib.Collective]:
-  """Collectives with those like them, those that cost most first."""
-  groups: dict[tuple[str, ...], story_lib.Collective] = {}
-  for one in found:
-    key = (
-      *(one.label.what, one.label.source),
-      *(_DIGITS.sub("", why) for why in (one.why_waits, one.why_slows)),
-    )
-    first = groups.get(key)
-    groups[key] = one if first is None else _together(first, one)
-  return sorted(
-    groups.values(), key=lambda one: one.wait_us + one.slows_us, reverse=True
-  )
+def _cost_us(one: explanation_lib.Collective) -> float:
+  return one.exposed_us + one.slowed_us
 
 
-def _together(
-  first: story_lib.Collective, other: story_lib.Collective
-) -> story_lib.Collective:
-  return dataclasses.replace(
-    first,
-    num_others=first.num_others + 1,
-    executions=first.executions + other.executions,
-    lone_us=first.lone_us + other.lone_us,
-    wait_us=first.wait_us + other.wait_us,
-    slows_us=first.slows_us + other.slows_us,
-  )
+def _mostly(one: explanation_lib.Collective, least_us: float) -> str:
+  """The reason that most of its wait is due to; "" where that is too short."""
+  if one.exposed_us < least_us or not one.parts:
+    return ""
+  return one.parts[0].reason
 
 
 def _collective(
   step: step_lib.Step,
-  configuration: step_lib.Configuration,
-  collective: collectives_lib.Collective,
-  wait_us: float,
-  slowed: Mapping[str, float],
+  alike: Sequence[explanation_lib.Collective],
+  num_channels: int,
   instructions: drawing.Instructions,
   least_us: float,
 ) -> story_lib.Collective:
-  key = step.key_of[collective.name]
-  cost = step.predict(key, configuration[key])
-  lone_us = cost.time_us * collective.executions
-  most = max(slowed, key=lambda name: slowed[name], default="")
-  if sum(slowed.values()) < least_us:
-    most = ""
+  """Collectives that are alike, in the words of the one that costs most."""
+  first, *others = alike
+  slowed, why_slows = _slowed(step, first, num_channels, least_us)
+  wait_us = sum(one.exposed_us for one in alike)
+  is_told = bool(_mostly(first, least_us))
   return story_lib.Collective(
-    label=drawing.label(collective.name, instructions),
-    num_others=0,
-    executions=collective.executions,
-    lone_us=lone_us,
+    label=drawing.label(first.name, instructions),
+    num_others=len(others),
+    executions=sum(one.executions for one in alike),
+    lone_us=sum(one.lone_us for one in alike),
     wait_us=wait_us,
-    slows_us=sum(slowed.values()),
-    why_waits=(
-      _why_waits(step, collective, lone_us) if wait_us >= least_us else ""
-    ),
-    slowed=most,
-    why_slows=_why_slows(step, most, cost.num_channels) if most else "",
+    slows_us=sum(one.slowed_us for one in alike),
+    why_waits=sentences.of_parts(wait_us, _parts(alike)) if is_told else "",
+    slowed=slowed,
+    why_slows=why_slows,
   )
 
 
-def _why_waits(
-  step: step_lib.Step, collective: collectives_lib.Collective, lone_us: float
-) -> str:
-  beside = step.analysis.kernels_beside[collective.start_id]
-  if collective.form == "sync":
-    return "XLA runs nothing between its start and its done."
-  kernels_us = sum(k.executions * step.kernel_cost(k).time_us for k in beside)
-  own = f"it takes {_ms(lone_us)}"
-  if not beside:
-    return f"Its done follows with no kernel between them; {own}."
-  hidden = f"The {len(beside):,} kernels beside it take"
-  if len(beside) == 1:
-    hidden = "The kernel beside it takes"
-  if kernels_us < lone_us:
-    return f"{hidden} {_ms(kernels_us)} alone, and {own}."
-  return (
-    f"{hidden} {_ms(kernels_us)} alone, more than its"
-    f" {_ms(lone_us)}: it starts late, behind others on the"
-    " communication stream, or kernels slow it."
-  )
+def _parts(
+  alike: Sequence[explanation_lib.Collective],
+) -> tuple[explanation_lib.Part, ...]:
+  """The parts of all, each in the words of the first that has it."""
+  if len(alike) == 1:
+    return alike[0].parts
+  found: dict[parts_lib.Reason, explanation_lib.Part] = {}
+  for one in alike:
+    for part in one.parts:
+      first = found.get(part.reason)
+      us, words = 0.0, f"as in {one.name}, {part.sentence}"
+      if first is not None:
+        us, words = first.us, first.sentence
+      found[part.reason] = dataclasses.replace(
+        part, us=us + part.us, sentence=words
+      )
+  return tuple(sorted(found.values(), key=lambda part: -part.us))
+
+
+def _slowed(
+  step: step_lib.Step,
+  one: explanation_lib.Collective,
+  num_channels: int,
+  least_us: float,
+) -> tuple[str, str]:
+  """The kernel that loses most to a collective, and why; "" for too little."""
+  if one.slowed_us < least_us or not one.slows:
+    return "", ""
+  name = one.slows[0].kernel
+  return name, _why_slows(step, name, num_channels)
 
 
 def _why_slows(step: step_lib.Step, name: str, num_channels: int) -> str:
@@ -157,10 +144,7 @@ def _why_slows(step: step_lib.Step, name: str, num_channels: int) -> str:
   cost, gpu = step.kernel_cost(kernel), step.cluster.gpu
   alone = contention.num_waves(cost, gpu, 0)
   beside = contention.num_waves(cost, gpu, num_channels)
-  takes = f"takes {num_channels} of {gpu.num_sms} SMs"
+  takes = f"It takes {num_channels} of {gpu.num_sms} SMs"
   if beside > alone:
-    waves = f"{alone} wave{'' if alone == 1 else 's'}"
-    return f"It {takes}, which makes {beside} waves of {waves} of {name}."
-  return (
-    f"It {takes}, which {name} can spare; they share memory bandwidth and L2."
-  )
+    return f"{takes}: {name} runs in {beside:,} waves instead of {alone:,}."
+  return f"{takes}, which {name} can spare; they share memory bandwidth and L2."

@@ -15,7 +15,7 @@ import pathlib
 from typing import Any
 
 from lagom_xla import errors
-from lagom_xla.report import instructions as instructions_lib
+from lagom_xla.costs import in_words
 from lagom_xla.report.page import story as story_lib
 
 _FOLDER = pathlib.Path(__file__).parent
@@ -54,7 +54,7 @@ def render(story: story_lib.Story) -> str:
   }
   return filled(
     _FOLDER,
-    {"ms": _milliseconds},
+    {"ms": _milliseconds, "between": between},
     story=story,
     gained=1 - after_us / story.before.us if story.before.us else 0.0,
     is_kept=story.after is not None and not story.settings,
@@ -121,7 +121,12 @@ def save(text: str, path: pathlib.Path) -> None:
 
 def _milliseconds(us: float | None) -> str:
   """Milliseconds in words; "-" for None."""
-  return "-" if us is None else instructions_lib.milliseconds(us)
+  return "-" if us is None else in_words.milliseconds(us)
+
+
+def between(estimate: story_lib.Estimate) -> str:
+  """What a time is between, with its unit."""
+  return f"{in_words.ms_range(estimate.low_us, estimate.high_us)} ms"
 
 
 def script_json(value: object) -> str:

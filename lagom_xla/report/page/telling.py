@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import shlex
 
 from lagom_xla import tuning as tuning_lib
+from lagom_xla.costs import in_words
 from lagom_xla.costs import lower_bound
 from lagom_xla.costs import step as step_lib
 from lagom_xla.costs import uncertainty
@@ -102,7 +103,7 @@ def _drawn(
   instructions = instructions_lib.of_step(step)
   return (
     drawing.picture(name, recorded, replayed, instructions),
-    losses.of_step(step, configuration, replayed, instructions),
+    losses.of_step(step, configuration, instructions),
   )
 
 
@@ -117,8 +118,8 @@ def _notes(step: step_lib.Step) -> Iterator[str]:
     )
   if count := len(rematerialization.recomputed(module)):
     yield (
-      f"{count:,} instructions run again, as memory is short; the step is as"
-      " XLA compiled it."
+      f"{in_words.count(count, 'instruction')} run again, as memory is short;"
+      " the step is as XLA compiled it."
     )
 
 
@@ -126,20 +127,20 @@ def _notes_on_plan(tuning: tuning_lib.Tuning) -> Iterator[str]:
   if tuning.stopped is not None:
     yield (
       f"The search was stopped by {tuning.stopped.reason}: the plan is the best"
-      f" of {len(tuning.candidates)} candidates, and whether its parts act was"
-      " not checked."
+      f" of {in_words.count(tuning.candidates, 'candidate')}, and whether its"
+      " parts act was not checked."
     )
   before, after = tuning.peak_bytes_before, tuning.peak_bytes_after
   if before is not None and after is not None:
     yield (
       "Peak memory per GPU, by XLA's buffer assignment:"
-      f" {before / 1e9:.2f} GB before, {after / 1e9:.2f} GB after, of"
-      f" {tuning.plan.cluster.gpu.hbm_bytes / 1e9:.1f} GB."
+      f" {in_words.gigabytes(before)} before, {in_words.gigabytes(after)}"
+      f" after, of {in_words.gigabytes(tuning.plan.cluster.gpu.hbm_bytes)}."
     )
-  yield (
-    f"{tuning.search.num_predicted:,} more schedules were predicted without"
-    f" compiling them, and {tuning.num_trials:,} NCCL configurations replayed."
-  )
+  if predicted := tuning.search.num_predicted:
+    yield f"Schedules predicted without compiling them: {predicted:,}."
+  if replayed := tuning.num_trials:
+    yield f"NCCL configurations replayed: {replayed:,}."
 
 
 def _tried(

@@ -16,6 +16,7 @@ import dataclasses
 
 import jax
 
+from lagom_xla.costs import in_words
 from lagom_xla.costs import step as step_lib
 from lagom_xla.search.xla import thresholds
 from lagom_xla.search.xla import value as value_lib
@@ -23,7 +24,6 @@ from lagom_xla.xla_schedule import latency_hiding
 from lagom_xla.xla_schedule import memory as memory_lib
 from lagom_xla.xla_schedule import reschedule
 
-_MIB = 2**20
 _OVERLAP_LIMIT = "xla_gpu_experimental_parallel_collective_overlap_limit"
 # Kind of collective -> the option that pipelines it over loop iterations.
 PIPELINED = {
@@ -70,7 +70,7 @@ def _combine_thresholds(step: step_lib.Step) -> Iterator[value_lib.Value]:
   for kind, option in thresholds.OPTIONS.items():
     for threshold_bytes in thresholds.worth_trying(collectives, kind):
       yield value_lib.Value(
-        label=f"{kind} combined up to {threshold_bytes // _MIB} MiB",
+        label=f"{kind} combined up to {in_words.megabytes(threshold_bytes)}",
         options={option: threshold_bytes},
         changes=reschedule.Changes(thresholds_bytes={kind: threshold_bytes}),
       )
