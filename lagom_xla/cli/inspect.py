@@ -44,12 +44,12 @@ def add(commands) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> None:
+  pictures.check(arguments)
+  step, costed = _inspect(arguments)
   from lagom_xla.report import as_json
   from lagom_xla.report import cost_tables
   from lagom_xla.report import terminal
 
-  pictures.check(arguments)
-  step, costed = _inspect(arguments)
   files = pictures.of_inspection(arguments, step)
   if arguments.format == "json":
     result = as_json.inspection(step)
@@ -78,11 +78,15 @@ def _inspect(
     compiling.workers(arguments) as workers,
   ):
     from lagom_xla import tuner
+    from lagom_xla.cli import naming
 
-    bar.say("lowering")
+    bar.say(f"lowering {arguments.target}")
     target = command_lib.load_target(arguments, workers)
-    bar.say("compiling")
-    with profiled.pricing(arguments, target) as costed:
+    bar.say("reading the profile" if arguments.profile else "costing the step")
+    with (
+      bar.told_of_compiles(naming.of_today()),
+      profiled.pricing(arguments, target) as costed,
+    ):
       step = tuner.inspect(target)
   command_lib.warn_of_repeated_work(target, step)
   return step, costed

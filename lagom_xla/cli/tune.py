@@ -148,24 +148,26 @@ def _run(arguments: argparse.Namespace) -> None:
 def _tune(
   arguments: argparse.Namespace, folder: pathlib.Path
 ) -> tuple[tuning_lib.Tuning, costing_lib.Costing | None]:
-  from lagom_xla.apply import files as files_lib
   from lagom_xla.cli import progress
 
-  files_lib.check(folder)
-  pictures.check(arguments)
   with (
     progress.Bar(
       time_budget_s=arguments.time_budget, is_quiet=arguments.quiet
     ) as bar,
     compiling.workers(arguments) as workers,
   ):
+    from lagom_xla.apply import files as files_lib
+
+    files_lib.check(folder)
+    pictures.check(arguments)
     from lagom_xla import tuner
+    from lagom_xla.cli import naming
     from lagom_xla.search import nccl
     from lagom_xla.search.xla import candidates as candidates_lib
 
-    bar.say("lowering")
+    bar.say(f"lowering {arguments.target}")
     target = command_lib.load_target(arguments, workers)
-    bar.say("compiling")
+    bar.say("reading the profile" if arguments.profile else "costing the step")
     bar.expect(tuner.max_progress(target, in_process=arguments.in_process))
 
     def found(
@@ -175,13 +177,20 @@ def _tune(
         command_lib.warn_of_repeated_work(target, candidate.step)
       bar.found(candidate)
 
-    with profiled.pricing(arguments, target) as costed:
+    def advance(words: str) -> None:
+      bar.advance(words)
+      bar.say("choosing what to compile next")
+
+    with (
+      bar.told_of_compiles(naming.of_arms(target)),
+      profiled.pricing(arguments, target) as costed,
+    ):
       tuning = tuner.tune(
         target,
         searcher=arguments.searcher or nccl.DEFAULT_SEARCHER,
         in_process=arguments.in_process,
         applied=arguments.applied,
-        progress=bar.advance,
+        progress=advance,
         found=found,
       )
     return tuning, costed
