@@ -109,7 +109,10 @@ def test_a_quiet_command_names_the_files_that_it_wrote_and_nothing_else(
 ) -> None:
   monkeypatch.chdir(tmp_path)
   pathlib.Path("step.hlo").write_text(HLO)
-  names = ("plan.json", "env.sh", "nccl_table.bin", "report.json.gz")
+  names = (
+    *("plan.json", "env.sh", "nccl_table.bin"),
+    *("report.json.gz", "explain.json.gz"),
+  )
   outcome = run("tune", "step.hlo", CLUSTER, "--quiet")
   wrote = "".join(f"Wrote plan/{name}\n" for name in names)
   assert outcome == Outcome(0, wrote, "")

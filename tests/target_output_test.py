@@ -178,7 +178,10 @@ def test_brackets_in_a_path_are_a_part_of_it(tmp_path: pathlib.Path) -> None:
   wrote = [line for line in outcome.out.splitlines() if "Wrote" in line]
   assert wrote == [
     f"Wrote {out / name}"
-    for name in ("plan.json", "env.sh", "nccl_table.bin", "report.json.gz")
+    for name in (
+      *("plan.json", "env.sh", "nccl_table.bin"),
+      *("report.json.gz", "explain.json.gz"),
+    )
   ]
   assert (out / "plan.json").is_file()
   absent = folder / "absent.hlo"

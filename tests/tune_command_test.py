@@ -205,7 +205,6 @@ def test_text_says_that_times_are_predicted_and_stderr_each_candidate(
   )
   assert "full compile with the plan" in last
   going_on = "".join(outcome.going_on)
-  assert f"lowering {step}" in going_on
   for compiled in ("XLA's defaults", "XLA's defaults to the end"):
     assert f"compiling {compiled}" in going_on
   verdict, *_ = outcome.out.splitlines()

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 import pathlib
 from typing import TYPE_CHECKING
 
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
   from lagom_xla import cluster as cluster_lib
   from lagom_xla.compile import target as target_lib
   from lagom_xla.compile import watching
-  from lagom_xla.compile.workers import pool as pool_lib
   from lagom_xla.whatif import cases as cases_lib
   from lagom_xla.whatif import comparing
 
@@ -152,9 +152,13 @@ def _compare(arguments: argparse.Namespace) -> comparing.Compared:
     bar.expect(len({case.cluster.name for case in (*rows, *points)}))
     keywords = command_lib.keywords(arguments)
 
+    first: list[target_lib.Target] = []
+
     def load(cluster: cluster_lib.Cluster) -> target_lib.Target:
       bar.say(f"lowering {arguments.target} for {cluster.name}")
-      return _loaded(arguments.target, cluster, keywords, workers)
+      target = _loaded(arguments.target, cluster, keywords, first)
+      first[:] = [*first, target][:1]
+      return target if workers is None else target.with_workers(workers)
 
     of_today = naming.of_today()
 
@@ -176,12 +180,15 @@ def _loaded(
   text: str,
   cluster: cluster_lib.Cluster,
   keywords: dict[str, str],
-  workers: pool_lib.Pool | None,
+  first: Sequence[target_lib.Target],
 ) -> target_lib.Target:
+  """The target for a cluster, given the first one that there was, if any."""
+  from lagom_xla.cli import elsewhere
   from lagom_xla.compile import load
 
-  target = load.load(text, cluster, arguments=keywords)
-  return target if workers is None else target.with_workers(workers)
+  if first and elsewhere.is_needed(first[0], text, cluster):
+    return elsewhere.lowered(text, cluster, keywords)
+  return load.load(text, cluster, arguments=keywords)
 
 
 def _cases(
