@@ -26,6 +26,7 @@ from lagom_xla.passes.program import form as form_lib
 _PLAN = config_lib.XlaConfig(
   options={"xla_gpu_a": True, "xla_gpu_b": 8}, combine_groups=(("x", "y"),)
 )
+_THRESHOLD = "xla_gpu_all_gather_combine_threshold_bytes"
 # It takes its time, and then fails, so that nothing need be compiled.
 _SLOW = """\
 import time
@@ -207,6 +208,8 @@ def _on_terminal(term: str) -> str:
       with bar.told_of_compiles(naming.of_today()):
         with _compile(_PLAN):
           time.sleep(0.3)
+        with _compile(config_lib.XlaConfig(options={_THRESHOLD: 2**27})):
+          time.sleep(0.3)
   return err.getvalue()
 
 
@@ -214,7 +217,11 @@ def test_a_terminal_shows_what_is_compiled_and_how_long_is_left() -> None:
   shown = _on_terminal("xterm-256color")
   assert re.search(r"compiling .*our combine groups", shown)
   assert "1/10" in shown
-  assert re.search(r"at most \d+:\d\d:\d\d left", shown)
+  assert re.search(r"≤ \d+:\d\d:\d\d left", shown)
+  # The name of an option and its value fit.
+  assert "compiling all_gather_combine_threshold_bytes=134 MB " in shown
+  # It leaves nothing behind: the last line is erased.
+  assert shown.rstrip("\r\n").endswith("\x1b[2K")
   plain = re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", shown)
   assert max(map(len, re.split(r"[\r\n]", plain))) <= 80
 

@@ -79,7 +79,7 @@ def _differences(
 ) -> list[str]:
   """What a config has that another has not, and the other way around."""
   found = [
-    f"{name.removeprefix(_PREFIX)}={in_words.option(name, str(value))}"
+    f"{name.removeprefix(_PREFIX)}={_value(name, str(value))}"
     for name, value in config.options.items()
     if other.options.get(name) != value
   ]
@@ -101,6 +101,13 @@ def _differences(
       orders_lib.in_words(config.orders) if config.orders else "XLA's order"
     )
   return found
+
+
+def _value(name: str, value: str) -> str:
+  """A value, in MB alone where it is a number of bytes."""
+  if name.endswith("_bytes") and value.isdecimal():
+    return in_words.megabytes(int(value))
+  return in_words.option(name, value)
 
 
 def _listed(differences: list[str]) -> str:

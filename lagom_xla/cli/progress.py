@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 
 # The end of a line that says what goes on.
 GOES_ON = " ..."
-# Of a bar beside its words.
-_BAR_WIDTH = 10
+# Short, so that 80 columns hold the name of an option and its value.
+_BAR_WIDTH = 4
 
 
 class Bar:
   """Progress in a number of steps of which the most is known.
 
-  A bar vanishes on an error.
+  A bar vanishes when it is done.
 
   Attributes:
     num_done: steps so far.
@@ -83,9 +83,9 @@ class Bar:
       ),
       rich.progress.BarColumn(_BAR_WIDTH),
       rich.progress.MofNCompleteColumn(),
-      rich.progress.TimeElapsedColumn(),
-      _TimeLeft(self),
+      _Time(self),
       console=console,
+      transient=True,
       disable=not self._is_bar,
       expand=True,
     )
@@ -93,12 +93,9 @@ class Bar:
     self._task = self._progress.add_task(self._words, total=None)
     return self
 
-  def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
+  def __exit__(self, *_: object) -> None:
     if self._silence is not None:
       self._silence.end()
-    self._progress.live.transient = error is not None
-    done = self._progress.tasks[self._task].completed
-    self._progress.update(self._task, total=done)
     self._progress.stop()
 
   def say(self, words: str) -> None:
@@ -196,8 +193,8 @@ class Bar:
     return f", at most {datetime.timedelta(seconds=round(left_s))} left"
 
 
-class _TimeLeft(rich.progress.ProgressColumn):
-  """At most how long it still takes."""
+class _Time(rich.progress.ProgressColumn):
+  """At most how long it still takes, or how long it has taken."""
 
   def __init__(self, bar: Bar):
     super().__init__()
@@ -205,5 +202,7 @@ class _TimeLeft(rich.progress.ProgressColumn):
 
   def render(self, task: rich.progress.Task) -> rich.text.Text:
     """See `rich.progress.ProgressColumn`."""
-    del task
-    return rich.text.Text(self._bar.left_in_words.removeprefix(", "))
+    if left := self._bar.left_in_words:
+      return rich.text.Text(left.replace(", at most ", "≤ "))
+    elapsed_s = round(task.elapsed or 0.0)
+    return rich.text.Text(str(datetime.timedelta(seconds=elapsed_s)))
