@@ -109,18 +109,11 @@ def _run(arguments: argparse.Namespace) -> None:
       " so there is nothing to make a plan from."
     )
     stopping.end(stop.exit_status or stopping.NOTHING_FOUND)
-  from lagom_xla.apply import files as files_lib
-  from lagom_xla.explain import explaining
-  from lagom_xla.explain import kept as kept_lib
   from lagom_xla.report import as_json
   from lagom_xla.report import cost_tables
   from lagom_xla.report import terminal
 
-  files = files_lib.write(tuning.plan, folder)
-  files += pictures.of_tuning(arguments, tuning, folder)
-  kept = tuning.kept
-  explained = explaining.of_plan(tuning.before, kept.runs, kept.settings)
-  files.append(kept_lib.write(explained, folder))
+  files = _write(arguments, tuning, folder)
   if arguments.format == "json":
     result = as_json.tuning(tuning)
     if costed is not None:
@@ -143,6 +136,30 @@ def _run(arguments: argparse.Namespace) -> None:
       " compiled."
     )
     stopping.end(tuning.stopped.exit_status)
+
+
+def _write(
+  arguments: argparse.Namespace,
+  tuning: tuning_lib.Tuning,
+  folder: pathlib.Path,
+) -> list[pathlib.Path]:
+  """Writes the plan's files, and the pictures, which is some work of its own.
+
+  Raises:
+    OutputError: one cannot be written.
+  """
+  from lagom_xla.apply import files as files_lib
+  from lagom_xla.cli import progress
+  from lagom_xla.explain import explaining
+  from lagom_xla.explain import kept as kept_lib
+
+  with progress.Bar(lines=False, is_quiet=arguments.quiet) as bar:
+    bar.say(f"writing {folder}")
+    files = files_lib.write(tuning.plan, folder)
+    files += pictures.of_tuning(arguments, tuning, folder)
+    kept = tuning.kept
+    explained = explaining.of_plan(tuning.before, kept.runs, kept.settings)
+    return [*files, kept_lib.write(explained, folder)]
 
 
 def _tune(
