@@ -63,7 +63,9 @@ class Bar:
 
   def __enter__(self) -> Bar:
     console = rich.console.Console(stderr=True)
-    is_terminal = sys.stderr.isatty() and not console.is_dumb_terminal
+    is_open = sys.stderr is not None  # As after `2>&-`.
+    is_terminal = is_open and sys.stderr.isatty()
+    is_terminal = is_terminal and not console.is_dumb_terminal
     self._is_bar = is_terminal and not self._is_quiet
     self._started_s = time.monotonic()
     self.num_done, self._num_steps = 0, 0
@@ -71,7 +73,7 @@ class Bar:
     self._default_us: float | None = None
     self._words = "loading JAX"
     self._silence: silence.Silence | None = None
-    if not (self._is_bar or self._is_quiet):
+    if is_open and not (self._is_bar or self._is_quiet):
       self._silence = silence.Silence(self._say_what_goes_on)
     self._progress = rich.progress.Progress(
       rich.progress.TextColumn(
