@@ -22,6 +22,7 @@ from unittest import mock
 import pytest
 
 from lagom_xla import cli
+from lagom_xla.cli import progress
 
 ROOT = pathlib.Path(__file__).parents[1]
 TARGET = str(ROOT / "examples/llama/train.py") + ":train_step"
@@ -81,14 +82,40 @@ def write_steps(folder: pathlib.Path) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
+  """What a command left behind.
+
+  Attributes:
+    status: its exit status.
+    out: its stdout.
+    err: its stderr, without the lines that say what goes on.
+    going_on: those lines, of which a busy machine has more.
+  """
+
   status: int
   out: str
   err: str
+  going_on: tuple[str, ...] = dataclasses.field(default=(), compare=False)
 
 
-def run(*arguments: str) -> Outcome:
-  """What `lagom-xla ARGUMENTS` would do."""
-  out, err = io.StringIO(), io.StringIO()
+def _outcome(status: int, out: str, err: str) -> Outcome:
+  lines = err.splitlines(keepends=True)
+  ends = f"{progress.GOES_ON}\n"
+  going_on = tuple(line for line in lines if line.endswith(ends))
+  err = "".join(line for line in lines if line not in going_on)
+  return Outcome(status, out, err, going_on)
+
+
+class _Terminal(io.StringIO):
+  """A stream that says that it is a terminal."""
+
+  def isatty(self) -> bool:
+    return True
+
+
+def run(*arguments: str, on_terminal: bool = False) -> Outcome:
+  """What `lagom-xla ARGUMENTS` would do, in a pipe or on a terminal."""
+  stream = _Terminal if on_terminal else io.StringIO
+  out, err = stream(), stream()
   with (
     mock.patch.object(sys, "argv", ["lagom-xla", *arguments]),
     contextlib.redirect_stdout(out),
@@ -96,7 +123,7 @@ def run(*arguments: str) -> Outcome:
     pytest.raises(SystemExit) as ended,
   ):
     cli.run()
-  return Outcome(int(ended.value.code or 0), out.getvalue(), err.getvalue())
+  return _outcome(int(ended.value.code or 0), out.getvalue(), err.getvalue())
 
 
 def run_process(
@@ -125,7 +152,7 @@ def run_process(
     check=False,
     timeout=_TIMEOUT_S,
   )
-  return Outcome(done.returncode, done.stdout or "", done.stderr)
+  return _outcome(done.returncode, done.stdout or "", done.stderr)
 
 
 def has_fields(value: Mapping[str, Any], fields: Mapping[str, type]) -> bool:

@@ -68,6 +68,7 @@ _LONGEST = (
   "tuned_examples_test",
   "moe_example_test",
   "verify_test",
+  "verify_command_test",
   "networks_test",
   "micro_batches_test",
   "inspect_command_test",
@@ -77,6 +78,7 @@ _LONGEST = (
   "groups_test",
   "decorator_results_test",
   "uncertainty_test",
+  "page_browser_test",
   "page_test",
   "nnx_test",
   "slices_search_test",
@@ -204,6 +206,26 @@ def tp_scan(scheduled: Scheduled, tp_step: jax.stages.Lowered) -> hlo.Module:
 def train_step_module(request: pytest.FixtureRequest) -> hlo.Module:
   """Each of the shared modules in turn."""
   return request.getfixturevalue(request.param)
+
+
+@pytest.fixture(scope="session")
+def searched_unrolled(fsdp_step: Callable[..., jax.stages.Lowered]) -> Any:
+  """Unrolled layers, and the plan that a search finds for them."""
+  import searched_plan
+
+  return searched_plan.search_unrolled(fsdp_step(unroll=True))
+
+
+@pytest.fixture(scope="session")
+def tuned_page(
+  h100s: Sequence[jax.Device], tmp_path_factory: pytest.TempPathFactory
+) -> Any:
+  """A small step, tuned, with its page and its trace."""
+  del h100s  # Only says whether there is anything to compile with.
+  pytest.importorskip("plotly")
+  import pages
+
+  return pages.tune(tmp_path_factory.mktemp("page"))
 
 
 @pytest.fixture

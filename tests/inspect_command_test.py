@@ -38,6 +38,9 @@ _COLLECTIVE = {
   "spans_nodes": bool,
   "executions": int,
   "overlap": dict,
+  "source": str,
+  "source_file": str,
+  "source_line": int,
 }
 
 
@@ -84,6 +87,17 @@ def test_inspect_prints_the_fields_that_formats_md_names(
     assert has_fields(
       overlap, {"collectives": list, "kernels": list, "executions": int}
     )
+
+
+def test_each_collective_names_a_line_of_a_file_that_there_is(
+  inspected: dict[str, Any],
+) -> None:
+  for collective in inspected["collectives"]:
+    file = pathlib.Path(collective["source_file"])
+    line = file.read_text().splitlines()[collective["source_line"] - 1]
+    assert line.strip()
+    at = f"{file.name}:{collective['source_line']}"
+    assert collective["source"].startswith(at)
 
 
 def test_totals_are_sums_over_collectives_and_executions(

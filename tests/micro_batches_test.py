@@ -9,7 +9,6 @@ largest entry: some hundred terms, each rounded to 6e-8 of itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 import functools
 from typing import Any
 
@@ -25,62 +24,20 @@ import numpy as np
 import pytest
 
 import lagom_xla
+from micro_batch_model import BATCH
+from micro_batch_model import WIDTH
+from micro_batch_model import assert_close
+from micro_batch_model import batch_of
+from micro_batch_model import loss_of
+from micro_batch_model import params_of
+from micro_batch_model import per_element
 
-_BATCH = 24
-_WIDTH = 8
-_RELATIVE = {"float32": 1e-5, "bfloat16": 2e-2, "float16": 3e-3}
 _COLLECTIVES = (
   "all-gather",
   "all-to-all",
   "collective-permute",
   "reduce-scatter",
 )
-
-
-def params_of(dtype: Any = jnp.float32, seed: int = 0) -> Any:
-  keys = jax.random.split(jax.random.key(seed), 2)
-  return {
-    "hidden": [jax.random.normal(keys[0], (_WIDTH, _WIDTH), dtype), None],
-    "out": jax.random.normal(keys[1], (_WIDTH,), dtype),
-  }
-
-
-def batch_of(dtype: Any = jnp.float32, size: int = _BATCH) -> Any:
-  rng = np.random.default_rng(1)
-  return {
-    "x": jnp.asarray(rng.normal(size=(size, _WIDTH)), dtype),
-    "label": jnp.asarray(rng.integers(_WIDTH, size=size), jnp.int32),
-    "scale": 0.5,
-    "nothing": None,
-  }
-
-
-def per_element(params: Any, batch: Any) -> jax.Array:
-  """The loss of each element, with some use of every leaf."""
-  h = jnp.tanh(batch["x"] @ params["hidden"][0])
-  picked = jnp.take_along_axis(h, batch["label"][:, None], axis=1)[:, 0]
-  return batch["scale"] * jnp.square(h @ params["out"] - picked)
-
-
-def loss_of(params: Any, batch: Any, reduction: str = "mean") -> jax.Array:
-  reduce: Callable[..., jax.Array] = getattr(jnp, reduction)
-  return reduce(per_element(params, batch))
-
-
-def assert_close(actual: Any, expected: Any) -> None:
-  """Compares trees of arrays within the bound for their dtype."""
-  assert jax.tree.structure(actual) == jax.tree.structure(expected)
-  for here, there in zip(
-    jax.tree.leaves(actual), jax.tree.leaves(expected), strict=True
-  ):
-    assert (here.dtype, here.shape) == (there.dtype, there.shape)
-    if there.dtype == jax.dtypes.float0:
-      continue
-    here, there = np.asarray(here, np.float64), np.asarray(there, np.float64)
-    bound = _RELATIVE[str(jax.tree.leaves(expected)[0].dtype)]
-    np.testing.assert_allclose(
-      here, there, rtol=0, atol=bound * np.abs(there).max(initial=1e-3)
-    )
 
 
 @pytest.mark.parametrize("num", [1, 2, 3])
@@ -204,9 +161,9 @@ def test_aux_as_long_as_a_micro_batch_is_not_taken_for_one() -> None:
   def loss(params: Any, batch: Any) -> Any:
     return loss_of(params, batch), batch["x"].mean(axis=0)
 
-  halves = lagom_xla.micro_batches(loss, _BATCH // _WIDTH, has_aux=True)
+  halves = lagom_xla.micro_batches(loss, BATCH // WIDTH, has_aux=True)
   (_, mean), _ = halves(params_of(), batch_of())
-  assert mean.shape == (_WIDTH,)
+  assert mean.shape == (WIDTH,)
   assert_close(mean, batch_of()["x"].mean(axis=0))
 
 
@@ -218,57 +175,9 @@ def test_aux_can_be_told_how_it_is_put_together() -> None:
   rules = ({"count": "sum", "x": "batch"}, "last")
   halves = lagom_xla.micro_batches(loss, 4, has_aux=True, aux=rules)
   (_, (of_batch, of_last)), _ = halves(params_of(), batch_of())
-  assert of_batch["count"] == _BATCH
+  assert of_batch["count"] == BATCH
   np.testing.assert_array_equal(of_batch["x"], batch_of()["x"])
-  assert of_last == _BATCH // 4
-
-
-def noise_loss(params: Any, batch: Any, rngs: Any) -> Any:
-  drawn = jax.tree.map(lambda key: jax.random.normal(key, (3,)), rngs)
-  return loss_of(params, batch), [*jax.tree.leaves(drawn)]
-
-
-@pytest.mark.parametrize("kind", ["typed", "legacy", "by name"])
-def test_each_micro_batch_draws_its_own_numbers(kind: str) -> None:
-  make = jax.random.PRNGKey if kind == "legacy" else jax.random.key
-  halves = lagom_xla.micro_batches(
-    noise_loss,
-    has_aux=True,
-    aux="batch",
-    rng_argnums=2 if kind == "legacy" else (),
-  )
-  rngs = {"dropout": make(3)}
-  args = params_of(), batch_of()
-  if kind == "by name":
-    (_, (drawn,)), _ = halves(*args, rngs=rngs)
-  else:
-    (_, (drawn,)), _ = halves(*args, rngs)
-  first, second = drawn[::2], drawn[1::2]
-  assert not np.isin(first, second).any()
-
-
-def test_legacy_keys_by_name_draw_what_typed_keys_draw() -> None:
-  args = params_of(), batch_of()
-  halves = lagom_xla.micro_batches(
-    noise_loss, has_aux=True, aux="batch", rng_argnames="rngs"
-  )
-  legacy = halves(*args, rngs=jax.random.PRNGKey(7))[0][1][0]
-  typed = halves(*args, rngs=jax.random.key(7))[0][1][0]
-  np.testing.assert_array_equal(legacy, typed)
-
-
-def test_keys_that_are_elements_of_the_batch_are_split_like_it() -> None:
-  def loss(params: Any, batch: Any) -> Any:
-    rows, keys = batch
-    drawn = jax.vmap(jax.random.normal)(keys)
-    return jnp.mean(params * rows * drawn), drawn
-
-  args = (
-    jnp.float32(2),
-    (jnp.arange(8.0), jax.random.split(jax.random.key(0), 8)),
-  )
-  halves = lagom_xla.micro_batches(loss, 4, has_aux=True)
-  assert_close(halves(*args), jax.value_and_grad(loss, has_aux=True)(*args))
+  assert of_last == BATCH // 4
 
 
 def test_it_composes_with_scan_remat_vmap_and_grad() -> None:
@@ -301,7 +210,7 @@ def test_it_composes_with_scan_remat_vmap_and_grad() -> None:
 
 
 def test_an_nnx_model_is_differentiated_by_its_parameters() -> None:
-  model = nnx.Linear(_WIDTH, 1, rngs=nnx.Rngs(0))
+  model = nnx.Linear(WIDTH, 1, rngs=nnx.Rngs(0))
   graphdef, params, rest = nnx.split(model, nnx.Param, ...)
 
   def loss(params: Any, rest: Any, batch: jax.Array) -> jax.Array:
@@ -312,19 +221,6 @@ def test_an_nnx_model_is_differentiated_by_its_parameters() -> None:
   expected = jax.value_and_grad(loss)(*args)
   halves = lagom_xla.micro_batches(loss, batch_argnums=2)
   assert_close(jax.jit(halves)(*args), expected)
-
-
-def test_dropout_of_an_nnx_model_differs_between_micro_batches() -> None:
-  model = nnx.Dropout(0.5, rngs=nnx.Rngs(0))
-  graphdef, rest = nnx.split(model)
-
-  def loss(scale: jax.Array, rest: Any, batch: jax.Array) -> Any:
-    dropped = nnx.merge(graphdef, rest, copy=True)(scale * batch)
-    return jnp.mean(dropped), dropped
-
-  halves = lagom_xla.micro_batches(loss, batch_argnums=2, has_aux=True)
-  (_, dropped), _ = halves(jnp.float32(1), rest, jnp.ones(64))
-  assert (dropped[::2] != dropped[1::2]).any()
 
 
 def batch_sharded(axis_type: AxisType) -> tuple[Any, Any, jax.sharding.Mesh]:
@@ -370,72 +266,3 @@ def test_layers_that_are_scanned_stay_loops_of_their_own() -> None:
   text = halves.lower(jnp.ones((3, 4, 4)), jnp.ones((6, 4))).as_text()
   # Forward and backward, of each half.
   assert text.count("stablehlo.while") == 4
-
-
-@pytest.mark.parametrize(
-  ("kwargs", "message"),
-  [
-    ({"num": 0}, "is 0: give 1 or more"),
-    ({"reduction": "max"}, "'max': give 'mean' or 'sum'"),
-    ({"aux": ("mean", "median")}, "aux has 'median': give 'batch', 'mean'"),
-  ],
-)
-def test_an_argument_that_cannot_be_is_refused_at_once(
-  kwargs: dict[str, Any], message: str
-) -> None:
-  with pytest.raises(lagom_xla.LagomError, match=message):
-    lagom_xla.micro_batches(loss_of, **kwargs)
-
-
-def with_aux(aux_of: Callable[[Any], Any]) -> Callable[..., Any]:
-  return lambda params, batch: (loss_of(params, batch), aux_of(batch["x"]))
-
-
-@pytest.mark.parametrize(
-  ("loss", "kwargs", "message"),
-  [
-    (loss_of, {"num": 5}, r"of 24 in argument 1\['label'\] .* into 5"),
-    (loss_of, {"batch_argnums": 3}, "This call has no argument 3"),
-    (loss_of, {"rng_argnames": "key"}, "This call has no argument 'key'"),
-    (
-      loss_of,
-      {"batch_argnums": (0, 1)},
-      r"8 elements in argument 0\['hidden'\].* and 24 in argument 1",
-    ),
-    (per_element, {}, r"The loss is a float32\[12\]: return one real number"),
-    (lambda p, b: jnp.int32(1), {}, r"The loss is a int32\[\]"),
-    (loss_of, {"has_aux": True}, r"must return \(loss, aux\)"),
-    (
-      with_aux(lambda x: {"n": jnp.int32(len(x))}),
-      {"has_aux": True},
-      r"aux\['n'\], a int32\[\] of each of 2 micro-batches",
-    ),
-    (
-      with_aux(lambda x: x.T),
-      {"has_aux": True},
-      r"makes a float32\[8, 24\]: say so by micro_batches\(aux",
-    ),
-    (
-      with_aux(lambda x: jnp.int32(len(x))),
-      {"has_aux": True, "aux": "mean"},
-      "a leaf of int32, which has no mean",
-    ),
-    (
-      with_aux(lambda x: (x, x)),
-      {"has_aux": True, "aux": ("batch",)},
-      "aux does not begin as what the loss function returns",
-    ),
-  ],
-)
-def test_what_cannot_be_split_or_put_together_gets_one_clear_sentence(
-  loss: Callable[..., Any], kwargs: dict[str, Any], message: str
-) -> None:
-  halves = lagom_xla.micro_batches(loss, **kwargs)
-  with pytest.raises(lagom_xla.LagomError, match=message):
-    halves(params_of(), batch_of())
-
-
-def test_a_batch_without_arrays_is_refused() -> None:
-  halves = lagom_xla.micro_batches(lambda params, batch: params * batch)
-  with pytest.raises(lagom_xla.LagomError, match="no array to split"):
-    halves(1.0, 2.0)

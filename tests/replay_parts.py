@@ -7,6 +7,8 @@ Kernel "k40" takes 40 us alone, collective "c50" 50 us, copy "h60" 60 us.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from hypothesis import strategies as st
 
 from lagom_xla.costs import collective as collective_lib
@@ -87,6 +89,22 @@ def costs(
     )
 
   return costs_by_name(beside)
+
+
+def slowing(
+  slowdown: Callable[[float, float], float],
+  *,
+  collective_factor: float = 1.0,
+  wait_us: float = 0.0,
+) -> costs_lib.Costs:
+  """Times by name; `slowdown` of a kernel's and a collective's time."""
+  return costs_by_name(
+    lambda kernel, collective: contention.Beside(
+      kernel_us=kernel.time_us * slowdown(kernel.time_us, collective.time_us),
+      collective_factor=collective_factor,
+      wait_us=wait_us,
+    )
+  )
 
 
 def costs_by_name(beside: costs_lib.Beside) -> costs_lib.Costs:

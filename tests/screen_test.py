@@ -89,6 +89,7 @@ def test_an_inspection_says_first_what_collectives_cost_and_from_which_line(
   assert max(map(len, whole.out.splitlines())) <= screen.NUM_COLUMNS
   assert whole.out.startswith(first)
   assert "What runs beside each collective" in whole.out
+  assert re.search(r"(?m)^  steps\.py:\d+ *$", whole.out)
 
 
 def test_where_nothing_can_be_gained_the_first_line_says_so(

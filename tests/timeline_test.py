@@ -9,19 +9,11 @@ kernels is in examples of its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from hypothesis import given
-from hypothesis import settings
-from hypothesis import strategies as st
 import pytest
 
-import hlo_text
-from lagom_xla.costs import contention
 from lagom_xla.costs.replay import costs as costs_lib
 from lagom_xla.costs.replay import program as program_lib
 from lagom_xla.costs.replay import timeline
-from lagom_xla.passes import overlap as overlap_lib
 import replay_parts
 from replay_parts import collective
 from replay_parts import copy
@@ -32,25 +24,9 @@ Loop, Branch = program_lib.Loop, program_lib.Branch
 StartCopy, WaitCopy = program_lib.StartCopy, program_lib.WaitCopy
 
 
-def _costs(
-  slowdown: Callable[[float, float], float],
-  *,
-  collective_factor: float = 1.0,
-  wait_us: float = 0.0,
-) -> costs_lib.Costs:
-  """Times by name; `slowdown` of a kernel's and a collective's time."""
-  return replay_parts.costs_by_name(
-    lambda kernel, collective: contention.Beside(
-      kernel_us=kernel.time_us * slowdown(kernel.time_us, collective.time_us),
-      collective_factor=collective_factor,
-      wait_us=wait_us,
-    )
-  )
-
-
-TWICE = _costs(lambda kernel_us, collective_us: 2.0)
-BOTH_TWICE = _costs(lambda *_: 2.0, collective_factor=2.0)
-LATE = _costs(lambda *_: 1.0, wait_us=15.0)
+TWICE = replay_parts.slowing(lambda kernel_us, collective_us: 2.0)
+BOTH_TWICE = replay_parts.slowing(lambda *_: 2.0, collective_factor=2.0)
+LATE = replay_parts.slowing(lambda *_: 1.0, wait_us=15.0)
 
 
 def _replay(*program, costs: costs_lib.Costs = TWICE) -> timeline.Timeline:
@@ -108,7 +84,9 @@ def test_waiting_for_the_second_exposes_the_first_too():
 def test_a_kernel_is_split_over_the_collectives_that_it_meets():
   c30, c40, k100 = collective("c30"), collective("c40"), kernel("k100")
   # Three times as slow beside the first, twice beside the second.
-  costs = _costs(lambda _, collective_us: 3.0 if collective_us == 30 else 2.0)
+  costs = replay_parts.slowing(
+    lambda _, collective_us: 3.0 if collective_us == 30 else 2.0
+  )
   replayed = _replay(
     Start(c30), Start(c40), Launch(k100), Wait(c30), Wait(c40), costs=costs
   )
@@ -209,7 +187,7 @@ def test_a_loop_of_no_trips_takes_no_time():
 
 def test_a_host_copy_goes_on_beside_kernels_and_collectives():
   h60, c30, k40 = copy("h60"), collective("c30"), kernel("k40")
-  lone = _costs(lambda *_: 1.0)
+  lone = replay_parts.slowing(lambda *_: 1.0)
   replayed = _replay(
     StartCopy(h60), Start(c30), Launch(k40), Wait(c30), WaitCopy(h60),
     costs=lone,
@@ -240,188 +218,3 @@ def test_a_kernel_loses_to_a_host_copy_for_as_long_as_it_runs():
   # Twice as slow for 30 us, in which 15 us of its work are done.
   assert replayed.step_time_us == pytest.approx(55)
   assert replayed.copy_slowdown_us == pytest.approx({"h30": 15})
-
-
-def _unrolled(program: program_lib.Program) -> program_lib.Program:
-  parts: list = []
-  for part in program:
-    match part:
-      case Loop(body, num_trips):
-        parts.extend(_unrolled(body) * num_trips)
-      case _:
-        parts.append(part)
-  return tuple(parts)
-
-
-_KERNELS = [kernel(f"k{time_us}") for time_us in (0, 1, 7, 20, 300)]
-_COLLECTIVES = [collective(f"c{time_us}") for time_us in (0, 3, 11, 50, 170)]
-# Neither commensurable nor equal for any two pairs.
-_UNEVEN = _costs(
-  lambda kernel_us, collective_us: (
-    1.0 + (kernel_us % 3) / 7 + (collective_us % 5) / 11
-  ),
-  collective_factor=1.3,
-  wait_us=2.5,
-)
-
-_COPIES = [
-  copy(f"h{time_us}", stream)
-  for time_us, stream in ((0, "a"), (4, "a"), (60, "a"), (13, "b"))
-]
-
-_simple_parts = st.one_of(
-  st.sampled_from([StartCopy(copy) for copy in _COPIES]),
-  st.sampled_from([WaitCopy(copy) for copy in _COPIES]),
-  st.sampled_from([Launch(kernel) for kernel in _KERNELS]),
-  st.sampled_from([Start(collective) for collective in _COLLECTIVES]),
-  st.sampled_from([Wait(collective) for collective in _COLLECTIVES]),
-)
-_parts = st.recursive(
-  _simple_parts,
-  lambda parts: st.builds(
-    Loop, st.lists(parts, max_size=5).map(tuple), st.integers(0, 6)
-  ),
-  max_leaves=8,
-)
-programs = st.lists(_parts, max_size=8).map(tuple)
-with_branches = st.lists(
-  st.one_of(
-    _parts, st.builds(Branch, st.lists(programs, max_size=3).map(tuple))
-  ),
-  max_size=8,
-).map(tuple)
-
-
-@settings(deadline=None)
-@given(programs)
-def test_a_loop_is_its_iterations_one_after_the_other(program):
-  replayed = timeline.replay(program, _UNEVEN)
-  unrolled = timeline.replay(_unrolled(program), _UNEVEN)
-  near = {"rel": 1e-6, "abs": 1e-6}
-  assert replayed.step_time_us == pytest.approx(unrolled.step_time_us, **near)
-  assert replayed.kernel_us == pytest.approx(unrolled.kernel_us, **near)
-  assert replayed.collective_us == pytest.approx(unrolled.collective_us, **near)
-  assert replayed.copy_us == pytest.approx(unrolled.copy_us, **near)
-  for field in (
-    *("exposed_us", "slowdown_us", "delay_us"),
-    *("copy_wait_us", "copy_slowdown_us"),
-  ):
-    looped, flat = getattr(replayed, field), getattr(unrolled, field)
-    for name in looped.keys() | flat.keys():
-      assert looped.get(name, 0) == pytest.approx(flat.get(name, 0), **near)
-
-
-@settings(deadline=None)
-@given(with_branches)
-def test_step_time_is_kernels_and_slowdown_and_waits(program):
-  replayed = timeline.replay(program, _UNEVEN)
-  assert replayed.step_time_us == pytest.approx(
-    replayed.kernel_us
-    + replayed.total_slowdown_us
-    + replayed.total_exposed_us
-    + replayed.total_copy_slowdown_us
-    + replayed.total_copy_wait_us
-  )
-
-
-@settings(deadline=None)
-@given(with_branches)
-def test_no_step_is_shorter_than_any_stream(program):
-  replayed = timeline.replay(program, _UNEVEN)
-  longest = max(replayed.kernel_us, replayed.collective_us)
-  assert replayed.step_time_us >= longest * (1 - 1e-6)
-
-
-def test_long_loops_are_not_replayed_trip_by_trip():
-  launches = []
-  costs = costs_lib.Costs(
-    kernel=lambda kernel: launches.append(kernel) or TWICE.kernel(kernel),
-    collective=TWICE.collective,
-    host_copy=TWICE.host_copy,
-    beside=TWICE.beside,
-  )
-  c5, k10 = collective("c5"), kernel("k10")
-  body = (Start(c5), Launch(k10), Wait(c5))
-  replayed = _replay(Loop(body, 10**6), costs=costs)
-  assert replayed.step_time_us == pytest.approx(12.5e6)
-  assert len(launches) < 10
-
-
-# One all-gather beside a product, a plain all-reduce after it; then a loop of
-# four trips with an all-gather of its own.
-_MODULE = hlo_text.load(
-  f"""
-  p = f32[64,64] parameter(0)
-  outer-start = (f32[64,64], f32[512,64]) all-gather-start(p), {hlo_text.GATHER}
-  outer-dot = f32[64,64] dot(p, p), {hlo_text.DOT}
-  outer-done = f32[512,64] all-gather-done(outer-start)
-  plain = f32[64,64] all-reduce(outer-dot), {hlo_text.ALL}, to_apply=add
-  zero = s32[] constant(0)
-  start = (s32[], f32[64,64]) tuple(zero, plain)
-  ROOT loop = (s32[], f32[64,64]) while(start), condition=condition, body=body,
-    {hlo_text.trips(4)}
-""",
-  computations=f"""
-body {{
-  carry = (s32[], f32[64,64]) parameter(0)
-  i = s32[] get-tuple-element(carry), index=0
-  a = f32[64,64] get-tuple-element(carry), index=1
-  inner-start = (f32[64,64], f32[512,64]) all-gather-start(a), {hlo_text.GATHER}
-  inner-dot = f32[64,64] dot(a, a), {hlo_text.DOT}
-  inner-done = f32[512,64] all-gather-done(inner-start)
-  one = s32[] constant(1)
-  next = s32[] add(i, one)
-  ROOT out = (s32[], f32[64,64]) tuple(next, inner-dot)
-}}
-
-condition {{
-  carry = (s32[], f32[64,64]) parameter(0)
-  i = s32[] get-tuple-element(carry), index=0
-  n = s32[] constant(4)
-  ROOT less = pred[] compare(i, n), direction=LT
-}}
-""",
-)
-
-
-def _spelled(program: program_lib.Program) -> list:
-  spelled: list = []
-  for part in program:
-    match part:
-      case Launch(kernel):
-        spelled.append(kernel.name)
-      case Start(collective):
-        spelled.append(f"start {collective.name}")
-      case Wait(collective):
-        spelled.append(f"wait {collective.name}")
-      case Loop(body, num_trips):
-        spelled.append((num_trips, _spelled(body)))
-  return spelled
-
-
-def test_a_program_is_the_schedule_of_its_module():
-  analysis = overlap_lib.analyze(_MODULE)
-  assert _spelled(program_lib.of_module(analysis)) == [
-    "start outer-start",
-    "outer-dot",
-    "wait outer-start",
-    "start plain",
-    "wait plain",
-    (
-      4,
-      ["less", "start inner-start", "inner-dot", "wait inner-start", "next"],
-    ),
-    "less",
-  ]
-
-
-def test_the_program_of_an_overlap_runs_from_its_start_to_its_done():
-  analysis = overlap_lib.analyze(_MODULE)
-  programs_ = [
-    _spelled(program_lib.of_overlap(analysis, overlap))
-    for overlap in analysis.overlaps
-  ]
-  assert programs_ == [
-    ["start outer-start", "outer-dot", "wait outer-start"],
-    ["start inner-start", "inner-dot", "wait inner-start"],
-  ]

@@ -23,6 +23,7 @@ from commands import TARGET
 from commands import has_fields
 from commands import run
 from commands import write_steps
+from lagom_xla.cli import silence
 from lagom_xla.costs import uncertainty
 from lagom_xla.passes import pjrt_transform
 
@@ -37,6 +38,7 @@ _TIMELINE = {
   "copy_wait_us": float,
   "copy_slowdown_us": float,
   "exposed_us_by_collective": dict,
+  "source_by_collective": dict,
   "slowdown_us_by_pair": list,
 }
 
@@ -90,6 +92,9 @@ def test_tune_prints_the_fields_that_formats_md_names(tuned: Tuned) -> None:
     assert timeline["step_time_us"] == pytest.approx(
       timeline["kernel_us"] + timeline["exposed_us"] + timeline["slowdown_us"]
     )
+    sources = timeline["source_by_collective"]
+    assert sources.keys() >= timeline["exposed_us_by_collective"].keys()
+    assert all(re.match(r"steps\.py:\d+", line) for line in sources.values())
     assert timeline["exposed_us"] == pytest.approx(
       sum(timeline["exposed_us_by_collective"].values())
     )
@@ -183,8 +188,11 @@ def test_tune_writes_a_plans_folder(tuned: Tuned) -> None:
 
 
 def test_text_says_that_times_are_predicted_and_stderr_each_candidate(
-  h100s: Sequence[jax.Device], tmp_path: pathlib.Path
+  h100s: Sequence[jax.Device],
+  tmp_path: pathlib.Path,
+  monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+  monkeypatch.setattr(silence, "FIRST_S", 0.0)
   plan = tmp_path / "plan"
   step = write_steps(tmp_path)
   outcome = run("tune", step, CLUSTER, f"--out={plan}")
@@ -196,6 +204,9 @@ def test_text_says_that_times_are_predicted_and_stderr_each_candidate(
     re.search(rf": [\d.]+ ms \([+-].*%\){left}$", c) for c in candidates
   )
   assert "full compile with the plan" in last
+  going_on = "".join(outcome.going_on)
+  for compiled in ("XLA's defaults", "XLA's defaults to the end"):
+    assert f"compiling {compiled}" in going_on
   verdict, *_ = outcome.out.splitlines()
   assert verdict.startswith("jit_step on 1x8xh100: ")
   assert "(predicted)" in verdict

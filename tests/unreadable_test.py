@@ -75,7 +75,7 @@ def test_an_xla_flags_that_names_a_fifo_is_not_read(
 
 def test_a_pipe_of_the_shell_is_read(tmp_path: pathlib.Path) -> None:
   (tmp_path / "step.hlo.xz").write_bytes(lzma.compress(HLO.encode()))
-  command = f"{sys.executable} -m lagom_xla.cli inspect <(xzcat step.hlo.xz)"
+  command = f"{sys.executable} -m lagom_xla.cli inspect -q <(xzcat step.hlo.xz)"
   done = subprocess.run(
     ["bash", "-c", f"{command} {CLUSTER} --format=json"],
     cwd=tmp_path,

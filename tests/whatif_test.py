@@ -22,6 +22,7 @@ import browser
 from commands import HLO
 from commands import ROOT
 from commands import run
+from commands import run_process
 from commands import write_steps
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
@@ -178,6 +179,50 @@ def test_where_the_code_fails_everywhere_the_command_does(
   outcome = run("whatif", target, "--cluster=1x8xh100,1x4xh100")
   assert (outcome.status, outcome.out) == (2, "")
   assert "RuntimeError: no data" in outcome.err.splitlines()[-1]
+
+
+# The mesh is made when the program is imported, of all devices that there are.
+_AT_IMPORT = """\
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+import numpy as np
+
+mesh = Mesh(np.array(jax.devices()), ("x",))
+rows = NamedSharding(mesh, PartitionSpec("x"))
+
+@jax.jit
+def step(w, x):
+  return x @ jax.lax.with_sharding_constraint(
+    w, NamedSharding(mesh, PartitionSpec())
+  )
+
+def step_args(devices, size="1024"):
+  assert len(devices) < 32, "no mesh of 32"
+  w = jax.ShapeDtypeStruct((int(size), 1024), jnp.bfloat16, sharding=rows)
+  return w, w
+"""
+
+
+def test_a_program_with_its_mesh_at_import_is_lowered_for_each_size(
+  h100s: Sequence[jax.Device], tmp_path: pathlib.Path
+) -> None:
+  (tmp_path / "mesh.py").write_text(_AT_IMPORT)
+  outcome = run_process(
+    *("whatif", "mesh.py:step", "--cluster=1x8xh100,1x4xh100,4x8xh100"),
+    *("--arg=size=1024", "--format=json", "--search=none"),
+    cwd=tmp_path,
+  )
+  assert outcome.status == 0, outcome.err
+  eight, four, refused = json.loads(outcome.out)["rows"]
+  assert eight["figures"]["flops"] == four["figures"]["flops"] == 2 * 1024**3
+  assert (eight["compiled_for"], four["compiled_for"]) == (
+    "1x8xh100",
+    "1x4xh100",
+  )
+  assert (eight["num_gpus"], four["num_gpus"]) == (8, 4)
+  # What the program says in the other process is said here.
+  assert "AssertionError: no mesh of 32 (mesh.py:" in refused["refusal"]
 
 
 def test_one_node_has_no_time_between_nodes_and_no_network_to_buy(

@@ -65,10 +65,12 @@ def _run(arguments: argparse.Namespace) -> None:
     print(f"lagom-xla: {line}", file=sys.stderr)
   result = calibration_lib.calibrate(cluster, measured)
   for line in result.notes:
-    print(f"lagom-xla: {line}", file=sys.stderr)
+    command_lib.say(line)
   cluster_file.write(path, result.cluster, result.sources)
   if arguments.format == "json":
     output.write_json(_as_json(result, measured.problems, path))
+  elif arguments.quiet:
+    output.write_files([path])
   else:
     _show(result, path)
 

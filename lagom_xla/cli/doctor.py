@@ -40,10 +40,14 @@ def add(commands) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> None:
-  from lagom_xla import doctor
-  from lagom_xla import validation
+  from lagom_xla.cli import progress
 
-  checkup = doctor.examine()
+  with progress.Bar(lines=False, is_quiet=arguments.quiet) as bar:
+    from lagom_xla import doctor
+    from lagom_xla import validation
+
+    bar.say("trying what lagom_xla uses here")
+    checkup = doctor.examine()
   if arguments.format == "json":
     output.write_json(validation.write(checkup))
   else:

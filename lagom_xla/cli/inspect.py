@@ -5,6 +5,8 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
+import pathlib
 from typing import TYPE_CHECKING
 
 from lagom_xla.cli import command as command_lib
@@ -44,13 +46,12 @@ def add(commands) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> None:
+  pictures.check(arguments)
+  step, costed, files = _inspect(arguments)
   from lagom_xla.report import as_json
   from lagom_xla.report import cost_tables
   from lagom_xla.report import terminal
 
-  pictures.check(arguments)
-  step, costed = _inspect(arguments)
-  files = pictures.of_inspection(arguments, step)
   if arguments.format == "json":
     result = as_json.inspection(step)
     if costed is not None:
@@ -70,7 +71,7 @@ def _run(arguments: argparse.Namespace) -> None:
 
 def _inspect(
   arguments: argparse.Namespace,
-) -> tuple[step_lib.Step, costing_lib.Costing | None]:
+) -> tuple[step_lib.Step, costing_lib.Costing | None, Sequence[pathlib.Path]]:
   from lagom_xla.cli import progress
 
   with (
@@ -78,11 +79,17 @@ def _inspect(
     compiling.workers(arguments) as workers,
   ):
     from lagom_xla import tuner
+    from lagom_xla.cli import naming
 
-    bar.say("lowering")
+    bar.say(f"lowering {arguments.target}")
     target = command_lib.load_target(arguments, workers)
-    bar.say("compiling")
-    with profiled.pricing(arguments, target) as costed:
+    bar.say("reading the profile" if arguments.profile else "costing the step")
+    with (
+      bar.told_of_compiles(naming.of_today()),
+      profiled.pricing(arguments, target) as costed,
+    ):
       step = tuner.inspect(target)
+    bar.say("writing what was asked for")
+    files = pictures.of_inspection(arguments, step)
   command_lib.warn_of_repeated_work(target, step)
-  return step, costed
+  return step, costed, files

@@ -112,6 +112,8 @@ def console() -> rich.console.Console:
     markup=False,
     emoji=False,
     width=None if is_told else _WIDTH,
+    # Bold is no color, and no less in the way of a program.
+    color_system=None if os.environ.get("NO_COLOR") else "auto",
   )
 
 

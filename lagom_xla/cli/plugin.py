@@ -65,10 +65,13 @@ def _run(arguments: argparse.Namespace) -> None:
     path = build.ensure()
     interfaces = build.interfaces(path)
   except build.BuildError as error:
-    print(f"lagom-xla: There is no NCCL tuner plugin. {error}", file=sys.stderr)
+    text = f"There is no NCCL tuner plugin. {error}"
     if arguments.plan is None or arguments.path:
-      print(_FALLBACK, file=sys.stderr)
+      print(f"lagom-xla: {text}", file=sys.stderr)
+      if not arguments.quiet:
+        print(_FALLBACK, file=sys.stderr)
       sys.exit(1)
+    command_lib.say(text)
     _print_environment(arguments.plan)
     return
   if arguments.path:

@@ -47,14 +47,18 @@ def add(commands) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> None:
-  from lagom_xla import profiling
-  from lagom_xla.passes import hlo
-  from lagom_xla.report import profile_tables
+  from lagom_xla.cli import progress
 
   pictures.check(arguments)
-  module = hlo.load(arguments.module) if arguments.module else None
-  profile = profiling.read(arguments.folder, module)
-  files = pictures.of_profile(arguments, profile)
+  with progress.Bar(lines=False, is_quiet=arguments.quiet) as bar:
+    from lagom_xla import profiling
+    from lagom_xla.passes import hlo
+    from lagom_xla.report import profile_tables
+
+    bar.say(f"reading {arguments.folder}")
+    module = hlo.load(arguments.module) if arguments.module else None
+    profile = profiling.read(arguments.folder, module)
+    files = pictures.of_profile(arguments, profile)
   if arguments.format == "json":
     output.write_json(profile_tables.as_json(profile))
   elif arguments.quiet:

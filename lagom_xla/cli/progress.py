@@ -2,12 +2,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Progress on stderr, so that stdout holds the result alone.
 
-On a terminal it is a bar with the time that is left; elsewhere, a line for each
-piece of work.
+On a terminal it is a bar with what is going on and the time that is left;
+elsewhere, a line for each piece of work, and one for what is going on where
+nothing was said for a while.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+import contextlib
 import datetime
 import sys
 import time
@@ -15,16 +18,26 @@ from typing import TYPE_CHECKING
 
 import rich.console
 import rich.progress
+import rich.table
 import rich.text
 
+from lagom_xla.cli import silence
+from lagom_xla.compile import watching
+
 if TYPE_CHECKING:
+  from lagom_xla.compile import config as config_lib
   from lagom_xla.search.xla import candidates as candidates_lib
+
+# The end of a line that says what goes on.
+GOES_ON = " ..."
+# Short, so that 80 columns hold the name of an option and its value.
+_BAR_WIDTH = 4
 
 
 class Bar:
   """Progress in a number of steps of which the most is known.
 
-  A bar vanishes on an error.
+  A bar vanishes when it is done.
 
   Attributes:
     num_done: steps so far.
@@ -50,33 +63,76 @@ class Bar:
 
   def __enter__(self) -> Bar:
     console = rich.console.Console(stderr=True)
-    self._is_bar = console.is_terminal and not self._is_quiet
+    is_open = sys.stderr is not None  # As after `2>&-`.
+    is_terminal = is_open and sys.stderr.isatty()
+    is_terminal = is_terminal and not console.is_dumb_terminal
+    self._is_bar = is_terminal and not self._is_quiet
     self._started_s = time.monotonic()
     self.num_done, self._num_steps = 0, 0
     self._found_us: float | None = None
     self._default_us: float | None = None
+    self._words = "loading JAX"
+    self._silence: silence.Silence | None = None
+    if is_open and not (self._is_bar or self._is_quiet):
+      self._silence = silence.Silence(self._say_what_goes_on)
     self._progress = rich.progress.Progress(
-      rich.progress.TextColumn("{task.description:44.44}", markup=False),
-      rich.progress.BarColumn(),
+      rich.progress.TextColumn(
+        "{task.description}",
+        markup=False,
+        table_column=rich.table.Column(
+          ratio=1, no_wrap=True, overflow="ellipsis"
+        ),
+      ),
+      rich.progress.BarColumn(_BAR_WIDTH),
       rich.progress.MofNCompleteColumn(),
-      rich.progress.TimeElapsedColumn(),
-      _TimeLeft(self),
+      _Time(self),
       console=console,
+      transient=True,
       disable=not self._is_bar,
+      expand=True,
     )
     self._progress.start()
-    self._task = self._progress.add_task("", total=None)
+    self._task = self._progress.add_task(self._words, total=None)
     return self
 
-  def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
-    self._progress.live.transient = error is not None
-    done = self._progress.tasks[self._task].completed
-    self._progress.update(self._task, total=done)
+  def __exit__(self, *_: object) -> None:
+    if self._silence is not None:
+      self._silence.end()
     self._progress.stop()
 
   def say(self, words: str) -> None:
     """Says what is going on."""
+    self._words = words
     self._progress.update(self._task, description=words)
+
+  @contextlib.contextmanager
+  def told_of_compiles(
+    self,
+    name: Callable[[watching.Compile], str],
+    *,
+    are_steps: bool = False,
+  ) -> Iterator[None]:
+    """Says inside what is compiled, each time that something is.
+
+    Args:
+      name: what to call it.
+      are_steps: whether each config is a step of those that are expected.
+    """
+    done: list[config_lib.XlaConfig] = []
+
+    @contextlib.contextmanager
+    def watch(compile_: watching.Compile) -> Iterator[None]:
+      words = name(compile_)
+      end = " to the end" if compile_.is_to_the_end else ""
+      self.say(f"compiling {words}{end}")
+      yield
+      if are_steps and compile_.config not in done:
+        done.append(compile_.config)
+        self.advance(words)
+      self.say(f"costing {words}")
+
+    with watching.by(watch):
+      yield
 
   def expect(self, num_steps: int) -> None:
     """Sets how many steps there are at most."""
@@ -97,7 +153,7 @@ class Bar:
     self.num_done += 1
     self._progress.update(self._task, advance=1, description=words)
     if self._lines and not self._is_bar:
-      print(self._line(words), file=sys.stderr, flush=True)
+      self._print(self._done(words))
     self._found_us = None
 
   @property
@@ -112,14 +168,23 @@ class Bar:
       left.append(max(self._time_budget_s - elapsed_s, 0.0))
     return min(left, default=None)
 
-  def _line(self, words: str) -> str:
-    elapsed_s = time.monotonic() - self._started_s
-    line = f"{elapsed_s:7.1f} s  {words}"
+  def _done(self, words: str) -> str:
     if self._found_us is not None and self._default_us is not None:
-      line += f": {self._found_us / 1e3:,.2f} ms"
+      words += f": {self._found_us / 1e3:,.2f} ms"
       if self.num_done > 1:
-        line += f" ({self._found_us / self._default_us - 1:+.2%})"
-    return f"{line}{self.left_in_words}"
+        words += f" ({self._found_us / self._default_us - 1:+.2%})"
+    return words
+
+  def _say_what_goes_on(self) -> None:
+    self._print(self._words, GOES_ON)
+
+  def _print(self, words: str, end: str = "") -> None:
+    """Prints a line in one piece, as two threads do."""
+    elapsed_s = time.monotonic() - self._started_s
+    line = f"{elapsed_s:7.1f} s  {words}{self.left_in_words}{end}\n"
+    print(line, end="", file=sys.stderr, flush=True)
+    if self._silence is not None:
+      self._silence.heard()
 
   @property
   def left_in_words(self) -> str:
@@ -130,8 +195,8 @@ class Bar:
     return f", at most {datetime.timedelta(seconds=round(left_s))} left"
 
 
-class _TimeLeft(rich.progress.ProgressColumn):
-  """At most how long it still takes."""
+class _Time(rich.progress.ProgressColumn):
+  """At most how long it still takes, or how long it has taken."""
 
   def __init__(self, bar: Bar):
     super().__init__()
@@ -139,5 +204,7 @@ class _TimeLeft(rich.progress.ProgressColumn):
 
   def render(self, task: rich.progress.Task) -> rich.text.Text:
     """See `rich.progress.ProgressColumn`."""
-    del task
-    return rich.text.Text(self._bar.left_in_words.removeprefix(", "))
+    if left := self._bar.left_in_words:
+      return rich.text.Text(left.replace(", at most ", "≤ "))
+    elapsed_s = round(task.elapsed or 0.0)
+    return rich.text.Text(str(datetime.timedelta(seconds=elapsed_s)))

@@ -109,18 +109,11 @@ def _run(arguments: argparse.Namespace) -> None:
       " so there is nothing to make a plan from."
     )
     stopping.end(stop.exit_status or stopping.NOTHING_FOUND)
-  from lagom_xla.apply import files as files_lib
-  from lagom_xla.explain import explaining
-  from lagom_xla.explain import kept as kept_lib
   from lagom_xla.report import as_json
   from lagom_xla.report import cost_tables
   from lagom_xla.report import terminal
 
-  files = files_lib.write(tuning.plan, folder)
-  files += pictures.of_tuning(arguments, tuning, folder)
-  kept = tuning.kept
-  explained = explaining.of_plan(tuning.before, kept.runs, kept.settings)
-  files.append(kept_lib.write(explained, folder))
+  files = _write(arguments, tuning, folder)
   if arguments.format == "json":
     result = as_json.tuning(tuning)
     if costed is not None:
@@ -145,27 +138,53 @@ def _run(arguments: argparse.Namespace) -> None:
     stopping.end(tuning.stopped.exit_status)
 
 
+def _write(
+  arguments: argparse.Namespace,
+  tuning: tuning_lib.Tuning,
+  folder: pathlib.Path,
+) -> list[pathlib.Path]:
+  """Writes the plan's files, and the pictures, which is some work of its own.
+
+  Raises:
+    OutputError: one cannot be written.
+  """
+  from lagom_xla.apply import files as files_lib
+  from lagom_xla.cli import progress
+  from lagom_xla.explain import explaining
+  from lagom_xla.explain import kept as kept_lib
+
+  with progress.Bar(lines=False, is_quiet=arguments.quiet) as bar:
+    bar.say(f"writing {folder}")
+    files = files_lib.write(tuning.plan, folder)
+    files += pictures.of_tuning(arguments, tuning, folder)
+    kept = tuning.kept
+    explained = explaining.of_plan(tuning.before, kept.runs, kept.settings)
+    return [*files, kept_lib.write(explained, folder)]
+
+
 def _tune(
   arguments: argparse.Namespace, folder: pathlib.Path
 ) -> tuple[tuning_lib.Tuning, costing_lib.Costing | None]:
-  from lagom_xla.apply import files as files_lib
   from lagom_xla.cli import progress
 
-  files_lib.check(folder)
-  pictures.check(arguments)
   with (
     progress.Bar(
       time_budget_s=arguments.time_budget, is_quiet=arguments.quiet
     ) as bar,
     compiling.workers(arguments) as workers,
   ):
+    from lagom_xla.apply import files as files_lib
+
+    files_lib.check(folder)
+    pictures.check(arguments)
     from lagom_xla import tuner
+    from lagom_xla.cli import naming
     from lagom_xla.search import nccl
     from lagom_xla.search.xla import candidates as candidates_lib
 
-    bar.say("lowering")
+    bar.say(f"lowering {arguments.target}")
     target = command_lib.load_target(arguments, workers)
-    bar.say("compiling")
+    bar.say("reading the profile" if arguments.profile else "costing the step")
     bar.expect(tuner.max_progress(target, in_process=arguments.in_process))
 
     def found(
@@ -175,13 +194,20 @@ def _tune(
         command_lib.warn_of_repeated_work(target, candidate.step)
       bar.found(candidate)
 
-    with profiled.pricing(arguments, target) as costed:
+    def advance(words: str) -> None:
+      bar.advance(words)
+      bar.say("choosing what to compile next")
+
+    with (
+      bar.told_of_compiles(naming.of_arms(target)),
+      profiled.pricing(arguments, target) as costed,
+    ):
       tuning = tuner.tune(
         target,
         searcher=arguments.searcher or nccl.DEFAULT_SEARCHER,
         in_process=arguments.in_process,
         applied=arguments.applied,
-        progress=bar.advance,
+        progress=advance,
         found=found,
       )
     return tuning, costed

@@ -6,10 +6,14 @@ from __future__ import annotations
 
 import argparse
 import sys
+from typing import TYPE_CHECKING
 
 from lagom_xla.cli import command as command_lib
 from lagom_xla.cli import compiling
 from lagom_xla.cli import output
+
+if TYPE_CHECKING:
+  from lagom_xla.verify import verification as verification_lib
 
 _EXAMPLES = f"""\
 {command_lib.TARGET_HELP}
@@ -40,21 +44,10 @@ def add(commands) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> None:
-  from lagom_xla.apply import checked
-  from lagom_xla.cli import progress
+  verification = _verify(arguments)
   from lagom_xla.report import as_json
   from lagom_xla.report import terminal
-  from lagom_xla.verify import verification as verification_lib
 
-  plan = checked.load(arguments.plan)
-  with (
-    progress.Bar(lines=False, is_quiet=arguments.quiet) as bar,
-    compiling.workers(arguments) as workers,
-  ):
-    bar.say("lowering")
-    target = command_lib.load_target(arguments, workers)
-    bar.say("compiling with the plan and without each part")
-    verification = verification_lib.verify(plan, target)
   if arguments.format == "json":
     output.write_json(as_json.verification(verification))
   elif not arguments.quiet:
@@ -62,3 +55,24 @@ def _run(arguments: argparse.Namespace) -> None:
       output.console(), verification, is_verbose=arguments.verbose
     )
   sys.exit(0 if verification.all_acted else 1)
+
+
+def _verify(arguments: argparse.Namespace) -> verification_lib.Verification:
+  from lagom_xla.cli import progress
+
+  with (
+    progress.Bar(lines=False, is_quiet=arguments.quiet) as bar,
+    compiling.workers(arguments) as workers,
+  ):
+    from lagom_xla.apply import checked
+    from lagom_xla.cli import naming
+    from lagom_xla.verify import verification as verification_lib
+
+    plan = checked.load(arguments.plan)
+    bar.say(f"lowering {arguments.target}")
+    target = command_lib.load_target(arguments, workers)
+    bar.expect(len(verification_lib.configs(plan)))
+    names = naming.Names()
+    names.add(plan.xla, "the plan")
+    with bar.told_of_compiles(naming.of_today(names), are_steps=True):
+      return verification_lib.verify(plan, target)

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 import pathlib
 from typing import TYPE_CHECKING
 
@@ -18,7 +19,7 @@ from lagom_xla.cli import stopping
 if TYPE_CHECKING:
   from lagom_xla import cluster as cluster_lib
   from lagom_xla.compile import target as target_lib
-  from lagom_xla.compile.workers import pool as pool_lib
+  from lagom_xla.compile import watching
   from lagom_xla.whatif import cases as cases_lib
   from lagom_xla.whatif import comparing
 
@@ -97,14 +98,14 @@ def add(commands) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> None:
+  pictures.check(arguments)
+  compared = _compare(arguments)
+  stopping.end_time_budget()
   from lagom_xla import validation
   from lagom_xla.whatif import page
   from lagom_xla.whatif import table
   from lagom_xla.whatif import telling
 
-  pictures.check(arguments)
-  compared = _compare(arguments)
-  stopping.end_time_budget()
   unit = "tokens" if arguments.tokens_per_step else None
   unit = "examples" if arguments.examples_per_step else unit
   comparison = telling.of(
@@ -120,6 +121,8 @@ def _run(arguments: argparse.Namespace) -> None:
     files.append(arguments.report)
   if arguments.format == "json":
     output.write_json(validation.write(comparison))
+  elif arguments.quiet:
+    output.write_files(files)
   else:
     table.show(output.console(), comparison, files)
   if compared.stopped is not None:
@@ -134,9 +137,12 @@ def _compare(arguments: argparse.Namespace) -> comparing.Compared:
   from lagom_xla.cli import progress
 
   with (
-    progress.Bar(time_budget_s=arguments.time_budget) as bar,
+    progress.Bar(
+      time_budget_s=arguments.time_budget, is_quiet=arguments.quiet
+    ) as bar,
     compiling.workers(arguments) as workers,
   ):
+    from lagom_xla.cli import naming
     from lagom_xla.compile import source
     from lagom_xla.flags import environment
     from lagom_xla.whatif import comparing
@@ -146,13 +152,20 @@ def _compare(arguments: argparse.Namespace) -> comparing.Compared:
     bar.expect(len({case.cluster.name for case in (*rows, *points)}))
     keywords = command_lib.keywords(arguments)
 
-    def load(cluster: cluster_lib.Cluster) -> target_lib.Target:
-      bar.say(f"lowering for {cluster.name}")
-      target = _loaded(arguments.target, cluster, keywords, workers)
-      bar.say(f"compiling for {cluster.name}")
-      return target
+    first: list[target_lib.Target] = []
 
-    with source.imported_once():
+    def load(cluster: cluster_lib.Cluster) -> target_lib.Target:
+      bar.say(f"lowering {arguments.target} for {cluster.name}")
+      target = _loaded(arguments.target, cluster, keywords, first)
+      first[:] = [*first, target][:1]
+      return target if workers is None else target.with_workers(workers)
+
+    of_today = naming.of_today()
+
+    def name(compile_: watching.Compile) -> str:
+      return f"{of_today(compile_)} for {compile_.cluster}"
+
+    with bar.told_of_compiles(name), source.imported_once():
       return comparing.compare(
         rows,
         points,
@@ -167,12 +180,15 @@ def _loaded(
   text: str,
   cluster: cluster_lib.Cluster,
   keywords: dict[str, str],
-  workers: pool_lib.Pool | None,
+  first: Sequence[target_lib.Target],
 ) -> target_lib.Target:
+  """The target for a cluster, given the first one that there was, if any."""
+  from lagom_xla.cli import elsewhere
   from lagom_xla.compile import load
 
-  target = load.load(text, cluster, arguments=keywords)
-  return target if workers is None else target.with_workers(workers)
+  if first and elsewhere.is_needed(first[0], text, cluster):
+    return elsewhere.lowered(text, cluster, keywords)
+  return load.load(text, cluster, arguments=keywords)
 
 
 def _cases(

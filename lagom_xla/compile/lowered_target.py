@@ -20,6 +20,7 @@ from lagom_xla.compile import lowered_step
 from lagom_xla.compile import pending as pending_lib
 from lagom_xla.compile import rewriting
 from lagom_xla.compile import sent_step
+from lagom_xla.compile import watching
 from lagom_xla.compile.workers import pool as pool_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes.program import form as form_lib
@@ -73,13 +74,15 @@ class _LoweredTarget(Target):
 
   def schedule(self, config: config_lib.XlaConfig = _DEFAULT) -> hlo.Module:
     """See `Target`."""
-    return compiler.schedule(self.lowered, config)
+    with self._watched(config):
+      return compiler.schedule(self.lowered, config)
 
   def compile(
     self, config: config_lib.XlaConfig = _DEFAULT
   ) -> lowered_lib.Compilation:
     """See `Target`."""
-    return compiler.compile(self.lowered, config)
+    with self._watched(config, is_to_the_end=True):
+      return compiler.compile(self.lowered, config)
 
   def outcome(self, form: form_lib.Form) -> outcome_lib.Outcome:
     """See `Target`."""
@@ -97,11 +100,23 @@ class _LoweredTarget(Target):
     self, config: config_lib.XlaConfig = _DEFAULT
   ) -> hlo.Module:
     """See `Target`."""
-    return compiler.schedule(self.lowered.with_chains_tagged(), config)
+    with self._watched(config):
+      return compiler.schedule(self.lowered.with_chains_tagged(), config)
 
   def identity(self) -> hlo.Module:
     """See `Target`."""
     return compiler.before_combining(self.lowered)
+
+  def _watched(
+    self, config: config_lib.XlaConfig, *, is_to_the_end: bool = False
+  ) -> contextlib.AbstractContextManager[None]:
+    return watching.watched(
+      watching.Compile(
+        config=config,
+        cluster=self.cluster.name,
+        is_to_the_end=is_to_the_end,
+      )
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -18,8 +18,10 @@ from lagom_xla.flags import environment
 from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import overlap as overlap_lib
 from lagom_xla.passes import rematerialization
+from lagom_xla.passes import source_lines
 from lagom_xla.report import arms
 from lagom_xla.report import compared
+from lagom_xla.report import instructions as instructions_lib
 from lagom_xla.search.xla import candidates as candidates_lib
 from lagom_xla.verify import verification as verification_lib
 
@@ -28,6 +30,7 @@ def inspection(step: step_lib.Step) -> dict[str, Any]:
   """What `lagom-xla inspect --format=json` prints."""
   analysis = step.analysis
   module = analysis.module
+  told = instructions_lib.of_step(step)
   return {
     "module": {
       "name": module.name,
@@ -35,7 +38,10 @@ def inspection(step: step_lib.Step) -> dict[str, Any]:
       "num_partitions": collectives_lib.num_devices(module),
     },
     "xla_flags": environment.xla_flags(),
-    "collectives": [_collective(step, c) for c in analysis.collectives],
+    "collectives": [
+      {**_collective(step, c), **_source(told[c.name].source)}
+      for c in analysis.collectives
+    ],
     "host_copies": [
       {
         "name": copy.name,
@@ -115,13 +121,22 @@ def _collective(
   }
 
 
+def _source(line: source_lines.SourceLine) -> dict[str, Any]:
+  frame = line.frames[0] if line.frames else None
+  return {
+    "source": str(line),
+    "source_file": frame and frame.file,
+    "source_line": frame and frame.line,
+  }
+
+
 def tuning(tuned: tuning_lib.Tuning) -> dict[str, Any]:
   """What `lagom-xla tune --format=json` prints."""
   return {
     "plan": tuned.plan.to_dict(),
     "predicted": {
-      "before": _timeline(tuned.timeline_before),
-      "after": _timeline(tuned.timeline_after),
+      "before": _timeline(tuned.timeline_before, tuned.before),
+      "after": _timeline(tuned.timeline_after, tuned.kept.runs),
       "lower_bound_us": tuned.lower_bound_us,
     },
     "peak_bytes": {
@@ -199,7 +214,10 @@ def _gain_us(
   return {"low_us": gain.low, "high_us": gain.high}
 
 
-def _timeline(replayed: timeline.Timeline) -> dict[str, Any]:
+def _timeline(
+  replayed: timeline.Timeline, step: step_lib.Step
+) -> dict[str, Any]:
+  told = instructions_lib.of_step(step)
   return {
     "step_time_us": replayed.step_time_us,
     "kernel_us": replayed.kernel_us,
@@ -211,6 +229,10 @@ def _timeline(replayed: timeline.Timeline) -> dict[str, Any]:
     "copy_wait_us": replayed.total_copy_wait_us,
     "copy_slowdown_us": replayed.total_copy_slowdown_us,
     "exposed_us_by_collective": replayed.exposed_us,
+    "source_by_collective": {
+      collective.name: str(told[collective.name].source)
+      for collective in step.analysis.collectives
+    },
     "slowdown_us_by_pair": [
       {"kernel": kernel, "collective": collective, "slowdown_us": lost_us}
       for (kernel, collective), lost_us in replayed.slowdown_us.items()

@@ -14,6 +14,7 @@ from lagom_xla.costs.replay import timeline
 from lagom_xla.explain import explaining
 from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.report import as_json
+from lagom_xla.report import instructions as instructions_lib
 from lagom_xla.report import table as table_lib
 from lagom_xla.report import today
 
@@ -70,13 +71,15 @@ def collectives(step: step_lib.Step) -> rich.table.Table:
     "wait",
     "",
   )
+  told = instructions_lib.of_step(step)
   for collective in ranked[:_MOST_ROWS]:
+    frames = told[collective.name].source.frames
     beside = step.analysis.kernels_beside[collective.start_id]
     total_us = cost_us(collective)
     exposed_us = by_name[collective.name].exposed_us
     key = step.key_of[collective.name]
     table.add_row(
-      collective.name,
+      "\n  ".join([collective.name, *map(str, frames[:1])]),
       collective.form,
       str(collective.executions),
       in_words.mb(collective.nccl_bytes),

@@ -93,9 +93,18 @@ def effects(
     planned: the target as scheduled with all of it.
   """
   known = (config_lib.DEFAULT, plan.xla)
-  wanted = [c for c in _all_configs(plan.xla) if c not in known]
+  wanted = [c for c in configs(plan) if c not in known]
   with target.started(wanted):
     return _effects(plan, target, default, planned)
+
+
+def configs(plan: plan_lib.Plan) -> list[config_lib.XlaConfig]:
+  """What `verify` compiles at most: with the plan, and without its parts."""
+  found: list[config_lib.XlaConfig] = []
+  for config in (config_lib.DEFAULT, plan.xla, *_all_configs(plan.xla)):
+    if config not in found:
+      found.append(config)
+  return found
 
 
 def _all_configs(

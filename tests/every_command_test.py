@@ -1,0 +1,189 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Every command, quiet, as JSON, without color and on a dumb terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+import contextlib
+import json
+import pathlib
+
+import pytest
+
+from commands import CLUSTER
+from commands import HLO
+from commands import Outcome
+from commands import run
+from lagom_xla import cli
+from lagom_xla import doctor
+from lagom_xla.apply import files as files_lib
+from lagom_xla.passes import hlo
+import nccl_tests_log
+from sample_plan import PLAN
+import simulated_run
+import xspace_text
+
+# Commands with arguments of each kind that they take, in a folder that has what
+# they name. What they print is a report, or it is all that they are for.
+_REPORTS = (
+  ("inspect", "step.hlo", CLUSTER),
+  ("tune", "step.hlo", CLUSTER, "--out=again"),
+  ("report", "plan"),
+  ("verify", "plan", "step.hlo", CLUSTER),
+  ("whatif", "step.hlo", "--cluster=1x8xh100,1x8xh200"),
+  ("profile", "trace"),
+  ("calibrate", "--cluster=2x8xh100", "good.log", "bad.log"),
+)
+_TEXTS = (
+  ("explain", "step.hlo", CLUSTER),
+  ("explain", "plan"),
+  ("flags", "sample"),
+  ("flags", "sample", "--merge"),
+  ("flags", "--check="),
+  ("plugin",),
+  ("plugin", "sample"),
+  ("clusters",),
+  ("schema", "plan"),
+  ("doctor",),
+  ("completion", "bash"),
+)
+_COMMANDS = (*_REPORTS, *_TEXTS)
+_AS_JSON = [c for c in _COMMANDS if c[0] not in ("plugin", "completion")]
+
+_ESCAPE = "\x1b"
+_name = " ".join
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+  """What the commands name."""
+  folder = tmp_path_factory.mktemp("folder")
+  (folder / "step.hlo").write_text(HLO)
+  (folder / "trace").mkdir()
+  module = hlo.load(HLO)
+  ran = simulated_run.Run(
+    module=module, lone_us=lambda _: 20.0, own_us=lambda _: 50.0
+  )
+  process = xspace_text.Process(devices=ran.steps(3), module=module)
+  trace = xspace_text.serialized(process)
+  (folder / "trace/host.xplane.pb").write_bytes(trace)
+  site = nccl_tests_log.calibrated_by(
+    nccl_tests_log.TWO_NODES, latency_factor=2.0
+  )
+  (folder / "good.log").write_text(nccl_tests_log.log_of(site))
+  (folder / "bad.log").write_text("nothing\n")
+  files_lib.write(PLAN, folder / "sample")
+  with contextlib.chdir(folder):
+    assert run("tune", "step.hlo", CLUSTER).status == 0
+  return folder
+
+
+@pytest.fixture(autouse=True)
+def here(
+  folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[None]:
+  """In the folder, on a machine whose examination was over in no time."""
+  monkeypatch.chdir(folder)
+  monkeypatch.setattr(doctor, "examine", _examined)
+  yield
+
+
+def _examined() -> doctor.Checkup:
+  finding = doctor.Finding(
+    name="schedules",
+    status="works",
+    found="in 1 s",
+    advice="",
+    is_essential=True,
+  )
+  version = doctor.Version(package="jax", version="1")
+  return doctor.Checkup(works=True, versions=(version,), findings=(finding,))
+
+
+def _run(*arguments: str, on_terminal: bool = False) -> Outcome:
+  if arguments[0] == "completion":
+    pytest.importorskip("shtab")
+  if arguments[0] == "report":
+    pytest.importorskip("plotly")
+  outcome = run(*arguments, on_terminal=on_terminal)
+  assert outcome.status == 0, outcome
+  return outcome
+
+
+def test_every_command_is_looked_at() -> None:
+  (commands,) = (
+    action
+    for action in cli.parser()._actions
+    if action.dest == "command" and action.choices
+  )
+  assert {command[0] for command in _COMMANDS} == set(commands.choices or ())
+
+
+@pytest.mark.parametrize("command", _REPORTS, ids=_name)
+def test_a_quiet_report_is_the_names_of_the_files_written(
+  command: tuple[str, ...],
+) -> None:
+  outcome = _run(*command, "--quiet", on_terminal=True)
+  lines = outcome.out.splitlines()
+  assert all(line.startswith("Wrote ") for line in lines)
+  assert bool(lines) == (command[0] in ("tune", "report", "calibrate"))
+  _assert_errors_alone(command, outcome)
+
+
+@pytest.mark.parametrize("command", _TEXTS, ids=_name)
+def test_quiet_text_is_the_text_alone(command: tuple[str, ...]) -> None:
+  quiet = _run(*command, "--quiet", on_terminal=True)
+  assert quiet.out == _run(*command, on_terminal=True).out != ""
+  _assert_errors_alone(command, quiet)
+
+
+@pytest.mark.parametrize("command", _AS_JSON, ids=_name)
+@pytest.mark.parametrize("loudness", ["--quiet", "--verbose"])
+def test_json_is_one_object_and_nothing_else_is_on_stdout(
+  command: tuple[str, ...], loudness: str
+) -> None:
+  outcome = _run(*command, "--format=json", loudness, on_terminal=True)
+  assert json.loads(outcome.out)
+  if loudness == "--quiet":
+    _assert_errors_alone(command, outcome)
+
+
+def _assert_errors_alone(command: tuple[str, ...], outcome: Outcome) -> None:
+  """Only what is wrong with a file that was given is said."""
+  bad = [line for line in outcome.err.splitlines() if "bad.log" not in line]
+  assert (bad, outcome.going_on) == ([], ())
+  assert bool(outcome.err) == ("bad.log" in command)
+
+
+@pytest.mark.parametrize("command", _COMMANDS, ids=_name)
+def test_nothing_escapes_into_a_pipe(command: tuple[str, ...]) -> None:
+  outcome = _run(*command)
+  assert outcome.out and _ESCAPE not in outcome.out + outcome.err
+
+
+@pytest.mark.parametrize("command", _COMMANDS, ids=_name)
+def test_nothing_escapes_to_a_dumb_terminal(
+  command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+  monkeypatch.setenv("TERM", "dumb")
+  outcome = _run(*command, on_terminal=True)
+  assert outcome.out and _ESCAPE not in outcome.out + outcome.err
+
+
+@pytest.mark.parametrize("command", _COMMANDS, ids=_name)
+def test_without_color_a_result_on_a_terminal_is_plain(
+  command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+  monkeypatch.setenv("TERM", "xterm-256color")
+  monkeypatch.setenv("NO_COLOR", "1")
+  plain = _run(*command, on_terminal=True)
+  assert plain.out and _ESCAPE not in plain.out
+
+
+def test_with_color_a_table_on_a_terminal_is_not(
+  monkeypatch: pytest.MonkeyPatch,
+) -> None:
+  monkeypatch.setenv("TERM", "xterm-256color")
+  monkeypatch.delenv("NO_COLOR", raising=False)
+  assert _ESCAPE in _run("clusters", on_terminal=True).out

@@ -1,0 +1,144 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The report page in Chromium: hover, zoom, a phone, and a very long step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+import dataclasses
+import json
+import pathlib
+
+import pytest
+
+import browser
+from lagom_xla.report.page import kept
+from lagom_xla.report.page import rendering
+from lagom_xla.report.page import story as story_lib
+from pages import Tuned
+from pages import draw_long_step
+
+
+@pytest.fixture(scope="module")
+def tuned(tuned_page: Tuned) -> Tuned:
+  return tuned_page
+
+
+@pytest.fixture(scope="module")
+def long_step() -> story_lib.Picture:
+  return draw_long_step()
+
+
+@pytest.fixture(scope="module")
+def chromium(
+  tuned: Tuned, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[browser.Browser]:
+  if browser.PROGRAM is None:
+    pytest.skip("Chromium is not installed: no page is opened")
+  profile = tmp_path_factory.mktemp("chromium")
+  with browser.Browser(profile) as opened:
+    opened.open(tuned.page)
+    yield opened
+
+
+def test_a_browser_opens_the_page_without_errors_or_requests(
+  chromium: browser.Browser, tuned: Tuned
+) -> None:
+  assert chromium.errors == []
+  assert chromium.requests == [tuned.page.resolve().as_uri()]
+  assert chromium.evaluate("document.querySelectorAll('.bars path').length") > 9
+
+
+def test_hovering_tells_what_a_slice_is(
+  chromium: browser.Browser, tuned: Tuned
+) -> None:
+  longest = """(() => {
+    const bars = [...document.querySelectorAll('#whole .bars path')];
+    const area = e => e.getBoundingClientRect().width;
+    const bar = bars.reduce((a, b) => area(a) >= area(b) ? a : b);
+    bar.scrollIntoView({block: 'center'});
+    const place = bar.getBoundingClientRect();
+    return [place.x + place.width / 2, place.y + place.height / 2];
+  })()"""
+  x, y = chromium.evaluate(longest)
+  chromium.hover(x, y)
+  hovered = "document.querySelector('#whole .hoverlayer .hovertext')"
+  assert chromium.until(f"{hovered} !== null")
+  text = chromium.evaluate(f"{hovered}.textContent")
+  names = [
+    label["name"]
+    for picture in json.loads(tuned.parsed.scripts["pictures"])
+    for label in picture["labels"]
+  ]
+  assert any(name in text for name in names), text
+  assert " ms" in text
+
+
+def test_zooming_in_draws_apart_what_was_drawn_together(
+  chromium: browser.Browser,
+) -> None:
+  def of_range() -> float:
+    begin, end = chromium.evaluate(
+      "document.getElementById('whole').layout.xaxis.range"
+    )
+    return end - begin
+
+  whole = of_range()
+  button = "document.querySelector('[data-for=whole] button:nth-child({}))')"
+  button = "document.querySelector('[data-for=whole] button:nth-child(%d)')"
+  chromium.evaluate(f"({button % 1}.click(), 1)")
+  assert of_range() == pytest.approx(whole / 3)
+  chromium.evaluate(f"({button % 5}.click(), 1)")
+  assert of_range() == pytest.approx(whole)
+
+
+@pytest.mark.parametrize("is_dark", [False, True])
+def test_a_phone_shows_the_page_without_scrolling_sideways(
+  chromium: browser.Browser, is_dark: bool
+) -> None:
+  chromium.emulate(width=390, is_dark=is_dark)
+  try:
+    width = "document.documentElement.scrollWidth"
+    assert chromium.until(f"{width} === 390"), chromium.evaluate(width)
+    color = "getComputedStyle(document.body).{}"
+    ground = chromium.evaluate(color.format("backgroundColor"))
+    text = chromium.evaluate(color.format("color"))
+    assert (_brightness(ground) < _brightness(text)) == is_dark
+    label = "document.querySelector('#whole .xtick text')"
+    ink = chromium.evaluate(f"getComputedStyle({label}).fill")
+    assert (_brightness(ground) < _brightness(ink)) == is_dark
+    assert chromium.errors == []
+  finally:
+    chromium.emulate(width=1200)
+
+
+def test_a_long_steps_page_is_small_and_opens_quickly(
+  chromium: browser.Browser,
+  tuned: Tuned,
+  long_step: story_lib.Picture,
+  tmp_path: pathlib.Path,
+) -> None:
+  after = dataclasses.replace(long_step, name="after")
+  story = kept.read(tuned.folder)
+  story = dataclasses.replace(story, pictures=(long_step, after))
+  page = tmp_path / "long.html"
+  rendering.write(story, page)
+  assert page.stat().st_size < 10e6
+  # Of the processor, which is what a busy machine does not change much.
+  chromium.send("Performance.enable", timeDomain="threadTicks")
+  chromium.open(page)
+  assert (
+    chromium.evaluate("document.querySelectorAll('.bars path').length") > 99
+  )
+  (task_s,) = (
+    metric["value"]
+    for metric in chromium.send("Performance.getMetrics")["metrics"]
+    if metric["name"] == "TaskDuration"
+  )
+  assert chromium.errors == []
+  assert task_s < 3
+
+
+def _brightness(color: str) -> int:
+  """Of "rgb(1, 2, 3)"."""
+  return sum(int(part) for part in color[4:-1].split(","))

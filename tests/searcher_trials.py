@@ -1,0 +1,91 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Trials of searchers: problems, a start, and overlaps in a closed form."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from lagom_xla import cluster as cluster_lib
+from lagom_xla.costs import collective as collective_lib
+from lagom_xla.search.nccl import problem as problem_lib
+from lagom_xla.search.nccl import searcher as searcher_lib
+from lagom_xla.search.nccl import trial as trial_lib
+
+H100 = cluster_lib.parse("1x8xh100")
+MIB = 2**20
+
+
+def gather(mib: int) -> collective_lib.TuningKey:
+  return collective_lib.TuningKey("all-gather", 8, 1, mib * MIB)
+
+
+def problem_of(*keys: collective_lib.TuningKey) -> problem_lib.Problem:
+  """Keys that all share one overlap."""
+  return problem_lib.Problem(
+    keys=tuple(sorted(keys)), programs=(), program_keys=(frozenset(keys),)
+  )
+
+
+def start_of(
+  problem: problem_lib.Problem, cluster: cluster_lib.Cluster = H100
+) -> problem_lib.Configuration:
+  return {k: collective_lib.default_setting(k, cluster) for k in problem.keys}
+
+
+def overlap_of(
+  problem: problem_lib.Problem,
+  kernels_us: float,
+  cluster: cluster_lib.Cluster = H100,
+) -> searcher_lib.ProfileFn:
+  """A hand-made overlap: max(X, Y), where Y grows with channels and time."""
+
+  def profile(configuration: problem_lib.Configuration) -> trial_lib.Profile:
+    costs = {
+      key: collective_lib.predict(key, configuration[key], cluster)
+      for key in problem.keys
+    }
+    key_us = {key: cost.time_us for key, cost in costs.items()}
+    slowdown_us = {
+      key: min(cost.time_us, kernels_us) * cost.num_channels / 132
+      for key, cost in costs.items()
+    }
+    communication_us = sum(key_us.values())
+    computation_us = kernels_us + sum(slowdown_us.values())
+    total_us = max(communication_us, computation_us)
+    share = (total_us - computation_us) / communication_us
+    return trial_lib.Profile(
+      key_us=key_us,
+      exposed_us={key: us * share for key, us in key_us.items()},
+      slowdown_us=slowdown_us,
+      overlap_us=(total_us,),
+      communication_us=communication_us,
+      computation_us=computation_us,
+      total_us=total_us,
+    )
+
+  return profile
+
+
+@dataclasses.dataclass(frozen=True)
+class Trial:
+  asked: problem_lib.Configuration
+  profile: trial_lib.Profile
+
+
+def trials_of(
+  searcher: searcher_lib.Searcher,
+  problem: problem_lib.Problem,
+  profile: searcher_lib.ProfileFn,
+  seed: int = 0,
+  cluster: cluster_lib.Cluster = H100,
+) -> tuple[list[Trial], problem_lib.Configuration]:
+  start = start_of(problem, cluster)
+  state = searcher.init(problem, cluster, start=start, seed=seed)
+  trials = []
+  while not searcher.done(state):
+    asked = searcher.ask(state)
+    trials.append(Trial(asked, profile(asked)))
+    state = searcher.tell(state, trials[-1].profile)
+    assert len(trials) < 10_000
+  return trials, searcher.best(state)

@@ -1,0 +1,202 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""`lagom-xla verify`: each knob in a table or JSON, and what it refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+import dataclasses
+import json
+import pathlib
+import re
+
+import jax
+import pytest
+
+from commands import Outcome
+from commands import run
+import fake_target
+from lagom_xla import plan as plan_lib
+from lagom_xla.apply import files
+from lagom_xla.cli import silence
+from lagom_xla.compile import config as config_lib
+from lagom_xla.compile import load as load_lib
+from lagom_xla.costs import in_words
+from lagom_xla.search.xla import thresholds
+from searched_plan import H100
+from searched_plan import exchange_settings
+from searched_plan import plan_of
+
+_GATHER = thresholds.OPTIONS["all-gather"]
+
+# Two layers whose weights are gathered, and an option to combine those.
+_STEPS = """\
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+import numpy as np
+
+@jax.jit
+def step(w, x):
+  def loss(w):
+    return jnp.sum(jnp.square(jnp.tanh(x @ w[0]) @ w[1]))
+  return jax.tree.map(lambda w, g: w - g, w, jax.grad(loss)(w))
+
+def step_args(devices, size="2048"):
+  rows = NamedSharding(Mesh(np.array(devices), ("x",)), PartitionSpec("x"))
+  w = jax.ShapeDtypeStruct((int(size), int(size)), jnp.float32, sharding=rows)
+  return (w, w), w
+"""
+
+# Two of that step's gathers are more than XLA combines by default.
+_COMBINED = {_GATHER: 2**27}
+
+LowerStep = Callable[..., jax.stages.Lowered]
+
+
+def _run(*arguments: str) -> Outcome:
+  """What `lagom-xla verify ARGUMENTS` would do."""
+  return run("verify", *arguments)
+
+
+@dataclasses.dataclass(frozen=True)
+class _OnDisk:
+  target: str
+  plan: plan_lib.Plan
+
+
+@pytest.fixture(scope="module")
+def on_disk(h100s, tmp_path_factory: pytest.TempPathFactory) -> _OnDisk:
+  """A step in a file, and a plan for it whose every knob acts."""
+  del h100s
+  path = tmp_path_factory.mktemp("steps") / "steps.py"
+  path.write_text(_STEPS)
+  target = load_lib.load(f"{path}:step", H100)
+  target = fake_target.schedule_only(target)
+  plan = plan_of(target)
+  # Combined, the gathers have other sizes than the settings are for.
+  others = [e for e in plan.nccl_settings if e.key.kind != "all-gather"]
+  assert others
+  plan = dataclasses.replace(
+    plan,
+    xla=config_lib.XlaConfig(options=_COMBINED),
+    nccl_env={},
+    nccl_settings=tuple(others),
+  )
+  return _OnDisk(f"{path}:step", plan)
+
+
+def _write(plan: plan_lib.Plan, path: pathlib.Path) -> str:
+  files.write(plan, path)
+  return str(path)
+
+
+def test_the_command_says_which_part_it_compiles_without(
+  on_disk: _OnDisk, tmp_path, monkeypatch: pytest.MonkeyPatch
+):
+  monkeypatch.setattr(silence, "FIRST_S", 0.0)
+  plan = _write(on_disk.plan, tmp_path / "plan")
+  going_on = "".join(_run(plan, on_disk.target, "--cluster=1x8xh100").going_on)
+  for compiled in ("XLA's defaults", "the plan"):
+    assert f"compiling {compiled}" in going_on
+  # It knows how many configs there are.
+  assert " left ..." in going_on
+
+
+def test_the_command_shows_each_knob(on_disk: _OnDisk, tmp_path):
+  plan = _write(on_disk.plan, tmp_path / "plan")
+  outcome = _run(plan, on_disk.target, "--cluster=1x8xh100")
+  assert (outcome.status, outcome.err) == (0, "")
+  text = " ".join(outcome.out.split())
+  assert "are those that it was made for" in text
+  assert f"{_GATHER}=134217728 (134 MB) instead of " in text
+  assert re.search(r": [\d.]+ -> [\d.]+ ms; \d+ all-gathers? became \d+", text)
+  known = on_disk.plan.prediction
+  assert f"between {in_words.ms(known.default_range_us.low_us)} and" in text
+  ends = dataclasses.astuple(known.nccl_settings_gain_us)
+  assert f"; 9 times in 10, {in_words.ms_range(*ends)}" in text
+  # A lone plan.json is a plan, too.
+  assert (
+    _run(f"{plan}/plan.json", on_disk.target, "--cluster=1x8xh100") == outcome
+  )
+
+
+def test_the_command_prints_json(on_disk: _OnDisk, tmp_path):
+  plan = _write(on_disk.plan, tmp_path / "plan")
+  outcome = _run(plan, on_disk.target, "--cluster=1x8xh100", "--format=json")
+  assert (outcome.status, outcome.err) == (0, "")
+  report = json.loads(outcome.out)
+  assert report["module_name"] == on_disk.plan.module_name
+  assert report["cluster"] == "1x8xh100"
+  assert report["default_us"] > 0 and report["planned_us"] > 0
+  known = on_disk.plan.prediction
+  for name, known_us in (
+    ("default_range_us", known.default_range_us),
+    ("gain_us", known.nccl_settings_gain_us),
+  ):
+    assert report[name] == dataclasses.asdict(known_us)
+  knobs = [effect["knob"] for effect in report["effects"]]
+  assert len(knobs) == 1 + len(on_disk.plan.nccl_settings)
+  assert knobs[0] == _GATHER
+  for effect in report["effects"]:
+    assert effect.keys() == {
+      *("knob", "value", "acted", "evidence"),
+      *("replaces", "without_us", "with_us"),
+    }
+    assert effect["acted"] is True
+    assert effect["replaces"]
+    assert effect["without_us"] > 0 and effect["with_us"] > 0
+
+
+def test_the_status_says_that_a_knob_does_nothing(on_disk: _OnDisk, tmp_path):
+  plan = _write(
+    dataclasses.replace(
+      on_disk.plan,
+      xla=config_lib.XlaConfig(
+        options={**_COMBINED, "xla_gpu_memory_limit_slop_factor": 80}
+      ),
+    ),
+    tmp_path / "plan",
+  )
+  outcome = _run(plan, on_disk.target, "--cluster=1x8xh100")
+  assert (outcome.status, outcome.err) == (1, "")
+  row = next(line for line in outcome.out.splitlines() if "slop" in line)
+  assert "no effect" in row
+  report = _run(plan, on_disk.target, "--cluster=1x8xh100", "--format=json")
+  assert report.status == 1
+  acted = [e["acted"] for e in json.loads(report.out)["effects"]]
+  assert acted.count(False) == 1
+
+
+@pytest.mark.parametrize(
+  ("arguments", "words"),
+  [
+    (("--cluster=2x4xh100",), "num_nodes is 1 there and 2 here"),
+    (("--cluster=1x8xh100", "--arg=size=512"), "shapes or its shardings"),
+    (("--cluster=1x8xh1000",), 'unknown GPU "h1000"'),
+  ],
+)
+def test_the_command_refuses_in_one_line(
+  on_disk: _OnDisk, tmp_path, arguments: tuple[str, ...], words: str
+):
+  plan = _write(on_disk.plan, tmp_path / "plan")
+  outcome = _run(plan, on_disk.target, *arguments)
+  assert (outcome.status, outcome.out) == (2, "")
+  assert outcome.err.startswith("lagom-xla: ")
+  assert outcome.err.count("\n") == 1
+  assert words in outcome.err
+
+
+def test_the_command_refuses_an_exchanged_table(on_disk: _OnDisk, tmp_path):
+  folder = tmp_path / "plan"
+  _write(on_disk.plan, folder)
+  exchange_settings(folder / "nccl_table.bin")
+  outcome = _run(str(folder), on_disk.target, "--cluster=1x8xh100")
+  assert (outcome.status, outcome.out) == (2, "")
+  assert "was switched or exchanged" in outcome.err
+
+
+def test_the_command_refuses_what_is_no_plan(on_disk: _OnDisk, tmp_path):
+  outcome = _run(str(tmp_path), on_disk.target, "--cluster=1x8xh100")
+  assert (outcome.status, outcome.out) == (2, "")
+  assert str(tmp_path / "plan.json") in outcome.err

@@ -1,0 +1,148 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""A plan is refused for what it is not for, or with another one's table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+import dataclasses
+import pathlib
+
+import jax
+import pytest
+
+from lagom_xla import cluster as cluster_lib
+from lagom_xla import errors
+from lagom_xla.apply import compile as apply_compile
+from lagom_xla.apply import files
+from lagom_xla.apply.nccl import layout
+from lagom_xla.apply.nccl import rules as rules_lib
+from lagom_xla.compile import target as target_lib
+from lagom_xla.verify import verification as verification_lib
+from searched_plan import H100
+from searched_plan import Tuned
+from searched_plan import exchange_settings
+from searched_plan import verify_with
+
+LowerStep = Callable[..., jax.stages.Lowered]
+
+
+@pytest.fixture(scope="module")
+def tuned(searched_unrolled: Tuned) -> Tuned:
+  return searched_unrolled
+
+
+# What a plan is not for.
+
+
+@pytest.mark.parametrize("package", ["jax", "jaxlib"])
+def test_another_version_is_refused(tuned: Tuned, package: str):
+  with pytest.raises(errors.PlanError) as refused:
+    verify_with(tuned, **{f"{package}_version": "0.9.9"})
+  message = str(refused.value)
+  installed = {"jax": tuned.plan.jax_version}.get(
+    package, tuned.plan.jaxlib_version
+  )
+  assert f"made with {package} 0.9.9, and {installed} is installed" in message
+  assert "make the plan again" in message
+
+
+@pytest.mark.parametrize(
+  ("cluster", "difference"),
+  [
+    ("2x4xh100", "num_nodes is 2 there and 1 here"),
+    ("1x8xa100_80", "gpu.name is a100_80 there and h100 here"),
+  ],
+)
+def test_another_cluster_is_refused_with_a_figure_that_differs(
+  tuned: Tuned, cluster: str, difference: str
+):
+  other = cluster_lib.parse(cluster)
+  with pytest.raises(errors.PlanError) as refused:
+    verify_with(tuned, cluster=other)
+  assert f"made for {other.name}, not for 1x8xh100" in str(refused.value)
+  assert difference in str(refused.value)
+
+
+def test_one_figure_is_enough_to_be_another_cluster(tuned: Tuned):
+  node = dataclasses.replace(H100.node, nic_gbps=1.0)
+  with pytest.raises(errors.PlanError, match=r"node\.nic_gbps is 1\.0 there"):
+    verify_with(tuned, cluster=dataclasses.replace(H100, node=node))
+
+
+def test_the_same_cluster_by_another_name_is_the_same(
+  tuned: Tuned,
+):
+  renamed = dataclasses.replace(H100, name="our cluster")
+  assert verify_with(tuned, cluster=renamed).all_acted
+
+
+def test_another_module_is_refused(tuned: Tuned, fsdp_step: LowerStep):
+  other = target_lib.of_step(fsdp_step(), H100, name="scan")
+  with pytest.raises(errors.PlanError) as refused:
+    verification_lib.verify(tuned.plan, other)
+  message = str(refused.value)
+  assert tuned.plan.module_fingerprint in message
+  assert "shapes or its shardings changed" in message
+  with pytest.raises(errors.PlanError, match="make the plan again"):
+    apply_compile.compile_with(tuned.plan, other)
+
+
+def test_groups_of_another_step_are_refused(tuned: Tuned):
+  with pytest.raises(errors.PlanError, match=r"not for this step.*absent"):
+    verify_with(tuned, told={"combine_groups": (("absent", "missing"),)})
+
+
+def test_options_that_xla_refuses_are_an_error_that_names_them(
+  tuned: Tuned,
+):
+  with pytest.raises(errors.CompileError, match="xla_gpu_no_such_option"):
+    verify_with(tuned, told={"options": {"xla_gpu_no_such_option": True}})
+
+
+# A plan's folder.
+
+
+@pytest.fixture
+def folder(tuned: Tuned, tmp_path: pathlib.Path) -> pathlib.Path:
+  files.write(tuned.plan, tmp_path / "plan")
+  return tmp_path / "plan"
+
+
+def test_the_table_of_a_plan_is_its_own(tuned: Tuned, folder: pathlib.Path):
+  files.check_table(tuned.plan, folder)
+  files.check_table(tuned.plan, folder / "plan.json")
+
+
+def _damage(table: pathlib.Path) -> None:
+  table.write_bytes(table.read_bytes()[:100])
+
+
+def _empty(table: pathlib.Path) -> None:
+  table.write_bytes(layout.encode([]))
+
+
+_TABLES: Mapping[str, tuple[Callable[[pathlib.Path], None], str]] = {
+  "exchanged": (exchange_settings, "holds other settings than"),
+  "emptied": (_empty, "holds other settings than"),
+  "damaged": (_damage, "nccl_table.bin"),
+  "missing": (pathlib.Path.unlink, "Cannot read"),
+}
+
+
+@pytest.mark.parametrize("name", _TABLES)
+def test_a_table_that_is_not_the_plans_is_refused(
+  tuned: Tuned, folder: pathlib.Path, name: str
+):
+  change, words = _TABLES[name]
+  change(folder / "nccl_table.bin")
+  with pytest.raises(errors.PlanError, match=words) as refused:
+    files.check_table(tuned.plan, folder)
+  assert "Make the plan again" in str(refused.value)
+
+
+def test_a_plan_without_settings_has_an_empty_table(tmp_path, tuned: Tuned):
+  plan = dataclasses.replace(tuned.plan, nccl_settings=())
+  files.write(plan, tmp_path / "plan")
+  files.check_table(plan, tmp_path / "plan")
+  assert rules_lib.of_settings(plan.nccl_settings) == ()
