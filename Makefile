@@ -29,7 +29,7 @@ tune: $(INSTALLED)-aot,examples,report
 	  --cluster=1x8xh100 --out=plan
 
 test: $(INSTALLED)-aot,test
-	@$(BIN)/pytest --quiet --numprocesses=2 --dist=loadfile \
+	@$(BIN)/pytest --quiet --numprocesses=3 --dist=loadfile \
 	  --no-loadscope-reorder
 
 lint: $(INSTALLED)-aot,test,dev docs
