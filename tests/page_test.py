@@ -148,10 +148,16 @@ def test_a_traces_processes_are_before_and_after(tuned: Tuned) -> None:
 @pytest.mark.parametrize(
   ("data", "message"),
   [
-    (None, "No such file"),
-    (b"nothing", "is damaged"),
-    (gzip.compress(b"{}"), "is not a report of format version"),
-    (gzip.compress(b'{"format_version": 1}'), "is not a usable report"),
+    pytest.param(None, "No such file", id="absent"),
+    pytest.param(b"nothing", "is damaged", id="damaged"),
+    pytest.param(
+      gzip.compress(b"{}"), "is not a report of format version", id="empty"
+    ),
+    pytest.param(
+      gzip.compress(b'{"format_version": 1}'),
+      "is not a usable report",
+      id="incomplete",
+    ),
   ],
 )
 def test_a_folder_without_a_report_is_refused_in_a_sentence(
