@@ -316,7 +316,8 @@ def test_shapes_that_alternate_are_watched_now_and_then(
     was_resting = is_resting
     if num_rests == 12:
       slow_s[0] = 0.03
-    if len(proposer.measured) > 2:
+    # A busy machine may make a window long before the step is.
+    if num_rests >= 12 and len(proposer.measured) > 2:
       break
   assert num_rests >= 12
   # A search for each shape, and one for a drift.
