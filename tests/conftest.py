@@ -36,6 +36,7 @@ import pytest
 from lagom_xla import cluster
 from lagom_xla import tuner
 from lagom_xla import tuning as tuning_lib
+from lagom_xla.cli import progress
 from lagom_xla.compile import compiler
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import devices as devices_lib
@@ -226,6 +227,20 @@ def tuned_page(
   import pages
 
   return pages.tune(tmp_path_factory.mktemp("page"))
+
+
+@pytest.fixture
+def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+  """What commands say from now on that they do, however quick that is."""
+  words: list[str] = []
+  real = progress.Bar.say
+
+  def say(bar: progress.Bar, what: str) -> None:
+    words.append(what)
+    real(bar, what)
+
+  monkeypatch.setattr(progress.Bar, "say", say)
+  return words
 
 
 @pytest.fixture

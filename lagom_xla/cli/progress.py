@@ -70,6 +70,7 @@ class Bar:
     self._started_s = time.monotonic()
     self.num_done, self._num_steps = 0, 0
     self._found_us: float | None = None
+    self._is_searched = False
     self._default_us: float | None = None
     self._words = "loading JAX"
     self._silence: silence.Silence | None = None
@@ -145,6 +146,7 @@ class Bar:
     """Keeps what the next step has found; refused ones have no time."""
     tuned = getattr(candidate, "tuned", None)
     self._found_us = None if tuned is None else tuned.step_time_us
+    self._is_searched = getattr(candidate, "is_searched", False)
     if self._default_us is None:
       self._default_us = self._found_us
 
@@ -171,6 +173,8 @@ class Bar:
   def _done(self, words: str) -> str:
     if self._found_us is not None and self._default_us is not None:
       words += f": {self._found_us / 1e3:,.2f} ms"
+      if self.num_done == 1 and self._is_searched:
+        words += " with NCCL tuned"
       if self.num_done > 1:
         words += f" ({self._found_us / self._default_us - 1:+.2%})"
     return words

@@ -129,11 +129,13 @@ def _run(arguments: argparse.Namespace) -> None:
         output.write(note)
       cost_tables.show(console, costed)
   if tuning.stopped is not None:
+    from lagom_xla.costs import in_words
+
     command_lib.say(
-      f"stopped by {tuning.stopped.reason} after {len(tuning.candidates)}"
-      f" candidates. The plan in {folder} is the best of them; `lagom-xla"
-      " verify` tells whether its parts act. The next run goes on from what was"
-      " compiled."
+      f"stopped by {tuning.stopped.reason} after"
+      f" {in_words.count(tuning.candidates, 'candidate')}. The plan in"
+      f" {folder} is the best of them; `lagom-xla verify` tells"
+      " whether its parts act. The next run goes on from what was compiled."
     )
     stopping.end(tuning.stopped.exit_status)
 
