@@ -114,18 +114,11 @@ def _of_target(arguments: argparse.Namespace) -> explanation_lib.Explanation:
     progress.Bar(lines=False, is_quiet=arguments.quiet) as bar,
     compiling.workers(arguments) as workers,
   ):
-    from lagom_xla import tuner
-    from lagom_xla.cli import naming
     from lagom_xla.explain import explaining
 
     bar.say(f"lowering {arguments.target}")
     target = command_lib.load_target(arguments, workers)
-    bar.say("reading the profile" if arguments.profile else "costing the step")
-    with (
-      bar.told_of_compiles(naming.of_today()),
-      profiled.pricing(arguments, target),
-    ):
-      step = tuner.inspect(target)
+    step, _ = profiled.inspected(arguments, target, bar)
     bar.say("explaining what is exposed")
     return explaining.of_step(step)
 

@@ -78,17 +78,9 @@ def _inspect(
     progress.Bar(lines=False, is_quiet=arguments.quiet) as bar,
     compiling.workers(arguments) as workers,
   ):
-    from lagom_xla import tuner
-    from lagom_xla.cli import naming
-
     bar.say(f"lowering {arguments.target}")
     target = command_lib.load_target(arguments, workers)
-    bar.say("reading the profile" if arguments.profile else "costing the step")
-    with (
-      bar.told_of_compiles(naming.of_today()),
-      profiled.pricing(arguments, target) as costed,
-    ):
-      step = tuner.inspect(target)
+    step, costed = profiled.inspected(arguments, target, bar)
     bar.say("writing what was asked for")
     files = pictures.of_inspection(arguments, step)
   command_lib.warn_of_repeated_work(target, step)

@@ -3,7 +3,7 @@
 """--profile=DIR of commands: costs as a run measured them.
 
 with profiled.pricing(arguments, target) as costed:
-step = tuner.inspect(target)
+  tuning = tuner.tune(target)
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ import pathlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+  from lagom_xla.cli import progress
   from lagom_xla.compile import target as target_lib
+  from lagom_xla.costs import step as step_lib
   from lagom_xla.profiling import costing as costing_lib
 
 
@@ -62,3 +64,28 @@ def pricing(
   costed = costing_lib.of_profile(profile, target.cluster)
   with measured.pricing(costed.measured):
     yield costed
+
+
+def inspected(
+  arguments: argparse.Namespace, target: target_lib.Target, bar: progress.Bar
+) -> tuple[step_lib.Step, costing_lib.Costing | None]:
+  """The step as it runs today, and what the profile says of its costs.
+
+  Args:
+    arguments: those of `add`.
+    target: what is inspected.
+    bar: which says what goes on.
+
+  Raises:
+    TraceError: there is no trace, or it is of another step.
+    CompileError: XLA refuses the target.
+  """
+  from lagom_xla import tuner
+  from lagom_xla.cli import naming
+
+  bar.say("reading the profile" if arguments.profile else "costing the step")
+  with (
+    bar.told_of_compiles(naming.of_today()),
+    pricing(arguments, target) as costed,
+  ):
+    return tuner.inspect(target), costed
