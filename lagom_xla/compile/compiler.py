@@ -82,7 +82,7 @@ def start(
       must_begin=must_begin,
     )
 
-  begun = estimates_lib.where_there_are(run, lowered, resolved)
+  begun = estimates_lib.where_there_are(run, lowered.cluster, resolved)
 
   def result() -> hlo.Module:
     return orders_lib.apply(begun.result(), config.orders)
@@ -176,7 +176,7 @@ def start_to_the_end(
 
   is_shown = lowered.workers is not None
   begun = (
-    estimates_lib.where_there_are(run, lowered, config)
+    estimates_lib.where_there_are(run, lowered.cluster, config)
     if is_shown
     else run(False)
   )

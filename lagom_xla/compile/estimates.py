@@ -12,9 +12,9 @@ from collections.abc import Callable
 import re
 from typing import TypeVar
 
+from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
 from lagom_xla.compile import config as config_lib
-from lagom_xla.compile import lowered as lowered_lib
 from lagom_xla.compile import pending as pending_lib
 from lagom_xla.passes import hlo_pb2
 
@@ -32,17 +32,17 @@ _NONE = b'"reification_cost":[]'
 
 def where_there_are(
   run: Callable[[bool], pending_lib.Pending[_T]],
-  lowered: lowered_lib.Lowered,
+  cluster: cluster_lib.Cluster,
   config: config_lib.XlaConfig,
 ) -> pending_lib.Pending[_T]:
   """A compile with XLA's estimates; without where it has no tables.
 
   Args:
     run: starts it with estimates, or without.
-    lowered: what is compiled.
+    cluster: what it is compiled for.
     config: with which; one that sets the option itself has the last word.
   """
-  gpu = lowered.cluster.gpu.name
+  gpu = cluster.gpu.name
   is_asked = OPTION in config.options or gpu in _gpus_without
   first = run(not is_asked)
 
