@@ -66,7 +66,7 @@ def unrolled(scheduled: Scheduled, fsdp_step: FsdpStep) -> hlo.Module:
 
 
 @pytest.fixture(scope="module")
-def nested(scheduled: Scheduled, h100s: Sequence[jax.Device]) -> hlo.Module:
+def nested_step(h100s: Sequence[jax.Device]) -> jax.stages.Lowered:
   """Layers in a loop of four, in a loop of five micro-batches."""
   mesh = jax.sharding.Mesh(np.array(h100s), ("x",))
 
@@ -94,7 +94,12 @@ def nested(scheduled: Scheduled, h100s: Sequence[jax.Device]) -> hlo.Module:
   batches = jax.ShapeDtypeStruct(
     (5, 512, 512), jnp.float32, sharding=sharded(None, "x")
   )
-  return scheduled(step.lower(weights, batches), **{compiler.ESTIMATES: True})
+  return step.lower(weights, batches)
+
+
+@pytest.fixture(scope="module")
+def nested(scheduled: Scheduled, nested_step: jax.stages.Lowered) -> hlo.Module:
+  return scheduled(nested_step, **{compiler.ESTIMATES: True})
 
 
 def _predict(module: hlo.Module, **changes: Any) -> hlo.Module:
@@ -109,6 +114,16 @@ def _step_us(module: hlo.Module) -> float:
 def _loops(module: hlo.Module) -> list[int]:
   """Trips of the loops, in schedule order."""
   return [module.trip_count(loop) for loop in module.entry.loops]
+
+
+def _copied_bytes(module: hlo.Module) -> int:
+  """Bytes that copies write in a step."""
+  return sum(
+    module.executions[id_] * hlo.shape_bytes(i.shape)
+    for id_ in module.executions
+    for i in module.computations[id_].instructions
+    if i.opcode == "copy"
+  )
 
 
 def _trips(module: hlo.Module) -> list[int]:
@@ -307,6 +322,24 @@ def test_predictions_are_close_to_what_xla_makes(
 
   assert _step_us(predicted) == pytest.approx(_step_us(compiled), rel=off)
   assert len(collectives.find(predicted)) == len(collectives.find(compiled))
+
+
+@_as_this_xla
+def test_doubled_loops_hand_on_what_they_gathered_without_a_copy(
+  scheduled: Scheduled, nested_step: jax.stages.Lowered, nested: hlo.Module
+) -> None:
+  options = {
+    "xla_gpu_enable_pipelined_all_gather": True,
+    "xla_gpu_enable_while_loop_double_buffering": True,
+  }
+  compiled = scheduled(nested_step, **xla_options.fit(options).options)
+
+  predicted = _predict(nested, pipelined=["all-gather"], double_buffered=True)
+
+  assert _copied_bytes(compiled) <= _copied_bytes(nested)
+  assert _copied_bytes(predicted) <= _copied_bytes(nested)
+  single = _predict(nested, pipelined=["all-gather"])
+  assert _copied_bytes(single) > _copied_bytes(nested)
 
 
 def _sizes(module: hlo.Module, kind: str) -> list[int]:

@@ -26,6 +26,7 @@ def double_buffer(module: hlo.Module) -> hlo.Module:
     loop = loop_editing.Loop(editor, module.computations[caller_id], loop_id)
     if not loop.is_plain or not loop.collectives():
       continue
+    loop.drop_copies()
     if loop.num_trips % 2:
       copies = around_loop.put_before(
         loop, loop.body, around_loop.state(loop), f".peeled{loop_id}"
@@ -33,7 +34,6 @@ def double_buffer(module: hlo.Module) -> hlo.Module:
       around_loop.start_with(
         loop, [copies[id_] for id_ in loop.root.operand_ids]
       )
-    loop.drop_copies()
     between = loop.root
     made, copies = loop.copies(
       loop.body, list(between.operand_ids), f".double{loop_id}"

@@ -135,8 +135,9 @@ class Loop:
     self.root = root
 
   def drop_copies(self) -> None:
-    """Has what reads a copy of an element read the element itself."""
-    for instruction in self.readers():
+    """Has elements of the state read, and handed on, without a copy."""
+    handed_on = [i for i in self.body if i.id in self.root.operand_ids]
+    for instruction in (*self.readers(), *handed_on):
       if instruction.opcode == "copy":
         instruction.opcode = "bitcast"
 
