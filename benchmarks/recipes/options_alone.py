@@ -10,6 +10,7 @@ tuner plugin can apply, and may keep other options for them.
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import target as target_lib
@@ -30,14 +31,14 @@ def search(
   *,
   progress: candidates_lib.Progress = lambda _: None,
 ) -> tuple[candidates_lib.Search, candidates_lib.Search]:
-  """Searches from the default alone, then from all arms.
+  """Searches from the default alone, then with all arms.
 
   Args:
     target: what is searched.
     progress: called with a few words after each candidate.
 
   Returns:
-    The first search, and the one that went on from it.
+    Both searches.
 
   Raises:
     CompileError: the target does not compile with the defaults.
@@ -47,27 +48,34 @@ def search(
   )
   default = _untuned(tuned)
   known = {digests.of(tuned.step.analysis.module): tuned}
-  in_turn = turns.ahead(target)
+  in_turn = turns.ahead(target, is_to_the_end=default.peak_bytes is not None)
 
   def evaluate(
     config: config_lib.XlaConfig,
+    fastest: candidates_lib.Candidate | None = None,
   ) -> candidates_lib.Candidate | candidates_lib.Refused:
     found = evaluation.evaluate(
-      config, target=target, searcher=_SEARCHER, default=default, known=known
+      config,
+      target=target,
+      searcher=_SEARCHER,
+      default=default,
+      fastest=fastest,
+      known=known,
     )
     if isinstance(found, candidates_lib.Refused):
       return found
     return _untuned(found)
 
+  alone = candidates_lib.Search(default=default)
   from_default = options.search(
-    candidates_lib.Search(default=default),
-    evaluate,
+    alone, evaluate, in_turn=in_turn, progress=progress
+  )
+  return from_default, starts.search(
+    alone,
+    lambda fastest: functools.partial(evaluate, fastest=fastest),
+    arms_lib.known(target.cluster).arms,
     in_turn=in_turn,
     progress=progress,
-  )
-  arms = arms_lib.known(target.cluster).arms
-  return from_default, starts.search(
-    from_default, evaluate, arms, in_turn=in_turn, progress=progress
   )
 
 

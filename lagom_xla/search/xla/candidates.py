@@ -84,10 +84,17 @@ def tuned_us(candidate: Candidate) -> float:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Refused:
-  """A config that XLA or a pass refused or no GPU can hold, and why."""
+  """A config that XLA or a pass refused or no GPU can hold.
+
+  Attributes:
+    config: the XLA config.
+    reason: why, a sentence.
+    is_too_large: whether it is that no GPU can hold it.
+  """
 
   config: config_lib.XlaConfig
   reason: str
+  is_too_large: bool = False
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -34,6 +34,7 @@ def evaluate(
   target: target_lib.Target,
   searcher: searcher_lib.Searcher,
   default: Candidate | None = None,
+  fastest: Candidate | None = None,
   known: MutableMapping[str, Candidate] | None = None,
 ) -> Candidate | Refused:
   """Schedules a target with a config and searches its NCCL settings.
@@ -47,6 +48,9 @@ def evaluate(
       time of the schedule is not known. Nor are NCCL's settings searched for
       options that make the step slower than this one under NCCL's own choices:
       they are never kept (`Search.best`).
+    fastest: another one that nothing is kept beside which it is slower under
+      NCCL's own choices. So where the schedule alone is slower, it is not
+      compiled to the end either: what XLA computes again only adds to it.
     known: candidates by the digests of their schedules. One whose schedule is
       among them is as good as that one; others are added.
   """
@@ -56,6 +60,10 @@ def evaluate(
     digest = digests.of(module)
     alike = known.get(digest)
     step = alike.step if alike else step_lib.of_module(module, target.cluster)
+    if fastest is not None and not config.needs_process:
+      slower = _if_slower(config, step, step, target=target, than=fastest)
+      if slower is not None:
+        return slower
     run = as_run.run(target, config, step)
   except (
     errors.CompileError,
@@ -67,7 +75,7 @@ def evaluate(
   runs = run.step
   least_bytes = default.peak_bytes if default is not None else None
   if reason := too_large(target, run.peak_bytes, least_bytes):
-    return Refused(config=config, reason=reason)
+    return Refused(config=config, reason=reason, is_too_large=True)
   if default is not None:
     name = unknown_loops.new_in(module, default.step.analysis.module)
     if name is not None:
@@ -82,8 +90,9 @@ def evaluate(
       alike, config=config, num_trials=0, outcome=outcome
     )
   found = None
-  if default is not None and not config.needs_process:
-    found = _ruled_out(config, step, runs, target=target, default=default)
+  rival = fastest or default
+  if rival is not None and not config.needs_process:
+    found = _if_slower(config, step, runs, target=target, than=rival)
   if found is None:
     found = searched(config, step, runs, target=target, searcher=searcher)
   found = dataclasses.replace(found, peak_bytes=run.peak_bytes)
@@ -107,17 +116,17 @@ def too_large(
   return f"It needs {peak_bytes / 1e9:.1f} GB of {hbm_bytes / 1e9:.1f} GB."
 
 
-def _ruled_out(
+def _if_slower(
   config: config_lib.XlaConfig,
   step: step_lib.Step,
   runs: step_lib.Step,
   *,
   target: target_lib.Target,
-  default: Candidate,
+  than: Candidate,
 ) -> Candidate | None:
-  """The candidate under NCCL's own choices, if those make it slower."""
+  """The candidate under NCCL's own choices, if it is slower under those."""
   timeline = runs.timeline(runs.default)
-  if timeline.step_time_us <= default.under_nccl_defaults.step_time_us:
+  if timeline.step_time_us <= than.under_nccl_defaults.step_time_us:
     return None
   times = uncertainty.times(runs, runs.default)
   return Candidate(

@@ -2,17 +2,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """The joint search: XLA configs outside, NCCL settings inside.
 
-XLA options come first, because a launcher can set them: from XLA's default on,
-then from the best of what others publish (`arms.py`). What only the process
-that compiles can set comes after, on top of the best so far and only when asked
-for: forms of the program, combine groups of our own, scheduler feedback, then
-orders of our own.
+XLA options come first, because a launcher can set them: from the best of what
+others publish (`arms.py`) and from XLA's default on (`starts.py`). What only
+the process that compiles can set comes after, on top of the best so far and
+only when asked for: forms of the program, combine groups of our own, scheduler
+feedback, then orders of our own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 import dataclasses
+import functools
 
 from lagom_xla import errors
 from lagom_xla.compile import config as config_lib
@@ -37,11 +38,11 @@ from lagom_xla.search.xla import turns
 Found = Callable[[candidates.Candidate | candidates.Refused], None]
 
 # Of modules with this many instructions, each of which compiles for half a
-# minute, fewer sets of options are compiled: from the default on, and from the
-# best arm.
+# minute, fewer sets of options are compiled: from the first start on, and from
+# the second.
 _LARGE_INSTRUCTIONS = 20_000
 _MAX_COMPILES_OF_LARGE = 4
-_MAX_STARTS_OF_LARGE = 2
+_MAX_AGAIN_OF_LARGE = 2
 # Instructions in all predictions of groups: a large module gets fewer.
 _MAX_PREDICTED_INSTRUCTIONS = 1_000_000
 # Larger modules keep XLA's groups: with every collective alone, XLA schedules
@@ -64,7 +65,7 @@ def search(
   Args:
     target: what to tune.
     searcher: of the NCCL settings of each schedule.
-    max_compiles: how many sets of options may be compiled from the default on,
+    max_compiles: how many sets of options may be compiled from one start on,
       fewer of a large module; with 1 no others are tried, and no arms.
     arms: what else to begin with; by default all that is known of.
     in_process: whether to choose what only lagom_xla in the training process
@@ -80,13 +81,19 @@ def search(
   )
   found(default)
   known = {digests.of(default.step.analysis.module): default}
-  in_turn = turns.ahead(target)
+  # One that is short of memory was compiled to the end to be judged.
+  in_turn = turns.ahead(target, is_to_the_end=default.peak_bytes is not None)
 
   def evaluate(
-    config: config_lib.XlaConfig,
+    config: config_lib.XlaConfig, fastest: candidates.Candidate | None = None
   ) -> candidates.Candidate | candidates.Refused:
     candidate = evaluation.evaluate(
-      config, target=target, searcher=searcher, default=default, known=known
+      config,
+      target=target,
+      searcher=searcher,
+      default=default,
+      fastest=fastest,
+      known=known,
     )
     found(candidate)
     return candidate
@@ -101,29 +108,20 @@ def search(
     so_far = dataclasses.replace(so_far, no_arms=known_arms.obstacle)
   if max_compiles == 1:
     arms = ()
-  max_starts = min(starts.MAX_COMPILES, max_compiles - 1)
+  max_again = min(starts.MAX_AGAIN, max_compiles - 1)
   module = default.step.analysis.module
   if module.num_instructions >= _LARGE_INSTRUCTIONS:
     max_compiles = min(max_compiles, _MAX_COMPILES_OF_LARGE)
-    max_starts = min(max_starts, _MAX_STARTS_OF_LARGE)
-  # Arms are wanted whatever else is found, so no worker need wait for work.
-  early = [arm.config for arm in starts.new_of(so_far, arms)]
-  with target.started(early):
-    so_far = options.search(
-      so_far,
-      evaluate,
-      max_compiles=max_compiles,
-      in_turn=in_turn,
-      progress=progress,
-    )
-    so_far = starts.search(
-      so_far,
-      evaluate,
-      arms,
-      max_compiles=max_starts,
-      in_turn=in_turn,
-      progress=progress,
-    )
+    max_again = min(max_again, _MAX_AGAIN_OF_LARGE)
+  so_far = starts.search(
+    so_far,
+    lambda fastest: functools.partial(evaluate, fastest=fastest),
+    arms,
+    max_compiles=max_compiles,
+    max_again=max_again,
+    in_turn=in_turn,
+    progress=progress,
+  )
   if in_process:
     so_far = program.search(
       target, so_far, evaluate, in_turn=in_turn, progress=progress
@@ -144,7 +142,7 @@ def max_candidates(
     return 1
   arms = arms_lib.known(target.cluster).arms
   num_arms = len(starts.unlike(arms, [config_lib.DEFAULT]))
-  num_options = options.MAX_COMPILES + num_arms + starts.MAX_COMPILES
+  num_options = options.MAX_COMPILES + num_arms + starts.MAX_AGAIN
   if not in_process:
     return num_options
   forms = program.MAX_COMPILES + slices.MAX_COMPILES

@@ -78,6 +78,7 @@ def search(
       for value in ranked
     ]
     moves += [move for move in drops.of(so_far) if move[1] not in tried]
+    moves = [move for move in moves if not _is_too_large(so_far, move[1])]
     moves = moves[: max_compiles - len(tried)]
     configs = in_turn([config for _, config in moves])
     for (label, _), config in zip(moves, configs, strict=True):
@@ -89,6 +90,18 @@ def search(
     if so_far.best is before:
       break
   return so_far
+
+
+def _is_too_large(
+  so_far: candidates.Search, config: config_lib.XlaConfig
+) -> bool:
+  """Whether no GPU could hold the step with a part of these options."""
+  return any(
+    isinstance(other, candidates.Refused)
+    and other.is_too_large
+    and other.config.options.items() <= config.options.items()
+    for other in so_far.others
+  )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

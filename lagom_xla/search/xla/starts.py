@@ -1,17 +1,18 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Starts: the search over options from the best arm, not from XLA's default.
+"""Starts: the search over options from the best arm, then from the default.
 
 A search by small steps ends where no step gains, and where that is depends on
-where it began. So every arm is compiled, and the options are searched again
-from the fastest of them that the default is not. Values whose gain nothing
-foretells, and that gained nothing where they were compiled before, are not
-compiled again.
+where it began. So every arm is compiled first, which is also what is worth most
+to a search that is stopped early; the options are searched from the fastest of
+the arms and the default, and again from the default where that is another.
+Values whose gain nothing foretells, and that gained nothing where they were
+compiled before, are not compiled again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 import dataclasses
 import functools
 
@@ -22,53 +23,75 @@ from lagom_xla.search.xla import options
 from lagom_xla.search.xla import turns
 from lagom_xla.search.xla import value as value_lib
 
-# Sets of options that are compiled from the best arm, beside the arms.
-MAX_COMPILES = 8
+# Sets of options that are compiled from the second start.
+MAX_AGAIN = 8
+
+Beside = Callable[[candidates.Candidate | None], candidates.Evaluate]
 
 
 def search(
   so_far: candidates.Search,
-  evaluate: candidates.Evaluate,
+  beside: Beside,
   arms: Sequence[arms_lib.Arm],
   *,
-  max_compiles: int = MAX_COMPILES,
+  max_compiles: int = options.MAX_COMPILES,
+  max_again: int = MAX_AGAIN,
   in_turn: turns.InTurn = turns.one_by_one,
   progress: candidates.Progress = lambda _: None,
 ) -> candidates.Search:
-  """Goes on from a search that began with the default.
+  """Goes on from a search that has its default alone.
 
   Args:
-    so_far: what was tried so far.
-    evaluate: schedules and searches a config.
+    so_far: the search.
+    beside: given the fastest arm, or None while that is not known, what
+      schedules and searches a config.
     arms: what else to begin with.
-    max_compiles: how many candidates may be compiled beside the arms.
+    max_compiles: how many sets of options may be compiled from the first start
+      on, that start among them.
+    max_again: how many from the second start on, beside it.
     in_turn: begins arms, and the configs of a round, ahead.
     progress: called with a few words after each candidate.
   """
+  so_far = _with_arms(so_far, beside(None), arms, in_turn, progress)
+  search_options = functools.partial(
+    options.search,
+    evaluate=beside(so_far.fastest_arm),
+    in_turn=in_turn,
+    progress=progress,
+  )
+  start = min(so_far.scheduled, key=candidates.tuned_us)
+  so_far = so_far.with_search(
+    search_options(candidates.Search(default=start), max_compiles=max_compiles)
+  )
+  default = so_far.default
+  if start.step is default.step:
+    return so_far  # It is the schedule that options were searched from.
+  if default.tuned.kernel_us >= so_far.best.tuned.step_time_us:
+    return so_far  # Its kernels alone take longer than the best step.
+  again = search_options(
+    candidates.Search(default=default),
+    max_compiles=1 + max_again,
+    is_hopeless=functools.partial(_gained_nothing, so_far),
+  )
+  # First what has fewer options: of what is as fast the first is kept.
+  others = (*again.others, *so_far.others)
+  return dataclasses.replace(so_far.with_search(again), others=others)
+
+
+def _with_arms(
+  so_far: candidates.Search,
+  evaluate: candidates.Evaluate,
+  arms: Sequence[arms_lib.Arm],
+  in_turn: turns.InTurn,
+  progress: candidates.Progress,
+) -> candidates.Search:
   so_far = dataclasses.replace(so_far, arms=tuple(arms))
-  new = new_of(so_far, arms)
+  new = unlike(arms, [so_far.default.config])
   configs = in_turn([arm.config for arm in new])
   for arm, config in zip(new, configs, strict=True):
     so_far = so_far.with_candidate(evaluate(config))
     progress(arm.name)
-  found = [so_far.found(arm.config) for arm in arms]
-  started = [c for c in found if isinstance(c, candidates.Candidate)]
-  if not started:
-    return so_far
-  start = min(started, key=candidates.tuned_us)
-  if start.tuned.kernel_us >= so_far.best.tuned.step_time_us:
-    return so_far  # Its kernels alone take longer than the best step.
-  if start.step is so_far.default.step:
-    return so_far  # It is the schedule that options were searched from.
-  more = options.search(
-    candidates.Search(default=start),
-    evaluate,
-    max_compiles=1 + max_compiles,
-    is_hopeless=functools.partial(_gained_nothing, so_far),
-    in_turn=in_turn,
-    progress=progress,
-  )
-  return so_far.with_search(more)
+  return so_far
 
 
 def _gained_nothing(so_far: candidates.Search, value: value_lib.Value) -> bool:
@@ -95,14 +118,6 @@ def _gain(
 ) -> float:
   """What a value takes off a step under searched settings, as a share of it."""
   return 1 - with_it.tuned.step_time_us / without.tuned.step_time_us
-
-
-def new_of(
-  so_far: candidates.Search, arms: Sequence[arms_lib.Arm]
-) -> list[arms_lib.Arm]:
-  """The arms that were not tried yet, each config once."""
-  tried = (so_far.default, *so_far.others)
-  return unlike(arms, [candidate.config for candidate in tried])
 
 
 def unlike(

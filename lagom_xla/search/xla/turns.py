@@ -30,18 +30,34 @@ def one_by_one(
   yield from configs
 
 
-def ahead(target: target_lib.Target) -> InTurn:
-  """Turns in which a target's workers have the next configs begun."""
-  return functools.partial(_ahead, target)
+def ahead(target: target_lib.Target, *, is_to_the_end: bool = False) -> InTurn:
+  """Turns in which a target's workers have the next configs begun.
+
+  Args:
+    target: what is compiled.
+    is_to_the_end: whether to begin compiles to the end, as steps short of
+      memory are judged by; they show their schedules on the way.
+  """
+  begin = target.compiling if is_to_the_end else _scheduling(target)
+  return functools.partial(_ahead, max(target.num_workers, 1), begin)
+
+
+_Begin = Callable[
+  [config_lib.XlaConfig], contextlib.AbstractContextManager[None]
+]
+
+
+def _scheduling(target: target_lib.Target) -> _Begin:
+  return lambda config: target.started([config])
 
 
 def _ahead(
-  target: target_lib.Target, configs: Sequence[config_lib.XlaConfig]
+  num_at_once: int, begin: _Begin, configs: Sequence[config_lib.XlaConfig]
 ) -> Generator[config_lib.XlaConfig, None, None]:
-  num_at_once = max(target.num_workers, 1)
   with contextlib.ExitStack() as begun:
-    begun.enter_context(target.started(configs[: num_at_once - 1]))
+    for config in configs[: num_at_once - 1]:
+      begun.enter_context(begin(config))
     for position, config in enumerate(configs):
-      last = position + num_at_once
-      begun.enter_context(target.started(configs[last - 1 : last]))
+      for following in configs[position + num_at_once - 1 :][:1]:
+        begun.enter_context(begin(following))
       yield config
