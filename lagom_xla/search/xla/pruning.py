@@ -30,6 +30,19 @@ from lagom_xla.search.xla import suspects as suspects_lib
 from lagom_xla.search.xla import turns
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Seen:
+  """What a config made, by digests.
+
+  Attributes:
+    schedule: of the schedule.
+    runs: of the step that runs.
+  """
+
+  schedule: str
+  runs: str
+
+
 def pruned(
   target: target_lib.Target,
   kept: candidates.Candidate,
@@ -98,7 +111,7 @@ def _names(config: config_lib.XlaConfig) -> list[str]:
 def _pruned(
   target: target_lib.Target,
   config: config_lib.XlaConfig,
-  wanted: tuple[str, str] | None,
+  wanted: _Seen | None,
   suspects: Sequence[str],
   others: Sequence[str],
 ) -> config_lib.XlaConfig | None:
@@ -109,7 +122,7 @@ def _pruned(
   """
 
   def is_same(without: config_lib.XlaConfig) -> bool:
-    return _made(target, without) == wanted
+    return _makes(target, without, wanted)
 
   alone = [_without(config, [*suspects, name]) for name in others]
   together = [_without(config, suspects)] if suspects else []
@@ -141,9 +154,24 @@ def _without(
   return dataclasses.replace(_less(config, names), orders={})
 
 
+def _makes(
+  target: target_lib.Target,
+  config: config_lib.XlaConfig,
+  wanted: _Seen | None,
+) -> bool:
+  """Whether a config makes of a target what is wanted; None is nothing."""
+  try:
+    step = step_lib.of_module(target.schedule(config), target.cluster)
+    if wanted is None or digests.of(step.analysis.module) != wanted.schedule:
+      return False  # Then nothing is compiled to the end.
+    return _seen(step, as_run.step(target, config, step)) == wanted
+  except errors.LagomError:
+    return wanted is None
+
+
 def _made(
   target: target_lib.Target, config: config_lib.XlaConfig
-) -> tuple[str, str] | None:
+) -> _Seen | None:
   """What a config makes of a target; None where it makes nothing."""
   try:
     step = step_lib.of_module(target.schedule(config), target.cluster)
@@ -152,8 +180,10 @@ def _made(
     return None
 
 
-def _seen(step: step_lib.Step, runs: step_lib.Step) -> tuple[str, str]:
-  scheduled = digests.of(step.analysis.module)
-  if runs is step:
-    return scheduled, scheduled
-  return scheduled, digests.of(runs.analysis.module)
+def _seen(step: step_lib.Step, runs: step_lib.Step) -> _Seen:
+  schedule = digests.of(step.analysis.module)
+  is_as_scheduled = runs is step
+  return _Seen(
+    schedule=schedule,
+    runs=schedule if is_as_scheduled else digests.of(runs.analysis.module),
+  )
