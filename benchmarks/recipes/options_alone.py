@@ -2,28 +2,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Options alone: the search for whoever sets XLA_FLAGS and no more.
 
-Every candidate is judged under NCCL's own choices, as recipes are. The search
-of `lagom-xla tune` judges by the settings that it finds for each, which only a
-tuner plugin can apply, and may keep other options for them.
+Every candidate is judged under NCCL's own choices, as recipes are, and as
+`lagom-xla tune --flags-only` does. Without that flag a plan may hold other
+options, which suit the settings that a tuner plugin applies.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 
-from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import target as target_lib
-from lagom_xla.search import nccl
-from lagom_xla.search.xla import arms as arms_lib
+from lagom_xla.search.nccl import without_plugin
 from lagom_xla.search.xla import candidates as candidates_lib
-from lagom_xla.search.xla import digests
-from lagom_xla.search.xla import evaluation
-from lagom_xla.search.xla import options
-from lagom_xla.search.xla import starts
-from lagom_xla.search.xla import turns
-
-_SEARCHER = nccl.SEARCHERS[nccl.DEFAULT_SEARCHER]
+from lagom_xla.search.xla import joint
 
 
 def search(
@@ -31,7 +22,7 @@ def search(
   *,
   progress: candidates_lib.Progress = lambda _: None,
 ) -> tuple[candidates_lib.Search, candidates_lib.Search]:
-  """Searches from the default alone, then with all arms.
+  """Searches from the default alone, and with all arms.
 
   Args:
     target: what is searched.
@@ -43,40 +34,13 @@ def search(
   Raises:
     CompileError: the target does not compile with the defaults.
   """
-  tuned = evaluation.evaluate_or_raise(
-    config_lib.DEFAULT, target=target, searcher=_SEARCHER
-  )
-  default = _untuned(tuned)
-  known = {digests.of(tuned.step.analysis.module): tuned}
-  in_turn = turns.ahead(target, is_to_the_end=default.peak_bytes is not None)
-
-  def evaluate(
-    config: config_lib.XlaConfig,
-    fastest: candidates_lib.Candidate | None = None,
-  ) -> candidates_lib.Candidate | candidates_lib.Refused:
-    found = evaluation.evaluate(
-      config,
-      target=target,
-      searcher=_SEARCHER,
-      default=default,
-      fastest=fastest,
-      known=known,
-    )
-    if isinstance(found, candidates_lib.Refused):
-      return found
-    return _untuned(found)
-
-  alone = candidates_lib.Search(default=default)
-  from_default = options.search(
-    alone, evaluate, in_turn=in_turn, progress=progress
-  )
-  return from_default, starts.search(
-    alone,
-    lambda fastest: functools.partial(evaluate, fastest=fastest),
-    arms_lib.known(target.cluster).arms,
-    in_turn=in_turn,
+  search_options = functools.partial(
+    joint.search,
+    target,
+    searcher=without_plugin.WithoutPlugin(may_cap=False),
     progress=progress,
   )
+  return search_options(arms=()), search_options()
 
 
 def recipes_ms(search: candidates_lib.Search) -> dict[str, float]:
@@ -88,12 +52,3 @@ def recipes_ms(search: candidates_lib.Search) -> dict[str, float]:
     for name, candidate in found.items()
     if isinstance(candidate, candidates_lib.Candidate)
   }
-
-
-def _untuned(candidate: candidates_lib.Candidate) -> candidates_lib.Candidate:
-  return dataclasses.replace(
-    candidate,
-    settings=candidate.runs.default,
-    tuned=candidate.under_nccl_defaults,
-    tuned_times=candidate.default_times,
-  )
