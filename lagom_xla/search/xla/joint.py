@@ -49,6 +49,8 @@ _MAX_PREDICTED_INSTRUCTIONS = 1_000_000
 # them for minutes.
 _MAX_GROUPED_INSTRUCTIONS = 50_000
 
+_NO_ARMS = arms_lib.Known(arms=())
+
 
 def search(
   target: target_lib.Target,
@@ -76,52 +78,48 @@ def search(
   Raises:
     CompileError: the target does not compile with the defaults.
   """
-  default = evaluation.evaluate_or_raise(
-    config_lib.DEFAULT, target=target, searcher=searcher
-  )
-  found(default)
-  known = {digests.of(default.step.analysis.module): default}
-  # One that is short of memory was compiled to the end to be judged.
-  in_turn = turns.ahead(target, is_to_the_end=default.peak_bytes is not None)
-
-  def evaluate(
-    config: config_lib.XlaConfig, fastest: candidates.Candidate | None = None
-  ) -> candidates.Candidate | candidates.Refused:
-    candidate = evaluation.evaluate(
-      config,
-      target=target,
-      searcher=searcher,
-      default=default,
-      fastest=fastest,
-      known=known,
+  known_arms = _arms(target, arms) if max_compiles > 1 else _NO_ARMS
+  arms = known_arms.arms
+  # Arms are compiled whatever comes of the default, beside which no worker need
+  # wait for work.
+  early = [arm.config for arm in arms][: max(target.num_workers - 1, 0)]
+  with target.started(early):
+    default = evaluation.evaluate_or_raise(
+      config_lib.DEFAULT, target=target, searcher=searcher
     )
-    found(candidate)
-    return candidate
+    found(default)
+    known = {digests.of(default.step.analysis.module): default}
+    # One that is short of memory was compiled to the end to be judged.
+    in_turn = turns.ahead(target, is_to_the_end=default.peak_bytes is not None)
 
-  so_far = candidates.Search(default=default)
-  progress(environment.options_in_words())
-  if target.is_read_only:
-    return so_far
-  if arms is None:
-    known_arms = arms_lib.known(target.cluster)
-    arms = known_arms.arms
-    so_far = dataclasses.replace(so_far, no_arms=known_arms.obstacle)
-  if max_compiles == 1:
-    arms = ()
-  max_again = min(starts.MAX_AGAIN, max_compiles - 1)
-  module = default.step.analysis.module
-  if module.num_instructions >= _LARGE_INSTRUCTIONS:
-    max_compiles = min(max_compiles, _MAX_COMPILES_OF_LARGE)
-    max_again = min(max_again, _MAX_AGAIN_OF_LARGE)
-  so_far = starts.search(
-    so_far,
-    lambda fastest: functools.partial(evaluate, fastest=fastest),
-    arms,
-    max_compiles=max_compiles,
-    max_again=max_again,
-    in_turn=in_turn,
-    progress=progress,
-  )
+    def evaluate(
+      config: config_lib.XlaConfig, fastest: candidates.Candidate | None = None
+    ) -> candidates.Candidate | candidates.Refused:
+      candidate = evaluation.evaluate(
+        config,
+        target=target,
+        searcher=searcher,
+        default=default,
+        fastest=fastest,
+        known=known,
+      )
+      found(candidate)
+      return candidate
+
+    progress(environment.options_in_words())
+    so_far = candidates.Search(default=default, no_arms=known_arms.obstacle)
+    if target.is_read_only:
+      return so_far
+    first, again = _most_compiles(default.step.analysis.module, max_compiles)
+    so_far = starts.search(
+      so_far,
+      lambda fastest: functools.partial(evaluate, fastest=fastest),
+      arms,
+      max_compiles=first,
+      max_again=again,
+      in_turn=in_turn,
+      progress=progress,
+    )
   if in_process:
     so_far = program.search(
       target, so_far, evaluate, in_turn=in_turn, progress=progress
@@ -132,6 +130,26 @@ def search(
     so_far = feedback.search(so_far, evaluate, progress=progress)
     so_far = alignment.search(target, so_far, evaluate, progress=progress)
   return so_far
+
+
+def _arms(
+  target: target_lib.Target, arms: Sequence[arms_lib.Arm] | None
+) -> arms_lib.Known:
+  """What to begin with: what was given, or all that is known of."""
+  if target.is_read_only:
+    return _NO_ARMS
+  if arms is not None:
+    return arms_lib.Known(arms=tuple(arms))
+  return arms_lib.known(target.cluster)
+
+
+def _most_compiles(module: hlo.Module, max_compiles: int) -> tuple[int, int]:
+  """How many sets of options to compile from each of two starts."""
+  most, most_again = max_compiles, min(starts.MAX_AGAIN, max_compiles - 1)
+  if module.num_instructions >= _LARGE_INSTRUCTIONS:
+    most = min(most, _MAX_COMPILES_OF_LARGE)
+    most_again = min(most_again, _MAX_AGAIN_OF_LARGE)
+  return most, most_again
 
 
 def max_candidates(
