@@ -71,6 +71,25 @@ def test_a_gain_must_be_left_where_the_model_is_wrong(tuned_us, is_kept):
   assert (found.best is other) == is_kept
 
 
+@pytest.mark.parametrize(
+  ("slow_links_us", "is_kept"), [(93.0, True), (97.0, False)]
+)
+def test_of_two_that_surely_gain_the_one_that_surely_gains_more_is_kept(
+  slow_links_us, is_kept
+):
+  # Which of both is faster is not sure: what may be wrong differs.
+  contention = scenario_lib.Scenario(part="contention", contention=2.0)
+  links = scenario_lib.Scenario(part="links")
+  default = _candidate(100.0, 100.0, {contention: 100.0, links: 100.0})
+  first = _candidate(100.0, 90.0, {contention: 96.0, links: 90.0}, a=1)
+  second = _candidate(
+    100.0, 89.0, {contention: 89.0, links: slow_links_us}, b=1
+  )
+  found = candidates.Search(default=default, others=(first, second))
+  assert found.best is (second if is_kept else first)
+  assert (found.obstacle(second) == "not surely faster") == (not is_kept)
+
+
 def test_options_must_not_hurt_those_who_run_nccls_defaults():
   default = _candidate(100.0, 90.0)
   hurts = _candidate(101.0, 50.0, threshold=1)

@@ -128,7 +128,8 @@ class Search:
     """The candidate to keep.
 
     One that makes the step shorter by `LEAST_GAIN` for sure under the searched
-    settings *and*, as predicted, no longer under NCCL's defaults than the
+    settings (than the one before it, or by so much more than that one gains of
+    the default) *and*, as predicted, no longer under NCCL's defaults than the
     fastest arm, nor longer by more than that for sure: not every job that
     applies the options can load a tuner plugin. Where that leaves the step
     behind the fastest arm, the arm takes the default's place. So what is kept
@@ -216,8 +217,7 @@ class Search:
     least_us = LEAST_GAIN * kept.tuned.step_time_us
     if candidate.tuned.step_time_us >= kept.tuned.step_time_us - least_us:
       return "not faster"  # As predicted; nothing else is worth a replay.
-    gained = uncertainty.gain(kept.tuned_times, candidate.tuned_times)
-    if gained.low < least_us:
+    if not self._is_surely_faster(candidate, kept, least_us):
       return "not surely faster"
     under_defaults = uncertainty.gain(
       fastest.default_times, candidate.default_times
@@ -225,6 +225,24 @@ class Search:
     if under_defaults.mean < 0 or under_defaults.low < -least_us:
       return "may be slower without the plugin"
     return ""
+
+  def _is_surely_faster(
+    self, candidate: Candidate, kept: Candidate, least_us: float
+  ) -> bool:
+    """Whether it is than what is kept, or gains more of the default for sure.
+
+    What makes one of two better need not be sure where both surely gain: then
+    the one with the larger assured gain is, as for settings (`nccl/robust.py`).
+    """
+    gained = uncertainty.gain(kept.tuned_times, candidate.tuned_times)
+    if gained.low >= least_us or kept is self.default:
+      return gained.low >= least_us
+    of_both = (
+      uncertainty.gain(self.default.tuned_times, c.tuned_times).low
+      for c in (kept, candidate)
+    )
+    by_kept_us, by_candidate_us = of_both
+    return by_candidate_us >= max(by_kept_us, 0.0) + least_us
 
 
 Evaluate = Callable[[config_lib.XlaConfig], Candidate | Refused]
