@@ -105,9 +105,7 @@ def joint_table(
     title="XLA's options and NCCL's settings together",
     columns=_JOINT_COLUMNS,
     rows=rows,
-    targets=(
-      _never_slower(rows, "worst"),
-    ),
+    targets=(_never_slower(rows, "worst"),),
     notes=(
       "Predicted. Most of any: the best mean gain of any candidate with its"
       " surest settings, kept or not.",
