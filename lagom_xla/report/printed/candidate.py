@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import dataclasses
 
 from lagom_xla import plan as plan_lib
+from lagom_xla.compile import config as config_lib
 from lagom_xla.costs import uncertainty
 from lagom_xla.passes import combine
 from lagom_xla.passes.program import form as form_lib
@@ -69,17 +70,11 @@ def of_search(search: candidates_lib.Search) -> tuple[Candidate, ...]:
 def _taken(
   found: candidates_lib.Candidate, search: candidates_lib.Search
 ) -> Candidate:
-  config = found.config
   gain = uncertainty.gain(search.default.default_times, found.tuned_times)
-  return Candidate(
-    program=config.program,
+  return dataclasses.replace(
+    _of_config(found.config),
     rewrites=tuple(found.outcome.actions),
     left_alone=tuple(found.outcome.refusals),
-    xla_options=config.options,
-    combine_groups=config.combine_groups,
-    has_scheduler_profile=config.scheduler_profile is not None,
-    reordered=tuple(sorted(config.orders)),
-    failure=None,
     step_time_us=found.under_nccl_defaults.step_time_us,
     tuned_step_time_us=compared.tuned_us(found),
     gain_us=plan_lib.Range(low_us=gain.low, high_us=gain.high),
@@ -89,7 +84,13 @@ def _taken(
 
 
 def _refused(refused: candidates_lib.Refused) -> Candidate:
-  config = refused.config
+  return dataclasses.replace(
+    _of_config(refused.config), failure=refused.reason, obstacle="refused"
+  )
+
+
+def _of_config(config: config_lib.XlaConfig) -> Candidate:
+  """What is known before it is compiled."""
   return Candidate(
     program=config.program,
     rewrites=(),
@@ -98,10 +99,10 @@ def _refused(refused: candidates_lib.Refused) -> Candidate:
     combine_groups=config.combine_groups,
     has_scheduler_profile=config.scheduler_profile is not None,
     reordered=tuple(sorted(config.orders)),
-    failure=refused.reason,
+    failure=None,
     step_time_us=None,
     tuned_step_time_us=None,
     gain_us=None,
-    obstacle="refused",
+    obstacle="",
     num_trials=0,
   )
