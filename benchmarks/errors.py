@@ -7,27 +7,14 @@
 FOLDER is that of `python -m benchmarks.accuracy`, whose groups these spreads
 are taken from: of each part those that were held out, where there are any. An
 error is ln(measured / predicted), and a spread what 90 % of the errors are
-within, 5 % below it and 5 % above. It always holds 0. What counts as one error
-is what a plan can choose or a step adds up:
-
-- of collectives, a measured collective;
-- of contention, what all kernels lose beside one collective of a traced step,
-  for a setting is given to a collective; it weighs as much as that loss;
-- of kernels, all of a step that ran alone, with classes of alike kernels drawn
-  anew from those of the step (a bootstrap), for only their sum counts. Scatters
-  are left out: what they take depends on how often their indices repeat;
-- of steps, a whole one that was predicted from its module. What it takes beyond
-  its parts, such as ranks that wait for each other, counts in step times alone.
-
-Two errors count both ways: of the ratio of two algorithms, because which is
-NCCL's own differs by size and GPU; and of a step's kernels, because in which
-direction the next step's are wrong the few traced ones do not tell.
+within, 5 % below it and 5 % above. It always holds 0. counted_errors.py says
+what counts as one error.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 import dataclasses
 import json
 import os
@@ -38,6 +25,7 @@ import sys
 import numpy as np
 
 from benchmarks import accuracy
+from benchmarks import counted_errors
 from benchmarks import groups as groups_lib
 from benchmarks import table as table_lib
 from lagom_xla.costs import spread as spread_lib
@@ -45,9 +33,6 @@ from lagom_xla.costs import spread as spread_lib
 _OUTPUT = pathlib.Path(spread_lib.__file__).parent / "fitted" / "errors.json"
 # In names of groups whose figures no fit saw.
 _HELD_OUT = ("held out", "calibrated on a third")
-# Slowdowns of less are the noise of a trace.
-_LEAST_LOSS = 0.05
-
 _FABRIC = r"(?P<fabric>infiniband|roce|efa|slingshot|tcpxo?)"
 _CALIBRATED = "nccl-tests, calibrated on a third"
 # Whose times the data decide, which no module has.
@@ -70,25 +55,8 @@ _GROUPS = {
   "steps": r"published: .*, steps"
   rf"|.*: step time from module and spec({_LESS_SCATTERS})?",
 }
-# Steps made of each traced one, by drawing from its kernels; the seed is fixed.
-_NUM_DRAWS = 1000
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
-class _Errors:
-  """ln(measured / predicted) of some figures, and what each weighs.
-
-  Attributes:
-    n: how many figures they are made of.
-    logs: the errors.
-    weights: of each.
-    has_sign: whether another figure's error is likely to have the same sign.
-  """
-
-  n: int
-  logs: np.ndarray
-  weights: np.ndarray
-  has_sign: bool = True
+# Nothing is fitted to sweeps.
+_NOT_FITTED = ("few_channels", "short_settings", "long_settings")
 
 
 def spreads(
@@ -111,7 +79,7 @@ def spreads(
 def _spread(part: str, shown: Sequence[groups_lib.Group]) -> spread_lib.Spread:
   held_out = [g for g in shown if any(words in g.name for words in _HELD_OUT)]
   shown = held_out or shown
-  found = [_ERRORS.get(part, _of_figures)(group) for group in shown]
+  found = [counted_errors.of_group(part, group) for group in shown]
   logs = np.concatenate([errors.logs for errors in found])
   weights = np.concatenate([errors.weights for errors in found])
   signed = logs, weights
@@ -127,55 +95,6 @@ def _spread(part: str, shown: Sequence[groups_lib.Group]) -> spread_lib.Spread:
     high=max(_quantile(*signed, 0.95), 0.0),
     is_held_out=bool(held_out) or part in _NOT_FITTED,
   )
-
-
-def _of_figures(group: groups_lib.Group) -> _Errors:
-  logs = np.log([c.measured / c.predicted for c in group.comparisons])
-  return _Errors(n=len(logs), logs=logs, weights=np.ones_like(logs))
-
-
-def _without_sign(group: groups_lib.Group) -> _Errors:
-  return dataclasses.replace(_of_figures(group), has_sign=False)
-
-
-def _of_losses(group: groups_lib.Group) -> _Errors:
-  """By collective, of ratios that are named "KERNEL beside COLLECTIVE"."""
-  beside: dict[str, list[groups_lib.Comparison]] = {}
-  for comparison in group.comparisons:
-    collective = comparison.what.rpartition(" beside ")[2]
-    beside.setdefault(collective, []).append(comparison)
-
-  def lost(ratios: Iterable[float]) -> float:
-    return sum(max(ratio - 1, _LEAST_LOSS) for ratio in ratios)
-
-  predicted = [lost(c.predicted for c in found) for found in beside.values()]
-  measured = [lost(c.measured for c in found) for found in beside.values()]
-  return _Errors(
-    n=len(beside),
-    logs=np.log(np.divide(measured, predicted)),
-    weights=np.maximum(predicted, measured),
-  )
-
-
-def _of_sums(group: groups_lib.Group) -> _Errors:
-  """Of the sums of figures that are drawn from these."""
-  predicted = np.array([c.predicted for c in group.comparisons])
-  measured = np.array([c.measured for c in group.comparisons])
-  n = len(measured)
-  drawn = np.random.default_rng(0).integers(n, size=(_NUM_DRAWS, n))
-  logs = np.log(measured[drawn].sum(axis=1) / predicted[drawn].sum(axis=1))
-  return _Errors(n=n, logs=logs, weights=np.ones_like(logs), has_sign=False)
-
-
-_ERRORS: Mapping[str, Callable[[groups_lib.Group], _Errors]] = {
-  "short_settings": _without_sign,
-  "long_settings": _without_sign,
-  "contention": _of_losses,
-  "products": _of_sums,
-  "other_kernels": _of_sums,
-}
-# Nothing is fitted to sweeps.
-_NOT_FITTED = ("few_channels", "short_settings", "long_settings")
 
 
 def _quantile(values: np.ndarray, weights: np.ndarray, share: float) -> float:

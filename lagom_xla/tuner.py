@@ -150,7 +150,7 @@ def tune(
       if so_far.search is None:
         raise
       stop.is_caught = True
-      kept = so_far_lib.kept(so_far.search, stop)
+      kept = so_far_lib.without_unchecked(so_far.search, stop)
       return _as_far(target, kept, stop, applied)
 
 

@@ -9,9 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 import dataclasses
+from typing import Literal
 
 from lagom_xla.passes import hlo
 from lagom_xla.passes import replica_groups
+
+Form = Literal["async", "sync"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,7 +45,7 @@ class Collective:
 
   name: str
   kind: str
-  form: str
+  form: Form
   computation: str
   start_id: int
   done_id: int | None

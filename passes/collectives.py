@@ -189,7 +189,7 @@ def _form(
   start: hlo.Instruction,
   done: hlo.Instruction | None,
   is_sync: bool,
-) -> str:
+) -> collective_lib.Form:
   is_start = start.opcode.endswith("-start") or start.opcode in ("send", "recv")
   if is_sync or not is_start:
     return "sync"

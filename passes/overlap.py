@@ -92,6 +92,15 @@ class Analysis:
       known=None if other is None else (other.module, other.kernels),
     )
 
+  @property
+  def gemm_flops(self) -> int:
+    """Operations of a device's matrix products in a step, loops counted."""
+    return sum(
+      kernel.executions * kernel.flops
+      for kernel in self.kernels.values()
+      if kernel.category == "gemm"
+    )
+
   @functools.cached_property
   def host_copies(self) -> Mapping[int, host_copies_lib.HostCopy]:
     """Host copies by the id of the instruction that starts them."""

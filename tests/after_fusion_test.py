@@ -14,9 +14,9 @@ from lagom_xla.compile import _jax_request
 from lagom_xla.compile import after_fusion
 from lagom_xla.compile import compiler
 from lagom_xla.compile import config as config_lib
+from lagom_xla.compile import hlo_users
 from lagom_xla.compile import lowered_step
 from lagom_xla.compile import used_names
-from lagom_xla.compile import user_order
 from lagom_xla.passes import hlo
 from lagom_xla.passes import hlo_pb2
 from lagom_xla.search.xla import digests
@@ -89,7 +89,7 @@ def test_a_knob_changes_what_is_scheduled(
 def test_a_turned_module_lists_the_same_instructions_after_their_operands(
   fused: hlo_pb2.HloModuleProto,
 ) -> None:
-  turned = user_order.turned(fused)
+  turned = hlo_users.with_users_turned(fused)
   for before, after in zip(
     fused.computations, turned.computations, strict=True
   ):

@@ -19,10 +19,12 @@ import sys
 from typing import IO, Any
 from unittest import mock
 
+import jsonschema
 import pytest
 
 from lagom_xla import cli
 from lagom_xla.cli import progress
+from lagom_xla.cli import schema as schema_lib
 
 ROOT = pathlib.Path(__file__).parents[1]
 TARGET = str(ROOT / "examples/llama/train.py") + ":train_step"
@@ -158,3 +160,9 @@ def run_process(
 def has_fields(value: Mapping[str, Any], fields: Mapping[str, type]) -> bool:
   """Whether an object has these fields, of these types, and no others."""
   return {k: type(v) for k, v in value.items()} == dict(fields)
+
+
+def check_schema(command: str, printed: object) -> None:
+  """Fails where JSON that a command printed breaks the schema of that."""
+  schema = schema_lib.schema_of(command)
+  jsonschema.Draft202012Validator(schema).validate(printed)

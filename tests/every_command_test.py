@@ -14,10 +14,12 @@ import pytest
 from commands import CLUSTER
 from commands import HLO
 from commands import Outcome
+from commands import check_schema
 from commands import run
 from lagom_xla import cli
 from lagom_xla import doctor
 from lagom_xla.apply import files as files_lib
+from lagom_xla.cli import schema as schema_lib
 from lagom_xla.passes import hlo
 import nccl_tests_log
 from sample_plan import PLAN
@@ -144,7 +146,10 @@ def test_json_is_one_object_and_nothing_else_is_on_stdout(
   command: tuple[str, ...], loudness: str
 ) -> None:
   outcome = _run(*command, "--format=json", loudness, on_terminal=True)
-  assert json.loads(outcome.out)
+  printed = json.loads(outcome.out)
+  assert printed
+  if command[0] in schema_lib.FILES:
+    check_schema(command[0], printed)
   if loudness == "--quiet":
     _assert_errors_alone(command, outcome)
 

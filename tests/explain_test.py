@@ -11,28 +11,21 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 import functools
 
-import hypothesis
-from hypothesis import strategies as st
 import jax
 import pytest
 
 import explained_step
-import hlo_text
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.explain import explaining
 from lagom_xla.explain import explanation as explanation_lib
 from lagom_xla.passes import hlo
-from lagom_xla.passes.schedule import orders as orders_lib
-import random_orders
 
 _SQUARE = (explained_step.SIZE, explained_step.SIZE)
 _THIN = (explained_step.THIN, explained_step.SIZE)
 # Two gathers of these are below XLA's threshold for combining them.
 _SMALL = (128, explained_step.SIZE)
-
 _product, _gather = explained_step.product, explained_step.gather
-
 Compiled = Callable[..., hlo.Module]
 
 
@@ -254,20 +247,6 @@ def test_between_nodes_the_mesh_is_a_way_out(compiled: Compiled) -> None:
   assert not any(a.startswith("Mesh") for a in _explained(within).advice)
 
 
-def test_a_loop_that_gathers_what_it_got_could_gather_a_trip_earlier(
-  fsdp_scan: hlo.Module,
-) -> None:
-  step = step_lib.of_module(fsdp_scan, cluster_lib.parse("1x8xh100"))
-  collectives = explaining.of_step(step).before.collectives
-  assert any(c.executions > 1 and c.exposed_us > 0 for c in collectives)
-  for one in collectives:
-    said = [a for a in one.advice if a.startswith("Pipelining")]
-    is_in_loop = one.executions > 1
-    assert bool(said) == (is_in_loop and one.exposed_us > 0)
-    if one.kind == "all-gather" and said:
-      assert "xla_gpu_enable_pipelined_all_gather" in said[0]
-
-
 def test_weights_can_be_hidden_by_a_larger_batch(
   h100s: Sequence[jax.Device], scheduled: Callable[..., hlo.Module]
 ) -> None:
@@ -312,112 +291,3 @@ def test_only_what_a_loop_adds_up_could_be_reduced_once(
   advice = [text for c in collectives for text in c.advice]
   said = [text for text in advice if text.startswith("Accumulation")]
   assert bool(said) == accumulates
-
-
-# With a plan.
-
-
-def test_a_plan_is_told_by_the_lines_that_collectives_come_from(
-  scheduled: Callable[..., hlo.Module],
-  fsdp_step: Callable[..., jax.stages.Lowered],
-) -> None:
-  lowered = fsdp_step(unroll=True)
-  cluster = cluster_lib.parse(explained_step.CLUSTER)
-  apart, together = (
-    step_lib.of_module(
-      scheduled(lowered, xla_gpu_all_gather_combine_threshold_bytes=size),
-      cluster,
-    )
-    for size in (0, 2**30)
-  )
-  explained = explaining.of_plan(apart, together, together.default)
-  assert explained.after is not None
-  gathers = [c for c in explained.before.collectives if c.kind == "all-gather"]
-  planned = {c.name for c in explained.after.collectives}
-  assert len(gathers) > len([n for n in planned if n.startswith("all-gather")])
-  for gather in gathers:
-    told = gather.with_plan
-    assert told is not None
-    assert 0 < len(told.names) < told.num_before
-    assert set(told.names) <= planned
-    assert "become" in told.sentence
-  same = explaining.of_plan(apart, apart, apart.default).before
-  for one in same.collectives:
-    assert one.with_plan is not None
-    assert one.with_plan.exposed_after_us == one.with_plan.exposed_before_us
-    assert "stay" in one.with_plan.sentence
-
-
-def test_what_stands_in_a_branch_that_is_not_the_slowest_is_not_exposed() -> (
-  None
-):
-  branch = """
-    {name} {{
-      x = f32[1048576] parameter(0)
-      {name}.in = f32[{size}] slice(x), slice={{[0:{size}]}}
-      {name}.all = f32[{size}] all-reduce({name}.in), {ALL}, to_apply=add
-      ROOT {name}.out = f32[] constant(0)
-    }}
-  """
-  branches = [
-    branch.format(name=name, size=size, ALL=hlo_text.ALL)
-    for name, size in (("long", 2**20), ("short", 2**10))
-  ]
-  body = """
-    which = s32[] parameter(0)
-    x = f32[1048576] parameter(1)
-    ROOT out = f32[] conditional(which, x, x),
-      branch_computations={long, short}
-  """
-  module = hlo_text.load(body, computations="".join(branches))
-  cluster = cluster_lib.parse(explained_step.CLUSTER)
-  long, short = explaining.of_step(
-    step_lib.of_module(module, cluster)
-  ).before.collectives
-  assert (long.name, long.exposed_us) == ("long.all", long.lone_us)
-  assert [part.reason for part in long.parts] == ["no_slack"]
-  assert (short.name, short.exposed_us, short.parts) == ("short.all", 0, ())
-
-
-# Whatever the schedule.
-
-
-@hypothesis.settings(max_examples=12, derandomize=True)
-@hypothesis.given(seed=st.integers(0, 2**32 - 1))
-def test_parts_add_up_to_what_is_exposed_and_that_to_the_timelines(
-  train_step_module: hlo.Module, seed: int
-) -> None:
-  cluster = cluster_lib.parse(explained_step.CLUSTER)
-  orders = random_orders.of(train_step_module, seed)
-  step = step_lib.of_module(
-    orders_lib.apply(train_step_module, orders), cluster
-  )
-  explained = explaining.of_step(step).before
-  replayed = step.timeline(step.default)
-  assert explained.step_us == replayed.step_time_us
-  assert explained.exposed_us == pytest.approx(replayed.total_exposed_us)
-  assert explained.unexplained_us == pytest.approx(0)
-  assert sum(explained.reasons_us.values()) == pytest.approx(
-    explained.exposed_us
-  )
-  for one in explained.collectives:
-    assert all(part.us > 0 for part in one.parts)
-    assert sum(part.us for part in one.parts) == pytest.approx(one.exposed_us)
-    slowed = [
-      us for (_, name), us in replayed.slowdown_us.items() if name == one.name
-    ]
-    assert one.slowed_us == pytest.approx(sum(slowed))
-    if one.exposed_us > 0:
-      assert one.unhideable_us is not None
-      assert one.unhideable_us <= one.exposed_us * (1 + 1e-9)
-
-
-def test_an_explanation_is_read_back_as_it_was_written(
-  fsdp_scan: hlo.Module, tmp_path
-) -> None:
-  from lagom_xla.explain import kept
-
-  step = step_lib.of_module(fsdp_scan, cluster_lib.parse("1x8xh100"))
-  explained = explaining.of_step(step)
-  kept.write(explained, tmp_path)
-  assert kept.read(tmp_path) == explained

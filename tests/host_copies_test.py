@@ -15,6 +15,7 @@ import jax
 import pytest
 import rich.console
 
+from commands import check_schema
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.compile import compiler
 from lagom_xla.compile import lowered_step
@@ -150,7 +151,9 @@ def test_an_inspection_names_the_copies_and_their_waits(
   shown = out.getvalue()
   assert "55.2 GB/s each way" in shown
   assert "waits for host copies" in shown
-  reported = as_json.inspection(step)["host_copies"]
+  printed = as_json.inspection(step)
+  check_schema("inspect", printed)
+  reported = printed["host_copies"]
   assert len(reported) == 2
   for copy in reported:
     assert copy["name"] in shown

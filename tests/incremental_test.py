@@ -136,7 +136,9 @@ def test_the_first_replay_is_that_of_the_whole_program():
   step = _chain([30.0] * 3)
   (problem,) = problem_lib.problems(step)
   program = problem.programs[0][0]
-  first = incremental.IncrementalReplay(step, program)
+  first = incremental.IncrementalReplay(
+    program, key_of=step.key_of, costs_under=step.costs
+  )
   first.replay(step.default, step.keys)
   whole = timeline.replay(program, step.costs(step.default))
   assert first.step_time_us == pytest.approx(whole.step_time_us)

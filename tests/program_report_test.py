@@ -9,6 +9,7 @@ import io
 import pytest
 import rich.console
 
+from commands import check_schema
 import fake_target
 import formed_target
 import hlo_text
@@ -68,7 +69,9 @@ def test_each_form_is_in_the_report_with_its_time_or_why_not(tuning):
 
 
 def test_json_has_the_form_of_each_candidate_and_what_became_of_it(tuning):
-  entries = as_json.tuning(tuning)["candidates"]
+  printed = as_json.tuning(tuning)
+  check_schema("tune", printed)
+  entries = printed["candidates"]
   rotated = [e for e in entries if e["program"]["strands"] == "rotated"]
   assert rotated[0]["rewrites"] == ["Two loops became one."]
   (refused,) = [e for e in entries if e["program"]["strands"] == "staggered"]

@@ -22,7 +22,6 @@ from lagom_xla import tuner
 from lagom_xla.compile import load as load_lib
 from lagom_xla.compile import repeated_work
 from lagom_xla.compile import target as target_lib
-from lagom_xla.report import as_json
 
 _CLUSTER = cluster_lib.parse("1x8xh100")
 
@@ -74,7 +73,7 @@ def model(h100s: Sequence[jax.Device], tmp_path: pathlib.Path) -> str:
 
 def said_of(target: target_lib.Target) -> str:
   analysis = tuner.inspect(target).analysis
-  return repeated_work.warning(target, as_json.gemm_flops(analysis))
+  return repeated_work.warning(target, analysis.gemm_flops)
 
 
 def of_step(lowered: jax.stages.Lowered) -> str:

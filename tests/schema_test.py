@@ -47,8 +47,13 @@ def _objects(schema: Any) -> Iterator[dict[str, Any]]:
   yield from schema["$defs"].values()
 
 
-_FILES = ["plan", "cluster", "report", "explain", "whatif", "doctor"]
 _TITLES = {
+  "plan": "Plan",
+  "cluster": "Cluster",
+  "inspect": "Inspection",
+  "tune": "Tuning",
+  "verify": "Verification",
+  "profile": "Profile",
   "report": "Story",
   "explain": "Explanation",
   "whatif": "Comparison",
@@ -56,14 +61,14 @@ _TITLES = {
 }
 
 
-@pytest.mark.parametrize("file", _FILES)
+@pytest.mark.parametrize("file", _TITLES)
 def test_what_is_printed_is_a_json_schema(file: str) -> None:
   schema = json.loads(_printed(file))
   jsonschema.Draft202012Validator.check_schema(schema)
-  assert schema["title"] == _TITLES.get(file, file.capitalize())
+  assert schema["title"] == _TITLES[file]
 
 
-@pytest.mark.parametrize("file", _FILES)
+@pytest.mark.parametrize("file", _TITLES)
 def test_every_field_is_described(file: str) -> None:
   schema = json.loads(_printed(file))
   bare = [

@@ -9,9 +9,10 @@ import pathlib
 
 import pytest
 
+from benchmarks.collectives import lone_collective
 from benchmarks.collectives import nccl_tests
 from benchmarks.collectives import one_node
-from benchmarks.collectives import path_fit
+from benchmarks.collectives import path_rows
 from benchmarks.collectives import set_apart
 from benchmarks.collectives import table_rows
 from lagom_xla import cluster as cluster_lib
@@ -74,7 +75,7 @@ def test_a_copy_reads_and_writes_every_byte_once():
 
 
 def test_of_two_permutes_of_one_size_at_most_one_is_one_way():
-  pairs: dict[tuple[str, int], list[table_rows.Row]] = {}
+  pairs: dict[tuple[str, int], list[lone_collective.Row]] = {}
   for row in _TABLE:
     if row.num_pairs == 8 and row.device == "sm_90":
       pairs.setdefault((row.setting.protocol, row.num_bytes), []).append(row)
@@ -105,9 +106,9 @@ def _folder(root: pathlib.Path, times_us: dict[str, float]) -> pathlib.Path:
 def test_a_launch_takes_what_the_fastest_rows_of_systems_take_for_each_gpu(
   tmp_path: pathlib.Path,
 ):
-  rows = path_fit.other_rows(_folder(tmp_path, {"a": 32.0, "b": 50.0}))
+  rows = path_rows.other_rows(_folder(tmp_path, {"a": 32.0, "b": 50.0}))
   # The geometric mean of 4 and 6.25.
-  assert path_fit.launch_us(rows) == pytest.approx(5.0)
+  assert path_rows.launch_us(rows) == pytest.approx(5.0)
 
 
 def test_nothing_in_nccl_tests_on_one_node_is_faster_than_its_launches(
@@ -123,7 +124,7 @@ def test_nothing_in_nccl_tests_on_one_node_is_faster_than_its_launches(
 def test_a_folder_of_one_site_is_foretold_without_it(tmp_path: pathlib.Path):
   names = sorted(n for n in set_apart.seen_systems() if n.startswith("xx1-"))
   folder = _folder(tmp_path, dict.fromkeys(names, 40.0))
-  predicted = one_node.held_out(_TABLE, path_fit.other_rows(folder))
+  predicted = one_node.held_out(_TABLE, path_rows.other_rows(folder))
   # With no other site there is no launch to know of: the collective's own time.
   assert [row.system for row, _ in predicted] == [
     n for n in names for _ in "ab"
@@ -135,7 +136,7 @@ def test_a_system_that_no_fit_saw_is_foretold_by_the_shipped_figures(
   tmp_path: pathlib.Path,
 ):
   folder = _folder(tmp_path, {"new": 40.0})
-  predicted = one_node.held_out(_TABLE, path_fit.other_rows(folder))
+  predicted = one_node.held_out(_TABLE, path_rows.other_rows(folder))
   assert [time_us for _, time_us in predicted] == [
     row.predict_us() for row, _ in predicted
   ]

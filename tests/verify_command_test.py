@@ -14,6 +14,7 @@ import jax
 import pytest
 
 from commands import Outcome
+from commands import check_schema
 from commands import run
 import fake_target
 from lagom_xla import plan as plan_lib
@@ -132,6 +133,7 @@ def test_the_command_prints_json(on_disk: _OnDisk, tmp_path):
   outcome = _run(plan, on_disk.target, "--cluster=1x8xh100", "--format=json")
   assert (outcome.status, outcome.err) == (0, "")
   report = json.loads(outcome.out)
+  check_schema("verify", report)
   assert report["module_name"] == on_disk.plan.module_name
   assert report["cluster"] == "1x8xh100"
   assert report["default_us"] > 0 and report["planned_us"] > 0
@@ -145,10 +147,6 @@ def test_the_command_prints_json(on_disk: _OnDisk, tmp_path):
   assert len(knobs) == 1 + len(on_disk.plan.nccl_settings)
   assert knobs[0] == _GATHER
   for effect in report["effects"]:
-    assert effect.keys() == {
-      *("knob", "value", "acted", "evidence"),
-      *("replaces", "without_us", "with_us"),
-    }
     assert effect["acted"] is True
     assert effect["replaces"]
     assert effect["without_us"] > 0 and effect["with_us"] > 0

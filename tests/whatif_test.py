@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""What if: one step on several clusters, node counts and network rates."""
+"""`lagom-xla whatif`: one target on many clusters, as it is compared."""
 
 from __future__ import annotations
 
@@ -11,12 +11,9 @@ import pathlib
 import re
 from typing import Any
 
-import hypothesis
-from hypothesis import strategies as st
 import jax
 import jsonschema
 import pytest
-import rich.console
 
 import browser
 from commands import HLO
@@ -27,16 +24,9 @@ from commands import write_steps
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
 from lagom_xla.compile import target as target_lib
-from lagom_xla.costs import lower_bound
-from lagom_xla.costs import step as step_lib
 from lagom_xla.passes import hlo
-from lagom_xla.report.page import story as story_lib
 from lagom_xla.whatif import cases as cases_lib
 from lagom_xla.whatif import comparing
-from lagom_xla.whatif import comparison as comparison_lib
-from lagom_xla.whatif import page as page_lib
-from lagom_xla.whatif import table as table_lib
-from lagom_xla.whatif import telling
 
 # Rows grow with the devices, of which there may be 16 at most. It registers a
 # type when it is imported, which JAX refuses a second time.
@@ -66,9 +56,7 @@ def train_step(devices):
   x = (512 * len(devices), 2048)
   return step, ((w, w), jax.ShapeDtypeStruct(x, jnp.float32, sharding=rows))
 """
-
 _TOKENS = 4096.0
-_NETWORK_GBITS = (50.0, 200.0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,16 +85,6 @@ def weak(
   )
   assert outcome.status == 0, outcome.err
   return _Compared(json.loads(outcome.out), folder / "page.html")
-
-
-@pytest.fixture(scope="module")
-def module_file(
-  fsdp_scan: hlo.Module, tmp_path_factory: pytest.TempPathFactory
-) -> str:
-  """A scheduled module of eight devices, as a file."""
-  path = tmp_path_factory.mktemp("module") / "step.hlo.pb"
-  path.write_bytes(fsdp_scan.proto.SerializeToString())
-  return str(path)
 
 
 def test_what_is_printed_follows_the_schema_that_is_published(
@@ -245,56 +223,6 @@ def test_the_bound_is_below_the_step_and_a_plan_only_gains(
       assert bool(figures["plan"]) == (figures["gain"]["us"] > 0)
 
 
-def test_a_module_is_compared_on_clusters_of_as_many_gpus_and_no_others(
-  module_file: str,
-) -> None:
-  outcome = run(
-    *("whatif", module_file, "--cluster=2x4xh100,4x4xh100,2x4xh200"),
-    *("--format=json",),
-  )
-  found = json.loads(outcome.out)
-  own, larger, other = found["rows"]
-  assert "4x4xh100 has 16" in larger["refusal"]
-  assert own["figures"]["step"]["us"] > other["figures"]["step"]["us"]
-  assert found["scaling"] == "All are of 8 GPUs, with the same work per step."
-
-
-def test_a_module_has_no_other_numbers_of_nodes(module_file: str) -> None:
-  outcome = run("whatif", module_file, "--cluster=2x4xh100", "--nodes=1,2")
-  assert outcome.status == 2
-  assert outcome.err.startswith(f"lagom-xla: {module_file} is an HLO module")
-
-
-def test_a_full_search_of_a_schedule_finds_what_a_quick_one_does(
-  module_file: str,
-) -> None:
-  found = [
-    json.loads(
-      run(
-        *("whatif", module_file, "--cluster=2x4xh100", "--format=json"),
-        f"--search={search}",
-      ).out
-    )["rows"][0]["figures"]
-    for search in ("quick", "full")
-  ]
-  assert found[0] == found[1]
-
-
-def test_each_network_rate_is_a_row_of_its_own(module_file: str) -> None:
-  rates = ",".join(f"{rate:g}" for rate in _NETWORK_GBITS)
-  outcome = run(
-    *("whatif", module_file, "--cluster=2x4xh100", "--search=none"),
-    *(f"--network-gbps={rates}", "--format=json"),
-  )
-  rows = json.loads(outcome.out)["rows"]
-  assert [row["gbits_per_gpu"] for row in rows] == list(_NETWORK_GBITS)
-  slow, fast = (row["figures"] for row in rows)
-  assert slow["step"]["us"] > fast["step"]["us"]
-  # What twice the slow network brings is what a row of that rate would show.
-  (at,) = (n for n in slow["networks"] if n["gbits_per_gpu"] == 200)
-  assert at["step_us"] == fast["step"]["us"]
-
-
 @pytest.mark.parametrize(
   ("option", "words"),
   [
@@ -313,182 +241,6 @@ def test_what_cannot_be_read_is_said_in_one_line(
   outcome = run("whatif", str(path), "--cluster=1x8xh100", option)
   assert outcome.status == 2
   assert words in outcome.err.splitlines()[-1]
-
-
-@pytest.fixture(scope="module")
-def between(fsdp_scan: hlo.Module) -> step_lib.Step:
-  """The FSDP step on two nodes of four GPUs."""
-  return step_lib.of_module(fsdp_scan, cluster_lib.parse("2x4xh100"))
-
-
-_rates = st.floats(min_value=1.0, max_value=3200.0)
-
-
-def _with_network(step: step_lib.Step, rate_gbits: float) -> step_lib.Step:
-  cluster = cases_lib.with_network(step.cluster, rate_gbits)
-  return step_lib.Step(step.analysis, cluster, rescheduled_from=step)
-
-
-@hypothesis.given(rates=st.tuples(_rates, _rates))
-@hypothesis.settings(max_examples=30)
-def test_under_equal_settings_a_faster_network_is_never_slower(
-  between: step_lib.Step, rates: tuple[float, float]
-) -> None:
-  slow, fast = (_with_network(between, rate) for rate in sorted(rates))
-  settings = slow.default
-  for key in between.keys:
-    slow_us, fast_us = (
-      step.predict(key, settings[key]).time_us for step in (slow, fast)
-    )
-    assert fast_us <= slow_us * (1 + 1e-9), key
-  slow_us, fast_us = (
-    step.timeline(settings).step_time_us for step in (slow, fast)
-  )
-  assert fast_us <= slow_us * (1 + 1e-9)
-
-
-@hypothesis.given(rates=st.tuples(_rates, _rates))
-@hypothesis.settings(max_examples=30)
-def test_the_bound_is_below_the_step_and_falls_as_the_network_gets_faster(
-  between: step_lib.Step, rates: tuple[float, float]
-) -> None:
-  slow, fast = (_with_network(between, rate) for rate in sorted(rates))
-  assert lower_bound.us(fast) <= lower_bound.us(slow)
-  for step in (slow, fast):
-    assert lower_bound.us(step) <= step.timeline(step.default).step_time_us
-
-
-@hypothesis.given(
-  rate=_rates, name=st.sampled_from(["4x8xh100", "2xp5.48xlarge", "8x4xgb200"])
-)
-def test_a_network_rate_is_what_a_gpu_has_of_its_nodes_adapters(
-  rate: float, name: str
-) -> None:
-  cluster = cases_lib.with_network(cluster_lib.parse(name), rate)
-  assert cases_lib.gbits_per_gpu(cluster) == pytest.approx(rate)
-
-
-def _row(name: str, num_nodes: int) -> comparison_lib.Row:
-  step = story_lib.Estimate(us=1e6, low_us=9e5, high_us=1.2e6)
-  networks = tuple(
-    comparison_lib.AtRate(gbits_per_gpu=400 * factor, step_us=1e6 / factor)
-    for factor in (0.5, 1.0, 2.0)
-  )
-  figures = comparison_lib.Figures(
-    step=step,
-    exposed_us=1e5,
-    slowdown_us=1e4,
-    between_nodes_us=1e5,
-    lower_bound_us=8e5,
-    gain=story_lib.Estimate(us=1e4, low_us=1e3, high_us=2e4),
-    plan=("a setting",),
-    flops=1e15 * num_nodes,
-    per_step=1e6,
-    memory_bytes=10**11,
-    networks=networks,
-  )
-  return comparison_lib.Row(
-    cluster=f"{num_nodes}x{name}",
-    series=name,
-    num_nodes=num_nodes,
-    num_gpus=8 * num_nodes,
-    gpu="h100",
-    gbits_per_gpu=400.0,
-    hbm_bytes=8 * 10**10,
-    pcie_gbits=384.0,
-    fabric="infiniband",
-    measured_nodes=10,
-    compiled_for=f"{num_nodes}x{name}",
-    figures=figures,
-    refusal="",
-  )
-
-
-def _large(num_kinds: int) -> comparison_lib.Comparison:
-  names = [f"p5en.{n}xlarge" for n in range(num_kinds)]
-  points = tuple(_row(name, 2**i) for name in names for i in range(11))
-  refused = dataclasses.replace(
-    points[-1], cluster="1024x8xb200", figures=None, refusal="No. " * 99
-  )
-  return comparison_lib.Comparison(
-    target="examples/llama/train.py:train_step",
-    made_with="jax 0.10.2",
-    search="quick",
-    unit="tokens",
-    scaling="Weak scaling. " * 12,
-    rows=tuple(_row(name, 1024) for name in names),
-    points=(*points, refused),
-    findings=("What more network would bring. " * 5,) * num_kinds,
-    notes=("What to know of the figures. " * 5,) * num_kinds,
-  )
-
-
-@pytest.mark.parametrize("num_kinds", [1, 3, 5, 30])
-def test_a_terminal_gets_at_most_40_lines_of_80_columns(num_kinds: int) -> None:
-  console = rich.console.Console(width=80, record=True, quiet=False)
-  with console.capture() as captured:
-    table_lib.show(console, _large(num_kinds), ("whatif.html",))
-  lines = captured.get().splitlines()
-  assert len(lines) <= 40
-  assert max(map(len, lines)) <= 80
-  assert lines[-1] == "Wrote whatif.html"
-  assert any("p5en.0xlarge" in line for line in lines)
-  assert any(line.startswith("... and ") for line in lines) or num_kinds < 5
-
-
-def _told(
-  steps_us: Sequence[float], flops: Sequence[float], **options: Any
-) -> comparison_lib.Comparison:
-  """A comparison of points from one node on, each of twice the last's."""
-  points = []
-  for i, (us, count) in enumerate(zip(steps_us, flops, strict=True)):
-    row = _row("8xh100", 2**i)
-    assert row.figures is not None
-    step = story_lib.Estimate(us=us, low_us=us, high_us=us)
-    figures = dataclasses.replace(
-      row.figures, step=step, flops=count, per_step=None
-    )
-    points.append(dataclasses.replace(row, figures=figures))
-  compared = comparing.Compared(rows=tuple(points[:1]), points=tuple(points))
-  return telling.of(compared, target="step", search="quick", **options)
-
-
-def test_a_curve_says_from_where_on_a_gpu_does_half_its_work() -> None:
-  told = _told([1e6, 1.25e6, 2e6, 4e6], [1e15, 2e15, 4e15, 8e15])
-  assert any(
-    "on 8 nodes a GPU does 25% of its work on 1; below half from 8 on" in text
-    for text in told.findings
-  ), told.findings
-
-
-def test_what_grows_neither_with_the_gpus_nor_stays_is_called_mixed() -> None:
-  told = _told(
-    [1e6, 1e6, 1e6], [1e15, 1.5e15, 2e15], unit="tokens", per_step=100.0
-  )
-  assert told.scaling.startswith("Mixed scaling: from 8 to 32 GPUs, 4 times")
-  per_step = [row.figures.per_step for row in told.points if row.figures]
-  assert per_step == [100, 150, 200]
-
-
-def test_tokens_of_a_first_cluster_without_figures_are_nobodys() -> None:
-  rows = (
-    dataclasses.replace(_row("8xh100", 1), figures=None, refusal="No mesh."),
-    _row("8xh100", 2),
-  )
-  told = telling.of(
-    comparing.Compared(rows=rows, points=()),
-    target="step",
-    search="none",
-    unit="tokens",
-    per_step=1.0,
-  )
-  assert told.unit is None
-  assert any("1x8xh100, which has no figures" in note for note in told.notes)
-
-
-def test_a_step_that_memory_does_not_hold_is_called_so() -> None:
-  told = _told([1e6], [1e15])
-  assert any("needs 100.0 GB of the 80.0 GB" in note for note in told.notes)
 
 
 def _of_module(
@@ -541,21 +293,6 @@ def test_a_stop_keeps_what_was_found_so_far(fsdp_scan: hlo.Module) -> None:
   assert compared.stopped is not None
 
 
-def test_points_beyond_what_was_measured_are_starred() -> None:
-  console = rich.console.Console(width=80)
-  with console.capture() as captured:
-    table_lib.show(console, _large(1))
-  lines = [line.split() for line in captured.get().splitlines()]
-  steps = {
-    words[0]: words[1]
-    for words in lines
-    if len(words) == 3 and words[0].replace(",", "").isdecimal()
-  }
-  starred = {nodes for nodes, step in steps.items() if step.endswith("*")}
-  assert starred == {"16", "32", "64", "128", "256", "512", "1,024"}
-  assert "8" in steps
-
-
 @pytest.fixture(scope="module")
 def chromium(
   tmp_path_factory: pytest.TempPathFactory,
@@ -586,28 +323,3 @@ def test_a_browser_draws_the_curves_without_errors_or_requests(
     ".map(e => Number(e.dataset.us))"
   )
   assert times_us == [row["figures"]["step"]["us"] for row in weak.raw["rows"]]
-
-
-def test_a_phone_in_dark_mode_shows_curves_of_1024_nodes(
-  chromium: browser.Browser, tmp_path: pathlib.Path
-) -> None:
-  pytest.importorskip("plotly")
-  path = tmp_path / "large.html"
-  page_lib.write(_large(3), path)
-  chromium.emulate(width=390, is_dark=True)
-  try:
-    chromium.open(path)
-    width = "document.documentElement.scrollWidth"
-    assert chromium.until(f"{width} === 390"), chromium.evaluate(width)
-    label = "document.querySelector('#step-plot .xtick text')"
-    ink = chromium.evaluate(f"getComputedStyle({label}).fill")
-    assert sum(int(part) for part in ink[4:-1].split(",")) > 3 * 128
-    assert (
-      chromium.evaluate(
-        "[...document.querySelectorAll('#step-plot .xtick text')]"
-        ".at(-1).textContent"
-      )
-      == "1,024"
-    )
-  finally:
-    chromium.emulate(width=1200)

@@ -23,15 +23,17 @@ import sys
 
 import numpy as np
 
+from benchmarks.collectives import lone_collective
 from benchmarks.collectives import nccl_tests
 from benchmarks.collectives import path_fit
+from benchmarks.collectives import path_rows
 from benchmarks.collectives import set_apart
 from benchmarks.collectives import table_rows
 from benchmarks.collectives import trace_rows
 
 
 def relative_errors(
-  rows: Iterable[path_fit.Row], fitted: path_fit.Fit
+  rows: Iterable[path_rows.Row], fitted: path_fit.Fit
 ) -> list[float]:
   """|predicted / measured - 1| of each row."""
   systems, apart = fitted
@@ -42,7 +44,7 @@ def relative_errors(
 
 
 def _print_errors(
-  rows: Sequence[path_fit.Row], errors: Sequence[float]
+  rows: Sequence[path_rows.Row], errors: Sequence[float]
 ) -> None:
   groups: dict[str, list[float]] = {}
   for row, error in zip(rows, errors, strict=True):
@@ -56,19 +58,19 @@ def _print_errors(
     )
 
 
-def _group_names(row: path_fit.Row) -> Sequence[str]:
+def _group_names(row: path_rows.Row) -> Sequence[str]:
   if isinstance(row, nccl_tests.Row):
     return (f"nccl-tests, {row.model_system}", f"nccl-tests, {row.system}")
   if isinstance(row, trace_rows.Row):
     return ("A100 step, small all-reduces",)
-  assert isinstance(row, table_rows.Row)
+  assert isinstance(row, lone_collective.Row)
   if not row.is_large:
     return (f"{row.device}, less than 64 KiB",)
   return (row.device, f"{row.device}, {row.kind}")
 
 
 def _hold_out(
-  table: Sequence[table_rows.Row], others: Sequence[path_fit.Row]
+  table: Sequence[lone_collective.Row], others: Sequence[path_rows.Row]
 ) -> None:
   """Errors of each row of the table, by fits without it and its like."""
   rng = np.random.default_rng(0)
@@ -92,7 +94,7 @@ def _hold_out(
     _print_errors(table, errors)
 
 
-def _write(fitted: path_fit.Fit, rows: Sequence[path_fit.Row]) -> None:
+def _write(fitted: path_fit.Fit, rows: Sequence[path_rows.Row]) -> None:
   systems, apart = fitted
   named = {
     system: {
@@ -166,7 +168,7 @@ def main() -> None:
     if not folder.is_dir():
       sys.exit(f"fit_paths: there is no folder {folder}.")
   table = table_rows.read()
-  others = path_fit.other_rows(arguments.data)
+  others = path_rows.other_rows(arguments.data)
   rows = [*table, *others]
   fitted = path_fit.fit(rows)
   if arguments.write:

@@ -13,8 +13,10 @@ from collections.abc import Iterator, Sequence
 import pathlib
 
 from benchmarks import groups
+from benchmarks.collectives import lone_collective
 from benchmarks.collectives import nccl_tests
 from benchmarks.collectives import path_fit
+from benchmarks.collectives import path_rows
 from benchmarks.collectives import set_apart
 from benchmarks.collectives import table_rows
 
@@ -25,7 +27,7 @@ def compare(data: pathlib.Path) -> Iterator[groups.Group]:
   Args:
     data: the folder that holds nccl_tests.
   """
-  predicted = held_out(table_rows.read(), path_fit.other_rows(data))
+  predicted = held_out(table_rows.read(), path_rows.other_rows(data))
   unfitted = [
     (row, row.predict_us())
     for row in nccl_tests.rows(data / "nccl_tests")
@@ -35,7 +37,7 @@ def compare(data: pathlib.Path) -> Iterator[groups.Group]:
 
 
 def held_out(
-  table: Sequence[table_rows.Row], others: Sequence[path_fit.Row]
+  table: Sequence[lone_collective.Row], others: Sequence[path_rows.Row]
 ) -> list[tuple[nccl_tests.Row, float]]:
   """Rows of nccl-tests with times by fits that did not see their site.
 
@@ -63,7 +65,7 @@ def held_out(
   return predicted
 
 
-def _site(row: path_fit.Row) -> str:
+def _site(row: path_rows.Row) -> str:
   """What precedes the system's own part of its name; "" for a step's rows."""
   if not isinstance(row, nccl_tests.Row):
     return ""

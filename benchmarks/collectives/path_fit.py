@@ -3,12 +3,12 @@
 """The least squares behind fit_paths.py and what it holds out.
 
 Parameters are fitted by relative least squares with a weak prior, path by path
-(see wire.Path), on rows of three kinds: XLA's table (table_rows.py),
-nccl-tests on one node (nccl_tests.py), and the smallest collectives of a traced
-step (trace_rows.py). What is not the collective's own is set apart: a module's
-launch is fitted with the first path of each system in XLA's table, and what one
-thread of nccl-tests takes for a launch is what its smallest rows take for each
-GPU.
+(see wire.Path), on rows of three kinds (path_rows.py): XLA's table
+(table_rows.py), nccl-tests on one node (nccl_tests.py), and the smallest
+collectives of a traced step (trace_rows.py). What is not the collective's own
+is set apart: a module's launch is fitted with the first path of each system in
+XLA's table, and what one thread of nccl-tests takes for a launch is what its
+smallest rows take for each GPU.
 """
 
 from __future__ import annotations
@@ -16,22 +16,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 import dataclasses
 import math
-import pathlib
-from typing import Protocol
 
 import numpy as np
 from scipy import optimize
 
-from benchmarks.collectives import nccl_tests
+from benchmarks.collectives import lone_collective
+from benchmarks.collectives import path_rows
 from benchmarks.collectives import path_starts as starts
 from benchmarks.collectives import set_apart
-from benchmarks.collectives import table_rows
-from benchmarks.collectives import trace_rows
 from lagom_xla.costs import wire
 
 # Weights of a row's relative error by its least bytes: repeats of short times
 # scatter by a quarter, of long ones by a few per cent.
-_WEIGHTS = ((2**22, 3.0), (table_rows.LARGE_BYTES, 1.0), (0, 0.3))
+_WEIGHTS = ((2**22, 3.0), (lone_collective.LARGE_BYTES, 1.0), (0, 0.3))
 # Relative errors beyond this count linearly.
 _OUTLIER = 0.5
 # How much a parameter's logarithm is held to its start; noisy rows need it.
@@ -54,51 +51,16 @@ _SHOWN: Mapping[tuple[str, str], tuple[str, str, float]] = {
   ("h100", "ring.ll"): ("module_us", "h100", 7.0),
   ("h100", "ring.simple"): ("own_reduce_steps", "sm_90", 0.8),
 }
-# nccl-tests' rows that one thread's launches bound. Of the collective they show
-# only that it takes no longer.
-_MOST_LAUNCH_BYTES = 512 * 1024
 _APART = "apart"
 
 Fit = tuple[dict[str, dict[str, wire.Path]], set_apart.SetApart]
 
 
-class Row(Protocol):
-  """A measured collective, of XLA's table or of nccl-tests."""
-
-  @property
-  def model_system(self) -> str:
-    """The system whose parameters it shows."""
-    ...
-
-  @property
-  def path(self) -> str:
-    """The name of the parameters that it shows."""
-    ...
-
-  @property
-  def num_bytes(self) -> int:
-    """Its size, as NCCL counts it."""
-    ...
-
-  @property
-  def time_us(self) -> float:
-    """As measured."""
-    ...
-
-  def predict_us(
-    self,
-    paths: wire.Paths | None = None,
-    apart: set_apart.SetApart | None = None,
-  ) -> float:
-    """As modelled."""
-    ...
-
-
-def fit(rows: Sequence[Row]) -> Fit:
+def fit(rows: Sequence[path_rows.Row]) -> Fit:
   """Paths by system and name, and what is set apart."""
   systems: dict[str, dict[str, wire.Path]] = {}
   apart = set_apart.SetApart(
-    module_us={}, own_reduce_steps={}, launch_us=launch_us(rows)
+    module_us={}, own_reduce_steps={}, launch_us=path_rows.launch_us(rows)
   )
   for system in _LIKE:
     systems[system], apart = fit_system(system, rows, systems, apart)
@@ -106,7 +68,7 @@ def fit(rows: Sequence[Row]) -> Fit:
 
 
 def refit(
-  system: str, rows: Sequence[Row], systems: Mapping[str, wire.Paths]
+  system: str, rows: Sequence[path_rows.Row], systems: Mapping[str, wire.Paths]
 ) -> tuple[dict[str, wire.Path], set_apart.SetApart]:
   """The paths of one system where `rows` lack some of what `fit` saw.
 
@@ -116,28 +78,14 @@ def refit(
     systems: as fitted, from which those that it is like are taken.
   """
   apart = set_apart.SetApart(
-    module_us={}, own_reduce_steps={}, launch_us=launch_us(rows)
+    module_us={}, own_reduce_steps={}, launch_us=path_rows.launch_us(rows)
   )
   return fit_system(system, rows, systems, apart)
 
 
-def other_rows(data: pathlib.Path) -> list[Row]:
-  """The rows that a fit sees beside XLA's table.
-
-  Args:
-    data: the folder with nccl_tests, and with pax_a100 if its step is to count.
-  """
-  step = data / "pax_a100"
-  tests = nccl_tests.rows(data / "nccl_tests")
-  return [
-    *(row for row in tests if row.cluster.num_nodes == 1 and row.shows_path),
-    *(trace_rows.read(step) if step.is_dir() else ()),
-  ]
-
-
 def fit_system(
   system: str,
-  rows: Iterable[Row],
+  rows: Iterable[path_rows.Row],
   systems: Mapping[str, wire.Paths],
   apart: set_apart.SetApart,
 ) -> tuple[dict[str, wire.Path], set_apart.SetApart]:
@@ -149,7 +97,7 @@ def fit_system(
     systems: the paths of the systems that it is like.
     apart: what is set apart so far.
   """
-  by_path: dict[str, list[Row]] = {name: [] for name in starts.START}
+  by_path: dict[str, list[path_rows.Row]] = {name: [] for name in starts.START}
   for row in rows:
     if row.model_system == system:
       by_path[row.path].append(row)
@@ -163,27 +111,6 @@ def fit_system(
       by_path[name], (system, name), start, fixed, apart
     )
   return found, apart
-
-
-def launch_us(rows: Iterable[Row]) -> float:
-  """What a launch takes: of each system the least, of these the mean.
-
-  It is 0 where no rows show it.
-  """
-  by_system: dict[str, list[float]] = {}
-  for row in rows:
-    if isinstance(row, nccl_tests.Row) and _is_launches(row):
-      each_us = row.time_us / row.key.num_ranks
-      by_system.setdefault(row.system, []).append(each_us)
-  least = [min(times) for times in by_system.values()]
-  if not least:
-    return 0.0
-  return float(f"{np.exp(np.mean(np.log(least))):.3g}")
-
-
-def _is_launches(row: Row) -> bool:
-  is_test = isinstance(row, nccl_tests.Row)
-  return is_test and row.num_bytes <= _MOST_LAUNCH_BYTES
 
 
 def _start(
@@ -208,7 +135,7 @@ def _tied(system: str, start: Mapping[str, float]) -> dict[str, float]:
 
 
 def _fit_path(
-  rows: Sequence[Row],
+  rows: Sequence[path_rows.Row],
   of: tuple[str, str],
   start: Mapping[str, float],
   fixed: Mapping[str, float],
@@ -219,7 +146,8 @@ def _fit_path(
   if shown:
     start = {**start, _APART: shown[2]}
   weights = np.array([_weight(row) for row in rows])
-  least = np.array([0.0 if _is_launches(row) else -math.inf for row in rows])
+  are_launches = [path_rows.is_launches(row) for row in rows]
+  least = np.array([0.0 if are else -math.inf for are in are_launches])
   prior_weights = np.array([_prior_weight(name, field) for field in start])
   origin = np.log(np.array(list(start.values())))
 
@@ -237,10 +165,8 @@ def _fit_path(
     path, apart = values(x)
     bare = dataclasses.replace(apart, launch_us=0.0)
     errors = [
-      row.predict_us({name: path}, bare if _is_launches(row) else apart)
-      / row.time_us
-      - 1
-      for row in rows
+      row.predict_us({name: path}, bare if are else apart) / row.time_us - 1
+      for row, are in zip(rows, are_launches, strict=True)
     ]
     return np.concatenate(
       [weights * np.maximum(errors, least), prior_weights * (x - origin)]
@@ -259,5 +185,5 @@ def _prior_weight(name: str, field: str) -> float:
   return _HELD_WEIGHT if held else _PRIOR_WEIGHT
 
 
-def _weight(row: Row) -> float:
+def _weight(row: path_rows.Row) -> float:
   return next(w for least, w in _WEIGHTS if row.num_bytes >= least)

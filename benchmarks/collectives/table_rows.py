@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Measured lone collectives, and what the table that holds them means.
+"""Rows of XLA's table of lone collectives, as lone_collective.py has them.
 
 The measurements are rows of XLA's default_collective_perf_table. XLA's
 generator (xla/tools/collective_perf_table_gen.cc) runs one collective of f32
@@ -11,15 +11,6 @@ larger of operand and result by the median run time. So
 
 times the devices of a group for a reduce-scatter, whose operand is the larger.
 An all-to-all has one operand, cut along its only dimension.
-
-A permute is repeated in a loop on the device, and its time is one turn's. The
-others are launched once for each time, which so holds the launch of the module.
-
-XLA reduces in place, and a loop carries its state in one buffer. So the modules
-of all-reduces and permutes, and only those, copy S bytes on every device,
-before the one and after the other; their schedules show it. The copy is no part
-of the collective, and in a step is an instruction of its own where it is needed
-at all; here it is added to what the model predicts.
 
 4 pairs on eight devices are i to i + 4. As many pairs as devices are either
 neighbours that exchange or a ring, which the table does not tell apart. In a
@@ -36,136 +27,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 import dataclasses
-import functools
 
 from benchmarks import data as data_lib
-from benchmarks.collectives import set_apart
-from lagom_xla import cluster as cluster_lib
-from lagom_xla.costs import kernel as kernel_lib
+from benchmarks.collectives import lone_collective
 from lagom_xla.costs import nccl
-from lagom_xla.costs import wire
-from lagom_xla.passes import kernels as kernels_lib
 
-# sm_103 is a GB300, whose NVLink and NVLink switch are a GB200's.
-CLUSTERS = {
-  "sm_90": "1x8xh100",
-  "sm_100_B200": "1x8xb200",
-  "sm_100_GB200": "18x4xgb200",
-  "sm_103": "18x4xgb200",
-}
-# Smaller ones are mostly the host's time.
-LARGE_BYTES = 65536
 _OLD_LL_BYTES = 32 * 16384
-_COPIED = ("all-reduce", "collective-permute")
-# Rows that hold the copy. With it GB200s would send at 800 GB/s of their link's
-# 900 in one direction, and errors grow: theirs were made by other means.
-_COPYING_DEVICES = ("sm_90", "sm_100_B200")
 _PERMUTE = "permute.simple"
-_RING = "ring.simple"
 # Neighbours that exchange over more channels have to share some.
 _MOST_LONE_CHANNELS = 4
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
-class Row:
-  """One measurement.
-
-  Attributes:
-    device: as the table calls it.
-    kind: HLO opcode.
-    num_ranks: devices of a group.
-    num_bytes: the larger of operand and result, which is NCCL's size too.
-    time_us: measured.
-    setting: what NCCL ran, as far as its rules are known.
-    num_pairs: of a permute; else 0.
-    is_one_way: whether no channel of it sends and receives at once.
-  """
-
-  device: str
-  kind: str
-  num_ranks: int
-  num_bytes: int
-  time_us: float
-  setting: nccl.Setting
-  num_pairs: int = 0
-  is_one_way: bool = False
-
-  @property
-  def cluster(self) -> cluster_lib.Cluster:
-    """Where it was measured."""
-    return _cluster(self.device)
-
-  @property
-  def communicator(self) -> nccl.Communicator:
-    """A group; all groups lie in one NVLink domain."""
-    return nccl.Communicator(num_ranks=self.num_ranks, num_nodes=1)
-
-  @property
-  def model_system(self) -> str:
-    """The system whose parameters it shows."""
-    return wire.system_of(self.cluster)
-
-  @property
-  def path(self) -> str:
-    """The name of the parameters that it shows."""
-    return wire.path_name(
-      self.cluster, self.communicator, self.kind, self.setting
-    )
-
-  @property
-  def is_large(self) -> bool:
-    """Whether it is large enough to be judged by."""
-    return self.num_bytes >= LARGE_BYTES
-
-  @property
-  def copy_us(self) -> float:
-    """What the module's copy of the operand or the result takes."""
-    if self.kind not in _COPIED or self.device not in _COPYING_DEVICES:
-      return 0.0
-    return _copy_us(self.num_bytes, self.device)
-
-  def predict_us(
-    self,
-    paths: wire.Paths | None = None,
-    apart: set_apart.SetApart | None = None,
-  ) -> float:
-    """The model's time of the module.
-
-    Args:
-      paths: parameters of the collective; the fitted ones if not given.
-      apart: what launches take; as fitted if not given.
-    """
-    if paths is None:
-      paths = wire.fitted(self.model_system)
-    if apart is None:
-      apart = set_apart.fitted()
-    if self.device in apart.own_reduce_steps and self.path == _RING:
-      path = dataclasses.replace(
-        paths[_RING], own_reduce_steps=apart.own_reduce_steps[self.device]
-      )
-      paths = {**paths, _RING: path}
-    if self.is_one_way:
-      path = paths[self.path]
-      lone = dataclasses.replace(path, channel_gbps=path.lone_channel_gbps)
-      paths = {**paths, self.path: lone}
-    module_us = apart.module_us[self.model_system]
-    if self.kind == "collective-permute":
-      module_us = 0.0
-    return (
-      module_us
-      + self.copy_us
-      + wire.time_us(
-        self.cluster,
-        self.communicator,
-        self.kind,
-        self.num_bytes,
-        self.setting,
-        paths,
-      )
-    )
-
-
-def read(*, old_rule: bool = True) -> list[Row]:
+def read(*, old_rule: bool = True) -> list[lone_collective.Row]:
   """The measurements on NVIDIA GPUs.
 
   Args:
@@ -174,14 +47,16 @@ def read(*, old_rule: bool = True) -> list[Row]:
   found = [
     _row(line, old_rule)
     for line in data_lib.rows("collective_throughput")
-    if line["device"] in CLUSTERS
+    if line["device"] in lone_collective.CLUSTERS
     # A time that was too short for the clock.
     and float(line["throughput_bytes_per_second"]) > 0
   ]
   return [*map(_told_apart(found), found)]
 
 
-def _told_apart(rows: Sequence[Row]) -> Callable[[Row], Row]:
+def _told_apart(
+  rows: Sequence[lone_collective.Row],
+) -> Callable[[lone_collective.Row], lone_collective.Row]:
   """Marks the faster of two permutes of one size that share no channel."""
   slowest_us: dict[tuple[str, int, int], float] = {}
   for row in rows:
@@ -189,7 +64,7 @@ def _told_apart(rows: Sequence[Row]) -> Callable[[Row], Row]:
       key = (row.device, row.num_pairs, row.num_bytes)
       slowest_us[key] = max(slowest_us.get(key, 0.0), row.time_us)
 
-  def mark(row: Row) -> Row:
+  def mark(row: lone_collective.Row) -> lone_collective.Row:
     key = (row.device, row.num_pairs, row.num_bytes)
     is_faster = row.path == _PERMUTE and row.time_us < slowest_us[key]
     if is_faster and row.setting.num_channels <= _MOST_LONE_CHANNELS:
@@ -199,31 +74,9 @@ def _told_apart(rows: Sequence[Row]) -> Callable[[Row], Row]:
   return mark
 
 
-def _copy_us(num_bytes: int, device: str) -> float:
-  copy = kernels_lib.Kernel(
-    name="copy",
-    category="copy",
-    computation="main",
-    instruction_id=0,
-    executions=1,
-    flops=0,
-    num_bytes=2 * num_bytes,
-    element_type="f32",
-    result_elements=num_bytes // 4,
-    matrix_shape=None,
-    backend_config={},
-  )
-  return kernel_lib.predict(copy, _cluster(device).gpu).time_us
-
-
-@functools.cache
-def _cluster(device: str) -> cluster_lib.Cluster:
-  return cluster_lib.parse(CLUSTERS[device])
-
-
-def _row(line: Mapping[str, str], old_rule: bool) -> Row:
+def _row(line: Mapping[str, str], old_rule: bool) -> lone_collective.Row:
   kind, device = line["opcode"], line["device"]
-  cluster = _cluster(device)
+  cluster = lone_collective.cluster_of(device)
   num_bytes = 4 * int(line["result_elements"])
   time_us = 1e6 * num_bytes / float(line["throughput_bytes_per_second"])
   num_pairs = 0
@@ -244,7 +97,7 @@ def _row(line: Mapping[str, str], old_rule: bool) -> Row:
     setting = dataclasses.replace(
       setting, protocol=protocol, chunk_bytes=chunk_bytes
     )
-  return Row(
+  return lone_collective.Row(
     device=device,
     kind=kind,
     num_ranks=num_ranks,

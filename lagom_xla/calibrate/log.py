@@ -4,17 +4,12 @@
 
 A log may hold several runs, other output between their lines, and what mpirun
 (`[1,0]<stdout>:`), srun (`0: `) and kubectl put before each line; nothing is
-expected of where a line starts. A row is a line that ends in
-
-    size count type [redop] [root]  time algbw busbw error  [the same in place]
-
-Versions differ in redop, root and in what the fourth column counts; any column
-may be "N/A". A run starts where its program is named, by a command or by
-"# Collective test starting" (from 2.17 on), or else at "# nThread"; its ranks
-are listed below "# Using devices", with
-their processes. With NCCL_DEBUG=INFO NCCL says its version
-and which variables it read, and with the TUNING subsystem what it chose for
-each size.
+expected of where a line starts. A run starts where its program is named, by a
+command or by "# Collective test starting" (from 2.17 on), or else at
+"# nThread"; its ranks are listed below "# Using devices", with their processes,
+and its rows (row.py) follow. With NCCL_DEBUG=INFO NCCL says its version and
+which variables it read, and with the TUNING subsystem what it chose for each
+size.
 """
 
 from __future__ import annotations
@@ -24,14 +19,10 @@ import dataclasses
 import pathlib
 import re
 
+from lagom_xla.calibrate import row as row_lib
 from lagom_xla.calibrate import run as run_lib
 from lagom_xla.validation import source
 
-_TYPES = (
-  "u?int(?:8|32|64)|char|int|half|float|double|bfloat16|b?float(?:16|32|64)"
-  "|(?:f8|fp8_?|float8_?)e[45]m[23]\\w*"
-)
-_ROW = re.compile(rf"(?:^|[\s:>|])(\d+)\s+(\d+)\s+(?:{_TYPES})\s+(\S.*?)\s*$")
 _PROGRAM = re.compile(
   r"\b(all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|send_?recv"
   r"|broadcast|reduce|gather|scatter|hypercube)_perf",
@@ -56,11 +47,6 @@ _ALGORITHMS = (
 _PROTOCOLS = ("ll", "ll128", "simple")
 # Colours, and what else terminals are told.
 _ESCAPE = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
-# What mpirun puts before each write, and so into the middle of rows, too.
-_TAG = re.compile(r"\[\d+(?:,\d+)?\](?:<std(?:out|err)>)?:?(?=\s|\d)")
-# Of what a row says of its bandwidth; times have at most 2 decimals, too.
-_ROUNDING = 0.006
-_TOLERANCE = 0.02
 
 
 @dataclasses.dataclass(frozen=True)
@@ -159,8 +145,8 @@ class _Reader:
     elif found := _CHOICE.search(line):
       choice = _name(found[2], _ALGORITHMS), _name(found[3], _PROTOCOLS)
       self._choices[int(found[1])] = choice
-    elif found := _ROW.search(_TAG.sub(" ", line)):
-      self._take_row(number, int(found[1]), found[3].split())
+    elif row := row_lib.read(number, line):
+      self._take_row(number, row)
 
   def _take_device(
     self, rank: int, process: str | None, host: str, gpu: str
@@ -180,40 +166,11 @@ class _Reader:
       self._exported.update(found)
     (self._next_environment if self._rows else self._environment).update(found)
 
-  def _take_row(self, number: int, num_bytes: int, rest: list[str]) -> None:
-    if rest[0].isalpha():
-      rest = rest[1:]  # redop
-    if len(rest) in (5, 9):
-      rest = rest[1:]  # root
-    if len(rest) == 8 and rest[0] == "N/A":
-      rest = rest[4:]  # Only in place.
-    where = f"{self._source}:{number}"
-    if len(rest) not in (3, 4, 8) or not all(map(_is_number, rest[:3])):
-      text = "is cut off; a row ends in time, algbw, busbw and errors"
-      self.problems.append(Problem(where, text))
-      return
-    if not num_bytes:
-      return
-    time_us, algorithm_gbps, bus_gbps = map(float, rest[:3])
-    if not time_us > 0 or not _agree(num_bytes, time_us, algorithm_gbps):
-      self.problems.append(
-        Problem(
-          where,
-          f"says {num_bytes} B in {rest[0]} us at {rest[1]} GB/s, which"
-          " contradict each other; the line is damaged",
-        )
-      )
-      return
-    self._rows.append(
-      run_lib.Row(
-        line=number,
-        num_bytes=num_bytes,
-        time_us=time_us,
-        gbps=algorithm_gbps,
-        bus_gbps=bus_gbps,
-        num_wrong=_num_wrong(rest[3:4]),
-      )
-    )
+  def _take_row(self, number: int, row: run_lib.Row | str) -> None:
+    if isinstance(row, str):
+      self.problems.append(Problem(f"{self._source}:{number}", row))
+    else:
+      self._rows.append(row)
 
 
 def _program_of(text: str) -> str:
@@ -223,20 +180,6 @@ def _program_of(text: str) -> str:
     if program.replace("_", "") in letters:
       return program
   return ""
-
-
-def _agree(num_bytes: int, time_us: float, gbps: float) -> bool:
-  implied_gbps = num_bytes / (1e3 * time_us)
-  return abs(implied_gbps - gbps) <= _ROUNDING + _TOLERANCE * gbps
-
-
-def _num_wrong(column: list[str]) -> int:
-  """Wrong results. Before 2.13 the column is the largest error instead."""
-  return int(column[0]) if column and column[0].isdecimal() else 0
-
-
-def _is_number(text: str) -> bool:
-  return re.fullmatch(r"-?[0-9.]+(?:e[+-]?[0-9]+)?", text) is not None
 
 
 def _name(text: str, names: tuple[str, ...]) -> str:

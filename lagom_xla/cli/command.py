@@ -178,9 +178,8 @@ def warn_of_repeated_work(
     step: it, with XLA's defaults.
   """
   from lagom_xla.compile import repeated_work
-  from lagom_xla.report import as_json
 
-  device_flops = as_json.gemm_flops(step.analysis)
+  device_flops = step.analysis.gemm_flops
   if warning := repeated_work.warning(target, device_flops):
     say(warning)
 

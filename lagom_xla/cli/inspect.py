@@ -53,10 +53,7 @@ def _run(arguments: argparse.Namespace) -> None:
   from lagom_xla.report import terminal
 
   if arguments.format == "json":
-    result = as_json.inspection(step)
-    if costed is not None:
-      result["profile"] = cost_tables.as_json(step, costed)
-    output.write_json(result)
+    output.write_json(as_json.inspection(step, costed))
   elif arguments.quiet:
     output.write_files(files)
   else:

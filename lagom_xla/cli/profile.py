@@ -53,6 +53,7 @@ def _run(arguments: argparse.Namespace) -> None:
   with progress.Bar(lines=False, is_quiet=arguments.quiet) as bar:
     from lagom_xla import profiling
     from lagom_xla.passes import hlo
+    from lagom_xla.report import as_json
     from lagom_xla.report import profile_tables
 
     bar.say(f"reading {arguments.folder}")
@@ -60,7 +61,7 @@ def _run(arguments: argparse.Namespace) -> None:
     profile = profiling.read(arguments.folder, module)
     files = pictures.of_profile(arguments, profile)
   if arguments.format == "json":
-    output.write_json(profile_tables.as_json(profile))
+    output.write_json(as_json.profile(profile))
   elif arguments.quiet:
     output.write_files(files)
   else:

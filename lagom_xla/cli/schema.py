@@ -12,14 +12,21 @@ from lagom_xla.cli import command as command_lib
 from lagom_xla.cli import output
 
 # What has a schema -> the module whose `schema()` makes it.
-_FILES = {
+FILES = {
   "plan": "lagom_xla.plan",
   "cluster": "lagom_xla.cluster",
+  "inspect": "lagom_xla.report.printed.inspection",
+  "tune": "lagom_xla.report.printed.tuning",
+  "verify": "lagom_xla.report.printed.verification",
+  "profile": "lagom_xla.report.printed.profile",
   "report": "lagom_xla.report.page.story",
   "explain": "lagom_xla.explain.explanation",
   "whatif": "lagom_xla.whatif.comparison",
   "doctor": "lagom_xla.doctor",
 }
+# What is in another and has its tables elsewhere: a plan has its cluster in
+# it, a tuning its plan.
+_ELSEWHERE = {"plan": ("Cluster",), "tune": ("Plan", "MeasuredCosts")}
 _EXAMPLES = """\
 examples:
   lagom-xla schema plan > plan.schema.json
@@ -33,14 +40,14 @@ def add(commands) -> None:
     "schema",
     _run,
     "Prints the JSON schema of plan.json, of a file for --cluster, or of what"
-    " report, explain, whatif or doctor prints with --format=json.",
+    " a command prints with --format=json.",
     _EXAMPLES,
   )
   command.add_argument(
     "file",
-    choices=tuple(_FILES),
+    choices=tuple(FILES),
     metavar="FILE",
-    help=", ".join(_FILES),
+    help=", ".join(FILES),
   )
   command.add_argument(
     "--format",
@@ -52,7 +59,7 @@ def add(commands) -> None:
 
 def schema_of(file: str) -> dict[str, Any]:
   """The JSON schema of what has one."""
-  return importlib.import_module(_FILES[file]).schema()
+  return importlib.import_module(FILES[file]).schema()
 
 
 def _run(arguments: argparse.Namespace) -> None:
@@ -62,6 +69,5 @@ def _run(arguments: argparse.Namespace) -> None:
   if arguments.format == "json":
     output.write_json(schema)
   else:
-    # A plan has its cluster in it, which has tables of its own.
-    elsewhere = ["Cluster"] if arguments.file == "plan" else []
+    elsewhere = _ELSEWHERE.get(arguments.file, ())
     output.write(tables.markdown(schema, elsewhere=elsewhere).rstrip("\n"))

@@ -115,10 +115,7 @@ def _run(arguments: argparse.Namespace) -> None:
 
   files = _write(arguments, tuning, folder)
   if arguments.format == "json":
-    result = as_json.tuning(tuning)
-    if costed is not None:
-      result["profile"] = cost_tables.as_json(tuning.before, costed)
-    output.write_json(result)
+    output.write_json(as_json.tuning(tuning, costed))
   elif arguments.quiet:
     output.write_files(files)
   else:

@@ -8,7 +8,7 @@ fusion and the combiners (`from_the_beginning`); others go on from there
 (`from_fused`).
 
 XLA breaks ties by name, and by the order in which it met an instruction's users
-(`user_order.py`). It names by counting: `used_names.py` has it count from where
+(`hlo_users.py`). It names by counting: `used_names.py` has it count from where
 it was, which is checked on the schedule from the beginning. The order is gone,
 so each schedule is made twice, with users turned round: where both are not
 alike, nobody but XLA from the beginning knows which it is.
@@ -27,9 +27,9 @@ from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
 from lagom_xla.compile import _jax_request
 from lagom_xla.compile import devices as devices_lib
+from lagom_xla.compile import hlo_users
 from lagom_xla.compile import pjrt_compile
 from lagom_xla.compile import used_names
-from lagom_xla.compile import user_order
 from lagom_xla.passes import hlo_pb2
 from lagom_xla.passes import in_compile
 from lagom_xla.passes import registry
@@ -197,7 +197,7 @@ def from_fused(
   scheduled = _schedule(fused, cluster, request)
   if scheduled is None:
     return None
-  other = _schedule(user_order.turned(fused), cluster, request)
+  other = _schedule(hlo_users.with_users_turned(fused), cluster, request)
   if other is None or not used_names.are_alike(scheduled, other):
     return None
   return scheduled

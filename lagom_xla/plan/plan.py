@@ -24,57 +24,11 @@ from lagom_xla import validation
 from lagom_xla.compile import config
 from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import nccl
-
-# What a job applies of a plan: XLA_FLAGS alone; NCCL's environment variables,
-# too; or all of it, with the NCCL tuner plugin.
-Applied = Literal["flags", "env", "all"]
+from lagom_xla.plan import prediction as prediction_lib
 
 # Raised whenever a field changes its meaning; the type of
 # `Plan.format_version` goes with it.
 FORMAT_VERSION: Final = 5
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
-class Range:
-  """What a figure is between, 9 times in 10, in microseconds.
-
-  Attributes:
-    low_us: the lower end.
-    high_us: the upper end.
-  """
-
-  low_us: float
-  high_us: float
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
-class Prediction:
-  """Predicted step times, in microseconds, each applying more of a plan.
-
-  Ranges come from the cost model's errors on measurements. Those of gains are
-  of the difference to `default_us`, in which most errors cancel; below 0 the
-  step becomes longer.
-
-  Attributes:
-    default_us: with nothing of it.
-    xla_us: with the XLA options.
-    nccl_env_us: with the XLA options and the NCCL environment variables.
-    nccl_settings_us: with all of it but the environment variables: the NCCL
-      settings, which take a NCCL tuner plugin, stand in their place.
-    default_range_us: of `default_us`.
-    xla_gain_us: of what the XLA options gain.
-    nccl_env_gain_us: of what they and the environment variables gain.
-    nccl_settings_gain_us: of what all but the environment variables gains.
-  """
-
-  default_us: validation.TimeUs
-  xla_us: validation.TimeUs
-  nccl_env_us: validation.TimeUs
-  nccl_settings_us: validation.TimeUs
-  default_range_us: Range
-  xla_gain_us: Range
-  nccl_env_gain_us: Range
-  nccl_settings_gain_us: Range
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -167,9 +121,9 @@ class Plan:
   xla: config.XlaConfig
   nccl_env: Mapping[str, str]
   nccl_settings: tuple[NcclSetting, ...]
-  prediction: Prediction
+  prediction: prediction_lib.Prediction
   profile: MeasuredRun | None = None
-  applied: Applied = "all"
+  applied: prediction_lib.Applied = "all"
 
   def __post_init__(self) -> None:
     _check_names("xla.options", self.xla.options)
@@ -191,22 +145,12 @@ class Plan:
   @property
   def planned_us(self) -> float:
     """Predicted step time with all of it that is applied, in microseconds."""
-    prediction = self.prediction
-    if self.applied == "flags":
-      return prediction.xla_us
-    if self.applied == "env":
-      return prediction.nccl_env_us
-    return prediction.nccl_settings_us
+    return self.prediction.step_us(self.applied)
 
   @property
-  def gain_us(self) -> Range:
+  def gain_us(self) -> prediction_lib.Range:
     """What that gains."""
-    prediction = self.prediction
-    if self.applied == "flags":
-      return prediction.xla_gain_us
-    if self.applied == "env":
-      return prediction.nccl_env_gain_us
-    return prediction.nccl_settings_gain_us
+    return self.prediction.gain_us(self.applied)
 
   def to_dict(self) -> dict[str, Any]:
     """As JSON has it; `from_dict` reads it back."""

@@ -9,7 +9,6 @@ under NCCL's own choices, as they run it, and with searched settings.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import rich.table
 
@@ -21,7 +20,8 @@ from lagom_xla.report import table as table_lib
 from lagom_xla.search.xla import arms as arms_lib
 from lagom_xla.search.xla import candidates as candidates_lib
 
-_Found = candidates_lib.Candidate | candidates_lib.Refused | None
+# What an arm came to; None where it was not tried.
+Found = candidates_lib.Candidate | candidates_lib.Refused | None
 
 
 def table(
@@ -37,7 +37,7 @@ def table(
     "",
   )
   table.columns[-1].justify = "left"
-  for arm, found in _rows(search):
+  for arm, found in rows(search):
     if isinstance(found, candidates_lib.Candidate):
       fastest = "fastest" if found is search.fastest_arm else ""
       table.add_row(arm.name, *_times(found, search, applied), fastest)
@@ -69,7 +69,7 @@ def notes(
   """A line for each thing to know of arms, the names of those it is true of."""
   taken = [
     found
-    for _, found in _rows(search)
+    for _, found in rows(search)
     if isinstance(found, candidates_lib.Candidate)
   ]
   not_searched = compared.note(taken, applied)
@@ -83,28 +83,10 @@ def notes(
   return [not_searched, *told] if not_searched else told
 
 
-def as_json(search: candidates_lib.Search) -> list[dict[str, Any]]:
-  """The same for `--format=json`."""
-  return [_as_json(arm, found) for arm, found in _rows(search)]
-
-
-def _as_json(arm: arms_lib.Arm, found: _Found) -> dict[str, Any]:
-  taken = found if isinstance(found, candidates_lib.Candidate) else None
-  refused = found if isinstance(found, candidates_lib.Refused) else None
-  return {
-    "name": arm.name,
-    "source": arm.source,
-    "notes": list(arm.notes),
-    "xla_options": dict(arm.config.options),
-    "failure": refused and refused.reason,
-    "step_time_us": taken and taken.under_nccl_defaults.step_time_us,
-    "tuned_step_time_us": taken and compared.tuned_us(taken),
-  }
-
-
-def _rows(
+def rows(
   search: candidates_lib.Search,
-) -> Iterator[tuple[arms_lib.Arm, _Found]]:
+) -> Iterator[tuple[arms_lib.Arm, Found]]:
+  """Each arm with what it came to, what runs today first."""
   options = environment.options_in_words()
   name = options if environment.is_set() else f"today: {options}"
   yield arms_lib.Arm(name=name, config=search.default.config), search.default

@@ -5,13 +5,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-import dataclasses
-from typing import Any
 
 import rich.console
 import rich.table
 
-from lagom_xla.costs import coverage
 from lagom_xla.costs import in_words
 from lagom_xla.costs import measured as measured_lib
 from lagom_xla.costs import step as step_lib
@@ -27,26 +24,6 @@ def show(console: rich.console.Console, costed: costing_lib.Costing) -> None:
     costed: the costs that a step is priced by.
   """
   console.print(_ratios(costed))
-
-
-def as_json(step: step_lib.Step, costed: costing_lib.Costing) -> dict[str, Any]:
-  """The `profile` of what inspect and tune print with --profile."""
-  by_name, by_work, scaled = _num_priced(step, costed)
-  return {
-    "ratios": [dataclasses.asdict(ratio) for ratio in costed.ratios],
-    "num_kernels_by_name": by_name,
-    "num_kernels_by_work": by_work,
-    "num_kernels_scaled": scaled,
-    "num_pairs": len(costed.measured.losses),
-    "measured_shares": dict(coverage.measured_shares(step)),
-    "kernel_factors": costed.measured.kernel_factors,
-    "collective_factors": costed.measured.collective_factors,
-    "step_factors": costed.measured.step_factors,
-    "gap_us": costed.measured.gap_us,
-    "never_alone": list(costed.never_alone),
-    "not_run": list(costed.not_run),
-    "has_waits": list(costed.has_waits),
-  }
 
 
 def notes(step: step_lib.Step, costed: costing_lib.Costing) -> Iterator[str]:

@@ -16,7 +16,6 @@ from lagom_xla import tuning as tuning_lib
 from lagom_xla.costs import spread as spread_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.report import arms
-from lagom_xla.report import as_json
 from lagom_xla.report import program_tables
 from lagom_xla.report import step_tables
 from lagom_xla.report import tuning_tables
@@ -31,7 +30,7 @@ def of_step(console: rich.console.Console, step: step_lib.Step) -> None:
     f" {module.num_instructions:,} instructions,"
     f" {len(step.analysis.kernels):,} kernels,"
     f" {len(step.analysis.collectives):,} collectives,"
-    f" {_tflop(as_json.gemm_flops(step.analysis))} TFLOP of matrix"
+    f" {_tflop(step.analysis.gemm_flops)} TFLOP of matrix"
     " products per GPU and step"
   )
   console.print(step_tables.totals(step))

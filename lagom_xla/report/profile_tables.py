@@ -5,9 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-import dataclasses
 import pathlib
-from typing import Any
 
 import rich.console
 import rich.table
@@ -58,24 +56,6 @@ def show(
       console.print(_slowdowns(overlaps))
     console.print(_devices(overlaps))
   screen.show_files(console, files)
-
-
-def as_json(profile: profile_lib.Profile) -> dict[str, Any]:
-  """What `lagom-xla profile --format=json` prints."""
-  overlaps = overlaps_lib.of_profile(profile)
-  return {
-    "module": profile.analysis.module.name,
-    "platform": profile.trace.platform,
-    "num_steps": len(profile.whole_steps),
-    **dataclasses.asdict(overlaps),
-    "processes": [
-      {"name": process.name, "offset_us": offset_us}
-      for process, offset_us in zip(
-        profile.trace.processes, profile.offsets_us, strict=True
-      )
-    ],
-    "notes": list(profile_notes.of_profile(profile)),
-  }
 
 
 def _times(overlaps: overlaps_lib.Overlaps) -> rich.table.Table:

@@ -13,10 +13,10 @@ from lagom_xla.costs import uncertainty
 from lagom_xla.costs.replay import timeline
 from lagom_xla.explain import explaining
 from lagom_xla.passes import collectives as collectives_lib
-from lagom_xla.report import as_json
 from lagom_xla.report import instructions as instructions_lib
 from lagom_xla.report import table as table_lib
 from lagom_xla.report import today
+from lagom_xla.report.printed import collectives as printed_collectives
 
 # Shares of a collective's time that are covered by kernels, from which on it
 # counts as hidden, and up to which as exposed (xprof's async overlap analysis).
@@ -36,13 +36,13 @@ def totals(step: step_lib.Step) -> rich.table.Table:
     "operands MB",
     "results MB",
   )
-  for kind, total in as_json.totals(step.analysis).items():
+  for kind, total in printed_collectives.totals(step.analysis).items():
     table.add_row(
       kind,
-      f"{total['num_instructions']:,}",
-      f"{total['num_executions']:,}",
-      in_words.mb(total["operand_bytes"]),
-      in_words.mb(total["result_bytes"]),
+      f"{total.num_instructions:,}",
+      f"{total.num_executions:,}",
+      in_words.mb(total.operand_bytes),
+      in_words.mb(total.result_bytes),
     )
   return table
 

@@ -28,8 +28,8 @@ class Effect:
     knob: an XLA option, an environment variable, or a tuning key in words.
     value: what it was set to.
     acted: whether the step is another with it: its schedule or, of a NCCL
-      setting, what NCCL does in one of its calls. Of what acts after the
-      schedule, which cannot show it, True.
+      setting, what NCCL does in one of its calls; also true of what acts after
+      the schedule, which cannot show it.
     evidence: what was seen, in a sentence.
     replaces: what runs without it; "" where that has no value.
     without_us: predicted step time without it, the rest of the plan in place,

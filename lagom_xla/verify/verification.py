@@ -11,20 +11,18 @@ the plan sets in place.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 import dataclasses
 
 from lagom_xla.apply import env as env_lib
 from lagom_xla.compile import config as config_lib
-from lagom_xla.compile import scheduler_profile
 from lagom_xla.compile import target as target_lib
 from lagom_xla.costs import step as step_lib
-from lagom_xla.passes import combine
 from lagom_xla.plan import made_for
 from lagom_xla.plan import plan as plan_lib
 from lagom_xla.search.nccl import channel_cap
 from lagom_xla.search.xla import as_run
 from lagom_xla.verify import effects as effects_lib
+from lagom_xla.verify import left_out
 from lagom_xla.verify import nccl_effects
 from lagom_xla.verify import order_effect
 from lagom_xla.verify import program_effect
@@ -101,25 +99,10 @@ def effects(
 def configs(plan: plan_lib.Plan) -> list[config_lib.XlaConfig]:
   """What `verify` compiles at most: with the plan, and without its parts."""
   found: list[config_lib.XlaConfig] = []
-  for config in (config_lib.DEFAULT, plan.xla, *_all_configs(plan.xla)):
+  for config in (config_lib.DEFAULT, plan.xla, *left_out.configs(plan.xla)):
     if config not in found:
       found.append(config)
   return found
-
-
-def _all_configs(
-  config: config_lib.XlaConfig,
-) -> Iterator[config_lib.XlaConfig]:
-  """The configs whose schedules show what each part of a config does."""
-  with_all = dataclasses.replace(config, orders={})
-  yield with_all
-  if not config.program.is_as_written:
-    alone = config_lib.XlaConfig(options=config.options)
-    yield from (alone, dataclasses.replace(alone, program=config.program))
-  for name in config.options:
-    yield from _with_option_and_without(name, with_all)
-  for _, _, without in _without_each_part(with_all):
-    yield without
 
 
 def _effects(
@@ -140,7 +123,7 @@ def _effects(
     _effect_of_option(name, config, target, default, planned)
     for name in config.options
   ]
-  for knob, value, config_without in _without_each_part(config):
+  for knob, value, config_without in left_out.each_part(config):
     without = _schedule(target, config_without)
     effect = effects_lib.of_difference(
       knob, value, without.analysis, planned.analysis
@@ -155,20 +138,6 @@ def _effects(
   found += nccl_effects.of_environment(plan.nccl_env, ordered)
   found += nccl_effects.of_settings(plan.nccl_settings, ordered)
   return tuple(found)
-
-
-def _without_each_part(
-  config: config_lib.XlaConfig,
-) -> Iterator[tuple[str, str, config_lib.XlaConfig]]:
-  """Combine groups, scheduler profile: each in words, and what is without."""
-  groups, profile = config.combine_groups, config.scheduler_profile
-  if groups is not None:
-    without = dataclasses.replace(config, combine_groups=None)
-    yield "combine groups", f"{len(groups)} groups", without
-  if profile is not None:
-    without = dataclasses.replace(config, scheduler_profile=None)
-    num_costs = len(scheduler_profile.costs_us(profile))
-    yield "scheduler profile", f"{num_costs} costs", without
 
 
 def _settings(
@@ -218,7 +187,7 @@ def _effect_of_option(
   planned: step_lib.Step,
 ) -> effects_lib.Effect:
   """What leaving an option out changes."""
-  with_it, without_it = _with_option_and_without(name, config)
+  with_it, without_it = left_out.option(name, config)
   is_overruled = with_it != config
   if is_overruled:
     planned = _schedule(target, with_it)
@@ -235,20 +204,6 @@ def _effect_of_option(
   return dataclasses.replace(
     effect, evidence=f"without the combine groups: {effect.evidence}"
   )
-
-
-def _with_option_and_without(
-  name: str, config: config_lib.XlaConfig
-) -> tuple[config_lib.XlaConfig, config_lib.XlaConfig]:
-  """Two configs whose difference is an option's effect.
-
-  Combine groups overrule thresholds, which are there for launchers that cannot
-  set groups; so the effect of a threshold is shown without groups.
-  """
-  if name in combine.OPTIONS:
-    config = dataclasses.replace(config, combine_groups=None)
-  others = {n: v for n, v in config.options.items() if n != name}
-  return config, dataclasses.replace(config, options=others)
 
 
 def _schedule(

@@ -25,7 +25,6 @@ from lagom_xla.costs import step as step_lib
 from lagom_xla.costs import uncertainty
 from lagom_xla.passes.schedule import aliasing
 from lagom_xla.passes.schedule import live_bytes
-from lagom_xla.report import as_json
 from lagom_xla.report.page import settings as settings_words
 from lagom_xla.report.page import story as story_lib
 from lagom_xla.search.nccl import settings as settings_lib
@@ -73,7 +72,7 @@ def compiled(target: target_lib.Target) -> Compiled:
   if memory_bytes is None:
     module = run.step.analysis.module
     memory_bytes = live_bytes.peak_bytes(module, aliasing.of(module))
-  device_flops = as_json.gemm_flops(run.step.analysis)
+  device_flops = run.step.analysis.gemm_flops
   whole_flops = repeated_work.flops_of_all_devices(target)
   return Compiled(
     target=target,

@@ -14,6 +14,7 @@ import mmap
 import struct
 
 from lagom_xla import errors
+from lagom_xla.apply.nccl import rule_words
 from lagom_xla.apply.nccl import rules as rules_lib
 
 MAX_RULES = 4096
@@ -25,7 +26,6 @@ _PAGE = 4096
 _SLOTS_AT = 64
 _HEADER = struct.Struct("<QIIQ")
 _SLOT = struct.Struct("<QQQ")
-_RULE = struct.Struct("<IIQQBBBBI")
 _COUNTER = struct.Struct("<QQQ")
 _MIN_CAPACITY = 64
 _FIRST_VERSION = 1
@@ -94,8 +94,8 @@ def checksum(
     rules: of the table.
     version: of the table; that of a new one by default.
   """
-  words = _words(rules_lib.ordered(rules))
-  return f"{_hash(version, words):016x}"
+  words = rule_words.words(rules_lib.ordered(rules))
+  return f"{rule_words.hashed(version, words):016x}"
 
 
 def decode(content: bytes, *, where: str) -> Table:
@@ -113,18 +113,21 @@ def decode(content: bytes, *, where: str) -> Table:
     content, _slot_at(version)
   )
   at = _rules_at(capacity, version)
-  words = struct.unpack_from(f"<{4 * min(num_rules, capacity)}Q", content, at)
+  num_words = rule_words.NUM_WORDS * min(num_rules, capacity)
+  words = struct.unpack_from(f"<{num_words}Q", content, at)
   if (
     version == 0
     or slot_version != version
     or num_rules > capacity
-    or _hash(version, words) != expected
+    or rule_words.hashed(version, words) != expected
   ):
     raise errors.TableError(
       f"{where} is not a complete table: its checksum is wrong."
     )
   try:
-    rules = rules_lib.ordered(_rules(content, at, num_rules))
+    rules = rules_lib.ordered(
+      rule_words.rules(content[at : at + num_rules * rule_words.NUM_BYTES])
+    )
   except (KeyError, errors.RuleError) as error:
     raise errors.TableError(f"{where} has an unusable rule: {error}") from error
   counted = _counters_at(capacity, version)
@@ -177,77 +180,19 @@ def fill_slot(
     version: chooses the slot.
     rules: no more than the capacity, in order.
   """
-  words = _words(rules)
+  words = rule_words.words(rules)
   _SLOT.pack_into(
-    content, _slot_at(version), version, len(rules), _hash(version, words)
+    content,
+    _slot_at(version),
+    version,
+    len(rules),
+    rule_words.hashed(version, words),
   )
   struct.pack_into(
     f"<{len(words)}Q", content, _rules_at(capacity, version), *words
   )
   at = _counters_at(capacity, version)
   content[at : at + capacity * _COUNTER.size] = bytes(capacity * _COUNTER.size)
-
-
-def _words(rules: Sequence[rules_lib.Rule]) -> tuple[int, ...]:
-  packed = b"".join(
-    _RULE.pack(
-      rule.num_ranks,
-      rule.num_nodes,
-      rule.min_bytes,
-      rule.max_bytes,
-      rules_lib.KINDS[rule.kind],
-      rules_lib.ALGORITHMS[rule.algorithm],
-      rules_lib.PROTOCOLS[rule.protocol],
-      rule.num_channels,
-      rule.chunk_bytes,
-    )
-    for rule in rules
-  )
-  return struct.unpack(f"<{len(packed) // 8}Q", packed)
-
-
-def _rules(content: bytes, at: int, num_rules: int) -> list[rules_lib.Rule]:
-  kinds, algorithms, protocols = (
-    {number: name for name, number in numbers.items()}
-    for numbers in (
-      rules_lib.KINDS,
-      rules_lib.ALGORITHMS,
-      rules_lib.PROTOCOLS,
-    )
-  )
-  return [
-    rules_lib.Rule(
-      kind=kinds[kind],
-      num_ranks=num_ranks,
-      num_nodes=num_nodes,
-      min_bytes=min_bytes,
-      max_bytes=max_bytes,
-      algorithm=algorithms[algorithm],
-      protocol=protocols[protocol],
-      num_channels=num_channels,
-      chunk_bytes=chunk_bytes,
-    )
-    for (
-      num_ranks,
-      num_nodes,
-      min_bytes,
-      max_bytes,
-      kind,
-      algorithm,
-      protocol,
-      num_channels,
-      chunk_bytes,
-    ) in _RULE.iter_unpack(content[at : at + num_rules * _RULE.size])
-  ]
-
-
-def _hash(version: int, words: Sequence[int]) -> int:
-  """As plugin.c has it."""
-  value = 0
-  for word in (version, len(words) // 4, *words):
-    value = (value ^ word) * 0x9E3779B97F4A7C15 % 2**64
-    value ^= value >> 32
-  return value
 
 
 def _pages(num_bytes: int) -> int:
@@ -259,11 +204,11 @@ def _slot_at(version: int) -> int:
 
 
 def _rules_at(capacity: int, version: int) -> int:
-  return _PAGE + version % 2 * capacity * _RULE.size
+  return _PAGE + version % 2 * capacity * rule_words.NUM_BYTES
 
 
 def _first_counter_at(capacity: int) -> int:
-  return _PAGE + _pages(2 * capacity * _RULE.size)
+  return _PAGE + _pages(2 * capacity * rule_words.NUM_BYTES)
 
 
 def _counters_at(capacity: int, version: int) -> int:

@@ -18,7 +18,6 @@ import jax
 import jaxlib
 
 from lagom_xla import cluster as cluster_lib
-from lagom_xla import passes
 from lagom_xla.compile import _jax_request
 from lagom_xla.passes import combine
 from lagom_xla.passes import pjrt_transform
@@ -138,12 +137,9 @@ def _versions() -> tuple[object, ...]:
 
 def _digest_of_sources() -> str:
   """Our own part in compiles, which changes without a new version, too."""
-  (passes_folder,) = passes.__path__
   digest = hashlib.sha256()
-  for folder in (
-    pathlib.Path(passes_folder),
-    pathlib.Path(__file__).parents[1],
-  ):
+  passes_folder = pathlib.Path(registry.__file__).parent
+  for folder in (passes_folder, pathlib.Path(__file__).parents[1]):
     for path in sorted(folder.rglob("*.py")):
       digest.update(hashlib.sha256(path.read_bytes()).digest())
   return digest.hexdigest()

@@ -17,10 +17,11 @@ that key cost, however long the module is.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 import dataclasses
 
-from lagom_xla.costs import step as step_lib
+from lagom_xla.costs import collective as collective_lib
+from lagom_xla.costs import nccl
 from lagom_xla.costs.replay import costs as costs_lib
 from lagom_xla.costs.replay import in_flight
 from lagom_xla.costs.replay import program as program_lib
@@ -29,7 +30,8 @@ from lagom_xla.costs.replay import timeline
 # Replays of a segment that are remembered; the oldest goes first.
 _MAX_REMEMBERED = 32
 
-Key = step_lib.Key
+Key = collective_lib.TuningKey
+Configuration = Mapping[Key, nccl.Setting]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -68,8 +70,22 @@ _State = tuple[object, ...]
 class IncrementalReplay:
   """Replays of one program under one configuration after the other."""
 
-  def __init__(self, step: step_lib.Step, program: program_lib.Program):
-    self._step = step
+  def __init__(
+    self,
+    program: program_lib.Program,
+    *,
+    key_of: Mapping[str, Key],
+    costs_under: Callable[[Configuration], costs_lib.Costs],
+  ):
+    """Cuts the program; replays nothing yet.
+
+    Args:
+      program: what is replayed.
+      key_of: tuning keys by the names of its collectives.
+      costs_under: what everything in it costs under a configuration.
+    """
+    self._key_of = key_of
+    self._costs_under = costs_under
     self._segments = tuple(_segments(program))
     # By segment: the keys that it starts, and its last replay.
     self._keys: list[tuple[Key, ...]] = []
@@ -81,7 +97,7 @@ class IncrementalReplay:
     self._beside: dict[Key, set[int]] = {}
     for position, segment in enumerate(self._segments):
       collectives = program_lib.collectives_in(segment)
-      started = {step.key_of[c.name]: None for c, _ in collectives}
+      started = {key_of[c.name]: None for c, _ in collectives}
       self._keys.append(tuple(started))
       for key in started:
         self._starts.setdefault(key, []).append(position)
@@ -113,7 +129,7 @@ class IncrementalReplay:
     )
 
   def replay(
-    self, configuration: step_lib.Configuration, changed: Collection[Key]
+    self, configuration: Configuration, changed: Collection[Key]
   ) -> set[Key]:
     """Replays what changed since the last configuration.
 
@@ -138,14 +154,14 @@ class IncrementalReplay:
     return affected
 
   def _replay(
-    self, configuration: step_lib.Configuration, changed: Collection[Key]
+    self, configuration: Configuration, changed: Collection[Key]
   ) -> Iterator[tuple[int, _Replayed]]:
     """The segments that a change reaches, by position, as replayed now."""
     reached = sorted({p for key in changed for p in self._starts.get(key, ())})
     if self._states[0] is None:
       reached = list(range(len(self._segments)))
       self._states[0] = ()
-    costs = self._step.costs(configuration)
+    costs = self._costs_under(configuration)
     position = 0
     for first in reached:
       if first < position:
@@ -163,7 +179,7 @@ class IncrementalReplay:
   def _replay_segment(
     self,
     position: int,
-    configuration: step_lib.Configuration,
+    configuration: Configuration,
     costs: costs_lib.Costs,
   ) -> tuple[_Replayed, in_flight.State]:
     state = (
@@ -181,7 +197,7 @@ class IncrementalReplay:
     return remembered[state]
 
   def _summed(self, replayed: timeline.Timeline) -> _Replayed:
-    key_of = self._step.key_of
+    key_of = self._key_of
     sums: dict[Key, list[float]] = {}
     for name, us in replayed.exposed_us.items():
       sums.setdefault(key_of[name], [0.0, 0.0, 0.0])[0] += us

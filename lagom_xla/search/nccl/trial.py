@@ -64,7 +64,9 @@ class Predictor:
       problem.keys
     )
     self._programs = [
-      incremental.IncrementalReplay(step, program)
+      incremental.IncrementalReplay(
+        program, key_of=step.key_of, costs_under=step.costs
+      )
       for program, _ in problem.programs
     ]
     self._times = [times for _, times in problem.programs]

@@ -33,7 +33,7 @@ def launched_alone(
   return next((c for c in search.scheduled if c.config == alone), None)
 
 
-def kept(
+def without_unchecked(
   search: candidates_lib.Search, stop: errors.Stopped
 ) -> candidates_lib.Search:
   """A search without what needs another compile before a plan can be made.

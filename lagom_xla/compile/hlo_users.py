@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Order of users: what a module that was written down does not tell of itself.
+"""Users of HLO instructions: their order, which a written module does not tell.
 
 XLA keeps, for each instruction, those that read it, in an order that depends on
 every pass before, and breaks ties by that order, too. Written down and read
@@ -15,7 +15,9 @@ from lagom_xla.compile import used_names
 from lagom_xla.passes import hlo_pb2
 
 
-def turned(module: hlo_pb2.HloModuleProto) -> hlo_pb2.HloModuleProto:
+def with_users_turned(
+  module: hlo_pb2.HloModuleProto,
+) -> hlo_pb2.HloModuleProto:
   """The same module, with users and used-up names as different as can be.
 
   What XLA makes alike of both depends on neither.

@@ -1,0 +1,113 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Trials of Lagom's search on made-up overlaps, recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+import dataclasses
+from typing import Any
+
+from lagom_xla import cluster as cluster_lib
+from lagom_xla.costs import collective as collective_lib
+from lagom_xla.costs import nccl
+from lagom_xla.search.nccl import problem as problem_lib
+from lagom_xla.search.nccl import searcher as searcher_lib
+from lagom_xla.search.nccl import trial as trial_lib
+from lagom_xla.search.nccl.lagom import Lagom
+
+H100 = cluster_lib.parse("1x8xh100")
+MIB = 2**20
+LAGOM = Lagom()
+
+
+def gather_of(mib: int) -> collective_lib.TuningKey:
+  return collective_lib.TuningKey("all-gather", 8, 1, mib * MIB)
+
+
+def problem_of(*keys: collective_lib.TuningKey) -> problem_lib.Problem:
+  return problem_lib.Problem(
+    keys=tuple(sorted(keys)), programs=(), program_keys=()
+  )
+
+
+def start_of(problem: problem_lib.Problem) -> problem_lib.Configuration:
+  return {k: collective_lib.default_setting(k, H100) for k in problem.keys}
+
+
+def overlap_of(
+  problem: problem_lib.Problem,
+  kernels_us: float,
+  *,
+  time_us: Callable[[Any, nccl.Setting], float] | None = None,
+  lost_us: Callable[[Any, nccl.Setting], float] = lambda key, setting: 0.0,
+) -> searcher_lib.ProfileFn:
+  """A hand-made overlap: max(X, Y), where Y grows by what each key takes."""
+  alone_us = time_us or (
+    lambda key, setting: collective_lib.predict(key, setting, H100).time_us
+  )
+
+  def profile(configuration: problem_lib.Configuration) -> trial_lib.Profile:
+    key_us = {key: alone_us(key, configuration[key]) for key in problem.keys}
+    communication_us = sum(key_us.values())
+    slowdown_us = {
+      key: lost_us(key, configuration[key]) for key in problem.keys
+    }
+    computation_us = kernels_us + sum(slowdown_us.values())
+    return trial_lib.Profile(
+      key_us=key_us,
+      exposed_us={},
+      slowdown_us=slowdown_us,
+      overlap_us=(),
+      communication_us=communication_us,
+      computation_us=computation_us,
+      total_us=max(communication_us, computation_us),
+    )
+
+  return profile
+
+
+def loss_by_channels(
+  us_per_channel: float,
+) -> Callable[[Any, nccl.Setting], float]:
+  return lambda key, setting: us_per_channel * setting.num_channels
+
+
+@dataclasses.dataclass(frozen=True)
+class Trial:
+  asked: problem_lib.Configuration
+  profile: trial_lib.Profile
+
+
+def trials_of(
+  problem: problem_lib.Problem,
+  profile: searcher_lib.ProfileFn,
+  searcher: Lagom = LAGOM,
+) -> tuple[list[Trial], problem_lib.Configuration]:
+  state = searcher.init(problem, H100, start=start_of(problem))
+  trials = []
+  while not searcher.done(state):
+    asked = searcher.ask(state)
+    trials.append(Trial(asked, profile(asked)))
+    state = searcher.tell(state, trials[-1].profile)
+    assert len(trials) < 10_000
+  return trials, searcher.best(state)
+
+
+def raises_of(trials: list[Trial]) -> list[Trial]:
+  """The trials from that on which has all keys at their minimum."""
+  at_minimum = next(
+    i
+    for i, trial in enumerate(trials)
+    if all(s.num_channels == 1 for s in trial.asked.values())
+  )
+  return trials[at_minimum:]
+
+
+def time_by_channels(
+  times_us: Mapping[int, float],
+) -> Callable[[Any, nccl.Setting], float]:
+  """Times by number of channels; the last holds for all above."""
+  return lambda key, setting: times_us.get(
+    setting.num_channels, times_us[max(times_us)]
+  )

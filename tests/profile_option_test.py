@@ -1,0 +1,95 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Commands that read a profile: inspect and tune by it, and profile itself."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+
+import pytest
+
+import commands
+from lagom_xla import plan as plan_lib
+from lagom_xla.passes import hlo
+from lagom_xla.profiling import profile as profile_lib
+from measured_run import process_of
+from measured_run import profile_of
+import sample_plan
+import xspace_text
+
+
+@pytest.fixture(scope="module")
+def profile(fsdp_scan: hlo.Module) -> profile_lib.Profile:
+  return profile_of(fsdp_scan)
+
+
+@pytest.fixture(scope="module")
+def folder(
+  tmp_path_factory: pytest.TempPathFactory, fsdp_scan: hlo.Module
+) -> pathlib.Path:
+  """A folder with the module and, in `trace`, its profile."""
+  found = tmp_path_factory.mktemp("profiled")
+  (found / "step.hlo.pb").write_bytes(fsdp_scan.proto.SerializeToString())
+  (found / "trace").mkdir()
+  serialized = xspace_text.serialized(process_of(fsdp_scan))
+  (found / "trace/host.xplane.pb").write_bytes(serialized)
+  return found
+
+
+def test_inspect_says_how_far_off_predictions_were(folder: pathlib.Path):
+  arguments = (
+    "inspect",
+    str(folder / "step.hlo.pb"),
+    commands.CLUSTER,
+    f"--profile={folder / 'trace'}",
+  )
+  text = commands.run(*arguments, "--verbose").out
+  assert "Measured over predicted" in text
+  assert "what the profile measured alone" in text
+  assert "9 times in 10" in text
+  found = json.loads(commands.run(*arguments, "--format=json").out)
+  assert {"gemm", "all-gather"} <= {
+    r["kind"] for r in found["profile"]["ratios"]
+  }
+  commands.check_schema("inspect", found)
+
+
+def test_profile_shows_who_waits_for_whom(folder: pathlib.Path):
+  text = commands.run("profile", str(folder / "trace"), "--verbose").out
+  assert "Who waited for whom (measured" in text
+  found = json.loads(
+    commands.run("profile", str(folder / "trace"), "--format=json").out
+  )
+  latest = max(found["devices"], key=lambda row: row["late_us"])
+  assert latest["name"] == "host GPU:7"
+  commands.check_schema("profile", found)
+  assert found["collectives"] and found["slowdowns"] and found["processes"]
+
+
+def test_a_plan_says_which_run_it_rests_on(
+  folder: pathlib.Path, tmp_path: pathlib.Path, profile: profile_lib.Profile
+):
+  arguments = (
+    "tune",
+    str(folder / "step.hlo.pb"),
+    commands.CLUSTER,
+    f"--out={tmp_path / 'plan'}",
+  )
+  text = commands.run(*arguments, f"--profile={folder / 'trace'}").out
+  assert "Costs rest on the profile host" in text
+  run = plan_lib.load(tmp_path / "plan").profile
+  assert run is not None
+  assert run.began_at == "2026-02-02T02:40:00+00:00"
+  assert run.num_steps == len(profile.whole_steps)
+  assert run.num_devices == 8
+  assert all(0 <= share <= 1 for share in run.measured_shares.values())
+  assert run.measured_shares["all-gather"] == 1.0
+  commands.run(*arguments)
+  assert plan_lib.load(tmp_path / "plan").profile is None
+
+
+def test_plans_from_before_profiles_are_read():
+  raw = sample_plan.PLAN.to_dict()
+  del raw["profile"]
+  assert plan_lib.from_dict(raw, where="plan.json") == sample_plan.PLAN

@@ -1,0 +1,194 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""What a what-if tells: its table, its findings, and its page on a phone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+import dataclasses
+import pathlib
+from typing import Any
+
+import pytest
+import rich.console
+
+import browser
+from lagom_xla.report.page import story as story_lib
+from lagom_xla.whatif import comparing
+from lagom_xla.whatif import comparison as comparison_lib
+from lagom_xla.whatif import page as page_lib
+from lagom_xla.whatif import table as table_lib
+from lagom_xla.whatif import telling
+
+
+def _row(name: str, num_nodes: int) -> comparison_lib.Row:
+  step = story_lib.Estimate(us=1e6, low_us=9e5, high_us=1.2e6)
+  networks = tuple(
+    comparison_lib.AtRate(gbits_per_gpu=400 * factor, step_us=1e6 / factor)
+    for factor in (0.5, 1.0, 2.0)
+  )
+  figures = comparison_lib.Figures(
+    step=step,
+    exposed_us=1e5,
+    slowdown_us=1e4,
+    between_nodes_us=1e5,
+    lower_bound_us=8e5,
+    gain=story_lib.Estimate(us=1e4, low_us=1e3, high_us=2e4),
+    plan=("a setting",),
+    flops=1e15 * num_nodes,
+    per_step=1e6,
+    memory_bytes=10**11,
+    networks=networks,
+  )
+  return comparison_lib.Row(
+    cluster=f"{num_nodes}x{name}",
+    series=name,
+    num_nodes=num_nodes,
+    num_gpus=8 * num_nodes,
+    gpu="h100",
+    gbits_per_gpu=400.0,
+    hbm_bytes=8 * 10**10,
+    pcie_gbits=384.0,
+    fabric="infiniband",
+    measured_nodes=10,
+    compiled_for=f"{num_nodes}x{name}",
+    figures=figures,
+    refusal="",
+  )
+
+
+def _large(num_kinds: int) -> comparison_lib.Comparison:
+  names = [f"p5en.{n}xlarge" for n in range(num_kinds)]
+  points = tuple(_row(name, 2**i) for name in names for i in range(11))
+  refused = dataclasses.replace(
+    points[-1], cluster="1024x8xb200", figures=None, refusal="No. " * 99
+  )
+  return comparison_lib.Comparison(
+    target="examples/llama/train.py:train_step",
+    made_with="jax 0.10.2",
+    search="quick",
+    unit="tokens",
+    scaling="Weak scaling. " * 12,
+    rows=tuple(_row(name, 1024) for name in names),
+    points=(*points, refused),
+    findings=("What more network would bring. " * 5,) * num_kinds,
+    notes=("What to know of the figures. " * 5,) * num_kinds,
+  )
+
+
+@pytest.mark.parametrize("num_kinds", [1, 3, 5, 30])
+def test_a_terminal_gets_at_most_40_lines_of_80_columns(num_kinds: int) -> None:
+  console = rich.console.Console(width=80, record=True, quiet=False)
+  with console.capture() as captured:
+    table_lib.show(console, _large(num_kinds), ("whatif.html",))
+  lines = captured.get().splitlines()
+  assert len(lines) <= 40
+  assert max(map(len, lines)) <= 80
+  assert lines[-1] == "Wrote whatif.html"
+  assert any("p5en.0xlarge" in line for line in lines)
+  assert any(line.startswith("... and ") for line in lines) or num_kinds < 5
+
+
+def _told(
+  steps_us: Sequence[float], flops: Sequence[float], **options: Any
+) -> comparison_lib.Comparison:
+  """A comparison of points from one node on, each of twice the last's."""
+  points = []
+  for i, (us, count) in enumerate(zip(steps_us, flops, strict=True)):
+    row = _row("8xh100", 2**i)
+    assert row.figures is not None
+    step = story_lib.Estimate(us=us, low_us=us, high_us=us)
+    figures = dataclasses.replace(
+      row.figures, step=step, flops=count, per_step=None
+    )
+    points.append(dataclasses.replace(row, figures=figures))
+  compared = comparing.Compared(rows=tuple(points[:1]), points=tuple(points))
+  return telling.of(compared, target="step", search="quick", **options)
+
+
+def test_a_curve_says_from_where_on_a_gpu_does_half_its_work() -> None:
+  told = _told([1e6, 1.25e6, 2e6, 4e6], [1e15, 2e15, 4e15, 8e15])
+  assert any(
+    "on 8 nodes a GPU does 25% of its work on 1; below half from 8 on" in text
+    for text in told.findings
+  ), told.findings
+
+
+def test_what_grows_neither_with_the_gpus_nor_stays_is_called_mixed() -> None:
+  told = _told(
+    [1e6, 1e6, 1e6], [1e15, 1.5e15, 2e15], unit="tokens", per_step=100.0
+  )
+  assert told.scaling.startswith("Mixed scaling: from 8 to 32 GPUs, 4 times")
+  per_step = [row.figures.per_step for row in told.points if row.figures]
+  assert per_step == [100, 150, 200]
+
+
+def test_tokens_of_a_first_cluster_without_figures_are_nobodys() -> None:
+  rows = (
+    dataclasses.replace(_row("8xh100", 1), figures=None, refusal="No mesh."),
+    _row("8xh100", 2),
+  )
+  told = telling.of(
+    comparing.Compared(rows=rows, points=()),
+    target="step",
+    search="none",
+    unit="tokens",
+    per_step=1.0,
+  )
+  assert told.unit is None
+  assert any("1x8xh100, which has no figures" in note for note in told.notes)
+
+
+def test_a_step_that_memory_does_not_hold_is_called_so() -> None:
+  told = _told([1e6], [1e15])
+  assert any("needs 100.0 GB of the 80.0 GB" in note for note in told.notes)
+
+
+def test_points_beyond_what_was_measured_are_starred() -> None:
+  console = rich.console.Console(width=80)
+  with console.capture() as captured:
+    table_lib.show(console, _large(1))
+  lines = [line.split() for line in captured.get().splitlines()]
+  steps = {
+    words[0]: words[1]
+    for words in lines
+    if len(words) == 3 and words[0].replace(",", "").isdecimal()
+  }
+  starred = {nodes for nodes, step in steps.items() if step.endswith("*")}
+  assert starred == {"16", "32", "64", "128", "256", "512", "1,024"}
+  assert "8" in steps
+
+
+@pytest.fixture(scope="module")
+def chromium(
+  tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[browser.Browser]:
+  if browser.PROGRAM is None:
+    pytest.skip("Chromium is not installed: no page is opened")
+  with browser.Browser(tmp_path_factory.mktemp("chromium")) as opened:
+    yield opened
+
+
+def test_a_phone_in_dark_mode_shows_curves_of_1024_nodes(
+  chromium: browser.Browser, tmp_path: pathlib.Path
+) -> None:
+  pytest.importorskip("plotly")
+  path = tmp_path / "large.html"
+  page_lib.write(_large(3), path)
+  chromium.emulate(width=390, is_dark=True)
+  try:
+    chromium.open(path)
+    width = "document.documentElement.scrollWidth"
+    assert chromium.until(f"{width} === 390"), chromium.evaluate(width)
+    label = "document.querySelector('#step-plot .xtick text')"
+    ink = chromium.evaluate(f"getComputedStyle({label}).fill")
+    assert sum(int(part) for part in ink[4:-1].split(",")) > 3 * 128
+    assert (
+      chromium.evaluate(
+        "[...document.querySelectorAll('#step-plot .xtick text')]"
+        ".at(-1).textContent"
+      )
+      == "1,024"
+    )
+  finally:
+    chromium.emulate(width=1200)
