@@ -56,7 +56,8 @@ class _Session:
       self._cancel()
       self._timer = threading.Timer(_LONGEST_PAUSE_S, self.stop)
       self._timer.daemon = True
-      self._timer.start()
+      with contextlib.suppress(RuntimeError):  # There can be no more threads.
+        self._timer.start()
       self.num_traced += 1
     return jax.profiler.StepTraceAnnotation(_STEP, step_num=self.num_traced)
 
@@ -109,10 +110,10 @@ class Tracer:
     if self._session is not None and self._session.is_on:
       return
     self.drop()
-    session = self._session = _Session()
-    # Also once nobody has this tracer any more, and when Python ends.
-    self._close = weakref.finalize(self, session.close)
     try:
+      session = self._session = _Session()
+      # Also once nobody has this tracer any more, and when Python ends.
+      self._close = weakref.finalize(self, session.close)
       session.start()
     except Exception as error:  # Of any kind: jaxlib's own, or RuntimeError.
       self._fail(errors.first_line(error))

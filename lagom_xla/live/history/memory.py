@@ -11,6 +11,7 @@ proposer, in the first process of a job.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
+import contextlib
 import threading
 
 from absl import logging
@@ -146,7 +147,8 @@ class Memory:
           errors.first_line(error),
         )
 
-    ending.start("lagom_xla memory", run, threading.Event())
+    with contextlib.suppress(RuntimeError):  # There can be no more threads.
+      ending.start("lagom_xla memory", run, threading.Event())
 
 
 def _verdict(
