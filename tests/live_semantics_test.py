@@ -186,3 +186,9 @@ def test_an_argument_may_be_called_self():
   with live_step.proposed_by(live_step.Proposer({})):
     tuned = _tuned(step)
     assert tuned(self=jnp.float32(3), args=2.0) == 6
+
+
+def test_a_step_with_nothing_to_tune_says_so():
+  step = _tuned(_double)
+  _call_until(step, "now: watch", jnp.ones(3))
+  assert "after: it has no collectives" in step.report()

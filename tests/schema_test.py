@@ -44,15 +44,18 @@ _CLUSTER = jsonschema.Draft202012Validator(cluster_lib.schema())
 
 def _objects(schema: Any) -> Iterator[dict[str, Any]]:
   yield schema
-  yield from schema["$defs"].values()
+  yield from schema.get("$defs", {}).values()
 
 
-_FILES = ["plan", "cluster", "report", "explain", "whatif", "doctor"]
+_FILES = [
+  *("plan", "cluster", "report", "explain", "whatif", "doctor", "trials")
+]
 _TITLES = {
   "report": "Story",
   "explain": "Explanation",
   "whatif": "Comparison",
   "doctor": "Checkup",
+  "trials": "TrialLine",
 }
 
 

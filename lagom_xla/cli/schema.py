@@ -19,6 +19,7 @@ _FILES = {
   "explain": "lagom_xla.explain.explanation",
   "whatif": "lagom_xla.whatif.comparison",
   "doctor": "lagom_xla.doctor",
+  "trials": "lagom_xla.live.history.trial_line",
 }
 _EXAMPLES = """\
 examples:
@@ -32,8 +33,9 @@ def add(commands) -> None:
     commands,
     "schema",
     _run,
-    "Prints the JSON schema of plan.json, of a file for --cluster, or of what"
-    " report, explain, whatif or doctor prints with --format=json.",
+    "Prints the JSON schema of plan.json, of a file for --cluster, of what"
+    " report, explain, whatif or doctor prints with --format=json, or of a line"
+    " of the trials that lagom_xla.tune(log=FILE) adds to.",
     _EXAMPLES,
   )
   command.add_argument(

@@ -82,8 +82,7 @@ class Memory:
         return f"no search, as that of {entry.date} came to the same"
       logging.info("lagom_xla.tune: %s is not faster now: searching", name)
     self._is_searched = True
-    yield from self._proposer.proposals(self._lowered, measured, stop)
-    return None
+    return (yield from self._proposer.proposals(self._lowered, measured, stop))
 
   def note(self, trial: surroundings.Trial) -> None:
     """Hears what came of a proposal."""
