@@ -20,6 +20,7 @@ import pytest
 
 import lagom_xla
 from lagom_xla.compile import _jax
+from lagom_xla.live import tuned
 import live_step
 
 
@@ -53,13 +54,13 @@ def test_a_step_with_ordered_effects_is_measured_like_any_other():
     return x + 1
 
   with live_step.proposed_by(live_step.Proposer({"again": _again})):
-    tuned = _tuned(step)
+    counting = _tuned(step)
     x = jnp.int32(0)
-    while "now: watch" not in tuned.report():
-      x = tuned(x)
+    while "now: watch" not in counting.report():
+      x = counting(x)
   jax.effects_barrier()
   assert seen == list(range(int(x)))
-  assert "pairs of blocks" in tuned.report()
+  assert "pairs of blocks" in counting.report()
 
 
 def test_clear_cache_has_the_function_traced_anew():
@@ -184,11 +185,12 @@ def test_an_argument_may_be_called_self():
     return self * args
 
   with live_step.proposed_by(live_step.Proposer({})):
-    tuned = _tuned(step)
-    assert tuned(self=jnp.float32(3), args=2.0) == 6
+    multiply = _tuned(step)
+    assert multiply(self=jnp.float32(3), args=2.0) == 6
 
 
-def test_a_step_with_nothing_to_tune_says_so():
+def test_a_step_with_nothing_to_tune_says_so(monkeypatch: pytest.MonkeyPatch):
+  monkeypatch.setattr(tuned, "PATIENCE", live_step.PATIENCE)
   step = _tuned(_double)
   _call_until(step, "now: watch", jnp.ones(3))
   assert "after: it has no collectives" in step.report()
