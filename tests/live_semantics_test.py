@@ -6,7 +6,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 import gc
+import os
 import pathlib
+import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -194,3 +197,33 @@ def test_a_step_with_nothing_to_tune_says_so(monkeypatch: pytest.MonkeyPatch):
   step = _tuned(_double)
   _call_until(step, "now: watch", jnp.ones(3))
   assert "after: it has no collectives" in step.report()
+
+
+_ENDS_WHILE_TRACED = """
+import os, sys
+import jax, jax.numpy as jnp
+import lagom_xla
+from lagom_xla.live import tracing
+step = lagom_xla.tune(jax.jit(lambda x: x * 2), cache=False)
+while tracing._running is None:
+  step(jnp.ones(3))
+folder = tracing._running.folder
+if not os.fork():
+  sys.exit(0)
+os.wait()
+print(folder.exists(), folder)
+"""
+
+
+def test_a_trace_survives_a_fork_and_not_the_process():
+  done = subprocess.run(
+    (sys.executable, "-W", "ignore", "-c", _ENDS_WHILE_TRACED),
+    capture_output=True,
+    text=True,
+    timeout=100,
+    env={**os.environ, "JAX_PLATFORMS": "cpu"},
+  )
+  assert done.returncode == 0, done.stderr
+  was_there, folder = done.stdout.split()
+  assert was_there == "True"
+  assert not pathlib.Path(folder).exists()

@@ -10,8 +10,10 @@ the user could not take one.
 
 from __future__ import annotations
 
+import atexit
 from collections.abc import Callable
 import contextlib
+import os
 import pathlib
 import shutil
 import tempfile
@@ -34,6 +36,7 @@ class _Session:
     self.folder = pathlib.Path(tempfile.mkdtemp(prefix="lagom_xla_trace_"))
     self.num_traced = 0
     self.is_on = False
+    self._process = os.getpid()
     self._timer: threading.Timer | None = None
     self._lock = threading.RLock()
 
@@ -64,6 +67,8 @@ class _Session:
   def stop(self) -> None:
     """Ends it, if nobody has; what was traced is kept."""
     global _running
+    if self._process != os.getpid():
+      return  # A fork has neither the profiler nor the lock's owner.
     with self._lock:
       self._cancel()
       if not self.is_on:
@@ -76,8 +81,9 @@ class _Session:
 
   def close(self) -> None:
     """Ends it, and deletes what was traced."""
-    self.stop()
-    shutil.rmtree(self.folder, ignore_errors=True)
+    if self._process == os.getpid():
+      self.stop()
+      shutil.rmtree(self.folder, ignore_errors=True)
 
   def is_empty(self) -> bool:
     """Whether nothing was written."""
@@ -91,6 +97,13 @@ class _Session:
 
 
 _running: _Session | None = None
+
+
+@atexit.register
+def _end() -> None:
+  """Ends a trace that is on, before JAX lets go of its devices."""
+  if _running is not None:
+    _running.close()
 
 
 class Tracer:
