@@ -254,6 +254,13 @@ def test_after_a_drift_the_step_as_it_was_is_traced(has_build: bool):
   assert job.scripts[-1].in_use == 1
 
 
+def test_a_step_that_a_trace_would_cost_too_much_of_is_left_alone():
+  job = Job(step_s=[3e-4, 1e-4])
+  job.run(200)
+  assert job.states() == ["baseline", "watch"]
+  assert any("too little for a trace" in it.words for it in job.scripts)
+
+
 def test_a_search_is_concluded_once_and_says_whether_all_was_tried():
   job = Job(step_s=[1.0, 0.8])
   job.run(1000)
