@@ -176,7 +176,8 @@ class Loop:
   ) -> script_lib.Script:
     candidate = self._candidate
     assert candidate is not None
-    outcome = candidate.next(self._around, latest, played)
+    objection = self.overhead.objection(self.step_s)
+    outcome = candidate.next(self._around, latest, played, objection)
     if isinstance(outcome, script_lib.Script):
       return outcome
     self._around.note(
