@@ -24,6 +24,7 @@ import pytest
 import lagom_xla
 from lagom_xla.compile import _jax
 from lagom_xla.live import tuned
+from lagom_xla.live.loop import loop as loop_lib
 import live_step
 
 
@@ -148,6 +149,25 @@ def test_ctrl_c_reaches_the_caller_and_training_can_go_on(
     with warnings.catch_warnings():
       warnings.simplefilter("error")
       _call_until(step, "now: watch", x)
+    np.testing.assert_array_equal(step(x), _double(x))
+
+
+def test_ctrl_c_while_it_is_decided_what_comes_next_ends_tuning(
+  monkeypatch: pytest.MonkeyPatch,
+):
+  def interrupt(*_: Any) -> None:
+    raise KeyboardInterrupt
+
+  x = jnp.ones(3)
+  with live_step.proposed_by(live_step.Proposer({"again": _again})):
+    step = _tuned(_double)
+    step(x)
+    with pytest.warns(RuntimeWarning, match="tuning was interrupted"):
+      with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(loop_lib.Loop, "next_script", interrupt)
+        for _ in range(100):
+          step(x)
+      _call_until(step, "now: stay", x)
     np.testing.assert_array_equal(step(x), _double(x))
 
 
