@@ -223,7 +223,10 @@ _ENDS_WHILE_TRACED = """
 import os, sys
 import jax, jax.numpy as jnp
 import lagom_xla
-from lagom_xla.live import tracing
+from lagom_xla.live import composer, tracing, tuned
+from lagom_xla.live.loop import loop
+limits = loop.Limits(overhead_steps=1e9)  # A trace is worth it.
+tuned.PATIENCE = composer.Patience(limits=limits)
 step = lagom_xla.tune(jax.jit(lambda x: x * 2), cache=False)
 while tracing._running is None:
   step(jnp.ones(3))
