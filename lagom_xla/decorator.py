@@ -47,6 +47,7 @@ from lagom_xla.compile import fallback
 from lagom_xla.live import predicted
 from lagom_xla.live import tuned
 from lagom_xla.live.history import plan_cache
+from lagom_xla.live.history import trials
 from lagom_xla.search import nccl
 
 
@@ -193,5 +194,6 @@ def tune(
   else:
     step = fallback.wrap(jitted_step, chooser.choose, by="lagom_xla.tune")
     step.report = chooser.report
+    step._repr_html_ = lambda: trials.as_html(chooser.report())
   step.tunings = chooser.tunings
   return step

@@ -9,6 +9,7 @@ XLA's CPU compiler, on which GPU options do not act; all else is as on GPUs.
 from __future__ import annotations
 
 import dataclasses
+import html
 import os
 import pathlib
 import subprocess
@@ -64,6 +65,7 @@ def test_the_plan_can_be_read_from_the_step():
   assert "tuning of jit_step for 1x8xh100: " in repr(tuning)
   assert len(repr(tuning)) < 200
   assert repr(tuning) in step.report()
+  assert step._repr_html_() == f"<pre>{html.escape(step.report())}</pre>"
 
 
 def test_what_runs_is_what_the_tuner_compiled(monkeypatch: pytest.MonkeyPatch):

@@ -8,13 +8,16 @@ import functools
 import itertools
 import json
 import lzma
+import os
 import pathlib
 import subprocess
 import sys
+import tarfile
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import pytest
 
 from benchmarks.gpu import __main__ as command
 from benchmarks.gpu import part as part_lib
@@ -66,6 +69,25 @@ def test_a_part_that_fails_leaves_the_others(tmp_path: pathlib.Path) -> None:
   assert sound["status"] == "not measured"
 
 
+def test_a_machine_without_our_packages_is_told_what_is_missing(
+  tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+  (tmp_path / "nvidia-smi").write_text("#!/bin/sh\n")
+  (tmp_path / "nvidia-smi").chmod(0o755)
+  missing = "raise ModuleNotFoundError('', name='pydantic')"
+  (tmp_path / "pydantic.py").write_text(missing)
+  monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+  monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+  out = tmp_path / "out"
+  part = part_lib.Part(name="tuner_plugin", limit_s=60, what="")
+  (row,) = command.measure([part], out, limit_s=60)
+  assert row["status"] == "not measured"
+  assert "has no package pydantic here" in row["reason"]
+  assert "v6" in row["figures"]["interfaces"]
+  with tarfile.open(out / "traces.tar.gz") as packed:
+    assert packed.getnames() == ["tuner_plugin.log"]
+
+
 def test_what_a_part_kept_outlives_it(tmp_path: pathlib.Path) -> None:
   part_lib.keep(tmp_path, "traced_step", {"model": "small"})
   part = part_lib.Part(name="traced_step", limit_s=0.01, what="")
@@ -94,7 +116,9 @@ def test_the_table_has_a_rule_that_nccl_would_never_choose(
   tmp_path: pathlib.Path,
 ) -> None:
   path = tmp_path / "nccl_table.bin"
-  environ = tuner_plugin.with_table(path, pathlib.Path("/plugin.so"))
+  environ = tuner_plugin.with_table(
+    path, pathlib.Path("/plugin.so"), num_nodes=1
+  )
   assert environ["NCCL_TUNER_PLUGIN"] == "/plugin.so"
   (rule,) = table_lib.read(path).rules
   assert (rule.kind, rule.num_ranks, rule.num_channels) == ("all-reduce", 2, 3)

@@ -105,7 +105,17 @@ def test_a_job_whose_candidates_cost_too_much_stops_proposing():
   assert steps <= 20
   assert job.states()[-1] == "watch"
   words = [script.words for script in job.scripts if script.words]
-  assert "another candidate might make it more than 20" in words[-1]
+  assert "to try more might make it more than 20" in words[-1]
+
+
+def test_candidates_that_noise_keeps_undecided_are_given_up():
+  overheads = []
+  for seed in range(30):
+    job = Job(step_s=[1.0, *[1.6] * 4], noise=0.5, seed=seed)
+    job.run(1000)
+    overheads.append(job.loop.overhead.total_s / job.loop.step_s)
+  # Beyond 20 is what noise adds to the baseline and to the first two pairs.
+  assert max(overheads) < 40
 
 
 def _refused_by_one(waited_s: float):
@@ -252,6 +262,13 @@ def test_after_a_drift_the_step_as_it_was_is_traced(has_build: bool):
   job.run(6000)
   assert _profiles(job) == [[-1], [-2]] if has_build else [[0], [0]]
   assert job.scripts[-1].in_use == 1
+
+
+def test_a_step_that_a_trace_would_cost_too_much_of_is_left_alone():
+  job = Job(step_s=[3e-4, 1e-4])
+  job.run(200)
+  assert job.states() == ["baseline", "watch"]
+  assert any("too little for a trace" in it.words for it in job.scripts)
 
 
 def test_a_search_is_concluded_once_and_says_whether_all_was_tried():

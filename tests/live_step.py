@@ -8,7 +8,7 @@ callback that sleeps: how long it does says what a proposal saves or costs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 import contextlib
 import dataclasses
 import json
@@ -107,7 +107,7 @@ class Proposer(proposals.Proposer):
     lowered: jax.stages.Lowered,
     measured: proposals.Measured,
     stop: threading.Event,
-  ) -> Iterator[proposals.Proposal]:
+  ) -> Generator[proposals.Proposal, None, None]:
     del lowered
     self.measured.append(measured)
     self.before(stop)

@@ -11,10 +11,12 @@ from typing import Any
 import weakref
 
 import jax
+import jsonschema
 import numpy as np
 import pytest
 
 import lagom_xla
+from lagom_xla.live.history import trial_line
 import live_step
 import python_calls
 
@@ -147,6 +149,9 @@ def test_each_trial_is_a_line_of_json(trained: Any):
   assert slower["ratio"] > 1 and slower["num_pairs"] >= 2
   assert broken["ratio"] is None and "no such option" in broken["words"]
   assert faster["low"] < faster["ratio"] < faster["high"] < 1
+  schema = jsonschema.Draft202012Validator(trial_line.schema())
+  for line in lines:
+    schema.validate(line)
 
 
 def test_a_rejected_executable_is_let_go_of(trained: Any):

@@ -267,3 +267,12 @@ def test_an_entry_that_is_dropped_is_gone(
   assert cache.get(_KEY) is None
   cache.drop(_KEY)
   assert said == []
+
+
+def test_a_user_without_a_home_has_no_plans(
+  monkeypatch: pytest.MonkeyPatch,
+) -> None:
+  monkeypatch.delenv("LAGOM_XLA_CACHE")
+  monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+  monkeypatch.setattr(os.path, "expanduser", lambda path: path)
+  assert plan_cache.in_folder(True) is None

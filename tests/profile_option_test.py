@@ -55,6 +55,21 @@ def test_inspect_says_how_far_off_predictions_were(folder: pathlib.Path):
   commands.check_schema("inspect", found)
 
 
+@pytest.mark.parametrize("command", ["inspect", "tune"])
+def test_a_profile_of_another_step_prices_nothing(
+  command: str, folder: pathlib.Path, tmp_path: pathlib.Path
+):
+  module = tmp_path / "another.hlo"
+  module.write_text(commands.HLO)
+  options = [f"--out={tmp_path / 'plan'}"] if command == "tune" else []
+  said = commands.run(
+    *(command, str(module), commands.CLUSTER, *options),
+    f"--profile={folder / 'trace'}",
+  )
+  assert said.status == 2
+  assert "is of another step than step: it has none of its kernels" in said.err
+
+
 def test_profile_shows_who_waits_for_whom(folder: pathlib.Path):
   text = commands.run("profile", str(folder / "trace"), "--verbose").out
   assert "Who waited for whom (measured" in text

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 import dataclasses
+import gzip
 import pathlib
 import re
 import statistics
@@ -260,6 +261,40 @@ def test_another_steps_trace_is_refused(
     profile_lib.of_trace(trace, tp_scan)
 
 
+def _of_another(kernels: Sequence[xspace_text.Kernel]) -> bytes:
+  """The profile of a process that ran another program, ten times as long."""
+  others = [
+    dataclasses.replace(k, op=f"another_{k.op}", time_us=10 * k.time_us)
+    for k in kernels
+  ]
+  process = xspace_text.Process(devices=[others], program_id=99)
+  return xspace_text.serialized(process)
+
+
+def test_a_process_that_ran_another_step_is_named(fsdp_scan: hlo.Module):
+  ranks = _run(fsdp_scan, [0.0, 0.0]).steps(1)
+  process = xspace_text.Process(devices=[ranks[0]], module=fsdp_scan)
+  serialized = {
+    "host0": xspace_text.serialized(process),
+    "host1": _of_another(ranks[1]),
+  }
+  with pytest.raises(errors.TraceError, match="of host1 is of another step"):
+    profiling.read(serialized)
+
+
+def test_the_step_is_the_same_in_processes_that_ran_more(fsdp_scan: hlo.Module):
+  ranks = _run(fsdp_scan, [0.0, 0.0]).steps(2)
+  processes = [
+    xspace_text.serialized(
+      xspace_text.Process(devices=[kernels], module=fsdp_scan)
+    )
+    for kernels in ranks
+  ]
+  processes[1] += _of_another(ranks[1])
+  found = profiling.read({"host0": processes[0], "host1": processes[1]})
+  assert [step.device for step in found.whole_steps] == [0, 0, 1, 1]
+
+
 def test_a_trace_without_its_module_asks_for_it(fsdp_scan: hlo.Module):
   (ranks,) = _run(fsdp_scan, [0.0]).steps(1)
   process = xspace_text.Process(devices=[ranks])
@@ -276,6 +311,18 @@ def test_a_folder_without_a_trace_is_named(tmp_path: pathlib.Path):
 
 def test_a_trace_that_was_cut_off_is_named(tmp_path: pathlib.Path):
   (tmp_path / "rank3.xplane.pb").write_bytes(b"\x0a\xff\xff\x01half")
+  with pytest.raises(errors.TraceError, match="rank3"):
+    profile_lib.read(tmp_path)
+
+
+def test_a_compressed_trace_that_was_damaged_is_named(
+  tmp_path: pathlib.Path, fsdp_scan: hlo.Module
+):
+  (ranks,) = _run(fsdp_scan, [0.0]).steps(1)
+  process = xspace_text.Process(devices=[ranks], module=fsdp_scan)
+  damaged = bytearray(gzip.compress(xspace_text.serialized(process)))
+  damaged[200] ^= 0xFF
+  (tmp_path / "rank3.xplane.pb.gz").write_bytes(damaged)
   with pytest.raises(errors.TraceError, match="rank3"):
     profile_lib.read(tmp_path)
 

@@ -44,7 +44,7 @@ _CLUSTER = jsonschema.Draft202012Validator(cluster_lib.schema())
 
 def _objects(schema: Any) -> Iterator[dict[str, Any]]:
   yield schema
-  yield from schema["$defs"].values()
+  yield from schema.get("$defs", {}).values()
 
 
 _TITLES = {
@@ -58,6 +58,7 @@ _TITLES = {
   "explain": "Explanation",
   "whatif": "Comparison",
   "doctor": "Checkup",
+  "trials": "TrialLine",
 }
 
 

@@ -6,9 +6,10 @@
         [--limit=SECONDS] [--format=text|json]
 
 Each part is a process with a time limit, and each survives the others' failure.
-The folder gets `gpu.json`, and as fixtures the trace and the module of the
-example's step. Where there is no GPU the parts that need one are reported as
-not measured. benchmarks/gpu/results was written so.
+The folder gets `gpu.json`, as fixtures the trace and the module of the
+example's step, and `traces.tar.gz` with all traces and logs. Where there is no
+GPU the parts that need one are reported as not measured. benchmarks/gpu/results
+was written so.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import json
 import pathlib
 import shutil
 import sys
+import tarfile
 import tempfile
 import time
 from typing import Any
@@ -68,6 +70,10 @@ PARTS = (
 
 # What is brought home beside the figures.
 _FIXTURES = ("step.xplane.pb.xz", "step.hlo.xz")
+# All traces and logs: what could not be compared there can be elsewhere.
+_TRACES = "traces.tar.gz"
+_PACKED = ("*.xplane.pb", "*.log")
+_MOST_PACKED_BYTES = 64 * 2**20
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -113,7 +119,21 @@ def measure(
     for fixture in _FIXTURES:
       if (folder / fixture).exists():
         shutil.copy(folder / fixture, out / fixture)
+    _pack(folder, out / _TRACES)
   return rows
+
+
+def _pack(folder: pathlib.Path, archive: pathlib.Path) -> None:
+  """Packs traces and logs, smallest first, as many as may travel."""
+  found = [p for pattern in _PACKED for p in folder.rglob(pattern)]
+  left_bytes = _MOST_PACKED_BYTES
+  with tarfile.open(archive, "w:gz") as tar:
+    for path in sorted(found, key=lambda path: path.stat().st_size):
+      left_bytes -= path.stat().st_size
+      if left_bytes < 0:
+        print(f"gpu: {path} is too large to keep", file=sys.stderr)
+        return
+      tar.add(path, path.relative_to(folder))
 
 
 def _chosen(only: str) -> list[part_lib.Part]:

@@ -44,6 +44,7 @@ def measure(folder: pathlib.Path) -> dict[str, Any]:
 
   figures["gpu"] = _queried()
   figures["devices"] = [device.device_kind for device in jax.devices()]
+  part_lib.keep(folder, "environment", figures)
   figures["cluster"] = live_gpu.cluster_name()
   return figures
 

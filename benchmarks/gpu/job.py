@@ -20,21 +20,24 @@ import subprocess
 import sys
 import time
 
+from benchmarks.gpu import environment
 from benchmarks.gpu import rank as rank_lib
 
 _ROOT = pathlib.Path(__file__).parents[2]
 _POLL_S = 0.05
 _MOST_WORDS = 500
-# NCCL 2.30.3 and later let ranks share a GPU if they are told to. NVLS has no
-# place there, and peers of one device are not to be reached through a network.
+# NVLS has no place on one GPU.
 _SHARED_GPU = {
-  "NCCL_MULTI_RANK_GPU_ENABLE": "1",
   "NCCL_NVLS_ENABLE": "0",
-  "NCCL_NET_GDR_LEVEL": "LOC",
   "NCCL_CGA_CLUSTER_SIZE": "1",
   "CUDA_DEVICE_MAX_CONNECTIONS": "32",
   "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
 }
+# NCCL from here on lets ranks share a GPU if it is told to, and reach each
+# other through its memory. Before, two ranks of one host on one GPU are an
+# error ("Duplicate GPU detected"). As two hosts, which NCCL_HOSTID makes of
+# them, they reach each other through sockets.
+_SHARES_SINCE = (2, 30, 3)
 _DEBUG = {
   "NCCL_DEBUG": "INFO",
   "NCCL_DEBUG_SUBSYS": "INIT,ENV,TUNING",
@@ -103,6 +106,31 @@ def run(job: Job) -> dict[str, list[float]]:
   return json.loads((job.folder / "step_us.json").read_text())
 
 
+def shares_memory(nccl: str | None) -> bool:
+  """Whether ranks of a GPU are peers; else they are hosts of their own.
+
+  Args:
+    nccl: its version, such as "2.28.9"; None if unknown.
+  """
+  return nccl is None or tuple(map(int, nccl.split("."))) >= _SHARES_SINCE
+
+
+def shared_by(nccl: str | None, process_id: int) -> dict[str, str]:
+  """What has NCCL accept a rank on a GPU that another one has.
+
+  Args:
+    nccl: as of `shares_memory`.
+    process_id: of the rank.
+  """
+  if shares_memory(nccl):
+    return {"NCCL_MULTI_RANK_GPU_ENABLE": "1", "NCCL_NET_GDR_LEVEL": "LOC"}
+  return {
+    "NCCL_HOSTID": f"rank{process_id}",
+    "NCCL_NET": "Socket",
+    "NCCL_SOCKET_IFNAME": "lo",
+  }
+
+
 def said_of_tuners(job: Job) -> list[str]:
   """The lines of NCCL's log that are about tuner plugins, without doubles."""
   return list(dict.fromkeys(_TUNER.findall(_log(job))))
@@ -126,7 +154,13 @@ def _started(
         json.dumps(dataclasses.asdict(spec)),
       ),
       cwd=_ROOT,
-      env={**os.environ, **_SHARED_GPU, **_DEBUG, **job.environ},
+      env={
+        **os.environ,
+        **_SHARED_GPU,
+        **_DEBUG,
+        **shared_by(environment.nccl_version(), process_id),
+        **job.environ,
+      },
       stdin=subprocess.DEVNULL,
       stdout=log,
       stderr=log,

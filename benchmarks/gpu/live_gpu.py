@@ -29,7 +29,7 @@ def check() -> None:
   Raises:
     NotMeasuredError: it has none.
   """
-  _check_is_there()
+  check_is_there()
   import jax
 
   if jax.default_backend() != "gpu":
@@ -62,7 +62,7 @@ def cluster_name_elsewhere() -> str:
   Raises:
     NotMeasuredError: there is no GPU that JAX can use, or an unknown one.
   """
-  _check_is_there()
+  check_is_there()
   done = subprocess.run(
     (sys.executable, "-m", __name__),
     cwd=_ROOT,
@@ -78,7 +78,12 @@ def cluster_name_elsewhere() -> str:
   return done.stdout.strip()
 
 
-def _check_is_there() -> None:
+def check_is_there() -> None:
+  """Checks that there is a GPU, which nobody holds for that.
+
+  Raises:
+    NotMeasuredError: there is none.
+  """
   # Without this, JAX would be imported for nothing.
   if not (glob.glob("/dev/nvidia[0-9]*") or shutil.which("nvidia-smi")):
     raise part_lib.NotMeasuredError("There is no NVIDIA GPU on this machine.")

@@ -35,37 +35,42 @@ SIZES = (2**18, 2**20, 2**22, 2**24, 2**26, 2**28)
 def measure(folder: pathlib.Path) -> dict[str, Any]:
   """Traces the program and compares its kernels."""
   live_gpu.check()
+  cases = {"products": products(SHAPES), "fusions": fusions(SIZES)}
+  for name, case in cases.items():
+    traced(case, folder / "lone" / name)
+  # All traces are there by now, whatever becomes of the comparison.
   from lagom_xla import cluster as cluster_lib
 
   cluster = cluster_lib.parse(live_gpu.cluster_name())
-  trace = folder / "lone"
-  return {
-    "products": _compared(products(SHAPES), trace / "products", cluster),
-    "fusions": _compared(fusions(SIZES), trace / "fusions", cluster),
-  }
+  return {name: _compared(folder / "lone" / name, cluster) for name in cases}
 
 
-def _compared(
-  case: tuple[Any, tuple[Any, ...]], trace: pathlib.Path, cluster: Any
-) -> Mapping[str, Any]:
-  import jax
-
+def _compared(trace: pathlib.Path, cluster: Any) -> Mapping[str, Any]:
   from lagom_xla.profiling import profile as profile_lib
 
+  figures = kernel_times.compared(profile_lib.read(trace), cluster)
+  return {name: figures[name] for name in ("by_kind", "kernels", "gap_us")}
+
+
+def traced(case: tuple[Any, tuple[Any, ...]], trace: pathlib.Path) -> None:
+  """Traces a function of `products` or `fusions` into a folder."""
+  import jax
+
   function, args = case
-  compiled = (
-    jax.jit(function)
-    .lower(*args)
-    .compile(compiler_options=dict(traced_step.NO_COMMAND_BUFFERS))
-  )
+  compiled = jax.jit(function).lower(*args).compile(compiler_options=_options())
   values = fresh(args)
   for _ in range(_NUM_WARM_UPS):
     jax.block_until_ready(compiled(*values))
   with jax.profiler.trace(str(trace)):
     for _ in range(_NUM_TRACED):
       jax.block_until_ready(compiled(*values))
-  figures = kernel_times.compared(profile_lib.read(trace), cluster)
-  return {name: figures[name] for name in ("by_kind", "kernels", "gap_us")}
+
+
+def _options() -> dict[str, bool | str]:
+  import jax
+
+  is_gpu = jax.default_backend() == "gpu"
+  return dict(traced_step.NO_COMMAND_BUFFERS) if is_gpu else {}
 
 
 def products(

@@ -159,6 +159,13 @@ def main() -> None:
   except NotMeasuredError as error:
     print(error, file=sys.stderr)
     sys.exit(_NOT_MEASURED)
+  except ModuleNotFoundError as error:
+    print(
+      f"Python has no package {error.name} here, which this part needs: bring"
+      " what pyproject.toml lists, as wheels where there is no registry.",
+      file=sys.stderr,
+    )
+    sys.exit(_NOT_MEASURED)
 
 
 if __name__ == "__main__":

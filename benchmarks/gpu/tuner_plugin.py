@@ -10,6 +10,7 @@ the table counts how often its rule was used.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pathlib
 import subprocess
@@ -26,6 +27,7 @@ from benchmarks.gpu import part as part_lib
 _PART = "tuner_plugin"
 _NUM_CHANNELS = 3
 _NUM_BYTES = 2**26
+_NUM_BYTES_IN_TURNS = 2**20
 _LIMIT_S = 20.0
 _LIMIT_OF_JOB_S = 60.0
 
@@ -37,16 +39,27 @@ def measure(folder: pathlib.Path) -> dict[str, Any]:
   plugin = build.ensure()
   figures: dict[str, Any] = {"interfaces": list(build.interfaces(plugin))}
   part_lib.keep(folder, _PART, figures)
-  live_gpu.cluster_name_elsewhere()
-  environ = with_table(folder / "nccl_table.bin", plugin)
+  live_gpu.check_is_there()
+  is_node = job_lib.shares_memory(environment.nccl_version())
+  environ = with_table(
+    folder / "nccl_table.bin", plugin, num_nodes=1 if is_node else 2
+  )
   figures["one rank"] = _of_one_rank(environ)
   part_lib.keep(folder, _PART, figures)
   figures["two ranks"] = _of_two_ranks(folder / "plugin", environ)
   return figures
 
 
-def with_table(table: pathlib.Path, plugin: pathlib.Path) -> dict[str, str]:
-  """Writes the table; returns the variables that load the plugin with it."""
+def with_table(
+  table: pathlib.Path, plugin: pathlib.Path, *, num_nodes: int
+) -> dict[str, str]:
+  """Writes the table; returns the variables that load the plugin with it.
+
+  Args:
+    table: the file.
+    plugin: the library.
+    num_nodes: that NCCL takes the two ranks for.
+  """
   from lagom_xla.apply.nccl import layout
   from lagom_xla.apply.nccl import rules as rules_lib
   from lagom_xla.apply.nccl import table as table_lib
@@ -54,7 +67,7 @@ def with_table(table: pathlib.Path, plugin: pathlib.Path) -> dict[str, str]:
   rule = rules_lib.Rule(
     kind="all-reduce",
     num_ranks=2,
-    num_nodes=1,
+    num_nodes=num_nodes,
     min_bytes=1,
     max_bytes=2**40,
     algorithm="ring",
@@ -95,22 +108,29 @@ def _of_two_ranks(
   from lagom_xla.apply.nccl import table as table_lib
   from lagom_xla.profiling import profile as profile_lib
 
-  try:
-    with mps.running() as shared:
-      job = job_lib.Job(
-        folder=folder,
-        num_bytes=_NUM_BYTES,
-        width=1024,
-        num_layers=1,
-        environ={**shared, **environ},
-        limit_s=_LIMIT_OF_JOB_S,
-      )
+  with contextlib.ExitStack() as stack:
+    num_bytes, shared, note = _NUM_BYTES, {}, ""
+    try:
+      shared = stack.enter_context(mps.running())
+    except part_lib.NotMeasuredError as error:
+      # Kernels that wait for each other take turns then, which ends, too.
+      num_bytes, note = _NUM_BYTES_IN_TURNS, str(error)
+    job = job_lib.Job(
+      folder=folder,
+      num_bytes=num_bytes,
+      width=1024,
+      num_layers=1,
+      environ={**shared, **environ},
+      limit_s=_LIMIT_OF_JOB_S,
+    )
+    try:
       job_lib.run(job)
-  except (job_lib.JobError, part_lib.NotMeasuredError) as error:
-    return {"reason": str(error)}
+    except job_lib.JobError as error:
+      return {"reason": f"{error} {note}".strip()}
   profile = profile_lib.read(folder / "collective")
   table = table_lib.read(pathlib.Path(environ["LAGOM_XLA_NCCL_TABLE"]))
   return {
+    "note": note,
     "asked_for_channels": _NUM_CHANNELS,
     "channels": dict(profile.num_channels),
     "num_applied": table.counts[0].num_applied,

@@ -3,13 +3,16 @@
 """Two ranks on one GPU: kernels beside a real NCCL, at many settings.
 
 NCCL lets ranks share a GPU since 2.30.3. What is measured so holds for SMs,
-waves, L2 and memory; not for NVLink, of which there is none between them.
+waves, L2 and memory; not for NVLink, of which there is none between them. With
+an older NCCL the ranks pass for two hosts and go through sockets (`job.py`):
+that holds for SMs and waves alone, as NCCL's kernels wait for the network then.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 import dataclasses
+import functools
 import pathlib
 import time
 from typing import Any
@@ -81,26 +84,20 @@ def measure(folder: pathlib.Path) -> dict[str, Any]:
   Raises:
     JobError: no setting came to an end.
   """
-  from lagom_xla import cluster as cluster_lib
-
-  gpu = live_gpu.cluster_name_elsewhere().rpartition("x")[2]
-  cluster = cluster_lib.parse(f"1x2x{gpu}")
   deadline_s = time.monotonic() + part_lib.own_limit_s() - _RESERVE_S
+  live_gpu.check_is_there()
   rows: list[dict[str, Any]] = []
   with mps.running() as environ:
-    for row in _rows(folder, cluster, dict(environ), deadline_s):
+    for row in _rows(folder, dict(environ), deadline_s):
       rows.append(row)
       part_lib.keep(folder, _PART, {"rows": rows})
-  if not any("kernels" in row for row in rows):
+  if not any("step_us" in row for row in rows):
     raise job_lib.JobError(rows[0]["reason"] if rows else "There was no time.")
   return {"rows": rows}
 
 
 def _rows(
-  folder: pathlib.Path,
-  cluster: Any,
-  environ: dict[str, str],
-  deadline_s: float,
+  folder: pathlib.Path, environ: dict[str, str], deadline_s: float
 ) -> Iterator[dict[str, Any]]:
   """A row for each setting for which there is time."""
   num_failed = 0
@@ -110,12 +107,16 @@ def _rows(
     if left_s < _LIMIT_OF_JOB_S / 2 or num_failed == index == 2:
       return
     row: dict[str, Any] = dataclasses.asdict(setting)
+    job = job_of(folder / f"ranks{index}", setting, environ, left_s)
     try:
-      row |= measured(
-        job_of(folder / str(index), setting, environ, left_s), cluster, setting
-      )
-    except Exception as error:  # The other settings may do.
+      row |= {"num_bytes": job.num_bytes, "step_us": job_lib.run(job)}
+    except job_lib.JobError as error:  # The other settings may do.
       num_failed += 1
+      yield row | {"reason": str(error)}
+      continue
+    try:
+      row |= _compared(job, setting)
+    except Exception as error:  # Traces and times are there all the same.
       row["reason"] = str(error) or type(error).__name__
     yield row
 
@@ -144,18 +145,19 @@ def job_of(
   )
 
 
-def measured(
-  job: job_lib.Job, cluster: Any, setting: Setting
-) -> dict[str, Any]:
-  """Runs a job and compares what it measured.
-
-  Raises:
-    JobError: it did not come to an end.
-  """
-  step_us = job_lib.run(job)
-  figures = contended.compared(
+def _compared(job: job_lib.Job, setting: Setting) -> dict[str, Any]:
+  """What a job measured beside what is predicted."""
+  return contended.compared(
     job.folder,
-    cluster,
+    _cluster(),
     chunk_bytes=setting.buffer_bytes // _CHUNKS_PER_BUFFER,
   )
-  return {"num_bytes": job.num_bytes, "step_us": step_us, **figures}
+
+
+@functools.cache
+def _cluster() -> Any:
+  """Two of this GPU."""
+  from lagom_xla import cluster as cluster_lib
+
+  gpu = live_gpu.cluster_name_elsewhere().rpartition("x")[2]
+  return cluster_lib.parse(f"1x2x{gpu}")

@@ -88,4 +88,31 @@ def inspected(
     bar.told_of_compiles(naming.of_today()),
     pricing(arguments, target) as costed,
   ):
-    return tuner.inspect(target), costed
+    step = tuner.inspect(target)
+    check(arguments, step)
+    return step, costed
+
+
+def check(arguments: argparse.Namespace, step: step_lib.Step) -> None:
+  """Checks that the profile, if there is one, has something of a step.
+
+  Args:
+    arguments: those of `add`.
+    step: as it runs today, priced by the profile.
+
+  Raises:
+    TraceError: it has nothing: it is another program's.
+  """
+  from lagom_xla import errors
+  from lagom_xla.costs import coverage
+
+  if arguments.profile is None:
+    return
+  shares = coverage.measured_shares(step)
+  if shares and not any(shares.values()):
+    raise errors.TraceError(
+      f"The trace in {arguments.profile} is of another step than"
+      f" {step.analysis.module.name}: it has none of its kernels or"
+      " collectives, nor kernels of equal work. Trace this step, or leave out"
+      " --profile."
+    )

@@ -23,6 +23,7 @@ FILES = {
   "explain": "lagom_xla.explain.explanation",
   "whatif": "lagom_xla.whatif.comparison",
   "doctor": "lagom_xla.doctor",
+  "trials": "lagom_xla.live.history.trial_line",
 }
 # What is in another and has its tables elsewhere: a plan has its cluster in
 # it, a tuning its plan.
@@ -39,8 +40,9 @@ def add(commands) -> None:
     commands,
     "schema",
     _run,
-    "Prints the JSON schema of plan.json, of a file for --cluster, or of what"
-    " a command prints with --format=json.",
+    "Prints the JSON schema of plan.json, of a file for --cluster, of what a"
+    " command prints with --format=json, or of a line of the trials that"
+    " lagom_xla.tune(log=FILE) adds to.",
     _EXAMPLES,
   )
   command.add_argument(

@@ -190,6 +190,7 @@ def _tune(
       candidate: candidates_lib.Candidate | candidates_lib.Refused,
     ) -> None:
       if bar.num_done == 0 and isinstance(candidate, candidates_lib.Candidate):
+        profiled.check(arguments, candidate.step)
         command_lib.warn_of_repeated_work(target, candidate.step)
       bar.found(candidate)
 

@@ -5,8 +5,9 @@
 They are those of JAX 0.10.2 to 0.12. What has no public way in is there and
 nowhere else: which backend a step was lowered for, compiling StableHLO that no
 function was traced to, and what jit does with a signature it has not seen. In
-`_jax_debug.py` is how it lowers debug callbacks, in `_jax_request.py` what it
-hands to XLA for a compile, in `_jax_store.py` what joins a job's processes.
+`_jax_debug.py` is how it lowers debug callbacks, in `_jax_executable.py` what
+it knows of an executable, in `_jax_request.py` what it hands to XLA for a
+compile, in `_jax_store.py` what joins a job's processes.
 """
 
 from __future__ import annotations
@@ -223,17 +224,6 @@ def jit_with(jitted: Any, info: Any, cache_miss: Callable[..., Any]) -> Any:
     )
   except (ImportError, AttributeError, TypeError) as error:
     raise _unsupported(jitted, error) from error
-
-
-def cache_miss_of(compiled: Any) -> Callable[..., Any] | None:
-  """What C++ asks an executable on its first call.
-
-  None where every call goes through Python, as with host callbacks.
-  """
-  try:
-    return compiled._executable.create_cpp_call(compiled._params)._cache_miss
-  except AttributeError:
-    return None
 
 
 def _unsupported(jitted: Any, error: Exception) -> errors.UnsupportedError:

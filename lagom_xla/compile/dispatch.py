@@ -20,6 +20,7 @@ from typing import Any
 import jax
 
 from lagom_xla.compile import _jax
+from lagom_xla.compile import _jax_executable
 from lagom_xla.compile import nnx_step
 
 # The executable to run a signature with; None runs it as jit would.
@@ -80,7 +81,7 @@ class Jitted:
   ) -> Answer:
     """Runs a call with an executable, and answers C++."""
     args, kwargs = _without_statics(args, kwargs, self.info)
-    run = _jax.cache_miss_of(compiled)
+    run = _jax_executable.cache_miss_of(compiled)
     if run is None:
       return compiled(*args, **kwargs), None, False
     return run(*args, **kwargs)

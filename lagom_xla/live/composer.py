@@ -89,11 +89,14 @@ class Composer:
 
   def follow(self, played: surroundings.Played) -> script_lib.Script:
     """The script after the one that was played, the same in all processes."""
-    self._num_scripts += 1
     try:
-      script = self._next(script_name(self._num_scripts), played)
+      script = self._next(script_name(self._num_scripts + 1), played)
     except Exception as error:  # The step must run, whatever went wrong.
       script = script_lib.stay(self._in_use, fallback.describe(error))
+    except BaseException:  # Ctrl-C: what was decided by then, nobody knows.
+      self._fail("tuning was interrupted")
+      raise
+    self._num_scripts += 1
     self._in_use = script.in_use
     if script.state is script_lib.State.STAY:
       self._complain(_stays(self._diary.name, script))
@@ -107,12 +110,20 @@ class Composer:
       self.variants.compile_for_profile(script.number)
     return script
 
+  def close(self) -> None:
+    """Nothing more is tried, and no executable kept."""
+    self.variants.keep(())
+    if self._first is not None:
+      self._first.end_search()
+
   def fail(self, error: Exception) -> None:
     """A variant raised: next all processes are to run the step as jit does."""
+    self._fail(f"a variant failed: {fallback.describe(error)}")
+
+  def _fail(self, words: str) -> None:
     if self._failure is None:
-      self._failure = f"a variant failed: {fallback.describe(error)}"
-      refusal = script_lib.stay(0, self._failure)
-      self._complain(_stays(self._diary.name, refusal))
+      self._failure = words
+      self._complain(_stays(self._diary.name, script_lib.stay(0, words)))
 
   def _next(self, name: str, played: surroundings.Played) -> script_lib.Script:
     if self._failure is not None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import atexit
 from collections.abc import Callable
+import os
 import threading
 import time
 
@@ -48,8 +49,13 @@ def join() -> None:
     thread.join(max(deadline - time.monotonic(), 0))
 
 
+_process = os.getpid()
+
+
 @atexit.register
 def _end() -> None:
+  if _process != os.getpid():
+    return  # A fork has none of these threads.
   with _lock:
     for stop in _running.values():
       stop.set()

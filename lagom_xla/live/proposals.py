@@ -7,7 +7,7 @@ run there, and compiles them; it measures nothing. What it hands on is bytes, so
 that every process of a job can compile the same.
 """
 
-from collections.abc import Iterator
+from collections.abc import Generator
 import dataclasses
 import pathlib
 import threading
@@ -67,7 +67,7 @@ class Proposer(Protocol):
     lowered: jax.stages.Lowered,
     measured: Measured,
     stop: threading.Event,
-  ) -> Iterator[Proposal]:
+  ) -> Generator[Proposal, None, str | None]:
     """Yields proposals, the best first.
 
     Runs in a background thread of the job's first process, beside training.
@@ -76,6 +76,9 @@ class Proposer(Protocol):
       lowered: The step as jit lowered it.
       measured: What is known of the step as it runs.
       stop: Set when nobody waits for more; no proposal should follow.
+
+    Returns:
+      Why there are no more, where that is more than that all were yielded.
 
     Raises:
       Exception: Whatever went wrong; training stays with the step as it is.

@@ -6,21 +6,30 @@ from __future__ import annotations
 
 import queue
 import threading
+import weakref
 
 from lagom_xla.live import ending
 from lagom_xla.live import proposals
 from lagom_xla.live.history import memory as memory_lib
 
+_Found = queue.Queue[proposals.Proposal | Exception]
+
 
 class Search:
-  """One search for proposals, at most one ahead of who takes them."""
+  """One search for proposals, at most one ahead of who takes them.
+
+  It ends when nobody has this object any more, too.
+  """
 
   def __init__(self, memory: memory_lib.Memory, measured: proposals.Measured):
-    self._stop = threading.Event()
-    self._found: queue.Queue[proposals.Proposal | Exception] = queue.Queue(1)
-    self._memory = memory
-    self._measured = measured
-    ending.start("lagom_xla search", self._run, self._stop)
+    stop = threading.Event()
+    found: _Found = queue.Queue(1)
+    self._found = found
+    # The thread does not know this object, or it would never be let go of.
+    self.stop = weakref.finalize(self, stop.set)
+    ending.start(
+      "lagom_xla search", lambda: _run(memory, measured, found, stop), stop
+    )
 
   def found(self) -> proposals.Proposal | None:
     """The next proposal; None where there is none yet.
@@ -37,22 +46,27 @@ class Search:
       raise found
     return found
 
-  def stop(self) -> None:
-    """Nobody waits for more."""
-    self._stop.set()
 
-  def _run(self) -> None:
-    found = self._memory.proposals(self._measured, self._stop)
+def _run(
+  memory: memory_lib.Memory,
+  measured: proposals.Measured,
+  found: _Found,
+  stop: threading.Event,
+) -> None:
+  made = memory.proposals(measured, stop)
+  try:
+    while not stop.is_set():
+      _put(next(made), found, stop)
+  except Exception as error:  # Whatever it is, the loop has to hear of it.
+    _put(error, found, stop)
+
+
+def _put(
+  one: proposals.Proposal | Exception, found: _Found, stop: threading.Event
+) -> None:
+  while not stop.is_set():
     try:
-      while not self._stop.is_set():
-        self._put(next(found))
-    except Exception as error:  # Whatever it is, the loop has to hear of it.
-      self._put(error)
-
-  def _put(self, found: proposals.Proposal | Exception) -> None:
-    while not self._stop.is_set():
-      try:
-        self._found.put(found, timeout=0.2)
-        return
-      except queue.Full:
-        continue
+      found.put(one, timeout=0.2)
+      return
+    except queue.Full:
+      continue

@@ -10,8 +10,10 @@ the user could not take one.
 
 from __future__ import annotations
 
+import atexit
 from collections.abc import Callable
 import contextlib
+import os
 import pathlib
 import shutil
 import tempfile
@@ -34,6 +36,7 @@ class _Session:
     self.folder = pathlib.Path(tempfile.mkdtemp(prefix="lagom_xla_trace_"))
     self.num_traced = 0
     self.is_on = False
+    self._process = os.getpid()
     self._timer: threading.Timer | None = None
     self._lock = threading.RLock()
 
@@ -56,13 +59,16 @@ class _Session:
       self._cancel()
       self._timer = threading.Timer(_LONGEST_PAUSE_S, self.stop)
       self._timer.daemon = True
-      self._timer.start()
+      with contextlib.suppress(RuntimeError):  # There can be no more threads.
+        self._timer.start()
       self.num_traced += 1
     return jax.profiler.StepTraceAnnotation(_STEP, step_num=self.num_traced)
 
   def stop(self) -> None:
     """Ends it, if nobody has; what was traced is kept."""
     global _running
+    if self._process != os.getpid():
+      return  # A fork has neither the profiler nor the lock's owner.
     with self._lock:
       self._cancel()
       if not self.is_on:
@@ -75,8 +81,9 @@ class _Session:
 
   def close(self) -> None:
     """Ends it, and deletes what was traced."""
-    self.stop()
-    shutil.rmtree(self.folder, ignore_errors=True)
+    if self._process == os.getpid():
+      self.stop()
+      shutil.rmtree(self.folder, ignore_errors=True)
 
   def is_empty(self) -> bool:
     """Whether nothing was written."""
@@ -90,6 +97,13 @@ class _Session:
 
 
 _running: _Session | None = None
+
+
+@atexit.register
+def _end() -> None:
+  """Ends a trace that is on, before JAX lets go of its devices."""
+  if _running is not None:
+    _running.close()
 
 
 class Tracer:
@@ -109,10 +123,10 @@ class Tracer:
     if self._session is not None and self._session.is_on:
       return
     self.drop()
-    session = self._session = _Session()
-    # Also once nobody has this tracer any more, and when Python ends.
-    self._close = weakref.finalize(self, session.close)
     try:
+      session = self._session = _Session()
+      # Also once nobody has this tracer any more, and when Python ends.
+      self._close = weakref.finalize(self, session.close)
       session.start()
     except Exception as error:  # Of any kind: jaxlib's own, or RuntimeError.
       self._fail(errors.first_line(error))

@@ -15,6 +15,7 @@ import threading
 import jax
 
 from lagom_xla import errors
+from lagom_xla.compile import _jax_executable
 from lagom_xla.live import ending
 from lagom_xla.live import proposals
 from lagom_xla.live.loop import surroundings
@@ -75,11 +76,14 @@ class Variants:
   def _begin(
     self, number: int, compile_: Callable[[], jax.stages.Compiled]
   ) -> None:
-    ending.start(
-      f"lagom_xla compile {number}",
-      lambda: self._compile(number, compile_),
-      threading.Event(),
-    )
+    try:
+      ending.start(
+        f"lagom_xla compile {number}",
+        lambda: self._compile(number, compile_),
+        threading.Event(),
+      )
+    except RuntimeError as error:  # There can be no more threads.
+      self._vote(number, surroundings.Vote(digest=None, words=str(error)))
 
   def _compile(
     self, number: int, compile_: Callable[[], jax.stages.Compiled]
@@ -118,7 +122,8 @@ def check_alike(ours: jax.stages.Compiled, theirs: jax.stages.Compiled) -> None:
 
 def _types(compiled: jax.stages.Compiled) -> object:
   return jax.tree.map(
-    lambda leaf: (leaf.shape, leaf.dtype, leaf.weak_type), compiled.out_info
+    lambda leaf: (leaf.shape, leaf.dtype, leaf.weak_type),
+    _jax_executable.results_of(compiled),
   )
 
 
@@ -126,7 +131,7 @@ def _is_placed_alike(
   ours: jax.stages.Compiled, theirs: jax.stages.Compiled
 ) -> bool:
   """Whether results lie alike; else the next call had another signature."""
-  leaves = jax.tree.leaves(ours.out_info)
+  leaves = jax.tree.leaves(_jax_executable.results_of(ours))
   return all(
     one.is_equivalent_to(other, len(leaf.shape))
     for one, other, leaf in zip(

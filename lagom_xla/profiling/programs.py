@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import collections
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from lagom_xla import errors
 from lagom_xla.passes import hlo
@@ -37,6 +37,12 @@ def of_step(
   ]
   if module is None:
     module = _module(trace, programs)
+    names = _names(module)
+    # Also in processes that ran something else for longer.
+    programs = [
+      _longest(trace, process, names) or program
+      for process, program in enumerate(programs)
+    ]
   _check(trace, programs, module)
   return programs, module
 
@@ -66,7 +72,7 @@ def _module(
   for number, process in enumerate(trace.processes):
     program = programs[number]
     if program is not None and program in process.modules:
-      ran = _ran(trace, programs)
+      ran = [name for each in _ran(trace, programs) for name in each]
       found = [hlo.load(proto) for proto in process.modules[program]]
       return max(found, key=lambda module: _num_known(module, ran))
   raise errors.TraceError(
@@ -78,17 +84,19 @@ def _module(
 
 def _ran(
   trace: trace_lib.Trace, programs: Sequence[_Program | None]
-) -> list[str]:
-  """The instruction of each launch of the step."""
-  return [
-    launch.hlo_op
-    for device in trace.devices
-    for launch in device.launches
-    if launch.program_id == programs[device.process]
-  ]
+) -> list[list[str]]:
+  """The instructions of the step's launches, by process."""
+  ran: list[list[str]] = [[] for _ in trace.processes]
+  for device in trace.devices:
+    ran[device.process] += [
+      launch.hlo_op
+      for launch in device.launches
+      if launch.program_id == programs[device.process]
+    ]
+  return ran
 
 
-def _num_known(module: hlo.Module, ran: Sequence[str]) -> int:
+def _num_known(module: hlo.Module, ran: Iterable[str]) -> int:
   names = _names(module)
   return sum(name in names for name in ran)
 
@@ -98,14 +106,16 @@ def _check(
   programs: Sequence[_Program | None],
   module: hlo.Module,
 ) -> None:
-  ran = _ran(trace, programs)
-  num_known = _num_known(module, ran)
-  if not ran or num_known < _KNOWN * len(ran):
-    raise errors.TraceError(
-      f"The trace is of another step than {module.name}: of"
-      f" {len(ran):,} launches it names {num_known:,}. Give the trace of this"
-      " step, compiled by the same versions with the same flags."
-    )
+  by_process = _ran(trace, programs)
+  for process, ran in zip(trace.processes, by_process, strict=True):
+    num_known = _num_known(module, ran)
+    if num_known < _KNOWN * len(ran) or not any(by_process):
+      raise errors.TraceError(
+        f"The trace of {process.name} is of another step than {module.name}: of"
+        f" {len(ran):,} launches it names {num_known:,}. Give the trace of this"
+        " step, compiled by the same versions with the same flags, in a folder"
+        " with no other one's."
+      )
   if not module.is_scheduled:
     raise errors.TraceError(
       f"{module.name} is not scheduled: give the module after optimizations."

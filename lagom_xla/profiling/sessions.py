@@ -19,6 +19,7 @@ import gzip
 import lzma
 import pathlib
 import re
+import zlib
 
 from google.protobuf import message
 
@@ -160,7 +161,7 @@ def _read(file: pathlib.Path, name: str) -> Session:
       data = lzma.decompress(data)
     elif data.startswith(_GZIP):
       data = gzip.decompress(data)
-  except (OSError, EOFError, lzma.LZMAError) as error:
+  except (OSError, EOFError, lzma.LZMAError, zlib.error) as error:
     raise errors.TraceError(
       f"Cannot read {file}: {getattr(error, 'strerror', None) or error}."
     ) from error

@@ -79,7 +79,8 @@ def of_user() -> Cache | None:
 def folder_of_user() -> pathlib.Path | None:
   """Where LAGOM_XLA_CACHE says; None where it says "off".
 
-  Without, where the XDG Base Directory Specification has caches.
+  Without, where the XDG Base Directory Specification has caches; None where the
+  user has no home, as in some containers.
   """
   named = os.environ.get(_VARIABLE)
   if named:
@@ -87,6 +88,8 @@ def folder_of_user() -> pathlib.Path | None:
   base = os.environ.get("XDG_CACHE_HOME", "")
   # "All paths must be absolute"; others are to be ignored.
   root = base if os.path.isabs(base) else os.path.expanduser("~/.cache")
+  if not os.path.isabs(root):
+    return None
   return pathlib.Path(root) / "lagom_xla" / "compiles"
 
 

@@ -34,7 +34,7 @@ class Likeness(abc.ABC):
     functools.update_wrapper(self, jitted.function, updated=())
 
   @abc.abstractmethod
-  def __call__(self, *args: Any, **kwargs: Any) -> Any:
+  def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
     """As the jitted step."""
 
   def __get__(self, instance: Any, owner: Any = None) -> Any:

@@ -84,7 +84,7 @@ class Player:
     if segment is None:
       return contextlib.nullcontext()
     if self._mark_s is None:
-      jax.block_until_ready(arguments)
+      wait_for(arguments)
       self._mark_s = self._clock()
     if segment.is_traced and self._tracer is not None:
       if self._num_left == segment.num_calls:
@@ -101,15 +101,11 @@ class Player:
     self._num_left -= 1
     if self._num_left:
       return
-    if not segment.is_watched:
-      jax.block_until_ready(results)
-    now_s = self._clock()
-    seconds = None
-    if self._mark_s is not None:
-      seconds = self._elapsed_s + now_s - self._mark_s
-    self._mark_s, self._elapsed_s = now_s, 0.0
-    is_noted = segment.is_timed or segment.is_watched
-    self._durations_s.append(seconds if is_noted else None)
+    try:
+      if not segment.is_watched:
+        wait_for(results)
+    finally:  # Each segment has a duration, should Ctrl-C end the wait.
+      self._note_duration(segment)
     if segment.is_traced:
       self._stop_trace()
 
@@ -121,11 +117,20 @@ class Player:
     if self._mark_s is None:
       return
     if self.segment is not None and not self.segment.is_watched:
-      jax.block_until_ready(arguments)
+      wait_for(arguments)
     self._elapsed_s += self._clock() - self._mark_s
     self._mark_s = None
     if self.segment is not None and self.segment.is_traced:
       self._stop_trace()
+
+  def _note_duration(self, segment: script_lib.Segment) -> None:
+    now_s = self._clock()
+    seconds = None
+    if self._mark_s is not None:
+      seconds = self._elapsed_s + now_s - self._mark_s
+    self._mark_s, self._elapsed_s = now_s, 0.0
+    is_noted = segment.is_timed or segment.is_watched
+    self._durations_s.append(seconds if is_noted else None)
 
   def _stop_trace(self) -> None:
     if self._tracer is not None:
@@ -165,3 +170,9 @@ class Player:
     self._stall_s += stall_s
     if self._mark_s is not None:
       self._mark_s += stall_s
+
+
+def wait_for(values: object) -> None:
+  """Waits for values; whoever uses them hears what went wrong, as under jit."""
+  with contextlib.suppress(Exception):
+    jax.block_until_ready(values)

@@ -76,11 +76,47 @@ class Signature:
     compiled = self._executable(variant)
     return self._jitted.run_compiled(compiled, args, kwargs)
 
+  def call(
+    self,
+    lane_of: Callable[[Signature, int], Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+  ) -> Any:
+    """Makes the next call; as jit does if a variant raises, if that can be.
+
+    Args:
+      lane_of: The lane of a variant.
+      args: Of the call.
+      kwargs: Of the call.
+
+    Raises:
+      Exception: Whatever the step itself raises.
+    """
+    variant = self.variant
+    lane = lane_of(self, variant)
+    if variant == 0:
+      return lane(*args, **kwargs)
+    try:
+      return lane(*args, **kwargs)
+    except Exception as error:
+      if is_consumed(args, kwargs):
+        raise
+      # If it raises as well, the error is the caller's.
+      results = lane_of(self, 0)(*args, **kwargs)
+      self.fail(error)
+      return results
+
   def fail(self, error: Exception) -> None:
     """A variant raised, and none but jit's own is run here any more."""
     self._has_failed = True
     if self._composer is not None:
       self._composer.fail(error)
+
+  def close(self) -> None:
+    """It is called no more; what was compiled for it is let go of."""
+    self._lanes.clear()
+    if self._composer is not None:
+      self._composer.close()
 
   def complaint(self) -> str | None:
     """What to warn of, if there is anything."""

@@ -24,6 +24,7 @@ from lagom_xla.compile import _jax
 from lagom_xla.compile import dispatch
 from lagom_xla.compile import fallback
 from lagom_xla.live.calls import likeness
+from lagom_xla.live.calls import player as player_lib
 from lagom_xla.live.calls import signature as signature_lib
 from lagom_xla.live.calls import turns as turns_lib
 
@@ -73,7 +74,7 @@ class LiveStep(likeness.Likeness):
     self._num_free: float = _NONE_FREE
     self._lane = self._rest
 
-  def __call__(self, *args: Any, **kwargs: Any) -> Any:
+  def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
     """As the jitted step."""
     self._num_free -= 1
     if self._num_free < 0:
@@ -83,9 +84,20 @@ class LiveStep(likeness.Likeness):
     except Exception as error:
       return self._recover(error, args, kwargs)
 
+  def clear_cache(self) -> None:
+    """As of the jitted step: what was traced is forgotten, and tuned anew."""
+    self._jitted.function.clear_cache()
+    with self._lock:
+      for signature in self._signatures.values():
+        signature.close()
+      self._signatures.clear()
+      self._turns.restart()
+      self._begin_with(self._shared_lane(), _NONE_FREE)
+
   def _play(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A call that is counted, timed or traced, or of a new signature."""
-    if dispatch.is_transformed(args, kwargs):
+    config: Any = jax.config
+    if config.jax_disable_jit or dispatch.is_transformed(args, kwargs):
       return self._jitted.function(*args, **kwargs)
     if not self._lock.acquire(blocking=False):
       # Another thread is in here. It is left alone with what it measures.
@@ -113,7 +125,7 @@ class LiveStep(likeness.Likeness):
     in_use = signature.in_use
     self._is_own = True
     with player.begin((args, kwargs)):
-      results = self._call(signature, args, kwargs)
+      results = signature.call(self._lane_of, args, kwargs)
     if not self._is_own:
       return results
     player.end(results)
@@ -123,26 +135,6 @@ class LiveStep(likeness.Likeness):
     self._num_free = player.num_free
     player.skip(self._num_free)
     return results
-
-  def _call(
-    self,
-    signature: signature_lib.Signature,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-  ) -> Any:
-    variant = signature.variant
-    lane = self._lane_of(signature, variant)
-    if variant == 0:
-      return lane(*args, **kwargs)
-    try:
-      return lane(*args, **kwargs)
-    except Exception as error:
-      if signature_lib.is_consumed(args, kwargs):
-        raise
-      # If it raises as well, the error is the caller's.
-      results = self._lane_of(signature, 0)(*args, **kwargs)
-      signature.fail(error)
-      return results
 
   def _recover(
     self, error: Exception, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -155,11 +147,15 @@ class LiveStep(likeness.Likeness):
     with self._lock:
       for signature in self._signatures.values():
         signature.fail(error)
-      self._rest = self._shared_lane()
-      self._lane, self._num_free = self._rest, math.inf
-      self._current = self._woken = None
+      self._begin_with(self._shared_lane(), math.inf)
     self._warn()
     return results
+
+  def _begin_with(self, rest: Any, num_free: float) -> None:
+    """Takes a shared lane for so many calls, whatever was called last."""
+    self._lane = self._rest = rest
+    self._num_free = num_free
+    self._current = self._woken = None
 
   def _lane_of(self, signature: signature_lib.Signature, variant: int) -> Any:
     """The lane of a variant of one signature."""
@@ -231,7 +227,7 @@ class LiveStep(likeness.Likeness):
     players = [it.player for it in self._signatures.values()]
     num_calls = self._turns.take(found.player, players)
     if num_calls is not None:
-      jax.block_until_ready(results)  # Or its clock would stop too early.
+      player_lib.wait_for(results)  # Or its clock would stop too early.
       found.player.pause(results)
       found.player.skip(-self._num_free)  # Its next calls are not counted.
       self._woken, self._current = found, None

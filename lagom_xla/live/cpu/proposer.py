@@ -9,12 +9,12 @@ should take less than the step as it is are proposed, the quickest first.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 import dataclasses
-import logging
 import math
 import threading
 
+from absl import logging
 import jax
 
 from lagom_xla import errors
@@ -36,8 +36,6 @@ _STRANDS = ("paired", "rotated")
 _NUM_PIECES = (2, 4)
 # Step times that agree in so many digits of their ratio are equal.
 _DIGITS = 2
-
-_log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -70,7 +68,7 @@ class CpuProposer(proposals_lib.Proposer):
     lowered: jax.stages.Lowered,
     measured: proposals_lib.Measured,
     stop: threading.Event,
-  ) -> Iterator[proposals_lib.Proposal]:
+  ) -> Generator[proposals_lib.Proposal, None, str | None]:
     """Yields the ways that should take less than the step does, best first.
 
     Raises:
@@ -79,22 +77,21 @@ class CpuProposer(proposals_lib.Proposer):
     """
     as_it_is = compiling.schedule(lowered, way_lib.AS_XLA_DOES)
     if not collectives.find(as_it_is):
-      _log.info("%s has no collectives: nothing to tune.", as_it_is.name)
-      return
+      return "it has no collectives, and on CPUs nothing else is tuned"
     costs, is_predicted = _costs(as_it_is, measured)
     step_s = replay.step_s(as_it_is, costs)
     refusals: list[errors.DonationLostError] = []
     found: list[_Foreseen] = []
     for way in _ways(lowered, found):
       if stop.is_set():
-        return
+        return None
       try:
         compiling.check_donation(lowered, way)
         module = compiling.schedule(lowered, way)
       except errors.DonationLostError as error:
         refusals.append(error)
       except errors.LagomError as error:
-        _log.debug("%s: %s", way_lib.in_words(way), errors.first_line(error))
+        logging.debug("%s: %s", way_lib.in_words(way), errors.first_line(error))
       else:
         ratio = replay.step_s(module, costs) / step_s
         sent = tuple(one.array_bytes for one in collectives.find(module))
@@ -115,6 +112,7 @@ class CpuProposer(proposals_lib.Proposer):
         payload=way_lib.to_bytes(one.way),
         predicted_ratio=one.ratio if is_predicted else None,
       )
+    return None if best else "no other way is foreseen to take less"
 
   def compile(
     self, lowered: jax.stages.Lowered, payload: bytes
@@ -135,7 +133,7 @@ def _costs(
     try:
       return fit.costs(module, trace.usual(measured.trace_dir, module)), True
     except errors.TraceError as error:
-      _log.warning("No times of the step's parts: %s", error)
+      logging.warning("lagom_xla.tune: no times of parts: %s", error)
   return fit.without_trace(module, measured.step_s), False
 
 

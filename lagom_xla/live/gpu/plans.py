@@ -13,7 +13,7 @@ settings act when a process starts, so what a proposal changes is what XLA gets.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 import dataclasses
 import hashlib
 import threading
@@ -72,7 +72,7 @@ class PlanProposer(proposals_lib.Proposer):
     lowered: jax.stages.Lowered,
     measured: proposals_lib.Measured,
     stop: threading.Event,
-  ) -> Iterator[proposals_lib.Proposal]:
+  ) -> Generator[proposals_lib.Proposal, None, None]:
     """See `proposals.Proposer`.
 
     Raises:

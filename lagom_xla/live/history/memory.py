@@ -11,6 +11,7 @@ proposer, in the first process of a job.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
+import contextlib
 import threading
 
 from absl import logging
@@ -81,8 +82,7 @@ class Memory:
         return f"no search, as that of {entry.date} came to the same"
       logging.info("lagom_xla.tune: %s is not faster now: searching", name)
     self._is_searched = True
-    yield from self._proposer.proposals(self._lowered, measured, stop)
-    return None
+    return (yield from self._proposer.proposals(self._lowered, measured, stop))
 
   def note(self, trial: surroundings.Trial) -> None:
     """Hears what came of a proposal."""
@@ -146,7 +146,8 @@ class Memory:
           errors.first_line(error),
         )
 
-    ending.start("lagom_xla memory", run, threading.Event())
+    with contextlib.suppress(RuntimeError):  # There can be no more threads.
+      ending.start("lagom_xla memory", run, threading.Event())
 
 
 def _verdict(

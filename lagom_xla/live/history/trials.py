@@ -6,14 +6,13 @@ from __future__ import annotations
 
 import dataclasses
 import html
-import json
 import math
 import pathlib
-import time
 
 from absl import logging
 
 from lagom_xla.live import script as script_lib
+from lagom_xla.live.history import trial_line
 from lagom_xla.live.loop import loop as loop_lib
 from lagom_xla.live.loop import surroundings
 
@@ -52,25 +51,10 @@ class Diary:
     self.trials.append(trial)
     if self.path is None:
       return
-    verdict = trial.verdict
-    fields = {
-      "time_s": time.time(),
-      "step": self.name,
-      "number": trial.number,
-      "rival": trial.rival,
-      "proposal": trial.proposal.name,
-      "payload": trial.proposal.payload.decode(errors="replace"),
-      "predicted_ratio": trial.proposal.predicted_ratio,
-      "adopted": bool(verdict and verdict.is_adopted),
-      "ratio": verdict and verdict.ratio,
-      "low": verdict and verdict.low,
-      "high": verdict and verdict.high,
-      "num_pairs": verdict.num_pairs if verdict else 0,
-      "words": trial.words,
-    }
+    line = trial_line.of_trial(self.name, trial)
     try:
       with self.path.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(fields) + "\n")
+        file.write(line.to_json())
     except OSError as error:
       logging.warning("lagom_xla.tune cannot write %s: %s", self.path, error)
       self.path = None

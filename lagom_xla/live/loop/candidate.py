@@ -75,8 +75,16 @@ class Candidate:
     around: surroundings.Surroundings,
     latest: script_lib.Script,
     played: surroundings.Played,
+    objection: str | None,
   ) -> script_lib.Script | Outcome:
-    """What follows one of this candidate's scripts."""
+    """What follows one of this candidate's scripts.
+
+    Args:
+      around: What it asks.
+      latest: The script.
+      played: What it took.
+      objection: Why no more should be measured; None if more may be.
+    """
     if latest.state is script_lib.State.CANDIDATE:
       return self._compiled(around)
     # Its first calls stand before its first blocks.
@@ -86,7 +94,10 @@ class Candidate:
     )
     verdict = verdict_lib.judge(self._pairs)
     if verdict.is_adopted is None:
-      return self._measuring()
+      if objection is None:
+        return self._measuring()
+      words = f"{verdict.words}, and no more: {objection}"
+      verdict = dataclasses.replace(verdict, is_adopted=False, words=words)
     return Outcome(verdict=verdict, words=verdict.words)
 
   def _compiled(

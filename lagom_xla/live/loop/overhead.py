@@ -76,13 +76,14 @@ class Overhead:
   def objection(self, step_s: float) -> str | None:
     """Why nothing more should be tried; None if something may be.
 
-    The next proposal is taken to cost as much as the worst one so far.
+    What comes next is taken to cost as much as the worst proposal so far: the
+    next proposal, or as many more pairs of the one that is being measured.
     """
     so_far = (self.total_s - self._before_s) / step_s
     worst = max([0.0, *self._trials_s]) / step_s
     if so_far + worst <= self._most_steps:
       return None
     return (
-      f"tuning has cost {so_far:.1f} steps, and another candidate might make"
-      f" it more than {self._most_steps:g}"
+      f"tuning has cost {so_far:.1f} steps, and to try more might make it more"
+      f" than {self._most_steps:g}"
     )

@@ -1,0 +1,85 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Line of a log of trials: what came of one proposal, as a line of JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+from typing import Any
+
+from lagom_xla import validation
+from lagom_xla.live.loop import surroundings
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrialLine:
+  """A line of the file that `tune(..., log=FILE)` adds to.
+
+  Attributes:
+    time_s: when the proposal was judged, in seconds since 1970.
+    step: name of the step.
+    number: of the proposal, from 1 in each signature of a step.
+    rival: number of the proposal that was in use; 0 for the step as jit runs
+      it.
+    proposal: the proposal in words.
+    payload: the JSON from which every process compiled it.
+    predicted_ratio: its step time over the baseline's; null if not predicted.
+    adopted: whether it has run since.
+    ratio: its measured step time over its rival's; null if it was not measured.
+    low: the lower end of that ratio's interval; null if it was not measured.
+    high: the upper end; null if it was not measured.
+    num_pairs: of blocks of steps that took turns; 0 if it was not measured.
+    words: the verdict in words, or why it was not measured.
+  """
+
+  __pydantic_config__ = validation.STRICT
+
+  time_s: float
+  step: str
+  number: int
+  rival: int
+  proposal: str
+  payload: str
+  predicted_ratio: float | None
+  adopted: bool
+  ratio: float | None
+  low: float | None
+  high: float | None
+  num_pairs: int
+  words: str
+
+  def to_json(self) -> str:
+    """The line, with its end."""
+    return json.dumps(validation.write(self)) + "\n"
+
+
+def of_trial(step: str, trial: surroundings.Trial) -> TrialLine:
+  """The line of a trial that is judged now.
+
+  Args:
+    step: its name.
+    trial: what came of it.
+  """
+  verdict = trial.verdict
+  return TrialLine(
+    time_s=time.time(),
+    step=step,
+    number=trial.number,
+    rival=trial.rival,
+    proposal=trial.proposal.name,
+    payload=trial.proposal.payload.decode(errors="replace"),
+    predicted_ratio=trial.proposal.predicted_ratio,
+    adopted=bool(verdict and verdict.is_adopted),
+    ratio=verdict.ratio if verdict else None,
+    low=verdict.low if verdict else None,
+    high=verdict.high if verdict else None,
+    num_pairs=verdict.num_pairs if verdict else 0,
+    words=trial.words,
+  )
+
+
+def schema() -> dict[str, Any]:
+  """The JSON schema of a line."""
+  return validation.schema(TrialLine)

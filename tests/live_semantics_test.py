@@ -1,0 +1,252 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Training goes on as under jit whatever the machine, or Ctrl-C, does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+import gc
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from typing import Any
+import warnings
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import lagom_xla
+from lagom_xla.compile import _jax
+from lagom_xla.live import tuned
+from lagom_xla.live.loop import loop as loop_lib
+import live_step
+
+
+def _again(lowered: jax.stages.Lowered) -> jax.stages.Compiled:
+  """The same program once more."""
+  return _jax.copied(lowered).compile()
+
+
+def _tuned(function: Callable[..., Any], **jit_options: Any) -> Any:
+  return lagom_xla.tune(jax.jit(function, **jit_options), cache=False)
+
+
+def _call_until(step: Any, words: str, *args: Any) -> None:
+  for _ in range(2000):
+    if words in step.report():
+      return
+    step(*args)
+    time.sleep(0.001)
+  raise AssertionError(step.report())
+
+
+def _double(x: jax.Array) -> jax.Array:
+  return x * 2
+
+
+def test_a_step_with_ordered_effects_is_measured_like_any_other():
+  seen = []
+
+  def step(x: jax.Array) -> jax.Array:
+    jax.debug.callback(lambda value: seen.append(int(value)), x, ordered=True)
+    return x + 1
+
+  with live_step.proposed_by(live_step.Proposer({"again": _again})):
+    counting = _tuned(step)
+    x = jnp.int32(0)
+    while "now: watch" not in counting.report():
+      x = counting(x)
+  jax.effects_barrier()
+  assert seen == list(range(int(x)))
+  assert "pairs of blocks" in counting.report()
+
+
+def test_clear_cache_has_the_function_traced_anew():
+  factor = 1.0
+  with live_step.proposed_by(live_step.Proposer({"again": _again})):
+    step = _tuned(lambda x: x * factor)
+    for factor in (2.0, 3.0):
+      step.clear_cache()
+      _call_until(step, "now: watch", jnp.ones(3))
+      np.testing.assert_array_equal(step(jnp.ones(3)), np.full(3, factor))
+
+
+def test_calls_without_jit_are_not_taken_for_steps():
+  x = jnp.ones(3)
+  with live_step.proposed_by(live_step.Proposer({})):
+    step = _tuned(_double)
+    step(x)
+    with jax.disable_jit():
+      for _ in range(100):
+        np.testing.assert_array_equal(step(x), _double(x))
+    assert "now: baseline" in step.report()
+    _call_until(step, "now: watch", x)
+
+
+def test_calls_while_jax_looks_for_leaks_are_left_to_jit():
+  x = jnp.ones(3)
+  with live_step.proposed_by(live_step.Proposer({})):
+    step = _tuned(_double)
+    step(x)
+    with jax.checking_leaks():
+      for _ in range(30):
+        np.testing.assert_array_equal(step(x), _double(x))
+    _call_until(step, "now: watch", x)
+
+
+def test_without_a_folder_for_its_trace_tuning_predicts(
+  tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+):
+  monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
+  proposer = live_step.Proposer({})
+  with live_step.proposed_by(proposer):
+    step = _tuned(_double)
+    with pytest.warns(RuntimeWarning, match="could trace no step"):
+      _call_until(step, "now: watch", jnp.ones(3))
+  assert proposer.measured[0].trace_dir is None
+
+
+def test_where_no_thread_can_start_the_step_stays_as_it_was(
+  monkeypatch: pytest.MonkeyPatch,
+):
+  with live_step.proposed_by(live_step.Proposer({"again": _again})):
+    step = _tuned(_double)
+    step(jnp.ones(3))
+
+    def start(thread: threading.Thread) -> None:
+      raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    with pytest.warns(RuntimeWarning, match="can't start new thread"):
+      _call_until(step, "now: stay", jnp.ones(3))
+
+
+@pytest.mark.parametrize("state", ["baseline", "profile", "measure", "watch"])
+def test_ctrl_c_reaches_the_caller_and_training_can_go_on(
+  state: str, monkeypatch: pytest.MonkeyPatch
+):
+  x = jnp.ones(3)
+  with live_step.proposed_by(live_step.Proposer({"again": _again})):
+    step = _tuned(_double)
+    step(x)
+    _call_until(step, f"now: {state}", x)
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+
+      def interrupt(_: Any) -> None:
+        raise KeyboardInterrupt
+
+      patched.setattr(jax, "block_until_ready", interrupt)
+      if state == "watch":  # Nothing is waited for.
+        interrupt(None)
+      for _ in range(100):
+        step(x)
+    with warnings.catch_warnings():
+      warnings.simplefilter("error")
+      _call_until(step, "now: watch", x)
+    np.testing.assert_array_equal(step(x), _double(x))
+
+
+def test_ctrl_c_while_it_is_decided_what_comes_next_ends_tuning(
+  monkeypatch: pytest.MonkeyPatch,
+):
+  def interrupt(*_: Any) -> None:
+    raise KeyboardInterrupt
+
+  x = jnp.ones(3)
+  with live_step.proposed_by(live_step.Proposer({"again": _again})):
+    step = _tuned(_double)
+    step(x)
+    with pytest.warns(RuntimeWarning, match="tuning was interrupted"):
+      with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(loop_lib.Loop, "next_script", interrupt)
+        for _ in range(100):
+          step(x)
+      _call_until(step, "now: stay", x)
+    np.testing.assert_array_equal(step(x), _double(x))
+
+
+def test_what_waiting_finds_is_told_where_results_are_used(
+  monkeypatch: pytest.MonkeyPatch,
+):
+  def fail(_: Any) -> None:
+    raise jax.errors.JaxRuntimeError("a result is an error")
+
+  x = jnp.ones(3)
+  with live_step.proposed_by(live_step.Proposer({})):
+    step = _tuned(_double)
+    with monkeypatch.context() as patched:
+      patched.setattr(jax, "block_until_ready", fail)
+      for _ in range(8):
+        np.testing.assert_array_equal(step(x), _double(x))
+
+
+def test_a_step_that_nobody_has_any_more_is_searched_for_no_longer():
+  stopped = threading.Event()
+
+  def wait(stop: threading.Event) -> None:
+    if stop.wait(20):
+      stopped.set()
+
+  with live_step.proposed_by(live_step.Proposer({}, wait)):
+    step = _tuned(_double)
+    _call_until(step, "now: search", jnp.ones(3))
+    for _ in range(25):
+      step(jnp.ones(3))
+    del step
+    gc.collect()
+  assert stopped.wait(5)
+
+
+def test_an_argument_may_be_called_self():
+  def step(self: jax.Array, *, args: float) -> jax.Array:
+    return self * args
+
+  with live_step.proposed_by(live_step.Proposer({})):
+    multiply = _tuned(step)
+    assert multiply(self=jnp.float32(3), args=2.0) == 6
+
+
+def test_a_step_with_nothing_to_tune_says_so(monkeypatch: pytest.MonkeyPatch):
+  monkeypatch.setattr(tuned, "PATIENCE", live_step.PATIENCE)
+  step = _tuned(_double)
+  _call_until(step, "now: watch", jnp.ones(3))
+  assert "after: it has no collectives" in step.report()
+
+
+_ENDS_WHILE_TRACED = """
+import os, sys
+import jax, jax.numpy as jnp
+import lagom_xla
+from lagom_xla.live import composer, tracing, tuned
+from lagom_xla.live.loop import loop
+limits = loop.Limits(overhead_steps=1e9)  # A trace is worth it.
+tuned.PATIENCE = composer.Patience(limits=limits)
+step = lagom_xla.tune(jax.jit(lambda x: x * 2), cache=False)
+while tracing._running is None:
+  step(jnp.ones(3))
+folder = tracing._running.folder
+if not os.fork():
+  sys.exit(0)
+os.wait()
+print(folder.exists(), folder)
+"""
+
+
+def test_a_trace_survives_a_fork_and_not_the_process():
+  done = subprocess.run(
+    (sys.executable, "-W", "ignore", "-c", _ENDS_WHILE_TRACED),
+    capture_output=True,
+    text=True,
+    timeout=100,
+    env={**os.environ, "JAX_PLATFORMS": "cpu"},
+  )
+  assert done.returncode == 0, done.stderr
+  was_there, folder = done.stdout.split()
+  assert was_there == "True"
+  assert not pathlib.Path(folder).exists()
