@@ -106,7 +106,7 @@ def test_collectives_stand_right_behind_products_that_they_do_not_need():
       computation.instructions[2:],
       strict=False,
     ):
-      # One that is left without another product follows its own, as of JAX 0.12.
+      # One without another product follows its own, as of JAX 0.12.
       if (
         collective.opcode in ("all-gather", "reduce-scatter")
         and behind_products.is_large(
