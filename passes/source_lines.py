@@ -40,6 +40,7 @@ _OWN_PARTS = frozenset(
     *("while", "body", "cond", "scan", "closed_call", "core_call", "shard_map"),
     *("checkpoint", "rematted_computation", "remat", "pjit", "custom_vjp_call"),
     *("custom_jvp_call", "custom_partitioning", "branch_0_fun", "branch_1_fun"),
+    "eval_jaxpr",
   ]
 )
 _TRANSFORM = re.compile(r"^(jit|jvp|transpose|vmap|pmap|remat)\((.*)\)$")

@@ -54,8 +54,23 @@ def fused(lowered: lowered_step.LoweredStep) -> hlo_pb2.HloModuleProto:
   begun = after_fusion.from_the_beginning(
     lowered.name, _H100S, _request(lowered, {})
   )
-  assert begun.fused is not None
+  assert begun.scheduled is not None
+  assert (begun.fused is not None) == after_fusion.is_possible([])
+  if begun.fused is None:
+    pytest.skip("XLA of this JAX numbers passes: none can be asked for by name")
   return begun.fused
+
+
+@pytest.fixture(scope="module")
+def written(
+  lowered: lowered_step.LoweredStep, tmp_path_factory: pytest.TempPathFactory
+) -> hlo_pb2.HloModuleProto:
+  """What XLA has between fusion and the combiners."""
+  folder = tmp_path_factory.mktemp("written")
+  options = after_fusion.options(lowered.name, str(folder))
+  compiler.schedule(lowered, config_lib.XlaConfig(options=options))
+  (file,) = folder.glob("*.before_rename_fusions.hlo.pb")
+  return hlo_pb2.HloProto.FromString(file.read_bytes()).hlo_module
 
 
 @pytest.mark.parametrize("options", _KNOBS, ids=str)
@@ -87,11 +102,11 @@ def test_a_knob_changes_what_is_scheduled(
 
 
 def test_a_turned_module_lists_the_same_instructions_after_their_operands(
-  fused: hlo_pb2.HloModuleProto,
+  written: hlo_pb2.HloModuleProto,
 ) -> None:
-  turned = hlo_users.with_users_turned(fused)
+  turned = hlo_users.with_users_turned(written)
   for before, after in zip(
-    fused.computations, turned.computations, strict=True
+    written.computations, turned.computations, strict=True
   ):
     seen: set[int] = set()
     for instruction in after.instructions:
@@ -116,7 +131,7 @@ def test_options_of_passes_before_fusion_are_not_shared() -> None:
 
 
 def test_what_chooses_passes_itself_compiles_from_the_beginning() -> None:
-  assert after_fusion.is_possible([_IN_FLIGHT])
+  assert after_fusion.is_possible([_IN_FLIGHT]) == after_fusion.is_possible([])
   assert not after_fusion.is_possible(["xla_disable_hlo_passes"])
 
 

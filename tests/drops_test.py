@@ -6,13 +6,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from benchmarks.workloads import scanned
 import fake_target
+import gather_steps
 import hlo_text
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.compile import config as config_lib
-from lagom_xla.compile import devices as devices_lib
-from lagom_xla.compile import target as target_lib
 from lagom_xla.passes import hlo
 from lagom_xla.search import nccl
 from lagom_xla.search.xla import candidates
@@ -75,22 +73,24 @@ def test_few_options_are_dropped():
 
 
 def test_a_search_keeps_less_than_it_added_where_that_is_faster():
-  cluster = cluster_lib.parse("2x8xh100")
-  lowered = scanned.lower(
-    devices_lib.devices(cluster),
-    data=16,
-    num_layers=8,
-    width=4096,
-    hidden=16384,
-    rows_per_device=4096,
-  )
-  target = target_lib.of_step(lowered, cluster, name="step")
-  found = joint.search(target, arms=())
+  heuristic = "xla_gpu_experimental_enable_heuristic_collective_combining"
+
+  def schedule(config: config_lib.XlaConfig) -> hlo.Module:
+    # Each gains when it is added, and the first one costs beside the other.
+    gained_us = len(config.options)
+    if heuristic in config.options:
+      gained_us += 1 if gather_steps.GATHER in config.options else 3
+    return gather_steps.module(
+      *gather_steps.APART, kernels_us=3.0, tail_us=100.0 - gained_us
+    )
+
+  found = joint.search(gather_steps.target(schedule), arms=())
   best = found.best
   added_more = [
     c
     for c in found.scheduled[: found.scheduled.index(best)]
     if best.config.options.items() < c.config.options.items()
   ]
+  assert gather_steps.GATHER not in best.config.options
   assert added_more
   assert all(best.tuned.step_time_us < c.tuned.step_time_us for c in added_more)

@@ -145,6 +145,10 @@ def test_a_file_and_line_of_older_versions_are_read(
     ),
     ("jit(step)/transpose(jvp(Net))/while/body/closed_call/mlp/dot", "Net/mlp"),
     ("jit(step)/jvp(Net)/layer_0/(a/dot_general:b/dot_general)", "Net/layer_0"),
+    (
+      "jit(step)/jvp(Net)/while/body/eval_jaxpr/layers/mlp/dot",
+      "Net/layers/mlp",
+    ),
     ("(jit(step)/a/slice:jit(step)/b/slice)", ""),
     ("jit(step)/jit(inner)/remat(block)/add", "block"),
     ("", ""),

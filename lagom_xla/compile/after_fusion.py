@@ -23,6 +23,8 @@ import pathlib
 import re
 import tempfile
 
+import jax
+
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
 from lagom_xla.compile import _jax_request
@@ -51,6 +53,10 @@ _OPTIONS = frozenset(
 )
 # Where one of these is set, passes run or are written down otherwise.
 _IN_THE_WAY = ("xla_dump_", "hlo_pass", "xla_gpu_enable_dynamic_slice_fusion")
+
+# XLA of JAX 0.12 numbers the passes that show modules, on and on within a
+# process, so that they cannot be asked for by name.
+_NAMES_LAST = jax.__version_info__ < (0, 12)
 
 # The first pass after fusion; XLA writes down what it gets.
 _FIRST = "rename_fusions"
@@ -87,6 +93,8 @@ _MAX_ROUNDS = 2
 
 def is_possible(options: Iterable[str]) -> bool:
   """Whether schedules with these XLA options may start from a fused module."""
+  if not _NAMES_LAST:
+    return False
   flags = os.environ.get("XLA_FLAGS", "").strip()
   if flags and not flags.startswith("--"):
     return False  # They are in a file.
