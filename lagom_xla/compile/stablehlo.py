@@ -22,6 +22,8 @@ from lagom_xla.passes import hlo
 from lagom_xla.passes import replica_groups
 from lagom_xla.passes.program.stablehlo import dependence
 
+_SHARDING = "mhlo.sharding"
+
 
 def of_module(module: hlo.Module) -> ir.Module:
   """The module as StableHLO, for `_jax.compile_stablehlo`.
@@ -37,6 +39,9 @@ def of_module(module: hlo.Module) -> ir.Module:
     for name in [n for n in attributes if n.startswith("mhlo.spmd_")]:
       del attributes[name]
     module_op.walk(_drop_tilings)
+    if shardings.is_told_to_shardy(module):
+      for function in converted.body.operations:
+        _drop_shardings(function.operation)
     for operation in dependence.inner_operations(module_op):
       if operation.name == "stablehlo.dot":
         _generalize(operation)
@@ -57,6 +62,22 @@ def _drop_tilings(operation: ir.Operation) -> ir.WalkResult:
   if "result_tilings" in operation.attributes:
     del operation.attributes["result_tilings"]
   return ir.WalkResult.ADVANCE
+
+
+def _drop_shardings(function: ir.Operation) -> None:
+  """GSPMD's words for what Shardy is told beside them.
+
+  XLA takes those on results for a program of GSPMD's, and then fails over what
+  Shardy is told.
+  """
+  for role in ("arg_attrs", "res_attrs"):
+    if role in function.attributes:
+      function.attributes[role] = ir.ArrayAttr.get(
+        [
+          ir.DictAttr.get({a.name: a.attr for a in each if a.name != _SHARDING})
+          for each in map(ir.DictAttr, function.attributes[role])
+        ]
+      )
 
 
 def _generalize(dot: ir.Operation) -> None:
