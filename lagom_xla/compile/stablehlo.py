@@ -12,6 +12,8 @@ taken out.
 
 from __future__ import annotations
 
+from typing import Any
+
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
@@ -71,13 +73,16 @@ def _drop_shardings(function: ir.Operation) -> None:
   Shardy is told.
   """
   for role in ("arg_attrs", "res_attrs"):
-    if role in function.attributes:
-      function.attributes[role] = ir.ArrayAttr.get(
-        [
-          ir.DictAttr.get({a.name: a.attr for a in each if a.name != _SHARDING})
-          for each in map(ir.DictAttr, function.attributes[role])
-        ]
-      )
+    if role not in function.attributes:
+      continue
+    of_each: Any = function.attributes[role]
+    kept = [
+      {a.name: a.attr for a in ir.DictAttr(each) if a.name != _SHARDING}
+      for each in of_each
+    ]
+    function.attributes[role] = ir.ArrayAttr.get(
+      list(map(ir.DictAttr.get, kept))
+    )
 
 
 def _generalize(dot: ir.Operation) -> None:

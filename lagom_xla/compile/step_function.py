@@ -4,8 +4,9 @@
 
 A jitted step has its arguments from the function `NAME_args` beside it. Any
 other function takes the cluster's devices and gives a step with its arguments
-(a tuple, and behind it a dict of those that the step takes by name), or a context manager that yields them (a mesh, axis rules: what has to be around
-the step while it is traced), or whatever has a `lower()` without arguments.
+(a tuple, and behind it a dict of those that the step takes by name), or a
+context manager that yields them (a mesh, axis rules: what has to be around the
+step while it is traced), or whatever has a `lower()` without arguments.
 """
 
 from __future__ import annotations
