@@ -86,11 +86,13 @@ def script(plan: plan_lib.Plan, *, table_checksum: str | None) -> str:
     cap = "# Of NCCL it sets nothing."
   content = f"{xla}\n{cap}\n{table_checksum}"
   digest = hashlib.sha256(content.encode()).hexdigest()[:12]
+  after_another = _after_another(digest)
   if table_checksum is not None:
     # The table first: where it is refused, nothing is set.
-    parts += [_plugin_or_cap(cap, table_checksum, digest), xla]
+    with_table = _plugin_or_cap(cap, table_checksum, digest)
+    parts += [after_another, with_table, xla]
   elif plan.xla.options or plan.nccl_env:
-    parts += [xla, cap, _sourced(digest, "no_table")]
+    parts += [after_another, xla, cap, _sourced(digest, "no_table")]
   else:
     parts += [xla, cap]
   return "\n".join(parts) + "\n"
@@ -110,6 +112,21 @@ def _applied(plan: plan_lib.Plan) -> Sequence[str]:
 def _sourced(digest: str, what: str) -> str:
   """A line that tells `lagom_xla.check_processes` what was set, and of what."""
   return f"export {state.ENV}={digest}:{what}"
+
+
+def _after_another(digest: str) -> str:
+  """Lines for where another plan was sourced before, in the same shell."""
+  return f"""\
+case "${{{state.ENV}:-}}" in
+  "" | {digest}:*) ;;
+  *)
+    echo "lagom_xla: another plan was sourced here, whose XLA_FLAGS and" \\
+      "{CAP} stay; start a new shell to have this one alone." >&2
+    if [ -n "${{LAGOM_XLA_NCCL_TABLE:-}}" ]; then
+      unset NCCL_TUNER_PLUGIN LAGOM_XLA_NCCL_TABLE LAGOM_XLA_NCCL_CHECKSUM
+    fi
+    ;;
+esac"""
 
 
 def _made_with(xla_flags: str) -> Sequence[str]:
