@@ -76,7 +76,7 @@ def test_a_fused_module_is_scheduled_as_its_program(
 def test_a_schedule_with_library_calls_shows_neither_what_made_it(
   lowered: lowered_step.LoweredStep,
 ) -> None:
-  library = {"xla_gpu_enable_triton_gemm": False}
+  library: dict[str, int | bool] = {"xla_gpu_enable_triton_gemm": False}
   begun = after_fusion.from_the_beginning(
     lowered.name, _H100S, _request(lowered, library)
   )

@@ -27,6 +27,7 @@ import shlex
 import textwrap
 
 from lagom_xla import plan as plan_lib
+from lagom_xla.apply import earlier_plan
 from lagom_xla.apply.nccl import state
 from lagom_xla.compile import rewriting
 from lagom_xla.flags import options as xla_options
@@ -86,7 +87,7 @@ def script(plan: plan_lib.Plan, *, table_checksum: str | None) -> str:
     cap = "# Of NCCL it sets nothing."
   content = f"{xla}\n{cap}\n{table_checksum}"
   digest = hashlib.sha256(content.encode()).hexdigest()[:12]
-  after_another = _after_another(digest)
+  after_another = earlier_plan.lines(digest)
   if table_checksum is not None:
     # The table first: where it is refused, nothing is set.
     with_table = _plugin_or_cap(cap, table_checksum, digest)
@@ -112,21 +113,6 @@ def _applied(plan: plan_lib.Plan) -> Sequence[str]:
 def _sourced(digest: str, what: str) -> str:
   """A line that tells `lagom_xla.check_processes` what was set, and of what."""
   return f"export {state.ENV}={digest}:{what}"
-
-
-def _after_another(digest: str) -> str:
-  """Lines for where another plan was sourced before, in the same shell."""
-  return f"""\
-case "${{{state.ENV}:-}}" in
-  "" | {digest}:*) ;;
-  *)
-    echo "lagom_xla: another plan was sourced here, whose XLA_FLAGS and" \\
-      "{CAP} stay; start a new shell to have this one alone." >&2
-    if [ -n "${{LAGOM_XLA_NCCL_TABLE:-}}" ]; then
-      unset NCCL_TUNER_PLUGIN LAGOM_XLA_NCCL_TABLE LAGOM_XLA_NCCL_CHECKSUM
-    fi
-    ;;
-esac"""
 
 
 def _made_with(xla_flags: str) -> Sequence[str]:
