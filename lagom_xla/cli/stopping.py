@@ -69,6 +69,11 @@ def raised(time_budget_s: float | None = None) -> Iterator[None]:
   signal.setitimer(signal.ITIMER_REAL, time_budget_s or 0)
   try:
     yield
+  except Exception as error:
+    if stopped is None or stopped.is_caught:
+      raise
+    # Extensions that are being imported make an ImportError of it.
+    raise stopped from error
   finally:
     signal.setitimer(signal.ITIMER_REAL, 0)
     sys.unraisablehook = unraisable
