@@ -186,6 +186,20 @@ def test_a_stop_that_an_import_made_an_error_of_its_own_is_a_stop() -> None:
         raise ImportError("while initializing the extension") from stop
 
 
+def test_a_stop_that_an_extension_prints_is_not_shown(
+  capsys: pytest.CaptureFixture[str],
+) -> None:
+  def printed(error: BaseException) -> str:
+    # As PyErr_Print does.
+    sys.excepthook(type(error), error, None)
+    return capsys.readouterr().err
+
+  with stopping.raised():
+    assert printed(errors.Stopped("Ctrl-C", 130)) == ""
+    assert "ValueError: other" in printed(ValueError("other"))
+  assert "Ctrl-C" in printed(errors.Stopped("Ctrl-C", 130))
+
+
 def test_an_error_without_a_stop_stays_what_it_is() -> None:
   with pytest.raises(ImportError, match="no such module"):
     with stopping.raised():
