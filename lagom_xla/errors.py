@@ -17,6 +17,8 @@ from __future__ import annotations
 
 # Causes by which JAX shows where it was called from, and that say nothing else.
 _TRACES = frozenset(["SimplifiedTraceback", "UnfilteredStackTrace"])
+# Of the note that JAX adds to every error, about tracebacks.
+_JAX_NOTE = "JAX has removed its internal frames"
 
 # Of the messages of others, which have no limit.
 _MOST_CHARACTERS = 600
@@ -164,11 +166,16 @@ def message(error: BaseException) -> str:
   XLA may add the whole of a computation: what is beyond a screen is left out.
   """
   lines = [line.rstrip() for line in str(error).splitlines() if line.strip()]
-  lines = [line[:_MOST_CHARACTERS] for line in lines]
-  if len(lines) > _MOST_LINES:
-    left_out = len(lines) - _MOST_LINES
-    lines[_MOST_LINES:] = [f"... and {left_out} more lines"]
+  lines = _shortened([line[:_MOST_CHARACTERS] for line in lines])
   return "\n  ".join([first_line(error), *lines[1:]])
+
+
+def _shortened(lines: list[str]) -> list[str]:
+  """Those that fit a screen, and how many more there are."""
+  left_out = len(lines) - _MOST_LINES
+  if left_out <= 1:  # The one would take no less than to say so.
+    return lines
+  return [*lines[:_MOST_LINES], f"... and {left_out} more lines"]
 
 
 def in_full(error: BaseException, *, at: str = "") -> str:
@@ -185,18 +192,28 @@ def in_full(error: BaseException, *, at: str = "") -> str:
   cause = _cause(error)
   while cause is not None and id(cause) not in seen:
     seen.add(id(cause))
-    first, *more = _lines(cause)
-    lines += [f"  from {first}", *(f"    {line}" for line in more)]
+    lines += _below("from", cause)
     cause = _cause(cause)
   return "\n".join(lines)
 
 
+def _below(word: str, error: BaseException) -> list[str]:
+  """An error's lines, below those of another."""
+  first, *more = _lines(error)
+  return [f"  {word} {first}", *(f"    {line}" for line in more)]
+
+
 def _lines(error: BaseException) -> list[str]:
-  """An error's type and message, without empty lines."""
+  """An error's type, message, notes and parts, without empty lines."""
   message = error.msg if isinstance(error, SyntaxError) else str(error)
   first, *more = [line for line in message.splitlines() if line.strip()] or [""]
   name = type(error).__name__
-  return [f"{name}: {first.strip()}" if first else name, *more]
+  for note in getattr(error, "__notes__", ()):
+    if _JAX_NOTE not in note:
+      more += [line for line in note.splitlines() if line.strip()]
+  for part in error.exceptions if isinstance(error, BaseExceptionGroup) else ():
+    more += _below("with", part)
+  return _shortened([f"{name}: {first.strip()}" if first else name, *more])
 
 
 def _cause(error: BaseException) -> BaseException | None:

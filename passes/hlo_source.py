@@ -16,12 +16,16 @@ import math
 import pathlib
 import re
 from typing import Any
+import zlib
 
 from google.protobuf import message as protobuf_message
 
 from lagom_xla import errors
 from lagom_xla.passes import hlo_pb2
 from lagom_xla.validation import source as source_lib
+
+# MLIR's text has the one, its bytecode begins with the other.
+_STABLEHLO_MARKS = (b" stablehlo.", b"ML\xefR")
 
 # The module, and the devices that it was partitioned for where the source says.
 Read = tuple[hlo_pb2.HloModuleProto, int | None]
@@ -69,6 +73,11 @@ def _from_bytes(data: bytes, name: str) -> Read:
       raise errors.HloError(
         f"{name} is HLO text with bytes not UTF-8."
       ) from error
+  if any(mark in data for mark in _STABLEHLO_MARKS):
+    raise errors.HloError(
+      f"{name} is StableHLO, as `lowered.as_text()` gives it; give what"
+      ' `lowered.as_text(dialect="hlo")` does, or the step itself.'
+    )
   for parse in (_parse_hlo_proto, _parse_hlo_module_proto):
     proto = parse(data)
     if proto is not None:
@@ -85,7 +94,7 @@ def _decompress(data: bytes, name: str) -> bytes:
       return lzma.decompress(data)
     if data.startswith(b"\x1f\x8b"):
       return gzip.decompress(data)
-  except (lzma.LZMAError, EOFError, OSError) as error:
+  except (lzma.LZMAError, zlib.error, EOFError, OSError) as error:
     raise errors.HloError(
       f"{name} is damaged or truncated: {error}."
     ) from error

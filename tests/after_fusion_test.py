@@ -88,6 +88,25 @@ def test_a_fused_module_is_scheduled_as_its_program(
   assert digests.of(expected) == digests.of(hlo.Module(got, num_devices))
 
 
+def test_a_schedule_with_library_calls_shows_neither_what_made_it(
+  lowered: lowered_step.LoweredStep,
+) -> None:
+  library: dict[str, int | bool] = {"xla_gpu_enable_triton_gemm": False}
+  begun = after_fusion.from_the_beginning(
+    lowered.name, _H100S, _request(lowered, library)
+  )
+  assert begun.fused is not None
+  request = _request(lowered, {**library, _IN_FLIGHT: 4})
+  got = after_fusion.from_fused(begun.fused, _H100S, request)
+  assert got is not None
+  config = config_lib.XlaConfig(options={**library, _IN_FLIGHT: 4})
+  expected = compiler.schedule(lowered, config)
+  calls = [i for i in expected.entry.instructions if i.custom_call_target]
+  assert any("cublas" in i.custom_call_target for i in calls)
+  num_devices = _H100S.num_devices
+  assert digests.of(expected) == digests.of(hlo.Module(got, num_devices))
+
+
 def test_a_knob_changes_what_is_scheduled(
   lowered: lowered_step.LoweredStep, fused: hlo_pb2.HloModuleProto
 ) -> None:

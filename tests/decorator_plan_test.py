@@ -70,6 +70,7 @@ def test_a_plan_is_compiled_with_and_nothing_is_searched(
     assert_identical((ours, our_loss), (theirs, their_loss))
     assert all(leaf.is_deleted() for leaf in before)
   assert tuned_names == []
+  assert planned.report() == f"step: with the plan {fsdp_plan}, not measured"
   assert list(planned.tunings) == []
   # Once to see that the plan is for it, and once with the plan.
   assert len(asked) == 2
@@ -189,6 +190,7 @@ def test_a_plan_for_another_place_is_not_applied(
   )
   with pytest.warns(RuntimeWarning, match=words):
     step(fresh_state(), sharded(16, WIDTH))
+  assert step.report().startswith("step: as jit runs it, without the plan")
 
 
 def test_a_plan_that_is_not_there_is_refused_at_once(tmp_path: pathlib.Path):

@@ -117,7 +117,29 @@ def product_step(devices: Sequence[jax.Device]) -> jax.stages.Lowered:
   return jax.jit(step).lower(arg, arg)
 
 
-@pytest.mark.parametrize("step", [manual_step, product_step])
+def placed_step(devices: Sequence[jax.Device]) -> jax.stages.Lowered:
+  """A step that says where its results are to be."""
+  mesh = Mesh(np.array(devices), ("x",))
+  columns = NamedSharding(mesh, PartitionSpec(None, "x"))
+  rows = NamedSharding(mesh, PartitionSpec("x"))
+
+  def step(w: jax.Array, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def loss(w: jax.Array) -> jax.Array:
+      return jnp.square(x @ w).astype(jnp.float32).mean()
+
+    value, grad = jax.value_and_grad(loss)(w)
+    return w - grad, value
+
+  arg = jax.ShapeDtypeStruct((512, 512), jnp.bfloat16)
+  return jax.jit(
+    step,
+    donate_argnums=0,
+    in_shardings=(columns, rows),
+    out_shardings=(columns, None),
+  ).lower(arg, arg)
+
+
+@pytest.mark.parametrize("step", [manual_step, placed_step, product_step])
 @pytest.mark.usefixtures("partitioner")
 def test_a_module_is_partitioned_as_its_step_is(
   h100s: Sequence[jax.Device],

@@ -150,6 +150,18 @@ def test_the_plugin_of_an_earlier_plan_is_no_foreign_tuner(
   assert said == ""
 
 
+def test_a_plan_after_another_is_said_and_does_not_keep_its_table(
+  tmp_path, folder, shell
+):
+  files.write(_WITHOUT_TABLE, tmp_path / "later")
+  both = tmp_path / "both.sh"
+  both.write_text(f". '{folder}/env.sh'\n. '{tmp_path}/later/env.sh'\n")
+  found, said = shell.source(both)
+  assert found.keys() == {"XLA_FLAGS", "NCCL_MAX_CTAS"}
+  assert "another plan was sourced here" in said
+  assert "start a new shell" in said
+
+
 def test_flags_are_appended_once_however_often_it_is_sourced(
   tmp_path, folder, shell
 ):

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+import dataclasses
 import json
 import pathlib
 
@@ -53,6 +54,19 @@ def plan(
   folder = tmp_path_factory.mktemp("plan")
   kept.write(explained, folder)
   return folder
+
+
+def test_the_lower_bound_is_what_neither_step_can_beat(
+  tmp_path: pathlib.Path, explained: explanation_lib.Explanation
+) -> None:
+  after = explained.after
+  assert after is not None
+  shorter = dataclasses.replace(
+    after, lower_bound_us=explained.before.lower_bound_us / 2
+  )
+  kept.write(dataclasses.replace(explained, after=shorter), tmp_path)
+  bound = in_words.ms(shorter.lower_bound_us)
+  assert f"Lower bound: {bound} ms, which" in run("explain", str(tmp_path)).out
 
 
 @pytest.fixture(scope="module")

@@ -11,6 +11,7 @@ import pathlib
 
 import hypothesis
 from hypothesis import strategies as st
+import jax
 import pytest
 
 from hlo_sources import HLO_PROTO
@@ -99,3 +100,25 @@ def test_a_module_that_calls_what_it_lacks_is_refused() -> None:
   )
   loop.called_computation_ids[0] = 123456
   assert "calls a computation that" in error_of(proto.SerializeToString())
+
+
+def test_stablehlo_is_called_that_and_told_how_to_become_hlo() -> None:
+  lowered = jax.jit(lambda x: x * 2).lower(1.0)
+  text = lowered.as_text().encode()
+  for source in (text, gzip.compress(text)):
+    message = error_of(source)
+    assert "is StableHLO, as `lowered.as_text()` gives it; give what" in message
+  hlo.load(lowered.as_text(dialect="hlo"))
+
+
+@pytest.mark.parametrize("compress", [gzip.compress, lzma.compress])
+@hypothesis.given(data=st.data())
+@hypothesis.settings(max_examples=30)
+def test_a_compressed_module_with_a_changed_byte_is_refused(
+  compress: Callable[[bytes], bytes], data: st.DataObject
+) -> None:
+  whole = compress(PROTO)
+  # Before it gzip has its time of day, which nobody reads.
+  at = data.draw(st.integers(min_value=10, max_value=len(whole) - 1))
+  changed = bytes([whole[at] ^ data.draw(st.integers(1, 255))])
+  assert error_of(whole[:at] + changed + whole[at + 1 :])

@@ -15,8 +15,10 @@ import time
 import jax
 import pytest
 
+from lagom_xla import errors
 from lagom_xla import plan as plan_lib
 from lagom_xla.cli import progress
+from lagom_xla.cli import stopping
 
 # Slow enough to lower and to search that a signal comes in time.
 _STEP = """\
@@ -173,3 +175,32 @@ def _await_child(pid: int) -> None:
       return
     time.sleep(0.01)
   raise AssertionError(f"no worker was started: {children}")
+
+
+def test_a_stop_that_an_import_made_an_error_of_its_own_is_a_stop() -> None:
+  with pytest.raises(errors.Stopped, match="Ctrl-C"):
+    with stopping.raised():
+      try:
+        signal.raise_signal(signal.SIGINT)
+      except errors.Stopped as stop:
+        raise ImportError("while initializing the extension") from stop
+
+
+def test_a_stop_that_an_extension_prints_is_not_shown(
+  capsys: pytest.CaptureFixture[str],
+) -> None:
+  def printed(error: BaseException) -> str:
+    # As PyErr_Print does.
+    sys.excepthook(type(error), error, None)
+    return capsys.readouterr().err
+
+  with stopping.raised():
+    assert printed(errors.Stopped("Ctrl-C", 130)) == ""
+    assert "ValueError: other" in printed(ValueError("other"))
+  assert "Ctrl-C" in printed(errors.Stopped("Ctrl-C", 130))
+
+
+def test_an_error_without_a_stop_stays_what_it_is() -> None:
+  with pytest.raises(ImportError, match="no such module"):
+    with stopping.raised():
+      raise ImportError("no such module")

@@ -54,6 +54,17 @@ def says_nothing(devices):
 def ends(devices):
   raise SystemExit("usage: train.py CONFIG")
 
+def goes_on(devices):
+  raise ValueError("\\n".join(f"line {n}" for n in range(100)))
+
+def noted(devices):
+  error = ValueError("no size")
+  error.add_note("in the vocabulary")
+  raise error
+
+def several(devices):
+  raise ExceptionGroup("hosts", [ValueError("no\\nsize"), TypeError("no name")])
+
 def mismatched(devices):
   def step(x):
     return jax.lax.scan(lambda c, _: (c.astype(jnp.int8), None), x, length=2)
@@ -133,6 +144,32 @@ def test_an_error_without_a_message_has_its_type_and_its_line(
   h100s: Sequence[jax.Device], fails: None, target: str, words: str
 ) -> None:
   assert words in _error(target)
+
+
+def test_of_an_error_of_many_lines_as_many_are_told_as_fit_a_screen(
+  h100s: Sequence[jax.Device], fails: None
+) -> None:
+  first, *lines, last = _error("goes_on").splitlines()
+  assert "ValueError: line 0" in first
+  assert lines == [f"  line {n}" for n in range(1, 20)]
+  assert last == "  ... and 80 more lines"
+
+
+@pytest.mark.parametrize(
+  ("target", "words"),
+  [
+    ("noted", ["  in the vocabulary"]),
+    (
+      "several",
+      ["    with ValueError: no", "      size", "    with TypeError: no name"],
+    ),
+  ],
+)
+def test_an_error_is_told_with_its_notes_and_its_parts(
+  h100s: Sequence[jax.Device], fails: None, target: str, words: list[str]
+) -> None:
+  _, *lines = _error(target).splitlines()
+  assert lines == words
 
 
 def test_all_lines_of_an_error_of_jax_are_told(

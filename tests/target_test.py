@@ -25,6 +25,7 @@ _CLUSTER = cluster_lib.parse("1x8xh100")
 
 # Line 1 is the first import.
 _STEPS = """\
+import functools
 import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
@@ -82,6 +83,48 @@ def gives_step_alone(devices):
 def gives_bare_argument(devices):
   return step, make_args(devices)[0]
 
+@functools.partial(jax.jit, static_argnames="times")
+def named(w, *, x, times):
+  for _ in range(times):
+    w = w @ x
+  return w
+
+def by_name(devices):
+  w, x = make_args(devices)
+  return named, (w,), {"x": x, "times": 1}
+
+def gives_arguments_apart(devices):
+  return step, *make_args(devices)
+
+def gives_compiled(devices):
+  args = make_args(devices)
+  return step.lower(*args).compile(), args
+
+def forgets_to_decorate(devices):
+  yield step, make_args(devices)
+
+def puts_an_array(devices):
+  like = make_args(devices)[0]
+  return step, (jax.device_put(np.ones((64, 64)), like.sharding),) * 2
+
+def makes_a_key(devices):
+  with jax.set_mesh(Mesh(np.array(devices), ("x",))):
+    jax.random.key(0)
+
+def runs_its_init(devices):
+  like = make_args(devices)[0]
+  jax.jit(lambda: jnp.ones((64, 64)), out_shardings=like.sharding)()
+
+def half_on_cpus(devices):
+  w, x = make_args(devices)
+  return step, (jax.device_put(np.ones((64, 64)), jax.devices("cpu")[0]), x)
+
+def abstract(devices):
+  mesh = jax.sharding.AbstractMesh((8,), ("x",))
+  rows = NamedSharding(mesh, PartitionSpec("x"))
+  arg = jax.ShapeDtypeStruct((64, 64), jnp.float32, sharding=rows)
+  return step, (arg, arg)
+
 def gives_dict(devices):
   return step, dict(zip("wx", make_args(devices)))
 
@@ -127,7 +170,10 @@ def gathered_bytes(target: target_lib.Target) -> list[int]:
 
 @pytest.mark.parametrize(
   "function",
-  ["step", "factory", "sharded_by_jit", "partly_concrete", "on_cpu"],
+  [
+    *("step", "factory", "sharded_by_jit", "partly_concrete", "on_cpu"),
+    "by_name",
+  ],
 )
 def test_a_step_may_be_found_in_several_ways(
   h100s: Sequence[jax.Device], steps: pathlib.Path, function: str
@@ -174,6 +220,14 @@ def test_a_file_imports_its_neighbours(
     ("gives_step_alone", "returned a PjitFunction; it must return (jitted"),
     ("gives_bare_argument", "arguments as a ShapeDtypeStruct: put them in a"),
     ("gives_dict", "arguments as a dict: put them in a tuple"),
+    ("gives_arguments_apart", "ShapeDtypeStruct: put them in a tuple, one"),
+    ("gives_compiled", "a step that is compiled already: return what jax.jit"),
+    ("forgets_to_decorate", "decorate it with contextlib.contextmanager."),
+    ("puts_an_array", "[the devices are compile-only: nothing runs on them"),
+    ("makes_a_key", "[the devices are compile-only: nothing runs on them"),
+    ("runs_its_init", "[the devices are compile-only: nothing runs on them"),
+    ("half_on_cpus", "[some arguments are on CPUs and others on the `dev"),
+    ("abstract", "[make the mesh of the `devices` that the function gets"),
     ("number", "is of type int, not a function"),
     ("lonely", "its arguments are not known: define lonely_args(devices)"),
     ("absent", "defines no absent."),

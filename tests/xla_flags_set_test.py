@@ -17,7 +17,9 @@ from commands import Outcome
 from commands import run
 from commands import run_process
 from commands import write_steps
+from lagom_xla import errors
 from lagom_xla import plan as plan_lib
+from lagom_xla.compile import load as load_lib
 
 _OVERLAP = "--xla_gpu_experimental_parallel_collective_overlap_limit=4"
 
@@ -92,6 +94,26 @@ def test_what_is_set_is_in_the_plan_and_in_what_programs_read(
   assert f"XLA_FLAGS is not set; where the plan was made it was {flags}" in (
     " ".join(run(*verify).out.split())
   )
+
+
+def test_a_compile_that_fails_beside_flags_names_them(
+  h100s: Sequence[jax.Device],
+  tmp_path: pathlib.Path,
+  monkeypatch: pytest.MonkeyPatch,
+) -> None:
+  write_steps(tmp_path)
+
+  def refuse(*_: object, **__: object) -> None:
+    raise errors.CompileError("XLA could not compile for 1x8xh100: no.")
+
+  monkeypatch.setattr(load_lib, "load", refuse)
+  arguments = ("inspect", str(tmp_path / "steps.py:step"), CLUSTER)
+  monkeypatch.setenv("XLA_FLAGS", _OVERLAP)
+  first, second = run(*arguments).err.splitlines()
+  assert first == "lagom-xla: XLA could not compile for 1x8xh100: no."
+  assert second == f"  XLA_FLAGS is {_OVERLAP}"
+  monkeypatch.setenv("XLA_FLAGS", "--xla_dump_to=dumps")
+  assert run(*arguments).err.splitlines() == [first]
 
 
 @pytest.mark.parametrize("flags", [None, "", "  "])

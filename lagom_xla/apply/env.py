@@ -27,6 +27,7 @@ import shlex
 import textwrap
 
 from lagom_xla import plan as plan_lib
+from lagom_xla.apply import earlier_plan
 from lagom_xla.apply.nccl import state
 from lagom_xla.compile import rewriting
 from lagom_xla.flags import options as xla_options
@@ -86,11 +87,13 @@ def script(plan: plan_lib.Plan, *, table_checksum: str | None) -> str:
     cap = "# Of NCCL it sets nothing."
   content = f"{xla}\n{cap}\n{table_checksum}"
   digest = hashlib.sha256(content.encode()).hexdigest()[:12]
+  after_another = earlier_plan.lines(digest)
   if table_checksum is not None:
     # The table first: where it is refused, nothing is set.
-    parts += [_plugin_or_cap(cap, table_checksum, digest), xla]
+    with_table = _plugin_or_cap(cap, table_checksum, digest)
+    parts += [after_another, with_table, xla]
   elif plan.xla.options or plan.nccl_env:
-    parts += [xla, cap, _sourced(digest, "no_table")]
+    parts += [after_another, xla, cap, _sourced(digest, "no_table")]
   else:
     parts += [xla, cap]
   return "\n".join(parts) + "\n"

@@ -129,5 +129,16 @@ def _run(arguments: argparse.Namespace) -> None:
       return
     if arguments.debug:
       traceback.print_exc()
-    print(f"lagom-xla: {error}", file=sys.stderr)
+    print(f"lagom-xla: {error}{_beside(error)}", file=sys.stderr)
     sys.exit(2)
+
+
+def _beside(error: errors.LagomError) -> str:
+  """What may have a part in an error, and is not in its message."""
+  if not isinstance(error, errors.CompileError):
+    return ""
+  from lagom_xla.flags import environment
+
+  if not environment.is_set():
+    return ""
+  return f"\n  XLA_FLAGS is {environment.xla_flags()}"

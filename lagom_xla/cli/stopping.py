@@ -16,7 +16,7 @@ import os
 import re
 import signal
 import sys
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from lagom_xla import errors
 from lagom_xla.cli import output
@@ -66,12 +66,25 @@ def raised(time_budget_s: float | None = None) -> Iterator[None]:
   before[signal.SIGALRM] = signal.signal(signal.SIGALRM, stop)
   unraisable = sys.unraisablehook
   sys.unraisablehook = functools.partial(_say_unless_stopped, unraisable)
+  # Extensions that are being imported print what they make errors of.
+  excepthook = sys.excepthook
+
+  def print_unless_stopped(kind: Any, value: Any, trace: Any) -> None:
+    if not isinstance(value, errors.Stopped):
+      excepthook(kind, value, trace)
+
+  sys.excepthook = print_unless_stopped
   signal.setitimer(signal.ITIMER_REAL, time_budget_s or 0)
   try:
     yield
+  except Exception as error:
+    if stopped is None or stopped.is_caught:
+      raise
+    # Extensions that are being imported make an ImportError of it.
+    raise stopped from error
   finally:
     signal.setitimer(signal.ITIMER_REAL, 0)
-    sys.unraisablehook = unraisable
+    sys.unraisablehook, sys.excepthook = unraisable, excepthook
     for one, handler in before.items():
       signal.signal(one, handler)
 

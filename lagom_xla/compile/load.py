@@ -4,7 +4,8 @@
 
     step.hlo.xz              an HLO module; an optimized one is only read
     train.py:train_step      a function that, given the cluster's devices,
-                             returns (jitted step, its arguments)
+                             returns (jitted step, its arguments), and a
+                             dict of keyword arguments if the step has some
     train.py:step            a jitted step, beside a `step_args(devices)` that
                              returns its arguments
     package.module:step      either, in a module that can be imported
@@ -33,9 +34,24 @@ from lagom_xla.compile import target as target_lib
 from lagom_xla.compile import unused_devices
 from lagom_xla.passes import hlo
 
+_NOTHING_RUNS = (
+  "the devices are compile-only: nothing runs on them, nor inside jax.set_mesh"
+  " of them, and no array can be put there; give jax.ShapeDtypeStructs, which"
+  " jax.eval_shape makes of parameters and random keys"
+)
 # What JAX says where something about a machine without GPUs is in the way, and
 # what to do about it.
 _REMEDIES = {
+  "not available with compile-only client": _NOTHING_RUNS,
+  "'Executable' object has no attribute": _NOTHING_RUNS,
+  "Received incompatible devices": (
+    "some arguments are on CPUs and others on the `devices` that the function"
+    " gets: give jax.ShapeDtypeStructs sharded over those"
+  ),
+  "only AbstractMesh exists": (
+    "make the mesh of the `devices` that the function gets: an AbstractMesh has"
+    " none to compile for"
+  ),
   "Number of slices 1 must equal": (
     "devices that are not here are all of one slice: call"
     " create_hybrid_device_mesh with process_is_granule=True"

@@ -49,13 +49,20 @@ def partitioner(module: hlo.Module) -> str | None:
   )
   if not is_marked and (communicates or num_devices(module) is None):
     return None
-  has_meshes = _SHARDY_MESHES in module.proto.frontend_attributes.map
   is_named = any(
     _jax.is_named_sharding(instruction.sharding.SerializeToString())
     for instruction in instructions
     if instruction.HasField("sharding")
   )
-  return "shardy" if has_meshes or is_named else "gspmd"
+  return "shardy" if is_told_to_shardy(module) or is_named else "gspmd"
+
+
+def is_told_to_shardy(module: hlo.Module) -> bool:
+  """Whether all shardings are in frontend attributes, which Shardy reads.
+
+  From JAX 0.12 on they are in the shardings themselves, as names of axes.
+  """
+  return _SHARDY_MESHES in module.proto.frontend_attributes.map
 
 
 def num_devices(module: hlo.Module) -> int | None:

@@ -12,6 +12,8 @@ taken out.
 
 from __future__ import annotations
 
+from typing import Any
+
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
@@ -21,6 +23,8 @@ from lagom_xla.compile import shardings
 from lagom_xla.passes import hlo
 from lagom_xla.passes import replica_groups
 from lagom_xla.passes.program.stablehlo import dependence
+
+_SHARDING = "mhlo.sharding"
 
 
 def of_module(module: hlo.Module) -> ir.Module:
@@ -37,6 +41,9 @@ def of_module(module: hlo.Module) -> ir.Module:
     for name in [n for n in attributes if n.startswith("mhlo.spmd_")]:
       del attributes[name]
     module_op.walk(_drop_tilings)
+    if shardings.is_told_to_shardy(module):
+      for function in converted.body.operations:
+        _drop_shardings(function.operation)
     for operation in dependence.inner_operations(module_op):
       if operation.name == "stablehlo.dot":
         _generalize(operation)
@@ -57,6 +64,25 @@ def _drop_tilings(operation: ir.Operation) -> ir.WalkResult:
   if "result_tilings" in operation.attributes:
     del operation.attributes["result_tilings"]
   return ir.WalkResult.ADVANCE
+
+
+def _drop_shardings(function: ir.Operation) -> None:
+  """GSPMD's words for what Shardy is told beside them.
+
+  XLA takes those on results for a program of GSPMD's, and then fails over what
+  Shardy is told.
+  """
+  for role in ("arg_attrs", "res_attrs"):
+    if role not in function.attributes:
+      continue
+    of_each: Any = function.attributes[role]
+    kept = [
+      {a.name: a.attr for a in ir.DictAttr(each) if a.name != _SHARDING}
+      for each in of_each
+    ]
+    function.attributes[role] = ir.ArrayAttr.get(
+      list(map(ir.DictAttr.get, kept))
+    )
 
 
 def _generalize(dot: ir.Operation) -> None:

@@ -3,9 +3,10 @@
 """Step functions: what a name in the user's program stands for, called.
 
 A jitted step has its arguments from the function `NAME_args` beside it. Any
-other function takes the cluster's devices and gives a step with its arguments,
-or a context manager that yields them (a mesh, axis rules: what has to be around
-the step while it is traced), or whatever has a `lower()` without arguments.
+other function takes the cluster's devices and gives a step with its arguments
+(a tuple, and behind it a dict of those that the step takes by name), or a
+context manager that yields them (a mesh, axis rules: what has to be around the
+step while it is traced), or whatever has a `lower()` without arguments.
 """
 
 from __future__ import annotations
@@ -84,18 +85,26 @@ class StepFunction:
 
 
 def _step(text: str, returned: Any) -> Step:
-  if isinstance(returned, tuple) and len(returned) == 2:
-    step, args = returned
-    if not _is_jitted(step):
+  if isinstance(returned, tuple) and len(returned) in (2, 3):
+    step, args, *keywords = returned
+    _check_is_jitted(text, step)
+    args = _as_tuple(text, args)
+    (kwargs,) = keywords or ({},)
+    if not isinstance(kwargs, dict):
       raise errors.TargetError(
-        f"{text} returned a step that is not jitted (a"
-        f" {type(step).__name__}): wrap it in jax.jit."
+        f"{text} returned a {type(kwargs).__name__} behind its arguments: put"
+        " all of those that have no name in one tuple, and those that have one"
+        " in a dict behind it."
       )
-    return _with_args(step, _as_tuple(text, args))
+    return _with_args(step, args, kwargs)
   if isinstance(returned, jax.stages.Lowered):
     return Step(lower=lambda: returned, trace=None)
   if _is_jitted(returned) and not _takes_arguments(returned.lower):
     return Step(lower=returned.lower, trace=None)
+  if isinstance(returned, types.GeneratorType):
+    raise errors.TargetError(
+      f"{text} is a generator: decorate it with contextlib.contextmanager."
+    )
   raise errors.TargetError(
     f"{text} returned a {type(returned).__name__}; it must return"
     " (jitted step, tuple of its arguments), or a context manager that yields"
@@ -103,11 +112,27 @@ def _step(text: str, returned: Any) -> Step:
   )
 
 
-def _with_args(step: Any, args: tuple[Any, ...]) -> Step:
+def _check_is_jitted(text: str, step: Any) -> None:
+  if isinstance(step, jax.stages.Compiled):
+    raise errors.TargetError(
+      f"{text} returned a step that is compiled already: return what jax.jit"
+      " returned."
+    )
+  if not _is_jitted(step):
+    raise errors.TargetError(
+      f"{text} returned a step that is not jitted (a"
+      f" {type(step).__name__}): wrap it in jax.jit."
+    )
+
+
+def _with_args(
+  step: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None
+) -> Step:
+  kwargs = kwargs or {}
   trace = getattr(step, "trace", None)
   return Step(
-    lower=functools.partial(step.lower, *args),
-    trace=functools.partial(trace, *args) if trace else None,
+    lower=functools.partial(step.lower, *args, **kwargs),
+    trace=functools.partial(trace, *args, **kwargs) if trace else None,
   )
 
 

@@ -55,6 +55,7 @@ class Chooser:
     self._cluster = cluster
     self._plan = plan
     self._plan_path = plan_path
+    self._is_planned = False
     self._searcher = searcher
     # Plans that were found for a module before, under another signature.
     self._plans: dict[bytes, plan_lib.Plan] = {}
@@ -64,12 +65,14 @@ class Chooser:
     members = _jax_store.processes_of(lowered)
     processes.check(members)
     if self._plan is not None:
-      return together.all_or_none(
+      planned = together.all_or_none(
         lambda: self._with_own_plan(lowered),
         _digest,
         name=self._name,
         members=members,
-      ).compiled
+      )
+      self._is_planned = True
+      return planned.compiled
     chosen = together.first_decides(
       lambda: self._searched(lowered),
       _plan_in_bytes,
@@ -87,8 +90,10 @@ class Chooser:
 
   def report(self) -> str:
     """What was chosen, and what it should gain."""
-    if self._plan is not None:
+    if self._is_planned:
       return f"{self._name}: with the plan {self._plan_path}, not measured"
+    if self._plan is not None:
+      return f"{self._name}: as jit runs it, without the plan {self._plan_path}"
     if not self.tunings:
       return f"{self._name}: as jit runs it"
     return "\n".join(

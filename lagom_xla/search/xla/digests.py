@@ -62,6 +62,12 @@ def _canonical(
       op_name=known.op_name, scheduling_name=known.scheduling_name
     )
   )
+  # What is DEFAULT for all operands is gone once XLA has read a library call
+  # from a module that it wrote down.
+  if canonical.HasField("precision_config"):
+    precision = canonical.precision_config
+    if not any(precision.operand_precision):
+      precision.ClearField("operand_precision")
   canonical.ClearField("id")
   if not has_name:
     canonical.ClearField("name")
