@@ -135,7 +135,7 @@ def test_env_sh_says_which_jobs_a_plan_was_chosen_for(
   assert written.count("# Chosen for") == (said is not None)
   assert said is None or said in written
   assert ("export NCCL_MAX_CTAS=" in written) == (applied != "flags")
-  assert ("NCCL_TUNER_PLUGIN" in written) == (applied == "all")
+  assert ("LAGOM_XLA_NCCL_CHECKSUM=" in written) == (applied == "all")
 
 
 @pytest.mark.parametrize(
