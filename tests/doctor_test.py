@@ -47,6 +47,9 @@ def test_trials_that_take_too_long_are_ended_and_said():
   findings = _by_name(checkup)
   assert findings["XLA_FLAGS"].status == "fails"
   assert "took longer than 0.01 s" in findings["XLA_FLAGS"].found
+  assert "less busy" in findings["XLA_FLAGS"].found
+  # Nothing is known to be missing.
+  assert not findings["full compiles"].advice
   # What needs no process is told all the same.
   assert findings["cache"].status == "works"
 

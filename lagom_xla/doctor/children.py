@@ -47,6 +47,7 @@ def _run(names: Sequence[str], limit_s: float) -> dict[str, trials.Answer]:
     text=True,
     start_new_session=True,
   )
+  ran_out = False
   try:
     printed, said = child.communicate(timeout=limit_s)
     reason = _reason(child.returncode, said)
@@ -54,13 +55,17 @@ def _run(names: Sequence[str], limit_s: float) -> dict[str, trials.Answer]:
     # The compiler that it started goes with it.
     os.killpg(child.pid, signal.SIGKILL)
     printed, _ = child.communicate()
-    reason = f"it took longer than {limit_s:g} s and was ended"
+    ran_out = True
+    reason = (
+      f"it took longer than {limit_s:g} s and was ended: try again when this"
+      " machine is less busy"
+    )
   lines = [line for line in printed.splitlines() if line.startswith("{")]
   printed_answers = (trials.Answer(**json.loads(line)) for line in lines)
   answers = {answer.name: answer for answer in printed_answers}
   for name in names:
     if name not in answers:
-      answers[name] = trials.Answer(name, "fails", reason)
+      answers[name] = trials.Answer(name, "fails", reason, was_cut_off=ran_out)
       reason = "it was not tried, as what was tried before ended its process"
   return answers
 

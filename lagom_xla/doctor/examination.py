@@ -101,7 +101,11 @@ def examine(*, limit_s: float = _LIMIT_S) -> checkup.Checkup:
 def _finding(answer: trials.Answer) -> checkup.Finding:
   trial = _TRIALS[answer.name]
   # Errors of ours end in advice of their own.
-  is_advised = answer.status == "works" or "pip install" in answer.found
+  is_advised = (
+    answer.status == "works"
+    or answer.was_cut_off
+    or "pip install" in answer.found
+  )
   return checkup.Finding(
     name=trial.name,
     status=answer.status,

@@ -41,12 +41,15 @@ class Answer:
     status: see `checkup.Finding`.
     found: what was found, or what went wrong.
     peak_bytes: memory that its process had at most until then.
+    was_cut_off: whether it was not tried to its end, so that nothing is known
+      to be missing.
   """
 
   name: str
   status: checkup.Status
   found: str
   peak_bytes: int = 0
+  was_cut_off: bool = False
 
 
 class MissingError(Exception):
