@@ -133,7 +133,9 @@ def _costs(
     try:
       return fit.costs(module, trace.usual(measured.trace_dir, module)), True
     except errors.TraceError as error:
-      logging.warning("lagom_xla.tune: no times of parts: %s", error)
+      # Where the loop has given up, it is gone, and nobody waits for the costs.
+      if measured.trace_dir.exists():
+        logging.warning("lagom_xla.tune: no times of parts: %s", error)
   return fit.without_trace(module, measured.step_s), False
 
 
