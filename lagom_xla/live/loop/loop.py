@@ -29,8 +29,9 @@ from lagom_xla.live.loop import watch as watch_lib
 _State = script_lib.State
 _Segment = script_lib.Segment
 
-# What starting and ending a trace takes: 8 ms, measured on XLA:CPU (two cores).
-_TRACE_S = 0.01
+# What starting a trace and writing it takes: 65 to 240 ms, measured on two
+# cores with steps of 2 to 7 ms on eight XLA:CPU devices.
+_TRACE_S = 0.15
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
