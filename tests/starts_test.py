@@ -1,0 +1,226 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""A search begins with published recipes, too, and is never behind one."""
+
+from __future__ import annotations
+
+import pytest
+
+import arm_steps
+import fake_target
+from lagom_xla import errors
+from lagom_xla import tuner
+from lagom_xla.compile import config as config_lib
+from lagom_xla.compile import lowered as lowered_lib
+from lagom_xla.costs import lower_bound
+from lagom_xla.passes import hlo
+from lagom_xla.report import as_json
+from lagom_xla.search.xla import candidates
+from lagom_xla.search.xla import joint
+
+
+def test_what_is_kept_is_never_behind_an_arm():
+  # No knob sets the three together, and each is a part of the gain.
+  target = arm_steps.target(*arm_steps.EVERYTHING)
+  found = joint.search(target)
+  maxtext = found.found(found.arms[0].config)
+  assert isinstance(maxtext, candidates.Candidate)
+  assert found.fastest_arm is maxtext
+  assert arm_steps.us(maxtext) < arm_steps.us(found.default)
+  for arm in found.arms:
+    other = found.found(arm.config)
+    assert isinstance(other, candidates.Candidate)
+    assert arm_steps.us(found.best) <= arm_steps.us(other)
+    assert found.best.tuned.step_time_us <= other.tuned.step_time_us
+
+
+def test_no_plan_beats_what_no_tuning_can_beat():
+  # Options change what the kernel takes, so the default's bound is not enough.
+  tuning = tuner.tune(arm_steps.target(*arm_steps.EVERYTHING, slow_us=400.0))
+  assert tuning.timeline_after.step_time_us < lower_bound.us(tuning.before)
+  assert tuning.lower_bound_us <= tuning.timeline_after.step_time_us
+  predicted = as_json.tuning(tuning)["predicted"]
+  assert predicted["lower_bound_us"] == tuning.lower_bound_us
+
+
+def test_what_is_as_fast_with_fewer_options_is_kept():
+  recipe = arm_steps.arm("recipe", **{arm_steps.HEURISTIC: True, "xla_a": 1})
+  found = joint.search(arm_steps.target(arm_steps.HEURISTIC), arms=[recipe])
+  assert list(found.best.config.options) == [arm_steps.HEURISTIC]
+  assert (
+    arm_steps.us(found.best)
+    == arm_steps.us(found.fastest_arm)
+    < arm_steps.us(found.default)
+  )
+
+
+def test_options_are_searched_from_the_best_arm():
+  # Only the recipe's schedule is short of memory.
+  def schedule(config: config_lib.XlaConfig) -> hlo.Module:
+    is_full = "xla_a" in config.options
+    has_both = config.options.get(arm_steps.SLOP) == 120 and is_full
+    kernels_us = 20.0 if has_both else 40.0 - 2 * is_full
+    return arm_steps.step(kernels_us, is_full=is_full)
+
+  target = fake_target.FakeTarget(
+    name="step", cluster=arm_steps.H100, scheduled=schedule
+  )
+  alone = joint.search(target, arms=())
+  assert alone.best is alone.default
+  found = joint.search(target, arms=[arm_steps.arm("recipe", xla_a=1)])
+  assert found.best.config.options == {"xla_a": 1, arm_steps.SLOP: 120}
+
+
+def test_options_are_searched_from_the_default_where_an_arm_is_faster():
+  # The recipe keeps the option from gaining.
+  def schedule(config: config_lib.XlaConfig) -> hlo.Module:
+    is_recipe = "xla_a" in config.options
+    gains = config.options.get(arm_steps.SLOP) == 120 and not is_recipe
+    return arm_steps.step(200.0 - 3 * is_recipe - 5 * gains, is_full=True)
+
+  target = fake_target.FakeTarget(
+    name="step", cluster=arm_steps.H100, scheduled=schedule
+  )
+  found = joint.search(target, arms=[arm_steps.arm("recipe", xla_a=1)])
+  assert arm_steps.us(found.fastest_arm) < arm_steps.us(found.default)
+  assert found.best.config.options == {arm_steps.SLOP: 120}
+
+
+def test_a_default_whose_kernels_alone_take_longer_than_an_arm_is_no_start():
+  tried: list[set[str]] = []
+
+  def schedule(config: config_lib.XlaConfig) -> hlo.Module:
+    tried.append(set(config.options))
+    return arm_steps.step(200.0 - 100 * ("xla_a" in config.options))
+
+  target = fake_target.FakeTarget(
+    name="step", cluster=arm_steps.H100, scheduled=schedule
+  )
+  joint.search(target, arms=[arm_steps.arm("recipe", xla_a=1)])
+  assert all("xla_a" in options for options in tried[1:])
+
+
+def test_more_of_what_no_gpu_can_hold_is_not_compiled():
+  tried: list[config_lib.XlaConfig] = []
+
+  def takes(config: config_lib.XlaConfig) -> bool:
+    return config.options.get(arm_steps.SLOP) == 120
+
+  def schedule(config: config_lib.XlaConfig) -> hlo.Module:
+    tried.append(config)
+    return arm_steps.step(
+      200.0 - 5 * (arm_steps.HEURISTIC in config.options), is_full=True
+    )
+
+  def compile_fully(config: config_lib.XlaConfig) -> lowered_lib.Compilation:
+    return lowered_lib.Compilation(
+      module=schedule(config),
+      compiled=None,
+      peak_bytes=arm_steps.H100.gpu.hbm_bytes * (2 if takes(config) else 1),
+    )
+
+  target = fake_target.FakeTarget(
+    name="step",
+    cluster=arm_steps.H100,
+    scheduled=schedule,
+    compiled=compile_fully,
+  )
+  found = joint.search(target, arms=())
+  (refused,) = (c for c in found.others if isinstance(c, candidates.Refused))
+  assert refused.is_too_large and takes(refused.config)
+  assert arm_steps.HEURISTIC in found.best.config.options
+  assert {tuple(c.options) for c in tried if takes(c)} == {(arm_steps.SLOP,)}
+
+
+def test_what_is_slower_than_an_arm_is_not_compiled_to_the_end():
+  compiled: list[set[str]] = []
+
+  def schedule(config: config_lib.XlaConfig) -> hlo.Module:
+    return arm_steps.step(200.0 - 5 * ("xla_a" in config.options), is_full=True)
+
+  def compile_fully(config: config_lib.XlaConfig) -> lowered_lib.Compilation:
+    compiled.append(set(config.options))
+    return lowered_lib.Compilation(
+      module=schedule(config), compiled=None, peak_bytes=2**30
+    )
+
+  target = fake_target.FakeTarget(
+    name="step",
+    cluster=arm_steps.H100,
+    scheduled=schedule,
+    compiled=compile_fully,
+  )
+  found = joint.search(target, arms=[arm_steps.arm("recipe", xla_a=1)])
+  scheduled = [set(c.config.options) for c in found.scheduled]
+  assert any("xla_a" not in options for options in scheduled[1:])
+  assert set() in compiled
+  assert all("xla_a" in options for options in compiled if options)
+
+
+@pytest.mark.parametrize("gains_alone", [True, False])
+def test_what_nothing_foretells_is_compiled_again_only_if_it_gained(
+  gains_alone,
+):
+  tried: list[set[str]] = []
+
+  def schedule(config: config_lib.XlaConfig) -> hlo.Module:
+    tried.append(set(config.options))
+    gains = arm_steps.HEURISTIC in config.options and gains_alone
+    # Less than what the all-gather exposes, so that no start is hopeless.
+    return arm_steps.step(200.0 - 2 * gains - 3 * ("xla_a" in config.options))
+
+  target = fake_target.FakeTarget(
+    name="step", cluster=arm_steps.H100, scheduled=schedule
+  )
+  found = joint.search(target, arms=[arm_steps.arm("recipe", xla_a=1)])
+  assert {arm_steps.HEURISTIC, "xla_a"} in tried
+  assert ({arm_steps.HEURISTIC} in tried) == gains_alone
+  wanted = {"xla_a", arm_steps.HEURISTIC} if gains_alone else {"xla_a"}
+  assert set(found.best.config.options) == wanted
+
+
+def test_an_arm_that_xla_refuses_or_no_gpu_can_hold_is_none():
+  def schedule(config: config_lib.XlaConfig) -> hlo.Module:
+    if "xla_refused" in config.options:
+      raise errors.CompileError("no such luck")
+    return arm_steps.step(100.0 if config.options else 200.0)
+
+  target = fake_target.FakeTarget(
+    name="step", cluster=arm_steps.H100, scheduled=schedule
+  )
+  refused, large = (
+    arm_steps.arm("refused", xla_refused=1),
+    arm_steps.arm("large", xla_large=1),
+  )
+  found = joint.search(target, arms=[refused, large])
+  candidate = found.found(large.config)
+  assert candidate is found.fastest_arm is not found.default
+  assert isinstance(candidate, candidates.Candidate)
+  assert found.refused(candidate, "too large").fastest_arm is found.default
+
+
+def test_an_arm_that_the_device_does_not_hold_is_refused_before_it_is_best():
+  def schedule(config: config_lib.XlaConfig) -> hlo.Module:
+    is_large = "xla_large" in config.options
+    return arm_steps.step(100.0 if is_large else 200.0, is_full=is_large)
+
+  def compile_fully(config: config_lib.XlaConfig) -> lowered_lib.Compilation:
+    is_large = "xla_large" in config.options
+    return lowered_lib.Compilation(
+      module=schedule(config),
+      compiled=None,
+      peak_bytes=arm_steps.H100.gpu.hbm_bytes * 2 if is_large else 2**30,
+    )
+
+  target = fake_target.FakeTarget(
+    name="step",
+    cluster=arm_steps.H100,
+    scheduled=schedule,
+    compiled=compile_fully,
+  )
+  arm = arm_steps.arm("large", xla_large=1)
+  found = joint.search(target, arms=[arm])
+  refused = found.found(arm.config)
+  assert isinstance(refused, candidates.Refused)
+  assert f"of {arm_steps.H100.gpu.hbm_bytes / 1e9:.1f} GB" in refused.reason
+  assert found.best is found.fastest_arm is found.default
