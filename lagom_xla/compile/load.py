@@ -43,7 +43,8 @@ _NOTHING_RUNS = (
 # what to do about it.
 _REMEDIES = {
   "not available with compile-only client": _NOTHING_RUNS,
-  "'Executable' object has no attribute": _NOTHING_RUNS,
+  # Of jaxlib._jax in 0.12.
+  "Executable' object has no attribute": _NOTHING_RUNS,
   "Received incompatible devices": (
     "some arguments are on CPUs and others on the `devices` that the function"
     " gets: give jax.ShapeDtypeStructs sharded over those"
