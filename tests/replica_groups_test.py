@@ -2,9 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The same devices, in the same groups, however XLA spells them.
 
-Groups are compared with three things: with what the definition of each spelling
-says, computed device by device; with the data that XLA's CPU backend really
-exchanges; and with what a sharding asks for.
+Groups are compared with what the definition of each spelling says, computed
+device by device.
 """
 
 from __future__ import annotations
@@ -15,45 +14,16 @@ import math
 
 import hypothesis
 from hypothesis import strategies as st
-import jax
-from jax._src import compiler
-from jax._src.interpreters import mlir
-from jax._src.lib import _jax
-from jax._src.lib import xla_client
-from jax._src.lib.mlir import ir
-import jax.numpy as jnp
-from jax.sharding import Mesh
-from jax.sharding import NamedSharding
-from jax.sharding import PartitionSpec
 import numpy as np
 import pytest
 
-import hlo_text
-from lagom_xla.passes import collectives
-from lagom_xla.passes import hlo
-
-Groups = tuple[tuple[int, ...], ...]
+from spelled_groups import Groups
+from spelled_groups import groups_of
+from spelled_groups import replica_groups_of
 
 # A part of a mesh axis: the axis, how many devices lie before it (major) in the
 # axis, and its size. The whole axis is (axis, 1, its size).
 Part = tuple[int, int, int]
-
-
-def _groups(spelled: str, num_devices: int, *, kind: str = "") -> Groups:
-  """Reads groups from the text of a module with one collective."""
-  operation = kind or (
-    "all-reduce(p), channel_id=1, use_global_device_ids=true, to_apply=add"
-  )
-  module = hlo_text.load(
-    f"p = f32[8] parameter(0)\nROOT out = f32[8] {operation}{spelled}",
-    header=f"num_partitions={num_devices}",
-  )
-  (collective,) = collectives.find(module)
-  return collective.groups
-
-
-def _replica_groups(spelled: str, num_devices: int) -> Groups:
-  return _groups(f", replica_groups={spelled}", num_devices)
 
 
 def _listed(groups: Groups) -> str:
@@ -149,7 +119,7 @@ def test_three_spellings_of_a_meshs_groups_are_one(
   iota = f"{shape}<={_iota_text(sizes, order)}"
   by_mesh = f"{_mesh_text(sizes)} {_axes_text(axes)}"
   for spelled in (_listed(expected), iota, by_mesh):
-    assert _replica_groups(spelled, num_devices) == expected
+    assert replica_groups_of(spelled, num_devices) == expected
 
 
 @hypothesis.given(_meshes(), st.data())
@@ -163,7 +133,7 @@ def test_device_ids_put_other_devices_into_a_meshs_places(
   expected = _by_definition(sizes, _whole(sizes, axes), device_ids)
   listed = "(" + ",".join(map(str, device_ids)) + ")"
   spelled = f"{_mesh_text(sizes, listed)} {_axes_text(axes)}"
-  assert _replica_groups(spelled, len(device_ids)) == expected
+  assert replica_groups_of(spelled, len(device_ids)) == expected
 
 
 @hypothesis.given(_meshes(), st.data())
@@ -177,7 +147,7 @@ def test_device_ids_as_an_iota_are_those_device_ids(
   expected = _by_definition(sizes, _whole(sizes, axes), ids.tolist())
   iota = _iota_text(sizes, order)
   spelled = f"{_mesh_text(sizes, f'({iota})')} {_axes_text(axes)}"
-  assert _replica_groups(spelled, num_devices) == expected
+  assert replica_groups_of(spelled, num_devices) == expected
 
 
 @hypothesis.given(_parts())
@@ -188,7 +158,7 @@ def test_a_sub_axis_is_its_digit_of_the_axis(
   num_devices = math.prod(sizes)
   expected = _by_definition(sizes, parts, range(num_devices))
   spelled = f"{_mesh_text(sizes)} {_parts_text(sizes, parts)}"
-  assert _replica_groups(spelled, num_devices) == expected
+  assert replica_groups_of(spelled, num_devices) == expected
 
 
 @hypothesis.given(
@@ -200,11 +170,11 @@ def test_listed_groups_are_as_listed_and_may_differ_in_size(
 ) -> None:
   cuts = np.array_split(np.array(devices), min(num_groups, len(devices)))
   groups = tuple(tuple(cut.tolist()) for cut in cuts)
-  assert _replica_groups(_listed(groups), len(devices)) == groups
+  assert replica_groups_of(_listed(groups), len(devices)) == groups
 
 
 def test_no_groups_are_all_devices() -> None:
-  assert _replica_groups("{}", 6) == ((0, 1, 2, 3, 4, 5),)
+  assert replica_groups_of("{}", 6) == ((0, 1, 2, 3, 4, 5),)
 
 
 @pytest.mark.parametrize(
@@ -221,7 +191,7 @@ def test_a_permute_joins_the_devices_that_its_pairs_connect(
   pairs: str, groups: Groups
 ) -> None:
   permute = f"collective-permute(p), source_target_pairs={pairs}"
-  assert _groups("", 8, kind=permute) == groups
+  assert groups_of("", 8, kind=permute) == groups
 
 
 @hypothesis.given(
@@ -243,7 +213,7 @@ def test_a_permutes_groups_split_its_devices_along_its_pairs(
   pairs = list(zip(*ends, strict=True))
   listed = ",".join(f"{{{source},{target}}}" for source, target in pairs)
   permute = f"collective-permute(p), source_target_pairs={{{listed}}}"
-  groups = _groups("", 16, kind=permute)
+  groups = groups_of("", 16, kind=permute)
   members = [device for group in groups for device in group]
   assert sorted(members) == sorted({end for pair in pairs for end in pair})
   # A group that pairs connect has at least one pair less than devices.
@@ -251,102 +221,3 @@ def test_a_permutes_groups_split_its_devices_along_its_pairs(
     inside = [p for p in pairs if p[0] in group or p[1] in group]
     assert all(p[0] in group and p[1] in group for p in inside)
     assert len(inside) >= len(group) - 1
-
-
-def _gathered_by_xla(spelled: str, group_size: int) -> list[tuple[int, ...]]:
-  """The numbers that each of eight CPU devices gets when each sends its own."""
-  module = hlo_text.load(
-    f"""
-  p = s32[8] parameter(0), sharding={{devices=[8]<=[8]}}
-  mine = s32[1] custom-call(p), custom_call_target="SPMDFullToShardShape",
-    sharding={{manual}}
-  all = s32[{group_size}] all-gather(mine), channel_id=1, dimensions={{0}},
-    use_global_device_ids=true, sharding={{manual}}, replica_groups={spelled}
-  ROOT out = s32[{8 * group_size}] custom-call(all),
-    custom_call_target="SPMDShardToFullShape", sharding={{devices=[8]<=[8]}}
-""",
-    header="num_partitions=8",
-  )
-  options = compiler.get_compile_options(
-    num_replicas=1,
-    num_partitions=8,
-    device_assignment=np.arange(8).reshape(1, 8),
-  )
-  options.executable_build_options.use_spmd_partitioning = True
-  options.executable_build_options.use_shardy_partitioner = False
-  devices = jax.devices()
-  proto = module.proto.SerializeToString()
-  with mlir.make_ir_context():
-    executable = devices[0].client.compile_and_load(
-      ir.Module.parse(_jax.mlir.hlo_to_stablehlo(proto)),
-      xla_client.DeviceList(tuple(devices)),
-      options,
-    )
-  own = jax.device_put(
-    np.arange(8, dtype=np.int32),
-    NamedSharding(Mesh(np.array(devices), ("x",)), PartitionSpec("x")),
-  )
-  results = executable.execute_sharded([own])
-  (shards,) = results.disassemble_into_single_device_arrays()
-  return [tuple(np.asarray(shard).tolist()) for shard in shards]
-
-
-@pytest.mark.parametrize(
-  "spelled",
-  [
-    "{{0,5},{1,4},{7,2},{6,3}}",
-    "[4,2]<=[2,4]T(1,0)",
-    "[2,4]<=[2,2,2]T(1,0,2)",
-    "mesh['a'=4,'b'=2] {'a'}",
-    "mesh['a'=4,'b'=2] {'b'}",
-    "mesh['a'=4,'b'=2] {'b','a'}",
-    "mesh['a'=8] {'a':(2)2}",
-    "mesh['a'=4,'b'=2] {'b','a':(2)2}",
-    "mesh['a'=4,'b'=2] {'a':(1)2,'b'}",
-  ],
-)
-def test_xla_exchanges_data_in_these_groups_and_this_order(
-  spelled: str,
-) -> None:
-  groups = _replica_groups(spelled, 8)
-  got = _gathered_by_xla(spelled, len(groups[0]))
-  assert got == [
-    next(group for group in groups if device in group) for device in range(8)
-  ]
-
-
-@pytest.mark.parametrize(
-  ("axes", "kept"),
-  [("abc", "a"), ("abc", "ab"), ("acb", "a"), ("cab", "c"), ("bca", "")],
-)
-@pytest.mark.parametrize("backend", ["cpu", "h100"])
-def test_a_gather_that_sharding_asks_for_joins_the_shards_it_needs(
-  backend: str, axes: str, kept: str, request: pytest.FixtureRequest
-) -> None:
-  devices = (
-    jax.devices() if backend == "cpu" else request.getfixturevalue("h100s")
-  )
-  mesh = Mesh(np.array(devices).reshape(2, 2, 2), ("a", "b", "c"))
-  before = NamedSharding(mesh, PartitionSpec(tuple(axes)))
-  after = NamedSharding(mesh, PartitionSpec(tuple(kept)))
-  shape = (64, 16)
-  lowered = jax.jit(
-    lambda x: x + 1, in_shardings=before, out_shardings=after
-  ).lower(jax.ShapeDtypeStruct(shape, jnp.float32))
-  found = collectives.find(hlo.load(lowered.compile()))
-  (gather,) = (c for c in found if c.kind == "all-gather")
-  owned = _rows_by_device(before, shape)
-  wanted = _rows_by_device(after, shape)
-  for group in gather.groups:
-    together = [row for device in group for row in owned[device]]
-    assert all(wanted[device] == together for device in group)
-
-
-def _rows_by_device(
-  sharding: NamedSharding, shape: tuple[int, int]
-) -> list[list[int]]:
-  place = {d: i for i, d in enumerate(sharding.mesh.devices.flat)}
-  rows: list[list[int]] = [[] for _ in place]
-  for device, (part, _) in sharding.devices_indices_map(shape).items():
-    rows[place[device]] = list(range(*part.indices(shape[0])))
-  return rows
