@@ -5,34 +5,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-import dataclasses
 from typing import Any
 
-from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import nccl
 from lagom_xla.search.nccl import problem as problem_lib
 from lagom_xla.search.nccl import searcher as searcher_lib
 from lagom_xla.search.nccl import trial as trial_lib
 from lagom_xla.search.nccl.lagom import Lagom
+from searcher_trials import H100
+from searcher_trials import Trial
 
-H100 = cluster_lib.parse("1x8xh100")
-MIB = 2**20
 LAGOM = Lagom()
-
-
-def gather_of(mib: int) -> collective_lib.TuningKey:
-  return collective_lib.TuningKey("all-gather", 8, 1, mib * MIB)
-
-
-def problem_of(*keys: collective_lib.TuningKey) -> problem_lib.Problem:
-  return problem_lib.Problem(
-    keys=tuple(sorted(keys)), programs=(), program_keys=()
-  )
-
-
-def start_of(problem: problem_lib.Problem) -> problem_lib.Configuration:
-  return {k: collective_lib.default_setting(k, H100) for k in problem.keys}
 
 
 def overlap_of(
@@ -71,27 +55,6 @@ def loss_by_channels(
   us_per_channel: float,
 ) -> Callable[[Any, nccl.Setting], float]:
   return lambda key, setting: us_per_channel * setting.num_channels
-
-
-@dataclasses.dataclass(frozen=True)
-class Trial:
-  asked: problem_lib.Configuration
-  profile: trial_lib.Profile
-
-
-def trials_of(
-  problem: problem_lib.Problem,
-  profile: searcher_lib.ProfileFn,
-  searcher: Lagom = LAGOM,
-) -> tuple[list[Trial], problem_lib.Configuration]:
-  state = searcher.init(problem, H100, start=start_of(problem))
-  trials = []
-  while not searcher.done(state):
-    asked = searcher.ask(state)
-    trials.append(Trial(asked, profile(asked)))
-    state = searcher.tell(state, trials[-1].profile)
-    assert len(trials) < 10_000
-  return trials, searcher.best(state)
 
 
 def raises_of(trials: list[Trial]) -> list[Trial]:
