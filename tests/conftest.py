@@ -8,7 +8,7 @@ schedules for eight H100s, which takes a second and no GPU.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 import gc
 import os
 from typing import Any
@@ -33,6 +33,7 @@ from jax.sharding import PartitionSpec
 import numpy as np
 import pytest
 
+import browser
 from lagom_xla import cluster
 from lagom_xla import tuner
 from lagom_xla import tuning as tuning_lib
@@ -227,6 +228,17 @@ def tuned_page(
   import pages
 
   return pages.tune(tmp_path_factory.mktemp("page"))
+
+
+@pytest.fixture(scope="module")
+def chromium(
+  tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[browser.Browser]:
+  """A headless browser that a module's tests open their pages in."""
+  if browser.PROGRAM is None:
+    pytest.skip("Chromium is not installed: no page is opened")
+  with browser.Browser(tmp_path_factory.mktemp("chromium")) as opened:
+    yield opened
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 import dataclasses
 import json
 import pathlib
@@ -30,15 +29,9 @@ def long_step() -> story_lib.Picture:
 
 
 @pytest.fixture(scope="module")
-def chromium(
-  tuned: Tuned, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[browser.Browser]:
-  if browser.PROGRAM is None:
-    pytest.skip("Chromium is not installed: no page is opened")
-  profile = tmp_path_factory.mktemp("chromium")
-  with browser.Browser(profile) as opened:
-    opened.open(tuned.page)
-    yield opened
+def chromium(chromium: browser.Browser, tuned: Tuned) -> browser.Browser:
+  chromium.open(tuned.page)
+  return chromium
 
 
 def test_a_browser_opens_the_page_without_errors_or_requests(

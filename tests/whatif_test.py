@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 import dataclasses
 import json
 import pathlib
@@ -291,16 +291,6 @@ def test_a_stop_keeps_what_was_found_so_far(fsdp_scan: hlo.Module) -> None:
   compared, _ = _of_module(fsdp_scan, progress=stop)
   assert [row.cluster for row in compared.rows] == ["1x8xh100", "2x4xh100"]
   assert compared.stopped is not None
-
-
-@pytest.fixture(scope="module")
-def chromium(
-  tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[browser.Browser]:
-  if browser.PROGRAM is None:
-    pytest.skip("Chromium is not installed: no page is opened")
-  with browser.Browser(tmp_path_factory.mktemp("chromium")) as opened:
-    yield opened
 
 
 def test_a_browser_draws_the_curves_without_errors_or_requests(

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 import dataclasses
 import pathlib
 from typing import Any
@@ -157,16 +157,6 @@ def test_points_beyond_what_was_measured_are_starred() -> None:
   starred = {nodes for nodes, step in steps.items() if step.endswith("*")}
   assert starred == {"16", "32", "64", "128", "256", "512", "1,024"}
   assert "8" in steps
-
-
-@pytest.fixture(scope="module")
-def chromium(
-  tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[browser.Browser]:
-  if browser.PROGRAM is None:
-    pytest.skip("Chromium is not installed: no page is opened")
-  with browser.Browser(tmp_path_factory.mktemp("chromium")) as opened:
-    yield opened
 
 
 def test_a_phone_in_dark_mode_shows_curves_of_1024_nodes(
