@@ -39,10 +39,10 @@ def of_step(
     module = _module(trace, programs)
     names = _names(module)
     # Also in processes that ran something else for longer.
-    programs = [
-      _longest(trace, process, names) or program
-      for process, program in enumerate(programs)
-    ]
+    for process in range(len(programs)):
+      program = _longest(trace, process, names)
+      if program is not None:
+        programs[process] = program
   _check(trace, programs, module)
   return programs, module
 
@@ -72,9 +72,9 @@ def _module(
   for number, process in enumerate(trace.processes):
     program = programs[number]
     if program is not None and program in process.modules:
-      ran = [name for each in _ran(trace, programs) for name in each]
+      ran = _ran(trace, programs)[number]
       found = [hlo.load(proto) for proto in process.modules[program]]
-      return max(found, key=lambda module: _num_known(module, ran))
+      return max(found, key=lambda module: _num_known(_names(module), ran))
   raise errors.TraceError(
     "The trace does not hold the module that ran (ProfileOptions"
     ".enable_hlo_proto was off): name its scheduled HLO with --module=FILE, as"
@@ -96,8 +96,7 @@ def _ran(
   return ran
 
 
-def _num_known(module: hlo.Module, ran: Iterable[str]) -> int:
-  names = _names(module)
+def _num_known(names: frozenset[str], ran: Iterable[str]) -> int:
   return sum(name in names for name in ran)
 
 
@@ -106,9 +105,10 @@ def _check(
   programs: Sequence[_Program | None],
   module: hlo.Module,
 ) -> None:
+  names = _names(module)
   by_process = _ran(trace, programs)
   for process, ran in zip(trace.processes, by_process, strict=True):
-    num_known = _num_known(module, ran)
+    num_known = _num_known(names, ran)
     if num_known < _KNOWN * len(ran) or not any(by_process):
       raise errors.TraceError(
         f"The trace of {process.name} is of another step than {module.name}: of"
