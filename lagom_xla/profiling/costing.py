@@ -24,7 +24,6 @@ from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import contention
 from lagom_xla.costs import measured as measured_lib
 from lagom_xla.costs import step as step_lib
-from lagom_xla.passes import kernels as kernels_lib
 from lagom_xla.profiling import events as events_lib
 from lagom_xla.profiling import profile as profile_lib
 from lagom_xla.profiling import ratios as ratios_lib
@@ -150,11 +149,9 @@ def _step_factors(
   return variation.of_steps(profile, step.timeline(step.default).step_time_us)
 
 
-def num_priced(
-  costed: Costing, kernels: Sequence[kernels_lib.Kernel]
-) -> tuple[int, int, int]:
+def num_priced(costed: Costing, step: step_lib.Step) -> tuple[int, int, int]:
   """How many kernels of a step are priced by name, by work, by their kind."""
-  measured = costed.measured
+  measured, kernels = costed.measured, step.analysis.kernels.values()
   by_name = by_work = 0
   for kernel in kernels:
     work = measured_lib.work_of(kernel)

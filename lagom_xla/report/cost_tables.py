@@ -28,7 +28,7 @@ def show(console: rich.console.Console, costed: costing_lib.Costing) -> None:
 
 def notes(step: step_lib.Step, costed: costing_lib.Costing) -> Iterator[str]:
   """What is measured of a step, and what its trace lacks, in sentences."""
-  by_name, by_work, scaled = _num_priced(step, costed)
+  by_name, by_work, scaled = costing_lib.num_priced(costed, step)
   yield (
     f"Of {by_name + by_work + scaled:,} kernels {by_name:,} cost what the"
     f" profile measured alone, {by_work:,} what kernels of equal work did, and"
@@ -76,13 +76,6 @@ def _ranges(measured: measured_lib.Measured) -> Iterator[str]:
         f"From step to step {what} {low:.3f} to {high:.3f} times what they cost"
         " here, 9 times in 10"
       )
-
-
-def _num_priced(
-  step: step_lib.Step, costed: costing_lib.Costing
-) -> tuple[int, int, int]:
-  kernels = list(step.analysis.kernels.values())
-  return costing_lib.num_priced(costed, kernels)
 
 
 def _ratios(costed: costing_lib.Costing) -> rich.table.Table:

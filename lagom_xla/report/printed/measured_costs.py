@@ -67,8 +67,7 @@ def of_step(step: step_lib.Step, costed: costing_lib.Costing) -> MeasuredCosts:
     step: priced by `costed`.
     costed: the costs of a profile.
   """
-  kernels = list(step.analysis.kernels.values())
-  by_name, by_work, scaled = costing_lib.num_priced(costed, kernels)
+  by_name, by_work, scaled = costing_lib.num_priced(costed, step)
   measured = costed.measured
   return MeasuredCosts(
     ratios=costed.ratios,
