@@ -15,7 +15,7 @@ from lagom_xla import validation
 from lagom_xla.costs import step as step_lib
 from lagom_xla.profiling import costing as costing_lib
 from lagom_xla.profiling import profile as profile_lib
-from lagom_xla.report.printed import inspection as inspection_lib
+from lagom_xla.report.printed import inspection as printed_inspection
 from lagom_xla.report.printed import profile as printed_profile
 from lagom_xla.report.printed import tuning as printed_tuning
 from lagom_xla.report.printed import verification as printed_verification
@@ -26,7 +26,7 @@ def inspection(
   step: step_lib.Step, costed: costing_lib.Costing | None = None
 ) -> dict[str, Any]:
   """What `lagom-xla inspect --format=json` prints."""
-  return validation.write(inspection_lib.of_step(step, costed))
+  return validation.write(printed_inspection.of_step(step, costed))
 
 
 def tuning(
@@ -38,7 +38,7 @@ def tuning(
 
 def verification(verified: verification_lib.Verification) -> dict[str, Any]:
   """What `lagom-xla verify --format=json` prints."""
-  return validation.write(printed_verification.of_plan(verified))
+  return validation.write(printed_verification.of_verification(verified))
 
 
 def profile(measured: profile_lib.Profile) -> dict[str, Any]:

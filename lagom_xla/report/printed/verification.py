@@ -44,7 +44,7 @@ class Verification:
   effects: tuple[effects_lib.Effect, ...]
 
 
-def of_plan(verified: verification_lib.Verification) -> Verification:
+def of_verification(verified: verification_lib.Verification) -> Verification:
   """What is to be said of a plan that was verified."""
   plan = verified.plan
   return Verification(
