@@ -41,8 +41,8 @@ class Answer:
     status: see `checkup.Finding`.
     found: what was found, or what went wrong.
     peak_bytes: memory that its process had at most until then.
-    was_cut_off: whether it was not tried to its end, so that nothing is known
-      to be missing.
+    was_cut_off: whether its process ran out of time before it had answered, so
+      that nothing is known to be missing.
   """
 
   name: str

@@ -19,6 +19,7 @@ _LONGEST_S = 20.0
 
 _running: dict[threading.Thread, threading.Event] = {}
 _lock = threading.Lock()
+_process = os.getpid()
 
 
 def start(
@@ -47,9 +48,6 @@ def join() -> None:
   deadline = time.monotonic() + _LONGEST_S
   for thread in running:
     thread.join(max(deadline - time.monotonic(), 0))
-
-
-_process = os.getpid()
 
 
 @atexit.register
