@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 import dataclasses
-import os
 import pathlib
 import re
 import tempfile
@@ -30,6 +29,7 @@ from lagom_xla import errors
 from lagom_xla.compile import _jax_request
 from lagom_xla.compile import devices as devices_lib
 from lagom_xla.compile import hlo_users
+from lagom_xla.compile import options_set
 from lagom_xla.compile import pjrt_compile
 from lagom_xla.compile import used_names
 from lagom_xla.passes import hlo_pb2
@@ -93,13 +93,7 @@ _MAX_ROUNDS = 2
 
 def is_possible(options: Iterable[str]) -> bool:
   """Whether schedules with these XLA options may start from a fused module."""
-  if not _NAMES_LAST:
-    return False
-  flags = os.environ.get("XLA_FLAGS", "").strip()
-  if flags and not flags.startswith("--"):
-    return False  # They are in a file.
-  set_anywhere = [*options, flags]
-  return not any(word in text for word in _IN_THE_WAY for text in set_anywhere)
+  return _NAMES_LAST and not options_set.may_name(_IN_THE_WAY, options)
 
 
 def before(options: _Options) -> dict[str, bool | int | float | str]:

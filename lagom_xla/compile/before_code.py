@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 import dataclasses
-import os
 import pathlib
 import re
 from typing import Any
 
 from lagom_xla.compile import memory_stats
+from lagom_xla.compile import options_set
 from lagom_xla.passes import hlo_pb2
 
 _KERNEL_CACHE = "xla_gpu_kernel_cache_file"
@@ -43,11 +43,7 @@ class Assigned:
 
 def is_possible(options: Iterable[str]) -> bool:
   """Whether compiles with these XLA options can end before code generation."""
-  flags = os.environ.get("XLA_FLAGS", "").strip()
-  if flags and not flags.startswith("--"):
-    return False  # They are in a file.
-  set_anywhere = [*options, flags]
-  return not any(word in text for word in _IN_THE_WAY for text in set_anywhere)
+  return not options_set.may_name(_IN_THE_WAY, options)
 
 
 def options(name: str, folder: str) -> dict[str, bool | str]:

@@ -62,7 +62,7 @@ class StepFunction:
     """
     found = getattr(self.module, self.name)
     if _is_jitted(found):
-      yield _with_args(found, self._args_beside(devices))
+      yield _with_args(found, self._args_beside(devices), {})
       return
     _check_takes_devices(self.text, found)
     returned = _call(found, devices, self.arguments)
@@ -86,10 +86,9 @@ class StepFunction:
 
 def _step(text: str, returned: Any) -> Step:
   if isinstance(returned, tuple) and len(returned) in (2, 3):
-    step, args, *keywords = returned
+    step, args, kwargs = (*returned, {})[:3]
     _check_is_jitted(text, step)
     args = _as_tuple(text, args)
-    (kwargs,) = keywords or ({},)
     if not isinstance(kwargs, dict):
       raise errors.TargetError(
         f"{text} returned a {type(kwargs).__name__} behind its arguments: put"
@@ -126,9 +125,8 @@ def _check_is_jitted(text: str, step: Any) -> None:
 
 
 def _with_args(
-  step: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None
+  step: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Step:
-  kwargs = kwargs or {}
   trace = getattr(step, "trace", None)
   return Step(
     lower=functools.partial(step.lower, *args, **kwargs),

@@ -234,15 +234,17 @@ class Search:
     What makes one of two better need not be sure where both surely gain: then
     the one with the larger assured gain is, as for settings (`nccl/robust.py`).
     """
-    gained = uncertainty.gain(kept.tuned_times, candidate.tuned_times)
-    if gained.low >= least_us or kept is self.default:
-      return gained.low >= least_us
-    of_both = (
-      uncertainty.gain(self.default.tuned_times, c.tuned_times).low
-      for c in (kept, candidate)
-    )
-    by_kept_us, by_candidate_us = of_both
-    return by_candidate_us >= max(by_kept_us, 0.0) + least_us
+    if _sure_gain_us(kept, candidate) >= least_us:
+      return True
+    if kept is self.default:
+      return False
+    of_kept_us = max(_sure_gain_us(self.default, kept), 0.0)
+    return _sure_gain_us(self.default, candidate) >= of_kept_us + least_us
+
+
+def _sure_gain_us(before: Candidate, after: Candidate) -> float:
+  """The low end of what a step gains under the searched settings."""
+  return uncertainty.gain(before.tuned_times, after.tuned_times).low
 
 
 Evaluate = Callable[[config_lib.XlaConfig], Candidate | Refused]

@@ -82,7 +82,8 @@ def search(
   arms = known_arms.arms
   # Arms are compiled whatever comes of the default, beside which no worker need
   # wait for work.
-  early = [arm.config for arm in arms][: max(target.num_workers - 1, 0)]
+  new = starts.unlike(arms, config_lib.DEFAULT)
+  early = [arm.config for arm in new][: max(target.num_workers - 1, 0)]
   with target.started(early):
     default = evaluation.evaluate_or_raise(
       config_lib.DEFAULT, target=target, searcher=searcher
@@ -159,7 +160,7 @@ def max_candidates(
   if target.is_read_only:
     return 1
   arms = arms_lib.known(target.cluster).arms
-  num_arms = len(starts.unlike(arms, [config_lib.DEFAULT]))
+  num_arms = len(starts.unlike(arms, config_lib.DEFAULT))
   num_options = options.MAX_COMPILES + num_arms + starts.MAX_AGAIN
   if not in_process:
     return num_options

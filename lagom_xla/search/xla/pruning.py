@@ -162,9 +162,11 @@ def _makes(
   """Whether a config makes of a target what is wanted; None is nothing."""
   try:
     step = step_lib.of_module(target.schedule(config), target.cluster)
-    if wanted is None or digests.of(step.analysis.module) != wanted.schedule:
+    schedule = digests.of(step.analysis.module)
+    if wanted is None or schedule != wanted.schedule:
       return False  # Then nothing is compiled to the end.
-    return _seen(step, as_run.step(target, config, step)) == wanted
+    runs = as_run.step(target, config, step)
+    return _digest_as_run(schedule, step, runs) == wanted.runs
   except errors.LagomError:
     return wanted is None
 
@@ -182,8 +184,11 @@ def _made(
 
 def _seen(step: step_lib.Step, runs: step_lib.Step) -> _Seen:
   schedule = digests.of(step.analysis.module)
-  is_as_scheduled = runs is step
-  return _Seen(
-    schedule=schedule,
-    runs=schedule if is_as_scheduled else digests.of(runs.analysis.module),
-  )
+  return _Seen(schedule=schedule, runs=_digest_as_run(schedule, step, runs))
+
+
+def _digest_as_run(
+  schedule: str, step: step_lib.Step, runs: step_lib.Step
+) -> str:
+  """The digest of what runs, given that of the schedule."""
+  return schedule if runs is step else digests.of(runs.analysis.module)

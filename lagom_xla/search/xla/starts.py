@@ -86,7 +86,7 @@ def _with_arms(
   progress: candidates.Progress,
 ) -> candidates.Search:
   so_far = dataclasses.replace(so_far, arms=tuple(arms))
-  new = unlike(arms, [so_far.default.config])
+  new = unlike(arms, so_far.default.config)
   configs = in_turn([arm.config for arm in new])
   for arm, config in zip(new, configs, strict=True):
     so_far = so_far.with_candidate(evaluate(config))
@@ -121,11 +121,11 @@ def _gain(
 
 
 def unlike(
-  arms: Sequence[arms_lib.Arm], configs: Sequence[config_lib.XlaConfig]
+  arms: Sequence[arms_lib.Arm], config: config_lib.XlaConfig
 ) -> list[arms_lib.Arm]:
-  """The arms with other configs than these, each config once."""
+  """The arms with other configs than this one, each config once."""
   found: list[arms_lib.Arm] = []
   for arm in arms:
-    if arm.config not in (*configs, *(other.config for other in found)):
+    if arm.config not in (config, *(other.config for other in found)):
       found.append(arm)
   return found

@@ -22,6 +22,10 @@ InTurn = Callable[
   Generator[config_lib.XlaConfig, None, None],
 ]
 
+_Begin = Callable[
+  [config_lib.XlaConfig], contextlib.AbstractContextManager[None]
+]
+
 
 def one_by_one(
   configs: Sequence[config_lib.XlaConfig],
@@ -40,11 +44,6 @@ def ahead(target: target_lib.Target, *, is_to_the_end: bool = False) -> InTurn:
   """
   begin = target.compiling if is_to_the_end else _scheduling(target)
   return functools.partial(_ahead, max(target.num_workers, 1), begin)
-
-
-_Begin = Callable[
-  [config_lib.XlaConfig], contextlib.AbstractContextManager[None]
-]
 
 
 def _scheduling(target: target_lib.Target) -> _Begin:
