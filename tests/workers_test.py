@@ -12,30 +12,21 @@ import signal
 import subprocess
 import sys
 import time
-from typing import Any
 
 import jax
 import pytest
 
-from lagom_xla import cluster as cluster_lib
+import compiles
 from lagom_xla import errors
-from lagom_xla.compile import after_fusion
 from lagom_xla.compile import compiler
 from lagom_xla.compile import config as config_lib
-from lagom_xla.compile import devices as devices_lib
 from lagom_xla.compile import target as target_lib
-from lagom_xla.compile.workers import cache as cache_lib
-from lagom_xla.compile.workers import job as job_lib
 from lagom_xla.compile.workers import pool as pool_lib
 from lagom_xla.passes import hlo
 from lagom_xla.search import nccl
 from lagom_xla.search.xla import candidates
 from lagom_xla.search.xla import evaluation
 
-_H100S = cluster_lib.parse("1x8xh100")
-_IN_FLIGHT = "xla_gpu_experimental_parallel_collective_overlap_limit"
-# XLA checks that as many may be in flight as broadcasts, and ends the process.
-_ABORTS = config_lib.XlaConfig(options={_IN_FLIGHT: -1})
 # Reads like the program of a user who starts a pool, and never ends.
 _OWNER = """\
 import time
@@ -47,17 +38,8 @@ while not owned.worker_pids:
 print(*owned.worker_pids, flush=True)
 time.sleep(600)
 """
-_LONGEST_S = 60
 _FINGERPRINT = "fingerprint_before_lhs"
 _UNSET = ("0", False, [], "DEVICE_TYPE_INVALID")
-
-
-class _CountingCache(cache_lib.Cache):
-  num_puts = 0
-
-  def put(self, digest: str, result: job_lib.Result) -> None:
-    super().put(digest, result)
-    self.num_puts += 1
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +52,7 @@ def pool() -> Iterator[pool_lib.Pool]:
 def here(
   fsdp_step: Callable[..., jax.stages.Lowered],
 ) -> target_lib.StepTarget:
-  return target_lib.of_step(fsdp_step(), _H100S, name="step")
+  return compiles.target(fsdp_step())
 
 
 @pytest.fixture(scope="module")
@@ -84,12 +66,17 @@ def test_a_schedule_is_the_same_in_a_worker(
   here: target_lib.StepTarget, there: target_lib.StepTarget
 ) -> None:
   config = config_lib.XlaConfig(
-    options={_IN_FLIGHT: 2}, scheduler_profile='costs { name: "fusion" }'
+    options={compiles.IN_FLIGHT: 2},
+    scheduler_profile='costs { name: "fusion" }',
   )
   for one in (config_lib.DEFAULT, config):
-    assert _text(there.schedule(one)) == _text(here.schedule(one))
-  assert _text(there.schedule()) != _text(there.schedule(config))
-  assert _text(there.identity()) == _text(here.identity())
+    assert compiles.text(there.schedule(one)) == compiles.text(
+      here.schedule(one)
+    )
+  assert compiles.text(there.schedule()) != compiles.text(
+    there.schedule(config)
+  )
+  assert compiles.text(there.identity()) == compiles.text(here.identity())
 
 
 def test_a_compile_to_the_end_is_the_same_in_a_worker(
@@ -106,16 +93,18 @@ def test_a_module_is_compiled_in_a_worker_as_here(
   here: target_lib.StepTarget, pool: pool_lib.Pool
 ) -> None:
   module = compiler.before_combining(here.lowered)
-  target = target_lib.of_module(module, _H100S, name="module")
+  target = target_lib.of_module(module, compiles.H100S, name="module")
   scheduled = target.with_workers(pool).schedule()
-  assert _text(scheduled) == _text(target.schedule())
+  assert compiles.text(scheduled) == compiles.text(target.schedule())
 
 
 def test_combine_groups_act_or_are_refused_in_a_worker_as_here(
   here: target_lib.StepTarget, there: target_lib.StepTarget
 ) -> None:
   alone = config_lib.XlaConfig(combine_groups=())
-  assert _text(there.schedule(alone)) == _text(here.schedule(alone))
+  assert compiles.text(there.schedule(alone)) == compiles.text(
+    here.schedule(alone)
+  )
   unknown = config_lib.XlaConfig(combine_groups=(("no", "such"),))
   with pytest.raises(errors.CombineError) as here_says:
     here.schedule(unknown)
@@ -140,9 +129,9 @@ def test_an_abort_in_xla_is_named_and_the_next_compile_goes_on(
 ) -> None:
   with pytest.raises(
     errors.CompileAbortedError,
-    match=rf"{_IN_FLIGHT}=-1: .*SIGABRT.*Check failed: .*overlap_limit",
+    match=rf"{compiles.IN_FLIGHT}=-1: .*SIGABRT.*Check failed: .*overlap_limit",
   ):
-    there.schedule(_ABORTS)
+    there.schedule(compiles.ABORTS)
   assert there.schedule().is_scheduled
 
 
@@ -152,7 +141,7 @@ def test_a_candidate_that_aborts_xla_is_refused_and_the_search_goes_on(
   evaluate = functools.partial(
     evaluation.evaluate, target=there, searcher=nccl.by_name("lagom")
   )
-  refused = evaluate(_ABORTS)
+  refused = evaluate(compiles.ABORTS)
   assert isinstance(refused, candidates.Refused)
   assert "Check failed" in refused.reason
   assert isinstance(evaluate(config_lib.DEFAULT), candidates.Candidate)
@@ -168,146 +157,6 @@ def test_a_compile_that_hangs_is_ended_and_named(
     here.with_workers(pool).schedule()
 
 
-def test_what_was_started_is_compiled_once(
-  here: target_lib.StepTarget, tmp_path: pathlib.Path
-) -> None:
-  cache = _CountingCache(tmp_path)
-  configs = [config_lib.XlaConfig(options={_IN_FLIGHT: n}) for n in (2, 3, 4)]
-  with pool_lib.Pool(1, cache=cache) as pool:
-    target = here.with_workers(pool)
-    with target.started([*configs, _ABORTS]):
-      for config in configs:
-        assert target.schedule(config).is_scheduled
-    # A second time, all of it is at hand.
-    for config in configs:
-      assert target.schedule(config).is_scheduled
-  # With the module after fusion, where others can go on from that.
-  num_fused = int(after_fusion.is_possible([]))
-  assert cache.num_puts == len(configs) + num_fused
-
-
-def test_another_pool_goes_on_from_what_was_compiled(
-  here: target_lib.StepTarget, tmp_path: pathlib.Path
-) -> None:
-  compiled = []
-  caches = [_CountingCache(tmp_path) for _ in range(2)]
-  for cache in caches:
-    with pool_lib.Pool(1, cache=cache) as pool:
-      compiled.append(here.with_workers(pool).schedule().proto)
-  assert compiled[0] == compiled[1]
-  assert [cache.num_puts for cache in caches] == [2, 0]
-
-
-def test_without_a_cache_a_pool_compiles_nothing_twice(
-  here: target_lib.StepTarget,
-) -> None:
-  with pool_lib.Pool(1) as pool:
-    target = here.with_workers(pool)
-    first = target.schedule()
-    (pid,) = pool.worker_pids
-    os.kill(pid, signal.SIGSTOP)  # Nothing is compiled any more.
-    assert target.schedule().proto == first.proto
-
-
-def test_a_long_compile_that_was_dropped_ends_where_another_waits(
-  here: target_lib.StepTarget,
-) -> None:
-  first, *configs = (
-    config_lib.XlaConfig(options={_IN_FLIGHT: n}) for n in (4, 2, 3)
-  )
-  with pool_lib.Pool(1, worth_stopping_s=0.0) as pool:
-    target = here.with_workers(pool)
-    target.schedule(first)  # Compiles what all start from, which none drops.
-    (pid,) = pool.worker_pids
-    os.kill(pid, signal.SIGSTOP)  # From here on it takes for ever.
-    stopped_s = time.monotonic()
-    with target.started(configs[:1]):
-      while not pool.num_at_work:
-        time.sleep(0.01)
-    assert target.schedule(configs[1]).is_scheduled
-    assert pid not in pool.worker_pids
-  # Not as one that hangs, which is given five minutes.
-  assert time.monotonic() - stopped_s < _LONGEST_S
-
-
-def test_a_dropped_compile_that_hangs_holds_up_no_other_of_its_program(
-  here: target_lib.StepTarget,
-) -> None:
-  first, second = (
-    config_lib.XlaConfig(options={_IN_FLIGHT: n}) for n in (2, 3)
-  )
-  with pool_lib.Pool(1, worth_stopping_s=1.0) as pool:
-    target = here.with_workers(pool)
-    target.identity()  # The worker has started.
-    (pid,) = pool.worker_pids
-    os.kill(pid, signal.SIGSTOP)  # From here on it takes for ever.
-    stopped_s = time.monotonic()
-    with target.started([first]):
-      while not pool.num_at_work:
-        time.sleep(0.01)
-    assert target.schedule(second).is_scheduled
-  # Not after the five minutes that a compile is given which is waited for.
-  assert time.monotonic() - stopped_s < _LONGEST_S
-
-
-def test_a_compile_to_the_end_gives_its_schedule_too(
-  here: target_lib.StepTarget,
-) -> None:
-  if here.obstacle:
-    pytest.skip(here.obstacle)
-  with pool_lib.Pool(1) as pool:
-    target = here.with_workers(pool)
-    with target.compiling(config_lib.DEFAULT):
-      on_the_way = target.schedule()
-      target.compile()
-    (pid,) = pool.worker_pids
-    os.kill(pid, signal.SIGSTOP)  # Nothing is compiled any more.
-    assert target.schedule().proto == on_the_way.proto
-  assert _text(on_the_way) == _text(here.schedule())
-
-
-def test_what_a_dropped_compile_would_have_shown_is_compiled_by_itself(
-  here: target_lib.StepTarget,
-) -> None:
-  if here.obstacle:
-    pytest.skip(here.obstacle)
-  config = config_lib.XlaConfig(options={_IN_FLIGHT: 2})
-  with pool_lib.Pool(1) as pool:
-    target = here.with_workers(pool)
-    with target.started([config_lib.DEFAULT]), target.compiling(config):
-      pass  # The one worker there is never came to it.
-    assert target.schedule(config).is_scheduled
-
-
-@pytest.mark.parametrize("is_default", [True, False])
-def test_a_line_more_in_the_users_file_compiles_no_options_anew(
-  tmp_path: pathlib.Path, is_default: bool
-) -> None:
-  """But the default, as reports name lines of its schedule."""
-  config = config_lib.XlaConfig(options={} if is_default else {_IN_FLIGHT: 2})
-  cache = _CountingCache(tmp_path)
-  num_puts = []
-  with pool_lib.Pool(1, cache=cache) as pool:
-    for num_lines, function in ((0, "sin"), (3, "sin"), (3, "cos")):
-      target = _written(num_lines, function).with_workers(pool)
-      target.schedule(config)
-      num_puts.append(cache.num_puts)
-  # The first of a program brings the module that others go on from.
-  assert num_puts == ([2, 3, 5] if is_default else [2, 2, 4])
-
-
-def _written(num_lines: int, function: str) -> target_lib.StepTarget:
-  """A step below so many lines of its file."""
-  text = num_lines * "\n" + f"step = lambda x: jax.numpy.{function}(x) + 1\n"
-  found: dict[str, Any] = {"jax": jax}
-  exec(compile(text, "step.py", "exec"), found)
-  mesh = jax.sharding.Mesh(devices_lib.devices(_H100S), "x")
-  sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("x"))
-  argument = jax.ShapeDtypeStruct((8, 4), "float32", sharding=sharding)
-  lowered = jax.jit(found["step"]).lower(argument)
-  return target_lib.of_step(lowered, _H100S, name="step")
-
-
 def test_without_workers_it_is_compiled_here_with_one_warning(
   here: target_lib.StepTarget, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -315,8 +164,8 @@ def test_without_workers_it_is_compiled_here_with_one_warning(
   warnings: list[str] = []
   with pool_lib.Pool(2, warn=warnings.append) as pool:
     target = here.with_workers(pool)
-    scheduled = {_text(target.schedule()) for _ in range(2)}
-  assert scheduled == {_text(here.schedule())}
+    scheduled = {compiles.text(target.schedule()) for _ in range(2)}
+  assert scheduled == {compiles.text(here.schedule())}
   (warning,) = warnings
   assert "/no/such/python" in warning
 
@@ -337,25 +186,10 @@ def test_workers_end_with_a_parent_that_is_killed() -> None:
     pids = [int(pid) for pid in owner.stdout.readline().split()]
     assert pids
     owner.send_signal(signal.SIGKILL)
-  deadline = time.monotonic() + _LONGEST_S
+  deadline = time.monotonic() + compiles.LONGEST_S
   while any(_is_alive(pid) for pid in pids) and time.monotonic() < deadline:
     time.sleep(0.01)
   assert not any(_is_alive(pid) for pid in pids)
-
-
-def _text(module: hlo.Module) -> str:
-  """All of a module but its number, and those of its stack frames.
-
-  A process numbers the modules and the frames that it meets.
-  """
-  proto = hlo.hlo_pb2.HloModuleProto()
-  proto.CopyFrom(module.proto)
-  proto.ClearField("id")
-  proto.ClearField("stack_frame_index")
-  for computation in proto.computations:
-    for instruction in computation.instructions:
-      instruction.metadata.ClearField("stack_frame_id")
-  return str(proto)
 
 
 def _as_run(module: hlo.Module) -> str:
@@ -372,11 +206,11 @@ def _as_run(module: hlo.Module) -> str:
       config = module.backend_config(instruction)
       if all(value in _UNSET for value in config.values()):
         instruction.ClearField("backend_config")
-  return _text(hlo.Module(proto))
+  return compiles.text(hlo.Module(proto))
 
 
 def _await_pids(pool: pool_lib.Pool) -> Sequence[int]:
-  deadline = time.monotonic() + _LONGEST_S
+  deadline = time.monotonic() + compiles.LONGEST_S
   while not pool.worker_pids and time.monotonic() < deadline:
     time.sleep(0.01)
   return pool.worker_pids

@@ -1,0 +1,143 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Steps in a Python file, right and wrong, as a user would write them."""
+
+from __future__ import annotations
+
+import pathlib
+
+# Line 1 is the first import.
+SOURCE = """\
+import functools
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import SingleDeviceSharding
+import numpy as np
+
+def make_args(devices, width=64):
+  mesh = Mesh(np.array(devices), ("x",))
+  rows = NamedSharding(mesh, PartitionSpec("x"))
+  shape = (int(width), int(width))
+  arg = jax.ShapeDtypeStruct(shape, jnp.float32, sharding=rows)
+  return arg, arg
+
+step = jax.jit(lambda w, x: x @ w)
+step_args = make_args
+
+def factory(devices, width=64):
+  return step, make_args(devices, width)
+
+def sharded_by_jit(devices):
+  rows = make_args(devices)[0].sharding
+  plain = jax.ShapeDtypeStruct((64, 64), jnp.float32)
+  return jax.jit(lambda w, x: x @ w, in_shardings=rows), (plain, plain)
+
+def partly_concrete(devices):
+  return step, (np.ones((64, 64), np.float32), make_args(devices)[1])
+
+def plain_shapes(devices):
+  plain = jax.ShapeDtypeStruct((64, 64), jnp.float32)
+  return step, (plain, plain)
+
+def concrete(devices):
+  return step, (jnp.ones((64, 64)), np.ones((64, 64)))
+
+def on_cpu(devices):
+  return step, make_args(jax.devices("cpu"))
+
+def on_half(devices):
+  return step, make_args(devices[:4])
+
+def on_one(devices):
+  place = SingleDeviceSharding(devices[0])
+  arg = jax.ShapeDtypeStruct((64, 64), jnp.float32, sharding=place)
+  return step, (arg, arg)
+
+def not_jitted(w, x):
+  return x @ w
+
+def gives_unjitted(devices):
+  return not_jitted, make_args(devices)
+
+def gives_step_alone(devices):
+  return step
+
+def gives_bare_argument(devices):
+  return step, make_args(devices)[0]
+
+@functools.partial(jax.jit, static_argnames="times")
+def named(w, *, x, times):
+  for _ in range(times):
+    w = w @ x
+  return w
+
+def by_name(devices):
+  w, x = make_args(devices)
+  return named, (w,), {"x": x, "times": 1}
+
+def gives_arguments_apart(devices):
+  return step, *make_args(devices)
+
+def gives_compiled(devices):
+  args = make_args(devices)
+  return step.lower(*args).compile(), args
+
+def forgets_to_decorate(devices):
+  yield step, make_args(devices)
+
+def puts_an_array(devices):
+  like = make_args(devices)[0]
+  return step, (jax.device_put(np.ones((64, 64)), like.sharding),) * 2
+
+def makes_a_key(devices):
+  with jax.set_mesh(Mesh(np.array(devices), ("x",))):
+    jax.random.key(0)
+
+def runs_its_init(devices):
+  like = make_args(devices)[0]
+  jax.jit(lambda: jnp.ones((64, 64)), out_shardings=like.sharding)()
+
+def half_on_cpus(devices):
+  w, x = make_args(devices)
+  return step, (jax.device_put(np.ones((64, 64)), jax.devices("cpu")[0]), x)
+
+def abstract(devices):
+  mesh = jax.sharding.AbstractMesh((8,), ("x",))
+  rows = NamedSharding(mesh, PartitionSpec("x"))
+  arg = jax.ShapeDtypeStruct((64, 64), jnp.float32, sharding=rows)
+  return step, (arg, arg)
+
+def gives_dict(devices):
+  return step, dict(zip("wx", make_args(devices)))
+
+def takes_nothing():
+  return step
+
+def raises(devices):
+  raise RuntimeError("first line\\nsecond line")
+
+def exits(devices):
+  raise SystemExit("not today")
+
+@jax.jit
+def raises_inside(w, x):
+  return w @ jnp.ones((3, 3))
+
+raises_inside_args = make_args
+lonely = jax.jit(lambda w: w)
+number = 3
+"""
+
+
+def write(directory: pathlib.Path) -> pathlib.Path:
+  """Writes the file into a directory."""
+  file = directory / "steps.py"
+  file.write_text(SOURCE)
+  return file
+
+
+def line_of(words: str) -> int:
+  """The last line that has these words."""
+  lines = SOURCE.splitlines()
+  return max(n for n, line in enumerate(lines, start=1) if words in line)

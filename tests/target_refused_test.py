@@ -1,0 +1,150 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Steps that are no target are refused, by what is wrong and its line."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+import pathlib
+
+import jax
+import pytest
+
+from lagom_xla import cluster as cluster_lib
+from lagom_xla import errors
+from lagom_xla.compile import load as load_lib
+import step_sources
+
+_CLUSTER = cluster_lib.parse("1x8xh100")
+
+
+@pytest.fixture(scope="module")
+def steps(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+  return step_sources.write(tmp_path_factory.mktemp("steps"))
+
+
+@pytest.mark.parametrize(
+  ("function", "message"),
+  [
+    ("not_jitted", "is not jitted: wrap it in jax.jit, and define not_jitted_"),
+    ("takes_nothing", "is not jitted: "),
+    ("gives_unjitted", "a step that is not jitted (a function): wrap it in"),
+    ("gives_step_alone", "returned a PjitFunction; it must return (jitted"),
+    ("gives_bare_argument", "arguments as a ShapeDtypeStruct: put them in a"),
+    ("gives_dict", "arguments as a dict: put them in a tuple"),
+    ("gives_arguments_apart", "ShapeDtypeStruct: put them in a tuple, one"),
+    ("gives_compiled", "a step that is compiled already: return what jax.jit"),
+    ("forgets_to_decorate", "decorate it with contextlib.contextmanager."),
+    ("puts_an_array", "[the devices are compile-only: nothing runs on them"),
+    ("makes_a_key", "[the devices are compile-only: nothing runs on them"),
+    ("runs_its_init", "[the devices are compile-only: nothing runs on them"),
+    ("half_on_cpus", "[some arguments are on CPUs and others on the `dev"),
+    ("abstract", "[make the mesh of the `devices` that the function gets"),
+    ("number", "is of type int, not a function"),
+    ("lonely", "its arguments are not known: define lonely_args(devices)"),
+    ("absent", "defines no absent."),
+    ("", "names a file but no function: say "),
+    ("raises", "raised RuntimeError: first line ("),
+    ("exits", "raised SystemExit: not today ("),
+    ("raises_inside", "raised TypeError: dot_general requires "),
+    ("on_half", "sharded over 4 of the 8 devices of 1x8xh100: shard its"),
+    ("on_one", "sharded over 1 of the 8 devices of 1x8xh100: shard its"),
+    ("plain_shapes", "not on the devices of 1x8xh100: shard them over the `"),
+    ("concrete", "not on the devices of 1x8xh100: shard them over the `"),
+  ],
+)
+def test_a_function_that_gives_no_step_is_told_why(
+  h100s: Sequence[jax.Device],
+  steps: pathlib.Path,
+  function: str,
+  message: str,
+) -> None:
+  with pytest.raises(errors.TargetError) as error:
+    load_lib.load(f"{steps}:{function}", _CLUSTER)
+  assert message in str(error.value)
+  assert str(error.value).startswith(str(steps))
+  # One line of ours, and all lines of an error of the function's own.
+  assert ("\n" in str(error.value)) == (function == "raises")
+
+
+def test_a_step_without_shardings_is_refused_for_one_gpu_too(
+  h100s: Sequence[jax.Device], steps: pathlib.Path
+) -> None:
+  # It would compile: for one CPU.
+  with pytest.raises(errors.TargetError, match="not on the devices of 1x1"):
+    load_lib.load(f"{steps}:plain_shapes", cluster_lib.parse("1x1xh100"))
+
+
+@pytest.mark.parametrize(
+  ("function", "words"),
+  [
+    ("raises", "raise RuntimeError"),
+    ("exits", "raise SystemExit"),
+    ("raises_inside", "jnp.ones((3, 3))"),
+  ],
+)
+def test_an_error_comes_with_its_line(
+  h100s: Sequence[jax.Device],
+  steps: pathlib.Path,
+  function: str,
+  words: str,
+) -> None:
+  with pytest.raises(errors.TargetError) as error:
+    load_lib.load(f"{steps}:{function}", _CLUSTER)
+  first, *_ = str(error.value).splitlines()
+  assert first.endswith(f"({steps}:{step_sources.line_of(words)})")
+
+
+@pytest.mark.parametrize(
+  ("function", "name", "message"),
+  [
+    ("step", "depth", "--arg=depth: make_args takes no depth; it takes width."),
+    ("factory", "devices", "--arg=devices: factory takes no devices; it"),
+    ("on_half", "width", "on_half takes no width; it takes none."),
+  ],
+)
+def test_an_unknown_keyword_argument_is_refused(
+  h100s: Sequence[jax.Device],
+  steps: pathlib.Path,
+  function: str,
+  name: str,
+  message: str,
+) -> None:
+  with pytest.raises(errors.TargetError) as error:
+    load_lib.load(f"{steps}:{function}", _CLUSTER, arguments={name: "1"})
+  assert message in str(error.value)
+
+
+@pytest.mark.parametrize(
+  ("source", "message"),
+  [
+    (
+      "import os\nimport there_is_no_such_module\n",
+      "ModuleNotFoundError: No module named 'there_is_no_such_module' (",
+    ),
+    ("x = 1\ndef f(:\n", "SyntaxError: invalid syntax ("),
+    ("import sys\nsys.exit('usage: ...')\n", "SystemExit: usage: ... ("),
+  ],
+)
+def test_a_file_that_cannot_be_imported_is_told_where(
+  tmp_path: pathlib.Path, source: str, message: str
+) -> None:
+  file = tmp_path / "broken.py"
+  file.write_text(source)
+  with pytest.raises(errors.TargetError) as error:
+    load_lib.load(f"{file}:step", _CLUSTER)
+  assert f"cannot be imported: {message}{file}:2)" in str(error.value)
+
+
+@pytest.mark.parametrize(
+  ("name", "message"),
+  [
+    ("absent.py:step", "There is no file .*absent.py"),
+    ("steps.py", "names a file but no function: say .*steps.py:FUNCTION"),
+  ],
+)
+def test_a_file_that_is_not_there_is_named(
+  tmp_path: pathlib.Path, name: str, message: str
+) -> None:
+  with pytest.raises(errors.TargetError, match=message):
+    load_lib.load(str(tmp_path / name), _CLUSTER)
