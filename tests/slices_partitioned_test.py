@@ -17,6 +17,8 @@ from lagom_xla.passes import collectives
 from lagom_xla.passes import hlo
 from lagom_xla.passes.program.form import Form
 from lagom_xla.passes.program.slices import chains
+from lagom_xla.passes.program.slices import cuts
+from lagom_xla.passes.program.stablehlo import dependence
 import rewritten
 import tensor_parallel_step as tp
 
@@ -97,6 +99,37 @@ def test_pieces_send_on_h100s_what_the_whole_does(
   for of_kind in ("all-gather", "reduce-scatter"):
     assert num_after[of_kind] == 2 * num_before[of_kind] > 0
   assert bytes_after == bytes_before
+
+
+def _users(operation: ir.Operation) -> list[ir.Operation]:
+  return [use.owner.operation for use in operation.results[0].uses]
+
+
+@pytest.mark.parametrize("kind", _CONSTRAINED)
+def test_pieces_are_sharded_as_what_they_are_of_whichever_chain_made_it(
+  kind: str,
+):
+  # Without loops a chain takes what the chains before it put together.
+  lowered = tp.lower(kind, unrolled=True)
+  labels = [c.label for c in chains.find(_module(lowered))]
+  cut = [label for label in labels if label.endswith(":1")]
+  in_form, outcome = rewritten.lower_rewritten(
+    lowered, Form(slices=dict.fromkeys(cut, 2))
+  )
+  assert len(outcome.actions) == len(cut) > 2
+  module = _module(in_form)
+  # Devices' own tokens are cut; other slices are those of a layer's weights.
+  pieces = [
+    operation
+    for operation in dependence.inner_operations(module.operation)
+    if operation.name == "stablehlo.slice"
+    and len(cuts.shape_of(operation.results[0]) or ()) == 5
+  ]
+  assert len(pieces) > 2 * len(cut)
+  for piece in pieces:
+    (reshaped,) = _users(piece)
+    (constraint,) = _users(reshaped)
+    assert constraint.name == "sdy.sharding_constraint"
 
 
 def test_nothing_of_the_search_stays_in_the_program():

@@ -141,6 +141,7 @@ class _Cutting:
     for link in reversed(self._links):
       if link.cut is not None:
         self._put_together(link.operation, link.cut)
+      self._shardings.forget(link.operation.results)
       link.operation.erase()
 
   def _replicate(self, link: chains_lib.Link) -> None:
@@ -164,9 +165,11 @@ class _Cutting:
           implied.keep(copy)
       if cut_ is None:
         (result,) = operation.results
-        total = pieces_lib.add_up(copies)
         sharding = self._shardings.of(result)
-        result.replace_all_uses_with(pieces_lib.constrained(total, sharding))
+        total = pieces_lib.add_up(copies)
+        total = pieces_lib.constrained(total, sharding)
+        result.replace_all_uses_with(total)
+        self._shardings.replace(result, total)
         return
     for copy in copies:
       for result in copy.results:
@@ -205,6 +208,7 @@ class _Cutting:
           sharding = self._shardings.of(result)
           whole = pieces_lib.put_together(pieces, cut_, sharding)
           result.replace_all_uses_with(whole)
+          self._shardings.replace(result, whole)
 
 
 def _apart(operands: list[list[ir.Value]]) -> list[list[ir.Value]]:

@@ -47,6 +47,21 @@ class Shardings:
     """Takes note of the sharding of a value that is new."""
     self._of[value] = sharding
 
+  def replace(self, value: ir.Value, other: ir.Value) -> None:
+    """Gives the sharding of a value to the one that takes its place.
+
+    What is erased must be replaced or `forget`ed: a new value may be where it
+    was in memory, and jaxlib takes the two for the same.
+    """
+    sharding = self._of.pop(value, None)
+    if sharding is not None:
+      self._of[other] = sharding
+
+  def forget(self, values: Iterable[ir.Value]) -> None:
+    """Drops the shardings of values that will be erased."""
+    for value in values:
+      self._of.pop(value, None)
+
   def of(self, value: ir.Value) -> Any:
     """The sharding of a value, or None if every device has all of it."""
     return self._of.get(value)
