@@ -21,6 +21,7 @@ from lagom_xla import errors
 from lagom_xla.compile import config as config_lib
 from lagom_xla.flags import recipes
 from lagom_xla.passes import hlo
+from lagom_xla.search.nccl import channel_cap
 
 H100 = cluster_lib.parse("1x8xh100")
 _DOUBLED = "xla_gpu_enable_while_loop_double_buffering"
@@ -49,7 +50,7 @@ def test_a_row_has_each_recipe_and_is_behind_none():
   assert set(times) == {r.name for r in recipes.for_nodes(1)}
   assert row["lower_bound_ms"] <= row["tuned_ms"]
   assert row["tuned_ms"] <= min(times.values()) < row["default_ms"]
-  assert row["over_recipe"] >= 1
+  assert row["capped_over_recipe"] >= row["over_recipe"] >= 1
   assert rows_lib.as_json(row)["recipes"] == times
   first, second = rows_lib.targets([{**row, "module": "step"}])
   assert first.is_met and not second.is_met
@@ -64,6 +65,7 @@ def test_a_row_that_is_behind_is_named(key):
     rows_lib.RECIPES[0]: 2.0,
     "tuned_ms": 1.5,
     "over_recipe": 2.0 / 1.5,
+    "capped_over_recipe": 2.0 / 1.5,
     key: 1.0,
   }
   behind, _ = rows_lib.targets([row])
@@ -75,10 +77,13 @@ def test_options_are_judged_without_a_plugin():
   target = fake_target.FakeTarget(
     name="step", cluster=H100, scheduled=_schedule
   )
-  _, found = options_alone.search(target)
-  for candidate in found.scheduled:
+  for candidate in options_alone.search(target).scheduled:
     assert candidate.settings == candidate.runs.default
     assert candidate.tuned == candidate.under_nccl_defaults
+  for candidate in options_alone.search(target, may_cap=True).scheduled:
+    default = candidate.runs.default
+    most = max(s.num_channels for s in candidate.settings.values())
+    assert candidate.settings == channel_cap.capped(default, most)
 
 
 # More than pairs and triples.
@@ -137,6 +142,7 @@ def test_rows_of_earlier_runs_stay_beside_new_ones(tmp_path):
       "default_ms": 5.0,
       "tuned_ms": tuned_ms,
       "over_recipe": 4.0 / tuned_ms,
+      "capped_over_recipe": 4.0 / tuned_ms,
     }
 
   earlier = rows_lib.table([row("one", 2.0), row("two", 3.0), row("gone", 1.0)])

@@ -106,7 +106,7 @@ def row(
   Raises:
     CompileError: the target does not compile with the defaults.
   """
-  found = options_alone.search(target)[1]
+  found = options_alone.search(target)
   kept_ms = found.best.under_nccl_defaults.step_time_us / 1e3
   progress(f"kept {kept_ms:,.3f} ms of {1 + len(found.others)} candidates")
   compile_ = functools.partial(_ms, target)

@@ -3,16 +3,19 @@
 """Options alone: the search for whoever sets XLA_FLAGS and no more.
 
 Every candidate is judged under NCCL's own choices, as recipes are, and as
-`lagom-xla tune --flags-only` does. Without that flag a plan may hold other
-options, which suit the settings that a tuner plugin applies.
+`lagom-xla tune --flags-only` does; or, as with `--env-only`, under one cap on
+the channels of all collectives, which a launcher can set, too. Without these
+flags a plan may hold other options, which suit the settings that a tuner plugin
+applies.
 """
 
 from __future__ import annotations
 
-import functools
+from collections.abc import Sequence
 
 from lagom_xla.compile import target as target_lib
 from lagom_xla.search.nccl import without_plugin
+from lagom_xla.search.xla import arms as arms_lib
 from lagom_xla.search.xla import candidates as candidates_lib
 from lagom_xla.search.xla import joint
 
@@ -20,27 +23,27 @@ from lagom_xla.search.xla import joint
 def search(
   target: target_lib.Target,
   *,
+  arms: Sequence[arms_lib.Arm] | None = None,
+  may_cap: bool = False,
   progress: candidates_lib.Progress = lambda _: None,
-) -> tuple[candidates_lib.Search, candidates_lib.Search]:
-  """Searches from the default alone, and with all arms.
+) -> candidates_lib.Search:
+  """Searches the options of a target.
 
   Args:
     target: what is searched.
+    arms: what to begin with; by default all that is known of.
+    may_cap: whether the channels of all collectives may be capped together.
     progress: called with a few words after each candidate.
-
-  Returns:
-    Both searches.
 
   Raises:
     CompileError: the target does not compile with the defaults.
   """
-  search_options = functools.partial(
-    joint.search,
+  return joint.search(
     target,
-    searcher=without_plugin.WithoutPlugin(may_cap=False),
+    searcher=without_plugin.WithoutPlugin(may_cap=may_cap),
+    arms=arms,
     progress=progress,
   )
-  return search_options(arms=()), search_options()
 
 
 def recipes_ms(search: candidates_lib.Search) -> dict[str, float]:
