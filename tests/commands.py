@@ -22,7 +22,7 @@ from unittest import mock
 import jsonschema
 import pytest
 
-from lagom_xla import cli
+from lagom_xla.cli import commands as commands_lib
 from lagom_xla.cli import progress
 from lagom_xla.cli import schema as schema_lib
 
@@ -124,7 +124,7 @@ def run(*arguments: str, on_terminal: bool = False) -> Outcome:
     contextlib.redirect_stderr(err),
     pytest.raises(SystemExit) as ended,
   ):
-    cli.run()
+    commands_lib.run()
   return _outcome(int(ended.value.code or 0), out.getvalue(), err.getvalue())
 
 

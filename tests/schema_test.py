@@ -17,9 +17,9 @@ from unittest import mock
 import jsonschema
 import pytest
 
-from lagom_xla import cli
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
+from lagom_xla.cli import commands as commands_lib
 
 _SPECS = sorted(
   pathlib.Path(cluster_lib.__file__).with_name("specs").glob("*.json")
@@ -34,7 +34,7 @@ def _printed(*arguments: str) -> str:
     contextlib.redirect_stdout(out),
     pytest.raises(SystemExit) as ended,
   ):
-    cli.run()
+    commands_lib.run()
   assert not ended.value.code
   return out.getvalue()
 

@@ -19,13 +19,12 @@ import sys
 from typing import Any, NoReturn
 
 from lagom_xla import errors
+from lagom_xla.cli import ending
 from lagom_xla.cli import output
 
 _UNITS_S = {"": 1, "s": 1, "m": 60, "h": 3600}
 # There is no result: the exit status of errors.
 NOTHING_FOUND = 2
-# What shells report of a process that such a signal ended.
-_SIGNALED = 128
 # Python drops what is raised in some callbacks; then it is raised again.
 _AGAIN_S = 0.1
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -99,7 +98,7 @@ def _reason(number: int, time_budget_s: float | None) -> errors.Stopped:
     assert time_budget_s is not None
     return errors.Stopped(f"the time budget of {time_budget_s:g} s", 0)
   name = "Ctrl-C" if number == signal.SIGINT else "SIGTERM"
-  return errors.Stopped(name, _SIGNALED + number)
+  return errors.Stopped(name, ending.SIGNALED + number)
 
 
 def _say_unless_stopped(
