@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 import os
 import pathlib
 import signal
@@ -14,6 +14,7 @@ from typing import Any
 import jax
 import pytest
 
+import commands
 import compiles
 from lagom_xla.compile import after_fusion
 from lagom_xla.compile import config as config_lib
@@ -169,6 +170,25 @@ def test_a_line_more_in_the_users_file_compiles_no_options_anew(
       num_puts.append(cache.num_puts)
   # The first of a program brings the module that others go on from.
   assert num_puts == ([2, 3, 5] if is_default else [2, 2, 4])
+
+
+def test_what_one_command_compiled_another_one_finds(
+  h100s: Sequence[jax.Device],
+  tmp_path: pathlib.Path,
+  monkeypatch: pytest.MonkeyPatch,
+) -> None:
+  """The default, too, which is kept with lines: ours are not among them."""
+  del h100s  # Only says whether there is anything to compile with.
+  folder = tmp_path / "cache"
+  monkeypatch.setenv("LAGOM_XLA_CACHE", str(folder))
+  step = commands.write_steps(tmp_path)
+  kept = []
+  for command in ("inspect", "explain"):
+    outcome = commands.run(command, step, commands.CLUSTER, "--workers=1")
+    assert outcome.status == 0
+    kept.append(sorted(os.listdir(folder)))
+  assert kept[0]
+  assert kept[0] == kept[1]
 
 
 def _written(num_lines: int, function: str) -> target_lib.StepTarget:

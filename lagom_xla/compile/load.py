@@ -28,6 +28,7 @@ from lagom_xla.compile import _jax
 from lagom_xla.compile import _jax_debug
 from lagom_xla.compile import devices as devices_lib
 from lagom_xla.compile import nnx_step
+from lagom_xla.compile import own_frames
 from lagom_xla.compile import source
 from lagom_xla.compile import step_function
 from lagom_xla.compile import target as target_lib
@@ -119,6 +120,7 @@ def _from_python(
   cluster: cluster_lib.Cluster,
 ) -> target_lib.Target:
   devices = devices_lib.devices(cluster)
+  own_frames.leave_out()
   try:
     with _jax_debug.without_callbacks():
       return _lowered(found, devices, cluster)
