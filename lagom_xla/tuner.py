@@ -37,6 +37,7 @@ from lagom_xla.search.xla import candidates as candidates_lib
 from lagom_xla.search.xla import full_compiles
 from lagom_xla.search.xla import joint
 from lagom_xla.search.xla import so_far as so_far_lib
+from lagom_xla.search.xla import starts
 from lagom_xla.verify import verification
 
 
@@ -79,11 +80,6 @@ def inspect(
   return as_run.step(target, config_lib.DEFAULT, scheduled)
 
 
-def max_progress(target: target_lib.Target, *, in_process: bool = False) -> int:
-  """How often `tune` reports progress, at most."""
-  return joint.max_candidates(target, in_process=in_process) + 2
-
-
 def tune(
   target: target_lib.Target,
   *,
@@ -92,6 +88,7 @@ def tune(
   applied: plan_lib.Applied = "all",
   progress: candidates_lib.Progress = lambda _: None,
   found: joint.Found = lambda _: None,
+  expect: starts.Expect = lambda _: None,
 ) -> tuning_lib.Tuning:
   """Tunes a target.
 
@@ -113,6 +110,8 @@ def tune(
       the step that they then make.
     progress: called with a few words after each piece of work.
     found: called with each candidate, the default first.
+    expect: called with how many compiles are to come, as often as more is known
+      of that. It is an estimate: what is found decides what is tried.
 
   Raises:
     SearcherError: there is no such searcher.
@@ -127,6 +126,10 @@ def tune(
   ) -> None:
     so_far.add(candidate)
     found(candidate)
+
+  def expect_with_last(num_candidates: float) -> None:
+    assert so_far.search is not None
+    expect(num_candidates + full_compiles.num_expected(so_far.search))
 
   by = nccl.by_name(searcher)
   if applied != "all":
@@ -144,8 +147,10 @@ def tune(
         in_process=in_process,
         progress=progress,
         found=keep,
+        expect=expect_with_last,
       )
-      return _checked(target, so_far, by, progress, applied)
+      expect_with_last(0)
+      return _checked(target, so_far, by, progress, expect, applied)
     except errors.Stopped as stop:
       if so_far.search is None:
         raise
@@ -159,6 +164,7 @@ def _checked(
   so_far: so_far_lib.SoFar,
   searcher: searcher_lib.Searcher,
   progress: candidates_lib.Progress,
+  expect: starts.Expect,
   applied: plan_lib.Applied,
 ) -> tuning_lib.Tuning:
   """The tuning of a search that came to its end, compiled and checked."""
@@ -170,6 +176,7 @@ def _checked(
   so_far.search, compiled = full_compiles.of_best(
     target, so_far.search, compiled_before, searcher=searcher
   )
+  expect(0)
   progress("full compile with the plan")
   search = so_far.search
   plan = planning.plan_of(target, search, applied=applied)

@@ -76,7 +76,7 @@ def test_a_scheduled_module_is_searched_for_nccl_settings_only():
   target = gather_steps.target(schedule, is_read_only=True)
   found = joint.search(target)
   assert not found.others
-  assert len(asked) == joint.max_candidates(target) == 1
+  assert len(asked) == 1
   assert (
     gather_steps.tuned_us(found.default)
     < found.default.under_nccl_defaults.step_time_us
@@ -122,7 +122,27 @@ def test_progress_is_told_of_each_candidate():
   told: list[str] = []
   target = gather_steps.target(gather_steps.combines)
   found = joint.search(target, progress=told.append)
-  assert 1 + len(found.others) == len(told) <= joint.max_candidates(target)
+  assert 1 + len(found.others) == len(told)
+
+
+def test_what_is_expected_counts_all_that_a_round_may_try():
+  expected: list[float] = []
+  tried: list[int] = []
+
+  def expect(num_candidates: float) -> None:
+    expected.append(num_candidates)
+    tried.append(0)
+
+  def progress(unused_words: str) -> None:
+    if tried:
+      tried[-1] += 1
+
+  target = gather_steps.target(gather_steps.combines)
+  joint.search(target, progress=progress, expect=expect)
+  # Of the arms, and of a round at least.
+  assert len(expected) >= 2
+  assert all(n <= most for n, most in zip(tried, expected, strict=True))
+  assert sum(tried) > 1
 
 
 def test_no_more_is_compiled_than_allowed():

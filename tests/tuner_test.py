@@ -172,11 +172,14 @@ def test_a_module_without_a_step_is_tuned_by_its_schedule():
   assert tuning.plan.xla.options
 
 
-def test_progress_is_told_no_more_often_than_announced():
-  told: list[str] = []
-  target = _target(None)
-  tuner.tune(target, progress=told.append)
-  assert 0 < len(told) <= tuner.max_progress(target)
+def test_what_is_expected_ends_with_the_compiles_of_the_plan():
+  expected: list[float] = []
+  tuning = tuner.tune(_target(None), expect=expected.append)
+  assert tuning.plan.xla.options
+  # Without each option alone, and all of the plan.
+  *_, of_plan, after = expected
+  assert of_plan >= len(tuning.plan.xla.options) + 1
+  assert after == 0
 
 
 # A real step: FSDP over a scanned stack of layers.

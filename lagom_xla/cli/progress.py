@@ -32,10 +32,15 @@ if TYPE_CHECKING:
 GOES_ON = " ..."
 # Short, so that 80 columns hold the name of an option and its value.
 _BAR_WIDTH = 4
+# Steps that there must be before others are thought to take as long.
+_LEAST_STEPS = 3
+# Less is not worth a word, and up to the next is said to the nearest ten.
+_LEAST_S = 5
+_MINUTES_FROM_S = 95
 
 
 class Bar:
-  """Progress in a number of steps of which the most is known.
+  """Progress in steps, of a number that is known or is estimated.
 
   A bar vanishes when it is done.
 
@@ -68,7 +73,8 @@ class Bar:
     is_terminal = is_terminal and not console.is_dumb_terminal
     self._is_bar = is_terminal and not self._is_quiet
     self._started_s = time.monotonic()
-    self.num_done, self._num_steps = 0, 0
+    self.num_done, self._num_left = 0, 0.0
+    self._began_s = self._advanced_s = self._started_s
     self._found_us: float | None = None
     self._is_searched = False
     self._default_us: float | None = None
@@ -135,10 +141,19 @@ class Bar:
     with watching.by(watch):
       yield
 
+  def begin(self) -> None:
+    """Says that the first step begins, as what came before is none."""
+    self._began_s = self._advanced_s = time.monotonic()
+
   def expect(self, num_steps: int) -> None:
-    """Sets how many steps there are at most."""
-    self._num_steps = num_steps
+    """Sets how many steps there are, and begins the first."""
+    self.begin()
+    self.estimate(num_steps)
     self._progress.update(self._task, total=num_steps)
+
+  def estimate(self, num_left: float) -> None:
+    """Sets how many more steps there may be."""
+    self._num_left = num_left
 
   def found(
     self, candidate: candidates_lib.Candidate | candidates_lib.Refused
@@ -153,6 +168,8 @@ class Bar:
   def advance(self, words: str) -> None:
     """One more step is done."""
     self.num_done += 1
+    self._num_left = max(self._num_left - 1, 0.0)
+    self._advanced_s = time.monotonic()
     self._progress.update(self._task, advance=1, description=words)
     if self._lines and not self._is_bar:
       self._print(self._done(words))
@@ -160,15 +177,19 @@ class Bar:
 
   @property
   def left_s(self) -> float | None:
-    """At most how long it still takes, as the steps so far took; or None."""
+    """How long it may still take, as the steps so far took; None if unknown."""
+    if self.num_done < _LEAST_STEPS:
+      return None
+    step_s = (self._advanced_s - self._began_s) / self.num_done
+    since_s = time.monotonic() - self._advanced_s
+    return max(self._num_left * step_s - since_s, 0.0)
+
+  @property
+  def _budget_left_s(self) -> float | None:
+    if self._time_budget_s is None:
+      return None
     elapsed_s = time.monotonic() - self._started_s
-    left = []
-    if self.num_done:
-      num_left = max(self._num_steps - self.num_done, 0)
-      left.append(num_left * elapsed_s / self.num_done)
-    if self._time_budget_s is not None:
-      left.append(max(self._time_budget_s - elapsed_s, 0.0))
-    return min(left, default=None)
+    return max(self._time_budget_s - elapsed_s, 0.0)
 
   def _done(self, words: str) -> str:
     if self._found_us is not None and self._default_us is not None:
@@ -192,15 +213,24 @@ class Bar:
 
   @property
   def left_in_words(self) -> str:
-    """The same in words, after a comma; "" where it is not known, or none."""
-    left_s = self.left_s
-    if not left_s:
+    """The same in words, after a comma; "" where it is not known, or little."""
+    left_s, budget_s = self.left_s, self._budget_left_s
+    if budget_s and (left_s is None or budget_s < left_s):
+      return f", at most {datetime.timedelta(seconds=round(budget_s))} left"
+    if left_s is None or left_s < _LEAST_S:
       return ""
-    return f", at most {datetime.timedelta(seconds=round(left_s))} left"
+    return f", about {_roughly(left_s)} left"
+
+
+def _roughly(seconds: float) -> str:
+  """A time as exactly as an estimate deserves."""
+  if seconds < _MINUTES_FROM_S:
+    return f"{max(10 * round(seconds / 10), 10)} s"
+  return f"{round(seconds / 60)} min"
 
 
 class _Time(rich.progress.ProgressColumn):
-  """At most how long it still takes, or how long it has taken."""
+  """How long it may still take, or how long it has taken."""
 
   def __init__(self, bar: Bar):
     super().__init__()
@@ -209,6 +239,6 @@ class _Time(rich.progress.ProgressColumn):
   def render(self, task: rich.progress.Task) -> rich.text.Text:
     """See `rich.progress.ProgressColumn`."""
     if left := self._bar.left_in_words:
-      return rich.text.Text(left.replace(", at most ", "≤ "))
+      return rich.text.Text(left.replace(", at most ", "≤ ").lstrip(", "))
     elapsed_s = round(task.elapsed or 0.0)
     return rich.text.Text(str(datetime.timedelta(seconds=elapsed_s)))

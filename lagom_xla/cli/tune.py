@@ -184,7 +184,7 @@ def _tune(
     bar.say(f"lowering {arguments.target}")
     target = command_lib.load_target(arguments, workers)
     bar.say("reading the profile" if arguments.profile else "costing the step")
-    bar.expect(tuner.max_progress(target, in_process=arguments.in_process))
+    bar.begin()
 
     def found(
       candidate: candidates_lib.Candidate | candidates_lib.Refused,
@@ -209,5 +209,6 @@ def _tune(
         applied=arguments.applied,
         progress=advance,
         found=found,
+        expect=bar.estimate,
       )
     return tuning, costed

@@ -23,6 +23,15 @@ from lagom_xla.search.xla import pruning
 _Result = tuple[candidates.Search, lowered_lib.Compilation | None]
 
 
+def num_expected(search: candidates.Search) -> int:
+  """How many compiles `of_best` is likely to take, to go by the best so far."""
+  best = min(search.scheduled, key=candidates.tuned_us)
+  if best is search.default:
+    return 0
+  # Without each of its options, and with all of them.
+  return len(pruning.expected(best, search.default).options) + 1
+
+
 def of_default(
   target: target_lib.Target,
   search: candidates.Search,

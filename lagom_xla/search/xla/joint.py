@@ -61,6 +61,7 @@ def search(
   in_process: bool = False,
   progress: candidates.Progress = lambda _: None,
   found: Found = lambda _: None,
+  expect: starts.Expect = lambda _: None,
 ) -> candidates.Search:
   """Searches the XLA config and NCCL's settings together.
 
@@ -74,6 +75,9 @@ def search(
       can apply, too.
     progress: called with a few words after each candidate.
     found: called with each candidate before that, the default first.
+    expect: called, once the default is known, with how many candidates are to
+      come, as often as more is known of that; not of what is chosen in the
+      process.
 
   Raises:
     CompileError: the target does not compile with the defaults.
@@ -120,6 +124,7 @@ def search(
       max_again=again,
       in_turn=in_turn,
       progress=progress,
+      expect=expect,
     )
   if in_process:
     so_far = program.search(
@@ -151,22 +156,6 @@ def _most_compiles(module: hlo.Module, max_compiles: int) -> tuple[int, int]:
     most = min(most, _MAX_COMPILES_OF_LARGE)
     most_again = min(most_again, _MAX_AGAIN_OF_LARGE)
   return most, most_again
-
-
-def max_candidates(
-  target: target_lib.Target, *, in_process: bool = False
-) -> int:
-  """How many candidates a search looks at, at most."""
-  if target.is_read_only:
-    return 1
-  arms = arms_lib.known(target.cluster).arms
-  num_arms = len(starts.unlike(arms, config_lib.DEFAULT))
-  num_options = options.MAX_COMPILES + num_arms + starts.MAX_AGAIN
-  if not in_process:
-    return num_options
-  forms = program.MAX_COMPILES + slices.MAX_COMPILES
-  last = feedback.MAX_COMPILES + alignment.MAX_COMPILES
-  return num_options + forms + 1 + last
 
 
 def _with_groups(

@@ -12,7 +12,7 @@ compiled before, are not compiled again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 import dataclasses
 import functools
 
@@ -25,8 +25,12 @@ from lagom_xla.search.xla import value as value_lib
 
 # Sets of options that are compiled from the second start.
 MAX_AGAIN = 8
+# Of the sets of options that may be compiled, so many are: by the median of the
+# 46 searches in benchmarks/recipes/results/recipes.csv, 13.5 with three arms.
+_USUAL_SHARE = 0.4
 
 Beside = Callable[[candidates.Candidate | None], candidates.Evaluate]
+Expect = Callable[[float], None]
 
 
 def search(
@@ -38,6 +42,7 @@ def search(
   max_again: int = MAX_AGAIN,
   in_turn: turns.InTurn = turns.one_by_one,
   progress: candidates.Progress = lambda _: None,
+  expect: Expect = lambda _: None,
 ) -> candidates.Search:
   """Goes on from a search that has its default alone.
 
@@ -51,31 +56,58 @@ def search(
     max_again: how many from the second start on, beside it.
     in_turn: begins arms, and the configs of a round, ahead.
     progress: called with a few words after each candidate.
+    expect: called with how many candidates are to come, as often as more is
+      known of that.
   """
-  so_far = _with_arms(so_far, beside(None), arms, in_turn, progress)
+  most = max_compiles - 1 + max_again
+  expect_arms = _expecting(in_turn, expect, _USUAL_SHARE * most)
+  so_far = _with_arms(so_far, beside(None), arms, expect_arms, progress)
   search_options = functools.partial(
-    options.search,
-    evaluate=beside(so_far.fastest_arm),
-    in_turn=in_turn,
-    progress=progress,
+    options.search, evaluate=beside(so_far.fastest_arm), progress=progress
   )
   start = min(so_far.scheduled, key=candidates.tuned_us)
+  num_again = _USUAL_SHARE * max_again if _has_second(so_far, start) else 0.0
   so_far = so_far.with_search(
-    search_options(candidates.Search(default=start), max_compiles=max_compiles)
+    search_options(
+      candidates.Search(default=start),
+      max_compiles=max_compiles,
+      in_turn=_expecting(in_turn, expect, num_again),
+    )
   )
-  default = so_far.default
-  if start.step is default.step:
-    return so_far  # It is the schedule that options were searched from.
-  if default.tuned.kernel_us >= so_far.best.tuned.step_time_us:
-    return so_far  # Its kernels alone take longer than the best step.
+  if not _has_second(so_far, start):
+    return so_far
   again = search_options(
-    candidates.Search(default=default),
+    candidates.Search(default=so_far.default),
     max_compiles=1 + max_again,
     is_hopeless=functools.partial(_gained_nothing, so_far),
+    in_turn=_expecting(in_turn, expect),
   )
   # First what has fewer options: of what is as fast the first is kept.
   others = (*again.others, *so_far.others)
   return dataclasses.replace(so_far.with_search(again), others=others)
+
+
+def _has_second(so_far: candidates.Search, start: candidates.Candidate) -> bool:
+  """Whether options are worth a search from the default, too."""
+  default = so_far.default
+  if start.step is default.step:
+    return False  # It is the schedule that options are searched from.
+  # Else its kernels alone take longer than the best step.
+  return default.tuned.kernel_us < so_far.best.tuned.step_time_us
+
+
+def _expecting(
+  in_turn: turns.InTurn, expect: Expect, num_later: float = 0.0
+) -> turns.InTurn:
+  """Turns that say how many candidates are to come, with so many after them."""
+
+  def begin(
+    configs: Sequence[config_lib.XlaConfig],
+  ) -> Generator[config_lib.XlaConfig, None, None]:
+    expect(len(configs) + num_later)
+    return in_turn(configs)
+
+  return begin
 
 
 def _with_arms(
