@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The lower bound of the step time, which no tuning can beat.
+"""The lower bound of a module's step time, in any order, with any settings.
 
 Whatever settings NCCL gets and wherever XLA puts starts and dones, four things
 bound the step. All kernels run one after the other, none faster than alone.
@@ -19,8 +19,9 @@ the trips, and of a conditional the quickest branch's, whichever one is taken.
 Collectives that another computation waits for bind no chain, only the sum.
 
 Links are taken at their data sheet's rate, with the algorithm that makes the
-most of them and no latency. Combining moves the same bytes, so it too can beat
-the bound only by changing kernels. The bound rests on the predicted times of
+most of them and no latency. It is a bound of what XLA made of a program. With
+other options, or in another form, XLA may make something quicker of it: other
+kernels, or a loop whose collectives are one iteration ahead. The bound rests on the predicted times of
 kernels, and has their errors.
 """
 

@@ -142,7 +142,7 @@ class Step:
   Attributes:
     step_us: the step.
     exposed_us: what is exposed of all collectives.
-    lower_bound_us: what no order and no setting of this program can beat.
+    lower_bound_us: what no order and no setting of this module can beat.
     unexplained_us: what is exposed of those that are too many to look at.
     reasons_us: what is exposed of all others, by reason.
     collectives: those that are exposed most first.

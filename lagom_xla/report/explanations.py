@@ -66,7 +66,12 @@ def show(
     )
   # A plan's module may have shorter kernels than what runs today.
   bound_us = min(s.lower_bound_us for s in (before, after) if s is not None)
-  _say(console, f"Lower bound: {_ms(bound_us)}, which no tuning can beat.")
+  modules = "this module" if after is None else "today's module and the plan's"
+  _say(
+    console,
+    f"Lower bound: {_ms(bound_us)}, of {modules} in any order, with any NCCL"
+    " settings.",
+  )
   if not exposed:
     return
   _show_reasons(console, before, after)

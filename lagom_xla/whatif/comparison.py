@@ -44,7 +44,8 @@ class Figures:
     exposed_us: what kernels wait for collectives.
     slowdown_us: what kernels lose to collectives that run beside them.
     between_nodes_us: what collectives between nodes take alone, summed.
-    lower_bound_us: what no tuning can beat.
+    lower_bound_us: what today's module cannot beat, in whatever order and with
+      whatever settings of NCCL; with other options XLA makes another one.
     gain: what the best plan takes off the step; null where none was searched.
     plan: what that plan sets; empty where nothing is surely faster.
     flops: of all GPUs' matrix products in a step.

@@ -196,7 +196,8 @@ class Story:
       one.
     after: with the plan; None of an inspection.
     gain: what the plan gains; None of an inspection.
-    lower_bound_us: what no tuning can beat.
+    lower_bound_us: what no order of what XLA made can beat, nor any settings of
+      NCCL; the lower one of both modules.
     notes: what to know of the figures.
     pictures: of the step before, and after.
     collectives_before: that cost most, as it runs today.

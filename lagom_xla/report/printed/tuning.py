@@ -31,8 +31,8 @@ class Predicted:
     before: as it runs today: under all defaults, or with `XLA_FLAGS` where that
       is set.
     after: under the whole plan.
-    lower_bound_us: step time that no tuning can beat, with XLA's default
-      options.
+    lower_bound_us: step time that neither module can beat, without the plan and
+      with it, in whatever order and with whatever settings of NCCL.
   """
 
   before: timeline_lib.Timeline

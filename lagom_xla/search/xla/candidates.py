@@ -69,9 +69,9 @@ class Candidate:
 
 
 def lower_bound_us(candidates: Iterable[Candidate]) -> float:
-  """What no setting and no order of any of their programs can beat.
+  """What no setting and no order of any of their modules can beat.
 
-  Each config makes a program of its own: without Triton's matrix products, its
+  Each config makes a module of its own: without Triton's matrix products, its
   kernels can be shorter than any setting makes the default's.
   """
   return min(lower_bound.us(candidate.runs) for candidate in candidates)
