@@ -19,10 +19,10 @@ the trips, and of a conditional the quickest branch's, whichever one is taken.
 Collectives that another computation waits for bind no chain, only the sum.
 
 Links are taken at their data sheet's rate, with the algorithm that makes the
-most of them and no latency. It is a bound of what XLA made of a program. With
-other options, or in another form, XLA may make something quicker of it: other
-kernels, or a loop whose collectives are one iteration ahead. The bound rests on the predicted times of
-kernels, and has their errors.
+most of them and no latency. The bound rests on the predicted times of kernels,
+and has their errors. It is a bound of what XLA made of a program: with other
+options, or in another form, XLA may make something quicker of it, with other
+kernels, or with collectives of a loop one iteration ahead.
 """
 
 from __future__ import annotations
