@@ -67,12 +67,11 @@ def test_a_function_that_gives_no_step_is_told_why(
   assert ("\n" in str(error.value)) == (function == "raises")
 
 
-def test_a_step_without_shardings_is_refused_for_one_gpu_too(
+def test_a_step_without_shardings_is_one_for_one_gpu(
   h100s: Sequence[jax.Device], steps: pathlib.Path
 ) -> None:
-  # It would compile: for one CPU.
-  with pytest.raises(errors.TargetError, match="not on the devices of 1x1"):
-    load_lib.load(f"{steps}:plain_shapes", cluster_lib.parse("1x1xh100"))
+  target = load_lib.load(f"{steps}:plain_shapes", cluster_lib.parse("1x1xh100"))
+  assert target.schedule().is_scheduled
 
 
 @pytest.mark.parametrize(
@@ -113,6 +112,19 @@ def test_an_unknown_keyword_argument_is_refused(
   with pytest.raises(errors.TargetError) as error:
     load_lib.load(f"{steps}:{function}", _CLUSTER, arguments={name: "1"})
   assert message in str(error.value)
+
+
+def test_a_mesh_that_is_made_at_import_of_too_many_devices_has_a_remedy(
+  tmp_path: pathlib.Path,
+) -> None:
+  file = tmp_path / "train.py"
+  file.write_text("import jax\nmesh = jax.make_mesh((4096,), ('x',))\n")
+  with pytest.raises(errors.TargetError) as error:
+    load_lib.load(f"{file}:step", _CLUSTER)
+  assert f"must be >= the product of mesh_shape (4096,) ({file}:2) [the " in (
+    str(error.value)
+  )
+  assert "name a larger --cluster" in str(error.value)
 
 
 @pytest.mark.parametrize(

@@ -35,35 +35,6 @@ from lagom_xla.compile import target as target_lib
 from lagom_xla.compile import unused_devices
 from lagom_xla.passes import hlo
 
-_NOTHING_RUNS = (
-  "the devices are compile-only: nothing runs on them, nor inside jax.set_mesh"
-  " of them, and no array can be put there; give jax.ShapeDtypeStructs, which"
-  " jax.eval_shape makes of parameters and random keys"
-)
-# What JAX says where something about a machine without GPUs is in the way, and
-# what to do about it.
-_REMEDIES = {
-  "not available with compile-only client": _NOTHING_RUNS,
-  # Of jaxlib._jax in 0.12.
-  "Executable' object has no attribute": _NOTHING_RUNS,
-  "Received incompatible devices": (
-    "some arguments are on CPUs and others on the `devices` that the function"
-    " gets: give jax.ShapeDtypeStructs sharded over those"
-  ),
-  "only AbstractMesh exists": (
-    "make the mesh of the `devices` that the function gets: an AbstractMesh has"
-    " none to compile for"
-  ),
-  "Number of slices 1 must equal": (
-    "devices that are not here are all of one slice: call"
-    " create_hybrid_device_mesh with process_is_granule=True"
-  ),
-  "cuDNN not found": (
-    "JAX asks for cuDNN when it traces its attention: `pip install"
-    " nvidia-cudnn-cu13` is enough, without a GPU"
-  ),
-}
-
 
 def load(
   text: str,
@@ -128,9 +99,6 @@ def _from_python(
     raise
   except (Exception, SystemExit) as error:
     what = source.described(error, file)
-    for symptom, remedy in _REMEDIES.items():
-      if symptom in what:
-        what += f" [{remedy}]"
     raise errors.TargetError(f"{found.text} raised {what}") from error
 
 
@@ -151,12 +119,18 @@ def _lowered(
     if client is devices[0].client:
       unused_devices.warn_of(lowered, found.text)
       return target_lib.of_step(lowered, cluster, name=found.text)
-    if step.trace and 1 < num_devices == cluster.num_devices:
+    if step.trace and num_devices == cluster.num_devices:
       for_gpus = step.trace().lower(lowering_platforms=("cuda",))
       lowered = nnx_step.lowered_inside(for_gpus)
       module = hlo.load(_jax.serialized_hlo(lowered))
       return target_lib.of_module(module, cluster, name=found.text)
-  raise errors.TargetError(
+  what = (
     f"{found.text} has arguments that are not on the devices of {cluster.name}:"
-    " shard them over the `devices` that its function gets."
+    " shard them over the `devices` that its function gets"
   )
+  if num_devices > 1:
+    what += (
+      f"; they are over {num_devices:,} devices, where a mesh that is made at"
+      f" import must be of all {cluster.num_devices:,} of jax.devices()"
+    )
+  raise errors.TargetError(f"{what}.")

@@ -19,6 +19,7 @@ import sys
 import types
 
 from lagom_xla import errors
+from lagom_xla.compile import remedies
 
 _imported: contextvars.ContextVar[dict[pathlib.Path, types.ModuleType] | None]
 _imported = contextvars.ContextVar("imported", default=None)
@@ -34,14 +35,24 @@ def imported_once() -> Iterator[None]:
     _imported.reset(token)
 
 
+def check(text: str) -> None:
+  """Checks that there is the file that a target is named by, if it is one.
+
+  Raises:
+    TargetError: there is none.
+  """
+  place, _, _ = text.rpartition(":")
+  if place.endswith(".py"):
+    _check_is_file(pathlib.Path(place))
+
+
 def of_file(file: pathlib.Path) -> types.ModuleType:
   """Imports a file.
 
   Raises:
     TargetError: there is no such file, or it cannot be imported.
   """
-  if not file.is_file():
-    raise errors.TargetError(f"There is no file {file}.")
+  _check_is_file(file)
   full = file.resolve()
   imported = _imported.get()
   if imported is not None and full in imported:
@@ -96,7 +107,12 @@ def of_module(name: str) -> types.ModuleType:
 
 
 def described(error: BaseException, file: pathlib.Path | None = None) -> str:
-  """All that an error says, with the innermost line of the user's file."""
+  """All that an error says, with a line of the user's file, and a remedy.
+
+  Args:
+    error: what the user's program raised.
+    file: the user's; the line is the innermost one in it.
+  """
   line = error.lineno if isinstance(error, SyntaxError) else None
   trace = error.__traceback__
   while file is not None and trace is not None:
@@ -104,8 +120,14 @@ def described(error: BaseException, file: pathlib.Path | None = None) -> str:
       line = trace.tb_lineno
     trace = trace.tb_next
   if file is None:
-    return errors.in_full(error)
-  return errors.in_full(error, at=f"{file}:{line}" if line else str(file))
+    return remedies.added(errors.in_full(error))
+  at = f"{file}:{line}" if line else str(file)
+  return remedies.added(errors.in_full(error, at=at))
+
+
+def _check_is_file(file: pathlib.Path) -> None:
+  if not file.is_file():
+    raise errors.TargetError(f"There is no file {file}.")
 
 
 def _look_in(folder: pathlib.Path) -> None:
