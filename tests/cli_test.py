@@ -109,6 +109,30 @@ def test_a_wrong_usage_is_shown_the_right_one(
   assert outcome.err.startswith("usage: lagom-xla")
 
 
+@pytest.mark.parametrize("command", ["inspect", "tune", "explain", "whatif"])
+@pytest.mark.parametrize(
+  ("target", "cluster", "words"),
+  [
+    ("absent.py:step", CLUSTER, "There is no file absent.py."),
+    ("absent.py:step", "--cluster=1x8xh1000", 'unknown GPU "h1000"'),
+  ],
+)
+def test_what_is_not_there_is_told_before_jax_is_imported(
+  command: str,
+  target: str,
+  cluster: str,
+  words: str,
+  monkeypatch: pytest.MonkeyPatch,
+) -> None:
+  # A command that starts a worker, or imports what compiles, imports JAX.
+  monkeypatch.setitem(sys.modules, "lagom_xla.compile.load", None)
+  monkeypatch.setitem(sys.modules, "lagom_xla.compile.workers.pool", None)
+  outcome = run(command, target, cluster, "--workers=1")
+  assert (outcome.status, outcome.going_on) == (2, ())
+  assert words in outcome.err
+  assert outcome.err.count("\n") == 1
+
+
 @pytest.mark.parametrize(
   ("arguments", "words"),
   [

@@ -229,7 +229,7 @@ def test_the_bound_is_below_the_step_and_a_plan_only_gains(
     ("--cluster=2x8xh1000", "h1000"),
     ("--cluster=,", "names no cluster"),
     ("--network-gbps=fast", "is no number above 0"),
-    ("--nodes=0", "are no numbers of nodes"),
+    ("--nodes=0", "'0' is no list of numbers of nodes such as 1,4,16"),
     ("--tokens-per-step=-1", "is no number above 0"),
   ],
 )

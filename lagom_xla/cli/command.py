@@ -125,6 +125,20 @@ def add_format(command: argparse.ArgumentParser) -> None:
   )
 
 
+def check_target(arguments: argparse.Namespace) -> None:
+  """Checks of the arguments of `add_target` what needs no JAX, so at once.
+
+  Raises:
+    TargetError, ClusterError: there is no such file, or no such cluster.
+  """
+  from lagom_xla import cluster as cluster_lib
+  from lagom_xla.compile import source
+
+  keywords(arguments)
+  cluster_lib.parse(arguments.cluster)
+  source.check(arguments.target)
+
+
 def load_target(
   arguments: argparse.Namespace, workers: pool_lib.Pool | None = None
 ) -> target_lib.Target:

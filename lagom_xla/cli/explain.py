@@ -108,6 +108,7 @@ def _run(arguments: argparse.Namespace) -> None:
 
 
 def _of_target(arguments: argparse.Namespace) -> explanation_lib.Explanation:
+  command_lib.check_target(arguments)
   from lagom_xla.cli import progress
 
   with (

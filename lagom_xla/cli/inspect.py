@@ -69,6 +69,7 @@ def _run(arguments: argparse.Namespace) -> None:
 def _inspect(
   arguments: argparse.Namespace,
 ) -> tuple[step_lib.Step, costing_lib.Costing | None, Sequence[pathlib.Path]]:
+  command_lib.check_target(arguments)
   from lagom_xla.cli import progress
 
   with (

@@ -135,6 +135,12 @@ def _run(arguments: argparse.Namespace) -> None:
 
 def _compare(arguments: argparse.Namespace) -> comparing.Compared:
   from lagom_xla.cli import progress
+  from lagom_xla.compile import source
+  from lagom_xla.whatif import cases as cases_lib
+
+  # Neither needs JAX, which takes its time.
+  cases_lib.named(arguments.cluster, arguments.network_gbps)
+  source.check(arguments.target)
 
   with (
     progress.Bar(
@@ -143,7 +149,6 @@ def _compare(arguments: argparse.Namespace) -> comparing.Compared:
     compiling.workers(arguments) as workers,
   ):
     from lagom_xla.cli import naming
-    from lagom_xla.compile import source
     from lagom_xla.flags import environment
     from lagom_xla.whatif import comparing
 
@@ -226,7 +231,7 @@ def _counts(text: str) -> tuple[int, ...]:
   counts = [part.strip() for part in text.split(",")]
   if not all(part.isdecimal() and int(part) for part in counts):
     raise argparse.ArgumentTypeError(
-      f"{text!r} are no numbers of nodes, such as 1,4,16"
+      f"{text!r} is no list of numbers of nodes such as 1,4,16"
     )
   return tuple(sorted(set(map(int, counts))))
 
