@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import pathlib
 from typing import TYPE_CHECKING
 
@@ -36,6 +37,16 @@ docs/launchers.md shows how a job starts under Slurm, Kubernetes and MPI.
 examples:
   lagom-xla tune train.py:train_step --cluster=16x8xh100 --out=plan
   lagom-xla tune step.hlo.xz --cluster=2x8xh100 --format=json > tuning.json"""
+
+_WRITES = (
+  "lagom_xla.explain.explaining",
+  "lagom_xla.explain.kept",
+  "lagom_xla.report.as_json",
+  "lagom_xla.report.cost_tables",
+  "lagom_xla.report.page.kept",
+  "lagom_xla.report.page.telling",
+  "lagom_xla.report.terminal",
+)
 
 
 def add(commands) -> None:
@@ -161,9 +172,16 @@ def _write(
     return [*files, kept_lib.write(explained, folder)]
 
 
+def _import_what_writes() -> None:
+  """Imports what a plan is written and shown with."""
+  for name in _WRITES:
+    importlib.import_module(name)
+
+
 def _tune(
   arguments: argparse.Namespace, folder: pathlib.Path
 ) -> tuple[tuning_lib.Tuning, costing_lib.Costing | None]:
+  command_lib.check_target(arguments)
   from lagom_xla.cli import progress
 
   with (
@@ -190,6 +208,8 @@ def _tune(
       candidate: candidates_lib.Candidate | candidates_lib.Refused,
     ) -> None:
       if bar.num_done == 0 and isinstance(candidate, candidates_lib.Candidate):
+        # While workers compile, as whoever presses Ctrl-C waits for it.
+        _import_what_writes()
         profiled.check(arguments, candidate.step)
         command_lib.warn_of_repeated_work(target, candidate.step)
       bar.found(candidate)
