@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 import dataclasses
 import json
+import os
 import pathlib
 import re
 import tomllib
@@ -174,11 +175,12 @@ def test_a_folder_that_cannot_be_written_is_found_before_the_target_is_read(
 ) -> None:
   monkeypatch.chdir(tmp_path)
   (tmp_path / "file").write_text("")
-  outcome = run("tune", "absent.py:step", CLUSTER, f"--out={out}")
+  (tmp_path / "step.py").write_text("raise RuntimeError('it is read')")
+  outcome = run("tune", "step.py:step", CLUSTER, f"--out={out}")
   assert (outcome.status, outcome.out) == (2, "")
   assert outcome.err.startswith(f"lagom-xla: Cannot write {out}: ")
   assert outcome.err.count("\n") == 1
-  assert [path.name for path in tmp_path.iterdir()] == ["file"]
+  assert sorted(os.listdir(tmp_path)) == ["file", "step.py"]
 
 
 def test_without_a_cuda_plugin_a_step_cannot_be_compiled(

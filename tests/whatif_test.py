@@ -154,7 +154,7 @@ def test_where_the_code_fails_everywhere_the_command_does(
 ) -> None:
   write_steps(tmp_path)
   target = f"{tmp_path / 'steps.py'}:raises"
-  outcome = run("whatif", target, "--cluster=1x8xh100,1x4xh100")
+  outcome = run("whatif", target, "--cluster=1x8xh100", "--cluster=1x4xh100")
   assert (outcome.status, outcome.out) == (2, "")
   assert "RuntimeError: no data" in outcome.err.splitlines()[-1]
 
@@ -238,7 +238,8 @@ def test_what_cannot_be_read_is_said_in_one_line(
 ) -> None:
   path = tmp_path / "step.hlo"
   path.write_text(HLO)
-  outcome = run("whatif", str(path), "--cluster=1x8xh100", option)
+  cluster = () if option.startswith("--cluster") else ("--cluster=1x8xh100",)
+  outcome = run("whatif", str(path), *cluster, option)
   assert outcome.status == 2
   assert words in outcome.err.splitlines()[-1]
 

@@ -51,8 +51,10 @@ def add(commands) -> None:
   command.add_argument(
     "--cluster",
     required=True,
+    action="append",
     metavar="CLUSTERS",
-    help="clusters with commas between; `lagom-xla clusters` lists them",
+    help="clusters with commas between; may be repeated; `lagom-xla clusters`"
+    " lists them",
   )
   command_lib.add_arg(command)
   command.add_argument(
@@ -98,6 +100,7 @@ def add(commands) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> None:
+  arguments.cluster = ",".join(arguments.cluster)
   pictures.check(arguments)
   compared = _compare(arguments)
   stopping.end_time_budget()
