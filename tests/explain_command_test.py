@@ -70,6 +70,17 @@ def test_the_lower_bound_is_what_neither_step_can_beat(
   assert f"Lower bound: {bound} ms, of today's module and the plan's" in told
 
 
+def test_a_plan_that_changes_nothing_is_not_compared_with_today(
+  tmp_path: pathlib.Path,
+) -> None:
+  step, plan = tmp_path / "step.hlo", tmp_path / "plan"
+  step.write_text(HLO)
+  assert run("tune", str(step), CLUSTER, f"--out={plan}").status == 0
+  told = run("explain", str(plan))
+  assert told.status == 0
+  assert "the plan" not in told.out
+
+
 @pytest.fixture(scope="module")
 def told(plan: pathlib.Path) -> Outcome:
   return run("explain", str(plan))

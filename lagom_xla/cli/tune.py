@@ -19,6 +19,7 @@ from lagom_xla.cli import stopping
 
 if TYPE_CHECKING:
   from lagom_xla import tuning as tuning_lib
+  from lagom_xla.explain import explanation as explanation_lib
   from lagom_xla.profiling import costing as costing_lib
   from lagom_xla.search.xla import candidates as candidates_lib
 
@@ -160,16 +161,23 @@ def _write(
   """
   from lagom_xla.apply import files as files_lib
   from lagom_xla.cli import progress
-  from lagom_xla.explain import explaining
   from lagom_xla.explain import kept as kept_lib
 
   with progress.Bar(lines=False, is_quiet=arguments.quiet) as bar:
     bar.say(f"writing {folder}")
     files = files_lib.write(tuning.plan, folder)
     files += pictures.of_tuning(arguments, tuning, folder)
-    kept = tuning.kept
-    explained = explaining.of_plan(tuning.before, kept.runs, kept.settings)
-    return [*files, kept_lib.write(explained, folder)]
+    return [*files, kept_lib.write(_explained(tuning), folder)]
+
+
+def _explained(tuning: tuning_lib.Tuning) -> explanation_lib.Explanation:
+  """Why collectives are exposed, today and with a plan that does something."""
+  from lagom_xla.explain import explaining
+
+  if tuning.plan.is_default:
+    return explaining.of_step(tuning.before)
+  kept = tuning.kept
+  return explaining.of_plan(tuning.before, kept.runs, kept.settings)
 
 
 def _import_what_writes() -> None:
