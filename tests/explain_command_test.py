@@ -81,6 +81,24 @@ def test_a_plan_that_changes_nothing_is_not_compared_with_today(
   assert "the plan" not in told.out
 
 
+def test_a_reason_that_is_nothing_as_shown_has_no_row(
+  tmp_path: pathlib.Path, explained: explanation_lib.Explanation
+) -> None:
+  large, small, *_ = words.REASONS
+  before = dataclasses.replace(
+    explained.before, reasons_us={large: 1e3, small: 0.1}
+  )
+  alone = dataclasses.replace(explained, before=before, after=None)
+  kept.write(alone, tmp_path)
+  lines = run("explain", str(tmp_path)).out.splitlines()
+  table = lines[lines.index("Why they wait (ms per step)") :]
+  rows = [
+    line.strip() for line in table[: table.index("Exposed most (ms per step)")]
+  ]
+  assert any(row.startswith(words.REASONS[large]) for row in rows)
+  assert not any(row.startswith(words.REASONS[small]) for row in rows)
+
+
 @pytest.fixture(scope="module")
 def told(plan: pathlib.Path) -> Outcome:
   return run("explain", str(plan))

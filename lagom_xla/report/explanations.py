@@ -141,7 +141,11 @@ def _show_reasons(
   table = table_lib.new("Why they wait (ms per step)", "reason", *columns)
   steps = [before] if after is None else [before, after]
   ranked = sorted(
-    (r for r in words.REASONS if any(r in s.reasons_us for s in steps)),
+    (
+      reason
+      for reason in words.REASONS
+      if any(_is_shown(s.reasons_us.get(reason, 0.0)) for s in steps)
+    ),
     key=lambda reason: -max(s.reasons_us.get(reason, 0.0) for s in steps),
   )
   for reason in ranked[:_MOST_REASONS]:
@@ -154,9 +158,14 @@ def _show_reasons(
     + sum(s.reasons_us.get(r, 0.0) for r in ranked[_MOST_REASONS:])
     for s in steps
   ]
-  if any(us > 0 for us in rest_us):
+  if any(map(_is_shown, rest_us)):
     table.add_row("all others", *(in_words.ms(us) for us in rest_us))
   _show(console, table)
+
+
+def _is_shown(us: float) -> bool:
+  """Whether a time is more than nothing with the digits that it is shown by."""
+  return in_words.ms(us) != in_words.ms(0.0)
 
 
 def _show_collectives(
