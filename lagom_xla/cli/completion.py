@@ -45,9 +45,9 @@ def _run(arguments: argparse.Namespace) -> None:
       "Shell completion needs shtab, which is not installed: pip install"
       " 'lagom_xla[completion]'."
     ) from error
-  from lagom_xla import cli
+  from lagom_xla.cli import commands
 
-  parser = cli.parser()
+  parser = commands.parser()
   for action in _actions(parser):
     if action.choices is not None:
       continue
