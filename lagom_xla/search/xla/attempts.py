@@ -37,3 +37,8 @@ class Attempts:
       return None
     self.scheduled.append(found)
     return found
+
+
+def can_win(candidate: candidates.Candidate, so_far: candidates.Search) -> bool:
+  """Whether it could be the best if nothing of it were exposed or slowed."""
+  return candidate.tuned.kernel_us < so_far.best.tuned.step_time_us

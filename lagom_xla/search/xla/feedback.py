@@ -32,8 +32,8 @@ from lagom_xla.compile import scheduler_profile
 from lagom_xla.costs import step as step_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes import overlap as overlap_lib
+from lagom_xla.search.xla import attempts as attempts_lib
 from lagom_xla.search.xla import candidates
-from lagom_xla.search.xla import program
 
 # Schedules made from our costs, at most, on each line.
 MAX_ROUNDS = 3
@@ -71,7 +71,7 @@ def _starts(so_far: candidates.Search) -> list[candidates.Candidate]:
   quickest = min(formed, key=candidates.tuned_us, default=best)
   if _has_form(best) and not _is_quicker(quickest, best):
     return [best]  # The rest run alike.
-  can_win = quickest is not best and program.can_win(quickest, so_far)
+  can_win = quickest is not best and attempts_lib.can_win(quickest, so_far)
   return [best, quickest] if can_win else [best]
 
 

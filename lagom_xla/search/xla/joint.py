@@ -30,9 +30,9 @@ from lagom_xla.search.xla import evaluation
 from lagom_xla.search.xla import feedback
 from lagom_xla.search.xla import groups as groups_lib
 from lagom_xla.search.xla import options
-from lagom_xla.search.xla import program
 from lagom_xla.search.xla import slices
 from lagom_xla.search.xla import starts
+from lagom_xla.search.xla import strands
 from lagom_xla.search.xla import turns
 
 Found = Callable[[candidates.Candidate | candidates.Refused], None]
@@ -127,7 +127,7 @@ def search(
       expect=expect,
     )
   if in_process:
-    so_far = program.search(
+    so_far = strands.search(
       target, so_far, evaluate, in_turn=in_turn, progress=progress
     )
     so_far = slices.search(target, so_far, evaluate, progress=progress)

@@ -11,7 +11,7 @@ them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 import dataclasses
 
 import jax
@@ -141,6 +141,16 @@ def in_flight(limit: int) -> value_lib.Value:
     label=f"{limit} collectives in flight",
     options={_OVERLAP_LIMIT: limit},
     changes=reschedule.Changes(overlap_limit=limit),
+  )
+
+
+def uncombined(kinds: Collection[str]) -> value_lib.Value:
+  """No collectives of these kinds combined, which have thresholds."""
+  kinds = sorted(kinds)
+  return value_lib.Value(
+    label=f"no {' and no '.join(kinds)} combined",
+    options={thresholds.OPTIONS[kind]: 0 for kind in kinds},
+    changes=reschedule.Changes(thresholds_bytes=dict.fromkeys(kinds, 0)),
   )
 
 

@@ -27,7 +27,7 @@ from lagom_xla.costs import step as step_lib
 from lagom_xla.search.xla import attempts as attempts_lib
 from lagom_xla.search.xla import candidates
 from lagom_xla.search.xla import exposure
-from lagom_xla.search.xla import program
+from lagom_xla.search.xla import knobs
 from lagom_xla.search.xla import thresholds
 from lagom_xla.search.xla import value as value_lib
 
@@ -56,7 +56,7 @@ def search(
   chains = target.chains()
   programs = _programs(so_far) if chains else []
   for start, max_cuts in zip(programs, _MAX_CUTS, strict=False):
-    if not program.can_win(start, so_far) or not _is_exposed(start):
+    if not attempts_lib.can_win(start, so_far) or not _is_exposed(start):
       continue
     try:
       kinds = exposure.of_chains(target, start, chains)
@@ -123,7 +123,7 @@ def _apart(before: step_lib.Step, after: step_lib.Step) -> value_lib.XlaOptions:
   kinds = [kind for kind in num_after if num_after[kind] > num_before[kind]]
   if not kinds:
     return {}
-  offered = value_lib.offered([program.uncombined(kinds)])
+  offered = value_lib.offered([knobs.uncombined(kinds)])
   return offered[0].options if offered else {}
 
 

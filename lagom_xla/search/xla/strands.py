@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Forms of the program: strands, then the options that suit them.
+"""Strands of the program: which to compile, then options that suit them.
 
 A form changes what there is to overlap, and so which options gain: XLA's
 combiners may couple two strands again, and one collective in flight at a time
@@ -26,7 +26,7 @@ Compiles are what a search takes its time for. So some are left out:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 import dataclasses
 import functools
 import typing
@@ -42,7 +42,6 @@ from lagom_xla.search.xla import options
 from lagom_xla.search.xla import thresholds
 from lagom_xla.search.xla import turns
 from lagom_xla.search.xla import value as value_lib
-from lagom_xla.xla_schedule import reschedule
 
 # The one that is usually quickest first; "none" is for strands that are written
 # out, which keys alone keep apart.
@@ -86,18 +85,19 @@ def search(
       continue
     found = attempts.make(config)
     if found is not None:
-      if not (_is_combined(found.step) and can_win(found, attempts.so_far)):
+      can_win = attempts_lib.can_win(found, attempts.so_far)
+      if not (can_win and _is_combined(found.step)):
         no_keys.add(form.strands)
   if incumbent.config.options:
     quickest = _quickest_of_each(attempts.scheduled)
-    able = [c for c in quickest if can_win(c, attempts.so_far)]
+    able = [c for c in quickest if attempts_lib.can_win(c, attempts.so_far)]
     alone = [config_lib.XlaConfig(program=c.config.program) for c in able]
     for candidate, config in zip(able, in_turn(alone), strict=True):
-      if can_win(candidate, attempts.so_far):
+      if attempts_lib.can_win(candidate, attempts.so_far):
         attempts.make(config)
   so_far = attempts.so_far
   start = min(attempts.scheduled, key=candidates.tuned_us, default=None)
-  if start is None or not can_win(start, so_far):
+  if start is None or not attempts_lib.can_win(start, so_far):
     return so_far
   more = options.search(
     candidates.Search(default=start),
@@ -110,11 +110,6 @@ def search(
     progress=progress,
   )
   return so_far.with_search(more)
-
-
-def can_win(candidate: candidates.Candidate, so_far: candidates.Search) -> bool:
-  """Whether it could be the best if nothing of it were exposed or slowed."""
-  return candidate.tuned.kernel_us < so_far.best.tuned.step_time_us
 
 
 def _quickest_of_each(
@@ -142,18 +137,8 @@ def _for_strands(
   values = [knobs.in_flight(2)]
   combined = {c.kind for c in step.analysis.collectives if c.num_operands > 1}
   if not keyed and (kinds := combined & thresholds.OPTIONS.keys()):
-    values.insert(0, uncombined(kinds))
+    values.insert(0, knobs.uncombined(kinds))
   return value_lib.offered(values)
-
-
-def uncombined(kinds: Collection[str]) -> value_lib.Value:
-  """No collectives of these kinds combined, which have thresholds."""
-  kinds = sorted(kinds)
-  return value_lib.Value(
-    label=f"no {' and no '.join(kinds)} combined",
-    options={thresholds.OPTIONS[kind]: 0 for kind in kinds},
-    changes=reschedule.Changes(thresholds_bytes=dict.fromkeys(kinds, 0)),
-  )
 
 
 def _forms(target: target_lib.Target) -> Iterator[form_lib.Form]:
