@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
+import pathlib
 import subprocess
 from typing import Any
 
@@ -17,6 +19,7 @@ from commands import run
 from commands import run_process
 from lagom_xla import doctor
 from lagom_xla.apply.nccl import build
+from lagom_xla.doctor import machine
 
 _VERSION = "int ncclGetVersion(int* v) { *v = 23203; return 0; }\n"
 
@@ -107,6 +110,26 @@ def test_the_nccl_that_would_be_loaded_is_found(sick):
 def test_a_cache_that_cannot_be_written_is_said(sick):
   assert sick["cache"]["status"] == "fails"
   assert "LAGOM_XLA_CACHE" in sick["cache"]["advice"]
+
+
+def test_a_system_that_tells_no_free_memory_is_examined_all_the_same(
+  monkeypatch: pytest.MonkeyPatch,
+):
+  monkeypatch.delattr(os, "sched_getaffinity")
+  monkeypatch.setattr(machine, "MEMORY", pathlib.Path("/proc/no/meminfo"))
+  finding = machine.workers(10**9)
+  assert (finding.status, finding.found) == (
+    "works",
+    f"{os.cpu_count()} cores, free memory not known;"
+    " a small compile took 1.0 GB",
+  )
+
+
+def test_no_more_workers_are_advised_than_fit_in_the_memory_that_is_free():
+  assert machine.workers(10**6).status == "works"
+  finding = machine.workers(10**18)
+  assert finding.status == "fails"
+  assert finding.advice == "Pass --workers=0, as more do not fit."
 
 
 def test_the_verdict_comes_first_and_names_what_is_broken(

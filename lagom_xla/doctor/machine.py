@@ -17,6 +17,8 @@ from lagom_xla.doctor import checkup
 from lagom_xla.validation import place
 
 _PACKAGES = re.compile(r"lagom-xla|jax|jaxlib|jax-cuda\d+-(plugin|pjrt)|numpy")
+# Only Linux tells what is free without paging anything out.
+MEMORY = pathlib.Path("/proc/meminfo")
 _FREE = re.compile(r"MemAvailable: +(\d+) kB")
 # Of a container: what it may use, and what it does, where it is limited.
 _LIMIT = pathlib.Path("/sys/fs/cgroup/memory.max")
@@ -49,11 +51,16 @@ def workers(worker_bytes: int) -> checkup.Finding:
   """
   free_bytes = _free_bytes()
   num_cores = pool.num_cores()
-  found = f"{num_cores} cores, {free_bytes / 1e9:.1f} GB free"
+  found = f"{num_cores} cores, "
+  if free_bytes is None:
+    found += "free memory not known"
+  else:
+    found += f"{free_bytes / 1e9:.1f} GB free"
   status: checkup.Status = "works"
   advice = ""
   if worker_bytes:
     found += f"; a small compile took {worker_bytes / 1e9:.1f} GB"
+  if worker_bytes and free_bytes is not None:
     num_fitting = free_bytes // worker_bytes
     if num_fitting < num_cores:
       status = "fails"
@@ -67,10 +74,14 @@ def workers(worker_bytes: int) -> checkup.Finding:
   )
 
 
-def _free_bytes() -> int:
-  """Memory that processes can still have."""
-  match = _FREE.search(pathlib.Path("/proc/meminfo").read_text())
-  assert match is not None, "Linux has had it since 3.14"
+def _free_bytes() -> int | None:
+  """Memory that processes can still have; None where no file tells it."""
+  try:
+    match = _FREE.search(MEMORY.read_text())
+  except OSError:
+    return None
+  if match is None:
+    return None
   free = int(match[1]) * 1024
   try:
     limit = _LIMIT.read_text().strip()

@@ -229,8 +229,10 @@ def main(names: Sequence[str]) -> None:
     except Exception as error:
       status = "fails"
       found = f"{type(error).__name__}: {errors.first_line(error)}"
-    # In KiB, by getrusage(2).
-    peak_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    # In bytes on macOS and in KiB elsewhere, by getrusage(2) of each.
+    unit_bytes = 1 if sys.platform == "darwin" else 1024
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    peak_bytes = usage.ru_maxrss * unit_bytes
     answer = Answer(name, status, found, peak_bytes)
     print(json.dumps(dataclasses.asdict(answer)), flush=True)
 

@@ -36,8 +36,10 @@ Future = running_lib.Future
 
 
 def num_cores() -> int:
-  """The cores that this process may run on."""
-  return len(os.sched_getaffinity(0))
+  """The cores that this process may run on; all where no system call tells."""
+  if hasattr(os, "sched_getaffinity"):
+    return len(os.sched_getaffinity(0))
+  return os.cpu_count() or 1
 
 
 class Pool:
