@@ -123,6 +123,16 @@ def test_what_is_written_is_read_as_the_calibrated_cluster(
   assert [entry.name for entry in path.parent.iterdir()] == ["mine.json"]
 
 
+def test_a_link_to_a_cluster_file_stays_one(tmp_path: pathlib.Path) -> None:
+  shared, link = tmp_path / "shared.json", tmp_path / "mine.json"
+  cluster_file.write(shared, _TWO_NODES, {})
+  link.symlink_to(shared)
+  site = nccl_tests_log.calibrated_by(_TWO_NODES, latency_factor=2.0)
+  cluster_file.write(link, site, {})
+  assert link.is_symlink()
+  assert cluster_lib.parse(str(shared)).calibration == site.calibration
+
+
 @pytest.mark.parametrize("text", ["{}", "[]", "not JSON"])
 def test_nothing_but_a_cluster_is_overwritten(
   tmp_path: pathlib.Path, text: str

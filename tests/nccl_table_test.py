@@ -144,13 +144,13 @@ def test_what_is_no_table_is_said_to_be_none(tmp_path, content, message):
 
 
 def test_a_table_that_cannot_be_written_or_switched_is_an_error(tmp_path):
-  gone = tmp_path / "gone" / "table.bin"
-  with pytest.raises(errors.TableError, match="Cannot write"):
-    table.write(gone, [_RULE])
-  with pytest.raises(errors.TableError, match="Cannot switch"):
-    table.switch(gone, [_RULE])
   path = tmp_path / "table.bin"
   path.write_bytes(b"x" * 8192)
+  below = path / "table.bin"
+  with pytest.raises(errors.TableError, match="Cannot write"):
+    table.write(below, [_RULE])
+  with pytest.raises(errors.TableError, match="Cannot switch"):
+    table.switch(below, [_RULE])
   with pytest.raises(errors.TableError, match="not a table"):
     table.switch(path, [_RULE])
   assert path.read_bytes() == b"x" * 8192

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import json
 import pathlib
-import tempfile
 
 from lagom_xla import errors
 from lagom_xla import plan as plan_lib
@@ -121,15 +120,12 @@ def write(plan: plan_lib.Plan, folder: pathlib.Path) -> list[pathlib.Path]:
   files = contents(plan)
   place = folder.resolve()  # A link stays; its target is replaced.
   try:
-    place.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(
-      prefix=f".{place.name}-", dir=place.parent
-    ) as scratch:
-      fresh = pathlib.Path(scratch) / "fresh"
+    with place_lib.scratch(place) as scratch:
+      fresh = scratch / "fresh"
       fresh.mkdir()
       for name, content in files.items():
         (fresh / name).write_bytes(content)
-      _replace(place, fresh, pathlib.Path(scratch) / "old")
+      _replace(place, fresh, scratch / "old")
   except OSError as error:
     raise _cannot_write(folder, error) from error
   return [folder / name for name in files]

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 import json
 import pathlib
-import tempfile
 
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
@@ -65,14 +64,7 @@ def write(
   check(path)
   raw = {**cluster.to_dict(), "sources": dict(sources)}
   del raw["name"]
-  place = path.resolve()  # A link stays; its target is replaced.
   try:
-    place.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(
-      prefix=f".{place.name}-", dir=place.parent
-    ) as scratch:
-      fresh = pathlib.Path(scratch) / place.name
-      fresh.write_text(json.dumps(raw, indent=2) + "\n", encoding="utf-8")
-      fresh.replace(place)
+    place_lib.write(path, (json.dumps(raw, indent=2) + "\n").encode())
   except OSError as error:
     raise _cannot_write(path, error) from error

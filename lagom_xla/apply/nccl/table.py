@@ -20,17 +20,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 import fcntl
 import mmap
-import os
 import pathlib
 
 from lagom_xla import errors
 from lagom_xla.apply.nccl import layout
 from lagom_xla.apply.nccl import rules as rules_lib
+from lagom_xla.validation import place
 from lagom_xla.validation import source
 
 
 def write(path: pathlib.Path, rules: Iterable[rules_lib.Rule]) -> None:
-  """Writes a new table, atomically.
+  """Writes a new table, whole or not at all.
 
   A job that has an older file of this name mapped keeps reading that one; use
   `switch` to change it.
@@ -39,13 +39,8 @@ def write(path: pathlib.Path, rules: Iterable[rules_lib.Rule]) -> None:
     RuleError, TableError: as `layout.encode`; or the file cannot be written.
   """
   content = layout.encode(rules)
-  fresh = path.with_name(f".{path.name}-{os.getpid()}")
   try:
-    try:
-      fresh.write_bytes(content)
-      fresh.replace(path)
-    finally:
-      fresh.unlink(missing_ok=True)
+    place.write(path, content)
   except OSError as error:
     raise errors.TableError(
       f"Cannot write {path}: {error.strerror}."
