@@ -16,7 +16,7 @@ import os
 import pathlib
 import subprocess
 import sys
-from typing import IO, Any
+from typing import IO
 from unittest import mock
 
 import jsonschema
@@ -155,11 +155,6 @@ def run_process(
     timeout=_TIMEOUT_S,
   )
   return _outcome(done.returncode, done.stdout or "", done.stderr)
-
-
-def has_fields(value: Mapping[str, Any], fields: Mapping[str, type]) -> bool:
-  """Whether an object has these fields, of these types, and no others."""
-  return {k: type(v) for k, v in value.items()} == dict(fields)
 
 
 def check_schema(command: str, printed: object) -> None:

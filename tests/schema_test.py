@@ -9,6 +9,7 @@ import contextlib
 import io
 import json
 import pathlib
+import re
 import subprocess
 import sys
 from typing import Any
@@ -42,34 +43,46 @@ def _printed(*arguments: str) -> str:
 _CLUSTER = jsonschema.Draft202012Validator(cluster_lib.schema())
 
 
-def _objects(schema: Any) -> Iterator[dict[str, Any]]:
-  yield schema
+def _outermost(schema: dict[str, Any]) -> list[str]:
+  """The names of what is printed: one, those of a choice, or of a list."""
+  if "title" in schema:
+    return [schema["title"]]
+  parts = schema["anyOf"] if "anyOf" in schema else [schema["items"]]
+  return [part["$ref"].removeprefix("#/$defs/") for part in parts]
+
+
+def _objects(schema: dict[str, Any]) -> Iterator[dict[str, Any]]:
+  if "title" in schema:
+    yield schema
   yield from schema.get("$defs", {}).values()
 
 
-_TITLES = {
-  "plan": "Plan",
-  "cluster": "Cluster",
-  "inspect": "Inspection",
-  "tune": "Tuning",
-  "verify": "Verification",
-  "profile": "Profile",
-  "report": "Story",
-  "explain": "Explanation",
-  "whatif": "Comparison",
-  "doctor": "Checkup",
-  "trials": "TrialLine",
+_OUTERMOST = {
+  "plan": ["Plan"],
+  "cluster": ["Cluster"],
+  "inspect": ["Inspection"],
+  "tune": ["Tuning"],
+  "verify": ["Verification"],
+  "profile": ["Profile"],
+  "report": ["Story"],
+  "explain": ["Explanation"],
+  "whatif": ["Comparison"],
+  "calibrate": ["Calibrated"],
+  "clusters": ["Known"],
+  "doctor": ["Checkup"],
+  "flags": ["Planned", "Checked", "Merged"],
+  "trials": ["TrialLine"],
 }
 
 
-@pytest.mark.parametrize("file", _TITLES)
+@pytest.mark.parametrize("file", _OUTERMOST)
 def test_what_is_printed_is_a_json_schema(file: str) -> None:
   schema = json.loads(_printed(file))
   jsonschema.Draft202012Validator.check_schema(schema)
-  assert schema["title"] == _TITLES[file]
+  assert _outermost(schema) == _OUTERMOST[file]
 
 
-@pytest.mark.parametrize("file", _TITLES)
+@pytest.mark.parametrize("file", _OUTERMOST)
 def test_every_field_is_described(file: str) -> None:
   schema = json.loads(_printed(file))
   bare = [
@@ -79,6 +92,18 @@ def test_every_field_is_described(file: str) -> None:
     if not rule.get("description")
   ]
   assert not bare
+
+
+@pytest.mark.parametrize("file", _OUTERMOST)
+def test_tables_are_of_what_is_printed_first_and_each_is_there_once(
+  file: str,
+) -> None:
+  headlines = re.findall(
+    r"^`(\w+)`: ", _printed(file, "--format=markdown"), re.M
+  )
+  outermost = _OUTERMOST[file]
+  assert headlines[: len(outermost)] == outermost
+  assert len(set(headlines)) == len(headlines)
 
 
 @pytest.mark.parametrize("path", _SPECS, ids=lambda path: path.stem)

@@ -19,28 +19,39 @@ from lagom_xla.calibrate import samples as samples_lib
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Fit:
-  """How well predictions for one kind of collective fit.
+class Errors:
+  """Relative errors of predictions, without their signs.
 
-  Medians and 90th percentiles are of relative errors, over trusted rows.
+  Attributes:
+    median: their median.
+    p90: their 90th percentile.
+  """
+
+  median: float
+  p90: float
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Fit:
+  """How well predictions for one kind of collective fit trusted rows.
 
   Attributes:
     kind: XLA's name of the collective.
     num_ranks: GPUs that took part.
     num_nodes: nodes that they were on, as NCCL counts them.
     num_rows: trusted rows.
-    before: median and 90th percentile without calibration.
-    after: the same with it.
-    held_out: the same, each third of the sizes by a fit that did not see it.
+    before: errors without calibration.
+    after: errors with it.
+    held_out: errors of each third of the sizes by a fit that did not see it.
   """
 
   kind: str
   num_ranks: int
   num_nodes: int
   num_rows: int
-  before: tuple[float, float]
-  after: tuple[float, float]
-  held_out: tuple[float, float]
+  before: Errors
+  after: Errors
+  held_out: Errors
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -75,6 +86,12 @@ class Result:
   samples: Sequence[samples_lib.Sample]
   notes: Sequence[str]
   sources: dict[str, str]
+
+  @property
+  def calibration(self) -> cluster_lib.Calibration:
+    """The figures that were found, which the cluster has."""
+    assert self.cluster.calibration is not None
+    return self.cluster.calibration
 
 
 def read(
@@ -149,9 +166,11 @@ def _fits(
     )
 
 
-def _summary(off: np.ndarray) -> tuple[float, float]:
+def _summary(off: np.ndarray) -> Errors:
   sizes = np.abs(off)
-  return float(np.median(sizes)), float(np.quantile(sizes, 0.9))
+  return Errors(
+    median=float(np.median(sizes)), p90=float(np.quantile(sizes, 0.9))
+  )
 
 
 def _notes(

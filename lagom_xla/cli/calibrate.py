@@ -5,10 +5,9 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 import pathlib
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lagom_xla.cli import command as command_lib
 from lagom_xla.cli import output
@@ -68,54 +67,24 @@ def _run(arguments: argparse.Namespace) -> None:
     command_lib.say(line)
   cluster_file.write(path, result.cluster, result.sources)
   if arguments.format == "json":
-    output.write_json(_as_json(result, measured.problems, path))
+    from lagom_xla import validation
+    from lagom_xla.report.printed import calibration as printed
+
+    calibrated = printed.of_result(result, measured, path)
+    output.write_json(validation.write(calibrated))
   elif arguments.quiet:
     output.write_files([path])
   else:
     _show(result, path)
 
 
-def _as_json(
-  result: calibration_lib.Result, problems: Sequence[str], path: pathlib.Path
-) -> dict[str, Any]:
-  return {
-    "file": str(path),
-    "calibration": result.cluster.to_dict()["calibration"],
-    "fits": [
-      {
-        "kind": fit.kind,
-        "num_ranks": fit.num_ranks,
-        "num_nodes": fit.num_nodes,
-        "num_rows": fit.num_rows,
-        **{
-          f"{name}.{quantile}": value
-          for name in ("before", "after", "held_out")
-          for quantile, value in zip(
-            ("median", "p90"), getattr(fit, name), strict=True
-          )
-        },
-      }
-      for fit in result.fits
-    ],
-    "distrusted": [
-      {"row": sample.where, "reason": sample.doubt}
-      for sample in result.samples
-      if sample.doubt
-    ],
-    "problems": list(problems),
-    "notes": list(result.notes),
-  }
-
-
 def _show(result: calibration_lib.Result, path: pathlib.Path) -> None:
   import rich.table
 
   console = output.console()
-  calibration = result.cluster.calibration
-  assert calibration is not None
   for name, factors in (
-    ("Within a node", calibration.within_node),
-    ("Between nodes", calibration.between_nodes),
+    ("Within a node", result.calibration.within_node),
+    ("Between nodes", result.calibration.between_nodes),
   ):
     console.print(
       f"{name}: latency x {factors.latency_factor:.3g}, rate x"
@@ -139,8 +108,8 @@ def _show(result: calibration_lib.Result, path: pathlib.Path) -> None:
       fit.kind,
       *map(str, counts),
       *(
-        f"{median:.1%}, {p90:.1%}"
-        for median, p90 in (fit.before, fit.after, fit.held_out)
+        f"{errors.median:.1%}, {errors.p90:.1%}"
+        for errors in (fit.before, fit.after, fit.held_out)
       ),
     )
   console.print(table)

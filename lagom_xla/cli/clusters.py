@@ -5,13 +5,9 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Any
 
 from lagom_xla.cli import command as command_lib
 from lagom_xla.cli import output
-
-if TYPE_CHECKING:
-  from lagom_xla import cluster as cluster_lib
 
 _EXAMPLES = """\
 --cluster takes NODESxGPUSxGPU for a GPU in the node it usually sits in,
@@ -37,21 +33,13 @@ def add(commands) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> None:
-  from lagom_xla import cluster as cluster_lib
+  from lagom_xla.report.printed import clusters
 
-  gpus = [
-    cluster_lib.from_dict({"gpu": name}, where=name)
-    for name in cluster_lib.gpu_names()
-  ]
-  machines = [cluster_lib.parse(f"1x{n}") for n in cluster_lib.machine_names()]
-  named = [cluster_lib.parse(name) for name in cluster_lib.cluster_names()]
-  rows = [
-    *(_row(c, f"NODESx{c.gpus_per_node}x{c.gpu.name}") for c in gpus),
-    *(_row(c, f"NODES{c.name[1:]}") for c in machines),
-    *(_row(c, c.name) for c in named),
-  ]
+  known = clusters.known()
   if arguments.format == "json":
-    output.write_json(rows)
+    from lagom_xla import validation
+
+    output.write_json([validation.write(row) for row in known])
     return
   import rich.table
 
@@ -59,20 +47,8 @@ def _run(arguments: argparse.Namespace) -> None:
   for heading in ("--cluster", "GPU", "per node", "network", "fabric"):
     table.add_column(heading, overflow="fold")
   table.columns[0].no_wrap = True  # What is typed is one word.
-  for row in rows:
-    network = f"{row['num_nics']} x {row['nic_gbps'] * 8:g} Gbit/s"
-    gpus = str(row["gpus_per_node"])
-    table.add_row(row["name"], row["gpu"], gpus, network, row["fabric"])
+  for row in known:
+    network = f"{row.num_nics} x {row.nic_gbps * 8:g} Gbit/s"
+    gpus = str(row.gpus_per_node)
+    table.add_row(row.name, row.gpu, gpus, network, row.fabric)
   output.console().print(table)
-
-
-def _row(cluster: cluster_lib.Cluster, name: str) -> dict[str, Any]:
-  node = cluster.node
-  return {
-    "name": name,
-    "gpu": cluster.gpu.device_name,
-    "gpus_per_node": cluster.gpus_per_node,
-    "num_nics": node.num_nics,
-    "nic_gbps": node.nic_gbps,
-    "fabric": node.fabric,
-  }

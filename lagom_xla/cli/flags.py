@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-import dataclasses
 import os
 import sys
 from typing import TYPE_CHECKING
@@ -90,16 +89,10 @@ def _print_plan(arguments: argparse.Namespace) -> None:
 
   plan = checked.load(arguments.plan)
   if arguments.format == "json":
-    from lagom_xla.flags import options as xla_options
+    from lagom_xla import validation
+    from lagom_xla.report.printed import flags as printed
 
-    flags = xla_options.flags(plan.xla.options)
-    output.write_json(
-      {
-        "xla_flags": " ".join(map(str, flags.flags)),
-        "messages": flags.messages,
-        "nccl_env": dict(plan.nccl_env),
-      }
-    )
+    output.write_json(validation.write(printed.of_plan(plan)))
     return
   output.write(env_lib.xla_lines(plan.xla.options))
   output.write(env_lib.nccl_lines(plan.nccl_env))
@@ -110,9 +103,10 @@ def _check(arguments: argparse.Namespace) -> None:
 
   report = check.check(arguments.check)
   if arguments.format == "json":
-    output.write_json(
-      {**dataclasses.asdict(report), "is_fatal": report.is_fatal}
-    )
+    from lagom_xla import validation
+    from lagom_xla.report.printed import flags as printed
+
+    output.write_json(validation.write(printed.of_check(report)))
   else:
     output.write("\n".join(_report_lines(report)))
   if report.is_fatal:
@@ -154,13 +148,10 @@ def _merge(arguments: argparse.Namespace) -> None:
   plan = checked.load(arguments.plan)
   merged = merge.merge(os.environ.get("XLA_FLAGS", ""), plan.xla.options)
   if arguments.format == "json":
-    output.write_json(
-      {
-        **dataclasses.asdict(merged),
-        "xla_flags": merged.xla_flags,
-        "nccl_env": dict(plan.nccl_env),
-      }
-    )
+    from lagom_xla import validation
+    from lagom_xla.report.printed import flags as printed
+
+    output.write_json(validation.write(printed.of_merge(merged, plan)))
     return
   output.write("\n".join(_merge_lines(merged)))
   output.write(env_lib.nccl_lines(plan.nccl_env))

@@ -22,12 +22,19 @@ FILES = {
   "report": "lagom_xla.report.page.story",
   "explain": "lagom_xla.explain.explanation",
   "whatif": "lagom_xla.whatif.comparison",
+  "calibrate": "lagom_xla.report.printed.calibration",
+  "clusters": "lagom_xla.report.printed.clusters",
   "doctor": "lagom_xla.doctor",
+  "flags": "lagom_xla.report.printed.flags",
   "trials": "lagom_xla.live.history.trial_line",
 }
 # What is in another and has its tables elsewhere: a plan has its cluster in
 # it, a tuning its plan.
-_ELSEWHERE = {"plan": ("Cluster",), "tune": ("Plan", "MeasuredCosts")}
+_ELSEWHERE = {
+  "plan": ("Cluster",),
+  "tune": ("Plan", "MeasuredCosts"),
+  "calibrate": ("Calibration",),
+}
 _EXAMPLES = """\
 examples:
   lagom-xla schema plan > plan.schema.json

@@ -34,13 +34,15 @@ _WORDS = {
 
 
 @functools.cache
-def adapter(cls: type[Any]) -> pydantic.TypeAdapter[Any]:
-  """Pydantic's reader and writer of a dataclass, built once."""
+def adapter(cls: Any) -> pydantic.TypeAdapter[Any]:
+  """Pydantic's reader and writer of a type, built once."""
   return pydantic.TypeAdapter(cls)
 
 
-def schema(cls: type[Any]) -> Schema:
-  """The JSON schema of a dataclass; callers may change it.
+def schema(cls: Any) -> Schema:
+  """The JSON schema of a dataclass, or of a tuple or union of dataclasses.
+
+  Callers may change it.
 
   Every field is required, those with defaults too: defaults are for code.
   """

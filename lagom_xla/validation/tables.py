@@ -16,11 +16,12 @@ def markdown(
   """The tables of an object and, after it, of those that it holds.
 
   Args:
-    schema: the object's, as `json_schema.schema` returns it.
+    schema: the object's, as `json_schema.schema` returns it; of a list of
+      objects, or of a choice of them, there are the tables of these.
     elsewhere: objects that have their tables, and those of what they hold, in
       another place.
   """
-  tables = [_table(schema["title"], schema)]
+  tables = [_table(schema["title"], schema)] if "title" in schema else []
   seen = set(elsewhere)
   queue = _names(schema)
   while queue:
@@ -64,7 +65,7 @@ def _type(part: json_schema.Schema) -> str:
 
 
 def _names(part: json_schema.Schema) -> list[str]:
-  fields = part["properties"].values()
+  fields = part.get("properties", {"": part}).values()
   return [name for field in fields for name in _references(field)]
 
 

@@ -1,7 +1,7 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Objects that inspect, tune, verify and profile print with --format=json.
+"""Objects that commands print with --format=json, a module per command.
 
-Dataclasses, from which their schemas follow; as_json.py writes them. What other
-commands print is what they found, such as `explain.Explanation`.
+Dataclasses, from which their schemas follow. Those of explain, report, whatif
+and doctor are what these commands found, such as `explain.Explanation`.
 """
