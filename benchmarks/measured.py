@@ -134,7 +134,8 @@ def collectives() -> Iterator[groups.Group]:
     size = "64 KiB and more" if row.is_large else "below 64 KiB"
     by_group.setdefault(f"collectives: {row.device}, {size}", []).append(
       groups.Comparison(
-        what=f"{row.kind} of {row.num_bytes} B over {row.num_ranks}, us",
+        what=f"{row.key.kind} of {row.num_bytes} B"
+        f" over {row.key.num_ranks}, us",
         measured=row.time_us,
         predicted=row.predict_us(),
       )

@@ -57,7 +57,7 @@ def test_xla_copies_the_operand_of_an_all_reduce_and_of_no_other(kind: str):
 
 
 def test_a_row_holds_a_copy_where_its_module_does():
-  copied = {row.kind for row in _TABLE if row.copy_us}
+  copied = {row.key.kind for row in _TABLE if row.copy_us}
   assert copied == {"all-reduce", "collective-permute"}
   assert {row.device for row in _TABLE if row.copy_us} == {
     "sm_90",

@@ -66,7 +66,7 @@ def _group_names(row: path_rows.Row) -> Sequence[str]:
   assert isinstance(row, lone_collective.Row)
   if not row.is_large:
     return (f"{row.device}, less than 64 KiB",)
-  return (row.device, f"{row.device}, {row.kind}")
+  return (row.device, f"{row.device}, {row.key.kind}")
 
 
 def _hold_out(
@@ -78,7 +78,7 @@ def _hold_out(
   divisions: dict[str, Sequence[Hashable]] = {
     "random halves": coins.tolist(),
     "sizes (powers of two)": [r.num_bytes.bit_length() for r in table],
-    "group sizes": [row.num_ranks for row in table],
+    "group sizes": [row.key.num_ranks for row in table],
   }
   for title, folds in divisions.items():
     errors = [0.0] * len(table)

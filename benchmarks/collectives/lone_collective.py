@@ -17,10 +17,10 @@ from __future__ import annotations
 import dataclasses
 import functools
 
+from benchmarks.collectives import measured_call
 from benchmarks.collectives import set_apart
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import kernel as kernel_lib
-from lagom_xla.costs import nccl
 from lagom_xla.costs import wire
 from lagom_xla.passes import kernels as kernels_lib
 
@@ -40,51 +40,19 @@ _COPYING_DEVICES = ("sm_90", "sm_100_B200")
 _RING = "ring.simple"
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
-class Row:
-  """One measurement.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Row(measured_call.MeasuredCall):
+  """One measurement, of a group that lies in one NVLink domain.
 
   Attributes:
     device: as the table calls it.
-    kind: HLO opcode.
-    num_ranks: devices of a group.
-    num_bytes: the larger of operand and result, which is NCCL's size too.
-    time_us: measured.
-    setting: what NCCL ran, as far as its rules are known.
     num_pairs: of a permute; else 0.
     is_one_way: whether no channel of it sends and receives at once.
   """
 
   device: str
-  kind: str
-  num_ranks: int
-  num_bytes: int
-  time_us: float
-  setting: nccl.Setting
   num_pairs: int = 0
   is_one_way: bool = False
-
-  @property
-  def cluster(self) -> cluster_lib.Cluster:
-    """Where it was measured."""
-    return cluster_of(self.device)
-
-  @property
-  def communicator(self) -> nccl.Communicator:
-    """A group; all groups lie in one NVLink domain."""
-    return nccl.Communicator(num_ranks=self.num_ranks, num_nodes=1)
-
-  @property
-  def model_system(self) -> str:
-    """The system whose parameters it shows."""
-    return wire.system_of(self.cluster)
-
-  @property
-  def path(self) -> str:
-    """The name of the parameters that it shows."""
-    return wire.path_name(
-      self.cluster, self.communicator, self.kind, self.setting
-    )
 
   @property
   def is_large(self) -> bool:
@@ -94,9 +62,9 @@ class Row:
   @property
   def copy_us(self) -> float:
     """What the module's copy of the operand or the result takes."""
-    if self.kind not in _COPIED or self.device not in _COPYING_DEVICES:
+    if self.key.kind not in _COPIED or self.device not in _COPYING_DEVICES:
       return 0.0
-    return _copy_us(self.num_bytes, self.device)
+    return _copy_us(self.num_bytes, self.cluster.gpu)
 
   def predict_us(
     self,
@@ -123,23 +91,12 @@ class Row:
       lone = dataclasses.replace(path, channel_gbps=path.lone_channel_gbps)
       paths = {**paths, self.path: lone}
     module_us = apart.module_us[self.model_system]
-    if self.kind == "collective-permute":
+    if self.key.kind == "collective-permute":
       module_us = 0.0
-    return (
-      module_us
-      + self.copy_us
-      + wire.time_us(
-        self.cluster,
-        self.communicator,
-        self.kind,
-        self.num_bytes,
-        self.setting,
-        paths,
-      )
-    )
+    return module_us + self.copy_us + self.wire_us(paths)
 
 
-def _copy_us(num_bytes: int, device: str) -> float:
+def _copy_us(num_bytes: int, gpu: cluster_lib.Gpu) -> float:
   copy = kernels_lib.Kernel(
     name="copy",
     category="copy",
@@ -153,7 +110,7 @@ def _copy_us(num_bytes: int, device: str) -> float:
     matrix_shape=None,
     backend_config={},
   )
-  return kernel_lib.predict(copy, cluster_of(device).gpu).time_us
+  return kernel_lib.predict(copy, gpu).time_us
 
 
 @functools.cache

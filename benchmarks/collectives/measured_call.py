@@ -18,7 +18,7 @@ class MeasuredCall:
   Attributes:
     cluster: where it ran.
     key: the collective.
-    setting: what NCCL chooses for it.
+    setting: what NCCL chose for it, as far as its rules are known.
     time_us: what was measured.
   """
 

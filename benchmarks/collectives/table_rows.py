@@ -30,6 +30,7 @@ import dataclasses
 
 from benchmarks import data as data_lib
 from benchmarks.collectives import lone_collective
+from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import nccl
 
 _OLD_LL_BYTES = 32 * 16384
@@ -88,8 +89,11 @@ def _row(line: Mapping[str, str], old_rule: bool) -> lone_collective.Row:
   if kind == "reduce-scatter":
     num_bytes *= num_ranks
     time_us *= num_ranks
-  communicator = nccl.Communicator(num_ranks=num_ranks, num_nodes=1)
-  setting = nccl.default_setting(cluster, communicator, kind, num_bytes)
+  # The larger of operand and result is NCCL's size, too.
+  key = collective_lib.TuningKey(
+    kind=kind, num_ranks=num_ranks, num_nodes=1, num_bytes=num_bytes
+  )
+  setting = nccl.default_setting(cluster, key.communicator, kind, num_bytes)
   if old_rule and kind in nccl.SEND_RECV:
     num_messages = 1 if kind == "collective-permute" else num_ranks
     protocol = "ll" if num_bytes <= num_messages * _OLD_LL_BYTES else "simple"
@@ -98,12 +102,11 @@ def _row(line: Mapping[str, str], old_rule: bool) -> lone_collective.Row:
       setting, protocol=protocol, chunk_bytes=chunk_bytes
     )
   return lone_collective.Row(
-    device=device,
-    kind=kind,
-    num_ranks=num_ranks,
-    num_bytes=num_bytes,
-    time_us=time_us,
+    cluster=cluster,
+    key=key,
     setting=setting,
+    time_us=time_us,
+    device=device,
     num_pairs=num_pairs,
     is_one_way=setting.protocol == "simple" and 0 < num_pairs < num_ranks,
   )
