@@ -63,19 +63,28 @@ def cluster_name_elsewhere() -> str:
     NotMeasuredError: there is no GPU that JAX can use, or an unknown one.
   """
   check_is_there()
-  done = subprocess.run(
-    (sys.executable, "-m", __name__),
+  done = run(__name__)
+  if done.returncode:
+    raise part_lib.NotMeasuredError(
+      done.stderr.strip().rpartition("\n")[2] or "JAX finds no GPU."
+    )
+  return done.stdout.strip()
+
+
+def run(module: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+  """Runs a module in a process that takes no more of the GPU than it uses.
+
+  Raises:
+    subprocess.TimeoutExpired: it did not end within a minute.
+  """
+  return subprocess.run(
+    (sys.executable, "-m", module, *arguments),
     cwd=_ROOT,
     env={**os.environ, "XLA_PYTHON_CLIENT_PREALLOCATE": "false"},
     capture_output=True,
     text=True,
     timeout=_LIMIT_S,
   )
-  if done.returncode:
-    raise part_lib.NotMeasuredError(
-      done.stderr.strip().rpartition("\n")[2] or "JAX finds no GPU."
-    )
-  return done.stdout.strip()
 
 
 def check_is_there() -> None:
