@@ -53,13 +53,7 @@ def add(commands) -> None:
   command.add_argument(
     "--cluster", metavar="CLUSTER", help="of a TARGET: what it is compiled for"
   )
-  command.add_argument(
-    "--arg",
-    action="append",
-    default=[],
-    metavar="NAME=VALUE",
-    help="a keyword argument for TARGET's function; may be repeated",
-  )
+  command_lib.add_arg(command)
   command_lib.add_format(command)
   profiled.add(command)
   compiling.add(command)
