@@ -9,8 +9,11 @@ head is never tied to the embedding.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 import dataclasses
-from typing import Literal
+from typing import Literal, TypeVar
+
+_Config = TypeVar("_Config", bound="LlamaConfig")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -149,15 +152,21 @@ def llama_config(
   Raises:
     ValueError: The size or the kind of layers does not exist.
   """
-  if size not in SIZES:
+  config = sized(SIZES, size, layers=layers, num_layers=num_layers)
+  return dataclasses.replace(config, sequence_parallel=sequence_parallel)
+
+
+def sized(
+  sizes: Mapping[str, _Config], size: str, *, layers: str, num_layers: int
+) -> _Config:
+  """Makes one of several sizes: see `llama_config`."""
+  if size not in sizes:
     raise ValueError(
-      f"There is no model {size!r}: choose one of {', '.join(SIZES)}."
+      f"There is no model {size!r}: choose one of {', '.join(sizes)}."
     )
   if layers not in ("scan", "unroll"):
     raise ValueError(f"layers is {layers!r}: choose 'scan' or 'unroll'.")
-  config = dataclasses.replace(
-    SIZES[size], layers=layers, sequence_parallel=sequence_parallel
+  config = sizes[size]
+  return dataclasses.replace(
+    config, layers=layers, num_layers=num_layers or config.num_layers
   )
-  if num_layers:
-    config = dataclasses.replace(config, num_layers=num_layers)
-  return config

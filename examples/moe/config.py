@@ -12,6 +12,7 @@ import dataclasses
 import math
 
 from llama.config import LlamaConfig
+from llama.config import sized
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -89,13 +90,4 @@ def moe_config(
   Raises:
     ValueError: The size or the kind of layers does not exist.
   """
-  if size not in SIZES:
-    raise ValueError(
-      f"There is no model {size!r}: choose one of {', '.join(SIZES)}."
-    )
-  if layers not in ("scan", "unroll"):
-    raise ValueError(f"layers is {layers!r}: choose 'scan' or 'unroll'.")
-  config = SIZES[size]
-  return dataclasses.replace(
-    config, layers=layers, num_layers=num_layers or config.num_layers
-  )
+  return sized(SIZES, size, layers=layers, num_layers=num_layers)
