@@ -15,6 +15,7 @@ import pytest
 from jitted_steps import CLUSTER
 from jitted_steps import WIDTH
 from jitted_steps import assert_identical
+from jitted_steps import configs_compiled
 from jitted_steps import fresh_state
 from jitted_steps import fsdp_step
 from jitted_steps import sharded
@@ -51,14 +52,7 @@ def fsdp_plan(tmp_path_factory: pytest.TempPathFactory) -> str:
 def test_a_plan_is_compiled_with_and_nothing_is_searched(
   fsdp_plan: str, tuned_names: list[str], monkeypatch: pytest.MonkeyPatch
 ):
-  asked: list[config_lib.XlaConfig] = []
-  real = compiler.compile
-
-  def compile_(step: Any, config: config_lib.XlaConfig) -> Any:
-    asked.append(config)
-    return real(step, config)
-
-  monkeypatch.setattr(compiler, "compile", compile_)
+  asked = configs_compiled(monkeypatch)
   planned = lagom_xla.tune(fsdp_step(), cluster=CLUSTER, plan=fsdp_plan)
   jitted = fsdp_step()
   ours, theirs = fresh_state(), fresh_state()

@@ -24,6 +24,7 @@ from jitted_steps import CLUSTER
 from jitted_steps import NUM_LAYERS
 from jitted_steps import WIDTH
 from jitted_steps import assert_identical
+from jitted_steps import configs_compiled
 from jitted_steps import fresh_state
 from jitted_steps import fsdp_step
 from jitted_steps import sharded
@@ -31,8 +32,6 @@ from jitted_steps import tune_predicted
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import tuner
 from lagom_xla import tuning as tuning_lib
-from lagom_xla.compile import compiler
-from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import target as target_lib
 import python_calls
 import quick
@@ -87,14 +86,7 @@ def test_what_runs_is_what_the_tuner_compiled(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_options_of_the_plan_are_compiled_in(monkeypatch: pytest.MonkeyPatch):
-  asked: list[config_lib.XlaConfig] = []
-  real = compiler.compile
-
-  def compile_(step: Any, config: config_lib.XlaConfig) -> Any:
-    asked.append(config)
-    return real(step, config)
-
-  monkeypatch.setattr(compiler, "compile", compile_)
+  asked = configs_compiled(monkeypatch)
   step = tune_predicted(fsdp_step())
   step(fresh_state(), sharded(16, WIDTH))
   assert asked[-1] == step.tunings[0].plan.xla

@@ -10,8 +10,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 import lagom_xla
+from lagom_xla.compile import compiler
+from lagom_xla.compile import config as config_lib
 
 CLUSTER = "1x8xh100"
 
@@ -85,3 +88,18 @@ def assert_identical(ours: Any, theirs: Any) -> None:
     return values, leaf.aval, leaf.sharding, leaf.committed
 
   assert jax.tree.map(facts, ours) == jax.tree.map(facts, theirs)
+
+
+def configs_compiled(
+  monkeypatch: pytest.MonkeyPatch,
+) -> list[config_lib.XlaConfig]:
+  """The configs of all that is compiled to the end from now on."""
+  asked: list[config_lib.XlaConfig] = []
+  real = compiler.compile
+
+  def compile_(step: Any, config: config_lib.XlaConfig) -> Any:
+    asked.append(config)
+    return real(step, config)
+
+  monkeypatch.setattr(compiler, "compile", compile_)
+  return asked
