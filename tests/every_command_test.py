@@ -62,14 +62,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
   """What the commands name."""
   folder = tmp_path_factory.mktemp("folder")
   (folder / "step.hlo").write_text(HLO)
-  (folder / "trace").mkdir()
   module = hlo.load(HLO)
   ran = simulated_run.Run(
     module=module, lone_us=lambda _: 20.0, own_us=lambda _: 50.0
   )
   process = xspace_text.Process(devices=ran.steps(3), module=module)
-  trace = xspace_text.serialized(process)
-  (folder / "trace/host.xplane.pb").write_bytes(trace)
+  xspace_text.write(folder / "trace", process)
   site = nccl_tests_log.calibrated_by(
     nccl_tests_log.TWO_NODES, latency_factor=2.0
   )

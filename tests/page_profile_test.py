@@ -29,9 +29,7 @@ def profiled(
     module=fsdp_scan, lone_us=lambda _: 20.0, own_us=lambda _: 50.0
   )
   process = xspace_text.Process(devices=ran.steps(3), module=fsdp_scan)
-  (folder / "trace").mkdir()
-  file = folder / "trace/host.xplane.pb"
-  file.write_bytes(xspace_text.serialized(process))
+  xspace_text.write(folder / "trace", process)
   return folder
 
 

@@ -31,9 +31,7 @@ def folder(
   """A folder with the module and, in `trace`, its profile."""
   found = tmp_path_factory.mktemp("profiled")
   (found / "step.hlo.pb").write_bytes(fsdp_scan.proto.SerializeToString())
-  (found / "trace").mkdir()
-  serialized = xspace_text.serialized(process_of(fsdp_scan))
-  (found / "trace/host.xplane.pb").write_bytes(serialized)
+  xspace_text.write(found / "trace", process_of(fsdp_scan))
   return found
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 import dataclasses
+import pathlib
 
 import jax
 
@@ -58,6 +59,12 @@ def serialized(process: Process) -> bytes:
   return jax.profiler.ProfileData.text_proto_to_serialized_xspace(
     "\n".join(planes)
   )
+
+
+def write(folder: pathlib.Path, process: Process) -> None:
+  """Writes the trace of a process where jax.profiler would."""
+  folder.mkdir()
+  (folder / "host.xplane.pb").write_bytes(serialized(process))
 
 
 def _environment(process: Process) -> str:
