@@ -137,12 +137,14 @@ def test_memory_is_estimated_as_xla_assigns_it(
 
 
 def test_an_order_that_takes_too_much_memory_is_refused() -> None:
-  module = reordered.gathering(
-    """
+  large = """
   y = f32[8] parameter(0)
   z = f32[8] parameter(1)
   large = f32[100] broadcast(z), dimensions={}
-  small = f32[8] slice(large), slice={[0:8]}
+  small = f32[8] slice(large), slice={[0:8]}"""
+  module = reordered.gathering(
+    large
+    + """
   GATHER
   ROOT r = (f32[64], f32[8], f32[8]) tuple(done, small, work)""",
     x="y",
@@ -152,11 +154,8 @@ def test_an_order_that_takes_too_much_memory_is_refused() -> None:
     (8 + 8) + (64 + 8 + 8) + 100
   )
   module = reordered.gathering(
-    """
-  y = f32[8] parameter(0)
-  z = f32[8] parameter(1)
-  large = f32[100] broadcast(z), dimensions={}
-  small = f32[8] slice(large), slice={[0:8]}
+    large
+    + """
   GATHER
   sum = f32[8] slice(done), slice={[0:8]}
   ROOT r = (f32[8], f32[8], f32[8]) tuple(sum, small, work)""",
