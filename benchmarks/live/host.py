@@ -13,29 +13,25 @@ JSON.
 
 from __future__ import annotations
 
-import ctypes
 import dataclasses
 import json
 import os
 import pathlib
 import signal
-import sys
 import time
 from typing import Any
 
 import jax
-import numpy as np
 
 from benchmarks.live import cases
 from benchmarks.live import training
 from benchmarks.live import turns
+from benchmarks.shaped_hosts import host
 import lagom_xla
 from lagom_xla import errors
 from lagom_xla.compile import _jax_store
 from lagom_xla.live.cpu import CpuProposer
 
-_NUM_HOSTS = 2
-_PR_SET_PDEATHSIG = 1  # prctl(2)
 # Steps between looks at whether the loop has come to an end.
 _STEPS_PER_LOOK = 10
 # A case may take so long to its first candidate, and then so long and so many
@@ -51,11 +47,7 @@ _TRYING = ("candidate", "measure", "adopt", "reject")
 
 def main() -> None:
   """The program."""
-  # A host has nothing to do once whoever started it is gone.
-  ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-  task = json.loads(sys.argv[1])
-  jax.config.update("jax_cpu_collectives_implementation", "gloo")
-  jax.distributed.initialize(task["address"], _NUM_HOSTS, task["rank"])
+  task = host.joined()
   made = cases.CASES[task["case"]].build(jax.devices())
   log = pathlib.Path(task["log"])
   state, trained = _train(made, log)
@@ -157,11 +149,7 @@ def _compared(
 def _bits(made: training.Training, step: turns.Step) -> list[bytes]:
   """What a step gives, from copies: it may donate what it takes."""
   state = jax.tree.map(lambda leaf: leaf.copy(), made.state)
-  return [
-    np.asarray(shard.data).tobytes()
-    for leaf in jax.tree.leaves(step(state, made.batches[0]))
-    for shard in leaf.addressable_shards
-  ]
+  return host.bits(step(state, made.batches[0]))
 
 
 _num_shared = 0

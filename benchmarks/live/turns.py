@@ -13,6 +13,7 @@ from typing import Any
 import jax
 
 from benchmarks.live import training
+from benchmarks.shaped_hosts import host
 
 Step = Callable[[Any, Any], tuple[Any, Any]]
 
@@ -59,11 +60,8 @@ def measure(
   Returns:
     The state after all, and name -> seconds per step of each round.
   """
-  names = list(steps)
-  seconds: dict[str, list[float]] = {name: [] for name in names}
-  for turn in range(num_rounds):
-    shift = turn % len(names)
-    for name in (*names[shift:], *names[:shift]):
-      state, taken_s = run(made, steps[name], state, num_steps)
-      seconds[name].append(taken_s)
+  seconds: dict[str, list[float]] = {name: [] for name in steps}
+  for name in host.in_turns(list(steps), num_rounds):
+    state, taken_s = run(made, steps[name], state, num_steps)
+    seconds[name].append(taken_s)
   return state, seconds

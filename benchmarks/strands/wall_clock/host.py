@@ -11,16 +11,14 @@ gave the same bits as the first, "refused": form -> why it cannot be made}.
 
 from __future__ import annotations
 
-import ctypes
 import json
-import signal
-import sys
 import time
 from typing import Any
 
 import jax
 import numpy as np
 
+from benchmarks.shaped_hosts import host
 from benchmarks.strands.wall_clock import train_step
 from lagom_xla.compile import rewriting
 from lagom_xla.passes import in_compile
@@ -29,18 +27,12 @@ from lagom_xla.passes.program import form as form_lib
 from lagom_xla.passes.program.slices import chains as chains_lib
 from lagom_xla.passes.schedule import behind_products
 
-_NUM_HOSTS = 2
 _MODULE = "jit_train_step"
-_PR_SET_PDEATHSIG = 1  # prctl(2)
 
 
 def main() -> None:
   """The program."""
-  # A host has nothing to do once whoever started it is gone.
-  ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-  task = json.loads(sys.argv[1])
-  jax.config.update("jax_cpu_collectives_implementation", "gloo")
-  jax.distributed.initialize(task["address"], _NUM_HOSTS, task["rank"])
+  task = host.joined()
   sizes = train_step.Sizes(**task["sizes"])
   found = _measured(sizes, task["forms"], task["num_rounds"])
   print(json.dumps(found), flush=True)
@@ -60,19 +52,15 @@ def _measured(
       compiled[name] = made
   arguments = jax.tree.map(_filled, specs)
   outputs = {name: _run(run, arguments) for name, run in compiled.items()}
-  first = _bits(next(iter(outputs.values())))
+  first = host.bits(next(iter(outputs.values())))
   seconds: dict[str, list[float]] = {name: [] for name in compiled}
-  names = list(compiled)
-  for turn in range(num_rounds):
-    # Every form comes first equally often.
-    shift = turn % len(names)
-    for name in (*names[shift:], *names[:shift]):
-      begin = time.perf_counter()
-      _run(compiled[name], arguments)
-      seconds[name].append(time.perf_counter() - begin)
+  for name in host.in_turns(list(compiled), num_rounds):
+    begin = time.perf_counter()
+    _run(compiled[name], arguments)
+    seconds[name].append(time.perf_counter() - begin)
   return {
     "seconds": seconds,
-    "is_same": {name: _bits(out) == first for name, out in outputs.items()},
+    "is_same": {name: host.bits(out) == first for name, out in outputs.items()},
     "refused": refused,
   }
 
@@ -129,14 +117,6 @@ def _filled(spec: jax.ShapeDtypeStruct) -> jax.Array:
 
 def _run(compiled: jax.stages.Compiled, arguments: Any) -> Any:
   return jax.block_until_ready(compiled(*arguments))
-
-
-def _bits(outputs: Any) -> list[bytes]:
-  return [
-    np.asarray(shard.data).tobytes()
-    for leaf in jax.tree.leaves(outputs)
-    for shard in leaf.addressable_shards
-  ]
 
 
 if __name__ == "__main__":
