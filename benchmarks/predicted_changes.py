@@ -17,7 +17,7 @@ from lagom_xla.compile import target as target_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.flags import options as options_lib
 from lagom_xla.passes import hlo
-from lagom_xla.passes import overlap
+from lagom_xla.search.xla import knobs
 from lagom_xla.search.xla import thresholds
 from lagom_xla.xla_schedule import reschedule
 
@@ -26,7 +26,6 @@ _EXAMPLE = f"{_ROOT}/examples/llama/train.py:train_step"
 _70B = "hlo/hlo_llama31_70b_bf16_16x8.hlo.xz"
 
 _MIB = 2**20
-_LIMIT = "xla_gpu_experimental_parallel_collective_overlap_limit"
 
 Change = tuple[str, Mapping[str, bool | int | float | str], reschedule.Changes]
 
@@ -78,12 +77,9 @@ def _changes() -> Iterator[Change]:
         {option: mib * _MIB},
         reschedule.Changes(thresholds_bytes={kind: mib * _MIB}),
       )
-  for limit in (2, 4):
-    yield (
-      f"{limit} collectives in flight",
-      {_LIMIT: limit},
-      reschedule.Changes(overlap_limit=limit),
-    )
+  for value in map(knobs.in_flight, (2, 4)):
+    assert value.changes is not None
+    yield value.label, value.options, value.changes
   for kind in thresholds.OPTIONS:
     yield (
       f"pipelined {kind}s",
@@ -121,5 +117,5 @@ def rows(target: target_lib.Target, changes: Sequence[Change]) -> Iterator[Row]:
 
 
 def _step_ms(module: hlo.Module, cluster: cluster_lib.Cluster) -> float:
-  step = step_lib.Step(overlap.analyze(module), cluster)
+  step = step_lib.of_module(module, cluster)
   return step.timeline(step.default).step_time_us / 1e3

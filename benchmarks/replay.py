@@ -67,7 +67,7 @@ def _powers(largest: int) -> Iterator[int]:
 
 def _measure(name: str, module: hlo.Module, times: int) -> None:
   begin = time.perf_counter()
-  step = step_lib.Step(overlap_lib.analyze(module), cluster_lib.parse(_CLUSTER))
+  step = step_lib.of_module(module, cluster_lib.parse(_CLUSTER))
   program = step.program * times
   timeline.replay(program, step.costs(step.default))
   build_us = 1e6 * (time.perf_counter() - begin)

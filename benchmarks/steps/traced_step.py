@@ -19,7 +19,6 @@ from lagom_xla.costs import scatter as scatter_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import kernels as kernels_lib
-from lagom_xla.passes import overlap as overlap_lib
 from lagom_xla.profiling import events as events_lib
 
 # Times of kernels where they ran beside nothing, by name.
@@ -40,7 +39,7 @@ class TracedStep:
     module = step_trace.module(folder)
     cluster = step_trace.cluster(folder, module)
     self.name = folder.name
-    self.step = step_lib.Step(overlap_lib.analyze(module), cluster)
+    self.step = step_lib.of_module(module, cluster)
     self.ranks = list(step_trace.by_rank(folder, module).values())
     self.steps = list(itertools.chain.from_iterable(self.ranks))
 
