@@ -219,18 +219,10 @@ def test_an_order_that_needs_more_memory_than_it_may_is_left(
 # As a candidate.
 
 
-def evaluate_of(target: target_lib.Target) -> candidates.Evaluate:
-  return functools.partial(
-    evaluation.evaluate,
-    target=target,
-    searcher=nccl.by_name(nccl.DEFAULT_SEARCHER),
-  )
-
-
-def searched(
-  target: target_lib.Target, *, progress: candidates.Progress = lambda _: None
-) -> candidates.Search:
-  """A search of orders that goes on from merged strands."""
+def begun(
+  target: target_lib.Target,
+) -> tuple[candidates.Search, candidates.Evaluate]:
+  """A search of which nothing but the default was tried."""
   evaluate = functools.partial(
     evaluation.evaluate,
     target=target,
@@ -238,7 +230,14 @@ def searched(
   )
   default = evaluate(config_lib.DEFAULT)
   assert isinstance(default, candidates.Candidate)
-  so_far = candidates.Search(default=default)
+  return candidates.Search(default=default), evaluate
+
+
+def searched(
+  target: target_lib.Target, *, progress: candidates.Progress = lambda _: None
+) -> candidates.Search:
+  """A search of orders that goes on from merged strands."""
+  so_far, evaluate = begun(target)
   so_far = so_far.with_candidate(evaluate(_MERGED))
   return search.search(target, so_far, evaluate, progress=progress)
 
@@ -328,12 +327,5 @@ def test_a_step_that_would_forget_what_it_donates_keeps_xlas_order(
 def test_a_step_without_strands_has_no_more_candidates(
   target: target_lib.StepTarget,
 ):
-  evaluate = functools.partial(
-    evaluation.evaluate,
-    target=target,
-    searcher=nccl.SEARCHERS[nccl.DEFAULT_SEARCHER],
-  )
-  default = evaluate(config_lib.DEFAULT)
-  assert isinstance(default, candidates.Candidate)
-  so_far = candidates.Search(default=default)
+  so_far, evaluate = begun(target)
   assert search.search(target, so_far, evaluate) is so_far
