@@ -16,10 +16,11 @@ import numpy as np
 import optax
 import pytest
 
+import example_training
+
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "examples"))
 
 from common import data
-from common import loop
 from common import sharding
 from common import step as step_lib
 from llama import config as llama_config
@@ -61,29 +62,13 @@ def initial_state() -> Any:
   return jax.device_get(state)
 
 
-def metrics_of(step: Any, specs: Any, *, num_steps: int) -> dict[str, Any]:
-  state_spec, batch_spec = specs
-  shardings = jax.tree.map(lambda spec: spec.sharding, state_spec)
-  metrics = loop.train(
-    step,
-    jax.device_put(initial_state(), shardings),
-    data.byte_batches(
-      data.TEXT.read_bytes(),
-      batch_size=BATCH_SIZE,
-      seq_len=batch_spec["inputs"].shape[1],
-    ),
-    place=batch_spec["inputs"].sharding,
-    num_steps=num_steps,
-  )
-  rows = list(metrics)
-  return {name: np.array([row[name] for row in rows]) for name in rows[0]}
-
-
 @functools.cache
 def trained_on(mesh: str) -> dict[str, np.ndarray]:
   num_steps = NUM_STEPS if mesh == MESHES[0] else NUM_FIRST_STEPS
   _, specs = step_on(mesh)
-  return metrics_of(compiled_on(mesh), specs, num_steps=num_steps)
+  return example_training.metrics_of(
+    compiled_on(mesh), specs, initial_state(), num_steps=num_steps
+  )
 
 
 def test_loss_starts_at_chance_and_falls():
@@ -121,7 +106,9 @@ def test_a_batch_taken_apart_trains_alike(kwargs: dict[str, Any]):
     learning_rate=3e-3,
     **kwargs,
   )
-  here = metrics_of(compiled(step, specs), specs, num_steps=3)
+  here = example_training.metrics_of(
+    compiled(step, specs), specs, initial_state(), num_steps=3
+  )
   whole = trained_on(MESHES[0])
   # As between meshes: bfloat16 sums in another order.
   np.testing.assert_allclose(here["loss"], whole["loss"][:3], rtol=0.01)

@@ -19,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import example_training
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import tuner
 from lagom_xla.compile import load as load_lib
@@ -26,8 +27,6 @@ from lagom_xla.report import as_json
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "examples"))
 
-from common import data
-from common import loop
 from common import sharding
 from common import step as step_lib
 from moe import config as moe_config
@@ -59,22 +58,10 @@ def initial_state() -> Any:
 
 
 def metrics_of(step: Any, specs: Any, *, num_steps: int) -> dict[str, Any]:
-  state_spec, batch_spec = specs
-  shardings = jax.tree.map(lambda spec: spec.sharding, state_spec)
   compiled = step.lower(*specs).compile()
-  metrics = loop.train(
-    compiled,
-    jax.device_put(initial_state(), shardings),
-    data.byte_batches(
-      data.TEXT.read_bytes(),
-      batch_size=BATCH_SIZE,
-      seq_len=batch_spec["inputs"].shape[1],
-    ),
-    place=batch_spec["inputs"].sharding,
-    num_steps=num_steps,
+  return example_training.metrics_of(
+    compiled, specs, initial_state(), num_steps=num_steps
   )
-  rows = list(metrics)
-  return {name: np.array([row[name] for row in rows]) for name in rows[0]}
 
 
 @functools.cache
