@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import ctypes
 import importlib.metadata
-import importlib.util
 import pathlib
 import platform
 import shutil
@@ -60,19 +59,12 @@ def packages() -> dict[str, str]:
   return found
 
 
-def nccl_library() -> pathlib.Path | None:
-  """NCCL as JAX would load it from its wheel; None without."""
-  spec = importlib.util.find_spec("nvidia")
-  for place in spec.submodule_search_locations or () if spec else ():
-    path = pathlib.Path(place) / "nccl/lib/libnccl.so.2"
-    if path.is_file():
-      return path
-  return None
-
-
 def nccl_version() -> str | None:
   """NCCL's version as its library says it; None where there is none."""
-  library = nccl_library()
+  from lagom_xla.costs import in_words
+  from lagom_xla.doctor import trials
+
+  library = trials.nccl_of_wheel()
   if library is None:
     return None
   version = ctypes.c_int()
@@ -80,8 +72,7 @@ def nccl_version() -> str | None:
     ctypes.CDLL(str(library)).ncclGetVersion(ctypes.byref(version))
   except OSError:
     return None
-  major, rest = divmod(version.value, 10000)
-  return f"{major}.{rest // 100}.{rest % 100}"
+  return in_words.nccl_version(version.value)
 
 
 def _queried() -> dict[str, str]:

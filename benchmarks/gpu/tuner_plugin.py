@@ -83,7 +83,9 @@ def with_table(
 
 
 def _of_one_rank(environ: dict[str, str]) -> dict[str, Any]:
-  library = environment.nccl_library()
+  from lagom_xla.doctor import trials
+
+  library = trials.nccl_of_wheel()
   if library is None:
     return {"reason": "There is no NCCL among the installed packages."}
   done = subprocess.run(

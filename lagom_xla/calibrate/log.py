@@ -21,6 +21,7 @@ import re
 
 from lagom_xla.calibrate import row as row_lib
 from lagom_xla.calibrate import run as run_lib
+from lagom_xla.costs import in_words
 from lagom_xla.validation import source
 
 _PROGRAM = re.compile(
@@ -138,7 +139,7 @@ class _Reader:
     if found := _VERSION.search(line):
       self._version = found[1]
     elif found := _LIBRARY.search(line):
-      self._version = _dotted(int(found[1]))
+      self._version = in_words.nccl_version(int(found[1]))
     self._take_environment(line)
     if found := _DEVICE.search(line):
       self._take_device(int(found[1]), *found.groups()[1:])
@@ -187,8 +188,3 @@ def _name(text: str, names: tuple[str, ...]) -> str:
   if text.isdecimal() and int(text) < len(names):
     return names[int(text)]
   return text.lower().replace("nvls_tree", "nvlstree")
-
-
-def _dotted(code: int) -> str:
-  """NCCL_VERSION_CODE as a version: 22907 is 2.29.7."""
-  return f"{code // 10000}.{code // 100 % 100}.{code % 100}"

@@ -127,3 +127,9 @@ def tuning_key(kind: str, num_bytes: int, num_ranks: int) -> str:
 def supposing(scenario: str) -> str:
   """A scenario of what the cost model may be wrong about, as a clause."""
   return scenario if scenario.startswith("as ") else f"if {scenario}"
+
+
+def nccl_version(code: int) -> str:
+  """NCCL_VERSION_CODE as a version: 22907 is 2.29.7 (nccl.h, from 2.9 on)."""
+  major, rest = divmod(code, 10_000)
+  return f"{major}.{rest // 100}.{rest % 100}"

@@ -163,26 +163,30 @@ def plugin() -> str:
 
 def nccl() -> str:
   """A NCCL is installed, and can be loaded."""
+  from lagom_xla.costs import in_words
+
   path = _nccl_path()
   version = ctypes.c_int()
   if ctypes.CDLL(path).ncclGetVersion(ctypes.byref(version)):
     raise OSError(f"{path} does not tell its version.")
-  # NCCL_VERSION of nccl.h, from 2.9 on.
-  major, rest = divmod(version.value, 10_000)
-  return f"{major}.{rest // 100}.{rest % 100}, {path}"
+  return f"{in_words.nccl_version(version.value)}, {path}"
 
 
-def _nccl_path() -> str:
-  """The library that XLA would load: the wheel's, or else the system's."""
+def nccl_of_wheel() -> pathlib.Path | None:
+  """The library that XLA would load first; None where no wheel has one."""
   try:
     spec = importlib.util.find_spec(_NCCL_PACKAGE)
   except ModuleNotFoundError:
     spec = None
   folders = [] if spec is None else spec.submodule_search_locations or []
-  for folder in folders:
-    path = pathlib.Path(folder) / "lib" / _NCCL_LIBRARY
-    if path.is_file():
-      return str(path)
+  paths = (pathlib.Path(folder) / "lib" / _NCCL_LIBRARY for folder in folders)
+  return next((path for path in paths if path.is_file()), None)
+
+
+def _nccl_path() -> str:
+  """The library that XLA would load: the wheel's, or else the system's."""
+  if path := nccl_of_wheel():
+    return str(path)
   try:
     ctypes.CDLL(_NCCL_LIBRARY)
   except OSError as error:
