@@ -89,9 +89,7 @@ def _launch_us(rows: Sequence[lone_kernels.Class], pattern: str) -> float:
   """Median over kernels, not classes, that move next to nothing."""
   tiny = [r for r in rows if r.kernel.num_bytes < _TINY_BYTES]
   alike = [r for r in tiny if r.kernel.pattern == pattern] or tiny
-  times = np.repeat(
-    [r.measured_us for r in alike], [round(6 * r.per_step) for r in alike]
-  )
+  times = np.repeat([r.measured_us for r in alike], [r.num_runs for r in alike])
   return round(float(np.median(times)), 2)
 
 

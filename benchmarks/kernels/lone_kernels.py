@@ -21,14 +21,19 @@ from lagom_xla.profiling import events as events_lib
 
 # A gap that is longer holds a wait, or an operation that the trace lacks.
 _LONGEST_GAP_US = 10.0
+# What of a kernel says where it is and how XLA made it.
+_NOT_OF_WORK = frozenset(
+  ["name", "computation", "instruction_id", "backend_config"]
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Class:
-  """Kernels of equal work: one of them, its time, and how many run per step."""
+  """Kernels of equal work: one of them, its time, and how many ran."""
 
   kernel: kernels.Kernel
   measured_us: float
+  num_runs: int
   per_step: float
 
 
@@ -46,19 +51,17 @@ def classes(
   members = collections.defaultdict(list)
   for run in lone:
     if kernel := kernel_of.get(run.name):
-      work = dataclasses.replace(
-        kernel, name="", computation="", instruction_id=0, backend_config={}
+      work = tuple(
+        getattr(kernel, field.name)
+        for field in dataclasses.fields(kernel)
+        if field.name not in _NOT_OF_WORK
       )
-      key = tuple(
-        getattr(work, f.name)
-        for f in dataclasses.fields(work)
-        if f.name != "backend_config"
-      )
-      members[key].append((kernel, run.time_us))
+      members[work].append((kernel, run.time_us))
   return [
     Class(
       kernel=found[0][0],
       measured_us=statistics.median(time_us for _, time_us in found),
+      num_runs=len(found),
       per_step=len(found) / num_steps,
     )
     for found in members.values()
