@@ -144,9 +144,9 @@ def named(name: str) -> Module:
   """The module with this name, as `Module.name` has it."""
   base, _, overlapping = name.partition(", ")
   module = MODULES[base]
-  return (
-    module.overlapping(int(overlapping.split()[0])) if overlapping else (module)
-  )
+  if not overlapping:
+    return module
+  return module.overlapping(int(overlapping.split()[0]))
 
 
 class Shelf:

@@ -8,6 +8,8 @@ import dataclasses
 
 from benchmarks.workloads import architectures
 
+_HEAD_DIM = 128
+
 
 def part_of(name: str, num_layers: int) -> architectures.Architecture:
   """So many layers of a published model, with its embedding and head."""
@@ -29,7 +31,7 @@ def gpt_25b() -> architectures.Architecture:
     d_model=width,
     num_heads=48,
     num_kv_heads=48,
-    head_dim=128,
+    head_dim=_HEAD_DIM,
     d_ffn=4 * width,
     vocab_size=vocab_size,
     num_params=num_layers * in_layer + 2 * width + vocab_size * (2 * width + 1),
@@ -46,17 +48,13 @@ def dhellam_demo() -> architectures.Architecture:
   8 layers as wide as Llama 3.1 70B's with attention of as many key as query
   heads, and Llama 2's vocabulary (DHeLlam, script/run.sh at commit 4834e95).
   """
-  num_layers, width, d_ffn, vocab_size = 8, 8192, 28672, 32000
-  in_layer = 4 * width**2 + 3 * width * d_ffn + 2 * width
-  return architectures.Architecture(
-    num_layers=num_layers,
-    d_model=width,
+  return _llama_like(
+    num_layers=8,
+    width=8192,
     num_heads=64,
     num_kv_heads=64,
-    head_dim=128,
-    d_ffn=d_ffn,
-    vocab_size=vocab_size,
-    num_params=num_layers * in_layer + width + 2 * vocab_size * width,
+    d_ffn=28672,
+    vocab_size=32000,
   )
 
 
@@ -66,14 +64,34 @@ def qwen3_14b_like() -> architectures.Architecture:
   TWIST, DHelix rebuilt for Hopper, was measured on such a one, which had no
   rotary embedding either; here that is left in.
   """
-  num_layers, width, d_ffn, vocab_size = 40, 5120, 17408, 151936
-  in_layer = 2 * width**2 + 2 * width * 1024 + 3 * width * d_ffn + 2 * width
+  return _llama_like(
+    num_layers=40,
+    width=5120,
+    num_heads=40,
+    num_kv_heads=8,
+    d_ffn=17408,
+    vocab_size=151936,
+  )
+
+
+def _llama_like(
+  *,
+  num_layers: int,
+  width: int,
+  num_heads: int,
+  num_kv_heads: int,
+  d_ffn: int,
+  vocab_size: int,
+) -> architectures.Architecture:
+  """A decoder with SwiGLU and RMSNorm, and heads as wide as Llama's."""
+  attention = 2 * width * (num_heads + num_kv_heads) * _HEAD_DIM
+  in_layer = attention + 3 * width * d_ffn + 2 * width
   return architectures.Architecture(
     num_layers=num_layers,
     d_model=width,
-    num_heads=40,
-    num_kv_heads=8,
-    head_dim=128,
+    num_heads=num_heads,
+    num_kv_heads=num_kv_heads,
+    head_dim=_HEAD_DIM,
     d_ffn=d_ffn,
     vocab_size=vocab_size,
     num_params=num_layers * in_layer + width + 2 * vocab_size * width,
