@@ -110,6 +110,7 @@ def test_collectives_of_loops_are_counted(profile: profiling.Profile):
 
 
 def test_all_ranks_of_a_collective_are_matched(profile: profiling.Profile):
+  assert profile.instances
   for instance in profile.instances:
     assert instance.has_all_ranks
     # None leaves before the last one came.

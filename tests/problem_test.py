@@ -195,7 +195,9 @@ def test_a_profile_is_the_sum_over_all_overlaps():
 @pytest.mark.parametrize("name", _STEPS)
 def test_a_profile_says_who_waits_for_and_who_slows_whom(name):
   step = _STEPS[name]()
-  for problem in problem_lib.problems(step):
+  problems = problem_lib.problems(step)
+  assert problems
+  for problem in problems:
     profile = trial_lib.profile(step, problem, step.default)
     waits_us = sum(profile.exposed_us.values())
     assert profile.total_us == pytest.approx(profile.computation_us + waits_us)

@@ -44,6 +44,7 @@ def test_every_step_is_found_on_every_device(profile: profile_lib.Profile):
 
 
 def test_every_run_of_a_loop_is_found(profile: profile_lib.Profile):
+  assert profile.steps and profile.collectives
   for step in profile.steps:
     names = [event.name for event in step.collectives]
     for name, collective in profile.collectives.items():

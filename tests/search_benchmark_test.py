@@ -73,7 +73,9 @@ def test_an_overlap_has_one_or_two_keys_to_tune(shelf):
 
 
 def test_an_overlap_alone_takes_what_its_collectives_take(shelf):
-  for case in _cases(shelf, _TINY):
+  cases = _cases(shelf, _TINY)
+  assert cases
+  for case in cases:
     found = trial_lib.profile(case.step, case.problem, case.step.default)
     alone_us = sum(
       case.step.predict(key, case.step.default[key]).time_us
