@@ -79,6 +79,17 @@ def test_a_value_that_xla_does_not_take_is_fatal():
   )
 
 
+def test_a_value_that_only_compiler_options_spell_so_has_another_spelling():
+  finding = _only("--xla_gpu_detect_nan=DETECTION_MODE_FAIL")
+  assert (finding.kind, finding.instead) == (
+    "invalid",
+    "--xla_gpu_detect_nan=fail",
+  )
+  # It would be in a list of what compiler_options take.
+  assert "another spelling" in finding.text
+  assert "DETECTION_MODE_FAIL" not in finding.text
+
+
 @pytest.mark.parametrize(
   "text",
   [

@@ -58,13 +58,13 @@ def explain(reading: reading_lib.Reading) -> Finding | None:
     return _unknown(flag)
   option = debug_options.find(name)
   if reading.invalid:
-    rule = f" It is {values.rule(option)}." if option else ""
-    return Finding(
-      flag=str(flag),
-      kind="invalid",
-      text=f"XLA does not take this value.{rule}",
-      instead=_valid(flag),
-    )
+    instead = _valid(flag)
+    # compiler_options may spell it otherwise than XLA_FLAGS: not as the rule.
+    text = "XLA_FLAGS takes this value in another spelling."
+    if not instead:
+      rule = f" It is {values.rule(option)}." if option else ""
+      text = f"XLA does not take this value.{rule}"
+    return Finding(flag=str(flag), kind="invalid", text=text, instead=instead)
   if name in notes.DEAD:
     return Finding(flag=str(flag), kind="dead", text=notes.DEAD[name].text)
   if name in reading.sets and name in notes.CRASHES:
