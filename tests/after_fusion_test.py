@@ -51,14 +51,7 @@ def lowered(
 
 @pytest.fixture(scope="module")
 def fused(lowered: lowered_step.LoweredStep) -> hlo_pb2.HloModuleProto:
-  begun = after_fusion.from_the_beginning(
-    lowered.name, _H100S, _request(lowered, {})
-  )
-  assert begun.scheduled is not None
-  assert (begun.fused is not None) == after_fusion.is_possible([])
-  if begun.fused is None:
-    pytest.skip("XLA of this JAX numbers passes: none can be asked for by name")
-  return begun.fused
+  return _fused(lowered, {})
 
 
 @pytest.fixture(scope="module")
@@ -92,12 +85,9 @@ def test_a_schedule_with_library_calls_shows_neither_what_made_it(
   lowered: lowered_step.LoweredStep,
 ) -> None:
   library: dict[str, int | bool] = {"xla_gpu_enable_triton_gemm": False}
-  begun = after_fusion.from_the_beginning(
-    lowered.name, _H100S, _request(lowered, library)
-  )
-  assert begun.fused is not None
+  fused = _fused(lowered, library)
   request = _request(lowered, {**library, _IN_FLIGHT: 4})
-  got = after_fusion.from_fused(begun.fused, _H100S, request)
+  got = after_fusion.from_fused(fused, _H100S, request)
   assert got is not None
   config = config_lib.XlaConfig(options={**library, _IN_FLIGHT: 4})
   expected = compiler.schedule(lowered, config)
@@ -160,3 +150,17 @@ def _request(
   request = lowered.request({**_ESTIMATES, **options}, None)
   assert request is not None
   return request
+
+
+def _fused(
+  lowered: lowered_step.LoweredStep, options: dict[str, int | bool]
+) -> hlo_pb2.HloModuleProto:
+  """The module that others go on from, where XLA can tell it."""
+  begun = after_fusion.from_the_beginning(
+    lowered.name, _H100S, _request(lowered, options)
+  )
+  assert begun.scheduled is not None
+  assert (begun.fused is not None) == after_fusion.is_possible([])
+  if begun.fused is None:
+    pytest.skip("XLA of this JAX numbers passes: none can be asked for by name")
+  return begun.fused
