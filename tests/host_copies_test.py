@@ -134,10 +134,16 @@ def test_a_step_takes_as_long_as_its_bytes_on_the_link_to_the_host(
   assert both_us / 2 <= bound_us <= replayed.step_time_us
 
 
-def test_a_fast_link_hides_copies_behind_kernels(scanned: hlo.Module) -> None:
+def test_a_fast_link_hides_a_copy_behind_the_kernels_beside_it(
+  scanned: hlo.Module,
+) -> None:
   step = step_lib.of_module(scanned, _with_link(450.0))
   replayed = step.timeline(step.default)
-  assert replayed.total_copy_wait_us < 0.3 * replayed.copy_us
+  # A product stands beside what goes to the host. Beside what comes back there
+  # is little, and in schedules of JAX 0.12 nothing.
+  (to_host,) = [c for c in host_copies.find(scanned).values() if c.to_host]
+  alone_us = replayed.copy_us / 2
+  assert replayed.copy_wait_us.get(to_host.name, 0.0) < 0.1 * alone_us
   assert replayed.total_copy_slowdown_us > 0
 
 
