@@ -19,7 +19,6 @@ from commands import run
 from lagom_xla import doctor
 from lagom_xla.apply import files as files_lib
 from lagom_xla.cli import commands as commands_lib
-from lagom_xla.cli import schema as schema_lib
 from lagom_xla.passes import hlo
 import nccl_tests_log
 from sample_plan import PLAN
