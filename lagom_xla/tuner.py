@@ -149,7 +149,6 @@ def tune(
         found=keep,
         expect=expect_with_last,
       )
-      expect_with_last(0)
       return _checked(target, so_far, by, progress, expect, applied)
     except errors.Stopped as stop:
       if so_far.search is None:
@@ -173,6 +172,7 @@ def _checked(
     target, so_far.search, searcher=searcher
   )
   progress(f"full compile with {environment.options_in_words()}")
+  expect(full_compiles.num_expected(so_far.search))
   so_far.search, compiled = full_compiles.of_best(
     target, so_far.search, compiled_before, searcher=searcher
   )

@@ -32,8 +32,11 @@ if TYPE_CHECKING:
 GOES_ON = " ..."
 # Short, so that 80 columns hold the name of an option and its value.
 _BAR_WIDTH = 4
-# Steps that there must be before others are thought to take as long.
+# Steps that there must be before others are thought to take as long: the first
+# takes longer than any other, as nothing is loaded yet, and is left out.
 _LEAST_STEPS = 3
+# Those that others are thought to take as long as: load and candidates change.
+_MOST_RECENT = 4
 # Less is not worth a word, and up to the next is said to the nearest ten.
 _LEAST_S = 5
 _MINUTES_FROM_S = 95
@@ -74,7 +77,7 @@ class Bar:
     self._is_bar = is_terminal and not self._is_quiet
     self._started_s = time.monotonic()
     self.num_done, self._num_left = 0, 0.0
-    self._began_s = self._advanced_s = self._started_s
+    self._ended_s: list[float] = []
     self._found_us: float | None = None
     self._is_searched = False
     self._default_us: float | None = None
@@ -141,13 +144,8 @@ class Bar:
     with watching.by(watch):
       yield
 
-  def begin(self) -> None:
-    """Says that the first step begins, as what came before is none."""
-    self._began_s = self._advanced_s = time.monotonic()
-
   def expect(self, num_steps: int) -> None:
-    """Sets how many steps there are, and begins the first."""
-    self.begin()
+    """Sets how many steps there are."""
     self.estimate(num_steps)
     self._progress.update(self._task, total=num_steps)
 
@@ -169,7 +167,7 @@ class Bar:
     """One more step is done."""
     self.num_done += 1
     self._num_left = max(self._num_left - 1, 0.0)
-    self._advanced_s = time.monotonic()
+    self._ended_s.append(time.monotonic())
     self._progress.update(self._task, advance=1, description=words)
     if self._lines and not self._is_bar:
       self._print(self._done(words))
@@ -180,8 +178,9 @@ class Bar:
     """How long it may still take, as the steps so far took; None if unknown."""
     if self.num_done < _LEAST_STEPS:
       return None
-    step_s = (self._advanced_s - self._began_s) / self.num_done
-    since_s = time.monotonic() - self._advanced_s
+    *before_s, last_s = self._ended_s[-1 - _MOST_RECENT :]
+    step_s = (last_s - before_s[0]) / len(before_s)
+    since_s = time.monotonic() - last_s
     return max(self._num_left * step_s - since_s, 0.0)
 
   @property

@@ -210,7 +210,6 @@ def _tune(
     bar.say(f"lowering {arguments.target}")
     target = command_lib.load_target(arguments, workers)
     bar.say("reading the profile" if arguments.profile else "costing the step")
-    bar.begin()
 
     def found(
       candidate: candidates_lib.Candidate | candidates_lib.Refused,

@@ -24,12 +24,15 @@ _Result = tuple[candidates.Search, lowered_lib.Compilation | None]
 
 
 def num_expected(search: candidates.Search) -> int:
-  """How many compiles `of_best` is likely to take, to go by the best so far."""
+  """How many schedules `of_best` is likely to take, to go by the best so far.
+
+  The compile to the end counts as two.
+  """
   best = min(search.scheduled, key=candidates.tuned_us)
   if best is search.default:
     return 0
   # Without each of its options, and with all of them.
-  return len(pruning.expected(best, search.default).options) + 1
+  return len(pruning.expected(best, search.default).options) + 2
 
 
 def of_default(
