@@ -104,6 +104,13 @@ def _plan(folder: pathlib.Path) -> pathlib.Path:
   return folder
 
 
+def test_a_plan_without_settings_needs_no_plugin(package, capsys, tmp_path):
+  files.write(dataclasses.replace(PLAN, nccl_settings=()), tmp_path / "plan")
+  _run_command(tmp_path / "plan")
+  (line,) = capsys.readouterr().out.splitlines()
+  assert line == "# The plan leaves NCCL's own choices: no plugin is needed."
+
+
 def test_the_command_prints_the_path_and_the_interfaces(package, capsys):
   _run_command()
   path, *interfaces = capsys.readouterr().out.splitlines()

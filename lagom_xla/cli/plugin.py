@@ -114,6 +114,9 @@ def _print_plugin(plan: str, path: str) -> None:
       f"{folder} holds no {env_lib.TABLE}; name the folder that lagom-xla tune"
       " wrote."
     )
+  if not rules:
+    output.write("# The plan leaves NCCL's own choices: no plugin is needed.")
+    return
   values = {
     "NCCL_TUNER_PLUGIN": path,
     "LAGOM_XLA_NCCL_TABLE": str(table),
