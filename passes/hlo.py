@@ -47,6 +47,7 @@ _ELEMENT_TYPES: Mapping[int, tuple[str, int]] = {
     30: ("s1", 1), 31: ("u1", 1), 32: ("f4e2m1fn", 4), 33: ("f8e8m0fnu", 8),
     35: ("f6e2m3fn", 6), 36: ("f6e3m2fn", 6),
 }  # fmt: skip
+TUPLE = 13  # Of the same enum.
 
 # Computations that these call run as a sequence of their own; computations
 # that other instructions call (fusion, reduce, sort, ...) are part of a kernel.

@@ -15,9 +15,6 @@ from lagom_xla.passes import hlo
 from lagom_xla.xla_schedule import editing
 from lagom_xla.xla_schedule import parts as parts_lib
 
-_TUPLE = 13  # xla_data.proto, enum PrimitiveType.
-
-
 Group = tuple[parts_lib.Part, ...]
 
 
@@ -232,4 +229,4 @@ def _joined(shapes: Sequence[hlo.Shape]) -> hlo.Shape:
 
 
 def _tuple(shapes: Sequence[hlo.Shape]) -> hlo.Shape:
-  return hlo.Shape(element_type=_TUPLE, tuple_shapes=shapes)
+  return hlo.Shape(element_type=hlo.TUPLE, tuple_shapes=shapes)

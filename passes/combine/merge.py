@@ -26,8 +26,6 @@ from lagom_xla.passes import hlo
 from lagom_xla.passes.combine import combinable
 from lagom_xla.passes.combine import split
 
-_TUPLE = 13  # xla_data.proto, PrimitiveType.TUPLE.
-
 
 def rewrite(module: hlo.Module, groups: combinable.Groups) -> bytes:
   """The module with the collectives of each group merged, and no others.
@@ -91,7 +89,7 @@ def _merge(
     merged.id = editor.new_id(computation)
     merged.name = editor.new_name(members[0].opcode)
     merged.shape.CopyFrom(
-      hlo.Shape(element_type=_TUPLE, tuple_shapes=[m.shape for m in members])
+      hlo.Shape(element_type=hlo.TUPLE, tuple_shapes=[m.shape for m in members])
     )
     merged.operand_ids[:] = [m.operand_ids[0] for m in members]
     merged.control_predecessor_ids[:] = dict.fromkeys(

@@ -37,8 +37,6 @@ from lagom_xla.passes.schedule import aliasing
 # cores with jaxlib 0.10.2).
 _LEAST_MULTIPLICATIONS = 64 << 20
 
-_TUPLE = 13  # xla_data.proto, enum PrimitiveType.
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Order:
@@ -229,7 +227,7 @@ def _kept_alive(
 ) -> hlo.Instruction:
   """A tuple of values, which takes no time."""
   shape = hlo.Shape(
-    element_type=_TUPLE, tuple_shapes=[operand.shape for operand in operands]
+    element_type=hlo.TUPLE, tuple_shapes=[operand.shape for operand in operands]
   )
   return hlo.Instruction(
     name=editor.new_name("kept_alive"),

@@ -14,8 +14,6 @@ from collections.abc import Iterator, Sequence
 from lagom_xla.passes import hlo
 from lagom_xla.passes import host_copies
 
-_TUPLE = 13  # xla_data.proto, enum PrimitiveType.
-
 
 class Leaves:
   """The leaves of a module.
@@ -91,7 +89,7 @@ def result_span(instruction: hlo.Instruction) -> tuple[int, int | None]:
 
 
 def _sizes_bytes(shape: hlo.Shape) -> Iterator[int]:
-  if shape.element_type != _TUPLE:
+  if shape.element_type != hlo.TUPLE:
     is_on_host = host_copies.is_on_host(shape)
     yield 0 if is_on_host else hlo.shape_bytes(shape)
     return
