@@ -38,7 +38,6 @@ from lagom_xla.passes.program.slices.shardings import Shardings
 from lagom_xla.passes.program.stablehlo import copies
 from lagom_xla.passes.program.stablehlo import frontend_attributes
 
-_KEY = "combiner_key"  # Frontend attribute of XLA's.
 # XLA joins products of which at least one has no more bytes of operands and
 # result than this: the default of its option xla_gpu_dot_merger_threshold_mb
 # (xla/debug_options_flags.cc, xla/service/dot_merger.h), on a device. A barrier
@@ -161,7 +160,10 @@ class _Cutting:
           copy.operands[i] = of_operand[j]
         if implied.kind(copy) in reach.COLLECTIVES:
           key = f"{self._label}/{j}"
-          frontend_attributes.set_on(copy, {tags.CHAIN: self._label, _KEY: key})
+          frontend_attributes.set_on(
+            copy,
+            {tags.CHAIN: self._label, frontend_attributes.COMBINER_KEY: key},
+          )
           implied.keep(copy)
       if cut_ is None:
         (result,) = operation.results

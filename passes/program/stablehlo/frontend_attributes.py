@@ -8,6 +8,9 @@ from collections.abc import Mapping
 
 from jaxlib.mlir import ir
 
+# XLA's combiners take collectives together only where theirs are equal.
+COMBINER_KEY = "combiner_key"
+
 _NAME = "mhlo.frontend_attributes"
 
 

@@ -37,7 +37,6 @@ from lagom_xla.passes.program.stablehlo import inline
 from lagom_xla.passes.program.stablehlo import place
 from lagom_xla.passes.program.strands import membership
 
-_KEY = "combiner_key"
 _PRODUCTS = frozenset(["stablehlo.convolution", "stablehlo.dot_general"])
 
 
@@ -109,5 +108,6 @@ def _blocks(operation: ir.Operation) -> Iterator[ir.Block]:
 
 
 def _set_key(operation: ir.Operation, key: str) -> None:
-  if not frontend_attributes.is_on(operation, _KEY):
-    frontend_attributes.set_on(operation, {_KEY: key})
+  name = frontend_attributes.COMBINER_KEY
+  if not frontend_attributes.is_on(operation, name):
+    frontend_attributes.set_on(operation, {name: key})
