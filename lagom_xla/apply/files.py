@@ -24,12 +24,11 @@ from lagom_xla.apply.nccl import table as table_lib
 from lagom_xla.plan import beside
 from lagom_xla.validation import place as place_lib
 
-_PLAN = "plan.json"
 _ENV = "env.sh"
 # A folder with only these in it is a plan's, and may be replaced.
 _NAMES = frozenset(
   [
-    _PLAN,
+    beside.PLAN,
     _ENV,
     env.TABLE,
     # What `lagom-xla report` and `lagom-xla explain` read.
@@ -54,7 +53,7 @@ def contents(plan: plan_lib.Plan) -> dict[str, bytes]:
   rules = rules_lib.of_settings(plan.nccl_settings)
   checksum = layout.checksum(rules) if rules else None
   return {
-    _PLAN: (json.dumps(plan.to_dict(), indent=2) + "\n").encode(),
+    beside.PLAN: (json.dumps(plan.to_dict(), indent=2) + "\n").encode(),
     _ENV: env.script(plan, table_checksum=checksum).encode(),
     env.TABLE: layout.encode(rules),
   }
@@ -101,8 +100,9 @@ def check_table(plan: plan_lib.Plan, path: str | pathlib.Path) -> None:
     raise errors.PlanError(f"{error} Make the plan again.") from error
   if layout.checksum(found.rules) != layout.checksum(rules):
     raise errors.PlanError(
-      f"{folder / env.TABLE} holds other settings than {folder / _PLAN}: it was"
-      " switched or exchanged. Make the plan again."
+      f"{folder / env.TABLE} holds other settings than"
+      f" {folder / beside.PLAN}: it was switched or exchanged. Make the plan"
+      " again."
     )
 
 
@@ -151,4 +151,4 @@ def _is_plan(folder: pathlib.Path) -> bool:
   if not folder.is_dir():
     return False
   names = {path.name for path in folder.iterdir()}
-  return not names or (_PLAN in names and names <= _NAMES)
+  return not names or (beside.PLAN in names and names <= _NAMES)

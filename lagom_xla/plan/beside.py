@@ -19,7 +19,7 @@ from lagom_xla import validation
 
 _T = TypeVar("_T")
 
-_PLAN = "plan.json"
+PLAN: Final = "plan.json"
 REPORT: Final = "report.json.gz"
 EXPLANATION: Final = "explain.json.gz"
 NAMES = frozenset([REPORT, EXPLANATION])
@@ -66,7 +66,7 @@ class File(Generic[_T]):
     Raises:
       PlanError: there is none, or one of another format version.
     """
-    path = (plan.parent if plan.name == _PLAN else plan) / self.name
+    path = (plan.parent if plan.name == PLAN else plan) / self.name
     try:
       data = path.read_bytes()
     except OSError as error:
