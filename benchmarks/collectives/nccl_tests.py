@@ -34,17 +34,12 @@ from benchmarks.collectives import measured_call
 from benchmarks.collectives import set_apart
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.calibrate import launches
+from lagom_xla.calibrate import run as run_lib
+from lagom_xla.calibrate import samples as samples_lib
 from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import wire
 from lagom_xla.costs.wire import call as call_lib
 
-_KINDS = {
-  "all_gather": "all-gather",
-  "all_reduce": "all-reduce",
-  "reduce_scatter": "reduce-scatter",
-  "alltoall": "all-to-all",
-  "sendrecv": "collective-permute",
-}
 _FORCED = ("NCCL_ALGO", "NCCL_PROTO", "channel (by a tuner")
 # What names a fabric in a text on adapters; the first that is found counts.
 _FABRICS = {
@@ -54,8 +49,7 @@ _FABRICS = {
   "slingshot": r"slingshot|cassini|\bcxi",
   "roce": r"\broce",
 }
-# Below, rows are of the host's noise; from the large ones on, of bandwidth.
-_LEAST_BYTES = 64 * 1024
+# From these on, rows are of bandwidth.
 _LARGE_BYTES = 512 * 1024 * 1024
 
 
@@ -121,7 +115,7 @@ def rows(folder: pathlib.Path) -> list[Row]:
     return [
       _row(raw, clusters[raw["system"]])
       for raw in csv.DictReader(file)
-      if int(raw["bytes"]) >= _LEAST_BYTES
+      if int(raw["bytes"]) >= samples_lib.LEAST_BYTES
       and not any(word in raw["env"] for word in _FORCED)
     ]
 
@@ -173,7 +167,7 @@ def _cluster(name: str, system: Mapping[str, Any]) -> cluster_lib.Cluster:
 
 def _row(raw: Mapping[str, str], cluster: cluster_lib.Cluster) -> Row:
   key = collective_lib.TuningKey(
-    kind=_KINDS[raw["collective"]],
+    kind=run_lib.KINDS[raw["collective"]],
     num_ranks=cluster.num_devices,
     num_nodes=cluster.num_nccl_nodes_of(range(cluster.num_devices)),
     num_bytes=int(raw["bytes"]),

@@ -20,7 +20,6 @@ NAME = "live"
 FIELDS = ("case", "rate", "adopted", "ratio", "low", "high", "predicted_ratio")
 _NUM_ROUNDS = 24
 _LEAST_ADOPTED = 4
-_MAX_LOAD = 10.0
 
 _COLUMNS = (
   table_lib.Column(field="case", heading="case"),
@@ -126,12 +125,11 @@ def table_of(rows: Sequence[table_lib.Row]) -> table_lib.Table:
       ),
     ),
     notes=(
-      "Measured: XLA:CPU with two threads a host, gloo, two network namespaces"
-      " on one machine with a rate limit between them.",
+      job.MEASURED_ON,
       "Ratios are of medians over blocks that took turns, the slower host's,"
       " with 95 % bootstrap intervals; where nothing was adopted, of the"
       " default with itself.",
       "Predicted: of what was adopted; else of what was tried first.",
-      f"Figures at a load above {_MAX_LOAD:.0f} are not to be trusted.",
+      job.TO_BE_TRUSTED,
     ),
   )

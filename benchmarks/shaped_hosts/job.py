@@ -16,6 +16,12 @@ from lagom_xla import errors
 # more fight for two cores.
 _NUM_THREADS = 2
 _PORT = 12921
+# Notes of tables of what was measured so.
+MEASURED_ON = (
+  "Measured: XLA:CPU with two threads a host, gloo, two network namespaces on"
+  " one machine with a rate limit between them."
+)
+TO_BE_TRUSTED = "Figures at a load above 10 are not to be trusted."
 _ENVIRONMENT = {
   "JAX_PLATFORMS": "cpu",
   "PJRT_NPROC": str(_NUM_THREADS),

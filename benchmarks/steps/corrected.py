@@ -35,8 +35,6 @@ from benchmarks.steps import trace as step_trace
 from benchmarks.steps import traced_step
 from lagom_xla.profiling import slowdowns as slowdowns_lib
 
-_COVERED = 0.95
-
 _Meetings = Sequence[slowdowns.Meeting]
 _Key = Callable[[slowdowns.Meeting], object]
 
@@ -154,7 +152,7 @@ def _pairs_error(
 ) -> float:
   pairs = collections.defaultdict(list)
   for m in met:
-    if m.run.share >= _COVERED:
+    if m.run.share >= slowdowns.COVERED:
       pairs[m.class_, m.run.collective].append(m)
   errors = []
   for alike in pairs.values():

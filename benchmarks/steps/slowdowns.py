@@ -39,7 +39,7 @@ from lagom_xla.profiling import events as events_lib
 _LEAST_LONE_US = 8.0
 _LEAST_SAMPLES = 2
 # A kernel counts as beside a collective that runs for this share of it.
-_COVERED = 0.95
+COVERED = 0.95
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -134,7 +134,7 @@ def pairs(found: Sequence[Meeting]) -> list[groups_lib.Comparison]:
     list
   )
   for meeting in found:
-    if meeting.run.share >= _COVERED:
+    if meeting.run.share >= COVERED:
       beside[meeting.class_, meeting.run.collective].append(meeting)
   return [
     groups_lib.Comparison(

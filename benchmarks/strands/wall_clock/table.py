@@ -9,6 +9,7 @@ from typing import Any
 
 from benchmarks import table as table_lib
 from benchmarks.shaped_hosts import intervals
+from benchmarks.shaped_hosts import job
 from benchmarks.strands import progress
 from benchmarks.strands.wall_clock import measure
 from benchmarks.strands.wall_clock import train_step
@@ -18,7 +19,6 @@ NAME = "wall_clock"
 XLAS_ORDER = "XLA's order"
 SEQUENTIAL = "sequential"
 CHOSEN = "chosen"
-_MAX_LOAD = 10.0
 
 WAYS: Mapping[str, measure.Way] = {
   SEQUENTIAL: measure.Way(),
@@ -79,13 +79,12 @@ def table(
     columns=_COLUMNS,
     rows=rows,
     notes=(
-      "Measured: XLA:CPU with two threads a host, gloo, two network namespaces"
-      " on one machine with a rate limit between them.",
+      job.MEASURED_ON,
       "Ratios are of medians over rounds in which all forms took turns, the"
       " slower host's; with 95 % bootstrap intervals over launches and rounds.",
       f"All but {XLAS_ORDER} have collectives put behind products.",
       f"{CHOSEN}: the quickest form of the first launch, judged on the others.",
-      f"Figures at a load above {_MAX_LOAD:.0f} are not to be trusted.",
+      job.TO_BE_TRUSTED,
     ),
   )
 
