@@ -154,7 +154,7 @@ def _checked(
 
 def _from_text(text: str, name: str) -> Read:
   # jaxlib keeps the parser in a private module, and has moved it before.
-  from jaxlib import _hlo  # pylint: disable=g-import-not-at-top
+  from jaxlib import _hlo
 
   try:
     module = _hlo.hlo_module_from_text(text)
@@ -172,7 +172,7 @@ def _from_text(text: str, name: str) -> Read:
 
 
 def _from_compiled(compiled: Any) -> Read:
-  import jax  # pylint: disable=g-import-not-at-top
+  import jax
 
   (module,) = compiled.runtime_executable().hlo_modules()
   proto = hlo_pb2.HloModuleProto.FromString(

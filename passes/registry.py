@@ -83,7 +83,7 @@ def _functions(platform: str):
   """The functions that register and clear a pass, in this version of JAX."""
   if platform == "cuda" and jax.__version_info__ < (0, 11):
     return _register_with_plugin, _clear_from_plugin
-  from jax.extend import xla  # pylint: disable=g-import-not-at-top
+  from jax.extend import xla
 
   def register(callback: Callback, *, name: str, stage: Stage) -> None:
     xla.register_hlo_module_transformation(

@@ -88,7 +88,7 @@ def options() -> str:
   return f"{len(debug_options.options())} options of jaxlib can be read"
 
 
-def compile() -> str:  # pylint: disable=redefined-builtin
+def compile() -> str:
   """XLA compiles to the end for a GPU that is not here."""
   from lagom_xla.compile import compiler
 
