@@ -11,29 +11,15 @@ from typing import Any
 
 import pytest
 
+import cluster_figures
 from lagom_xla import cluster
-from lagom_xla import errors
 
 _WHOLE = cluster.parse("1x8xh100").to_dict()
-
-
-def _error(text: str) -> str:
-  with pytest.raises(errors.ClusterError) as caught:
-    cluster.parse(text)
-  return str(caught.value)
 
 
 def _write(path: pathlib.Path, raw: object) -> str:
   path.write_text(json.dumps(raw), encoding="utf-8")
   return str(path)
-
-
-def _leaves(raw: object, path: str = "") -> dict[str, Any]:
-  """Every value in nested objects, by its dotted path."""
-  if not isinstance(raw, dict):
-    return {path: raw}
-  nested = (_leaves(v, f"{path}.{k}" if path else k) for k, v in raw.items())
-  return {k: v for part in nested for k, v in part.items()}
 
 
 def _at(raw: dict[str, Any], path: str) -> tuple[dict[str, Any], str]:
@@ -65,7 +51,7 @@ def test_a_file_replaces_single_figures_of_a_known_gpu(
   assert "memory_bandwidth: 3000000000000\n" in mine.gpu.target_config()
 
 
-@pytest.mark.parametrize("path", _leaves(_WHOLE))
+@pytest.mark.parametrize("path", cluster_figures.leaves(_WHOLE))
 def test_a_missing_field_is_named_with_its_file(
   tmp_path: pathlib.Path, path: str
 ) -> None:
@@ -79,13 +65,18 @@ def test_a_missing_field_is_named_with_its_file(
   elif path.startswith("gpu.matmul_peak_tflops.") and key != "f32":
     assert key not in cluster.parse(file).gpu.matmul_peak_tflops
   else:
-    message = _error(file)
+    message = cluster_figures.error_of(file)
     assert file in message
     assert path.removesuffix(".f32") in message
 
 
 @pytest.mark.parametrize(
-  "path", [p for p, v in _leaves(_WHOLE).items() if type(v) in (int, float)]
+  "path",
+  [
+    p
+    for p, v in cluster_figures.leaves(_WHOLE).items()
+    if type(v) in (int, float)
+  ],
 )
 @pytest.mark.parametrize(
   "bad", [0, -1, "8", True, None, [8], float("nan"), 1e30]
@@ -96,7 +87,7 @@ def test_a_figure_out_of_range_is_named_with_its_value(
   raw = copy.deepcopy(_WHOLE)
   parent, key = _at(raw, path)
   parent[key] = bad
-  message = _error(_write(tmp_path / "bad.json", raw))
+  message = cluster_figures.error_of(_write(tmp_path / "bad.json", raw))
   assert f"{path} is {json.dumps(bad)}; it must be" in message
 
 
@@ -135,9 +126,9 @@ def test_a_file_that_breaks_a_rule_is_refused_in_one_line(
   tmp_path: pathlib.Path, raw: object, message: str
 ) -> None:
   file = _write(tmp_path / "mine.json", raw)
-  assert f"{file}: " in _error(file)
-  assert message in _error(file)
-  assert "\n" not in _error(file)
+  assert f"{file}: " in cluster_figures.error_of(file)
+  assert message in cluster_figures.error_of(file)
+  assert "\n" not in cluster_figures.error_of(file)
 
 
 @pytest.mark.parametrize(
@@ -154,10 +145,10 @@ def test_a_file_that_is_not_json_is_named_with_its_line(
 ) -> None:
   file = tmp_path / "broken.json"
   file.write_bytes(content)
-  assert f"{file}: {message}" in _error(str(file))
+  assert f"{file}: {message}" in cluster_figures.error_of(str(file))
 
 
 def test_a_file_that_does_not_exist_is_named() -> None:
-  assert _error("no/such.json") == (
+  assert cluster_figures.error_of("no/such.json") == (
     "no/such.json: cannot be read: No such file or directory"
   )

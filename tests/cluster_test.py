@@ -11,14 +11,9 @@ import hypothesis
 from hypothesis import strategies as st
 import pytest
 
+import cluster_figures
 from lagom_xla import cluster
 from lagom_xla import errors
-
-
-def _error(text: str) -> str:
-  with pytest.raises(errors.ClusterError) as caught:
-    cluster.parse(text)
-  return str(caught.value)
 
 
 @hypothesis.given(
@@ -130,7 +125,7 @@ def test_a_node_with_half_the_gpus_has_half_the_adapters() -> None:
   "text", ["", "h100", "8xh900", "2xp4", "1x8x", "axbxh100"]
 )
 def test_text_that_names_no_cluster_is_told_what_does(text: str) -> None:
-  message = _error(text)
+  message = cluster_figures.error_of(text)
   assert message.startswith(f"cluster {text!r} is neither NODESxGPUSxGPU")
   assert "lagom_a, lagom_b" in message
   assert "h200" in message
@@ -147,4 +142,4 @@ def test_text_that_names_no_cluster_is_told_what_does(text: str) -> None:
 def test_a_cluster_of_an_unknown_gpu_or_size_is_refused(
   text: str, message: str
 ) -> None:
-  assert message in _error(text)
+  assert message in cluster_figures.error_of(text)

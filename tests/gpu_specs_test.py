@@ -11,10 +11,10 @@ import pathlib
 import subprocess
 import sys
 import textwrap
-from typing import Any
 
 import pytest
 
+import cluster_figures
 from lagom_xla import cluster
 
 _SPECS = sorted(
@@ -44,14 +44,6 @@ _COMPILE_EACH = textwrap.dedent("""\
   """)
 
 
-def _leaves(raw: object, path: str = "") -> dict[str, Any]:
-  """Every value in nested objects, by its dotted path."""
-  if not isinstance(raw, dict):
-    return {path: raw}
-  nested = (_leaves(v, f"{path}.{k}" if path else k) for k, v in raw.items())
-  return {k: v for part in nested for k, v in part.items()}
-
-
 def test_the_gpus_known_by_name() -> None:
   assert set(cluster.gpu_names()) == {
     *("a100_40", "a100_80", "h100", "h200", "b200", "gb200", "v100"),
@@ -66,7 +58,7 @@ def test_the_gpus_known_by_name() -> None:
 def test_every_figure_of_a_spec_has_its_source(path: pathlib.Path) -> None:
   raw = json.loads(path.read_text(encoding="utf-8"))
   sources = raw.pop("sources")
-  figures = _leaves(raw).keys() - {"gpu", "gpu.name"}
+  figures = cluster_figures.leaves(raw).keys() - {"gpu", "gpu.name"}
   assert sources.keys() == figures
   assert all(len(source) > 3 for source in sources.values())
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import jax
-import numpy as np
 
 from benchmarks.live import training
 from benchmarks.strands.wall_clock import train_step
@@ -31,13 +30,7 @@ def build(
     devices, sizes, donate_argnums=training.DONATED
   )
   return training.Training(
-    step=step, state=jax.tree.map(_filled, weights), batches=[_filled(batch)]
-  )
-
-
-def _filled(spec: jax.ShapeDtypeStruct) -> jax.Array:
-  rng = np.random.default_rng(0)
-  whole = rng.normal(scale=0.02, size=spec.shape).astype(spec.dtype)
-  return jax.make_array_from_callback(
-    spec.shape, spec.sharding, lambda index: whole[index]
+    step=step,
+    state=jax.tree.map(train_step.filled, weights),
+    batches=[train_step.filled(batch)],
   )

@@ -16,7 +16,6 @@ import time
 from typing import Any
 
 import jax
-import numpy as np
 
 from benchmarks.shaped_hosts import host
 from benchmarks.strands.wall_clock import train_step
@@ -50,7 +49,7 @@ def _measured(
       refused[name] = made
     else:
       compiled[name] = made
-  arguments = jax.tree.map(_filled, specs)
+  arguments = jax.tree.map(train_step.filled, specs)
   outputs = {name: _run(run, arguments) for name, run in compiled.items()}
   first = host.bits(next(iter(outputs.values())))
   seconds: dict[str, list[float]] = {name: [] for name in compiled}
@@ -105,14 +104,6 @@ def _slices(lowered: jax.stages.Lowered, num_pieces: int) -> dict[str, int]:
     for chain in chains_lib.find(program)
     if num_pieces in chain.pieces
   }
-
-
-def _filled(spec: jax.ShapeDtypeStruct) -> jax.Array:
-  rng = np.random.default_rng(0)
-  whole = rng.normal(scale=0.02, size=spec.shape).astype(spec.dtype)
-  return jax.make_array_from_callback(
-    spec.shape, spec.sharding, lambda index: whole[index]
-  )
 
 
 def _run(compiled: jax.stages.Compiled, arguments: Any) -> Any:

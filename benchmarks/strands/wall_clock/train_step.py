@@ -106,3 +106,12 @@ def _local_step(sizes: Sizes, weights: Any, batch: jax.Array) -> Any:
   rate = 1e-3 / sizes.num_microbatches
   stepped = jax.tree.map(lambda w, g: w - rate * g, weights, gradients)
   return stepped, jax.lax.psum(loss, _AXIS)
+
+
+def filled(spec: jax.ShapeDtypeStruct) -> jax.Array:
+  """An array of small numbers, the same on both hosts."""
+  rng = np.random.default_rng(0)
+  whole = rng.normal(scale=0.02, size=spec.shape).astype(spec.dtype)
+  return jax.make_array_from_callback(
+    spec.shape, spec.sharding, lambda index: whole[index]
+  )
