@@ -264,6 +264,36 @@ def test_after_a_drift_the_step_as_it_was_is_traced(has_build: bool):
   assert job.scripts[-1].in_use == 1
 
 
+@pytest.mark.parametrize("has_build", [False, True])
+def test_the_step_in_use_goes_on_while_the_trace_ends(has_build: bool):
+  job = Job(step_s=[1.0], trace_s=30.0, has_profile_build=has_build)
+  job.run(500)
+  states = [str(script.state) for script in job.scripts]
+  ends = states.index("search")
+  first = next(
+    index
+    for index, script in enumerate(job.scripts)
+    if any(segment.is_traced for segment in script.segments)
+  )
+  beside = job.scripts[first + 1 : ends]
+  segments = [segment for script in beside for segment in script.segments]
+  assert sum(segment.num_calls for segment in segments) == pytest.approx(30, 1)
+  assert {segment.variant for segment in segments} == {0}
+  assert {script.number for script in beside} == {0}
+  assert not any(segment.is_traced for segment in segments)
+
+
+def test_a_trace_that_never_ends_is_waited_for_no_longer_than_allowed():
+  limits = loop_lib.Limits(trace_s=50)
+  job = Job(step_s=[1.0], trace_s=1e9, limits=limits)
+  job.run(500)
+  assert job.num_searches == 1
+  assert job.states() == ["baseline", "profile", "search", "watch"]
+  profiling = [it for it in job.scripts if it.state == "profile"]
+  calls = sum(seg.num_calls for it in profiling for seg in it.segments)
+  assert 50 <= calls < 60
+
+
 def test_a_step_that_a_trace_would_cost_too_much_of_is_left_alone():
   job = Job(step_s=[3e-4, 1e-4])
   job.run(200)

@@ -45,6 +45,7 @@ class Job:
       may raise.
     limits: Of the loop.
     has_profile_build: Whether the step is compiled again to be traced.
+    trace_s: Seconds in which a trace is ended and written.
     seed: Of the noise.
     slower_from: Call from which on all steps take half as long again.
   """
@@ -55,6 +56,7 @@ class Job:
   finds: Callable[[float], bool] = finds
   limits: loop_lib.Limits = dataclasses.field(default_factory=loop_lib.Limits)
   has_profile_build: bool = False
+  trace_s: float = 0.0
   seed: int = 0
   slower_from: float = math.inf
 
@@ -71,6 +73,7 @@ class Job:
     self._num_found = 0
     self._heard_s = 0.0
     self._searched_s = 0.0
+    self._traced_s = -math.inf
 
   def run(self, num_calls: int = 3000) -> script_lib.Script:
     """Makes so many calls, or fewer if it stays; returns the last script."""
@@ -84,6 +87,8 @@ class Job:
       if script.state is script_lib.State.STAY:
         break
       durations_s = [self._play(segment) for segment in script.segments]
+      if any(segment.is_traced for segment in script.segments):
+        self._traced_s = self._clock_s
       played = surroundings.Played(durations_s=durations_s)
     return self.scripts[-1]
 
@@ -117,6 +122,10 @@ class Job:
     return seconds if segment.is_timed or segment.is_watched else None
 
   # What the loop asks for: `surroundings.Surroundings`.
+
+  @property
+  def is_trace_ending(self) -> bool:
+    return self._clock_s < self._traced_s + self.trace_s
 
   def now_s(self) -> float:
     return self._clock_s

@@ -40,6 +40,11 @@ class FirstProcess:
     """See `surroundings.Surroundings`."""
     return self._proposer.has_profile_build
 
+  @property
+  def is_trace_ending(self) -> bool:
+    """See `surroundings.Surroundings`."""
+    return self._tracer.is_ending
+
   def now_s(self) -> float:
     """See `surroundings.Surroundings`."""
     return time.monotonic()

@@ -2,15 +2,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trace of a few of the user's own steps, by jax.profiler.
 
-There is one profiler in a process. Where somebody else has it, or the trace
-comes out empty, the search goes on with predicted costs. A trace that nobody
-ends, as the program calls the step no more, ends by itself: it would grow, and
-the user could not take one.
+To end a trace and write it takes as long as several steps, so a thread does it,
+while the step goes on. Training waits only until nothing is recorded any more:
+no step but those that were to be traced is in the trace.
+
+There is one profiler in a process. Where somebody else has it or asks for it,
+or the trace cannot be ended or comes out empty, the search goes on with
+predicted costs. A trace that nobody ends, as the program calls the step no
+more, ends by itself: it would grow.
 """
 
 from __future__ import annotations
 
-import atexit
 from collections.abc import Callable
 import contextlib
 import os
@@ -18,92 +21,147 @@ import pathlib
 import shutil
 import tempfile
 import threading
+import time
 import weakref
 
 import jax
 
 from lagom_xla import errors
+from lagom_xla.compile import _jax_profiler
+from lagom_xla.live import ending
 
 _STEP = "lagom_xla"
+_FILES = "*.xplane.pb"
 # Seconds without a traced call, after which a trace ends.
 _LONGEST_PAUSE_S = 60.0
+# Seconds that training may wait for the profiler, where a fraction of one
+# millisecond is usual.
+_LONGEST_WAIT_S = 1.0
+_POLL_S = 1e-4
 
 
 class _Session:
-  """A trace, from its start to the end of its files."""
+  """A trace, from its start to the end of its files.
+
+  Attributes:
+    folder: Where it is written to.
+    num_traced: Calls that were traced.
+    problem: Why it is of no use; "" if it is, as far as is known.
+    is_free: Set unless it has the profiler.
+  """
 
   def __init__(self) -> None:
     self.folder = pathlib.Path(tempfile.mkdtemp(prefix="lagom_xla_trace_"))
     self.num_traced = 0
-    self.is_on = False
+    self.problem = ""
+    self.is_free = threading.Event()
+    self.is_free.set()
+    self._is_wanted = True
+    self._to_end = threading.Event()
+    self._called_s = time.monotonic()
     self._process = os.getpid()
-    self._timer: threading.Timer | None = None
     self._lock = threading.RLock()
+
+  @property
+  def is_on(self) -> bool:
+    """Whether calls are traced."""
+    return not (self.is_free.is_set() or self._to_end.is_set())
+
+  @property
+  def is_ending(self) -> bool:
+    """Whether it is being ended and written."""
+    return self._to_end.is_set() and not self.is_free.is_set()
 
   def start(self) -> None:
     """Starts it; raises what JAX does where somebody else has the profiler."""
-    global _running
+    global _latest
     options = jax.profiler.ProfileOptions()
     options.python_tracer_level = 0
-    if _running is not None:
-      _running.stop()  # Of another step of this program, which keeps its trace.
-    jax.profiler.start_trace(self.folder, profiler_options=options)
-    self.is_on = True
-    _running = self
+    if _latest is not None:
+      _latest.end()  # Of another step of this program, which keeps its trace.
+      if not _latest.is_free.wait(_LONGEST_WAIT_S):
+        raise RuntimeError("jax.profiler has not ended another trace.")
+    with self._lock:
+      # What ends it stands before it begins: there may be no more threads.
+      ending.start("lagom_xla trace", self._end_in_time, self._to_end)
+      try:
+        _jax_profiler.hold(self._give_back)
+        with _jax_profiler.as_holder():
+          jax.profiler.start_trace(self.folder, profiler_options=options)
+      except BaseException:
+        _jax_profiler.let_go()
+        self._to_end.set()
+        raise
+      self.is_free.clear()
+      _latest = self
 
   def step(self) -> contextlib.AbstractContextManager[object]:
     """What marks a traced call."""
-    with self._lock:
-      if not self.is_on:
-        return contextlib.nullcontext()
-      self._cancel()
-      self._timer = threading.Timer(_LONGEST_PAUSE_S, self.stop)
-      self._timer.daemon = True
-      with contextlib.suppress(RuntimeError):  # There can be no more threads.
-        self._timer.start()
-      self.num_traced += 1
+    if not self.is_on:
+      return contextlib.nullcontext()
+    self._called_s = time.monotonic()
+    self.num_traced += 1
     return jax.profiler.StepTraceAnnotation(_STEP, step_num=self.num_traced)
 
-  def stop(self) -> None:
-    """Ends it, if nobody has; what was traced is kept."""
-    global _running
-    if self._process != os.getpid():
-      return  # A fork has neither the profiler nor the lock's owner.
-    with self._lock:
-      self._cancel()
-      if not self.is_on:
+  def end(self) -> None:
+    """Has it ended, if nobody has; returns at once."""
+    if self._process == os.getpid():  # A fork does not have the profiler.
+      self._to_end.set()
+
+  def wait_for_silence(self) -> None:
+    """Waits until what runs is not recorded any more, once it is to end."""
+    until_s = time.monotonic() + _LONGEST_WAIT_S
+    while _jax_profiler.is_recording() and not self.is_free.wait(_POLL_S):
+      if time.monotonic() > until_s:
+        self.problem = "jax.profiler does not stop."
         return
-      self.is_on = False
-      if _running is self:
-        _running = None
-      with contextlib.suppress(Exception):  # Somebody else has ended it.
-        jax.profiler.stop_trace()
 
   def close(self) -> None:
-    """Ends it, and deletes what was traced."""
-    if self._process == os.getpid():
-      self.stop()
-      shutil.rmtree(self.folder, ignore_errors=True)
+    """Has it ended, and deletes what was traced."""
+    if self._process != os.getpid():
+      return
+    self.end()
+    with self._lock:
+      self._is_wanted = False
+      if self.is_free.is_set():
+        shutil.rmtree(self.folder, ignore_errors=True)
 
-  def is_empty(self) -> bool:
-    """Whether nothing was written."""
-    found = self.folder.rglob("*.xplane.pb")
-    return not any(path.stat().st_size for path in found)
+  def _give_back(self) -> None:
+    """Somebody else wants the profiler."""
+    if self._process != os.getpid():
+      return
+    with self._lock:
+      if self.is_on:
+        self.problem = "the program began a trace of its own."
+    self.end()
+    self.is_free.wait(_LONGEST_WAIT_S)
 
-  def _cancel(self) -> None:
-    if self._timer is not None:
-      self._timer.cancel()
-      self._timer = None
+  def _end_in_time(self) -> None:
+    """Waits until it is to end, and ends it."""
+    left_s = _LONGEST_PAUSE_S
+    while left_s > 0 and not self._to_end.wait(left_s):
+      left_s = self._called_s + _LONGEST_PAUSE_S - time.monotonic()
+    self._to_end.set()
+    with self._lock:  # Not while it starts.
+      if self.is_free.is_set():
+        return
+    problem = ""
+    try:
+      with _jax_profiler.as_holder():
+        jax.profiler.stop_trace()
+      if not any(it.stat().st_size for it in self.folder.rglob(_FILES)):
+        problem = "the trace is empty."
+    except Exception as error:  # Of any kind: jaxlib's own, or RuntimeError.
+      problem = errors.first_line(error)
+    with self._lock:
+      self.problem = self.problem or problem
+      _jax_profiler.let_go()
+      self.is_free.set()
+      if not self._is_wanted:
+        shutil.rmtree(self.folder, ignore_errors=True)
 
 
-_running: _Session | None = None
-
-
-@atexit.register
-def _end() -> None:
-  """Ends a trace that is on, before JAX lets go of its devices."""
-  if _running is not None:
-    _running.close()
+_latest: _Session | None = None
 
 
 class Tracer:
@@ -117,6 +175,11 @@ class Tracer:
     self._warn = warn
     self._session: _Session | None = None
     self._close: Callable[[], object] | None = None
+
+  @property
+  def is_ending(self) -> bool:
+    """Whether the latest trace is being ended and written, beside training."""
+    return self._session is not None and self._session.is_ending
 
   def start(self) -> None:
     """Traces from now on, if it does not yet."""
@@ -137,19 +200,27 @@ class Tracer:
       return contextlib.nullcontext()
     return self._session.step()
 
-  def stop(self) -> None:
-    """Ends the trace; to be called even where it did not start."""
-    if self._session is None:
-      return
-    self._session.stop()
-    if self._session.is_empty():
-      self._fail("the trace is empty.")
+  def end(self) -> None:
+    """Has the trace ended; to be called even where it did not start."""
+    if self._session is not None:
+      self._session.end()
+      self._session.wait_for_silence()
 
   def latest(self) -> tuple[pathlib.Path | None, int]:
-    """The folder of the latest trace, None if there is none, and its steps."""
-    if self._session is None:
+    """The folder of the latest trace, None if there is none, and its steps.
+
+    One that is still ending is given up.
+    """
+    session = self._session
+    if session is None:
       return None, 0
-    return self._session.folder, self._session.num_traced
+    problem = session.problem
+    if session.is_ending:
+      problem = problem or "jax.profiler does not end the trace."
+    if problem:
+      self._fail(problem)
+      return None, 0
+    return session.folder, session.num_traced
 
   def drop(self) -> None:
     """Deletes the latest trace."""

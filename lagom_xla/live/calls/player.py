@@ -107,7 +107,7 @@ class Player:
     finally:  # Each segment has a duration, should Ctrl-C end the wait.
       self._note_duration(segment)
     if segment.is_traced:
-      self._stop_trace()
+      self._end_trace()
 
   def pause(self, arguments: object) -> None:
     """The program calls the step with other shapes, and these arguments.
@@ -121,7 +121,7 @@ class Player:
     self._elapsed_s += self._clock() - self._mark_s
     self._mark_s = None
     if self.segment is not None and self.segment.is_traced:
-      self._stop_trace()
+      self._end_trace()
 
   def _note_duration(self, segment: script_lib.Segment) -> None:
     now_s = self._clock()
@@ -132,10 +132,10 @@ class Player:
     is_noted = segment.is_timed or segment.is_watched
     self._durations_s.append(seconds if is_noted else None)
 
-  def _stop_trace(self) -> None:
+  def _end_trace(self) -> None:
     if self._tracer is not None:
       with self._stalling():
-        self._tracer.stop()
+        self._tracer.end()
 
   def _next_segment(self) -> None:
     if self._index + 1 < len(self.script.segments):

@@ -41,12 +41,14 @@ class Limits:
   Attributes:
     search_s: Seconds until a search has to come to its next proposal.
     compile_s: Seconds until all processes must have compiled one.
+    trace_s: Seconds until a trace must have been ended and written.
     overhead_steps: Overhead beyond which nothing more is proposed, in steps of
       the baseline.
   """
 
   search_s: float = 3600.0
   compile_s: float = 1800.0
+  trace_s: float = 60.0
   overhead_steps: float = overhead_lib.MOST_STEPS
 
 
@@ -126,6 +128,7 @@ class Loop:
       in_use=self._in_use,
       step_s=self.step_s,
       compile_s=self._limits.compile_s,
+      trace_s=self._limits.trace_s,
       members=self._members,
     )
     return self._profile.begin(self._around, words)

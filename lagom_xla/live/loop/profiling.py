@@ -5,7 +5,8 @@
 What is traced is always the step as jit lowered it, also where a proposal is in
 use: its times are what proposals are compared with. On GPUs XLA replays kernels
 in graphs, in which a profiler cannot tell them apart. A build without graphs is
-compiled beside the run first, by all processes or for none.
+compiled beside the run first, by all processes or for none. While the trace is
+ended and written, beside training, the step goes on that is in use.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ class Profile:
     in_use: The variant that runs meanwhile.
     step_s: What a step takes, in seconds.
     compile_s: Until when all processes must have compiled the build.
+    trace_s: Seconds in which a trace must be ended and written.
     members: The processes.
   """
 
@@ -40,9 +42,11 @@ class Profile:
   in_use: int
   step_s: float
   compile_s: float
+  trace_s: float
   members: Collection[int]
   _ballot: ballot_lib.Ballot | None = None
   _is_traced: bool = False
+  _given_up_s: float | None = None
 
   def begin(
     self, around: surroundings.Surroundings, words: str
@@ -57,23 +61,32 @@ class Profile:
       members=self.members,
       limit_s=self.compile_s,
     )
-    return self._waiting(words)
+    return self._waiting(self.number, words)
 
   def next(self, around: surroundings.Surroundings) -> script_lib.Script | None:
-    """The next script; None once the trace is taken."""
+    """The next script; None once the trace is written, or should have been."""
     if self._is_traced:
-      return None
+      return self._ending(around)
     assert self._ballot is not None
     result = self._ballot.result(around)
     if result is None:
-      return self._waiting()
+      return self._waiting(self.number)
     if result.objection is None:
       return self._traced(self.number)
     return self._traced(0, f"of the step as jit runs it: {result.objection}")
 
-  def _waiting(self, words: str = "") -> script_lib.Script:
+  def _ending(
+    self, around: surroundings.Surroundings
+  ) -> script_lib.Script | None:
+    if self._given_up_s is None:
+      self._given_up_s = around.now_s() + self.trace_s
+    if around.is_trace_ending and around.now_s() < self._given_up_s:
+      return self._waiting(0)  # What was built for the trace is let go of.
+    return None
+
+  def _waiting(self, number: int, words: str = "") -> script_lib.Script:
     chunk = blocks.chunk(self.in_use, self.step_s)
-    return self._script(self.number, (chunk,), words)
+    return self._script(number, (chunk,), words)
 
   def _traced(self, variant: int, words: str = "") -> script_lib.Script:
     self._is_traced = True

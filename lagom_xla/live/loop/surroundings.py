@@ -68,12 +68,20 @@ class Surroundings(Protocol):
     """Whether the step is compiled in another way to be traced."""
     ...
 
+  @property
+  def is_trace_ending(self) -> bool:
+    """Whether the latest trace is being ended and written, beside training."""
+    ...
+
   def now_s(self) -> float:
     """A clock that only goes forward."""
     ...
 
   def begin_search(self, step_s: float) -> None:
-    """Has proposals made from now on, with the latest trace if there is one."""
+    """Has proposals made from now on, with the latest trace if there is one.
+
+    A trace that is still ending is given up.
+    """
     ...
 
   def end_search(self) -> None:

@@ -1,0 +1,300 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Traces end beside training, hold the traced steps alone, and give way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+import dataclasses
+import os
+import pathlib
+import subprocess
+import sys
+import threading
+import types
+from typing import Any
+import warnings
+
+import jax
+from jax._src import profiler
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import job
+import lagom_xla
+from lagom_xla.compile import _jax_store
+from lagom_xla.live import platforms
+from lagom_xla.profiling import xspace
+import live_step
+
+_MOST_CALLS = 2000
+
+
+def _step(x: jax.Array) -> jax.Array:
+  return jnp.tanh(x @ x)
+
+
+class _Training:
+  """Trains a tuned step beside jit, one call after the other."""
+
+  def __init__(self) -> None:
+    self._tuned = lagom_xla.tune(jax.jit(_step), cache=False)
+    self._x = jnp.full((8, 8), 0.1)
+    self._expected = np.asarray(jax.jit(_step)(self._x))
+
+  @property
+  def report(self) -> str:
+    return self._tuned.report()
+
+  def call(self) -> None:
+    np.testing.assert_array_equal(self._tuned(self._x), self._expected)
+
+  def call_until(self, is_there: Callable[[], bool]) -> None:
+    for _ in range(_MOST_CALLS):
+      if is_there():
+        return
+      self.call()
+    raise AssertionError(self.report)
+
+  def call_until_watched(self) -> None:
+    self.call_until(lambda: "now: watch" in self.report)
+
+
+@pytest.fixture
+def proposer() -> Any:
+  """Who is asked for proposals by steps that are tuned from now on."""
+  proposer = live_step.Proposer({})
+  with live_step.proposed_by(proposer), warnings.catch_warnings():
+    warnings.simplefilter("error")
+    yield proposer
+
+
+@dataclasses.dataclass
+class _Stop:
+  """The end of a trace, which is over when a test says so.
+
+  Attributes:
+    has_begun: set once nothing is recorded any more.
+    may_end: to be set by the test.
+    has_ended: set once it is over.
+    threads: that a trace was ended in.
+  """
+
+  has_begun: threading.Event
+  may_end: threading.Event
+  has_ended: threading.Event
+  threads: list[threading.Thread]
+
+
+@pytest.fixture
+def stop(monkeypatch: pytest.MonkeyPatch) -> Any:
+  """Traces that end slowly from now on."""
+  real = jax.profiler.stop_trace
+  made = _Stop(*(threading.Event() for _ in range(3)), threads=[])
+
+  def stop_trace() -> None:
+    made.threads.append(threading.current_thread())
+    real()
+    made.has_begun.set()
+    made.may_end.wait(30)
+    made.has_ended.set()
+
+  monkeypatch.setattr(jax.profiler, "stop_trace", stop_trace)
+  yield made
+  made.may_end.set()
+  for thread in made.threads:
+    thread.join(30)
+
+
+def test_training_goes_on_while_its_trace_ends(
+  proposer: live_step.Proposer, stop: _Stop
+):
+  training = _Training()
+  training.call_until(stop.has_begun.is_set)
+  for _ in range(100):
+    training.call()
+  assert not stop.has_ended.is_set()
+  assert "now: profile" in training.report
+  assert not proposer.measured
+  stop.may_end.set()
+  training.call_until_watched()
+  (measured,) = proposer.measured
+  assert measured.trace_dir is not None
+  assert measured.num_traced == 3
+  assert threading.current_thread() not in stop.threads
+
+
+def test_no_step_but_those_to_be_traced_is_in_the_trace(
+  proposer: live_step.Proposer, monkeypatch: pytest.MonkeyPatch
+):
+  real = jax.profiler.stop_trace
+
+  def late() -> None:
+    threading.Event().wait(0.05)  # Training would make some calls meanwhile.
+    real()
+
+  monkeypatch.setattr(jax.profiler, "stop_trace", late)
+  found: list[set[int | None]] = []
+
+  def read(_: Any) -> None:
+    folder = proposer.measured[-1].trace_dir
+    assert folder is not None
+    for device in xspace.read(folder).devices:
+      of_step = [it for it in device.launches if it.program_id == "jit__step"]
+      found.append({launch.execution for launch in of_step})
+
+  proposer.before = read
+  _Training().call_until_watched()
+  assert [len(executions) for executions in found] == [3]
+
+
+def test_a_trace_of_the_users_own_wins_over_one_that_is_on(
+  proposer: live_step.Proposer, tmp_path: pathlib.Path
+):
+  training = _Training()
+  training.call_until(jax.profiler.TraceAnnotation.is_enabled)
+  with pytest.warns(RuntimeWarning) as warned:
+    with jax.profiler.trace(tmp_path):
+      for _ in range(3):
+        training.call()
+    training.call_until_watched()
+  assert list(tmp_path.rglob("*.xplane.pb"))
+  (one,) = warned
+  assert "could trace no step" in str(one.message)
+  assert "the program began a trace of its own" in str(one.message)
+  assert proposer.measured[0].trace_dir is None
+
+
+def test_a_trace_of_the_users_own_waits_for_one_that_ends(
+  proposer: live_step.Proposer, stop: _Stop, tmp_path: pathlib.Path
+):
+  training = _Training()
+  training.call_until(stop.has_begun.is_set)
+  threading.Timer(0.2, stop.may_end.set).start()
+  with jax.profiler.trace(tmp_path):
+    assert stop.has_ended.is_set()
+    training.call()
+  assert list(tmp_path.rglob("*.xplane.pb"))
+  training.call_until_watched()
+  assert proposer.measured[0].trace_dir is not None
+
+
+def test_what_goes_wrong_while_a_trace_ends_costs_one_warning(
+  proposer: live_step.Proposer, monkeypatch: pytest.MonkeyPatch
+):
+  real = jax.profiler.stop_trace
+
+  def fail() -> None:
+    real()
+    raise OSError("no space left on device")
+
+  monkeypatch.setattr(jax.profiler, "stop_trace", fail)
+  with pytest.warns(RuntimeWarning) as warned:
+    _Training().call_until_watched()
+  (one,) = warned
+  assert "no space left on device" in str(one.message)
+  assert "goes on with predicted costs" in str(one.message)
+  assert proposer.measured[0].trace_dir is None
+
+
+def test_a_trace_that_does_not_end_is_given_up(stop: _Stop):
+  limits = dataclasses.replace(live_step.PATIENCE.limits, trace_s=0.1)
+  patience = dataclasses.replace(live_step.PATIENCE, limits=limits)
+  proposer = live_step.Proposer({})
+  with live_step.proposed_by(proposer, patience):
+    with pytest.warns(RuntimeWarning) as warned:
+      _Training().call_until_watched()
+    (one,) = warned
+    assert "jax.profiler does not end the trace" in str(one.message)
+    assert proposer.measured[0].trace_dir is None
+    # Nor does it keep another step's waiting for longer than a moment.
+    with pytest.warns(RuntimeWarning, match="has not ended another trace"):
+      _Training().call_until_watched()
+  assert not stop.has_ended.is_set()
+
+
+def test_a_profiler_that_could_not_be_given_back_is_not_taken(
+  proposer: live_step.Proposer, monkeypatch: pytest.MonkeyPatch
+):
+  monkeypatch.setattr(profiler, "_profile_state", types.SimpleNamespace())
+  with pytest.warns(RuntimeWarning, match="has no lock that is known"):
+    _Training().call_until_watched()
+  assert proposer.measured[0].trace_dir is None
+
+
+_ENDS_MEANWHILE = """
+import threading
+import jax, jax.numpy as jnp
+import lagom_xla
+from lagom_xla.live import composer, tuned
+from lagom_xla.live.loop import loop
+limits = loop.Limits(overhead_steps=1e9)  # A trace is worth it.
+tuned.PATIENCE = composer.Patience(limits=limits)
+real, has_begun = jax.profiler.stop_trace, threading.Event()
+def stop_trace():
+  real()
+  has_begun.set()
+  threading.Event().wait(0.5)
+  print("ended", flush=True)
+jax.profiler.stop_trace = stop_trace
+step = lagom_xla.tune(jax.jit(lambda x: x * 2), cache=False)
+while not has_begun.is_set():
+  step(jnp.ones(3))
+print("exits", flush=True)
+"""
+
+
+def test_a_process_that_ends_while_its_trace_does_ends_well(
+  tmp_path: pathlib.Path,
+):
+  done = subprocess.run(
+    (sys.executable, "-c", _ENDS_MEANWHILE),
+    capture_output=True,
+    text=True,
+    timeout=100,
+    env={**os.environ, "JAX_PLATFORMS": "cpu", "TMPDIR": str(tmp_path)},
+  )
+  assert (done.returncode, done.stderr) == (0, "")
+  assert done.stdout.split() == ["exits", "ended"]
+  assert not list(tmp_path.iterdir())
+
+
+def _in_a_job(number: int, say: job.Say) -> None:
+  """Trains in step with the others; the trace ends at the 60th call."""
+  real, may_end = jax.profiler.stop_trace, threading.Event()
+
+  def stop_trace() -> None:
+    real()
+    may_end.wait(30)
+
+  jax.profiler.stop_trace = stop_trace
+  everyone = frozenset(range(jax.process_count()))
+  _jax_store.processes_of = lambda lowered: everyone
+  proposer = live_step.Proposer({"faster": live_step.sleeping(0.0)})
+  platforms.proposer_of = lambda *unused, **options: proposer
+  variants = []
+  with live_step.proposed_by(proposer):
+    function = live_step.train_step(0.004)
+    step: Any = lagom_xla.tune(jax.jit(function, donate_argnums=0), cache=False)
+    state = live_step.state()
+    for call in range(_MOST_CALLS):
+      state, loss = step(state, live_step.batch(call % 50))
+      loss.block_until_ready()
+      variants.append((step._current.variant, "profile" in step.report()))
+      if call == 60:
+        may_end.set()
+      if "now: watch" in step.report():
+        break
+  traced = [it.trace_dir is not None for it in proposer.measured]
+  say((variants, traced))
+
+
+def test_all_processes_run_the_same_while_the_first_ones_trace_ends():
+  first, other = job.run(_in_a_job)
+  ((ours, traced),) = first.said
+  ((theirs, theirs_traced),) = other.said
+  assert ours == theirs
+  assert (0, True) in ours[50:60]  # The trace was still ending.
+  assert ours[-1] == (1, False)
+  assert (traced, theirs_traced) == ([True], [])
