@@ -11,6 +11,7 @@ import pathlib
 import subprocess
 import sys
 import threading
+import time
 import types
 from typing import Any
 import warnings
@@ -25,6 +26,7 @@ import job
 import lagom_xla
 from lagom_xla.compile import _jax_store
 from lagom_xla.live import platforms
+from lagom_xla.live import tracing
 from lagom_xla.profiling import xspace
 import live_step
 
@@ -198,7 +200,9 @@ def test_what_goes_wrong_while_a_trace_ends_costs_one_warning(
   assert proposer.measured[0].trace_dir is None
 
 
-def test_a_trace_that_does_not_end_is_given_up(stop: _Stop):
+def test_a_trace_that_does_not_end_is_given_up(
+  stop: _Stop, monkeypatch: pytest.MonkeyPatch
+):
   limits = dataclasses.replace(live_step.PATIENCE.limits, trace_s=0.1)
   patience = dataclasses.replace(live_step.PATIENCE, limits=limits)
   proposer = live_step.Proposer({})
@@ -208,10 +212,42 @@ def test_a_trace_that_does_not_end_is_given_up(stop: _Stop):
     (one,) = warned
     assert "jax.profiler does not end the trace" in str(one.message)
     assert proposer.measured[0].trace_dir is None
-    # Nor does it keep another step's waiting for longer than a moment.
+    # Nor does another step wait for it for long.
+    monkeypatch.setattr(tracing, "_LONGEST_WAIT_S", 0.2)
     with pytest.warns(RuntimeWarning, match="has not ended another trace"):
       _Training().call_until_watched()
   assert not stop.has_ended.is_set()
+
+
+def test_a_trace_ends_by_itself_once_the_step_is_called_no_more(
+  proposer: live_step.Proposer, monkeypatch: pytest.MonkeyPatch
+):
+  monkeypatch.setattr(tracing, "_LONGEST_PAUSE_S", 0.2)
+  training = _Training()
+  training.call_until(jax.profiler.TraceAnnotation.is_enabled)
+  deadline = time.monotonic() + 30
+  while jax.profiler.TraceAnnotation.is_enabled():
+    assert time.monotonic() < deadline
+    time.sleep(0.01)
+  training.call_until_watched()
+  assert proposer.measured[0].trace_dir is not None
+  assert proposer.measured[0].num_traced < 3
+
+
+def test_ctrl_c_in_a_traced_call_ends_the_trace(
+  proposer: live_step.Proposer, monkeypatch: pytest.MonkeyPatch
+):
+  def interrupt(_: Any) -> None:
+    if jax.profiler.TraceAnnotation.is_enabled():
+      raise KeyboardInterrupt
+
+  training = _Training()
+  with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+    patched.setattr(jax, "block_until_ready", interrupt)
+    training.call_until_watched()
+  assert not jax.profiler.TraceAnnotation.is_enabled()
+  training.call_until_watched()
+  assert proposer.measured[0].trace_dir is not None
 
 
 def test_a_profiler_that_could_not_be_given_back_is_not_taken(

@@ -36,7 +36,7 @@ _FILES = "*.xplane.pb"
 _LONGEST_PAUSE_S = 60.0
 # Seconds that training may wait for the profiler, where a fraction of one
 # millisecond is usual.
-_LONGEST_WAIT_S = 1.0
+_LONGEST_WAIT_S = 3.0
 _POLL_S = 1e-4
 
 

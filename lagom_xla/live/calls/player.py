@@ -104,10 +104,10 @@ class Player:
     try:
       if not segment.is_watched:
         wait_for(results)
-    finally:  # Each segment has a duration, should Ctrl-C end the wait.
+    finally:  # Each segment has its end, should Ctrl-C end the wait.
       self._note_duration(segment)
-    if segment.is_traced:
-      self._end_trace()
+      if segment.is_traced:
+        self._end_trace()
 
   def pause(self, arguments: object) -> None:
     """The program calls the step with other shapes, and these arguments.
