@@ -15,6 +15,7 @@ import threading
 import jax
 
 from lagom_xla import errors
+from lagom_xla.compile import _jax_caches
 from lagom_xla.compile import _jax_executable
 from lagom_xla.live import ending
 from lagom_xla.live import proposals
@@ -41,6 +42,9 @@ class Variants:
     self._vote = vote
     self._wanted: frozenset[int] = frozenset()
     self._compiled: dict[int, jax.stages.Compiled] = {}
+    # Of those: how they were compiled, and what the vote on them was.
+    self._payloads: dict[int, bytes] = {}
+    self._digests: dict[int, bytes] = {}
     self._latest_build = 0
     self._lock = threading.Lock()
 
@@ -58,47 +62,74 @@ class Variants:
       self._wanted = frozenset(numbers)
       for number in self._compiled.keys() - self._wanted:
         del self._compiled[number]
+      for number in self._payloads.keys() - self._wanted:
+        del self._payloads[number]
+
+  def is_of(self, lowered: jax.stages.Lowered) -> bool:
+    """Whether they are variants of the step that jit lowered here."""
+    return _jax_caches.is_same_step(self._lowered, lowered)
+
+  def renew(self, lowered: jax.stages.Lowered) -> None:
+    """Compiles what was compiled again, as jit does with the step.
+
+    Args:
+      lowered: The same step, lowered again.
+
+    Raises:
+      TargetError: It compiles to something else now.
+      Exception: Whatever the compile raises.
+    """
+    with self._lock:
+      self._lowered = lowered
+      numbers = tuple(self._compiled)
+    for number in numbers:
+      self._compiled[number] = compiled = self._build(number)
+      check_alike(lowered.compile(), compiled)
+      if self._proposer.digest(compiled) != self._digests[number]:
+        raise errors.TargetError(
+          "a variant of it compiles to other collectives than before."
+        )
 
   def compile(self, number: int, proposal: proposals.Proposal) -> None:
     """Compiles a proposal in a thread, and votes on it."""
-    self._begin(
-      number, lambda: self._proposer.compile(self._lowered, proposal.payload)
-    )
+    self._payloads[number] = proposal.payload
+    self._begin(number)
 
   def compile_for_profile(self, number: int) -> None:
     """Compiles the step for profile -number in a thread, once; and votes."""
     if number != self._latest_build:
       self._latest_build = number
-      self._begin(
-        number, lambda: self._proposer.compile_for_profile(self._lowered)
-      )
+      self._begin(number)
 
-  def _begin(
-    self, number: int, compile_: Callable[[], jax.stages.Compiled]
-  ) -> None:
+  def _build(self, number: int) -> jax.stages.Compiled:
+    if number < 0:
+      return self._proposer.compile_for_profile(self._lowered)
+    return self._proposer.compile(self._lowered, self._payloads[number])
+
+  def _begin(self, number: int) -> None:
     try:
       ending.start(
         f"lagom_xla compile {number}",
-        lambda: self._compile(number, compile_),
+        lambda: self._compile(number),
         threading.Event(),
       )
     except RuntimeError as error:  # There can be no more threads.
       self._vote(number, surroundings.Vote(digest=None, words=str(error)))
 
-  def _compile(
-    self, number: int, compile_: Callable[[], jax.stages.Compiled]
-  ) -> None:
+  def _compile(self, number: int) -> None:
     try:
-      compiled = compile_()
+      compiled = self._build(number)
       # Jit has compiled it before: it is called meanwhile.
       check_alike(self._lowered.compile(), compiled)
-      vote = surroundings.Vote(digest=self._proposer.digest(compiled))
+      digest = self._proposer.digest(compiled)
+      vote = surroundings.Vote(digest=digest)
     except Exception as error:  # Whatever it is, the others must hear of it.
       vote = surroundings.Vote(digest=None, words=errors.first_line(error))
     else:
       with self._lock:
         if number in self._wanted:
           self._compiled[number] = compiled
+          self._digests[number] = digest
     self._vote(number, vote)
 
 

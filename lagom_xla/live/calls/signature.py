@@ -106,6 +106,21 @@ class Signature:
       self.fail(error)
       return results
 
+  def is_of(self, lowered: jax.stages.Lowered) -> bool:
+    """Whether something is tried here of the step that jit lowered."""
+    composer = self._composer
+    return composer is not None and composer.variants.is_of(lowered)
+
+  def renew(self, lowered: jax.stages.Lowered) -> None:
+    """Goes on with the same step, lowered again: JAX's caches were cleared."""
+    self._lanes.clear()  # One of them asks.
+    lowered.compile()  # As jit is about to; or a block would last so long.
+    try:
+      if self._composer is not None:
+        self._composer.variants.renew(lowered)
+    except Exception as error:  # The step must run, whatever went wrong.
+      self.fail(error)
+
   def fail(self, error: Exception) -> None:
     """A variant raised, and none but jit's own is run here any more."""
     self._has_failed = True

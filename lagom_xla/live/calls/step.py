@@ -26,6 +26,7 @@ from lagom_xla.compile import fallback
 from lagom_xla.live.calls import likeness
 from lagom_xla.live.calls import player as player_lib
 from lagom_xla.live.calls import signature as signature_lib
+from lagom_xla.live.calls import stale as stale_lib
 from lagom_xla.live.calls import turns as turns_lib
 
 # Makes the signature of a new lowering.
@@ -63,6 +64,7 @@ class LiveStep(likeness.Likeness):
     self._begin = begin
     self._warner = warner
     self._signatures: dict[Any, signature_lib.Signature] = {}
+    self._stale = stale_lib.Stale()
     self._current: signature_lib.Signature | None = None
     # The one to go on with after a rest.
     self._woken: signature_lib.Signature | None = None
@@ -91,6 +93,7 @@ class LiveStep(likeness.Likeness):
       for signature in self._signatures.values():
         signature.close()
       self._signatures.clear()
+      self._stale.close()
       self._turns.restart()
       self._begin_with(self._shared_lane(), _NONE_FREE)
 
@@ -209,7 +212,8 @@ class LiveStep(likeness.Likeness):
       self._num_free, self._woken = _NONE_FREE, None
       key = _jax.identity_of(lowered)
       if key not in self._signatures:
-        self._signatures[key] = self._begin(self._jitted, lowered)
+        found = self._stale.take(lowered, self._signatures)
+        self._signatures[key] = found or self._begin(self._jitted, lowered)
         self._turns.restart()
       found = self._current = self._signatures[key]
       results = self._run(found, args, kwargs)

@@ -1,0 +1,52 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Caches of JAX: whether they were cleared, and what is the same without them.
+
+Private names of JAX, as in `_jax.py`; they are those of JAX 0.10.2 to 0.12.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import jax
+from jax._src import util
+
+from lagom_xla.compile import rewriting
+
+
+@functools.lru_cache(maxsize=1)
+def latest_clearing() -> object:
+  """An object that is another one after each `jax.clear_caches`."""
+  return object()
+
+
+# Has JAX clear this cache with its own.
+util.register_cache(latest_clearing, "lagom_xla.latest_clearing")
+
+
+def is_same_step(one: jax.stages.Lowered, other: jax.stages.Lowered) -> bool:
+  """Whether jit lowered the same step twice, for the same signature."""
+  return _outside(one) == _outside(other) and _digest(one) == _digest(other)
+
+
+def _digest(lowered: jax.stages.Lowered) -> str:
+  module: Any = lowered.compiler_ir("stablehlo")
+  return rewriting.digest(module)
+
+
+def _outside(lowered: jax.stages.Lowered) -> object:
+  """What jit knows of a step beside its module."""
+  lowering: Any = lowered._lowering
+  known = lowering.compile_args
+  return (
+    lowered.in_tree,
+    lowered.out_tree,
+    lowered.args_info,
+    lowering._device_list,
+    known["committed"],
+    known["in_shardings"],
+    known["out_shardings"],
+    known["global_out_avals"],
+  )

@@ -1,0 +1,143 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""After jax.clear_caches a step is compiled again, and not tuned again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+import warnings
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import lagom_xla
+from lagom_xla.compile import _jax_caches
+import live_job
+import live_step
+
+
+def _tuned(function: Callable[..., Any], **jit_options: Any) -> Any:
+  return lagom_xla.tune(jax.jit(function, **jit_options), cache=False)
+
+
+def _tuned_step() -> Any:
+  return _tuned(live_step.train_step(0.004), donate_argnums=0)
+
+
+def _run_until(step: Any, words: str, num_rows: int = 8) -> None:
+  x, state = live_step.batch(0, num_rows), live_step.state()
+  while words not in step.report():
+    assert "now: stay" not in step.report(), step.report()
+    state, _ = step(state, x)
+
+
+def _faster() -> live_step.Proposer:
+  return live_step.Proposer({"faster": live_step.sleeping(0.0)})
+
+
+def _proposed_by(proposer: live_step.Proposer) -> Any:
+  return live_step.proposed_by(proposer, live_job.PATIENCE)
+
+
+def test_the_variant_in_use_is_compiled_again_and_goes_on():
+  proposer = _faster()
+  x = live_step.batch(0)
+  with _proposed_by(proposer):
+    step = _tuned_step()
+    _run_until(step, "now: watch")
+    verdict = step.report().splitlines()[0]
+    state, loss = step(live_step.state(), x)
+    jax.clear_caches()
+    again, again_loss = step(live_step.state(), x)
+    # Lanes are C++ caches, which are filled again.
+    for _ in range(40):
+      _, latest_loss = step(live_step.state(), x)
+  assert proposer.compiled == ["faster", "faster"]
+  assert len(proposer.measured) == 1
+  assert step.report().splitlines()[0] == verdict
+  assert step._current.variant == 1
+  jax.tree.map(np.testing.assert_array_equal, again, state)
+  assert loss == again_loss == latest_loss
+
+
+@pytest.mark.parametrize(
+  "state", ["baseline", "profile", "search", "candidate", "measure"]
+)
+def test_tuning_goes_on_from_where_it_was(state: str):
+  proposer = _faster()
+  with _proposed_by(proposer), warnings.catch_warnings():
+    warnings.simplefilter("error")
+    step = _tuned_step()
+    step(live_step.state(), live_step.batch(0))
+    _run_until(step, f"now: {state}")
+    jax.clear_caches()
+    _run_until(step, "now: watch")
+  assert len(proposer.measured) == 1
+  assert "faster: 0." in step.report() and "adopted" in step.report()
+  assert step.report().count("  now: ") == 1
+
+
+def test_each_shape_finds_what_it_had():
+  with _proposed_by(_faster()):
+    step = _tuned_step()
+    shapes = (8, 4)
+    for num_rows in shapes:
+      step(live_step.state(), live_step.batch(0, num_rows))
+    jax.clear_caches()
+    for num_rows in shapes:
+      step(live_step.state(), live_step.batch(0, num_rows))
+  assert step.report().count("now: baseline") == len(shapes)
+
+
+def test_a_function_that_is_another_one_by_then_is_tuned_anew():
+  factor = 2.0
+  with _proposed_by(live_step.Proposer({})):
+    step = _tuned(lambda x: x * factor)
+    step(jnp.ones(3))
+    factor = 3.0
+    jax.clear_caches()
+    np.testing.assert_array_equal(step(jnp.ones(3)), np.full(3, factor))
+  assert step.report().count("  now: ") == 2
+
+
+def test_what_compiles_no_longer_leaves_the_step_as_jit_runs_it():
+  proposer = _faster()
+  with _proposed_by(proposer):
+    step = _tuned_step()
+    _run_until(step, "now: watch")
+    proposer.makers["faster"] = live_step.failing("no such option")
+    jax.clear_caches()
+    with pytest.warns(RuntimeWarning, match="no such option"):
+      _run_until(step, "now: stay")
+  assert step._current.variant == 0
+
+
+def test_a_callback_is_that_of_the_new_trace():
+  calls: list[str] = []
+  name = "before"
+
+  def step(x: jax.Array) -> jax.Array:
+    own = name
+    jax.debug.callback(lambda: calls.append(own), ordered=True)
+    return x + 1
+
+  with _proposed_by(live_step.Proposer({})):
+    counting = _tuned(step)
+    counting(jnp.ones(3))
+    name = "after"
+    jax.clear_caches()
+    counting(jnp.ones(3))
+  jax.effects_barrier()
+  assert calls == ["before", "after"]
+
+
+def test_committed_arguments_make_another_step_of_the_same_module():
+  jitted = jax.jit(lambda x: x * 2)
+  x = jnp.ones(3)
+  free = jitted.lower(x)
+  bound = jitted.lower(jax.device_put(x, jax.devices()[0]))
+  assert _jax_caches.is_same_step(free, jitted.lower(x))
+  assert not _jax_caches.is_same_step(free, bound)

@@ -1,0 +1,140 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Jobs whose processes train, each for itself but in step with the others.
+
+Nothing that is computed crosses processes, so that those that live on can. No
+time-out passes on its own, however busy the machine is: a process whose others
+have been waited for long enough says so, by a file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+import contextlib
+import dataclasses
+import itertools
+import pathlib
+import time
+from typing import Any
+from unittest import mock
+import warnings
+
+import jax
+import numpy as np
+
+import job
+import lagom_xla
+from lagom_xla.compile import _jax_store
+from lagom_xla.live import composer as composer_lib
+from lagom_xla.live import platforms
+from lagom_xla.live.loop import loop as loop_lib
+import live_step
+import quick
+
+# Longer than any test; `time_flies` passes it.
+LONG_S = 1e5
+PATIENCE = composer_lib.Patience(
+  limits=loop_lib.Limits(search_s=LONG_S, compile_s=LONG_S, overhead_steps=1e9),
+  script_s=LONG_S,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Trained:
+  """What became of a training.
+
+  Attributes:
+    variants: Of each call.
+    warned: What was warned of.
+    report: At the end.
+  """
+
+  variants: list[int]
+  warned: list[str]
+  report: str
+
+
+def run(
+  function: Callable[[int, job.Say], None], num_processes: int = 2
+) -> list[job.Ended]:
+  """Runs a function in the processes of a job, with a device in each."""
+  one = f"--xla_force_host_platform_device_count=1 {quick.flags()}"
+  environ = {"XLA_FLAGS": one}
+  return job.run(
+    function, num_processes, dict.fromkeys(range(num_processes), environ)
+  )
+
+
+def faster(lowered: jax.stages.Lowered) -> jax.stages.Compiled:
+  """Compiles the step without what it waits for."""
+  return live_step.sleeping(0.0)(lowered)
+
+
+@contextlib.contextmanager
+def time_flies(once: pathlib.Path) -> Iterator[None]:
+  """Has all time-outs pass as soon as there is a file."""
+  real = time.monotonic
+
+  def now_s() -> float:
+    return real() + (10 * LONG_S if once.exists() else 0)
+
+  with mock.patch.object(time, "monotonic", now_s):
+    yield
+
+
+@contextlib.contextmanager
+def joined(
+  proposer: live_step.Proposer,
+  patience: composer_lib.Patience = PATIENCE,
+) -> Iterator[None]:
+  """Steps that are tuned from now on are all processes' together."""
+
+  def everyone(lowered: jax.stages.Lowered) -> frozenset[int]:
+    del lowered
+    return frozenset(range(jax.process_count()))
+
+  with (
+    mock.patch.object(_jax_store, "processes_of", everyone),
+    mock.patch.object(
+      platforms, "proposer_of", lambda *unused, **options: proposer
+    ),
+    live_step.proposed_by(proposer, patience),
+  ):
+    yield
+
+
+def train(
+  proposer: live_step.Proposer,
+  patience: composer_lib.Patience = PATIENCE,
+  is_over: Callable[[str], bool] | None = None,
+) -> Trained:
+  """Trains until tuning is over, and a few calls more."""
+  is_over = is_over or is_done
+  variants = []
+  with (
+    joined(proposer, patience),
+    warnings.catch_warnings(record=True) as warned,
+  ):
+    warnings.simplefilter("always")
+    step: Any = lagom_xla.tune(
+      jax.jit(live_step.train_step(0.004), donate_argnums=0)
+    )
+    jitted = jax.jit(live_step.train_step(), donate_argnums=0)
+    ours, theirs = live_step.state(), live_step.state()
+    num_after = 0
+    for number in itertools.count():
+      x = live_step.batch(number % 50)
+      ours, our_loss = step(ours, x)
+      theirs, their_loss = jitted(theirs, x)
+      assert np.asarray(our_loss) == np.asarray(their_loss)
+      variants.append(step._current.variant)
+      num_after += is_over(step.report())
+      if num_after > 3:
+        break
+  words = [str(warning.message) for warning in warned]
+  return Trained(variants, words, step.report())
+
+
+def is_done(report: str) -> bool:
+  """Whether nothing more is tried."""
+  return "now: watch" in report or "now: stay" in report
