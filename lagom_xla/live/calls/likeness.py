@@ -32,6 +32,8 @@ class Likeness(abc.ABC):
     self._report = report
     self._remake = remake
     functools.update_wrapper(self, jitted.function, updated=())
+    # The function that was jitted, as there.
+    self.__wrapped__ = jitted.function.__wrapped__
 
   @abc.abstractmethod
   def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
