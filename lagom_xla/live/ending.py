@@ -14,10 +14,13 @@ import os
 import threading
 import time
 
+from lagom_xla.live import interruption
+
 # Of all threads together, in seconds; a thread that hangs is left behind.
 _LONGEST_S = 20.0
 
 _running: dict[threading.Thread, threading.Event] = {}
+_farewells: list[Callable[[], None]] = []
 _lock = threading.Lock()
 _process = os.getpid()
 
@@ -33,6 +36,7 @@ def start(
     stop: Set when the process ends.
   """
   thread = threading.Thread(target=run, name=name, daemon=True)
+  _register()
   with _lock:
     for ended in [it for it in _running if not it.is_alive()]:
       del _running[ended]
@@ -41,20 +45,42 @@ def start(
   return thread
 
 
-def join() -> None:
-  """Waits for the threads that run now, for a while."""
+def call_first(farewell: Callable[[], None]) -> None:
+  """Has something called when the process ends, before threads are waited for.
+
+  Args:
+    farewell: What is called; it raises nothing.
+  """
+  _register()
+  _farewells.append(farewell)
+
+
+def join(longest_s: float = _LONGEST_S) -> bool:
+  """Waits for the threads that run now, for a while; whether all have ended."""
   with _lock:
     running = list(_running)
-  deadline = time.monotonic() + _LONGEST_S
+  deadline = time.monotonic() + longest_s
   for thread in running:
     thread.join(max(deadline - time.monotonic(), 0))
+  return not any(thread.is_alive() for thread in running)
 
 
-@atexit.register
+def _register() -> None:
+  """What was registered last is called first: `_end` calls all that is left."""
+  atexit.unregister(_end)
+  atexit.register(_end)
+
+
 def _end() -> None:
   if _process != os.getpid():
     return  # A fork has none of these threads.
+  for farewell in _farewells:
+    farewell()
   with _lock:
     for stop in _running.values():
       stop.set()
-  join()
+  if not interruption.is_ending():
+    join()
+  elif not join(interruption.LONGEST_S):
+    atexit.unregister(_end)
+    interruption.end()
