@@ -70,10 +70,13 @@ def test_the_interval_is_students_of_the_logarithms():
 
 
 def test_a_board_of_one_process_keeps_what_was_posted_first():
-  board = board_lib.next_board("step", [0])
+  board = board_lib.next_board("step", [0], touch_s=1)
   assert board_lib.is_first(board)
   assert board.post("scripts/1", b"one") == b"one"
   assert board.post("scripts/1", b"two") == b"one"
-  assert board.wait("scripts/2", timeout_s=9, otherwise=b"stay") == b"stay"
+  assert (
+    board_lib.wait(board, "scripts/2", timeout_s=9, otherwise=b"stay")
+    == b"stay"
+  )
   assert board.post("scripts/2", b"three") == b"stay"
   assert board.entries("scripts") == {"1": b"one", "2": b"stay"}

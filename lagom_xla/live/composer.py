@@ -4,12 +4,15 @@
 
 Scripts are numbered and posted on the job's board. Where the first process
 fails, or does not come, or another one's candidate raises, the next script is
-that the job stays with what it has.
+that the job stays with what it has. A script by which anything else runs than
+before has a gate: a process that lost touch goes on as before, so all must do.
 """
 
 from __future__ import annotations
 
 import base64
+from collections.abc import Sequence
+import contextlib
 import dataclasses
 import json
 
@@ -19,6 +22,7 @@ from lagom_xla import errors
 from lagom_xla.compile import fallback
 from lagom_xla.live import first_process
 from lagom_xla.live import proposals
+from lagom_xla.live import refusal
 from lagom_xla.live import script as script_lib
 from lagom_xla.live import tracing
 from lagom_xla.live import variants as variants_lib
@@ -26,6 +30,9 @@ from lagom_xla.live.history import memory as memory_lib
 from lagom_xla.live.history import trials
 from lagom_xla.live.job import agreement
 from lagom_xla.live.job import board as board_lib
+from lagom_xla.live.job import farewell
+from lagom_xla.live.job import gate
+from lagom_xla.live.job import touch
 from lagom_xla.live.loop import loop as loop_lib
 from lagom_xla.live.loop import surroundings
 
@@ -36,12 +43,16 @@ class Patience:
 
   Attributes:
     limits: Of the loop.
-    script_s: Seconds that a process waits for the first one's script. It comes
-      as soon as that one is as far in the run.
+    script_s: Seconds that a process waits for the first one's script, and all
+      wait for each other before they run anything else. It comes, and they do,
+      as soon as all are as far in the run.
+    touch_s: Seconds in which a process that cannot reach the others tries to,
+      before it goes on alone. JAX ends one that is not heard for 100 s.
   """
 
   limits: loop_lib.Limits = dataclasses.field(default_factory=loop_lib.Limits)
   script_s: float = 600.0
+  touch_s: float = touch.TOUCH_S
 
 
 class Composer:
@@ -78,6 +89,7 @@ class Composer:
     self._patience = patience
     self._num_scripts = 0
     self._in_use = 0
+    self._is_over = False
     self._failure: str | None = None
     self._first: first_process.FirstProcess | None = None
     if board_lib.is_first(board):
@@ -86,11 +98,13 @@ class Composer:
         proposer, memory, board, diary, self.tracer
       )
       diary.loop = loop_lib.Loop(self._first, board.members, patience.limits)
+    if len(board.members) > 1:
+      farewell.at_end(self)
 
   def follow(self, played: surroundings.Played) -> script_lib.Script:
     """The script after the one that was played, the same in all processes."""
     try:
-      script = self._next(script_name(self._num_scripts + 1), played)
+      script = self._passed(self._next(played))
     except Exception as error:  # The step must run, whatever went wrong.
       script = script_lib.stay(self._in_use, fallback.describe(error))
     except BaseException:  # Ctrl-C: what was decided by then, nobody knows.
@@ -99,6 +113,7 @@ class Composer:
     self._num_scripts += 1
     self._in_use = script.in_use
     if script.state is script_lib.State.STAY:
+      self._is_over = True
       self._complain(_stays(self._diary.name, script))
       if self._first is not None:
         self._first.stay(script.in_use)
@@ -118,34 +133,83 @@ class Composer:
 
   def fail(self, error: Exception) -> None:
     """A variant raised: next all processes are to run the step as jit does."""
-    self._fail(f"a variant failed: {fallback.describe(error)}")
+    words = self._fail(f"a variant failed: {fallback.describe(error)}")
+    if not self._is_over:
+      with contextlib.suppress(errors.ProcessesError):
+        self._refuse(words, 0)
 
-  def _fail(self, words: str) -> None:
+  def leave(self) -> None:
+    """This process ends: none is to wait for it.
+
+    Raises:
+      ProcessesError: The others cannot be reached.
+    """
+    if not self._is_over:
+      self._refuse("it has ended.", self._in_use)
+
+  def _fail(self, words: str) -> str:
+    """Takes note of the first failure here, and tells it."""
     if self._failure is None:
       self._failure = words
       self._complain(_stays(self._diary.name, script_lib.stay(0, words)))
+    return self._failure
 
-  def _next(self, name: str, played: surroundings.Played) -> script_lib.Script:
+  def _next(self, played: surroundings.Played) -> script_lib.Script:
     if self._failure is not None:
-      by = agreement.in_words([self._board.process_id])
-      refusal = script_lib.stay(0, f"{by}: {self._failure}")
-      return script_lib.from_json(self._board.post(name, refusal.to_json()))
+      return script_lib.from_json(self._refuse(self._failure, 0))
+    name = refusal.script_name(self._num_scripts + 1)
     loop = self._diary.loop
     if loop is None:
-      first = agreement.in_words(self._board.members[:1])
-      timeout_s = self._patience.script_s
-      refusal = script_lib.stay(
-        self._in_use, f"{first} did not come within {timeout_s:g} s."
+      first = self._board.members[:1]
+      found = board_lib.wait(
+        self._board,
+        name,
+        timeout_s=self._patience.script_s,
+        otherwise=self._staying_without(first),
       )
-      found = self._board.wait(
-        name, timeout_s=timeout_s, otherwise=refusal.to_json()
-      )
-      return script_lib.from_json(found)
+      return self._understood(found)
     try:
       script = loop.next_script(played)
     except Exception as error:
       script = script_lib.stay(self._in_use, fallback.describe(error))
     return script_lib.from_json(self._board.post(name, script.to_json()))
+
+  def _passed(self, script: script_lib.Script) -> script_lib.Script:
+    """A script, or that all stay, if it has a gate that not all came to."""
+    runs = {segment.variant for segment in script.segments} | {script.in_use}
+    if script.state is script_lib.State.STAY or runs == {self._in_use}:
+      return script
+    instead = gate.passed(
+      self._board,
+      refusal.script_name(self._num_scripts + 1),
+      self._staying_without,
+      timeout_s=self._patience.script_s,
+    )
+    return script if instead is None else script_lib.from_json(instead)
+
+  def _staying_without(self, missing: Sequence[int]) -> bytes:
+    """The script where some processes do not come in time."""
+    words = (
+      f"{agreement.in_words(missing)} did not come within"
+      f" {self._patience.script_s:g} s."
+    )
+    return script_lib.stay(self._in_use, words).to_json()
+
+  def _understood(self, found: bytes) -> script_lib.Script:
+    """Reads a script; the others hear of it where that cannot be done here.
+
+    Raises:
+      ProcessesError: It is not a script.
+    """
+    try:
+      return script_lib.from_json(found)
+    except errors.ProcessesError as error:
+      self._refuse(str(error), self._in_use)
+      raise
+
+  def _refuse(self, words: str, in_use: int) -> bytes:
+    script = refusal.by(self._board, words, in_use=in_use)
+    return refusal.post(self._board, self._num_scripts + 1, script)
 
   def _vote(self, number: int, vote: surroundings.Vote) -> None:
     digest = None
@@ -159,11 +223,6 @@ class Composer:
 
   def _complain(self, words: str) -> None:
     self.complaint = self.complaint or words
-
-
-def script_name(number: int) -> str:
-  """What a script is called on a board; they are numbered from 1."""
-  return f"scripts/{number}"
 
 
 def _stays(name: str, script: script_lib.Script) -> str:

@@ -19,13 +19,12 @@ from lagom_xla.compile import fallback
 from lagom_xla.compile import nnx_step
 from lagom_xla.live import composer as composer_lib
 from lagom_xla.live import platforms
-from lagom_xla.live import script as script_lib
+from lagom_xla.live import refusal
 from lagom_xla.live.calls import signature as signature_lib
 from lagom_xla.live.calls import step as step_lib
 from lagom_xla.live.history import memory as memory_lib
 from lagom_xla.live.history import plan_cache
 from lagom_xla.live.history import trials
-from lagom_xla.live.job import agreement
 from lagom_xla.live.job import board as board_lib
 from lagom_xla.live.job import processes
 
@@ -79,7 +78,7 @@ def step(
         if cluster is not None and platforms.platform_of(lowered) == "cpu":
           chosen = fallback.or_as_it_was(choose, warner)(lowered)
           return signature_lib.fixed(jitted, chosen)
-        board = board_lib.next_board(name, members)
+        board = board_lib.next_board(name, members, touch_s=PATIENCE.touch_s)
         with _refusing(board):
           proposer = platforms.proposer_of(lowered, cluster, searcher=searcher)
           machine = platforms.machine_of(lowered, cluster)
@@ -90,11 +89,15 @@ def step(
         warner.leaves(fallback.describe(error))
         return signature_lib.fixed(jitted, None)
       diary = trials.Diary(name=name, path=log)
-      diaries.append(diary)
       composer = composer_lib.Composer(
         lowered, proposer, memory, board, diary, PATIENCE
       )
-      return signature_lib.live(jitted, composer)
+      signature = signature_lib.live(jitted, composer)
+      # Not if Ctrl-C ended the wait for the first script: then all of it is
+      # done again at the next call, and the others are still there.
+      board_lib.take(board)
+      diaries.append(diary)
+      return signature
 
     def live(function: Any) -> step_lib.LiveStep:
       return step_lib.LiveStep(function, begin, warner, report, remake)
@@ -115,8 +118,7 @@ def _refusing(board: board_lib.Board) -> Iterator[None]:
   try:
     yield
   except Exception as error:
-    by = agreement.in_words([board.process_id])
-    words = f"{by}: {fallback.describe(error)}"
-    refusal = script_lib.stay(0, words)
-    board.post(composer_lib.script_name(1), refusal.to_json())
+    words = fallback.describe(error)
+    refusal.post(board, 1, refusal.by(board, words, in_use=0))
+    board_lib.take(board)
     raise

@@ -28,10 +28,10 @@ import dataclasses
 import json
 import threading
 import time
-from typing import Any
 
 from lagom_xla import errors
 from lagom_xla.compile import _jax_store
+from lagom_xla.live.job import touch
 
 # Rounds so far, by name and members.
 _num_rounds: dict[tuple[_jax_store.Store, str], int] = {}
@@ -77,7 +77,7 @@ class Round:
   ):
     everyone = range(store.num_processes)
     self.members = tuple(sorted(everyone if members is None else members))
-    self._store = store
+    self._store = touch.Store(store=store)
     self._folder = f"lagom_xla/{name}"
 
   @property
@@ -91,7 +91,7 @@ class Round:
     Raises:
       ProcessesError: the store cannot be reached, or there is a proposal.
     """
-    if not self._store.put(self._key("proposal"), proposal):
+    if self._store.put(self._key("proposal"), proposal) != proposal:
       raise errors.ProcessesError(f"{self._folder} has a proposal already.")
 
   def proposal(self, *, timeout_s: float) -> bytes:
@@ -137,13 +137,18 @@ class Round:
       timeout_s: after which the members that have not voted are named.
 
     Raises:
-      ProcessesError: this process has voted before, or the store cannot be
-        reached.
+      ProcessesError: this process has voted otherwise before, or the store
+        cannot be reached.
     """
     deadline = time.monotonic() + timeout_s
-    if not self._store.put(self._key(f"votes/{self._store.process_id}"), vote):
+    own = self._key(f"votes/{self._store.process_id}")
+    if self._store.put(own, vote) != vote:
       raise errors.ProcessesError(f"{self._folder} was voted on already.")
     while True:
+      left_s = 0 if self.is_first else deadline - time.monotonic()
+      decided = self._decided(left_s)
+      if decided is not None:
+        return decided
       votes = self._votes()
       missing = [member for member in self.members if member not in votes]
       has_time = time.monotonic() < deadline
@@ -152,13 +157,7 @@ class Round:
         return self._decide(_judged(judge, votes))
       if not has_time:
         return self._decide(_unanswered(missing, timeout_s))
-      if self.is_first:
-        self._wait(f"votes/{missing[0]}", deadline)
-        decided = self._decided(0)
-      else:
-        decided = self._decided(deadline - time.monotonic())
-      if decided is not None:
-        return decided
+      self._wait(f"votes/{missing[0]}", deadline)
 
   def _votes(self) -> Mapping[int, bytes]:
     found = self._store.in_folder(self._key("votes"))
@@ -174,12 +173,14 @@ class Round:
     return None if found is None else Decision(**json.loads(found))
 
   def _decide(self, decision: Decision) -> Decision:
-    """Sets the decision, if there is none; returns the one that stands."""
+    """Sets the decision, if there is none; returns the one that stands.
+
+    Raises:
+      ProcessesError: the store cannot be reached.
+    """
     value = json.dumps(dataclasses.asdict(decision)).encode()
-    if self._store.put(self._key("decision"), value):
-      return decision
-    standing: Any = self._decided(_LOOK_S)
-    return standing
+    standing = self._store.put(self._key("decision"), value)
+    return Decision(**json.loads(standing))
 
   def _key(self, name: str) -> str:
     return f"{self._folder}/{name}"

@@ -16,6 +16,7 @@ from typing import Protocol
 
 from lagom_xla.compile import _jax_store
 from lagom_xla.live.job import agreement
+from lagom_xla.live.job import touch
 
 
 class Board(Protocol):
@@ -37,8 +38,8 @@ class Board(Protocol):
     """
     ...
 
-  def wait(self, name: str, *, timeout_s: float, otherwise: bytes) -> bytes:
-    """Waits for an entry; posts `otherwise` where it does not come in time.
+  def read(self, name: str, *, timeout_s: float) -> bytes | None:
+    """Waits for an entry; None where it does not come in time.
 
     Raises:
       ProcessesError: The processes cannot reach each other.
@@ -59,37 +60,42 @@ def is_first(board: Board) -> bool:
   return board.process_id == board.members[0]
 
 
+def wait(
+  board: Board, name: str, *, timeout_s: float, otherwise: bytes
+) -> bytes:
+  """Waits for an entry; posts `otherwise` where it does not come in time.
+
+  Raises:
+    ProcessesError: The processes cannot reach each other.
+  """
+  found = board.read(name, timeout_s=timeout_s)
+  return board.post(name, otherwise) if found is None else found
+
+
 class _Shared:
   """A board in the store of JAX's distributed client."""
 
   def __init__(
-    self, store: _jax_store.Store, folder: str, members: Iterable[int]
+    self, store: touch.Store, name: str, number: int, members: Iterable[int]
   ):
     self.process_id = store.process_id
     self.members = tuple(sorted(members))
+    self.store = store.store
+    self.name = name
+    self.number = number
     self._store = store
-    self._folder = folder
 
   def post(self, name: str, value: bytes) -> bytes:
-    if self._store.put(self._key(name), value):
-      return value
-    return self._standing(name)
+    return self._store.put(self._key(name), value)
 
-  def wait(self, name: str, *, timeout_s: float, otherwise: bytes) -> bytes:
-    found = self._store.get(self._key(name), timeout_s=timeout_s)
-    return self.post(name, otherwise) if found is None else found
+  def read(self, name: str, *, timeout_s: float) -> bytes | None:
+    return self._store.get(self._key(name), timeout_s=timeout_s)
 
   def entries(self, folder: str) -> Mapping[str, bytes]:
     return self._store.in_folder(self._key(folder))
 
-  def _standing(self, name: str) -> bytes:
-    found = None
-    while found is None:  # It is there: it could not be set.
-      found = self._store.get(self._key(name), timeout_s=1.0)
-    return found
-
   def _key(self, name: str) -> str:
-    return f"{self._folder}/{name}"
+    return f"{self.name}/{self.number}/{name}"
 
 
 class _Alone:
@@ -103,9 +109,9 @@ class _Alone:
   def post(self, name: str, value: bytes) -> bytes:
     return self._entries.setdefault(name, value)
 
-  def wait(self, name: str, *, timeout_s: float, otherwise: bytes) -> bytes:
+  def read(self, name: str, *, timeout_s: float) -> bytes | None:
     del timeout_s  # Nobody else would post it.
-    return self.post(name, otherwise)
+    return self._entries.get(name)
 
   def entries(self, folder: str) -> Mapping[str, bytes]:
     start = f"{folder}/"
@@ -116,19 +122,35 @@ class _Alone:
     }
 
 
-_num_boards: dict[tuple[_jax_store.Store, str], int] = {}
+_num_taken: dict[tuple[_jax_store.Store, str], int] = {}
 _lock = threading.Lock()
 
 
-def next_board(name: str, members: Iterable[int]) -> Board:
-  """The next board with a name and members; all members count them alike."""
+def next_board(
+  name: str, members: Iterable[int], *, touch_s: float = touch.TOUCH_S
+) -> Board:
+  """The next board with a name and members; all members count them alike.
+
+  It stays the next one until it is taken.
+
+  Args:
+    name: Of the board.
+    members: The processes.
+    touch_s: Seconds in which a call of the store that fails is made again.
+  """
   store = _jax_store.of_job()
   members = tuple(members)
   if store is None or len(members) < 2:
     return _Alone(0 if store is None else store.process_id)
   folder = f"lagom_xla/board/{name}/{agreement.in_words(members)}"
   with _lock:
-    number = _num_boards[store, folder] = (
-      _num_boards.get((store, folder), 0) + 1
-    )
-  return _Shared(store, f"{folder}/{number}", members)
+    number = _num_taken.get((store, folder), 0) + 1
+  patient = touch.Store(store=store, touch_s=touch_s)
+  return _Shared(patient, folder, number, members)
+
+
+def take(board: Board) -> None:
+  """The board is in use: the next one is another one."""
+  if isinstance(board, _Shared):
+    with _lock:
+      _num_taken[board.store, board.name] = board.number

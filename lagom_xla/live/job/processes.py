@@ -27,6 +27,8 @@ _MAX_HOSTS = 4
 
 # Those that were found to have the same settings.
 _agreed: set[tuple[_jax_store.Store, tuple[int, ...]]] = set()
+# Those that are being compared.
+_open: dict[tuple[_jax_store.Store, tuple[int, ...]], agreement.Round] = {}
 _lock = threading.Lock()
 
 
@@ -66,9 +68,7 @@ def check(
   with _lock:
     if len(chosen) < 2 or {(store, chosen), (store, everyone)} & _agreed:
       return
-    decision = agreement.next_round(store, "settings", chosen).decision(
-      vote(os.environ), difference, timeout_s=timeout_s
-    )
+    decision = _compared(store, chosen, timeout_s)
     if decision.is_agreed:
       _agreed.add((store, chosen))
       return
@@ -78,6 +78,24 @@ def check(
     f"The NCCL settings of this job cannot be compared: {decision.reason}"
     " Start all processes, and have all of them come here."
   )
+
+
+def _compared(
+  store: _jax_store.Store, members: tuple[int, ...], timeout_s: float
+) -> agreement.Decision:
+  """What a round on the settings comes to; again the same one after Ctrl-C."""
+  key = (store, members)
+  if key not in _open:
+    _open[key] = agreement.next_round(store, "settings", members)
+  try:
+    decision = _open[key].decision(
+      vote(os.environ), difference, timeout_s=timeout_s
+    )
+  except Exception:
+    del _open[key]
+    raise
+  del _open[key]
+  return decision
 
 
 def vote(environ: Mapping[str, str]) -> bytes:

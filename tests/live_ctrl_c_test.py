@@ -1,0 +1,136 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Ctrl-C ends a program, and what others of the job wait for, at once."""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import threading
+from typing import Any
+
+import jax
+from jax._src import api
+import numpy as np
+import pytest
+
+import job
+import lagom_xla
+from lagom_xla.live import composer as composer_lib
+import live_job
+import live_step
+
+_COMPILING = """
+import atexit, threading
+import jax, jax.numpy as jnp
+atexit.register(lambda: print("goodbye"))
+from lagom_xla.live import ending
+atexit.register(lambda: print("farewell"))
+
+def long(x):
+  for i in range(100):
+    x = jnp.sin(x @ x) + jnp.cumsum(x, 0)[::-1] * i
+  return x
+
+lowered = jax.jit(long).lower(jnp.ones((64, 64)))
+begins = threading.Event()
+
+def compile_():
+  begins.set()
+  lowered.compile()
+
+ending._LONGEST_S = 1e6
+ending.start("compile", compile_, threading.Event())
+begins.wait()
+raise KeyboardInterrupt
+"""
+
+
+def test_a_program_ends_by_the_signal_while_a_compile_runs_beside_it():
+  done = subprocess.run(
+    (sys.executable, "-c", _COMPILING),
+    capture_output=True,
+    text=True,
+    env={**os.environ, "JAX_PLATFORMS": "cpu"},
+  )
+  assert done.returncode == -signal.SIGINT, done.stderr
+  assert done.stdout.split() == ["farewell", "goodbye"]
+
+
+def _waiting(number: int, say: job.Say, *, done: pathlib.Path) -> None:
+  """The first process does not decide until Ctrl-C has met the other one."""
+  follow = composer_lib.Composer.follow
+
+  def met(self: composer_lib.Composer, played: Any) -> Any:
+    if number == 0:
+      while not done.exists():
+        threading.Event().wait(0.01)
+    elif not done.exists():
+      threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
+    return follow(self, played)
+
+  composer_lib.Composer.follow = met
+  signal.signal(signal.SIGINT, signal.default_int_handler)
+  state, x = live_step.state(), live_step.batch(0)
+  proposer = live_step.Proposer({})
+  with live_job.joined(proposer):
+    step: Any = lagom_xla.tune(jax.jit(live_step.train_step()))
+    if number == 1:
+      with pytest.raises(KeyboardInterrupt):
+        step(state, x)
+      done.touch()
+    while not live_job.is_done(step.report()):
+      _, loss = step(state, x)
+    say((float(loss), step.report().split("  now: ")[1]))
+
+
+def test_ctrl_c_acts_while_a_process_waits_for_the_first_one(
+  tmp_path: pathlib.Path,
+):
+  function = functools.partial(_waiting, done=tmp_path / "done")
+  one, other = (it.said for it in live_job.run(function))
+  assert one[0][0] == other[0][0]
+  assert all(report.startswith("watch") for ((_, report),) in (one, other))
+
+
+def _leaving(number: int, say: job.Say, *, waits: pathlib.Path) -> None:
+  """The first process ends while the other one waits for its script."""
+  # The processes of a test are not let go of by JAX's barrier.
+  atexit.unregister(api.clean_up)
+  follow = composer_lib.Composer.follow
+
+  def told(self: composer_lib.Composer, played: Any) -> Any:
+    if number == 1 and played.durations_s:
+      waits.touch()
+    return follow(self, played)
+
+  composer_lib.Composer.follow = told
+  state, x = live_step.state(), live_step.batch(0)
+  with live_job.joined(live_step.Proposer({})):
+    step: Any = lagom_xla.tune(jax.jit(live_step.train_step()))
+    step(state, x)
+    if number == 0:
+      while not waits.exists():
+        threading.Event().wait(0.01)
+      atexit._run_exitfuncs()
+      return
+    with pytest.warns(RuntimeWarning, match="process 0: it has ended"):
+      while "now: stay" not in step.report():
+        results = step(state, x)
+    expected = jax.jit(live_step.train_step())(state, x)
+    jax.tree.map(np.testing.assert_array_equal, results, expected)
+    say(step.report())
+
+
+def test_none_waits_for_what_a_process_would_decide_that_has_ended(
+  tmp_path: pathlib.Path,
+):
+  function = functools.partial(_leaving, waits=tmp_path / "waits")
+  _, other = live_job.run(function)
+  (report,) = other.said
+  assert "now: stay, after: process 0: it has ended" in report
