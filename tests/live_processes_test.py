@@ -99,7 +99,9 @@ def _dying(
   if state == "stay":
     makers = {"hangs": _only_in(0, hang)}
   composer_lib.Composer.follow = follow
-  with live_job.time_flies(dead):
+  # The one that does not hang waits for the decision of the one that does.
+  waits = number == victim and state == "stay"
+  with live_job.time_flies(dead.with_name("never") if waits else dead):
     trained = live_job.train(live_step.Proposer(makers))
   say((trained.variants[-1], trained.report))
 

@@ -22,7 +22,6 @@ _LONGEST_S = 20.0
 _running: dict[threading.Thread, threading.Event] = {}
 _farewells: list[Callable[[], None]] = []
 _lock = threading.Lock()
-_process = os.getpid()
 
 
 def start(
@@ -52,7 +51,8 @@ def call_first(farewell: Callable[[], None]) -> None:
     farewell: What is called; it raises nothing.
   """
   _register()
-  _farewells.append(farewell)
+  if farewell not in _farewells:
+    _farewells.append(farewell)
 
 
 def join(longest_s: float = _LONGEST_S) -> bool:
@@ -68,19 +68,19 @@ def join(longest_s: float = _LONGEST_S) -> bool:
 def _register() -> None:
   """What was registered last is called first: `_end` calls all that is left."""
   atexit.unregister(_end)
-  atexit.register(_end)
+  atexit.register(_end, os.getpid())
 
 
-def _end() -> None:
-  if _process != os.getpid():
+def _end(process: int) -> None:
+  if process != os.getpid():
     return  # A fork has none of these threads.
   for farewell in _farewells:
     farewell()
   with _lock:
     for stop in _running.values():
       stop.set()
-  if not interruption.is_ending():
-    join()
-  elif not join(interruption.LONGEST_S):
+  is_interrupted = interruption.is_ending()
+  have_ended = join(interruption.LONGEST_S if is_interrupted else _LONGEST_S)
+  if is_interrupted and not have_ended:
     atexit.unregister(_end)
     interruption.end()

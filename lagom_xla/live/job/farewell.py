@@ -38,6 +38,7 @@ _leaving: weakref.WeakSet[Leaving] = weakref.WeakSet()
 def at_end(leaving: Leaving) -> None:
   """Has somebody tell the others when Python ends, if it is still there."""
   _leaving.add(leaving)
+  ending.call_first(_end)
 
 
 def _end() -> None:
@@ -56,6 +57,3 @@ def _leave(leaving: list[Leaving]) -> None:
   for one in leaving:
     with contextlib.suppress(errors.ProcessesError):
       one.leave()
-
-
-ending.call_first(_end)
