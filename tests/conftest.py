@@ -59,6 +59,7 @@ _LONGEST = (
   "shared_modules_test",
   "llama_totals_test",
   "live_processes_test",
+  "live_processes_touch_test",
   "workloads_test",
   "strand_keys_test",
   "llama_example_test",

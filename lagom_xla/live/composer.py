@@ -20,6 +20,7 @@ import jax
 
 from lagom_xla import errors
 from lagom_xla.compile import fallback
+from lagom_xla.live import ending
 from lagom_xla.live import first_process
 from lagom_xla.live import proposals
 from lagom_xla.live import refusal
@@ -99,7 +100,8 @@ class Composer:
       )
       diary.loop = loop_lib.Loop(self._first, board.members, patience.limits)
     if len(board.members) > 1:
-      farewell.at_end(self)
+      farewell.prepare(self)
+      ending.call_first(farewell.say)
 
   def follow(self, played: surroundings.Played) -> script_lib.Script:
     """The script after the one that was played, the same in all processes."""

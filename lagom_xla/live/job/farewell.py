@@ -14,7 +14,6 @@ from typing import Protocol
 import weakref
 
 from lagom_xla import errors
-from lagom_xla.live import ending
 
 # Seconds in which the others must have been told.
 _LONGEST_S = 1.0
@@ -35,13 +34,13 @@ class Leaving(Protocol):
 _leaving: weakref.WeakSet[Leaving] = weakref.WeakSet()
 
 
-def at_end(leaving: Leaving) -> None:
-  """Has somebody tell the others when Python ends, if it is still there."""
+def prepare(leaving: Leaving) -> None:
+  """Has somebody tell the others by `say`, if it is still there."""
   _leaving.add(leaving)
-  ending.call_first(_end)
 
 
-def _end() -> None:
+def say() -> None:
+  """Tells the others; to be called when Python ends."""
   thread = threading.Thread(
     target=_leave,
     args=(list(_leaving),),
