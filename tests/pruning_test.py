@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import settings
 from hypothesis import strategies as st
 import jax
+import pytest
 
 import fake_target
 import hlo_text
@@ -28,6 +29,7 @@ _H100S = cluster_lib.parse("1x8xh100")
 _SEARCHER = nccl.SEARCHERS[nccl.DEFAULT_SEARCHER]
 _DOUBLED = "xla_gpu_enable_while_loop_double_buffering"
 _BY_DIM = "xla_gpu_enable_all_gather_combine_by_dim"
+_GATHERED = "xla_gpu_all_gather_combine_threshold_bytes"
 _COMMANDS = "xla_gpu_enable_command_buffer"
 _SCHEDULER = "xla_gpu_enable_latency_hiding_scheduler"
 
@@ -131,3 +133,37 @@ def test_the_scheduler_that_xla_chose_itself_is_expected_to_go(
   assert pruning.pruned(target, kept, default) == pruning.expected(
     kept, default
   )
+
+
+def _gathers(*groups: tuple[int, ...]) -> hlo.Module:
+  """All-gathers of arrays of these bytes."""
+  lines: list[str] = []
+  for number, sizes_bytes in enumerate(groups):
+    lines += hlo_text.all_gather(f"gather{number}", *sizes_bytes)
+  body = "\n".join(lines)
+  return hlo_text.load(f"""
+    p = f32[256,256] parameter(0)
+    {body}
+    ROOT {hlo_text.kernel("k", 50.0)}
+  """)
+
+
+@pytest.mark.parametrize(
+  ("groups", "threshold_bytes", "is_left_out"),
+  [
+    (((2**26,), (2**26,)), 2**33, True),
+    (((2**20, 2**20), (2**26,)), 2**33, True),
+    (((2**24, 2**24), (2**26,)), 2**33, False),
+    (((2**26,), (2**26,)), 0, False),
+  ],
+)
+def test_a_threshold_that_combines_no_more_than_the_default_is_left_out_first(
+  groups: tuple[tuple[int, ...], ...], threshold_bytes: int, is_left_out: bool
+) -> None:
+  target = fake_target.FakeTarget(
+    name="step", cluster=_H100S, scheduled=lambda _: _gathers(*groups)
+  )
+  config = config_lib.XlaConfig(options={_GATHERED: threshold_bytes})
+  kept = evaluation.evaluate_or_raise(config, target=target, searcher=_SEARCHER)
+  expected = pruning.expected(kept, _default(target))
+  assert (_GATHERED not in expected.options) == is_left_out

@@ -15,6 +15,7 @@ from lagom_xla import errors
 from lagom_xla.compile import config as config_lib
 from lagom_xla.flags import debug_options
 from lagom_xla.passes import overlap
+from lagom_xla.passes.combine import table
 from lagom_xla.search.xla import knobs
 from lagom_xla.search.xla import thresholds
 from lagom_xla.xla_schedule import latency_hiding
@@ -43,7 +44,7 @@ def of(
     scheduled: the schedule under the config.
     by_default: the schedule under XLA's defaults.
   """
-  without_object = _without_object(scheduled)
+  without_object = _without_object(scheduled) | _out_of_reach(config, scheduled)
   return tuple(
     name
     for name in names
@@ -66,6 +67,29 @@ def _without_object(scheduled: overlap.Analysis) -> set[str]:
       in_loops.update(knobs.PIPELINED_AS.get(kind, (kind,)))
   found = {thresholds.OPTIONS[k] for k, num in num_moved.items() if num < 2}
   return found | {o for k, o in knobs.PIPELINED.items() if k not in in_loops}
+
+
+def _out_of_reach(
+  config: config_lib.XlaConfig, scheduled: overlap.Analysis
+) -> set[str]:
+  """Thresholds that are raised, and combined nothing for it.
+
+  All that is combined of their kinds fits under the default, too.
+  """
+  reached = {
+    c.kind
+    for c in scheduled.collectives
+    if c.num_operands > 1
+    and c.kind in table.COMBINERS
+    and table.combined_bytes(c) > table.COMBINERS[c.kind].default_bytes
+  }
+  return {
+    option
+    for kind, option in thresholds.OPTIONS.items()
+    if kind not in reached
+    and option in config.options
+    and int(config.options[option]) >= table.COMBINERS[kind].default_bytes
+  }
 
 
 def _is_default(name: str, value: object) -> bool:
