@@ -13,6 +13,7 @@ compiled before, are not compiled again.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+import contextlib
 import dataclasses
 import functools
 
@@ -20,7 +21,8 @@ from lagom_xla.compile import config as config_lib
 from lagom_xla.search.xla import arms as arms_lib
 from lagom_xla.search.xla import candidates
 from lagom_xla.search.xla import options
-from lagom_xla.search.xla import turns
+from lagom_xla.search.xla import predictions as predictions_lib
+from lagom_xla.search.xla import turns as turns_lib
 from lagom_xla.search.xla import value as value_lib
 
 # Sets of options that are compiled from the second start.
@@ -34,9 +36,9 @@ def search(
   beside: Beside,
   arms: Sequence[arms_lib.Arm],
   *,
+  turns: turns_lib.Turns,
   max_compiles: int = options.MAX_COMPILES,
   max_again: int = MAX_AGAIN,
-  in_turn: turns.InTurn = turns.one_by_one,
   progress: candidates.Progress = lambda _: None,
 ) -> candidates.Search:
   """Goes on from a search that has its default alone.
@@ -46,19 +48,48 @@ def search(
     beside: given the fastest arm, or None while that is not known, what
       schedules and searches a config.
     arms: what else to begin with.
+    turns: has the arms begun, and the configs of a round ahead.
     max_compiles: how many sets of options may be compiled from the first start
       on, that start among them.
     max_again: how many from the second start on, beside it.
-    in_turn: begins arms, and the configs of a round, ahead.
     progress: called with a few words after each candidate.
   """
-  so_far = _with_arms(so_far, beside(None), arms, in_turn, progress)
-  search_options = functools.partial(
-    options.search,
-    evaluate=beside(so_far.fastest_arm),
-    in_turn=in_turn,
-    progress=progress,
-  )
+  predictions = predictions_lib.Predictions()
+  default = so_far.default
+  so_far = dataclasses.replace(so_far, arms=tuple(arms))
+  new = unlike(arms, default.config)
+  with contextlib.ExitStack() as begun:
+    begun.enter_context(turns.begun(arm.config for arm in new))
+    if new and not turns.is_idle:
+      # Options are searched from the default whatever the arms are worth, so
+      # workers that have no arm left begin with that.
+      following = options.first_round(default, predictions)
+      following = following[: min(turns.num_workers + 1, max_again)]
+      begun.enter_context(turns.begun(following))
+    for arm in new:
+      so_far = so_far.with_candidate(beside(None)(arm.config))
+      progress(arm.name)
+    return _from_starts(
+      so_far,
+      functools.partial(
+        options.search,
+        evaluate=beside(so_far.fastest_arm),
+        in_turn=turns.ahead,
+        predictions=predictions,
+        progress=progress,
+      ),
+      max_compiles,
+      max_again,
+    )
+
+
+def _from_starts(
+  so_far: candidates.Search,
+  search_options: Callable[..., candidates.Search],
+  max_compiles: int,
+  max_again: int,
+) -> candidates.Search:
+  """Goes on from the fastest arm, and again from the default."""
   start = min(so_far.scheduled, key=candidates.tuned_us)
   so_far = so_far.with_search(
     search_options(candidates.Search(default=start), max_compiles=max_compiles)
@@ -76,22 +107,6 @@ def search(
   # First what has fewer options: of what is as fast the first is kept.
   others = (*again.others, *so_far.others)
   return dataclasses.replace(so_far.with_search(again), others=others)
-
-
-def _with_arms(
-  so_far: candidates.Search,
-  evaluate: candidates.Evaluate,
-  arms: Sequence[arms_lib.Arm],
-  in_turn: turns.InTurn,
-  progress: candidates.Progress,
-) -> candidates.Search:
-  so_far = dataclasses.replace(so_far, arms=tuple(arms))
-  new = unlike(arms, so_far.default.config)
-  configs = in_turn([arm.config for arm in new])
-  for arm, config in zip(new, configs, strict=True):
-    so_far = so_far.with_candidate(evaluate(config))
-    progress(arm.name)
-  return so_far
 
 
 def _gained_nothing(so_far: candidates.Search, value: value_lib.Value) -> bool:
