@@ -60,7 +60,7 @@ def search(
   new = unlike(arms, default.config)
   with contextlib.ExitStack() as begun:
     begun.enter_context(turns.begun(arm.config for arm in new))
-    if new and not turns.is_idle:
+    if new and turns.num_workers:
       # Options are searched from the default whatever the arms are worth, so
       # workers that have no arm left begin with that.
       following = options.first_round(default, predictions)

@@ -45,13 +45,8 @@ class Turns:
 
   @property
   def num_workers(self) -> int:
-    """Compiles that can go on at once."""
-    return max(self.target.num_workers, 1)
-
-  @property
-  def is_idle(self) -> bool:
-    """Whether nothing can be begun, as there are no workers."""
-    return not self.target.num_workers
+    """Compiles that can go on at once beside this process; 0 for none."""
+    return self.target.num_workers
 
   @contextlib.contextmanager
   def begun(self, configs: Iterable[config_lib.XlaConfig]) -> Iterator[None]:
@@ -64,12 +59,12 @@ class Turns:
   def ahead(
     self, configs: Sequence[config_lib.XlaConfig]
   ) -> Generator[config_lib.XlaConfig, None, None]:
-    """The configs, with as many begun beside each as there are workers."""
+    """The configs, with as many begun after each as there are workers."""
     with contextlib.ExitStack() as stack:
       num_begun = 0
       for position, config in enumerate(configs):
         # One more waits for whoever is done first.
-        until = position + self.num_workers + (self.target.num_workers > 0)
+        until = position + 1 + self.num_workers
         for begun in configs[num_begun:until]:
           stack.enter_context(self._begun(begun))
         num_begun = max(num_begun, until)
