@@ -64,7 +64,7 @@ def search(
       # Options are searched from the default whatever the arms are worth, so
       # workers that have no arm left begin with that.
       following = options.first_round(default, predictions)
-      following = following[: min(turns.num_workers + 1, max_again)]
+      following = following[: min(2 * turns.num_workers, max_again)]
       begun.enter_context(turns.begun(following))
     for arm in new:
       so_far = so_far.with_candidate(beside(None)(arm.config))
