@@ -30,7 +30,7 @@ _DOUBLED = "xla_gpu_enable_while_loop_double_buffering"
 _BY_DIM = "xla_gpu_enable_all_gather_combine_by_dim"
 
 
-def _config(number: int) -> config_lib.XlaConfig:
+def _config(number: int | str) -> config_lib.XlaConfig:
   return config_lib.XlaConfig(options={"number": number})
 
 
@@ -73,16 +73,63 @@ def test_no_more_is_begun_than_workers_can_do_and_all_of_it_is_let_go(
   )
   configs = [_config(number) for number in range(num_configs)]
   seen = []
-  in_turn = turns.ahead(target)(configs)
+  in_turn = turns.Turns(target=target).ahead(configs)
   for config in in_turn:
     seen.append(config)
-    begun_at_most = min(len(seen) - 1 + max(workers, 1), num_configs)
+    # One more waits for the worker that is done first.
+    begun_at_most = min(len(seen) + workers, num_configs)
     assert target.numbers_begun == list(range(begun_at_most))
     if len(seen) == num_looked_at:
       break
   in_turn.close()  # type: ignore[attr-defined]
   assert seen == configs[: len(seen)]
   assert sorted(target.dropped) == sorted(target.numbers_begun)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Ordered(fake_target.FakeTarget):
+  """A target with two workers that writes down what it is asked for, when."""
+
+  ordered: list[config_lib.XlaConfig] = dataclasses.field(default_factory=list)
+  begun_before: dict[str, list[config_lib.XlaConfig]] = dataclasses.field(
+    default_factory=dict
+  )
+
+  @property
+  def num_workers(self) -> int:
+    return 2
+
+  @contextlib.contextmanager
+  def started(self, configs: Iterable[config_lib.XlaConfig]) -> Iterator[None]:
+    self.ordered.extend(configs)
+    yield
+
+  def schedule(
+    self, config: config_lib.XlaConfig = config_lib.DEFAULT
+  ) -> hlo.Module:
+    self.begun_before.setdefault(repr(config), list(self.ordered))
+    return super().schedule(config)
+
+
+def test_arms_are_begun_together_and_what_follows_beside_them() -> None:
+  target = _Ordered(
+    name="step",
+    cluster=_H100S,
+    scheduled=lambda _: hlo_text.exposed_gather(50.0),
+  )
+  arms = [
+    arms_lib.Arm(name=str(n), config=_config(n))
+    for n in ("one", "two", "three")
+  ]
+  found = joint.search(target, arms=arms, max_compiles=3)
+  begun = target.begun_before[repr(arms[0].config)]
+  assert all(arm.config in begun for arm in arms)
+  # Beside the last one there is work for the other worker.
+  following = [c for c in begun if c not in (arm.config for arm in arms)]
+  assert following
+  # It is what the search then looks at.
+  tried = [c.config for c in found.others]
+  assert all(config in tried for config in following)
 
 
 def _found(search: candidates.Search) -> list[object]:

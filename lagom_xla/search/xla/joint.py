@@ -30,10 +30,11 @@ from lagom_xla.search.xla import evaluation
 from lagom_xla.search.xla import feedback
 from lagom_xla.search.xla import groups as groups_lib
 from lagom_xla.search.xla import options
+from lagom_xla.search.xla import predictions
 from lagom_xla.search.xla import slices
 from lagom_xla.search.xla import starts
 from lagom_xla.search.xla import strands
-from lagom_xla.search.xla import turns
+from lagom_xla.search.xla import turns as turns_lib
 
 Found = Callable[[candidates.Candidate | candidates.Refused], None]
 
@@ -95,7 +96,9 @@ def search(
     found(default)
     known = {digests.of(default.step.analysis.module): default}
     # One that is short of memory was compiled to the end to be judged.
-    in_turn = turns.ahead(target, is_to_the_end=default.peak_bytes is not None)
+    turns = turns_lib.Turns(
+      target=target, is_to_the_end=default.peak_bytes is not None
+    )
 
     def evaluate(
       config: config_lib.XlaConfig, fastest: candidates.Candidate | None = None
@@ -120,15 +123,15 @@ def search(
       so_far,
       lambda fastest: functools.partial(evaluate, fastest=fastest),
       arms,
+      turns=turns,
       max_compiles=first,
       max_again=again,
-      in_turn=in_turn,
       progress=progress,
       expect=expect,
     )
   if in_process:
     so_far = strands.search(
-      target, so_far, evaluate, in_turn=in_turn, progress=progress
+      target, so_far, evaluate, in_turn=turns.ahead, progress=progress
     )
     so_far = slices.search(target, so_far, evaluate, progress=progress)
     so_far = _with_groups(target, so_far, evaluate)
@@ -177,7 +180,9 @@ def _with_groups(
   chosen = groups_lib.search(
     apart,
     target.cluster,
-    max_predictions=options.max_predictions(apart, _MAX_PREDICTED_INSTRUCTIONS),
+    max_predictions=predictions.max_predictions(
+      apart, _MAX_PREDICTED_INSTRUCTIONS
+    ),
   )
   so_far = dataclasses.replace(
     so_far, num_predicted=so_far.num_predicted + chosen.num_predicted

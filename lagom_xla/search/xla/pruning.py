@@ -15,7 +15,6 @@ option of the plan does (`verify/`), which finds them compiled.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-import contextlib
 import dataclasses
 
 from lagom_xla import errors
@@ -126,12 +125,11 @@ def _pruned(
 
   alone = [_without(config, [*suspects, name]) for name in others]
   together = [_without(config, suspects)] if suspects else []
-  in_turn = turns.ahead(target)([*together, *alone])
-  with contextlib.closing(in_turn):
-    if together and not is_same(next(in_turn)):
+  with turns.Turns(target=target).begun([*together, *alone]):
+    if together and not is_same(together[0]):
       return None
     config = _less(config, suspects)
-    inert = [n for n, c in zip(others, in_turn, strict=True) if is_same(c)]
+    inert = [n for n, c in zip(others, alone, strict=True) if is_same(c)]
   if len(inert) <= 1 or is_same(_without(config, inert)):
     return _less(config, inert)
   gone: list[str] = []

@@ -13,6 +13,7 @@ compiled before, are not compiled again.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
+import contextlib
 import dataclasses
 import functools
 
@@ -20,7 +21,8 @@ from lagom_xla.compile import config as config_lib
 from lagom_xla.search.xla import arms as arms_lib
 from lagom_xla.search.xla import candidates
 from lagom_xla.search.xla import options
-from lagom_xla.search.xla import turns
+from lagom_xla.search.xla import predictions as predictions_lib
+from lagom_xla.search.xla import turns as turns_lib
 from lagom_xla.search.xla import value as value_lib
 
 # Sets of options that are compiled from the second start.
@@ -38,9 +40,9 @@ def search(
   beside: Beside,
   arms: Sequence[arms_lib.Arm],
   *,
+  turns: turns_lib.Turns,
   max_compiles: int = options.MAX_COMPILES,
   max_again: int = MAX_AGAIN,
-  in_turn: turns.InTurn = turns.one_by_one,
   progress: candidates.Progress = lambda _: None,
   expect: Expect = lambda _: None,
 ) -> candidates.Search:
@@ -51,27 +53,59 @@ def search(
     beside: given the fastest arm, or None while that is not known, what
       schedules and searches a config.
     arms: what else to begin with.
+    turns: has the arms begun, and the configs of a round ahead.
     max_compiles: how many sets of options may be compiled from the first start
       on, that start among them.
     max_again: how many from the second start on, beside it.
-    in_turn: begins arms, and the configs of a round, ahead.
     progress: called with a few words after each candidate.
     expect: called with how many candidates are to come, as often as more is
       known of that.
   """
-  most = max_compiles - 1 + max_again
-  expect_arms = _expecting(in_turn, expect, _USUAL_SHARE * most)
-  so_far = _with_arms(so_far, beside(None), arms, expect_arms, progress)
-  search_options = functools.partial(
-    options.search, evaluate=beside(so_far.fastest_arm), progress=progress
-  )
+  predictions = predictions_lib.Predictions()
+  default = so_far.default
+  so_far = dataclasses.replace(so_far, arms=tuple(arms))
+  new = unlike(arms, default.config)
+  expect(len(new) + _USUAL_SHARE * (max_compiles - 1 + max_again))
+  with contextlib.ExitStack() as begun:
+    begun.enter_context(turns.begun(arm.config for arm in new))
+    if new and turns.num_workers:
+      # Options are searched from the default whatever the arms are worth, so
+      # workers that have no arm left begin with that.
+      following = options.first_round(default, predictions)
+      following = following[: min(2 * turns.num_workers, max_again)]
+      begun.enter_context(turns.begun(following))
+    for arm in new:
+      so_far = so_far.with_candidate(beside(None)(arm.config))
+      progress(arm.name)
+    return _from_starts(
+      so_far,
+      functools.partial(
+        options.search,
+        evaluate=beside(so_far.fastest_arm),
+        predictions=predictions,
+        progress=progress,
+      ),
+      functools.partial(_expecting, turns.ahead, expect),
+      max_compiles,
+      max_again,
+    )
+
+
+def _from_starts(
+  so_far: candidates.Search,
+  search_options: Callable[..., candidates.Search],
+  in_turn_before: Callable[[float], turns_lib.InTurn],
+  max_compiles: int,
+  max_again: int,
+) -> candidates.Search:
+  """Goes on from the fastest arm, and again from the default."""
   start = min(so_far.scheduled, key=candidates.tuned_us)
   num_again = _USUAL_SHARE * max_again if _has_second(so_far, start) else 0.0
   so_far = so_far.with_search(
     search_options(
       candidates.Search(default=start),
       max_compiles=max_compiles,
-      in_turn=_expecting(in_turn, expect, num_again),
+      in_turn=in_turn_before(num_again),
     )
   )
   if not _has_second(so_far, start):
@@ -80,7 +114,7 @@ def search(
     candidates.Search(default=so_far.default),
     max_compiles=1 + max_again,
     is_hopeless=functools.partial(_gained_nothing, so_far),
-    in_turn=_expecting(in_turn, expect),
+    in_turn=in_turn_before(0.0),
   )
   # First what has fewer options: of what is as fast the first is kept.
   others = (*again.others, *so_far.others)
@@ -97,8 +131,8 @@ def _has_second(so_far: candidates.Search, start: candidates.Candidate) -> bool:
 
 
 def _expecting(
-  in_turn: turns.InTurn, expect: Expect, num_later: float = 0.0
-) -> turns.InTurn:
+  in_turn: turns_lib.InTurn, expect: Expect, num_later: float
+) -> turns_lib.InTurn:
   """Turns that say how many candidates are to come, with so many after them."""
 
   def begin(
@@ -108,22 +142,6 @@ def _expecting(
     return in_turn(configs)
 
   return begin
-
-
-def _with_arms(
-  so_far: candidates.Search,
-  evaluate: candidates.Evaluate,
-  arms: Sequence[arms_lib.Arm],
-  in_turn: turns.InTurn,
-  progress: candidates.Progress,
-) -> candidates.Search:
-  so_far = dataclasses.replace(so_far, arms=tuple(arms))
-  new = unlike(arms, so_far.default.config)
-  configs = in_turn([arm.config for arm in new])
-  for arm, config in zip(new, configs, strict=True):
-    so_far = so_far.with_candidate(evaluate(config))
-    progress(arm.name)
-  return so_far
 
 
 def _gained_nothing(so_far: candidates.Search, value: value_lib.Value) -> bool:

@@ -5,14 +5,14 @@
 What a search proposes together is compiled together, in as many workers as
 there are, and looked at one by one in the order proposed. So what is found does
 not depend on the number of workers. Where a search ends a batch early, what was
-not begun never is; at most one compile fewer than there are workers is wasted.
+not begun never is; at most as many compiles as there are workers are wasted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 import contextlib
-import functools
+import dataclasses
 
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import target as target_lib
@@ -20,10 +20,6 @@ from lagom_xla.compile import target as target_lib
 InTurn = Callable[
   [Sequence[config_lib.XlaConfig]],
   Generator[config_lib.XlaConfig, None, None],
-]
-
-_Begin = Callable[
-  [config_lib.XlaConfig], contextlib.AbstractContextManager[None]
 ]
 
 
@@ -34,29 +30,49 @@ def one_by_one(
   yield from configs
 
 
-def ahead(target: target_lib.Target, *, is_to_the_end: bool = False) -> InTurn:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Turns:
   """Turns in which a target's workers have the next configs begun.
 
-  Args:
+  Attributes:
     target: what is compiled.
     is_to_the_end: whether to begin compiles to the end, as steps short of
       memory are judged by; they show their schedules on the way.
   """
-  begin = target.compiling if is_to_the_end else _scheduling(target)
-  return functools.partial(_ahead, max(target.num_workers, 1), begin)
 
+  target: target_lib.Target
+  is_to_the_end: bool = False
 
-def _scheduling(target: target_lib.Target) -> _Begin:
-  return lambda config: target.started([config])
+  @property
+  def num_workers(self) -> int:
+    """Compiles that can go on at once beside this process; 0 for none."""
+    return self.target.num_workers
 
+  @contextlib.contextmanager
+  def begun(self, configs: Iterable[config_lib.XlaConfig]) -> Iterator[None]:
+    """Begins configs, in this order, and lets go of them at the end."""
+    with contextlib.ExitStack() as stack:
+      for config in configs:
+        stack.enter_context(self._begun(config))
+      yield
 
-def _ahead(
-  num_at_once: int, begin: _Begin, configs: Sequence[config_lib.XlaConfig]
-) -> Generator[config_lib.XlaConfig, None, None]:
-  with contextlib.ExitStack() as begun:
-    for config in configs[: num_at_once - 1]:
-      begun.enter_context(begin(config))
-    for position, config in enumerate(configs):
-      for following in configs[position + num_at_once - 1 :][:1]:
-        begun.enter_context(begin(following))
-      yield config
+  def ahead(
+    self, configs: Sequence[config_lib.XlaConfig]
+  ) -> Generator[config_lib.XlaConfig, None, None]:
+    """The configs, with as many begun after each as there are workers."""
+    with contextlib.ExitStack() as stack:
+      num_begun = 0
+      for position, config in enumerate(configs):
+        # One more waits for whoever is done first.
+        until = position + 1 + self.num_workers
+        for begun in configs[num_begun:until]:
+          stack.enter_context(self._begun(begun))
+        num_begun = max(num_begun, until)
+        yield config
+
+  def _begun(
+    self, config: config_lib.XlaConfig
+  ) -> contextlib.AbstractContextManager[None]:
+    if self.is_to_the_end:
+      return self.target.compiling(config)
+    return self.target.started([config])

@@ -1,0 +1,142 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Predictions of what values of XLA's options gain, before any is compiled.
+
+A value's changes are made to the dependency graph of a schedule, a list
+scheduler orders the result, and the step is replayed. What it gains is what it
+takes off the replay of the same graph without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+import dataclasses
+
+from lagom_xla.costs import step as step_lib
+from lagom_xla.passes import hlo
+from lagom_xla.search.xla import candidates
+from lagom_xla.search.xla import pairs
+from lagom_xla.search.xla import value as value_lib
+from lagom_xla.xla_schedule import reschedule
+
+# Instructions in all predictions of a round: a large module gets fewer.
+_MAX_PREDICTED_INSTRUCTIONS = 1_000_000
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Predicted:
+  """A value with what it is predicted to gain, as a share of the step.
+
+  Attributes:
+    value: with changes.
+    gain: of all of it.
+    of_parts: of the best of its parts, where it is several values together.
+  """
+
+  value: value_lib.Value
+  gain: float
+  of_parts: float = 0.0
+
+  @property
+  def is_promising(self) -> bool:
+    """Whether it is worth a compile, and no part of it gains more."""
+    return self.gain >= max(candidates.LEAST_GAIN, self.of_parts)
+
+
+class Predictions:
+  """Predictions from candidates, each made once."""
+
+  def __init__(self):
+    self._known: list[
+      tuple[candidates.Candidate, tuple[value_lib.Value, ...], list[Predicted]]
+    ] = []
+
+  def of(
+    self,
+    incumbent: candidates.Candidate,
+    values: Sequence[value_lib.Value],
+  ) -> list[Predicted]:
+    """Values that say what they change, and pairs of them, by their gain."""
+    asked = tuple(values)
+    for start, known, found in self._known:
+      if start is incumbent and known == asked:
+        return found
+    found = _predicted(incumbent, asked)
+    self._known.append((incumbent, asked, found))
+    return found
+
+
+def _predicted(
+  incumbent: candidates.Candidate, values: Sequence[value_lib.Value]
+) -> list[Predicted]:
+  module = incumbent.step.analysis.module
+  most = max_predictions(module, _MAX_PREDICTED_INSTRUCTIONS)
+  unchanged_us = _predicted_us(incumbent.step, reschedule.Changes())
+  known: list[Predicted] = []
+
+  def add(added: Sequence[value_lib.Value]) -> None:
+    for value in added[: max(most - len(known), 0)]:
+      parts = [
+        p.gain for p in known if p.value.options.items() < value.options.items()
+      ]
+      if all(p.value.options != value.options for p in known):
+        gain = _gain(incumbent, value, unchanged_us)
+        of_parts = max([0.0, *parts])
+        known.append(Predicted(value=value, gain=gain, of_parts=of_parts))
+    known.sort(key=lambda p: -p.gain)
+
+  add([value for value in values if value.changes is not None])
+  add(pairs.of_loops(p.value for p in reversed(known)))
+  add(pairs.of_best([p.value for p in known if not _is_scheduler(p.value)]))
+  return known
+
+
+def unpredictable(predicted: Sequence[Predicted]) -> list[value_lib.Value]:
+  """Values that are compiled though their prediction shows nothing.
+
+  A scheduler that XLA left off; and where loops have a form that the graph
+  cannot be changed in, each way to change them, and all ways together.
+  """
+  schedulers = [p.value for p in predicted if _is_scheduler(p.value)]
+  loops = [
+    p.value for p in predicted if p.gain == 0.0 and pairs.changes_loops(p.value)
+  ]
+  loops.sort(key=lambda value: -len(value.options))
+  alone = [value for value in loops[1:] if len(value.options) == 1]
+  return [*schedulers, *loops[:1], *alone]
+
+
+def _is_scheduler(value: value_lib.Value) -> bool:
+  """Whether it changes what schedules, which the list scheduler stands for."""
+  return value.changes == reschedule.Changes()
+
+
+def _gain(
+  incumbent: candidates.Candidate, value: value_lib.Value, unchanged_us: float
+) -> float:
+  """What a value takes off the predicted step, as a share of it.
+
+  Args:
+    incumbent: the best candidate so far.
+    value: with changes.
+    unchanged_us: the step as the list scheduler has it with no change.
+  """
+  assert value.changes is not None
+  if _is_scheduler(value):
+    return 1 - unchanged_us / incumbent.under_nccl_defaults.step_time_us
+  try:
+    return 1 - _predicted_us(incumbent.step, value.changes) / unchanged_us
+  except ValueError:  # The graph cannot be changed so.
+    return 0.0
+
+
+def _predicted_us(step: step_lib.Step, changes: reschedule.Changes) -> float:
+  """Step time under NCCL's defaults as the list scheduler would have it."""
+  module = reschedule.reschedule(step.analysis.module, changes, step.cluster)
+  predicted = step.rescheduled(module)
+  return predicted.timeline(predicted.default).step_time_us
+
+
+def max_predictions(module: hlo.Module, max_instructions: int) -> int:
+  """Predictions that have this many instructions together, or a few."""
+  return max(max_instructions // module.num_instructions, 4)
