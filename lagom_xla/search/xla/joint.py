@@ -44,8 +44,6 @@ Found = Callable[[candidates.Candidate | candidates.Refused], None]
 _LARGE_INSTRUCTIONS = 20_000
 _MAX_COMPILES_OF_LARGE = 4
 _MAX_AGAIN_OF_LARGE = 2
-# Instructions in all predictions of groups: a large module gets fewer.
-_MAX_PREDICTED_INSTRUCTIONS = 1_000_000
 # Larger modules keep XLA's groups: with every collective alone, XLA schedules
 # them for minutes.
 _MAX_GROUPED_INSTRUCTIONS = 50_000
@@ -180,9 +178,7 @@ def _with_groups(
   chosen = groups_lib.search(
     apart,
     target.cluster,
-    max_predictions=predictions.max_predictions(
-      apart, _MAX_PREDICTED_INSTRUCTIONS
-    ),
+    max_predictions=predictions.max_predictions(apart),
   )
   so_far = dataclasses.replace(
     so_far, num_predicted=so_far.num_predicted + chosen.num_predicted

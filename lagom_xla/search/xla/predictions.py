@@ -70,7 +70,7 @@ def _predicted(
   incumbent: candidates.Candidate, values: Sequence[value_lib.Value]
 ) -> list[Predicted]:
   module = incumbent.step.analysis.module
-  most = max_predictions(module, _MAX_PREDICTED_INSTRUCTIONS)
+  most = max_predictions(module)
   unchanged_us = _predicted_us(incumbent.step, reschedule.Changes())
   known: list[Predicted] = []
 
@@ -137,6 +137,6 @@ def _predicted_us(step: step_lib.Step, changes: reschedule.Changes) -> float:
   return predicted.timeline(predicted.default).step_time_us
 
 
-def max_predictions(module: hlo.Module, max_instructions: int) -> int:
-  """Predictions that have this many instructions together, or a few."""
-  return max(max_instructions // module.num_instructions, 4)
+def max_predictions(module: hlo.Module) -> int:
+  """How many schedules of a module are predicted together: of a large one few."""
+  return max(_MAX_PREDICTED_INSTRUCTIONS // module.num_instructions, 4)
