@@ -84,6 +84,7 @@ def _waiting(number: int, say: job.Say, *, done: pathlib.Path) -> None:
       with pytest.raises(KeyboardInterrupt):
         step(state, x)
       done.touch()
+    _, loss = step(state, x)
     while not live_job.is_done(step.report()):
       _, loss = step(state, x)
     say((float(loss), step.report().split("  now: ")[1]))
@@ -120,6 +121,7 @@ def _leaving(number: int, say: job.Say, *, waits: pathlib.Path) -> None:
       atexit._run_exitfuncs()
       return
     with pytest.warns(RuntimeWarning, match="process 0: it has ended"):
+      results = step(state, x)
       while "now: stay" not in step.report():
         results = step(state, x)
     expected = jax.jit(live_step.train_step())(state, x)
