@@ -22,8 +22,8 @@ TOUCH_S = 120.0
 _LOOK_S = 0.5
 # Between two tries of a call: the first pause, and the longest, in seconds.
 _PAUSES_S = (0.05, 1.0)
-# How long it may take to read what is known to be set, in seconds.
-_STANDING_S = 60.0
+# How many calls it may take to read what is known to be set.
+_NUM_LOOKS = 120
 
 _Result = TypeVar("_Result")
 
@@ -55,13 +55,14 @@ class Store:
     """
     if self._reach(lambda: self.store.put(key, value)):
       return value
-    found = self.get(key, timeout_s=_STANDING_S)
-    if found is None:  # It is there: it could not be set.
-      raise errors.ProcessesError(
-        f"JAX's distributed client has {key}, and did not show it within"
-        f" {_STANDING_S:g} s."
-      )
-    return found
+    for _ in range(_NUM_LOOKS):
+      found = self._look(key, _LOOK_S)
+      if found is not None:  # As is to be expected: it could not be set.
+        return found
+    raise errors.ProcessesError(
+      f"JAX's distributed client has {key}, and did not show it within"
+      f" {_NUM_LOOKS * _LOOK_S:g} s."
+    )
 
   def get(self, key: str, *, timeout_s: float) -> bytes | None:
     """Waits for a key; None if it is not set within the time.
