@@ -16,6 +16,8 @@ import os
 import re
 import signal
 import sys
+import time
+import types
 from typing import Any, NoReturn
 
 from lagom_xla import errors
@@ -27,6 +29,10 @@ _UNITS_S = {"": 1, "s": 1, "m": 60, "h": 3600}
 NOTHING_FOUND = 2
 # Python drops what is raised in some callbacks; then it is raised again.
 _AGAIN_S = 0.1
+# Extensions that are being imported may crash of what is raised in them. So an
+# import is waited for; one that takes longer is JAX's, and nothing was found.
+_LONGEST_IMPORT_S = 0.5
+_IMPORTS = "<frozen importlib._bootstrap>"
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -49,16 +55,22 @@ def raised(time_budget_s: float | None = None) -> Iterator[None]:
     time_budget_s: from now on; None for all the time that it takes.
   """
   stopped: errors.Stopped | None = None
+  stopped_s = 0.0
 
-  def stop(number: int, _: object) -> None:
-    nonlocal stopped
+  def stop(number: int, frame: types.FrameType | None) -> None:
+    nonlocal stopped, stopped_s
     if stopped is None:
+      stopped_s = time.monotonic()
       for one in _SIGNALS:
         signal.signal(one, signal.SIG_DFL)
       signal.setitimer(signal.ITIMER_REAL, _AGAIN_S, _AGAIN_S)
       stopped = _reason(number, time_budget_s)
     elif stopped.is_caught or sys.exception() is stopped:
       return  # It is on its way.
+    if _is_importing(frame):
+      if time.monotonic() - stopped_s >= _LONGEST_IMPORT_S:
+        ending.now(stopped.reason, stopped.exit_status or NOTHING_FOUND)
+      return
     raise stopped
 
   before = {one: signal.signal(one, stop) for one in _SIGNALS}
@@ -91,6 +103,15 @@ def raised(time_budget_s: float | None = None) -> Iterator[None]:
 def end_time_budget() -> None:
   """Says that there is a result, which is to be written whatever it takes."""
   signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def _is_importing(frame: types.FrameType | None) -> bool:
+  """Whether an import goes on in a frame, or in one that called it."""
+  while frame is not None:
+    if frame.f_code.co_filename == _IMPORTS:
+      return True
+    frame = frame.f_back
+  return False
 
 
 def _reason(number: int, time_budget_s: float | None) -> errors.Stopped:
