@@ -138,5 +138,5 @@ def _predicted_us(step: step_lib.Step, changes: reschedule.Changes) -> float:
 
 
 def max_predictions(module: hlo.Module) -> int:
-  """How many schedules of a module are predicted together: of a large one few."""
+  """How many schedules of a module are predicted; of a large one, a few."""
   return max(_MAX_PREDICTED_INSTRUCTIONS // module.num_instructions, 4)
