@@ -33,7 +33,8 @@ class Likeness(abc.ABC):
     self._remake = remake
     functools.update_wrapper(self, jitted.function, updated=())
     # The function that was jitted, as there.
-    self.__wrapped__ = jitted.function.__wrapped__
+    function: Any = jitted.function
+    self.__wrapped__ = getattr(function, "__wrapped__", function)
 
   @abc.abstractmethod
   def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
