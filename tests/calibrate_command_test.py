@@ -28,7 +28,7 @@ def _command(
   folder: pathlib.Path, *arguments: str
 ) -> subprocess.CompletedProcess[str]:
   return subprocess.run(
-    [sys.executable, "-m", "lagom_xla.cli", "calibrate", *arguments],
+    [sys.executable, "-m", "lagom_xla", "calibrate", *arguments],
     cwd=folder,
     capture_output=True,
     text=True,

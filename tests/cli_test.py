@@ -46,7 +46,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
 
 def test_a_reader_that_has_seen_enough_is_no_error() -> None:
-  command = f"{sys.executable} -m lagom_xla.cli clusters --format=json"
+  command = f"{sys.executable} -m lagom_xla clusters --format=json"
   done = subprocess.run(
     f"({command}; echo status $? >&2) | true",
     shell=True,

@@ -145,7 +145,7 @@ def run_process(
   unset = ("JAX_", "XLA_", "TF_CPP_")
   here = {k: v for k, v in os.environ.items() if not k.startswith(unset)}
   done = subprocess.run(
-    [sys.executable, "-m", "lagom_xla.cli", *arguments],
+    [sys.executable, "-m", "lagom_xla", *arguments],
     cwd=cwd,
     env={**here, **(env or {})},
     stdout=stdout,

@@ -199,7 +199,7 @@ def test_an_inherited_cap_does_not_undercut_the_table(folder, shell, name):
 def test_a_damaged_or_missing_table_sets_nothing_and_fails(
   tmp_path, folder, shell, num_bytes
 ):
-  shell.has_command(f'exec "{sys.executable}" -m lagom_xla.cli "$@"')
+  shell.has_command(f'exec "{sys.executable}" -m lagom_xla "$@"')
   path = str(pathlib.Path(__file__).parents[1])
   found, said = shell.source(folder / "env.sh", PYTHONPATH=path)
   assert found["LAGOM_XLA_NCCL_TABLE"] == str(folder / "nccl_table.bin")

@@ -109,7 +109,7 @@ def test_a_check_in_json_says_that_a_flag_is_fatal() -> None:
 def test_a_check_survives_flags_that_would_end_it() -> None:
   flags = "--xla_that_ends_a_process=1"
   done = subprocess.run(
-    [sys.executable, "-m", "lagom_xla.cli", "flags", "--check", flags],
+    [sys.executable, "-m", "lagom_xla", "flags", "--check", flags],
     env={**os.environ, "XLA_FLAGS": flags},
     capture_output=True,
     text=True,

@@ -61,7 +61,7 @@ def _start(
 ) -> subprocess.Popen[str]:
   command = ("tune", step, _CLUSTER, f"--out={plan}", *more)
   return subprocess.Popen(
-    [sys.executable, "-m", "lagom_xla.cli", *command],
+    [sys.executable, "-m", "lagom_xla", *command],
     env={
       **os.environ,
       "LAGOM_XLA_WORKERS": "2",
@@ -125,7 +125,7 @@ def test_ctrl_c_in_an_import_costs_one_line(
   file.write_text("import os, time; os.write(2, b'!\\n'); time.sleep(300)")
   path = f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
   with subprocess.Popen(
-    [sys.executable, "-m", "lagom_xla.cli", command, step, _CLUSTER],
+    [sys.executable, "-m", "lagom_xla", command, step, _CLUSTER],
     env={**os.environ, "PYTHONPATH": path},
     stdout=subprocess.DEVNULL,
     stderr=subprocess.PIPE,

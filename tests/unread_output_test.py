@@ -25,7 +25,7 @@ def _bash(folder: pathlib.Path, command: str) -> str:
     folder: where it runs.
     command: with $LAGOM in place of lagom-xla, and what becomes of its output.
   """
-  lagom = f"{shlex.quote(sys.executable)} -m lagom_xla.cli"
+  lagom = f"{shlex.quote(sys.executable)} -m lagom_xla"
   done = subprocess.run(
     ["bash", "-c", f"{command.replace('$LAGOM', lagom)}"],
     cwd=folder,

@@ -76,7 +76,7 @@ def test_an_xla_flags_that_names_a_fifo_is_not_read(
 
 def test_a_pipe_of_the_shell_is_read(tmp_path: pathlib.Path) -> None:
   (tmp_path / "step.hlo.gz").write_bytes(gzip.compress(HLO.encode()))
-  inspect = f"{sys.executable} -m lagom_xla.cli inspect {CLUSTER} --format=json"
+  inspect = f"{sys.executable} -m lagom_xla inspect {CLUSTER} --format=json"
   done = subprocess.run(
     ["bash", "-c", f"{inspect} -q <(gzip -dc step.hlo.gz)"],
     cwd=tmp_path,

@@ -68,7 +68,7 @@ def _run(command: Sequence[str]) -> dict[str, Any]:
   """Runs a command; what it printed is told in its main parts."""
   begin_s = time.monotonic()
   try:
-    done = live_gpu.run("lagom_xla.cli", *command)
+    done = live_gpu.run("lagom_xla", *command)
   except subprocess.TimeoutExpired as error:
     reason = f"{error.timeout:.0f} s passed"
     return {"command": " ".join(command), "reason": reason}

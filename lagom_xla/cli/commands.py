@@ -101,6 +101,7 @@ def parser() -> argparse.ArgumentParser:
   commands = parser.add_subparsers(dest="command", required=True)
   for module in _MODULES:
     module.add(commands)
+  parser.set_defaults(parser=parser)  # What `completion` describes.
   return parser
 
 

@@ -45,9 +45,7 @@ def _run(arguments: argparse.Namespace) -> None:
       "Shell completion needs shtab, which is not installed: pip install"
       " 'lagom_xla[completion]'."
     ) from error
-  from lagom_xla.cli import commands
-
-  parser = commands.parser()
+  parser = arguments.parser
   for action in _actions(parser):
     if action.choices is not None:
       continue
