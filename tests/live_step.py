@@ -25,6 +25,7 @@ from lagom_xla import errors
 from lagom_xla.live import composer
 from lagom_xla.live import platforms
 from lagom_xla.live import proposals
+from lagom_xla.live import tracing
 from lagom_xla.live import tuned
 from lagom_xla.live.loop import loop
 
@@ -153,13 +154,35 @@ def failing(message: str) -> Callable[[jax.stages.Lowered], Any]:
 
 @contextlib.contextmanager
 def proposed_by(
-  proposer: proposals.Proposer, patience: composer.Patience = PATIENCE
+  proposer: proposals.Proposer,
+  patience: composer.Patience = PATIENCE,
+  *,
+  waits_for_traces: bool = True,
 ) -> Iterator[None]:
-  """Steps that are tuned from now on get their proposals from this one."""
+  """Steps that are tuned from now on get their proposals from this one.
+
+  Args:
+    proposer: What proposes.
+    patience: Of the loop.
+    waits_for_traces: Whether a traced call returns once the trace is written,
+      so that what a call comes to does not depend on how busy the machine is.
+  """
   with (
     mock.patch.object(
       platforms, "proposer_of", lambda *unused, **options: proposer
     ),
     mock.patch.object(tuned, "PATIENCE", patience),
+    mock.patch.object(tracing.Tracer, "end", _end_and_wait)
+    if waits_for_traces
+    else contextlib.nullcontext(),
   ):
     yield
+
+
+_end = tracing.Tracer.end
+
+
+def _end_and_wait(tracer: tracing.Tracer) -> None:
+  _end(tracer)
+  while tracer.is_ending:
+    time.sleep(1e-3)

@@ -67,7 +67,10 @@ class _Training:
 def proposer() -> Any:
   """Who is asked for proposals by steps that are tuned from now on."""
   proposer = live_step.Proposer({})
-  with live_step.proposed_by(proposer), warnings.catch_warnings():
+  with (
+    live_step.proposed_by(proposer, waits_for_traces=False),
+    warnings.catch_warnings(),
+  ):
     warnings.simplefilter("error")
     yield proposer
 
@@ -206,7 +209,7 @@ def test_a_trace_that_does_not_end_is_given_up(
   limits = dataclasses.replace(live_step.PATIENCE.limits, trace_s=0.1)
   patience = dataclasses.replace(live_step.PATIENCE, limits=limits)
   proposer = live_step.Proposer({})
-  with live_step.proposed_by(proposer, patience):
+  with live_step.proposed_by(proposer, patience, waits_for_traces=False):
     with pytest.warns(RuntimeWarning) as warned:
       _Training().call_until_watched()
     (one,) = warned
@@ -310,7 +313,7 @@ def _in_a_job(number: int, say: job.Say) -> None:
   proposer = live_step.Proposer({"faster": live_step.sleeping(0.0)})
   platforms.proposer_of = lambda *unused, **options: proposer
   variants = []
-  with live_step.proposed_by(proposer):
+  with live_step.proposed_by(proposer, waits_for_traces=False):
     function = live_step.train_step(0.004)
     step: Any = lagom_xla.tune(jax.jit(function, donate_argnums=0), cache=False)
     state = live_step.state()
