@@ -30,7 +30,10 @@ from lagom_xla.live import tracing
 from lagom_xla.profiling import xspace
 import live_step
 
-_MOST_CALLS = 2000
+_MOST_CALLS = 5000
+# After so many the machine must be busy, and other threads need it.
+_BUSY_CALLS = 500
+_PAUSE_S = 0.01
 
 
 def _step(x: jax.Array) -> jax.Array:
@@ -53,10 +56,12 @@ class _Training:
     np.testing.assert_array_equal(self._tuned(self._x), self._expected)
 
   def call_until(self, is_there: Callable[[], bool]) -> None:
-    for _ in range(_MOST_CALLS):
+    for number in range(_MOST_CALLS):
       if is_there():
         return
       self.call()
+      if number >= _BUSY_CALLS:
+        time.sleep(_PAUSE_S)
     raise AssertionError(self.report)
 
   def call_until_watched(self) -> None:
