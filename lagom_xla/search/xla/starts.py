@@ -19,6 +19,7 @@ import functools
 
 from lagom_xla.compile import config as config_lib
 from lagom_xla.search.xla import arms as arms_lib
+from lagom_xla.search.xla import attempts
 from lagom_xla.search.xla import candidates
 from lagom_xla.search.xla import options
 from lagom_xla.search.xla import predictions as predictions_lib
@@ -127,8 +128,7 @@ def _has_second(so_far: candidates.Search, start: candidates.Candidate) -> bool:
   default = so_far.default
   if start.step is default.step:
     return False  # It is the schedule that options are searched from.
-  # Else its kernels alone take longer than the best step.
-  return default.tuned.kernel_us < so_far.best.tuned.step_time_us
+  return attempts.can_win(default, so_far)
 
 
 def _expecting(
