@@ -135,16 +135,39 @@ _PARTS = (
 
 
 def times(step: step_lib.Step, configuration: step_lib.Configuration) -> Times:
-  """Replays a step as predicted and in every scenario."""
+  """Replays a step as predicted, and in a scenario once that is asked for."""
   measured = step.measured
   return Times(
     mean_us=step.timeline(configuration).step_time_us,
-    by_scenario={
-      scenario: step.under(scenario).timeline(configuration).step_time_us
-      for scenario in scenarios(step.cluster, measured)
-    },
+    by_scenario=_Replays(step, configuration),
     step_factors=None if measured is None else measured.step_factors,
   )
+
+
+class _Replays(Mapping[scenario_lib.Scenario, float]):
+  """Step times by scenario; few ask for those of a candidate that is slower."""
+
+  def __init__(
+    self, step: step_lib.Step, configuration: step_lib.Configuration
+  ):
+    self._step = step
+    self._configuration = configuration
+    self._scenarios = scenarios(step.cluster, step.measured)
+    self._known: dict[scenario_lib.Scenario, float] = {}
+
+  def __getitem__(self, scenario: scenario_lib.Scenario) -> float:
+    if scenario not in self._known:
+      if scenario not in self._scenarios:
+        raise KeyError(scenario)
+      timeline = self._step.under(scenario).timeline(self._configuration)
+      self._known[scenario] = timeline.step_time_us
+    return self._known[scenario]
+
+  def __iter__(self) -> Iterator[scenario_lib.Scenario]:
+    return iter(self._scenarios)
+
+  def __len__(self) -> int:
+    return len(self._scenarios)
 
 
 def step_time(
