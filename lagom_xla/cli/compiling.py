@@ -41,13 +41,17 @@ def add(command: argparse.ArgumentParser) -> None:
 
 @contextlib.contextmanager
 def workers(
-  arguments: argparse.Namespace, *, generates_code: bool = False
+  arguments: argparse.Namespace,
+  *,
+  generates_code: bool = False,
+  num_early: int = 1,
 ) -> Iterator[pool_lib.Pool | None]:
   """The workers that the arguments of `add` ask for; None for none.
 
   Args:
     arguments: of the command.
     generates_code: see `pool.Pool`.
+    num_early: see `pool.Pool`.
   """
   if arguments.workers == 0:
     yield None
@@ -61,6 +65,7 @@ def workers(
     cache=cache,
     warn=command_lib.say,
     generates_code=generates_code,
+    num_early=num_early,
   ) as pool:
     yield pool
 

@@ -39,6 +39,10 @@ examples:
   lagom-xla tune train.py:train_step --cluster=16x8xh100 --out=plan
   lagom-xla tune step.hlo.xz --cluster=2x8xh100 --format=json > tuning.json"""
 
+# Workers that start while the step is lowered, as it is begun by a compile to
+# the end beside others.
+_NUM_EARLY = 2
+
 _WRITES = (
   "lagom_xla.explain.explaining",
   "lagom_xla.explain.kept",
@@ -196,7 +200,7 @@ def _tune(
     progress.Bar(
       time_budget_s=arguments.time_budget, is_quiet=arguments.quiet
     ) as bar,
-    compiling.workers(arguments) as workers,
+    compiling.workers(arguments, num_early=_NUM_EARLY) as workers,
   ):
     from lagom_xla.apply import files as files_lib
 

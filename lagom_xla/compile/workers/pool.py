@@ -52,10 +52,11 @@ class Pool:
     cache: cache_lib.Cache | None = None,
     warn: Callable[[str], None] = lambda _: None,
     generates_code: bool = False,
+    num_early: int = 1,
     hang_s: float | None = None,
     worth_stopping_s: float | None = None,
   ):
-    """Starts the first worker, which takes its time beside this process.
+    """Starts the first workers, which take their time beside this process.
 
     Args:
       num_workers: at most; None for one per core.
@@ -63,6 +64,7 @@ class Pool:
       warn: told, once, why there are no workers after all.
       generates_code: whether compiles to the end generate code, which takes
         most of their time, to see that they can.
+      num_early: workers that are started before there are jobs for them.
       hang_s: a compile that takes longer hangs; None to go by the others.
       worth_stopping_s: one that was dropped is stopped if the longest so far
         took as long; None for the usual time.
@@ -77,7 +79,11 @@ class Pool:
     self._fusions = fusions_lib.Fusions(self._cache)
     self._shown = shown_lib.ShownSchedules()
     self._staff = staff_lib.Staff(
-      num_workers or num_cores(), self._run, lock=self._lock, warn=warn
+      num_workers or num_cores(),
+      self._run,
+      num_early=num_early,
+      lock=self._lock,
+      warn=warn,
     )
     atexit.register(self.close)
 

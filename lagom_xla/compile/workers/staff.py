@@ -38,14 +38,16 @@ class Staff:
     num_workers: int,
     run: Run,
     *,
+    num_early: int,
     lock: threading.RLock,
     warn: Callable[[str], None],
   ):
-    """Starts the first worker, which takes its time beside this process.
+    """Starts the first workers, which take their time beside this process.
 
     Args:
       num_workers: at most.
       run: see `Run`.
+      num_early: workers that are started before there are jobs for them.
       lock: of the pool.
       warn: told, once, why there are no workers after all.
     """
@@ -62,7 +64,8 @@ class Staff:
     self._threads: list[threading.Thread] = []
     self._num_open = 0
     with lock:
-      self._add_worker()
+      for _ in range(min(num_early, num_workers)):
+        self._add_worker()
 
   @property
   def pids(self) -> tuple[int, ...]:
