@@ -49,6 +49,11 @@ class Target(abc.ABC):
     """Processes that compile it at once; 0 where only this one does."""
     return 0
 
+  @property
+  def ends_before_code(self) -> bool:
+    """Whether a compile to the end takes little more than to the schedule."""
+    return False
+
   @abc.abstractmethod
   def schedule(self, config: config_lib.XlaConfig = _DEFAULT) -> hlo.Module:
     """The module as XLA schedules it under a config.

@@ -19,6 +19,7 @@ from lagom_xla.compile import lowered_module
 from lagom_xla.compile import lowered_step
 from lagom_xla.compile import pending as pending_lib
 from lagom_xla.compile import rewriting
+from lagom_xla.compile import sending
 from lagom_xla.compile import sent_step
 from lagom_xla.compile import watching
 from lagom_xla.compile.workers import pool as pool_lib
@@ -46,6 +47,11 @@ class _LoweredTarget(Target):
     """See `Target`."""
     workers = self.lowered.workers
     return 0 if workers is None else workers.max_workers
+
+  @property
+  def ends_before_code(self) -> bool:
+    """See `Target`."""
+    return not (self.obstacle or sending.generates_code(self.lowered, {}))
 
   @contextlib.contextmanager
   def begun(self) -> Iterator[None]:

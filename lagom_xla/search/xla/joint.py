@@ -84,10 +84,12 @@ def search(
   known_arms = _arms(target, arms) if max_compiles > 1 else _NO_ARMS
   arms = known_arms.arms
   # Arms are compiled whatever comes of the default, beside which no worker need
-  # wait for work.
+  # wait for work: to the end if that is near, as the schedule is shown on the
+  # way, and the default may turn out to be short of memory.
   new = starts.unlike(arms, config_lib.DEFAULT)
   early = [arm.config for arm in new][: max(target.num_workers - 1, 0)]
-  with target.started(early):
+  ahead = turns_lib.Turns(target=target, is_to_the_end=target.ends_before_code)
+  with ahead.begun(early):
     default = evaluation.evaluate_or_raise(
       config_lib.DEFAULT, target=target, searcher=searcher
     )
