@@ -1,14 +1,20 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""A cap on all channels is the highest of the best."""
+"""A cap on all channels is the highest of the best, or of the surest."""
 
 from __future__ import annotations
 
 import dataclasses
 
+import pytest
+
 import gather_steps
 from gather_steps import MIB
 from gather_steps import ONE_WAVE
+from lagom_xla import cluster as cluster_lib
+from lagom_xla.costs import step as step_lib
+from lagom_xla.costs import uncertainty
+from lagom_xla.passes import hlo
 from lagom_xla.search.nccl import channel_cap
 
 
@@ -46,3 +52,44 @@ def test_there_is_no_cap_without_collectives():
     channel_cap.best(gather_steps.step(gather_steps.module())).max_channels
     is None
   )
+
+
+# The surest.
+
+
+def _assured_us(step: step_lib.Step) -> dict[int, float]:
+  """What is sure of the gain of each cap."""
+  default = uncertainty.times(step, step.default)
+  most = max(setting.num_channels for setting in step.default.values())
+  found = {}
+  for max_channels in range(1, most):
+    capped = channel_cap.capped(step.default, max_channels)
+    times = uncertainty.times(step, capped)
+    found[max_channels] = uncertainty.gain(default, times).low
+  return found
+
+
+@pytest.mark.parametrize(("mib", "kernels_us"), [(16, 200.0), (64, 1000.0)])
+def test_the_surest_cap_is_the_highest_of_all_with_its_assured_gain(
+  mib: int, kernels_us: float
+):
+  module = gather_steps.module(
+    [mib * MIB], kernels_us=kernels_us, size=ONE_WAVE
+  )
+  step = gather_steps.step(module)
+  assured_us = _assured_us(step)
+  most_us = max(assured_us.values())
+  assert most_us > 0
+  assert channel_cap.surest(step).max_channels == max(
+    n for n, us in assured_us.items() if us == most_us
+  )
+
+
+def test_no_cap_of_a_compiled_step_is_surer_than_the_surest(
+  fsdp_unrolled: hlo.Module,
+):
+  step = step_lib.of_module(fsdp_unrolled, cluster_lib.parse("1x8xh100"))
+  default = uncertainty.times(step, step.default)
+  kept = uncertainty.times(step, channel_cap.surest(step).configuration)
+  most_us = max(_assured_us(step).values())
+  assert uncertainty.gain(default, kept).low == max(most_us, 0.0)
