@@ -7,13 +7,15 @@ from __future__ import annotations
 import datetime
 
 from lagom_xla import plan as plan_lib
-from lagom_xla.apply import env as env_lib
+from lagom_xla.apply import cap as cap_lib
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import target as target_lib
+from lagom_xla.costs import channel_limit
 from lagom_xla.costs import coverage
 from lagom_xla.costs import step as step_lib
 from lagom_xla.costs import uncertainty
 from lagom_xla.flags import environment
+from lagom_xla.flags import nccl_channels
 from lagom_xla.search.nccl import channel_cap
 from lagom_xla.search.xla import as_run
 from lagom_xla.search.xla import candidates as candidates_lib
@@ -36,21 +38,39 @@ def plan_of(
   """
   kept = search.best
   launched = _launched(target, search)
-  choose_cap = channel_cap.none if applied == "flags" else channel_cap.surest
-  cap = choose_cap(launched)
+  cap = channel_cap.surest(launched, limit(applied))
+  config, variables = search.planned, cap_lib.variables(cap.max_channels)
+  if applied == "flags":
+    config, variables = _with_option(config, cap), {}
   module = target.identity()
   return plan_lib.Plan(
     module_name=module.name,
     module_fingerprint=plan_lib.fingerprint(module),
     xla_flags=environment.xla_flags(),
     cluster=target.cluster,
-    xla=search.planned,
-    nccl_env=env_lib.nccl_variables(cap.max_channels),
+    xla=config,
+    nccl_env=variables,
     nccl_settings=_nccl_settings(kept) if applied == "all" else (),
     prediction=_prediction(search, launched, cap, applied),
     profile=_measured_run(search.default.runs),
     applied=applied,
   )
+
+
+def limit(applied: plan_lib.Applied) -> channel_limit.Limit:
+  """What a cap does that whoever applies so much of a plan can set."""
+  if applied == "flags":
+    return channel_limit.by_option
+  return channel_limit.by_variable
+
+
+def _with_option(
+  config: config_lib.XlaConfig, cap: channel_cap.Cap
+) -> config_lib.XlaConfig:
+  """A config with a cap, if there is one, as an option of XLA's."""
+  if cap.max_channels is None:
+    return config
+  return config.with_options({nccl_channels.OPTION: cap.max_channels})
 
 
 def _measured_run(step: step_lib.Step) -> plan_lib.MeasuredRun | None:
@@ -86,7 +106,7 @@ def _launched(
   if known is not None:
     return known.runs
   alone = config_lib.XlaConfig(options=config.options)
-  scheduled = step_lib.of_module(target.schedule(alone), target.cluster)
+  scheduled = as_run.scheduled(target, alone)
   return as_run.step(target, alone, scheduled)
 
 
@@ -127,6 +147,8 @@ def _prediction(
   with_options = uncertainty.times(launched, launched.default)
   capped = uncertainty.times(launched, cap.configuration)
   with_settings = search.best.tuned_times if applied == "all" else with_options
+  if applied == "flags":
+    with_options = with_settings = capped
 
   def gain(after: uncertainty.Times) -> plan_lib.Range:
     return _range(uncertainty.gain(default, after))

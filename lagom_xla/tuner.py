@@ -28,6 +28,7 @@ from lagom_xla.compile import lowered as lowered_lib
 from lagom_xla.compile import target as target_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.flags import environment
+from lagom_xla.flags import nccl_channels
 from lagom_xla.passes import overlap as overlap_lib
 from lagom_xla.search import nccl
 from lagom_xla.search.nccl import searcher as searcher_lib
@@ -76,7 +77,7 @@ def inspect(
       target = load.load(target, cluster)
     else:
       target = target_lib.of_step(target, cluster, name="the step")
-  scheduled = step_lib.of_module(target.schedule(), target.cluster)
+  scheduled = as_run.scheduled(target)
   return as_run.step(target, config_lib.DEFAULT, scheduled)
 
 
@@ -106,8 +107,8 @@ def tune(
       feedback and orders of instructions.
     applied: what of the plan is going to be applied: all; or what a launcher
       sets without a NCCL plugin, which is XLA_FLAGS and NCCL's environment
-      variables (`env`) or XLA_FLAGS alone (`flags`). Configs are compared by
-      the step that they then make.
+      variables (`env`) or XLA_FLAGS alone (`flags`); either has a cap on
+      channels. Configs are compared by the step that they then make.
     progress: called with a few words after each piece of work.
     found: called with each candidate, the default first.
     expect: called with how many compiles are to come, as often as more is known
@@ -138,7 +139,7 @@ def tune(
         f"Of a plan whose {applied} alone are applied, nothing acts in the"
         " training process: leave out one of applied and in_process."
       )
-    by = without_plugin.WithoutPlugin(may_cap=applied == "env")
+    by = without_plugin.WithoutPlugin(limit=planning.limit(applied))
   with target.begun():
     try:
       so_far.search = joint.search(
@@ -180,7 +181,7 @@ def _checked(
   progress("full compile with the plan")
   search = so_far.search
   plan = planning.plan_of(target, search, applied=applied)
-  planned = _as_compiled(search.best.step, compiled)
+  planned = _as_compiled(search.best.step, compiled, plan)
   effects = verification.effects(plan, target, search.default.step, planned)
   return tuning_lib.Tuning(
     plan=plan,
@@ -209,15 +210,21 @@ def _as_far(
 
 
 def _as_compiled(
-  step: step_lib.Step, compiled: lowered_lib.Compilation | None
+  step: step_lib.Step,
+  compiled: lowered_lib.Compilation | None,
+  plan: plan_lib.Plan,
 ) -> step_lib.Step:
-  """The step that runs: the schedule's, unless the full compile differs."""
+  """The step under the plan: the schedule's, unless the full compile differs.
+
+  A cap on channels is the plan's: candidates run under today's.
+  """
+  step = step.capped(nccl_channels.most(plan.xla.options))
   if compiled is None:
     return step
   analysis = overlap_lib.analyze(compiled.module)
   if _moved(analysis) == _moved(step.analysis):
     return step
-  return step_lib.Step(analysis, step.cluster)
+  return step_lib.Step(analysis, step.cluster, max_channels=step.max_channels)
 
 
 def _moved(analysis: overlap_lib.Analysis) -> Counter[tuple[str, int]]:

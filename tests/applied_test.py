@@ -36,6 +36,7 @@ _GATHERED_BYTES = 16 * 2**20
 # Blocks for 128 of an H100's 132 SMs, all at once.
 _ONE_WAVE = 1024
 _EARLY = "xla_gpu_experimental_collective_start_as_early_as_possible"
+_CAP = "xla_gpu_nccl_collective_max_nchannels"
 _COMBINING = "xla_gpu_experimental_enable_heuristic_collective_combining"
 
 Tune = Callable[[plan_lib.Applied], tuning_lib.Tuning]
@@ -85,24 +86,41 @@ def tuned() -> Tune:
   return tunings.__getitem__
 
 
-def test_flags_alone_are_chosen_by_the_step_under_nccls_own_choices(
-  tuned: Tune,
-) -> None:
-  flags, everything = tuned("flags").plan, tuned("all").plan
-  assert set(flags.xla.options) == {_COMBINING}
-  assert _EARLY in everything.xla.options
-  # Whoever set only the flags of the plan for all would be worse off.
-  assert flags.planned_us < everything.prediction.xla_us
-  assert everything.planned_us < flags.planned_us
-
-
 def test_flags_and_environment_are_chosen_by_the_step_under_a_cap(
   tuned: Tune,
 ) -> None:
-  plan = tuned("env").plan
+  plan, search = tuned("env").plan, tuned("env").search
   assert _EARLY in plan.xla.options and set(plan.nccl_env) == {"NCCL_MAX_CTAS"}
   assert plan.planned_us == plan.prediction.nccl_env_us
-  assert plan.planned_us < tuned("flags").plan.planned_us
+  # Under NCCL's own choices another set of options would be ahead.
+  own_us = [c.under_nccl_defaults.step_time_us for c in search.scheduled]
+  assert plan.planned_us < min(own_us) < plan.prediction.xla_us
+
+
+def test_flags_alone_have_the_same_cap_as_an_option_of_xlas(
+  tuned: Tune,
+) -> None:
+  flags, env = tuned("flags").plan, tuned("env").plan
+  options = dict(flags.xla.options)
+  cap = options.pop(_CAP)
+  assert options == env.xla.options
+  assert env.nccl_env == {"NCCL_MAX_CTAS": str(cap)}
+  assert flags.prediction.xla_us == env.prediction.nccl_env_us
+  assert flags.planned_us == env.planned_us
+  assert flags.gain_us == env.gain_us
+
+
+def test_an_option_that_caps_is_seen_to_act(tuned: Tune) -> None:
+  tuning = tuned("flags")
+  env = {effect.knob: effect for effect in tuned("env").effects}
+  flags = {effect.knob: effect for effect in tuning.effects}
+  assert flags.keys() == {_EARLY, _CAP}
+  cap, variable = flags[_CAP], env["NCCL_MAX_CTAS"]
+  assert dataclasses.replace(cap, knob=variable.knob) == variable
+  assert cap.acted and cap.with_us == tuning.plan.planned_us
+  # Other options are judged with the cap in place.
+  assert flags[_EARLY].with_us == tuning.plan.planned_us
+  assert env[_EARLY].with_us == cap.without_us
 
 
 @pytest.mark.parametrize("applied", ["flags", "env", "all"])
@@ -113,6 +131,7 @@ def test_a_plan_holds_no_more_than_is_applied_of_it(
   assert plan.applied == applied
   assert bool(plan.nccl_settings) == (applied == "all")
   assert bool(plan.nccl_env) == (applied != "flags")
+  assert (_CAP in plan.xla.options) == (applied == "flags")
   assert plan_lib.from_dict(plan.to_dict(), where="it") == plan
   found = verification.verify(plan, _TARGET)
   assert found.planned_us == pytest.approx(plan.planned_us)
@@ -141,7 +160,7 @@ def test_env_sh_says_which_jobs_a_plan_was_chosen_for(
 @pytest.mark.parametrize(
   ("applied", "last", "columns"),
   [
-    ("flags", "after: XLA_FLAGS ", []),
+    ("flags", "after: XLA_FLAGS ", ["capped"]),
     ("env", "after: XLA_FLAGS and NCCL_MAX_CTAS ", ["capped"]),
     ("all", "after: env.sh, with the NCCL tuner plugin ", ["tuned"]),
   ],

@@ -13,7 +13,7 @@ import sys
 
 import pytest
 
-from lagom_xla.apply import env
+from lagom_xla.apply import cap
 from lagom_xla.apply import files
 from lagom_xla.apply.nccl import layout
 from lagom_xla.apply.nccl import table
@@ -276,8 +276,8 @@ def test_options_that_cannot_be_set_stay_comments(tmp_path, shell):
 
 
 def test_a_cap_is_an_environment_variable_and_no_cap_is_none():
-  assert env.nccl_variables(8) == {"NCCL_MAX_CTAS": "8"}
-  assert env.nccl_variables(None) == {}
+  assert cap.variables(8) == {"NCCL_MAX_CTAS": "8"}
+  assert cap.variables(None) == {}
 
 
 def test_the_flags_command_sets_what_env_sh_sets_without_a_plugin(

@@ -50,7 +50,8 @@ def test_a_row_has_each_recipe_and_is_behind_none():
   assert set(times) == {r.name for r in recipes.for_nodes(1)}
   assert row["lower_bound_ms"] <= row["tuned_ms"]
   assert row["tuned_ms"] <= min(times.values()) < row["default_ms"]
-  assert row["capped_over_recipe"] >= row["over_recipe"] >= 1
+  assert row["tuned_ms"] <= row["uncapped_ms"]
+  assert row["over_recipe"] == min(times.values()) / row["tuned_ms"]
   assert rows_lib.as_json(row)["recipes"] == times
   first, second = rows_lib.targets([{**row, "module": "step"}])
   assert first.is_met and not second.is_met
@@ -65,7 +66,6 @@ def test_a_row_that_is_behind_is_named(key):
     rows_lib.RECIPES[0]: 2.0,
     "tuned_ms": 1.5,
     "over_recipe": 2.0 / 1.5,
-    "capped_over_recipe": 2.0 / 1.5,
     key: 1.0,
   }
   behind, _ = rows_lib.targets([row])
@@ -73,14 +73,28 @@ def test_a_row_that_is_behind_is_named(key):
   assert "step on 1x8xh100" in behind.found
 
 
+def test_rows_say_in_how_many_a_cap_was_looked_for():
+  row: dict[str, Any] = {
+    "module": "step",
+    "cluster": "1x8xh100",
+    "default_ms": 2.0,
+    rows_lib.RECIPES[0]: 2.0,
+    "tuned_ms": 1.5,
+    "over_recipe": 2.0 / 1.5,
+  }
+  capped = {**row, "uncapped_ms": 1.6}
+  _, ahead = rows_lib.targets([row, capped, row])
+  assert ahead.found.endswith("looked for in 1 of 3 rows")
+
+
 def test_options_are_judged_without_a_plugin():
   target = fake_target.FakeTarget(
     name="step", cluster=H100, scheduled=_schedule
   )
-  for candidate in options_alone.search(target).scheduled:
+  for candidate in options_alone.search(target, may_cap=False).scheduled:
     assert candidate.settings == candidate.runs.default
     assert candidate.tuned == candidate.under_nccl_defaults
-  for candidate in options_alone.search(target, may_cap=True).scheduled:
+  for candidate in options_alone.search(target).scheduled:
     default = candidate.runs.default
     most = max(s.num_channels for s in candidate.settings.values())
     assert candidate.settings == channel_cap.capped(default, most)
@@ -142,7 +156,6 @@ def test_rows_of_earlier_runs_stay_beside_new_ones(tmp_path):
       "default_ms": 5.0,
       "tuned_ms": tuned_ms,
       "over_recipe": 4.0 / tuned_ms,
-      "capped_over_recipe": 4.0 / tuned_ms,
     }
 
   earlier = rows_lib.table([row("one", 2.0), row("two", 3.0), row("gone", 1.0)])

@@ -23,7 +23,6 @@ from lagom_xla import errors
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import devices as devices_lib
 from lagom_xla.compile import target as target_lib
-from lagom_xla.costs import step as step_lib
 from lagom_xla.search.xla import as_run
 from lagom_xla.search.xla import candidates as candidates_lib
 from lagom_xla.search.xla import knobs
@@ -106,7 +105,7 @@ def row(
   Raises:
     CompileError: the target does not compile with the defaults.
   """
-  found = options_alone.search(target)
+  found = options_alone.search(target, may_cap=False)
   kept_ms = found.best.under_nccl_defaults.step_time_us / 1e3
   progress(f"kept {kept_ms:,.3f} ms of {1 + len(found.others)} candidates")
   compile_ = functools.partial(_ms, target)
@@ -162,7 +161,7 @@ def _ms(target: target_lib.Target, options: _Options) -> float | None:
   """A step's time with these options; None where XLA refuses them."""
   config = config_lib.XlaConfig(options=dict(options))
   try:
-    step = step_lib.of_module(target.schedule(config), target.cluster)
+    step = as_run.scheduled(target, config)
     runs = as_run.step(target, config, step)
   except errors.CompileError:
     return None

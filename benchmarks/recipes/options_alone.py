@@ -2,11 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Options alone: the search for whoever sets XLA_FLAGS and no more.
 
-Every candidate is judged under NCCL's own choices, as recipes are, and as
-`lagom-xla tune --flags-only` does; or, as with `--env-only`, under one cap on
-the channels of all collectives, which a launcher can set, too. Without these
-flags a plan may hold other options, which suit the settings that a tuner plugin
-applies.
+Every candidate is judged as `lagom-xla tune --flags-only` does, with XLA's cap
+on channels where one surely gains; or under NCCL's own choices, as recipes are.
+Without this flag a plan may hold other options, which suit the settings that a
+tuner plugin applies.
 """
 
 from __future__ import annotations
@@ -14,6 +13,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lagom_xla.compile import target as target_lib
+from lagom_xla.costs import channel_limit
+from lagom_xla.flags import nccl_channels
+from lagom_xla.search.nccl import channel_cap
 from lagom_xla.search.nccl import without_plugin
 from lagom_xla.search.xla import arms as arms_lib
 from lagom_xla.search.xla import candidates as candidates_lib
@@ -24,7 +26,7 @@ def search(
   target: target_lib.Target,
   *,
   arms: Sequence[arms_lib.Arm] | None = None,
-  may_cap: bool = False,
+  may_cap: bool = True,
   progress: candidates_lib.Progress = lambda _: None,
 ) -> candidates_lib.Search:
   """Searches the options of a target.
@@ -32,18 +34,28 @@ def search(
   Args:
     target: what is searched.
     arms: what to begin with; by default all that is known of.
-    may_cap: whether the channels of all collectives may be capped together.
+    may_cap: whether XLA may cap the channels of all collectives together.
     progress: called with a few words after each candidate.
 
   Raises:
     CompileError: the target does not compile with the defaults.
   """
+  limit = channel_limit.by_option if may_cap else None
   return joint.search(
     target,
-    searcher=without_plugin.WithoutPlugin(may_cap=may_cap),
+    searcher=without_plugin.WithoutPlugin(limit=limit),
     arms=arms,
     progress=progress,
   )
+
+
+def options(candidate: candidates_lib.Candidate) -> dict[str, object]:
+  """What a plan for --flags-only sets to have a candidate."""
+  cap = channel_cap.surest(candidate.runs, channel_limit.by_option)
+  found: dict[str, object] = dict(candidate.config.options)
+  if cap.max_channels is not None:
+    found[nccl_channels.OPTION] = cap.max_channels
+  return found
 
 
 def recipes_ms(search: candidates_lib.Search) -> dict[str, float]:

@@ -14,11 +14,14 @@ import pathlib
 from lagom_xla import errors
 from lagom_xla import plan as plan_lib
 from lagom_xla import validation
-from lagom_xla.apply import env
+from lagom_xla.apply import cap
 from lagom_xla.apply import files
 from lagom_xla.apply.nccl import rules as rules_lib
+from lagom_xla.flags import nccl_channels
 from lagom_xla.flags import options as xla_options
 from lagom_xla.plan import made_for
+
+_NUMBER = f"it must be a whole number from 1 to {rules_lib.MAX_CHANNELS}"
 
 
 def load(path: str | pathlib.Path) -> plan_lib.Plan:
@@ -63,19 +66,26 @@ def _in_options(options: Mapping[str, object]) -> str | None:
     translated = xla_options.translate(name, value)
     if isinstance(translated, str):
       return f"xla.options has what XLA does not take: {translated}"
+    is_number = str(value) == "0" or _is_number_of_channels(str(value))
+    if name == nccl_channels.OPTION and not is_number:
+      return (
+        f"xla.options.{name} is {validation.show(value)}; {_NUMBER}, or 0 for"
+        " NCCL's own."
+      )
   return None
+
+
+def _is_number_of_channels(text: str) -> bool:
+  return text.isdecimal() and 1 <= int(text) <= rules_lib.MAX_CHANNELS
 
 
 def _in_variables(variables: Mapping[str, str]) -> str | None:
   """What is wrong with NCCL's variables, of which a plan has one at most."""
   for name, value in variables.items():
-    if name != env.CAP:
-      return f"nccl_env has {name}; a plan sets {env.CAP} alone."
-    if not (value.isdecimal() and 1 <= int(value) <= rules_lib.MAX_CHANNELS):
-      return (
-        f"nccl_env.{name} is {validation.show(value)}; it must be a whole"
-        f" number from 1 to {rules_lib.MAX_CHANNELS}."
-      )
+    if name != cap.VARIABLE:
+      return f"nccl_env has {name}; a plan sets {cap.VARIABLE} alone."
+    if not _is_number_of_channels(value):
+      return f"nccl_env.{name} is {validation.show(value)}; {_NUMBER}."
   return None
 
 

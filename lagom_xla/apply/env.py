@@ -27,6 +27,7 @@ import shlex
 import textwrap
 
 from lagom_xla import plan as plan_lib
+from lagom_xla.apply import cap as cap_lib
 from lagom_xla.apply import earlier_plan
 from lagom_xla.apply.nccl import state
 from lagom_xla.compile import rewriting
@@ -34,17 +35,6 @@ from lagom_xla.flags import options as xla_options
 from lagom_xla.passes.program import form as form_lib
 
 TABLE = "nccl_table.bin"
-
-# The most channels (CTAs) that a communicator may use.
-CAP = "NCCL_MAX_CTAS"
-
-# Lines for where a table says how many channels: NCCL takes the least of all.
-WITHOUT_CAPS = f"""\
-if [ -n "${{{CAP}:-}}${{NCCL_MAX_NCHANNELS:-}}" ]; then
-  echo "lagom_xla: {CAP} and NCCL_MAX_NCHANNELS are unset: they would" \\
-    "cap the channels that this plan's table gives to collectives." >&2
-fi
-unset {CAP} NCCL_MAX_NCHANNELS"""
 
 _BEFORE_START = """\
 # Set this on every process of the job, before it starts: XLA and NCCL read it
@@ -82,9 +72,7 @@ def script(plan: plan_lib.Plan, *, table_checksum: str | None) -> str:
     *([_IN_PROCESS] if plan.xla.needs_process else []),
     *_rewritten(plan.xla.program),
   ]
-  xla, cap = xla_lines(plan.xla.options), nccl_lines(plan.nccl_env)
-  if plan.applied == "flags":
-    cap = "# Of NCCL it sets nothing."
+  xla, cap = xla_lines(plan.xla.options), cap_lines(plan)
   content = f"{xla}\n{cap}\n{table_checksum}"
   digest = hashlib.sha256(content.encode()).hexdigest()[:12]
   after_another = earlier_plan.lines(digest)
@@ -105,7 +93,8 @@ def _applied(plan: plan_lib.Plan) -> Sequence[str]:
     return ["# Chosen for jobs that set these XLA_FLAGS and nothing else."]
   if plan.applied == "env":
     return [
-      f"# Chosen for jobs that set XLA_FLAGS and {CAP}, and load no plugin."
+      f"# Chosen for jobs that set XLA_FLAGS and {cap_lib.VARIABLE}, and load"
+      " no plugin."
     ]
   return []
 
@@ -149,7 +138,7 @@ def xla_lines(options: Mapping[str, object]) -> str:
   lines = [*map(comment, fitted.messages)]
   if fitted.flags:
     text = shlex.quote(" ".join(map(str, fitted.flags)))
-    lines.append(_appended(text))
+    lines += [_appended(text), *cap_lib.lines_beside(options)]
   return "\n".join(lines)
 
 
@@ -165,6 +154,13 @@ export XLA_FLAGS
 unset lagom_xla_flags"""
 
 
+def cap_lines(plan: plan_lib.Plan) -> str:
+  """Lines that set a plan's cap, where that is one of NCCL's variables."""
+  if plan.applied == "flags":
+    return "# Of NCCL's variables it sets none."
+  return nccl_lines(plan.nccl_env)
+
+
 def nccl_lines(variables: Mapping[str, str]) -> str:
   """Lines that set NCCL's variables, for all collectives of a process.
 
@@ -174,15 +170,6 @@ def nccl_lines(variables: Mapping[str, str]) -> str:
   if not variables:
     return "# NCCL's own choices are as good as any cap on its channels."
   return exports(variables)
-
-
-def nccl_variables(max_channels: int | None) -> Mapping[str, str]:
-  """The variables that make NCCL keep to a cap.
-
-  Args:
-    max_channels: of any communicator; None for no cap, and no variable.
-  """
-  return {} if max_channels is None else {CAP: str(max_channels)}
 
 
 def exports(variables: Mapping[str, str]) -> str:
@@ -228,7 +215,7 @@ else
     export NCCL_TUNER_PLUGIN="$lagom_xla_plugin"
     export LAGOM_XLA_NCCL_TABLE="$lagom_xla_here/{TABLE}"
     export LAGOM_XLA_NCCL_CHECKSUM={table_checksum}
-{textwrap.indent(WITHOUT_CAPS, "    ")}
+{textwrap.indent(cap_lib.UNSET_FOR_TABLE, "    ")}
     {_sourced(digest, "plugin")}
   elif [ "$lagom_xla_status" = 2 ]; then
     echo "lagom_xla: nothing of this plan is set; no process of the job may" \\

@@ -95,7 +95,7 @@ def _print_plan(arguments: argparse.Namespace) -> None:
     output.write_json(validation.write(printed.of_plan(plan)))
     return
   output.write(env_lib.xla_lines(plan.xla.options))
-  output.write(env_lib.nccl_lines(plan.nccl_env))
+  output.write(env_lib.cap_lines(plan))
 
 
 def _check(arguments: argparse.Namespace) -> None:
@@ -141,6 +141,7 @@ def _report_lines(report: check.Report) -> list[str]:
 
 
 def _merge(arguments: argparse.Namespace) -> None:
+  from lagom_xla.apply import cap as cap_lib
   from lagom_xla.apply import checked
   from lagom_xla.apply import env as env_lib
   from lagom_xla.flags import merge
@@ -153,8 +154,9 @@ def _merge(arguments: argparse.Namespace) -> None:
 
     output.write_json(validation.write(printed.of_merge(merged, plan)))
     return
-  output.write("\n".join(_merge_lines(merged)))
-  output.write(env_lib.nccl_lines(plan.nccl_env))
+  lines = [*_merge_lines(merged), *cap_lib.lines_beside(plan.xla.options)]
+  output.write("\n".join(lines))
+  output.write(env_lib.cap_lines(plan))
 
 
 def _merge_lines(merged: merge.Merged) -> list[str]:

@@ -101,6 +101,7 @@ def _check_table(table: pathlib.Path, checksum: str | None) -> None:
 
 
 def _print_plugin(plan: str, path: str) -> None:
+  from lagom_xla.apply import cap as cap_lib
   from lagom_xla.apply import checked
   from lagom_xla.apply import env as env_lib
   from lagom_xla.apply.nccl import layout
@@ -123,7 +124,7 @@ def _print_plugin(plan: str, path: str) -> None:
     "LAGOM_XLA_NCCL_CHECKSUM": layout.checksum(rules),
   }
   output.write(env_lib.exports(values))
-  output.write(env_lib.WITHOUT_CAPS)
+  output.write(cap_lib.UNSET_FOR_TABLE)
 
 
 def _print_environment(plan_path: str) -> None:

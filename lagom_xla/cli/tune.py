@@ -88,8 +88,8 @@ def add(commands) -> None:
     dest="applied",
     action="store_const",
     const="flags",
-    help="choose for a job that sets XLA_FLAGS and nothing else: options are"
-    " compared under NCCL's own choices",
+    help="choose for a job that sets XLA_FLAGS and nothing else: options,"
+    " XLA's cap on NCCL's channels among them",
   )
   applied.add_argument(
     "--env-only",

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 import dataclasses
 
 from lagom_xla.passes import combine
@@ -60,6 +60,11 @@ class XlaConfig:
   ) -> XlaConfig:
     """The same with these options set, too."""
     return dataclasses.replace(self, options={**self.options, **options})
+
+  def without_options(self, names: Collection[str]) -> XlaConfig:
+    """The same with these options left to XLA."""
+    left = {n: v for n, v in self.options.items() if n not in names}
+    return dataclasses.replace(self, options=left)
 
 
 DEFAULT = XlaConfig()

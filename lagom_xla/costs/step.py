@@ -15,6 +15,7 @@ import dataclasses
 import functools
 
 from lagom_xla import cluster as cluster_lib
+from lagom_xla.costs import channel_limit
 from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import host_copy as host_copy_lib
 from lagom_xla.costs import kernel as kernel_lib
@@ -50,6 +51,8 @@ class Step:
     scenario: what the cost models are wrong about, if anything.
     measured: costs of a profile, in place of predicted ones; None if all are
       predicted.
+    max_channels: the cap on channels that XLA gives NCCL for collectives; None
+      for none.
   """
 
   analysis: overlap_lib.Analysis
@@ -59,12 +62,25 @@ class Step:
   measured: measured_lib.Measured | None = dataclasses.field(
     default_factory=measured_lib.now_pricing
   )
+  max_channels: int | None = None
 
   def rescheduled(self, module: hlo.Module) -> Step:
     """The step with another schedule of its module."""
     analysis = overlap_lib.analyze(module, rescheduled_from=self.analysis)
     return Step(
-      analysis, self.cluster, rescheduled_from=self, measured=self.measured
+      analysis,
+      self.cluster,
+      rescheduled_from=self,
+      measured=self.measured,
+      max_channels=self.max_channels,
+    )
+
+  def capped(self, max_channels: int | None) -> Step:
+    """The step under another cap of XLA's on channels, or none."""
+    if max_channels == self.max_channels:
+      return self
+    return dataclasses.replace(
+      self, rescheduled_from=self, max_channels=max_channels
     )
 
   def under(self, scenario: scenario_lib.Scenario) -> Step:
@@ -108,11 +124,16 @@ class Step:
 
   @functools.cached_property
   def default(self) -> Configuration:
-    """NCCL's own choice for every key."""
+    """NCCL's own choice for every key, under XLA's cap where there is one."""
     return {
-      key: collective_lib.default_setting(key, self.cluster)
+      key: self._limited(key, collective_lib.default_setting(key, self.cluster))
       for key in self.keys
     }
+
+  def _limited(self, key: Key, setting: nccl.Setting) -> nccl.Setting:
+    if self.max_channels is None:
+      return setting
+    return channel_limit.by_option(key, setting, self.max_channels)
 
   def timeline(self, configuration: Configuration) -> timeline_lib.Timeline:
     """Replays the whole step."""
@@ -150,8 +171,8 @@ class Step:
   def predict(
     self, key: Key, setting: nccl.Setting
   ) -> collective_lib.CollectiveCost:
-    """Cost of a key's collective alone."""
-    return self._prices.collective(key, setting)
+    """Cost of a key's collective alone, under XLA's cap if there is one."""
+    return self._prices.collective(key, self._limited(key, setting))
 
   @functools.cached_property
   def _prices(self) -> prices_lib.Prices:
@@ -199,6 +220,12 @@ class Step:
     )
 
 
-def of_module(module: hlo.Module, cluster: cluster_lib.Cluster) -> Step:
-  """A scheduled module with its costs on a cluster."""
-  return Step(overlap_lib.analyze(module), cluster)
+def of_module(
+  module: hlo.Module,
+  cluster: cluster_lib.Cluster,
+  *,
+  max_channels: int | None = None,
+) -> Step:
+  """A scheduled module with its costs on a cluster; see `Step`."""
+  analysis = overlap_lib.analyze(module)
+  return Step(analysis, cluster, max_channels=max_channels)

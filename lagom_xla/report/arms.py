@@ -33,46 +33,41 @@ def table(
     "arm",
     "NCCL defaults",
     "over today",
-    *compared.columns(applied),
+    compared.column(applied),
     "",
   )
   table.columns[-1].justify = "left"
   for arm, found in rows(search):
     if isinstance(found, candidates_lib.Candidate):
       fastest = "fastest" if found is search.fastest_arm else ""
-      table.add_row(arm.name, *_times(found, search, applied), fastest)
+      table.add_row(arm.name, *_times(found, search), fastest)
     else:
       reason = "not tried"
       if found is not None:
         reason = f"refused: {found.reason.splitlines()[0]}"
       times = ["-"] * (len(table.columns) - 2)
       table.add_row(arm.name, *times, reason)
-  table.add_row("the plan", *_times(search.best, search, applied), "")
+  table.add_row("the plan", *_times(search.best, search), "")
   return table
 
 
 def _times(
-  candidate: candidates_lib.Candidate,
-  search: candidates_lib.Search,
-  applied: plan_lib.Applied,
+  candidate: candidates_lib.Candidate, search: candidates_lib.Search
 ) -> tuple[str, ...]:
   """Under NCCL's defaults, in ms and against what runs today; and tuned."""
   us = candidate.under_nccl_defaults.step_time_us
   over = us / search.default.under_nccl_defaults.step_time_us - 1
-  tuned = compared.cells(candidate, applied)
-  return in_words.ms(us), f"{over:+.1%}", *tuned
+  return in_words.ms(us), f"{over:+.1%}", compared.cell(candidate)
 
 
-def notes(
-  search: candidates_lib.Search, applied: plan_lib.Applied = "all"
-) -> list[str]:
+def notes(search: candidates_lib.Search) -> list[str]:
   """A line for each thing to know of arms, the names of those it is true of."""
   taken = [
     found
     for _, found in rows(search)
     if isinstance(found, candidates_lib.Candidate)
   ]
-  not_searched = compared.note(taken, applied)
+  not_searched = compared.note(taken)
   by_note: dict[str, list[str]] = {}
   for arm in search.arms:
     if arm.source:

@@ -67,9 +67,8 @@ def of_tuning(console: rich.console.Console, tuning: tuning_lib.Tuning) -> None:
   of_step(console, tuning.before)
   console.print(tuning_tables.candidates(tuning))
   if tuning.search.arms:
-    applied = tuning.plan.applied
-    console.print(arms.table(tuning.search, applied))
-    for note in arms.notes(tuning.search, applied):
+    console.print(arms.table(tuning.search, tuning.plan.applied))
+    for note in arms.notes(tuning.search):
       console.print(note, highlight=False)
   if program_tables.has_forms(tuning) and (
     why_none := program_tables.why_none(tuning)

@@ -88,7 +88,9 @@ def _words_of_xla(tuning: tuning_lib.Tuning) -> str:
 
 
 def _xla_us(tuning: tuning_lib.Tuning) -> float:
-  """The step with what is set of XLA, under NCCL's own choices."""
+  """The step with what is set of XLA, and nothing of NCCL."""
+  if tuning.plan.applied == "flags":
+    return tuning.plan.planned_us
   kept: candidates_lib.Candidate = tuning.kept
   return kept.under_nccl_defaults.step_time_us
 

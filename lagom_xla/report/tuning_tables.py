@@ -31,19 +31,18 @@ _NUM_ROWS: Mapping[plan_lib.Applied, int] = {"flags": 1, "env": 2, "all": 3}
 
 def candidates(tuning: tuning_lib.Tuning) -> rich.table.Table:
   """All configs that were tried, with their predicted step times."""
-  applied = tuning.plan.applied
   table = table_lib.new(
     f"XLA options tried, with {tuning.search.num_predicted:,} more schedules"
     f" predicted and {tuning.num_trials:,} NCCL trials (predicted ms)",
     "options",
     # In two lines, which leaves names of options more of 80 columns.
     "NCCL\ndefaults",
-    *(name.replace(" ", "\n") for name in compared.columns(applied)),
+    compared.column(tuning.plan.applied).replace(" ", "\n"),
     "sure\ngain",
     "",
   )
   table.columns[-1].justify = "left"
-  table.caption = compared.note(tuning.search.scheduled, applied)
+  table.caption = compared.note(tuning.search.scheduled)
   arms = tuning.search.arms
   has_no_forms = bool(program_tables.why_none(tuning))
   for candidate in tuning.candidates:
@@ -59,7 +58,7 @@ def candidates(tuning: tuning_lib.Tuning) -> rich.table.Table:
     table.add_row(
       _config(candidate.config, arms),
       in_words.ms(candidate.under_nccl_defaults.step_time_us),
-      *compared.cells(candidate, applied),
+      compared.cell(candidate),
       in_words.ms(_sure_gain_us(tuning, candidate)),
       tuning.search.obstacle(candidate) or "kept",
     )

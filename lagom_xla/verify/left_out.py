@@ -51,5 +51,4 @@ def option(
   """
   if name in combine.OPTIONS:
     config = dataclasses.replace(config, combine_groups=None)
-  others = {n: v for n, v in config.options.items() if n != name}
-  return config, dataclasses.replace(config, options=others)
+  return config, config.without_options([name])

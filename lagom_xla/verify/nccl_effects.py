@@ -8,16 +8,17 @@ and would choose something else by itself.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 import dataclasses
 
 from lagom_xla import plan as plan_lib
-from lagom_xla.apply import env as env_lib
+from lagom_xla.apply import cap as cap_lib
 from lagom_xla.apply.nccl import rules as rules_lib
 from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import in_words
 from lagom_xla.costs import nccl
 from lagom_xla.costs import step as step_lib
+from lagom_xla.flags import nccl_channels
 from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import source_lines
 from lagom_xla.search.nccl import channel_cap
@@ -81,25 +82,78 @@ def of_environment(
   Times are of the step without any other NCCL setting, which is where a cap is
   for.
   """
-  found = []
-  for name, value in variables.items():
-    reached, evidence = (), "not seen: it is no variable that a plan needs"
-    if name == env_lib.CAP:
-      reached, evidence = _reached_by_cap(value, step)
-    effect = effects.Effect(
-      knob=name, value=value, acted=bool(reached), evidence=evidence
-    )
-    if reached:
-      capped = channel_cap.capped(step.default, int(value))
-      most = max(s.num_channels for s in step.default.values())
-      effect = dataclasses.replace(
-        effect,
-        replaces=f"NCCL's own, up to {most}",
-        without_us=step.timeline(step.default).step_time_us,
-        with_us=step.timeline(capped).step_time_us,
-      )
-    found.append(effect)
-  return tuple(found)
+  return tuple(
+    _of_variable(name, value, step) for name, value in variables.items()
+  )
+
+
+def of_option(
+  options: Mapping[str, object], step: step_lib.Step
+) -> tuple[effects.Effect, ...]:
+  """Which collectives of a step a plan's cap by XLA reaches, if it has one.
+
+  Args:
+    options: XLA's, of the plan.
+    step: as scheduled with the plan.
+  """
+  name = nccl_channels.OPTION
+  if name not in options:
+    return ()
+  # Without the plan the cap is that of XLA_FLAGS, or none.
+  before, after = (
+    step.capped(nccl_channels.most(set_)).default for set_ in ({}, options)
+  )
+  return (_of_cap(name, str(options[name]), step, before, after),)
+
+
+def _of_variable(name: str, value: str, step: step_lib.Step) -> effects.Effect:
+  if name == cap_lib.VARIABLE and value.isdecimal() and int(value):
+    capped = channel_cap.capped(step.default, int(value))
+    return _of_cap(name, value, step, step.default, capped)
+  evidence = "not seen: it is no variable that a plan needs"
+  if name == cap_lib.VARIABLE:
+    evidence = "no effect: it is no number of channels"
+  return effects.Effect(knob=name, value=value, acted=False, evidence=evidence)
+
+
+def _of_cap(
+  name: str,
+  value: str,
+  step: step_lib.Step,
+  before: step_lib.Configuration,
+  after: step_lib.Configuration,
+) -> effects.Effect:
+  """The effect of a cap, by what runs without it and with it."""
+  reached = [
+    collective
+    for collective in step.analysis.collectives
+    for key in [step.key_of[collective.name]]
+    if before[key] != after[key]
+  ]
+  effect = effects.Effect(
+    knob=name,
+    value=value,
+    acted=bool(reached),
+    evidence="no effect: no collective takes more channels",
+  )
+  if not reached:
+    return effect
+  most, least = (
+    max(setting.num_channels for setting in found.values())
+    for found in (before, after)
+  )
+  does = "takes channels from" if least < most else "gives channels to"
+  free = step.capped(None)
+  return dataclasses.replace(
+    effect,
+    evidence=(
+      f"{does} {len(reached)} of {in_words.count(step.key_of, 'collective')},"
+      f" such as {_named(reached[0], step)}"
+    ),
+    replaces=f"NCCL's own, up to {most}",
+    without_us=free.timeline(before).step_time_us,
+    with_us=free.timeline(after).step_time_us,
+  )
 
 
 def _against_nccls_own(
@@ -161,26 +215,6 @@ def _meets(
     of_all = f" of {num_asked}" if num_met < num_asked else ""
     evidence += f" in {num_met}{of_all} calls"
   return True, f"{evidence}, such as {_named(reached[0], step)}"
-
-
-def _reached_by_cap(
-  value: str, step: step_lib.Step
-) -> tuple[Sequence[str], str]:
-  """The collectives that lose channels to a cap, and that in words."""
-  if not value.isdecimal() or int(value) < 1:
-    return (), "no effect: it is no number of channels"
-  reached = [
-    collective
-    for collective in step.analysis.collectives
-    if step.default[step.key_of[collective.name]].num_channels > int(value)
-  ]
-  if not reached:
-    return (), "no effect: no collective takes more channels"
-  return [collective.name for collective in reached], (
-    f"takes channels from {len(reached)} of"
-    f" {in_words.count(step.key_of, 'collective')}, such as"
-    f" {_named(reached[0], step)}"
-  )
 
 
 def _named(collective: collectives_lib.Collective, step: step_lib.Step) -> str:

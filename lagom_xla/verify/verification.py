@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import dataclasses
 
-from lagom_xla.apply import env as env_lib
+from lagom_xla.apply import cap as cap_lib
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import target as target_lib
 from lagom_xla.costs import step as step_lib
+from lagom_xla.flags import nccl_channels
 from lagom_xla.plan import made_for
 from lagom_xla.plan import plan as plan_lib
 from lagom_xla.search.nccl import channel_cap
@@ -62,11 +63,12 @@ def verify(plan: plan_lib.Plan, target: target_lib.Target) -> Verification:
     CompileError: XLA refuses the target or the plan.
   """
   made_for.check(plan, target)
-  with made_for.parts(), target.started([config_lib.DEFAULT, plan.xla]):
+  config = _compiled(plan.xla)
+  with made_for.parts(), target.started([config_lib.DEFAULT, config]):
     default = _schedule(target, config_lib.DEFAULT)
     planned = _schedule(target, plan.xla)
   default_runs = as_run.step(target, config_lib.DEFAULT, default)
-  planned_runs = as_run.step(target, plan.xla, planned)
+  planned_runs = as_run.step(target, config, planned)
   settings = _settings(plan, planned_runs)
   return Verification(
     plan=plan,
@@ -90,7 +92,7 @@ def effects(
     default: the target as scheduled without the plan.
     planned: the target as scheduled with all of it.
   """
-  known = (config_lib.DEFAULT, plan.xla)
+  known = (config_lib.DEFAULT, _compiled(plan.xla))
   wanted = [c for c in configs(plan) if c not in known]
   with target.started(wanted):
     return _effects(plan, target, default, planned)
@@ -99,7 +101,8 @@ def effects(
 def configs(plan: plan_lib.Plan) -> list[config_lib.XlaConfig]:
   """What `verify` compiles at most: with the plan, and without its parts."""
   found: list[config_lib.XlaConfig] = []
-  for config in (config_lib.DEFAULT, plan.xla, *left_out.configs(plan.xla)):
+  compiled = _compiled(plan.xla)
+  for config in (config_lib.DEFAULT, compiled, *left_out.configs(compiled)):
     if config not in found:
       found.append(config)
   return found
@@ -121,7 +124,7 @@ def _effects(
     found.append(_effect_of_program(config, target, default, planned))
   found += [
     _effect_of_option(name, config, target, default, planned)
-    for name in config.options
+    for name in _compiled(config).options
   ]
   for knob, value, config_without in left_out.each_part(config):
     without = _schedule(target, config_without)
@@ -135,6 +138,7 @@ def _effects(
         plan.xla.orders, _settings(plan, ordered), planned, ordered
       )
     )
+  found += nccl_effects.of_option(plan.xla.options, ordered)
   found += nccl_effects.of_environment(plan.nccl_env, ordered)
   found += nccl_effects.of_settings(plan.nccl_settings, ordered)
   return tuple(found)
@@ -147,7 +151,7 @@ def _settings(
 
   A cap stands in for settings, and acts where a plan is for jobs without them.
   """
-  cap = plan.nccl_env.get(env_lib.CAP)
+  cap = plan.nccl_env.get(cap_lib.VARIABLE)
   if plan.applied == "env" and cap is not None:
     return channel_cap.capped(step.default, int(cap))
   return {
@@ -209,4 +213,10 @@ def _effect_of_option(
 def _schedule(
   target: target_lib.Target, config: config_lib.XlaConfig
 ) -> step_lib.Step:
-  return step_lib.of_module(target.schedule(config), target.cluster)
+  module = target.schedule(_compiled(config))
+  return as_run.of_schedule(module, target, config)
+
+
+def _compiled(config: config_lib.XlaConfig) -> config_lib.XlaConfig:
+  """What is compiled of a config; a cap on channels is the same module."""
+  return config.without_options([nccl_channels.OPTION])

@@ -66,7 +66,7 @@ def compiled(target: target_lib.Target) -> Compiled:
   Raises:
     CompileError: XLA refuses it.
   """
-  scheduled = step_lib.of_module(target.schedule(), target.cluster)
+  scheduled = as_run.scheduled(target)
   run = as_run.run(target, config_lib.DEFAULT, scheduled)
   memory_bytes = run.peak_bytes
   if memory_bytes is None:

@@ -82,11 +82,13 @@ def _xla_together(tuning: tuning_lib.Tuning) -> story_lib.Setting:
   """What all of the above does: options act in pairs, so only that adds up."""
   before_us = tuning.timeline_before.step_time_us
   after_us = tuning.kept.under_nccl_defaults.step_time_us
+  if tuning.plan.applied == "flags":
+    after_us = tuning.plan.planned_us  # A cap on channels may be among them.
   return story_lib.Setting(
     name="all of these for XLA",
     value="together",
     sentence=(
-      f"Under NCCL's own choices the step takes {_ms(after_us)} with them and"
+      f"With nothing else set the step takes {_ms(after_us)} with them and"
       f" {_ms(before_us)} without."
     ),
   )

@@ -2,11 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """One channel cap for all collectives of a process.
 
-Settings per tuning key take a NCCL tuner plugin. Without one there is still
-NCCL_MAX_CTAS, the most channels that any collective may take: the one
-environment variable that frees SMs for kernels. It is chosen by replaying the
-step under every cap; `surest` also asks what is left of the gain where the
-model is wrong.
+Settings per tuning key take a NCCL tuner plugin. Without one there is still the
+most channels that any collective may take, which frees SMs for kernels: by
+NCCL_MAX_CTAS or by an option of XLA's. It is chosen by replaying the step under
+every cap; `surest` also asks what is left of the gain where the model is wrong.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 import dataclasses
 
+from lagom_xla.costs import channel_limit
 from lagom_xla.costs import scenario as scenario_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.costs import uncertainty
@@ -61,12 +61,20 @@ def best(step: step_lib.Step) -> Cap:
   return kept
 
 
-def surest(step: step_lib.Step) -> Cap:
-  """The cap with the largest assured gain, the highest of equals; or none."""
+def surest(
+  step: step_lib.Step,
+  limit: channel_limit.Limit = channel_limit.by_variable,
+) -> Cap:
+  """The cap with the largest assured gain, the highest of equals; or none.
+
+  Args:
+    step: what is capped, as it runs.
+    limit: what the cap does to a setting.
+  """
   default = uncertainty.times(step, step.default)
   kept, kept_us = none(step), 0.0
   for max_channels in _caps(step):
-    configuration = capped(step.default, max_channels)
+    configuration = capped(step.default, max_channels, limit)
     if not _may_gain(step, default, configuration, kept_us):
       continue
     found = uncertainty.times(step, configuration)
@@ -82,13 +90,13 @@ def surest(step: step_lib.Step) -> Cap:
 
 
 def capped(
-  configuration: step_lib.Configuration, max_channels: int
+  configuration: step_lib.Configuration,
+  max_channels: int,
+  limit: channel_limit.Limit = channel_limit.by_variable,
 ) -> step_lib.Configuration:
   """What NCCL makes of a configuration under a cap."""
   return {
-    key: dataclasses.replace(
-      setting, num_channels=min(setting.num_channels, max_channels)
-    )
+    key: limit(key, setting, max_channels)
     for key, setting in configuration.items()
   }
 

@@ -3,8 +3,8 @@
 """Settings without NCCL's tuner plugin: its own choices, or one cap on them.
 
 Settings per tuning key take a plugin. Where a job loads none, a schedule is
-worth what it takes under NCCL's own choices, or under the one environment
-variable that there is, and by that it has to be compared with others.
+worth what it takes under NCCL's own choices, or under the one cap that there
+is, and by that it has to be compared with others.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 
 from lagom_xla import cluster as cluster_lib
+from lagom_xla.costs import channel_limit
 from lagom_xla.costs import step as step_lib
 from lagom_xla.search.nccl import channel_cap
 from lagom_xla.search.nccl import problem as problem_lib
@@ -24,17 +25,17 @@ class WithoutPlugin(searcher_lib.Searcher[None]):
   """A searcher that asks for no settings but NCCL's own.
 
   Attributes:
-    may_cap: whether the channels of all collectives may be capped together,
-      which is chosen for a step as a whole.
+    limit: what a cap on the channels of all collectives does, which is chosen
+      for a step as a whole; None where nothing sets one.
   """
 
-  may_cap: bool
+  limit: channel_limit.Limit | None
 
   def configuration(self, step: step_lib.Step) -> step_lib.Configuration:
     """What a step's collectives run with."""
-    if self.may_cap:
-      return channel_cap.surest(step).configuration
-    return step.default
+    if self.limit is None:
+      return step.default
+    return channel_cap.surest(step, self.limit).configuration
 
   def _begin(
     self,

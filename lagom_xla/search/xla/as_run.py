@@ -14,11 +14,32 @@ import dataclasses
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import target as target_lib
 from lagom_xla.costs import step as step_lib
+from lagom_xla.flags import nccl_channels
 from lagom_xla.passes import hlo
 from lagom_xla.passes import rematerialization
 from lagom_xla.passes.schedule import memory_limit
 
 _SLOP = "xla_gpu_memory_limit_slop_factor"
+
+
+def scheduled(
+  target: target_lib.Target,
+  config: config_lib.XlaConfig = config_lib.DEFAULT,
+) -> step_lib.Step:
+  """The step as XLA schedules it with a config, under what caps its channels.
+
+  Raises:
+    CompileError: XLA refuses it.
+  """
+  return of_schedule(target.schedule(config), target, config)
+
+
+def of_schedule(
+  module: hlo.Module, target: target_lib.Target, config: config_lib.XlaConfig
+) -> step_lib.Step:
+  """The same, of the schedule."""
+  most = nccl_channels.most(config.options)
+  return step_lib.of_module(module, target.cluster, max_channels=most)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -83,4 +104,6 @@ def of_compiled(
   """The step of a compiled module if XLA rematerializes in it."""
   if not rematerialization.recomputed(compiled):
     return scheduled
-  return step_lib.of_module(compiled, scheduled.cluster)
+  return step_lib.of_module(
+    compiled, scheduled.cluster, max_channels=scheduled.max_channels
+  )

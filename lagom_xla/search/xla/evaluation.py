@@ -19,6 +19,8 @@ from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import target as target_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.costs import uncertainty
+from lagom_xla.flags import nccl_channels
+from lagom_xla.passes import hlo
 from lagom_xla.search.nccl import searcher as searcher_lib
 from lagom_xla.search.nccl import settings as settings_lib
 from lagom_xla.search.xla import as_run
@@ -51,15 +53,15 @@ def evaluate(
     fastest: another one that nothing is kept beside which it is slower under
       NCCL's own choices. So where the schedule alone is slower, it is not
       compiled to the end either: what XLA computes again only adds to it.
-    known: candidates by the digests of their schedules. One whose schedule is
-      among them is as good as that one; others are added.
+    known: candidates by their `looks`. One that looks like another is as good
+      as that one; others are added.
   """
   known = {} if known is None else known
   try:
     module = target.schedule(config)
-    digest = digests.of(module)
-    alike = known.get(digest)
-    step = alike.step if alike else step_lib.of_module(module, target.cluster)
+    like = looks(module, config)
+    alike = known.get(like)
+    step = alike.step if alike else as_run.of_schedule(module, target, config)
     if fastest is not None and not config.needs_process:
       slower = _if_slower(config, step, step, target=target, than=fastest)
       if slower is not None:
@@ -96,8 +98,13 @@ def evaluate(
   if found is None:
     found = searched(config, step, runs, target=target, searcher=searcher)
   found = dataclasses.replace(found, peak_bytes=run.peak_bytes)
-  known.setdefault(digest, found)
+  known.setdefault(like, found)
   return found
+
+
+def looks(module: hlo.Module, config: config_lib.XlaConfig) -> str:
+  """What configs share that make the same step: schedule, cap on channels."""
+  return f"{digests.of(module)} {nccl_channels.most(config.options)}"
 
 
 def too_large(
@@ -157,7 +164,7 @@ def evaluate_or_raise(
     ProgramError: the program cannot have this form.
     ScheduleError: the schedule cannot have these orders.
   """
-  step = step_lib.of_module(target.schedule(config), target.cluster)
+  step = as_run.scheduled(target, config)
   run = as_run.run(target, config, step)
   found = searched(config, step, run.step, target=target, searcher=searcher)
   return dataclasses.replace(found, peak_bytes=run.peak_bytes)

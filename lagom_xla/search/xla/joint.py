@@ -25,7 +25,6 @@ from lagom_xla.search import nccl
 from lagom_xla.search.xla import alignment
 from lagom_xla.search.xla import arms as arms_lib
 from lagom_xla.search.xla import candidates
-from lagom_xla.search.xla import digests
 from lagom_xla.search.xla import evaluation
 from lagom_xla.search.xla import feedback
 from lagom_xla.search.xla import groups as groups_lib
@@ -94,7 +93,8 @@ def search(
       config_lib.DEFAULT, target=target, searcher=searcher
     )
     found(default)
-    known = {digests.of(default.step.analysis.module): default}
+    module = default.step.analysis.module
+    known = {evaluation.looks(module, config_lib.DEFAULT): default}
     # One that is short of memory was compiled to the end to be judged.
     turns = turns_lib.Turns(
       target=target, is_to_the_end=default.peak_bytes is not None
@@ -118,7 +118,7 @@ def search(
     so_far = candidates.Search(default=default, no_arms=known_arms.obstacle)
     if target.is_read_only:
       return so_far
-    first, again = _most_compiles(default.step.analysis.module, max_compiles)
+    first, again = _most_compiles(module, max_compiles)
     so_far = starts.search(
       so_far,
       lambda fastest: functools.partial(evaluate, fastest=fastest),

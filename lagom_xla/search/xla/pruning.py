@@ -21,6 +21,7 @@ from lagom_xla import errors
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import target as target_lib
 from lagom_xla.costs import step as step_lib
+from lagom_xla.flags import nccl_channels
 from lagom_xla.passes import combine
 from lagom_xla.search.xla import as_run
 from lagom_xla.search.xla import candidates
@@ -81,7 +82,7 @@ def expected(
     kept: the candidate, as it was evaluated.
     default: what it is compared with.
   """
-  return _less(kept.config, _suspects(kept, default))
+  return kept.config.without_options(_suspects(kept, default))
 
 
 def _suspects(
@@ -103,7 +104,8 @@ def _names(config: config_lib.XlaConfig) -> list[str]:
   return [
     name
     for name in config.options
-    if not (is_grouped and name in combine.OPTIONS)
+    if name != nccl_channels.OPTION  # No schedule shows it.
+    and not (is_grouped and name in combine.OPTIONS)
   ]
 
 
@@ -128,28 +130,21 @@ def _pruned(
   with turns.Turns(target=target).begun([*together, *alone]):
     if together and not is_same(together[0]):
       return None
-    config = _less(config, suspects)
+    config = config.without_options(suspects)
     inert = [n for n, c in zip(others, alone, strict=True) if is_same(c)]
   if len(inert) <= 1 or is_same(_without(config, inert)):
-    return _less(config, inert)
+    return config.without_options(inert)
   gone: list[str] = []
   for name in inert:  # Some do what others do, too.
     if is_same(_without(config, [*gone, name])):
       gone.append(name)
-  return _less(config, gone)
-
-
-def _less(
-  config: config_lib.XlaConfig, names: Collection[str]
-) -> config_lib.XlaConfig:
-  options = {n: v for n, v in config.options.items() if n not in names}
-  return dataclasses.replace(config, options=options)
+  return config.without_options(gone)
 
 
 def _without(
   config: config_lib.XlaConfig, names: Collection[str]
 ) -> config_lib.XlaConfig:
-  return dataclasses.replace(_less(config, names), orders={})
+  return dataclasses.replace(config.without_options(names), orders={})
 
 
 def _makes(
@@ -159,7 +154,7 @@ def _makes(
 ) -> bool:
   """Whether a config makes of a target what is wanted; None is nothing."""
   try:
-    step = step_lib.of_module(target.schedule(config), target.cluster)
+    step = as_run.scheduled(target, config)
     schedule = digests.of(step.analysis.module)
     if wanted is None or schedule != wanted.schedule:
       return False  # Then nothing is compiled to the end.
@@ -174,7 +169,7 @@ def _made(
 ) -> _Seen | None:
   """What a config makes of a target; None where it makes nothing."""
   try:
-    step = step_lib.of_module(target.schedule(config), target.cluster)
+    step = as_run.scheduled(target, config)
     return _seen(step, as_run.step(target, config, step))
   except errors.LagomError:
     return None
