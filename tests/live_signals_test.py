@@ -1,0 +1,85 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""A signal ends a training as under jit, whatever the loop is at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+import json
+import pathlib
+import signal
+
+import pytest
+
+from lagom_xla.live.history import plan_cache
+import signalled
+
+_STATES = ("baseline", "profile", "search", "candidate", "measure", "watch")
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+@pytest.fixture(scope="module")
+def programs() -> Iterator[signalled.Programs]:
+  with signalled.programs() as programs:
+    yield programs
+
+
+@pytest.fixture(scope="module", params=_SIGNALS, ids=lambda it: it.name)
+def number(request: pytest.FixtureRequest) -> signal.Signals:
+  return request.param
+
+
+@pytest.fixture(scope="module")
+def under_jit(
+  number: signal.Signals,
+  programs: signalled.Programs,
+  tmp_path_factory: pytest.TempPathFactory,
+) -> signalled.Ended:
+  """How a program ends that the signal meets, and that trains under jit."""
+  folder = tmp_path_factory.mktemp("jit")
+  ended = programs.met(signalled.JIT, number, folder)
+  assert ended.status == -number
+  return ended
+
+
+@pytest.mark.parametrize("state", _STATES)
+def test_a_program_ends_as_under_jit(
+  state: str,
+  number: signal.Signals,
+  under_jit: signalled.Ended,
+  programs: signalled.Programs,
+  tmp_path: pathlib.Path,
+):
+  ended = programs.met(state, number, tmp_path)
+  assert ended.status == under_jit.status
+  assert _raised(ended.errors) == _raised(under_jit.errors), ended.errors
+  # A search that is not killed goes on to its end, and ends well.
+  assert 0 not in ended.orphans
+  assert _num_trials(tmp_path) == _num_plans(tmp_path) == (state == "watch")
+  if number == signal.SIGINT:
+    assert not list((tmp_path / signalled.TEMPORARY).iterdir())
+
+
+def _raised(errors: str) -> list[str]:
+  """What stderr says but for the lines of a traceback: heads and errors."""
+  return [line for line in errors.splitlines() if not line.startswith(" ")]
+
+
+def _num_trials(folder: pathlib.Path) -> int:
+  """Trials in the log, all of which can be read."""
+  log = folder / signalled.LOG
+  lines = log.read_text().splitlines() if log.exists() else []
+  return len([json.loads(line) for line in lines])
+
+
+def _num_plans(folder: pathlib.Path) -> int:
+  """Plans that are kept, all of which can be read."""
+  problems: list[str] = []
+  cache = plan_cache.PlanCache(folder / signalled.PLANS, warn=problems.append)
+  keys = [
+    path.name.removesuffix(".plan.json")
+    for path in (folder / signalled.PLANS).glob("*")
+  ]
+  entries = [cache.get(key) for key in keys]
+  assert None not in entries, problems
+  return len(entries)

@@ -1,0 +1,267 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Programs that a signal meets while they train, and how they end.
+
+Each is forked from a process that has imported JAX and used none of it, so that
+it starts soon, and ends as any program does that Python runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator
+import contextlib
+import ctypes
+import dataclasses
+import functools
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from typing import Any, NoReturn
+
+import jax
+import jax.numpy as jnp
+
+import lagom_xla
+from lagom_xla import cluster as cluster_lib
+from lagom_xla.compile import _jax
+from lagom_xla.live import proposals
+from lagom_xla.live.gpu import plans
+import live_job
+import live_step
+
+# Where a program trains under jit alone.
+JIT = "jit"
+PLANS = "plans"
+LOG = "trials.jsonl"
+TEMPORARY = "temporary"
+_ERRORS = "errors.txt"
+_PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
+_POLL_S = 0.01
+
+
+@dataclasses.dataclass(frozen=True)
+class Ended:
+  """How a program ended.
+
+  Attributes:
+    status: Its exit status; negative for a signal.
+    orphans: Those of the processes that it left behind.
+    errors: What it wrote to stderr.
+  """
+
+  status: int
+  orphans: list[int]
+  errors: str
+
+
+class Programs:
+  """Starts programs, one after the other.
+
+  Args:
+    process: What they are forked from; see `main`.
+  """
+
+  def __init__(self, process: subprocess.Popen[str]):
+    self._process = process
+
+  def met(
+    self, state: str, number: signal.Signals, folder: pathlib.Path
+  ) -> Ended:
+    """Trains until a signal comes while a step runs in a state of the loop.
+
+    Args:
+      state: The state; JIT to train under jit alone.
+      number: The signal.
+      folder: An empty one, for what the program writes.
+    """
+    assert self._process.stdin is not None and self._process.stdout is not None
+    print(state, int(number), folder, file=self._process.stdin, flush=True)
+    status, orphans = json.loads(self._process.stdout.readline())
+    return Ended(status, orphans, (folder / _ERRORS).read_text())
+
+
+@contextlib.contextmanager
+def programs() -> Iterator[Programs]:
+  """Starts what programs are forked from, and ends it with the block."""
+  path = os.pathsep.join((str(pathlib.Path(__file__).parent), *sys.path))
+  with subprocess.Popen(
+    (sys.executable, "-c", "import signalled; signalled.main()"),
+    stdin=subprocess.PIPE,
+    stdout=subprocess.PIPE,
+    text=True,
+    env={
+      **os.environ,
+      "JAX_PLATFORMS": "cpu",
+      "PYTHONPATH": path,
+      # With one, callbacks run in the thread that calls the step.
+      "XLA_FLAGS": "--xla_force_host_platform_device_count=2",
+    },
+  ) as process:
+    yield Programs(process)
+
+
+def main() -> None:
+  """Forks a program for each line, and writes how it ended."""
+  # What programs leave behind are its children.
+  ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+  for line in iter(sys.stdin.readline, ""):
+    state, number, folder = line.split()
+    met, meets = os.pipe()
+    program = os.fork()
+    if not program:
+      os.close(met)
+      _prepare(pathlib.Path(folder))
+      _train(state, pathlib.Path(folder), functools.partial(_tell, meets))
+    os.close(meets)
+    os.read(met, 1)
+    os.close(met)
+    os.kill(program, int(number))
+    status = _status_of(program)
+    print(json.dumps((status, list(_orphans()))), flush=True)
+
+
+def _tell(pipe: int) -> None:
+  os.write(pipe, b"!")
+
+
+def _orphans() -> Iterator[int]:
+  """The statuses of what the last program left behind, once it has ended."""
+  with contextlib.suppress(ChildProcessError):
+    while True:
+      yield _status_of(-1)
+
+
+def _status_of(process: int) -> int:
+  return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+
+
+def _prepare(folder: pathlib.Path) -> None:
+  """Makes this process one of its own, with its files in a folder."""
+  errors = os.open(folder / _ERRORS, os.O_WRONLY | os.O_CREAT)
+  os.dup2(errors, sys.stdout.fileno())
+  os.dup2(errors, sys.stderr.fileno())
+  tempfile.tempdir = str(folder / TEMPORARY)
+  os.mkdir(tempfile.tempdir)
+  # Where tests run in the background a shell has it ignored.
+  signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _train(
+  state: str, folder: pathlib.Path, meet: Callable[[], None]
+) -> NoReturn:
+  """Trains for ever; a signal comes after `meet` was called, in a step."""
+  # Written to by the C handler, before Python has heard of the signal.
+  arrived, wakes = os.pipe()
+  os.set_blocking(wakes, False)
+  signal.set_wakeup_fd(wakes)
+  proposer = _Proposer(state)
+  tuned: Any = None
+  is_met = False
+
+  def wait_for_the_signal(x: Any) -> Any:
+    nonlocal is_met
+    if not is_met and _is_there(state, tuned, folder, proposer):
+      is_met = True
+      meet()
+      os.read(arrived, 1)
+    return x
+
+  def function(x: jax.Array) -> jax.Array:
+    total = jnp.sum(x)
+    shape = jax.ShapeDtypeStruct((), x.dtype)
+    return x + jax.pure_callback(wait_for_the_signal, shape, total)
+
+  step: Any = jax.jit(function)
+  if state != JIT:
+    step = tuned = lagom_xla.tune(step, log=folder / LOG, cache=folder / PLANS)
+  x = _sharded()
+  with live_step.proposed_by(proposer, live_job.PATIENCE):
+    while True:
+      # Python aborts where it ends while XLA's threads call back into it.
+      x = step(x).block_until_ready()
+
+
+def _is_there(
+  state: str, tuned: Any, folder: pathlib.Path, proposer: _Proposer
+) -> bool:
+  """Whether a state is reached, with all beside training that belongs to it."""
+  if state == JIT:
+    return True
+  if f"now: {state}" not in tuned.report():
+    return False
+  match state:
+    case "search":
+      _wait_until(_has_child)
+    case "candidate":
+      proposer.compiles.wait()
+    case "watch":
+      _wait_until(lambda: any((folder / PLANS).glob("*.json")))
+  return True
+
+
+@dataclasses.dataclass
+class _Proposer(proposals.Proposer):
+  """Proposes the step itself.
+
+  Attributes:
+    state: In which the signal comes.
+    compiles: Set once the proposal is about to be compiled.
+  """
+
+  state: str
+  compiles: threading.Event = dataclasses.field(default_factory=threading.Event)
+
+  def proposals(
+    self,
+    lowered: jax.stages.Lowered,
+    measured: proposals.Measured,
+    stop: threading.Event,
+  ) -> Generator[proposals.Proposal, None, str | None]:
+    if self.state == "search":  # In another process, as for GPUs.
+      cluster = cluster_lib.parse("1x2xh100")
+      search = plans.PlanProposer(cluster=cluster, num_workers=0)
+      other = jax.jit(lambda x: x * 2).lower(_sharded())
+      yield from search.proposals(other, measured, stop)
+    yield proposals.Proposal(name="again", payload=b"null")
+    return None
+
+  def compile(
+    self, lowered: jax.stages.Lowered, payload: bytes
+  ) -> jax.stages.Compiled:
+    if self.state == "candidate":
+      slow = jax.jit(_slow_to_compile).lower(jnp.ones((64, 64)))
+      self.compiles.set()
+      slow.compile()
+    return _jax.copied(lowered).compile()
+
+  def digest(self, compiled: jax.stages.Compiled) -> bytes:
+    return b""
+
+
+def _sharded() -> jax.Array:
+  """A batch of which each device has a part."""
+  mesh = jax.make_mesh((2,), ("x",))
+  rows = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("x"))
+  return jax.device_put(jnp.zeros(2), rows)
+
+
+def _slow_to_compile(x: jax.Array) -> jax.Array:
+  for i in range(100):
+    x = jnp.sin(x @ x) + jnp.cumsum(x, 0)[::-1] * i
+  return x
+
+
+def _has_child() -> bool:
+  tasks = pathlib.Path("/proc/self/task").glob("*/children")
+  return any(task.read_text().split() for task in tasks)
+
+
+def _wait_until(is_so: Callable[[], bool]) -> None:
+  while not is_so():
+    time.sleep(_POLL_S)
