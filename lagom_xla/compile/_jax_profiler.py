@@ -70,6 +70,25 @@ def as_holder() -> Iterator[None]:
     _own.is_holder = False
 
 
+def stop() -> None:
+  """Ends the trace that was started by whoever calls, and has it written.
+
+  Where a capture of `jax.profiler.start_server` has the profiler, JAX notices
+  only now. It is free for the next trace however this ends.
+
+  Raises:
+    Exception: Whatever JAX does; nothing may have been written.
+  """
+  with as_holder():
+    try:
+      jax.profiler.stop_trace()
+    except BaseException:
+      state: Any = profiler._profile_state
+      with state.lock:
+        state.reset()  # JAX does so only where all went well.
+      raise
+
+
 class _AskingLock:
   """The lock of `jax.profiler`; who wants it asks us for the profiler first."""
 

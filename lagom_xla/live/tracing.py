@@ -73,7 +73,7 @@ class _Session:
     return self._to_end.is_set() and not self.is_free.is_set()
 
   def start(self) -> None:
-    """Starts it; raises what JAX does where somebody else has the profiler."""
+    """Starts it; raises a RuntimeError where somebody else has the profiler."""
     global _latest
     options = jax.profiler.ProfileOptions()
     options.python_tracer_level = 0
@@ -81,6 +81,8 @@ class _Session:
       _latest.end()  # Of another step of this program, which keeps its trace.
       if not _latest.is_free.wait(_LONGEST_WAIT_S):
         raise RuntimeError("jax.profiler has not ended another trace.")
+    if _jax_profiler.is_recording():
+      raise RuntimeError("the program is taking a trace of its own.")
     with self._lock:
       # What ends it stands before it begins: there may be no more threads.
       ending.start("lagom_xla trace", self._end_in_time, self._to_end)
@@ -147,8 +149,7 @@ class _Session:
         return
     problem = ""
     try:
-      with _jax_profiler.as_holder():
-        jax.profiler.stop_trace()
+      _jax_profiler.stop()
       if not any(it.stat().st_size for it in self.folder.rglob(_FILES)):
         problem = "the trace is empty."
     except Exception as error:  # Of any kind: jaxlib's own, or RuntimeError.
