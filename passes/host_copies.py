@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 import dataclasses
+from typing import ClassVar
 
 from lagom_xla.passes import dependencies
 from lagom_xla.passes import hlo
@@ -39,6 +40,7 @@ _NO_WORK = frozenset(
     "dynamic-update-slice",
     "fusion",
     "parameter",
+    "reshape",
     "slice",
   ]
 )
@@ -58,7 +60,10 @@ class HostCopy:
     num_bytes: bytes that it moves.
     stream: copies of one stream follow one another.
     executions: times it runs per step.
+    is_bound_by_memory: never, but by the link.
   """
+
+  is_bound_by_memory: ClassVar[bool] = False
 
   name: str
   to_host: bool
@@ -73,6 +78,13 @@ class HostCopy:
 def is_on_host(shape: hlo.Shape) -> bool:
   """Whether an array is in the host's memory."""
   return shape.layout.memory_space == _HOST
+
+
+def only_moves(called: hlo.Computation) -> bool:
+  """Whether a fusion or an async computation computes no array."""
+  return not any(
+    i.opcode not in _NO_WORK and i.shape.dimensions for i in called.instructions
+  )
 
 
 def find(module: hlo.Module) -> Mapping[int, HostCopy]:
@@ -152,10 +164,7 @@ def _touches_host(
 
 def _move_inside(module: hlo.Module, called: hlo.Computation) -> _Move | None:
   """What a fusion or an async computation moves."""
-  has_work = any(
-    i.opcode not in _NO_WORK and i.shape.dimensions for i in called.instructions
-  )
-  if has_work:
+  if not only_moves(called):
     return None
   moves = (_move(module, called, i) for i in called.instructions)
   return next(filter(None, moves), None)

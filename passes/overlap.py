@@ -21,6 +21,7 @@ import dataclasses
 import functools
 
 from lagom_xla.passes import collectives as collectives_lib
+from lagom_xla.passes import copies as copies_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes import host_copies as host_copies_lib
 from lagom_xla.passes import kernels as kernels_lib
@@ -88,7 +89,7 @@ class Analysis:
     return launches.find(
       self.module,
       self.sequences,
-      apart=self.host_copies,
+      apart=self.copies,
       known=None if other is None else (other.module, other.kernels),
     )
 
@@ -102,21 +103,23 @@ class Analysis:
     )
 
   @functools.cached_property
-  def host_copies(self) -> Mapping[int, host_copies_lib.HostCopy]:
-    """Host copies by the id of the instruction that starts them."""
+  def copies(self) -> Mapping[int, copies_lib.Copy]:
+    """Copies beside kernels by the id of the instruction that starts them."""
     other = self.rescheduled_from
-    if other is not None and not other.host_copies:
+    if other is not None and not other.copies:
       return {}
-    return host_copies_lib.find(self.module)
+    return copies_lib.find(self.module, apart=self.started_by)
 
   @functools.cached_property
-  def awaited_host_copies(self) -> Mapping[int, host_copies_lib.HostCopy]:
-    """Host copies by the id of the instruction that waits for them."""
-    return {
-      copy.done_id: copy
-      for copy in self.host_copies.values()
-      if copy.done_id is not None
-    }
+  def awaited_copies(self) -> Mapping[int, copies_lib.Copy]:
+    """Those copies by the id of the instruction that waits for them."""
+    return copies_lib.awaited(self.copies)
+
+  @property
+  def host_copies(self) -> tuple[host_copies_lib.HostCopy, ...]:
+    """The copies to and from the host's memory."""
+    copies = self.copies.values()
+    return tuple(c for c in copies if isinstance(c, host_copies_lib.HostCopy))
 
   def callees(
     self, instruction: hlo.Instruction
@@ -124,7 +127,7 @@ class Analysis:
     """What it runs on the compute stream as a sequence, with repeats."""
     if (
       instruction.id not in self.started_by
-      and instruction.id not in self.host_copies
+      and instruction.id not in self.copies
     ):
       yield from self.module.callees(instruction)
 

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import collections
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -23,6 +23,7 @@ from lagom_xla.costs import step as step_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes import overlap
 from lagom_xla.search.xla import feedback
+import offloading_step
 
 LowerStep = Callable[..., jax.stages.Lowered]
 Schedule = Callable[..., hlo.Module]
@@ -161,6 +162,22 @@ def test_xla_finds_all_that_it_wants_in_a_profile(
   costs_us.pop(next(name for name in costs_us if "gemm" in name))
   with pytest.raises(errors.CompileError, match="Found 1 missing"):
     scheduled(fsdp_step(), scheduler_profile=text(costs_us), **_NOTHING_MISSING)
+
+
+def test_xla_finds_the_copies_that_it_starts_ahead_in_a_profile(
+  scheduled: Schedule, h100s: Sequence[jax.Device]
+) -> None:
+  lowered = offloading_step.lower(h100s, unroll=False)
+  module = scheduled(lowered)
+  step = step_of(module)
+  costs_us = scheduler_profile.costs_us(feedback.profile(step, step.default))
+  copies = list(step.analysis.copies.values())
+  assert copies
+  for copy in copies:
+    alone_us = step.copy_cost(copy).time_us
+    assert costs_us[copy.name] == pytest.approx(alone_us, abs=1e-3)
+  profile = profile_of(module)
+  scheduled(lowered, scheduler_profile=profile, **_NOTHING_MISSING)
 
 
 def test_names_stay_from_one_profile_to_the_next(

@@ -124,7 +124,7 @@ def costs_by_name(beside: costs_lib.Beside) -> costs_lib.Costs:
       source="measured",
     ),
     collective=lambda c: moved(c.name, 4),
-    host_copy=lambda c: moved(c.name, 0),
+    copy=lambda c: moved(c.name, 0),
     beside=beside,
   )
 

@@ -124,7 +124,7 @@ def test_long_loops_are_not_replayed_trip_by_trip():
   costs = costs_lib.Costs(
     kernel=lambda kernel: launches.append(kernel) or TWICE.kernel(kernel),
     collective=TWICE.collective,
-    host_copy=TWICE.host_copy,
+    copy=TWICE.copy,
     beside=TWICE.beside,
   )
   c5, k10 = collective("c5"), kernel("k10")

@@ -172,7 +172,7 @@ def from_parts(
     collective=lambda c: trace.collective_as_it_ran(
       c.name, collectives_us.get(c.name)
     ),
-    host_copy=step.host_copy_cost,
+    copy=step.copy_cost,
     beside=beside,
   )
   return timeline.replay(step.program, costs)

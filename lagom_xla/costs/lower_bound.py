@@ -32,10 +32,12 @@ import functools
 
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import collective as collective_lib
+from lagom_xla.costs import device_copy
 from lagom_xla.costs import host_copy
 from lagom_xla.costs import nccl
 from lagom_xla.costs import step as step_lib
 from lagom_xla.costs import wire
+from lagom_xla.passes import device_copies
 from lagom_xla.passes import hlo
 
 
@@ -92,7 +94,7 @@ class _Bound:
     """How long the host copies of one direction take on their link."""
     return sum(
       copy.executions * host_copy.link_us(copy, self._step.cluster)
-      for copy in self._step.analysis.host_copies.values()
+      for copy in self._step.analysis.host_copies
       if copy.to_host == to_host
     )
 
@@ -129,8 +131,12 @@ class _Bound:
     return self._called_us(instruction, self.held_us)
 
   def _copy_us(self, instruction: hlo.Instruction) -> float:
-    copy = self._step.analysis.host_copies.get(instruction.id)
-    return host_copy.link_us(copy, self._step.cluster) if copy else 0.0
+    copy = self._step.analysis.copies.get(instruction.id)
+    if copy is None:
+      return 0.0
+    if isinstance(copy, device_copies.DeviceCopy):
+      return device_copy.memory_us(copy, self._step.cluster)
+    return host_copy.link_us(copy, self._step.cluster)
 
   def _called_us(
     self, instruction: hlo.Instruction, bound_us: Callable[[int], float]

@@ -17,6 +17,7 @@ import functools
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import channel_limit
 from lagom_xla.costs import collective as collective_lib
+from lagom_xla.costs import device_copy as device_copy_lib
 from lagom_xla.costs import host_copy as host_copy_lib
 from lagom_xla.costs import kernel as kernel_lib
 from lagom_xla.costs import measured as measured_lib
@@ -27,8 +28,9 @@ from lagom_xla.costs.replay import costs as costs_lib
 from lagom_xla.costs.replay import program as program_lib
 from lagom_xla.costs.replay import timeline as timeline_lib
 from lagom_xla.passes import collectives as collectives_lib
+from lagom_xla.passes import copies as copies_lib
+from lagom_xla.passes import device_copies
 from lagom_xla.passes import hlo
-from lagom_xla.passes import host_copies
 from lagom_xla.passes import kernels as kernels_lib
 from lagom_xla.passes import overlap as overlap_lib
 
@@ -193,10 +195,10 @@ class Step:
       [(self.key_of[c.name], c) for c in self.analysis.collectives]
     )
 
-  def host_copy_cost(
-    self, copy: host_copies.HostCopy
-  ) -> collective_lib.CollectiveCost:
-    """Cost of a host copy alone."""
+  def copy_cost(self, copy: copies_lib.Copy) -> collective_lib.CollectiveCost:
+    """Cost of a copy alone."""
+    if isinstance(copy, device_copies.DeviceCopy):
+      return device_copy_lib.predict(copy, self.cluster)
     return host_copy_lib.predict(copy, self.cluster)
 
   def costs(self, configuration: Configuration) -> costs_lib.Costs:
@@ -215,7 +217,7 @@ class Step:
     return costs_lib.Costs(
       kernel=self.kernel_cost,
       collective=collective_cost,
-      host_copy=self.host_copy_cost,
+      copy=self.copy_cost,
       beside=self._prices.beside,
     )
 

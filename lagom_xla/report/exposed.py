@@ -40,7 +40,7 @@ def section(
   if replayed.total_copy_wait_us or replayed.total_copy_slowdown_us:
     head += (
       f"; {_ms(replayed.total_copy_wait_us)} and"
-      f" {_ms(replayed.total_copy_slowdown_us)} for host copies"
+      f" {_ms(replayed.total_copy_slowdown_us)} for copies"
     )
   instructions = instructions_lib.of_step(step)
   found = losses.of_step(step, configuration, instructions)

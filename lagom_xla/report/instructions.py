@@ -15,7 +15,8 @@ from lagom_xla.costs import in_words
 from lagom_xla.costs import step as step_lib
 from lagom_xla.explain import words
 from lagom_xla.passes import collectives as collectives_lib
-from lagom_xla.passes import host_copies
+from lagom_xla.passes import copies as copies_lib
+from lagom_xla.passes import device_copies
 from lagom_xla.passes import kernels as kernels_lib
 from lagom_xla.passes import overlap as overlap_lib
 from lagom_xla.passes import source_lines
@@ -43,7 +44,7 @@ class Instruction:
 
 
 def of_step(step: step_lib.Step) -> Mapping[str, Instruction]:
-  """Kernels, collectives and host copies of a step, by name."""
+  """Kernels, collectives and copies of a step, by name."""
   return of_analysis(step.analysis)
 
 
@@ -55,7 +56,7 @@ def of_analysis(analysis: overlap_lib.Analysis) -> Mapping[str, Instruction]:
     computation = analysis.module.computations[computation_id]
     for instruction in computation.instructions:
       kernel = analysis.kernels.get(instruction.id)
-      copy = analysis.host_copies.get(instruction.id)
+      copy = analysis.copies.get(instruction.id)
       started = analysis.started_by.get(instruction.id, ())
       for collective in started:
         # XLA adds some, and combines more: those near them tell the line.
@@ -102,12 +103,15 @@ def _kernel(
 
 
 def _copy(
-  copy: host_copies.HostCopy, source: source_lines.SourceLine
+  copy: copies_lib.Copy, source: source_lines.SourceLine
 ) -> Instruction:
-  way = "to the host" if copy.to_host else "from the host"
+  if isinstance(copy, device_copies.DeviceCopy):
+    kind, way = "device copy", "on the device"
+  else:
+    kind, way = "host copy", "to the host" if copy.to_host else "from the host"
   return Instruction(
     what=f"copy of {_mb(copy.num_bytes)} {way}",
-    kind="host copy",
+    kind=kind,
     num_bytes=copy.num_bytes,
     executions=copy.executions,
     source=source,

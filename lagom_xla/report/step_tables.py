@@ -119,12 +119,12 @@ def host_copies(
     "",
   )
   ranked = sorted(
-    step.analysis.host_copies.values(),
+    step.analysis.host_copies,
     key=lambda c: c.executions * c.num_bytes,
     reverse=True,
   )
   for copy in ranked[:_MOST_ROWS]:
-    total_us = copy.executions * step.host_copy_cost(copy).time_us
+    total_us = copy.executions * step.copy_cost(copy).time_us
     wait_us = replayed.copy_wait_us.get(copy.name, 0.0)
     table.add_row(
       copy.name,
@@ -155,13 +155,13 @@ def times(step: step_lib.Step, replayed: timeline.Timeline) -> rich.table.Table:
   table.add_row(
     "+ waits for collectives", in_words.ms(replayed.total_exposed_us)
   )
-  if step.analysis.host_copies:
+  if step.analysis.copies:
     table.add_row(
-      "+ kernels slowed by host copies",
+      "+ kernels slowed by copies",
       in_words.ms(replayed.total_copy_slowdown_us),
     )
     table.add_row(
-      "+ waits for host copies", in_words.ms(replayed.total_copy_wait_us)
+      "+ waits for copies", in_words.ms(replayed.total_copy_wait_us)
     )
   table.add_row("= step", in_words.ms(replayed.step_time_us))
   known = uncertainty.step_time(uncertainty.times(step, step.default))

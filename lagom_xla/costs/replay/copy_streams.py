@@ -1,10 +1,11 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The streams of host copies, moved forward with the time that passes.
+"""The streams of copies, moved forward with the time that passes.
 
-Copies of one stream follow one another; streams run side by side. The link to
-the host bounds a copy, which takes no SMs and a few hundredths of the memory's
-bandwidth, so nothing on the GPU slows it.
+Copies of one stream follow one another; streams run side by side. No copy takes
+SMs. The link to the host bounds a host copy, which takes a few hundredths of
+the memory's bandwidth, so nothing on the GPU slows it. The memory bounds a
+device copy, which a kernel beside it slows as it slows a collective.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import kernel as kernel_lib
 from lagom_xla.costs.replay import costs as costs_lib
 from lagom_xla.costs.replay import in_flight
-from lagom_xla.passes import host_copies
+from lagom_xla.passes import copies as copies_lib
 
 # A copy with less than this left is finished.
 _NEGLIGIBLE_US = 1e-9
 
 
 class CopyStreams:
-  """The streams of host copies in motion.
+  """The streams of copies in motion.
 
   Times accumulate with a weight, as those of `streams.Streams` do.
 
@@ -63,15 +64,14 @@ class CopyStreams:
     for queue in self._queues.values():
       yield from queue
 
-  @property
-  def next_end_us(self) -> float:
-    """Time until the first copy ends."""
+  def next_end_us(self, kernel: kernel_lib.KernelCost) -> float:
+    """Time until the first copy ends, beside a kernel."""
     if not self._queues:
       return math.inf
-    return min(entry.left_us for entry in self._running)
+    return min(e.left_us * self._factor(kernel, e) for e in self._running)
 
   @property
-  def last(self) -> list[host_copies.HostCopy]:
+  def last(self) -> list[copies_lib.Copy]:
     """The last copy of each stream."""
     return [queue[-1].copy for queue in self._queues.values()]
 
@@ -83,7 +83,7 @@ class CopyStreams:
 
   def start(
     self,
-    copy: host_copies.HostCopy,
+    copy: copies_lib.Copy,
     cost: collective_lib.CollectiveCost,
     weight: float,
   ) -> None:
@@ -92,8 +92,8 @@ class CopyStreams:
     if cost.time_us > 0:
       self._append(in_flight.CopyInFlight(copy, cost, cost.time_us))
 
-  def until_us(self, copy: host_copies.HostCopy) -> float:
-    """Time until a copy is finished; 0 if it is not in flight."""
+  def until_us(self, copy: copies_lib.Copy) -> float:
+    """Time until a copy is finished with no kernel beside it; 0 if it is."""
     queue = list(self._queues.get(copy.stream, ()))
     last = max((i for i, e in enumerate(queue) if e.copy is copy), default=-1)
     return sum(entry.left_us for entry in queue[: last + 1])
@@ -108,17 +108,23 @@ class CopyStreams:
       lost_us = weight * done * self._loss_us(kernel, entry)
       self.slowdown_us[entry.copy.name] += lost_us
 
-  def advance(self, us: float) -> None:
-    """Moves all streams on by a time."""
+  def advance(
+    self, us: float, beside: kernel_lib.KernelCost | None = None
+  ) -> None:
+    """Moves all streams on by a time, beside a kernel if one runs."""
     if not self._queues:
       return
     for stream, queue in list(self._queues.items()):
       left_us = us
-      while queue and left_us > queue[0].left_us - _NEGLIGIBLE_US:
-        left_us = max(left_us - queue.popleft().left_us, 0.0)
-      if queue:
-        queue[0].left_us -= left_us
-      else:
+      while queue:
+        factor = self._factor(beside, queue[0])
+        ends_us = queue[0].left_us * factor
+        if left_us <= ends_us - _NEGLIGIBLE_US:
+          queue[0].left_us -= left_us / factor
+          break
+        left_us = max(left_us - ends_us, 0.0)
+        queue.popleft()
+      if not queue:
         del self._queues[stream]
 
   @property
@@ -130,6 +136,14 @@ class CopyStreams:
     self, kernel: kernel_lib.KernelCost, entry: in_flight.CopyInFlight
   ) -> float:
     return self._beside(kernel, entry.cost).kernel_us - kernel.time_us
+
+  def _factor(
+    self, kernel: kernel_lib.KernelCost | None, entry: in_flight.CopyInFlight
+  ) -> float:
+    """How much longer a copy takes beside a kernel, if one runs."""
+    if kernel is None or not entry.copy.is_bound_by_memory:
+      return 1.0
+    return self._beside(kernel, entry.cost).collective_factor
 
   def _append(self, entry: in_flight.CopyInFlight) -> None:
     stream = entry.copy.stream

@@ -11,7 +11,7 @@ from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import contention
 from lagom_xla.costs import kernel as kernel_lib
 from lagom_xla.passes import collectives as collectives_lib
-from lagom_xla.passes import host_copies
+from lagom_xla.passes import copies as copies_lib
 from lagom_xla.passes import kernels as kernels_lib
 
 Beside = Callable[
@@ -26,13 +26,13 @@ class Costs:
   Attributes:
     kernel: cost of a kernel alone.
     collective: cost of a collective alone, as it is configured.
-    host_copy: cost of a host copy alone.
-    beside: what a kernel and a collective, or a host copy, do to each other.
+    copy: cost of a copy alone.
+    beside: what a kernel and a collective, or a copy, do to each other.
   """
 
   kernel: Callable[[kernels_lib.Kernel], kernel_lib.KernelCost]
   collective: Callable[
     [collectives_lib.Collective], collective_lib.CollectiveCost
   ]
-  host_copy: Callable[[host_copies.HostCopy], collective_lib.CollectiveCost]
+  copy: Callable[[copies_lib.Copy], collective_lib.CollectiveCost]
   beside: Beside

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Collectives and host copies in flight between two parts of a program."""
+"""Collectives and copies in flight between two parts of a program."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import dataclasses
 
 from lagom_xla.costs import collective as collective_lib
 from lagom_xla.passes import collectives as collectives_lib
-from lagom_xla.passes import host_copies
+from lagom_xla.passes import copies as copies_lib
 
 
 @dataclasses.dataclass(slots=True)
@@ -30,7 +30,7 @@ class InFlight:
 
 @dataclasses.dataclass(slots=True)
 class CopyInFlight:
-  """A host copy on its stream.
+  """A copy on its stream.
 
   Attributes:
     copy: which one.
@@ -38,7 +38,7 @@ class CopyInFlight:
     left_us: what is left of it.
   """
 
-  copy: host_copies.HostCopy
+  copy: copies_lib.Copy
   cost: collective_lib.CollectiveCost
   left_us: float
 
@@ -49,7 +49,7 @@ class State:
 
   Attributes:
     collectives: on the communication stream, the running one first.
-    copies: on the streams of host copies, those of one stream in its order.
+    copies: on the streams of copies, those of one stream in its order.
   """
 
   collectives: tuple[InFlight, ...] = ()

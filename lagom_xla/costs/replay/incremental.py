@@ -4,7 +4,7 @@
 
 A program is cut into segments, one after each wait. A segment's replay depends
 on the settings of the collectives that it starts, and on what the segment
-before left in flight, of collectives and host copies. So after a change the
+before left in flight, of collectives and copies. So after a change the
 segments that start a changed collective are replayed, and then those after them
 for as long as what is in flight differs from what was in the last replay. That
 ends soon: wherever the streams run empty, or a wait lets the next collective

@@ -3,8 +3,7 @@
 """The program of a step: what XLA's schedule puts on the GPU's streams.
 
 A program is a tuple of parts in schedule order: kernel launches, starts of
-collectives and of host copies, waits for them, and the control flow around
-these.
+collectives and of copies, waits for them, and the control flow around these.
 
     program = program_lib.of_module(analysis)
 """
@@ -15,8 +14,8 @@ from collections.abc import Iterable, Iterator, Sequence
 import dataclasses
 
 from lagom_xla.passes import collectives as collectives_lib
+from lagom_xla.passes import copies as copies_lib
 from lagom_xla.passes import hlo
-from lagom_xla.passes import host_copies
 from lagom_xla.passes import kernels as kernels_lib
 from lagom_xla.passes import overlap as overlap_lib
 
@@ -44,16 +43,16 @@ class Wait:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class StartCopy:
-  """Puts a host copy on its stream."""
+  """Puts a copy on its stream."""
 
-  copy: host_copies.HostCopy
+  copy: copies_lib.Copy
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class WaitCopy:
-  """Holds the compute stream until a host copy is finished."""
+  """Holds the compute stream until a copy is finished."""
 
-  copy: host_copies.HostCopy
+  copy: copies_lib.Copy
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -89,7 +88,7 @@ def of_overlap(
 ) -> Program:
   """The schedule of one overlap, once.
 
-  Host copies that start or end outside of it are left out: how much of them is
+  Copies that start or end outside of it are left out: how much of them is
   left there is not known.
 
   Args:
@@ -141,11 +140,11 @@ def of_instructions(
       if collective.form == "sync":
         parts.append(Wait(collective))
     parts.extend(Wait(c) for c in analysis.awaited_by.get(instruction.id, ()))
-    if copy := analysis.host_copies.get(instruction.id):
+    if copy := analysis.copies.get(instruction.id):
       parts.append(StartCopy(copy))
       if copy.done_id is None:
         parts.append(WaitCopy(copy))
-    elif copy := analysis.awaited_host_copies.get(instruction.id):
+    elif copy := analysis.awaited_copies.get(instruction.id):
       parts.append(WaitCopy(copy))
     elif instruction.id in analysis.kernels:
       parts.append(Launch(analysis.kernels[instruction.id]))

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The streams of host copies that a recorder moves: they keep when each ran."""
+"""The streams of copies that a recorder moves: they keep when each ran."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ import collections
 from collections.abc import Callable
 
 from lagom_xla.costs import collective as collective_lib
+from lagom_xla.costs import kernel as kernel_lib
 from lagom_xla.costs.replay import copy_streams
 from lagom_xla.costs.replay import costs as costs_lib
 from lagom_xla.costs.replay import in_motion
-from lagom_xla.passes import host_copies
+from lagom_xla.passes import copies as copies_lib
 
 
 class RecordedCopies(copy_streams.CopyStreams):
-  """Streams of host copies that keep when each copy ran.
+  """Streams of copies that keep when each copy ran.
 
   Attributes:
     motions: what each stream ran, by its name.
@@ -36,7 +37,7 @@ class RecordedCopies(copy_streams.CopyStreams):
 
   def start(
     self,
-    copy: host_copies.HostCopy,
+    copy: copies_lib.Copy,
     cost: collective_lib.CollectiveCost,
     weight: float,
   ) -> None:
@@ -48,12 +49,16 @@ class RecordedCopies(copy_streams.CopyStreams):
       if len(motion) == 1:
         motion.begin(self._now())
 
-  def advance(self, us: float) -> None:
+  def advance(
+    self, us: float, beside: kernel_lib.KernelCost | None = None
+  ) -> None:
     """See `copy_streams.CopyStreams`."""
     if not self:
       return
-    ends_us = [(e.copy.stream, e.left_us) for e in self]
-    super().advance(us)
+    ends_us = [
+      (e.copy.stream, e.left_us * self._factor(beside, e)) for e in self
+    ]
+    super().advance(us, beside)
     left = collections.Counter(e.copy.stream for e in self)
     now_us = dict.fromkeys(self.motions, self._now())
     for stream, left_us in ends_us:

@@ -25,7 +25,7 @@ from lagom_xla.costs.replay import recorded_copies
 from lagom_xla.costs.replay import recording as recording_lib
 from lagom_xla.costs.replay import streams as streams_lib
 from lagom_xla.passes import collectives as collectives_lib
-from lagom_xla.passes import host_copies
+from lagom_xla.passes import copies as copies_lib
 from lagom_xla.passes import kernels as kernels_lib
 
 
@@ -111,7 +111,7 @@ class _Recorder(streams_lib.Streams):
       lone_us=num_trips * kernel_us,
       lost_us=(
         ("collectives", num_trips * to_collectives_us),
-        ("host copies", num_trips * to_copies_us),
+        ("copies", num_trips * to_copies_us),
       ),
       wait_us=num_trips * wait_us,
       num_trips=num_trips,
@@ -212,8 +212,10 @@ class _Recorder(streams_lib.Streams):
     lost_us = self._lost_us.get(name, 0.0) + lost_us / self._weight
     self._lost_us[name] = lost_us
 
-  def _pass(self, us: float) -> None:
-    super()._pass(us)
+  def _pass(
+    self, us: float, beside: kernel_lib.KernelCost | None = None
+  ) -> None:
+    super()._pass(us, beside)
     self._clock_us += us
 
   def _wait(self, collective: collectives_lib.Collective) -> None:
@@ -230,7 +232,7 @@ class _Recorder(streams_lib.Streams):
     self._settle()
     self._sent.done(collective.name, self._clock_us)
 
-  def _wait_copy(self, copy: host_copies.HostCopy) -> None:
+  def _wait_copy(self, copy: copies_lib.Copy) -> None:
     queued_us = [entry.left_us for entry in self._queue]
     begin_us = self._clock_us
     super()._wait_copy(copy)

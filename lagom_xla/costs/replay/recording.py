@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 
-# Streams of a recording; those of host copies have the names that XLA gives.
+# Streams of a recording; those of copies have the names that they have.
 COMPUTE = "compute"
 COMMUNICATION = "communication"
 
@@ -21,7 +21,7 @@ class Slice:
   """What one stream did for a time; times in microseconds from the start.
 
   Attributes:
-    stream: COMPUTE, COMMUNICATION or a stream of host copies.
+    stream: COMPUTE, COMMUNICATION or a stream of copies.
     kind: "kernel", "wait" (the compute stream held by a collective or copy),
       "collective", "copy" or "folded" (trips of a loop that are like the last).
     name: of the instruction; of a wait, what is waited for; "" of a fold.

@@ -8,7 +8,7 @@ stream until its collective is finished. Synchronous collectives hold it at
 once. At any moment at most one kernel and one collective run, at the rates of
 `contention.py`. A collective that reaches the head of the queue in the middle
 of a kernel waits until SMs come free; between kernels it gets them at once.
-Host copies (`copy_streams.py`) go on beside both.
+Copies (`copy_streams.py`) go on beside both.
 
 Loops are replayed until an iteration starts in the state that the previous one
 started in, and that iteration then stands for all that are left. Of a
@@ -26,7 +26,7 @@ from lagom_xla.costs.replay import costs as costs_lib
 from lagom_xla.costs.replay import in_flight
 from lagom_xla.costs.replay import program as program_lib
 from lagom_xla.passes import collectives as collectives_lib
-from lagom_xla.passes import host_copies
+from lagom_xla.passes import copies as copies_lib
 from lagom_xla.passes import kernels as kernels_lib
 
 # Remaining shares of work below this count as finished.
@@ -47,7 +47,7 @@ class Streams:
     slowdown_us: (kernel, collective) names -> what the kernel lost to the
       collective.
     delay_us: what each collective lost to kernels, by its name.
-    copies: the streams of host copies.
+    copies: the streams of copies.
   """
 
   def __init__(
@@ -94,7 +94,7 @@ class Streams:
       elif isinstance(part, program_lib.Loop):
         self._loop(part.body, part.num_trips)
       elif isinstance(part, program_lib.StartCopy):
-        cost = self._costs.host_copy(part.copy)
+        cost = self._costs.copy(part.copy)
         self.copies.start(part.copy, cost, self._weight)
       elif isinstance(part, program_lib.WaitCopy):
         self._wait_copy(part.copy)
@@ -138,7 +138,7 @@ class Streams:
     head: in_flight.InFlight,
     left: float,
   ) -> float:
-    """Runs what is left of a kernel until it, `head` or a host copy ends.
+    """Runs what is left of a kernel until it, `head` or a copy ends.
 
     Returns:
       The share of the kernel that was done.
@@ -147,7 +147,7 @@ class Streams:
     factor = beside.collective_factor
     to_copies_us = self.copies.lost_us(kernel)
     kernel_us = beside.kernel_us + to_copies_us
-    step_us, done = self._until_copy_ends(kernel_us, left)
+    step_us, done = self._until_copy_ends(kernel, kernel_us, left)
     ends = head.left_us * factor <= step_us + _NEGLIGIBLE * head.cost.time_us
     if ends:
       step_us = min(step_us, head.left_us * factor)
@@ -159,7 +159,7 @@ class Streams:
       lost_us = self._weight * step_us * (1 - 1 / factor)
       self.delay_us[head.collective.name] += lost_us
     self.copies.slow(kernel, done, self._weight)
-    self._pass(step_us)
+    self._pass(step_us, kernel)
     head.left_us -= step_us / factor
     if ends:
       self._queue.popleft()
@@ -176,30 +176,32 @@ class Streams:
   ) -> float:
     """Runs a kernel while the first collective, if any, waits for SMs."""
     kernel_us = kernel.time_us + self.copies.lost_us(kernel)
-    step_us, done = self._until_copy_ends(kernel_us, left)
+    step_us, done = self._until_copy_ends(kernel, kernel_us, left)
     if head is not None:
       if head.wait_us <= step_us:
         step_us, done = head.wait_us, head.wait_us / kernel_us
       head.wait_us -= step_us
       self.delay_us[head.collective.name] += self._weight * step_us
     self.copies.slow(kernel, done, self._weight)
-    self._pass(step_us)
+    self._pass(step_us, kernel)
     return done
 
   def _until_copy_ends(
-    self, kernel_us: float, left: float
+    self, kernel: kernel_lib.KernelCost, kernel_us: float, left: float
   ) -> tuple[float, float]:
     """How long a kernel runs beside the same copies, and the share done."""
     step_us = left * kernel_us
-    next_end_us = self.copies.next_end_us
+    next_end_us = self.copies.next_end_us(kernel)
     if step_us <= next_end_us:
       return step_us, left
     return next_end_us, next_end_us / kernel_us
 
-  def _pass(self, us: float) -> None:
-    """Lets a time pass, which copies go on in."""
+  def _pass(
+    self, us: float, beside: kernel_lib.KernelCost | None = None
+  ) -> None:
+    """Lets a time pass, which copies go on in, beside a kernel if one runs."""
     self.now_us += self._weight * us
-    self.copies.advance(us)
+    self.copies.advance(us, beside)
 
   def _wait(self, collective: collectives_lib.Collective) -> None:
     """Moves on until the collective is finished, with no kernel running."""
@@ -208,7 +210,7 @@ class Streams:
       self.exposed_us[head.collective.name] += self._weight * head.left_us
       self._pass(head.left_us)
 
-  def _wait_copy(self, copy: host_copies.HostCopy) -> None:
+  def _wait_copy(self, copy: copies_lib.Copy) -> None:
     """Moves on until the copy is finished; collectives go on meanwhile."""
     wait_us = left_us = self.copies.until_us(copy)
     if not wait_us:

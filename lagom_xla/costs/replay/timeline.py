@@ -23,7 +23,7 @@ class Timeline:
   """A replayed step. All times are per step, in microseconds.
 
   The step time is the sum of what kernels take alone, what they lose to
-  collectives and to host copies, and the waits.
+  collectives and to copies, and the waits.
 
   Attributes:
     step_time_us: from the first kernel or start until all streams are empty.
@@ -34,9 +34,9 @@ class Timeline:
       collective.
     delay_us: what each collective lost to kernels, late starts included, by its
       name.
-    copy_us: host copies alone, summed.
-    copy_wait_us: waits for each host copy, by its name.
-    copy_slowdown_us: what kernels lost to each host copy, by its name.
+    copy_us: copies alone, summed.
+    copy_wait_us: waits for each copy, by its name.
+    copy_slowdown_us: what kernels lost to each copy, by its name.
   """
 
   step_time_us: float
@@ -66,12 +66,12 @@ class Timeline:
 
   @property
   def total_copy_wait_us(self) -> float:
-    """All waits for host copies."""
+    """All waits for copies."""
     return sum(self.copy_wait_us.values(), 0.0)
 
   @property
   def total_copy_slowdown_us(self) -> float:
-    """All that kernels lost to host copies."""
+    """All that kernels lost to copies."""
     return sum(self.copy_slowdown_us.values(), 0.0)
 
 

@@ -43,7 +43,7 @@ class Stream:
   """What a stream did, slice by slice, a list for each of a slice's fields.
 
   Attributes:
-    name: "compute", "communication" or a stream of host copies.
+    name: "compute", "communication" or a stream of copies.
     begin_us: when each began.
     end_us: when it ended.
     kind: "kernel", "wait", "collective", "copy", "folded" for trips of a loop
@@ -90,7 +90,7 @@ class Picture:
     name: "before" or "after".
     step_us: the step.
     kernel_us: kernels alone.
-    slowdown_us: what kernels lost to collectives and host copies.
+    slowdown_us: what kernels lost to collectives and copies.
     wait_us: waits for them.
     labels: of the slices.
     streams: that of kernels first.

@@ -107,7 +107,7 @@ def of_step(
     ),
     xla_flags=environment.xla_flags(),
     collectives=printed_collectives.of_step(step),
-    host_copies=tuple(map(_host_copy, analysis.host_copies.values())),
+    host_copies=tuple(map(_host_copy, analysis.host_copies)),
     totals=printed_collectives.totals(analysis),
     gemm_flops=analysis.gemm_flops,
     overlaps=printed_collectives.overlaps(analysis),

@@ -39,7 +39,8 @@ class Timeline:
     exposed_us: waits for collectives.
     slowdown_us: what kernels lose to collectives beside them.
     delay_us: what collectives lose to kernels beside them.
-    copy_us: copies to and from the host's memory, each alone.
+    copy_us: copies beside kernels, each alone: to and from the host's memory,
+      and within the GPU's.
     copy_wait_us: waits for them.
     copy_slowdown_us: what kernels lose to them.
     exposed_us_by_collective: name -> its share of `exposed_us`.

@@ -118,7 +118,7 @@ def _signature(step: step_lib.Step, program: program_lib.Program) -> Signature:
         signature.append(("wait", order.get(collective.name)))
       case program_lib.StartCopy(copy):
         order[copy.name] = len(order)
-        signature.append(("copy", copy.stream, step.host_copy_cost(copy)))
+        signature.append(("copy", copy.stream, step.copy_cost(copy)))
       case program_lib.WaitCopy(copy):
         signature.append(("wait", order.get(copy.name)))
       case program_lib.Loop(body, num_trips):

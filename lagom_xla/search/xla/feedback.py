@@ -31,6 +31,7 @@ from lagom_xla import errors
 from lagom_xla.compile import scheduler_profile
 from lagom_xla.costs import step as step_lib
 from lagom_xla.passes import hlo
+from lagom_xla.passes import kernels as kernels_lib
 from lagom_xla.passes import overlap as overlap_lib
 from lagom_xla.search.xla import attempts as attempts_lib
 from lagom_xla.search.xla import candidates
@@ -127,8 +128,8 @@ def _costs_us(
     for instruction in computation.instructions:
       name = instruction.metadata.scheduling_name or instruction.name
       names[instruction.id] = name
-      if _awaits_kernel(analysis, instruction):
-        costs[name] = 0.0  # All of the kernel's time is on its start.
+      if _is_free(analysis, instruction):
+        costs[name] = 0.0
   for kernel in analysis.kernels.values():
     alone_us = step.kernel_cost(kernel).time_us
     lost = lost_us[kernel.name] / max(kernel.executions, 1)
@@ -138,14 +139,21 @@ def _costs_us(
     alone_us = step.predict(key, configuration[key]).time_us
     lost = lost_us[collective.name] / max(collective.executions, 1)
     costs[names[collective.start_id]] += alone_us + lost
+  for copy in analysis.copies.values():
+    costs[names[copy.start_id]] += step.copy_cost(copy).time_us
   return costs
 
 
-def _awaits_kernel(
+def _is_free(
   analysis: overlap_lib.Analysis, instruction: hlo.Instruction
 ) -> bool:
-  """Whether it is the done of an asynchronous fusion or copy."""
-  return (
-    instruction.opcode in ("async-done", "copy-done")
-    and instruction.operand_ids[0] in analysis.kernels
-  )
+  """Whether XLA asks for a cost of what takes no time.
+
+  So it does of the done of a copy or an asynchronous kernel, all of whose time
+  is on its start, and of the allocation of a stack on the host.
+  """
+  if instruction.id in analysis.awaited_copies:
+    return True
+  if instruction.opcode == "async-done":
+    return instruction.operand_ids[0] in analysis.kernels
+  return instruction.custom_call_target == kernels_lib.ALLOCATION
