@@ -14,6 +14,7 @@ prediction or a step on GPUs.
 from __future__ import annotations
 
 from collections import Counter
+import warnings
 
 import jax
 
@@ -50,7 +51,8 @@ def inspect(
   """A step as it runs by default, with its predicted costs.
 
   That is as XLA schedules it, and where memory is short as XLA compiles it: it
-  then computes some of its values again.
+  then computes some of its values again. A step that is known to need more
+  memory than its GPUs have is costed all the same, with a `RuntimeWarning`.
 
       step = lagom_xla.inspect("train.py:train_step", cluster="1x8xh100")
       step.timeline(step.default).exposed_us
@@ -78,7 +80,10 @@ def inspect(
     else:
       target = target_lib.of_step(target, cluster, name="the step")
   scheduled = as_run.scheduled(target)
-  return as_run.step(target, config_lib.DEFAULT, scheduled)
+  run = as_run.run(target, config_lib.DEFAULT, scheduled)
+  if warning := as_run.warning(target, run.peak_bytes):
+    warnings.warn(warning, RuntimeWarning, stacklevel=2)
+  return run.step
 
 
 def tune(

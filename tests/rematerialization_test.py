@@ -102,18 +102,23 @@ def _kernels(*names: str) -> hlo.Module:
 
 
 def _target(
-  scheduled: dict[bool, hlo.Module], compiled: dict[bool, hlo.Module]
+  scheduled: dict[bool, hlo.Module],
+  compiled: dict[bool, hlo.Module],
+  peak_bytes: int = 2**30,
 ) -> target_lib.Target:
   """A target whose options all do the same.
 
   Args:
     scheduled: by whether there are options, what XLA schedules.
     compiled: what it compiles.
+    peak_bytes: of device memory, with options and without.
   """
 
   def compile_fully(config: config_lib.XlaConfig) -> lowered_lib.Compilation:
     return lowered_lib.Compilation(
-      module=compiled[bool(config.options)], compiled=None, peak_bytes=2**30
+      module=compiled[bool(config.options)],
+      compiled=None,
+      peak_bytes=peak_bytes,
     )
 
   return fake_target.FakeTarget(
@@ -166,6 +171,38 @@ def test_a_plan_has_the_times_of_the_modules_that_run() -> None:
     rich.console.Console(file=stream, width=400, markup=False), tuning, []
   )
   assert sentence in " ".join(stream.getvalue().split())
+
+
+def test_a_step_that_no_gpu_holds_is_costed_with_a_warning() -> None:
+  with pytest.warns(RuntimeWarning, match="wide step needs .* GB of memory"):
+    runs = tuner.inspect(_wide(10e9))
+  assert _step_us(runs) > _step_us(_scheduled(48e9))
+
+
+def test_nothing_is_said_of_memory_that_a_gpu_has() -> None:
+  runs = tuner.inspect(_wide(24e9))  # Warnings are errors.
+  assert _step_us(runs) == _step_us(_run(24e9))
+
+
+def _shown(target: target_lib.Target) -> str:
+  stream = io.StringIO()
+  terminal.show_tuning(
+    rich.console.Console(file=stream, width=400, markup=False),
+    tuner.tune(target),
+    [],
+  )
+  return " ".join(stream.getvalue().split())
+
+
+def test_a_tuning_tells_once_of_a_step_that_does_not_fit() -> None:
+  again = {False: _kernels("a", "a.remat"), True: _kernels("a", "a.remat")}
+  scheduled = {False: _kernels("a"), True: _kernels("a")}
+  fits = _shown(_target(scheduled, again))
+  assert "1.1 GB of 84.9 GB per GPU" in fits
+  assert "does not fit" not in fits
+  too_large = _shown(_target(scheduled, again, peak_bytes=100 * 10**9))
+  assert "100.0 GB of 84.9 GB per GPU: it does not fit" in too_large
+  assert too_large.count("1 instruction runs again") == 1
 
 
 def test_options_are_looked_at_again_where_the_default_computes_more() -> None:

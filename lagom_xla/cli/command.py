@@ -198,6 +198,19 @@ def warn_of_repeated_work(
     say(warning)
 
 
+def warn_of_memory(target: target_lib.Target, peak_bytes: int | None) -> None:
+  """Tells of a step that its GPUs do not hold, where that is known.
+
+  Args:
+    target: what was compiled.
+    peak_bytes: memory that it needs with XLA's defaults; None if not known.
+  """
+  from lagom_xla.search.xla import as_run
+
+  if warning := as_run.warning(target, peak_bytes):
+    say(warning)
+
+
 def show_warning(
   message: Warning | str,
   category: type[Warning],

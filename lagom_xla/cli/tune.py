@@ -223,6 +223,7 @@ def _tune(
         _import_what_writes()
         profiled.check(arguments, candidate.step)
         command_lib.warn_of_repeated_work(target, candidate.step)
+        command_lib.warn_of_memory(target, candidate.peak_bytes)
       bar.found(candidate)
 
     def advance(words: str) -> None:

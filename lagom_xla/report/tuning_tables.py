@@ -75,10 +75,11 @@ def _sure_gain_us(
 def recomputed(tuning: tuning_lib.Tuning) -> str:
   """What XLA computes again for want of memory, and how it was found; or ""."""
   found = []
-  for which, candidate in (
-    (environment.options_in_words(), tuning.search.default),
-    ("the plan", tuning.kept),
-  ):
+  default = tuning.search.default
+  told = [(environment.options_in_words(), default)]
+  if tuning.kept is not default:
+    told.append(("the plan", tuning.kept))
+  for which, candidate in told:
     module = candidate.runs.analysis.module
     if count := len(rematerialization.recomputed(module)):
       scheduled_us = candidate.step.timeline(candidate.settings).step_time_us

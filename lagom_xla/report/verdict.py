@@ -175,7 +175,10 @@ def _memory(tuning: tuning_lib.Tuning) -> Iterator[_Row]:
   if before is None or after is None:
     yield "peak memory", "-", "not known: not compiled to its end"
     return
-  of_all = f"of {in_words.gigabytes(tuning.plan.cluster.gpu.hbm_bytes)} per GPU"
+  hbm_bytes = tuning.plan.cluster.gpu.hbm_bytes
+  of_all = f"of {in_words.gigabytes(hbm_bytes)} per GPU"
+  if after > hbm_bytes:
+    of_all += ": it does not fit"
   change = f"{in_words.gigabytes(after)} with the plan, "
   if tuning.plan.is_default:
     change = ""

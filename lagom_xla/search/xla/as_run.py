@@ -13,6 +13,7 @@ import dataclasses
 
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import target as target_lib
+from lagom_xla.costs import in_words
 from lagom_xla.costs import step as step_lib
 from lagom_xla.flags import nccl_channels
 from lagom_xla.passes import hlo
@@ -96,6 +97,24 @@ def run(
   compiled = target.compile(config)
   runs = of_compiled(scheduled, compiled.module)
   return Run(step=runs, peak_bytes=compiled.peak_bytes)
+
+
+def warning(target: target_lib.Target, peak_bytes: int | None) -> str:
+  """What to say of a step that its GPUs do not hold; "" for nothing.
+
+  Args:
+    target: the step.
+    peak_bytes: what it is known to need, as in `Run`.
+  """
+  hbm_bytes = target.cluster.gpu.hbm_bytes
+  if peak_bytes is None or peak_bytes <= hbm_bytes:
+    return ""
+  return (
+    f"{target.name} needs {in_words.gigabytes(peak_bytes)} of memory at its"
+    f" peak, and a GPU of {target.cluster.name} has"
+    f" {in_words.gigabytes(hbm_bytes)}: it does not run there as it is. Its"
+    " times are those of GPUs that had as much."
+  )
 
 
 def of_compiled(
