@@ -28,6 +28,29 @@ step_args = make_args
 def factory(devices, width=64):
   return step, make_args(devices, width)
 
+def halves(devices, width=128):
+  return factory(devices, width / 2)
+
+def of_width(devices, width):
+  return factory(devices, width)
+
+class Trainer:
+  def __init__(self, devices, width=64):
+    self.args = make_args(devices, width)
+  def lower(self):
+    return step.lower(*self.args)
+
+def mapped_on(devices=None):
+  return jax.pmap(lambda x: jax.lax.psum(x, "i"), "i", devices=devices)
+
+mapped = mapped_on()
+
+def mapped_args(devices):
+  return (jax.ShapeDtypeStruct((len(devices), 64), jnp.float32),)
+
+def maps(devices):
+  return mapped_on(devices), mapped_args(devices)
+
 def sharded_by_jit(devices):
   rows = make_args(devices)[0].sharding
   plain = jax.ShapeDtypeStruct((64, 64), jnp.float32)

@@ -28,6 +28,8 @@ def steps(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
   [
     ("not_jitted", "is not jitted: wrap it in jax.jit, and define not_jitted_"),
     ("takes_nothing", "is not jitted: "),
+    ("of_width", "or say what else it takes: --arg=width=VALUE."),
+    ("mapped", "; jax.pmap takes them as devices=devices."),
     ("gives_unjitted", "a step that is not jitted (a function): wrap it in"),
     ("gives_step_alone", "returned a PjitFunction; it must return (jitted"),
     ("gives_bare_argument", "arguments as a ShapeDtypeStruct: put them in a"),
@@ -92,6 +94,24 @@ def test_an_error_comes_with_its_line(
     load_lib.load(f"{steps}:{function}", _CLUSTER)
   first, *_ = str(error.value).splitlines()
   assert first.endswith(f"({steps}:{step_sources.line_of(words)})")
+
+
+def test_a_type_error_is_told_that_arguments_are_text(
+  h100s: Sequence[jax.Device], steps: pathlib.Path
+) -> None:
+  assert load_lib.load(f"{steps}:halves", _CLUSTER).schedule().is_scheduled
+  arguments = {"width": "128"}
+  with pytest.raises(errors.TargetError, match=r"int\(width\) where a number"):
+    load_lib.load(f"{steps}:halves", _CLUSTER, arguments=arguments)
+
+
+def test_a_program_that_joins_a_job_at_import_is_told_where_to(
+  tmp_path: pathlib.Path,
+) -> None:
+  file = tmp_path / "joins.py"
+  file.write_text("import jax\njax.distributed.initialize()\n")
+  with pytest.raises(errors.TargetError, match=r"below `if __name__ == "):
+    load_lib.load(f"{file}:step", _CLUSTER)
 
 
 @pytest.mark.parametrize(

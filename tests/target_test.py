@@ -42,7 +42,7 @@ def gathered_bytes(target: target_lib.Target) -> list[int]:
   "function",
   [
     *("step", "factory", "sharded_by_jit", "partly_concrete", "on_cpu"),
-    "by_name",
+    *("by_name", "Trainer"),
   ],
 )
 def test_a_step_may_be_found_in_several_ways(
@@ -55,7 +55,15 @@ def test_a_step_may_be_found_in_several_ways(
   assert gathered_bytes(target) == expected
 
 
-@pytest.mark.parametrize("function", ["step", "factory"])
+def test_a_pmapped_step_is_one_of_the_devices_that_it_was_given(
+  h100s: Sequence[jax.Device], steps: pathlib.Path
+) -> None:
+  target = load_lib.load(f"{steps}:maps", _CLUSTER)
+  (found,) = collectives.find(target.schedule())
+  assert (found.kind, found.group_size) == ("all-reduce", 8)
+
+
+@pytest.mark.parametrize("function", ["step", "factory", "of_width", "Trainer"])
 def test_keyword_arguments_reach_the_function_as_text(
   h100s: Sequence[jax.Device], steps: pathlib.Path, function: str
 ) -> None:

@@ -99,6 +99,9 @@ def _from_python(
     raise
   except (Exception, SystemExit) as error:
     what = source.described(error, file)
+    if isinstance(error, TypeError) and found.arguments:
+      name = next(iter(found.arguments))
+      what += f" [--arg gives text: int({name}) where a number is meant]"
     raise errors.TargetError(f"{found.text} raised {what}") from error
 
 
@@ -133,4 +136,6 @@ def _lowered(
       f"; they are over {num_devices:,} devices, where a mesh that is made at"
       f" import must be of all {cluster.num_devices:,} of jax.devices()"
     )
+  if not step.trace:
+    what += "; jax.pmap takes them as devices=devices"
   raise errors.TargetError(f"{what}.")

@@ -9,6 +9,10 @@ _NOTHING_RUNS = (
   " of them, and no array can be put there; give jax.ShapeDtypeStructs, which"
   " jax.eval_shape makes of parameters and random keys"
 )
+_ONE_PROCESS = (
+  "there is one process here: leave jax.distributed.initialize() to the program"
+  ' itself, below `if __name__ == "__main__"`'
+)
 # What JAX says where something about a machine without GPUs is in the way, and
 # what to do about it.
 _REMEDIES = {
@@ -32,6 +36,8 @@ _REMEDIES = {
     "devices that are not here are all of one slice: call"
     " create_hybrid_device_mesh with process_is_granule=True"
   ),
+  "coordinator_address should be defined": _ONE_PROCESS,
+  "jax.distributed.initialize() must be called before": _ONE_PROCESS,
   "cuDNN not found": (
     "JAX asks for cuDNN when it traces its attention: `pip install"
     " nvidia-cudnn-cu13` is enough, without a GPU"

@@ -11,7 +11,7 @@ step while it is traced), or whatever has a `lower()` without arguments.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 import contextlib
 import dataclasses
 import functools
@@ -64,7 +64,7 @@ class StepFunction:
     if _is_jitted(found):
       yield _with_args(found, self._args_beside(devices), {})
       return
-    _check_takes_devices(self.text, found)
+    _check_takes_devices(self.text, found, self.arguments)
     returned = _call(found, devices, self.arguments)
     if isinstance(returned, contextlib.AbstractContextManager):
       with returned as yielded:
@@ -135,7 +135,9 @@ def _with_args(
 
 
 def _is_jitted(function: Any) -> bool:
-  return callable(getattr(function, "lower", None))
+  # A class whose instances have a `lower` is a function that returns one.
+  is_class = isinstance(function, type)
+  return not is_class and callable(getattr(function, "lower", None))
 
 
 def _takes_arguments(function: Callable[..., Any]) -> bool:
@@ -155,7 +157,9 @@ def _is_required(parameter: inspect.Parameter) -> bool:
   return not is_variadic and parameter.default is inspect.Parameter.empty
 
 
-def _check_takes_devices(text: str, function: Any) -> None:
+def _check_takes_devices(
+  text: str, function: Any, arguments: Collection[str]
+) -> None:
   """A step that somebody forgot to jit takes something else."""
   if not callable(function):
     raise errors.TargetError(
@@ -166,12 +170,18 @@ def _check_takes_devices(text: str, function: Any) -> None:
     for parameter in inspect.signature(function).parameters.values()
     if parameter.kind is not parameter.KEYWORD_ONLY
   ]
-  if not positional or any(map(_is_required, positional[1:])):
+  missing = [
+    parameter.name
+    for parameter in positional[1:]
+    if _is_required(parameter) and parameter.name not in arguments
+  ]
+  if missing or not positional:
+    given = "".join(f" --arg={name}=VALUE" for name in missing)
     raise errors.TargetError(
       f"{text} is not jitted: wrap it in jax.jit, and define"
       f" {text.rpartition(':')[2]}_args(devices) beside it; or make it a"
       " function of the devices alone that returns (jitted step, its"
-      " arguments)."
+      f" arguments){', or say what else it takes:' if given else ''}{given}."
     )
 
 
