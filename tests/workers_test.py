@@ -177,6 +177,15 @@ def test_a_closed_pool_leaves_no_process() -> None:
   assert not any(_is_alive(pid) for pid in pids)
 
 
+def test_workers_have_their_own_group_in_the_session_where_niceness_counts(
+  pool: pool_lib.Pool,
+) -> None:
+  # Linux weighs sessions alike, however nice what runs in each of them is.
+  for pid in _await_pids(pool):
+    assert os.getsid(pid) == os.getsid(0)
+    assert os.getpgid(pid) == pid
+
+
 def test_workers_end_with_a_parent_that_is_killed() -> None:
   owner = subprocess.Popen(
     [sys.executable, "-c", _OWNER], stdout=subprocess.PIPE, text=True

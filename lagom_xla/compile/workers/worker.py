@@ -58,7 +58,8 @@ class Worker:
         stdin=subprocess.DEVNULL,
         stdout=self._said,
         stderr=self._said,
-        start_new_session=True,
+        # Its own group, for signals; in this session niceness counts.
+        process_group=0,
       )
     except OSError as error:
       self._channel.close()

@@ -120,7 +120,8 @@ def _start(folder: pathlib.Path) -> subprocess.Popen[bytes]:
         stdin=subprocess.DEVNULL,
         stdout=said,
         stderr=said,
-        start_new_session=True,
+        # Its own group, for signals; in this session niceness counts.
+        process_group=0,
       )
   except OSError as error:
     raise errors.WorkerError(f"Python does not start: {error}") from error
