@@ -141,7 +141,12 @@ def _on(step: step_lib.Step, cluster: cluster_lib.Cluster) -> step_lib.Step:
     return step
   is_same_gpu = cluster.gpu == step.cluster.gpu
   known = step if is_same_gpu else None
-  return step_lib.Step(step.analysis, cluster, rescheduled_from=known)
+  return step_lib.Step(
+    step.analysis,
+    cluster,
+    rescheduled_from=known,
+    max_channels=step.max_channels,
+  )
 
 
 def _networks(step: step_lib.Step) -> Iterator[comparison_lib.AtRate]:

@@ -28,6 +28,7 @@ from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes.program.slices import chains as chains_lib
 from lagom_xla.passes.program.slices import tags as chain_tags
+from lagom_xla.search.xla import as_run
 from lagom_xla.search.xla import candidates
 
 
@@ -77,7 +78,7 @@ def of_chains(
     ProgramError: with its calls inlined it cannot have the config's form.
   """
   module = target.schedule_with_chains(candidate.config)
-  step = step_lib.of_module(module, target.cluster)
+  step = as_run.of_schedule(module, target, candidate.config)
   exposed_us = step.timeline(step.default).exposed_us
   chains = tuple(chains)
   by_chain = {**_by_looks(step, chains), **_by_label(step)}
