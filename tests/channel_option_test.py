@@ -170,7 +170,10 @@ def test_today_is_what_a_cap_of_the_users_makes_it(
   assert plan.prediction.default_us == free.timeline(capped).step_time_us
   # A lower cap is surely better still.
   assert int(plan.xla.options[_OPTION]) < own.num_channels - 2
-  assert verification.verify(plan, _TARGET).planned_us == plan.planned_us
+  verified = verification.verify(plan, _TARGET)
+  assert verified.planned_us == plan.planned_us
+  (effect,) = verified.effects
+  assert effect.replaces == str(own.num_channels - 2)
 
 
 def test_a_cap_that_is_the_best_stays(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -100,10 +100,13 @@ def of_option(
   if name not in options:
     return ()
   # Without the plan the cap is that of XLA_FLAGS, or none.
-  before, after = (
-    step.capped(nccl_channels.most(set_)).default for set_ in ({}, options)
-  )
-  return (_of_cap(name, str(options[name]), step, before, after),)
+  today = nccl_channels.most({})
+  before = step.capped(today).default
+  after = step.capped(nccl_channels.most(options)).default
+  effect = _of_cap(name, str(options[name]), step, before, after)
+  if today is not None:
+    effect = dataclasses.replace(effect, replaces=str(today))
+  return (effect,)
 
 
 def _of_variable(name: str, value: str, step: step_lib.Step) -> effects.Effect:
