@@ -97,27 +97,6 @@ def test_no_more_than_one_in_forty_equal_candidates_is_adopted():
   assert num_adopted <= 19
 
 
-def test_a_job_whose_candidates_cost_too_much_stops_proposing():
-  job = Job(step_s=[1.0, *[1.9] * 30], noise=0.0)
-  job.run(1000)
-  steps = job.loop.overhead.total_s / job.loop.step_s
-  assert 2 < len(job.trials) < 30
-  assert steps <= 20
-  assert job.states()[-1] == "watch"
-  words = [script.words for script in job.scripts if script.words]
-  assert "to try more might make it more than 20" in words[-1]
-
-
-def test_candidates_that_noise_keeps_undecided_are_given_up():
-  overheads = []
-  for seed in range(30):
-    job = Job(step_s=[1.0, *[1.6] * 4], noise=0.5, seed=seed)
-    job.run(1000)
-    overheads.append(job.loop.overhead.total_s / job.loop.step_s)
-  # Beyond 20 is what noise adds to the baseline and to the first two pairs.
-  assert max(overheads) < 40
-
-
 def _refused_by_one(waited_s: float):
   refusal = surroundings.Vote(digest=None, words="no memory")
   return {0: COMPILED, 2: refusal} if waited_s > 3 else {}
@@ -150,7 +129,7 @@ def test_votes_that_never_come_end_the_loop_in_time():
   last = job.run(1000)
   assert last.state == "stay"
   assert "processes 1-2 did not compile way 1 within 50 s" in last.words
-  assert job.num_calls < 100
+  assert job.num_calls < 150
   assert job.calls_of(1) == 0
 
 
@@ -161,7 +140,7 @@ def test_a_search_that_hangs_ends_the_loop_in_time():
   assert last.state == "stay"
   assert "no proposal came within 60 s" in last.words
   assert not job.is_searching
-  assert job.num_calls < 100
+  assert job.num_calls < 150
 
 
 def test_a_search_that_finds_nothing_leads_to_watching():
@@ -292,13 +271,6 @@ def test_a_trace_that_never_ends_is_waited_for_no_longer_than_allowed():
   profiling = [it for it in job.scripts if it.state == "profile"]
   calls = sum(seg.num_calls for it in profiling for seg in it.segments)
   assert 50 <= calls < 60
-
-
-def test_a_step_that_a_trace_would_cost_too_much_of_is_left_alone():
-  job = Job(step_s=[3e-4, 1e-4])
-  job.run(200)
-  assert job.states() == ["baseline", "watch"]
-  assert any("too little for a trace" in it.words for it in job.scripts)
 
 
 def test_a_search_is_concluded_once_and_says_whether_all_was_tried():

@@ -172,7 +172,7 @@ def _over_all(number: int, say: job.Say) -> None:
   proposer = live_step.Proposer({"again": again})
   with live_step.proposed_by(proposer):
     tuned = lagom_xla.tune(jax.jit(step, donate_argnums=0))
-    for _ in range(80):
+    for _ in range(400):
       x = jax.block_until_ready(tuned(x))
       expected = jax.block_until_ready(jitted(expected))
   ours, theirs = (

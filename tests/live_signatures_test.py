@@ -40,7 +40,7 @@ def proposer() -> Iterator[live_step.Proposer]:
 
 
 # Calls in which a step is measured, traced, and runs candidates.
-_NUM_CALLS = 120
+_NUM_CALLS = 400
 
 
 def _raised(x: jax.Array, power: int) -> jax.Array:
@@ -74,7 +74,7 @@ def test_shapes_that_alternate_have_each_a_loop_and_come_to_rest(
   step: Any = lagom_xla.tune(jax.jit(lambda x: x * 2))
   batches = [live_step.batch(0, num_rows) for num_rows in (4, 8)]
   expected = [jitted(x) for x in batches]
-  for number in range(300):
+  for number in range(2 * _NUM_CALLS):
     assert_identical(step(batches[number % 2]), expected[number % 2])
   assert step.report().count("now: watch") == 2
   asked: list[Any] = []
@@ -197,7 +197,7 @@ def test_a_method_is_tuned_like_a_function():
       return x + 1
 
   trainer, x = Trainer(), live_step.batch(0)
-  for _ in range(40):
+  for _ in range(_NUM_CALLS):
     assert_identical(trainer.step(x), x + 1)
 
 

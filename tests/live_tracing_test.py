@@ -305,7 +305,7 @@ def test_a_process_that_ends_while_its_trace_does_ends_well(
 
 
 def _in_a_job(number: int, say: job.Say) -> None:
-  """Trains in step with the others; the trace ends at the 60th call."""
+  """Trains in step with the others; the trace ends 40 calls after its start."""
   real, may_end = jax.profiler.stop_trace, threading.Event()
 
   def stop_trace() -> None:
@@ -326,7 +326,7 @@ def _in_a_job(number: int, say: job.Say) -> None:
       state, loss = step(state, live_step.batch(call % 50))
       loss.block_until_ready()
       variants.append((step._current.variant, "profile" in step.report()))
-      if call == 60:
+      if sum(is_profile for _, is_profile in variants) == 40:
         may_end.set()
       if "now: watch" in step.report():
         break
@@ -339,6 +339,6 @@ def test_all_processes_run_the_same_while_the_first_ones_trace_ends():
   ((ours, traced),) = first.said
   ((theirs, theirs_traced),) = other.said
   assert ours == theirs
-  assert (0, True) in ours[50:60]  # The trace was still ending.
+  assert ours.count((0, True)) >= 40  # All but 3 while the trace ended.
   assert ours[-1] == (1, False)
   assert (traced, theirs_traced) == ([True], [])

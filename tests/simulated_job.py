@@ -46,6 +46,10 @@ class Job:
     limits: Of the loop.
     has_profile_build: Whether the step is compiled again to be traced.
     trace_s: Seconds in which a trace is ended and written.
+    lost_per_core: As of `surroundings.Surroundings`.
+    compile_s: What the first call takes more.
+    beside: By what part a search slows the step.
+    own_s: What the program itself adds to a call, by its number.
     seed: Of the noise.
     slower_from: Call from which on all steps take half as long again.
   """
@@ -57,11 +61,17 @@ class Job:
   limits: loop_lib.Limits = dataclasses.field(default_factory=loop_lib.Limits)
   has_profile_build: bool = False
   trace_s: float = 0.0
+  lost_per_core: float = 0.0
+  compile_s: float = 0.0
+  beside: float = 0.0
+  own_s: Callable[[int, random.Random], float] = lambda *_: 0.0
   seed: int = 0
   slower_from: float = math.inf
 
   def __post_init__(self):
     self.num_calls = 0
+    # What tuning truly takes from the run.
+    self.lost_s = 0.0
     self.num_searches = 0
     self.is_searching = False
     self.concluded: list[bool] = []
@@ -69,6 +79,7 @@ class Job:
     self.scripts: list[script_lib.Script] = []
     self.loop = loop_lib.Loop(self, MEMBERS, self.limits)
     self._random = random.Random(self.seed)
+    self._played = surroundings.Played()
     self._clock_s = 0.0
     self._num_found = 0
     self._heard_s = 0.0
@@ -76,20 +87,19 @@ class Job:
     self._traced_s = -math.inf
 
   def run(self, num_calls: int = 3000) -> script_lib.Script:
-    """Makes so many calls, or fewer if it stays; returns the last script."""
-    played = surroundings.Played()
+    """Goes on until so many calls, or it stays; returns the last script."""
     while self.num_calls < num_calls:
-      script = self.loop.next_script(played)
+      script = self.loop.next_script(self._played)
       self.scripts.append(script)
       number = script.number
       if number and number not in {it.number for it in self.scripts[:-1]}:
         self._heard_s = self._clock_s
       if script.state is script_lib.State.STAY:
         break
-      durations_s = [self._play(segment) for segment in script.segments]
+      durations_s = [self._play(it, script.in_use) for it in script.segments]
       if any(segment.is_traced for segment in script.segments):
         self._traced_s = self._clock_s
-      played = surroundings.Played(durations_s=durations_s)
+      self._played = surroundings.Played(durations_s=durations_s)
     return self.scripts[-1]
 
   def states(self) -> list[str]:
@@ -111,13 +121,17 @@ class Job:
       if segment.variant == variant
     )
 
-  def _play(self, segment: script_lib.Segment) -> float | None:
-    seconds = 0.0
+  def _play(self, segment: script_lib.Segment, in_use: int) -> float | None:
+    seconds = 0.0 if self.num_calls else self.compile_s
+    step_s = self.step_s[max(segment.variant, 0)]
+    beside = self.beside if self.is_searching else 0.0
     for _ in range(segment.num_calls):
       self.num_calls += 1
       slower = 1.5 if self.num_calls > self.slower_from else 1.0
       noise = max(self._random.gauss(1, self.noise), 0.1)
-      seconds += self.step_s[max(segment.variant, 0)] * noise * slower
+      seconds += step_s * (noise + beside) * slower
+      seconds += self.own_s(self.num_calls, self._random)
+      self.lost_s += (step_s * (1 + beside) - self.step_s[in_use]) * slower
     self._clock_s += seconds
     return seconds if segment.is_timed or segment.is_watched else None
 
@@ -126,6 +140,11 @@ class Job:
   @property
   def is_trace_ending(self) -> bool:
     return self._clock_s < self._traced_s + self.trace_s
+
+  @property
+  def is_traced(self) -> bool:
+    """Whether the calls that run now are traced."""
+    return any(it.is_traced for it in self.scripts[-1].segments)
 
   def now_s(self) -> float:
     return self._clock_s

@@ -41,6 +41,11 @@ class FirstProcess:
     return self._proposer.has_profile_build
 
   @property
+  def lost_per_core(self) -> float:
+    """See `surroundings.Surroundings`."""
+    return self._proposer.lost_per_core
+
+  @property
   def is_trace_ending(self) -> bool:
     """See `surroundings.Surroundings`."""
     return self._tracer.is_ending

@@ -57,10 +57,13 @@ class Proposer(Protocol):
       and all; None where there was none, or it makes no plans.
     has_profile_build: Whether a profiler sees more of the step if it is
       compiled in another way.
+    lost_per_core: What a step loses while one core works for the search or a
+      compile, as a part of the time; 0 where steps do not run on those cores.
   """
 
   plan: plan_lib.Plan | None = None
   has_profile_build: bool = False
+  lost_per_core: float = 0.0
 
   def proposals(
     self,

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 import contextlib
 import pathlib
+import time
 from typing import Any
 
 import jax
@@ -78,6 +79,7 @@ def step(
         if cluster is not None and platforms.platform_of(lowered) == "cpu":
           chosen = fallback.or_as_it_was(choose, warner)(lowered)
           return signature_lib.fixed(jitted, chosen)
+        begin_s = time.perf_counter()
         board = board_lib.next_board(name, members, touch_s=PATIENCE.touch_s)
         with _refusing(board):
           proposer = platforms.proposer_of(lowered, cluster, searcher=searcher)
@@ -97,6 +99,8 @@ def step(
       # done again at the next call, and the others are still there.
       board_lib.take(board)
       diaries.append(diary)
+      if diary.loop is not None:
+        diary.loop.account.overhead.stall(time.perf_counter() - begin_s)
       return signature
 
     def live(function: Any) -> step_lib.LiveStep:

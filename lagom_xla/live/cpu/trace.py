@@ -15,10 +15,12 @@ from collections.abc import Mapping
 import dataclasses
 import pathlib
 import statistics
+from typing import TYPE_CHECKING
 
-from lagom_xla import profiling
 from lagom_xla.passes import hlo
-from lagom_xla.profiling import steps as steps_lib
+
+if TYPE_CHECKING:
+  from lagom_xla.profiling import steps as steps_lib
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -45,6 +47,8 @@ def usual(folder: pathlib.Path, module: hlo.Module) -> Execution:
   Raises:
     TraceError: there is no profile, or none of that module on a CPU.
   """
+  from lagom_xla import profiling  # Not in the first call of every step.
+
   steps = sorted(profiling.read(folder, module).whole_steps, key=_time_us)
   step = steps[(len(steps) - 1) // 2]
   times_s = collections.defaultdict(list)

@@ -68,11 +68,10 @@ class Diary:
       lines.append("  what was tried is known to the first process of the job")
       return "\n".join(lines)
     lines += [f"  tried: {_told(trial)}" for trial in self.trials]
-    if self.loop.step_s:
-      steps = self.loop.overhead.total_s / self.loop.step_s
-      lines.append(
-        f"  overhead: {steps:.1f} steps, {steps / 10:.2f} % of a run of 1,000"
-      )
+    account = self.loop.account
+    if account.step_s:
+      words = account.overhead.cost.in_words(account.step_s)
+      lines.append(f"  overhead: {words}")
     return "\n".join(lines)
 
   def _verdict(self) -> str:
@@ -80,9 +79,9 @@ class Diary:
     if self.loop is None:
       is_own = self.script is None or not self.script.in_use
       return "as jit runs it" if is_own else "a proposal is in use"
-    if not self.loop.step_s:
+    if not self.loop.account.step_s:
       return "not measured yet"
-    before_ms = 1e3 * self.loop.step_s
+    before_ms = 1e3 * self.loop.account.step_s
     if not adopted:
       return f"as jit runs it, {before_ms:.3g} ms a step"
     ratio, low, high = combined(adopted)

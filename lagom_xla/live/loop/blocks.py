@@ -12,7 +12,8 @@ from lagom_xla.live import script as script_lib
 # A block is as many calls as take this long, within bounds.
 _BLOCK_S = 0.2
 _BLOCK_CALLS = (2, 10)
-# The same between two looks at a search or a compile.
+# The same between two looks at a search or a compile, and of a baseline, which
+# such calls are compared with: at the end of each there is a wait.
 _CHUNK_S = 1.0
 _CHUNK_CALLS = (1, 20)
 

@@ -3,9 +3,9 @@
 """Loop that decides what a step runs next: baseline, proposals, what is kept.
 
     baseline -> profile -> search -> candidate -> measure -> adopt | reject
-                   ^         ^                                      |
-                   |         +--------------------------------------+
-                   +-- drift -- watch  <-- nothing left to propose --+
+      ^                      ^                                      |
+      |                      +--------------------------------------+
+      +-- drift, wait -- watch  <-- nothing left to propose --------+
 
 It runs in the first process of a job whenever a script has been played out, and
 composes the next one from what is known by then. It knows nothing of JAX: what
@@ -14,24 +14,20 @@ it asks for is in `surroundings.py`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 import dataclasses
 
 from lagom_xla.live import script as script_lib
+from lagom_xla.live.loop import account as account_lib
 from lagom_xla.live.loop import baseline
 from lagom_xla.live.loop import blocks
 from lagom_xla.live.loop import candidate as candidate_lib
-from lagom_xla.live.loop import overhead as overhead_lib
 from lagom_xla.live.loop import profiling
 from lagom_xla.live.loop import surroundings
 from lagom_xla.live.loop import watch as watch_lib
 
 _State = script_lib.State
 _Segment = script_lib.Segment
-
-# What a trace costs a run until it is read: 73 to 110 ms, by wall clock beside
-# plain jit, of steps of 1.4 to 5 ms on eight XLA:CPU devices with two cores.
-_TRACE_S = 0.1
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -42,22 +38,21 @@ class Limits:
     search_s: Seconds until a search has to come to its next proposal.
     compile_s: Seconds until all processes must have compiled one.
     trace_s: Seconds until a trace must have been ended and written.
-    overhead_steps: Overhead beyond which nothing more is proposed, in steps of
-      the baseline.
+    overhead_steps: Overhead of a run of 1,000 steps beyond which nothing more
+      is tried, in steps of the baseline. A longer run may have more.
   """
 
   search_s: float = 3600.0
   compile_s: float = 1800.0
   trace_s: float = 60.0
-  overhead_steps: float = overhead_lib.MOST_STEPS
+  overhead_steps: float = account_lib.MOST_STEPS
 
 
 class Loop:
   """The loop of one signature of a step.
 
   Attributes:
-    step_s: Median time of the baseline, in seconds; 0 before it is known.
-    overhead: What the loop has taken from the run so far.
+    account: What a step takes, and what the loop has taken from the run.
   """
 
   def __init__(
@@ -67,16 +62,17 @@ class Loop:
     limits: Limits | None = None,
   ):
     self._limits = limits or Limits()
-    self.step_s = 0.0
-    self._spread_s = 0.0
-    # Of the variant in use, over the baseline.
-    self._ratio = 1.0
-    self.overhead = overhead_lib.Overhead(self._limits.overhead_steps)
+    self.account = account_lib.Account(
+      self._limits.overhead_steps, around.lost_per_core
+    )
     self._around = around
     self._members = members
     self._in_use = 0
+    # Calls that the run needs to have before anything more is tried.
+    self._least_calls = 0
     self._number = 0
     self._candidate: candidate_lib.Candidate | None = None
+    self._baseline = baseline.Baseline(in_use=0)
     self._num_profiles = 0
     self._profile: profiling.Profile | None = None
     self._watch = watch_lib.Watch()
@@ -91,11 +87,9 @@ class Loop:
     """
     latest = self._latest
     if latest is None:
-      self._latest = baseline.script()
+      self._latest = self._baseline.begin()
     else:
-      if self.step_s:
-        usual_s = self.step_s * self._ratio
-        self.overhead.count(latest, played, usual_s, self._spread_s)
+      self.account.count(latest, played)
       self._latest = self._after(latest, played)
     return self._latest
 
@@ -104,12 +98,7 @@ class Loop:
   ) -> script_lib.Script:
     match latest.state:
       case _State.BASELINE:
-        blocks_s = _known(played.durations_s)
-        self.step_s, self._spread_s = baseline.step_s(blocks_s)
-        words = f"a step takes {1e3 * self.step_s:.3g} ms"
-        if self.step_s * self._limits.overhead_steps < _TRACE_S:
-          return self._end(f"{words}, too little for a trace to be worth it")
-        return self._profiling(words)
+        return self._baseline.next(played) or self._begin_or_wait()
       case _State.PROFILE:
         return self._profiled()
       case _State.CANDIDATE | _State.MEASURE:
@@ -121,12 +110,25 @@ class Loop:
       case _:
         return self._search()
 
+  def _begin_or_wait(self) -> script_lib.Script:
+    """A profile, once the run is so long that it can pay for a search."""
+    self.account.learn(self._baseline)
+    step_s = self.account.step_s
+    words = f"a step takes {1e3 * step_s:.3g} ms"
+    self._least_calls = self.account.calls_before_search()
+    if not self._least_calls:
+      return self._profiling(words)
+    return self._watching(
+      f"{words}, and to search might cost {self.account.search_s / step_s:,.0f}"
+      f" of them, too much before call {self._least_calls:,}"
+    )
+
   def _profiling(self, words: str) -> script_lib.Script:
     self._num_profiles += 1
     self._profile = profiling.Profile(
       number=-self._num_profiles,
       in_use=self._in_use,
-      step_s=self.step_s,
+      step_s=self.account.step_s,
       compile_s=self._limits.compile_s,
       trace_s=self._limits.trace_s,
       members=self._members,
@@ -138,16 +140,16 @@ class Loop:
     script = self._profile.next(self._around)
     if script is not None:
       return script
-    self._around.begin_search(self.step_s)
+    self._around.begin_search(self.account.step_s)
     self._search_began_s = self._around.now_s()
     return self._searching()
 
   def _searching(self) -> script_lib.Script:
-    chunk = blocks.chunk(self._in_use, self.step_s)
+    chunk = blocks.chunk(self._in_use, self.account.step_s)
     return self._script(_State.SEARCH, chunk)
 
   def _search(self) -> script_lib.Script:
-    objection = self.overhead.objection(self.step_s)
+    objection = self.account.objection(num_compiles=1)
     if objection is not None:
       self._around.conclude(has_tried_all=False)
       return self._end(objection)
@@ -158,12 +160,12 @@ class Loop:
       return self._end(end.value or "nothing is left to try")
     if proposal is not None:
       self._number += 1
-      self.overhead.begin_trial()
+      self.account.overhead.begin_trial()
       self._candidate = candidate_lib.Candidate(
         proposal=proposal,
         number=self._number,
         rival=self._in_use,
-        step_s=self.step_s,
+        step_s=self.account.step_s,
         compile_s=self._limits.compile_s,
         members=self._members,
       )
@@ -180,7 +182,7 @@ class Loop:
   ) -> script_lib.Script:
     candidate = self._candidate
     assert candidate is not None
-    objection = self.overhead.objection(self.step_s)
+    objection = self.account.objection()
     outcome = candidate.next(self._around, latest, played, objection)
     if isinstance(outcome, script_lib.Script):
       return outcome
@@ -200,7 +202,7 @@ class Loop:
     if outcome.verdict is not None and outcome.verdict.is_adopted:
       state = _State.ADOPT
       self._in_use = candidate.number
-      self._ratio *= outcome.verdict.ratio
+      self.account.adopt(outcome.verdict)
     return self._script(
       state,
       _Segment(variant=self._in_use, num_calls=1),
@@ -210,7 +212,11 @@ class Loop:
   def _watched(
     self, latest: script_lib.Script, played: surroundings.Played
   ) -> script_lib.Script:
-    (seconds,) = _known(played.durations_s)
+    if self.account.overhead.num_calls < self._least_calls:
+      return self._watching()
+    if self._least_calls:
+      return self._begin_anew("the run is long enough for a search")
+    (seconds,) = (it for it in played.durations_s if it is not None)
     step_s = seconds / latest.segments[0].num_calls
     if not self._watch.has_drifted(step_s):
       return self._watching()
@@ -219,12 +225,16 @@ class Loop:
       f" {1e3 * self._watch.usual_s:.3g} ms"
     )
     self._watch.restart()
-    self.overhead.restart()
-    self.step_s = step_s / self._ratio
-    return self._profiling(words)
+    return self._begin_anew(words)
+
+  def _begin_anew(self, words: str) -> script_lib.Script:
+    self._baseline = baseline.Baseline(in_use=self._in_use)
+    return self._baseline.begin(words)
 
   def _watching(self, words: str = "") -> script_lib.Script:
-    calls = watch_lib.window_calls(self.step_s)
+    calls = watch_lib.window_calls(self.account.step_s)
+    if self._least_calls:
+      calls = min(calls, self._least_calls - self.account.overhead.num_calls)
     window = _Segment(variant=self._in_use, num_calls=calls, is_watched=True)
     return self._script(_State.WATCH, window, words)
 
@@ -243,7 +253,3 @@ class Loop:
     return script_lib.Script(
       state=state, segments=(segment,), in_use=self._in_use, words=words
     )
-
-
-def _known(durations_s: Sequence[float | None]) -> list[float]:
-  return [it for it in durations_s if it is not None]

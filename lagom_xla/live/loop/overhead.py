@@ -1,89 +1,147 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Overhead that tuning has cost a run so far, and what it may cost."""
+"""Overhead that tuning has cost a run so far, and how surely.
+
+What blocks of calls took beyond what the step usually takes is added up with
+its sign, so that noise cancels: without an effect the sum is 0 on average. Its
+standard error is what is told beside it. Of N calls, each with a deviation s,
+against a mean that n calls of the baseline told, that is s sqrt(N + N^2 / n).
+"""
 
 from __future__ import annotations
 
+import dataclasses
+import math
+
+from scipy import special
+
 from lagom_xla.live import script as script_lib
+from lagom_xla.live.loop import baseline
 from lagom_xla.live.loop import surroundings
 
-# 2 % of a run of 1,000 steps, in steps of the baseline.
-MOST_STEPS = 20.0
-# Blocks this much slower than the baseline hold something of the user's own,
-# such as a checkpoint, unless a candidate ran.
-_FOREIGN_RATIO = 3.0
+# A run that what was lost is told as a part of.
+RUN_CALLS = 1000
+# A 95 % interval in standard errors, which the blocks of a baseline tell.
+_NUM_ERRORS = float(special.stdtrit(baseline.NUM_BLOCKS - 1, 0.975))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Cost:
+  """What tuning has cost.
+
+  Attributes:
+    seconds: Beyond what the same calls would have taken.
+    error_s: Standard error of that.
+    foreign_s: What blocks took beyond the usual that hold something of the
+      program's own; not in `seconds`.
+    num_foreign: How many such blocks.
+  """
+
+  seconds: float
+  error_s: float
+  foreign_s: float
+  num_foreign: int
+
+  @property
+  def half_s(self) -> float:
+    """Half of the 95 % interval of `seconds`."""
+    return _NUM_ERRORS * self.error_s
+
+  def in_words(self, step_s: float) -> str:
+    """The same in steps of so many seconds."""
+    steps, half = self.seconds / step_s, self.half_s / step_s
+    words = (
+      f"{steps:.1f} steps ({steps - half:.1f} to {steps + half:.1f}),"
+      f" {100 * steps / RUN_CALLS:.2f} % of a run of {RUN_CALLS:,}"
+    )
+    if not self.num_foreign:
+      return words
+    return (
+      f"{words}; not in it {self.foreign_s / step_s:.1f} steps in"
+      f" {self.num_foreign} blocks {baseline.FOREIGN_RATIO:g} times as slow as"
+      " usual, as with a checkpoint in them"
+    )
 
 
 class Overhead:
-  """Sums what steps took beyond what they usually do, stalls and traces.
+  """Sums what calls took beyond what they usually do, stalls and traces.
 
-  Noise has both signs, so what blocks took beyond the usual is summed before it
-  is cut off at 0: for each candidate, and for all of the rest, where the
-  baseline's own spread is allowed for.
+  Attributes:
+    num_calls: Of the run so far.
   """
 
-  def __init__(self, most_steps: float):
-    self._most_steps = most_steps
+  def __init__(self) -> None:
+    self.num_calls = 0
     self._stalls_s = 0.0
     self._beside_s = 0.0
     self._trials_s: list[float] = []
-    self._before_s = 0.0
+    self._foreign_s = 0.0
+    self._num_foreign = 0
+    # Of the noise of calls, and of what they were compared with.
+    self._variance_s2 = 0.0
+    self._usual_error_s = 0.0
 
   @property
-  def total_s(self) -> float:
-    """What tuning has cost so far, in seconds."""
-    trials_s = sum(max(it, 0.0) for it in self._trials_s)
-    return self._stalls_s + max(self._beside_s, 0.0) + trials_s
+  def cost(self) -> Cost:
+    """What tuning has cost so far."""
+    return Cost(
+      seconds=self._stalls_s + self._beside_s + math.fsum(self._trials_s),
+      error_s=math.hypot(math.sqrt(self._variance_s2), self._usual_error_s),
+      foreign_s=self._foreign_s,
+      num_foreign=self._num_foreign,
+    )
+
+  @property
+  def worst_trial_s(self) -> float:
+    """What the most expensive proposal has cost; 0 where none has."""
+    return max([0.0, *self._trials_s])
+
+  def stall(self, seconds: float) -> None:
+    """Adds what a call waited for."""
+    self._stalls_s += seconds
 
   def count(
     self,
     script: script_lib.Script,
     played: surroundings.Played,
-    usual_s: float,
-    spread_s: float,
+    usual: baseline.Usual | None,
   ) -> None:
     """Counts a script that was played.
 
     Args:
       script: The script.
       played: What it took.
-      usual_s: What a step of the variant in use takes.
-      spread_s: By how much that varies.
+      usual: What a step of the variant in use takes; None where that is not
+        known, so that nothing but stalls can be counted.
     """
-    self._stalls_s += played.stall_s
+    self.stall(played.stall_s)
     for segment, seconds in zip(
       script.segments, played.durations_s, strict=True
     ):
-      if seconds is None or segment.is_watched:
+      self.num_calls += segment.num_calls
+      if usual is None or seconds is None or segment.is_watched:
         continue
-      beyond_s = seconds - segment.num_calls * usual_s
-      if segment.variant == script.in_use:
-        if seconds < _FOREIGN_RATIO * segment.num_calls * usual_s:
-          self._beside_s += beyond_s - segment.num_calls * spread_s
-      elif script.state is script_lib.State.PROFILE:
-        self._beside_s += beyond_s
+      is_trial = (
+        segment.variant != script.in_use
+        and script.state is not script_lib.State.PROFILE
+      )
+      usual_s = segment.num_calls * usual.step_s
+      is_usual = segment.variant == script.in_use and not segment.is_traced
+      if is_usual and seconds > baseline.FOREIGN_RATIO * usual_s:
+        self._foreign_s += seconds - usual_s
+        self._num_foreign += 1
+        continue
+      self._variance_s2 += segment.num_calls * usual.deviation_s**2
+      self._usual_error_s += segment.num_calls * usual.error_s
+      if is_trial:
+        self._trials_s[-1] += seconds - usual_s
       else:
-        self._trials_s[-1] += beyond_s
-
-  def restart(self) -> None:
-    """Begins a search that may cost as much as the first."""
-    self._before_s = self.total_s
+        self._beside_s += seconds - usual_s
 
   def begin_trial(self) -> None:
     """Another proposal is tried from now on."""
     self._trials_s.append(0.0)
 
-  def objection(self, step_s: float) -> str | None:
-    """Why nothing more should be tried; None if something may be.
-
-    What comes next is taken to cost as much as the worst proposal so far: the
-    next proposal, or as many more pairs of the one that is being measured.
-    """
-    so_far = (self.total_s - self._before_s) / step_s
-    worst = max([0.0, *self._trials_s]) / step_s
-    if so_far + worst <= self._most_steps:
-      return None
-    return (
-      f"tuning has cost {so_far:.1f} steps, and to try more might make it more"
-      f" than {self._most_steps:g}"
-    )
+  def adopt(self) -> None:
+    """What was tried last is in use: what it gained meanwhile is no credit."""
+    self._trials_s[-1] = max(self._trials_s[-1], 0.0)

@@ -69,6 +69,14 @@ class Surroundings(Protocol):
     ...
 
   @property
+  def lost_per_core(self) -> float:
+    """What a run loses while one core works beside it, as a part of the time.
+
+    0 where the step does not run on the host's cores.
+    """
+    ...
+
+  @property
   def is_trace_ending(self) -> bool:
     """Whether the latest trace is being ended and written, beside training."""
     ...

@@ -53,6 +53,11 @@ class Verdict:
   is_adopted: bool | None
   words: str
 
+  @property
+  def error(self) -> float:
+    """Standard error of the ratio, as a part of it; rather more than less."""
+    return math.log(self.high / self.low) / 4
+
 
 def num_pairs_to_next_look(num_pairs: int) -> int:
   """How many more pairs there are before they are looked at again."""
