@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+import gc
 from typing import Any
 import warnings
 
@@ -13,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import jitted_steps
 import lagom_xla
 from lagom_xla.compile import _jax_caches
 import live_job
@@ -141,3 +143,23 @@ def test_committed_arguments_make_another_step_of_the_same_module():
   bound = jitted.lower(jax.device_put(x, jax.devices()[0]))
   assert _jax_caches.is_same_step(free, jitted.lower(x))
   assert not _jax_caches.is_same_step(free, bound)
+
+
+@pytest.mark.parametrize("measure", [True, False])
+def test_what_was_predicted_is_compiled_again_and_not_searched_for(
+  measure: bool, tuned_names: list[str]
+):
+  step = lagom_xla.tune(
+    jitted_steps.fsdp_step(), cluster=jitted_steps.CLUSTER, measure=measure
+  )
+  x = jitted_steps.sharded(16, jitted_steps.WIDTH)
+  results, num_executables = [], []
+  for _ in range(3):
+    jax.clear_caches()
+    results.append(step(jitted_steps.fresh_state(), x))
+    gc.collect()
+    num_executables.append(len(jax.devices()[0].client.live_executables()))
+  assert tuned_names == ["step"]
+  # Those of before were let go of, as by jit.
+  assert num_executables[1] == num_executables[2]
+  jitted_steps.assert_identical(results[2], results[0])

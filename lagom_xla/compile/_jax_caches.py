@@ -17,13 +17,25 @@ from lagom_xla.compile import rewriting
 
 
 @functools.lru_cache(maxsize=1)
-def latest_clearing() -> object:
+def _latest_clearing() -> object:
   """An object that is another one after each `jax.clear_caches`."""
   return object()
 
 
 # Has JAX clear this cache with its own.
-util.register_cache(latest_clearing, "lagom_xla.latest_clearing")
+util.register_cache(_latest_clearing, "lagom_xla.latest_clearing")
+
+
+class Clearings:
+  """Those of JAX's caches by `jax.clear_caches`, from now on."""
+
+  def __init__(self) -> None:
+    self._latest = _latest_clearing()
+
+  def has_come(self) -> bool:
+    """Whether there was one since the last time that this was asked."""
+    before, self._latest = self._latest, _latest_clearing()
+    return before is not self._latest
 
 
 def is_same_step(one: jax.stages.Lowered, other: jax.stages.Lowered) -> bool:

@@ -20,6 +20,7 @@ from typing import Any
 import jax
 
 from lagom_xla.compile import _jax
+from lagom_xla.compile import _jax_caches
 from lagom_xla.compile import _jax_executable
 from lagom_xla.compile import nnx_step
 
@@ -106,8 +107,9 @@ def per_signature(function: Any, choose: Choose) -> Any:
 
   Args:
     function: what `jax.jit` or Flax's `nnx.jit` returned.
-    choose: called once for each new lowering, by one thread at a time.
-      Signatures that jit would compile only once share a lowering.
+    choose: called once for each new lowering, by one thread at a time, and
+      again after `jax.clear_caches`. Signatures that jit would compile only
+      once share a lowering.
 
   Raises:
     UnsupportedError: not a function of `jax.jit` or `nnx.jit`, or a JAX or a
@@ -119,6 +121,7 @@ def per_signature(function: Any, choose: Choose) -> Any:
     )
   as_jitted = jitted(function)
   chosen: dict[Any, jax.stages.Compiled | None] = {}
+  clearings = _jax_caches.Clearings()
   lock = threading.Lock()
 
   def answer(*args: Any, **kwargs: Any) -> Answer:
@@ -127,9 +130,11 @@ def per_signature(function: Any, choose: Choose) -> Any:
       return as_jitted.run(*args, **kwargs)
     key = _jax.identity_of(lowered)
     with lock:
+      if clearings.has_come():
+        chosen.clear()  # JAX knows them no more.
       if key not in chosen:
         chosen[key] = choose(lowered)
-    compiled = chosen[key]
+      compiled = chosen[key]
     if compiled is None:
       return as_jitted.run(*args, **kwargs)
     return as_jitted.run_compiled(compiled, args, kwargs)

@@ -106,6 +106,11 @@ class Signature:
       self.fail(error)
       return results
 
+  @property
+  def is_live(self) -> bool:
+    """Whether anything is tried here."""
+    return self._composer is not None
+
   def is_of(self, lowered: jax.stages.Lowered) -> bool:
     """Whether something is tried here of the step that jit lowered."""
     composer = self._composer

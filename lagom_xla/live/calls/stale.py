@@ -21,7 +21,7 @@ class Stale:
 
   def __init__(self) -> None:
     self._signatures: list[signature_lib.Signature] = []
-    self._clearing = _jax_caches.latest_clearing()
+    self._clearings = _jax_caches.Clearings()
 
   def take(
     self,
@@ -37,10 +37,8 @@ class Stale:
     Returns:
       None where the step is another one.
     """
-    clearing = _jax_caches.latest_clearing()
-    if self._clearing is not clearing:
-      self._clearing = clearing
-      self._signatures += known.values()
+    if self._clearings.has_come():
+      self._signatures += [it for it in known.values() if it.is_live]
       known.clear()
     for signature in self._signatures:
       if signature.is_of(lowered):
