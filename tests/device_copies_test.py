@@ -12,6 +12,7 @@ import pathlib
 
 import pytest
 
+import hlo_text
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import lower_bound
 from lagom_xla.costs import step as step_lib
@@ -90,6 +91,22 @@ def test_a_slice_that_computes_is_a_kernel(text: str) -> None:
   analysis = step_lib.of_module(module, _H100).analysis
   assert [copy.name for copy in analysis.copies.values()] == [_CUT]
   assert _WRITTEN in {k.name for k in analysis.kernels.values()}
+
+
+def test_a_whole_array_that_is_started_ahead_is_a_copy() -> None:
+  # As with xla_gpu_async_copy_min_bytes, which JAX 0.12 has.
+  array = "f32[1024]{0}"
+  module = hlo_text.load(f"""
+    p = {array} parameter(0)
+    start = ({array}, {array}, u32[]) copy-start(p)
+    {hlo_text.kernel("beside", 20.0)}
+    ROOT done = {array} copy-done(start)
+  """)
+  analysis = overlap.analyze(module)
+  (copy,) = analysis.copies.values()
+  assert (copy.name, copy.num_bytes) == ("start", 1024 * 4)
+  assert copy.done_id == module.entry.root.id
+  assert [k.name for k in analysis.kernels.values()] == ["beside"]
 
 
 def test_what_stands_beside_nothing_is_waited_for(step: step_lib.Step) -> None:
