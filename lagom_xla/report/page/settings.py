@@ -41,12 +41,13 @@ def config_in_words(config: config_lib.XlaConfig) -> str:
 
 def _all(tuning: tuning_lib.Tuning) -> Iterator[story_lib.Setting]:
   plan = tuning.plan
-  seen = {effect.knob: _seen(effect) for effect in tuning.effects}
+  effects = {effect.knob: effect for effect in tuning.effects}
+  seen = {knob: _seen(effect) for knob, effect in effects.items()}
   for name, value in plan.xla.options.items():
     yield story_lib.Setting(
       name=name,
       value=in_words.option(name, str(value)),
-      sentence=_sentence(_replaces(name), seen.get(name)),
+      sentence=_sentence(_replaces(name, effects.get(name)), seen.get(name)),
     )
   for name, value in _beyond_options(plan.xla):
     acts = "acts where the step is wrapped in lagom_xla.tune(plan=...)"
@@ -64,8 +65,9 @@ def _all(tuning: tuning_lib.Tuning) -> Iterator[story_lib.Setting]:
     yield _nccl(tuning, entry)
 
 
-def _replaces(name: str) -> str:
-  return f"instead of {in_words.option(name, replaced.of_option(name))}"
+def _replaces(name: str, effect: effects_lib.Effect | None) -> str:
+  value = effect.replaces if effect else replaced.of_option(name)
+  return f"instead of {in_words.option(name, value)}"
 
 
 def _seen(effect: effects_lib.Effect) -> str:
