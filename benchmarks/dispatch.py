@@ -5,9 +5,10 @@
     python -m benchmarks.dispatch [--format=json] [--arguments=1,64]
 
 Blocks of calls of a tiny step take turns, A B B A: as jit runs it, and as it is
-once tuning is done and the step is watched. Measured on CPU; a call's way to
-XLA is the same on GPUs. Counted is the processor time of the calling thread, on
-which other work of the machine does not act. Printed are medians over blocks in
+once the step is watched, as tuning is done or, with so tiny a step, waits.
+Measured on CPU; a call's way to XLA is the same on GPUs. Counted is the
+processor time of the calling thread, on which other work of the machine does
+not act. Printed are medians over blocks in
 nanoseconds a call, and the difference's median and quartiles over pairs.
 """
 
@@ -77,7 +78,7 @@ def measure(
   jitted(arrays)
   for _ in range(_MOST_CALLS):
     jax.block_until_ready(tuned(arrays))
-    if "now: watch" in tuned.report():
+    if "now: wa" in tuned.report():  # Watched, while tuning waits or is done.
       break
   else:
     raise RuntimeError("the step does not come to be watched")

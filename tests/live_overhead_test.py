@@ -135,7 +135,7 @@ def test_what_a_short_run_cannot_pay_for_waits_for_a_longer_one():
   # A trace costs 0.1 s: 100 of these steps, 2 % of 5,000.
   job = Job(step_s=[1e-3, 0.8e-3], noise=1e-6)
   job.run(4_900)
-  assert job.states() == ["baseline", "watch"]
+  assert job.states() == ["baseline", "wait"]
   words = " ".join(script.words for script in job.scripts)
   assert "a step takes 1 ms, and to search might cost 100 of them" in words
   assert job.run(20_000).in_use == 1

@@ -99,7 +99,9 @@ class Job:
       durations_s = [self._play(it, script.in_use) for it in script.segments]
       if any(segment.is_traced for segment in script.segments):
         self._traced_s = self._clock_s
-      self._played = surroundings.Played(durations_s=durations_s)
+      self._played = surroundings.Played(
+        durations_s=durations_s, processor_s=[it or 0.0 for it in durations_s]
+      )
     return self.scripts[-1]
 
   def states(self) -> list[str]:

@@ -30,6 +30,7 @@ class State(enum.StrEnum):
   ADOPT = "adopt"
   REJECT = "reject"
   WATCH = "watch"
+  WAIT = "wait"
   STAY = "stay"
 
 

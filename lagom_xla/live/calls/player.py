@@ -50,6 +50,7 @@ class Player:
     # When the running block began; None while the clock stands still.
     self._mark_s: float | None = None
     self._elapsed_s = 0.0
+    self._processor_mark_s = time.process_time()
     self._stall_s = 0.0
     self._num_left = 0
     self.num_scripts = 0
@@ -131,6 +132,9 @@ class Player:
     self._mark_s, self._elapsed_s = now_s, 0.0
     is_noted = segment.is_timed or segment.is_watched
     self._durations_s.append(seconds if is_noted else None)
+    processor_s = time.process_time()
+    self._processor_s.append(processor_s - self._processor_mark_s)
+    self._processor_mark_s = processor_s
 
   def _end_trace(self) -> None:
     if self._tracer is not None:
@@ -142,7 +146,9 @@ class Player:
       self._enter(self._index + 1)
       return
     played = surroundings.Played(
-      durations_s=tuple(self._durations_s), stall_s=self._stall_s
+      durations_s=tuple(self._durations_s),
+      processor_s=tuple(self._processor_s),
+      stall_s=self._stall_s,
     )
     self._stall_s = 0.0
     with self._stalling():
@@ -152,6 +158,7 @@ class Player:
     self.script = self._follow(played)
     self.num_scripts += 1
     self._durations_s: list[float | None] = []
+    self._processor_s: list[float] = []
     self._enter(0)
 
   def _enter(self, index: int) -> None:

@@ -58,7 +58,7 @@ class Account:
   def learn(self, baseline: baseline_lib.Baseline) -> None:
     """Takes a baseline; the first one shows what a compile takes, too."""
     if self.usual is None:
-      self._compile_s = baseline.beyond_steps_s()
+      self._compile_s = baseline.compile_s
     self.usual = baseline.usual
 
   def count(

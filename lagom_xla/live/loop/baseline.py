@@ -76,12 +76,13 @@ class Baseline:
 
   Attributes:
     in_use: That variant.
-    first_s: What the calls took that warm up; 0 before they were made.
+    compile_s: What the calls that warm up took of cores beyond the steps in
+      them; 0 before they were made.
     usual: What a step takes, as far as it is known; None before.
   """
 
   in_use: int
-  first_s: float = 0.0
+  compile_s: float = 0.0
   usual: Usual | None = None
   _num_calls: int = 0
 
@@ -96,16 +97,13 @@ class Baseline:
     if self._num_calls:
       self.usual = of_blocks(blocks_s, self._num_calls)
       return None
-    self.first_s, *blocks_s = blocks_s
-    self.usual = of_blocks(blocks_s, _FIRST_BLOCK_CALLS)
+    self.usual = of_blocks(blocks_s[1:], _FIRST_BLOCK_CALLS)
+    first_s, *others_s = played.processor_s
+    steps_s = _NUM_WARM_UP * statistics.median(others_s) / _FIRST_BLOCK_CALLS
+    self.compile_s = max(first_s - steps_s, 0.0)
     block = blocks.chunk(self.in_use, self.usual.step_s)
     self._num_calls = block.num_calls
     return self._script([block] * NUM_BLOCKS)
-
-  def beyond_steps_s(self) -> float:
-    """What the calls that warm up took beyond the steps in them."""
-    assert self.usual is not None
-    return max(self.first_s - _NUM_WARM_UP * self.usual.step_s, 0.0)
 
   def _timed(self, num_calls: int) -> script_lib.Segment:
     return script_lib.Segment(

@@ -7,9 +7,8 @@
       |                      +--------------------------------------+
       +-- drift, wait -- watch  <-- nothing left to propose --------+
 
-It runs in the first process of a job whenever a script has been played out, and
-composes the next one from what is known by then. It knows nothing of JAX: what
-it asks for is in `surroundings.py`.
+It composes the next script in the first process of a job, once one was played.
+It knows nothing of JAX: what it asks for is in `surroundings.py`.
 """
 
 from __future__ import annotations
@@ -27,7 +26,6 @@ from lagom_xla.live.loop import surroundings
 from lagom_xla.live.loop import watch as watch_lib
 
 _State = script_lib.State
-_Segment = script_lib.Segment
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -68,7 +66,6 @@ class Loop:
     self._around = around
     self._members = members
     self._in_use = 0
-    # Calls that the run needs to have before anything more is tried.
     self._least_calls = 0
     self._number = 0
     self._candidate: candidate_lib.Candidate | None = None
@@ -105,6 +102,8 @@ class Loop:
         return self._try_on(latest, played)
       case _State.WATCH:
         return self._watched(latest, played)
+      case _State.WAIT:
+        return self._waiting()
       case _State.STAY:
         return latest
       case _:
@@ -113,15 +112,13 @@ class Loop:
   def _begin_or_wait(self) -> script_lib.Script:
     """A profile, once the run is so long that it can pay for a search."""
     self.account.learn(self._baseline)
-    step_s = self.account.step_s
-    words = f"a step takes {1e3 * step_s:.3g} ms"
+    words = f"a step takes {1e3 * self.account.step_s:.3g} ms"
     self._least_calls = self.account.calls_before_search()
     if not self._least_calls:
       return self._profiling(words)
-    return self._watching(
-      f"{words}, and to search might cost {self.account.search_s / step_s:,.0f}"
-      f" of them, too much before call {self._least_calls:,}"
-    )
+    steps = self.account.search_s / self.account.step_s
+    words += f", and to search might cost {steps:,.0f} of them"
+    return self._waiting(f"{words}, too much before call {self._least_calls:,}")
 
   def _profiling(self, words: str) -> script_lib.Script:
     self._num_profiles += 1
@@ -205,25 +202,18 @@ class Loop:
       self.account.adopt(outcome.verdict)
     return self._script(
       state,
-      _Segment(variant=self._in_use, num_calls=1),
+      script_lib.Segment(variant=self._in_use, num_calls=1),
       f"{candidate.proposal.name}: {outcome.words}",
     )
 
   def _watched(
     self, latest: script_lib.Script, played: surroundings.Played
   ) -> script_lib.Script:
-    if self.account.overhead.num_calls < self._least_calls:
-      return self._watching()
-    if self._least_calls:
-      return self._begin_anew("the run is long enough for a search")
     (seconds,) = (it for it in played.durations_s if it is not None)
     step_s = seconds / latest.segments[0].num_calls
     if not self._watch.has_drifted(step_s):
       return self._watching()
-    words = (
-      f"a step takes {1e3 * step_s:.3g} ms for long now, where it took"
-      f" {1e3 * self._watch.usual_s:.3g} ms"
-    )
+    words = self._watch.in_words(step_s)
     self._watch.restart()
     return self._begin_anew(words)
 
@@ -232,11 +222,15 @@ class Loop:
     return self._baseline.begin(words)
 
   def _watching(self, words: str = "") -> script_lib.Script:
-    calls = watch_lib.window_calls(self.account.step_s)
-    if self._least_calls:
-      calls = min(calls, self._least_calls - self.account.overhead.num_calls)
-    window = _Segment(variant=self._in_use, num_calls=calls, is_watched=True)
+    window = watch_lib.window(self._in_use, self.account.step_s)
     return self._script(_State.WATCH, window, words)
+
+  def _waiting(self, words: str = "") -> script_lib.Script:
+    left = self._least_calls - self.account.overhead.num_calls
+    if left <= 0:
+      return self._begin_anew("the run is long enough for a search")
+    window = watch_lib.window(self._in_use, self.account.step_s, left)
+    return self._script(_State.WAIT, window, words)
 
   def _end(self, words: str) -> script_lib.Script:
     """Ends the search, and watches from now on."""

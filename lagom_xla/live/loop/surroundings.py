@@ -34,10 +34,12 @@ class Played:
 
   Attributes:
     durations_s: Of its segments in order; None of those that have none.
+    processor_s: What all threads of the process took of cores meanwhile.
     stall_s: What scripts and traces had the calls wait.
   """
 
   durations_s: Sequence[float | None] = ()
+  processor_s: Sequence[float] = ()
   stall_s: float = 0.0
 
 

@@ -13,6 +13,8 @@ from __future__ import annotations
 import math
 import statistics
 
+from lagom_xla.live import script as script_lib
+
 MIN_CALLS = 32
 MIN_WINDOW_S = 10.0
 # Windows that tell what is usual.
@@ -25,9 +27,14 @@ _MIN_PART = 0.05
 _NUM_BEYOND = 6
 
 
-def window_calls(step_s: float) -> int:
-  """Calls in a window, of a step that takes so long."""
-  return max(MIN_CALLS, math.ceil(MIN_WINDOW_S / step_s))
+def window(
+  variant: int, step_s: float, most_calls: float = math.inf
+) -> script_lib.Segment:
+  """A window of a variant that takes so long, of so many calls at most."""
+  calls = max(MIN_CALLS, math.ceil(MIN_WINDOW_S / step_s))
+  return script_lib.Segment(
+    variant=variant, num_calls=int(min(calls, most_calls)), is_watched=True
+  )
 
 
 class Watch:
@@ -66,6 +73,13 @@ class Watch:
       self._side, self._num_beyond = side, 0
     self._num_beyond += abs(side)
     return self._num_beyond >= self._most_beyond
+
+  def in_words(self, step_s: float) -> str:
+    """What has drifted to so much."""
+    return (
+      f"a step takes {1e3 * step_s:.3g} ms for long now, where it took"
+      f" {1e3 * self.usual_s:.3g} ms"
+    )
 
   @property
   def usual_s(self) -> float:
