@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 import functools
+import inspect
 from typing import Any
 
 import jax
@@ -145,7 +146,7 @@ def test_it_still_looks_jitted():
   x = sharded(16)
   assert tuned.__name__ == "step"
   assert tuned.__doc__ == "Adds one."
-  assert tuned.__wrapped__ is step
+  assert tuned.__wrapped__ is inspect.unwrap(step)
   assert tuned.lower(x).as_text() == step.lower(x).as_text()
   assert str(tuned.trace(x).jaxpr) == str(step.trace(x).jaxpr)
   assert tuned.eval_shape(x) == step.eval_shape(x)

@@ -189,6 +189,38 @@ def test_what_waiting_finds_is_told_where_results_are_used(
   assert num_waits
 
 
+@pytest.mark.parametrize("state", ["measure", "watch"])
+def test_an_error_of_a_callback_is_the_callers_and_comes_once(state: str):
+  calls, errors = [], []
+
+  def calling_back(sleep_s: float) -> Callable[[jax.Array], jax.Array]:
+    def callback(x: np.ndarray) -> np.ndarray:
+      calls.append(x)
+      if errors:
+        raise errors.pop()
+      time.sleep(sleep_s)
+      return x
+
+    return lambda x: jax.experimental.io_callback(callback, x, x)
+
+  x = jnp.ones(3)
+  faster = jax.jit(calling_back(0)).lower(x).compile()
+  with live_step.proposed_by(live_step.Proposer({"faster": lambda _: faster})):
+    step = _tuned(calling_back(0.004))
+    _call_until(step, f"now: {state}", x)
+    while step._current.variant != 1:
+      step(x)
+    calls.clear()
+    errors.append(LookupError("no more data"))
+    with pytest.raises((ValueError, RuntimeError), match="no more data"):
+      step(x)
+    assert len(calls) == 1
+    with warnings.catch_warnings():
+      warnings.simplefilter("error")
+      _call_until(step, "now: watch", x)
+    assert step._current.variant == 1
+
+
 def test_a_step_that_nobody_has_any_more_is_searched_for_no_longer():
   stopped = threading.Event()
 

@@ -54,7 +54,14 @@ class Jitted:
     made = _jax.jit_with(self.function, self.info, answer)
     # Brings _fun and _jit_info along, on which lower, trace and eval_shape
     # rest, and the search for NaNs.
-    return functools.update_wrapper(made, self.function)
+    functools.update_wrapper(made, self.function)
+    made.__wrapped__ = self.wrapped
+    return made
+
+  @property
+  def wrapped(self) -> Any:
+    """The function that was jitted."""
+    return getattr(self.function, "__wrapped__", self.function)
 
   def lowered(
     self, args: tuple[Any, ...], kwargs: dict[str, Any]

@@ -32,9 +32,7 @@ class Likeness(abc.ABC):
     self._report = report
     self._remake = remake
     functools.update_wrapper(self, jitted.function, updated=())
-    # The function that was jitted, as there.
-    function: Any = jitted.function
-    self.__wrapped__ = getattr(function, "__wrapped__", function)
+    self.__wrapped__ = jitted.wrapped
 
   @abc.abstractmethod
   def __call__(self, /, *args: Any, **kwargs: Any) -> Any:

@@ -14,6 +14,10 @@ from lagom_xla.live import composer as composer_lib
 from lagom_xla.live import script as script_lib
 from lagom_xla.live.calls import player as player_lib
 
+# What jaxlib's errors have of Python that a program called back into. (jaxlib's
+# py_client_cpu.cc and callback.cc, of JAX 0.10.2 to 0.12)
+_CALLBACK_ERROR = "CpuCallback error"
+
 
 class Signature:
   """One signature of a step.
@@ -99,7 +103,7 @@ class Signature:
     try:
       return lane(*args, **kwargs)
     except Exception as error:
-      if is_consumed(args, kwargs):
+      if is_final(error, args, kwargs):
         raise
       # If it raises as well, the error is the caller's.
       results = lane_of(self, 0)(*args, **kwargs)
@@ -157,9 +161,15 @@ def live(jitted: dispatch.Jitted, composer: composer_lib.Composer) -> Signature:
   return Signature(jitted, composer.variants.get, composer.follow, composer)
 
 
-def is_consumed(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-  """Whether a call has deleted some of its arguments, as donated ones are."""
-  return any(
+def is_final(
+  error: Exception, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> bool:
+  """Whether an error is the caller's, and the call not to be made again.
+
+  It is where a callback of the step raised, which has had its effects, and
+  where some arguments are deleted, as donated ones are.
+  """
+  return _CALLBACK_ERROR in str(error) or any(
     leaf.is_deleted()
     for leaf in jax.tree.leaves((args, kwargs))
     if isinstance(leaf, jax.Array)

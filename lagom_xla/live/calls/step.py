@@ -143,8 +143,8 @@ class LiveStep(likeness.Likeness):
     self, error: Exception, args: tuple[Any, ...], kwargs: dict[str, Any]
   ) -> Any:
     """Runs a call as jit does, if it was an adopted variant that raised."""
-    is_lost = signature_lib.is_consumed(args, kwargs)
-    if is_lost or not any(it.in_use for it in self._signatures.values()):
+    is_final = signature_lib.is_final(error, args, kwargs)
+    if is_final or not any(it.in_use for it in self._signatures.values()):
       raise error
     results = self._jitted.function(*args, **kwargs)
     with self._lock:
