@@ -13,7 +13,7 @@ Those in flight share the memory's rate, so side by side they end no sooner than
 one after the other, and are taken to follow each other on one stream.
 
 Other work in an `async-start`, which only a program that names its streams has,
-is a kernel.
+is taken for kernels of the compute stream.
 """
 
 from __future__ import annotations

@@ -102,7 +102,17 @@ def launches_kernel(module: hlo.Module, instruction: hlo.Instruction) -> bool:
     return False
   if instruction.custom_call_target == ALLOCATION:
     return False
+  if _starts_call(module, instruction):
+    return False
   return not collectives.payloads(module, instruction)
+
+
+def _starts_call(module: hlo.Module, instruction: hlo.Instruction) -> bool:
+  """Whether it starts a call: kernels on a stream that the program names."""
+  if instruction.opcode != "async-start":
+    return False
+  called = module.computations[instruction.called_computation_ids[0]]
+  return called.root.opcode == "call"
 
 
 def of_instruction(
