@@ -166,6 +166,7 @@ def test_an_inspection_names_the_copies_and_their_waits(
   shown = out.getvalue()
   assert "55.2 GB/s each way" in shown
   assert "waits for copies" in shown
+  assert "collectives and copies cost" in shown
   printed = as_json.inspection(step)
   check_schema("inspect", printed)
   reported = printed["host_copies"]

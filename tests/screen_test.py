@@ -82,7 +82,9 @@ def test_an_inspection_says_first_what_collectives_cost_and_from_which_line(
   outcome = run("inspect", step, CLUSTER)
   assert _fits(outcome)
   first, *_ = outcome.out.splitlines()
-  assert re.match(r"jit_step on 1x8xh100: collectives cost [\d.]+ ms", first)
+  assert re.match(
+    r"jit_step on 1x8xh100: collectives( and copies)? cost [\d.]+ ms", first
+  )
   assert re.search(r"from steps\.py:\d+", " ".join(outcome.out.split()))
   assert "What runs beside each collective" not in outcome.out
   whole = run("inspect", step, CLUSTER, "-v")

@@ -27,8 +27,10 @@ def of_step(
   module = step.analysis.module
   lost_us = replayed.step_time_us - replayed.kernel_us
   share = lost_us / replayed.step_time_us if replayed.step_time_us else 0.0
+  to_copies_us = replayed.total_copy_wait_us + replayed.total_copy_slowdown_us
+  what = "collectives and copies" if to_copies_us else "collectives"
   words = (
-    f"{module.name} on {step.cluster.name}: collectives cost"
+    f"{module.name} on {step.cluster.name}: {what} cost"
     f" {_ms(lost_us)} of a step of {_ms(replayed.step_time_us)},"
     f" {share:.1%} ({step.basis})."
   )
