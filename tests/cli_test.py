@@ -15,6 +15,7 @@ import jax
 import pytest
 
 from commands import CLUSTER
+from commands import HLO
 from commands import MODEL
 from commands import RAISES_AT
 from commands import STEPS
@@ -68,6 +69,19 @@ def test_clusters_lists_what_cluster_takes() -> None:
   }
   text = run("clusters").out
   assert all(row["name"] in text for row in rows)
+
+
+@pytest.mark.filterwarnings("always::RuntimeWarning")
+@pytest.mark.parametrize("command", ["inspect", "whatif"])
+def test_a_likely_slip_in_a_cluster_file_is_told_once(
+  tmp_path: pathlib.Path, command: str
+) -> None:
+  (tmp_path / "step.hlo").write_text(HLO)
+  cluster = tmp_path / "mine.json"
+  cluster.write_text('{"gpu": "h100", "node": {"nic_gbps": 400}}')
+  outcome = run(command, str(tmp_path / "step.hlo"), f"--cluster={cluster}")
+  assert outcome.status == 0
+  assert outcome.err.count("node.nic_gbps is 400") == 1
 
 
 @pytest.mark.parametrize(

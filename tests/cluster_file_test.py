@@ -152,3 +152,32 @@ def test_a_file_that_does_not_exist_is_named() -> None:
   assert cluster_figures.error_of("no/such.json") == (
     "no/such.json: cannot be read: No such file or directory"
   )
+
+
+@pytest.mark.parametrize(
+  ("raw", "figures"),
+  [
+    ({"node": {"nic_gbps": 400}}, "node.nic_gbps is 400, where .* is 50"),
+    ({"gpu": {"hbm_gbps": 3.35}}, "gpu.hbm_gbps is 3.35, where .* is 3,35"),
+    (
+      {"node": {"nvlink": {"link_gbps": 200}}},
+      "node.nvlink.link_gbps is 200, where .* is 25",
+    ),
+  ],
+)
+def test_a_rate_in_another_unit_is_asked_about(
+  tmp_path: pathlib.Path, raw: dict[str, Any], figures: str
+) -> None:
+  raw = {**raw, "gpu": {"base": "h100", **raw.get("gpu", {})}}
+  path = _write(tmp_path / "mine.json", raw)
+  with pytest.warns(RuntimeWarning, match=f"mine.json: {figures}"):
+    cluster.parse(path)
+
+
+@pytest.mark.parametrize("nic_gbps", [0.125, 1.25, 12.5, 100])
+def test_networks_that_are_sold_are_not_asked_about(
+  tmp_path: pathlib.Path, nic_gbps: float
+) -> None:
+  raw = {"gpu": {"base": "h100"}, "node": {"nic_gbps": nic_gbps}}
+  found = cluster.parse(_write(tmp_path / "mine.json", raw))
+  assert found.node.nic_gbps == nic_gbps  # Warnings are errors.

@@ -35,6 +35,8 @@ _PACKAGE = pathlib.Path(__file__).parents[1]
 
 # Whether nothing is said: of the command that runs.
 _is_quiet = False
+# What of ours was warned of: in the same command.
+_warnings_said: set[str] = set()
 
 _CLUSTER_HELP = (
   "NODESxGPUSxGPU such as 16x8xh100, NODESxMACHINE such as 2xp5.48xlarge, a"
@@ -221,7 +223,9 @@ def show_warning(
 ) -> None:
   """Shows a warning: one of ours as what we say, others as Python does."""
   if pathlib.Path(filename).is_relative_to(_PACKAGE):
-    say(str(message))
+    if str(message) not in _warnings_said:  # A cluster file is read twice.
+      _warnings_said.add(str(message))
+      say(str(message))
   elif not _is_quiet:
     text = warnings.formatwarning(message, category, filename, lineno, line)
     (file or sys.stderr).write(text)
@@ -236,6 +240,7 @@ def quietly(is_quiet: bool) -> Iterator[None]:
     yield
   finally:
     _is_quiet = False
+    _warnings_said.clear()
 
 
 def say(text: str) -> None:

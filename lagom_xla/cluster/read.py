@@ -14,10 +14,12 @@ import dataclasses
 import pathlib
 import re
 from typing import Any
+import warnings
 
 from lagom_xla import errors
 from lagom_xla import validation
 from lagom_xla.cluster import known
+from lagom_xla.cluster import unlikely
 from lagom_xla.cluster.calibration import Calibration
 from lagom_xla.cluster.cluster import Cluster
 from lagom_xla.cluster.cluster import Node
@@ -90,11 +92,18 @@ def from_dict(raw: object, *, where: str) -> Cluster:
   Raises:
     ClusterError: a field is missing, unknown, of the wrong type or out of
       range.
+
+  Warns:
+    RuntimeWarning: a rate is likely in another unit (`unlikely.py`).
   """
   try:
-    return _from_dict(raw)
+    cluster = _from_dict(raw)
   except validation.InvalidError as e:
     raise errors.ClusterError(f"{where}: {e}") from e
+  assert isinstance(raw, dict)  # Or it would have been refused.
+  for warning in unlikely.rates(*_base_of(raw)):
+    warnings.warn(f"{where}: {warning}", RuntimeWarning, stacklevel=2)
+  return cluster
 
 
 def _read(path: pathlib.Path) -> Cluster:
