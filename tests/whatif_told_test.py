@@ -144,6 +144,16 @@ def test_a_step_that_memory_does_not_hold_is_called_so() -> None:
   assert any("needs 100.0 GB of the 80.0 GB" in note for note in told.notes)
 
 
+def test_a_quick_search_is_told_from_a_full_one() -> None:
+  compared = comparing.Compared(rows=(_row("8xh100", 1),), points=())
+  quick, full = (
+    telling.of(compared, target="step", search=search).notes
+    for search in ("quick", "full")
+  )
+  assert any("--search=full tries XLA's options" in note for note in quick)
+  assert not any("--search=full" in note for note in full)
+
+
 def test_points_beyond_what_was_measured_are_starred() -> None:
   console = rich.console.Console(width=80)
   with console.capture() as captured:

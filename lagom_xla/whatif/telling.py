@@ -76,5 +76,10 @@ def _notes(
     )
   if beyond := findings.beyond_measured(known):
     yield beyond
+  if search == "quick":
+    yield (
+      "Plans are of NCCL's settings alone: --search=full tries XLA's options,"
+      " too."
+    )
   if search == "full" and compared.points:
     yield "By nodes, NCCL settings alone were searched."
