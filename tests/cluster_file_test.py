@@ -98,6 +98,7 @@ def test_a_figure_out_of_range_is_named_with_its_value(
     ({}, 'gpus_per_node is missing; give it, or start from a known GPU: "gpu"'),
     ({"gpu": 5}, "gpus_per_node is missing"),
     ({"gpu": "h101"}, 'unknown GPU "h101"; known: a100_40, a100_80, a40'),
+    ({"gpu": "a10g"}, "v100; a .json file describes others (`lagom-xla schema"),
     ({"gpu": {"base": ["h100"]}}, 'unknown GPU ["h100"]; known: a100_40'),
     ({"gpu": "h100", "node": None}, "node is null; it must be an object"),
     ({"gpu": "h100", "nodes": 2}, "nodes is unknown; known: name, num_nodes"),

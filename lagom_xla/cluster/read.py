@@ -191,7 +191,8 @@ def _gpu_name(name: object) -> str:
   if normal not in known.gpu_names():
     raise validation.InvalidError(
       f"unknown GPU {validation.show(name)}; known:"
-      f" {', '.join(known.gpu_names())}"
+      f" {', '.join(known.gpu_names())}; a .json file describes others"
+      " (`lagom-xla schema cluster`)"
     )
   return normal
 
