@@ -60,6 +60,7 @@ _LONGEST = (
   "llama_totals_test",
   "live_processes_test",
   "live_processes_touch_test",
+  "live_signals_test",
   "workloads_test",
   "strand_keys_test",
   "llama_example_test",

@@ -58,7 +58,7 @@ def run(
     environ: process -> what it has in its environment beside this one's.
   """
   context = _context()
-  port = _free_port()
+  port = free_port()
   jobs = []
   for number in range(num_processes):
     here, there = context.Pipe()
@@ -80,6 +80,16 @@ def run(
     Ended(words, process.exitcode)
     for words, (process, _) in zip(said, jobs, strict=True)
   ]
+
+
+def join(port: int, num_processes: int, number: int) -> None:
+  """Joins this process to a job whose first one listens to a port."""
+  jax.distributed.initialize(
+    f"127.0.0.1:{port}",
+    num_processes,
+    number,
+    cluster_detection_method="deactivate",
+  )
 
 
 def die() -> NoReturn:
@@ -106,12 +116,7 @@ def _main(
   os.environ.update(environ)
   warnings.simplefilter("error")
   try:
-    jax.distributed.initialize(
-      f"127.0.0.1:{port}",
-      num_processes,
-      number,
-      cluster_detection_method="deactivate",
-    )
+    join(port, num_processes, number)
     function(number, pipe.send)
     pipe.send(_FINISHED)
   except BaseException:
@@ -137,7 +142,8 @@ def _said(pipe: connection.Connection) -> list[Any]:
     words.append(word)
 
 
-def _free_port() -> int:
+def free_port() -> int:
+  """A port that nobody listens to."""
   with socket.socket() as free:
     free.bind(("127.0.0.1", 0))
     return free.getsockname()[1]

@@ -27,6 +27,7 @@ import lagom_xla
 from lagom_xla.compile import _jax_store
 from lagom_xla.live import composer as composer_lib
 from lagom_xla.live import platforms
+from lagom_xla.live import proposals
 from lagom_xla.live.loop import loop as loop_lib
 import live_step
 import quick
@@ -88,7 +89,7 @@ def time_flies(once: pathlib.Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def joined(
-  proposer: live_step.Proposer,
+  proposer: proposals.Proposer,
   patience: composer_lib.Patience = PATIENCE,
 ) -> Iterator[None]:
   """Steps that are tuned from now on are all processes' together."""

@@ -38,7 +38,7 @@ def under_jit(
   """How a program ends that the signal meets, and that trains under jit."""
   folder = tmp_path_factory.mktemp("jit")
   ended = programs.met(signalled.JIT, number, folder)
-  assert ended.status == -number
+  assert ended.statuses == [-number]
   return ended
 
 
@@ -51,7 +51,7 @@ def test_a_program_ends_as_under_jit(
   tmp_path: pathlib.Path,
 ):
   ended = programs.met(state, number, tmp_path)
-  assert ended.status == under_jit.status
+  assert ended.statuses == under_jit.statuses
   assert _raised(ended.errors) == _raised(under_jit.errors), ended.errors
   # A search that is not killed goes on to its end, and ends well.
   assert 0 not in ended.orphans
@@ -60,9 +60,21 @@ def test_a_program_ends_as_under_jit(
     assert not list((tmp_path / signalled.TEMPORARY).iterdir())
 
 
-def _raised(errors: str) -> list[str]:
+@pytest.mark.parametrize("state", ["profile", "measure"])
+def test_ctrl_c_ends_all_processes_of_a_job(
+  state: str, programs: signalled.Programs, tmp_path: pathlib.Path
+):
+  ended = programs.met(state, signal.SIGINT, tmp_path, num_processes=2)
+  assert ended.statuses == [-signal.SIGINT] * 2, ended.errors
+  for errors in ended.errors:
+    assert errors.splitlines()[-1] == "KeyboardInterrupt"
+  assert not list((tmp_path / signalled.TEMPORARY).iterdir())
+
+
+def _raised(errors: list[str]) -> list[str]:
   """What stderr says but for the lines of a traceback: heads and errors."""
-  return [line for line in errors.splitlines() if not line.startswith(" ")]
+  (one,) = errors
+  return [line for line in one.splitlines() if not line.startswith(" ")]
 
 
 def _num_trials(folder: pathlib.Path) -> int:

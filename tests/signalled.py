@@ -27,6 +27,7 @@ from typing import Any, NoReturn
 import jax
 import jax.numpy as jnp
 
+import job
 import lagom_xla
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.compile import _jax
@@ -40,24 +41,24 @@ JIT = "jit"
 PLANS = "plans"
 LOG = "trials.jsonl"
 TEMPORARY = "temporary"
-_ERRORS = "errors.txt"
+_ERRORS = "errors"
 _PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 _POLL_S = 0.01
 
 
 @dataclasses.dataclass(frozen=True)
 class Ended:
-  """How a program ended.
+  """How the processes of a program ended.
 
   Attributes:
-    status: Its exit status; negative for a signal.
-    orphans: Those of the processes that it left behind.
-    errors: What it wrote to stderr.
+    statuses: Their exit statuses; negative for a signal.
+    orphans: Those of the processes that they left behind.
+    errors: What each wrote to stderr.
   """
 
-  status: int
+  statuses: list[int]
   orphans: list[int]
-  errors: str
+  errors: list[str]
 
 
 class Programs:
@@ -71,7 +72,11 @@ class Programs:
     self._process = process
 
   def met(
-    self, state: str, number: signal.Signals, folder: pathlib.Path
+    self,
+    state: str,
+    number: signal.Signals,
+    folder: pathlib.Path,
+    num_processes: int = 1,
   ) -> Ended:
     """Trains until a signal comes while a step runs in a state of the loop.
 
@@ -79,11 +84,14 @@ class Programs:
       state: The state; JIT to train under jit alone.
       number: The signal.
       folder: An empty one, for what the program writes.
+      num_processes: Of the job; the signal comes to all.
     """
     assert self._process.stdin is not None and self._process.stdout is not None
-    print(state, int(number), folder, file=self._process.stdin, flush=True)
-    status, orphans = json.loads(self._process.stdout.readline())
-    return Ended(status, orphans, (folder / _ERRORS).read_text())
+    words = (state, int(number), num_processes, folder)
+    print(*words, file=self._process.stdin, flush=True)
+    statuses, orphans = json.loads(self._process.stdout.readline())
+    said = [folder / f"{_ERRORS}{rank}" for rank in range(num_processes)]
+    return Ended(statuses, orphans, [path.read_text() for path in said])
 
 
 @contextlib.contextmanager
@@ -111,19 +119,27 @@ def main() -> None:
   # What programs leave behind are its children.
   ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
   for line in iter(sys.stdin.readline, ""):
-    state, number, folder = line.split()
+    state, number, num_processes, folder = line.split()
+    ranks = range(int(num_processes))
+    port = job.free_port() if len(ranks) > 1 else None
     met, meets = os.pipe()
-    program = os.fork()
-    if not program:
-      os.close(met)
-      _prepare(pathlib.Path(folder))
-      _train(state, pathlib.Path(folder), functools.partial(_tell, meets))
+    processes = []
+    for rank in ranks:
+      processes.append(os.fork())
+      if not processes[-1]:
+        _prepare(pathlib.Path(folder), rank)
+        if port is not None:
+          job.join(port, len(ranks), rank)
+        tell = functools.partial(_tell, meets)
+        _train(state, pathlib.Path(folder), tell, is_job=port is not None)
     os.close(meets)
-    os.read(met, 1)
+    for _ in ranks:
+      os.read(met, 1)
     os.close(met)
-    os.kill(program, int(number))
-    status = _status_of(program)
-    print(json.dumps((status, list(_orphans()))), flush=True)
+    for process in processes:
+      os.kill(process, int(number))
+    statuses = [_status_of(process) for process in processes]
+    print(json.dumps((statuses, list(_orphans()))), flush=True)
 
 
 def _tell(pipe: int) -> None:
@@ -141,19 +157,23 @@ def _status_of(process: int) -> int:
   return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
 
 
-def _prepare(folder: pathlib.Path) -> None:
+def _prepare(folder: pathlib.Path, rank: int) -> None:
   """Makes this process one of its own, with its files in a folder."""
-  errors = os.open(folder / _ERRORS, os.O_WRONLY | os.O_CREAT)
+  errors = os.open(folder / f"{_ERRORS}{rank}", os.O_WRONLY | os.O_CREAT)
   os.dup2(errors, sys.stdout.fileno())
   os.dup2(errors, sys.stderr.fileno())
   tempfile.tempdir = str(folder / TEMPORARY)
-  os.mkdir(tempfile.tempdir)
+  os.makedirs(tempfile.tempdir, exist_ok=True)
   # Where tests run in the background a shell has it ignored.
   signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _train(
-  state: str, folder: pathlib.Path, meet: Callable[[], None]
+  state: str,
+  folder: pathlib.Path,
+  meet: Callable[[], None],
+  *,
+  is_job: bool,
 ) -> NoReturn:
   """Trains for ever; a signal comes after `meet` was called, in a step."""
   # Written to by the C handler, before Python has heard of the signal.
@@ -181,7 +201,8 @@ def _train(
   if state != JIT:
     step = tuned = lagom_xla.tune(step, log=folder / LOG, cache=folder / PLANS)
   x = _sharded()
-  with live_step.proposed_by(proposer, live_job.PATIENCE):
+  proposed_by = live_job.joined if is_job else live_step.proposed_by
+  with proposed_by(proposer, live_job.PATIENCE):
     while True:
       # Python aborts where it ends while XLA's threads call back into it.
       x = step(x).block_until_ready()
@@ -246,7 +267,7 @@ class _Proposer(proposals.Proposer):
 
 def _sharded() -> jax.Array:
   """A batch of which each device has a part."""
-  mesh = jax.make_mesh((2,), ("x",))
+  mesh = jax.make_mesh((2,), ("x",), devices=jax.local_devices())
   rows = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("x"))
   return jax.device_put(jnp.zeros(2), rows)
 
