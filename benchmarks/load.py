@@ -24,7 +24,7 @@ import time
 from jaxlib import _hlo
 
 from lagom_xla import cluster
-from lagom_xla.compile import load as load_lib
+from lagom_xla.compile.loading import load as load_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes import overlap
 

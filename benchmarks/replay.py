@@ -19,7 +19,7 @@ import pathlib
 import time
 
 from lagom_xla import cluster as cluster_lib
-from lagom_xla.compile import load as load_lib
+from lagom_xla.compile.loading import load as load_lib
 from lagom_xla.costs import nccl
 from lagom_xla.costs import step as step_lib
 from lagom_xla.costs.replay import program as program_lib

@@ -17,7 +17,7 @@ import typing
 
 from jaxlib.mlir import ir
 
-from lagom_xla.compile import stablehlo
+from lagom_xla.compile.lowering import stablehlo
 from lagom_xla.passes import hlo
 from lagom_xla.passes.program import form as form_lib
 from lagom_xla.passes.program import rewrite

@@ -17,7 +17,7 @@ import time
 
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.compile import config as config_lib
-from lagom_xla.compile import load as load_lib
+from lagom_xla.compile.loading import load as load_lib
 
 _ROUNDS = 2
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
   from lagom_xla.plan import Plan as Plan
   from lagom_xla.stranded import StrandedStep as StrandedStep
   from lagom_xla.stranded import strands as strands
-  from lagom_xla.tuner import inspect as inspect
+  from lagom_xla.tuner.tuner import inspect as inspect
 
 __version__ = "0.1.0"
 
@@ -41,7 +41,7 @@ _HOMES = {
   "StrandedStep": "stranded",
   "TunedStep": "decorator",
   "check_processes": "live.job.processes",
-  "inspect": "tuner",
+  "inspect": "tuner.tuner",
   "micro_batches": "micro_batching",
   "strands": "stranded",
   "tune": "decorator",

@@ -16,8 +16,8 @@ compiled beside it, and what is faster by the wall clock stays: see
 
 is tuned once, at its first call on a signature, on predicted costs alone. From
 then on JAX runs the tuned executable where it would have run its own
-(`compile/dispatch.py`). So it is also where CPU devices stand for the GPUs of a
-cluster: what XLA's GPU options do cannot be measured there.
+(`dispatch/dispatch.py`). So it is also where CPU devices stand for the GPUs of
+a cluster: what XLA's GPU options do cannot be measured there.
 
     @lagom_xla.tune(plan="plan")
     @jax.jit
@@ -42,13 +42,13 @@ import jax
 
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import plan as plan_lib
-from lagom_xla import tuning as tuning_lib
-from lagom_xla.compile import fallback
+from lagom_xla.dispatch import fallback
 from lagom_xla.live import predicted
 from lagom_xla.live import tuned
 from lagom_xla.live.history import plan_cache
 from lagom_xla.live.history import trials
 from lagom_xla.search import nccl
+from lagom_xla.tuner import tuning as tuning_lib
 
 
 class TunedStep(Protocol):

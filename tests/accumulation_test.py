@@ -16,12 +16,12 @@ import pytest
 
 import accumulating_step
 from lagom_xla import cluster as cluster_lib
-from lagom_xla import tuner
 from lagom_xla.passes.program import outcome as outcome_lib
 from lagom_xla.passes.program import rewrite
 from lagom_xla.passes.program.form import Form
 from lagom_xla.passes.program.stablehlo import counted_loops
 from lagom_xla.passes.program.stablehlo import dependence
+from lagom_xla.tuner import tuner
 import rewritten
 
 _AXIS = accumulating_step.AXIS

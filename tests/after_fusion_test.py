@@ -10,13 +10,13 @@ import jax
 import pytest
 
 from lagom_xla import cluster as cluster_lib
-from lagom_xla.compile import _jax_request
-from lagom_xla.compile import after_fusion
-from lagom_xla.compile import compiler
 from lagom_xla.compile import config as config_lib
-from lagom_xla.compile import hlo_users
-from lagom_xla.compile import lowered_step
-from lagom_xla.compile import used_names
+from lagom_xla.compile.fused import after_fusion
+from lagom_xla.compile.fused import hlo_users
+from lagom_xla.compile.fused import used_names
+from lagom_xla.compile.lowering import lowered_step
+from lagom_xla.compile.runs import compiler
+from lagom_xla.jax_internals import request as request_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes import hlo_pb2
 from lagom_xla.search.xla import digests
@@ -146,7 +146,7 @@ def test_what_chooses_passes_itself_compiles_from_the_beginning() -> None:
 
 def _request(
   lowered: lowered_step.LoweredStep, options: dict[str, int | bool]
-) -> _jax_request.Request:
+) -> request_lib.Request:
   request = lowered.request({**_ESTIMATES, **options}, None)
   assert request is not None
   return request

@@ -14,7 +14,7 @@ import pytest
 
 import job
 from lagom_xla import errors
-from lagom_xla.compile import _jax_store
+from lagom_xla.jax_internals import store as store_lib
 from lagom_xla.live.job import agreement
 from lagom_xla.live.job import together
 
@@ -30,7 +30,7 @@ def _adopt(number: int, say: job.Say, *, dies: dict[int, str], odd: int = -1):
     if dies.get(number) == state:
       job.die()
 
-  store = _jax_store.of_job()
+  store = store_lib.of_job()
   assert store is not None
   round_ = agreement.Round(store, "plan")
   wait_s = _SHORT_S if dies else _LONG_S
@@ -93,7 +93,7 @@ def test_what_one_process_came_to_otherwise_none_applies():
 
 
 def _refuse(number: int, say: job.Say) -> None:
-  store = _jax_store.of_job()
+  store = store_lib.of_job()
   assert store is not None
   round_ = agreement.Round(store, "plan")
   if number == 1:
@@ -115,7 +115,7 @@ def test_a_refusal_of_one_ends_the_wait_of_all():
 
 def _refuse_too_late(number: int, say: job.Say) -> None:
   del number
-  store = _jax_store.of_job()
+  store = store_lib.of_job()
   assert store is not None
   round_ = agreement.Round(store, "plan")
   round_.decision(b"", agreement.all_equal, timeout_s=_LONG_S)
@@ -128,7 +128,7 @@ def test_a_decision_stands_whoever_refuses_later():
 
 
 def _come_late(number: int, say: job.Say) -> None:
-  store = _jax_store.of_job()
+  store = store_lib.of_job()
   assert store is not None
   if number == 1:
     store.get("the first one gave up", timeout_s=_LONG_S)

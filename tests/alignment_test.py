@@ -26,10 +26,9 @@ import hlo_text
 from lagom_xla import cluster
 from lagom_xla import errors
 from lagom_xla import plan as plan_lib
-from lagom_xla import planning
 from lagom_xla.apply import compile as apply_compile
 from lagom_xla.compile import config as config_lib
-from lagom_xla.compile import target as target_lib
+from lagom_xla.compile.targets import target as target_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.passes import registry
 from lagom_xla.passes.program import form as form_lib
@@ -40,6 +39,7 @@ from lagom_xla.search import nccl
 from lagom_xla.search.xla import alignment as search
 from lagom_xla.search.xla import candidates
 from lagom_xla.search.xla import evaluation
+from lagom_xla.tuner import planning
 from lagom_xla.verify import verification
 import strands_step
 

@@ -20,14 +20,14 @@ import hlo_text
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
 from lagom_xla import plan as plan_lib
-from lagom_xla import tuner
-from lagom_xla import tuning as tuning_lib
 from lagom_xla.apply import files
 from lagom_xla.compile import config as config_lib
 from lagom_xla.passes import hlo
-from lagom_xla.report import as_json
-from lagom_xla.report import terminal
+from lagom_xla.report.printed import as_json
+from lagom_xla.report.terminal import terminal
 from lagom_xla.search.xla import arms
+from lagom_xla.tuner import tuner
+from lagom_xla.tuner import tuning as tuning_lib
 from lagom_xla.verify import verification
 import sample_plan
 

@@ -14,16 +14,16 @@ import rich.console
 import arm_steps
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
-from lagom_xla import tuner
 from lagom_xla.compile import config as config_lib
 from lagom_xla.flags import recipes
-from lagom_xla.report import arms as arms_report
-from lagom_xla.report import as_json
-from lagom_xla.report import terminal
-from lagom_xla.report import tuning_tables
+from lagom_xla.report.printed import as_json
+from lagom_xla.report.tables import arms as arms_report
+from lagom_xla.report.tables import tuning_tables
+from lagom_xla.report.terminal import terminal
 from lagom_xla.search.xla import arms as arms_lib
 from lagom_xla.search.xla import candidates
 from lagom_xla.search.xla import joint
+from lagom_xla.tuner import tuner
 
 
 def test_a_report_says_why_no_published_flags_were_tried(monkeypatch):

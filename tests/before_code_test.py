@@ -16,11 +16,11 @@ from typing import Any
 import pytest
 
 from lagom_xla import cluster as cluster_lib
-from lagom_xla.compile import _jax_request
-from lagom_xla.compile import before_code
 from lagom_xla.compile import devices as devices_lib
-from lagom_xla.compile import lowered_step
-from lagom_xla.compile import memory_stats
+from lagom_xla.compile.lowering import lowered_step
+from lagom_xla.compile.xla import before_code
+from lagom_xla.compile.xla import memory_stats
+from lagom_xla.jax_internals import request as request_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes import hlo_pb2
 from lagom_xla.passes import pjrt_transform
@@ -39,7 +39,7 @@ def _cluster(device_bytes: float) -> cluster_lib.Cluster:
 
 
 @functools.cache
-def _request(device_bytes: float) -> tuple[str, _jax_request.Request]:
+def _request(device_bytes: float) -> tuple[str, request_lib.Request]:
   if pjrt_transform.plugin_path() is None:
     pytest.skip("JAX's CUDA plugin is not installed (extra aot)")
   cluster = _cluster(device_bytes)
@@ -52,9 +52,9 @@ def _request(device_bytes: float) -> tuple[str, _jax_request.Request]:
 
 def _compile(device_bytes: float, **options: bool | str) -> Any:
   _, request = _request(device_bytes)
-  with_all = _jax_request.with_options(request, options, None)
+  with_all = request_lib.with_options(request, options, None)
   devices = devices_lib.devices(_cluster(device_bytes))
-  return _jax_request.compile(with_all, devices)
+  return request_lib.compile(with_all, devices)
 
 
 def _before_code(

@@ -22,8 +22,6 @@ from gather_steps import ONE_WAVE
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
 from lagom_xla import plan as plan_lib
-from lagom_xla import tuner
-from lagom_xla import tuning as tuning_lib
 from lagom_xla.apply import checked
 from lagom_xla.apply import files
 from lagom_xla.compile import config as config_lib
@@ -34,6 +32,8 @@ from lagom_xla.passes import hlo
 from lagom_xla.search.nccl import channel_cap
 from lagom_xla.search.xla import as_run
 from lagom_xla.search.xla import digests
+from lagom_xla.tuner import tuner
+from lagom_xla.tuner import tuning as tuning_lib
 from lagom_xla.verify import verification
 import sample_plan
 import sourced

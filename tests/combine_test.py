@@ -16,11 +16,11 @@ import pytest
 import combine_text
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
-from lagom_xla.compile import compiler
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import devices as devices_lib
-from lagom_xla.compile import lowered_step
-from lagom_xla.compile import target as target_lib
+from lagom_xla.compile.lowering import lowered_step
+from lagom_xla.compile.runs import compiler
+from lagom_xla.compile.targets import target as target_lib
 from lagom_xla.passes import collectives
 from lagom_xla.passes import combine
 from lagom_xla.passes import hlo

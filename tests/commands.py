@@ -22,9 +22,9 @@ from unittest import mock
 import jsonschema
 import pytest
 
-from lagom_xla.cli import commands as commands_lib
-from lagom_xla.cli import progress
-from lagom_xla.cli import schema as schema_lib
+from lagom_xla.cli import main
+from lagom_xla.cli.commands import schema as schema_lib
+from lagom_xla.cli.console import progress
 
 ROOT = pathlib.Path(__file__).parents[1]
 TARGET = str(ROOT / "examples/llama/train.py") + ":train_step"
@@ -124,7 +124,7 @@ def run(*arguments: str, on_terminal: bool = False) -> Outcome:
     contextlib.redirect_stderr(err),
     pytest.raises(SystemExit) as ended,
   ):
-    commands_lib.run()
+    main.run()
   return _outcome(int(ended.value.code or 0), out.getvalue(), err.getvalue())
 
 

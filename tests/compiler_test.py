@@ -19,11 +19,11 @@ import pytest
 
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
-from lagom_xla.compile import compiler
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import devices as devices_lib
-from lagom_xla.compile import lowered as lowered_lib
-from lagom_xla.compile import lowered_step
+from lagom_xla.compile.lowering import lowered as lowered_lib
+from lagom_xla.compile.lowering import lowered_step
+from lagom_xla.compile.runs import compiler
 from lagom_xla.passes import collectives
 from lagom_xla.passes import hlo
 from lagom_xla.passes import pjrt_transform

@@ -35,16 +35,16 @@ import pytest
 
 import browser
 from lagom_xla import cluster
-from lagom_xla import tuner
-from lagom_xla import tuning as tuning_lib
-from lagom_xla.cli import progress
-from lagom_xla.compile import compiler
+from lagom_xla.cli.console import progress
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import devices as devices_lib
-from lagom_xla.compile import lowered_step
-from lagom_xla.compile import target as target_lib
+from lagom_xla.compile.lowering import lowered_step
+from lagom_xla.compile.runs import compiler
+from lagom_xla.compile.targets import target as target_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes import pjrt_transform
+from lagom_xla.tuner import tuner
+from lagom_xla.tuner import tuning as tuning_lib
 import quick
 
 quick.start_cpus(8)

@@ -20,7 +20,7 @@ from jax.sharding import PartitionSpec as P
 import numpy as np
 
 from lagom_xla import cluster as cluster_lib
-from lagom_xla.compile import target as target_lib
+from lagom_xla.compile.targets import target as target_lib
 from lagom_xla.compile.workers import pool as pool_lib
 from lagom_xla.passes import collectives
 from lagom_xla.search.xla import digests

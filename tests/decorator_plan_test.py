@@ -25,9 +25,9 @@ from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
 from lagom_xla import plan as plan_lib
 from lagom_xla.apply import files
-from lagom_xla.compile import compiler
 from lagom_xla.compile import config as config_lib
-from lagom_xla.compile import lowered as lowered_lib
+from lagom_xla.compile.lowering import lowered as lowered_lib
+from lagom_xla.compile.runs import compiler
 from lagom_xla.passes.program import form as form_lib
 import strands_step
 

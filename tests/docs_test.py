@@ -17,7 +17,7 @@ import pytest
 
 from commands import ROOT
 import lagom_xla
-from lagom_xla.cli import commands as commands_lib
+from lagom_xla.cli import main
 
 _DOCS = ROOT / "docs"
 _PAGES = sorted(_DOCS.glob("*.md"))
@@ -54,7 +54,7 @@ def _refusal(words: list[str]) -> str:
   said = io.StringIO()
   with contextlib.redirect_stderr(said):
     try:
-      commands_lib.parser().parse_args(words)
+      main.parser().parse_args(words)
     except SystemExit:
       *_, last = said.getvalue().splitlines()
       return last

@@ -20,8 +20,8 @@ import hlo_text
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
 from lagom_xla.compile import config as config_lib
-from lagom_xla.compile import load as load_lib
-from lagom_xla.compile import target as target_lib
+from lagom_xla.compile.loading import load as load_lib
+from lagom_xla.compile.targets import target as target_lib
 from lagom_xla.passes import collectives
 from lagom_xla.passes import hlo
 from lagom_xla.passes.program import form as form_lib

@@ -17,7 +17,7 @@ from lagom_xla.apply import cap
 from lagom_xla.apply import files
 from lagom_xla.apply.nccl import layout
 from lagom_xla.apply.nccl import table
-from lagom_xla.cli import flags as flags_command
+from lagom_xla.cli.commands import flags as flags_command
 from lagom_xla.compile import config as config_lib
 from lagom_xla.flags import syntax
 from sample_plan import GATHER

@@ -18,7 +18,7 @@ from commands import check_schema
 from commands import run
 from lagom_xla import doctor
 from lagom_xla.apply import files as files_lib
-from lagom_xla.cli import commands as commands_lib
+from lagom_xla.cli import main
 from lagom_xla.passes import hlo
 import nccl_tests_log
 from sample_plan import PLAN
@@ -113,7 +113,7 @@ def _run(*arguments: str, on_terminal: bool = False) -> Outcome:
 def test_every_command_is_looked_at() -> None:
   (commands,) = (
     action
-    for action in commands_lib.parser()._actions
+    for action in main.parser()._actions
     if action.dest == "command" and action.choices
   )
   assert {command[0] for command in _COMMANDS} == set(commands.choices or ())

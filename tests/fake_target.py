@@ -8,9 +8,9 @@ from collections.abc import Callable
 import dataclasses
 
 from lagom_xla.compile import config as config_lib
-from lagom_xla.compile import lowered as lowered_lib
-from lagom_xla.compile import rewriting
-from lagom_xla.compile import target as target_lib
+from lagom_xla.compile.lowering import lowered as lowered_lib
+from lagom_xla.compile.lowering import rewriting
+from lagom_xla.compile.targets import target as target_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes.program import form as form_lib
 from lagom_xla.passes.program import outcome as outcome_lib

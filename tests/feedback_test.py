@@ -14,11 +14,11 @@ import pytest
 
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
-from lagom_xla.compile import compiler
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import devices as devices_lib
-from lagom_xla.compile import lowered_step
-from lagom_xla.compile import scheduler_profile
+from lagom_xla.compile.lowering import lowered_step
+from lagom_xla.compile.runs import compiler
+from lagom_xla.compile.xla import scheduler_profile
 from lagom_xla.costs import step as step_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes import overlap

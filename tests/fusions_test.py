@@ -11,15 +11,15 @@ import pathlib
 import pytest
 
 from lagom_xla import cluster as cluster_lib
-from lagom_xla.compile import _jax_request
 from lagom_xla.compile.workers import cache as cache_lib
 from lagom_xla.compile.workers import fusions as fusions_lib
 from lagom_xla.compile.workers import job as job_lib
+from lagom_xla.jax_internals import request as request_lib
 from lagom_xla.passes import registry
 
 
 def _job(limit: int, *, must_begin: bool = False) -> job_lib.Job:
-  request = _jax_request.Request(
+  request = request_lib.Request(
     stablehlo=b"program",
     content_digest="program",
     options=b"",

@@ -16,10 +16,10 @@ import pytest
 
 import fake_target
 from lagom_xla import cluster as cluster_lib
-from lagom_xla.compile import compiler
 from lagom_xla.compile import config as config_lib
-from lagom_xla.compile import lowered_step
-from lagom_xla.compile import target as target_lib
+from lagom_xla.compile.lowering import lowered_step
+from lagom_xla.compile.runs import compiler
+from lagom_xla.compile.targets import target as target_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.flags import options as xla_options
 from lagom_xla.passes import collectives as collectives_lib

@@ -17,15 +17,15 @@ import rich.console
 
 from commands import check_schema
 from lagom_xla import cluster as cluster_lib
-from lagom_xla.compile import compiler
-from lagom_xla.compile import lowered_step
+from lagom_xla.compile.lowering import lowered_step
+from lagom_xla.compile.runs import compiler
 from lagom_xla.costs import lower_bound
 from lagom_xla.costs import step as step_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes import host_copies
 from lagom_xla.passes import overlap
-from lagom_xla.report import as_json
-from lagom_xla.report import terminal
+from lagom_xla.report.printed import as_json
+from lagom_xla.report.terminal import terminal
 import offloading_step
 
 _H100S = cluster_lib.parse("1x8xh100")

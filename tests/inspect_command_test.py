@@ -22,8 +22,8 @@ from commands import run
 from commands import run_process
 from commands import write_steps
 from lagom_xla import cluster as cluster_lib
-from lagom_xla.compile import compiler
-from lagom_xla.compile import load as load_lib
+from lagom_xla.compile.loading import load as load_lib
+from lagom_xla.compile.runs import compiler
 
 
 @pytest.fixture(scope="module")

@@ -13,10 +13,9 @@ import fake_target
 import hlo_text
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
-from lagom_xla import planning
 from lagom_xla.compile import config as config_lib
-from lagom_xla.compile import scheduler_profile
-from lagom_xla.compile import target as target_lib
+from lagom_xla.compile.targets import target as target_lib
+from lagom_xla.compile.xla import scheduler_profile
 from lagom_xla.passes import hlo
 from lagom_xla.passes import registry
 from lagom_xla.passes.program import outcome as outcome_lib
@@ -24,6 +23,7 @@ from lagom_xla.passes.schedule import orders as orders_lib
 from lagom_xla.search.xla import candidates
 from lagom_xla.search.xla import feedback
 from lagom_xla.search.xla import joint
+from lagom_xla.tuner import planning
 
 _H100 = cluster_lib.parse("1x8xh100")
 

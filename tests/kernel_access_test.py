@@ -18,7 +18,7 @@ from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes import kernels
-from lagom_xla.report import scatters as scatters_report
+from lagom_xla.report.terminal import scatters as scatters_report
 
 
 def test_a_reduction_of_what_is_made_up_has_operations_but_few_bytes() -> None:

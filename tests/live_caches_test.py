@@ -16,7 +16,7 @@ import pytest
 
 import jitted_steps
 import lagom_xla
-from lagom_xla.compile import _jax_caches
+from lagom_xla.jax_internals import caches
 import live_job
 import live_step
 
@@ -141,8 +141,8 @@ def test_committed_arguments_make_another_step_of_the_same_module():
   x = jnp.ones(3)
   free = jitted.lower(x)
   bound = jitted.lower(jax.device_put(x, jax.devices()[0]))
-  assert _jax_caches.is_same_step(free, jitted.lower(x))
-  assert not _jax_caches.is_same_step(free, bound)
+  assert caches.is_same_step(free, jitted.lower(x))
+  assert not caches.is_same_step(free, bound)
 
 
 @pytest.mark.parametrize("measure", [True, False])

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import pytest
 
 import lagom_xla
-from lagom_xla.compile import _jax_profiler
+from lagom_xla.jax_internals import profiler as profiler_lib
 from lagom_xla.profiling import xspace
 import live_step
 
@@ -46,7 +46,7 @@ def test_a_capture_that_is_on_is_whole_and_tuning_predicts(
   is_noticed: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
 ):
   if not is_noticed:  # As one that begins when tuning's trace does.
-    monkeypatch.setattr(_jax_profiler, "is_recording", lambda: False)
+    monkeypatch.setattr(profiler_lib, "is_recording", lambda: False)
   proposer = live_step.Proposer({})
   x = jnp.full((8, 8), 0.1)
   with live_step.proposed_by(proposer):

@@ -24,7 +24,7 @@ import numpy as np
 
 import job
 import lagom_xla
-from lagom_xla.compile import _jax_store
+from lagom_xla.jax_internals import store
 from lagom_xla.live import composer as composer_lib
 from lagom_xla.live import platforms
 from lagom_xla.live import proposals
@@ -99,7 +99,7 @@ def joined(
     return frozenset(range(jax.process_count()))
 
   with (
-    mock.patch.object(_jax_store, "processes_of", everyone),
+    mock.patch.object(store, "processes_of", everyone),
     mock.patch.object(
       platforms, "proposer_of", lambda *unused, **options: proposer
     ),

@@ -15,7 +15,7 @@ import jax
 import pytest
 
 import job
-from lagom_xla.compile import _jax_store
+from lagom_xla.jax_internals import store as store_lib
 from lagom_xla.live import composer as composer_lib
 import live_job
 import live_step
@@ -59,10 +59,10 @@ class _Deaf(_Flaky):
 
 def _with_client(kind: type[_Flaky], fails: Callable[[], bool]) -> None:
   """Has this process reach the others by such a client from now on."""
-  store = _jax_store.of_job()
+  store = store_lib.of_job()
   assert store is not None
   flaky = dataclasses.replace(store, _client=kind(store._client, fails))
-  _jax_store.of_job = lambda: flaky
+  store_lib.of_job = lambda: flaky
 
 
 def _failing_for_a_while(
@@ -153,7 +153,7 @@ def _lost_at_a_gate(
 ) -> None:
   if number == 1:
     is_lost = False
-    store = _jax_store.of_job()
+    store = store_lib.of_job()
     assert store is not None
     put = store._client.key_value_set_bytes
 

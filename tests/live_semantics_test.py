@@ -22,7 +22,7 @@ import numpy as np
 import pytest
 
 import lagom_xla
-from lagom_xla.compile import _jax
+from lagom_xla.jax_internals import lowerings
 from lagom_xla.live import tuned
 from lagom_xla.live.loop import loop as loop_lib
 import live_step
@@ -30,7 +30,7 @@ import live_step
 
 def _again(lowered: jax.stages.Lowered) -> jax.stages.Compiled:
   """The same program once more."""
-  return _jax.copied(lowered).compile()
+  return lowerings.copied(lowered).compile()
 
 
 def _tuned(function: Callable[..., Any], **jit_options: Any) -> Any:

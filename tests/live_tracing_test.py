@@ -24,7 +24,7 @@ import pytest
 
 import job
 import lagom_xla
-from lagom_xla.compile import _jax_store
+from lagom_xla.jax_internals import store
 from lagom_xla.live import platforms
 from lagom_xla.live import tracing
 from lagom_xla.profiling import xspace
@@ -314,7 +314,7 @@ def _in_a_job(number: int, say: job.Say) -> None:
 
   jax.profiler.stop_trace = stop_trace
   everyone = frozenset(range(jax.process_count()))
-  _jax_store.processes_of = lambda lowered: everyone
+  store.processes_of = lambda lowered: everyone
   proposer = live_step.Proposer({"faster": live_step.sleeping(0.0)})
   platforms.proposer_of = lambda *unused, **options: proposer
   variants = []

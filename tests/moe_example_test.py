@@ -21,9 +21,9 @@ import pytest
 
 import example_training
 from lagom_xla import cluster as cluster_lib
-from lagom_xla import tuner
-from lagom_xla.compile import load as load_lib
-from lagom_xla.report import as_json
+from lagom_xla.compile.loading import load as load_lib
+from lagom_xla.report.printed import as_json
+from lagom_xla.tuner import tuner
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "examples"))
 

@@ -20,11 +20,11 @@ import pytest
 import lagom_xla
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
-from lagom_xla import tuner
-from lagom_xla.compile import load as load_lib
-from lagom_xla.compile import target as target_lib
+from lagom_xla.compile.loading import load as load_lib
+from lagom_xla.compile.targets import target as target_lib
 from lagom_xla.passes import collectives
 from lagom_xla.passes.program import form as form_lib
+from lagom_xla.tuner import tuner
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "examples"))
 

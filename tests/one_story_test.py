@@ -15,9 +15,9 @@ from lagom_xla.costs import step as step_lib
 from lagom_xla.explain import explaining
 from lagom_xla.explain import explanation as explanation_lib
 from lagom_xla.passes import hlo
-from lagom_xla.report import terminal
 from lagom_xla.report.page import story as story_lib
 from lagom_xla.report.page import telling
+from lagom_xla.report.terminal import terminal
 
 
 @pytest.fixture(scope="module")

@@ -22,10 +22,10 @@ from lagom_xla.costs.replay import recorder
 from lagom_xla.passes import hlo
 from lagom_xla.profiling import profile as profile_lib
 from lagom_xla.profiling import xspace
-from lagom_xla.report import instructions as instructions_lib
 from lagom_xla.report.trace import events as events_lib
 from lagom_xla.report.trace import measured
 from lagom_xla.report.trace import predicted
+from lagom_xla.report.wording import instructions as instructions_lib
 import replay_parts
 import simulated_run
 import xspace_text

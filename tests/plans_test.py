@@ -26,16 +26,16 @@ import pytest
 
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
-from lagom_xla import tuner
-from lagom_xla import tuning as tuning_lib
 from lagom_xla.compile import config as config_lib
-from lagom_xla.compile import target as target_lib
+from lagom_xla.compile.targets import target as target_lib
 from lagom_xla.compile.workers import cache as cache_lib
 from lagom_xla.compile.workers import pool as pool_lib
 from lagom_xla.live import proposals as proposals_lib
 from lagom_xla.live.gpu import payload as payload_lib
 from lagom_xla.live.gpu import plans
 from lagom_xla.passes.program import form as form_lib
+from lagom_xla.tuner import tuner
+from lagom_xla.tuner import tuning as tuning_lib
 import sgd_step
 import strands_step
 

@@ -18,7 +18,7 @@ from lagom_xla.apply import files
 from lagom_xla.apply.nccl import build
 from lagom_xla.apply.nccl import layout
 from lagom_xla.apply.nccl import table
-from lagom_xla.cli import plugin as plugin_command
+from lagom_xla.cli.commands import plugin as plugin_command
 from lagom_xla.compile import config as config_lib
 from sample_plan import GATHERED_BYTES
 from sample_plan import PLAN

@@ -22,9 +22,9 @@ import job
 import lagom_xla
 from lagom_xla import errors
 from lagom_xla import plan as plan_lib
-from lagom_xla import tuner
 from lagom_xla.apply import compile as apply_compile
 from lagom_xla.live import platforms
+from lagom_xla.tuner import tuner
 from plan_nodes import Node
 from plan_nodes import maker
 from sample_plan import PLAN

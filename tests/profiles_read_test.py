@@ -20,7 +20,7 @@ from lagom_xla import profiling
 from lagom_xla.passes import hlo
 from lagom_xla.profiling import profile as profile_lib
 from lagom_xla.profiling import xspace
-from lagom_xla.report import profile_notes
+from lagom_xla.report.wording import profile_notes
 from traced_run import SECOND_NS
 from traced_run import profile_of
 from traced_run import run_of

@@ -14,13 +14,13 @@ import fake_target
 import formed_target
 import hlo_text
 from lagom_xla import cluster as cluster_lib
-from lagom_xla import tuner
-from lagom_xla import tuning as tuning_lib
 from lagom_xla.passes.program import outcome as outcome_lib
-from lagom_xla.report import as_json
-from lagom_xla.report import program_tables
-from lagom_xla.report import terminal
-from lagom_xla.report import tuning_tables
+from lagom_xla.report.printed import as_json
+from lagom_xla.report.tables import program_tables
+from lagom_xla.report.tables import tuning_tables
+from lagom_xla.report.terminal import terminal
+from lagom_xla.tuner import tuner
+from lagom_xla.tuner import tuning as tuning_lib
 from lagom_xla.verify import verification
 
 _GIB = 2**30

@@ -8,11 +8,9 @@ import pytest
 
 import fake_target
 import formed_target
-from lagom_xla import planning
-from lagom_xla import tuner
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import devices as devices_lib
-from lagom_xla.compile import target as target_lib
+from lagom_xla.compile.targets import target as target_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes import pjrt_transform
@@ -21,6 +19,8 @@ from lagom_xla.passes.program import outcome as outcome_lib
 from lagom_xla.search.xla import candidates
 from lagom_xla.search.xla import joint
 from lagom_xla.search.xla import knobs
+from lagom_xla.tuner import planning
+from lagom_xla.tuner import tuner
 import strands_step
 
 _GIB = 2**30

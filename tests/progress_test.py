@@ -17,11 +17,11 @@ import pytest
 
 from commands import CLUSTER
 from commands import run
-from lagom_xla.cli import naming
-from lagom_xla.cli import progress
-from lagom_xla.cli import silence
+from lagom_xla.cli.console import naming
+from lagom_xla.cli.console import progress
+from lagom_xla.cli.console import silence
 from lagom_xla.compile import config as config_lib
-from lagom_xla.compile import watching
+from lagom_xla.compile.targets import watching
 from lagom_xla.passes.program import form as form_lib
 
 _PLAN = config_lib.XlaConfig(

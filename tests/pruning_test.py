@@ -15,15 +15,15 @@ import pytest
 import fake_target
 import hlo_text
 from lagom_xla import cluster as cluster_lib
-from lagom_xla import tuner
 from lagom_xla.compile import config as config_lib
-from lagom_xla.compile import lowered as lowered_lib
-from lagom_xla.compile import target as target_lib
+from lagom_xla.compile.lowering import lowered as lowered_lib
+from lagom_xla.compile.targets import target as target_lib
 from lagom_xla.passes import hlo
 from lagom_xla.search import nccl
 from lagom_xla.search.xla import candidates
 from lagom_xla.search.xla import evaluation
 from lagom_xla.search.xla import pruning
+from lagom_xla.tuner import tuner
 
 _H100S = cluster_lib.parse("1x8xh100")
 _SEARCHER = nccl.SEARCHERS[nccl.DEFAULT_SEARCHER]

@@ -18,22 +18,22 @@ import rich.console
 import fake_target
 import hlo_text
 from lagom_xla import cluster as cluster_lib
-from lagom_xla import tuner
-from lagom_xla import tuning as tuning_lib
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import devices as devices_lib
-from lagom_xla.compile import lowered as lowered_lib
-from lagom_xla.compile import target as target_lib
+from lagom_xla.compile.lowering import lowered as lowered_lib
+from lagom_xla.compile.targets import target as target_lib
 from lagom_xla.costs import lower_bound
 from lagom_xla.costs import step as step_lib
 from lagom_xla.flags import environment
 from lagom_xla.passes import hlo
 from lagom_xla.passes import pjrt_transform
 from lagom_xla.passes import rematerialization
-from lagom_xla.report import as_json
-from lagom_xla.report import terminal
-from lagom_xla.report import tuning_tables
+from lagom_xla.report.printed import as_json
+from lagom_xla.report.tables import tuning_tables
+from lagom_xla.report.terminal import terminal
 from lagom_xla.search.xla import as_run
+from lagom_xla.tuner import tuner
+from lagom_xla.tuner import tuning as tuning_lib
 from lagom_xla.verify import verification
 import wide_step
 

@@ -18,10 +18,10 @@ import pytest
 from commands import CLUSTER
 from commands import run
 from lagom_xla import cluster as cluster_lib
-from lagom_xla import tuner
-from lagom_xla.compile import load as load_lib
-from lagom_xla.compile import repeated_work
-from lagom_xla.compile import target as target_lib
+from lagom_xla.compile.loading import load as load_lib
+from lagom_xla.compile.loading import repeated_work
+from lagom_xla.compile.targets import target as target_lib
+from lagom_xla.tuner import tuner
 
 _CLUSTER = cluster_lib.parse("1x8xh100")
 

@@ -14,11 +14,11 @@ import rich.console
 import fake_target
 import hlo_text
 from lagom_xla import cluster as cluster_lib
-from lagom_xla import tuner
-from lagom_xla import tuning as tuning_lib
-from lagom_xla.cli import output
+from lagom_xla.cli.console import output
 from lagom_xla.compile import config as config_lib
-from lagom_xla.report import terminal
+from lagom_xla.report.terminal import terminal
+from lagom_xla.tuner import tuner
+from lagom_xla.tuner import tuning as tuning_lib
 
 _H100 = cluster_lib.parse("1x8xh100")
 _GATHERED_BYTES = 16 * 2**20

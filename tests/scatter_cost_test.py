@@ -21,7 +21,7 @@ from lagom_xla.costs import scatter as scatter_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.passes import kernels as kernels_lib
 from lagom_xla.passes import scatters
-from lagom_xla.report import scatters as scatters_report
+from lagom_xla.report.terminal import scatters as scatters_report
 import replay_parts
 
 H100 = cluster_lib.parse("1x8xh100").gpu

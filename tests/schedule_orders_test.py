@@ -13,8 +13,8 @@ import pytest
 
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
-from lagom_xla.compile import compiler
-from lagom_xla.compile import lowered_step
+from lagom_xla.compile.lowering import lowered_step
+from lagom_xla.compile.runs import compiler
 from lagom_xla.passes import collectives
 from lagom_xla.passes import dependencies
 from lagom_xla.passes import hlo

@@ -20,7 +20,7 @@ import pytest
 
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
-from lagom_xla.cli import commands as commands_lib
+from lagom_xla.cli import main
 
 _SPECS = sorted(
   pathlib.Path(cluster_lib.__file__).with_name("specs").glob("*.json")
@@ -35,7 +35,7 @@ def _printed(*arguments: str) -> str:
     contextlib.redirect_stdout(out),
     pytest.raises(SystemExit) as ended,
   ):
-    commands_lib.run()
+    main.run()
   assert not ended.value.code
   return out.getvalue()
 

@@ -18,7 +18,7 @@ from commands import PLAN_FILES
 from commands import Outcome
 from commands import run
 from commands import write_steps
-from lagom_xla.report import screen
+from lagom_xla.report.terminal import screen
 
 
 @st.composite

@@ -14,8 +14,8 @@ import pytest
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
 from lagom_xla.compile import config as config_lib
-from lagom_xla.compile import sent_step
-from lagom_xla.compile import target as target_lib
+from lagom_xla.compile.lowering import sent_step
+from lagom_xla.compile.targets import target as target_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes.program import form as form_lib
 import strands_step

@@ -21,12 +21,12 @@ import pytest
 
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
-from lagom_xla import tuner
-from lagom_xla.compile import load as load_lib
-from lagom_xla.compile import target as target_lib
+from lagom_xla.compile.loading import load as load_lib
+from lagom_xla.compile.targets import target as target_lib
 from lagom_xla.passes import collectives
 from lagom_xla.passes import hlo
-from lagom_xla.report import as_json
+from lagom_xla.report.printed import as_json
+from lagom_xla.tuner import tuner
 
 _DATA = pathlib.Path(__file__).resolve().parents[2] / "shared/data"
 

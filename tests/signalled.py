@@ -30,7 +30,7 @@ import jax.numpy as jnp
 import job
 import lagom_xla
 from lagom_xla import cluster as cluster_lib
-from lagom_xla.compile import _jax
+from lagom_xla.jax_internals import lowerings
 from lagom_xla.live import proposals
 from lagom_xla.live.gpu import plans
 import live_job
@@ -259,7 +259,7 @@ class _Proposer(proposals.Proposer):
       slow = jax.jit(_slow_to_compile).lower(jnp.ones((64, 64)))
       self.compiles.set()
       slow.compile()
-    return _jax.copied(lowered).compile()
+    return lowerings.copied(lowered).compile()
 
   def digest(self, compiled: jax.stages.Compiled) -> bytes:
     return b""

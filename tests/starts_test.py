@@ -9,14 +9,14 @@ import pytest
 import arm_steps
 import fake_target
 from lagom_xla import errors
-from lagom_xla import tuner
 from lagom_xla.compile import config as config_lib
-from lagom_xla.compile import lowered as lowered_lib
+from lagom_xla.compile.lowering import lowered as lowered_lib
 from lagom_xla.costs import lower_bound
 from lagom_xla.passes import hlo
-from lagom_xla.report import as_json
+from lagom_xla.report.printed import as_json
 from lagom_xla.search.xla import candidates
 from lagom_xla.search.xla import joint
+from lagom_xla.tuner import tuner
 
 
 def test_what_is_kept_is_never_behind_an_arm():

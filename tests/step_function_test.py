@@ -17,10 +17,10 @@ import pytest
 import lagom_xla
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
-from lagom_xla import tuner
-from lagom_xla.compile import load as load_lib
-from lagom_xla.compile import target as target_lib
+from lagom_xla.compile.loading import load as load_lib
+from lagom_xla.compile.targets import target as target_lib
 from lagom_xla.passes import collectives
+from lagom_xla.tuner import tuner
 
 _CLUSTER = cluster_lib.parse("1x8xh100")
 
@@ -217,7 +217,7 @@ def test_there_are_as_many_devices_at_import_as_the_cluster_has(
 ):
   program = f"""
 from lagom_xla import cluster
-from lagom_xla.compile import load
+from lagom_xla.compile.loading import load
 target = load.load(
     "{folder}/training_of_a_user/at_import.py:step", cluster.parse("2x8xh100"))
 print(target.cluster.num_devices, target.schedule().num_partitions)

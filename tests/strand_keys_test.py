@@ -18,8 +18,8 @@ import numpy as np
 import pytest
 
 from lagom_xla import cluster
-from lagom_xla.compile import compiler
-from lagom_xla.compile import lowered_step
+from lagom_xla.compile.lowering import lowered_step
+from lagom_xla.compile.runs import compiler
 from lagom_xla.passes import collectives
 from lagom_xla.passes import combine
 from lagom_xla.passes import hlo

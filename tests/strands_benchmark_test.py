@@ -25,9 +25,9 @@ from benchmarks.workloads import layout as layout_lib
 from benchmarks.workloads import train_step as workloads
 import fake_target
 from lagom_xla.compile import config as config_lib
-from lagom_xla.compile import lowered as lowered_lib
-from lagom_xla.compile import rewriting
-from lagom_xla.compile import target as target_lib
+from lagom_xla.compile.lowering import lowered as lowered_lib
+from lagom_xla.compile.lowering import rewriting
+from lagom_xla.compile.targets import target as target_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes.program import form as form_lib

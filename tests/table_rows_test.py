@@ -16,7 +16,7 @@ from benchmarks.collectives import path_rows
 from benchmarks.collectives import set_apart
 from benchmarks.collectives import table_rows
 from lagom_xla import cluster as cluster_lib
-from lagom_xla.compile import target as target_lib
+from lagom_xla.compile.targets import target as target_lib
 from lagom_xla.passes import hlo
 
 _DATA = pathlib.Path(__file__).resolve().parents[2] / "shared/data"

@@ -12,7 +12,7 @@ import pytest
 
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
-from lagom_xla.compile import load as load_lib
+from lagom_xla.compile.loading import load as load_lib
 import step_sources
 
 _CLUSTER = cluster_lib.parse("1x8xh100")

@@ -17,12 +17,10 @@ import hlo_text
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
 from lagom_xla import plan as plan_lib
-from lagom_xla import tuner
-from lagom_xla import tuning as tuning_lib
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import devices as devices_lib
-from lagom_xla.compile import lowered as lowered_lib
-from lagom_xla.compile import target as target_lib
+from lagom_xla.compile.lowering import lowered as lowered_lib
+from lagom_xla.compile.targets import target as target_lib
 from lagom_xla.costs import uncertainty
 from lagom_xla.passes import hlo
 from lagom_xla.passes import pjrt_transform
@@ -30,6 +28,8 @@ from lagom_xla.search.nccl import problem as problem_lib
 from lagom_xla.search.nccl import trial as trial_lib
 from lagom_xla.search.xla import candidates
 from lagom_xla.search.xla import thresholds
+from lagom_xla.tuner import tuner
+from lagom_xla.tuner import tuning as tuning_lib
 
 H100 = cluster_lib.parse("1x8xh100")
 _GATHER = thresholds.OPTIONS["all-gather"]

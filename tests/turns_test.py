@@ -17,7 +17,7 @@ import fake_target
 import hlo_text
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.compile import config as config_lib
-from lagom_xla.compile import target as target_lib
+from lagom_xla.compile.targets import target as target_lib
 from lagom_xla.compile.workers import pool as pool_lib
 from lagom_xla.passes import hlo
 from lagom_xla.search.xla import arms as arms_lib

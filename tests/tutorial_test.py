@@ -19,7 +19,7 @@ import pytest
 from commands import ROOT
 import lagom_xla
 from lagom_xla import cluster as cluster_lib
-from lagom_xla.compile import load
+from lagom_xla.compile.loading import load
 from lagom_xla.passes import pjrt_transform
 
 _PAGE = ROOT / "docs/tutorial.md"

@@ -19,9 +19,9 @@ from commands import run
 import fake_target
 from lagom_xla import plan as plan_lib
 from lagom_xla.apply import files
-from lagom_xla.cli import progress
+from lagom_xla.cli.console import progress
 from lagom_xla.compile import config as config_lib
-from lagom_xla.compile import load as load_lib
+from lagom_xla.compile.loading import load as load_lib
 from lagom_xla.costs import in_words
 from lagom_xla.search.xla import thresholds
 from lagom_xla.verify import verification

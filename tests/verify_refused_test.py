@@ -17,7 +17,7 @@ from lagom_xla.apply import compile as apply_compile
 from lagom_xla.apply import files
 from lagom_xla.apply.nccl import layout
 from lagom_xla.apply.nccl import rules as rules_lib
-from lagom_xla.compile import target as target_lib
+from lagom_xla.compile.targets import target as target_lib
 from lagom_xla.verify import verification as verification_lib
 from searched_plan import H100
 from searched_plan import Tuned

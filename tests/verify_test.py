@@ -10,14 +10,14 @@ import dataclasses
 import jax
 import pytest
 
-from lagom_xla import tuner
 from lagom_xla.compile import config as config_lib
-from lagom_xla.compile import scheduler_profile
-from lagom_xla.compile import target as target_lib
+from lagom_xla.compile.targets import target as target_lib
+from lagom_xla.compile.xla import scheduler_profile
 from lagom_xla.passes import hlo
 from lagom_xla.passes.combine import combinable
 from lagom_xla.search.xla import feedback
 from lagom_xla.search.xla import thresholds
+from lagom_xla.tuner import tuner
 from lagom_xla.verify import effects as effects_lib
 from lagom_xla.verify import verification as verification_lib
 from searched_plan import H100

@@ -16,10 +16,10 @@ import pytest
 
 import commands
 import compiles
-from lagom_xla.compile import after_fusion
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import devices as devices_lib
-from lagom_xla.compile import target as target_lib
+from lagom_xla.compile.fused import after_fusion
+from lagom_xla.compile.targets import target as target_lib
 from lagom_xla.compile.workers import cache as cache_lib
 from lagom_xla.compile.workers import job as job_lib
 from lagom_xla.compile.workers import pool as pool_lib

@@ -18,9 +18,9 @@ import pytest
 
 import compiles
 from lagom_xla import errors
-from lagom_xla.compile import compiler
 from lagom_xla.compile import config as config_lib
-from lagom_xla.compile import target as target_lib
+from lagom_xla.compile.runs import compiler
+from lagom_xla.compile.targets import target as target_lib
 from lagom_xla.compile.workers import pool as pool_lib
 from lagom_xla.passes import hlo
 from lagom_xla.search import nccl

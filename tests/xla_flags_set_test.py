@@ -19,7 +19,7 @@ from commands import run_process
 from commands import write_steps
 from lagom_xla import errors
 from lagom_xla import plan as plan_lib
-from lagom_xla.compile import load as load_lib
+from lagom_xla.compile.loading import load as load_lib
 
 _OVERLAP = "--xla_gpu_experimental_parallel_collective_overlap_limit=4"
 

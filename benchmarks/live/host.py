@@ -29,7 +29,7 @@ from benchmarks.live import turns
 from benchmarks.shaped_hosts import host
 import lagom_xla
 from lagom_xla import errors
-from lagom_xla.compile import _jax_store
+from lagom_xla.jax_internals import store as store_lib
 from lagom_xla.live.cpu import CpuProposer
 
 # Steps between looks at whether the loop has come to an end.
@@ -181,8 +181,8 @@ def _leave_together() -> None:
   os.kill(os.getpid(), signal.SIGKILL)  # Not by JAX's barrier: all is said.
 
 
-def _store() -> _jax_store.Store:
-  store = _jax_store.of_job()
+def _store() -> store_lib.Store:
+  store = store_lib.of_job()
   if store is None:
     raise errors.ProcessesError("A host of benchmarks.live is one of two.")
   return store

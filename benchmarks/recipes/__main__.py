@@ -37,7 +37,7 @@ from benchmarks.recipes import cases as cases_lib
 from benchmarks.recipes import exhaustive
 from benchmarks.recipes import rows as rows_lib
 from lagom_xla import errors
-from lagom_xla.cli import compiling
+from lagom_xla.cli.options import compiling
 from lagom_xla.compile.workers import pool as pool_lib
 
 

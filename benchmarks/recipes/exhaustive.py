@@ -22,7 +22,7 @@ from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import devices as devices_lib
-from lagom_xla.compile import target as target_lib
+from lagom_xla.compile.targets import target as target_lib
 from lagom_xla.search.xla import as_run
 from lagom_xla.search.xla import candidates as candidates_lib
 from lagom_xla.search.xla import knobs

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lagom_xla.compile import target as target_lib
+from lagom_xla.compile.targets import target as target_lib
 from lagom_xla.costs import channel_limit
 from lagom_xla.flags import nccl_channels
 from lagom_xla.search.nccl import channel_cap

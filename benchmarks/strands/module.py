@@ -11,9 +11,9 @@ import pathlib
 from benchmarks.workloads import train_step
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.compile import devices as devices_lib
-from lagom_xla.compile import load
-from lagom_xla.compile import lowered_step
-from lagom_xla.compile import target as target_lib
+from lagom_xla.compile.loading import load
+from lagom_xla.compile.lowering import lowered_step
+from lagom_xla.compile.targets import target as target_lib
 
 _EXAMPLES = pathlib.Path(__file__).resolve().parents[2] / "examples"
 

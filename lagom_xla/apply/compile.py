@@ -4,9 +4,9 @@
 
 from __future__ import annotations
 
-from lagom_xla.compile import lowered as lowered_lib
-from lagom_xla.compile import scheduler_profile
-from lagom_xla.compile import target as target_lib
+from lagom_xla.compile.lowering import lowered as lowered_lib
+from lagom_xla.compile.targets import target as target_lib
+from lagom_xla.compile.xla import scheduler_profile
 from lagom_xla.plan import made_for
 from lagom_xla.plan import plan as plan_lib
 

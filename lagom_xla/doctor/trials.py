@@ -67,7 +67,7 @@ def flags() -> str:
 
 def passes() -> str:
   """XLA runs a pass of ours, which reads a schedule."""
-  from lagom_xla.compile import compiler
+  from lagom_xla.compile.runs import compiler
 
   begun = time.monotonic()
   module = compiler.schedule(_step())
@@ -90,7 +90,7 @@ def options() -> str:
 
 def compile() -> str:
   """XLA compiles to the end for a GPU that is not here."""
-  from lagom_xla.compile import compiler
+  from lagom_xla.compile.runs import compiler
 
   begun = time.monotonic()
   compiler.compile(_step())
@@ -108,7 +108,7 @@ def _step() -> Any:
 
   from lagom_xla import cluster as cluster_lib
   from lagom_xla.compile import devices
-  from lagom_xla.compile import lowered_step
+  from lagom_xla.compile.lowering import lowered_step
   from lagom_xla.passes import pjrt_transform
 
   if pjrt_transform.plugin_path() is None:

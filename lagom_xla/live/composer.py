@@ -19,7 +19,7 @@ import json
 import jax
 
 from lagom_xla import errors
-from lagom_xla.compile import fallback
+from lagom_xla.dispatch import fallback
 from lagom_xla.live import ending
 from lagom_xla.live import first_process
 from lagom_xla.live import proposals

@@ -15,7 +15,7 @@ import jax
 
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
-from lagom_xla.compile import _jax
+from lagom_xla.jax_internals import lowerings
 from lagom_xla.live import proposals
 
 _GPUS = ("gpu", "cuda", "rocm")
@@ -23,7 +23,7 @@ _GPUS = ("gpu", "cuda", "rocm")
 
 def platform_of(lowered: jax.stages.Lowered) -> str:
   """What a step was lowered for: "cpu", "gpu" or what else JAX calls it."""
-  platform = _jax.client_of(lowered).platform
+  platform = lowerings.client_of(lowered).platform
   return "gpu" if platform in _GPUS else platform
 
 

@@ -15,17 +15,17 @@ import jax
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
 from lagom_xla import plan as plan_lib
-from lagom_xla import tuner
-from lagom_xla import tuning as tuning_lib
 from lagom_xla.apply import checked
 from lagom_xla.apply import compile as apply_compile
-from lagom_xla.compile import _jax_store
-from lagom_xla.compile import lowered as lowered_lib
-from lagom_xla.compile import target as target_lib
+from lagom_xla.compile.lowering import lowered as lowered_lib
+from lagom_xla.compile.targets import target as target_lib
+from lagom_xla.jax_internals import store
 from lagom_xla.live import platforms
 from lagom_xla.live.job import processes
 from lagom_xla.live.job import together
 from lagom_xla.passes import hlo
+from lagom_xla.tuner import tuner
+from lagom_xla.tuner import tuning as tuning_lib
 
 
 class Chooser:
@@ -62,7 +62,7 @@ class Chooser:
 
   def choose(self, lowered: jax.stages.Lowered) -> jax.stages.Compiled:
     """The tuned executable; raises where tuning fails, in any process."""
-    members = _jax_store.processes_of(lowered)
+    members = store.processes_of(lowered)
     processes.check(members)
     if self._plan is not None:
       planned = together.all_or_none(

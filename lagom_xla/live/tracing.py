@@ -27,7 +27,7 @@ import weakref
 import jax
 
 from lagom_xla import errors
-from lagom_xla.compile import _jax_profiler
+from lagom_xla.jax_internals import profiler
 from lagom_xla.live import ending
 
 _STEP = "lagom_xla"
@@ -81,17 +81,17 @@ class _Session:
       _latest.end()  # Of another step of this program, which keeps its trace.
       if not _latest.is_free.wait(_LONGEST_WAIT_S):
         raise RuntimeError("jax.profiler has not ended another trace.")
-    if _jax_profiler.is_recording():
+    if profiler.is_recording():
       raise RuntimeError("the program is taking a trace of its own.")
     with self._lock:
       # What ends it stands before it begins: there may be no more threads.
       ending.start("lagom_xla trace", self._end_in_time, self._to_end)
       try:
-        _jax_profiler.hold(self._give_back)
-        with _jax_profiler.as_holder():
+        profiler.hold(self._give_back)
+        with profiler.as_holder():
           jax.profiler.start_trace(self.folder, profiler_options=options)
       except BaseException:
-        _jax_profiler.let_go()
+        profiler.let_go()
         self._to_end.set()
         raise
       self.is_free.clear()
@@ -113,7 +113,7 @@ class _Session:
   def wait_for_silence(self) -> None:
     """Waits until what runs is not recorded any more, once it is to end."""
     until_s = time.monotonic() + _LONGEST_WAIT_S
-    while _jax_profiler.is_recording() and not self.is_free.wait(_POLL_S):
+    while profiler.is_recording() and not self.is_free.wait(_POLL_S):
       if time.monotonic() > until_s:
         self.problem = "jax.profiler does not stop."
         return
@@ -149,14 +149,14 @@ class _Session:
         return
     problem = ""
     try:
-      _jax_profiler.stop()
+      profiler.stop()
       if not any(it.stat().st_size for it in self.folder.rglob(_FILES)):
         problem = "the trace is empty."
     except Exception as error:  # Of any kind: jaxlib's own, or RuntimeError.
       problem = errors.first_line(error)
     with self._lock:
       self.problem = self.problem or problem
-      _jax_profiler.let_go()
+      profiler.let_go()
       self.is_free.set()
       if not self._is_wanted:
         shutil.rmtree(self.folder, ignore_errors=True)

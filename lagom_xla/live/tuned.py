@@ -14,10 +14,10 @@ import jax
 
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
-from lagom_xla.compile import _jax_store
-from lagom_xla.compile import dispatch
-from lagom_xla.compile import fallback
-from lagom_xla.compile import nnx_step
+from lagom_xla.compile.lowering import nnx_step
+from lagom_xla.dispatch import dispatch
+from lagom_xla.dispatch import fallback
+from lagom_xla.jax_internals import store
 from lagom_xla.live import composer as composer_lib
 from lagom_xla.live import platforms
 from lagom_xla.live import refusal
@@ -73,7 +73,7 @@ def step(
     def begin(
       jitted: dispatch.Jitted, lowered: jax.stages.Lowered
     ) -> signature_lib.Signature:
-      members = _jax_store.processes_of(lowered)
+      members = store.processes_of(lowered)
       try:
         processes.check(members)
         if cluster is not None and platforms.platform_of(lowered) == "cpu":

@@ -15,8 +15,8 @@ import threading
 import jax
 
 from lagom_xla import errors
-from lagom_xla.compile import _jax_caches
-from lagom_xla.compile import _jax_executable
+from lagom_xla.jax_internals import caches
+from lagom_xla.jax_internals import executables
 from lagom_xla.live import ending
 from lagom_xla.live import proposals
 from lagom_xla.live.loop import surroundings
@@ -67,7 +67,7 @@ class Variants:
 
   def is_of(self, lowered: jax.stages.Lowered) -> bool:
     """Whether they are variants of the step that jit lowered here."""
-    return _jax_caches.is_same_step(self._lowered, lowered)
+    return caches.is_same_step(self._lowered, lowered)
 
   def renew(self, lowered: jax.stages.Lowered) -> None:
     """Compiles what was compiled again, as jit does with the step.
@@ -154,7 +154,7 @@ def check_alike(ours: jax.stages.Compiled, theirs: jax.stages.Compiled) -> None:
 def _types(compiled: jax.stages.Compiled) -> object:
   return jax.tree.map(
     lambda leaf: (leaf.shape, leaf.dtype, leaf.weak_type),
-    _jax_executable.results_of(compiled),
+    executables.results_of(compiled),
   )
 
 
@@ -162,7 +162,7 @@ def _is_placed_alike(
   ours: jax.stages.Compiled, theirs: jax.stages.Compiled
 ) -> bool:
   """Whether results lie alike; else the next call had another signature."""
-  leaves = jax.tree.leaves(_jax_executable.results_of(ours))
+  leaves = jax.tree.leaves(executables.results_of(ours))
   return all(
     one.is_equivalent_to(other, len(leaf.shape))
     for one, other, leaf in zip(

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import dataclasses
 
 from lagom_xla.compile import config as config_lib
-from lagom_xla.compile import scheduler_profile
+from lagom_xla.compile.xla import scheduler_profile
 from lagom_xla.passes import combine
 
 

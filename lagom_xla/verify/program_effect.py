@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from lagom_xla.compile import rewriting
+from lagom_xla.compile.lowering import rewriting
 from lagom_xla.costs import in_words
 from lagom_xla.costs import step as step_lib
 from lagom_xla.passes.program import form as form_lib

@@ -14,11 +14,9 @@ from collections.abc import Callable, Iterator
 import dataclasses
 
 from lagom_xla import cluster as cluster_lib
-from lagom_xla import tuner
-from lagom_xla import tuning as tuning_lib
 from lagom_xla.compile import config as config_lib
-from lagom_xla.compile import repeated_work
-from lagom_xla.compile import target as target_lib
+from lagom_xla.compile.loading import repeated_work
+from lagom_xla.compile.targets import target as target_lib
 from lagom_xla.costs import in_words
 from lagom_xla.costs import lower_bound
 from lagom_xla.costs import step as step_lib
@@ -29,6 +27,8 @@ from lagom_xla.report.page import settings as settings_words
 from lagom_xla.report.page import story as story_lib
 from lagom_xla.search.nccl import settings as settings_lib
 from lagom_xla.search.xla import as_run
+from lagom_xla.tuner import tuner
+from lagom_xla.tuner import tuning as tuning_lib
 from lagom_xla.whatif import cases as cases_lib
 from lagom_xla.whatif import comparison as comparison_lib
 

@@ -14,7 +14,7 @@ import rich.console
 import rich.table
 
 from lagom_xla.costs import in_words
-from lagom_xla.report import table as table_lib
+from lagom_xla.report.tables import table as table_lib
 from lagom_xla.whatif import comparison as comparison_lib
 from lagom_xla.whatif import findings as findings_lib
 

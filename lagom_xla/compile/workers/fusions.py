@@ -3,8 +3,9 @@
 """Fusions: which of the jobs that share one does it, and what came of it.
 
 The first compiles from the beginning, and leads: its fused module is kept in
-the cache, and others go on from there (`after_fusion.py`). That there is none
-is kept as well. It has no lock of its own: the pool's is held around all calls.
+the cache, and others go on from there (`fused/after_fusion.py`). That there is
+none is kept as well. It has no lock of its own: the pool's is held around all
+calls.
 """
 
 from __future__ import annotations

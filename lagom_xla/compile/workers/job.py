@@ -18,7 +18,7 @@ import jax
 import jaxlib
 
 from lagom_xla import cluster as cluster_lib
-from lagom_xla.compile import _jax_request
+from lagom_xla.jax_internals import request as request_lib
 from lagom_xla.passes import combine
 from lagom_xla.passes import pjrt_transform
 from lagom_xla.passes import registry
@@ -50,7 +50,7 @@ class Job:
 
   name: str
   cluster: cluster_lib.Cluster
-  request: _jax_request.Request
+  request: request_lib.Request
   stage: registry.Stage | None
   groups: combine.Groups | None = None
   orders: orders_lib.Orders = dataclasses.field(default_factory=dict)
@@ -138,8 +138,8 @@ def _versions() -> tuple[object, ...]:
 def _digest_of_sources() -> str:
   """Our own part in compiles, which changes without a new version, too."""
   digest = hashlib.sha256()
-  passes_folder = pathlib.Path(registry.__file__).parent
-  for folder in (passes_folder, pathlib.Path(__file__).parents[1]):
-    for path in sorted(folder.rglob("*.py")):
+  package = pathlib.Path(__file__).parents[2]
+  for room in ("compile", "jax_internals", "passes"):
+    for path in sorted((package / room).rglob("*.py")):
       digest.update(hashlib.sha256(path.read_bytes()).digest())
   return digest.hexdigest()

@@ -11,13 +11,13 @@ import tempfile
 from typing import Any
 
 from lagom_xla import errors
-from lagom_xla.compile import _jax_request
-from lagom_xla.compile import after_fusion
-from lagom_xla.compile import before_code
 from lagom_xla.compile import devices as devices_lib
-from lagom_xla.compile import estimates
-from lagom_xla.compile import memory_stats
+from lagom_xla.compile.fused import after_fusion
 from lagom_xla.compile.workers import job as job_lib
+from lagom_xla.compile.xla import before_code
+from lagom_xla.compile.xla import estimates
+from lagom_xla.compile.xla import memory_stats
+from lagom_xla.jax_internals import request as request_lib
 from lagom_xla.passes import hlo_pb2
 from lagom_xla.passes import in_compile
 from lagom_xla.passes import registry
@@ -54,8 +54,8 @@ def run(job: job_lib.Job, show: _Show = lambda _: None) -> job_lib.Result:
     )
 
 
-def _compile(job: job_lib.Job, request: _jax_request.Request) -> Any:
-  return _jax_request.compile(request, devices_lib.devices(job.cluster))
+def _compile(job: job_lib.Job, request: request_lib.Request) -> Any:
+  return request_lib.compile(request, devices_lib.devices(job.cluster))
 
 
 def _scheduled(proto: hlo_pb2.HloModuleProto | None) -> job_lib.Result:
@@ -97,11 +97,11 @@ def _assigned(job: job_lib.Job, folder: str) -> before_code.Assigned:
   request = job.request
   if job.leads:
     writing = after_fusion.options(job.name, folder)
-    request = _jax_request.with_options(request, writing, None)
+    request = request_lib.with_options(request, writing, None)
   if job.needs_code:
     return _of_executable(_compile(job, request))
   ending = before_code.options(job.name, folder)
-  request = _jax_request.with_options(request, ending, None)
+  request = request_lib.with_options(request, ending, None)
   return before_code.run(folder, lambda: _compile(job, request))
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import jax
 
-from lagom_xla.compile import _jax_caches
+from lagom_xla.jax_internals import caches
 from lagom_xla.live.calls import signature as signature_lib
 
 
@@ -21,7 +21,7 @@ class Stale:
 
   def __init__(self) -> None:
     self._signatures: list[signature_lib.Signature] = []
-    self._clearings = _jax_caches.Clearings()
+    self._clearings = caches.Clearings()
 
   def take(
     self,

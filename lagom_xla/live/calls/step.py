@@ -20,9 +20,9 @@ from typing import Any
 
 import jax
 
-from lagom_xla.compile import _jax
-from lagom_xla.compile import dispatch
-from lagom_xla.compile import fallback
+from lagom_xla.dispatch import dispatch
+from lagom_xla.dispatch import fallback
+from lagom_xla.jax_internals import lowerings
 from lagom_xla.live.calls import likeness
 from lagom_xla.live.calls import player as player_lib
 from lagom_xla.live.calls import signature as signature_lib
@@ -170,7 +170,7 @@ class LiveStep(likeness.Likeness):
         if self._num_free != _NONE_FREE:
           self._num_free += 1
         return self._jitted.run(*args, **kwargs)
-      found = self._signatures.get(_jax.identity_of(lowered))
+      found = self._signatures.get(lowerings.identity_of(lowered))
       if found is signature:
         return signature.run(variant, args, kwargs)
       return self._turn(lowered, args, kwargs)
@@ -184,7 +184,7 @@ class LiveStep(likeness.Likeness):
       lowered = self._jitted.lowered(args, kwargs)
       if lowered is None:
         return self._jitted.run(*args, **kwargs)
-      found = self._signatures.get(_jax.identity_of(lowered))
+      found = self._signatures.get(lowerings.identity_of(lowered))
       if found is None:
         return self._turn(lowered, args, kwargs)
       return found.run(found.in_use, args, kwargs)
@@ -210,7 +210,7 @@ class LiveStep(likeness.Likeness):
           self._current.player.skip(-self._num_free - 1)
         self._current.player.pause((args, kwargs))
       self._num_free, self._woken = _NONE_FREE, None
-      key = _jax.identity_of(lowered)
+      key = lowerings.identity_of(lowered)
       if key not in self._signatures:
         found = self._stale.take(lowered, self._signatures)
         self._signatures[key] = found or self._begin(self._jitted, lowered)

@@ -18,9 +18,9 @@ import jax
 from jaxlib.mlir import ir
 
 from lagom_xla import errors
-from lagom_xla.compile import _jax
-from lagom_xla.compile import persistent_cache
-from lagom_xla.compile import rewriting
+from lagom_xla.compile.lowering import rewriting
+from lagom_xla.jax_internals import lowerings
+from lagom_xla.jax_internals import persistent_cache
 from lagom_xla.live.cpu import grouping
 from lagom_xla.live.cpu import way as way_lib
 from lagom_xla.passes import collectives
@@ -139,7 +139,7 @@ def _program(
   )
   formed = rewriting.step(lowered, form)
   rewriting.check(name(lowered), form, formed.outcome)
-  program = _jax.copied(formed.program)
+  program = lowerings.copied(formed.program)
   module: Any = program.compiler_ir("stablehlo")
   payload = way_lib.to_bytes(way)
   own = f"{name(lowered)}_{hashlib.sha256(payload).hexdigest()[:8]}"

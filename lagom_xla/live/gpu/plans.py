@@ -25,11 +25,11 @@ from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
 from lagom_xla import plan as plan_lib
 from lagom_xla.compile import config as config_lib
-from lagom_xla.compile import lowered as lowered_lib
-from lagom_xla.compile import nnx_step
-from lagom_xla.compile import scheduler_profile
-from lagom_xla.compile import target as target_lib
+from lagom_xla.compile.lowering import lowered as lowered_lib
+from lagom_xla.compile.lowering import nnx_step
+from lagom_xla.compile.targets import target as target_lib
 from lagom_xla.compile.workers import pool as pool_lib
+from lagom_xla.compile.xla import scheduler_profile
 from lagom_xla.live import proposals as proposals_lib
 from lagom_xla.live.gpu import payload as payload_lib
 from lagom_xla.live.gpu import search_process as search_lib

@@ -6,7 +6,8 @@
       for facts in found: ...
 
 It takes no GPU and not this process's lock on Python, can be killed, and an
-abort of XLA's compiler ends it alone. `cli/background.py` is what runs there.
+abort of XLA's compiler ends it alone. `cli/processes/background.py` is what
+runs there.
 """
 
 from __future__ import annotations
@@ -30,14 +31,14 @@ from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
 from lagom_xla import validation
 from lagom_xla.compile import config as config_lib
-from lagom_xla.compile import sent_step
+from lagom_xla.compile.lowering import sent_step
 
 Begun = contextlib.AbstractContextManager[Iterator[dict[str, Any]]]
 
 FOUND = "found.jsonl"
 
 # By name: live/ is below cli/, and takes nothing of it into this process.
-_PROGRAM = "lagom_xla.cli.background"
+_PROGRAM = "lagom_xla.cli.processes.background"
 _TASK = "task.json"
 _SAID = "said.txt"
 _POLL_S = 0.1

@@ -34,12 +34,12 @@ import jaxlib
 from lagom_xla import plan as plan_lib
 from lagom_xla import validation
 from lagom_xla.apply.nccl import state as state_lib
-from lagom_xla.compile import _jax_request
-from lagom_xla.compile import nnx_step
-from lagom_xla.compile import persistent_cache
-from lagom_xla.compile import rewriting
+from lagom_xla.compile.lowering import nnx_step
 from lagom_xla.compile.workers import cache as cache_lib
 from lagom_xla.compile.workers import kept_files
+from lagom_xla.jax_internals import lowerings
+from lagom_xla.jax_internals import persistent_cache
+from lagom_xla.jax_internals import request as request_lib
 
 # Raised whenever a field of an entry changes its meaning.
 _FORMAT = 1
@@ -189,10 +189,10 @@ def key(lowered: Any, machine: str) -> str:
   program: Any = step.compiler_ir("stablehlo")
   nccl = state_lib.of_environment(os.environ)
   with persistent_cache.off():
-    nothing = _jax_request.Program(bytecode=b"", content_digest="")
-    request = _jax_request.of_step(step, {}, nothing)
+    nothing = request_lib.Program(bytecode=b"", content_digest="")
+    request = request_lib.of_step(step, {}, nothing)
   parts = (
-    rewriting.digest(program),
+    lowerings.digest(program),
     () if request is None else sorted(request.overrides),
     machine,
     (jax.__version__, jaxlib.__version__, _version()),

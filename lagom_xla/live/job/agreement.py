@@ -30,11 +30,11 @@ import threading
 import time
 
 from lagom_xla import errors
-from lagom_xla.compile import _jax_store
+from lagom_xla.jax_internals import store as store_lib
 from lagom_xla.live.job import touch
 
 # Rounds so far, by name and members.
-_num_rounds: dict[tuple[_jax_store.Store, str], int] = {}
+_num_rounds: dict[tuple[store_lib.Store, str], int] = {}
 _lock = threading.Lock()
 
 # How often a process that waits for one key looks for a refusal, in seconds.
@@ -71,7 +71,7 @@ class Round:
 
   def __init__(
     self,
-    store: _jax_store.Store,
+    store: store_lib.Store,
     name: str,
     members: Iterable[int] | None = None,
   ):
@@ -187,7 +187,7 @@ class Round:
 
 
 def next_round(
-  store: _jax_store.Store, name: str, members: Iterable[int] | None = None
+  store: store_lib.Store, name: str, members: Iterable[int] | None = None
 ) -> Round:
   """The next round with a name and members; all members count them alike."""
   chosen = range(store.num_processes) if members is None else sorted(members)

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 import threading
 from typing import Protocol
 
-from lagom_xla.compile import _jax_store
+from lagom_xla.jax_internals import store as store_lib
 from lagom_xla.live.job import agreement
 from lagom_xla.live.job import touch
 
@@ -122,7 +122,7 @@ class _Alone:
     }
 
 
-_num_taken: dict[tuple[_jax_store.Store, str], int] = {}
+_num_taken: dict[tuple[store_lib.Store, str], int] = {}
 _lock = threading.Lock()
 
 
@@ -138,7 +138,7 @@ def next_board(
     members: The processes.
     touch_s: Seconds in which a call of the store that fails is made again.
   """
-  store = _jax_store.of_job()
+  store = store_lib.of_job()
   members = tuple(members)
   if store is None or len(members) < 2:
     return _Alone(0 if store is None else store.process_id)

@@ -17,7 +17,7 @@ import threading
 
 from lagom_xla import errors
 from lagom_xla.apply.nccl import state as state_lib
-from lagom_xla.compile import _jax_store
+from lagom_xla.jax_internals import store as store_lib
 from lagom_xla.live.job import agreement
 
 # As long as jax.distributed.initialize waits for processes, in seconds.
@@ -26,9 +26,9 @@ _TIMEOUT_S = 300.0
 _MAX_HOSTS = 4
 
 # Those that were found to have the same settings.
-_agreed: set[tuple[_jax_store.Store, tuple[int, ...]]] = set()
+_agreed: set[tuple[store_lib.Store, tuple[int, ...]]] = set()
 # Those that are being compared.
-_open: dict[tuple[_jax_store.Store, tuple[int, ...]], agreement.Round] = {}
+_open: dict[tuple[store_lib.Store, tuple[int, ...]], agreement.Round] = {}
 _lock = threading.Lock()
 
 
@@ -60,7 +60,7 @@ def check(
   Raises:
     SettingsDifferError, ProcessesError: as `check_processes`.
   """
-  store = _jax_store.of_job()
+  store = store_lib.of_job()
   if store is None:
     return
   everyone = tuple(range(store.num_processes))
@@ -81,7 +81,7 @@ def check(
 
 
 def _compared(
-  store: _jax_store.Store, members: tuple[int, ...], timeout_s: float
+  store: store_lib.Store, members: tuple[int, ...], timeout_s: float
 ) -> agreement.Decision:
   """What a round on the settings comes to; again the same one after Ctrl-C."""
   key = (store, members)

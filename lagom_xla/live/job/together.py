@@ -9,7 +9,7 @@ import contextlib
 from typing import TypeVar
 
 from lagom_xla import errors
-from lagom_xla.compile import _jax_store
+from lagom_xla.jax_internals import store as store_lib
 from lagom_xla.live.job import agreement
 
 # What a process may be behind another one: one finds its compiles in a cache,
@@ -44,7 +44,7 @@ def all_or_none(
       answer; the message names it.
     Exception: whatever `work` raised here.
   """
-  store, members = _jax_store.of_job(), tuple(members)
+  store, members = store_lib.of_job(), tuple(members)
   if store is None or len(members) < 2:
     return work()
   round_ = agreement.next_round(store, name, members)
@@ -80,7 +80,7 @@ def first_decides(
       answer; the message names it.
     Exception: whatever was raised here.
   """
-  store, members = _jax_store.of_job(), tuple(members)
+  store, members = store_lib.of_job(), tuple(members)
   if store is None or len(members) < 2:
     return decide()
   round_ = agreement.next_round(store, name, members)

@@ -14,7 +14,7 @@ import time
 from typing import TypeVar
 
 from lagom_xla import errors
-from lagom_xla.compile import _jax_store
+from lagom_xla.jax_internals import store as store_lib
 
 # In seconds. JAX ends a process from which it has heard nothing for 100 s.
 TOUCH_S = 120.0
@@ -37,7 +37,7 @@ class Store:
     touch_s: Seconds in which it is asked again.
   """
 
-  store: _jax_store.Store
+  store: store_lib.Store
   touch_s: float = TOUCH_S
 
   @property

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from lagom_xla.costs.replay import recording as recording_lib
 from lagom_xla.costs.replay import timeline as timeline_lib
-from lagom_xla.report import instructions as instructions_lib
 from lagom_xla.report.page import story as story_lib
+from lagom_xla.report.wording import instructions as instructions_lib
 
 _DIGITS = 3
 # Slices of a step that are kept; where there are more, those are joined that

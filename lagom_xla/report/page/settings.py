@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from lagom_xla import plan as plan_lib
-from lagom_xla import tuning as tuning_lib
 from lagom_xla.compile import config as config_lib
-from lagom_xla.compile import rewriting
+from lagom_xla.compile.lowering import rewriting
 from lagom_xla.costs import in_words
 from lagom_xla.passes.schedule import orders as orders_lib
 from lagom_xla.report.page import story as story_lib
+from lagom_xla.tuner import tuning as tuning_lib
 from lagom_xla.verify import effects as effects_lib
 from lagom_xla.verify import nccl_effects
 from lagom_xla.verify import replaced

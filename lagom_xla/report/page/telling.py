@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 import shlex
 
-from lagom_xla import tuning as tuning_lib
 from lagom_xla.costs import in_words
 from lagom_xla.costs import lower_bound
 from lagom_xla.costs import step as step_lib
@@ -19,12 +18,13 @@ from lagom_xla.costs.replay import recorder
 from lagom_xla.flags import environment
 from lagom_xla.passes import rematerialization
 from lagom_xla.plan import made_for
-from lagom_xla.report import instructions as instructions_lib
 from lagom_xla.report.page import drawing
 from lagom_xla.report.page import losses
 from lagom_xla.report.page import settings as settings_lib
 from lagom_xla.report.page import story as story_lib
+from lagom_xla.report.wording import instructions as instructions_lib
 from lagom_xla.search.xla import candidates as candidates_lib
+from lagom_xla.tuner import tuning as tuning_lib
 
 _estimate = story_lib.Estimate.of
 _PictureOf = tuple[story_lib.Picture, tuple[story_lib.Collective, ...]]

@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 import dataclasses
 
-from lagom_xla.report import arms as arms_tables
-from lagom_xla.report import compared
+from lagom_xla.report.wording import arm_rows as arms_tables
+from lagom_xla.report.wording import compared
 from lagom_xla.search.xla import arms as arms_lib
 from lagom_xla.search.xla import candidates as candidates_lib
 

@@ -13,7 +13,7 @@ from lagom_xla.costs import uncertainty
 from lagom_xla.passes import combine
 from lagom_xla.passes.program import form as form_lib
 from lagom_xla.passes.program import outcome as outcome_lib
-from lagom_xla.report import compared
+from lagom_xla.report.wording import compared
 from lagom_xla.search.xla import candidates as candidates_lib
 
 

@@ -11,7 +11,7 @@ from lagom_xla.costs import step as step_lib
 from lagom_xla.passes import collective as collective_lib
 from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import overlap as overlap_lib
-from lagom_xla.report import instructions as instructions_lib
+from lagom_xla.report.wording import instructions as instructions_lib
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)

@@ -13,7 +13,7 @@ from typing import Any
 from lagom_xla import validation
 from lagom_xla.profiling import overlaps as overlaps_lib
 from lagom_xla.profiling import profile as profile_lib
-from lagom_xla.report import profile_notes
+from lagom_xla.report.wording import profile_notes
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)

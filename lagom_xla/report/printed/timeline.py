@@ -9,7 +9,7 @@ import dataclasses
 
 from lagom_xla.costs import step as step_lib
 from lagom_xla.costs.replay import timeline as timeline_lib
-from lagom_xla.report import instructions as instructions_lib
+from lagom_xla.report.wording import instructions as instructions_lib
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)

@@ -11,7 +11,6 @@ import dataclasses
 from typing import Any
 
 from lagom_xla import plan as plan_lib
-from lagom_xla import tuning as tuning_lib
 from lagom_xla import validation
 from lagom_xla.passes import rematerialization
 from lagom_xla.profiling import costing as costing_lib
@@ -20,6 +19,7 @@ from lagom_xla.report.printed import candidate as candidate_lib
 from lagom_xla.report.printed import measured_costs
 from lagom_xla.report.printed import timeline as timeline_lib
 from lagom_xla.search.xla import candidates as candidates_lib
+from lagom_xla.tuner import tuning as tuning_lib
 from lagom_xla.verify import effects as effects_lib
 
 

@@ -15,9 +15,9 @@ from lagom_xla.costs.replay import recording as recording_lib
 from lagom_xla.profiling import events as profiled_events
 from lagom_xla.profiling import profile as profile_lib
 from lagom_xla.profiling import steps as steps_lib
-from lagom_xla.report import instructions as instructions_lib
 from lagom_xla.report.trace import events as events_lib
 from lagom_xla.report.trace import predicted
+from lagom_xla.report.wording import instructions as instructions_lib
 
 
 def processes(

@@ -10,8 +10,8 @@ from typing import Any
 from lagom_xla.costs import step as step_lib
 from lagom_xla.costs.replay import recorder
 from lagom_xla.costs.replay import recording as recording_lib
-from lagom_xla.report import instructions as instructions_lib
 from lagom_xla.report.trace import events as events_lib
+from lagom_xla.report.wording import instructions as instructions_lib
 
 # The thread of starts and dones, which the compute stream reaches in order.
 _SCHEDULE = "starts and dones"

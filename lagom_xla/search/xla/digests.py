@@ -6,14 +6,14 @@ XLA compiles the same program to the same module, names and all, whatever the
 options say that do not act on it; a test holds it to that. Only ids count what
 its process made, stack frames are numbered in the order in which that process
 met them, and names inside kernels depend on where the compile began
-(`compile/after_fusion.py`).
+(`compile/fused/after_fusion.py`).
 """
 
 from __future__ import annotations
 
 import hashlib
 
-from lagom_xla.compile import used_names
+from lagom_xla.compile.fused import used_names
 from lagom_xla.passes import hlo
 
 _Instruction = hlo.hlo_pb2.HloInstructionProto

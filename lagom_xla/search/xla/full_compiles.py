@@ -12,8 +12,8 @@ import dataclasses
 
 from lagom_xla import errors
 from lagom_xla.compile import config as config_lib
-from lagom_xla.compile import lowered as lowered_lib
-from lagom_xla.compile import target as target_lib
+from lagom_xla.compile.lowering import lowered as lowered_lib
+from lagom_xla.compile.targets import target as target_lib
 from lagom_xla.search.nccl import searcher as searcher_lib
 from lagom_xla.search.xla import as_run
 from lagom_xla.search.xla import candidates

@@ -17,7 +17,7 @@ import functools
 
 from lagom_xla import errors
 from lagom_xla.compile import config as config_lib
-from lagom_xla.compile import target as target_lib
+from lagom_xla.compile.targets import target as target_lib
 from lagom_xla.flags import environment
 from lagom_xla.passes import donation
 from lagom_xla.passes import hlo

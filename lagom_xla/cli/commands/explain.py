@@ -1,0 +1,129 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""lagom-xla explain: why collectives are exposed, and what to do about it."""
+
+from __future__ import annotations
+
+import argparse
+import pathlib
+from typing import TYPE_CHECKING, Any
+
+from lagom_xla.cli.console import output
+from lagom_xla.cli.options import command as command_lib
+from lagom_xla.cli.options import compiling
+from lagom_xla.cli.options import profiled
+
+if TYPE_CHECKING:
+  from lagom_xla.explain import explanation as explanation_lib
+
+_EXAMPLES = f"""\
+`lagom-xla tune` keeps explain.json.gz beside a plan, so PLAN compiles nothing.
+With --cluster it is a TARGET, which is compiled as it runs today.
+
+{command_lib.TARGET_HELP}
+
+examples:
+  lagom-xla explain plan                         # all that are exposed
+  lagom-xla explain plan reduce-scatter-start.4  # all about one of them
+  lagom-xla explain train.py:train_step --cluster=1x8xh100
+  lagom-xla explain plan --format=json"""
+
+
+def add(commands) -> None:
+  """Adds the command."""
+  command = command_lib.add(
+    commands,
+    "explain",
+    _run,
+    "Says why each collective is exposed, which kernels it slows, what a plan"
+    " does about it, and what could be changed in the program.",
+    _EXAMPLES,
+  )
+  command.add_argument(
+    "target",
+    metavar="PLAN|TARGET",
+    help="a plan's folder, or with --cluster what to compile: see below",
+  )
+  command.add_argument(
+    "collective",
+    metavar="COLLECTIVE",
+    nargs="?",
+    help="the name of one, as tables and traces have it (default: all)",
+  )
+  command.add_argument(
+    "--cluster", metavar="CLUSTER", help="of a TARGET: what it is compiled for"
+  )
+  command_lib.add_arg(command)
+  command_lib.add_format(command)
+  profiled.add(command)
+  compiling.add(command)
+  command.set_defaults(usage_error=command.error)
+  _take_last(command)
+
+
+def _take_last(command: argparse.ArgumentParser) -> None:
+  """Takes COLLECTIVE after options, too, where argparse leaves it over."""
+  parse = command.parse_known_args
+
+  def parse_known_args(
+    args: Any = None, namespace: Any = None
+  ) -> tuple[Any, list[str]]:
+    found, extras = parse(args, namespace)
+    if extras and found.collective is None and not extras[0].startswith("-"):
+      found.collective = extras.pop(0)
+    return found, extras
+
+  command.parse_known_args = parse_known_args
+
+
+def _run(arguments: argparse.Namespace) -> None:
+  if arguments.cluster is None:
+    for given in ("arg", "profile"):
+      if getattr(arguments, given):
+        arguments.usage_error(f"--{given} is of a TARGET, with its --cluster")
+    from lagom_xla.explain import kept
+
+    explanation = kept.read(pathlib.Path(arguments.target))
+  else:
+    explanation = _of_target(arguments)
+  from lagom_xla import validation
+  from lagom_xla.explain import finding
+  from lagom_xla.report.terminal import explanations
+
+  name = arguments.collective
+  if arguments.format == "json":
+    if name is not None:
+      explanation = finding.only(explanation, name)
+    output.write_json(validation.write(explanation))
+  elif name is not None:
+    explanations.show_collective(output.console(), explanation, name)
+  else:
+    explanations.show(output.console(), explanation, asked=_asked(arguments))
+
+
+def _of_target(arguments: argparse.Namespace) -> explanation_lib.Explanation:
+  command_lib.check_target(arguments)
+  from lagom_xla.cli.console import progress
+
+  with (
+    progress.Bar(lines=False, is_quiet=arguments.quiet) as bar,
+    compiling.workers(arguments) as workers,
+  ):
+    from lagom_xla.explain import explaining
+
+    bar.say(f"lowering {arguments.target}")
+    target = command_lib.load_target(arguments, workers)
+    step, _ = profiled.inspected(arguments, target, bar)
+    bar.say("explaining what is exposed")
+    return explaining.of_step(step)
+
+
+def _asked(arguments: argparse.Namespace) -> str:
+  """The command that was given, as far as it names what is explained."""
+  from lagom_xla.report.wording import program
+
+  words = [f"{program.name()} explain", arguments.target]
+  if arguments.cluster is not None:
+    words.append(f"--cluster={arguments.cluster}")
+  words += [f"--arg={keyword}" for keyword in arguments.arg]
+  return " ".join(words)

@@ -1,0 +1,172 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""lagom-xla flags: a plan as lines of shell; an XLA_FLAGS checked or merged."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from lagom_xla.cli.console import output
+from lagom_xla.cli.options import command as command_lib
+
+if TYPE_CHECKING:
+  from lagom_xla.flags import check
+  from lagom_xla.flags import merge
+
+_EXAMPLES = """\
+PLAN's lines append to XLA_FLAGS and set the cap on NCCL's channels. They do not
+load the tuner plugin; env.sh and lagom-xla plugin do.
+
+--check names the flags that XLA does not know (one ends the process, so the
+exit status is 1), and those that have no effect, occur twice, contradict others
+or repeat the default, and says what to write instead. It asks the installed
+jaxlib.
+
+examples:
+  lagom-xla flags plan
+  source <(lagom-xla flags plan)   # in the script that starts each process
+  source <(lagom-xla flags plan --merge)   # one flag for each option
+  lagom-xla flags --check "$XLA_FLAGS\""""
+
+
+def add(commands) -> None:
+  """Adds the command."""
+  command = command_lib.add(
+    commands,
+    "flags",
+    _run,
+    "Prints XLA_FLAGS and NCCL's environment variables of a plan as lines of"
+    " shell, for a launcher. Or checks an XLA_FLAGS.",
+    _EXAMPLES,
+  )
+  what = command.add_mutually_exclusive_group(required=True)
+  what.add_argument(
+    "plan", metavar="PLAN", nargs="?", help="a plan's folder or JSON"
+  )
+  what.add_argument(
+    "--check", metavar="FLAGS", help="the value of an XLA_FLAGS to check"
+  )
+  command.add_argument(
+    "--merge",
+    action="store_true",
+    help="merge with the XLA_FLAGS that is set, and show where each flag comes"
+    " from",
+  )
+  command_lib.add_format(command)
+  command.set_defaults(usage_error=command.error)
+
+
+def join_check(arguments: Sequence[str]) -> list[str]:
+  """Command line arguments in which --check has its value after a `=`.
+
+  An XLA_FLAGS would be taken for options of this program otherwise.
+  """
+  joined = list(arguments)
+  if joined[:1] == ["flags"] and "--check" in joined[:-1]:
+    at = joined.index("--check")
+    joined[at : at + 2] = [f"--check={joined[at + 1]}"]
+  return joined
+
+
+def _run(arguments: argparse.Namespace) -> None:
+  if arguments.check is not None and arguments.merge:
+    arguments.usage_error("--merge goes with PLAN, not with --check")
+  if arguments.check is not None:
+    _check(arguments)
+  elif arguments.merge:
+    _merge(arguments)
+  else:
+    _print_plan(arguments)
+
+
+def _print_plan(arguments: argparse.Namespace) -> None:
+  from lagom_xla.apply import checked
+  from lagom_xla.apply import env as env_lib
+
+  plan = checked.load(arguments.plan)
+  if arguments.format == "json":
+    from lagom_xla import validation
+    from lagom_xla.report.printed import flags as printed
+
+    output.write_json(validation.write(printed.of_plan(plan)))
+    return
+  output.write(env_lib.xla_lines(plan.xla.options))
+  output.write(env_lib.cap_lines(plan))
+
+
+def _check(arguments: argparse.Namespace) -> None:
+  from lagom_xla.flags import check
+
+  report = check.check(arguments.check)
+  if arguments.format == "json":
+    from lagom_xla import validation
+    from lagom_xla.report.printed import flags as printed
+
+    output.write_json(validation.write(printed.of_check(report)))
+  else:
+    output.write("\n".join(_report_lines(report)))
+  if report.is_fatal:
+    sys.exit(1)
+
+
+def _report_lines(report: check.Report) -> list[str]:
+  from lagom_xla.apply import env as env_lib
+
+  lines = []
+  for finding in report.findings:
+    lines += [f"{finding.kind}: {finding.flag}", f"  {finding.text}"]
+    if finding.instead:
+      lines.append(f"  Write {finding.instead}")
+  version = f"jaxlib {report.jaxlib_version}"
+  if not report.num_flags and not report.findings:
+    return ["There are no flags."]
+  if not report.findings:
+    return [f"Each of these flags has an effect in {version}."]
+  num_fatal = sum(finding.is_fatal for finding in report.findings)
+  lines += [
+    "",
+    f"XLA in {version} ends a process with these flags, over {num_fatal} of"
+    " them."
+    if num_fatal
+    else f"XLA in {version} starts with these flags.",
+  ]
+  if report.suggestion:
+    export = env_lib.exports({"XLA_FLAGS": report.suggestion})
+    lines += ["What was probably meant:", f"  {export}"]
+  return lines
+
+
+def _merge(arguments: argparse.Namespace) -> None:
+  from lagom_xla.apply import cap as cap_lib
+  from lagom_xla.apply import checked
+  from lagom_xla.apply import env as env_lib
+  from lagom_xla.flags import merge
+
+  plan = checked.load(arguments.plan)
+  merged = merge.merge(os.environ.get("XLA_FLAGS", ""), plan.xla.options)
+  if arguments.format == "json":
+    from lagom_xla import validation
+    from lagom_xla.report.printed import flags as printed
+
+    output.write_json(validation.write(printed.of_merge(merged, plan)))
+    return
+  lines = [*_merge_lines(merged), *cap_lib.lines_beside(plan.xla.options)]
+  output.write("\n".join(lines))
+  output.write(env_lib.cap_lines(plan))
+
+
+def _merge_lines(merged: merge.Merged) -> list[str]:
+  from lagom_xla.apply import env as env_lib
+
+  lines = []
+  for entry in merged.entries:
+    line = f"{entry.flag}  from the {entry.source}"
+    for flag, source in entry.replaces:
+      line += f", in place of {flag} from the {source}"
+    lines.append(line)
+  comments = map(env_lib.comment, (*lines, *merged.messages))
+  return [*comments, env_lib.exports({"XLA_FLAGS": merged.xla_flags})]

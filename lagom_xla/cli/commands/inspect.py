@@ -1,0 +1,85 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""lagom-xla inspect: which collectives overlap which kernels."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+import pathlib
+from typing import TYPE_CHECKING
+
+from lagom_xla.cli.console import output
+from lagom_xla.cli.options import command as command_lib
+from lagom_xla.cli.options import compiling
+from lagom_xla.cli.options import pictures
+from lagom_xla.cli.options import profiled
+
+if TYPE_CHECKING:
+  from lagom_xla.costs import step as step_lib
+  from lagom_xla.profiling import costing as costing_lib
+
+_EXAMPLES = f"""\
+{command_lib.TARGET_HELP}
+
+examples:
+  lagom-xla inspect train.py:train_step --cluster=1x8xh100
+  lagom-xla inspect train.py:train_step --cluster=2x8xa100_80 --arg=model=8b
+  lagom-xla inspect train.py:train_step --cluster=1x8xh100 --profile=trace
+  lagom-xla inspect step.hlo.xz --cluster=2x8xh100 --format=json"""
+
+
+def add(commands) -> None:
+  """Adds the command."""
+  command = command_lib.add(
+    commands,
+    "inspect",
+    _run,
+    "Shows which collectives overlap which kernels, and who waits for whom.",
+    _EXAMPLES,
+  )
+  command_lib.add_target(command)
+  command_lib.add_format(command)
+  profiled.add(command)
+  pictures.add(command)
+  compiling.add(command)
+
+
+def _run(arguments: argparse.Namespace) -> None:
+  pictures.check(arguments)
+  step, costed, files = _inspect(arguments)
+  from lagom_xla.report.printed import as_json
+  from lagom_xla.report.tables import cost_tables
+  from lagom_xla.report.terminal import terminal
+
+  if arguments.format == "json":
+    output.write_json(as_json.inspection(step, costed))
+  elif arguments.quiet:
+    output.write_files(files)
+  else:
+    console = output.console()
+    notes = cost_tables.notes(step, costed) if costed is not None else ()
+    terminal.show_inspection(
+      console, step, files, notes=notes, is_verbose=arguments.verbose
+    )
+    if costed is not None and arguments.verbose:
+      cost_tables.show(console, costed)
+
+
+def _inspect(
+  arguments: argparse.Namespace,
+) -> tuple[step_lib.Step, costing_lib.Costing | None, Sequence[pathlib.Path]]:
+  command_lib.check_target(arguments)
+  from lagom_xla.cli.console import progress
+
+  with (
+    progress.Bar(lines=False, is_quiet=arguments.quiet) as bar,
+    compiling.workers(arguments) as workers,
+  ):
+    bar.say(f"lowering {arguments.target}")
+    target = command_lib.load_target(arguments, workers)
+    step, costed = profiled.inspected(arguments, target, bar)
+    bar.say("writing what was asked for")
+    files = pictures.of_inspection(arguments, step)
+  command_lib.warn_of_repeated_work(target, step)
+  return step, costed, files

@@ -1,0 +1,139 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""lagom-xla plugin: the NCCL tuner plugin, and how to load it with a plan."""
+
+from __future__ import annotations
+
+import argparse
+import pathlib
+import sys
+
+from lagom_xla import errors
+from lagom_xla.cli.console import output
+from lagom_xla.cli.options import command as command_lib
+
+_EXAMPLES = """\
+The plugin is built on first use if the installation has none, which takes a C
+compiler. With PLAN the output is lines of shell that load the plugin with the
+plan's table. Where the plugin cannot be built, they set the NCCL variables that
+come closest.
+
+examples:
+  lagom-xla plugin
+  source <(lagom-xla plugin plan)   # in the script that starts each process"""
+
+_FALLBACK = """\
+Without the plugin, NCCL's own variables can carry a part of a plan:
+  lagom-xla plugin PLAN   one algorithm and protocol per function (NCCL_ALGO,
+                          NCCL_PROTO), and the cap
+  lagom-xla flags PLAN    the cap on the channels of all collectives
+                          (NCCL_MAX_CTAS), and XLA_FLAGS"""
+
+
+def add(commands) -> None:
+  """Adds the command."""
+  command = command_lib.add(
+    commands,
+    "plugin",
+    _run,
+    "Shows the path of the NCCL tuner plugin and the interfaces that it"
+    " exports, or prints the lines of shell that load it with a plan.",
+    _EXAMPLES,
+  )
+  command.add_argument(
+    "plan", metavar="PLAN", nargs="?", help="a plan's folder"
+  )
+  command.add_argument(
+    "--path", action="store_true", help="print only the plugin's path"
+  )
+  command.add_argument(
+    "--table",
+    metavar="FILE",
+    help="a plan's NCCL table, refused (status 2) where it is not whole",
+  )
+  command.add_argument(
+    "--checksum", metavar="HEX", help="what --table must have, as in env.sh"
+  )
+
+
+def _run(arguments: argparse.Namespace) -> None:
+  from lagom_xla.apply.nccl import build
+
+  if arguments.table is not None:
+    _check_table(pathlib.Path(arguments.table), arguments.checksum)
+  try:
+    path = build.ensure()
+    interfaces = build.interfaces(path)
+  except build.BuildError as error:
+    text = f"There is no NCCL tuner plugin. {error}"
+    if arguments.plan is None or arguments.path:
+      print(f"lagom-xla: {text}", file=sys.stderr)
+      if not arguments.quiet:
+        print(_FALLBACK, file=sys.stderr)
+      sys.exit(1)
+    command_lib.say(text)
+    _print_environment(arguments.plan)
+    return
+  if arguments.path:
+    output.write(str(path))
+  elif arguments.plan is None:
+    output.write(str(path))
+    for interface in interfaces:
+      output.write(
+        f"  ncclTunerPlugin_{interface}  for NCCL"
+        f" {build.INTERFACES[interface]} and later"
+      )
+  else:
+    _print_plugin(arguments.plan, str(path))
+
+
+def _check_table(table: pathlib.Path, checksum: str | None) -> None:
+  from lagom_xla.apply.nccl import layout
+  from lagom_xla.apply.nccl import table as table_lib
+
+  read = table_lib.read(table)
+  found = layout.checksum(read.rules, version=read.version)
+  if checksum is not None and found != checksum:
+    raise errors.TableError(
+      f"{table} is not the table of its plan: its checksum is {found}, not"
+      f" {checksum}. Copy the plan's whole folder, or make the plan again."
+    )
+
+
+def _print_plugin(plan: str, path: str) -> None:
+  from lagom_xla.apply import cap as cap_lib
+  from lagom_xla.apply import checked
+  from lagom_xla.apply import env as env_lib
+  from lagom_xla.apply.nccl import layout
+  from lagom_xla.apply.nccl import rules as rules_lib
+
+  folder = pathlib.Path(plan).absolute()
+  rules = rules_lib.of_settings(checked.load(folder).nccl_settings)
+  table = folder / env_lib.TABLE
+  if not table.is_file():
+    raise errors.PlanError(
+      f"{folder} holds no {env_lib.TABLE}; name the folder that lagom-xla tune"
+      " wrote."
+    )
+  if not rules:
+    output.write("# The plan leaves NCCL's own choices: no plugin is needed.")
+    return
+  values = {
+    "NCCL_TUNER_PLUGIN": path,
+    "LAGOM_XLA_NCCL_TABLE": str(table),
+    "LAGOM_XLA_NCCL_CHECKSUM": layout.checksum(rules),
+  }
+  output.write(env_lib.exports(values))
+  output.write(cap_lib.UNSET_FOR_TABLE)
+
+
+def _print_environment(plan_path: str) -> None:
+  from lagom_xla.apply import checked
+  from lagom_xla.apply import env as env_lib
+  from lagom_xla.apply.nccl import per_function
+  from lagom_xla.apply.nccl import rules as rules_lib
+
+  plan = checked.load(plan_path)
+  rules = rules_lib.of_settings(plan.nccl_settings)
+  variables = {**plan.nccl_env, **per_function.variables(rules)}
+  output.write(env_lib.nccl_lines(variables))

@@ -1,0 +1,246 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""lagom-xla tune: searches, recompiles, checks, and writes a plan."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import pathlib
+from typing import TYPE_CHECKING
+
+from lagom_xla import errors
+from lagom_xla.cli.console import output
+from lagom_xla.cli.options import command as command_lib
+from lagom_xla.cli.options import compiling
+from lagom_xla.cli.options import pictures
+from lagom_xla.cli.options import profiled
+from lagom_xla.cli.stops import stopping
+
+if TYPE_CHECKING:
+  from lagom_xla.explain import explanation as explanation_lib
+  from lagom_xla.profiling import costing as costing_lib
+  from lagom_xla.search.xla import candidates as candidates_lib
+  from lagom_xla.tuner import tuning as tuning_lib
+
+_EXAMPLES = f"""\
+{command_lib.TARGET_HELP}
+
+what --out gets (an older plan there is replaced):
+  plan.json        the plan, for lagom-xla verify and lagom_xla.tune(plan=DIR)
+  env.sh           what a launcher sources on every process before it starts
+  nccl_table.bin   NCCL settings per collective, for the tuner plugin
+  report.json.gz   what lagom-xla report draws
+  explain.json.gz  what lagom-xla explain tells
+Ctrl-C writes them for the best so far, and so do SIGTERM and --time-budget.
+docs/launchers.md shows how a job starts under Slurm, Kubernetes and MPI.
+
+examples:
+  lagom-xla tune train.py:train_step --cluster=16x8xh100 --out=plan
+  lagom-xla tune step.hlo.xz --cluster=2x8xh100 --format=json > tuning.json"""
+
+# Workers that start while the step is lowered, as it is begun by a compile to
+# the end beside others.
+_NUM_EARLY = 2
+
+_WRITES = (
+  "lagom_xla.explain.explaining",
+  "lagom_xla.explain.kept",
+  "lagom_xla.report.printed.as_json",
+  "lagom_xla.report.tables.cost_tables",
+  "lagom_xla.report.page.kept",
+  "lagom_xla.report.page.telling",
+  "lagom_xla.report.terminal.terminal",
+)
+
+
+def add(commands) -> None:
+  """Adds the command."""
+  command = command_lib.add(
+    commands,
+    "tune",
+    _run,
+    "Searches XLA options and NCCL settings, recompiles with the best, checks"
+    " that they acted, and writes a plan.",
+    _EXAMPLES,
+  )
+  command_lib.add_target(command)
+  command_lib.add_format(command)
+  profiled.add(command)
+  pictures.add(command)
+  compiling.add(command)
+  stopping.add_time_budget(command)
+  command.add_argument(
+    "--out",
+    default="plan",
+    metavar="DIR",
+    help="folder for the plan's files (default: %(default)s)",
+  )
+  command.add_argument(
+    "--searcher",
+    choices=("balance", "lagom"),
+    help="what searches NCCL's settings: the paper's priority search, lagom, or"
+    " ours, balance, which sees more of each trial (default: balance)",
+  )
+  applied = command.add_mutually_exclusive_group()
+  applied.add_argument(
+    "--flags-only",
+    dest="applied",
+    action="store_const",
+    const="flags",
+    help="choose for a job that sets XLA_FLAGS and nothing else: options,"
+    " XLA's cap on NCCL's channels among them",
+  )
+  applied.add_argument(
+    "--env-only",
+    dest="applied",
+    action="store_const",
+    const="env",
+    help="choose for a job that sets XLA_FLAGS and NCCL_MAX_CTAS and loads no"
+    " NCCL tuner plugin",
+  )
+  applied.add_argument(
+    "--in-process",
+    action="store_true",
+    help="also choose what no launcher can set: strands of the program, which"
+    " collectives are combined, one by one, and the costs that XLA schedules"
+    " by; it acts only where the step is wrapped in lagom_xla.tune(plan=DIR)",
+  )
+  command.set_defaults(applied="all", usage_error=command.error)
+
+
+def _run(arguments: argparse.Namespace) -> None:
+  folder = pathlib.Path(arguments.out)
+  if arguments.searcher and arguments.applied != "all":
+    arguments.usage_error(
+      "--searcher is for settings that the NCCL tuner plugin applies, which"
+      f" --{arguments.applied}-only does without"
+    )
+  try:
+    tuning, costed = _tune(arguments, folder)
+    stopping.end_time_budget()
+  except errors.Stopped as stop:
+    command_lib.say(
+      f"stopped by {stop.reason} before the step was compiled as it runs today,"
+      " so there is nothing to make a plan from."
+    )
+    stopping.end(stop.exit_status or stopping.NOTHING_FOUND)
+  from lagom_xla.report.printed import as_json
+  from lagom_xla.report.tables import cost_tables
+  from lagom_xla.report.terminal import terminal
+
+  files = _write(arguments, tuning, folder)
+  if arguments.format == "json":
+    output.write_json(as_json.tuning(tuning, costed))
+  elif arguments.quiet:
+    output.write_files(files)
+  else:
+    console = output.console()
+    terminal.show_tuning(console, tuning, files, is_verbose=arguments.verbose)
+    if costed is not None and arguments.verbose:
+      for note in cost_tables.notes(tuning.before, costed):
+        output.write(note)
+      cost_tables.show(console, costed)
+  if tuning.stopped is not None:
+    from lagom_xla.costs import in_words
+
+    command_lib.say(
+      f"stopped by {tuning.stopped.reason} after"
+      f" {in_words.count(tuning.candidates, 'candidate')}. The plan in"
+      f" {folder} is the best of them; `lagom-xla verify` tells"
+      " whether its parts act. The next run goes on from what was compiled."
+    )
+    stopping.end(tuning.stopped.exit_status)
+
+
+def _write(
+  arguments: argparse.Namespace,
+  tuning: tuning_lib.Tuning,
+  folder: pathlib.Path,
+) -> list[pathlib.Path]:
+  """Writes the plan's files, and the pictures, which is some work of its own.
+
+  Raises:
+    OutputError: one cannot be written.
+  """
+  from lagom_xla.apply import files as files_lib
+  from lagom_xla.cli.console import progress
+  from lagom_xla.explain import kept as kept_lib
+
+  with progress.Bar(lines=False, is_quiet=arguments.quiet) as bar:
+    bar.say(f"writing {folder}")
+    files = files_lib.write(tuning.plan, folder)
+    files += pictures.of_tuning(arguments, tuning, folder)
+    return [*files, kept_lib.write(_explained(tuning), folder)]
+
+
+def _explained(tuning: tuning_lib.Tuning) -> explanation_lib.Explanation:
+  """Why collectives are exposed, today and with a plan that does something."""
+  from lagom_xla.explain import explaining
+
+  if tuning.plan.is_default:
+    return explaining.of_step(tuning.before)
+  kept = tuning.kept
+  return explaining.of_plan(tuning.before, kept.runs, kept.settings)
+
+
+def _import_what_writes() -> None:
+  """Imports what a plan is written and shown with."""
+  for name in _WRITES:
+    importlib.import_module(name)
+
+
+def _tune(
+  arguments: argparse.Namespace, folder: pathlib.Path
+) -> tuple[tuning_lib.Tuning, costing_lib.Costing | None]:
+  command_lib.check_target(arguments)
+  from lagom_xla.cli.console import progress
+
+  with (
+    progress.Bar(
+      time_budget_s=arguments.time_budget, is_quiet=arguments.quiet
+    ) as bar,
+    compiling.workers(arguments, num_early=_NUM_EARLY) as workers,
+  ):
+    from lagom_xla.apply import files as files_lib
+
+    files_lib.check(folder)
+    pictures.check(arguments)
+    from lagom_xla.cli.console import naming
+    from lagom_xla.search import nccl
+    from lagom_xla.search.xla import candidates as candidates_lib
+    from lagom_xla.tuner import tuner
+
+    bar.say(f"lowering {arguments.target}")
+    target = command_lib.load_target(arguments, workers)
+    bar.say("reading the profile" if arguments.profile else "costing the step")
+
+    def found(
+      candidate: candidates_lib.Candidate | candidates_lib.Refused,
+    ) -> None:
+      if bar.num_done == 0 and isinstance(candidate, candidates_lib.Candidate):
+        # While workers compile, as whoever presses Ctrl-C waits for it.
+        _import_what_writes()
+        profiled.check(arguments, candidate.step)
+        command_lib.warn_of_repeated_work(target, candidate.step)
+        command_lib.warn_of_memory(target, candidate.peak_bytes)
+      bar.found(candidate)
+
+    def advance(words: str) -> None:
+      bar.advance(words)
+      bar.say("choosing what to compile next")
+
+    with (
+      bar.told_of_compiles(naming.of_arms(target)),
+      profiled.pricing(arguments, target) as costed,
+    ):
+      tuning = tuner.tune(
+        target,
+        searcher=arguments.searcher or nccl.DEFAULT_SEARCHER,
+        in_process=arguments.in_process,
+        applied=arguments.applied,
+        progress=advance,
+        found=found,
+        expect=bar.estimate,
+      )
+    return tuning, costed

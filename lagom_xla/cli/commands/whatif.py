@@ -1,0 +1,249 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""lagom-xla whatif: a step on other clusters, node counts and networks."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+import pathlib
+from typing import TYPE_CHECKING
+
+from lagom_xla import errors
+from lagom_xla.cli.console import output
+from lagom_xla.cli.options import command as command_lib
+from lagom_xla.cli.options import compiling
+from lagom_xla.cli.options import pictures
+from lagom_xla.cli.stops import stopping
+
+if TYPE_CHECKING:
+  from lagom_xla import cluster as cluster_lib
+  from lagom_xla.compile.targets import target as target_lib
+  from lagom_xla.compile.targets import watching
+  from lagom_xla.whatif import cases as cases_lib
+  from lagom_xla.whatif import comparing
+
+_EXAMPLES = f"""\
+{command_lib.TARGET_HELP}
+The function is called once for each number of GPUs, and decides what a step is
+there: whether the batch grows with them. An HLO module is of a fixed number of
+GPUs, so that GPUs and networks can be compared, and node counts cannot.
+
+examples:
+  lagom-xla whatif train.py:train_step --cluster=4x8xh100,4x8xh200,2xp5.48xlarge
+  lagom-xla whatif train.py:train_step --cluster=4x8xh100 \\
+      --network-gbps=100,200,400 --tokens-per-step=262144
+  lagom-xla whatif train.py:train_step --cluster=8x8xh100 --nodes=2,4,8,16
+  lagom-xla whatif train.py:train_step --cluster=8x8xh100 --report=page.html"""
+
+
+def add(commands) -> None:
+  """Adds the command."""
+  command = command_lib.add(
+    commands,
+    "whatif",
+    _run,
+    "Predicts a step on several clusters, node counts and network rates: what"
+    " buying network, or fewer nodes, would bring.",
+    _EXAMPLES,
+  )
+  command.add_argument("target", metavar="TARGET", help="see below")
+  command.add_argument(
+    "--cluster",
+    required=True,
+    action="append",
+    metavar="CLUSTERS",
+    help="clusters with commas between; may be repeated; `lagom-xla clusters`"
+    " lists them",
+  )
+  command_lib.add_arg(command)
+  command.add_argument(
+    "--network-gbps",
+    type=_rates,
+    default=(),
+    metavar="GBPS",
+    help="Gbit/s of a node's network for each of its GPUs, with commas between"
+    " (default: each cluster's own)",
+  )
+  command.add_argument(
+    "--nodes",
+    type=_counts,
+    metavar="COUNTS",
+    help="numbers of nodes to compile for, too, with commas between (default:"
+    " none; with --report powers of two from 1 to 1024)",
+  )
+  per_step = command.add_mutually_exclusive_group()
+  for unit in ("tokens", "examples"):
+    per_step.add_argument(
+      f"--{unit}-per-step",
+      type=_amount,
+      metavar="N",
+      help=f"{unit} of a step on the first cluster; elsewhere they grow as the"
+      " program's matrix products do",
+    )
+  command.add_argument(
+    "--search",
+    choices=("none", "quick", "full"),
+    default="quick",
+    help="for the best plan: nothing, NCCL settings of the schedule that XLA"
+    " makes today, or XLA's options too, which takes as long as tune does on"
+    " each cluster of --cluster (default: %(default)s)",
+  )
+  command.add_argument(
+    "--report",
+    metavar="FILE",
+    help="write a page for a browser: curves by nodes and by network",
+  )
+  command_lib.add_format(command)
+  compiling.add(command)
+  stopping.add_time_budget(command)
+
+
+def _run(arguments: argparse.Namespace) -> None:
+  arguments.cluster = ",".join(arguments.cluster)
+  pictures.check(arguments)
+  compared = _compare(arguments)
+  stopping.end_time_budget()
+  from lagom_xla import validation
+  from lagom_xla.whatif import page
+  from lagom_xla.whatif import table
+  from lagom_xla.whatif import telling
+
+  unit = "tokens" if arguments.tokens_per_step else None
+  unit = "examples" if arguments.examples_per_step else unit
+  comparison = telling.of(
+    compared,
+    target=arguments.target,
+    search=arguments.search,
+    unit=unit,
+    per_step=arguments.tokens_per_step or arguments.examples_per_step,
+  )
+  files = []
+  if arguments.report:
+    page.write(comparison, pathlib.Path(arguments.report))
+    files.append(arguments.report)
+  if arguments.format == "json":
+    output.write_json(validation.write(comparison))
+  elif arguments.quiet:
+    output.write_files(files)
+  else:
+    table.show(output.console(), comparison, files)
+  if compared.stopped is not None:
+    command_lib.say(
+      f"stopped by {compared.stopped.reason}: clusters that are not shown were"
+      " not looked at. The next run goes on from what was compiled."
+    )
+    stopping.end(compared.stopped.exit_status)
+
+
+def _compare(arguments: argparse.Namespace) -> comparing.Compared:
+  from lagom_xla.cli.console import progress
+  from lagom_xla.compile.loading import source
+  from lagom_xla.whatif import cases as cases_lib
+
+  # Neither needs JAX, which takes its time.
+  cases_lib.named(arguments.cluster, arguments.network_gbps)
+  source.check(arguments.target)
+
+  with (
+    progress.Bar(
+      time_budget_s=arguments.time_budget, is_quiet=arguments.quiet
+    ) as bar,
+    compiling.workers(arguments) as workers,
+  ):
+    from lagom_xla.cli.console import naming
+    from lagom_xla.flags import environment
+    from lagom_xla.whatif import comparing
+
+    environment.check()
+    rows, points = _cases(arguments)
+    bar.expect(len({case.cluster.name for case in (*rows, *points)}))
+    keywords = command_lib.keywords(arguments)
+
+    first: list[target_lib.Target] = []
+
+    def load(cluster: cluster_lib.Cluster) -> target_lib.Target:
+      bar.say(f"lowering {arguments.target} for {cluster.name}")
+      target = _loaded(arguments.target, cluster, keywords, first)
+      first[:] = [*first, target][:1]
+      return target if workers is None else target.with_workers(workers)
+
+    of_today = naming.of_today()
+
+    def name(compile_: watching.Compile) -> str:
+      return f"{of_today(compile_)} for {compile_.cluster}"
+
+    with bar.told_of_compiles(name), source.imported_once():
+      return comparing.compare(
+        rows,
+        points,
+        load=load,
+        search=arguments.search,
+        num_ahead=0 if workers is None else workers.max_workers,
+        progress=bar.advance,
+      )
+
+
+def _loaded(
+  text: str,
+  cluster: cluster_lib.Cluster,
+  keywords: dict[str, str],
+  first: Sequence[target_lib.Target],
+) -> target_lib.Target:
+  """The target for a cluster, given the first one that there was, if any."""
+  from lagom_xla.cli.processes import elsewhere
+  from lagom_xla.compile.loading import load
+
+  if first and elsewhere.is_needed(first[0], text, cluster):
+    return elsewhere.lowered(text, cluster, keywords)
+  return load.load(text, cluster, arguments=keywords)
+
+
+def _cases(
+  arguments: argparse.Namespace,
+) -> tuple[tuple[cases_lib.Case, ...], tuple[cases_lib.Case, ...]]:
+  """The clusters that were asked for, and those of other sizes.
+
+  Raises:
+    ClusterError: there is no such cluster.
+    TargetError: the target cannot be had in other sizes.
+  """
+  from lagom_xla.compile.loading import load
+  from lagom_xla.whatif import cases as cases_lib
+
+  rates = arguments.network_gbps
+  rows = cases_lib.named(arguments.cluster, rates)
+  is_python = load.is_python(arguments.target)
+  counts = arguments.nodes or ()
+  if counts and not is_python:
+    raise errors.TargetError(
+      f"{arguments.target} is an HLO module, of a fixed number of GPUs: for"
+      " --nodes give the Python function that lowers the step, as"
+      " train.py:train_step."
+    )
+  if arguments.nodes is None and arguments.report and is_python:
+    counts = cases_lib.NODE_COUNTS
+  return rows, cases_lib.sized(arguments.cluster, counts, rates)
+
+
+def _rates(text: str) -> tuple[float, ...]:
+  return tuple(_amount(part) for part in text.split(","))
+
+
+def _counts(text: str) -> tuple[int, ...]:
+  counts = [part.strip() for part in text.split(",")]
+  if not all(part.isdecimal() and int(part) for part in counts):
+    raise argparse.ArgumentTypeError(
+      f"{text!r} is no list of numbers of nodes such as 1,4,16"
+    )
+  return tuple(sorted(set(map(int, counts))))
+
+
+def _amount(text: str) -> float:
+  try:
+    amount = float(text)
+  except ValueError:
+    amount = 0.0
+  if not 0 < amount < 1e18:
+    raise argparse.ArgumentTypeError(f"{text!r} is no number above 0")
+  return amount

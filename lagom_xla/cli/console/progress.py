@@ -1,0 +1,243 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Progress on stderr, so that stdout holds the result alone.
+
+On a terminal it is a bar with what is going on and the time that is left;
+elsewhere, a line for each piece of work, and one for what is going on where
+nothing was said for a while.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+import contextlib
+import datetime
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import rich.console
+import rich.progress
+import rich.table
+import rich.text
+
+from lagom_xla.cli.console import silence
+from lagom_xla.compile.targets import watching
+
+if TYPE_CHECKING:
+  from lagom_xla.compile import config as config_lib
+  from lagom_xla.search.xla import candidates as candidates_lib
+
+# The end of a line that says what goes on.
+GOES_ON = " ..."
+# Short, so that 80 columns hold the name of an option and its value.
+_BAR_WIDTH = 4
+# Steps that there must be before others are thought to take as long: the first
+# takes longer than any other, as nothing is loaded yet, and is left out.
+_LEAST_STEPS = 3
+# Those that others are thought to take as long as: load and candidates change.
+_MOST_RECENT = 4
+# Less is not worth a word, and up to the next is said to the nearest ten.
+_LEAST_S = 5
+_MINUTES_FROM_S = 95
+
+
+class Bar:
+  """Progress in steps, of a number that is known or is estimated.
+
+  A bar vanishes when it is done.
+
+  Attributes:
+    num_done: steps so far.
+  """
+
+  def __init__(
+    self,
+    *,
+    time_budget_s: float | None = None,
+    lines: bool = True,
+    is_quiet: bool = False,
+  ):
+    """Makes one, to be used in a `with` block.
+
+    Args:
+      time_budget_s: the time that there is; None where that is not limited.
+      lines: whether there are lines where stderr is not a terminal.
+      is_quiet: whether there is neither a bar nor lines.
+    """
+    self._time_budget_s = time_budget_s
+    self._lines = lines and not is_quiet
+    self._is_quiet = is_quiet
+
+  def __enter__(self) -> Bar:
+    console = rich.console.Console(stderr=True)
+    is_open = sys.stderr is not None  # As after `2>&-`.
+    is_terminal = is_open and sys.stderr.isatty()
+    is_terminal = is_terminal and not console.is_dumb_terminal
+    self._is_bar = is_terminal and not self._is_quiet
+    self._started_s = time.monotonic()
+    self.num_done, self._num_left = 0, 0.0
+    self._ended_s: list[float] = []
+    self._found_us: float | None = None
+    self._is_searched = False
+    self._default_us: float | None = None
+    self._words = "loading JAX"
+    self._silence: silence.Silence | None = None
+    if is_open and not (self._is_bar or self._is_quiet):
+      self._silence = silence.Silence(self._say_what_goes_on)
+    self._progress = rich.progress.Progress(
+      rich.progress.TextColumn(
+        "{task.description}",
+        markup=False,
+        table_column=rich.table.Column(
+          ratio=1, no_wrap=True, overflow="ellipsis"
+        ),
+      ),
+      rich.progress.BarColumn(_BAR_WIDTH),
+      rich.progress.MofNCompleteColumn(),
+      _Time(self),
+      console=console,
+      transient=True,
+      disable=not self._is_bar,
+      expand=True,
+    )
+    self._progress.start()
+    self._task = self._progress.add_task(self._words, total=None)
+    return self
+
+  def __exit__(self, *_: object) -> None:
+    if self._silence is not None:
+      self._silence.end()
+    self._progress.stop()
+
+  def say(self, words: str) -> None:
+    """Says what is going on."""
+    self._words = words
+    self._progress.update(self._task, description=words)
+
+  @contextlib.contextmanager
+  def told_of_compiles(
+    self,
+    name: Callable[[watching.Compile], str],
+    *,
+    are_steps: bool = False,
+  ) -> Iterator[None]:
+    """Says inside what is compiled, each time that something is.
+
+    Args:
+      name: what to call it.
+      are_steps: whether each config is a step of those that are expected.
+    """
+    done: list[config_lib.XlaConfig] = []
+
+    @contextlib.contextmanager
+    def watch(compile_: watching.Compile) -> Iterator[None]:
+      words = name(compile_)
+      end = " to the end" if compile_.is_to_the_end else ""
+      self.say(f"compiling {words}{end}")
+      yield
+      if are_steps and compile_.config not in done:
+        done.append(compile_.config)
+        self.advance(words)
+      self.say(f"costing {words}")
+
+    with watching.by(watch):
+      yield
+
+  def expect(self, num_steps: int) -> None:
+    """Sets how many steps there are."""
+    self.estimate(num_steps)
+    self._progress.update(self._task, total=num_steps)
+
+  def estimate(self, num_left: float) -> None:
+    """Sets how many more steps there may be."""
+    self._num_left = num_left
+
+  def found(
+    self, candidate: candidates_lib.Candidate | candidates_lib.Refused
+  ) -> None:
+    """Keeps what the next step has found; refused ones have no time."""
+    tuned = getattr(candidate, "tuned", None)
+    self._found_us = None if tuned is None else tuned.step_time_us
+    self._is_searched = getattr(candidate, "is_searched", False)
+    if self._default_us is None:
+      self._default_us = self._found_us
+
+  def advance(self, words: str) -> None:
+    """One more step is done."""
+    self.num_done += 1
+    self._num_left = max(self._num_left - 1, 0.0)
+    self._ended_s.append(time.monotonic())
+    self._progress.update(self._task, advance=1, description=words)
+    if self._lines and not self._is_bar:
+      self._print(self._done(words))
+    self._found_us = None
+
+  @property
+  def left_s(self) -> float | None:
+    """How long it may still take, as the steps so far took; None if unknown."""
+    if self.num_done < _LEAST_STEPS:
+      return None
+    *before_s, last_s = self._ended_s[-1 - _MOST_RECENT :]
+    step_s = (last_s - before_s[0]) / len(before_s)
+    since_s = time.monotonic() - last_s
+    return max(self._num_left * step_s - since_s, 0.0)
+
+  @property
+  def _budget_left_s(self) -> float | None:
+    if self._time_budget_s is None:
+      return None
+    elapsed_s = time.monotonic() - self._started_s
+    return max(self._time_budget_s - elapsed_s, 0.0)
+
+  def _done(self, words: str) -> str:
+    if self._found_us is not None and self._default_us is not None:
+      words += f": {self._found_us / 1e3:,.2f} ms"
+      if self.num_done == 1 and self._is_searched:
+        words += " with NCCL tuned"
+      if self.num_done > 1:
+        words += f" ({self._found_us / self._default_us - 1:+.2%})"
+    return words
+
+  def _say_what_goes_on(self) -> None:
+    self._print(self._words, GOES_ON)
+
+  def _print(self, words: str, end: str = "") -> None:
+    """Prints a line in one piece, as two threads do."""
+    elapsed_s = time.monotonic() - self._started_s
+    line = f"{elapsed_s:7.1f} s  {words}{self.left_in_words}{end}\n"
+    print(line, end="", file=sys.stderr, flush=True)
+    if self._silence is not None:
+      self._silence.heard()
+
+  @property
+  def left_in_words(self) -> str:
+    """The same in words, after a comma; "" where it is not known, or little."""
+    left_s, budget_s = self.left_s, self._budget_left_s
+    if budget_s and (left_s is None or budget_s < left_s):
+      return f", at most {datetime.timedelta(seconds=round(budget_s))} left"
+    if left_s is None or left_s < _LEAST_S:
+      return ""
+    return f", about {_roughly(left_s)} left"
+
+
+def _roughly(seconds: float) -> str:
+  """A time as exactly as an estimate deserves."""
+  if seconds < _MINUTES_FROM_S:
+    return f"{max(10 * round(seconds / 10), 10)} s"
+  return f"{round(seconds / 60)} min"
+
+
+class _Time(rich.progress.ProgressColumn):
+  """How long it may still take, or how long it has taken."""
+
+  def __init__(self, bar: Bar):
+    super().__init__()
+    self._bar = bar
+
+  def render(self, task: rich.progress.Task) -> rich.text.Text:
+    """See `rich.progress.ProgressColumn`."""
+    if left := self._bar.left_in_words:
+      return rich.text.Text(left.replace(", at most ", "≤ ").lstrip(", "))
+    elapsed_s = round(task.elapsed or 0.0)
+    return rich.text.Text(str(datetime.timedelta(seconds=elapsed_s)))

@@ -1,0 +1,145 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The main program: what `lagom-xla` parses, and how what it runs ends.
+
+A command's module has `add(commands)`, which describes its arguments and names
+the function that runs it. Describing them imports nothing but argparse, so that
+help is instant; JAX is imported when a command runs, after the environment is
+what it should be.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+import gc
+import glob
+import os
+import sys
+import traceback
+import warnings
+
+from absl import app
+from absl.flags import argparse_flags
+
+import lagom_xla
+from lagom_xla import errors
+from lagom_xla.cli.commands import calibrate
+from lagom_xla.cli.commands import clusters
+from lagom_xla.cli.commands import completion
+from lagom_xla.cli.commands import doctor
+from lagom_xla.cli.commands import explain
+from lagom_xla.cli.commands import flags
+from lagom_xla.cli.commands import inspect
+from lagom_xla.cli.commands import plugin
+from lagom_xla.cli.commands import profile
+from lagom_xla.cli.commands import report
+from lagom_xla.cli.commands import schema
+from lagom_xla.cli.commands import tune
+from lagom_xla.cli.commands import verify
+from lagom_xla.cli.commands import whatif
+from lagom_xla.cli.console import output
+from lagom_xla.cli.options import command as command_lib
+from lagom_xla.cli.stops import stopping
+
+# In the order in which help lists them.
+_MODULES = (
+  *(inspect, tune, report, explain, verify, whatif, profile, flags),
+  *(plugin, clusters, calibrate, schema, doctor, completion),
+)
+_EXAMPLES = """\
+examples:
+  lagom-xla doctor       # what works on this machine
+  lagom-xla inspect train.py:train_step --cluster=1x8xh100
+  lagom-xla tune train.py:train_step --cluster=16x8xh100 --out=plan
+  lagom-xla report plan      # report.html, the step before and after
+  lagom-xla explain plan     # why collectives are exposed, and what helps
+  lagom-xla verify plan train.py:train_step --cluster=16x8xh100
+  lagom-xla profile traces    # what jax.profiler wrote of a run
+  source plan/env.sh     # in the script that starts each process
+
+No GPU is needed: XLA's own GPU compiler runs ahead of time. All times are
+predicted, but for those that a profile measured."""
+
+
+# Objects that are made between two looks for garbage. A search holds modules of
+# 100,000 instructions, each an object; Python's 700 took a fifth of its time.
+_OBJECTS_BETWEEN_COLLECTIONS = 50_000
+
+
+def run() -> None:
+  """Parses the command line and runs its command."""
+  gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
+  _prepare_environment()
+  app.run(_main, flags_parser=_parse)
+
+
+def _prepare_environment() -> None:
+  """What must be set before JAX is imported."""
+  os.environ.setdefault("JAX_SKIP_CUDA_CONSTRAINTS_CHECK", "1")
+  os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+  if not glob.glob("/dev/nvidia[0-9]*"):
+    # Keeps JAX from looking for GPUs that are not there.
+    os.environ.setdefault("JAX_PLATFORMS", "cpu")
+
+
+def parser() -> argparse.ArgumentParser:
+  """The parser of all commands."""
+  parser = argparse_flags.ArgumentParser(
+    prog="lagom-xla",
+    description=(
+      "Tunes how the collectives of a JAX train step share its GPUs."
+    ),
+    epilog=_EXAMPLES,
+    formatter_class=argparse.RawDescriptionHelpFormatter,
+  )
+  parser.add_argument(
+    "--version",
+    action="version",
+    version=f"lagom-xla {lagom_xla.__version__}",
+  )
+  commands = parser.add_subparsers(dest="command", required=True)
+  for module in _MODULES:
+    module.add(commands)
+  parser.set_defaults(parser=parser)  # What `completion` describes.
+  return parser
+
+
+def _parse(argv: Sequence[str]) -> argparse.Namespace:
+  return parser().parse_args(flags.join_check(argv[1:]))
+
+
+def _main(arguments: argparse.Namespace) -> None:
+  with output.unread_said():
+    _run(arguments)
+
+
+def _run(arguments: argparse.Namespace) -> None:
+  try:
+    # JAX is imported by then, which takes seconds.
+    with stopping.raised(getattr(arguments, "time_budget", None)):
+      with output.reserved(), warnings.catch_warnings():
+        warnings.showwarning = command_lib.show_warning
+        with command_lib.quietly(arguments.quiet):
+          arguments.function(arguments)
+  except errors.Stopped as stop:
+    command_lib.say(f"stopped by {stop.reason}.")
+    stopping.end(stop.exit_status or stopping.NOTHING_FOUND)
+  except errors.LagomError as error:
+    if isinstance(error, errors.OutputError) and output.is_unread(error):
+      return
+    if arguments.debug:
+      traceback.print_exc()
+    print(f"lagom-xla: {error}{_beside(error)}", file=sys.stderr)
+    sys.exit(2)
+
+
+def _beside(error: errors.LagomError) -> str:
+  """What may have a part in an error, and is not in its message."""
+  if not isinstance(error, errors.CompileError):
+    return ""
+  from lagom_xla.flags import environment
+
+  if not environment.is_set():
+    return ""
+  return f"\n  XLA_FLAGS is {environment.xla_flags()}"

@@ -1,0 +1,188 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""--report=FILE and --trace=FILE of commands: what they found, in pictures."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+import pathlib
+from typing import TYPE_CHECKING
+
+from lagom_xla import errors
+
+if TYPE_CHECKING:
+  from lagom_xla.costs import step as step_lib
+  from lagom_xla.profiling import profile as profile_lib
+  from lagom_xla.report.page import story as story_lib
+  from lagom_xla.report.trace import events as events_lib
+  from lagom_xla.tuner import tuning as tuning_lib
+
+
+def add(command: argparse.ArgumentParser) -> None:
+  """Adds --report and --trace."""
+  command.add_argument(
+    "--report",
+    metavar="FILE",
+    help="write a page for a browser: the verdict, timelines, who slows whom",
+  )
+  add_trace(command)
+
+
+def add_trace(command: argparse.ArgumentParser) -> None:
+  """Adds --trace."""
+  command.add_argument(
+    "--trace",
+    metavar="FILE",
+    help="write the timelines for ui.perfetto.dev, such as trace.json.gz",
+  )
+
+
+def check(arguments: argparse.Namespace) -> None:
+  """Checks that the pictures can be made and written, before any work is done.
+
+  Raises:
+    OutputError: they cannot.
+  """
+  if getattr(arguments, "report", None):
+    from lagom_xla.report.page import rendering
+
+    rendering.check_can_render()
+  for name in filter(
+    None, (getattr(arguments, name, None) for name in ("report", "trace"))
+  ):
+    folder = pathlib.Path(name).resolve().parent
+    if not folder.is_dir():
+      raise errors.OutputError(
+        f"{name} cannot be written: there is no folder {folder}."
+      )
+
+
+def of_inspection(
+  arguments: argparse.Namespace, step: step_lib.Step
+) -> list[pathlib.Path]:
+  """Writes the pictures of a step that are asked for, and returns them.
+
+  Raises:
+    OutputError: one cannot be written.
+  """
+  if not (arguments.report or arguments.trace):
+    return []
+  from lagom_xla.report.page import telling
+  from lagom_xla.report.trace import predicted
+
+  profile = _profile(arguments, step)
+  files = []
+  if arguments.report:
+    story = telling.of_inspection(step, measured_us=_step_us(profile))
+    files.append(_write_page(arguments, story))
+  if arguments.trace:
+    processes = [
+      predicted.of_step(1, "step", step, step.default),
+      *_measured(2, profile),
+    ]
+    files.append(_write_trace(arguments, processes))
+  return files
+
+
+def of_tuning(
+  arguments: argparse.Namespace, tuning: tuning_lib.Tuning, folder: pathlib.Path
+) -> list[pathlib.Path]:
+  """Writes what `lagom-xla report` needs, and the pictures that are asked for.
+
+  Args:
+    arguments: of the command.
+    tuning: what was found.
+    folder: the plan's.
+
+  Returns:
+    The files.
+
+  Raises:
+    OutputError: one cannot be written.
+  """
+  from lagom_xla.report.page import kept
+  from lagom_xla.report.page import telling
+  from lagom_xla.report.trace import predicted
+
+  profile = _profile(arguments, tuning.before)
+  story = telling.of_tuning(
+    tuning, folder=str(folder), measured_us=_step_us(profile)
+  )
+  files = [kept.write(story, folder)]
+  if arguments.report:
+    files.append(_write_page(arguments, story))
+  if arguments.trace:
+    before, best = tuning.before, tuning.kept
+    processes = [
+      predicted.of_step(1, "before", before, before.default),
+      predicted.of_step(2, "after", best.runs, best.settings),
+      *_measured(3, profile),
+    ]
+    files.append(_write_trace(arguments, processes))
+  return files
+
+
+def of_profile(
+  arguments: argparse.Namespace, profile: profile_lib.Profile
+) -> list[pathlib.Path]:
+  """Writes the trace of a profile, if it is asked for.
+
+  Raises:
+    OutputError: it cannot be written.
+  """
+  if not arguments.trace:
+    return []
+  return [_write_trace(arguments, _measured(1, profile))]
+
+
+def _write_page(
+  arguments: argparse.Namespace, story: story_lib.Story
+) -> pathlib.Path:
+  from lagom_xla.report.page import rendering
+
+  path = pathlib.Path(arguments.report)
+  rendering.write(story, path)
+  return path
+
+
+def _write_trace(
+  arguments: argparse.Namespace, processes: Sequence[events_lib.Process]
+) -> pathlib.Path:
+  from lagom_xla.report.trace import events
+
+  path = pathlib.Path(arguments.trace)
+  events.write(path, processes)
+  return path
+
+
+def _profile(
+  arguments: argparse.Namespace, step: step_lib.Step
+) -> profile_lib.Profile | None:
+  """The profile of --profile, if there is one."""
+  if arguments.profile is None:
+    return None
+  from lagom_xla.profiling import profile as profile_lib
+  from lagom_xla.profiling import xspace
+
+  trace = xspace.read(pathlib.Path(arguments.profile))
+  has_module = any(process.modules for process in trace.processes)
+  module = None if has_module else step.analysis.module
+  return profile_lib.of_trace(trace, module)
+
+
+def _step_us(profile: profile_lib.Profile | None) -> float | None:
+  if profile is None or not profile.whole_steps:
+    return None
+  return profile.step_time_us
+
+
+def _measured(
+  first: int, profile: profile_lib.Profile | None
+) -> list[events_lib.Process]:
+  """The measured step, if there is one."""
+  if profile is None:
+    return []
+  from lagom_xla.report.trace import measured
+
+  return list(measured.processes(first, profile))

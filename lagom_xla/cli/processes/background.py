@@ -1,0 +1,178 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Background search: `lagom-xla tune` of a step that is training meanwhile.
+
+    python -m lagom_xla.cli.processes.background FOLDER PARENT
+
+FOLDER holds a step (`compile/lowering/sent_step.py`) and a task; what is found
+is added there to a file, a JSON object per line, as soon as it is known. The
+process has the lowest priority, no GPU, and ends with its parent. It is started
+by `live/gpu/search_process.py`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import pathlib
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+from lagom_xla import errors
+from lagom_xla.cli.options import compiling
+from lagom_xla.cli.options import profiled
+from lagom_xla.cli.stops import stopping
+from lagom_xla.compile.workers import serve
+
+if TYPE_CHECKING:
+  from lagom_xla.compile import config as config_lib
+  from lagom_xla.compile.targets import target as target_lib
+  from lagom_xla.live.gpu import search_process as search_lib
+  from lagom_xla.search.xla import candidates as candidates_lib
+  from lagom_xla.tuner import tuning as tuning_lib
+
+# The lowest, so that the training process's own threads never wait for it.
+_NICENESS = 19
+
+
+def main() -> None:
+  """Does the folder's task, and says there what came of it."""
+  folder, parent = pathlib.Path(sys.argv[1]), int(sys.argv[2])
+  serve.end_with(parent)
+  os.nice(_NICENESS)
+  from lagom_xla.live.gpu import search_process as search_lib
+
+  task = search_lib.read_task(folder)
+  try:
+    with stopping.raised(task.time_budget_s):
+      if task.prove is None:
+        _search(folder, task)
+      else:
+        _prove_one(folder, task)
+  except (errors.LagomError, errors.Stopped) as error:
+    _say(folder, error=_in_words(error))
+  stopping.end(0)
+
+
+def _search(folder: pathlib.Path, task: search_lib.Task) -> None:
+  """Tunes the step, and says the plan, then one proposal after the other."""
+  from lagom_xla.live.gpu import runners_up
+
+  begin_s = time.monotonic()
+  arguments = argparse.Namespace(workers=task.num_workers, no_cache=False)
+  # What it proposes is proven to compile: the training process runs it next.
+  with compiling.workers(arguments, generates_code=True) as workers:
+    target = _target(folder)
+    if workers is not None:
+      target = target.with_workers(workers)
+    tuning = _tuned(folder, target, task)
+    # What needs no proof is said before it can be too late for it.
+    stopping.end_time_budget()
+    _say(folder, plan=tuning.plan.to_dict())
+    if not tuning.plan.xla.is_default:
+      is_proven = tuning.stopped is None
+      ratio = runners_up.ratio(tuning.search, tuning.search.best)
+      _propose(folder, tuning.plan.xla, ratio, is_proven=is_proven)
+    left_s = task.time_budget_s - (time.monotonic() - begin_s)
+    if tuning.stopped is None and left_s > 0:
+      with contextlib.suppress(errors.Stopped), stopping.raised(left_s):
+        _propose_runners_up(folder, target, tuning.search)
+
+
+def _propose_runners_up(
+  folder: pathlib.Path,
+  target: target_lib.Target,
+  search: candidates_lib.Search,
+) -> None:
+  """Says which runners-up there are, once they have compiled here."""
+  from lagom_xla.live.gpu import runners_up
+
+  for candidate in runners_up.of(search):
+    ratio = runners_up.ratio(search, candidate)
+    try:
+      _prove(target, candidate.config)
+    except errors.LagomError as error:
+      _say(folder, warning=str(error))
+    else:
+      _propose(folder, candidate.config, ratio, is_proven=True)
+
+
+def _tuned(
+  folder: pathlib.Path, target: target_lib.Target, task: search_lib.Task
+) -> tuning_lib.Tuning:
+  """The tuning by the task's trace, or by predictions where that is no use."""
+  from lagom_xla.tuner import tuner
+
+  def tune() -> tuning_lib.Tuning:
+    return tuner.tune(target, searcher=task.searcher, in_process=True)
+
+  try:
+    with profiled.pricing(argparse.Namespace(profile=task.trace), target):
+      return tune()
+  except (errors.TraceError, errors.HloError) as error:
+    _say(folder, warning=f"{error} Costs are predicted instead.")
+    return tune()
+
+
+def _prove_one(folder: pathlib.Path, task: search_lib.Task) -> None:
+  """Compiles one config here, where an abort harms nobody."""
+  assert task.prove is not None
+  _prove(_target(folder), task.prove)
+  _say(folder, proven=True)
+
+
+def _prove(target: target_lib.Target, config: config_lib.XlaConfig) -> None:
+  """Compiles a config as far as that goes without a GPU.
+
+  Raises:
+    LagomError: it cannot be compiled.
+  """
+  if target.obstacle is None:
+    target.compile(config)
+  else:
+    target.schedule(config)
+
+
+def _target(folder: pathlib.Path) -> target_lib.Target:
+  from lagom_xla.compile.lowering import sent_step
+  from lagom_xla.compile.targets import target as target_lib
+
+  return target_lib.of_sent(sent_step.read(folder), name="the step")
+
+
+def _propose(
+  folder: pathlib.Path,
+  config: config_lib.XlaConfig,
+  ratio: float,
+  *,
+  is_proven: bool,
+) -> None:
+  from lagom_xla.live.gpu import payload as payload_lib
+
+  payload = payload_lib.Payload(xla=config, is_proven=is_proven)
+  _say(
+    folder,
+    name=payload_lib.in_words(config),
+    payload=payload.to_bytes().decode(),
+    predicted_ratio=ratio,
+  )
+
+
+def _say(folder: pathlib.Path, **facts: Any) -> None:
+  from lagom_xla.live.gpu import search_process as search_lib
+
+  with (folder / search_lib.FOUND).open("a") as file:
+    file.write(json.dumps(facts) + "\n")
+
+
+def _in_words(error: BaseException) -> str:
+  if isinstance(error, errors.Stopped):
+    return f"stopped by {error.reason} before anything was found"
+  return str(error)
+
+
+if __name__ == "__main__":
+  main()

@@ -1,0 +1,132 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Elsewhere: a process that lowers one target, for one number of devices.
+
+    python -m lagom_xla.cli.processes.elsewhere FILE PARENT < TASK
+
+A program that makes its mesh when it is imported has it of as many devices as
+JAX began with, and JAX begins once in a process. FILE gets the HLO module, or
+the reason why there is none as a line of JSON.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+from typing import TYPE_CHECKING
+
+from lagom_xla import errors
+
+if TYPE_CHECKING:
+  from lagom_xla import cluster as cluster_lib
+  from lagom_xla.compile.targets import target as target_lib
+
+_REASON = b'{"reason": '
+_MOST_WORDS = 400
+
+
+def is_needed(
+  first: target_lib.Target, text: str, cluster: cluster_lib.Cluster
+) -> bool:
+  """Whether a target can be had for a cluster in another process only.
+
+  Args:
+    first: the target as it was lowered first, in this process.
+    text: what it is called on the command line.
+    cluster: what it is wanted for now.
+  """
+  from lagom_xla.compile.loading import load
+  from lagom_xla.compile.targets import target as target_lib
+
+  # A program whose mesh is of the devices that it is given stays a step.
+  is_of_import = load.is_python(text) and not isinstance(
+    first, target_lib.StepTarget
+  )
+  return is_of_import and cluster.num_devices != first.cluster.num_devices
+
+
+def lowered(
+  text: str, cluster: cluster_lib.Cluster, arguments: Mapping[str, str]
+) -> target_lib.Target:
+  """A target, lowered in a process of its own.
+
+  Args:
+    text: what it is called on the command line.
+    cluster: what it is for.
+    arguments: more keyword arguments of its function.
+
+  Raises:
+    TargetError: it cannot be lowered for that cluster.
+  """
+  from lagom_xla.compile.targets import target as target_lib
+  from lagom_xla.passes import hlo
+
+  task = {"text": text, "cluster": cluster.to_dict(), "arguments": arguments}
+  with tempfile.TemporaryDirectory() as folder:
+    file = pathlib.Path(folder) / "lowered"
+    done = subprocess.run(
+      [sys.executable, "-m", __name__, str(file), str(os.getpid())],
+      # Never the GPUs, as of the processes that compile.
+      env={
+        **os.environ,
+        "JAX_PLATFORMS": "cpu",
+        "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+      },
+      input=json.dumps(task),
+      stdout=subprocess.DEVNULL,
+      stderr=subprocess.PIPE,
+      text=True,
+      check=False,
+    )
+    content = file.read_bytes() if file.is_file() else b""
+  if content.startswith(_REASON):
+    raise errors.TargetError(json.loads(content)["reason"])
+  if not content:
+    said = done.stderr.strip()[-_MOST_WORDS:]
+    raise errors.TargetError(
+      f"{text} ended the process that lowered it for {cluster.name}, with"
+      f" status {done.returncode}: {said}"
+    )
+  return target_lib.of_module(hlo.load(content), cluster, name=text)
+
+
+def main() -> None:
+  """Lowers the target of the task, and writes what came of it."""
+  file, parent = pathlib.Path(sys.argv[1]), int(sys.argv[2])
+  from lagom_xla.compile.workers import serve
+
+  serve.end_with(parent)
+  task = json.loads(sys.stdin.read())
+  try:
+    content = _module(task["text"], task["cluster"], task["arguments"])
+  except errors.LagomError as error:
+    content = json.dumps({"reason": str(error)}).encode()
+  file.write_bytes(content)
+  # What the program left running is of no use to anybody.
+  os._exit(0)
+
+
+def _module(
+  text: str, cluster: Mapping[str, object], arguments: Mapping[str, str]
+) -> bytes:
+  from lagom_xla import cluster as cluster_lib
+  from lagom_xla.compile.loading import load
+  from lagom_xla.compile.targets import target as target_lib
+
+  wanted = cluster_lib.from_dict(cluster, where="the cluster")
+  target = load.load(text, wanted, arguments=arguments)
+  if not isinstance(target, target_lib.ModuleTarget):
+    raise errors.TargetError(
+      f"{text} makes its mesh when it is imported for some clusters only, and"
+      f" not for {wanted.name}."
+    )
+  return target.module.module.proto.SerializeToString()
+
+
+if __name__ == "__main__":
+  main()

@@ -1,0 +1,152 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Stops: Ctrl-C, SIGTERM and a time budget, raised where the command is.
+
+The first one is raised as `errors.Stopped`, so that what was found so far can
+be written; the next one ends the process at once, as signals do by themselves.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterator
+import contextlib
+import functools
+import os
+import re
+import signal
+import sys
+import time
+import types
+from typing import Any, NoReturn
+
+from lagom_xla import errors
+from lagom_xla.cli.console import output
+from lagom_xla.cli.stops import ending
+
+_UNITS_S = {"": 1, "s": 1, "m": 60, "h": 3600}
+# There is no result: the exit status of errors.
+NOTHING_FOUND = 2
+# Python drops what is raised in some callbacks; then it is raised again.
+_AGAIN_S = 0.1
+# Extensions that are being imported may crash of what is raised in them. So an
+# import is waited for; one that takes longer is JAX's, and nothing was found.
+_LONGEST_IMPORT_S = 0.5
+_IMPORTS = "<frozen importlib._bootstrap>"
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+def add_time_budget(command: argparse.ArgumentParser) -> None:
+  """Adds --time-budget."""
+  command.add_argument(
+    "--time-budget",
+    type=_seconds,
+    metavar="TIME",
+    help="keep the best that is found in this time, such as 120s, 5m or 1h;"
+    " Ctrl-C and SIGTERM keep it, too",
+  )
+
+
+@contextlib.contextmanager
+def raised(time_budget_s: float | None = None) -> Iterator[None]:
+  """Raises `errors.Stopped` inside, at the first reason to stop.
+
+  Args:
+    time_budget_s: from now on; None for all the time that it takes.
+  """
+  stopped: errors.Stopped | None = None
+  stopped_s = 0.0
+
+  def stop(number: int, frame: types.FrameType | None) -> None:
+    nonlocal stopped, stopped_s
+    if stopped is None:
+      stopped_s = time.monotonic()
+      for one in _SIGNALS:
+        signal.signal(one, signal.SIG_DFL)
+      signal.setitimer(signal.ITIMER_REAL, _AGAIN_S, _AGAIN_S)
+      stopped = _reason(number, time_budget_s)
+    elif stopped.is_caught or sys.exception() is stopped:
+      return  # It is on its way.
+    if _is_importing(frame):
+      if time.monotonic() - stopped_s >= _LONGEST_IMPORT_S:
+        ending.now(stopped.reason, stopped.exit_status or NOTHING_FOUND)
+      return
+    raise stopped
+
+  before = {one: signal.signal(one, stop) for one in _SIGNALS}
+  before[signal.SIGALRM] = signal.signal(signal.SIGALRM, stop)
+  unraisable = sys.unraisablehook
+  sys.unraisablehook = functools.partial(_say_unless_stopped, unraisable)
+  # Extensions that are being imported print what they make errors of.
+  excepthook = sys.excepthook
+
+  def print_unless_stopped(kind: Any, value: Any, trace: Any) -> None:
+    if not isinstance(value, errors.Stopped):
+      excepthook(kind, value, trace)
+
+  sys.excepthook = print_unless_stopped
+  signal.setitimer(signal.ITIMER_REAL, time_budget_s or 0)
+  try:
+    yield
+  except Exception as error:
+    if stopped is None or stopped.is_caught:
+      raise
+    # Extensions that are being imported make an ImportError of it.
+    raise stopped from error
+  finally:
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    sys.unraisablehook, sys.excepthook = unraisable, excepthook
+    for one, handler in before.items():
+      signal.signal(one, handler)
+
+
+def end_time_budget() -> None:
+  """Says that there is a result, which is to be written whatever it takes."""
+  signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def _is_importing(frame: types.FrameType | None) -> bool:
+  """Whether an import goes on in a frame, or in one that called it."""
+  while frame is not None:
+    if frame.f_code.co_filename == _IMPORTS:
+      return True
+    frame = frame.f_back
+  return False
+
+
+def _reason(number: int, time_budget_s: float | None) -> errors.Stopped:
+  if number == signal.SIGALRM:
+    assert time_budget_s is not None
+    return errors.Stopped(f"the time budget of {time_budget_s:g} s", 0)
+  name = "Ctrl-C" if number == signal.SIGINT else "SIGTERM"
+  return errors.Stopped(name, ending.SIGNALED + number)
+
+
+def _say_unless_stopped(
+  say: Callable[[sys.UnraisableHookArgs], object],
+  unraisable: sys.UnraisableHookArgs,
+) -> None:
+  """What is dropped is raised again, and not worth a traceback."""
+  if not isinstance(unraisable.exc_value, errors.Stopped):
+    say(unraisable)
+
+
+def end(exit_status: int) -> NoReturn:
+  """Ends the process now: taking JAX down takes longer than a second.
+
+  Raises:
+    OutputError: the result could not be written.
+  """
+  output.flush()
+  sys.stdout.flush()
+  sys.stderr.flush()
+  os._exit(exit_status)
+
+
+def _seconds(text: str) -> float:
+  found = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", text)
+  if found is None or float(found[1]) == 0:
+    raise argparse.ArgumentTypeError(
+      f"{text!r} is no time such as 120s, 5m or 1h"
+    )
+  return float(found[1]) * _UNITS_S[found[2]]

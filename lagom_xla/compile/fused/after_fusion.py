@@ -1,0 +1,242 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Schedules that start from a fused module: XLA's passes after fusion, alone.
+
+Most of a schedule's time is XLA's fusion, which candidates share that differ
+only in what comes after it. One of them has XLA write its module down between
+fusion and the combiners (`from_the_beginning`); others go on from there
+(`from_fused`).
+
+XLA breaks ties by name, and by the order in which it met an instruction's users
+(`hlo_users.py`). It names by counting: `used_names.py` has it count from where
+it was, which is checked on the schedule from the beginning. The order is gone,
+so each schedule is made twice, with users turned round: where both are not
+alike, nobody but XLA from the beginning knows which it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+import dataclasses
+import pathlib
+import re
+import tempfile
+
+import jax
+
+from lagom_xla import cluster as cluster_lib
+from lagom_xla import errors
+from lagom_xla.compile import devices as devices_lib
+from lagom_xla.compile.fused import hlo_users
+from lagom_xla.compile.fused import used_names
+from lagom_xla.compile.xla import options_set
+from lagom_xla.compile.xla import pjrt_compile
+from lagom_xla.jax_internals import request as request_lib
+from lagom_xla.passes import hlo_pb2
+from lagom_xla.passes import in_compile
+from lagom_xla.passes import registry
+
+# Options that no pass reads before the combiners (gpu_compiler.cc).
+_OPTIONS = frozenset(
+  [
+    "xla_gpu_all_gather_combine_threshold_bytes",
+    "xla_gpu_all_reduce_combine_threshold_bytes",
+    "xla_gpu_collect_cost_model_stats",
+    "xla_gpu_enable_latency_hiding_scheduler",
+    "xla_gpu_enable_while_loop_double_buffering",
+    "xla_gpu_experimental_collective_start_as_early_as_possible",
+    "xla_gpu_experimental_enable_heuristic_collective_combining",
+    "xla_gpu_experimental_parallel_collective_overlap_limit",
+    "xla_gpu_memory_limit_slop_factor",
+    "xla_gpu_reduce_scatter_combine_threshold_bytes",
+  ]
+)
+# Where one of these is set, passes run or are written down otherwise.
+_IN_THE_WAY = ("xla_dump_", "hlo_pass", "xla_gpu_enable_dynamic_slice_fusion")
+
+# XLA of JAX 0.12 numbers the passes that show modules, on and on within a
+# process, so that they cannot be asked for by name.
+_NAMES_LAST = jax.__version_info__ < (0, 12)
+
+# The first pass after fusion; XLA writes down what it gets.
+_FIRST = "rename_fusions"
+# What runs after fusion; passes of the same names before it find nothing to do
+# in a fused module. Not computation-deduplicator: before fusion it merges
+# computations, after it all it does is to write names of equal fusions into
+# metadata.
+_PASSES = """
+  algsimp all-reduce-contiguous apply-xla-transforms
+  async-collective-annotator async-collective-creator
+  async-stream-attribute-wrapper autotuner collective-backend-assigner
+  collective-combiner-annotator collective-kernel-strategy-annotator
+  collective-permute-combiner collectives-schedule-linearizer
+  convert_triton_gemm_config copy-insertion copy_fusion cublas-gemm-rewriter
+  dce dot-algorithm-rewriter dus-accumulator-zero-init-elimination
+  explicit-collectives-group-async-wrapper
+  explicit-stream-annotation-async-wrapper fusion-wrapper
+  gpu-all-gather-combiner gpu-all-reduce-combiner
+  gpu-convert-async-collectives-to-sync gpu-reduce-scatter-combiner
+  gpu_cost_model_stats_collection latency-hiding-scheduler
+  legalize-scheduling-annotations loop-double-buffer-transformer
+  loop-schedule-linearizer propagate-call-metadata rename_fusions
+  sanitize-constant-names scalar-constant-sinker scaled-dot-rewriter
+  scheduling-instruction-annotator simplify-while-loops
+  sol-gpu-cost-model-stats-collection stream-attribute-annotator
+  tuple-simplifier
+""".split()
+
+_Module = hlo_pb2.HloModuleProto
+_Options = Mapping[str, bool | int | float | str]
+# Schedules in which names are made to begin where they did.
+_MAX_ROUNDS = 2
+
+
+def is_possible(options: Iterable[str]) -> bool:
+  """Whether schedules with these XLA options may start from a fused module."""
+  return _NAMES_LAST and not options_set.may_name(_IN_THE_WAY, options)
+
+
+def before(options: _Options) -> dict[str, bool | int | float | str]:
+  """Those of the options that act on fusion, or before it."""
+  return {name: v for name, v in options.items() if name not in _OPTIONS}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Begun:
+  """What a compile from the beginning gave.
+
+  Attributes:
+    scheduled: the schedule; None where XLA finished without it.
+    fused: the module that others go on from; None where they cannot.
+  """
+
+  scheduled: _Module | None
+  fused: _Module | None
+
+
+def from_the_beginning(
+  name: str, cluster: cluster_lib.Cluster, request: request_lib.Request
+) -> Begun:
+  """Schedules, and writes down what others may go on from.
+
+  Args:
+    name: of the module.
+    cluster: what it is compiled for.
+    request: what XLA gets.
+
+  Raises:
+    Exception: XLA refused.
+  """
+  with tempfile.TemporaryDirectory() as folder:
+    writing = request_lib.with_options(request, options(name, folder), None)
+    scheduled = in_compile.run_to(
+      registry.Stage.POST_SCHEDULER,
+      lambda: request_lib.compile(writing, devices_lib.devices(cluster)),
+      name,
+    )
+    fused = written(folder, scheduled, cluster, request)
+  return Begun(scheduled=scheduled, fused=fused)
+
+
+def options(name: str, folder: str) -> dict[str, bool | str]:
+  """XLA options with which a compile writes down its fused module.
+
+  Args:
+    name: of the module.
+    folder: where to; nothing else is in it.
+  """
+  return {
+    "xla_dump_to": folder,
+    "xla_dump_hlo_as_proto": True,
+    "xla_dump_hlo_pass_re": f"^{_FIRST}$",
+    "xla_dump_hlo_module_re": f"^{re.escape(name)}$",
+  }
+
+
+def written(
+  folder: str,
+  scheduled: _Module | None,
+  cluster: cluster_lib.Cluster,
+  request: request_lib.Request,
+) -> _Module | None:
+  """The fused module that a compile with these options wrote down.
+
+  Args:
+    folder: where it is.
+    scheduled: what the compile scheduled.
+    cluster: what it was compiled for.
+    request: what XLA got, but for these options.
+
+  Returns:
+    None where nobody can go on from it.
+  """
+  files = list(pathlib.Path(folder).glob(f"*.before_{_FIRST}.hlo.pb"))
+  if scheduled is None or len(files) != 1:
+    return None
+  fused = hlo_pb2.HloProto.FromString(files[0].read_bytes()).hlo_module
+  try:
+    return _as_if_never_stopped(fused, scheduled, cluster, request)
+  except (errors.CompileError, errors.UnsupportedError):
+    return None
+
+
+def from_fused(
+  fused: _Module, cluster: cluster_lib.Cluster, request: request_lib.Request
+) -> _Module | None:
+  """What XLA schedules from a fused module.
+
+  Args:
+    fused: of `from_the_beginning`.
+    cluster: what it is compiled for.
+    request: what XLA would get to compile it from the beginning.
+
+  Returns:
+    None where it may not be what XLA schedules from the beginning.
+
+  Raises:
+    CompileError: XLA refused.
+  """
+  scheduled = _schedule(fused, cluster, request)
+  if scheduled is None:
+    return None
+  other = _schedule(hlo_users.with_users_turned(fused), cluster, request)
+  if other is None or not used_names.are_alike(scheduled, other):
+    return None
+  return scheduled
+
+
+def _schedule(
+  fused: _Module, cluster: cluster_lib.Cluster, request: request_lib.Request
+) -> _Module | None:
+  only = {"xla_enable_hlo_passes_only": ",".join(_PASSES)}
+  options = request_lib.options_for_partitioned(
+    request_lib.with_options(request, only, None)
+  )
+  serialized = fused.SerializeToString()
+  return in_compile.run_to(
+    registry.Stage.POST_SCHEDULER,
+    lambda: pjrt_compile.compile_hlo(cluster, serialized, options),
+    fused.name,
+  )
+
+
+def _as_if_never_stopped(
+  fused: _Module,
+  expected: _Module,
+  cluster: cluster_lib.Cluster,
+  request: request_lib.Request,
+) -> _Module | None:
+  """The fused module with names used up; None where schedules differ."""
+  first = used_names.first_new(fused, expected)
+  for _ in range(_MAX_ROUNDS):
+    used_up = used_names.with_used(fused, first)
+    got = _schedule(used_up, cluster, request)
+    if got is None:
+      return None
+    if not used_names.are_alike(expected, got):
+      return None  # It is for the order of users, which names do not mend.
+    if used_names.are_equal(expected, got):
+      return used_up
+    # Names that were new, and gone again before the schedule, count as well.
+    first = used_names.shifted(first, fused, expected, got)
+  return None

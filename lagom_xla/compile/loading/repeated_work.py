@@ -1,0 +1,146 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Work that every device repeats: products that sharding does not divide.
+
+A program before the partitioner has the shapes of whole arrays, and so the
+FLOPs of all devices together. Where each device computes much more than its
+part of them, arrays are whole where they should be sharded. XLA says nothing of
+it, and no axis of the mesh need be unused: a state that is sharded under
+activations that are not looks like FSDP.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+import math
+
+from jaxlib.mlir import ir
+from jaxlib.mlir.dialects import sdy
+
+from lagom_xla.compile.targets import target as target_lib
+from lagom_xla.passes.program.stablehlo import communication
+from lagom_xla.passes.program.stablehlo import counted_loops
+from lagom_xla.passes.program.stablehlo import functions
+from lagom_xla.passes.program.stablehlo import product_flops
+
+# What uneven shards pad, and small products that are meant to be on all
+# devices, stay well below.
+_MOST_OF_A_PART = 1.5
+_PRODUCTS = frozenset(["stablehlo.dot_general", "stablehlo.convolution"])
+# XLA makes other products of it, of more FLOPs.
+_RAGGED = "ragged_dot"
+# Behind these, shapes are those of one device.
+_TO_LOCAL = frozenset(["SPMDFullToShardShape", "xla.sdy.GlobalToLocalShape"])
+
+
+def warning(target: target_lib.Target, device_flops: int) -> str:
+  """What to say of products that every device computes; "" for nothing.
+
+  Args:
+    target: the step; of one that XLA has not to partition nothing is said.
+    device_flops: of the matrix products of one device, by the schedule.
+  """
+  whole = flops_of_all_devices(target)
+  part = whole / target.cluster.num_devices
+  if not part or device_flops <= _MOST_OF_A_PART * part:
+    return ""
+  return (
+    f"Each GPU computes {device_flops / 1e12:,.4g} TFLOP of matrix products,"
+    f" {device_flops / part:.1f} times its part of the {whole / 1e12:,.4g} of"
+    f" {target.name}: {1 - part / device_flops:.0%} of it is what other GPUs"
+    " compute, too, where arrays are not sharded. If the step needs a mesh or"
+    " axis rules around it, return a context manager that yields (step,"
+    " arguments) from within them (docs/targets.md)."
+  )
+
+
+def flops_of_all_devices(target: target_lib.Target) -> int:
+  """FLOPs of a program's products before they are divided; 0 if not known."""
+  if isinstance(target, target_lib.ModuleTarget):
+    is_whole = not target.module.is_partitioned
+  elif isinstance(target, target_lib.StepTarget):
+    is_whole = communication.is_partitioned(target.lowered.stablehlo)
+  else:
+    return 0
+  if not is_whole:
+    return 0
+  try:
+    return _Program(target.lowered.stablehlo.operation).flops("main")
+  except _UnknownError:
+    return 0
+
+
+class _UnknownError(Exception):
+  """A program whose FLOPs its shapes do not tell."""
+
+
+class _Program:
+  """The functions of a program, each counted once."""
+
+  def __init__(self, module: ir.Operation):
+    self._functions = functions.by_name(module)
+    self._sizes = _axis_sizes(module)
+    self._flops: dict[str, int] = {}
+
+  def flops(self, name: str) -> int:
+    """FLOPs of the products in a function, and in those that it calls."""
+    if name not in self._flops:
+      self._flops[name] = self._flops_in(self._functions[name])
+    return self._flops[name]
+
+  def _flops_in(self, operation: ir.Operation) -> int:
+    return sum(self._flops_of(inner) for inner in _inside(operation))
+
+  def _flops_of(self, operation: ir.Operation) -> int:
+    name = operation.name
+    if name in _PRODUCTS:
+      return product_flops.flops(operation)
+    if functions.is_call(operation):
+      return self.flops(functions.callee(operation))
+    if name == "stablehlo.custom_call" and _target(operation) in _TO_LOCAL:
+      raise _UnknownError
+    if _RAGGED in name:
+      raise _UnknownError
+    inside = self._flops_in(operation)
+    if not inside:
+      return 0
+    if name == "stablehlo.while":
+      loop = counted_loops.read(operation)
+      if isinstance(loop, str):
+        raise _UnknownError
+      return inside * loop.num_trips
+    if name == "sdy.manual_computation":
+      return inside * self._num_parts(operation)
+    return inside
+
+  def _num_parts(self, manual: ir.Operation) -> int:
+    """Devices that run a computation on shapes of their own."""
+    axes = sdy.ManualAxesAttr(manual.attributes["manual_axes"])
+    return math.prod(self._sizes[axis] for axis in axes)
+
+
+def _axis_sizes(module: ir.Operation) -> dict[str, int]:
+  """Sizes of the axes of all meshes.
+
+  Raises:
+    _UnknownError: two meshes have axes of one name that differ.
+  """
+  sizes: dict[str, int] = {}
+  for operation in _inside(module):
+    if operation.name == "sdy.mesh":
+      for each in sdy.MeshAttr(operation.attributes["mesh"]).axes:
+        axis = sdy.MeshAxisAttr(each)
+        if sizes.setdefault(axis.name, axis.size) != axis.size:
+          raise _UnknownError
+  return sizes
+
+
+def _inside(operation: ir.Operation) -> Iterator[ir.Operation]:
+  for region in operation.regions:
+    for block in region.blocks:
+      for inner in block.operations:
+        yield inner.operation
+
+
+def _target(custom_call: ir.Operation) -> str:
+  return ir.StringAttr(custom_call.attributes["call_target_name"]).value

@@ -1,0 +1,144 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Python that a target is defined in: a file or a module, imported.
+
+A file is imported as Python would run it, beside its siblings; one of a
+package (its folder has an `__init__.py`) as a part of that package, so that its
+relative imports work. A module is looked for in the working directory, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+import contextlib
+import contextvars
+import importlib
+import importlib.util
+import pathlib
+import sys
+import types
+
+from lagom_xla import errors
+from lagom_xla.compile.loading import remedies
+
+_imported: contextvars.ContextVar[dict[pathlib.Path, types.ModuleType] | None]
+_imported = contextvars.ContextVar("imported", default=None)
+
+
+@contextlib.contextmanager
+def imported_once() -> Iterator[None]:
+  """Has files imported once inside, as JAX registers no type a second time."""
+  token = _imported.set({})
+  try:
+    yield
+  finally:
+    _imported.reset(token)
+
+
+def check(text: str) -> None:
+  """Checks that there is the file that a target is named by, if it is one.
+
+  Raises:
+    TargetError: there is none.
+  """
+  place, _, _ = text.rpartition(":")
+  if place.endswith(".py"):
+    _check_is_file(pathlib.Path(place))
+
+
+def of_file(file: pathlib.Path) -> types.ModuleType:
+  """Imports a file.
+
+  Raises:
+    TargetError: there is no such file, or it cannot be imported.
+  """
+  _check_is_file(file)
+  full = file.resolve()
+  imported = _imported.get()
+  if imported is not None and full in imported:
+    return imported[full]
+  _look_in(full.parent)
+  root = full.parent
+  while (root / "__init__.py").is_file():
+    root = root.parent
+  is_in_package = root != full.parent
+  name = f"lagom_xla_target_{full.stem}"
+  if is_in_package:
+    _look_in(root)
+    name = ".".join(full.relative_to(root).with_suffix("").parts)
+    known = sys.modules.get(name)
+    if known is not None and getattr(known, "__file__", None) == str(full):
+      return known
+  try:
+    if is_in_package:
+      importlib.import_module(name.rpartition(".")[0])
+    module = _executed(name, full)
+  except (Exception, SystemExit) as error:
+    raise errors.TargetError(
+      f"{file} cannot be imported: {described(error, file)}"
+    ) from error
+  if imported is not None:
+    imported[full] = module
+  return module
+
+
+def of_module(name: str) -> types.ModuleType:
+  """Imports a module by its dotted name.
+
+  Raises:
+    TargetError: there is no such module, or it cannot be imported.
+  """
+  _look_in(pathlib.Path.cwd())
+  try:
+    return importlib.import_module(name)
+  except ModuleNotFoundError as error:
+    if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+      raise errors.TargetError(
+        f"{name} cannot be imported: {error}."
+      ) from error
+    raise errors.TargetError(
+      f"There is no module {error.name}: give a file, or a module that is"
+      " installed or under the working directory."
+    ) from error
+  except (Exception, SystemExit) as error:
+    raise errors.TargetError(
+      f"{name} cannot be imported: {described(error)}"
+    ) from error
+
+
+def described(error: BaseException, file: pathlib.Path | None = None) -> str:
+  """All that an error says, with a line of the user's file, and a remedy.
+
+  Args:
+    error: what the user's program raised.
+    file: the user's; the line is the innermost one in it.
+  """
+  line = error.lineno if isinstance(error, SyntaxError) else None
+  trace = error.__traceback__
+  while file is not None and trace is not None:
+    if pathlib.Path(trace.tb_frame.f_code.co_filename).name == file.name:
+      line = trace.tb_lineno
+    trace = trace.tb_next
+  if file is None:
+    return remedies.added(errors.in_full(error))
+  at = f"{file}:{line}" if line else str(file)
+  return remedies.added(errors.in_full(error, at=at))
+
+
+def _check_is_file(file: pathlib.Path) -> None:
+  if not file.is_file():
+    raise errors.TargetError(f"There is no file {file}.")
+
+
+def _look_in(folder: pathlib.Path) -> None:
+  if str(folder) not in sys.path:
+    sys.path.insert(0, str(folder))
+
+
+def _executed(name: str, file: pathlib.Path) -> types.ModuleType:
+  spec = importlib.util.spec_from_file_location(name, file)
+  assert spec is not None and spec.loader is not None
+  module = importlib.util.module_from_spec(spec)
+  sys.modules[name] = module
+  spec.loader.exec_module(module)
+  return module

@@ -1,0 +1,224 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""XLA's compiler, run as far as is needed.
+
+    lowered = lowered_step.LoweredStep(step.lower(*args), cluster)
+    module = compiler.schedule(lowered, config)       # to the schedule
+    compilation = compiler.compile(lowered, config)   # to the end
+
+A compile to the end gives memory figures and an executable. One that ends after
+the scheduler takes a fraction of the time, needs no CUDA toolkit, and is all
+that a search needs.
+
+The form of the program (`lowering/rewriting.py`) comes first; all else acts on
+what the rewrite made. Orders come last, and act on what XLA's scheduler made.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from lagom_xla import errors
+from lagom_xla.compile import config as config_lib
+from lagom_xla.compile import pending as pending_lib
+from lagom_xla.compile.lowering import lowered as lowered_lib
+from lagom_xla.compile.lowering import lowered_module
+from lagom_xla.compile.runs import sentences
+from lagom_xla.compile.runs import xla_run
+from lagom_xla.compile.xla import estimates as estimates_lib
+from lagom_xla.passes import combine
+from lagom_xla.passes import hlo
+from lagom_xla.passes import registry
+from lagom_xla.passes.program import form as form_lib
+from lagom_xla.passes.schedule import orders as orders_lib
+
+# What others know it by.
+ESTIMATES = estimates_lib.OPTION
+
+
+def schedule(
+  lowered: lowered_lib.Lowered,
+  config: config_lib.XlaConfig = config_lib.DEFAULT,
+) -> hlo.Module:
+  """Compiles up to the schedule, with XLA's estimates where it has them.
+
+  Args:
+    lowered: what to compile.
+    config: what XLA gets beside it.
+
+  Raises:
+    CompileError: XLA refused, or never scheduled a module of that name.
+    CombineError: the module cannot have these combine groups.
+    ProgramError: the program cannot have this form.
+    ScheduleError: the schedule cannot have these orders.
+  """
+  return start(lowered, config).result()
+
+
+def start(
+  lowered: lowered_lib.Lowered,
+  config: config_lib.XlaConfig = config_lib.DEFAULT,
+) -> pending_lib.Pending[hlo.Module]:
+  """Starts what `schedule` does, in a worker where there is one.
+
+  Raises:
+    LagomError: as of `schedule`, where it is known before XLA is asked.
+  """
+  asked_for = sentences.asked_for(lowered, config)
+  # Combine groups are set before fusion, which no other config then shares.
+  is_shared = config.combine_groups is None
+  # The default is what all are compared with: it comes from the beginning.
+  must_begin = config.is_default
+  lowered, resolved = _resolved(lowered, config, is_run=False)
+
+  def run(estimates: bool) -> pending_lib.Pending[hlo.Module]:
+    return xla_run.start_to(
+      registry.Stage.POST_SCHEDULER,
+      lowered,
+      resolved,
+      {ESTIMATES: estimates, **resolved.options},
+      asked_for,
+      shares_fusion=is_shared,
+      must_begin=must_begin,
+    )
+
+  begun = estimates_lib.where_there_are(run, lowered.cluster, resolved)
+
+  def result() -> hlo.Module:
+    return orders_lib.apply(begun.result(), config.orders)
+
+  return pending_lib.Pending(result=result, drop=begun.drop)
+
+
+def before_combining(
+  lowered: lowered_lib.Lowered,
+  config: config_lib.XlaConfig = config_lib.DEFAULT,
+) -> hlo.Module:
+  """Compiles until XLA would combine collectives.
+
+  What comes of it names the collectives that combine groups may have; the
+  config's own groups play no part.
+
+  Raises:
+    CompileError: XLA refused, or never had a module of that name.
+    ProgramError: the program cannot have this form.
+  """
+  return start_before_combining(lowered, config).result()
+
+
+def start_before_combining(
+  lowered: lowered_lib.Lowered,
+  config: config_lib.XlaConfig = config_lib.DEFAULT,
+) -> pending_lib.Pending[hlo.Module]:
+  """Starts what `before_combining` does, in a worker where there is one.
+
+  Raises:
+    LagomError: as of `before_combining`, where it is known before XLA is asked.
+  """
+  asked_for = sentences.asked_for(lowered, config)
+  lowered = lowered_lib.in_form(lowered, config.program)
+  # Never the options of a compile to the end: JAX remembers its executable,
+  # and would have nothing left to compile.
+  options = {ESTIMATES: False, **config.options}
+  alone = dataclasses.replace(config, combine_groups=None)
+  return xla_run.start_to(
+    registry.Stage.PRE_SCHEDULER, lowered, alone, options, asked_for
+  )
+
+
+def compile(  # pylint: disable=redefined-builtin
+  lowered: lowered_lib.Lowered,
+  config: config_lib.XlaConfig = config_lib.DEFAULT,
+) -> lowered_lib.Compilation:
+  """Compiles to the end.
+
+  Raises:
+    CompileError: XLA refused, or cannot generate code for the GPU; or the
+      module donates inputs, and combine groups or orders would make this JAX
+      forget that; or the pass that sets combine groups or orders was not run.
+    CombineError: the module cannot have these combine groups.
+    ProgramError: the program cannot have this form.
+    ScheduleError: the schedule cannot have these orders.
+  """
+  return start_to_the_end(lowered, config).result()
+
+
+def start_to_the_end(
+  lowered: lowered_lib.Lowered,
+  config: config_lib.XlaConfig = config_lib.DEFAULT,
+) -> pending_lib.Pending[lowered_lib.Compilation]:
+  """Starts what `compile` does, in a worker where there is one.
+
+  Raises:
+    LagomError: as of `compile`, where it is known before XLA is asked.
+  """
+  cluster = lowered.cluster
+  obstacle = cluster.gpu.compile_obstacle
+  if obstacle:
+    raise errors.CompileError(
+      f"No full compile for {cluster.name}: {obstacle}. Its schedule can"
+      " still be inspected and tuned."
+    )
+  asked_for = sentences.asked_for(lowered, config)
+  groups = config.combine_groups
+  lowered, config = _resolved(lowered, config, is_run=lowered.is_run)
+
+  def run(estimates: bool) -> pending_lib.Pending[lowered_lib.Compilation]:
+    return xla_run.start_to_the_end(
+      lowered,
+      config,
+      config.options,
+      asked_for,
+      # A worker shows its schedule, which has estimates.
+      shown_with={ESTIMATES: estimates},
+      shares_fusion=groups is None,
+    )
+
+  is_shown = lowered.workers is not None
+  begun = (
+    estimates_lib.where_there_are(run, lowered.cluster, config)
+    if is_shown
+    else run(False)
+  )
+
+  def result() -> lowered_lib.Compilation:
+    compilation = begun.result()
+    orders_lib.check_followed(compilation.module, config.orders)
+    is_seen = combine.labels(compilation.module, groups or ())
+    # On CPUs the pass itself combines, and leaves nothing to know it by.
+    if groups is not None and lowered.platform == "cuda" and not is_seen:
+      raise errors.CompileError(
+        f"XLA compiled {lowered.name} without running the pass that sets"
+        " combine groups; make the plan without them."
+      )
+    return compilation
+
+  return pending_lib.Pending(result=result, drop=begun.drop)
+
+
+def _resolved(
+  lowered: lowered_lib.Lowered, config: config_lib.XlaConfig, *, is_run: bool
+) -> tuple[lowered_lib.Lowered, config_lib.XlaConfig]:
+  """The program in its form, and with no pass of ours that loses donation.
+
+  Where a pass makes XLA forget donated inputs (`registry.keeps_donation`), a
+  compile whose executable nobody runs starts anew from the module that the pass
+  would return: it says itself what is donated. XLA schedules by the memory that
+  a step needs, which is another where donated inputs are forgotten.
+  """
+  groups = config.combine_groups
+  lowered = lowered_lib.in_form(lowered, config.program)
+  config = dataclasses.replace(config, program=form_lib.AS_WRITTEN)
+  if groups is None:
+    return lowered, config
+  if not (is_run or registry.keeps_donation()):
+    module = before_combining(lowered, config)
+    rewritten = hlo.load(combine.rewrite(module, groups))
+    lowered = lowered_module.LoweredModule(rewritten, lowered.cluster)
+    groups = None
+  return lowered, config_lib.XlaConfig(
+    options=combine.options(config.combine_groups or (), config.options),
+    combine_groups=groups,
+    scheduler_profile=config.scheduler_profile,
+    orders=config.orders,
+  )

@@ -1,0 +1,121 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Sending of compiles to workers, where that is possible.
+
+What can be sent is: a step or a module for compile-only devices that calls
+nothing in this process. Live GPUs belong to one process, which then compiles,
+too; so it does for CPUs that stand for GPUs.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+
+from lagom_xla.compile import config as config_lib
+from lagom_xla.compile import pending as pending_lib
+from lagom_xla.compile.fused import after_fusion
+from lagom_xla.compile.lowering import lowered as lowered_lib
+from lagom_xla.compile.runs import sentences
+from lagom_xla.compile.workers import job as job_lib
+from lagom_xla.compile.xla import before_code
+from lagom_xla.jax_internals import persistent_cache
+from lagom_xla.passes import registry
+
+
+def send(
+  stage: registry.Stage | None,
+  lowered: lowered_lib.Lowered,
+  config: config_lib.XlaConfig,
+  options: lowered_lib.Options,
+  asked_for: str,
+  *,
+  shares_fusion: bool = False,
+  must_begin: bool = False,
+) -> pending_lib.Pending[job_lib.Result] | None:
+  """Starts a compile in a worker.
+
+  Args:
+    stage: where it ends; None at the end.
+    lowered: what to compile, in the config's form.
+    config: what XLA gets beside it.
+    options: all XLA options; the config's have no part in it.
+    asked_for: the beginning of an error message.
+    shares_fusion: see `xla_run.start_to`.
+    must_begin: see `xla_run.start_to`.
+
+  Returns:
+    None where only this process can compile it.
+
+  Raises:
+    CompileError: XLA refuses the options.
+  """
+  pool = lowered.workers
+  if pool is None or not pool.is_usable or not _is_compile_only(lowered):
+    return None
+  # It ends where JAX would call XLA, in that JAX's own cache has no part.
+  with persistent_cache.off(), sentences.on_failure(asked_for):
+    request = lowered.request(options, profile(config))
+  if request is None:
+    return None
+  job = job_lib.Job(
+    name=lowered.name,
+    cluster=lowered.cluster,
+    request=request,
+    stage=stage,
+    groups=config.combine_groups,
+    orders=config.orders if stage is None else {},
+    shows=stage is None and not config.orders,
+    needs_code=generates_code(lowered, options),
+    # Reports name lines of the step as it runs by default.
+    keeps_lines=config.is_default,
+  )
+  if shares_fusion and after_fusion.is_possible(options):
+    fusion = _fusion(job, lowered, options)
+    job = dataclasses.replace(job, fusion=fusion, must_begin=must_begin)
+  future = pool.submit(job)
+
+  def result() -> job_lib.Result:
+    try:
+      with sentences.on_failure(asked_for):
+        return future.result()
+    finally:
+      pool.forget(job)
+
+  return pending_lib.Pending(result=result, drop=lambda: pool.drop(job))
+
+
+def generates_code(
+  lowered: lowered_lib.Lowered, options: lowered_lib.Options
+) -> bool:
+  """Whether a compile to the end generates code, wherever it is."""
+  pool = lowered.workers
+  is_wanted = pool is None or pool.generates_code
+  return is_wanted or not before_code.is_possible(options)
+
+
+def _fusion(
+  job: job_lib.Job, lowered: lowered_lib.Lowered, options: lowered_lib.Options
+) -> str:
+  """What jobs share that XLA fuses alike, whichever their stage."""
+  with persistent_cache.off():
+    request = lowered.request(after_fusion.before(options), None)
+  if request is None:
+    return ""
+  before = dataclasses.replace(job.shown, request=request, keeps_lines=False)
+  return f"{before.digest}-fused"
+
+
+def _is_compile_only(lowered: lowered_lib.Lowered) -> bool:
+  """Whether nothing in this process takes part, neither GPUs nor CPUs.
+
+  A GPU that is here times kernels, though it is compiled for others.
+  """
+  return lowered.platform == "cuda" and jax.default_backend() != "gpu"
+
+
+def profile(config: config_lib.XlaConfig) -> bytes | None:
+  """A config's scheduler profile as XLA takes it."""
+  text = config.scheduler_profile
+  return None if text is None else text.encode()

@@ -1,0 +1,172 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""A jitted step whose executable is chosen anew for each signature.
+
+JAX looks up the signature of a call in C++, and asks Python only about those it
+has not seen. The step made here is a jitted function of the same kind with
+another answer to that question. So a known signature costs what it costs under
+jit, and JAX alone decides what a signature is: statics, keyword arguments,
+weak types, shardings, configuration contexts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+import dataclasses
+import functools
+import threading
+from typing import Any
+
+import jax
+
+from lagom_xla.compile.lowering import nnx_step
+from lagom_xla.jax_internals import caches
+from lagom_xla.jax_internals import executables
+from lagom_xla.jax_internals import jit
+from lagom_xla.jax_internals import lowerings
+
+# The executable to run a signature with; None runs it as jit would.
+Choose = Callable[[jax.stages.Lowered], jax.stages.Compiled | None]
+
+# Results, what C++ needs to go on alone, and whether it is to forget the
+# signature, and ask again at the next call.
+Answer = tuple[Any, Any, bool]
+
+
+@dataclasses.dataclass(frozen=True)
+class Jitted:
+  """A function of `jax.jit`, and what it does with signatures not seen yet.
+
+  Attributes:
+    function: the function.
+    info: its jit arguments.
+    run: runs a call as jit would, and answers C++.
+  """
+
+  function: Any
+  info: Any
+  run: Callable[..., Answer]
+
+  def like(self, answer: Callable[..., Answer]) -> Any:
+    """A function of jit's own type that asks `answer` about new signatures.
+
+    It shares no cache with the function.
+    """
+    made = jit.jit_with(self.function, self.info, answer)
+    # Brings _fun and _jit_info along, on which lower, trace and eval_shape
+    # rest, and the search for NaNs.
+    functools.update_wrapper(made, self.function)
+    made.__wrapped__ = self.wrapped
+    return made
+
+  @property
+  def wrapped(self) -> Any:
+    """The function that was jitted."""
+    return getattr(self.function, "__wrapped__", self.function)
+
+  def lowered(
+    self, args: tuple[Any, ...], kwargs: dict[str, Any]
+  ) -> jax.stages.Lowered | None:
+    """The step as jit lowers it for a call.
+
+    Returns:
+      None where the call is to be left to jit: under a transformation, and
+      where it cannot be lowered. Jit says that better, with nothing traced
+      again.
+    """
+    if is_transformed(args, kwargs):
+      return None
+    traced = self.function.trace(*args, **kwargs)
+    try:
+      return traced.lower()
+    except Exception:
+      return None
+
+  def run_compiled(
+    self,
+    compiled: jax.stages.Compiled,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+  ) -> Answer:
+    """Runs a call with an executable, and answers C++."""
+    args, kwargs = _without_statics(args, kwargs, self.info)
+    run = executables.cache_miss_of(compiled)
+    if run is None:
+      return compiled(*args, **kwargs), None, False
+    return run(*args, **kwargs)
+
+
+def jitted(function: Any) -> Jitted:
+  """A function of `jax.jit`, to be run in another way.
+
+  Raises:
+    UnsupportedError: not a function of `jax.jit`, or a JAX that works in
+      another way.
+  """
+  return Jitted(function, *jit.jit_internals(function))
+
+
+def per_signature(function: Any, choose: Choose) -> Any:
+  """A jitted function like `function` that runs what `choose` chooses.
+
+  Tracing is that of `function`, and so are the errors it raises; what cannot be
+  lowered is left to jit, and so is a call under a transformation such as
+  `jax.grad`.
+
+  Args:
+    function: what `jax.jit` or Flax's `nnx.jit` returned.
+    choose: called once for each new lowering, by one thread at a time, and
+      again after `jax.clear_caches`. Signatures that jit would compile only
+      once share a lowering.
+
+  Raises:
+    UnsupportedError: not a function of `jax.jit` or `nnx.jit`, or a JAX or a
+      Flax that works in another way.
+  """
+  if nnx_step.is_nnx(function):
+    return nnx_step.with_jitted(
+      function, lambda inside: per_signature(inside, choose)
+    )
+  as_jitted = jitted(function)
+  chosen: dict[Any, jax.stages.Compiled | None] = {}
+  clearings = caches.Clearings()
+  lock = threading.Lock()
+
+  def answer(*args: Any, **kwargs: Any) -> Answer:
+    lowered = as_jitted.lowered(args, kwargs)
+    if lowered is None:
+      return as_jitted.run(*args, **kwargs)
+    key = lowerings.identity_of(lowered)
+    with lock:
+      if clearings.has_come():
+        chosen.clear()  # JAX knows them no more.
+      if key not in chosen:
+        chosen[key] = choose(lowered)
+      compiled = chosen[key]
+    if compiled is None:
+      return as_jitted.run(*args, **kwargs)
+    return as_jitted.run_compiled(compiled, args, kwargs)
+
+  return as_jitted.like(answer)
+
+
+def is_transformed(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+  """Whether a call is made under a transformation such as `jax.grad`."""
+  return jit.is_transformed() or _has_tracers(args, kwargs)
+
+
+def _has_tracers(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+  leaves = jax.tree.leaves((args, kwargs))
+  return any(isinstance(leaf, jax.core.Tracer) for leaf in leaves)
+
+
+def _without_statics(
+  args: tuple[Any, ...], kwargs: dict[str, Any], info: Any
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+  """The arguments that an executable takes."""
+  # Negative numbers count from the end, as in jit.
+  numbers = {n + len(args) if n < 0 else n for n in info.static_argnums}
+  return (
+    tuple(arg for index, arg in enumerate(args) if index not in numbers),
+    {k: v for k, v in kwargs.items() if k not in info.static_argnames},
+  )

@@ -1,0 +1,61 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Caches of JAX: whether they were cleared, and what stays the same."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import jax
+from jax._src import util
+
+from lagom_xla.jax_internals import lowerings
+
+
+@functools.lru_cache(maxsize=1)
+def _latest_clearing() -> object:
+  """An object that is another one after each `jax.clear_caches`."""
+  return object()
+
+
+# Has JAX clear this cache with its own.
+util.register_cache(_latest_clearing, "lagom_xla.latest_clearing")
+
+
+class Clearings:
+  """Those of JAX's caches by `jax.clear_caches`, from now on."""
+
+  def __init__(self) -> None:
+    self._latest = _latest_clearing()
+
+  def has_come(self) -> bool:
+    """Whether there was one since the last time that this was asked."""
+    before, self._latest = self._latest, _latest_clearing()
+    return before is not self._latest
+
+
+def is_same_step(one: jax.stages.Lowered, other: jax.stages.Lowered) -> bool:
+  """Whether jit lowered the same step twice, for the same signature."""
+  return _outside(one) == _outside(other) and _digest(one) == _digest(other)
+
+
+def _digest(lowered: jax.stages.Lowered) -> str:
+  module: Any = lowered.compiler_ir("stablehlo")
+  return lowerings.digest(module)
+
+
+def _outside(lowered: jax.stages.Lowered) -> object:
+  """What jit knows of a step beside its module."""
+  lowering: Any = lowered._lowering
+  known = lowering.compile_args
+  return (
+    lowered.in_tree,
+    lowered.out_tree,
+    lowered.args_info,
+    lowering._device_list,
+    known["committed"],
+    known["in_shardings"],
+    known["out_shardings"],
+    known["global_out_avals"],
+  )

@@ -1,0 +1,70 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""What jit does with a signature that it has not seen, and another answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+from jax._src.lib import _jax
+
+from lagom_xla import errors
+
+
+def jit_internals(jitted: Any) -> tuple[Any, Callable[..., Any]]:
+  """The jit arguments of a jitted function, and its own cache miss.
+
+  Raises:
+    UnsupportedError: it is not a function of `jax.jit`, or jit has changed.
+  """
+  try:
+    _ = jax.stages.Lowered._lowering
+    return jitted._jit_info, jitted._cache_miss
+  except AttributeError as error:
+    raise _unsupported(jitted, error) from error
+
+
+def is_transformed() -> bool:
+  """Whether a transformation such as `jax.grad` is going on."""
+  from jax._src import core
+
+  return not core.trace_state_clean()
+
+
+def jit_with(jitted: Any, info: Any, cache_miss: Callable[..., Any]) -> Any:
+  """A function of jit's own type, with a cache that it shares with no other.
+
+  Args:
+    jitted: the function that it is like.
+    info: of `jit_internals`.
+    cache_miss: called for each signature that was not seen before.
+
+  Raises:
+    UnsupportedError: jit has changed.
+  """
+  try:
+    from jax._src import tree_util
+    from jax._src.interpreters import pxla
+
+    return _jax.pjit(
+      getattr(jitted, "__name__", "step"),
+      jitted._fun,
+      cache_miss,
+      info.static_argnums,
+      info.static_argnames,
+      pxla.JitGlobalCppCacheKeys(),
+      tree_util.dispatch_registry,
+      pxla.cc_shard_arg,
+      _jax.PjitFunctionCache(),
+    )
+  except (ImportError, AttributeError, TypeError) as error:
+    raise _unsupported(jitted, error) from error
+
+
+def _unsupported(jitted: Any, error: Exception) -> errors.UnsupportedError:
+  return errors.UnsupportedError(
+    f"a {type(jitted).__name__} under JAX {jax.__version__} does not call its"
+    f" executables in the way that this lagom_xla knows ({error})"
+  )

@@ -1,0 +1,217 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Requests to XLA: what JAX hands to it for a compile, as data.
+
+With it a process that knows nothing of the user's code compiles what this one
+would.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+import copy
+import dataclasses
+import hashlib
+from typing import Any
+
+import jax
+from jax._src.interpreters import mlir
+from jax._src.lib import xla_client
+from jaxlib.mlir import ir
+from jaxlib.mlir import passmanager
+
+from lagom_xla import errors
+from lagom_xla.jax_internals import lowerings
+from lagom_xla.jax_internals import recorder as recorder_lib
+from lagom_xla.jax_internals import untraced
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Request:
+  """What XLA gets for a compile, as data that another process can compile.
+
+  Attributes:
+    stablehlo: the module, as MLIR bytecode.
+    content_digest: a hash of it without the lines that it was written in.
+    options: a CompileOptionsProto without overrides, whose order it would not
+      keep.
+    overrides: XLA option -> value, on top of those of the proto.
+    device_ids: the devices that it is compiled for, in their order.
+  """
+
+  stablehlo: bytes
+  content_digest: str
+  options: bytes
+  overrides: tuple[tuple[str, bool | int | float | str], ...]
+  device_ids: tuple[int, ...]
+
+
+# What `jax.experimental.custom_partitioning` calls its calls, cuDNN's attention
+# among them; their names in it are addresses of Python functions.
+_PARTITIONED_BY_PYTHON = b"CustomSPMDPartitioning"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Program:
+  """A module, as requests hold it.
+
+  Attributes:
+    bytecode: the module.
+    content_digest: a hash of it without the lines that it was written in.
+  """
+
+  bytecode: bytes
+  content_digest: str
+
+
+def program(module: ir.Module) -> Program:
+  """A module as requests hold it."""
+  bytecode = mlir.module_to_bytecode(module)
+  with mlir.make_ir_context():
+    copy = ir.Module.parse(bytecode)
+    # XLA names instructions by what JAX was doing, which is in locations too.
+    digest = hashlib.sha256("\n".join(_names(copy)).encode())
+    strip = passmanager.PassManager.parse("builtin.module(strip-debuginfo)")
+    strip.run(copy.operation)
+    digest.update(mlir.module_to_bytecode(copy))
+  return Program(bytecode=bytecode, content_digest=digest.hexdigest())
+
+
+def _names(module: ir.Module) -> list[str]:
+  """What locations name, without files, lines and columns."""
+  names: list[str] = []
+
+  def visit(operation: ir.Operation) -> ir.WalkResult:
+    names.append(_name(operation.location))
+    for region in operation.regions:
+      for block in region:
+        names.extend(_name(value.location) for value in block.arguments)
+    return ir.WalkResult.ADVANCE
+
+  module.operation.walk(visit)
+  return names
+
+
+def _name(location: ir.Location) -> str:
+  if isinstance(location, ir.NameLoc):
+    return location.name_str
+  return "" if _is_of_lines(location) else str(location)
+
+
+def _is_of_lines(location: ir.Location) -> bool:
+  return isinstance(
+    location, (ir.UnknownLoc, ir.FileLineColLoc, ir.CallSiteLoc)
+  )
+
+
+def module(stablehlo: bytes) -> ir.Module:
+  """The module of MLIR bytecode."""
+  with mlir.make_ir_context():
+    return ir.Module.parse(stablehlo)
+
+
+def with_options(
+  request: Request, options: Mapping[str, Any], scheduler_profile: bytes | None
+) -> Request:
+  """A request with more XLA options, and costs for XLA's scheduler."""
+  parsed = xla_client.CompileOptions.ParseFromString(request.options)
+  if scheduler_profile is not None:
+    parsed.executable_build_options.fdo_profile = scheduler_profile
+  overrides = {**dict(request.overrides), **options}
+  return dataclasses.replace(
+    request,
+    options=parsed.SerializeAsString(),
+    overrides=tuple(overrides.items()),
+  )
+
+
+def of_step(
+  lowered: jax.stages.Lowered, options: Mapping[str, Any], module: Program
+) -> Request | None:
+  """What JAX would hand to XLA to compile a lowered step, without compiling.
+
+  Args:
+    lowered: the step.
+    options: as `jax.stages.Lowered.compile` takes them.
+    module: its module.
+
+  Returns:
+    None where the step, or XLA when it partitions the step, calls back into
+    this process.
+  """
+  if _PARTITIONED_BY_PYTHON in module.bytecode:
+    return None
+  recorder = recorder_lib.Recorder(lowerings.client_of(lowered))
+  lowering: Any = copy.copy(lowered._lowering)
+  lowering.compile_args = {**lowering.compile_args, "backend": recorder}
+  lowering._executable = None
+  recorded = copy.copy(lowered)
+  recorded._lowering = lowering
+  try:
+    recorded.compile(compiler_options=dict(options))
+  except recorder_lib.Recorded as call:
+    if call.has_callbacks:
+      return None
+    return _request(call.options, call.device_ids, module)
+  raise errors.UnsupportedError(
+    f"JAX {jax.__version__} compiles without asking the step's client."
+  )
+
+
+def of_stablehlo(
+  module: Program,
+  devices: Sequence[jax.Device],
+  options: Mapping[str, bool | int | float | str],
+  scheduler_profile: bytes | None,
+  *,
+  partitioner: str | None,
+) -> Request:
+  """What `compile_stablehlo` would hand to XLA."""
+  compile_options = untraced.stablehlo_options(
+    devices, options, scheduler_profile, partitioner=partitioner
+  )
+  device_ids = tuple(device.id for device in devices)
+  return _request(compile_options, device_ids, module)
+
+
+def compile(request: Request, devices: Sequence[jax.Device]) -> Any:
+  """Compiles what a request holds; returns the executable.
+
+  Args:
+    request: made for devices with these ids.
+    devices: compile-only ones, or this process's CPUs.
+  """
+  options = xla_client.CompileOptions.ParseFromString(request.options)
+  options.env_option_overrides = list(request.overrides)
+  by_id = {device.id: device for device in devices}
+  chosen = tuple(by_id[device_id] for device_id in request.device_ids)
+  client = devices[0].client
+  is_cpu = client.platform == "cpu"
+  compile_ = client.compile_and_load if is_cpu else client.compile
+  return compile_(
+    module(request.stablehlo), xla_client.DeviceList(chosen), options
+  )
+
+
+def options_for_partitioned(request: Request) -> bytes:
+  """A CompileOptionsProto for the request's program of one device."""
+  options = xla_client.CompileOptions.ParseFromString(request.options)
+  options.env_option_overrides = list(request.overrides)
+  build_options = options.executable_build_options
+  build_options.use_spmd_partitioning = False
+  build_options.use_shardy_partitioner = False
+  return options.SerializeAsString()
+
+
+def _request(
+  options: Any, device_ids: tuple[int, ...], module: Program
+) -> Request:
+  overrides = tuple(options.env_option_overrides)
+  options.env_option_overrides = []
+  return Request(
+    stablehlo=module.bytecode,
+    content_digest=module.content_digest,
+    options=options.SerializeAsString(),
+    overrides=overrides,
+    device_ids=device_ids,
+  )

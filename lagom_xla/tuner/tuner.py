@@ -1,0 +1,236 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The tuner: inspects, searches, recompiles and checks a target.
+
+    target = target_lib.load("train.py:train_step", cluster.parse("1x8xh100"))
+    tuning = tuner.tune(target)
+    tuning.plan, tuning.effects
+
+Every time here is predicted. The searchers themselves run nothing
+(`search/nccl/searcher.py`): whoever asks them decides whether a trial is a
+prediction or a step on GPUs.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+import warnings
+
+import jax
+
+from lagom_xla import cluster as cluster_lib
+from lagom_xla import errors
+from lagom_xla import plan as plan_lib
+from lagom_xla.compile import config as config_lib
+from lagom_xla.compile.loading import load
+from lagom_xla.compile.lowering import lowered as lowered_lib
+from lagom_xla.compile.targets import target as target_lib
+from lagom_xla.costs import step as step_lib
+from lagom_xla.flags import environment
+from lagom_xla.flags import nccl_channels
+from lagom_xla.passes import overlap as overlap_lib
+from lagom_xla.search import nccl
+from lagom_xla.search.nccl import searcher as searcher_lib
+from lagom_xla.search.nccl import without_plugin
+from lagom_xla.search.xla import as_run
+from lagom_xla.search.xla import candidates as candidates_lib
+from lagom_xla.search.xla import full_compiles
+from lagom_xla.search.xla import joint
+from lagom_xla.search.xla import so_far as so_far_lib
+from lagom_xla.search.xla import starts
+from lagom_xla.tuner import planning
+from lagom_xla.tuner import tuning as tuning_lib
+from lagom_xla.verify import verification
+
+
+def inspect(
+  target: target_lib.Target | jax.stages.Lowered | str,
+  *,
+  cluster: cluster_lib.Cluster | str | None = None,
+) -> step_lib.Step:
+  """A step as it runs by default, with its predicted costs.
+
+  That is as XLA schedules it, and where memory is short as XLA compiles it: it
+  then computes some of its values again. A step that is known to need more
+  memory than its GPUs have is costed all the same, with a `RuntimeWarning`.
+
+      step = lagom_xla.inspect("train.py:train_step", cluster="1x8xh100")
+      step.timeline(step.default).exposed_us
+
+  Args:
+    target: what to inspect: a target, a step lowered for the cluster's devices
+      (`lagom_xla.compile.devices`), or text as on the command line.
+    cluster: what it is compiled for, or its name; a target has its own.
+
+  Raises:
+    TargetError: there is no such target, or it comes without a cluster.
+    ClusterError: there is no such cluster.
+    CompileError: XLA refuses the target.
+  """
+  if not isinstance(target, target_lib.Target):
+    if cluster is None:
+      raise errors.TargetError(
+        "inspect needs the cluster that the step is for, such as"
+        " cluster='1x8xh100'."
+      )
+    if isinstance(cluster, str):
+      cluster = cluster_lib.parse(cluster)
+    if isinstance(target, str):
+      target = load.load(target, cluster)
+    else:
+      target = target_lib.of_step(target, cluster, name="the step")
+  scheduled = as_run.scheduled(target)
+  run = as_run.run(target, config_lib.DEFAULT, scheduled)
+  if warning := as_run.warning(target, run.peak_bytes):
+    warnings.warn(warning, RuntimeWarning, stacklevel=2)
+  return run.step
+
+
+def tune(
+  target: target_lib.Target,
+  *,
+  searcher: str = nccl.DEFAULT_SEARCHER,
+  in_process: bool = False,
+  applied: plan_lib.Applied = "all",
+  progress: candidates_lib.Progress = lambda _: None,
+  found: joint.Found = lambda _: None,
+  expect: starts.Expect = lambda _: None,
+) -> tuning_lib.Tuning:
+  """Tunes a target.
+
+  A candidate whose full compile needs more memory than the device has is
+  dropped for the next best one, and so is one that is behind once what XLA
+  computes again for want of memory is counted. Where an `errors.Stopped` is
+  raised inside, by a signal's handler, the plan is made from what was found so
+  far.
+
+  Args:
+    target: what to tune.
+    searcher: of NCCL settings, by its name in `search.nccl.SEARCHERS`.
+    in_process: whether to choose what only lagom_xla in the training process
+      can apply, too: the form of the program, combine groups, scheduler
+      feedback and orders of instructions.
+    applied: what of the plan is going to be applied: all; or what a launcher
+      sets without a NCCL plugin, which is XLA_FLAGS and NCCL's environment
+      variables (`env`) or XLA_FLAGS alone (`flags`); either has a cap on
+      channels. Configs are compared by the step that they then make.
+    progress: called with a few words after each piece of work.
+    found: called with each candidate, the default first.
+    expect: called with how many compiles are to come, as often as more is known
+      of that. It is an estimate: what is found decides what is tried.
+
+  Raises:
+    SearcherError: there is no such searcher.
+    PlanError: what is chosen in the process would not be applied.
+    CompileError: the target does not compile with the defaults.
+    Stopped: it was raised before there was anything to make a plan from.
+  """
+  so_far = so_far_lib.SoFar()
+
+  def keep(
+    candidate: candidates_lib.Candidate | candidates_lib.Refused,
+  ) -> None:
+    so_far.add(candidate)
+    found(candidate)
+
+  def expect_with_last(num_candidates: float) -> None:
+    assert so_far.search is not None
+    expect(num_candidates + full_compiles.num_expected(so_far.search))
+
+  by = nccl.by_name(searcher)
+  if applied != "all":
+    if in_process:
+      raise errors.PlanError(
+        f"Of a plan whose {applied} alone are applied, nothing acts in the"
+        " training process: leave out one of applied and in_process."
+      )
+    by = without_plugin.WithoutPlugin(limit=planning.limit(applied))
+  with target.begun():
+    try:
+      so_far.search = joint.search(
+        target,
+        searcher=by,
+        in_process=in_process,
+        progress=progress,
+        found=keep,
+        expect=expect_with_last,
+      )
+      return _checked(target, so_far, by, progress, expect, applied)
+    except errors.Stopped as stop:
+      if so_far.search is None:
+        raise
+      stop.is_caught = True
+      kept = so_far_lib.without_unchecked(so_far.search, stop)
+      return _as_far(target, kept, stop, applied)
+
+
+def _checked(
+  target: target_lib.Target,
+  so_far: so_far_lib.SoFar,
+  searcher: searcher_lib.Searcher,
+  progress: candidates_lib.Progress,
+  expect: starts.Expect,
+  applied: plan_lib.Applied,
+) -> tuning_lib.Tuning:
+  """The tuning of a search that came to its end, compiled and checked."""
+  assert so_far.search is not None
+  so_far.search, compiled_before = full_compiles.of_default(
+    target, so_far.search, searcher=searcher
+  )
+  progress(f"full compile with {environment.options_in_words()}")
+  expect(full_compiles.num_expected(so_far.search))
+  so_far.search, compiled = full_compiles.of_best(
+    target, so_far.search, compiled_before, searcher=searcher
+  )
+  expect(0)
+  progress("full compile with the plan")
+  search = so_far.search
+  plan = planning.plan_of(target, search, applied=applied)
+  planned = _as_compiled(search.best.step, compiled, plan)
+  effects = verification.effects(plan, target, search.default.step, planned)
+  return tuning_lib.Tuning(
+    plan=plan,
+    search=search,
+    effects=effects,
+    compiled_before=compiled_before,
+    compiled=compiled,
+  )
+
+
+def _as_far(
+  target: target_lib.Target,
+  search: candidates_lib.Search,
+  stop: errors.Stopped,
+  applied: plan_lib.Applied,
+) -> tuning_lib.Tuning:
+  """The tuning of what was found so far, with nothing more to compile."""
+  return tuning_lib.Tuning(
+    plan=planning.plan_of(target, search, applied=applied),
+    search=search,
+    effects=(),
+    compiled_before=None,
+    compiled=None,
+    stopped=stop,
+  )
+
+
+def _as_compiled(
+  step: step_lib.Step,
+  compiled: lowered_lib.Compilation | None,
+  plan: plan_lib.Plan,
+) -> step_lib.Step:
+  """The step under the plan: the schedule's, unless the full compile differs.
+
+  A cap on channels is the plan's: candidates run under today's.
+  """
+  step = step.capped(nccl_channels.most(plan.xla.options))
+  if compiled is None:
+    return step
+  analysis = overlap_lib.analyze(compiled.module)
+  if _moved(analysis) == _moved(step.analysis):
+    return step
+  return step_lib.Step(analysis, step.cluster, max_channels=step.max_channels)
+
+
+def _moved(analysis: overlap_lib.Analysis) -> Counter[tuple[str, int]]:
+  return Counter((c.kind, c.nccl_bytes) for c in analysis.collectives)

@@ -1,0 +1,100 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Tuning of a target, as a result: the plan, all that was tried, what acts."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from lagom_xla import errors
+from lagom_xla import plan as plan_lib
+from lagom_xla.compile.lowering import lowered as lowered_lib
+from lagom_xla.costs import step as step_lib
+from lagom_xla.costs.replay import timeline
+from lagom_xla.search.xla import candidates as candidates_lib
+from lagom_xla.verify import effects as effects_lib
+
+
+# Its fields hold whole modules: nobody reads those in a notebook.
+@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
+class Tuning:
+  """What tuning a target found.
+
+  Attributes:
+    plan: what to set.
+    search: all that was tried.
+    effects: which knobs of the plan visibly acted.
+    compiled_before: the full compile with XLA's defaults, where there is one.
+    compiled: the full compile with the plan, where there is one.
+    stopped: what stopped it before all was tried and checked; None if nothing.
+  """
+
+  plan: plan_lib.Plan
+  search: candidates_lib.Search
+  effects: tuple[effects_lib.Effect, ...]
+  compiled_before: lowered_lib.Compilation | None
+  compiled: lowered_lib.Compilation | None
+  stopped: errors.Stopped | None = None
+
+  def __repr__(self) -> str:
+    prediction = self.plan.prediction
+    return (
+      f"<tuning of {self.plan.module_name} for {self.plan.cluster.name}:"
+      f" {prediction.default_us / 1e3:.3g} ms a step by default, predicted, and"
+      f" {prediction.xla_us / 1e3:.3g} ms with what the plan has for XLA>"
+    )
+
+  @property
+  def kept(self) -> candidates_lib.Candidate:
+    """The candidate that the plan is made from."""
+    return self.search.best
+
+  @property
+  def candidates(
+    self,
+  ) -> tuple[candidates_lib.Candidate | candidates_lib.Refused, ...]:
+    """All that was tried, XLA's defaults first."""
+    return (self.search.default, *self.search.others)
+
+  @property
+  def before(self) -> step_lib.Step:
+    """The step that runs with XLA's defaults."""
+    return self.search.default.runs
+
+  @property
+  def timeline_before(self) -> timeline.Timeline:
+    """The step's replay under all defaults."""
+    return self.search.default.under_nccl_defaults
+
+  @property
+  def timeline_after(self) -> timeline.Timeline:
+    """The step's replay under all of the plan."""
+    return self.kept.tuned
+
+  @property
+  def lower_bound_us(self) -> float:
+    """What no setting of the default can beat, nor of what is kept."""
+    return candidates_lib.lower_bound_us((self.search.default, self.kept))
+
+  @property
+  def peak_bytes_before(self) -> int | None:
+    """Peak device memory with XLA's defaults, if known."""
+    return _peak_bytes(self.compiled_before)
+
+  @property
+  def peak_bytes_after(self) -> int | None:
+    """Peak device memory with the plan, if known."""
+    return _peak_bytes(self.compiled)
+
+  @property
+  def num_trials(self) -> int:
+    """Configurations that the NCCL searches profiled."""
+    return sum(
+      candidate.num_trials
+      for candidate in self.candidates
+      if isinstance(candidate, candidates_lib.Candidate)
+    )
+
+
+def _peak_bytes(compilation: lowered_lib.Compilation | None) -> int | None:
+  return compilation.peak_bytes if compilation is not None else None
