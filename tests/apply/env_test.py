@@ -1,0 +1,297 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""env.sh sets a plan in real shells, whatever is set there already."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import pathlib
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from lagom_xla.apply import cap
+from lagom_xla.apply import files
+from lagom_xla.apply.nccl import layout
+from lagom_xla.apply.nccl import table
+from lagom_xla.cli.commands import flags as flags_command
+from lagom_xla.compile import config as config_lib
+from lagom_xla.flags import syntax
+from sample_plan import GATHER
+from sample_plan import PLAN
+import sourced
+
+_DEFAULT = dataclasses.replace(
+  PLAN, xla=config_lib.DEFAULT, nccl_env={}, nccl_settings=()
+)
+_WITHOUT_TABLE = dataclasses.replace(PLAN, nccl_settings=())
+
+
+@pytest.fixture
+def folder(tmp_path: pathlib.Path) -> pathlib.Path:
+  return sourced.write_plan(tmp_path)
+
+
+@pytest.fixture
+def shell(tmp_path: pathlib.Path) -> sourced.Shell:
+  return sourced.shell_with_plugin(tmp_path)
+
+
+@pytest.fixture
+def shell_without_plugin(tmp_path: pathlib.Path) -> sourced.Shell:
+  shell = sourced.Shell(tmp_path / "bin")
+  shell.has_command('echo "There is no C compiler." >&2; exit 1')
+  return shell
+
+
+def test_all_of_a_plan_is_set_where_the_plugin_can_be_had(folder, shell):
+  found, said = shell.source(folder / "env.sh")
+  checksum = layout.checksum(table.read(folder / "nccl_table.bin").rules)
+  assert {**found, "XLA_FLAGS": found["XLA_FLAGS"].strip()} == {
+    "XLA_FLAGS": sourced.FLAG,
+    "NCCL_TUNER_PLUGIN": sourced.PLUGIN,
+    "LAGOM_XLA_NCCL_TABLE": str(folder / "nccl_table.bin"),
+    "LAGOM_XLA_NCCL_CHECKSUM": checksum,
+  }
+  assert said == ""
+
+
+def test_flags_come_after_those_that_are_there(folder, shell):
+  found, _ = shell.source(
+    folder / "env.sh", XLA_FLAGS=f"--xla_a=1 --{GATHER}=1"
+  )
+  flags = found["XLA_FLAGS"].split()
+  assert flags == ["--xla_a=1", f"--{GATHER}=1", sourced.FLAG]
+
+
+@pytest.mark.parametrize(
+  ("cwd", "file"),
+  [
+    (".", "my runs/plan/env.sh"),
+    ("my runs", "plan/env.sh"),
+    ("my runs/plan", "./env.sh"),
+    ("my runs/plan", "env.sh"),
+    ("bin", "../my runs/plan/env.sh"),
+  ],
+)
+def test_the_table_is_found_from_any_folder(tmp_path, folder, shell, cwd, file):
+  # With CDPATH, `cd` prints where it goes.
+  for cdpath in ({}, {"CDPATH": str(tmp_path)}):
+    if "/" not in file:  # Then bash looks in PATH first.
+      file = f"{folder}/{file}"
+    found, _ = shell.source(file, cwd=tmp_path / cwd, **cdpath)
+    path = pathlib.Path(found["LAGOM_XLA_NCCL_TABLE"])
+    assert path.is_absolute()
+    assert path.samefile(folder / "nccl_table.bin")
+
+
+def test_a_folder_that_was_moved_is_found(tmp_path, folder, shell):
+  moved = folder.rename(tmp_path / "moved")
+  found, _ = shell.source(moved / "env.sh")
+  assert found["LAGOM_XLA_NCCL_TABLE"] == str(moved / "nccl_table.bin")
+
+
+def test_without_the_plugin_nccl_gets_the_cap(folder, shell_without_plugin):
+  found, said = shell_without_plugin.source(folder / "env.sh")
+  assert found.keys() == {"XLA_FLAGS", "NCCL_MAX_CTAS"}
+  assert found["NCCL_MAX_CTAS"] == "8"
+  assert "There is no C compiler." in said
+  assert "NCCL gets one cap" in said
+
+
+def test_without_lagom_xla_nccl_gets_the_cap(tmp_path, folder):
+  found, said = sourced.Shell(tmp_path / "bin").source(folder / "env.sh")
+  assert found.keys() == {"XLA_FLAGS", "NCCL_MAX_CTAS"}
+  assert "NCCL gets one cap" in said
+
+
+def test_without_the_plugin_and_a_cap_nccl_gets_nothing(
+  tmp_path, shell_without_plugin
+):
+  files.write(dataclasses.replace(PLAN, nccl_env={}), tmp_path / "plan")
+  found, _ = shell_without_plugin.source(tmp_path / "plan/env.sh")
+  assert found.keys() == {"XLA_FLAGS"}
+
+
+def test_a_plan_without_settings_has_the_cap_alone(tmp_path, shell):
+  files.write(_WITHOUT_TABLE, tmp_path / "plan")
+  found, said = shell.source(tmp_path / "plan/env.sh")
+  assert found.keys() == {"XLA_FLAGS", "NCCL_MAX_CTAS"}
+  assert said == ""
+
+
+def test_a_tuner_that_is_there_stays_unless_told_otherwise(folder, shell):
+  theirs = {"NCCL_TUNER_PLUGIN": "libnccl-tuner.so"}
+  found, said = shell.source(folder / "env.sh", **theirs)
+  assert found.keys() == {"XLA_FLAGS", "NCCL_TUNER_PLUGIN"}
+  assert found["NCCL_TUNER_PLUGIN"] == "libnccl-tuner.so"
+  assert "NCCL_TUNER_PLUGIN stays libnccl-tuner.so" in said
+  assert "without this plan's settings" in said
+  found, said = shell.source(
+    folder / "env.sh", LAGOM_XLA_REPLACE_TUNER="1", **theirs
+  )
+  assert found["NCCL_TUNER_PLUGIN"] == sourced.PLUGIN
+  assert said == ""
+
+
+def test_the_plugin_of_an_earlier_plan_is_no_foreign_tuner(
+  tmp_path, folder, shell
+):
+  files.write(PLAN, tmp_path / "earlier")
+  earlier, _ = shell.source(tmp_path / "earlier/env.sh")
+  found, said = shell.source(folder / "env.sh", **earlier)
+  assert found["LAGOM_XLA_NCCL_TABLE"] == str(folder / "nccl_table.bin")
+  assert said == ""
+  twice, said = shell.source(folder / "env.sh", times=2)
+  assert {**twice, "XLA_FLAGS": ""} == {**found, "XLA_FLAGS": ""}
+  assert said == ""
+
+
+def test_a_plan_after_another_is_said_and_does_not_keep_its_table(
+  tmp_path, folder, shell
+):
+  files.write(_WITHOUT_TABLE, tmp_path / "later")
+  both = tmp_path / "both.sh"
+  both.write_text(f". '{folder}/env.sh'\n. '{tmp_path}/later/env.sh'\n")
+  found, said = shell.source(both)
+  assert found.keys() == {"XLA_FLAGS", "NCCL_MAX_CTAS"}
+  assert "another plan was sourced here" in said
+  assert "start a new shell" in said
+
+
+def test_flags_are_appended_once_however_often_it_is_sourced(
+  tmp_path, folder, shell
+):
+  files.write(_WITHOUT_TABLE, tmp_path / "capped")
+  for file in (folder / "env.sh", tmp_path / "capped/env.sh"):
+    for there in ({}, {"XLA_FLAGS": "--xla_a=1"}, {"XLA_FLAGS": sourced.FLAG}):
+      once, _ = shell.source(file, **there)
+      twice, said = shell.source(file, times=2, **there)
+      assert twice == once
+      assert once["XLA_FLAGS"].split().count(sourced.FLAG) == 1
+      assert said == ""
+
+
+def test_flags_are_appended_again_behind_another_plans(tmp_path, folder, shell):
+  other = dataclasses.replace(
+    PLAN, xla=config_lib.XlaConfig(options={GATHER: 1})
+  )
+  files.write(other, tmp_path / "other")
+  found = {}
+  for file in (folder, tmp_path / "other", folder):
+    found, _ = shell.source(file / "env.sh", **found)
+  assert found["XLA_FLAGS"].split()[-1] == sourced.FLAG
+
+
+@pytest.mark.parametrize("name", ["NCCL_MAX_CTAS", "NCCL_MAX_NCHANNELS"])
+def test_an_inherited_cap_does_not_undercut_the_table(folder, shell, name):
+  expected, _ = shell.source(folder / "env.sh")
+  found, said = shell.source(folder / "env.sh", **{name: "2"})
+  assert found == expected
+  assert "NCCL_MAX_CTAS" not in found
+  assert f"{name}" in said and "unset" in said
+
+
+@pytest.mark.parametrize("num_bytes", [None, 100])
+def test_a_damaged_or_missing_table_sets_nothing_and_fails(
+  tmp_path, folder, shell, num_bytes
+):
+  shell.has_command(f'exec "{sys.executable}" -m lagom_xla "$@"')
+  path = str(pathlib.Path(__file__).parents[2])
+  found, said = shell.source(folder / "env.sh", PYTHONPATH=path)
+  assert found["LAGOM_XLA_NCCL_TABLE"] == str(folder / "nccl_table.bin")
+  assert said == ""
+  table_path = folder / "nccl_table.bin"
+  content = table_path.read_bytes()
+  table_path.unlink()
+  if num_bytes is not None:
+    table_path.write_bytes(content[:num_bytes])
+  with pytest.raises(subprocess.CalledProcessError) as failed:
+    shell.source(folder / "env.sh", PYTHONPATH=path)
+  assert failed.value.returncode == 2
+  assert f"{table_path}" in failed.value.stderr
+  assert "nothing of this plan is set" in failed.value.stderr
+  # Where a shell goes on after an error, it goes on with nothing set.
+  lax = f'. "{folder}/env.sh" || env -0'
+  done = subprocess.run(
+    [shutil.which("bash") or "bash", "-c", lax],
+    env={"PATH": str(tmp_path / "bin"), "PYTHONPATH": path},
+    capture_output=True,
+    text=True,
+    check=True,
+  )
+  names = {line.partition("=")[0] for line in done.stdout.split("\0")}
+  assert names.isdisjoint(sourced.VARIABLES)
+
+
+def test_zsh_sources_it_like_bash(folder, shell):
+  found, said = shell.source(folder / "env.sh", shell="zsh")
+  assert found["LAGOM_XLA_NCCL_TABLE"] == str(folder / "nccl_table.bin")
+  assert found["NCCL_TUNER_PLUGIN"] == sourced.PLUGIN
+  assert said == ""
+
+
+def test_sh_sets_what_takes_no_table_and_says_so(folder, shell):
+  sh = pathlib.Path(shutil.which("sh") or "").resolve().name
+  if sh not in ("dash", "busybox"):
+    pytest.skip(f"sh is {sh} here, which may tell where a sourced file is")
+  found, said = shell.source(folder / "env.sh", shell="sh")
+  assert found.keys() == {"XLA_FLAGS", "NCCL_MAX_CTAS"}
+  assert "neither bash nor zsh" in said
+  assert "Source it in bash or zsh" in (folder / "env.sh").read_text()
+
+
+def test_a_plan_that_changes_nothing_sets_nothing(tmp_path, shell):
+  files.write(_DEFAULT, tmp_path / "plan")
+  assert shell.source(tmp_path / "plan/env.sh") == ({}, "")
+  lines = (tmp_path / "plan/env.sh").read_text().splitlines()
+  assert all(line.startswith("#") for line in lines)
+
+
+def test_values_reach_the_environment_as_they_are(tmp_path, shell):
+  value = "a b'c\"d$e`f"
+  plan = dataclasses.replace(
+    _WITHOUT_TABLE,
+    xla=config_lib.XlaConfig(options={"xla_dump_to": value}),
+    nccl_env={"NCCL_MAX_CTAS": value},
+  )
+  files.write(plan, tmp_path / "plan")
+  found, _ = shell.source(tmp_path / "plan/env.sh")
+  ((flag,), rest) = syntax.parse(found["XLA_FLAGS"])
+  assert (flag.name, flag.value, rest) == ("xla_dump_to", value, "")
+  assert found["NCCL_MAX_CTAS"] == value
+
+
+def test_options_that_cannot_be_set_stay_comments(tmp_path, shell):
+  options = {"xla_dump_t": "x\nexit 3", GATHER: "z\nexit 3"}
+  xla = config_lib.XlaConfig(options=options)
+  plan = dataclasses.replace(_DEFAULT, xla=xla)
+  files.write(plan, tmp_path / "plan")
+  assert shell.source(tmp_path / "plan/env.sh") == ({}, "")
+  text = (tmp_path / "plan/env.sh").read_text()
+  assert "xla_dump_t" in text and GATHER in text
+
+
+def test_a_cap_is_an_environment_variable_and_no_cap_is_none():
+  assert cap.variables(8) == {"NCCL_MAX_CTAS": "8"}
+  assert cap.variables(None) == {}
+
+
+def test_the_flags_command_sets_what_env_sh_sets_without_a_plugin(
+  tmp_path, folder, shell_without_plugin, capsys
+):
+  parser = argparse.ArgumentParser()
+  flags_command.add(parser.add_subparsers())
+  arguments = parser.parse_args(["flags", str(folder)])
+  arguments.function(arguments)
+  printed = tmp_path / "printed"
+  printed.write_text(capsys.readouterr().out)
+  there = {"XLA_FLAGS": "--xla_a=1"}
+  expected, _ = shell_without_plugin.source(folder / "env.sh", **there)
+  found, said = shell_without_plugin.source(printed, **there)
+  assert found == expected
+  assert found.keys() == {"XLA_FLAGS", "NCCL_MAX_CTAS"}
+  assert said == ""

@@ -1,0 +1,151 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Large modules of other programs are scheduled, or read, as they are.
+
+They are XLA's own benchmark modules (partitioned, not optimized) and one that
+XLA optimized in 2024. They are not part of the repository: without a directory
+shared/data beside it these tests are skipped.
+"""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Sequence
+import functools
+import lzma
+import pathlib
+from typing import Any
+
+import jax
+import pytest
+
+from lagom_xla import cluster as cluster_lib
+from lagom_xla import errors
+from lagom_xla.compile.loading import load as load_lib
+from lagom_xla.compile.targets import target as target_lib
+from lagom_xla.passes import collectives
+from lagom_xla.passes import hlo
+from lagom_xla.report.printed import as_json
+from lagom_xla.tuner import tuner
+
+_DATA = pathlib.Path(__file__).resolve().parents[3] / "shared/data"
+
+# Module -> the cluster it was partitioned for.
+_UNOPTIMIZED = {
+  "hlo_llama31_8b_bf16_1x8": "1x8xh100",
+  "hlo_llama31_70b_bf16_16x8": "16x8xh100",
+  "hlo_llama3_8b_cp_bf16_1x4": "1x4xh100",
+  "hlo_mixtral_8x7b_bf16_2x8": "2x8xh100",
+}
+# The other one takes XLA a quarter of a minute and more to schedule.
+_SCHEDULED = [name for name in _UNOPTIMIZED if "mixtral" not in name]
+
+
+def path_of(name: str) -> pathlib.Path:
+  path = _DATA / name
+  if not path.exists():
+    pytest.skip(f"shared/data/{name} is not there: it is too large to ship")
+  return path
+
+
+@functools.cache
+def inspected(name: str, cluster: str) -> dict[str, Any]:
+  """What there is to say of a module's schedule.
+
+  Not of the step that runs, as short of memory as these are on so few devices:
+  XLA takes a minute to compile the largest to the end.
+  """
+  target = load_lib.load(str(path_of(name)), cluster_lib.parse(cluster))
+  schedule = target_lib.of_module(target.schedule(), target.cluster, name=name)
+  return as_json.inspection(tuner.inspect(schedule))
+
+
+@pytest.mark.parametrize("name", _SCHEDULED)
+def test_an_unoptimized_module_is_scheduled(
+  h100s: Sequence[jax.Device], name: str
+) -> None:
+  cluster = _UNOPTIMIZED[name]
+  report = inspected(f"hlo/{name}.hlo.xz", cluster)
+  num_devices = cluster_lib.parse(cluster).num_devices
+  assert report["module"]["num_partitions"] == num_devices
+  assert not report["loops_of_unknown_length"]
+  assert report["overlaps"]
+  forms = {c["form"] for c in report["collectives"]}
+  assert forms >= {"async"}
+  for collective in report["collectives"]:
+    assert collective["group_size"] * collective["num_groups"] <= num_devices
+    assert collective["operand_bytes"] > 0
+
+
+def test_llama_3_1_8b_gathers_and_scatters_what_its_shapes_say(
+  h100s: Sequence[jax.Device],
+) -> None:
+  # Sizes of Llama 3.1 8B's config.json: 32 layers of width 4096, 32 query and
+  # 8 key and value heads of 128, 14336 hidden units, 128256 words.
+  report = inspected("hlo/hlo_llama31_8b_bf16_1x8.hlo.xz", "1x8xh100")
+  layer = 2 * 4096 * 4096 + 2 * 4096 * 1024 + 3 * 4096 * 14336
+  vocab = 4096 * 128256
+  gathered = report["totals"]["all-gather"]["result_bytes"]
+  # In bfloat16: layers for the forward and the backward pass, the rest once.
+  # Norms are not sharded.
+  assert gathered == pytest.approx(2 * (2 * 32 * layer + 2 * vocab), rel=1e-4)
+  scattered = report["totals"]["reduce-scatter"]["operand_bytes"]
+  assert scattered == pytest.approx(2 * (32 * layer + 2 * vocab), rel=1e-4)
+
+
+@pytest.mark.parametrize("name", _UNOPTIMIZED)
+def test_another_number_of_devices_gets_one_clear_sentence(name: str) -> None:
+  module = hlo.load(path_of(f"hlo/{name}.hlo.xz"))
+  wanted = cluster_lib.parse(_UNOPTIMIZED[name]).num_devices
+  with pytest.raises(
+    errors.CompileError,
+    match=rf"partitioned for {wanted} devices, and 1x2xh100 has 2\. Name a",
+  ):
+    target_lib.of_module(module, cluster_lib.parse("1x2xh100"), name=name)
+
+
+def test_a_truncated_module_is_named(tmp_path: pathlib.Path) -> None:
+  whole = path_of("hlo/hlo_llama3_8b_cp_bf16_1x4.hlo.xz").read_bytes()
+  (tmp_path / "cut.hlo.xz").write_bytes(whole[: len(whole) // 2])
+  text = lzma.decompress(whole)
+  (tmp_path / "cut.hlo").write_bytes(text[: len(text) // 2])
+  for name in ("cut.hlo.xz", "cut.hlo"):
+    with pytest.raises(errors.HloError, match=name) as error:
+      hlo.load(tmp_path / name)
+    assert "\n" not in str(error.value)
+
+
+def test_a_large_optimized_module_of_2024_is_read() -> None:
+  name = (
+    "pax_a100/module_0040.pjit__wrapped_step_fn."
+    "sm_8.0_gpu_after_optimizations.hlo.pb.xz"
+  )
+  path_of(name)
+  report = inspected(name, "1x4xa100_40")
+  assert report["module"]["num_partitions"] == 4
+  assert report["collectives"]
+  assert report["overlaps"]
+  assert report["gemm_flops"] > 0
+
+
+def test_maxtexts_dump_is_partitioned_as_xla_partitioned_it(
+  h100s: Sequence[jax.Device],
+) -> None:
+  # XLA of 2024 optimized the second from the first, with other options.
+  stem = "maxtext_h100/module_0016.jit_train_step"
+  ours, theirs = (
+    _operand_bytes(f"{stem}.{stage}.hlo.pb.xz")
+    for stage in ("before_optimizations", "sm_9.0_gpu_after_optimizations")
+  )
+  assert {"all-gather", "reduce-scatter", "all-to-all"} < set(ours)
+  assert ours == theirs
+
+
+def _operand_bytes(name: str) -> dict[str, int]:
+  """What a step hands to its collectives, by kind."""
+  cluster = cluster_lib.parse("1x4xh100")
+  scheduled = load_lib.load(str(path_of(name)), cluster).schedule()
+  total: collections.Counter[str] = collections.Counter()
+  for collective in collectives.find(scheduled):
+    total[collective.kind] += collective.operand_bytes * collective.executions
+  return dict(total)

@@ -1,0 +1,204 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Measured costs: what a profile says in place of the model, and for what."""
+
+from __future__ import annotations
+
+import pathlib
+
+import pytest
+
+from benchmarks.steps import corrected
+from benchmarks.steps import times as step_times
+from benchmarks.steps import trace as step_trace
+from lagom_xla.costs import contention
+from lagom_xla.costs import measured as measured_lib
+from lagom_xla.costs import step as step_lib
+from lagom_xla.passes import hlo
+from lagom_xla.profiling import costing as costing_lib
+from lagom_xla.profiling import profile as profile_lib
+from lagom_xla.profiling import slowdowns
+from measured_run import H100S
+from measured_run import OWN_US
+from measured_run import lone_us
+from measured_run import profile_of
+import simulated_run
+
+_ROOT = pathlib.Path(__file__).resolve().parents[2]
+# Of a step of the simulated run, whose kernels lose what no model says.
+_STEP_TOLERANCE = 0.2
+
+
+@pytest.fixture(scope="module")
+def profile(fsdp_scan: hlo.Module) -> profile_lib.Profile:
+  return profile_of(fsdp_scan)
+
+
+@pytest.fixture(scope="module")
+def costed(profile: profile_lib.Profile) -> costing_lib.Costing:
+  return costing_lib.of_profile(profile, H100S)
+
+
+@pytest.fixture
+def step(fsdp_scan: hlo.Module, costed: costing_lib.Costing) -> step_lib.Step:
+  with measured_lib.pricing(costed.measured):
+    return step_lib.of_module(fsdp_scan, H100S)
+
+
+def test_lone_kernels_cost_what_they_took(
+  step: step_lib.Step, profile: profile_lib.Profile
+):
+  assert profile.lone_us
+  for name in profile.lone_us:
+    cost = step.kernel_cost(profile.kernels[name])
+    assert cost.run_us == pytest.approx(lone_us(name), abs=1e-3)
+    assert cost.gap_us == pytest.approx(simulated_run.GAP_US, abs=1e-3)
+    assert cost.source == "measured"
+    assert cost.memory_us <= cost.run_us
+
+
+def test_collectives_cost_what_they_took_less_waits_and_contention(
+  step: step_lib.Step,
+):
+  for key in step.keys:
+    time_us = step.predict(key, step.default[key]).time_us
+    assert 0.5 * OWN_US < time_us <= OWN_US + 1e-3
+
+
+def test_measured_bytes_stay_what_they_are(
+  step: step_lib.Step, fsdp_scan: hlo.Module
+):
+  predicted = step_lib.of_module(fsdp_scan, H100S)
+  for key in step.keys:
+    now = step.predict(key, step.default[key])
+    model = predicted.predict(key, predicted.default[key])
+    assert now.time_us * now.memory_gbps == pytest.approx(
+      model.time_us * model.memory_gbps
+    )
+
+
+def test_a_replay_at_measured_costs_is_near_the_run(
+  step: step_lib.Step, profile: profile_lib.Profile, fsdp_scan: hlo.Module
+):
+  predicted = step_lib.of_module(fsdp_scan, H100S)
+  # A replay knows of no rank that comes late.
+  ran_us = profile.step_time_us - 400.0
+  replayed_us = step.timeline(step.default).step_time_us
+  assert replayed_us == pytest.approx(ran_us, rel=_STEP_TOLERANCE)
+  model_us = predicted.timeline(predicted.default).step_time_us
+  assert model_us != pytest.approx(ran_us, rel=_STEP_TOLERANCE)
+
+
+def test_nothing_is_measured_outside(fsdp_scan: hlo.Module):
+  assert step_lib.of_module(fsdp_scan, H100S).measured is None
+
+
+def test_another_schedule_of_a_step_keeps_its_costs(
+  step: step_lib.Step, profile: profile_lib.Profile
+):
+  rescheduled = step.rescheduled(step.analysis.module)
+  assert rescheduled.measured is step.measured
+  for name in profile.lone_us:
+    kernel = profile.kernels[name]
+    assert rescheduled.kernel_cost(kernel) == step.kernel_cost(kernel)
+
+
+def test_another_compile_is_priced_by_work(
+  fsdp_unrolled: hlo.Module, costed: costing_lib.Costing
+):
+  with measured_lib.pricing(costed.measured):
+    unrolled = step_lib.of_module(fsdp_unrolled, H100S)
+  _, by_work, _ = costing_lib.num_priced(costed, unrolled)
+  assert by_work
+  kernels = unrolled.analysis.kernels.values()
+  sources = [unrolled.kernel_cost(kernel).source for kernel in kernels]
+  assert sources.count("measured") >= by_work
+
+
+def test_what_was_not_traced_is_scaled_as_its_kind(fsdp_scan: hlo.Module):
+  whole = profile_of(fsdp_scan)
+  by_work: dict[measured_lib.Work, list[str]] = {}
+  for name, kernel in whole.kernels.items():
+    by_work.setdefault(measured_lib.work_of(kernel), []).append(name)
+  # One whose work no other kernel does.
+  name = next(
+    n[0] for n in by_work.values() if len(n) == 1 and n[0] in whole.lone_us
+  )
+  kernel = whole.kernels[name]
+  costed = costing_lib.of_profile(profile_of(fsdp_scan, without=name), H100S)
+  assert name in costed.not_run
+  model = step_lib.of_module(fsdp_scan, H100S).kernel_cost(kernel)
+  with measured_lib.pricing(costed.measured):
+    priced = step_lib.of_module(fsdp_scan, H100S).kernel_cost(kernel)
+  factor = costed.measured.categories[kernel.category]
+  assert priced.run_us == pytest.approx(factor * model.run_us)
+  assert priced.source == model.source
+
+
+def test_ratios_are_of_sums_that_can_be_counted(
+  costed: costing_lib.Costing, profile: profile_lib.Profile
+):
+  products = {
+    name for name in profile.lone_us if profile.kernels[name].category == "gemm"
+  }
+  (ratio,) = (r for r in costed.ratios if r.kind == "gemm")
+  assert ratio.n == len(products)
+  assert ratio.measured_us == pytest.approx(
+    sum(lone_us(n) * profile.kernels[n].executions for n in products), rel=1e-3
+  )
+  assert ratio.low <= ratio.median <= ratio.high
+
+
+@pytest.mark.parametrize("name", ["maxtext_h100", "pax_a100"])
+def test_one_ranks_kernels_foretell_the_others_step(name: str):
+  data = _ROOT.parent / "shared/data" / name
+  if not data.exists():
+    pytest.skip(f"shared/data/{name} is not there: too large to ship")
+  assert step_trace.is_of_step(data)
+  (found,) = (g for g in step_times.groups(data) if "another rank" in g.name)
+  assert found.n == 6
+  assert found.worst < 0.03
+
+
+def test_measured_slowdowns_correct_the_models(
+  step: step_lib.Step, profile: profile_lib.Profile
+):
+  assert step.measured is not None
+  named = {measured_lib.work_of(k): k for k in profile.kernels.values()}
+  beside = step.costs(step.default).beside
+  lost_us, model_us, ran_us = 0.0, 0.0, 0.0
+  for (work, key), factor in step.measured.losses.items():
+    kernel = step.kernel_cost(named[work])
+    collective = step.predict(key, step.default[key])
+    model = contention.beside(kernel, collective, step.cluster.gpu)
+    found = beside(kernel, collective)
+    assert found.collective_factor == model.collective_factor
+    lost = found.kernel_us - kernel.time_us
+    assert lost == pytest.approx(factor * (model.kernel_us - kernel.time_us))
+    lost_us += lost
+    model_us += model.kernel_us - kernel.time_us
+    ran_us += (simulated_run.SLOWDOWN - 1) * kernel.run_us
+  # The run slows kernels half as much again, whatever the model thinks.
+  assert abs(lost_us - ran_us) < abs(model_us - ran_us)
+
+
+def test_few_runs_say_little():
+  def factor(number: int) -> float:
+    met = slowdowns.Met(time_us=13.0, lone_us=10.0, predicted_us=11.0)
+    return slowdowns.factor([met] * number)
+
+  assert 1 < factor(1) < factor(10) < factor(1000) < 3
+  assert factor(1000) == pytest.approx(3, rel=0.01)
+
+
+@pytest.mark.parametrize("name", ["maxtext_h100", "pax_a100"])
+def test_slowdowns_hold_for_their_pairs_on_another_rank_alone(name: str):
+  data = _ROOT.parent / "shared/data" / name
+  if not data.exists():
+    pytest.skip(f"shared/data/{name} is not there: too large to ship")
+  halves = {"another rank": [], "other kernels": []}
+  for row in corrected.rows(data):
+    if row.held_out in halves:
+      halves[row.held_out].append(row.pairs_corrected / row.pairs_model)
+  assert max(halves["another rank"]) < 0.8
+  assert max(halves["other kernels"]) > 1

@@ -1,0 +1,223 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""A step under Flax's `nnx.jit` is tuned like one under `jax.jit`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+import functools
+import pathlib
+import sys
+from typing import Any
+
+from flax import nnx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import lagom_xla
+from lagom_xla import cluster as cluster_lib
+from lagom_xla import errors
+from lagom_xla.compile.loading import load as load_lib
+from lagom_xla.compile.targets import target as target_lib
+from lagom_xla.passes import collectives
+from lagom_xla.passes.program import form as form_lib
+from lagom_xla.tuner import tuner
+
+sys.path.insert(0, str(pathlib.Path(__file__).parents[2] / "examples"))
+
+from common import data
+from gpt import train
+
+_CLUSTER = cluster_lib.parse("1x8xh100")
+_TRAIN = pathlib.Path(train.__file__)
+
+# With modules that may share variables, without, and as plain trees.
+_MODES = (
+  {},
+  {"graph_updates": False},
+  {"graph": False, "graph_updates": False},
+)
+
+
+class Model(nnx.Module):
+  """Has parameters, statistics and a stream of random numbers."""
+
+  def __init__(self, *, rngs: nnx.Rngs):
+    self.up = nnx.Linear(64, 128, rngs=rngs)
+    self.dropout = nnx.Dropout(0.1, rngs=rngs)
+    self.norm = nnx.BatchNorm(128, rngs=rngs)
+
+  def __call__(self, x: jax.Array) -> jax.Array:
+    return self.norm(self.dropout(jnp.tanh(self.up(x))))
+
+
+def step(model: Model, optimizer: nnx.Optimizer, x: jax.Array) -> jax.Array:
+  loss, grads = nnx.value_and_grad(lambda m: jnp.mean(m(x) ** 2))(model)
+  optimizer.update(model, grads)
+  return loss
+
+
+@functools.cache
+def mesh() -> jax.sharding.Mesh:
+  return jax.make_mesh(
+    (8,), ("data",), axis_types=(jax.sharding.AxisType.Auto,)
+  )
+
+
+def placed(*spec: str) -> jax.sharding.NamedSharding:
+  return jax.sharding.NamedSharding(mesh(), jax.sharding.PartitionSpec(*spec))
+
+
+def modules() -> tuple[Model, nnx.Optimizer]:
+  model = Model(rngs=nnx.Rngs(0))
+  both = model, nnx.Optimizer(model, optax.adamw(1e-3), wrt=nnx.Param)
+  nnx.update(both, jax.device_put(nnx.state(both), placed()))
+  return both
+
+
+def batch(seed: int) -> jax.Array:
+  values = np.random.default_rng(seed).normal(size=(64, 64))
+  return jax.device_put(values.astype(np.float32), placed("data"))
+
+
+def values(both: tuple[Model, nnx.Optimizer]) -> list[bytes]:
+  def raw(leaf: jax.Array) -> bytes:
+    if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+      leaf = jax.random.key_data(leaf)
+    return np.asarray(leaf).tobytes()
+
+  return [raw(leaf) for leaf in jax.tree.leaves(nnx.state(both))]
+
+
+@pytest.fixture
+def tuned_names(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+  """Compiles in place of tuning; the list holds what would be tuned."""
+  names: list[str] = []
+
+  class Compiled:
+    def __init__(self, target: target_lib.Target):
+      names.append(target.name)
+      self.compiled = target.compile()
+      self.plan = None
+
+  monkeypatch.setattr(tuner, "tune", lambda target, **_: Compiled(target))
+  return names
+
+
+@pytest.mark.parametrize("mode", _MODES)
+def test_steps_give_the_same_bits_as_under_nnx_alone(
+  tuned_names: list[str], mode: dict[str, Any]
+):
+  jitted = nnx.jit(step, donate_argnums=(0, 1), **mode)
+  tuned = lagom_xla.tune(jitted, cluster=_CLUSTER)
+  ours, theirs = modules(), modules()
+  for n in range(3):
+    x = batch(seed=n)
+    np.testing.assert_array_equal(tuned(*ours, x), jitted(*theirs, x))
+  assert values(ours) == values(theirs)
+  assert tuned_names == ["step"]
+
+
+def test_the_whole_search_runs_on_a_step_of_nnx():
+  tuned = lagom_xla.tune(nnx.jit(step), cluster=_CLUSTER)
+  tuned(*modules(), batch(seed=0))
+  (tuning,) = tuned.tunings
+  assert tuning.compiled is not None
+  assert tuning.compiled.module.name == "jit_step"
+
+
+def test_model_and_optimizer_are_donated_as_under_nnx_alone(
+  tuned_names: list[str],
+):
+  del tuned_names
+  tuned = lagom_xla.tune(nnx.jit(step, donate_argnums=(0, 1)), cluster=_CLUSTER)
+  both = modules()
+  before = jax.tree.leaves(nnx.state(both))
+  x = batch(seed=0)
+  tuned(*both, x)
+  assert all(leaf.is_deleted() for leaf in before)
+  assert not x.is_deleted()
+  assert not any(leaf.is_deleted() for leaf in jax.tree.leaves(nnx.state(both)))
+
+
+def test_a_method_is_tuned_like_a_function(tuned_names: list[str]):
+  class Trainer(nnx.Module):
+    def __init__(self):
+      self.model, self.optimizer = modules()
+
+    @lagom_xla.tune(cluster=_CLUSTER)
+    @nnx.jit
+    def step(self, x: jax.Array) -> jax.Array:
+      return step(self.model, self.optimizer, x)
+
+  trainer = Trainer()
+  x = batch(seed=0)
+  losses = [float(trainer.step(x)) for _ in range(2)]
+  assert losses[1] < losses[0]
+  assert tuned_names == ["step"]
+
+
+def test_an_nnx_step_that_cannot_be_tuned_runs_with_one_warning(
+  monkeypatch: pytest.MonkeyPatch,
+):
+  def fail(*_: Any, **__: Any) -> None:
+    raise errors.CompileError("the search is broken")
+
+  monkeypatch.setattr(tuner, "tune", fail)
+  tuned = lagom_xla.tune(nnx.jit(step), cluster=_CLUSTER)
+  ours, theirs = modules(), modules()
+  with pytest.warns(RuntimeWarning, match="leaves step as it was: the search"):
+    loss = tuned(*ours, batch(seed=0))
+  np.testing.assert_array_equal(loss, nnx.jit(step)(*theirs, batch(seed=0)))
+
+
+def test_strands_say_of_an_nnx_step_why_it_has_none():
+  stranded = lagom_xla.strands(
+    nnx.jit(step), form=form_lib.Form(strands="merged")
+  )
+  with pytest.warns(RuntimeWarning, match="leaves step as it was: it cannot"):
+    stranded(*modules(), batch(seed=0))
+  (outcome,) = stranded.outcomes
+  assert not outcome.actions
+
+
+def test_the_example_averages_its_gradients_over_all_gpus(
+  h100s: Sequence[jax.Device],
+):
+  del h100s
+  target = load_lib.load(
+    f"{_TRAIN}:train_step", _CLUSTER, arguments={"model": "tiny"}
+  )
+  module = target.schedule()
+  _, (model, *_) = train.train_step(jax.devices()[:8], model="tiny")
+  num_params = sum(p.size for p in jax.tree.leaves(nnx.state(model, nnx.Param)))
+  reduced = [c for c in collectives.find(module) if c.kind == "all-reduce"]
+  # Linear layers' gradients are of bfloat16 until they are added up.
+  assert sum(c.result_bytes for c in reduced) >= 2 * num_params
+  # Every parameter and both of its moments, and the optimizer's two counts.
+  aliases = module.proto.input_output_alias.entries
+  leaves = jax.tree.leaves(nnx.state(model, nnx.Param))
+  assert len(aliases) == 3 * len(leaves) + 2
+
+
+def test_the_example_learns():
+  step, (model_like, optimizer_like, batch_like) = train.train_step(
+    jax.devices()[:8], model="tiny", batch_size=8
+  )
+  model, optimizer = train.init(
+    (model_like, optimizer_like), model="tiny", learning_rate=3e-3, seed=0
+  )
+  place = batch_like["inputs"].sharding
+  batches = data.byte_batches(
+    data.TEXT.read_bytes(), batch_size=8, seq_len=64, seed=0
+  )
+  losses = [
+    float(step(model, optimizer, jax.device_put(next(batches), place)))
+    for _ in range(12)
+  ]
+  # Bytes at random cost log(256) = 5.5 nats.
+  assert losses[0] > 5
+  assert losses[-1] < 4

@@ -1,0 +1,263 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The Llama example trains, alike on every mesh, and counts its parameters."""
+
+from __future__ import annotations
+
+import functools
+import pathlib
+import sys
+from typing import Any
+
+from flax import linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import example_training
+
+sys.path.insert(0, str(pathlib.Path(__file__).parents[2] / "examples"))
+
+from common import data
+from common import sharding
+from common import step as step_lib
+from llama import config as llama_config
+from llama import train
+from llama.model import Llama
+
+MESHES = ("fsdp:8", "tp:8", "fsdp:4,tp:2")
+NUM_STEPS = 24
+# Of the other meshes, which agree with the first.
+NUM_FIRST_STEPS = 10
+BATCH_SIZE = 8
+
+
+@functools.cache
+def step_on(mesh: str) -> tuple[Any, Any]:
+  return train.train_step(
+    jax.devices()[:8],
+    model="tiny",
+    mesh=mesh,
+    batch_size=BATCH_SIZE,
+    learning_rate=3e-3,
+  )
+
+
+def compiled(step: Any, specs: Any) -> Any:
+  return step.lower(*specs).compile()
+
+
+@functools.cache
+def compiled_on(mesh: str) -> Any:
+  return compiled(*step_on(mesh))
+
+
+@functools.cache
+def initial_state() -> Any:
+  """Parameters and the rest on the host: the same for every mesh."""
+  _, (state_spec, _) = step_on(MESHES[0])
+  state = step_lib.init_state(train.model_of, state_spec, model="tiny")
+  return jax.device_get(state)
+
+
+@functools.cache
+def trained_on(mesh: str) -> dict[str, np.ndarray]:
+  num_steps = NUM_STEPS if mesh == MESHES[0] else NUM_FIRST_STEPS
+  _, specs = step_on(mesh)
+  return example_training.metrics_of(
+    compiled_on(mesh), specs, initial_state(), num_steps=num_steps
+  )
+
+
+def test_loss_starts_at_chance_and_falls():
+  losses = trained_on(MESHES[0])["loss"]
+  assert losses[0] == pytest.approx(np.log(256), rel=0.05)
+  assert losses[-5:].mean() < 2.7
+
+
+@pytest.mark.parametrize("mesh", MESHES[1:])
+def test_meshes_agree(mesh: str):
+  # They differ in the order of bfloat16 sums alone: by up to 0.3 % in the first
+  # ten losses, after which training itself amplifies it.
+  here, there = trained_on(mesh), trained_on(MESHES[0])
+  np.testing.assert_allclose(
+    here["loss"], there["loss"][:NUM_FIRST_STEPS], rtol=0.01
+  )
+  # Clipping and AdamW hide a gradient's scale from the loss; its norm does not.
+  np.testing.assert_allclose(
+    here["grad_norm"][0], there["grad_norm"][0], rtol=0.01
+  )
+
+
+@pytest.mark.parametrize(
+  "kwargs",
+  [
+    {"mesh": "fsdp:2,tp:4", "accumulate": "4", "sequence_parallel": "true"},
+    {"mesh": "fsdp:4,tp:2", "micro_batches": "2"},
+  ],
+)
+def test_a_batch_taken_apart_trains_alike(kwargs: dict[str, Any]):
+  step, specs = train.train_step(
+    jax.devices()[:8],
+    model="tiny",
+    batch_size=BATCH_SIZE,
+    learning_rate=3e-3,
+    **kwargs,
+  )
+  here = example_training.metrics_of(
+    compiled(step, specs), specs, initial_state(), num_steps=3
+  )
+  whole = trained_on(MESHES[0])
+  # As between meshes: bfloat16 sums in another order.
+  np.testing.assert_allclose(here["loss"], whole["loss"][:3], rtol=0.01)
+  np.testing.assert_allclose(
+    here["grad_norm"][0], whole["grad_norm"][0], rtol=0.01
+  )
+
+
+@pytest.mark.parametrize(
+  ("size", "layers"),
+  [*((size, "scan") for size in llama_config.SIZES), ("tiny", "unroll")],
+)
+def test_num_params_is_the_size_of_the_parameter_tree(size: str, layers: str):
+  config = llama_config.llama_config(size, layers=layers)
+  _, (state, _) = train.train_step(jax.devices()[:8], model=size, layers=layers)
+  sizes = [leaf.size for leaf in jax.tree.leaves(state.params)]
+  assert sum(sizes) == config.num_params()
+
+
+def test_a_llama_3_1_8b_has_the_published_number_of_parameters():
+  # "8.03B params" in its model card; the untied head is among them.
+  assert llama_config.SIZES["8b"].num_params() == 8_030_261_248
+
+
+def test_the_state_is_donated_and_comes_back_laid_out_alike():
+  _, specs = step_on("fsdp:4,tp:2")
+  state_spec, _ = specs
+  state, batch = jax.tree.map(
+    lambda spec: jax.device_put(
+      np.zeros(spec.shape, spec.dtype), spec.sharding
+    ),
+    specs,
+  )
+  after, _ = compiled_on("fsdp:4,tp:2")(state, batch)
+  assert all(leaf.is_deleted() for leaf in jax.tree.leaves(state))
+  for leaf, spec in zip(
+    jax.tree.leaves(after), jax.tree.leaves(state_spec), strict=True
+  ):
+    assert (leaf.shape, leaf.dtype) == (spec.shape, spec.dtype)
+    assert leaf.sharding.is_equivalent_to(spec.sharding, leaf.ndim)
+
+
+def test_fsdp_splits_all_parameters_evenly():
+  _, (state, _) = train.train_step(jax.devices()[:8], model="8b")
+  for leaf in jax.tree.leaves(state.params):
+    assert np.prod(leaf.sharding.shard_shape(leaf.shape)) * 8 == leaf.size
+
+
+def test_numbers_may_come_as_text_from_a_command_line():
+  _, (_, batch) = train.train_step(
+    jax.devices()[:8], model="tiny", batch_size="16", seq_len="32"
+  )
+  assert batch["inputs"].shape == (16, 32)
+
+
+@pytest.mark.parametrize(
+  ("kwargs", "message"),
+  [
+    ({"model": "9b"}, "no model '9b': choose one of tiny"),
+    ({"model": "tiny", "layers": "loop"}, "choose 'scan' or 'unroll'"),
+    ({"model": "tiny", "mesh": "fsdp:4"}, "takes 4 devices and there are 8"),
+    ({"model": "tiny", "mesh": "fsdp=8"}, "cannot be read at 'fsdp=8'"),
+    ({"model": "tiny", "mesh": "dp:8"}, "cannot be read at 'dp:8'"),
+    ({"model": "tiny", "batch_size": 12}, "batch_size is 12"),
+    (
+      {"model": "tiny", "sequence_parallel": "tp"},
+      "sequence_parallel is 'tp': give true or false",
+    ),
+    (
+      {"model": "tiny", "batch_size": 24, "accumulate": 2},
+      "24, which fsdp:8 and 2 micro-batches cannot split evenly",
+    ),
+    (
+      {
+        "model": "tiny",
+        "mesh": "tp:8",
+        "seq_len": 12,
+        "sequence_parallel": True,
+      },
+      "seq_len is 12, which tp:8 cannot split evenly",
+    ),
+  ],
+)
+def test_arguments_that_do_not_fit_get_one_clear_sentence(
+  kwargs: dict[str, Any], message: str
+):
+  with pytest.raises(ValueError, match=message):
+    train.train_step(jax.devices()[:8], **kwargs)
+
+
+def one_device_llama(layers: str) -> Llama:
+  config = llama_config.llama_config("tiny", layers=layers)
+  return Llama(config, sharding.make_mesh(jax.devices()[:1]))
+
+
+@functools.cache
+def tokens_and_params() -> tuple[jax.Array, Any]:
+  tokens = jax.random.randint(jax.random.key(1), (1, 16), 0, 256)
+  init = jax.jit(one_device_llama("scan").init)
+  boxed = init(jax.random.key(0), tokens)["params"]
+  return tokens, nn.unbox(boxed)
+
+
+def logits_of(
+  params: Any, tokens: jax.Array, layers: str = "scan"
+) -> jax.Array:
+  apply = jax.jit(one_device_llama(layers).apply)
+  return apply({"params": params}, tokens)
+
+
+def test_unrolled_layers_compute_what_scanned_layers_compute():
+  tokens, params = tokens_and_params()
+  unrolled = {name: value for name, value in params.items() if name != "layers"}
+  for index in range(llama_config.SIZES["tiny"].num_layers):
+    unrolled[f"layer_{index}"] = jax.tree.map(
+      lambda leaf, index=index: leaf[index], params["layers"]
+    )
+  np.testing.assert_allclose(
+    logits_of(unrolled, tokens, "unroll"),
+    logits_of(params, tokens),
+    atol=2e-2,
+  )
+
+
+def test_a_token_changes_no_logits_before_it():
+  tokens, params = tokens_and_params()
+  changed = tokens.at[0, 10].add(1)
+  before, after = logits_of(params, tokens), logits_of(params, changed)
+  np.testing.assert_array_equal(before[0, :10], after[0, :10])
+  assert (np.abs(before - after)[0, 10:].max(axis=-1) > 0).all()
+
+
+def test_cross_entropy_is_the_log_likelihood_of_the_target():
+  logits = jax.random.normal(jax.random.key(0), (2, 3, 5))
+  targets = jnp.array([[0, 4, 2], [1, 1, 3]])
+  expected = optax.softmax_cross_entropy_with_integer_labels(logits, targets)
+  np.testing.assert_allclose(
+    step_lib.cross_entropy(logits, targets), expected.mean(), rtol=1e-6
+  )
+
+
+def test_targets_are_the_inputs_one_byte_later_even_past_the_end_of_the_text():
+  batch = next(data.byte_batches(b"abc", batch_size=2, seq_len=8))
+  for inputs, targets in zip(batch["inputs"], batch["targets"], strict=True):
+    window = bytes(inputs.astype(np.uint8))
+    assert window in b"abcabcabcabc"
+    assert bytes(targets.astype(np.uint8))[:-1] == window[1:]
+
+
+def test_an_empty_text_is_refused():
+  with pytest.raises(ValueError, match="training text is empty"):
+    next(data.byte_batches(b"", batch_size=1, seq_len=1))

@@ -1,0 +1,201 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The Mixture-of-Experts example trains, and sends tokens to their experts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+import dataclasses
+import functools
+import pathlib
+import sys
+from typing import Any
+
+from flax import linen as nn
+import hypothesis
+from hypothesis import strategies as st
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import example_training
+from lagom_xla import cluster as cluster_lib
+from lagom_xla.compile.loading import load as load_lib
+from lagom_xla.report.printed import as_json
+from lagom_xla.tuner import tuner
+
+sys.path.insert(0, str(pathlib.Path(__file__).parents[2] / "examples"))
+
+from common import sharding
+from common import step as step_lib
+from moe import config as moe_config
+from moe import model as moe_model
+from moe import train
+
+BATCH_SIZE = 16
+SEQ_LEN = 32
+NUM_STEPS = 24
+
+
+def step_of(**kwargs: Any) -> tuple[Any, Any]:
+  return train.train_step(
+    jax.devices()[:8],
+    model="tiny",
+    batch_size=BATCH_SIZE,
+    seq_len=SEQ_LEN,
+    learning_rate=3e-3,
+    **kwargs,
+  )
+
+
+@functools.cache
+def initial_state() -> Any:
+  """Parameters and the rest on the host: the same for every mesh."""
+  _, (state_spec, _) = step_of()
+  state = step_lib.init_state(train.model_of, state_spec, model="tiny")
+  return jax.device_get(state)
+
+
+def metrics_of(step: Any, specs: Any, *, num_steps: int) -> dict[str, Any]:
+  compiled = step.lower(*specs).compile()
+  return example_training.metrics_of(
+    compiled, specs, initial_state(), num_steps=num_steps
+  )
+
+
+@functools.cache
+def trained() -> dict[str, np.ndarray]:
+  return metrics_of(*step_of(), num_steps=NUM_STEPS)
+
+
+def test_loss_starts_at_chance_and_falls() -> None:
+  losses = trained()["loss"]
+  assert losses[0] == pytest.approx(np.log(256), rel=0.05)
+  assert losses[-5:].mean() < 2.7
+
+
+def test_it_trains_alike_however_devices_and_batch_are_arranged() -> None:
+  step, specs = step_of(mesh="fsdp:2,expert:4", micro_batches="2")
+  here = metrics_of(step, specs, num_steps=3)
+  # They differ in the order of bfloat16 sums alone, since no token's fate
+  # depends on what else is in its batch.
+  np.testing.assert_allclose(here["loss"], trained()["loss"][:3], rtol=0.01)
+  np.testing.assert_allclose(
+    here["grad_norm"][0], trained()["grad_norm"][0], rtol=0.01
+  )
+
+
+def test_each_layer_sends_its_tokens_six_times(
+  h100s: Sequence[jax.Device],
+) -> None:
+  target = load_lib.load(
+    f"{train.__file__}:train_step",
+    cluster_lib.parse("1x8xh100"),
+    arguments={"model": "tiny"},
+  )
+  totals = as_json.inspection(tuner.inspect(target))["totals"]
+  c = moe_config.SIZES["tiny"]
+  # Two sequences on each device, in bfloat16; an expert takes 10 of 64 tokens:
+  # 1.25 times the 8 that it would get if all 16 got as many.
+  tokens = 2 * c.num_experts * 10 * c.d_model * 2
+  # There and back: forward, again to recompute, and backward.
+  assert totals["all-to-all"]["operand_bytes"] == c.num_layers * 6 * tokens
+
+
+def test_a_device_keeps_its_own_experts() -> None:
+  _, (state, _) = train.train_step(jax.devices()[:8], model="olmoe-1b-7b")
+  ffn = state.params["layers"]["ffn"]
+  c = moe_config.SIZES["olmoe-1b-7b"]
+  for name, inner in (
+    ("gate", (c.d_model, c.d_ffn)),
+    ("up", (c.d_model, c.d_ffn)),
+    ("down", (c.d_ffn, c.d_model)),
+  ):
+    shard = ffn[name].sharding.shard_shape(ffn[name].shape)
+    assert shard == (c.num_layers, c.num_experts // 8, *inner)
+  for leaf in jax.tree.leaves(state.params):
+    assert np.prod(leaf.sharding.shard_shape(leaf.shape)) * 8 == leaf.size
+
+
+@pytest.mark.parametrize("size", moe_config.SIZES)
+def test_num_params_is_the_size_of_the_parameter_tree(size: str) -> None:
+  _, (state, _) = train.train_step(jax.devices()[:8], model=size)
+  sizes = [leaf.size for leaf in jax.tree.leaves(state.params)]
+  assert sum(sizes) == moe_config.SIZES[size].num_params()
+
+
+def test_an_olmoe_has_the_published_number_of_parameters() -> None:
+  # 6.9 billion (arXiv 2409.02060, table 1).
+  assert round(moe_config.SIZES["olmoe-1b-7b"].num_params() / 1e9, 1) == 6.9
+
+
+@hypothesis.settings(max_examples=30)
+@hypothesis.given(
+  seed=st.integers(0, 999), capacity=st.integers(1, 6), k=st.integers(1, 3)
+)
+def test_tokens_get_slots_of_their_own_until_an_expert_is_full(
+  seed: int, capacity: int, k: int
+) -> None:
+  num_experts, seq_len = 4, 6
+  rng = np.random.default_rng(seed)
+  chosen = np.stack([rng.permutation(num_experts)[:k] for _ in range(seq_len)])
+  slots = moe_model.assign_slots(
+    jnp.asarray(chosen)[None], num_experts, capacity
+  )
+  taken = [0] * num_experts
+  for expert, slot in zip(chosen.flat, np.asarray(slots).flat, strict=True):
+    full = taken[expert] == capacity
+    expected = num_experts if full else expert
+    assert slot == expected * capacity + (0 if full else taken[expert])
+    taken[expert] += not full
+
+
+def test_balance_loss_is_one_for_busy_experts_and_more_for_one() -> None:
+  even = jnp.full((1, 4, 4), 0.25)
+  each_its_own = jnp.arange(4)[None, :, None]
+  assert moe_model.balance_loss(even, each_its_own) == pytest.approx(1)
+  favourite = jax.nn.one_hot(jnp.zeros((1, 4), jnp.int32), 4)
+  all_to_one = jnp.zeros((1, 4, 1), jnp.int32)
+  assert moe_model.balance_loss(favourite, all_to_one) == pytest.approx(4)
+
+
+def test_experts_compute_the_weighted_sum_of_those_that_are_chosen() -> None:
+  # Capacity for every token in every expert: none is dropped.
+  c = dataclasses.replace(moe_config.SIZES["tiny"], capacity_factor=8.0)
+  mesh = sharding.make_mesh(jax.devices()[:8], "expert:8", ("fsdp", "expert"))
+  layer = moe_model.Experts(c, mesh)
+  x = jax.random.normal(jax.random.key(1), (8, 16, c.d_model), jnp.bfloat16)
+  params = nn.unbox(jax.jit(layer.init)(jax.random.key(0), x)["params"])
+  actual = jax.jit(layer.apply)({"params": params}, x)
+
+  w = {name: np.asarray(value, np.float32) for name, value in params.items()}
+  rows = np.asarray(x, np.float32)
+  probabilities = np.asarray(jax.nn.softmax(rows @ w["router"]))
+  hidden = jax.nn.silu(np.einsum("bsd,edf->bsef", rows, w["gate"]))
+  hidden = hidden * np.einsum("bsd,edf->bsef", rows, w["up"])
+  of_experts = np.einsum("bsef,efd->bsed", hidden, w["down"])
+  kept = probabilities >= np.sort(probabilities)[..., -c.num_chosen, None]
+  expected = np.einsum("bsed,bse->bsd", of_experts, probabilities * kept)
+  # bfloat16 has 8 bits; a router's tie may fall the other way.
+  difference = np.abs(np.asarray(actual, np.float32) - expected).max(axis=-1)
+  assert np.mean(difference < 0.03 * np.abs(expected).max()) > 0.95
+
+
+@pytest.mark.parametrize(
+  ("kwargs", "message"),
+  [
+    ({"model": "olmo"}, "no model 'olmo': choose one of tiny"),
+    ({"model": "tiny", "layers": "loop"}, "choose 'scan' or 'unroll'"),
+    ({"model": "tiny", "mesh": "tp:8"}, "sizes for 'fsdp' and 'expert'"),
+    (
+      {"model": "tiny", "batch_size": 12, "mesh": "fsdp:2,expert:4"},
+      "batch_size is 12, which fsdp:2,expert:4 cannot split evenly",
+    ),
+  ],
+)
+def test_arguments_that_do_not_fit_get_one_clear_sentence(
+  kwargs: dict[str, Any], message: str
+) -> None:
+  with pytest.raises(ValueError, match=message):
+    train.train_step(jax.devices()[:8], **kwargs)

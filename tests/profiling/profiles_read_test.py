@@ -1,0 +1,234 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Traces: which are read, which are joined to modules, which are refused."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+import dataclasses
+import gzip
+import pathlib
+import re
+
+import hypothesis
+from hypothesis import strategies
+import jax
+import pytest
+
+from lagom_xla import errors
+from lagom_xla import profiling
+from lagom_xla.passes import hlo
+from lagom_xla.profiling import profile as profile_lib
+from lagom_xla.profiling import xspace
+from lagom_xla.report.wording import profile_notes
+from traced_run import SECOND_NS
+from traced_run import profile_of
+from traced_run import run_of
+import xspace_text
+
+_TRACES = pathlib.Path(__file__).resolve().parents[3] / "shared/data/traces"
+
+
+@pytest.mark.parametrize(
+  "stream", ["Stream #7(Compute)", "Stream #7(Kernel)", "Stream #7"]
+)
+def test_streams_are_known_in_every_spelling(
+  fsdp_scan: hlo.Module, stream: str
+):
+  (ranks,) = run_of(fsdp_scan, [0.0]).steps(1)
+  (device,) = profile_of(
+    fsdp_scan, [[dataclasses.replace(k, stream=stream) for k in ranks]]
+  ).trace.devices
+  # The line "XLA Ops" has all of them a second time.
+  assert len(device.launches) == len(ranks)
+  assert {launch.stream for launch in device.launches} == {7}
+  assert {launch.occupancy_pct for launch in device.launches} == {50.0}
+
+
+def test_another_steps_trace_is_refused(
+  fsdp_scan: hlo.Module, tp_scan: hlo.Module
+):
+  (ranks,) = run_of(fsdp_scan, [0.0]).steps(1)
+  renamed = [dataclasses.replace(k, op=f"another_{k.op}") for k in ranks]
+  process = xspace_text.Process(devices=[renamed])
+  trace = xspace.of_bytes({"host": xspace_text.serialized(process)})
+  with pytest.raises(errors.TraceError, match=re.escape(tp_scan.name)):
+    profile_lib.of_trace(trace, tp_scan)
+
+
+def _of_another(kernels: Sequence[xspace_text.Kernel]) -> bytes:
+  """The profile of a process that ran another program, ten times as long."""
+  others = [
+    dataclasses.replace(k, op=f"another_{k.op}", time_us=10 * k.time_us)
+    for k in kernels
+  ]
+  process = xspace_text.Process(devices=[others], program_id=99)
+  return xspace_text.serialized(process)
+
+
+def test_a_process_that_ran_another_step_is_named(fsdp_scan: hlo.Module):
+  ranks = run_of(fsdp_scan, [0.0, 0.0]).steps(1)
+  process = xspace_text.Process(devices=[ranks[0]], module=fsdp_scan)
+  serialized = {
+    "host0": xspace_text.serialized(process),
+    "host1": _of_another(ranks[1]),
+  }
+  with pytest.raises(errors.TraceError, match="of host1 is of another step"):
+    profiling.read(serialized)
+
+
+def test_the_step_is_the_same_in_processes_that_ran_more(fsdp_scan: hlo.Module):
+  ranks = run_of(fsdp_scan, [0.0, 0.0]).steps(2)
+  processes = [
+    xspace_text.serialized(
+      xspace_text.Process(devices=[kernels], module=fsdp_scan)
+    )
+    for kernels in ranks
+  ]
+  processes[1] += _of_another(ranks[1])
+  found = profiling.read({"host0": processes[0], "host1": processes[1]})
+  assert [step.device for step in found.whole_steps] == [0, 0, 1, 1]
+
+
+def test_a_trace_without_its_module_asks_for_it(fsdp_scan: hlo.Module):
+  (ranks,) = run_of(fsdp_scan, [0.0]).steps(1)
+  process = xspace_text.Process(devices=[ranks])
+  trace = xspace.of_bytes({"host": xspace_text.serialized(process)})
+  with pytest.raises(errors.TraceError, match="--module"):
+    profile_lib.of_trace(trace)
+  assert profile_lib.of_trace(trace, fsdp_scan).lone_us
+
+
+def test_a_folder_without_a_trace_is_named(tmp_path: pathlib.Path):
+  with pytest.raises(errors.TraceError, match=re.escape(str(tmp_path))):
+    profile_lib.read(tmp_path)
+
+
+def test_a_trace_that_was_cut_off_is_named(tmp_path: pathlib.Path):
+  (tmp_path / "rank3.xplane.pb").write_bytes(b"\x0a\xff\xff\x01half")
+  with pytest.raises(errors.TraceError, match="rank3"):
+    profile_lib.read(tmp_path)
+
+
+def test_a_compressed_trace_that_was_damaged_is_named(
+  tmp_path: pathlib.Path, fsdp_scan: hlo.Module
+):
+  (ranks,) = run_of(fsdp_scan, [0.0]).steps(1)
+  process = xspace_text.Process(devices=[ranks], module=fsdp_scan)
+  damaged = bytearray(gzip.compress(xspace_text.serialized(process)))
+  damaged[200] ^= 0xFF
+  (tmp_path / "rank3.xplane.pb.gz").write_bytes(damaged)
+  with pytest.raises(errors.TraceError, match="rank3"):
+    profile_lib.read(tmp_path)
+
+
+def test_the_newest_profile_of_a_log_folder_is_read(
+  tmp_path: pathlib.Path, fsdp_scan: hlo.Module
+):
+  (ranks,) = run_of(fsdp_scan, [0.0]).steps(2)
+  data = xspace_text.serialized(
+    xspace_text.Process(devices=[ranks], module=fsdp_scan)
+  )
+  for taken, names in (("2026_01_02", ["a"]), ("2026_01_03", ["h2", "h10"])):
+    folder = tmp_path / "plugins/profile" / taken
+    folder.mkdir(parents=True)
+    for name in names:
+      (folder / f"{name}.xplane.pb").write_bytes(data)
+  processes = profile_lib.read(tmp_path).trace.processes
+  assert [process.name for process in processes] == ["h2", "h10"]
+
+
+@pytest.mark.parametrize(
+  "name, num_devices, num_steps",
+  [("mi300x8_jax_conv_0.8", 8, 40), ("mi355_jax_te_fused_attn", 1, 5)],
+)
+def test_real_traces_are_joined_to_their_modules(
+  name: str, num_devices: int, num_steps: int
+):
+  file = _TRACES / f"{name}.xplane.pb.xz"
+  if not file.exists():
+    pytest.skip(f"{file} is not there: it is not shipped")
+  found = profile_lib.read(file)
+  assert len(found.trace.devices) == num_devices
+  assert len(found.steps) == num_steps
+  # All kernels of their modules ran beside nothing.
+  assert found.lone_us.keys() == found.kernels.keys()
+
+
+def _spanning(
+  kernels: Sequence[xspace_text.Kernel], module: hlo.Module, start_s: float
+) -> bytes:
+  """The profile of a process that traced for a second."""
+  start_ns = 1_770_000_000 * SECOND_NS + round(start_s * SECOND_NS)
+  return xspace_text.serialized(
+    xspace_text.Process(
+      devices=[kernels],
+      module=module,
+      start_ns=start_ns,
+      stop_ns=start_ns + SECOND_NS,
+    )
+  )
+
+
+def test_hosts_that_were_done_in_different_seconds_are_one_run(
+  tmp_path: pathlib.Path, fsdp_scan: hlo.Module
+):
+  ranks = run_of(fsdp_scan, [0.0, 60.0]).steps(2)
+  for place, kernels, start_s in (
+    # Two processes of one host, each with a log folder, and an older run.
+    ("p0/plugins/profile/2026_01_02_10_00_00/host", ranks[0], 0.0),
+    ("p0/plugins/profile/2026_01_02_10_05_00/host", ranks[0], 300.0),
+    ("p1/plugins/profile/2026_01_02_10_05_01/host", ranks[1], 300.4),
+  ):
+    file = tmp_path / f"{place}.xplane.pb"
+    file.parent.mkdir(parents=True)
+    file.write_bytes(_spanning(kernels, fsdp_scan, start_s))
+  trace = profiling.read(tmp_path).trace
+  assert [process.name for process in trace.processes] == ["p0/host", "p1/host"]
+  assert trace.num_other_files == 1
+
+
+def test_profiles_in_memory_are_read(fsdp_scan: hlo.Module):
+  (ranks,) = run_of(fsdp_scan, [0.0]).steps(2)
+  found = profiling.read({"this": _spanning(ranks, fsdp_scan, 0.0)})
+  assert [process.name for process in found.trace.processes] == ["this"]
+  assert len(found.steps) == 2
+
+
+def test_an_empty_profile_is_named(tmp_path: pathlib.Path):
+  (tmp_path / "rank3.xplane.pb").write_bytes(b"")
+  with pytest.raises(errors.TraceError, match=r"rank3 is empty"):
+    profiling.read(tmp_path)
+
+
+def test_every_truncated_profile_is_one_error(fsdp_scan: hlo.Module):
+  (ranks,) = run_of(fsdp_scan, [0.0]).steps(1)
+  whole = _spanning(ranks, fsdp_scan, 0.0)
+
+  @hypothesis.settings(max_examples=20)
+  @hypothesis.given(strategies.integers(0, len(whole) - 300))
+  def check(size: int) -> None:
+    with pytest.raises(errors.LagomError):
+      profiling.read({"rank": whole[:size]})
+
+  check()
+
+
+def test_what_the_profiler_complains_of_is_told(fsdp_scan: hlo.Module):
+  (ranks,) = run_of(fsdp_scan, [0.0]).steps(1)
+  text = 'warnings: "GPU events were dropped"'
+  dropped = jax.profiler.ProfileData.text_proto_to_serialized_xspace(text)
+  found = profiling.read({"rank": _spanning(ranks, fsdp_scan, 0.0) + dropped})
+  assert any("were dropped" in n for n in profile_notes.of_profile(found))
+
+
+def test_a_trace_is_read_up_to_what_it_takes(
+  fsdp_scan: hlo.Module, monkeypatch: pytest.MonkeyPatch
+):
+  ranks = run_of(fsdp_scan, [0.0, 60.0]).steps(4)
+  num_per_step = sum(map(len, ranks)) // 4
+  monkeypatch.setattr(xspace, "MOST_LAUNCHES", 2 * num_per_step)
+  found = profile_of(fsdp_scan, ranks)
+  assert found.trace.num_left_out == 2 * num_per_step
+  assert {step.number for step in found.whole_steps} == {0, 1}
+  assert any("not read" in note for note in profile_notes.of_profile(found))

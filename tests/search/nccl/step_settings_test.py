@@ -1,0 +1,131 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""NCCL settings of a whole step are searched, key by key."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+
+import pytest
+
+import gather_steps
+from gather_steps import H100
+from gather_steps import MIB
+from gather_steps import ONE_WAVE
+import hlo_text
+from lagom_xla import cluster as cluster_lib
+from lagom_xla.compile.loading import load
+from lagom_xla.costs import gemm
+from lagom_xla.costs import step as step_lib
+from lagom_xla.passes import pjrt_transform
+from lagom_xla.search.nccl import channel_cap
+from lagom_xla.search.nccl import settings
+
+
+def test_settings_are_changed_only_where_it_matters():
+  # The first all-gather slows its kernel; the second meets idle SMs.
+  contended = gather_steps.module([16 * MIB], kernels_us=400.0, size=ONE_WAVE)
+  hidden = gather_steps.module([16 * MIB], kernels_us=400.0, size=256)
+  for module, changes in ((contended, True), (hidden, False)):
+    step = gather_steps.step(module)
+    configuration = settings.search(step).configuration
+    assert (configuration != step.default) == changes
+
+
+def test_searched_settings_are_no_slower_than_any_channel_cap():
+  step = gather_steps.step(
+    gather_steps.module(
+      [16 * MIB], [64 * MIB], [MIB], kernels_us=600.0, size=ONE_WAVE
+    )
+  )
+  found = settings.search(step)
+  cap = channel_cap.best(step)
+  assert cap.max_channels is not None
+  found_us = step.timeline(found.configuration).step_time_us
+  assert found_us <= cap.step_time_us * 1.001
+  assert 0 < found.num_trials < 150
+
+
+def test_settings_per_key_beat_any_cap_where_keys_want_different_channels():
+  # The short gather is hidden on the few channels that leave its kernel in one
+  # wave; on as few, the long one would outlast its kernel by far.
+  step = gather_steps.step(
+    gather_steps.module([8 * MIB], [512 * MIB], kernels_us=600.0, size=ONE_WAVE)
+  )
+  configuration = settings.search(step).configuration
+  cap = channel_cap.best(step)
+  short, long = sorted(step.keys, key=lambda key: key.num_bytes)
+  assert configuration[short].num_channels < configuration[long].num_channels
+  assert step.timeline(configuration).step_time_us < 0.99 * cap.step_time_us
+
+
+def test_sends_and_receives_keep_nccls_choice_whatever_the_cap():
+  # A cap would help, but nothing can set one for a permute alone: the product
+  # fills an H100 once, and lasts longer than the permute on few channels.
+  shape = {"batch": 1, "m": 2048, "n": 2048, "k": 16384}
+  num_blocks, blocks_per_sm = gemm.blocks(H100.gpu, **shape, element_type="f32")
+  assert 0.9 < num_blocks / (blocks_per_sm * H100.gpu.num_sms) < 1
+  step = gather_steps.step(
+    hlo_text.load(
+      """
+  p = f32[2048,16384] parameter(0)
+  q = f32[2048,2048] parameter(1)
+  permute = (f32[2048,2048], f32[2048,2048]) collective-permute-start(q),
+    channel_id=1, source_target_pairs={{0,1},{1,0}}
+  dot = f32[2048,2048] dot(p, p), lhs_contracting_dims={1},
+    rhs_contracting_dims={1}
+  permuted = f32[2048,2048] collective-permute-done(permute)
+  ROOT result = (f32[2048,2048], f32[2048,2048]) tuple(dot, permuted)
+""",
+      header="is_scheduled=true, num_partitions=2",
+    )
+  )
+  assert channel_cap.best(step).configuration != step.default
+  configuration = settings.search(step).configuration
+  assert configuration == step.default
+
+
+def test_a_key_that_hardly_matters_to_the_step_keeps_its_default():
+  for tail_us, changes in ((1.0, True), (1e7, False)):
+    step = gather_steps.step(
+      gather_steps.module(
+        [16 * MIB], kernels_us=400.0, size=ONE_WAVE, tail_us=tail_us
+      )
+    )
+    configuration = settings.search(step).configuration
+    assert (configuration != step.default) == changes
+
+
+def test_a_setting_has_no_more_channels_than_it_gains_from():
+  step = gather_steps.step(
+    gather_steps.module([16 * MIB], [64], kernels_us=400.0, size=ONE_WAVE)
+  )
+  configuration = settings.search(step).configuration
+  found_us = step.timeline(configuration).step_time_us
+  for key, setting in configuration.items():
+    if setting == step.default[key] or setting.num_channels == 1:
+      continue
+    one = dataclasses.replace(setting, num_channels=1)
+    fewer_us = step.timeline({**configuration, key: one}).step_time_us
+    assert fewer_us > found_us
+
+
+def test_a_real_module_is_never_tuned_for_the_worse():
+  folder = pathlib.Path(__file__).parents[4] / "shared" / "data" / "hlo"
+  path = folder / "hlo_llama3_8b_cp_bf16_1x4.hlo.xz"
+  if not path.exists():
+    pytest.skip(f"no shared/data/hlo/{path.name} beside the repository")
+  if pjrt_transform.plugin_path() is None:
+    pytest.skip("JAX's CUDA plugin is not installed (extra aot)")
+  cluster = cluster_lib.parse("1x4xh100")
+  step = step_lib.of_module(load.load(str(path), cluster).schedule(), cluster)
+  configuration = settings.search(step).configuration
+  before, after = step.timeline(step.default), step.timeline(configuration)
+  assert after.step_time_us < before.step_time_us
+  for replayed in (before, after):
+    assert replayed.step_time_us == pytest.approx(
+      replayed.kernel_us
+      + replayed.total_slowdown_us
+      + replayed.total_exposed_us
+    )

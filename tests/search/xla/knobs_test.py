@@ -1,0 +1,243 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Knobs offer what the installed XLA takes and what can act on a step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+import pathlib
+
+import jax
+import pytest
+
+from lagom_xla import cluster as cluster_lib
+from lagom_xla.costs import step as step_lib
+from lagom_xla.flags import debug_options
+from lagom_xla.flags import notes as option_notes
+from lagom_xla.flags import options as xla_options
+from lagom_xla.passes import hlo
+from lagom_xla.search.xla import knobs
+from lagom_xla.search.xla import thresholds
+from lagom_xla.search.xla import value as value_lib
+from lagom_xla.xla_schedule import reschedule
+
+_ROOT = pathlib.Path(__file__).parents[3]
+_MIB = 2**20
+_LIMIT = "xla_gpu_experimental_parallel_collective_overlap_limit"
+_SCHEDULER = "xla_gpu_enable_latency_hiding_scheduler"
+
+
+def _step(module: hlo.Module, cluster: str = "1x8xh100") -> step_lib.Step:
+  return step_lib.of_module(module, cluster_lib.parse(cluster))
+
+
+def _worth_trying(step: step_lib.Step) -> list[value_lib.Value]:
+  values = list(knobs.worth_trying(step))
+  assert values
+  return values
+
+
+def _offered(step: step_lib.Step, name: str) -> list[object]:
+  """The values of an option that are worth trying, in their order."""
+  values = (value.options.get(name) for value in _worth_trying(step))
+  return [value for value in values if value is not None]
+
+
+def _installed(name: str, value: object) -> dict[str, object]:
+  """An option of any version as the installed jaxlib has it."""
+  fitted = xla_options.translate(name, value)
+  assert not isinstance(fitted, str), fitted
+  return dict([fitted])
+
+
+def _names(step: step_lib.Step) -> set[str]:
+  return {n for value in _worth_trying(step) for n in value.options}
+
+
+def test_every_option_is_one_of_the_installed_xla(train_step_module):
+  for value in _worth_trying(_step(train_step_module, "1x8xa100_80")):
+    assert value.options
+    for name, chosen in value.options.items():
+      assert debug_options.find(name) is not None
+      assert xla_options.translate(name, chosen) == (name, chosen)
+
+
+def test_no_value_is_what_xla_does_anyway(train_step_module):
+  for value in _worth_trying(_step(train_step_module)):
+    options = {name: debug_options.find(name) for name in value.options}
+    assert any(
+      option is not None and option.default != value.options[name]
+      for name, option in options.items()
+    )
+
+
+def test_labels_tell_values_apart(train_step_module):
+  values = _worth_trying(_step(train_step_module))
+  assert len({value.label for value in values}) == len(values)
+  chosen = [dict(value.options) for value in values]
+  assert all(chosen.count(options) == 1 for options in chosen)
+
+
+def test_xla_compiles_with_every_value(
+  scheduled: Callable[..., hlo.Module],
+  fsdp_step: Callable[..., jax.stages.Lowered],
+  fsdp_scan: hlo.Module,
+):
+  lowered = fsdp_step()
+  for value in _worth_trying(_step(fsdp_scan)):
+    assert scheduled(lowered, **value.options).is_scheduled
+
+
+def test_what_jaxlib_lacks_is_not_offered(fsdp_scan, monkeypatch):
+  everything = debug_options.options()
+  monkeypatch.setattr(
+    debug_options,
+    "options",
+    lambda: {n: o for n, o in everything.items() if n != _LIMIT},
+  )
+  names = _names(_step(fsdp_scan))
+  assert _LIMIT not in names
+  # It goes with the limit, and would be another thing alone.
+  assert "xla_gpu_experimental_collective_start_as_early_as_possible" not in (
+    names
+  )
+  assert "xla_gpu_experimental_enable_heuristic_collective_combining" in names
+
+
+# Each knob.
+
+
+@pytest.fixture(scope="module")
+def without_hiding(
+  scheduled: Callable[..., hlo.Module],
+  fsdp_step: Callable[..., jax.stages.Lowered],
+) -> hlo.Module:
+  """A step that XLA's latency-hiding scheduler did not schedule."""
+  return scheduled(
+    fsdp_step(), xla_gpu_enable_analytical_sol_latency_estimator=False
+  )
+
+
+def test_the_scheduler_is_offered_where_it_did_not_schedule(
+  fsdp_scan, without_hiding
+):
+  values = _worth_trying(_step(without_hiding))
+  (value,) = [v for v in values if _SCHEDULER in v.options]
+  assert value.options == {_SCHEDULER: True}
+  # It is what a prediction with no other change stands for.
+  assert value.changes == reschedule.Changes()
+  assert _offered(_step(fsdp_scan), _SCHEDULER) == []
+
+
+def test_loops_are_pipelined_by_the_kinds_that_are_in_them(fsdp_scan, tp_scan):
+  gather = _installed("xla_gpu_enable_pipelined_all_gather", True)
+  reduce = _installed("xla_gpu_enable_pipelined_all_reduce", True)
+  # XLA made the reduce-scatters of all-reduces, too late for its own option.
+  assert _pipelining(_step(fsdp_scan)) == [gather, reduce]
+  assert _pipelining(_step(tp_scan)) == [reduce]
+
+
+def _pipelining(step: step_lib.Step) -> list[value_lib.XlaOptions]:
+  return [
+    value.options
+    for value in _worth_trying(step)
+    if value.changes is not None and value.changes.pipelined
+  ]
+
+
+def test_what_is_pipelined_already_is_not_offered_again(
+  scheduled: Callable[..., hlo.Module],
+  fsdp_step: Callable[..., jax.stages.Lowered],
+):
+  gather = _installed("xla_gpu_enable_pipelined_all_gather", True)
+  reduce = _installed("xla_gpu_enable_pipelined_all_reduce", True)
+  step = _step(scheduled(fsdp_step(), **gather))
+  assert _pipelining(step) == [reduce]
+  step = _step(scheduled(fsdp_step(), **gather, **reduce))
+  assert _pipelining(step) == []
+
+
+def test_without_loops_there_is_nothing_to_pipeline_or_unroll(fsdp_unrolled):
+  step = _step(fsdp_unrolled)
+  assert _pipelining(step) == []
+  assert _offered(step, "xla_gpu_enable_while_loop_double_buffering") == []
+
+
+def test_loops_are_double_buffered(fsdp_scan):
+  (value,) = [
+    value
+    for value in _worth_trying(_step(fsdp_scan))
+    if "xla_gpu_enable_while_loop_double_buffering" in value.options
+  ]
+  assert value.options == {"xla_gpu_enable_while_loop_double_buffering": True}
+  assert value.changes == reschedule.Changes(double_buffered=True)
+
+
+def test_thresholds_are_for_the_kinds_that_are_there(fsdp_unrolled, tp_scan):
+  gather, reduce, scatter = (
+    thresholds.OPTIONS[kind]
+    for kind in ("all-gather", "all-reduce", "reduce-scatter")
+  )
+  # Nine of each travel together, and one small all-reduce alone.
+  step = _step(fsdp_unrolled)
+  assert _offered(step, gather) == _offered(step, scatter) == [0, 8 * _MIB]
+  assert _offered(step, reduce) == []
+  step = _step(tp_scan)
+  assert _offered(step, gather) == _offered(step, scatter) == []
+  assert _offered(step, reduce) == [128 * _MIB]
+
+
+def test_thresholds_say_what_they_change(fsdp_unrolled):
+  by_option = {option: kind for kind, option in thresholds.OPTIONS.items()}
+  found = 0
+  for value in _worth_trying(_step(fsdp_unrolled)):
+    for name, threshold in value.options.items():
+      if name in by_option:
+        found += 1
+        assert value.changes is not None
+        assert value.changes.thresholds_bytes == {by_option[name]: threshold}
+  assert found == 4
+
+
+def test_limits_on_overlap_say_what_they_change(fsdp_scan):
+  limits = {
+    value.options[_LIMIT]: value.changes and value.changes.overlap_limit
+    for value in _worth_trying(_step(fsdp_scan))
+    if list(value.options) == [_LIMIT]
+  }
+  assert limits == {2: 2, 4: 4}
+
+
+@pytest.mark.parametrize("name", knobs.KNOBS)
+def test_every_knob_says_what_it_does(name, fsdp_scan, without_hiding):
+  knob = knobs.KNOBS[name]
+  assert knob.note
+  if name not in ("collective matmul", "memory"):  # Not for every step.
+    module = without_hiding if name == "scheduler" else fsdp_scan
+    assert list(knob.values(_step(module)))
+
+
+def test_an_option_that_can_end_the_process_is_never_offered(fsdp_scan):
+  for cluster in ("1x8xh100", "1x8xa100_80"):
+    offered = _names(_step(fsdp_scan, cluster))
+    assert offered and offered.isdisjoint(option_notes.CRASHES)
+
+
+def test_products_are_split_only_where_xla_sees_the_devices(
+  fsdp_scan, tp_scan, monkeypatch
+):
+  option = "xla_gpu_threshold_for_windowed_einsum_mib"
+  assert _offered(_step(fsdp_scan), option) == []
+  monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+  assert _offered(_step(fsdp_scan), option) == [0]
+  # There is nothing but all-reduces.
+  assert _offered(_step(tp_scan), option) == []
+
+
+def test_every_option_that_is_offered_is_described(fsdp_scan):
+  described = (_ROOT / "docs/knobs.md").read_text()
+  step = _step(fsdp_scan)
+  for knob in knobs.KNOBS.values():
+    for value in knob.values(step):
+      assert all(f"`{name}`" in described for name in value.options)
+  assert all(f"`{name}`" in described for name in _names(step))
