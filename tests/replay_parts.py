@@ -7,7 +7,8 @@ Kernel "k40" takes 40 us alone, collective "c50" 50 us, copy "h60" 60 us.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+import itertools
 
 from hypothesis import strategies as st
 
@@ -130,14 +131,18 @@ def costs_by_name(beside: costs_lib.Beside) -> costs_lib.Costs:
 
 
 @st.composite
-def programs(draw: st.DrawFn, depth: int = 2) -> program_lib.Program:
+def programs(
+  draw: st.DrawFn, depth: int = 2, ids: Iterator[int] | None = None
+) -> program_lib.Program:
   """Kernels, collectives, copies and loops, each started before it is awaited.
 
-  What one trip of a loop starts, the next one or nobody may await.
+  What one trip of a loop starts, the next one or nobody may await. No two have
+  the same name, as in a module.
   """
+  ids = ids or itertools.count(1)
   parts: list[program_lib.Part] = []
   for _ in range(draw(st.integers(1, 6))):
-    number = draw(st.integers(1, 90))
+    number = f"{draw(st.integers(1, 90))}.{next(ids)}"
     choice = draw(st.sampled_from("kkssswwhHl" if depth else "kkssswwhH"))
     if choice == "k":
       parts.append(program_lib.Launch(kernel(f"k{number}")))
@@ -146,7 +151,7 @@ def programs(draw: st.DrawFn, depth: int = 2) -> program_lib.Program:
     elif choice == "h":
       parts.append(program_lib.StartCopy(copy(f"h{number}")))
     elif choice == "l":
-      body = draw(programs(depth - 1))
+      body = draw(programs(depth - 1, ids))
       parts.append(program_lib.Loop(body, draw(st.integers(1, 9))))
     else:
       started = [p for p in parts if isinstance(p, program_lib.Start)]
