@@ -24,6 +24,7 @@ import jax
 
 # A process that hangs is found by this, and none that works on a busy machine.
 _LONGEST_S = 600
+_LONGEST_JOIN_S = 60
 _FINISHED = "finished"
 _FAILED = "failed"
 _PRELOADED = ("jax", "lagom_xla.decorator", "job")
@@ -83,12 +84,17 @@ def run(
 
 
 def join(port: int, num_processes: int, number: int) -> None:
-  """Joins this process to a job whose first one listens to a port."""
+  """Joins this process to a job whose first one listens to a port.
+
+  Raises:
+    RuntimeError: the first one is gone before this one knows that all joined.
+  """
   jax.distributed.initialize(
     f"127.0.0.1:{port}",
     num_processes,
     number,
     cluster_detection_method="deactivate",
+    initialization_timeout=_LONGEST_JOIN_S,
   )
 
 
@@ -115,8 +121,8 @@ def _main(
 ) -> None:
   os.environ.update(environ)
   warnings.simplefilter("error")
+  join(port, num_processes, number)  # Who cannot ends without a word.
   try:
-    join(port, num_processes, number)
     function(number, pipe.send)
     pipe.send(_FINISHED)
   except BaseException:
