@@ -102,7 +102,6 @@ def _launches(
         yield trace_lib.Launch(
           hlo_op=event.name,
           program_id=None,
-          stream=int(event.name in traced.collectives),
           begin_us=offset_us + event.begin_us,
           end_us=offset_us + event.end_us,
         )

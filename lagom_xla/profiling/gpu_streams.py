@@ -20,10 +20,8 @@ from lagom_xla.profiling import trace as trace_lib
 from lagom_xla.profiling import xplane
 
 _DEVICE = re.compile(r"^/device:(GPU:\d+)")
-_STREAM = re.compile(r"^Stream #(\d+)")
-_DIMENSIONS = re.compile(
-  r"grid:(\d+),(\d+),(\d+)\s+block:(\d+),(\d+),(\d+)(?:.*?occ_pct:([\d.]+))?"
-)
+_STREAM = re.compile(r"^Stream #\d+")
+_GRID = re.compile(r"grid:(\d+),(\d+),(\d+)")
 _WANTED = ("hlo_op", "program_id", "kernel_details")
 
 
@@ -33,14 +31,12 @@ class Stream:
 
   Attributes:
     device: such as "GPU:0".
-    number: CUDA's.
     line: its events.
     begins_ns: when each of them began, by the process's clock.
     stats: reads theirs.
   """
 
   device: str
-  number: int
   line: xplane.Line
   begins_ns: np.ndarray
   stats: xplane.Stats
@@ -53,12 +49,11 @@ def of_space(space: xplane.Space) -> Iterator[Stream]:
       stats = xplane.Stats(plane.stat_names, _WANTED)
       for serialized in plane.lines:
         line = xplane.line(serialized)
-        if stream := _STREAM.match(line.name):
+        if _STREAM.match(line.name):
           starts = xplane.starts_ps(serialized)
           begins_ps = np.fromiter(starts, np.int64, len(line.events))
           yield Stream(
             device=match[1],
-            number=int(stream[1]),
             line=line,
             begins_ns=line.begin_ns + begins_ps // 1000,
             stats=stats,
@@ -111,30 +106,19 @@ def _launch(
 ) -> trace_lib.Launch:
   begin_us = offset_us + stream.line.begin_ns / 1e3 + event.offset_ps / 1e6
   program_id = stats.get("program_id")
-  grid, block, occupancy_pct = _dimensions(str(stats.get("kernel_details", "")))
   return trace_lib.Launch(
     hlo_op=str(stats["hlo_op"]),
     program_id=None if program_id is None else int(program_id),
-    stream=stream.number,
     begin_us=begin_us,
     end_us=begin_us + event.duration_ps / 1e6,
-    grid=grid,
-    block=block,
-    occupancy_pct=occupancy_pct,
+    grid=_grid(str(stats.get("kernel_details", ""))),
   )
 
 
-_Size = tuple[int, int, int]
-
-
 @functools.lru_cache(maxsize=1 << 16)
-def _dimensions(
-  details: str,
-) -> tuple[_Size | None, _Size | None, float | None]:
-  """Grid, block and occupancy, as far as a kernel's details have them."""
-  found = _DIMENSIONS.search(details)
-  if not found:
-    return None, None, None
-  x, y, z, *threads = (int(found[i]) for i in range(1, 7))
-  occupancy_pct = float(found[7]) if found[7] else None
-  return (x, y, z), (threads[0], threads[1], threads[2]), occupancy_pct
+def _grid(details: str) -> tuple[int, int, int] | None:
+  """The thread blocks of a kernel, as far as its details have them."""
+  found = _GRID.search(details)
+  return (
+    None if found is None else (int(found[1]), int(found[2]), int(found[3]))
+  )

@@ -96,7 +96,6 @@ def _launch(
     hlo_op=str(stats["hlo_op"]),
     # All programs have the number 0.
     program_id=str(stats.get("hlo_module", "")),
-    stream=0,
     begin_us=begin_us,
     end_us=begin_us + event.duration_ps / 1e6,
     execution=None if execution is None else int(execution),

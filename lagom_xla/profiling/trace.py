@@ -26,7 +26,6 @@ class Launch:
   Attributes:
     hlo_op: instruction that launched it.
     program_id: its module; None where the trace has none.
-    stream: CUDA's number of it; 0 on a CPU.
     begin_us: when it began.
     end_us: when it ended.
     until_us: when what it left to other threads had ended at the latest; None
@@ -35,20 +34,15 @@ class Launch:
       devices; None where the trace does not tell.
     grid: thread blocks, (x, y, z); a NCCL kernel's x are its channels. None
       where the trace has none.
-    block: threads of a block; None where the trace has none.
-    occupancy_pct: theoretical occupancy, in percent; None if unknown.
   """
 
   hlo_op: str
   program_id: Program | None
-  stream: int
   begin_us: float
   end_us: float
   until_us: float | None = None
   execution: int | None = None
   grid: tuple[int, int, int] | None = None
-  block: tuple[int, int, int] | None = None
-  occupancy_pct: float | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)

@@ -41,8 +41,6 @@ def test_streams_are_known_in_every_spelling(
   ).trace.devices
   # The line "XLA Ops" has all of them a second time.
   assert len(device.launches) == len(ranks)
-  assert {launch.stream for launch in device.launches} == {7}
-  assert {launch.occupancy_pct for launch in device.launches} == {50.0}
 
 
 def test_another_steps_trace_is_refused(
