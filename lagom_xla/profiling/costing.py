@@ -2,29 +2,24 @@
 # SPDX-License-Identifier: Apache-2.0
 """Costs of a profile: what it measured, beside what is predicted for that.
 
-    costed = costing.of_profile(profile, cluster)
-    with measured.pricing(costed.measured):
-      ...
-
-A collective that ran beside kernels took longer for that. A replay slows it by
-kernels again, so what it is predicted to have lost there is taken off first.
+costed = costing.of_profile(profile, cluster)
+with measured.pricing(costed.measured):
+  ...
 """
 
 from __future__ import annotations
 
-import bisect
 import collections
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 import dataclasses
 import statistics
 
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
 from lagom_xla.costs import collective as collective_lib
-from lagom_xla.costs import contention
 from lagom_xla.costs import measured as measured_lib
 from lagom_xla.costs import step as step_lib
-from lagom_xla.profiling import events as events_lib
+from lagom_xla.profiling import lone_collectives
 from lagom_xla.profiling import profile as profile_lib
 from lagom_xla.profiling import ratios as ratios_lib
 from lagom_xla.profiling import slowdowns
@@ -76,39 +71,52 @@ def of_profile(
     )
   with measured_lib.pricing(None):
     step = step_lib.Step(profile.analysis, cluster, max_channels=max_channels)
-  kernel_us = {
-    name: statistics.median(us) for name, us in profile.lone_us.items()
-  }
-  work_of = {n: measured_lib.work_of(k) for n, k in profile.kernels.items()}
-  collective_us = _lone_collectives_us(profile, step)
-  kernels = [
-    ratios_lib.Pair(
-      kind=kernel.category,
-      measured_us=us * kernel.executions,
-      predicted_us=step.kernel_cost(kernel).run_us * kernel.executions,
-    )
-    for name, us in kernel_us.items()
-    for kernel in (profile.kernels[name],)
-  ]
-  collectives = [
-    ratios_lib.Pair(
-      kind=collective.kind,
-      measured_us=us * collective.executions,
-      predicted_us=_predicted(step, name).time_us * collective.executions,
-    )
-    for name, us in collective_us.items()
-    for collective in (profile.collectives[name],)
-  ]
-  of_kernels = tuple(ratios_lib.of_pairs(kernels))
+  collective_us = lone_collectives.times_us(profile, step)
+  of_kernels = tuple(ratios_lib.of_pairs(_kernel_pairs(profile, step)))
+  of_collectives = ratios_lib.of_pairs(
+    _collective_pairs(profile, step, collective_us)
+  )
   ran = {event.name for s in profile.steps for event in s.kernels}
-  priced = measured_lib.Measured(
-    kernel_us=kernel_us,
-    work_of={name: work_of[name] for name in kernel_us},
+  return Costing(
+    measured=_measured(profile, step, collective_us, of_kernels),
+    ratios=(*of_kernels, *of_collectives),
+    never_alone=tuple(
+      name
+      for name, kernel in profile.kernels.items()
+      if name in ran and measured_lib.work_of(kernel) not in profile.work_us
+    ),
+    not_run=(
+      *(name for name in profile.kernels if name not in ran),
+      *(name for name in profile.collectives if name not in collective_us),
+    ),
+    has_waits=tuple(
+      sorted({i.name for i in profile.instances if not i.has_all_ranks})
+    ),
+  )
+
+
+def _measured(
+  profile: profile_lib.Profile,
+  step: step_lib.Step,
+  collective_us: Mapping[str, float],
+  of_kernels: Sequence[ratios_lib.Ratio],
+) -> measured_lib.Measured:
+  """What steps are priced by: lone costs, then losses, then whole steps.
+
+  Losses are judged under the lone costs, and whole steps under both.
+  """
+  keys = _by_key(step, collective_us)
+  alone = measured_lib.Measured(
+    kernel_us=profile.kernel_us,
+    work_of={
+      name: measured_lib.work_of(profile.kernels[name])
+      for name in profile.kernel_us
+    },
     work_us=profile.work_us,
     categories={ratio.kind: ratio.median for ratio in of_kernels},
     gap_us=profile.gap_us,
-    keys=_by_key(step, collective_us),
-    reaches=_by_reach(step, collective_us),
+    keys=keys,
+    reaches=_by_reach(keys),
     run=measured_lib.Run(
       name=profile.trace.processes[0].name,
       began_ns=profile.trace.begin_ns,
@@ -118,35 +126,42 @@ def of_profile(
     kernel_factors=variation.of_kernels(profile),
     collective_factors=variation.of_collectives(profile),
   )
-  alone = dataclasses.replace(step, measured=priced)
-  priced = dataclasses.replace(
-    priced, losses=slowdowns.of_profile(profile, alone)
+  losses = slowdowns.of_profile(
+    profile, dataclasses.replace(step, measured=alone)
   )
-  replayed = dataclasses.replace(step, measured=priced)
-  return Costing(
-    measured=dataclasses.replace(
-      priced, step_factors=_step_factors(profile, replayed)
-    ),
-    ratios=(*of_kernels, *ratios_lib.of_pairs(collectives)),
-    never_alone=tuple(
-      name
-      for name in profile.kernels
-      if name in ran and work_of[name] not in profile.work_us
-    ),
-    not_run=tuple(
-      [name for name in profile.kernels if name not in ran]
-      + [name for name in profile.collectives if name not in collective_us]
-    ),
-    has_waits=tuple(
-      sorted({i.name for i in profile.instances if not i.has_all_ranks})
-    ),
+  together = dataclasses.replace(alone, losses=losses)
+  priced = dataclasses.replace(step, measured=together)
+  replayed_us = priced.timeline(priced.default).step_time_us
+  return dataclasses.replace(
+    together, step_factors=variation.of_steps(profile, replayed_us)
   )
 
 
-def _step_factors(
+def _kernel_pairs(
   profile: profile_lib.Profile, step: step_lib.Step
-) -> measured_lib.Factors | None:
-  return variation.of_steps(profile, step.timeline(step.default).step_time_us)
+) -> Iterator[ratios_lib.Pair]:
+  for name, us in profile.kernel_us.items():
+    kernel = profile.kernels[name]
+    yield ratios_lib.Pair(
+      kind=kernel.category,
+      measured_us=us * kernel.executions,
+      predicted_us=step.kernel_cost(kernel).run_us * kernel.executions,
+    )
+
+
+def _collective_pairs(
+  profile: profile_lib.Profile,
+  step: step_lib.Step,
+  collective_us: Mapping[str, float],
+) -> Iterator[ratios_lib.Pair]:
+  for name, us in collective_us.items():
+    collective = profile.collectives[name]
+    yield ratios_lib.Pair(
+      kind=collective.kind,
+      measured_us=us * collective.executions,
+      predicted_us=lone_collectives.predicted(step, name).time_us
+      * collective.executions,
+    )
 
 
 def num_priced(costed: Costing, step: step_lib.Step) -> tuple[int, int, int]:
@@ -162,84 +177,23 @@ def num_priced(costed: Costing, step: step_lib.Step) -> tuple[int, int, int]:
   return by_name, by_work, len(kernels) - by_name - by_work
 
 
-def _predicted(step: step_lib.Step, name: str) -> collective_lib.CollectiveCost:
-  key = step.key_of[name]
-  return step.predict(key, step.default[key])
-
-
-def _lone_collectives_us(
-  profile: profile_lib.Profile, step: step_lib.Step
-) -> dict[str, float]:
-  """Median time of each collective alone, by name."""
-  kernels = {(s.device, s.number): s.kernels for s in profile.steps}
-  longest_us = max(k.time_us for s in profile.steps for k in s.kernels)
-  times = collections.defaultdict(list)
-  for instance in profile.instances:
-    device = min(instance.runs, key=lambda d: instance.runs[d].time_us)
-    run = instance.runs[device]
-    beside = kernels.get((device, instance.step), ())
-    lost_us = _lost_us(profile, step, run, beside, longest_us)
-    times[instance.name].append(run.time_us - lost_us)
-  return {name: statistics.median(us) for name, us in times.items()}
-
-
-def _lost_us(
-  profile: profile_lib.Profile,
-  step: step_lib.Step,
-  run: events_lib.Event,
-  kernels: Sequence[events_lib.Event],
-  longest_us: float,
-) -> float:
-  """What a collective is predicted to have lost to kernels.
-
-  Args:
-    profile: of the run.
-    step: with predicted costs.
-    run: the collective as it ran.
-    kernels: of the same step and device, by their start.
-    longest_us: that any of them ran.
-  """
-  cost = _predicted(step, run.name)
-  if not run.time_us or not cost.time_us:
-    return 0.0
-  as_it_ran = dataclasses.replace(
-    cost,
-    time_us=run.time_us,
-    memory_gbps=cost.memory_gbps * cost.time_us / run.time_us,
-  )
-  lost_us = 0.0
-  # Kernels are by their start.
-  until = bisect.bisect_left(kernels, run.end_us, key=lambda k: k.begin_us)
-  for kernel in reversed(kernels[:until]):
-    if kernel.begin_us + longest_us <= run.begin_us:
-      break
-    if common_us := run.common_us(kernel):
-      beside = contention.beside(
-        step.kernel_cost(profile.kernels[kernel.name]),
-        as_it_ran,
-        step.cluster.gpu,
-      )
-      lost_us += common_us * (1 - 1 / beside.collective_factor)
-  return lost_us
-
-
 def _by_key(
   step: step_lib.Step, collective_us: Mapping[str, float]
 ) -> dict[collective_lib.TuningKey, float]:
   """Measured over predicted time, by tuning key."""
   found = collections.defaultdict(list)
   for name, us in collective_us.items():
-    predicted_us = _predicted(step, name).time_us
+    predicted_us = lone_collectives.predicted(step, name).time_us
     if us > 0 and predicted_us:
       found[step.key_of[name]].append(us / predicted_us)
   return {key: statistics.median(ratios) for key, ratios in found.items()}
 
 
 def _by_reach(
-  step: step_lib.Step, collective_us: Mapping[str, float]
+  keys: Mapping[collective_lib.TuningKey, float],
 ) -> dict[measured_lib.Reach, float]:
   """The median of that of all keys of a kind and reach."""
   found = collections.defaultdict(list)
-  for key, ratio in _by_key(step, collective_us).items():
+  for key, ratio in keys.items():
     found[key.kind, key.num_nodes > 1].append(ratio)
   return {reach: statistics.median(ratios) for reach, ratios in found.items()}

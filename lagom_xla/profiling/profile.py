@@ -14,6 +14,7 @@ import dataclasses
 import functools
 import pathlib
 import statistics
+from typing import TypeVar
 
 from lagom_xla import errors
 from lagom_xla.costs import measured as measured_lib
@@ -97,12 +98,17 @@ class Profile:
     return times
 
   @functools.cached_property
+  def kernel_us(self) -> Mapping[str, float]:
+    """The medians of those, by name."""
+    return _medians(self.lone_us)
+
+  @functools.cached_property
   def work_us(self) -> Mapping[measured_lib.Work, float]:
     """Median time that kernels of equal work ran beside nothing, by work."""
     times = collections.defaultdict(list)
     for name, lone_us in self.lone_us.items():
       times[measured_lib.work_of(self.kernels[name])] += lone_us
-    return {work: statistics.median(us) for work, us in times.items()}
+    return _medians(times)
 
   @functools.cached_property
   def own_us(self) -> Mapping[str, float]:
@@ -110,7 +116,7 @@ class Profile:
     times = collections.defaultdict(list)
     for instance in self.instances:
       times[instance.name].append(instance.own_us)
-    return {name: statistics.median(us) for name, us in times.items()}
+    return _medians(times)
 
   @functools.cached_property
   def instruction_us(self) -> Mapping[str, float]:
@@ -122,11 +128,7 @@ class Profile:
     times = collections.defaultdict(list)
     for run in self.kernel_runs:
       times[run.name].append(run.time_us)
-    kernels = {**times, **self.lone_us}
-    return {
-      **{name: statistics.median(us) for name, us in kernels.items()},
-      **self.own_us,
-    }
+    return {**_medians(times), **self.kernel_us, **self.own_us}
 
   @functools.cached_property
   def num_channels(self) -> Mapping[str, int]:
@@ -148,6 +150,13 @@ class Profile:
       max(run.gap_us, 0.0) for run in self.kernel_runs if run.gap_us is not None
     ]
     return statistics.median(gaps) if gaps else None
+
+
+_T = TypeVar("_T")
+
+
+def _medians(times: Mapping[_T, Sequence[float]]) -> dict[_T, float]:
+  return {key: statistics.median(us) for key, us in times.items()}
 
 
 def read(

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import collections
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 import dataclasses
 import statistics
 
@@ -42,7 +42,7 @@ class Pair:
   predicted_us: float
 
 
-def of_pairs(pairs: Sequence[Pair]) -> Iterator[Ratio]:
+def of_pairs(pairs: Iterable[Pair]) -> Iterator[Ratio]:
   """How far apart they are, by kind."""
   by_kind = collections.defaultdict(list)
   for pair in pairs:

@@ -53,8 +53,8 @@ def of_kernels(profile: profile_lib.Profile) -> measured_lib.Factors | None:
   rank to rank by more than all other kernels do (benchmarks/steps/times.py).
   """
   median_us = {
-    name: statistics.median(us)
-    for name, us in profile.lone_us.items()
+    name: us
+    for name, us in profile.kernel_us.items()
     if profile.kernels[name].scatter is None
   }
   ratios = []
