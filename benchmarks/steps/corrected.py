@@ -33,6 +33,7 @@ from benchmarks import table as table_lib
 from benchmarks.steps import slowdowns
 from benchmarks.steps import trace as step_trace
 from benchmarks.steps import traced_step
+from lagom_xla.profiling import profile as profile_lib
 from lagom_xla.profiling import slowdowns as slowdowns_lib
 
 _Meetings = Sequence[slowdowns.Meeting]
@@ -152,7 +153,7 @@ def _pairs_error(
 ) -> float:
   pairs = collections.defaultdict(list)
   for m in met:
-    if m.run.share >= slowdowns.COVERED:
+    if m.run.share >= profile_lib.COVERED:
       pairs[m.class_, m.run.collective].append(m)
   errors = []
   for alike in pairs.values():

@@ -35,11 +35,11 @@ from benchmarks.steps import traced_step
 from lagom_xla.costs import contention
 from lagom_xla.costs import measured as measured_lib
 from lagom_xla.profiling import events as events_lib
+from lagom_xla.profiling import profile as profile_lib
+from lagom_xla.profiling import slowdowns as slowdowns_lib
 
 _LEAST_LONE_US = 8.0
 _LEAST_SAMPLES = 2
-# A kernel counts as beside a collective that runs for this share of it.
-COVERED = 0.95
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -66,8 +66,9 @@ class Meeting:
   @property
   def predicted_us(self) -> float:
     """Time for the share of it that the collective ran beside it."""
-    lost = self.run.share * (1 - 1 / self.slowdown)
-    return self.lone_us / (1 - lost)
+    return slowdowns_lib.predicted_us(
+      self.lone_us, self.run.share, self.slowdown
+    )
 
 
 def groups(folder: pathlib.Path) -> Iterator[groups_lib.Group]:
@@ -134,7 +135,7 @@ def pairs(found: Sequence[Meeting]) -> list[groups_lib.Comparison]:
     list
   )
   for meeting in found:
-    if meeting.run.share >= COVERED:
+    if meeting.run.share >= profile_lib.COVERED:
       beside[meeting.class_, meeting.run.collective].append(meeting)
   return [
     groups_lib.Comparison(
