@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 import dataclasses
-from typing import Any
 
 import numpy as np
 
@@ -103,10 +102,19 @@ def of_computation(
     starts = [graph.computation.position[c.start_id] for c in some]
     before, after = _reach(graph, starts)
     for index, collective in enumerate(some):
-      place = _place(paths, collective)
+      start, done = starts[index], done_at(graph.computation, collective)
       yield (
         collective.name,
-        Place(bit=1 << index, before=before, after=after, **place),
+        Place(
+          graph=graph,
+          start=start,
+          done=done,
+          span=_span(paths, start, done),
+          arrays=tuple(_arrays(paths, collective, done)),
+          bit=1 << index,
+          before=before,
+          after=after,
+        ),
       )
 
 
@@ -134,26 +142,28 @@ def _reach(
   return np.array(before, np.int64), np.array(after, np.int64)
 
 
-def _place(
-  paths: _Paths, collective: collectives_lib.Collective
-) -> dict[str, Any]:
-  """All of a place but what comes before and after it."""
-  computation = paths.graph.computation
-  num = len(computation.instructions)
-  start = computation.position[collective.start_id]
-  done = start if collective.form == "sync" else num
+def done_at(
+  computation: hlo.Computation, collective: collectives_lib.Collective
+) -> int:
+  """Position of the instruction that waits for a collective.
+
+  The number of instructions where another computation does.
+  """
   if collective.done_id is not None:
-    done = computation.position[collective.done_id]
-  used = done
-  if done < num:
-    used = paths.used(computation.instructions[done].id)
-  return {
-    "graph": paths.graph,
-    "start": start,
-    "done": done,
-    "span": Span(ready=paths.ready(collective.start_id), used=used),
-    "arrays": tuple(_arrays(paths, collective, done)),
-  }
+    return computation.position[collective.done_id]
+  if collective.form == "sync":
+    return computation.position[collective.start_id]
+  return len(computation.instructions)
+
+
+def _span(paths: _Paths, start: int, done: int) -> Span:
+  instructions = paths.graph.computation.instructions
+  return Span(
+    ready=paths.ready(instructions[start].id),
+    used=paths.used(instructions[done].id)
+    if done < len(instructions)
+    else done,
+  )
 
 
 def _arrays(

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from lagom_xla.explain import places
 from lagom_xla.explain import subject as subject_lib
 from lagom_xla.explain import words
 
@@ -38,9 +39,6 @@ def _in_flight(subject: subject_lib.Subject) -> list[str]:
     if other.form != "async" or other.computation != computation.name:
       continue
     begin = computation.position[other.start_id]
-    end = len(computation.instructions)
-    if other.done_id is not None:
-      end = computation.position[other.done_id]
-    if begin < subject.place.start < end:
+    if begin < subject.place.start < places.done_at(computation, other):
       found.append(other.name)
   return found
