@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 import dataclasses
+import pathlib
 from typing import Any, Final, Literal
 
 from lagom_xla import validation
@@ -133,6 +134,11 @@ class Collective:
   slows: tuple[Slowed, ...]
   with_plan: WithPlan | None
   advice: tuple[str, ...]
+
+  @property
+  def at(self) -> str:
+    """Its file and line, as `train.py:88`; "" where they are not known."""
+    return f"{pathlib.PurePath(self.file).name}:{self.line}" * bool(self.file)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)

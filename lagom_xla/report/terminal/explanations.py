@@ -4,8 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-import pathlib
+from collections.abc import Iterator, Sequence
 import textwrap
 
 import rich.console
@@ -50,28 +49,8 @@ def show(
     )
     return
   exposed = [c for c in before.collectives if c.exposed_us > 0]
-  _say(
-    console,
-    f"{explanation.module_name} on {explanation.cluster}: kernels wait"
-    f" {_ms(before.exposed_us)} of a step of {_ms(before.step_us)}, for"
-    f" {len(exposed):,} of"
-    f" {in_words.count(before.collectives, 'collective')}"
-    f" ({explanation.basis}).",
-  )
-  if after is not None:
-    _say(
-      console,
-      f"With the plan they wait {_ms(after.exposed_us)} of"
-      f" {_ms(after.step_us)}.",
-    )
-  # A plan's module may have shorter kernels than what runs today.
-  bound_us = min(s.lower_bound_us for s in (before, after) if s is not None)
-  modules = "this module" if after is None else "today's module and the plan's"
-  _say(
-    console,
-    f"Lower bound: {_ms(bound_us)}, of {modules} in any order, with any NCCL"
-    " settings.",
-  )
+  for text in _verdict(explanation, len(exposed)):
+    _say(console, text)
   if not exposed:
     return
   _show_reasons(console, before, after)
@@ -81,6 +60,33 @@ def show(
   first = exposed[0]
   _say(console, f"{first.name} is exposed most. {first.why}")
   _say(console, f"`{asked} {first.name}` says more of it.")
+
+
+def _verdict(
+  explanation: explanation_lib.Explanation, num_exposed: int
+) -> Iterator[str]:
+  """What kernels wait today and with the plan, and what nothing can beat."""
+  before, after = explanation.before, explanation.after
+  yield (
+    f"{explanation.module_name} on {explanation.cluster}: kernels wait"
+    f" {_ms(before.exposed_us)} of a step of {_ms(before.step_us)}, for"
+    f" {num_exposed:,} of"
+    f" {in_words.count(before.collectives, 'collective')}"
+    f" ({explanation.basis})."
+  )
+  bound_us, modules = before.lower_bound_us, "this module"
+  if after is not None:
+    yield (
+      f"With the plan they wait {_ms(after.exposed_us)} of"
+      f" {_ms(after.step_us)}."
+    )
+    # A plan's module may have shorter kernels than what runs today.
+    bound_us = min(bound_us, after.lower_bound_us)
+    modules = "today's module and the plan's"
+  yield (
+    f"Lower bound: {_ms(bound_us)}, of {modules} in any order, with any NCCL"
+    " settings."
+  )
 
 
 def show_collective(
@@ -177,8 +183,7 @@ def _show_collectives(
   for column in table.columns[2:]:
     column.justify = "left"
   for one in exposed[:_MOST_COLLECTIVES]:
-    at = f"{pathlib.PurePath(one.file).name}:{one.line}" if one.file else ""
-    table.add_row(one.name, in_words.ms(one.exposed_us), _mostly(one), at)
+    table.add_row(one.name, in_words.ms(one.exposed_us), _mostly(one), one.at)
   if len(exposed) > _MOST_COLLECTIVES:
     table.caption = f"and {len(exposed) - _MOST_COLLECTIVES:,} more"
   _show(console, table)
@@ -233,6 +238,5 @@ def _show_slowed(
 
 
 def _source(one: explanation_lib.Collective) -> str:
-  at = f"{pathlib.PurePath(one.file).name}:{one.line}" if one.file else ""
-  said = ", ".join(filter(None, (at, one.layer)))
+  said = ", ".join(filter(None, (one.at, one.layer)))
   return f"{said} (backward)" if said and one.is_backward else said
