@@ -16,6 +16,7 @@ from lagom_xla.compile.lowering import rewriting
 from lagom_xla.costs import in_words
 from lagom_xla.passes.schedule import orders as orders_lib
 from lagom_xla.report.page import story as story_lib
+from lagom_xla.report.wording import compared
 from lagom_xla.tuner import tuning as tuning_lib
 from lagom_xla.verify import effects as effects_lib
 from lagom_xla.verify import nccl_effects
@@ -82,16 +83,13 @@ def _seen(effect: effects_lib.Effect) -> str:
 
 def _xla_together(tuning: tuning_lib.Tuning) -> story_lib.Setting:
   """What all of the above does: options act in pairs, so only that adds up."""
-  before_us = tuning.timeline_before.step_time_us
-  after_us = tuning.kept.under_nccl_defaults.step_time_us
-  if tuning.plan.applied == "flags":
-    after_us = tuning.plan.planned_us  # A cap on channels may be among them.
   return story_lib.Setting(
     name="all of these for XLA",
     value="together",
     sentence=(
-      f"With nothing else set the step takes {_ms(after_us)} with them and"
-      f" {_ms(before_us)} without."
+      "With nothing else set the step takes"
+      f" {_ms(compared.xla_us(tuning))} with them and"
+      f" {_ms(tuning.timeline_before.step_time_us)} without."
     ),
   )
 

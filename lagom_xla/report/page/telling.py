@@ -15,15 +15,14 @@ from lagom_xla.costs import lower_bound
 from lagom_xla.costs import step as step_lib
 from lagom_xla.costs import uncertainty
 from lagom_xla.costs.replay import recorder
-from lagom_xla.flags import environment
-from lagom_xla.passes import rematerialization
 from lagom_xla.plan import made_for
 from lagom_xla.report.page import drawing
 from lagom_xla.report.page import losses
 from lagom_xla.report.page import settings as settings_lib
 from lagom_xla.report.page import story as story_lib
+from lagom_xla.report.wording import compared
 from lagom_xla.report.wording import instructions as instructions_lib
-from lagom_xla.report.wording import today
+from lagom_xla.report.wording import step_notes
 from lagom_xla.search.xla import candidates as candidates_lib
 from lagom_xla.tuner import tuning as tuning_lib
 
@@ -52,7 +51,7 @@ def of_inspection(
     after=None,
     gain=None,
     lower_bound_us=lower_bound.us(step),
-    notes=tuple(_notes(step)),
+    notes=tuple(step_notes.of_step(step)),
     pictures=(drawn,),
     collectives_before=collectives,
     collectives_after=(),
@@ -86,7 +85,7 @@ def of_tuning(
     after=_estimate(uncertainty.step_time(kept.tuned_times)),
     gain=_estimate(uncertainty.gain(default.default_times, kept.tuned_times)),
     lower_bound_us=tuning.lower_bound_us,
-    notes=(*_notes(step), *_notes_on_plan(tuning)),
+    notes=(*step_notes.of_step(step), *_notes_on_plan(tuning)),
     pictures=(before, after),
     collectives_before=collectives_before,
     collectives_after=collectives_after,
@@ -106,24 +105,6 @@ def _drawn(
     drawing.picture(name, recorded, replayed, instructions),
     losses.of_step(step, configuration, instructions),
   )
-
-
-def _notes(step: step_lib.Step) -> Iterator[str]:
-  module = step.analysis.module
-  if flags := environment.xla_flags():
-    yield f"What runs today is XLA's defaults with {flags}."
-  if note := today.uncosted_of(step):
-    yield f"{note}."
-  if loops := module.loops_of_unknown_length:
-    yield (
-      "These loops are counted once, as their trip counts are not known:"
-      f" {', '.join(loops)}."
-    )
-  if count := len(rematerialization.recomputed(module)):
-    yield (
-      f"{in_words.count(count, 'instruction')} run again, as memory is short;"
-      " the step is as XLA compiled it."
-    )
 
 
 def _notes_on_plan(tuning: tuning_lib.Tuning) -> Iterator[str]:
@@ -156,11 +137,10 @@ def _tried(
     return story_lib.Tried(
       name=name, us=None, tuned_us=None, verdict=f"refused: {reason}"
     )
-  is_searched = candidate.tuned is not candidate.under_nccl_defaults
   return story_lib.Tried(
     name=name,
     us=candidate.under_nccl_defaults.step_time_us,
-    tuned_us=candidate.tuned.step_time_us if is_searched else None,
+    tuned_us=compared.tuned_us(candidate),
     verdict=tuning.search.obstacle(candidate) or "kept",
   )
 

@@ -9,34 +9,20 @@ import pathlib
 import shlex
 
 from lagom_xla import plan as plan_lib
-from lagom_xla.costs import in_words
 from lagom_xla.costs import step as step_lib
 from lagom_xla.flags import environment
-from lagom_xla.passes import rematerialization
 from lagom_xla.report.tables import tuning_tables
 from lagom_xla.report.terminal import scatters
 from lagom_xla.report.terminal import screen
 from lagom_xla.report.wording import program
+from lagom_xla.report.wording import step_notes
 from lagom_xla.report.wording import today
 from lagom_xla.tuner import tuning as tuning_lib
 
 
 def of_step(step: step_lib.Step, step_time_us: float) -> Iterator[str]:
   """What to know of a step's figures, in sentences."""
-  module = step.analysis.module
-  if note := today.note():
-    yield f"{note}."
-  if note := today.uncosted_of(step):
-    yield f"{note}."
-  if loops := module.loops_of_unknown_length:
-    yield (
-      f"Counted once, as their trip counts are not known: {', '.join(loops)}."
-    )
-  if count := len(rematerialization.recomputed(module)):
-    yield (
-      f"{in_words.count(count, 'instruction')} run again, as memory is short:"
-      " this is the compiled module, which XLA changed after its scheduler."
-    )
+  yield from step_notes.of_step(step)
   yield from scatters.notes(step, step_time_us)
 
 

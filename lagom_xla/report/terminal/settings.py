@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from lagom_xla import plan as plan_lib
 from lagom_xla.costs import in_words
 from lagom_xla.report.terminal import screen
-from lagom_xla.search.xla import candidates as candidates_lib
+from lagom_xla.report.wording import compared
 from lagom_xla.tuner import tuning as tuning_lib
 from lagom_xla.verify import effects as effects_lib
 from lagom_xla.verify import nccl_effects
@@ -38,7 +38,7 @@ def sections(tuning: tuning_lib.Tuning) -> Iterator[screen.Section]:
     items = [(entry.gain_us, _nccl(entry, plan)) for entry in entries]
     yield _group(
       "NCCL's settings (env.sh, with the tuner plugin):"
-      f" {_change(_xla_us(tuning), plan.planned_us)}",
+      f" {_change(compared.xla_us(tuning), plan.planned_us)}",
       items,
     )
   for name, value in plan.nccl_env.items():
@@ -77,7 +77,7 @@ def _by_gain(items: Sequence[_Item]) -> Sequence[_Item]:
 def _words_of_xla(tuning: tuning_lib.Tuning) -> str:
   """What is set of XLA, who publishes it, and what all of it gains."""
   plan = tuning.plan
-  change = _change(tuning.timeline_before.step_time_us, _xla_us(tuning))
+  change = _change(tuning.timeline_before.step_time_us, compared.xla_us(tuning))
   words = "XLA_FLAGS (env.sh)"
   if plan.needs_process:
     words = "XLA's options and the program, by lagom_xla.tune(plan=...)"
@@ -85,14 +85,6 @@ def _words_of_xla(tuning: tuning_lib.Tuning) -> str:
     if tuning.search.found(arm.config) is tuning.kept:
       words += f", those of {arm.name}"
   return f"{words}: {change}"
-
-
-def _xla_us(tuning: tuning_lib.Tuning) -> float:
-  """The step with what is set of XLA, and nothing of NCCL."""
-  if tuning.plan.applied == "flags":
-    return tuning.plan.planned_us
-  kept: candidates_lib.Candidate = tuning.kept
-  return kept.under_nccl_defaults.step_time_us
 
 
 def _is_of_xla(effect: effects_lib.Effect, plan: plan_lib.Plan) -> bool:

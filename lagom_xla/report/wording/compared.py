@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from lagom_xla import plan as plan_lib
 from lagom_xla.costs import in_words
 from lagom_xla.search.xla import candidates as candidates_lib
+from lagom_xla.tuner import tuning as tuning_lib
 
 # The column of these times, by what is applied.
 _COLUMNS: Mapping[plan_lib.Applied, str] = {
@@ -35,6 +36,16 @@ def cell(candidate: candidates_lib.Candidate) -> str:
 def tuned_us(candidate: candidates_lib.Candidate) -> float | None:
   """The same as a number; None where it was not looked for."""
   return candidate.tuned.step_time_us if candidate.is_searched else None
+
+
+def xla_us(tuning: tuning_lib.Tuning) -> float:
+  """The step with what a plan sets of XLA, and nothing of NCCL's variables.
+
+  XLA's options may have a cap on channels, where jobs set no more than them.
+  """
+  if tuning.plan.applied == "flags":
+    return tuning.plan.planned_us
+  return tuning.kept.under_nccl_defaults.step_time_us
 
 
 def note(candidates: Iterable[candidates_lib.Candidate]) -> str | None:
