@@ -23,6 +23,7 @@ import re
 
 import numpy as np
 
+from lagom_xla.passes import disjoint_sets
 from lagom_xla.passes import hlo_pb2
 
 _SEND_RECV_PAIRS = "_xla_send_recv_source_target_pairs"
@@ -153,10 +154,10 @@ def _rows(devices: np.ndarray) -> Groups:
 @functools.lru_cache(maxsize=1024)
 def connected_components(pairs: tuple[tuple[int, int], ...]) -> Groups:
   """Groups of the devices that (source, target) pairs connect, in any way."""
-  group_of: dict[int, set[int]] = {}
-  for source, target in pairs:
-    merged = group_of.get(source, {source}) | group_of.get(target, {target})
-    for device in merged:
-      group_of[device] = merged
-  unique = {id(group): group for group in group_of.values()}
-  return tuple(sorted(tuple(sorted(group)) for group in unique.values()))
+  connected: disjoint_sets.DisjointSets[int] = disjoint_sets.DisjointSets()
+  for pair in pairs:
+    connected.join(*pair)
+  groups: dict[int, list[int]] = {}
+  for device in sorted({device for pair in pairs for device in pair}):
+    groups.setdefault(connected.find(device), []).append(device)
+  return tuple(sorted(map(tuple, groups.values())))

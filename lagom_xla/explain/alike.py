@@ -22,6 +22,7 @@ from lagom_xla.explain import walk
 from lagom_xla.explain import words
 from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import dependencies
+from lagom_xla.passes import disjoint_sets
 from lagom_xla.passes import source_lines
 
 _ms = in_words.milliseconds
@@ -31,7 +32,7 @@ _REDUCTIONS = ("all-reduce", "reduce-scatter")
 _MOST_SETTINGS = 2
 
 _Line = tuple[str, str, int, bool]
-# Of what has neither a line nor an argument that is named.
+# The key of collectives with neither a source line nor a named argument.
 _NO_LINE: _Line = ("", "", 0, False)
 
 
@@ -115,21 +116,15 @@ _Group = tuple[
 
 def _groups(ours: _ByLines, theirs: _ByLines) -> Iterable[_Group]:
   """Collectives that have lines in common, directly or by way of others."""
-  parent: dict[_Line, _Line] = {}
-
-  def top(line: _Line) -> _Line:
-    while parent.setdefault(line, line) != line:
-      line = parent[line]
-    return line
-
+  in_common: disjoint_sets.DisjointSets[_Line] = disjoint_sets.DisjointSets()
   for _, lines in (*ours, *theirs):
     first, *others = lines or [_NO_LINE]
     for other in others:
-      parent[top(other)] = top(first)
+      in_common.join(other, first)
   groups: dict[_Line, _Group] = {}
   for index, by_lines in enumerate((ours, theirs)):
     for collective, lines in by_lines:
-      first = top(next(iter(lines), _NO_LINE))
+      first = in_common.find(next(iter(lines), _NO_LINE))
       groups.setdefault(first, ([], []))[index].append(collective)
   return groups.values()
 
@@ -140,25 +135,27 @@ def _compared(
   ours: Sequence[collectives_lib.Collective],
   theirs: Sequence[collectives_lib.Collective],
 ) -> explanation_lib.WithPlan:
-  waits_us = [_exposed_us(before, ours), _exposed_us(after, theirs)]
-  slows_us = [_slowed_us(before, ours), _slowed_us(after, theirs)]
+  waits_us, waits_after_us = (
+    _exposed_us(before, ours),
+    _exposed_us(after, theirs),
+  )
+  slows_us, slows_after_us = _slowed_us(before, ours), _slowed_us(after, theirs)
   changes = _changes(before, after, ours, theirs)
-  many = f"The {len(ours):,} collectives from its lines"
-  whose = "It stays" if len(ours) == 1 else f"{many} stay"
-  said = f"{whose} as {'it is' if len(ours) == 1 else 'they are'}"
-  if changes:
-    whose = "It" if len(ours) == 1 else many
-    said = f"{whose} become{'s' if len(ours) == 1 else ''} {changes}"
+  if len(ours) == 1:
+    said = f"It becomes {changes}" if changes else "It stays as it is"
+  else:
+    many = f"The {len(ours):,} collectives from its lines"
+    said = f"{many} become {changes}" if changes else f"{many} stay as they are"
   return explanation_lib.WithPlan(
     num_before=len(ours),
     names=tuple(c.name for c in theirs),
-    exposed_before_us=waits_us[0],
-    exposed_after_us=waits_us[1],
-    slowed_before_us=slows_us[0],
-    slowed_after_us=slows_us[1],
+    exposed_before_us=waits_us,
+    exposed_after_us=waits_after_us,
+    slowed_before_us=slows_us,
+    slowed_after_us=slows_after_us,
     sentence=(
-      f"{said}: exposed {_ms(waits_us[0])} today, {_ms(waits_us[1])} with the"
-      f" plan; kernels lose {_ms(slows_us[0])} today, {_ms(slows_us[1])} with"
+      f"{said}: exposed {_ms(waits_us)} today, {_ms(waits_after_us)} with the"
+      f" plan; kernels lose {_ms(slows_us)} today, {_ms(slows_after_us)} with"
       " it."
     ),
   )
@@ -183,23 +180,26 @@ def _changes(
   """How they differ, in words; "" where they do not."""
   if not theirs:
     return "part of others, or none"
-  sizes = [sorted(c.nccl_bytes for c in some) for some in (ours, theirs)]
   said = []
-  if sizes[0] != sizes[1] or _runs(ours) != _runs(theirs):
+  old_sizes, sizes = _sizes(ours), _sizes(theirs)
+  old_runs, runs = _runs(ours), _runs(theirs)
+  if old_sizes != sizes or old_runs != runs:
+    many = in_words.count(theirs, "collective")
+    of_runs = f" in {runs:,} runs" if old_runs != runs else ""
+    said.append(f"{many} of at most {in_words.megabytes(sizes[-1])}{of_runs}")
+  old_beside, beside = _num_beside(before, ours), _num_beside(after, theirs)
+  if old_beside != beside:
     said.append(
-      f"{in_words.count(theirs, 'collective')} of at most"
-      f" {in_words.megabytes(sizes[1][-1])}"
-      + (f" in {_runs(theirs):,} runs" if _runs(ours) != _runs(theirs) else "")
-    )
-  beside = [_num_beside(before, ours), _num_beside(after, theirs)]
-  if beside[0] != beside[1]:
-    said.append(
-      f"beside {in_words.count(beside[1], 'kernel')} instead of {beside[0]:,}"
+      f"beside {in_words.count(beside, 'kernel')} instead of {old_beside:,}"
     )
   new = _settings(after, theirs)
   if new != _settings(before, ours):
     said.append(f"with {words.some(new, _MOST_SETTINGS)}")
   return ", ".join(said)
+
+
+def _sizes(some: Iterable[collectives_lib.Collective]) -> list[int]:
+  return sorted(c.nccl_bytes for c in some)
 
 
 def _runs(some: Iterable[collectives_lib.Collective]) -> int:

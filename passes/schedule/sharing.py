@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from lagom_xla.passes import collectives
+from lagom_xla.passes import disjoint_sets
 from lagom_xla.passes import hlo
 from lagom_xla.passes.schedule import leaves as leaves_lib
 
@@ -45,7 +46,9 @@ class Sharing:
     self._module = module
     self._leaves = leaves
     self._is_assigned = is_assigned
-    self._parent = list(range(len(leaves.sizes_bytes)))
+    self._together: disjoint_sets.DisjointSets[int] = (
+      disjoint_sets.DisjointSets()
+    )
     for computation in module.computations.values():
       for instruction in computation.instructions:
         self._join_instruction(computation, instruction)
@@ -53,11 +56,7 @@ class Sharing:
 
   def buffer_of(self, leaf: int) -> int:
     """The number that leaves share which are put together."""
-    parent = self._parent
-    while parent[leaf] != leaf:
-      parent[leaf] = parent[parent[leaf]]
-      leaf = parent[leaf]
-    return leaf
+    return self._together.find(leaf)
 
   def _join_instruction(
     self, computation: hlo.Computation, instruction: hlo.Instruction
@@ -164,4 +163,4 @@ class Sharing:
   def _join(self, leaves: Iterable[int], others: Iterable[int]) -> None:
     """Puts leaves together, one by one; the longer list's rest is left."""
     for leaf, other in zip(leaves, others, strict=False):
-      self._parent[self.buffer_of(leaf)] = self.buffer_of(other)
+      self._together.join(leaf, other)

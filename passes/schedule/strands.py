@@ -9,6 +9,7 @@ strand that alone uses it; what several use is of none.
 
 from __future__ import annotations
 
+from lagom_xla.passes import disjoint_sets
 from lagom_xla.passes import hlo
 
 
@@ -28,35 +29,29 @@ def in_body(body: hlo.Computation) -> dict[int, int]:
     if body.by_id[id_].shape.dimensions
     and carried.get(body.root.operand_ids[number]) != number
   }
-  parent: dict[int, int] = {}
-
-  def find(number: int) -> int:
-    while parent.setdefault(number, number) != number:
-      number = parent[number]
-    return number
-
+  carries: disjoint_sets.DisjointSets[int] = disjoint_sets.DisjointSets()
   strand_of = dict(changing)
   for instruction in body.instructions:
     if instruction.id == body.root.id or instruction.id in carried:
       continue
     met = [strand_of[o] for o in instruction.operand_ids if o in strand_of]
     for number in met:
-      parent[find(number)] = find(met[0])
+      carries.join(number, met[0])
     if met:
       strand_of[instruction.id] = met[0]
   carried_on: dict[int, set[int]] = {}
   for number in changing.values():
     returned = body.root.operand_ids[number]
     if returned in strand_of:
-      parent[find(number)] = find(strand_of[returned])
+      carries.join(number, strand_of[returned])
     else:
       carried_on.setdefault(returned, set()).add(number)
   # As what is gathered for the next trip, which no value of this one went into.
   for returned, numbers in carried_on.items():
-    strands = set(map(find, numbers))
+    strands = set(map(carries.find, numbers))
     if len(strands) == 1:
       strand_of[returned] = strands.pop()
-  found = {id_: find(number) for id_, number in strand_of.items()}
+  found = {id_: carries.find(number) for id_, number in strand_of.items()}
   return _with_used_by_one(body, found)
 
 

@@ -21,6 +21,7 @@ import operator
 
 from jaxlib.mlir import ir
 
+from lagom_xla.passes import disjoint_sets
 from lagom_xla.passes.program.stablehlo import dependence
 
 # By operation of a block: its strand, or None where it has none or several.
@@ -42,18 +43,21 @@ def in_body(operations: Sequence[ir.Operation], body: ir.Block) -> Strands:
     for number, argument in enumerate(body.arguments)
     if argument != returned[number] and not _is_counter(argument)
   }
-  carries = _Carries(len(body.arguments))
+  # Carries of the loop; those that meet are one.
+  carries: disjoint_sets.DisjointSets[int] = disjoint_sets.DisjointSets()
   root_of = dict(changing)
   met: list[int | None] = []
   for operation in operations[:-1]:
     used = dependence.used_values(operation)
     roots = [root_of[value] for value in used if value in root_of]
-    met.append(carries.join(roots))
+    for root in roots:
+      carries.join(root, roots[0])
+    met.append(roots[0] if roots else None)
     if roots:
       root_of.update((result, roots[0]) for result in operation.results)
   for number in changing.values():
     if returned[number] in root_of:
-      carries.join([number, root_of[returned[number]]])
+      carries.join(root_of[returned[number]], number)
   numbers: dict[int, int] = {}
   strands = [
     None
@@ -78,9 +82,8 @@ def _with_recomputed(
   bit_of: dict[ir.Value, int] = {}
   for operation in operations:
     for value in dependence.used_values(operation):
-      if value not in results and value not in changing:
-        if not _is_counter(value):
-          bit_of.setdefault(value, 1 << len(bit_of))
+      if not (value in results or value in changing or _is_counter(value)):
+        bit_of.setdefault(value, 1 << len(bit_of))
   depends = _depends(operations, {}, bit_of)
   users: dict[int, int] = {}
   for mask, strand in zip(depends, strands, strict=True):
@@ -209,23 +212,3 @@ def _is_counter(value: ir.Value) -> bool:
     and shape.rank == 0
     and isinstance(shape.element_type, ir.IntegerType)
   )
-
-
-class _Carries:
-  """Carries of a loop, of which those that meet are one."""
-
-  def __init__(self, num: int):
-    self._parent = list(range(num))
-
-  def find(self, carry: int) -> int:
-    """The carry that stands for all that it meets."""
-    while self._parent[carry] != carry:
-      self._parent[carry] = self._parent[self._parent[carry]]
-      carry = self._parent[carry]
-    return carry
-
-  def join(self, carries: Sequence[int]) -> int | None:
-    """Makes some carries one; one of them, if there are any."""
-    for carry in carries:
-      self._parent[self.find(carry)] = self.find(carries[0])
-    return carries[0] if carries else None
