@@ -74,14 +74,11 @@ class SourceLine:
     layer: scopes and modules around it, such as "layers_0/attention"; "" where
       the program names none.
     is_backward: whether it belongs to the backward pass.
-    is_own: whether the instruction itself says so; if not, the nearest one
-      that it computes with does.
   """
 
   frames: tuple[Frame, ...] = ()
   layer: str = ""
   is_backward: bool = False
-  is_own: bool = True
 
   def __bool__(self) -> bool:
     """Whether anything is known."""
@@ -118,7 +115,7 @@ class SourceLines:
       found = self._nearest(computation, instruction, neighbours)
       if found:
         layer = own.layer or found.layer
-        return dataclasses.replace(found, layer=layer, is_own=False)
+        return dataclasses.replace(found, layer=layer)
     return own
 
   def of_own(self, instruction: hlo.Instruction) -> SourceLine:
