@@ -38,15 +38,14 @@ def find(
       found.update((id_, known[1][id_]) for id_ in ids if id_ in known[1])
       continue
     for instruction in computation.instructions:
-      if instruction.id in apart:
+      if instruction.id in apart or not kernels_lib.launches_kernel(
+        module, instruction
+      ):
         continue
-      if kernels_lib.launches_kernel(module, instruction):
-        kernel = None if known is None else known[1].get(instruction.id)
-        if kernel is None or not _is_of(
-          kernel, module, computation, instruction
-        ):
-          kernel = kernels_lib.of_instruction(module, computation, instruction)
-        found[instruction.id] = kernel
+      kernel = None if known is None else known[1].get(instruction.id)
+      if kernel is None or not _is_of(kernel, module, computation, instruction):
+        kernel = kernels_lib.of_instruction(module, computation, instruction)
+      found[instruction.id] = kernel
   return found
 
 

@@ -74,17 +74,19 @@ def _key_block(block: ir.Block) -> Outcome:
   num_strands = len({strand for strand in strands if strand is not None})
   if num_strands < 2:
     return Outcome()
-  # Where XLA's partitioner has yet to place collectives, any may need one.
   are_written = any(_num(op, communication.COLLECTIVES) for op in operations)
+
+  def needs_key(operation: ir.Operation) -> bool:
+    if are_written:
+      return operation.name in communication.COLLECTIVES
+    # XLA's partitioner has yet to place collectives, and any may need one.
+    return operation.name.startswith("stablehlo.")
+
   for operation, strand in zip(operations, strands, strict=True):
     if strand is not None:
-      for each in (operation, *dependence.inner_operations(operation)):
-        if are_written:
-          is_keyed = each.name in communication.COLLECTIVES
-        else:
-          is_keyed = each.name.startswith("stablehlo.")
-        if is_keyed:
-          _set_key(each, f"strand {strand}")
+      each = (operation, *dependence.inner_operations(operation))
+      for keyed in filter(needs_key, each):
+        _set_key(keyed, f"strand {strand}")
   where = place.of_operation(parent)
   action = f"{where}: collectives of {num_strands} strands stay apart"
   return Outcome(actions=(action,))

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from jaxlib.mlir import ir
 
@@ -58,20 +58,25 @@ def _change_in(
 ) -> Outcome:
   """Changes the outermost loop under an operation that can be."""
   outcome = Outcome()
+  for inner in _with_regions(operation):
+    if inner.name == "stablehlo.while":
+      if product_flops.flops(inner) <= half_flops:
+        continue
+      outcome += _change_if_possible(inner, is_partitioned, change_loop)
+    if outcome.actions:
+      return outcome
+    per_trip = half_flops / max(product_flops.num_trips(inner), 1)
+    outcome += _change_in(inner, per_trip, is_partitioned, change_loop)
+  return outcome
+
+
+def _with_regions(operation: ir.Operation) -> Iterator[ir.Operation]:
+  """The operations right inside of one that have others inside themselves."""
   for region in operation.regions:
     for block in region.blocks:
       for inner in [op.operation for op in block.operations]:
-        if not inner.regions:
-          continue
-        if inner.name == "stablehlo.while":
-          if product_flops.flops(inner) <= half_flops:
-            continue
-          outcome += _change_if_possible(inner, is_partitioned, change_loop)
-        if outcome.actions:
-          return outcome
-        per_trip = half_flops / max(product_flops.num_trips(inner), 1)
-        outcome += _change_in(inner, per_trip, is_partitioned, change_loop)
-  return outcome
+        if inner.regions:
+          yield inner
 
 
 def _change_if_possible(
