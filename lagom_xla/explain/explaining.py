@@ -31,8 +31,8 @@ from lagom_xla.passes import source_lines
 from lagom_xla.plan import made_for
 from lagom_xla.xla_schedule import latency_hiding
 
-# Exposed collectives that are looked at, of a step, and kernels that are named
-# of those that one slows.
+# The most exposed collectives of a step are explained, so many at most; of the
+# kernels that a collective slows, so many are named.
 _MOST_EXPLAINED = 2048
 _MOST_SLOWED = 3
 
@@ -193,15 +193,7 @@ def _collective(
   key = ran.step.key_of[name]
   lone_us = ran.step.predict(key, ran.configuration[key]).time_us
   exposed_us = ran.exposed_us[name]
-  parts: tuple[explanation_lib.Part, ...] = ()
-  if subject is not None:
-    ranked = sorted(subject.parts.us.items(), key=lambda item: -item[1])
-    parts = tuple(
-      explanation_lib.Part(
-        reason=reason, us=us, sentence=sentences.of_part(subject, reason)
-      )
-      for reason, us in ranked
-    )
+  parts = () if subject is None else _parts(subject)
   return explanation_lib.Collective(
     name=name,
     what=words.what(collective),
@@ -230,4 +222,17 @@ def _collective(
     slows=tuple(slows[:_MOST_SLOWED]),
     with_plan=with_plan,
     advice=() if subject is None else advice.of(subject),
+  )
+
+
+def _parts(
+  subject: subject_lib.Subject,
+) -> tuple[explanation_lib.Part, ...]:
+  """What is exposed of a collective by reason, the largest part first."""
+  ranked = sorted(subject.parts.us.items(), key=lambda item: -item[1])
+  return tuple(
+    explanation_lib.Part(
+      reason=reason, us=us, sentence=sentences.of_part(subject, reason)
+    )
+    for reason, us in ranked
   )

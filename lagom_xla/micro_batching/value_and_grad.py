@@ -75,20 +75,7 @@ def micro_batches(
       function is called, the batch cannot be split into `num` or aux not be put
       together.
   """
-  if operator.index(num) < 1:
-    raise errors.BatchError(
-      f"The number of micro-batches is {num}: give 1 or more."
-    )
-  if reduction not in ("mean", "sum"):
-    raise errors.BatchError(
-      f"The reduction is {reduction!r}: give 'mean' or 'sum', whichever the"
-      " loss is of its batch."
-    )
-  for rule in jax.tree.leaves(aux):
-    if rule not in join.RULES:
-      raise errors.BatchError(
-        f"aux has {rule!r}: give {', '.join(map(repr, join.RULES))}."
-      )
+  _check(num, reduction, aux)
   if num == 1:
     return jax.value_and_grad(
       loss_fn, argnums, has_aux=has_aux, allow_int=allow_int
@@ -145,6 +132,23 @@ def micro_batches(
     return (loss, join.join(rules, auxes)), grad
 
   return value_and_grad
+
+
+def _check(num: int, reduction: str, aux: Any) -> None:
+  if operator.index(num) < 1:
+    raise errors.BatchError(
+      f"The number of micro-batches is {num}: give 1 or more."
+    )
+  if reduction not in ("mean", "sum"):
+    raise errors.BatchError(
+      f"The reduction is {reduction!r}: give 'mean' or 'sum', whichever the"
+      " loss is of its batch."
+    )
+  for rule in jax.tree.leaves(aux):
+    if rule not in join.RULES:
+      raise errors.BatchError(
+        f"aux has {rule!r}: give {', '.join(map(repr, join.RULES))}."
+      )
 
 
 def _share_of_loss(
