@@ -6,31 +6,26 @@ from __future__ import annotations
 
 import dataclasses
 
-from lagom_xla.compile.lowering import rewriting
 from lagom_xla.costs import in_words
 from lagom_xla.costs import step as step_lib
-from lagom_xla.passes.program import form as form_lib
 from lagom_xla.passes.program import outcome as outcome_lib
 from lagom_xla.verify import effects
 
 
-def effect(
-  form: form_lib.Form,
+def with_outcome(
+  seen: effects.Effect,
   outcome: outcome_lib.Outcome,
   without: step_lib.Step,
   with_it: step_lib.Step,
 ) -> effects.Effect:
-  """What a form did.
+  """The effect of a form with what it rewrote, and what that hides.
 
   Args:
-    form: the form.
-    outcome: what it made of the program.
+    seen: the effect in the two schedules.
+    outcome: what the form made of the program.
     without: the step as scheduled without it.
     with_it: the step as scheduled with it.
   """
-  seen = effects.of_difference(
-    "program", rewriting.in_words(form), without.analysis, with_it.analysis
-  )
   if not (seen.acted and outcome.actions):
     return seen
   first, *others = outcome.actions

@@ -102,9 +102,15 @@ def effects(
 
 def configs(plan: plan_lib.Plan) -> list[config_lib.XlaConfig]:
   """What `verify` compiles at most: with the plan, and without its parts."""
+  wanted = [
+    config_lib.DEFAULT,
+    plan.xla,
+    dataclasses.replace(plan.xla, orders={}),
+  ]
+  for part in left_out.parts(plan.xla):
+    wanted += (part.with_it, part.without)
   found: list[config_lib.XlaConfig] = []
-  compiled = _compiled(plan.xla)
-  for config in (config_lib.DEFAULT, compiled, *left_out.configs(compiled)):
+  for config in map(_compiled, wanted):
     if config not in found:
       found.append(config)
   return found
@@ -117,33 +123,49 @@ def _effects(
   planned: step_lib.Step,
 ) -> tuple[effects_lib.Effect, ...]:
   config = dataclasses.replace(plan.xla, orders={})
-  ordered = planned
-  if plan.xla.orders:
-    # They are those of one schedule, and without any other part it is another.
-    planned = _schedule(target, config)
-  found = []
-  if not config.program.is_as_written:
-    found.append(_effect_of_program(config, target, default, planned))
-  found += [
-    _effect_of_option(name, config, target, default, planned)
-    for name in _compiled(config).options
+  unordered = _schedule(target, config) if plan.xla.orders else planned
+
+  def step_of(wanted: config_lib.XlaConfig) -> step_lib.Step:
+    if wanted.is_default:
+      return default
+    return unordered if wanted == config else _schedule(target, wanted)
+
+  found = [
+    _effect(part, target, step_of(part.without), step_of(part.with_it))
+    for part in left_out.parts(config)
   ]
-  for knob, value, config_without in left_out.each_part(config):
-    without = _schedule(target, config_without)
-    effect = effects_lib.of_difference(
-      knob, value, without.analysis, planned.analysis
-    )
-    found.append(effects_lib.timed(effect, without, planned))
   if plan.xla.orders:
+    configuration = _settings(plan, planned)
     found.append(
-      order_effect.effect(
-        plan.xla.orders, _settings(plan, ordered), planned, ordered
-      )
+      order_effect.effect(plan.xla.orders, configuration, unordered, planned)
     )
-  found += nccl_effects.of_option(plan.xla.options, ordered)
-  found += nccl_effects.of_environment(plan.nccl_env, ordered)
-  found += nccl_effects.of_settings(plan.nccl_settings, ordered)
+  found += nccl_effects.of_option(plan.xla.options, planned)
+  found += nccl_effects.of_environment(plan.nccl_env, planned)
+  found += nccl_effects.of_settings(plan.nccl_settings, planned)
   return tuple(found)
+
+
+def _effect(
+  part: left_out.Part,
+  target: target_lib.Target,
+  without: step_lib.Step,
+  with_it: step_lib.Step,
+) -> effects_lib.Effect:
+  """What leaving a part out changes."""
+  effect = effects_lib.of_difference(
+    part.knob, part.value, without.analysis, with_it.analysis
+  )
+  if part.knob == left_out.PROGRAM:
+    outcome = target.outcome(part.with_it.program)
+    return program_effect.with_outcome(effect, outcome, without, with_it)
+  effect = effects_lib.timed(effect, without, with_it)
+  if part.both_lack:
+    evidence = f"without {part.both_lack}: {effect.evidence}"
+    effect = dataclasses.replace(effect, evidence=evidence)
+  if part.knob in part.with_it.options:
+    replaces = replaced.of_option(part.knob)
+    effect = dataclasses.replace(effect, replaces=replaces)
+  return effect
 
 
 def _settings(
@@ -164,52 +186,6 @@ def _settings(
       if entry.key in step.default
     },
   }
-
-
-def _effect_of_program(
-  config: config_lib.XlaConfig,
-  target: target_lib.Target,
-  default: step_lib.Step,
-  planned: step_lib.Step,
-) -> effects_lib.Effect:
-  """What leaving the form out changes, with the options in place.
-
-  Combine groups and a scheduler profile are those of the program in its form.
-  """
-  alone = config_lib.XlaConfig(options=config.options)
-  without = default if alone.is_default else _schedule(target, alone)
-  formed = dataclasses.replace(alone, program=config.program)
-  with_it = planned if formed == config else _schedule(target, formed)
-  return program_effect.effect(
-    config.program, target.outcome(config.program), without, with_it
-  )
-
-
-def _effect_of_option(
-  name: str,
-  config: config_lib.XlaConfig,
-  target: target_lib.Target,
-  default: step_lib.Step,
-  planned: step_lib.Step,
-) -> effects_lib.Effect:
-  """What leaving an option out changes."""
-  with_it, without_it = left_out.option(name, config)
-  is_overruled = with_it != config
-  if is_overruled:
-    planned = _schedule(target, with_it)
-  without = default
-  if not without_it.is_default:
-    without = _schedule(target, without_it)
-  effect = effects_lib.of_difference(
-    name, str(config.options[name]), without.analysis, planned.analysis
-  )
-  effect = effects_lib.timed(effect, without, planned)
-  effect = dataclasses.replace(effect, replaces=replaced.of_option(name))
-  if not is_overruled:
-    return effect
-  return dataclasses.replace(
-    effect, evidence=f"without the combine groups: {effect.evidence}"
-  )
 
 
 def _schedule(
