@@ -9,6 +9,7 @@ from typing import Any
 
 from lagom_xla import errors
 from lagom_xla import validation
+from lagom_xla.plan import beside
 from lagom_xla.plan.plan import FORMAT_VERSION
 from lagom_xla.plan.plan import Plan
 
@@ -46,7 +47,7 @@ def load(path: str | pathlib.Path) -> Plan:
     PlanError: there is no readable plan.
   """
   path = pathlib.Path(path)
-  path = path / "plan.json" if path.is_dir() else path
+  path = path / beside.PLAN if path.is_dir() else path
   try:
     raw = validation.read_file(path)
   except validation.InvalidError as error:

@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING
 
 from lagom_xla import errors
 
-if (
-  TYPE_CHECKING
-):  # It imports JAX, and env.sh has its table read in every shell.
+# It imports JAX, and env.sh has its table read in every shell.
+if TYPE_CHECKING:
   from lagom_xla import plan as plan_lib
 
 # NCCL's numbers, as in plugin.c. What is missing here (CollNet) has no rules.
