@@ -72,7 +72,7 @@ def all_groups(data: pathlib.Path | None = None) -> Iterator[groups.Group]:
   yield from measured.collectives()
   yield from measured.products()
   if data is not None:
-    for folder in sorted(filter(step_trace.is_of_step, data.iterdir())):
+    for folder in step_trace.folders(data):
       yield from lone_kernel_errors.groups(folder)
       yield from slowdowns.groups(folder)
       yield from step_times.groups(folder)

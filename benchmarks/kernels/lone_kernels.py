@@ -89,7 +89,7 @@ class Measured:
 
 def read(data: pathlib.Path) -> Iterator[Measured]:
   """The steps of a folder of folders."""
-  for folder in sorted(filter(step_trace.is_of_step, data.iterdir())):
+  for folder in step_trace.folders(data):
     module = step_trace.module(folder)
     gpu = step_trace.cluster(folder, module).gpu
     names = {c.name for c in collectives.find(module)}

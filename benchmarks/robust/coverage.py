@@ -98,7 +98,7 @@ def _rows(
 
 
 def _measured(data: pathlib.Path) -> Iterator[_Measured]:
-  for folder in sorted(filter(step_trace.is_of_step, data.iterdir())):
+  for folder in step_trace.folders(data):
     yield _traced(traced_step.TracedStep(folder))
   if (data / "hlo").is_dir():
     yield from map(_published, published.pairs(data / "hlo"))

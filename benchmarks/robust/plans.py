@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-import pathlib
 from typing import Any
 
 from benchmarks import table as table_lib
@@ -118,13 +117,8 @@ def _steps(
 ) -> Iterator[tuple[str, step_lib.Step]]:
   for module in shelf.available(modules):
     yield module.name, shelf.step(module)
-  for folder in sorted(shelf.data.iterdir()) if shelf.data else ():
-    if step_trace.is_of_step(folder):
-      yield folder.name, _traced(folder)
-
-
-def _traced(folder: pathlib.Path) -> step_lib.Step:
-  return traced_step.TracedStep(folder).step
+  for folder in step_trace.folders(shelf.data) if shelf.data else ():
+    yield folder.name, traced_step.TracedStep(folder).step
 
 
 def _settings_row(name: str, step: step_lib.Step) -> dict[str, Any]:

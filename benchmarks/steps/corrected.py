@@ -19,19 +19,17 @@ Errors are of the loss of all kernels together, and the mean of those of pairs
 
 from __future__ import annotations
 
-import argparse
 import collections
 from collections.abc import Callable, Iterator, Mapping, Sequence
 import dataclasses
 import math
-import os
 import pathlib
 import statistics
 import zlib
 
 from benchmarks import table as table_lib
+from benchmarks.steps import command
 from benchmarks.steps import slowdowns
-from benchmarks.steps import trace as step_trace
 from benchmarks.steps import traced_step
 from lagom_xla.profiling import profile as profile_lib
 from lagom_xla.profiling import slowdowns as slowdowns_lib
@@ -164,43 +162,25 @@ def _pairs_error(
   return statistics.fmean(errors)
 
 
-_COLUMNS = (
-  table_lib.Column(field="step", heading="step"),
-  table_lib.Column(field="held_out", heading="held out"),
-  table_lib.Column(field="half", heading="half"),
-  table_lib.Column(field="known", heading="known", form=".0%"),
-  table_lib.Column(field="lost_us", heading="lost us", form=",.0f"),
-  table_lib.Column(field="model", heading="model", form="+.1%"),
-  table_lib.Column(field="corrected", heading="corrected", form="+.1%"),
-  table_lib.Column(field="pairs_model", heading="pairs, model", form=".3f"),
-  table_lib.Column(
-    field="pairs_corrected", heading="pairs, corrected", form=".3f"
+_TABLE = table_lib.Table(
+  name="corrected",
+  title="Losses of kernels beside collectives, by the other half of the step",
+  columns=(
+    table_lib.Column(field="step", heading="step"),
+    table_lib.Column(field="held_out", heading="held out"),
+    table_lib.Column(field="half", heading="half"),
+    table_lib.Column(field="known", heading="known", form=".0%"),
+    table_lib.Column(field="lost_us", heading="lost us", form=",.0f"),
+    table_lib.Column(field="model", heading="model", form="+.1%"),
+    table_lib.Column(field="corrected", heading="corrected", form="+.1%"),
+    table_lib.Column(field="pairs_model", heading="pairs, model", form=".3f"),
+    table_lib.Column(
+      field="pairs_corrected", heading="pairs, corrected", form=".3f"
+    ),
   ),
+  rows=(),
 )
 
 
-def main() -> None:
-  """The command."""
-  parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-  parser.add_argument("--data", type=pathlib.Path, required=True)
-  parser.add_argument("--format", choices=("text", "json"), default="text")
-  arguments = parser.parse_args()
-  found = [
-    dataclasses.asdict(row)
-    for folder in sorted(
-      filter(step_trace.is_of_step, arguments.data.iterdir())
-    )
-    for row in rows(folder)
-  ]
-  table = table_lib.Table(
-    name="corrected",
-    title="Losses of kernels beside collectives, by the other half of the step",
-    columns=_COLUMNS,
-    rows=found,
-  )
-  table_lib.show([table], arguments.format)
-
-
 if __name__ == "__main__":
-  os.environ.setdefault("JAX_PLATFORMS", "cpu")
-  main()
+  command.run(__doc__, _TABLE, rows)

@@ -13,14 +13,12 @@ well lone times hold for another rank is in `benchmarks.accuracy`.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator, Sequence
 import dataclasses
-import os
 import pathlib
 
 from benchmarks import table as table_lib
-from benchmarks.steps import trace as step_trace
+from benchmarks.steps import command
 from benchmarks.steps import traced_step
 from lagom_xla.costs import measured as measured_lib
 from lagom_xla.costs import step as step_lib
@@ -108,33 +106,20 @@ def _launches(
     begin_us += traced_step.span_us(step) + _APART_US
 
 
-_COLUMNS = (
-  table_lib.Column(field="step", heading="step"),
-  table_lib.Column(field="costs", heading="costs"),
-  table_lib.Column(field="measured_us", heading="measured us", form=",.0f"),
-  table_lib.Column(field="replayed_us", heading="replayed us", form=",.0f"),
-  table_lib.Column(field="low_us", heading="low", form=",.0f"),
-  table_lib.Column(field="high_us", heading="high", form=",.0f"),
+_TABLE = table_lib.Table(
+  name="ranges",
+  title="Ranges of steps, 9 times in 10",
+  columns=(
+    table_lib.Column(field="step", heading="step"),
+    table_lib.Column(field="costs", heading="costs"),
+    table_lib.Column(field="measured_us", heading="measured us", form=",.0f"),
+    table_lib.Column(field="replayed_us", heading="replayed us", form=",.0f"),
+    table_lib.Column(field="low_us", heading="low", form=",.0f"),
+    table_lib.Column(field="high_us", heading="high", form=",.0f"),
+  ),
+  rows=(),
 )
 
 
-def main() -> None:
-  """The command."""
-  parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-  parser.add_argument("--data", type=pathlib.Path, required=True)
-  parser.add_argument("--format", choices=("text", "json"), default="text")
-  arguments = parser.parse_args()
-  folders = filter(step_trace.is_of_step, arguments.data.iterdir())
-  found = [row for folder in sorted(folders) for row in rows(folder)]
-  table = table_lib.Table(
-    name="ranges",
-    title="Ranges of steps, 9 times in 10",
-    columns=_COLUMNS,
-    rows=[dataclasses.asdict(row) for row in found],
-  )
-  table_lib.show([table], arguments.format)
-
-
 if __name__ == "__main__":
-  os.environ.setdefault("JAX_PLATFORMS", "cpu")
-  main()
+  command.run(__doc__, _TABLE, rows)

@@ -34,9 +34,13 @@ _RANKS = "rank*.csv.xz"
 _DEVICE = re.compile(r'^device_description_str: "(.*)"$', re.MULTILINE)
 
 
-def is_of_step(folder: pathlib.Path) -> bool:
-  """Whether a folder has a step's module and when it ran."""
-  return all(any(folder.glob(pattern)) for pattern in (_MODULE, _RANKS))
+def folders(data: pathlib.Path) -> list[pathlib.Path]:
+  """The folders of a folder that have a step's module and when it ran."""
+  return sorted(
+    folder
+    for folder in data.iterdir()
+    if all(any(folder.glob(pattern)) for pattern in (_MODULE, _RANKS))
+  )
 
 
 def module(folder: pathlib.Path) -> hlo.Module:

@@ -67,7 +67,9 @@ def test_a_gpu_that_is_not_known_is_named(tmp_path: pathlib.Path, module):
 
 
 def test_a_folder_without_ranks_is_no_step(tmp_path: pathlib.Path):
-  (tmp_path / "m.gpu_after_optimizations.hlo.pb.xz").touch()
-  assert not step_trace.is_of_step(tmp_path)
-  (tmp_path / "rank7.csv.xz").touch()
-  assert step_trace.is_of_step(tmp_path)
+  folder = tmp_path / "step"
+  folder.mkdir()
+  (folder / "m.gpu_after_optimizations.hlo.pb.xz").touch()
+  assert step_trace.folders(tmp_path) == []
+  (folder / "rank7.csv.xz").touch()
+  assert step_trace.folders(tmp_path) == [folder]
