@@ -24,21 +24,18 @@ def figures(comparison: comparison_lib.Comparison) -> list[dict[str, Any]]:
   """The figures that there is something to draw in."""
   rows = (*comparison.rows, *comparison.points)
   curves = findings_lib.series({row.cluster: row for row in rows}.values())
-  unit = comparison.unit
-  throughput = (
-    (f"{unit} per second", _per_s)
-    if unit
-    else ("TFLOP/s per GPU", lambda row: row.tflops_per_gpu)
-  )
+  throughput, of_row = "TFLOP/s per GPU", _tflops_per_gpu
+  if comparison.unit:
+    throughput, of_row = f"{comparison.unit} per second", _per_s
   found = []
   if any(len(curve) > 1 for curve in curves.values()):
     found = [
       _figure("step", "The step by nodes", "ms", _steps(curves)),
       _figure(
         "throughput",
-        throughput[0].capitalize() + " by nodes",
-        throughput[0],
-        _curves(curves, throughput[1]),
+        f"{throughput.capitalize()} by nodes",
+        throughput,
+        _curves(curves, of_row),
       ),
       _figure(
         "exposed",
@@ -53,6 +50,10 @@ def figures(comparison: comparison_lib.Comparison) -> list[dict[str, Any]]:
       _figure("network", "The step by network", "ms", networks, is_nodes=False)
     )
   return found
+
+
+def _tflops_per_gpu(row: Row) -> float:
+  return row.tflops_per_gpu
 
 
 def _per_s(row: Row) -> float:

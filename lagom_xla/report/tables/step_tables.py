@@ -167,19 +167,13 @@ def times(step: step_lib.Step, replayed: timeline.Timeline) -> rich.table.Table:
   known = uncertainty.step_time(uncertainty.times(step, step.default))
   table.add_row(
     "9 times in 10 between",
-    f"{_rounded(known.low)} and {_rounded(known.high)}",
+    in_words.ms_range(known.low, known.high, " and "),
   )
   table.add_row("lower bound", in_words.ms(lower_bound.us(step)))
   table.add_row(
     "collectives slowed by kernels", in_words.ms(replayed.total_delay_us)
   )
   return table
-
-
-def _rounded(time_us: float) -> str:
-  """Milliseconds, without a fraction where that says nothing."""
-  ms = time_us / 1e3
-  return f"{ms:,.0f}" if ms >= 100 else f"{ms:.2f}"
 
 
 def slowdowns(replayed: timeline.Timeline) -> rich.table.Table:

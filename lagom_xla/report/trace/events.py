@@ -9,9 +9,8 @@ in microseconds. Slices of one thread nest or follow each other.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 import gzip
-import itertools
 import json
 import pathlib
 from typing import Any
@@ -120,11 +119,6 @@ class Process:
         "args": arguments,
       }
     )
-
-
-def numbers() -> Iterator[int]:
-  """Numbers for processes or flows."""
-  return itertools.count(1)
 
 
 def write(path: pathlib.Path, processes: Sequence[Process]) -> None:
