@@ -56,7 +56,6 @@ hypothesis.settings.load_profile("no_deadline")
 # The files of the most CPU seconds, the longest first: what two processes share
 # (`make test`) must not end with one at work on a long file.
 _LONGEST = (
-  "shared_modules_test",
   "llama_totals_test",
   "live_processes_test",
   "live_processes_touch_test",

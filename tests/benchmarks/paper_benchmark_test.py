@@ -175,8 +175,14 @@ def test_patterns_are_the_two_of_the_paper(
 
 
 def test_the_command_prints_json_and_its_progress(
+  steps: dict[str, tuple[cases.Case, step_lib.Step]],
+  rows: list[compare.Row],
+  monkeypatch: pytest.MonkeyPatch,
   capsys: pytest.CaptureFixture[str],
 ):
+  row_of = {row.case.name: row for row in rows}
+  monkeypatch.setattr(cases.Case, "step", lambda case: steps[case.name][1])
+  monkeypatch.setattr(compare, "compare", lambda case, _: row_of[case.name])
   table = (small(patterns.WORKLOAD),)
   paper.main(["--format=json", "--no-sensitivity"], table=table)
   captured = capsys.readouterr()

@@ -116,14 +116,11 @@ def test_the_example_in_formats_md_is_what_inspect_prints(
     assert example[key][0].keys() == inspected[key][0].keys()
 
 
-def test_a_group_over_two_nodes_says_so(h100s: Sequence[jax.Device]) -> None:
-  outcome = run(
-    "inspect",
-    TARGET,
-    "--cluster=2x4xh100",
-    MODEL,
-    "--format=json",
-  )
+def test_a_group_over_two_nodes_says_so(
+  h100s: Sequence[jax.Device], tmp_path: pathlib.Path
+) -> None:
+  step = write_steps(tmp_path)
+  outcome = run("inspect", step, "--cluster=2x4xh100", "--format=json")
   collectives = json.loads(outcome.out)["collectives"]
   assert collectives and all(c["spans_nodes"] for c in collectives)
 
@@ -177,14 +174,10 @@ def _essence(report: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_a_process_of_its_own_prints_one_json_object_and_nothing_else(
-  inspected: dict[str, Any],
+  h100s: Sequence[jax.Device], tmp_path: pathlib.Path
 ) -> None:
-  outcome = run_process(
-    "inspect",
-    TARGET,
-    CLUSTER,
-    MODEL,
-    "--format=json",
-  )
+  arguments = ("inspect", write_steps(tmp_path), CLUSTER, "--format=json")
+  outcome = run_process(*arguments)
   assert (outcome.status, outcome.err) == (0, "")
-  assert json.loads(outcome.out) == {**inspected, "xla_flags": ""}
+  here = json.loads(run(*arguments).out)
+  assert json.loads(outcome.out) == {**here, "xla_flags": ""}

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import dataclasses
 import math
 
+import hypothesis
 from hypothesis import given
 from hypothesis import strategies as st
 import pytest
@@ -277,6 +278,7 @@ def _gains_us(
   ]
 
 
+@hypothesis.settings(max_examples=40)  # Each is two whole searches.
 @given(
   mib=st.lists(st.integers(1, 256), min_size=1, max_size=3),
   kernel_us=st.floats(50.0, 3000.0),

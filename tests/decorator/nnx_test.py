@@ -28,7 +28,6 @@ from lagom_xla.tuner import tuner
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[2] / "examples"))
 
-from common import data
 from gpt import train
 
 _CLUSTER = cluster_lib.parse("1x8xh100")
@@ -201,23 +200,3 @@ def test_the_example_averages_its_gradients_over_all_gpus(
   aliases = module.proto.input_output_alias.entries
   leaves = jax.tree.leaves(nnx.state(model, nnx.Param))
   assert len(aliases) == 3 * len(leaves) + 2
-
-
-def test_the_example_learns():
-  step, (model_like, optimizer_like, batch_like) = train.train_step(
-    jax.devices()[:8], model="tiny", batch_size=8
-  )
-  model, optimizer = train.init(
-    (model_like, optimizer_like), model="tiny", learning_rate=3e-3, seed=0
-  )
-  place = batch_like["inputs"].sharding
-  batches = data.byte_batches(
-    data.TEXT.read_bytes(), batch_size=8, seq_len=64, seed=0
-  )
-  losses = [
-    float(step(model, optimizer, jax.device_put(next(batches), place)))
-    for _ in range(12)
-  ]
-  # Bytes at random cost log(256) = 5.5 nats.
-  assert losses[0] > 5
-  assert losses[-1] < 4

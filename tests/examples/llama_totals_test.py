@@ -34,11 +34,11 @@ _CLUSTER = "1x8xh100"
 _MESHES = {"fsdp:8": (8, 1), "tp:8": (1, 8), "fsdp:4,tp:2": (4, 2)}
 _CASES = [
   (size, mesh, layers)
-  for size, layers in [("tiny", "scan"), ("tiny", "unroll"), ("8b", "scan")]
+  for size, layers in [("tiny", "unroll"), ("8b", "scan")]
   for mesh in _MESHES
 ] + [("small", "fsdp:8", "unroll")]
-# Unrolled, each layer takes XLA a second: three of the eight say the same.
-_NUM_LAYERS = {"small": 3}
+# Unrolled, each layer takes XLA a second: two of the eight say the same.
+_NUM_LAYERS = {"small": 2}
 _each_case = pytest.mark.parametrize(("size", "mesh", "layers"), _CASES)
 
 
@@ -201,17 +201,16 @@ def test_an_8b_llama_moves_30_gb_and_reduces_16_gb(
   assert totals["reduce-scatter"]["operand_bytes"] == 16_060_522_496
 
 
-@pytest.mark.parametrize("size", ["tiny", "8b"])
 def test_split_sequences_scatter_and_gather_what_whole_ones_all_reduce(
-  h100s: Sequence[jax.Device], size: str
+  h100s: Sequence[jax.Device],
 ) -> None:
   target = load_lib.load(
     f"{_LLAMA / 'train.py'}:train_step",
     cluster_lib.parse(_CLUSTER),
-    arguments={"model": size, "mesh": "tp:8", "sequence_parallel": "true"},
+    arguments={"model": "8b", "mesh": "tp:8", "sequence_parallel": "true"},
   )
   totals = as_json.inspection(tuner.inspect(target))["totals"]
-  c = llama_config.SIZES[size]
+  c = llama_config.SIZES["8b"]
   stream = 2 * (2 * c.seq_len) * c.d_model
   # Each half of a layer gathers its input and scatters its output. Backward,
   # the same for gradients, and again but for the last scatter to recompute.

@@ -24,7 +24,6 @@ from common import loop
 from common import step as step_lib
 from common import tuning
 from gpt import train as gpt
-from llama import train as llama
 from mlp import train as mlp
 from moe import train as moe
 
@@ -32,6 +31,8 @@ _NUM_STEPS = 20
 # Until the baseline is known, and the trace written and read, many more.
 _MOST_STEPS = 5_000
 _DEVICES = 8
+# Of a model that has learnt nothing: bytes at random cost log(256) = 5.5 nats.
+_CHANCE = 5
 
 
 def _batches(like: dict[str, Any]) -> Iterator[dict[str, jax.Array]]:
@@ -96,30 +97,26 @@ def test_a_tuned_perceptron_has_the_losses_of_the_plain_one(
   to_come, _ = _mlp_losses(tune=False)
   plain = list(itertools.islice(to_come, len(tuned)))
   np.testing.assert_array_equal(tuned, plain)
-  # Bytes at random cost log(256) = 5.5 nats.
-  assert tuned[0] > 5 and tuned[-1] < tuned[0]
+  assert tuned[0] > _CHANCE and tuned[-1] < tuned[0]
   assert "ms a step" in step.report()
 
 
-def test_a_tuned_step_of_nnx_trains(proposer: live_step.Proposer):
+def test_a_tuned_step_of_nnx_learns(proposer: live_step.Proposer):
   to_come, step = _gpt_losses(tune=True)
   losses = _until_searched(to_come, proposer)
-  assert losses[-1] < losses[0]
+  assert losses[0] > _CHANCE and losses[_NUM_STEPS - 1] < 4
   assert len(proposer.measured) == 1
   assert "ms a step" in step.report()
 
 
-@pytest.mark.parametrize("example", [llama, moe])
-def test_a_tuned_language_model_trains(
-  example: Any, proposer: live_step.Proposer
-):
-  step, (state, batch) = example.train_step(
+def test_a_tuned_language_model_trains(proposer: live_step.Proposer):
+  step, (state, batch) = moe.train_step(
     jax.devices()[:_DEVICES], model="tiny", batch_size=8, seq_len=16
   )
   step = tuning.tuned(step, tune=True)
   metrics = loop.train(
     step,
-    step_lib.init_state(example.model_of, state, model="tiny"),
+    step_lib.init_state(moe.model_of, state, model="tiny"),
     data.byte_batches(data.TEXT.read_bytes(), batch_size=8, seq_len=16),
     place=batch["inputs"].sharding,
     num_steps=_MOST_STEPS,

@@ -254,6 +254,7 @@ def test_a_step_for_fewer_devices_is_refused() -> None:
     list(proposer().proposals(lowered, _UNTRACED, threading.Event()))
 
 
+@hypothesis.settings(max_examples=30)
 @hypothesis.given(
   strategies.dictionaries(
     strategies.from_regex(r"xla_[a-z]{1,8}", fullmatch=True),
