@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 import dataclasses
 import functools
 
@@ -68,3 +68,14 @@ class Computation:
   def operands(self, instruction: Instruction) -> list[Instruction]:
     """The instructions whose values one of this computation takes."""
     return [self.by_id[i] for i in instruction.operand_ids]
+
+  def behind(
+    self, instruction: Instruction, opcodes: Container[str]
+  ) -> Instruction:
+    """What makes a value that instructions of these opcodes pass on.
+
+    Those that put several values together end the way.
+    """
+    while instruction.opcode in opcodes and len(instruction.operand_ids) == 1:
+      instruction = self.by_id[instruction.operand_ids[0]]
+    return instruction

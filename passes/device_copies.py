@@ -113,9 +113,7 @@ def _slice_of(fused: hlo.Computation) -> hlo.Shape | None:
   """The slice that a fusion cuts or writes, if that is all it does."""
   if not host_copies.only_moves(fused):
     return None
-  root = fused.root
-  while root.opcode in ("bitcast", "reshape"):
-    (root,) = fused.operands(root)
+  root = fused.behind(fused.root, ("bitcast", "reshape"))
   match root.opcode:
     case "dynamic-slice" | "slice":
       return root.shape

@@ -80,15 +80,7 @@ def updated_in_place(fused: hlo.Computation) -> list[hlo.Instruction]:
   roots = [fused.root]
   if fused.root.opcode == "tuple":
     roots = fused.operands(fused.root)
-  found = [_behind_bitcasts(fused, root) for root in roots]
+  found = [fused.behind(root, ("bitcast",)) for root in roots]
   if all(i.opcode == "dynamic-update-slice" for i in found):
     return found
   return []
-
-
-def _behind_bitcasts(
-  fused: hlo.Computation, instruction: hlo.Instruction
-) -> hlo.Instruction:
-  while instruction.opcode == "bitcast":
-    (instruction,) = fused.operands(instruction)
-  return instruction

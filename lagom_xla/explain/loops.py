@@ -27,12 +27,12 @@ def adds_up(subject: subject_lib.Subject) -> bool:
   opcodes = _opcodes(subject.step.analysis.module, user)
   if "add" not in opcodes or not opcodes <= _ALLOWED:
     return False
-  carried = {_carried(computation, i) for i in user.operand_ids}
+  carried = {_carried(computation, i) for i in computation.operands(user)}
   root = computation.root
   returned = {
     at
-    for at, i in enumerate(root.operand_ids)
-    if _through_nops(computation, i) == user.id
+    for at, made in enumerate(computation.operands(root))
+    if computation.behind(made, collectives_lib.NOPS).id == user.id
   }
   return root.opcode == "tuple" and not carried.isdisjoint(returned)
 
@@ -44,27 +44,10 @@ def _opcodes(module: hlo.Module, instruction: hlo.Instruction) -> set[str]:
   return found
 
 
-def _carried(computation: hlo.Computation, id_: int) -> int:
+def _carried(computation: hlo.Computation, operand: hlo.Instruction) -> int:
   """Index of the value of the loop that an operand is; -1 if it is none."""
-  taken = computation.by_id[_through_bitcasts(computation, id_)]
+  taken = computation.behind(operand, ("bitcast",))
   if taken.opcode != "get-tuple-element":
     return -1
-  of = computation.by_id[taken.operand_ids[0]]
+  (of,) = computation.operands(taken)
   return taken.tuple_index if of.opcode == "parameter" else -1
-
-
-def _through_bitcasts(computation: hlo.Computation, id_: int) -> int:
-  while computation.by_id[id_].opcode == "bitcast":
-    id_ = computation.by_id[id_].operand_ids[0]
-  return id_
-
-
-def _through_nops(computation: hlo.Computation, id_: int) -> int:
-  """The instruction that makes a value, taken out of tuples."""
-  instruction = computation.by_id[id_]
-  while (
-    instruction.opcode in collectives_lib.NOPS
-    and len(instruction.operand_ids) == 1
-  ):
-    instruction = computation.by_id[instruction.operand_ids[0]]
-  return instruction.id
