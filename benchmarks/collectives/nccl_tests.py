@@ -33,7 +33,6 @@ from benchmarks import groups
 from benchmarks.collectives import measured_call
 from benchmarks.collectives import set_apart
 from lagom_xla import cluster as cluster_lib
-from lagom_xla.calibrate import launches
 from lagom_xla.calibrate import run as run_lib
 from lagom_xla.calibrate import samples as samples_lib
 from lagom_xla.costs import collective as collective_lib
@@ -96,7 +95,7 @@ class Row(measured_call.MeasuredCall):
       return wire_us
     if apart is None:
       apart = set_apart.fitted()
-    return max(wire_us, launches.floor_us(self.key.num_ranks, apart.launch_us))
+    return max(wire_us, self.key.num_ranks * apart.launch_us)
 
   def comparison(self, predicted_us: float) -> groups.Comparison:
     """What was measured beside a prediction."""

@@ -23,14 +23,13 @@ _FITTED = (
 _SLOW_HOST = 1.25
 
 
-def floor_us(num_gpus: int, each_us: float | None = None) -> float:
+def floor_us(num_gpus: int) -> float:
   """The time below which no row falls.
 
   Args:
     num_gpus: that a thread launches for.
-    each_us: what a launch takes; as fitted if not given.
   """
-  return num_gpus * (_fitted_us() if each_us is None else each_us)
+  return num_gpus * _fitted_us()
 
 
 def hides(num_gpus: int, measured_us: float) -> bool:
