@@ -15,7 +15,8 @@ from lagom_xla.flags import nccl_channels
 # The most channels (CTAs) that a communicator may use.
 VARIABLE = "NCCL_MAX_CTAS"
 
-# Lines for where a table says how many channels: NCCL takes the least of all.
+# Shell lines for jobs whose table sets channels: of a cap and the table NCCL
+# would take the smaller number.
 UNSET_FOR_TABLE = f"""\
 if [ -n "${{{VARIABLE}:-}}${{NCCL_MAX_NCHANNELS:-}}" ]; then
   echo "lagom_xla: {VARIABLE} and NCCL_MAX_NCHANNELS are unset: they would" \\
@@ -50,13 +51,13 @@ def inherited() -> int | None:
 
 
 def missing(options: Mapping[str, object]) -> str:
-  """What XLA_FLAGS of this process lack of a cap among XLA options.
+  """The cap that XLA options have and XLA_FLAGS of this process lack.
 
   Args:
     options: of a plan.
 
   Returns:
-    The cap as a flag; "" where they have it, or there is none.
+    The cap as a flag; "" where XLA_FLAGS has it, or the options have none.
   """
   if nccl_channels.most(options) == nccl_channels.most({}):
     return ""
@@ -64,5 +65,5 @@ def missing(options: Mapping[str, object]) -> str:
 
 
 def lines_beside(options: Mapping[str, object]) -> list[str]:
-  """Lines without which XLA options would not act; none for most."""
+  """Shell lines that XLA options need beside them to act; most need none."""
   return [_UNSET_FOR_OPTION] if options.get(nccl_channels.OPTION) else []

@@ -88,7 +88,7 @@ def script(plan: plan_lib.Plan, *, table_checksum: str | None) -> str:
 
 
 def _applied(plan: plan_lib.Plan) -> Sequence[str]:
-  """For whom the plan was chosen, if not for who can source all of this."""
+  """A comment on the jobs that the plan is for, unless they apply all of it."""
   if plan.applied == "flags":
     return ["# Chosen for jobs that set these XLA_FLAGS and nothing else."]
   if plan.applied == "env":
@@ -105,7 +105,7 @@ def _sourced(digest: str, what: str) -> str:
 
 
 def _made_with(xla_flags: str) -> Sequence[str]:
-  """What the plan's options come on top of, if anything."""
+  """Comments with the XLA_FLAGS that the plan was made beside, if any."""
   if not xla_flags:
     return []
   return [
@@ -115,7 +115,7 @@ def _made_with(xla_flags: str) -> Sequence[str]:
 
 
 def _rewritten(form: form_lib.Form) -> Sequence[str]:
-  """For which form of the program the flags were chosen, if for another one."""
+  """A comment on the form that the flags are for, if it is a rewritten one."""
   if form.is_as_written:
     return []
   words = rewriting.in_words(form)

@@ -39,7 +39,11 @@ def lines(
   graph: dependencies.Graph,
   collective: collectives_lib.Collective,
 ) -> Sequence[source_lines.SourceLine]:
-  """Where each array is from, as what takes it out, makes or uses it says."""
+  """The source line of each array.
+
+  It is that of the first instruction that has one: what takes the array out of
+  the collective's result, then what makes it, then what uses it.
+  """
   computation = graph.computation
   start = computation.by_id[collective.start_id]
   num = collective.num_operands

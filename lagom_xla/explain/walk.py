@@ -25,7 +25,7 @@ from lagom_xla.costs.replay import timeline
 from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import hlo
 
-# Less than that is what sums of times are off by.
+# Sums of times have rounding errors below this.
 _NEGLIGIBLE_US = 1e-6
 _NOTHING: Mapping[str, float] = {}
 
@@ -94,7 +94,7 @@ def walk(
 
 
 class _Walker:
-  """Streams with a hand on each instruction."""
+  """Moves the streams on by one instruction at a time, and notes each wait."""
 
   def __init__(
     self, step: step_lib.Step, configuration: step_lib.Configuration

@@ -19,7 +19,7 @@ from lagom_xla import errors
 from lagom_xla import plan as plan_lib
 from lagom_xla.compile.targets import target as target_lib
 
-# What is raised where a step cannot have a part of a plan.
+# What a compile raises for a part that the step cannot have, and that part.
 _PARTS: Mapping[type[errors.LagomError], str] = {
   errors.CombineError: "combine groups are",
   errors.ProgramError: "form is",
@@ -57,16 +57,16 @@ def check_versions(plan: plan_lib.Plan) -> None:
 
 
 def versions() -> str:
-  """What is installed of what a plan is made with."""
+  """The installed versions of the packages that a plan records."""
   return f"jax {jax.__version__}, jaxlib {jaxlib.__version__}"
 
 
 @contextlib.contextmanager
 def parts() -> Iterator[None]:
-  """Names the part of a plan that the step compiled inside cannot have.
+  """Has errors of compiles inside name the part of the plan that is at fault.
 
   Raises:
-    PlanError: there is one.
+    PlanError: the step cannot have a part of the plan.
   """
   try:
     yield

@@ -29,7 +29,7 @@ def section(
     step: the step.
     configuration: NCCL's settings of it.
     replayed: it, under them.
-    when: it runs so, such as "today": the module that names are of.
+    when: the step runs so, such as "today"; names are those of its module then.
   """
   if not step.analysis.collectives and not step.analysis.host_copies:
     return None

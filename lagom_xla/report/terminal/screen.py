@@ -109,7 +109,10 @@ def show_files(
 
 
 def _all(sections: Sequence[Section], shown: Sequence[int]) -> list[str]:
-  """All lines; none of a head is indented, and all others are."""
+  """The lines of sections, each with so many of its items.
+
+  Where items are left out, the last line counts them.
+  """
   found: list[str] = []
   for section, number in zip(sections, shown, strict=True):
     found += section.head

@@ -1,8 +1,9 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Times that candidates are compared by: with what a plan would set of NCCL.
+"""Step times by which candidates are compared: with NCCL tuned, too.
 
-That depends on what is applied of a plan: settings per collective, or one cap.
+Tuned means what a plan would set of NCCL: settings per collective, or one cap,
+by what is applied of the plan.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from lagom_xla.costs import in_words
 from lagom_xla.search.xla import candidates as candidates_lib
 from lagom_xla.tuner import tuning as tuning_lib
 
-# The column of these times, by what is applied.
+# The heading of these times, by what is applied.
 _COLUMNS: Mapping[plan_lib.Applied, str] = {
   "all": "NCCL tuned",
   "env": "NCCL capped",
@@ -23,18 +24,18 @@ _COLUMNS: Mapping[plan_lib.Applied, str] = {
 
 
 def column(applied: plan_lib.Applied) -> str:
-  """The column for them."""
+  """The heading of the column of these times."""
   return _COLUMNS[applied]
 
 
 def cell(candidate: candidates_lib.Candidate) -> str:
-  """What a candidate has there, in ms."""
+  """A candidate's time in that column, in ms; "-" where there is none."""
   us = tuned_us(candidate)
   return "-" if us is None else in_words.ms(us)
 
 
 def tuned_us(candidate: candidates_lib.Candidate) -> float | None:
-  """The same as a number; None where it was not looked for."""
+  """A candidate's time with NCCL tuned; None where that was not searched."""
   return candidate.tuned.step_time_us if candidate.is_searched else None
 
 
@@ -49,7 +50,7 @@ def xla_us(tuning: tuning_lib.Tuning) -> float:
 
 
 def note(candidates: Iterable[candidates_lib.Candidate]) -> str | None:
-  """What "-" means there; None where no candidate has it."""
+  """What "-" means in that column; None where no candidate has it."""
   if all(candidate.is_searched for candidate in candidates):
     return None
   return (

@@ -36,7 +36,7 @@ def uncosted() -> str:
 
 
 def uncosted_of(step: step_lib.Step) -> str:
-  """The same with the one time that is: of a step as it runs today."""
+  """The same, with the time that a step takes today under NCCL_MAX_CTAS."""
   most = cap.inherited()
   if most is None:
     return ""
