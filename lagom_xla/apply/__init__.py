@@ -1,3 +1,9 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Files and settings that a plan becomes, for launchers and for NCCL."""
+"""Files and settings that a plan becomes, for launchers and for NCCL.
+
+`files` writes a plan's folder: `env` has its env.sh, with `cap` for what bounds
+NCCL's channels and `earlier_plan` for what another plan left in the shell, and
+nccl/ the table of the tuner plugin. `checked` reads a plan that is to be used,
+and `compile` compiles a target with one.
+"""

@@ -117,3 +117,17 @@ def test_installed_version_is_the_one_in_the_package() -> None:
 def test_lagom_xla_passes_is_the_top_level_passes_directory() -> None:
   (location,) = lagom_xla.passes.__path__
   assert pathlib.Path(location).resolve() == _ROOT / "passes"
+
+
+def test_a_rooms_overview_names_modules_that_there_are() -> None:
+  unknown = []
+  for name in _python_files():
+    if not re.match(r"(lagom_xla|passes)/.*__init__\.py", name):
+      continue
+    path = _ROOT / name
+    overview = ast.get_docstring(ast.parse(path.read_text())) or ""
+    for word in re.findall(r"`([a-z_]+)`", overview):
+      module, room = path.with_name(f"{word}.py"), path.with_name(word)
+      if not (module.exists() or room.is_dir()):
+        unknown.append(f"{name}: {word}")
+  assert not unknown

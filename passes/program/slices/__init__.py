@@ -1,3 +1,10 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Slices: chains of collectives and products, cut in pieces."""
+"""Slices: chains of collectives and products, cut in pieces.
+
+`shardings` says how the partitioner will see each value, and `implied`, with
+`gathers` and `sums`, which collectives it will make of that. From each
+collective, `reach` goes on along dimensions that operations leave free
+(`dimensions`), `growth` makes chains of that, and `chains` lists them. `cut`
+writes a chain anew, piece by piece (`pieces`).
+"""
