@@ -54,18 +54,12 @@ class Row:
   extra_high_ns: float
 
 
-def measure(
-  num_arguments: int,
-  *,
-  num_pairs: int = _NUM_PAIRS,
-  num_calls: int = _NUM_CALLS,
-) -> Row:
+def measure(num_arguments: int, *, num_pairs: int = _NUM_PAIRS) -> Row:
   """Measures the calls of a step.
 
   Args:
     num_arguments: Arrays that it takes and returns.
     num_pairs: Pairs of blocks.
-    num_calls: Calls in a block.
   """
 
   def step(arrays: list[jax.Array]) -> list[jax.Array]:
@@ -83,7 +77,7 @@ def measure(
   else:
     raise RuntimeError("the step does not come to be watched")
   pairs = [
-    _pair(jitted, tuned, arrays, num_calls, is_swapped=bool(number % 2))
+    _pair(jitted, tuned, arrays, is_swapped=bool(number % 2))
     for number in range(num_pairs)
   ]
   extra = [theirs - ours for ours, theirs in pairs]
@@ -102,29 +96,26 @@ def _pair(
   jitted: Callable[..., Any],
   tuned: Callable[..., Any],
   arrays: list[jax.Array],
-  num_calls: int,
   *,
   is_swapped: bool,
 ) -> tuple[float, float]:
   if is_swapped:
-    theirs = _block_ns(tuned, arrays, num_calls)
-    return _block_ns(jitted, arrays, num_calls), theirs
-  ours = _block_ns(jitted, arrays, num_calls)
-  return ours, _block_ns(tuned, arrays, num_calls)
+    theirs = _block_ns(tuned, arrays)
+    return _block_ns(jitted, arrays), theirs
+  ours = _block_ns(jitted, arrays)
+  return ours, _block_ns(tuned, arrays)
 
 
-def _block_ns(
-  step: Callable[..., Any], arrays: list[jax.Array], num_calls: int
-) -> float:
+def _block_ns(step: Callable[..., Any], arrays: list[jax.Array]) -> float:
   """Processor time a call, with nothing in flight before and after."""
   results: Any = None
   gc.disable()
   try:
     start_ns = time.thread_time_ns()
-    for _ in range(num_calls):
+    for _ in range(_NUM_CALLS):
       results = step(arrays)
     jax.block_until_ready(results)
-    return (time.thread_time_ns() - start_ns) / num_calls
+    return (time.thread_time_ns() - start_ns) / _NUM_CALLS
   finally:
     gc.enable()
 

@@ -68,8 +68,6 @@ def shown(
   stage: registry.Stage,
   show: Callable[[hlo_pb2.HloModuleProto], None],
   name: str,
-  *,
-  platform: str = "cuda",
 ) -> Iterator[None]:
   """Shows a module at a stage, and has the compile go on.
 
@@ -77,7 +75,6 @@ def shown(
     stage: when.
     show: takes the module of that name.
     name: of the module.
-    platform: "cuda" or "cpu".
   """
 
   def callback(serialized: bytes) -> None:
@@ -85,7 +82,7 @@ def shown(
     if module.name == name:
       show(module)
 
-  with registry.transformation(callback, stage=stage, platform=platform):
+  with registry.transformation(callback, stage=stage, platform="cuda"):
     yield
 
 

@@ -66,17 +66,17 @@ def seen_systems() -> frozenset[str]:
 
 
 def beyond(
-  rows: Sequence[nccl_tests.Row], most_nodes: int = _FEW_NODES
+  rows: Sequence[nccl_tests.Row],
 ) -> list[tuple[nccl_tests.Row, float]]:
   """Rows of more nodes, with times by a fit that saw none of so many."""
-  few = [row for row in rows if 1 < row.key.num_nodes <= most_nodes]
+  few = [row for row in rows if 1 < row.key.num_nodes <= _FEW_NODES]
   if not few:
     return []
   fabrics = network_fit.fit(few)
   return [
     (row, network_fit.predict_us(row, fabrics[row.fabric]))
     for row in rows
-    if row.key.num_nodes > most_nodes
+    if row.key.num_nodes > _FEW_NODES
   ]
 
 
