@@ -15,18 +15,15 @@ from lagom_xla.profiling import steps as steps_lib
 Span = tuple[float, float]
 
 
-def union(events: Sequence[events_lib.Event]) -> Iterator[Span]:
-  """The times in which any of these ran."""
-  begin = end = None
+def union(events: Sequence[events_lib.Event]) -> list[Span]:
+  """The times in which any of these ran, in order and apart."""
+  spans: list[Span] = []
   for event in sorted(events, key=lambda e: e.begin_us):
-    if begin is None or end is None or event.begin_us > end:
-      if begin is not None and end is not None:
-        yield begin, end
-      begin, end = event.begin_us, event.end_us
+    if spans and event.begin_us <= spans[-1][1]:
+      spans[-1] = spans[-1][0], max(spans[-1][1], event.end_us)
     else:
-      end = max(end, event.end_us)
-  if begin is not None and end is not None:
-    yield begin, end
+      spans.append((event.begin_us, event.end_us))
+  return spans
 
 
 def of_step(step: steps_lib.DeviceStep) -> Iterator[Span]:

@@ -133,9 +133,8 @@ def _tried(
 ) -> story_lib.Tried:
   name = settings_lib.config_in_words(candidate.config)
   if isinstance(candidate, candidates_lib.Refused):
-    reason, *_ = candidate.reason.splitlines() or [""]
     return story_lib.Tried(
-      name=name, us=None, tuned_us=None, verdict=f"refused: {reason}"
+      name=name, us=None, tuned_us=None, verdict=compared.refusal(candidate)
     )
   return story_lib.Tried(
     name=name,

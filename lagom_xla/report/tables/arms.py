@@ -36,9 +36,7 @@ def table(
       fastest = "fastest" if found is search.fastest_arm else ""
       table.add_row(arm.name, *_times(found, search), fastest)
     else:
-      reason = "not tried"
-      if found is not None:
-        reason = f"refused: {found.reason.splitlines()[0]}"
+      reason = compared.refusal(found) if found else "not tried"
       times = ["-"] * (len(table.columns) - 2)
       table.add_row(arm.name, *times, reason)
   table.add_row("the plan", *_times(search.best, search), "")

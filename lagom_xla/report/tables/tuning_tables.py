@@ -49,11 +49,9 @@ def candidates(tuning: tuning_lib.Tuning) -> rich.table.Table:
     if has_no_forms and program_tables.is_formed(candidate):
       continue
     if isinstance(candidate, candidates_lib.Refused):
-      reason, *_ = candidate.reason.splitlines()
       times = ["-"] * (len(table.columns) - 2)
-      table.add_row(
-        _config(candidate.config, arms), *times, f"refused: {reason}"
-      )
+      refusal = compared.refusal(candidate)
+      table.add_row(_config(candidate.config, arms), *times, refusal)
       continue
     table.add_row(
       _config(candidate.config, arms),

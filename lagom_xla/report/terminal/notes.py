@@ -59,11 +59,6 @@ def section(notes: Iterable[str]) -> screen.Section:
   )
 
 
-def more(*lines: str) -> screen.Section:
-  """Where more is told, in lines."""
-  return screen.Section(head=lines)
-
-
 def next_steps(
   plan: plan_lib.Plan, files: Sequence[pathlib.Path]
 ) -> screen.Section:

@@ -45,7 +45,7 @@ def show(
     profile_summary.verdict(profile, overlaps),
     profile_summary.waited_for(profile, overlaps),
     notes_lib.section(profile_notes.of_profile(profile)),
-    None if is_verbose else notes_lib.more("-v: every table"),
+    None if is_verbose else screen.Section(head=("-v: every table",)),
   )
   screen.show(console, sections, files, is_whole=is_verbose)
   if is_verbose:

@@ -54,7 +54,7 @@ def show_inspection(
     verdict.of_step(step, replayed),
     exposed.section(step, step.default, replayed, "today"),
     notes_lib.section(told),
-    None if is_verbose else notes_lib.more(*_more(step)),
+    None if is_verbose else screen.Section(head=_more(step)),
   )
   screen.show(console, sections, files, is_whole=is_verbose)
   if is_verbose:
@@ -62,7 +62,7 @@ def show_inspection(
   screen.show_files(console, files)
 
 
-def _more(step: step_lib.Step) -> Sequence[str]:
+def _more(step: step_lib.Step) -> tuple[str, ...]:
   """What to do with a step next."""
   return _MORE_OF_STEP if step.analysis.collectives else (_EVERYTHING,)
 

@@ -39,6 +39,12 @@ def tuned_us(candidate: candidates_lib.Candidate) -> float | None:
   return candidate.tuned.step_time_us if candidate.is_searched else None
 
 
+def refusal(refused: candidates_lib.Refused) -> str:
+  """That XLA refused a config, and why, in a line."""
+  reason, *_ = refused.reason.splitlines() or [""]
+  return f"refused: {reason}"
+
+
 def xla_us(tuning: tuning_lib.Tuning) -> float:
   """The step with what a plan sets of XLA, and nothing of NCCL's variables.
 
