@@ -33,10 +33,11 @@ _LLAMA = pathlib.Path(llama_config.__file__).parent
 _CLUSTER = "1x8xh100"
 _MESHES = {"fsdp:8": (8, 1), "tp:8": (1, 8), "fsdp:4,tp:2": (4, 2)}
 _CASES = [
-  (size, mesh, layers)
-  for size, layers in [("tiny", "unroll"), ("8b", "scan")]
-  for mesh in _MESHES
-] + [("small", "fsdp:8", "unroll")]
+  *(("8b", mesh, "scan") for mesh in _MESHES),
+  ("small", "fsdp:8", "unroll"),
+  ("tiny", "tp:8", "unroll"),
+  ("tiny", "fsdp:4,tp:2", "unroll"),
+]
 # Unrolled, each layer takes XLA a second: two of the eight say the same.
 _NUM_LAYERS = {"small": 2}
 _each_case = pytest.mark.parametrize(("size", "mesh", "layers"), _CASES)
