@@ -8,11 +8,30 @@ from collections.abc import Iterator
 
 from lagom_xla.costs import in_words
 from lagom_xla.profiling import profile as profile_lib
+from lagom_xla.profiling import trace as trace_lib
 
 
 def of_profile(profile: profile_lib.Profile) -> Iterator[str]:
   """What a trace lacks, in sentences."""
-  trace = profile.trace
+  yield from _not_read(profile.trace)
+  yield from _not_run(profile)
+  alone = {i.name for i in profile.instances if not i.has_all_ranks}
+  if alone:
+    yield (
+      f"Of {in_words.count(alone, 'collective')} the trace lacks ranks: own"
+      " times may still have waits for those. Trace every process."
+    )
+  cut = len(profile.steps) - len(profile.whole_steps)
+  if cut:
+    yield (
+      f"{cut:,} of {len(profile.steps):,} steps are not whole: the trace was"
+      " begun or ended inside them, or lost events."
+    )
+  yield from _not_known(profile.trace)
+
+
+def _not_read(trace: trace_lib.Trace) -> Iterator[str]:
+  """What was left out of the trace, by the profiler or by its reader."""
   for process, problems in trace.problems.items():
     yield f"{process}: the profiler says: {'; '.join(problems)}"
   if trace.num_left_out:
@@ -30,37 +49,31 @@ def of_profile(profile: profile_lib.Profile) -> Iterator[str]:
       "Devices of one host share its cores: an instruction takes longest where"
       " others run beside it, on whatever device."
     )
+
+
+def _not_run(profile: profile_lib.Profile) -> Iterator[str]:
+  """Kernels and collectives of the module that the trace does not have."""
   ran = {e.name for s in profile.steps for e in (*s.kernels, *s.collectives)}
-  missing = [n for n in profile.kernels if n not in ran]
-  if missing:
-    reason = "branches that were not taken"
-    if trace.platform == "GPU":
-      reason += (
-        ", or command buffers, which hide their kernels"
-        " (--xla_gpu_enable_command_buffer=)"
+  reason = ": branches that were not taken"
+  if profile.trace.platform == "GPU":
+    reason += (
+      ", or command buffers, which hide their kernels"
+      " (--xla_gpu_enable_command_buffer=)"
+    )
+  for what, names, why in (
+    ("kernels", profile.kernels, reason),
+    ("collectives", profile.collectives, ""),
+  ):
+    missing = [name for name in names if name not in ran]
+    if missing:
+      yield (
+        f"{len(missing):,} of {len(names):,} {what} are not in the trace, such"
+        f" as {missing[0]}{why}."
       )
-    yield (
-      f"{len(missing):,} of {len(profile.kernels):,} kernels are not in the"
-      f" trace, such as {missing[0]}: {reason}."
-    )
-  missing = [n for n in profile.collectives if n not in ran]
-  if missing:
-    yield (
-      f"{len(missing):,} of {len(profile.collectives):,} collectives are not in"
-      f" the trace, such as {missing[0]}."
-    )
-  alone = {i.name for i in profile.instances if not i.has_all_ranks}
-  if alone:
-    yield (
-      f"Of {in_words.count(alone, 'collective')} the trace lacks ranks: own"
-      " times may still have waits for those. Trace every process."
-    )
-  cut = len(profile.steps) - len(profile.whole_steps)
-  if cut:
-    yield (
-      f"{cut:,} of {len(profile.steps):,} steps are not whole: the trace was"
-      " begun or ended inside them, or lost events."
-    )
+
+
+def _not_known(trace: trace_lib.Trace) -> Iterator[str]:
+  """What does not say of which instruction it is, or when it began."""
   for device in trace.devices:
     if device.num_unnamed:
       yield (
