@@ -11,7 +11,6 @@ It is driven by the DevTools protocol over a pipe, which needs no package.
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 import pathlib
@@ -139,13 +138,6 @@ class Browser:
     """Moves the mouse to a place in the window."""
     for dx in (-2, -1, 0):
       self.send("Input.dispatchMouseEvent", type="mouseMoved", x=x + dx, y=y)
-
-  def screenshot(self, path: pathlib.Path) -> None:
-    """Writes the whole page as a PNG."""
-    shot = self.send(
-      "Page.captureScreenshot", format="png", captureBeyondViewport=True
-    )
-    path.write_bytes(base64.b64decode(shot["data"]))
 
   def send(self, method: str, **parameters: Any) -> dict[str, Any]:
     """Sends a command, and returns its result."""

@@ -4,13 +4,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 import dataclasses
 import json
 import pathlib
 import re
 
-import jax
 import pytest
 
 from commands import Outcome
@@ -52,8 +50,6 @@ def step_args(devices, size="2048"):
 
 # Two of that step's gathers are more than XLA combines by default.
 _COMBINED = {_GATHER: 2**27}
-
-LowerStep = Callable[..., jax.stages.Lowered]
 
 
 def _run(*arguments: str) -> Outcome:

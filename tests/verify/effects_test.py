@@ -15,14 +15,12 @@ import jax
 import pytest
 
 import hlo_text
-from lagom_xla import cluster as cluster_lib
 from lagom_xla.flags import options as xla_options
 from lagom_xla.passes import hlo
 from lagom_xla.passes import overlap as overlap_lib
 from lagom_xla.search.xla import thresholds
 from lagom_xla.verify import effects
 
-_H100 = cluster_lib.parse("1x8xh100")
 _GATHER = thresholds.OPTIONS["all-gather"]
 _LIMIT = "xla_gpu_experimental_parallel_collective_overlap_limit"
 

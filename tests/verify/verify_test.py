@@ -4,10 +4,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 import dataclasses
 
-import jax
 import pytest
 
 from lagom_xla.compile import config as config_lib
@@ -27,8 +25,6 @@ from searched_plan import verify_with
 
 _GATHER = thresholds.OPTIONS["all-gather"]
 _LIMIT = "xla_gpu_experimental_parallel_collective_overlap_limit"
-
-LowerStep = Callable[..., jax.stages.Lowered]
 
 
 @pytest.fixture(scope="module")

@@ -164,7 +164,6 @@ def test_a_real_step_gets_no_slower_by_the_search(real):
 
 
 _MERGED = form_lib.Form(strands="merged")
-_STAGGERED = form_lib.Form(strands="staggered")
 _MERGED_APART = form_lib.Form(strands="merged", keyed=True)
 _APART = form_lib.Form(keyed=True)
 
