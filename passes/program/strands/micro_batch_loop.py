@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+import functools
 
 from jaxlib.mlir import ir
 
@@ -40,10 +41,14 @@ def change(module: ir.Module, change_loop: Change) -> Outcome:
   inline.inline_all(module)
   functions = [op.operation for op in module.body.operations]
   half_flops = sum(map(product_flops.flops, functions)) / 2
-  is_partitioned = communication.is_partitioned(module)
+  change_if_possible = functools.partial(
+    _change_if_possible,
+    is_partitioned=communication.is_partitioned(module),
+    change_loop=change_loop,
+  )
   outcome = Outcome()
   for function in functions:
-    outcome += _change_in(function, half_flops, is_partitioned, change_loop)
+    outcome += _change_in(function, half_flops, change_if_possible)
   if outcome == Outcome():
     where, reason = "the program", "no loop of it runs most of its products"
     outcome += Outcome(refusals=(Refusal(where=where, reason=reason),))
@@ -53,8 +58,7 @@ def change(module: ir.Module, change_loop: Change) -> Outcome:
 def _change_in(
   operation: ir.Operation,
   half_flops: float,
-  is_partitioned: bool,
-  change_loop: Change,
+  change_if_possible: Callable[[ir.Operation], Outcome],
 ) -> Outcome:
   """Changes the outermost loop under an operation that can be."""
   outcome = Outcome()
@@ -62,11 +66,11 @@ def _change_in(
     if inner.name == "stablehlo.while":
       if product_flops.flops(inner) <= half_flops:
         continue
-      outcome += _change_if_possible(inner, is_partitioned, change_loop)
+      outcome += change_if_possible(inner)
     if outcome.actions:
       return outcome
     per_trip = half_flops / max(product_flops.num_trips(inner), 1)
-    outcome += _change_in(inner, per_trip, is_partitioned, change_loop)
+    outcome += _change_in(inner, per_trip, change_if_possible)
   return outcome
 
 
@@ -80,7 +84,7 @@ def _with_regions(operation: ir.Operation) -> Iterator[ir.Operation]:
 
 
 def _change_if_possible(
-  operation: ir.Operation, is_partitioned: bool, change_loop: Change
+  operation: ir.Operation, *, is_partitioned: bool, change_loop: Change
 ) -> Outcome:
   where = f"the loop at {place.of_operation(operation)}"
   loop = _loop_to_change(operation, is_partitioned)
