@@ -4,17 +4,21 @@
 
 What gained when it was added may cost once others are beside it: a pipelined
 all-reduce in a loop that is double-buffered, for one. A search that only ever
-adds options keeps them all. So where nothing more gains by being added, the
-best config is compiled without each of its options.
+adds options keeps them all, and all that the recipe sets that it started from.
+So where nothing more gains by being added, the best config is compiled without
+each of a few options (`of`); and the plan is judged without each of its options
+(`evaluated`), whose schedules tell what they do anyway.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 import dataclasses
 
 from lagom_xla.compile import config as config_lib
 from lagom_xla.search.xla import candidates
+from lagom_xla.search.xla import pruning
+from lagom_xla.search.xla import turns
 
 # Drops that are compiled in a round, those of the first options first.
 MOST = 4
@@ -32,3 +36,34 @@ def of(so_far: candidates.Search) -> Iterator[tuple[str, config_lib.XlaConfig]]:
     others = {n: value for n, value in config.options.items() if n != name}
     label = f"without {name.removeprefix('xla_gpu_')}"
     yield label, dataclasses.replace(config, options=others)
+
+
+def evaluated(
+  so_far: candidates.Search,
+  planned: config_lib.XlaConfig,
+  evaluate: candidates.Evaluate,
+  *,
+  in_turn: turns.InTurn = turns.one_by_one,
+) -> list[candidates.Candidate | candidates.Refused]:
+  """A plan without each of its options, where that was not tried before.
+
+  Args:
+    so_far: the search.
+    planned: the plan's config: its best one's, less what does nothing.
+    evaluate: schedules and searches a config.
+    in_turn: begins the configs ahead.
+  """
+  configs = [c for c in pruning.without_each(planned) if not so_far.found(c)]
+  return [evaluate(config) for config in in_turn(configs)]
+
+
+def with_better(
+  so_far: candidates.Search,
+  found: Iterable[candidates.Candidate | candidates.Refused],
+) -> candidates.Search:
+  """The search, and of what was found beside it all that became its best."""
+  for candidate in found:
+    more = so_far.with_candidate(candidate)
+    if more.best is not so_far.best:
+      so_far = more
+  return so_far

@@ -10,6 +10,7 @@ computes again, changes a candidate's times, and may change which is best.
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 from lagom_xla import errors
 from lagom_xla.compile import config as config_lib
@@ -18,9 +19,11 @@ from lagom_xla.compile.targets import target as target_lib
 from lagom_xla.search.nccl import searcher as searcher_lib
 from lagom_xla.search.xla import as_run
 from lagom_xla.search.xla import candidates
+from lagom_xla.search.xla import drops
 from lagom_xla.search.xla import evaluation
 from lagom_xla.search.xla import named as named_lib
 from lagom_xla.search.xla import pruning
+from lagom_xla.search.xla import turns
 
 _Result = tuple[candidates.Search, lowered_lib.Compilation | None]
 
@@ -67,7 +70,8 @@ def of_best(
 ) -> _Result:
   """The search whose best candidate compiles, fits and stays the best.
 
-  It is compiled with the options that do nothing, as arms are already.
+  It is compiled with the options that do nothing, as arms are already. Beside
+  it, it is judged without each of the others.
 
   Args:
     target: what was searched.
@@ -76,11 +80,23 @@ def of_best(
     searcher: of the NCCL settings.
   """
   beginning = target.from_the_beginning()
+  evaluate = functools.partial(
+    evaluation.evaluate,
+    target=target,
+    searcher=searcher,
+    default=search.default,
+    fastest=search.fastest_arm,
+  )
+  in_turn = turns.Turns(target=target).ahead
   while search.best is not search.default:
     kept = search.best
     try:
       with beginning.compiling(kept.config):
         pruned = pruning.pruned(target, kept, search.default)
+        with_less = drops.evaluated(search, pruned, evaluate, in_turn=in_turn)
+        search = drops.with_better(search, with_less)
+        if search.best is not kept:
+          continue
         compiled = _compile(beginning, kept.config)
         named = named_lib.candidate(
           kept, target=target, searcher=searcher, compiled=compiled
@@ -96,6 +112,7 @@ def of_best(
       continue
     search = search.judged_again(kept, named)
     search = _judged(target, search, named, compiled, searcher)
+    search = drops.with_better(search, with_less)
     if search.best.config == kept.config:
       return dataclasses.replace(search, pruned=pruned), compiled
   return search, compiled_default

@@ -14,8 +14,9 @@ option of the plan does (`verify/`), which finds them compiled.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 import dataclasses
+import functools
 
 from lagom_xla import errors
 from lagom_xla.compile import config as config_lib
@@ -43,6 +44,11 @@ class _Made:
   config: config_lib.XlaConfig
   step: step_lib.Step
   runs: step_lib.Step
+
+  @functools.cached_property
+  def digest(self) -> str:
+    """What it shares with what is scheduled alike."""
+    return _digest(self.step)
 
 
 def pruned(
@@ -85,6 +91,14 @@ def expected(
     default: what it is compared with.
   """
   return kept.config.without_options(_suspects(kept, default))
+
+
+def without_each(
+  config: config_lib.XlaConfig,
+) -> Iterator[config_lib.XlaConfig]:
+  """A config without each of the options that may be left out of it."""
+  for name in _names(config):
+    yield _without(config, [name])
 
 
 def _suspects(
@@ -178,7 +192,7 @@ def _is_scheduled_alike(
   Two schedules one of which was made from a fused module may differ though the
   configs do not; then both are made from the beginning.
   """
-  if _digest(step) == _digest(wanted.step):
+  if _digest(step) == wanted.digest:
     return True
   beginning = target.from_the_beginning()
   if beginning is target or not _may_be_alike(step, wanted.step):
@@ -191,14 +205,15 @@ def _is_scheduled_alike(
 
 def _may_be_alike(one: step_lib.Step, other: step_lib.Step) -> bool:
   """Whether the same runs in both, in another order, and hardly longer."""
-  contents = {
-    digest.of_content(step.analysis.module.proto) for step in (one, other)
-  }
   short_us, long_us = sorted(
     step.timeline(step.default).step_time_us for step in (one, other)
   )
-  least_us = candidates.LEAST_GAIN * long_us
-  return len(contents) == 1 and long_us - short_us < least_us
+  if long_us - short_us >= candidates.LEAST_GAIN * long_us:
+    return False  # What runs in them takes longer to tell.
+  contents = {
+    digest.of_content(step.analysis.module.proto) for step in (one, other)
+  }
+  return len(contents) == 1
 
 
 def _made(

@@ -4,21 +4,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
+from hypothesis import given
+from hypothesis import settings
+from hypothesis import strategies as st
+import jax
+
+import arm_steps
+from benchmarks.workloads import scanned
 import fake_target
 import gather_steps
 import hlo_text
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.compile import config as config_lib
+from lagom_xla.compile.targets import target as target_lib
+from lagom_xla.costs import channel_limit
 from lagom_xla.passes import hlo
 from lagom_xla.search import nccl
+from lagom_xla.search.nccl import without_plugin
 from lagom_xla.search.xla import candidates
 from lagom_xla.search.xla import drops
 from lagom_xla.search.xla import evaluation
+from lagom_xla.search.xla import full_compiles
 from lagom_xla.search.xla import joint
+from lagom_xla.search.xla import knobs
+from lagom_xla.search.xla import value as value_lib
+from lagom_xla.tuner import tuner
 
 H100 = cluster_lib.parse("1x8xh100")
+_PIPELINED = ("all-gather", "all-reduce")
 
 
 def _candidate(options: Mapping[str, int]) -> candidates.Candidate:
@@ -94,3 +109,75 @@ def test_a_search_keeps_less_than_it_added_where_that_is_faster():
   assert gather_steps.GATHER not in best.config.options
   assert added_more
   assert all(best.tuned.step_time_us < c.tuned.step_time_us for c in added_more)
+
+
+_TENS_US = st.integers(2, 30).map(lambda tens: 10 * tens)
+
+
+@settings(max_examples=25)
+@given(
+  times_us=st.fixed_dictionaries(
+    {
+      frozenset(options): _TENS_US
+      for options in ("a", "b", "c", "ab", "ac", "bc")
+    }
+  )
+)
+def test_a_plan_is_no_slower_for_any_of_its_options(
+  times_us: dict[frozenset[str], int],
+) -> None:
+  """Whatever options do together, of which a recipe sets three."""
+  times_us = {frozenset(): 320, frozenset("abc"): 310, **times_us}
+
+  def takes_us(config: config_lib.XlaConfig) -> int:
+    return times_us[frozenset(n for n in "abc" if n in config.options)]
+
+  target = fake_target.FakeTarget(
+    name="step",
+    cluster=H100,
+    scheduled=lambda config: hlo_text.exposed_gather(takes_us(config)),
+  )
+  recipe = arm_steps.arm("recipe", a=1, b=1, c=1)
+  plan = tuner.tune(target, arms=[recipe]).plan.xla
+  assert takes_us(plan) <= 310
+  for name in plan.options:
+    assert takes_us(plan) <= takes_us(plan.without_options([name]))
+
+
+def test_a_plan_takes_back_what_slows_a_real_step_in_a_recipe(
+  h100s: Sequence[jax.Device],
+) -> None:
+  """Perceptrons in a hybrid of FSDP and TP, with too much in flight at once.
+
+  As of `--flags-only`: what is behind a recipe without a plugin is never kept.
+  """
+  lowered = scanned.lower(
+    h100s,
+    data=4,
+    num_layers=16,
+    width=2048,
+    hidden=8192,
+    rows_per_device=8192,
+  )
+  target = fake_target.schedule_only(
+    target_lib.of_step(lowered, H100, name="step")
+  )
+  value = value_lib.Value(
+    label="recipe",
+    options={
+      **dict.fromkeys((knobs.PIPELINED[k] for k in _PIPELINED), True),
+      "xla_gpu_enable_while_loop_double_buffering": True,
+      "xla_gpu_experimental_parallel_collective_overlap_limit": 4,
+    },
+  )
+  (as_installed,) = value_lib.offered([value])
+  recipe = arm_steps.arm("recipe", **as_installed.options)
+  searcher = without_plugin.WithoutPlugin(limit=channel_limit.by_option)
+  found = joint.search(target, searcher=searcher, arms=[recipe], max_compiles=2)
+  found, _ = full_compiles.of_best(target, found, None, searcher=searcher)
+  for name in recipe.config.options:
+    without = evaluation.evaluate_or_raise(
+      recipe.config.without_options([name]), target=target, searcher=searcher
+    )
+    at_most_us = candidates.tuned_us(without) * (1 + candidates.LEAST_GAIN)
+    assert candidates.tuned_us(found.best) < at_most_us
