@@ -12,7 +12,9 @@ either way.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import functools
 import hashlib
+import marshal
 
 from lagom_xla.passes import hlo_pb2
 from lagom_xla.passes.schedule import running
@@ -24,6 +26,8 @@ _PartsOf = Callable[
   [Sequence[_Instruction], Mapping[int, bytes]], Iterable[bytes]
 ]
 
+# Of marshal: in later ones equal contents may differ in bytes, by identity.
+_VERSION = 2
 # What no kernel runs for.
 _FREE = frozenset(
   [
@@ -111,11 +115,14 @@ def _contents(
   ordered: Sequence[_Instruction], called: Mapping[int, bytes]
 ) -> Iterator[tuple[_Instruction, bytes]]:
   """What runs of a computation, and what it does."""
-  shapes = {i.id: i.shape for i in ordered}
+  arrays = {i.id: _arrays(i.shape) for i in ordered}
   for instruction in ordered:
     if instruction.opcode not in _FREE:
-      operands = _arrays(shapes[i] for i in instruction.operand_ids)
-      yield instruction, _content(instruction, operands, called)
+      operands = tuple(
+        sorted(a for i in instruction.operand_ids for a in arrays[i])
+      )
+      result = arrays[instruction.id]
+      yield instruction, _content(instruction, operands, result, called)
 
 
 def _as_written(
@@ -124,8 +131,8 @@ def _as_written(
   """What a kernel computes, or a reduction."""
   position = {i.id: n for n, i in enumerate(computation.instructions)}
   for instruction in computation.instructions:
-    operands = [b"%d" % position[i] for i in instruction.operand_ids]
-    yield _content(instruction, operands, called)
+    operands = tuple(b"%d" % position[i] for i in instruction.operand_ids)
+    yield _content(instruction, operands, _arrays(instruction.shape), called)
   yield b"%d" % position[computation.root_id]
 
 
@@ -133,24 +140,31 @@ def _stands_alone(opcode: str) -> bool:
   return opcode in _ALONE or opcode.endswith(_ENDS)
 
 
-def _arrays(shapes: Iterable[hlo_pb2.ShapeProto]) -> list[bytes]:
-  """The arrays of shapes; in a collective of several any may be the first.
+def _arrays(shape: hlo_pb2.ShapeProto) -> tuple[bytes, ...]:
+  """The arrays of a shape; in a collective of several any may be the first.
 
   Their layouts do not count: what a kernel does with them is inside it.
   """
+  return _arrays_of(shape.SerializeToString())
+
+
+# Modules have thousands of instructions, and few shapes.
+@functools.lru_cache(maxsize=10_000)
+def _arrays_of(serialized: bytes) -> tuple[bytes, ...]:
   found: list[bytes] = []
-  waiting = list(shapes)
+  waiting = [hlo_pb2.ShapeProto.FromString(serialized)]
   while waiting:
     shape = waiting.pop()
     waiting += shape.tuple_shapes
     if not shape.tuple_shapes:
       found.append(repr((shape.element_type, list(shape.dimensions))).encode())
-  return sorted(found)
+  return tuple(sorted(found))
 
 
 def _content(
   instruction: _Instruction,
-  operands: list[bytes],
+  operands: tuple[bytes, ...],
+  result: tuple[bytes, ...],
   called: Mapping[int, bytes],
 ) -> bytes:
   """What an instruction does, whatever it and others are called."""
@@ -175,7 +189,10 @@ def _content(
     "slice_dimensions",
   ):
     content.ClearField(field)
-  parts = [content.SerializeToString(deterministic=True), *operands]
-  parts += [b"gives", *_arrays([instruction.shape])]
-  parts += [called[i] for i in instruction.called_computation_ids]
-  return b" ".join(hashlib.sha256(part).digest() for part in parts)
+  parts = (
+    content.SerializeToString(deterministic=True),
+    operands,
+    result,
+    [called[i] for i in instruction.called_computation_ids],
+  )
+  return marshal.dumps(parts, _VERSION)
