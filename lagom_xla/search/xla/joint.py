@@ -86,11 +86,10 @@ def search(
   """
   known_arms = _arms(target, arms) if max_compiles > 1 else _NO_ARMS
   arms = known_arms.arms
-  # Arms are compiled whatever comes of the default, beside which no worker need
-  # wait for work: to the end if that is near, as the schedule is shown on the
-  # way, and the default may turn out to be short of memory.
-  new = starts.unlike(arms, config_lib.DEFAULT)
-  early = [arm.config for arm in new][: max(target.num_workers - 1, 0)]
+  # Arms are compiled whatever comes of the default, so that no worker need wait
+  # for work: to the end if that is near, as the schedule is shown on the way,
+  # and the default may turn out to be short of memory.
+  early = [arm.config for arm in starts.unlike(arms, config_lib.DEFAULT)]
   with turns_lib.Turns(target=target).of_arms.begun(early):
     default = evaluation.evaluate_or_raise(
       config_lib.DEFAULT, target=target, searcher=searcher
