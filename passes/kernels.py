@@ -35,7 +35,7 @@ _NO_KERNEL = collectives.NOPS | frozenset(
   ]
 )
 
-# What a loop's stack on the host starts as; no bytes move.
+# What a loop's stack starts as, on the host or unfilled; no bytes move.
 ALLOCATION = "AllocateBuffer"
 
 _GEMM_TARGETS = ("__cublas$", "__triton_gemm", "__cutlass")

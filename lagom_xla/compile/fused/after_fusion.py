@@ -44,6 +44,7 @@ _OPTIONS = frozenset(
     "xla_gpu_all_reduce_combine_threshold_bytes",
     "xla_gpu_collect_cost_model_stats",
     "xla_gpu_enable_command_buffer",
+    "xla_gpu_enable_dus_accumulator_zero_init_elimination",
     "xla_gpu_enable_latency_hiding_scheduler",
     "xla_gpu_enable_while_loop_double_buffering",
     "xla_gpu_experimental_collective_start_as_early_as_possible",

@@ -20,6 +20,7 @@ from lagom_xla.costs import in_words
 from lagom_xla.costs import step as step_lib
 from lagom_xla.search.xla import thresholds
 from lagom_xla.search.xla import value as value_lib
+from lagom_xla.xla_schedule import fills
 from lagom_xla.xla_schedule import latency_hiding
 from lagom_xla.xla_schedule import memory as memory_lib
 from lagom_xla.xla_schedule import reschedule
@@ -122,6 +123,16 @@ def _unrolling(step: step_lib.Step) -> Iterator[value_lib.Value]:
     )
 
 
+def _unfilled(step: step_lib.Step) -> Iterator[value_lib.Value]:
+  module = step.analysis.module
+  if fills.leave_out(module) is not module:
+    yield value_lib.Value(
+      label="loops' results not filled with zeros first",
+      options={"xla_gpu_enable_dus_accumulator_zero_init_elimination": True},
+      changes=reschedule.Changes(unfilled=True),
+    )
+
+
 def _overlap_limit(step: step_lib.Step) -> Iterator[value_lib.Value]:
   if not latency_hiding.made(step.analysis.module):
     return  # No other scheduler reads it.
@@ -194,6 +205,10 @@ KNOBS: Mapping[str, Knob] = {
     note="two iterations per loop body, so that one hides the other's"
     " collectives",
     values=_unrolling,
+  ),
+  "zero fills": Knob(
+    note="leaves out kernels that fill with zeros what a loop overwrites",
+    values=_unfilled,
   ),
   "overlap limit": Knob(
     note="how many collectives the scheduler keeps in flight",

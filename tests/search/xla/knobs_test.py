@@ -173,6 +173,16 @@ def test_loops_are_double_buffered(fsdp_scan):
   assert value.changes == reschedule.Changes(double_buffered=True)
 
 
+def test_arrays_are_left_unfilled_where_loops_overwrite_them(
+  fsdp_scan, fsdp_unrolled
+):
+  option = "xla_gpu_enable_dus_accumulator_zero_init_elimination"
+  (value,) = [v for v in _worth_trying(_step(fsdp_scan)) if option in v.options]
+  assert value.options == {option: True}
+  assert value.changes == reschedule.Changes(unfilled=True)
+  assert _offered(_step(fsdp_unrolled), option) == []
+
+
 def test_thresholds_are_for_the_kinds_that_are_there(fsdp_unrolled, tp_scan):
   gather, reduce, scatter = (
     thresholds.OPTIONS[kind]
