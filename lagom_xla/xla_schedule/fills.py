@@ -18,6 +18,9 @@ from lagom_xla.xla_schedule import editing
 
 # What passes a whole array on as it is.
 _SAME = frozenset(["bitcast", "copy", "reshape"])
+# What runs the instructions of another computation; from JAX 0.12 on XLA writes
+# rows beside kernels.
+_RUNS = frozenset(["fusion", "async-start"])
 
 
 def leave_out(module: hlo.Module) -> hlo.Module:
@@ -112,7 +115,7 @@ def _overwrites(
   if user.opcode == "bitcast":
     return _is_overwritten(module, computation, user)
   operand = list(user.operand_ids).index(array.id)
-  if user.opcode == "fusion":
+  if user.opcode in _RUNS:
     fused = module.computations[user.called_computation_ids[0]]
     parameter = next(
       i
