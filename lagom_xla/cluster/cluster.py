@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 import dataclasses
+import math
 from typing import Any, Literal
 
 from lagom_xla import errors
@@ -123,6 +124,12 @@ class Cluster:
   def num_devices(self) -> int:
     """GPUs in the whole cluster."""
     return self.num_nodes * self.gpus_per_node
+
+  @property
+  def nodes_per_nvlink_domain(self) -> int:
+    """How many of its nodes NVLinks join, in each of its domains alike."""
+    nodes = self.node.nvlink.nodes_per_domain if self.node.nvlink else 1
+    return math.gcd(min(nodes, self.num_nodes), self.num_nodes)
 
   def num_nodes_of(self, devices: Sequence[int]) -> int:
     """How many nodes these global device ids lie in.

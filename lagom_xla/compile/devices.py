@@ -42,7 +42,7 @@ def devices(cluster: cluster_lib.Cluster) -> Sequence[jax.Device]:
       platform="cuda",
       topology_name="",
       target_config=cluster.gpu.target_config(),
-      topology=f"1x{cluster.num_nodes}x{cluster.gpus_per_node}",
+      topology=shape(cluster),
     )
   except NotImplementedError as error:
     raise errors.CompileError(
@@ -55,6 +55,16 @@ def devices(cluster: cluster_lib.Cluster) -> Sequence[jax.Device]:
       f"XLA refuses to describe {cluster.name}: {errors.first_line(error)}"
     ) from error
   return topology.devices
+
+
+def shape(cluster: cluster_lib.Cluster) -> str:
+  """A cluster's NVLink domains, nodes in each and GPUs in each of those.
+
+  XLA's scheduler takes collectives within a domain to go over NVLinks (from
+  JAX 0.12 on; before, those of eight GPUs).
+  """
+  nodes = cluster.nodes_per_nvlink_domain
+  return f"{cluster.num_nodes // nodes}x{nodes}x{cluster.gpus_per_node}"
 
 
 def stand_in_with_cpus(cluster: cluster_lib.Cluster) -> None:

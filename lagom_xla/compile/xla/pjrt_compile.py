@@ -14,6 +14,7 @@ import functools
 
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
+from lagom_xla.compile import devices as devices_lib
 from lagom_xla.passes import pjrt_transform
 
 _SIZE, _POINTER = ctypes.c_size_t, ctypes.c_void_p
@@ -106,16 +107,12 @@ def compile_hlo(
   program = _Program(code=module, code_size=len(module), format=b"hlo")
   program.struct_size, program.format_size = ctypes.sizeof(_Program), 3
   arguments = _Compile(
-    topology=_topology(cluster.gpu.target_config(), _shape(cluster)),
+    topology=_topology(cluster.gpu.target_config(), devices_lib.shape(cluster)),
     program=ctypes.pointer(program),
     options=options,
     options_size=len(options),
   )
   _call(_COMPILE, arguments)
-
-
-def _shape(cluster: cluster_lib.Cluster) -> str:
-  return f"1x{cluster.num_nodes}x{cluster.gpus_per_node}"
 
 
 @functools.cache
