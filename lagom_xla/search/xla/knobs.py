@@ -18,6 +18,7 @@ import jax
 
 from lagom_xla.costs import in_words
 from lagom_xla.costs import step as step_lib
+from lagom_xla.passes import merged_products
 from lagom_xla.search.xla import thresholds
 from lagom_xla.search.xla import value as value_lib
 from lagom_xla.xla_schedule import fills
@@ -25,6 +26,8 @@ from lagom_xla.xla_schedule import latency_hiding
 from lagom_xla.xla_schedule import memory as memory_lib
 from lagom_xla.xla_schedule import reschedule
 
+# XLA merges products of which one moves no more MiB, 64 by default.
+_MERGED_MIB = 32
 _OVERLAP_LIMIT = "xla_gpu_experimental_parallel_collective_overlap_limit"
 # Kind of collective -> the option that pipelines it over loop iterations.
 PIPELINED = {
@@ -133,6 +136,17 @@ def _unfilled(step: step_lib.Step) -> Iterator[value_lib.Value]:
     )
 
 
+def _merging(step: step_lib.Step) -> Iterator[value_lib.Value]:
+  analysis = step.analysis
+  merged = merged_products.find(analysis.module, analysis.kernels)
+  # A smaller one is made of products that are merged all the same.
+  if any(kernel.num_bytes > _MERGED_MIB * 2**20 for kernel in merged):
+    yield value_lib.Value(
+      label=f"products merged up to {_MERGED_MIB} MiB",
+      options={"xla_gpu_dot_merger_threshold_mb": _MERGED_MIB},
+    )
+
+
 def _overlap_limit(step: step_lib.Step) -> Iterator[value_lib.Value]:
   if not latency_hiding.made(step.analysis.module):
     return  # No other scheduler reads it.
@@ -209,6 +223,10 @@ KNOBS: Mapping[str, Knob] = {
   "zero fills": Knob(
     note="leaves out kernels that fill with zeros what a loop overwrites",
     values=_unfilled,
+  ),
+  "merged products": Knob(
+    note="how large products are that XLA merges where they share an operand",
+    values=_merging,
   ),
   "overlap limit": Knob(
     note="how many collectives the scheduler keeps in flight",
