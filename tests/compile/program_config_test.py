@@ -67,6 +67,19 @@ def test_xla_schedules_the_program_in_its_form(for_gpus):
   assert num_loops(for_gpus.schedule(_CONFIG)) == 2
 
 
+def test_xla_moves_each_slice_of_a_merged_loop_by_a_memcpy(for_gpus):
+  module = for_gpus.schedule(_CONFIG)
+  slices = [
+    instruction
+    for computation in module.computations.values()
+    for instruction in computation.instructions
+    if instruction.opcode in ("dynamic-slice", "dynamic-update-slice")
+  ]
+  assert slices
+  for instruction in slices:  # XLA notes where the memcpy of a trip begins.
+    assert module.backend_config(instruction).get("dynamic_slice_config")
+
+
 def test_a_form_leaves_the_numbers_and_the_donation_as_they_are(on_cpus):
   _, args = strands_step.lowerable(jax.devices())
   plain = on_cpus.compile().compiled

@@ -44,12 +44,14 @@ def _pair(loop: counted_loops.CountedLoop) -> micro_batch_loop.Done | str:
   num_pairs, num_alone = divmod(loop.num_trips, 2)
   old = loop.operation
   with old.location, ir.InsertionPoint(old):
-    new, body = counting_loop.create(num_pairs, list(old.operands))
+    new, body = counting_loop.create(
+      loop, num_pairs, list(old.operands), every=2
+    )
     with ir.InsertionPoint(body):
-      first = trip_copy.write_whole(loop, list(body.arguments)[1:])
+      first = trip_copy.write_whole(loop, list(body.arguments))
       second = trip_copy.write_whole(loop, list(first.returned.values()))
-      counting_loop.end(body, list(second.returned.values()))
-    results = list(new.results)[1:]
+      counting_loop.end(body, loop, list(second.returned.values()), every=2)
+    results = list(new.results)
     if num_alone:
       last = trip_copy.write_whole(loop, results)
       results = list(last.returned.values())

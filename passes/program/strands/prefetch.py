@@ -45,7 +45,6 @@ def stages(loop: counted_loops.CountedLoop) -> Stages | None:
   """
   body = trip_body.TripBody(loop)
   ahead: set[int] = set()
-  carries: set[int] = set()
   for position, operation in enumerate(body.operations):
     if not communication.is_collective(operation):
       continue
@@ -54,11 +53,10 @@ def stages(loop: counted_loops.CountedLoop) -> Stages | None:
       product_flops.flops(body.operations[i]) for i in needed
     ):
       ahead |= needed
-      carries |= advanced
   if not ahead:
     return None
   return Stages(
     ahead=frozenset(ahead),
-    ahead_carries=frozenset(carries),
-    crossing=crossing.between(body, ahead, carries),
+    ahead_carries=frozenset(),
+    crossing=crossing.between(body, ahead, frozenset()),
   )

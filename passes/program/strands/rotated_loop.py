@@ -20,9 +20,10 @@ def rotate(loop: counted_loops.CountedLoop, stages: Stages) -> int:
   """Puts a rotated loop in the place of a loop.
 
   The first trip's early stage comes before it, the last trip's late stage
-  behind it. It carries a counter; what the loop carried, of which that of the
-  early stage is a trip ahead; and what crosses from stage to stage. Loops that
-  the stages come to share are rotated, too: their gathers go a trip ahead.
+  behind it. It carries what the loop carried, of which that of the early stage
+  is a trip ahead, and what crosses from stage to stage; it counts as the late
+  stage does. Loops that the stages come to share are rotated, too: their
+  gathers go a trip ahead.
 
   Args:
     loop: what is replaced.
@@ -38,18 +39,20 @@ def rotate(loop: counted_loops.CountedLoop, stages: Stages) -> int:
     first = _early(loop, stages, before)
     operands = [first.returned.get(i, v) for i, v in enumerate(before)]
     new, body = counting_loop.create(
-      loop.num_trips - 1, [*operands, *map(first.value, items)]
+      loop, loop.num_trips - 1, [*operands, *map(first.value, items)]
     )
-    carries, kept = _split(list(body.arguments)[1:], len(before))
+    carries, kept = _split(list(body.arguments), len(before))
     with ir.InsertionPoint(body):
       late = _late(loop, stages, carries, kept)
-      early = _early(loop, stages, carries)
-      counting_loop.end(body, [
+      ahead = list(carries)
+      ahead[loop.counter] = late.returned[loop.counter]
+      early = _early(loop, stages, ahead)
+      counting_loop.end(body, loop, [
         *({**late.returned, **early.returned}.get(i, v)
           for i, v in enumerate(carries)),
         *map(early.value, items),
       ])  # fmt: skip
-    carries, kept = _split(list(new.results)[1:], len(before))
+    carries, kept = _split(list(new.results), len(before))
     last = _late(loop, stages, carries, kept)
     for i, result in enumerate(old.results):
       result.replace_all_uses_with(last.returned.get(i, carries[i]))

@@ -44,7 +44,8 @@ class Stages:
 
   Attributes:
     ahead: positions of the operations that run one trip ahead.
-    ahead_carries: numbers of the carries that advance with them.
+    ahead_carries: numbers of the carries that advance with them; not that of
+      the counter, which both stages know.
     crossing: what the later stage takes from the earlier one.
   """
 
@@ -78,7 +79,7 @@ class _Candidate:
 
   Attributes:
     ahead: positions of what runs ahead.
-    ahead_carries: numbers of the carries that advance with it.
+    ahead_carries: as of `Stages`.
     worth: FLOPs side by side in merged loops; if there are none, outside.
   """
 
@@ -99,7 +100,7 @@ def cut(loop: counted_loops.CountedLoop) -> Stages | str:
       "a trip's first product needs what the last one of the trip before"
       " computed, as where each micro-batch updates the parameters"
     )
-  candidates = list(_candidates(body, products))
+  candidates = list(_candidates(body, products, loop.counter))
   if not candidates:
     return (
       "its trips are not those of micro-batches, whose gradients all need one"
@@ -158,7 +159,7 @@ def _num_trips(operation: ir.Operation) -> int:
 
 
 def _candidates(
-  body: trip_body.TripBody, products: Sequence[_Product]
+  body: trip_body.TripBody, products: Sequence[_Product], counter: int
 ) -> Iterator[_Candidate]:
   """Cuts behind a first part of the forward pass."""
   forward = _needed_by_all_last(products)
@@ -171,11 +172,14 @@ def _candidates(
       continue
     seen.add(ahead)
     # Nor may a backward pass need the one before: it would be a layer's.
-    if any(product.carries & ~sum(1 << c for c in carries) for product in late):
+    known = sum(1 << carry for carry in carries | {counter})
+    if any(product.carries & ~known for product in late):
       continue
     flops, _ = alignment.align(_loops(late), _loops(early))
     outside = 0 if flops else min(_flops_outside(late), _flops_outside(early))
-    yield _Candidate(ahead=ahead, ahead_carries=carries, worth=(flops, outside))
+    yield _Candidate(
+      ahead=ahead, ahead_carries=carries - {counter}, worth=(flops, outside)
+    )
 
 
 def _needed_by_all_last(products: Sequence[_Product]) -> Sequence[_Product]:

@@ -75,6 +75,9 @@ class TestStructure:
       accumulating_step.batches(num),
     )
     paired, *alone = _loops(module.operation)
+    loop = counted_loops.read(paired)
+    assert isinstance(loop, counted_loops.CountedLoop)
+    assert (loop.step, loop.num_trips) == (2, num // 2)
     shared = _loops(paired)
     forward = _PRODUCTS_PER_LAYER
     assert [_products(loop) for loop in shared] == [2 * forward, 4 * forward]
@@ -152,10 +155,10 @@ class TestStructure:
     added = [ir.RankedTensorType(value.type).shape for value in rotated]
     for value in main:
       added.remove(ir.RankedTensorType(value.type).shape)
-    # A counter of trips, the micro-batch that is behind, and residuals: what
-    # each layer took, and what the head did.
+    # Residuals: what each layer took, and what the head did. It counts in the
+    # carry in which it did before.
     rows = [_ROWS, _WIDTH]
-    assert sorted(map(list, added)) == [[], [], [_LAYERS, *rows], rows]
+    assert sorted(map(list, added)) == [[_LAYERS, *rows], rows]
 
   def test_what_an_outer_loop_repeats_is_rotated_within(self):
     inner = accumulating_step.step_of("fsdp", remat=True)
