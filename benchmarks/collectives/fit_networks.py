@@ -7,8 +7,9 @@
 
 FOLDER holds nccl_tests/ (see nccl_tests.py). --write writes
 lagom_xla/costs/fitted/network.json; --hold_out prints, of each system, the
-errors of a fit that did not see it, of one that saw no system of its site, and
-of one that saw few nodes. network_fit.py says how they are fitted.
+errors of a fit that did not see it, also by algorithm and protocol, of one that
+saw no system of its site, and of one that saw few nodes. network_fit.py says
+how they are fitted.
 """
 
 from __future__ import annotations
@@ -99,22 +100,29 @@ def _site(system: str) -> str:
   return system.partition("-")[0]
 
 
+def _system(row: nccl_tests.Row) -> str:
+  return row.system
+
+
+def _pair(row: nccl_tests.Row) -> str:
+  return f"{row.setting.algorithm}.{row.setting.protocol}"
+
+
 def _print_errors(
-  title: str, predicted: Sequence[tuple[nccl_tests.Row, float]]
+  title: str,
+  predicted: Sequence[tuple[nccl_tests.Row, float]],
+  name_of: Callable[[nccl_tests.Row], str] = _system,
 ) -> None:
   print(title)
-  names = sorted({(row.fabric, row.system) for row, _ in predicted})
-  for fabric, system in (*names, ("", "all")):
-    group = groups.of_comparisons(
-      system,
-      [
-        row.comparison(time_us)
-        for row, time_us in predicted
-        if system in (row.system, "all")
-      ],
-    )
+  found: dict[tuple[str, str], list[groups.Comparison]] = {}
+  for row, time_us in predicted:
+    name = row.fabric, name_of(row)
+    found.setdefault(name, []).append(row.comparison(time_us))
+  every = [comparison for some in found.values() for comparison in some]
+  for (fabric, name), some in (*sorted(found.items()), (("", "all"), every)):
+    group = groups.of_comparisons(name, some)
     print(
-      f"  {fabric:10} {system:14} n {group.n:4}  median {group.median:6.1%}"
+      f"  {fabric:10} {name:15} n {group.n:4}  median {group.median:6.1%}"
       f"  p90 {group.p90:6.1%}  worst {group.worst:7.1%}"
     )
 
@@ -173,7 +181,9 @@ def main() -> None:
     [(row, network_fit.predict_us(row, fabrics[row.fabric])) for row in rows],
   )
   if arguments.hold_out:
-    _print_errors("Held out: each system", held_out(rows))
+    by_system = held_out(rows)
+    _print_errors("Held out: each system", by_system)
+    _print_errors("The same by algorithm and protocol", by_system, _pair)
     _print_errors("Held out: each site", held_out(rows, _site))
     _print_errors(f"Held out: more than {_FEW_NODES} nodes", beyond(rows))
   if arguments.write:
