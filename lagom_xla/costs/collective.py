@@ -16,12 +16,14 @@ import collections
 from collections import Counter
 from collections.abc import Mapping, Sequence
 import dataclasses
+import functools
 
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import validation
 from lagom_xla.costs import nccl
 from lagom_xla.costs import wire
 from lagom_xla.passes import collectives as collectives_lib
+from lagom_xla.passes import replica_groups
 
 # What each protocol's staging buffers hold of a channel: NCCL_STEPS / 2 chunks
 # are in flight in one direction (src/include/device.h).
@@ -137,15 +139,27 @@ def tuning_key(
   collective: collectives_lib.Collective, cluster: cluster_lib.Cluster
 ) -> TuningKey:
   """The tuning key of a collective on a cluster."""
-  group = max(collective.groups, key=len, default=())
+  num_nodes, num_ranks = _widest(collective.groups, cluster)
   is_one_sided = collective.kind in ("send", "recv")
   return TuningKey(
     # Half of a permute each.
     kind="collective-permute" if is_one_sided else collective.kind,
-    num_ranks=max(len(group), 1),
-    num_nodes=max(cluster.num_nccl_nodes_of(group), 1) if group else 1,
+    num_ranks=num_ranks,
+    num_nodes=num_nodes,
     num_bytes=collective.nccl_bytes,
   )
+
+
+@functools.lru_cache(maxsize=1024)
+def _widest(
+  groups: replica_groups.Groups, cluster: cluster_lib.Cluster
+) -> tuple[int, int]:
+  """Nodes and ranks of the group over the most nodes, which takes longest.
+
+  Groups of one size differ where nodes do not hold a whole number of them.
+  """
+  sizes = ((cluster.num_nccl_nodes_of(group), len(group)) for group in groups)
+  return max(sizes, default=(1, 1))
 
 
 def default_setting(

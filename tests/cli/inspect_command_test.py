@@ -125,6 +125,27 @@ def test_a_group_over_two_nodes_says_so(
   assert collectives and all(c["spans_nodes"] for c in collectives)
 
 
+_SHIFTED = """\
+HloModule shifted, is_scheduled=true, num_partitions=16
+
+ENTRY main {
+  p = f32[65536]{0} parameter(0)
+  ROOT moved = f32[65536]{0} collective-permute(p), channel_id=1,
+    source_target_pairs={{6,7},{7,8}}
+}
+"""
+
+
+def test_a_chain_of_permutes_may_part_unevenly_over_nodes(
+  tmp_path: pathlib.Path,
+) -> None:
+  file = tmp_path / "shifted.hlo"
+  file.write_text(_SHIFTED)
+  outcome = run("inspect", str(file), "--cluster=2x8xh100")
+  assert outcome.status == 0
+  assert "collective-permute of 262.1 kB over 3 GPUs" in outcome.out
+
+
 def test_an_optimized_module_in_a_file_is_only_read(
   h100s: Sequence[jax.Device],
   tmp_path: pathlib.Path,

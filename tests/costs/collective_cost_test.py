@@ -131,6 +131,32 @@ def test_a_key_is_what_nccl_can_tell_apart():
   )
 
 
+def test_the_group_over_the_most_nodes_counts():
+  three_nodes = cluster_lib.parse("3x8xh100")
+  rows = tuple(tuple(range(i, i + 6)) for i in range(0, 24, 6))
+  key = collective_lib.tuning_key(_collective(groups=rows), three_nodes)
+  assert (key.num_ranks, key.num_nodes) == (6, 2)
+  # Of a permute groups are chains, and the longest need not be the slowest.
+  chains = _collective(kind="collective-permute", groups=((0, 1, 2), (7, 8)))
+  key = collective_lib.tuning_key(chains, three_nodes)
+  assert (key.num_ranks, key.num_nodes) == (2, 2)
+
+
+@pytest.mark.parametrize("kind", [*_TUNABLE, "all-to-all"])
+def test_one_rank_more_on_one_of_two_nodes_makes_nothing_quicker(
+  kind: str,
+) -> None:
+  cluster = cluster_lib.parse("3x8xh100")
+
+  def time_us(num_ranks: int) -> float:
+    key = collective_lib.TuningKey(kind, num_ranks, 2, 64 * _MIB)
+    setting = collective_lib.default_setting(key, cluster)
+    return collective_lib.predict(key, setting, cluster).time_us
+
+  for even in range(2, 16, 2):
+    assert time_us(even) <= time_us(even + 1) < 1.4 * time_us(even)
+
+
 def test_a_collective_of_unknown_groups_is_taken_for_a_single_rank():
   key = collective_lib.tuning_key(_collective(groups=()), H100)
   assert (key.num_ranks, key.num_nodes) == (1, 1)

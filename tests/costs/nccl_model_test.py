@@ -292,10 +292,8 @@ def test_bad_input_is_named() -> None:
     nccl.candidates(cluster, node, "all-sum")
   with pytest.raises(ValueError, match="no 'tree' with 'll' for all-gather"):
     nccl.latency_us(cluster, node, "all-gather", "tree", "ll")
-  with pytest.raises(
-    ValueError, match="7 ranks cannot be spread evenly over 2"
-  ):
-    nccl.Communicator(num_ranks=7, num_nodes=2)
+  with pytest.raises(ValueError, match="at least one rank"):
+    nccl.Communicator(num_ranks=0, num_nodes=1)
   with pytest.raises(ValueError, match="'LL' is not a protocol"):
     nccl.chunk_grain_bytes("LL")
   with pytest.raises(ValueError, match="'rings' is not an algorithm"):

@@ -102,7 +102,9 @@ def exists(terms: Terms, algorithm: str, protocol: str) -> bool:
     )
   if algorithm == "nvlstree":
     return has_heads and several_nodes and terms.kind == "all-reduce"
-  return terms.kind in GATHERS and terms.communicator.ranks_per_node == 1
+  communicator = terms.communicator
+  is_one_each = communicator.num_ranks == communicator.num_nodes
+  return terms.kind in GATHERS and is_one_each
 
 
 def allows_ll128(terms: Terms, algorithm: str) -> bool:

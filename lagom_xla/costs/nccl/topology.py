@@ -45,14 +45,11 @@ _SPEEDS = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Communicator:
-  """The size of a communicator; its ranks are spread evenly over its nodes.
+  """The size of a communicator; its ranks are spread over its nodes.
 
   Attributes:
     num_ranks: GPUs.
     num_nodes: nodes as NCCL counts them (Cluster.num_nccl_nodes_of).
-
-  Raises:
-    ValueError: the ranks cannot be spread evenly.
   """
 
   num_ranks: int
@@ -61,15 +58,13 @@ class Communicator:
   def __post_init__(self) -> None:
     if self.num_nodes < 1 or self.num_ranks < 1:
       raise ValueError(f"{self} must have at least one rank and one node")
-    if self.num_ranks % self.num_nodes:
-      raise ValueError(
-        f"{self.num_ranks} ranks cannot be spread evenly over "
-        f"{self.num_nodes} nodes; give a multiple of the nodes"
-      )
 
   @property
   def ranks_per_node(self) -> int:
-    """GPUs in each of its nodes."""
+    """GPUs in each of its nodes; where they differ, in the emptiest at most.
+
+    It has the fewest adapters, and NCCL takes the least of all nodes.
+    """
     return self.num_ranks // self.num_nodes
 
 
