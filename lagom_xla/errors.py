@@ -16,7 +16,13 @@ Anything else that is raised is a bug.
 from __future__ import annotations
 
 # Causes by which JAX shows where it was called from, and that say nothing else.
-_TRACES = frozenset(["SimplifiedTraceback", "UnfilteredStackTrace"])
+_TRACES = frozenset(
+  [
+    "JaxStackTraceBeforeTransformation",
+    "SimplifiedTraceback",
+    "UnfilteredStackTrace",
+  ]
+)
 # Of the note that JAX adds to every error, about tracebacks.
 _JAX_NOTE = "JAX has removed its internal frames"
 

@@ -133,6 +133,11 @@ def runs_its_init(devices):
   like = make_args(devices)[0]
   jax.jit(lambda: jnp.ones((64, 64)), out_shardings=like.sharding)()
 
+def calls_back(devices):
+  args = make_args(devices)
+  like = jax.ShapeDtypeStruct((), jnp.float32)
+  return jax.jit(lambda w, x: jax.pure_callback(np.sum, like, x)), args
+
 def half_on_cpus(devices):
   w, x = make_args(devices)
   return step, (jax.device_put(np.ones((64, 64)), jax.devices("cpu")[0]), x)

@@ -39,6 +39,10 @@ _REMEDIES = {
   ),
   "coordinator_address should be defined": _ONE_PROCESS,
   "jax.distributed.initialize() must be called before": _ONE_PROCESS,
+  "Unknown backend: 'gpu' requested": (
+    "what calls into Python, as jax.pure_callback and io_callback do, is"
+    " lowered only where the GPUs are: leave it out of the step that you name"
+  ),
   "cuDNN not found": (
     "JAX asks for cuDNN when it traces its attention: `pip install"
     " nvidia-cudnn-cu13` is enough, without a GPU"

@@ -16,6 +16,7 @@ import importlib
 import importlib.util
 import pathlib
 import sys
+import traceback
 import types
 
 from lagom_xla import errors
@@ -113,16 +114,25 @@ def described(error: BaseException, file: pathlib.Path | None = None) -> str:
     error: what the user's program raised.
     file: the user's; the line is the innermost one in it.
   """
-  line = error.lineno if isinstance(error, SyntaxError) else None
-  trace = error.__traceback__
-  while file is not None and trace is not None:
-    if pathlib.Path(trace.tb_frame.f_code.co_filename).name == file.name:
-      line = trace.tb_lineno
-    trace = trace.tb_next
   if file is None:
     return remedies.added(errors.in_full(error))
+  line = error.lineno if isinstance(error, SyntaxError) else None
+  line = line or _line_in(file, error)
+  if line is None and error.__cause__ is not None:
+    # Where JAX lowers an operation, this has the stack of who asked for it.
+    line = _line_in(file, error.__cause__)
   at = f"{file}:{line}" if line else str(file)
   return remedies.added(errors.in_full(error, at=at))
+
+
+def _line_in(file: pathlib.Path, error: BaseException) -> int | None:
+  """The innermost line of a file that an error passed."""
+  lines = [
+    number
+    for frame, number in traceback.walk_tb(error.__traceback__)
+    if pathlib.Path(frame.f_code.co_filename).name == file.name
+  ]
+  return lines[-1] if lines else None
 
 
 def _check_is_file(file: pathlib.Path) -> None:
