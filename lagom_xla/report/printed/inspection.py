@@ -19,6 +19,7 @@ from lagom_xla.passes import host_copies as host_copies_lib
 from lagom_xla.profiling import costing as costing_lib
 from lagom_xla.report.printed import collectives as printed_collectives
 from lagom_xla.report.printed import measured_costs
+from lagom_xla.report.wording import unknown_work
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -72,6 +73,8 @@ class Inspection:
     overlaps: what runs beside what.
     loops_of_unknown_length: loops whose trip count XLA does not tell; their
       bodies count once.
+    calls_of_unknown_work: kernel -> the library's call that it is, of which
+      only the bytes are costed.
     profile: the measured costs that it is priced by; None without --profile.
   """
 
@@ -85,6 +88,7 @@ class Inspection:
   gemm_flops: int
   overlaps: tuple[printed_collectives.Overlap, ...]
   loops_of_unknown_length: tuple[str, ...]
+  calls_of_unknown_work: Mapping[str, str]
   profile: measured_costs.MeasuredCosts | None
 
 
@@ -112,6 +116,7 @@ def of_step(
     gemm_flops=analysis.gemm_flops,
     overlaps=printed_collectives.overlaps(analysis),
     loops_of_unknown_length=tuple(module.loops_of_unknown_length),
+    calls_of_unknown_work=unknown_work.targets(step),
     profile=measured_costs.of_step(step, costed) if costed else None,
   )
 

@@ -10,6 +10,7 @@ from lagom_xla.costs import in_words
 from lagom_xla.costs import step as step_lib
 from lagom_xla.passes import rematerialization
 from lagom_xla.report.wording import today
+from lagom_xla.report.wording import unknown_work
 
 
 def of_step(step: step_lib.Step) -> Iterator[str]:
@@ -23,6 +24,8 @@ def of_step(step: step_lib.Step) -> Iterator[str]:
     yield (
       f"Counted once, as their trip counts are not known: {', '.join(loops)}."
     )
+  if note := unknown_work.note(step):
+    yield f"{note}."
   if count := len(rematerialization.recomputed(module)):
     yield (
       f"{in_words.count(count, 'instruction')} run again, as memory is short:"
