@@ -184,6 +184,21 @@ def test_a_module_can_be_read_after_partitioning_too(
   assert kinds[0] == kinds[1]
 
 
+def test_a_folder_of_dumps_and_what_is_beside_a_module_name_the_module(
+  h100s: Sequence[jax.Device], tmp_path: pathlib.Path
+):
+  with pytest.raises(errors.HloError, match=r"the file of your step in it\.$"):
+    load_lib.load(str(tmp_path), _CLUSTER)
+  file = dumped("txt")(product_step(h100s), tmp_path)
+  (tmp_path / "module_0000.jit_init.before_optimizations.txt").touch()
+  with pytest.raises(errors.HloError, match=f"in it, such as {file}\\.$"):
+    load_lib.load(str(tmp_path), _CLUSTER)
+  beside = tmp_path / file.name.replace("before_optim", "thunk_sequence.optim")
+  beside.write_text("000: kKernel")
+  with pytest.raises(errors.HloError, match=f" The module is in {file}\\.$"):
+    load_lib.load(str(beside), _CLUSTER)
+
+
 def test_a_module_for_another_number_of_devices_names_its_own(
   h100s: Sequence[jax.Device], tmp_path: pathlib.Path
 ):

@@ -25,6 +25,7 @@ import jax
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
 from lagom_xla.compile import devices as devices_lib
+from lagom_xla.compile.loading import dumps
 from lagom_xla.compile.loading import own_frames
 from lagom_xla.compile.loading import source
 from lagom_xla.compile.loading import step_function
@@ -72,7 +73,23 @@ def load(
     )
   if arguments:
     raise errors.TargetError(f"{text} is an HLO module and takes no --arg.")
-  return target_lib.of_module(hlo.load(pathlib.Path(text)), cluster, name=text)
+  return target_lib.of_module(_module(pathlib.Path(text)), cluster, name=text)
+
+
+def _module(file: pathlib.Path) -> hlo.Module:
+  if file.is_dir():
+    found = dumps.largest(file)
+    such_as = f", such as {found}" if found else ""
+    raise errors.HloError(
+      f"{file} is a folder: name the file of your step in it{such_as}."
+    )
+  try:
+    return hlo.load(file)
+  except errors.HloError as error:
+    found = dumps.of_same_module(file)
+    if found in (None, file):
+      raise
+    raise errors.HloError(f"{error} The module is in {found}.") from error
 
 
 def is_python(text: str) -> bool:
