@@ -21,6 +21,7 @@ import job
 import lagom_xla
 from lagom_xla.live import composer as composer_lib
 from lagom_xla.live import ending
+from lagom_xla.live import first_process
 import live_job
 import live_step
 
@@ -76,6 +77,19 @@ def test_all_of_four_run_the_same_variant_at_each_call_whatever_fails():
     assert trained.warned == []
 
 
+def _noted_once_in(member: int, note: pathlib.Path) -> Any:
+  """Votes as the first process sees them, with a file once one is there."""
+  real = first_process.FirstProcess.votes
+
+  def votes(self: first_process.FirstProcess, number: int) -> Any:
+    found = real(self, number)
+    if member in found:
+      note.touch()
+    return found
+
+  return votes
+
+
 def _dying(
   number: int, say: job.Say, *, victim: int, state: str, dead: pathlib.Path
 ) -> None:
@@ -90,7 +104,6 @@ def _dying(
 
   def hang(lowered: jax.stages.Lowered) -> None:
     del lowered
-    dead.touch()
     threading.Event().wait()
 
   makers: dict[str, Any] = {"faster": live_job.faster}
@@ -98,6 +111,9 @@ def _dying(
     makers = {"slower": live_step.sleeping(0.02)}
   if state == "stay":
     makers = {"hangs": _only_in(0, hang)}
+    # Not before the one that does not hang has compiled it, however long that
+    # takes: it would be named as well.
+    first_process.FirstProcess.votes = _noted_once_in(victim, dead)
   composer_lib.Composer.follow = follow
   # The one that does not hang waits for the decision of the one that does.
   waits = number == victim and state == "stay"
