@@ -37,19 +37,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 import functools
 import pathlib
-from typing import Any, Protocol, overload
+from typing import TYPE_CHECKING, Any, Protocol, overload
 
 import jax
 
-from lagom_xla import cluster as cluster_lib
-from lagom_xla import plan as plan_lib
 from lagom_xla.dispatch import fallback
-from lagom_xla.live import predicted
 from lagom_xla.live import tuned
-from lagom_xla.live.history import plan_cache
 from lagom_xla.live.history import trials
-from lagom_xla.search import nccl
-from lagom_xla.tuner import tuning as tuning_lib
+
+if TYPE_CHECKING:  # Imported where it is asked for, as that takes long.
+  from lagom_xla import cluster as cluster_lib
+  from lagom_xla.live import predicted
+  from lagom_xla.tuner import tuning as tuning_lib
 
 
 class TunedStep(Protocol):
@@ -85,7 +84,7 @@ def tune(
   *,
   cluster: str | cluster_lib.Cluster | None = None,
   plan: str | pathlib.Path | None = None,
-  searcher: str = nccl.DEFAULT_SEARCHER,
+  searcher: str | None = None,
   measure: bool = True,
   log: str | pathlib.Path | None = None,
   cache: str | pathlib.Path | bool = True,
@@ -98,7 +97,7 @@ def tune(
   *,
   cluster: str | cluster_lib.Cluster | None = None,
   plan: str | pathlib.Path | None = None,
-  searcher: str = nccl.DEFAULT_SEARCHER,
+  searcher: str | None = None,
   measure: bool = True,
   log: str | pathlib.Path | None = None,
   cache: str | pathlib.Path | bool = True,
@@ -110,7 +109,7 @@ def tune(
   *,
   cluster: str | cluster_lib.Cluster | None = None,
   plan: str | pathlib.Path | None = None,
-  searcher: str = nccl.DEFAULT_SEARCHER,
+  searcher: str | None = None,
   measure: bool = True,
   log: str | pathlib.Path | None = None,
   cache: str | pathlib.Path | bool = True,
@@ -142,7 +141,7 @@ def tune(
       GPUs make up.
     plan: folder or JSON of a plan to compile with, instead of searching for
       one; for a step with one signature. Nothing is measured.
-    searcher: of NCCL settings: "balance", or "lagom", the paper's.
+    searcher: of NCCL settings: "balance", the default, or "lagom", the paper's.
     measure: whether what is found is measured, in steps of the run, and kept
       only if it is faster; otherwise predictions are trusted.
     log: file to which a line of JSON is added for each way that was tried.
@@ -161,9 +160,10 @@ def tune(
     SearcherError: there is no such searcher.
     SettingsDifferError: by a call of the step; see above.
   """
-  nccl.by_name(searcher)
+  if searcher is not None:
+    _check(searcher)
   if isinstance(cluster, str):
-    cluster = cluster_lib.parse(cluster)
+    cluster = _parsed(cluster)
   options: dict[str, Any] = {
     "cluster": cluster,
     "plan": plan,
@@ -174,27 +174,53 @@ def tune(
   }
   if jitted_step is None:
     return functools.partial(tune, **options)
-  chooser = predicted.Chooser(
-    fallback.name(jitted_step),
-    cluster,
-    None if plan is None else plan_lib.load(plan),
-    plan,
-    searcher,
+  tunings: list[tuning_lib.Tuning] = []
+  chooser = functools.cache(
+    lambda: _chooser(
+      fallback.name(jitted_step), cluster, plan, searcher, tunings
+    )
   )
   if measure and plan is None:
     step = tuned.step(
       jitted_step,
-      chooser.choose,
+      lambda lowered: chooser().choose(lowered),
       cluster=cluster,
       searcher=searcher,
       log=None if log is None else pathlib.Path(log),
-      cache=plan_cache.in_folder(cache),
+      cache=cache,
       remake=functools.partial(tune, jitted_step, **options),
       by="lagom_xla.tune",
     )
   else:
-    step = fallback.wrap(jitted_step, chooser.choose, by="lagom_xla.tune")
-    step.report = chooser.report
-    step._repr_html_ = lambda: trials.as_html(chooser.report())
-  step.tunings = chooser.tunings
+    predictions = chooser()
+    step = fallback.wrap(jitted_step, predictions.choose, by="lagom_xla.tune")
+    step.report = predictions.report
+    step._repr_html_ = lambda: trials.as_html(predictions.report())
+  step.tunings = tunings
   return step
+
+
+def _check(searcher: str) -> None:
+  from lagom_xla.search import nccl
+
+  nccl.by_name(searcher)
+
+
+def _parsed(cluster: str) -> cluster_lib.Cluster:
+  from lagom_xla import cluster as cluster_lib
+
+  return cluster_lib.parse(cluster)
+
+
+def _chooser(
+  name: str,
+  cluster: cluster_lib.Cluster | None,
+  plan: str | pathlib.Path | None,
+  searcher: str | None,
+  tunings: list[tuning_lib.Tuning],
+) -> predicted.Chooser:
+  from lagom_xla import plan as plan_lib
+  from lagom_xla.live import predicted
+
+  loaded = None if plan is None else plan_lib.load(plan)
+  return predicted.Chooser(name, cluster, loaded, plan, searcher, tunings)

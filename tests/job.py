@@ -27,7 +27,13 @@ _LONGEST_S = 600
 _LONGEST_JOIN_S = 60
 _FINISHED = "finished"
 _FAILED = "failed"
-_PRELOADED = ("jax", "lagom_xla.decorator", "job")
+_PRELOADED = (
+  "jax",
+  "lagom_xla.decorator",
+  "lagom_xla.live.history.kept",
+  "lagom_xla.live.predicted",
+  "job",
+)
 
 Say = Callable[[Any], None]
 

@@ -9,8 +9,10 @@ reads alike wherever it is: times in ms, sizes in powers of ten.
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import TYPE_CHECKING
 
-from lagom_xla.costs import nccl
+if TYPE_CHECKING:
+  from lagom_xla.costs import nccl
 
 # Ends of ranges of at least so many ms, and sizes of so many MB, need no
 # fraction.

@@ -4,19 +4,21 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import pathlib
 import platform as platform_lib
-from typing import Any
+from typing import TYPE_CHECKING
 
 import jax
 
-from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
 from lagom_xla.jax_internals import lowerings
+from lagom_xla.live import deferred
 from lagom_xla.live import proposals
+
+if TYPE_CHECKING:  # Imported by threads, beside training; see `deferred.py`.
+  from lagom_xla import cluster as cluster_lib
 
 _GPUS = ("gpu", "cuda", "rocm")
 
@@ -31,27 +33,52 @@ def proposer_of(
   lowered: jax.stages.Lowered,
   cluster: cluster_lib.Cluster | None,
   *,
-  searcher: str,
+  searcher: str | None,
 ) -> proposals.Proposer:
   """Who makes proposals for a step where it was lowered for.
 
   Args:
     lowered: The step.
     cluster: What its GPUs make up; None for what the live ones do.
-    searcher: Of NCCL settings, on GPUs.
+    searcher: Of NCCL settings, on GPUs; None for the default one.
 
   Raises:
-    ClusterError: Nobody does, or the GPUs are of no known kind.
+    ClusterError: Nobody does. That the GPUs are of no known kind is raised by
+      what is asked of the proposer.
   """
   platform = platform_of(lowered)
   if platform == "gpu":
-    plans = _module("lagom_xla.live.gpu.plans", platform)
-    if cluster is None:
-      cluster = cluster_lib.of_devices(jax.devices())
-    return plans.PlanProposer(cluster=cluster, searcher=searcher)
+    return deferred.Deferred(
+      lambda: _on_gpus(cluster, searcher), has_profile_build=True
+    )
   if platform == "cpu":
-    return _module("lagom_xla.live.cpu", platform).CpuProposer()
+    # A step runs on all cores of the host.
+    return deferred.Deferred(_on_cpus, lost_per_core=1 / (os.cpu_count() or 1))
   raise nothing_to_tune(platform)
+
+
+def _on_gpus(
+  cluster: cluster_lib.Cluster | None, searcher: str | None
+) -> proposals.Proposer:
+  from lagom_xla.live.gpu import plans
+  from lagom_xla.search import nccl
+
+  return plans.PlanProposer(
+    cluster=cluster or _of_live_gpus(),
+    searcher=searcher or nccl.DEFAULT_SEARCHER,
+  )
+
+
+def _on_cpus() -> proposals.Proposer:
+  from lagom_xla.live import cpu
+
+  return cpu.CpuProposer()
+
+
+def _of_live_gpus() -> cluster_lib.Cluster:
+  from lagom_xla import cluster as cluster_lib
+
+  return cluster_lib.of_devices(jax.devices())
 
 
 def machine_of(
@@ -67,7 +94,7 @@ def machine_of(
     ClusterError: The GPUs are of no known kind.
   """
   if platform_of(lowered) == "gpu":
-    cluster = cluster or cluster_lib.of_devices(jax.devices())
+    cluster = cluster or _of_live_gpus()
     return json.dumps(cluster.to_dict(), sort_keys=True)
   facts = {
     "processor": _processor(),
@@ -87,16 +114,6 @@ def _processor() -> str:
     return platform_lib.processor()
   names = [line for line in lines if line.startswith("model name")]
   return names[0] if names else platform_lib.processor()
-
-
-def _module(name: str, platform: str) -> Any:
-  """A module that is imported only where its platform is."""
-  try:
-    return importlib.import_module(name)
-  except ModuleNotFoundError as error:
-    if error.name != name:
-      raise
-    raise nothing_to_tune(platform) from error
 
 
 def nothing_to_tune(platform: str) -> errors.ClusterError:

@@ -27,6 +27,7 @@ from lagom_xla.live import refs
 from lagom_xla.live.job import processes
 from lagom_xla.live.job import together
 from lagom_xla.passes import hlo
+from lagom_xla.search import nccl
 from lagom_xla.search.xla import arms
 from lagom_xla.tuner import tuner
 from lagom_xla.tuner import tuning as tuning_lib
@@ -40,10 +41,8 @@ class Chooser:
     cluster: what it runs on; None for what the live GPUs make up.
     plan: to compile with; None to search for one.
     plan_path: where the plan is from.
-    searcher: of NCCL settings.
-
-  Attributes:
-    tunings: what tuning found, in the order of signatures.
+    searcher: of NCCL settings; None for the default one.
+    tunings: what tuning found is added to it, in the order of signatures.
   """
 
   def __init__(
@@ -52,15 +51,16 @@ class Chooser:
     cluster: cluster_lib.Cluster | None,
     plan: plan_lib.Plan | None,
     plan_path: str | pathlib.Path | None,
-    searcher: str,
+    searcher: str | None,
+    tunings: list[tuning_lib.Tuning],
   ):
-    self.tunings: list[tuning_lib.Tuning] = []
+    self._tunings = tunings
     self._name = name
     self._cluster = cluster
     self._plan = plan
     self._plan_path = plan_path
     self._is_planned = False
-    self._searcher = searcher
+    self._searcher = searcher or nccl.DEFAULT_SEARCHER
     # Plans that were found for a module before, under another signature.
     self._plans: dict[bytes, plan_lib.Plan] = {}
 
@@ -91,7 +91,7 @@ class Chooser:
     )
     self._plans[_module_digest(lowered)] = chosen.plan
     if chosen.tuning is not None:
-      self.tunings.append(chosen.tuning)
+      self._tunings.append(chosen.tuning)
     return chosen.compiled
 
   def report(self) -> str:
@@ -100,10 +100,10 @@ class Chooser:
       return f"{self._name}: with the plan {self._plan_path}, not measured"
     if self._plan is not None:
       return f"{self._name}: as jit runs it, without the plan {self._plan_path}"
-    if not self.tunings:
+    if not self._tunings:
       return f"{self._name}: as jit runs it"
     return "\n".join(
-      f"{self._name}: {tuning!r}, not measured" for tuning in self.tunings
+      f"{self._name}: {tuning!r}, not measured" for tuning in self._tunings
     )
 
   def _with_own_plan(self, lowered: jax.stages.Lowered) -> _Chosen:

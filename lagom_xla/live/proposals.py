@@ -7,15 +7,18 @@ run there, and compiles them; it measures nothing. What it hands on is bytes, so
 that every process of a job can compile the same.
 """
 
+from __future__ import annotations
+
 from collections.abc import Generator
 import dataclasses
 import pathlib
 import threading
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import jax
 
-from lagom_xla import plan as plan_lib
+if TYPE_CHECKING:
+  from lagom_xla import plan as plan_lib
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

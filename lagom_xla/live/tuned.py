@@ -6,13 +6,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 import contextlib
+import functools
 import pathlib
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 
-from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
 from lagom_xla.compile.lowering import nnx_step
 from lagom_xla.dispatch import dispatch
@@ -25,10 +25,14 @@ from lagom_xla.live import refusal
 from lagom_xla.live.calls import signature as signature_lib
 from lagom_xla.live.calls import step as step_lib
 from lagom_xla.live.history import memory as memory_lib
-from lagom_xla.live.history import plan_cache
 from lagom_xla.live.history import trials
 from lagom_xla.live.job import board as board_lib
 from lagom_xla.live.job import processes
+
+if TYPE_CHECKING:  # Imported by threads, beside training.
+  from lagom_xla import cluster as cluster_lib
+  from lagom_xla.live.history import kept as kept_lib
+  from lagom_xla.live.history import plan_cache
 
 # What new steps are given; tests are less patient.
 PATIENCE = composer_lib.Patience()
@@ -39,9 +43,9 @@ def step(
   choose: dispatch.Choose,
   *,
   cluster: cluster_lib.Cluster | None,
-  searcher: str,
+  searcher: str | None,
   log: pathlib.Path | None,
-  cache: plan_cache.PlanCache | None,
+  cache: str | pathlib.Path | bool,
   remake: Callable[[], Any],
   by: str,
 ) -> Any:
@@ -51,9 +55,9 @@ def step(
     jitted_step: What `jax.jit` or Flax's `nnx.jit` returned.
     choose: Chooses on predictions, where CPU devices stand for a cluster's.
     cluster: What it runs on; None for what the live devices make up.
-    searcher: Of NCCL settings.
+    searcher: Of NCCL settings; None for the default one.
     log: Where trials are written; None for nowhere.
-    cache: Of what earlier runs found; None to know nothing of them.
+    cache: See `plan_cache.in_folder`.
     remake: Makes the same again, in the process that unpickles it.
     by: What warnings name as the one who tunes, called by the user.
 
@@ -62,6 +66,21 @@ def step(
   """
   diaries: list[trials.Diary] = []
   name = fallback.name(jitted_step)
+
+  @functools.cache
+  def open_cache() -> plan_cache.PlanCache | None:
+    from lagom_xla.live.history import plan_cache
+
+    return plan_cache.in_folder(cache)
+
+  def open_kept(lowered: jax.stages.Lowered) -> kept_lib.Kept | None:
+    from lagom_xla.live.history import kept as kept_lib
+
+    opened = open_cache()
+    if opened is None:
+      return None
+    machine = platforms.machine_of(lowered, cluster)
+    return kept_lib.Kept(opened, lowered, machine)
 
   def report() -> str:
     """What tuning came to, the verdict first."""
@@ -76,7 +95,9 @@ def step(
     ) -> signature_lib.Signature:
       members = store.processes_of(lowered)
       try:
-        processes.check(members)
+        check_s = time.thread_time()
+        processes.check(members)  # Waits as the first collective would.
+        check_s = time.thread_time() - check_s
         if cluster is not None and platforms.platform_of(lowered) == "cpu":
           chosen = fallback.or_as_it_was(choose, warner)(lowered)
           return signature_lib.fixed(jitted, chosen)
@@ -85,8 +106,9 @@ def step(
         with _refusing(board):
           refs.check_none(lowered)
           proposer = platforms.proposer_of(lowered, cluster, searcher=searcher)
-          machine = platforms.machine_of(lowered, cluster)
-          memory = memory_lib.Memory(proposer, lowered, cache, machine)
+          memory = memory_lib.Memory(
+            proposer, lowered, lambda: open_kept(lowered)
+          )
       except errors.SettingsDifferError:
         raise  # The step as it was would wait forever.
       except Exception as error:  # The step must run, whatever went wrong.
@@ -102,7 +124,8 @@ def step(
       board_lib.take(board)
       diaries.append(diary)
       if diary.loop is not None:
-        diary.loop.account.overhead.stall(time.perf_counter() - begin_s)
+        stall_s = check_s + time.perf_counter() - begin_s
+        diary.loop.account.overhead.stall(stall_s)
       return signature
 
     def live(function: Any) -> step_lib.LiveStep:

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Sequence
 import dataclasses
 import math
-import os
 import threading
 
 from absl import logging
@@ -63,10 +62,6 @@ class _Foreseen:
 
 class CpuProposer(proposals_lib.Proposer):
   """Proposes groups, orders, strands and slices; see `proposals.Proposer`."""
-
-  def __init__(self) -> None:
-    # A step runs on all cores of the host.
-    self.lost_per_core = 1 / (os.cpu_count() or 1)
 
   def proposals(
     self,

@@ -12,7 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 import contextlib
+import functools
 import threading
+from typing import TYPE_CHECKING
 
 from absl import logging
 import jax
@@ -20,9 +22,11 @@ import jax
 from lagom_xla import errors
 from lagom_xla.live import ending
 from lagom_xla.live import proposals as proposals_lib
-from lagom_xla.live.history import plan_cache
-from lagom_xla.live.history import trials as trials_lib
 from lagom_xla.live.loop import surroundings
+
+if TYPE_CHECKING:  # Imported by threads, beside training.
+  from lagom_xla.live.history import kept as kept_lib
+  from lagom_xla.live.history import plan_cache
 
 # Seconds between looks at whether anybody still waits for a proposal.
 _POLL_S = 0.2
@@ -34,22 +38,19 @@ class Memory:
   Args:
     proposer: who is asked for what no run knows.
     lowered: the step as jit lowered it.
-    cache: of what earlier runs found; None to know nothing.
-    machine: what the step runs on, in full.
+    open_kept: opens what earlier runs found of the step, in a thread; None is
+      where nothing is kept.
   """
 
   def __init__(
     self,
     proposer: proposals_lib.Proposer,
     lowered: jax.stages.Lowered,
-    cache: plan_cache.PlanCache | None,
-    machine: str,
+    open_kept: Callable[[], kept_lib.Kept | None],
   ):
     self._proposer = proposer
     self._lowered = lowered
-    self._cache = cache
-    self._machine = machine
-    self._known_key: str | None = None
+    self._open_kept = functools.cache(open_kept)
     self._is_asked = False
     self._is_searched = False
     # Of the first proposal, once it was tried.
@@ -101,45 +102,31 @@ class Memory:
       trials: all of this run.
       has_tried_all: whether the search had come to its end.
     """
-    cache = self._cache
-    adopted = [it for it in trials if it.verdict and it.verdict.is_adopted]
-    is_news = bool(adopted or (has_tried_all and self._is_searched))
-    if cache is None or not is_news:
-      return
-    latest = adopted[-1].proposal if adopted else None
-    entry = plan_cache.Entry(
-      date=plan_cache.now(),
-      adopted=None if latest is None else latest.payload.decode(),
-      name="" if latest is None else latest.name,
-      verdict=_verdict(trials, adopted),
-      plan=self._proposer.plan,
-    )
-    self._beside(lambda: cache.put(self._key(), entry))
+    tried = tuple(trials)
+    is_adopted = any(it.verdict and it.verdict.is_adopted for it in tried)
+    if is_adopted or (has_tried_all and self._is_searched):
+      self._beside(lambda kept: kept.put(tried, self._proposer.plan))
 
   def forget(self) -> None:
     """Deletes what is known, in a thread: what was adopted has failed."""
-    cache = self._cache
-    if cache is not None:
-      self._beside(lambda: cache.drop(self._key()))
+    self._beside(lambda kept: kept.drop())
 
   def _recalled(self) -> plan_cache.Entry | None:
     """What an earlier run found, the first time that it is asked for."""
-    if self._cache is None or self._is_asked:
+    if self._is_asked:
       return None
     self._is_asked = True
-    return self._cache.get(self._key())
+    kept = self._open_kept()
+    return None if kept is None else kept.entry()
 
-  def _key(self) -> str:
-    if self._known_key is None:
-      self._known_key = plan_cache.key(self._lowered, self._machine)
-    return self._known_key
-
-  def _beside(self, change: Callable[[], None]) -> None:
-    """Changes the cache in a thread: file systems may be slow."""
+  def _beside(self, change: Callable[[kept_lib.Kept], None]) -> None:
+    """Changes what is kept in a thread: file systems may be slow."""
 
     def run() -> None:
       try:
-        change()
+        kept = self._open_kept()
+        if kept is not None:
+          change(kept)
       except Exception as error:  # Of any kind; the next run searches anew.
         logging.warning(
           "lagom_xla.tune cannot keep what it found: %s",
@@ -148,22 +135,3 @@ class Memory:
 
     with contextlib.suppress(RuntimeError):  # There can be no more threads.
       ending.start("lagom_xla memory", run, threading.Event())
-
-
-def _verdict(
-  trials: Sequence[surroundings.Trial], adopted: list[surroundings.Trial]
-) -> plan_cache.Verdict | None:
-  """Of what runs now, over the step as it was; else of the best that lost."""
-  if adopted:
-    ratio, low, high = trials_lib.combined(adopted)
-    num_pairs = sum(it.verdict.num_pairs for it in adopted if it.verdict)
-    return plan_cache.Verdict(
-      ratio=ratio, low=low, high=high, num_pairs=num_pairs
-    )
-  verdicts = [it.verdict for it in trials if it.verdict is not None]
-  if not verdicts:
-    return None
-  best = min(verdicts, key=lambda verdict: verdict.ratio)
-  return plan_cache.Verdict(
-    ratio=best.ratio, low=best.low, high=best.high, num_pairs=best.num_pairs
-  )

@@ -12,7 +12,6 @@ import pathlib
 from absl import logging
 
 from lagom_xla.live import script as script_lib
-from lagom_xla.live.history import trial_line
 from lagom_xla.live.loop import loop as loop_lib
 from lagom_xla.live.loop import surroundings
 
@@ -51,6 +50,8 @@ class Diary:
     self.trials.append(trial)
     if self.path is None:
       return
+    from lagom_xla.live.history import trial_line  # It needs pydantic.
+
     line = trial_line.of_trial(self.name, trial)
     try:
       with self.path.open("a", encoding="utf-8") as file:

@@ -14,11 +14,14 @@ import json
 import os
 import socket
 import threading
+from typing import TYPE_CHECKING
 
 from lagom_xla import errors
-from lagom_xla.apply.nccl import state as state_lib
 from lagom_xla.jax_internals import store as store_lib
 from lagom_xla.live.job import agreement
+
+if TYPE_CHECKING:  # Jobs of one process have nothing to compare.
+  from lagom_xla.apply.nccl import state as state_lib
 
 # As long as jax.distributed.initialize waits for processes, in seconds.
 _TIMEOUT_S = 300.0
@@ -104,6 +107,8 @@ def vote(environ: Mapping[str, str]) -> bytes:
   Args:
     environ: of the process.
   """
+  from lagom_xla.apply.nccl import state as state_lib
+
   entries = state_lib.of_environment(environ)
   settings = {name: [it.value, it.reason] for name, it in entries.items()}
   return json.dumps(
@@ -117,6 +122,8 @@ def difference(votes: Mapping[int, bytes]) -> str | None:
   Args:
     votes: process -> its `vote`.
   """
+  from lagom_xla.apply.nccl import state as state_lib
+
   read = {member: json.loads(shown) for member, shown in votes.items()}
   hosts = {member: shown["host"] for member, shown in read.items()}
   settings = {

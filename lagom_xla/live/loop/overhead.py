@@ -13,17 +13,16 @@ from __future__ import annotations
 import dataclasses
 import math
 
-from scipy import special
-
 from lagom_xla.costs import in_words
 from lagom_xla.live import script as script_lib
 from lagom_xla.live.loop import baseline
+from lagom_xla.live.loop import student_t
 from lagom_xla.live.loop import surroundings
 
 # A run that what was lost is told as a part of.
 RUN_CALLS = 1000
 # A 95 % interval in standard errors, which the blocks of a baseline tell.
-_NUM_ERRORS = float(special.stdtrit(baseline.NUM_BLOCKS - 1, 0.975))
+_NUM_ERRORS = student_t.half_width(0.95, baseline.NUM_BLOCKS - 1)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

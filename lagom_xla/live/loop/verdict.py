@@ -22,7 +22,7 @@ from collections.abc import Sequence
 import dataclasses
 import math
 
-from scipy import special
+from lagom_xla.live.loop import student_t
 
 # Numbers of pairs at which they are looked at.
 LOOKS = (6, 12, 24)
@@ -102,6 +102,6 @@ def interval(
   num = len(logs)
   mean = math.fsum(logs) / num
   variance = math.fsum((log - mean) ** 2 for log in logs) / (num - 1)
-  quantile = special.stdtrit(num - 1, 1 - _ALPHA / len(LOOKS) / 2)
-  half = float(quantile) * math.sqrt(variance / num)
+  quantile = student_t.half_width(1 - _ALPHA / len(LOOKS), num - 1)
+  half = quantile * math.sqrt(variance / num)
   return math.exp(mean), math.exp(mean - half), math.exp(mean + half)

@@ -1,0 +1,63 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""A run imports what makes proposals once it searches, and not before."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+_RUN = """
+import sys
+import jax, jax.numpy as jnp
+import lagom_xla
+from lagom_xla.live import composer, tuned
+from lagom_xla.live.loop import loop
+
+before = set(sys.modules)
+limits = loop.Limits(overhead_steps={most_steps})
+tuned.PATIENCE = composer.Patience(limits=limits)
+step = lagom_xla.tune(jax.jit(lambda x: x * 2), cache={cache!r})
+x = jnp.ones(3)
+while not any(it in step.report() for it in ("now: wait", "now: watch")):
+  x = step(x)
+print(*sys.modules)
+"""
+# What reads, costs, searches and keeps, and what all of that is made of.
+_OF_SEARCHES = {
+  "google.protobuf",
+  "lagom_xla.cluster",
+  "lagom_xla.costs.nccl",
+  "lagom_xla.live.cpu",
+  "lagom_xla.passes",
+  "lagom_xla.plan",
+  "lagom_xla.search",
+  "lagom_xla.tuner",
+  "pydantic",
+  "scipy",
+}
+
+
+def _imported(most_steps: float, cache: bool | str) -> set[str]:
+  """Modules after a run that tuning may cost so many steps of 1,000."""
+  done = subprocess.run(
+    (sys.executable, "-c", _RUN.format(most_steps=most_steps, cache=cache)),
+    capture_output=True,
+    text=True,
+    timeout=600,
+    env={**os.environ, "JAX_PLATFORMS": "cpu"},
+  )
+  assert done.returncode == 0, done.stderr
+  return set(done.stdout.split())
+
+
+def test_a_run_that_is_too_short_for_a_search_imports_nothing_of_one():
+  imported = _imported(1e-6, True)
+  assert "lagom_xla.live.loop.account" in imported
+  assert not imported & _OF_SEARCHES
+
+
+def test_a_search_imports_what_it_is_made_of():
+  searched = {"google.protobuf", "lagom_xla.live.cpu", "lagom_xla.passes"}
+  assert _imported(1e9, False) >= searched
