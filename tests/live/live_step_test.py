@@ -7,6 +7,8 @@ from __future__ import annotations
 import gc
 import json
 import pathlib
+import re
+import time
 from typing import Any
 import weakref
 
@@ -16,12 +18,21 @@ import numpy as np
 import pytest
 
 import lagom_xla
+from lagom_xla.dispatch import dispatch
+from lagom_xla.live import composer
+from lagom_xla.live import platforms
+from lagom_xla.live import tuned
 from lagom_xla.live.history import trial_line
+from lagom_xla.live.loop import loop
 import live_step
 import python_calls
 
 _SLOW_S = 0.012
 _AS_IT_IS_S = 0.004
+
+# So long that what a busy machine adds to it is little.
+_LONG_S = 2.0
+_NO_SEARCH = composer.Patience(limits=loop.Limits(overhead_steps=1e-6))
 
 # No step of these tests gets as far as a second search.
 _MOST_CALLS = 2000
@@ -176,3 +187,29 @@ def test_a_step_that_cannot_be_written_about_is_tuned_all_the_same(
   with live_step.proposed_by(proposer):
     step = lagom_xla.tune(_jitted(_AS_IT_IS_S), log=tmp_path / "none" / "log")
     assert "adopt" in _train(step)
+
+
+def test_what_the_first_call_does_beyond_jits_is_told(
+  monkeypatch: pytest.MonkeyPatch,
+):
+  lowered, proposer_of = dispatch.Jitted.lowered, platforms.proposer_of
+
+  def slowly(function: Any) -> Any:
+    def call(*args: Any, **kwargs: Any) -> Any:
+      time.sleep(_LONG_S)
+      return function(*args, **kwargs)
+
+    return call
+
+  # Of the step as jit does it, once more for a variant, and what proposes.
+  monkeypatch.setattr(dispatch.Jitted, "lowered", slowly(lowered))
+  monkeypatch.setattr(platforms, "proposer_of", slowly(proposer_of))
+  monkeypatch.setattr(tuned, "PATIENCE", _NO_SEARCH)
+  step = lagom_xla.tune(_jitted(_AS_IT_IS_S), cache=False)
+  state = live_step.state()
+  while "now: wait" not in step.report():
+    state, _ = step(state, live_step.batch(0))
+  step_ms = float(re.findall(r"([\d.]+) ms a step", step.report())[0])
+  steps = float(re.findall(r"overhead: ([\d.]+) steps", step.report())[0])
+  # Loosely, as the figures are rounded.
+  assert steps * step_ms / 1e3 == pytest.approx(2 * _LONG_S, rel=0.2)

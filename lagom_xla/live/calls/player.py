@@ -124,6 +124,12 @@ class Player:
     if self.segment is not None and self.segment.is_traced:
       self._end_trace()
 
+  def stall(self, seconds: float) -> None:
+    """The running call takes so much longer, which is no block's time."""
+    self._stall_s += seconds
+    if self._mark_s is not None:
+      self._mark_s += seconds
+
   def _note_duration(self, segment: script_lib.Segment) -> None:
     now_s = self._clock()
     seconds = None
@@ -173,10 +179,7 @@ class Player:
     """Counts as a stall, and as no block's time."""
     start_s = self._clock()
     yield
-    stall_s = self._clock() - start_s
-    self._stall_s += stall_s
-    if self._mark_s is not None:
-      self._mark_s += stall_s
+    self.stall(self._clock() - start_s)
 
 
 def wait_for(values: object) -> None:

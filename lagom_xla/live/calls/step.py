@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable
 import math
 import threading
+import time
 from typing import Any
 
 import jax
@@ -164,6 +165,7 @@ class LiveStep(likeness.Likeness):
     """The lane of a variant of one signature."""
 
     def answer(*args: Any, **kwargs: Any) -> dispatch.Answer:
+      start_s = time.perf_counter()
       lowered = self._jitted.lowered(args, kwargs)
       if lowered is None:
         self._is_own = False
@@ -172,6 +174,8 @@ class LiveStep(likeness.Likeness):
         return self._jitted.run(*args, **kwargs)
       found = self._signatures.get(lowerings.identity_of(lowered))
       if found is signature:
+        # The shared lane has lowered it before, as jit does.
+        signature.player.stall(time.perf_counter() - start_s)
         return signature.run(variant, args, kwargs)
       return self._turn(lowered, args, kwargs)
 

@@ -27,6 +27,9 @@ _TRACE_S = 0.1
 # step: a small data-parallel step on XLA:CPU was compiled in 0.27 s of a core;
 # its search took 0.8 s, and its candidates 0.27 s each.
 _SEARCH_COMPILES = 4.0
+# What it takes of a core to import what searches on CPUs, where `import jax`
+# takes 0.53 s: a thread does it first. (`python -m benchmarks.overhead`)
+_IMPORTS_S = 0.35
 
 
 class Account:
@@ -82,7 +85,8 @@ class Account:
   @property
   def search_s(self) -> float:
     """What a profile, a search and its first candidate should cost."""
-    return _TRACE_S + self._compiles_s(_SEARCH_COMPILES)
+    imports_s = _IMPORTS_S * self._lost_per_core
+    return _TRACE_S + imports_s + self._compiles_s(_SEARCH_COMPILES)
 
   def objection(self, num_compiles: int = 0) -> str | None:
     """Why nothing more should be tried; None if something may be.
