@@ -8,8 +8,9 @@
 Runs of a small data-parallel step on XLA:CPU, with a device for each core, take
 turns: under plain jit, and tuned. Each compiles the step anew. Printed are, in
 steps of plain jit: what tuned runs took longer by wall clock, what they took
-more processor time (of all threads and processes), each with a 95 % interval
-over pairs, and what their reports told.
+more processor time (of all threads and processes, and of the thread that
+trains), each with a 95 % interval over pairs, and what their reports told. In
+front stands what imports take of a core, which none of these has in it.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ import os
 import re
 import resource
 import statistics
+import subprocess
+import sys
 import time
 from typing import Any
 
@@ -41,6 +44,12 @@ _WIDTH = 256
 _NUM_LAYERS = 6
 _STEPS_PER_WAIT = 10
 _P = jax.sharding.PartitionSpec
+# What a user imports, and what a search on CPUs does beside training.
+_IMPORTS = {
+  "jax": "import jax",
+  "lagom_xla.tune": "import lagom_xla; lagom_xla.tune",
+  "a search": "import lagom_xla.live.cpu, lagom_xla.live.history.kept",
+}
 _TOLD = re.compile(r"overhead: (-?[\d.]+) steps")
 _NOW = re.compile(r"now: (.*)")
 
@@ -51,6 +60,7 @@ class Run:
 
   wall_s: float
   cpu_s: float
+  thread_s: float
   report: str = ""
 
 
@@ -63,6 +73,7 @@ class Row:
     step_ms: Of plain jit, by wall clock; the median of runs.
     wall_steps: What tuned runs took longer; mean, low, high.
     cpu_steps: What they took more processor time; mean, low, high.
+    thread_steps: The same of the thread that trains, which calls wait for.
     told_steps: What they said so themselves; the mean.
     states: Where tuning was at the end of each.
     load: Of the machine at the end.
@@ -72,9 +83,23 @@ class Row:
   step_ms: float
   wall_steps: tuple[float, float, float]
   cpu_steps: tuple[float, float, float]
+  thread_steps: tuple[float, float, float]
   told_steps: float
   states: list[str]
   load: float
+
+
+def imports() -> dict[str, float]:
+  """What each import takes of a core after those before it, in seconds."""
+  code = "from time import thread_time as t; begin = t()\n"
+  for statement in _IMPORTS.values():
+    code += f"{statement}\nprint(t() - begin); begin = t()\n"
+  command = (sys.executable, "-c", code)
+  said = [subprocess.check_output(command).split() for _ in range(5)]
+  medians = (
+    statistics.median(map(float, it)) for it in zip(*said, strict=True)
+  )
+  return dict(zip(_IMPORTS, medians, strict=True))
 
 
 def measure(num_rows: int, *, num_steps: int, num_pairs: int) -> Row:
@@ -89,11 +114,13 @@ def measure(num_rows: int, *, num_steps: int, num_pairs: int) -> Row:
   told = [_TOLD.search(tuned.report) for _, tuned in pairs]
   wall = [(t.wall_s / p.wall_s - 1) * num_steps for p, t in pairs]
   cpu = [(t.cpu_s / p.cpu_s - 1) * num_steps for p, t in pairs]
+  thread = [(t.thread_s - p.thread_s) / p.wall_s * num_steps for p, t in pairs]
   return Row(
     num_rows=num_rows,
     step_ms=1e3 * statistics.median(p.wall_s for p, _ in pairs) / num_steps,
     wall_steps=_interval(wall),
     cpu_steps=_interval(cpu),
+    thread_steps=_interval(thread),
     told_steps=statistics.fmean(float(it[1]) for it in told if it),
     states=[found[1] for _, t in pairs if (found := _NOW.search(t.report))],
     load=os.getloadavg()[0],
@@ -148,18 +175,22 @@ def _tuned(made: _Made) -> Any:
 def _run(made: _Made, step: Any, num_steps: int) -> Run:
   """Trains, and waits for what still goes on beside the run at its end."""
   weights = made.weights
-  cpu_s, wall_s = _cpu_s(), time.perf_counter()
+  cpu_s, thread_s = _cpu_s(), time.thread_time()
+  wall_s = time.perf_counter()
   for number in range(num_steps):
     weights = step(weights, made.batch)
     if number % _STEPS_PER_WAIT == 0:
       jax.block_until_ready(weights)
   jax.block_until_ready(weights)
   wall_s = time.perf_counter() - wall_s
+  thread_s = time.thread_time() - thread_s
   report = step.report() if hasattr(step, "report") else ""
   del step
   gc.collect()
   ending.join()
-  return Run(wall_s=wall_s, cpu_s=_cpu_s() - cpu_s, report=report)
+  return Run(
+    wall_s=wall_s, cpu_s=_cpu_s() - cpu_s, thread_s=thread_s, report=report
+  )
 
 
 def _cpu_s() -> float:
@@ -188,6 +219,12 @@ def main() -> None:
   parser.add_argument("--pairs", type=int, default=6)
   flags = parser.parse_args()
   jax.config.update("jax_num_cpu_devices", os.cpu_count())
+  imports_s = imports()
+  if flags.format == "json":
+    print(json.dumps({"imports_s": imports_s}), flush=True)
+  else:
+    told = ", ".join(f"{name} {s:.2f} s" for name, s in imports_s.items())
+    print(f"imports: {told}", flush=True)
   for num_rows in map(int, flags.rows.split(",")):
     row = measure(num_rows, num_steps=flags.steps, num_pairs=flags.pairs)
     if flags.format == "json":
@@ -202,9 +239,9 @@ def _in_words(row: Row, num_steps: int) -> str:
 
   return (
     f"{row.num_rows} rows, {row.step_ms:.3g} ms a step, of {num_steps:,} steps:"
-    f" wall clock {told(row.wall_steps)}, processor {told(row.cpu_steps)},"
-    f" told {row.told_steps:.1f}; load {row.load:.1f}\n"
-    + "".join(f"  {state}\n" for state in row.states)
+    f" wall clock {told(row.wall_steps)}, processor {told(row.cpu_steps)}, of"
+    f" the thread {told(row.thread_steps)}, told {row.told_steps:.1f}; load"
+    f" {row.load:.1f}\n" + "".join(f"  {state}\n" for state in row.states)
   )
 
 
