@@ -19,10 +19,10 @@ The parts are what each of these takes away, in this order, on top of those
 before it. What then is left no order can hide: the collective takes longer than
 all kernels that are independent of it. So the parts add up to what is exposed.
 
-Time of kernels counts for a part only where the communication stream was idle
-meanwhile, but for the last two. Of a sync collective, starting and waiting at
-the right place is one part, `sync`. All kernels take what they took in the
-replay.
+The time of a kernel counts only as far as the communication stream was idle
+meanwhile; it may be busy for `stream busy` and for what is left. A sync
+collective starts and is awaited at one place: of it `started late` and `awaited
+early` are one part, `sync`. All kernels take what they took in the replay.
 """
 
 from __future__ import annotations

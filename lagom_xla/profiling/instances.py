@@ -2,11 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Instances of collectives: one collective as several ranks ran it once.
 
-Each rank's time has what it waited for the ranks that came later. The one that
-came last waited for none, so the least time of all ranks is the collective's
-own, if the trace has all ranks. Ranks end together (within 10 to 27 us on two
-H100s of one node), which also sets the clocks of processes right: those of
-different hosts agree only as well as NTP keeps them.
+The time of a rank includes its wait for the ranks that came later. The one that
+came last waited for none, so the shortest time of all ranks is what the
+collective itself takes, if the trace has all ranks. Ranks end together (within
+10 to 27 us on two H100s of one node). By that the clocks of processes are set,
+too: those of different hosts agree only as well as NTP keeps them.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
 All times are per step and device, averaged over those that the trace has whole;
 they are counted, not predicted. What a collective is exposed for is the time in
 which it ran and no kernel did. The part of that in which another rank had not
-come yet is that rank's, not the network's.
+come yet is due to that rank, and not to the network.
 """
 
 from __future__ import annotations

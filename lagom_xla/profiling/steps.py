@@ -3,9 +3,9 @@
 """Steps of a trace: its launches, joined to the scheduled module.
 
 The module says which instructions launch, in which order, and how often. An
-instruction that launches several kernels is one event. What another one only
-wraps, a collective of an async-start or a library call that reads and writes
-slices in place, goes by the wrapper's name, as everywhere else.
+instruction that launches several kernels is one event. One that another only
+wraps (the collective inside an async-start, a library call that reads and
+writes slices in place) goes by the wrapper's name, as everywhere else.
 
 A GPU's trace does not say where a step ends. In schedule order the first half
 of a module's instructions comes before the second, so a kernel of the first
