@@ -76,6 +76,10 @@ def newest(path: pathlib.Path) -> tuple[list[Session], int]:
   """
   if path.is_file():
     return [_read(path, _stem(path.name))], 0
+  if not path.exists():
+    raise errors.TraceError(
+      f"There is no {path}: give the folder that jax.profiler.trace wrote."
+    )
   files = [f for pattern in _PATTERNS for f in path.rglob(pattern)]
   if not files:
     raise errors.TraceError(

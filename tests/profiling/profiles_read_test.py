@@ -100,6 +100,8 @@ def test_a_trace_without_its_module_asks_for_it(fsdp_scan: hlo.Module):
 def test_a_folder_without_a_trace_is_named(tmp_path: pathlib.Path):
   with pytest.raises(errors.TraceError, match=re.escape(str(tmp_path))):
     profile_lib.read(tmp_path)
+  with pytest.raises(errors.TraceError, match=r"^There is no .*/absent: give"):
+    profile_lib.read(tmp_path / "absent")
 
 
 def test_a_trace_that_was_cut_off_is_named(tmp_path: pathlib.Path):

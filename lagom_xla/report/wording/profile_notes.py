@@ -24,8 +24,8 @@ def of_profile(profile: profile_lib.Profile) -> Iterator[str]:
   cut = len(profile.steps) - len(profile.whole_steps)
   if cut:
     yield (
-      f"{cut:,} of {len(profile.steps):,} steps are not whole: the trace was"
-      " begun or ended inside them, or lost events."
+      f"Not whole: {cut:,} of {in_words.count(profile.steps, 'step')}, as the"
+      " trace was begun or ended inside, or lost events."
     )
   yield from _not_known(profile.trace)
 
