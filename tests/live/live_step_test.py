@@ -213,3 +213,15 @@ def test_what_the_first_call_does_beyond_jits_is_told(
   steps = float(re.findall(r"overhead: ([\d.]+) steps", step.report())[0])
   # Loosely, as the figures are rounded.
   assert steps * step_ms / 1e3 == pytest.approx(2 * _LONG_S, rel=0.2)
+
+
+def test_within_a_block_of_the_baseline_a_call_is_one_of_python(
+  monkeypatch: pytest.MonkeyPatch,
+):
+  monkeypatch.setattr(tuned, "PATIENCE", _NO_SEARCH)
+  step = lagom_xla.tune(_jitted(), cache=False)
+  state, x = live_step.state(), live_step.batch(0)
+  for _ in range(14):  # Those that warm up, and the first of a block.
+    state, _ = step(state, x)
+  assert _state_of(step) == "baseline"
+  assert python_calls.of(step, state, x) == ["LiveStep.__call__"]

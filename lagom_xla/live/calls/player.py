@@ -53,6 +53,7 @@ class Player:
     self._processor_mark_s = time.process_time()
     self._stall_s = 0.0
     self._num_left = 0
+    self._num_lent = 0
     self.num_scripts = 0
     self._take(surroundings.Played())
 
@@ -63,22 +64,32 @@ class Player:
       return self.script.in_use
     return self.segment.variant
 
-  @property
-  def num_free(self) -> float:
-    """Calls that need neither `begin` nor `end`; infinite for all that come."""
+  def lend(self) -> float:
+    """How many calls may go without `begin` and `end`; they count as made.
+
+    In a block these are all but the first and the last one, unless it takes
+    turns with blocks of another variant: one that raises is to be noticed, and
+    what is compared is to be called alike. Where nothing is counted any more
+    there are infinitely many.
+    """
     if self.segment is None:
       return math.inf
-    if self.segment.is_watched and self._mark_s is not None:
-      return max(self._num_left - 1, 0)
-    return 0
+    if self._is_plain and self._mark_s is not None:
+      self._num_lent = max(self._num_left - 1, 0)
+      self._num_left -= self._num_lent
+    return self._num_lent
 
-  def skip(self, num_calls: float) -> None:
-    """So many calls went without `begin` and `end`."""
-    if self.segment is not None:
-      self._num_left -= round(num_calls)
+  def take_back(self, num_calls: float) -> None:
+    """So many of the calls that were lent last were not made.
+
+    Threads that call at once count them roughly: no more than were lent.
+    """
+    self._num_left += int(min(max(num_calls, 0), self._num_lent))
+    self._num_lent = 0
 
   def begin(self, arguments: object) -> contextlib.AbstractContextManager[Any]:
     """Before a call; the call is to be made within what is returned."""
+    self._num_lent = 0
     if self.segment is not None and not self._num_left:
       self._next_segment()
     segment = self.segment
@@ -162,6 +173,10 @@ class Player:
 
   def _take(self, played: surroundings.Played) -> None:
     self.script = self._follow(played)
+    self._is_plain = not any(
+      it.is_traced or it.variant != self.script.in_use
+      for it in self.script.segments
+    )
     self.num_scripts += 1
     self._durations_s: list[float | None] = []
     self._processor_s: list[float] = []

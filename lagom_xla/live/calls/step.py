@@ -4,8 +4,9 @@
 
 A call goes to a function of jit's own type, a lane, which knows one variant of
 the signature that was called last: C++ looks the signature up, as in jit, and
-asks Python only where it is another one. While a variant is watched or kept for
-good, that and a count is all that a call costs beyond jit.
+asks Python only where it is another one. While the variant in use is watched or
+kept for good, and within blocks that have no other one beside them, that and a
+count is all that a call costs beyond jit.
 
 Signatures that take turns all the time, once each of them is done, share one
 lane for as long as `turns.py` says.
@@ -136,8 +137,7 @@ class LiveStep(likeness.Likeness):
     if signature.in_use != in_use:
       self._rest = self._shared_lane()
     self._lane = self._lane_of(signature, signature.variant)
-    self._num_free = player.num_free
-    player.skip(self._num_free)
+    self._num_free = player.lend()
     return results
 
   def _recover(
@@ -169,7 +169,7 @@ class LiveStep(likeness.Likeness):
       lowered = self._jitted.lowered(args, kwargs)
       if lowered is None:
         self._is_own = False
-        if self._num_free != _NONE_FREE:
+        if self._num_free >= 0:
           self._num_free += 1
         return self._jitted.run(*args, **kwargs)
       found = self._signatures.get(lowerings.identity_of(lowered))
@@ -209,9 +209,8 @@ class LiveStep(likeness.Likeness):
       return self._jitted.run(*args, **kwargs)[0], None, True
     try:
       if self._current is not None:
-        if self._num_free != _NONE_FREE:
-          # This call is not of its signature, nor are those that were to come.
-          self._current.player.skip(-self._num_free - 1)
+        # This call is not of its signature, nor are those that were to come.
+        self._current.player.take_back(self._num_free + 1)
         self._current.player.pause((args, kwargs))
       self._num_free, self._woken = _NONE_FREE, None
       key = lowerings.identity_of(lowered)
@@ -237,7 +236,7 @@ class LiveStep(likeness.Likeness):
     if num_calls is not None:
       player_lib.wait_for(results)  # Or its clock would stop too early.
       found.player.pause(results)
-      found.player.skip(-self._num_free)  # Its next calls are not counted.
+      found.player.take_back(self._num_free)  # Its next calls are not counted.
       self._woken, self._current = found, None
       self._lane, self._num_free = self._rest, num_calls
 
