@@ -24,6 +24,7 @@ from lagom_xla.search.xla import attempts
 from lagom_xla.search.xla import candidates
 from lagom_xla.search.xla import options
 from lagom_xla.search.xla import predictions as predictions_lib
+from lagom_xla.search.xla import pruning
 from lagom_xla.search.xla import turns as turns_lib
 from lagom_xla.search.xla import value as value_lib
 
@@ -84,8 +85,8 @@ def search(
       so_far = so_far.with_candidate(beside(None)(arm.config))
       progress(arm.name)
     if ahead is not None and turns.num_workers:
-      start = min(so_far.scheduled, key=candidates.tuned_us).config
-      ahead.enter_context(turns.begun(_fused_otherwise(start)))
+      start = min(so_far.scheduled, key=candidates.tuned_us)
+      ahead.enter_context(turns.begun(_fused_otherwise(start, default)))
     return _from_starts(
       so_far,
       functools.partial(
@@ -101,13 +102,15 @@ def search(
 
 
 def _fused_otherwise(
-  config: config_lib.XlaConfig,
+  start: candidates.Candidate, default: candidates.Candidate
 ) -> list[config_lib.XlaConfig]:
-  """A config without each option that XLA fuses other kernels for.
+  """A start without each option that XLA fuses other kernels for.
 
-  Whatever is found from the config on, what these options do will be asked for;
-  and all that is compiled for that goes on from these.
+  Whatever is found from it on, what these options do will be asked for, and all
+  that is compiled for that goes on from these. If it is kept, it is they that
+  are asked for (`pruning.py`).
   """
+  config = pruning.expected(start, default)
   if not after_fusion.is_possible(config.options):
     return []
   return [config.without_options([name]) for name in _fused_before(config)]
