@@ -186,15 +186,22 @@ def _checked(
   )
   progress(f"full compile with {environment.options_in_words()}")
   expect(full_compiles.num_expected(so_far.search))
+  scheduled = as_run.Steps(target)  # All are asked for twice and more.
   so_far.search, compiled = full_compiles.of_best(
-    target, so_far.search, compiled_before, searcher=searcher
+    target,
+    so_far.search,
+    compiled_before,
+    searcher=searcher,
+    scheduled=scheduled,
   )
   expect(0)
   progress("full compile with the plan")
   search = so_far.search
   plan = planning.plan_of(target, search, applied=applied)
   planned = _as_compiled(search.best.step, compiled, plan)
-  effects = verification.effects(plan, target, search.default.step, planned)
+  effects = verification.effects(
+    plan, target, search.default.step, planned, scheduled=scheduled
+  )
   return tuning_lib.Tuning(
     plan=plan,
     search=search,

@@ -67,8 +67,9 @@ def verify(plan: plan_lib.Plan, target: target_lib.Target) -> Verification:
   target = target.from_the_beginning()
   config = _compiled(plan.xla)
   with made_for.parts(), target.started([config_lib.DEFAULT, config]):
-    default = _schedule(target, config_lib.DEFAULT)
-    planned = _schedule(target, plan.xla)
+    scheduled = as_run.Steps(target)
+    default = _step(scheduled, config_lib.DEFAULT)
+    planned = _step(scheduled, plan.xla)
   default_runs = as_run.step(target, config_lib.DEFAULT, default)
   planned_runs = as_run.step(target, config, planned)
   settings = _settings(plan, planned_runs)
@@ -76,7 +77,7 @@ def verify(plan: plan_lib.Plan, target: target_lib.Target) -> Verification:
     plan=plan,
     default_us=default_runs.timeline(default_runs.default).step_time_us,
     planned_us=planned_runs.timeline(settings).step_time_us,
-    effects=effects(plan, target, default, planned),
+    effects=effects(plan, target, default, planned, scheduled=scheduled),
   )
 
 
@@ -85,6 +86,8 @@ def effects(
   target: target_lib.Target,
   default: step_lib.Step,
   planned: step_lib.Step,
+  *,
+  scheduled: as_run.Scheduled | None = None,
 ) -> tuple[effects_lib.Effect, ...]:
   """What each part of a plan did.
 
@@ -93,11 +96,13 @@ def effects(
     target: what it is for.
     default: the target as scheduled without the plan.
     planned: the target as scheduled with all of it.
+    scheduled: gives steps as XLA schedules them; None to have them made.
   """
+  scheduled = scheduled or as_run.Steps(target)
   known = (config_lib.DEFAULT, _compiled(plan.xla))
   wanted = [c for c in configs(plan) if c not in known]
   with target.started(wanted):
-    return _effects(plan, target, default, planned)
+    return _effects(plan, target, default, planned, scheduled)
 
 
 def configs(plan: plan_lib.Plan) -> list[config_lib.XlaConfig]:
@@ -121,14 +126,15 @@ def _effects(
   target: target_lib.Target,
   default: step_lib.Step,
   planned: step_lib.Step,
+  scheduled: as_run.Scheduled,
 ) -> tuple[effects_lib.Effect, ...]:
   config = dataclasses.replace(plan.xla, orders={})
-  unordered = _schedule(target, config) if plan.xla.orders else planned
+  unordered = _step(scheduled, config) if plan.xla.orders else planned
 
   def step_of(wanted: config_lib.XlaConfig) -> step_lib.Step:
     if wanted.is_default:
       return default
-    return unordered if wanted == config else _schedule(target, wanted)
+    return unordered if wanted == config else _step(scheduled, wanted)
 
   found = [
     _effect(part, target, step_of(part.without), step_of(part.with_it))
@@ -188,11 +194,11 @@ def _settings(
   }
 
 
-def _schedule(
-  target: target_lib.Target, config: config_lib.XlaConfig
+def _step(
+  scheduled: as_run.Scheduled, config: config_lib.XlaConfig
 ) -> step_lib.Step:
-  module = target.schedule(_compiled(config))
-  return as_run.of_schedule(module, target, config)
+  most = nccl_channels.most(config.options)
+  return scheduled(_compiled(config)).capped(most)
 
 
 def _compiled(config: config_lib.XlaConfig) -> config_lib.XlaConfig:

@@ -9,6 +9,7 @@ shows: the step then takes longer, by what is computed and gathered again.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 import dataclasses
 
 from lagom_xla.compile import config as config_lib
@@ -19,6 +20,8 @@ from lagom_xla.flags import nccl_channels
 from lagom_xla.passes import hlo
 from lagom_xla.passes import rematerialization
 from lagom_xla.passes.schedule import memory_limit
+
+Scheduled = Callable[[config_lib.XlaConfig], step_lib.Step]
 
 _SLOP = "xla_gpu_memory_limit_slop_factor"
 
@@ -41,6 +44,23 @@ def of_schedule(
   """The same, of the schedule."""
   most = nccl_channels.most(config.options)
   return step_lib.of_module(module, target.cluster, max_channels=most)
+
+
+class Steps:
+  """Steps of a target as XLA schedules them, each of which is read once."""
+
+  def __init__(self, target: target_lib.Target):
+    self._target = target
+    self._known: list[tuple[config_lib.XlaConfig, step_lib.Step]] = []
+
+  def __call__(self, config: config_lib.XlaConfig) -> step_lib.Step:
+    """What `scheduled` gives."""
+    for known, step in self._known:
+      if known == config:
+        return step
+    step = scheduled(self._target, config)
+    self._known.append((config, step))
+    return step
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

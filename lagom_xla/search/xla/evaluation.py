@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import MutableMapping
 import dataclasses
+import functools
 
 from lagom_xla import errors
 from lagom_xla.compile import config as config_lib
@@ -39,6 +40,7 @@ def evaluate(
   default: Candidate | None = None,
   fastest: Candidate | None = None,
   known: MutableMapping[str, Candidate] | None = None,
+  scheduled: as_run.Scheduled | None = None,
 ) -> Candidate | Refused:
   """Schedules a target with a config and searches its NCCL settings.
 
@@ -56,13 +58,15 @@ def evaluate(
       compiled to the end either: what XLA computes again only adds to it.
     known: candidates by their `looks`. One that looks like another is as good
       as that one; others are added.
+    scheduled: gives the step as XLA schedules it; None to have it made.
   """
-  known = {} if known is None else known
+  scheduled = scheduled or functools.partial(as_run.scheduled, target)
   try:
-    module = target.schedule(config)
-    like = looks(module, config)
-    alike = known.get(like)
-    step = alike.step if alike else as_run.of_schedule(module, target, config)
+    step = scheduled(config)
+    module = step.analysis.module
+    like = "" if known is None else looks(module, config)
+    alike = None if known is None else known.get(like)
+    step = alike.step if alike else step
     if fastest is not None and not config.needs_process:
       slower = _if_slower(
         config, step, step, target=target, searcher=searcher, than=fastest
@@ -103,7 +107,8 @@ def evaluate(
   if found is None:
     found = searched(config, step, runs, target=target, searcher=searcher)
   found = dataclasses.replace(found, peak_bytes=run.peak_bytes)
-  known.setdefault(like, found)
+  if known is not None:
+    known.setdefault(like, found)
   return found
 
 

@@ -67,6 +67,7 @@ def of_best(
   compiled_default: lowered_lib.Compilation | None,
   *,
   searcher: searcher_lib.Searcher,
+  scheduled: as_run.Scheduled | None = None,
 ) -> _Result:
   """The search whose best candidate compiles, fits and stays the best.
 
@@ -78,21 +79,26 @@ def of_best(
     search: with its default judged already.
     compiled_default: its default, compiled to the end.
     searcher: of the NCCL settings.
+    scheduled: gives steps as XLA schedules them; None to have them made.
   """
   beginning = target.from_the_beginning()
+  scheduled = scheduled or as_run.Steps(target)
   evaluate = functools.partial(
     evaluation.evaluate,
     target=target,
     searcher=searcher,
     default=search.default,
     fastest=search.fastest_arm,
+    scheduled=scheduled,
   )
   in_turn = turns.Turns(target=target).ahead
   while search.best is not search.default:
     kept = search.best
     try:
       with beginning.compiling(kept.config):
-        pruned = pruning.pruned(target, kept, search.default)
+        pruned = pruning.pruned(
+          target, kept, search.default, scheduled=scheduled
+        )
         with_less = drops.evaluated(search, pruned, evaluate, in_turn=in_turn)
         search = drops.with_better(search, with_less)
         if search.best is not kept:

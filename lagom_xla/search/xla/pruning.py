@@ -55,6 +55,8 @@ def pruned(
   target: target_lib.Target,
   kept: candidates.Candidate,
   default: candidates.Candidate,
+  *,
+  scheduled: as_run.Scheduled | None = None,
 ) -> config_lib.XlaConfig:
   """A candidate's config, less the options that do nothing in it.
 
@@ -62,10 +64,12 @@ def pruned(
     target: what the candidate is of.
     kept: the candidate, as it was evaluated.
     default: what it is compared with.
+    scheduled: gives steps as XLA schedules them; None to have them made.
   """
   config = kept.config
   if not config.options:
     return config
+  scheduled = scheduled or as_run.Steps(target)
   wanted = _Made(config=config, step=kept.step, runs=kept.runs)
   if config.orders:  # They are those of one schedule; the rest makes another.
     wanted = _made(target, dataclasses.replace(config, orders={}))
@@ -73,10 +77,10 @@ def pruned(
   suspects = _suspects(kept, default)
   others = [name for name in names if name not in suspects]
   if suspects:
-    found = _pruned(target, config, wanted, suspects, others)
+    found = _pruned(target, config, wanted, suspects, others, scheduled)
     if found is not None:
       return found
-  found = _pruned(target, config, wanted, (), names)
+  found = _pruned(target, config, wanted, (), names, scheduled)
   assert found is not None
   return found
 
@@ -131,6 +135,7 @@ def _pruned(
   wanted: _Made | None,
   suspects: Sequence[str],
   others: Sequence[str],
+  scheduled: as_run.Scheduled,
 ) -> config_lib.XlaConfig | None:
   """The config without suspects, and less what else does nothing.
 
@@ -139,7 +144,7 @@ def _pruned(
   """
 
   def is_same(without: config_lib.XlaConfig) -> bool:
-    return _makes(target, without, wanted)
+    return _makes(target, without, wanted, scheduled)
 
   alone = [_without(config, [*suspects, name]) for name in others]
   together = [_without(config, suspects)] if suspects else []
@@ -167,10 +172,11 @@ def _makes(
   target: target_lib.Target,
   config: config_lib.XlaConfig,
   wanted: _Made | None,
+  scheduled: as_run.Scheduled,
 ) -> bool:
   """Whether a config makes of a target what is wanted; None is nothing."""
   try:
-    step = as_run.scheduled(target, config)
+    step = scheduled(config)
     if wanted is None or not _is_scheduled_alike(target, config, step, wanted):
       return False  # Then nothing is compiled to the end.
     runs = as_run.step(target, config, step)
