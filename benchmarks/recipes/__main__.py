@@ -4,7 +4,7 @@
 
     python -m benchmarks.recipes [--data FOLDER] [--only=MODULE,...]
         [--gpus=h100,b200,a100_80] [--format=text|json] [--csv=FOLDER]
-    python -m benchmarks.recipes --exhaustive [--format=text|json]
+    python -m benchmarks.recipes --exhaustive|--screen [--format=text|json]
         [--csv=FOLDER]
 
 A row for each step and kind of GPU: XLA's default, each recipe, what a search
@@ -12,14 +12,15 @@ keeps that begins with the default only, and one that begins with all of them.
 With --csv each row is in the table in that folder as soon as it is there,
 beside those of earlier runs, so that a run can be ended at any time and gone on
 with. Modules of the data folder are left out where it is not given, and named
-on stderr, where progress goes, too. --exhaustive compares plans with all pairs
-and triples of knobs instead, on small modules.
+on stderr, where progress goes, too. On small modules instead, --exhaustive
+compares plans with all pairs and triples of knobs, and --screen with what each
+option adds that no knob sets.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 import json
 import os
 import pathlib
@@ -36,8 +37,10 @@ from benchmarks import table as table_lib
 from benchmarks.recipes import cases as cases_lib
 from benchmarks.recipes import exhaustive
 from benchmarks.recipes import rows as rows_lib
+from benchmarks.recipes import screen
 from lagom_xla import errors
 from lagom_xla.cli.options import compiling
+from lagom_xla.compile.targets import target as target_lib
 from lagom_xla.compile.workers import pool as pool_lib
 
 
@@ -48,12 +51,15 @@ def main(argv: Sequence[str] | None = None) -> None:
     with compiling.workers(arguments) as workers:
       if arguments.exhaustive:
         table = _exhaustive(arguments.csv, workers)
+      elif arguments.screen:
+        table = _screen(arguments.csv, workers)
       else:
         table = _recipes(arguments, workers)
   except errors.LagomError as error:
     sys.exit(f"recipes: {error}")
   if arguments.format == "json":
-    as_json = dict if arguments.exhaustive else rows_lib.as_json
+    is_recipes = table.name == rows_lib.NAME
+    as_json = rows_lib.as_json if is_recipes else dict
     rows = list(map(as_json, table.rows))
     print(json.dumps({**table.to_dict(), "rows": rows}, indent=1))
   else:
@@ -67,7 +73,9 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     "--only", type=command_line.names, default=(), metavar="MODULE,..."
   )
   parser.add_argument("--gpus", type=command_line.names, default=cases_lib.GPUS)
-  parser.add_argument("--exhaustive", action="store_true")
+  instead = parser.add_mutually_exclusive_group()
+  instead.add_argument("--exhaustive", action="store_true")
+  instead.add_argument("--screen", action="store_true")
   compiling.add(parser)
   arguments = parser.parse_args(argv)
   if arguments.data is not None and not arguments.data.is_dir():
@@ -95,18 +103,40 @@ def _exhaustive(
   folder: pathlib.Path | None, workers: pool_lib.Pool | None
 ) -> table_lib.Table:
   table = exhaustive.table([])
+  for named, target in _small(workers):
+    row = exhaustive.row(target, progress=lambda what: _say(f"  {what}"))
+    table = exhaustive.table([*table.rows, {**named, **row}])
+    _keep(table, folder)
+  return table
+
+
+def _screen(
+  folder: pathlib.Path | None, workers: pool_lib.Pool | None
+) -> table_lib.Table:
+  table = screen.table([])
+  for named, target in _small(workers):
+    rows = screen.rows(target, progress=lambda what: _say(f"  {what}"))
+    table = screen.table([*table.rows, *({**named, **row} for row in rows)])
+    _keep(table, folder)
+  return table
+
+
+def _small(
+  workers: pool_lib.Pool | None,
+) -> Iterator[tuple[dict[str, str], target_lib.Target]]:
+  """The small modules, with what a row calls them."""
   for case in exhaustive.CASES:
     _say(f"{case.module} on {case.cluster}")
     target = case.target()
     if workers is not None:
       target = target.with_workers(workers)
-    row = exhaustive.row(target, progress=lambda what: _say(f"  {what}"))
-    row = {"module": case.module, "cluster": case.cluster, **row}
-    table = exhaustive.table([*table.rows, row])
-    if folder is not None:
-      folder.mkdir(parents=True, exist_ok=True)
-      table.write_csv(folder)
-  return table
+    yield {"module": case.module, "cluster": case.cluster}, target
+
+
+def _keep(table: table_lib.Table, folder: pathlib.Path | None) -> None:
+  if folder is not None:
+    folder.mkdir(parents=True, exist_ok=True)
+    table.write_csv(folder)
 
 
 def _chosen(arguments: argparse.Namespace) -> list[cases_lib.Case]:

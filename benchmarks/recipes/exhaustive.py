@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 import dataclasses
-import functools
 import itertools
 from typing import Any
 
@@ -19,11 +18,8 @@ from benchmarks import table as table_lib
 from benchmarks.recipes import options_alone
 from benchmarks.workloads import scanned
 from lagom_xla import cluster as cluster_lib
-from lagom_xla import errors
-from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import devices as devices_lib
 from lagom_xla.compile.targets import target as target_lib
-from lagom_xla.search.xla import as_run
 from lagom_xla.search.xla import candidates as candidates_lib
 from lagom_xla.search.xla import knobs
 
@@ -108,7 +104,10 @@ def row(
   found = options_alone.search(target, may_cap=False)
   kept_ms = found.best.under_nccl_defaults.step_time_us / 1e3
   progress(f"kept {kept_ms:,.3f} ms of {1 + len(found.others)} candidates")
-  compile_ = functools.partial(_ms, target)
+
+  def compile_(options: _Options) -> float | None:
+    return options_alone.step_ms(target, dict(options))
+
   alone = {v: compile_(v) for v in map(_frozen, _values(found))}
   strongest = _strongest(alone, num_knobs)
   times: dict[_Options, float | None] = {v: alone[v] for v in strongest}
@@ -155,17 +154,6 @@ def _strongest(
     if named.isdisjoint(name for name, _ in value):
       found.append(value)
   return found[:num_knobs]
-
-
-def _ms(target: target_lib.Target, options: _Options) -> float | None:
-  """A step's time with these options; None where XLA refuses them."""
-  config = config_lib.XlaConfig(options=dict(options))
-  try:
-    step = as_run.scheduled(target, config)
-    runs = as_run.step(target, config, step)
-  except errors.CompileError:
-    return None
-  return runs.timeline(runs.default).step_time_us / 1e3
 
 
 def _in_words(options: Iterable[_Option]) -> str:

@@ -10,14 +10,17 @@ tuner plugin applies.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from lagom_xla import errors
+from lagom_xla.compile import config as config_lib
 from lagom_xla.compile.targets import target as target_lib
 from lagom_xla.costs import channel_limit
 from lagom_xla.flags import nccl_channels
 from lagom_xla.search.nccl import channel_cap
 from lagom_xla.search.nccl import without_plugin
 from lagom_xla.search.xla import arms as arms_lib
+from lagom_xla.search.xla import as_run
 from lagom_xla.search.xla import candidates as candidates_lib
 from lagom_xla.search.xla import joint
 from lagom_xla.search.xla import named
@@ -60,6 +63,19 @@ def options(candidate: candidates_lib.Candidate) -> dict[str, object]:
   if cap.max_channels is not None:
     found[nccl_channels.OPTION] = cap.max_channels
   return found
+
+
+def step_ms(
+  target: target_lib.Target, options: Mapping[str, bool | int | float | str]
+) -> float | None:
+  """A step's time with these options; None where XLA refuses them."""
+  config = config_lib.XlaConfig(options=options)
+  try:
+    step = as_run.scheduled(target, config)
+    runs = as_run.step(target, config, step)
+  except errors.CompileError:
+    return None
+  return runs.timeline(runs.default).step_time_us / 1e3
 
 
 def recipes_ms(search: candidates_lib.Search) -> dict[str, float]:

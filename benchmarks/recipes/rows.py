@@ -21,6 +21,8 @@ from lagom_xla.costs import lower_bound
 from lagom_xla.flags import recipes as recipes_lib
 from lagom_xla.search.xla import candidates as candidates_lib
 
+NAME = "recipes"
+
 # What plans are held to.
 WANTED_OVER_BEST_RECIPE = 1.03
 
@@ -85,7 +87,7 @@ def _ms(candidate: candidates_lib.Candidate) -> float:
 def table(rows: Sequence[table_lib.Row]) -> table_lib.Table:
   """The table of these rows, with what it is held to."""
   return table_lib.Table(
-    name="recipes",
+    name=NAME,
     title="Plans beside published recipes (predicted ms per step)",
     columns=COLUMNS,
     rows=rows,

@@ -14,6 +14,7 @@ from benchmarks.recipes import cases as cases_lib
 from benchmarks.recipes import exhaustive
 from benchmarks.recipes import options_alone
 from benchmarks.recipes import rows as rows_lib
+from benchmarks.recipes import screen
 import fake_target
 import hlo_text
 from lagom_xla import cluster as cluster_lib
@@ -142,6 +143,30 @@ def test_a_plan_is_held_to_half_a_percent_of_the_best(excess, is_met):
   (target,) = exhaustive.table([row]).targets
   assert target.is_met == is_met
   assert is_met or "fsdp on 1x8xh100" in target.found
+
+
+# Options that no knob sets.
+
+
+def test_a_screen_shows_what_no_knob_sets_and_a_step_feels():
+  option = "xla_gpu_experimental_collective_cse_distance_threshold"
+
+  def schedule(config: config_lib.XlaConfig) -> hlo.Module:
+    run_us = 90 - 10 * (option in config.options)
+    run_us -= 20 * (_DOUBLED in config.options)
+    kernel = hlo_text.kernel("kernel", float(run_us))
+    return hlo_text.load(f"p = f32[256,256] parameter(0)\nROOT {kernel}")
+
+  target = fake_target.FakeTarget(name="step", cluster=H100, scheduled=schedule)
+  rows = screen.rows(target)
+  # The search keeps a recipe that has loops doubled.
+  assert {row["option"] for row in rows} == {option}
+  assert all(row["kept_ms"] > row["with_ms"] for row in rows)
+  named = [{"module": "step", "cluster": "1x8xh100", **row} for row in rows]
+  (target,) = screen.table(named).targets
+  assert not target.is_met and option in target.found
+  (target,) = screen.table([]).targets
+  assert target.is_met
 
 
 # Rows of earlier runs.

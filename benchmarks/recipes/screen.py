@@ -1,0 +1,138 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Screen: options that no knob sets, each beside what a search keeps.
+
+All options of the installed XLA are tried whose names say that they bear on
+collectives, loops, streams or schedules, with every value that they can have,
+or a few numbers. What makes other kernels, or other results, is left out: no
+prediction says what autotuning makes of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from benchmarks import table as table_lib
+from benchmarks.recipes import options_alone
+from lagom_xla.compile.targets import target as target_lib
+from lagom_xla.flags import debug_options
+from lagom_xla.search.xla import candidates as candidates_lib
+from lagom_xla.search.xla import knobs
+
+NAME = "screen"
+
+_BEARING = (
+  "all_gather",
+  "all_reduce",
+  "analytical_sol",
+  "async",
+  "collective",
+  "combine",
+  "copy",
+  "pipelin",
+  "reduce_scatter",
+  "stream",
+  "while_loop",
+  "windowed",
+)
+# Runs products beside products; has collectives run several times; caps
+# channels.
+_ASIDE = ("async_dot", "inflation", "nchannels")
+
+_COLUMNS = (
+  table_lib.Column(field="module", heading="module"),
+  table_lib.Column(field="cluster", heading="cluster"),
+  table_lib.Column(field="option", heading="option"),
+  table_lib.Column(field="value", heading="value"),
+  table_lib.Column(field="kept_ms", heading="kept ms", form=".3f"),
+  table_lib.Column(field="with_ms", heading="with it", form=".3f"),
+  table_lib.Column(field="gain", heading="gain", form=".2%"),
+)
+
+
+def rows(
+  target: target_lib.Target,
+  progress: candidates_lib.Progress = lambda _: None,
+) -> list[dict[str, Any]]:
+  """What each option does that changes a step's time, the best first.
+
+  Args:
+    target: a step.
+    progress: called with a few words after each option.
+
+  Raises:
+    CompileError: the target does not compile with the defaults.
+  """
+  best = options_alone.search(target, may_cap=False).best
+  kept_ms = best.under_nccl_defaults.step_time_us / 1e3
+  searched = set(best.config.options).union(
+    *(value.options for value in knobs.worth_trying(best.step))
+  )
+  found = []
+  for option in _bearing():
+    if option.name in searched:
+      continue
+    for value in _values(option):
+      options = {**best.config.options, option.name: value}
+      with_ms = options_alone.step_ms(target, options)
+      if with_ms is not None and abs(gain := 1 - with_ms / kept_ms) > 1e-6:
+        found.append(
+          {
+            "option": option.name,
+            "value": str(value),
+            "kept_ms": kept_ms,
+            "with_ms": with_ms,
+            "gain": gain,
+          }
+        )
+    progress(option.name)
+  return sorted(found, key=lambda row: -row["gain"])
+
+
+def _bearing() -> Iterator[debug_options.Option]:
+  for option in debug_options.options().values():
+    if any(word in option.name for word in _BEARING) and not any(
+      word in option.name for word in (*_ASIDE, "xla_cpu", "xla_tpu")
+    ):
+      yield option
+
+
+def _values(option: debug_options.Option) -> list[bool | int | str]:
+  """The values of an option that it does not have by default."""
+  found: list[bool | int | str] = []
+  if option.type == "bool":
+    found = [False, True]
+  elif option.type == "enum":
+    found = list(option.enum_values)
+  elif option.type == "int" and option.int_range is not None:
+    default, (_, most) = int(option.default), option.int_range
+    found = [n for n in (0, 2, default // 2, default * 2) if n <= most]
+  return [v for v in dict.fromkeys(found) if v != option.default]
+
+
+def table(rows: Sequence[table_lib.Row]) -> table_lib.Table:
+  """The table of these rows, with what it is held to."""
+  gaining = [
+    f"{row['option']}={row['value']} by {row['gain']:.1%} on {row['module']},"
+    f" {row['cluster']}"
+    for row in rows
+    if row["gain"] >= candidates_lib.LEAST_GAIN
+  ]
+  return table_lib.Table(
+    name=NAME,
+    title="Options that no knob sets (predicted ms per step)",
+    columns=_COLUMNS,
+    rows=rows,
+    targets=(
+      table_lib.Target(
+        wanted=f"none gains {candidates_lib.LEAST_GAIN:.1%} or more",
+        found=f"so do {', '.join(gaining) or 'none'}",
+        is_met=not gaining,
+      ),
+    ),
+    notes=(
+      "Each on top of the options that a search keeps, under NCCL's own"
+      " choices; what changes no time is left out.",
+    ),
+  )
