@@ -75,6 +75,5 @@ CHOICES = st.fixed_dictionaries(
     "overlap_limit": st.integers(1, 5),
     "pipelined": st.sets(st.sampled_from(KINDS)),
     "double_buffered": st.booleans(),
-    "unfilled": st.booleans(),
   },
 )

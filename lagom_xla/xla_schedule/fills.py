@@ -13,8 +13,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from lagom_xla.passes import hlo
-from lagom_xla.passes import kernels
-from lagom_xla.xla_schedule import editing
 
 # What passes a whole array on as it is.
 _SAME = frozenset(["bitcast", "copy", "reshape"])
@@ -23,27 +21,18 @@ _SAME = frozenset(["bitcast", "copy", "reshape"])
 _RUNS = frozenset(["fusion", "async-start"])
 
 
-def leave_out(module: hlo.Module) -> hlo.Module:
-  """A scheduled module without the fills that XLA can leave out."""
-  found = {
-    computation.id: fills
+def find(module: hlo.Module) -> list[hlo.Instruction]:
+  """The fills of a scheduled module that XLA can leave out."""
+  return [
+    computation.by_id[id_]
     for computation in module.computations.values()
-    if (fills := set(of_loops(module, computation)))
-  }
-  if not found:
-    return module
-  editor = editing.Editor(module)
-  for computation_id, fills in found.items():
-    for instruction in editor.instructions(computation_id):
-      if instruction.id in fills:
-        instruction.opcode = "custom-call"
-        instruction.custom_call_target = kernels.ALLOCATION
-        instruction.ClearField("called_computation_ids")
-        instruction.ClearField("operand_ids")
-  return editor.finish()
+    for id_ in _of_loops(module, computation)
+  ]
 
 
-def of_loops(module: hlo.Module, computation: hlo.Computation) -> Iterator[int]:
+def _of_loops(
+  module: hlo.Module, computation: hlo.Computation
+) -> Iterator[int]:
   """Ids of the fills of a computation's loops that XLA can leave out.
 
   XLA doubles loops later, so a loop that holds two iterations had twice as many

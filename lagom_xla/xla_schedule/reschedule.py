@@ -27,7 +27,6 @@ from lagom_xla.passes import hlo
 from lagom_xla.xla_schedule import combiner
 from lagom_xla.xla_schedule import double_buffering
 from lagom_xla.xla_schedule import estimates as estimates_lib
-from lagom_xla.xla_schedule import fills
 from lagom_xla.xla_schedule import nodes
 from lagom_xla.xla_schedule import pipeliner
 from lagom_xla.xla_schedule import scheduler
@@ -53,7 +52,6 @@ class Changes:
       reduce-scatter that XLA makes of it one behind. reduce-scatter changes
       nothing, as that option is on by default.
     double_buffered: whether loop bodies hold two iterations.
-    unfilled: whether arrays that loops overwrite are left as they come.
   """
 
   thresholds_bytes: Mapping[str, int] = dataclasses.field(default_factory=dict)
@@ -61,7 +59,6 @@ class Changes:
   overlap_limit: int = _DEFAULT_OVERLAP_LIMIT
   pipelined: Collection[str] = ()
   double_buffered: bool = False
-  unfilled: bool = False
 
 
 def reschedule(
@@ -91,8 +88,6 @@ def reschedule(
     )
   start = _start(module, cluster)
   changed = pipeliner.pipeline(module, changes.pipelined)
-  if changes.unfilled:
-    changed = fills.leave_out(changed)
   if changes.double_buffered:
     changed = double_buffering.double_buffer(changed)
   changed = combiner.combine(

@@ -17,7 +17,6 @@ from lagom_xla.passes import hlo
 from lagom_xla.passes import kernels
 from lagom_xla.passes import overlap
 from lagom_xla.xla_schedule import fills
-import predicted_schedules
 
 Scheduled = Callable[..., hlo.Module]
 
@@ -35,6 +34,11 @@ def _unfilled(module: hlo.Module) -> list[tuple[int, ...]]:
     for i in computation.instructions
     if i.custom_call_target == kernels.ALLOCATION
   )
+
+
+def _foretold(module: hlo.Module) -> list[tuple[int, ...]]:
+  """The shapes of arrays that XLA could take as they come."""
+  return sorted(tuple(i.shape.dimensions) for i in fills.find(module))
 
 
 def _kernel_bytes(module: hlo.Module) -> int:
@@ -57,7 +61,7 @@ def test_what_xla_leaves_out_is_foretold(
   compiled = scheduled(fsdp_step(), **options, **_UNFILLED)
 
   assert _unfilled(module) == []
-  assert _unfilled(fills.leave_out(module)) == _unfilled(compiled)
+  assert _foretold(module) == _unfilled(compiled)
 
 
 def test_a_step_writes_less_by_what_was_filled(
@@ -65,7 +69,6 @@ def test_a_step_writes_less_by_what_was_filled(
 ) -> None:
   module = scheduled(fsdp_step())
   compiled = scheduled(fsdp_step(), **_UNFILLED)
-  predicted = predicted_schedules.predict(module, unfilled=True)
 
   filled = sum(
     hlo.shape_bytes(i.shape)
@@ -74,8 +77,6 @@ def test_a_step_writes_less_by_what_was_filled(
   )
   assert filled > 0
   assert _kernel_bytes(compiled) == _kernel_bytes(module) - filled
-  assert _kernel_bytes(predicted) == _kernel_bytes(compiled)
-  predicted_schedules.assert_legal(predicted)
 
 
 @pytest.mark.parametrize("reads", [False, True], ids=["written", "read"])
@@ -103,6 +104,6 @@ def test_what_an_iteration_reads_is_filled(
   )
   module = scheduled(lowered)
 
-  left_out = _unfilled(fills.leave_out(module))
+  left_out = _foretold(module)
   assert left_out == _unfilled(scheduled(lowered, **_UNFILLED))
   assert left_out == ([] if reads else [(4, 8, 512)])

@@ -128,12 +128,12 @@ def _unrolling(step: step_lib.Step) -> Iterator[value_lib.Value]:
 
 
 def _unfilled(step: step_lib.Step) -> Iterator[value_lib.Value]:
-  module = step.analysis.module
-  if fills.leave_out(module) is not module:
+  # Loops that are pipelined keep their fills, and mostly gain more by that.
+  if fills.find(step.analysis.module):
     yield value_lib.Value(
       label="loops' results not filled with zeros first",
       options={"xla_gpu_enable_dus_accumulator_zero_init_elimination": True},
-      changes=reschedule.Changes(unfilled=True),
+      is_last=True,
     )
 
 
@@ -221,10 +221,6 @@ KNOBS: Mapping[str, Knob] = {
     " collectives",
     values=_unrolling,
   ),
-  "zero fills": Knob(
-    note="leaves out kernels that fill with zeros what a loop overwrites",
-    values=_unfilled,
-  ),
   "merged products": Knob(
     note="how large products are that XLA merges where they share an operand",
     values=_merging,
@@ -236,5 +232,9 @@ KNOBS: Mapping[str, Knob] = {
   "memory": Knob(
     note="how much memory the scheduler may use to start collectives early",
     values=_memory_slop,
+  ),
+  "zero fills": Knob(
+    note="leaves out kernels that fill with zeros what a loop overwrites",
+    values=_unfilled,
   ),
 }

@@ -147,7 +147,7 @@ def _ranked(
       for v in unknown
       if not any(v.options.items() <= options.items() for options in known)
     ]
-  promising.sort(key=lambda value: not value.is_first)
+  promising.sort(key=lambda value: (not value.is_first, value.is_last))
   return promising, len(predicted) + 1
 
 

@@ -72,6 +72,5 @@ def together(values: Sequence[value_lib.Value]) -> value_lib.Value:
       overlap_limit=max(change.overlap_limit for change in changes),
       pipelined=frozenset(k for change in changes for k in change.pipelined),
       double_buffered=any(change.double_buffered for change in changes),
-      unfilled=any(change.unfilled for change in changes),
     ),
   )

@@ -30,12 +30,14 @@ class Value:
     changes: what it does to the dependency graph; None where that is not
       known without compiling.
     is_first: whether to compile it before all that is predicted.
+    is_last: whether to compile it after all others.
   """
 
   label: str
   options: XlaOptions
   changes: reschedule.Changes | None = None
   is_first: bool = False
+  is_last: bool = False
 
 
 def offered(values: Iterable[Value]) -> tuple[Value, ...]:

@@ -179,7 +179,7 @@ def test_arrays_are_left_unfilled_where_loops_overwrite_them(
   option = "xla_gpu_enable_dus_accumulator_zero_init_elimination"
   (value,) = [v for v in _worth_trying(_step(fsdp_scan)) if option in v.options]
   assert value.options == {option: True}
-  assert value.changes == reschedule.Changes(unfilled=True)
+  assert value.is_last  # Pipelining reaches what it does not, and gains more.
   assert _offered(_step(fsdp_unrolled), option) == []
 
 
