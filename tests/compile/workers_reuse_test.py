@@ -23,6 +23,7 @@ from lagom_xla.compile.targets import target as target_lib
 from lagom_xla.compile.workers import cache as cache_lib
 from lagom_xla.compile.workers import job as job_lib
 from lagom_xla.compile.workers import pool as pool_lib
+from lagom_xla.compile.workers import worker as worker_lib
 from lagom_xla.passes.schedule import digest
 
 
@@ -119,6 +120,31 @@ def test_a_long_compile_that_was_dropped_ends_where_another_waits(
     assert pid not in pool.worker_pids
   # Not as one that hangs, which is given five minutes.
   assert time.monotonic() - stopped_s < compiles.LONGEST_S
+
+
+def test_a_worker_that_is_stopped_as_it_answers_gets_no_other_job(
+  here: target_lib.StepTarget, monkeypatch: pytest.MonkeyPatch
+) -> None:
+  run = worker_lib.Worker.run
+  asked, answered = [], []
+
+  def stopped_after(
+    worker: worker_lib.Worker, job: job_lib.Job, *others: Any
+  ) -> job_lib.Result:
+    asked.append(job)
+    result = run(worker, job, *others)
+    worker.stop()
+    answered.append(job)
+    return result
+
+  monkeypatch.setattr(worker_lib.Worker, "run", stopped_after)
+  with pool_lib.Pool(1) as pool:
+    target = here.with_workers(pool)
+    for limit in (2, 3):
+      config = config_lib.XlaConfig(options={compiles.IN_FLIGHT: limit})
+      assert target.schedule(config).is_scheduled
+  assert len(answered) >= 2
+  assert asked == answered
 
 
 def test_a_dropped_compile_that_hangs_holds_up_no_other_of_its_program(

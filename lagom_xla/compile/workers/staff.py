@@ -114,6 +114,10 @@ class Staff:
         if task is None:
           return
         worker = self._run(worker, *task)
+        if worker is not None and worker.has_ended:
+          # Stopped as nobody waits for what it answered just then.
+          self.end(worker)
+          worker = None
         with self._lock:
           self._num_open -= 1
     finally:

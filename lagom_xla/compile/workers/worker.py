@@ -73,6 +73,11 @@ class Worker:
     """Its process."""
     return self._process.pid
 
+  @property
+  def has_ended(self) -> bool:
+    """Whether there is no process any more."""
+    return self._process.poll() is not None
+
   def await_start(self) -> None:
     """Waits until it can compile.
 
