@@ -48,7 +48,8 @@ _P = jax.sharding.PartitionSpec
 _IMPORTS = {
   "jax": "import jax",
   "lagom_xla.tune": "import lagom_xla; lagom_xla.tune",
-  "a search": "import lagom_xla.live.cpu, lagom_xla.live.history.kept",
+  "a search": "import lagom_xla.live.cpu, lagom_xla.live.history.kept;"
+  " import scipy.special",
 }
 _TOLD = re.compile(r"overhead: (-?[\d.]+) steps")
 _NOW = re.compile(r"now: (.*)")

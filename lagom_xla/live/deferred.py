@@ -10,6 +10,7 @@ training.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
+import importlib
 import threading
 from typing import TYPE_CHECKING
 
@@ -81,4 +82,6 @@ class Deferred(proposals_lib.Proposer):
     with self._lock:
       if self._made is None:
         self._made = self._make()
+        # Verdicts on what it proposes need it, in the thread that trains.
+        importlib.import_module("scipy.special")
       return self._made

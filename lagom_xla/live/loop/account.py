@@ -29,7 +29,7 @@ _TRACE_S = 0.1
 _SEARCH_COMPILES = 4.0
 # What it takes of a core to import what searches on CPUs, where `import jax`
 # takes 0.53 s: a thread does it first. (`python -m benchmarks.overhead`)
-_IMPORTS_S = 0.35
+_IMPORTS_S = 0.42
 
 
 class Account:

@@ -21,8 +21,6 @@ from lagom_xla.live.loop import surroundings
 
 # A run that what was lost is told as a part of.
 RUN_CALLS = 1000
-# A 95 % interval in standard errors, which the blocks of a baseline tell.
-_NUM_ERRORS = student_t.half_width(0.95, baseline.NUM_BLOCKS - 1)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -45,7 +43,9 @@ class Cost:
   @property
   def half_s(self) -> float:
     """Half of the 95 % interval of `seconds`."""
-    return _NUM_ERRORS * self.error_s
+    # The standard error is told by the blocks of a baseline.
+    num_errors = student_t.half_width(0.95, baseline.NUM_BLOCKS - 1)
+    return num_errors * self.error_s
 
   def in_words(self, step_s: float) -> str:
     """The same in steps of so many seconds."""
