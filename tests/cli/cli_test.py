@@ -155,7 +155,7 @@ def test_what_is_not_there_is_told_before_jax_is_imported(
     (("no.hlo", CLUSTER), "no.hlo is neither HLO text"),
     (("empty.hlo", CLUSTER), "empty.hlo is empty"),
     (("absent.hlo", CLUSTER), "absent.hlo: No such file"),
-    ((".", CLUSTER), "Is a directory"),
+    ((".", CLUSTER), ". is a folder: name the file of your step"),
     (("eight.hlo", "--cluster=1x4xh100"), "for 8 devices, and 1x4xh100 has 4"),
     (("steps.py:raises", "--cluster=1x8xh1000"), 'unknown GPU "h1000"'),
     (("steps.py:raises", "--cluster=elsewhere"), "'elsewhere'"),

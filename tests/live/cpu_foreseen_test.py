@@ -118,8 +118,10 @@ def test_a_trace_of_another_step_is_told_and_not_predicted_by(
   module = scheduled_chain(way_lib.AS_XLA_DOES)
   with pytest.raises(errors.TraceError, match="another step than jit_"):
     trace.usual(tmp_path, module)
+  empty = tmp_path / "empty"
+  empty.mkdir()
   with pytest.raises(errors.TraceError, match="no XSpace"):
-    trace.usual(tmp_path / "empty", module)
+    trace.usual(empty, module)
   found = proposed(lowered(chain()), folder=tmp_path)
   assert {proposal.predicted_ratio for proposal in found} == {None}
 
