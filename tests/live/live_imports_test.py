@@ -24,7 +24,8 @@ while not any(it in step.report() for it in ("now: wait", "now: watch")):
   x = step(x)
 print(*sys.modules)
 """
-# What reads, costs, searches and keeps, and what all of that is made of.
+# What reads, costs, searches and keeps, and what all of that is made of, less
+# scipy: a report has it tell an interval.
 _OF_SEARCHES = {
   "google.protobuf",
   "lagom_xla.cluster",
@@ -35,7 +36,6 @@ _OF_SEARCHES = {
   "lagom_xla.search",
   "lagom_xla.tuner",
   "pydantic",
-  "scipy",
 }
 
 
