@@ -15,14 +15,16 @@ from lagom_xla.passes import hlo
 from lagom_xla.passes import kernels as kernels_lib
 
 _PASSED_ON = frozenset(["bitcast", "get-tuple-element"])
+# How JAX ends the op name of what a program concatenates.
+_WRITTEN = "/concatenate"
 
 
 def find(
   module: hlo.Module, kernels: Mapping[int, kernels_lib.Kernel]
 ) -> Iterator[kernels_lib.Kernel]:
-  """The products of a module that take a concatenation.
+  """The products of a module that take a concatenation of XLA's.
 
-  The program may have written some of these itself.
+  Where a module has no op names, those that the program wrote count, too.
 
   Args:
     module: scheduled.
@@ -48,8 +50,10 @@ def _maker(
 
 
 def _concatenates(module: hlo.Module, instruction: hlo.Instruction) -> bool:
-  """Whether a kernel, or a fusion inside it, concatenates arrays."""
+  """Whether a kernel, or a fusion inside it, has XLA concatenate arrays."""
   if instruction.opcode != "fusion":
-    return instruction.opcode == "concatenate"
+    # XLA names what it adds after what it is made of.
+    is_own = instruction.metadata.op_name.endswith(_WRITTEN)
+    return instruction.opcode == "concatenate" and not is_own
   fused = module.computations[instruction.called_computation_ids[0]]
   return any(_concatenates(module, i) for i in fused.instructions)

@@ -91,6 +91,24 @@ def test_what_is_merged_at_any_limit_is_left_as_it_is(
   assert _offered(merged) == []
 
 
+def test_what_the_program_concatenates_is_not_taken_for_merged(
+  scheduled: Scheduled, h100s: Sequence[jax.Device]
+) -> None:
+  a_batch = jax.ShapeDtypeStruct(
+    (4096, 4096),
+    jnp.bfloat16,
+    sharding=jax.sharding.SingleDeviceSharding(h100s[0]),
+  )
+
+  def step(a: jax.Array, b: jax.Array, w: jax.Array) -> jax.Array:
+    return jnp.tanh(jnp.concatenate([a, b]) @ w)
+
+  written = _step(scheduled(jax.jit(step).lower(a_batch, a_batch, a_batch)))
+  (concatenated,) = _products(written)
+  assert concatenated > 32 * 2**20
+  assert _merged(written) == _offered(written) == []
+
+
 def test_products_of_a_plain_step_are_not_taken_for_merged(
   fsdp_scan: hlo.Module,
 ) -> None:
