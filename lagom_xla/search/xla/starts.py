@@ -6,8 +6,8 @@ A search by small steps ends where no step gains, and where that is depends on
 where it began. So every arm is compiled first, which is also what is worth most
 to a search that is stopped early; the options are searched from the fastest of
 the arms and the default, and again from the default where that is another.
-Values whose gain nothing foretells, and that gained nothing where they were
-compiled before, are not compiled again.
+Values whose gain nothing foretells, that make no other kernels and that gained
+nothing where they were compiled before, are not compiled again.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from lagom_xla.search.xla import pruning
 from lagom_xla.search.xla import turns as turns_lib
 from lagom_xla.search.xla import value as value_lib
 
-# Sets of options that are compiled from the second start.
-MAX_AGAIN = 8
+# Sets of options that are compiled from the second start, beside it.
+MAX_AGAIN = options.MAX_COMPILES - 1
 # Of the sets of options that may be compiled, so many are: by the median of the
 # 46 searches in benchmarks/recipes/results/recipes.csv, 13.5 with three arms.
-_USUAL_SHARE = 0.4
+_USUAL_SHARE = 0.34
 
 Beside = Callable[[candidates.Candidate | None], candidates.Evaluate]
 Expect = Callable[[float], None]
@@ -176,9 +176,10 @@ def _expecting(
 def _gained_nothing(so_far: candidates.Search, value: value_lib.Value) -> bool:
   """Whether a value was tried, and made no schedule shorter.
 
-  One that is for schedules short of memory is only tried on those.
+  One that is for schedules short of memory is only tried on those, and one that
+  makes other kernels may couple what other loops keep apart.
   """
-  if value.is_first:
+  if value.is_first or after_fusion.before(value.options):
     return False
   gains = []
   for candidate in so_far.scheduled:
