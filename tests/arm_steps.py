@@ -24,18 +24,22 @@ EVERYTHING = {
 }
 
 
-def step(kernels_us: float, *, is_full: bool = False) -> hlo.Module:
+def step(
+  kernels_us: float, *, is_full: bool = False, more: str = ""
+) -> hlo.Module:
   """An all-gather that nothing hides, and a kernel.
 
   Args:
     kernels_us: what the kernel takes.
     is_full: whether arguments take all of the memory.
+    more: instructions before these.
   """
   start, done = hlo_text.all_gather("all-gather", 256 * KIB)
   large = "large = f32[64,16384,16384] parameter(1)" if is_full else ""
   return hlo_text.load(f"""
   p = f32[256,256] parameter(0)
   {large}
+  {more}
   {start}
   {done}
   {hlo_text.kernel("kernel", kernels_us)}

@@ -8,6 +8,7 @@ import pytest
 
 import arm_steps
 import fake_target
+import hlo_text
 from lagom_xla import errors
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile.lowering import lowered as lowered_lib
@@ -177,6 +178,25 @@ def test_what_nothing_foretells_is_compiled_again_only_if_it_gained(
   assert ({arm_steps.HEURISTIC} in tried) == gains_alone
   wanted = {"xla_a", arm_steps.HEURISTIC} if gains_alone else {"xla_a"}
   assert set(found.best.config.options) == wanted
+
+
+def test_what_makes_other_kernels_is_compiled_from_both_starts():
+  merging = "xla_gpu_dot_merger_threshold_mb"
+  merged = hlo_text.concatenated_product("merged", 32 * arm_steps.KIB)
+
+  def schedule(config: config_lib.XlaConfig) -> hlo.Module:
+    # Beside the recipe's option it gains nothing, alone more than that.
+    is_recipe, is_apart = "xla_a" in config.options, merging in config.options
+    gain_us = 3 if is_recipe else 4 * is_apart
+    return arm_steps.step(200.0 - gain_us, more=merged)
+
+  target = fake_target.FakeTarget(
+    name="step", cluster=arm_steps.H100, scheduled=schedule
+  )
+  found = joint.search(target, arms=[arm_steps.arm("recipe", xla_a=1)])
+  tried = [set(candidate.config.options) for candidate in found.scheduled]
+  assert {"xla_a", merging} in tried
+  assert set(found.best.config.options) == {merging}
 
 
 def test_an_arm_that_xla_refuses_or_no_gpu_can_hold_is_none():
