@@ -2,9 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Costs of a profile: what it measured, beside what is predicted for that.
 
-costed = costing.of_profile(profile, cluster)
-with measured.pricing(costed.measured):
-  ...
+    costed = costing.of_profile(profile, cluster)
+    with measured.pricing(costed.measured):
+      ...
+
+What the trace lacks keeps its prediction, scaled by what the trace shows.
 """
 
 from __future__ import annotations
