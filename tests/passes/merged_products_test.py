@@ -70,15 +70,15 @@ def _offered(step: step_lib.Step) -> list[object]:
 def test_products_of_micro_batches_are_merged_by_default_and_kept_apart(
   scheduled: Scheduled, lower: Lower
 ) -> None:
-  # Each moves 16 MiB of rows, 16 MiB of weight and 8 MiB of results.
-  lowered = lower(2048)
+  # Each moves 24 MiB of rows, 16 MiB of weight and 12 MiB of results.
+  lowered = lower(3072)
   merged = _step(scheduled(lowered))
   assert len(_products(merged)) == 1
   assert _merged(merged) == _products(merged)
 
   (limit_mib,) = _offered(merged)
   apart = _step(scheduled(lowered, **{_OPTION: limit_mib}))
-  assert _products(apart) == [40 * 2**20] * 2
+  assert _products(apart) == [52 * 2**20] * 2
   assert _merged(apart) == []
 
 
