@@ -35,6 +35,7 @@ import numpy as np
 from scipy import optimize
 
 from benchmarks.kernels import lone_kernels
+from benchmarks.kernels import whole_copies
 from lagom_xla.cluster import gpu as gpu_lib
 from lagom_xla.costs import fusion
 from lagom_xla.costs import scatter
@@ -200,6 +201,9 @@ def main() -> None:
       "data": f"{step.name}: lone kernels of a step on {step.gpu.device_name}",
       **dataclasses.asdict(parameters),
     }
+    copied = whole_copies.fit(arguments.data / step.name, step.gpu)
+    patterns = sections[f"sm_{major}0"]["patterns"]
+    patterns["memcpy"] = dataclasses.asdict(copied)
   rate = tries_per_clock(steps)
   for step in steps:
     for number, rows in enumerate(step.scatters):

@@ -2,12 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The cost of a device copy alone: its bytes, read and written in the memory.
 
-A memcpy goes through memory in the order in which it lies, so it is taken to
-reach what a fusion does that computes nothing and has neighbouring elements in
-each thread (`fusion.py`), and to draw that much. It is taken to need no SM:
-which engine copies is the driver's choice. No memcpy has been measured. That
-the kernel before it has ended is known to another stream only by an event,
-whose latency is not counted.
+It is a memcpy like those on the compute stream, and takes what they take
+(`fusion.py`). It is taken to need no SM: which engine copies is the driver's
+choice. That the kernel before it has ended is known to another stream only by
+an event, whose latency is not counted.
 """
 
 from __future__ import annotations
@@ -22,7 +20,7 @@ def predict(
   copy: device_copies.DeviceCopy, cluster: cluster_lib.Cluster
 ) -> collective_lib.CollectiveCost:
   """Predicts a lone device copy."""
-  pattern = fusion.fitted(cluster.gpu).patterns["elementwise"]
+  pattern = fusion.fitted(cluster.gpu).patterns["memcpy"]
   least_us = memory_us(copy, cluster)
   time_us = pattern.launch_us + least_us / pattern.memory_share
   return collective_lib.CollectiveCost(

@@ -15,6 +15,9 @@ moves few bytes: an update in place of 2-byte elements, one a thread, reaches
 (a warp's width), however many rows there are: 2,560 columns leave a third of an
 H100's SMs idle.
 
+Memcpys are a pattern of their own: an H100 copied 537 MB at 0.76 of the
+memory's rate, where a kernel that does the same reaches 0.89.
+
 fitted/fusion.json has the parameters by architecture;
 benchmarks/kernels/fit_fusions.py fits them.
 """

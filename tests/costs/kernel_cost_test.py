@@ -30,7 +30,13 @@ H100 = cluster_lib.parse("1x8xh100").gpu
 A100 = cluster_lib.parse("1x8xa100").gpu
 FITTED = fusion.fitted(H100)
 GAP_US = FITTED.launch_gap_us
-PATTERNS = ("elementwise", "row-reduction", "column-reduction", "transpose")
+PATTERNS = (
+  "elementwise",
+  "row-reduction",
+  "column-reduction",
+  "transpose",
+  "memcpy",
+)
 DATA = pathlib.Path(__file__).resolve().parents[3] / "shared/data"
 
 

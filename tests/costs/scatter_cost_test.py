@@ -26,7 +26,13 @@ import replay_parts
 
 H100 = cluster_lib.parse("1x8xh100").gpu
 A100 = cluster_lib.parse("1x8xa100").gpu
-PATTERNS = ("elementwise", "row-reduction", "column-reduction", "transpose")
+PATTERNS = (
+  "elementwise",
+  "row-reduction",
+  "column-reduction",
+  "transpose",
+  "memcpy",
+)
 
 
 _FUSION = dataclasses.replace(replay_parts.kernel("kernel"), category="fusion")

@@ -119,19 +119,18 @@ def test_what_stands_beside_nothing_is_waited_for(step: step_lib.Step) -> None:
   assert lone_us > least_us
 
 
-def test_a_copy_and_a_kernel_that_memory_bounds_get_half_of_it_each(
+def test_a_copy_and_a_kernel_that_memory_bounds_share_it(
   in_slow_memory: step_lib.Step,
 ) -> None:
   step = in_slow_memory
   (kernel,) = [k for k in step.analysis.kernels.values() if k.name == "copy.8"]
   (copy,) = [c for c in step.analysis.copies.values() if c.name == _WRITTEN]
-  # They move the same bytes.
   kernel_us = step.kernel_cost(kernel).time_us
-  assert step.copy_cost(copy).time_us == pytest.approx(kernel_us, rel=1e-3)
   beside = step.costs(step.default).beside
   together = beside(step.kernel_cost(kernel), step.copy_cost(copy))
+  # Half of the rate is left to the kernel; the copy asks for less than that.
   assert together.kernel_us == pytest.approx(2 * kernel_us, rel=0.15)
-  assert together.collective_factor == pytest.approx(2, rel=0.15)
+  assert 1.5 < together.collective_factor < 2
 
 
 def test_a_copy_runs_beside_kernels_from_its_start_to_its_done(
