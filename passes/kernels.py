@@ -60,7 +60,8 @@ class Kernel:
     pattern: how it goes through memory: "elementwise" (in the order in which
       it lies), "row-reduction" (along the innermost dimension),
       "column-reduction" (across it), or "transpose" (another dimension
-      becomes innermost); the costliest of what it holds.
+      becomes innermost); the costliest of what it holds. "memcpy" is no kernel
+      (`memcpys.py`).
     is_backward: whether it is the gradient of a fused attention.
     element_type: HLO element type of the first matrix operand, or of the
       result.
@@ -167,7 +168,7 @@ def _found(
   )
   return Kernel(
     name=instruction.name,
-    category=category,
+    category="copy" if access.pattern == "memcpy" else category,
     computation=computation.name,
     instruction_id=instruction.id,
     executions=module.executions.get(computation.id, 0),

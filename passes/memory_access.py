@@ -15,6 +15,7 @@ import math
 from lagom_xla.passes import access_pattern
 from lagom_xla.passes import hlo
 from lagom_xla.passes import matrix_products
+from lagom_xla.passes import memcpys
 from lagom_xla.passes import scatters
 from lagom_xla.passes import threads
 from lagom_xla.passes import wanted_elements
@@ -73,6 +74,9 @@ def of_instruction(
   has_product: bool,
 ) -> Access:
   """What the kernel that an instruction launches does to memory."""
+  moved = memcpys.moved(module, computation, instruction)
+  if moved is not None:
+    return _of_memcpy(moved)
   written = _written(module, computation, instruction)
   fused = _fused(module, instruction)
   wanted = wanted_elements.of_fusion(fused) if fused else {}
@@ -97,6 +101,18 @@ def of_instruction(
     ),
     num_columns=access_pattern.num_columns(home, parts),
     scatter=_scatter(module, computation, instruction, fused),
+  )
+
+
+def _of_memcpy(moved: hlo.Shape) -> Access:
+  return Access(
+    num_bytes=2 * hlo.shape_bytes(moved),
+    num_element_operations=0,
+    pattern="memcpy",
+    result_elements=hlo.num_elements(moved),
+    num_threads=0,
+    num_columns=0,
+    scatter=None,
   )
 
 

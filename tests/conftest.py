@@ -84,6 +84,7 @@ _LONGEST = (
   "page_browser_test",
   "page_test",
   "nnx_test",
+  "memcpys_test",
   "slices_search_test",
   "paper_benchmark_test",
   "strands_benchmark_test",

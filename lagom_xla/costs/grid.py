@@ -111,6 +111,8 @@ def of_kernel(
     elements = kernel.result_elements
     num_blocks = math.ceil(elements / _ATTENTION_ELEMENTS_PER_BLOCK)
     return Grid(num_blocks=max(num_blocks, 1), blocks_per_sm=1)
+  if kernel.pattern == "memcpy":  # Taken to need no SM, whatever copies.
+    return Grid(num_blocks=1, blocks_per_sm=1)
   num_threads = (
     kernel.num_threads or kernel.result_elements / _FUSION_ELEMENTS_PER_THREAD
   )

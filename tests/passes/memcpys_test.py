@@ -1,0 +1,280 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Slices that XLA moves by memcpys, told from what a schedule has of them.
+
+In JAX 0.10.2 a compiled module says which these are: their fusions are custom
+ones by the name of "dynamic_slice_fusion".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+import dataclasses
+import importlib.metadata
+import pathlib
+
+from flax import nnx
+import jax
+import jax.numpy as jnp
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec
+import numpy as np
+import pytest
+
+import compiles
+import hlo_text
+from lagom_xla.compile import config as config_lib
+from lagom_xla.compile.loading import load as load_lib
+from lagom_xla.compile.targets import target as target_lib
+from lagom_xla.costs import contention
+from lagom_xla.costs import kernel as kernel_lib
+from lagom_xla.costs import step as step_lib
+from lagom_xla.passes import hlo
+from lagom_xla.passes import kernels as kernels_lib
+from lagom_xla.passes import overlap
+from lagom_xla.passes.program import form as form_lib
+import strands_step
+
+_GPU = compiles.H100S.gpu
+_EXAMPLES = pathlib.Path(__file__).parents[2] / "examples"
+_DOUBLED = "xla_gpu_enable_while_loop_double_buffering"
+_PIPELINED = "xla_gpu_enable_pipelined_all_gather"
+
+# What a layer of the handwritten loop cuts and writes.
+_LAYER_BYTES = 1024 * 512 * 4
+
+said_by_xla = pytest.mark.skipif(
+  not importlib.metadata.version("jaxlib").startswith("0.10."),
+  reason="XLA decides as it emits code, and no module says what",
+)
+
+
+def _example(model: str, **arguments: str) -> target_lib.Target:
+  place = f"{_EXAMPLES / model / 'train.py'}:train_step"
+  arguments["model"] = "tiny"
+  return load_lib.load(place, compiles.H100S, arguments=arguments)
+
+
+@pytest.fixture(scope="module")
+def nnx_target(h100s: Sequence[jax.Device]) -> target_lib.Target:
+  """A step under `nnx.jit` that scans a stack of layers and donates it."""
+  mesh = jax.sharding.Mesh(np.array(h100s), ("x",))
+  whole = NamedSharding(mesh, PartitionSpec())
+  rows = NamedSharding(mesh, PartitionSpec("x"))
+
+  class Stack(nnx.Module):
+    def __init__(self) -> None:
+      self.weights = nnx.Param(jnp.zeros((4, 256, 256)))
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+      def layer(x: jax.Array, w: jax.Array) -> tuple[jax.Array, None]:
+        return jnp.tanh(x @ w), None
+
+      return jax.lax.scan(layer, x, self.weights[...])[0]
+
+  def step(model: Stack, x: jax.Array) -> jax.Array:
+    loss, grads = nnx.value_and_grad(lambda m: jnp.mean(m(x) ** 2))(model)
+    nnx.update(model, jax.tree.map(lambda p, g: p - g, nnx.state(model), grads))
+    return loss
+
+  model = nnx.eval_shape(Stack)
+  placed = jax.tree.map(
+    lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=whole),
+    nnx.state(model),
+  )
+  nnx.update(model, placed)
+  batch = jax.ShapeDtypeStruct((512, 256), jnp.float32, sharding=rows)
+  lowered = nnx.jit(step, donate_argnums=0).lower(model, batch)
+  return target_lib.of_step(lowered, compiles.H100S, name="step")
+
+
+@dataclasses.dataclass(frozen=True)
+class _Memcpy:
+  """A fusion that is a memcpy: where it is, what it reads and writes."""
+
+  computation: str
+  name: str
+  num_bytes: int
+
+
+def _foretold(module: hlo.Module) -> set[_Memcpy]:
+  return {
+    _Memcpy(kernel.computation, kernel.name, kernel.num_bytes)
+    for kernel in overlap.analyze(module).kernels.values()
+    if kernel.pattern == "memcpy"
+  }
+
+
+def _made(module: hlo.Module) -> set[_Memcpy]:
+  """The memcpys of a compiled module, as it names them."""
+  found = set()
+  for computation in overlap.analyze(module).sequences:
+    for instruction in computation.instructions:
+      config = module.backend_config(instruction)
+      custom = config.get("fusion_backend_config", {})
+      name = custom.get("custom_fusion_config", {}).get("name")
+      if name == "dynamic_slice_fusion":
+        (fused_id,) = instruction.called_computation_ids
+        fused = module.computations[fused_id]
+        (copy,) = (i for i in fused.instructions if i.opcode == "copy")
+        num_bytes = 2 * hlo.shape_bytes(copy.shape)
+        found.add(_Memcpy(computation.name, instruction.name, num_bytes))
+  return found
+
+
+def _check(
+  target: target_lib.Target, config: config_lib.XlaConfig, *, some: bool = True
+) -> None:
+  compiled = target.compile(config).module
+  made = _made(compiled)
+  assert bool(made) == some
+  assert _foretold(target.schedule(config)) == made
+  assert _foretold(compiled) == made
+
+
+@said_by_xla
+@pytest.mark.parametrize(
+  "options",
+  [
+    {},
+    {_DOUBLED: True},
+    {_PIPELINED: True},
+    {_DOUBLED: True, _PIPELINED: True},
+  ],
+  ids=["default", "doubled", "pipelined", "both"],
+)
+def test_what_a_schedule_foretells_is_what_xla_makes(
+  fsdp_step: Callable[..., jax.stages.Lowered], options: dict[str, bool]
+) -> None:
+  target = compiles.target(fsdp_step())
+  _check(target, config_lib.XlaConfig(options=options))
+
+
+@said_by_xla
+def test_so_with_tensor_parallelism(tp_step: jax.stages.Lowered) -> None:
+  _check(compiles.target(tp_step), config_lib.DEFAULT)
+
+
+@said_by_xla
+def test_so_with_unrolled_layers_which_xla_makes_none_of(
+  fsdp_step: Callable[..., jax.stages.Lowered],
+) -> None:
+  target = compiles.target(fsdp_step(unroll=True))
+  _check(target, config_lib.DEFAULT, some=False)
+
+
+@said_by_xla
+def test_so_in_merged_loops(h100s: Sequence[jax.Device]) -> None:
+  jitted, args = strands_step.lowerable(h100s)
+  target = compiles.target(jitted.lower(*args))
+  merged = config_lib.XlaConfig(program=form_lib.Form(strands="merged"))
+  _check(target, merged)
+
+
+@said_by_xla
+def test_so_in_a_step_of_nnx(nnx_target: target_lib.Target) -> None:
+  _check(nnx_target, config_lib.DEFAULT)
+
+
+@said_by_xla
+@pytest.mark.parametrize(
+  ("model", "arguments"),
+  [("llama", {"mesh": "fsdp:4,tp:2"}), ("moe", {})],
+)
+def test_so_in_the_examples(
+  h100s: Sequence[jax.Device], model: str, arguments: dict[str, str]
+) -> None:
+  del h100s  # Only says whether there is anything to compile with.
+  _check(_example(model, **arguments), config_lib.DEFAULT)
+
+
+def _loop(body: str, *, noted: bool = True) -> kernels_lib.Kernel:
+  """The kernel, or memcpy, of a fusion that writes a layer of a stack."""
+  note = '{"dynamic_slice_config":{"loop_index":"0","byte_stride":"2097152"}}'
+  config = f", backend_config={note}" if noted else ""
+  module = hlo_text.load(
+    """
+      i = s32[] parameter(0)
+      stack = f32[8,1024,512]{2,1,0} parameter(1)
+      layer = f32[1024,512]{1,0} parameter(2)
+      ROOT out = f32[8,1024,512]{2,1,0} fusion(i, stack, layer), kind=kLoop,
+        calls=f
+    """,
+    computations=f"""
+      f {{
+        i = s32[] parameter(0)
+        stack = f32[8,1024,512]{{2,1,0}} parameter(1)
+        layer = f32[1024,512]{{1,0}} parameter(2)
+        zero = s32[] constant(0)
+        {body}
+        ROOT out = f32[8,1024,512]{{2,1,0}} dynamic-update-slice(stack, update,
+          at, zero, zero){config}
+      }}
+    """,
+  )
+  (kernel,) = overlap.analyze(module).kernels.values()
+  return kernel
+
+
+_MOVES = """
+  at = s32[] add(i, zero)
+  update = f32[1,1024,512]{2,1,0} bitcast(layer)
+"""
+
+
+def test_a_memcpy_reads_and_writes_each_byte_of_the_slice_once() -> None:
+  kernel = _loop(_MOVES)
+  assert kernel.pattern == "memcpy"
+  assert kernel.category == "copy"
+  assert kernel.num_bytes == 2 * _LAYER_BYTES
+
+
+def test_a_slice_whose_begin_is_not_known_ahead_takes_a_kernel() -> None:
+  assert _loop(_MOVES, noted=False).pattern == "elementwise"
+
+
+def test_a_slice_that_is_computed_takes_a_kernel() -> None:
+  kernel = _loop("""
+    at = s32[] add(i, zero)
+    negated = f32[1024,512]{1,0} negate(layer)
+    update = f32[1,1024,512]{2,1,0} bitcast(negated)
+  """)
+  assert kernel.category == "fusion"
+
+
+def test_a_slice_at_what_xla_does_not_evaluate_takes_a_kernel() -> None:
+  kernel = _loop("""
+    at = s32[] maximum(i, zero)
+    update = f32[1,1024,512]{2,1,0} bitcast(layer)
+  """)
+  assert kernel.category == "fusion"
+
+
+def test_a_memcpy_takes_less_than_the_kernel_of_one_element_a_thread() -> None:
+  memcpy, kernel = (
+    kernel_lib.predict(_loop(_MOVES, noted=noted), _GPU)
+    for noted in (True, False)
+  )
+  assert memcpy.memory_us == pytest.approx(
+    2 * _LAYER_BYTES / (1e3 * _GPU.hbm_gbps)
+  )
+  assert memcpy.memory_us < memcpy.run_us < kernel.run_us
+
+
+def test_a_memcpy_beside_a_collective_shares_memory_and_needs_no_sm(
+  fsdp_scan: hlo.Module,
+) -> None:
+  step = step_lib.of_module(fsdp_scan, compiles.H100S)
+  key = max(step.keys, key=lambda key: key.num_bytes)
+  collective = dataclasses.replace(
+    step.predict(key, step.default[key]),
+    memory_gbps=_GPU.hbm_gbps / 2,
+    num_channels=_GPU.num_sms - 1,
+  )
+  large = dataclasses.replace(_loop(_MOVES), num_bytes=1 << 30)
+  alone = kernel_lib.predict(large, _GPU)
+  both = contention.beside(alone, collective, _GPU)
+  # Half of the rate is left; no wave is lost, and none is waited for.
+  assert both.kernel_us == pytest.approx(2 * alone.run_us, rel=0.02)
+  assert both.wait_us == 0
+  assert both.collective_factor > 1
