@@ -95,11 +95,15 @@ class Analysis:
 
   @property
   def gemm_flops(self) -> int:
-    """Operations of a device's matrix products in a step, loops counted."""
+    """Operations of a device's products in a step, loops counted.
+
+    Those are matrix products, and convolutions, which are such products; not
+    fused attention.
+    """
     return sum(
       kernel.executions * kernel.flops
       for kernel in self.kernels.values()
-      if kernel.category == "gemm"
+      if kernel.category in ("gemm", "convolution")
     )
 
   @functools.cached_property

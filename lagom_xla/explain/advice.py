@@ -23,6 +23,8 @@ _ms = in_words.milliseconds
 _NUM_PIECES = 4
 # Of what is exposed, the least that is worth a sentence.
 _LEAST_SHARE = 0.05
+# Kernels that weights go into and gradients come out of.
+_PRODUCTS = ("gemm", "convolution", "attention")
 
 # Parts that another order of the same program would hide.
 _BY_ORDER: tuple[parts_lib.Reason, ...] = (
@@ -151,7 +153,7 @@ def _products(subject: subject_lib.Subject) -> list[int]:
   return [
     at
     for at, i in enumerate(subject.place.computation.instructions)
-    if i.id in kernels and kernels[i.id].category in ("gemm", "attention")
+    if i.id in kernels and kernels[i.id].category in _PRODUCTS
   ]
 
 

@@ -115,6 +115,43 @@ def test_sharded_hidden_layers_divide_nearly_all_work(
   assert not of_step(tp_step)
 
 
+@pytest.mark.parametrize(
+  ("batch", "times"),
+  [(PartitionSpec(), "8.0 times its part"), (PartitionSpec("data"), "")],
+  ids=["whole", "sharded"],
+)
+def test_convolutions_and_their_gradients_are_products_too(
+  h100s: Sequence[jax.Device], batch: PartitionSpec, times: str
+) -> None:
+  mesh = Mesh(np.array(h100s), ("data",))
+
+  def placed(
+    shape: tuple[int, ...], spec: PartitionSpec
+  ) -> jax.ShapeDtypeStruct:
+    sharding = NamedSharding(mesh, spec)
+    return jax.ShapeDtypeStruct(shape, jnp.bfloat16, sharding=sharding)
+
+  def loss(kernel: jax.Array, image: jax.Array) -> jax.Array:
+    whole = NamedSharding(mesh, PartitionSpec())
+    for _ in range(2):
+      image = jax.lax.conv_general_dilated(
+        image,
+        jax.lax.with_sharding_constraint(kernel, whole),
+        (1, 1),
+        "SAME",
+        dimension_numbers=("NHWC", "HWIO", "NHWC"),
+      )
+    return jnp.square(image.astype(jnp.float32)).mean()
+
+  lowered = jax.jit(jax.grad(loss)).lower(
+    placed((3, 3, 64, 64), PartitionSpec(None, None, None, "data")),
+    placed((32, 16, 16, 64), batch),
+  )
+  said = of_step(lowered)
+  assert times in said
+  assert bool(said) == bool(times)
+
+
 def test_what_a_device_is_given_by_hand_is_its_part(
   h100s: Sequence[jax.Device],
 ) -> None:

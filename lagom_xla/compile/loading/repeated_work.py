@@ -38,18 +38,19 @@ def warning(target: target_lib.Target, device_flops: int) -> str:
 
   Args:
     target: the step; of one that XLA has not to partition nothing is said.
-    device_flops: of the matrix products of one device, by the schedule.
+    device_flops: of the products of one device, by the schedule.
   """
   whole = flops_of_all_devices(target)
   part = whole / target.cluster.num_devices
   if not part or device_flops <= _MOST_OF_A_PART * part:
     return ""
+  repeated = 1 - part / device_flops
   return (
-    f"Each GPU computes {device_flops / 1e12:,.4g} TFLOP of matrix products,"
-    f" {device_flops / part:.1f} times its part of the {whole / 1e12:,.4g} of"
-    f" {target.name}: {1 - part / device_flops:.0%} of it is what other GPUs"
-    " compute, too, where arrays are not sharded. If the step needs a mesh or"
-    " axis rules around it, return a context manager that yields (step,"
+    f"Each GPU computes {device_flops / 1e12:,.4g} TFLOP of matrix products and"
+    f" convolutions, {device_flops / part:.1f} times its part of the"
+    f" {whole / 1e12:,.4g} of {target.name}: {repeated:.0%} of it is what other"
+    " GPUs compute, too, where arrays are not sharded. If the step needs a mesh"
+    " or axis rules around it, return a context manager that yields (step,"
     " arguments) from within them (docs/targets.md)."
   )
 

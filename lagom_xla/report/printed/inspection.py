@@ -68,8 +68,8 @@ class Inspection:
     collectives: all, one computation after another, in schedule order.
     host_copies: copies to and from the host's memory.
     totals: kind of collective -> what a device moves in those of that kind.
-    gemm_flops: operations of the matrix products of a device, two per
-      multiply-add.
+    gemm_flops: operations of the matrix products and convolutions of a device,
+      two per multiply-add.
     overlaps: what runs beside what.
     loops_of_unknown_length: loops whose trip count XLA does not tell; their
       bodies count once.

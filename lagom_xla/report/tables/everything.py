@@ -32,7 +32,7 @@ def of_step(console: rich.console.Console, step: step_lib.Step) -> None:
     f" {in_words.count(step.analysis.kernels, 'kernel')},"
     f" {in_words.count(step.analysis.collectives, 'collective')},"
     f" {_tflop(step.analysis.gemm_flops)} TFLOP of matrix"
-    " products per GPU and step"
+    " products and convolutions per GPU and step"
   )
   console.print(step_tables.totals(step))
   console.print(step_tables.collectives(step))
