@@ -63,6 +63,9 @@ def plain_shapes(devices):
   plain = jax.ShapeDtypeStruct((64, 64), jnp.float32)
   return step, (plain, plain)
 
+def unused(devices):
+  return jax.jit(lambda w, x: jnp.zeros(w.shape)), make_args(devices)
+
 def concrete(devices):
   return step, (jnp.ones((64, 64)), np.ones((64, 64)))
 

@@ -54,6 +54,7 @@ def steps(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     ("on_half", "sharded over 4 of the 8 devices of 1x8xh100: shard its"),
     ("on_one", "sharded over 1 of the 8 devices of 1x8xh100: shard its"),
     ("plain_shapes", "not on the devices of 1x8xh100: shard them over the `"),
+    ("unused", "uses none of its arguments and shards nothing itself, so"),
     ("concrete", "not on the devices of 1x8xh100: shard them over the `"),
   ],
 )

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 import pathlib
+from typing import Any
 
 import jax
 
@@ -35,6 +36,7 @@ from lagom_xla.compile.targets import target as target_lib
 from lagom_xla.jax_internals import debug_callbacks
 from lagom_xla.jax_internals import lowerings
 from lagom_xla.passes import hlo
+from lagom_xla.passes.program.stablehlo import functions
 
 
 def load(
@@ -144,6 +146,12 @@ def _lowered(
       lowered = nnx_step.lowered_inside(for_gpus)
       module = hlo.load(lowerings.serialized_hlo(lowered))
       return target_lib.of_module(module, cluster, name=found.text)
+  if num_devices == 1 and _uses_no_argument(lowered):
+    raise errors.TargetError(
+      f"{found.text} uses none of its arguments and shards nothing itself, so"
+      " that JAX lowers it for one device: have it work on its arguments, or"
+      " put jax.lax.with_sharding_constraint on what it makes."
+    )
   what = (
     f"{found.text} has arguments that are not on the devices of {cluster.name}:"
     " shard them over the `devices` that its function gets"
@@ -156,3 +164,10 @@ def _lowered(
   if not step.trace:
     what += "; jax.pmap takes them as devices=devices"
   raise errors.TargetError(f"{what}.")
+
+
+def _uses_no_argument(lowered: jax.stages.Lowered) -> bool:
+  """Whether JAX left all arguments of a step out, or it has none."""
+  module: Any = lowered.compiler_ir("stablehlo")
+  main = functions.by_name(module.operation)["main"]
+  return not main.regions[0].blocks[0].arguments
