@@ -202,6 +202,27 @@ def test_all_that_xla_says_of_a_refusal_is_told(
   assert said[-1] == "  ... and 32 more lines"
 
 
+def test_a_product_that_triton_has_no_tiles_for_names_the_flag_that_helps(
+  h100s: Sequence[jax.Device],
+) -> None:
+  # How a vision transformer of 14 x 14 patches joins the heads of attention.
+  rows = jax.sharding.NamedSharding(
+    jax.sharding.Mesh(h100s, ("x",)), jax.sharding.PartitionSpec()
+  )
+  heads = jax.ShapeDtypeStruct((2, 3, 8, 196), jnp.bfloat16, sharding=rows)
+  weight = jax.ShapeDtypeStruct((3, 8, 64), jnp.bfloat16, sharding=rows)
+  join = jax.jit(lambda x, w: jnp.einsum("bhkn,hkd->bnd", x, w))
+  lowered = join.lower(heads, weight)
+  option = "xla_gpu_enable_triton_gemm"
+  assert schedule(lowered, eight("h100"), {option: False}).is_scheduled
+  try:
+    schedule(lowered, eight("h100"))
+  except errors.CompileError as error:
+    assert f"set XLA_FLAGS=--{option}=false, which" in str(error)
+  else:
+    pytest.skip("this XLA has tiles for the product")
+
+
 def test_without_a_cuda_plugin_the_error_says_what_to_install(
   monkeypatch: pytest.MonkeyPatch,
 ) -> None:

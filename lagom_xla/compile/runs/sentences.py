@@ -13,6 +13,16 @@ from lagom_xla.compile.lowering import lowered as lowered_lib
 from lagom_xla.compile.lowering import rewriting
 from lagom_xla.passes.schedule import orders as orders_lib
 
+# What XLA says of a program that it compiles where GPUs time kernels, and what
+# to do about it where there are none.
+_REMEDIES = {
+  "Couldn't find output tile sizes": (
+    "where nothing is autotuned, XLA takes Triton for this product and has no"
+    " tiles for its shape: set XLA_FLAGS=--xla_gpu_enable_triton_gemm=false,"
+    " which leaves products to cuBLAS"
+  ),
+}
+
 
 def asked_for(
   lowered: lowered_lib.Lowered, config: config_lib.XlaConfig
@@ -60,6 +70,11 @@ def on_failure(asked_for: str) -> Iterator[None]:
   except errors.DonationLostError as error:
     raise errors.CompileError(str(error)) from error
   except Exception as error:
+    remedies = "".join(
+      f"\n  [{remedy}]"
+      for symptom, remedy in _REMEDIES.items()
+      if symptom in str(error)
+    )
     raise errors.CompileError(
-      f"{asked_for}: {errors.message(error)}"
+      f"{asked_for}: {errors.message(error)}{remedies}"
     ) from error
