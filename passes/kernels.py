@@ -38,7 +38,13 @@ _NO_KERNEL = collectives.NOPS | frozenset(
 # What a loop's stack starts as, on the host or unfilled; no bytes move.
 ALLOCATION = "AllocateBuffer"
 
-_GEMM_TARGETS = ("__cublas$", "__triton_gemm", "__cutlass")
+# Not __cublas$triangularSolve, whose operations nothing here counts.
+_GEMM_TARGETS = (
+  "__cublas$gemm",
+  "__cublas$lt$",
+  "__triton_gemm",
+  "__cutlass",
+)
 _ATTENTION_TARGETS = ("__cudnn$fmha", "te_fused_attn", "cudnn_fmha")
 
 

@@ -28,7 +28,11 @@ def factors(x):
 def sorts(x):
   return jax.lax.top_k(x, 4), jnp.sort(x)
 
-factors_args = sorts_args = step_args
+@jax.jit
+def solves(x):
+  return jax.scipy.linalg.solve_triangular(x, x)
+
+factors_args = solves_args = sorts_args = step_args
 """
 
 
@@ -55,6 +59,12 @@ def test_factorizations_are_named_with_their_lines(
   assert "cusolver_potrf_ffi (steps.py:9)" in said
   assert "cusolver_syevd_ffi (steps.py:9)" in said
   assert "Only the bytes of 2 library calls are costed" in page.read_text()
+
+
+def test_a_triangular_solve_is_no_matrix_product(steps: str) -> None:
+  said = _said(f"{steps}:solves")
+  assert "Only the bytes of 1 library call are costed" in said
+  assert "(steps.py:17)" in said
 
 
 def test_a_program_can_ask_which_they_are(steps: str) -> None:
