@@ -27,6 +27,7 @@ from lagom_xla.live import platforms
 from lagom_xla.live import proposals
 from lagom_xla.live import tracing
 from lagom_xla.live import tuned
+from lagom_xla.live.loop import baseline
 from lagom_xla.live.loop import loop
 
 State = dict[str, Any]
@@ -172,6 +173,8 @@ def proposed_by(
       platforms, "proposer_of", lambda *unused, **options: proposer
     ),
     mock.patch.object(tuned, "PATIENCE", patience),
+    # The fewest: nothing that a test states rests on how sure a baseline is.
+    mock.patch.object(baseline, "NUM_BLOCKS", 2),
     mock.patch.object(tracing.Tracer, "end", _end_and_wait)
     if waits_for_traces
     else contextlib.nullcontext(),
