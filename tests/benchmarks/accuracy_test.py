@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import pathlib
-import subprocess
 import sys
 
 import pytest
@@ -108,12 +107,10 @@ def test_every_judged_group_has_a_bar(found: dict[str, groups.Group]) -> None:
   assert found.keys() - unjudged == judged
 
 
-def test_a_missing_folder_is_one_clear_error(tmp_path: pathlib.Path) -> None:
-  ran = subprocess.run(
-    [sys.executable, "-m", "benchmarks.accuracy", f"--data={tmp_path}/none"],
-    capture_output=True,
-    text=True,
-    check=False,
-  )
-  assert ran.returncode == 1
-  assert ran.stderr == f"accuracy: there is no folder {tmp_path}/none.\n"
+def test_a_missing_folder_is_one_clear_error(
+  tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+  monkeypatch.setattr(sys, "argv", ["accuracy", f"--data={tmp_path}/none"])
+  with pytest.raises(SystemExit) as ended:
+    accuracy.main()
+  assert ended.value.code == f"accuracy: there is no folder {tmp_path}/none."

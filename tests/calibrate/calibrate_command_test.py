@@ -8,12 +8,11 @@ from collections.abc import Sequence
 import json
 import pathlib
 import statistics
-import subprocess
-import sys
 
 import pytest
 
 from benchmarks.collectives import nccl_tests
+import commands
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.calibrate import cluster_file
 from lagom_xla.calibrate import run as run_lib
@@ -24,16 +23,9 @@ _SIZES = nccl_tests_log.SIZES
 _DATA = pathlib.Path(__file__).resolve().parents[3] / "shared/data"
 
 
-def _command(
-  folder: pathlib.Path, *arguments: str
-) -> subprocess.CompletedProcess[str]:
-  return subprocess.run(
-    [sys.executable, "-m", "lagom_xla", "calibrate", *arguments],
-    cwd=folder,
-    capture_output=True,
-    text=True,
-    check=False,
-  )
+@pytest.fixture(autouse=True)
+def _here(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+  monkeypatch.chdir(tmp_path)
 
 
 def test_the_command_uses_good_logs_and_names_bad_ones(
@@ -44,15 +36,14 @@ def test_the_command_uses_good_logs_and_names_bad_ones(
     nccl_tests_log.log_of(site), encoding="utf-8"
   )
   (tmp_path / "bad.log").write_text("nothing\n", encoding="utf-8")
-  done = _command(
-    tmp_path,
-    *("--cluster=2x8xh100", "good.log", "bad.log", "none.log"),
+  done = commands.run(
+    *("calibrate", "--cluster=2x8xh100", "good.log", "bad.log", "none.log"),
     *("--out=mine.json", "--format=json"),
   )
-  assert done.returncode == 0
-  printed = json.loads(done.stdout)
+  assert done.status == 0
+  printed = json.loads(done.out)
   assert printed["fits"][0]["num_rows"] == len(_SIZES)
-  assert done.stderr.splitlines()[:2] == [
+  assert done.err.splitlines()[:2] == [
     "lagom-xla: bad.log: has no rows of nccl-tests; give its output",
     "lagom-xla: none.log: cannot be read: No such file or directory",
   ]
@@ -67,21 +58,23 @@ def test_the_command_writes_nothing_without_a_good_log(
   tmp_path: pathlib.Path,
 ) -> None:
   (tmp_path / "bad.log").write_text("nothing\n", encoding="utf-8")
-  done = _command(tmp_path, "--cluster=2x8xh100", "bad.log", "--out=mine.json")
-  assert done.returncode == 2
-  assert "have no rows to calibrate by" in done.stderr
+  done = commands.run(
+    "calibrate", "--cluster=2x8xh100", "bad.log", "--out=mine.json"
+  )
+  assert done.status == 2
+  assert "have no rows to calibrate by" in done.err
   assert not (tmp_path / "mine.json").exists()
 
 
-def test_a_file_that_cannot_be_written_is_found_before_the_logs_are_read(
-  tmp_path: pathlib.Path,
-) -> None:
-  done = _command(
-    tmp_path, "--cluster=2x8xh100", "no.log", "--out=/proc/x.json"
+def test_a_file_that_cannot_be_written_is_found_before_the_logs_are_read() -> (
+  None
+):
+  done = commands.run(
+    "calibrate", "--cluster=2x8xh100", "no.log", "--out=/proc/x.json"
   )
-  assert done.returncode == 2
-  assert done.stderr.startswith("lagom-xla: Cannot write /proc/x.json: ")
-  assert "no.log" not in done.stderr
+  assert done.status == 2
+  assert done.err.startswith("lagom-xla: Cannot write /proc/x.json: ")
+  assert "no.log" not in done.err
 
 
 def _system_logs(
@@ -114,11 +107,12 @@ def test_logs_of_a_real_system_foretell_its_other_rows(
   cluster_file.write(tmp_path / "usual.json", rows[0].cluster, {})
   names = _system_logs(tmp_path, rows)
   (tmp_path / "bad.log").write_text("srun: error: node-7\n", encoding="utf-8")
-  done = _command(
-    tmp_path, "--cluster=usual.json", *names, "bad.log", "--out=mine.json"
+  done = commands.run(
+    *("calibrate", "--cluster=usual.json", *names, "bad.log"),
+    "--out=mine.json",
   )
-  assert done.returncode == 0
-  assert done.stderr.splitlines()[0].startswith("lagom-xla: bad.log: has no")
+  assert done.status == 0
+  assert done.err.splitlines()[0].startswith("lagom-xla: bad.log: has no")
   mine = cluster_lib.parse(str(tmp_path / "mine.json"))
 
   def median_error(cluster: cluster_lib.Cluster) -> float:

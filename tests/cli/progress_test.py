@@ -294,14 +294,14 @@ def _await(err: io.StringIO, words: str) -> None:
     time.sleep(0.01)
 
 
-def _on_terminal(term: str) -> str:
+def _on_terminal(term: str, step_s: float) -> str:
   """What is shown of a search that compiles its fourth of ten configs."""
   environment = {"TERM": term, "COLUMNS": "80"}
   with mock.patch.dict("os.environ", environment), _said(_Terminal()) as err:
     with progress.Bar() as bar:
       bar.expect(10)
       for number in range(3):
-        time.sleep(0.8)
+        time.sleep(step_s)
         bar.advance(f"arm {number}")
       with bar.told_of_compiles(naming.of_today()):
         with _compile(_PLAN):
@@ -312,7 +312,7 @@ def _on_terminal(term: str) -> str:
 
 
 def test_a_terminal_shows_what_is_compiled_and_how_long_is_left() -> None:
-  shown = _on_terminal("xterm-256color")
+  shown = _on_terminal("xterm-256color", step_s=0.8)
   assert re.search(r"compiling .*our combine groups", shown)
   assert "3/10" in shown
   assert re.search(r"about \d+ s left", shown)
@@ -325,7 +325,7 @@ def test_a_terminal_shows_what_is_compiled_and_how_long_is_left() -> None:
 
 
 def test_a_dumb_terminal_gets_lines() -> None:
-  shown = _on_terminal("dumb")
+  shown = _on_terminal("dumb", step_s=0.1)
   assert "\x1b" not in shown
   first, *_ = shown.splitlines()
   assert re.fullmatch(r" +\d+\.\d s  arm 0", first)
