@@ -15,11 +15,11 @@ from jax.experimental.compilation_cache import compilation_cache
 
 @contextlib.contextmanager
 def off() -> Iterator[None]:
-  """Switches JAX's persistent compilation cache off for a compile."""
+  """Switches JAX's persistent compilation cache off for a compile.
+
+  Also where it has no folder: JAX hashes the whole program for it all the same.
+  """
   config: Any = jax.config
-  if not config.jax_compilation_cache_dir:
-    yield
-    return
   was_enabled = config.jax_enable_compilation_cache
   jax.config.update("jax_enable_compilation_cache", False)
   # JAX decides once whether it has a cache; this makes it decide anew.
