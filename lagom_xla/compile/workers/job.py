@@ -3,7 +3,8 @@
 """Jobs: one compile each, as data that any process can compile.
 
 A job holds StableHLO and options, never the user's code, so a worker lowers
-nothing and imports nothing of the user's.
+nothing and imports nothing of the user's. JAX is imported when there is a job:
+whoever makes one has it, and workers start before that.
 """
 
 from __future__ import annotations
@@ -13,16 +14,14 @@ import functools
 import hashlib
 import os
 import pathlib
+from typing import TYPE_CHECKING
 
-import jax
-import jaxlib
-
-from lagom_xla import cluster as cluster_lib
-from lagom_xla.jax_internals import request as request_lib
-from lagom_xla.passes import combine
-from lagom_xla.passes import pjrt_transform
-from lagom_xla.passes import registry
-from lagom_xla.passes.schedule import orders as orders_lib
+if TYPE_CHECKING:
+  from lagom_xla import cluster as cluster_lib
+  from lagom_xla.jax_internals import request as request_lib
+  from lagom_xla.passes import combine
+  from lagom_xla.passes import registry
+  from lagom_xla.passes.schedule import orders as orders_lib
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -66,6 +65,8 @@ class Job:
   @functools.cached_property
   def shown(self) -> Job:
     """The job that ends where this one shows its schedule."""
+    from lagom_xla.passes import registry
+
     stage = registry.Stage.POST_SCHEDULER
     return dataclasses.replace(self, stage=stage, orders={}, shows=False)
 
@@ -142,6 +143,11 @@ class Refusal:
 @functools.cache
 def _versions() -> tuple[object, ...]:
   """Whatever a compile depends on beside its job."""
+  import jax
+  import jaxlib
+
+  from lagom_xla.passes import pjrt_transform
+
   plugin = pjrt_transform.plugin_path()
   stat = plugin.stat() if plugin else None
   return (

@@ -63,6 +63,8 @@ class Staff:
     self._workers: set[worker_lib.Worker] = set()
     self._threads: list[threading.Thread] = []
     self._num_open = 0
+    # Each takes a core while it starts; this process needs one to lower a step.
+    self._starting = threading.Semaphore(max(1, num_workers - 1))
     with lock:
       for _ in range(min(num_early, num_workers)):
         self._add_worker()
@@ -127,12 +129,13 @@ class Staff:
     """A worker that is ready, so that no job waits for one that is not."""
     worker = None
     try:
-      with self._lock:
-        if self.is_closed:
-          return None
-        worker = worker_lib.Worker(self._path)
-        self._workers.add(worker)
-      worker.await_start()
+      with self._starting:
+        with self._lock:
+          if self.is_closed:
+            return None
+          worker = worker_lib.Worker(self._path)
+          self._workers.add(worker)
+        worker.await_start()
     except errors.WorkerError as error:
       self.end(worker)
       self._give_up(error)
