@@ -49,9 +49,10 @@ class Sharing:
     self._together: disjoint_sets.DisjointSets[int] = (
       disjoint_sets.DisjointSets()
     )
-    for computation in module.computations.values():
-      for instruction in computation.instructions:
-        self._join_instruction(computation, instruction)
+    for id_, computation in module.computations.items():
+      if id_ in module.executions:  # Inside a kernel nothing is shared.
+        for instruction in computation.instructions:
+          self._join_instruction(computation, instruction)
     self._join_donated()
 
   def buffer_of(self, leaf: int) -> int:
