@@ -8,6 +8,7 @@ A config that differs from one with a name in a part or two is named by these.
 from __future__ import annotations
 
 from collections.abc import Callable
+import functools
 
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile.lowering import rewriting
@@ -67,11 +68,16 @@ def of_arms(
   target: target_lib.Target,
 ) -> Callable[[watching.Compile], str]:
   """The same of a search, which tries the arms of a target's cluster, too."""
-  names = Names()
-  if not target.is_read_only:
-    for arm in arms_lib.known(target.cluster).arms:
-      names.add(arm.config, arm.name)
-  return of_today(names)
+
+  @functools.cache  # When the first is named, which then compiles already.
+  def of_known() -> Callable[[watching.Compile], str]:
+    names = Names()
+    if not target.is_read_only:
+      for arm in arms_lib.known(target.cluster).arms:
+        names.add(arm.config, arm.name)
+    return of_today(names)
+
+  return lambda compile_: of_known()(compile_)
 
 
 def _differences(
