@@ -95,6 +95,20 @@ def test_a_knob_changes_what_is_scheduled(
   assert digest.of(of({})) != digest.of(of(threshold))
 
 
+def test_a_module_is_sound_if_it_becomes_what_its_program_does(
+  lowered: lowered_step.LoweredStep, fused: hlo_pb2.HloModuleProto
+) -> None:
+  def is_sound(options: _Options) -> bool:
+    config = config_lib.XlaConfig(options=options)
+    scheduled = compiler.schedule(lowered, config).proto
+    return after_fusion.is_sound(
+      fused, _H100S, _request(lowered, {}), digest.of_content(scheduled)
+    )
+
+  assert is_sound({})
+  assert not is_sound({"xla_gpu_all_gather_combine_threshold_bytes": 0})
+
+
 def test_options_of_passes_before_fusion_are_not_shared() -> None:
   options = {
     "xla_gpu_enable_pipelined_all_gather": True,

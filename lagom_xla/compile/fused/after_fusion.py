@@ -12,7 +12,8 @@ users. Neither is in a module that was written down, so that names differ, and
 of equals another one may come first. What is predicted of a step differs little
 by that (`benchmarks/fused.py`), and whoever has to know compiles from the
 beginning. Nobody goes on from a module whose schedule, under the options that
-it was made with, has other instructions than XLA's from the beginning.
+it was made with, has other instructions than XLA's from the beginning; the
+first who would looks at that (`is_sound`).
 """
 
 from __future__ import annotations
@@ -118,7 +119,7 @@ class Begun:
 
   Attributes:
     scheduled: the schedule; None where XLA finished without it.
-    fused: the module that others go on from; None where they cannot.
+    fused: the module that others may go on from; None where there is none.
   """
 
   scheduled: _Module | None
@@ -145,7 +146,7 @@ def from_the_beginning(
       lambda: request_lib.compile(writing, devices_lib.devices(cluster)),
       name,
     )
-    fused = written(folder, scheduled, cluster, request)
+    fused = None if scheduled is None else written(folder)
   return Begun(scheduled=scheduled, fused=fused)
 
 
@@ -164,35 +165,40 @@ def options(name: str, folder: pathlib.Path) -> dict[str, bool | str]:
   }
 
 
-def written(
-  folder: pathlib.Path,
-  scheduled: _Module | None,
-  cluster: cluster_lib.Cluster,
-  request: request_lib.Request,
-) -> _Module | None:
+def written(folder: pathlib.Path) -> _Module | None:
   """The fused module that a compile with these options wrote down.
 
   Args:
     folder: where it is.
-    scheduled: what the compile scheduled.
-    cluster: what it was compiled for.
-    request: what XLA got, but for these options.
 
   Returns:
-    None where nobody can go on from it.
+    None where there is not just one.
   """
   files = list(folder.glob(f"*.before_{_FIRST}.hlo.pb"))
-  if scheduled is None or len(files) != 1:
+  if len(files) != 1:
     return None
-  fused = hlo_pb2.HloProto.FromString(files[0].read_bytes()).hlo_module
+  return hlo_pb2.HloProto.FromString(files[0].read_bytes()).hlo_module
+
+
+def is_sound(
+  fused: _Module,
+  cluster: cluster_lib.Cluster,
+  request: request_lib.Request,
+  content: str,
+) -> bool:
+  """Whether XLA makes the same of a fused module as of its program.
+
+  Args:
+    fused: the module.
+    cluster: what it was compiled for.
+    request: what XLA got that wrote it down, but for the options for that.
+    content: of the schedule that XLA made of that (`digest.of_content`).
+  """
   try:
     again = from_fused(fused, cluster, request)
   except (errors.CompileError, errors.UnsupportedError):
-    return None
-  if again is None:
-    return None
-  is_same = digest.of_content(scheduled) == digest.of_content(again)
-  return fused if is_same else None
+    return False
+  return again is not None and digest.of_content(again) == content
 
 
 def from_fused(

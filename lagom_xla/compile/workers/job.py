@@ -43,6 +43,8 @@ class Job:
       that its instructions have the names that XLA gives them.
     leads: whether it gives that module, too.
     fused: that module.
+    proof: what tells whether anybody may go on from it; None where that is
+      known.
     shows: whether it shows its schedule on the way to its end.
     needs_code: whether a compile to the end generates code, though nobody runs
       it, to see that it can.
@@ -59,6 +61,7 @@ class Job:
   must_begin: bool = False
   leads: bool = False
   fused: bytes | None = None
+  proof: Proof | None = None
   shows: bool = False
   needs_code: bool = False
 
@@ -103,6 +106,19 @@ class Job:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Proof:
+  """What tells whether a fused module is sound (`after_fusion.is_sound`).
+
+  Attributes:
+    request: that it was made with.
+    content: what the schedule shares that was made with it.
+  """
+
+  request: request_lib.Request
+  content: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Result:
   """What a compile gave.
 
@@ -111,13 +127,17 @@ class Result:
     peak_bytes: device memory at the peak of a step, of a compile to the end.
     fused: what others may go on from, of a job that leads; None where nobody
       can.
+    content: what its schedule shares with what is made of that (`Proof`).
     is_from_fused: whether it went on from there itself.
+    is_sound: whether others may, too, of a job that had a proof.
   """
 
   module: bytes | None
   peak_bytes: int | None = None
   fused: bytes | None = None
+  content: str = ""
   is_from_fused: bool = False
+  is_sound: bool = True
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -23,6 +23,7 @@ from lagom_xla.jax_internals import request as request_lib
 from lagom_xla.passes import hlo_pb2
 from lagom_xla.passes import in_compile
 from lagom_xla.passes import registry
+from lagom_xla.passes.schedule import digest
 
 _Show = Callable[[job_lib.Shown], None]
 
@@ -38,17 +39,33 @@ def run(job: job_lib.Job, show: _Show = lambda _: None) -> job_lib.Result:
     LagomError: one of our passes refused.
     Exception: XLA refused.
   """
-  if job.fused is not None:
-    # What XLA refuses, it says of a compile from the beginning.
-    with contextlib.suppress(errors.CompileError):
-      found = _from_fused(job, job.fused, show)
-      if found is not None:
-        return dataclasses.replace(found, is_from_fused=True)
+  if job.fused is None:
+    return _from_the_beginning(job, show)
+  fused = hlo_pb2.HloModuleProto.FromString(job.fused)
+  if not _is_sound(job, fused):
+    return dataclasses.replace(_from_the_beginning(job, show), is_sound=False)
+  # What XLA refuses, it says of a compile from the beginning.
+  with contextlib.suppress(errors.CompileError):
+    found = _from_fused(job, fused, show)
+    if found is not None:
+      return dataclasses.replace(found, is_from_fused=True)
+  return _from_the_beginning(job, show)
+
+
+def _is_sound(job: job_lib.Job, fused: hlo_pb2.HloModuleProto) -> bool:
+  """Whether a job may go on from what it was given."""
+  proof = job.proof
+  return proof is None or after_fusion.is_sound(
+    fused, job.cluster, proof.request, proof.content
+  )
+
+
+def _from_the_beginning(job: job_lib.Job, show: _Show) -> job_lib.Result:
   if job.stage is None:
     return _to_the_end(job, show)
   if job.leads:
     begun = after_fusion.from_the_beginning(job.name, job.cluster, job.request)
-    return _led(_scheduled(begun.scheduled), begun.fused)
+    return _led(_scheduled(begun.scheduled), begun.scheduled, begun.fused)
   with in_compile.grouped(job.name, job.groups):
     return _scheduled(
       in_compile.run_to(job.stage, lambda: _compile(job, job.request), job.name)
@@ -65,18 +82,24 @@ def _scheduled(proto: hlo_pb2.HloModuleProto | None) -> job_lib.Result:
 
 
 def _led(
-  result: job_lib.Result, fused: hlo_pb2.HloModuleProto | None
+  result: job_lib.Result,
+  scheduled: hlo_pb2.HloModuleProto | None,
+  fused: hlo_pb2.HloModuleProto | None,
 ) -> job_lib.Result:
   """A result with what others may go on from."""
-  serialized = None if fused is None else fused.SerializeToString()
-  return dataclasses.replace(result, fused=serialized)
+  if scheduled is None or fused is None:
+    return result
+  return dataclasses.replace(
+    result,
+    fused=fused.SerializeToString(),
+    content=digest.of_content(scheduled),
+  )
 
 
 def _from_fused(
-  job: job_lib.Job, serialized: bytes, show: _Show
+  job: job_lib.Job, fused: hlo_pb2.HloModuleProto, show: _Show
 ) -> job_lib.Result | None:
   """What a fused module gives; None where XLA may make something else."""
-  fused = hlo_pb2.HloModuleProto.FromString(serialized)
   if job.stage is not None:
     found = after_fusion.from_fused(fused, job.cluster, job.request)
     return None if found is None else _scheduled(found)
@@ -108,8 +131,7 @@ def _to_the_end(job: job_lib.Job, show: _Show) -> job_lib.Result:
     if not job.leads:
       return result
     scheduled = schedules[0] if schedules else None
-    fused = after_fusion.written(folder, scheduled, job.cluster, job.request)
-    return _led(result, fused)
+    return _led(result, scheduled, after_fusion.written(folder))
 
 
 def _assigned(job: job_lib.Job, folder: pathlib.Path) -> before_code.Assigned:
