@@ -1,0 +1,148 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Steps whose runs are measured: on the host's cores, and on a device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+import contextlib
+import dataclasses
+from typing import Any
+from unittest import mock
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from benchmarks.overhead import device
+from lagom_xla.live import deferred
+from lagom_xla.live import platforms
+
+_NUM_LAYERS = 6
+_CORES_WIDTH = 256
+# Beside devices the cores have next to nothing to do. There are two: eight on
+# two cores, with some steps in flight, wait for each other for ever (XLA:CPU of
+# JAX 0.10.2; the calls that sleep take its threads).
+_DEVICE_WIDTH = 32
+_DEVICE_ROWS = 8
+_NUM_DEVICES = 2
+_P = jax.sharding.PartitionSpec
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Step:
+  """A data-parallel train step, with real all-reduces.
+
+  Attributes:
+    name: In words.
+    function: Takes weights and a batch, returns weights.
+    weights: The first ones.
+    batch: All of it.
+    is_on_cores: Whether it takes what the host's cores take for it.
+  """
+
+  name: str
+  function: Callable[..., Any]
+  weights: list[jax.Array]
+  batch: jax.Array
+  is_on_cores: bool
+
+  def jitted(self) -> Any:
+    """The step as jit runs it, in a function that jit has not compiled yet."""
+    return jax.jit(lambda *args: self.function(*args))
+
+  def surroundings(self) -> contextlib.AbstractContextManager[Any]:
+    """Where `lagom_xla.tune` knows of it what it knows of steps on GPUs.
+
+    That a search takes no core that the step needs; see also `proposer.py`.
+    """
+    if self.is_on_cores:
+      return contextlib.nullcontext()
+    return mock.patch.object(
+      platforms, "proposer_of", lambda *args, **options: _proposer()
+    )
+
+
+def on_cores(num_rows: int) -> Step:
+  """A step that takes what its products take of the cores.
+
+  Args:
+    num_rows: Of the batch, on each device.
+  """
+  return _step(
+    f"{num_rows} rows",
+    jax.devices(),
+    width=_CORES_WIDTH,
+    num_rows=num_rows,
+    device_s=0.0,
+  )
+
+
+def on_device(device_ms: float) -> Step:
+  """A step that takes a device's time, and next to none of the cores.
+
+  Args:
+    device_ms: That time, before its all-reduce.
+  """
+  return _step(
+    f"{device_ms:g} ms of a device",
+    jax.devices()[:_NUM_DEVICES],
+    width=_DEVICE_WIDTH,
+    num_rows=_DEVICE_ROWS,
+    device_s=device_ms / 1e3,
+  )
+
+
+def _step(
+  name: str,
+  devices: Sequence[jax.Device],
+  *,
+  width: int,
+  num_rows: int,
+  device_s: float,
+) -> Step:
+  mesh = jax.sharding.Mesh(np.asarray(devices), ("data",))
+
+  def loss_of(weights: list[jax.Array], x: jax.Array) -> jax.Array:
+    for weight in weights:
+      x = jnp.tanh(x @ weight)
+    return jnp.mean(x**2)
+
+  def step(weights: list[jax.Array], x: jax.Array) -> list[jax.Array]:
+    if device_s:
+      x = device.after(x, device_s)
+    grads = jax.lax.pmean(jax.grad(loss_of)(weights, x), "data")
+    return [w - 0.01 * g for w, g in zip(weights, grads, strict=True)]
+
+  def placed(array: np.ndarray, spec: jax.sharding.PartitionSpec) -> jax.Array:
+    return jax.device_put(array, jax.sharding.NamedSharding(mesh, spec))
+
+  noise = np.random.default_rng(0)
+  weights = [
+    noise.normal(size=(width, width), scale=width**-0.5).astype(np.float32)
+    for _ in range(_NUM_LAYERS)
+  ]
+  batch = np.ones((num_rows * len(devices), width), np.float32)
+  mapped = jax.shard_map(
+    step,
+    mesh=mesh,
+    in_specs=(_P(), _P("data")),
+    out_specs=_P(),
+    check_vma=False,
+  )
+  return Step(
+    name=name,
+    function=mapped,
+    weights=[placed(it, _P()) for it in weights],
+    batch=placed(batch, _P("data")),
+    is_on_cores=not device_s,
+  )
+
+
+def _proposer() -> deferred.Deferred:
+  def make() -> Any:
+    from benchmarks.overhead import proposer  # In a thread, as in other runs.
+
+    return proposer.Proposer()
+
+  return deferred.Deferred(make)
