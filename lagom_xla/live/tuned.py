@@ -83,10 +83,11 @@ def step(
     return kept_lib.Kept(opened, lowered, machine)
 
   def report() -> str:
-    """What tuning came to, the verdict first."""
+    """What tuning came to, the verdict first; most called signatures first."""
     if not diaries:
       return f"{name}: as jit runs it, nothing is measured"
-    return "\n".join(diary.report() for diary in diaries)
+    by_calls = sorted(diaries, key=lambda it: it.num_calls, reverse=True)
+    return "\n".join(diary.report() for diary in by_calls)
 
   def make(warner: fallback.Warner) -> Any:
 

@@ -135,6 +135,16 @@ def test_keyword_arguments_and_donated_ones_are_as_in_jit():
     assert ours.is_deleted() and theirs.is_deleted()
 
 
+def test_a_report_begins_with_the_signature_that_is_called_most():
+  step = lagom_xla.tune(jax.jit(lambda x: x * 2))
+  step(live_step.batch(0, num_rows=4))  # As a program's first call may be.
+  for number in range(_NUM_CALLS):
+    step(live_step.batch(number))
+  first, *_, last, _ = step.report().splitlines()
+  assert first.startswith("<lambda>: as jit runs it, ")
+  assert last == "<lambda>: not measured yet"
+
+
 def test_a_change_of_configuration_is_another_signature():
   jitted = jax.jit(lambda x: x @ x.T)
   step = lagom_xla.tune(jax.jit(lambda x: x @ x.T))

@@ -27,6 +27,7 @@ class Diary:
     script: The latest.
     words: What came before its state, or what was said of it last.
     trials: What came of each proposal so far; only in the first process.
+    num_calls: Of the scripts that were played out.
   """
 
   name: str
@@ -35,9 +36,12 @@ class Diary:
   script: script_lib.Script | None = None
   words: str = ""
   trials: list[surroundings.Trial] = dataclasses.field(default_factory=list)
+  num_calls: int = 0
 
   def note_script(self, script: script_lib.Script) -> None:
-    """Logs a script, if it says anything new."""
+    """Logs the next script, if it says anything new."""
+    if self.script is not None:
+      self.num_calls += sum(it.num_calls for it in self.script.segments)
     is_new = self.script is None or self.script.state is not script.state
     if is_new or script.words:
       self.words = script.words
