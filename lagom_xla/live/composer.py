@@ -91,6 +91,7 @@ class Composer:
     self._num_scripts = 0
     self._in_use = 0
     self._is_over = False
+    self._decided: script_lib.Script | None = None  # And not yet begun.
     self._failure: str | None = None
     self._first: first_process.FirstProcess | None = None
     if board_lib.is_first(board):
@@ -105,14 +106,11 @@ class Composer:
 
   def follow(self, played: surroundings.Played) -> script_lib.Script:
     """The script after the one that was played, the same in all processes."""
-    try:
-      script = self._passed(self._next(played))
-    except Exception as error:  # The step must run, whatever went wrong.
-      script = script_lib.stay(self._in_use, fallback.describe(error))
-    except BaseException:  # Ctrl-C: what was decided by then, nobody knows.
-      self._fail("tuning was interrupted")
-      raise
-    self._num_scripts += 1
+    if self._decided is None:
+      self._decided = self._decide(played)
+      self._num_scripts += 1
+    # Ctrl-C in what follows has the next call take it.
+    script = self._decided
     self._in_use = script.in_use
     if script.state is script_lib.State.STAY:
       self._is_over = True
@@ -125,6 +123,7 @@ class Composer:
       self.variants.compile(script.number, script.proposal)
     elif script.number < 0:
       self.variants.compile_for_profile(script.number)
+    self._decided = None
     return script
 
   def close(self) -> None:
@@ -155,6 +154,15 @@ class Composer:
       self._failure = words
       self._complain(_stays(self._diary.name, script_lib.stay(0, words)))
     return self._failure
+
+  def _decide(self, played: surroundings.Played) -> script_lib.Script:
+    try:
+      return self._passed(self._next(played))
+    except Exception as error:  # The step must run, whatever went wrong.
+      return script_lib.stay(self._in_use, fallback.describe(error))
+    except BaseException:  # Ctrl-C: what was decided by then, nobody knows.
+      self._fail("tuning was interrupted")
+      raise
 
   def _next(self, played: surroundings.Played) -> script_lib.Script:
     if self._failure is not None:

@@ -21,6 +21,8 @@ _LONGEST_S = 20.0
 
 _running: dict[threading.Thread, threading.Event] = {}
 _farewells: list[Callable[[], None]] = []
+# Set when the process ends: no thread begins any more.
+_is_over = threading.Event()
 _lock = threading.Lock()
 
 
@@ -34,13 +36,16 @@ def start(
     run: What it does; it raises nothing.
     stop: Set when the process ends.
   """
-  thread = threading.Thread(target=run, name=name, daemon=True)
+
+  def run_noted() -> None:
+    # Ctrl-C may have met the thread that started this one, and ended it.
+    if _note(threading.current_thread(), stop):
+      run()
+
+  thread = threading.Thread(target=run_noted, name=name, daemon=True)
   _register()
-  with _lock:
-    for ended in [it for it in _running if not it.is_alive()]:
-      del _running[ended]
-    thread.start()
-    _running[thread] = stop
+  thread.start()
+  _note(thread, stop)
   return thread
 
 
@@ -65,6 +70,16 @@ def join(longest_s: float = _LONGEST_S) -> bool:
   return not any(thread.is_alive() for thread in running)
 
 
+def _note(thread: threading.Thread, stop: threading.Event) -> bool:
+  """Has the process wait for a thread when it ends; whether it has not yet."""
+  with _lock:
+    for ended in [it for it in _running if not it.is_alive()]:
+      del _running[ended]
+    if not _is_over.is_set():
+      _running[thread] = stop
+    return not _is_over.is_set()
+
+
 def _register() -> None:
   """What was registered last is called first: `_end` calls all that is left."""
   atexit.unregister(_end)
@@ -77,6 +92,7 @@ def _end(process: int) -> None:
   for farewell in _farewells:
     farewell()
   with _lock:
+    _is_over.set()
     for stop in _running.values():
       stop.set()
   is_interrupted = interruption.is_ending()

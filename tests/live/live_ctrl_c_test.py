@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 from typing import Any
+from unittest import mock
 
 import jax
 from jax._src import api
@@ -22,6 +23,7 @@ import pytest
 import job
 import lagom_xla
 from lagom_xla.live import composer as composer_lib
+from lagom_xla.live import ending
 import live_job
 import live_step
 
@@ -60,6 +62,68 @@ def test_a_program_ends_by_the_signal_while_a_compile_runs_beside_it():
   )
   assert done.returncode == -signal.SIGINT, done.stderr
   assert done.stdout.split() == ["farewell", "goodbye"]
+
+
+def test_a_thread_is_waited_for_though_ctrl_c_met_its_start():
+  begins, goes_on = threading.Event(), threading.Event()
+  start = threading.Thread.start
+
+  def interrupted(thread: threading.Thread) -> None:
+    start(thread)
+    begins.wait()
+    raise KeyboardInterrupt
+
+  def work() -> None:
+    begins.set()
+    goes_on.wait()
+
+  with (
+    mock.patch.object(threading.Thread, "start", interrupted),
+    pytest.raises(KeyboardInterrupt),
+  ):
+    ending.start("work", work, threading.Event())
+  assert not ending.join(0)
+  goes_on.set()
+  assert ending.join()
+
+
+def _compiling(number: int, say: job.Say) -> None:
+  """Ctrl-C meets the first process when it begins to compile a candidate."""
+  start = ending.start
+  met: list[str] = []
+
+  def interrupted(name: str, *others: Any) -> threading.Thread:
+    thread = start(name, *others)
+    if number == 0 and name == "lagom_xla compile 1" and not met:
+      met.append(name)
+      raise KeyboardInterrupt
+    return thread
+
+  proposer = live_step.Proposer({"faster": live_job.faster})
+  state, x = live_step.state(), live_step.batch(0)
+  variants = []
+  with (
+    live_job.joined(proposer),
+    mock.patch.object(ending, "start", interrupted),
+  ):
+    step: Any = lagom_xla.tune(
+      jax.jit(live_step.train_step(0.004), donate_argnums=0)
+    )
+    while not live_job.is_done(step.report()):
+      try:
+        state, _ = step(state, x)
+      except KeyboardInterrupt:
+        continue  # As in a notebook.
+      variants.append(step._current.variant)
+  say((met, variants, step.report()))
+
+
+def test_a_candidate_is_tried_though_ctrl_c_met_the_start_of_its_compile():
+  one, other = (it.said[0] for it in live_job.run(_compiling))
+  assert one[0] and not other[0]
+  assert one[1] == other[1]
+  assert "faster: " in one[2]
+  assert "of the time" in one[2]
 
 
 def _waiting(number: int, say: job.Say, *, done: pathlib.Path) -> None:
