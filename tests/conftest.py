@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 import gc
 import os
+import sys
 from typing import Any
 
 os.environ["JAX_PLATFORMS"] = "cpu"
@@ -19,6 +20,9 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 # Commands of tests compile here, and know nothing of the user's compiles.
 os.environ["LAGOM_XLA_WORKERS"] = "0"
 os.environ["LAGOM_XLA_CACHE"] = "off"
+# Where Python is to keep no bytecode, as in many containers, each process of a
+# test would compile all that it imports.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # Processes of tests share the cores; what BLAS does here is small.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # pytest-xdist sets it, which tells commands how wide a terminal is.
@@ -48,6 +52,9 @@ from lagom_xla.tuner import tuning as tuning_lib
 import quick
 
 quick.start_cpus(8)
+
+# Nor need the next run rewrite the assertions of all tests again.
+sys.dont_write_bytecode = False
 
 # A busy machine makes an example slow, not wrong.
 hypothesis.settings.register_profile("no_deadline", deadline=None)
