@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Iterator, Sequence
 import dataclasses
+import functools
 import json
 import pathlib
 import sys
@@ -24,6 +25,7 @@ import sys
 from benchmarks import groups
 from benchmarks.collectives import nccl_tests
 from benchmarks.collectives import network_fit
+from lagom_xla.costs import wire
 
 _OUTPUT = (
   pathlib.Path(__file__).resolve().parents[2]
@@ -46,16 +48,17 @@ def held_out(
   """
   rows = [row for row in rows if row.cluster.num_nodes > 1]
   seen = {fold_of(system) for system in seen_systems()}
-  fits = {
-    fold: network_fit.fit([r for r in rows if fold_of(r.system) != fold])
-    for fold in {fold_of(r.system) for r in rows if r.key.num_nodes > 1} & seen
-  }
+
+  @functools.cache
+  def fitted(fold: str, fabric: str) -> wire.Fabric:
+    others = [row for row in rows if fold_of(row.system) != fold]
+    return network_fit.fit_one(others, fabric)
 
   def predicted_us(row: nccl_tests.Row) -> float:
     fold = fold_of(row.system)
-    if row.key.num_nodes == 1 or fold not in fits:
+    if row.key.num_nodes == 1 or fold not in seen:
       return network_fit.predict_us(row)
-    return network_fit.predict_us(row, fits[fold][row.fabric])
+    return network_fit.predict_us(row, fitted(fold, row.fabric))
 
   return [(row, predicted_us(row)) for row in rows]
 

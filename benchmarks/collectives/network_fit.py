@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 import dataclasses
+import functools
 import math
 
 import numpy as np
@@ -21,11 +22,11 @@ from scipy import optimize
 from benchmarks.collectives import nccl_tests
 from lagom_xla.costs import wire
 
-# In the order in which they are fitted: fabric -> the one it is like. EFA runs
-# through the same plugin as Slingshot (aws-ofi-nccl on libfabric), TCPX through
-# a proxy thread of its own. TCPXO has a transport of its own (FasTrak) and no
-# rows here; on two a3-megagpu-8g it was published to run as Slingshot does, and
-# not as TCPX (tests/costs/networks_test.py).
+# Fabric -> the one it is like. EFA runs through the same plugin as Slingshot
+# (aws-ofi-nccl on libfabric), TCPX through a proxy thread of its own. TCPXO has
+# a transport of its own (FasTrak) and no rows here; on two a3-megagpu-8g it was
+# published to run as Slingshot does, and not as TCPX
+# (tests/costs/networks_test.py).
 _LIKE = {
   "infiniband": None,
   "slingshot": None,
@@ -64,6 +65,7 @@ _STATED = {"tcpx": {"nic_efficiency": 0.75 * wire.MOST_EFFICIENCY}}
 # Only where an adapter of 25 GB/s sits on the PCIe Gen 4 of an A100 without a
 # switch of their own does PCIe bind; the other fabrics' rows do not show it.
 _SHOWS_PCIE = "slingshot"
+_HAS_EXCHANGES = "infiniband"
 _SHOWN_BY_EXCHANGES = ("exchange_efficiency", "peer_us")
 # How much a figure's logarithm is held to its start, where a row's weighs 1:
 # of the fabrics that are like no other; of the others, chosen among 1, 1.5, 2
@@ -80,22 +82,28 @@ Fabrics = Mapping[str, wire.Fabric]
 
 def fit(rows: Sequence[nccl_tests.Row]) -> dict[str, wire.Fabric]:
   """Every fabric, by its name."""
-  found: dict[str, wire.Fabric] = {}
-  for name, like in _LIKE.items():
-    seen = [row for row in rows if _SAME.get(row.fabric, row.fabric) == name]
-    start = _START[name] if like is None else found[like]
-    weight = _PRIOR_WEIGHT.get(name, _LIKENESS_WEIGHT)
-    if found:
-      exchanges = {
-        f: getattr(found["infiniband"], f) for f in _SHOWN_BY_EXCHANGES
-      }
-      start = dataclasses.replace(start, **exchanges, **_STATED.get(name, {}))
-    found[name] = _fit(seen, name, start, weight)
-  return found | {name: found[same] for name, same in _SAME.items()}
+  return {name: fit_one(rows, name) for name in (*_LIKE, *_SAME)}
 
 
+def fit_one(rows: Sequence[nccl_tests.Row], name: str) -> wire.Fabric:
+  """One fabric, from its rows and those of the fabrics that it rests on."""
+  name = _SAME.get(name, name)
+  seen = tuple(r for r in rows if _SAME.get(r.fabric, r.fabric) == name)
+  like = _LIKE[name]
+  start = _START[name] if like is None else fit_one(rows, like)
+  if name != _HAS_EXCHANGES:
+    infiniband = fit_one(rows, _HAS_EXCHANGES)
+    exchanges = {f: getattr(infiniband, f) for f in _SHOWN_BY_EXCHANGES}
+    start = dataclasses.replace(start, **exchanges, **_STATED.get(name, {}))
+  return _fit(seen, name, start, _PRIOR_WEIGHT.get(name, _LIKENESS_WEIGHT))
+
+
+@functools.cache
 def _fit(
-  rows: Sequence[nccl_tests.Row], name: str, start: wire.Fabric, weight: float
+  rows: tuple[nccl_tests.Row, ...],
+  name: str,
+  start: wire.Fabric,
+  weight: float,
 ) -> wire.Fabric:
   fields = [field.name for field in dataclasses.fields(wire.Fabric)]
   if name != _SHOWS_PCIE:
