@@ -115,63 +115,58 @@ def _steps(curves: dict[str, list[Row]]) -> list[Any]:
 
   traces = []
   for group, (name, rows) in enumerate(curves.items()):
-    steps = [row.figures.step for row in rows if row.figures]
-    common = {
-      "x": [row.num_nodes for row in rows],
-      "legendgroup": name,
-      "meta": {"group": group},
-    }
-    traces.append(
-      graph_objects.Scatter(
-        **common,
-        name=name,
-        mode="lines+markers",
-        y=[step.us / 1e3 for step in steps],
-        error_y={
-          "type": "data",
-          "symmetric": False,
-          "array": [(step.high_us - step.us) / 1e3 for step in steps],
-          "arrayminus": [(step.us - step.low_us) / 1e3 for step in steps],
-          "thickness": 1,
-        },
-        marker={"symbol": _symbols(rows)},
-        text=[_hover(row) for row in rows],
-        hovertemplate="%{text}<extra></extra>",
-      )
+    found = [row.figures for row in rows if row.figures]
+    step = _curve(name, group, rows, [of.step.us / 1e3 for of in found])
+    step.update(
+      legendgroup=name,
+      error_y={
+        "type": "data",
+        "symmetric": False,
+        "array": [(of.step.high_us - of.step.us) / 1e3 for of in found],
+        "arrayminus": [(of.step.us - of.step.low_us) / 1e3 for of in found],
+        "thickness": 1,
+      },
     )
-    bounds = [row.figures.lower_bound_us / 1e3 for row in rows if row.figures]
-    traces.append(
-      graph_objects.Scatter(
-        **common,
-        name=f"{name}, lower bound",
-        mode="lines",
-        line={"dash": "dot"},
-        showlegend=False,
-        y=bounds,
-        hovertemplate=f"{name}: lower bound %{{y:,.4g}} ms<extra></extra>",
-      )
+    bound = graph_objects.Scatter(
+      name=f"{name}, lower bound",
+      mode="lines",
+      line={"dash": "dot"},
+      showlegend=False,
+      legendgroup=name,
+      meta=step.meta,
+      x=step.x,
+      y=[of.lower_bound_us / 1e3 for of in found],
+      hovertemplate=f"{name}: lower bound %{{y:,.4g}} ms<extra></extra>",
     )
+    traces += [step, bound]
   return traces
 
 
 def _curves(
   curves: dict[str, list[Row]], value: Callable[[Row], float]
 ) -> list[Any]:
-  from plotly import graph_objects
-
   return [
-    graph_objects.Scatter(
-      name=name,
-      mode="lines+markers",
-      x=[row.num_nodes for row in rows],
-      y=[value(row) for row in rows],
-      meta={"group": group},
-      marker={"symbol": _symbols(rows)},
-      text=[_hover(row) for row in rows],
-      hovertemplate="%{text}<extra></extra>",
-    )
+    _curve(name, group, rows, list(map(value, rows)))
     for group, (name, rows) in enumerate(curves.items())
   ]
+
+
+def _curve(
+  name: str, group: int, rows: Sequence[Row], ys: Sequence[float]
+) -> Any:
+  """A line by nodes, with a marker on which each row's figures are shown."""
+  from plotly import graph_objects
+
+  return graph_objects.Scatter(
+    name=name,
+    mode="lines+markers",
+    x=[row.num_nodes for row in rows],
+    y=ys,
+    meta={"group": group},
+    marker={"symbol": _symbols(rows)},
+    text=[_hover(row) for row in rows],
+    hovertemplate="%{text}<extra></extra>",
+  )
 
 
 def _networks(rows: Sequence[Row]) -> Iterator[Any]:
