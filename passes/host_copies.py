@@ -80,6 +80,11 @@ def is_on_host(shape: hlo.Shape) -> bool:
   return shape.layout.memory_space == _HOST
 
 
+def put_on_host(shape: hlo.Shape) -> None:
+  """Has an array be in the host's memory."""
+  shape.layout.memory_space = _HOST
+
+
 def only_moves(called: hlo.Computation) -> bool:
   """Whether a fusion or an async computation computes no array."""
   return not any(

@@ -17,9 +17,10 @@ which the step is lowered; or whatever has a `lower()` without arguments.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 import pathlib
 from typing import Any
+import warnings
 
 import jax
 
@@ -31,9 +32,11 @@ from lagom_xla.compile.loading import own_frames
 from lagom_xla.compile.loading import source
 from lagom_xla.compile.loading import step_function
 from lagom_xla.compile.loading import unused_devices
+from lagom_xla.compile.lowering import memory_kinds
 from lagom_xla.compile.lowering import nnx_step
 from lagom_xla.compile.targets import target as target_lib
 from lagom_xla.jax_internals import debug_callbacks
+from lagom_xla.jax_internals import lost_memory_kinds
 from lagom_xla.jax_internals import lowerings
 from lagom_xla.passes import hlo
 from lagom_xla.passes.program.stablehlo import functions
@@ -61,13 +64,14 @@ def load(
   if is_python(text):
     devices_lib.stand_in_with_cpus(cluster)
     file = pathlib.Path(place) if is_file else None
-    module = source.of_file(file) if file else source.of_module(place)
-    if not hasattr(module, function):
-      raise errors.TargetError(f"{place} defines no {function}.")
-    found = step_function.StepFunction(
-      text, module, function, dict(arguments or {})
-    )
-    return _from_python(found, file, cluster)
+    with lost_memory_kinds.noticed() as lost:
+      module = source.of_file(file) if file else source.of_module(place)
+      if not hasattr(module, function):
+        raise errors.TargetError(f"{place} defines no {function}.")
+      found = step_function.StepFunction(
+        text, module, function, dict(arguments or {})
+      )
+      return _from_python(found, file, cluster, lost)
   if text.endswith((".py", ".py:")):
     raise errors.TargetError(
       f"{text} names a file but no function: say"
@@ -108,12 +112,16 @@ def _from_python(
   found: step_function.StepFunction,
   file: pathlib.Path | None,
   cluster: cluster_lib.Cluster,
+  lost_kinds: Collection[str],
 ) -> target_lib.Target:
   devices = devices_lib.devices(cluster)
   own_frames.leave_out()
   try:
     with debug_callbacks.without_callbacks():
-      return _lowered(found, devices, cluster)
+      target = _lowered(found, devices, devices, cluster)
+      if lost_kinds:
+        return _on_cpus(found, devices, cluster, lost_kinds)
+      return target
   except (errors.TargetError, errors.CompileError):
     raise
   except (Exception, SystemExit) as error:
@@ -126,6 +134,7 @@ def _from_python(
 
 def _lowered(
   found: step_function.StepFunction,
+  given: Sequence[jax.Device],
   devices: Sequence[jax.Device],
   cluster: cluster_lib.Cluster,
 ) -> target_lib.Target:
@@ -134,7 +143,7 @@ def _lowered(
   What was sharded over as many CPUs, such as a mesh made at import, is lowered
   for GPUs without their devices: to HLO, which XLA partitions.
   """
-  with found.step(devices) as step:
+  with found.step(given) as step:
     lowered = nnx_step.lowered_inside(step.lower())
     client = lowerings.client_of(lowered)
     num_devices = target_lib.num_devices(lowered)
@@ -145,6 +154,8 @@ def _lowered(
       for_gpus = step.trace().lower(lowering_platforms=("cuda",))
       lowered = nnx_step.lowered_inside(for_gpus)
       module = hlo.load(lowerings.serialized_hlo(lowered))
+      program: Any = lowered.compiler_ir("stablehlo")
+      memory_kinds.into_hlo(program, module)
       return target_lib.of_module(module, cluster, name=found.text)
   if num_devices == 1 and _uses_no_argument(lowered):
     raise errors.TargetError(
@@ -164,6 +175,38 @@ def _lowered(
   if not step.trace:
     what += "; jax.pmap takes them as devices=devices"
   raise errors.TargetError(f"{what}.")
+
+
+def _on_cpus(
+  found: step_function.StepFunction,
+  devices: Sequence[jax.Device],
+  cluster: cluster_lib.Cluster,
+  lost_kinds: Collection[str],
+) -> target_lib.Target:
+  """The target, lowered over CPUs, which have the memories of its shardings.
+
+  Raises:
+    TargetError: it cannot be.
+  """
+  kinds = " and ".join(sorted(lost_kinds))
+  try:
+    cpus = jax.devices("cpu")[: cluster.num_devices]
+    target = _lowered(found, cpus, devices, cluster)
+  except errors.TargetError as error:
+    raise errors.TargetError(
+      f"{found.text} shards arrays into {kinds}, which JAX forgets of devices"
+      " that are not here: have it return (jitted step, tuple of its"
+      " arguments), so that it can be lowered over as many CPUs, or name a"
+      " dump of it."
+    ) from error
+  warnings.warn(
+    f"{found.text} shards arrays into {kinds}, which JAX forgets of devices"
+    " that are not here: it is lowered over CPUs in their place, and tuned"
+    " without forms.",
+    RuntimeWarning,
+    stacklevel=2,
+  )
+  return target
 
 
 def _uses_no_argument(lowered: jax.stages.Lowered) -> bool:

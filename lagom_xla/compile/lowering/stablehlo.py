@@ -18,6 +18,7 @@ from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
 from lagom_xla import errors
+from lagom_xla.compile.lowering import memory_kinds
 from lagom_xla.compile.lowering import shardings
 from lagom_xla.jax_internals import untraced
 from lagom_xla.passes import hlo
@@ -47,6 +48,7 @@ def of_module(module: hlo.Module) -> ir.Module:
     for operation in dependence.inner_operations(module_op):
       if operation.name == "stablehlo.dot":
         _generalize(operation)
+    memory_kinds.into_stablehlo(module, converted)
 
   stripped = _without_copies(module.proto)
   if shardings.partitioner(module) is None:
