@@ -6,7 +6,7 @@ A search by small steps ends where no step gains, and where that is depends on
 where it began. So every arm is compiled first, which is also what is worth most
 to a search that is stopped early; the options are searched from the fastest of
 the arms and the default, and again from the default where that is another.
-Values whose gain nothing foretells, that make no other kernels and that gained
+Values whose gain nothing foretells, that make no other kernels and that did
 nothing where they were compiled before, are not compiled again.
 """
 
@@ -143,7 +143,7 @@ def _from_starts(
   again = search_options(
     candidates.Search(default=so_far.default),
     max_compiles=1 + max_again,
-    is_hopeless=functools.partial(_gained_nothing, so_far),
+    is_hopeless=functools.partial(_did_nothing, so_far),
     in_turn=in_turn_before(0.0),
   )
   # First what has fewer options: of what is as fast the first is kept.
@@ -173,15 +173,16 @@ def _expecting(
   return begin
 
 
-def _gained_nothing(so_far: candidates.Search, value: value_lib.Value) -> bool:
-  """Whether a value was tried, and made no schedule shorter.
+def _did_nothing(so_far: candidates.Search, value: value_lib.Value) -> bool:
+  """Whether a value was tried, and no schedule took another time for it.
 
-  One that is for schedules short of memory is only tried on those, and one that
-  makes other kernels may couple what other loops keep apart.
+  One that made a schedule longer may make another one shorter. One that is for
+  schedules short of memory is only tried on those, and one that makes other
+  kernels may couple what other loops keep apart.
   """
   if value.is_first or after_fusion.before(value.options):
     return False
-  gains = []
+  changes = []
   for candidate in so_far.scheduled:
     options = candidate.config.options
     if value.options.items() <= options.items():
@@ -189,8 +190,8 @@ def _gained_nothing(so_far: candidates.Search, value: value_lib.Value) -> bool:
       alone = dataclasses.replace(candidate.config, options=others)
       without = so_far.found(alone)
       if isinstance(without, candidates.Candidate):
-        gains.append(_gain(without, candidate))
-  return bool(gains) and max(gains) < candidates.LEAST_GAIN
+        changes.append(abs(_gain(without, candidate)))
+  return bool(changes) and max(changes) < candidates.LEAST_GAIN
 
 
 def _gain(
