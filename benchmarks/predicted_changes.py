@@ -17,7 +17,7 @@ from lagom_xla.compile.targets import target as target_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.flags import options as options_lib
 from lagom_xla.passes import hlo
-from lagom_xla.search.xla import knobs
+from lagom_xla.search.xla import scheduling
 from lagom_xla.search.xla import thresholds
 from lagom_xla.xla_schedule import reschedule
 
@@ -77,7 +77,7 @@ def _changes() -> Iterator[Change]:
         {option: mib * _MIB},
         reschedule.Changes(thresholds_bytes={kind: mib * _MIB}),
       )
-  for value in map(knobs.in_flight, (2, 4)):
+  for value in map(scheduling.in_flight, (2, 4)):
     assert value.changes is not None
     yield value.label, value.options, value.changes
   for kind in thresholds.OPTIONS:

@@ -14,6 +14,10 @@ from __future__ import annotations
 
 from lagom_xla.passes import hlo
 
+SCHEDULER = "xla_gpu_enable_latency_hiding_scheduler"
+# The model's estimates, and with them the scheduler where it is on by itself.
+ESTIMATES = "xla_gpu_enable_analytical_sol_latency_estimator"
+
 
 def made(module: hlo.Module) -> bool:
   """Whether the latency-hiding scheduler made the schedule of a module."""

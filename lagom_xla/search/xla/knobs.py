@@ -19,16 +19,14 @@ import jax
 from lagom_xla.costs import in_words
 from lagom_xla.costs import step as step_lib
 from lagom_xla.passes import merged_products
+from lagom_xla.search.xla import scheduling
 from lagom_xla.search.xla import thresholds
 from lagom_xla.search.xla import value as value_lib
 from lagom_xla.xla_schedule import fills
-from lagom_xla.xla_schedule import latency_hiding
-from lagom_xla.xla_schedule import memory as memory_lib
 from lagom_xla.xla_schedule import reschedule
 
 # XLA merges products of which one moves no more MiB, 64 by default.
 _MERGED_MIB = 32
-_OVERLAP_LIMIT = "xla_gpu_experimental_parallel_collective_overlap_limit"
 # Kind of collective -> the option that pipelines it over loop iterations.
 PIPELINED = {
   "all-gather": "xla_gpu_enable_pipelined_all_gather",
@@ -57,16 +55,6 @@ def worth_trying(step: step_lib.Step) -> tuple[value_lib.Value, ...]:
   return value_lib.offered(
     v for knob in KNOBS.values() for v in knob.values(step)
   )
-
-
-def _scheduler(step: step_lib.Step) -> Iterator[value_lib.Value]:
-  if not latency_hiding.made(step.analysis.module):
-    yield value_lib.Value(
-      label="latency-hiding scheduler",
-      options={"xla_gpu_enable_latency_hiding_scheduler": True},
-      # The prediction itself schedules by the rules of that scheduler.
-      changes=reschedule.Changes(),
-    )
 
 
 def _combine_thresholds(step: step_lib.Step) -> Iterator[value_lib.Value]:
@@ -148,28 +136,6 @@ def _merging(step: step_lib.Step) -> Iterator[value_lib.Value]:
     )
 
 
-def _overlap_limit(step: step_lib.Step) -> Iterator[value_lib.Value]:
-  if not latency_hiding.made(step.analysis.module):
-    return  # No other scheduler reads it.
-  yield from map(in_flight, (2, 4))
-  yield value_lib.Value(
-    label="collectives started as early as possible",
-    options={
-      _OVERLAP_LIMIT: 4,
-      "xla_gpu_experimental_collective_start_as_early_as_possible": True,
-    },
-  )
-
-
-def in_flight(limit: int) -> value_lib.Value:
-  """So many collectives in flight at once."""
-  return value_lib.Value(
-    label=f"{limit} collectives in flight",
-    options={_OVERLAP_LIMIT: limit},
-    changes=reschedule.Changes(overlap_limit=limit),
-  )
-
-
 def uncombined(kinds: Collection[str]) -> value_lib.Value:
   """No collectives of these kinds combined, which have thresholds."""
   kinds = sorted(kinds)
@@ -180,25 +146,11 @@ def uncombined(kinds: Collection[str]) -> value_lib.Value:
   )
 
 
-def _memory_slop(step: step_lib.Step) -> Iterator[value_lib.Value]:
-  memory = memory_lib.of(step.analysis.module, step.cluster)
-  # A limit that a schedule stays far below changes nothing in it, and a higher
-  # one changes only what had to heed the default.
-  for percent, can_act in ((80, memory.may_heed(80)), (120, memory.is_short)):
-    if can_act:
-      most_gb = memory.limit_bytes(percent) / 1e9
-      yield value_lib.Value(
-        label=f"schedule within {percent} % of the memory, {most_gb:,.1f} GB",
-        options={"xla_gpu_memory_limit_slop_factor": percent},
-        is_first=percent > 100,
-      )
-
-
 # By name, the ones that most depends on first.
 KNOBS: Mapping[str, Knob] = {
   "scheduler": Knob(
     note="moves starts ahead of the kernels that their collectives hide behind",
-    values=_scheduler,
+    values=scheduling.scheduler,
   ),
   "combining": Knob(
     note="how many bytes of collectives of a kind are combined",
@@ -227,14 +179,18 @@ KNOBS: Mapping[str, Knob] = {
   ),
   "overlap limit": Knob(
     note="how many collectives the scheduler keeps in flight",
-    values=_overlap_limit,
+    values=scheduling.overlap_limit,
   ),
   "memory": Knob(
     note="how much memory the scheduler may use to start collectives early",
-    values=_memory_slop,
+    values=scheduling.memory_slop,
   ),
   "zero fills": Knob(
     note="leaves out kernels that fill with zeros what a loop overwrites",
     values=_unfilled,
+  ),
+  "fixed costs": Knob(
+    note="has the scheduler take kernels of a kind to cost the same",
+    values=scheduling.fixed_costs,
   ),
 }

@@ -39,6 +39,7 @@ from lagom_xla.search.xla import attempts as attempts_lib
 from lagom_xla.search.xla import candidates
 from lagom_xla.search.xla import knobs
 from lagom_xla.search.xla import options
+from lagom_xla.search.xla import scheduling
 from lagom_xla.search.xla import thresholds
 from lagom_xla.search.xla import turns
 from lagom_xla.search.xla import value as value_lib
@@ -134,7 +135,7 @@ def _for_strands(
   A collective that is combined of two strands' waits for both, unless keys keep
   them apart, and one that is in flight keeps the other strand's from starting.
   """
-  values = [knobs.in_flight(2)]
+  values = [scheduling.in_flight(2)]
   combined = {c.kind for c in step.analysis.collectives if c.num_operands > 1}
   if not keyed and (kinds := combined & thresholds.OPTIONS.keys()):
     values.insert(0, knobs.uncombined(kinds))

@@ -26,9 +26,6 @@ AFTER_THE_SCHEDULE = {
   "xla_disable_hlo_passes": "which passes run",
 }
 
-# On by itself for most programs; recipes set it for those where it is not.
-_SCHEDULER = "xla_gpu_enable_latency_hiding_scheduler"
-
 
 def of(
   config: config_lib.XlaConfig,
@@ -45,12 +42,16 @@ def of(
     by_default: the schedule under XLA's defaults.
   """
   without_object = _without_object(scheduled) | _out_of_reach(config, scheduled)
+  # Most programs have it without being asked; recipes ask for all.
+  is_on = latency_hiding.made(by_default.module) and (
+    config.options.get(latency_hiding.ESTIMATES, True) is True
+  )
   return tuple(
     name
     for name in names
     if name in AFTER_THE_SCHEDULE
     or name in without_object
-    or (name == _SCHEDULER and latency_hiding.made(by_default.module))
+    or (name == latency_hiding.SCHEDULER and is_on)
     or _is_default(name, config.options[name])
   )
 

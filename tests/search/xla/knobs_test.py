@@ -19,12 +19,14 @@ from lagom_xla.passes import hlo
 from lagom_xla.search.xla import knobs
 from lagom_xla.search.xla import thresholds
 from lagom_xla.search.xla import value as value_lib
+from lagom_xla.xla_schedule import latency_hiding
 from lagom_xla.xla_schedule import reschedule
 
 _ROOT = pathlib.Path(__file__).parents[3]
 _MIB = 2**20
 _LIMIT = "xla_gpu_experimental_parallel_collective_overlap_limit"
 _SCHEDULER = "xla_gpu_enable_latency_hiding_scheduler"
+_ESTIMATES = "xla_gpu_enable_analytical_sol_latency_estimator"
 
 
 def _step(module: hlo.Module, cluster: str = "1x8xh100") -> step_lib.Step:
@@ -218,14 +220,55 @@ def test_limits_on_overlap_say_what_they_change(fsdp_scan):
   assert limits == {2: 2, 4: 4}
 
 
+@pytest.fixture(scope="module")
+def with_library_products(
+  scheduled: Callable[..., hlo.Module], tp_step: jax.stages.Lowered
+) -> hlo.Module:
+  """A step whose products are cuBLAS's."""
+  return scheduled(tp_step, xla_gpu_enable_triton_gemm=False)
+
+
+def test_fixed_costs_are_offered_where_they_hide_collectives(
+  tp_scan, with_library_products, without_hiding
+):
+  step = _step(with_library_products)
+  (value,) = [v for v in _worth_trying(step) if _ESTIMATES in v.options]
+  # Without estimates XLA would leave the scheduler off.
+  assert value.options == {_ESTIMATES: False, _SCHEDULER: True}
+  # Triton's products cost nothing then; there are no estimates before Hopper.
+  assert _offered(_step(tp_scan), _ESTIMATES) == []
+  assert _offered(_step(with_library_products, "1x8xa100_80"), _ESTIMATES) == []
+  assert _offered(_step(without_hiding), _ESTIMATES) == []
+
+
+def test_fixed_costs_leave_the_scheduler_on_and_hide_otherwise(
+  scheduled: Callable[..., hlo.Module],
+  tp_step: jax.stages.Lowered,
+  with_library_products,
+):
+  def compile_(**options: bool) -> hlo.Module:
+    return scheduled(tp_step, xla_gpu_enable_triton_gemm=False, **options)
+
+  assert not latency_hiding.made(compile_(**{_ESTIMATES: False}))
+  fixed = compile_(**{_ESTIMATES: False, _SCHEDULER: True})
+  assert latency_hiding.made(fixed)
+  orders = [
+    [kernel.category for kernel in _step(module).analysis.kernels.values()]
+    for module in (fixed, with_library_products)
+  ]
+  assert orders[0] != orders[1]
+
+
 @pytest.mark.parametrize("name", knobs.KNOBS)
-def test_every_knob_says_what_it_does(name, fsdp_scan, without_hiding):
+def test_every_knob_says_what_it_does(
+  name, fsdp_scan, without_hiding, with_library_products
+):
   knob = knobs.KNOBS[name]
   assert knob.note
   # Not for every step.
+  acting = {"scheduler": without_hiding, "fixed costs": with_library_products}
   if name not in ("collective matmul", "memory", "merged products"):
-    module = without_hiding if name == "scheduler" else fsdp_scan
-    assert list(knob.values(_step(module)))
+    assert list(knob.values(_step(acting.get(name, fsdp_scan))))
 
 
 def test_an_option_that_can_end_the_process_is_never_offered(fsdp_scan):

@@ -32,6 +32,7 @@ _BY_DIM = "xla_gpu_enable_all_gather_combine_by_dim"
 _GATHERED = "xla_gpu_all_gather_combine_threshold_bytes"
 _COMMANDS = "xla_gpu_enable_command_buffer"
 _SCHEDULER = "xla_gpu_enable_latency_hiding_scheduler"
+_ESTIMATES = "xla_gpu_enable_analytical_sol_latency_estimator"
 
 
 Takes = Callable[[Mapping[str, object]], int]
@@ -133,6 +134,18 @@ def test_the_scheduler_that_xla_chose_itself_is_expected_to_go(
   assert pruning.pruned(target, kept, default) == pruning.expected(
     kept, default
   )
+
+
+def test_a_scheduler_that_xla_would_leave_off_stays(
+  h100s: object, fsdp_step: Callable[..., jax.stages.Lowered]
+) -> None:
+  """Without its estimates XLA switches it on for no program."""
+  target = target_lib.of_step(fsdp_step(), _H100S, name="step")
+  config = config_lib.XlaConfig(options={_ESTIMATES: False, _SCHEDULER: True})
+  kept = evaluation.evaluate_or_raise(config, target=target, searcher=_SEARCHER)
+  default = _default(target)
+  assert pruning.expected(kept, default) == config
+  assert pruning.pruned(target, kept, default) == config
 
 
 def _gathers(*groups: tuple[int, ...]) -> hlo.Module:
