@@ -39,9 +39,7 @@ def given(places: Sequence[Place], whole: Mapping[Place, Any]) -> set[Place]:
 
 
 def _name(place: Place) -> str:
-  return (
-    f"argument {place!r}" if isinstance(place, str) else f"argument {place}"
-  )
+  return f"argument {place!r}"
 
 
 def check_batch(batch: Mapping[Place, Any], num: int) -> None:

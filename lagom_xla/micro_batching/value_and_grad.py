@@ -80,13 +80,12 @@ def micro_batches(
     return jax.value_and_grad(
       loss_fn, argnums, has_aux=has_aux, allow_int=allow_int
     )
-  several = isinstance(argnums, Sequence)
   grad_places = _integers(argnums)
   batch_places = (*_integers(batch_argnums), *_names(batch_argnames))
   rng_places = (*_integers(rng_argnums), *_names(rng_argnames))
   differentiate = jax.value_and_grad(
     _share_of_loss(loss_fn, num if reduction == "mean" else 1, has_aux),
-    argnums,
+    grad_places,
     has_aux=True,
     allow_int=allow_int,
   )
@@ -110,18 +109,17 @@ def micro_batches(
         for place, value in whole.items()
       }
       positional = [part.pop(place) for place in range(len(args))]
-      (loss, part_aux), grads = differentiate(*positional, **part)
-      return loss, part_aux, grads if several else (grads,)
+      return differentiate(*positional, **part)
 
-    parts = [of_part(index) for index in range(num)]
-    losses, auxes, grads = zip(*parts, strict=True)
+    values, grads = zip(*map(of_part, range(num)), strict=True)
+    losses, auxes = zip(*values, strict=True)
     joined = tuple(
       join.join_grads(of_one, in_batch=place % len(args) in in_batch)
       for place, of_one in zip(
         grad_places, zip(*grads, strict=True), strict=True
       )
     )
-    grad = joined if several else joined[0]
+    grad = joined if isinstance(argnums, Sequence) else joined[0]
     loss = join.join("sum", losses)
     if not has_aux:
       return loss, grad
