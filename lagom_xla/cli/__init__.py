@@ -16,4 +16,8 @@ def run() -> None:
   ending.at_once()
   from lagom_xla.cli import main
 
-  main.run()
+  try:
+    main.run()
+  except SystemExit as end:
+    ending.quickly(end.code)
+    raise

@@ -30,6 +30,15 @@ def prints(devices):
   print("in the function")
   return step, step_args(devices)
 """
+_GOES_ON = """
+import threading
+
+def report():
+  threading.main_thread().join()
+  print("after the command")
+
+threading.Thread(target=report).start()
+"""
 _FAILS = """
 import jax, jax.numpy as jnp
 
@@ -88,6 +97,14 @@ def test_what_a_target_prints_goes_to_stderr(
     "in another process",
     "in the function",
   ]
+
+
+def test_a_thread_of_a_target_is_waited_for(
+  h100s: Sequence[jax.Device], tmp_path: pathlib.Path
+) -> None:
+  (tmp_path / "steps.py").write_text(STEPS + _GOES_ON)
+  outcome = run_process("inspect", "steps.py:step", CLUSTER, cwd=tmp_path)
+  assert (outcome.status, outcome.err) == (0, "after the command\n")
 
 
 @pytest.fixture

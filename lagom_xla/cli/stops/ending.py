@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The end by a stop while there is nothing to lose: at once, in one line.
+"""The end of the process: by a stop while there is nothing to lose, or done.
 
 It is imported before anything else, so it imports next to nothing.
 """
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import sys
 
 # What `signal` is made of, built in: that takes longer to import than all else.
 _signal = importlib.import_module("_signal")
@@ -29,6 +30,29 @@ def now(reason: str, exit_status: int) -> None:
     os.write(_STDERR, f"lagom-xla: stopped by {reason}.\n".encode())
   finally:
     os._exit(exit_status)
+
+
+def quickly(exit_status: object) -> None:
+  """Ends the process but for what Python takes down: half a second of it.
+
+  What was registered for the end is done. Returns where Python has to end the
+  process: it says what `exit_status` is, or waits for a thread.
+  """
+  import atexit
+  import threading
+
+  mine = threading.current_thread()
+  others = [t for t in threading.enumerate() if t is not mine and not t.daemon]
+  if others or not isinstance(exit_status, int | None):
+    return
+  atexit._run_exitfuncs()
+  try:
+    for stream in (sys.stdout, sys.stderr):
+      if stream is not None:
+        stream.flush()
+  except (OSError, ValueError):  # Python says that it could not be written.
+    return
+  os._exit(exit_status or 0)
 
 
 def _end(number: int, _: object) -> None:
