@@ -154,11 +154,12 @@ class Editor:
       edited = self._edited.get(proto.id)
       if edited is None:
         continue
-      kept = [hlo.Instruction.FromString(i.SerializeToString()) for i in edited]
-      del proto.instructions[:]
-      proto.instructions.extend(kept)
       sequence = self._proto.schedule.sequences[proto.id]
-      sequence.instruction_ids[:] = [i.id for i in kept]
+      sequence.instruction_ids[:] = [i.id for i in edited]
+      kept = [i.SerializeToString() for i in edited]
+      del proto.instructions[:]
+      for serialized in kept:
+        proto.instructions.add().MergeFromString(serialized)
     shared = {
       id_: computation
       for id_, computation in self.module.computations.items()

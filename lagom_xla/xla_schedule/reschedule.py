@@ -142,6 +142,8 @@ def _schedule(
     found[computation.id] = ordered
     if computation is own.get(computation.id):
       start.known[key] = ordered
+  if module is start.estimates.module:
+    module = _copied(module)
   return _with_orders(module, {id_: o for id_, (o, _) in found.items()})
 
 
@@ -156,12 +158,17 @@ def _ordered(
   return computation, streams.most_in_flight(computation.instructions)
 
 
+def _copied(module: hlo.Module) -> hlo.Module:
+  proto = hlo.hlo_pb2.HloModuleProto()
+  proto.CopyFrom(module.proto)
+  return dataclasses.replace(module, proto=proto, shared=module.computations)
+
+
 def _with_orders(
   module: hlo.Module, ordered: Mapping[int, hlo.Computation]
 ) -> hlo.Module:
-  """The module with other schedules, by computation id."""
-  proto = hlo.hlo_pb2.HloModuleProto()
-  proto.CopyFrom(module.proto)
+  """A module with other schedules, by computation id; its proto gets them."""
+  proto = module.proto
   for id_, computation in ordered.items():
     if computation is not module.computations[id_]:
       ids = [i.id for i in computation.instructions]
