@@ -37,6 +37,10 @@ _KNOBS = (
   },
   {"xla_gpu_memory_limit_slop_factor": 1},
   {"xla_gpu_enable_latency_hiding_scheduler": False},
+  {
+    "xla_gpu_enable_analytical_sol_latency_estimator": False,
+    "xla_gpu_enable_latency_hiding_scheduler": True,
+  },
   {"xla_gpu_enable_while_loop_double_buffering": True},
   {"xla_gpu_enable_dus_accumulator_zero_init_elimination": True},
   {"xla_disable_hlo_passes": "rematerialization"},

@@ -44,6 +44,7 @@ _OPTIONS = frozenset(
     "xla_gpu_all_gather_combine_threshold_bytes",
     "xla_gpu_all_reduce_combine_threshold_bytes",
     "xla_gpu_collect_cost_model_stats",
+    "xla_gpu_enable_analytical_sol_latency_estimator",
     "xla_gpu_enable_command_buffer",
     "xla_gpu_enable_dus_accumulator_zero_init_elimination",
     "xla_gpu_enable_latency_hiding_scheduler",

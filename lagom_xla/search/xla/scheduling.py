@@ -56,21 +56,13 @@ def in_flight(limit: int) -> value_lib.Value:
 
 
 def fixed_costs(step: step_lib.Step) -> Iterator[value_lib.Value]:
-  """Fixed costs in place of estimates: of a collective, five of a product.
+  """Fixed costs in place of estimates: five kernels hide any collective.
 
-  Those are GpuLatencyEstimator's (xla/service/gpu/
-  gpu_latency_hiding_scheduler.cc), by which a product of Triton's costs
-  nothing, so that little is hidden behind it.
+  XLA keeps them for programs that its estimates serve worse
+  (SolLatencyEstimator in xla/service/gpu/model/sol_latency_estimator.cc).
   """
-  kernels = step.analysis.kernels.values()
-  products = [kernel for kernel in kernels if kernel.category == "gemm"]
   is_estimated = step.cluster.gpu.compute_capability >= _ESTIMATED_SINCE
-  if (
-    is_estimated
-    and latency_hiding.made(step.analysis.module)
-    and products
-    and all("gemm_backend_config" in p.backend_config for p in products)
-  ):
+  if is_estimated and latency_hiding.made(step.analysis.module):
     yield value_lib.Value(
       label="scheduled by fixed costs",
       options={
