@@ -4,8 +4,10 @@
 
     python -m benchmarks.recipes [--data FOLDER] [--only=MODULE,...]
         [--gpus=h100,b200,a100_80] [--format=text|json] [--csv=FOLDER]
-    python -m benchmarks.recipes --exhaustive|--screen [--format=text|json]
+    python -m benchmarks.recipes --exhaustive [--format=text|json]
         [--csv=FOLDER]
+    python -m benchmarks.recipes --screen [--only=MODULE,...]
+        [--format=text|json] [--csv=FOLDER]
 
 A row for each step and kind of GPU: XLA's default, each recipe, what a search
 keeps that begins with the default only, and one that begins with all of them.
@@ -20,7 +22,7 @@ option adds that no knob sets.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 import json
 import os
 import pathlib
@@ -52,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> None:
       if arguments.exhaustive:
         table = _exhaustive(arguments.csv, workers)
       elif arguments.screen:
-        table = _screen(arguments.csv, workers)
+        table = _screen(arguments, workers)
       else:
         table = _recipes(arguments, workers)
   except errors.LagomError as error:
@@ -80,7 +82,8 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
   arguments = parser.parse_args(argv)
   if arguments.data is not None and not arguments.data.is_dir():
     parser.error(f"there is no folder {arguments.data}")
-  modules = dict.fromkeys(case.module for case in cases_lib.all_cases())
+  known = screen.CASES if arguments.screen else cases_lib.all_cases()
+  modules = dict.fromkeys(case.module for case in known)
   for name in arguments.only:
     if name not in modules:
       parser.error(f"there is no {name}; choose from {', '.join(modules)}")
@@ -103,7 +106,7 @@ def _exhaustive(
   folder: pathlib.Path | None, workers: pool_lib.Pool | None
 ) -> table_lib.Table:
   table = exhaustive.table([])
-  for named, target in _small(workers):
+  for named, target in _loaded(exhaustive.CASES, workers):
     row = exhaustive.row(target, progress=lambda what: _say(f"  {what}"))
     table = exhaustive.table([*table.rows, {**named, **row}])
     _keep(table, folder)
@@ -111,26 +114,40 @@ def _exhaustive(
 
 
 def _screen(
-  folder: pathlib.Path | None, workers: pool_lib.Pool | None
+  arguments: argparse.Namespace, workers: pool_lib.Pool | None
 ) -> table_lib.Table:
+  names = [(case.module, case.cluster) for case in screen.CASES]
+  only = arguments.only or [module for module, _ in names]
+  chosen = [case for case in screen.CASES if case.module in only]
   table = screen.table([])
-  for named, target in _small(workers):
+  for named, target in _loaded(chosen, workers):
     rows = screen.rows(target, progress=lambda what: _say(f"  {what}"))
     table = screen.table([*table.rows, *({**named, **row} for row in rows)])
-    _keep(table, folder)
+    if arguments.csv is not None:
+      kept = kept_rows.beside(
+        table, arguments.csv, names, fields=("module", "cluster")
+      )
+      _keep(screen.table(kept), arguments.csv)
   return table
 
 
-def _small(
-  workers: pool_lib.Pool | None,
+def _loaded(
+  cases: Iterable[cases_lib.Case], workers: pool_lib.Pool | None
 ) -> Iterator[tuple[dict[str, str], target_lib.Target]]:
-  """The small modules, with what a row calls them."""
-  for case in exhaustive.CASES:
+  """The targets of cases that need no data, with what a row calls them."""
+  for case in cases:
     _say(f"{case.module} on {case.cluster}")
-    target = case.target()
-    if workers is not None:
-      target = target.with_workers(workers)
-    yield {"module": case.module, "cluster": case.cluster}, target
+    yield _named(case), _with(workers, case.load(None))
+
+
+def _named(case: cases_lib.Case) -> dict[str, str]:
+  return {"module": case.module, "cluster": case.cluster}
+
+
+def _with(
+  workers: pool_lib.Pool | None, target: target_lib.Target
+) -> target_lib.Target:
+  return target if workers is None else target.with_workers(workers)
 
 
 def _keep(table: table_lib.Table, folder: pathlib.Path | None) -> None:
@@ -163,11 +180,9 @@ def _row(
 ) -> dict[str, Any]:
   """The row of a case; where there is none, why."""
   _say(f"{case.module} on {case.cluster}")
-  named = {"module": case.module, "cluster": case.cluster}
+  named = _named(case)
   try:
-    target = case.load(data)
-    if workers is not None:
-      target = target.with_workers(workers)
+    target = _with(workers, case.load(data))
     row = rows_lib.row(target, lambda what: _say(f"  {what}"))
   except errors.LagomError as error:
     return {**named, "failure": str(error)}

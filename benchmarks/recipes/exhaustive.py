@@ -10,11 +10,12 @@ are all compiled, and judged like the search: under NCCL's own choices.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-import dataclasses
 import itertools
+import pathlib
 from typing import Any
 
 from benchmarks import table as table_lib
+from benchmarks.recipes import cases as cases_lib
 from benchmarks.recipes import options_alone
 from benchmarks.workloads import scanned
 from lagom_xla import cluster as cluster_lib
@@ -48,40 +49,37 @@ _COLUMNS = (
 )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Case:
+def _case(
+  module: str, cluster: str, *, data: int, rows_per_device: int
+) -> cases_lib.Case:
   """Scanned perceptrons on a cluster.
 
-  Attributes:
+  Args:
     module: what they are called.
     cluster: as on the command line.
     data: devices that weights and rows are sharded over.
     rows_per_device: rows on each device.
   """
 
-  module: str
-  cluster: str
-  data: int
-  rows_per_device: int
-
-  def target(self) -> target_lib.Target:
-    """What is tuned."""
-    cluster = cluster_lib.parse(self.cluster)
+  def load(_: pathlib.Path | None) -> target_lib.Target:
+    parsed = cluster_lib.parse(cluster)
     lowered = scanned.lower(
-      devices_lib.devices(cluster),
-      data=self.data,
+      devices_lib.devices(parsed),
+      data=data,
       num_layers=8,
       width=4096,
       hidden=16384,
-      rows_per_device=self.rows_per_device,
+      rows_per_device=rows_per_device,
     )
-    return target_lib.of_step(lowered, cluster, name=self.module)
+    return target_lib.of_step(lowered, parsed, name=module)
+
+  return cases_lib.Case(module=module, cluster=cluster, load=load)
 
 
 CASES = (
-  Case(module="fsdp", cluster="1x8xh100", data=8, rows_per_device=1024),
-  Case(module="fsdp", cluster="2x8xh100", data=16, rows_per_device=4096),
-  Case(module="fsdp-tp", cluster="2x8xb200", data=2, rows_per_device=8192),
+  _case("fsdp", "1x8xh100", data=8, rows_per_device=1024),
+  _case("fsdp", "2x8xh100", data=16, rows_per_device=4096),
+  _case("fsdp-tp", "2x8xb200", data=2, rows_per_device=8192),
 )
 
 

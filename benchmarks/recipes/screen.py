@@ -4,21 +4,32 @@
 
 All options of the installed XLA are tried whose names say that they bear on
 collectives, loops, streams or schedules, with every value that they can have,
-or a few numbers. What makes other kernels, or other results, is left out: no
+or a few numbers; some with others without which they do nothing, or switch the
+scheduler off. What makes other kernels, or other results, is left out: no
 prediction says what autotuning makes of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+import pathlib
 from typing import Any
 
+import jax
+
 from benchmarks import table as table_lib
+from benchmarks.recipes import cases as cases_lib
+from benchmarks.recipes import exhaustive
 from benchmarks.recipes import options_alone
+from benchmarks.workloads import scanned
+from benchmarks.workloads import scanned_experts
+from lagom_xla import cluster as cluster_lib
+from lagom_xla.compile import devices as devices_lib
 from lagom_xla.compile.targets import target as target_lib
 from lagom_xla.flags import debug_options
 from lagom_xla.search.xla import candidates as candidates_lib
 from lagom_xla.search.xla import knobs
+from lagom_xla.xla_schedule import latency_hiding
 
 NAME = "screen"
 
@@ -37,8 +48,20 @@ _BEARING = (
   "windowed",
 )
 # Runs products beside products; has collectives run several times; caps
-# channels.
-_ASIDE = ("async_dot", "inflation", "nchannels")
+# channels; is for jobs that hang.
+_ASIDE = ("async_dot", "inflation", "nchannels", "timeout")
+
+_SCHEDULED = {latency_hiding.SCHEDULER: True}
+# What acts beside others only.
+_BESIDE: Mapping[str, Mapping[str, bool]] = {
+  # XLA leaves its scheduler off by itself then.
+  latency_hiding.ESTIMATES: _SCHEDULED,
+  # Read where there are no estimates.
+  "xla_gpu_enable_approx_costly_collectives": {
+    **_SCHEDULED,
+    latency_hiding.ESTIMATES: False,
+  },
+}
 
 _COLUMNS = (
   table_lib.Column(field="module", heading="module"),
@@ -48,6 +71,49 @@ _COLUMNS = (
   table_lib.Column(field="kept_ms", heading="kept ms", form=".3f"),
   table_lib.Column(field="with_ms", heading="with it", form=".3f"),
   table_lib.Column(field="gain", heading="gain", form=".2%"),
+)
+
+
+def _tensor_parallel(cluster: cluster_lib.Cluster) -> jax.stages.Lowered:
+  return scanned.lower(
+    devices_lib.devices(cluster),
+    data=1,
+    num_layers=8,
+    width=4096,
+    hidden=16384,
+    rows_per_device=8192,
+    recomputes=True,
+  )
+
+
+def _expert_parallel(cluster: cluster_lib.Cluster) -> jax.stages.Lowered:
+  return scanned_experts.lower(
+    devices_lib.devices(cluster),
+    num_layers=8,
+    width=4096,
+    hidden=4096,
+    rows_per_device=8192,
+  )
+
+
+def _case(
+  module: str,
+  cluster: str,
+  lower: Callable[[cluster_lib.Cluster], jax.stages.Lowered],
+) -> cases_lib.Case:
+  def load(_: pathlib.Path | None) -> target_lib.Target:
+    parsed = cluster_lib.parse(cluster)
+    return target_lib.of_step(lower(parsed), parsed, name=module)
+
+  return cases_lib.Case(module=module, cluster=cluster, load=load)
+
+
+# All-reduces and all-to-alls that the next product waits for, which those of
+# `exhaustive` have not.
+CASES = (
+  *exhaustive.CASES,
+  _case("tp", "1x8xb200", _tensor_parallel),
+  _case("experts", "1x8xh100", _expert_parallel),
 )
 
 
@@ -74,13 +140,14 @@ def rows(
     if option.name in searched:
       continue
     for value in _values(option):
-      options = {**best.config.options, option.name: value}
+      others = _BESIDE.get(option.name, {})
+      options = {**best.config.options, **others, option.name: value}
       with_ms = options_alone.step_ms(target, options)
       if with_ms is not None and abs(gain := 1 - with_ms / kept_ms) > 1e-6:
         found.append(
           {
             "option": option.name,
-            "value": str(value),
+            "value": " ".join([str(value), *_in_words(others)]),
             "kept_ms": kept_ms,
             "with_ms": with_ms,
             "gain": gain,
@@ -88,6 +155,12 @@ def rows(
         )
     progress(option.name)
   return sorted(found, key=lambda row: -row["gain"])
+
+
+def _in_words(others: Mapping[str, bool]) -> Iterator[str]:
+  """What was set beside an option."""
+  for name, value in others.items():
+    yield f"{name.removeprefix('xla_gpu_')}={value}"
 
 
 def _bearing() -> Iterator[debug_options.Option]:

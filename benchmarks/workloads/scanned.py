@@ -29,6 +29,7 @@ def lower(
   width: int,
   hidden: int,
   rows_per_device: int,
+  recomputes: bool = False,
 ) -> jax.stages.Lowered:
   """Lowers one step.
 
@@ -40,6 +41,8 @@ def lower(
     width: of the residual stream.
     hidden: hidden units of each layer.
     rows_per_device: rows on each device.
+    recomputes: whether the backward pass computes each layer again, so that
+      the forward pass has nothing to keep, nor to hide collectives behind.
   """
   mesh = Mesh(np.reshape(devices, (data, -1)), ("data", "model"))
 
@@ -60,7 +63,9 @@ def lower(
     return jax.lax.with_sharding_constraint(h, sharded("data", None)), None
 
   def loss(params: Any, h: jax.Array) -> jax.Array:
-    h, _ = jax.lax.scan(layer, h, params)
+    h, _ = jax.lax.scan(
+      jax.checkpoint(layer) if recomputes else layer, h, params
+    )
     return jnp.mean(jnp.square(h.astype(jnp.float32)))
 
   def step(params: Any, h: jax.Array) -> Any:

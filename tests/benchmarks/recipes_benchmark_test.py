@@ -23,9 +23,12 @@ from lagom_xla.compile import config as config_lib
 from lagom_xla.flags import recipes
 from lagom_xla.passes import hlo
 from lagom_xla.search.nccl import channel_cap
+from lagom_xla.search.xla import as_run
 
 H100 = cluster_lib.parse("1x8xh100")
 _DOUBLED = "xla_gpu_enable_while_loop_double_buffering"
+_SCHEDULER = "xla_gpu_enable_latency_hiding_scheduler"
+_ESTIMATES = "xla_gpu_enable_analytical_sol_latency_estimator"
 
 
 def _schedule(config: config_lib.XlaConfig) -> hlo.Module:
@@ -167,6 +170,45 @@ def test_a_screen_shows_what_no_knob_sets_and_a_step_feels():
   assert not target.is_met and option in target.found
   (target,) = screen.table([]).targets
   assert target.is_met
+
+
+def test_no_option_is_screened_with_the_scheduler_switched_off_by_it():
+  tried: list[dict[str, Any]] = []
+
+  def schedule(config: config_lib.XlaConfig) -> hlo.Module:
+    options = dict(config.options)
+    tried.append(options)
+    run_us = 90 - 10 * (options.get(_ESTIMATES) is False)
+    kernel = hlo_text.kernel("kernel", float(run_us))
+    return hlo_text.load(f"p = f32[256,256] parameter(0)\nROOT {kernel}")
+
+  # There no knob sets it.
+  a100 = cluster_lib.parse("1x8xa100_80")
+  target = fake_target.FakeTarget(name="step", cluster=a100, scheduled=schedule)
+  found = {row["option"]: row["value"] for row in screen.rows(target)}
+  assert found == {
+    _ESTIMATES: "False enable_latency_hiding_scheduler=True",
+    # It is read where there are no estimates.
+    "xla_gpu_enable_approx_costly_collectives": "True"
+    " enable_latency_hiding_scheduler=True"
+    " enable_analytical_sol_latency_estimator=False",
+  }
+  without_estimates = [o for o in tried if o.get(_ESTIMATES) is False]
+  assert all(o[_SCHEDULER] is True for o in without_estimates)
+
+
+@pytest.mark.parametrize(
+  ("module", "kind"), [("tp", "all-reduce"), ("experts", "all-to-all")]
+)
+def test_products_wait_for_collectives_of_the_steps_that_are_screened(
+  h100s: object, module, kind
+):
+  (case,) = [case for case in screen.CASES if case.module == module]
+  scheduled = as_run.scheduled(case.load(None))
+  waits = scheduled.timeline(scheduled.default).exposed_us
+  in_loops = [c for c in scheduled.analysis.collectives if c.executions > 1]
+  assert {c.kind for c in in_loops} == {kind}
+  assert any(waits.get(c.name, 0.0) > 0 for c in in_loops)
 
 
 # Rows of earlier runs.
