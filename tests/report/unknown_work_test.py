@@ -32,7 +32,11 @@ def sorts(x):
 def solves(x):
   return jax.scipy.linalg.solve_triangular(x, x)
 
-factors_args = solves_args = sorts_args = step_args
+@jax.jit
+def transforms(x):
+  return jnp.abs(jnp.fft.fft2(x))
+
+factors_args = solves_args = transforms_args = sorts_args = step_args
 """
 
 
@@ -65,6 +69,14 @@ def test_a_triangular_solve_is_no_matrix_product(steps: str) -> None:
   said = _said(f"{steps}:solves")
   assert "Only the bytes of 1 library call are costed" in said
   assert "(steps.py:17)" in said
+
+
+def test_a_fourier_transform_passes_through_memory_more_than_once(
+  steps: str,
+) -> None:
+  said = _said(f"{steps}:transforms")
+  assert "Only the bytes of 1 library call are costed" in said
+  assert ": fft (steps.py:21)" in said
 
 
 def test_a_program_can_ask_which_they_are(steps: str) -> None:

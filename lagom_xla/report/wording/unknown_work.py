@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Calls of libraries, of which nothing is known but the bytes that they move.
 
-Matrix factorizations, kernels that somebody wrote in Pallas or Triton and calls
-into Python are costed by those bytes, which can be far too little.
+Matrix factorizations, Fourier transforms, kernels that somebody wrote in Pallas
+or Triton and calls into Python are costed by those bytes, which can be far too
+little.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Mapping
 
 from lagom_xla.costs import in_words
 from lagom_xla.costs import step as step_lib
+from lagom_xla.passes import hlo
 from lagom_xla.report.wording import instructions as instructions_lib
 
 # Calls that take about as long as their bytes: sorts, norms and the like.
@@ -24,13 +26,20 @@ def targets(step: step_lib.Step) -> Mapping[str, str]:
   """What is called, by the names of such calls that nobody measured."""
   kernels, module = step.analysis.kernels, step.analysis.module
   return {
-    instruction.name: instruction.custom_call_target
+    instruction.name: target
     for computation_id in module.executions
     for instruction in module.computations[computation_id].instructions
     if (kernel := kernels.get(instruction.id)) and kernel.category == "other"
-    if _is_unknown(instruction.custom_call_target)
+    if _is_unknown(target := _target(instruction))
     if step.kernel_cost(kernel).source != "measured"
   }
+
+
+def _target(instruction: hlo.Instruction) -> str:
+  """What it calls; XLA calls cuFFT by an instruction of its own."""
+  if instruction.opcode == "fft":
+    return "fft"
+  return instruction.custom_call_target
 
 
 def _is_unknown(target: str) -> bool:
