@@ -78,6 +78,7 @@ class Kernel:
     num_columns: results of its column reductions, of which a block takes 32; 0
       without one.
     scatter: the scatter that it runs, if any.
+    is_exact: whether that is a product of f32 that no tensor core takes.
     matrix_shape: (batch, m, n, k) of its largest matrix product, or None.
     backend_config: what XLA decided for it, as JSON.
   """
@@ -92,6 +93,7 @@ class Kernel:
   num_element_operations: int = 0
   pattern: str = "elementwise"
   is_backward: bool = False
+  is_exact: bool = False
   num_threads: int = 0
   num_columns: int = 0
   scatter: scatters.Scatter | None = None
@@ -187,6 +189,7 @@ def _found(
     scatter=access.scatter,
     is_backward=_is_backward(instruction),
     element_type=largest.element_type if largest else _array_type(typed),
+    is_exact=largest is not None and largest.is_exact,
     result_elements=access.result_elements,
     matrix_shape=(
       (largest.batch, largest.m, largest.n, largest.k) if largest else None

@@ -17,6 +17,8 @@ from typing import Any
 from lagom_xla.passes import hlo
 
 CONVOLUTION_TARGETS = ("__cudnn$conv",)
+# PrecisionConfig::HIGHEST of XLA.
+_HIGHEST = 2
 # Instructions that may hold matrix products, in themselves or inside.
 MULTIPLYING = frozenset(
   [
@@ -33,13 +35,18 @@ MULTIPLYING = frozenset(
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class MatrixProduct:
-  """[batch, m, k] by [batch, k, n], with the HLO element type of the left."""
+  """[batch, m, k] by [batch, k, n], with the HLO element type of the left.
+
+  Of f32, `is_exact` says whether all bits of its operands count, which no
+  tensor core multiplies: jax.lax.Precision.HIGHEST.
+  """
 
   batch: int
   m: int
   n: int
   k: int
   element_type: str
+  is_exact: bool = False
 
   @property
   def flops(self) -> int:
@@ -61,6 +68,7 @@ def of_instruction(
           *(o.shape for o in computation.operands(instruction)[:2]),
           lhs_contracting=list(numbers.lhs_contracting_dimensions),
           lhs_batch=list(numbers.lhs_batch_dimensions),
+          is_highest=_HIGHEST in instruction.precision_config.operand_precision,
         )
       ]
     case "ragged-dot":
@@ -107,6 +115,8 @@ def _library_product(
         int(d) for d in numbers.get("lhs_contracting_dimensions", [])
       ],
       lhs_batch=[int(d) for d in numbers.get("lhs_batch_dimensions", [])],
+      is_highest="HIGHEST"
+      in gemm.get("precision_config", {}).get("operand_precision", []),
     )
   ]
 
@@ -117,6 +127,7 @@ def _product(
   *,
   lhs_contracting: list[int],
   lhs_batch: list[int],
+  is_highest: bool,
 ) -> MatrixProduct:
   k = math.prod(lhs.dimensions[d] for d in lhs_contracting)
   batch = math.prod(lhs.dimensions[d] for d in lhs_batch)
@@ -127,6 +138,7 @@ def _product(
     n=math.prod(rhs.dimensions) // shared,
     k=k,
     element_type=hlo.element_type(lhs),
+    is_exact=is_highest and hlo.element_type(lhs) == "f32",
   )
 
 
@@ -165,4 +177,6 @@ def _convolution(
     n=features,
     k=math.prod(kernel.dimensions) // max(features, 1),
     element_type=hlo.element_type(lhs),
+    is_exact=hlo.element_type(lhs) == "f32"
+    and _HIGHEST in instruction.precision_config.operand_precision,
   )

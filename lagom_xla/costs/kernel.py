@@ -4,9 +4,10 @@
 
 Matrix products take what `gemm` predicts, and never less than their bytes: what
 is fused into a product can read much more than its operands. Attention and
-convolutions take their operations at a share of the peak, or their bytes.
-`fusion` has the time of every other kernel, `scatter` what updates of one place
-add to it.
+convolutions take their operations at a share of the peak, or their bytes. No
+product of f32 whose precision is HIGHEST is faster than the GPU's f32 without
+tensor cores, which XLA keeps it from. `fusion` has the time of every other
+kernel, `scatter` what updates of one place add to it.
 
 XLA estimates kernels too (xla_gpu_collect_cost_model_stats, entry "sol"). Its
 products come from the table that `gemm` is fitted to, but read as a product's
@@ -119,10 +120,18 @@ def _run_us(kernel: kernels_lib.Kernel, gpu: gpu_lib.Gpu) -> float:
     largest_flops = 2 * math.prod(product[0])
     # Of several products in one kernel only the largest's shape is known.
     num_products = max(kernel.flops / largest_flops, 1)
-    return max(_product_us(gpu, *product) * num_products, moved_us)
+    product_us = _product_us(gpu, *product) * num_products
+    return max(product_us, _exact_us(kernel, gpu), moved_us)
   if kernel.scatter:
     return scatter.time_us(kernel.scatter, gpu) + moved_us
-  return max(_arithmetic_us(kernel, gpu), moved_us)
+  return max(_arithmetic_us(kernel, gpu), _exact_us(kernel, gpu), moved_us)
+
+
+def _exact_us(kernel: kernels_lib.Kernel, gpu: gpu_lib.Gpu) -> float:
+  """The least time of products of f32 without tensor cores; 0 for others."""
+  if not kernel.is_exact:
+    return 0.0
+  return kernel.flops / (gpu.matmul_peak_tflops["f32"] * 1e6)
 
 
 def _arithmetic_us(kernel: kernels_lib.Kernel, gpu: gpu_lib.Gpu) -> float:
