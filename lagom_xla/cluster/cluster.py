@@ -89,6 +89,11 @@ class Node:
       gbps=self.pcie_gbps, effective_gbps=self.pcie_effective_gbps
     )
 
+  @property
+  def nodes_per_nvlink_domain(self) -> int:
+    """How many such nodes NVLinks join, where there are as many."""
+    return self.nvlink.nodes_per_domain if self.nvlink else 1
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Cluster:
@@ -128,8 +133,8 @@ class Cluster:
   @property
   def nodes_per_nvlink_domain(self) -> int:
     """How many of its nodes NVLinks join, in each of its domains alike."""
-    nodes = self.node.nvlink.nodes_per_domain if self.node.nvlink else 1
-    return math.gcd(min(nodes, self.num_nodes), self.num_nodes)
+    most = min(self.node.nodes_per_nvlink_domain, self.num_nodes)
+    return math.gcd(most, self.num_nodes)
 
   def num_nodes_of(self, devices: Sequence[int]) -> int:
     """How many nodes these global device ids lie in.
@@ -145,8 +150,8 @@ class Cluster:
     Raises:
       ClusterError: a device is not in the cluster.
     """
-    nodes = self.node.nvlink.nodes_per_domain if self.node.nvlink else 1
-    return self._num_groups(devices, self.gpus_per_node * nodes)
+    group_size = self.gpus_per_node * self.node.nodes_per_nvlink_domain
+    return self._num_groups(devices, group_size)
 
   def _num_groups(self, devices: Sequence[int], group_size: int) -> int:
     for device in devices:

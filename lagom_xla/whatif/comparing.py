@@ -182,10 +182,8 @@ def _row(
 
 def _measured_nodes(cluster: cluster_lib.Cluster) -> int:
   """On how many nodes collectives were measured; a domain counts whole."""
-  nvlink = cluster.node.nvlink
-  nodes_per_domain = nvlink.nodes_per_domain if nvlink else 1
   most = wire.most_measured_nodes(cluster.node.fabric)
-  return max(most, 1) * nodes_per_domain
+  return max(most, 1) * cluster.node.nodes_per_nvlink_domain
 
 
 def _grouped(cases: Sequence[cases_lib.Case]) -> list[_Group]:
