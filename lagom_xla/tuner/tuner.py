@@ -130,6 +130,14 @@ def tune(
     CompileError: the target does not compile with the defaults.
     Stopped: it was raised before there was anything to make a plan from.
   """
+  if in_process and applied != "all":
+    raise errors.PlanError(
+      f"Of a plan whose {applied} alone are applied, nothing acts in the"
+      " training process: leave out one of applied and in_process."
+    )
+  by = nccl.by_name(searcher)
+  if applied != "all":
+    by = without_plugin.WithoutPlugin(limit=planning.limit(applied))
   so_far = so_far_lib.SoFar()
 
   def keep(
@@ -142,14 +150,6 @@ def tune(
     assert so_far.search is not None
     expect(num_candidates + full_compiles.num_expected(so_far.search))
 
-  by = nccl.by_name(searcher)
-  if applied != "all":
-    if in_process:
-      raise errors.PlanError(
-        f"Of a plan whose {applied} alone are applied, nothing acts in the"
-        " training process: leave out one of applied and in_process."
-      )
-    by = without_plugin.WithoutPlugin(limit=planning.limit(applied))
   with target.begun(), contextlib.ExitStack() as ahead:
     try:
       so_far.search = joint.search(
