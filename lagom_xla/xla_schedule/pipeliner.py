@@ -137,18 +137,18 @@ def _run_behind(
   once = after.keys() - twice
   behind = set().union(*(after[id_] for id_ in once))
   ends = list(loop.root.operand_ids)
-  is_behind = [id_ in behind for id_ in ends]
+  late = [id_ for id_ in ends if id_ in behind]
+  computed = [id_ for id_ in ends if id_ not in behind]
   sent = list(
     dict.fromkeys(id_ for at in after for id_ in body.by_id[at].operand_ids)
   )
   state = around_loop.state(loop)
   suffix = f".first{loop.instruction.id}"
-  computed = [e for e, late in zip(ends, is_behind, strict=True) if not late]
   first = around_loop.put_before(
     loop, loop.needed_for([*computed, *sent]), state, suffix
   )
   begun = [
-    state[at] if is_behind[at] else first[e] for at, e in enumerate(ends)
+    state[at] if id_ in behind else first[id_] for at, id_ in enumerate(ends)
   ]
   read_by = {id_: loop.add_element(body.by_id[id_], ".behind") for id_ in sent}
   starts = [i for i in loop.body if i.id in after]
@@ -160,16 +160,13 @@ def _run_behind(
   loop.add(again)
   around_loop.start_with(loop, [*begun, *(first[id_] for id_ in sent)])
   results = around_loop.results(loop)
-  late = [e for e, is_late in zip(ends, is_behind, strict=True) if is_late]
-  needed = loop.needed_for(late)
   last = around_loop.put_after(
-    loop, needed, results, f".last{loop.instruction.id}"
+    loop, loop.needed_for(late), results, f".last{loop.instruction.id}"
   )
-  around_loop.end_with(
-    loop,
-    [last[e] if is_behind[at] else results[at] for at, e in enumerate(ends)],
-    results,
-  )
+  ended = [
+    last[id_] if id_ in behind else results[at] for at, id_ in enumerate(ends)
+  ]
+  around_loop.end_with(loop, ended, results)
   return True
 
 
