@@ -17,6 +17,7 @@ import pytest
 import jitted_steps
 import lagom_xla
 from lagom_xla.jax_internals import caches
+from lagom_xla.live.loop import watch
 import live_job
 import live_step
 
@@ -105,7 +106,11 @@ def test_a_function_that_is_another_one_by_then_is_tuned_anew():
   assert step.report().count("  now: ") == 2
 
 
-def test_what_compiles_no_longer_leaves_the_step_as_jit_runs_it():
+def test_what_compiles_no_longer_leaves_the_step_as_jit_runs_it(
+  monkeypatch: pytest.MonkeyPatch,
+):
+  # It is told at the end of a window.
+  monkeypatch.setattr(watch, "MIN_WINDOW_S", 0.0)
   proposer = _faster()
   with _proposed_by(proposer):
     step = _tuned_step()
