@@ -30,17 +30,30 @@ def with_module(
   Raises:
     UnsupportedError: JAX lowers in another way.
   """
-  lowering: Any = copy.copy(lowered._lowering)
-  if getattr(lowering, "_hlo", None) is None:
+  if getattr(lowered._lowering, "_hlo", None) is None:
     raise errors.UnsupportedError(
       f"JAX {jax.__version__} keeps a lowered step's module where this"
       " lagom_xla does not know, and cannot be given another one."
     )
-  lowering._hlo = module
-  lowering._executable = None
-  rewritten = copy.copy(lowered)
-  rewritten._lowering = lowering
-  return rewritten
+  return _changed(lowered, _hlo=module)
+
+
+def with_client(lowered: jax.stages.Lowered, client: Any) -> jax.stages.Lowered:
+  """A lowered step that is compiled by another client."""
+  known = lowered._lowering.compile_args
+  return _changed(lowered, compile_args={**known, "backend": client})
+
+
+def _changed(
+  lowered: jax.stages.Lowered, **attributes: Any
+) -> jax.stages.Lowered:
+  """A lowered step whose lowering has other attributes, and is not compiled."""
+  lowering: Any = copy.copy(lowered._lowering)
+  for name, value in {**attributes, "_executable": None}.items():
+    setattr(lowering, name, value)
+  changed = copy.copy(lowered)
+  changed._lowering = lowering
+  return changed
 
 
 def copied(lowered: jax.stages.Lowered) -> jax.stages.Lowered:
@@ -50,12 +63,12 @@ def copied(lowered: jax.stages.Lowered) -> jax.stages.Lowered:
   """
   module: Any = lowered.compiler_ir("stablehlo")
   with module.context, ir.Location.unknown():
-    copy = ir.Module.create()
+    cloned = ir.Module.create()
     for name, attribute in module.operation.attributes.items():
-      copy.operation.attributes[name] = attribute
+      cloned.operation.attributes[name] = attribute
     for operation in module.body.operations:
-      copy.body.append(operation.operation.clone())
-  return with_module(lowered, copy)
+      cloned.body.append(operation.operation.clone())
+  return with_module(lowered, cloned)
 
 
 def serialized_hlo(lowered: jax.stages.Lowered) -> bytes:

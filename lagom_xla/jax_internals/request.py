@@ -9,7 +9,6 @@ would.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-import copy
 import dataclasses
 import hashlib
 from typing import Any
@@ -68,12 +67,12 @@ def program(module: ir.Module) -> Program:
   """A module as requests hold it."""
   bytecode = mlir.module_to_bytecode(module)
   with mlir.make_ir_context():
-    copy = ir.Module.parse(bytecode)
+    parsed = ir.Module.parse(bytecode)
     # XLA names instructions by what JAX was doing, which is in locations too.
-    digest = hashlib.sha256("\n".join(_names(copy)).encode())
+    digest = hashlib.sha256("\n".join(_names(parsed)).encode())
     strip = passmanager.PassManager.parse("builtin.module(strip-debuginfo)")
-    strip.run(copy.operation)
-    digest.update(mlir.module_to_bytecode(copy))
+    strip.run(parsed.operation)
+    digest.update(mlir.module_to_bytecode(parsed))
   return Program(bytecode=bytecode, content_digest=digest.hexdigest())
 
 
@@ -142,11 +141,7 @@ def of_step(
   if _PARTITIONED_BY_PYTHON in module.bytecode:
     return None
   recorder = recorder_lib.Recorder(lowerings.client_of(lowered))
-  lowering: Any = copy.copy(lowered._lowering)
-  lowering.compile_args = {**lowering.compile_args, "backend": recorder}
-  lowering._executable = None
-  recorded = copy.copy(lowered)
-  recorded._lowering = lowering
+  recorded = lowerings.with_client(lowered, recorder)
   try:
     recorded.compile(compiler_options=dict(options))
   except recorder_lib.Recorded as call:
