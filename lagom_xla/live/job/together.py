@@ -59,7 +59,6 @@ def first_decides(
   *,
   name: str,
   members: Iterable[int],
-  timeout_s: float = _TIMEOUT_S,
 ) -> _Result:
   """As `all_or_none`, where the others do what the first member came to.
 
@@ -70,7 +69,6 @@ def first_decides(
     digest: of a result, what must be the same on all members.
     name: of the work, the same on all members, which come to it equally often.
     members: the processes that do it; where it is one, it decides alone.
-    timeout_s: how long to wait for the first one, and then for the others.
 
   Returns:
     The result here.
@@ -87,12 +85,12 @@ def first_decides(
 
   def work() -> _Result:
     if not round_.is_first:
-      return follow(round_.proposal(timeout_s=timeout_s))
+      return follow(round_.proposal(timeout_s=_TIMEOUT_S))
     result = decide()
     round_.propose(tell(result))
     return result
 
-  return _agreed(round_, work, digest, timeout_s)
+  return _agreed(round_, work, digest, _TIMEOUT_S)
 
 
 def _agreed(
