@@ -40,7 +40,7 @@ def proposer() -> Iterator[live_step.Proposer]:
 
 
 # Calls in which a step is measured, traced, and runs candidates.
-_NUM_CALLS = 400
+_NUM_CALLS = 200
 
 
 def _raised(x: jax.Array, power: int) -> jax.Array:
