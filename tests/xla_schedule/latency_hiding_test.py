@@ -77,7 +77,7 @@ def _experts(exchange: Exchange, gpu: str) -> target_lib.StepTarget:
 
 def _is_offered(module: hlo.Module, target: target_lib.Target) -> bool:
   step = step_lib.of_module(module, target.cluster)
-  return any(_OPTION in v.options for v in knobs.worth_trying(step))
+  return any(v.options == {_OPTION: True} for v in knobs.worth_trying(step))
 
 
 def _orders(module: hlo.Module) -> list[list[str]]:
