@@ -21,7 +21,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ["LAGOM_XLA_WORKERS"] = "0"
 os.environ["LAGOM_XLA_CACHE"] = "off"
 # Where Python is to keep no bytecode, as in many containers, each process of a
-# test would compile all that it imports.
+# test would compile all that it imports, and each run rewrite all assertions.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # Processes of tests share the cores; what BLAS does here is small.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -52,8 +52,6 @@ from lagom_xla.tuner import tuning as tuning_lib
 import quick
 
 quick.start_cpus(8)
-
-# Nor need the next run rewrite the assertions of all tests again.
 sys.dont_write_bytecode = False
 
 # A busy machine makes an example slow, not wrong.
