@@ -131,16 +131,6 @@ def test_a_search_that_slows_the_step_too_much_is_ended():
   assert any("tuning has cost" in script.words for script in job.scripts)
 
 
-def test_a_search_as_slow_as_checkpoints_is_ended_as_well():
-  job = _searched(0, 2.5)
-  # A block of 1 call is told apart, and 20 steps are 8 more.
-  assert _cost(job).num_foreign == 1
-  assert job.lost_s == pytest.approx(
-    _cost(job).seconds + _cost(job).foreign_s, rel=0.1
-  )
-  assert 20 < job.lost_s < 30
-
-
 def test_what_a_short_run_cannot_pay_for_waits_for_a_longer_one():
   # A trace costs 0.1 s: 100 of these steps, 2 % of 5,000.
   job = Job(step_s=[1e-3, 0.8e-3], noise=1e-6)

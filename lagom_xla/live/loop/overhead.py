@@ -78,7 +78,6 @@ class Overhead:
     self._trials_s: list[float] = []
     self._foreign_s = 0.0
     self._num_foreign = 0
-    self._was_slow = False
     # Of the noise of calls, and of what they were compared with.
     self._variance_s2 = 0.0
     self._usual_error_s = 0.0
@@ -129,9 +128,7 @@ class Overhead:
       )
       usual_s = segment.num_calls * usual.step_s
       is_usual = segment.variant == script.in_use and not segment.is_traced
-      was_slow = self._was_slow
-      self._was_slow = is_usual and seconds > baseline.FOREIGN_RATIO * usual_s
-      if self._was_slow and not was_slow:  # In a row it is no checkpoint.
+      if is_usual and seconds > baseline.FOREIGN_RATIO * usual_s:
         self._foreign_s += seconds - usual_s
         self._num_foreign += 1
         continue
