@@ -76,7 +76,8 @@ class Balance(searcher_lib.Searcher[Progress]):
       start's not counted; one that goes on for so long has missed its goal.
     max_descents: subspaces of one key in which it descends.
     descent_margin: descents begin only in subspaces that lose at most so many
-      times what the best one does.
+      times what the best one does. The survey may have seen one number of
+      channels there, and a descent may halve what that loses.
     max_key_trials: trials of one key after which it descends no further, those
       of its survey counted.
   """
@@ -85,7 +86,7 @@ class Balance(searcher_lib.Searcher[Progress]):
   hidden_share: float = 0.01
   max_survey_trials: int = 30
   max_descents: int = 3
-  descent_margin: float = 1.3
+  descent_margin: float = 2.0
   max_key_trials: int = 48
 
   def _begin(
