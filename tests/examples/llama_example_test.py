@@ -28,7 +28,7 @@ from llama import train
 from llama.model import Llama
 
 MESHES = ("fsdp:8", "tp:8", "fsdp:4,tp:2")
-NUM_STEPS = 16
+NUM_STEPS = 24
 # Of what agrees with the first mesh.
 NUM_FIRST_STEPS = 3
 BATCH_SIZE = 8
@@ -74,7 +74,7 @@ def trained_on(mesh: str) -> dict[str, np.ndarray]:
 def test_loss_starts_at_chance_and_falls():
   losses = trained_on(MESHES[0])["loss"]
   assert losses[0] == pytest.approx(np.log(256), rel=0.05)
-  assert losses[-3:].mean() < 3
+  assert losses[-5:].mean() < 2.7
 
 
 @pytest.mark.parametrize("mesh", MESHES[1:])

@@ -35,7 +35,7 @@ from moe import train
 
 BATCH_SIZE = 16
 SEQ_LEN = 32
-NUM_STEPS = 16
+NUM_STEPS = 24
 
 
 def step_of(**kwargs: Any) -> tuple[Any, Any]:
@@ -72,7 +72,7 @@ def trained() -> dict[str, np.ndarray]:
 def test_loss_starts_at_chance_and_falls() -> None:
   losses = trained()["loss"]
   assert losses[0] == pytest.approx(np.log(256), rel=0.05)
-  assert losses[-3:].mean() < 3
+  assert losses[-5:].mean() < 2.7
 
 
 def test_it_trains_alike_however_devices_and_batch_are_arranged() -> None:
