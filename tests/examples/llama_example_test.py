@@ -29,8 +29,8 @@ from llama.model import Llama
 
 MESHES = ("fsdp:8", "tp:8", "fsdp:4,tp:2")
 NUM_STEPS = 24
-# Of what agrees with the first mesh.
-NUM_FIRST_STEPS = 3
+# Of the other meshes, which agree with the first.
+NUM_FIRST_STEPS = 10
 BATCH_SIZE = 8
 
 
@@ -80,7 +80,7 @@ def test_loss_starts_at_chance_and_falls():
 @pytest.mark.parametrize("mesh", MESHES[1:])
 def test_meshes_agree(mesh: str):
   # They differ in the order of bfloat16 sums alone: by up to 0.3 % in the first
-  # losses, after which training itself amplifies it.
+  # ten losses, after which training itself amplifies it.
   here, there = trained_on(mesh), trained_on(MESHES[0])
   np.testing.assert_allclose(
     here["loss"], there["loss"][:NUM_FIRST_STEPS], rtol=0.01
@@ -107,13 +107,11 @@ def test_a_batch_taken_apart_trains_alike(kwargs: dict[str, Any]):
     **kwargs,
   )
   here = example_training.metrics_of(
-    compiled(step, specs), specs, initial_state(), num_steps=NUM_FIRST_STEPS
+    compiled(step, specs), specs, initial_state(), num_steps=3
   )
   whole = trained_on(MESHES[0])
   # As between meshes: bfloat16 sums in another order.
-  np.testing.assert_allclose(
-    here["loss"], whole["loss"][:NUM_FIRST_STEPS], rtol=0.01
-  )
+  np.testing.assert_allclose(here["loss"], whole["loss"][:3], rtol=0.01)
   np.testing.assert_allclose(
     here["grad_norm"][0], whole["grad_norm"][0], rtol=0.01
   )
