@@ -23,12 +23,16 @@ from lagom_xla.compile.targets import target as target_lib
 GPUS = ("h100", "b200", "a100_80")
 
 _EXAMPLES = pathlib.Path(__file__).resolve().parents[2] / "examples"
-# Nodes and GPUs per node -> file.
-_PUBLISHED = {
-  "16x8": "hlo/hlo_llama31_70b_bf16_16x8.hlo.xz",
-  "1x4": "hlo/hlo_llama3_8b_cp_bf16_1x4.hlo.xz",
-  "1x8": "hlo/hlo_llama31_8b_bf16_1x8.hlo.xz",
-  "2x8": "hlo/hlo_mixtral_8x7b_bf16_2x8.hlo.xz",
+# Name -> nodes and GPUs per node, file.
+_OF_FILES = {
+  "llama31_70b_bf16_16x8": ("16x8", "hlo/hlo_llama31_70b_bf16_16x8.hlo.xz"),
+  "llama3_8b_cp_bf16_1x4": ("1x4", "hlo/hlo_llama3_8b_cp_bf16_1x4.hlo.xz"),
+  "llama31_8b_bf16_1x8": ("1x8", "hlo/hlo_llama31_8b_bf16_1x8.hlo.xz"),
+  "mixtral_8x7b_bf16_2x8": ("2x8", "hlo/hlo_mixtral_8x7b_bf16_2x8.hlo.xz"),
+  "maxtext": (
+    "1x4",
+    "maxtext_h100/module_0016.jit_train_step.before_optimizations.hlo.pb.xz",
+  ),
 }
 # Name -> example, nodes and GPUs per node, arguments.
 _OF_EXAMPLES = {
@@ -38,6 +42,7 @@ _OF_EXAMPLES = {
   "llama-70b": ("llama", "16x8", {"model": "70b", "mesh": "fsdp:128,tp:1"}),
   "moe": ("moe", "1x8", {}),
   "gpt": ("gpt", "2x8", {}),
+  "mlp": ("mlp", "2x8", {}),
 }
 
 _Load = Callable[[pathlib.Path | None], target_lib.Target]
@@ -67,8 +72,8 @@ def cases(gpu: str) -> Iterator[Case]:
     cluster = f"{shape}x{gpu}"
     load = functools.partial(_load, target, cluster, arguments)
     yield Case(module=name, cluster=cluster, load=lambda _, f=load: f())
-  for shape, file in _PUBLISHED.items():
-    yield published(file, f"{shape}x{gpu}")
+  for name, (shape, file) in _OF_FILES.items():
+    yield of_file(name, file, f"{shape}x{gpu}")
   for case in paper_cases.table_2():
     if case.num_nodes == 1 and case.cluster == paper_cases.CLUSTERS[0]:
       cluster = f"1x8x{gpu}"
@@ -83,14 +88,13 @@ def all_cases() -> Iterator[Case]:
     yield from cases(gpu)
 
 
-def published(file: str, cluster: str) -> Case:
-  """One of XLA's published modules."""
+def of_file(name: str, file: str, cluster: str) -> Case:
+  """A module of the folder with data, before optimization."""
 
   def load(data: pathlib.Path | None) -> target_lib.Target:
     assert data is not None
     return load_lib.load(str(data / file), cluster_lib.parse(cluster))
 
-  name = pathlib.Path(file).name.removesuffix(".hlo.xz").removeprefix("hlo_")
   return Case(module=name, cluster=cluster, load=load, file=file)
 
 
