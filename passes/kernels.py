@@ -14,6 +14,7 @@ from collections.abc import Mapping
 import dataclasses
 from typing import Any
 
+from lagom_xla.passes import attention
 from lagom_xla.passes import collectives
 from lagom_xla.passes import hlo
 from lagom_xla.passes import kernel_content
@@ -45,7 +46,6 @@ _GEMM_TARGETS = (
   "__triton_gemm",
   "__cutlass",
 )
-_ATTENTION_TARGETS = ("__cudnn$fmha", "te_fused_attn", "cudnn_fmha")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -169,8 +169,9 @@ def _found(
   category = _category(instruction, config, bool(products))
   typed = instruction.shape
   if category == "attention":
-    flops = _attention_flops(computation, instruction)
-    typed = computation.operands(instruction)[0].shape
+    query, key = (o.shape for o in computation.operands(instruction)[:2])
+    flops = attention.flops(instruction, query, key, config)
+    typed = query
   access = memory_access.of_instruction(
     module, computation, instruction, has_product=bool(products)
   )
@@ -187,7 +188,7 @@ def _found(
     num_threads=access.num_threads,
     num_columns=access.num_columns,
     scatter=access.scatter,
-    is_backward=_is_backward(instruction),
+    is_backward=attention.is_backward(instruction),
     element_type=largest.element_type if largest else _array_type(typed),
     is_exact=largest is not None and largest.is_exact,
     result_elements=access.result_elements,
@@ -203,7 +204,7 @@ def _category(
 ) -> str:
   target = instruction.custom_call_target
   fusion_kind = config.get("fusion_backend_config", {}).get("kind", "")
-  if target.startswith(_ATTENTION_TARGETS):
+  if target.startswith(attention.TARGETS):
     return "attention"
   if target.startswith(matrix_products.CONVOLUTION_TARGETS):
     return "convolution"
@@ -216,31 +217,6 @@ def _category(
   if instruction.opcode in ("fusion", "async-start"):
     return "fusion"
   return "other"
-
-
-def _attention_flops(
-  computation: hlo.Computation, instruction: hlo.Instruction
-) -> int:
-  """Operations of a fused attention call, from its query and key shapes.
-
-  Forward is two products, backward five (Dao 2022, FlashAttention, sec. 3.1).
-  Half of them fall to a causal mask; whether there is one is in attributes
-  that differ by library, so a mask is assumed where query and key lengths are
-  equal.
-  """
-  query, key = (o.shape for o in computation.operands(instruction)[:2])
-  if len(query.dimensions) != 4 or len(key.dimensions) < 4:
-    return 0
-  batch, length, heads, size = query.dimensions
-  key_length = key.dimensions[1]
-  products = 5 if _is_backward(instruction) else 2
-  causal = 2 if key_length == length else 1
-  scores = batch * heads * length * key_length
-  return products * 2 * scores * size // causal
-
-
-def _is_backward(instruction: hlo.Instruction) -> bool:
-  return "ackward" in instruction.custom_call_target
 
 
 def _array_type(shape: hlo.Shape) -> str:

@@ -8,7 +8,9 @@ from collections.abc import Callable, Sequence
 import json
 
 import jax
+from jax._src.cudnn import fused_attention_stablehlo as fused_attention
 import jax.numpy as jnp
+from jaxlib.mlir import ir
 import pytest
 
 import compiled_kernels
@@ -191,6 +193,58 @@ def test_fused_attention_is_its_products_halved_by_a_causal_mask(
   flops = products * 2 * (2 * 8 * 128 * key_length) * 64
   assert kernel.flops == (flops // 2 if key_length == 128 else flops)
   assert kernel.result_elements == 2 * 128 * 8 * 64
+
+
+@pytest.mark.parametrize("layout", list(fused_attention.AttentionLayout))
+@pytest.mark.parametrize(
+  ("mask", "lengths", "window", "scores"),
+  [
+    ("NO_MASK", (64, 64), 0, 64 * 64),
+    ("NO_MASK", (64, 32), 0, 64 * 32),
+    ("CAUSAL", (64, 64), 0, 64 * 64 // 2),
+    ("PADDING_CAUSAL", (64, 64), 0, 64 * 64 // 2),
+    ("CAUSAL", (64, 64), 16, 48 * 16 + 16 * 16 // 2),
+    ("CAUSAL", (64, 256), 0, 64 * 64 // 2),
+    ("CAUSAL", (64, 32), 0, 32 * 32 + 32 * 32 // 2),
+  ],
+)
+def test_cudnns_attention_multiplies_what_its_mask_leaves(
+  layout: fused_attention.AttentionLayout,
+  mask: str,
+  lengths: tuple[int, int],
+  window: int,
+  scores: int,
+) -> None:
+  batch, heads, size = 2, 8, 128
+  with ir.Context():
+    config = fused_attention.create_dot_product_attention_backend_config(
+      batch,
+      heads,
+      *lengths,
+      dtype=ir.BF16Type.get(),
+      fmha_scale=1.0,
+      seed=0,
+      dropout_rate=0.0,
+      mask_type=fused_attention.MaskType[mask],
+      layout=layout.value,
+      sliding_window_length=window,
+      max_seg_per_batch=1,
+      is_paged_attention=False,
+      is_bwd=False,
+    )
+  q, k = (
+    f"bf16[{batch},{length},{heads},{size}]"
+    if layout == fused_attention.AttentionLayout.BTNH
+    else f"bf16[{batch},{heads},{length},{size}]"
+    for length in lengths
+  )
+  kernel = compiled_kernels.handwritten(f"""
+    q = {q} parameter(0)
+    k = {k} parameter(1)
+    ROOT out = ({q}, u8[1000]) custom-call(q, k, k),
+      custom_call_target="__cudnn$fmhaSoftmax", backend_config={config}
+  """)
+  assert kernel.flops == 2 * 2 * batch * heads * size * scores
 
 
 # What is a kernel.
