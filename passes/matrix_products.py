@@ -19,6 +19,7 @@ from lagom_xla.passes import hlo
 CONVOLUTION_TARGETS = ("__cudnn$conv",)
 # PrecisionConfig::HIGHEST of XLA.
 _HIGHEST = 2
+_OF_F32 = ("f32", "c64")
 # Instructions that may hold matrix products, in themselves or inside.
 MULTIPLYING = frozenset(
   [
@@ -37,8 +38,8 @@ MULTIPLYING = frozenset(
 class MatrixProduct:
   """[batch, m, k] by [batch, k, n], with the HLO element type of the left.
 
-  Of f32, `is_exact` says whether all bits of its operands count, which no
-  tensor core multiplies: jax.lax.Precision.HIGHEST.
+  Of f32, and of complex numbers of these, `is_exact` says whether all bits of
+  its operands count, which no tensor core multiplies: jax.lax.Precision.HIGHEST.
   """
 
   batch: int
@@ -138,7 +139,7 @@ def _product(
     n=math.prod(rhs.dimensions) // shared,
     k=k,
     element_type=hlo.element_type(lhs),
-    is_exact=is_highest and hlo.element_type(lhs) == "f32",
+    is_exact=is_highest and hlo.element_type(lhs) in _OF_F32,
   )
 
 
@@ -177,6 +178,6 @@ def _convolution(
     n=features,
     k=math.prod(kernel.dimensions) // max(features, 1),
     element_type=hlo.element_type(lhs),
-    is_exact=hlo.element_type(lhs) == "f32"
+    is_exact=hlo.element_type(lhs) in _OF_F32
     and _HIGHEST in instruction.precision_config.operand_precision,
   )

@@ -6,8 +6,10 @@ Matrix products take what `gemm` predicts, and never less than their bytes: what
 is fused into a product can read much more than its operands. Attention and
 convolutions take their operations at a share of the peak, or their bytes. No
 product of f32 whose precision is HIGHEST is faster than the GPU's f32 without
-tensor cores, which XLA keeps it from. `fusion` has the time of every other
-kernel, `scatter` what updates of one place add to it.
+tensor cores, which XLA keeps it from. A product of complex numbers is four of
+their parts, in TF32 as products of f32 are (GetBlasComputationType of XLA's
+stream_executor). `fusion` has the time of every other kernel, `scatter` what
+updates of one place add to it.
 
 XLA estimates kernels too (xla_gpu_collect_cost_model_stats, entry "sol"). Its
 products come from the table that `gemm` is fitted to, but read as a product's
@@ -39,6 +41,9 @@ from lagom_xla.passes import sol_estimates
 # about what FlashAttention-2 (arXiv 2307.08691) reports on A100 and
 # FlashAttention-3 (arXiv 2407.08608) on H100. Later GPUs are taken to be alike.
 _ATTENTION_EFFICIENCY = {8: (0.7, 0.6), 9: (0.6, 0.5)}
+
+_PARTS = {"c64": "f32", "c128": "f64"}
+_PRODUCTS_OF_PARTS = 4
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -119,7 +124,7 @@ def _run_us(kernel: kernels_lib.Kernel, gpu: gpu_lib.Gpu) -> float:
   if product := _product(kernel):
     largest_flops = 2 * math.prod(product[0])
     # Of several products in one kernel only the largest's shape is known.
-    num_products = max(kernel.flops / largest_flops, 1)
+    num_products = max(_flops(kernel) / largest_flops, 1)
     product_us = _product_us(gpu, *product) * num_products
     return max(product_us, _exact_us(kernel, gpu), moved_us)
   if kernel.scatter:
@@ -131,7 +136,7 @@ def _exact_us(kernel: kernels_lib.Kernel, gpu: gpu_lib.Gpu) -> float:
   """The least time of products of f32 without tensor cores; 0 for others."""
   if not kernel.is_exact:
     return 0.0
-  return kernel.flops / (gpu.matmul_peak_tflops["f32"] * 1e6)
+  return _flops(kernel) / (gpu.matmul_peak_tflops["f32"] * 1e6)
 
 
 def _arithmetic_us(kernel: kernels_lib.Kernel, gpu: gpu_lib.Gpu) -> float:
@@ -146,7 +151,7 @@ def _arithmetic_us(kernel: kernels_lib.Kernel, gpu: gpu_lib.Gpu) -> float:
     parameters = gemm.fitted(gpu, element_type, element_type)
     efficiency = parameters.sustained_efficiency
   peak = gemm.peak_tflops(gpu, element_type, element_type)
-  return kernel.flops / (peak * efficiency * 1e6)
+  return _flops(kernel) / (peak * efficiency * 1e6)
 
 
 def _product(
@@ -159,10 +164,16 @@ def _product(
   return shape, _number_type(kernel)
 
 
+def _flops(kernel: kernels_lib.Kernel) -> int:
+  """Operations on real numbers."""
+  is_complex = kernel.element_type in _PARTS
+  return kernel.flops * (_PRODUCTS_OF_PARTS if is_complex else 1)
+
+
 def _number_type(kernel: kernels_lib.Kernel) -> str:
-  """The kernel's type; one byte per element where it is no number's."""
-  is_number = kernel.element_type[:1] in "bfsuc"
-  return kernel.element_type if is_number else "s8"
+  """The type of what is multiplied; of one byte where it is no number's."""
+  element_type = _PARTS.get(kernel.element_type, kernel.element_type)
+  return element_type if element_type[:1] in "bfsu" else "s8"
 
 
 @functools.lru_cache(maxsize=4096)

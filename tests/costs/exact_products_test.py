@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Products of f32 at the highest precision run without tensor cores."""
+"""Products of f32, exact or in TF32, and of complex numbers of these."""
 
 from __future__ import annotations
 
@@ -62,6 +62,22 @@ def test_a_matrix_product(
   assert time_us("default", f32) < least_us / 4
   # Tensor cores take all bits of these.
   assert time_us("highest", bf16) == time_us("default", bf16)
+
+
+@pytest.mark.parametrize("precision", ["highest", "default"])
+def test_a_product_of_complex_numbers_is_four_of_their_parts(
+  h100s: Sequence[jax.Device], scheduled: Scheduled, precision: str
+) -> None:
+  def time_us(dtype: str) -> float:
+    return _time_us(
+      h100s,
+      scheduled,
+      lambda lhs, rhs: jnp.dot(lhs, rhs, precision=precision),
+      [(4096, 4096), (4096, 4096)],
+      jnp.dtype(dtype),
+    )
+
+  assert time_us("complex64") == pytest.approx(4 * time_us("float32"))
 
 
 def test_a_convolution(
