@@ -14,13 +14,13 @@ from collections.abc import Mapping
 import dataclasses
 from typing import Any
 
-from lagom_xla.passes import attention
 from lagom_xla.passes import collectives
 from lagom_xla.passes import hlo
-from lagom_xla.passes import kernel_content
-from lagom_xla.passes import matrix_products
-from lagom_xla.passes import memory_access
-from lagom_xla.passes import scatters
+from lagom_xla.passes.work import attention
+from lagom_xla.passes.work import fusion_content
+from lagom_xla.passes.work import matrix_products
+from lagom_xla.passes.work import memory_access
+from lagom_xla.passes.work import scatters
 
 # Run by the host or the control flow, or accounted for elsewhere.
 _NO_KERNEL = collectives.NOPS | frozenset(
@@ -67,7 +67,7 @@ class Kernel:
       it lies), "row-reduction" (along the innermost dimension),
       "column-reduction" (across it), or "transpose" (another dimension
       becomes innermost); the costliest of what it holds. "memcpy" is no kernel
-      (`memcpys.py`).
+      (`work/memcpys.py`).
     is_backward: whether it is the gradient of a fused attention.
     element_type: HLO element type of the first matrix operand, or of the
       result.
@@ -135,7 +135,7 @@ def of_instruction(
   """
   content = None
   if instruction.opcode == "fusion":
-    content = kernel_content.of_fusion(module, computation, instruction)
+    content = fusion_content.of_fusion(module, computation, instruction)
   if content is None:
     return _found(module, computation, instruction)
   known = _known.get(content)

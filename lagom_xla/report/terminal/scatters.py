@@ -8,8 +8,8 @@ import functools
 
 from lagom_xla.costs import scatter as scatter_lib
 from lagom_xla.costs import step as step_lib
-from lagom_xla.passes import scatters
 from lagom_xla.passes import source_lines
+from lagom_xla.passes.work import scatters
 from lagom_xla.report.wording import instructions as instructions_lib
 
 # Shares of the step from which on a scatter is worth a note.

@@ -39,7 +39,7 @@ class MatrixProduct:
   """[batch, m, k] by [batch, k, n], with the HLO element type of the left.
 
   Of f32, and of complex numbers of these, `is_exact` says whether all bits of
-  its operands count, which no tensor core multiplies: jax.lax.Precision.HIGHEST.
+  the operands count, which no tensor core multiplies: Precision.HIGHEST of JAX.
   """
 
   batch: int
