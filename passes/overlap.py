@@ -129,10 +129,8 @@ class Analysis:
     self, instruction: hlo.Instruction
   ) -> Iterator[tuple[hlo.Computation, int]]:
     """What it runs on the compute stream as a sequence, with repeats."""
-    if (
-      instruction.id not in self.started_by
-      and instruction.id not in self.copies
-    ):
+    as_one = (self.started_by, self.copies, self.kernels)
+    if not any(instruction.id in found for found in as_one):
       yield from self.module.callees(instruction)
 
   @functools.cached_property
@@ -220,9 +218,8 @@ class Analysis:
     for instruction in computation.instructions[begin:end]:
       if instruction.id in self.kernels:
         yield self.kernels[instruction.id]
-      else:
-        for callee, _ in self.callees(instruction):
-          yield from self._kernels_in(callee, 0, len(callee.instructions))
+      for callee, _ in self.callees(instruction):
+        yield from self._kernels_in(callee, 0, len(callee.instructions))
 
 
 def analyze(

@@ -97,6 +97,32 @@ def test_what_stands_in_a_branch_that_is_not_the_slowest_is_not_exposed() -> (
   assert (short.name, short.exposed_us, short.parts) == ("short.all", 0, ())
 
 
+def test_a_kernel_that_runs_asynchronously_hides_what_it_runs_beside() -> None:
+  size = "f32[16777216]"
+  module = hlo_text.load(
+    f"""
+    p = {size} parameter(0)
+    q = {size} parameter(1)
+    sum = {size} all-reduce-start(p), {hlo_text.ALL}, to_apply=add
+    begin = (({size}), {size}) fusion-start(q), kind=kLoop, calls=f
+    end = {size} fusion-done(begin)
+    summed = {size} all-reduce-done(sum)
+    ROOT out = ({size}, {size}) tuple(end, summed)
+    """,
+    computations=f"""
+    f {{
+      q = {size} parameter(0)
+      ROOT negated = {size} negate(q)
+    }}
+    """,
+  )
+  step = step_lib.of_module(module, cluster_lib.parse(explained_step.CLUSTER))
+  explained = explaining.of_step(step).before
+  replayed = step.timeline(step.default)
+  assert replayed.total_exposed_us < replayed.collective_us
+  assert explained.exposed_us == pytest.approx(replayed.total_exposed_us)
+
+
 @hypothesis.settings(max_examples=12, derandomize=True)
 @hypothesis.given(seed=st.integers(0, 2**32 - 1))
 def test_parts_add_up_to_what_is_exposed_and_that_to_the_timelines(
