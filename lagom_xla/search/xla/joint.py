@@ -5,37 +5,28 @@
 XLA options come first, because a launcher can set them: from the best of what
 others publish (`arms.py`) and from XLA's default on (`starts.py`). What only
 the process that compiles can set comes after, on top of the best so far and
-only when asked for: forms of the program, combine groups of our own, scheduler
-feedback, then orders of our own.
+only when asked for (`in_process/`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 import contextlib
-import dataclasses
 import functools
 
-from lagom_xla import errors
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile.targets import target as target_lib
 from lagom_xla.flags import environment
-from lagom_xla.passes import donation
 from lagom_xla.passes import hlo
 from lagom_xla.search import nccl
-from lagom_xla.search.xla import alignment
 from lagom_xla.search.xla import arms as arms_lib
 from lagom_xla.search.xla import candidates
 from lagom_xla.search.xla import evaluation
-from lagom_xla.search.xla import feedback
-from lagom_xla.search.xla import groups as groups_lib
 from lagom_xla.search.xla import named as named_lib
 from lagom_xla.search.xla import options
-from lagom_xla.search.xla import predictions
-from lagom_xla.search.xla import slices
 from lagom_xla.search.xla import starts
-from lagom_xla.search.xla import strands
 from lagom_xla.search.xla import turns as turns_lib
+from lagom_xla.search.xla.in_process import stages
 
 Found = Callable[[candidates.Candidate | candidates.Refused], None]
 
@@ -45,9 +36,6 @@ Found = Callable[[candidates.Candidate | candidates.Refused], None]
 _LARGE_INSTRUCTIONS = 20_000
 _MAX_COMPILES_OF_LARGE = 4
 _MAX_AGAIN_OF_LARGE = 2
-# Larger modules keep XLA's groups: with every collective alone, XLA schedules
-# them for minutes.
-_MAX_GROUPED_INSTRUCTIONS = 50_000
 
 _NO_ARMS = arms_lib.Known(arms=())
 
@@ -133,18 +121,15 @@ def search(
       expect=expect,
     )
   if in_process:
-    so_far = strands.search(
-      target, so_far, evaluate, in_turn=turns.ahead, progress=progress
-    )
-    so_far = slices.search(target, so_far, evaluate, progress=progress)
-    so_far = _with_groups(target, so_far, evaluate)
-    progress("combine groups")
-    named = functools.partial(
-      named_lib.candidate, target=target, searcher=searcher
-    )
-    so_far = feedback.search(so_far, evaluate, named=named, progress=progress)
-    so_far = alignment.search(
-      target, so_far, evaluate, named=named, progress=progress
+    so_far = stages.search(
+      target,
+      so_far,
+      evaluate,
+      named=functools.partial(
+        named_lib.candidate, target=target, searcher=searcher
+      ),
+      in_turn=turns.ahead,
+      progress=progress,
     )
   return so_far
 
@@ -167,46 +152,3 @@ def _most_compiles(module: hlo.Module, max_compiles: int) -> tuple[int, int]:
     most = min(most, _MAX_COMPILES_OF_LARGE)
     most_again = min(most_again, _MAX_AGAIN_OF_LARGE)
   return most, most_again
-
-
-def _with_groups(
-  target: target_lib.Target,
-  so_far: candidates.Search,
-  evaluate: candidates.Evaluate,
-) -> candidates.Search:
-  """The search with the best combine groups tried, or why there are none."""
-  best = so_far.best
-  module = best.step.analysis.module
-  alone = dataclasses.replace(best.config, combine_groups=())
-  try:
-    _check_can_group(module)
-    apart = target.schedule(alone)
-  except (errors.CompileError, errors.DonationLostError) as error:
-    return so_far.with_candidate(
-      candidates.Refused(config=alone, reason=str(error))
-    )
-  chosen = groups_lib.search(
-    apart,
-    target.cluster,
-    max_predictions=predictions.max_predictions(apart),
-  )
-  so_far = dataclasses.replace(
-    so_far, num_predicted=so_far.num_predicted + chosen.num_predicted
-  )
-  config = dataclasses.replace(best.config, combine_groups=chosen.groups)
-  return so_far.with_candidate(evaluate(config))
-
-
-def _check_can_group(module: hlo.Module) -> None:
-  """Checks that groups of our own are worth scheduling a module for.
-
-  Raises:
-    CompileError: it is too large.
-    DonationLostError: it donates, and this JAX would forget that.
-  """
-  if module.num_instructions > _MAX_GROUPED_INSTRUCTIONS:
-    raise errors.CompileError(
-      f"The module has {module.num_instructions:,} instructions; groups are"
-      f" chosen in modules of up to {_MAX_GROUPED_INSTRUCTIONS:,}."
-    )
-  donation.check(module, "sets combine groups")

@@ -36,9 +36,9 @@ from lagom_xla.passes.schedule import alignment
 from lagom_xla.passes.schedule import reordering
 from lagom_xla.passes.schedule import strands
 from lagom_xla.search import nccl
-from lagom_xla.search.xla import alignment as search
 from lagom_xla.search.xla import candidates
 from lagom_xla.search.xla import evaluation
+from lagom_xla.search.xla.in_process import alignment as search
 from lagom_xla.tuner import planning
 from lagom_xla.verify import verification
 import strands_step

@@ -26,9 +26,9 @@ from lagom_xla.passes.program.slices import chains as chains_lib
 from lagom_xla.search import nccl
 from lagom_xla.search.xla import candidates
 from lagom_xla.search.xla import evaluation
-from lagom_xla.search.xla import exposure
 from lagom_xla.search.xla import joint
-from lagom_xla.search.xla import slices as slices_lib
+from lagom_xla.search.xla.in_process import exposure
+from lagom_xla.search.xla.in_process import slices as slices_lib
 import tensor_parallel_step
 
 _LAYERS = ("layer.0", "layer.1")

@@ -27,7 +27,7 @@ from lagom_xla.costs import step as step_lib
 from lagom_xla.flags import nccl_channels
 from lagom_xla.passes import hlo
 from lagom_xla.passes.combine import rule
-from lagom_xla.search.xla import combinable
+from lagom_xla.search.xla.in_process import combinable
 from lagom_xla.xla_schedule import reschedule
 
 # Labels (`passes/combine/keys.py`) of what is combined.

@@ -26,10 +26,10 @@ from lagom_xla.compile.targets import target as target_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.search.xla import attempts as attempts_lib
 from lagom_xla.search.xla import candidates
-from lagom_xla.search.xla import exposure
 from lagom_xla.search.xla import knobs
 from lagom_xla.search.xla import thresholds
 from lagom_xla.search.xla import value as value_lib
+from lagom_xla.search.xla.in_process import exposure
 
 # Cuts that are compiled at most, of the quickest program with strands and the
 # quickest as written: the quicker one first.
