@@ -11,8 +11,10 @@ from __future__ import annotations
 import dataclasses
 import math
 
+from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import nccl
 from lagom_xla.search.nccl import problem as problem_lib
+from lagom_xla.search.nccl import space
 from lagom_xla.search.nccl import trial as trial_lib
 from lagom_xla.search.nccl.balance import descent as descent_lib
 from lagom_xla.search.nccl.balance import seen as seen_lib
@@ -162,3 +164,25 @@ class KeySearch:
       descent=self.descent.after(self.overlap_us(overlap_us)),
       num_trials=self.num_trials + 1,
     )
+
+
+def of_problem(
+  problem: problem_lib.Problem, cluster: cluster_lib.Cluster
+) -> dict[problem_lib.Key, KeySearch]:
+  """A search for each key of a problem that has anything to choose."""
+  programs: dict[problem_lib.Key, list[int]] = {key: [] for key in problem.keys}
+  for position, keys in enumerate(problem.program_keys):
+    for key in keys:
+      programs[key].append(position)
+  searches = {}
+  for key in problem.keys:
+    subspaces = space.subspaces(key, cluster)
+    if any(len(subspace.settings) > 1 for subspace in subspaces):
+      sharing = [len(problem.program_keys[p]) for p in programs[key]]
+      searches[key] = KeySearch(
+        key=key,
+        subspaces=subspaces,
+        programs=tuple(programs[key]),
+        num_sharing=sum(sharing) / len(sharing) if sharing else 1.0,
+      )
+  return searches

@@ -28,7 +28,6 @@ import dataclasses
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.search.nccl import problem as problem_lib
 from lagom_xla.search.nccl import searcher as searcher_lib
-from lagom_xla.search.nccl import space
 from lagom_xla.search.nccl import trial as trial_lib
 from lagom_xla.search.nccl.balance import key_search
 
@@ -97,7 +96,7 @@ class Balance(searcher_lib.Searcher[Progress]):
     seed: int,
   ) -> Progress:
     del seed
-    searches = _searches(problem, cluster)
+    searches = key_search.of_problem(problem, cluster)
     return Progress(
       searches=searches,
       turns=tuple(_turns(searches)),
@@ -214,28 +213,6 @@ class Balance(searcher_lib.Searcher[Progress]):
       dataclasses.replace(progress, searches=searches, turns=()),
       None if is_known else progress.current,
     )
-
-
-def _searches(
-  problem: problem_lib.Problem, cluster: cluster_lib.Cluster
-) -> _Searches:
-  """A search for each key that has anything to choose."""
-  programs: dict[Key, list[int]] = {key: [] for key in problem.keys}
-  for position, keys in enumerate(problem.program_keys):
-    for key in keys:
-      programs[key].append(position)
-  searches = {}
-  for key in problem.keys:
-    subspaces = space.subspaces(key, cluster)
-    if any(len(subspace.settings) > 1 for subspace in subspaces):
-      sharing = [len(problem.program_keys[p]) for p in programs[key]]
-      searches[key] = key_search.KeySearch(
-        key=key,
-        subspaces=subspaces,
-        programs=tuple(programs[key]),
-        num_sharing=sum(sharing) / len(sharing) if sharing else 1.0,
-      )
-  return searches
 
 
 def _turns(searches: _Searches) -> Iterator[tuple[Key, ...]]:
