@@ -67,12 +67,11 @@ def evaluate(
     like = "" if known is None else looks(module, config)
     alike = None if known is None else known.get(like)
     step = alike.step if alike else step
-    if fastest is not None and not config.needs_process:
-      slower = _if_slower(
-        config, step, step, target=target, searcher=searcher, than=fastest
-      )
-      if slower is not None:
-        return slower
+    slower = _if_slower(
+      config, step, step, target=target, searcher=searcher, than=fastest
+    )
+    if slower is not None:
+      return slower
     run = as_run.run(target, config, step)
   except (
     errors.CompileError,
@@ -81,35 +80,40 @@ def evaluate(
     errors.ScheduleError,
   ) as error:
     return Refused(config=config, reason=str(error))
-  runs = run.step
-  least_bytes = default.peak_bytes if default is not None else None
+  least_bytes = None if default is None else default.peak_bytes
   if reason := too_large(target, run.peak_bytes, least_bytes):
     return Refused(config=config, reason=reason, is_too_large=True)
-  if default is not None:
-    name = unknown_loops.new_in(module, default.step.analysis.module)
-    if name is not None:
-      reason = (
-        f"How often its loop {name} runs cannot be read from the schedule, so"
-        " that its time is not known."
-      )
-      return Refused(config=config, reason=reason)
+  if reason := _unknown(module, default):
+    return Refused(config=config, reason=reason)
+  runs = run.step
   if alike is not None and alike.runs is runs:
     outcome = target.outcome(config.program)
     return dataclasses.replace(
       alike, config=config, num_trials=0, outcome=outcome
     )
-  found = None
   rival = fastest or default
-  if rival is not None and not config.needs_process:
-    found = _if_slower(
-      config, step, runs, target=target, searcher=searcher, than=rival
-    )
+  found = _if_slower(
+    config, step, runs, target=target, searcher=searcher, than=rival
+  )
   if found is None:
     found = searched(config, step, runs, target=target, searcher=searcher)
   found = dataclasses.replace(found, peak_bytes=run.peak_bytes)
   if known is not None:
     known.setdefault(like, found)
   return found
+
+
+def _unknown(module: hlo.Module, default: Candidate | None) -> str:
+  """Why the time of a schedule is not known; "" if it is, as the default's."""
+  if default is None:
+    return ""
+  name = unknown_loops.new_in(module, default.step.analysis.module)
+  if name is None:
+    return ""
+  return (
+    f"How often its loop {name} runs cannot be read from the schedule, so that"
+    " its time is not known."
+  )
 
 
 def looks(module: hlo.Module, config: config_lib.XlaConfig) -> str:
@@ -140,13 +144,16 @@ def _if_slower(
   *,
   target: target_lib.Target,
   searcher: searcher_lib.Searcher,
-  than: Candidate,
+  than: Candidate | None,
 ) -> Candidate | None:
   """The candidate under NCCL's own choices, if those rule it out.
 
   That is if it is slower under them; where a cap goes with it, if it would be
   even if collectives took nothing from kernels, which is all that a cap gains.
+  Nothing rules out what only the process that compiles can set.
   """
+  if than is None or config.needs_process:
+    return None
   timeline = runs.timeline(runs.default)
   least_us = timeline.step_time_us
   if without_plugin.chooses_cap(searcher):

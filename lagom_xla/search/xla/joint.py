@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 import contextlib
+import dataclasses
 import functools
 
 from lagom_xla.compile import config as config_lib
@@ -73,46 +74,29 @@ def search(
     CompileError: the target does not compile with the defaults.
   """
   known_arms = _arms(target, arms) if max_compiles > 1 else _NO_ARMS
-  arms = known_arms.arms
   # Arms are compiled whatever comes of the default, so that no worker need wait
   # for work: to the end if that is near, as the schedule is shown on the way,
   # and the default may turn out to be short of memory.
-  early = [arm.config for arm in starts.unlike(arms, config_lib.DEFAULT)]
-  with turns_lib.Turns(target=target).of_arms.begun(early):
+  early = starts.unlike(known_arms.arms, config_lib.DEFAULT)
+  turns = turns_lib.Turns(target=target)
+  with turns.of_arms.begun(arm.config for arm in early):
     default = evaluation.evaluate_or_raise(
       config_lib.DEFAULT, target=target, searcher=searcher
     )
     found(default)
-    module = default.step.analysis.module
-    known = {evaluation.looks(module, config_lib.DEFAULT): default}
-    # One that is short of memory was compiled to the end to be judged.
-    turns = turns_lib.Turns(
-      target=target, is_to_the_end=default.peak_bytes is not None
-    )
-
-    def evaluate(
-      config: config_lib.XlaConfig, fastest: candidates.Candidate | None = None
-    ) -> candidates.Candidate | candidates.Refused:
-      candidate = evaluation.evaluate(
-        config,
-        target=target,
-        searcher=searcher,
-        default=default,
-        fastest=fastest,
-        known=known,
-      )
-      found(candidate)
-      return candidate
-
     progress(environment.options_in_words())
     so_far = candidates.Search(default=default, no_arms=known_arms.obstacle)
     if target.is_read_only:
       return so_far
-    first, again = _most_compiles(module, max_compiles)
+    # One that is short of memory was compiled to the end to be judged.
+    is_short = default.peak_bytes is not None
+    turns = dataclasses.replace(turns, is_to_the_end=is_short)
+    evaluate = _evaluating(target, searcher, default, found)
+    first, again = _most_compiles(default.step.analysis.module, max_compiles)
     so_far = starts.search(
       so_far,
       lambda fastest: functools.partial(evaluate, fastest=fastest),
-      arms,
+      known_arms.arms,
       turns=turns,
       max_compiles=first,
       max_again=again,
@@ -120,18 +104,45 @@ def search(
       progress=progress,
       expect=expect,
     )
-  if in_process:
-    so_far = stages.search(
-      target,
-      so_far,
-      evaluate,
-      named=functools.partial(
-        named_lib.candidate, target=target, searcher=searcher
-      ),
-      in_turn=turns.ahead,
-      progress=progress,
+  if not in_process:
+    return so_far
+  return stages.search(
+    target,
+    so_far,
+    evaluate,
+    named=functools.partial(
+      named_lib.candidate, target=target, searcher=searcher
+    ),
+    in_turn=turns.ahead,
+    progress=progress,
+  )
+
+
+def _evaluating(
+  target: target_lib.Target,
+  searcher: nccl.Searcher,
+  default: candidates.Candidate,
+  found: Found,
+) -> Callable[..., candidates.Candidate | candidates.Refused]:
+  """What evaluates the other configs of a search, and says what it found."""
+  module = default.step.analysis.module
+  known = {evaluation.looks(module, config_lib.DEFAULT): default}
+
+  def evaluate(
+    config: config_lib.XlaConfig, fastest: candidates.Candidate | None = None
+  ) -> candidates.Candidate | candidates.Refused:
+    candidate = evaluation.evaluate(
+      config,
+      target=target,
+      searcher=searcher,
+      default=default,
+      fastest=fastest,
+      known=known,
     )
-  return so_far
+    found(candidate)
+    return candidate
+
+  return evaluate
 
 
 def _arms(
