@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 import pathlib
 from typing import TYPE_CHECKING
 
@@ -57,6 +56,27 @@ def add(commands) -> None:
     " lists them",
   )
   command_lib.add_arg(command)
+  _add_sizes(command)
+  command.add_argument(
+    "--search",
+    choices=("none", "quick", "full"),
+    default="quick",
+    help="for the best plan: nothing, NCCL settings of the schedule that XLA"
+    " makes today, or XLA's options too, which takes as long as tune does on"
+    " each cluster of --cluster (default: %(default)s)",
+  )
+  command.add_argument(
+    "--report",
+    metavar="FILE",
+    help="write a page for a browser: curves by nodes and by network",
+  )
+  command_lib.add_format(command)
+  compiling.add(command)
+  stopping.add_time_budget(command)
+
+
+def _add_sizes(command: argparse.ArgumentParser) -> None:
+  """Adds what else to vary, and how much a step does."""
   command.add_argument(
     "--network-gbps",
     type=_rates,
@@ -81,22 +101,6 @@ def add(commands) -> None:
       help=f"{unit} of a step on the first cluster; elsewhere they grow as the"
       " program's matrix products do",
     )
-  command.add_argument(
-    "--search",
-    choices=("none", "quick", "full"),
-    default="quick",
-    help="for the best plan: nothing, NCCL settings of the schedule that XLA"
-    " makes today, or XLA's options too, which takes as long as tune does on"
-    " each cluster of --cluster (default: %(default)s)",
-  )
-  command.add_argument(
-    "--report",
-    metavar="FILE",
-    help="write a page for a browser: curves by nodes and by network",
-  )
-  command_lib.add_format(command)
-  compiling.add(command)
-  stopping.add_time_budget(command)
 
 
 def _run(arguments: argparse.Namespace) -> None:
@@ -152,6 +156,7 @@ def _compare(arguments: argparse.Namespace) -> comparing.Compared:
     compiling.workers(arguments) as workers,
   ):
     from lagom_xla.cli.console import naming
+    from lagom_xla.cli.processes import elsewhere
     from lagom_xla.flags import environment
     from lagom_xla.whatif import comparing
 
@@ -159,13 +164,11 @@ def _compare(arguments: argparse.Namespace) -> comparing.Compared:
     rows, points = _cases(arguments)
     bar.expect(len({case.cluster.name for case in (*rows, *points)}))
     keywords = command_lib.keywords(arguments)
-
-    first: list[target_lib.Target] = []
+    lowered = elsewhere.Loader(arguments.target, keywords)
 
     def load(cluster: cluster_lib.Cluster) -> target_lib.Target:
       bar.say(f"lowering {arguments.target} for {cluster.name}")
-      target = _loaded(arguments.target, cluster, keywords, first)
-      first[:] = [*first, target][:1]
+      target = lowered(cluster)
       return target if workers is None else target.with_workers(workers)
 
     of_today = naming.of_today()
@@ -182,21 +185,6 @@ def _compare(arguments: argparse.Namespace) -> comparing.Compared:
         num_ahead=0 if workers is None else workers.max_workers,
         progress=bar.advance,
       )
-
-
-def _loaded(
-  text: str,
-  cluster: cluster_lib.Cluster,
-  keywords: dict[str, str],
-  first: Sequence[target_lib.Target],
-) -> target_lib.Target:
-  """The target for a cluster, given the first one that there was, if any."""
-  from lagom_xla.cli.processes import elsewhere
-  from lagom_xla.compile.loading import load
-
-  if first and elsewhere.is_needed(first[0], text, cluster):
-    return elsewhere.lowered(text, cluster, keywords)
-  return load.load(text, cluster, arguments=keywords)
 
 
 def _cases(

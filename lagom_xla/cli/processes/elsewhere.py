@@ -30,16 +30,38 @@ _REASON = b'{"reason": '
 _MOST_WORDS = 400
 
 
-def is_needed(
-  first: target_lib.Target, text: str, cluster: cluster_lib.Cluster
-) -> bool:
-  """Whether a target can be had for a cluster in another process only.
+class Loader:
+  """Loads a target for one cluster after the other, elsewhere if need be.
 
   Args:
-    first: the target as it was lowered first, in this process.
-    text: what it is called on the command line.
-    cluster: what it is wanted for now.
+    text: what the target is called on the command line.
+    arguments: more keyword arguments of its function.
   """
+
+  def __init__(self, text: str, arguments: Mapping[str, str]):
+    self._text = text
+    self._arguments = arguments
+    self._first: target_lib.Target | None = None
+
+  def __call__(self, cluster: cluster_lib.Cluster) -> target_lib.Target:
+    """The target for a cluster.
+
+    Raises:
+      TargetError: it cannot be lowered for that cluster.
+    """
+    from lagom_xla.compile.loading import load
+
+    if self._first and _is_needed(self._first, self._text, cluster):
+      return _lowered(self._text, cluster, self._arguments)
+    target = load.load(self._text, cluster, arguments=self._arguments)
+    self._first = self._first or target
+    return target
+
+
+def _is_needed(
+  first: target_lib.Target, text: str, cluster: cluster_lib.Cluster
+) -> bool:
+  """Whether a target can be had for a cluster in another process only."""
   from lagom_xla.compile.loading import load
   from lagom_xla.compile.targets import target as target_lib
 
@@ -50,19 +72,10 @@ def is_needed(
   return is_of_import and cluster.num_devices != first.cluster.num_devices
 
 
-def lowered(
+def _lowered(
   text: str, cluster: cluster_lib.Cluster, arguments: Mapping[str, str]
 ) -> target_lib.Target:
-  """A target, lowered in a process of its own.
-
-  Args:
-    text: what it is called on the command line.
-    cluster: what it is for.
-    arguments: more keyword arguments of its function.
-
-  Raises:
-    TargetError: it cannot be lowered for that cluster.
-  """
+  """A target, lowered in a process of its own."""
   from lagom_xla.compile.targets import target as target_lib
   from lagom_xla.passes import hlo
 
