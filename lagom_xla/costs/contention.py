@@ -122,7 +122,6 @@ def beside(
   collective: collective_lib.CollectiveCost,
   gpu: cluster_lib.Gpu,
   *,
-  one_wave: bool | None = None,
   slowdown_scale: float = 1.0,
 ) -> Beside:
   """What a kernel and a collective do to each other.
@@ -131,12 +130,8 @@ def beside(
     kernel: its cost alone.
     collective: its cost alone.
     gpu: that both run on.
-    one_wave: whether products of libraries fill the GPU once, or have a block
-      per tile, where that is not known; None takes what is likelier.
     slowdown_scale: what the kernel loses is multiplied by this.
   """
-  if one_wave is not None:
-    kernel = _with_waves(kernel, gpu, one_wave=one_wave)
   waves_alone = num_waves(kernel, gpu, 0)
   more_waves = num_waves(kernel, gpu, collective.num_channels) - waves_alone
   traffic_us = min(kernel.memory_us / kernel.memory_share, kernel.time_us)
@@ -153,20 +148,6 @@ def beside(
     collective_factor=1 / pace,
     wait_us=_wait_us(kernel, collective.num_channels, gpu),
   )
-
-
-def _with_waves(
-  kernel: kernel_lib.KernelCost, gpu: cluster_lib.Gpu, *, one_wave: bool
-) -> kernel_lib.KernelCost:
-  """The kernel with one way of going through its tiles, if both are open."""
-  if kernel.num_tiles is None:
-    return kernel
-  if one_wave:
-    num_blocks = min(
-      kernel.num_blocks, kernel.num_tiles, gpu.num_sms * kernel.blocks_per_sm
-    )
-    return dataclasses.replace(kernel, num_blocks=num_blocks)
-  return dataclasses.replace(kernel, num_blocks=kernel.num_tiles, wave_loss=1.0)
 
 
 def _traffic_loss_us(

@@ -80,14 +80,11 @@ class Grid:
   Attributes:
     num_blocks: all of them.
     blocks_per_sm: how many are resident on one SM.
-    num_tiles: blocks if each had one tile, where that is the library's choice
-      and not known; else None.
     wave_loss: waves that are lost for each that the kernel needs more.
   """
 
   num_blocks: int
   blocks_per_sm: int
-  num_tiles: int | None = None
   wave_loss: float = 1.0
 
 
@@ -130,29 +127,22 @@ def _library_grid(
   num_tiles, blocks_per_sm = gemm.blocks(
     gpu, batch=batch, m=m, n=n, k=k, element_type=element_type
   )
+  each_tile = Grid(num_blocks=num_tiles, blocks_per_sm=blocks_per_sm)
   if gpu.compute_capability == (8, 0):
-    return Grid(
-      num_blocks=min(num_tiles, gpu.num_sms * blocks_per_sm),
-      blocks_per_sm=blocks_per_sm,
-      num_tiles=num_tiles,
-    )
+    one_wave = gpu.num_sms * blocks_per_sm
+    return dataclasses.replace(each_tile, num_blocks=min(num_tiles, one_wave))
   if gpu.compute_capability != (9, 0):
-    return Grid(
-      num_blocks=num_tiles, blocks_per_sm=blocks_per_sm, num_tiles=num_tiles
-    )
+    return each_tile
   waves = min(
     batch * -(-m // tile_m) * -(-n // tile_n) / gpu.num_sms
     for tile_m, tile_n in _LARGEST_TILES
   )
   if waves >= _FEW_WAVES:
-    return Grid(
-      num_blocks=num_tiles, blocks_per_sm=blocks_per_sm, num_tiles=num_tiles
-    )
+    return each_tile
   is_split = waves / math.ceil(waves) < _WELL_FILLED
   return Grid(
     num_blocks=min(num_tiles, int(gpu.num_sms * _CLUSTERED_SHARE)),
     blocks_per_sm=1,
-    num_tiles=num_tiles,
     wave_loss=_SPLIT_WAVE_LOSS if is_split else 1.0,
   )
 

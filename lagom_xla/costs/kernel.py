@@ -59,8 +59,6 @@ class KernelCost:
     source: "model", "xla" or "measured".
     gap_us: the part of the time that is that gap.
     memory_share: share of the memory's rate that its traffic reaches.
-    num_tiles: thread blocks if each had one tile, where that is a library's
-      choice and not known; else None.
     wave_loss: waves that are lost for each that the kernel needs more.
     threads_us: the part of the time that its threads take at least, however
       little each of them does.
@@ -74,7 +72,6 @@ class KernelCost:
   source: str
   gap_us: float = 0.0
   memory_share: float = 1.0
-  num_tiles: int | None = None
   wave_loss: float = 1.0
   threads_us: float = 0.0
   pairing: int | None = None
@@ -107,7 +104,6 @@ def predict(kernel: kernels_lib.Kernel, gpu: gpu_lib.Gpu) -> KernelCost:
     memory_share=(
       1.0 if product else parameters.patterns[kernel.pattern].memory_share
     ),
-    num_tiles=grid.num_tiles,
     wave_loss=grid.wave_loss,
     threads_us=min(fusion.threads_us(parameters, kernel, gpu), run_us),
   )

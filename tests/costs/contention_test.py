@@ -160,26 +160,6 @@ def test_blocks_that_wait_for_each_other_lose_more_than_the_waves():
   assert _slowed_us(kernel, _beside(num_channels=24)) == 250.0
 
 
-def test_both_ways_through_a_librarys_tiles_can_be_asked_for():
-  product = dataclasses.replace(ONE_WAVE, num_tiles=1056, wave_loss=1.5)
-  beside = _beside(num_channels=24)
-  likelier, once, per_tile = (
-    contention.beside(product, beside, H100, one_wave=one_wave).kernel_us
-    for one_wave in (None, True, False)
-  )
-  assert likelier == once == 250.0
-  # Eight waves of 132 tiles become ten of 108.
-  assert per_tile == pytest.approx(125.0)
-
-
-def test_what_is_no_librarys_choice_goes_one_way():
-  for one_wave in (True, False):
-    beside = contention.beside(
-      ONE_WAVE, _beside(num_channels=24), H100, one_wave=one_wave
-    )
-    assert beside.kernel_us == 200.0
-
-
 @given(kernel_costs(), collective_costs, st.floats(0, 3))
 def test_what_a_kernel_loses_can_be_scaled(kernel, collective, scale):
   scaled = contention.beside(kernel, collective, H100, slowdown_scale=scale)
