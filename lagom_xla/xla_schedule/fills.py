@@ -60,20 +60,11 @@ def _is_fill(module: hlo.Module, instruction: hlo.Instruction) -> bool:
   if instruction.opcode != "fusion":
     return False
   fused = module.computations[instruction.called_computation_ids[0]]
-  value = _source(fused, fused.root)
+  value = fused.behind(fused.root, _SAME)
   if instruction.operand_ids or value.opcode != "broadcast":
     return False
   (filled_with,) = fused.operands(value)
   return not filled_with.shape.dimensions
-
-
-def _source(
-  computation: hlo.Computation, instruction: hlo.Instruction
-) -> hlo.Instruction:
-  """What an instruction passes on."""
-  while instruction.opcode in _SAME:
-    (instruction,) = computation.operands(instruction)
-  return instruction
 
 
 def _is_stacked(
