@@ -4,7 +4,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import pathlib
+from typing import Any
 
 import pytest
 
@@ -12,6 +14,7 @@ from benchmarks.steps import corrected
 from benchmarks.steps import times as step_times
 from benchmarks.steps import trace as step_trace
 from lagom_xla.costs import contention
+from lagom_xla.costs import kernel as kernel_lib
 from lagom_xla.costs import measured as measured_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.passes import hlo
@@ -202,3 +205,26 @@ def test_slowdowns_hold_for_their_pairs_on_another_rank_alone(name: str):
       halves[row.held_out].append(row.pairs_corrected / row.pairs_model)
   assert max(halves["another rank"]) < 0.8
   assert max(halves["other kernels"]) > 1
+
+
+@pytest.mark.parametrize(
+  "other", [{"is_exact": False}, {"element_type": "s32", "is_exact": False}]
+)
+def test_a_product_does_not_cost_what_one_of_other_numbers_took(
+  profile: profile_lib.Profile,
+  costed: costing_lib.Costing,
+  other: dict[str, Any],
+) -> None:
+  product = next(k for k in profile.kernels.values() if k.matrix_shape)
+  exact = dataclasses.replace(
+    product, name="exact", element_type="f32", is_exact=True
+  )
+  work = measured_lib.work_of(exact)
+  measured = dataclasses.replace(
+    costed.measured, work_us={**costed.measured.work_us, work: 1e3}
+  )
+  unlike = dataclasses.replace(exact, **other)
+  for kernel, is_known in ((exact, True), (unlike, False)):
+    predicted = kernel_lib.predict(kernel, H100S.gpu)
+    cost = measured.kernel(kernel, predicted)
+    assert (cost.run_us == 1e3) == is_known
