@@ -111,6 +111,7 @@ def test_a_gather_that_sharding_asks_for_joins_the_shards_it_needs(
   (gather,) = (c for c in found if c.kind == "all-gather")
   owned = _rows_by_device(before, shape)
   wanted = _rows_by_device(after, shape)
+  assert sorted(sum(gather.groups, ())) == list(range(8))
   for group in gather.groups:
     together = [row for device in group for row in owned[device]]
     assert all(wanted[device] == together for device in group)

@@ -103,9 +103,13 @@ def test_a_setting_has_no_more_channels_than_it_gains_from():
   )
   configuration = settings.search(step).configuration
   found_us = step.timeline(configuration).step_time_us
-  for key, setting in configuration.items():
-    if setting == step.default[key] or setting.num_channels == 1:
-      continue
+  changed = {
+    key: setting
+    for key, setting in configuration.items()
+    if setting != step.default[key] and setting.num_channels > 1
+  }
+  assert changed
+  for key, setting in changed.items():
     one = dataclasses.replace(setting, num_channels=1)
     fewer_us = step.timeline({**configuration, key: one}).step_time_us
     assert fewer_us > found_us
