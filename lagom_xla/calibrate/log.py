@@ -7,9 +7,9 @@ A log may hold several runs, other output between their lines, and what mpirun
 expected of where a line starts. A run starts where its program is named, by a
 command or by "# Collective test starting" (from 2.17 on), or else at
 "# nThread"; its ranks are listed below "# Using devices", with their processes,
-and its rows (row.py) follow. With NCCL_DEBUG=INFO NCCL says its version and
-which variables it read, and with the TUNING subsystem what it chose for each
-size.
+and its rows (row.py) follow, whole or broken (broken.py). With NCCL_DEBUG=INFO
+NCCL says its version and which variables it read, and with the TUNING subsystem
+what it chose for each size.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import dataclasses
 import pathlib
 import re
 
+from lagom_xla.calibrate import broken
 from lagom_xla.calibrate import row as row_lib
 from lagom_xla.calibrate import run as run_lib
 from lagom_xla.costs import in_words
@@ -89,6 +90,7 @@ class _Reader:
     self.problems: list[Problem] = []
     self._source = source
     self._named_by_file = _program_of(pathlib.Path(source).stem)
+    self._lines = broken.Rows()
     self._program = ""
     self._version: str | None = None
     self._exported: dict[str, str] = {}
@@ -146,8 +148,8 @@ class _Reader:
     elif found := _CHOICE.search(line):
       choice = _name(found[2], _ALGORITHMS), _name(found[3], _PROTOCOLS)
       self._choices[int(found[1])] = choice
-    elif row := row_lib.read(number, line):
-      self._take_row(number, row)
+    if whole := self._lines.whole(number, line, set(self._ranks.values())):
+      self._take_row(*whole)
 
   def _take_device(
     self, rank: int, process: str | None, host: str, gpu: str
@@ -167,10 +169,11 @@ class _Reader:
       self._exported.update(found)
     (self._next_environment if self._rows else self._environment).update(found)
 
-  def _take_row(self, number: int, row: run_lib.Row | str) -> None:
+  def _take_row(self, number: int, line: str) -> None:
+    row = row_lib.read(number, line)
     if isinstance(row, str):
       self.problems.append(Problem(f"{self._source}:{number}", row))
-    else:
+    elif row:
       self._rows.append(row)
 
 

@@ -7,7 +7,8 @@ It is a line that ends in
     size count type [redop] [root]  time algbw busbw error  [the same in place]
 
 Versions differ in redop, root and in what the fourth column counts; any column
-may be "N/A".
+may be "N/A". Since 2.18 options add what single iterations take, four columns
+to each four, and the date and time.
 """
 
 from __future__ import annotations
@@ -20,12 +21,21 @@ _TYPES = (
   "u?int(?:8|32|64)|char|int|half|float|double|bfloat16|b?float(?:16|32|64)"
   "|(?:f8|fp8_?|float8_?)e[45]m[23]\\w*"
 )
-_ROW = re.compile(rf"(?:^|[\s:>|])(\d+)\s+\d+\s+(?:{_TYPES})\s+(\S.*?)\s*$")
+_BEGIN = rf"(?:^|[\s:>|])(\d+)\s+\d+\s+(?:{_TYPES})\s+"
+_ROW = re.compile(rf"{_BEGIN}(\S.*?)\s*$")
 # What mpirun puts before each write, and so into the middle of rows, too.
 _TAG = re.compile(r"\[\d+(?:,\d+)?\](?:<std(?:out|err)>)?:?(?=\s|\d)")
+# Of results, without root: out of place, in place too, with iterations, dated.
+_LEAST_COLUMNS = 3
+_NUM_COLUMNS = (_LEAST_COLUMNS, 4, 8, 8 + 2, 16, 16 + 2)
 # Of what a row says of its bandwidth; times have at most 2 decimals, too.
 _ROUNDING = 0.006
 _TOLERANCE = 0.02
+
+
+def begins(line: str) -> bool:
+  """Whether a line starts a row, of which no more than that may be there."""
+  return re.search(_BEGIN, line) is not None
 
 
 def read(number: int, line: str) -> run_lib.Row | str | None:
@@ -45,11 +55,11 @@ def read(number: int, line: str) -> run_lib.Row | str | None:
   num_bytes, rest = int(found[1]), found[2].split()
   if rest[0].isalpha():
     rest = rest[1:]  # redop
-  if len(rest) in (5, 9):
+  if len(rest) > _LEAST_COLUMNS and len(rest) % 2:
     rest = rest[1:]  # root
   if len(rest) == 8 and rest[0] == "N/A":
     rest = rest[4:]  # Only in place.
-  if len(rest) not in (3, 4, 8) or not all(map(_is_number, rest[:3])):
+  if len(rest) not in _NUM_COLUMNS or not all(map(_is_number, rest[:3])):
     return "is cut off; a row ends in time, algbw, busbw and errors"
   if not num_bytes:
     return None
@@ -76,7 +86,7 @@ def _agree(num_bytes: int, time_us: float, gbps: float) -> bool:
 
 def _num_wrong(column: list[str]) -> int:
   """Wrong results. Before 2.13 the column is the largest error instead."""
-  return int(column[0]) if column and column[0].isdecimal() else 0
+  return int(float(column[0])) if column and _is_number(column[0]) else 0
 
 
 def _is_number(text: str) -> bool:

@@ -73,6 +73,11 @@ def test_a_run_is_read_whatever_a_launcher_puts_around_its_lines(
     "1048576 524288 bfloat16 avg -1 100.00 10.49 19.66 N/A 101 10.38 19.47 N/A",
     "1048576 1048576 f8e4m3 none 0 N/A N/A N/A N/A 100.0 10.49 19.66 0",
     "1048576 262144 float none -1 100.00 10.49 19.66 0",
+    # Dated (-S 1), and with what single iterations take (2.19.6).
+    "1048576 262144 float sum -1 100.00 10.49 19.66 0 101.0 10.38 19.47 0"
+    " 2026-07-01 12:00:00",
+    "1048576 262144 float sum -1 100.00 10.49 19.66 0 99 104 103 1.2"
+    " 101.0 10.38 19.47 0 99.1 105 104 1.3",
     # Tagged at each write, as mpirun -prepend-rank does.
     "[0] 1048576 262144 float sum -1[0] 100.00 10.49 19.66 0[0] 9 10.38 19.4 0",
   ],
@@ -86,6 +91,39 @@ def test_rows_of_every_layout_are_read(
     (2, _MIB, 100)
   ]
   assert run.rows[0].bus_gbps == 19.66
+
+
+def test_wrong_results_are_counted_however_many(tmp_path: pathlib.Path) -> None:
+  row = "1048576 262144 float sum -1 100.00 10.49 19.66 1e+06 101 10.38 19.4 0"
+  (run,), _ = _read(tmp_path, f"{_COMMAND}\n{row}\n")
+  assert run.rows[0].num_wrong == 1_000_000
+
+
+# As nccl-tests prints rows of NCCL_DEBUG_SUBSYS=TUNING, on a host whose name
+# starts like a number, too; NVIDIA/nccl's issue 1453 has such a log, tagged.
+@pytest.mark.parametrize("label", ["", "0: ", "[1,0]<stdout>:", "[0] "])
+@pytest.mark.parametrize("host", ["node-0", "9c3d25a5"])
+def test_rows_that_messages_break_are_read(
+  tmp_path: pathlib.Path, host: str, label: str
+) -> None:
+  said = f"{host}:700:711 [0] NCCL INFO AllReduce: "
+  other = "[2026-03-01 10:00:00] node-1:700:711 [0] net.cc:7 NCCL WARN no 7"
+  lines = nccl_tests_log.log_of(_TWO_NODES).replace("node-0", host).split("\n")
+  for place, line in enumerate(lines):
+    if line and line.split()[0] in map(str, _SIZES):
+      message = f"{said}{line.split()[0]} Bytes -> Algo RING proto LL channel"
+      head, first, second = line[:52], line[52:84], line[84:]
+      lines[place] = "\n".join(
+        (head + message, other, message, first + message, second)
+      )
+  text = "\n".join(label + line for line in "\n".join(lines).split("\n"))
+  (run,), problems = _read(tmp_path, text)
+  assert problems == []
+  (unbroken,), _ = _read(tmp_path, nccl_tests_log.log_of(_TWO_NODES))
+  assert [(r.num_bytes, r.time_us, r.num_wrong) for r in run.rows] == [
+    (r.num_bytes, r.time_us, 0) for r in unbroken.rows
+  ]
+  assert dict(run.choices) == dict.fromkeys(_SIZES, ("ring", "ll"))
 
 
 def test_a_log_of_several_programs_is_as_many_runs(
