@@ -178,6 +178,18 @@ def test_an_all_to_all_pays_for_each_peer_on_another_node():
   assert paid - unpaid == pytest.approx(24 * fabric.peer_us)
 
 
+def test_channels_share_the_messages_of_an_all_to_all():
+  # Two p6-b300.48xlarge: terrificdm/p6b300-efa-deepep-nccl-testkit, 179.5 GB/s
+  # of bus bandwidth, 15/16 of its bytes over its time. Each of its adapters is
+  # twice as fast as those of any all-to-all between nodes in the fit.
+  num_bytes = 8 * 1024 * _MIB
+  cluster = cluster_lib.parse("2xp6-b300.48xlarge")
+  measured_us = num_bytes * 15 / 16 / (179.5 * 1e3)
+  assert _us(cluster, "all-to-all", num_bytes) == pytest.approx(
+    measured_us, rel=0.2
+  )
+
+
 @pytest.mark.parametrize("fabric", _SLOWER)
 def test_the_fabric_does_not_matter_within_a_node(fabric: str):
   for kind in ("all-reduce", "all-gather", "all-to-all"):

@@ -39,8 +39,8 @@ way within a node with a chunk, or NVLS with a round. (LL and LL128 pass every
 line on as it comes.) The heads of an NVLSTree share a channel, a chunk each. No
 row shows how fewer channels fill.
 
-*Exchanges* post a message, or several, to each peer on another node, and pay
-for each peer on the host.
+*Exchanges* post a message, or several, to each peer on another node, which the
+channels share, and pay for each peer on the host.
 
 *Bytes* go at NCCL's rate B times what the fabric reaches of it; never faster
 than the channels copy. Where NVLink joins a node's GPUs, the rate of Simple
@@ -164,14 +164,13 @@ def _gbps(
 def _messages(
   call: call_lib.Call, fabric: fabric_lib.Fabric
 ) -> tuple[float, float]:
-  """What one message takes, and how many a connection passes in a row."""
+  """What one message takes, and how many a channel passes in a row."""
   part_bytes = call.num_bytes / call.num_channels
   if _num_steps(call):
     part_bytes /= call.num_ranks
   if call.setting.algorithm == "nvlstree":
     part_bytes /= call.communicator.ranks_per_node
-  num_peers = _num_peers(call)
-  if num_peers:
+  if num_peers := _num_peers(call):
     part_bytes = call.num_bytes / call.num_ranks
   bytes_ = min(part_bytes, call.setting.chunk_bytes)
   us = fabric.message_us
@@ -181,9 +180,10 @@ def _messages(
       bytes_ /= _RING_SLICES
   if call.setting.protocol == "ll":
     bytes_ *= _LL_WIRE_BYTES
-  num_chunks = max(part_bytes / call.setting.chunk_bytes, 1.0)
-  message_us = us + bytes_ / (1e3 * fabric.message_gbps)
-  return message_us, max(num_peers, 1) * num_chunks
+  num_messages = max(part_bytes / call.setting.chunk_bytes, 1.0)
+  if num_peers:
+    num_messages *= num_peers / call.num_channels
+  return us + bytes_ / (1e3 * fabric.message_gbps), max(num_messages, 1.0)
 
 
 def _posted_messages(call: call_lib.Call) -> float:
