@@ -38,6 +38,20 @@ def test_tcpx_runs_rings_of_simple_alone_but_only_between_nodes(kind: str):
   assert ("nvls", "simple") in within
 
 
+def test_tcpxo_has_no_ll_but_within_nodes():
+  cluster = cluster_lib.parse("2xa3-megagpu-8g")
+  across, within = (
+    nccl.candidates(
+      cluster,
+      nccl.Communicator(num_ranks=8 * nodes, num_nodes=nodes),
+      "all-reduce",
+    )
+    for nodes in (2, 1)
+  )
+  assert {protocol for _, protocol in across} == {"ll128", "simple"}
+  assert ("ring", "ll") in within
+
+
 def test_tcpx_reaches_what_google_expects_of_its_adapters():
   # 150 of each 200 Gbit/s, on four of them; a gather sends 15 of 16 parts.
   num_bytes = 8 * 1024 * _MIB

@@ -33,11 +33,9 @@ from lagom_xla.costs.nccl import bandwidth as bandwidth_lib
 from lagom_xla.costs.nccl import latency as latency_lib
 from lagom_xla.costs.nccl import launch as launch_lib
 from lagom_xla.costs.nccl import p2p as p2p_lib
+from lagom_xla.costs.nccl import profiles
 from lagom_xla.costs.nccl import terms as terms_lib
 from lagom_xla.costs.nccl import topology
-
-# What Google's scripts for TCPX force (google/nccl-plugin-gpudirecttcpx).
-_TCPX_PAIR = ("ring", "simple")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,8 +62,8 @@ def candidates(
 ) -> tuple[tuple[str, str], ...]:
   """The (algorithm, protocol) pairs that NCCL could run, in NCCL's order.
 
-  A single rank has one, "ring" and "simple", as NCCL reports it, and so has
-  TCPX, the one fabric that NCCL's choice depends on.
+  A single rank has one, "ring" and "simple", as NCCL reports it. Where scripts
+  of its cloud leave it fewer (profiles.py), it has those.
 
   Raises:
     ValueError: no such kind.
@@ -75,14 +73,13 @@ def candidates(
     return (("p2p", "ll"), ("p2p", "simple"))
   if communicator.num_ranks == 1:
     return (("ring", "simple"),)
-  if communicator.num_nodes > 1 and cluster.node.fabric == "tcpx":
-    return (_TCPX_PAIR,)
   return tuple(
     (algorithm, protocol)
     for algorithm in terms_lib.ALGORITHMS
     for protocol in terms_lib.PROTOCOLS
     if terms_lib.exists(terms, algorithm, protocol)
     and (protocol != "ll128" or terms_lib.allows_ll128(terms, algorithm))
+    and profiles.allows(cluster, communicator, algorithm, protocol)
   )
 
 
