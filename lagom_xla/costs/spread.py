@@ -72,15 +72,18 @@ def of_collectives(
 
   Between nodes it is the spread of the cluster's fabric; that of all fabrics
   where that is larger and the fabric has fewer than `LEAST_FIGURES` figures, or
-  none. Where the cluster was calibrated, it is the spread of systems that were
-  calibrated by a third of their rows, over the other rows, if that is smaller:
-  few rows calibrate a system badly, and nobody has to use what they give.
+  none. Within nodes it is that of NVLink; no fit has rows of GPUs that PCIe alone
+  joins, for which that of all fabrics stands in. Where the cluster was
+  calibrated, it is the spread of systems that were calibrated by a third of their
+  rows, over the other rows, if that is smaller: few rows calibrate a system
+  badly, and nobody has to use what they give.
 
   Args:
     cluster: which.
     is_between_nodes: whether the collectives span nodes.
   """
-  part = "between_nodes" if is_between_nodes else "within_nodes"
+  is_near = not is_between_nodes and cluster.node.nvlink is not None
+  part = "within_nodes" if is_near else "between_nodes"
   fabric = cluster.node.fabric if is_between_nodes else ""
   found = _spread(part, fabric)
   if _is_calibrated(cluster, is_between_nodes=is_between_nodes):
