@@ -10,8 +10,9 @@ come with the benchmarks (benchmarks/data); rows of nccl-tests, modules and
 traces of whole steps do not, and are read from the folder that --data names.
 What is not there is left out, and named on stderr. Groups that say "held out"
 are of fits that did not see the system they are judged on, those that say
-"calibrated" of systems of which a third of the rows was seen. --plot draws what
-was predicted over what was measured.
+"calibrated" of systems of which a third of the rows was seen, and "unseen" ones
+of systems that the model was not made on. --plot draws what was predicted over
+what was measured.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from benchmarks.collectives import fit_networks
 from benchmarks.collectives import nccl_sweeps
 from benchmarks.collectives import nccl_tests
 from benchmarks.collectives import one_node
+from benchmarks.collectives import unseen
 from benchmarks.kernels import lone_kernel_errors
 from benchmarks.kernels import pytorch_kernels
 from benchmarks.steps import published
@@ -71,6 +73,7 @@ def all_groups(data: pathlib.Path | None = None) -> Iterator[groups.Group]:
   yield from measured.nccl_choices()
   yield from measured.collectives()
   yield from measured.products()
+  yield from unseen.compare()
   if data is not None:
     for folder in step_trace.folders(data):
       yield from lone_kernel_errors.groups(folder)

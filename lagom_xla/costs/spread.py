@@ -72,11 +72,11 @@ def of_collectives(
 
   Between nodes it is the spread of the cluster's fabric; that of all fabrics
   where that is larger and the fabric has fewer than `LEAST_FIGURES` figures, or
-  none. Within nodes it is that of NVLink; no fit has rows of GPUs that PCIe alone
-  joins, for which that of all fabrics stands in. Where the cluster was
-  calibrated, it is the spread of systems that were calibrated by a third of their
-  rows, over the other rows, if that is smaller: few rows calibrate a system
-  badly, and nobody has to use what they give.
+  none. Within nodes it is that of NVLink; no fit has rows of GPUs that PCIe
+  alone joins, for which that of all fabrics stands in. Where the cluster was
+  calibrated, it is the spread of systems that were calibrated by a third of
+  their rows, over the other rows, if that is smaller: few rows calibrate a
+  system badly, and nobody has to use what they give.
 
   Args:
     cluster: which.

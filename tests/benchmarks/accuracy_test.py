@@ -32,6 +32,13 @@ _REACHED = {
   "products: sm_100_B200, bf16": (0.025, 0.06),
   "products: sm_100_B200, fp8": (0.04, 0.125),
   "products: sm_100_B200, f32": (0.035, 0.08),
+  "unseen systems: NVLink": (0.04, 0.11),
+  "unseen systems: infiniband": (0.08, 0.27),
+  "unseen systems: roce": (0.14, 0.46),
+  "unseen systems: efa": (0.15, 0.92),
+  # Missed, and said so: TCPXO has no rows, PCIe between sockets no figure.
+  "unseen systems: tcpxo": (0.38, 0.63),
+  "unseen systems: PCIe alone": (0.46, 0.83),
   "pax_a100: lone products": (0.04, 0.08),
   "pax_a100: lone other kernels": (0.21, 0.56),
   "pax_a100: kernels beside collectives": (0.06, 0.17),
