@@ -90,6 +90,7 @@ class Jitted:
   ) -> Answer:
     """Runs a call with an executable, and answers C++."""
     args, kwargs = _without_statics(args, kwargs, self.info)
+    args, kwargs = _placed(compiled, args, kwargs)
     run = executables.cache_miss_of(compiled)
     if run is None:
       return compiled(*args, **kwargs), None, False
@@ -158,6 +159,25 @@ def is_transformed(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
 def _has_tracers(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
   leaves = jax.tree.leaves((args, kwargs))
   return any(isinstance(leaf, jax.core.Tracer) for leaf in leaves)
+
+
+def _placed(
+  compiled: jax.stages.Compiled, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+  """The arguments where an executable takes them.
+
+  Jit moves what is committed elsewhere, if shardings of its own say where it
+  belongs; an executable of JAX refuses that.
+  """
+
+  def place(leaf: Any, sharding: jax.sharding.Sharding | None) -> Any:
+    if sharding is None or not getattr(leaf, "committed", False):
+      return leaf  # It is not used, or C++ may put it anywhere.
+    if leaf.sharding.is_equivalent_to(sharding, leaf.ndim):
+      return leaf
+    return jax.device_put(leaf, sharding)
+
+  return jax.tree.map(place, (args, kwargs), compiled.input_shardings)
 
 
 def _without_statics(

@@ -16,6 +16,7 @@ import pytest
 
 from jitted_steps import CLUSTER
 from jitted_steps import assert_identical
+from jitted_steps import rows
 from jitted_steps import sharded
 from jitted_steps import tune_predicted
 from jitted_steps import whole
@@ -102,6 +103,25 @@ def test_numbers_and_numpy_arrays_are_taken_as_by_jit(scale: Any):
   x = sharded(16)
   for _ in range(2):
     assert_identical(step(x, scale), jitted(x, scale))
+
+
+def test_what_is_committed_elsewhere_goes_where_the_step_takes_it():
+  def make() -> Any:
+    return jax.jit(
+      lambda x, scale: x * scale,
+      in_shardings=(rows(), whole()),
+      donate_argnums=1,
+    )
+
+  jitted, step = make(), tune_predicted(make())
+  for device in (1, 1, 2):
+    ours, theirs = (
+      jax.device_put(np.ones(4, np.float32), jax.devices()[device])
+      for _ in range(2)
+    )
+    x = sharded(16, 4)
+    assert_identical(step(x, ours), jitted(x, theirs))
+    assert ours.is_deleted() == theirs.is_deleted()
 
 
 def test_a_change_of_configuration_is_a_new_signature(tuned_names: list[str]):
