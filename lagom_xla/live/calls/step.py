@@ -24,15 +24,11 @@ import jax
 
 from lagom_xla.dispatch import dispatch
 from lagom_xla.dispatch import fallback
-from lagom_xla.jax_internals import lowerings
 from lagom_xla.live.calls import likeness
 from lagom_xla.live.calls import player as player_lib
 from lagom_xla.live.calls import signature as signature_lib
-from lagom_xla.live.calls import stale as stale_lib
+from lagom_xla.live.calls import signatures as signatures_lib
 from lagom_xla.live.calls import turns as turns_lib
-
-# Makes the signature of a new lowering.
-Begin = Callable[[dispatch.Jitted, jax.stages.Lowered], signature_lib.Signature]
 
 # What is free while a call is counted in another way.
 _NONE_FREE = -1
@@ -43,8 +39,7 @@ class LiveStep(likeness.Likeness):
 
   Args:
     function: What `jax.jit` returned.
-    begin: Called once for each new lowering. It raises only what the caller of
-      the step is to hear.
+    begin: See `signatures.Signatures`.
     warner: Warns where something goes wrong.
     report: Tells what tuning came to.
     remake: Makes the same step in the process that unpickles it.
@@ -57,16 +52,14 @@ class LiveStep(likeness.Likeness):
   def __init__(
     self,
     function: Any,
-    begin: Begin,
+    begin: signatures_lib.Begin,
     warner: fallback.Warner,
     report: Callable[[], str],
     remake: Callable[[], Any],
   ):
     super().__init__(dispatch.jitted(function), report, remake)
-    self._begin = begin
+    self._signatures = signatures_lib.Signatures(self._jitted, begin)
     self._warner = warner
-    self._signatures: dict[Any, signature_lib.Signature] = {}
-    self._stale = stale_lib.Stale()
     self._current: signature_lib.Signature | None = None
     # The one to go on with after a rest.
     self._woken: signature_lib.Signature | None = None
@@ -92,10 +85,7 @@ class LiveStep(likeness.Likeness):
     """As of the jitted step: what was traced is forgotten, and tuned anew."""
     self._jitted.function.clear_cache()
     with self._lock:
-      for signature in self._signatures.values():
-        signature.close()
-      self._signatures.clear()
-      self._stale.close()
+      self._signatures.close()
       self._turns.restart()
       self._begin_with(self._shared_lane(), _NONE_FREE)
 
@@ -145,12 +135,11 @@ class LiveStep(likeness.Likeness):
   ) -> Any:
     """Runs a call as jit does, if it was an adopted variant that raised."""
     is_final = signature_lib.is_final(error, args, kwargs)
-    if is_final or not any(it.in_use for it in self._signatures.values()):
+    if is_final or not any(it.in_use for it in self._signatures):
       raise error
     results = self._jitted.function(*args, **kwargs)
     with self._lock:
-      for signature in self._signatures.values():
-        signature.fail(error)
+      self._signatures.fail(error)
       self._begin_with(self._shared_lane(), math.inf)
     self._warn()
     return results
@@ -172,7 +161,7 @@ class LiveStep(likeness.Likeness):
         if self._num_free >= 0:
           self._num_free += 1
         return self._jitted.run(*args, **kwargs)
-      found = self._signatures.get(lowerings.identity_of(lowered))
+      found = self._signatures.find(lowered)
       if found is signature:
         # The shared lane has lowered it before, as jit does.
         signature.player.stall(time.perf_counter() - start_s)
@@ -188,7 +177,7 @@ class LiveStep(likeness.Likeness):
       lowered = self._jitted.lowered(args, kwargs)
       if lowered is None:
         return self._jitted.run(*args, **kwargs)
-      found = self._signatures.get(lowerings.identity_of(lowered))
+      found = self._signatures.find(lowered)
       if found is None:
         return self._turn(lowered, args, kwargs)
       return found.run(found.in_use, args, kwargs)
@@ -213,12 +202,11 @@ class LiveStep(likeness.Likeness):
         self._current.player.take_back(self._num_free + 1)
         self._current.player.pause((args, kwargs))
       self._num_free, self._woken = _NONE_FREE, None
-      key = lowerings.identity_of(lowered)
-      if key not in self._signatures:
-        found = self._stale.take(lowered, self._signatures)
-        self._signatures[key] = found or self._begin(self._jitted, lowered)
+      found = self._signatures.find(lowered)
+      if found is None:
+        found = self._signatures.begin(lowered)
         self._turns.restart()
-      found = self._current = self._signatures[key]
+      self._current = found
       results = self._run(found, args, kwargs)
       self._is_own = False
       self._rest_if_done(found, results)
@@ -231,7 +219,7 @@ class LiveStep(likeness.Likeness):
     self, found: signature_lib.Signature, results: object
   ) -> None:
     """Lets signatures share a lane that are done and take turns."""
-    players = [it.player for it in self._signatures.values()]
+    players = [it.player for it in self._signatures]
     num_calls = self._turns.take(found.player, players)
     if num_calls is not None:
       player_lib.wait_for(results)  # Or its clock would stop too early.
@@ -241,7 +229,7 @@ class LiveStep(likeness.Likeness):
       self._lane, self._num_free = self._rest, num_calls
 
   def _warn(self) -> None:
-    for signature in list(self._signatures.values()):
+    for signature in self._signatures:
       complaint = signature.complaint()
       if complaint is not None:
         self._warner.warn(complaint)
