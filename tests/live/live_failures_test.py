@@ -8,6 +8,7 @@ from collections.abc import Callable
 import dataclasses
 import threading
 from typing import Any
+from unittest import mock
 import warnings
 
 import jax
@@ -16,7 +17,9 @@ import numpy as np
 import pytest
 
 import lagom_xla
+from lagom_xla.jax_internals import lowerings
 from lagom_xla.live.loop import loop as loop_lib
+from lagom_xla.live.loop import verdict
 import live_step
 
 _SHORT = dataclasses.replace(
@@ -143,6 +146,62 @@ def test_a_candidate_that_raises_is_replaced_in_the_same_call(num_calls: int):
   assert warned.startswith("lagom_xla.tune leaves step as it was")
   assert made[0].num_calls == -1  # It was not called again.
   del step
+
+
+def test_a_thread_beside_another_ones_measured_call_is_helped_out_too():
+  fails, is_called, is_helped = (threading.Event() for _ in range(3))
+
+  def double(x: jax.Array) -> jax.Array:
+    return x * 2
+
+  class Failing(_Fragile):
+    """Raises in one thread while it is called in another."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+      if not fails.is_set():
+        return self.compiled(*args, **kwargs)
+      if threading.current_thread() is not measured:
+        is_helped.set()
+        raise RuntimeError("out of resources")
+      is_called.set()
+      is_helped.wait(10)
+      return self.compiled(*args, **kwargs)
+
+  def failing(lowered: jax.stages.Lowered) -> Any:
+    return Failing(lowerings.copied(lowered).compile(), 0)
+
+  def call_until_helped() -> None:
+    while not is_helped.is_set():
+      step(x)
+
+  x = live_step.batch(0)
+  with (
+    live_step.proposed_by(live_step.Proposer({"fails": failing})),
+    mock.patch.object(verdict, "judge", _adopted),
+  ):
+    step = lagom_xla.tune(jax.jit(double), cache=False)
+    measured = threading.Thread(target=call_until_helped)
+    for _ in range(2000):
+      if "adopted" in step.report():
+        break
+      step(x)
+    fails.set()
+    measured.start()
+    assert is_called.wait(10)
+    with pytest.warns(RuntimeWarning, match="a variant failed"):
+      np.testing.assert_array_equal(step(x), 2 * x)
+  measured.join()
+
+
+def _adopted(pairs: Any) -> verdict.Verdict:
+  return verdict.Verdict(
+    ratio=0.9,
+    low=0.8,
+    high=0.95,
+    num_pairs=len(pairs),
+    is_adopted=True,
+    words="",
+  )
 
 
 def test_one_that_takes_or_returns_something_else_never_runs():

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import gc
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import tempfile
@@ -167,6 +168,45 @@ def test_ctrl_c_while_it_is_decided_what_comes_next_ends_tuning(
           step(x)
       _call_until(step, "now: stay", x)
     np.testing.assert_array_equal(step(x), _double(x))
+
+
+class _Signalling:
+  """An array that raises a signal when somebody waits for it."""
+
+  def __init__(self, x: jax.Array):
+    self.x = x
+
+  def flatten(self) -> tuple[tuple[jax.Array], None]:
+    signal.raise_signal(signal.SIGUSR1)
+    return (self.x,), None
+
+
+jax.tree_util.register_pytree_node(
+  _Signalling, _Signalling.flatten, lambda _, leaves: _Signalling(*leaves)
+)
+
+
+def test_a_signal_handler_may_call_the_step_within_a_call():
+  x = jnp.ones(3)
+  handled: list[jax.Array] = []
+
+  def handle(*unused: Any) -> None:
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+    handled.append(step(x).x)
+    signal.signal(signal.SIGUSR1, handle)
+
+  with live_step.proposed_by(live_step.Proposer({"again": _again})):
+    step = _tuned(lambda x: _Signalling(x * 2))
+    before = signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+    try:
+      step(x)  # Within a trace of a function jit does not trace it, either.
+      signal.signal(signal.SIGUSR1, handle)
+      _call_until(step, "now: watch", x)
+    finally:
+      signal.signal(signal.SIGUSR1, before)
+  assert len(handled) > 10
+  for results in handled:
+    np.testing.assert_array_equal(results, 2 * x)
 
 
 def test_what_waiting_finds_is_told_where_results_are_used(

@@ -66,6 +66,8 @@ class LiveStep(likeness.Likeness):
     self._turns = turns_lib.Turns()
     self._is_own = True
     self._lock = threading.RLock()
+    # Whether the lock is held: a signal handler may take it within a call.
+    self._is_playing = False
     self._rest = self._shared_lane()
     # Calls that the lane may still have with nothing done beside.
     self._num_free: float = _NONE_FREE
@@ -94,10 +96,10 @@ class LiveStep(likeness.Likeness):
     config: Any = jax.config
     if config.jax_disable_jit or dispatch.is_transformed(args, kwargs):
       return self._jitted.function(*args, **kwargs)
-    if not self._lock.acquire(blocking=False):
-      # Another thread is in here. It is left alone with what it measures.
-      return self._rest(*args, **kwargs)
+    if self._is_playing or not self._lock.acquire(blocking=False):
+      return self._play_beside(args, kwargs)
     try:
+      self._is_playing = True
       self._num_free = _NONE_FREE
       if self._woken is not None:
         self._turns.wake()
@@ -106,8 +108,19 @@ class LiveStep(likeness.Likeness):
         return self._rest(*args, **kwargs)
       return self._run(self._current, args, kwargs)
     finally:
+      self._is_playing = False
       self._lock.release()
       self._warn()
+
+  def _play_beside(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A call of another thread, or of a signal handler, within one in here.
+
+    That one is left alone with what it measures.
+    """
+    try:
+      return self._rest(*args, **kwargs)
+    except Exception as error:
+      return self._recover(error, args, kwargs)
 
   def _run(
     self,
@@ -196,6 +209,7 @@ class LiveStep(likeness.Likeness):
     """
     if not self._lock.acquire(blocking=False):
       return self._jitted.run(*args, **kwargs)[0], None, True
+    was_playing, self._is_playing = self._is_playing, True
     try:
       if self._current is not None:
         # This call is not of its signature, nor are those that were to come.
@@ -212,6 +226,7 @@ class LiveStep(likeness.Likeness):
       self._rest_if_done(found, results)
       return results, None, True
     finally:
+      self._is_playing = was_playing
       self._lock.release()
       self._warn()
 
