@@ -128,6 +128,7 @@ class Composer:
 
   def close(self) -> None:
     """Nothing more is tried, and no executable kept."""
+    self._diary.is_closed = True
     self.variants.keep(())
     if self._first is not None:
       self._first.end_search()

@@ -4,8 +4,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 import contextlib
+import dataclasses
 import functools
 import pathlib
 import time
@@ -64,82 +65,136 @@ def step(
   Raises:
     TypeError: The step is not jitted.
   """
-  diaries: list[trials.Diary] = []
-  name = fallback.name(jitted_step)
-
-  @functools.cache
-  def open_cache() -> plan_cache.PlanCache | None:
-    from lagom_xla.live.history import plan_cache
-
-    return plan_cache.in_folder(cache)
-
-  def open_kept(lowered: jax.stages.Lowered) -> kept_lib.Kept | None:
-    from lagom_xla.live.history import kept as kept_lib
-
-    opened = open_cache()
-    if opened is None:
-      return None
-    machine = platforms.machine_of(lowered, cluster)
-    return kept_lib.Kept(opened, lowered, machine)
-
-  def report() -> str:
-    """What tuning came to, the verdict first; most called signatures first."""
-    if not diaries:
-      return f"{name}: as jit runs it, nothing is measured"
-    by_calls = sorted(diaries, key=lambda it: it.num_calls, reverse=True)
-    return "\n".join(diary.report() for diary in by_calls)
+  tuning = _Tuning(
+    name=fallback.name(jitted_step),
+    choose=choose,
+    cluster=cluster,
+    searcher=searcher,
+    log=log,
+    open_plans=functools.cache(lambda: _plans(cache)),
+  )
 
   def make(warner: fallback.Warner) -> Any:
-
-    def begin(
-      jitted: dispatch.Jitted, lowered: jax.stages.Lowered
-    ) -> signature_lib.Signature:
-      members = store.processes_of(lowered)
-      try:
-        check_s = time.thread_time()
-        processes.check(members)  # Waits as the first collective would.
-        check_s = time.thread_time() - check_s
-        if cluster is not None and platforms.platform_of(lowered) == "cpu":
-          chosen = fallback.or_as_it_was(choose, warner)(lowered)
-          return signature_lib.fixed(jitted, chosen)
-        begin_s = time.perf_counter()
-        board = board_lib.next_board(name, members, touch_s=PATIENCE.touch_s)
-        with _refusing(board):
-          refs.check_none(lowered)
-          proposer = platforms.proposer_of(lowered, cluster, searcher=searcher)
-          memory = memory_lib.Memory(
-            proposer, lowered, lambda: open_kept(lowered)
-          )
-      except errors.SettingsDifferError:
-        raise  # The step as it was would wait forever.
-      except Exception as error:  # The step must run, whatever went wrong.
-        warner.leaves(fallback.describe(error))
-        return signature_lib.fixed(jitted, None)
-      diary = trials.Diary(name=name, path=log)
-      composer = composer_lib.Composer(
-        lowered, proposer, memory, board, diary, PATIENCE
-      )
-      signature = signature_lib.live(jitted, composer)
-      # Not if Ctrl-C ended the wait for the first script: then all of it is
-      # done again at the next call, and the others are still there.
-      board_lib.take(board)
-      diaries.append(diary)
-      if diary.loop is not None:
-        stall_s = check_s + time.perf_counter() - begin_s
-        diary.loop.account.overhead.stall(stall_s)
-      return signature
+    begin = functools.partial(tuning.begin, warner)
 
     def live(function: Any) -> step_lib.LiveStep:
-      return step_lib.LiveStep(function, begin, warner, report, remake)
+      return step_lib.LiveStep(function, begin, warner, tuning.report, remake)
 
     if nnx_step.is_nnx(jitted_step):
       return nnx_step.with_jitted(jitted_step, live)
     return live(jitted_step)
 
   made = fallback.supported(jitted_step, make, by=by)
-  made.report = report
-  made._repr_html_ = lambda: trials.as_html(report())
+  made.report = tuning.report
+  made._repr_html_ = lambda: trials.as_html(tuning.report())
   return made
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Tuning:
+  """Tuning of one step: what its signatures begin with, and came to.
+
+  Attributes:
+    name: Of the step.
+    choose, cluster, searcher, log: See `step`.
+    open_plans: Opens what earlier runs found, in a thread.
+    diaries: Of its signatures, in the order of their first calls.
+  """
+
+  name: str
+  choose: dispatch.Choose
+  cluster: cluster_lib.Cluster | None
+  searcher: str | None
+  log: pathlib.Path | None
+  open_plans: Callable[[], plan_cache.PlanCache | None]
+  diaries: list[trials.Diary] = dataclasses.field(default_factory=list)
+
+  def report(self) -> str:
+    """What it came to, the verdict first; most called signatures first."""
+    diaries = [it for it in self.diaries if not it.is_closed]
+    if not diaries:
+      return f"{self.name}: as jit runs it, nothing is measured"
+    diaries.sort(key=lambda it: it.num_calls, reverse=True)
+    return "\n".join(diary.report() for diary in diaries)
+
+  def begin(
+    self,
+    warner: fallback.Warner,
+    jitted: dispatch.Jitted,
+    lowered: jax.stages.Lowered,
+  ) -> signature_lib.Signature:
+    """A new signature; one that runs as jit does where something goes wrong.
+
+    Raises:
+      SettingsDifferError: The step as it was would wait forever.
+    """
+    try:
+      members = store.processes_of(lowered)
+      check_s = time.thread_time()
+      processes.check(members)  # Waits as the first collective would.
+      check_s = time.thread_time() - check_s
+      if self._stands_for_others(lowered):
+        return signature_lib.fixed(jitted, self.choose(lowered))
+      return self._live(jitted, lowered, members, check_s)
+    except errors.SettingsDifferError:
+      raise
+    except Exception as error:  # The step must run, whatever went wrong.
+      warner.leaves(fallback.describe(error))
+      return signature_lib.fixed(jitted, None)
+
+  def _stands_for_others(self, lowered: jax.stages.Lowered) -> bool:
+    """Whether CPU devices stand for a cluster's: nothing is measured."""
+    is_cpu = platforms.platform_of(lowered) == "cpu"
+    return self.cluster is not None and is_cpu
+
+  def _live(
+    self,
+    jitted: dispatch.Jitted,
+    lowered: jax.stages.Lowered,
+    members: Collection[int],
+    check_s: float,
+  ) -> signature_lib.Signature:
+    """A signature in which proposals are tried.
+
+    Args:
+      jitted: The step.
+      lowered: The step as jit lowered it.
+      members: The processes that run it.
+      check_s: Seconds that the first call has taken for this before.
+    """
+    begin_s = time.perf_counter()
+    board = board_lib.next_board(self.name, members, touch_s=PATIENCE.touch_s)
+    diary = trials.Diary(name=self.name, path=self.log)
+    with _refusing(board):
+      composer = self._composer(lowered, board, diary)
+      signature = signature_lib.live(jitted, composer)
+    # Not if Ctrl-C ended the wait for the first script: then all of it is
+    # done again at the next call, and the others are still there.
+    board_lib.take(board)
+    self.diaries[:] = [it for it in self.diaries if not it.is_closed]
+    self.diaries.append(diary)
+    if diary.loop is not None:
+      stall_s = check_s + time.perf_counter() - begin_s
+      diary.loop.account.overhead.stall(stall_s)
+    return signature
+
+  def _composer(
+    self,
+    lowered: jax.stages.Lowered,
+    board: board_lib.Board,
+    diary: trials.Diary,
+  ) -> composer_lib.Composer:
+    refs.check_none(lowered)
+    proposer = platforms.proposer_of(
+      lowered, self.cluster, searcher=self.searcher
+    )
+    # The thread that searches has it, and not the diaries: they have what ends
+    # the search once nobody has the step any more.
+    open_kept = functools.partial(_kept, self.open_plans, lowered, self.cluster)
+    memory = memory_lib.Memory(proposer, lowered, open_kept)
+    return composer_lib.Composer(
+      lowered, proposer, memory, board, diary, PATIENCE
+    )
 
 
 @contextlib.contextmanager
@@ -152,3 +207,23 @@ def _refusing(board: board_lib.Board) -> Iterator[None]:
     refusal.post(board, 1, refusal.by(board, words, in_use=0))
     board_lib.take(board)
     raise
+
+
+def _plans(cache: str | pathlib.Path | bool) -> plan_cache.PlanCache | None:
+  from lagom_xla.live.history import plan_cache
+
+  return plan_cache.in_folder(cache)
+
+
+def _kept(
+  open_plans: Callable[[], plan_cache.PlanCache | None],
+  lowered: jax.stages.Lowered,
+  cluster: cluster_lib.Cluster | None,
+) -> kept_lib.Kept | None:
+  """What is kept of a step as it was lowered; None where nothing is."""
+  from lagom_xla.live.history import kept as kept_lib
+
+  plans = open_plans()
+  if plans is None:
+    return None
+  return kept_lib.Kept(plans, lowered, platforms.machine_of(lowered, cluster))

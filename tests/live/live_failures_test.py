@@ -17,7 +17,9 @@ import numpy as np
 import pytest
 
 import lagom_xla
+from lagom_xla import errors
 from lagom_xla.jax_internals import lowerings
+from lagom_xla.jax_internals import store
 from lagom_xla.live.loop import loop as loop_lib
 from lagom_xla.live.loop import verdict
 import live_step
@@ -202,6 +204,21 @@ def _adopted(pairs: Any) -> verdict.Verdict:
     is_adopted=True,
     words="",
   )
+
+
+def test_a_jax_that_keeps_devices_elsewhere_costs_one_warning(
+  monkeypatch: pytest.MonkeyPatch,
+):
+  def processes_of(lowered: jax.stages.Lowered) -> frozenset[int]:
+    raise errors.UnsupportedError("they are elsewhere")
+
+  monkeypatch.setattr(store, "processes_of", processes_of)
+  step = lagom_xla.tune(jax.jit(lambda x: x * 2))
+  x = live_step.batch(0)
+  with pytest.warns(RuntimeWarning, match="they are elsewhere") as warned:
+    for _ in range(3):
+      np.testing.assert_array_equal(step(x), 2 * x)
+  assert len(warned) == 1
 
 
 def test_one_that_takes_or_returns_something_else_never_runs():

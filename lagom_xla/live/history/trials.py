@@ -28,6 +28,7 @@ class Diary:
     words: What came before its state, or what was said of it last.
     trials: What came of each proposal so far; only in the first process.
     num_calls: Of the scripts that were played out.
+    is_closed: Whether the signature is called no more.
   """
 
   name: str
@@ -37,6 +38,7 @@ class Diary:
   words: str = ""
   trials: list[surroundings.Trial] = dataclasses.field(default_factory=list)
   num_calls: int = 0
+  is_closed: bool = False
 
   def note_script(self, script: script_lib.Script) -> None:
     """Logs the next script, if it says anything new."""
