@@ -30,6 +30,7 @@ from typing import Any
 
 import jax
 
+from lagom_xla import errors
 from lagom_xla.passes import collectives
 from lagom_xla.passes import hlo
 from lagom_xla.passes.combine import combinable
@@ -170,3 +171,20 @@ def labels(
       number = (start.channel_id - _FIRST_CHANNEL) // _CHANNELS_PER_GROUP
       found[collective.name] = groups[number]
   return found
+
+
+def check_acted(module: hlo.Module, groups: combinable.Groups) -> None:
+  """Checks that a compile with groups ran the pass that sets them.
+
+  Args:
+    module: what came of the compile.
+    groups: what it was compiled with.
+
+  Raises:
+    CompileError: it did not.
+  """
+  if not labels(module, groups):
+    raise errors.CompileError(
+      f"XLA compiled {module.name} without running the pass that sets combine"
+      " groups; make the plan without them."
+    )

@@ -23,6 +23,7 @@ from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import pending as pending_lib
 from lagom_xla.compile.lowering import lowered as lowered_lib
 from lagom_xla.compile.lowering import lowered_module
+from lagom_xla.compile.runs import asked as asked_lib
 from lagom_xla.compile.runs import sentences
 from lagom_xla.compile.runs import xla_run
 from lagom_xla.compile.xla import estimates as estimates_lib
@@ -70,24 +71,16 @@ def start(
   Raises:
     LagomError: as of `schedule`, where it is known before XLA is asked.
   """
-  asked_for = sentences.asked_for(lowered, config)
-  # Combine groups are set before fusion, which no other config then shares.
-  is_shared = config.combine_groups is None
-  must_begin |= _must_begin(config)
-  lowered, resolved = _resolved(lowered, config, is_run=False)
+  asked = _asked(lowered, config, is_run=False, must_begin=must_begin)
 
   def run(estimates: bool) -> pending_lib.Pending[hlo.Module]:
+    options = {ESTIMATES: estimates, **asked.options}
     return xla_run.start_to(
       registry.Stage.POST_SCHEDULER,
-      lowered,
-      resolved,
-      {ESTIMATES: estimates, **resolved.options},
-      asked_for,
-      shares_fusion=is_shared,
-      must_begin=must_begin,
+      dataclasses.replace(asked, options=options),
     )
 
-  begun = estimates_lib.where_there_are(run, lowered.cluster, resolved)
+  begun = estimates_lib.where_there_are(run, lowered.cluster, asked.config)
 
   def result() -> hlo.Module:
     return orders_lib.apply(begun.result(), config.orders)
@@ -120,15 +113,16 @@ def start_before_combining(
   Raises:
     LagomError: as of `before_combining`, where it is known before XLA is asked.
   """
-  asked_for = sentences.asked_for(lowered, config)
+  words = sentences.asked_for(lowered, config)
   lowered = lowered_lib.in_form(lowered, config.program)
   # Never the options of a compile to the end: JAX remembers its executable,
   # and would have nothing left to compile.
   options = {ESTIMATES: False, **config.options}
   alone = dataclasses.replace(config, combine_groups=None)
-  return xla_run.start_to(
-    registry.Stage.PRE_SCHEDULER, lowered, alone, options, asked_for
+  asked = asked_lib.Asked(
+    lowered=lowered, config=alone, options=options, words=words
   )
+  return xla_run.start_to(registry.Stage.PRE_SCHEDULER, asked)
 
 
 def compile(  # pylint: disable=redefined-builtin
@@ -174,49 +168,50 @@ def start_to_the_end(
       f"No full compile for {cluster.name}: {obstacle}. Its schedule can"
       " still be inspected and tuned."
     )
-  asked_for = sentences.asked_for(lowered, config)
-  groups = config.combine_groups
-  must_begin |= _must_begin(config)
-  lowered, config = _resolved(lowered, config, is_run=lowered.is_run)
+  asked = _asked(lowered, config, is_run=lowered.is_run, must_begin=must_begin)
 
   def run(estimates: bool) -> pending_lib.Pending[lowered_lib.Compilation]:
-    return xla_run.start_to_the_end(
-      lowered,
-      config,
-      config.options,
-      asked_for,
-      # A worker shows its schedule, which has estimates.
-      shown_with={ESTIMATES: estimates},
-      shares_fusion=groups is None,
-      must_begin=must_begin,
-    )
+    # A worker shows its schedule, which has estimates.
+    shown_with = {ESTIMATES: estimates}
+    return xla_run.start_to_the_end(asked, shown_with=shown_with)
 
-  is_shown = lowered.workers is not None
   begun = (
-    estimates_lib.where_there_are(run, lowered.cluster, config)
-    if is_shown
-    else run(False)
+    run(False)
+    if asked.lowered.workers is None
+    else estimates_lib.where_there_are(run, cluster, asked.config)
   )
 
   def result() -> lowered_lib.Compilation:
-    compilation = begun.result()
+    compilation, groups = begun.result(), config.combine_groups
     orders_lib.check_followed(compilation.module, config.orders)
-    is_seen = combine.labels(compilation.module, groups or ())
     # On CPUs the pass itself combines, and leaves nothing to know it by.
-    if groups is not None and lowered.platform == "cuda" and not is_seen:
-      raise errors.CompileError(
-        f"XLA compiled {lowered.name} without running the pass that sets"
-        " combine groups; make the plan without them."
-      )
+    if groups is not None and asked.lowered.platform == "cuda":
+      combine.check_acted(compilation.module, groups)
     return compilation
 
   return pending_lib.Pending(result=result, drop=begun.drop)
 
 
-def _must_begin(config: config_lib.XlaConfig) -> bool:
-  """Whether nobody wants a config's compiles from a fused module."""
-  # All are compared with the default; profiles and orders go by names.
-  return config.is_default or config.goes_by_names
+def _asked(
+  lowered: lowered_lib.Lowered,
+  config: config_lib.XlaConfig,
+  *,
+  is_run: bool,
+  must_begin: bool,
+) -> asked_lib.Asked:
+  """What XLA is asked, with the config's options and no other."""
+  words = sentences.asked_for(lowered, config)
+  resolved, xla = _resolved(lowered, config, is_run=is_run)
+  return asked_lib.Asked(
+    lowered=resolved,
+    config=xla,
+    options=xla.options,
+    words=words,
+    # Combine groups are set before fusion, which no other config then shares.
+    shares_fusion=config.combine_groups is None,
+    # All are compared with the default; profiles and orders go by names.
+    must_begin=must_begin or config.is_default or config.goes_by_names,
+  )
 
 
 def _resolved(

@@ -17,6 +17,7 @@ from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import pending as pending_lib
 from lagom_xla.compile.fused import after_fusion
 from lagom_xla.compile.lowering import lowered as lowered_lib
+from lagom_xla.compile.runs import asked as asked_lib
 from lagom_xla.compile.runs import sentences
 from lagom_xla.compile.workers import job as job_lib
 from lagom_xla.compile.xla import before_code
@@ -25,25 +26,13 @@ from lagom_xla.passes import registry
 
 
 def send(
-  stage: registry.Stage | None,
-  lowered: lowered_lib.Lowered,
-  config: config_lib.XlaConfig,
-  options: lowered_lib.Options,
-  asked_for: str,
-  *,
-  shares_fusion: bool = False,
-  must_begin: bool = False,
+  stage: registry.Stage | None, asked: asked_lib.Asked
 ) -> pending_lib.Pending[job_lib.Result] | None:
   """Starts a compile in a worker.
 
   Args:
     stage: where it ends; None at the end.
-    lowered: what to compile, in the config's form.
-    config: what XLA gets beside it.
-    options: all XLA options; the config's have no part in it.
-    asked_for: the beginning of an error message.
-    shares_fusion: see `xla_run.start_to`.
-    must_begin: see `xla_run.start_to`.
+    asked: what to compile.
 
   Returns:
     None where only this process can compile it.
@@ -51,11 +40,31 @@ def send(
   Raises:
     CompileError: XLA refuses the options.
   """
-  pool = lowered.workers
-  if pool is None or not pool.is_usable or not _is_compile_only(lowered):
+  pool = asked.lowered.workers
+  if pool is None or not pool.is_usable or not _is_compile_only(asked.lowered):
     return None
+  job = _job(stage, asked)
+  if job is None:
+    return None
+  future = pool.submit(job)
+
+  def result() -> job_lib.Result:
+    try:
+      with sentences.on_failure(asked.words):
+        return future.result()
+    finally:
+      pool.forget(job)
+
+  return pending_lib.Pending(result=result, drop=lambda: pool.drop(job))
+
+
+def _job(
+  stage: registry.Stage | None, asked: asked_lib.Asked
+) -> job_lib.Job | None:
+  """What a worker gets; None where the program calls this process."""
+  lowered, config, options = asked.lowered, asked.config, asked.options
   # It ends where JAX would call XLA, in that JAX's own cache has no part.
-  with persistent_cache.off(), sentences.on_failure(asked_for):
+  with persistent_cache.off(), sentences.on_failure(asked.words):
     request = lowered.request(options, profile(config))
   if request is None:
     return None
@@ -71,19 +80,10 @@ def send(
     # Reports name lines of the step as it runs by default.
     keeps_lines=config.is_default,
   )
-  if shares_fusion and after_fusion.is_possible(options):
-    fusion = _fusion(job, lowered, options)
-    job = dataclasses.replace(job, fusion=fusion, must_begin=must_begin)
-  future = pool.submit(job)
-
-  def result() -> job_lib.Result:
-    try:
-      with sentences.on_failure(asked_for):
-        return future.result()
-    finally:
-      pool.forget(job)
-
-  return pending_lib.Pending(result=result, drop=lambda: pool.drop(job))
+  if not (asked.shares_fusion and after_fusion.is_possible(options)):
+    return job
+  fusion = _fusion(job, lowered, options)
+  return dataclasses.replace(job, fusion=fusion, must_begin=asked.must_begin)
 
 
 def generates_code(
