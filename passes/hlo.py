@@ -28,7 +28,7 @@ from typing import Any
 from lagom_xla.passes import computation as computation_lib
 from lagom_xla.passes import hlo_pb2
 from lagom_xla.passes import hlo_source
-from lagom_xla.passes import trip_count
+from lagom_xla.passes import trip_count as trip_count_lib
 
 # What others know them by.
 Computation = computation_lib.Computation
@@ -154,14 +154,15 @@ class Module:
       trips = self.trip_count(instruction)
       body, condition = called
       yield body, trips
-      yield condition, trips + 1
+      asks = self._trip_counts[instruction.id].asks_condition
+      yield condition, trips + 1 if asks else 0
       return
     for computation in called:
       yield computation, 1
 
   def trip_count(self, loop: Instruction) -> int:
     """Iterations of a `while`; 1 where they are not known."""
-    trips = self._trip_counts[loop.id]
+    trips = self._trip_counts[loop.id].num
     return 1 if trips is None else trips
 
   @functools.cached_property
@@ -171,18 +172,18 @@ class Module:
       i.name
       for c in self.computations.values()
       for i in c.loops
-      if self._trip_counts[i.id] is None
+      if self._trip_counts[i.id].num is None
     )
 
   @functools.cached_property
-  def _trip_counts(self) -> Mapping[int, int | None]:
+  def _trip_counts(self) -> Mapping[int, trip_count_lib.Trips]:
     """By id of the `while`; ids are unique in a module."""
     counts = {}
     protos = {c.id: c.proto for c in self.computations.values()}
     for computation in self.computations.values():
       for loop in computation.loops:
         body_id, condition_id = loop.called_computation_ids
-        counts[loop.id] = trip_count.of_loop(
+        counts[loop.id] = trip_count_lib.of_loop(
           loop,
           computation.by_id,
           body=protos[body_id],

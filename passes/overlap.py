@@ -218,8 +218,9 @@ class Analysis:
     for instruction in computation.instructions[begin:end]:
       if instruction.id in self.kernels:
         yield self.kernels[instruction.id]
-      for callee, _ in self.callees(instruction):
-        yield from self._kernels_in(callee, 0, len(callee.instructions))
+      for callee, repeats in self.callees(instruction):
+        if repeats:
+          yield from self._kernels_in(callee, 0, len(callee.instructions))
 
 
 def analyze(

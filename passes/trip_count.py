@@ -12,10 +12,25 @@ and `lax.fori_loop` lower to is recognised, in fusions too.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+import dataclasses
 import math
 from typing import Any
 
 from lagom_xla.passes import hlo_pb2
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Trips:
+  """How often a loop runs, and whether it runs its condition.
+
+  Attributes:
+    num: iterations; None where they are not known.
+    asks_condition: False where XLA wrote down how many they are: such a loop
+      is run so often and never asks (XLA's WhileThunks, of GPUs and CPUs).
+  """
+
+  num: int | None
+  asks_condition: bool
 
 
 def of_loop(
@@ -26,8 +41,8 @@ def of_loop(
   condition: hlo_pb2.HloComputationProto,
   computations: Mapping[int, hlo_pb2.HloComputationProto],
   backend_config: Mapping[str, Any],
-) -> int | None:
-  """The trip count of `loop`, or None where it is not known.
+) -> Trips:
+  """The trips of `loop`.
 
   Args:
     loop: a `while` instruction.
@@ -39,8 +54,9 @@ def of_loop(
   """
   known = backend_config.get("known_trip_count", {}).get("n")
   if known is not None:
-    return int(known)
-  return _counting_loop(loop, siblings, body, condition, computations)
+    return Trips(int(known), asks_condition=False)
+  counted = _counting_loop(loop, siblings, body, condition, computations)
+  return Trips(counted, asks_condition=True)
 
 
 def _counting_loop(

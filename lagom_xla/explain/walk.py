@@ -146,15 +146,17 @@ class _Walker:
       for callee, _ in callees:
         yield self.computation(callee, weight), 1
       return
-    (body, num_trips), (condition, _) = callees
+    (body, num_trips), (condition, asked) = callees
     before, trip = None, 0
     while trip < num_trips:
       signature = self._streams.state.signature()
       times = num_trips - trip if signature == before else 1
-      yield self.computation(condition, weight * times), times
+      if asked:
+        yield self.computation(condition, weight * times), times
       yield self.computation(body, weight * times), times
       before, trip = signature, trip + times
-    yield self.computation(condition, weight), 1
+    if asked:
+      yield self.computation(condition, weight), 1
 
   def _lone_us(self, branch: hlo.Computation) -> float:
     program = program_lib.of_instructions(self._analysis, branch.instructions)

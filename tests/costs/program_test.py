@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import hlo_text
 from lagom_xla.costs.replay import program as program_lib
+from lagom_xla.passes import hlo
 from lagom_xla.passes import overlap as overlap_lib
 
 Launch, Start, Wait = program_lib.Launch, program_lib.Start, program_lib.Wait
@@ -14,7 +15,7 @@ Loop, Branch = program_lib.Loop, program_lib.Branch
 
 # One all-gather beside a product, a plain all-reduce after it; then a loop of
 # four trips with an all-gather of its own.
-_MODULE = hlo_text.load(
+_TEXT = hlo_text.text(
   f"""
   p = f32[64,64] parameter(0)
   outer-start = (f32[64,64], f32[512,64]) all-gather-start(p), {hlo_text.GATHER}
@@ -47,6 +48,7 @@ condition {{
 }}
 """,
 )
+_MODULE = hlo.load(_TEXT)
 
 
 def _spelled(program: program_lib.Program) -> list:
@@ -72,12 +74,15 @@ def test_a_program_is_the_schedule_of_its_module():
     "wait outer-start",
     "start plain",
     "wait plain",
-    (
-      4,
-      ["less", "start inner-start", "inner-dot", "wait inner-start", "next"],
-    ),
-    "less",
+    (4, ["start inner-start", "inner-dot", "wait inner-start", "next"]),
   ]
+
+
+def test_a_loop_that_xla_did_not_count_asks_its_condition_each_time():
+  uncounted = _TEXT.replace(hlo_text.trips(4), "metadata={}")
+  analysis = overlap_lib.analyze(hlo.load(uncounted))
+  *_, loop, last = _spelled(program_lib.of_module(analysis))
+  assert (loop[0], loop[1][0], last) == (4, "less", "less")
 
 
 def test_the_program_of_an_overlap_runs_from_its_start_to_its_done():

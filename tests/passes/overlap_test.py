@@ -164,12 +164,12 @@ def test_kernels_of_loops_calls_and_branches_inside_a_window_count() -> None:
       }
     """,
   )
-  kernels = ["in_body", "in_condition", "in_left"]
+  kernels = ["in_body", "in_left"]  # XLA counted the trips and asks nothing.
   assert _summary(analysis) == [(["a"], kernels, 1)]
   executions = {k.name: k.executions for k in analysis.kernels.values()}
   assert executions == {
     "in_body": 5,
-    "in_condition": 6,
+    "in_condition": 0,
     "in_left": 2,
     "in_right": 1,
   }

@@ -164,6 +164,8 @@ def _control_flow(
     case "conditional":
       return [Branch(tuple(branch for branch, _ in callees))]
     case "while":
-      (body, num_trips), (condition, _) = callees
+      (body, num_trips), (condition, asked) = callees
+      if not asked:
+        return [Loop(body, num_trips)]
       return [Loop((*condition, *body), num_trips), *condition]
   return [part for body, _ in callees for part in body]
