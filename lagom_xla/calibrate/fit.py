@@ -10,6 +10,10 @@ errors linearly, so that a few bad rows do not turn them. Each is held to 1 by
 about as much as the model itself is known, so that a handful of rows moves only
 what it shows. From fewer rows than that takes only the rate follows.
 
+First come the figures that all rows share, as those are for paths that were not
+measured, too; then those of single paths, beside them. Found at once, a path
+that its rows leave no rate would turn everybody's, against the others' own.
+
 Figures that fit the rows they were found from need not foretell others: times
 may scatter, or go up and down with sizes as no such figure does. So they are
 kept only where Akaike's criterion says that they foretell: rows come closer by
@@ -20,7 +24,7 @@ rows of one size as one, as what sets them apart is no figure here.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 import dataclasses
 import math
 
@@ -50,6 +54,8 @@ _LEAST_OUTLIER = 0.25
 _OUTLIER_SIGMAS = 4.0
 _MAD_SIGMA = 1.4826  # Of a normal distribution, over its median deviation.
 _DIGITS = 4
+# Of a figure's logarithm: common ones and a path's make 100 times at most.
+_MOST = math.log(100.0) / 2
 # No fit is better than times are printed.
 _LEAST_ERROR = 0.005
 
@@ -167,29 +173,55 @@ def _fit(
   moving = np.array([s.predicted_us - s.latency_us for s in samples])
   paths, of_latency, of_rate, sigmas = _figures(samples)
 
-  def residuals(x: np.ndarray) -> np.ndarray:
-    us = latency * np.exp(of_latency @ x) + moving * np.exp(-(of_rate @ x))
-    rows = np.log(np.maximum(us, floor) / measured) / _ROW_SIGMA
-    return np.concatenate([rows, x / sigmas])
+  def off(logs: np.ndarray) -> np.ndarray:
+    us = latency * np.exp(of_latency @ logs)
+    us += moving * np.exp(-(of_rate @ logs))
+    return np.log(np.maximum(us, floor) / measured) / _ROW_SIGMA
 
-  most = math.log(100.0) / 2
-  found = optimize.least_squares(
-    residuals, np.zeros(len(sigmas)), bounds=(-most, most), loss="soft_l1"
-  )
-  of_rows = found.jac[: len(samples)]
-  shares = np.linalg.solve(found.jac.T @ found.jac, of_rows.T @ of_rows)
-  values = [round(float(value), _DIGITS) for value in np.exp(found.x)]
+  logs, num_free = _solve(off, sigmas)
+  values = [round(float(value), _DIGITS) for value in np.exp(logs)]
   if len(values) == 1:
-    factors = cluster_lib.Factors(rate_factor=values[0])
-  else:
-    latencies, rates = values[2::2], values[3::2]
-    factors = cluster_lib.Factors(
-      latency_factor=values[0],
-      rate_factor=values[1],
-      latency_factors=dict(zip(paths, latencies, strict=True)),
-      rate_factors=dict(zip(paths, rates, strict=True)),
-    )
-  return factors, float(np.trace(shares))
+    return cluster_lib.Factors(rate_factor=values[0]), num_free
+  factors = cluster_lib.Factors(
+    latency_factor=values[0],
+    rate_factor=values[1],
+    latency_factors=dict(zip(paths, values[2::2], strict=True)),
+    rate_factors=dict(zip(paths, values[3::2], strict=True)),
+  )
+  return factors, num_free
+
+
+def _solve(
+  off: Callable[[np.ndarray], np.ndarray], sigmas: np.ndarray
+) -> tuple[np.ndarray, float]:
+  """Logarithms of the common figures, then of paths', and how many are free."""
+  logs, num_free = np.zeros(len(sigmas)), 0.0
+  for part in np.split(np.arange(len(sigmas)), [2]):
+    if part.size:
+      found = _least_squares(off, sigmas, logs, part)
+      logs[part] = found.x
+      of_rows = found.jac[: -part.size]
+      shares = np.linalg.solve(found.jac.T @ found.jac, of_rows.T @ of_rows)
+      num_free += float(np.trace(shares))
+  return logs, num_free
+
+
+def _least_squares(
+  off: Callable[[np.ndarray], np.ndarray],
+  sigmas: np.ndarray,
+  logs: np.ndarray,
+  part: np.ndarray,
+) -> optimize.OptimizeResult:
+  """The best of some figures, where the others are as they are."""
+
+  def residuals(values: np.ndarray) -> np.ndarray:
+    tried = logs.copy()
+    tried[part] = values
+    return np.concatenate([off(tried), values / sigmas[part]])
+
+  return optimize.least_squares(
+    residuals, logs[part], bounds=(-_MOST, _MOST), loss="soft_l1"
+  )
 
 
 def _figures(

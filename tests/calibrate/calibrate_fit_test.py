@@ -100,6 +100,28 @@ def test_figures_that_foretell_nothing_are_not_kept(
   assert any("no figures foretell" in note for note in result.notes)
 
 
+def test_many_small_rows_do_not_turn_what_all_paths_share(
+  tmp_path: pathlib.Path,
+) -> None:
+  # Adapters give half of what they should, and steps of a KiB show that small
+  # collectives take as long whatever their size: no rate is too high for LL.
+  site = nccl_tests_log.calibrated_by(_TWO_NODES, rate_factor=0.5)
+  flat_us = nccl_tests_log.predicted_us(site, "all-reduce", 2**16)
+  small = [
+    nccl_tests_log.row("all_reduce", 16, size, flat_us)
+    for size in range(2**16, 2**20, 2**10)
+  ]
+  large = nccl_tests_log.rows_of(site, sizes=[2**n for n in range(24, 33)])
+  result = nccl_tests_log.calibrate(
+    tmp_path, nccl_tests_log.log_of(site, rows=[*small, *large])
+  )
+  factors = _factors(result)
+  assert factors.rate_factor * factors.rate_factors["nvlstree.simple"] == (
+    pytest.approx(0.5, rel=0.1)
+  )
+  assert 0.4 < factors.rate_factor < 1.1
+
+
 def test_a_slow_row_turns_nothing_and_is_distrusted(
   tmp_path: pathlib.Path,
 ) -> None:
