@@ -37,6 +37,7 @@ from benchmarks.collectives import one_node
 from benchmarks.collectives import unseen
 from benchmarks.kernels import lone_kernel_errors
 from benchmarks.kernels import pytorch_kernels
+from benchmarks.kernels import unseen_products
 from benchmarks.steps import published
 from benchmarks.steps import slowdowns
 from benchmarks.steps import times as step_times
@@ -74,6 +75,7 @@ def all_groups(data: pathlib.Path | None = None) -> Iterator[groups.Group]:
   yield from measured.collectives()
   yield from measured.products()
   yield from unseen.compare()
+  yield from unseen_products.compare()
   if data is not None:
     for folder in step_trace.folders(data):
       yield from lone_kernel_errors.groups(folder)

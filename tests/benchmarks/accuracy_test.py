@@ -32,6 +32,8 @@ _REACHED = {
   "products: sm_100_B200, bf16": (0.025, 0.06),
   "products: sm_100_B200, fp8": (0.04, 0.125),
   "products: sm_100_B200, f32": (0.035, 0.08),
+  "unseen products: SXM and Superchips": (0.07, 0.19),
+  "unseen products: V100 and cards": (0.18, 0.20),
   "unseen systems: NVLink": (0.04, 0.11),
   "unseen systems: infiniband": (0.08, 0.27),
   "unseen systems: roce": (0.14, 0.46),
