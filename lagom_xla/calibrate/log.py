@@ -117,7 +117,7 @@ class _Reader:
           source=self._source,
           line=self._line,
           program=self._program or self._named_by_file,
-          ranks=self._ranks,
+          ranks=self._all_ranks(),
           gpus=frozenset(self._gpus),
           gpus_per_thread=self._gpus_per_thread or self._gpus_per_process(),
           nccl_version=self._version,
@@ -126,6 +126,10 @@ class _Reader:
           rows=tuple(self._rows),
         )
       )
+
+  def _all_ranks(self) -> dict[int, str]:
+    """The listed ranks; none where some are missing, as people leave out."""
+    return self._ranks if len(self._ranks) > max(self._ranks, default=0) else {}
 
   def take(self, number: int, line: str) -> None:
     """Reads a line."""

@@ -149,6 +149,18 @@ def test_marks_that_a_web_page_ate_are_not_missed(
   assert run.program == "all_reduce"
 
 
+def test_a_list_of_ranks_with_some_left_out_lists_none(
+  tmp_path: pathlib.Path,
+) -> None:
+  # As in oracle-quickstart/oci-gpu-quickstarts, with "..." in their place.
+  lines = nccl_tests_log.log_of(_TWO_NODES).split("\n")
+  kept = [line for line in lines if "Rank  7 " not in line]
+  (run,), problems = _read(tmp_path, "\n".join(kept))
+  assert problems == []
+  assert run.ranks == {}
+  assert len(run.rows) == len(_SIZES)
+
+
 def test_a_command_names_its_program_and_its_environment(
   tmp_path: pathlib.Path,
 ) -> None:
