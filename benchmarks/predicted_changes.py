@@ -17,8 +17,8 @@ from lagom_xla.compile.targets import target as target_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.flags import options as options_lib
 from lagom_xla.passes import hlo
-from lagom_xla.search.xla import scheduling
-from lagom_xla.search.xla import thresholds
+from lagom_xla.search.xla.knobs import scheduling
+from lagom_xla.search.xla.knobs import thresholds
 from lagom_xla.xla_schedule import reschedule
 
 _ROOT = pathlib.Path(__file__).resolve().parent.parent

@@ -16,7 +16,7 @@ from lagom_xla.passes import hlo
 from lagom_xla.passes.program import form as form_lib
 from lagom_xla.passes.program import outcome as outcome_lib
 from lagom_xla.search.xla import joint
-from lagom_xla.search.xla import thresholds
+from lagom_xla.search.xla.knobs import thresholds
 
 H100 = cluster_lib.parse("1x8xh100")
 GATHER = thresholds.OPTIONS["all-gather"]

@@ -14,7 +14,7 @@ from lagom_xla.costs import step as step_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes.combine import table
 from lagom_xla.search.xla import candidates
-from lagom_xla.search.xla import thresholds
+from lagom_xla.search.xla.knobs import thresholds
 
 H100 = cluster_lib.parse("1x8xh100")
 KIB, MIB = 2**10, 2**20

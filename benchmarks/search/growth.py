@@ -23,7 +23,7 @@ from lagom_xla.search.nccl import problem as problem_lib
 from lagom_xla.search.nccl import searcher as searcher_lib
 from lagom_xla.search.nccl import settings as settings_lib
 from lagom_xla.search.nccl import trial as trial_lib
-from lagom_xla.search.xla import thresholds
+from lagom_xla.search.xla.knobs import thresholds
 
 NAME = "growth"
 

@@ -27,7 +27,7 @@ from lagom_xla.costs import nccl
 from lagom_xla.search.nccl import problem as problem_lib
 from lagom_xla.search.nccl import searcher as searcher_lib
 from lagom_xla.search.nccl import trial as trial_lib
-from lagom_xla.search.xla import thresholds
+from lagom_xla.search.xla.knobs import thresholds
 
 _TINY = modules_lib.perceptrons(
   "tiny", "1x8xh100", layout="fsdp", hidden=(512, 1024), rows_per_device=512

@@ -17,7 +17,7 @@ from commands import check_schema
 from commands import run
 from lagom_xla.apply import files as files_lib
 from lagom_xla.compile import config as config_lib
-from lagom_xla.search.xla import thresholds
+from lagom_xla.search.xla.knobs import thresholds
 from sample_plan import PLAN
 
 

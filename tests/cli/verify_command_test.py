@@ -21,7 +21,7 @@ from lagom_xla.cli.console import progress
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile.loading import load as load_lib
 from lagom_xla.costs import in_words
-from lagom_xla.search.xla import thresholds
+from lagom_xla.search.xla.knobs import thresholds
 from lagom_xla.verify import verification
 from searched_plan import H100
 from searched_plan import exchange_settings

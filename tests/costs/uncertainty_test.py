@@ -28,7 +28,7 @@ from lagom_xla.search.nccl import SEARCHERS
 from lagom_xla.search.nccl import channel_cap
 from lagom_xla.search.nccl import settings
 from lagom_xla.search.xla import joint
-from lagom_xla.search.xla import thresholds
+from lagom_xla.search.xla.knobs import thresholds
 
 H100 = cluster_lib.parse("1x8xh100")
 _KIB, _MIB = 2**10, 2**20

@@ -27,7 +27,7 @@ from lagom_xla.passes import pjrt_transform
 from lagom_xla.search.nccl import problem as problem_lib
 from lagom_xla.search.nccl import trial as trial_lib
 from lagom_xla.search.xla import candidates
-from lagom_xla.search.xla import thresholds
+from lagom_xla.search.xla.knobs import thresholds
 from lagom_xla.tuner import tuner
 from lagom_xla.tuner import tuning as tuning_lib
 

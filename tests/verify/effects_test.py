@@ -18,7 +18,7 @@ import hlo_text
 from lagom_xla.flags import options as xla_options
 from lagom_xla.passes import hlo
 from lagom_xla.passes import overlap as overlap_lib
-from lagom_xla.search.xla import thresholds
+from lagom_xla.search.xla.knobs import thresholds
 from lagom_xla.verify import effects
 
 _GATHER = thresholds.OPTIONS["all-gather"]

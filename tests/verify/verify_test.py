@@ -13,8 +13,8 @@ from lagom_xla.compile.targets import target as target_lib
 from lagom_xla.compile.xla import scheduler_profile
 from lagom_xla.passes import hlo
 from lagom_xla.passes.combine import combinable
-from lagom_xla.search.xla import thresholds
 from lagom_xla.search.xla.in_process import feedback
+from lagom_xla.search.xla.knobs import thresholds
 from lagom_xla.tuner import tuner
 from lagom_xla.verify import effects as effects_lib
 from lagom_xla.verify import verification as verification_lib

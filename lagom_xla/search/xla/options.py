@@ -27,7 +27,7 @@ from lagom_xla.search.xla import drops
 from lagom_xla.search.xla import knobs
 from lagom_xla.search.xla import predictions as predictions_lib
 from lagom_xla.search.xla import turns
-from lagom_xla.search.xla import value as value_lib
+from lagom_xla.search.xla.knobs import value as value_lib
 
 # Candidates that are compiled at most, the default among them.
 MAX_COMPILES = 16

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 import itertools
 
-from lagom_xla.search.xla import value as value_lib
+from lagom_xla.search.xla.knobs import value as value_lib
 from lagom_xla.xla_schedule import reschedule
 
 # Values that are paired with each other, of those with the greatest gains.

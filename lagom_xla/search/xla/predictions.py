@@ -16,7 +16,7 @@ from lagom_xla.costs import step as step_lib
 from lagom_xla.passes import hlo
 from lagom_xla.search.xla import candidates
 from lagom_xla.search.xla import pairs
-from lagom_xla.search.xla import value as value_lib
+from lagom_xla.search.xla.knobs import value as value_lib
 from lagom_xla.xla_schedule import reschedule
 
 # Instructions in all predictions of a round: a large module gets fewer.

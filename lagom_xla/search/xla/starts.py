@@ -26,7 +26,7 @@ from lagom_xla.search.xla import options
 from lagom_xla.search.xla import predictions as predictions_lib
 from lagom_xla.search.xla import pruning
 from lagom_xla.search.xla import turns as turns_lib
-from lagom_xla.search.xla import value as value_lib
+from lagom_xla.search.xla.knobs import value as value_lib
 
 # Sets of options that are compiled from the second start, beside it.
 MAX_AGAIN = options.MAX_COMPILES - 1

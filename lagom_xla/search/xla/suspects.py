@@ -17,7 +17,7 @@ from lagom_xla.flags import debug_options
 from lagom_xla.passes import overlap
 from lagom_xla.passes.combine import table
 from lagom_xla.search.xla import knobs
-from lagom_xla.search.xla import thresholds
+from lagom_xla.search.xla.knobs import thresholds
 from lagom_xla.xla_schedule import latency_hiding
 
 # What XLA reads after it has scheduled, and for what.

@@ -29,7 +29,7 @@ from lagom_xla.search.xla import evaluation
 from lagom_xla.search.xla import full_compiles
 from lagom_xla.search.xla import joint
 from lagom_xla.search.xla import knobs
-from lagom_xla.search.xla import value as value_lib
+from lagom_xla.search.xla.knobs import value as value_lib
 from lagom_xla.tuner import tuner
 
 H100 = cluster_lib.parse("1x8xh100")

@@ -19,7 +19,7 @@ from lagom_xla.search import nccl
 from lagom_xla.search.xla import candidates
 from lagom_xla.search.xla import evaluation
 from lagom_xla.search.xla import joint
-from lagom_xla.search.xla import thresholds
+from lagom_xla.search.xla.knobs import thresholds
 from lagom_xla.xla_schedule import reschedule
 
 

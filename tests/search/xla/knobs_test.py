@@ -18,8 +18,8 @@ from lagom_xla.flags import options as xla_options
 from lagom_xla.passes import hlo
 from lagom_xla.passes.schedule import digest
 from lagom_xla.search.xla import knobs
-from lagom_xla.search.xla import thresholds
-from lagom_xla.search.xla import value as value_lib
+from lagom_xla.search.xla.knobs import thresholds
+from lagom_xla.search.xla.knobs import value as value_lib
 from lagom_xla.xla_schedule import latency_hiding
 from lagom_xla.xla_schedule import reschedule
 

@@ -13,7 +13,7 @@ from lagom_xla.compile.targets import target as target_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.search.xla import joint
 from lagom_xla.search.xla import pairs
-from lagom_xla.search.xla import value as value_lib
+from lagom_xla.search.xla.knobs import value as value_lib
 from lagom_xla.xla_schedule import reschedule
 
 H100 = cluster_lib.parse("1x8xh100")

@@ -13,7 +13,7 @@ from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes import overlap as overlap_lib
 from lagom_xla.passes.combine import table
-from lagom_xla.search.xla import thresholds
+from lagom_xla.search.xla.knobs import thresholds
 
 
 def _collectives(module: hlo.Module) -> tuple[collectives_lib.Collective, ...]:

@@ -27,9 +27,9 @@ from lagom_xla.costs import step as step_lib
 from lagom_xla.search.xla import attempts as attempts_lib
 from lagom_xla.search.xla import candidates
 from lagom_xla.search.xla import knobs
-from lagom_xla.search.xla import thresholds
-from lagom_xla.search.xla import value as value_lib
 from lagom_xla.search.xla.in_process import exposure
+from lagom_xla.search.xla.knobs import thresholds
+from lagom_xla.search.xla.knobs import value as value_lib
 
 # Cuts that are compiled at most, of the quickest program with strands and the
 # quickest as written: the quicker one first.

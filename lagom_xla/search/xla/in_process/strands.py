@@ -39,10 +39,10 @@ from lagom_xla.search.xla import attempts as attempts_lib
 from lagom_xla.search.xla import candidates
 from lagom_xla.search.xla import knobs
 from lagom_xla.search.xla import options
-from lagom_xla.search.xla import scheduling
-from lagom_xla.search.xla import thresholds
 from lagom_xla.search.xla import turns
-from lagom_xla.search.xla import value as value_lib
+from lagom_xla.search.xla.knobs import scheduling
+from lagom_xla.search.xla.knobs import thresholds
+from lagom_xla.search.xla.knobs import value as value_lib
 
 # The one that is usually quickest first; "none" is for strands that are written
 # out, which keys alone keep apart.

@@ -19,9 +19,9 @@ import jax
 from lagom_xla.costs import in_words
 from lagom_xla.costs import step as step_lib
 from lagom_xla.passes import merged_products
-from lagom_xla.search.xla import scheduling
-from lagom_xla.search.xla import thresholds
-from lagom_xla.search.xla import value as value_lib
+from lagom_xla.search.xla.knobs import scheduling
+from lagom_xla.search.xla.knobs import thresholds
+from lagom_xla.search.xla.knobs import value as value_lib
 from lagom_xla.xla_schedule import fills
 from lagom_xla.xla_schedule import reschedule
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from lagom_xla.costs import step as step_lib
-from lagom_xla.search.xla import value as value_lib
+from lagom_xla.search.xla.knobs import value as value_lib
 from lagom_xla.xla_schedule import latency_hiding
 from lagom_xla.xla_schedule import memory as memory_lib
 from lagom_xla.xla_schedule import reschedule
