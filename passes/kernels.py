@@ -170,7 +170,7 @@ def _found(
   typed = instruction.shape
   if category == "attention":
     query, key = (o.shape for o in computation.operands(instruction)[:2])
-    flops = attention.flops(instruction, query, key, config)
+    flops = attention.flops(module, instruction, query, key)
     typed = query
   access = memory_access.of_instruction(
     module, computation, instruction, has_product=bool(products)

@@ -247,6 +247,47 @@ def test_cudnns_attention_multiplies_what_its_mask_leaves(
   assert kernel.flops == 2 * 2 * batch * heads * size * scores
 
 
+@pytest.mark.parametrize(
+  ("mask", "lengths", "left", "scores"),
+  [
+    (0, (64, 64), -1, 64 * 64),
+    (1, (64, 32), -1, 64 * 32),
+    (2, (64, 64), -1, 64 * 64 // 2),
+    (3, (64, 64), 15, 48 * 16 + 16 * 16 // 2),
+    (3, (64, 256), -1, 64 * 64 // 2),
+    (5, (64, 256), -1, 64 * (256 - 64) + 64 * 64 // 2),
+    (5, (64, 256), 15, 64 * 16),
+  ],
+)
+def test_transformer_engines_attention_multiplies_what_its_mask_leaves(
+  mask: int, lengths: tuple[int, int], left: int, scores: int
+) -> None:
+  batch, heads, groups, size = 2, 8, 4, 128
+  length, key_length = lengths
+  attributes = {
+    "attn_heads": heads,
+    "input_batch": batch,
+    "kv_max_seqlen": key_length,
+    "mask_type": mask,
+    "num_gqa_groups": groups,
+    "q_max_seqlen": length,
+    "window_size_left": left,
+  }
+  config = ", ".join(f"{name} = {n} : i64" for name, n in attributes.items())
+  for query, key in (
+    (f"{length},{heads}", f"{key_length},2,{groups}"),
+    (f"{length},3,{heads}", "0"),  # All in one array.
+  ):
+    kernel = compiled_kernels.handwritten(f"""
+      q = bf16[{batch},{query},{size}] parameter(0)
+      k = bf16[{batch},{key},{size}] parameter(1)
+      ROOT out = (bf16[{batch},{length},{heads},{size}], u8[1000])
+        custom-call(q, k), custom_call_target="te_fused_attn_forward_ffi",
+        api_version=API_VERSION_TYPED_FFI, backend_config={{{config}}}
+    """)
+    assert kernel.flops == 2 * 2 * batch * heads * size * scores
+
+
 # What is a kernel.
 
 
