@@ -8,7 +8,7 @@ reads alike wherever it is: times in ms, sizes in powers of ten.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -90,6 +90,13 @@ def count(
   """A number of things, the noun in its number."""
   number = items if isinstance(items, int) else len(items)
   return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
+
+
+def first_of(names: Sequence[str], most: int) -> str:
+  """So many names at most, and how many more there are."""
+  words = ", ".join(names[:most])
+  left = len(names) - most
+  return f"{words} and {left:,} more" if left > 0 else words
 
 
 def option(name: str, value: str) -> str:

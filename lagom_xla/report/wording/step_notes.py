@@ -61,7 +61,4 @@ def _named(
         source = lines.of_own(instruction)
         at = f" ({source})" if source else ""
         found.append(f"{instruction.name}{at}")
-  words = ", ".join(found[:_MOST_NAMED])
-  if len(found) > _MOST_NAMED:
-    words += f" and {len(found) - _MOST_NAMED:,} more"
-  return words
+  return in_words.first_of(found, _MOST_NAMED)

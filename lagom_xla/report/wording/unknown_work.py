@@ -56,10 +56,7 @@ def note(step: step_lib.Step) -> str:
   for name, target in called.items():
     source = instructions[name].source
     named.append(f"{target} ({source})" if source else target)
-  named = list(dict.fromkeys(named))
-  words = ", ".join(named[:_MOST_NAMED])
-  if len(named) > _MOST_NAMED:
-    words += f" and {len(named) - _MOST_NAMED:,} more"
+  words = in_words.first_of(list(dict.fromkeys(named)), _MOST_NAMED)
   return (
     f"Only the bytes of {in_words.count(called, 'library call')} are costed, so"
     f" that the step may take far longer: {words}. A --profile of a run has"
