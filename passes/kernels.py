@@ -78,7 +78,8 @@ class Kernel:
     num_columns: results of its column reductions, of which a block takes 32; 0
       without one.
     scatter: the scatter that it runs, if any.
-    is_exact: whether that is a product of f32 that no tensor core takes.
+    is_exact: whether that is a product of f32, or of complex numbers of these,
+      that no tensor core takes.
     matrix_shape: (batch, m, n, k) of its largest matrix product, or None.
     backend_config: what XLA decided for it, as JSON.
   """
