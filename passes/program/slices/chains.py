@@ -24,11 +24,11 @@ from lagom_xla.passes.program.slices import reach
 from lagom_xla.passes.program.slices import sums
 from lagom_xla.passes.program.slices.cuts import Cut
 from lagom_xla.passes.program.slices.cuts import Cuts
-from lagom_xla.passes.program.slices.cuts import num_bytes
 from lagom_xla.passes.program.slices.shardings import Shardings
 from lagom_xla.passes.program.stablehlo import copies
 from lagom_xla.passes.program.stablehlo import inline
 from lagom_xla.passes.program.stablehlo import place
+from lagom_xla.passes.program.stablehlo.tensors import num_bytes
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)

@@ -14,7 +14,7 @@ from jaxlib.mlir import ir
 
 from lagom_xla.passes.program.slices.cuts import Cut
 from lagom_xla.passes.program.slices.cuts import Cuts
-from lagom_xla.passes.program.slices.cuts import shape_of
+from lagom_xla.passes.program.stablehlo.tensors import shape_of
 
 
 def gathered_dim(operation: ir.Operation) -> int | None:

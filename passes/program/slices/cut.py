@@ -33,10 +33,10 @@ from lagom_xla.passes.program.slices import pieces as pieces_lib
 from lagom_xla.passes.program.slices import reach
 from lagom_xla.passes.program.slices import tags
 from lagom_xla.passes.program.slices.cuts import Cut
-from lagom_xla.passes.program.slices.cuts import num_bytes
 from lagom_xla.passes.program.slices.shardings import Shardings
 from lagom_xla.passes.program.stablehlo import copies
 from lagom_xla.passes.program.stablehlo import frontend_attributes
+from lagom_xla.passes.program.stablehlo.tensors import num_bytes
 
 # XLA joins products of which at least one has no more bytes of operands and
 # result than this: the default of its option xla_gpu_dot_merger_threshold_mb

@@ -13,9 +13,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 import dataclasses
 import math
-from typing import Any
-
-from jaxlib.mlir import ir
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -41,26 +38,6 @@ class Cut:
 
 # Of a list of values; None of those that every piece needs whole.
 Cuts = tuple[Cut | None, ...]
-
-
-def shape_of(value: ir.Value) -> tuple[int, ...] | None:
-  """The shape of a tensor; None if it is no tensor or its sizes vary."""
-  type_ = value.type
-  if not isinstance(type_, ir.RankedTensorType) or not type_.has_static_shape:
-    return None
-  return tuple(type_.shape)
-
-
-def num_bytes(value: ir.Value) -> int:
-  """Bytes of a tensor, packed; 0 of what is none, or has a special type."""
-  shape: Any = shape_of(value)
-  element: Any = getattr(value.type, "element_type", None)
-  if shape is None:
-    return 0
-  num = math.prod(shape)
-  if isinstance(element, ir.ComplexType):
-    num, element = 2 * num, element.element_type
-  return num * getattr(element, "width", 0) // 8
 
 
 def reshaped(

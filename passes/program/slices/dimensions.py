@@ -18,7 +18,7 @@ from lagom_xla.passes.program.slices import elementwise
 from lagom_xla.passes.program.slices.cuts import Cut
 from lagom_xla.passes.program.slices.cuts import Cuts
 from lagom_xla.passes.program.slices.cuts import reshaped
-from lagom_xla.passes.program.slices.cuts import shape_of
+from lagom_xla.passes.program.stablehlo.tensors import shape_of
 
 
 def operand_cuts(operation: ir.Operation, cut: Cut) -> Cuts | None:

@@ -17,11 +17,11 @@ from lagom_xla.passes.program.slices import elementwise
 from lagom_xla.passes.program.slices import implied
 from lagom_xla.passes.program.slices import shardings as shardings_lib
 from lagom_xla.passes.program.slices.cuts import Cut
-from lagom_xla.passes.program.slices.cuts import num_bytes
-from lagom_xla.passes.program.slices.cuts import shape_of
 from lagom_xla.passes.program.slices.shardings import CONSTRAINT
 from lagom_xla.passes.program.slices.shardings import Shardings
 from lagom_xla.passes.program.stablehlo import dependence
+from lagom_xla.passes.program.stablehlo.tensors import num_bytes
+from lagom_xla.passes.program.stablehlo.tensors import shape_of
 
 # By a value and the dimension that is gathered.
 _Gathered = dict[tuple[ir.Value, int], ir.Operation]

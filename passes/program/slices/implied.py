@@ -15,10 +15,10 @@ from jaxlib.mlir.dialects import sdy
 
 from lagom_xla.passes.program.slices import elementwise
 from lagom_xla.passes.program.slices.cuts import Cut
-from lagom_xla.passes.program.slices.cuts import num_bytes
-from lagom_xla.passes.program.slices.cuts import shape_of
 from lagom_xla.passes.program.slices.shardings import Shardings
 from lagom_xla.passes.program.stablehlo import dependence
+from lagom_xla.passes.program.stablehlo.tensors import num_bytes
+from lagom_xla.passes.program.stablehlo.tensors import shape_of
 
 PRODUCT = "stablehlo.dot_general"
 _KIND = "lagom_collective"

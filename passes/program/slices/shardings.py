@@ -16,9 +16,9 @@ from jaxlib.mlir import ir
 from jaxlib.mlir import passmanager
 from jaxlib.mlir.dialects import sdy
 
-from lagom_xla.passes.program.slices.cuts import shape_of
 from lagom_xla.passes.program.stablehlo import copies
 from lagom_xla.passes.program.stablehlo import dependence
+from lagom_xla.passes.program.stablehlo.tensors import shape_of
 
 CONSTRAINT = "sdy.sharding_constraint"
 _MANUAL = "sdy.manual_computation"

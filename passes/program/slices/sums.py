@@ -18,10 +18,10 @@ from lagom_xla.passes.program.slices import elementwise
 from lagom_xla.passes.program.slices import implied
 from lagom_xla.passes.program.slices import shardings as shardings_lib
 from lagom_xla.passes.program.slices.cuts import Cut
-from lagom_xla.passes.program.slices.cuts import shape_of
 from lagom_xla.passes.program.slices.shardings import CONSTRAINT
 from lagom_xla.passes.program.slices.shardings import Shardings
 from lagom_xla.passes.program.stablehlo import dependence
+from lagom_xla.passes.program.stablehlo.tensors import shape_of
 
 
 def find(module: ir.Module, shardings: Shardings) -> None:

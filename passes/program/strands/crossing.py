@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Set
 import dataclasses
-import math
 
 from jaxlib.mlir import ir
 
+from lagom_xla.passes.program.stablehlo import tensors
 from lagom_xla.passes.program.strands import trip_body
 from lagom_xla.passes.program.strands.trip_body import CARRY
 from lagom_xla.passes.program.strands.trip_body import Item
@@ -104,7 +104,7 @@ def between(
   return Crossing(
     items=tuple(sorted(kept)),
     again=frozenset(again),
-    num_bytes=sum(_num_bytes(body.value(item)) for item in kept),
+    num_bytes=sum(tensors.num_bytes(body.value(item)) for item in kept),
   )
 
 
@@ -119,13 +119,3 @@ def _is_cheap(operation: ir.Operation) -> bool:
 
 def _is_scalar(value: ir.Value) -> bool:
   return ir.RankedTensorType(value.type).rank == 0
-
-
-def _num_bytes(value: ir.Value) -> int:
-  shape = ir.RankedTensorType(value.type)
-  element = shape.element_type
-  num_parts = 1
-  if isinstance(element, ir.ComplexType):
-    element, num_parts = element.element_type, 2
-  assert isinstance(element, (ir.IntegerType, ir.FloatType)), element
-  return math.prod(shape.shape) * num_parts * -(-element.width // 8)
