@@ -92,29 +92,14 @@ def micro_batches(
 
   @functools.wraps(loss_fn)
   def value_and_grad(*args: Any, **kwargs: Any) -> Any:
-    whole: dict[split.Place, Any] = {**dict(enumerate(args)), **kwargs}
-    in_batch = split.given(batch_places, whole)
-    legacy_keys = split.given(rng_places, whole)
-    split.check_batch({place: whole[place] for place in in_batch}, num)
-
-    def of_part(index: int) -> Any:
-      part = {
-        place: split.part(
-          value,
-          index,
-          num,
-          in_batch=place in in_batch,
-          legacy_keys=place in legacy_keys,
-        )
-        for place, value in whole.items()
-      }
-      positional = [part.pop(place) for place in range(len(args))]
-      return differentiate(*positional, **part)
-
-    values, grads = zip(*map(of_part, range(num)), strict=True)
+    whole = split.arguments(args, kwargs, batch_places, rng_places)
+    parts = whole.parts(num)
+    values, grads = zip(
+      *(differentiate(*part, **named) for part, named in parts), strict=True
+    )
     losses, auxes = zip(*values, strict=True)
     joined = tuple(
-      join.join_grads(of_one, in_batch=place % len(args) in in_batch)
+      join.join_grads(of_one, in_batch=whole.is_split(place))
       for place, of_one in zip(
         grad_places, zip(*grads, strict=True), strict=True
       )
