@@ -170,6 +170,14 @@ def test_without_workers_it_is_compiled_here_with_one_warning(
   assert "/no/such/python" in warning
 
 
+def test_workers_start_though_a_program_has_put_a_path_in_sys_path(
+  monkeypatch: pytest.MonkeyPatch,
+) -> None:
+  monkeypatch.setattr(sys, "path", [*sys.path, pathlib.Path("nowhere")])
+  with pool_lib.Pool(1, num_early=0) as pool:
+    assert pool.is_usable
+
+
 def test_a_closed_pool_leaves_no_process() -> None:
   with pool_lib.Pool(1) as pool:
     pids = _await_pids(pool)

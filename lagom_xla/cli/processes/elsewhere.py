@@ -20,6 +20,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from lagom_xla import errors
+from lagom_xla import module_path
 from lagom_xla import temporary
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ def _lowered(
       env={
         **os.environ,
         "JAX_PLATFORMS": "cpu",
-        "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+        "PYTHONPATH": module_path.in_environment(),
       },
       input=json.dumps(task),
       stdout=subprocess.DEVNULL,

@@ -9,12 +9,11 @@ when it ends: the kernel ends a worker with the thread that it came from.
 from __future__ import annotations
 
 from collections.abc import Callable
-import os
 import queue
-import sys
 import threading
 
 from lagom_xla import errors
+from lagom_xla import module_path
 from lagom_xla.compile.workers import job as job_lib
 from lagom_xla.compile.workers import running as running_lib
 from lagom_xla.compile.workers import worker as worker_lib
@@ -57,7 +56,7 @@ class Staff:
     self._run = run
     self._lock = lock
     self._warn = warn
-    self._path = os.pathsep.join(filter(None, sys.path))
+    self._path = module_path.in_environment()
     self._jobs: queue.SimpleQueue[tuple[job_lib.Job, Future] | None]
     self._jobs = queue.SimpleQueue()
     self._workers: set[worker_lib.Worker] = set()

@@ -28,6 +28,7 @@ import jax
 
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
+from lagom_xla import module_path
 from lagom_xla import temporary
 from lagom_xla import validation
 from lagom_xla.compile import config as config_lib
@@ -108,9 +109,12 @@ def begun(
 
 
 def _start(folder: pathlib.Path) -> subprocess.Popen[bytes]:
-  path = os.pathsep.join(filter(None, sys.path))
-  env = {**os.environ, "PYTHONPATH": path, "JAX_PLATFORMS": "cpu"}
-  env["JAX_SKIP_CUDA_CONSTRAINTS_CHECK"] = "1"
+  env = {
+    **os.environ,
+    "PYTHONPATH": module_path.in_environment(),
+    "JAX_PLATFORMS": "cpu",
+    "JAX_SKIP_CUDA_CONSTRAINTS_CHECK": "1",
+  }
   command = (sys.executable, "-P", "-m", _PROGRAM, folder, str(os.getpid()))
   try:
     with (folder / _SAID).open("wb") as said:
