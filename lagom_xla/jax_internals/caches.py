@@ -36,8 +36,14 @@ class Clearings:
 
 
 def is_same_step(one: jax.stages.Lowered, other: jax.stages.Lowered) -> bool:
-  """Whether jit lowered the same step twice, for the same signature."""
-  return _outside(one) == _outside(other) and _digest(one) == _digest(other)
+  """Whether jit lowered the same step twice, for the same signature.
+
+  A JAX that keeps what it knows of a step elsewhere does not tell: False.
+  """
+  try:
+    return _outside(one) == _outside(other) and _digest(one) == _digest(other)
+  except (AttributeError, KeyError):
+    return False
 
 
 def _digest(lowered: jax.stages.Lowered) -> str:

@@ -106,6 +106,21 @@ def test_a_function_that_is_another_one_by_then_is_tuned_anew():
   assert step.report().count("  now: ") == 2
 
 
+def test_where_jax_does_not_tell_which_step_it_is_it_is_tuned_anew(
+  monkeypatch: pytest.MonkeyPatch,
+):
+  def elsewhere(lowered: jax.stages.Lowered) -> object:
+    raise KeyError("committed")
+
+  monkeypatch.setattr(caches, "_outside", elsewhere)
+  with _proposed_by(live_step.Proposer({})):
+    step = _tuned(lambda x: x * 2)
+    for _ in range(2):
+      np.testing.assert_array_equal(step(jnp.ones(3)), np.full(3, 2.0))
+      jax.clear_caches()
+  assert step.report().count("  now: ") == 2
+
+
 def test_what_compiles_no_longer_leaves_the_step_as_jit_runs_it(
   monkeypatch: pytest.MonkeyPatch,
 ):
