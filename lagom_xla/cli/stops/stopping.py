@@ -9,9 +9,9 @@ be written; the next one ends the process at once, as signals do by themselves.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 import contextlib
-import functools
+import dataclasses
 import os
 import re
 import signal
@@ -54,53 +54,73 @@ def raised(time_budget_s: float | None = None) -> Iterator[None]:
   Args:
     time_budget_s: from now on; None for all the time that it takes.
   """
-  stopped: errors.Stopped | None = None
-  stopped_s = 0.0
+  first = _First(time_budget_s)
+  before = {
+    one: signal.signal(one, first.stop) for one in (*_SIGNALS, signal.SIGALRM)
+  }
+  try:
+    with _quiet():
+      signal.setitimer(signal.ITIMER_REAL, time_budget_s or 0)
+      yield
+  except KeyboardInterrupt as error:
+    # Of the user's program: here SIGINT raises `errors.Stopped`.
+    raise first.stopped or _reason(signal.SIGINT, None) from error
+  except Exception as error:
+    if first.stopped is None or first.stopped.is_caught:
+      raise
+    # Extensions that are being imported make an ImportError of it.
+    raise first.stopped from error
+  finally:
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    for one, handler in before.items():
+      signal.signal(one, handler)
 
-  def stop(number: int, frame: types.FrameType | None) -> None:
-    nonlocal stopped, stopped_s
-    if stopped is None:
-      stopped_s = time.monotonic()
+
+@dataclasses.dataclass
+class _First:
+  """What stops a block first; None before anything does."""
+
+  time_budget_s: float | None
+  stopped: errors.Stopped | None = None
+  stopped_s: float = 0.0
+
+  def stop(self, number: int, frame: types.FrameType | None) -> None:
+    """Handles a signal: raises what stops it, until that is caught."""
+    if self.stopped is None:
+      self.stopped_s = time.monotonic()
       for one in _SIGNALS:
         signal.signal(one, signal.SIG_DFL)
       signal.setitimer(signal.ITIMER_REAL, _AGAIN_S, _AGAIN_S)
-      stopped = _reason(number, time_budget_s)
-    elif stopped.is_caught or sys.exception() is stopped:
+      self.stopped = _reason(number, self.time_budget_s)
+    elif self.stopped.is_caught or sys.exception() is self.stopped:
       return  # It is on its way.
     if _is_importing(frame):
-      if time.monotonic() - stopped_s >= _LONGEST_IMPORT_S:
-        ending.now(stopped.reason, stopped.exit_status or NOTHING_FOUND)
+      if time.monotonic() - self.stopped_s >= _LONGEST_IMPORT_S:
+        status = self.stopped.exit_status or NOTHING_FOUND
+        ending.now(self.stopped.reason, status)
       return
-    raise stopped
+    raise self.stopped
 
-  before = {one: signal.signal(one, stop) for one in _SIGNALS}
-  before[signal.SIGALRM] = signal.signal(signal.SIGALRM, stop)
-  unraisable = sys.unraisablehook
-  sys.unraisablehook = functools.partial(_say_unless_stopped, unraisable)
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+  """What is dropped is raised again, and not worth a traceback."""
+  unraisable, uncaught = sys.unraisablehook, sys.excepthook
+
+  def say_dropped(dropped: sys.UnraisableHookArgs) -> None:
+    if not isinstance(dropped.exc_value, errors.Stopped):
+      unraisable(dropped)
+
   # Extensions that are being imported print what they make errors of.
-  excepthook = sys.excepthook
-
-  def print_unless_stopped(kind: Any, value: Any, trace: Any) -> None:
+  def print_uncaught(kind: Any, value: Any, trace: Any) -> None:
     if not isinstance(value, errors.Stopped):
-      excepthook(kind, value, trace)
+      uncaught(kind, value, trace)
 
-  sys.excepthook = print_unless_stopped
-  signal.setitimer(signal.ITIMER_REAL, time_budget_s or 0)
+  sys.unraisablehook, sys.excepthook = say_dropped, print_uncaught
   try:
     yield
-  except KeyboardInterrupt as error:
-    # Of the user's program: here SIGINT raises `errors.Stopped`.
-    raise stopped or _reason(signal.SIGINT, None) from error
-  except Exception as error:
-    if stopped is None or stopped.is_caught:
-      raise
-    # Extensions that are being imported make an ImportError of it.
-    raise stopped from error
   finally:
-    signal.setitimer(signal.ITIMER_REAL, 0)
-    sys.unraisablehook, sys.excepthook = unraisable, excepthook
-    for one, handler in before.items():
-      signal.signal(one, handler)
+    sys.unraisablehook, sys.excepthook = unraisable, uncaught
 
 
 def end_time_budget() -> None:
@@ -123,15 +143,6 @@ def _reason(number: int, time_budget_s: float | None) -> errors.Stopped:
     return errors.Stopped(f"the time budget of {time_budget_s:g} s", 0)
   name = "Ctrl-C" if number == signal.SIGINT else "SIGTERM"
   return errors.Stopped(name, ending.SIGNALED + number)
-
-
-def _say_unless_stopped(
-  say: Callable[[sys.UnraisableHookArgs], object],
-  unraisable: sys.UnraisableHookArgs,
-) -> None:
-  """What is dropped is raised again, and not worth a traceback."""
-  if not isinstance(unraisable.exc_value, errors.Stopped):
-    say(unraisable)
 
 
 def end(exit_status: int) -> NoReturn:
