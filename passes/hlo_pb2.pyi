@@ -154,10 +154,12 @@ class Opaque(_message.Message):
     def __init__(self) -> None: ...
 
 class PrecisionConfig(_message.Message):
-    __slots__ = ("operand_precision",)
+    __slots__ = ("operand_precision", "algorithm")
     OPERAND_PRECISION_FIELD_NUMBER: _ClassVar[int]
+    ALGORITHM_FIELD_NUMBER: _ClassVar[int]
     operand_precision: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, operand_precision: _Optional[_Iterable[int]] = ...) -> None: ...
+    algorithm: int
+    def __init__(self, operand_precision: _Optional[_Iterable[int]] = ..., algorithm: _Optional[int] = ...) -> None: ...
 
 class Payload(_message.Message):
     __slots__ = ("value", "id")

@@ -16,6 +16,7 @@ from typing import Any
 
 from lagom_xla.passes import collectives
 from lagom_xla.passes import hlo
+from lagom_xla.passes.work import arithmetic as arithmetic_lib
 from lagom_xla.passes.work import attention
 from lagom_xla.passes.work import fusion_content
 from lagom_xla.passes.work import matrix_products
@@ -78,9 +79,8 @@ class Kernel:
     num_columns: results of its column reductions, of which a block takes 32; 0
       without one.
     scatter: the scatter that it runs, if any.
-    is_exact: whether that is a product of f32, or of complex numbers of these,
-      that no tensor core takes.
     matrix_shape: (batch, m, n, k) of its largest matrix product, or None.
+    arithmetic: what that product multiplies; None without one.
     backend_config: what XLA decided for it, as JSON.
   """
 
@@ -94,7 +94,7 @@ class Kernel:
   num_element_operations: int = 0
   pattern: str = "elementwise"
   is_backward: bool = False
-  is_exact: bool = False
+  arithmetic: arithmetic_lib.Arithmetic | None = None
   num_threads: int = 0
   num_columns: int = 0
   scatter: scatters.Scatter | None = None
@@ -191,7 +191,7 @@ def _found(
     scatter=access.scatter,
     is_backward=attention.is_backward(instruction),
     element_type=largest.element_type if largest else _array_type(typed),
-    is_exact=largest is not None and largest.is_exact,
+    arithmetic=largest.arithmetic if largest else None,
     result_elements=access.result_elements,
     matrix_shape=(
       (largest.batch, largest.m, largest.n, largest.k) if largest else None

@@ -4,11 +4,10 @@
 
 Matrix products take what `gemm` predicts, and never less than their bytes: what
 is fused into a product can read much more than its operands. Attention and
-convolutions take their operations at a share of the peak, or their bytes. No
-product of f32 whose precision is HIGHEST is faster than the GPU's f32 without
-tensor cores, which XLA keeps it from. A product of complex numbers is four of
-their parts, in TF32 as products of f32 are (GetBlasComputationType of XLA's
-stream_executor). `fusion` has the time of every other kernel, `scatter` what
+convolutions take their operations at a share of the peak, or their bytes. Its
+precision says what a product multiplies (`passes/work/arithmetic.py`), and no
+product of f32 of which all bits count is faster than the GPU's f32 without
+tensor cores. `fusion` has the time of every other kernel, `scatter` what
 updates of one place add to it.
 
 XLA estimates kernels too (xla_gpu_collect_cost_model_stats, entry "sol"). Its
@@ -41,9 +40,6 @@ from lagom_xla.passes import sol_estimates
 # about what FlashAttention-2 (arXiv 2307.08691) reports on A100 and
 # FlashAttention-3 (arXiv 2407.08608) on H100. Later GPUs are taken to be alike.
 _ATTENTION_EFFICIENCY = {8: (0.7, 0.6), 9: (0.6, 0.5)}
-
-_PARTS = {"c64": "f32", "c128": "f64"}
-_PRODUCTS_OF_PARTS = 4
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -119,9 +115,11 @@ def _run_us(kernel: kernels_lib.Kernel, gpu: gpu_lib.Gpu) -> float:
   moved_us = fusion.time_us(fusion.fitted(gpu), kernel, gpu)
   if product := _product(kernel):
     largest_flops = 2 * math.prod(product[0])
-    # Of several products in one kernel only the largest's shape is known.
-    num_products = max(_flops(kernel) / largest_flops, 1)
+    # Of several products in one kernel only the largest's shape is known. One
+    # of complex numbers is four of reals.
+    num_products = max(kernel.flops / largest_flops, 1)
     product_us = _product_us(gpu, *product) * num_products
+    product_us *= _times(kernel)
     return max(product_us, _exact_us(kernel, gpu), moved_us)
   if kernel.scatter:
     return scatter.time_us(kernel.scatter, gpu) + moved_us
@@ -130,9 +128,9 @@ def _run_us(kernel: kernels_lib.Kernel, gpu: gpu_lib.Gpu) -> float:
 
 def _exact_us(kernel: kernels_lib.Kernel, gpu: gpu_lib.Gpu) -> float:
   """The least time of products of f32 without tensor cores; 0 for others."""
-  if not kernel.is_exact:
+  if kernel.arithmetic is None or not kernel.arithmetic.is_exact:
     return 0.0
-  return _flops(kernel) / (gpu.matmul_peak_tflops["f32"] * 1e6)
+  return kernel.flops / (gpu.matmul_peak_tflops["f32"] * 1e6)
 
 
 def _arithmetic_us(kernel: kernels_lib.Kernel, gpu: gpu_lib.Gpu) -> float:
@@ -147,7 +145,12 @@ def _arithmetic_us(kernel: kernels_lib.Kernel, gpu: gpu_lib.Gpu) -> float:
     parameters = gemm.fitted(gpu, element_type, element_type)
     efficiency = parameters.sustained_efficiency
   peak = gemm.peak_tflops(gpu, element_type, element_type)
-  return _flops(kernel) / (peak * efficiency * 1e6)
+  return kernel.flops * _times(kernel) / (peak * efficiency * 1e6)
+
+
+def _times(kernel: kernels_lib.Kernel) -> int:
+  """Products that are multiplied for one, where its numbers come in parts."""
+  return 1 if kernel.arithmetic is None else kernel.arithmetic.times
 
 
 def _product(
@@ -160,16 +163,12 @@ def _product(
   return shape, _number_type(kernel)
 
 
-def _flops(kernel: kernels_lib.Kernel) -> int:
-  """Operations on real numbers."""
-  is_complex = kernel.element_type in _PARTS
-  return kernel.flops * (_PRODUCTS_OF_PARTS if is_complex else 1)
-
-
 def _number_type(kernel: kernels_lib.Kernel) -> str:
-  """The type of what is multiplied; of one byte where it is no number's."""
-  element_type = _PARTS.get(kernel.element_type, kernel.element_type)
-  return element_type if element_type[:1] in "bfsu" else "s8"
+  """What it multiplies; one byte per element where it is no number's."""
+  if kernel.arithmetic is not None:
+    return kernel.arithmetic.element_type
+  is_number = kernel.element_type[:1] in "bfsuc"
+  return kernel.element_type if is_number else "s8"
 
 
 @functools.lru_cache(maxsize=4096)

@@ -221,7 +221,5 @@ def work_of(kernel: kernels_lib.Kernel) -> Work:
     kernel.num_element_operations,
     kernel.result_elements,
     kernel.matrix_shape,
-    # Tensor cores take some types of numbers faster than others.
-    kernel.element_type if kernel.matrix_shape else None,
-    kernel.is_exact,
+    kernel.arithmetic,
   )

@@ -15,11 +15,9 @@ import math
 from typing import Any
 
 from lagom_xla.passes import hlo
+from lagom_xla.passes.work import arithmetic as arithmetic_lib
 
 CONVOLUTION_TARGETS = ("__cudnn$conv",)
-# PrecisionConfig::HIGHEST of XLA.
-_HIGHEST = 2
-_OF_F32 = ("f32", "c64")
 # Instructions that may hold matrix products, in themselves or inside.
 MULTIPLYING = frozenset(
   [
@@ -38,8 +36,7 @@ MULTIPLYING = frozenset(
 class MatrixProduct:
   """[batch, m, k] by [batch, k, n], with the HLO element type of the left.
 
-  Of f32, and of complex numbers of these, `is_exact` says whether all bits of
-  the operands count, which no tensor core multiplies: Precision.HIGHEST of JAX.
+  `arithmetic` says what of them is multiplied.
   """
 
   batch: int
@@ -47,12 +44,13 @@ class MatrixProduct:
   n: int
   k: int
   element_type: str
-  is_exact: bool = False
+  arithmetic: arithmetic_lib.Arithmetic
 
   @property
   def flops(self) -> int:
-    """Floating-point operations, two for each multiply-add."""
-    return 2 * self.batch * self.m * self.n * self.k
+    """Floating-point operations, two for each multiply-add of reals."""
+    per_pair = 8 if self.element_type in arithmetic_lib.PARTS else 2
+    return per_pair * self.batch * self.m * self.n * self.k
 
 
 def of_instruction(
@@ -69,7 +67,7 @@ def of_instruction(
           *(o.shape for o in computation.operands(instruction)[:2]),
           lhs_contracting=list(numbers.lhs_contracting_dimensions),
           lhs_batch=list(numbers.lhs_batch_dimensions),
-          is_highest=_HIGHEST in instruction.precision_config.operand_precision,
+          precision=instruction.precision_config,
         )
       ]
     case "ragged-dot":
@@ -116,8 +114,7 @@ def _library_product(
         int(d) for d in numbers.get("lhs_contracting_dimensions", [])
       ],
       lhs_batch=[int(d) for d in numbers.get("lhs_batch_dimensions", [])],
-      is_highest="HIGHEST"
-      in gemm.get("precision_config", {}).get("operand_precision", []),
+      precision=gemm.get("precision_config", {}),
     )
   ]
 
@@ -128,7 +125,7 @@ def _product(
   *,
   lhs_contracting: list[int],
   lhs_batch: list[int],
-  is_highest: bool,
+  precision: arithmetic_lib.Precision,
 ) -> MatrixProduct:
   k = math.prod(lhs.dimensions[d] for d in lhs_contracting)
   batch = math.prod(lhs.dimensions[d] for d in lhs_batch)
@@ -139,7 +136,7 @@ def _product(
     n=math.prod(rhs.dimensions) // shared,
     k=k,
     element_type=hlo.element_type(lhs),
-    is_exact=is_highest and hlo.element_type(lhs) in _OF_F32,
+    arithmetic=arithmetic_lib.of(hlo.element_type(lhs), precision),
   )
 
 
@@ -154,6 +151,7 @@ def _grouped_product(
     n=rhs.dimensions[-1],
     k=lhs.dimensions[-1],
     element_type=hlo.element_type(lhs),
+    arithmetic=arithmetic_lib.of(hlo.element_type(lhs), {}),
   )
 
 
@@ -178,6 +176,7 @@ def _convolution(
     n=features,
     k=math.prod(kernel.dimensions) // max(features, 1),
     element_type=hlo.element_type(lhs),
-    is_exact=hlo.element_type(lhs) in _OF_F32
-    and _HIGHEST in instruction.precision_config.operand_precision,
+    arithmetic=arithmetic_lib.of(
+      hlo.element_type(lhs), instruction.precision_config
+    ),
   )

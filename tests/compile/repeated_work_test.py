@@ -152,8 +152,9 @@ def test_convolutions_and_their_gradients_are_products_too(
   assert bool(said) == bool(times)
 
 
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.complex64])
 def test_what_a_device_is_given_by_hand_is_its_part(
-  h100s: Sequence[jax.Device],
+  h100s: Sequence[jax.Device], dtype: jax.typing.DTypeLike
 ) -> None:
   mesh = Mesh(np.array(h100s).reshape(4, 2), ("x", "y"))
 
@@ -162,10 +163,10 @@ def test_what_a_device_is_given_by_hand_is_its_part(
 
   def by_hand(h_axes: PartitionSpec) -> jax.stages.Lowered:
     placed = NamedSharding(mesh, h_axes)
-    h = jax.ShapeDtypeStruct((4096, 512), jnp.bfloat16, sharding=placed)
+    h = jax.ShapeDtypeStruct((4096, 512), dtype, sharding=placed)
     w = jax.ShapeDtypeStruct(
       (512, 512),
-      jnp.bfloat16,
+      dtype,
       sharding=NamedSharding(mesh, PartitionSpec()),
     )
     return jax.jit(

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
-from typing import Any
 
 import pytest
 
@@ -18,6 +17,7 @@ from lagom_xla.costs import kernel as kernel_lib
 from lagom_xla.costs import measured as measured_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.passes import hlo
+from lagom_xla.passes.work import arithmetic
 from lagom_xla.profiling import costing as costing_lib
 from lagom_xla.profiling import profile as profile_lib
 from lagom_xla.profiling import slowdowns
@@ -208,22 +208,24 @@ def test_slowdowns_hold_for_their_pairs_on_another_rank_alone(name: str):
 
 
 @pytest.mark.parametrize(
-  "other", [{"is_exact": False}, {"element_type": "s32", "is_exact": False}]
+  "other", [arithmetic.Arithmetic("f32"), arithmetic.Arithmetic("s32")]
 )
 def test_a_product_does_not_cost_what_one_of_other_numbers_took(
   profile: profile_lib.Profile,
   costed: costing_lib.Costing,
-  other: dict[str, Any],
+  other: arithmetic.Arithmetic,
 ) -> None:
   product = next(k for k in profile.kernels.values() if k.matrix_shape)
   exact = dataclasses.replace(
-    product, name="exact", element_type="f32", is_exact=True
+    product,
+    name="exact",
+    arithmetic=arithmetic.Arithmetic("f32", is_exact=True),
   )
   work = measured_lib.work_of(exact)
   measured = dataclasses.replace(
     costed.measured, work_us={**costed.measured.work_us, work: 1e3}
   )
-  unlike = dataclasses.replace(exact, **other)
+  unlike = dataclasses.replace(exact, arithmetic=other)
   for kernel, is_known in ((exact, True), (unlike, False)):
     predicted = kernel_lib.predict(kernel, H100S.gpu)
     cost = measured.kernel(kernel, predicted)

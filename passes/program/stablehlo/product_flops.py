@@ -45,26 +45,34 @@ def num_trips(operation: ir.Operation) -> int:
 
 
 def _dot_flops(operation: ir.Operation) -> int:
-  """A multiplication and an addition for each entry and contracted index."""
+  """What an entry takes for each contracted index."""
   numbers = stablehlo.DotDimensionNumbers(
     operation.attributes["dot_dimension_numbers"]
   )
   contracted = numbers.lhs_contracting_dimensions
   lhs = _shape(operation.operands[0])
   depth = math.prod(lhs[i] for i in contracted)
-  return 2 * math.prod(_shape(operation.results[0])) * depth
+  return _per_entry(operation) * depth
 
 
 def _convolution_flops(operation: ir.Operation) -> int:
-  """A multiplication and an addition for each entry and kernel weight of it."""
+  """What an entry takes for each kernel weight of it."""
   numbers = stablehlo.ConvDimensionNumbers(
     operation.attributes["dimension_numbers"]
   )
   kernel = _shape(operation.operands[1])
-  per_entry = (
-    math.prod(kernel) // kernel[numbers.kernel_output_feature_dimension]
-  )
-  return 2 * math.prod(_shape(operation.results[0])) * per_entry
+  weights = math.prod(kernel) // kernel[numbers.kernel_output_feature_dimension]
+  return _per_entry(operation) * weights
+
+
+def _per_entry(product: ir.Operation) -> int:
+  """A multiplication and an addition of reals for each entry of its result.
+
+  Complex numbers are two reals each, and every one meets every other one.
+  """
+  result = ir.RankedTensorType(product.results[0].type)
+  is_complex = isinstance(result.element_type, ir.ComplexType)
+  return (8 if is_complex else 2) * math.prod(result.shape)
 
 
 def _shape(value: ir.Value) -> list[int]:
