@@ -17,8 +17,8 @@ from lagom_xla.passes import collectives
 from lagom_xla.passes import hlo
 from lagom_xla.passes.program.form import Form
 from lagom_xla.passes.program.slices import chains
-from lagom_xla.passes.program.slices import cuts
 from lagom_xla.passes.program.stablehlo import dependence
+from lagom_xla.passes.program.stablehlo import tensors
 import rewritten
 import tensor_parallel_step as tp
 
@@ -123,7 +123,7 @@ def test_pieces_are_sharded_as_what_they_are_of_whichever_chain_made_it(
     operation
     for operation in dependence.inner_operations(module.operation)
     if operation.name == "stablehlo.slice"
-    and len(cuts.shape_of(operation.results[0]) or ()) == 5
+    and len(tensors.shape_of(operation.results[0]) or ()) == 5
   ]
   assert len(pieces) > 2 * len(cut)
   for piece in pieces:
