@@ -44,17 +44,19 @@ def _pruned(options: Mapping[str, int], takes_us: Takes) -> set[str]:
     cluster=_H100S,
     scheduled=lambda config: hlo_text.exposed_gather(takes_us(config.options)),
   )
-  kept = evaluation.evaluate_or_raise(
-    config_lib.XlaConfig(options=options), target=target, searcher=_SEARCHER
-  )
-  default = _default(target)
+  kept, default = _evaluated(config_lib.XlaConfig(options=options), target)
   return set(pruning.pruned(target, kept, default).options)
 
 
-def _default(target: target_lib.Target) -> candidates.Candidate:
-  return evaluation.evaluate_or_raise(
-    config_lib.DEFAULT, target=target, searcher=_SEARCHER
+def _evaluated(
+  config: config_lib.XlaConfig, target: target_lib.Target
+) -> tuple[candidates.Candidate, candidates.Candidate]:
+  """A config's candidate, and the default's."""
+  kept, default = (
+    evaluation.evaluate_or_raise(it, target=target, searcher=_SEARCHER)
+    for it in (config, config_lib.DEFAULT)
   )
+  return kept, default
 
 
 @settings(deadline=None, max_examples=20)
@@ -117,8 +119,7 @@ def test_what_a_recipe_sets_for_other_programs_is_pruned(
   config = config_lib.XlaConfig(
     options={_COMMANDS: "", _BY_DIM: False, _DOUBLED: True}
   )
-  kept = evaluation.evaluate_or_raise(config, target=target, searcher=_SEARCHER)
-  default = _default(target)
+  kept, default = _evaluated(config, target)
   assert set(pruning.pruned(target, kept, default).options) == {_DOUBLED}
 
 
@@ -128,8 +129,7 @@ def test_the_scheduler_that_xla_chose_itself_is_expected_to_go(
   """So how many schedules are to come is told without it."""
   target = target_lib.of_step(fsdp_step(), _H100S, name="step")
   config = config_lib.XlaConfig(options={_SCHEDULER: True, _DOUBLED: True})
-  kept = evaluation.evaluate_or_raise(config, target=target, searcher=_SEARCHER)
-  default = _default(target)
+  kept, default = _evaluated(config, target)
   assert set(pruning.expected(kept, default).options) == {_DOUBLED}
   assert pruning.pruned(target, kept, default) == pruning.expected(
     kept, default
@@ -142,8 +142,7 @@ def test_a_scheduler_that_xla_would_leave_off_stays(
   """Without its estimates XLA switches it on for no program."""
   target = target_lib.of_step(fsdp_step(), _H100S, name="step")
   config = config_lib.XlaConfig(options={_ESTIMATES: False, _SCHEDULER: True})
-  kept = evaluation.evaluate_or_raise(config, target=target, searcher=_SEARCHER)
-  default = _default(target)
+  kept, default = _evaluated(config, target)
   assert pruning.expected(kept, default) == config
   assert pruning.pruned(target, kept, default) == config
 
@@ -177,6 +176,6 @@ def test_a_threshold_that_combines_no_more_than_the_default_is_left_out_first(
     name="step", cluster=_H100S, scheduled=lambda _: _gathers(*groups)
   )
   config = config_lib.XlaConfig(options={_GATHERED: threshold_bytes})
-  kept = evaluation.evaluate_or_raise(config, target=target, searcher=_SEARCHER)
-  expected = pruning.expected(kept, _default(target))
+  kept, default = _evaluated(config, target)
+  expected = pruning.expected(kept, default)
   assert (_GATHERED not in expected.options) == is_left_out
