@@ -169,15 +169,22 @@ def _placed(
   Jit moves what is committed elsewhere, if shardings of its own say where it
   belongs; an executable of JAX refuses that.
   """
+  shardings = executables.input_shardings_of(compiled)
+  leaves, tree = jax.tree.flatten((args, kwargs))
+  if shardings is None or all(map(_is_in_place, leaves, shardings)):
+    return args, kwargs
+  placed = [
+    leaf if _is_in_place(leaf, sharding) else jax.device_put(leaf, sharding)
+    for leaf, sharding in zip(leaves, shardings, strict=True)
+  ]
+  return jax.tree.unflatten(tree, placed)
 
-  def place(leaf: Any, sharding: jax.sharding.Sharding | None) -> Any:
-    if sharding is None or not getattr(leaf, "committed", False):
-      return leaf  # It is not used, or C++ may put it anywhere.
-    if leaf.sharding.is_equivalent_to(sharding, leaf.ndim):
-      return leaf
-    return jax.device_put(leaf, sharding)
 
-  return jax.tree.map(place, (args, kwargs), compiled.input_shardings)
+def _is_in_place(leaf: Any, sharding: jax.sharding.Sharding | None) -> bool:
+  """Whether an executable takes an argument as it is."""
+  if sharding is None or not getattr(leaf, "committed", False):
+    return True  # It is not used, or JAX may put it anywhere.
+  return leaf.sharding.is_equivalent_to(sharding, leaf.ndim)
 
 
 def _without_statics(

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -17,6 +17,20 @@ def cache_miss_of(compiled: Any) -> Callable[..., Any] | None:
   """
   try:
     return compiled._executable.create_cpp_call(compiled._params)._cache_miss
+  except AttributeError:
+    return None
+
+
+def input_shardings_of(
+  compiled: Any,
+) -> Sequence[jax.sharding.Sharding | None] | None:
+  """Where an executable takes its arguments, flat; None for those not used.
+
+  None of all where JAX does not tell. The public `input_shardings` makes the
+  user's own classes of them, which may take nothing but arrays.
+  """
+  try:
+    return compiled._input_shardings_flat()
   except AttributeError:
     return None
 
