@@ -64,18 +64,44 @@ def _of(module: _Module, parts_of: _PartsOf) -> str:
   found: dict[int, bytes] = {}
   by_itself = running.computations(module)
   for computation in module.computations:  # What is called comes first.
-    parts = (
-      parts_of(running.in_order(module, computation), found)
-      if computation.id in by_itself
-      else _as_written(computation, found)
-    )
-    digest = hashlib.sha256()
-    for part in parts:
-      digest.update(hashlib.sha256(part).digest())
-    found[computation.id] = digest.digest()
+    if computation.id in by_itself:
+      ordered = running.in_order(module, computation)
+      found[computation.id] = _digest(parts_of(ordered, found))
+    else:
+      found[computation.id] = _of_kernel(computation, found)
   digest = hashlib.sha256(found[module.entry_computation_id])
   digest.update(_of_the_rest(module))
   return digest.hexdigest()
+
+
+def _digest(parts: Iterable[bytes]) -> bytes:
+  digest = hashlib.sha256()
+  for part in parts:
+    digest.update(hashlib.sha256(part).digest())
+  return digest.digest()
+
+
+def _of_kernel(computation: _Computation, called: Mapping[int, bytes]) -> bytes:
+  """What a kernel or a reduction does, found once for all modules with it."""
+  written = computation.SerializeToString()
+  inside = (called[id_] for id_ in _called_ids(computation))
+  key = hashlib.sha256(b"".join((written, *inside))).digest()
+  known = _known.get(key)
+  if known is None:
+    if len(_known) >= _MAX_KNOWN:
+      _known.clear()
+    known = _known[key] = _digest(_as_written(computation, called))
+  return known
+
+
+def _called_ids(computation: _Computation) -> Iterator[int]:
+  for instruction in computation.instructions:
+    yield from instruction.called_computation_ids
+
+
+# By what XLA wrote, which modules from one fused module have in common.
+_known: dict[bytes, bytes] = {}
+_MAX_KNOWN = 65_536
 
 
 def _of_the_rest(module: _Module) -> bytes:
