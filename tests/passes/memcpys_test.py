@@ -8,7 +8,7 @@ ones by the name of "dynamic_slice_fusion".
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 import dataclasses
 import importlib.metadata
 import pathlib
@@ -26,6 +26,7 @@ import hlo_text
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile.loading import load as load_lib
 from lagom_xla.compile.targets import target as target_lib
+from lagom_xla.compile.workers import pool as pool_lib
 from lagom_xla.costs import contention
 from lagom_xla.costs import kernel as kernel_lib
 from lagom_xla.costs import step as step_lib
@@ -122,10 +123,21 @@ def _made(module: hlo.Module) -> set[_Memcpy]:
   return found
 
 
+@pytest.fixture(scope="module")
+def without_code() -> Iterator[pool_lib.Pool]:
+  """Compiles up to code generation, which is most of a compile to the end."""
+  with pool_lib.Pool(1, generates_code=False) as pool:
+    yield pool
+
+
 def _check(
-  target: target_lib.Target, config: config_lib.XlaConfig, *, some: bool = True
+  target: target_lib.Target,
+  config: config_lib.XlaConfig,
+  without_code: pool_lib.Pool,
+  *,
+  some: bool = True,
 ) -> None:
-  compiled = target.compile(config).module
+  compiled = target.with_workers(without_code).compile(config).module
   made = _made(compiled)
   assert bool(made) == some
   assert _foretold(target.schedule(config)) == made
@@ -144,36 +156,44 @@ def _check(
   ids=["default", "doubled", "pipelined", "both"],
 )
 def test_what_a_schedule_foretells_is_what_xla_makes(
-  fsdp_step: Callable[..., jax.stages.Lowered], options: dict[str, bool]
+  fsdp_step: Callable[..., jax.stages.Lowered],
+  options: dict[str, bool],
+  without_code: pool_lib.Pool,
 ) -> None:
   target = compiles.target(fsdp_step())
-  _check(target, config_lib.XlaConfig(options=options))
+  _check(target, config_lib.XlaConfig(options=options), without_code)
 
 
 @said_by_xla
-def test_so_with_tensor_parallelism(tp_step: jax.stages.Lowered) -> None:
-  _check(compiles.target(tp_step), config_lib.DEFAULT)
+def test_so_with_tensor_parallelism(
+  tp_step: jax.stages.Lowered, without_code: pool_lib.Pool
+) -> None:
+  _check(compiles.target(tp_step), config_lib.DEFAULT, without_code)
 
 
 @said_by_xla
 def test_so_with_unrolled_layers_which_xla_makes_none_of(
-  fsdp_step: Callable[..., jax.stages.Lowered],
+  fsdp_step: Callable[..., jax.stages.Lowered], without_code: pool_lib.Pool
 ) -> None:
   target = compiles.target(fsdp_step(unroll=True))
-  _check(target, config_lib.DEFAULT, some=False)
+  _check(target, config_lib.DEFAULT, without_code, some=False)
 
 
 @said_by_xla
-def test_so_in_merged_loops(h100s: Sequence[jax.Device]) -> None:
+def test_so_in_merged_loops(
+  h100s: Sequence[jax.Device], without_code: pool_lib.Pool
+) -> None:
   jitted, args = strands_step.lowerable(h100s)
   target = compiles.target(jitted.lower(*args))
   merged = config_lib.XlaConfig(program=form_lib.Form(strands="merged"))
-  _check(target, merged)
+  _check(target, merged, without_code)
 
 
 @said_by_xla
-def test_so_in_a_step_of_nnx(nnx_target: target_lib.Target) -> None:
-  _check(nnx_target, config_lib.DEFAULT)
+def test_so_in_a_step_of_nnx(
+  nnx_target: target_lib.Target, without_code: pool_lib.Pool
+) -> None:
+  _check(nnx_target, config_lib.DEFAULT, without_code)
 
 
 @said_by_xla
@@ -182,10 +202,13 @@ def test_so_in_a_step_of_nnx(nnx_target: target_lib.Target) -> None:
   [("llama", {"mesh": "fsdp:4,tp:2"}), ("moe", {})],
 )
 def test_so_in_the_examples(
-  h100s: Sequence[jax.Device], model: str, arguments: dict[str, str]
+  h100s: Sequence[jax.Device],
+  model: str,
+  arguments: dict[str, str],
+  without_code: pool_lib.Pool,
 ) -> None:
   del h100s  # Only says whether there is anything to compile with.
-  _check(_example(model, **arguments), config_lib.DEFAULT)
+  _check(_example(model, **arguments), config_lib.DEFAULT, without_code)
 
 
 def _loop(body: str, *, noted: bool = True) -> kernels_lib.Kernel:
