@@ -32,6 +32,7 @@ NUM_STEPS = 24
 # Of the other meshes, which agree with the first.
 NUM_FIRST_STEPS = 10
 BATCH_SIZE = 8
+SEQ_LEN = 32
 
 
 @functools.cache
@@ -41,6 +42,7 @@ def step_on(mesh: str) -> tuple[Any, Any]:
     model="tiny",
     mesh=mesh,
     batch_size=BATCH_SIZE,
+    seq_len=SEQ_LEN,
     learning_rate=3e-3,
   )
 
@@ -103,6 +105,7 @@ def test_a_batch_taken_apart_trains_alike(kwargs: dict[str, Any]):
     jax.devices()[:8],
     model="tiny",
     batch_size=BATCH_SIZE,
+    seq_len=SEQ_LEN,
     learning_rate=3e-3,
     **kwargs,
   )
