@@ -27,7 +27,8 @@ _LONGEST_S = 600
 _LONGEST_JOIN_S = 60
 _FINISHED = "finished"
 _FAILED = "failed"
-_PRELOADED = (
+# What processes would import otherwise, each for itself.
+PRELOADED = (
   "jax",
   "lagom_xla.decorator",
   "lagom_xla.live.history.kept",
@@ -113,7 +114,7 @@ def die() -> NoReturn:
 @functools.cache
 def _context() -> Any:
   context = multiprocessing.get_context("forkserver")
-  context.set_forkserver_preload(list(_PRELOADED))
+  context.set_forkserver_preload(list(PRELOADED))
   return context
 
 

@@ -13,6 +13,7 @@ import contextlib
 import ctypes
 import dataclasses
 import functools
+import importlib
 import json
 import os
 import pathlib
@@ -116,6 +117,8 @@ def programs() -> Iterator[Programs]:
 
 def main() -> None:
   """Forks a program for each line, and writes how it ended."""
+  for name in job.PRELOADED:
+    importlib.import_module(name)
   # What programs leave behind are its children.
   ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
   for line in iter(sys.stdin.readline, ""):
