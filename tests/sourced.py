@@ -55,7 +55,7 @@ class Shell:
     """What the variables are afterwards, and what was said."""
     executable = shutil.which(shell)
     if executable is None:
-      pytest.skip(f"{shell} is not installed")
+      pytest.skip(f"there is no {shell}: apt-get install {shell}")
     strict = "set -eu" if shell == "sh" else "set -euo pipefail"
     done = subprocess.run(
       [

@@ -77,7 +77,10 @@ def obstacle() -> str | None:
     return "two hosts on one machine need root, to make network namespaces"
   for tool in ("ip", "tc"):
     if shutil.which(tool) is None:
-      return f"two hosts on one machine need iproute2, and there is no {tool}"
+      return (
+        f"two hosts on one machine need iproute2, and there is no {tool}:"
+        " apt-get install iproute2"
+      )
   name = f"{_PREFIX}{os.getpid()}probe"
   try:
     _run("ip", "netns", "add", name)

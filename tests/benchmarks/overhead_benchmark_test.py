@@ -26,7 +26,7 @@ except build.BuildError:
   _HAS_COMPILER = False
 
 needs_compiler = pytest.mark.skipif(
-  not _HAS_COMPILER, reason="a custom call is compiled, and there is no cc"
+  not _HAS_COMPILER, reason="no cc compiles a custom call: apt-get install gcc"
 )
 _DEVICE_S = 0.2
 

@@ -61,7 +61,7 @@ def test_bash_completes_choices(bash_script):
 def test_zsh_reads_its_script(tmp_path: pathlib.Path):
   zsh = shutil.which("zsh")
   if zsh is None:
-    pytest.skip("zsh is not installed")
+    pytest.skip("there is no zsh: apt-get install zsh")
   script = tmp_path / "_lagom-xla"
   script.write_text(run("completion", "zsh").out)
   lines = (

@@ -36,9 +36,12 @@ def _oracle(
   if not _ORACLE.is_file():
     pytest.skip("no shared/tools/nccl_oracle beside the repository")
   if not pathlib.Path(library).is_file():
-    pytest.skip("LAGOM_XLA_TEST_NCCL names no libnccl.so.2 of NCCL 2.32.3")
+    pytest.skip(
+      "LAGOM_XLA_TEST_NCCL names no libnccl.so.2 of NCCL 2.32.3: unzip"
+      " `pip download --no-deps nvidia-nccl-cu13==2.32.3`"
+    )
   if shutil.which("gdb") is None:
-    pytest.skip("there is no gdb, which drives NCCL without a GPU")
+    pytest.skip("no gdb drives NCCL without a GPU: apt-get install gdb")
   output = subprocess.run(
     [_ORACLE, library, "h100", "1", *([plugin] if plugin else [])],
     env={
