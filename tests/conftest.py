@@ -243,7 +243,7 @@ def chromium(
 ) -> Iterator[browser.Browser]:
   """A headless browser that a module's tests open their pages in."""
   if browser.PROGRAM is None:
-    pytest.skip("Chromium is not installed: no page is opened")
+    pytest.skip("no Chromium opens a page: apt-get install chromium")
   with browser.Browser(tmp_path_factory.mktemp("chromium")) as opened:
     yield opened
 
