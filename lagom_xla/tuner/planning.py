@@ -42,6 +42,8 @@ def plan_of(
   config, variables = search.planned, cap_lib.variables(cap.max_channels)
   if applied == "flags":
     config, variables = _with_option(config, cap), {}
+  takes_plugin = applied == "all" and not kept.goes_capped
+  settings = _nccl_settings(kept) if takes_plugin else ()
   module = target.identity()
   return plan_lib.Plan(
     module_name=module.name,
@@ -50,7 +52,7 @@ def plan_of(
     cluster=target.cluster,
     xla=config,
     nccl_env=variables,
-    nccl_settings=_nccl_settings(kept) if applied == "all" else (),
+    nccl_settings=settings,
     prediction=_prediction(search, launched, cap, applied),
     profile=_measured_run(search.default.runs),
     applied=applied,

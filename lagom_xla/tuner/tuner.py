@@ -6,9 +6,7 @@
     tuning = tuner.tune(target)
     tuning.plan, tuning.effects
 
-Every time here is predicted. The searchers themselves run nothing
-(`search/nccl/searcher.py`): whoever asks them decides whether a trial is a
-prediction or a step on GPUs.
+Every time here is predicted.
 """
 
 from __future__ import annotations
@@ -135,9 +133,8 @@ def tune(
       f"Of a plan whose {applied} alone are applied, nothing acts in the"
       " training process: leave out one of applied and in_process."
     )
-  by = nccl.by_name(searcher)
-  if applied != "all":
-    by = without_plugin.WithoutPlugin(limit=planning.limit(applied))
+  by_cap = without_plugin.WithoutPlugin(limit=planning.limit(applied))
+  by = nccl.by_name(searcher) if applied == "all" else by_cap
   so_far = so_far_lib.SoFar()
 
   def keep(
@@ -162,7 +159,8 @@ def tune(
         found=keep,
         expect=expect_with_last,
       )
-      return _checked(target, so_far, by, progress, expect, applied)
+      else_by = None if in_process else by_cap
+      return _checked(target, so_far, by, progress, expect, applied, else_by)
     except errors.Stopped as stop:
       if so_far.search is None:
         raise
@@ -178,6 +176,7 @@ def _checked(
   progress: candidates_lib.Progress,
   expect: starts.Expect,
   applied: plan_lib.Applied,
+  by_cap: without_plugin.WithoutPlugin | None,
 ) -> tuning_lib.Tuning:
   """The tuning of a search that came to its end, compiled and checked."""
   assert so_far.search is not None
@@ -192,6 +191,7 @@ def _checked(
     so_far.search,
     compiled_before,
     searcher=searcher,
+    by_cap=by_cap,
     scheduled=scheduled,
   )
   expect(0)

@@ -179,10 +179,11 @@ def _settings(
 ) -> step_lib.Configuration:
   """A plan's settings for a step's keys, and NCCL's own for all others.
 
-  A cap stands in for settings, and acts where a plan is for jobs without them.
+  A cap stands in for settings, and acts where a plan has none.
   """
   cap = plan.nccl_env.get(cap_lib.VARIABLE)
-  if plan.applied == "env" and cap is not None:
+  has_settings = plan.nccl_settings or plan.needs_process
+  if cap is not None and not has_settings:
     return channel_cap.capped(step.default, int(cap))
   return {
     **step.default,

@@ -111,7 +111,7 @@ def figures(
     gain = uncertainty.gain(times, tuning.kept.tuned_times)
     plan = (
       *_options(tuning),
-      *_settings(tuning.kept.runs, tuning.kept.settings),
+      *_nccl(tuning),
     )
   elif search == "quick":
     found = settings_lib.search(step)
@@ -175,6 +175,13 @@ def _between_nodes_us(step: step_lib.Step) -> float:
 def _options(tuning: tuning_lib.Tuning) -> Iterator[str]:
   if not tuning.plan.xla.is_default:
     yield settings_words.config_in_words(tuning.plan.xla)
+
+
+def _nccl(tuning: tuning_lib.Tuning) -> Iterator[str]:
+  if tuning.kept.goes_capped:
+    yield from (f"{n}={value}" for n, value in tuning.plan.nccl_env.items())
+  else:
+    yield from _settings(tuning.kept.runs, tuning.kept.settings)
 
 
 def _settings(

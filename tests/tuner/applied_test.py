@@ -10,6 +10,8 @@ import io
 import re
 from unittest import mock
 
+import hypothesis
+from hypothesis import strategies as st
 import pytest
 import rich.console
 
@@ -32,7 +34,9 @@ from lagom_xla.verify import verification
 import sample_plan
 
 _H100 = cluster_lib.parse("1x8xh100")
-_GATHERED_BYTES = 16 * 2**20
+_MIB = 2**20
+_GATHERED_BYTES = 16 * _MIB
+_LAST_BYTES = 256 * 2**10
 # Blocks for 128 of an H100's 132 SMs, all at once.
 _ONE_WAVE = 1024
 _EARLY = "xla_gpu_experimental_collective_start_as_early_as_possible"
@@ -42,9 +46,19 @@ _COMBINING = "xla_gpu_experimental_enable_heuristic_collective_combining"
 Tune = Callable[[plan_lib.Applied], tuning_lib.Tuning]
 
 
-def _module(kernel_us: float, tail_us: float, *, hides: bool) -> hlo.Module:
-  """A kernel, and an all-gather beside it or before it; then a tail."""
-  start, done = hlo_text.all_gather("all-gather", _GATHERED_BYTES)
+def _module(
+  kernel_us: float,
+  tail_us: float,
+  *,
+  hides: bool,
+  gathered_bytes: int = _GATHERED_BYTES,
+) -> hlo.Module:
+  """A kernel, and an all-gather beside it or before it; then a tail.
+
+  At the end is an all-gather that nothing hides, so that a cap on the channels
+  of both is behind settings for each.
+  """
+  start, done = hlo_text.all_gather("all-gather", gathered_bytes)
   kernel = hlo_text.kernel("kernel", kernel_us, size=_ONE_WAVE)
   middle = [start, kernel, done] if hides else [start, done, kernel]
   return hlo_text.load(
@@ -53,6 +67,7 @@ def _module(kernel_us: float, tail_us: float, *, hides: bool) -> hlo.Module:
         f"p = f32[{_ONE_WAVE},{_ONE_WAVE}] parameter(0)",
         *middle,
         hlo_text.kernel("tail", tail_us),
+        *hlo_text.all_gather("last", _LAST_BYTES),
         "ROOT result = f32[256,256] copy(tail)",
       ]
     )
@@ -97,7 +112,7 @@ def test_flags_and_environment_are_chosen_by_the_step_under_a_cap(
   assert plan.planned_us < min(own_us) < plan.prediction.xla_us
 
 
-@pytest.mark.parametrize("applied", ["flags", "env"])
+@pytest.mark.parametrize("applied", ["flags", "env", "all"])
 def test_options_that_pay_with_their_cap_alone_are_found(
   applied: plan_lib.Applied,
 ) -> None:
@@ -113,6 +128,40 @@ def test_options_that_pay_with_their_cap_alone_are_found(
   assert best.under_nccl_defaults.step_time_us > own_us
   assert tuning.plan.planned_us == best.tuned.step_time_us < own_us
   assert verification.verify(tuning.plan, exposed_first).all_acted
+
+
+@hypothesis.settings(max_examples=12)
+@hypothesis.given(
+  kernels_us=st.lists(
+    st.floats(200.0, 600.0).map(lambda us: round(us, 1)),
+    min_size=3,
+    max_size=3,
+  ),
+  gathered=st.sampled_from([4 * _MIB, 16 * _MIB, 64 * _MIB]),
+  hides=st.tuples(st.booleans(), st.booleans(), st.booleans()),
+)
+def test_no_plan_with_the_plugin_is_behind_one_without(
+  kernels_us: list[float], gathered: int, hides: tuple[bool, bool, bool]
+) -> None:
+  """Of the same schedules, whichever of them hides the gather."""
+  default, early, combined = (
+    _module(us, 1.0, hides=hide, gathered_bytes=gathered)
+    for us, hide in zip(kernels_us, hides, strict=True)
+  )
+
+  def schedule(config: config_lib.XlaConfig) -> hlo.Module:
+    if _EARLY in config.options:
+      return early
+    return combined if _COMBINING in config.options else default
+
+  target = dataclasses.replace(_TARGET, scheduled=schedule)
+  with mock.patch.object(arms, "known", return_value=arms.Known(arms=())):
+    tuning = tuner.tune(target)
+    without = tuner.tune(target, applied="flags")
+  assert tuning.plan.planned_us <= without.plan.planned_us
+  assert tuning.plan.planned_us == tuning.timeline_after.step_time_us
+  found = verification.verify(tuning.plan, target)
+  assert found.planned_us == pytest.approx(tuning.plan.planned_us)
 
 
 def test_flags_alone_have_the_same_cap_as_an_option_of_xlas(

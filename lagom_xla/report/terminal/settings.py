@@ -113,7 +113,9 @@ def _option(
 
 def _where(knob: str, plan: plan_lib.Plan) -> str:
   """Where a variable of NCCL's acts, if the plan has more for other places."""
-  if knob not in plan.nccl_env or plan.applied == "env":
+  if knob not in plan.nccl_env or not (
+    plan.nccl_settings or plan.needs_process
+  ):
     return ""
   return ", where no plugin can be loaded"
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 import dataclasses
+import functools
 
 from lagom_xla.costs import channel_limit
 from lagom_xla.costs import scenario as scenario_lib
@@ -20,6 +21,8 @@ from lagom_xla.costs import uncertainty
 
 # The part of the model that caps mostly rest on.
 _SLOWED_BY_CAPS = "few_channels"
+# Steps whose best cap is known, more than a search compiles.
+_MAX_KNOWN = 64
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,6 +49,7 @@ def none(step: step_lib.Step) -> Cap:
   )
 
 
+@functools.lru_cache(maxsize=_MAX_KNOWN)
 def best(step: step_lib.Step) -> Cap:
   """The cap with the shortest step, the highest of equals; or none."""
   kept = none(step)

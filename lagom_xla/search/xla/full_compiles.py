@@ -17,8 +17,10 @@ from lagom_xla.compile import config as config_lib
 from lagom_xla.compile.lowering import lowered as lowered_lib
 from lagom_xla.compile.targets import target as target_lib
 from lagom_xla.search.nccl import searcher as searcher_lib
+from lagom_xla.search.nccl import without_plugin
 from lagom_xla.search.xla import as_run
 from lagom_xla.search.xla import candidates
+from lagom_xla.search.xla import capped as capped_lib
 from lagom_xla.search.xla import drops
 from lagom_xla.search.xla import evaluation
 from lagom_xla.search.xla import named as named_lib
@@ -67,6 +69,7 @@ def of_best(
   compiled_default: lowered_lib.Compilation | None,
   *,
   searcher: searcher_lib.Searcher,
+  by_cap: without_plugin.WithoutPlugin | None = None,
   scheduled: as_run.Scheduled | None = None,
 ) -> _Result:
   """The search whose best candidate compiles, fits and stays the best.
@@ -79,10 +82,39 @@ def of_best(
     search: with its default judged already.
     compiled_default: its default, compiled to the end.
     searcher: of the NCCL settings.
+    by_cap: caps in place of them, whose best is taken if it is faster; None for
+      settings alone.
     scheduled: gives steps as XLA schedules them; None to have them made.
   """
+  checked = functools.partial(
+    _checked,
+    target,
+    compiled_default=compiled_default,
+    scheduled=scheduled or as_run.Steps(target),
+  )
+  if by_cap is None or by_cap is searcher:
+    return checked(search, searcher=searcher)
+  search, compiled = checked(search, searcher=searcher, by_cap=by_cap)
+  capped = capped_lib.if_ahead(search, by_cap)
+  if capped is None:
+    return search, compiled
+  found, compiled = checked(capped, searcher=by_cap)
+  if candidates.tuned_us(found.best) < candidates.tuned_us(search.best):
+    return found, compiled
+  return checked(search, searcher=searcher)
+
+
+def _checked(
+  target: target_lib.Target,
+  search: candidates.Search,
+  *,
+  compiled_default: lowered_lib.Compilation | None,
+  searcher: searcher_lib.Searcher,
+  scheduled: as_run.Scheduled,
+  by_cap: without_plugin.WithoutPlugin | None = None,
+) -> _Result:
+  """The same for one searcher; up to where caps are seen to be ahead."""
   beginning = target.from_the_beginning()
-  scheduled = scheduled or as_run.Steps(target)
   evaluate = functools.partial(
     evaluation.evaluate,
     target=target,
@@ -103,6 +135,9 @@ def of_best(
         search = drops.with_better(search, with_less)
         if search.best is not kept:
           continue
+        # While that compiles.
+        if by_cap is not None and capped_lib.if_ahead(search, by_cap):
+          break
         compiled = _compile(beginning, kept.config)
         named = named_lib.candidate(
           kept, target=target, searcher=searcher, compiled=compiled

@@ -1,0 +1,66 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Capped: a search as jobs judge it that load no plugin and set a cap.
+
+Options are searched by what NCCL's settings make of them, which take a plugin.
+Where it is not loaded, env.sh sets one cap on channels instead, and some
+options pay with that alone. So at the end all that was compiled is judged under
+caps, too, and what is kept so is the plan, with no settings, if it is faster.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from lagom_xla.costs import uncertainty
+from lagom_xla.search.nccl import channel_cap
+from lagom_xla.search.nccl import without_plugin
+from lagom_xla.search.xla import candidates
+
+
+def if_ahead(
+  search: candidates.Search, by_cap: without_plugin.WithoutPlugin
+) -> candidates.Search | None:
+  """The search under caps, if what it keeps so is faster; else None.
+
+  Args:
+    search: under settings.
+    by_cap: chooses the cap of a step.
+  """
+  kept_us = search.best.tuned.step_time_us
+  # Most searches have no schedule that any cap brings below that.
+  if not any(_may_be_ahead(c, kept_us) for c in search.scheduled):
+    return None
+  capped = dataclasses.replace(
+    search,
+    default=_capped(search.default, by_cap),
+    others=tuple(
+      _capped(c, by_cap) if isinstance(c, candidates.Candidate) else c
+      for c in search.others
+    ),
+    pruned=None,
+  )
+  return capped if capped.best.tuned.step_time_us < kept_us else None
+
+
+def _may_be_ahead(candidate: candidates.Candidate, kept_us: float) -> bool:
+  """Whether any cap makes a step faster than that; a cap rids of slowdowns."""
+  own = candidate.under_nccl_defaults
+  if own.step_time_us - own.total_slowdown_us >= kept_us:
+    return False
+  return channel_cap.best(candidate.runs).step_time_us < kept_us
+
+
+def _capped(
+  candidate: candidates.Candidate, by_cap: without_plugin.WithoutPlugin
+) -> candidates.Candidate:
+  """A candidate under the surest cap in place of its settings."""
+  runs = candidate.runs
+  configuration = by_cap.configuration(runs)
+  return dataclasses.replace(
+    candidate,
+    settings={**candidate.step.default, **configuration},
+    tuned=runs.timeline(configuration),
+    tuned_times=uncertainty.times(runs, configuration),
+    goes_capped=True,
+  )
