@@ -29,7 +29,7 @@ def if_ahead(
   """
   kept_us = search.best.tuned.step_time_us
   # Most searches have no schedule that any cap brings below that.
-  if not any(_may_be_ahead(c, kept_us) for c in search.scheduled):
+  if not any(_is_ahead(c, kept_us, by_cap) for c in search.scheduled):
     return None
   capped = dataclasses.replace(
     search,
@@ -43,12 +43,22 @@ def if_ahead(
   return capped if capped.best.tuned.step_time_us < kept_us else None
 
 
-def _may_be_ahead(candidate: candidates.Candidate, kept_us: float) -> bool:
-  """Whether any cap makes a step faster than that; a cap rids of slowdowns."""
+def _is_ahead(
+  candidate: candidates.Candidate,
+  kept_us: float,
+  by_cap: without_plugin.WithoutPlugin,
+) -> bool:
+  """Whether a candidate is faster than that under its cap.
+
+  What takes least to tell goes first: a cap only rids of slowdowns, and the
+  surest cap is not faster than the best one.
+  """
   own = candidate.under_nccl_defaults
-  if own.step_time_us - own.total_slowdown_us >= kept_us:
-    return False
-  return channel_cap.best(candidate.runs).step_time_us < kept_us
+  return (
+    own.step_time_us - own.total_slowdown_us < kept_us
+    and channel_cap.best(candidate.runs).step_time_us < kept_us
+    and _capped(candidate, by_cap).tuned.step_time_us < kept_us
+  )
 
 
 def _capped(

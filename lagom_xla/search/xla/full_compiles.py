@@ -28,6 +28,9 @@ from lagom_xla.search.xla import pruning
 from lagom_xla.search.xla import turns
 
 _Result = tuple[candidates.Search, lowered_lib.Compilation | None]
+_Checked = tuple[
+  candidates.Search, lowered_lib.Compilation | None, candidates.Search | None
+]
 
 
 def num_expected(search: candidates.Search) -> int:
@@ -92,16 +95,16 @@ def of_best(
     compiled_default=compiled_default,
     scheduled=scheduled or as_run.Steps(target),
   )
-  if by_cap is None or by_cap is searcher:
-    return checked(search, searcher=searcher)
-  search, compiled = checked(search, searcher=searcher, by_cap=by_cap)
-  capped = capped_lib.if_ahead(search, by_cap)
+  by_cap = None if by_cap is searcher else by_cap
+  search, compiled, capped = checked(search, searcher=searcher, by_cap=by_cap)
   if capped is None:
     return search, compiled
-  found, compiled = checked(capped, searcher=by_cap)
+  assert by_cap is not None
+  found, compiled, _ = checked(capped, searcher=by_cap)
   if candidates.tuned_us(found.best) < candidates.tuned_us(search.best):
     return found, compiled
-  return checked(search, searcher=searcher)
+  search, compiled, _ = checked(search, searcher=searcher)
+  return search, compiled
 
 
 def _checked(
@@ -112,8 +115,12 @@ def _checked(
   searcher: searcher_lib.Searcher,
   scheduled: as_run.Scheduled,
   by_cap: without_plugin.WithoutPlugin | None = None,
-) -> _Result:
-  """The same for one searcher; up to where caps are seen to be ahead."""
+) -> _Checked:
+  """The same for one searcher, up to where caps are ahead, and what is then."""
+
+  def if_ahead() -> candidates.Search | None:
+    return capped_lib.if_ahead(search, by_cap) if by_cap else None
+
   beginning = target.from_the_beginning()
   evaluate = functools.partial(
     evaluation.evaluate,
@@ -135,9 +142,8 @@ def _checked(
         search = drops.with_better(search, with_less)
         if search.best is not kept:
           continue
-        # While that compiles.
-        if by_cap is not None and capped_lib.if_ahead(search, by_cap):
-          break
+        if capped := if_ahead():  # While that compiles.
+          return search, None, capped
         compiled = _compile(beginning, kept.config)
         named = named_lib.candidate(
           kept, target=target, searcher=searcher, compiled=compiled
@@ -155,8 +161,9 @@ def _checked(
     search = _judged(target, search, named, compiled, searcher)
     search = drops.with_better(search, with_less)
     if search.best.config == kept.config:
-      return dataclasses.replace(search, pruned=pruned), compiled
-  return search, compiled_default
+      capped = None if search.best is kept else if_ahead()
+      return dataclasses.replace(search, pruned=pruned), compiled, capped
+  return search, compiled_default, if_ahead()
 
 
 def _judged(
