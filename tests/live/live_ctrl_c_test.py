@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import atexit
 import functools
+import gc
 import os
 import pathlib
 import signal
@@ -65,6 +66,7 @@ def test_a_program_ends_by_the_signal_while_a_compile_runs_beside_it():
 
 
 def test_a_thread_is_waited_for_though_ctrl_c_met_its_start():
+  gc.collect()  # Or searches of other tests' steps would be waited for.
   begins, goes_on = threading.Event(), threading.Event()
   start = threading.Thread.start
 
