@@ -26,6 +26,7 @@ class Leaves:
   def __init__(self, module: hlo.Module):
     self.sizes_bytes: list[int] = []
     self._of: dict[int, range] = {}
+    self._at: dict[int, dict[tuple[int, ...], range]] = {}
     for computation in module.computations.values():
       for instruction in computation.instructions:
         begin = len(self.sizes_bytes)
@@ -55,18 +56,31 @@ class Leaves:
     self, instruction: hlo.Instruction, index: Sequence[int]
   ) -> Sequence[int]:
     """The leaves of an instruction at a shape index."""
-    leaves = self.of(instruction)
-    shape = instruction.shape
-    for i in index:
-      begin = sum(map(num_leaves, shape.tuple_shapes[:i]))
-      shape = shape.tuple_shapes[i]
-      leaves = leaves[begin : begin + num_leaves(shape)]
-    return leaves
+    if instruction.id not in self._at:
+      found = self._at[instruction.id] = {}
+      _find_spans(instruction.shape, (), self._of[instruction.id].start, found)
+    return self._at[instruction.id][tuple(index)]
+
+
+def _find_spans(
+  shape: hlo.Shape,
+  index: tuple[int, ...],
+  begin: int,
+  found: dict[tuple[int, ...], range],
+) -> int:
+  """Finds the leaves at each index of a shape; returns where they end."""
+  end = begin + (shape.element_type != hlo.TUPLE)
+  for at, inner in enumerate(shape.tuple_shapes):
+    end = _find_spans(inner, (*index, at), end, found)
+  found[index] = range(begin, end)
+  return end
 
 
 def num_leaves(shape: hlo.Shape) -> int:
   """How many arrays a shape has."""
-  return sum(1 for _ in _sizes_bytes(shape))
+  if shape.element_type != hlo.TUPLE:
+    return 1
+  return sum(map(num_leaves, shape.tuple_shapes))
 
 
 def result_span(instruction: hlo.Instruction) -> tuple[int, int | None]:
