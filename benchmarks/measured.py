@@ -105,21 +105,28 @@ _PRODUCT_GPUS = {"sm_90": "h100", "sm_100_B200": "b200"}
 def products() -> Iterator[groups.Group]:
   """Lone matrix products, by GPU and precision."""
   by_group: dict[str, list[groups.Comparison]] = {}
+  gpus = {
+    device: cluster_lib.parse(f"1x8x{name}").gpu
+    for device, name in _PRODUCT_GPUS.items()
+  }
   for row in data_lib.rows("matmul_flops"):
-    if row["device"] not in _PRODUCT_GPUS:
+    if row["device"] not in gpus:
       continue
     shape = {name: int(row[name]) for name in ("batch", "m", "n", "k")}
     lhs, _, rest = row["dtypes"].partition("x")
     rhs, _, out = rest.partition("->")
     flops = 2.0 * math.prod(shape.values())
-    gpu = cluster_lib.parse(f"1x8x{_PRODUCT_GPUS[row['device']]}").gpu
     precision = "fp8" if lhs.startswith("f8") else lhs
     by_group.setdefault(f"products: {row['device']}, {precision}", []).append(
       groups.Comparison(
         what=f"{row['dtypes']} {shape}, us",
         measured=flops / float(row["flops_per_second"]) * 1e6,
         predicted=gemm.tabulated_us(
-          gpu, **shape, lhs_type=lhs, rhs_type=rhs, out_type=out
+          gpus[row["device"]],
+          **shape,
+          lhs_type=lhs,
+          rhs_type=rhs,
+          out_type=out,
         ),
       )
     )

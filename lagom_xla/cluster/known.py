@@ -70,5 +70,6 @@ def _spec_names() -> tuple[str, ...]:
   return _stems(_SPECS)
 
 
+@functools.cache
 def _stems(folder: pathlib.Path) -> tuple[str, ...]:
   return tuple(sorted(path.stem for path in folder.glob("*.json")))
