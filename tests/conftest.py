@@ -89,14 +89,11 @@ _LONGEST = (
   "gpu_ranks_benchmark_test",
   "verify_test",
   "program_search_test",
-  "verify_command_test",
   "networks_test",
   "inspect_command_test",
   "target_output_test",
   "unread_output_test",
-  "uncertainty_test",
   "page_browser_test",
-  "page_test",
   "xla_flags_set_test",
 )
 
