@@ -42,7 +42,7 @@ def plan_of(
   config, variables = search.planned, cap_lib.variables(cap.max_channels)
   if applied == "flags":
     config, variables = _with_option(config, cap), {}
-  takes_plugin = applied == "all" and not kept.goes_capped
+  takes_plugin = applied == "all" and kept.takes_plugin
   settings = _nccl_settings(kept) if takes_plugin else ()
   module = target.identity()
   return plan_lib.Plan(

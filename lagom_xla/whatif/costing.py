@@ -178,10 +178,10 @@ def _options(tuning: tuning_lib.Tuning) -> Iterator[str]:
 
 
 def _nccl(tuning: tuning_lib.Tuning) -> Iterator[str]:
-  if tuning.kept.goes_capped:
-    yield from (f"{n}={value}" for n, value in tuning.plan.nccl_env.items())
-  else:
+  if tuning.kept.takes_plugin:
     yield from _settings(tuning.kept.runs, tuning.kept.settings)
+  else:
+    yield from (f"{n}={value}" for n, value in tuning.plan.nccl_env.items())
 
 
 def _settings(

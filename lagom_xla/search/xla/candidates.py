@@ -47,8 +47,8 @@ class Candidate:
     outcome: what the config's form made of the program.
     peak_bytes: device memory at the peak of the step, where it was compiled to
       the end to be judged.
-    goes_capped: whether `settings` are a cap on channels, which whoever sets
-      the options sets, too; others take a plugin.
+    capped: the replay under a cap on channels, which whoever sets the options
+      sets, too, where no plugin is loaded; None where none is counted on.
   """
 
   config: config_lib.XlaConfig
@@ -62,13 +62,17 @@ class Candidate:
   num_trials: int
   outcome: outcome_lib.Outcome
   peak_bytes: int | None = None
-  goes_capped: bool = False
+  capped: timeline.Timeline | None = None
 
   @property
   def launched_us(self) -> float:
     """The step with what any job sets that applies the config."""
-    launched = self.tuned if self.goes_capped else self.under_nccl_defaults
-    return launched.step_time_us
+    return (self.capped or self.under_nccl_defaults).step_time_us
+
+  @property
+  def takes_plugin(self) -> bool:
+    """Whether `settings` are no cap."""
+    return self.tuned is not self.capped
 
   @property
   def is_searched(self) -> bool:
@@ -216,7 +220,7 @@ class Search:
       return "not faster"  # As predicted; nothing else is worth a replay.
     if not self._is_surely_faster(candidate, kept, least_us):
       return "not surely faster"
-    if candidate.goes_capped:
+    if candidate.capped is not None:
       return ""
     under_defaults = uncertainty.gain(
       fastest.default_times, candidate.default_times

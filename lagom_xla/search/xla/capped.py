@@ -4,8 +4,10 @@
 
 Options are searched by what NCCL's settings make of them, which take a plugin.
 Where it is not loaded, env.sh sets one cap on channels instead, and some
-options pay with that alone. So at the end all that was compiled is judged under
-caps, too, and what is kept so is the plan, with no settings, if it is faster.
+options that are slower under NCCL's own choices, so that no settings were
+searched for them, pay with that. So at the end all that was compiled is judged
+under caps, too, and what is kept so is the plan, if it is faster, with settings
+where these are faster still.
 """
 
 from __future__ import annotations
@@ -14,6 +16,8 @@ import dataclasses
 
 from lagom_xla.costs import uncertainty
 from lagom_xla.search.nccl import channel_cap
+from lagom_xla.search.nccl import searcher as searcher_lib
+from lagom_xla.search.nccl import settings as settings_lib
 from lagom_xla.search.nccl import without_plugin
 from lagom_xla.search.xla import candidates
 
@@ -43,6 +47,30 @@ def if_ahead(
   return capped if capped.best.tuned.step_time_us < kept_us else None
 
 
+def with_settings(
+  search: candidates.Search, searcher: searcher_lib.Searcher
+) -> candidates.Search:
+  """A search under caps, its best one with settings if that stays the best.
+
+  Args:
+    search: under caps.
+    searcher: of the NCCL settings.
+  """
+  kept = search.best
+  found = settings_lib.search(kept.runs, searcher)
+  more = dataclasses.replace(
+    kept,
+    settings={**kept.step.default, **found.configuration},
+    tuned=kept.runs.timeline(found.configuration),
+    tuned_times=found.tuned_times,
+    num_trials=found.num_trials,
+  )
+  if more.tuned.step_time_us >= kept.tuned.step_time_us:
+    return search
+  settled = search.judged_again(kept, more)
+  return settled if settled.best is more else search
+
+
 def _is_ahead(
   candidate: candidates.Candidate,
   kept_us: float,
@@ -67,10 +95,11 @@ def _capped(
   """A candidate under the surest cap in place of its settings."""
   runs = candidate.runs
   configuration = by_cap.configuration(runs)
+  tuned = runs.timeline(configuration)
   return dataclasses.replace(
     candidate,
     settings={**candidate.step.default, **configuration},
-    tuned=runs.timeline(configuration),
+    tuned=tuned,
     tuned_times=uncertainty.times(runs, configuration),
-    goes_capped=True,
+    capped=tuned,
   )

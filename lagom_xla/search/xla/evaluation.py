@@ -172,7 +172,7 @@ def _if_slower(
     tuned_times=times,
     num_trials=0,
     outcome=target.outcome(config.program),
-    goes_capped=without_plugin.chooses_cap(searcher),
+    capped=timeline if without_plugin.chooses_cap(searcher) else None,
   )
 
 
@@ -217,16 +217,17 @@ def searched(
   settings = found.configuration
   if runs is not step:  # XLA may have combined what the schedule has apart.
     settings = {**step.default, **settings}
+  tuned = runs.timeline(found.configuration)
   return Candidate(
     config=config,
     step=step,
     runs=runs,
     settings=settings,
     under_nccl_defaults=runs.timeline(runs.default),
-    tuned=runs.timeline(found.configuration),
+    tuned=tuned,
     default_times=found.default_times,
     tuned_times=found.tuned_times,
     num_trials=found.num_trials,
     outcome=target.outcome(config.program),
-    goes_capped=without_plugin.chooses_cap(searcher),
+    capped=tuned if without_plugin.chooses_cap(searcher) else None,
   )

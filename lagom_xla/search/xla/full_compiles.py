@@ -85,8 +85,8 @@ def of_best(
     search: with its default judged already.
     compiled_default: its default, compiled to the end.
     searcher: of the NCCL settings.
-    by_cap: caps in place of them, whose best is taken if it is faster; None for
-      settings alone.
+    by_cap: caps in place of them, whose best is taken if it is faster; None to
+      go by settings alone.
     scheduled: gives steps as XLA schedules them; None to have them made.
   """
   checked = functools.partial(
@@ -102,7 +102,7 @@ def of_best(
   assert by_cap is not None
   found, compiled, _ = checked(capped, searcher=by_cap)
   if candidates.tuned_us(found.best) < candidates.tuned_us(search.best):
-    return found, compiled
+    return capped_lib.with_settings(found, searcher), compiled
   search, compiled, _ = checked(search, searcher=searcher)
   return search, compiled
 

@@ -38,20 +38,21 @@ def _candidate(
     )
 
   step = gather_steps.step(gather_steps.module([64 * KIB]))
+  tuned = lasting(tuned_us)
   return candidates.Candidate(
     config=config_lib.XlaConfig(options=options),
     step=step,
     runs=step,
     settings={},
     under_nccl_defaults=lasting(default_us),
-    tuned=lasting(tuned_us),
+    tuned=tuned,
     default_times=uncertainty.Times(mean_us=default_us, by_scenario={}),
     tuned_times=uncertainty.Times(
       mean_us=tuned_us, by_scenario=dict(tuned_if or {})
     ),
     num_trials=1,
     outcome=outcome_lib.Outcome(),
-    goes_capped=goes_capped,
+    capped=tuned if goes_capped else None,
   )
 
 
