@@ -294,7 +294,8 @@ def test_a_step_of_nnx_is_tuned_like_one_of_jax(
     x = live_step.batch(number)
     np.testing.assert_array_equal(step(ours, x), jitted(theirs, x))
   np.testing.assert_array_equal(ours.kernel[...], theirs.kernel[...])
-  assert proposer.compiled == ["again 0"]
+  # How many more are begun in these calls is up to the machine.
+  assert proposer.compiled[0] == "again 0"
   assert step._repr_html_().startswith("<pre>train: ")
 
 
