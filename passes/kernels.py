@@ -16,12 +16,12 @@ from typing import Any
 
 from lagom_xla.passes import collectives
 from lagom_xla.passes import hlo
-from lagom_xla.passes.work import arithmetic as arithmetic_lib
-from lagom_xla.passes.work import attention
-from lagom_xla.passes.work import fusion_content
-from lagom_xla.passes.work import matrix_products
-from lagom_xla.passes.work import memory_access
-from lagom_xla.passes.work import scatters
+from lagom_xla.passes.kernel_work import arithmetic as arithmetic_lib
+from lagom_xla.passes.kernel_work import attention
+from lagom_xla.passes.kernel_work import fusion_content
+from lagom_xla.passes.kernel_work import matrix_products
+from lagom_xla.passes.kernel_work import memory_access
+from lagom_xla.passes.kernel_work import scatters
 
 # Run by the host or the control flow, or accounted for elsewhere.
 _NO_KERNEL = collectives.NOPS | frozenset(
@@ -68,7 +68,7 @@ class Kernel:
       it lies), "row-reduction" (along the innermost dimension),
       "column-reduction" (across it), or "transpose" (another dimension
       becomes innermost); the costliest of what it holds. "memcpy" is no kernel
-      (`work/memcpys.py`).
+      (`kernel_work/memcpys.py`).
     is_backward: whether it is the gradient of a fused attention.
     element_type: HLO element type of the first matrix operand, or of the
       result.

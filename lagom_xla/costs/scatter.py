@@ -36,7 +36,7 @@ import math
 import pathlib
 
 from lagom_xla.cluster import gpu as gpu_lib
-from lagom_xla.passes.work import scatters
+from lagom_xla.passes.kernel_work import scatters
 
 _FITTED = pathlib.Path(__file__).with_name("fitted") / "scatter.json"
 _WORD_BITS = 32

@@ -29,8 +29,8 @@ import dataclasses
 from lagom_xla.passes import collectives
 from lagom_xla.passes import edit
 from lagom_xla.passes import hlo
+from lagom_xla.passes.kernel_work import matrix_products
 from lagom_xla.passes.schedule import aliasing
-from lagom_xla.passes.work import matrix_products
 
 # Smaller products are over before another thread has woken up: 256 x 256 x 512
 # multiplications are one of these, 512 x 512 x 512 are not (measured on two

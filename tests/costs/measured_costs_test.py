@@ -17,7 +17,7 @@ from lagom_xla.costs import kernel as kernel_lib
 from lagom_xla.costs import measured as measured_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.passes import hlo
-from lagom_xla.passes.work import arithmetic
+from lagom_xla.passes.kernel_work import arithmetic
 from lagom_xla.profiling import costing as costing_lib
 from lagom_xla.profiling import profile as profile_lib
 from lagom_xla.profiling import slowdowns

@@ -20,7 +20,7 @@ from lagom_xla.costs import kernel as kernel_lib
 from lagom_xla.costs import scatter as scatter_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.passes import kernels as kernels_lib
-from lagom_xla.passes.work import scatters
+from lagom_xla.passes.kernel_work import scatters
 from lagom_xla.report.terminal import scatters as scatters_report
 import replay_parts
 

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lagom_xla.passes import hlo
-from lagom_xla.passes.work import threads
+from lagom_xla.passes.kernel_work import threads
 
 
 def _num_launched(folder: pathlib.Path) -> dict[str, int]:

@@ -10,8 +10,8 @@ from typing import Literal
 
 from lagom_xla.passes import collectives
 from lagom_xla.passes import hlo
+from lagom_xla.passes.kernel_work import memory_access
 from lagom_xla.passes.schedule import behind_products
-from lagom_xla.passes.work import memory_access
 
 # "product": large, on other threads; "kernel": all else that computes.
 Kind = Literal["collective", "product", "kernel"]

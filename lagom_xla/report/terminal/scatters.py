@@ -9,7 +9,7 @@ import functools
 from lagom_xla.costs import scatter as scatter_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.passes import source_lines
-from lagom_xla.passes.work import scatters
+from lagom_xla.passes.kernel_work import scatters
 from lagom_xla.report.wording import instructions as instructions_lib
 
 # Shares of the step from which on a scatter is worth a note.

@@ -12,8 +12,8 @@ from __future__ import annotations
 import math
 
 from lagom_xla.passes import hlo
-from lagom_xla.passes.work import matrix_products
-from lagom_xla.passes.work import threads
+from lagom_xla.passes.kernel_work import matrix_products
+from lagom_xla.passes.kernel_work import threads
 
 SLICES = frozenset(["dynamic-slice", "slice", "gather"])
 REDUCTIONS = frozenset(["reduce", "reduce-window", "select-and-scatter"])

@@ -13,12 +13,12 @@ import dataclasses
 import math
 
 from lagom_xla.passes import hlo
-from lagom_xla.passes.work import access_pattern
-from lagom_xla.passes.work import matrix_products
-from lagom_xla.passes.work import memcpys
-from lagom_xla.passes.work import scatters
-from lagom_xla.passes.work import threads
-from lagom_xla.passes.work import wanted_elements
+from lagom_xla.passes.kernel_work import access_pattern
+from lagom_xla.passes.kernel_work import matrix_products
+from lagom_xla.passes.kernel_work import memcpys
+from lagom_xla.passes.kernel_work import scatters
+from lagom_xla.passes.kernel_work import threads
+from lagom_xla.passes.kernel_work import wanted_elements
 
 # In a fusion these only say where a value is or what it is called.
 _NO_ARITHMETIC = frozenset(

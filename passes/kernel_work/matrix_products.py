@@ -15,7 +15,7 @@ import math
 from typing import Any
 
 from lagom_xla.passes import hlo
-from lagom_xla.passes.work import arithmetic as arithmetic_lib
+from lagom_xla.passes.kernel_work import arithmetic as arithmetic_lib
 
 CONVOLUTION_TARGETS = ("__cudnn$conv",)
 # Instructions that may hold matrix products, in themselves or inside.
