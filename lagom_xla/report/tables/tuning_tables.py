@@ -216,8 +216,7 @@ def _rows(
     ),
     (everything, prediction.nccl_settings_us, prediction.nccl_settings_gain_us),
   ]
-  takes_plugin = plan.nccl_settings or plan.needs_process
-  is_capped = plan.nccl_env and not takes_plugin
+  is_capped = plan.nccl_env and not (plan.nccl_settings or plan.needs_process)
   num_rows = _NUM_ROWS["env" if is_capped else plan.applied]
   *less, (label, time_us, gain) = rows[:num_rows]
   return [*less, (f"after: {label}", time_us, gain)]
