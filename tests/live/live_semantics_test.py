@@ -47,6 +47,12 @@ def _call_until(step: Any, words: str, *args: Any) -> None:
   raise AssertionError(step.report())
 
 
+def _tune_without_warnings(step: Any, *args: Any) -> None:
+  with warnings.catch_warnings():
+    warnings.simplefilter("error")
+    _call_until(step, "now: watch", *args)
+
+
 def _double(x: jax.Array) -> jax.Array:
   return x * 2
 
@@ -129,26 +135,31 @@ def test_where_no_thread_can_start_the_step_stays_as_it_was(
       _call_until(step, "now: stay", jnp.ones(3))
 
 
+@pytest.mark.parametrize(
+  ("module", "name"), [(jax, "block_until_ready"), (time, "perf_counter")]
+)
 @pytest.mark.parametrize("state", ["baseline", "profile", "measure"])
 def test_ctrl_c_reaches_the_caller_and_training_can_go_on(
-  state: str, monkeypatch: pytest.MonkeyPatch
+  state: str, module: Any, name: str, monkeypatch: pytest.MonkeyPatch
 ):
+  function, interrupts = getattr(module, name), []
+
+  def interrupted(*args: Any) -> Any:
+    if interrupts and threading.current_thread() is threading.main_thread():
+      raise interrupts.pop()
+    return function(*args)
+
+  monkeypatch.setattr(module, name, interrupted)
   x = jnp.ones(3)
   with live_step.proposed_by(live_step.Proposer({"again": _again})):
     step = _tuned(_double)
     step(x)
     _call_until(step, f"now: {state}", x)
-    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-
-      def interrupt(_: Any) -> None:
-        raise KeyboardInterrupt
-
-      patched.setattr(jax, "block_until_ready", interrupt)
+    interrupts.append(KeyboardInterrupt())
+    with pytest.raises(KeyboardInterrupt):
       for _ in range(100):
         step(x)
-    with warnings.catch_warnings():
-      warnings.simplefilter("error")
-      _call_until(step, "now: watch", x)
+    _tune_without_warnings(step, x)
     np.testing.assert_array_equal(step(x), _double(x))
 
 
@@ -256,9 +267,7 @@ def test_an_error_of_a_callback_is_the_callers_and_comes_once(state: str):
     with pytest.raises((ValueError, RuntimeError), match="no more data"):
       step(x)
     assert len(calls) == 1
-    with warnings.catch_warnings():
-      warnings.simplefilter("error")
-      _call_until(step, "now: watch", x)
+    _tune_without_warnings(step, x)
     assert step._current.variant == 1
 
 

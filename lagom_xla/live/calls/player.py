@@ -91,6 +91,7 @@ class Player:
     """Before a call; the call is to be made within what is returned."""
     self._num_lent = 0
     if self.segment is not None and not self._num_left:
+      self._end_segment(self.segment)
       self._next_segment()
     segment = self.segment
     if segment is None:
@@ -116,10 +117,8 @@ class Player:
     try:
       if not segment.is_watched:
         wait_for(results)
-    finally:  # Each segment has its end, should Ctrl-C end the wait.
-      self._note_duration(segment)
-      if segment.is_traced:
-        self._end_trace()
+    finally:
+      self._end_segment(segment)
 
   def pause(self, arguments: object) -> None:
     """The program calls the step with other shapes, and these arguments.
@@ -141,16 +140,21 @@ class Player:
     if self._mark_s is not None:
       self._mark_s += seconds
 
-  def _note_duration(self, segment: script_lib.Segment) -> None:
-    now_s = self._clock()
+  def _end_segment(self, segment: script_lib.Segment) -> None:
+    """Ends its trace and notes what it took; once, should Ctrl-C come between.
+
+    The call after a segment sees to that, too.
+    """
+    if len(self._ends_s) > self._index:
+      return
+    if segment.is_traced:
+      self._end_trace()
+    now_s, processor_s = self._clock(), time.process_time()
     seconds = None
-    if self._mark_s is not None:
+    if self._mark_s is not None and (segment.is_timed or segment.is_watched):
       seconds = self._elapsed_s + now_s - self._mark_s
+    self._ends_s.append((seconds, processor_s - self._processor_mark_s))
     self._mark_s, self._elapsed_s = now_s, 0.0
-    is_noted = segment.is_timed or segment.is_watched
-    self._durations_s.append(seconds if is_noted else None)
-    processor_s = time.process_time()
-    self._processor_s.append(processor_s - self._processor_mark_s)
     self._processor_mark_s = processor_s
 
   def _end_trace(self) -> None:
@@ -163,8 +167,8 @@ class Player:
       self._enter(self._index + 1)
       return
     played = surroundings.Played(
-      durations_s=tuple(self._durations_s),
-      processor_s=tuple(self._processor_s),
+      durations_s=tuple(seconds for seconds, _ in self._ends_s),
+      processor_s=tuple(processor_s for _, processor_s in self._ends_s),
       stall_s=self._stall_s,
     )
     self._stall_s = 0.0
@@ -178,8 +182,8 @@ class Player:
       for it in self.script.segments
     )
     self.num_scripts += 1
-    self._durations_s: list[float | None] = []
-    self._processor_s: list[float] = []
+    # Of each segment that ended: seconds, None if untimed, and processor time.
+    self._ends_s: list[tuple[float | None, float]] = []
     self._enter(0)
 
   def _enter(self, index: int) -> None:
