@@ -31,6 +31,9 @@ def factory(devices, width=64):
 def halves(devices, width=128):
   return factory(devices, width / 2)
 
+def adds_to_number(devices, name=""):
+  return factory(devices, 64 + None)
+
 def of_width(devices, width):
   return factory(devices, width)
 

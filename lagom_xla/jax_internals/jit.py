@@ -19,6 +19,11 @@ def jit_internals(jitted: Any) -> tuple[Any, Callable[..., Any]]:
   Raises:
     UnsupportedError: it is not a function of `jax.jit`, or jit has changed.
   """
+  if not callable(getattr(jitted, "trace", None)):
+    raise errors.UnsupportedError(
+      "it was made by jax.pmap or the like, and only functions of jax.jit are"
+      " tuned: jit it with shardings, or with jax.shard_map inside"
+    )
   try:
     _ = jax.stages.Lowered._lowering
     return jitted._jit_info, jitted._cache_miss

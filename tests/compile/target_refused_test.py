@@ -100,13 +100,28 @@ def test_an_error_comes_with_its_line(
   assert f" ({steps}:{step_sources.line_of(words)})" in first
 
 
+@pytest.mark.parametrize(("text", "kind"), [("128", "int"), ("0.5", "float")])
 def test_a_type_error_is_told_that_arguments_are_text(
-  h100s: Sequence[jax.Device], steps: pathlib.Path
+  h100s: Sequence[jax.Device], steps: pathlib.Path, text: str, kind: str
 ) -> None:
   assert load_lib.load(f"{steps}:halves", _CLUSTER).schedule().is_scheduled
-  arguments = {"width": "128"}
-  with pytest.raises(errors.TargetError, match=r"int\(width\) where a number"):
-    load_lib.load(f"{steps}:halves", _CLUSTER, arguments=arguments)
+  with pytest.raises(errors.TargetError, match=rf"{kind}\(width\) where a num"):
+    load_lib.load(f"{steps}:halves", _CLUSTER, arguments={"width": text})
+
+
+@pytest.mark.parametrize(
+  ("function", "arguments"),
+  [("adds_to_number", {"name": "4"}), ("halves", {"width": "wide"})],
+)
+def test_another_type_error_is_not_taken_for_text(
+  h100s: Sequence[jax.Device],
+  steps: pathlib.Path,
+  function: str,
+  arguments: dict[str, str],
+) -> None:
+  with pytest.raises(errors.TargetError, match="raised TypeError") as error:
+    load_lib.load(f"{steps}:{function}", _CLUSTER, arguments=arguments)
+  assert "--arg" not in str(error.value)
 
 
 def test_a_program_that_joins_a_job_at_import_is_told_where_to(

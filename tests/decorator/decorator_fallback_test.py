@@ -75,6 +75,13 @@ def test_a_step_that_works_on_a_ref_runs_as_it_was_and_is_told_what_to_do(
   assert "as jit runs it" in step.report()
 
 
+def test_a_pmapped_step_runs_and_is_told_to_be_jitted():
+  with pytest.warns(RuntimeWarning, match=r"made by jax\.pmap .* jit it with"):
+    step = lagom_xla.tune(jax.pmap(lambda x: x + 1))
+  x = jnp.zeros((jax.device_count(), 2))
+  np.testing.assert_array_equal(step(x), x + 1)
+
+
 def test_jax_does_not_tell_what_executables_with_refs_return():
   counter = jax.new_ref(jnp.zeros((), jnp.int32))
 

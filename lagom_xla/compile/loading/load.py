@@ -126,10 +126,20 @@ def _from_python(
     raise
   except (Exception, SystemExit) as error:
     what = source.described(error, file)
-    if isinstance(error, TypeError) and found.arguments:
-      name = next(iter(found.arguments))
-      what += f" [--arg gives text: int({name}) where a number is meant]"
+    if isinstance(error, TypeError):
+      what += _on_text(error, found.arguments)
     raise errors.TargetError(f"{found.text} raised {what}") from error
+
+
+def _on_text(error: TypeError, arguments: Mapping[str, str]) -> str:
+  """What helps where a number was meant, and --arg gave text."""
+  message = str(error)
+  for name, text in arguments.items():
+    is_number = text.replace(".", "", 1).isdecimal()
+    if is_number and ("str" in message or repr(text) in message):
+      number = "int" if text.isdecimal() else "float"
+      return f" [--arg gives text: {number}({name}) where a number is meant]"
+  return ""
 
 
 def _lowered(
