@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 import dataclasses
+import itertools
 
 from lagom_xla.costs import step as step_lib
 from lagom_xla.passes import hlo
@@ -85,10 +86,22 @@ def _predicted(
         known.append(Predicted(value=value, gain=gain, of_parts=of_parts))
     known.sort(key=lambda p: -p.gain)
 
-  add([value for value in values if value.changes is not None])
+  add(_in_turns([value for value in values if value.changes is not None]))
   add(pairs.of_loops(p.value for p in reversed(known)))
   add(pairs.of_best([p.value for p in known if not _is_scheduler(p.value)]))
   return known
+
+
+def _in_turns(values: Sequence[value_lib.Value]) -> list[value_lib.Value]:
+  """A value of each knob, then another of each, and so on.
+
+  Of a large module few are predicted, which all knobs share.
+  """
+  of_options: dict[frozenset[str], list[value_lib.Value]] = {}
+  for value in values:
+    of_options.setdefault(frozenset(value.options), []).append(value)
+  turns = itertools.zip_longest(*of_options.values())
+  return [value for turn in turns for value in turn if value is not None]
 
 
 def unpredictable(predicted: Sequence[Predicted]) -> list[value_lib.Value]:
