@@ -18,7 +18,7 @@ import pydantic
 from lagom_xla import errors
 from lagom_xla import validation
 
-_DTYPES = ("f64", "f32", "tf32", "f16", "bf16", "f8")
+_DTYPES = ("f64", "f32", "tf32", "f16", "bf16", "f8", "s8")
 
 _Version = Annotated[int, pydantic.Field(ge=0)]
 _Capability = Annotated[
@@ -60,8 +60,9 @@ class Gpu:
     threads_per_sm: threads that an SM holds at a time.
     fp32_lanes_per_sm: FP32 multiply-adds that an SM starts in a clock.
     matmul_peak_tflops: dense peak (no sparsity) in 1e12 operations per second,
-      by dtype: f64, f32 (without TF32), tf32, f16, bf16, f8. A dtype that the
-      tensor cores lack is absent; f32 never is.
+      by dtype: f64, f32 (without TF32), tf32, f16, bf16, f8, s8. A dtype that
+      the tensor cores lack is absent, and so is s8 where f8 has its rate; f32
+      never is.
 
   Raises:
     ClusterError: figures contradict each other.

@@ -75,6 +75,9 @@ def test_the_figures_of_a_gpu_agree_with_each_other(name: str) -> None:
   if "f8" in peaks:
     # NVIDIA gives an L40S 733 where twice 362.05 would be 724.
     assert peaks["f8"] == pytest.approx(2 * peaks["bf16"], rel=0.013)
+  if "s8" in peaks:
+    assert "f8" not in peaks
+    assert peaks["s8"] == pytest.approx(2 * peaks["bf16"], rel=0.013)
 
 
 def test_an_a40_has_its_data_sheet_figures() -> None:

@@ -20,7 +20,7 @@ _GPUS = {
 }
 
 any_gpu = st.sampled_from(sorted(_GPUS)).map(_GPUS.__getitem__)
-any_type = st.sampled_from(["bf16", "f16", "f32", "f8e4m3fn", "f64"])
+any_type = st.sampled_from(["bf16", "f16", "f32", "f8e4m3fn", "s8", "f64"])
 any_size = st.integers(1, 32768)
 any_batch = st.integers(1, 64)
 
@@ -98,6 +98,16 @@ def test_large_products_reach_the_measured_plateau(
   alone_us = _predict(gpu, *shape, dtype) / _in_step(gpu, dtype)
   tflops = 2 * math.prod(shape) / alone_us / 1e6
   assert tflops == pytest.approx(plateau_tflops, rel=0.06)
+
+
+def test_ampere_multiplies_integers_twice_as_fast_as_it_does_halves() -> None:
+  for name in ("a100_40", "a6000"):
+    halves_us, integers_us, quarters_us = (
+      _predict(_GPUS[name], 1, 8192, 8192, 8192, dtype)
+      for dtype in ("bf16", "s8", "f8e4m3fn")
+    )
+    assert integers_us == pytest.approx(halves_us / 2, rel=0.05)
+    assert quarters_us == halves_us  # They are widened: it has no f8.
 
 
 def _in_step(gpu: gpu_lib.Gpu, dtype: str) -> float:

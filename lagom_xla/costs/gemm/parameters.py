@@ -112,7 +112,8 @@ def peak_tflops(gpu: gpu_lib.Gpu, lhs_type: str, rhs_type: str) -> float:
   wider = max(lhs_type, rhs_type, key=bits)
   num_bits = bits(wider)
   if num_bits <= 8:
-    dtypes = ("f8", "f16")
+    is_float = wider.startswith("f")
+    dtypes = ("f8", "f16") if is_float else ("s8", "f8", "f16")
   elif num_bits <= 16:
     dtypes = ("bf16" if wider == "bf16" else "f16", "f16")
   elif num_bits <= 32:
