@@ -32,11 +32,9 @@ from lagom_xla.search.xla.in_process import stages
 Found = Callable[[candidates.Candidate | candidates.Refused], None]
 
 # Of modules with this many instructions, each of which compiles for half a
-# minute, fewer sets of options are compiled: from the first start on, and from
-# the second.
+# minute, fewer sets of options are compiled from each start on.
 _LARGE_INSTRUCTIONS = 20_000
 _MAX_COMPILES_OF_LARGE = 4
-_MAX_AGAIN_OF_LARGE = 2
 
 _NO_ARMS = arms_lib.Known(arms=())
 
@@ -59,7 +57,8 @@ def search(
     target: what to tune.
     searcher: of the NCCL settings of each schedule.
     max_compiles: how many sets of options may be compiled from one start on,
-      fewer of a large module; with 1 no others are tried, and no arms.
+      with that, fewer of a large module; with 1 no others are tried, and no
+      arms.
     arms: what else to begin with; by default all that is known of.
     in_process: whether to choose what only lagom_xla in the training process
       can apply, too.
@@ -92,14 +91,12 @@ def search(
     is_short = default.peak_bytes is not None
     turns = dataclasses.replace(turns, is_to_the_end=is_short)
     evaluate = _evaluating(target, searcher, default, found)
-    first, again = _most_compiles(default.step.analysis.module, max_compiles)
     so_far = starts.search(
       so_far,
       lambda fastest: functools.partial(evaluate, fastest=fastest),
       known_arms.arms,
       turns=turns,
-      max_compiles=first,
-      max_again=again,
+      max_compiles=_most_compiles(default.step.analysis.module, max_compiles),
       ahead=ahead,
       progress=progress,
       expect=expect,
@@ -156,10 +153,8 @@ def _arms(
   return arms_lib.known(target.cluster)
 
 
-def _most_compiles(module: hlo.Module, max_compiles: int) -> tuple[int, int]:
-  """How many sets of options to compile from each of two starts."""
-  most, most_again = max_compiles, min(starts.MAX_AGAIN, max_compiles - 1)
+def _most_compiles(module: hlo.Module, max_compiles: int) -> int:
+  """How many sets of options to compile from a start on, with that."""
   if module.num_instructions >= _LARGE_INSTRUCTIONS:
-    most = min(most, _MAX_COMPILES_OF_LARGE)
-    most_again = min(most_again, _MAX_AGAIN_OF_LARGE)
-  return most, most_again
+    return min(max_compiles, _MAX_COMPILES_OF_LARGE)
+  return max_compiles

@@ -28,8 +28,6 @@ from lagom_xla.search.xla import pruning
 from lagom_xla.search.xla import turns as turns_lib
 from lagom_xla.search.xla.knobs import value as value_lib
 
-# Sets of options that are compiled from the second start, beside it.
-MAX_AGAIN = options.MAX_COMPILES - 1
 # Of the sets of options that may be compiled, so many are: by the median of the
 # 55 searches in benchmarks/recipes/results/recipes.csv, 17 with three arms.
 _USUAL_SHARE = 0.43
@@ -45,7 +43,6 @@ def search(
   *,
   turns: turns_lib.Turns,
   max_compiles: int = options.MAX_COMPILES,
-  max_again: int = MAX_AGAIN,
   ahead: contextlib.ExitStack | None = None,
   progress: candidates.Progress = lambda _: None,
   expect: Expect = lambda _: None,
@@ -58,9 +55,8 @@ def search(
       schedules and searches a config.
     arms: what else to begin with.
     turns: has the arms begun, and the configs of a round ahead.
-    max_compiles: how many sets of options may be compiled from the first start
-      on, that start among them.
-    max_again: how many from the second start on, beside it.
+    max_compiles: how many sets of options may be compiled from each start on,
+      that start among them.
     ahead: lets go of what is begun for after the search; None for nothing.
     progress: called with a few words after each candidate.
     expect: called with how many candidates are to come, as often as more is
@@ -70,13 +66,13 @@ def search(
   default = so_far.default
   so_far = dataclasses.replace(so_far, arms=tuple(arms))
   new = unlike(arms, default.config)
-  expect(len(new) + _USUAL_SHARE * (max_compiles - 1 + max_again))
+  expect(len(new) + 2 * _USUAL_SHARE * (max_compiles - 1))
   with contextlib.ExitStack() as begun:
     begun.enter_context(turns.of_arms.begun(arm.config for arm in new))
     if new and turns.num_workers:
       # Options are searched from the default whatever the arms are worth, so
       # workers that have no arm left begin with that.
-      following = options.first_round(default, predictions)[:max_again]
+      following = options.first_round(default, predictions)[: max_compiles - 1]
       # What goes on from the default's fused module takes a tenth of the time,
       # and must not hold up what the best of the arms is asked for after it.
       following.sort(key=lambda config: bool(_fused_before(config)))
@@ -97,7 +93,6 @@ def search(
       ),
       functools.partial(_expecting, turns.ahead, expect),
       max_compiles,
-      max_again,
     )
 
 
@@ -126,11 +121,12 @@ def _from_starts(
   search_options: Callable[..., candidates.Search],
   in_turn_before: Callable[[float], turns_lib.InTurn],
   max_compiles: int,
-  max_again: int,
 ) -> candidates.Search:
   """Goes on from the fastest arm, and again from the default."""
   start = min(so_far.scheduled, key=candidates.tuned_us)
-  num_again = _USUAL_SHARE * max_again if _has_second(so_far, start) else 0.0
+  num_again = 0.0
+  if _has_second(so_far, start):
+    num_again = _USUAL_SHARE * (max_compiles - 1)
   so_far = so_far.with_search(
     search_options(
       candidates.Search(default=start),
@@ -142,7 +138,7 @@ def _from_starts(
     return so_far
   again = search_options(
     candidates.Search(default=so_far.default),
-    max_compiles=1 + max_again,
+    max_compiles=max_compiles,
     is_hopeless=functools.partial(_did_nothing, so_far),
     in_turn=in_turn_before(0.0),
   )
