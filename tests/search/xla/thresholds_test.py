@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+import dataclasses
 
 import gather_steps
 from gather_steps import KIB
@@ -32,7 +33,25 @@ def test_a_lone_collective_has_no_thresholds_worth_trying():
 
 
 def test_small_thresholds_are_tried_where_something_is_combined():
-  assert _worth_trying([8 * MIB, 8 * MIB]) == [0, 8]
+  assert _worth_trying([2 * MIB] * 4) == [0, 8]
+
+
+def test_a_small_threshold_that_no_two_arrays_fit_under_is_not_tried():
+  assert _worth_trying([8 * MIB, 8 * MIB]) == [0]
+  assert _worth_trying([8 * MIB, 8 * MIB], [3 * MIB, MIB]) == [0, 8, 128]
+
+
+def test_a_scatter_counts_what_is_left_of_it():
+  module = gather_steps.module(plain_scatters=[8 * MIB])
+  (scatter,) = _collectives(module)
+  combined = dataclasses.replace(
+    scatter,
+    num_operands=2,
+    array_bytes=(32 * MIB, 32 * MIB),
+    result_bytes=8 * MIB,
+  )
+  found = thresholds.worth_trying([combined], "reduce-scatter")
+  assert [threshold // MIB for threshold in found] == [0, 8]
 
 
 def test_large_thresholds_are_tried_where_two_fit_under_them():

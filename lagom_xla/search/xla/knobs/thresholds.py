@@ -31,9 +31,11 @@ def worth_trying(
   alike = [c for c in collectives if c.kind == kind]
   sizes = sorted(map(table.combined_bytes, alike))
   default_bytes = table.COMBINERS[kind].default_bytes
+  pairs_bytes = [_least_pair_bytes(c) for c in alike if c.num_operands > 1]
   for threshold in CHOICES_BYTES:
     if threshold < default_bytes:
-      if any(c.num_operands > 1 for c in alike):
+      # Where no two arrays of one fit under it, it does what zero does.
+      if pairs_bytes and (not threshold or min(pairs_bytes) <= threshold):
         yield threshold
       continue
     # Two separate collectives must fit under it.
@@ -41,3 +43,10 @@ def worth_trying(
       yield threshold
     if sum(sizes) <= threshold:
       return
+
+
+def _least_pair_bytes(combined: collectives_lib.Collective) -> int:
+  """Bytes of the two smallest arrays of a collective, as combiners count."""
+  smallest = sum(sorted(combined.array_bytes)[:2])
+  total = sum(combined.array_bytes)
+  return table.combined_bytes(combined) * smallest // total if total else 0
