@@ -30,6 +30,7 @@ from benchmarks import paper_facts
 from benchmarks import table as table_lib
 from benchmarks.collectives import autoccl_a40
 from benchmarks.collectives import calibrated
+from benchmarks.collectives import channel_rows
 from benchmarks.collectives import fit_networks
 from benchmarks.collectives import nccl_sweeps
 from benchmarks.collectives import nccl_tests
@@ -74,6 +75,7 @@ def all_groups(data: pathlib.Path | None = None) -> Iterator[groups.Group]:
   yield from measured.nccl_choices()
   yield from measured.collectives()
   yield from measured.products()
+  yield from channel_rows.compare()
   yield from unseen.compare()
   yield from unseen_products.compare()
   if data is not None:

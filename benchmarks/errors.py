@@ -46,7 +46,7 @@ _GROUPS = {
   "within_nodes.calibrated": rf"{_CALIBRATED}: one node",
   "between_nodes.calibrated": rf"{_CALIBRATED}: several nodes",
   "between_nodes.calibrated.": rf"{_CALIBRATED}: several nodes, {_FABRIC}",
-  "few_channels": r"sweeps: one channel",
+  "few_channels": r"sweeps: one channel|few channels: .*",
   "short_settings": r"sweeps: another algorithm, short parts",
   "long_settings": r"sweeps: another algorithm, long parts",
   "contention": r".*: kernels beside collectives",

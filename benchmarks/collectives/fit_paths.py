@@ -137,9 +137,10 @@ def _write(fitted: path_fit.Fit, rows: Sequence[path_rows.Row]) -> None:
         " and more weighted by 3 and of less than 64 KiB by 0.3, parameters"
         " held weakly to start values. Paths without rows are as gb200's, and"
         " a100's as h100's with slower channels."
-        " channel_gbps of ring.ll128 is NCCL's cap of a channel; of ring.simple"
-        " and nvls what one-way permutes show for a channel; handshake_us of"
-        " Simple outside NVLS is what NVLS shows."
+        " channel_gbps of ring.ll128, ring.simple and trees is what all-reduces"
+        " of few channels show (channel_rows.py), of nvls what a permute's"
+        " channel copies, of nvls_gather what a one-way permute's does;"
+        " handshake_us of Simple outside NVLS is what NVLS shows."
       ),
       "tests": sorted(
         {row.system for row in rows if isinstance(row, nccl_tests.Row)}

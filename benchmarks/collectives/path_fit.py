@@ -101,11 +101,13 @@ def fit_system(
   for row in rows:
     if row.model_system == system:
       by_path[row.path].append(row)
-  found = {}
+  found: dict[str, wire.Path] = {}
   # The first path's fit finds what the others' launches are.
   for name in starts.START:
     start = _start(system, name, systems)
     fixed = {**_tied(system, start), **starts.FIXED[system].get(name, {})}
+    if alike := starts.AS_FITTED.get(name):
+      fixed["channel_gbps"] = found[alike].channel_gbps
     start = {k: v for k, v in start.items() if k not in fixed}
     found[name], apart = _fit_path(
       by_path[name], (system, name), start, fixed, apart
@@ -141,6 +143,8 @@ def _fit_path(
   fixed: Mapping[str, float],
   apart: set_apart.SetApart,
 ) -> tuple[wire.Path, set_apart.SetApart]:
+  if not start:
+    return wire.Path(**fixed), apart
   _, name = of
   shown = _SHOWN.get(of)
   if shown:

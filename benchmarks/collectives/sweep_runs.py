@@ -8,8 +8,9 @@ NCCL_NVLS_ENABLE, and what a tuner plugin sets) on hardware that can be told
 from its description; the others are left to other benchmarks.
 
 A forced algorithm or protocol is NCCL's own choice among those left. A forced
-number of channels leaves the rest of NCCL's choice as it is: that is how the
+number of channels leaves algorithm and protocol as they are: that is how the
 B300's one-channel rows come to jump fivefold where NCCL goes from LL to NVLS.
+The chunk is NCCL's for the share of so many.
 """
 
 from __future__ import annotations
@@ -178,7 +179,7 @@ def _setting(
   if value.startswith("default"):
     return default
   if found := re.fullmatch(r"(\d+) channels?", value):
-    return dataclasses.replace(default, num_channels=int(found[1]))
+    return _with_channels(case, int(found[1]))
   algorithm, _, protocol = value.lower().partition("/")
   if knob == "NCCL_NVLS_ENABLE" and value == "0":
     return forced(case.key, case.cluster, without="nvls")
@@ -189,6 +190,21 @@ def _setting(
       case.key, case.cluster, algorithm=algorithm, protocol=protocol
     )
   return None
+
+
+def _with_channels(case: Case, num_channels: int) -> collective_lib.Setting:
+  key, default = case.key, case.default
+  chunk_bytes = launch.chunk_bytes(
+    case.cluster,
+    key.communicator,
+    key.kind,
+    key.num_bytes // num_channels,
+    default.algorithm,
+    default.protocol,
+  )
+  return dataclasses.replace(
+    default, num_channels=num_channels, chunk_bytes=chunk_bytes
+  )
 
 
 def forced(

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Settings that NCCL does not choose, and what they take if we err in them.
 
-*Few channels.* Whether a channel alone copies as fast as its share of those
-that NCCL gives a collective is hardly measured. A channel that takes f times as
+*Few channels.* What a channel copies where there are few is measured of
+all-reduces alone (benchmarks/data/channels). A channel that takes f times as
 long moves what 1 / f of a channel was thought to move, so NC channels take what
 NC / f are predicted to take: much more where channels bound the collective,
 nothing where links do. As many as NCCL gives an algorithm were measured.

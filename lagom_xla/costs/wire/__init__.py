@@ -14,6 +14,7 @@ from __future__ import annotations
 from lagom_xla.costs.wire.calibrated import calibrated_us
 from lagom_xla.costs.wire.calibrated import most_speedup
 from lagom_xla.costs.wire.calibrated import time_us
+from lagom_xla.costs.wire.call import handed_on
 from lagom_xla.costs.wire.call import sent_bytes
 from lagom_xla.costs.wire.fabric import MOST_EFFICIENCY
 from lagom_xla.costs.wire.fabric import Fabric
@@ -34,6 +35,7 @@ __all__ = [
   "calibrated_us",
   "fitted",
   "fitted_fabric",
+  "handed_on",
   "most_measured_nodes",
   "most_speedup",
   "most_tree_gbps",

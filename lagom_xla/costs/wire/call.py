@@ -122,3 +122,21 @@ def sent_bytes(
     case "collective-permute" | "collective-broadcast":
       return num_bytes
   return others * num_bytes
+
+
+def handed_on(
+  communicator: nccl.Communicator, kind: str, algorithm: str
+) -> float:
+  """What the busiest channel of all ranks hands on, over its share of bytes.
+
+  Each channel runs along a tree of its own. Nodes have a parent and up to two
+  children (ncclGetBtree in src/graph/trees.cc). A node's first GPU sends to the
+  parent and to one child, its second to the other child, and both to the next
+  in the chain of their node (connectTrees in src/graph/connect.cc).
+  """
+  if algorithm != "tree" or kind != "all-reduce":
+    return sent_bytes(communicator, kind, 1, algorithm)
+  others = communicator.num_nodes - 1
+  if communicator.ranks_per_node == 1:
+    return min(others, 3)
+  return min(others, 2) + 1 if others else min(communicator.num_ranks - 1, 2)

@@ -43,14 +43,16 @@ row shows how fewer channels fill.
 channels share, and pay for each peer on the host.
 
 *Bytes* go at NCCL's rate B times what the fabric reaches of it; never faster
-than the channels copy. Where NVLink joins a node's GPUs, the rate of Simple
-trees follows from what the busiest node sends, and of an NVLSTree also from
-NVLS within a node. NCCL halves the bytes among two trees, and a node sends a
-half to each neighbour: both nodes of two send S, the middle ones of three 1.5
-S, and from four on some node has three neighbours in one tree and one in the
-other, 2 S. Measured (GB200 on three racks, NCCL's issue 1801; Snellius and Alps
-on two nodes; NVLSTrees on ten) trees reach 0.91 to 1.0 of that, relative to
-rings; NCCL itself takes trees between few nodes to be far slower.
+than the channels copy: a tree's hand on each of their bytes two or three times,
+to the next node, to another one and to the next GPU (`call.handed_on`). Where
+NVLink joins a node's GPUs, the rate of Simple trees follows from what the
+busiest node sends, and of an NVLSTree also from NVLS within a node. NCCL halves
+the bytes among two trees, and a node sends a half to each neighbour: both nodes
+of two send S, the middle ones of three 1.5 S, and from four on some node has
+three neighbours in one tree and one in the other, 2 S. Measured (GB200 on three
+racks, NCCL's issue 1801; Snellius and Alps on two nodes; NVLSTrees on ten)
+trees reach 0.91 to 1.0 of that, relative to rings; NCCL itself takes trees
+between few nodes to be far slower.
 
 No row of the fit shows sends, broadcasts or PAT; for them this is derived.
 
@@ -154,11 +156,10 @@ def _gbps(
   if call.kind in nccl.SEND_RECV:
     share *= fabric.exchange_efficiency
   gbps = max(call.nccl_gbps, _tree_gbps(call))
-  sent_bytes = call_lib.sent_bytes(
-    call.communicator, call.kind, call.num_bytes, setting.algorithm
+  handed_on = call_lib.handed_on(
+    call.communicator, call.kind, setting.algorithm
   )
-  copied_gbps = call.num_channels * channel_gbps * call.num_bytes / sent_bytes
-  return min(share * gbps, copied_gbps)
+  return min(share * gbps, call.num_channels * channel_gbps / handed_on)
 
 
 def _messages(

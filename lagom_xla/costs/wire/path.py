@@ -28,11 +28,11 @@ class Path:
   """One way to move bytes: an algorithm with a protocol, on one system.
 
   Attributes:
-    start_us: the launch, and what else is paid once.
+    channel_gbps: what one channel hands on; of a permute, where it sends and
+      receives at once; of a tree, to all its neighbours together.
+    start_us: the launch, and what else is paid once; trees have NCCL's own.
     hop_us: per step of a ring, per log2(ranks) through the switch, per peer
       beyond `shadowed_peers` of an all-to-all.
-    channel_gbps: what one channel copies; of a permute, where it sends and
-      receives at once.
     lone_channel_gbps: of a permute, where a channel only sends or only
       receives; 0 where not known.
     reducing_channel_gbps: the same where it also adds.
@@ -44,8 +44,8 @@ class Path:
     shadowed_peers: peers that the host posts while the kernel starts.
   """
 
-  start_us: float
   channel_gbps: float
+  start_us: float = 0.0
   hop_us: float = 0.0
   lone_channel_gbps: float = 0.0
   reducing_channel_gbps: float = math.inf

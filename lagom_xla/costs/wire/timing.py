@@ -28,7 +28,8 @@ output, and the last of a reduction's steps writes it there. The NVLink switch
 log2(n). Sends and receives share the channels out among the peers: a channel
 serves several in turn where there are more peers than channels, and the host
 posts them one by one. Where a channel sends and receives at once, as in a
-permute around a ring, it copies 20 GB/s each way; alone it would copy 33.
+permute around a ring, it copies 20 GB/s each way; alone it would copy 33. One
+of an all-reduce through the switch does both, too.
 
 The parameters are fitted to measurements of lone collectives on NVLink
 (fitted/collective.json has them, with their units and how they were found, and

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The time of a lone collective in a node that no measured path describes.
 
-Over PCIe, over direct NVLinks, and for what was not measured (trees, PAT,
-broadcasts), latencies are NCCL's own and so are links' rates. Channels and
+Over PCIe, over direct NVLinks, and for what was not measured (trees in a node,
+PAT, broadcasts), latencies are NCCL's own and so are links' rates. Channels and
 chunks bound the rate as they do on measured paths (see `timing`), and the last
 rank waits for a first chunk.
 
@@ -19,7 +19,8 @@ from lagom_xla.costs.wire import path as path_lib
 
 def path_of(call: call_lib.Call, paths: path_lib.Paths) -> path_lib.Path:
   """The measured path whose channels copy like the call's."""
-  family = "permute" if call.setting.algorithm == "p2p" else "ring"
+  families = {"p2p": "permute", "tree": "tree", "nvlstree": "nvls"}
+  family = families.get(call.setting.algorithm, "ring")
   return paths[f"{family}.{call.setting.protocol}"]
 
 
@@ -42,9 +43,13 @@ def time_us(call: call_lib.Call, paths: path_lib.Paths) -> float:
     call_lib.CHUNKS_IN_FLIGHT * setting.num_channels * setting.chunk_bytes
   )
   link_gbps = nccl_gbps * wire_bytes / call.num_bytes
+  handed_on = call_lib.handed_on(
+    call.communicator, call.kind, setting.algorithm
+  )
+  copied_gbps = setting.num_channels * channel_gbps / handed_on
   gbps = min(
     round_bytes / (path.handshake_us * 1e3 + round_bytes / link_gbps),
-    setting.num_channels * channel_gbps,
+    copied_gbps * wire_bytes / call.num_bytes,
   )
   part_bytes = call.num_bytes / setting.num_channels
   if setting.algorithm in ("ring", "pat") or call.kind in nccl.EXCHANGES:
