@@ -35,6 +35,17 @@ def xla_flags() -> str:
     ) from error
 
 
+def value(name: str) -> str | None:
+  """What the flags set an option to; None for nothing.
+
+  Raises:
+    FlagsError: the variable names a file that is not there.
+  """
+  flags, _ = syntax.parse(xla_flags())
+  # Of a plain value's the last one wins.
+  return {flag.name: flag.value for flag in flags}.get(name)
+
+
 def is_set() -> bool:
   """Whether a flag says how steps are compiled for GPUs."""
   flags, _ = syntax.parse(xla_flags())

@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from lagom_xla.flags import environment
-from lagom_xla.flags import syntax
 
 OPTION = "xla_gpu_nccl_collective_max_nchannels"
 
@@ -28,7 +27,5 @@ def most(options: Mapping[str, object]) -> int | None:
   Raises:
     FlagsError: XLA_FLAGS names a file that is not there.
   """
-  flags, _ = syntax.parse(environment.xla_flags())
-  today = {flag.name: flag.value for flag in flags}  # The last one wins.
-  value = str(options.get(OPTION, today.get(OPTION) or 0))
+  value = str(options.get(OPTION, environment.value(OPTION)))
   return int(value) if value.isdecimal() and int(value) else None

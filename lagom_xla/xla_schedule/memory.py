@@ -42,11 +42,11 @@ class Memory:
     """Whether XLA's scheduler may have had to heed its default limit."""
     return self.may_heed(memory_limit.DEFAULT_SLOP_PERCENT)
 
-  def may_heed(self, slop_percent: int) -> bool:
+  def may_heed(self, slop_percent: float) -> bool:
     """Whether XLA's scheduler may have to heed the limit of a slop factor."""
     return self.peak_bytes >= _SHORT_FROM * self.limit_bytes(slop_percent)
 
-  def limit_bytes(self, slop_percent: int) -> float:
+  def limit_bytes(self, slop_percent: float) -> float:
     """What a schedule may need in all under a slop factor."""
     return self.held_bytes + self.free_bytes * slop_percent / 100
 

@@ -135,6 +135,21 @@ def _tuned(
   return tuner.tune(_target(scheduled, compiled))
 
 
+def test_the_slop_of_xla_flags_is_what_runs_today(
+  monkeypatch: pytest.MonkeyPatch,
+) -> None:
+  again = _kernels("a", "a.remat")
+  target = _target(dict.fromkeys((False, True), _kernels("a")), {False: again})
+  scheduled = as_run.scheduled(target)
+  assert as_run.step(target, _DEFAULT, scheduled) is scheduled
+  option = "xla_gpu_memory_limit_slop_factor"
+  monkeypatch.setenv("XLA_FLAGS", f"--{option}=0")
+  runs = as_run.step(target, _DEFAULT, scheduled)
+  assert rematerialization.recomputed(runs.analysis.module) == ("a.remat",)
+  without = config_lib.XlaConfig(options={option: 95})
+  assert as_run.step(target, without, scheduled) is scheduled
+
+
 def test_options_that_make_xla_compute_more_again_are_not_kept() -> None:
   slow, fast = _kernels("a", "b"), _kernels("a")
   slower = _kernels("a", "b.remat", "c.remat")

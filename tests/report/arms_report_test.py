@@ -16,6 +16,7 @@ from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
 from lagom_xla.compile import config as config_lib
 from lagom_xla.flags import recipes
+from lagom_xla.report.page import telling
 from lagom_xla.report.printed import as_json
 from lagom_xla.report.tables import arms as arms_report
 from lagom_xla.report.tables import tuning_tables
@@ -94,6 +95,24 @@ def test_a_report_shows_what_each_arm_is_worth():
   names = [arm.name for arm in tuning.search.arms]
   assert [arm["name"] for arm in printed[1:]] == names
   assert all(arm["step_time_us"] > 0 for arm in printed)
+
+
+@pytest.mark.parametrize(
+  ("option", "is_told"),
+  [("xla_gpu_enable_triton_gemm", True), (arm_steps.DOUBLED, False)],
+)
+def test_a_plan_with_other_products_says_what_its_gain_rests_on(
+  option: str, is_told: bool
+) -> None:
+  tuning = tuner.tune(arm_steps.target(option))
+  assert [*tuning.plan.xla.options] == [option]
+  stream = io.StringIO()
+  console = rich.console.Console(file=stream, width=80)
+  terminal.show_tuning(console, tuning, [])
+  said = "xla_gpu_enable_triton_gemm: Ahead of time no product is autotuned"
+  assert (said in " ".join(stream.getvalue().split())) == is_told
+  notes = telling.of_tuning(tuning, folder="plan").notes
+  assert any(said in note for note in notes) == is_told
 
 
 def test_candidates_are_told_by_what_differs_from_an_arm():

@@ -69,6 +69,17 @@ def test_more_memory_changes_what_is_short_of_it(
     assert digest.of(less.proto) == digest.of(default.proto)
 
 
+def test_what_heeds_the_limit_of_xla_flags_is_offered_more(
+  fsdp_step: Callable[..., jax.stages.Lowered], monkeypatch: pytest.MonkeyPatch
+) -> None:
+  target = _target(fsdp_step, _AMPLE_BYTES)
+  step = step_lib.of_module(target.schedule(), target.cluster)
+  assert not [v for v in knobs.worth_trying(step) if v.is_first]
+  monkeypatch.setenv("XLA_FLAGS", f"--{_SLOP}=0")
+  (first,) = [v for v in knobs.worth_trying(step) if v.is_first]
+  assert first.options == {_SLOP: 120}
+
+
 def test_schedules_stay_within_the_limit_that_is_said(fsdp_step):
   target = _target(fsdp_step, _TIGHT_BYTES)
   default, more = _memory(target), _memory(target, _MORE)

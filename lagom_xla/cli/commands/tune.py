@@ -102,9 +102,10 @@ def add(commands) -> None:
   applied.add_argument(
     "--in-process",
     action="store_true",
-    help="also choose what no launcher can set: strands of the program, which"
-    " collectives are combined, one by one, and the costs that XLA schedules"
-    " by; it acts only where the step is wrapped in lagom_xla.tune(plan=DIR)",
+    help="also choose what no launcher can set: strands and slices of the"
+    " program, which collectives are combined, one by one, the costs that XLA"
+    " schedules by, and orders of strands; it acts only where the step is"
+    " wrapped in lagom_xla.tune(plan=DIR)",
   )
   command.set_defaults(applied="all", usage_error=command.error)
 

@@ -23,6 +23,7 @@ from lagom_xla.report.page import story as story_lib
 from lagom_xla.report.wording import compared
 from lagom_xla.report.wording import instructions as instructions_lib
 from lagom_xla.report.wording import step_notes
+from lagom_xla.search.xla import arms as arms_lib
 from lagom_xla.search.xla import candidates as candidates_lib
 from lagom_xla.tuner import tuning as tuning_lib
 
@@ -108,6 +109,8 @@ def _drawn(
 
 
 def _notes_on_plan(tuning: tuning_lib.Tuning) -> Iterator[str]:
+  if rests_on := arms_lib.rests_on(tuning.plan.xla.options):
+    yield rests_on
   if tuning.stopped is not None:
     yield (
       f"The search was stopped by {tuning.stopped.reason}: the plan is the best"

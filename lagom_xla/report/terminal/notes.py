@@ -17,6 +17,7 @@ from lagom_xla.report.terminal import screen
 from lagom_xla.report.wording import program
 from lagom_xla.report.wording import step_notes
 from lagom_xla.report.wording import today
+from lagom_xla.search.xla import arms
 from lagom_xla.tuner import tuning as tuning_lib
 
 
@@ -28,6 +29,8 @@ def of_step(step: step_lib.Step, step_time_us: float) -> Iterator[str]:
 
 def of_tuning(tuning: tuning_lib.Tuning) -> Iterator[str]:
   """What to know of a tuning's figures, in sentences."""
+  if rests_on := arms.rests_on(tuning.plan.xla.options):
+    yield rests_on
   yield from of_step(tuning.before, tuning.timeline_before.step_time_us)
   if recomputed := tuning_tables.recomputed(tuning):
     yield recomputed

@@ -14,7 +14,7 @@ both for each product, so a gain that is predicted for them would not be had.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 import dataclasses
 import functools
 
@@ -90,6 +90,16 @@ def within_process(cluster: cluster_lib.Cluster) -> tuple[Arm, ...] | None:
   return tuple(map(_under_todays_cap, found.arms))
 
 
+def rests_on(options: Collection[str]) -> str:
+  """What a prediction of a plan with these options rests on; "" for no more.
+
+  Args:
+    options: what the plan sets.
+  """
+  note = _on_products(options, _is_live())
+  return f"{_PRODUCTS}: {note}" if note else ""
+
+
 def _under_todays_cap(arm: Arm) -> Arm:
   if nccl_channels.OPTION not in arm.config.options:
     return arm
@@ -137,12 +147,16 @@ def _of_recipe(
 def _arm(
   name: str, options: Mapping[str, debug_options.Value], is_live: bool
 ) -> Arm:
-  rests_on_products = not is_live and options.get(_PRODUCTS) is False
+  note = _on_products(options, is_live)
   return Arm(
     name=name,
     config=config_lib.XlaConfig(options=dict(options)),
-    notes=(_ON_PRODUCTS,) if rests_on_products else (),
+    notes=(note,) if note else (),
   )
+
+
+def _on_products(options: Collection[str], is_live: bool) -> str:
+  return _ON_PRODUCTS if _PRODUCTS in options and not is_live else ""
 
 
 def _is_live() -> bool:

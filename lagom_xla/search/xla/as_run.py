@@ -19,11 +19,9 @@ from lagom_xla.costs import step as step_lib
 from lagom_xla.flags import nccl_channels
 from lagom_xla.passes import hlo
 from lagom_xla.passes import rematerialization
-from lagom_xla.passes.schedule import memory_limit
+from lagom_xla.search.xla import memory_slop
 
 Scheduled = Callable[[config_lib.XlaConfig], step_lib.Step]
-
-_SLOP = "xla_gpu_memory_limit_slop_factor"
 
 
 def scheduled(
@@ -106,11 +104,10 @@ def run(
   """
   if target.obstacle:
     return Run(step=scheduled)
-  slop_percent = config.options.get(_SLOP, memory_limit.DEFAULT_SLOP_PERCENT)
   is_short = rematerialization.is_short_of_memory(
     scheduled.analysis.module,
     target.cluster.gpu.hbm_bytes,
-    float(slop_percent),
+    memory_slop.percent(config.options),
   )
   if not is_short:
     return Run(step=scheduled)

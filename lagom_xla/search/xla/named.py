@@ -57,14 +57,16 @@ def candidate(
   settings = {key: found.settings[key] for key in runs.keys}
   under_nccl_defaults = runs.timeline(runs.default)
   is_searched = found.is_searched
+  tuned = runs.timeline(settings) if is_searched else under_nccl_defaults
   return dataclasses.replace(
     found,
     step=step,
     runs=runs,
     under_nccl_defaults=under_nccl_defaults,
-    tuned=runs.timeline(settings) if is_searched else under_nccl_defaults,
+    tuned=tuned,
     default_times=uncertainty.times(runs, runs.default),
     tuned_times=uncertainty.times(runs, settings),
+    capped=found.capped if found.takes_plugin else tuned,
   )
 
 

@@ -12,8 +12,10 @@ import compiles
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile.targets import target as target_lib
 from lagom_xla.compile.workers import pool as pool_lib
+from lagom_xla.costs import channel_limit
 from lagom_xla.passes import hlo
 from lagom_xla.search import nccl
+from lagom_xla.search.nccl import without_plugin
 from lagom_xla.search.xla import candidates
 from lagom_xla.search.xla import evaluation
 from lagom_xla.search.xla import named
@@ -45,6 +47,21 @@ def test_with_workers_it_is_the_schedule_from_the_beginning(
   assert judged.tuned.step_time_us == found.tuned.step_time_us
 
 
+def test_what_goes_capped_takes_no_plugin(
+  fsdp_step: Callable[..., jax.stages.Lowered],
+) -> None:
+  searcher = without_plugin.WithoutPlugin(limit=channel_limit.by_variable)
+  with pool_lib.Pool(1) as pool:
+    target = compiles.target(fsdp_step()).with_workers(pool)
+    target.schedule(_FIRST)  # Compiles what others may start from.
+    found = _evaluated(target, searcher)
+    judged = named.candidate(found, target=target, searcher=searcher)
+  assert judged.step is not found.step
+  assert not found.takes_plugin
+  assert not judged.takes_plugin
+  assert judged.launched_us == judged.tuned.step_time_us
+
+
 def test_without_workers_it_was_from_the_beginning(
   fsdp_step: Callable[..., jax.stages.Lowered],
 ) -> None:
@@ -53,10 +70,10 @@ def test_without_workers_it_was_from_the_beginning(
   assert named.candidate(found, target=here, searcher=_SEARCHER) is found
 
 
-def _evaluated(target: target_lib.Target) -> candidates.Candidate:
-  return evaluation.evaluate_or_raise(
-    _SECOND, target=target, searcher=_SEARCHER
-  )
+def _evaluated(
+  target: target_lib.Target, searcher: nccl.Searcher = _SEARCHER
+) -> candidates.Candidate:
+  return evaluation.evaluate_or_raise(_SECOND, target=target, searcher=searcher)
 
 
 def _names(module: hlo.Module) -> list[str]:

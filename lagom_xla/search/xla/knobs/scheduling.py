@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from lagom_xla.costs import step as step_lib
+from lagom_xla.search.xla import memory_slop as memory_slop_lib
 from lagom_xla.search.xla.knobs import value as value_lib
 from lagom_xla.xla_schedule import latency_hiding
 from lagom_xla.xla_schedule import memory as memory_lib
@@ -78,12 +79,13 @@ def memory_slop(step: step_lib.Step) -> Iterator[value_lib.Value]:
   """How much memory collectives that start early may take."""
   memory = memory_lib.of(step.analysis.module, step.cluster)
   # A limit that a schedule stays far below changes nothing in it, and a higher
-  # one changes only what had to heed the default.
-  for percent, can_act in ((80, memory.may_heed(80)), (120, memory.is_short)):
+  # one changes only what had to heed the default, or that of XLA_FLAGS.
+  is_short = memory.is_short or memory.may_heed(memory_slop_lib.percent({}))
+  for percent, can_act in ((80, memory.may_heed(80)), (120, is_short)):
     if can_act:
       most_gb = memory.limit_bytes(percent) / 1e9
       yield value_lib.Value(
         label=f"schedule within {percent} % of the memory, {most_gb:,.1f} GB",
-        options={"xla_gpu_memory_limit_slop_factor": percent},
+        options={memory_slop_lib.OPTION: percent},
         is_first=percent > 100,
       )
