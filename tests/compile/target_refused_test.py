@@ -31,6 +31,7 @@ def steps(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     ("of_width", "or say what else it takes: --arg=width=VALUE."),
     ("mapped", "; jax.pmap takes them as devices=devices."),
     ("gives_unjitted", "a step that is not jitted (a function): wrap it in"),
+    ("gives_around", "returned a function around a jitted step: return the"),
     ("gives_step_alone", "returned a PjitFunction; it must return (jitted"),
     ("gives_bare_argument", "arguments as a ShapeDtypeStruct: put them in a"),
     ("gives_dict", "arguments as a dict: put them in a tuple"),

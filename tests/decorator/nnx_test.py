@@ -20,6 +20,7 @@ import pytest
 import lagom_xla
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
+from lagom_xla import plan as plan_lib
 from lagom_xla.compile.loading import load as load_lib
 from lagom_xla.compile.targets import target as target_lib
 from lagom_xla.passes import collectives
@@ -200,3 +201,28 @@ def test_the_example_averages_its_gradients_over_all_gpus(
   aliases = module.proto.input_output_alias.entries
   leaves = jax.tree.leaves(nnx.state(model, nnx.Param))
   assert len(aliases) == 3 * len(leaves) + 2
+
+
+@pytest.mark.parametrize(
+  "returned", ["step.lower(*arguments)", "functools.partial(step, a), (b, c)"]
+)
+def test_a_step_of_nnx_may_be_lowered_already_or_bound_to_its_model(
+  h100s: Sequence[jax.Device], tmp_path: pathlib.Path, returned: str
+):
+  del h100s
+  file = tmp_path / "trains.py"
+  file.write_text(
+    "import functools\nfrom gpt import train\n\n"
+    "def target(devices):\n"
+    "  step, arguments = train.train_step(devices, model='tiny')\n"
+    "  a, b, c = arguments\n"
+    f"  return {returned}\n"
+  )
+  target = load_lib.load(f"{file}:target", _CLUSTER)
+  whole = load_lib.load(
+    f"{_TRAIN}:train_step", _CLUSTER, arguments={"model": "tiny"}
+  )
+  found, expected = (
+    plan_lib.fingerprint(each.identity()) for each in (target, whole)
+  )
+  assert found == expected
