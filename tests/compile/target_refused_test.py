@@ -29,7 +29,7 @@ def steps(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     ("not_jitted", "is not jitted: wrap it in jax.jit, and define not_jitted_"),
     ("takes_nothing", "is not jitted: "),
     ("of_width", "or say what else it takes: --arg=width=VALUE."),
-    ("mapped", "; jax.pmap takes them as devices=devices."),
+    ("mapped", "function gets; jax.pmap takes them as devices=devices."),
     ("gives_unjitted", "a step that is not jitted (a function): wrap it in"),
     ("gives_around", "returned a function around a jitted step: return the"),
     ("gives_step_alone", "returned a PjitFunction; it must return (jitted"),
