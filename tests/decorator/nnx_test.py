@@ -160,6 +160,22 @@ def test_a_method_is_tuned_like_a_function(tuned_names: list[str]):
   assert tuned_names == ["step"]
 
 
+def test_a_method_of_a_trainer_is_tuned_from_outside(tuned_names: list[str]):
+  class Trainer(nnx.Module):
+    def __init__(self):
+      self.model, self.optimizer = modules()
+
+    @nnx.jit
+    def step(self, x: jax.Array) -> jax.Array:
+      return step(self.model, self.optimizer, x)
+
+  tuned = lagom_xla.tune(Trainer().step, cluster=_CLUSTER, measure=False)
+  x = batch(seed=0)
+  losses = [float(tuned(x)) for _ in range(2)]
+  assert losses[1] < losses[0]
+  assert tuned_names == ["step"]
+
+
 def test_an_nnx_step_that_cannot_be_tuned_runs_with_one_warning(
   monkeypatch: pytest.MonkeyPatch,
 ):
