@@ -135,8 +135,8 @@ def tune(
   schedule of XLA's CPU compiler, on which XLA's GPU options do not act.
 
   Args:
-    jitted_step: what `jax.jit` or Flax's `nnx.jit` returned; left out in
-      `@tune(cluster=...)`.
+    jitted_step: what `jax.jit` or Flax's `nnx.jit` returned, or a partial or a
+      bound method of it; left out in `@tune(cluster=...)`.
     cluster: what `cluster.parse` takes, or a cluster; by default what the live
       GPUs make up.
     plan: folder or JSON of a plan to compile with, instead of searching for
@@ -174,6 +174,8 @@ def tune(
   }
   if jitted_step is None:
     return functools.partial(tune, **options)
+  if fallback.is_bound(jitted_step):
+    return fallback.bound_alike(jitted_step, functools.partial(tune, **options))
   tunings: list[tuning_lib.Tuning] = []
   chooser = functools.cache(
     lambda: _chooser(

@@ -97,6 +97,10 @@ def strands(
   """
   if jitted_step is None:
     return functools.partial(strands, form=form)
+  if fallback.is_bound(jitted_step):
+    return fallback.bound_alike(
+      jitted_step, functools.partial(strands, form=form)
+    )
   forms = _STRONGEST_FIRST if form is None else (form,)
   outcomes: list[outcome_lib.Outcome] = []
 

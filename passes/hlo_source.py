@@ -163,6 +163,11 @@ def _from_text(text: str, name: str) -> Read:
     raise errors.HloError(
       f"{name} is not HLO text that this jaxlib can read: {reason}"
     ) from error
+  # The parser takes the last computation for the entry where none is named.
+  if not re.search(r"^\s*ENTRY\s", text, re.MULTILINE):
+    raise errors.HloError(
+      f"{name} has no ENTRY computation; it may be truncated."
+    )
   header = text[text.index("HloModule ") :].split("\n", 1)[0]
   counts = re.findall(r"\b(?:num_partitions|replica_count)=(\d+)", header)
   proto = hlo_pb2.HloModuleProto.FromString(

@@ -89,6 +89,12 @@ def not_jitted(w, x):
 def gives_unjitted(devices):
   return not_jitted, make_args(devices)
 
+def gives_around(devices):
+  @functools.wraps(step)
+  def around(*args):
+    return step(*args)
+  return around, make_args(devices)
+
 def gives_step_alone(devices):
   return step
 
@@ -104,6 +110,21 @@ def named(w, *, x, times):
 def by_name(devices):
   w, x = make_args(devices)
   return named, (w,), {"x": x, "times": 1}
+
+def by_partial(devices):
+  w, x = make_args(devices)
+  return functools.partial(named, w, times=2), (), {"x": x, "times": 1}
+
+scaled = functools.partial(jax.jit(lambda by, w, x: by * (w @ x)), 2.0)
+scaled_args = make_args
+
+class Model:
+  @functools.partial(jax.jit, static_argnums=0)
+  def step(self, w, x):
+    return w @ x
+
+def by_method(devices):
+  return Model().step, make_args(devices)
 
 def gives_arguments_apart(devices):
   return step, *make_args(devices)

@@ -12,6 +12,7 @@ from collections.abc import Callable
 import functools
 import pathlib
 import sys
+import types
 from typing import Any
 import warnings
 
@@ -111,6 +112,33 @@ def supported(
   except errors.UnsupportedError as error:
     warner.leaves(str(error))
     return _unchanged(jitted_step)
+
+
+def is_bound(step: Any) -> bool:
+  """Whether a step is a bound method, or a `functools.partial`."""
+  return isinstance(step, (types.MethodType, functools.partial))
+
+
+def bound_alike(step: Any, make: Callable[[Any], Any]) -> Any:
+  """What `make` makes of a bound step's function, bound to the same.
+
+  A method has the `lower` of its function, which does not know the object: made
+  into something itself, it would be called without.
+
+  Args:
+    step: a step that is bound.
+    make: takes the function; what it makes lends its attributes.
+  """
+  if isinstance(step, types.MethodType):
+    return types.MethodType(make(step.__func__), step.__self__)
+  return _Partial(make(step.func), *step.args, **step.keywords)
+
+
+class _Partial(functools.partial):
+  """Has the attributes of its function, as a bound method has."""
+
+  def __getattr__(self, name: str) -> Any:
+    return getattr(self.func, name)
 
 
 def or_as_it_was(choose: dispatch.Choose, warner: Warner) -> dispatch.Choose:

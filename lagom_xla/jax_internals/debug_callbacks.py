@@ -43,9 +43,11 @@ def without_callbacks() -> Iterator[None]:
       rules.pop(primitive, None)
     rules.update(known)
   if left_out:
+    is_one = len(left_out) == 1
+    what = "jax.debug call is" if is_one else "jax.debug calls are"
     warnings.warn(
-      f"{len(left_out)} jax.debug calls are left out: they act only where the"
-      " GPUs are, and may gather what they show.",
+      f"{len(left_out)} {what} left out: jax.debug acts only where the GPUs"
+      " are, and may gather what it shows.",
       RuntimeWarning,
       stacklevel=3,
     )

@@ -16,6 +16,7 @@ import zlib
 
 from lagom_xla import errors
 from lagom_xla import validation
+from lagom_xla.validation import source
 
 _T = TypeVar("_T")
 
@@ -68,7 +69,7 @@ class File(Generic[_T]):
     """
     path = (plan.parent if plan.name == PLAN else plan) / self.name
     try:
-      data = path.read_bytes()
+      data = source.read_bytes(path)
     except OSError as error:
       raise errors.PlanError(
         f"{path} cannot be read ({error.strerror or error}); `lagom-xla tune`"

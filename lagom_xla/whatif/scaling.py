@@ -78,7 +78,8 @@ def in_words(rows: Sequence[comparison_lib.Row], unit: str | None) -> str:
       f"Strong scaling: {span} the program's matrix products stay the"
       f" same{too}."
     )
+  change = f"grow {work:,.4g} times" if work > 1 else f"shrink to {work:.2%}"
   return (
     f"Mixed scaling: {span}, {gpus:,.4g} times as many, the program's matrix"
-    f" products grow {work:,.4g} times{as_they_do}."
+    f" products {change}{as_they_do}."
   )

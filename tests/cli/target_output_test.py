@@ -254,5 +254,5 @@ def test_a_warning_of_ours_is_said_and_anothers_is_shown_as_python_does(
   assert outcome.status == 0
   lines = outcome.err.splitlines()
   assert "noted.py:2: UserWarning: of the user" in lines[0]
-  assert lines[2].startswith("lagom-xla: 1 jax.debug calls are left out: ")
+  assert lines[2].startswith("lagom-xla: 1 jax.debug call is left out: ")
   assert len(lines) == 3

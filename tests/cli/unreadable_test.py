@@ -23,6 +23,7 @@ from commands import run_process
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
 from lagom_xla.passes import hlo
+from lagom_xla.plan import beside
 
 
 def _assert_one_line(status: int, out: str, err: str, words: str) -> None:
@@ -41,6 +42,8 @@ def _assert_one_line(status: int, out: str, err: str, words: str) -> None:
     ("flags", "fifo"),
     ("plugin", "fifo"),
     ("verify", "fifo", "step.hlo", CLUSTER),
+    ("explain", "plan"),
+    ("report", "plan"),
     ("calibrate", "fifo", CLUSTER, "--out=c.json"),
   ],
   ids=" ".join,
@@ -54,6 +57,9 @@ def test_what_never_ends_is_not_read(
   (tmp_path / "step.hlo").write_text(HLO)
   os.mkfifo(tmp_path / "fifo")
   os.mkfifo(tmp_path / "fifo.json")
+  (tmp_path / "plan").mkdir()
+  for name in beside.NAMES:
+    os.mkfifo(tmp_path / "plan" / name)
   outcome = run(*arguments)
   assert (outcome.status, outcome.out) == (2, "")
   assert "is a FIFO or a device; name a file" in outcome.err

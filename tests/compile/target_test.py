@@ -43,7 +43,7 @@ def gathered_bytes(target: target_lib.Target) -> list[int]:
   [
     *("step", "factory", "sharded_by_jit", "partly_concrete", "on_cpu"),
     "takes_a_ref",
-    *("by_name", "Trainer"),
+    *("by_name", "Trainer", "by_partial", "scaled", "by_method"),
   ],
 )
 def test_a_step_may_be_found_in_several_ways(

@@ -184,6 +184,29 @@ def test_a_method_is_tuned_like_a_function():
   assert_identical(Trainer().step(x), x + 1)
 
 
+class _Scale:
+  def __init__(self, by: int):
+    self.by = by
+
+  @functools.partial(jax.jit, static_argnums=0)
+  def step(self, x: jax.Array, plus: int = 1) -> jax.Array:
+    return self.by * x + plus
+
+
+@pytest.mark.parametrize(
+  "bound",
+  [_Scale(3).step, functools.partial(_Scale.step, _Scale(3), plus=1)],
+  ids=["method", "partial"],
+)
+def test_a_bound_step_is_tuned_with_what_it_is_bound_to(bound: Any):
+  tuned = tune_predicted(bound)
+  x = sharded(16)
+  assert_identical(tuned(x), 3 * x + 1)
+  assert_identical(tuned(x, plus=2), 3 * x + 2)
+  assert tuned.tunings
+  assert "jit_step" in tuned.report()
+
+
 @pytest.mark.parametrize("cluster", [CLUSTER, cluster_lib.parse(CLUSTER)])
 def test_it_decorates_with_and_without_arguments(
   cluster: str | cluster_lib.Cluster,

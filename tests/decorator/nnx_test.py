@@ -20,6 +20,7 @@ import pytest
 import lagom_xla
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
+from lagom_xla import plan as plan_lib
 from lagom_xla.compile.loading import load as load_lib
 from lagom_xla.compile.targets import target as target_lib
 from lagom_xla.passes import collectives
@@ -159,6 +160,22 @@ def test_a_method_is_tuned_like_a_function(tuned_names: list[str]):
   assert tuned_names == ["step"]
 
 
+def test_a_method_of_a_trainer_is_tuned_from_outside(tuned_names: list[str]):
+  class Trainer(nnx.Module):
+    def __init__(self):
+      self.model, self.optimizer = modules()
+
+    @nnx.jit
+    def step(self, x: jax.Array) -> jax.Array:
+      return step(self.model, self.optimizer, x)
+
+  tuned = lagom_xla.tune(Trainer().step, cluster=_CLUSTER, measure=False)
+  x = batch(seed=0)
+  losses = [float(tuned(x)) for _ in range(2)]
+  assert losses[1] < losses[0]
+  assert tuned_names == ["step"]
+
+
 def test_an_nnx_step_that_cannot_be_tuned_runs_with_one_warning(
   monkeypatch: pytest.MonkeyPatch,
 ):
@@ -200,3 +217,28 @@ def test_the_example_averages_its_gradients_over_all_gpus(
   aliases = module.proto.input_output_alias.entries
   leaves = jax.tree.leaves(nnx.state(model, nnx.Param))
   assert len(aliases) == 3 * len(leaves) + 2
+
+
+@pytest.mark.parametrize(
+  "returned", ["step.lower(*arguments)", "functools.partial(step, a), (b, c)"]
+)
+def test_a_step_of_nnx_may_be_lowered_already_or_bound_to_its_model(
+  h100s: Sequence[jax.Device], tmp_path: pathlib.Path, returned: str
+):
+  del h100s
+  file = tmp_path / "trains.py"
+  file.write_text(
+    "import functools\nfrom gpt import train\n\n"
+    "def target(devices):\n"
+    "  step, arguments = train.train_step(devices, model='tiny')\n"
+    "  a, b, c = arguments\n"
+    f"  return {returned}\n"
+  )
+  target = load_lib.load(f"{file}:target", _CLUSTER)
+  whole = load_lib.load(
+    f"{_TRAIN}:train_step", _CLUSTER, arguments={"model": "tiny"}
+  )
+  found, expected = (
+    plan_lib.fingerprint(each.identity()) for each in (target, whole)
+  )
+  assert found == expected

@@ -14,6 +14,7 @@ import pytest
 
 import lagom_xla
 from lagom_xla.compile.lowering import rewriting
+from lagom_xla.passes.program import form as form_lib
 import strands_step
 
 
@@ -97,6 +98,18 @@ def test_transformations_and_lowering_see_the_jitted_step():
   assert stranded.lower(*args).as_text() == jitted.lower(*args).as_text()
   assert jax.eval_shape(stranded, *args) == jax.eval_shape(jitted, *args)
   assert list(stranded.outcomes) == []
+
+
+def test_a_bound_step_is_rewritten_with_what_it_is_bound_to():
+  jitted, (weights, *batches) = _step()
+  expected = jitted(weights, *batches)[1]
+  stranded: Any = lagom_xla.strands(
+    functools.partial(jitted, _step()[1][0]),
+    form=form_lib.Form(strands="merged"),
+  )
+  assert stranded(*batches)[1] == expected
+  (outcome,) = stranded.outcomes
+  assert outcome.actions
 
 
 def test_what_is_not_jitted_is_refused():

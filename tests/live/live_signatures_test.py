@@ -211,6 +211,20 @@ def test_a_method_is_tuned_like_a_function():
     assert_identical(trainer.step(x), x + 1)
 
 
+def test_a_bound_method_is_tuned_on_its_object():
+  class Scale:
+    by = 3
+
+    @functools.partial(jax.jit, static_argnums=0)
+    def step(self, x: jax.Array) -> jax.Array:
+      return self.by * x
+
+  tuned = lagom_xla.tune(Scale().step)
+  x = live_step.batch(0)
+  for _ in range(_NUM_CALLS):
+    assert_identical(tuned(x), 3 * x)
+
+
 @jax.jit
 def _module_step(x: jax.Array) -> jax.Array:
   return x + 1

@@ -40,6 +40,11 @@ def test_hlo_text_cut_short_is_refused() -> None:
   assert "is not HLO text that this jaxlib can read" in error_of(cut)
 
 
+def test_hlo_text_cut_between_computations_is_refused() -> None:
+  cut = TEXT[: TEXT.index("ENTRY ")]
+  assert "has no ENTRY computation; it may be truncated." in error_of(cut)
+
+
 def test_hlo_text_in_another_encoding_is_refused() -> None:
   text = TEXT.replace("jit_step", "jit_st\xe9p").encode("latin-1")
   assert "not UTF-8" in error_of(text)

@@ -185,3 +185,16 @@ def test_a_page_in_a_folder_that_is_not_there_is_refused_before_any_work(
   outcome = run("inspect", "missing.hlo", CLUSTER, f"--trace={tmp_path}/a/t")
   assert outcome.status == 2
   assert "there is no folder" in outcome.err
+
+
+@pytest.mark.parametrize(
+  ("name", "reason"),
+  [(".", "it is a folder"), ("/proc/page", "No such file or directory")],
+)
+@pytest.mark.parametrize("option", ["--report", "--trace"])
+def test_a_page_that_cannot_be_written_is_refused_before_any_work(
+  option: str, name: str, reason: str
+) -> None:
+  outcome = run("inspect", "missing.hlo", CLUSTER, f"{option}={name}")
+  assert outcome.status == 2
+  assert outcome.err == f"lagom-xla: {name} cannot be written: {reason}.\n"

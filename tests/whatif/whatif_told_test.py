@@ -123,6 +123,13 @@ def test_what_grows_neither_with_the_gpus_nor_stays_is_called_mixed() -> None:
   assert per_step == [100, 150, 200]
 
 
+def test_work_that_falls_with_the_gpus_is_said_to_shrink() -> None:
+  told = _told([1e6, 1e6], [1e15, 0.7e15])
+  assert told.scaling.endswith(
+    "the program's matrix products shrink to 70.00%."
+  )
+
+
 def test_tokens_of_a_first_cluster_without_figures_are_nobodys() -> None:
   rows = (
     dataclasses.replace(_row("8xh100", 1), figures=None, refusal="No mesh."),

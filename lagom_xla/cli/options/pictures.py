@@ -7,6 +7,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 import pathlib
+import tempfile
 from typing import TYPE_CHECKING
 
 from lagom_xla import errors
@@ -51,11 +52,25 @@ def check(arguments: argparse.Namespace) -> None:
   for name in filter(
     None, (getattr(arguments, name, None) for name in ("report", "trace"))
   ):
-    folder = pathlib.Path(name).resolve().parent
-    if not folder.is_dir():
+    _check_can_be_written(name)
+
+
+def _check_can_be_written(name: str) -> None:
+  file = pathlib.Path(name).resolve()
+  if not file.parent.is_dir():
+    raise errors.OutputError(
+      f"{name} cannot be written: there is no folder {file.parent}."
+    )
+  if file.is_dir():
+    raise errors.OutputError(f"{name} cannot be written: it is a folder.")
+  if not file.exists():
+    try:
+      with tempfile.TemporaryFile(dir=file.parent):
+        pass
+    except OSError as error:
       raise errors.OutputError(
-        f"{name} cannot be written: there is no folder {folder}."
-      )
+        f"{name} cannot be written: {error.strerror}."
+      ) from error
 
 
 def of_inspection(

@@ -177,7 +177,7 @@ def _lowered(
     f"{found.text} has arguments that are not on the devices of {cluster.name}:"
     " shard them over the `devices` that its function gets"
   )
-  if num_devices > 1:
+  if num_devices not in (1, cluster.num_devices):
     what += (
       f"; they are over {num_devices:,} devices, where a mesh that is made at"
       f" import must be of all {cluster.num_devices:,} of jax.devices()"

@@ -22,6 +22,8 @@ from typing import Any
 import jax
 
 from lagom_xla import errors
+from lagom_xla.compile.loading import bound
+from lagom_xla.compile.lowering import nnx_step
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -61,7 +63,7 @@ class StepFunction:
       TargetError: the function gives no step.
     """
     found = getattr(self.module, self.name)
-    if _is_jitted(found):
+    if _is_jitted(bound.of(found).step):
       yield _with_args(found, self._args_beside(devices), {})
       return
     _check_takes_devices(self.text, found, self.arguments)
@@ -96,7 +98,7 @@ def _step(text: str, returned: Any) -> Step:
         " in a dict behind it."
       )
     return _with_args(step, args, kwargs)
-  if isinstance(returned, jax.stages.Lowered):
+  if isinstance(nnx_step.inside(returned), jax.stages.Lowered):
     return Step(lower=lambda: returned, trace=None)
   if _is_jitted(returned) and not _takes_arguments(returned.lower):
     return Step(lower=returned.lower, trace=None)
@@ -117,7 +119,13 @@ def _check_is_jitted(text: str, step: Any) -> None:
       f"{text} returned a step that is compiled already: return what jax.jit"
       " returned."
     )
-  if not _is_jitted(step):
+  inside = getattr(step, "__wrapped__", None)
+  if _is_jitted(inside) and not _is_jitted(step):
+    raise errors.TargetError(
+      f"{text} returned a function around a jitted step: return the step"
+      " itself, with all of its arguments."
+    )
+  if not _is_jitted(bound.of(step).step):
     raise errors.TargetError(
       f"{text} returned a step that is not jitted (a"
       f" {type(step).__name__}): wrap it in jax.jit."
@@ -127,9 +135,11 @@ def _check_is_jitted(text: str, step: Any) -> None:
 def _with_args(
   step: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Step:
-  trace = getattr(step, "trace", None)
+  whole = bound.of(step)
+  args, kwargs = whole.args + args, {**whole.kwargs, **kwargs}
+  trace = getattr(whole.step, "trace", None)
   return Step(
-    lower=functools.partial(step.lower, *args, **kwargs),
+    lower=functools.partial(whole.step.lower, *args, **kwargs),
     trace=functools.partial(trace, *args, **kwargs) if trace else None,
   )
 

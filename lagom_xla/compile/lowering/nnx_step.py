@@ -43,13 +43,18 @@ def lowered_inside(lowered: Any) -> jax.stages.Lowered:
   Raises:
     TargetError: it is of neither.
   """
-  inside = getattr(lowered, "lowered", lowered)
-  if not isinstance(inside, jax.stages.Lowered):
+  found = inside(lowered)
+  if not isinstance(found, jax.stages.Lowered):
     raise errors.TargetError(
       f"lower() returned a {type(lowered).__name__}, which is of neither"
       " jax.jit nor flax.nnx.jit: give a step that one of them jitted."
     )
-  return inside
+  return found
+
+
+def inside(lowered: Any) -> Any:
+  """What is around the lowered function of `jax.jit` taken away, if it is."""
+  return getattr(lowered, "lowered", lowered)
 
 
 def with_jitted(
