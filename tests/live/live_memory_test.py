@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 import pathlib
 import threading
 from typing import Any
@@ -29,6 +30,15 @@ def _run(
   until: str = "now: watch",
 ) -> str:
   """A run of a program that trains; what its step reports in the end."""
+  report = _trained(folder, proposer, until)
+  gc.collect()  # A search that goes on ends with its step.
+  ending.join()
+  return report
+
+
+def _trained(
+  folder: pathlib.Path | bool, proposer: live_step.Proposer, until: str
+) -> str:
   with live_step.proposed_by(proposer):
     step = lagom_xla.tune(
       jax.jit(live_step.train_step(0.004), donate_argnums=0), cache=folder
@@ -37,7 +47,6 @@ def _run(
     for number in range(1500):
       state, _ = step(state, live_step.batch(number))
       if until in step.report():
-        ending.join()
         return step.report()
   raise AssertionError(f"it is not done: {step.report()}")
 
@@ -68,6 +77,17 @@ def test_what_was_adopted_comes_first_and_nothing_is_searched(
   assert again.compiled == ["faster"]
   assert report.splitlines()[0].endswith(", faster")
   assert f"no search, as that of {entry.date} came to the same" in report
+
+
+def test_what_was_adopted_is_kept_where_a_run_ends_before_its_search(
+  tmp_path: pathlib.Path,
+):
+  proposer = live_step.Proposer(
+    {"faster": live_step.sleeping(0), "slower": live_step.sleeping(0.012)}
+  )
+  report = _run(tmp_path, proposer, until="now: candidate, after: slower")
+  assert report.splitlines()[0].endswith(", faster")
+  assert _entry(tmp_path).name == "faster"
 
 
 def test_a_step_that_nothing_made_faster_is_left_alone(tmp_path: pathlib.Path):
