@@ -128,9 +128,11 @@ def setting(
   )
 
 
-def tuning_key(kind: str, num_bytes: int, num_ranks: int) -> str:
+def tuning_key(
+  kind: str, num_bytes: int, num_ranks: int, platform: str = "GPU"
+) -> str:
   """What NCCL tells collectives apart by, such as all-gather of 35 MB ..."""
-  return f"{kind} of {megabytes(num_bytes)} over {num_ranks} GPUs"
+  return f"{kind} of {megabytes(num_bytes)} over {num_ranks} {platform}s"
 
 
 def supposing(scenario: str) -> str:

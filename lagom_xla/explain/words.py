@@ -30,12 +30,12 @@ REASONS: Mapping[parts_lib.Reason, str] = {
 }
 
 
-def what(collective: collectives_lib.Collective) -> str:
+def what(collective: collectives_lib.Collective, platform: str = "GPU") -> str:
   """What a collective does."""
   kind, num_bytes = collective.kind, collective.nccl_bytes
   if not collective.group_size:
     return f"{kind} of {in_words.megabytes(num_bytes)}"
-  return in_words.tuning_key(kind, num_bytes, collective.group_size)
+  return in_words.tuning_key(kind, num_bytes, collective.group_size, platform)
 
 
 def place(line: source_lines.SourceLine) -> str:

@@ -90,6 +90,9 @@ class FirstProcess:
     """See `surroundings.Surroundings`."""
     self._diary.note_trial(trial)
     self._memory.note(trial)
+    if trial.verdict is not None and trial.verdict.is_adopted:
+      # Now: a run may end long before its search does.
+      self._memory.keep(self._diary.trials, has_tried_all=False)
 
   def conclude(self, *, has_tried_all: bool) -> None:
     """See `surroundings.Surroundings`."""

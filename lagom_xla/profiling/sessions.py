@@ -27,7 +27,7 @@ from lagom_xla import errors
 from lagom_xla.profiling import xplane
 from lagom_xla.validation import source as source_lib
 
-_PATTERNS = ("*.xplane.pb", "*.xplane.pb.gz", "*.xplane.pb.xz")
+PATTERNS = ("*.xplane.pb", "*.xplane.pb.gz", "*.xplane.pb.xz")
 _XZ, _GZIP = b"\xfd7zXZ", b"\x1f\x8b"
 _ENVIRONMENT = "Task Environment"
 # What jax.profiler puts between a log folder and the files of a time.
@@ -61,38 +61,47 @@ class Session:
     return self.begin_ns <= other.end_ns and other.begin_ns <= self.end_ns
 
 
-def newest(path: pathlib.Path) -> tuple[list[Session], int]:
+def newest(path: pathlib.Path) -> tuple[list[Session], int, list[str]]:
   """The sessions of the newest run in a folder.
 
   Args:
     path: the folder, or one file.
 
   Returns:
-    The sessions by the natural order of their names, and how many files of
-    other runs there are.
+    The sessions by the natural order of their names, how many files of other
+    runs there are, and why files that are older than the newest ones could not
+    be read.
 
   Raises:
-    TraceError: there is no profile, or one cannot be read.
+    TraceError: there is no profile, or one of the newest cannot be read.
   """
   if path.is_file():
-    return [_read(path, _stem(path.name))], 0
+    return [_read(path, _stem(path.name))], 0, []
   if not path.exists():
     raise errors.TraceError(
       f"There is no {path}: give the folder that jax.profiler.trace wrote."
     )
-  files = [f for pattern in _PATTERNS for f in path.rglob(pattern)]
+  files = [f for pattern in PATTERNS for f in path.rglob(pattern)]
   if not files:
     raise errors.TraceError(
-      f"{path} has no XSpace ({_PATTERNS[0]}): give the folder that"
+      f"{path} has no XSpace ({PATTERNS[0]}): give the folder that"
       " jax.profiler.trace wrote."
     )
   # Several log folders may have folders of one time.
   times = sorted({f.parent.name for f in files}, reverse=True)
   found: list[Session] = []
+  unread: list[str] = []
   for time in times:
-    together = [
-      _read(f, _name(f, path)) for f in files if f.parent.name == time
-    ]
+    together = []
+    for file in files:
+      if file.parent.name != time:
+        continue
+      try:
+        together.append(_read(file, _name(file, path)))
+      except errors.TraceError as error:
+        if not found:
+          raise
+        unread.append(str(error))  # Of another run, as far as is known.
     if found:
       together = [s for s in together if any(map(s.overlaps, found))]
     # Those before it ended earlier still.
@@ -100,15 +109,18 @@ def newest(path: pathlib.Path) -> tuple[list[Session], int]:
       break
     found += together
   found.sort(key=lambda session: _natural(session.name))
-  return found, len(files) - len(found)
+  return found, len(files) - len(found) - len(unread), unread
 
 
-def of_bytes(name: str, serialized: bytes) -> Session:
+def of_bytes(
+  name: str, serialized: bytes, file: pathlib.Path | None = None
+) -> Session:
   """A session that is in memory.
 
   Args:
     name: what to call it.
     serialized: an XSpace.
+    file: where it is from, for errors.
 
   Raises:
     TraceError: it is none.
@@ -117,12 +129,12 @@ def of_bytes(name: str, serialized: bytes) -> Session:
     space = xplane.space(serialized)
   except message.DecodeError as error:
     raise errors.TraceError(
-      f"The profile of {name} is no XSpace, or was cut off: trace again, and"
-      " let the process end the trace."
+      f"The profile {_of(name, file)} is no XSpace, or was cut off: trace"
+      " again, and let the process end the trace."
     ) from error
   if not space.planes:
     raise errors.TraceError(
-      f"The profile of {name} is empty: the process ended before"
+      f"The profile {_of(name, file)} is empty: the process ended before"
       " jax.profiler.stop_trace, or another profiler had the GPU."
     )
   stats = next((p.stats for p in space.planes if p.name == _ENVIRONMENT), {})
@@ -132,6 +144,10 @@ def of_bytes(name: str, serialized: bytes) -> Session:
     begin_ns=_ns(stats, "profile_start_time"),
     end_ns=_ns(stats, "profile_stop_time"),
   )
+
+
+def _of(name: str, file: pathlib.Path | None) -> str:
+  return f"of {name}" if file is None else f"of {name}, {file},"
 
 
 def _natural(name: str) -> list[tuple[int, str]]:
@@ -169,4 +185,4 @@ def _read(file: pathlib.Path, name: str) -> Session:
     raise errors.TraceError(
       f"Cannot read {file}: {getattr(error, 'strerror', None) or error}."
     ) from error
-  return of_bytes(name, data)
+  return of_bytes(name, data, file)

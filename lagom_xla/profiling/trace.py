@@ -91,6 +91,7 @@ class Trace:
     begin_ns: when the first process began, since 1970; None if none says it.
     num_left_out: launches that are not read, as there are too many.
     num_other_files: profiles of other runs beside this one.
+    unread: why files were not read that may be of another run, in sentences.
     problems: what profilers complained of, by process.
   """
 
@@ -100,6 +101,7 @@ class Trace:
   begin_ns: int | None = None
   num_left_out: int = 0
   num_other_files: int = 0
+  unread: tuple[str, ...] = ()
   problems: Mapping[str, tuple[str, ...]] = dataclasses.field(
     default_factory=dict
   )

@@ -23,6 +23,9 @@ from google.protobuf import message_factory
 
 Value = float | int | str | bytes
 
+# Of what the profiler complains of.
+_MOST_BYTES = 400
+
 _Field = descriptor_pb2.FieldDescriptorProto
 _INT, _BYTES = _Field.TYPE_INT64, _Field.TYPE_BYTES
 # Message -> its fields: name, number, type or message, and whether repeated.
@@ -185,7 +188,7 @@ def space(serialized: bytes) -> Space:
   found = _messages()["Space"].FromString(serialized)
   return Space(
     planes=[_plane(plane) for plane in found.planes],
-    problems=[_text(text) for text in (*found.errors, *found.warnings)],
+    problems=[_line(text) for text in (*found.errors, *found.warnings)],
   )
 
 
@@ -234,6 +237,12 @@ def _stat(serialized: bytes, names: Mapping[int, str]) -> tuple[str, Value]:
   if kind == "reference":
     return name, names.get(value, "")
   return name, _text(value) if kind == "string" else value
+
+
+def _line(serialized: bytes) -> str:
+  """A text of any kind and length as one line that can be printed."""
+  line_ = " ".join(_text(serialized[:_MOST_BYTES]).split())
+  return "".join(character for character in line_ if character.isprintable())
 
 
 def _text(serialized: bytes) -> str:

@@ -11,6 +11,7 @@ host's threads have what XLA:CPU ran.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+import dataclasses
 import pathlib
 
 import numpy as np
@@ -36,8 +37,11 @@ def read(path: pathlib.Path) -> trace_lib.Trace:
   Raises:
     TraceError: there is none, or it cannot be read.
   """
-  sessions, num_others = sessions_lib.newest(path)
-  return _of_sessions(sessions, num_others)
+  sessions, num_others, unread = sessions_lib.newest(path)
+  found = _of_sessions(sessions)
+  return dataclasses.replace(
+    found, num_other_files=num_others, unread=tuple(unread)
+  )
 
 
 def of_bytes(serialized: Mapping[str, bytes]) -> trace_lib.Trace:
@@ -50,13 +54,11 @@ def of_bytes(serialized: Mapping[str, bytes]) -> trace_lib.Trace:
     TraceError: one is no XSpace, or no device ran anything.
   """
   return _of_sessions(
-    [sessions_lib.of_bytes(*item) for item in serialized.items()], 0
+    [sessions_lib.of_bytes(*item) for item in serialized.items()]
   )
 
 
-def _of_sessions(
-  sessions: Sequence[sessions_lib.Session], num_others: int
-) -> trace_lib.Trace:
+def _of_sessions(sessions: Sequence[sessions_lib.Session]) -> trace_lib.Trace:
   begins_ns = [s.begin_ns for s in sessions if s.begin_ns is not None]
   first_ns = min(begins_ns, default=None)
   offsets_us = [
@@ -78,7 +80,6 @@ def _of_sessions(
     devices=tuple(devices),
     begin_ns=first_ns,
     num_left_out=num_left_out,
-    num_other_files=num_others,
     problems={
       s.name: tuple(s.space.problems) for s in sessions if s.space.problems
     },
@@ -153,6 +154,15 @@ def _process(session: sessions_lib.Session) -> trace_lib.Process:
 
 def _nothing_ran(sessions: Sequence[sessions_lib.Session]) -> str:
   names = ", ".join(session.name for session in sessions)
+  if not any(
+    plane.name.startswith("/")
+    for session in sessions
+    for plane in session.space.planes
+  ):
+    return (
+      f"What {names} has is no XSpace: give what jax.profiler.trace wrote,"
+      f" {sessions_lib.PATTERNS[0]}."
+    )
   seen = dict.fromkeys(
     plane.name
     for session in sessions

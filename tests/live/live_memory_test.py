@@ -4,7 +4,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 import dataclasses
+import gc
 import pathlib
 import threading
 from typing import Any
@@ -15,7 +17,11 @@ import pytest
 import lagom_xla
 from lagom_xla.live import ending
 from lagom_xla.live import platforms
+from lagom_xla.live import proposals
+from lagom_xla.live.history import memory
 from lagom_xla.live.history import plan_cache
+from lagom_xla.live.loop import surroundings
+from lagom_xla.live.loop import verdict
 import live_step
 
 _SLOWER = {"slower": live_step.sleeping(0.012)}
@@ -29,6 +35,15 @@ def _run(
   until: str = "now: watch",
 ) -> str:
   """A run of a program that trains; what its step reports in the end."""
+  report = _trained(folder, proposer, until)
+  gc.collect()  # A search that goes on ends with its step.
+  ending.join()
+  return report
+
+
+def _trained(
+  folder: pathlib.Path | bool, proposer: live_step.Proposer, until: str
+) -> str:
   with live_step.proposed_by(proposer):
     step = lagom_xla.tune(
       jax.jit(live_step.train_step(0.004), donate_argnums=0), cache=folder
@@ -37,7 +52,6 @@ def _run(
     for number in range(1500):
       state, _ = step(state, live_step.batch(number))
       if until in step.report():
-        ending.join()
         return step.report()
   raise AssertionError(f"it is not done: {step.report()}")
 
@@ -68,6 +82,59 @@ def test_what_was_adopted_comes_first_and_nothing_is_searched(
   assert again.compiled == ["faster"]
   assert report.splitlines()[0].endswith(", faster")
   assert f"no search, as that of {entry.date} came to the same" in report
+
+
+def test_what_was_adopted_is_kept_where_a_run_ends_before_its_search(
+  tmp_path: pathlib.Path,
+):
+  proposer = live_step.Proposer(
+    {"faster": live_step.sleeping(0), "slower": live_step.sleeping(0.012)}
+  )
+  report = _run(tmp_path, proposer, until="now: candidate, after: slower")
+  assert report.splitlines()[0].endswith(", faster")
+  assert _entry(tmp_path).name == "faster"
+
+
+class _SlowAtFirst:
+  """What is kept, in a folder that takes long to open for the first time."""
+
+  def __init__(self) -> None:
+    self.put_: list[int] = []
+    self._is_opening = threading.Event()
+    self._has_put = threading.Event()
+
+  def is_opening(self) -> None:
+    """Returns once it is being opened."""
+    self._is_opening.wait()
+
+  def open(self) -> Any:
+    if not self._is_opening.is_set():
+      self._is_opening.set()
+      self._has_put.wait()
+    return self
+
+  def put(self, trials: Sequence[surroundings.Trial], plan: object) -> None:
+    del plan
+    self.put_.append(len(trials))
+    self._has_put.set()
+
+
+def test_what_is_kept_late_does_not_replace_what_is_known_since():
+  proposal = proposals.Proposal(name="faster", payload=b"{}")
+  faster = verdict.Verdict(
+    ratio=0.5, low=0.4, high=0.6, num_pairs=6, is_adopted=True, words=""
+  )
+  trial = surroundings.Trial(
+    proposal=proposal, number=1, rival=0, verdict=faster, words=""
+  )
+  slow = _SlowAtFirst()
+  unused: Any = None
+  kept = memory.Memory(live_step.Proposer({}), unused, slow.open)
+  kept.keep([trial], has_tried_all=False)
+  slow.is_opening()
+  kept.keep([trial, trial], has_tried_all=True)
+  ending.join()
+  assert slow.put_ == [2]
 
 
 def test_a_step_that_nothing_made_faster_is_left_alone(tmp_path: pathlib.Path):

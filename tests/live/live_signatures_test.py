@@ -195,6 +195,8 @@ def test_it_still_looks_jitted():
   assert tuned.lower(x).as_text() == step.lower(x).as_text()
   assert str(tuned.trace(x).jaxpr) == str(step.trace(x).jaxpr)
   assert tuned.eval_shape(x) == step.eval_shape(x)
+  public = {name for name in dir(step) if not name.startswith("_")}
+  assert public | {"report"} <= set(dir(tuned))
   tuned.clear_cache()
   assert_identical(tuned(x), x + 1)
 

@@ -182,7 +182,9 @@ def test_kernels_waits_and_gaps_make_the_step(profile: profiling.Profile):
 
 
 def test_the_command_says_what_it_is_of(folder: pathlib.Path):
-  assert "8 CPUs of 1 process;" in commands.run("profile", str(folder)).out
+  text = commands.run("profile", str(folder)).out
+  assert "8 CPUs of 1 process;" in text
+  assert " over 8 CPUs" in text and "GPU" not in text
   found = json.loads(commands.run("profile", str(folder), "--format=json").out)
   commands.check_schema("profile", found)
   assert found["platform"] == "CPU"

@@ -18,6 +18,7 @@ import pytest
 from lagom_xla import errors
 from lagom_xla import profiling
 from lagom_xla.passes import hlo
+from lagom_xla.passes import hlo_pb2
 from lagom_xla.profiling import profile as profile_lib
 from lagom_xla.profiling import xspace
 from lagom_xla.report.wording import profile_notes
@@ -188,6 +189,42 @@ def test_hosts_that_were_done_in_different_seconds_are_one_run(
   assert trace.num_other_files == 1
 
 
+def test_an_older_run_that_cannot_be_read_costs_a_note(
+  tmp_path: pathlib.Path, fsdp_scan: hlo.Module
+):
+  (ranks,) = run_of(fsdp_scan, [0.0]).steps(2)
+  whole = _spanning(ranks, fsdp_scan, 300.0)
+  for time, data in (
+    ("2026_01_02_10_00_00", whole[: len(whole) // 2]),
+    ("2026_01_02_10_05_00", whole),
+  ):
+    file = tmp_path / f"plugins/profile/{time}/host.xplane.pb"
+    file.parent.mkdir(parents=True)
+    file.write_bytes(data)
+  found = profiling.read(tmp_path)
+  assert len(found.steps) == 2
+  (note,) = (n for n in profile_notes.of_profile(found) if "left out" in n)
+  assert "2026_01_02_10_00_00/host.xplane.pb" in note and "cut off" in note
+
+
+def test_the_newest_run_that_cannot_be_read_is_named_by_its_file(
+  tmp_path: pathlib.Path, fsdp_scan: hlo.Module
+):
+  (ranks,) = run_of(fsdp_scan, [0.0]).steps(1)
+  file = tmp_path / "2026_01_02_10_00_00/host.xplane.pb"
+  file.parent.mkdir()
+  file.write_bytes(_spanning(ranks, fsdp_scan, 0.0)[:-400])
+  with pytest.raises(errors.TraceError, match=re.escape(str(file))):
+    profiling.read(tmp_path)
+
+
+def test_a_module_is_no_profile(fsdp_scan: hlo.Module):
+  # It can be read as an XSpace all the same.
+  proto = hlo_pb2.HloProto(hlo_module=fsdp_scan.proto)
+  with pytest.raises(errors.TraceError, match="is no XSpace"):
+    profiling.read({"step": proto.SerializeToString()})
+
+
 def test_profiles_in_memory_are_read(fsdp_scan: hlo.Module):
   (ranks,) = run_of(fsdp_scan, [0.0]).steps(2)
   found = profiling.read({"this": _spanning(ranks, fsdp_scan, 0.0)})
@@ -197,7 +234,7 @@ def test_profiles_in_memory_are_read(fsdp_scan: hlo.Module):
 
 def test_an_empty_profile_is_named(tmp_path: pathlib.Path):
   (tmp_path / "rank3.xplane.pb").write_bytes(b"")
-  with pytest.raises(errors.TraceError, match=r"rank3 is empty"):
+  with pytest.raises(errors.TraceError, match=r"rank3.* is empty"):
     profiling.read(tmp_path)
 
 
@@ -220,6 +257,16 @@ def test_what_the_profiler_complains_of_is_told(fsdp_scan: hlo.Module):
   dropped = jax.profiler.ProfileData.text_proto_to_serialized_xspace(text)
   found = profiling.read({"rank": _spanning(ranks, fsdp_scan, 0.0) + dropped})
   assert any("were dropped" in n for n in profile_notes.of_profile(found))
+
+
+def test_many_complaints_of_the_profiler_are_one_note(fsdp_scan: hlo.Module):
+  (ranks,) = run_of(fsdp_scan, [0.0]).steps(1)
+  text = "\n".join(f'errors: "no {i}\\n\\n{i}"' for i in range(5000))
+  many = jax.profiler.ProfileData.text_proto_to_serialized_xspace(text)
+  found = profiling.read({"rank": _spanning(ranks, fsdp_scan, 0.0) + many})
+  (note,) = (n for n in profile_notes.of_profile(found) if "no 1" in n)
+  assert "4,997 more" in note
+  assert len(note.splitlines()) == 1 and len(note) < 200
 
 
 def test_a_trace_is_read_up_to_what_it_takes(

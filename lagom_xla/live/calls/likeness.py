@@ -47,6 +47,9 @@ class Likeness(abc.ABC):
   def __reduce__(self) -> tuple[Callable[[], Any], tuple[()]]:
     return self._remake, ()
 
+  def __dir__(self) -> set[str]:
+    return {*super().__dir__(), *dir(self._jitted.function)}
+
   def __getattr__(self, name: str) -> Any:
     if name.startswith("__") or "_jitted" not in self.__dict__:
       raise AttributeError(name)

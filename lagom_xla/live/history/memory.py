@@ -56,6 +56,9 @@ class Memory:
     # Of the first proposal, once it was tried.
     self._is_adopted = False
     self._is_tried = threading.Event()
+    # Of what is kept: the latest change, which no earlier one comes after.
+    self._lock = threading.Lock()
+    self._num_changes = 0
 
   def proposals(
     self, measured: proposals_lib.Measured, stop: threading.Event
@@ -93,7 +96,7 @@ class Memory:
   def keep(
     self, trials: Sequence[surroundings.Trial], *, has_tried_all: bool
   ) -> None:
-    """Keeps what came of a search, in a thread.
+    """Keeps what came of a search so far, in a thread.
 
     Without one that is faster it is kept only if all were tried: a run that
     breaks off knows nothing of the rest.
@@ -121,12 +124,15 @@ class Memory:
 
   def _beside(self, change: Callable[[kept_lib.Kept], None]) -> None:
     """Changes what is kept in a thread: file systems may be slow."""
+    self._num_changes += 1
+    number = self._num_changes
 
     def run() -> None:
       try:
         kept = self._open_kept()
-        if kept is not None:
-          change(kept)
+        with self._lock:
+          if kept is not None and number == self._num_changes:
+            change(kept)
       except Exception as error:  # Of any kind; the next run searches anew.
         logging.warning(
           "lagom_xla.tune cannot keep what it found: %s",

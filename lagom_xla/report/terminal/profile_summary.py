@@ -51,7 +51,9 @@ def waited_for(
   profile: profile_lib.Profile, overlaps: overlaps_lib.Overlaps
 ) -> screen.Section | None:
   """The collectives that cost most, as measured, with their lines."""
-  instructions = instructions_lib.of_analysis(profile.analysis)
+  instructions = instructions_lib.of_analysis(
+    profile.analysis, profile.trace.platform
+  )
   costly = sorted(
     overlaps.collectives, key=lambda row: -(row.exposed_us + row.slowdown_us)
   )

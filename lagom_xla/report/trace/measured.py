@@ -29,7 +29,9 @@ def processes(
     first: number of the first process.
     profile: of a run.
   """
-  instructions = instructions_lib.of_analysis(profile.analysis)
+  instructions = instructions_lib.of_analysis(
+    profile.analysis, profile.trace.platform
+  )
   steps = median_step(profile)
   begin_us = min((step.begin_us for step in steps), default=0.0)
   for number, step in enumerate(steps, start=first):

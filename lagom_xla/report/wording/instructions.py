@@ -48,8 +48,10 @@ def of_step(step: step_lib.Step) -> Mapping[str, Instruction]:
   return of_analysis(step.analysis)
 
 
-def of_analysis(analysis: overlap_lib.Analysis) -> Mapping[str, Instruction]:
-  """The same of a module."""
+def of_analysis(
+  analysis: overlap_lib.Analysis, platform: str = "GPU"
+) -> Mapping[str, Instruction]:
+  """The same of a module, which runs on GPUs or on CPUs."""
   lines = source_lines.SourceLines(analysis.module)
   found: dict[str, Instruction] = {}
   for computation_id in analysis.module.executions:
@@ -61,7 +63,7 @@ def of_analysis(analysis: overlap_lib.Analysis) -> Mapping[str, Instruction]:
       for collective in started:
         # XLA adds some, and combines more: those near them tell the line.
         source = lines.of(computation, instruction)
-        found[collective.name] = _collective(collective, source)
+        found[collective.name] = _collective(collective, source, platform)
       if copy:
         found[copy.name] = _copy(copy, lines.of_own(instruction))
       elif kernel:
@@ -70,9 +72,11 @@ def of_analysis(analysis: overlap_lib.Analysis) -> Mapping[str, Instruction]:
 
 
 def _collective(
-  collective: collectives_lib.Collective, source: source_lines.SourceLine
+  collective: collectives_lib.Collective,
+  source: source_lines.SourceLine,
+  platform: str,
 ) -> Instruction:
-  what = words.what(collective)
+  what = words.what(collective, platform)
   if collective.num_operands > 1:
     what += f", {collective.num_operands} arrays combined"
   return Instruction(

@@ -33,17 +33,17 @@ def of_profile(profile: profile_lib.Profile) -> Iterator[str]:
 def _not_read(trace: trace_lib.Trace) -> Iterator[str]:
   """What was left out of the trace, by the profiler or by its reader."""
   for process, problems in trace.problems.items():
-    yield f"{process}: the profiler says: {'; '.join(problems)}"
+    yield f"{process}: the profiler says: {in_words.first_of(problems, 3)}"
   if trace.num_left_out:
     yield (
       f"{trace.num_left_out:,} launches of later steps are not read: the trace"
       " has more than it takes to tell what a step costs. Trace fewer steps."
     )
   if trace.num_other_files:
-    yield (
-      f"{trace.num_other_files:,} older profiles of other runs are left"
-      " out: name their own folder to see them."
-    )
+    others = in_words.count(trace.num_other_files, "older profile")
+    yield f"Left out, as of other runs: {others}. Name a folder to see it."
+  if trace.unread:
+    yield f"An older profile is left out. {in_words.first_of(trace.unread, 1)}"
   if trace.platform == "CPU":
     yield (
       "Devices of one host share its cores: an instruction takes longest where"
