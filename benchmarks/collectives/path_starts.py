@@ -21,7 +21,8 @@ START: Mapping[str, Mapping[str, float]] = {
     "reducing_channel_gbps": 6,
     "first_bytes": 4096,
   },
-  "ring.ll128": {"start_us": 14, "hop_us": 1.2, "link_efficiency": 0.88},
+  # Links, not channels, bound a start, else no step of a fit shows them.
+  "ring.ll128": {"start_us": 14, "hop_us": 1.2, "link_efficiency": 0.65},
   "ring.simple": {
     "start_us": 22,
     "hop_us": 0.5,
