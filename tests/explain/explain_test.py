@@ -24,7 +24,7 @@ from lagom_xla.passes import hlo
 _SQUARE = (explained_step.SIZE, explained_step.SIZE)
 _THIN = (explained_step.THIN, explained_step.SIZE)
 # Two gathers of these are below XLA's threshold for combining them.
-_SMALL = (112, explained_step.SIZE)
+_SMALL = (104, explained_step.SIZE)
 _product, _gather = explained_step.product, explained_step.gather
 Compiled = Callable[..., hlo.Module]
 

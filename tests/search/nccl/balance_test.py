@@ -79,9 +79,10 @@ def test_a_key_that_has_had_its_trials_descends_no_further(step):
     assert long.best_us <= short.best_us
 
 
-def test_ten_trials_find_more_than_those_of_others(step):
+def test_a_dozen_trials_find_more_than_those_of_others(step):
+  # LL, which is half flags, is looked at last, after up to nine trials.
   ours_us, *others_us = (
-    lockstep.run_step(searcher, step, max_trials=10).best_us_after(10)
+    lockstep.run_step(searcher, step, max_trials=12).best_us_after(12)
     for searcher in (Balance(), AutoCCL(), Lagom(), RandomSearch())
   )
   # No more than a thousandth behind the best of the others.
