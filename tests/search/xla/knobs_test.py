@@ -4,10 +4,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 import pathlib
 
 import jax
+import jax.numpy as jnp
+from jax.sharding import PartitionSpec as P
+import numpy as np
 import pytest
 
 from lagom_xla import cluster as cluster_lib
@@ -160,6 +163,35 @@ def test_what_is_pipelined_already_is_not_offered_again(
   assert _pipelining(step) == [reduce]
   step = _step(scheduled(fsdp_step(), **gather, **reduce))
   assert _pipelining(step) == []
+
+
+def test_reduce_scatters_that_the_program_wrote_may_stay_in_their_iteration(
+  h100s: Sequence[jax.Device], scheduled: Callable[..., hlo.Module], fsdp_scan
+):
+  option = "xla_gpu_enable_pipelined_reduce_scatter"
+  (name, off), *_ = _installed(option, False).items()
+  mesh = jax.sharding.Mesh(np.array(h100s), ("x",))
+
+  def gradients(w: jax.Array, x: jax.Array) -> jax.Array:
+    def layer(x: jax.Array, w: jax.Array) -> tuple[jax.Array, None]:
+      return jnp.tanh(x @ jax.lax.all_gather(w, "x", tiled=True)), None
+
+    return jax.grad(lambda w: jax.lax.scan(layer, x, w)[0].sum())(w)
+
+  layers, rows = P(None, "x", None), P("x", None)
+  step = jax.shard_map(
+    gradients, mesh=mesh, in_specs=(layers, rows), out_specs=layers
+  )
+  arguments = [
+    jax.ShapeDtypeStruct(
+      shape, jnp.bfloat16, sharding=jax.sharding.NamedSharding(mesh, spec)
+    )
+    for shape, spec in (((6, 4096, 4096), layers), ((32768, 4096), rows))
+  ]
+  module = scheduled(jax.jit(step).lower(*arguments))
+  assert _offered(_step(module), name) == [off]
+  # Those of this step XLA made of all-reduces.
+  assert _offered(_step(fsdp_scan), name) == []
 
 
 def test_without_loops_there_is_nothing_to_pipeline_or_unroll(fsdp_unrolled):

@@ -18,6 +18,8 @@ import jax
 
 from lagom_xla.costs import in_words
 from lagom_xla.costs import step as step_lib
+from lagom_xla.passes import collectives as collectives_lib
+from lagom_xla.passes import hlo
 from lagom_xla.passes import merged_products
 from lagom_xla.search.xla.knobs import scheduling
 from lagom_xla.search.xla.knobs import thresholds
@@ -104,6 +106,30 @@ def _pipelining(step: step_lib.Step) -> Iterator[value_lib.Value]:
         options={option: True},
         changes=reschedule.Changes(pipelined=frozenset([kind])),
       )
+  # XLA pipelines by itself what the program wrote as a reduce-scatter; what it
+  # makes of all-reduces follows their option.
+  if any(
+    c.kind == "reduce-scatter"
+    and c.is_pipelined
+    and _is_written(step.analysis.module, c)
+    for c in step.analysis.collectives
+  ):
+    yield value_lib.Value(
+      label="reduce-scatter not pipelined over loop iterations",
+      options={PIPELINED["reduce-scatter"]: False},
+      is_last=True,
+    )
+
+
+def _is_written(
+  module: hlo.Module, collective: collectives_lib.Collective
+) -> bool:
+  """Whether it is named after JAX's primitive, as what the program wrote is."""
+  primitive = collective.kind.replace("-", "_")
+  found = (
+    c.by_id.get(collective.start_id) for c in module.computations.values()
+  )
+  return any(i and i.metadata.op_name.endswith(primitive) for i in found)
 
 
 def _unrolling(step: step_lib.Step) -> Iterator[value_lib.Value]:
@@ -165,7 +191,7 @@ KNOBS: Mapping[str, Knob] = {
     values=_collective_matmul,
   ),
   "pipelining": Knob(
-    note="runs a loop's collectives an iteration ahead or behind",
+    note="runs a loop's collectives an iteration ahead or behind, or not",
     values=_pipelining,
   ),
   "unrolling": Knob(
