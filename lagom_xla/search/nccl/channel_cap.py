@@ -21,6 +21,8 @@ from lagom_xla.costs import uncertainty
 
 # The part of the model that caps mostly rest on.
 _SLOWED_BY_CAPS = "few_channels"
+# A cap that shortens the step by a smaller share is none.
+_LEAST_GAIN = 1e-3
 # Steps whose best cap is known, more than a search compiles.
 _MAX_KNOWN = 64
 
@@ -70,6 +72,8 @@ def surest(
   limit: channel_limit.Limit = channel_limit.by_variable,
 ) -> Cap:
   """The cap with the largest assured gain, the highest of equals; or none.
+
+  None that shortens the step by less than a thousandth.
 
   Args:
     step: what is capped, as it runs.
@@ -121,6 +125,7 @@ def _may_gain(
 
   Two replays in place of one in every scenario leave few caps to look at.
   """
+  least_us = max(_LEAST_GAIN * default.mean_us, more_than_us)
   telling = [
     (scenario, before_us)
     for scenario, before_us in default.by_scenario.items()
@@ -128,9 +133,9 @@ def _may_gain(
   ]
   return all(
     before_us - step.under(scenario).timeline(configuration).step_time_us
-    > more_than_us
-    for scenario, before_us in (
-      (scenario_lib.AS_PREDICTED, default.mean_us),
-      *telling,
+    > least_us
+    for scenario, before_us, least_us in (
+      (scenario_lib.AS_PREDICTED, default.mean_us, least_us),
+      *((scenario, us, more_than_us) for scenario, us in telling),
     )
   )
