@@ -190,7 +190,9 @@ def step_time(
     for factor in found.step_factors
     or (missed or spread_lib.spreads()["steps"]).factors
   }
-  return combined(found.mean_us, {**found.by_scenario, **whole})
+  estimate = combined(found.mean_us, {**found.by_scenario, **whole})
+  # A few rows that differ much add up to more than the whole.
+  return dataclasses.replace(estimate, low=max(estimate.low, 0.0))
 
 
 def gain(before: Times, after: Times) -> Estimate:

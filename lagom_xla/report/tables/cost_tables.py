@@ -64,7 +64,7 @@ def _ranges(measured: measured_lib.Measured) -> Iterator[str]:
   for what, factors in (
     ("lone kernels take", measured.kernel_factors),
     ("collectives take", measured.collective_factors),
-    ("whole steps take, over their replay,", measured.step_factors),
+    ("whole steps take over their replay", measured.step_factors),
   ):
     if factors is None:
       yield (
