@@ -26,5 +26,6 @@ case "${{{state.ENV}:-}}" in
     if [ -n "${{LAGOM_XLA_NCCL_TABLE:-}}" ]; then
       unset NCCL_TUNER_PLUGIN LAGOM_XLA_NCCL_TABLE LAGOM_XLA_NCCL_CHECKSUM
     fi
+    unset {state.ENV}
     ;;
 esac"""

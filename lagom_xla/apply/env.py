@@ -83,7 +83,7 @@ def script(plan: plan_lib.Plan, *, table_checksum: str | None) -> str:
   elif plan.xla.options or plan.nccl_env:
     parts += [after_another, xla, cap, _sourced(digest, "no_table")]
   else:
-    parts += [xla, cap]
+    parts += [after_another, xla, cap]
   return "\n".join(parts) + "\n"
 
 
