@@ -78,7 +78,9 @@ def _of_program(subject: subject_lib.Subject, left_us: float) -> Iterator[str]:
 def _pipelining(subject: subject_lib.Subject) -> Iterator[str]:
   """Pipelining: what a loop could start a trip earlier, or await one later."""
   collective, place = subject.collective, subject.place
-  option = knobs.PIPELINED.get(collective.kind)
+  # XLA would have pipelined a reduce-scatter that it did not make itself.
+  made_of, *_ = knobs.PIPELINED_AS.get(collective.kind, (collective.kind,))
+  option = knobs.PIPELINED.get(made_of)
   if option is None or collective.is_pipelined or collective.executions < 2:
     return
   products = _products(subject)

@@ -31,8 +31,10 @@ def test_a_loop_that_gathers_what_it_got_could_gather_a_trip_earlier(
     said = [a for a in one.advice if a.startswith("Pipelining")]
     is_in_loop = one.executions > 1
     assert bool(said) == (is_in_loop and one.exposed_us > 0)
-    if one.kind == "all-gather" and said:
-      assert "xla_gpu_enable_pipelined_all_gather" in said[0]
+    if said:
+      # XLA made the reduce-scatters of all-reduces, and pipelines them as such.
+      kind = "all_gather" if one.kind == "all-gather" else "all_reduce"
+      assert f"xla_gpu_enable_pipelined_{kind}" in said[0]
 
 
 def test_a_plan_is_told_by_the_lines_that_collectives_come_from(
