@@ -129,8 +129,9 @@ def _write(fitted: path_fit.Fit, rows: Sequence[path_rows.Row]) -> None:
       "fitted_to": (
         "Half of the rows of XLA's default_collective_perf_table (sm_90 for"
         " h100, B200 for b200, GB200 and sm_103 for gb200), rows of nccl-tests"
-        " on public systems of one node, and small all-reduces of a traced step"
-        " on A100s."
+        " on public systems of one node, small all-reduces of a traced step on"
+        " A100s, and all-reduces of few channels on four nodes of H200s and on"
+        " B300s."
       ),
       "fitted_how": (
         "Least squares of relative errors, soft above 50 %, rows of 4 MiB"
