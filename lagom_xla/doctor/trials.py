@@ -139,7 +139,7 @@ def profiler() -> str:
   with temporary.folder() as folder:
     with jax.profiler.trace(folder):
       jax.block_until_ready(jax.numpy.ones(8) + 1)
-    (session,), _ = sessions.newest(folder)
+    (session,), _, _ = sessions.newest(folder)
   planes = [plane.name for plane in session.space.planes]
   platform = jax.default_backend().upper()
   if platform == "GPU" and not any("/device:GPU" in name for name in planes):
