@@ -71,7 +71,7 @@ def test_a_device_changes_no_results():
 
 @needs_compiler
 def test_a_step_on_a_device_is_searched_for_and_candidates_are_measured():
-  step = steps.on_device(20.0)
+  step = steps.on_device(40.0)
   with step.surroundings():
     tuned = lagom_xla.tune(step.jitted(), cache=False)
     weights = step.weights
