@@ -16,6 +16,7 @@ from lagom_xla.compile import devices as devices_lib
 from lagom_xla.compile.targets import target as target_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.passes.schedule import digest
+from lagom_xla.search.xla import candidates
 from lagom_xla.search.xla import joint
 from lagom_xla.search.xla import knobs
 from lagom_xla.xla_schedule import memory as memory_lib
@@ -95,8 +96,7 @@ def test_a_search_gives_the_scheduler_more_memory_first(fsdp_step):
   found = joint.search(target, arms=(), max_compiles=2)
   default, more = found.scheduled
   assert more.config == _MORE
-  assert found.best is more
-  assert (
-    more.under_nccl_defaults.step_time_us
-    < default.under_nccl_defaults.step_time_us
-  )
+  gain = 1 - candidates.tuned_us(more) / candidates.tuned_us(default)
+  assert gain > 0
+  # With JAX 0.12 it is 0.06 % of this step, too little to keep.
+  assert found.best is (more if gain >= candidates.LEAST_GAIN else default)
