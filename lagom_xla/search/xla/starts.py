@@ -28,8 +28,8 @@ from lagom_xla.search.xla import pruning
 from lagom_xla.search.xla import turns as turns_lib
 from lagom_xla.search.xla.knobs import value as value_lib
 
-# Of the sets of options that may be compiled, so many are: by the median of the
-# 55 searches in benchmarks/recipes/results/recipes.csv, 17 with three arms.
+# Of the sets of options that may be compiled, so many are: by the median of 55
+# searches in benchmarks/recipes/results/recipes.csv, 17 with three arms.
 _USUAL_SHARE = 0.43
 
 Beside = Callable[[candidates.Candidate | None], candidates.Evaluate]
