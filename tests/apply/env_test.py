@@ -13,6 +13,7 @@ import sys
 
 import pytest
 
+from lagom_xla import plan as plan_lib
 from lagom_xla.apply import cap
 from lagom_xla.apply import files
 from lagom_xla.apply.nccl import layout
@@ -150,13 +151,20 @@ def test_the_plugin_of_an_earlier_plan_is_no_foreign_tuner(
   assert said == ""
 
 
+def _both(
+  tmp_path: pathlib.Path, folder: pathlib.Path, later: plan_lib.Plan
+) -> pathlib.Path:
+  """A script that sources a plan after the one in the folder."""
+  files.write(later, tmp_path / "later")
+  both = tmp_path / "both.sh"
+  both.write_text(f". '{folder}/env.sh'\n. '{tmp_path}/later/env.sh'\n")
+  return both
+
+
 def test_a_plan_after_another_is_said_and_does_not_keep_its_table(
   tmp_path, folder, shell
 ):
-  files.write(_WITHOUT_TABLE, tmp_path / "later")
-  both = tmp_path / "both.sh"
-  both.write_text(f". '{folder}/env.sh'\n. '{tmp_path}/later/env.sh'\n")
-  found, said = shell.source(both)
+  found, said = shell.source(_both(tmp_path, folder, _WITHOUT_TABLE))
   assert found.keys() == {"XLA_FLAGS", "NCCL_MAX_CTAS"}
   assert "another plan was sourced here" in said
   assert "start a new shell" in said
@@ -165,10 +173,7 @@ def test_a_plan_after_another_is_said_and_does_not_keep_its_table(
 def test_a_plan_that_sets_nothing_says_what_stays_of_another(
   tmp_path, folder, shell
 ):
-  files.write(_DEFAULT, tmp_path / "later")
-  both = tmp_path / "both.sh"
-  both.write_text(f". '{folder}/env.sh'\n. '{tmp_path}/later/env.sh'\n")
-  found, said = shell.source(both)
+  found, said = shell.source(_both(tmp_path, folder, _DEFAULT))
   assert found.keys() == {"XLA_FLAGS"}
   assert "another plan was sourced here" in said
 
