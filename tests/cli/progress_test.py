@@ -23,6 +23,7 @@ from lagom_xla.cli.console import silence
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile.targets import watching
 from lagom_xla.passes.program import form as form_lib
+from lagom_xla.search.xla import candidates
 
 _PLAN = config_lib.XlaConfig(
   options={"xla_gpu_a": True, "xla_gpu_b": 8}, combine_groups=(("x", "y"),)
@@ -147,6 +148,16 @@ def test_each_config_that_is_compiled_is_a_step() -> None:
           pass
     # Two of four configs are compiled, one of them twice.
     assert bar.num_done == 2
+
+
+def test_a_config_that_xla_refuses_is_said_with_the_reason() -> None:
+  refused = candidates.Refused(config=_PLAN, reason="XLA ended.\nIts log: ...")
+  with _said() as err, progress.Bar() as bar:
+    bar.found(refused)
+    bar.advance("MaxText")
+    bar.advance("another")
+  told = [line.split("s  ")[1] for line in err.getvalue().splitlines()]
+  assert told == ["MaxText: refused: XLA ended.", "another"]
 
 
 # How long is left.

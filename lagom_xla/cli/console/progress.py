@@ -79,6 +79,7 @@ class Bar:
     self.num_done, self._num_left = 0, 0.0
     self._ended_s: list[float] = []
     self._found_us: float | None = None
+    self._refusal = ""
     self._is_searched = False
     self._default_us: float | None = None
     self._words = "loading JAX"
@@ -157,9 +158,15 @@ class Bar:
     self, candidate: candidates_lib.Candidate | candidates_lib.Refused
   ) -> None:
     """Keeps what the next step has found; refused ones have no time."""
-    tuned = getattr(candidate, "tuned", None)
-    self._found_us = None if tuned is None else tuned.step_time_us
-    self._is_searched = getattr(candidate, "is_searched", False)
+    # Where there are candidates, this is loaded: bars are there before JAX is.
+    from lagom_xla.report.wording import compared
+    from lagom_xla.search.xla import candidates as candidates_lib
+
+    if isinstance(candidate, candidates_lib.Refused):
+      self._found_us, self._refusal = None, compared.refusal(candidate)
+      return
+    self._found_us = candidate.tuned.step_time_us
+    self._is_searched = candidate.is_searched
     if self._default_us is None:
       self._default_us = self._found_us
 
@@ -171,7 +178,7 @@ class Bar:
     self._progress.update(self._task, advance=1, description=words)
     if self._lines and not self._is_bar:
       self._print(self._done(words))
-    self._found_us = None
+    self._found_us, self._refusal = None, ""
 
   @property
   def left_s(self) -> float | None:
@@ -197,7 +204,7 @@ class Bar:
         words += " with NCCL tuned"
       if self.num_done > 1:
         words += f" ({self._found_us / self._default_us - 1:+.2%})"
-    return words
+    return f"{words}: {self._refusal}" if self._refusal else words
 
   def _say_what_goes_on(self) -> None:
     self._print(self._words, GOES_ON)
