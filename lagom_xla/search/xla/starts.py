@@ -1,13 +1,14 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Starts: the search over options from the best arm, then from the default.
+"""Starts: the search over options from the best arms, then from the default.
 
 A search by small steps ends where no step gains, and where that is depends on
 where it began. So every arm is compiled first, which is also what is worth most
 to a search that is stopped early; the options are searched from the fastest of
-the arms and the default, and again from the default where that is another.
-Values whose gain nothing foretells, that make no other kernels and that did
-nothing where they were compiled before, are not compiled again.
+the arms and the default, then from arms that are as fast and have other
+kernels, and last from the default. Values whose gain nothing foretells, that
+make no other kernels and that did nothing where they were compiled before, are
+not compiled again.
 """
 
 from __future__ import annotations
@@ -31,6 +32,9 @@ from lagom_xla.search.xla.knobs import value as value_lib
 # Of the sets of options that may be compiled, so many are: by the median of 55
 # searches in benchmarks/recipes/results/recipes.csv, 17 with three arms.
 _USUAL_SHARE = 0.43
+# Arms whose steps differ by no more of them are as fast: predictions of where
+# they lead are off by as much (`swaps.py`).
+_TIE = 5e-3
 
 Beside = Callable[[candidates.Candidate | None], candidates.Evaluate]
 Expect = Callable[[float], None]
@@ -122,37 +126,56 @@ def _from_starts(
   in_turn_before: Callable[[float], turns_lib.InTurn],
   max_compiles: int,
 ) -> candidates.Search:
-  """Goes on from the fastest arm, and again from the default."""
-  start = min(so_far.scheduled, key=candidates.tuned_us)
-  num_again = 0.0
-  if _has_second(so_far, start):
-    num_again = _USUAL_SHARE * (max_compiles - 1)
+  """Goes on from the fastest arm, from those that tie, and from the default."""
+  first, *others = _starts(so_far)
+  usual = _USUAL_SHARE * (max_compiles - 1)
   so_far = so_far.with_search(
     search_options(
-      candidates.Search(default=start),
+      candidates.Search(default=first),
       max_compiles=max_compiles,
-      in_turn=in_turn_before(num_again),
+      in_turn=in_turn_before(usual * len(others)),
     )
   )
-  if not _has_second(so_far, start):
-    return so_far
-  again = search_options(
-    candidates.Search(default=so_far.default),
-    max_compiles=max_compiles,
-    is_hopeless=functools.partial(_did_nothing, so_far),
-    in_turn=in_turn_before(0.0),
-  )
-  # First what has fewer options: of what is as fast the first is kept.
-  others = (*again.others, *so_far.others)
-  return dataclasses.replace(so_far.with_search(again), others=others)
+  for position, start in enumerate(others, start=1):
+    if not attempts.can_win(start, so_far):
+      continue
+    again = search_options(
+      candidates.Search(default=start),
+      max_compiles=max_compiles,
+      is_hopeless=functools.partial(_did_nothing, so_far),
+      in_turn=in_turn_before(usual * (len(others) - position)),
+    )
+    with_more = so_far.with_search(again)
+    if start is so_far.default:
+      # First what has fewer options: of what is as fast the first is kept.
+      found = (*again.others, *so_far.others)
+      with_more = dataclasses.replace(with_more, others=found)
+    so_far = with_more
+  return so_far
 
 
-def _has_second(so_far: candidates.Search, start: candidates.Candidate) -> bool:
-  """Whether options are worth a search from the default, too."""
-  default = so_far.default
-  if start.step is default.step:
-    return False  # It is the schedule that options are searched from.
-  return attempts.can_win(default, so_far)
+def _starts(so_far: candidates.Search) -> list[candidates.Candidate]:
+  """What options are searched from, the fastest first, the default last."""
+  default, *arms = so_far.scheduled
+  fastest = min(so_far.scheduled, key=candidates.tuned_us)
+  most_us = (1 + _TIE) * candidates.tuned_us(fastest)
+  tied = [arm for arm in arms if candidates.tuned_us(arm) <= most_us]
+  starts = [fastest]
+  for arm in tied:
+    if not any(_are_alike(arm, other) for other in (*starts, default)):
+      starts.append(arm)
+  if fastest.step is not default.step and attempts.can_win(default, so_far):
+    starts.append(default)
+  return starts
+
+
+def _are_alike(one: candidates.Candidate, other: candidates.Candidate) -> bool:
+  """Whether they have the same kernels, with which schedules are knobs' work.
+
+  A search has values for what else an arm sets; for other kernels it has few.
+  """
+  least_us = candidates.LEAST_GAIN * one.tuned.kernel_us
+  return abs(one.tuned.kernel_us - other.tuned.kernel_us) < least_us
 
 
 def _expecting(

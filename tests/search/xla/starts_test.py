@@ -87,6 +87,36 @@ def test_options_are_searched_from_the_default_where_an_arm_is_faster():
   assert found.best.config.options == {arm_steps.SLOP: 120}
 
 
+@pytest.mark.parametrize(
+  ("behind_us", "is_start"),
+  [(1.0, True), (10.0, False), (0.2, False)],
+  ids=["as fast", "slower", "the same kernels"],
+)
+def test_options_are_searched_from_arms_as_fast_with_other_kernels(
+  behind_us: float, is_start: bool
+):
+  # More memory helps the second arm only.
+  def schedule(config: config_lib.XlaConfig) -> hlo.Module:
+    is_second = "xla_b" in config.options
+    is_arm = "xla_a" in config.options or is_second
+    gains = config.options.get(arm_steps.SLOP) == 120 and is_second
+    kernel_us = 500.0 - 100 * is_arm + behind_us * is_second - 40 * gains
+    return arm_steps.step(kernel_us, is_full=True)
+
+  found = joint.search(
+    fake_target.FakeTarget(
+      name="step", cluster=arm_steps.H100, scheduled=schedule
+    ),
+    arms=[
+      arm_steps.arm("first", xla_a=1),
+      arm_steps.arm("second", xla_b=1),
+    ],
+  )
+  better = {"xla_b": 1, arm_steps.SLOP: 120}
+  assert (found.best.config.options == better) == is_start
+  assert bool(found.found(config_lib.XlaConfig(options=better))) == is_start
+
+
 def test_a_default_whose_kernels_alone_take_longer_than_an_arm_is_no_start():
   tried: list[set[str]] = []
 
