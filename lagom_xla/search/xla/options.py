@@ -11,13 +11,14 @@ gain no less than either alone, and compiles them in this order, until one makes
 the step shorter, which starts the next round from its schedule; or until the
 gains fall below `candidates.LEAST_GAIN`. What cannot be predicted is
 compiled once, if collectives cost enough of the step for it to gain. Where
-nothing more gains, options are taken back (`drops.py`). Only a compiled
-schedule with its NCCL settings searched anew is ever kept.
+nothing more gains, options get other values (`swaps.py`) and are taken back
+(`drops.py`). Only a compiled schedule with its NCCL settings searched anew is
+ever kept.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 import dataclasses
 
 from lagom_xla.compile import config as config_lib
@@ -26,6 +27,7 @@ from lagom_xla.search.xla import candidates
 from lagom_xla.search.xla import drops
 from lagom_xla.search.xla import knobs
 from lagom_xla.search.xla import predictions as predictions_lib
+from lagom_xla.search.xla import swaps
 from lagom_xla.search.xla import turns
 from lagom_xla.search.xla.knobs import value as value_lib
 
@@ -112,12 +114,19 @@ def _is_too_large(
 
 def _ranked(
   incumbent: candidates.Candidate,
-  tried: Collection[config_lib.XlaConfig],
+  tried: Sequence[config_lib.XlaConfig],
   regardless: Regardless | None,
   is_hopeless: IsHopeless,
   predictions: predictions_lib.Predictions,
 ) -> tuple[list[value_lib.Value], int]:
   """Values that may gain enough, the most promising first.
+
+  Args:
+    incumbent: the best so far.
+    tried: configs that are not proposed again, the start first.
+    regardless: as `search` takes it.
+    is_hopeless: as `search` takes it.
+    predictions: that may have been made before.
 
   Returns:
     The values, and the number of schedules that were predicted for them.
@@ -128,12 +137,12 @@ def _ranked(
     if incumbent.config.with_options(value.options) not in tried
   ]
   predicted = predictions.of(incumbent, values)
-  promising = [p.value for p in predicted if p.is_promising]
-  promising = [
-    value
-    for value in promising
-    if incumbent.config.with_options(value.options) not in tried
+  untried = [
+    p
+    for p in predicted
+    if incumbent.config.with_options(p.value.options) not in tried
   ]
+  promising = [p.value for p in untried if p.is_promising]
   if regardless is not None:
     unknown = list(regardless(incumbent.step))
   else:
@@ -148,6 +157,9 @@ def _ranked(
       if not any(v.options.items() <= options.items() for options in known)
     ]
   promising.sort(key=lambda value: (not value.is_first, value.is_last))
+  added = incumbent.config.options.items() - tried[0].options.items()
+  alone = [p for p in untried if p.value in values]
+  promising += swaps.of(alone, {name for name, _ in added})
   return promising, len(predicted) + 1
 
 

@@ -63,6 +63,17 @@ def test_thresholds_end_with_one_that_all_fit_under():
   assert _worth_trying(*[[40 * MIB]] * 8) == [128, 512]
 
 
+def test_what_is_combined_may_be_less_so():
+  assert _worth_trying([300 * MIB, 400 * MIB]) == [0, 128, 512]
+  assert _worth_trying([300 * MIB] * 5, [300 * MIB]) == [
+    0,
+    128,
+    512,
+    1024,
+    2048,
+  ]
+
+
 def test_kinds_are_combined_apart():
   module = gather_steps.module([64 * KIB], [64 * KIB])
   assert not list(
