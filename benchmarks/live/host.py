@@ -173,11 +173,15 @@ def _shared(value: Any) -> Any:
 
 
 def _leave_together() -> None:
-  """Waits until the other process has said what it found."""
+  """Waits until both have said what they found; the store's process is last."""
   store = _store()
   store.put(f"benchmarks.live/over/{store.process_id}", b"")
   other = 1 - store.process_id
   store.get(f"benchmarks.live/over/{other}", timeout_s=_TIMEOUT_S)
+  if store.process_id == 0:
+    store.get("benchmarks.live/left", timeout_s=_TIMEOUT_S)
+  else:
+    store.put("benchmarks.live/left", b"")
   os.kill(os.getpid(), signal.SIGKILL)  # Not by JAX's barrier: all is said.
 
 
