@@ -182,6 +182,24 @@ def proposed_by(
     yield
 
 
+# Calls in which a step is measured, traced, and runs candidates.
+NUM_CALLS = 200
+
+
+def again(lowered: jax.stages.Lowered) -> jax.stages.Compiled:
+  """Another executable of the same step."""
+  options: Any = {"xla_cpu_enable_fast_math": False}
+  return lowered.compile(compiler_options=options)
+
+
+@contextlib.contextmanager
+def proposed_again() -> Iterator[Proposer]:
+  """The same step is proposed, compiled again, time after time."""
+  proposer = Proposer({f"again {n}": again for n in range(99)})
+  with proposed_by(proposer):
+    yield proposer
+
+
 _end = tracing.Tracer.end
 
 
