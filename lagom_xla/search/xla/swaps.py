@@ -11,7 +11,8 @@ good, by little more or less, are compiled, too.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
+from collections.abc import Set as AbstractSet
 import itertools
 
 from lagom_xla.search.xla import predictions
@@ -27,7 +28,7 @@ _SAME = 1e-6
 
 
 def of(
-  predicted: Iterable[predictions.Predicted], added: Collection[str]
+  predicted: Iterable[predictions.Predicted], added: AbstractSet[str]
 ) -> Iterator[value_lib.Value]:
   """The most promising swaps of a config.
 
@@ -38,7 +39,7 @@ def of(
   swaps = (
     p.value
     for p in predicted
-    if p.value.options.keys() <= frozenset(added)
+    if p.value.options.keys() <= added
     and not p.is_promising
     and p.gain >= -_CLOSE
     and abs(p.gain) >= _SAME
