@@ -15,6 +15,7 @@ import numpy as np
 from benchmarks.live import perceptrons
 from benchmarks.live import products
 from benchmarks.live import training
+import cpu_trace
 from lagom_xla.live import proposals as proposals_lib
 from lagom_xla.live.cpu import CpuProposer
 from lagom_xla.live.cpu import compiling
@@ -62,13 +63,14 @@ def costs(**seconds: float) -> work.Costs:
   return work.Costs(**{**nothing, **seconds})
 
 
-def works(module: hlo.Module, each: work.Costs) -> dict[str, work.Work]:
+def works(module: hlo.Module, each: work.Costs) -> dict[str, cpu_trace.Did]:
   """What the instructions of a module's entry do, and take, by name."""
-  return {
-    i.name: did
-    for i in module.entry.instructions
-    if (did := each.work(module, module.entry, i)) and did.seconds
-  }
+  found = {}
+  for id_, amount in work.amounts(module).items():
+    if id_ in module.entry.by_id and (seconds := each.seconds(amount)):
+      did = cpu_trace.Did(kind=amount.kind, seconds=seconds)
+      found[module.entry.by_id[id_].name] = did
+  return found
 
 
 def proposed(

@@ -10,6 +10,7 @@ event of its own, as XLA's profiler does it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+import dataclasses
 import pathlib
 
 import jax
@@ -21,10 +22,18 @@ _STATS = ("hlo_op", "hlo_module", "run_id", "device_ordinal", "_p", "_c")
 _BETWEEN_PS = 10**9
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Did:
+  """What an instruction did, and how long that took."""
+
+  kind: work.Kind
+  seconds: float
+
+
 def write(
   folder: pathlib.Path,
   module: hlo.Module,
-  executions: Sequence[Mapping[str, work.Work]],
+  executions: Sequence[Mapping[str, Did]],
 ) -> None:
   """Writes a trace of a module's entry.
 
@@ -68,7 +77,7 @@ def _events(
   run_id: int,
   begin_ps: int,
   end_ps: int,
-  did: work.Work,
+  did: Did,
 ) -> Iterator[str]:
   """An instruction's event, and the end of what it left to others."""
   link = 1000 * run_id + numbers[name]

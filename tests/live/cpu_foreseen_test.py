@@ -64,16 +64,23 @@ def test_a_step_takes_at_least_its_products_and_at_most_all_that_it_does(
   each: work.Costs, way: way_lib.Way
 ):
   module = scheduled_chain(way)
-  amounts = [
-    found
-    for i in module.entry.instructions
-    if (found := each.work(module, module.entry, i)) is not None
-  ]
-  on_network = sum(a.seconds for a in amounts if a.kind == "collective")
-  computing = sum(a.seconds for a in amounts if a.kind != "collective")
+  did = works(module, each).values()
+  on_network = sum(it.seconds for it in did if it.kind == "collective")
+  computing = sum(it.seconds for it in did if it.kind != "collective")
   step_s = replay.step_s(module, each)
   assert step_s >= max(on_network, computing) * (1 - 1e-6)
   assert step_s <= (on_network + computing) * (1 + 1e-6)
+
+
+@given(st.lists(COSTS, max_size=3), COSTS)
+def test_a_module_that_was_looked_at_once_is_replayed_at_any_costs(
+  others: list[work.Costs], each: work.Costs
+):
+  module = scheduled_chain(ORDERED)
+  replayed = replay.Replay(module)
+  for other in others:
+    replayed.step_s(other)
+  assert replayed.step_s(each) == replay.step_s(module, each)
 
 
 def test_many_small_gradients_are_proposed_as_few_large_ones():

@@ -78,14 +78,11 @@ def _amounts(
   module: hlo.Module,
 ) -> Iterator[tuple[hlo.Instruction, work_lib.Amount, int]]:
   """What each instruction does, and how often it runs in a step."""
+  amounts = work_lib.amounts(module)
   for computation_id, executions in module.executions.items():
-    computation = module.computations[computation_id]
-    for instruction in computation.instructions:
-      if any(module.callees(instruction)):
-        continue
-      amount = work_lib.amount(module, computation, instruction)
-      if amount is not None:
-        yield instruction, amount, executions
+    for instruction in module.computations[computation_id].instructions:
+      if instruction.id in amounts:
+        yield instruction, amounts[instruction.id], executions
 
 
 def _network(moved: Sequence[_Seen]) -> tuple[float, float]:
@@ -144,10 +141,11 @@ def _with_products(
   )
   if not total:
     return known
+  replayed = replay.Replay(module)
   low, high = 0.0, step_s / total
   for _ in range(_NUM_HALVINGS):
     middle = (low + high) / 2
-    if replay.step_s(module, at(middle)) < step_s:
+    if replayed.step_s(at(middle)) < step_s:
       low = middle
     else:
       high = middle

@@ -17,7 +17,7 @@ and take no longer together than one after the other.
 from __future__ import annotations
 
 import collections
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 import dataclasses
 
 from lagom_xla.live.cpu import work as work_lib
@@ -34,24 +34,36 @@ def step_s(module: hlo.Module, costs: work_lib.Costs) -> float:
     module: scheduled.
     costs: of its instructions.
   """
-  return _Replay(module, costs).of(module.entry)
+  return Replay(module).step_s(costs)
 
 
-class _Replay:
-  """A module whose computations are replayed once each."""
+class Replay:
+  """A module that is looked at once, and replayed at any costs.
 
-  def __init__(self, module: hlo.Module, costs: work_lib.Costs):
-    self._module = module
-    self._costs = costs
-    self._known: dict[int, float] = {}
+  Args:
+    module: scheduled.
+  """
 
-  def of(self, computation: hlo.Computation) -> float:
-    """Seconds of a computation."""
-    if computation.id not in self._known:
-      self._known[computation.id] = _Run(self._tasks(computation)).seconds()
-    return self._known[computation.id]
+  def __init__(self, module: hlo.Module):
+    self._entry = module.entry
+    self._plans: dict[int, _Plan] = {}
+    self._look_at(module, module.entry, work_lib.amounts(module))
 
-  def _tasks(self, computation: hlo.Computation) -> list[_Task]:
+  def step_s(self, costs: work_lib.Costs) -> float:
+    """Seconds of a step; each computation is replayed once."""
+    known: dict[int, float] = {}
+    for computation_id, plan in self._plans.items():
+      seconds = [_seconds(task, costs, known) for task in plan.tasks]
+      known[computation_id] = _Run(plan, seconds).seconds()
+    return known[self._entry.id]
+
+  def _look_at(
+    self,
+    module: hlo.Module,
+    computation: hlo.Computation,
+    amounts: Mapping[int, work_lib.Amount],
+  ) -> None:
+    """Adds a computation, behind those that it calls."""
     tasks: list[_Task] = []
     # Those that give each value, seen through what takes no time.
     sources: dict[int, frozenset[int]] = {}
@@ -61,31 +73,52 @@ class _Replay:
         *(sources[id_] for id_ in instruction.operand_ids),
         *(sources[id_] for id_ in instruction.control_predecessor_ids),
       )
-      work = self._work(computation, instruction)
-      if work is None:
+      inside = tuple(module.callees(instruction))
+      amount = None if inside else amounts.get(instruction.id)
+      if amount is None and not inside:
         sources[instruction.id] = before
         continue
+      for callee, _ in inside:
+        if callee.id not in self._plans:
+          self._look_at(module, callee, amounts)
       sources[instruction.id] = frozenset([len(tasks)])
-      if work.kind == "collective":
+      if amount is not None and amount.kind == "collective":
         before |= last_collective
         last_collective = sources[instruction.id]
-      tasks.append(_Task(work=work, before=before))
-    return tasks
-
-  def _work(
-    self, computation: hlo.Computation, instruction: hlo.Instruction
-  ) -> work_lib.Work | None:
-    inside = list(self._module.callees(instruction))
-    if inside:
-      seconds = sum(self.of(callee) * trips for callee, trips in inside)
-      return work_lib.Work(kind="kernel", seconds=seconds)
-    return self._costs.work(self._module, computation, instruction)
+      calls = tuple((callee.id, trips) for callee, trips in inside)
+      tasks.append(_Task(amount=amount, calls=calls, before=before))
+    self._plans[computation.id] = _Plan(tasks)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class _Task:
-  work: work_lib.Work
+  """What takes time: an amount of work, or computations and their trips."""
+
+  amount: work_lib.Amount | None
+  calls: tuple[tuple[int, int], ...]
   before: frozenset[int]
+
+
+def _seconds(
+  task: _Task, costs: work_lib.Costs, known: Mapping[int, float]
+) -> float:
+  if task.amount is not None:
+    return costs.seconds(task.amount)
+  return sum(known[callee] * trips for callee, trips in task.calls)
+
+
+class _Plan:
+  """The tasks of a computation, and which of them follow each."""
+
+  def __init__(self, tasks: Sequence[_Task]):
+    self.tasks = tasks
+    self.kinds: list[work_lib.Kind] = [
+      "kernel" if task.amount is None else task.amount.kind for task in tasks
+    ]
+    self.after: list[list[int]] = [[] for _ in tasks]
+    for number, task in enumerate(tasks):
+      for other in task.before:
+        self.after[other].append(number)
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -101,16 +134,13 @@ class _Thread:
 
 
 class _Run:
-  """One run of tasks."""
+  """One run of tasks that take so long."""
 
-  def __init__(self, tasks: Sequence[_Task]):
-    self._kinds = [task.work.kind for task in tasks]
-    self._left_s = [task.work.seconds for task in tasks]
-    self._waits_for = [len(task.before) for task in tasks]
-    self._after: list[list[int]] = [[] for _ in tasks]
-    for number, task in enumerate(tasks):
-      for other in task.before:
-        self._after[other].append(number)
+  def __init__(self, plan: _Plan, seconds: Sequence[float]):
+    self._kinds = plan.kinds
+    self._after = plan.after
+    self._left_s = list(seconds)
+    self._waits_for = [len(task.before) for task in plan.tasks]
     first = (n for n, count in enumerate(self._waits_for) if not count)
     self._threads = [_Thread(queue=collections.deque(first))]
     self._products: list[int] = []

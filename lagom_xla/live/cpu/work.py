@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 import dataclasses
 import functools
 from typing import Literal
@@ -34,14 +35,6 @@ class Amount:
   num_arrays: int = 0
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
-class Work:
-  """What an instruction does, and how long that takes alone."""
-
-  kind: Kind
-  seconds: float
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Costs:
   """What things cost on a host and its network, in seconds.
@@ -60,36 +53,46 @@ class Costs:
   array_s: float
   network_byte_s: float
 
-  def work(
-    self,
-    module: hlo.Module,
-    computation: hlo.Computation,
-    instruction: hlo.Instruction,
-  ) -> Work | None:
-    """What an instruction takes; None for those that take no time."""
-    found = amount(module, computation, instruction)
-    if found is None:
-      return None
-    if found.kind == "collective":
-      seconds = (
-        found.num_arrays * self.array_s + found.num_bytes * self.network_byte_s
+  def seconds(self, amount: Amount) -> float:
+    """What so much takes alone."""
+    if amount.kind == "collective":
+      return (
+        amount.num_arrays * self.array_s
+        + amount.num_bytes * self.network_byte_s
       )
-    else:
-      seconds = (
-        self.launch_s
-        + found.num_multiplications * self.multiplication_s
-        + found.num_bytes * self.byte_s
-      )
-    return Work(kind=found.kind, seconds=seconds)
+    return (
+      self.launch_s
+      + amount.num_multiplications * self.multiplication_s
+      + amount.num_bytes * self.byte_s
+    )
 
 
-def amount(
+@functools.lru_cache(maxsize=1)  # One module is looked at again and again.
+def amounts(module: hlo.Module) -> Mapping[int, Amount]:
+  """How much each instruction of a module does that takes time, by id.
+
+  Those that call computations are left out: what is inside takes the time.
+  """
+  moved = _moved(module)
+  found: dict[int, Amount] = {}
+  for computation_id in module.executions:
+    computation = module.computations[computation_id]
+    for instruction in computation.instructions:
+      if instruction.opcode in collectives.KINDS:
+        amount = moved.get(instruction.id)
+      elif any(module.callees(instruction)):
+        amount = None
+      else:
+        amount = _computed(module, computation, instruction)
+      if amount is not None:
+        found[instruction.id] = amount
+  return found
+
+
+def _computed(
   module: hlo.Module, computation: hlo.Computation, instruction: hlo.Instruction
 ) -> Amount | None:
-  """How much an instruction does; None for those that take no time."""
-  if instruction.opcode in collectives.KINDS:
-    moved = _moved(module).get(instruction.id)
-    return None if moved is None else moved
+  """How much a kernel does; None for what takes no time."""
   if instruction.opcode in collectives.NOPS:
     return None
   multiplications = behind_products.num_multiplications(
@@ -107,7 +110,6 @@ def amount(
   return Amount(kind="kernel", num_bytes=access.num_bytes)
 
 
-@functools.lru_cache(maxsize=1)  # One module is looked at again and again.
 def _moved(module: hlo.Module) -> dict[int, Amount]:
   """The collectives of a module, by id.
 
