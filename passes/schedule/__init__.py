@@ -6,6 +6,7 @@
 buffer, `aliasing` who reads and writes it, and `live_bytes` how much is alive
 at the peak. By that `reordering` proves an order safe. `strands` and `units`
 read a loop's body, and `alignment` finds an order for it on GPUs;
-`behind_products` finds the one in which CPUs run a module. `orders` names
-instructions, so that an order outlives the compile that it is from.
+`behind_products` finds the one in which CPUs run a module, of what is `ready`.
+`orders` names instructions, so that an order outlives the compile that it is
+from.
 """

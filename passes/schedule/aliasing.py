@@ -41,12 +41,6 @@ class Access:
     """The buffers that it touches."""
     return self.reads | self.writes
 
-  def conflicts(self, other: Access) -> bool:
-    """Whether one writes to what the other touches."""
-    return not (
-      self.writes.isdisjoint(other.all) and other.writes.isdisjoint(self.all)
-    )
-
 
 _NONE = Access()
 

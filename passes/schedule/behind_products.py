@@ -25,12 +25,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 import dataclasses
+import itertools
 
 from lagom_xla.passes import collectives
 from lagom_xla.passes import edit
 from lagom_xla.passes import hlo
 from lagom_xla.passes.kernel_work import matrix_products
 from lagom_xla.passes.schedule import aliasing
+from lagom_xla.passes.schedule import ready as ready_lib
+from lagom_xla.passes.schedule import reordering
 
 # Smaller products are over before another thread has woken up: 256 x 256 x 512
 # multiplications are one of these, 512 x 512 x 512 are not (measured on two
@@ -60,14 +63,20 @@ def rewrite(module: hlo.Module) -> bytes | None:
   Returns:
     A serialized HloModuleProto; None where no collective found a product.
   """
+  ids = [
+    id_
+    for id_, computation in module.computations.items()
+    if any(map(_is_collective, computation.instructions))
+    and _large_products(module, computation)
+  ]
+  if not ids:
+    return None
   copy = hlo.Module(type(module.proto)(), module.num_partitions)
   copy.proto.CopyFrom(module.proto)
   buffers = aliasing.Buffers(copy, is_assigned=False)
   editor = edit.Editor(copy)
   is_changed = False
-  for computation in copy.computations.values():
-    if not any(map(_is_collective, computation.instructions)):
-      continue
+  for computation in map(copy.computations.__getitem__, ids):
     found = order_of(copy, computation, buffers)
     if found.behind:
       is_changed = True
@@ -85,29 +94,20 @@ def order_of(
   a collective, and leads to no other one, comes last: whatever followed it here
   could get memory that it frees, and would wait for it and the collective.
   """
-  sizes = {
-    i.id: size
-    for i in computation.instructions
-    if is_large(size := num_multiplications(module, computation, i))
-  }
+  sizes = _large_products(module, computation)
   waits_for = _needs(computation, buffers)
   last = _needed_last(computation, waits_for)
-  left = list(computation.instructions)
+  queue = ready_lib.Queue(computation, waits_for, last)
   ordered: list[hlo.Instruction] = []
   behind: dict[int, int] = {}
-  while left:
-    ready = [i for i in left if not waits_for[i.id]]
-    ready = [i for i in ready if i.id not in last] or ready
+  while ready := queue.ready:
     taken = _next(ready, sizes)
     if len(taken) > 1:
       product, collective = taken
       behind[collective.id] = product.id
     for instruction in taken:
-      left.remove(instruction)
+      queue.take(instruction.id)
       ordered.append(instruction)
-    done = {instruction.id for instruction in taken}
-    for instruction in left:
-      waits_for[instruction.id] -= done
   return Order(instructions=tuple(ordered), behind=behind)
 
 
@@ -115,15 +115,16 @@ def _needed_last(
   computation: hlo.Computation, waits_for: Mapping[int, set[int]]
 ) -> set[int]:
   """What depends on a collective, and no collective depends on."""
-  behind, ahead = set[int](), set[int]()
   collective_ids = {i.id for i in computation.instructions if _is_collective(i)}
+  # The collectives, and what depends on them; those, and what they depend on.
+  behind, ahead = set(collective_ids), set(collective_ids)
   for instruction in computation.instructions:
-    if waits_for[instruction.id] & (behind | collective_ids):
+    if not behind.isdisjoint(waits_for[instruction.id]):
       behind.add(instruction.id)
   for instruction in reversed(computation.instructions):
-    if instruction.id in ahead | collective_ids:
+    if instruction.id in ahead:
       ahead |= waits_for[instruction.id]
-  return behind - ahead - collective_ids
+  return behind - ahead
 
 
 def _next(
@@ -151,6 +152,17 @@ def is_large(multiplications: int) -> bool:
   return multiplications >= _LEAST_MULTIPLICATIONS
 
 
+def _large_products(
+  module: hlo.Module, computation: hlo.Computation
+) -> dict[int, int]:
+  """The multiplications of each large product, by its id."""
+  return {
+    i.id: size
+    for i in computation.instructions
+    if is_large(size := num_multiplications(module, computation, i))
+  }
+
+
 def num_multiplications(
   module: hlo.Module,
   computation: hlo.Computation,
@@ -174,21 +186,11 @@ def _needs(
   wrote memory that it touches; and the collective before a collective, whose
   order all hosts have to agree on.
   """
-  needs: dict[int, set[int]] = {}
-  before: list[tuple[int, aliasing.Access]] = []
-  last_collective: int | None = None
-  for instruction in computation.instructions:
-    access = buffers.access(computation, instruction)
-    needs[instruction.id] = {
-      *instruction.operand_ids,
-      *instruction.control_predecessor_ids,
-      *(id_ for id_, other in before if access.conflicts(other)),
-    }
-    if _is_collective(instruction):
-      if last_collective is not None:
-        needs[instruction.id].add(last_collective)
-      last_collective = instruction.id
-    before.append((instruction.id, access))
+  before = reordering.predecessors(computation, buffers)
+  needs = {id_: set(earlier) for id_, earlier in before.items()}
+  ids = [i.id for i in computation.instructions if _is_collective(i)]
+  for earlier, later in itertools.pairwise(ids):
+    needs[later].add(earlier)
   return needs
 
 

@@ -29,6 +29,7 @@ from lagom_xla.live.cpu import compiling
 from lagom_xla.live.cpu import way as way_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes import registry
+from lagom_xla.passes.schedule import behind_products
 
 WAYS = st.builds(
   way_lib.Way,
@@ -84,6 +85,11 @@ def test_a_collective_behind_a_product_changes_no_bit():
   made = chain()
   compiled = CpuProposer().compile(lowered(made), way_lib.to_bytes(ORDERED))
   assert bits(made, compiled) == bits(made, lowered(made).compile())
+
+
+def test_a_step_of_small_products_has_nothing_to_put_collectives_behind():
+  module = compiling.schedule(lowered(many_gradients()), way_lib.AS_XLA_DOES)
+  assert behind_products.rewrite(module) is None
 
 
 def test_equal_payloads_have_equal_digests_and_other_groups_another():
