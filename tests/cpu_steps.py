@@ -77,11 +77,17 @@ def proposed(
   step: jax.stages.Lowered,
   step_s: float = 1.0,
   folder: pathlib.Path | None = None,
+  proposer: CpuProposer | None = None,
+  search_s: float | None = None,
 ) -> list[proposals_lib.Proposal]:
   measured = proposals_lib.Measured(
-    trace_dir=folder, step_s=step_s, num_traced=0 if folder is None else 1
+    trace_dir=folder,
+    step_s=step_s,
+    num_traced=0 if folder is None else 1,
+    search_s=search_s,
   )
-  return list(CpuProposer().proposals(step, measured, threading.Event()))
+  proposer = proposer or CpuProposer()
+  return list(proposer.proposals(step, measured, threading.Event()))
 
 
 @functools.cache

@@ -74,6 +74,7 @@ class Job:
     self.lost_s = 0.0
     self.num_searches = 0
     self.is_searching = False
+    self.most_search_s: float | None = None
     self.concluded: list[bool] = []
     self.trials: list[surroundings.Trial] = []
     self.scripts: list[script_lib.Script] = []
@@ -151,8 +152,9 @@ class Job:
   def now_s(self) -> float:
     return self._clock_s
 
-  def begin_search(self, step_s: float) -> None:
+  def begin_search(self, step_s: float, most_s: float | None) -> None:
     assert step_s > 0
+    self.most_search_s = most_s
     self.is_searching = True
     self.num_searches += 1
     self._searched_s = self._clock_s

@@ -53,6 +53,15 @@ class Deferred(proposals_lib.Proposer):
   def plan(self, plan: plan_lib.Plan | None) -> None:
     self._proposer().plan = plan
 
+  @property
+  def has_looked_at_all(self) -> bool:
+    """See `proposals.Proposer`."""
+    return self._proposer().has_looked_at_all
+
+  @has_looked_at_all.setter
+  def has_looked_at_all(self, value: bool) -> None:
+    self._proposer().has_looked_at_all = value
+
   def proposals(
     self,
     lowered: jax.stages.Lowered,

@@ -54,12 +54,15 @@ class FirstProcess:
     """See `surroundings.Surroundings`."""
     return time.monotonic()
 
-  def begin_search(self, step_s: float) -> None:
+  def begin_search(self, step_s: float, most_s: float | None) -> None:
     """See `surroundings.Surroundings`."""
     self._stop_search()
     trace_dir, num_traced = self._tracer.latest()
     measured = proposals.Measured(
-      trace_dir=trace_dir, step_s=step_s, num_traced=num_traced
+      trace_dir=trace_dir,
+      step_s=step_s,
+      num_traced=num_traced,
+      search_s=most_s,
     )
     self._search = search_thread.Search(self._memory, measured)
 

@@ -45,11 +45,13 @@ class Measured:
       none.
     step_s: Median step time of the baseline, in seconds.
     num_traced: Steps in the trace.
+    search_s: What the search may take of a core, in seconds; None for no bound.
   """
 
   trace_dir: pathlib.Path | None
   step_s: float
   num_traced: int
+  search_s: float | None = None
 
 
 class Proposer(Protocol):
@@ -60,12 +62,15 @@ class Proposer(Protocol):
       and all; None where there was none, or it makes no plans.
     has_profile_build: Whether a profiler sees more of the step if it is
       compiled in another way.
+    has_looked_at_all: Whether the last search looked at all that there is; not
+      where it had no time for that.
     lost_per_core: What a step loses while one core works for the search or a
       compile, as a part of the time; 0 where steps do not run on those cores.
   """
 
   plan: plan_lib.Plan | None = None
   has_profile_build: bool = False
+  has_looked_at_all: bool = True
   lost_per_core: float = 0.0
 
   def proposals(

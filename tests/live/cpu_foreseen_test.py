@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import logging
 import pathlib
 import threading
 
@@ -14,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from cpu_steps import GRADIENT_BYTES
 from cpu_steps import NUM_ARRAYS
 from cpu_steps import ORDERED
 from cpu_steps import chain
@@ -32,6 +34,7 @@ from lagom_xla.live.cpu import compiling
 from lagom_xla.live.cpu import replay
 from lagom_xla.live.cpu import trace
 from lagom_xla.live.cpu import way as way_lib
+from lagom_xla.live.cpu import ways as ways_lib
 from lagom_xla.live.cpu import work
 from lagom_xla.passes import hlo
 
@@ -131,6 +134,45 @@ def test_a_trace_of_another_step_is_told_and_not_predicted_by(
     trace.usual(empty, module)
   found = proposed(lowered(chain()), folder=tmp_path)
   assert {proposal.predicted_ratio for proposal in found} == {None}
+
+
+def test_the_groups_that_most_probably_gain_are_looked_at_first():
+  step = lowered(many_gradients())
+  ways = ways_lib.likely_first(step, lambda: 7)
+  one_group, one_by_one, *others = [way.group_bytes for way in ways]
+  assert (one_group, one_by_one) == (GRADIENT_BYTES, 0)
+  # The best groups in four forms, then these forms with XLA's own.
+  assert others[-8:] == [7, 7, 7, 7, None, None, None, None]
+
+
+def test_a_search_with_no_time_proposes_only_what_one_schedule_shows(
+  caplog: pytest.LogCaptureFixture,
+):
+  proposer = CpuProposer()
+  caplog.set_level(logging.INFO)
+  assert (
+    proposed(lowered(many_gradients()), proposer=proposer, search_s=0) == []
+  )
+  assert not proposer.has_looked_at_all
+  assert "looked at 0 of" in caplog.text
+  found = proposed(lowered(chain()), proposer=proposer, search_s=0)
+  assert [one.name for one in found] == ["collectives behind products"]
+
+
+def test_a_search_with_time_for_all_is_as_one_without_a_bound():
+  proposer, step = CpuProposer(), lowered(many_gradients())
+  bound = proposed(step, proposer=proposer, search_s=3600.0)
+  assert proposer.has_looked_at_all
+  assert bound == proposed(step)
+
+
+def test_a_search_that_was_cut_short_says_so_when_it_ends():
+  measured = proposals_lib.Measured(
+    trace_dir=None, step_s=1.0, num_traced=0, search_s=0.0
+  )
+  step = lowered(many_gradients())
+  with pytest.raises(StopIteration, match="might have cost too much"):
+    next(CpuProposer().proposals(step, measured, threading.Event()))
 
 
 def test_a_step_without_collectives_has_nothing_to_tune():

@@ -149,6 +149,16 @@ def test_a_step_that_nothing_made_faster_is_left_alone(tmp_path: pathlib.Path):
   assert _entry(tmp_path) == entry
 
 
+def test_a_search_without_time_for_all_says_nothing_to_the_next_run(
+  tmp_path: pathlib.Path,
+):
+  for _ in range(2):
+    proposer = live_step.Proposer(_SLOWER)
+    proposer.has_looked_at_all = False
+    _run(tmp_path, proposer)
+    assert len(proposer.measured) == 1
+
+
 def test_what_is_not_faster_any_more_is_searched_anew(tmp_path: pathlib.Path):
   _run(tmp_path, live_step.Proposer(_FASTER))
   now = {"faster": live_step.sleeping(0.012), "fast": live_step.sleeping(0)}

@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 import random
 import statistics
+from typing import Any
 
 import pytest
 
@@ -160,6 +161,33 @@ def test_compiles_are_waited_for_only_where_the_step_needs_their_cores():
   assert begins_at_once(0.0)
   assert begins_at_once(1 / 64)
   assert not begins_at_once(1 / 2)
+
+
+def _bound_s(step_s: float, num_calls: int = 700, **args: Any) -> float | None:
+  """What a search may take of a core, in a run of so many calls."""
+  job = Job(step_s=[step_s], noise=0.0, **args)
+  job.run(num_calls)
+  assert job.num_searches == 1
+  return job.most_search_s
+
+
+def test_a_search_may_take_what_is_left_beside_its_candidate():
+  bound_s = _bound_s(0.15, compile_s=0.2, lost_per_core=1 / 2)
+  # 20 steps, less imports of 0.42 s and a compile on one of two cores; and a
+  # candidate that takes a quarter longer, in two calls and two blocks of two.
+  left_s = 20 * 0.15 - (0.42 + 0.2) / 2 - (2 + 2 * 2) / 4 * 0.15
+  assert bound_s == pytest.approx(left_s * 2, rel=1e-3)
+
+
+def test_a_search_that_needs_none_of_the_step_s_cores_has_no_bound():
+  assert _bound_s(1.0, compile_s=10.0) is None
+
+
+def test_a_longer_run_leaves_more_to_a_search():
+  # Of 1,000 calls these could not pay for one.
+  bound_s = _bound_s(0.02, num_calls=10_000, compile_s=0.2, lost_per_core=1 / 2)
+  assert bound_s is not None
+  assert bound_s > 2.5 * 0.2, "enough to look at one way"
 
 
 def test_a_search_after_a_drift_is_paid_for_by_the_whole_run():

@@ -82,9 +82,14 @@ def schedule(lowered: jax.stages.Lowered, way: way_lib.Way) -> hlo.Module:
   program = _program(lowered, way)
   with _grouped(program, way):
     module = _module_at(registry.Stage.POST_SCHEDULER, program)
-  rewritten = behind_products.rewrite(module) if way.is_ordered else None
+  return (ordered(module) if way.is_ordered else None) or module
+
+
+def ordered(module: hlo.Module) -> hlo.Module | None:
+  """A scheduled module with collectives behind products; None: none can be."""
+  rewritten = behind_products.rewrite(module)
   if rewritten is None:
-    return module
+    return None
   return hlo.Module(type(module.proto).FromString(rewritten))
 
 

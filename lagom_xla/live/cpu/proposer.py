@@ -3,15 +3,14 @@
 """Proposer of ways to run a step on CPUs, ranked by their replays.
 
 Of the step as it runs, the parts are measured, or at least its time. Every way
-is scheduled by XLA and replayed with the costs that explain that; those that
-should take less than the step as it is are proposed, the quickest first.
+that the search has time for is scheduled by XLA and replayed with the costs
+that explain that; those that should take less than the step as it is are
+proposed, the quickest first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
-import dataclasses
-import math
+from collections.abc import Generator
 import threading
 
 from absl import logging
@@ -19,45 +18,16 @@ import jax
 
 from lagom_xla import errors
 from lagom_xla.live import proposals as proposals_lib
+from lagom_xla.live.cpu import budget as budget_lib
 from lagom_xla.live.cpu import compiling
 from lagom_xla.live.cpu import fit
-from lagom_xla.live.cpu import grouping
-from lagom_xla.live.cpu import replay
+from lagom_xla.live.cpu import foreseen as foreseen_lib
 from lagom_xla.live.cpu import trace
 from lagom_xla.live.cpu import way as way_lib
+from lagom_xla.live.cpu import ways as ways_lib
 from lagom_xla.live.cpu import work
 from lagom_xla.passes import collectives
 from lagom_xla.passes import hlo
-
-_MOST_PROPOSALS = 6
-# Into how many groups the all-reduces go, beside each alone.
-_NUM_GROUPS = (1, 2, 4, 8)
-_STRANDS = ("paired", "rotated")
-_NUM_PIECES = (2, 4)
-# Step times that agree in so many digits of their ratio are equal.
-_DIGITS = 2
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _Foreseen:
-  """A way as it would be scheduled.
-
-  Attributes:
-    way: the way.
-    ratio: its step time over that of the step as it is.
-    digest: what it runs, in which order.
-    collectives: bytes of their arrays, in their order.
-  """
-
-  way: way_lib.Way
-  ratio: float
-  digest: bytes
-  collectives: tuple[tuple[int, ...], ...]
-
-  @property
-  def in_short(self) -> float:
-    """The ratio, as far as it tells ways apart."""
-    return round(self.ratio, _DIGITS)
 
 
 class CpuProposer(proposals_lib.Proposer):
@@ -74,40 +44,30 @@ class CpuProposer(proposals_lib.Proposer):
     Raises:
       DonationLostError: the step donates, and this JAX would forget that.
     """
-    as_it_is = compiling.schedule(lowered, way_lib.AS_XLA_DOES)
+    self.has_looked_at_all = True
+    budget = budget_lib.Budget(measured.search_s)
+    with budget.looking(way_lib.AS_XLA_DOES.form):
+      as_it_is = compiling.schedule(lowered, way_lib.AS_XLA_DOES)
     if not collectives.find(as_it_is):
       return "it has no collectives, and on CPUs nothing else is tuned"
     # All other ways have passes, so what holds for one holds for all.
     compiling.check_donation(lowered, way_lib.Way(is_ordered=True))
     costs, is_predicted = _costs(as_it_is, measured)
-    step_s = replay.step_s(as_it_is, costs)
-    found: list[_Foreseen] = []
-    for way in _ways(lowered, found):
-      if stop.is_set():
-        return None
-      try:
-        module = compiling.schedule(lowered, way)
-      except errors.LagomError as error:
-        logging.debug("%s: %s", way_lib.in_words(way), errors.first_line(error))
-      else:
-        ratio = replay.step_s(module, costs) / step_s
-        sent = tuple(one.array_bytes for one in collectives.find(module))
-        found.append(
-          _Foreseen(
-            way=way,
-            ratio=ratio,
-            digest=compiling.order_of(module),
-            collectives=sent,
-          )
-        )
-    best = _best(found, compiling.order_of(as_it_is))
+    foresight = foreseen_lib.Foresight(as_it_is, costs)
+    words = _look(lowered, foresight, budget, stop)
+    self.has_looked_at_all = words is None
+    if stop.is_set():
+      return None
+    best = foresight.best()
     for one in best:
       yield proposals_lib.Proposal(
         name=way_lib.in_words(one.way),
         payload=way_lib.to_bytes(one.way),
         predicted_ratio=one.ratio if is_predicted else None,
       )
-    return None if best else "no other way is foreseen to take less"
+    if words is None and not best:
+      return "no other way is foreseen to take less"
+    return words
 
   def compile(
     self, lowered: jax.stages.Lowered, payload: bytes
@@ -118,6 +78,38 @@ class CpuProposer(proposals_lib.Proposer):
   def digest(self, compiled: jax.stages.Compiled) -> bytes:
     """A hash of the collectives, in the order in which they run."""
     return compiling.digest(compiled)
+
+
+def _look(
+  lowered: jax.stages.Lowered,
+  foresight: foreseen_lib.Foresight,
+  budget: budget_lib.Budget,
+  stop: threading.Event,
+) -> str | None:
+  """Looks at ways; returns why not at all of them, if there is time for less.
+
+  None where nobody waits any more, too.
+  """
+  ways = ways_lib.likely_first(lowered, foresight.best_group_bytes)
+  num_seen = 0
+  for way in ways:
+    if stop.is_set():
+      return None
+    if not budget.has_time(way.form):
+      num_ways = num_seen + 1 + sum(1 for _ in ways)
+      words = (
+        f"the search looked at {num_seen} of {num_ways} ways, as to look at"
+        " more might have cost too much"
+      )
+      logging.info("lagom_xla.tune: %s", words)
+      return words
+    with budget.looking(way.form):
+      try:
+        foresight.take(way, compiling.schedule(lowered, way))
+      except errors.LagomError as error:
+        logging.debug("%s: %s", way_lib.in_words(way), errors.first_line(error))
+    num_seen += 1
+  return None
 
 
 def _costs(
@@ -132,54 +124,3 @@ def _costs(
       if measured.trace_dir.exists():
         logging.warning("lagom_xla.tune: no times of parts: %s", error)
   return fit.without_trace(module, measured.step_s), False
-
-
-def _ways(
-  lowered: jax.stages.Lowered, found: Sequence[_Foreseen]
-) -> Iterator[way_lib.Way]:
-  """Ways that a step could run in.
-
-  Args:
-    lowered: the step.
-    found: those so far, which grows between the ways: the best groups of the
-      program as it is written are those that other forms have.
-  """
-  yield way_lib.Way(is_ordered=True)
-  for group_bytes in _group_sizes(lowered):
-    yield way_lib.Way(group_bytes=group_bytes, is_ordered=True)
-    yield way_lib.Way(group_bytes=group_bytes)
-  best = min(found, key=lambda one: one.ratio, default=None)
-  sizes = {None, best.way.group_bytes if best else None}
-  for group_bytes in sizes:
-    for strands in _STRANDS:
-      yield way_lib.Way(
-        strands=strands, is_ordered=True, group_bytes=group_bytes
-      )
-    for num_pieces in _NUM_PIECES:
-      yield way_lib.Way(
-        num_pieces=num_pieces, is_ordered=True, group_bytes=group_bytes
-      )
-
-
-def _group_sizes(lowered: jax.stages.Lowered) -> list[int]:
-  """Sizes that give all-reduces other groups, in bytes."""
-  candidates = grouping.all_reduces(compiling.before_grouping(lowered))
-  if len(candidates) < 2:
-    return []
-  total = sum(candidate.num_bytes for candidate in candidates)
-  sizes = [0, *(math.ceil(total / number) for number in _NUM_GROUPS)]
-  by_groups = {grouping.groups(candidates, size): size for size in sizes}
-  return list(by_groups.values())
-
-
-def _best(found: Sequence[_Foreseen], as_it_is: bytes) -> Sequence[_Foreseen]:
-  """The quickest few; of those that send the same and take as long, one.
-
-  An order also keeps memory of collectives in flight from being used again,
-  which no replay sees: of equal ones the ordered comes first.
-  """
-  different: dict[object, _Foreseen] = {}
-  for one in sorted(found, key=lambda one: one.in_short):
-    if one.in_short < 1 and one.digest != as_it_is:
-      different.setdefault((one.collectives, one.in_short), one)
-  return list(different.values())[:_MOST_PROPOSALS]

@@ -42,6 +42,16 @@ class Way:
     """Whether passes in XLA's pipeline make it."""
     return self.is_ordered or self.group_bytes is not None
 
+  @property
+  def form(self) -> tuple[form_lib.Strands, int]:
+    """How its program differs from what was written: strands and pieces."""
+    return self.strands, self.num_pieces
+
+  @property
+  def is_as_written(self) -> bool:
+    """Whether its program does not."""
+    return self.form == ("none", 1)
+
 
 AS_XLA_DOES = Way()
 

@@ -98,8 +98,8 @@ class Memory:
   ) -> None:
     """Keeps what came of a search so far, in a thread.
 
-    Without one that is faster it is kept only if all were tried: a run that
-    breaks off knows nothing of the rest.
+    Without one that is faster it is kept only if all were looked at and tried:
+    a run that breaks off knows nothing of the rest.
 
     Args:
       trials: all of this run.
@@ -107,7 +107,8 @@ class Memory:
     """
     tried = tuple(trials)
     is_adopted = any(it.verdict and it.verdict.is_adopted for it in tried)
-    if is_adopted or (has_tried_all and self._is_searched):
+    has_tried_all = has_tried_all and self._is_searched
+    if is_adopted or (has_tried_all and self._proposer.has_looked_at_all):
       self._beside(lambda kept: kept.put(tried, self._proposer.plan))
 
   def forget(self) -> None:

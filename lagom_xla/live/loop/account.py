@@ -4,8 +4,9 @@
 
 Tuning may cost 2 % of a run of 1,000 steps, and of a longer run 2 % of what it
 is so far. What would cost more is not begun: a profile and a search wait until
-the run is long enough for both, and a proposal is tried, or measured further,
-only where another one as bad as the worst would be within the bound.
+the run is long enough for the least of both, the search may take no more than
+the run can still pay for, and a proposal is tried, or measured further, only
+where another one as bad as the worst would be within the bound.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ import math
 
 from lagom_xla.live import script as script_lib
 from lagom_xla.live.loop import baseline as baseline_lib
+from lagom_xla.live.loop import blocks
+from lagom_xla.live.loop import candidate
 from lagom_xla.live.loop import overhead as overhead_lib
 from lagom_xla.live.loop import surroundings
 from lagom_xla.live.loop import verdict as verdict_lib
@@ -23,10 +26,11 @@ MOST_STEPS = 20.0
 # What a trace costs a run until it is read: 73 to 110 ms, by wall clock beside
 # plain jit, of steps of 1.4 to 5 ms on eight XLA:CPU devices with two cores.
 _TRACE_S = 0.1
-# What a search and its first candidate take of a core, in first compiles of the
-# step: a small data-parallel step on XLA:CPU was compiled in 0.27 s of a core;
-# its search took 0.8 s, and its candidates 0.27 s each.
-_SEARCH_COMPILES = 4.0
+# What a search that looks at one way, and its candidate, take of a core at
+# least, in first compiles of the step: the search 0.3 to 2.4 on XLA:CPU, most
+# for 48 layers of small gradients (0.62 s, where a compile takes 0.26), and the
+# candidate one. (The steps of `python -m benchmarks.live`, JAX 0.10.2)
+_LEAST_COMPILES = 3.5
 # What it takes of a core to import what searches on CPUs, where `import jax`
 # takes 0.53 s: a thread does it first. (`python -m benchmarks.overhead`)
 _IMPORTS_S = 0.42
@@ -84,9 +88,47 @@ class Account:
 
   @property
   def search_s(self) -> float:
-    """What a profile, a search and its first candidate should cost."""
-    imports_s = _IMPORTS_S * self._lost_per_core
-    return _TRACE_S + imports_s + self._compiles_s(_SEARCH_COMPILES)
+    """What a profile, the least search and its first candidate should cost."""
+    return _TRACE_S + self._beside_search_s + self._compiles_s(_LEAST_COMPILES)
+
+  def most_search_s(self) -> float | None:
+    """What a search may take of a core; None if there is no bound.
+
+    So much that the run can still pay for all of it, and for a candidate.
+    """
+    if not self._lost_per_core:
+      return None
+    left_s = self._most_s - max(self.overhead.cost.seconds, 0.0)
+    left_s -= self._beside_search_s + self._compiles_s(1)
+    return max(left_s, 0.0) / self._lost_per_core
+
+  @property
+  def _beside_search_s(self) -> float:
+    """What a search costs beside what it takes: imports, a measurement."""
+    if not self._lost_per_core:
+      return 0.0
+    return _IMPORTS_S * self._lost_per_core + self._measurement_s
+
+  @property
+  def _measurement_s(self) -> float:
+    """What a candidate loses that is just so slow that two pairs reject it."""
+    segments = blocks.compose(
+      0,
+      1,
+      step_s=self.step_s,
+      num_before=0,
+      num_pairs=verdict_lib.HOPELESS_LOOK,
+    )
+    num_calls = candidate.NUM_FIRST + sum(
+      segment.num_calls for segment in segments if segment.variant
+    )
+    return num_calls * (verdict_lib.HOPELESS_RATIO - 1) * self.step_s
+
+  @property
+  def _most_s(self) -> float:
+    """What tuning may cost the run so far."""
+    num_calls = max(self.overhead.num_calls, overhead_lib.RUN_CALLS)
+    return self._most_steps * self.step_s * num_calls / overhead_lib.RUN_CALLS
 
   def objection(self, num_compiles: int = 0) -> str | None:
     """Why nothing more should be tried; None if something may be.
@@ -100,11 +142,10 @@ class Account:
     next_s = max(self._compiles_s(num_compiles), self.overhead.worst_trial_s)
     if not self._least_calls(next_s):
       return None
-    num_calls = max(self.overhead.num_calls, overhead_lib.RUN_CALLS)
-    most_steps = self._most_steps * num_calls / overhead_lib.RUN_CALLS
     return (
       f"tuning has cost {self.overhead.cost.seconds / self.step_s:.1f} steps,"
-      f" and to try more might make it more than {most_steps:.0f}"
+      " and to try more might make it more than"
+      f" {self._most_s / self.step_s:.0f}"
     )
 
   def _compiles_s(self, num_compiles: float) -> float:

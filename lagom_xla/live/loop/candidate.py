@@ -19,7 +19,8 @@ from lagom_xla.live.loop import verdict as verdict_lib
 
 # Calls of a candidate that no pair has: it may make communicators or capture
 # graphs at its first.
-_NUM_FIRST = 2
+# Calls of it before its first block.
+NUM_FIRST = 2
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -112,7 +113,7 @@ class Candidate:
         verdict=None, words=result.objection, is_last=result.is_late
       )
     first = script_lib.Segment(
-      variant=self.number, num_calls=_NUM_FIRST, is_timed=True
+      variant=self.number, num_calls=NUM_FIRST, is_timed=True
     )
     return self._measuring([first], "all processes have compiled it")
 

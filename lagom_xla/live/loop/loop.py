@@ -137,7 +137,7 @@ class Loop:
     script = self._profile.next(self._around)
     if script is not None:
       return script
-    self._around.begin_search(self.account.step_s)
+    self._around.begin_search(self.account.step_s, self.account.most_search_s())
     self._search_began_s = self._around.now_s()
     return self._searching()
 

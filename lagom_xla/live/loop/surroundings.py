@@ -87,10 +87,14 @@ class Surroundings(Protocol):
     """A clock that only goes forward."""
     ...
 
-  def begin_search(self, step_s: float) -> None:
+  def begin_search(self, step_s: float, most_s: float | None) -> None:
     """Has proposals made from now on, with the latest trace if there is one.
 
     A trace that is still ending is given up.
+
+    Args:
+      step_s: What a step takes.
+      most_s: What the search may take of a core; None for no bound.
     """
     ...
 

@@ -28,7 +28,7 @@ from lagom_xla.live.loop import student_t
 LOOKS = (6, 12, 24)
 # Where a candidate may be given up, and how slow it has to be.
 HOPELESS_LOOK = 2
-_HOPELESS_RATIO = 1.25
+HOPELESS_RATIO = 1.25
 
 _ALPHA = 0.05
 
@@ -79,7 +79,7 @@ def judge(pairs: Sequence[tuple[float, float]]) -> Verdict:
       is_adopted = True
     elif low > 1 or len(pairs) == LOOKS[-1]:
       is_adopted = False
-  elif all(theirs > _HOPELESS_RATIO * ours for ours, theirs in pairs):
+  elif all(theirs > HOPELESS_RATIO * ours for ours, theirs in pairs):
     is_adopted = False
   shown = f"{ratio:.3f} of the time"
   if len(pairs) in LOOKS:
