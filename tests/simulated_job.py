@@ -50,6 +50,7 @@ class Job:
     compile_s: What the first call takes more.
     beside: By what part a search slows the step.
     own_s: What the program itself adds to a call, by its number.
+    own_is_work: Whether that takes a core, too, and is no mere wait.
     seed: Of the noise.
     slower_from: Call from which on all steps take half as long again.
   """
@@ -65,6 +66,7 @@ class Job:
   compile_s: float = 0.0
   beside: float = 0.0
   own_s: Callable[[int, random.Random], float] = lambda *_: 0.0
+  own_is_work: bool = True
   seed: int = 0
   slower_from: float = math.inf
 
@@ -97,11 +99,12 @@ class Job:
         self._heard_s = self._clock_s
       if script.state is script_lib.State.STAY:
         break
-      durations_s = [self._play(it, script.in_use) for it in script.segments]
+      played = [self._play(it, script.in_use) for it in script.segments]
       if any(segment.is_traced for segment in script.segments):
         self._traced_s = self._clock_s
       self._played = surroundings.Played(
-        durations_s=durations_s, processor_s=[it or 0.0 for it in durations_s]
+        durations_s=[seconds for seconds, _ in played],
+        processor_s=[processor_s for _, processor_s in played],
       )
     return self.scripts[-1]
 
@@ -124,7 +127,11 @@ class Job:
       if segment.variant == variant
     )
 
-  def _play(self, segment: script_lib.Segment, in_use: int) -> float | None:
+  def _play(
+    self, segment: script_lib.Segment, in_use: int
+  ) -> tuple[float | None, float]:
+    """What a segment takes, None if it is untimed, and of a core."""
+    waited_s = 0.0
     seconds = 0.0 if self.num_calls else self.compile_s
     step_s = self.step_s[max(segment.variant, 0)]
     beside = self.beside if self.is_searching else 0.0
@@ -133,10 +140,13 @@ class Job:
       slower = 1.5 if self.num_calls > self.slower_from else 1.0
       noise = max(self._random.gauss(1, self.noise), 0.1)
       seconds += step_s * (noise + beside) * slower
-      seconds += self.own_s(self.num_calls, self._random)
+      own_s = self.own_s(self.num_calls, self._random)
+      seconds += own_s
+      waited_s += 0.0 if self.own_is_work else own_s
       self.lost_s += (step_s * (1 + beside) - self.step_s[in_use]) * slower
     self._clock_s += seconds
-    return seconds if segment.is_timed or segment.is_watched else None
+    is_timed = segment.is_timed or segment.is_watched
+    return seconds if is_timed else None, seconds - waited_s
 
   # What the loop asks for: `surroundings.Surroundings`.
 

@@ -29,7 +29,14 @@ def _heavy_tails(number: int, noise: random.Random) -> float:
   return 0.1 * noise.paretovariate(1.5) if noise.random() < 0.05 else 0.0
 
 
-def _searched(seed: int, beside: float, own_s=_none, noise=0.05) -> Job:
+def _checkpoint(number: int, noise: random.Random) -> float:
+  del noise
+  return 50.0 if number % 40 == 0 else 0.0
+
+
+def _searched(
+  seed: int, beside: float, own_s=_none, noise=0.05, **args: Any
+) -> Job:
   """A job of steps of 1 s, beside which 300 s are searched for nothing."""
   job = Job(
     step_s=[1.0],
@@ -38,6 +45,7 @@ def _searched(seed: int, beside: float, own_s=_none, noise=0.05) -> Job:
     own_s=own_s,
     finds=lambda waited_s: waited_s > 300,
     seed=seed,
+    **args,
   )
   job.run(500)
   assert job.states()[:3] == ["baseline", "profile", "search"]
@@ -75,11 +83,7 @@ def test_two_percent_of_a_search_are_seen_in_one_run():
 
 
 def test_a_checkpoint_is_told_apart():
-  def checkpoint(number: int, noise: random.Random) -> float:
-    del noise
-    return 50.0 if number % 40 == 0 else 0.0
-
-  job = _searched(0, 0.0, checkpoint, noise=0.0)
+  job = _searched(0, 0.0, _checkpoint, noise=0.0)
   cost = _cost(job)
   counted = [it for it in job.scripts if it.state in ("profile", "search")]
   assert cost.num_foreign > 2
@@ -89,6 +93,35 @@ def test_a_checkpoint_is_told_apart():
   words = cost.in_words(1.0)
   assert words.startswith("0.0 steps (0.0 to 0.0), 0.00 % of a run of 1,000")
   assert f"not in it {cost.foreign_s:.1f} steps in" in words
+
+
+def test_a_search_on_the_step_s_cores_is_no_checkpoint_however_it_slows():
+  job = _searched(0, 3.0, noise=0.0, lost_per_core=1 / 2)
+  assert _cost(job).num_foreign == 0
+  assert _cost(job).seconds == pytest.approx(job.lost_s)
+  assert 15 < job.lost_s < 25
+  assert any("tuning has cost" in script.words for script in job.scripts)
+  elsewhere = _cost(_searched(0, 3.0, noise=0.0))
+  assert elsewhere.num_foreign > 2
+  assert elsewhere.seconds == pytest.approx(0.0, abs=1e-6)
+
+
+@pytest.mark.parametrize("beside", [0.0, 0.02])
+def test_a_checkpoint_that_waits_for_a_disk_is_told_apart_from_a_search(
+  beside: float,
+):
+  job = _searched(
+    0,
+    beside,
+    _checkpoint,
+    noise=0.0,
+    lost_per_core=1 / 2,
+    own_is_work=False,
+  )
+  cost = _cost(job)
+  assert cost.num_foreign > 2
+  assert cost.foreign_s == pytest.approx(50.0 * cost.num_foreign)
+  assert cost.seconds == pytest.approx(job.lost_s)
 
 
 def test_a_slow_traced_call_is_never_taken_for_a_checkpoint():

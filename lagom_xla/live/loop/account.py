@@ -49,7 +49,7 @@ class Account:
   """
 
   def __init__(self, most_steps: float, lost_per_core: float):
-    self.overhead = overhead_lib.Overhead()
+    self.overhead = overhead_lib.Overhead(is_searched_here=lost_per_core > 0)
     self.usual: baseline_lib.Usual | None = None
     self._most_steps = most_steps
     self._lost_per_core = lost_per_core

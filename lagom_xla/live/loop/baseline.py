@@ -37,11 +37,13 @@ class Usual:
     error_s: Standard error of that mean.
     deviation_s: Standard deviation of the time of one call, if calls were
       independent of each other.
+    processor_s: What the process takes of cores in a call.
   """
 
   step_s: float
   error_s: float
   deviation_s: float
+  processor_s: float
 
   def times(self, ratio: float, error: float) -> Usual:
     """What a variant takes.
@@ -55,11 +57,20 @@ class Usual:
       step_s=step_s,
       error_s=math.hypot(self.error_s * ratio, step_s * error),
       deviation_s=self.deviation_s * ratio,
+      processor_s=self.processor_s,
     )
 
 
-def of_blocks(blocks_s: Sequence[float], num_calls: int) -> Usual:
-  """What a step takes, by blocks of equally many calls, two at least."""
+def of_blocks(
+  blocks_s: Sequence[float], processor_s: Sequence[float], num_calls: int
+) -> Usual:
+  """What a step takes, by blocks of equally many calls, two at least.
+
+  Args:
+    blocks_s: What the blocks took.
+    processor_s: What the process took of cores in each.
+    num_calls: Of a block.
+  """
   middle_s = statistics.median(blocks_s)
   own_s = [it for it in blocks_s if it < FOREIGN_RATIO * middle_s]
   deviation_s = statistics.stdev(own_s)
@@ -67,6 +78,7 @@ def of_blocks(blocks_s: Sequence[float], num_calls: int) -> Usual:
     step_s=statistics.fmean(own_s) / num_calls,
     error_s=deviation_s / math.sqrt(len(own_s)) / num_calls,
     deviation_s=deviation_s / math.sqrt(num_calls),
+    processor_s=statistics.median(processor_s) / num_calls,
   )
 
 
@@ -95,10 +107,10 @@ class Baseline:
     """The next script; None once `usual` is all that is to be known."""
     blocks_s = [it for it in played.durations_s if it is not None]
     if self._num_calls:
-      self.usual = of_blocks(blocks_s, self._num_calls)
+      self.usual = of_blocks(blocks_s, played.processor_s, self._num_calls)
       return None
-    self.usual = of_blocks(blocks_s[1:], _FIRST_BLOCK_CALLS)
     first_s, *others_s = played.processor_s
+    self.usual = of_blocks(blocks_s[1:], others_s, _FIRST_BLOCK_CALLS)
     steps_s = _NUM_WARM_UP * statistics.median(others_s) / _FIRST_BLOCK_CALLS
     self.compile_s = max(first_s - steps_s, 0.0)
     block = blocks.chunk(self.in_use, self.usual.step_s)

@@ -6,6 +6,13 @@ What blocks of calls took beyond what the step usually takes is added up with
 its sign, so that noise cancels: without an effect the sum is 0 on average. Its
 standard error is what is told beside it. Of N calls, each with a deviation s,
 against a mean that n calls of the baseline told, that is s sqrt(N + N^2 / n).
+
+A block of the step in use that takes three times as long as usual has something
+of the program's own in it, such as a checkpoint, and is told apart. But where
+searches run on the cores of the step, one may slow it as much. It can do so
+only while it has a core. So as long as it goes on, such a block counts with
+what the process took of cores beyond the usual, and only what it took longer
+still, waiting for a disk or for other programs, is told apart.
 """
 
 from __future__ import annotations
@@ -67,12 +74,16 @@ class Cost:
 class Overhead:
   """Sums what calls took beyond what they usually do, stalls and traces.
 
+  Args:
+    is_searched_here: Whether searches run on the cores of the step.
+
   Attributes:
     num_calls: Of the run so far.
   """
 
-  def __init__(self) -> None:
+  def __init__(self, *, is_searched_here: bool) -> None:
     self.num_calls = 0
+    self._is_searched_here = is_searched_here
     self._stalls_s = 0.0
     self._beside_s = 0.0
     self._trials_s: list[float] = []
@@ -116,8 +127,8 @@ class Overhead:
         known, so that nothing but stalls can be counted.
     """
     self.stall(played.stall_s)
-    for segment, seconds in zip(
-      script.segments, played.durations_s, strict=True
+    for segment, seconds, processor_s in zip(
+      script.segments, played.durations_s, played.processor_s, strict=True
     ):
       self.num_calls += segment.num_calls
       if usual is None or seconds is None or segment.is_watched:
@@ -127,17 +138,37 @@ class Overhead:
         and script.state is not script_lib.State.PROFILE
       )
       usual_s = segment.num_calls * usual.step_s
+      beyond_s = seconds - usual_s
       is_usual = segment.variant == script.in_use and not segment.is_traced
       if is_usual and seconds > baseline.FOREIGN_RATIO * usual_s:
-        self._foreign_s += seconds - usual_s
-        self._num_foreign += 1
-        continue
+        worked_s = processor_s - segment.num_calls * usual.processor_s
+        foreign_s = self._foreign(script, beyond_s, worked_s)
+        self._foreign_s += foreign_s
+        self._num_foreign += foreign_s > 0
+        if foreign_s == beyond_s:
+          continue
+        beyond_s -= foreign_s
       self._variance_s2 += segment.num_calls * usual.deviation_s**2
       self._usual_error_s += segment.num_calls * usual.error_s
       if is_trial:
-        self._trials_s[-1] += seconds - usual_s
+        self._trials_s[-1] += beyond_s
       else:
-        self._beside_s += seconds - usual_s
+        self._beside_s += beyond_s
+
+  def _foreign(
+    self, script: script_lib.Script, beyond_s: float, worked_s: float
+  ) -> float:
+    """What of a slow block's time beyond the usual is not for a search.
+
+    Args:
+      script: That the block is of.
+      beyond_s: That time.
+      worked_s: What the process took of cores in it beyond the usual.
+    """
+    is_searching = script.state is script_lib.State.SEARCH
+    if not (is_searching and self._is_searched_here):
+      return beyond_s
+    return max(beyond_s - max(worked_s, 0.0), 0.0)
 
   def begin_trial(self) -> None:
     """Another proposal is tried from now on."""
