@@ -83,5 +83,8 @@ TOGETHER = [[64 * KIB] * 8]
 
 def combines(config: config_lib.XlaConfig) -> hlo.Module:
   """What XLA does: beyond the default, eight all-gathers become one."""
-  is_combined = int(config.options.get(GATHER, 0)) > table.DEFAULT_BYTES
-  return module(*(TOGETHER if is_combined else APART), kernels_us=3.0)
+  return module(*(TOGETHER if is_combined(config) else APART), kernels_us=3.0)
+
+
+def is_combined(config: config_lib.XlaConfig) -> bool:
+  return int(config.options.get(GATHER, 0)) > table.DEFAULT_BYTES

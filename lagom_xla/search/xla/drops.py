@@ -17,21 +17,27 @@ import dataclasses
 
 from lagom_xla.compile import config as config_lib
 from lagom_xla.search.xla import candidates
+from lagom_xla.search.xla import hindsight as hindsight_lib
 from lagom_xla.search.xla import pruning
 from lagom_xla.search.xla import turns
 
-# Drops that are compiled in a round, those of the first options first.
+# Drops that are compiled in a round.
 MOST = 4
 
 
-def of(so_far: candidates.Search) -> Iterator[tuple[str, config_lib.XlaConfig]]:
+def of(
+  so_far: candidates.Search, hindsight: hindsight_lib.Hindsight
+) -> Iterator[tuple[str, config_lib.XlaConfig]]:
   """The best config without each of its options, and a label for each.
 
   Args:
     so_far: the search; what its default sets is never dropped.
+    hindsight: what it saw. What gained least when it was added is dropped
+      first.
   """
   config = so_far.best.config
   added = [n for n in config.options if n not in so_far.default.config.options]
+  added.sort(key=lambda n: hindsight.gain_of_option(n, config.options[n]))
   for name in added[:MOST]:
     others = {n: value for n, value in config.options.items() if n != name}
     label = f"without {name.removeprefix('xla_gpu_')}"

@@ -9,33 +9,29 @@ is *predicted* first (`predictions.py`).
 Each round ranks all values by that gain, and pairs of them (`pairs.py`) that
 gain no less than either alone, and compiles them in this order, until one makes
 the step shorter, which starts the next round from its schedule; or until the
-gains fall below `candidates.LEAST_GAIN`. What cannot be predicted is
-compiled once, if collectives cost enough of the step for it to gain. Where
-nothing more gains, options get other values (`swaps.py`) and are taken back
-(`drops.py`). Only a compiled schedule with its NCCL settings searched anew is
-ever kept.
+gains fall below `candidates.LEAST_GAIN`. What cannot be predicted is compiled
+once, if collectives cost enough of the step for it to gain. What compiles show
+corrects the predictions that follow (`hindsight.py`). Where nothing more gains,
+other moves are made (`moves.py`). Only a compiled schedule with its NCCL
+settings searched anew is ever kept.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 import dataclasses
 
 from lagom_xla.compile import config as config_lib
-from lagom_xla.costs import step as step_lib
 from lagom_xla.search.xla import candidates
-from lagom_xla.search.xla import drops
-from lagom_xla.search.xla import knobs
+from lagom_xla.search.xla import hindsight as hindsight_lib
+from lagom_xla.search.xla import moves as moves_lib
 from lagom_xla.search.xla import predictions as predictions_lib
-from lagom_xla.search.xla import swaps
 from lagom_xla.search.xla import turns
-from lagom_xla.search.xla.knobs import value as value_lib
 
 # Candidates that are compiled at most, the default among them.
 MAX_COMPILES = 16
-
-Regardless = Callable[[step_lib.Step], Sequence[value_lib.Value]]
-IsHopeless = Callable[[value_lib.Value], bool]
+# What part of them is left for moves where no value gains alone.
+_LEFT = 1 / 5
 
 
 def search(
@@ -43,8 +39,8 @@ def search(
   evaluate: candidates.Evaluate,
   *,
   max_compiles: int = MAX_COMPILES,
-  regardless: Regardless | None = None,
-  is_hopeless: IsHopeless = lambda _: False,
+  regardless: moves_lib.Regardless | None = None,
+  is_hopeless: moves_lib.IsHopeless = lambda _: False,
   in_turn: turns.InTurn = turns.one_by_one,
   predictions: predictions_lib.Predictions | None = None,
   progress: candidates.Progress = lambda _: None,
@@ -64,40 +60,113 @@ def search(
     progress: called with a few words after each candidate.
   """
   predictions = predictions or predictions_lib.Predictions()
-  tried = [so_far.default.config]
-  while len(tried) < max_compiles:
-    ranked, num_predicted = _ranked(
-      so_far.best, tried, regardless, is_hopeless, predictions
+  run = _Run(so_far, evaluate, in_turn, progress)
+  while True:
+    before = run.so_far.best
+    ranked, num_predicted = moves_lib.ranked(
+      before,
+      so_far.default.config,
+      tried=run.tried,
+      predictions=predictions,
+      hindsight=run.hindsight,
+      regardless=regardless,
+      is_hopeless=is_hopeless,
     )
-    so_far = dataclasses.replace(
-      so_far, num_predicted=so_far.num_predicted + num_predicted
-    )
-    before = so_far.best
-    moves = [
-      (value.label, before.config.with_options(value.options))
-      for value in ranked
-    ]
-    moves += [move for move in drops.of(so_far) if move[1] not in tried]
-    moves = [move for move in moves if not _is_too_large(so_far, move[1])]
-    moves = moves[: max_compiles - len(tried)]
-    configs = in_turn([config for _, config in moves])
-    for (label, _), config in zip(moves, configs, strict=True):
-      tried.append(config)
-      so_far = so_far.with_candidate(evaluate(config))
-      progress(label)
-      if so_far.best is not before:
-        break
-    if so_far.best is before:
-      break
-  return so_far
+    run.count(num_predicted)
+    num_left = int(_LEFT * max_compiles)
+    if not (
+      run.gains(ranked, max_compiles - num_left)
+      or run.gains(moves_lib.together(before, run.hindsight), max_compiles)
+      or run.gains(moves_lib.without(run.so_far, run.hindsight), max_compiles)
+    ):
+      return run.so_far
+
+
+class _Run:
+  """A search under way.
+
+  Attributes:
+    so_far: the search.
+    tried: configs that were compiled, the start first.
+    hindsight: what that showed of values.
+  """
+
+  def __init__(
+    self,
+    so_far: candidates.Search,
+    evaluate: candidates.Evaluate,
+    in_turn: turns.InTurn,
+    progress: candidates.Progress,
+  ):
+    self.so_far = so_far
+    self.tried = [so_far.default.config]
+    self.hindsight = hindsight_lib.Hindsight()
+    self._evaluate = evaluate
+    self._in_turn = in_turn
+    self._progress = progress
+
+  def count(self, num_predicted: int) -> None:
+    """Counts schedules that were predicted."""
+    num = self.so_far.num_predicted + num_predicted
+    self.so_far = dataclasses.replace(self.so_far, num_predicted=num)
+
+  def gains(self, moves: Sequence[moves_lib.Move], max_compiles: int) -> bool:
+    """Compiles moves until one is better than the best; whether one is.
+
+    Args:
+      moves: in this order; those are passed over that are known already, or
+        that what was compiled before them leaves no hope for.
+      max_compiles: until so many configs were compiled, the start among them.
+    """
+    before = self.so_far.best
+    new = [
+      move
+      for move in moves
+      if move.config not in self.tried
+      and not _is_too_large(self.so_far, move.config)
+    ][: max(max_compiles - len(self.tried), 0)]
+    configs = self._in_turn([move.config for move in new])
+    for move, _ in zip(new, configs, strict=True):
+      if self._is_refuted(move):
+        continue
+      self._compile(move, before)
+      if self.so_far.best is not before:
+        # What cost is no company for others.
+        taken_back = before.config.options.keys() - move.config.options.keys()
+        self.hindsight.forget(taken_back)
+        return True
+    return False
+
+  def _is_refuted(self, move: moves_lib.Move) -> bool:
+    """Whether a move was promising, and is not after what was compiled."""
+    if move.value is None or move.predicted is None:
+      return False
+    expected = self.hindsight.expected(move.value, move.predicted)
+    return expected < candidates.LEAST_GAIN <= move.predicted
+
+  def _compile(
+    self, move: moves_lib.Move, before: candidates.Candidate
+  ) -> None:
+    self.tried.append(move.config)
+    found = self._evaluate(move.config)
+    self.so_far = self.so_far.with_candidate(found)
+    if move.value is not None and isinstance(found, candidates.Candidate):
+      self.hindsight.note(move.value, move.predicted, before, found)
+    self._progress(move.label)
 
 
 def first_round(
   start: candidates.Candidate, predictions: predictions_lib.Predictions
 ) -> list[config_lib.XlaConfig]:
   """What a search from a candidate begins with, unless it knows better."""
-  ranked, _ = _ranked(start, [start.config], None, lambda _: False, predictions)
-  return [start.config.with_options(value.options) for value in ranked]
+  moves, _ = moves_lib.ranked(
+    start,
+    start.config,
+    tried=[start.config],
+    predictions=predictions,
+    hindsight=hindsight_lib.Hindsight(),
+  )
+  return [move.config for move in moves]
 
 
 def _is_too_large(
@@ -110,61 +179,3 @@ def _is_too_large(
     and other.config.options.items() <= config.options.items()
     for other in so_far.others
   )
-
-
-def _ranked(
-  incumbent: candidates.Candidate,
-  tried: Sequence[config_lib.XlaConfig],
-  regardless: Regardless | None,
-  is_hopeless: IsHopeless,
-  predictions: predictions_lib.Predictions,
-) -> tuple[list[value_lib.Value], int]:
-  """Values that may gain enough, the most promising first.
-
-  Args:
-    incumbent: the best so far.
-    tried: configs that are not proposed again, the start first.
-    regardless: as `search` takes it.
-    is_hopeless: as `search` takes it.
-    predictions: that may have been made before.
-
-  Returns:
-    The values, and the number of schedules that were predicted for them.
-  """
-  values = [
-    value
-    for value in knobs.worth_trying(incumbent.step)
-    if incumbent.config.with_options(value.options) not in tried
-  ]
-  predicted = predictions.of(incumbent, values)
-  untried = [
-    p
-    for p in predicted
-    if incumbent.config.with_options(p.value.options) not in tried
-  ]
-  promising = [p.value for p in untried if p.is_promising]
-  if regardless is not None:
-    unknown = list(regardless(incumbent.step))
-  else:
-    unknown = [v for v in values if v.changes is None]
-    unknown += predictions_lib.unpredictable(predicted)
-    unknown = [v for v in unknown if not is_hopeless(v)]
-  if _cost_of_collectives(incumbent) >= candidates.LEAST_GAIN:
-    known = [v.options for v in promising] + [t.options for t in tried]
-    promising += [
-      v
-      for v in unknown
-      if not any(v.options.items() <= options.items() for options in known)
-    ]
-  promising.sort(key=lambda value: (not value.is_first, value.is_last))
-  added = incumbent.config.options.items() - tried[0].options.items()
-  alone = [p for p in untried if p.value in values]
-  promising += swaps.of(alone, {name for name, _ in added})
-  return promising, len(predicted) + 1
-
-
-def _cost_of_collectives(candidate: candidates.Candidate) -> float:
-  """Waits and slowdowns, as a share of the step: what schedules can change."""
-  tuned = candidate.tuned
-  lost_us = tuned.total_exposed_us + tuned.total_slowdown_us
-  return lost_us / tuned.step_time_us if tuned.step_time_us else 0.0

@@ -27,6 +27,7 @@ from lagom_xla.search.xla import candidates
 from lagom_xla.search.xla import drops
 from lagom_xla.search.xla import evaluation
 from lagom_xla.search.xla import full_compiles
+from lagom_xla.search.xla import hindsight
 from lagom_xla.search.xla import joint
 from lagom_xla.search.xla import knobs
 from lagom_xla.search.xla.knobs import value as value_lib
@@ -63,7 +64,8 @@ def _dropped(
 ) -> list[set[str]]:
   search = candidates.Search(default=_candidate(default))
   search = search.with_candidate(_candidate(best))
-  return [set(config.options) for _, config in drops.of(search)]
+  dropped = drops.of(search, hindsight.Hindsight())
+  return [set(config.options) for _, config in dropped]
 
 
 def test_each_option_that_was_added_is_dropped_alone():
@@ -85,6 +87,21 @@ def test_what_the_search_began_with_is_never_dropped():
 def test_few_options_are_dropped():
   best = {f"option_{i}": 1 for i in range(2 * drops.MOST)}
   assert len(_dropped({}, best)) == drops.MOST
+
+
+def test_what_gained_least_when_it_was_added_is_dropped_first():
+  default, best = _candidate({}), _candidate({"a": 1, "b": 1, "c": 1})
+  seen = hindsight.Hindsight()
+  for name, num_options in (("a", 2), ("b", 1), ("c", 3)):
+    value = value_lib.Value(label=name, options={name: 1})
+    with_it = _candidate({str(i): 1 for i in range(num_options)})
+    seen.note(value, None, default, with_it)
+  search = candidates.Search(default=default).with_candidate(best)
+  assert [set(config.options) for _, config in drops.of(search, seen)] == [
+    {"a", "c"},
+    {"b", "c"},
+    {"a", "b"},
+  ]
 
 
 def test_a_search_keeps_less_than_it_added_where_that_is_faster():
