@@ -101,7 +101,7 @@ class Hindsight:
     near.sort(key=lambda pair: -pair[1])
     return [value for value, _ in near]
 
-  def gain_of_option(self, name: str, setting: bool | int | str) -> float:
+  def gain_of_option(self, name: str, setting: object) -> float:
     """What was gained when an option was last set so; 0 if it was not."""
     found = [g for key, g in self._gains.items() if (name, setting) in key]
     return found[-1] if found else 0.0
