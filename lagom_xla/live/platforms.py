@@ -52,8 +52,10 @@ def proposer_of(
       lambda: _on_gpus(cluster, searcher), has_profile_build=True
     )
   if platform == "cpu":
-    # A step runs on all cores of the host.
-    return deferred.Deferred(_on_cpus, lost_per_core=1 / (os.cpu_count() or 1))
+    # A step runs on all cores of the host, and waits for whichever is taken.
+    # Of two processes on two cores tuning cost twice what it should have, where
+    # a search was taken to cost a core's share of its time.
+    return deferred.Deferred(_on_cpus, lost_per_core=1.0)
   raise nothing_to_tune(platform)
 
 

@@ -13,6 +13,7 @@ import pytest
 
 from lagom_xla.live.loop import loop as loop_lib
 from lagom_xla.live.loop import overhead as overhead_lib
+from simulated_job import all_vote
 from simulated_job import Job
 
 _NUM_JOBS = 100
@@ -130,6 +131,24 @@ def test_a_slow_traced_call_is_never_taken_for_a_checkpoint():
   job.run(100)
   assert _cost(job).num_foreign == 0
   assert _cost(job).seconds == pytest.approx(27.0)
+
+
+@pytest.mark.parametrize(("step_s", "is_adopted"), [(0.5, True), (1.1, False)])
+def test_what_is_faster_is_measured_to_the_end_whatever_finding_it_cost(
+  step_s: float, is_adopted: bool
+):
+  job = Job(
+    step_s=[1.0, step_s],
+    noise=0.001,
+    beside=0.3,
+    finds=lambda seconds: seconds > 50,
+    voted=lambda seconds: all_vote(seconds) if seconds > 40 else {},
+  )
+  job.run()
+  (trial,) = job.trials
+  assert trial.verdict is not None
+  assert trial.verdict.is_adopted is is_adopted
+  assert ("tuning has cost" in trial.words) is not is_adopted
 
 
 def test_what_is_adopted_is_no_credit_for_what_comes_next():

@@ -95,7 +95,7 @@ class Candidate:
     )
     verdict = verdict_lib.judge(self._pairs)
     if verdict.is_adopted is None:
-      if objection is None:
+      if objection is None or verdict.ratio < 1:  # Faster ones cost nothing.
         return self._measuring()
       words = f"{verdict.words}, and no more: {objection}"
       verdict = dataclasses.replace(verdict, is_adopted=False, words=words)
