@@ -13,8 +13,8 @@ import pytest
 
 from lagom_xla.live.loop import loop as loop_lib
 from lagom_xla.live.loop import overhead as overhead_lib
-from simulated_job import all_vote
 from simulated_job import Job
+from simulated_job import all_vote
 
 _NUM_JOBS = 100
 
