@@ -19,7 +19,6 @@ from lagom_xla.live.loop import verdict as verdict_lib
 
 # Calls of a candidate that no pair has: it may make communicators or capture
 # graphs at its first.
-# Calls of it before its first block.
 NUM_FIRST = 2
 
 

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 import itertools
 
 from lagom_xla.search.xla import hindsight as hindsight_lib
+from lagom_xla.search.xla import pairs
 from lagom_xla.search.xla.knobs import value as value_lib
 
 # Pairs that are compiled in a round.
@@ -46,19 +47,12 @@ def of(
     and -hindsight_lib.DEAR < gain
     and abs(gain) >= _NOTHING
   ]
-  pairs = [
+  found = [
     (one, other)
     for one, other in itertools.combinations(known, 2)
     if None in (one[0].changes, other[0].changes)
     and one[0].options.keys().isdisjoint(other[0].options)
     and one[1] + other[1] >= -_SHARE * to_gain
   ]
-  pairs.sort(key=lambda pair: -pair[0][1] - pair[1][1])
-  return [_together(one[0], other[0]) for one, other in pairs[:MOST]]
-
-
-def _together(one: value_lib.Value, other: value_lib.Value) -> value_lib.Value:
-  return value_lib.Value(
-    label=f"{one.label} and {other.label}",
-    options={**one.options, **other.options},
-  )
+  found.sort(key=lambda pair: -pair[0][1] - pair[1][1])
+  return [pairs.together([one[0], other[0]]) for one, other in found[:MOST]]

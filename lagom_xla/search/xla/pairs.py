@@ -58,19 +58,25 @@ def changes_loops(value: value_lib.Value) -> bool:
 
 
 def together(values: Sequence[value_lib.Value]) -> value_lib.Value:
-  """All of these values, which set other options and say what they change."""
-  changes = [v.changes for v in values if v.changes is not None]
-  assert len(changes) == len(values)
-  thresholds_bytes: dict[str, int] = {}
-  for change in changes:
-    thresholds_bytes.update(change.thresholds_bytes)
+  """All of these values, which set other options, and what they change."""
   return value_lib.Value(
     label=" and ".join(value.label for value in values),
     options={n: o for value in values for n, o in value.options.items()},
-    changes=reschedule.Changes(
-      thresholds_bytes=thresholds_bytes,
-      overlap_limit=max(change.overlap_limit for change in changes),
-      pipelined=frozenset(k for change in changes for k in change.pipelined),
-      double_buffered=any(change.double_buffered for change in changes),
-    ),
+    changes=_changes(values),
+  )
+
+
+def _changes(values: Sequence[value_lib.Value]) -> reschedule.Changes | None:
+  """What they change together; None where that is not known of one."""
+  changes = [v.changes for v in values if v.changes is not None]
+  if len(changes) < len(values):
+    return None
+  thresholds_bytes: dict[str, int] = {}
+  for change in changes:
+    thresholds_bytes.update(change.thresholds_bytes)
+  return reschedule.Changes(
+    thresholds_bytes=thresholds_bytes,
+    overlap_limit=max(change.overlap_limit for change in changes),
+    pipelined=frozenset(k for change in changes for k in change.pipelined),
+    double_buffered=any(change.double_buffered for change in changes),
   )

@@ -117,25 +117,20 @@ def test_a_search_does_not_try_all_values_of_a_knob_that_disappoints():
   assert found.best is found.default
 
 
-def test_a_search_tries_together_what_costs_little_alone():
+@pytest.mark.parametrize(
+  ("alone_us", "is_paired"), [(1.0, True), (100.0, False)]
+)
+def test_a_search_tries_together_what_costs_little_alone(
+  alone_us: float, is_paired: bool
+):
   def schedule(config: config_lib.XlaConfig) -> hlo.Module:
     num = sum(name in config.options for name in (GATHER, _HEURISTIC))
-    tail_us = (1000.0, 1001.0, 900.0)[num]
+    tail_us = (1000.0, 1000.0 + alone_us, 900.0)[num]
     return gather_steps.module(
       *gather_steps.APART, kernels_us=3.0, tail_us=tail_us
     )
 
   found = joint.search(gather_steps.target(schedule), arms=())
-  assert {GATHER, _HEURISTIC} <= found.best.config.options.keys()
-
-
-def test_a_search_does_not_pair_what_costs_much_alone():
-  def schedule(config: config_lib.XlaConfig) -> hlo.Module:
-    num = sum(name in config.options for name in (GATHER, _HEURISTIC))
-    tail_us = (1000.0, 1100.0, 900.0)[num]
-    return gather_steps.module(
-      *gather_steps.APART, kernels_us=3.0, tail_us=tail_us
-    )
-
-  found = joint.search(gather_steps.target(schedule), arms=())
-  assert found.best is found.default
+  both = {GATHER, _HEURISTIC} <= found.best.config.options.keys()
+  assert both is is_paired
+  assert is_paired or found.best is found.default
