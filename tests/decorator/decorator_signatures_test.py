@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 import functools
-import inspect
 from typing import Any
 
 import jax
@@ -15,7 +14,9 @@ import numpy as np
 import pytest
 
 from jitted_steps import CLUSTER
+from jitted_steps import add_one
 from jitted_steps import assert_identical
+from jitted_steps import assert_looks_jitted
 from jitted_steps import rows
 from jitted_steps import sharded
 from jitted_steps import tune_predicted
@@ -157,20 +158,10 @@ def test_transformations_see_the_jitted_step(tuned_names: list[str]):
 
 
 def test_it_still_looks_jitted():
-  @jax.jit
-  def step(x: jax.Array) -> jax.Array:
-    """Adds one."""
-    return x + 1
-
-  tuned: Any = tune_predicted(step)
+  tuned: Any = tune_predicted(add_one)
   x = sharded(16)
-  assert tuned.__name__ == "step"
-  assert tuned.__doc__ == "Adds one."
-  assert tuned.__wrapped__ is inspect.unwrap(step)
-  assert tuned.lower(x).as_text() == step.lower(x).as_text()
-  assert str(tuned.trace(x).jaxpr) == str(step.trace(x).jaxpr)
-  assert tuned.eval_shape(x) == step.eval_shape(x)
-  assert type(tuned) is type(step)
+  assert_looks_jitted(tuned, add_one, x)
+  assert type(tuned) is type(add_one)
 
 
 def test_a_method_is_tuned_like_a_function():

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 import functools
-import inspect
 import pickle
 import threading
 from typing import Any
@@ -17,7 +16,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jitted_steps import add_one
 from jitted_steps import assert_identical
+from jitted_steps import assert_looks_jitted
 import lagom_xla
 import live_step
 
@@ -54,21 +55,11 @@ def test_transformations_see_the_jitted_step_in_every_state():
 
 
 def test_it_still_looks_jitted():
-  @jax.jit
-  def step(x: jax.Array) -> jax.Array:
-    """Adds one."""
-    return x + 1
-
-  tuned: Any = lagom_xla.tune(step)
+  tuned: Any = lagom_xla.tune(add_one)
   x = live_step.batch(0)
   tuned(x)
-  assert tuned.__name__ == "step"
-  assert tuned.__doc__ == "Adds one."
-  assert tuned.__wrapped__ is inspect.unwrap(step)
-  assert tuned.lower(x).as_text() == step.lower(x).as_text()
-  assert str(tuned.trace(x).jaxpr) == str(step.trace(x).jaxpr)
-  assert tuned.eval_shape(x) == step.eval_shape(x)
-  public = {name for name in dir(step) if not name.startswith("_")}
+  assert_looks_jitted(tuned, add_one, x)
+  public = {name for name in dir(add_one) if not name.startswith("_")}
   assert public | {"report"} <= set(dir(tuned))
   tuned.clear_cache()
   assert_identical(tuned(x), x + 1)
