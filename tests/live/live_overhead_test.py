@@ -261,6 +261,16 @@ def test_a_search_may_take_what_is_left_beside_its_candidate():
   assert bound_s == pytest.approx(left_s * 2, rel=1e-3)
 
 
+def test_what_a_proposal_cost_is_taken_off_what_a_search_may_take():
+  job = Job(step_s=[1.0, 1.5], noise=0.0, lost_per_core=1 / 2)
+  job.run(300)
+  (left_s,) = job.left_s
+  assert job.most_search_s is not None and left_s is not None
+  # Two first calls and two blocks of two, each 0.5 s longer than the step, of
+  # which a search loses half of what it takes.
+  assert left_s == pytest.approx(job.most_search_s - 6 * 0.5 * 2)
+
+
 def test_a_search_that_needs_none_of_the_step_s_cores_has_no_bound():
   assert _bound_s(1.0, compile_s=10.0) is None
 
