@@ -45,7 +45,7 @@ class Diary:
     if self.script is not None:
       self.num_calls += sum(it.num_calls for it in self.script.segments)
     is_new = self.script is None or self.script.state is not script.state
-    if is_new or script.words:
+    if is_new or script.words not in ("", self.words):
       self.words = script.words
       words = f": {script.words}" if script.words else ""
       logging.info("lagom_xla.tune, %s: %s%s", self.name, script.state, words)
@@ -83,13 +83,13 @@ class Diary:
 
   def _verdict(self) -> str:
     adopted = [it for it in self.trials if it.verdict and it.verdict.is_adopted]
+    is_own = self.script is None or not self.script.in_use
     if self.loop is None:
-      is_own = self.script is None or not self.script.in_use
       return "as jit runs it" if is_own else "a proposal is in use"
     if not self.loop.account.step_s:
       return "not measured yet"
     before_ms = 1e3 * self.loop.account.step_s
-    if not adopted:
+    if is_own:
       return f"as jit runs it, {before_ms:.3g} ms a step"
     ratio, low, high = combined(adopted)
     return (
