@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 import dataclasses
 import html
 import math
@@ -74,7 +75,8 @@ class Diary:
     if self.loop is None:
       lines.append("  what was tried is known to the first process of the job")
       return "\n".join(lines)
-    lines += [f"  tried: {_told(trial)}" for trial in self.trials]
+    foreseen = {it.number: it.proposal.predicted_ratio for it in self.trials}
+    lines += [f"  tried: {_told(trial, foreseen)}" for trial in self.trials]
     account = self.loop.account
     if account.step_s:
       words = account.overhead.cost.in_words(account.step_s)
@@ -118,14 +120,33 @@ def as_html(report: str) -> str:
   return f"<pre>{html.escape(report)}</pre>"
 
 
-def _told(trial: surroundings.Trial) -> str:
-  predicted = ""
-  if trial.proposal.predicted_ratio is not None:
-    predicted = f"predicted {trial.proposal.predicted_ratio:.3f}, "
+def _told(
+  trial: surroundings.Trial, foreseen: Mapping[int, float | None]
+) -> str:
+  predicted = _predicted(trial, foreseen)
   if trial.verdict is None:
     return f"{trial.proposal.name}: {predicted}not measured: {trial.words}"
   outcome = "adopted" if trial.verdict.is_adopted else "rejected"
   return f"{trial.proposal.name}: {predicted}{trial.words}, {outcome}"
+
+
+def _predicted(
+  trial: surroundings.Trial, foreseen: Mapping[int, float | None]
+) -> str:
+  """What was foreseen of it, over its rival, as what was measured is.
+
+  Args:
+    trial: What came of it.
+    foreseen: Of all proposals by number, over the step as jit runs it; None
+      where nothing was.
+  """
+  ratio = trial.proposal.predicted_ratio
+  if ratio is None:
+    return ""
+  rival = foreseen[trial.rival] if trial.rival else 1.0
+  if rival is None:
+    return f"predicted {ratio:.3f} of jit's, "
+  return f"predicted {ratio / rival:.3f}, "
 
 
 def _after(words: str) -> str:
