@@ -79,6 +79,8 @@ class Job:
     self.most_search_s: float | None = None
     self.concluded: list[bool] = []
     self.trials: list[surroundings.Trial] = []
+    # What a search might have taken of a core after each of them.
+    self.left_s: list[float | None] = []
     self.scripts: list[script_lib.Script] = []
     self.loop = loop_lib.Loop(self, MEMBERS, self.limits)
     self._random = random.Random(self.seed)
@@ -185,8 +187,11 @@ class Job:
     assert number in (self._num_found, -self.num_searches - 1)
     return self.voted(self._clock_s - self._heard_s)
 
-  def note(self, trial: surroundings.Trial) -> None:
+  def note(
+    self, trial: surroundings.Trial, most_search_s: float | None
+  ) -> None:
     self.trials.append(trial)
+    self.left_s.append(most_search_s)
 
   def conclude(self, *, has_tried_all: bool) -> None:
     self.concluded.append(has_tried_all)

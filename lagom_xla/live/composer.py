@@ -139,6 +139,10 @@ class Composer:
     if not self._is_over:
       with contextlib.suppress(errors.ProcessesError):
         self._refuse(words, 0)
+    # Now: no script may ever be asked for again.
+    self._diary.note_script(refusal.by(self._board, words, in_use=0))
+    if self._first is not None:
+      self._first.stay(0)
 
   def leave(self) -> None:
     """This process ends: none is to wait for it.

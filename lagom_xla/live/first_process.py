@@ -89,10 +89,12 @@ class FirstProcess:
       )
     return votes
 
-  def note(self, trial: surroundings.Trial) -> None:
+  def note(
+    self, trial: surroundings.Trial, most_search_s: float | None
+  ) -> None:
     """See `surroundings.Surroundings`."""
     self._diary.note_trial(trial)
-    self._memory.note(trial)
+    self._memory.note(trial, most_search_s)
     if trial.verdict is not None and trial.verdict.is_adopted:
       # Now: a run may end long before its search does.
       self._memory.keep(self._diary.trials, has_tried_all=False)

@@ -10,10 +10,12 @@ host's threads have what XLA:CPU ran.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+import contextlib
 import dataclasses
 import pathlib
 
+from google.protobuf import message
 import numpy as np
 
 from lagom_xla import errors
@@ -86,11 +88,26 @@ def _of_sessions(sessions: Sequence[sessions_lib.Session]) -> trace_lib.Trace:
   )
 
 
+@contextlib.contextmanager
+def _reading(session: sessions_lib.Session) -> Iterator[None]:
+  """Around reading what a profile holds as bytes; names one that is damaged."""
+  try:
+    yield
+  except message.DecodeError as error:
+    raise errors.TraceError(
+      f"The profile of {session.name} is damaged, as parts of it cannot be"
+      " read: copy it again, or trace again."
+    ) from error
+
+
 def _gpus(
   sessions: Sequence[sessions_lib.Session], offsets_us: Sequence[float]
 ) -> tuple[list[trace_lib.Device], int]:
   """GPUs that launched something, and how many launches are left out."""
-  streams = [list(gpu_streams.of_space(s.space)) for s in sessions]
+  streams = []
+  for session in sessions:
+    with _reading(session):
+      streams.append(list(gpu_streams.of_space(session.space)))
   # By the clock of the first process, as all are cut off at the same time.
   begins_ns = [
     stream.begins_ns + round(offset_us * 1e3)
@@ -107,15 +124,15 @@ def _gpus(
     names = dict.fromkeys(stream.device for stream in streams[index])
     own_ns = round(offsets_us[index] * 1e3)
     for name in names:
-      found.append(
-        gpu_streams.device(
+      with _reading(session):
+        device = gpu_streams.device(
           f"{session.name} {name}",
           index,
           [stream for stream in streams[index] if stream.device == name],
           offsets_us[index],
           None if until_ns is None else until_ns - own_ns,
         )
-      )
+      found.append(device)
   return [device for device in found if device.launches], num_left_out
 
 
@@ -123,13 +140,11 @@ def _cpus(
   sessions: Sequence[sessions_lib.Session], offsets_us: Sequence[float]
 ) -> list[trace_lib.Device]:
   """Devices of CPUs, by their number among all processes."""
-  found = [
-    (number, index, launches)
-    for index, session in enumerate(sessions)
-    for number, launches in host_threads.by_device(
-      session.space, offsets_us[index]
-    ).items()
-  ]
+  found = []
+  for index, session in enumerate(sessions):
+    with _reading(session):
+      by_device = host_threads.by_device(session.space, offsets_us[index])
+    found += [(number, index, ran) for number, ran in by_device.items()]
   return [
     trace_lib.Device(
       name=f"{sessions[index].name} CPU:{number}",

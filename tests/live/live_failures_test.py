@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 import dataclasses
+import pathlib
 import threading
 from typing import Any
 from unittest import mock
@@ -20,6 +21,7 @@ import lagom_xla
 from lagom_xla import errors
 from lagom_xla.jax_internals import lowerings
 from lagom_xla.jax_internals import store
+from lagom_xla.live import ending
 from lagom_xla.live.loop import loop as loop_lib
 from lagom_xla.live.loop import verdict
 import live_step
@@ -35,6 +37,7 @@ def _train(
   patience: Any = live_step.PATIENCE,
   *,
   sleep_s: float = 0.004,
+  cache: pathlib.Path | bool = True,
   is_done: Callable[[str], bool] = lambda report: "now: stay" in report,
 ) -> tuple[Any, list[str]]:
   """Trains beside jit until the loop is done; the step, and what was warned."""
@@ -44,7 +47,7 @@ def _train(
   ):
     warnings.simplefilter("always")
     step = lagom_xla.tune(
-      jax.jit(live_step.train_step(sleep_s), donate_argnums=0)
+      jax.jit(live_step.train_step(sleep_s), donate_argnums=0), cache=cache
     )
     jitted = jax.jit(live_step.train_step(), donate_argnums=0)
     ours, theirs = live_step.state(), live_step.state()
@@ -148,6 +151,33 @@ def test_a_candidate_that_raises_is_replaced_in_the_same_call(num_calls: int):
   assert warned.startswith("lagom_xla.tune leaves step as it was")
   assert made[0].num_calls == -1  # It was not called again.
   del step
+
+
+def test_what_fails_after_it_was_adopted_is_told_to_be_in_use_no_more(
+  tmp_path: pathlib.Path,
+):
+  made: list[_Fragile] = []
+
+  def fragile(lowered: jax.stages.Lowered) -> Any:
+    made.append(_Fragile(live_step.sleeping(0.0)(lowered), 10**6))
+    return made[0]
+
+  def is_done(report: str) -> bool:
+    """Once it is watched it fails, and that has been told."""
+    if _is_watched(report):
+      assert ", fragile" in report.splitlines()[0]
+      made[0].num_calls = 0
+    return "now: stay" in report
+
+  step, (warned,) = _train(
+    live_step.Proposer({"fragile": fragile}), is_done=is_done, cache=tmp_path
+  )
+  assert "a variant failed: RuntimeError: out of resources" in warned
+  first, second, *_ = step.report().splitlines()
+  assert "as jit runs it" in first
+  assert second.endswith("a variant failed: RuntimeError: out of resources")
+  ending.join()
+  assert not list(tmp_path.iterdir())
 
 
 def test_a_thread_beside_another_ones_measured_call_is_helped_out_too():

@@ -9,7 +9,8 @@ import dataclasses
 import gc
 import pathlib
 import threading
-from typing import Any
+from typing import Any, cast
+from unittest import mock
 
 import jax
 import pytest
@@ -135,6 +136,41 @@ def test_what_is_kept_late_does_not_replace_what_is_known_since():
   kept.keep([trial, trial], has_tried_all=True)
   ending.join()
   assert slow.put_ == [2]
+
+
+@pytest.mark.parametrize(
+  ("verdict_", "words"),
+  [
+    (None, "faster cannot be measured now: searching"),
+    (
+      verdict.judge([(1.0, 2.0), (1.0, 2.0)]),
+      "faster is not faster now: searching",
+    ),
+  ],
+)
+def test_a_search_after_what_was_known_takes_no_more_than_is_left(
+  verdict_: verdict.Verdict | None,
+  words: str,
+  caplog: pytest.LogCaptureFixture,
+):
+  proposer, unused = live_step.Proposer({}), cast(Any, None)
+  known = mock.Mock()
+  known.entry.return_value = plan_cache.Entry(
+    date="today", adopted="{}", name="faster", verdict=None, plan=None
+  )
+  remembering = memory.Memory(proposer, unused, lambda: known)
+  measured = proposals.Measured(
+    trace_dir=None, step_s=1.0, num_traced=0, search_s=9.0
+  )
+  made = remembering.proposals(measured, threading.Event())
+  trial = surroundings.Trial(
+    proposal=next(made), number=1, rival=0, verdict=verdict_, words=""
+  )
+  remembering.note(trial, 4.0)
+  with caplog.at_level("INFO", "absl"):
+    assert list(made) == []
+  assert proposer.measured == [dataclasses.replace(measured, search_s=4.0)]
+  assert words in caplog.text
 
 
 def test_a_step_that_nothing_made_faster_is_left_alone(tmp_path: pathlib.Path):

@@ -107,6 +107,36 @@ def test_a_search_on_the_step_s_cores_is_no_checkpoint_however_it_slows():
   assert elsewhere.seconds == pytest.approx(0.0, abs=1e-6)
 
 
+@pytest.mark.parametrize("state", ["profile", "candidate"])
+def test_a_trace_s_end_and_a_compile_on_the_step_s_cores_are_no_checkpoint(
+  state: str,
+):
+  def slowed(**args: Any) -> tuple[overhead_lib.Cost, int]:
+    """What it costs that as many calls of the step in use take 4 times."""
+    job = Job(step_s=[1.0, 1.0], noise=0.0, trace_s=3.0, **args)
+    calls = []
+
+    def own_s(number: int, noise: random.Random) -> float:
+      del noise
+      if job.scripts[-1].state != state or job.is_traced:
+        return 0.0
+      calls.append(number)
+      return 3.0
+
+    job.own_s = own_s
+    job.run(300)
+    return _cost(job), len(calls)
+
+  cost, num_calls = slowed(lost_per_core=1 / 2)
+  assert num_calls > 0
+  assert cost.num_foreign == 0
+  assert cost.seconds == pytest.approx(3.0 * num_calls)
+  for args in ({"lost_per_core": 1 / 2, "own_is_work": False}, {}):
+    elsewhere, num_calls = slowed(**args)
+    assert elsewhere.num_foreign == num_calls > 0
+    assert elsewhere.seconds == pytest.approx(0.0, abs=1e-6)
+
+
 @pytest.mark.parametrize("beside", [0.0, 0.02])
 def test_a_checkpoint_that_waits_for_a_disk_is_told_apart_from_a_search(
   beside: float,
@@ -229,6 +259,16 @@ def test_a_search_may_take_what_is_left_beside_its_candidate():
   # candidate that takes a quarter longer, in two calls and two blocks of two.
   left_s = 20 * 0.15 - (0.42 + 0.2) / 2 - (2 + 2 * 2) / 4 * 0.15
   assert bound_s == pytest.approx(left_s * 2, rel=1e-3)
+
+
+def test_what_a_proposal_cost_is_taken_off_what_a_search_may_take():
+  job = Job(step_s=[1.0, 1.5], noise=0.0, lost_per_core=1 / 2)
+  job.run(300)
+  (left_s,) = job.left_s
+  assert job.most_search_s is not None and left_s is not None
+  # Two first calls and two blocks of two, each 0.5 s longer than the step, of
+  # which a search loses half of what it takes.
+  assert left_s == pytest.approx(job.most_search_s - 6 * 0.5 * 2)
 
 
 def test_a_search_that_needs_none_of_the_step_s_cores_has_no_bound():

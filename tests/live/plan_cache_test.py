@@ -176,6 +176,7 @@ def test_a_folder_that_cannot_be_written_costs_one_message(
   cache.put(_KEY, _ADOPTED)
   assert cache.get(_KEY) is None
   (message,) = said
+  assert "does not keep what it found" in message
   assert "cannot be written" in message
 
 

@@ -218,6 +218,20 @@ def test_the_newest_run_that_cannot_be_read_is_named_by_its_file(
     profiling.read(tmp_path)
 
 
+@pytest.mark.parametrize("damaged", ["line", "event"])
+@pytest.mark.parametrize("plane", [b"/device:GPU:0", b"/host:CPU"])
+def test_a_profile_that_is_damaged_inside_is_named(plane: bytes, damaged: str):
+  def field(number: int, value: bytes) -> bytes:
+    return bytes([number << 3 | 2, len(value)]) + value
+
+  line = cut_off = b"\x0a\xff\x01"  # 255 bytes should follow.
+  if damaged == "event":
+    line = field(2, b"Stream #7") + field(4, cut_off)
+  serialized = field(1, field(2, plane) + field(3, line))
+  with pytest.raises(errors.TraceError, match="profile of this is damaged"):
+    profiling.read({"this": serialized})
+
+
 def test_a_module_is_no_profile(fsdp_scan: hlo.Module):
   # It can be read as an XSpace all the same.
   proto = hlo_pb2.HloProto(hlo_module=fsdp_scan.proto)

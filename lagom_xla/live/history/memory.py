@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 import contextlib
+import dataclasses
 import functools
 import threading
 from typing import TYPE_CHECKING
@@ -54,7 +55,8 @@ class Memory:
     self._is_asked = False
     self._is_searched = False
     # Of the first proposal, once it was tried.
-    self._is_adopted = False
+    self._tried: surroundings.Trial | None = None
+    self._left_s: float | None = None
     self._is_tried = threading.Event()
     # Of what is kept: the latest change, which no earlier one comes after.
     self._lock = threading.Lock()
@@ -82,15 +84,23 @@ class Memory:
       while not self._is_tried.wait(_POLL_S):
         if stop.is_set():
           return None
-      if self._is_adopted:
+      verdict = None if self._tried is None else self._tried.verdict
+      if verdict is not None and verdict.is_adopted:
         return f"no search, as that of {entry.date} came to the same"
-      logging.info("lagom_xla.tune: %s is not faster now: searching", name)
+      why = "is not faster now" if verdict else "cannot be measured now"
+      logging.info("lagom_xla.tune: %s %s: searching", name, why)
+      measured = dataclasses.replace(measured, search_s=self._left_s)
     self._is_searched = True
     return (yield from self._proposer.proposals(self._lowered, measured, stop))
 
-  def note(self, trial: surroundings.Trial) -> None:
-    """Hears what came of a proposal."""
-    self._is_adopted = bool(trial.verdict and trial.verdict.is_adopted)
+  def note(self, trial: surroundings.Trial, left_s: float | None) -> None:
+    """Hears what came of a proposal.
+
+    Args:
+      trial: what came of it.
+      left_s: what a search may take of a core after it; None for no bound.
+    """
+    self._tried, self._left_s = trial, left_s
     self._is_tried.set()
 
   def keep(

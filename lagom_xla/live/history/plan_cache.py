@@ -45,6 +45,8 @@ from lagom_xla.jax_internals import request as request_lib
 _FORMAT = 1
 _SUFFIX = ".plan.json"
 _MAX_BYTES = 64 * 2**20
+_WITHOUT = "lagom_xla goes on without the plans of earlier runs"
+_NOT_KEPT = "lagom_xla does not keep what it found for the next run"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -121,13 +123,13 @@ class PlanCache:
     except FileNotFoundError:
       return None
     except (OSError, UnicodeDecodeError) as error:
-      self._say(f"{path} cannot be read: {error}")
+      self._say(f"{_WITHOUT}: {path} cannot be read: {error}")
       return None
     kept_files.note_use(path)
     try:
       return _decode(text, key)
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-      self._say(f"{path} is no plan of this lagom_xla's: {error}")
+      self._say(f"{_WITHOUT}: {path} is no plan of this lagom_xla's: {error}")
       return None
 
   def put(self, key: str, entry: Entry) -> None:
@@ -141,7 +143,7 @@ class PlanCache:
         self._folder, suffix=_SUFFIX, max_bytes=self._max_bytes
       )
     except OSError as error:
-      self._say(f"{self._folder} cannot be written: {error}")
+      self._say(f"{_NOT_KEPT}: {self._folder} cannot be written: {error}")
 
   def drop(self, key: str) -> None:
     """Deletes an entry, if there is one."""
@@ -149,7 +151,7 @@ class PlanCache:
     try:
       path.unlink(missing_ok=True)
     except OSError as error:
-      self._say(f"{path} cannot be deleted: {error}")
+      self._say(f"lagom_xla cannot delete a plan that failed: {error}")
 
   def _path(self, key: str) -> pathlib.Path:
     return self._folder / f"{key}{_SUFFIX}"
@@ -159,9 +161,7 @@ class PlanCache:
       if self._has_warned:
         return
       self._has_warned = True
-    self._warn(
-      f"lagom_xla goes on without the plans of earlier runs: {problem}"
-    )
+    self._warn(problem)
 
 
 def in_folder(folder: str | pathlib.Path | bool) -> PlanCache | None:

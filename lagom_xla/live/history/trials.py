@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 import dataclasses
 import html
 import math
@@ -45,7 +46,7 @@ class Diary:
     if self.script is not None:
       self.num_calls += sum(it.num_calls for it in self.script.segments)
     is_new = self.script is None or self.script.state is not script.state
-    if is_new or script.words:
+    if is_new or script.words not in ("", self.words):
       self.words = script.words
       words = f": {script.words}" if script.words else ""
       logging.info("lagom_xla.tune, %s: %s%s", self.name, script.state, words)
@@ -74,7 +75,8 @@ class Diary:
     if self.loop is None:
       lines.append("  what was tried is known to the first process of the job")
       return "\n".join(lines)
-    lines += [f"  tried: {_told(trial)}" for trial in self.trials]
+    foreseen = {it.number: it.proposal.predicted_ratio for it in self.trials}
+    lines += [f"  tried: {_told(trial, foreseen)}" for trial in self.trials]
     account = self.loop.account
     if account.step_s:
       words = account.overhead.cost.in_words(account.step_s)
@@ -83,13 +85,13 @@ class Diary:
 
   def _verdict(self) -> str:
     adopted = [it for it in self.trials if it.verdict and it.verdict.is_adopted]
+    is_own = self.script is None or not self.script.in_use
     if self.loop is None:
-      is_own = self.script is None or not self.script.in_use
       return "as jit runs it" if is_own else "a proposal is in use"
     if not self.loop.account.step_s:
       return "not measured yet"
     before_ms = 1e3 * self.loop.account.step_s
-    if not adopted:
+    if is_own:
       return f"as jit runs it, {before_ms:.3g} ms a step"
     ratio, low, high = combined(adopted)
     return (
@@ -118,14 +120,33 @@ def as_html(report: str) -> str:
   return f"<pre>{html.escape(report)}</pre>"
 
 
-def _told(trial: surroundings.Trial) -> str:
-  predicted = ""
-  if trial.proposal.predicted_ratio is not None:
-    predicted = f"predicted {trial.proposal.predicted_ratio:.3f}, "
+def _told(
+  trial: surroundings.Trial, foreseen: Mapping[int, float | None]
+) -> str:
+  predicted = _predicted(trial, foreseen)
   if trial.verdict is None:
     return f"{trial.proposal.name}: {predicted}not measured: {trial.words}"
   outcome = "adopted" if trial.verdict.is_adopted else "rejected"
   return f"{trial.proposal.name}: {predicted}{trial.words}, {outcome}"
+
+
+def _predicted(
+  trial: surroundings.Trial, foreseen: Mapping[int, float | None]
+) -> str:
+  """What was foreseen of it, over its rival, as what was measured is.
+
+  Args:
+    trial: What came of it.
+    foreseen: Of all proposals by number, over the step as jit runs it; None
+      where nothing was.
+  """
+  ratio = trial.proposal.predicted_ratio
+  if ratio is None:
+    return ""
+  rival = foreseen[trial.rival] if trial.rival else 1.0
+  if rival is None:
+    return f"predicted {ratio:.3f} of jit's, "
+  return f"predicted {ratio / rival:.3f}, "
 
 
 def _after(words: str) -> str:

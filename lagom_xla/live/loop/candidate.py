@@ -100,6 +100,16 @@ class Candidate:
       verdict = dataclasses.replace(verdict, is_adopted=False, words=words)
     return Outcome(verdict=verdict, words=verdict.words)
 
+  def trial(self, outcome: Outcome) -> surroundings.Trial:
+    """What is told of it, once something came of it."""
+    return surroundings.Trial(
+      proposal=self.proposal,
+      number=self.number,
+      rival=self.rival,
+      verdict=outcome.verdict,
+      words=outcome.words,
+    )
+
   def _compiled(
     self, around: surroundings.Surroundings
   ) -> script_lib.Script | Outcome:

@@ -183,15 +183,8 @@ class Loop:
     outcome = candidate.next(self._around, latest, played, objection)
     if isinstance(outcome, script_lib.Script):
       return outcome
-    self._around.note(
-      surroundings.Trial(
-        proposal=candidate.proposal,
-        number=candidate.number,
-        rival=candidate.rival,
-        verdict=outcome.verdict,
-        words=outcome.words,
-      )
-    )
+    left_s = self.account.most_search_s()
+    self._around.note(candidate.trial(outcome), left_s)
     self._search_began_s = self._around.now_s()
     if outcome.is_last:
       return self._stay(outcome.words)

@@ -9,10 +9,11 @@ against a mean that n calls of the baseline told, that is s sqrt(N + N^2 / n).
 
 A block of the step in use that takes three times as long as usual has something
 of the program's own in it, such as a checkpoint, and is told apart. But where
-searches run on the cores of the step, one may slow it as much. It can do so
-only while it has a core. So as long as it goes on, such a block counts with
-what the process took of cores beyond the usual, and only what it took longer
-still, waiting for a disk or for other programs, is told apart.
+searches run on the cores of the step, one may slow it as much, and so may a
+trace that is written or a candidate that is compiled. They can do so only while
+they have a core. So as long as one goes on, such a block counts with what the
+process took of cores beyond the usual, and only what it took longer still,
+waiting for a disk or for other programs, is told apart.
 """
 
 from __future__ import annotations
@@ -28,6 +29,13 @@ from lagom_xla.live.loop import surroundings
 
 # A run that what was lost is told as a part of.
 RUN_CALLS = 1000
+# In which something works beside the step in use: it writes a trace, searches
+# or compiles.
+_WORKING = (
+  script_lib.State.PROFILE,
+  script_lib.State.SEARCH,
+  script_lib.State.CANDIDATE,
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -158,15 +166,14 @@ class Overhead:
   def _foreign(
     self, script: script_lib.Script, beyond_s: float, worked_s: float
   ) -> float:
-    """What of a slow block's time beyond the usual is not for a search.
+    """What of a slow block's time beyond the usual is not for tuning.
 
     Args:
       script: That the block is of.
       beyond_s: That time.
       worked_s: What the process took of cores in it beyond the usual.
     """
-    is_searching = script.state is script_lib.State.SEARCH
-    if not (is_searching and self._is_searched_here):
+    if not (script.state in _WORKING and self._is_searched_here):
       return beyond_s
     return max(beyond_s - max(worked_s, 0.0), 0.0)
 

@@ -115,8 +115,14 @@ class Surroundings(Protocol):
     """What processes have said of their compiles of a proposal so far."""
     ...
 
-  def note(self, trial: Trial) -> None:
-    """Takes down what came of a proposal."""
+  def note(self, trial: Trial, most_search_s: float | None) -> None:
+    """Takes down what came of a proposal.
+
+    Args:
+      trial: What came of it.
+      most_search_s: What a search that begins now may take of a core; None for
+        no bound.
+    """
     ...
 
   def conclude(self, *, has_tried_all: bool) -> None:
