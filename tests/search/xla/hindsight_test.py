@@ -51,14 +51,18 @@ def test_a_value_is_expected_to_do_what_it_did():
   assert _seen(0.3, a=1).expected(_value(a=1), 0.3) == pytest.approx(_LOSS)
 
 
-def test_other_values_of_the_knob_are_taken_to_err_as_much():
-  expected = _seen(0.3, a=1).expected(_value(a=2), 0.4)
-  assert expected == pytest.approx(_LOSS + 0.1)
+@pytest.mark.parametrize("alike", [{"a": 2}, {"a": 2, "b": 1}])
+def test_other_values_and_pairs_are_taken_to_err_half_as_much(
+  alike: dict[str, int],
+):
+  expected = _seen(0.3, a=1).expected(_value(**alike), 0.4)
+  assert expected == pytest.approx(0.4 + (_LOSS - 0.3) / 2)
 
 
-def test_values_together_err_as_their_parts_do():
-  expected = _seen(0.3, a=1).expected(_value(a=2, b=1), 0.4)
-  assert expected == pytest.approx(_LOSS + 0.1)
+def test_what_a_value_did_says_more_of_it_than_what_another_did_later():
+  hindsight = _seen(0.3, a=1)
+  hindsight.note(_value(a=2), 0.4, _BEFORE, _LONGER)
+  assert hindsight.expected(_value(a=1), 0.3) == pytest.approx(_LOSS)
 
 
 @given(st.floats(-1, 1))
