@@ -21,6 +21,10 @@ TARGETS = ("__cudnn$fmha", "te_fused_attn", "cudnn_fmha")
 
 _ATTRIBUTE = re.compile(rb"(\w+) = (-?\d+) : i64")
 _CAUSAL, _BOTTOM_RIGHT = (2, 3, 4, 5), (4, 5)
+# What Transformer Engine says of the scores; another version of it may not.
+_OF_SCORES = frozenset(
+  ("mask_type", "input_batch", "attn_heads", "q_max_seqlen", "kv_max_seqlen")
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -83,7 +87,7 @@ def flops(
   attributes = {name.decode(): int(value) for name, value in found}
   if fmha is not None:
     scores = _of_cudnn(fmha)
-  elif "mask_type" in attributes:
+  elif attributes.keys() >= _OF_SCORES:
     scores = _of_transformer_engine(attributes)
   else:
     scores = _of_shapes(query, key)

@@ -288,6 +288,17 @@ def test_transformer_engines_attention_multiplies_what_its_mask_leaves(
     assert kernel.flops == 2 * 2 * batch * heads * size * scores
 
 
+def test_attention_that_tells_its_mask_alone_is_counted_by_its_shapes() -> None:
+  kernel = compiled_kernels.handwritten("""
+    q = bf16[2,256,8,128] parameter(0)
+    k = bf16[2,64,8,128] parameter(1)
+    ROOT out = (bf16[2,256,8,128], u8[1000])
+      custom-call(q, k), custom_call_target="te_fused_attn_forward_ffi",
+      api_version=API_VERSION_TYPED_FFI, backend_config={mask_type = 2 : i64}
+  """)
+  assert kernel.flops == 2 * 2 * 2 * 8 * 128 * 256 * 64
+
+
 # What is a kernel.
 
 
