@@ -188,7 +188,7 @@ def tune(
       lambda lowered: chooser().choose(lowered),
       cluster=cluster,
       searcher=searcher,
-      log=None if log is None else pathlib.Path(log),
+      log=None if log is None else pathlib.Path(log).absolute(),
       cache=cache,
       remake=functools.partial(tune, jitted_step, **options),
       by="lagom_xla.tune",

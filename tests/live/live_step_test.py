@@ -189,6 +189,19 @@ def test_a_step_that_cannot_be_written_about_is_tuned_all_the_same(
     assert "adopt" in _train(step)
 
 
+def test_a_relative_log_stays_where_it_was_named(
+  tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+):
+  monkeypatch.chdir(tmp_path)
+  proposer = live_step.Proposer({"broken": live_step.failing("no such option")})
+  with live_step.proposed_by(proposer):
+    step = lagom_xla.tune(_jitted(_AS_IT_IS_S), log="trials.jsonl")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    _train(step)
+  assert (tmp_path / "trials.jsonl").is_file()
+
+
 def test_what_the_first_call_does_beyond_jits_is_told(
   monkeypatch: pytest.MonkeyPatch,
 ):

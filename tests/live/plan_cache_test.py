@@ -46,6 +46,20 @@ def cache(tmp_path: pathlib.Path, said: list[str]) -> plan_cache.PlanCache:
   return plan_cache.PlanCache(tmp_path, warn=said.append)
 
 
+def test_a_relative_folder_stays_where_it_was_named(
+  tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+):
+  monkeypatch.chdir(tmp_path)
+  cache = plan_cache.in_folder("plans")
+  assert cache is not None
+  (tmp_path / "elsewhere").mkdir()
+  monkeypatch.chdir(tmp_path / "elsewhere")
+  cache.put(_KEY, _ADOPTED)
+  kept = plan_cache.in_folder(tmp_path / "plans")
+  assert kept is not None
+  assert kept.get(_KEY) == _ADOPTED
+
+
 def lowered(scale: float = 2.0, size: int = 8, **options: Any) -> Any:
   jitted = jax.jit(lambda x: x * scale, **options)
   return jitted.lower(jnp.zeros(size))

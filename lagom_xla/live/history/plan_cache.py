@@ -172,7 +172,7 @@ def in_folder(folder: str | pathlib.Path | bool) -> PlanCache | None:
   if isinstance(folder, bool):
     compiles = cache_lib.folder_of_user() if folder else None
     return None if compiles is None else PlanCache(compiles / "plans")
-  return PlanCache(pathlib.Path(folder))
+  return PlanCache(pathlib.Path(folder).absolute())
 
 
 def key(lowered: Any, machine: str) -> str:
