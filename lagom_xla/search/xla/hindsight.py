@@ -6,13 +6,14 @@ What a prediction is wrong by beside one set of options it is wrong by beside
 the next one, more or less: the model is the same, and the schedule but for one
 knob. So a search that goes on from a better set corrects its predictions by
 what it saw, and compiles anew only what may gain after that. What a value was
-wrong by says less of another value of its knob, and of pairs with it.
+wrong by says less of another value of its knob, of pairs with it, and of itself
+beside other collectives.
 """
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Iterable, Sequence
-from collections.abc import Set as AbstractSet
 import dataclasses
 
 from lagom_xla.search.xla import candidates
@@ -35,6 +36,7 @@ class Hindsight:
 
   def __init__(self) -> None:
     self._gains: dict[_Key, float] = {}
+    # Beside the collectives that there are now.
     self._errors: dict[_Key, float] = {}
     # Of the last value of these options: a knob's other values err alike.
     self._errors_of_options: dict[frozenset[str], float] = {}
@@ -61,13 +63,27 @@ class Hindsight:
     if predicted is not None:
       self._errors[key] = self._errors_of_options[names] = gain - predicted
 
-  def forget(self, names: AbstractSet[str]) -> None:
-    """Forgets what values of options gained, as if they were never set."""
+  def go_on(
+    self, before: candidates.Candidate, after: candidates.Candidate
+  ) -> None:
+    """Drops what does not hold beside what a search goes on from.
+
+    What values of options gained that are taken back, as if they were never
+    set: what cost is no company for others. And the errors of values where the
+    collectives change, as they are alike at most from then on.
+
+    Args:
+      before: what it went on from until now.
+      after: what is faster.
+    """
+    taken_back = before.config.options.keys() - after.config.options.keys()
     self._gains = {
       key: gain
       for key, gain in self._gains.items()
-      if names.isdisjoint(name for name, _ in key)
+      if taken_back.isdisjoint(name for name, _ in key)
     }
+    if _collectives(before) != _collectives(after):
+      self._errors.clear()
 
   def gain(self, value: value_lib.Value) -> float | None:
     """What a value gained, as a share of the step; None if it is not known."""
@@ -122,3 +138,13 @@ class Hindsight:
 
 def _key(value: value_lib.Value) -> _Key:
   return frozenset(value.options.items())
+
+
+def _collectives(
+  candidate: candidates.Candidate,
+) -> collections.Counter[tuple[str, int, int]]:
+  """What is moved in a step, however it is scheduled."""
+  return collections.Counter(
+    (it.kind, it.result_bytes, it.executions)
+    for it in candidate.step.analysis.collectives
+  )

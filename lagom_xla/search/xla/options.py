@@ -131,9 +131,7 @@ class _Run:
         continue
       self._compile(move, before)
       if self.so_far.best is not before:
-        # What cost is no company for others.
-        taken_back = before.config.options.keys() - move.config.options.keys()
-        self.hindsight.forget(taken_back)
+        self.hindsight.go_on(before, self.so_far.best)
         return True
     return False
 

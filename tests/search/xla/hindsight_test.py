@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from hypothesis import given
 from hypothesis import strategies as st
 import pytest
@@ -23,10 +25,15 @@ from lagom_xla.search.xla.knobs import value as value_lib
 _HEURISTIC = "xla_gpu_experimental_enable_heuristic_collective_combining"
 
 
-def _takes(tail_us: float) -> candidates.Candidate:
-  step = gather_steps.module(*gather_steps.APART, tail_us=tail_us)
+def _takes(
+  tail_us: float,
+  *,
+  gathers: Sequence[Sequence[int]] = gather_steps.APART,
+  options: Mapping[str, int] | None = None,
+) -> candidates.Candidate:
+  step = gather_steps.module(*gathers, tail_us=tail_us)
   return evaluation.evaluate_or_raise(
-    config_lib.DEFAULT,
+    config_lib.XlaConfig(options=options or {}),
     target=gather_steps.target(lambda _: step),
     searcher=without_plugin.WithoutPlugin(limit=None),
   )
@@ -57,6 +64,19 @@ def test_other_values_and_pairs_are_taken_to_err_half_as_much(
 ):
   expected = _seen(0.3, a=1).expected(_value(**alike), 0.4)
   assert expected == pytest.approx(0.4 + (_LOSS - 0.3) / 2)
+
+
+@pytest.mark.parametrize(
+  ("gathers", "share"),
+  [(gather_steps.APART, 1.0), (gather_steps.TOGETHER, 0.5)],
+)
+def test_a_value_is_taken_to_err_half_as_much_beside_other_collectives(
+  gathers: Sequence[Sequence[int]], share: float
+):
+  hindsight = _seen(0.3, a=1)
+  hindsight.go_on(_BEFORE, _takes(900.0, gathers=gathers))
+  expected = hindsight.expected(_value(a=1), 0.4)
+  assert expected == pytest.approx(0.4 + share * (_LOSS - 0.3))
 
 
 def test_what_a_value_did_says_more_of_it_than_what_another_did_later():
@@ -99,10 +119,10 @@ def test_what_cost_much_is_not_tried_again_without_a_reason():
   assert hindsight.not_dear([_value(a=1), _value(b=1)]) == [_value(b=1)]
 
 
-def test_what_is_forgotten_is_as_if_it_was_never_set():
+def test_what_an_option_that_is_taken_back_came_to_is_forgotten():
   hindsight = _seen(None, a=1, b=1)
   assert hindsight.gain_of_option("a", 1) == pytest.approx(_LOSS)
-  hindsight.forget({"a"})
+  hindsight.go_on(_takes(1000.0, options={"a": 2}), _BEFORE)
   assert hindsight.gain(_value(a=1, b=1)) is None
   assert hindsight.gain_of_option("a", 1) == 0
 
