@@ -24,8 +24,8 @@ from lagom_xla.search.xla.knobs import value as value_lib
 # the next, unless something foretells it.
 DEAR = 2e-2
 # Of a value's error so much is taken for that of others like it. With all of it
-# searches ended behind on two of twelve steps of benchmarks/recipes, by 0.3 and
-# 0.9 %; with half of a value's own error, too, on two others by 0.5 and 4 %.
+# searches ended behind on three of twelve steps of benchmarks/recipes, by 0.3
+# to 0.9 %; with half of a value's own error, too, on two others by 0.5 and 4 %.
 _OF_ALIKE = 1 / 2
 
 _Key = frozenset[tuple[str, bool | int | str]]
