@@ -103,7 +103,7 @@ def compile_cache() -> checkup.Finding:
   else:
     found = f"{folder} can be written"
     try:
-      place.check_can_make(folder.absolute() / "any")
+      place.check_can_make(folder / "any")
     except OSError as error:
       status, found = "fails", f"{folder} cannot be written: {error.strerror}"
       advice = "Name another folder in LAGOM_XLA_CACHE."

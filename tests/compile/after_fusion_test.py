@@ -9,12 +9,14 @@ from collections.abc import Callable, Mapping
 import jax
 import pytest
 
+import compiles
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile.fused import after_fusion
 from lagom_xla.compile.lowering import lowered_step
 from lagom_xla.compile.runs import compiler
 from lagom_xla.jax_internals import request as request_lib
+from lagom_xla.passes import hlo
 from lagom_xla.passes import hlo_pb2
 from lagom_xla.passes.schedule import digest
 
@@ -99,18 +101,20 @@ def test_a_knob_changes_what_is_scheduled(
   assert digest.of(of({})) != digest.of(of(threshold))
 
 
-def test_a_module_is_sound_if_it_becomes_what_its_program_does(
+def test_a_module_is_proven_if_it_becomes_what_its_program_does(
   lowered: lowered_step.LoweredStep, fused: hlo_pb2.HloModuleProto
 ) -> None:
-  def is_sound(options: _Options) -> bool:
+  def proven(options: _Options) -> hlo_pb2.HloModuleProto | None:
     config = config_lib.XlaConfig(options=options)
     scheduled = compiler.schedule(lowered, config).proto
-    return after_fusion.is_sound(
-      fused, _H100S, _request(lowered, {}), digest.of_content(scheduled)
-    )
+    begun = after_fusion.Begun(scheduled=scheduled, fused=fused)
+    return after_fusion.proven(begun, _H100S, _request(lowered, {}))
 
-  assert is_sound({})
-  assert not is_sound({"xla_gpu_all_gather_combine_threshold_bytes": 0})
+  again = after_fusion.from_fused(fused, _H100S, _request(lowered, {}))
+  found = proven({})
+  assert found is not None and again is not None
+  assert compiles.text(hlo.Module(found)) == compiles.text(hlo.Module(again))
+  assert proven({"xla_gpu_all_gather_combine_threshold_bytes": 0}) is None
 
 
 def test_options_of_passes_before_fusion_are_not_shared() -> None:

@@ -115,6 +115,7 @@ def test_a_disk_that_cannot_be_written_is_no_error(
     ({"XDG_CACHE_HOME": "relative"}, "/me/.cache/lagom_xla/compiles"),
     ({}, "/me/.cache/lagom_xla/compiles"),
     ({"XDG_CACHE_HOME": "/xdg", "LAGOM_XLA_CACHE": "/mine"}, "/mine"),
+    ({"LAGOM_XLA_CACHE": "mine"}, str(pathlib.Path("mine").absolute())),
     ({"XDG_CACHE_HOME": "/xdg", "LAGOM_XLA_CACHE": "off"}, None),
   ],
 )

@@ -53,27 +53,22 @@ def test_the_first_leads_and_others_wait_for_it(
   assert fusions.assigned(default, futures.Future()) == default
 
 
-def test_the_next_sees_whether_it_is_sound_and_others_wait_for_that(
-  fusions: fusions_lib.Fusions,
-) -> None:
+def test_others_go_on_from_what_it_gave(fusions: fusions_lib.Fusions) -> None:
   _lead(fusions, b"fused")
-  proving: futures.Future[job_lib.Result] = futures.Future()
-  prover = fusions.assigned(_job(2), proving)
-  assert (prover.leads, prover.fused) == (False, b"fused")
-  assert prover.proof == job_lib.Proof(
-    request=_job(1).request, content="content"
-  )
-  assert fusions.awaited(_job(3)) is proving
+  for limit in (2, 3):
+    assert fusions.awaited(_job(limit)) is None
+    follower = fusions.assigned(_job(limit), futures.Future())
+    assert (follower.leads, follower.fused) == (False, b"fused")
+  default = _job(4, must_begin=True)
+  assert fusions.assigned(default, futures.Future()) == default
 
 
-@pytest.mark.parametrize("is_sound", [True, False])
-def test_whether_it_is_sound_is_known_to_the_next_process(
-  fusions: fusions_lib.Fusions, tmp_path: pathlib.Path, is_sound: bool
+def test_what_others_went_on_from_is_known_to_the_next_process(
+  fusions: fusions_lib.Fusions, tmp_path: pathlib.Path
 ) -> None:
   _lead(fusions, b"fused")
-  prover = fusions.assigned(_job(2), futures.Future())
-  fusions.keep(prover, job_lib.Result(module=b"schedule", is_sound=is_sound))
-  _check_next_process(tmp_path, b"fused" if is_sound else None)
+  fusions.assigned(_job(2), futures.Future())
+  _check_next_process(tmp_path, b"fused")
 
 
 def test_that_there_is_none_is_known_to_the_next_process(
@@ -94,7 +89,7 @@ def test_what_nobody_went_on_from_is_not_kept(
 def _lead(fusions: fusions_lib.Fusions, fused: bytes | None) -> None:
   led: futures.Future[job_lib.Result] = futures.Future()
   leader = fusions.assigned(_job(1), led)
-  result = job_lib.Result(module=b"schedule", fused=fused, content="content")
+  result = job_lib.Result(module=b"schedule", fused=fused)
   fusions.keep(leader, result)
   led.set_result(result)
 
@@ -102,11 +97,7 @@ def _lead(fusions: fusions_lib.Fusions, fused: bytes | None) -> None:
 def _check_next_process(tmp_path: pathlib.Path, fused: bytes | None) -> None:
   later = fusions_lib.Fusions(cache_lib.Cache(tmp_path))
   follower = later.assigned(_job(3), futures.Future())
-  assert (follower.leads, follower.fused, follower.proof) == (
-    False,
-    fused,
-    None,
-  )
+  assert (follower.leads, follower.fused) == (False, fused)
 
 
 def test_what_is_compiled_to_the_end_with_code_is_no_other_compile() -> None:

@@ -12,8 +12,9 @@ users. Neither is in a module that was written down, so that names differ, and
 of equals another one may come first. What is predicted of a step differs little
 by that (`benchmarks/fused.py`), and whoever has to know compiles from the
 beginning. Nobody goes on from a module whose schedule, under the options that
-it was made with, has other instructions than XLA's from the beginning; the
-first who would looks at that (`is_sound`).
+it was made with, has other instructions than XLA's from the beginning; whoever
+wrote it down looks at that (`proven`). If it ends at its schedule it goes on
+from there as well, so that this does not depend on which of them came first.
 """
 
 from __future__ import annotations
@@ -181,25 +182,29 @@ def written(folder: pathlib.Path) -> _Module | None:
   return hlo_pb2.HloProto.FromString(files[0].read_bytes()).hlo_module
 
 
-def is_sound(
-  fused: _Module,
-  cluster: cluster_lib.Cluster,
-  request: request_lib.Request,
-  content: str,
-) -> bool:
-  """Whether XLA makes the same of a fused module as of its program.
+def proven(
+  begun: Begun, cluster: cluster_lib.Cluster, request: request_lib.Request
+) -> _Module | None:
+  """The schedule from a fused module, if it is that from the beginning.
 
   Args:
-    fused: the module.
+    begun: both, of a compile from the beginning.
     cluster: what it was compiled for.
-    request: what XLA got that wrote it down, but for the options for that.
-    content: of the schedule that XLA made of that (`digest.of_content`).
+    request: what XLA got, but for the options that had the module written down.
+
+  Returns:
+    None where there is no such module, or XLA makes something else of it.
   """
+  if begun.scheduled is None or begun.fused is None:
+    return None
   try:
-    again = from_fused(fused, cluster, request)
+    again = from_fused(begun.fused, cluster, request)
   except (errors.CompileError, errors.UnsupportedError):
-    return False
-  return again is not None and digest.of_content(again) == content
+    return None
+  if again is None:
+    return None
+  content = digest.of_content(begun.scheduled)
+  return again if digest.of_content(again) == content else None
 
 
 def from_fused(

@@ -3,7 +3,7 @@
 """What is at hand: compiles that somebody waits for, and those of before.
 
 A job finds what was made under any of its digests; what it waits for itself is
-under the last (`job.Job.digests`). It has no lock of its own: the pool's is
+under the first (`job.Job.digests`). It has no lock of its own: the pool's is
 held around all calls but `keep`.
 """
 
@@ -30,7 +30,6 @@ class AtHand:
       future = self._awaited.get(digest)
       if future is not None and not future.cancelled():
         return future
-    for digest in job.digests:
       cached = self._cache.get(digest)
       if cached is not None:
         future = futures.Future()
@@ -40,11 +39,11 @@ class AtHand:
 
   def add(self, job: job_lib.Job, future: Future) -> None:
     """Has whoever asks for the same wait for this."""
-    self._awaited[job.digests[-1]] = future
+    self._awaited[job.digests[0]] = future
 
   def pop(self, job: job_lib.Job) -> Future | None:
     """Lets go of a job; its own before what it found in its place."""
-    for digest in reversed(job.digests):
+    for digest in job.digests:
       future = self._awaited.pop(digest, None)
       if future is not None:
         return future
@@ -52,5 +51,5 @@ class AtHand:
 
   def keep(self, job: job_lib.Job, result: job_lib.Result) -> None:
     """Keeps a result for who asks for the same later."""
-    digest = job.digests[-1 if result.is_from_fused else 0]
+    digest = job.digests[0 if result.is_from_fused else -1]
     self._cache.put(digest, result)

@@ -84,7 +84,8 @@ def folder_of_user() -> pathlib.Path | None:
   """
   named = os.environ.get(_VARIABLE)
   if named:
-    return None if named == _OFF else pathlib.Path(named)
+    # Absolute, as a step may change the working directory.
+    return None if named == _OFF else pathlib.Path(named).absolute()
   base = os.environ.get("XDG_CACHE_HOME", "")
   # "All paths must be absolute"; others are to be ignored.
   root = base if os.path.isabs(base) else os.path.expanduser("~/.cache")

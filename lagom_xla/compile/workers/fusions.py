@@ -2,11 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fusions: which of the jobs that share one does it, and what came of it.
 
-The first compiles from the beginning, and leads: it gives its fused module. The
-next one sees whether that is sound, before it goes on from there, and leads
-meanwhile; then the module is kept in the cache, and others go on from it
-(`fused/after_fusion.py`). That there is none is kept as well. It has no lock of
-its own: the pool's is held around all calls.
+The first compiles from the beginning, and leads: it gives its fused module,
+where others may go on from that (`fused/after_fusion.py`). The next one has it
+kept in the cache. That there is none is kept as well. It has no lock of its
+own: the pool's is held around all calls.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ class Fusions:
   def __init__(self, cache: cache_lib.Cache):
     self._cache = cache
     self._leaders: dict[str, running_lib.Future] = {}
-    self._unproven: dict[str, tuple[bytes, job_lib.Proof]] = {}
+    self._unused: dict[str, bytes] = {}
 
   def awaited(self, job: job_lib.Job) -> running_lib.Future | None:
     """The job that this one has to wait for, if it has to."""
@@ -40,26 +39,24 @@ class Fusions:
     leader = self._leaders.get(job.fusion)
     if not job.fusion or (leader is not None and not leader.done()):
       return job
-    known = self._cache.get(job.fusion)
-    if known is None and job.fusion not in self._unproven:
+    unused = self._unused.get(job.fusion)
+    known = None if unused else self._cache.get(job.fusion)
+    if unused is None and known is None:
       self._leaders[job.fusion] = future
       return dataclasses.replace(job, leads=True)
     if job.must_begin:
       return job
-    if known is not None:
-      return dataclasses.replace(job, fused=known.module)
-    self._leaders[job.fusion] = future
-    fused, proof = self._unproven[job.fusion]
-    return dataclasses.replace(job, fused=fused, proof=proof)
+    if known is None:
+      known = job_lib.Result(module=self._unused.pop(job.fusion))
+      self._cache.put(job.fusion, known)
+    return dataclasses.replace(job, fused=known.module)
 
   def keep(self, job: job_lib.Job, result: job_lib.Result) -> None:
-    """Keeps what a job gave for others: a fused module, or that it is sound."""
+    """Keeps what a job gave for others: a fused module, or that there is none.
+
+    A module is kept here until somebody goes on from it.
+    """
     if job.leads and result.fused is not None:
-      proof = job_lib.Proof(request=job.request, content=result.content)
-      self._unproven[job.fusion] = result.fused, proof
+      self._unused[job.fusion] = result.fused
     elif job.leads:
       self._cache.put(job.fusion, job_lib.Result(module=None))
-    elif job.proof is not None:
-      fused = job.fused if result.is_sound else None
-      self._cache.put(job.fusion, job_lib.Result(module=fused))
-      self._unproven.pop(job.fusion, None)

@@ -42,9 +42,7 @@ class Job:
     must_begin: whether it is compiled from the beginning all the same, so
       that its instructions have the names that XLA gives them.
     leads: whether it gives that module, too.
-    fused: that module.
-    proof: what tells whether anybody may go on from it; None where that is
-      known.
+    fused: that module, of one that goes on from it.
     shows: whether it shows its schedule on the way to its end.
     needs_code: whether a compile to the end generates code, though nobody runs
       it, to see that it can.
@@ -61,7 +59,6 @@ class Job:
   must_begin: bool = False
   leads: bool = False
   fused: bytes | None = None
-  proof: Proof | None = None
   shows: bool = False
   needs_code: bool = False
 
@@ -75,13 +72,13 @@ class Job:
 
   @property
   def digests(self) -> tuple[str, ...]:
-    """Under which what it asks for may be found, the best first.
+    """Under which what it asks for may be found, in the order to look there.
 
-    What was made from a fused module has the last, and all else the first.
+    What was made from a fused module has the first, and all else the last.
     """
     if self.must_begin or not self.fusion:
       return (self.digest,)
-    return (self.digest, f"{self.digest}-from-fused")
+    return (f"{self.digest}-from-fused", self.digest)
 
   @functools.cached_property
   def digest(self) -> str:
@@ -106,19 +103,6 @@ class Job:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Proof:
-  """What tells whether a fused module is sound (`after_fusion.is_sound`).
-
-  Attributes:
-    request: that it was made with.
-    content: what the schedule shares that was made with it.
-  """
-
-  request: request_lib.Request
-  content: str
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Result:
   """What a compile gave.
 
@@ -127,17 +111,13 @@ class Result:
     peak_bytes: device memory at the peak of a step, of a compile to the end.
     fused: what others may go on from, of a job that leads; None where nobody
       can.
-    content: what its schedule shares with what is made of that (`Proof`).
     is_from_fused: whether it went on from there itself.
-    is_sound: whether others may, too, of a job that had a proof.
   """
 
   module: bytes | None
   peak_bytes: int | None = None
   fused: bytes | None = None
-  content: str = ""
   is_from_fused: bool = False
-  is_sound: bool = True
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -23,7 +23,6 @@ from lagom_xla.jax_internals import request as request_lib
 from lagom_xla.passes import hlo_pb2
 from lagom_xla.passes import in_compile
 from lagom_xla.passes import registry
-from lagom_xla.passes.schedule import digest
 
 _Show = Callable[[job_lib.Shown], None]
 
@@ -42,8 +41,6 @@ def run(job: job_lib.Job, show: _Show = lambda _: None) -> job_lib.Result:
   if job.fused is None:
     return _from_the_beginning(job, show)
   fused = hlo_pb2.HloModuleProto.FromString(job.fused)
-  if not _is_sound(job, fused):
-    return dataclasses.replace(_from_the_beginning(job, show), is_sound=False)
   # What XLA refuses, it says of a compile from the beginning.
   with contextlib.suppress(errors.CompileError):
     found = _from_fused(job, fused, show)
@@ -52,24 +49,29 @@ def run(job: job_lib.Job, show: _Show = lambda _: None) -> job_lib.Result:
   return _from_the_beginning(job, show)
 
 
-def _is_sound(job: job_lib.Job, fused: hlo_pb2.HloModuleProto) -> bool:
-  """Whether a job may go on from what it was given."""
-  proof = job.proof
-  return proof is None or after_fusion.is_sound(
-    fused, job.cluster, proof.request, proof.content
-  )
-
-
 def _from_the_beginning(job: job_lib.Job, show: _Show) -> job_lib.Result:
   if job.stage is None:
     return _to_the_end(job, show)
   if job.leads:
-    begun = after_fusion.from_the_beginning(job.name, job.cluster, job.request)
-    return _led(_scheduled(begun.scheduled), begun.scheduled, begun.fused)
+    return _leading(job)
   with in_compile.grouped(job.name, job.groups):
     return _scheduled(
       in_compile.run_to(job.stage, lambda: _compile(job, job.request), job.name)
     )
+
+
+def _leading(job: job_lib.Job) -> job_lib.Result:
+  """A schedule that goes on from the fused module as others will, if it may."""
+  begun = after_fusion.from_the_beginning(job.name, job.cluster, job.request)
+  proven = after_fusion.proven(begun, job.cluster, job.request)
+  if proven is None or begun.fused is None:
+    return _scheduled(begun.scheduled)
+  is_from_fused = not job.must_begin
+  return dataclasses.replace(
+    _scheduled(proven if is_from_fused else begun.scheduled),
+    fused=begun.fused.SerializeToString(),
+    is_from_fused=is_from_fused,
+  )
 
 
 def _compile(job: job_lib.Job, request: request_lib.Request) -> Any:
@@ -79,21 +81,6 @@ def _compile(job: job_lib.Job, request: request_lib.Request) -> Any:
 def _scheduled(proto: hlo_pb2.HloModuleProto | None) -> job_lib.Result:
   module = None if proto is None else proto.SerializeToString()
   return job_lib.Result(module=module)
-
-
-def _led(
-  result: job_lib.Result,
-  scheduled: hlo_pb2.HloModuleProto | None,
-  fused: hlo_pb2.HloModuleProto | None,
-) -> job_lib.Result:
-  """A result with what others may go on from."""
-  if scheduled is None or fused is None:
-    return result
-  return dataclasses.replace(
-    result,
-    fused=fused.SerializeToString(),
-    content=digest.of_content(scheduled),
-  )
 
 
 def _from_fused(
@@ -130,8 +117,14 @@ def _to_the_end(job: job_lib.Job, show: _Show) -> job_lib.Result:
     )
     if not job.leads:
       return result
-    scheduled = schedules[0] if schedules else None
-    return _led(result, scheduled, after_fusion.written(folder))
+    begun = after_fusion.Begun(
+      scheduled=schedules[0] if schedules else None,
+      fused=after_fusion.written(folder),
+    )
+  proven = after_fusion.proven(begun, job.cluster, job.request)
+  if proven is None or begun.fused is None:
+    return result
+  return dataclasses.replace(result, fused=begun.fused.SerializeToString())
 
 
 def _assigned(job: job_lib.Job, folder: pathlib.Path) -> before_code.Assigned:

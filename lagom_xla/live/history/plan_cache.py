@@ -233,6 +233,8 @@ def _decode(text: str, key: str) -> Entry:
       another key.
   """
   raw = json.loads(text)
+  if not isinstance(raw, dict) or "format" not in raw:
+    raise ValueError("it has no format")
   if raw["format"] != _FORMAT:
     raise ValueError(f"its format is {raw['format']}, not {_FORMAT}")
   if raw["key"] != key:
