@@ -104,7 +104,7 @@ def test_a_knob_changes_what_is_scheduled(
 def test_a_module_is_proven_if_it_becomes_what_its_program_does(
   lowered: lowered_step.LoweredStep, fused: hlo_pb2.HloModuleProto
 ) -> None:
-  def proven(options: _Options) -> hlo_pb2.HloModuleProto | None:
+  def proven(options: _Options) -> after_fusion.Proven | None:
     config = config_lib.XlaConfig(options=options)
     scheduled = compiler.schedule(lowered, config).proto
     begun = after_fusion.Begun(scheduled=scheduled, fused=fused)
@@ -113,7 +113,9 @@ def test_a_module_is_proven_if_it_becomes_what_its_program_does(
   again = after_fusion.from_fused(fused, _H100S, _request(lowered, {}))
   found = proven({})
   assert found is not None and again is not None
-  assert compiles.text(hlo.Module(found)) == compiles.text(hlo.Module(again))
+  assert found.fused == fused
+  texts = [compiles.text(hlo.Module(it)) for it in (found.scheduled, again)]
+  assert texts[0] == texts[1]
   assert proven({"xla_gpu_all_gather_combine_threshold_bytes": 0}) is None
 
 

@@ -124,18 +124,22 @@ def test_a_search_in_which_nothing_was_faster_is_remembered(
 
 
 @pytest.mark.parametrize(
-  "changed",
+  ("changed", "words"),
   [
-    lambda raw: [],
-    lambda raw: {},
-    lambda raw: {**raw, "format": 2},
-    lambda raw: {**raw, "key": "1" * 64},
-    lambda raw: {**raw, "entry": {**raw["entry"], "name": "other"}},
-    lambda raw: {**raw, "checksum": None},
+    (lambda raw: [], "no format"),
+    (lambda raw: {}, "no format"),
+    (lambda raw: {**raw, "format": 2}, "format is 2"),
+    (lambda raw: {**raw, "key": "1" * 64}, "renamed"),
+    (
+      lambda raw: {**raw, "entry": {**raw["entry"], "name": "other"}},
+      "changed",
+    ),
+    (lambda raw: {**raw, "checksum": None}, "changed"),
   ],
 )
 def test_a_foreign_entry_is_as_none_with_one_message(
   changed: Callable[[Any], Any],
+  words: str,
   cache: plan_cache.PlanCache,
   said: list[str],
   tmp_path: pathlib.Path,
@@ -147,6 +151,7 @@ def test_a_foreign_entry_is_as_none_with_one_message(
   assert cache.get(_KEY) is None
   (message,) = said
   assert str(path) in message
+  assert words in message
   cache.put(_KEY, _ADOPTED)
   assert cache.get(_KEY) == _ADOPTED
 

@@ -182,13 +182,26 @@ def written(folder: pathlib.Path) -> _Module | None:
   return hlo_pb2.HloProto.FromString(files[0].read_bytes()).hlo_module
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Proven:
+  """A fused module that anybody may go on from.
+
+  Attributes:
+    fused: the module.
+    scheduled: what XLA schedules from it.
+  """
+
+  fused: _Module
+  scheduled: _Module
+
+
 def proven(
   begun: Begun, cluster: cluster_lib.Cluster, request: request_lib.Request
-) -> _Module | None:
-  """The schedule from a fused module, if it is that from the beginning.
+) -> Proven | None:
+  """Sees whether XLA makes the same of a fused module as of its program.
 
   Args:
-    begun: both, of a compile from the beginning.
+    begun: what a compile from the beginning gave.
     cluster: what it was compiled for.
     request: what XLA got, but for the options that had the module written down.
 
@@ -203,8 +216,9 @@ def proven(
     return None
   if again is None:
     return None
-  content = digest.of_content(begun.scheduled)
-  return again if digest.of_content(again) == content else None
+  if digest.of_content(again) != digest.of_content(begun.scheduled):
+    return None
+  return Proven(fused=begun.fused, scheduled=again)
 
 
 def from_fused(

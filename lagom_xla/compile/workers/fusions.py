@@ -39,9 +39,9 @@ class Fusions:
     leader = self._leaders.get(job.fusion)
     if not job.fusion or (leader is not None and not leader.done()):
       return job
-    unused = self._unused.get(job.fusion)
-    known = None if unused else self._cache.get(job.fusion)
-    if unused is None and known is None:
+    is_unused = job.fusion in self._unused
+    known = None if is_unused else self._cache.get(job.fusion)
+    if known is None and not is_unused:
       self._leaders[job.fusion] = future
       return dataclasses.replace(job, leads=True)
     if job.must_begin:

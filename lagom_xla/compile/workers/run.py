@@ -64,13 +64,13 @@ def _leading(job: job_lib.Job) -> job_lib.Result:
   """A schedule that goes on from the fused module as others will, if it may."""
   begun = after_fusion.from_the_beginning(job.name, job.cluster, job.request)
   proven = after_fusion.proven(begun, job.cluster, job.request)
-  if proven is None or begun.fused is None:
+  if proven is None:
     return _scheduled(begun.scheduled)
-  is_from_fused = not job.must_begin
+  scheduled = begun.scheduled if job.must_begin else proven.scheduled
   return dataclasses.replace(
-    _scheduled(proven if is_from_fused else begun.scheduled),
-    fused=begun.fused.SerializeToString(),
-    is_from_fused=is_from_fused,
+    _scheduled(scheduled),
+    fused=proven.fused.SerializeToString(),
+    is_from_fused=not job.must_begin,
   )
 
 
@@ -122,9 +122,9 @@ def _to_the_end(job: job_lib.Job, show: _Show) -> job_lib.Result:
       fused=after_fusion.written(folder),
     )
   proven = after_fusion.proven(begun, job.cluster, job.request)
-  if proven is None or begun.fused is None:
+  if proven is None:
     return result
-  return dataclasses.replace(result, fused=begun.fused.SerializeToString())
+  return dataclasses.replace(result, fused=proven.fused.SerializeToString())
 
 
 def _assigned(job: job_lib.Job, folder: pathlib.Path) -> before_code.Assigned:
