@@ -13,6 +13,7 @@ import compiles
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile.fused import after_fusion
+from lagom_xla.compile.fused import proof
 from lagom_xla.compile.lowering import lowered_step
 from lagom_xla.compile.runs import compiler
 from lagom_xla.jax_internals import request as request_lib
@@ -104,11 +105,11 @@ def test_a_knob_changes_what_is_scheduled(
 def test_a_module_is_proven_if_it_becomes_what_its_program_does(
   lowered: lowered_step.LoweredStep, fused: hlo_pb2.HloModuleProto
 ) -> None:
-  def proven(options: _Options) -> after_fusion.Proven | None:
+  def proven(options: _Options) -> proof.Proven | None:
     config = config_lib.XlaConfig(options=options)
     scheduled = compiler.schedule(lowered, config).proto
     begun = after_fusion.Begun(scheduled=scheduled, fused=fused)
-    return after_fusion.proven(begun, _H100S, _request(lowered, {}))
+    return proof.proven(begun, _H100S, _request(lowered, {}))
 
   again = after_fusion.from_fused(fused, _H100S, _request(lowered, {}))
   found = proven({})

@@ -13,7 +13,7 @@ of equals another one may come first. What is predicted of a step differs little
 by that (`benchmarks/fused.py`), and whoever has to know compiles from the
 beginning. Nobody goes on from a module whose schedule, under the options that
 it was made with, has other instructions than XLA's from the beginning; whoever
-wrote it down looks at that (`proven`). If it ends at its schedule it goes on
+wrote it down looks at that (`proof.py`). If it ends at its schedule it goes on
 from there as well, so that this does not depend on which of them came first.
 """
 
@@ -27,7 +27,6 @@ import re
 import jax
 
 from lagom_xla import cluster as cluster_lib
-from lagom_xla import errors
 from lagom_xla import temporary
 from lagom_xla.compile import devices as devices_lib
 from lagom_xla.compile.xla import options_set
@@ -36,7 +35,6 @@ from lagom_xla.jax_internals import request as request_lib
 from lagom_xla.passes import hlo_pb2
 from lagom_xla.passes import in_compile
 from lagom_xla.passes import registry
-from lagom_xla.passes.schedule import digest
 
 # Options that no pass reads before the combiners (gpu_compiler.cc). Command
 # buffers are made of the thunks of a compiled module.
@@ -180,45 +178,6 @@ def written(folder: pathlib.Path) -> _Module | None:
   if len(files) != 1:
     return None
   return hlo_pb2.HloProto.FromString(files[0].read_bytes()).hlo_module
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Proven:
-  """A fused module that anybody may go on from.
-
-  Attributes:
-    fused: the module.
-    scheduled: what XLA schedules from it.
-  """
-
-  fused: _Module
-  scheduled: _Module
-
-
-def proven(
-  begun: Begun, cluster: cluster_lib.Cluster, request: request_lib.Request
-) -> Proven | None:
-  """Sees whether XLA makes the same of a fused module as of its program.
-
-  Args:
-    begun: what a compile from the beginning gave.
-    cluster: what it was compiled for.
-    request: what XLA got, but for the options that had the module written down.
-
-  Returns:
-    None where there is no such module, or XLA makes something else of it.
-  """
-  if begun.scheduled is None or begun.fused is None:
-    return None
-  try:
-    again = from_fused(begun.fused, cluster, request)
-  except (errors.CompileError, errors.UnsupportedError):
-    return None
-  if again is None:
-    return None
-  if digest.of_content(again) != digest.of_content(begun.scheduled):
-    return None
-  return Proven(fused=begun.fused, scheduled=again)
 
 
 def from_fused(

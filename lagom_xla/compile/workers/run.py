@@ -14,6 +14,7 @@ from lagom_xla import errors
 from lagom_xla import temporary
 from lagom_xla.compile import devices as devices_lib
 from lagom_xla.compile.fused import after_fusion
+from lagom_xla.compile.fused import proof
 from lagom_xla.compile.fused import to_the_end
 from lagom_xla.compile.workers import job as job_lib
 from lagom_xla.compile.xla import before_code
@@ -63,7 +64,7 @@ def _from_the_beginning(job: job_lib.Job, show: _Show) -> job_lib.Result:
 def _leading(job: job_lib.Job) -> job_lib.Result:
   """A schedule that goes on from the fused module as others will, if it may."""
   begun = after_fusion.from_the_beginning(job.name, job.cluster, job.request)
-  proven = after_fusion.proven(begun, job.cluster, job.request)
+  proven = proof.proven(begun, job.cluster, job.request)
   if proven is None:
     return _scheduled(begun.scheduled)
   scheduled = begun.scheduled if job.must_begin else proven.scheduled
@@ -121,7 +122,7 @@ def _to_the_end(job: job_lib.Job, show: _Show) -> job_lib.Result:
       scheduled=schedules[0] if schedules else None,
       fused=after_fusion.written(folder),
     )
-  proven = after_fusion.proven(begun, job.cluster, job.request)
+  proven = proof.proven(begun, job.cluster, job.request)
   if proven is None:
     return result
   return dataclasses.replace(result, fused=proven.fused.SerializeToString())
