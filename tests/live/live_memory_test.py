@@ -38,7 +38,7 @@ def _run(
   """A run of a program that trains; what its step reports in the end."""
   report = _trained(folder, proposer, until)
   gc.collect()  # A search that goes on ends with its step.
-  ending.join()
+  assert ending.join(), "a search of an earlier test has not ended"
   return report
 
 
