@@ -82,6 +82,53 @@ def test_products_of_micro_batches_are_merged_by_default_and_kept_apart(
   assert _merged(apart) == []
 
 
+def test_products_that_xla_leaves_apart_can_be_merged(
+  scheduled: Scheduled, lower: Lower
+) -> None:
+  # Each moves 48 MiB of rows, 16 MiB of weight and 24 MiB of results.
+  lowered = lower(6144)
+  apart = _step(scheduled(lowered))
+  assert _products(apart) == [88 * 2**20] * 2
+
+  (limit_mib,) = _offered(apart)
+  merged = _step(scheduled(lowered, **{_OPTION: limit_mib}))
+  assert len(_products(merged)) == len(_merged(merged)) == 1
+
+
+def test_products_that_sum_over_other_dimensions_are_not_taken_for_alike(
+  scheduled: Scheduled, h100s: Sequence[jax.Device]
+) -> None:
+  def batch(*shape: int) -> jax.ShapeDtypeStruct:
+    sharding = jax.sharding.SingleDeviceSharding(h100s[0])
+    return jax.ShapeDtypeStruct(shape, jnp.bfloat16, sharding=sharding)
+
+  # The gradients of a product share that of its result.
+  def gradients(
+    x: jax.Array, w: jax.Array, g: jax.Array
+  ) -> tuple[jax.Array, jax.Array]:
+    return jnp.tanh(g @ w.T), jnp.tanh(x.T @ g)
+
+  lowered = jax.jit(gradients).lower(
+    batch(6144, 4096), batch(4096, 2048), batch(6144, 2048)
+  )
+  step = _step(scheduled(lowered))
+  assert [num_bytes / 2**20 for num_bytes in _products(step)] == [88, 88]
+  assert _offered(step) == []
+
+
+def test_a_product_of_another_ones_result_cannot_be_merged_with_it(
+  scheduled: Scheduled, h100s: Sequence[jax.Device]
+) -> None:
+  sharding = jax.sharding.SingleDeviceSharding(h100s[0])
+  x, w = (
+    jax.ShapeDtypeStruct((rows, 3072), jnp.bfloat16, sharding=sharding)
+    for rows in (6144, 3072)
+  )
+  step = _step(scheduled(jax.jit(lambda x, w: jnp.tanh(x @ w) @ w).lower(x, w)))
+  assert [num_bytes / 2**20 for num_bytes in _products(step)] == [90, 90]
+  assert _offered(step) == []
+
+
 def test_what_is_merged_at_any_limit_is_left_as_it_is(
   scheduled: Scheduled, lower: Lower
 ) -> None:

@@ -28,7 +28,7 @@ from lagom_xla.xla_schedule import fills
 from lagom_xla.xla_schedule import reschedule
 
 # XLA merges products of which one moves no more MiB, 64 by default.
-_MERGED_MIB = 32
+_LESS_MERGED_MIB, _MERGED_MIB, _MORE_MERGED_MIB = 32, 64, 128
 # Kind of collective -> the option that pipelines it over loop iterations.
 PIPELINED = {
   "all-gather": "xla_gpu_enable_pipelined_all_gather",
@@ -152,14 +152,25 @@ def _unfilled(step: step_lib.Step) -> Iterator[value_lib.Value]:
 
 
 def _merging(step: step_lib.Step) -> Iterator[value_lib.Value]:
-  analysis = step.analysis
-  merged = merged_products.find(analysis.module, analysis.kernels)
+  module, kernels = step.analysis.module, step.analysis.kernels
+  merged = merged_products.find(module, kernels)
+  apart = merged_products.apart(module, kernels)
   # A smaller one is made of products that are merged all the same.
-  if any(kernel.num_bytes > _MERGED_MIB * 2**20 for kernel in merged):
-    yield value_lib.Value(
-      label=f"products merged up to {_MERGED_MIB} MiB",
-      options={"xla_gpu_dot_merger_threshold_mb": _MERGED_MIB},
-    )
+  if any(kernel.num_bytes > _LESS_MERGED_MIB * 2**20 for kernel in merged):
+    yield _merged_up_to(_LESS_MERGED_MIB)
+  # Those that are smaller XLA leaves apart for another reason.
+  if any(
+    _MERGED_MIB < kernel.num_bytes / 2**20 <= _MORE_MERGED_MIB
+    for kernel in apart
+  ):
+    yield _merged_up_to(_MORE_MERGED_MIB)
+
+
+def _merged_up_to(limit_mib: int) -> value_lib.Value:
+  return value_lib.Value(
+    label=f"products merged up to {limit_mib} MiB",
+    options={"xla_gpu_dot_merger_threshold_mb": limit_mib},
+  )
 
 
 def uncombined(kinds: Collection[str]) -> value_lib.Value:
