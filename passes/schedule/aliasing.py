@@ -66,6 +66,11 @@ class Buffers:
     """The buffers of an instruction's arrays, in the order of its shape."""
     return tuple(map(self._sharing.buffer_of, self._leaves.of(instruction)))
 
+  def sizes_bytes(self, instruction: hlo.Instruction) -> tuple[int, ...]:
+    """The sizes of an instruction's arrays, in the order of its shape."""
+    sizes_bytes = self._leaves.sizes_bytes
+    return tuple(sizes_bytes[leaf] for leaf in self._leaves.of(instruction))
+
   @functools.cached_property
   def num_bytes(self) -> dict[int, int]:
     """The size of each buffer: that of the largest array in it."""

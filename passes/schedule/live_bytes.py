@@ -42,8 +42,19 @@ def peak_bytes(module: hlo.Module, buffers: aliasing.Buffers) -> int:
 
 
 def held_bytes(module: hlo.Module, buffers: aliasing.Buffers) -> int:
-  """Arguments and results, which are live all the time; aliased ones once."""
-  return sum(buffers.num_bytes[b] for b in _interface(buffers, module.entry))
+  """Arguments and results, which are live all the time.
+
+  A result that an argument was donated to is in that one's buffer. Arguments
+  never share one, which buffers do not know: a kernel that updates several of
+  a size may write each into any.
+  """
+  entry = module.entry
+  results = set(buffers.of(entry.root)) - _of_parameters(buffers, entry)
+  return sum(
+    sum(buffers.sizes_bytes(i))
+    for i in entry.instructions
+    if i.opcode == "parameter"
+  ) + sum(buffers.num_bytes[b] for b in results)
 
 
 def _peak_inside(

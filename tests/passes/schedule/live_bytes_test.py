@@ -104,3 +104,29 @@ def test_results_hold_what_fits_before_they_are_written(
     header="is_scheduled=true",
   )
   assert _estimated(module) == 4 * expected
+
+
+def test_arguments_that_one_kernel_updates_are_each_held() -> None:
+  module = hlo_text.load(
+    """
+  a = f32[4,100] parameter(0)
+  b = f32[4,100] parameter(1)
+  new = f32[1,100] parameter(2)
+  both = (f32[4,100], f32[4,100]) fusion(a, b, new), kind=kLoop, calls=update
+  a.1 = f32[4,100] get-tuple-element(both), index=0
+  b.1 = f32[4,100] get-tuple-element(both), index=1
+  ROOT t = (f32[4,100], f32[4,100]) tuple(a.1, b.1)""",
+    computations="""
+update {
+  p = f32[4,100] parameter(0)
+  q = f32[4,100] parameter(1)
+  r = f32[1,100] parameter(2)
+  zero = s32[] constant(0)
+  p.1 = f32[4,100] dynamic-update-slice(p, r, zero, zero)
+  q.1 = f32[4,100] dynamic-update-slice(q, r, zero, zero)
+  ROOT u = (f32[4,100], f32[4,100]) tuple(p.1, q.1)
+}""",
+    header="is_scheduled=true,"
+    " input_output_alias={ {0}: (0, {}), {1}: (1, {}) }",
+  )
+  assert _estimated(module) == 4 * (400 + 400 + 100)
