@@ -10,6 +10,7 @@ that share a weight are coupled by it. XLA leaves apart what is large.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+import dataclasses
 import itertools
 
 from lagom_xla.passes import dependencies
@@ -17,6 +18,8 @@ from lagom_xla.passes import hlo
 from lagom_xla.passes import kernels as kernels_lib
 
 _PASSED_ON = frozenset(["bitcast", "get-tuple-element"])
+# An array: the instruction that made it, and its place in what that made.
+_Array = tuple[int, int]
 # How JAX ends the op name of what a program concatenates.
 _WRITTEN = "/concatenate"
 
@@ -34,36 +37,92 @@ def find(
   """
   for computation in module.computations.values():
     for instruction, kernel in _products(computation, kernels):
-      made_by = [instruction, *_makers(computation, instruction)]
+      operands = map(computation.by_id.__getitem__, instruction.operand_ids)
+      made_by = [instruction, *(_maker(computation, i) for i in operands)]
       if any(_concatenates(module, i) for i in made_by):
         yield kernel
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Apart:
+  """Two products that XLA could merge and has not.
+
+  Attributes:
+    products: both, in the order of the schedule.
+    merged: the one that they would be, without what concatenates operands.
+  """
+
+  products: tuple[kernels_lib.Kernel, kernels_lib.Kernel]
+  merged: kernels_lib.Kernel
+
+
 def apart(
   module: hlo.Module, kernels: Mapping[int, kernels_lib.Kernel]
-) -> Iterator[kernels_lib.Kernel]:
-  """Of each two products that XLA could merge and has not, the smaller one.
+) -> Iterator[Apart]:
+  """Products that share an operand, sum over the same of it, and do not wait.
 
-  They share an operand, sum over the same of it, and do not wait for each
-  other.
+  Of several that share one, those that follow each other in the schedule.
 
   Args:
     module: scheduled.
     kernels: its kernels, by the id of their instruction.
   """
   for computation in module.computations.values():
-    alike: dict[tuple[int, int], list[kernels_lib.Kernel]] = {}
+    sharing: dict[tuple[_Array, int], list[kernels_lib.Kernel]] = {}
+    shapes: dict[_Array, hlo.Shape] = {}
     for instruction, kernel in _products(computation, kernels):
       if kernel.matrix_shape is not None and kernel.matrix_shape[0] == 1:
-        summed = kernel.matrix_shape[3]
-        for maker in {i.id for i in _makers(computation, instruction)}:
-          alike.setdefault((maker, summed), []).append(kernel)
+        operands = _operands(computation, instruction)
+        shapes |= operands
+        for array in operands:
+          key = (array, kernel.matrix_shape[3])
+          sharing.setdefault(key, []).append(kernel)
     graph = dependencies.of(computation)
-    for products in alike.values():
-      for one, other in itertools.combinations(products, 2):
-        # In the order of the schedule: only the later one may wait.
-        if not graph.depends(other.instruction_id, one.instruction_id):
-          yield min(one, other, key=lambda kernel: kernel.num_bytes)
+    for (array, _), products in sharing.items():
+      for one, other in itertools.pairwise(products):
+        merged = _as_one(one, other, shapes[array])
+        depends = graph.depends(other.instruction_id, one.instruction_id)
+        if merged is not None and not depends:
+          yield Apart(products=(one, other), merged=merged)
+
+
+def _as_one(
+  one: kernels_lib.Kernel, other: kernels_lib.Kernel, shared: hlo.Shape
+) -> kernels_lib.Kernel | None:
+  """Two products as one; None where they take another part of what is shared."""
+  assert one.matrix_shape is not None and other.matrix_shape is not None
+  _, m, n, k = one.matrix_shape
+  _, other_m, other_n, _ = other.matrix_shape
+  num_shared = hlo.num_elements(shared)
+  if num_shared == m * k == other_m * k:
+    matrix_shape = (1, m, n + other_n, k)
+  elif num_shared == n * k == other_n * k:
+    matrix_shape = (1, m + other_m, n, k)
+  else:
+    return None
+  return dataclasses.replace(
+    one,
+    matrix_shape=matrix_shape,
+    flops=one.flops + other.flops,
+    num_bytes=one.num_bytes + other.num_bytes - hlo.shape_bytes(shared),
+    result_elements=one.result_elements + other.result_elements,
+  )
+
+
+def _operands(
+  computation: hlo.Computation, instruction: hlo.Instruction
+) -> dict[_Array, hlo.Shape]:
+  """The arrays that an instruction takes."""
+  found = {}
+  for operand_id in instruction.operand_ids:
+    operand = computation.by_id[operand_id]
+    while operand.opcode == "bitcast":
+      operand = computation.by_id[operand.operand_ids[0]]
+    array = (operand.id, 0)
+    if operand.opcode == "get-tuple-element":
+      array = (operand.operand_ids[0], operand.tuple_index)
+    found[array] = operand.shape
+  return found
 
 
 def _products(
@@ -73,14 +132,6 @@ def _products(
     kernel = kernels.get(instruction.id)
     if kernel is not None and kernel.category == "gemm":
       yield instruction, kernel
-
-
-def _makers(
-  computation: hlo.Computation, instruction: hlo.Instruction
-) -> Iterator[hlo.Instruction]:
-  """What made the operands of an instruction."""
-  for operand_id in instruction.operand_ids:
-    yield _maker(computation, computation.by_id[operand_id])
 
 
 def _maker(

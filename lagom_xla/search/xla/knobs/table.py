@@ -20,15 +20,13 @@ from lagom_xla.costs import in_words
 from lagom_xla.costs import step as step_lib
 from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import hlo
-from lagom_xla.passes import merged_products
+from lagom_xla.search.xla.knobs import merging
 from lagom_xla.search.xla.knobs import scheduling
 from lagom_xla.search.xla.knobs import thresholds
 from lagom_xla.search.xla.knobs import value as value_lib
 from lagom_xla.xla_schedule import fills
 from lagom_xla.xla_schedule import reschedule
 
-# XLA merges products of which one moves no more MiB, 64 by default.
-_LESS_MERGED_MIB, _MERGED_MIB, _MORE_MERGED_MIB = 32, 64, 128
 # Kind of collective -> the option that pipelines it over loop iterations.
 PIPELINED = {
   "all-gather": "xla_gpu_enable_pipelined_all_gather",
@@ -151,28 +149,6 @@ def _unfilled(step: step_lib.Step) -> Iterator[value_lib.Value]:
     )
 
 
-def _merging(step: step_lib.Step) -> Iterator[value_lib.Value]:
-  module, kernels = step.analysis.module, step.analysis.kernels
-  merged = merged_products.find(module, kernels)
-  apart = merged_products.apart(module, kernels)
-  # A smaller one is made of products that are merged all the same.
-  if any(kernel.num_bytes > _LESS_MERGED_MIB * 2**20 for kernel in merged):
-    yield _merged_up_to(_LESS_MERGED_MIB)
-  # Those that are smaller XLA leaves apart for another reason.
-  if any(
-    _MERGED_MIB < kernel.num_bytes / 2**20 <= _MORE_MERGED_MIB
-    for kernel in apart
-  ):
-    yield _merged_up_to(_MORE_MERGED_MIB)
-
-
-def _merged_up_to(limit_mib: int) -> value_lib.Value:
-  return value_lib.Value(
-    label=f"products merged up to {limit_mib} MiB",
-    options={"xla_gpu_dot_merger_threshold_mb": limit_mib},
-  )
-
-
 def uncombined(kinds: Collection[str]) -> value_lib.Value:
   """No collectives of these kinds combined, which have thresholds."""
   kinds = sorted(kinds)
@@ -212,7 +188,7 @@ KNOBS: Mapping[str, Knob] = {
   ),
   "merged products": Knob(
     note="how large products are that XLA merges where they share an operand",
-    values=_merging,
+    values=merging.values,
   ),
   "overlap limit": Knob(
     note="how many collectives the scheduler keeps in flight",
