@@ -18,9 +18,10 @@ from lagom_xla.passes.schedule import aliasing
 from lagom_xla.passes.schedule import live_bytes
 from lagom_xla.passes.schedule import memory_limit
 
-# XLA packs buffers tighter than the estimate knows, or looser: schedules that
-# the limit had changed were at 95 % of it by the estimate.
-_SHORT_FROM = 0.9
+# XLA's scheduler counts otherwise than the estimate. Of schedules of the
+# examples and the paper's workloads a limit of 120 % changed both that were at
+# 85 % of the default one, and none of 41 at 65 % or less.
+_SHORT_FROM = 0.8
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
