@@ -16,6 +16,7 @@ import collections
 from collections.abc import Iterable, Sequence
 import dataclasses
 
+from lagom_xla.compile.fused import after_fusion
 from lagom_xla.search.xla import candidates
 from lagom_xla.search.xla import predictions as predictions_lib
 from lagom_xla.search.xla.knobs import value as value_lib
@@ -134,6 +135,15 @@ class Hindsight:
     """What was gained when an option was last set so; 0 if it was not."""
     found = [g for key, g in self._gains.items() if (name, setting) in key]
     return found[-1] if found else 0.0
+
+
+def tells_little(value: value_lib.Value) -> bool:
+  """Whether what a value did says little of what it does beside others.
+
+  One that is for schedules short of memory does nothing on those that are not,
+  and one that makes other kernels may couple what other loops keep apart.
+  """
+  return value.is_first or bool(after_fusion.before(value.options))
 
 
 def _key(value: value_lib.Value) -> _Key:

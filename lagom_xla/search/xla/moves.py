@@ -1,10 +1,11 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Moves: what a search may do next with its best config, in three stages.
+"""Moves: what a search may do next with its best config, in four stages.
 
 First values of knobs, the most promising first, with other values of what was
 set before (`swaps.py`). Where none of them gains, pairs of them that nothing is
-foretold of (`companions.py`), and the config with less set (`drops.py`).
+foretold of (`companions.py`), values that did nothing beside other options, and
+the config with less set (`drops.py`).
 """
 
 from __future__ import annotations
@@ -113,6 +114,22 @@ def together(
   to_gain = _cost_of_collectives(incumbent)
   found = companions.of(values, hindsight, to_gain)
   return [_setting(incumbent, value) for value in found]
+
+
+def again(
+  incumbent: candidates.Candidate, hindsight: hindsight_lib.Hindsight
+) -> list[Move]:
+  """Values that gained nothing beside other options, which tells little.
+
+  What cost much is left.
+  """
+  options = incumbent.config.options.items()
+  values = [
+    v
+    for v in knobs.worth_trying(incumbent.step)
+    if hindsight_lib.tells_little(v) and not v.options.items() <= options
+  ]
+  return [_setting(incumbent, v) for v in hindsight.not_dear(values)]
 
 
 def without(

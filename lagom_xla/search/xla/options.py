@@ -77,6 +77,7 @@ def search(
     if not (
       run.gains(ranked, max_compiles - num_left)
       or run.gains(moves_lib.together(before, run.hindsight), max_compiles)
+      or run.gains(moves_lib.again(before, run.hindsight), max_compiles)
       or run.gains(moves_lib.without(run.so_far, run.hindsight), max_compiles)
     ):
       return run.so_far

@@ -23,6 +23,7 @@ from lagom_xla.compile.fused import after_fusion
 from lagom_xla.search.xla import arms as arms_lib
 from lagom_xla.search.xla import attempts
 from lagom_xla.search.xla import candidates
+from lagom_xla.search.xla import hindsight
 from lagom_xla.search.xla import options
 from lagom_xla.search.xla import predictions as predictions_lib
 from lagom_xla.search.xla import pruning
@@ -195,11 +196,9 @@ def _expecting(
 def _did_nothing(so_far: candidates.Search, value: value_lib.Value) -> bool:
   """Whether a value was tried, and no schedule took another time for it.
 
-  One that made a schedule longer may make another one shorter. One that is for
-  schedules short of memory is only tried on those, and one that makes other
-  kernels may couple what other loops keep apart.
+  One that made a schedule longer may make another one shorter.
   """
-  if value.is_first or after_fusion.before(value.options):
+  if hindsight.tells_little(value):
     return False
   changes = []
   for candidate in so_far.scheduled:

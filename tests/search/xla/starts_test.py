@@ -229,6 +229,28 @@ def test_what_makes_other_kernels_is_compiled_from_both_starts():
   assert set(found.best.config.options) == {merging}
 
 
+def test_what_makes_other_kernels_is_tried_again_beside_what_gained():
+  merging = "xla_gpu_dot_merger_threshold_mb"
+  early = "xla_gpu_experimental_collective_start_as_early_as_possible"
+  merged = hlo_text.concatenated_product("merged", 32 * arm_steps.KIB)
+
+  def schedule(config: config_lib.XlaConfig) -> hlo.Module:
+    # Apart they cost what they gain once collectives start early.
+    is_apart, is_early = merging in config.options, early in config.options
+    gain_us = 3 * is_early + (2 if is_early else -2) * is_apart
+    return arm_steps.step(200.0 - gain_us, more=merged)
+
+  target = fake_target.FakeTarget(
+    name="step", cluster=arm_steps.H100, scheduled=schedule
+  )
+  found = joint.search(target, arms=[])
+  tried = [set(candidate.config.options) for candidate in found.scheduled]
+  assert tried.index({merging}) < next(
+    n for n, o in enumerate(tried) if early in o
+  )
+  assert {merging, early} <= set(found.best.config.options)
+
+
 def test_an_arm_that_xla_refuses_or_no_gpu_can_hold_is_none():
   def schedule(config: config_lib.XlaConfig) -> hlo.Module:
     if "xla_refused" in config.options:
