@@ -89,7 +89,7 @@ def apart(
 def _as_one(
   one: kernels_lib.Kernel, other: kernels_lib.Kernel, shared: hlo.Shape
 ) -> kernels_lib.Kernel | None:
-  """Two products as one; None where they take another part of what is shared."""
+  """Two products as one; None where they do not share the whole array."""
   assert one.matrix_shape is not None and other.matrix_shape is not None
   _, m, n, k = one.matrix_shape
   _, other_m, other_n, _ = other.matrix_shape
