@@ -11,16 +11,15 @@ from collections.abc import Iterator
 
 from lagom_xla.costs import kernel as kernel_lib
 from lagom_xla.costs import step as step_lib
+from lagom_xla.passes import kernels as kernels_lib
 from lagom_xla.passes import merged_products
+from lagom_xla.search.xla import candidates
 from lagom_xla.search.xla.knobs import value as value_lib
 
-OPTION = "xla_gpu_dot_merger_threshold_mb"
+_OPTION = "xla_gpu_dot_merger_threshold_mb"
 
 # XLA's default, a lower limit and a higher one.
 _MIB, _LESS_MIB, _MORE_MIB = 64, 32, 128
-# Both are compiled from the beginning. A higher one is for products that take
-# this share of a step less as one, before their operands are concatenated.
-_LEAST_GAIN = 1e-3
 
 
 def values(step: step_lib.Step) -> Iterator[value_lib.Value]:
@@ -30,13 +29,22 @@ def values(step: step_lib.Step) -> Iterator[value_lib.Value]:
   # A smaller one is made of products that are merged all the same.
   if any(kernel.num_bytes > _LESS_MIB * 2**20 for kernel in merged):
     yield _limit(_LESS_MIB)
-  least_us = _LEAST_GAIN * step.timeline(step.default).step_time_us
+  # It is compiled from the beginning, which takes long.
+  least_us = candidates.LEAST_GAIN * step.timeline(step.default).step_time_us
   if _merging_saves_us(step) >= least_us:
     yield _limit(_MORE_MIB)
 
 
 def _merging_saves_us(step: step_lib.Step) -> float:
-  """What products take less as one that the higher limit would merge."""
+  """What products that the higher limit would merge take less as one.
+
+  By the model alone, whatever a profile says of them apart, and without what
+  it takes to concatenate their operands.
+  """
+
+  def time_us(kernel: kernels_lib.Kernel) -> float:
+    return kernel_lib.predict(kernel, step.cluster.gpu).time_us
+
   saved_us = 0.0
   for pair in merged_products.apart(
     step.analysis.module, step.analysis.kernels
@@ -44,13 +52,12 @@ def _merging_saves_us(step: step_lib.Step) -> float:
     one, other = pair.products
     # Those that are smaller XLA leaves apart for another reason.
     if _MIB < min(one.num_bytes, other.num_bytes) / 2**20 <= _MORE_MIB:
-      merged = kernel_lib.predict(pair.merged, step.cluster.gpu)
-      apart_us = sum(step.kernel_cost(k).time_us for k in pair.products)
-      saved_us += one.executions * max(apart_us - merged.time_us, 0.0)
+      apart_us = time_us(one) + time_us(other)
+      saved_us += one.executions * max(apart_us - time_us(pair.merged), 0.0)
   return saved_us
 
 
 def _limit(mib: int) -> value_lib.Value:
   return value_lib.Value(
-    label=f"products merged up to {mib} MiB", options={OPTION: mib}
+    label=f"products merged up to {mib} MiB", options={_OPTION: mib}
   )
