@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import settings
 from hypothesis import strategies as st
 import jax
+import pytest
 
 import arm_steps
 from benchmarks.workloads import scanned
@@ -30,6 +31,7 @@ from lagom_xla.search.xla import full_compiles
 from lagom_xla.search.xla import hindsight
 from lagom_xla.search.xla import joint
 from lagom_xla.search.xla import knobs
+from lagom_xla.search.xla.knobs import thresholds
 from lagom_xla.search.xla.knobs import value as value_lib
 from lagom_xla.tuner import tuner
 
@@ -76,12 +78,28 @@ def test_each_option_that_was_added_is_dropped_alone():
   ]
 
 
-def test_what_the_search_began_with_is_never_dropped():
+def test_what_no_knob_sets_is_never_dropped_of_what_a_search_began_with():
   assert _dropped({"a": 1}, {"a": 1, "b": 1, "c": 1}) == [
     {"a", "c"},
     {"a", "b"},
   ]
   assert not _dropped({"a": 1}, {"a": 1})
+
+
+def test_thresholds_of_a_recipe_are_dropped_after_what_was_added():
+  recipe = {thresholds.OPTIONS["all-gather"]: 1, "another": 1}
+  assert _dropped(recipe, {**recipe, "a": 1}) == [
+    {*recipe},
+    {"another", "a"},
+  ]
+
+
+@pytest.mark.parametrize(
+  "option", [thresholds.OPTIONS["all-reduce"], *knobs.PIPELINED.values()]
+)
+def test_what_acts_on_no_collective_is_not_dropped_of_a_recipe(option: str):
+  """The step has an all-gather, in no loop."""
+  assert not _dropped({option: 1}, {option: 1})
 
 
 def test_few_options_are_dropped():

@@ -10,6 +10,7 @@ combine thresholds can act on a schedule.
 from __future__ import annotations
 
 from lagom_xla.search.xla.knobs.table import KNOBS as KNOBS
+from lagom_xla.search.xla.knobs.table import OF_LOOPS as OF_LOOPS
 from lagom_xla.search.xla.knobs.table import PIPELINED as PIPELINED
 from lagom_xla.search.xla.knobs.table import PIPELINED_AS as PIPELINED_AS
 from lagom_xla.search.xla.knobs.table import uncombined as uncombined

@@ -35,6 +35,9 @@ PIPELINED = {
 }
 # XLA makes its reduce-scatters of all-reduces, after it has pipelined them.
 PIPELINED_AS = {"reduce-scatter": ("all-reduce", "reduce-scatter")}
+_DOUBLE_BUFFERING = "xla_gpu_enable_while_loop_double_buffering"
+# The options that change loops.
+OF_LOOPS = frozenset({*PIPELINED.values(), _DOUBLE_BUFFERING})
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -134,7 +137,7 @@ def _unrolling(step: step_lib.Step) -> Iterator[value_lib.Value]:
   if any(c.executions > 1 for c in step.analysis.collectives):
     yield value_lib.Value(
       label="loops double-buffered",
-      options={"xla_gpu_enable_while_loop_double_buffering": True},
+      options={_DOUBLE_BUFFERING: True},
       changes=reschedule.Changes(double_buffered=True),
     )
 
