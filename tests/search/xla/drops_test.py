@@ -43,11 +43,14 @@ def _candidate(options: Mapping[str, int]) -> candidates.Candidate:
   """A step that is shorter by a microsecond for each option."""
 
   def schedule(config: config_lib.XlaConfig) -> hlo.Module:
-    start, done = hlo_text.all_gather("all-gather", 2**18)
+    one, one_done = hlo_text.all_gather("one", 2**18)
+    two, two_done = hlo_text.all_gather("two", 2**18)
     return hlo_text.load(f"""
   p = f32[256,256] parameter(0)
-  {start}
-  {done}
+  {one}
+  {one_done}
+  {two}
+  {two_done}
   {hlo_text.kernel("kernel", 100.0 - len(config.options))}
   ROOT result = (f32[256,256]) tuple(kernel)
 """)
@@ -98,7 +101,7 @@ def test_thresholds_of_a_recipe_are_dropped_after_what_was_added():
   "option", [thresholds.OPTIONS["all-reduce"], *knobs.PIPELINED.values()]
 )
 def test_what_acts_on_no_collective_is_not_dropped_of_a_recipe(option: str):
-  """The step has an all-gather, in no loop."""
+  """The step has two all-gathers, in no loop."""
   assert not _dropped({option: 1}, {option: 1})
 
 
