@@ -4,8 +4,8 @@
 
 HLO text goes through jaxlib's own parser; protos are decoded here, because
 jaxlib's loader needs tens of gigabytes for modules with sparse instruction ids.
-References that everything else relies on are checked, so that a truncated file
-is reported here and does not fail somewhere later.
+What is damaged is reported here (`hlo_damage.py`) and does not fail somewhere
+later.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import zlib
 from google.protobuf import message as protobuf_message
 
 from lagom_xla import errors
+from lagom_xla.passes import hlo_damage
 from lagom_xla.passes import hlo_pb2
 from lagom_xla.validation import source as source_lib
 
@@ -81,7 +82,8 @@ def _from_bytes(data: bytes, name: str) -> Read:
   for parse in (_parse_hlo_proto, _parse_hlo_module_proto):
     proto = parse(data)
     if proto is not None:
-      return _checked(proto, name), None
+      hlo_damage.check(proto, name)
+      return proto, None
   raise errors.HloError(
     f"{name} is neither HLO text (it has no 'HloModule' header) nor a"
     " serialized HloProto or HloModuleProto; it may be truncated."
@@ -115,41 +117,6 @@ def _parse_hlo_module_proto(data: bytes) -> hlo_pb2.HloModuleProto | None:
   except protobuf_message.DecodeError:
     return None
   return module if module.computations else None
-
-
-def _checked(
-  proto: hlo_pb2.HloModuleProto, name: str
-) -> hlo_pb2.HloModuleProto:
-  """Checks the references that everything else relies on."""
-  computations = {c.id for c in proto.computations}
-  if proto.entry_computation_id not in computations:
-    raise errors.HloError(
-      f"{name} has no entry computation (id {proto.entry_computation_id});"
-      " it may be truncated."
-    )
-  for computation in proto.computations:
-    ids = {i.id for i in computation.instructions}
-    scheduled = proto.schedule.sequences.get(computation.id)
-    wanted = {computation.root_id}
-    wanted.update(scheduled.instruction_ids if scheduled else ())
-    for instruction in computation.instructions:
-      wanted.update(instruction.operand_ids)
-      if not computations.issuperset(instruction.called_computation_ids):
-        raise errors.HloError(
-          f"{name}: {instruction.name} calls a computation that the module"
-          " lacks; it may be truncated."
-        )
-      if instruction.backend_config_payload.id >= max(len(proto.payloads), 1):
-        raise errors.HloError(
-          f"{name}: {instruction.name} has its backend_config in a table that"
-          " the module lacks; it may be truncated."
-        )
-    if not ids.issuperset(wanted):
-      raise errors.HloError(
-        f"{name}: computation {computation.name} refers to instructions that"
-        " it lacks; it may be truncated."
-      )
-  return proto
 
 
 def _from_text(text: str, name: str) -> Read:

@@ -107,6 +107,22 @@ def test_a_module_that_calls_what_it_lacks_is_refused() -> None:
   assert "calls a computation that" in error_of(proto.SerializeToString())
 
 
+@pytest.mark.parametrize("order", [[1, 1], [0, 2], [0], [0, 1, 2], [-1, 0]])
+def test_a_layout_that_is_none_of_its_array_is_refused(
+  order: list[int],
+) -> None:
+  proto = hlo.hlo_pb2.HloModuleProto.FromString(PROTO)
+  changed = next(
+    i
+    for c in proto.computations
+    for i in c.instructions
+    if len(i.shape.layout.minor_to_major) == 2
+  )
+  changed.shape.layout.minor_to_major[:] = order
+  message = error_of(proto.SerializeToString())
+  assert f"{changed.name} has 2 dimensions and a layout of {order}" in message
+
+
 def test_stablehlo_is_called_that_and_told_how_to_become_hlo() -> None:
   lowered = jax.jit(lambda x: x * 2).lower(1.0)
   text = lowered.as_text().encode()
