@@ -101,6 +101,25 @@ def test_an_error_comes_with_its_line(
   assert f" ({steps}:{step_sources.line_of(words)})" in first
 
 
+def test_an_error_after_a_target_gave_its_step_has_the_programs_line(
+  tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+  (tmp_path / "lazy_model.py").write_text(
+    "def loss(x):\n  raise NotImplementedError('Not supported on cpu.')\n"
+  )
+  target = tmp_path / "lazy_target.py"
+  target.write_text(
+    "import jax\nimport lazy_model\n\n"
+    "def step(devices):\n"
+    "  return jax.jit(lazy_model.loss), (jax.ShapeDtypeStruct((8,), 'f4'),)\n"
+  )
+  monkeypatch.chdir(tmp_path)
+  with pytest.raises(errors.TargetError) as error:
+    load_lib.load(f"{target}:step", _CLUSTER)
+  assert "Not supported on cpu. (lazy_model.py:2)" in str(error.value)
+  assert "with tokamax.config.cross_compile(True)`" in str(error.value)
+
+
 @pytest.mark.parametrize(("text", "kind"), [("128", "int"), ("0.5", "float")])
 def test_a_type_error_is_told_that_arguments_are_text(
   h100s: Sequence[jax.Device], steps: pathlib.Path, text: str, kind: str

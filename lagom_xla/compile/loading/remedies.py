@@ -43,6 +43,11 @@ _REMEDIES = {
     "what calls into Python, as jax.pure_callback and io_callback do, is"
     " lowered only where the GPUs are: leave it out of the step that you name"
   ),
+  "Not supported on cpu.": (
+    "Tokamax looks for the GPUs that are here: have the step lowered inside"
+    " `with tokamax.config.cross_compile(True)`, as a function that returns a"
+    " context manager can"
+  ),
   "cuDNN not found": (
     "JAX asks for cuDNN when it traces its attention: `pip install"
     " nvidia-cudnn-cu13` is enough, without a GPU"

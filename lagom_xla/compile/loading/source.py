@@ -14,13 +14,17 @@ import contextlib
 import contextvars
 import importlib
 import importlib.util
+import os
 import pathlib
 import sys
+import sysconfig
 import traceback
 import types
 
 from lagom_xla import errors
 from lagom_xla.compile.loading import remedies
+
+_PACKAGE = pathlib.Path(__file__).parents[2]
 
 _imported: contextvars.ContextVar[dict[pathlib.Path, types.ModuleType] | None]
 _imported = contextvars.ContextVar("imported", default=None)
@@ -108,31 +112,44 @@ def of_module(name: str) -> types.ModuleType:
 
 
 def described(error: BaseException, file: pathlib.Path | None = None) -> str:
-  """All that an error says, with a line of the user's file, and a remedy.
+  """All that an error says, with a line of the user's program, and a remedy.
 
   Args:
     error: what the user's program raised.
-    file: the user's; the line is the innermost one in it.
+    file: the user's; the line is the innermost one in it, or if it passed none
+      there, in any other file of the program that is not installed.
   """
-  if file is None:
-    return remedies.added(errors.in_full(error))
-  line = error.lineno if isinstance(error, SyntaxError) else None
-  line = line or _line_in(file, error)
-  if line is None and error.__cause__ is not None:
+  at = _line_of(error, file)
+  if not at and error.__cause__ is not None:
     # Where JAX lowers an operation, this has the stack of who asked for it.
-    line = _line_in(file, error.__cause__)
-  at = f"{file}:{line}" if line else str(file)
+    at = _line_of(error.__cause__, file)
+  if not at and file is not None:
+    at = str(file)
   return remedies.added(errors.in_full(error, at=at))
 
 
-def _line_in(file: pathlib.Path, error: BaseException) -> int | None:
-  """The innermost line of a file that an error passed."""
-  lines = [
-    number
-    for frame, number in traceback.walk_tb(error.__traceback__)
-    if pathlib.Path(frame.f_code.co_filename).name == file.name
+def _line_of(error: BaseException, file: pathlib.Path | None) -> str:
+  if file is not None and isinstance(error, SyntaxError) and error.lineno:
+    return f"{file}:{error.lineno}"
+  passed = [
+    (pathlib.Path(frame.f_code.co_filename), line)
+    for frame, line in traceback.walk_tb(error.__traceback__)
   ]
-  return lines[-1] if lines else None
+  in_file = [line for at, line in passed if file and at.name == file.name]
+  if in_file:
+    return f"{file}:{in_file[-1]}"
+  in_program = [
+    f"{os.path.relpath(at)}:{line}" for at, line in passed if _is_of_program(at)
+  ]
+  return in_program[-1] if in_program else ""
+
+
+def _is_of_program(file: pathlib.Path) -> bool:
+  """Whether a file is neither installed, nor Python's, nor ours."""
+  if file.is_relative_to(_PACKAGE) or not file.is_file():
+    return False
+  installed = map(sysconfig.get_path, ("stdlib", "purelib", "platlib"))
+  return not any(map(file.is_relative_to, installed))
 
 
 def _check_is_file(file: pathlib.Path) -> None:
