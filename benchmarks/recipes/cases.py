@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The steps that recipes are judged on: each on H100s, B200s and A100s.
 
-XLA's published modules, the examples, and the workloads of Lagom's paper (one
-node of its cluster A, on other GPUs).
+XLA's published modules, the examples, and the workloads of Lagom's paper, with
+as many nodes as there (its two clusters differ in nothing else), on other GPUs.
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ def cases(gpu: str) -> Iterator[Case]:
   for name, (shape, file) in _OF_FILES.items():
     yield of_file(name, file, f"{shape}x{gpu}")
   for case in paper_cases.table_2():
-    if case.num_nodes == 1 and case.cluster == paper_cases.CLUSTERS[0]:
-      cluster = f"1x8x{gpu}"
+    if case.cluster == paper_cases.CLUSTERS[0]:
+      cluster = f"{case.num_nodes}x8x{gpu}"
       load = functools.partial(_of_paper, case.workload, cluster, case.model)
       name = f"{case.model}/{case.kind}"
       yield Case(module=name, cluster=cluster, load=lambda _, f=load: f())
