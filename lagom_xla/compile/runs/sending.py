@@ -11,13 +11,12 @@ from __future__ import annotations
 
 import dataclasses
 
-import jax
-
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import pending as pending_lib
 from lagom_xla.compile.fused import after_fusion
 from lagom_xla.compile.lowering import lowered as lowered_lib
 from lagom_xla.compile.runs import asked as asked_lib
+from lagom_xla.compile.runs import deviceless
 from lagom_xla.compile.runs import sentences
 from lagom_xla.compile.workers import job as job_lib
 from lagom_xla.compile.xla import before_code
@@ -41,7 +40,9 @@ def send(
     CompileError: XLA refuses the options.
   """
   pool = asked.lowered.workers
-  if pool is None or not pool.is_usable or not _is_compile_only(asked.lowered):
+  if pool is None or not pool.is_usable:
+    return None
+  if not deviceless.is_compile_only(asked.lowered):
     return None
   job = _job(stage, asked)
   if job is None:
@@ -65,7 +66,9 @@ def _job(
   lowered, config, options = asked.lowered, asked.config, asked.options
   # It ends where JAX would call XLA, in that JAX's own cache has no part.
   with persistent_cache.off(), sentences.on_failure(asked.words):
-    request = lowered.request(options, profile(config))
+    request = lowered.request(
+      deviceless.asked(lowered, options), profile(config)
+    )
   if request is None:
     return None
   job = job_lib.Job(
@@ -100,19 +103,12 @@ def _fusion(
 ) -> str:
   """What jobs share that XLA fuses alike, whichever their stage."""
   with persistent_cache.off():
-    request = lowered.request(after_fusion.before(options), None)
+    before = deviceless.asked(lowered, after_fusion.before(options))
+    request = lowered.request(before, None)
   if request is None:
     return ""
-  before = dataclasses.replace(job.shown, request=request, keeps_lines=False)
-  return f"{before.digest}-fused"
-
-
-def _is_compile_only(lowered: lowered_lib.Lowered) -> bool:
-  """Whether nothing in this process takes part, neither GPUs nor CPUs.
-
-  A GPU that is here times kernels, though it is compiled for others.
-  """
-  return lowered.platform == "cuda" and jax.default_backend() != "gpu"
+  fused = dataclasses.replace(job.shown, request=request, keeps_lines=False)
+  return f"{fused.digest}-fused"
 
 
 def profile(config: config_lib.XlaConfig) -> bytes | None:

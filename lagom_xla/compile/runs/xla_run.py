@@ -14,6 +14,7 @@ from lagom_xla.compile import devices as devices_lib
 from lagom_xla.compile import pending as pending_lib
 from lagom_xla.compile.lowering import lowered as lowered_lib
 from lagom_xla.compile.runs import asked as asked_lib
+from lagom_xla.compile.runs import deviceless
 from lagom_xla.compile.runs import sending
 from lagom_xla.compile.runs import sentences
 from lagom_xla.compile.workers import job as job_lib
@@ -157,4 +158,5 @@ def _to_the_end_here(asked: asked_lib.Asked) -> lowered_lib.Compilation:
 def _run(asked: asked_lib.Asked) -> object:
   """Runs XLA's compiler in this process."""
   profile = sending.profile(asked.config)
-  return asked.lowered.run_compiler(asked.options, profile)
+  options = deviceless.asked(asked.lowered, asked.options)
+  return asked.lowered.run_compiler(options, profile)
