@@ -22,8 +22,11 @@ from lagom_xla.compile.fused import after_fusion
 from lagom_xla.compile.loading import load as load_lib
 from lagom_xla.compile.lowering import lowered as lowered_lib
 from lagom_xla.compile.runs import compiler
+from lagom_xla.compile.runs import deviceless
 from lagom_xla.compile.targets import lowered_target
 from lagom_xla.costs import step as step_lib
+from lagom_xla.flags import options as options_lib
+from lagom_xla.jax_internals import request as request_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes import hlo_pb2
 from lagom_xla.passes.schedule import digest
@@ -92,8 +95,6 @@ def main() -> None:
     "--arg", action="append", default=[], metavar="NAME=VALUE"
   )
   arguments = parser.parse_args()
-  if not after_fusion.is_possible({}):
-    raise SystemExit("XLA of this JAX numbers passes: nothing can start there.")
   cluster = cluster_lib.parse(arguments.cluster)
   target = load_lib.load(
     arguments.target,
@@ -106,7 +107,7 @@ def main() -> None:
   )
   rows = []
   for base in _BASES:
-    rows += _rows(target.lowered, base)
+    rows += _rows(target.lowered, dict(options_lib.fit(base).options))
   same = sum(row.is_same for row in rows)
   worst = max((abs(row.excess) for row in rows), default=0.0)
   begun_s = statistics.median(row.begun_cpu_s for row in rows)
@@ -118,8 +119,7 @@ def main() -> None:
 
 
 def _rows(lowered: lowered_lib.Lowered, base: _Options) -> list[Row]:
-  request = lowered.request({compiler.ESTIMATES: True, **base}, None)
-  assert request is not None
+  request = _request(lowered, base)
   begun = after_fusion.from_the_beginning(
     lowered.name, lowered.cluster, request
   )
@@ -142,8 +142,7 @@ def _row(
   config = config_lib.XlaConfig(options=options)
   expected = compiler.schedule(lowered, config)
   begun_s = time.process_time()
-  request = lowered.request({compiler.ESTIMATES: True, **options}, None)
-  assert request is not None
+  request = _request(lowered, options)
   found = after_fusion.from_fused(fused, lowered.cluster, request)
   fused_s = time.process_time()
   assert found is not None
@@ -155,6 +154,16 @@ def _row(
     is_same=digest.of(found) == digest.of(expected.proto),
     excess=_step_us(module, lowered) / _step_us(expected, lowered) - 1,
   )
+
+
+def _request(
+  lowered: lowered_lib.Lowered, options: _Options
+) -> request_lib.Request:
+  """What a worker gets for a schedule."""
+  asked = deviceless.asked(lowered, {compiler.ESTIMATES: True, **options})
+  request = lowered.request(asked, None)
+  assert request is not None
+  return request
 
 
 def _step_us(module: hlo.Module, lowered: lowered_lib.Lowered) -> float:

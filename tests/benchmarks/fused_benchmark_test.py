@@ -12,7 +12,6 @@ import pytest
 
 from benchmarks import fused
 import commands
-from lagom_xla.compile.fused import after_fusion
 
 
 def test_schedules_from_a_fused_module_are_predicted_as_xlas_own(
@@ -22,10 +21,6 @@ def test_schedules_from_a_fused_module_are_predicted_as_xlas_own(
   h100s: object,
 ) -> None:
   monkeypatch.setattr(sys, "argv", ["fused", commands.write_steps(tmp_path)])
-  if not after_fusion.is_possible({}):
-    with pytest.raises(SystemExit, match="numbers passes"):
-      fused.main()
-    return
   fused.main()
   *rows, total = capsys.readouterr().out.splitlines()[1:]
   found = re.fullmatch(

@@ -86,12 +86,10 @@ def _request(
 
 @functools.cache
 def _fused(device_bytes: int) -> hlo_pb2.HloModuleProto:
-  """The module that others go on from, where XLA can tell it."""
+  """The module that others go on from."""
   name, request = _request(device_bytes, {})
   cluster = _cluster(device_bytes)
   begun = after_fusion.from_the_beginning(name, cluster, request)
-  if not after_fusion.is_possible({}):
-    pytest.skip("XLA of this JAX numbers passes: none can be asked for by name")
   assert begun.fused is not None
   return begun.fused
 

@@ -24,11 +24,10 @@ import dataclasses
 import pathlib
 import re
 
-import jax
-
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import temporary
 from lagom_xla.compile import devices as devices_lib
+from lagom_xla.compile.fused import remaining_passes
 from lagom_xla.compile.xla import options_set
 from lagom_xla.compile.xla import pjrt_compile
 from lagom_xla.jax_internals import request as request_lib
@@ -55,53 +54,18 @@ _OPTIONS = frozenset(
     "xla_gpu_reduce_scatter_combine_threshold_bytes",
   ]
 )
-# Published recipes switch off this pass, which runs after the schedule.
-_DISABLED = {"xla_disable_hlo_passes": "rematerialization"}
 # Where one of these is set, passes run or are written down otherwise.
 _IN_THE_WAY = ("xla_dump_", "hlo_pass", "xla_gpu_enable_dynamic_slice_fusion")
 
-# XLA of JAX 0.12 numbers the passes that show modules, on and on within a
-# process, so that they cannot be asked for by name.
-_NAMES_LAST = jax.__version_info__ < (0, 12)
-
 # The first pass after fusion; XLA writes down what it gets.
 _FIRST = "rename_fusions"
-# What runs after fusion; passes of the same names before it find nothing to do
-# in a fused module. Not computation-deduplicator: before fusion it merges
-# computations, after it all it does is to write names of equal fusions into
-# metadata.
-_PASSES = """
-  algsimp all-reduce-contiguous apply-xla-transforms
-  async-collective-annotator async-collective-creator
-  async-stream-attribute-wrapper async-to-sync-converter autotuner
-  collective-backend-assigner collective-combiner-annotator
-  collective-kernel-strategy-annotator collective-permute-combiner
-  collectives-schedule-linearizer convert_triton_gemm_config copy-insertion
-  copy_fusion cublas-gemm-rewriter dce dot-algorithm-rewriter
-  dus-accumulator-zero-init-elimination
-  explicit-collectives-group-async-wrapper
-  explicit-stream-annotation-async-wrapper fusion-dispatch-pipeline
-  fusion-wrapper gpu-all-gather-combiner gpu-all-reduce-combiner
-  gpu-convert-async-collectives-to-sync gpu-reduce-scatter-combiner
-  gpu_cost_model_stats_collection latency-hiding-scheduler
-  legalize-scheduling-annotations loop-double-buffer-transformer
-  loop-schedule-linearizer propagate-call-metadata rename_fusions
-  sanitize-constant-names scalar-constant-sinker scaled-dot-rewriter
-  scheduling-instruction-annotator simplify-while-loops
-  sol-gpu-cost-model-stats-collection stream-attribute-annotator
-  tuple-simplifier
-""".split()
-# The pipeline around the pass that `_DISABLED` switches off; what is in it is
-# not asked for by name.
-_REMATERIALIZATION = "remat-pipeline"
-
 _Module = hlo_pb2.HloModuleProto
 _Options = Mapping[str, bool | int | float | str]
 
 
 def is_possible(options: _Options) -> bool:
   """Whether schedules with these XLA options may start from a fused module."""
-  return _NAMES_LAST and not options_set.may_name(_IN_THE_WAY, before(options))
+  return not options_set.may_name(_IN_THE_WAY, before(options))
 
 
 def before(options: _Options) -> dict[str, bool | int | float | str]:
@@ -109,7 +73,7 @@ def before(options: _Options) -> dict[str, bool | int | float | str]:
   return {
     name: value
     for name, value in options.items()
-    if name not in _OPTIONS and _DISABLED.get(name) != value
+    if name not in _OPTIONS and remaining_passes.DISABLED.get(name) != value
   }
 
 
@@ -196,28 +160,10 @@ def from_fused(
   Raises:
     CompileError: XLA refused.
   """
-  options = options_for_the_rest(request)
+  options = remaining_passes.options(fused, cluster, request)
   serialized = fused.SerializeToString()
   return in_compile.run_to(
     registry.Stage.POST_SCHEDULER,
     lambda: pjrt_compile.compile_hlo(cluster, serialized, options),
     fused.name,
-  )
-
-
-def options_for_the_rest(request: request_lib.Request) -> bytes:
-  """A CompileOptionsProto for what XLA has still to do to a fused module.
-
-  Args:
-    request: what XLA would get to compile it from the beginning.
-  """
-  is_disabled = _DISABLED.items() <= dict(request.overrides).items()
-  passes = _PASSES if is_disabled else [*_PASSES, _REMATERIALIZATION]
-  # XLA takes passes that are on or passes that are off.
-  only = {
-    "xla_enable_hlo_passes_only": ",".join(passes),
-    **dict.fromkeys(_DISABLED, ""),
-  }
-  return request_lib.options_for_partitioned(
-    request_lib.with_options(request, only, None)
   )

@@ -13,7 +13,7 @@ import dataclasses
 
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import temporary
-from lagom_xla.compile.fused import after_fusion
+from lagom_xla.compile.fused import remaining_passes
 from lagom_xla.compile.xla import before_code
 from lagom_xla.compile.xla import estimates
 from lagom_xla.compile.xla import pjrt_compile
@@ -65,7 +65,7 @@ def from_fused(
       request, before_code.options(fused.name, folder), None
     )
     serialized = fused.SerializeToString()
-    options = after_fusion.options_for_the_rest(ending)
+    options = remaining_passes.options(fused, cluster, ending)
     assigned = before_code.run(
       folder, lambda: pjrt_compile.compile_hlo(cluster, serialized, options)
     )
