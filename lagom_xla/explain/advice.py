@@ -26,6 +26,9 @@ _LEAST_SHARE = 0.05
 # Kernels that weights go into and gradients come out of.
 _PRODUCTS = ("gemm", "convolution", "attention")
 
+# The target of kernels that Pallas makes with Triton.
+_PALLAS = "__gpu$xla.gpu.triton"
+
 # Parts that another order of the same program would hide.
 _BY_ORDER: tuple[parts_lib.Reason, ...] = (
   *("sync", "started_late", "awaited_early"),
@@ -41,7 +44,7 @@ def of(subject: subject_lib.Subject) -> tuple[str, ...]:
   """What could be changed for a collective, the plainest first."""
   us = subject.parts.us
   least_us = _LEAST_SHARE * subject.parts.exposed_us
-  found = []
+  found = [*_kernel(subject)]
   if (combined_us := us.get("combined", 0.0)) > least_us:
     found.append(
       "Combining: array by array, each sent as soon as it is there, it would be"
@@ -55,6 +58,27 @@ def of(subject: subject_lib.Subject) -> tuple[str, ...]:
   if left_us > least_us:
     found += _of_program(subject, left_us)
   return tuple(found)
+
+
+def _kernel(subject: subject_lib.Subject) -> Iterator[str]:
+  """Kernel: a custom call that XLA gathers for, as it cannot partition it."""
+  user, kernel = subject.user, subject.kernel(subject.user)
+  if subject.collective.kind != "all-gather" or user is None or kernel is None:
+    return
+  target = user.custom_call_target
+  # What begins so is a library's, which has other ways to be divided.
+  is_own = target.startswith(_PALLAS) or not target.startswith("__")
+  if not target or kernel.category != "other" or not is_own:
+    return
+  start = subject.place.computation.by_id[subject.collective.start_id]
+  if start.metadata.op_name.endswith("all_gather"):
+    return  # The program has it so.
+  yield (
+    f"Kernel: XLA cannot partition {subject.named(user)}, a custom call, so it"
+    " gathers the operand, and each GPU computes the whole. Where parts are"
+    " independent, jax.shard_map around the call has each GPU compute its own,"
+    " and nothing to gather."
+  )
 
 
 def _order(subject: subject_lib.Subject, ordered_us: float) -> str:

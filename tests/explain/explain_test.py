@@ -12,6 +12,11 @@ from collections.abc import Callable, Sequence
 import functools
 
 import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec
+import numpy as np
 import pytest
 
 import explained_step
@@ -291,3 +296,37 @@ def test_only_what_a_loop_adds_up_could_be_reduced_once(
   advice = [text for c in collectives for text in c.advice]
   said = [text for text in advice if text.startswith("Accumulation")]
   assert bool(said) == accumulates
+
+
+@pytest.mark.parametrize("form", ["whole", "mapped", "gathered", "library"])
+def test_a_kernel_that_xla_gathers_for_is_to_be_mapped_over_shards(
+  h100s: Sequence[jax.Device],
+  scheduled: Callable[..., hlo.Module],
+  form: str,
+) -> None:
+  mesh = Mesh(np.array(h100s), ("x",))
+  spec = PartitionSpec("x", None)
+  argument = jax.ShapeDtypeStruct(
+    (4096, 4096), jnp.bfloat16, sharding=NamedSharding(mesh, spec)
+  )
+  target = "__cub$sorts" if form == "library" else "my_kernel"
+
+  def kernel(x: jax.Array) -> jax.Array:
+    if form == "gathered":
+      x = jax.lax.all_gather(x, "x", tiled=True)
+    return jax.ffi.ffi_call(target, jax.ShapeDtypeStruct(x.shape, x.dtype))(x)
+
+  if form in ("mapped", "gathered"):
+    kernel = jax.shard_map(
+      kernel, mesh=mesh, in_specs=spec, out_specs=spec, check_vma=False
+    )
+  lowered = jax.jit(lambda x: jnp.sin(kernel(jnp.tanh(x)))).lower(argument)
+  step = step_lib.of_module(
+    scheduled(lowered), cluster_lib.parse(explained_step.CLUSTER)
+  )
+  gathers = explaining.of_step(step).before.collectives
+  assert [c.kind for c in gathers] == ["all-gather"] * (form != "mapped")
+  advice = [text for c in gathers for text in c.advice]
+  said = [text for text in advice if text.startswith("Kernel: XLA cannot")]
+  assert len(said) == (form == "whole")
+  assert all("ffi_call" in text and "jax.shard_map" in text for text in said)
