@@ -82,7 +82,7 @@ def test_clear_cache_has_the_function_traced_anew():
       step.clear_cache()
       _call_until(step, "now: watch", jnp.ones(3))
       np.testing.assert_array_equal(step(jnp.ones(3)), np.full(3, factor))
-      assert step.report().count("now: ") == 1
+      assert step.report().count("\n  now: ") == 1
 
 
 def test_calls_without_jit_are_not_taken_for_steps():
