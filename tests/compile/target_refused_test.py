@@ -104,6 +104,7 @@ def test_an_error_comes_with_its_line(
 def test_an_error_after_a_target_gave_its_step_has_the_programs_line(
   tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+  # What Tokamax's kernels raise on a machine without GPUs.
   (tmp_path / "lazy_model.py").write_text(
     "def loss(x):\n  raise NotImplementedError('Not supported on cpu.')\n"
   )

@@ -51,8 +51,8 @@ _PASSES = """
 _REMATERIALIZATION = "remat-pipeline"
 
 # XLA of JAX 0.12 numbers the passes that show modules, on and on within a
-# process: each compile makes a few, and so does each product whose tiles it
-# chooses, which it compiles on its own.
+# process: each compile makes up to three, and so does each product whose tiles
+# it chooses, which it compiles on its own.
 _NUMBERS = jax.__version_info__ >= (0, 12)
 _NUMBERED_PER_COMPILE = 4
 _SINCE_0_12 = """

@@ -9,7 +9,7 @@ relative imports work. A module is looked for in the working directory, too.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 import contextlib
 import contextvars
 import importlib
@@ -119,29 +119,36 @@ def described(error: BaseException, file: pathlib.Path | None = None) -> str:
     file: the user's; the line is the innermost one in it, or if it passed none
       there, in any other file of the program that is not installed.
   """
-  at = _line_of(error, file)
-  if not at and error.__cause__ is not None:
-    # Where JAX lowers an operation, this has the stack of who asked for it.
-    at = _line_of(error.__cause__, file)
-  if not at and file is not None:
-    at = str(file)
-  return remedies.added(errors.in_full(error, at=at))
+  # Where JAX lowers an operation, the cause has the stack of who asked for it.
+  passed = [*_passed(error), *_passed(error.__cause__)]
+  return remedies.added(errors.in_full(error, at=_place(passed, error, file)))
 
 
-def _line_of(error: BaseException, file: pathlib.Path | None) -> str:
-  if file is not None and isinstance(error, SyntaxError) and error.lineno:
-    return f"{file}:{error.lineno}"
-  passed = [
-    (pathlib.Path(frame.f_code.co_filename), line)
-    for frame, line in traceback.walk_tb(error.__traceback__)
-  ]
-  in_file = [line for at, line in passed if file and at.name == file.name]
-  if in_file:
-    return f"{file}:{in_file[-1]}"
-  in_program = [
-    f"{os.path.relpath(at)}:{line}" for at, line in passed if _is_of_program(at)
-  ]
-  return in_program[-1] if in_program else ""
+def _passed(error: BaseException | None) -> list[tuple[pathlib.Path, int]]:
+  """Files and lines that an error passed, the innermost first."""
+  if error is None:
+    return []
+  frames = traceback.walk_tb(error.__traceback__)
+  found = [(pathlib.Path(f.f_code.co_filename), line) for f, line in frames]
+  return found[::-1]
+
+
+def _place(
+  passed: Sequence[tuple[pathlib.Path, int]],
+  error: BaseException,
+  file: pathlib.Path | None,
+) -> str:
+  """Where an error came up, in the user's file or else in the program."""
+  if file is not None:
+    if isinstance(error, SyntaxError) and error.lineno:
+      return f"{file}:{error.lineno}"
+    for at, line in passed:
+      if at.name == file.name:
+        return f"{file}:{line}"
+  for at, line in passed:
+    if _is_of_program(at):
+      return f"{os.path.relpath(at)}:{line}"
+  return str(file or "")
 
 
 def _is_of_program(file: pathlib.Path) -> bool:

@@ -4,8 +4,8 @@
 
 From JAX 0.12 on XLA compiles every fusion on its own, to time the kernels of
 its two emitters against each other. Without a GPU it then takes the first that
-compiles, which is what it takes if it is not asked, and it is most of the time
-that a schedule takes.
+compiles, which is what it takes if it is not asked; a third to half of the time
+of `inspect` goes there.
 """
 
 from __future__ import annotations
