@@ -13,9 +13,12 @@
 #include "xla/ffi/api/c_api.h"
 
 XLA_FFI_Error* lagom_xla_device(XLA_FFI_CallFrame* frame) {
-  XLA_FFI_Extension_Base* asked = frame->extension_start;
-  if (asked != NULL && asked->type == XLA_FFI_Extension_Metadata) {
-    XLA_FFI_Metadata* told = ((XLA_FFI_Metadata_Extension*)asked)->metadata;
+  // The type of what starts there has another name in jaxlib 0.12's header than
+  // in 0.10's, so it is not named here. Its members are the same in both.
+  if (frame->extension_start != NULL &&
+      frame->extension_start->type == XLA_FFI_Extension_Metadata) {
+    XLA_FFI_Metadata* told =
+        ((XLA_FFI_Metadata_Extension*)frame->extension_start)->metadata;
     told->api_version.major_version = XLA_FFI_API_MAJOR;
     told->api_version.minor_version = XLA_FFI_API_MINOR;
     told->traits = 0;
