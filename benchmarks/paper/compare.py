@@ -74,6 +74,7 @@ class Row:
     fastest_us: collectives alone, under AutoCCL's plan.
     exposed_us: waits for collectives, by default.
     slowdown_us: what kernels lose to collectives, by default.
+    copies_us: waits for copies, and what kernels lose to them, by default.
     times_us: lone time of each key's collectives per step, by default.
   """
 
@@ -89,6 +90,7 @@ class Row:
   fastest_us: float
   exposed_us: float
   slowdown_us: float
+  copies_us: float
   times_us: Mapping[Key, float]
 
   def speedup(self, step_time_us: float) -> float:
@@ -120,6 +122,7 @@ def compare(case: cases.Case, step: step_lib.Step) -> Row:
     fastest_us=sum(_alone_us(step, plans["AutoCCL"].configuration).values()),
     exposed_us=sum(replayed.exposed_us.values()),
     slowdown_us=replayed.total_slowdown_us,
+    copies_us=replayed.total_copy_wait_us + replayed.total_copy_slowdown_us,
     times_us=_alone_us(step, step.default),
   )
 

@@ -56,6 +56,7 @@ _SHARES = (
   table_lib.Column(field="communication", heading="communication", form=".1%"),
   table_lib.Column(field="exposed", heading="exposed", form=".1%"),
   table_lib.Column(field="slowdown", heading="kernels slowed by", form=".1%"),
+  table_lib.Column(field="copies", heading="lost to copies", form=".1%"),
   table_lib.Column(
     field="autoccl_saves",
     heading="AutoCCL makes communication shorter by",
@@ -149,6 +150,7 @@ def shares(rows: Sequence[compare.Row]) -> table_lib.Table:
         "communication": row.collective_us / row.default_us,
         "exposed": row.exposed_us / row.default_us,
         "slowdown": row.slowdown_us / row.default_us,
+        "copies": row.copies_us / row.default_us,
         "autoccl_saves": 1 - row.fastest_us / row.collective_us,
       }
       for row in rows

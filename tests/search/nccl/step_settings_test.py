@@ -132,4 +132,6 @@ def test_a_real_module_is_never_tuned_for_the_worse():
       replayed.kernel_us
       + replayed.total_slowdown_us
       + replayed.total_exposed_us
+      + replayed.total_copy_slowdown_us
+      + replayed.total_copy_wait_us
     )
