@@ -21,7 +21,9 @@ import dataclasses
 import pathlib
 
 from benchmarks import groups
+from benchmarks.collectives import fit_networks
 from benchmarks.collectives import nccl_tests
+from benchmarks.collectives import set_apart
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.calibrate import fit as fit_lib
 from lagom_xla.calibrate import samples as samples_lib
@@ -101,14 +103,21 @@ def _gpus_per_thread(row: nccl_tests.Row) -> int:
 
 
 def compare(folder: pathlib.Path) -> Iterator[groups.Group]:
-  """All judged rows, those of one node, and of several by fabric."""
-  yield from _grouped(
-    _TITLE,
-    [
-      (system, system.comparisons(system.calibration))
-      for system in systems(nccl_tests.rows(folder))
-    ],
-  )
+  """All judged rows, those of one node, and of several by fabric.
+
+  Systems that no shipped fit saw are groups of their own.
+  """
+  seen = set_apart.seen_systems() | fit_networks.seen_systems()
+  found = list(systems(nccl_tests.rows(folder)))
+  for title, is_seen in ((_TITLE, True), (f"{_TITLE}, no fit saw", False)):
+    yield from _grouped(
+      title,
+      [
+        (system, system.comparisons(system.calibration))
+        for system in found
+        if (system.name in seen) == is_seen
+      ],
+    )
 
 
 def _grouped(

@@ -51,7 +51,11 @@ def held_out(
 
   @functools.cache
   def fitted(fold: str, fabric: str) -> wire.Fabric:
-    others = [row for row in rows if fold_of(row.system) != fold]
+    others = [
+      row
+      for row in rows
+      if row.system in seen_systems() and fold_of(row.system) != fold
+    ]
     return network_fit.fit_one(others, fabric)
 
   def predicted_us(row: nccl_tests.Row) -> float:
@@ -87,11 +91,14 @@ def beyond(
 def compare(folder: pathlib.Path) -> Iterator[groups.Group]:
   """Groups of nccl_tests.py, each system by a fit without it.
 
-  A group more has the rows of many nodes, by a fit on few.
+  A group more has the rows of many nodes, by a fit on few. Both are of the
+  systems that the shipped fit saw; all others are groups of their own.
   """
-  rows = nccl_tests.rows(folder)
-  yield from nccl_tests.grouped("nccl-tests, held out", held_out(rows))
-  many = beyond(rows)
+  rows, seen = nccl_tests.rows(folder), seen_systems()
+  yield from nccl_tests.by_what_fits_saw(
+    "nccl-tests, held out", held_out(rows), seen
+  )
+  many = beyond([row for row in rows if row.system in seen])
   if many:
     yield groups.of_comparisons(
       f"nccl-tests, by a fit on at most {_FEW_NODES} nodes: more nodes",

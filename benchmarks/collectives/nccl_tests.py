@@ -21,7 +21,7 @@ systems.json says of its adapters; where that names none it is InfiniBand.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 import csv
 import dataclasses
 import json
@@ -48,6 +48,8 @@ _FABRICS = {
   "slingshot": r"slingshot|cassini|\bcxi",
   "roce": r"\broce",
 }
+# What rows are called whose systems had no part in a fit.
+UNSEEN = "nccl-tests, systems that no fit saw"
 # From these on, rows are of bandwidth.
 _LARGE_BYTES = 512 * 1024 * 1024
 
@@ -133,6 +135,25 @@ def compare(folder: pathlib.Path) -> Iterator[groups.Group]:
     "nccl-tests",
     [(row, row.predict_us()) for row in rows(folder)],
   )
+
+
+def by_what_fits_saw(
+  title: str,
+  predicted: Iterable[tuple[Row, float]],
+  seen: Collection[str],
+) -> Iterator[groups.Group]:
+  """Groups of rows, apart by whether the fits know their systems.
+
+  Args:
+    title: of the rows of systems that fits were made on.
+    predicted: rows with their predicted times in microseconds, of systems that
+      fits were made on by one that left them out.
+    seen: those systems.
+  """
+  predicted = list(predicted)
+  for name, is_seen in ((title, True), (UNSEEN, False)):
+    some = [pair for pair in predicted if (pair[0].system in seen) == is_seen]
+    yield from grouped(name, some)
 
 
 def grouped(

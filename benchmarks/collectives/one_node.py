@@ -33,7 +33,9 @@ def compare(data: pathlib.Path) -> Iterator[groups.Group]:
     for row in nccl_tests.rows(data / "nccl_tests")
     if row.cluster.num_nodes == 1 and not row.shows_path
   ]
-  yield from nccl_tests.grouped("nccl-tests, held out", [*predicted, *unfitted])
+  yield from nccl_tests.by_what_fits_saw(
+    "nccl-tests, held out", [*predicted, *unfitted], set_apart.seen_systems()
+  )
 
 
 def held_out(
@@ -53,6 +55,11 @@ def held_out(
   tests = [row for row in tests if row.system in seen]
   if not tests:
     return predicted
+  others = [
+    row
+    for row in others
+    if not isinstance(row, nccl_tests.Row) or row.system in seen
+  ]
   systems, _ = path_fit.fit([*table, *others])
   for site, name in sorted({(_site(row), row.model_system) for row in tests}):
     kept = [row for row in others if _site(row) != site]

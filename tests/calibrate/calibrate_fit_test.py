@@ -161,8 +161,9 @@ def test_one_node_of_a_cluster_tells_of_what_is_within_nodes(
 def test_real_systems_are_foretold_from_a_third_of_their_rows() -> None:
   if not _DATA.is_dir():
     pytest.skip("the folder of shared data is not beside this checkout")
+  title = "nccl-tests, calibrated on a third: "
   found = {
-    group.name.rpartition(": ")[2]: group
+    group.name.removeprefix(title): group
     for group in calibrated.compare(_DATA / "nccl_tests")
   }
   # Missed, and said so in docs/calibrate.md: sites with several sets of
