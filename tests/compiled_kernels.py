@@ -17,23 +17,38 @@ from lagom_xla.passes import hlo
 from lagom_xla.passes import kernels
 from lagom_xla.passes import overlap
 
+Analyze = Callable[..., overlap.Analysis]
 Compile = Callable[..., tuple[kernels.Kernel, ...]]
+
+
+def analyzing(
+  devices: Sequence[jax.Device], scheduled: Callable[..., hlo.Module]
+) -> Analyze:
+  """What compiles a function of bf16 arrays and analyzes its module."""
+  everywhere = NamedSharding(Mesh(devices, ("x",)), PartitionSpec())
+
+  def analysis_of(
+    fn: Callable[..., object], *shapes: tuple[int, ...], **options: bool
+  ) -> overlap.Analysis:
+    args = [
+      jax.ShapeDtypeStruct(shape, jnp.bfloat16, sharding=everywhere)
+      for shape in shapes
+    ]
+    return overlap.analyze(scheduled(jax.jit(fn).lower(*args), **options))
+
+  return analysis_of
 
 
 def compiling(
   devices: Sequence[jax.Device], scheduled: Callable[..., hlo.Module]
 ) -> Compile:
   """What compiles a function of bf16 arrays and returns its kernels."""
-  everywhere = NamedSharding(Mesh(devices, ("x",)), PartitionSpec())
+  analysis_of = analyzing(devices, scheduled)
 
   def kernels_of(
     fn: Callable[..., object], *shapes: tuple[int, ...], **options: bool
   ) -> tuple[kernels.Kernel, ...]:
-    args = [
-      jax.ShapeDtypeStruct(shape, jnp.bfloat16, sharding=everywhere)
-      for shape in shapes
-    ]
-    return of_module(scheduled(jax.jit(fn).lower(*args), **options))
+    return tuple(analysis_of(fn, *shapes, **options).kernels.values())
 
   return kernels_of
 
