@@ -8,8 +8,8 @@ known ahead, as that of a loop's layer does. XLA notes before fusion where it
 begins in each trip (dynamic_slice_annotator.cc). After scheduling, fusions of
 nothing but noted slices become custom ones with a copy inside, on GPUs from
 Ampere on; slices outside fusions get one of their own before that. So does JAX
-0.10.2 (fusion_dynamic_memcpy_rewriter.cc, here by its rules); later ones decide
-the same as they emit code.
+0.10.2 (fusion_dynamic_memcpy_rewriter.cc, here by its rules). Later ones choose
+the same before scheduling, and start them ahead (`passes/device_copies.py`).
 """
 
 from __future__ import annotations
