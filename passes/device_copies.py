@@ -102,14 +102,22 @@ def _moved(module: hlo.Module, start: hlo.Instruction) -> hlo.Shape | None:
     case "copy-start":  # (destination, source, context)
       return start.shape.tuple_shapes[0]
     case "async-start":
-      called = module.computations[start.called_computation_ids[0]]
-      if called.root.opcode == "fusion":
-        (fused_id,) = called.root.called_computation_ids
-        return _slice_of(module.computations[fused_id])
+      return slice_of(module, start)
   return None
 
 
-def _slice_of(fused: hlo.Computation) -> hlo.Shape | None:
+def slice_of(module: hlo.Module, start: hlo.Instruction) -> hlo.Shape | None:
+  """The slice that an async-start cuts or writes, if that is all it does."""
+  if start.opcode != "async-start":
+    return None
+  called = module.computations[start.called_computation_ids[0]]
+  if called.root.opcode != "fusion":
+    return None
+  (fused_id,) = called.root.called_computation_ids
+  return _moved_by(module.computations[fused_id])
+
+
+def _moved_by(fused: hlo.Computation) -> hlo.Shape | None:
   """The slice that a fusion cuts or writes, if that is all it does."""
   if not host_copies.only_moves(fused):
     return None

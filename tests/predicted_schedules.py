@@ -25,13 +25,6 @@ MIB = 2**20
 NODE = cluster_lib.parse("1x8xh100")
 KINDS = ("all-gather", "reduce-scatter", "all-reduce")
 
-# The list scheduler has the rules of this XLA; a newer one's schedules differ,
-# and so do the forms of its loops.
-as_this_xla = pytest.mark.skipif(
-  jax.__version_info__ >= (0, 11),
-  reason="predictions are made by the scheduler of jaxlib 0.10.2",
-)
-
 Scheduled = Callable[..., hlo.Module]
 FsdpStep = Callable[..., jax.stages.Lowered]
 

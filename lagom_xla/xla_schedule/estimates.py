@@ -4,7 +4,7 @@
 
 XLA schedules by its speed-of-light estimates, and writes them into the module
 when asked to (`compiler.ESTIMATES`): for matrix products, for loop and
-input fusions, for all-gathers and all-reduces. For the rest it has constants.
+input fusions, for collectives. For the rest it has constants.
 Collectives without an estimate, among them all that a prediction makes, get
 one from their size and the estimates of others with the same groups. Modules
 without any estimate are scheduled by this package's own lone costs.
@@ -77,6 +77,8 @@ class Estimates:
       opcode = instruction.opcode
       if opcode in collectives_lib.NOPS:
         return 0.0
+      if opcode == "async-start":
+        return _OTHER_US  # So in schedules of jaxlib 0.10.2 and 0.12.0.1.
       if opcode.endswith(("-start", "-done")) or opcode in ("send", "recv"):
         return _PAIR_US
       if self._has_estimates:
@@ -123,7 +125,7 @@ class Estimates:
         collective = starts.get(instruction.id)
         if collective is None or not collective.nccl_bytes:
           continue
-        time_us = _sol_us(self.module, instruction)
+        time_us = _collective_sol_us(self.module, instruction)
         if time_us:
           by_size = known.setdefault(_group(collective), {})
           by_size[collective.nccl_bytes] = time_us
@@ -176,6 +178,15 @@ class Estimates:
 
 def _sol_us(module: hlo.Module, instruction: hlo.Instruction) -> float | None:
   return sol_estimates.time_us(module.backend_config(instruction))
+
+
+def _collective_sol_us(
+  module: hlo.Module, start: hlo.Instruction
+) -> float | None:
+  """XLA's estimate of a collective, written where its opcode stands."""
+  for _, inside in collectives_lib.payloads(module, start):
+    return _sol_us(module, inside)
+  return _sol_us(module, start)
 
 
 def _group(collective: collectives_lib.Collective) -> _Group:

@@ -21,7 +21,7 @@ def steady(loop: loop_editing.Loop, graph: dependencies.Graph) -> set[int]:
   That is what follows from elements of the state that the loop does not change,
   or that follow from such elements alone, such as its counter.
   """
-  pairs = {id_ for pair in graph.done_of.items() for id_ in pair}
+  pairs = {id_ for c in loop.collectives() for id_ in (c.start_id, c.done_id)}
   returned = list(loop.root.operand_ids)
   moving: set[int] = set()
   while True:

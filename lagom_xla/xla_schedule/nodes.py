@@ -7,6 +7,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 import dataclasses
 
+import jax
+
 from lagom_xla.passes import collectives
 from lagom_xla.passes import dependencies
 from lagom_xla.passes import hlo
@@ -15,6 +17,10 @@ from lagom_xla.xla_schedule import streams as streams_lib
 # Latency between two instructions that are no pair, in XLA's estimator
 # (kLowLatency of ApproximateLatencyEstimator).
 _EDGE_US = 1.0
+
+# kMinForceEarlyFillBytes of xla/service/gpu/gpu_latency_hiding_scheduler.cc.
+_LARGE_FILL_BYTES = 2**20
+_KEEPS_FILLS_LATE = jax.__version_info__ >= (0, 12)
 
 # When an instruction is ready whose users are not all placed.
 NEVER_US = float("inf")
@@ -42,7 +48,7 @@ class Node:
     position: in the order so far.
     cost_us: its time on the compute stream.
     usage: the stream that it occupies, if any.
-    is_nop: whether it takes no time.
+    goes_at_once: whether it takes no time, or is a large fill.
     num_waiting: users and control successors that are not placed.
     takes_done: whether it takes the value of a done.
     depth_us: latencies of the communication that it depends on, at most.
@@ -55,7 +61,7 @@ class Node:
   position: int
   cost_us: float
   usage: streams_lib.Usage
-  is_nop: bool
+  goes_at_once: bool
   num_waiting: int
   takes_done: bool = False
   depth_us: float = 0.0
@@ -73,7 +79,8 @@ def of_computation(streams: streams_lib.Streams, costs: Costs) -> list[Node]:
       position=position,
       cost_us=costs.cost_us(instruction),
       usage=streams.usage(instruction),
-      is_nop=instruction.opcode in collectives.NOPS,
+      goes_at_once=instruction.opcode in collectives.NOPS
+      or _is_large_fill(instruction),
       num_waiting=len(graph.successors[instruction.id]),
     )
     for position, instruction in enumerate(graph.computation.instructions)
@@ -81,6 +88,21 @@ def of_computation(streams: streams_lib.Streams, costs: Costs) -> list[Node]:
   for instruction in graph.computation.instructions:
     _connect(nodes, instruction, graph, costs)
   return list(nodes.values())
+
+
+def _is_large_fill(instruction: hlo.Instruction) -> bool:
+  """Whether XLA keeps an instruction right before what uses it.
+
+  From JAX 0.12 on it does so with fills, which need nothing and would be in
+  memory from the beginning otherwise (IsLargeIndependentFill, same file).
+  """
+  return (
+    _KEEPS_FILLS_LATE
+    and instruction.opcode == "fusion"
+    and instruction.fusion_kind == "kLoop"
+    and not instruction.operand_ids
+    and hlo.shape_bytes(instruction.shape) >= _LARGE_FILL_BYTES
+  )
 
 
 def _connect(

@@ -8,7 +8,7 @@ instructions whose users all have their place, the next one is taken by the
 first of these rules that tells two of them apart (XLA's order for GPUs, see
 xla/service/latency_hiding_scheduler.cc, ReadySetLt):
 
-1. what takes no time goes at once;
+1. what takes no time goes at once, and from JAX 0.12 on so does a large fill;
 2. a done goes as soon as its collective may be in flight beside the others:
    from there on it hides;
 3. what stalls less goes first; a start stalls until its latency has passed;
@@ -70,7 +70,7 @@ class _Scheduler:
     self._num_in_flight = dict.fromkeys(limits, 0)
     self._num_queued = dict.fromkeys(limits, 0)
     self._now_us = 0.0
-    self._nops: list[nodes_lib.Node] = []
+    self._at_once: list[nodes_lib.Node] = []
     self._dones: list[nodes_lib.Node] = []
     self._starts: list[nodes_lib.Node] = []
     # Not ready yet, by the time they are; ready ones by depth.
@@ -91,8 +91,8 @@ class _Scheduler:
     return tuple(reversed(self._reversed))
 
   def _enqueue(self, node: nodes_lib.Node) -> None:
-    if node.is_nop:
-      self._nops.append(node)
+    if node.goes_at_once:
+      self._at_once.append(node)
       return
     if node.usage.num_needed:
       self._num_queued[node.usage.stream] += 1
@@ -115,8 +115,8 @@ class _Scheduler:
 
   def _take(self) -> nodes_lib.Node:
     """The next instruction, by the rules in the module's docstring."""
-    if self._nops:
-      return self._nops.pop()
+    if self._at_once:
+      return self._at_once.pop()
     possible = [node for node in self._dones if self._may_go(node)]
     if possible:
       node = self._best(possible)

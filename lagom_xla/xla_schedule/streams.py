@@ -5,7 +5,8 @@
 Collectives share one stream, asynchronous copies and computations another,
 sends and receives a third. A start puts something on its stream and the done
 takes it off; loops, calls and branches need as much of the stream as is in
-flight inside them.
+flight inside them. Of slices that XLA moves within the GPU's memory, as it does
+from JAX 0.11 on, any number may be in flight.
 """
 
 from __future__ import annotations
@@ -15,17 +16,21 @@ import dataclasses
 
 from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import dependencies
+from lagom_xla.passes import device_copies
 from lagom_xla.passes import hlo
+from lagom_xla.passes import host_copies
 
 # Instructions that run other computations.
 CONTROL_FLOW = ("while", "conditional", "call")
 
 _COLLECTIVES = "collectives"
 _COMPUTE = "compute"
+_SLICES = "slices"
 _POINT_TO_POINT = "point-to-point"
-# DebugOptions' default of parallel_async_compute_limit, and
+# DebugOptions' default of parallel_async_compute_limit, and kNumAsyncMemcpy and
 # kNumAsyncCollectivesP2P of xla/service/gpu/gpu_latency_hiding_scheduler.cc.
 _NUM_ASYNC_COMPUTE = 2
+_NUM_SLICES = 2**31 - 1
 _NUM_POINT_TO_POINT = 4
 
 
@@ -34,6 +39,7 @@ def limits(num_collectives: int) -> Mapping[str, int]:
   return {
     _COLLECTIVES: num_collectives,
     _COMPUTE: _NUM_ASYNC_COMPUTE,
+    _SLICES: _NUM_SLICES,
     _POINT_TO_POINT: _NUM_POINT_TO_POINT,
   }
 
@@ -128,4 +134,12 @@ def _stream(module: hlo.Module, start: hlo.Instruction) -> str:
   is_collective = collectives_lib.kind_of(start) is not None
   if is_collective or collectives_lib.payloads(module, start):
     return _COLLECTIVES
-  return _COMPUTE
+  return _SLICES if _is_slice(module, start) else _COMPUTE
+
+
+def _is_slice(module: hlo.Module, start: hlo.Instruction) -> bool:
+  """Whether a start moves a slice within the GPU's memory."""
+  if device_copies.slice_of(module, start) is None:
+    return False
+  called = module.computations[start.called_computation_ids[0]]
+  return not any(host_copies.is_on_host(i.shape) for i in called.instructions)

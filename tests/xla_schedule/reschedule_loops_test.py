@@ -27,7 +27,6 @@ loop = predicted_schedules.loop
 
 _KINDS = predicted_schedules.KINDS
 Scheduled = predicted_schedules.Scheduled
-_as_this_xla = predicted_schedules.as_this_xla
 _assert_legal = predicted_schedules.assert_legal
 _choices = predicted_schedules.CHOICES
 _predict = predicted_schedules.predict
@@ -150,7 +149,6 @@ def test_loops_in_loops_are_changed_in_all_their_copies(
     assert _num_bytes(predicted, kind) == _num_bytes(nested, kind)
 
 
-@_as_this_xla
 def test_doubled_loops_hand_on_what_they_gathered_without_a_copy(
   scheduled: Scheduled, nested_step: jax.stages.Lowered, nested: hlo.Module
 ) -> None:
@@ -181,7 +179,6 @@ def test_double_buffering_halves_the_trips(loop: hlo.Module) -> None:
   )
 
 
-@_as_this_xla
 def test_an_odd_iteration_goes_before_the_loop(loop: hlo.Module) -> None:
   pipelined = _predict(loop, pipelined=["all-gather"])
   predicted = _predict(pipelined, double_buffered=True)
@@ -192,7 +189,6 @@ def test_an_odd_iteration_goes_before_the_loop(loop: hlo.Module) -> None:
   _assert_legal(predicted)
 
 
-@_as_this_xla
 def test_an_all_gather_ahead_has_the_whole_iteration_to_hide_in(
   loop: hlo.Module,
 ) -> None:

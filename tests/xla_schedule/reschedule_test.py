@@ -12,6 +12,7 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import settings
+import jax
 import pytest
 
 from lagom_xla.compile.runs import compiler
@@ -32,11 +33,14 @@ loop = predicted_schedules.loop
 unrolled = predicted_schedules.unrolled
 
 _LIMIT = "xla_gpu_experimental_parallel_collective_overlap_limit"
+# XLA starts no slice ahead of what runs ahead itself, as the slice begins at no
+# counter of the loop. Predictions leave such slices as they are, which is too
+# good by what they hold up; before JAX 0.11 none was started ahead.
+_OFF_AHEAD = 0.04 if jax.__version_info__ >= (0, 11) else 0.03
 _MIB = predicted_schedules.MIB
 _NODE = predicted_schedules.NODE
 Scheduled = predicted_schedules.Scheduled
 FsdpStep = predicted_schedules.FsdpStep
-_as_this_xla = predicted_schedules.as_this_xla
 _assert_legal = predicted_schedules.assert_legal
 _choices = predicted_schedules.CHOICES
 _predict = predicted_schedules.predict
@@ -64,7 +68,6 @@ def test_the_same_question_has_the_same_answer_whatever_was_asked_before(
   assert unrolled.proto.SerializeToString(deterministic=True) == before
 
 
-@_as_this_xla
 @pytest.mark.parametrize("name", ["loop", "unrolled"])
 def test_without_a_change_the_schedule_is_xlas(
   request: pytest.FixtureRequest, name: str
@@ -85,7 +88,6 @@ def test_a_module_without_estimates_is_scheduled_by_lone_costs(
   )
 
 
-@_as_this_xla
 # What holds on these steps of a millisecond; on full-size ones it is less
 # (benchmarks/predict.py).
 @pytest.mark.parametrize(
@@ -114,7 +116,7 @@ def test_a_module_without_estimates_is_scheduled_by_lone_costs(
     pytest.param(
       {"xla_gpu_enable_pipelined_all_gather": True},
       {"pipelined": ["all-gather"]},
-      0.03,
+      _OFF_AHEAD,
       id="all-gathers ahead",
     ),
     pytest.param(
@@ -210,20 +212,31 @@ def test_the_scheduler_leaves_longer_collectives_more_to_hide_behind(
   assert num_kernels_beside(1000.0) > num_kernels_beside(1.0)
 
 
-@_as_this_xla
 def test_estimates_are_xlas_where_it_has_them(loop: hlo.Module) -> None:
   known = estimates.Estimates(loop, _NODE)
-  compared = 0
+  compared = []
+  by_start = {c.start_id: c for c in collectives.find(loop)}
   for computation in loop.computations.values():
-    by_start = {c.start_id: c for c in collectives.find(loop)}
-    for instruction in computation.instructions:
-      collective = by_start.get(instruction.id)
-      expected = sol_estimates.time_us(loop.backend_config(instruction))
-      if collective is not None and expected:
-        assert known.collective_us(collective) == pytest.approx(expected)
-        compared += 1
+    for start in computation.instructions:
+      collective = by_start.get(start.id)
+      if collective is None:
+        continue
+      # XLA writes them into what an async-start runs.
+      inside = [i for _, i in collectives.payloads(loop, start)] or [start]
+      (expected,) = (
+        sol_estimates.time_us(loop.backend_config(i)) for i in inside
+      )
+      assert known.collective_us(collective) == pytest.approx(expected)
+      compared.append(collective.kind)
 
-  assert compared >= 2
+  # Of each loop's layers, and of the last layer's weights; and of the loss.
+  assert sorted(compared) == [
+    "all-gather",
+    "all-gather",
+    "all-reduce",
+    "reduce-scatter",
+    "reduce-scatter",
+  ]
 
 
 def test_a_step_with_another_schedule_costs_what_its_module_does(fsdp_scan):
