@@ -160,7 +160,12 @@ def _request(
   lowered: lowered_lib.Lowered, options: _Options
 ) -> request_lib.Request:
   """What a worker gets for a schedule."""
-  asked = deviceless.asked(lowered, {compiler.ESTIMATES: True, **options})
+  asked = deviceless.asked(
+    lowered,
+    {compiler.ESTIMATES: True, **options},
+    keeps_names=False,
+    generates_code=False,
+  )
   request = lowered.request(asked, None)
   assert request is not None
   return request

@@ -138,13 +138,19 @@ def test_what_chooses_passes_itself_compiles_from_the_beginning() -> None:
     return after_fusion.is_possible({"xla_disable_hlo_passes": disabled})
 
   assert is_possible("rematerialization")
+  assert is_possible("rematerialization,config-assigner")
   assert not is_possible("rematerialization,gpu-all-gather-combiner")
 
 
 def _request(
   lowered: lowered_step.LoweredStep, options: _Options
 ) -> request_lib.Request:
-  asked = deviceless.asked(lowered, {**_ESTIMATES, **options})
+  asked = deviceless.asked(
+    lowered,
+    {**_ESTIMATES, **options},
+    keeps_names=False,
+    generates_code=False,
+  )
   request = lowered.request(asked, None)
   assert request is not None
   return request

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""XLA is not asked to time kernels that no GPU is there for."""
+"""XLA is not asked for what only the code of kernels needs."""
 
 from __future__ import annotations
 
@@ -14,8 +14,20 @@ from lagom_xla.compile import config as config_lib
 from lagom_xla.compile.lowering import lowered_step
 from lagom_xla.compile.runs import compiler
 from lagom_xla.compile.runs import deviceless
+from lagom_xla.costs import step as step_lib
+from lagom_xla.flags import options as options_lib
+from lagom_xla.passes.schedule import running
+
+Options = dict[str, bool | int | float | str]
 
 _AUTOTUNER = "xla_gpu_experimental_enable_fusion_autotuner"
+_TILING = "xla_gpu_experimental_enable_tiling_propagation"
+_DISABLE = "xla_disable_hlo_passes"
+_DOUBLED: Options = {
+  "xla_gpu_enable_pipelined_all_gather": True,
+  "xla_gpu_enable_pipelined_all_reduce": True,
+  "xla_gpu_enable_while_loop_double_buffering": True,
+}
 _IN_FLIGHT = {"xla_gpu_experimental_parallel_collective_overlap_limit": 4}
 
 
@@ -26,45 +38,98 @@ def lowered(
   return lowered_step.LoweredStep(fsdp_step(), cluster_lib.parse("1x8xh100"))
 
 
-def test_fusions_are_not_timed_for_devices_that_are_not_here(
+def _asked(
+  lowered: lowered_step.LoweredStep,
+  options: Options,
+  *,
+  keeps_names: bool = False,
+  generates_code: bool = False,
+) -> Options:
+  return deviceless.asked(
+    lowered, options, keeps_names=keeps_names, generates_code=generates_code
+  )
+
+
+def test_a_schedule_is_made_without_what_only_code_needs(
   lowered: lowered_step.LoweredStep,
 ) -> None:
-  asked = deviceless.asked(lowered, _IN_FLIGHT)
-  assert asked == {_AUTOTUNER: False, **_IN_FLIGHT}
+  assert _asked(lowered, _IN_FLIGHT) == {
+    _AUTOTUNER: False,
+    _TILING: False,
+    _DISABLE: "config-assigner",
+    **_IN_FLIGHT,
+  }
+
+
+def test_names_stay_where_a_job_must_find_them(
+  lowered: lowered_step.LoweredStep,
+) -> None:
+  assert _TILING not in _asked(lowered, {}, keeps_names=True)
+
+
+def test_code_is_generated_from_tiles(
+  lowered: lowered_step.LoweredStep,
+) -> None:
+  assert _asked(lowered, {}, generates_code=True) == {_AUTOTUNER: False}
 
 
 def test_what_a_config_sets_has_the_last_word(
   lowered: lowered_step.LoweredStep,
 ) -> None:
-  set_on = {_AUTOTUNER: True}
-  assert deviceless.asked(lowered, set_on) == set_on
+  set_on: Options = {_AUTOTUNER: True, _TILING: True, _DISABLE: "algsimp"}
+  assert _asked(lowered, set_on) == {
+    **set_on,
+    _DISABLE: "algsimp,config-assigner",
+  }
+
+
+def test_what_xla_flags_set_stays(
+  lowered: lowered_step.LoweredStep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+  flags = f"--{_TILING}=true --{_DISABLE}=algsimp"
+  monkeypatch.setenv("XLA_FLAGS", flags)
+  assert _asked(lowered, {}) == {_AUTOTUNER: False}
 
 
 def test_beside_a_live_gpu_xla_is_asked_what_jax_would_ask(
   lowered: lowered_step.LoweredStep, monkeypatch: pytest.MonkeyPatch
 ) -> None:
   monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-  assert deviceless.asked(lowered, _IN_FLIGHT) == _IN_FLIGHT
+  assert _asked(lowered, _IN_FLIGHT) == _IN_FLIGHT
 
 
 def test_a_step_for_cpus_is_compiled_as_it_is() -> None:
   cluster = cluster_lib.parse("1x8xh100")
   step = jax.jit(lambda x: x + 1).lower(1.0)
   lowered = lowered_step.LoweredStep(step, cluster)
-  assert deviceless.asked(lowered, {}) == {}
+  assert _asked(lowered, {}) == {}
 
 
-def test_what_runs_is_what_timing_would_have_given(
+@pytest.mark.parametrize("options", [{}, _DOUBLED])
+def test_the_same_is_scheduled_as_when_nothing_is_left_out(
   lowered: lowered_step.LoweredStep,
+  monkeypatch: pytest.MonkeyPatch,
+  options: Options,
 ) -> None:
-  """Of fusions timed ahead of time XLA takes the first kernel that compiles."""
+  config = config_lib.XlaConfig(options=options_lib.fit(options).options)
 
-  def runs(*, timed: bool) -> list[list[str]]:
-    config = config_lib.XlaConfig(options={_AUTOTUNER: timed})
+  def found() -> tuple[list[list[str]], float]:
     module = compiler.schedule(lowered, config)
-    return [
-      [f"{i.opcode} {i.fusion_kind}" for i in computation.instructions]
-      for computation in module.computations.values()
+    step = step_lib.of_module(module, lowered.cluster)
+    by_itself = running.computations(module.proto)
+    scheduled = [
+      [
+        i.name
+        for i in running.in_order(module.proto, computation)
+        if i.opcode != "bitcast"
+      ]
+      for computation in module.proto.computations
+      if computation.id in by_itself
     ]
+    return scheduled, step.timeline(step.default).step_time_us
 
-  assert runs(timed=False) == runs(timed=True)
+  ours = found()
+  monkeypatch.setattr(
+    deviceless, "asked", lambda lowered, options, **_: options
+  )
+  assert ours == found()

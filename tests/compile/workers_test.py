@@ -23,6 +23,7 @@ from lagom_xla.compile.runs import compiler
 from lagom_xla.compile.targets import target as target_lib
 from lagom_xla.compile.workers import pool as pool_lib
 from lagom_xla.passes import hlo
+from lagom_xla.passes.schedule import running
 from lagom_xla.search import nccl
 from lagom_xla.search.xla import candidates
 from lagom_xla.search.xla import evaluation
@@ -84,9 +85,15 @@ def test_a_compile_to_the_end_is_the_same_in_a_worker(
 ) -> None:
   if here.obstacle:
     pytest.skip(here.obstacle)
-  in_worker, in_process = there.compile(), here.compile()
+  in_process = here.compile()
+  with pool_lib.Pool(1, generates_code=True) as pool:
+    in_worker = here.with_workers(pool).compile()
   assert _as_run(in_worker.module) == _as_run(in_process.module)
   assert in_worker.peak_bytes == in_process.peak_bytes
+  # Without code nobody asks which tiles a product has.
+  codeless = there.compile()
+  assert _scheduled(codeless.module) == _scheduled(in_process.module)
+  assert codeless.peak_bytes == in_process.peak_bytes
 
 
 def test_a_module_is_compiled_in_a_worker_as_here(
@@ -207,6 +214,18 @@ def test_workers_end_with_a_parent_that_is_killed() -> None:
   while any(_is_alive(pid) for pid in pids) and time.monotonic() < deadline:
     time.sleep(0.01)
   assert not any(_is_alive(pid) for pid in pids)
+
+
+def _scheduled(module: hlo.Module) -> list[str]:
+  """The instructions that run one by one, but for what is inside kernels."""
+  by_itself = running.computations(module.proto)
+  return [
+    f"{instruction.name} {instruction.opcode} {instruction.shape}"
+    for computation in module.proto.computations
+    if computation.id in by_itself
+    for instruction in running.in_order(module.proto, computation)
+    if instruction.opcode != "bitcast"
+  ]
 
 
 def _as_run(module: hlo.Module) -> str:

@@ -73,7 +73,8 @@ def before(options: _Options) -> dict[str, bool | int | float | str]:
   return {
     name: value
     for name, value in options.items()
-    if name not in _OPTIONS and remaining_passes.DISABLED.get(name) != value
+    if name not in _OPTIONS
+    and not remaining_passes.acts_after_fusion(name, value)
   }
 
 

@@ -17,8 +17,12 @@ from lagom_xla.passes import hlo_pb2
 from lagom_xla.passes import in_compile
 from lagom_xla.passes import registry
 
-# Published recipes switch off this pass, which runs after the schedule.
-DISABLED = {"xla_disable_hlo_passes": "rematerialization"}
+# Published recipes switch off rematerialization, which runs after the schedule.
+# The other chooses tiles of products, which nobody needs without a GPU
+# (`compile/runs/deviceless.py`), and no pass up to the schedule reads.
+DISABLE = "xla_disable_hlo_passes"
+CONFIGS = "config-assigner"
+_REMATERIALIZATION = "rematerialization"
 
 # Shows a module to passes of ours.
 _SHOWS = "apply-xla-transforms"
@@ -46,9 +50,8 @@ _PASSES = """
   sol-gpu-cost-model-stats-collection stream-attribute-annotator
   tuple-simplifier
 """.split()
-# The pipeline around the pass that `DISABLED` switches off; what is in it is
-# not asked for by name.
-_REMATERIALIZATION = "remat-pipeline"
+# The pipeline around rematerialization; what is in it is not asked for by name.
+_REMATERIALIZING = "remat-pipeline"
 
 # XLA of JAX 0.12 numbers the passes that show modules, on and on within a
 # process: each compile makes up to three, and so does each product whose tiles
@@ -56,7 +59,7 @@ _REMATERIALIZATION = "remat-pipeline"
 _NUMBERS = jax.__version_info__ >= (0, 12)
 _NUMBERED_PER_COMPILE = 4
 _SINCE_0_12 = """
-  collective-domain-assigner collective-fusion config-assigner
+  collective-domain-assigner collective-fusion
   constant-fill-copy-rewriter conv-fp8-fallback cse_barrier_expander
   dynamic-slice-copy-fusion-async-wrapper fusion-block-level-rewriter
   gpu-copy-async-wrapper group-collectives-by-key pdl-launch-annotation
@@ -83,36 +86,49 @@ def options(
   Raises:
     CompileError: XLA refused.
   """
+  disabled = _names(dict(request.overrides).get(DISABLE, ""))
   passes = list(_PASSES)
-  if not DISABLED.items() <= dict(request.overrides).items():
-    passes.append(_REMATERIALIZATION)
-  if _NUMBERS:
-    passes += [*_SINCE_0_12, *_numbered(fused, cluster, request)]
-  else:
+  if _REMATERIALIZATION not in disabled:
+    passes.append(_REMATERIALIZING)
+  if not _NUMBERS:
     passes += _BEFORE_0_12
+  else:
+    num_compiles = 1
+    if CONFIGS not in disabled:
+      passes.append(CONFIGS)
+      num_compiles += _num_fusions(fused)
+    passes += [*_SINCE_0_12, *_numbered(num_compiles, cluster, request)]
   # XLA takes passes that are on or passes that are off.
-  only = {
-    "xla_enable_hlo_passes_only": ",".join(passes),
-    **dict.fromkeys(DISABLED, ""),
-  }
+  only = {"xla_enable_hlo_passes_only": ",".join(passes), DISABLE: ""}
   return request_lib.options_for_partitioned(
     request_lib.with_options(request, only, None)
   )
 
 
+def acts_after_fusion(name: str, value: object) -> bool:
+  """Whether an option disables passes after fusion, and no other."""
+  return name == DISABLE and _names(value) <= {_REMATERIALIZATION, CONFIGS}
+
+
+def _names(value: object) -> frozenset[str]:
+  return frozenset(filter(None, str(value).split(",")))
+
+
+def _num_fusions(module: hlo_pb2.HloModuleProto) -> int:
+  return sum(
+    instruction.opcode == "fusion"
+    for computation in module.computations
+    for instruction in computation.instructions
+  )
+
+
 def _numbered(
-  fused: hlo_pb2.HloModuleProto,
+  num_compiles: int,
   cluster: cluster_lib.Cluster,
   request: request_lib.Request,
 ) -> list[str]:
-  """Names that the passes which show a module may have in the next compile."""
+  """Names that the passes which show a module may have in the next compiles."""
   last = _last_number(cluster, request)
-  num_fusions = sum(
-    instruction.opcode == "fusion"
-    for computation in fused.computations
-    for instruction in computation.instructions
-  )
-  num_compiles = 1 + num_fusions
   numbers = range(last + 1, last + 1 + _NUMBERED_PER_COMPILE * num_compiles)
   return [f"{_SHOWS}-{number}" for number in numbers]
 

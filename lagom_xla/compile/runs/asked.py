@@ -22,6 +22,7 @@ class Asked:
     shares_fusion: whether others of the same program may go on from its fused
       module, and it from theirs.
     must_begin: whether it never goes on from another's.
+    keeps_names: whether all instructions have the names that a job sees.
   """
 
   lowered: lowered_lib.Lowered
@@ -30,3 +31,4 @@ class Asked:
   words: str
   shares_fusion: bool = False
   must_begin: bool = False
+  keeps_names: bool = False

@@ -3,9 +3,15 @@
 """What XLA does for nothing where no GPU is there, and is told to leave out.
 
 From JAX 0.12 on XLA compiles every fusion on its own, to time the kernels of
-its two emitters against each other. Without a GPU it then takes the first that
-compiles, which is what it takes if it is not asked; a third to half of the time
-of `inspect` goes there.
+its two emitters against each other, and every matrix product, to see which
+tiles compile. Without a GPU it times nothing, and takes what compiles first.
+Neither changes which kernels there are; a schedule is made without both.
+
+Tiles also cost XLA time while it fuses. Without their propagation it fuses the
+same in half the time, and counts some bitcasts otherwise. So it stays on where
+instructions are known by XLA's own names.
+
+`benchmarks/left_out.py` holds what comes of it beside what JAX has XLA make.
 """
 
 from __future__ import annotations
@@ -14,9 +20,13 @@ import functools
 
 import jax
 
+from lagom_xla.compile.fused import remaining_passes
 from lagom_xla.compile.lowering import lowered as lowered_lib
+from lagom_xla.compile.xla import options_set
 
 _FUSION_AUTOTUNER = "xla_gpu_experimental_enable_fusion_autotuner"
+_TILING_PROPAGATION = "xla_gpu_experimental_enable_tiling_propagation"
+_DISABLE = remaining_passes.DISABLE
 
 
 def is_compile_only(lowered: lowered_lib.Lowered) -> bool:
@@ -28,12 +38,37 @@ def is_compile_only(lowered: lowered_lib.Lowered) -> bool:
 
 
 def asked(
-  lowered: lowered_lib.Lowered, options: lowered_lib.Options
+  lowered: lowered_lib.Lowered,
+  options: lowered_lib.Options,
+  *,
+  keeps_names: bool,
+  generates_code: bool,
 ) -> lowered_lib.Options:
-  """What XLA is asked with these options, which have the last word."""
+  """What XLA is asked with these options, which have the last word.
+
+  Args:
+    lowered: what is compiled.
+    options: all that are set on purpose.
+    keeps_names: whether all instructions have the names that a job sees.
+    generates_code: whether the compile generates code, which needs tiles.
+  """
   if not (is_compile_only(lowered) and _is_option(_FUSION_AUTOTUNER)):
     return options
-  return {_FUSION_AUTOTUNER: False, **options}
+  left_out: dict[str, bool | int | float | str] = {_FUSION_AUTOTUNER: False}
+  if generates_code:
+    return {**left_out, **options}
+  if not keeps_names and _is_left_to_us(_TILING_PROPAGATION):
+    left_out[_TILING_PROPAGATION] = False
+  together = {**left_out, **options}
+  if _is_left_to_us("hlo_pass"):
+    disabled = filter(None, (options.get(_DISABLE), remaining_passes.CONFIGS))
+    together[_DISABLE] = ",".join(map(str, disabled))
+  return together
+
+
+def _is_left_to_us(word: str) -> bool:
+  """Whether XLA_FLAGS names no option with this word in it."""
+  return not options_set.may_name([word], ())
 
 
 @functools.cache

@@ -63,12 +63,17 @@ def _job(
   stage: registry.Stage | None, asked: asked_lib.Asked
 ) -> job_lib.Job | None:
   """What a worker gets; None where the program calls this process."""
-  lowered, config, options = asked.lowered, asked.config, asked.options
+  lowered, config = asked.lowered, asked.config
+  needs_code = generates_code(lowered, asked.options)
+  options = deviceless.asked(
+    lowered,
+    asked.options,
+    keeps_names=asked.keeps_names,
+    generates_code=needs_code and stage is None,
+  )
   # It ends where JAX would call XLA, in that JAX's own cache has no part.
   with persistent_cache.off(), sentences.on_failure(asked.words):
-    request = lowered.request(
-      deviceless.asked(lowered, options), profile(config)
-    )
+    request = lowered.request(options, profile(config))
   if request is None:
     return None
   job = job_lib.Job(
@@ -79,7 +84,7 @@ def _job(
     groups=config.combine_groups,
     orders=config.orders if stage is None else {},
     shows=stage is None and not config.orders,
-    needs_code=generates_code(lowered, options),
+    needs_code=needs_code,
     # Reports name lines of the step as it runs by default.
     keeps_lines=config.is_default,
   )
@@ -101,10 +106,15 @@ def generates_code(
 def _fusion(
   job: job_lib.Job, lowered: lowered_lib.Lowered, options: lowered_lib.Options
 ) -> str:
-  """What jobs share that XLA fuses alike, whichever their stage."""
+  """What jobs share that XLA fuses alike, whichever their stage.
+
+  Args:
+    job: one of them.
+    lowered: what it compiles.
+    options: all that XLA is asked.
+  """
   with persistent_cache.off():
-    before = deviceless.asked(lowered, after_fusion.before(options))
-    request = lowered.request(before, None)
+    request = lowered.request(after_fusion.before(options), None)
   if request is None:
     return ""
   fused = dataclasses.replace(job.shown, request=request, keeps_lines=False)

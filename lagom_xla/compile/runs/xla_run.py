@@ -116,7 +116,9 @@ def _to_here(stage: registry.Stage, asked: asked_lib.Asked) -> hlo.Module:
   # What comes out of the cache is not scheduled any more.
   with persistent_cache.off(), sentences.on_failure(asked.words):
     with in_compile.grouped(name, asked.config.combine_groups):
-      proto = in_compile.run_to(stage, lambda: _run(asked), name)
+      proto = in_compile.run_to(
+        stage, lambda: _run(asked, generates_code=False), name
+      )
   return _scheduled(asked, proto)
 
 
@@ -151,12 +153,17 @@ def _to_the_end_here(asked: asked_lib.Asked) -> lowered_lib.Compilation:
         lowered.name, config.orders, platform=lowered.platform
       ),
     ):
-      executable = _run(asked)
+      executable = _run(asked, generates_code=True)
   return lowered.compilation(executable)
 
 
-def _run(asked: asked_lib.Asked) -> object:
+def _run(asked: asked_lib.Asked, *, generates_code: bool) -> object:
   """Runs XLA's compiler in this process."""
   profile = sending.profile(asked.config)
-  options = deviceless.asked(asked.lowered, asked.options)
+  options = deviceless.asked(
+    asked.lowered,
+    asked.options,
+    keeps_names=asked.keeps_names,
+    generates_code=generates_code,
+  )
   return asked.lowered.run_compiler(options, profile)
