@@ -26,6 +26,7 @@ import itertools
 import threading
 
 import jax
+from jax.extend import xla
 
 from lagom_xla.passes import pjrt_transform
 
@@ -83,7 +84,6 @@ def _functions(platform: str):
   """The functions that register and clear a pass, in this version of JAX."""
   if platform == "cuda" and jax.__version_info__ < (0, 11):
     return _register_with_plugin, _clear_from_plugin
-  from jax.extend import xla
 
   def register(callback: Callback, *, name: str, stage: Stage) -> None:
     xla.register_hlo_module_transformation(

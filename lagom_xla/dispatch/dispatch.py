@@ -19,6 +19,11 @@ from typing import Any
 
 import jax
 
+# From JAX 0.11 on its first import has jit lower, and compile, every step anew,
+# as it brings settings that a trace depends on. So it comes before a step does:
+# a pass would import it beside training.
+import jax.extend.xla
+
 from lagom_xla.compile.lowering import nnx_step
 from lagom_xla.jax_internals import caches
 from lagom_xla.jax_internals import executables

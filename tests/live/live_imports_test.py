@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""A run imports what makes proposals once it searches, and not before."""
+"""What a run imports: what it needs once it searches, and nothing jit minds."""
 
 from __future__ import annotations
 
@@ -23,6 +23,30 @@ x = jnp.ones(3)
 while not any(it in step.report() for it in ("now: wait", "now: watch")):
   x = step(x)
 print(*sys.modules)
+"""
+# What brings settings that a trace depends on has jit lower a step anew: after
+# the search it must not have, and after the import of such a module it has.
+_LOWERED = """
+import sys
+import jax, jax.numpy as jnp
+import lagom_xla
+from lagom_xla.live import composer, tuned
+from lagom_xla.live.loop import loop
+
+tuned.PATIENCE = composer.Patience(limits=loop.Limits(overhead_steps=1e9))
+jitted = jax.jit(lambda x: x * 2)
+step = lagom_xla.tune(jitted, cache=False)
+x = jnp.ones(3)
+before = jitted.lower(x)._lowering
+while not any(it in step.report() for it in ("now: wait", "now: watch")):
+  x = step(x)
+print(jitted.lower(x)._lowering is before)
+from jax._src import config
+config.bool_state("lagom_new", False, "", include_in_trace_context=True)
+for _ in range(100):
+  x = step(x)
+print(jitted.lower(x)._lowering is before)
+print(step.report().count("now: "))
 """
 # What reads, costs, searches and keeps, and what all of that is made of, less
 # scipy: a report has it tell an interval.
@@ -61,3 +85,18 @@ def test_a_run_that_is_too_short_for_a_search_imports_nothing_of_one():
 def test_a_search_imports_what_it_is_made_of():
   searched = {"google.protobuf", "lagom_xla.live.cpu", "lagom_xla.passes"}
   assert _imported(1e9, False) >= searched
+
+
+def test_tuning_never_has_jit_lower_a_step_anew():
+  done = subprocess.run(
+    (sys.executable, "-c", _LOWERED),
+    capture_output=True,
+    text=True,
+    timeout=600,
+    env={**os.environ, "JAX_PLATFORMS": "cpu"},
+  )
+  assert done.returncode == 0, done.stderr
+  after_search, after_import, num_loops = done.stdout.split()
+  assert after_search == "True"
+  # Where something else does, the step is known all the same.
+  assert (after_import, num_loops) == ("False", "1")

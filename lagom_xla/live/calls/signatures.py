@@ -4,6 +4,9 @@
 
 After `jax.clear_caches` jit traces, lowers and compiles a step anew. What runs
 in its place is compiled anew as well, and what was found out stays.
+
+Jit also lowers anew where a module was imported that brings settings for
+traces, such as Pallas. What runs in the step's place is as good as before.
 """
 
 from __future__ import annotations
@@ -39,19 +42,26 @@ class Signatures:
     self._clearings = caches.Clearings()
 
   def __iter__(self) -> Iterator[signature_lib.Signature]:
-    """Those that JAX knows."""
-    return iter(list(self._known.values()))
+    """Those that JAX knows, each once."""
+    return iter(list(dict.fromkeys(self._known.values())))
 
   def find(self, lowered: jax.stages.Lowered) -> signature_lib.Signature | None:
     """The one of a step as it was lowered, if it has begun."""
     return self._known.get(lowerings.identity_of(lowered))
 
   def begin(self, lowered: jax.stages.Lowered) -> signature_lib.Signature:
-    """A new one; a stale one, compiled again, if it is of the same step."""
+    """A new one; if it is of the same step, one that is known, or a stale one.
+
+    The stale one is compiled again.
+    """
     if self._clearings.has_come():
       self._stale += [it for it in self if it.is_live]
       self._known.clear()
-    found = self._renewed(lowered) or self._begin(self._jitted, lowered)
+    found = (
+      self._lowered_anew(lowered)
+      or self._renewed(lowered)
+      or self._begin(self._jitted, lowered)
+    )
     self._known[lowerings.identity_of(lowered)] = found
     return found
 
@@ -66,6 +76,11 @@ class Signatures:
       signature.close()
     self._known.clear()
     self._stale.clear()
+
+  def _lowered_anew(
+    self, lowered: jax.stages.Lowered
+  ) -> signature_lib.Signature | None:
+    return next((it for it in self if it.is_of(lowered)), None)
 
   def _renewed(
     self, lowered: jax.stages.Lowered
