@@ -136,6 +136,11 @@ class Cluster:
     most = min(self.node.nodes_per_nvlink_domain, self.num_nodes)
     return math.gcd(most, self.num_nodes)
 
+  def target_config(self) -> str:
+    """XLA's GpuTargetConfigProto for its GPUs, as text."""
+    nvlink = self.node.nvlink
+    return self.gpu.target_config(num_nvlinks=nvlink.num_links if nvlink else 0)
+
   def num_nodes_of(self, devices: Sequence[int]) -> int:
     """How many nodes these global device ids lie in.
 

@@ -124,18 +124,26 @@ class Gpu:
       "XLA's CUDA plugin builds on, generates code from 7.5 up"
     )
 
-  def target_config(self) -> str:
+  def target_config(self, *, num_nvlinks: int) -> str:
     """XLA's GpuTargetConfigProto for this GPU, as text.
 
     Only fields that every supported XLA knows: jaxlib 0.10.2 refuses unknown
     ones. The limits of a block are those of the CUDA C++ Programming Guide,
     equal on all capabilities here; the versions are of a recent driver and
-    have no effect on what is compiled.
+    have no effect on what is compiled. So have all fields that a live client
+    has, and this has not.
+
+    Args:
+      num_nvlinks: of this GPU that are in use. From JAX 0.12 on XLA has kernels
+        of its own for small all-reduces only where there are some.
     """
     major, minor = self.compute_capability
     features = "ACCELERATED_FEATURES" if self.accelerated_features else "NONE"
     return f"""gpu_device_info {{
   threads_per_block_limit: 1024
+  thread_dim_limit_x: 1024
+  thread_dim_limit_y: 1024
+  thread_dim_limit_z: 64
   threads_per_warp: 32
   shared_memory_per_block: {self.shared_memory_per_block_bytes}
   shared_memory_per_core: {self.shared_memory_per_sm_bytes}
@@ -157,6 +165,7 @@ class Gpu:
   }}
   registers_per_core_limit: {self.registers_per_sm}
   registers_per_block_limit: {self.registers_per_block}
+  device_interconnect_info {{ active_links: {num_nvlinks} }}
 }}
 platform_name: "CUDA"
 dnn_version_info {{ major: 9 minor: 10 }}

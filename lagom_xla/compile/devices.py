@@ -41,7 +41,7 @@ def devices(cluster: cluster_lib.Cluster) -> Sequence[jax.Device]:
     topology = topologies.get_topology_desc(
       platform="cuda",
       topology_name="",
-      target_config=cluster.gpu.target_config(),
+      target_config=cluster.target_config(),
       topology=shape(cluster),
     )
   except NotImplementedError as error:

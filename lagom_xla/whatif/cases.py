@@ -35,7 +35,7 @@ class Case:
   def compiled_as(self) -> tuple[str, int, int]:
     """What clusters share whose schedule is the same: XLA sees no network."""
     cluster = self.cluster
-    config = cluster.gpu.target_config()
+    config = cluster.target_config()
     return config, cluster.num_nodes, cluster.gpus_per_node
 
 

@@ -48,7 +48,7 @@ def test_a_file_replaces_single_figures_of_a_known_gpu(
   assert mine.node.nvlink is not None and theirs.node.nvlink is not None
   assert mine.node.nvlink.num_links == 6
   assert mine.node.nvlink.link_gbps == theirs.node.nvlink.link_gbps
-  assert "memory_bandwidth: 3000000000000\n" in mine.gpu.target_config()
+  assert "memory_bandwidth: 3000000000000\n" in mine.target_config()
 
 
 @pytest.mark.parametrize("path", cluster_figures.leaves(_WHOLE))

@@ -111,10 +111,11 @@ def _cuda_plugin_installed() -> bool:
 )
 def test_xla_compiles_for_every_gpu_without_an_obstacle() -> None:
   # In a process of its own: the plugin reads the environment as it registers.
-  gpus = [cluster.parse(f"1x8x{name}").gpu for name in cluster.gpu_names()]
+  clusters = [cluster.parse(f"1x8x{name}") for name in cluster.gpu_names()]
+  gpus = [known.gpu for known in clusters]
   child = subprocess.run(
     [sys.executable, "-c", _COMPILE_EACH],
-    input=json.dumps({gpu.name: gpu.target_config() for gpu in gpus}),
+    input=json.dumps({it.gpu.name: it.target_config() for it in clusters}),
     env={
       **os.environ,
       "JAX_PLATFORMS": "cpu",

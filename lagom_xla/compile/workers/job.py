@@ -91,7 +91,7 @@ class Job:
       _versions(),
       (self.name, self.stage, self.groups, sorted(self.orders.items())),
       self.needs_code and self.stage is None,
-      (cluster.gpu.target_config(), cluster.num_nodes, cluster.gpus_per_node),
+      (cluster.target_config(), cluster.num_nodes, cluster.gpus_per_node),
       (request.device_ids, sorted(request.overrides)),
     )
     digest = hashlib.sha256(repr(parts).encode())

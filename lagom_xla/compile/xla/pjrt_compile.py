@@ -107,7 +107,7 @@ def compile_hlo(
   program = _Program(code=module, code_size=len(module), format=b"hlo")
   program.struct_size, program.format_size = ctypes.sizeof(_Program), 3
   arguments = _Compile(
-    topology=_topology(cluster.gpu.target_config(), devices_lib.shape(cluster)),
+    topology=_topology(cluster.target_config(), devices_lib.shape(cluster)),
     program=ctypes.pointer(program),
     options=options,
     options_size=len(options),
