@@ -211,7 +211,9 @@ def _asked(
     shares_fusion=config.combine_groups is None,
     # All are compared with the default; profiles and orders go by names.
     must_begin=must_begin or config.is_default or config.goes_by_names,
-    keeps_names=must_begin or config.goes_by_names,
+    # Orders name bitcasts, too, and are those of a form's strands.
+    keeps_names=bool(config.orders)
+    or (must_begin and not config.program.is_as_written),
   )
 
 
