@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import jax
 import pytest
@@ -18,7 +18,7 @@ from lagom_xla.costs import step as step_lib
 from lagom_xla.flags import options as options_lib
 from lagom_xla.passes.schedule import running
 
-Options = dict[str, bool | int | float | str]
+Options = Mapping[str, bool | int | float | str]
 
 _AUTOTUNER = "xla_gpu_experimental_enable_fusion_autotuner"
 _TILING = "xla_gpu_experimental_enable_tiling_propagation"
@@ -28,7 +28,9 @@ _DOUBLED: Options = {
   "xla_gpu_enable_pipelined_all_reduce": True,
   "xla_gpu_enable_while_loop_double_buffering": True,
 }
-_IN_FLIGHT = {"xla_gpu_experimental_parallel_collective_overlap_limit": 4}
+_IN_FLIGHT: Options = {
+  "xla_gpu_experimental_parallel_collective_overlap_limit": 4
+}
 
 
 @pytest.fixture(scope="module")
