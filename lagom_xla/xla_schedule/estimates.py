@@ -26,6 +26,7 @@ from lagom_xla.passes import hlo
 from lagom_xla.passes import overlap as overlap_lib
 from lagom_xla.passes import sol_estimates
 from lagom_xla.xla_schedule import nodes
+from lagom_xla.xla_schedule import streams
 
 # Constants of XLA's estimators, in microseconds (SolLatencyEstimator::NodeCost
 # in xla/service/gpu/model/sol_latency_estimator.cc: a hundredth of what
@@ -37,6 +38,7 @@ _OTHER_US = 0.01
 # What asynchronous copies and computations are taken to need (kHighLatency).
 _ASYNC_US = 5000.0
 
+_POINT_TO_POINT = ("send", "send-done", "recv", "recv-done")
 _GEMM_FUSIONS = ("__triton_gemm", "__triton_nested_gemm", "__cublas", "__cudnn")
 
 # Moving the same bytes through the same ring, if only the other way round.
@@ -68,6 +70,14 @@ class Estimates:
     started = {c.start_id: c for c in analysis.collectives}
     # XLA knows of no profile.
     lone = step_lib.Step(analysis, self.cluster, measured=None)
+    paired = {
+      id_
+      for computation in analysis.sequences
+      for start in computation.instructions
+      for collective in analysis.started_by.get(start.id, ())
+      if not streams.is_own_kernel(module, start)
+      for id_ in (collective.start_id, collective.done_id)
+    }
 
     def latency_us(start: hlo.Instruction) -> float:
       collective = started.get(start.id)
@@ -77,10 +87,10 @@ class Estimates:
       opcode = instruction.opcode
       if opcode in collectives_lib.NOPS:
         return 0.0
-      if opcode == "async-start":
-        return _OTHER_US  # So in schedules of jaxlib 0.10.2 and 0.12.0.1.
-      if opcode.endswith(("-start", "-done")) or opcode in ("send", "recv"):
+      if instruction.id in paired or opcode in _POINT_TO_POINT:
         return _PAIR_US
+      if opcode.endswith(("-start", "-done")):
+        return _OTHER_US
       if self._has_estimates:
         return self._kernel_us(instruction)
       kernel = analysis.kernels.get(instruction.id)

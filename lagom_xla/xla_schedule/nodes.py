@@ -119,7 +119,7 @@ def _connect(
   for id_ in graph.predecessors[instruction.id]:
     earlier = nodes[id_]
     latency_us = _EDGE_US
-    if node.usage.is_done:
+    if node.usage.is_done and node.usage.is_async:
       if earlier.usage.is_start:
         latency_us = costs.latency_us(graph.computation.by_id[id_])
       node.depth_us = max(node.depth_us, earlier.depth_us + latency_us)

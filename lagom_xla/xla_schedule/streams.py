@@ -54,12 +54,14 @@ class Usage:
       done, more for a loop, 0 for a start.
     is_start: whether something is in flight on it after the instruction.
     is_done: whether something is in flight on it before the instruction.
+    is_async: whether the scheduler takes it for asynchronous.
   """
 
   stream: str = ""
   num_needed: int = 0
   is_start: bool = False
   is_done: bool = False
+  is_async: bool = True
 
 
 NO_USAGE = Usage()
@@ -82,8 +84,13 @@ class Streams:
     self._module = module
     self._num_in_flight = num_in_flight
     self._stream_of: dict[int, str] = {}
+    self._own_kernels: set[int] = set()
     for start_id, done_id in self.graph.done_of.items():
-      stream = _stream(module, computation.by_id[start_id])
+      start = computation.by_id[start_id]
+      stream = _stream(module, start)
+      if is_own_kernel(module, start):
+        stream = _COMPUTE
+        self._own_kernels |= {start_id, done_id}
       self._stream_of[start_id] = self._stream_of[done_id] = stream
 
   @property
@@ -101,6 +108,7 @@ class Streams:
         num_needed=0 if is_start else 1,
         is_start=is_start,
         is_done=not is_start,
+        is_async=instruction.id not in self._own_kernels,
       )
     num_inside = self._num_inside(instruction)
     if not num_inside:
@@ -135,6 +143,18 @@ def _stream(module: hlo.Module, start: hlo.Instruction) -> str:
   if is_collective or collectives_lib.payloads(module, start):
     return _COLLECTIVES
   return _SLICES if _is_slice(module, start) else _COMPUTE
+
+
+def is_own_kernel(module: hlo.Module, start: hlo.Instruction) -> bool:
+  """Whether a start runs a collective that is one of XLA's own kernels.
+
+  From JAX 0.12 on that is a fusion, which is no asynchronous one for the
+  scheduler (IsGpuAsyncStart in gpu_latency_hiding_scheduler.cc).
+  """
+  return start.opcode == "async-start" and any(
+    computation.id not in start.called_computation_ids
+    for computation, _ in collectives_lib.payloads(module, start)
+  )
 
 
 def _is_slice(module: hlo.Module, start: hlo.Instruction) -> bool:

@@ -139,12 +139,17 @@ def _made(module: hlo.Module) -> set[_Memcpy]:
 def _started_fusions(
   analysis: overlap.Analysis,
 ) -> Iterator[tuple[hlo.Computation, hlo.Instruction]]:
-  """Each `async-start` of a fusion, and what it stands in."""
+  """Each `async-start` of a fusion, and what it stands in.
+
+  Collectives that are kernels of XLA's own are fusions, too, and left out.
+  """
   for computation in analysis.sequences:
     for instruction in computation.instructions:
-      if instruction.opcode == "async-start":
-        if _called(analysis.module, instruction).root.opcode == "fusion":
-          yield computation, instruction
+      if instruction.opcode != "async-start":
+        continue
+      root = _called(analysis.module, instruction).root
+      if root.opcode == "fusion" and instruction.id not in analysis.started_by:
+        yield computation, instruction
 
 
 def _called(module: hlo.Module, caller: hlo.Instruction) -> hlo.Computation:

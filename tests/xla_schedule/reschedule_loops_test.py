@@ -102,15 +102,28 @@ def _num_bytes(module: hlo.Module, kind: str) -> int:
   )
 
 
+def _is_fused(module: hlo.Module, start: hlo.Instruction) -> bool:
+  """Whether a start runs a fusion."""
+  return start.opcode == "async-start" and any(
+    module.computations[id_].root.opcode == "fusion"
+    for id_ in start.called_computation_ids
+  )
+
+
 def _most_in_flight(module: hlo.Module) -> int:
-  """Collectives between start and done at once, within one computation."""
+  """Collectives between start and done at once, within one computation.
+
+  Those that are kernels of XLA's own, as of JAX 0.12, are not limited.
+  """
   most = 0
   for computation_id in module.executions:
     computation = module.computations[computation_id]
     inside = [
       c
       for c in collectives.find(module)
-      if c.computation == computation.name and c.done_id is not None
+      if c.computation == computation.name
+      and c.done_id is not None
+      and not _is_fused(module, computation.by_id[c.start_id])
     ]
     starts = {c.start_id for c in inside}
     dones = {c.done_id for c in inside}
