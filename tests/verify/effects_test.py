@@ -95,9 +95,21 @@ def test_an_overlap_limit_is_seen_in_what_is_beside_collectives(seen: Seen):
   assert int(moved[2]) > int(moved[3])
 
 
-def test_another_order_of_kernels_is_seen(seen: Seen):
-  knob = "xla_gpu_enable_analytical_latency_estimator"
-  effect = seen("fsdp_unrolled", knob, True)
+def test_another_order_of_kernels_is_seen():
+  def analysis(*kernels: str) -> overlap_lib.Analysis:
+    lines = (f"{kernel} = f32[8] {kernel}(p)" for kernel in kernels)
+    body = "\n".join(
+      [
+        "p = f32[8] parameter(0)",
+        *lines,
+        "ROOT both = (f32[8], f32[8]) tuple(sine, cosine)",
+      ]
+    )
+    return overlap_lib.analyze(hlo_text.load(body))
+
+  effect = effects.of_difference(
+    "a", "b", analysis("sine", "cosine"), analysis("cosine", "sine")
+  )
   assert effect.acted
   assert effect.evidence.endswith("in another order")
 

@@ -84,7 +84,8 @@ def test_an_option_that_does_nothing_is_told_from_those_beside_it(
 def test_an_option_is_judged_by_what_leaving_it_out_changes(
   tuned: Tuned,
 ):
-  # The limit alone moves collectives; where each travels alone, others do.
+  # Beside XLA's own combining the limit moves two of three collectives; nothing
+  # with JAX 0.12, where most are sync. Each on its own, others move.
   options = {_LIMIT: 2, _GATHER: 0}
   evidence = {
     name: _effects(
@@ -92,7 +93,7 @@ def test_an_option_is_judged_by_what_leaving_it_out_changes(
     )[_LIMIT].evidence
     for name, chosen in (("both", options), ("alone", {_LIMIT: 2}))
   }
-  assert " of 3 collectives moved" in evidence["alone"]
+  assert evidence["alone"].startswith(("2 of 3 collectives moved", "no effect"))
   assert " of 11 collectives moved" in evidence["both"]
 
 
