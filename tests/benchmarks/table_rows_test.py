@@ -31,15 +31,16 @@ add {
 }
 """
 _GROUPS = "replica_groups=[1,8]<=[8], channel_id=1"
-# The modules of XLA's generator, but for the loop around a permute.
+# The modules of XLA's generator, but for the loop around a permute. They have
+# 8 MiB, as small all-reduces are not NCCL's from JAX 0.12 on.
 _MODULES = {
-  "all-reduce": f"ROOT r = f32[4096] all-reduce(p), {_GROUPS}, to_apply=add,"
+  "all-reduce": f"ROOT r = f32[2097152] all-reduce(p), {_GROUPS}, to_apply=add,"
   " use_global_device_ids=true",
-  "all-gather": f"ROOT r = f32[32768] all-gather(p), {_GROUPS},"
+  "all-gather": f"ROOT r = f32[16777216] all-gather(p), {_GROUPS},"
   " use_global_device_ids=true, dimensions={0}",
-  "reduce-scatter": f"ROOT r = f32[512] reduce-scatter(p), {_GROUPS},"
+  "reduce-scatter": f"ROOT r = f32[262144] reduce-scatter(p), {_GROUPS},"
   " use_global_device_ids=true, to_apply=add, dimensions={0}",
-  "all-to-all": f"ROOT r = f32[4096] all-to-all(p), {_GROUPS},"
+  "all-to-all": f"ROOT r = f32[2097152] all-to-all(p), {_GROUPS},"
   " dimensions={0}",
 }
 
@@ -48,7 +49,7 @@ _MODULES = {
 def test_xla_copies_the_operand_of_an_all_reduce_and_of_no_other(kind: str):
   module = hlo.load(
     f"HloModule m, num_partitions=8\n{_ADD}"
-    f"ENTRY e {{\n  p = f32[4096] parameter(0)\n  {_MODULES[kind]}\n}}\n"
+    f"ENTRY e {{\n  p = f32[2097152] parameter(0)\n  {_MODULES[kind]}\n}}\n"
   )
   cluster = cluster_lib.parse("1x8xh100")
   scheduled = target_lib.of_module(module, cluster, name=kind).schedule()

@@ -133,7 +133,7 @@ def _costs_us(
     for instruction in computation.instructions:
       name = instruction.metadata.scheduling_name or instruction.name
       names[instruction.id] = name
-      if _is_free(analysis, instruction):
+      if _is_free(analysis, computation, instruction):
         costs[name] = 0.0
   for kernel in analysis.kernels.values():
     alone_us = step.kernel_cost(kernel).time_us
@@ -150,15 +150,24 @@ def _costs_us(
 
 
 def _is_free(
-  analysis: overlap_lib.Analysis, instruction: hlo.Instruction
+  analysis: overlap_lib.Analysis,
+  computation: hlo.Computation,
+  instruction: hlo.Instruction,
 ) -> bool:
   """Whether XLA asks for a cost of what takes no time.
 
-  So it does of the done of a copy or an asynchronous kernel, all of whose time
-  is on its start, and of the allocation of a stack on the host.
+  So it does of the done of a copy, an asynchronous kernel or a collective that
+  XLA runs in a kernel of its own, all of whose time is on its start, and of the
+  allocation of a stack on the host.
   """
   if instruction.id in analysis.awaited_copies:
     return True
   if instruction.opcode == "async-done":
-    return instruction.operand_ids[0] in analysis.kernels
+    start = computation.instructions[
+      computation.position[instruction.operand_ids[0]]
+    ]
+    return start.id in analysis.kernels or any(
+      "fusion" in analysis.module.computations[id_].opcodes
+      for id_ in start.called_computation_ids
+    )
   return instruction.custom_call_target == kernels_lib.ALLOCATION
