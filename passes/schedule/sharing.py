@@ -131,13 +131,12 @@ class Sharing:
     return bool(
       instruction.opcode in _IN_PLACE
       or instruction.output_operand_aliasing
-      or (
-        self._is_assigned
-        and (
-          collectives.kind_of(instruction)
-          or collectives.payloads(self._module, instruction)
-        )
-      )
+      # Not one in a fusion, which is a kernel of XLA's own: of a fusion's
+      # operands, only one that leads to the result elementwise or as what is
+      # updated may give its buffer (GpuAliasInfo in
+      # xla/service/gpu/alias_info.cc). What an async-start runs, and what is
+      # called, is looked at on its own.
+      or (self._is_assigned and collectives.kind_of(instruction))
       or self._updates_inside(instruction)
     )
 

@@ -24,6 +24,8 @@ from lagom_xla.passes.schedule import aliasing
 from lagom_xla.passes.schedule import live_bytes
 
 _WIDTH = 1024
+_STARTS = """begin = ((f32[100]), f32[100]) async-start(large), calls={calls}
+  sums = f32[100] async-done(begin)"""
 
 
 def _forward(w: jax.Array, x: jax.Array) -> jax.Array:
@@ -104,6 +106,43 @@ def test_results_hold_what_fits_before_they_are_written(
     header="is_scheduled=true",
   )
   assert _estimated(module) == 4 * expected
+
+
+@pytest.mark.parametrize(
+  ("sums", "expected"),
+  [
+    ("sums = f32[100] all-reduce(large), to_apply=add", 100),
+    ("sums = f32[100] fusion(large), kind=kCustom, calls=kernel", 100 + 100),
+    (_STARTS.format(calls="plain"), 100),
+    (_STARTS.format(calls="wrapped"), 100 + 100),
+  ],
+)
+def test_a_collective_that_is_a_fusion_writes_to_a_buffer_of_its_own(
+  sums: str, expected: int
+) -> None:
+  module = hlo_text.load(
+    f"""
+  a = f32[8] parameter(0)
+  large = f32[100] broadcast(a), dimensions={{}}
+  {sums}
+  r = f32[8] slice(sums), slice={{[0:8]}}
+  ROOT t = (f32[8]) tuple(r)""",
+    computations="""
+kernel {
+  p = f32[100] parameter(0)
+  ROOT s = f32[100] all-reduce(p), to_apply=add
+}
+plain {
+  p = f32[100] parameter(0)
+  ROOT s = f32[100] all-reduce(p), to_apply=add
+}
+wrapped {
+  p = f32[100] parameter(0)
+  ROOT s = f32[100] fusion(p), kind=kCustom, calls=kernel
+}""",
+    header="is_scheduled=true",
+  )
+  assert _estimated(module) == 4 * (8 + 8 + expected)
 
 
 def test_arguments_that_one_kernel_updates_are_each_held() -> None:
