@@ -145,6 +145,23 @@ def test_a_compilation_cache_makes_no_noise(
   assert json.loads(outcome.out)["collectives"]
 
 
+def test_dumps_that_flags_ask_for_are_left_to_the_job(
+  h100s: Sequence[jax.Device], tmp_path: pathlib.Path
+) -> None:
+  write_steps(tmp_path)
+  dumps = tmp_path / "dumps"
+  outcome = run_process(
+    "inspect",
+    "steps.py:step",
+    CLUSTER,
+    "--workers=1",
+    cwd=tmp_path,
+    env={"XLA_FLAGS": f"--xla_dump_to={dumps}"},
+  )
+  assert outcome.status == 0
+  assert not list(dumps.glob("*.jit_step*_optimizations*"))
+
+
 def test_flags_that_say_nothing_of_gpus_leave_the_defaults_what_they_are(
   tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

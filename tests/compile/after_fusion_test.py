@@ -142,6 +142,17 @@ def test_what_chooses_passes_itself_compiles_from_the_beginning() -> None:
   assert not is_possible("rematerialization,gpu-all-gather-combiner")
 
 
+def test_dumps_for_a_job_are_not_in_the_way(
+  lowered: lowered_step.LoweredStep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+  monkeypatch.setenv("XLA_FLAGS", "--xla_dump_to=dumps")
+  asked = deviceless.asked(
+    lowered, _ESTIMATES, keeps_names=False, generates_code=False
+  )
+  assert after_fusion.is_possible(asked)
+  assert not after_fusion.is_possible({"xla_dump_to": "mine"})
+
+
 def _request(
   lowered: lowered_step.LoweredStep, options: _Options
 ) -> request_lib.Request:

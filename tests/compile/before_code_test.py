@@ -98,12 +98,12 @@ def test_what_xla_refuses_it_still_refuses() -> None:
     ([], "", True),
     (["xla_gpu_enable_latency_hiding_scheduler"], "", True),
     (["xla_dump_to"], "", False),
-    ([], "--xla_dump_to=dumps", False),
+    ([], "--xla_dump_to=dumps", True),
     ([], "--xla_gpu_kernel_cache_file=kernels", False),
     ([], "flags.txt", False),
   ],
 )
-def test_where_the_user_dumps_or_keeps_kernels_it_compiles_to_the_end(
+def test_where_a_config_dumps_or_kernels_are_kept_it_compiles_to_the_end(
   monkeypatch: pytest.MonkeyPatch,
   options: list[str],
   flags: str,

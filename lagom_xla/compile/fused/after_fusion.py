@@ -55,7 +55,7 @@ _OPTIONS = frozenset(
   ]
 )
 # Where one of these is set, passes run or are written down otherwise.
-_IN_THE_WAY = ("xla_dump_", "hlo_pass", "xla_gpu_enable_dynamic_slice_fusion")
+_IN_THE_WAY = ("hlo_pass", "xla_gpu_enable_dynamic_slice_fusion")
 
 # The first pass after fusion; XLA writes down what it gets.
 _FIRST = "rename_fusions"
@@ -64,8 +64,18 @@ _Options = Mapping[str, bool | int | float | str]
 
 
 def is_possible(options: _Options) -> bool:
-  """Whether schedules with these XLA options may start from a fused module."""
-  return not options_set.may_name(_IN_THE_WAY, before(options))
+  """Whether schedules with these XLA options may start from a fused module.
+
+  XLA_FLAGS may ask for dumps: those are the job's.
+  """
+  early = before(options)
+  return not (
+    options_set.may_name(_IN_THE_WAY, early)
+    or any(
+      options_set.DUMPS in name and name != options_set.DUMPED_MODULES
+      for name in early
+    )
+  )
 
 
 def before(options: _Options) -> dict[str, bool | int | float | str]:
@@ -125,8 +135,9 @@ def options(name: str, folder: pathlib.Path) -> dict[str, bool | str]:
   return {
     "xla_dump_to": str(folder),
     "xla_dump_hlo_as_proto": True,
+    "xla_dump_compress_protos": False,
     "xla_dump_hlo_pass_re": f"^{_FIRST}$",
-    "xla_dump_hlo_module_re": f"^{re.escape(name)}$",
+    options_set.DUMPED_MODULES: f"^{re.escape(name)}$",
   }
 
 

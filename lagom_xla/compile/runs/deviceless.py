@@ -11,6 +11,9 @@ Tiles also cost XLA time while it fuses. Without their propagation it fuses the
 same in half the time, and counts some bitcasts otherwise. So it stays on where
 instructions are known by XLA's own names.
 
+Nor are files written that XLA_FLAGS ask for, as trainers make them do: a search
+compiles dozens of times what a job compiles once.
+
 `benchmarks/left_out.py` holds what comes of it beside what JAX has XLA make.
 """
 
@@ -27,6 +30,7 @@ from lagom_xla.compile.xla import options_set
 _FUSION_AUTOTUNER = "xla_gpu_experimental_enable_fusion_autotuner"
 _TILING_PROPAGATION = "xla_gpu_experimental_enable_tiling_propagation"
 _DISABLE = remaining_passes.DISABLE
+_NO_MODULE = "^$"
 
 
 def is_compile_only(lowered: lowered_lib.Lowered) -> bool:
@@ -57,6 +61,8 @@ def asked(
   left_out: dict[str, bool | int | float | str] = {_FUSION_AUTOTUNER: False}
   if generates_code:
     return {**left_out, **options}
+  if not _is_left_to_us(options_set.DUMPS):
+    left_out[options_set.DUMPED_MODULES] = _NO_MODULE
   if not keeps_names and _is_left_to_us(_TILING_PROPAGATION):
     left_out[_TILING_PROPAGATION] = False
   together = {**left_out, **options}

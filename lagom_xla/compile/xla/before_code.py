@@ -10,7 +10,7 @@ Then it opens its cache of kernels: one that cannot be read ends the compile.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 import dataclasses
 import pathlib
 import re
@@ -21,8 +21,6 @@ from lagom_xla.compile.xla import options_set
 from lagom_xla.passes import hlo_pb2
 
 _KERNEL_CACHE = "xla_gpu_kernel_cache_file"
-# Where one of these is set, files are written for the user, or read.
-_IN_THE_WAY = ("xla_dump_", _KERNEL_CACHE)
 _WRITTEN = "*_gpu_after_optimizations.hlo.pb"
 # No protocol buffer begins with a tag of wire type 7.
 _UNREADABLE = b"\x07"
@@ -41,9 +39,15 @@ class Assigned:
   peak_bytes: int
 
 
-def is_possible(options: Iterable[str]) -> bool:
-  """Whether compiles with these XLA options can end before code generation."""
-  return not options_set.may_name(_IN_THE_WAY, options)
+def is_possible(options: Collection[str]) -> bool:
+  """Whether compiles with these XLA options can end before code generation.
+
+  XLA_FLAGS may ask for dumps: those are the job's.
+  """
+  return not (
+    options_set.may_name([_KERNEL_CACHE], options)
+    or any(options_set.DUMPS in name for name in options)
+  )
 
 
 def options(name: str, folder: pathlib.Path) -> dict[str, bool | str]:
@@ -58,7 +62,8 @@ def options(name: str, folder: pathlib.Path) -> dict[str, bool | str]:
   return {
     "xla_dump_to": str(folder),
     "xla_dump_hlo_as_proto": True,
-    "xla_dump_hlo_module_re": f"^{re.escape(name)}$",
+    "xla_dump_compress_protos": False,
+    options_set.DUMPED_MODULES: f"^{re.escape(name)}$",
     _KERNEL_CACHE: str(cache),
   }
 

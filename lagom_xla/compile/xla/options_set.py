@@ -11,6 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 import os
 
+# What the names of options begin with that have XLA write files.
+DUMPS = "xla_dump_"
+# Which modules it writes, of all that it compiles.
+DUMPED_MODULES = "xla_dump_hlo_module_re"
+
 
 def may_name(words: Iterable[str], options: Iterable[str]) -> bool:
   """Whether an option that is set may have one of these words in its name.
