@@ -4,18 +4,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+import dataclasses
 
 import jax
 import pytest
 
+import compiles
 from lagom_xla import cluster as cluster_lib
+from lagom_xla import errors
 from lagom_xla.compile import config as config_lib
+from lagom_xla.compile import pending as pending_lib
 from lagom_xla.compile.lowering import lowered_step
 from lagom_xla.compile.runs import compiler
 from lagom_xla.compile.runs import deviceless
+from lagom_xla.compile.workers import pool as pool_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.flags import options as options_lib
+from lagom_xla.passes import hlo
 from lagom_xla.passes.schedule import running
 
 Options = Mapping[str, bool | int | float | str]
@@ -38,6 +44,12 @@ def lowered(
   fsdp_step: Callable[..., jax.stages.Lowered],
 ) -> lowered_step.LoweredStep:
   return lowered_step.LoweredStep(fsdp_step(), cluster_lib.parse("1x8xh100"))
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[pool_lib.Pool]:
+  with pool_lib.Pool(2) as pool:
+    yield pool
 
 
 def _asked(
@@ -135,3 +147,52 @@ def test_the_same_is_scheduled_as_when_nothing_is_left_out(
     deviceless, "asked", lambda lowered, options, **_: options
   )
   assert ours == found()
+
+
+def test_tiles_are_propagated_where_xla_has_none_for_what_it_fuses(
+  lowered: lowered_step.LoweredStep, pool: pool_lib.Pool
+) -> None:
+  other = cluster_lib.parse("1x8xh200")  # The program is remembered.
+  lowered = dataclasses.replace(lowered, cluster=other, workers=pool)
+  asked: list[Options] = []
+
+  def run() -> pending_lib.Pending[int]:
+    asked.append(_asked(lowered, {}))
+    return pending_lib.Pending(result=lambda: len(asked))
+
+  def refused() -> hlo.Module:
+    raise errors.CompileError("INTERNAL: No supported config found for HLO: %d")
+
+  def check() -> pending_lib.Pending[hlo.Module]:
+    return pending_lib.Pending(result=refused)
+
+  assert deviceless.with_tiles(run, check, lowered).result() == 2
+  first, second = asked
+  assert first == {**second, _TILING: False}
+  # From then on the program is compiled so at once.
+  assert deviceless.with_tiles(run, check, lowered).result() == 3
+  assert asked[-1] == second
+
+
+def test_a_refusal_of_something_else_is_left_to_the_compile_itself(
+  lowered: lowered_step.LoweredStep, pool: pool_lib.Pool
+) -> None:
+  def refused() -> hlo.Module:
+    raise errors.CompileError("no such option")
+
+  found = deviceless.with_tiles(
+    lambda: pending_lib.Pending(result=lambda: "scheduled"),
+    lambda: pending_lib.Pending(result=refused),
+    dataclasses.replace(lowered, workers=pool),
+  )
+  assert found.result() == "scheduled"
+  assert _TILING in _asked(lowered, {})
+
+
+def test_the_check_leaves_a_schedule_what_it_is(
+  lowered: lowered_step.LoweredStep, pool: pool_lib.Pool
+) -> None:
+  there = dataclasses.replace(lowered, workers=pool)
+  assert compiles.text(compiler.schedule(there)) == compiles.text(
+    compiler.schedule(lowered)
+  )

@@ -23,6 +23,7 @@ class Asked:
       module, and it from theirs.
     must_begin: whether it never goes on from another's.
     keeps_names: whether all instructions have the names that a job sees.
+    chooses_tiles: whether XLA chooses tiles, though nobody needs them.
   """
 
   lowered: lowered_lib.Lowered
@@ -32,3 +33,4 @@ class Asked:
   shares_fusion: bool = False
   must_begin: bool = False
   keeps_names: bool = False
+  chooses_tiles: bool = False

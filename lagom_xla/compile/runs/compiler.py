@@ -16,7 +16,9 @@ what the rewrite made. Orders come last, and act on what XLA's scheduler made.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 import dataclasses
+from typing import TypeVar
 
 from lagom_xla import errors
 from lagom_xla.compile import config as config_lib
@@ -24,6 +26,7 @@ from lagom_xla.compile import pending as pending_lib
 from lagom_xla.compile.lowering import lowered as lowered_lib
 from lagom_xla.compile.lowering import lowered_module
 from lagom_xla.compile.runs import asked as asked_lib
+from lagom_xla.compile.runs import deviceless
 from lagom_xla.compile.runs import sentences
 from lagom_xla.compile.runs import xla_run
 from lagom_xla.compile.xla import estimates as estimates_lib
@@ -35,6 +38,8 @@ from lagom_xla.passes.schedule import orders as orders_lib
 
 # What others know it by.
 ESTIMATES = estimates_lib.OPTION
+
+_T = TypeVar("_T")
 
 
 def schedule(
@@ -80,7 +85,10 @@ def start(
       dataclasses.replace(asked, options=options),
     )
 
-  begun = estimates_lib.where_there_are(run, lowered.cluster, asked.config)
+  begun = _where_tiles_compile(
+    lambda: estimates_lib.where_there_are(run, lowered.cluster, asked.config),
+    asked,
+  )
 
   def result() -> hlo.Module:
     return orders_lib.apply(begun.result(), config.orders)
@@ -178,7 +186,9 @@ def start_to_the_end(
   begun = (
     run(False)
     if asked.lowered.workers is None
-    else estimates_lib.where_there_are(run, cluster, asked.config)
+    else _where_tiles_compile(
+      lambda: estimates_lib.where_there_are(run, cluster, asked.config), asked
+    )
   )
 
   def result() -> lowered_lib.Compilation:
@@ -190,6 +200,25 @@ def start_to_the_end(
     return compilation
 
   return pending_lib.Pending(result=result, drop=begun.drop)
+
+
+def _where_tiles_compile(
+  run: Callable[[], pending_lib.Pending[_T]], asked: asked_lib.Asked
+) -> pending_lib.Pending[_T]:
+  """A compile; of XLA's defaults, with tiles propagated if it needs that."""
+  if not asked.config.is_default:
+    return run()
+  with_tiles = dataclasses.replace(
+    asked,
+    options={ESTIMATES: False},
+    shares_fusion=False,
+    chooses_tiles=True,
+  )
+  return deviceless.with_tiles(
+    run,
+    lambda: xla_run.start_to(registry.Stage.POST_SCHEDULER, with_tiles),
+    asked.lowered,
+  )
 
 
 def _asked(

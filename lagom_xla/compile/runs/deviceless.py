@@ -9,7 +9,9 @@ Neither changes which kernels there are; a schedule is made without both.
 
 Tiles also cost XLA time while it fuses. Without their propagation it fuses the
 same in half the time, and counts some bitcasts otherwise. So it stays on where
-instructions are known by XLA's own names.
+instructions are known by XLA's own names. For some programs it then fuses what
+no tiles compile for: a worker compiles XLA's defaults with tiles to see that,
+and where XLA refuses them tiles are propagated.
 
 Nor are files written that XLA_FLAGS ask for, as trainers make them do: a search
 compiles dozens of times what a job compiles once.
@@ -19,10 +21,14 @@ compiles dozens of times what a job compiles once.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 import functools
+from typing import Any, TypeVar
 
 import jax
 
+from lagom_xla import errors
+from lagom_xla.compile import pending as pending_lib
 from lagom_xla.compile.fused import remaining_passes
 from lagom_xla.compile.lowering import lowered as lowered_lib
 from lagom_xla.compile.xla import options_set
@@ -31,6 +37,12 @@ _FUSION_AUTOTUNER = "xla_gpu_experimental_enable_fusion_autotuner"
 _TILING_PROPAGATION = "xla_gpu_experimental_enable_tiling_propagation"
 _DISABLE = remaining_passes.DISABLE
 _NO_MODULE = "^$"
+# What XLA says of a product that no tiles compile for.
+_REFUSAL = "No supported config found"
+# Programs for which it said so without propagation, by name and cluster.
+_propagating: set[tuple[str, str]] = set()
+
+_T = TypeVar("_T")
 
 
 def is_compile_only(lowered: lowered_lib.Lowered) -> bool:
@@ -47,6 +59,7 @@ def asked(
   *,
   keeps_names: bool,
   generates_code: bool,
+  chooses_tiles: bool = False,
 ) -> lowered_lib.Options:
   """What XLA is asked with these options, which have the last word.
 
@@ -55,6 +68,7 @@ def asked(
     options: all that are set on purpose.
     keeps_names: whether all instructions have the names that a job sees.
     generates_code: whether the compile generates code, which needs tiles.
+    chooses_tiles: whether tiles are chosen all the same.
   """
   if not (is_compile_only(lowered) and _is_option(_FUSION_AUTOTUNER)):
     return options
@@ -63,13 +77,55 @@ def asked(
     return {**left_out, **options}
   if not _is_left_to_us(options_set.DUMPS):
     left_out[options_set.DUMPED_MODULES] = _NO_MODULE
-  if not keeps_names and _is_left_to_us(_TILING_PROPAGATION):
+  propagates = keeps_names or _key(lowered) in _propagating
+  if not propagates and _is_left_to_us(_TILING_PROPAGATION):
     left_out[_TILING_PROPAGATION] = False
   together = {**left_out, **options}
-  if _is_left_to_us("hlo_pass"):
+  if not chooses_tiles and _is_left_to_us("hlo_pass"):
     disabled = filter(None, (options.get(_DISABLE), remaining_passes.CONFIGS))
     together[_DISABLE] = ",".join(map(str, disabled))
   return together
+
+
+def with_tiles(
+  run: Callable[[], pending_lib.Pending[_T]],
+  check: Callable[[], pending_lib.Pending[Any]],
+  lowered: lowered_lib.Lowered,
+) -> pending_lib.Pending[_T]:
+  """A compile of XLA's defaults, again if XLA has no tiles for what it fuses.
+
+  Only where workers look beside it: alone it would take twice as long.
+
+  Args:
+    run: starts it.
+    check: starts the same with tiles chosen.
+    lowered: what is compiled.
+  """
+  is_known = _key(lowered) in _propagating
+  if is_known or lowered.workers is None or not is_compile_only(lowered):
+    return run()
+  first, checked = run(), check()
+
+  def result() -> _T:
+    try:
+      checked.result()
+    except errors.CompileError as error:
+      if _REFUSAL not in str(error):
+        return first.result()  # It says why itself.
+      first.drop()
+      _propagating.add(_key(lowered))
+      return run().result()
+    return first.result()
+
+  def drop() -> None:
+    first.drop()
+    checked.drop()
+
+  return pending_lib.Pending(result=result, drop=drop)
+
+
+def _key(lowered: lowered_lib.Lowered) -> tuple[str, str]:
+  return lowered.name, lowered.cluster.name
 
 
 def _is_left_to_us(word: str) -> bool:

@@ -69,6 +69,7 @@ def _job(
     lowered,
     asked.options,
     keeps_names=asked.keeps_names,
+    chooses_tiles=asked.chooses_tiles,
     generates_code=needs_code and stage is None,
   )
   # It ends where JAX would call XLA, in that JAX's own cache has no part.

@@ -164,6 +164,7 @@ def _run(asked: asked_lib.Asked, *, generates_code: bool) -> object:
     asked.lowered,
     asked.options,
     keeps_names=asked.keeps_names,
+    chooses_tiles=asked.chooses_tiles,
     generates_code=generates_code,
   )
   return asked.lowered.run_compiler(options, profile)
