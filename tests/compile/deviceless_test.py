@@ -166,7 +166,11 @@ def test_tiles_are_propagated_where_xla_has_none_for_what_it_fuses(
   def check() -> pending_lib.Pending[hlo.Module]:
     return pending_lib.Pending(result=refused)
 
-  assert deviceless.with_tiles(run, check, lowered).result() == 2
+  result = deviceless.with_tiles(run, check, lowered).result()
+  if jax.__version_info__ < (0, 12):
+    assert result == 1  # XLA chooses no tiles before, and nobody asks.
+    return
+  assert result == 2
   first, second = asked
   assert first == {**second, _TILING: False}
   # From then on the program is compiled so at once.

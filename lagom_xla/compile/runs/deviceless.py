@@ -37,6 +37,8 @@ _FUSION_AUTOTUNER = "xla_gpu_experimental_enable_fusion_autotuner"
 _TILING_PROPAGATION = "xla_gpu_experimental_enable_tiling_propagation"
 _DISABLE = remaining_passes.DISABLE
 _NO_MODULE = "^$"
+# Before, XLA compiles no product to choose its tiles.
+_CHOOSES_TILES = jax.__version_info__ >= (0, 12)
 # What XLA says of a product that no tiles compile for.
 _REFUSAL = "No supported config found"
 # Programs for which it said so without propagation, by name and cluster.
@@ -101,7 +103,7 @@ def with_tiles(
     check: starts the same with tiles chosen.
     lowered: what is compiled.
   """
-  is_known = _key(lowered) in _propagating
+  is_known = not _CHOOSES_TILES or _key(lowered) in _propagating
   if is_known or lowered.workers is None or not is_compile_only(lowered):
     return run()
   first, checked = run(), check()

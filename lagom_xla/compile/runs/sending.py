@@ -87,7 +87,7 @@ def _job(
     shows=stage is None and not config.orders,
     needs_code=needs_code,
     # Reports name lines of the step as it runs by default.
-    keeps_lines=config.is_default,
+    keeps_lines=config.is_default and not asked.chooses_tiles,
   )
   if not (asked.shares_fusion and after_fusion.is_possible(options)):
     return job
