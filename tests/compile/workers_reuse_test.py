@@ -25,7 +25,7 @@ from lagom_xla.compile.workers import pool as pool_lib
 from lagom_xla.compile.workers import worker as worker_lib
 from lagom_xla.passes.schedule import digest
 
-# From JAX 0.12 on the default is compiled with tiles, too, to see that it can be.
+# From JAX 0.12 on the default is compiled with tiles, too, to see that it can.
 _NUM_COMPILES_OF_DEFAULT = 2 if jax.__version_info__ >= (0, 12) else 1
 
 
