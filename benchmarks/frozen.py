@@ -84,7 +84,7 @@ _CASES: Mapping[str, Sequence[str]] = {
   "calibrate": (
     "calibrate",
     "{data}/../cases/calibrate_data_types/all_reduce.log",
-    _ONE_NODE,
+    _TWO_NODES,
     "--out={out}.json",
   ),
 }
