@@ -130,9 +130,10 @@ def tune(
   other forever.
 
   If tuning fails the step runs as it was, and a RuntimeWarning, one at most for
-  each tuned step, tells why. On CPU devices for which a cluster says what they
-  stand for nothing is measured, and everything else is done as on GPUs, with a
-  schedule of XLA's CPU compiler, on which XLA's GPU options do not act.
+  each tuned step, tells why. So it is on CPU devices: nothing is tuned there.
+  Where `cluster` says which GPUs they stand for, everything else is done as on
+  GPUs, with a schedule of XLA's CPU compiler, on which XLA's GPU options do not
+  act.
 
   Args:
     jitted_step: what `jax.jit` or Flax's `nnx.jit` returned, or a partial or a

@@ -15,12 +15,12 @@ import numpy as np
 from benchmarks.live import perceptrons
 from benchmarks.live import products
 from benchmarks.live import training
+from benchmarks.live.cpu import compiling
+from benchmarks.live.cpu import replay
+from benchmarks.live.cpu import way as way_lib
+from benchmarks.live.cpu.proposer import CpuProposer
 import cpu_trace
 from lagom_xla.live import proposals as proposals_lib
-from lagom_xla.live.cpu import CpuProposer
-from lagom_xla.live.cpu import compiling
-from lagom_xla.live.cpu import way as way_lib
-from lagom_xla.live.cpu import work
 from lagom_xla.passes import collectives
 from lagom_xla.passes import hlo
 
@@ -58,15 +58,15 @@ def sent(module: hlo.Module) -> list[int]:
   return [b for one in collectives.find(module) for b in one.array_bytes]
 
 
-def costs(**seconds: float) -> work.Costs:
-  nothing = dict.fromkeys(work.Costs.__dataclass_fields__, 0.0)
-  return work.Costs(**{**nothing, **seconds})
+def costs(**seconds: float) -> replay.Costs:
+  nothing = dict.fromkeys(replay.Costs.__dataclass_fields__, 0.0)
+  return replay.Costs(**{**nothing, **seconds})
 
 
-def works(module: hlo.Module, each: work.Costs) -> dict[str, cpu_trace.Did]:
+def works(module: hlo.Module, each: replay.Costs) -> dict[str, cpu_trace.Did]:
   """What the instructions of a module's entry do, and take, by name."""
   found = {}
-  for id_, amount in work.amounts(module).items():
+  for id_, amount in replay.amounts(module).items():
     if id_ in module.entry.by_id and (seconds := each.seconds(amount)):
       did = cpu_trace.Did(kind=amount.kind, seconds=seconds)
       found[module.entry.by_id[id_].name] = did

@@ -15,7 +15,7 @@ import pathlib
 
 import jax
 
-from lagom_xla.live.cpu import work
+from benchmarks.live.cpu import replay
 from lagom_xla.passes import hlo
 
 _STATS = ("hlo_op", "hlo_module", "run_id", "device_ordinal", "_p", "_c")
@@ -26,7 +26,7 @@ _BETWEEN_PS = 10**9
 class Did:
   """What an instruction did, and how long that took."""
 
-  kind: work.Kind
+  kind: replay.Kind
   seconds: float
 
 

@@ -24,13 +24,14 @@ from typing import Any
 import jax
 
 from benchmarks.live import cases
+from benchmarks.live import cpu
 from benchmarks.live import training
 from benchmarks.live import turns
+from benchmarks.live.cpu.proposer import CpuProposer
 from benchmarks.shaped_hosts import host
 import lagom_xla
 from lagom_xla import errors
 from lagom_xla.jax_internals import store as store_lib
-from lagom_xla.live.cpu import CpuProposer
 
 # Steps between looks at whether the loop has come to an end.
 _STEPS_PER_LOOK = 10
@@ -60,6 +61,7 @@ def main() -> None:
 
 def _train(made: training.Training, log: pathlib.Path) -> tuple[Any, Any]:
   """A user's loop, as long as `tune` has something to do."""
+  cpu.plug_in()
   # No plan of an earlier run, which may have had another link.
   train_step = lagom_xla.tune(made.step, log=log, cache=False)
   state, num_steps, begin = made.state, 0, time.perf_counter()

@@ -45,8 +45,8 @@ from benchmarks.overhead import steps
 _IMPORTS = {
   "jax": "import jax",
   "lagom_xla.tune": "import lagom_xla; lagom_xla.tune",
-  "a search": "import lagom_xla.live.cpu, lagom_xla.live.history.kept;"
-  " import scipy.special",
+  "a search": "import benchmarks.live.cpu.proposer, scipy.special;"
+  " import lagom_xla.live.history.kept",
 }
 
 

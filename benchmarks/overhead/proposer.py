@@ -13,9 +13,9 @@ import threading
 
 import jax
 
-from lagom_xla.live import cpu
+from benchmarks.live.cpu import proposer
+from benchmarks.live.cpu import way as way_lib
 from lagom_xla.live import proposals as proposals_lib
-from lagom_xla.live.cpu import way as way_lib
 
 _ONE_GROUP_BYTES = 1 << 30
 _WAYS = (
@@ -24,7 +24,7 @@ _WAYS = (
 )
 
 
-class Proposer(cpu.CpuProposer):
+class Proposer(proposer.CpuProposer):
   """See `proposals.Proposer`."""
 
   def proposals(

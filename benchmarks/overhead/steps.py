@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from benchmarks.live import cpu
 from benchmarks.overhead import device
 from lagom_xla.live import deferred
 from lagom_xla.live import platforms
@@ -56,10 +57,11 @@ class Step:
 
     That a search takes no core that the step needs; see also `proposer.py`.
     """
+    cpu.plug_in()
     if self.is_on_cores:
       return contextlib.nullcontext()
-    return mock.patch.object(
-      platforms, "proposer_of", lambda *args, **options: _proposer()
+    return mock.patch.dict(
+      platforms.PROPOSERS, {"cpu": lambda *unused: _proposer()}
     )
 
 

@@ -4,11 +4,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 import json
 import os
 import pathlib
 import platform as platform_lib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import jax
 
@@ -29,6 +30,28 @@ def platform_of(lowered: jax.stages.Lowered) -> str:
   return "gpu" if platform in _GPUS else platform
 
 
+def _on_gpus(
+  cluster: cluster_lib.Cluster | None, searcher: str | None
+) -> proposals.Proposer:
+  def make() -> proposals.Proposer:
+    from lagom_xla.live.gpu import plans
+    from lagom_xla.search import nccl
+
+    return plans.PlanProposer(
+      cluster=cluster or _of_live_gpus(),
+      searcher=searcher or nccl.DEFAULT_SEARCHER,
+    )
+
+  return deferred.Deferred(make, has_profile_build=True)
+
+
+# Platform -> what makes its proposer, for a cluster and a searcher. Whoever has
+# one for another platform adds it.
+PROPOSERS: dict[str, Callable[[Any, str | None], proposals.Proposer]] = {
+  "gpu": _on_gpus
+}
+
+
 def proposer_of(
   lowered: jax.stages.Lowered,
   cluster: cluster_lib.Cluster | None,
@@ -47,34 +70,9 @@ def proposer_of(
       what is asked of the proposer.
   """
   platform = platform_of(lowered)
-  if platform == "gpu":
-    return deferred.Deferred(
-      lambda: _on_gpus(cluster, searcher), has_profile_build=True
-    )
-  if platform == "cpu":
-    # A step runs on all cores of the host, and waits for whichever is taken.
-    # Of two processes on two cores tuning cost twice what it should have, where
-    # a search was taken to cost a core's share of its time.
-    return deferred.Deferred(_on_cpus, lost_per_core=1.0)
-  raise nothing_to_tune(platform)
-
-
-def _on_gpus(
-  cluster: cluster_lib.Cluster | None, searcher: str | None
-) -> proposals.Proposer:
-  from lagom_xla.live.gpu import plans
-  from lagom_xla.search import nccl
-
-  return plans.PlanProposer(
-    cluster=cluster or _of_live_gpus(),
-    searcher=searcher or nccl.DEFAULT_SEARCHER,
-  )
-
-
-def _on_cpus() -> proposals.Proposer:
-  from lagom_xla.live import cpu
-
-  return cpu.CpuProposer()
+  if platform not in PROPOSERS:
+    raise nothing_to_tune(platform)
+  return PROPOSERS[platform](cluster, searcher)
 
 
 def _of_live_gpus() -> cluster_lib.Cluster:
@@ -121,6 +119,6 @@ def _processor() -> str:
 def nothing_to_tune(platform: str) -> errors.ClusterError:
   """The error that says so of a platform."""
   return errors.ClusterError(
-    f"it runs on {platform} devices, where there is nothing to tune; cluster="
-    " tells which GPUs they stand for."
+    f"nothing is tuned or measured on {platform} devices; cluster= says which"
+    " GPUs they stand for, and has the step tuned on predictions."
   )

@@ -5,8 +5,7 @@
 `leaves` numbers the arrays of a module, `sharing` says which may be in one
 buffer, `aliasing` who reads and writes it, and `live_bytes` how much is alive
 at the peak. By that `reordering` proves an order safe. `strands` and `units`
-read a loop's body, and `alignment` finds an order for it on GPUs;
-`behind_products` finds the one in which CPUs run a module, of what is `ready`.
+read a loop's body, and `alignment` finds an order for it on GPUs.
 `orders` names instructions, so that an order outlives the compile that it is
 from.
 """

@@ -20,9 +20,9 @@ from benchmarks.live import host
 from benchmarks.live import perceptrons
 from benchmarks.live import table as live_table
 from benchmarks.live import turns
+from benchmarks.live.cpu import compiling
+from benchmarks.live.cpu import way
 from benchmarks.shaped_hosts import hosts
-from lagom_xla.live.cpu import compiling
-from lagom_xla.live.cpu import way
 from lagom_xla.passes import collectives
 
 ADOPTED = {

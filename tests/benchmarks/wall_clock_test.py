@@ -14,6 +14,7 @@ import jax
 import numpy as np
 import pytest
 
+from benchmarks.live.cpu import behind_products
 from benchmarks.shaped_hosts import hosts
 from benchmarks.shaped_hosts import intervals
 from benchmarks.strands import __main__ as command
@@ -26,7 +27,6 @@ from lagom_xla.passes import hlo
 from lagom_xla.passes import in_compile
 from lagom_xla.passes import registry
 from lagom_xla.passes.program import form as form_lib
-from lagom_xla.passes.schedule import behind_products
 
 SIZES = train_step.Sizes(tokens=256, num_layers=2, num_microbatches=4)
 

@@ -12,10 +12,11 @@ _RUN = """
 import sys
 import jax, jax.numpy as jnp
 import lagom_xla
+from benchmarks.live import cpu
 from lagom_xla.live import composer, tuned
 from lagom_xla.live.loop import loop
 
-before = set(sys.modules)
+cpu.plug_in()
 limits = loop.Limits(overhead_steps={most_steps})
 tuned.PATIENCE = composer.Patience(limits=limits)
 step = lagom_xla.tune(jax.jit(lambda x: x * 2), cache={cache!r})
@@ -30,9 +31,11 @@ _LOWERED = """
 import sys
 import jax, jax.numpy as jnp
 import lagom_xla
+from benchmarks.live import cpu
 from lagom_xla.live import composer, tuned
 from lagom_xla.live.loop import loop
 
+cpu.plug_in()
 tuned.PATIENCE = composer.Patience(limits=loop.Limits(overhead_steps=1e9))
 jitted = jax.jit(lambda x: x * 2)
 step = lagom_xla.tune(jitted, cache=False)
@@ -54,7 +57,7 @@ _OF_SEARCHES = {
   "google.protobuf",
   "lagom_xla.cluster",
   "lagom_xla.costs.nccl",
-  "lagom_xla.live.cpu",
+  "benchmarks.live.cpu.proposer",
   "lagom_xla.passes",
   "lagom_xla.plan",
   "lagom_xla.search",
@@ -83,7 +86,11 @@ def test_a_run_that_is_too_short_for_a_search_imports_nothing_of_one():
 
 
 def test_a_search_imports_what_it_is_made_of():
-  searched = {"google.protobuf", "lagom_xla.live.cpu", "lagom_xla.passes"}
+  searched = {
+    "google.protobuf",
+    "benchmarks.live.cpu.proposer",
+    "lagom_xla.passes",
+  }
   assert _imported(1e9, False) >= searched
 
 

@@ -24,9 +24,9 @@ import pytest
 
 import lagom_xla
 from lagom_xla.jax_internals import lowerings
-from lagom_xla.live import tuned
 from lagom_xla.live.loop import loop as loop_lib
 import live_step
+import python_calls
 
 
 def _again(lowered: jax.stages.Lowered) -> jax.stages.Compiled:
@@ -297,19 +297,22 @@ def test_an_argument_may_be_called_self():
     assert multiply(self=jnp.float32(3), args=2.0) == 6
 
 
-def test_a_step_with_nothing_to_tune_says_so(monkeypatch: pytest.MonkeyPatch):
-  monkeypatch.setattr(tuned, "PATIENCE", live_step.PATIENCE)
+def test_on_cpus_a_step_runs_as_jit_runs_it_and_is_told_what_to_do():
   step = _tuned(_double)
-  _call_until(step, "now: watch", jnp.ones(3))
-  assert "after: it has no collectives" in step.report()
+  with pytest.warns(RuntimeWarning, match="nothing is tuned .* cluster= says"):
+    assert step(jnp.ones(3)).tolist() == [2, 2, 2]
+  assert python_calls.of(step, jnp.ones(3)) == ["LiveStep.__call__"]
+  assert step.report() == "_double: as jit runs it, nothing is measured"
 
 
 _ENDS_WHILE_TRACED = """
 import os, sys
 import jax, jax.numpy as jnp
 import lagom_xla
+from benchmarks.live import cpu
 from lagom_xla.live import composer, tuned
 from lagom_xla.live.loop import loop
+cpu.plug_in()
 limits = loop.Limits(overhead_steps=1e9)  # A trace is worth it.
 tuned.PATIENCE = composer.Patience(limits=limits)
 step = lagom_xla.tune(jax.jit(lambda x: x * 2), cache=False)

@@ -218,6 +218,9 @@ def test_what_the_first_call_does_beyond_jits_is_told(
   monkeypatch.setattr(dispatch.Jitted, "lowered", slowly(lowered))
   monkeypatch.setattr(platforms, "proposer_of", slowly(proposer_of))
   monkeypatch.setattr(tuned, "PATIENCE", _NO_SEARCH)
+  monkeypatch.setitem(
+    platforms.PROPOSERS, "cpu", lambda *unused: live_step.Proposer({})
+  )
   step = lagom_xla.tune(_jitted(_AS_IT_IS_S), cache=False)
   state = live_step.state()
   while "now: wait" not in step.report():
@@ -232,6 +235,9 @@ def test_within_a_block_of_the_baseline_a_call_is_one_of_python(
   monkeypatch: pytest.MonkeyPatch,
 ):
   monkeypatch.setattr(tuned, "PATIENCE", _NO_SEARCH)
+  monkeypatch.setitem(
+    platforms.PROPOSERS, "cpu", lambda *unused: live_step.Proposer({})
+  )
   step = lagom_xla.tune(_jitted(), cache=False)
   state, x = live_step.state(), live_step.batch(0)
   for _ in range(14):  # Those that warm up, and the first of a block.

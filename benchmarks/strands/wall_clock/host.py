@@ -17,6 +17,7 @@ from typing import Any
 
 import jax
 
+from benchmarks.live.cpu import behind_products
 from benchmarks.shaped_hosts import host
 from benchmarks.strands.wall_clock import train_step
 from lagom_xla.compile.lowering import rewriting
@@ -24,7 +25,6 @@ from lagom_xla.passes import in_compile
 from lagom_xla.passes import registry
 from lagom_xla.passes.program import form as form_lib
 from lagom_xla.passes.program.slices import chains as chains_lib
-from lagom_xla.passes.schedule import behind_products
 
 _MODULE = "jit_train_step"
 

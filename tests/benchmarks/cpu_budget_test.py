@@ -7,7 +7,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lagom_xla.live.cpu import budget as budget_lib
+from benchmarks.live.cpu import proposer
 
 
 class _Clock:
@@ -17,14 +17,14 @@ class _Clock:
     return self.now_s
 
 
-def _look(budget: budget_lib.Budget, clock: _Clock, kind: str, took_s: float):
+def _look(budget: proposer.Budget, clock: _Clock, kind: str, took_s: float):
   with budget.looking(kind):
     clock.now_s += took_s
 
 
 def test_the_next_look_is_taken_to_be_the_dearest_of_its_kind():
   clock = _Clock()
-  budget = budget_lib.Budget(10.0, clock)
+  budget = proposer.Budget(10.0, clock)
   for took_s in (2.0, 1.0):
     _look(budget, clock, "groups", took_s)
   _look(budget, clock, "strands", 4.5)
@@ -36,7 +36,7 @@ def test_the_next_look_is_taken_to_be_the_dearest_of_its_kind():
 
 def test_what_was_done_between_looks_counts():
   clock = _Clock()
-  budget = budget_lib.Budget(10.0, clock)
+  budget = proposer.Budget(10.0, clock)
   _look(budget, clock, "groups", 2.0)
   clock.now_s += 6.5
   assert not budget.has_time("groups")
@@ -50,7 +50,7 @@ def test_a_budget_is_passed_by_less_than_what_the_last_look_took(
   most_s: float, looks: list[tuple[str, float]]
 ):
   clock = _Clock()
-  budget = budget_lib.Budget(most_s, clock)
+  budget = proposer.Budget(most_s, clock)
   last_s = 0.0
   for kind, took_s in looks:
     if not budget.has_time(kind):
@@ -62,6 +62,6 @@ def test_a_budget_is_passed_by_less_than_what_the_last_look_took(
 
 def test_without_a_bound_there_is_always_time():
   clock = _Clock()
-  budget = budget_lib.Budget(None, clock)
+  budget = proposer.Budget(None, clock)
   _look(budget, clock, "groups", 1e9)
   assert budget.has_time("groups")

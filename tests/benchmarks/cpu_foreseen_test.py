@@ -15,6 +15,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from benchmarks.live.cpu import compiling
+from benchmarks.live.cpu import fit
+from benchmarks.live.cpu import proposer as proposer_lib
+from benchmarks.live.cpu import replay
+from benchmarks.live.cpu import way as way_lib
+from benchmarks.live.cpu.proposer import CpuProposer
 from cpu_steps import GRADIENT_BYTES
 from cpu_steps import NUM_ARRAYS
 from cpu_steps import ORDERED
@@ -29,18 +35,11 @@ from cpu_steps import works
 import cpu_trace
 from lagom_xla import errors
 from lagom_xla.live import proposals as proposals_lib
-from lagom_xla.live.cpu import CpuProposer
-from lagom_xla.live.cpu import compiling
-from lagom_xla.live.cpu import replay
-from lagom_xla.live.cpu import trace
-from lagom_xla.live.cpu import way as way_lib
-from lagom_xla.live.cpu import ways as ways_lib
-from lagom_xla.live.cpu import work
 from lagom_xla.passes import hlo
 
 SECONDS = st.floats(1e-12, 1e-6)
 COSTS = st.builds(
-  work.Costs,
+  replay.Costs,
   multiplication_s=SECONDS,
   byte_s=SECONDS,
   launch_s=SECONDS,
@@ -64,7 +63,7 @@ def test_a_collective_behind_a_product_takes_as_long_as_the_longer_of_both():
 
 @given(COSTS, st.sampled_from([way_lib.AS_XLA_DOES, ORDERED]))
 def test_a_step_takes_at_least_its_products_and_at_most_all_that_it_does(
-  each: work.Costs, way: way_lib.Way
+  each: replay.Costs, way: way_lib.Way
 ):
   module = scheduled_chain(way)
   did = works(module, each).values()
@@ -77,7 +76,7 @@ def test_a_step_takes_at_least_its_products_and_at_most_all_that_it_does(
 
 @given(st.lists(COSTS, max_size=3), COSTS)
 def test_a_module_that_was_looked_at_once_is_replayed_at_any_costs(
-  others: list[work.Costs], each: work.Costs
+  others: list[replay.Costs], each: replay.Costs
 ):
   module = scheduled_chain(ORDERED)
   replayed = replay.Replay(module)
@@ -127,18 +126,18 @@ def test_a_trace_of_another_step_is_told_and_not_predicted_by(
     jax.block_until_ready(jax.jit(jnp.sin)(1.0))
   module = scheduled_chain(way_lib.AS_XLA_DOES)
   with pytest.raises(errors.TraceError, match="another step than jit_"):
-    trace.usual(tmp_path, module)
+    fit.usual(tmp_path, module)
   empty = tmp_path / "empty"
   empty.mkdir()
   with pytest.raises(errors.TraceError, match="no XSpace"):
-    trace.usual(empty, module)
+    fit.usual(empty, module)
   found = proposed(lowered(chain()), folder=tmp_path)
   assert {proposal.predicted_ratio for proposal in found} == {None}
 
 
 def test_the_groups_that_most_probably_gain_are_looked_at_first():
   step = lowered(many_gradients())
-  ways = ways_lib.likely_first(step, lambda: 7)
+  ways = proposer_lib.likely_first(step, lambda: 7)
   one_group, one_by_one, *others = [way.group_bytes for way in ways]
   assert (one_group, one_by_one) == (GRADIENT_BYTES, 0)
   # The best groups in four forms, then these forms with XLA's own.

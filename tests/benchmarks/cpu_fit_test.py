@@ -12,6 +12,10 @@ from hypothesis import strategies as st
 import jax
 import pytest
 
+from benchmarks.live.cpu import compiling
+from benchmarks.live.cpu import fit
+from benchmarks.live.cpu import replay
+from benchmarks.live.cpu import way as way_lib
 from cpu_steps import GRADIENT_BYTES
 from cpu_steps import NUM_ARRAYS
 from cpu_steps import ORDERED
@@ -22,13 +26,6 @@ from cpu_steps import many_gradients
 from cpu_steps import scheduled_chain
 from cpu_steps import works
 import cpu_trace
-from lagom_xla.live.cpu import compiling
-from lagom_xla.live.cpu import fit
-from lagom_xla.live.cpu import network
-from lagom_xla.live.cpu import replay
-from lagom_xla.live.cpu import trace
-from lagom_xla.live.cpu import way as way_lib
-from lagom_xla.live.cpu import work
 from lagom_xla.passes import collectives
 from lagom_xla.passes import hlo
 import quick
@@ -37,7 +34,7 @@ import quick
 def test_the_fitted_costs_replay_the_step_in_the_time_that_it_took():
   module = scheduled_chain(way_lib.AS_XLA_DOES)
   (one,) = collectives.find(module)
-  ran = trace.Execution(step_s=0.1, held_s={one.name: 0.02})
+  ran = fit.Execution(step_s=0.1, held_s={one.name: 0.02})
   fitted = fit.costs(module, ran)
   assert replay.step_s(module, fitted) == pytest.approx(0.1)
   # What the trace has not is what products take.
@@ -45,11 +42,11 @@ def test_the_fitted_costs_replay_the_step_in_the_time_that_it_took():
   assert replay.step_s(scheduled_chain(ORDERED), fitted) == pytest.approx(0.08)
 
 
-def traced(module: hlo.Module, true: work.Costs) -> work.Costs:
+def traced(module: hlo.Module, true: replay.Costs) -> replay.Costs:
   """What is fitted to a trace of a host with these costs."""
   held_s = {name: did.seconds for name, did in works(module, true).items()}
   step_s = sum(held_s.values())
-  return fit.costs(module, trace.Execution(step_s=step_s, held_s=held_s))
+  return fit.costs(module, fit.Execution(step_s=step_s, held_s=held_s))
 
 
 def test_latency_and_rate_are_told_apart_by_collectives_of_several_sizes():
@@ -98,7 +95,7 @@ def test_parts_and_step_are_those_of_one_execution(
       for array_s in waited_s
     ],
   )
-  ran = trace.usual(tmp_path, module)
+  ran = fit.usual(tmp_path, module)
   (one,) = collectives.find(module)
   assert ran.held_s[one.name] == pytest.approx(0.6)
   assert ran.step_s == pytest.approx(0.6 + 3 * product_s)
@@ -116,7 +113,7 @@ def test_what_jax_traces_has_the_collective_as_a_part_of_the_step(
     for _ in range(3):
       bits(made, compiled)
   module = hlo.load(compiled)
-  ran = trace.usual(tmp_path, module)
+  ran = fit.usual(tmp_path, module)
   (one,) = collectives.find(module)
   assert 0 < ran.held_s[one.name] < ran.step_s
 
@@ -129,20 +126,20 @@ def test_what_jax_traces_has_the_collective_as_a_part_of_the_step(
 def test_a_latency_and_a_rate_that_there_are_explain_all_of_a_collective(
   num_arrays: int, num_bytes: int, seconds: float
 ):
-  array_s, byte_s = network.split(num_arrays, num_bytes, seconds)
+  array_s, byte_s = fit.split(num_arrays, num_bytes, seconds)
   assert num_arrays * array_s + num_bytes * byte_s == pytest.approx(seconds)
   least_s, most_s = (
     num_arrays * each + num_bytes * byte
     for each, byte in (
-      (network.LEAST_ARRAY_S, network.LEAST_BYTE_S),
-      (network.MOST_ARRAY_S, network.MOST_BYTE_S),
+      (fit.LEAST_ARRAY_S, fit.LEAST_BYTE_S),
+      (fit.MOST_ARRAY_S, fit.MOST_BYTE_S),
     )
   )
   # Quicker than any host that is known: both are so, alike.
   below = min(seconds / least_s, 1) * (1 - 1e-6)
-  assert network.LEAST_ARRAY_S * below <= array_s
-  assert network.LEAST_BYTE_S * below <= byte_s
+  assert fit.LEAST_ARRAY_S * below <= array_s
+  assert fit.LEAST_BYTE_S * below <= byte_s
   # Slower: no link is, but what waits for a core is.
-  assert byte_s <= network.MOST_BYTE_S * (1 + 1e-6)
+  assert byte_s <= fit.MOST_BYTE_S * (1 + 1e-6)
   beyond_s = max(seconds - most_s, 0) / num_arrays
-  assert array_s <= (network.MOST_ARRAY_S + beyond_s) * (1 + 1e-6)
+  assert array_s <= (fit.MOST_ARRAY_S + beyond_s) * (1 + 1e-6)

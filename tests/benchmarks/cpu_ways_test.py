@@ -13,6 +13,10 @@ from hypothesis import strategies as st
 import jax
 import pytest
 
+from benchmarks.live.cpu import behind_products
+from benchmarks.live.cpu import compiling
+from benchmarks.live.cpu import way as way_lib
+from benchmarks.live.cpu.proposer import CpuProposer
 from cpu_steps import GRADIENT_BYTES
 from cpu_steps import NUM_ARRAYS
 from cpu_steps import NUM_LAYERS
@@ -24,12 +28,8 @@ from cpu_steps import many_gradients
 from cpu_steps import proposed
 from cpu_steps import sent
 from lagom_xla import errors
-from lagom_xla.live.cpu import CpuProposer
-from lagom_xla.live.cpu import compiling
-from lagom_xla.live.cpu import way as way_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes import registry
-from lagom_xla.passes.schedule import behind_products
 
 WAYS = st.builds(
   way_lib.Way,

@@ -23,7 +23,8 @@ by tuples of them that nobody uses.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import bisect
+from collections.abc import Collection, Mapping, Sequence
 import dataclasses
 import itertools
 
@@ -32,8 +33,56 @@ from lagom_xla.passes import edit
 from lagom_xla.passes import hlo
 from lagom_xla.passes.kernel_work import matrix_products
 from lagom_xla.passes.schedule import aliasing
-from lagom_xla.passes.schedule import ready as ready_lib
 from lagom_xla.passes.schedule import reordering
+
+
+class Queue:
+  """What of a computation is ready, and has yet to run.
+
+  Args:
+    computation: the computation.
+    waits_for: what has to run before each instruction, by their ids.
+    last: ids of those that run only where nothing else can.
+  """
+
+  def __init__(
+    self,
+    computation: hlo.Computation,
+    waits_for: Mapping[int, Collection[int]],
+    last: Collection[int],
+  ):
+    self._instructions = computation.instructions
+    self._position = computation.position
+    self._last = last
+    self._num_left = {id_: len(before) for id_, before in waits_for.items()}
+    self._after: dict[int, list[int]] = {id_: [] for id_ in self._position}
+    # Positions, in order.
+    self._first_ready: list[int] = []
+    self._last_ready: list[int] = []
+    for position, instruction in enumerate(self._instructions):
+      for id_ in waits_for[instruction.id]:
+        self._after[id_].append(instruction.id)
+      if not waits_for[instruction.id]:
+        self._among(instruction.id).append(position)
+
+  @property
+  def ready(self) -> Sequence[hlo.Instruction]:
+    """What can run next, as it stood; nothing once all has run."""
+    ready = self._first_ready or self._last_ready
+    return [self._instructions[position] for position in ready]
+
+  def take(self, id_: int) -> None:
+    """One that is ready runs now."""
+    ready = self._among(id_)
+    del ready[bisect.bisect_left(ready, self._position[id_])]
+    for later in self._after[id_]:
+      self._num_left[later] -= 1
+      if not self._num_left[later]:
+        bisect.insort(self._among(later), self._position[later])
+
+  def _among(self, id_: int) -> list[int]:
+    return self._last_ready if id_ in self._last else self._first_ready
+
 
 # Smaller products are over before another thread has woken up: 256 x 256 x 512
 # multiplications are one of these, 512 x 512 x 512 are not (measured on two
@@ -97,7 +146,7 @@ def order_of(
   sizes = _large_products(module, computation)
   waits_for = _needs(computation, buffers)
   last = _needed_last(computation, waits_for)
-  queue = ready_lib.Queue(computation, waits_for, last)
+  queue = Queue(computation, waits_for, last)
   ordered: list[hlo.Instruction] = []
   behind: dict[int, int] = {}
   while ready := queue.ready:

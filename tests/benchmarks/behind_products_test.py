@@ -7,8 +7,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.live.cpu import behind_products
 import hlo_text
-from lagom_xla.passes.schedule import ready as ready_lib
 
 _NUM = 8
 _BODY = "p0 = f32[8] parameter(0)\n" + "\n".join(
@@ -26,7 +26,7 @@ def test_each_runs_once_after_what_it_waits_for(data: st.DataObject):
     for n, id_ in enumerate(ids)
   }
   last = data.draw(st.frozensets(st.sampled_from(ids)))
-  queue = ready_lib.Queue(entry, waits_for, last)
+  queue = behind_products.Queue(entry, waits_for, last)
   ran: list[int] = []
   while ready := [i.id for i in queue.ready]:
     left = [i for i in ids if i not in ran and waits_for[i] <= set(ran)]

@@ -6,21 +6,126 @@ Collectives and small kernels are in the trace as long as they took. What a
 multiplication costs is not, as large products run on other threads, which share
 the cores with all else; it is what makes the replayed step take as long as the
 one that was traced.
+
+By default XLA:CPU reduces all gradients in one collective, which gloo runs
+array by array and of which a trace shows nothing but the whole: n arrays of B
+bytes took T. Any latency a and time of a byte b with n a + B b = T would do. So
+both are taken to be in the range of hosts and networks that there are, as
+likely in one octave as in the next, and the latency is the mean of what T
+leaves possible. What is slower than that is so for its latency: an array waits
+until the processes at both ends have a core, and on hosts that others use, too,
+that has no bound, where links have one.
+
+Parts and whole are of the same execution. A collective takes several times as
+long in one as in the next, by when the other processes come and by who else has
+the cores, and so does the step: parts of one beside the time of another would
+give what is left to products, which had no part in it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import collections
+from collections.abc import Iterator, Mapping, Sequence
 import dataclasses
+import math
+import pathlib
+import statistics
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from benchmarks.live.cpu import replay
 from lagom_xla import errors
-from lagom_xla.live.cpu import network
-from lagom_xla.live.cpu import replay
-from lagom_xla.live.cpu import trace
-from lagom_xla.live.cpu import work as work_lib
 from lagom_xla.passes import hlo
+
+if TYPE_CHECKING:
+  from lagom_xla.profiling import steps as steps_lib
+
+# An all-reduce of one number between two processes of one machine took that at
+# best, of forty.
+LEAST_ARRAY_S = 186e-6
+# An array of 97 in one all-reduce, on two shaped hosts at a load of fourteen on
+# two cores: what putting them end to end saved, by the row "many small
+# gradients" at 1 Gb/s of benchmarks/live/results/live.csv.
+MOST_ARRAY_S = 2.1e-3
+# 4 MiB between two processes of one machine, at best; and 100 Mb/s Ethernet.
+LEAST_BYTE_S = 1 / 1e9
+MOST_BYTE_S = 8 / 100e6
+
+
+def split(
+  num_arrays: float, num_bytes: float, seconds: float
+) -> tuple[float, float]:
+  """Seconds of an array and of a byte, of collectives that took so long.
+
+  Args:
+    num_arrays: of all collectives; one at least.
+    num_bytes: that a host sends of them.
+    seconds: that they took.
+  """
+  waited_s = _waited_s(num_arrays, num_bytes, seconds)
+  return waited_s / num_arrays, (seconds - waited_s) / max(num_bytes, 1)
+
+
+def _waited_s(num_arrays: float, num_bytes: float, seconds: float) -> float:
+  """What of collectives' seconds was latency."""
+  least_s = num_arrays * LEAST_ARRAY_S
+  low = max(least_s, seconds - num_bytes * MOST_BYTE_S)
+  high = min(num_arrays * MOST_ARRAY_S, seconds - num_bytes * LEAST_BYTE_S)
+  if low >= high:
+    # Quicker than anything known, in both to the same degree; or slower.
+    is_quick = low == least_s
+    quick_s = seconds * least_s / (least_s + num_bytes * LEAST_BYTE_S)
+    return quick_s if is_quick else low
+  # Of x, the mean: with T its density is 1 / (x (T - x)), from low to high.
+  rest_low, rest_high = seconds - high, seconds - low
+  return (
+    seconds
+    * math.log(rest_high / rest_low)
+    / (math.log(high / low) + math.log(rest_high / rest_low))
+  )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Execution:
+  """One execution of a step on one device.
+
+  Attributes:
+    step_s: seconds from its first instruction to the end of its last.
+    held_s: seconds that an instruction took once, by its name. A collective's
+      are with what it waited for other processes.
+  """
+
+  step_s: float
+  held_s: Mapping[str, float]
+
+
+def usual(folder: pathlib.Path, module: hlo.Module) -> Execution:
+  """The execution of median time, of the newest profile in a folder.
+
+  Args:
+    folder: what jax.profiler wrote to.
+    module: scheduled, as it ran.
+
+  Raises:
+    TraceError: there is no profile, or none of that module on a CPU.
+  """
+  from lagom_xla import profiling  # Not in the first call of every step.
+
+  steps = sorted(profiling.read(folder, module).whole_steps, key=_time_us)
+  step = steps[(len(steps) - 1) // 2]
+  times_s = collections.defaultdict(list)
+  for event in (*step.kernels, *step.collectives):
+    times_s[event.name].append(event.time_us / 1e6)
+  return Execution(
+    step_s=_time_us(step) / 1e6,
+    held_s={name: statistics.mean(each) for name, each in times_s.items()},
+  )
+
+
+def _time_us(step: steps_lib.DeviceStep) -> float:
+  return step.end_us - step.begin_us
+
 
 # Of a step, if there is no trace: where hiding gains most.
 _MOVING_SHARE = 0.5
@@ -31,11 +136,11 @@ _NUM_HALVINGS = 30
 class _Seen:
   """An instruction of a trace: what it does, and how long it held a thread."""
 
-  amount: work_lib.Amount
+  amount: replay.Amount
   held_s: float
 
 
-def costs(module: hlo.Module, ran: trace.Execution) -> work_lib.Costs:
+def costs(module: hlo.Module, ran: Execution) -> replay.Costs:
   """The costs with which a replay of a module takes what it took.
 
   Args:
@@ -64,7 +169,7 @@ def costs(module: hlo.Module, ran: trace.Execution) -> work_lib.Costs:
       if one.amount.kind == "kernel" and not one.amount.num_multiplications
     ]
   )
-  known = work_lib.Costs(
+  known = replay.Costs(
     multiplication_s=0.0,
     byte_s=byte_s,
     launch_s=launch_s,
@@ -76,9 +181,9 @@ def costs(module: hlo.Module, ran: trace.Execution) -> work_lib.Costs:
 
 def _amounts(
   module: hlo.Module,
-) -> Iterator[tuple[hlo.Instruction, work_lib.Amount, int]]:
+) -> Iterator[tuple[hlo.Instruction, replay.Amount, int]]:
   """What each instruction does, and how often it runs in a step."""
-  amounts = work_lib.amounts(module)
+  amounts = replay.amounts(module)
   for computation_id, executions in module.executions.items():
     for instruction in module.computations[computation_id].instructions:
       if instruction.id in amounts:
@@ -96,7 +201,7 @@ def _network(moved: Sequence[_Seen]) -> tuple[float, float]:
     array_s, byte_s = _least_squares(amounts, times_s)
     return float(array_s), float(byte_s)
   num_arrays, num_bytes = map(float, amounts.sum(axis=0))
-  return network.split(num_arrays, num_bytes, float(times_s.sum()))
+  return split(num_arrays, num_bytes, float(times_s.sum()))
 
 
 def _kernels(seen: Sequence[_Seen]) -> tuple[float, float]:
@@ -129,11 +234,11 @@ def _least_squares(amounts: np.ndarray, times_s: np.ndarray) -> np.ndarray:
 
 
 def _with_products(
-  module: hlo.Module, known: work_lib.Costs, step_s: float
-) -> work_lib.Costs:
+  module: hlo.Module, known: replay.Costs, step_s: float
+) -> replay.Costs:
   """The costs with what makes a multiplication's replay take `step_s`."""
 
-  def at(multiplication_s: float) -> work_lib.Costs:
+  def at(multiplication_s: float) -> replay.Costs:
     return dataclasses.replace(known, multiplication_s=multiplication_s)
 
   total = sum(
@@ -152,7 +257,7 @@ def _with_products(
   return at(high)
 
 
-def without_trace(module: hlo.Module, step_s: float) -> work_lib.Costs:
+def without_trace(module: hlo.Module, step_s: float) -> replay.Costs:
   """Costs to rank by, as if half of a step were for collectives.
 
   Args:
@@ -164,10 +269,8 @@ def without_trace(module: hlo.Module, step_s: float) -> work_lib.Costs:
     if amount.kind == "collective":
       num_bytes += times * amount.num_bytes
       num_arrays += times * amount.num_arrays
-  array_s, network_byte_s = network.split(
-    num_arrays, num_bytes, step_s * _MOVING_SHARE
-  )
-  known = work_lib.Costs(
+  array_s, network_byte_s = split(num_arrays, num_bytes, step_s * _MOVING_SHARE)
+  known = replay.Costs(
     multiplication_s=0.0,
     byte_s=0.0,
     launch_s=0.0,

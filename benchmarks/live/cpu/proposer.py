@@ -1,0 +1,299 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Proposer of ways to run a step on CPUs, ranked by their replays.
+
+Of the step as it runs, the parts are measured, or at least its time. Every way
+that the search has time for is scheduled by XLA and replayed with the costs
+that explain that; those that should take less than the step as it is are
+proposed, the quickest first.
+
+A search does one thing at a time, but XLA does its part in threads of its own,
+whose processor time nothing tells apart from that of the steps beside it. By
+wall clock a search takes what it takes of a core at least, so that is counted.
+
+Those are looked at first that most probably gain most. One group of all-reduces
+pays gloo's latency once, and all-reduces one by one can each hide behind
+products: what `benchmarks.live` adopted was mostly one of these. Strands and
+slices come last. Few programs can have them, and they take other groups as well
+as they find them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator, Sequence
+import contextlib
+import dataclasses
+import math
+import threading
+import time
+
+from absl import logging
+import jax
+
+from benchmarks.live.cpu import compiling
+from benchmarks.live.cpu import fit
+from benchmarks.live.cpu import replay
+from benchmarks.live.cpu import way as way_lib
+from lagom_xla import errors
+from lagom_xla.live import proposals as proposals_lib
+from lagom_xla.passes import collectives
+from lagom_xla.passes import hlo
+
+
+class Budget:
+  """Seconds from now on, of which each look takes some.
+
+  Args:
+    most_s: How many; None for no bound.
+    clock: Tells seconds.
+  """
+
+  def __init__(
+    self, most_s: float | None, clock: Callable[[], float] = time.monotonic
+  ):
+    self._most_s = most_s
+    self._clock = clock
+    self._began_s = clock()
+    # Of each kind of look, and with whatever was done as one.
+    self._dearest_s: dict[object, float] = {}
+
+  def has_time(self, kind: object) -> bool:
+    """Whether one more look is within it.
+
+    It is taken to be as dear as the dearest of its kind so far, or where there
+    was none, as the dearest of all.
+    """
+    if self._most_s is None:
+      return True
+    dearest_s = max(self._dearest_s.values(), default=0.0)
+    next_s = self._dearest_s.get(kind, dearest_s)
+    return self._clock() - self._began_s + next_s <= self._most_s
+
+  @contextlib.contextmanager
+  def looking(self, kind: object) -> Iterator[None]:
+    """Around a look of a kind, also one that comes to nothing."""
+    began_s = self._clock()
+    try:
+      yield
+    finally:
+      took_s = self._clock() - began_s
+      self._dearest_s[kind] = max(self._dearest_s.get(kind, 0.0), took_s)
+
+
+# Into how many groups the all-reduces go; and each alone, by a size of 0.
+_NUM_GROUPS = (2, 4, 8)
+_STRANDS = ("paired", "rotated")
+_NUM_PIECES = (2, 4)
+
+
+def likely_first(
+  lowered: jax.stages.Lowered, best_group_bytes: Callable[[], int | None]
+) -> Iterator[way_lib.Way]:
+  """Ways that differ in more than their order.
+
+  Args:
+    lowered: the step.
+    best_group_bytes: the best groups of the program as it is written, once all
+      of these were looked at; other forms have them, too.
+  """
+  for group_bytes in _group_sizes(lowered):
+    yield way_lib.Way(group_bytes=group_bytes)
+  for group_bytes in dict.fromkeys((best_group_bytes(), None)):
+    for strands in _STRANDS:
+      yield way_lib.Way(strands=strands, group_bytes=group_bytes)
+    for num_pieces in _NUM_PIECES:
+      yield way_lib.Way(num_pieces=num_pieces, group_bytes=group_bytes)
+
+
+def _group_sizes(lowered: jax.stages.Lowered) -> list[int]:
+  """Sizes that give all-reduces other groups, in bytes."""
+  candidates = compiling.all_reduces(compiling.before_grouping(lowered))
+  if len(candidates) < 2:
+    return []
+  total = sum(candidate.num_bytes for candidate in candidates)
+  sizes = [total, 0, *(math.ceil(total / number) for number in _NUM_GROUPS)]
+  by_groups: dict[object, int] = {}
+  for size in sizes:
+    by_groups.setdefault(compiling.groups(candidates, size), size)
+  return list(by_groups.values())
+
+
+_MOST_PROPOSALS = 6
+# Step times that agree in so many digits of their ratio are equal.
+_DIGITS = 2
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Foreseen:
+  """A way as it would be scheduled.
+
+  Attributes:
+    way: the way.
+    ratio: its step time over that of the step as it is.
+    digest: what it runs, in which order.
+    collectives: bytes of their arrays, in their order.
+  """
+
+  way: way_lib.Way
+  ratio: float
+  digest: bytes
+  collectives: tuple[tuple[int, ...], ...]
+
+  @property
+  def in_short(self) -> float:
+    """The ratio, as far as it tells ways apart."""
+    return round(self.ratio, _DIGITS)
+
+
+class Foresight:
+  """Foresees what ways take, beside the step as it is.
+
+  Args:
+    as_it_is: its module, scheduled.
+    costs: that explain what it takes.
+
+  Attributes:
+    found: the ways so far.
+  """
+
+  def __init__(self, as_it_is: hlo.Module, costs: replay.Costs):
+    self.found: list[Foreseen] = []
+    self._costs = costs
+    self._step_s = replay.step_s(as_it_is, costs)
+    self._digest = compiling.order_of(as_it_is)
+    self.take(way_lib.AS_XLA_DOES, as_it_is)
+
+  def take(self, way: way_lib.Way, module: hlo.Module) -> None:
+    """Adds a way, and the same with collectives behind products before it.
+
+    Where those find no product, the two are one.
+
+    Args:
+      way: the way, in XLA's order.
+      module: the step in that way, scheduled.
+    """
+    ordered = compiling.ordered(module)
+    behind = dataclasses.replace(way, is_ordered=True)
+    self.found.append(self._foreseen(behind, ordered or module))
+    if ordered is not None and way.is_as_written:
+      self.found.append(self._foreseen(way, module))
+
+  def best(self) -> Sequence[Foreseen]:
+    """The quickest few; of those that send the same and take as long, one.
+
+    An order also keeps memory of collectives in flight from being used again,
+    which no replay sees: of equal ones the ordered comes first.
+    """
+    different: dict[object, Foreseen] = {}
+    for one in sorted(self.found, key=lambda one: one.in_short):
+      if one.in_short < 1 and one.digest != self._digest:
+        different.setdefault((one.collectives, one.in_short), one)
+    return list(different.values())[:_MOST_PROPOSALS]
+
+  def best_group_bytes(self) -> int | None:
+    """The groups of the quickest so far."""
+    return min(self.found, key=lambda one: one.ratio).way.group_bytes
+
+  def _foreseen(self, way: way_lib.Way, module: hlo.Module) -> Foreseen:
+    return Foreseen(
+      way=way,
+      ratio=replay.step_s(module, self._costs) / self._step_s,
+      digest=compiling.order_of(module),
+      collectives=tuple(one.array_bytes for one in collectives.find(module)),
+    )
+
+
+class CpuProposer(proposals_lib.Proposer):
+  """Proposes groups, orders, strands and slices; see `proposals.Proposer`."""
+
+  def proposals(
+    self,
+    lowered: jax.stages.Lowered,
+    measured: proposals_lib.Measured,
+    stop: threading.Event,
+  ) -> Generator[proposals_lib.Proposal, None, str | None]:
+    """Yields the ways that should take less than the step does, best first.
+
+    Raises:
+      DonationLostError: the step donates, and this JAX would forget that.
+    """
+    self.has_looked_at_all = True
+    budget = Budget(measured.search_s)
+    with budget.looking(way_lib.AS_XLA_DOES.form):
+      as_it_is = compiling.schedule(lowered, way_lib.AS_XLA_DOES)
+    if not collectives.find(as_it_is):
+      return "it has no collectives, and on CPUs nothing else is tuned"
+    # All other ways have passes, so what holds for one holds for all.
+    compiling.check_donation(lowered, way_lib.Way(is_ordered=True))
+    costs, is_predicted = _costs(as_it_is, measured)
+    foresight = Foresight(as_it_is, costs)
+    words = _look(lowered, foresight, budget, stop)
+    self.has_looked_at_all = words is None
+    if stop.is_set():
+      return None
+    best = foresight.best()
+    for one in best:
+      yield proposals_lib.Proposal(
+        name=way_lib.in_words(one.way),
+        payload=way_lib.to_bytes(one.way),
+        predicted_ratio=one.ratio if is_predicted else None,
+      )
+    if words is None and not best:
+      return "no other way is foreseen to take less"
+    return words
+
+  def compile(
+    self, lowered: jax.stages.Lowered, payload: bytes
+  ) -> jax.stages.Compiled:
+    """Compiles a proposal; see `proposals.Proposer`."""
+    return compiling.compiled(lowered, way_lib.from_bytes(payload))
+
+  def digest(self, compiled: jax.stages.Compiled) -> bytes:
+    """A hash of the collectives, in the order in which they run."""
+    return compiling.digest(compiled)
+
+
+def _look(
+  lowered: jax.stages.Lowered,
+  foresight: Foresight,
+  budget: Budget,
+  stop: threading.Event,
+) -> str | None:
+  """Looks at ways; returns why not at all of them, if there is time for less.
+
+  None where nobody waits any more, too.
+  """
+  ways = likely_first(lowered, foresight.best_group_bytes)
+  num_seen = 0
+  for way in ways:
+    if stop.is_set():
+      return None
+    if not budget.has_time(way.form):
+      num_ways = num_seen + 1 + sum(1 for _ in ways)
+      words = (
+        f"the search looked at {num_seen} of {num_ways} ways, as to look at"
+        " more might have cost too much"
+      )
+      logging.info("lagom_xla.tune: %s", words)
+      return words
+    with budget.looking(way.form):
+      try:
+        foresight.take(way, compiling.schedule(lowered, way))
+      except errors.LagomError as error:
+        logging.debug("%s: %s", way_lib.in_words(way), errors.first_line(error))
+    num_seen += 1
+  return None
+
+
+def _costs(
+  module: hlo.Module, measured: proposals_lib.Measured
+) -> tuple[replay.Costs, bool]:
+  """The host's costs, and whether they are good enough to predict by."""
+  if measured.trace_dir is not None:
+    try:
+      return fit.costs(module, fit.usual(measured.trace_dir, module)), True
+    except errors.TraceError as error:
+      # Where the loop has given up, it is gone, and nobody waits for the costs.
+      if measured.trace_dir.exists():
+        logging.warning("lagom_xla.tune: no times of parts: %s", error)
+  return fit.without_trace(module, measured.step_s), False
