@@ -17,13 +17,13 @@ import statistics
 import time
 
 from lagom_xla import cluster as cluster_lib
+from lagom_xla.compile import compiler
 from lagom_xla.compile import config as config_lib
-from lagom_xla.compile.fused import after_fusion
-from lagom_xla.compile.loading import load as load_lib
-from lagom_xla.compile.lowering import lowered as lowered_lib
-from lagom_xla.compile.runs import compiler
-from lagom_xla.compile.runs import deviceless
-from lagom_xla.compile.targets import lowered_target
+from lagom_xla.compile import deviceless
+from lagom_xla.compile import fused as fused_lib
+from lagom_xla.compile import load
+from lagom_xla.compile import lowered as lowered_lib
+from lagom_xla.compile import target as target_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.flags import options as options_lib
 from lagom_xla.jax_internals import request as request_lib
@@ -96,12 +96,12 @@ def main() -> None:
   )
   arguments = parser.parse_args()
   cluster = cluster_lib.parse(arguments.cluster)
-  target = load_lib.load(
+  target = load.load(
     arguments.target,
     cluster,
     arguments=dict(text.split("=", 1) for text in arguments.arg),
   )
-  assert isinstance(target, lowered_target.StepTarget)
+  assert isinstance(target, target_lib.StepTarget)
   print(
     "CPU s from the beginning and from the fused module, what runs, options"
   )
@@ -120,9 +120,7 @@ def main() -> None:
 
 def _rows(lowered: lowered_lib.Lowered, base: _Options) -> list[Row]:
   request = _request(lowered, base)
-  begun = after_fusion.from_the_beginning(
-    lowered.name, lowered.cluster, request
-  )
+  begun = fused_lib.from_the_beginning(lowered.name, lowered.cluster, request)
   if begun.fused is None:
     print(f"nobody can go on from {_in_words(base)}")
     return []
@@ -143,7 +141,7 @@ def _row(
   expected = compiler.schedule(lowered, config)
   begun_s = time.process_time()
   request = _request(lowered, options)
-  found = after_fusion.from_fused(fused, lowered.cluster, request)
+  found = fused_lib.schedule_from_fused(fused, lowered.cluster, request)
   fused_s = time.process_time()
   assert found is not None
   module = hlo.Module(found, lowered.cluster.num_devices)

@@ -5,7 +5,7 @@
   python -m benchmarks.left_out 1x8xh100 examples/llama/train.py:train_step ...
 
 Without a GPU some of XLA's work changes nothing and is left out
-(lagom_xla/compile/runs/deviceless.py). For each target, by XLA's defaults and
+(lagom_xla/compile/deviceless.py). For each target, by XLA's defaults and
 with loops pipelined and doubled: CPU seconds of a schedule with all of it and
 with that left out; whether the same instructions run in the same order, however
 bitcasts are called; if not, what differs, and by how much the step is
@@ -25,9 +25,9 @@ from unittest import mock
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
 from lagom_xla.compile import config as config_lib
-from lagom_xla.compile.loading import load as load_lib
-from lagom_xla.compile.runs import deviceless
-from lagom_xla.compile.targets import target as target_lib
+from lagom_xla.compile import deviceless
+from lagom_xla.compile import load
+from lagom_xla.compile import target as target_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.flags import options as options_lib
 from lagom_xla.passes import hlo
@@ -156,7 +156,7 @@ def main() -> None:
   for text in arguments.targets:
     print(text)
     try:
-      for row in rows(load_lib.load(text, cluster)):
+      for row in rows(load.load(text, cluster)):
         print(row, flush=True)
         num_rows += 1
         num_same += row.is_same

@@ -24,7 +24,7 @@ import time
 from jaxlib import _hlo
 
 from lagom_xla import cluster
-from lagom_xla.compile.loading import load as load_lib
+from lagom_xla.compile import load
 from lagom_xla.passes import hlo
 from lagom_xla.passes import overlap
 
@@ -32,7 +32,7 @@ _ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 
 def _unrolled_llama() -> hlo.Module:
-  step = load_lib.load(
+  step = load.load(
     f"{_ROOT}/examples/llama/train.py:train_step",
     cluster.parse("1x8xh100"),
     arguments={"layers": "unroll"},

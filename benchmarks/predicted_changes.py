@@ -12,8 +12,8 @@ import time
 from benchmarks import groups
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.compile import config as config_lib
-from lagom_xla.compile.loading import load as load_lib
-from lagom_xla.compile.targets import target as target_lib
+from lagom_xla.compile import load
+from lagom_xla.compile import target as target_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.flags import options as options_lib
 from lagom_xla.passes import hlo
@@ -56,15 +56,15 @@ def steps(
   """
   changes = list(_changes())
   node = cluster_lib.parse("1x8xh100")
-  loop = load_lib.load(_EXAMPLE, node, arguments={"layers": "scan"})
+  loop = load.load(_EXAMPLE, node, arguments={"layers": "scan"})
   yield "llama 8b, loop", loop, changes
   if unrolled:
-    step = load_lib.load(_EXAMPLE, node, arguments={"layers": "unroll"})
+    step = load.load(_EXAMPLE, node, arguments={"layers": "unroll"})
     few = [c for c in changes if not c[0].startswith(("pipelined", "double"))]
     yield "llama 8b, unrolled", step, few[::3]
   if data is not None:
     cluster = cluster_lib.parse("16x8xh100")
-    yield "llama 70b", load_lib.load(str(data / _70B), cluster), changes
+    yield "llama 70b", load.load(str(data / _70B), cluster), changes
 
 
 def _changes() -> Iterator[Change]:

@@ -19,7 +19,7 @@ import pathlib
 import time
 
 from lagom_xla import cluster as cluster_lib
-from lagom_xla.compile.loading import load as load_lib
+from lagom_xla.compile import load
 from lagom_xla.costs import nccl
 from lagom_xla.costs import step as step_lib
 from lagom_xla.costs.replay import program as program_lib
@@ -48,7 +48,7 @@ def main() -> None:
 
 
 def _module(layers: str) -> hlo.Module:
-  step = load_lib.load(
+  step = load.load(
     f"{_ROOT}/examples/llama/train.py:train_step",
     cluster_lib.parse(_CLUSTER),
     arguments={"layers": layers},

@@ -17,7 +17,7 @@ import typing
 
 from jaxlib.mlir import ir
 
-from lagom_xla.compile.lowering import stablehlo
+from lagom_xla.compile import unoptimized
 from lagom_xla.passes import hlo
 from lagom_xla.passes.program import form as form_lib
 from lagom_xla.passes.program import rewrite
@@ -33,7 +33,7 @@ def _time(module: ir.Module, form: form_lib.Form, name: str) -> None:
 
 
 def _time_forms(path: pathlib.Path) -> None:
-  module = stablehlo.of_module(hlo.load(path))
+  module = unoptimized.stablehlo_of(hlo.load(path))
   num_operations = len(dependence.inner_operations(module.operation))
   print(f"{path.name}: {num_operations} operations")
   for strands in typing.get_args(form_lib.Strands):

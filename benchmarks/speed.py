@@ -17,7 +17,7 @@ import time
 
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.compile import config as config_lib
-from lagom_xla.compile.loading import load as load_lib
+from lagom_xla.compile import load
 
 _ROUNDS = 2
 
@@ -29,7 +29,7 @@ def main() -> None:
   parser.add_argument("--cluster", default="1x8xh100")
   parser.add_argument("--options", nargs="*", default=[])
   arguments = parser.parse_args()
-  target = load_lib.load(arguments.target, cluster_lib.parse(arguments.cluster))
+  target = load.load(arguments.target, cluster_lib.parse(arguments.cluster))
   config = config_lib.XlaConfig(
     options=dict(_option(text) for text in arguments.options)
   )

@@ -21,7 +21,7 @@ from typing import Any, Protocol, overload
 import jax
 
 from lagom_xla import errors
-from lagom_xla.compile.lowering import rewriting
+from lagom_xla.compile import rewriting
 from lagom_xla.dispatch import fallback
 from lagom_xla.passes.program import form as form_lib
 from lagom_xla.passes.program import outcome as outcome_lib

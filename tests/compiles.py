@@ -8,7 +8,7 @@ import jax
 
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.compile import config as config_lib
-from lagom_xla.compile.targets import target as target_lib
+from lagom_xla.compile import target as target_lib
 from lagom_xla.passes import hlo
 
 H100S = cluster_lib.parse("1x8xh100")

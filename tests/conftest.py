@@ -40,11 +40,11 @@ import pytest
 import browser
 from lagom_xla import cluster
 from lagom_xla.cli.console import progress
+from lagom_xla.compile import compiler
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import devices as devices_lib
-from lagom_xla.compile.lowering import lowered_step
-from lagom_xla.compile.runs import compiler
-from lagom_xla.compile.targets import target as target_lib
+from lagom_xla.compile import lowered as lowered_lib
+from lagom_xla.compile import target as target_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes import pjrt_transform
 from lagom_xla.tuner import tuner
@@ -161,7 +161,7 @@ def scheduled(h100s: Sequence[jax.Device]) -> Scheduled:
       options={compiler.ESTIMATES: False, **options},
       scheduler_profile=scheduler_profile,
     )
-    step = lowered_step.LoweredStep(lowered, cluster.parse("1x8xh100"))
+    step = lowered_lib.LoweredStep(lowered, cluster.parse("1x8xh100"))
     return compiler.schedule(step, config)
 
   return compile_

@@ -8,9 +8,9 @@ from collections.abc import Callable
 import dataclasses
 
 from lagom_xla.compile import config as config_lib
-from lagom_xla.compile.lowering import lowered as lowered_lib
-from lagom_xla.compile.lowering import rewriting
-from lagom_xla.compile.targets import target as target_lib
+from lagom_xla.compile import lowered
+from lagom_xla.compile import rewriting
+from lagom_xla.compile import target as target_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes.program import form as form_lib
 from lagom_xla.passes.program import outcome as outcome_lib
@@ -32,9 +32,7 @@ class FakeTarget(target_lib.Target):
   """
 
   scheduled: Callable[[config_lib.XlaConfig], hlo.Module]
-  compiled: Callable[[config_lib.XlaConfig], lowered_lib.Compilation] | None = (
-    None
-  )
+  compiled: Callable[[config_lib.XlaConfig], lowered.Compilation] | None = None
   is_scheduled: bool = False
   rewritten: Callable[[form_lib.Form], outcome_lib.Outcome] = lambda form: (
     outcome_lib.Outcome()
@@ -61,7 +59,7 @@ class FakeTarget(target_lib.Target):
 
   def compile(
     self, config: config_lib.XlaConfig = config_lib.DEFAULT
-  ) -> lowered_lib.Compilation:
+  ) -> lowered.Compilation:
     """See `Target`."""
     assert self.compiled is not None
     return self.compiled(config)
@@ -102,7 +100,7 @@ class ScheduleOnly(target_lib.Target):
 
   def compile(
     self, config: config_lib.XlaConfig = config_lib.DEFAULT
-  ) -> lowered_lib.Compilation:
+  ) -> lowered.Compilation:
     """See `Target`."""
     raise AssertionError(self.obstacle)
 

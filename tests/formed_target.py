@@ -11,7 +11,7 @@ import fake_target
 import hlo_text
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.compile import config as config_lib
-from lagom_xla.compile.lowering import lowered as lowered_lib
+from lagom_xla.compile import lowered
 from lagom_xla.passes import hlo
 from lagom_xla.passes.program import form as form_lib
 from lagom_xla.passes.program import outcome as outcome_lib
@@ -62,9 +62,9 @@ def rewrite(form: form_lib.Form) -> outcome_lib.Outcome:
 
 def _needing(
   peak_bytes: Callable[[form_lib.Form], int],
-) -> Callable[[config_lib.XlaConfig], lowered_lib.Compilation]:
-  def compile_(config: config_lib.XlaConfig) -> lowered_lib.Compilation:
-    return lowered_lib.Compilation(
+) -> Callable[[config_lib.XlaConfig], lowered.Compilation]:
+  def compile_(config: config_lib.XlaConfig) -> lowered.Compilation:
+    return lowered.Compilation(
       module=schedule(config),
       compiled=None,
       peak_bytes=peak_bytes(config.program),

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 import lagom_xla
+from lagom_xla.compile import compiler
 from lagom_xla.compile import config as config_lib
-from lagom_xla.compile.runs import compiler
 
 CLUSTER = "1x8xh100"
 

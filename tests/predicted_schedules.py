@@ -15,7 +15,7 @@ import jax
 import pytest
 
 from lagom_xla import cluster as cluster_lib
-from lagom_xla.compile.runs import compiler
+from lagom_xla.compile import compiler
 from lagom_xla.passes import collectives
 from lagom_xla.passes import dependencies
 from lagom_xla.passes import hlo

@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from lagom_xla.compile.lowering import rewriting
+from lagom_xla.compile import rewriting
 from lagom_xla.passes.program import form as form_lib
 from lagom_xla.passes.program import outcome as outcome_lib
 

@@ -16,7 +16,7 @@ from lagom_xla import cluster as cluster_lib
 from lagom_xla import plan as plan_lib
 from lagom_xla.apply.nccl import layout
 from lagom_xla.compile import config as config_lib
-from lagom_xla.compile.targets import target as target_lib
+from lagom_xla.compile import target as target_lib
 from lagom_xla.costs import uncertainty
 from lagom_xla.search.xla import arms
 from lagom_xla.tuner import tuner

@@ -42,8 +42,8 @@ from benchmarks.recipes import rows as rows_lib
 from benchmarks.recipes import screen
 from lagom_xla import errors
 from lagom_xla.cli.options import compiling
-from lagom_xla.compile.targets import target as target_lib
-from lagom_xla.compile.workers import pool as pool_lib
+from lagom_xla.compile import pool
+from lagom_xla.compile import target as target_lib
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -91,7 +91,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def _recipes(
-  arguments: argparse.Namespace, workers: pool_lib.Pool | None
+  arguments: argparse.Namespace, workers: pool.Pool | None
 ) -> table_lib.Table:
   table = rows_lib.table([])
   for case in _chosen(arguments):
@@ -103,7 +103,7 @@ def _recipes(
 
 
 def _exhaustive(
-  folder: pathlib.Path | None, workers: pool_lib.Pool | None
+  folder: pathlib.Path | None, workers: pool.Pool | None
 ) -> table_lib.Table:
   table = exhaustive.table([])
   for named, target in _loaded(exhaustive.CASES, workers):
@@ -114,7 +114,7 @@ def _exhaustive(
 
 
 def _screen(
-  arguments: argparse.Namespace, workers: pool_lib.Pool | None
+  arguments: argparse.Namespace, workers: pool.Pool | None
 ) -> table_lib.Table:
   names = [(case.module, case.cluster) for case in screen.CASES]
   only = arguments.only or [module for module, _ in names]
@@ -132,7 +132,7 @@ def _screen(
 
 
 def _loaded(
-  cases: Iterable[cases_lib.Case], workers: pool_lib.Pool | None
+  cases: Iterable[cases_lib.Case], workers: pool.Pool | None
 ) -> Iterator[tuple[dict[str, str], target_lib.Target]]:
   """The targets of cases that need no data, with what a row calls them."""
   for case in cases:
@@ -145,7 +145,7 @@ def _named(case: cases_lib.Case) -> dict[str, str]:
 
 
 def _with(
-  workers: pool_lib.Pool | None, target: target_lib.Target
+  workers: pool.Pool | None, target: target_lib.Target
 ) -> target_lib.Target:
   return target if workers is None else target.with_workers(workers)
 
@@ -176,7 +176,7 @@ def _is_here(case: cases_lib.Case, data: pathlib.Path | None) -> bool:
 def _row(
   case: cases_lib.Case,
   data: pathlib.Path | None,
-  workers: pool_lib.Pool | None,
+  workers: pool.Pool | None,
 ) -> dict[str, Any]:
   """The row of a case; where there is none, why."""
   _say(f"{case.module} on {case.cluster}")

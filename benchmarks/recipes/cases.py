@@ -17,8 +17,8 @@ from benchmarks.paper import cases as paper_cases
 from benchmarks.workloads import train_step
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.compile import devices as devices_lib
-from lagom_xla.compile.loading import load as load_lib
-from lagom_xla.compile.targets import target as target_lib
+from lagom_xla.compile import load as load_lib
+from lagom_xla.compile import target as target_lib
 
 GPUS = ("h100", "b200", "a100_80")
 

@@ -20,7 +20,7 @@ from benchmarks.recipes import options_alone
 from benchmarks.workloads import scanned
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.compile import devices as devices_lib
-from lagom_xla.compile.targets import target as target_lib
+from lagom_xla.compile import target as target_lib
 from lagom_xla.search.xla import candidates as candidates_lib
 from lagom_xla.search.xla import knobs
 

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 
 from lagom_xla import errors
 from lagom_xla.compile import config as config_lib
-from lagom_xla.compile.targets import target as target_lib
+from lagom_xla.compile import target as target_lib
 from lagom_xla.costs import channel_limit
 from lagom_xla.flags import nccl_channels
 from lagom_xla.search.nccl import channel_cap

@@ -16,7 +16,7 @@ from typing import Any
 
 from benchmarks import table as table_lib
 from benchmarks.recipes import options_alone
-from lagom_xla.compile.targets import target as target_lib
+from lagom_xla.compile import target as target_lib
 from lagom_xla.costs import lower_bound
 from lagom_xla.flags import recipes as recipes_lib
 from lagom_xla.search.xla import candidates as candidates_lib

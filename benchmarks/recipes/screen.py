@@ -25,7 +25,7 @@ from benchmarks.workloads import scanned
 from benchmarks.workloads import scanned_experts
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.compile import devices as devices_lib
-from lagom_xla.compile.targets import target as target_lib
+from lagom_xla.compile import target as target_lib
 from lagom_xla.flags import debug_options
 from lagom_xla.search.xla import candidates as candidates_lib
 from lagom_xla.search.xla import knobs

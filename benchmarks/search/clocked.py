@@ -14,8 +14,8 @@ import os
 import time
 
 from lagom_xla.compile import config as config_lib
-from lagom_xla.compile.lowering import lowered as lowered_lib
-from lagom_xla.compile.targets import target as target_lib
+from lagom_xla.compile import lowered
+from lagom_xla.compile import target as target_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes.program import form as form_lib
 from lagom_xla.passes.program import outcome as outcome_lib
@@ -78,7 +78,7 @@ class Clocked(target_lib.Target):
 
   def compile(
     self, config: config_lib.XlaConfig = config_lib.DEFAULT
-  ) -> lowered_lib.Compilation:
+  ) -> lowered.Compilation:
     """As of the target."""
     return self.target.compile(config)
 

@@ -18,8 +18,8 @@ from benchmarks.workloads import perceptrons as perceptrons_lib
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import devices as devices_lib
-from lagom_xla.compile.loading import load as load_lib
-from lagom_xla.compile.targets import target as target_lib
+from lagom_xla.compile import load as load_lib
+from lagom_xla.compile import target as target_lib
 from lagom_xla.costs import step as step_lib
 
 _EXAMPLE = pathlib.Path(__file__).resolve().parents[2] / "examples/llama"

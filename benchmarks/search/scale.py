@@ -22,7 +22,7 @@ from typing import Any
 from benchmarks import table as table_lib
 from benchmarks.search import clocked as clocked_lib
 from benchmarks.search import modules as modules_lib
-from lagom_xla.compile.targets import target as target_lib
+from lagom_xla.compile import target as target_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.passes import overlap as overlap_lib
 from lagom_xla.search.nccl import problem as problem_lib

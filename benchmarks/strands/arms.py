@@ -15,8 +15,8 @@ import dataclasses
 from benchmarks.strands import module as module_lib
 from benchmarks.strands import progress
 from lagom_xla import errors
-from lagom_xla.compile.lowering import rewriting
-from lagom_xla.compile.targets import target as target_lib
+from lagom_xla.compile import rewriting
+from lagom_xla.compile import target as target_lib
 from lagom_xla.costs.replay import timeline as timeline_lib
 from lagom_xla.passes.program import form as form_lib
 from lagom_xla.search.xla import candidates as candidates_lib

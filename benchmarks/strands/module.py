@@ -11,9 +11,9 @@ import pathlib
 from benchmarks.workloads import train_step
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.compile import devices as devices_lib
-from lagom_xla.compile.loading import load
-from lagom_xla.compile.lowering import lowered_step
-from lagom_xla.compile.targets import target as target_lib
+from lagom_xla.compile import load
+from lagom_xla.compile import lowered as lowered_lib
+from lagom_xla.compile import target as target_lib
 
 _EXAMPLES = pathlib.Path(__file__).resolve().parents[2] / "examples"
 
@@ -72,7 +72,7 @@ class Module:
     step, args = train_step.train_step(
       devices_lib.devices(cluster), self.program
     )
-    lowered = lowered_step.LoweredStep(
+    lowered = lowered_lib.LoweredStep(
       step.lower(*args), cluster, options_to_the_end=_MOCKED
     )
     return target_lib.StepTarget(name=self.name, cluster=cluster, step=lowered)

@@ -16,8 +16,8 @@ from benchmarks import table as table_lib
 from benchmarks.strands import module as module_lib
 from benchmarks.strands import progress
 from lagom_xla.compile import config as config_lib
-from lagom_xla.compile.lowering import rewriting
-from lagom_xla.compile.targets import target as target_lib
+from lagom_xla.compile import rewriting
+from lagom_xla.compile import target as target_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.costs.replay import timeline as timeline_lib
 from lagom_xla.passes.program import form as form_lib

@@ -8,9 +8,9 @@ executable that is the first to use them, so it is for XLA_FLAGS.
 
 from __future__ import annotations
 
-from lagom_xla.compile.lowering import lowered as lowered_lib
-from lagom_xla.compile.targets import target as target_lib
-from lagom_xla.compile.xla import scheduler_profile
+from lagom_xla.compile import lowered
+from lagom_xla.compile import scheduler_profile
+from lagom_xla.compile import target as target_lib
 from lagom_xla.flags import nccl_channels
 from lagom_xla.plan import made_for
 from lagom_xla.plan import plan as plan_lib
@@ -18,7 +18,7 @@ from lagom_xla.plan import plan as plan_lib
 
 def compile_with(
   plan: plan_lib.Plan, target: target_lib.Target
-) -> lowered_lib.Compilation:
+) -> lowered.Compilation:
   """Compiles a target, to the end, with a plan that is for it, less its cap.
 
   Raises:

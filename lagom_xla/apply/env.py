@@ -30,7 +30,7 @@ from lagom_xla import plan as plan_lib
 from lagom_xla.apply import cap as cap_lib
 from lagom_xla.apply import earlier_plan
 from lagom_xla.apply.nccl import state
-from lagom_xla.compile.lowering import rewriting
+from lagom_xla.compile import rewriting
 from lagom_xla.flags import options as xla_options
 from lagom_xla.passes.program import form as form_lib
 

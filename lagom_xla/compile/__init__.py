@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compiles: a train step in, the HLO module that XLA makes of it out.
 
-What a user names (loading/) is a target (targets/). Its program is lowered
-(lowering/) and goes with a config to XLA (runs/), in another process where that
-is possible (workers/), from the module that another left fused (fused/) or
-from the beginning, through as much of XLA as is needed (xla/).
+What a user names (`load.py`) is a target (`target.py`). Its program is lowered
+(`lowered.py`) and goes with a config to XLA (`compiler.py`): in this process,
+or as a job through the pool (`pool.py`) to another one (`worker.py`). That one
+compiles it from the beginning, or from the module that another job left fused
+(`fused.py`), through as much of XLA as is needed (`xla.py`).
 """

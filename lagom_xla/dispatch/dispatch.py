@@ -24,7 +24,7 @@ import jax
 # a pass would import it beside training.
 import jax.extend.xla
 
-from lagom_xla.compile.lowering import nnx_step
+from lagom_xla.compile import nnx_step
 from lagom_xla.jax_internals import caches
 from lagom_xla.jax_internals import executables
 from lagom_xla.jax_internals import jit

@@ -11,8 +11,8 @@ import pathlib
 import platform
 import re
 
-from lagom_xla.compile.workers import cache
-from lagom_xla.compile.workers import pool
+from lagom_xla.compile import cache
+from lagom_xla.compile import pool
 from lagom_xla.costs import in_words
 from lagom_xla.doctor import checkup
 from lagom_xla.validation import place

@@ -67,10 +67,10 @@ def flags() -> str:
 
 def passes() -> str:
   """XLA runs a pass of ours, which reads a schedule."""
-  from lagom_xla.compile.runs import compiler
+  from lagom_xla.compile import compiler as compiler_lib
 
   begun = time.monotonic()
-  module = compiler.schedule(_step())
+  module = compiler_lib.schedule(_step())
   num_instructions = sum(
     len(computation.instructions)
     for computation in module.computations.values()
@@ -90,10 +90,10 @@ def options() -> str:
 
 def compile() -> str:
   """XLA compiles to the end for a GPU that is not here."""
-  from lagom_xla.compile.runs import compiler
+  from lagom_xla.compile import compiler as compiler_lib
 
   begun = time.monotonic()
-  compiler.compile(_step())
+  compiler_lib.compile(_step())
   return f"a step for two H100s, {time.monotonic() - begun:.1f} s"
 
 
@@ -108,7 +108,7 @@ def _step() -> Any:
 
   from lagom_xla import cluster as cluster_lib
   from lagom_xla.compile import devices
-  from lagom_xla.compile.lowering import lowered_step
+  from lagom_xla.compile import lowered as lowered_lib
   from lagom_xla.passes import pjrt_transform
 
   if pjrt_transform.plugin_path() is None:
@@ -118,7 +118,7 @@ def _step() -> Any:
   rows = NamedSharding(mesh, PartitionSpec("x"))
   x = jax.ShapeDtypeStruct((256, 256), np.float32, sharding=rows)
   lowered = jax.jit(lambda x: (x.T @ x).sum()).lower(x)
-  return lowered_step.LoweredStep(lowered, cluster)
+  return lowered_lib.LoweredStep(lowered, cluster)
 
 
 def gpus() -> str:

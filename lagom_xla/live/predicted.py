@@ -18,8 +18,8 @@ from lagom_xla import plan as plan_lib
 from lagom_xla.apply import cap
 from lagom_xla.apply import checked
 from lagom_xla.apply import compile as apply_compile
-from lagom_xla.compile.lowering import lowered as lowered_lib
-from lagom_xla.compile.targets import target as target_lib
+from lagom_xla.compile import lowered as lowered_lib
+from lagom_xla.compile import target as target_lib
 from lagom_xla.dispatch import fallback
 from lagom_xla.jax_internals import store
 from lagom_xla.live import platforms

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 
 from lagom_xla import errors
-from lagom_xla.compile.lowering import nnx_step
+from lagom_xla.compile import nnx_step
 from lagom_xla.dispatch import dispatch
 from lagom_xla.dispatch import fallback
 from lagom_xla.jax_internals import store

@@ -17,7 +17,7 @@ import jaxlib
 
 from lagom_xla import errors
 from lagom_xla import plan as plan_lib
-from lagom_xla.compile.targets import target as target_lib
+from lagom_xla.compile import target as target_lib
 
 # What a compile raises for a part that the step cannot have, and that part.
 _PARTS: Mapping[type[errors.LagomError], str] = {

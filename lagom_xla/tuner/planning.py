@@ -9,7 +9,7 @@ import datetime
 from lagom_xla import plan as plan_lib
 from lagom_xla.apply import cap as cap_lib
 from lagom_xla.compile import config as config_lib
-from lagom_xla.compile.targets import target as target_lib
+from lagom_xla.compile import target as target_lib
 from lagom_xla.costs import channel_limit
 from lagom_xla.costs import coverage
 from lagom_xla.costs import step as step_lib

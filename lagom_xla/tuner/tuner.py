@@ -22,9 +22,9 @@ from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
 from lagom_xla import plan as plan_lib
 from lagom_xla.compile import config as config_lib
-from lagom_xla.compile.loading import load
-from lagom_xla.compile.lowering import lowered as lowered_lib
-from lagom_xla.compile.targets import target as target_lib
+from lagom_xla.compile import load
+from lagom_xla.compile import lowered
+from lagom_xla.compile import target as target_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.flags import environment
 from lagom_xla.flags import nccl_channels
@@ -230,7 +230,7 @@ def _as_far(
 
 def _as_compiled(
   step: step_lib.Step,
-  compiled: lowered_lib.Compilation | None,
+  compiled: lowered.Compilation | None,
   plan: plan_lib.Plan,
 ) -> step_lib.Step:
   """The step under the plan: the schedule's, unless the full compile differs.

@@ -8,7 +8,7 @@ import dataclasses
 
 from lagom_xla import errors
 from lagom_xla import plan as plan_lib
-from lagom_xla.compile.lowering import lowered as lowered_lib
+from lagom_xla.compile import lowered
 from lagom_xla.costs import lower_bound
 from lagom_xla.costs import step as step_lib
 from lagom_xla.costs.replay import timeline
@@ -33,8 +33,8 @@ class Tuning:
   plan: plan_lib.Plan
   search: candidates_lib.Search
   effects: tuple[effects_lib.Effect, ...]
-  compiled_before: lowered_lib.Compilation | None
-  compiled: lowered_lib.Compilation | None
+  compiled_before: lowered.Compilation | None
+  compiled: lowered.Compilation | None
   stopped: errors.Stopped | None = None
 
   def __repr__(self) -> str:
@@ -97,5 +97,5 @@ class Tuning:
     )
 
 
-def _peak_bytes(compilation: lowered_lib.Compilation | None) -> int | None:
+def _peak_bytes(compilation: lowered.Compilation | None) -> int | None:
   return compilation.peak_bytes if compilation is not None else None

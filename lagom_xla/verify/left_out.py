@@ -12,8 +12,8 @@ from collections.abc import Iterator
 import dataclasses
 
 from lagom_xla.compile import config as config_lib
-from lagom_xla.compile.lowering import rewriting
-from lagom_xla.compile.xla import scheduler_profile
+from lagom_xla.compile import rewriting
+from lagom_xla.compile import scheduler_profile
 from lagom_xla.costs import in_words
 from lagom_xla.flags import nccl_channels
 from lagom_xla.passes import combine

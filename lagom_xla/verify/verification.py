@@ -15,7 +15,7 @@ import dataclasses
 
 from lagom_xla.apply import cap as cap_lib
 from lagom_xla.compile import config as config_lib
-from lagom_xla.compile.targets import target as target_lib
+from lagom_xla.compile import target as target_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.flags import nccl_channels
 from lagom_xla.plan import made_for

@@ -16,7 +16,7 @@ import dataclasses
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
 from lagom_xla.compile import config as config_lib
-from lagom_xla.compile.targets import target as target_lib
+from lagom_xla.compile import target as target_lib
 from lagom_xla.costs import in_words
 from lagom_xla.costs import wire
 from lagom_xla.whatif import cases as cases_lib

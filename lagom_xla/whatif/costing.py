@@ -15,8 +15,8 @@ import dataclasses
 
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.compile import config as config_lib
-from lagom_xla.compile.loading import repeated_work
-from lagom_xla.compile.targets import target as target_lib
+from lagom_xla.compile import repeated_work
+from lagom_xla.compile import target as target_lib
 from lagom_xla.costs import in_words
 from lagom_xla.costs import lower_bound
 from lagom_xla.costs import step as step_lib

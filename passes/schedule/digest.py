@@ -5,7 +5,7 @@
 Names, ids and source lines do not count, nor the values of constants and where
 in an array a slice begins, nor which of several kernels between two starts,
 dones or loops comes first: XLA breaks ties among equals by what a module that
-was written down does not tell (`compile/fused/`), and a step takes as long
+was written down does not tell (`compile/fused.py`), and a step takes as long
 either way.
 """
 

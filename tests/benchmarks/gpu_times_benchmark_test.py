@@ -23,10 +23,10 @@ from benchmarks.gpu import kernel_times
 from benchmarks.gpu import lone_kernels
 from benchmarks.gpu import rank as rank_lib
 from lagom_xla import cluster as cluster_lib
+from lagom_xla.compile import compiler
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import devices as devices_lib
-from lagom_xla.compile.lowering import lowered_step
-from lagom_xla.compile.runs import compiler
+from lagom_xla.compile import lowered as lowered_lib
 from lagom_xla.costs import kernel as kernel_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes import overlap
@@ -51,7 +51,7 @@ def h200s(h100s: Any) -> Any:
 def scheduled(
   lowered: jax.stages.Lowered, cluster: Any, **options: Any
 ) -> hlo.Module:
-  step = lowered_step.LoweredStep(lowered, cluster)
+  step = lowered_lib.LoweredStep(lowered, cluster)
   return compiler.schedule(step, config_lib.XlaConfig(options=options))
 
 

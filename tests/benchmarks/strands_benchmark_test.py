@@ -25,9 +25,9 @@ from benchmarks.workloads import layout as layout_lib
 from benchmarks.workloads import train_step as workloads
 import fake_target
 from lagom_xla.compile import config as config_lib
-from lagom_xla.compile.lowering import lowered as lowered_lib
-from lagom_xla.compile.lowering import rewriting
-from lagom_xla.compile.targets import target as target_lib
+from lagom_xla.compile import lowered
+from lagom_xla.compile import rewriting
+from lagom_xla.compile import target as target_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes.program import form as form_lib
@@ -111,9 +111,9 @@ def compiled(
   def schedule(config: config_lib.XlaConfig) -> hlo.Module:
     return modules[rewriting.key(config.program)]
 
-  def to_the_end(config: config_lib.XlaConfig) -> lowered_lib.Compilation:
+  def to_the_end(config: config_lib.XlaConfig) -> lowered.Compilation:
     peak_bytes = _LESS if config.program.is_as_written else _MORE
-    return lowered_lib.Compilation(
+    return lowered.Compilation(
       module=schedule(config), compiled=None, peak_bytes=peak_bytes
     )
 

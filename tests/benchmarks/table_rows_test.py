@@ -16,7 +16,7 @@ from benchmarks.collectives import path_rows
 from benchmarks.collectives import set_apart
 from benchmarks.collectives import table_rows
 from lagom_xla import cluster as cluster_lib
-from lagom_xla.compile.targets import target as target_lib
+from lagom_xla.compile import target
 from lagom_xla.passes import hlo
 
 _DATA = pathlib.Path(__file__).resolve().parents[3] / "shared/data"
@@ -52,7 +52,7 @@ def test_xla_copies_the_operand_of_an_all_reduce_and_of_no_other(kind: str):
     f"ENTRY e {{\n  p = f32[2097152] parameter(0)\n  {_MODULES[kind]}\n}}\n"
   )
   cluster = cluster_lib.parse("1x8xh100")
-  scheduled = target_lib.of_module(module, cluster, name=kind).schedule()
+  scheduled = target.of_module(module, cluster, name=kind).schedule()
   copies = [i for i in scheduled.entry.instructions if i.opcode == "copy"]
   assert len(copies) == (1 if kind == "all-reduce" else 0)
 

@@ -22,7 +22,7 @@ from benchmarks.strands.wall_clock import measure
 from benchmarks.strands.wall_clock import table as wall_clock
 from benchmarks.strands.wall_clock import train_step
 from lagom_xla import errors
-from lagom_xla.compile.lowering import rewriting
+from lagom_xla.compile import rewriting
 from lagom_xla.passes import hlo
 from lagom_xla.passes import in_compile
 from lagom_xla.passes import registry

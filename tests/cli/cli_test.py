@@ -139,8 +139,8 @@ def test_what_is_not_there_is_told_before_jax_is_imported(
   monkeypatch: pytest.MonkeyPatch,
 ) -> None:
   # A command that starts a worker, or imports what compiles, imports JAX.
-  monkeypatch.setitem(sys.modules, "lagom_xla.compile.loading.load", None)
-  monkeypatch.setitem(sys.modules, "lagom_xla.compile.workers.pool", None)
+  monkeypatch.setitem(sys.modules, "lagom_xla.compile.load", None)
+  monkeypatch.setitem(sys.modules, "lagom_xla.compile.pool", None)
   outcome = run(command, target, cluster, "--workers=1")
   assert (outcome.status, outcome.going_on) == (2, ())
   assert words in outcome.err

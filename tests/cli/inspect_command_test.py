@@ -22,8 +22,8 @@ from commands import run
 from commands import run_process
 from commands import write_steps
 from lagom_xla import cluster as cluster_lib
-from lagom_xla.compile.loading import load as load_lib
-from lagom_xla.compile.runs import compiler
+from lagom_xla.compile import compiler
+from lagom_xla.compile import load
 
 
 @pytest.fixture(scope="module")
@@ -152,7 +152,7 @@ def test_an_optimized_module_in_a_file_is_only_read(
   monkeypatch: pytest.MonkeyPatch,
 ) -> None:
   step = write_steps(tmp_path)
-  compiled_for_gpus = load_lib.load(step, cluster_lib.parse("1x8xh100"))
+  compiled_for_gpus = load.load(step, cluster_lib.parse("1x8xh100"))
   compiled = compiled_for_gpus.compile().compiled
   assert compiled is not None
   module = str(tmp_path / "step.hlo.txt.xz")

@@ -13,7 +13,7 @@ import pytest
 import commands
 from lagom_xla import plan as plan_lib
 from lagom_xla.cli.options import profiled
-from lagom_xla.compile.loading import load
+from lagom_xla.compile import load
 from lagom_xla.flags import nccl_channels
 from lagom_xla.passes import hlo
 from lagom_xla.profiling import profile as profile_lib

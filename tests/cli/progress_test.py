@@ -21,7 +21,7 @@ from lagom_xla.cli.console import naming
 from lagom_xla.cli.console import progress
 from lagom_xla.cli.console import silence
 from lagom_xla.compile import config as config_lib
-from lagom_xla.compile.targets import watching
+from lagom_xla.compile import watching
 from lagom_xla.passes.program import form as form_lib
 from lagom_xla.search.xla import candidates
 

@@ -19,7 +19,7 @@ from lagom_xla import plan as plan_lib
 from lagom_xla.apply import files
 from lagom_xla.cli.console import progress
 from lagom_xla.compile import config as config_lib
-from lagom_xla.compile.loading import load as load_lib
+from lagom_xla.compile import load
 from lagom_xla.costs import in_words
 from lagom_xla.search.xla.knobs import thresholds
 from lagom_xla.verify import verification
@@ -69,7 +69,7 @@ def on_disk(h100s, tmp_path_factory: pytest.TempPathFactory) -> _OnDisk:
   del h100s
   path = tmp_path_factory.mktemp("steps") / "steps.py"
   path.write_text(_STEPS)
-  target = load_lib.load(f"{path}:step", H100)
+  target = load.load(f"{path}:step", H100)
   target = fake_target.schedule_only(target)
   plan = plan_of(target)
   # Combined, the gathers have other sizes than the settings are for.

@@ -19,7 +19,7 @@ from commands import run_process
 from commands import write_steps
 from lagom_xla import errors
 from lagom_xla import plan as plan_lib
-from lagom_xla.compile.loading import load as load_lib
+from lagom_xla.compile import load
 
 _OVERLAP = "--xla_gpu_experimental_parallel_collective_overlap_limit=4"
 
@@ -106,7 +106,7 @@ def test_a_compile_that_fails_beside_flags_names_them(
   def refuse(*_: object, **__: object) -> None:
     raise errors.CompileError("XLA could not compile for 1x8xh100: no.")
 
-  monkeypatch.setattr(load_lib, "load", refuse)
+  monkeypatch.setattr(load, "load", refuse)
   arguments = ("inspect", str(tmp_path / "steps.py:step"), CLUSTER)
   monkeypatch.setenv("XLA_FLAGS", _OVERLAP)
   first, second = run(*arguments).err.splitlines()

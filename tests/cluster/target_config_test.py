@@ -21,9 +21,9 @@ import numpy as np
 import pytest
 
 from lagom_xla import cluster as cluster_lib
+from lagom_xla.compile import compiler
 from lagom_xla.compile import devices as devices_lib
-from lagom_xla.compile.lowering import lowered_step
-from lagom_xla.compile.runs import compiler
+from lagom_xla.compile import lowered as lowered_lib
 from lagom_xla.passes import hlo
 
 _SHIPPED = pathlib.Path(__file__).resolve().parents[3] / "shared/data/specs"
@@ -164,7 +164,7 @@ def _schedule(cluster: cluster_lib.Cluster) -> str:
     jax.ShapeDtypeStruct((2**14, 2**11), jnp.bfloat16, sharding=split),
     jax.ShapeDtypeStruct((2**11, 2**11), jnp.bfloat16, sharding=everywhere),
   )
-  module = compiler.schedule(lowered_step.LoweredStep(lowered, cluster))
+  module = compiler.schedule(lowered_lib.LoweredStep(lowered, cluster))
   return _without_ids(module)
 
 

@@ -11,12 +11,11 @@ import pytest
 
 import compiles
 from lagom_xla import cluster as cluster_lib
+from lagom_xla.compile import compiler
 from lagom_xla.compile import config as config_lib
-from lagom_xla.compile.fused import after_fusion
-from lagom_xla.compile.fused import proof
-from lagom_xla.compile.lowering import lowered_step
-from lagom_xla.compile.runs import compiler
-from lagom_xla.compile.runs import deviceless
+from lagom_xla.compile import deviceless
+from lagom_xla.compile import fused as fused_lib
+from lagom_xla.compile import lowered as lowered_lib
 from lagom_xla.jax_internals import request as request_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes import hlo_pb2
@@ -54,34 +53,34 @@ _KNOBS = (
 @pytest.fixture(scope="module")
 def lowered(
   fsdp_step: Callable[..., jax.stages.Lowered],
-) -> lowered_step.LoweredStep:
-  return lowered_step.LoweredStep(fsdp_step(), _H100S)
+) -> lowered_lib.LoweredStep:
+  return lowered_lib.LoweredStep(fsdp_step(), _H100S)
 
 
 @pytest.fixture(scope="module")
-def fused(lowered: lowered_step.LoweredStep) -> hlo_pb2.HloModuleProto:
+def fused(lowered: lowered_lib.LoweredStep) -> hlo_pb2.HloModuleProto:
   return _fused(lowered, {})
 
 
 @pytest.mark.parametrize("options", _KNOBS, ids=str)
 def test_a_fused_module_is_scheduled_as_its_program(
-  lowered: lowered_step.LoweredStep,
+  lowered: lowered_lib.LoweredStep,
   fused: hlo_pb2.HloModuleProto,
   options: _Options,
 ) -> None:
-  got = after_fusion.from_fused(fused, _H100S, _request(lowered, options))
+  got = fused_lib.schedule_from_fused(fused, _H100S, _request(lowered, options))
   assert got is not None
   expected = compiler.schedule(lowered, config_lib.XlaConfig(options=options))
   assert digest.of(expected.proto) == digest.of(got)
 
 
 def test_a_schedule_with_library_calls_shows_neither_what_made_it(
-  lowered: lowered_step.LoweredStep,
+  lowered: lowered_lib.LoweredStep,
 ) -> None:
   library: _Options = {"xla_gpu_enable_triton_gemm": False}
   fused = _fused(lowered, library)
   request = _request(lowered, {**library, _IN_FLIGHT: 4})
-  got = after_fusion.from_fused(fused, _H100S, request)
+  got = fused_lib.schedule_from_fused(fused, _H100S, request)
   assert got is not None
   config = config_lib.XlaConfig(options={**library, _IN_FLIGHT: 4})
   expected = compiler.schedule(lowered, config)
@@ -91,11 +90,11 @@ def test_a_schedule_with_library_calls_shows_neither_what_made_it(
 
 
 def test_a_knob_changes_what_is_scheduled(
-  lowered: lowered_step.LoweredStep, fused: hlo_pb2.HloModuleProto
+  lowered: lowered_lib.LoweredStep, fused: hlo_pb2.HloModuleProto
 ) -> None:
   def of(options: _Options) -> hlo_pb2.HloModuleProto:
     request = _request(lowered, options)
-    module = after_fusion.from_fused(fused, _H100S, request)
+    module = fused_lib.schedule_from_fused(fused, _H100S, request)
     assert module is not None
     return module
 
@@ -104,15 +103,15 @@ def test_a_knob_changes_what_is_scheduled(
 
 
 def test_a_module_is_proven_if_it_becomes_what_its_program_does(
-  lowered: lowered_step.LoweredStep, fused: hlo_pb2.HloModuleProto
+  lowered: lowered_lib.LoweredStep, fused: hlo_pb2.HloModuleProto
 ) -> None:
-  def proven(options: _Options) -> proof.Proven | None:
+  def proven(options: _Options) -> fused_lib.Proven | None:
     config = config_lib.XlaConfig(options=options)
     scheduled = compiler.schedule(lowered, config).proto
-    begun = after_fusion.Begun(scheduled=scheduled, fused=fused)
-    return proof.proven(begun, _H100S, _request(lowered, {}))
+    begun = fused_lib.Begun(scheduled=scheduled, fused=fused)
+    return fused_lib.prove(begun, _H100S, _request(lowered, {}))
 
-  again = after_fusion.from_fused(fused, _H100S, _request(lowered, {}))
+  again = fused_lib.schedule_from_fused(fused, _H100S, _request(lowered, {}))
   found = proven({})
   assert found is not None and again is not None
   assert found.fused == fused
@@ -128,14 +127,14 @@ def test_options_of_passes_before_fusion_are_not_shared() -> None:
     "xla_gpu_enable_command_buffer": "",
     _IN_FLIGHT: 4,
   }
-  assert after_fusion.before(options) == {
+  assert fused_lib.options_before_fusion(options) == {
     "xla_gpu_enable_pipelined_all_gather": True
   }
 
 
 def test_what_chooses_passes_itself_compiles_from_the_beginning() -> None:
   def is_possible(disabled: str) -> bool:
-    return after_fusion.is_possible({"xla_disable_hlo_passes": disabled})
+    return fused_lib.may_share({"xla_disable_hlo_passes": disabled})
 
   assert is_possible("rematerialization")
   assert is_possible("rematerialization,config-assigner")
@@ -143,18 +142,18 @@ def test_what_chooses_passes_itself_compiles_from_the_beginning() -> None:
 
 
 def test_dumps_for_a_job_are_not_in_the_way(
-  lowered: lowered_step.LoweredStep, monkeypatch: pytest.MonkeyPatch
+  lowered: lowered_lib.LoweredStep, monkeypatch: pytest.MonkeyPatch
 ) -> None:
   monkeypatch.setenv("XLA_FLAGS", "--xla_dump_to=dumps")
   asked = deviceless.asked(
     lowered, _ESTIMATES, keeps_names=False, generates_code=False
   )
-  assert after_fusion.is_possible(asked)
-  assert not after_fusion.is_possible({"xla_dump_to": "mine"})
+  assert fused_lib.may_share(asked)
+  assert not fused_lib.may_share({"xla_dump_to": "mine"})
 
 
 def _request(
-  lowered: lowered_step.LoweredStep, options: _Options
+  lowered: lowered_lib.LoweredStep, options: _Options
 ) -> request_lib.Request:
   asked = deviceless.asked(
     lowered,
@@ -168,10 +167,10 @@ def _request(
 
 
 def _fused(
-  lowered: lowered_step.LoweredStep, options: _Options
+  lowered: lowered_lib.LoweredStep, options: _Options
 ) -> hlo_pb2.HloModuleProto:
   """The module that others go on from."""
-  begun = after_fusion.from_the_beginning(
+  begun = fused_lib.from_the_beginning(
     lowered.name, _H100S, _request(lowered, options)
   )
   assert begun.scheduled is not None

@@ -17,9 +17,8 @@ import pytest
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import temporary
 from lagom_xla.compile import devices as devices_lib
-from lagom_xla.compile.lowering import lowered_step
-from lagom_xla.compile.xla import before_code
-from lagom_xla.compile.xla import memory_stats
+from lagom_xla.compile import lowered as lowered_lib
+from lagom_xla.compile import xla
 from lagom_xla.jax_internals import request as request_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes import hlo_pb2
@@ -44,7 +43,7 @@ def _request(device_bytes: float) -> tuple[str, request_lib.Request]:
     pytest.skip("JAX's CUDA plugin is not installed (extra aot)")
   cluster = _cluster(device_bytes)
   lowered = wide_step.lower(devices_lib.devices(cluster))
-  step = lowered_step.LoweredStep(lowered, cluster)
+  step = lowered_lib.LoweredStep(lowered, cluster)
   request = step.request({}, None)
   assert request is not None
   return step.name, request
@@ -57,13 +56,11 @@ def _compile(device_bytes: float, **options: bool | str) -> Any:
   return request_lib.compile(with_all, devices)
 
 
-def _before_code(
-  device_bytes: float, **options: bool | str
-) -> before_code.Assigned:
+def _before_code(device_bytes: float, **options: bool | str) -> xla.Assigned:
   name, _ = _request(device_bytes)
   with temporary.folder() as folder:
-    ending = before_code.options(name, folder)
-    return before_code.run(
+    ending = xla.options_before_code(name, folder)
+    return xla.until_assigned(
       folder, lambda: _compile(device_bytes, **ending, **options)
     )
 
@@ -81,7 +78,7 @@ def test_module_and_memory_are_those_of_the_executable(
   )
   memory = executable.get_compiled_memory_stats()
   found = _before_code(device_bytes)
-  assert found.peak_bytes == memory_stats.peak_bytes(memory)
+  assert found.peak_bytes == xla.peak_bytes(memory)
   assert _without_numbers(found.module) == _without_numbers(expected)
   is_short = device_bytes == 24e9
   assert bool(rematerialization.recomputed(hlo.Module(expected))) == is_short
@@ -110,7 +107,7 @@ def test_where_a_config_dumps_or_kernels_are_kept_it_compiles_to_the_end(
   is_possible: bool,
 ) -> None:
   monkeypatch.setenv("XLA_FLAGS", flags)
-  assert before_code.is_possible(options) == is_possible
+  assert xla.can_end_before_code(options) == is_possible
 
 
 def test_peak_is_what_lasts_and_what_is_live_at_once() -> None:
@@ -120,7 +117,7 @@ def test_peak_is_what_lasts_and_what_is_live_at_once() -> None:
     lasting=[[1]],
     events=[(_ALLOC, 2), (_ALLOC, 3), (_FREE, 2), (_ALLOC, 4)],
   )
-  assert memory_stats.peak_bytes_of(assignment) == 100 + 30 + 20
+  assert xla.peak_bytes_of(assignment) == 100 + 30 + 20
 
 
 def test_a_buffer_in_anothers_memory_keeps_it_and_adds_nothing() -> None:
@@ -128,16 +125,16 @@ def test_a_buffer_in_anothers_memory_keeps_it_and_adds_nothing() -> None:
   events = [(_ALLOC, 2), (_SHARE_WITH, 3, 2), (_FREE, 2), (_ALLOC, 4)]
   sizes = {1: 1, 2: 30, 3: 30, 4: 7}
   shared = _assignment(sizes, lasting=[[1]], events=events)
-  assert memory_stats.peak_bytes_of(shared) == 1 + 30 + 7
+  assert xla.peak_bytes_of(shared) == 1 + 30 + 7
   freed = [*events[:3], (_FREE, 3), events[3]]
   over = _assignment(sizes, lasting=[[1]], events=freed)
-  assert memory_stats.peak_bytes_of(over) == 1 + 30
+  assert xla.peak_bytes_of(over) == 1 + 30
 
 
 def test_an_argument_counts_once_though_results_are_in_its_memory() -> None:
   sizes = {1: 64, 2: 48}
   donated = _assignment(sizes, lasting=[[1, 2]], events=[])
-  assert memory_stats.peak_bytes_of(donated) == 64
+  assert xla.peak_bytes_of(donated) == 64
 
 
 def _assignment(

@@ -12,8 +12,8 @@ import hypothesis
 from hypothesis import strategies
 import pytest
 
-from lagom_xla.compile.workers import cache as cache_lib
-from lagom_xla.compile.workers import job as job_lib
+from lagom_xla.compile import cache as cache_lib
+from lagom_xla.compile import job as job_lib
 
 _DIGEST = "0" * 64
 

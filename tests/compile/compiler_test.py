@@ -19,11 +19,10 @@ import pytest
 
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
+from lagom_xla.compile import compiler
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import devices as devices_lib
-from lagom_xla.compile.lowering import lowered as lowered_lib
-from lagom_xla.compile.lowering import lowered_step
-from lagom_xla.compile.runs import compiler
+from lagom_xla.compile import lowered as lowered_lib
 from lagom_xla.passes import collectives
 from lagom_xla.passes import hlo
 from lagom_xla.passes import pjrt_transform
@@ -58,7 +57,7 @@ def schedule(
   cluster: cluster_lib.Cluster,
   options: dict[str, Any] | None = None,
 ) -> hlo.Module:
-  step = lowered_step.LoweredStep(lowered, cluster)
+  step = lowered_lib.LoweredStep(lowered, cluster)
   return compiler.schedule(step, config_lib.XlaConfig(options=options or {}))
 
 
@@ -67,7 +66,7 @@ def compile_to_the_end(
   cluster: cluster_lib.Cluster,
   options: dict[str, Any] | None = None,
 ) -> lowered_lib.Compilation:
-  step = lowered_step.LoweredStep(lowered, cluster)
+  step = lowered_lib.LoweredStep(lowered, cluster)
   return compiler.compile(step, config_lib.XlaConfig(options=options or {}))
 
 
@@ -188,7 +187,7 @@ def test_all_that_xla_says_of_a_refusal_is_told(
 ) -> None:
   lowered = lower_matmul(h100s)
 
-  class Refused(lowered_step.LoweredStep):
+  class Refused(lowered_lib.LoweredStep):
     def run_compiler(
       self, options: lowered_lib.Options, scheduler_profile: bytes | None
     ) -> jax.stages.Compiled:

@@ -13,12 +13,11 @@ import pytest
 import compiles
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
+from lagom_xla.compile import compiler
 from lagom_xla.compile import config as config_lib
-from lagom_xla.compile import pending as pending_lib
-from lagom_xla.compile.lowering import lowered_step
-from lagom_xla.compile.runs import compiler
-from lagom_xla.compile.runs import deviceless
-from lagom_xla.compile.workers import pool as pool_lib
+from lagom_xla.compile import deviceless
+from lagom_xla.compile import lowered as lowered_lib
+from lagom_xla.compile import pool as pool_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.flags import options as options_lib
 from lagom_xla.passes import hlo
@@ -42,8 +41,8 @@ _IN_FLIGHT: Options = {
 @pytest.fixture(scope="module")
 def lowered(
   fsdp_step: Callable[..., jax.stages.Lowered],
-) -> lowered_step.LoweredStep:
-  return lowered_step.LoweredStep(fsdp_step(), cluster_lib.parse("1x8xh100"))
+) -> lowered_lib.LoweredStep:
+  return lowered_lib.LoweredStep(fsdp_step(), cluster_lib.parse("1x8xh100"))
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +52,7 @@ def pool() -> Iterator[pool_lib.Pool]:
 
 
 def _asked(
-  lowered: lowered_step.LoweredStep,
+  lowered: lowered_lib.LoweredStep,
   options: Options,
   *,
   keeps_names: bool = False,
@@ -65,7 +64,7 @@ def _asked(
 
 
 def test_a_schedule_is_made_without_what_only_code_needs(
-  lowered: lowered_step.LoweredStep,
+  lowered: lowered_lib.LoweredStep,
 ) -> None:
   assert _asked(lowered, _IN_FLIGHT) == {
     _AUTOTUNER: False,
@@ -76,19 +75,19 @@ def test_a_schedule_is_made_without_what_only_code_needs(
 
 
 def test_names_stay_where_a_job_must_find_them(
-  lowered: lowered_step.LoweredStep,
+  lowered: lowered_lib.LoweredStep,
 ) -> None:
   assert _TILING not in _asked(lowered, {}, keeps_names=True)
 
 
 def test_code_is_generated_from_tiles(
-  lowered: lowered_step.LoweredStep,
+  lowered: lowered_lib.LoweredStep,
 ) -> None:
   assert _asked(lowered, {}, generates_code=True) == {_AUTOTUNER: False}
 
 
 def test_what_a_config_sets_has_the_last_word(
-  lowered: lowered_step.LoweredStep,
+  lowered: lowered_lib.LoweredStep,
 ) -> None:
   set_on: Options = {_AUTOTUNER: True, _TILING: True, _DISABLE: "algsimp"}
   assert _asked(lowered, set_on) == {
@@ -98,7 +97,7 @@ def test_what_a_config_sets_has_the_last_word(
 
 
 def test_what_xla_flags_set_stays(
-  lowered: lowered_step.LoweredStep, monkeypatch: pytest.MonkeyPatch
+  lowered: lowered_lib.LoweredStep, monkeypatch: pytest.MonkeyPatch
 ) -> None:
   flags = f"--{_TILING}=true --{_DISABLE}=algsimp"
   monkeypatch.setenv("XLA_FLAGS", flags)
@@ -106,7 +105,7 @@ def test_what_xla_flags_set_stays(
 
 
 def test_beside_a_live_gpu_xla_is_asked_what_jax_would_ask(
-  lowered: lowered_step.LoweredStep, monkeypatch: pytest.MonkeyPatch
+  lowered: lowered_lib.LoweredStep, monkeypatch: pytest.MonkeyPatch
 ) -> None:
   monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
   assert _asked(lowered, _IN_FLIGHT) == _IN_FLIGHT
@@ -115,13 +114,13 @@ def test_beside_a_live_gpu_xla_is_asked_what_jax_would_ask(
 def test_a_step_for_cpus_is_compiled_as_it_is() -> None:
   cluster = cluster_lib.parse("1x8xh100")
   step = jax.jit(lambda x: x + 1).lower(1.0)
-  lowered = lowered_step.LoweredStep(step, cluster)
+  lowered = lowered_lib.LoweredStep(step, cluster)
   assert _asked(lowered, {}) == {}
 
 
 @pytest.mark.parametrize("options", [{}, _DOUBLED])
 def test_the_same_is_scheduled_as_when_nothing_is_left_out(
-  lowered: lowered_step.LoweredStep,
+  lowered: lowered_lib.LoweredStep,
   monkeypatch: pytest.MonkeyPatch,
   options: Options,
 ) -> None:
@@ -150,23 +149,23 @@ def test_the_same_is_scheduled_as_when_nothing_is_left_out(
 
 
 def test_tiles_are_propagated_where_xla_has_none_for_what_it_fuses(
-  lowered: lowered_step.LoweredStep, pool: pool_lib.Pool
+  lowered: lowered_lib.LoweredStep, pool: pool_lib.Pool
 ) -> None:
   other = cluster_lib.parse("1x8xh200")  # The program is remembered.
   lowered = dataclasses.replace(lowered, cluster=other, workers=pool)
   asked: list[Options] = []
 
-  def run() -> pending_lib.Pending[int]:
+  def run() -> compiler.Pending[int]:
     asked.append(_asked(lowered, {}))
-    return pending_lib.Pending(result=lambda: len(asked))
+    return compiler.Pending(result=lambda: len(asked))
 
   def refused() -> hlo.Module:
     raise errors.CompileError("INTERNAL: No supported config found for HLO: %d")
 
-  def check() -> pending_lib.Pending[hlo.Module]:
-    return pending_lib.Pending(result=refused)
+  def check() -> compiler.Pending[hlo.Module]:
+    return compiler.Pending(result=refused)
 
-  result = deviceless.with_tiles(run, check, lowered).result()
+  result = compiler.propagated_if_refused(run, check, lowered).result()
   if jax.__version_info__ < (0, 12):
     assert result == 1  # XLA chooses no tiles before, and nobody asks.
     return
@@ -174,19 +173,19 @@ def test_tiles_are_propagated_where_xla_has_none_for_what_it_fuses(
   first, second = asked
   assert first == {**second, _TILING: False}
   # From then on the program is compiled so at once.
-  assert deviceless.with_tiles(run, check, lowered).result() == 3
+  assert compiler.propagated_if_refused(run, check, lowered).result() == 3
   assert asked[-1] == second
 
 
 def test_a_refusal_of_something_else_is_left_to_the_compile_itself(
-  lowered: lowered_step.LoweredStep, pool: pool_lib.Pool
+  lowered: lowered_lib.LoweredStep, pool: pool_lib.Pool
 ) -> None:
   def refused() -> hlo.Module:
     raise errors.CompileError("no such option")
 
-  found = deviceless.with_tiles(
-    lambda: pending_lib.Pending(result=lambda: "scheduled"),
-    lambda: pending_lib.Pending(result=refused),
+  found = compiler.propagated_if_refused(
+    lambda: compiler.Pending(result=lambda: "scheduled"),
+    lambda: compiler.Pending(result=refused),
     dataclasses.replace(lowered, workers=pool),
   )
   assert found.result() == "scheduled"
@@ -194,7 +193,7 @@ def test_a_refusal_of_something_else_is_left_to_the_compile_itself(
 
 
 def test_the_check_leaves_a_schedule_what_it_is(
-  lowered: lowered_step.LoweredStep, pool: pool_lib.Pool
+  lowered: lowered_lib.LoweredStep, pool: pool_lib.Pool
 ) -> None:
   there = dataclasses.replace(lowered, workers=pool)
   assert compiles.text(compiler.schedule(there)) == compiles.text(

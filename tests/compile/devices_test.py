@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from lagom_xla import cluster as cluster_lib
+from lagom_xla.compile import compiler
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import devices as devices_lib
-from lagom_xla.compile.lowering import lowered_step
-from lagom_xla.compile.runs import compiler
+from lagom_xla.compile import lowered
 from lagom_xla.passes import sol_estimates
 
 
@@ -41,7 +41,7 @@ def _estimated_us(cluster: str, width: int) -> float:
   weight = jax.ShapeDtypeStruct((width, width), jnp.bfloat16, sharding=rows)
   product = jax.jit(lambda w, x: x @ w, out_shardings=rows)
   module = compiler.schedule(
-    lowered_step.LoweredStep(product.lower(weight, weight), parsed),
+    lowered.LoweredStep(product.lower(weight, weight), parsed),
     config_lib.XlaConfig(options={compiler.ESTIMATES: True}),
   )
   found = {

@@ -20,8 +20,8 @@ import hlo_text
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
 from lagom_xla.compile import config as config_lib
-from lagom_xla.compile.loading import load as load_lib
-from lagom_xla.compile.targets import target as target_lib
+from lagom_xla.compile import load
+from lagom_xla.compile import target as target_lib
 from lagom_xla.passes import collectives
 from lagom_xla.passes import hlo
 from lagom_xla.passes.program import form as form_lib
@@ -151,7 +151,7 @@ def test_a_module_is_partitioned_as_its_step_is(
     target_lib.of_step(lowered, _CLUSTER, name="step").schedule()
   )
   assert len(expected) > 1  # It communicates.
-  target = load_lib.load(str(as_proto(lowered, tmp_path)), _CLUSTER)
+  target = load.load(str(as_proto(lowered, tmp_path)), _CLUSTER)
   assert facts(target.schedule()) == expected
 
 
@@ -165,7 +165,7 @@ def test_every_spelling_of_a_train_step_is_partitioned(
   write: Callable[[jax.stages.Lowered, pathlib.Path], pathlib.Path],
 ):
   file = write(fsdp_step(), tmp_path)
-  target = load_lib.load(str(file), _CLUSTER)
+  target = load.load(str(file), _CLUSTER)
   assert facts(target.schedule()) == facts(fsdp_scan)
 
 
@@ -176,7 +176,7 @@ def test_a_module_can_be_read_after_partitioning_too(
 ):
   dumped("txt")(fsdp_step(), tmp_path)
   (file, *_) = tmp_path.glob("*jit_step.after_spmd_partitioner.txt")
-  scheduled = load_lib.load(str(file), _CLUSTER).schedule()
+  scheduled = load.load(str(file), _CLUSTER).schedule()
   kinds = [
     sorted(c.kind for c in collectives.find(module))
     for module in (scheduled, fsdp_scan)
@@ -188,15 +188,15 @@ def test_a_folder_of_dumps_and_what_is_beside_a_module_name_the_module(
   h100s: Sequence[jax.Device], tmp_path: pathlib.Path
 ):
   with pytest.raises(errors.HloError, match=r"the file of your step in it\.$"):
-    load_lib.load(str(tmp_path), _CLUSTER)
+    load.load(str(tmp_path), _CLUSTER)
   file = dumped("txt")(product_step(h100s), tmp_path)
   (tmp_path / "module_0000.jit_init.before_optimizations.txt").touch()
   with pytest.raises(errors.HloError, match=f"in it, such as {file}\\.$"):
-    load_lib.load(str(tmp_path), _CLUSTER)
+    load.load(str(tmp_path), _CLUSTER)
   beside = tmp_path / file.name.replace("before_optim", "thunk_sequence.optim")
   beside.write_text("000: kKernel")
   with pytest.raises(errors.HloError, match=f" The module is in {file}\\.$"):
-    load_lib.load(str(beside), _CLUSTER)
+    load.load(str(beside), _CLUSTER)
 
 
 def test_a_module_for_another_number_of_devices_names_its_own(
@@ -207,13 +207,13 @@ def test_a_module_for_another_number_of_devices_names_its_own(
     errors.CompileError,
     match=r"jit_step is sharded over 8 devices, and 2x8xh100 has 16\. Name",
   ):
-    load_lib.load(str(file), cluster_lib.parse("2x8xh100"))
+    load.load(str(file), cluster_lib.parse("2x8xh100"))
 
 
 def test_a_module_that_is_not_partitioned_says_why_it_has_no_forms(
   h100s: Sequence[jax.Device], tmp_path: pathlib.Path
 ):
-  target = load_lib.load(str(as_proto(manual_step(h100s), tmp_path)), _CLUSTER)
+  target = load.load(str(as_proto(manual_step(h100s), tmp_path)), _CLUSTER)
   assert target.chains() == ()
   form = form_lib.Form(strands="merged")
   assert not target.outcome(form).actions

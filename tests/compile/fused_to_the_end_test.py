@@ -16,10 +16,9 @@ import pytest
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import temporary
 from lagom_xla.compile import devices as devices_lib
-from lagom_xla.compile.fused import after_fusion
-from lagom_xla.compile.fused import to_the_end
-from lagom_xla.compile.lowering import lowered_step
-from lagom_xla.compile.xla import before_code
+from lagom_xla.compile import fused
+from lagom_xla.compile import lowered as lowered_lib
+from lagom_xla.compile import xla
 from lagom_xla.jax_internals import request as request_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes import hlo_pb2
@@ -49,7 +48,7 @@ def test_it_runs_what_the_program_does_in_as_much_memory(
 ) -> None:
   cluster = _cluster(device_bytes)
   _, request = _request(device_bytes, options)
-  ended = to_the_end.from_fused(_fused(device_bytes), cluster, request)
+  ended = fused.end_from_fused(_fused(device_bytes), cluster, request)
   assert ended is not None
   expected = _from_the_beginning(device_bytes, options)
   assert digest.of(ended.runs) == digest.of(expected.module)
@@ -67,12 +66,12 @@ def _cluster(device_bytes: int) -> cluster_lib.Cluster:
 
 
 @functools.cache
-def _step(device_bytes: int) -> lowered_step.LoweredStep:
+def _step(device_bytes: int) -> lowered_lib.LoweredStep:
   if pjrt_transform.plugin_path() is None:
     pytest.skip("JAX's CUDA plugin is not installed (extra aot)")
   cluster = _cluster(device_bytes)
   lowered = wide_step.lower(devices_lib.devices(cluster))
-  return lowered_step.LoweredStep(lowered, cluster)
+  return lowered_lib.LoweredStep(lowered, cluster)
 
 
 def _request(
@@ -89,19 +88,17 @@ def _fused(device_bytes: int) -> hlo_pb2.HloModuleProto:
   """The module that others go on from."""
   name, request = _request(device_bytes, {})
   cluster = _cluster(device_bytes)
-  begun = after_fusion.from_the_beginning(name, cluster, request)
+  begun = fused.from_the_beginning(name, cluster, request)
   assert begun.fused is not None
   return begun.fused
 
 
-def _from_the_beginning(
-  device_bytes: int, options: _Options
-) -> before_code.Assigned:
+def _from_the_beginning(device_bytes: int, options: _Options) -> xla.Assigned:
   name, request = _request(device_bytes, options)
   devices = devices_lib.devices(_cluster(device_bytes))
   with temporary.folder() as folder:
-    ending = before_code.options(name, folder)
+    ending = xla.options_before_code(name, folder)
     with_all = request_lib.with_options(request, ending, None)
-    return before_code.run(
+    return xla.until_assigned(
       folder, lambda: request_lib.compile(with_all, devices)
     )

@@ -11,9 +11,9 @@ import pathlib
 import pytest
 
 from lagom_xla import cluster as cluster_lib
-from lagom_xla.compile.workers import cache as cache_lib
-from lagom_xla.compile.workers import fusions as fusions_lib
-from lagom_xla.compile.workers import job as job_lib
+from lagom_xla.compile import cache
+from lagom_xla.compile import job as job_lib
+from lagom_xla.compile import pool
 from lagom_xla.jax_internals import request as request_lib
 from lagom_xla.passes import registry
 
@@ -37,12 +37,12 @@ def _job(limit: int, *, must_begin: bool = False) -> job_lib.Job:
 
 
 @pytest.fixture
-def fusions(tmp_path: pathlib.Path) -> fusions_lib.Fusions:
-  return fusions_lib.Fusions(cache_lib.Cache(tmp_path))
+def fusions(tmp_path: pathlib.Path) -> pool.Fusions:
+  return pool.Fusions(cache.Cache(tmp_path))
 
 
 def test_the_first_leads_and_others_wait_for_it(
-  fusions: fusions_lib.Fusions,
+  fusions: pool.Fusions,
 ) -> None:
   led: futures.Future[job_lib.Result] = futures.Future()
   assert fusions.awaited(_job(1)) is None
@@ -53,7 +53,7 @@ def test_the_first_leads_and_others_wait_for_it(
   assert fusions.assigned(default, futures.Future()) == default
 
 
-def test_others_go_on_from_what_it_gave(fusions: fusions_lib.Fusions) -> None:
+def test_others_go_on_from_what_it_gave(fusions: pool.Fusions) -> None:
   _lead(fusions, b"fused")
   for limit in (2, 3):
     assert fusions.awaited(_job(limit)) is None
@@ -64,7 +64,7 @@ def test_others_go_on_from_what_it_gave(fusions: fusions_lib.Fusions) -> None:
 
 
 def test_what_others_went_on_from_is_known_to_the_next_process(
-  fusions: fusions_lib.Fusions, tmp_path: pathlib.Path
+  fusions: pool.Fusions, tmp_path: pathlib.Path
 ) -> None:
   _lead(fusions, b"fused")
   fusions.assigned(_job(2), futures.Future())
@@ -72,21 +72,21 @@ def test_what_others_went_on_from_is_known_to_the_next_process(
 
 
 def test_that_there_is_none_is_known_to_the_next_process(
-  fusions: fusions_lib.Fusions, tmp_path: pathlib.Path
+  fusions: pool.Fusions, tmp_path: pathlib.Path
 ) -> None:
   _lead(fusions, None)
   _check_next_process(tmp_path, None)
 
 
 def test_what_nobody_went_on_from_is_not_kept(
-  fusions: fusions_lib.Fusions, tmp_path: pathlib.Path
+  fusions: pool.Fusions, tmp_path: pathlib.Path
 ) -> None:
   _lead(fusions, b"fused")
-  later = fusions_lib.Fusions(cache_lib.Cache(tmp_path))
+  later = pool.Fusions(cache.Cache(tmp_path))
   assert later.assigned(_job(2), futures.Future()).leads
 
 
-def _lead(fusions: fusions_lib.Fusions, fused: bytes | None) -> None:
+def _lead(fusions: pool.Fusions, fused: bytes | None) -> None:
   led: futures.Future[job_lib.Result] = futures.Future()
   leader = fusions.assigned(_job(1), led)
   result = job_lib.Result(module=b"schedule", fused=fused)
@@ -95,7 +95,7 @@ def _lead(fusions: fusions_lib.Fusions, fused: bytes | None) -> None:
 
 
 def _check_next_process(tmp_path: pathlib.Path, fused: bytes | None) -> None:
-  later = fusions_lib.Fusions(cache_lib.Cache(tmp_path))
+  later = pool.Fusions(cache.Cache(tmp_path))
   follower = later.assigned(_job(3), futures.Future())
   assert (follower.leads, follower.fused) == (False, fused)
 
@@ -109,7 +109,7 @@ def test_what_is_compiled_to_the_end_with_code_is_no_other_compile() -> None:
 
 
 def test_where_the_first_ends_without_a_result_the_next_leads(
-  fusions: fusions_lib.Fusions,
+  fusions: pool.Fusions,
 ) -> None:
   led: futures.Future[job_lib.Result] = futures.Future()
   fusions.assigned(_job(1), led)

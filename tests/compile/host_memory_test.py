@@ -18,8 +18,8 @@ import pytest
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
 from lagom_xla.compile import config as config_lib
-from lagom_xla.compile.loading import load as load_lib
-from lagom_xla.compile.targets import target as target_lib
+from lagom_xla.compile import load
+from lagom_xla.compile import target as target_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes import host_copies
 
@@ -99,7 +99,7 @@ def test_a_sharding_into_the_hosts_memory_is_kept_and_told_of(
 ) -> None:
   with warnings.catch_warnings(record=True) as said:
     warnings.simplefilter("always")
-    target = load_lib.load(f"{steps}:{function}", _CLUSTER)
+    target = load.load(f"{steps}:{function}", _CLUSTER)
   # A JAX that does not forget it has the step itself tuned, without a word.
   is_lowered_over_cpus = isinstance(target, target_lib.ModuleTarget)
   words = [str(each.message) for each in said]
@@ -108,21 +108,21 @@ def test_a_sharding_into_the_hosts_memory_is_kept_and_told_of(
 
 
 def test_a_mesh_of_its_own_needs_no_word(steps: str) -> None:
-  target = load_lib.load(f"{steps}:of_its_own", _CLUSTER)
+  target = load.load(f"{steps}:of_its_own", _CLUSTER)
   assert moved(target.schedule()) == _BOTH_WAYS
 
 
 def test_an_array_that_stays_on_the_device_needs_none_either(
   steps: str,
 ) -> None:
-  target = load_lib.load(f"{steps}:on_device", _CLUSTER)
+  target = load.load(f"{steps}:on_device", _CLUSTER)
   assert isinstance(target, target_lib.StepTarget)
   assert not moved(target.schedule())
 
 
 def test_a_step_that_cannot_be_traced_again_is_refused(steps: str) -> None:
   with pytest.raises(errors.TargetError, match="have it return "):
-    load_lib.load(f"{steps}:Lowers", _CLUSTER)
+    load.load(f"{steps}:Lowers", _CLUSTER)
 
 
 @pytest.mark.parametrize("stage", ["before_optimizations", "after_spmd_parti"])
@@ -135,8 +135,8 @@ def test_a_dump_keeps_what_is_on_the_host(
     "xla_dump_hlo_as_text": True,
     "xla_dump_hlo_as_proto": True,
   }
-  target = load_lib.load(f"{steps}:of_its_own", _CLUSTER)
+  target = load.load(f"{steps}:of_its_own", _CLUSTER)
   target.schedule(config_lib.XlaConfig(options=options))
   (file, *_) = tmp_path.glob(f"*jit_step.{stage}*.{kind}")
-  dumped = load_lib.load(str(file), _CLUSTER)
+  dumped = load.load(str(file), _CLUSTER)
   assert moved(dumped.schedule()) == _BOTH_WAYS

@@ -20,7 +20,7 @@ from lagom_xla import errors
 from lagom_xla import plan as plan_lib
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import devices as devices_lib
-from lagom_xla.compile.targets import target as target_lib
+from lagom_xla.compile import target as target_lib
 from lagom_xla.passes import combine
 from lagom_xla.passes import hlo
 from lagom_xla.passes import pjrt_transform

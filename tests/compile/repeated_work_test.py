@@ -18,9 +18,9 @@ import pytest
 from commands import CLUSTER
 from commands import run
 from lagom_xla import cluster as cluster_lib
-from lagom_xla.compile.loading import load as load_lib
-from lagom_xla.compile.loading import repeated_work
-from lagom_xla.compile.targets import target as target_lib
+from lagom_xla.compile import load
+from lagom_xla.compile import repeated_work
+from lagom_xla.compile import target as target_lib
 from lagom_xla.tuner import tuner
 
 _CLUSTER = cluster_lib.parse("1x8xh100")
@@ -95,11 +95,11 @@ def test_a_model_inside_its_context_is_not(model: str) -> None:
 def test_a_module_before_the_partitioner_tells_it_too(
   model: str, tmp_path: pathlib.Path
 ) -> None:
-  target = load_lib.load(f"{model}:outside", _CLUSTER)
+  target = load.load(f"{model}:outside", _CLUSTER)
   assert isinstance(target, target_lib.StepTarget)
   file = tmp_path / "step.txt"
   file.write_text(target.step.step.as_text(dialect="hlo"))
-  assert "8.0 times its part" in said_of(load_lib.load(str(file), _CLUSTER))
+  assert "8.0 times its part" in said_of(load.load(str(file), _CLUSTER))
 
 
 @pytest.mark.parametrize("unroll", [False, True])

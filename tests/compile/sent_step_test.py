@@ -14,8 +14,8 @@ import pytest
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
 from lagom_xla.compile import config as config_lib
-from lagom_xla.compile.lowering import sent_step
-from lagom_xla.compile.targets import target as target_lib
+from lagom_xla.compile import lowered as lowered_lib
+from lagom_xla.compile import target
 from lagom_xla.passes import hlo
 from lagom_xla.passes.program import form as form_lib
 import strands_step
@@ -26,9 +26,9 @@ _IN_FLIGHT = "xla_gpu_experimental_parallel_collective_overlap_limit"
 
 def sent(
   lowered: jax.stages.Lowered, folder: pathlib.Path
-) -> target_lib.SentTarget:
-  sent_step.write(lowered, _H100S, folder)
-  return target_lib.of_sent(sent_step.read(folder), name="step")
+) -> target.SentTarget:
+  lowered_lib.write_step(lowered, _H100S, folder)
+  return target.of_sent(lowered_lib.read_step(folder), name="step")
 
 
 def text(module: hlo.Module) -> str:
@@ -57,7 +57,7 @@ def test_its_schedule_for_gpus_is_the_same(
   tmp_path: pathlib.Path,
 ) -> None:
   lowered = fsdp_step()
-  here = target_lib.of_step(lowered, _H100S, name="step")
+  here = target.of_step(lowered, _H100S, name="step")
   there = sent(lowered, tmp_path)
   assert text(there.schedule(config)) == text(here.schedule(config))
   assert text(there.identity()) == text(here.identity())
@@ -67,7 +67,7 @@ def test_its_compile_for_cpus_is_the_same(
   fsdp_step: Callable[..., jax.stages.Lowered], tmp_path: pathlib.Path
 ) -> None:
   lowered = fsdp_step(devices=jax.devices("cpu"))
-  here = target_lib.of_step(lowered, _H100S, name="step").compile()
+  here = target.of_step(lowered, _H100S, name="step").compile()
   there = sent(lowered, tmp_path).compile()
   assert text(there.module) == text(here.module)
   assert there.peak_bytes == here.peak_bytes
@@ -76,7 +76,7 @@ def test_its_compile_for_cpus_is_the_same(
 def test_it_has_the_same_forms(tmp_path: pathlib.Path) -> None:
   jitted, args = strands_step.lowerable(jax.devices("cpu"))
   lowered = jitted.lower(*args)
-  here = target_lib.of_step(lowered, _H100S, name="step")
+  here = target.of_step(lowered, _H100S, name="step")
   there = sent(lowered, tmp_path)
   form = form_lib.Form(strands="merged")
   assert there.outcome(form) == here.outcome(form)
@@ -92,4 +92,4 @@ def test_a_step_that_calls_back_is_refused(tmp_path: pathlib.Path) -> None:
     return x + 1
 
   with pytest.raises(errors.TargetError, match="calls back into Python"):
-    sent_step.write(step.lower(jnp.zeros(8)), _H100S, tmp_path)
+    lowered_lib.write_step(step.lower(jnp.zeros(8)), _H100S, tmp_path)

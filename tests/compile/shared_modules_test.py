@@ -21,8 +21,8 @@ import pytest
 
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
-from lagom_xla.compile.loading import load as load_lib
-from lagom_xla.compile.targets import target as target_lib
+from lagom_xla.compile import load
+from lagom_xla.compile import target as target_lib
 from lagom_xla.passes import collectives
 from lagom_xla.passes import hlo
 from lagom_xla.report.printed import as_json
@@ -55,7 +55,7 @@ def inspected(name: str, cluster: str) -> dict[str, Any]:
   Not of the step that runs, as short of memory as these are on so few devices:
   XLA takes a minute to compile the largest to the end.
   """
-  target = load_lib.load(str(path_of(name)), cluster_lib.parse(cluster))
+  target = load.load(str(path_of(name)), cluster_lib.parse(cluster))
   schedule = target_lib.of_module(target.schedule(), target.cluster, name=name)
   return as_json.inspection(tuner.inspect(schedule))
 
@@ -144,7 +144,7 @@ def test_maxtexts_dump_is_partitioned_as_xla_partitioned_it(
 def _operand_bytes(name: str) -> dict[str, int]:
   """What a step hands to its collectives, by kind."""
   cluster = cluster_lib.parse("1x4xh100")
-  scheduled = load_lib.load(str(path_of(name)), cluster).schedule()
+  scheduled = load.load(str(path_of(name)), cluster).schedule()
   total: collections.Counter[str] = collections.Counter()
   for collective in collectives.find(scheduled):
     total[collective.kind] += collective.operand_bytes * collective.executions

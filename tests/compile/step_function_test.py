@@ -17,8 +17,8 @@ import pytest
 import lagom_xla
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
-from lagom_xla.compile.loading import load as load_lib
-from lagom_xla.compile.targets import target as target_lib
+from lagom_xla.compile import load
+from lagom_xla.compile import target as target_lib
 from lagom_xla.passes import collectives
 from lagom_xla.tuner import tuner
 
@@ -154,11 +154,11 @@ def kinds_of(target: target_lib.Target) -> list[tuple[str, int]]:
 def test_a_step_is_lowered_in_the_context_that_it_needs(
   h100s: Sequence[jax.Device], folder: pathlib.Path, function: str
 ):
-  target = load_lib.load(f"{folder}/contexts.py:{function}", _CLUSTER)
+  target = load.load(f"{folder}/contexts.py:{function}", _CLUSTER)
   # The batch is split for the product, and gathered for what comes after it.
   assert kinds_of(target) == [("all-gather", 2 * 512 * 512)]
   with pytest.warns(RuntimeWarning, match="nothing is split over"):
-    outside = load_lib.load(f"{folder}/contexts.py:outside", _CLUSTER)
+    outside = load.load(f"{folder}/contexts.py:outside", _CLUSTER)
   assert kinds_of(outside) == []
 
 
@@ -208,7 +208,7 @@ def test_a_module_of_a_package_makes_its_mesh_at_import(
     if is_file
     else "training_of_a_user.at_import"
   )
-  target = load_lib.load(f"{place}:step", _CLUSTER)
+  target = load.load(f"{place}:step", _CLUSTER)
   assert kinds_of(target) == [("all-gather", 2 * 512 * 512)]
 
 
@@ -249,14 +249,14 @@ def test_a_module_that_is_not_there_is_named(
 ):
   monkeypatch.chdir(folder)
   with pytest.raises(errors.TargetError, match=message):
-    load_lib.load(name, _CLUSTER)
+    load.load(name, _CLUSTER)
 
 
 def test_debug_prints_are_left_out_with_a_warning(
   h100s: Sequence[jax.Device], folder: pathlib.Path
 ):
   with pytest.warns(RuntimeWarning, match="2 jax.debug calls are left out"):
-    target = load_lib.load(f"{folder}/contexts.py:prints", _CLUSTER)
+    target = load.load(f"{folder}/contexts.py:prints", _CLUSTER)
   assert kinds_of(target) == [("all-gather", 2 * 512 * 512)]
 
 
@@ -265,8 +265,8 @@ def test_a_mesh_over_slices_says_how_to_have_one_over_hosts(
 ):
   two_nodes = cluster_lib.parse("2x8xh100")
   with pytest.raises(errors.TargetError, match="process_is_granule=True"):
-    load_lib.load(f"{folder}/contexts.py:over_slices", two_nodes)
-  target = load_lib.load(f"{folder}/contexts.py:over_hosts", two_nodes)
+    load.load(f"{folder}/contexts.py:over_slices", two_nodes)
+  target = load.load(f"{folder}/contexts.py:over_hosts", two_nodes)
   assert kinds_of(target) == [("all-gather", 2 * 512 * 512)]
 
 
@@ -278,6 +278,6 @@ def test_attention_without_cudnn_names_the_package(
     cuda_versions.cudnn_get_version()
   except RuntimeError:
     with pytest.raises(errors.TargetError, match="pip install nvidia-cudnn-cu"):
-      load_lib.load(text, _CLUSTER)
+      load.load(text, _CLUSTER)
   else:
-    assert load_lib.load(text, _CLUSTER).schedule().is_scheduled
+    assert load.load(text, _CLUSTER).schedule().is_scheduled

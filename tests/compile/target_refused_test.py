@@ -12,7 +12,7 @@ import pytest
 
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
-from lagom_xla.compile.loading import load as load_lib
+from lagom_xla.compile import load
 import step_sources
 
 _CLUSTER = cluster_lib.parse("1x8xh100")
@@ -66,7 +66,7 @@ def test_a_function_that_gives_no_step_is_told_why(
   message: str,
 ) -> None:
   with pytest.raises(errors.TargetError) as error:
-    load_lib.load(f"{steps}:{function}", _CLUSTER)
+    load.load(f"{steps}:{function}", _CLUSTER)
   assert message in str(error.value)
   assert str(error.value).startswith(str(steps))
   # One line of ours, and all lines of an error of the function's own.
@@ -76,7 +76,7 @@ def test_a_function_that_gives_no_step_is_told_why(
 def test_a_step_without_shardings_is_one_for_one_gpu(
   h100s: Sequence[jax.Device], steps: pathlib.Path
 ) -> None:
-  target = load_lib.load(f"{steps}:plain_shapes", cluster_lib.parse("1x1xh100"))
+  target = load.load(f"{steps}:plain_shapes", cluster_lib.parse("1x1xh100"))
   assert target.schedule().is_scheduled
 
 
@@ -96,7 +96,7 @@ def test_an_error_comes_with_its_line(
   words: str,
 ) -> None:
   with pytest.raises(errors.TargetError) as error:
-    load_lib.load(f"{steps}:{function}", _CLUSTER)
+    load.load(f"{steps}:{function}", _CLUSTER)
   first, *_ = str(error.value).splitlines()
   assert f" ({steps}:{step_sources.line_of(words)})" in first
 
@@ -116,7 +116,7 @@ def test_an_error_after_a_target_gave_its_step_has_the_programs_line(
   )
   monkeypatch.chdir(tmp_path)
   with pytest.raises(errors.TargetError) as error:
-    load_lib.load(f"{target}:step", _CLUSTER)
+    load.load(f"{target}:step", _CLUSTER)
   assert "Not supported on cpu. (lazy_model.py:2)" in str(error.value)
   assert "with tokamax.config.cross_compile(True)`" in str(error.value)
 
@@ -125,9 +125,9 @@ def test_an_error_after_a_target_gave_its_step_has_the_programs_line(
 def test_a_type_error_is_told_that_arguments_are_text(
   h100s: Sequence[jax.Device], steps: pathlib.Path, text: str, kind: str
 ) -> None:
-  assert load_lib.load(f"{steps}:halves", _CLUSTER).schedule().is_scheduled
+  assert load.load(f"{steps}:halves", _CLUSTER).schedule().is_scheduled
   with pytest.raises(errors.TargetError, match=rf"{kind}\(width\) where a num"):
-    load_lib.load(f"{steps}:halves", _CLUSTER, arguments={"width": text})
+    load.load(f"{steps}:halves", _CLUSTER, arguments={"width": text})
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def test_another_type_error_is_not_taken_for_text(
   arguments: dict[str, str],
 ) -> None:
   with pytest.raises(errors.TargetError, match="raised TypeError") as error:
-    load_lib.load(f"{steps}:{function}", _CLUSTER, arguments=arguments)
+    load.load(f"{steps}:{function}", _CLUSTER, arguments=arguments)
   assert "--arg" not in str(error.value)
 
 
@@ -151,7 +151,7 @@ def test_a_program_that_joins_a_job_at_import_is_told_where_to(
   file = tmp_path / "joins.py"
   file.write_text("import jax\njax.distributed.initialize()\n")
   with pytest.raises(errors.TargetError, match=r"below `if __name__ == "):
-    load_lib.load(f"{file}:step", _CLUSTER)
+    load.load(f"{file}:step", _CLUSTER)
 
 
 @pytest.mark.parametrize(
@@ -170,7 +170,7 @@ def test_an_unknown_keyword_argument_is_refused(
   message: str,
 ) -> None:
   with pytest.raises(errors.TargetError) as error:
-    load_lib.load(f"{steps}:{function}", _CLUSTER, arguments={name: "1"})
+    load.load(f"{steps}:{function}", _CLUSTER, arguments={name: "1"})
   assert message in str(error.value)
 
 
@@ -180,7 +180,7 @@ def test_a_mesh_that_is_made_at_import_of_too_many_devices_has_a_remedy(
   file = tmp_path / "train.py"
   file.write_text("import jax\nmesh = jax.make_mesh((4096,), ('x',))\n")
   with pytest.raises(errors.TargetError) as error:
-    load_lib.load(f"{file}:step", _CLUSTER)
+    load.load(f"{file}:step", _CLUSTER)
   assert f"must be >= the product of mesh_shape (4096,) ({file}:2) [the " in (
     str(error.value)
   )
@@ -204,7 +204,7 @@ def test_a_file_that_cannot_be_imported_is_told_where(
   file = tmp_path / "broken.py"
   file.write_text(source)
   with pytest.raises(errors.TargetError) as error:
-    load_lib.load(f"{file}:step", _CLUSTER)
+    load.load(f"{file}:step", _CLUSTER)
   assert f"cannot be imported: {message}{file}:2)" in str(error.value)
 
 
@@ -219,4 +219,4 @@ def test_a_file_that_is_not_there_is_named(
   tmp_path: pathlib.Path, name: str, message: str
 ) -> None:
   with pytest.raises(errors.TargetError, match=message):
-    load_lib.load(str(tmp_path / name), _CLUSTER)
+    load.load(str(tmp_path / name), _CLUSTER)

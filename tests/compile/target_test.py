@@ -13,10 +13,10 @@ import pytest
 import hlo_text
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
+from lagom_xla.compile import compiler
 from lagom_xla.compile import config as config_lib
-from lagom_xla.compile.loading import load as load_lib
-from lagom_xla.compile.runs import compiler
-from lagom_xla.compile.targets import target as target_lib
+from lagom_xla.compile import load
+from lagom_xla.compile import target as target_lib
 from lagom_xla.passes import collectives
 from lagom_xla.passes import hlo
 from lagom_xla.passes import pjrt_transform
@@ -49,7 +49,7 @@ def gathered_bytes(target: target_lib.Target) -> list[int]:
 def test_a_step_may_be_found_in_several_ways(
   h100s: Sequence[jax.Device], steps: pathlib.Path, function: str
 ) -> None:
-  target = load_lib.load(f"{steps}:{function}", _CLUSTER)
+  target = load.load(f"{steps}:{function}", _CLUSTER)
   assert not target.is_read_only
   # A weight that comes as a NumPy array is on all devices already.
   expected = [] if function == "partly_concrete" else [4 * 64 * 64]
@@ -59,7 +59,7 @@ def test_a_step_may_be_found_in_several_ways(
 def test_a_pmapped_step_is_one_of_the_devices_that_it_was_given(
   h100s: Sequence[jax.Device], steps: pathlib.Path
 ) -> None:
-  target = load_lib.load(f"{steps}:maps", _CLUSTER)
+  target = load.load(f"{steps}:maps", _CLUSTER)
   (found,) = collectives.find(target.schedule())
   assert (found.kind, found.group_size) == ("all-reduce", 8)
 
@@ -68,7 +68,7 @@ def test_a_pmapped_step_is_one_of_the_devices_that_it_was_given(
 def test_keyword_arguments_reach_the_function_as_text(
   h100s: Sequence[jax.Device], steps: pathlib.Path, function: str
 ) -> None:
-  target = load_lib.load(
+  target = load.load(
     f"{steps}:{function}", _CLUSTER, arguments={"width": "128"}
   )
   assert gathered_bytes(target) == [4 * 128 * 128]
@@ -77,7 +77,7 @@ def test_keyword_arguments_reach_the_function_as_text(
 def test_a_full_compile_gives_an_executable(
   h100s: Sequence[jax.Device], steps: pathlib.Path
 ) -> None:
-  target = load_lib.load(f"{steps}:step", _CLUSTER)
+  target = load.load(f"{steps}:step", _CLUSTER)
   assert target.compile().compiled is not None
 
 
@@ -87,7 +87,7 @@ def test_a_file_imports_its_neighbours(
   (tmp_path / "neighbour_of_a_step.py").write_text(step_sources.SOURCE)
   file = tmp_path / "imports.py"
   file.write_text("from neighbour_of_a_step import factory\n")
-  assert gathered_bytes(load_lib.load(f"{file}:factory", _CLUSTER))
+  assert gathered_bytes(load.load(f"{file}:factory", _CLUSTER))
 
 
 def test_an_unoptimized_module_is_compiled(
@@ -108,7 +108,7 @@ def test_an_unoptimized_module_is_compiled(
       header="num_partitions=8",
     )
   )
-  target = load_lib.load(str(file), _CLUSTER)
+  target = load.load(str(file), _CLUSTER)
   assert not target.is_read_only
   assert gathered_bytes(target) == [4 * 64 * 64]
   compiled = target.compile()
@@ -166,6 +166,4 @@ def test_without_a_cuda_plugin_a_module_says_what_to_install(
 
 def test_a_module_takes_no_keyword_arguments(tmp_path: pathlib.Path) -> None:
   with pytest.raises(errors.TargetError, match="takes no --arg"):
-    load_lib.load(
-      str(tmp_path / "step.hlo"), _CLUSTER, arguments={"model": "8b"}
-    )
+    load.load(str(tmp_path / "step.hlo"), _CLUSTER, arguments={"model": "8b"})

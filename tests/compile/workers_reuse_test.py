@@ -16,13 +16,13 @@ import pytest
 
 import commands
 import compiles
+from lagom_xla.compile import cache as cache_lib
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import devices as devices_lib
-from lagom_xla.compile.targets import target as target_lib
-from lagom_xla.compile.workers import cache as cache_lib
-from lagom_xla.compile.workers import job as job_lib
-from lagom_xla.compile.workers import pool as pool_lib
-from lagom_xla.compile.workers import worker as worker_lib
+from lagom_xla.compile import job as job_lib
+from lagom_xla.compile import pool as pool_lib
+from lagom_xla.compile import target as target_lib
+from lagom_xla.compile import worker as worker_lib
 from lagom_xla.passes.schedule import digest
 
 # From JAX 0.12 on the default is compiled with tiles, too, to see that it can.

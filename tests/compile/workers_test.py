@@ -18,10 +18,10 @@ import pytest
 
 import compiles
 from lagom_xla import errors
+from lagom_xla.compile import compiler
 from lagom_xla.compile import config as config_lib
-from lagom_xla.compile.runs import compiler
-from lagom_xla.compile.targets import target as target_lib
-from lagom_xla.compile.workers import pool as pool_lib
+from lagom_xla.compile import pool as pool_lib
+from lagom_xla.compile import target as target_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes.schedule import running
 from lagom_xla.search import nccl
@@ -31,7 +31,7 @@ from lagom_xla.search.xla import evaluation
 # Reads like the program of a user who starts a pool, and never ends.
 _OWNER = """\
 import time
-from lagom_xla.compile.workers import pool
+from lagom_xla.compile import pool
 import sys
 owned = pool.Pool(1)
 while not owned.worker_pids:

@@ -21,7 +21,7 @@ from jitted_steps import sharded
 from jitted_steps import tune_predicted
 import lagom_xla
 from lagom_xla import errors
-from lagom_xla.compile.runs import compiler
+from lagom_xla.compile import compiler
 
 
 def test_a_failing_tuner_costs_one_warning(failing_tuner: list[str]):

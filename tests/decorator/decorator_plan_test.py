@@ -25,9 +25,9 @@ from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
 from lagom_xla import plan as plan_lib
 from lagom_xla.apply import files
+from lagom_xla.compile import compiler
 from lagom_xla.compile import config as config_lib
-from lagom_xla.compile.lowering import lowered as lowered_lib
-from lagom_xla.compile.runs import compiler
+from lagom_xla.compile import lowered
 from lagom_xla.flags import nccl_channels
 from lagom_xla.passes.program import form as form_lib
 import strands_step
@@ -83,7 +83,7 @@ def test_the_form_of_a_plan_acts_and_leaves_the_numbers_as_they_are(
     tuned.tunings[0].plan, xla=config_lib.XlaConfig(program=form)
   )
   files.write(plan, tmp_path / "plan")
-  ran: list[lowered_lib.Compilation] = []
+  ran: list[lowered.Compilation] = []
   real = compiler.compile
 
   def compile_(

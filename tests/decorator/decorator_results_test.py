@@ -30,7 +30,7 @@ from jitted_steps import fsdp_step
 from jitted_steps import sharded
 from jitted_steps import tune_predicted
 from lagom_xla import cluster as cluster_lib
-from lagom_xla.compile.targets import target as target_lib
+from lagom_xla.compile import target as target_lib
 from lagom_xla.tuner import tuner
 from lagom_xla.tuner import tuning as tuning_lib
 import python_calls

@@ -21,8 +21,8 @@ import lagom_xla
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
 from lagom_xla import plan as plan_lib
-from lagom_xla.compile.loading import load as load_lib
-from lagom_xla.compile.targets import target as target_lib
+from lagom_xla.compile import load
+from lagom_xla.compile import target as target_lib
 from lagom_xla.passes import collectives
 from lagom_xla.passes.program import form as form_lib
 from lagom_xla.tuner import tuner
@@ -204,7 +204,7 @@ def test_the_example_averages_its_gradients_over_all_gpus(
   h100s: Sequence[jax.Device],
 ):
   del h100s
-  target = load_lib.load(
+  target = load.load(
     f"{_TRAIN}:train_step", _CLUSTER, arguments={"model": "tiny"}
   )
   module = target.schedule()
@@ -234,8 +234,8 @@ def test_a_step_of_nnx_may_be_lowered_already_or_bound_to_its_model(
     "  a, b, c = arguments\n"
     f"  return {returned}\n"
   )
-  target = load_lib.load(f"{file}:target", _CLUSTER)
-  whole = load_lib.load(
+  target = load.load(f"{file}:target", _CLUSTER)
+  whole = load.load(
     f"{_TRAIN}:train_step", _CLUSTER, arguments={"model": "tiny"}
   )
   found, expected = (

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import lagom_xla
-from lagom_xla.compile.lowering import rewriting
+from lagom_xla.compile import rewriting
 from lagom_xla.passes.program import form as form_lib
 import strands_step
 

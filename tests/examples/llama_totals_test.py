@@ -21,7 +21,7 @@ import jax
 import pytest
 
 from lagom_xla import cluster as cluster_lib
-from lagom_xla.compile.loading import load as load_lib
+from lagom_xla.compile import load
 from lagom_xla.report.printed import as_json
 from lagom_xla.tuner import tuner
 
@@ -142,7 +142,7 @@ def hand_count(size: str, mesh: str, layers: str) -> HandCount:
 
 @functools.cache
 def inspected(size: str, mesh: str, layers: str) -> dict[str, Any]:
-  target = load_lib.load(
+  target = load.load(
     f"{_LLAMA / 'train.py'}:train_step",
     cluster_lib.parse(_CLUSTER),
     arguments={
@@ -205,7 +205,7 @@ def test_an_8b_llama_moves_30_gb_and_reduces_16_gb(
 def test_split_sequences_scatter_and_gather_what_whole_ones_all_reduce(
   h100s: Sequence[jax.Device],
 ) -> None:
-  target = load_lib.load(
+  target = load.load(
     f"{_LLAMA / 'train.py'}:train_step",
     cluster_lib.parse(_CLUSTER),
     arguments={"model": "8b", "mesh": "tp:8", "sequence_parallel": "true"},

@@ -21,7 +21,7 @@ import pytest
 
 import example_training
 from lagom_xla import cluster as cluster_lib
-from lagom_xla.compile.loading import load as load_lib
+from lagom_xla.compile import load
 from lagom_xla.report.printed import as_json
 from lagom_xla.tuner import tuner
 
@@ -90,7 +90,7 @@ def test_it_trains_alike_however_devices_and_batch_are_arranged() -> None:
 def test_each_layer_sends_its_tokens_six_times(
   h100s: Sequence[jax.Device],
 ) -> None:
-  target = load_lib.load(
+  target = load.load(
     f"{train.__file__}:train_step",
     cluster_lib.parse("1x8xh100"),
     arguments={"model": "tiny"},

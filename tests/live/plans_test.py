@@ -26,10 +26,10 @@ import pytest
 
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
+from lagom_xla.compile import cache
 from lagom_xla.compile import config as config_lib
-from lagom_xla.compile.targets import target as target_lib
-from lagom_xla.compile.workers import cache as cache_lib
-from lagom_xla.compile.workers import pool as pool_lib
+from lagom_xla.compile import pool
+from lagom_xla.compile import target as target_lib
 from lagom_xla.live import proposals as proposals_lib
 from lagom_xla.live.gpu import payload as payload_lib
 from lagom_xla.live.gpu import plans
@@ -86,7 +86,7 @@ def on_h100s(devices: Any) -> jax.stages.Lowered:
 
 
 def tuned_here(
-  lowered: jax.stages.Lowered, workers: pool_lib.Pool | None = None
+  lowered: jax.stages.Lowered, workers: pool.Pool | None = None
 ) -> tuning_lib.Tuning:
   target = target_lib.of_step(lowered, _H100S, name="the step")
   if workers is not None:
@@ -102,7 +102,7 @@ def test_the_first_proposal_is_what_tuning_in_this_process_finds(
   lowered = on_h100s(h100s)
   ours = dataclasses.replace(proposer(), num_workers=1)
   found = list(ours.proposals(lowered, _UNTRACED, threading.Event()))
-  with pool_lib.Pool(1, cache=cache_lib.of_user()) as workers:
+  with pool.Pool(1, cache=cache.of_user()) as workers:
     tuning = tuned_here(lowered, workers)
   assert ours.plan == tuning.plan
   assert not tuning.plan.xla.is_default

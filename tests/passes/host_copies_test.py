@@ -17,8 +17,8 @@ import rich.console
 
 from commands import check_schema
 from lagom_xla import cluster as cluster_lib
-from lagom_xla.compile.lowering import lowered_step
-from lagom_xla.compile.runs import compiler
+from lagom_xla.compile import compiler
+from lagom_xla.compile import lowered as lowered_lib
 from lagom_xla.costs import lower_bound
 from lagom_xla.costs import step as step_lib
 from lagom_xla.passes import hlo
@@ -96,7 +96,7 @@ def test_the_compiled_module_makes_the_copies_of_its_schedule(
   h100s: Sequence[jax.Device], scanned: hlo.Module
 ) -> None:
   lowered = offloading_step.lower(h100s, unroll=False)
-  step = lowered_step.LoweredStep(lowered, _H100S)
+  step = lowered_lib.LoweredStep(lowered, _H100S)
   compiled = compiler.compile(step).module
 
   def moved(module: hlo.Module) -> list[tuple[bool, int, int]]:

@@ -24,9 +24,9 @@ import pytest
 import compiles
 import hlo_text
 from lagom_xla.compile import config as config_lib
-from lagom_xla.compile.loading import load as load_lib
-from lagom_xla.compile.targets import target as target_lib
-from lagom_xla.compile.workers import pool as pool_lib
+from lagom_xla.compile import load
+from lagom_xla.compile import pool as pool_lib
+from lagom_xla.compile import target as target_lib
 from lagom_xla.costs import contention
 from lagom_xla.costs import kernel as kernel_lib
 from lagom_xla.costs import step as step_lib
@@ -50,7 +50,7 @@ _LAYER_BYTES = 1024 * 512 * 4
 def _example(model: str, **arguments: str) -> target_lib.Target:
   place = f"{_EXAMPLES / model / 'train.py'}:train_step"
   arguments["model"] = "tiny"
-  return load_lib.load(place, compiles.H100S, arguments=arguments)
+  return load.load(place, compiles.H100S, arguments=arguments)
 
 
 @pytest.fixture(scope="module")

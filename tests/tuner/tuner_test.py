@@ -19,8 +19,8 @@ from lagom_xla import errors
 from lagom_xla import plan as plan_lib
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import devices as devices_lib
-from lagom_xla.compile.lowering import lowered as lowered_lib
-from lagom_xla.compile.targets import target as target_lib
+from lagom_xla.compile import lowered
+from lagom_xla.compile import target as target_lib
 from lagom_xla.costs import uncertainty
 from lagom_xla.passes import hlo
 from lagom_xla.passes import pjrt_transform
@@ -58,8 +58,7 @@ def _combined(config: config_lib.XlaConfig) -> hlo.Module:
 
 
 def _target(
-  compile_fully: Callable[[config_lib.XlaConfig], lowered_lib.Compilation]
-  | None,
+  compile_fully: Callable[[config_lib.XlaConfig], lowered.Compilation] | None,
   cluster: cluster_lib.Cluster = H100,
 ) -> fake_target.FakeTarget:
   return fake_target.FakeTarget(
@@ -72,9 +71,9 @@ def _target(
 
 def _needing(
   default_bytes: int, tuned_bytes: int
-) -> Callable[[config_lib.XlaConfig], lowered_lib.Compilation]:
-  def compile_fully(config: config_lib.XlaConfig) -> lowered_lib.Compilation:
-    return lowered_lib.Compilation(
+) -> Callable[[config_lib.XlaConfig], lowered.Compilation]:
+  def compile_fully(config: config_lib.XlaConfig) -> lowered.Compilation:
+    return lowered.Compilation(
       module=_combined(config),
       compiled=None,
       peak_bytes=tuned_bytes if config.options else default_bytes,
@@ -111,10 +110,8 @@ def test_options_are_checked_on_the_fully_compiled_module():
 
 
 def test_an_option_that_the_full_compile_ignores_is_reported():
-  def compile_fully(config: config_lib.XlaConfig) -> lowered_lib.Compilation:
-    return lowered_lib.Compilation(
-      module=_APART, compiled=None, peak_bytes=_GIB
-    )
+  def compile_fully(config: config_lib.XlaConfig) -> lowered.Compilation:
+    return lowered.Compilation(module=_APART, compiled=None, peak_bytes=_GIB)
 
   tuning = tuner.tune(_target(compile_fully))
   (effect,) = [e for e in tuning.effects if e.knob == _GATHER]
@@ -141,7 +138,7 @@ def test_options_that_do_not_fit_the_device_are_dropped(
 
 
 def test_options_that_do_not_compile_fully_are_dropped():
-  def compile_fully(config: config_lib.XlaConfig) -> lowered_lib.Compilation:
+  def compile_fully(config: config_lib.XlaConfig) -> lowered.Compilation:
     if config.options:
       raise errors.CompileError("XLA could not compile")
     return _needing(_GIB, _GIB)(config)
@@ -155,7 +152,7 @@ def test_options_that_do_not_compile_fully_are_dropped():
 
 
 def test_a_gpu_that_nothing_can_be_compiled_for_is_tuned_by_its_schedule():
-  def compile_fully(config: config_lib.XlaConfig) -> lowered_lib.Compilation:
+  def compile_fully(config: config_lib.XlaConfig) -> lowered.Compilation:
     raise AssertionError("There is no compiler for it.")
 
   v100 = cluster_lib.parse("1x8xv100")

@@ -17,7 +17,7 @@ from lagom_xla.apply import compile as apply_compile
 from lagom_xla.apply import files
 from lagom_xla.apply.nccl import layout
 from lagom_xla.apply.nccl import rules as rules_lib
-from lagom_xla.compile.targets import target as target_lib
+from lagom_xla.compile import target
 from lagom_xla.verify import verification as verification_lib
 from searched_plan import H100
 from searched_plan import Tuned
@@ -78,7 +78,7 @@ def test_the_same_cluster_by_another_name_is_the_same(
 
 
 def test_another_module_is_refused(tuned: Tuned, fsdp_step: LowerStep):
-  other = target_lib.of_step(fsdp_step(), H100, name="scan")
+  other = target.of_step(fsdp_step(), H100, name="scan")
   with pytest.raises(errors.PlanError) as refused:
     verification_lib.verify(tuned.plan, other)
   message = str(refused.value)

@@ -9,8 +9,8 @@ import dataclasses
 import pytest
 
 from lagom_xla.compile import config as config_lib
-from lagom_xla.compile.targets import target as target_lib
-from lagom_xla.compile.xla import scheduler_profile
+from lagom_xla.compile import scheduler_profile
+from lagom_xla.compile import target as target_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes.combine import combinable
 from lagom_xla.search.xla.in_process import feedback

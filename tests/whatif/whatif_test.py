@@ -23,7 +23,7 @@ from commands import run_process
 from commands import write_steps
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
-from lagom_xla.compile.targets import target as target_lib
+from lagom_xla.compile import target as target_lib
 from lagom_xla.passes import hlo
 from lagom_xla.whatif import cases as cases_lib
 from lagom_xla.whatif import comparing

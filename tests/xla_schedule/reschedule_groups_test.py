@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import jax
 import pytest
 
-from lagom_xla.compile.runs import compiler
+from lagom_xla.compile import compiler
 from lagom_xla.passes import collectives
 from lagom_xla.passes import hlo
 import predicted_schedules

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lagom_xla.compile.runs import compiler
+from lagom_xla.compile import compiler
 from lagom_xla.flags import options as xla_options
 from lagom_xla.passes import collectives
 from lagom_xla.passes import dependencies

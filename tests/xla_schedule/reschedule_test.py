@@ -15,7 +15,7 @@ from hypothesis import settings
 import jax
 import pytest
 
-from lagom_xla.compile.runs import compiler
+from lagom_xla.compile import compiler
 from lagom_xla.costs import step as step_lib
 from lagom_xla.flags import options as xla_options
 from lagom_xla.passes import collectives

@@ -26,7 +26,7 @@ from benchmarks.live.cpu import behind_products
 from benchmarks.live.cpu import end_to_end
 from benchmarks.live.cpu import way as way_lib
 from lagom_xla import errors
-from lagom_xla.compile.lowering import rewriting
+from lagom_xla.compile import rewriting
 from lagom_xla.jax_internals import lowerings
 from lagom_xla.jax_internals import persistent_cache
 from lagom_xla.passes import collectives

@@ -20,7 +20,7 @@ import jax
 from benchmarks.live.cpu import behind_products
 from benchmarks.shaped_hosts import host
 from benchmarks.strands.wall_clock import train_step
-from lagom_xla.compile.lowering import rewriting
+from lagom_xla.compile import rewriting
 from lagom_xla.passes import in_compile
 from lagom_xla.passes import registry
 from lagom_xla.passes.program import form as form_lib

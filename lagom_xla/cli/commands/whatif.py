@@ -17,8 +17,8 @@ from lagom_xla.cli.stops import stopping
 
 if TYPE_CHECKING:
   from lagom_xla import cluster as cluster_lib
-  from lagom_xla.compile.targets import target as target_lib
-  from lagom_xla.compile.targets import watching
+  from lagom_xla.compile import target as target_lib
+  from lagom_xla.compile import watching
   from lagom_xla.whatif import cases as cases_lib
   from lagom_xla.whatif import comparing
 
@@ -142,7 +142,7 @@ def _run(arguments: argparse.Namespace) -> None:
 
 def _compare(arguments: argparse.Namespace) -> comparing.Compared:
   from lagom_xla.cli.console import progress
-  from lagom_xla.compile.loading import source
+  from lagom_xla.compile import source
   from lagom_xla.whatif import cases as cases_lib
 
   # Neither needs JAX, which takes its time.
@@ -196,12 +196,12 @@ def _cases(
     ClusterError: there is no such cluster.
     TargetError: the target cannot be had in other sizes.
   """
-  from lagom_xla.compile.loading import load
+  from lagom_xla.compile import load as load_lib
   from lagom_xla.whatif import cases as cases_lib
 
   rates = arguments.network_gbps
   rows = cases_lib.named(arguments.cluster, rates)
-  is_python = load.is_python(arguments.target)
+  is_python = load_lib.is_python(arguments.target)
   counts = arguments.nodes or ()
   if counts and not is_python:
     raise errors.TargetError(

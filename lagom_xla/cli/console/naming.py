@@ -11,9 +11,9 @@ from collections.abc import Callable
 import functools
 
 from lagom_xla.compile import config as config_lib
-from lagom_xla.compile.lowering import rewriting
-from lagom_xla.compile.targets import target as target_lib
-from lagom_xla.compile.targets import watching
+from lagom_xla.compile import rewriting
+from lagom_xla.compile import target as target_lib
+from lagom_xla.compile import watching
 from lagom_xla.costs import in_words
 from lagom_xla.flags import environment
 from lagom_xla.passes.schedule import orders as orders_lib

@@ -22,7 +22,7 @@ import rich.table
 import rich.text
 
 from lagom_xla.cli.console import silence
-from lagom_xla.compile.targets import watching
+from lagom_xla.compile import watching
 
 if TYPE_CHECKING:
   from lagom_xla.compile import config as config_lib

@@ -16,8 +16,8 @@ import warnings
 from lagom_xla import errors
 
 if TYPE_CHECKING:
-  from lagom_xla.compile.targets import target as target_lib
-  from lagom_xla.compile.workers import pool as pool_lib
+  from lagom_xla.compile import pool
+  from lagom_xla.compile import target as target_lib
   from lagom_xla.costs import step as step_lib
 
 TARGET_HELP = """\
@@ -134,7 +134,7 @@ def check_target(arguments: argparse.Namespace) -> None:
     TargetError, ClusterError: there is no such file, or no such cluster.
   """
   from lagom_xla import cluster as cluster_lib
-  from lagom_xla.compile.loading import source
+  from lagom_xla.compile import source
 
   keywords(arguments)
   cluster_lib.parse(arguments.cluster)
@@ -142,7 +142,7 @@ def check_target(arguments: argparse.Namespace) -> None:
 
 
 def load_target(
-  arguments: argparse.Namespace, workers: pool_lib.Pool | None = None
+  arguments: argparse.Namespace, workers: pool.Pool | None = None
 ) -> target_lib.Target:
   """The target that the arguments of `add_target` describe.
 
@@ -155,7 +155,7 @@ def load_target(
     TargetError, ClusterError, CompileError, HloError: it cannot be had.
   """
   from lagom_xla import cluster as cluster_lib
-  from lagom_xla.compile.loading import load
+  from lagom_xla.compile import load
   from lagom_xla.flags import environment
 
   environment.check()
@@ -193,7 +193,7 @@ def warn_of_repeated_work(
     target: what was compiled.
     step: it, with XLA's defaults.
   """
-  from lagom_xla.compile.loading import repeated_work
+  from lagom_xla.compile import repeated_work
 
   device_flops = step.analysis.gemm_flops
   if warning := repeated_work.warning(target, device_flops):

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from lagom_xla.cli.options import command as command_lib
 
 if TYPE_CHECKING:
-  from lagom_xla.compile.workers import pool as pool_lib
+  from lagom_xla.compile import pool as pool_lib
 
 
 def add(command: argparse.ArgumentParser) -> None:
@@ -56,8 +56,8 @@ def workers(
   if arguments.workers == 0:
     yield None
     return
-  from lagom_xla.compile.workers import cache as cache_lib
-  from lagom_xla.compile.workers import pool as pool_lib
+  from lagom_xla.compile import cache as cache_lib
+  from lagom_xla.compile import pool as pool_lib
 
   cache = None if arguments.no_cache else cache_lib.of_user()
   with pool_lib.Pool(

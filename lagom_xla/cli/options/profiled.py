@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
   from lagom_xla.cli.console import progress
-  from lagom_xla.compile.targets import target as target_lib
+  from lagom_xla.compile import target as target_lib
   from lagom_xla.costs import step as step_lib
   from lagom_xla.profiling import costing as costing_lib
 

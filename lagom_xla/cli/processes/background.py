@@ -4,7 +4,7 @@
 
     python -m lagom_xla.cli.processes.background FOLDER PARENT
 
-FOLDER holds a step (`compile/lowering/sent_step.py`) and a task; what is found
+FOLDER holds a step (`compile/lowered.py`) and a task; what is found
 is added there to a file, a JSON object per line, as soon as it is known. The
 process has the lowest priority, no GPU, and ends with its parent. It is started
 by `live/gpu/search_process.py`.
@@ -25,11 +25,11 @@ from lagom_xla import errors
 from lagom_xla.cli.options import compiling
 from lagom_xla.cli.options import profiled
 from lagom_xla.cli.stops import stopping
-from lagom_xla.compile.workers import serve
+from lagom_xla.compile import worker
 
 if TYPE_CHECKING:
   from lagom_xla.compile import config as config_lib
-  from lagom_xla.compile.targets import target as target_lib
+  from lagom_xla.compile import target as target_lib
   from lagom_xla.live.gpu import search_process as search_lib
   from lagom_xla.search.xla import candidates as candidates_lib
   from lagom_xla.tuner import tuning as tuning_lib
@@ -41,7 +41,7 @@ _NICENESS = 19
 def main() -> None:
   """Does the folder's task, and says there what came of it."""
   folder, parent = pathlib.Path(sys.argv[1]), int(sys.argv[2])
-  serve.end_with(parent)
+  worker.end_with(parent)
   os.nice(_NICENESS)
   from lagom_xla.live.gpu import search_process as search_lib
 
@@ -143,10 +143,10 @@ def _prove(target: target_lib.Target, config: config_lib.XlaConfig) -> None:
 
 
 def _target(folder: pathlib.Path) -> target_lib.Target:
-  from lagom_xla.compile.lowering import sent_step
-  from lagom_xla.compile.targets import target as target_lib
+  from lagom_xla.compile import lowered
+  from lagom_xla.compile import target as target_lib
 
-  return target_lib.of_sent(sent_step.read(folder), name="the step")
+  return target_lib.of_sent(lowered.read_step(folder), name="the step")
 
 
 def _propose(

@@ -25,7 +25,7 @@ from lagom_xla import temporary
 
 if TYPE_CHECKING:
   from lagom_xla import cluster as cluster_lib
-  from lagom_xla.compile.targets import target as target_lib
+  from lagom_xla.compile import target as target_lib
 
 _REASON = b'{"reason": '
 _MOST_WORDS = 400
@@ -50,7 +50,7 @@ class Loader:
     Raises:
       TargetError: it cannot be lowered for that cluster.
     """
-    from lagom_xla.compile.loading import load
+    from lagom_xla.compile import load
 
     if self._first and _is_needed(self._first, self._text, cluster):
       return _lowered(self._text, cluster, self._arguments)
@@ -63,8 +63,8 @@ def _is_needed(
   first: target_lib.Target, text: str, cluster: cluster_lib.Cluster
 ) -> bool:
   """Whether a target can be had for a cluster in another process only."""
-  from lagom_xla.compile.loading import load
-  from lagom_xla.compile.targets import target as target_lib
+  from lagom_xla.compile import load
+  from lagom_xla.compile import target as target_lib
 
   # A program whose mesh is of the devices that it is given stays a step.
   is_of_import = load.is_python(text) and not isinstance(
@@ -77,7 +77,7 @@ def _lowered(
   text: str, cluster: cluster_lib.Cluster, arguments: Mapping[str, str]
 ) -> target_lib.Target:
   """A target, lowered in a process of its own."""
-  from lagom_xla.compile.targets import target as target_lib
+  from lagom_xla.compile import target as target_lib
   from lagom_xla.passes import hlo
 
   task = {"text": text, "cluster": cluster.to_dict(), "arguments": arguments}
@@ -112,9 +112,9 @@ def _lowered(
 def main() -> None:
   """Lowers the target of the task, and writes what came of it."""
   file, parent = pathlib.Path(sys.argv[1]), int(sys.argv[2])
-  from lagom_xla.compile.workers import serve
+  from lagom_xla.compile import worker
 
-  serve.end_with(parent)
+  worker.end_with(parent)
   task = json.loads(sys.stdin.read())
   try:
     content = _module(task["text"], task["cluster"], task["arguments"])
@@ -129,8 +129,8 @@ def _module(
   text: str, cluster: Mapping[str, object], arguments: Mapping[str, str]
 ) -> bytes:
   from lagom_xla import cluster as cluster_lib
-  from lagom_xla.compile.loading import load
-  from lagom_xla.compile.targets import target as target_lib
+  from lagom_xla.compile import load
+  from lagom_xla.compile import target as target_lib
 
   wanted = cluster_lib.from_dict(cluster, where="the cluster")
   target = load.load(text, wanted, arguments=arguments)

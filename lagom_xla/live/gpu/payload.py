@@ -10,7 +10,7 @@ import json
 from lagom_xla import errors
 from lagom_xla import validation
 from lagom_xla.compile import config as config_lib
-from lagom_xla.compile.lowering import rewriting
+from lagom_xla.compile import rewriting
 from lagom_xla.passes.schedule import orders as orders_lib
 
 

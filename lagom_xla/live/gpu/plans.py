@@ -25,11 +25,11 @@ from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
 from lagom_xla import plan as plan_lib
 from lagom_xla.compile import config as config_lib
-from lagom_xla.compile.lowering import lowered as lowered_lib
-from lagom_xla.compile.lowering import nnx_step
-from lagom_xla.compile.targets import target as target_lib
-from lagom_xla.compile.workers import pool as pool_lib
-from lagom_xla.compile.xla import scheduler_profile
+from lagom_xla.compile import lowered as lowered_lib
+from lagom_xla.compile import nnx_step
+from lagom_xla.compile import pool
+from lagom_xla.compile import scheduler_profile
+from lagom_xla.compile import target as target_lib
 from lagom_xla.live import proposals as proposals_lib
 from lagom_xla.live.gpu import payload as payload_lib
 from lagom_xla.live.gpu import search_process as search_lib
@@ -62,7 +62,7 @@ class PlanProposer(proposals_lib.Proposer):
   searcher: str = nccl.DEFAULT_SEARCHER
   time_budget_s: float = _TIME_BUDGET_S
   num_workers: int = dataclasses.field(
-    default_factory=lambda: max(pool_lib.num_cores() // _SHARE_OF_CORES, 1)
+    default_factory=lambda: max(pool.num_cores() // _SHARE_OF_CORES, 1)
   )
   plan: plan_lib.Plan | None = dataclasses.field(default=None, init=False)
   has_profile_build: bool = dataclasses.field(default=True, init=False)

@@ -32,7 +32,7 @@ from lagom_xla import module_path
 from lagom_xla import temporary
 from lagom_xla import validation
 from lagom_xla.compile import config as config_lib
-from lagom_xla.compile.lowering import sent_step
+from lagom_xla.compile import lowered as lowered_lib
 
 Begun = contextlib.AbstractContextManager[Iterator[dict[str, Any]]]
 
@@ -98,7 +98,7 @@ def begun(
     WorkerError: there can be no such process.
   """
   with temporary.folder() as folder:
-    sent_step.write(lowered, cluster, folder)
+    lowered_lib.write_step(lowered, cluster, folder)
     (folder / _TASK).write_text(json.dumps(validation.write(task)))
     process = _start(folder)
     try:

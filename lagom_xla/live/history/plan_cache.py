@@ -34,9 +34,8 @@ import jaxlib
 from lagom_xla import plan as plan_lib
 from lagom_xla import validation
 from lagom_xla.apply.nccl import state as state_lib
-from lagom_xla.compile.lowering import nnx_step
-from lagom_xla.compile.workers import cache as cache_lib
-from lagom_xla.compile.workers import kept_files
+from lagom_xla.compile import cache
+from lagom_xla.compile import nnx_step
 from lagom_xla.jax_internals import lowerings
 from lagom_xla.jax_internals import persistent_cache
 from lagom_xla.jax_internals import request as request_lib
@@ -125,7 +124,7 @@ class PlanCache:
     except (OSError, UnicodeDecodeError) as error:
       self._say(f"{_WITHOUT}: {path} cannot be read: {error}")
       return None
-    kept_files.note_use(path)
+    cache.note_use(path)
     try:
       return _decode(text, key)
     except (ValueError, KeyError, TypeError, RecursionError) as error:
@@ -138,10 +137,8 @@ class PlanCache:
     Of several processes that keep one under the same key, one's stays.
     """
     try:
-      kept_files.write(self._path(key), _encode(key, entry).encode())
-      kept_files.make_room(
-        self._folder, suffix=_SUFFIX, max_bytes=self._max_bytes
-      )
+      cache.write(self._path(key), _encode(key, entry).encode())
+      cache.make_room(self._folder, suffix=_SUFFIX, max_bytes=self._max_bytes)
     except OSError as error:
       self._say(f"{_NOT_KEPT}: {self._folder} cannot be written: {error}")
 
@@ -170,7 +167,7 @@ def in_folder(folder: str | pathlib.Path | bool) -> PlanCache | None:
   The user's is beside the user's compiles; there is none where those are off.
   """
   if isinstance(folder, bool):
-    compiles = cache_lib.folder_of_user() if folder else None
+    compiles = cache.folder_of_user() if folder else None
     return None if compiles is None else PlanCache(compiles / "plans")
   return PlanCache(pathlib.Path(folder).absolute())
 

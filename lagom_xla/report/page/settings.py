@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from lagom_xla import plan as plan_lib
 from lagom_xla.compile import config as config_lib
-from lagom_xla.compile.lowering import rewriting
+from lagom_xla.compile import rewriting
 from lagom_xla.costs import in_words
 from lagom_xla.passes.schedule import orders as orders_lib
 from lagom_xla.report.page import story as story_lib

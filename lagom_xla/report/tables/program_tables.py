@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import rich.table
 
-from lagom_xla.compile.lowering import rewriting
+from lagom_xla.compile import rewriting
 from lagom_xla.costs import in_words
 from lagom_xla.passes.program import outcome as outcome_lib
 from lagom_xla.report.tables import table as table_lib

@@ -10,7 +10,7 @@ import rich.table
 
 from lagom_xla import plan as plan_lib
 from lagom_xla.compile import config as config_lib
-from lagom_xla.compile.lowering import rewriting
+from lagom_xla.compile import rewriting
 from lagom_xla.costs import in_words
 from lagom_xla.costs import uncertainty
 from lagom_xla.flags import environment

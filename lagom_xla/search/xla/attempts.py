@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from lagom_xla.compile import config as config_lib
-from lagom_xla.compile.lowering import rewriting
+from lagom_xla.compile import rewriting
 from lagom_xla.search.xla import candidates
 
 

@@ -14,8 +14,8 @@ import functools
 
 from lagom_xla import errors
 from lagom_xla.compile import config as config_lib
-from lagom_xla.compile.lowering import lowered as lowered_lib
-from lagom_xla.compile.targets import target as target_lib
+from lagom_xla.compile import lowered
+from lagom_xla.compile import target as target_lib
 from lagom_xla.search.nccl import searcher as searcher_lib
 from lagom_xla.search.nccl import without_plugin
 from lagom_xla.search.xla import as_run
@@ -27,9 +27,9 @@ from lagom_xla.search.xla import named as named_lib
 from lagom_xla.search.xla import pruning
 from lagom_xla.search.xla import turns
 
-_Result = tuple[candidates.Search, lowered_lib.Compilation | None]
+_Result = tuple[candidates.Search, lowered.Compilation | None]
 _Checked = tuple[
-  candidates.Search, lowered_lib.Compilation | None, candidates.Search | None
+  candidates.Search, lowered.Compilation | None, candidates.Search | None
 ]
 
 
@@ -69,7 +69,7 @@ def of_default(
 def of_best(
   target: target_lib.Target,
   search: candidates.Search,
-  compiled_default: lowered_lib.Compilation | None,
+  compiled_default: lowered.Compilation | None,
   *,
   searcher: searcher_lib.Searcher,
   by_cap: without_plugin.WithoutPlugin | None = None,
@@ -111,7 +111,7 @@ def _checked(
   target: target_lib.Target,
   search: candidates.Search,
   *,
-  compiled_default: lowered_lib.Compilation | None,
+  compiled_default: lowered.Compilation | None,
   searcher: searcher_lib.Searcher,
   scheduled: as_run.Scheduled,
   by_cap: without_plugin.WithoutPlugin | None = None,
@@ -170,7 +170,7 @@ def _judged(
   target: target_lib.Target,
   search: candidates.Search,
   candidate: candidates.Candidate,
-  compiled: lowered_lib.Compilation | None,
+  compiled: lowered.Compilation | None,
   searcher: searcher_lib.Searcher,
 ) -> candidates.Search:
   """The search with a candidate judged by its compiled module.
@@ -188,11 +188,11 @@ def _judged(
   return search.judged_again(candidate, judged)
 
 
-def _peak_bytes(compiled: lowered_lib.Compilation | None) -> int | None:
+def _peak_bytes(compiled: lowered.Compilation | None) -> int | None:
   return None if compiled is None else compiled.peak_bytes
 
 
 def _compile(
   target: target_lib.Target, config: config_lib.XlaConfig
-) -> lowered_lib.Compilation | None:
+) -> lowered.Compilation | None:
   return None if target.obstacle else target.compile(config)

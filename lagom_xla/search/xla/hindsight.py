@@ -16,7 +16,7 @@ import collections
 from collections.abc import Iterable, Sequence
 import dataclasses
 
-from lagom_xla.compile.fused import after_fusion
+from lagom_xla.compile import fused
 from lagom_xla.search.xla import candidates
 from lagom_xla.search.xla import predictions as predictions_lib
 from lagom_xla.search.xla.knobs import value as value_lib
@@ -143,7 +143,7 @@ def tells_little(value: value_lib.Value) -> bool:
   One that is for schedules short of memory does nothing on those that are not,
   and one that makes other kernels may couple what other loops keep apart.
   """
-  return value.is_first or bool(after_fusion.before(value.options))
+  return value.is_first or bool(fused.options_before_fusion(value.options))
 
 
 def _key(value: value_lib.Value) -> _Key:

@@ -16,7 +16,7 @@ import dataclasses
 import functools
 
 from lagom_xla.compile import config as config_lib
-from lagom_xla.compile.targets import target as target_lib
+from lagom_xla.compile import target as target_lib
 from lagom_xla.flags import environment
 from lagom_xla.passes import hlo
 from lagom_xla.search import nccl

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import dataclasses
 
-from lagom_xla.compile.lowering import lowered as lowered_lib
-from lagom_xla.compile.targets import target as target_lib
+from lagom_xla.compile import lowered
+from lagom_xla.compile import target as target_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.costs import uncertainty
 from lagom_xla.passes.schedule import digest
@@ -27,7 +27,7 @@ def candidate(
   *,
   target: target_lib.Target,
   searcher: searcher_lib.Searcher,
-  compiled: lowered_lib.Compilation | None = None,
+  compiled: lowered.Compilation | None = None,
 ) -> candidates.Candidate:
   """A candidate, judged by its compiles from the beginning.
 
@@ -73,7 +73,7 @@ def candidate(
 def _runs(
   found: candidates.Candidate,
   step: step_lib.Step,
-  compiled: lowered_lib.Compilation | None,
+  compiled: lowered.Compilation | None,
 ) -> step_lib.Step:
   """The step that runs of what is scheduled like this."""
   if compiled is not None:

@@ -19,7 +19,7 @@ import dataclasses
 import functools
 
 from lagom_xla.compile import config as config_lib
-from lagom_xla.compile.fused import after_fusion
+from lagom_xla.compile import fused
 from lagom_xla.search.xla import arms as arms_lib
 from lagom_xla.search.xla import attempts
 from lagom_xla.search.xla import candidates
@@ -111,14 +111,14 @@ def _fused_otherwise(
   are asked for (`pruning.py`).
   """
   config = pruning.expected(start, default)
-  if not after_fusion.is_possible(config.options):
+  if not fused.may_share(config.options):
     return []
   return [config.without_options([name]) for name in _fused_before(config)]
 
 
 def _fused_before(config: config_lib.XlaConfig) -> Collection[str]:
   """The options of a config that XLA fuses other kernels for."""
-  return after_fusion.before(config.options)
+  return fused.options_before_fusion(config.options)
 
 
 def _from_starts(

@@ -15,7 +15,7 @@ import contextlib
 import dataclasses
 
 from lagom_xla.compile import config as config_lib
-from lagom_xla.compile.targets import target as target_lib
+from lagom_xla.compile import target as target_lib
 
 InTurn = Callable[
   [Sequence[config_lib.XlaConfig]],

@@ -16,11 +16,11 @@ import pytest
 import combine_text
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
+from lagom_xla.compile import compiler
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import devices as devices_lib
-from lagom_xla.compile.lowering import lowered_step
-from lagom_xla.compile.runs import compiler
-from lagom_xla.compile.targets import target as target_lib
+from lagom_xla.compile import lowered as lowered_lib
+from lagom_xla.compile import target as target_lib
 from lagom_xla.passes import collectives
 from lagom_xla.passes import combine
 from lagom_xla.passes import hlo
@@ -200,7 +200,7 @@ def test_an_executable_keeps_donation_or_is_refused(
   # As on live GPUs, where what comes of a compile is what runs.
   monkeypatch.setattr(devices_lib, "is_live", lambda _: True)
   lowered = fsdp_step()
-  step = lowered_step.LoweredStep(lowered, _CLUSTER)
+  step = lowered_lib.LoweredStep(lowered, _CLUSTER)
   groups = (tuple(_of_kind(scan, "all-gather")[1:]),)
   if not registry.keeps_donation():
     with pytest.raises(
@@ -235,7 +235,7 @@ def test_other_modules_are_left_alone(fsdp_step: LowerStep) -> None:
   lowered = fsdp_step()
   groups = (("no", "such", "labels"),)
   with in_compile.grouped("jit_another_step", groups):
-    module = compiler.schedule(lowered_step.LoweredStep(lowered, _CLUSTER))
+    module = compiler.schedule(lowered_lib.LoweredStep(lowered, _CLUSTER))
   assert not combine.labels(module, groups)
 
 

@@ -21,7 +21,7 @@ import pytest
 from lagom_xla import cluster
 from lagom_xla import errors
 from lagom_xla.compile import config as config_lib
-from lagom_xla.compile.targets import target as target_lib
+from lagom_xla.compile import target as target_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes import in_compile
 from lagom_xla.passes import registry

@@ -18,8 +18,8 @@ import numpy as np
 import pytest
 
 from lagom_xla import cluster
-from lagom_xla.compile.lowering import lowered_step
-from lagom_xla.compile.runs import compiler
+from lagom_xla.compile import compiler
+from lagom_xla.compile import lowered as lowered_lib
 from lagom_xla.passes import collectives
 from lagom_xla.passes import combine
 from lagom_xla.passes import hlo
@@ -217,7 +217,7 @@ def test_xlas_partitioner_hands_keys_on_to_the_collectives_that_it_places(
 ):
   lowered = steps.lower_gspmd(h100s)
   assert len(key(lowered)) == 1
-  step = lowered_step.LoweredStep(lowered, cluster.parse("1x8xh100"))
+  step = lowered_lib.LoweredStep(lowered, cluster.parse("1x8xh100"))
   module = compiler.before_combining(step)
   found = collections.Counter(
     combine.program_key(i)

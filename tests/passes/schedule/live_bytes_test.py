@@ -17,8 +17,8 @@ import pytest
 
 import hlo_text
 from lagom_xla import cluster as cluster_lib
-from lagom_xla.compile.lowering import lowered_step
-from lagom_xla.compile.runs import compiler
+from lagom_xla.compile import compiler
+from lagom_xla.compile import lowered as lowered_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes.schedule import aliasing
 from lagom_xla.passes.schedule import live_bytes
@@ -76,7 +76,7 @@ def test_a_step_needs_what_xla_says(
     states if num_states > 1 else states[0], array(rows, "x")
   )
   cluster = cluster_lib.parse("1x8xh100")
-  compiled = compiler.compile(lowered_step.LoweredStep(lowered, cluster))
+  compiled = compiler.compile(lowered_lib.LoweredStep(lowered, cluster))
   assert _estimated(compiled.module) == pytest.approx(
     compiled.peak_bytes, rel=0.01
   )

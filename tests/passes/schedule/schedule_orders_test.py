@@ -13,8 +13,8 @@ import pytest
 
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
-from lagom_xla.compile.lowering import lowered_step
-from lagom_xla.compile.runs import compiler
+from lagom_xla.compile import compiler
+from lagom_xla.compile import lowered as lowered_lib
 from lagom_xla.passes import collectives
 from lagom_xla.passes import dependencies
 from lagom_xla.passes import hlo
@@ -130,7 +130,7 @@ def test_memory_is_estimated_as_xla_assigns_it(
 ) -> None:
   cluster = cluster_lib.parse("1x8xh100")
   for lowered in (fsdp_step(), tp_step):
-    compilation = compiler.compile(lowered_step.LoweredStep(lowered, cluster))
+    compilation = compiler.compile(lowered_lib.LoweredStep(lowered, cluster))
     module = compilation.module
     estimate = live_bytes.peak_bytes(module, aliasing.of(module))
     assert estimate == pytest.approx(compilation.peak_bytes, rel=0.05)

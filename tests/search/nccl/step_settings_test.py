@@ -15,7 +15,7 @@ from gather_steps import MIB
 from gather_steps import ONE_WAVE
 import hlo_text
 from lagom_xla import cluster as cluster_lib
-from lagom_xla.compile.loading import load
+from lagom_xla.compile import load
 from lagom_xla.costs import gemm
 from lagom_xla.costs import step as step_lib
 from lagom_xla.passes import pjrt_transform

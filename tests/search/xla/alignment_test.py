@@ -28,7 +28,7 @@ from lagom_xla import errors
 from lagom_xla import plan as plan_lib
 from lagom_xla.apply import compile as apply_compile
 from lagom_xla.compile import config as config_lib
-from lagom_xla.compile.targets import target as target_lib
+from lagom_xla.compile import target as target_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.passes import registry
 from lagom_xla.passes.program import form as form_lib

@@ -14,11 +14,11 @@ import pytest
 
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
+from lagom_xla.compile import compiler
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import devices as devices_lib
-from lagom_xla.compile.lowering import lowered_step
-from lagom_xla.compile.runs import compiler
-from lagom_xla.compile.xla import scheduler_profile
+from lagom_xla.compile import lowered as lowered_lib
+from lagom_xla.compile import scheduler_profile
 from lagom_xla.costs import step as step_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes import overlap
@@ -242,7 +242,7 @@ def test_any_profile_switches_the_scheduler_on_where_it_is_off(
     profile: str | None = None, **options: bool
   ) -> list[list[str]]:
     config = config_lib.XlaConfig(options=options, scheduler_profile=profile)
-    step = lowered_step.LoweredStep(lowered, a100s)
+    step = lowered_lib.LoweredStep(lowered, a100s)
     return order(compiler.schedule(step, config))
 
   fed = order_with(scheduler_profile.encode({"no such instruction": 1.0}))

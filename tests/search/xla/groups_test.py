@@ -16,10 +16,10 @@ import pytest
 
 import fake_target
 from lagom_xla import cluster as cluster_lib
+from lagom_xla.compile import compiler
 from lagom_xla.compile import config as config_lib
-from lagom_xla.compile.lowering import lowered_step
-from lagom_xla.compile.runs import compiler
-from lagom_xla.compile.targets import target as target_lib
+from lagom_xla.compile import lowered as lowered_lib
+from lagom_xla.compile import target as target_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.flags import nccl_channels
 from lagom_xla.flags import options as xla_options
@@ -41,7 +41,7 @@ _H100 = cluster_lib.parse("1x8xh100")
 class _Case:
   """A target with options, scheduled with every collective alone."""
 
-  step: lowered_step.LoweredStep
+  step: lowered_lib.LoweredStep
   target: target_lib.Target
   options: dict[str, Any]
   apart: hlo.Module

@@ -14,8 +14,8 @@ import hlo_text
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
 from lagom_xla.compile import config as config_lib
-from lagom_xla.compile.targets import target as target_lib
-from lagom_xla.compile.xla import scheduler_profile
+from lagom_xla.compile import scheduler_profile
+from lagom_xla.compile import target as target_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes import registry
 from lagom_xla.passes.program import outcome as outcome_lib

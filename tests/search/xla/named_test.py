@@ -10,8 +10,8 @@ import jax
 
 import compiles
 from lagom_xla.compile import config as config_lib
-from lagom_xla.compile.targets import target as target_lib
-from lagom_xla.compile.workers import pool as pool_lib
+from lagom_xla.compile import pool as pool_lib
+from lagom_xla.compile import target as target_lib
 from lagom_xla.costs import channel_limit
 from lagom_xla.passes import hlo
 from lagom_xla.search import nccl

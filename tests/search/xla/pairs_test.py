@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.compile import config as config_lib
-from lagom_xla.compile.targets import target as target_lib
+from lagom_xla.compile import target as target_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.search.xla import joint
 from lagom_xla.search.xla import pairs

@@ -11,7 +11,7 @@ import jax
 import pytest
 
 from lagom_xla import cluster as cluster_lib
-from lagom_xla.compile.targets import target as target_lib
+from lagom_xla.compile import target as target_lib
 from lagom_xla.search.xla import joint
 from lagom_xla.search.xla import knobs
 from lagom_xla.search.xla import predictions

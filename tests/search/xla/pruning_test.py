@@ -16,8 +16,8 @@ import fake_target
 import hlo_text
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.compile import config as config_lib
-from lagom_xla.compile.lowering import lowered as lowered_lib
-from lagom_xla.compile.targets import target as target_lib
+from lagom_xla.compile import lowered
+from lagom_xla.compile import target as target_lib
 from lagom_xla.passes import hlo
 from lagom_xla.search import nccl
 from lagom_xla.search.xla import candidates
@@ -85,9 +85,9 @@ def test_of_two_options_of_which_one_would_do_one_stays():
 def test_a_plan_sets_only_what_acted_of_what_was_compiled_to_the_end():
   to_the_end: list[set[str]] = []
 
-  def compile_fully(config: config_lib.XlaConfig) -> lowered_lib.Compilation:
+  def compile_fully(config: config_lib.XlaConfig) -> lowered.Compilation:
     to_the_end.append(set(config.options))
-    return lowered_lib.Compilation(
+    return lowered.Compilation(
       module=schedule(config), compiled=None, peak_bytes=2**30
     )
 

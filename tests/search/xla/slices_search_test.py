@@ -18,7 +18,7 @@ import formed_target
 import hlo_text
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import devices as devices_lib
-from lagom_xla.compile.targets import target as target_lib
+from lagom_xla.compile import target as target_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes import pjrt_transform
 from lagom_xla.passes.program import outcome as outcome_lib

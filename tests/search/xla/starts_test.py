@@ -11,7 +11,7 @@ import fake_target
 import hlo_text
 from lagom_xla import errors
 from lagom_xla.compile import config as config_lib
-from lagom_xla.compile.lowering import lowered as lowered_lib
+from lagom_xla.compile import lowered
 from lagom_xla.costs import lower_bound
 from lagom_xla.passes import hlo
 from lagom_xla.report.printed import as_json
@@ -143,8 +143,8 @@ def test_more_of_what_no_gpu_can_hold_is_not_compiled():
       200.0 - 5 * (arm_steps.HEURISTIC in config.options), is_full=True
     )
 
-  def compile_fully(config: config_lib.XlaConfig) -> lowered_lib.Compilation:
-    return lowered_lib.Compilation(
+  def compile_fully(config: config_lib.XlaConfig) -> lowered.Compilation:
+    return lowered.Compilation(
       module=schedule(config),
       compiled=None,
       peak_bytes=arm_steps.H100.gpu.hbm_bytes * (2 if takes(config) else 1),
@@ -169,9 +169,9 @@ def test_what_is_slower_than_an_arm_is_not_compiled_to_the_end():
   def schedule(config: config_lib.XlaConfig) -> hlo.Module:
     return arm_steps.step(200.0 - 5 * ("xla_a" in config.options), is_full=True)
 
-  def compile_fully(config: config_lib.XlaConfig) -> lowered_lib.Compilation:
+  def compile_fully(config: config_lib.XlaConfig) -> lowered.Compilation:
     compiled.append(set(config.options))
-    return lowered_lib.Compilation(
+    return lowered.Compilation(
       module=schedule(config), compiled=None, peak_bytes=2**30
     )
 
@@ -276,9 +276,9 @@ def test_an_arm_that_the_device_does_not_hold_is_refused_before_it_is_best():
     is_large = "xla_large" in config.options
     return arm_steps.step(100.0 if is_large else 200.0, is_full=is_large)
 
-  def compile_fully(config: config_lib.XlaConfig) -> lowered_lib.Compilation:
+  def compile_fully(config: config_lib.XlaConfig) -> lowered.Compilation:
     is_large = "xla_large" in config.options
-    return lowered_lib.Compilation(
+    return lowered.Compilation(
       module=schedule(config),
       compiled=None,
       peak_bytes=arm_steps.H100.gpu.hbm_bytes * 2 if is_large else 2**30,

@@ -17,8 +17,8 @@ import fake_target
 import hlo_text
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.compile import config as config_lib
-from lagom_xla.compile.targets import target as target_lib
-from lagom_xla.compile.workers import pool as pool_lib
+from lagom_xla.compile import pool
+from lagom_xla.compile import target as target_lib
 from lagom_xla.passes import hlo
 from lagom_xla.search.xla import arms as arms_lib
 from lagom_xla.search.xla import candidates
@@ -155,9 +155,7 @@ def test_a_search_finds_the_same_with_any_number_of_workers(
     with contextlib.ExitStack() as stack:
       used: target_lib.Target = target
       if num_workers:
-        used = used.with_workers(
-          stack.enter_context(pool_lib.Pool(num_workers))
-        )
+        used = used.with_workers(stack.enter_context(pool.Pool(num_workers)))
       assert used.num_workers == num_workers
       found.append(joint.search(used, arms=arms, max_compiles=2))
   assert _found(found[0]) == _found(found[1])

@@ -17,7 +17,7 @@ import dataclasses
 
 from lagom_xla import errors
 from lagom_xla.compile import config as config_lib
-from lagom_xla.compile.targets import target as target_lib
+from lagom_xla.compile import target as target_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.costs.replay import program as program_lib
 from lagom_xla.costs.replay import timeline as timeline_lib

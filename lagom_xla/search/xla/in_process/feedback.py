@@ -28,7 +28,7 @@ import dataclasses
 from typing import TypeGuard
 
 from lagom_xla import errors
-from lagom_xla.compile.xla import scheduler_profile
+from lagom_xla.compile import scheduler_profile
 from lagom_xla.costs import step as step_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes import kernels as kernels_lib

@@ -22,7 +22,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import dataclasses
 
 from lagom_xla import errors
-from lagom_xla.compile.targets import target as target_lib
+from lagom_xla.compile import target as target_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.search.xla import attempts as attempts_lib
 from lagom_xla.search.xla import candidates

@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 
 from lagom_xla import errors
-from lagom_xla.compile.targets import target as target_lib
+from lagom_xla.compile import target as target_lib
 from lagom_xla.passes import donation
 from lagom_xla.passes import hlo
 from lagom_xla.search.xla import candidates

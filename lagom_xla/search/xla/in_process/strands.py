@@ -32,7 +32,7 @@ import functools
 import typing
 
 from lagom_xla.compile import config as config_lib
-from lagom_xla.compile.targets import target as target_lib
+from lagom_xla.compile import target as target_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.passes.program import form as form_lib
 from lagom_xla.search.xla import attempts as attempts_lib

@@ -8,27 +8,152 @@ stands `copy`, which StableHLO lacks (before optimization a copy changes nothing
 but a layout that XLA will choose anew); and in a module that was partitioned,
 the shardings and mesh symbols of the partitioner that already ran. They are
 taken out.
+
+Modules `before_optimizations` have the shapes of whole arrays, and so has
+`Lowered.compiler_ir("hlo")`. XLA:GPU's first pass is the partitioner, Shardy or
+GSPMD, which makes of them the program of one device. In the proto nothing says
+which of the two a module is; what it holds does (`partitioner`).
+
+To arguments and results in the host's memory JAX writes an attribute, of which
+XLA makes a layout when it compiles. What turns one into the other elsewhere
+forgets them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
+import math
+import re
 from typing import Any
 
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
 from lagom_xla import errors
-from lagom_xla.compile.lowering import memory_kinds
-from lagom_xla.compile.lowering import shardings
+from lagom_xla.jax_internals import op_shardings
 from lagom_xla.jax_internals import untraced
+from lagom_xla.passes import collectives
 from lagom_xla.passes import hlo
+from lagom_xla.passes import host_copies
 from lagom_xla.passes import replica_groups
 from lagom_xla.passes.program.stablehlo import dependence
+from lagom_xla.passes.program.stablehlo import functions
+
+# Marks of JAX for the partitioner, which takes them out.
+_GSPMD_MARKS = frozenset(
+  ["Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape"]
+)
+_SHARDY_MARK = "xla.sdy."
+_SHARDY_MESHES = "xla.sdy.meshes"
+
+
+def partitioner(module: hlo.Module) -> str | None:
+  """The partitioner that a module is for: "shardy" or "gspmd".
+
+  None where one has acted already. Where only parameters and results are
+  sharded, which the partitioner leaves as they were, a module without any
+  communication is taken for one that no partitioner has seen.
+  """
+  if module.is_scheduled:
+    return None
+  instructions = [
+    instruction
+    for computation in module.computations.values()
+    for instruction in computation.instructions
+  ]
+  is_marked = any(
+    instruction.custom_call_target in _GSPMD_MARKS
+    or instruction.custom_call_target.startswith(_SHARDY_MARK)
+    for instruction in instructions
+  )
+  communicates = any(
+    collectives.kind_of(i) or i.opcode == "partition-id" for i in instructions
+  )
+  if not is_marked and (communicates or num_devices(module) is None):
+    return None
+  is_named = any(
+    op_shardings.is_named_sharding(instruction.sharding.SerializeToString())
+    for instruction in instructions
+    if instruction.HasField("sharding")
+  )
+  return "shardy" if is_told_to_shardy(module) or is_named else "gspmd"
+
+
+def is_told_to_shardy(module: hlo.Module) -> bool:
+  """Whether all shardings are in frontend attributes, which Shardy reads.
+
+  From JAX 0.12 on they are in the shardings themselves, as names of axes.
+  """
+  return _SHARDY_MESHES in module.proto.frontend_attributes.map
+
+
+def num_devices(module: hlo.Module) -> int | None:
+  """Devices that a module's shardings split arrays over; None without any."""
+  meshes = module.proto.frontend_attributes.map.get(_SHARDY_MESHES, "")
+  sizes = [
+    math.prod(map(int, re.findall(r'"=(\d+)', axes)))
+    for axes in re.findall(r"#sdy\.mesh<\[(.*?)\]", meshes)
+  ]
+  sizes += [
+    op_shardings.num_devices_of_sharding(
+      instruction.sharding.SerializeToString()
+    )
+    for computation in module.computations.values()
+    for instruction in computation.instructions
+    if instruction.HasField("sharding")
+  ]
+  largest = max(sizes, default=1)
+  return largest if largest > 1 else None
+
+
+_KIND = "mhlo.memory_kind"
+_HOST = "pinned_host"
+
+
+def into_stablehlo(module: hlo.Module, program: ir.Module) -> None:
+  """Says in a program what the module that it was made of has on the host."""
+  main = functions.by_name(program.operation)["main"]
+  for role, shapes in _shapes(module):
+    on_host = [host_copies.is_on_host(shape) for shape in shapes]
+    if any(on_host):
+      kind = {_KIND: ir.StringAttr.get(_HOST)}
+      known = _attributes(main, role) or [{}] * len(shapes)
+      main.attributes[role] = ir.ArrayAttr.get(
+        [
+          ir.DictAttr.get({**of_one, **kind} if is_there else dict(of_one))
+          for of_one, is_there in zip(known, on_host, strict=True)
+        ]
+      )
+
+
+def into_hlo(program: ir.Module, module: hlo.Module) -> None:
+  """Says in a module what the program that it was made of has on the host."""
+  main = functions.by_name(program.operation)["main"]
+  for role, shapes in _shapes(module):
+    for shape, of_one in zip(shapes, _attributes(main, role), strict=False):
+      if _KIND in of_one and ir.StringAttr(of_one[_KIND]).value == _HOST:
+        host_copies.put_on_host(shape)
+
+
+def _shapes(module: hlo.Module) -> Iterator[tuple[str, Sequence[hlo.Shape]]]:
+  """The layouts that a module takes and returns arrays in."""
+  shape = module.proto.host_program_shape
+  yield "arg_attrs", shape.parameters
+  yield "res_attrs", shape.result.tuple_shapes or [shape.result]
+
+
+def _attributes(main: ir.Operation, role: str) -> list[Mapping[str, Any]]:
+  """Those of each argument or result; empty where none has any."""
+  if role not in main.attributes:
+    return []
+  known: Any = main.attributes[role]
+  return [{a.name: a.attr for a in ir.DictAttr(each)} for each in known]
+
 
 _SHARDING = "mhlo.sharding"
 
 
-def of_module(module: hlo.Module) -> ir.Module:
+def stablehlo_of(module: hlo.Module) -> ir.Module:
   """The module as StableHLO, for `untraced.compile_stablehlo`.
 
   Raises:
@@ -42,16 +167,16 @@ def of_module(module: hlo.Module) -> ir.Module:
     for name in [n for n in attributes if n.startswith("mhlo.spmd_")]:
       del attributes[name]
     module_op.walk(_drop_tilings)
-    if shardings.is_told_to_shardy(module):
+    if is_told_to_shardy(module):
       for function in converted.body.operations:
         _drop_shardings(function.operation)
     for operation in dependence.inner_operations(module_op):
       if operation.name == "stablehlo.dot":
         _generalize(operation)
-    memory_kinds.into_stablehlo(module, converted)
+    into_stablehlo(module, converted)
 
   stripped = _without_copies(module.proto)
-  if shardings.partitioner(module) is None:
+  if partitioner(module) is None:
     _strip_shardings(stripped)
   try:
     return untraced.stablehlo_of_hlo(stripped.SerializeToString(), edit)

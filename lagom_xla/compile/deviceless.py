@@ -21,21 +21,18 @@ compiles dozens of times what a job compiles once.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 import functools
-from typing import Any, TypeVar
 
 import jax
 
 from lagom_xla import errors
-from lagom_xla.compile import pending as pending_lib
-from lagom_xla.compile.fused import remaining_passes
-from lagom_xla.compile.lowering import lowered as lowered_lib
-from lagom_xla.compile.xla import options_set
+from lagom_xla.compile import fused
+from lagom_xla.compile import lowered as lowered_lib
+from lagom_xla.compile import xla
 
 _FUSION_AUTOTUNER = "xla_gpu_experimental_enable_fusion_autotuner"
 _TILING_PROPAGATION = "xla_gpu_experimental_enable_tiling_propagation"
-_DISABLE = remaining_passes.DISABLE
+_DISABLE = fused.DISABLE
 _NO_MODULE = "^$"
 # Before, XLA compiles no product to choose its tiles.
 _CHOOSES_TILES = jax.__version_info__ >= (0, 12)
@@ -43,8 +40,6 @@ _CHOOSES_TILES = jax.__version_info__ >= (0, 12)
 _REFUSAL = "No supported config found"
 # Programs for which it said so without propagation, by name and cluster.
 _propagating: set[tuple[str, str]] = set()
-
-_T = TypeVar("_T")
 
 
 def is_compile_only(lowered: lowered_lib.Lowered) -> bool:
@@ -77,53 +72,35 @@ def asked(
   left_out: dict[str, bool | int | float | str] = {_FUSION_AUTOTUNER: False}
   if generates_code:
     return {**left_out, **options}
-  if not _is_left_to_us(options_set.DUMPS):
-    left_out[options_set.DUMPED_MODULES] = _NO_MODULE
+  if not _is_left_to_us(xla.DUMPS):
+    left_out[xla.DUMPED_MODULES] = _NO_MODULE
   propagates = keeps_names or _key(lowered) in _propagating
   if not propagates and _is_left_to_us(_TILING_PROPAGATION):
     left_out[_TILING_PROPAGATION] = False
   together = {**left_out, **options}
   if not chooses_tiles and _is_left_to_us("hlo_pass"):
-    disabled = filter(None, (options.get(_DISABLE), remaining_passes.CONFIGS))
+    disabled = filter(None, (options.get(_DISABLE), fused.CONFIGS))
     together[_DISABLE] = ",".join(map(str, disabled))
   return together
 
 
-def with_tiles(
-  run: Callable[[], pending_lib.Pending[_T]],
-  check: Callable[[], pending_lib.Pending[Any]],
-  lowered: lowered_lib.Lowered,
-) -> pending_lib.Pending[_T]:
-  """A compile of XLA's defaults, again if XLA has no tiles for what it fuses.
+def tiles_may_be_refused(lowered: lowered_lib.Lowered) -> bool:
+  """Whether XLA may have no tiles for what it fuses without propagation."""
+  return (
+    _CHOOSES_TILES
+    and _key(lowered) not in _propagating
+    and is_compile_only(lowered)
+  )
 
-  Only where workers look beside it: alone it would take twice as long.
 
-  Args:
-    run: starts it.
-    check: starts the same with tiles chosen.
-    lowered: what is compiled.
-  """
-  is_known = not _CHOOSES_TILES or _key(lowered) in _propagating
-  if is_known or lowered.workers is None or not is_compile_only(lowered):
-    return run()
-  first, checked = run(), check()
-
-  def result() -> _T:
-    try:
-      checked.result()
-    except errors.CompileError as error:
-      if _REFUSAL not in str(error):
-        return first.result()  # It says why itself.
-      first.drop()
-      _propagating.add(_key(lowered))
-      return run().result()
-    return first.result()
-
-  def drop() -> None:
-    first.drop()
-    checked.drop()
-
-  return pending_lib.Pending(result=result, drop=drop)
+def note_refusal(
+  error: errors.CompileError, lowered: lowered_lib.Lowered
+) -> bool:
+  """Whether XLA refused tiles, which are propagated from then on."""
+  is_refusal = _REFUSAL in str(error)
+  if is_refusal:
+    _propagating.add(_key(lowered))
+  return is_refusal
 
 
 def _key(lowered: lowered_lib.Lowered) -> tuple[str, str]:
@@ -132,7 +109,7 @@ def _key(lowered: lowered_lib.Lowered) -> tuple[str, str]:
 
 def _is_left_to_us(word: str) -> bool:
   """Whether XLA_FLAGS names no option with this word in it."""
-  return not options_set.may_name([word], ())
+  return not xla.may_name([word], ())
 
 
 @functools.cache

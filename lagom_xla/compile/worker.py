@@ -1,16 +1,24 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""A worker: one process that compiles, as its parent sees it.
+"""Workers: processes that compile, so that an abort in XLA ends only them.
 
-It has the parent's environment, so that XLA reads the same flags, but never its
-GPUs. It ends with the thread that started it.
+`Worker` is such a process as its parent sees it. It has the parent's
+environment, so that XLA reads the same flags, but never its GPUs, and ends with
+the thread that started it. `main` is what it runs: the first message through
+the socket between them is `READY` or why it cannot compile; then each job is
+answered by a `job.Result`, by an error of lagom_xla, or by a `job.Refusal`, and
+before that perhaps by a `job.Shown`. It imports JAX only there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 import contextlib
+import ctypes
+import functools
+import gc
 import multiprocessing
+from multiprocessing import connection
 import os
 import re
 import signal
@@ -20,9 +28,13 @@ import tempfile
 from typing import Any
 
 from lagom_xla import errors
-from lagom_xla.compile.workers import job as job_lib
-from lagom_xla.compile.workers import serve
+from lagom_xla.compile import job as job_lib
 
+# What a worker says first where it can compile.
+READY = "ready"
+# What its Python runs, with a file descriptor of the socket and the parent's
+# process as arguments.
+_PROGRAM = "from lagom_xla.compile import worker; worker.main()"
 # Importing JAX takes two seconds, and more on a machine that is busy.
 _LONGEST_START_S = 300
 _MOST_WORDS = 400
@@ -49,7 +61,7 @@ class Worker:
     self._said = tempfile.TemporaryFile()
     self._channel, other_end = multiprocessing.Pipe()
     env = {**os.environ, "PYTHONPATH": path, "JAX_PLATFORMS": "cpu"}
-    command = (sys.executable, "-P", "-m", serve.__name__)
+    command = (sys.executable, "-P", "-c", _PROGRAM)
     try:
       self._process = subprocess.Popen(
         [*command, str(other_end.fileno()), str(os.getpid())],
@@ -90,7 +102,7 @@ class Worker:
       greeting = self._channel.recv()
     except (EOFError, OSError) as error:
       raise errors.WorkerError(self._last_words(0)) from error
-    if greeting != serve.READY:
+    if greeting != READY:
       raise errors.WorkerError(greeting)
 
   def run(
@@ -167,3 +179,58 @@ def _status_in_words(status: int) -> str:
   if -status == signal.SIGKILL:
     return f"{name}, as where memory runs out"
   return name
+
+
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
+
+
+def main() -> None:
+  """Serves whoever is at the other end of the socket."""
+  channel, parent = int(sys.argv[1]), int(sys.argv[2])
+  end_with(parent)
+  # A Ctrl-C is the parent's to answer.
+  signal.signal(signal.SIGINT, signal.SIG_IGN)
+  with connection.Connection(channel) as parent_end:
+    try:
+      run_job = _imported()
+    except Exception as error:
+      parent_end.send(f"{type(error).__name__}: {error}")
+      return
+    parent_end.send(READY)
+    while True:
+      try:
+        job = parent_end.recv()
+      except EOFError:
+        return
+      run = functools.partial(run_job, show=parent_end.send)
+      parent_end.send(_answer(run, job))
+
+
+def _imported() -> Any:
+  """What runs a job, imported without a look for garbage.
+
+  JAX's modules stay until the end; looking through them while they came took a
+  sixth of the import.
+  """
+  gc.disable()
+  from lagom_xla.compile import fused as fused_lib
+
+  gc.freeze()
+  gc.enable()
+  return fused_lib.run
+
+
+def _answer(run: Any, job: job_lib.Job) -> Any:
+  try:
+    return run(job)
+  except errors.LagomError as error:
+    return error
+  except Exception as error:
+    return job_lib.Refusal(text=str(error) or type(error).__name__)
+
+
+def end_with(parent: int) -> None:
+  """Has the kernel kill this process when its parent ends, however it does."""
+  ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+  if os.getppid() != parent:  # It ended before that.
+    os._exit(1)

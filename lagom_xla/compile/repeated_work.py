@@ -17,7 +17,7 @@ import math
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import sdy
 
-from lagom_xla.compile.targets import target as target_lib
+from lagom_xla.compile import target as target_lib
 from lagom_xla.passes.program.stablehlo import communication
 from lagom_xla.passes.program.stablehlo import counted_loops
 from lagom_xla.passes.program.stablehlo import functions

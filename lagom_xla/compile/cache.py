@@ -4,7 +4,9 @@
 
 A file holds one compile. Its name is the digest of the job, versions and all,
 so that nothing in it grows old; its time is when it was last of use, and the
-oldest go when the folder is full.
+oldest go when the folder is full. Files are written whole or not at all. The
+folder may be one that the user named and has other files in: those are left
+alone.
 """
 
 from __future__ import annotations
@@ -14,11 +16,71 @@ import contextlib
 import hashlib
 import os
 import pathlib
+import tempfile
+import time
 import zlib
 
 from lagom_xla import temporary as temporary_lib
-from lagom_xla.compile.workers import job as job_lib
-from lagom_xla.compile.workers import kept_files
+from lagom_xla.compile import job as job_lib
+
+_UNFINISHED = ".unfinished"
+# A file that is still written after this long was left by a process that ended.
+_LONGEST_WRITE_S = 3600
+
+
+def write(path: pathlib.Path, content: bytes) -> None:
+  """Writes a file and makes its folder.
+
+  Raises:
+    OSError: it cannot be written, and is as it was.
+  """
+  path.parent.mkdir(parents=True, exist_ok=True)
+  handle, name = tempfile.mkstemp(_UNFINISHED, dir=path.parent)
+  try:
+    with os.fdopen(handle, "wb") as file:
+      file.write(content)
+    os.replace(name, path)
+  except BaseException:
+    with contextlib.suppress(OSError):
+      os.unlink(name)
+    raise
+
+
+def note_use(path: pathlib.Path) -> None:
+  """Notes that a file is of use, if the folder lets it."""
+  with contextlib.suppress(OSError):
+    os.utime(path)
+
+
+def make_room(folder: pathlib.Path, *, suffix: str, max_bytes: int) -> None:
+  """Deletes what was of no use for longest, and what was left unfinished.
+
+  What the folder does not let go of stays.
+
+  Args:
+    folder: where the files are.
+    suffix: of the names of those that are kept.
+    max_bytes: that they may have together.
+
+  Raises:
+    OSError: the folder cannot be listed.
+  """
+  found = []
+  for path in folder.iterdir():
+    with contextlib.suppress(OSError):
+      stat = path.stat()
+      if path.name.endswith(suffix):
+        found.append((stat.st_mtime_ns, stat.st_size, path))
+      elif path.name.endswith(_UNFINISHED):
+        if stat.st_mtime < time.time() - _LONGEST_WRITE_S:
+          path.unlink()
+  left_bytes = max_bytes
+  for _, num_bytes, path in sorted(found, reverse=True):
+    left_bytes -= num_bytes
+    if left_bytes < 0:
+      with contextlib.suppress(OSError):
+        path.unlink()
+
 
 # "off", or the folder.
 _VARIABLE = "LAGOM_XLA_CACHE"
@@ -45,7 +107,7 @@ class Cache:
       stored = path.read_bytes()
     except OSError:
       return None
-    kept_files.note_use(path)
+    note_use(path)
     return _decode(stored)
 
   def put(self, digest: str, result: job_lib.Result) -> None:
@@ -54,10 +116,8 @@ class Cache:
     One without a module is kept, too: that there is none was found out.
     """
     with contextlib.suppress(OSError):
-      kept_files.write(self._path(digest), _encode(result))
-      kept_files.make_room(
-        self._folder, suffix=_SUFFIX, max_bytes=self._max_bytes
-      )
+      write(self._path(digest), _encode(result))
+      make_room(self._folder, suffix=_SUFFIX, max_bytes=self._max_bytes)
 
   def _path(self, digest: str) -> pathlib.Path:
     return self._folder / f"{digest}{_SUFFIX}"

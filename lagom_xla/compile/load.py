@@ -1,0 +1,520 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Targets as they are named on the command line.
+
+    step.hlo.xz              an HLO module; an optimized one is only read
+    train.py:train_step      a function that, given the cluster's devices,
+                             returns (jitted step, its arguments), and a
+                             dict of keyword arguments if the step has some
+    train.py:step            a jitted step, beside a `step_args(devices)` that
+                             returns its arguments
+    package.module:step      either, in a module that can be imported
+
+Arguments are arrays or `jax.ShapeDtypeStruct`s, sharded over those devices. A
+function may also return a context manager that yields (step, arguments), inside
+which the step is lowered (a mesh, axis rules: what has to be around the step
+while it is traced); or whatever has a `lower()` without arguments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+import contextlib
+import dataclasses
+import functools
+import inspect
+import math
+import pathlib
+import re
+import types
+from typing import Any
+import warnings
+
+import jax
+
+from lagom_xla import cluster as cluster_lib
+from lagom_xla import errors
+from lagom_xla.compile import devices as devices_lib
+from lagom_xla.compile import nnx_step
+from lagom_xla.compile import source
+from lagom_xla.compile import target as target_lib
+from lagom_xla.compile import unoptimized
+from lagom_xla.jax_internals import debug_callbacks
+from lagom_xla.jax_internals import lost_memory_kinds
+from lagom_xla.jax_internals import lowerings
+from lagom_xla.passes import hlo
+from lagom_xla.passes.program.stablehlo import functions
+
+# What can be tuned comes before what is only read.
+_ENDS = (
+  *(".before_optimizations.txt", ".before_optimizations.hlo.pb"),
+  *(".after_spmd_partitioner.txt", ".after_spmd_partitioner.hlo.pb"),
+  *("gpu_after_optimizations.txt", "gpu_after_optimizations.hlo.pb"),
+)
+
+
+def largest_dump(folder: pathlib.Path, module: str = "") -> pathlib.Path | None:
+  """The largest module in a folder, in the best form that it is there in.
+
+  Args:
+    folder: exists.
+    module: what the file's name begins with.
+  """
+  files = [p for p in folder.iterdir() if p.name.startswith(module)]
+  for end in _ENDS:
+    found = [p for p in files if p.name.endswith(end) and p.is_file()]
+    if found:
+      return max(found, key=lambda path: (path.stat().st_size, path.name))
+  return None
+
+
+def of_same_module(file: pathlib.Path) -> pathlib.Path | None:
+  """The module that a file of a dump tells something of, if it is one."""
+  number, _, rest = file.name.partition(".")
+  if not (number.startswith("module_") and file.is_file()):
+    return None
+  return largest_dump(file.parent, f"{number}.{rest.partition('.')[0]}.")
+
+
+@dataclasses.dataclass(frozen=True)
+class Bound:
+  """A step, and the arguments that it is bound to.
+
+  Attributes:
+    step: it, whose `lower` takes all arguments.
+    args: those that it is called with first.
+    kwargs: those that it is called with by name, unless others are given.
+  """
+
+  step: Any
+  args: tuple[Any, ...] = ()
+  kwargs: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+
+def unbound(step: Any) -> Bound:
+  """A step as it was before it was bound; any other one as it is."""
+  if isinstance(step, functools.partial):
+    inner = unbound(step.func)
+    return Bound(
+      inner.step, inner.args + step.args, {**inner.kwargs, **step.keywords}
+    )
+  if isinstance(step, types.MethodType):
+    inner = unbound(step.__func__)
+    return Bound(inner.step, (*inner.args, step.__self__), inner.kwargs)
+  return Bound(step)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Step:
+  """A step with its arguments.
+
+  Attributes:
+    lower: lowers it.
+    trace: traces it, to be lowered for another platform; None if it cannot be.
+  """
+
+  lower: Callable[[], Any]
+  trace: Callable[[], Any] | None
+
+
+@dataclasses.dataclass(frozen=True)
+class StepFunction:
+  """A function or a jitted step in the user's program.
+
+  Attributes:
+    text: what the user calls it.
+    module: where it is.
+    name: its name there.
+    arguments: more keyword arguments for it.
+  """
+
+  text: str
+  module: types.ModuleType
+  name: str
+  arguments: dict[str, str]
+
+  @contextlib.contextmanager
+  def step(self, devices: Sequence[jax.Device]) -> Iterator[Step]:
+    """The step for these devices, in the context that it is lowered in.
+
+    Raises:
+      TargetError: the function gives no step.
+    """
+    found = getattr(self.module, self.name)
+    if _is_jitted(unbound(found).step):
+      yield _with_args(found, self._args_beside(devices), {})
+      return
+    _check_takes_devices(self.text, found, self.arguments)
+    returned = _call(found, devices, self.arguments)
+    if isinstance(returned, contextlib.AbstractContextManager):
+      with returned as yielded:
+        yield _step(self.text, yielded)
+    else:
+      yield _step(self.text, returned)
+
+  def _args_beside(self, devices: Sequence[jax.Device]) -> tuple[Any, ...]:
+    make_args = getattr(self.module, f"{self.name}_args", None)
+    if make_args is None:
+      raise errors.TargetError(
+        f"{self.text} is jitted, but its arguments are not known: define"
+        f" {self.name}_args(devices) beside it, which returns a tuple of"
+        " arrays or jax.ShapeDtypeStructs sharded over those devices."
+      )
+    args = _call(make_args, devices, self.arguments)
+    return _as_tuple(f"{self.text}_args", args)
+
+
+def _step(text: str, returned: Any) -> Step:
+  if isinstance(returned, tuple) and len(returned) in (2, 3):
+    step, args, kwargs = (*returned, {})[:3]
+    _check_is_jitted(text, step)
+    args = _as_tuple(text, args)
+    if not isinstance(kwargs, dict):
+      raise errors.TargetError(
+        f"{text} returned a {type(kwargs).__name__} behind its arguments: put"
+        " all of those that have no name in one tuple, and those that have one"
+        " in a dict behind it."
+      )
+    return _with_args(step, args, kwargs)
+  if isinstance(nnx_step.inside(returned), jax.stages.Lowered):
+    return Step(lower=lambda: returned, trace=None)
+  if _is_jitted(returned) and not _takes_arguments(returned.lower):
+    return Step(lower=returned.lower, trace=None)
+  if isinstance(returned, types.GeneratorType):
+    raise errors.TargetError(
+      f"{text} is a generator: decorate it with contextlib.contextmanager."
+    )
+  raise errors.TargetError(
+    f"{text} returned a {type(returned).__name__}; it must return"
+    " (jitted step, tuple of its arguments), or a context manager that yields"
+    " them, or an object whose lower() takes no arguments."
+  )
+
+
+def _check_is_jitted(text: str, step: Any) -> None:
+  if isinstance(step, jax.stages.Compiled):
+    raise errors.TargetError(
+      f"{text} returned a step that is compiled already: return what jax.jit"
+      " returned."
+    )
+  inside = getattr(step, "__wrapped__", None)
+  if _is_jitted(inside) and not _is_jitted(step):
+    raise errors.TargetError(
+      f"{text} returned a function around a jitted step: return the step"
+      " itself, with all of its arguments."
+    )
+  if not _is_jitted(unbound(step).step):
+    raise errors.TargetError(
+      f"{text} returned a step that is not jitted (a"
+      f" {type(step).__name__}): wrap it in jax.jit."
+    )
+
+
+def _with_args(
+  step: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Step:
+  whole = unbound(step)
+  args, kwargs = whole.args + args, {**whole.kwargs, **kwargs}
+  trace = getattr(whole.step, "trace", None)
+  return Step(
+    lower=functools.partial(whole.step.lower, *args, **kwargs),
+    trace=functools.partial(trace, *args, **kwargs) if trace else None,
+  )
+
+
+def _is_jitted(function: Any) -> bool:
+  # A class whose instances have a `lower` is a function that returns one.
+  is_class = isinstance(function, type)
+  return not is_class and callable(getattr(function, "lower", None))
+
+
+def _takes_arguments(function: Callable[..., Any]) -> bool:
+  # A jitted step's own `lower` takes any.
+  kinds = inspect.Parameter
+  return any(
+    parameter.kind is kinds.VAR_POSITIONAL or _is_required(parameter)
+    for parameter in inspect.signature(function).parameters.values()
+  )
+
+
+def _is_required(parameter: inspect.Parameter) -> bool:
+  is_variadic = parameter.kind in (
+    inspect.Parameter.VAR_POSITIONAL,
+    inspect.Parameter.VAR_KEYWORD,
+  )
+  return not is_variadic and parameter.default is inspect.Parameter.empty
+
+
+def _check_takes_devices(
+  text: str, function: Any, arguments: Collection[str]
+) -> None:
+  """A step that somebody forgot to jit takes something else."""
+  if not callable(function):
+    raise errors.TargetError(
+      f"{text} is of type {type(function).__name__}, not a function."
+    )
+  positional = [
+    parameter
+    for parameter in inspect.signature(function).parameters.values()
+    if parameter.kind is not parameter.KEYWORD_ONLY
+  ]
+  missing = [
+    parameter.name
+    for parameter in positional[1:]
+    if _is_required(parameter) and parameter.name not in arguments
+  ]
+  if missing or not positional:
+    given = "".join(f" --arg={name}=VALUE" for name in missing)
+    raise errors.TargetError(
+      f"{text} is not jitted: wrap it in jax.jit, and define"
+      f" {text.rpartition(':')[2]}_args(devices) beside it; or make it a"
+      " function of the devices alone that returns (jitted step, its"
+      f" arguments){', or say what else it takes:' if given else ''}{given}."
+    )
+
+
+def _as_tuple(text: str, args: Any) -> tuple[Any, ...]:
+  # Named tuples are left alone: they are one argument, such as a train state.
+  if type(args) not in (tuple, list):
+    raise errors.TargetError(
+      f"{text} returned its arguments as a {type(args).__name__}: put them in"
+      " a tuple, one element per argument of the step."
+    )
+  return tuple(args)
+
+
+def _call(
+  function: Callable[..., Any],
+  devices: Sequence[jax.Device],
+  arguments: dict[str, str],
+) -> Any:
+  others = list(inspect.signature(function).parameters.values())[1:]
+  known = [p.name for p in others if p.kind is not p.VAR_KEYWORD]
+  for name in arguments:
+    if name not in known and len(known) == len(others):
+      raise errors.TargetError(
+        f"--arg={name}: {function.__name__} takes no {name}; it takes"
+        f" {', '.join(known) or 'none'}."
+      )
+  return function(devices, **arguments)
+
+
+# As Shardy writes it: sdy.mesh @mesh = <["data"=4, "model"=2]>.
+_MESH = re.compile(r"sdy\.mesh @\w+ = <\[([^\]]*)\]")
+_AXIS = re.compile(r'"([^"]+)"=(\d+)')
+# An axis or part of one, in a sharding or among the axes that are manual.
+_USE = re.compile(r'[\[{, ]"([^"]+)"(?!\s*=)')
+
+
+def warn_of_unused_devices(lowered: jax.stages.Lowered, name: str) -> None:
+  """Warns of mesh axes that no array is split over.
+
+  Args:
+    lowered: the step; of one that is lowered for GSPMD nothing is known.
+    name: what the user calls it.
+  """
+  text = lowered.as_text()
+  sizes = {
+    axis: int(size)
+    for mesh in _MESH.findall(text)
+    for axis, size in _AXIS.findall(mesh)
+    if int(size) > 1
+  }
+  used = set()
+  for line in text.splitlines():
+    if "sdy." in line and "sdy.mesh @" not in line:
+      used.update(_USE.findall(line))
+  unused = {axis: size for axis, size in sizes.items() if axis not in used}
+  if not unused:
+    return
+  axes = ", ".join(f"{axis} ({size})" for axis, size in unused.items())
+  warnings.warn(
+    f"{name}: nothing is split over {axes} of its mesh, so"
+    f" {math.prod(unused.values())} GPUs do the same work. If the step needs a"
+    " mesh or axis rules around it, return a context manager that yields (step,"
+    " arguments) from within them.",
+    RuntimeWarning,
+    stacklevel=2,
+  )
+
+
+def load(
+  text: str,
+  cluster: cluster_lib.Cluster,
+  *,
+  arguments: Mapping[str, str] | None = None,
+) -> target_lib.Target:
+  """Loads a target named on the command line.
+
+  Args:
+    text: see the module's docstring.
+    cluster: what to compile it for.
+    arguments: more keyword arguments for the Python function.
+
+  Raises:
+    TargetError: there is no such target, or it does not give a jitted step.
+    HloError: the HLO file cannot be read.
+  """
+  place, _, function = text.rpartition(":")
+  is_file = place.endswith(".py")
+  if is_python(text):
+    devices_lib.stand_in_with_cpus(cluster)
+    file = pathlib.Path(place) if is_file else None
+    with lost_memory_kinds.noticed() as lost:
+      module = source.of_file(file) if file else source.of_module(place)
+      if not hasattr(module, function):
+        raise errors.TargetError(f"{place} defines no {function}.")
+      found = StepFunction(text, module, function, dict(arguments or {}))
+      return _from_python(found, file, cluster, lost)
+  if text.endswith((".py", ".py:")):
+    raise errors.TargetError(
+      f"{text} names a file but no function: say"
+      f" {text.removesuffix(':')}:FUNCTION."
+    )
+  if arguments:
+    raise errors.TargetError(f"{text} is an HLO module and takes no --arg.")
+  return target_lib.of_module(_module(pathlib.Path(text)), cluster, name=text)
+
+
+def _module(file: pathlib.Path) -> hlo.Module:
+  if file.is_dir():
+    found = largest_dump(file)
+    such_as = f", such as {found}" if found else ""
+    raise errors.HloError(
+      f"{file} is a folder: name the file of your step in it{such_as}."
+    )
+  try:
+    return hlo.load(file)
+  except errors.HloError as error:
+    found = of_same_module(file)
+    if found in (None, file):
+      raise
+    raise errors.HloError(f"{error} The module is in {found}.") from error
+
+
+def is_python(text: str) -> bool:
+  """Whether a target is named that a program lowers, for any devices."""
+  place, _, function = text.rpartition(":")
+  return bool(function) and (place.endswith(".py") or _is_module_name(place))
+
+
+def _is_module_name(place: str) -> bool:
+  return all(part.isidentifier() for part in place.split("."))
+
+
+def _from_python(
+  found: StepFunction,
+  file: pathlib.Path | None,
+  cluster: cluster_lib.Cluster,
+  lost_kinds: Collection[str],
+) -> target_lib.Target:
+  devices = devices_lib.devices(cluster)
+  source.leave_out_own_frames()
+  try:
+    with debug_callbacks.without_callbacks():
+      target = _lowered(found, devices, devices, cluster)
+      if lost_kinds:
+        return _on_cpus(found, devices, cluster, lost_kinds)
+      return target
+  except (errors.TargetError, errors.CompileError):
+    raise
+  except (Exception, SystemExit) as error:
+    what = source.described(error, file)
+    if isinstance(error, TypeError):
+      what += _on_text(error, found.arguments)
+    raise errors.TargetError(f"{found.text} raised {what}") from error
+
+
+def _on_text(error: TypeError, arguments: Mapping[str, str]) -> str:
+  """What helps where a number was meant, and --arg gave text."""
+  message = str(error)
+  for name, text in arguments.items():
+    is_number = text.replace(".", "", 1).isdecimal()
+    if is_number and ("str" in message or repr(text) in message):
+      number = "int" if text.isdecimal() else "float"
+      return f" [--arg gives text: {number}({name}) where a number is meant]"
+  return ""
+
+
+def _lowered(
+  found: StepFunction,
+  given: Sequence[jax.Device],
+  devices: Sequence[jax.Device],
+  cluster: cluster_lib.Cluster,
+) -> target_lib.Target:
+  """The target, lowered in the context that it asks for.
+
+  What was sharded over as many CPUs, such as a mesh made at import, is lowered
+  for GPUs without their devices: to HLO, which XLA partitions.
+  """
+  with found.step(given) as step:
+    lowered = nnx_step.lowered_inside(step.lower())
+    client = lowerings.client_of(lowered)
+    num_devices = target_lib.num_devices(lowered)
+    if client is devices[0].client:
+      warn_of_unused_devices(lowered, found.text)
+      return target_lib.of_step(lowered, cluster, name=found.text)
+    if step.trace and num_devices == cluster.num_devices:
+      for_gpus = step.trace().lower(lowering_platforms=("cuda",))
+      lowered = nnx_step.lowered_inside(for_gpus)
+      module = hlo.load(lowerings.serialized_hlo(lowered))
+      program: Any = lowered.compiler_ir("stablehlo")
+      unoptimized.into_hlo(program, module)
+      return target_lib.of_module(module, cluster, name=found.text)
+  if num_devices == 1 and _uses_no_argument(lowered):
+    raise errors.TargetError(
+      f"{found.text} uses none of its arguments and shards nothing itself, so"
+      " that JAX lowers it for one device: have it work on its arguments, or"
+      " put jax.lax.with_sharding_constraint on what it makes."
+    )
+  what = (
+    f"{found.text} has arguments that are not on the devices of {cluster.name}:"
+    " shard them over the `devices` that its function gets"
+  )
+  if num_devices not in (1, cluster.num_devices):
+    what += (
+      f"; they are over {num_devices:,} devices, where a mesh that is made at"
+      f" import must be of all {cluster.num_devices:,} of jax.devices()"
+    )
+  if not step.trace:
+    what += "; jax.pmap takes them as devices=devices"
+  raise errors.TargetError(f"{what}.")
+
+
+def _on_cpus(
+  found: StepFunction,
+  devices: Sequence[jax.Device],
+  cluster: cluster_lib.Cluster,
+  lost_kinds: Collection[str],
+) -> target_lib.Target:
+  """The target, lowered over CPUs, which have the memories of its shardings.
+
+  Raises:
+    TargetError: it cannot be.
+  """
+  kinds = " and ".join(sorted(lost_kinds))
+  try:
+    cpus = jax.devices("cpu")[: cluster.num_devices]
+    target = _lowered(found, cpus, devices, cluster)
+  except errors.TargetError as error:
+    raise errors.TargetError(
+      f"{found.text} shards arrays into {kinds}, which JAX forgets of devices"
+      " that are not here: have it return (jitted step, tuple of its"
+      " arguments), so that it can be lowered over as many CPUs, or name a"
+      " dump of it."
+    ) from error
+  warnings.warn(
+    f"{found.text} shards arrays into {kinds}, which JAX forgets of devices"
+    " that are not here: it is lowered over CPUs in their place, and tuned"
+    " without forms.",
+    RuntimeWarning,
+    stacklevel=2,
+  )
+  return target
+
+
+def _uses_no_argument(lowered: jax.stages.Lowered) -> bool:
+  """Whether JAX left all arguments of a step out, or it has none."""
+  module: Any = lowered.compiler_ir("stablehlo")
+  main = functions.by_name(module.operation)["main"]
+  return not main.regions[0].blocks[0].arguments

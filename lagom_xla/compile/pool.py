@@ -1,0 +1,614 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The pool: as many workers as there are cores, and the jobs that wait.
+
+    with pool_lib.Pool() as pool:
+      target = target.with_workers(pool)
+      module = target.schedule()
+
+A worker is started when a job finds all others at work, and lives until the
+pool is closed. A thread starts it, hands it one job after the other, and starts
+another when it ends: the kernel ends a worker with the thread that it came
+from.
+
+Whatever a pool knows is behind its one lock. The classes below that have none
+of their own are called with it held, but for `AtHand.keep`.
+"""
+
+from __future__ import annotations
+
+import atexit
+from collections.abc import Callable
+from concurrent import futures
+import contextlib
+import dataclasses
+import os
+import queue
+import threading
+import time
+
+from lagom_xla import errors
+from lagom_xla import module_path
+from lagom_xla.compile import cache as cache_lib
+from lagom_xla.compile import job as job_lib
+from lagom_xla.compile import worker as worker_lib
+
+# A compile that takes this often as long as the longest so far hangs. Compiles
+# to the end take some five times as long as those to the schedule.
+_HANG_FACTOR = 30
+_LEAST_HANG_S = 300.0
+# Nothing is known of the first ones; the largest public modules take minutes.
+_FIRST_HANG_S = 3600.0
+# One that nobody waits for may lead to what others wait for, but not as long.
+_DROPPED_FACTOR = 3
+# Stopping a compile costs a new worker, which takes two seconds to start.
+_WORTH_STOPPING_S = 10.0
+
+
+class Patience:
+  """What is known of how long compiles take."""
+
+  def __init__(self, hang_s: float | None, worth_stopping_s: float | None):
+    """Starts with nothing known.
+
+    Args:
+      hang_s: a compile that takes longer hangs; None to go by the others.
+      worth_stopping_s: compiles are worth stopping if the longest so far took
+        as long; None for the usual time.
+    """
+    self._hang_s = hang_s
+    self._worth_stopping_s = (
+      _WORTH_STOPPING_S if worth_stopping_s is None else worth_stopping_s
+    )
+    self._longest_s: float | None = None
+
+  def add(self, taken_s: float) -> None:
+    """Takes note of a compile that came to its end."""
+    self._longest_s = max(self._longest_s or 0.0, taken_s)
+
+  @property
+  def limit_s(self) -> float:
+    """A compile that takes longer hangs."""
+    if self._hang_s is not None:
+      return self._hang_s
+    if self._longest_s is None:
+      return _FIRST_HANG_S
+    return max(_HANG_FACTOR * self._longest_s, _LEAST_HANG_S)
+
+  @property
+  def limit_of_dropped_s(self) -> float:
+    """One that nobody waits for hangs if it takes longer from then on."""
+    longest_s = self._longest_s or 0.0
+    return max(_DROPPED_FACTOR * longest_s, self._worth_stopping_s)
+
+  @property
+  def is_worth_stopping(self) -> bool:
+    """Whether a compile that nobody waits for may still take long."""
+    longest_s = self._longest_s
+    return longest_s is None or longest_s >= self._worth_stopping_s
+
+
+class AtHand:
+  """The compiles of a pool, by digest."""
+
+  def __init__(self, cache: cache_lib.Cache):
+    self._cache = cache
+    self._awaited: dict[str, Future] = {}
+
+  def find(self, job: job_lib.Job) -> Future | None:
+    """What a job asks for, if it is compiled or will be."""
+    for digest in job.digests:
+      future = self._awaited.get(digest)
+      if future is not None and not future.cancelled():
+        return future
+      cached = self._cache.get(digest)
+      if cached is not None:
+        future = futures.Future()
+        future.set_result(cached)
+        return future
+    return None
+
+  def add(self, job: job_lib.Job, future: Future) -> None:
+    """Has whoever asks for the same wait for this."""
+    self._awaited[job.digests[0]] = future
+
+  def pop(self, job: job_lib.Job) -> Future | None:
+    """Lets go of a job; its own before what it found in its place."""
+    for digest in job.digests:
+      future = self._awaited.pop(digest, None)
+      if future is not None:
+        return future
+    return None
+
+  def keep(self, job: job_lib.Job, result: job_lib.Result) -> None:
+    """Keeps a result for who asks for the same later."""
+    digest = job.digests[0 if result.is_from_fused else -1]
+    self._cache.put(digest, result)
+
+
+Future = futures.Future[job_lib.Result]
+
+
+class Running:
+  """The compiles that go on now."""
+
+  def __init__(self, lock: threading.RLock):
+    """Starts with none.
+
+    Args:
+      lock: the pool's, for what happens by itself.
+    """
+    self._lock = lock
+    self._worker_of: dict[Future, worker_lib.Worker] = {}
+    self._abandoned: dict[Future, threading.Timer] = {}
+
+  def __len__(self) -> int:
+    return len(self._worker_of)
+
+  def begin(self, future: Future, worker: worker_lib.Worker) -> None:
+    """A worker compiles from now on."""
+    self._worker_of[future] = worker
+
+  def end(self, future: Future) -> None:
+    """A compile has come to its end, if it had begun."""
+    self._worker_of.pop(future, None)
+    timer = self._abandoned.pop(future, None)
+    if timer is not None:
+      timer.cancel()
+
+  def abandon(self, future: Future, limit_s: float) -> None:
+    """Nobody waits for a compile any more, but others may for what it leads.
+
+    Args:
+      future: of the compile.
+      limit_s: if it takes that much longer it hangs, and is ended.
+    """
+    if future.done() or future in self._abandoned:
+      return
+    timer = threading.Timer(limit_s, self._stop, [future])
+    timer.daemon = True
+    self._abandoned[future] = timer
+    timer.start()
+
+  def stop_abandoned(self) -> None:
+    """Ends one compile that nobody waits for, with its worker."""
+    for future in self._abandoned.keys() & self._worker_of.keys():
+      self._stop(future)
+      return
+
+  def _stop(self, future: Future) -> None:
+    with self._lock:
+      worker = self._worker_of.get(future)
+      if worker is not None and future in self._abandoned:
+        worker.stop()
+        self.end(future)
+
+
+class Fusions:
+  """The fusions of a pool's jobs."""
+
+  def __init__(self, cache: cache_lib.Cache):
+    self._cache = cache
+    self._leaders: dict[str, Future] = {}
+    self._unused: dict[str, bytes] = {}
+
+  def awaited(self, job: job_lib.Job) -> Future | None:
+    """The job that this one has to wait for, if it has to."""
+    leader = self._leaders.get(job.fusion)
+    if job.must_begin or leader is None or leader.done():
+      return None
+    return leader
+
+  def assigned(self, job: job_lib.Job, future: Future) -> job_lib.Job:
+    """The job with its part in its fusion; `awaited` says that it may begin."""
+    leader = self._leaders.get(job.fusion)
+    if not job.fusion or (leader is not None and not leader.done()):
+      return job
+    is_unused = job.fusion in self._unused
+    known = None if is_unused else self._cache.get(job.fusion)
+    if known is None and not is_unused:
+      self._leaders[job.fusion] = future
+      return dataclasses.replace(job, leads=True)
+    if job.must_begin:
+      return job
+    if known is None:
+      known = job_lib.Result(module=self._unused.pop(job.fusion))
+      self._cache.put(job.fusion, known)
+    return dataclasses.replace(job, fused=known.module)
+
+  def keep(self, job: job_lib.Job, result: job_lib.Result) -> None:
+    """Keeps what a job gave for others: a fused module, or that there is none.
+
+    A module is kept here until somebody goes on from it.
+    """
+    if job.leads and result.fused is not None:
+      self._unused[job.fusion] = result.fused
+    elif job.leads:
+      self._cache.put(job.fusion, job_lib.Result(module=None))
+
+
+class ShownSchedules:
+  """Schedules that compiles to the end are going to show."""
+
+  def __init__(self):
+    self._promised: dict[Future, tuple[job_lib.Job, Future]] = {}
+
+  def promise(self, end: Future, job: job_lib.Job) -> Future:
+    """A future of the job whose schedule a compile to the end shows."""
+    promised: Future = futures.Future()
+    self._promised[end] = job, promised
+    return promised
+
+  def is_promised(self, end: Future) -> bool:
+    """Whether somebody may wait for a compile to the end to show one."""
+    return end in self._promised
+
+  def keep(self, end: Future, result: job_lib.Result) -> None:
+    """Keeps a promise."""
+    _, promised = self._promised.pop(end)
+    if promised.set_running_or_notify_cancel():
+      promised.set_result(result)
+
+  def end(self, end: Future) -> job_lib.Job | None:
+    """Breaks a promise that was not kept when a compile to the end is over.
+
+    Returns:
+      Its job.
+    """
+    job, promised = self._promised.pop(end, (None, None))
+    if promised is None:
+      return None
+    if end.cancelled():
+      promised.cancel()
+    elif promised.set_running_or_notify_cancel():
+      if (error := end.exception()) is None:  # It finished with no schedule.
+        promised.set_result(job_lib.Result(module=None))
+      else:
+        promised.set_exception(error)
+    return job
+
+
+# How long `close` waits for a thread to see that its worker is gone.
+_LONGEST_JOIN_S = 5.0
+
+# Runs a job in a worker, None where there can be none, and says what came of it
+# in its future; returns the worker unless that has ended.
+Run = Callable[
+  [worker_lib.Worker | None, job_lib.Job, Future], worker_lib.Worker | None
+]
+
+
+class Staff:
+  """Workers that take jobs off a queue."""
+
+  def __init__(
+    self,
+    num_workers: int,
+    run: Run,
+    *,
+    num_early: int,
+    lock: threading.RLock,
+    warn: Callable[[str], None],
+  ):
+    """Starts the first workers, which take their time beside this process.
+
+    Args:
+      num_workers: at most.
+      run: see `Run`.
+      num_early: workers that are started before there are jobs for them.
+      lock: of the pool.
+      warn: told, once, why there are no workers after all.
+    """
+    self.num_workers = num_workers
+    self.obstacle = ""
+    self.is_closed = False
+    self._run = run
+    self._lock = lock
+    self._warn = warn
+    self._path = module_path.in_environment()
+    self._jobs: queue.SimpleQueue[tuple[job_lib.Job, Future] | None]
+    self._jobs = queue.SimpleQueue()
+    self._workers: set[worker_lib.Worker] = set()
+    self._threads: list[threading.Thread] = []
+    self._num_open = 0
+    # Each takes a core while it starts; this process needs one to lower a step.
+    self._starting = threading.Semaphore(max(1, num_workers - 1))
+    with lock:
+      for _ in range(min(num_early, num_workers)):
+        self._add_worker()
+
+  @property
+  def pids(self) -> tuple[int, ...]:
+    """The processes that there are now."""
+    return tuple(worker.pid for worker in self._workers)
+
+  def put(self, job: job_lib.Job, future: Future) -> bool:
+    """Queues a job; returns whether it must wait. The pool holds its lock."""
+    self._jobs.put((job, future))
+    self._num_open += 1
+    if len(self._threads) < min(self._num_open, self.num_workers):
+      self._add_worker()
+    return self._num_open > self.num_workers
+
+  def close(self) -> None:
+    """Ends all workers at once."""
+    with self._lock:
+      self.is_closed = True
+      for _ in self._threads:
+        self._jobs.put(None)
+      for worker in self._workers:
+        worker.stop()
+    for thread in self._threads:
+      thread.join(_LONGEST_JOIN_S)
+
+  def end(self, worker: worker_lib.Worker | None) -> None:
+    """Ends a worker."""
+    with self._lock:
+      if worker is not None:
+        self._workers.discard(worker)
+        worker.close()
+
+  def _add_worker(self) -> None:
+    thread = threading.Thread(target=self._serve, daemon=True)
+    self._threads.append(thread)
+    thread.start()
+
+  def _serve(self) -> None:
+    """In a thread: one worker, and another when it ends, until `close`."""
+    worker: worker_lib.Worker | None = None
+    try:
+      while True:
+        if worker is None and not self.obstacle:
+          worker = self._start()
+        task = self._jobs.get()
+        if task is None:
+          return
+        worker = self._run(worker, *task)
+        if worker is not None and worker.has_ended:
+          # Stopped as nobody waits for what it answered just then.
+          self.end(worker)
+          worker = None
+        with self._lock:
+          self._num_open -= 1
+    finally:
+      self.end(worker)
+
+  def _start(self) -> worker_lib.Worker | None:
+    """A worker that is ready, so that no job waits for one that is not."""
+    worker = None
+    try:
+      with self._starting:
+        with self._lock:
+          if self.is_closed:
+            return None
+          worker = worker_lib.Worker(self._path)
+          self._workers.add(worker)
+        worker.await_start()
+    except errors.WorkerError as error:
+      self.end(worker)
+      self._give_up(error)
+      return None
+    return worker
+
+  def _give_up(self, error: errors.WorkerError) -> None:
+    with self._lock:
+      if not self.obstacle and not self.is_closed:
+        self.obstacle = str(error)
+        self._warn(
+          "compiles in this process, as no other one can: an abort in XLA ends"
+          f" it, and Ctrl-C waits. {error}"
+        )
+
+
+_CLOSED = "The pool is closed."
+
+
+def num_cores() -> int:
+  """The cores that this process may run on; all where no system call tells."""
+  if hasattr(os, "sched_getaffinity"):
+    return len(os.sched_getaffinity(0))
+  return os.cpu_count() or 1
+
+
+class Pool:
+  """Compiles jobs in processes of their own."""
+
+  def __init__(
+    self,
+    num_workers: int | None = None,
+    *,
+    cache: cache_lib.Cache | None = None,
+    warn: Callable[[str], None] = lambda _: None,
+    generates_code: bool = False,
+    num_early: int = 1,
+    hang_s: float | None = None,
+    worth_stopping_s: float | None = None,
+  ):
+    """Starts the first workers, which take their time beside this process.
+
+    Args:
+      num_workers: at most; None for one per core.
+      cache: of what was compiled before; None for what this pool compiles.
+      warn: told, once, why there are no workers after all.
+      generates_code: whether compiles to the end generate code, which takes
+        most of their time, to see that they can.
+      num_early: workers that are started before there are jobs for them.
+      hang_s: a compile that takes longer hangs; None to go by the others.
+      worth_stopping_s: one that was dropped is stopped if the longest so far
+        took as long; None for the usual time.
+    """
+    self.generates_code = generates_code
+    self._owned = contextlib.ExitStack()
+    cache = cache or self._owned.enter_context(cache_lib.temporary())
+    self._patience = Patience(hang_s, worth_stopping_s)
+    self._lock = threading.RLock()
+    self._at_hand = AtHand(cache)
+    self._running = Running(self._lock)
+    self._fusions = Fusions(cache)
+    self._shown = ShownSchedules()
+    self._staff = Staff(
+      num_workers or num_cores(),
+      self._run,
+      num_early=num_early,
+      lock=self._lock,
+      warn=warn,
+    )
+    atexit.register(self.close)
+
+  def __enter__(self) -> Pool:
+    return self
+
+  def __exit__(self, *_: object) -> None:
+    self.close()
+
+  @property
+  def is_usable(self) -> bool:
+    """Whether workers can be had."""
+    return not self._staff.obstacle
+
+  @property
+  def max_workers(self) -> int:
+    """Workers that there are at most."""
+    return self._staff.num_workers
+
+  @property
+  def worker_pids(self) -> tuple[int, ...]:
+    """The processes that there are now."""
+    with self._lock:
+      return self._staff.pids
+
+  @property
+  def num_at_work(self) -> int:
+    """Compiles that go on now."""
+    with self._lock:
+      return len(self._running)
+
+  def submit(self, job: job_lib.Job) -> Future:
+    """Compiles a job, or finds what was compiled before.
+
+    The future raises what `worker.Worker.run` does. A job that is waited for
+    already is not compiled twice.
+    """
+    with self._lock:
+      known = self._at_hand.find(job)
+      if known is not None:
+        return known
+      future: Future = futures.Future()
+      if obstacle := self._obstacle:
+        future.set_exception(errors.WorkerError(obstacle))
+        return future
+      self._at_hand.add(job, future)
+      if job.shows:
+        self._promise(job.shown, future)
+    self._begin(job, future)
+    return future
+
+  @property
+  def _obstacle(self) -> str:
+    """Why nothing can be compiled; "" where it can."""
+    return self._staff.obstacle or (_CLOSED if self._staff.is_closed else "")
+
+  def _promise(self, shown: job_lib.Job, end: Future) -> None:
+    """Has who asks for a schedule wait for a compile to the end to show it."""
+    if self._at_hand.find(shown) is None:
+      self._at_hand.add(shown, self._shown.promise(end, shown))
+
+  def _begin(self, job: job_lib.Job, future: Future) -> None:
+    """Queues a job, once the one that leads its fusion is done."""
+    with self._lock:
+      leader = self._fusions.awaited(job)
+      if leader is None and not future.cancelled():
+        self._put(self._fusions.assigned(job, future), future)
+    if leader is not None:
+      leader.add_done_callback(lambda _: self._begin(job, future))
+
+  def _put(self, job: job_lib.Job, future: Future) -> None:
+    """Queues a job for the next worker; the lock is held."""
+    must_wait = self._staff.put(job, future)
+    if must_wait and self._patience.is_worth_stopping:
+      self._running.stop_abandoned()
+
+  def forget(self, job: job_lib.Job) -> None:
+    """Lets go of a job's result, as whoever asked for it has it."""
+    with self._lock:
+      self._at_hand.pop(job)
+
+  def drop(self, job: job_lib.Job) -> None:
+    """Keeps a job from being compiled.
+
+    If that has begun, and takes long, it ends when another job waits for a
+    worker; and by itself, if it takes so long that it hangs.
+    """
+    with self._lock:
+      future = self._at_hand.pop(job)
+      if future is None:
+        return
+      if future.cancel():
+        self._break_promise(future)
+      else:
+        self._running.abandon(future, self._patience.limit_of_dropped_s)
+
+  def _break_promise(self, end: Future) -> None:
+    """Lets go of a schedule that a compile to the end never showed."""
+    shown = self._shown.end(end)
+    if shown is not None:
+      self._at_hand.pop(shown)
+
+  def close(self) -> None:
+    """Ends all workers at once; what is not compiled never will be."""
+    atexit.unregister(self.close)
+    self._staff.close()
+    self._owned.close()
+
+  def _run(
+    self, worker: worker_lib.Worker | None, job: job_lib.Job, future: Future
+  ) -> worker_lib.Worker | None:
+    """Runs a job, if anybody wants it; see `staff.Run`."""
+    if not future.set_running_or_notify_cancel():
+      with self._lock:
+        self._break_promise(future)
+      return worker
+    started_s = time.monotonic()
+    try:
+      if worker is None:
+        raise errors.WorkerError(self._obstacle or _CLOSED)
+      with self._lock:
+        self._running.begin(future, worker)
+        limit_s = self._patience.limit_s
+      result = worker.run(
+        job, limit_s, lambda shown: self._show(job, future, shown)
+      )
+    except Exception as error:
+      if isinstance(error, errors.CompileAbortedError):
+        self._staff.end(worker)
+        worker = None
+      future.set_exception(error)
+      with self._lock:
+        self._break_promise(future)
+      return worker
+    finally:
+      with self._lock:
+        self._running.end(future)
+    with self._lock:
+      self._patience.add(time.monotonic() - started_s)
+      # First, so that whoever has the result never compiles it again.
+      self._fusions.keep(job, result)
+    if result.module is not None:
+      self._at_hand.keep(job, result)
+    future.set_result(result)
+    with self._lock:
+      self._break_promise(future)
+    return worker
+
+  def _show(
+    self, job: job_lib.Job, future: Future, shown: job_lib.Shown
+  ) -> None:
+    """Hands on a schedule that a compile to the end has come to."""
+    scheduled = job_lib.Result(
+      module=shown.module, is_from_fused=shown.is_from_fused
+    )
+    with self._lock:
+      if self._shown.is_promised(future):
+        # First, so that whoever has the schedule never compiles it again.
+        self._at_hand.keep(job.shown, scheduled)
+        self._shown.keep(future, scheduled)

@@ -1,0 +1,519 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Targets: what a user points at, to be compiled again and again.
+
+Three kinds: a step and an unoptimized HLO module, which XLA schedules under a
+config, and a scheduled HLO module, which is only read. `load.py` makes targets
+of what is named on the command line.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Iterable, Iterator
+import contextlib
+import dataclasses
+import math
+from typing import Any
+
+import jax
+
+from lagom_xla import cluster as cluster_lib
+from lagom_xla import errors
+from lagom_xla.compile import compiler
+from lagom_xla.compile import config as config_lib
+from lagom_xla.compile import lowered
+from lagom_xla.compile import lowered as lowered_lib
+from lagom_xla.compile import nnx_step
+from lagom_xla.compile import pool
+from lagom_xla.compile import rewriting
+from lagom_xla.compile import unoptimized
+from lagom_xla.compile import watching
+from lagom_xla.jax_internals import lowerings
+from lagom_xla.passes import collectives
+from lagom_xla.passes import hlo
+from lagom_xla.passes.program import form as form_lib
+from lagom_xla.passes.program import outcome as outcome_lib
+from lagom_xla.passes.program.slices import chains as chains_lib
+from lagom_xla.passes.schedule import orders as orders_lib
+
+_DEFAULT = config_lib.DEFAULT
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Target(abc.ABC):
+  """Something to inspect and tune, for one cluster.
+
+  Attributes:
+    name: what the user called it.
+    cluster: what it is compiled for.
+  """
+
+  name: str
+  cluster: cluster_lib.Cluster
+
+  @property
+  def is_read_only(self) -> bool:
+    """Whether no config can change it any more."""
+    return False
+
+  @property
+  def obstacle(self) -> str | None:
+    """Why it cannot be compiled to the end; None where it can."""
+    return self.cluster.gpu.compile_obstacle
+
+  @property
+  def num_workers(self) -> int:
+    """Processes that compile it at once; 0 where only this one does."""
+    return 0
+
+  @property
+  def ends_before_code(self) -> bool:
+    """Whether a compile to the end takes little more than to the schedule."""
+    return False
+
+  @abc.abstractmethod
+  def schedule(self, config: config_lib.XlaConfig = _DEFAULT) -> hlo.Module:
+    """The module as XLA schedules it under a config.
+
+    Raises:
+      CompileError: XLA refused.
+      CombineError: the module cannot have these combine groups.
+      ProgramError: the program cannot have this form.
+      ScheduleError: the schedule cannot have these orders.
+    """
+
+  def with_workers(self, workers: pool.Pool) -> Target:
+    """The target, compiled in these processes where that is possible."""
+    del workers
+    return self
+
+  def from_the_beginning(self) -> Target:
+    """The target, every compile of which starts with the program.
+
+    Others may start from a fused module, which takes a tenth of the time. Then
+    instructions have other names, and of equals another one may come first.
+    """
+    return self
+
+  @contextlib.contextmanager
+  def begun(self) -> Iterator[None]:
+    """Starts what every tuning needs, in as many workers as there are.
+
+    That is the schedule and the compile to the end under XLA's defaults, and
+    `identity`; each is there when it is asked for inside the block.
+    """
+    yield
+
+  @contextlib.contextmanager
+  def started(self, configs: Iterable[config_lib.XlaConfig]) -> Iterator[None]:
+    """Starts to schedule configs, in as many workers as there are.
+
+        with target.started(configs):
+          for config in configs:
+            module = target.schedule(config)
+
+    Inside, `schedule` waits for one of them only as long as it still takes.
+    What has not begun by the end of the block never does. Without workers
+    nothing is started. What cannot be started is left to `schedule` to refuse.
+    """
+    del configs
+    yield
+
+  @contextlib.contextmanager
+  def compiling(self, config: config_lib.XlaConfig) -> Iterator[None]:
+    """Starts a compile to the end, where there is a worker; see `started`."""
+    del config
+    yield
+
+  @abc.abstractmethod
+  def compile(
+    self, config: config_lib.XlaConfig = _DEFAULT
+  ) -> lowered.Compilation:
+    """A compile to the end.
+
+    Raises:
+      CompileError: there is an obstacle, or XLA refused.
+      CombineError: the module cannot have these combine groups.
+      ProgramError: the program cannot have this form.
+      ScheduleError: the schedule cannot have these orders.
+    """
+
+  @abc.abstractmethod
+  def outcome(self, form: form_lib.Form) -> outcome_lib.Outcome:
+    """What a form makes of the program, without compiling it.
+
+    It has no actions where the program cannot have the form, and says why.
+    """
+
+  @abc.abstractmethod
+  def chains(self) -> tuple[chains_lib.Chain, ...]:
+    """The chains of the program as written that could be cut in pieces."""
+
+  def digest(self, form: form_lib.Form) -> str:
+    """What forms share in which the program is the same one."""
+    return repr(rewriting.key(form))
+
+  def schedule_with_chains(
+    self, config: config_lib.XlaConfig = _DEFAULT
+  ) -> hlo.Module:
+    """The schedule, in which collectives bear the labels of their chains.
+
+    They are in the frontend attribute `slices.cut.CHAIN`, with commas between.
+
+    Raises:
+      LagomError: as of `schedule`.
+    """
+    return self.schedule(config)
+
+  @abc.abstractmethod
+  def identity(self) -> hlo.Module:
+    """The module whose fingerprint tells this target from others.
+
+    It is the one from before XLA combines and schedules, where that can be had:
+    later, what XLA does depends on whether it can time kernels on a GPU.
+
+    Raises:
+      CompileError: XLA refused.
+    """
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _LoweredTarget(Target):
+  """A lowered program, which XLA compiles under a config.
+
+  Attributes:
+    must_begin: see `from_the_beginning`.
+  """
+
+  must_begin: bool = False
+
+  @property
+  @abc.abstractmethod
+  def lowered(self) -> lowered_lib.Lowered:
+    """The program."""
+
+  @property
+  def num_workers(self) -> int:
+    """See `Target`."""
+    workers = self.lowered.workers
+    return 0 if workers is None else workers.max_workers
+
+  @property
+  def ends_before_code(self) -> bool:
+    """See `Target`."""
+    return not (self.obstacle or compiler.generates_code_of(self.lowered, {}))
+
+  def from_the_beginning(self) -> Target:
+    """See `Target`."""
+    # Only workers go on from fused modules.
+    if self.must_begin or not self.num_workers:
+      return self
+    return dataclasses.replace(self, must_begin=True)
+
+  @contextlib.contextmanager
+  def begun(self) -> Iterator[None]:
+    """See `Target`."""
+    is_full = not self.obstacle
+    pending = compiler.start_first(self.lowered, is_full=is_full)
+    with compiler.dropped_at_the_end(pending):
+      yield
+
+  @contextlib.contextmanager
+  def started(self, configs: Iterable[config_lib.XlaConfig]) -> Iterator[None]:
+    """See `Target`."""
+    pending = compiler.start_all(
+      self.lowered, configs, must_begin=self.must_begin
+    )
+    with compiler.dropped_at_the_end(pending):
+      yield
+
+  @contextlib.contextmanager
+  def compiling(self, config: config_lib.XlaConfig) -> Iterator[None]:
+    """See `Target`."""
+    pending = []
+    if self.num_workers and not self.obstacle:
+      with contextlib.suppress(errors.LagomError):  # `compile` will say it.
+        begun = compiler.start_to_the_end(
+          self.lowered, config, must_begin=self.must_begin
+        )
+        pending.append(begun)
+    with compiler.dropped_at_the_end(pending):
+      yield
+
+  def schedule(self, config: config_lib.XlaConfig = _DEFAULT) -> hlo.Module:
+    """See `Target`."""
+    with self._watched(config):
+      return compiler.schedule(self.lowered, config, must_begin=self.must_begin)
+
+  def compile(
+    self, config: config_lib.XlaConfig = _DEFAULT
+  ) -> lowered_lib.Compilation:
+    """See `Target`."""
+    with self._watched(config, is_to_the_end=True):
+      return compiler.compile(self.lowered, config, must_begin=self.must_begin)
+
+  def outcome(self, form: form_lib.Form) -> outcome_lib.Outcome:
+    """See `Target`."""
+    return self.lowered.rewritten(form).outcome
+
+  def chains(self) -> tuple[chains_lib.Chain, ...]:
+    """See `Target`."""
+    return chains_lib.find(self.lowered.stablehlo)
+
+  def digest(self, form: form_lib.Form) -> str:
+    """See `Target`."""
+    return lowerings.digest(self.lowered.rewritten(form).program.stablehlo)
+
+  def schedule_with_chains(
+    self, config: config_lib.XlaConfig = _DEFAULT
+  ) -> hlo.Module:
+    """See `Target`."""
+    with self._watched(config):
+      return compiler.schedule(self.lowered.with_chains_tagged(), config)
+
+  def identity(self) -> hlo.Module:
+    """See `Target`."""
+    return compiler.before_combining(self.lowered)
+
+  def _watched(
+    self, config: config_lib.XlaConfig, *, is_to_the_end: bool = False
+  ) -> contextlib.AbstractContextManager[None]:
+    return watching.watched(
+      watching.Compile(
+        config=config,
+        cluster=self.cluster.name,
+        is_to_the_end=is_to_the_end,
+      )
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _AnyStepTarget(_LoweredTarget):
+  """A lowered step, for GPUs or for CPUs that stand for them.
+
+  A compile for CPUs cannot end at the schedule, so each one is to the end.
+  """
+
+  @property
+  def is_stand_in(self) -> bool:
+    """Whether CPUs stand for the cluster's GPUs."""
+    return self.lowered.platform == "cpu"
+
+  def schedule(self, config: config_lib.XlaConfig = _DEFAULT) -> hlo.Module:
+    """See `Target`."""
+    if self.is_stand_in:
+      return self.compile(config).module
+    return super().schedule(config)
+
+  def identity(self) -> hlo.Module:
+    """See `Target`."""
+    return self.schedule() if self.is_stand_in else super().identity()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StepTarget(_AnyStepTarget):
+  """A step that this process lowered."""
+
+  step: lowered_lib.LoweredStep
+
+  @property
+  def lowered(self) -> lowered_lib.LoweredStep:
+    """See `_LoweredTarget`."""
+    return self.step
+
+  def with_workers(self, workers: pool.Pool) -> StepTarget:
+    """See `Target`."""
+    step = dataclasses.replace(self.step, workers=workers)
+    return dataclasses.replace(self, step=step)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SentTarget(_AnyStepTarget):
+  """A step that another process lowered."""
+
+  step: lowered_lib.SentStep
+
+  @property
+  def lowered(self) -> lowered_lib.SentStep:
+    """See `_LoweredTarget`."""
+    return self.step
+
+  def with_workers(self, workers: pool.Pool) -> SentTarget:
+    """See `Target`."""
+    step = dataclasses.replace(self.step, workers=workers)
+    return dataclasses.replace(self, step=step)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ModuleTarget(_LoweredTarget):
+  """An HLO module that XLA has not optimized yet."""
+
+  module: lowered_lib.LoweredModule
+
+  def with_workers(self, workers: pool.Pool) -> ModuleTarget:
+    """See `Target`."""
+    module = dataclasses.replace(self.module, workers=workers)
+    return dataclasses.replace(self, module=module)
+
+  @property
+  def lowered(self) -> lowered_lib.LoweredModule:
+    """See `_LoweredTarget`."""
+    return self.module
+
+  def chains(self) -> tuple[chains_lib.Chain, ...]:
+    """See `Target`: those of a program that can have forms."""
+    return super().chains() if self.module.is_partitioned else ()
+
+
+# Seen in modules of jaxlib 0.10.2 for CPUs (xla/service/cpu/
+# backend_config.proto), and in dumps of libtpu.
+_CPU_FIELDS = frozenset(["outer_dimension_partitions", "onednn_matmul_config"])
+_TPU_FIELDS = frozenset(["scoped_memory_configs", "window_config"])
+_TPU_CALLS = frozenset(["tpu_custom_call"])
+
+
+def check_is_gpu(module: hlo.Module) -> None:
+  """Checks that an optimized module bears no mark of another platform.
+
+  Raises:
+    TargetError: it does.
+  """
+  for computation in module.computations.values():
+    for instruction in computation.instructions:
+      platform = _platform(module, instruction)
+      if platform is not None:
+        raise errors.TargetError(
+          f"{module.name} was optimized for {platform} (by {instruction.name}"
+          f" in {computation.name}), and says nothing of GPUs: give the step"
+          " itself, or what XLA dumps of it before_optimizations."
+        )
+
+
+def _platform(module: hlo.Module, instruction: hlo.Instruction) -> str | None:
+  """The platform other than GPUs that an instruction is for, if any."""
+  if instruction.custom_call_target in _TPU_CALLS:
+    return "TPUs"
+  config = module.backend_config(instruction)
+  if not _CPU_FIELDS.isdisjoint(config):
+    return "CPUs"
+  return None if _TPU_FIELDS.isdisjoint(config) else "TPUs"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ScheduledTarget(Target):
+  """A module that XLA has scheduled already."""
+
+  module: hlo.Module
+
+  @property
+  def is_read_only(self) -> bool:
+    """See `Target`."""
+    return True
+
+  @property
+  def obstacle(self) -> str | None:
+    """See `Target`."""
+    return f"{self.name} is scheduled already"
+
+  def schedule(self, config: config_lib.XlaConfig = _DEFAULT) -> hlo.Module:
+    """The module in a config's orders, whatever else of it XLA would take."""
+    rewriting.check(self.name, config.program, self.outcome(config.program))
+    if config.combine_groups is not None:
+      raise errors.CompileError(
+        f"{self.name} is scheduled already: its collectives cannot be combined"
+        " otherwise any more. Give the module from before XLA's optimizations."
+      )
+    return orders_lib.apply(self.module, config.orders)
+
+  def compile(
+    self, config: config_lib.XlaConfig = _DEFAULT
+  ) -> lowered_lib.Compilation:
+    """See `Target`."""
+    raise errors.CompileError(
+      f"{self.obstacle}: give the module from before XLA's optimizations."
+    )
+
+  def outcome(self, form: form_lib.Form) -> outcome_lib.Outcome:
+    """See `Target`."""
+    del form
+    refusal = outcome_lib.Refusal(where=self.name, reason="it is scheduled")
+    return outcome_lib.Outcome(refusals=(refusal,))
+
+  def chains(self) -> tuple[chains_lib.Chain, ...]:
+    """See `Target`."""
+    return ()
+
+  def identity(self) -> hlo.Module:
+    """See `Target`."""
+    return self.module
+
+
+def of_step(
+  lowered: Any, cluster: cluster_lib.Cluster, *, name: str
+) -> StepTarget:
+  """A target from a step, lowered for as many devices as the cluster has.
+
+  Args:
+    lowered: what `lower` of a step returned that `jax.jit` or Flax's `nnx.jit`
+      jitted.
+    cluster: what it was lowered for.
+    name: what the user calls it.
+
+  Raises:
+    TargetError: the step is for another number of devices.
+  """
+  lowered = nnx_step.lowered_inside(lowered)
+  count = num_devices(lowered)
+  if count != cluster.num_devices:
+    raise errors.TargetError(
+      f"{name} is sharded over {count} of the {cluster.num_devices}"
+      f" devices of {cluster.name}: shard its arguments over all of them, or"
+      " name a smaller cluster."
+    )
+  step = lowered_lib.LoweredStep(lowered, cluster)
+  return StepTarget(name=name, cluster=cluster, step=step)
+
+
+def of_sent(step: lowered_lib.SentStep, *, name: str) -> SentTarget:
+  """A target from a step that another process lowered."""
+  return SentTarget(name=name, cluster=step.cluster, step=step)
+
+
+def of_module(
+  module: hlo.Module, cluster: cluster_lib.Cluster, *, name: str
+) -> ModuleTarget | ScheduledTarget:
+  """A target from a module: scheduled ones are read, others are compiled.
+
+  Raises:
+    CompileError: the module is for another number of devices.
+    TargetError: it was optimized for something else than GPUs.
+  """
+  if unoptimized.partitioner(module) is None:
+    wanted, what = collectives.num_devices(module), "was partitioned for"
+  else:
+    wanted, what = unoptimized.num_devices(module), "is sharded over"
+  wanted = module.num_partitions or wanted
+  if wanted is not None and wanted != cluster.num_devices:
+    raise errors.CompileError(
+      f"{module.name} {what} {wanted} device{'s' * (wanted != 1)}, and"
+      f" {cluster.name} has"
+      f" {cluster.num_devices}. Name a cluster with {wanted}."
+    )
+  if module.is_scheduled:
+    check_is_gpu(module)
+    return ScheduledTarget(name=name, cluster=cluster, module=module)
+  lowered = lowered_lib.LoweredModule(module, cluster)
+  return ModuleTarget(name=name, cluster=cluster, module=lowered)
+
+
+def num_devices(lowered: jax.stages.Lowered) -> int:
+  """Devices that a step is lowered for."""
+  stablehlo = lowered.compiler_ir("stablehlo")
+  assert stablehlo is not None
+  attributes = stablehlo.operation.attributes
+  return math.prod(
+    attributes[name].value
+    for name in ("mhlo.num_partitions", "mhlo.num_replicas")
+    if name in attributes
+  )

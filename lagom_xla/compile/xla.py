@@ -1,0 +1,366 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""XLA's compiles: one of HLO, where one can end, what one writes.
+
+JAX compiles StableHLO, which has no fusions. The PJRT C API of the CUDA plugin
+takes HLO, too, for compile-only devices (`compile_hlo`).
+
+Of a compile to the end most of the time goes into code for kernels, which
+nobody runs where there is no GPU. Before that XLA has recomputed what memory
+is too short for, has assigned buffers, and writes both down if asked to dump.
+Then it opens its cache of kernels: one that cannot be read ends the compile
+(`options_before_code`).
+
+Some options have XLA write or read files, or run passes, that a compile with a
+part left out has otherwise: where they are set, XLA compiles as a whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+import ctypes
+import dataclasses
+import functools
+import os
+import pathlib
+import re
+from typing import Any
+
+from lagom_xla import cluster as cluster_lib
+from lagom_xla import errors
+from lagom_xla.compile import devices as devices_lib
+from lagom_xla.passes import hlo_pb2
+from lagom_xla.passes import pjrt_transform
+
+# What the names of options begin with that have XLA write files.
+DUMPS = "xla_dump_"
+# Which modules it writes, of all that it compiles.
+DUMPED_MODULES = "xla_dump_hlo_module_re"
+
+
+def may_name(words: Iterable[str], options: Iterable[str]) -> bool:
+  """Whether an option that is set may have one of these words in its name.
+
+  Args:
+    words: parts of names.
+    options: names of the options of the compile, beside XLA_FLAGS.
+  """
+  flags = os.environ.get("XLA_FLAGS", "").strip()
+  if flags and not flags.startswith("--"):
+    return True  # They are in a file.
+  set_anywhere = [*options, flags]
+  return any(word in text for word in words for text in set_anywhere)
+
+
+# HeapSimulatorTrace.Event.Kind of XLA.
+_ALLOC, _FREE, _SHARE_WITH = 0, 1, 2
+
+
+def peak_bytes(memory: Any) -> int:
+  """Peak device memory of a `CompiledMemoryStats`."""
+  peak = getattr(memory, "peak_memory_in_bytes", 0)
+  return peak or (
+    memory.argument_size_in_bytes
+    + memory.output_size_in_bytes
+    - memory.alias_size_in_bytes
+    + memory.temp_size_in_bytes
+  )
+
+
+def peak_bytes_of(assignment: hlo_pb2.BufferAssignmentProto) -> int:
+  """Peak device memory of an assignment of buffers.
+
+  As XLA counts `peak_memory_in_bytes` (ComputePeakMemory in
+  xla/service/buffer_assignment.cc): what is there all the time, which is
+  arguments, constants and results, and on top of that what is live at once.
+  """
+  sizes = {b.id: b.size for b in assignment.logical_buffers}
+  uses = dict.fromkeys(_there_all_the_time(assignment, sizes), 1)
+  now = peak = sum(sizes[id_] for id_ in uses)
+  shared: dict[int, int] = {}  # A buffer -> the one whose memory it is in.
+  for trace in assignment.heap_simulator_traces:
+    for event in trace.events:
+      if event.kind == _SHARE_WITH:
+        held = _held(event.share_with_canonical_id, shared)
+        shared[event.buffer_id] = held
+      elif event.kind == _FREE:
+        held = _held(event.buffer_id, shared)
+        shared.pop(event.buffer_id, None)
+      else:
+        held = event.buffer_id
+      before = uses.get(held, 0)
+      uses[held] = before + (-1 if event.kind == _FREE else 1)
+      now += sizes[held] * ((uses[held] > 0) - (before > 0))
+      peak = max(peak, now)
+  return peak
+
+
+def _there_all_the_time(
+  assignment: hlo_pb2.BufferAssignmentProto, sizes: dict[int, int]
+) -> list[int]:
+  """The largest buffer of each allocation that lasts for the whole step."""
+  found = []
+  for allocation in assignment.buffer_allocations:
+    lasts = (
+      allocation.is_entry_computation_parameter
+      or allocation.is_constant
+      or allocation.maybe_live_out
+    )
+    if lasts and not allocation.is_thread_local:
+      ids = [a.logical_buffer_id for a in allocation.assigned]
+      found += [max(ids, key=sizes.__getitem__)] if ids else []
+  return found
+
+
+def _held(buffer_id: int, shared: dict[int, int]) -> int:
+  """The buffer whose memory one is in."""
+  while buffer_id in shared:
+    buffer_id = shared[buffer_id]
+  return buffer_id
+
+
+_SIZE, _POINTER = ctypes.c_size_t, ctypes.c_void_p
+_MAJOR_VERSION = 0
+_STRING = 0  # PJRT_NamedValue_kString.
+# Where PJRT_Api has these functions, counted in pointers from the first.
+_ERROR_DESTROY, _ERROR_MESSAGE, _TOPOLOGY_CREATE, _COMPILE = 0, 1, 82, 89
+
+
+class _Api(ctypes.Structure):
+  _fields_ = [
+    ("struct_size", _SIZE),
+    ("extension_start", _POINTER),
+    ("version_size", _SIZE),
+    ("version_extension", _POINTER),
+    ("major_version", ctypes.c_int),
+    ("minor_version", ctypes.c_int),
+    ("functions", _POINTER * (_COMPILE + 1)),
+  ]
+
+
+class _Arguments(ctypes.Structure):
+  """What all arguments of the C API begin with."""
+
+  _fields_ = [("struct_size", _SIZE), ("extension_start", _POINTER)]
+
+
+class _NamedValue(_Arguments):
+  _fields_ = [
+    ("name", ctypes.c_char_p),
+    ("name_size", _SIZE),
+    ("type", ctypes.c_int),
+    ("value", ctypes.c_char_p),
+    ("value_size", _SIZE),
+  ]
+
+
+class _Error(_Arguments):
+  _fields_ = [
+    ("error", _POINTER),
+    ("message", _POINTER),
+    ("message_size", _SIZE),
+  ]
+
+
+class _Topology(_Arguments):
+  _fields_ = [
+    ("name", ctypes.c_char_p),
+    ("name_size", _SIZE),
+    ("options", ctypes.POINTER(_NamedValue)),
+    ("num_options", _SIZE),
+    ("topology", _POINTER),
+  ]
+
+
+class _Program(_Arguments):
+  _fields_ = [
+    ("code", ctypes.c_char_p),
+    ("code_size", _SIZE),
+    ("format", ctypes.c_char_p),
+    ("format_size", _SIZE),
+  ]
+
+
+class _Compile(_Arguments):
+  _fields_ = [
+    ("topology", _POINTER),
+    ("program", ctypes.POINTER(_Program)),
+    ("options", ctypes.c_char_p),
+    ("options_size", _SIZE),
+    ("client", _POINTER),
+    ("executable", _POINTER),
+  ]
+
+
+def compile_hlo(
+  cluster: cluster_lib.Cluster, module: bytes, options: bytes
+) -> None:
+  """Compiles a module; what is wanted of it, a pass has to take.
+
+  Args:
+    cluster: what to compile for.
+    module: an HloModuleProto.
+    options: a CompileOptionsProto.
+
+  Raises:
+    UnsupportedError: the plugin has another C API.
+    CompileError: XLA refused, or a pass raised.
+  """
+  program = _Program(code=module, code_size=len(module), format=b"hlo")
+  program.struct_size, program.format_size = ctypes.sizeof(_Program), 3
+  arguments = _Compile(
+    topology=_topology(cluster.target_config(), devices_lib.shape(cluster)),
+    program=ctypes.pointer(program),
+    options=options,
+    options_size=len(options),
+  )
+  _call(_COMPILE, arguments)
+
+
+@functools.cache
+def _topology(target_config: str, shape: str) -> int:
+  values = {"target_config": target_config, "topology": shape}
+  options = (_NamedValue * len(values))()
+  for option, (name, value) in zip(options, values.items(), strict=True):
+    option.struct_size, option.type = ctypes.sizeof(_NamedValue), _STRING
+    option.name, option.name_size = name.encode(), len(name)
+    option.value, option.value_size = value.encode(), len(value.encode())
+  arguments = _Topology(name=b"", options=options, num_options=len(options))
+  _call(_TOPOLOGY_CREATE, arguments)
+  return arguments.topology
+
+
+def _call(index: int, arguments: _Arguments) -> None:
+  arguments.struct_size = ctypes.sizeof(arguments)
+  error = _function(index)(ctypes.addressof(arguments))
+  if not error:
+    return
+  failed = _Error(error=error)
+  failed.struct_size = ctypes.sizeof(failed)
+  _function(_ERROR_MESSAGE)(ctypes.addressof(failed))
+  message = ctypes.string_at(failed.message, failed.message_size).decode()
+  # It takes the structure's first three fields only.
+  _function(_ERROR_DESTROY)(ctypes.addressof(failed))
+  raise errors.CompileError(message)
+
+
+def _function(index: int):
+  return ctypes.CFUNCTYPE(_POINTER, _POINTER)(_api().functions[index])
+
+
+@functools.cache
+def _api() -> _Api:
+  path = pjrt_transform.plugin_path()
+  if path is None:
+    raise errors.UnsupportedError(pjrt_transform.NO_PLUGIN)
+  plugin = ctypes.CDLL(str(path))
+  plugin.GetPjrtApi.restype = ctypes.POINTER(_Api)
+  api = plugin.GetPjrtApi().contents
+  if api.major_version != _MAJOR_VERSION:
+    raise errors.UnsupportedError(
+      f"{path} has version {api.major_version} of the PJRT C API, and this"
+      f" lagom_xla knows version {_MAJOR_VERSION}."
+    )
+  return api
+
+
+_KERNEL_CACHE = "xla_gpu_kernel_cache_file"
+_WRITTEN = "*_gpu_after_optimizations.hlo.pb"
+# No protocol buffer begins with a tag of wire type 7.
+_UNREADABLE = b"\x07"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Assigned:
+  """A module whose buffers are assigned.
+
+  Attributes:
+    module: that runs.
+    peak_bytes: device memory at the peak of a step.
+  """
+
+  module: hlo_pb2.HloModuleProto
+  peak_bytes: int
+
+
+def can_end_before_code(options: Collection[str]) -> bool:
+  """Whether compiles with these XLA options can end before code generation.
+
+  XLA_FLAGS may ask for dumps: those are the job's.
+  """
+  return not (
+    may_name([_KERNEL_CACHE], options) or any(DUMPS in name for name in options)
+  )
+
+
+def options_before_code(
+  name: str, folder: pathlib.Path
+) -> dict[str, bool | str]:
+  """XLA options with which the compile of a module ends there.
+
+  Args:
+    name: of the module.
+    folder: where XLA writes; nothing else is in it.
+  """
+  cache = folder / "kernels"
+  cache.write_bytes(_UNREADABLE)
+  return {
+    "xla_dump_to": str(folder),
+    "xla_dump_hlo_as_proto": True,
+    "xla_dump_compress_protos": False,
+    DUMPED_MODULES: f"^{re.escape(name)}$",
+    _KERNEL_CACHE: str(cache),
+  }
+
+
+def until_assigned(
+  folder: pathlib.Path, compile_fn: Callable[[], Any]
+) -> Assigned:
+  """Runs a compile that has these options.
+
+  Args:
+    folder: where it writes.
+    compile_fn: compiles.
+
+  Raises:
+    Exception: XLA refused before it came there.
+  """
+  refusal: Exception | None = None
+  try:
+    compile_fn()
+  except Exception as error:
+    refusal = error
+  written = list(folder.glob(_WRITTEN))
+  if len(written) != 1:
+    raise refusal or FileNotFoundError(f"XLA wrote no {_WRITTEN}")
+  proto = hlo_pb2.HloProto.FromString(written[0].read_bytes())
+  return Assigned(
+    module=proto.hlo_module,
+    peak_bytes=peak_bytes_of(proto.buffer_assignment),
+  )
+
+
+# Of GpuBackendConfig in JSON; a ReificationCost has no lists.
+_ESTIMATES = re.compile(rb'"reification_cost":\[[^\]]*\]')
+_NO_ESTIMATES = b'"reification_cost":[]'
+
+
+def take_out_estimates(module: hlo_pb2.HloModuleProto) -> None:
+  """Makes a module what it would be had XLA not been asked for estimates.
+
+  But for configs in which nothing else is set, which stay, with nothing set;
+  and for XLA's own fingerprint from before it scheduled.
+  """
+  for computation in module.computations:
+    for instruction in computation.instructions:
+      if instruction.backend_config:
+        instruction.backend_config = _without(instruction.backend_config)
+      payload = instruction.backend_config_payload
+      if payload.WhichOneof("payload_source") == "value":
+        payload.value = _without(payload.value)
+  for index, shared in enumerate(module.payloads):
+    module.payloads[index] = _without(shared)
+
+
+def _without(config: bytes) -> bytes:
+  return _ESTIMATES.sub(_NO_ESTIMATES, config)
