@@ -16,7 +16,7 @@ compiled beside it, and what is faster by the wall clock stays: see
 
 is tuned once, at its first call on a signature, on predicted costs alone. From
 then on JAX runs the tuned executable where it would have run its own
-(`dispatch/dispatch.py`). So it is also where CPU devices stand for the GPUs of
+(`dispatch.py`). So it is also where CPU devices stand for the GPUs of
 a cluster: what XLA's GPU options do cannot be measured there.
 
     @lagom_xla.tune(plan="plan")
@@ -41,7 +41,7 @@ from typing import TYPE_CHECKING, Any, Protocol, overload
 
 import jax
 
-from lagom_xla.dispatch import fallback
+from lagom_xla import dispatch
 from lagom_xla.live import tuned
 from lagom_xla.live.history import trials
 
@@ -175,12 +175,12 @@ def tune(
   }
   if jitted_step is None:
     return functools.partial(tune, **options)
-  if fallback.is_bound(jitted_step):
-    return fallback.bound_alike(jitted_step, functools.partial(tune, **options))
+  if dispatch.is_bound(jitted_step):
+    return dispatch.bound_alike(jitted_step, functools.partial(tune, **options))
   tunings: list[tuning_lib.Tuning] = []
   chooser = functools.cache(
     lambda: _chooser(
-      fallback.name(jitted_step), cluster, plan, searcher, tunings
+      dispatch.name_of(jitted_step), cluster, plan, searcher, tunings
     )
   )
   if measure and plan is None:
@@ -196,7 +196,7 @@ def tune(
     )
   else:
     predictions = chooser()
-    step = fallback.wrap(jitted_step, predictions.choose, by="lagom_xla.tune")
+    step = dispatch.wrap(jitted_step, predictions.choose, by="lagom_xla.tune")
     step.report = predictions.report
     step._repr_html_ = lambda: trials.as_html(predictions.report())
   step.tunings = tunings

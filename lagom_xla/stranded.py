@@ -20,9 +20,9 @@ from typing import Any, Protocol, overload
 
 import jax
 
+from lagom_xla import dispatch
 from lagom_xla import errors
 from lagom_xla.compile import rewriting
-from lagom_xla.dispatch import fallback
 from lagom_xla.passes.program import form as form_lib
 from lagom_xla.passes.program import outcome as outcome_lib
 
@@ -97,8 +97,8 @@ def strands(
   """
   if jitted_step is None:
     return functools.partial(strands, form=form)
-  if fallback.is_bound(jitted_step):
-    return fallback.bound_alike(
+  if dispatch.is_bound(jitted_step):
+    return dispatch.bound_alike(
       jitted_step, functools.partial(strands, form=form)
     )
   forms = _STRONGEST_FIRST if form is None else (form,)
@@ -115,7 +115,7 @@ def strands(
     outcomes.append(sum(refused, start=outcome_lib.Outcome()))
     raise errors.ProgramError(_obstacle(forms, refused))
 
-  step = fallback.wrap(jitted_step, choose, by="lagom_xla.strands")
+  step = dispatch.wrap(jitted_step, choose, by="lagom_xla.strands")
   step.outcomes = outcomes
   return step
 

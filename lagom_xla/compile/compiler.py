@@ -35,7 +35,7 @@ from lagom_xla.compile import job as job_lib
 from lagom_xla.compile import lowered as lowered_lib
 from lagom_xla.compile import rewriting
 from lagom_xla.compile import xla
-from lagom_xla.jax_internals import persistent_cache
+from lagom_xla.jax_internals import caches
 from lagom_xla.passes import combine
 from lagom_xla.passes import hlo
 from lagom_xla.passes import in_compile
@@ -209,7 +209,7 @@ def _job(stage: registry.Stage | None, asked: Asked) -> job_lib.Job | None:
     generates_code=needs_code and stage is None,
   )
   # It ends where JAX would call XLA, in that JAX's own cache has no part.
-  with persistent_cache.off(), _on_failure(asked.words):
+  with caches.persistent_off(), _on_failure(asked.words):
     request = lowered.request(options, _profile_of(config))
   if request is None:
     return None
@@ -250,7 +250,7 @@ def _fusion(
     lowered: what it compiles.
     options: all that XLA is asked.
   """
-  with persistent_cache.off():
+  with caches.persistent_off():
     request = lowered.request(fused_lib.options_before_fusion(options), None)
   if request is None:
     return ""
@@ -350,7 +350,7 @@ def _there_or_here(
 def _to_here(stage: registry.Stage, asked: Asked) -> hlo.Module:
   name = asked.lowered.name
   # What comes out of the cache is not scheduled any more.
-  with persistent_cache.off(), _on_failure(asked.words):
+  with caches.persistent_off(), _on_failure(asked.words):
     with in_compile.grouped(name, asked.config.combine_groups):
       proto = in_compile.run_to(
         stage, lambda: _run(asked, generates_code=False), name
@@ -376,7 +376,7 @@ def _to_the_end_here(asked: Asked) -> lowered_lib.Compilation:
     asked = dataclasses.replace(asked, lowered=lowered)
   # The executable of a compile-only device can be stored, but not loaded.
   can_load = devices_lib.is_live(lowered.cluster) and not config.orders
-  cache = contextlib.nullcontext() if can_load else persistent_cache.off()
+  cache = contextlib.nullcontext() if can_load else caches.persistent_off()
   with cache, _on_failure(asked.words):
     with (
       in_compile.grouped(

@@ -39,8 +39,6 @@ from lagom_xla.compile import nnx_step
 from lagom_xla.compile import source
 from lagom_xla.compile import target as target_lib
 from lagom_xla.compile import unoptimized
-from lagom_xla.jax_internals import debug_callbacks
-from lagom_xla.jax_internals import lost_memory_kinds
 from lagom_xla.jax_internals import lowerings
 from lagom_xla.passes import hlo
 from lagom_xla.passes.program.stablehlo import functions
@@ -360,7 +358,7 @@ def load(
   if is_python(text):
     devices_lib.stand_in_with_cpus(cluster)
     file = pathlib.Path(place) if is_file else None
-    with lost_memory_kinds.noticed() as lost:
+    with lowerings.lost_memory_kinds() as lost:
       module = source.of_file(file) if file else source.of_module(place)
       if not hasattr(module, function):
         raise errors.TargetError(f"{place} defines no {function}.")
@@ -411,7 +409,7 @@ def _from_python(
   devices = devices_lib.devices(cluster)
   source.leave_out_own_frames()
   try:
-    with debug_callbacks.without_callbacks():
+    with lowerings.without_callbacks():
       target = _lowered(found, devices, devices, cluster)
       if lost_kinds:
         return _on_cpus(found, devices, cluster, lost_kinds)

@@ -28,10 +28,9 @@ from lagom_xla.compile import pool
 from lagom_xla.compile import rewriting
 from lagom_xla.compile import unoptimized
 from lagom_xla.compile import xla
+from lagom_xla.jax_internals import caches
 from lagom_xla.jax_internals import lowerings
-from lagom_xla.jax_internals import persistent_cache
 from lagom_xla.jax_internals import request as request_lib
-from lagom_xla.jax_internals import untraced
 from lagom_xla.passes import hlo
 from lagom_xla.passes.program import form as form_lib
 from lagom_xla.passes.program import outcome as outcome_lib
@@ -322,7 +321,7 @@ class LoweredModule:
     self, options: Options, scheduler_profile: bytes | None
   ) -> Any:
     """See `lowered.Lowered`."""
-    return untraced.compile_stablehlo(
+    return request_lib.compile_stablehlo(
       self.stablehlo,
       devices_lib.devices(self.cluster),
       options,
@@ -492,7 +491,7 @@ def write_step(
     OSError: the folder cannot be written.
   """
   step = nnx_step.lowered_inside(lowered)
-  with persistent_cache.off():
+  with caches.persistent_off():
     program: Any = step.compiler_ir("stablehlo")
     request = request_lib.of_step(step, {}, request_lib.program(program))
   if request is None:

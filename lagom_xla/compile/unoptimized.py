@@ -30,8 +30,8 @@ from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
 from lagom_xla import errors
-from lagom_xla.jax_internals import op_shardings
-from lagom_xla.jax_internals import untraced
+from lagom_xla.jax_internals import lowerings
+from lagom_xla.jax_internals import request
 from lagom_xla.passes import collectives
 from lagom_xla.passes import hlo
 from lagom_xla.passes import host_copies
@@ -72,7 +72,7 @@ def partitioner(module: hlo.Module) -> str | None:
   if not is_marked and (communicates or num_devices(module) is None):
     return None
   is_named = any(
-    op_shardings.is_named_sharding(instruction.sharding.SerializeToString())
+    lowerings.is_named_sharding(instruction.sharding.SerializeToString())
     for instruction in instructions
     if instruction.HasField("sharding")
   )
@@ -95,9 +95,7 @@ def num_devices(module: hlo.Module) -> int | None:
     for axes in re.findall(r"#sdy\.mesh<\[(.*?)\]", meshes)
   ]
   sizes += [
-    op_shardings.num_devices_of_sharding(
-      instruction.sharding.SerializeToString()
-    )
+    lowerings.num_devices_of_sharding(instruction.sharding.SerializeToString())
     for computation in module.computations.values()
     for instruction in computation.instructions
     if instruction.HasField("sharding")
@@ -179,7 +177,7 @@ def stablehlo_of(module: hlo.Module) -> ir.Module:
   if partitioner(module) is None:
     _strip_shardings(stripped)
   try:
-    return untraced.stablehlo_of_hlo(stripped.SerializeToString(), edit)
+    return request.stablehlo_of_hlo(stripped.SerializeToString(), edit)
   except Exception as error:
     raise errors.CompileError(
       f"{module.name} has no StableHLO form: {errors.first_line(error)}"

@@ -1,14 +1,26 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Lowered steps of JAX: which module each has, for whom, and what it shares."""
+"""Lowered steps of JAX: which module each has, for whom, and what it shares.
+
+Also what they are lowered without: debug callbacks, and memory kinds, as
+compile-only devices cannot say which memories they have: a sharding over them
+that asks for pinned_host is made without it, and nothing says so.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+import contextlib
 import copy
 import hashlib
 from typing import Any
+import warnings
 
 import jax
+from jax._src import debugging
+from jax._src import named_sharding
+from jax._src.interpreters import mlir
+from jax._src.lib import xla_client
 from jaxlib.mlir import ir
 
 from lagom_xla import errors
@@ -93,3 +105,119 @@ def digest(module: ir.Module) -> str:
     module.operation.get_asm(enable_debug_info=False, assume_verified=True)
   )
   return hashlib.sha256(text.encode()).hexdigest()
+
+
+def num_devices_of_sharding(serialized: bytes) -> int:
+  """Devices that a serialized OpSharding splits an array over; 1 for none."""
+  proto = xla_client.OpSharding()
+  proto.ParseFromString(serialized)
+  parts = proto.tuple_shardings or [proto]
+  kinds = xla_client.OpSharding.Type
+  return max(
+    xla_client.HloSharding.from_proto(part).num_devices()
+    if part.type == kinds.OTHER
+    else 1
+    for part in parts
+  )
+
+
+def is_named_sharding(serialized: bytes) -> bool:
+  """Whether a serialized OpSharding names the axes of a mesh, as of JAX 0.12.
+
+  GSPMD aborts where it finds one.
+  """
+  proto = xla_client.OpSharding()
+  proto.ParseFromString(serialized)
+  return "mesh[" in str(xla_client.HloSharding.from_proto(proto))
+
+
+@contextlib.contextmanager
+def without_callbacks() -> Iterator[None]:
+  """Lowers for GPUs without `jax.debug.print` and `jax.debug.callback`.
+
+  They call into a process that has the GPUs, which this one may not. Warns
+  where something is left out.
+  """
+  left_out: list[str] = []
+  rules = mlir._platform_specific_lowerings["cuda"]
+  primitives = [
+    getattr(debugging, name)
+    for name in ("debug_callback_p", "debug_print_p")
+    if hasattr(debugging, name)
+  ]
+  known = {p: rules[p] for p in primitives if p in rules}
+
+  def leave_out(context: Any, *args: Any, **params: Any) -> list[Any]:
+    del args, params
+    left_out.append(str(context.primitive))
+    return []
+
+  for primitive in primitives:
+    mlir.register_lowering(primitive, leave_out, platform="cuda")
+  try:
+    yield
+  finally:
+    for primitive in primitives:
+      rules.pop(primitive, None)
+    rules.update(known)
+  if left_out:
+    is_one = len(left_out) == 1
+    what = "jax.debug call is" if is_one else "jax.debug calls are"
+    warnings.warn(
+      f"{len(left_out)} {what} left out: jax.debug acts only where the GPUs"
+      " are, and may gather what it shows.",
+      RuntimeWarning,
+      stacklevel=3,
+    )
+
+
+_NamedSharding: Any = jax.sharding.NamedSharding
+# Where programs find the class, and where its own methods do.
+_PLACES = [
+  place
+  for place in (jax, jax.sharding, named_sharding)
+  if hasattr(place, "NamedSharding")
+]
+# Programs keep the class that they imported, so what it notices is here.
+_lost: set[str] = set()
+
+
+class _Noticing(type):
+  """All that JAX's class is asked for, by whoever has the other one."""
+
+  def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+    made = _NamedSharding(*args, **kwargs)
+    kind = kwargs.get("memory_kind", args[2] if len(args) > 2 else None)
+    if made.memory_kind is None and kind not in (None, "device"):
+      _lost.add(kind)
+    return made
+
+  def __getattr__(cls, name: str) -> Any:
+    return getattr(_NamedSharding, name)
+
+  def __instancecheck__(cls, instance: Any) -> bool:
+    return isinstance(instance, _NamedSharding)
+
+  def __subclasscheck__(cls, other: type) -> bool:
+    return issubclass(other, _NamedSharding)
+
+
+class _Stand(metaclass=_Noticing):
+  """What has the name of JAX's class, and makes objects of JAX's."""
+
+
+@contextlib.contextmanager
+def lost_memory_kinds() -> Iterator[set[str]]:
+  """Yields the kinds that are lost inside, as they are.
+
+  JAX makes the objects in C++, where nobody can look on, so inside another
+  class has the name of its own.
+  """
+  _lost.clear()
+  for place in _PLACES:
+    setattr(place, "NamedSharding", _Stand)  # noqa: B010
+  try:
+    yield _lost
+  finally:
+    for place in _PLACES:
+      setattr(place, "NamedSharding", _NamedSharding)  # noqa: B010

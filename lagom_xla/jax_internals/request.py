@@ -4,25 +4,136 @@
 
 With it a process that knows nothing of the user's code compiles what this one
 would.
+
+What it asks for is recorded in place of its client; for modules that no
+function was traced to, made here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 import dataclasses
 import hashlib
 from typing import Any
 
 import jax
+from jax._src import compiler
 from jax._src.interpreters import mlir
+from jax._src.lib import _jax
 from jax._src.lib import xla_client
 from jaxlib.mlir import ir
 from jaxlib.mlir import passmanager
+import numpy as np
 
 from lagom_xla import errors
 from lagom_xla.jax_internals import lowerings
-from lagom_xla.jax_internals import recorder as recorder_lib
-from lagom_xla.jax_internals import untraced
+
+
+class Recorded(BaseException):
+  """Ends a compile in which a client was asked; nobody else catches it."""
+
+  def __init__(
+    self, options: Any, device_ids: tuple[int, ...], has_callbacks: bool
+  ):
+    super().__init__()
+    self.options = options
+    self.device_ids = device_ids
+    self.has_callbacks = has_callbacks
+
+
+class Recorder:
+  """Stands for a client, and tells what it is asked to compile."""
+
+  def __init__(self, client: Any):
+    self._client = client
+
+  def __getattr__(self, name: str) -> Any:
+    return getattr(self._client, name)
+
+  def compile(
+    self,
+    module: ir.Module,
+    executable_devices: Any,
+    compile_options: Any,
+    host_callbacks: Sequence[Any] = (),
+  ) -> Any:
+    """Raises `Recorded`."""
+    del module
+    device_ids = tuple(device.id for device in executable_devices)
+    raise Recorded(compile_options, device_ids, bool(host_callbacks))
+
+  # What JAX asks of clients that are not compile-only.
+  compile_and_load = compile
+
+
+def stablehlo_of_hlo(
+  serialized: bytes, edit: Callable[[ir.Module], None]
+) -> ir.Module:
+  """An HLO module as StableHLO.
+
+  Args:
+    serialized: the HloModuleProto.
+    edit: changes the module before anybody else sees it.
+
+  Raises:
+    Exception: whatever jaxlib raises for a module without such a form.
+  """
+  converted = _jax.mlir.hlo_to_stablehlo(serialized)
+  with mlir.make_ir_context():
+    module = ir.Module.parse(converted)
+    edit(module)
+  return module
+
+
+def compile_stablehlo(
+  module: ir.Module,
+  devices: Sequence[jax.Device],
+  options: Mapping[str, bool | int | float | str],
+  scheduler_profile: bytes | None,
+  *,
+  partitioner: str | None,
+) -> Any:
+  """Compiles a module; returns the executable.
+
+  Args:
+    module: the module.
+    devices: what to compile it for.
+    options: XLA's.
+    scheduler_profile: costs for XLA's scheduler.
+    partitioner: "shardy" or "gspmd"; None for the program of one device.
+  """
+  return devices[0].client.compile(
+    module,
+    xla_client.DeviceList(tuple(devices)),
+    stablehlo_options(
+      devices, options, scheduler_profile, partitioner=partitioner
+    ),
+  )
+
+
+def stablehlo_options(
+  devices: Sequence[jax.Device],
+  options: Mapping[str, bool | int | float | str],
+  scheduler_profile: bytes | None,
+  *,
+  partitioner: str | None,
+) -> Any:
+  """The CompileOptions of `compile_stablehlo`."""
+  overrides: Any = dict(options)
+  compile_options = compiler.get_compile_options(
+    num_replicas=1,
+    num_partitions=len(devices),
+    device_assignment=np.arange(len(devices)).reshape(1, -1),
+    env_options_overrides=overrides,
+    fdo_profile=scheduler_profile,
+    backend=devices[0].client,
+  )
+  build_options = compile_options.executable_build_options
+  build_options.use_spmd_partitioning = partitioner is not None
+  build_options.use_shardy_partitioner = partitioner == "shardy"
+  # As jit does for results whose sharding is not given.
+  build_options.allow_spmd_sharding_propagation_to_output = [True]
+  return compile_options
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -140,11 +251,11 @@ def of_step(
   """
   if _PARTITIONED_BY_PYTHON in module.bytecode:
     return None
-  recorder = recorder_lib.Recorder(lowerings.client_of(lowered))
+  recorder = Recorder(lowerings.client_of(lowered))
   recorded = lowerings.with_client(lowered, recorder)
   try:
     recorded.compile(compiler_options=dict(options))
-  except recorder_lib.Recorded as call:
+  except Recorded as call:
     if call.has_callbacks:
       return None
     return _request(call.options, call.device_ids, module)
@@ -162,7 +273,7 @@ def of_stablehlo(
   partitioner: str | None,
 ) -> Request:
   """What `compile_stablehlo` would hand to XLA."""
-  compile_options = untraced.stablehlo_options(
+  compile_options = stablehlo_options(
     devices, options, scheduler_profile, partitioner=partitioner
   )
   device_ids = tuple(device.id for device in devices)

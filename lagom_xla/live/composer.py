@@ -18,8 +18,8 @@ import json
 
 import jax
 
+from lagom_xla import dispatch
 from lagom_xla import errors
-from lagom_xla.dispatch import fallback
 from lagom_xla.live import ending
 from lagom_xla.live import first_process
 from lagom_xla.live import proposals
@@ -135,7 +135,7 @@ class Composer:
 
   def fail(self, error: Exception) -> None:
     """A variant raised: next all processes are to run the step as jit does."""
-    words = self._fail(f"a variant failed: {fallback.describe(error)}")
+    words = self._fail(f"a variant failed: {dispatch.describe(error)}")
     if not self._is_over:
       with contextlib.suppress(errors.ProcessesError):
         self._refuse(words, 0)
@@ -164,7 +164,7 @@ class Composer:
     try:
       return self._passed(self._next(played))
     except Exception as error:  # The step must run, whatever went wrong.
-      return script_lib.stay(self._in_use, fallback.describe(error))
+      return script_lib.stay(self._in_use, dispatch.describe(error))
     except BaseException:  # Ctrl-C: what was decided by then, nobody knows.
       self._fail("tuning was interrupted")
       raise
@@ -186,7 +186,7 @@ class Composer:
     try:
       script = loop.next_script(played)
     except Exception as error:
-      script = script_lib.stay(self._in_use, fallback.describe(error))
+      script = script_lib.stay(self._in_use, dispatch.describe(error))
     return script_lib.from_json(self._board.post(name, script.to_json()))
 
   def _passed(self, script: script_lib.Script) -> script_lib.Script:

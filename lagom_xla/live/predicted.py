@@ -13,6 +13,7 @@ from typing import Any
 import jax
 
 from lagom_xla import cluster as cluster_lib
+from lagom_xla import dispatch
 from lagom_xla import errors
 from lagom_xla import plan as plan_lib
 from lagom_xla.apply import cap
@@ -20,7 +21,6 @@ from lagom_xla.apply import checked
 from lagom_xla.apply import compile as apply_compile
 from lagom_xla.compile import lowered as lowered_lib
 from lagom_xla.compile import target as target_lib
-from lagom_xla.dispatch import fallback
 from lagom_xla.jax_internals import store
 from lagom_xla.live import platforms
 from lagom_xla.live import refs
@@ -116,7 +116,7 @@ class Chooser:
   def _tell_of_cap(self, plan: plan_lib.Plan) -> None:
     """Warns of a cap on channels that this process does not have."""
     if flag := cap.missing(plan.xla.options):
-      fallback.warn(
+      dispatch.warn(
         f"{self._name} runs with the plan {self._plan_path}, but without its"
         f" {flag}: it acts only in the XLA_FLAGS with which the process"
         " starts, as `lagom-xla flags` and the plan's env.sh set them."

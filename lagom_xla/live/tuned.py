@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 
+from lagom_xla import dispatch
 from lagom_xla import errors
 from lagom_xla.compile import nnx_step
-from lagom_xla.dispatch import dispatch
-from lagom_xla.dispatch import fallback
 from lagom_xla.jax_internals import store
 from lagom_xla.live import composer as composer_lib
 from lagom_xla.live import platforms
@@ -66,7 +65,7 @@ def step(
     TypeError: The step is not jitted.
   """
   tuning = _Tuning(
-    name=fallback.name(jitted_step),
+    name=dispatch.name_of(jitted_step),
     choose=choose,
     cluster=cluster,
     searcher=searcher,
@@ -74,7 +73,7 @@ def step(
     open_plans=functools.cache(lambda: _plans(cache)),
   )
 
-  def make(warner: fallback.Warner) -> Any:
+  def make(warner: dispatch.Warner) -> Any:
     begin = functools.partial(tuning.begin, warner)
 
     def live(function: Any) -> step_lib.LiveStep:
@@ -84,7 +83,7 @@ def step(
       return nnx_step.with_jitted(jitted_step, live)
     return live(jitted_step)
 
-  made = fallback.supported(jitted_step, make, by=by)
+  made = dispatch.supported(jitted_step, make, by=by)
   made.report = tuning.report
   made._repr_html_ = lambda: trials.as_html(tuning.report())
   return made
@@ -119,7 +118,7 @@ class _Tuning:
 
   def begin(
     self,
-    warner: fallback.Warner,
+    warner: dispatch.Warner,
     jitted: dispatch.Jitted,
     lowered: jax.stages.Lowered,
   ) -> signature_lib.Signature:
@@ -139,7 +138,7 @@ class _Tuning:
     except errors.SettingsDifferError:
       raise
     except Exception as error:  # The step must run, whatever went wrong.
-      warner.leaves(fallback.describe(error))
+      warner.leaves(dispatch.describe(error))
       return signature_lib.fixed(jitted, None)
 
   def _stands_for_others(self, lowered: jax.stages.Lowered) -> bool:
@@ -203,7 +202,7 @@ def _refusing(board: board_lib.Board) -> Iterator[None]:
   try:
     yield
   except Exception as error:
-    words = fallback.describe(error)
+    words = dispatch.describe(error)
     refusal.post(board, 1, refusal.by(board, words, in_use=0))
     board_lib.take(board)
     raise

@@ -16,7 +16,7 @@ import jax
 
 from lagom_xla import errors
 from lagom_xla.jax_internals import caches
-from lagom_xla.jax_internals import executables
+from lagom_xla.jax_internals import jit
 from lagom_xla.live import ending
 from lagom_xla.live import proposals
 from lagom_xla.live.loop import surroundings
@@ -154,7 +154,7 @@ def check_alike(ours: jax.stages.Compiled, theirs: jax.stages.Compiled) -> None:
 def _types(compiled: jax.stages.Compiled) -> object:
   return jax.tree.map(
     lambda leaf: (leaf.shape, leaf.dtype, leaf.weak_type),
-    executables.results_of(compiled),
+    jit.results_of(compiled),
   )
 
 
@@ -162,7 +162,7 @@ def _is_placed_alike(
   ours: jax.stages.Compiled, theirs: jax.stages.Compiled
 ) -> bool:
   """Whether results lie alike; else the next call had another signature."""
-  leaves = jax.tree.leaves(executables.results_of(ours))
+  leaves = jax.tree.leaves(jit.results_of(ours))
   return all(
     one.is_equivalent_to(other, len(leaf.shape))
     for one, other, leaf in zip(

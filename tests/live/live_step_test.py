@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 import lagom_xla
-from lagom_xla.dispatch import dispatch
+from lagom_xla import dispatch
 from lagom_xla.live import composer
 from lagom_xla.live import platforms
 from lagom_xla.live import tuned

@@ -27,8 +27,8 @@ from benchmarks.live.cpu import end_to_end
 from benchmarks.live.cpu import way as way_lib
 from lagom_xla import errors
 from lagom_xla.compile import rewriting
+from lagom_xla.jax_internals import caches
 from lagom_xla.jax_internals import lowerings
-from lagom_xla.jax_internals import persistent_cache
 from lagom_xla.passes import collectives
 from lagom_xla.passes import combine
 from lagom_xla.passes import hlo
@@ -114,7 +114,7 @@ def compiled(
   check_donation(lowered, way)
   program = _program(lowered, way)
   with (
-    persistent_cache.off(),
+    caches.persistent_off(),
     _grouped(program, way),
     _ordered(program, way),
   ):
@@ -172,7 +172,7 @@ def _module_at(
   stage: registry.Stage, program: jax.stages.Lowered
 ) -> hlo.Module:
   """The module of a program at a stage of XLA's compile, which ends there."""
-  with persistent_cache.off():
+  with caches.persistent_off():
     proto = in_compile.run_to(
       stage, program.compile, name(program), platform="cpu"
     )

@@ -10,7 +10,7 @@ import functools
 import types
 from typing import Any
 
-from lagom_xla.dispatch import dispatch
+from lagom_xla import dispatch
 
 
 class Likeness(abc.ABC):

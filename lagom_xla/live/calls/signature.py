@@ -9,7 +9,7 @@ from typing import Any
 
 import jax
 
-from lagom_xla.dispatch import dispatch
+from lagom_xla import dispatch
 from lagom_xla.live import composer as composer_lib
 from lagom_xla.live import script as script_lib
 from lagom_xla.live.calls import player as player_lib

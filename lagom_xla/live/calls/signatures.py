@@ -16,7 +16,7 @@ from typing import Any
 
 import jax
 
-from lagom_xla.dispatch import dispatch
+from lagom_xla import dispatch
 from lagom_xla.jax_internals import caches
 from lagom_xla.jax_internals import lowerings
 from lagom_xla.live.calls import signature as signature_lib

@@ -22,8 +22,7 @@ from typing import Any
 
 import jax
 
-from lagom_xla.dispatch import dispatch
-from lagom_xla.dispatch import fallback
+from lagom_xla import dispatch
 from lagom_xla.live.calls import likeness
 from lagom_xla.live.calls import player as player_lib
 from lagom_xla.live.calls import signature as signature_lib
@@ -53,7 +52,7 @@ class LiveStep(likeness.Likeness):
     self,
     function: Any,
     begin: signatures_lib.Begin,
-    warner: fallback.Warner,
+    warner: dispatch.Warner,
     report: Callable[[], str],
     remake: Callable[[], Any],
   ):

@@ -36,8 +36,8 @@ from lagom_xla import validation
 from lagom_xla.apply.nccl import state as state_lib
 from lagom_xla.compile import cache
 from lagom_xla.compile import nnx_step
+from lagom_xla.jax_internals import caches
 from lagom_xla.jax_internals import lowerings
-from lagom_xla.jax_internals import persistent_cache
 from lagom_xla.jax_internals import request as request_lib
 
 # Raised whenever a field of an entry changes its meaning.
@@ -185,7 +185,7 @@ def key(lowered: Any, machine: str) -> str:
   step = nnx_step.lowered_inside(lowered)
   program: Any = step.compiler_ir("stablehlo")
   nccl = state_lib.of_environment(os.environ)
-  with persistent_cache.off():
+  with caches.persistent_off():
     nothing = request_lib.Program(bytecode=b"", content_digest="")
     request = request_lib.of_step(step, {}, nothing)
   parts = (
