@@ -26,7 +26,7 @@ from lagom_xla.costs.replay import program as program_lib
 from lagom_xla.costs.replay import timeline
 from lagom_xla.passes import hlo
 from lagom_xla.passes import overlap as overlap_lib
-from lagom_xla.search.nccl import space
+from lagom_xla.search.nccl import problem
 
 _ROOT = pathlib.Path(__file__).resolve().parent.parent
 _CLUSTER = "1x8xh100"
@@ -117,7 +117,7 @@ def _overlap_us(step: step_lib.Step, overlap: overlap_lib.Overlap) -> float:
 def _setting(
   step: step_lib.Step, key: step_lib.Key, position: int
 ) -> nccl.Setting:
-  subspace = space.subspaces(key, step.cluster)[-1]
+  subspace = problem.subspaces(key, step.cluster)[-1]
   num_chunks = len(subspace.chunk_bytes)
   channels_at, chunk_at = divmod(position, num_chunks)
   return subspace.setting(channels_at % len(subspace.num_channels), chunk_at)

@@ -11,7 +11,6 @@ from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import nccl
 from lagom_xla.search.nccl import problem as problem_lib
 from lagom_xla.search.nccl import searcher as searcher_lib
-from lagom_xla.search.nccl import trial as trial_lib
 from lagom_xla.search.nccl.lagom import Lagom
 from searcher_trials import H100
 from searcher_trials import Trial
@@ -31,14 +30,14 @@ def overlap_of(
     lambda key, setting: collective_lib.predict(key, setting, H100).time_us
   )
 
-  def profile(configuration: problem_lib.Configuration) -> trial_lib.Profile:
+  def profile(configuration: problem_lib.Configuration) -> problem_lib.Profile:
     key_us = {key: alone_us(key, configuration[key]) for key in problem.keys}
     communication_us = sum(key_us.values())
     slowdown_us = {
       key: lost_us(key, configuration[key]) for key in problem.keys
     }
     computation_us = kernels_us + sum(slowdown_us.values())
-    return trial_lib.Profile(
+    return problem_lib.Profile(
       key_us=key_us,
       exposed_us={},
       slowdown_us=slowdown_us,

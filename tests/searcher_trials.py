@@ -10,7 +10,6 @@ from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import collective as collective_lib
 from lagom_xla.search.nccl import problem as problem_lib
 from lagom_xla.search.nccl import searcher as searcher_lib
-from lagom_xla.search.nccl import trial as trial_lib
 
 H100 = cluster_lib.parse("1x8xh100")
 MIB = 2**20
@@ -40,7 +39,7 @@ def overlap_of(
 ) -> searcher_lib.ProfileFn:
   """A hand-made overlap: max(X, Y), where Y grows with channels and time."""
 
-  def profile(configuration: problem_lib.Configuration) -> trial_lib.Profile:
+  def profile(configuration: problem_lib.Configuration) -> problem_lib.Profile:
     costs = {
       key: collective_lib.predict(key, configuration[key], cluster)
       for key in problem.keys
@@ -54,7 +53,7 @@ def overlap_of(
     computation_us = kernels_us + sum(slowdown_us.values())
     total_us = max(communication_us, computation_us)
     share = (total_us - computation_us) / communication_us
-    return trial_lib.Profile(
+    return problem_lib.Profile(
       key_us=key_us,
       exposed_us={key: us * share for key, us in key_us.items()},
       slowdown_us=slowdown_us,
@@ -70,7 +69,7 @@ def overlap_of(
 @dataclasses.dataclass(frozen=True)
 class Trial:
   asked: problem_lib.Configuration
-  profile: trial_lib.Profile
+  profile: problem_lib.Profile
 
 
 def trials_of(

@@ -23,7 +23,6 @@ from lagom_xla.search.nccl import channel_cap
 from lagom_xla.search.nccl import lagom
 from lagom_xla.search.nccl import problem as problem_lib
 from lagom_xla.search.nccl import searcher as searcher_lib
-from lagom_xla.search.nccl import trial as trial_lib
 from lagom_xla.search.nccl.balance import Balance
 
 Key = step_lib.Key
@@ -161,7 +160,7 @@ def search_problem(
     problem,
     step.cluster,
     start=step.default,
-    profile=trial_lib.Predictor(step, problem),
+    profile=problem_lib.Predictor(step, problem),
   )
   if isinstance(searcher, autoccl.AutoCCL):
     return searcher.fastest(state), state.num_trials

@@ -18,7 +18,6 @@ from lagom_xla.compile import target as target_lib
 from lagom_xla.costs import channel_limit
 from lagom_xla.flags import nccl_channels
 from lagom_xla.search.nccl import channel_cap
-from lagom_xla.search.nccl import without_plugin
 from lagom_xla.search.xla import arms as arms_lib
 from lagom_xla.search.xla import as_run
 from lagom_xla.search.xla import candidates as candidates_lib
@@ -45,7 +44,7 @@ def search(
     CompileError: the target does not compile with the defaults.
   """
   limit = channel_limit.by_option if may_cap else None
-  searcher = without_plugin.WithoutPlugin(limit=limit)
+  searcher = channel_cap.WithoutPlugin(limit=limit)
   found = joint.search(target, searcher=searcher, arms=arms, progress=progress)
   # What is kept is judged from the beginning, as `tune` does.
   while True:

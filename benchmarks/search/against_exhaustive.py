@@ -14,8 +14,8 @@ from benchmarks.search import contestants
 from benchmarks.search import modules as modules_lib
 from benchmarks.search import overlap_cases
 from benchmarks.search import reference
+from lagom_xla.search.nccl import problem
 from lagom_xla.search.nccl import searcher as searcher_lib
-from lagom_xla.search.nccl import trial as trial_lib
 
 NAME = "against_exhaustive"
 
@@ -96,7 +96,7 @@ def outcome(
   case: overlap_cases.Case, searcher: searcher_lib.Searcher, best_us: float
 ) -> Outcome:
   """Searches one overlap."""
-  profile = trial_lib.Predictor(case.step, case.problem)
+  profile = problem.Predictor(case.step, case.problem)
   default = {key: case.step.default[key] for key in case.problem.keys}
   state = searcher_lib.run(
     searcher,

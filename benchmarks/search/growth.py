@@ -22,7 +22,6 @@ from lagom_xla.costs import step as step_lib
 from lagom_xla.search.nccl import problem as problem_lib
 from lagom_xla.search.nccl import searcher as searcher_lib
 from lagom_xla.search.nccl import settings as settings_lib
-from lagom_xla.search.nccl import trial as trial_lib
 from lagom_xla.search.xla.knobs import thresholds
 
 NAME = "growth"
@@ -127,7 +126,7 @@ def _search_with(searcher: searcher_lib.Searcher) -> _Search:
         problem,
         step.cluster,
         start=step.default,
-        profile=trial_lib.Predictor(step, problem),
+        profile=problem_lib.Predictor(step, problem),
       )
       configuration.update(state.best)
       num_trials += state.num_trials

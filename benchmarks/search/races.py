@@ -20,7 +20,6 @@ from benchmarks.searchers import lockstep
 from lagom_xla.costs import step as step_lib
 from lagom_xla.search.nccl import problem as problem_lib
 from lagom_xla.search.nccl import searcher as searcher_lib
-from lagom_xla.search.nccl import trial as trial_lib
 
 _BY_PART = " by part"
 # All but ours.
@@ -116,7 +115,7 @@ def _run_blind(
     programs=tuple(p for one in problems for p in one.programs),
     program_keys=tuple(k for one in problems for k in one.program_keys),
   )
-  profile = trial_lib.Predictor(step, whole)
+  profile = problem_lib.Predictor(step, whole)
   # Programs leave out what runs beside no collective.
   rest_us = (
     step.timeline(step.default).step_time_us - profile(step.default).total_us

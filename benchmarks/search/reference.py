@@ -20,7 +20,6 @@ from lagom_xla.costs import nccl
 from lagom_xla.costs import step as step_lib
 from lagom_xla.costs.replay import timeline
 from lagom_xla.search.nccl import problem as problem_lib
-from lagom_xla.search.nccl import space
 
 # A setting with what the collective costs alone under it.
 _Costed = tuple[nccl.Setting, collective_lib.CollectiveCost]
@@ -58,7 +57,7 @@ def best_us(case: overlap_cases.Case) -> float:
 def _choices(step: step_lib.Step, key: problem_lib.Key) -> list[_Costed]:
   """The settings of a key that a replay can tell apart."""
   by_cost: dict[collective_lib.CollectiveCost, nccl.Setting] = {}
-  for subspace in space.subspaces(key, step.cluster):
+  for subspace in problem_lib.subspaces(key, step.cluster):
     for setting in subspace.settings:
       by_cost.setdefault(step.predict(key, setting), setting)
   return [(setting, cost) for cost, setting in by_cost.items()]

@@ -15,7 +15,6 @@ from lagom_xla.costs import step as step_lib
 from lagom_xla.costs.replay import costs as costs_lib
 from lagom_xla.search.nccl import lagom
 from lagom_xla.search.nccl import problem as problem_lib
-from lagom_xla.search.nccl import space
 
 
 class RoundRobin(lagom.Lagom):
@@ -35,7 +34,7 @@ class ChannelsOnly(lagom.Lagom):
     key: problem_lib.Key,
     start: nccl.Setting,
     cluster: cluster_lib.Cluster,
-  ) -> tuple[space.Subspace, ...]:
+  ) -> tuple[problem_lib.Subspace, ...]:
     return tuple(
       dataclasses.replace(subspace, chunk_bytes=(_own_chunk(subspace, start),))
       for subspace in super()._subspaces(key, start, cluster)
@@ -50,7 +49,7 @@ class ChunksOnly(lagom.Lagom):
     key: problem_lib.Key,
     start: nccl.Setting,
     cluster: cluster_lib.Cluster,
-  ) -> tuple[space.Subspace, ...]:
+  ) -> tuple[problem_lib.Subspace, ...]:
     return tuple(
       dataclasses.replace(
         subspace,
@@ -60,7 +59,7 @@ class ChunksOnly(lagom.Lagom):
     )
 
 
-def _own_chunk(subspace: space.Subspace, start: nccl.Setting) -> int:
+def _own_chunk(subspace: problem_lib.Subspace, start: nccl.Setting) -> int:
   """The chunk size nearest to NCCL's; the largest of another protocol."""
   if start.protocol != subspace.protocol:
     return subspace.chunk_bytes[-1]

@@ -31,8 +31,6 @@ from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import nccl
 from lagom_xla.search.nccl import problem as problem_lib
 from lagom_xla.search.nccl import searcher
-from lagom_xla.search.nccl import space
-from lagom_xla.search.nccl import trial as trial_lib
 
 Key = problem_lib.Key
 
@@ -54,7 +52,7 @@ class _Task:
   """
 
   hyper_parameters: AutoCCL
-  subspaces: tuple[space.Subspace, ...]
+  subspaces: tuple[problem_lib.Subspace, ...]
   seed: str
   fastest: tuple[nccl.Setting, float]
   times_us: tuple[float, ...]
@@ -145,7 +143,7 @@ class AutoCCL(searcher.Searcher[Progress]):
   ) -> Progress:
     tasks = {}
     for key in problem.keys:
-      subspaces = space.subspaces(key, cluster)
+      subspaces = problem_lib.subspaces(key, cluster)
       is_fixed = all(len(subspace.settings) == 1 for subspace in subspaces)
       tasks[key] = _Task(
         hyper_parameters=self,
@@ -159,7 +157,7 @@ class AutoCCL(searcher.Searcher[Progress]):
     return tasks
 
   def _next(
-    self, state: searcher.State[Progress], profile: trial_lib.Profile
+    self, state: searcher.State[Progress], profile: problem_lib.Profile
   ) -> tuple[Progress, problem_lib.Configuration | None]:
     tasks = {
       key: task.after(profile.key_us[key])

@@ -23,7 +23,7 @@ from __future__ import annotations
 import dataclasses
 import math
 
-from lagom_xla.search.nccl import space
+from lagom_xla.search.nccl import problem
 
 # Coordinates (channels, chunk size) and directions, in the order of trial.
 _MOVES = ((0, 1), (0, -1), (1, 1), (1, -1))
@@ -46,7 +46,7 @@ class Descent:
     point: the point of the pending trial; None when the descent has ended.
   """
 
-  subspace: space.Subspace
+  subspace: problem.Subspace
   at: _Point
   point: _Point | None
   time_us: float = math.inf

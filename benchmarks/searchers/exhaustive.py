@@ -17,8 +17,6 @@ from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import nccl
 from lagom_xla.search.nccl import problem as problem_lib
 from lagom_xla.search.nccl import searcher
-from lagom_xla.search.nccl import space
-from lagom_xla.search.nccl import trial as trial_lib
 
 # The settings of each key.
 _Grid = Mapping[problem_lib.Key, tuple[nccl.Setting, ...]]
@@ -59,7 +57,7 @@ class Exhaustive(searcher.Searcher[_Grid]):
     return grid
 
   def _next(
-    self, state: searcher.State[_Grid], profile: trial_lib.Profile
+    self, state: searcher.State[_Grid], profile: problem_lib.Profile
   ) -> tuple[_Grid, problem_lib.Configuration | None]:
     del profile
     grid = state.progress
@@ -82,7 +80,7 @@ def _grid(problem: problem_lib.Problem, cluster: cluster_lib.Cluster) -> _Grid:
   return {
     key: tuple(
       setting
-      for subspace in space.subspaces(key, cluster)
+      for subspace in problem_lib.subspaces(key, cluster)
       for setting in subspace.settings
     )
     for key in problem.keys

@@ -21,7 +21,6 @@ import dataclasses
 from lagom_xla.costs import step as step_lib
 from lagom_xla.search.nccl import problem as problem_lib
 from lagom_xla.search.nccl import searcher as searcher_lib
-from lagom_xla.search.nccl import trial as trial_lib
 
 MakePredictor = Callable[
   [step_lib.Step, problem_lib.Problem], searcher_lib.ProfileFn
@@ -58,7 +57,7 @@ def run_step(
   start: problem_lib.Configuration | None = None,
   max_trials: int | None = None,
   seed: int = 0,
-  predictor: MakePredictor = trial_lib.Predictor,
+  predictor: MakePredictor = problem_lib.Predictor,
 ) -> History:
   """Searches all problems of a step.
 

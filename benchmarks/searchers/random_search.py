@@ -16,8 +16,6 @@ from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import nccl
 from lagom_xla.search.nccl import problem as problem_lib
 from lagom_xla.search.nccl import searcher
-from lagom_xla.search.nccl import space
-from lagom_xla.search.nccl import trial as trial_lib
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -29,7 +27,7 @@ class Progress:
     seed: of this search.
   """
 
-  subspaces: Mapping[problem_lib.Key, tuple[space.Subspace, ...]]
+  subspaces: Mapping[problem_lib.Key, tuple[problem_lib.Subspace, ...]]
   seed: int
 
 
@@ -52,12 +50,14 @@ class RandomSearch(searcher.Searcher[Progress]):
   ) -> Progress:
     del start
     return Progress(
-      subspaces={key: space.subspaces(key, cluster) for key in problem.keys},
+      subspaces={
+        key: problem_lib.subspaces(key, cluster) for key in problem.keys
+      },
       seed=seed,
     )
 
   def _next(
-    self, state: searcher.State[Progress], profile: trial_lib.Profile
+    self, state: searcher.State[Progress], profile: problem_lib.Profile
   ) -> tuple[Progress, problem_lib.Configuration | None]:
     del profile
     progress = state.progress
@@ -72,7 +72,7 @@ class RandomSearch(searcher.Searcher[Progress]):
 
 
 def _drawn(
-  subspaces: tuple[space.Subspace, ...], rng: random.Random
+  subspaces: tuple[problem_lib.Subspace, ...], rng: random.Random
 ) -> nccl.Setting:
   """A setting at random."""
   subspace = rng.choice(subspaces)

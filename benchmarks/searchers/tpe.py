@@ -20,10 +20,8 @@ from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import nccl
 from lagom_xla.search.nccl import problem as problem_lib
 from lagom_xla.search.nccl import searcher
-from lagom_xla.search.nccl import space
-from lagom_xla.search.nccl import trial as trial_lib
 
-_Subspaces = tuple[space.Subspace, ...]
+_Subspaces = tuple[problem_lib.Subspace, ...]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -61,13 +59,15 @@ class TPE(searcher.Searcher[Progress]):
     del start
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     return Progress(
-      subspaces={key: space.subspaces(key, cluster) for key in problem.keys},
+      subspaces={
+        key: problem_lib.subspaces(key, cluster) for key in problem.keys
+      },
       study=optuna.create_study(sampler=optuna.samplers.TPESampler(seed=seed)),
       trial=None,
     )
 
   def _next(
-    self, state: searcher.State[Progress], profile: trial_lib.Profile
+    self, state: searcher.State[Progress], profile: problem_lib.Profile
   ) -> tuple[Progress, problem_lib.Configuration | None]:
     progress = state.progress
     study, subspaces = progress.study, progress.subspaces

@@ -30,8 +30,8 @@ from lagom_xla.flags import environment
 from lagom_xla.flags import nccl_channels
 from lagom_xla.passes import overlap as overlap_lib
 from lagom_xla.search import nccl
+from lagom_xla.search.nccl import channel_cap
 from lagom_xla.search.nccl import searcher as searcher_lib
-from lagom_xla.search.nccl import without_plugin
 from lagom_xla.search.xla import arms as arms_lib
 from lagom_xla.search.xla import as_run
 from lagom_xla.search.xla import candidates as candidates_lib
@@ -133,7 +133,7 @@ def tune(
       f"Of a plan whose {applied} alone are applied, nothing acts in the"
       " training process: leave out one of applied and in_process."
     )
-  by_cap = without_plugin.WithoutPlugin(limit=planning.limit(applied))
+  by_cap = channel_cap.WithoutPlugin(limit=planning.limit(applied))
   by = nccl.by_name(searcher) if applied == "all" else by_cap
   so_far = so_far_lib.SoFar()
 
@@ -176,7 +176,7 @@ def _checked(
   progress: candidates_lib.Progress,
   expect: starts.Expect,
   applied: plan_lib.Applied,
-  by_cap: without_plugin.WithoutPlugin | None,
+  by_cap: channel_cap.WithoutPlugin | None,
 ) -> tuning_lib.Tuning:
   """The tuning of a search that came to its end, compiled and checked."""
   assert so_far.search is not None

@@ -17,7 +17,6 @@ from lagom_xla.costs import step as step_lib
 from lagom_xla.passes import hlo
 from lagom_xla.search.nccl import problem as problem_lib
 from lagom_xla.search.nccl import searcher as searcher_lib
-from lagom_xla.search.nccl import trial as trial_lib
 from lagom_xla.search.nccl.balance import Balance
 from lagom_xla.search.nccl.lagom import Lagom
 
@@ -48,7 +47,7 @@ def test_a_step_takes_as_many_trials_as_its_longest_search(step):
       problem,
       H100,
       start=step.default,
-      profile=trial_lib.Predictor(step, problem),
+      profile=problem_lib.Predictor(step, problem),
     ).num_trials
     for problem in problem_lib.problems(step)
   ]
@@ -79,7 +78,7 @@ def test_a_trial_asks_each_unfinished_problem_once(step):
   asked: list[int] = []
 
   def predictor(step: step_lib.Step, problem: problem_lib.Problem) -> Any:
-    profile = trial_lib.Predictor(step, problem)
+    profile = problem_lib.Predictor(step, problem)
     position = len(asked)
     asked.append(0)
 

@@ -17,8 +17,6 @@ from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import collective as collective_lib
 from lagom_xla.search.nccl import problem as problem_lib
 from lagom_xla.search.nccl import searcher as searcher_lib
-from lagom_xla.search.nccl import space
-from lagom_xla.search.nccl import trial as trial_lib
 from searcher_trials import H100
 from searcher_trials import MIB
 from searcher_trials import gather
@@ -35,7 +33,7 @@ def test_exhaustive_search_finds_the_optimum():
   trials, best = trials_of(exhaustive.Exhaustive(), problem, profile)
   optimum_us = math.inf
   num_settings = 0
-  for subspace in space.subspaces(key, H100):
+  for subspace in problem_lib.subspaces(key, H100):
     for i in range(len(subspace.num_channels)):
       for j in range(len(subspace.chunk_bytes)):
         trial = profile({key: subspace.setting(i, j)})
@@ -55,7 +53,11 @@ def test_exhaustive_search_combines_the_settings_of_two_keys():
   profile = overlap_of(problem, 300.0, a40s)
   trials, _ = trials_of(exhaustive.Exhaustive(), problem, profile, cluster=a40s)
   grids = [
-    [s for subspace in space.subspaces(key, a40s) for s in subspace.settings]
+    [
+      s
+      for subspace in problem_lib.subspaces(key, a40s)
+      for s in subspace.settings
+    ]
     for key in problem.keys
   ]
   assert {tuple(trial.asked.values()) for trial in trials[1:]} == set(
@@ -75,11 +77,11 @@ def _by_channels(
 ) -> searcher_lib.ProfileFn:
   """A time that channels alone decide, in an overlap that they slow."""
 
-  def profile(configuration: problem_lib.Configuration) -> trial_lib.Profile:
+  def profile(configuration: problem_lib.Configuration) -> problem_lib.Profile:
     channels = {k: s.num_channels for k, s in configuration.items()}
     key_us = {key: time_us(count) for key, count in channels.items()}
     total_us = 1e3 * sum(channels.values())
-    return trial_lib.Profile(
+    return problem_lib.Profile(
       key_us=key_us,
       exposed_us=dict.fromkeys(problem.keys, 0.0),
       slowdown_us={key: 1e3 * count for key, count in channels.items()},
@@ -117,7 +119,7 @@ def test_autoccl_searches_every_subspace():
     (t.asked[key].algorithm, t.asked[key].protocol) for t in trials[1:]
   }
   assert searched == {
-    (s.algorithm, s.protocol) for s in space.subspaces(key, H100)
+    (s.algorithm, s.protocol) for s in problem_lib.subspaces(key, H100)
   }
 
 
@@ -129,7 +131,7 @@ def test_autoccl_gives_up_subspaces_that_are_far_slower():
 
   def by_protocol(
     configuration: problem_lib.Configuration,
-  ) -> trial_lib.Profile:
+  ) -> problem_lib.Profile:
     time_us = times_us[configuration[key].protocol]
     return dataclasses.replace(profile(configuration), key_us={key: time_us})
 

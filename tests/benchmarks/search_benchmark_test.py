@@ -26,7 +26,6 @@ from benchmarks.searchers import exhaustive
 from lagom_xla.costs import nccl
 from lagom_xla.search.nccl import problem as problem_lib
 from lagom_xla.search.nccl import searcher as searcher_lib
-from lagom_xla.search.nccl import trial as trial_lib
 from lagom_xla.search.xla.knobs import thresholds
 
 _TINY = modules_lib.perceptrons(
@@ -76,7 +75,7 @@ def test_an_overlap_alone_takes_what_its_collectives_take(shelf):
   cases = _cases(shelf, _TINY)
   assert cases
   for case in cases:
-    found = trial_lib.profile(case.step, case.problem, case.step.default)
+    found = problem_lib.profile(case.step, case.problem, case.step.default)
     alone_us = sum(
       case.step.predict(key, case.step.default[key]).time_us
       * case.step.executions[key]
@@ -105,7 +104,7 @@ def test_the_reference_is_what_an_exhaustive_search_finds(shelf):
       case.problem,
       case.step.cluster,
       start=case.step.default,
-      profile=trial_lib.Predictor(case.step, case.problem),
+      profile=problem_lib.Predictor(case.step, case.problem),
     )
     assert reference.best_us(case) == pytest.approx(optimum.best_us, rel=1e-9)
 
@@ -207,7 +206,7 @@ def test_the_ablation_searches_with_every_variation(shelf):
 def test_a_resource_that_is_not_searched_stays(shelf, searcher, fixed):
   step = shelf.step(_MEETING)
   for problem in problem_lib.problems(step):
-    profile = trial_lib.Predictor(step, problem)
+    profile = problem_lib.Predictor(step, problem)
     state = searcher.init(problem, step.cluster, start=step.default)
     values: dict[object, set[int]] = {}
     while not searcher.done(state):

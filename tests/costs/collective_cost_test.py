@@ -15,7 +15,7 @@ from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import nccl
 from lagom_xla.passes import collectives as collectives_lib
-from lagom_xla.search.nccl import space
+from lagom_xla.search.nccl import problem
 
 H100 = cluster_lib.parse("1x8xh100")
 _MIB = 2**20
@@ -47,7 +47,7 @@ def costed(draw: st.DrawFn):
   cluster = draw(clusters)
   num_bytes = draw(st.integers(1, 2**31))
   key = _key(draw(st.sampled_from(_TUNABLE)), num_bytes, cluster)
-  subspace = draw(st.sampled_from(space.subspaces(key, cluster)))
+  subspace = draw(st.sampled_from(problem.subspaces(key, cluster)))
   setting = subspace.setting(
     draw(st.integers(0, len(subspace.num_channels) - 1)),
     draw(st.integers(0, len(subspace.chunk_bytes) - 1)),
@@ -192,14 +192,14 @@ def test_channels_stop_helping_once_the_links_are_full():
 @pytest.mark.parametrize("kind", ["all-to-all", "collective-permute"])
 def test_sends_and_receives_have_nothing_to_tune(kind):
   key = _key(kind, 16 * _MIB)
-  (subspace,) = space.subspaces(key, H100)
+  (subspace,) = problem.subspaces(key, H100)
   assert subspace.most == collective_lib.default_setting(key, H100)
   assert len(subspace.num_channels) == len(subspace.chunk_bytes) == 1
 
 
 @given(clusters, st.sampled_from(_TUNABLE))
 def test_chunks_are_whole_grains_and_fit_a_channels_buffer(cluster, kind):
-  for subspace in space.subspaces(_key(kind, 64 * _MIB, cluster), cluster):
+  for subspace in problem.subspaces(_key(kind, 64 * _MIB, cluster), cluster):
     grain = nccl.chunk_grain_bytes(subspace.protocol)
     most = nccl.max_chunk_bytes(subspace.algorithm, subspace.protocol)
     assert list(subspace.chunk_bytes) == sorted(set(subspace.chunk_bytes))

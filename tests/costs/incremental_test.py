@@ -18,8 +18,6 @@ from lagom_xla.costs import step as step_lib
 from lagom_xla.costs.replay import incremental
 from lagom_xla.costs.replay import timeline
 from lagom_xla.search.nccl import problem as problem_lib
-from lagom_xla.search.nccl import space
-from lagom_xla.search.nccl import trial as trial_lib
 
 H100 = cluster_lib.parse("1x8xh100")
 _KIB = 1024
@@ -56,7 +54,7 @@ def _changed(
   """With the settings of one or two keys drawn anew."""
   changed = dict(configuration)
   for key in rng.sample(keys, min(len(keys), rng.randint(1, 2))):
-    subspace = rng.choice(space.subspaces(key, step.cluster))
+    subspace = rng.choice(problem_lib.subspaces(key, step.cluster))
     changed[key] = rng.choice(subspace.settings)
   return changed
 
@@ -65,11 +63,11 @@ def _check(step: step_lib.Step, seed: int, num_trials: int) -> None:
   """Profiles of a walk through the space are those of each place alone."""
   rng = random.Random(seed)
   for problem in problem_lib.problems(step):
-    profiler = trial_lib.Predictor(step, problem)
+    profiler = problem_lib.Predictor(step, problem)
     configuration = {key: step.default[key] for key in problem.keys}
     for _ in range(num_trials):
       profile = profiler(configuration)
-      assert profile == trial_lib.profile(step, problem, configuration)
+      assert profile == problem_lib.profile(step, problem, configuration)
       total_us = sum(
         times * timeline.replay(program, step.costs(configuration)).step_time_us
         for program, times in problem.programs
@@ -97,13 +95,13 @@ def test_replaying_a_change_is_replaying_all_of_real_steps(train_step_module):
 def _num_replays(step: step_lib.Step, changes: int) -> int:
   """Segments that a change of one key replays, at most."""
   (problem,) = problem_lib.problems(step)
-  profiler = trial_lib.Predictor(step, problem)
+  profiler = problem_lib.Predictor(step, problem)
   configuration = {key: step.default[key] for key in problem.keys}
   profiler(configuration)
   rng = random.Random(0)
   most = 0
   for key in rng.sample(problem.keys, changes):
-    subspace = rng.choice(space.subspaces(key, H100))
+    subspace = rng.choice(problem_lib.subspaces(key, H100))
     configuration = {**configuration, key: rng.choice(subspace.settings)}
     with mock.patch.object(
       timeline, "replay_segment", wraps=timeline.replay_segment
@@ -122,11 +120,11 @@ def test_a_change_is_replayed_where_it_is_whatever_the_length(kernels_us):
 def test_going_back_replays_nothing():
   step = _chain([30.0] * 4)
   (problem,) = problem_lib.problems(step)
-  profiler = trial_lib.Predictor(step, problem)
+  profiler = problem_lib.Predictor(step, problem)
   start = {key: step.default[key] for key in problem.keys}
   before = profiler(start)
   key = problem.keys[1]
-  profiler({**start, key: space.subspaces(key, H100)[0].most})
+  profiler({**start, key: problem_lib.subspaces(key, H100)[0].most})
   with mock.patch.object(timeline, "replay_segment") as replay:
     assert profiler(start) == before
   assert not replay.call_count

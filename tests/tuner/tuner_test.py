@@ -25,7 +25,6 @@ from lagom_xla.costs import uncertainty
 from lagom_xla.passes import hlo
 from lagom_xla.passes import pjrt_transform
 from lagom_xla.search.nccl import problem as problem_lib
-from lagom_xla.search.nccl import trial as trial_lib
 from lagom_xla.search.xla import candidates
 from lagom_xla.search.xla.knobs import thresholds
 from lagom_xla.tuner import tuner
@@ -251,7 +250,7 @@ def test_a_real_step_is_accounted_for_to_the_microsecond(fsdp_target):
   )
   # In a profile collectives take what they take beside the kernels.
   profiles = [
-    trial_lib.profile(step, problem, step.default)
+    problem_lib.profile(step, problem, step.default)
     for problem in problem_lib.problems(step)
   ]
   assert sum(p.communication_us for p in profiles) == pytest.approx(

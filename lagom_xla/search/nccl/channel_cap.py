@@ -1,11 +1,12 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""One channel cap for all collectives of a process.
+"""What a job sets without NCCL's tuner plugin: nothing, or one channel cap.
 
-Settings per tuning key take a NCCL tuner plugin. Without one there is still the
-most channels that any collective may take, which frees SMs for kernels: by
+Settings per tuning key take a plugin. Without one there is still the most
+channels that any collective may take, which frees SMs for kernels: by
 NCCL_MAX_CTAS or by an option of XLA's. It is chosen by replaying the step under
 every cap; `surest` also asks what is left of the gain where the model is wrong.
+Where a job loads no plugin, schedules are compared by what they take so.
 """
 
 from __future__ import annotations
@@ -13,11 +14,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 import dataclasses
 import functools
+from typing import Any
 
+from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import channel_limit
 from lagom_xla.costs import scenario as scenario_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.costs import uncertainty
+from lagom_xla.search.nccl import problem as problem_lib
+from lagom_xla.search.nccl import searcher as searcher_lib
 
 # The part of the model that caps mostly rest on.
 _SLOWED_BY_CAPS = "few_channels"
@@ -139,3 +144,43 @@ def _may_gain(
       *((scenario, us, more_than_us) for scenario, us in telling),
     )
   )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class WithoutPlugin(searcher_lib.Searcher[None]):
+  """A searcher that asks for no settings but NCCL's own.
+
+  Attributes:
+    limit: what a cap on the channels of all collectives does, which is chosen
+      for a step as a whole; None where nothing sets one.
+  """
+
+  limit: channel_limit.Limit | None
+
+  def configuration(self, step: step_lib.Step) -> step_lib.Configuration:
+    """What a step's collectives run with."""
+    if self.limit is None:
+      return step.default
+    return surest(step, self.limit).configuration
+
+  def _begin(
+    self,
+    problem: problem_lib.Problem,
+    cluster: cluster_lib.Cluster,
+    start: problem_lib.Configuration,
+    seed: int,
+  ) -> None:
+    """See `Searcher`."""
+    del problem, cluster, start, seed
+
+  def _next(
+    self, state: searcher_lib.State[None], profile: problem_lib.Profile
+  ) -> tuple[None, None]:
+    """See `Searcher`: there is nothing to ask."""
+    del state, profile
+    return None, None
+
+
+def chooses_cap(searcher: searcher_lib.Searcher[Any]) -> bool:
+  """Whether what a searcher chooses is a cap on channels."""
+  return isinstance(searcher, WithoutPlugin) and searcher.limit is not None

@@ -13,7 +13,7 @@ time of all kernels, x_j that of collective j, primes are after raising j. A
 collective is finished when more resources no longer make it faster, or when
 communication takes less time than computation, X' < Y'.
 
-The paper leaves open, and this module settles (`raising.py`: how much lr is):
+The paper leaves open, and this module settles (`Collective`: how much lr is):
 
 *Unknowns.* The paper tunes collectives; here a j is a tuning key
 (`problem.py`), and x_j, X and Y are sums over all overlaps that it occurs in.
@@ -38,6 +38,13 @@ Y <- Y'; it must.
 they cannot see one overlap wait while another has room; hence the result is the
 profiled configuration with the least total time Z. What ran before tuning is
 profiled first, so the result is never slower than that.
+
+Raising of a collective in Lagom's search: more channels and larger chunks.
+
+Algorithm 2, line 8, of arXiv 2602.20656 makes lr negative whenever it is used,
+and adds a ratio to a number of channels. Here lr = (x_j - x'_j) / x_j, which is
+AutoCCL's BwDelta / Bw, and a knob grows by that share of itself, at least to
+its next value: NC <- NC (1 + lr), C <- C (1 + lr).
 """
 
 from __future__ import annotations
@@ -49,11 +56,62 @@ import math
 
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import nccl
+from lagom_xla.search.nccl import problem
 from lagom_xla.search.nccl import problem as problem_lib
-from lagom_xla.search.nccl import raising
 from lagom_xla.search.nccl import searcher
-from lagom_xla.search.nccl import space
-from lagom_xla.search.nccl import trial as trial_lib
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Collective:
+  """Where the search stands with one collective.
+
+  Attributes:
+    subspace: the algorithm and protocol that were chosen.
+    channels_at: position of NC on its axis.
+    chunk_at: position of C on its axis.
+    time_us: x_j at this setting.
+    h: the priority metric H_j.
+    lr: relative gain of the last raise.
+  """
+
+  subspace: problem.Subspace
+  channels_at: int = 0
+  chunk_at: int = 0
+  time_us: float = math.inf
+  h: float
+  lr: float
+
+  @property
+  def setting(self) -> nccl.Setting:
+    """Its NCCL setting."""
+    return self.subspace.setting(self.channels_at, self.chunk_at)
+
+  @property
+  def can_grow(self) -> bool:
+    """Whether a knob is below its limit."""
+    return self.channels_at + 1 < len(
+      self.subspace.num_channels
+    ) or self.chunk_at + 1 < len(self.subspace.chunk_bytes)
+
+  def grown(self) -> Collective:
+    """With all knobs raised by lr, at least to their next value."""
+    return dataclasses.replace(
+      self,
+      channels_at=_raise(self.subspace.num_channels, self.channels_at, self.lr),
+      chunk_at=_raise(self.subspace.chunk_bytes, self.chunk_at, self.lr),
+    )
+
+
+def _raise(axis: tuple[int, ...], at: int, lr: float) -> int:
+  """The position of the first value at or above axis[at] * (1 + lr)."""
+  if at + 1 >= len(axis):
+    return at
+  wanted = axis[at] * (1 + lr)
+  return next(
+    (i for i in range(at + 1, len(axis)) if axis[i] >= wanted),
+    len(axis) - 1,
+  )
+
 
 Key = problem_lib.Key
 
@@ -77,9 +135,9 @@ class Progress:
     turn: the key that the pending trial raises.
   """
 
-  untried: tuple[tuple[Key, space.Subspace], ...]
-  fastest: Mapping[Key, tuple[space.Subspace, float]]
-  collectives: Mapping[Key, raising.Collective]
+  untried: tuple[tuple[Key, problem_lib.Subspace], ...]
+  fastest: Mapping[Key, tuple[problem_lib.Subspace, float]]
+  collectives: Mapping[Key, Collective]
   current: problem_lib.Configuration
   queue: Queue
   computation_us: float | None
@@ -105,10 +163,10 @@ class Lagom(searcher.Searcher[Progress]):
 
   def _subspaces(
     self, key: Key, start: nccl.Setting, cluster: cluster_lib.Cluster
-  ) -> tuple[space.Subspace, ...]:
+  ) -> tuple[problem_lib.Subspace, ...]:
     """What is searched of a key, which starts from this setting."""
     del start
-    return space.subspaces(key, cluster)
+    return problem_lib.subspaces(key, cluster)
 
   def _enqueue(self, queue: Queue, h: float, key: Key) -> Queue:
     """The queue with one more: the key of the least H is raised next."""
@@ -144,7 +202,7 @@ class Lagom(searcher.Searcher[Progress]):
       turn=None,
     )
 
-  def _next(self, state: _State, profile: trial_lib.Profile) -> _Next:
+  def _next(self, state: _State, profile: problem_lib.Profile) -> _Next:
     progress = state.progress
     if state.num_trials == 1:  # The start's.
       return self._next_subspace(state, progress)
@@ -160,9 +218,7 @@ class Lagom(searcher.Searcher[Progress]):
       key, subspace = progress.untried[0]
       return progress, {**state.start, key: subspace.most}
     collectives = {
-      key: raising.Collective(
-        subspace=subspace, h=self.first_h, lr=self.first_lr
-      )
+      key: Collective(subspace=subspace, h=self.first_h, lr=self.first_lr)
       for key, (subspace, _) in progress.fastest.items()
     }
     minimum = {key: c.setting for key, c in collectives.items()}
@@ -172,7 +228,7 @@ class Lagom(searcher.Searcher[Progress]):
     return progress, minimum
 
   def _after_minimum(
-    self, progress: Progress, profile: trial_lib.Profile
+    self, progress: Progress, profile: problem_lib.Profile
   ) -> _Next:
     is_enough = profile.communication_us < profile.computation_us
     collectives = {
@@ -195,7 +251,7 @@ class Lagom(searcher.Searcher[Progress]):
   def _after_raise(
     self,
     progress: Progress,
-    profile: trial_lib.Profile,
+    profile: problem_lib.Profile,
     computation_us: float,
   ) -> _Next:
     """Algorithm 2, lines 5-11, and Algorithm 1, lines 6-9."""
@@ -226,7 +282,7 @@ class Lagom(searcher.Searcher[Progress]):
     )
 
 
-def _compared(progress: Progress, profile: trial_lib.Profile) -> Progress:
+def _compared(progress: Progress, profile: problem_lib.Profile) -> Progress:
   """After the trial of the first of the untried subspaces."""
   key, subspace = progress.untried[0]
   time_us = profile.key_us[key]

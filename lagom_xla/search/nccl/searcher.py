@@ -30,9 +30,8 @@ from typing import Generic, TypeVar
 
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.search.nccl import problem as problem_lib
-from lagom_xla.search.nccl import trial as trial_lib
 
-ProfileFn = Callable[[problem_lib.Configuration], trial_lib.Profile]
+ProfileFn = Callable[[problem_lib.Configuration], problem_lib.Profile]
 ProgressT = TypeVar("ProgressT")
 
 
@@ -53,7 +52,7 @@ class State(Generic[ProgressT]):
   start: problem_lib.Configuration
   asked: problem_lib.Configuration | None
   best: problem_lib.Configuration
-  best_profile: trial_lib.Profile | None = None
+  best_profile: problem_lib.Profile | None = None
   num_trials: int = 0
   progress: ProgressT
 
@@ -102,7 +101,7 @@ class Searcher(abc.ABC, Generic[ProgressT]):
     return state.asked
 
   def tell(
-    self, state: State[ProgressT], profile: trial_lib.Profile
+    self, state: State[ProgressT], profile: problem_lib.Profile
   ) -> State[ProgressT]:
     """The state after the trial that was asked for.
 
@@ -140,7 +139,7 @@ class Searcher(abc.ABC, Generic[ProgressT]):
 
   @abc.abstractmethod
   def _next(
-    self, state: State[ProgressT], profile: trial_lib.Profile
+    self, state: State[ProgressT], profile: problem_lib.Profile
   ) -> tuple[ProgressT, problem_lib.Configuration | None]:
     """What the searcher keeps after a trial, and what it asks next.
 

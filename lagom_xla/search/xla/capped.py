@@ -18,12 +18,11 @@ from lagom_xla.costs import uncertainty
 from lagom_xla.search.nccl import channel_cap
 from lagom_xla.search.nccl import searcher as searcher_lib
 from lagom_xla.search.nccl import settings as settings_lib
-from lagom_xla.search.nccl import without_plugin
 from lagom_xla.search.xla import candidates
 
 
 def if_ahead(
-  search: candidates.Search, by_cap: without_plugin.WithoutPlugin
+  search: candidates.Search, by_cap: channel_cap.WithoutPlugin
 ) -> candidates.Search | None:
   """The search under caps, if what it keeps so is faster; else None.
 
@@ -74,7 +73,7 @@ def with_settings(
 def _is_ahead(
   candidate: candidates.Candidate,
   kept_us: float,
-  by_cap: without_plugin.WithoutPlugin,
+  by_cap: channel_cap.WithoutPlugin,
 ) -> bool:
   """Whether a candidate is faster than that under its cap.
 
@@ -90,7 +89,7 @@ def _is_ahead(
 
 
 def _capped(
-  candidate: candidates.Candidate, by_cap: without_plugin.WithoutPlugin
+  candidate: candidates.Candidate, by_cap: channel_cap.WithoutPlugin
 ) -> candidates.Candidate:
   """A candidate under the surest cap in place of its settings."""
   runs = candidate.runs

@@ -23,9 +23,9 @@ from lagom_xla.costs import uncertainty
 from lagom_xla.flags import nccl_channels
 from lagom_xla.passes import hlo
 from lagom_xla.passes.schedule import digest
+from lagom_xla.search.nccl import channel_cap
 from lagom_xla.search.nccl import searcher as searcher_lib
 from lagom_xla.search.nccl import settings as settings_lib
-from lagom_xla.search.nccl import without_plugin
 from lagom_xla.search.xla import as_run
 from lagom_xla.search.xla import unknown_loops
 from lagom_xla.search.xla.candidates import Candidate
@@ -156,7 +156,7 @@ def _if_slower(
     return None
   timeline = runs.timeline(runs.default)
   least_us = timeline.step_time_us
-  if without_plugin.chooses_cap(searcher):
+  if channel_cap.chooses_cap(searcher):
     least_us -= timeline.total_slowdown_us
   if least_us <= than.launched_us:
     return None
@@ -172,7 +172,7 @@ def _if_slower(
     tuned_times=times,
     num_trials=0,
     outcome=target.outcome(config.program),
-    capped=timeline if without_plugin.chooses_cap(searcher) else None,
+    capped=timeline if channel_cap.chooses_cap(searcher) else None,
   )
 
 
@@ -229,5 +229,5 @@ def searched(
     tuned_times=found.tuned_times,
     num_trials=found.num_trials,
     outcome=target.outcome(config.program),
-    capped=tuned if without_plugin.chooses_cap(searcher) else None,
+    capped=tuned if channel_cap.chooses_cap(searcher) else None,
   )

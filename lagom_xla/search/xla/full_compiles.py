@@ -16,8 +16,8 @@ from lagom_xla import errors
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import lowered
 from lagom_xla.compile import target as target_lib
+from lagom_xla.search.nccl import channel_cap
 from lagom_xla.search.nccl import searcher as searcher_lib
-from lagom_xla.search.nccl import without_plugin
 from lagom_xla.search.xla import as_run
 from lagom_xla.search.xla import candidates
 from lagom_xla.search.xla import capped as capped_lib
@@ -72,7 +72,7 @@ def of_best(
   compiled_default: lowered.Compilation | None,
   *,
   searcher: searcher_lib.Searcher,
-  by_cap: without_plugin.WithoutPlugin | None = None,
+  by_cap: channel_cap.WithoutPlugin | None = None,
   scheduled: as_run.Scheduled | None = None,
 ) -> _Result:
   """The search whose best candidate compiles, fits and stays the best.
@@ -114,7 +114,7 @@ def _checked(
   compiled_default: lowered.Compilation | None,
   searcher: searcher_lib.Searcher,
   scheduled: as_run.Scheduled,
-  by_cap: without_plugin.WithoutPlugin | None = None,
+  by_cap: channel_cap.WithoutPlugin | None = None,
 ) -> _Checked:
   """The same for one searcher, up to where caps are ahead, and what is then."""
 

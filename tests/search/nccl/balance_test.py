@@ -16,14 +16,11 @@ from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import nccl
 from lagom_xla.costs import step as step_lib
 from lagom_xla.passes import hlo
+from lagom_xla.search.nccl import balance
+from lagom_xla.search.nccl import foresight
 from lagom_xla.search.nccl import problem as problem_lib
 from lagom_xla.search.nccl import searcher as searcher_lib
-from lagom_xla.search.nccl import space
-from lagom_xla.search.nccl import trial as trial_lib
 from lagom_xla.search.nccl.balance import Balance
-from lagom_xla.search.nccl.balance import descent
-from lagom_xla.search.nccl.balance import seen as seen_lib
-from lagom_xla.search.nccl.balance import survey
 from lagom_xla.search.nccl.lagom import Lagom
 
 _CLUSTERS = ["1x8xh100", "1x8xa100_80", "1x8xb200"]
@@ -54,7 +51,7 @@ def _searched(
   step: step_lib.Step,
   problem: problem_lib.Problem,
 ) -> searcher_lib.State:
-  profile = trial_lib.Predictor(step, problem)
+  profile = problem_lib.Predictor(step, problem)
   return searcher_lib.run(
     searcher, problem, step.cluster, start=step.default, profile=profile
   )
@@ -105,7 +102,7 @@ def test_two_keys_beside_each_other_end_near_the_optimum(scheduled, fsdp_step):
 
 def _optimum_us(step: step_lib.Step, problem: problem_lib.Problem) -> float:
   """Of all combinations of settings that are not worse in all respects."""
-  profile = trial_lib.Predictor(step, problem)
+  profile = problem_lib.Predictor(step, problem)
   first, second = problem.keys
   return min(
     profile({first: a, second: b}).total_us
@@ -117,7 +114,7 @@ def _optimum_us(step: step_lib.Step, problem: problem_lib.Problem) -> float:
 def _not_worse(step: step_lib.Step, key: problem_lib.Key) -> list[nccl.Setting]:
   costs = {
     setting: step.predict(key, setting)
-    for subspace in space.subspaces(key, step.cluster)
+    for subspace in problem_lib.subspaces(key, step.cluster)
     for setting in subspace.settings
   }
   kept: list[nccl.Setting] = []
@@ -136,7 +133,7 @@ def _not_worse(step: step_lib.Step, key: problem_lib.Key) -> list[nccl.Setting]:
 # The survey's reasoning.
 
 _SUBSPACES = (
-  space.Subspace(
+  problem_lib.Subspace(
     algorithm="ring",
     protocol="simple",
     num_channels=tuple(range(1, 25)),
@@ -150,9 +147,9 @@ def _seen(
   time_us: float,
   exposed_us: float = 0.0,
   slowdown_us: float = 0.0,
-) -> seen_lib.Seen:
-  return seen_lib.Seen(
-    point=seen_lib.Point(0, num_channels - 1, 1),
+) -> foresight.Seen:
+  return foresight.Seen(
+    point=foresight.Point(0, num_channels - 1, 1),
     num_channels=num_channels,
     time_us=time_us,
     exposed_us=exposed_us,
@@ -162,11 +159,11 @@ def _seen(
 
 
 _next = functools.partial(
-  survey.next_point, _SUBSPACES, least_gain_us=0.1, max_trials=30
+  foresight.next_point, _SUBSPACES, least_gain_us=0.1, max_trials=30
 )
 
 
-def _channels(point: seen_lib.Point | None) -> int:
+def _channels(point: foresight.Point | None) -> int:
   assert point is not None
   return point.setting(_SUBSPACES).num_channels
 
@@ -201,14 +198,14 @@ def test_more_channels_are_tried_where_all_is_exposed():
 
 
 def test_a_descent_ends_at_the_bottom_of_a_valley():
-  bottom = seen_lib.Point(0, 16, 0)
+  bottom = foresight.Point(0, 16, 0)
 
-  def height(point: seen_lib.Point) -> float:
+  def height(point: foresight.Point) -> float:
     return abs(point.channels_at - bottom.channels_at) + abs(
       point.chunk_at - bottom.chunk_at
     )
 
-  walk = descent.begin(_SUBSPACES, seen_lib.Point(0, 3, 2))
+  walk = balance.begin(_SUBSPACES, foresight.Point(0, 3, 2))
   tried = []
   while walk.pending is not None:
     tried.append(walk.pending)

@@ -15,7 +15,6 @@ from lagom_trials import raises_of
 from lagom_trials import time_by_channels
 from lagom_xla.costs import nccl
 from lagom_xla.search.nccl import problem as problem_lib
-from lagom_xla.search.nccl import space
 from lagom_xla.search.nccl.lagom import Lagom
 from searcher_trials import H100
 from searcher_trials import Trial
@@ -101,7 +100,7 @@ def test_a_collective_at_its_limit_is_finished():
     problem, 0.0, time_us=lambda key, setting: 1e3 / setting.num_channels
   )
   trials, best = trials_of(LAGOM, problem, profile)
-  most = max(s.num_channels[-1] for s in space.subspaces(key, H100))
+  most = max(s.num_channels[-1] for s in problem_lib.subspaces(key, H100))
   assert trials[-1].asked[key].num_channels == most
   assert best[key].num_channels == most
 
@@ -138,7 +137,7 @@ def test_the_collective_that_gains_most_for_what_it_costs_is_raised_first():
   trials, _ = trials_of(LAGOM, problem, profile)
   # H is 0.01 until a collective was raised once, then 2 and 0.1: the second
   # goes on until it is at its limit.
-  most = max(s.num_channels[-1] for s in space.subspaces(large, H100))
+  most = max(s.num_channels[-1] for s in problem_lib.subspaces(large, H100))
   order = _order_of_raises(trials, problem)
   assert order[0] == 0
   assert order[1:most] == [1] * (most - 1)

@@ -15,7 +15,7 @@ from lagom_trials import raises_of
 from lagom_trials import time_by_channels
 from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import nccl
-from lagom_xla.search.nccl import space
+from lagom_xla.search.nccl import problem as problem_lib
 from searcher_trials import H100
 from searcher_trials import gather
 from searcher_trials import problem_of
@@ -38,7 +38,7 @@ def test_communication_alone_ends_as_fast_as_it_gets():
   _, best = trials_of(LAGOM, problem, overlap_of(problem, 0.0))
   fastest_us = min(
     collective_lib.predict(key, subspace.setting(i, j), H100).time_us
-    for subspace in space.subspaces(key, H100)
+    for subspace in problem_lib.subspaces(key, H100)
     for i in range(len(subspace.num_channels))
     for j in range(len(subspace.chunk_bytes))
   )
@@ -54,7 +54,7 @@ def test_the_fastest_subspace_is_chosen_with_all_resources():
     problem, 0.0, time_us=lambda key, setting: times_us[setting.protocol]
   )
   trials, _ = trials_of(LAGOM, problem, profile)
-  subspaces = space.subspaces(key, H100)
+  subspaces = problem_lib.subspaces(key, H100)
   compared = trials[1 : 1 + len(subspaces)]
   assert [trial.asked[key] for trial in compared] == [
     subspace.most for subspace in subspaces
@@ -72,7 +72,7 @@ def test_subspaces_of_a_key_are_compared_with_the_others_as_they_were():
   problem = problem_of(gather(64), gather(32))
   trials, _ = trials_of(LAGOM, problem, overlap_of(problem, 300.0))
   start = trials[0].asked
-  num_compared = sum(len(space.subspaces(k, H100)) for k in problem.keys)
+  num_compared = sum(len(problem_lib.subspaces(k, H100)) for k in problem.keys)
   for trial in trials[1 : 1 + num_compared]:
     changed = [k for k in problem.keys if trial.asked[k] != start[k]]
     assert len(changed) <= 1
@@ -107,7 +107,7 @@ def test_the_start_is_kept_when_nothing_is_better():
 def _grid(key: collective_lib.TuningKey) -> tuple[nccl.Setting, ...]:
   return tuple(
     subspace.setting(i, j)
-    for subspace in space.subspaces(key, H100)
+    for subspace in problem_lib.subspaces(key, H100)
     for i in range(len(subspace.num_channels))
     for j in range(len(subspace.chunk_bytes))
   )

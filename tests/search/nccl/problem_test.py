@@ -15,7 +15,6 @@ from lagom_xla.costs import step as step_lib
 from lagom_xla.costs.replay import program as program_lib
 from lagom_xla.costs.replay import timeline
 from lagom_xla.search.nccl import problem as problem_lib
-from lagom_xla.search.nccl import trial as trial_lib
 
 H100 = cluster_lib.parse("1x8xh100")
 _MIB = 2**20
@@ -121,7 +120,7 @@ def test_an_overlap_in_a_loop_counts_its_trips():
 def test_sync_collectives_have_keys_too():
   step = _step(_plain_gather("alone", 8))
   (problem,) = problem_lib.problems(step)
-  profile = trial_lib.profile(step, problem, step.default)
+  profile = problem_lib.profile(step, problem, step.default)
   assert _mib_of(problem) == [8]
   assert profile.computation_us == 0
   assert profile.total_us == profile.communication_us > 0
@@ -156,7 +155,7 @@ def test_a_profile_counts_every_collective_as_often_as_it_runs(name):
   whole = step.timeline(step.default)
   communication_us = 0.0
   for problem in problems:
-    profile = trial_lib.profile(step, problem, step.default)
+    profile = problem_lib.profile(step, problem, step.default)
     # What collectives lose to kernels is part of their time.
     communication_us += profile.communication_us
     assert sum(profile.key_us.values()) == pytest.approx(
@@ -172,7 +171,7 @@ def test_a_profile_is_the_sum_over_all_overlaps():
     *(_gather(f"a{i}", 8, [50]) for i in range(3)), _gather("b", 8, [500])
   )
   (problem,) = problem_lib.problems(step)
-  profile = trial_lib.profile(step, problem, step.default)
+  profile = problem_lib.profile(step, problem, step.default)
   replays = [
     timeline.replay(
       program_lib.of_overlap(step.analysis, overlap),
@@ -198,7 +197,7 @@ def test_a_profile_says_who_waits_for_and_who_slows_whom(name):
   problems = problem_lib.problems(step)
   assert problems
   for problem in problems:
-    profile = trial_lib.profile(step, problem, step.default)
+    profile = problem_lib.profile(step, problem, step.default)
     waits_us = sum(profile.exposed_us.values())
     assert profile.total_us == pytest.approx(profile.computation_us + waits_us)
     assert profile.total_us == pytest.approx(sum(profile.overlap_us))
@@ -223,7 +222,7 @@ def test_problems_together_are_the_whole_step(name):
   outside_us = [
     step.timeline(configuration).step_time_us
     - sum(
-      trial_lib.profile(step, problem, configuration).total_us
+      problem_lib.profile(step, problem, configuration).total_us
       for problem in problem_lib.problems(step)
     )
     for configuration in (step.default, fewest)

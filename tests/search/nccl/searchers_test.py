@@ -18,8 +18,6 @@ from lagom_xla.costs import collective as collective_lib
 from lagom_xla.search import nccl as nccl_search
 from lagom_xla.search.nccl import problem as problem_lib
 from lagom_xla.search.nccl import searcher as searcher_lib
-from lagom_xla.search.nccl import space
-from lagom_xla.search.nccl import trial as trial_lib
 from searcher_trials import H100
 from searcher_trials import MIB
 from searcher_trials import gather
@@ -124,7 +122,7 @@ def _is_in_the_space(
     == (setting.algorithm, setting.protocol)
     and setting.num_channels in subspace.num_channels
     and setting.chunk_bytes in subspace.chunk_bytes
-    for subspace in space.subspaces(key, H100)
+    for subspace in problem_lib.subspaces(key, H100)
   )
 
 
@@ -211,7 +209,7 @@ def test_nonsense_does_not_lead_astray(name, seed, num_keys):
   problem = problem_of(*(gather(16 * (i + 1)) for i in range(num_keys)))
   rng = random.Random(seed)
 
-  def nonsense(_: problem_lib.Configuration) -> trial_lib.Profile:
+  def nonsense(_: problem_lib.Configuration) -> problem_lib.Profile:
     def some_us() -> dict[problem_lib.Key, float]:
       return {
         key: rng.choice([0.0, 100.0 * rng.random()]) for key in problem.keys
@@ -219,7 +217,7 @@ def test_nonsense_does_not_lead_astray(name, seed, num_keys):
 
     key_us, exposed_us, slowdown_us = some_us(), some_us(), some_us()
     total_us = 1e3 * rng.random()
-    return trial_lib.Profile(
+    return problem_lib.Profile(
       key_us=key_us,
       exposed_us=exposed_us,
       slowdown_us=slowdown_us,

@@ -14,7 +14,7 @@ import gather_steps
 from gather_steps import GATHER
 from lagom_xla.compile import config as config_lib
 from lagom_xla.passes import hlo
-from lagom_xla.search.nccl import without_plugin
+from lagom_xla.search.nccl import channel_cap
 from lagom_xla.search.xla import candidates
 from lagom_xla.search.xla import evaluation
 from lagom_xla.search.xla import hindsight as hindsight_lib
@@ -35,7 +35,7 @@ def _takes(
   return evaluation.evaluate_or_raise(
     config_lib.XlaConfig(options=options or {}),
     target=gather_steps.target(lambda _: step),
-    searcher=without_plugin.WithoutPlugin(limit=None),
+    searcher=channel_cap.WithoutPlugin(limit=None),
   )
 
 

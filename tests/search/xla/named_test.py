@@ -15,7 +15,7 @@ from lagom_xla.compile import target as target_lib
 from lagom_xla.costs import channel_limit
 from lagom_xla.passes import hlo
 from lagom_xla.search import nccl
-from lagom_xla.search.nccl import without_plugin
+from lagom_xla.search.nccl import channel_cap
 from lagom_xla.search.xla import candidates
 from lagom_xla.search.xla import evaluation
 from lagom_xla.search.xla import named
@@ -50,7 +50,7 @@ def test_with_workers_it_is_the_schedule_from_the_beginning(
 def test_what_goes_capped_takes_no_plugin(
   fsdp_step: Callable[..., jax.stages.Lowered],
 ) -> None:
-  searcher = without_plugin.WithoutPlugin(limit=channel_limit.by_variable)
+  searcher = channel_cap.WithoutPlugin(limit=channel_limit.by_variable)
   with pool_lib.Pool(1) as pool:
     target = compiles.target(fsdp_step()).with_workers(pool)
     target.schedule(_FIRST)  # Compiles what others may start from.
