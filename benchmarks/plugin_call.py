@@ -21,7 +21,6 @@ import subprocess
 import tempfile
 
 from lagom_xla.apply.nccl import build
-from lagom_xla.apply.nccl import rules as rules_lib
 from lagom_xla.apply.nccl import table as table_lib
 
 _MIB = 2**20
@@ -62,7 +61,7 @@ def measure(
   env = {k: v for k, v in os.environ.items() if not k.startswith("LAGOM_XLA_")}
   if table is not None:
     env["LAGOM_XLA_NCCL_TABLE"] = str(table)
-  kind = rules_lib.KINDS["all-gather"]
+  kind = table_lib.KINDS["all-gather"]
   output = subprocess.run(
     [program, plugin, "8", "1", str(kind), str(num_bytes), "1", "2"],
     env=env,
@@ -80,10 +79,10 @@ def measure(
   )
 
 
-def rules(num_rules: int) -> Sequence[rules_lib.Rule]:
+def rules(num_rules: int) -> Sequence[table_lib.Rule]:
   """All-gathers of 1, 3, 5, ... MiB."""
   return [
-    rules_lib.Rule(
+    table_lib.Rule(
       kind="all-gather",
       num_ranks=8,
       num_nodes=1,

@@ -23,7 +23,7 @@ from google.protobuf import message as protobuf_message
 from lagom_xla import errors
 from lagom_xla.passes import hlo_damage
 from lagom_xla.passes import hlo_pb2
-from lagom_xla.validation import source as source_lib
+from lagom_xla.validation import whole_files
 
 # MLIR's text has the one, its bytecode begins with the other.
 _STABLEHLO_MARKS = (b" stablehlo.", b"ML\xefR")
@@ -57,7 +57,7 @@ def read(source: Any) -> Read:
 
 def _from_path(path: pathlib.Path) -> Read:
   try:
-    data = source_lib.read_bytes(path)
+    data = whole_files.read_bytes(path)
   except OSError as error:
     raise errors.HloError(f"Cannot read {path}: {error.strerror}.") from error
   return _from_bytes(data, str(path))

@@ -23,8 +23,8 @@ import jsonschema
 import pytest
 
 from lagom_xla.cli import main
+from lagom_xla.cli import progress
 from lagom_xla.cli.commands import schema as schema_lib
-from lagom_xla.cli.console import progress
 
 ROOT = pathlib.Path(__file__).parents[1]
 TARGET = str(ROOT / "examples/llama/train.py") + ":train_step"

@@ -39,7 +39,7 @@ import pytest
 
 import browser
 from lagom_xla import cluster
-from lagom_xla.cli.console import progress
+from lagom_xla.cli import progress
 from lagom_xla.compile import compiler
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import devices as devices_lib

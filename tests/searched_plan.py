@@ -14,7 +14,7 @@ import jax
 import fake_target
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import plan as plan_lib
-from lagom_xla.apply.nccl import layout
+from lagom_xla.apply.nccl import table as table_lib
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import target as target_lib
 from lagom_xla.costs import uncertainty
@@ -63,6 +63,6 @@ def verify_with(
 
 def exchange_settings(table: pathlib.Path) -> None:
   """Gives a plan's NCCL table other settings."""
-  rules = layout.decode(table.read_bytes(), where="").rules
+  rules = table_lib.decode(table.read_bytes(), where="").rules
   fewer = dataclasses.replace(rules[0], num_channels=1)
-  table.write_bytes(layout.encode([fewer, *rules[1:]]))
+  table.write_bytes(table_lib.encode([fewer, *rules[1:]]))

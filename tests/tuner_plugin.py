@@ -13,15 +13,14 @@ import pathlib
 import pytest
 
 from lagom_xla.apply.nccl import build
-from lagom_xla.apply.nccl import rules as rules_lib
 from lagom_xla.apply.nccl import table as table_lib
 
 MIB = 2**20
 VERSIONS = tuple(build.INTERFACES)
-ALL_REDUCE = rules_lib.KINDS["all-reduce"]
-ALL_GATHER = rules_lib.KINDS["all-gather"]
-RING, SIMPLE = rules_lib.ALGORITHMS["ring"], rules_lib.PROTOCOLS["simple"]
-RULE = rules_lib.Rule(
+ALL_REDUCE = table_lib.KINDS["all-reduce"]
+ALL_GATHER = table_lib.KINDS["all-gather"]
+RING, SIMPLE = table_lib.ALGORITHMS["ring"], table_lib.PROTOCOLS["simple"]
+RULE = table_lib.Rule(
   kind="all-reduce",
   num_ranks=8,
   num_nodes=1,

@@ -60,11 +60,9 @@ def with_table(
     plugin: the library.
     num_nodes: that NCCL takes the two ranks for.
   """
-  from lagom_xla.apply.nccl import layout
-  from lagom_xla.apply.nccl import rules as rules_lib
   from lagom_xla.apply.nccl import table as table_lib
 
-  rule = rules_lib.Rule(
+  rule = table_lib.Rule(
     kind="all-reduce",
     num_ranks=2,
     num_nodes=num_nodes,
@@ -78,7 +76,7 @@ def with_table(
   return {
     "NCCL_TUNER_PLUGIN": str(plugin),
     "LAGOM_XLA_NCCL_TABLE": str(table),
-    "LAGOM_XLA_NCCL_CHECKSUM": layout.checksum([rule]),
+    "LAGOM_XLA_NCCL_CHECKSUM": table_lib.checksum([rule]),
   }
 
 

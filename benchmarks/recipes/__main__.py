@@ -41,7 +41,7 @@ from benchmarks.recipes import exhaustive
 from benchmarks.recipes import rows as rows_lib
 from benchmarks.recipes import screen
 from lagom_xla import errors
-from lagom_xla.cli.options import compiling
+from lagom_xla.cli import options
 from lagom_xla.compile import pool
 from lagom_xla.compile import target as target_lib
 
@@ -50,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> None:
   """The command."""
   arguments = _arguments(argv)
   try:
-    with compiling.workers(arguments) as workers:
+    with options.workers(arguments) as workers:
       if arguments.exhaustive:
         table = _exhaustive(arguments.csv, workers)
       elif arguments.screen:
@@ -78,7 +78,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
   instead = parser.add_mutually_exclusive_group()
   instead.add_argument("--exhaustive", action="store_true")
   instead.add_argument("--screen", action="store_true")
-  compiling.add(parser)
+  options.add_compiling(parser)
   arguments = parser.parse_args(argv)
   if arguments.data is not None and not arguments.data.is_dir():
     parser.error(f"there is no folder {arguments.data}")

@@ -2,8 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Files and settings that a plan becomes, for launchers and for NCCL.
 
-`files` writes a plan's folder: `env` has its env.sh, with `cap` for what bounds
-NCCL's channels and `earlier_plan` for what another plan left in the shell, and
-nccl/ the table of the tuner plugin. `checked` reads a plan that is to be used,
-and `compile` compiles a target with one.
+`files` writes a plan's folder: `env` has its env.sh, and nccl/ the table of the
+tuner plugin. `checked` reads a plan that is to be used, and compiles a target
+with one.
 """

@@ -14,14 +14,16 @@ import pathlib
 from lagom_xla import errors
 from lagom_xla import plan as plan_lib
 from lagom_xla import validation
-from lagom_xla.apply import cap
 from lagom_xla.apply import files
-from lagom_xla.apply.nccl import rules as rules_lib
+from lagom_xla.apply.nccl import table
+from lagom_xla.compile import lowered as lowered_lib
+from lagom_xla.compile import scheduler_profile
+from lagom_xla.compile import target as target_lib
 from lagom_xla.flags import nccl_channels
 from lagom_xla.flags import options as xla_options
 from lagom_xla.plan import made_for
 
-_NUMBER = f"it must be a whole number from 1 to {rules_lib.MAX_CHANNELS}"
+_NUMBER = f"it must be a whole number from 1 to {table.MAX_CHANNELS}"
 
 
 def load(path: str | pathlib.Path) -> plan_lib.Plan:
@@ -76,14 +78,14 @@ def _in_options(options: Mapping[str, object]) -> str | None:
 
 
 def _is_number_of_channels(text: str) -> bool:
-  return text.isdecimal() and 1 <= int(text) <= rules_lib.MAX_CHANNELS
+  return text.isdecimal() and 1 <= int(text) <= table.MAX_CHANNELS
 
 
 def _in_variables(variables: Mapping[str, str]) -> str | None:
   """What is wrong with NCCL's variables, of which a plan has one at most."""
   for name, value in variables.items():
-    if name != cap.VARIABLE:
-      return f"nccl_env has {name}; a plan sets {cap.VARIABLE} alone."
+    if name != nccl_channels.VARIABLE:
+      return f"nccl_env has {name}; a plan sets {nccl_channels.VARIABLE} alone."
     if not _is_number_of_channels(value):
       return f"nccl_env.{name} is {validation.show(value)}; {_NUMBER}."
   return None
@@ -93,13 +95,33 @@ def _in_settings(plan: plan_lib.Plan) -> str | None:
   """What is wrong with the NCCL settings."""
   for index, entry in enumerate(plan.nccl_settings):
     num_channels = entry.setting.num_channels
-    if num_channels > rules_lib.MAX_CHANNELS:
+    if num_channels > table.MAX_CHANNELS:
       return (
         f"nccl_settings[{index}].setting.num_channels is {num_channels}; NCCL"
-        f" has {rules_lib.MAX_CHANNELS} at most."
+        f" has {table.MAX_CHANNELS} at most."
       )
   try:
-    rules_lib.of_settings(plan.nccl_settings)
+    table.rules_of(plan.nccl_settings)
   except errors.RuleError as error:
     return f"nccl_settings: {error}"
   return None
+
+
+def compile_with(
+  plan: plan_lib.Plan, target: target_lib.Target
+) -> lowered_lib.Compilation:
+  """Compiles a target, to the end, with a plan that is for it, less its cap.
+
+  NCCL's communicators keep the cap on channels of the executable that is the
+  first to use them, so it is for XLA_FLAGS.
+
+  Raises:
+    PlanError: the plan is for something else, or a part of it is.
+    ProfileError: JAX is set to replace the plan's scheduler profile.
+    CompileError: XLA refuses the target or the plan.
+  """
+  made_for.check(plan, target)
+  if plan.xla.scheduler_profile is not None:
+    scheduler_profile.check_reaches_xla()
+  with made_for.parts():
+    return target.compile(plan.xla.without_options([nccl_channels.OPTION]))

@@ -21,20 +21,22 @@ no table: the XLA flags and the cap.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 import hashlib
 import shlex
 import textwrap
 
 from lagom_xla import plan as plan_lib
-from lagom_xla.apply import cap as cap_lib
-from lagom_xla.apply import earlier_plan
 from lagom_xla.apply.nccl import state
+from lagom_xla.apply.nccl import table
 from lagom_xla.compile import rewriting
+from lagom_xla.flags import nccl_channels
 from lagom_xla.flags import options as xla_options
 from lagom_xla.passes.program import form as form_lib
 
 TABLE = "nccl_table.bin"
+
+_CAP = nccl_channels.VARIABLE
 
 _BEFORE_START = """\
 # Set this on every process of the job, before it starts: XLA and NCCL read it
@@ -54,6 +56,22 @@ _ONE_CHOICE = """\
 _IN_PROCESS = """\
 # A part of this plan acts only where the step is wrapped in
 # lagom_xla.tune(plan=...), and the NCCL table is for steps that are."""
+
+# Shell lines for jobs whose table sets channels: of a cap and the table NCCL
+# would take the smaller number.
+UNSET_FOR_TABLE = f"""\
+if [ -n "${{{_CAP}:-}}${{NCCL_MAX_NCHANNELS:-}}" ]; then
+  echo "lagom_xla: {_CAP} and NCCL_MAX_NCHANNELS are unset: they would" \\
+    "cap the channels that this plan's table gives to collectives." >&2
+fi
+unset {_CAP} NCCL_MAX_NCHANNELS"""
+
+_UNSET_FOR_OPTION = f"""\
+if [ -n "${{{_CAP}:-}}" ]; then
+  echo "lagom_xla: {_CAP} is unset: NCCL would take it in place of this" \\
+    "plan's {nccl_channels.OPTION}." >&2
+fi
+unset {_CAP}"""
 
 
 def script(plan: plan_lib.Plan, *, table_checksum: str | None) -> str:
@@ -75,7 +93,7 @@ def script(plan: plan_lib.Plan, *, table_checksum: str | None) -> str:
   xla, cap = xla_lines(plan.xla.options), cap_lines(plan)
   content = f"{xla}\n{cap}\n{table_checksum}"
   digest = hashlib.sha256(content.encode()).hexdigest()[:12]
-  after_another = earlier_plan.lines(digest)
+  after_another = _after_another_plan(digest)
   if table_checksum is not None:
     # The table first: where it is refused, nothing is set.
     with_table = _plugin_or_cap(cap, table_checksum, digest)
@@ -93,10 +111,29 @@ def _applied(plan: plan_lib.Plan) -> Sequence[str]:
     return ["# Chosen for jobs that set these XLA_FLAGS and nothing else."]
   if plan.applied == "env":
     return [
-      f"# Chosen for jobs that set XLA_FLAGS and {cap_lib.VARIABLE}, and load"
-      " no plugin."
+      f"# Chosen for jobs that set XLA_FLAGS and {_CAP}, and load no plugin."
     ]
   return []
+
+
+def _after_another_plan(digest: str) -> str:
+  """Lines for where another plan than this was sourced before.
+
+  Its NCCL table would act under the later plan's flags. Its own flags and cap
+  cannot be told from the user's, and stay, which is said.
+  """
+  return f"""\
+case "${{{state.ENV}:-}}" in
+  "" | {digest}:*) ;;
+  *)
+    echo "lagom_xla: another plan was sourced here, whose XLA_FLAGS and cap" \\
+      "on channels stay; start a new shell to have this one alone." >&2
+    if [ -n "${{LAGOM_XLA_NCCL_TABLE:-}}" ]; then
+      unset NCCL_TUNER_PLUGIN LAGOM_XLA_NCCL_TABLE LAGOM_XLA_NCCL_CHECKSUM
+    fi
+    unset {state.ENV}
+    ;;
+esac"""
 
 
 def _sourced(digest: str, what: str) -> str:
@@ -138,7 +175,7 @@ def xla_lines(options: Mapping[str, object]) -> str:
   lines = [*map(comment, fitted.messages)]
   if fitted.flags:
     text = shlex.quote(" ".join(map(str, fitted.flags)))
-    lines += [_appended(text), *cap_lib.lines_beside(options)]
+    lines += [_appended(text), *lines_beside(options)]
   return "\n".join(lines)
 
 
@@ -152,6 +189,11 @@ case " ${{XLA_FLAGS:-}}" in
 esac
 export XLA_FLAGS
 unset lagom_xla_flags"""
+
+
+def lines_beside(options: Mapping[str, object]) -> list[str]:
+  """Shell lines that XLA options need beside them to act; most need none."""
+  return [_UNSET_FOR_OPTION] if options.get(nccl_channels.OPTION) else []
 
 
 def cap_lines(plan: plan_lib.Plan) -> str:
@@ -215,7 +257,7 @@ else
     export NCCL_TUNER_PLUGIN="$lagom_xla_plugin"
     export LAGOM_XLA_NCCL_TABLE="$lagom_xla_here/{TABLE}"
     export LAGOM_XLA_NCCL_CHECKSUM={table_checksum}
-{textwrap.indent(cap_lib.UNSET_FOR_TABLE, "    ")}
+{textwrap.indent(UNSET_FOR_TABLE, "    ")}
     {_sourced(digest, "plugin")}
   elif [ "$lagom_xla_status" = 2 ]; then
     echo "lagom_xla: nothing of this plan is set; no process of the job may" \\
@@ -231,3 +273,51 @@ else
   fi
 fi
 unset lagom_xla_here lagom_xla_plugin lagom_xla_status"""
+
+
+# A rule's kind -> the function as NCCL_ALGO and NCCL_PROTO name it.
+_FUNCTIONS = {
+  "collective-broadcast": "broadcast",
+  "reduce": "reduce",
+  "all-gather": "allgather",
+  "reduce-scatter": "reducescatter",
+  "all-reduce": "allreduce",
+}
+
+
+def per_function(rules: Iterable[table.Rule]) -> Mapping[str, str]:
+  """NCCL_ALGO and NCCL_PROTO, which stand in for rules where no plugin loads.
+
+  Both variables hold for every size on every communicator of the process, also
+  where no rule applies: one choice per function. So they are set only for a
+  function whose rules all agree, and never to what could end a job or corrupt
+  its data:
+  - Where NCCL can run none of the algorithms named, it fails. A ring runs
+    everywhere, so it is always named beside another algorithm.
+  - Naming LL128 takes it as safe also on links where NCCL knows that it is not
+    (src/graph/tuning.cc), and LL has half the bandwidth. Only Simple is named.
+
+  Args:
+    rules: of a plan, in any order.
+
+  Returns:
+    NCCL environment variable -> value; {} where no function's rules agree on
+    anything safe.
+
+  Raises:
+    RuleError: a rule is not usable, or two share a size.
+  """
+  by_kind: dict[str, list[table.Rule]] = {}
+  for rule in table.in_order(rules):
+    by_kind.setdefault(rule.kind, []).append(rule)
+  algorithms, protocols = [], []
+  for kind, same_kind in by_kind.items():
+    function = _FUNCTIONS[kind]
+    algorithm, *others = {rule.algorithm for rule in same_kind}
+    if not others:
+      names = algorithm if algorithm == "ring" else f"{algorithm},ring"
+      algorithms.append(f"{function}:{names}")
+    if {rule.protocol for rule in same_kind} == {"simple"}:
+      protocols.append(f"{function}:simple")
+  values = {"NCCL_ALGO": algorithms, "NCCL_PROTO": protocols}
+  return {name: ";".join(sorted(v)) for name, v in values.items() if v}

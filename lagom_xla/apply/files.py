@@ -18,11 +18,9 @@ import pathlib
 from lagom_xla import errors
 from lagom_xla import plan as plan_lib
 from lagom_xla.apply import env
-from lagom_xla.apply.nccl import layout
-from lagom_xla.apply.nccl import rules as rules_lib
 from lagom_xla.apply.nccl import table as table_lib
 from lagom_xla.plan import beside
-from lagom_xla.validation import place as place_lib
+from lagom_xla.validation import whole_files
 
 _ENV = "env.sh"
 # A folder with only these in it is a plan's, and may be replaced.
@@ -50,12 +48,12 @@ def contents(plan: plan_lib.Plan) -> dict[str, bytes]:
   Raises:
     RuleError, TableError: the plan's NCCL settings make no table.
   """
-  rules = rules_lib.of_settings(plan.nccl_settings)
-  checksum = layout.checksum(rules) if rules else None
+  rules = table_lib.rules_of(plan.nccl_settings)
+  checksum = table_lib.checksum(rules) if rules else None
   return {
     beside.PLAN: (json.dumps(plan.to_dict(), indent=2) + "\n").encode(),
     _ENV: env.script(plan, table_checksum=checksum).encode(),
-    env.TABLE: layout.encode(rules),
+    env.TABLE: table_lib.encode(rules),
   }
 
 
@@ -71,7 +69,7 @@ def check(folder: pathlib.Path) -> None:
         f"{folder} exists and holds something else than a plan; name another"
         " folder with --out, or remove it."
       )
-    place_lib.check_can_make(folder.resolve())
+    whole_files.check_can_make(folder.resolve())
   except OSError as error:
     raise _cannot_write(folder, error) from error
 
@@ -93,12 +91,12 @@ def check_table(plan: plan_lib.Plan, path: str | pathlib.Path) -> None:
   folder = pathlib.Path(path)
   if not folder.is_dir():
     return
-  rules = rules_lib.of_settings(plan.nccl_settings)
+  rules = table_lib.rules_of(plan.nccl_settings)
   try:
     found = table_lib.read(folder / env.TABLE)
   except errors.TableError as error:
     raise errors.PlanError(f"{error} Make the plan again.") from error
-  if layout.checksum(found.rules) != layout.checksum(rules):
+  if table_lib.checksum(found.rules) != table_lib.checksum(rules):
     raise errors.PlanError(
       f"{folder / env.TABLE} holds other settings than"
       f" {folder / beside.PLAN}: it was switched or exchanged. Make the plan"
@@ -120,7 +118,7 @@ def write(plan: plan_lib.Plan, folder: pathlib.Path) -> list[pathlib.Path]:
   files = contents(plan)
   place = folder.resolve()  # A link stays; its target is replaced.
   try:
-    with place_lib.scratch(place) as scratch:
+    with whole_files.scratch(place) as scratch:
       fresh = scratch / "fresh"
       fresh.mkdir()
       for name, content in files.items():

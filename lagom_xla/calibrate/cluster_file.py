@@ -14,7 +14,7 @@ import pathlib
 
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
-from lagom_xla.validation import place as place_lib
+from lagom_xla.validation import whole_files
 
 
 def check(path: pathlib.Path) -> None:
@@ -31,7 +31,7 @@ def check(path: pathlib.Path) -> None:
   try:
     if path.exists():
       cluster_lib.parse(str(path))
-    place_lib.check_can_make(path.resolve())
+    whole_files.check_can_make(path.resolve())
   except errors.ClusterError as error:
     raise errors.CalibrationError(
       f"{path} exists and holds something else than a cluster; name another"
@@ -65,6 +65,6 @@ def write(
   raw = {**cluster.to_dict(), "sources": dict(sources)}
   del raw["name"]
   try:
-    place_lib.write(path, (json.dumps(raw, indent=2) + "\n").encode())
+    whole_files.write(path, (json.dumps(raw, indent=2) + "\n").encode())
   except OSError as error:
     raise _cannot_write(path, error) from error

@@ -23,7 +23,7 @@ from lagom_xla.calibrate import broken
 from lagom_xla.calibrate import row as row_lib
 from lagom_xla.calibrate import run as run_lib
 from lagom_xla.costs import in_words
-from lagom_xla.validation import source
+from lagom_xla.validation import whole_files
 
 _PROGRAM = re.compile(
   r"\b(all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|send_?recv"
@@ -69,7 +69,7 @@ def read(path: pathlib.Path) -> tuple[list[run_lib.Run], list[Problem]]:
   may be good.
   """
   try:
-    text = source.read_bytes(path).decode("utf-8", errors="replace")
+    text = whole_files.read_bytes(path).decode("utf-8", errors="replace")
   except OSError as error:
     return [], [Problem(str(path), f"cannot be read: {error.strerror}")]
   reader = _Reader(str(path))

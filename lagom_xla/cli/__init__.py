@@ -11,7 +11,7 @@ from __future__ import annotations
 
 def run() -> None:
   """The console script."""
-  from lagom_xla.cli.stops import ending
+  from lagom_xla.cli import ending
 
   ending.at_once()
   from lagom_xla.cli import main

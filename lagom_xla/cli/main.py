@@ -25,6 +25,9 @@ from absl.flags import argparse_flags
 import lagom_xla
 from lagom_xla import errors
 from lagom_xla import temporary
+from lagom_xla.cli import options
+from lagom_xla.cli import output
+from lagom_xla.cli import stopping
 from lagom_xla.cli.commands import calibrate
 from lagom_xla.cli.commands import clusters
 from lagom_xla.cli.commands import completion
@@ -39,9 +42,6 @@ from lagom_xla.cli.commands import schema
 from lagom_xla.cli.commands import tune
 from lagom_xla.cli.commands import verify
 from lagom_xla.cli.commands import whatif
-from lagom_xla.cli.console import output
-from lagom_xla.cli.options import command as command_lib
-from lagom_xla.cli.stops import stopping
 
 # In the order in which help lists them.
 _MODULES = (
@@ -121,11 +121,11 @@ def _run(arguments: argparse.Namespace) -> None:
     # JAX is imported by then, which takes seconds.
     with stopping.raised(getattr(arguments, "time_budget", None)):
       with output.reserved(), warnings.catch_warnings():
-        warnings.showwarning = command_lib.show_warning
-        with command_lib.quietly(arguments.quiet):
+        warnings.showwarning = options.show_warning
+        with options.quietly(arguments.quiet):
           arguments.function(arguments)
   except errors.Stopped as stop:
-    command_lib.say(f"stopped by {stop.reason}.")
+    options.say(f"stopped by {stop.reason}.")
     stopping.end(stop.exit_status or stopping.NOTHING_FOUND)
   except errors.LagomError as error:
     if isinstance(error, errors.OutputError) and output.is_unread(error):

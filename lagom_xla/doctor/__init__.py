@@ -6,13 +6,13 @@
     checkup.works, checkup.findings
 
 What loads libraries that may end a process is tried in a process of its own
-(`trials.py`), for a limited time (`children.py`).
+(`trials.py`), for a limited time.
 """
 
 from __future__ import annotations
 
-from lagom_xla.doctor.checkup import Checkup as Checkup
-from lagom_xla.doctor.checkup import Finding as Finding
-from lagom_xla.doctor.checkup import Version as Version
-from lagom_xla.doctor.checkup import schema as schema
+from lagom_xla.doctor.examination import Checkup as Checkup
+from lagom_xla.doctor.examination import Finding as Finding
+from lagom_xla.doctor.examination import Version as Version
 from lagom_xla.doctor.examination import examine as examine
+from lagom_xla.doctor.examination import schema as schema

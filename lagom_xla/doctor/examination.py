@@ -1,16 +1,254 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The examination: all trials, and what to do about those that fail."""
+"""The examination of a machine: all trials, and advice on those that fail."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+import concurrent.futures
 import dataclasses
+import glob
+import importlib.metadata
+import json
+import os
+import pathlib
+import platform
+import re
+import signal
+import subprocess
+import sys
+from typing import Any, Final, Literal
 
-from lagom_xla.doctor import checkup
-from lagom_xla.doctor import children
-from lagom_xla.doctor import machine
+from lagom_xla import validation
+from lagom_xla.compile import cache
+from lagom_xla.compile import pool
+from lagom_xla.costs import in_words
 from lagom_xla.doctor import trials
+from lagom_xla.validation import whole_files
+
+# Raised whenever a field changes its meaning.
+FORMAT_VERSION: Final = 1
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Version:
+  """A package and its version.
+
+  Attributes:
+    package: its name, as pip has it; "python" for Python itself.
+    version: as installed.
+  """
+
+  package: str
+  version: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Finding:
+  """A thing that was tried.
+
+  Attributes:
+    name: what was tried.
+    status: "works", "missing" where it is not here, or "fails".
+    is_essential: whether `inspect` and `tune` need it.
+    found: what came of it, in a sentence.
+    advice: what to do where it does not work; "" where there is nothing to do.
+  """
+
+  name: str
+  status: trials.Status
+  is_essential: bool
+  found: str
+  advice: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Checkup:
+  """What works on a machine.
+
+  Attributes:
+    format_version: raised when a field changes its meaning.
+    works: whether all that is essential works.
+    versions: of what is installed.
+    findings: what was tried, what is essential first.
+  """
+
+  __pydantic_config__ = validation.STRICT
+
+  format_version: Literal[1] = FORMAT_VERSION
+  works: bool
+  versions: tuple[Version, ...]
+  findings: tuple[Finding, ...]
+
+
+def schema() -> dict[str, Any]:
+  """The JSON schema of `lagom-xla doctor --format=json`."""
+  return validation.schema(Checkup)
+
+
+_MODULE = "lagom_xla.doctor.trials"
+# Text of a child that ended, for the reason it gives last.
+_MOST_CHARACTERS = 200
+
+
+def run(
+  groups: Iterable[Sequence[str]], *, limit_s: float
+) -> dict[str, trials.Answer]:
+  """Runs groups of trials, each in a process, all at the same time.
+
+  Args:
+    groups: names of trials that share a process.
+    limit_s: what each process may take.
+
+  Returns:
+    By name, what came of a trial; a failure where it ended its process.
+  """
+  groups = [tuple(group) for group in groups]
+  with concurrent.futures.ThreadPoolExecutor(len(groups)) as threads:
+    answers = threads.map(lambda group: _run(group, limit_s), groups)
+    return {name: answer for one in answers for name, answer in one.items()}
+
+
+def _run(names: Sequence[str], limit_s: float) -> dict[str, trials.Answer]:
+  child = subprocess.Popen(
+    [sys.executable, "-m", _MODULE, *names],
+    # A GPU's memory stays with whoever trains on it.
+    env={**os.environ, "XLA_PYTHON_CLIENT_PREALLOCATE": "false"},
+    stdout=subprocess.PIPE,
+    stderr=subprocess.PIPE,
+    text=True,
+    start_new_session=True,
+  )
+  ran_out = False
+  try:
+    printed, said = child.communicate(timeout=limit_s)
+    reason = _reason(child.returncode, said)
+  except subprocess.TimeoutExpired:
+    # The compiler that it started goes with it.
+    os.killpg(child.pid, signal.SIGKILL)
+    printed, _ = child.communicate()
+    ran_out = True
+    reason = (
+      f"it took longer than {limit_s:g} s and was ended: try again when this"
+      " machine is less busy"
+    )
+  lines = [line for line in printed.splitlines() if line.startswith("{")]
+  printed_answers = (trials.Answer(**json.loads(line)) for line in lines)
+  answers = {answer.name: answer for answer in printed_answers}
+  for name in names:
+    if name not in answers:
+      answers[name] = trials.Answer(name, "fails", reason, was_cut_off=ran_out)
+      reason = "it was not tried, as what was tried before ended its process"
+  return answers
+
+
+def _reason(status: int, said: str) -> str:
+  """Why a process ended before its trials did."""
+  *_, last = said.strip().splitlines() or [""]
+  how = f"with status {status}"
+  if status < 0:
+    how = f"by {signal.Signals(-status).name}"
+  return f"its process was ended {how}: {last[:_MOST_CHARACTERS]}"
+
+
+_PACKAGES = re.compile(r"lagom-xla|jax|jaxlib|jax-cuda\d+-(plugin|pjrt)|numpy")
+# Only Linux tells what is free without paging anything out.
+MEMORY = pathlib.Path("/proc/meminfo")
+_FREE = re.compile(r"MemAvailable: +(\d+) kB")
+# Of a container: what it may use, and what it does, where it is limited.
+_LIMIT = pathlib.Path("/sys/fs/cgroup/memory.max")
+_USED = pathlib.Path("/sys/fs/cgroup/memory.current")
+
+
+def versions() -> Iterator[Version]:
+  """What is installed of what a compile depends on."""
+  yield Version(package="python", version=platform.python_version())
+  found = {
+    name: distribution.version
+    for distribution in importlib.metadata.distributions()
+    if _PACKAGES.fullmatch(name := distribution.metadata["Name"].lower())
+  }
+  for name in sorted(found):
+    yield Version(package=name, version=found[name])
+
+
+def num_gpus() -> int:
+  """The GPUs that the driver shows, whatever JAX makes of them."""
+  return len(glob.glob("/dev/nvidia[0-9]*"))
+
+
+def workers(worker_bytes: int) -> Finding:
+  """The cores and the memory that compiles have.
+
+  Args:
+    worker_bytes: memory that a process took which compiled a small step; 0
+      where that is not known.
+  """
+  free_bytes = _free_bytes()
+  num_cores = pool.num_cores()
+  found = f"{in_words.count(num_cores, 'core')}, "
+  if free_bytes is None:
+    found += "free memory not known"
+  else:
+    found += f"{free_bytes / 1e9:.1f} GB free"
+  status: trials.Status = "works"
+  advice = ""
+  if worker_bytes:
+    found += f"; a small compile took {worker_bytes / 1e9:.1f} GB"
+  if worker_bytes and free_bytes is not None:
+    num_fitting = free_bytes // worker_bytes
+    if num_fitting < num_cores:
+      status = "fails"
+      advice = f"Pass --workers={num_fitting}, as more do not fit."
+  return Finding(
+    name="workers",
+    status=status,
+    is_essential=False,
+    found=found,
+    advice=advice,
+  )
+
+
+def _free_bytes() -> int | None:
+  """Memory that processes can still have; None where no file tells it."""
+  try:
+    match = _FREE.search(MEMORY.read_text())
+  except OSError:
+    return None
+  if match is None:
+    return None
+  free = int(match[1]) * 1024
+  try:
+    limit = _LIMIT.read_text().strip()
+    if limit != "max":
+      return min(free, int(limit) - int(_USED.read_text()))
+  except OSError:  # No container, or one of cgroup version 1.
+    pass
+  return free
+
+
+def compile_cache() -> Finding:
+  """Whether what is compiled can be kept."""
+  folder = cache.folder_of_user()
+  status: trials.Status = "works"
+  advice = ""
+  if folder is None:
+    found = "off, by LAGOM_XLA_CACHE"
+  else:
+    found = f"{folder} can be written"
+    try:
+      whole_files.check_can_make(folder / "any")
+    except OSError as error:
+      status, found = "fails", f"{folder} cannot be written: {error.strerror}"
+      advice = "Name another folder in LAGOM_XLA_CACHE."
+  return Finding(
+    name="cache",
+    status=status,
+    is_essential=False,
+    found=found,
+    advice=advice,
+  )
+
 
 # Many times what a group of trials takes, on an idle machine.
 _LIMIT_S = 60.0
@@ -25,7 +263,7 @@ class _Trial:
   Attributes:
     name: what the user knows it by.
     advice: what to do where it does not work.
-    is_essential: see `checkup.Finding`.
+    is_essential: see `Finding`.
   """
 
   name: str
@@ -64,7 +302,7 @@ _GROUPS = (
   ("profiler",),
   ("plugin", "nccl", "page"),
 )
-_NO_GPUS = checkup.Finding(
+_NO_GPUS = Finding(
   name="GPUs",
   status="missing",
   is_essential=False,
@@ -73,32 +311,32 @@ _NO_GPUS = checkup.Finding(
 )
 
 
-def examine(*, limit_s: float = _LIMIT_S) -> checkup.Checkup:
+def examine(*, limit_s: float = _LIMIT_S) -> Checkup:
   """Tries all that lagom_xla uses.
 
   Args:
     limit_s: seconds that a group of trials may take.
   """
-  has_gpus = machine.num_gpus() > 0
+  has_gpus = num_gpus() > 0
   groups = (*_GROUPS, ("gpus",)) if has_gpus else _GROUPS
-  answers = children.run(groups, limit_s=limit_s)
+  answers = run(groups, limit_s=limit_s)
   found = {name: _finding(answer) for name, answer in answers.items()}
   found.setdefault("gpus", _NO_GPUS)
   compiled = answers["compile"]
   worker_bytes = compiled.peak_bytes if compiled.status == "works" else 0
   findings = (
     *(found[name] for name in _TRIALS),
-    machine.compile_cache(),
-    machine.workers(worker_bytes),
+    compile_cache(),
+    workers(worker_bytes),
   )
-  return checkup.Checkup(
+  return Checkup(
     works=all(f.status == "works" for f in findings if f.is_essential),
-    versions=tuple(machine.versions()),
+    versions=tuple(versions()),
     findings=findings,
   )
 
 
-def _finding(answer: trials.Answer) -> checkup.Finding:
+def _finding(answer: trials.Answer) -> Finding:
   trial = _TRIALS[answer.name]
   # Errors of ours end in advice of their own.
   is_advised = (
@@ -106,7 +344,7 @@ def _finding(answer: trials.Answer) -> checkup.Finding:
     or answer.was_cut_off
     or "pip install" in answer.found
   )
-  return checkup.Finding(
+  return Finding(
     name=trial.name,
     status=answer.status,
     is_essential=trial.is_essential,

@@ -20,16 +20,17 @@ import pathlib
 import resource
 import sys
 import time
-from typing import Any
+from typing import Any, Literal
 
 from lagom_xla import errors
 from lagom_xla import temporary
-from lagom_xla.doctor import checkup
 
 # What is compiled for, without being here.
 _CLUSTER = "1x2xh100"
 # Where NVIDIA's wheels have the library that XLA loads.
 _NCCL_PACKAGE, _NCCL_LIBRARY = "nvidia.nccl", "libnccl.so.2"
+
+Status = Literal["works", "missing", "fails"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,7 +39,7 @@ class Answer:
 
   Attributes:
     name: of the trial.
-    status: see `checkup.Finding`.
+    status: see `examination.Finding`.
     found: what was found, or what went wrong.
     peak_bytes: memory that its process had at most until then.
     was_cut_off: whether its process ran out of time before it had answered, so
@@ -46,7 +47,7 @@ class Answer:
   """
 
   name: str
-  status: checkup.Status
+  status: Status
   found: str
   peak_bytes: int = 0
   was_cut_off: bool = False
@@ -223,7 +224,7 @@ TRIALS: dict[str, Callable[[], str]] = {
 def main(names: Sequence[str]) -> None:
   """Runs trials, and prints what came of them."""
   for name in names:
-    status: checkup.Status = "works"
+    status: Status = "works"
     try:
       found = TRIALS[name]()
     except MissingError as error:

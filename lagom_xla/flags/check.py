@@ -7,18 +7,435 @@ flag that has no effect: one that no code reads any more, one that a later flag
 or another option overrides, one that repeats the default, and everything after
 a word that is not a flag. Recipes are copied from version to version, so real
 XLA_FLAGS contain all of these.
+
+A flag's name need not be the option that it sets: old names set new options,
+and some set none. Nor does the last of two flags always win: lists and maps
+accumulate. So nothing is inferred from names: each flag is read by starting
+jaxlib with it alone, and is what it changes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 import dataclasses
+from typing import Literal
 
-from lagom_xla.flags import conflicts
 from lagom_xla.flags import debug_options
-from lagom_xla.flags import findings as findings_lib
-from lagom_xla.flags import reading as reading_lib
+from lagom_xla.flags import notes
+from lagom_xla.flags import options as xla_options
+from lagom_xla.flags import probe
 from lagom_xla.flags import syntax
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Reading:
+  """What one flag does in the installed jaxlib.
+
+  Attributes:
+    flag: the flag.
+    unknown: whether XLA knows no such flag, which ends the process.
+    invalid: whether it does not take the value, which ends the process.
+    sets: options that differ from their defaults with this flag alone.
+  """
+
+  flag: syntax.Flag
+  unknown: bool
+  invalid: bool
+  sets: dict[str, debug_options.Value]
+
+  @property
+  def is_fatal(self) -> bool:
+    """Whether it ends the process."""
+    return self.unknown or self.invalid
+
+  @property
+  def options(self) -> frozenset[str]:
+    """The options it is about, even one that it leaves at its default."""
+    names = set(self.sets)
+    if debug_options.find(self.flag.name) is not None:
+      names.add(self.flag.name)
+    return frozenset(names or {self.flag.name})
+
+
+def read_flags(flags: Sequence[syntax.Flag]) -> tuple[Reading, ...]:
+  """What each flag does in the installed jaxlib, without the others.
+
+  Raises:
+    OptionsError, ProbeError: jaxlib cannot be asked.
+  """
+  defaults = {n: o.default for n, o in debug_options.options().items()}
+  readings = []
+  answers = probe.ask(list(map(str, flags)))
+  for flag, answer in zip(flags, answers, strict=True):
+    # A lone quoted value, or no dash at all, would be read as a file's name.
+    found = (
+      {} if answer.is_fatal else debug_options.values(answer.compile_options)
+    )
+    readings.append(
+      Reading(
+        flag=flag,
+        unknown=answer.unknown,
+        invalid=answer.is_fatal and not answer.unknown,
+        sets={n: v for n, v in found.items() if v != defaults[n]},
+      )
+    )
+  return tuple(readings)
+
+
+def values_of(
+  flags: Sequence[syntax.Flag],
+) -> dict[str, debug_options.Value]:
+  """The value of every option in a process that has these flags.
+
+  Args:
+    flags: none of which is fatal.
+  """
+  (answer,) = probe.ask([_joined(flags)])
+  return debug_options.values(answer.compile_options)
+
+
+def superseded(readings: Sequence[Reading]) -> dict[int, int]:
+  """Flags that a later flag overrides.
+
+  Both are about the same option, and all options are the same without the
+  first. Flags that accumulate, such as lists of passes, are not superseded.
+
+  Args:
+    readings: none of which is fatal.
+
+  Returns:
+    Index of a superseded flag -> index of the flag that overrides it.
+  """
+  later_of = {
+    i: j
+    for i, first in enumerate(readings)
+    for j in range(i + 1, len(readings))
+    if first.options & readings[j].options
+  }
+  return {i: later_of[i] for i in _removable(readings, list(later_of), [])}
+
+
+def without_effect(
+  readings: Sequence[Reading], without: Collection[int]
+) -> frozenset[int]:
+  """Indices of flags without which all options would be the same.
+
+  Args:
+    readings: none of which is fatal.
+    without: indices of flags that are to be left out already.
+  """
+  candidates = [
+    i
+    for i, reading in enumerate(readings)
+    if not reading.sets and i not in without
+  ]
+  return frozenset(_removable(readings, candidates, without))
+
+
+def _removable(
+  readings: Sequence[Reading],
+  candidates: Sequence[int],
+  without: Collection[int],
+) -> list[int]:
+  """The candidates that can all be removed with no option changing."""
+  if not candidates:
+    return []
+
+  def values_without(indices: Collection[int]) -> dict[str, object]:
+    kept = [r.flag for i, r in enumerate(readings) if i not in indices]
+    return {n: _as_set(n, v) for n, v in values_of(kept).items()}
+
+  everything = values_without(without)
+  removed: list[int] = []
+  for i in candidates:
+    if values_without({*without, *removed, i}) == everything:
+      removed.append(i)
+  return removed
+
+
+def _as_set(name: str, value: debug_options.Value) -> object:
+  """A value; of a list the set of its items, as repetition has no effect."""
+  option = debug_options.find(name)
+  assert option is not None
+  return frozenset(str(value).split(",")) if option.is_repeated else value
+
+
+def _joined(flags: Sequence[syntax.Flag]) -> str:
+  return " ".join(map(str, flags))
+
+
+Kind = Literal[
+  "unknown",
+  "invalid",
+  "crash",
+  "not read",
+  "renamed",
+  "dead",
+  "duplicate",
+  "contradiction",
+  "default",
+]
+# Kinds that end the process, or may end it.
+_FATAL: frozenset[Kind] = frozenset(["unknown", "invalid", "crash"])
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Finding:
+  """One thing to know about a flag.
+
+  Attributes:
+    flag: as it was written.
+    kind: what is wrong with it.
+    text: why, in sentences.
+    instead: the flag to write in its place; "" for none.
+  """
+
+  flag: str
+  kind: Kind
+  text: str
+  instead: str = ""
+
+  @property
+  def is_fatal(self) -> bool:
+    """Whether it ends the process."""
+    return self.kind in _FATAL
+
+
+def explain(reading: Reading) -> Finding | None:
+  """The finding about a flag by itself, without the others; None for none."""
+  flag, name = reading.flag, reading.flag.name
+  if reading.unknown:
+    return _unknown(flag)
+  option = debug_options.find(name)
+  if reading.invalid:
+    instead = _valid(flag)
+    # compiler_options may spell it otherwise than XLA_FLAGS: not as the rule.
+    text = "XLA_FLAGS takes this value in another spelling."
+    if not instead:
+      rule = f" It is {xla_options.value_rule(option)}." if option else ""
+      text = f"XLA does not take this value.{rule}"
+    return Finding(flag=str(flag), kind="invalid", text=text, instead=instead)
+  if name in notes.DEAD:
+    return Finding(flag=str(flag), kind="dead", text=notes.DEAD[name].text)
+  if name in reading.sets and name in notes.CRASHES:
+    return Finding(flag=str(flag), kind="crash", text=notes.CRASHES[name].text)
+  if reading.sets:
+    return _renamed(reading) if option is None else None
+  if not _is_default(flag):
+    text = "XLA accepts it and sets nothing."
+    return Finding(flag=str(flag), kind="dead", text=text)
+  text = f"It is the default of jaxlib {debug_options.jaxlib_version()}."
+  return Finding(flag=str(flag), kind="default", text=text)
+
+
+def _unknown(flag: syntax.Flag) -> Finding:
+  """The finding about a flag that XLA does not know."""
+  text, instead = _reason(flag)
+  if instead and read_flags(syntax.parse(instead)[0])[0].is_fatal:
+    instead = ""
+  return Finding(flag=str(flag), kind="unknown", text=text, instead=instead)
+
+
+def _reason(flag: syntax.Flag) -> tuple[str, str]:
+  """Why XLA does not know a flag, and the flag that was meant; "" for none."""
+  name, value = flag.name, flag.value
+  option = debug_options.find(name)
+  note = notes.REMOVED.get(name)
+  if flag.dashes != "--":
+    return "XLA's flags start with two dashes.", str(
+      dataclasses.replace(flag, dashes="--")
+    )
+  if name == "flagfile":
+    return (
+      "XLA has no --flagfile: it reads a file where XLA_FLAGS is its path,"
+      " without a dash and with nothing else.",
+      "",
+    )
+  if note is not None:
+    instead = note.instead.get((value or "").lower(), note.instead.get("", ""))
+    return f"XLA no longer has it. {note.text}", instead
+  if option is not None and value is None and option.type != "bool":
+    return f"It needs a value: {xla_options.value_rule(option)}.", ""
+  if option is not None:
+    return (
+      "It is an option of compiler_options, with no flag.",
+      "",
+    )
+  return _guess(flag)
+
+
+def _guess(flag: syntax.Flag) -> tuple[str, str]:
+  """What an unknown flag may have meant: as `_reason`."""
+  name, value = flag.name, flag.value
+  plain = name.removeprefix("no").replace("-", "_")
+  if plain != name and debug_options.find(plain) is not None:
+    if name.startswith("no"):
+      return "XLA's flags have no such form.", f"--{plain}=false"
+    return "XLA's flags have underscores.", str(
+      syntax.Flag(name=plain, value=value)
+    )
+  translated = xla_options.translate(name, "true" if value is None else value)
+  if isinstance(translated, str):
+    return f"XLA has no such flag. {xla_options.advice(name)}".rstrip(), ""
+  version = debug_options.jaxlib_version()
+  return (
+    f"jaxlib {version} has {translated[0]} instead.",
+    xla_options.xla_flags({translated[0]: translated[1]}),
+  )
+
+
+def _valid(flag: syntax.Flag) -> str:
+  """The flag in a spelling that XLA takes, or "" if its value has none."""
+  return xla_options.xla_flags({flag.name: flag.value})
+
+
+def _renamed(reading: Reading) -> Finding:
+  """A flag that sets options of other names."""
+  return Finding(
+    flag=str(reading.flag),
+    kind="renamed",
+    text=(
+      f"In jaxlib {debug_options.jaxlib_version()} it is"
+      f" {' and '.join(reading.sets)}; the old name may be removed later."
+    ),
+    instead=xla_options.xla_flags(reading.sets),
+  )
+
+
+def _is_default(flag: syntax.Flag) -> bool:
+  """Whether a flag that changes nothing sets an option to its default."""
+  value = "true" if flag.value is None else flag.value
+  translated = xla_options.translate(flag.name, value)
+  if isinstance(translated, str):
+    # XLA took the value, in a spelling that only its flags have.
+    return debug_options.find(flag.name) is not None
+  option = debug_options.find(translated[0])
+  return option is not None and option.default == translated[1]
+
+
+Values = Mapping[str, debug_options.Value]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Conflict:
+  """Options that cannot act together.
+
+  Attributes:
+    options: their names; the first is the one that has no effect.
+    holds: whether they conflict, given the value of every option. Asked only
+      where the installed jaxlib has all of the options.
+    text: what happens, and what to write instead.
+    source: how it is known.
+  """
+
+  options: tuple[str, ...]
+  holds: Callable[[Values], bool]
+  text: str
+  source: str
+
+
+_OVERLAP_LIMIT = "xla_gpu_experimental_parallel_collective_overlap_limit"
+_UNROLLING = "xla_gpu_enable_while_loop_unrolling"
+_DOUBLE_BUFFERING = "xla_gpu_enable_while_loop_double_buffering"
+_ONE_AT_A_TIME = (
+  "Only one collective is in flight at a time, so it has nothing to choose;"
+  f" add --{_OVERLAP_LIMIT}=2."
+)
+_SEEN = "schedules of six programs, compiled by jaxlib 0.10.2"
+
+
+def _needs_overlap(option: str) -> Conflict:
+  return Conflict(
+    options=(option, _OVERLAP_LIMIT),
+    holds=lambda v: v[option] is True and v[_OVERLAP_LIMIT] == 1,
+    text=_ONE_AT_A_TIME,
+    source=_SEEN,
+  )
+
+
+def _needs_async(kind: str, option: str) -> Conflict:
+  pipelining = (True, "COLLECTIVE_PIPELINING_MODE_ON")
+  return Conflict(
+    options=(option, "xla_gpu_disable_async_collectives"),
+    holds=lambda v: (
+      v[option] in pipelining
+      and not {kind, "ALLCOLLECTIVES"}.isdisjoint(
+        str(v["xla_gpu_disable_async_collectives"]).split(",")
+      )
+    ),
+    text=(
+      "Pipelining moves a collective so that it overlaps kernels, and a"
+      " synchronous one overlaps none; keep one of the two."
+    ),
+    source=_SEEN,
+  )
+
+
+CONFLICTS: tuple[Conflict, ...] = (
+  _needs_overlap("xla_gpu_experimental_collective_start_as_early_as_possible"),
+  _needs_overlap("xla_gpu_experimental_enable_collective_multi_streaming"),
+  *(
+    _needs_async(kind.replace("_", "").upper(), name)
+    for kind in ("all_gather", "all_reduce", "reduce_scatter")
+    for name in (
+      f"xla_gpu_enable_pipelined_{kind}",
+      f"xla_gpu_pipeline_{kind}",
+    )
+  ),
+  Conflict(
+    options=(_DOUBLE_BUFFERING, _UNROLLING),
+    holds=lambda v: (
+      v[_DOUBLE_BUFFERING] is True
+      and v[_UNROLLING] == "WHILE_LOOP_UNROLLING_FULL_UNROLL"
+    ),
+    text="Full unrolling replaces double buffering; keep one of the two.",
+    source="xla/service/gpu/gpu_compiler.cc, AddDoubleBufferingPasses",
+  ),
+  Conflict(
+    options=(
+      "xla_gpu_enable_latency_hiding_scheduler",
+      "xla_disable_hlo_passes",
+    ),
+    holds=lambda v: (
+      v["xla_gpu_enable_latency_hiding_scheduler"] is True
+      and "latency-hiding-scheduler"
+      in str(v["xla_disable_hlo_passes"]).split(",")
+    ),
+    text="The scheduler is both enabled and disabled; keep one of the two.",
+    source=_SEEN,
+  ),
+  Conflict(
+    options=(
+      "xla_gpu_collective_permute_decomposer_threshold",
+      "xla_gpu_enable_pipelined_p2p",
+      "xla_gpu_experimental_pipeline_parallelism_opt_level",
+    ),
+    holds=lambda v: (
+      v["xla_gpu_collective_permute_decomposer_threshold"] != 2**63 - 1
+      and v["xla_gpu_enable_pipelined_p2p"] is False
+      and v["xla_gpu_experimental_pipeline_parallelism_opt_level"]
+      == "PIPELINE_PARALLELISM_OPT_LEVEL_DISABLE"
+    ),
+    text=(
+      "Collective permutes are decomposed only for pipelining; add"
+      " --xla_gpu_enable_pipelined_p2p=true, or leave the threshold out."
+    ),
+    source=_SEEN,
+  ),
+  Conflict(
+    options=(
+      "xla_gpu_threshold_for_windowed_einsum_mib",
+      "xla_gpu_operand_bytes_threshold_for_windowed_einsum",
+    ),
+    holds=lambda v: (
+      v["xla_gpu_threshold_for_windowed_einsum_mib"] != 100000
+      and int(v["xla_gpu_operand_bytes_threshold_for_windowed_einsum"]) >= 0
+    ),
+    text="The threshold in operand bytes replaces the one in MiB; keep one.",
+    source="the help text of xla_gpu_operand_bytes_threshold...",
+  ),
+)
+
 
 # Flags that can be left out with no effect.
 _VOID = frozenset(["dead", "duplicate", "default"])
@@ -37,7 +454,7 @@ class Report:
 
   jaxlib_version: str
   num_flags: int
-  findings: tuple[findings_lib.Finding, ...]
+  findings: tuple[Finding, ...]
   suggestion: str
 
   @property
@@ -59,18 +476,18 @@ def check(text: str) -> Report:
     flags, rest = syntax.parse(syntax.follow(text))
   except (OSError, ValueError):
     return _report((), [_no_file(text)], "")
-  readings = reading_lib.read(flags)
+  readings = read_flags(flags)
   alive = [i for i, reading in enumerate(readings) if not reading.is_fatal]
   living = [readings[i] for i in alive]
-  later_of = reading_lib.superseded(living)
-  idle = reading_lib.idle(living, without=later_of)
+  later_of = superseded(living)
+  idle = without_effect(living, without=later_of)
   voids = {alive[i]: alive[j] for i, j in later_of.items()}
-  found: list[tuple[int, findings_lib.Finding]] = []
+  found: list[tuple[int, Finding]] = []
   for i, reading in enumerate(readings):
     if i in voids:
       finding = _duplicate(reading.flag, readings[voids[i]].flag)
     elif reading.sets or reading.is_fatal or alive.index(i) in idle:
-      finding = findings_lib.explain(reading)
+      finding = explain(reading)
     else:
       finding = None  # It has an effect only together with others.
     if finding is not None:
@@ -84,7 +501,7 @@ def check(text: str) -> Report:
 
 def _report(
   flags: Sequence[syntax.Flag],
-  findings: list[findings_lib.Finding],
+  findings: list[Finding],
   suggestion: str,
 ) -> Report:
   return Report(
@@ -95,10 +512,10 @@ def _report(
   )
 
 
-def _no_file(text: str) -> findings_lib.Finding:
+def _no_file(text: str) -> Finding:
   """The finding about an XLA_FLAGS that names a file which is not there."""
   words = text.strip()
-  return findings_lib.Finding(
+  return Finding(
     flag=words,
     kind="invalid",
     text=(
@@ -109,36 +526,36 @@ def _no_file(text: str) -> findings_lib.Finding:
   )
 
 
-def _not_read(rest: str) -> tuple[findings_lib.Finding, ...]:
+def _not_read(rest: str) -> tuple[Finding, ...]:
   if not rest:
     return ()
   word, *others = rest.split()
   text = "It is not a flag, and XLA stops reading there."
   if others:
     text += f" The rest ({len(others)} more) is not read either."
-  return (findings_lib.Finding(flag=word, kind="not read", text=text),)
+  return (Finding(flag=word, kind="not read", text=text),)
 
 
-def _duplicate(first: syntax.Flag, later: syntax.Flag) -> findings_lib.Finding:
+def _duplicate(first: syntax.Flag, later: syntax.Flag) -> Finding:
   text = (
     "It is repeated later."
     if first == later
     else f"{later} comes later, and XLA takes the last."
   )
-  return findings_lib.Finding(flag=str(first), kind="duplicate", text=text)
+  return Finding(flag=str(first), kind="duplicate", text=text)
 
 
 def _contradictions(
-  readings: Sequence[reading_lib.Reading],
+  readings: Sequence[Reading],
   alive: Sequence[int],
   voids: dict[int, int],
-) -> Iterator[tuple[int, findings_lib.Finding]]:
+) -> Iterator[tuple[int, Finding]]:
   """Flags that cannot act together with the others, with their index."""
-  values = reading_lib.values([readings[i].flag for i in alive])
+  values = values_of([readings[i].flag for i in alive])
   setter_of = {
     name: i for i in alive if i not in voids for name in readings[i].sets
   }
-  for conflict in conflicts.CONFLICTS:
+  for conflict in CONFLICTS:
     first, *others = conflict.options
     if first not in setter_of or any(o not in values for o in others):
       continue
@@ -146,15 +563,13 @@ def _contradictions(
       i = setter_of[first]
       yield (
         i,
-        findings_lib.Finding(
+        Finding(
           flag=str(readings[i].flag), kind="contradiction", text=conflict.text
         ),
       )
 
 
-def _suggest(
-  flags: Sequence[syntax.Flag], findings: dict[int, findings_lib.Finding]
-) -> str:
+def _suggest(flags: Sequence[syntax.Flag], findings: dict[int, Finding]) -> str:
   """The flags, with the wrong ones left out or replaced."""
   kept = [
     str(flag)

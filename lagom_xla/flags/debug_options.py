@@ -6,6 +6,11 @@ XLA's options are the fields of one protocol buffer, DebugOptions. jaxlib's
 shared library describes that message: names, types, the values of enums. Its
 defaults are in no description, but in every CompileOptions that jaxlib makes.
 There is no list of options here: it would be that of another version.
+
+Generated C++ code keeps the description of its .proto file, a serialized
+FileDescriptorProto, in the library's read-only data, for reflection. It starts
+with field 1, the file's name, so the name finds it; its end is where bytes stop
+being a field of a FileDescriptorProto.
 """
 
 from __future__ import annotations
@@ -15,17 +20,126 @@ import dataclasses
 import functools
 import importlib.metadata
 import importlib.util
+import mmap
 import pathlib
 from typing import Any, Literal
 
 from google.protobuf import descriptor as descriptor_lib
+from google.protobuf import descriptor_pb2
 from google.protobuf import descriptor_pool
 from google.protobuf import message as message_lib
 from google.protobuf import message_factory
 
 from lagom_xla import errors
-from lagom_xla.flags import embedded_protos
 from lagom_xla.flags import probe
+
+# google/protobuf/descriptor.proto: the fields of a FileDescriptorProto that are
+# numbers; the others are text or messages, so they begin with their length.
+_NUMBERS = frozenset([10, 11, 14])
+_LENGTHS = frozenset([1, 2, 3, 4, 5, 6, 7, 8, 9, 12])
+
+_Bytes = bytes | mmap.mmap
+
+
+class NotEmbeddedError(LookupError):
+  """A library does not describe a .proto file."""
+
+
+def load_protos(
+  library: pathlib.Path, name: str
+) -> descriptor_pool.DescriptorPool:
+  """The messages and enums of a .proto file and of every file it imports.
+
+  Args:
+    library: a shared library.
+    name: the .proto file, as an import statement has it.
+
+  Raises:
+    NotEmbeddedError: the library does not describe it.
+    OSError: the library cannot be read.
+  """
+  pool = descriptor_pool.DescriptorPool()
+  with (
+    library.open("rb") as file,
+    mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data,
+  ):
+    _add(pool, data, name, set())
+  return pool
+
+
+def _add(
+  pool: descriptor_pool.DescriptorPool,
+  data: _Bytes,
+  name: str,
+  added: set[str],
+) -> None:
+  """Adds a file to a pool, after the files that it imports."""
+  if name in added:
+    return
+  added.add(name)
+  file = find_proto(data, name)
+  for imported in file.dependency:
+    _add(pool, data, imported, added)
+  pool.AddSerializedFile(file.SerializeToString())
+
+
+def find_proto(data: _Bytes, name: str) -> descriptor_pb2.FileDescriptorProto:
+  """The description of a .proto file among other bytes.
+
+  Raises:
+    NotEmbeddedError: it is not there.
+  """
+  start = bytes([1 << 3 | 2, len(name)]) + name.encode()
+  at = data.find(start)
+  while at >= 0:
+    try:
+      file = descriptor_pb2.FileDescriptorProto.FromString(
+        data[at : _end(data, at)]
+      )
+    except message_lib.DecodeError:
+      file = descriptor_pb2.FileDescriptorProto()
+    # Names also stand alone, as the imports of other files.
+    if file.message_type or file.enum_type:
+      return file
+    at = data.find(start, at + 1)
+  raise NotEmbeddedError(f"it does not describe {name}")
+
+
+def _end(data: _Bytes, at: int) -> int:
+  """Where the FileDescriptorProto that starts at `at` ends."""
+  last = 0
+  try:
+    while True:
+      tag, after = _varint(data, at)
+      number, wire_type = tag >> 3, tag & 7
+      # Fields are in order, and there is one name.
+      if number < last or number == last == 1:
+        return at
+      if wire_type == 2 and number in _LENGTHS:
+        length, after = _varint(data, after)
+        after += length
+      elif wire_type == 0 and number in _NUMBERS:
+        _, after = _varint(data, after)
+      else:
+        return at
+      if after > len(data):
+        return at
+      last, at = number, after
+  except IndexError:
+    return at
+
+
+def _varint(data: _Bytes, at: int) -> tuple[int, int]:
+  """A base-128 number, and where it ends."""
+  value = shift = 0
+  while True:
+    byte = data[at]
+    at += 1
+    value |= (byte & 0x7F) << shift
+    shift += 7
+    if byte < 0x80:
+      return value, at
+
 
 Type = Literal["bool", "int", "float", "string", "enum", "message"]
 Value = bool | int | float | str
@@ -148,8 +262,8 @@ def _pool() -> descriptor_pool.DescriptorPool:
   reason = "it has no library that describes them"
   for library in _libraries():
     try:
-      return embedded_protos.load(library, _FILE)
-    except (embedded_protos.NotEmbeddedError, OSError, TypeError) as error:
+      return load_protos(library, _FILE)
+    except (NotEmbeddedError, OSError, TypeError) as error:
       reason = f"{library.name}: {error}"
   raise _hidden(reason)
 

@@ -13,10 +13,9 @@ from collections.abc import Mapping
 import dataclasses
 from typing import Literal
 
+from lagom_xla.flags import check
 from lagom_xla.flags import debug_options
-from lagom_xla.flags import findings as findings_lib
 from lagom_xla.flags import options as xla_options
-from lagom_xla.flags import reading as reading_lib
 from lagom_xla.flags import syntax
 
 Source = Literal["environment", "plan"]
@@ -69,12 +68,12 @@ def merge(
   """
   given, messages = _usable(environment)
   planned = xla_options.flags(options)
-  readings = (*given, *reading_lib.read(planned.flags))
+  readings = (*given, *check.read_flags(planned.flags))
   sources: list[Source] = [
     *["environment"] * len(given),
     *["plan"] * len(planned.flags),
   ]
-  voids = reading_lib.superseded(readings)
+  voids = check.superseded(readings)
   entries = tuple(
     Entry(
       flag=str(reading.flag),
@@ -93,7 +92,7 @@ def merge(
 
 def _usable(
   text: str,
-) -> tuple[tuple[reading_lib.Reading, ...], tuple[str, ...]]:
+) -> tuple[tuple[check.Reading, ...], tuple[str, ...]]:
   """The flags that XLA takes, and a message about each of the others."""
   try:
     flags, rest = syntax.parse(syntax.follow(text))
@@ -101,10 +100,10 @@ def _usable(
     return (), (
       f"{text.strip()} is left out: it is neither a flag nor a file.",
     )
-  readings = reading_lib.read(flags)
+  readings = check.read_flags(flags)
   messages = []
   for reading in readings:
-    finding = findings_lib.explain(reading)
+    finding = check.explain(reading)
     if finding is not None and finding.is_fatal:
       messages.append(f"{finding.flag} is left out. {finding.text}")
       if finding.instead:

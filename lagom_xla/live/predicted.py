@@ -16,11 +16,10 @@ from lagom_xla import cluster as cluster_lib
 from lagom_xla import dispatch
 from lagom_xla import errors
 from lagom_xla import plan as plan_lib
-from lagom_xla.apply import cap
 from lagom_xla.apply import checked
-from lagom_xla.apply import compile as apply_compile
 from lagom_xla.compile import lowered as lowered_lib
 from lagom_xla.compile import target as target_lib
+from lagom_xla.flags import nccl_channels
 from lagom_xla.jax_internals import store
 from lagom_xla.live import platforms
 from lagom_xla.live import refs
@@ -110,12 +109,12 @@ class Chooser:
     assert self._plan is not None and self._plan_path is not None
     target = _target(lowered, self._cluster, self._name)
     checked.check(self._plan, self._plan_path)
-    compilation = apply_compile.compile_with(self._plan, target)
+    compilation = checked.compile_with(self._plan, target)
     return _chosen(compilation, self._plan, target)
 
   def _tell_of_cap(self, plan: plan_lib.Plan) -> None:
     """Warns of a cap on channels that this process does not have."""
-    if flag := cap.missing(plan.xla.options):
+    if flag := nccl_channels.missing(plan.xla.options):
       dispatch.warn(
         f"{self._name} runs with the plan {self._plan_path}, but without its"
         f" {flag}: it acts only in the XLA_FLAGS with which the process"
@@ -126,7 +125,7 @@ class Chooser:
     self, lowered: jax.stages.Lowered, plan: plan_lib.Plan
   ) -> _Chosen:
     target = _target(lowered, self._cluster, self._name)
-    return _chosen(apply_compile.compile_with(plan, target), plan, target)
+    return _chosen(checked.compile_with(plan, target), plan, target)
 
   def _searched(self, lowered: jax.stages.Lowered) -> _Chosen:
     plan = self._plans.get(_module_digest(lowered))

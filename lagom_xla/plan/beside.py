@@ -16,7 +16,7 @@ import zlib
 
 from lagom_xla import errors
 from lagom_xla import validation
-from lagom_xla.validation import source
+from lagom_xla.validation import whole_files
 
 _T = TypeVar("_T")
 
@@ -69,7 +69,7 @@ class File(Generic[_T]):
     """
     path = (plan.parent if plan.name == PLAN else plan) / self.name
     try:
-      data = source.read_bytes(path)
+      data = whole_files.read_bytes(path)
     except OSError as error:
       raise errors.PlanError(
         f"{path} cannot be read ({error.strerror or error}); `lagom-xla tune`"

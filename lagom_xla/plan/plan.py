@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 import dataclasses
+import hashlib
+import pathlib
 from typing import Any, Final, Literal
 
 import jax
@@ -24,7 +26,74 @@ from lagom_xla import validation
 from lagom_xla.compile import config
 from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import nccl
-from lagom_xla.plan import prediction as prediction_lib
+from lagom_xla.passes import hlo
+from lagom_xla.passes import replica_groups
+from lagom_xla.plan import beside
+
+# What a job applies of a plan: XLA_FLAGS alone; NCCL's environment variables,
+# too; or all of it, with the NCCL tuner plugin.
+Applied = Literal["flags", "env", "all"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Range:
+  """What a figure is between, 9 times in 10, in microseconds.
+
+  Attributes:
+    low_us: the lower end.
+    high_us: the upper end.
+  """
+
+  low_us: float
+  high_us: float
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Prediction:
+  """Predicted step times, in microseconds, each applying more of a plan.
+
+  Ranges come from the cost model's errors on measurements. Those of gains are
+  of the difference to `default_us`, in which most errors cancel; below 0 the
+  step becomes longer.
+
+  Attributes:
+    default_us: with nothing of it.
+    xla_us: with the XLA options.
+    nccl_env_us: with the XLA options and the NCCL environment variables.
+    nccl_settings_us: with all of it but the environment variables: the NCCL
+      settings, which take a NCCL tuner plugin, stand in their place. Of a plan
+      without settings the variables stay, where nothing acts in the process.
+    default_range_us: of `default_us`.
+    xla_gain_us: of what the XLA options gain.
+    nccl_env_gain_us: of what they and the environment variables gain.
+    nccl_settings_gain_us: of what all but the environment variables gains.
+  """
+
+  default_us: validation.TimeUs
+  xla_us: validation.TimeUs
+  nccl_env_us: validation.TimeUs
+  nccl_settings_us: validation.TimeUs
+  default_range_us: Range
+  xla_gain_us: Range
+  nccl_env_gain_us: Range
+  nccl_settings_gain_us: Range
+
+  def step_us(self, applied: Applied) -> float:
+    """The step time with what is applied, in microseconds."""
+    if applied == "flags":
+      return self.xla_us
+    if applied == "env":
+      return self.nccl_env_us
+    return self.nccl_settings_us
+
+  def gain_us(self, applied: Applied) -> Range:
+    """What that gains, in microseconds."""
+    if applied == "flags":
+      return self.xla_gain_us
+    if applied == "env":
+      return self.nccl_env_gain_us
+    return self.nccl_settings_gain_us
+
 
 # Raised whenever a field changes its meaning; the type of
 # `Plan.format_version` goes with it.
@@ -121,9 +190,9 @@ class Plan:
   xla: config.XlaConfig
   nccl_env: Mapping[str, str]
   nccl_settings: tuple[NcclSetting, ...]
-  prediction: prediction_lib.Prediction
+  prediction: Prediction
   profile: MeasuredRun | None = None
-  applied: prediction_lib.Applied = "all"
+  applied: Applied = "all"
 
   def __post_init__(self) -> None:
     _check_names("xla.options", self.xla.options)
@@ -148,7 +217,7 @@ class Plan:
     return self.prediction.step_us(self.applied)
 
   @property
-  def gain_us(self) -> prediction_lib.Range:
+  def gain_us(self) -> Range:
     """What that gains."""
     return self.prediction.gain_us(self.applied)
 
@@ -200,3 +269,70 @@ def _check_calls(settings: Iterable[NcclSetting]) -> None:
           f" {entry.key.kind}; a size has one setting"
         )
       known.add(asked)
+
+
+def from_dict(raw: Any, *, where: str) -> Plan:
+  """Reads a plan back.
+
+  Args:
+    raw: what `Plan.to_dict` wrote.
+    where: what to call it in errors.
+
+  Raises:
+    PlanError: it is not a plan, or one of another format version.
+  """
+  if not isinstance(raw, dict) or "format_version" not in raw:
+    raise errors.PlanError(f"{where} is not a lagom_xla plan.")
+  if raw["format_version"] != FORMAT_VERSION:
+    raise errors.PlanError(
+      f"{where} has format version {validation.show(raw['format_version'])};"
+      f" this lagom_xla reads {FORMAT_VERSION}. Make the plan again."
+    )
+  try:
+    # Plans that are older than the field were all predicted.
+    return validation.read(Plan, {"profile": None, **raw})
+  except validation.InvalidError as error:
+    raise errors.PlanError(
+      f"{where} is not a usable plan: {error}. Make the plan again."
+    ) from error
+
+
+def load(path: str | pathlib.Path) -> Plan:
+  """Reads a plan from its folder or its plan.json.
+
+  Raises:
+    PlanError: there is no readable plan.
+  """
+  path = pathlib.Path(path)
+  path = path / beside.PLAN if path.is_dir() else path
+  try:
+    raw = validation.read_file(path)
+  except validation.InvalidError as error:
+    raise errors.PlanError(f"{path} {error}.") from error
+  return from_dict(raw, where=str(path))
+
+
+def schema() -> dict[str, Any]:
+  """The JSON schema of plan.json."""
+  return validation.schema(Plan)
+
+
+def fingerprint(module: hlo.Module) -> str:
+  """A short hash of what a module computes, in which order, among whom.
+
+  Names, ids and source locations are left out: they change with the path of a
+  checkout. So are the values of constants, which change no schedule.
+  """
+  digest = hashlib.sha256()
+  for computation in module.computations.values():
+    for instruction in computation.instructions:
+      parts = (
+        instruction.opcode,
+        instruction.shape.SerializeToString(deterministic=True),
+        [computation.position[i] for i in instruction.operand_ids],
+        instruction.custom_call_target,
+        instruction.dot_dimension_numbers.SerializeToString(),
+        replica_groups.of_instruction(instruction, None),
+      )
+      digest.update(repr(parts).encode())
+  return digest.hexdigest()[:16]

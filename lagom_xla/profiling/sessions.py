@@ -25,7 +25,7 @@ from google.protobuf import message
 
 from lagom_xla import errors
 from lagom_xla.profiling import xplane
-from lagom_xla.validation import source as source_lib
+from lagom_xla.validation import whole_files
 
 PATTERNS = ("*.xplane.pb", "*.xplane.pb.gz", "*.xplane.pb.xz")
 _XZ, _GZIP = b"\xfd7zXZ", b"\x1f\x8b"
@@ -176,7 +176,7 @@ def _stem(name: str) -> str:
 
 def _read(file: pathlib.Path, name: str) -> Session:
   try:
-    data = source_lib.read_bytes(file)
+    data = whole_files.read_bytes(file)
     if data.startswith(_XZ):
       data = lzma.decompress(data)
     elif data.startswith(_GZIP):

@@ -7,7 +7,6 @@ from __future__ import annotations
 import datetime
 
 from lagom_xla import plan as plan_lib
-from lagom_xla.apply import cap as cap_lib
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import target as target_lib
 from lagom_xla.costs import channel_limit
@@ -39,7 +38,7 @@ def plan_of(
   kept = search.best
   launched = _launched(target, search)
   cap = channel_cap.surest(launched, limit(applied))
-  config, variables = search.planned, cap_lib.variables(cap.max_channels)
+  config, variables = search.planned, nccl_channels.variables(cap.max_channels)
   if applied == "flags":
     config, variables = _with_option(config, cap), {}
   takes_plugin = applied == "all" and kept.takes_plugin

@@ -20,16 +20,16 @@ down, where code makes one.
 from __future__ import annotations
 
 from lagom_xla.validation.json_schema import schema as schema
+from lagom_xla.validation.reading import STRICT as STRICT
+from lagom_xla.validation.reading import Bytes as Bytes
+from lagom_xla.validation.reading import Count as Count
 from lagom_xla.validation.reading import InvalidError as InvalidError
+from lagom_xla.validation.reading import Line as Line
 from lagom_xla.validation.reading import MissingError as MissingError
+from lagom_xla.validation.reading import Rate as Rate
+from lagom_xla.validation.reading import Text as Text
+from lagom_xla.validation.reading import TimeUs as TimeUs
 from lagom_xla.validation.reading import read as read
 from lagom_xla.validation.reading import read_file as read_file
 from lagom_xla.validation.reading import show as show
 from lagom_xla.validation.reading import write as write
-from lagom_xla.validation.rules import STRICT as STRICT
-from lagom_xla.validation.rules import Bytes as Bytes
-from lagom_xla.validation.rules import Count as Count
-from lagom_xla.validation.rules import Line as Line
-from lagom_xla.validation.rules import Rate as Rate
-from lagom_xla.validation.rules import Text as Text
-from lagom_xla.validation.rules import TimeUs as TimeUs

@@ -2,7 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """JSON read into a dataclass, or refused in a sentence; and written from one.
 
-The sentence names the field, shows its value, and quotes its rule.
+The sentence names the field, shows its value, and quotes its rule. Most numbers
+are physical figures: above zero, and small enough for the integers of the
+protos and tables that they end up in.
 """
 
 from __future__ import annotations
@@ -10,13 +12,43 @@ from __future__ import annotations
 from collections.abc import Sequence
 import json
 import pathlib
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import pydantic
+import pydantic_core
 
 from lagom_xla.validation import json_schema
-from lagom_xla.validation import rules
-from lagom_xla.validation import source
+from lagom_xla.validation import whole_files
+
+# What a dataclass that is read as a whole has as `__pydantic_config__`; those
+# inside it follow.
+STRICT = pydantic.ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+
+# The type of the error of a rule that no JSON schema can state; its message
+# completes "it must be".
+BROKEN_RULE = "broken_rule"
+
+
+def _printable(text: str) -> str:
+  if not text.isprintable():
+    raise pydantic_core.PydanticCustomError(
+      BROKEN_RULE, "one line of printable text"
+    )
+  return text
+
+
+Count = Annotated[int, pydantic.Field(gt=0, le=2**31 - 1)]
+Bytes = Annotated[int, pydantic.Field(gt=0, le=2**63 - 1)]
+# In 1e9/s, so that rates fit an int64 too.
+Rate = Annotated[float, pydantic.Field(ge=1e-6, le=1e9)]
+TimeUs = Annotated[float, pydantic.Field(ge=0)]
+
+# Text that can stand in a comment of a shell script.
+Line = Annotated[str, pydantic.AfterValidator(_printable)]
+Text = Annotated[
+  str, pydantic.Field(min_length=1), pydantic.AfterValidator(_printable)
+]
+
 
 _T = TypeVar("_T")
 
@@ -43,7 +75,7 @@ def read_file(path: pathlib.Path) -> object:
       has the line.
   """
   try:
-    return json.loads(source.read_bytes(path).decode("utf-8"))
+    return json.loads(whole_files.read_bytes(path).decode("utf-8"))
   except OSError as e:
     raise InvalidError(f"cannot be read: {e.strerror}") from e
   except json.JSONDecodeError as e:
@@ -110,7 +142,7 @@ def _explained(
     return InvalidError(f"is not usable as JSON: {first['ctx']['error']}")
   path, value = _found(path, raw)
   rule = first["msg"]
-  if kind != rules.BROKEN_RULE:
+  if kind != BROKEN_RULE:
     rule = json_schema.rule(schema, json_schema.at(schema, path))
   name = _dotted(path)
   return InvalidError(

@@ -9,14 +9,21 @@ nothing about it. So each knob is checked in what XLA made of the module.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 import dataclasses
+import functools
+import os
 
+from lagom_xla import errors
 from lagom_xla import plan as plan_lib
 from lagom_xla.costs import in_words
 from lagom_xla.costs import step as step_lib
+from lagom_xla.flags import debug_options
+from lagom_xla.flags import probe
 from lagom_xla.passes import hlo
 from lagom_xla.passes import overlap as overlap_lib
+from lagom_xla.passes.program import outcome as outcome_lib
+from lagom_xla.passes.schedule import orders as orders_lib
 from lagom_xla.search.xla import suspects
 
 
@@ -171,3 +178,92 @@ def _largest(old: list[int], new: list[int]) -> str:
 def _more(number: int, noun: str) -> str:
   words = "more" if number > 0 else "fewer"
   return f"{abs(number):,} {words} {noun}{'' if abs(number) == 1 else 's'}"
+
+
+def with_program_outcome(
+  seen: Effect,
+  outcome: outcome_lib.Outcome,
+  without: step_lib.Step,
+  with_it: step_lib.Step,
+) -> Effect:
+  """The effect of a form with what it rewrote, and what that hides.
+
+  Args:
+    seen: the effect in the two schedules.
+    outcome: what the form made of the program.
+    without: the step as scheduled without it.
+    with_it: the step as scheduled with it.
+  """
+  if not (seen.acted and outcome.actions):
+    return seen
+  first, *others = outcome.actions
+  more = f" (and {len(others)} more)" if others else ""
+  before, after = (s.timeline(s.default) for s in (without, with_it))
+  return dataclasses.replace(
+    seen,
+    replaces="the program as written",
+    without_us=before.step_time_us,
+    with_us=after.step_time_us,
+    evidence=(
+      f"{first.removesuffix('.')}{more};"
+      f" {in_words.milliseconds(before.total_exposed_us)} of collectives"
+      f" exposed became {in_words.milliseconds(after.total_exposed_us)}"
+      f" (predicted, NCCL's defaults); {seen.evidence}"
+    ),
+  )
+
+
+_ms = in_words.milliseconds
+
+
+def of_orders(
+  orders: orders_lib.Orders,
+  configuration: step_lib.Configuration,
+  without: step_lib.Step,
+  with_it: step_lib.Step,
+) -> Effect:
+  """What orders did.
+
+  Args:
+    orders: the orders.
+    configuration: the NCCL setting of each of the step's tuning keys.
+    without: the step in XLA's own order.
+    with_it: the same step in these orders.
+  """
+  seen = of_difference(
+    "order", orders_lib.in_words(orders), without.analysis, with_it.analysis
+  )
+  if not seen.acted:
+    return seen
+  before, after = (s.timeline(configuration) for s in (without, with_it))
+  return Effect(
+    knob=seen.knob,
+    value=seen.value,
+    acted=True,
+    replaces="XLA's own order",
+    without_us=before.step_time_us,
+    with_us=after.step_time_us,
+    evidence=(
+      f"{_ms(before.total_exposed_us)} of collectives exposed became"
+      f" {_ms(after.total_exposed_us)}, and {_ms(before.total_slowdown_us)}"
+      " that kernels lose to collectives beside them"
+      f" {_ms(after.total_slowdown_us)} (predicted, the plan's NCCL settings);"
+      f" {seen.evidence}"
+    ),
+  )
+
+
+def replaced_value(name: str) -> str:
+  """The value without a plan; "" for none, or why it is not known."""
+  try:
+    value = _options(os.environ.get("XLA_FLAGS", "")).get(name)
+  except (errors.OptionsError, errors.ProbeError) as error:
+    return f"what is not known, as {error}"
+  return "" if value is None else str(value)
+
+
+@functools.cache
+def _options(xla_flags: str) -> Mapping[str, object]:
+  """All options of the installed jaxlib that have a value, under XLA_FLAGS."""
+  (answer,) = probe.ask([xla_flags])
+  return debug_options.values(answer.compile_options)

@@ -12,8 +12,7 @@ from collections.abc import Mapping
 import dataclasses
 
 from lagom_xla import plan as plan_lib
-from lagom_xla.apply import cap as cap_lib
-from lagom_xla.apply.nccl import rules as rules_lib
+from lagom_xla.apply.nccl import table
 from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import in_words
 from lagom_xla.costs import nccl
@@ -69,7 +68,7 @@ def setting_in_words(entry: plan_lib.NcclSetting, setting: nccl.Setting) -> str:
     setting: its own, or what NCCL chooses by itself.
   """
   num_arrays = max((call.num_arrays for call in entry.calls), default=1)
-  rules = rules_lib.of_settings([dataclasses.replace(entry, setting=setting)])
+  rules = table.rules_of([dataclasses.replace(entry, setting=setting)])
   of_array = min((rule.num_channels for rule in rules), default=None)
   return in_words.setting(setting, of_array=of_array, num_arrays=num_arrays)
 
@@ -110,11 +109,11 @@ def of_option(
 
 
 def _of_variable(name: str, value: str, step: step_lib.Step) -> effects.Effect:
-  if name == cap_lib.VARIABLE and value.isdecimal() and int(value):
+  if name == nccl_channels.VARIABLE and value.isdecimal() and int(value):
     capped = channel_cap.capped(step.default, int(value))
     return _of_cap(name, value, step, step.default, capped)
   evidence = "not seen: it is no variable that a plan needs"
-  if name == cap_lib.VARIABLE:
+  if name == nccl_channels.VARIABLE:
     evidence = "no effect: it is no number of channels"
   return effects.Effect(knob=name, value=value, acted=False, evidence=evidence)
 

@@ -6,28 +6,102 @@
     for effect in verification.effects: ...
 
 The effect of a part is what leaving it out changes, with everything else that
-the plan sets in place.
+the plan sets in place. Orders are no such part: they are those of one schedule,
+and without any other part it is another.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 import dataclasses
 
-from lagom_xla.apply import cap as cap_lib
 from lagom_xla.compile import config as config_lib
+from lagom_xla.compile import rewriting
+from lagom_xla.compile import scheduler_profile
 from lagom_xla.compile import target as target_lib
+from lagom_xla.costs import in_words
 from lagom_xla.costs import step as step_lib
 from lagom_xla.flags import nccl_channels
+from lagom_xla.passes import combine
 from lagom_xla.plan import made_for
 from lagom_xla.plan import plan as plan_lib
 from lagom_xla.search.nccl import channel_cap
 from lagom_xla.search.xla import as_run
 from lagom_xla.verify import effects as effects_lib
-from lagom_xla.verify import left_out
 from lagom_xla.verify import nccl_effects
-from lagom_xla.verify import order_effect
-from lagom_xla.verify import program_effect
-from lagom_xla.verify import replaced
+
+PROGRAM = "program"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Part:
+  """A part of a config.
+
+  Attributes:
+    knob: what it is called: an XLA option by its name.
+    value: what it is set to, in words.
+    with_it: a config with the part.
+    without: the same config but for the part.
+    both_lack: what neither has of the whole config; "" for nothing.
+  """
+
+  knob: str
+  value: str
+  with_it: config_lib.XlaConfig
+  without: config_lib.XlaConfig
+  both_lack: str = ""
+
+
+def parts(config: config_lib.XlaConfig) -> Iterator[Part]:
+  """The parts of a config, but for a cap on channels and for orders."""
+  config = dataclasses.replace(config, orders={})
+  groups, profile = config.combine_groups, config.scheduler_profile
+  if not config.program.is_as_written:
+    # Combine groups and a scheduler profile are those of the program in its
+    # form.
+    alone = config_lib.XlaConfig(options=config.options)
+    yield Part(
+      knob=PROGRAM,
+      value=rewriting.in_words(config.program),
+      with_it=dataclasses.replace(alone, program=config.program),
+      without=alone,
+    )
+  for name in config.options:
+    if name != nccl_channels.OPTION:
+      yield _option(name, config)
+  if groups is not None:
+    yield Part(
+      knob="combine groups",
+      value=in_words.count(groups, "group"),
+      with_it=config,
+      without=dataclasses.replace(config, combine_groups=None),
+    )
+  if profile is not None:
+    yield Part(
+      knob="scheduler profile",
+      value=f"{len(scheduler_profile.costs_us(profile))} costs",
+      with_it=config,
+      without=dataclasses.replace(config, scheduler_profile=None),
+    )
+
+
+def _option(name: str, config: config_lib.XlaConfig) -> Part:
+  """An XLA option.
+
+  Combine groups overrule thresholds, which are there for launchers that cannot
+  set groups; so a threshold is a part of the config without groups.
+  """
+  both_lack = ""
+  if name in combine.OPTIONS and config.combine_groups is not None:
+    config = dataclasses.replace(config, combine_groups=None)
+    both_lack = "the combine groups"
+  return Part(
+    knob=name,
+    value=str(config.options[name]),
+    with_it=config,
+    without=config.without_options([name]),
+    both_lack=both_lack,
+  )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -112,7 +186,7 @@ def configs(plan: plan_lib.Plan) -> list[config_lib.XlaConfig]:
     plan.xla,
     dataclasses.replace(plan.xla, orders={}),
   ]
-  for part in left_out.parts(plan.xla):
+  for part in parts(plan.xla):
     wanted += (part.with_it, part.without)
   found: list[config_lib.XlaConfig] = []
   for config in map(_compiled, wanted):
@@ -138,12 +212,12 @@ def _effects(
 
   found = [
     _effect(part, target, step_of(part.without), step_of(part.with_it))
-    for part in left_out.parts(config)
+    for part in parts(config)
   ]
   if plan.xla.orders:
     configuration = _settings(plan, planned)
     found.append(
-      order_effect.effect(plan.xla.orders, configuration, unordered, planned)
+      effects_lib.of_orders(plan.xla.orders, configuration, unordered, planned)
     )
   found += nccl_effects.of_option(plan.xla.options, planned)
   found += nccl_effects.of_environment(plan.nccl_env, planned)
@@ -152,7 +226,7 @@ def _effects(
 
 
 def _effect(
-  part: left_out.Part,
+  part: Part,
   target: target_lib.Target,
   without: step_lib.Step,
   with_it: step_lib.Step,
@@ -161,15 +235,15 @@ def _effect(
   effect = effects_lib.of_difference(
     part.knob, part.value, without.analysis, with_it.analysis
   )
-  if part.knob == left_out.PROGRAM:
+  if part.knob == PROGRAM:
     outcome = target.outcome(part.with_it.program)
-    return program_effect.with_outcome(effect, outcome, without, with_it)
+    return effects_lib.with_program_outcome(effect, outcome, without, with_it)
   effect = effects_lib.timed(effect, without, with_it)
   if part.both_lack:
     evidence = f"without {part.both_lack}: {effect.evidence}"
     effect = dataclasses.replace(effect, evidence=evidence)
   if part.knob in part.with_it.options:
-    replaces = replaced.of_option(part.knob)
+    replaces = effects_lib.replaced_value(part.knob)
     effect = dataclasses.replace(effect, replaces=replaces)
   return effect
 
@@ -181,7 +255,7 @@ def _settings(
 
   A cap stands in for settings, and acts where a plan has none.
   """
-  cap = plan.nccl_env.get(cap_lib.VARIABLE)
+  cap = plan.nccl_env.get(nccl_channels.VARIABLE)
   has_settings = plan.nccl_settings or plan.needs_process
   if cap is not None and not has_settings:
     return channel_cap.capped(step.default, int(cap))

@@ -12,7 +12,6 @@ import pytest
 from lagom_xla import errors
 from lagom_xla import plan as plan_lib
 from lagom_xla.apply import files
-from lagom_xla.apply.nccl import rules as rules_lib
 from lagom_xla.apply.nccl import table
 from sample_plan import GATHERED_BYTES
 from sample_plan import PLAN
@@ -110,7 +109,7 @@ def test_others_may_read_a_plan(tmp_path):
 def test_settings_per_key_are_a_table_for_the_tuner_plugin(tmp_path):
   files.write(PLAN, tmp_path / "plan")
   (rule,) = table.read(tmp_path / "plan" / "nccl_table.bin").rules
-  assert rule == rules_lib.Rule(
+  assert rule == table.Rule(
     kind="all-gather",
     num_ranks=8,
     num_nodes=1,

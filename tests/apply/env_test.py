@@ -14,12 +14,11 @@ import sys
 import pytest
 
 from lagom_xla import plan as plan_lib
-from lagom_xla.apply import cap
 from lagom_xla.apply import files
-from lagom_xla.apply.nccl import layout
 from lagom_xla.apply.nccl import table
 from lagom_xla.cli.commands import flags as flags_command
 from lagom_xla.compile import config as config_lib
+from lagom_xla.flags import nccl_channels
 from lagom_xla.flags import syntax
 from sample_plan import GATHER
 from sample_plan import PLAN
@@ -50,7 +49,7 @@ def shell_without_plugin(tmp_path: pathlib.Path) -> sourced.Shell:
 
 def test_all_of_a_plan_is_set_where_the_plugin_can_be_had(folder, shell):
   found, said = shell.source(folder / "env.sh")
-  checksum = layout.checksum(table.read(folder / "nccl_table.bin").rules)
+  checksum = table.checksum(table.read(folder / "nccl_table.bin").rules)
   assert {**found, "XLA_FLAGS": found["XLA_FLAGS"].strip()} == {
     "XLA_FLAGS": sourced.FLAG,
     "NCCL_TUNER_PLUGIN": sourced.PLUGIN,
@@ -290,8 +289,8 @@ def test_options_that_cannot_be_set_stay_comments(tmp_path, shell):
 
 
 def test_a_cap_is_an_environment_variable_and_no_cap_is_none():
-  assert cap.variables(8) == {"NCCL_MAX_CTAS": "8"}
-  assert cap.variables(None) == {}
+  assert nccl_channels.variables(8) == {"NCCL_MAX_CTAS": "8"}
+  assert nccl_channels.variables(None) == {}
 
 
 def test_the_flags_command_sets_what_env_sh_sets_without_a_plugin(

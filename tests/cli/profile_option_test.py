@@ -12,7 +12,7 @@ import pytest
 
 import commands
 from lagom_xla import plan as plan_lib
-from lagom_xla.cli.options import profiled
+from lagom_xla.cli import options as options_lib
 from lagom_xla.compile import load
 from lagom_xla.flags import nccl_channels
 from lagom_xla.passes import hlo
@@ -66,7 +66,7 @@ def test_a_cap_in_xla_flags_is_the_one_under_which_the_profile_ran(
   monkeypatch.setenv("XLA_FLAGS", f"--{nccl_channels.OPTION}=2")
   target = load.load(str(folder / "step.hlo.pb"), H100S)
   named = argparse.Namespace(profile=folder / "trace")
-  with profiled.pricing(named, target):
+  with options_lib.pricing(named, target):
     step = tuner.inspect(target)
   for key, setting in step.default.items():
     assert setting.num_channels <= 2

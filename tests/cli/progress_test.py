@@ -17,9 +17,8 @@ import pytest
 
 from commands import CLUSTER
 from commands import run
-from lagom_xla.cli.console import naming
-from lagom_xla.cli.console import progress
-from lagom_xla.cli.console import silence
+from lagom_xla.cli import naming
+from lagom_xla.cli import progress
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import watching
 from lagom_xla.passes.program import form as form_lib
@@ -53,7 +52,7 @@ def slow(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-  monkeypatch.setattr(silence, "FIRST_S", 0.0)
+  monkeypatch.setattr(progress, "FIRST_S", 0.0)
 
 
 @pytest.mark.parametrize("command", _COMMANDS, ids=lambda c: c[0])
@@ -79,25 +78,25 @@ def test_a_quiet_command_says_nothing_of_it(
 def test_somebody_who_waits_is_told_something_within_two_seconds() -> None:
   said_s: list[float] = []
   began_s = time.monotonic()
-  waiting = silence.Silence(lambda: said_s.append(time.monotonic() - began_s))
+  waiting = progress.Silence(lambda: said_s.append(time.monotonic() - began_s))
   with contextlib.closing(_Ended(waiting)):
     while not said_s and time.monotonic() - began_s < 60:
       time.sleep(0.01)
-  assert silence.FIRST_S <= said_s[0]
-  assert silence.FIRST_S < 2
+  assert progress.FIRST_S <= said_s[0]
+  assert progress.FIRST_S < 2
 
 
 class _Ended:
-  def __init__(self, waiting: silence.Silence):
+  def __init__(self, waiting: progress.Silence):
     self.close = waiting.end
 
 
 def test_silences_grow_so_that_a_log_of_hours_stays_short(
   monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-  monkeypatch.setattr(silence, "FIRST_S", 0.1)
+  monkeypatch.setattr(progress, "FIRST_S", 0.1)
   said: list[None] = []
-  waiting = silence.Silence(lambda: said.append(None))
+  waiting = progress.Silence(lambda: said.append(None))
   time.sleep(1.2)  # 0.1, 0.3 and 0.7 s are over, and 1.5 s is not.
   waiting.end()
   assert 1 <= len(said) <= 3
@@ -106,9 +105,9 @@ def test_silences_grow_so_that_a_log_of_hours_stays_short(
 def test_a_command_that_says_something_is_not_called_silent(
   monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-  monkeypatch.setattr(silence, "FIRST_S", 600.0)
+  monkeypatch.setattr(progress, "FIRST_S", 600.0)
   said: list[None] = []
-  waiting = silence.Silence(lambda: said.append(None))
+  waiting = progress.Silence(lambda: said.append(None))
   waiting.heard()
   waiting.end()
   assert said == []

@@ -18,8 +18,8 @@ import pytest
 import commands
 from lagom_xla import errors
 from lagom_xla import plan as plan_lib
-from lagom_xla.cli.console import progress
-from lagom_xla.cli.stops import stopping
+from lagom_xla.cli import progress
+from lagom_xla.cli import stopping
 
 # Slow enough to lower and to search that a signal comes in time.
 _STEP = """\

@@ -17,7 +17,7 @@ from commands import run
 import fake_target
 from lagom_xla import plan as plan_lib
 from lagom_xla.apply import files
-from lagom_xla.cli.console import progress
+from lagom_xla.cli import progress
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import load
 from lagom_xla.costs import in_words

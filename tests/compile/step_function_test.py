@@ -217,7 +217,7 @@ def test_there_are_as_many_devices_at_import_as_the_cluster_has(
 ):
   program = f"""
 from lagom_xla import cluster
-from lagom_xla.compile.loading import load
+from lagom_xla.compile import load
 target = load.load(
     "{folder}/training_of_a_user/at_import.py:step", cluster.parse("2x8xh100"))
 print(target.cluster.num_devices, target.schedule().num_partitions)

@@ -19,7 +19,7 @@ from commands import run
 from commands import run_process
 from lagom_xla import doctor
 from lagom_xla.apply.nccl import build
-from lagom_xla.doctor import machine
+from lagom_xla.doctor import examination
 
 _VERSION = "int ncclGetVersion(int* v) { *v = 23203; return 0; }\n"
 
@@ -116,8 +116,8 @@ def test_a_system_that_tells_no_free_memory_is_examined_all_the_same(
   monkeypatch: pytest.MonkeyPatch,
 ):
   monkeypatch.delattr(os, "sched_getaffinity")
-  monkeypatch.setattr(machine, "MEMORY", pathlib.Path("/proc/no/meminfo"))
-  finding = machine.workers(10**9)
+  monkeypatch.setattr(examination, "MEMORY", pathlib.Path("/proc/no/meminfo"))
+  finding = examination.workers(10**9)
   assert (finding.status, finding.found) == (
     "works",
     f"{os.cpu_count()} cores, free memory not known;"
@@ -126,8 +126,8 @@ def test_a_system_that_tells_no_free_memory_is_examined_all_the_same(
 
 
 def test_no_more_workers_are_advised_than_fit_in_the_memory_that_is_free():
-  assert machine.workers(10**6).status == "works"
-  finding = machine.workers(10**18)
+  assert examination.workers(10**6).status == "works"
+  finding = examination.workers(10**18)
   assert finding.status == "fails"
   assert finding.advice == "Pass --workers=0, as more do not fit."
 

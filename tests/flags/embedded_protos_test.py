@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 import pytest
 
-from lagom_xla.flags import embedded_protos
+from lagom_xla.flags import debug_options
 
 
 def _file(
@@ -29,7 +29,7 @@ def test_a_description_is_found_among_other_bytes(before: bytes, after: bytes):
   file = _file("a.proto")
   # A linker puts zeros between objects.
   data = before + file.SerializeToString() + b"\0" + after
-  assert embedded_protos.find(data, "a.proto") == file
+  assert debug_options.find_proto(data, "a.proto") == file
 
 
 def test_the_name_of_a_file_is_not_its_description(tmp_path: pathlib.Path):
@@ -43,12 +43,12 @@ def test_the_name_of_a_file_is_not_its_description(tmp_path: pathlib.Path):
     + second.SerializeToString()
     + b"\0"
   )
-  pool = embedded_protos.load(library, "a.proto")
+  pool = debug_options.load_protos(library, "a.proto")
   assert pool.FindMessageTypeByName("Mb").fields_by_name["x"].number == 1
 
 
 @pytest.mark.parametrize("keep", [0, 10])
 def test_a_description_that_is_cut_off_is_not_found(keep: int):
   data = _file("a.proto").SerializeToString()[:keep]
-  with pytest.raises(embedded_protos.NotEmbeddedError, match=r"a\.proto"):
-    embedded_protos.find(data, "a.proto")
+  with pytest.raises(debug_options.NotEmbeddedError, match=r"a\.proto"):
+    debug_options.find_proto(data, "a.proto")

@@ -15,11 +15,10 @@ from jaxlib_options import LEVEL
 from jaxlib_options import NEW
 from jaxlib_options import OLD
 from lagom_xla.flags import check
-from lagom_xla.flags import findings as findings_lib
 from lagom_xla.flags import probe
 
 
-def _only(text: str) -> findings_lib.Finding:
+def _only(text: str) -> check.Finding:
   (finding,) = check.check(text).findings
   return finding
 

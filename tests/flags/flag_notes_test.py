@@ -12,7 +12,7 @@ import pytest
 
 from jaxlib_options import UNROLLING
 from lagom_xla import plan as plan_lib
-from lagom_xla.flags import conflicts
+from lagom_xla.flags import check
 from lagom_xla.flags import debug_options
 from lagom_xla.flags import notes
 from lagom_xla.flags import options as xla_options
@@ -39,10 +39,10 @@ def test_a_removed_flag_ends_a_process_and_its_successor_does_not(name: str):
 
 
 @pytest.mark.parametrize(
-  "conflict", conflicts.CONFLICTS, ids=lambda c: "-".join(c.options)
+  "conflict", check.CONFLICTS, ids=lambda c: "-".join(c.options)
 )
 def test_defaults_do_not_contradict_each_other(
-  conflict: conflicts.Conflict,
+  conflict: check.Conflict,
 ):
   defaults = {o.name: o.default for o in debug_options.options().values()}
   is_here = all(name in defaults for name in conflict.options)

@@ -14,9 +14,9 @@ import pytest
 import flag_effects
 from jaxlib_options import GATHER
 from jaxlib_options import LEVEL
+from lagom_xla.flags import check
 from lagom_xla.flags import debug_options
 from lagom_xla.flags import probe
-from lagom_xla.flags import reading as reading_lib
 from lagom_xla.flags import syntax
 
 
@@ -66,6 +66,6 @@ def test_jaxlib_is_asked_again_where_the_child_was_killed():
 
 def test_what_a_flag_sets_is_read_without_the_others():
   flags, _ = syntax.parse(f"--{LEVEL}=2 --{GATHER}=x --xla_none")
-  level, gather, none = reading_lib.read(flags)
+  level, gather, none = check.read_flags(flags)
   assert level.sets == {LEVEL: 2}
   assert (gather.invalid, none.unknown) == (True, True)

@@ -17,7 +17,7 @@ from jaxlib_options import UNROLLING
 from jaxlib_options import compile_with
 from jaxlib_options import option
 from lagom_xla.flags import debug_options
-from lagom_xla.flags import values
+from lagom_xla.flags import options
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_a_clear_value_is_taken_and_compiles(
   value: object,
   converted: object,
 ):
-  found = values.convert(option(name), value)
+  found = options.convert(option(name), value)
   assert (found, type(found)) == (converted, type(converted))
   if name != "xla_dump_to":  # It would.
     compile_with({name: found})
@@ -57,7 +57,7 @@ def test_a_clear_value_is_taken_and_compiles(
 
 def test_a_list_of_enums_may_change_the_default():
   default = str(option(BUFFERS).default).split(",")
-  more = values.convert(option(BUFFERS), "+COLLECTIVES,-cublas")
+  more = options.convert(option(BUFFERS), "+COLLECTIVES,-cublas")
   assert set(str(more).split(",")) == {*default, "COLLECTIVES"} - {"CUBLAS"}
 
 
@@ -79,8 +79,8 @@ def test_a_list_of_enums_may_change_the_default():
 def test_any_other_value_is_refused_with_the_rule(
   name: str, value: object, rule: str
 ):
-  with pytest.raises(values.ValueRuleError) as error:
-    values.convert(option(name), value)
+  with pytest.raises(options.ValueRuleError) as error:
+    options.convert(option(name), value)
   assert f"{name} cannot be " in str(error.value)
   assert rule in str(error.value)
 
@@ -96,6 +96,6 @@ def test_a_converted_value_converts_to_itself(data: st.DataObject):
     "string": st.text("ab/", max_size=3),
     "message": st.just("a=b"),
   }
-  once = values.convert(option, data.draw(strategies[option.type]))
-  assert values.convert(option, once) == once
-  assert values.convert(option, option.default) == option.default
+  once = options.convert(option, data.draw(strategies[option.type]))
+  assert options.convert(option, once) == once
+  assert options.convert(option, option.default) == option.default

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 import pytest
 
 from lagom_xla.apply.nccl import build
+from lagom_xla.apply.nccl import state
 from lagom_xla.apply.nccl import table as table_lib
-from lagom_xla.apply.nccl import variables
 from lagom_xla.live.job import processes
 from plan_nodes import Node
 from plan_nodes import maker
@@ -143,7 +143,7 @@ def test_a_foreign_tuner_is_told_by_its_name_alone():
   assert "NCCL_TUNER_PLUGIN is libnccl-tuner.so in process 0" in said
 
 
-@pytest.mark.parametrize("name", variables.DECISIVE)
+@pytest.mark.parametrize("name", state.DECISIVE)
 def test_a_setting_that_ranks_choose_by_is_told(name):
   said = _difference({name: "1"}, {name: "2"}) or ""
   assert f"{name} is 1 in process 0 on {_HOST} and 2 in process 1" in said
@@ -164,9 +164,9 @@ def test_settings_of_nccls_own_files_count_as_nccl_reads_them(tmp_path):
   machine = tmp_path / "etc"
   machine.write_text("NCCL_ALGO=nvls\nNCCL_NTHREADS=256")
   environ = {"NCCL_CONF_FILE": str(file), "NCCL_NTHREADS": "512"}
-  read = variables.read(environ, machine)
+  read = state.as_nccl_reads(environ, machine)
   assert (read["NCCL_ALGO"], read["NCCL_NTHREADS"]) == ("ring", "512")
-  assert variables.read({"NCCL_CONF_FILE": "/none"}, machine) == {
+  assert state.as_nccl_reads({"NCCL_CONF_FILE": "/none"}, machine) == {
     "NCCL_CONF_FILE": "/none",
     "NCCL_ALGO": "nvls",
     "NCCL_NTHREADS": "256",

@@ -22,7 +22,7 @@ import job
 import lagom_xla
 from lagom_xla import errors
 from lagom_xla import plan as plan_lib
-from lagom_xla.apply import compile as apply_compile
+from lagom_xla.apply import checked
 from lagom_xla.live import platforms
 from lagom_xla.tuner import tuner
 from plan_nodes import Node
@@ -128,7 +128,7 @@ def _tune_on_predictions(
     return target.compile()
 
   tuner.tune = tune
-  apply_compile.compile_with = compile_with
+  checked.compile_with = compile_with
   step = lagom_xla.tune(jitted, cluster="2x8xh100", measure=False)
   with warnings.catch_warnings(record=True) as warned:
     warnings.simplefilter("always")

@@ -14,7 +14,7 @@ import rich.console
 import fake_target
 import hlo_text
 from lagom_xla import cluster as cluster_lib
-from lagom_xla.cli.console import output
+from lagom_xla.cli import output
 from lagom_xla.compile import config as config_lib
 from lagom_xla.report.terminal import terminal
 from lagom_xla.tuner import tuner

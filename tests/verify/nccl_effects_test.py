@@ -10,7 +10,7 @@ import pytest
 
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import plan as plan_lib
-from lagom_xla.apply.nccl import rules as rules_lib
+from lagom_xla.apply.nccl import table
 from lagom_xla.costs import in_words
 from lagom_xla.costs import nccl
 from lagom_xla.costs import step as step_lib
@@ -60,7 +60,7 @@ def test_channels_are_those_that_nccl_gives_each_array(step):
   num_arrays = max(call.num_arrays for call in entry.calls)
   assert num_arrays > 1
   (effect,) = nccl_effects.of_settings((entry,), step)
-  (rule, *_) = rules_lib.of_settings([entry])
+  (rule, *_) = table.rules_of([entry])
   assert f"{rule.num_channels} channel for each of {num_arrays} arrays" in (
     effect.value
   )

@@ -13,10 +13,9 @@ import pytest
 
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
-from lagom_xla.apply import compile as apply_compile
+from lagom_xla.apply import checked
 from lagom_xla.apply import files
-from lagom_xla.apply.nccl import layout
-from lagom_xla.apply.nccl import rules as rules_lib
+from lagom_xla.apply.nccl import table as table_lib
 from lagom_xla.compile import target
 from lagom_xla.verify import verification as verification_lib
 from searched_plan import H100
@@ -85,7 +84,7 @@ def test_another_module_is_refused(tuned: Tuned, fsdp_step: LowerStep):
   assert tuned.plan.module_fingerprint in message
   assert "shapes or its shardings changed" in message
   with pytest.raises(errors.PlanError, match="make the plan again"):
-    apply_compile.compile_with(tuned.plan, other)
+    checked.compile_with(tuned.plan, other)
 
 
 def test_groups_of_another_step_are_refused(tuned: Tuned):
@@ -119,7 +118,7 @@ def _damage(table: pathlib.Path) -> None:
 
 
 def _empty(table: pathlib.Path) -> None:
-  table.write_bytes(layout.encode([]))
+  table.write_bytes(table_lib.encode([]))
 
 
 _TABLES: Mapping[str, tuple[Callable[[pathlib.Path], None], str]] = {
@@ -145,4 +144,4 @@ def test_a_plan_without_settings_has_an_empty_table(tmp_path, tuned: Tuned):
   plan = dataclasses.replace(tuned.plan, nccl_settings=())
   files.write(plan, tmp_path / "plan")
   files.check_table(plan, tmp_path / "plan")
-  assert rules_lib.of_settings(plan.nccl_settings) == ()
+  assert table_lib.rules_of(plan.nccl_settings) == ()

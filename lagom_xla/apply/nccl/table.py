@@ -2,10 +2,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """The table of rules in a file, which the tuner plugin maps and counts in.
 
-A file has two slots of rules, and a version whose lowest bit says which one is
-valid. `switch` fills the other slot and then stores the next version, so that a
-job that has the file mapped sees the old table or the new one, never a part of
-each; plugin.c describes the bytes.
+A rule says what collectives of some sizes on some communicators run with. It is
+keyed by what NCCL tells a tuner and is equal on all ranks: the size of the
+communicator and its nodes, the collective, and its bytes. Names here are those
+of a plan; the numbers are NCCL's.
+
+A file has two slots of rules and counters, and a version whose lowest bit says
+which one is valid; a slot repeats its version and has a checksum over that and
+its rules. A rule is four words of 8 bytes, as plugin.c describes them; it reads
+word by word, as another process may be writing. `switch` fills the other slot
+and then stores the next version, so that a job that has the file mapped sees
+the old table or the new one, never a part of each.
 
 All ranks of a communicator must choose alike, or they wait for each other
 forever. So every node needs the same table, and a table may be switched only
@@ -17,19 +24,422 @@ its own copy.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+import dataclasses
 import fcntl
+import itertools
 import mmap
 import pathlib
+import struct
+from typing import TYPE_CHECKING
 
 from lagom_xla import errors
-from lagom_xla.apply.nccl import layout
-from lagom_xla.apply.nccl import rules as rules_lib
-from lagom_xla.validation import place
-from lagom_xla.validation import source
+from lagom_xla.validation import whole_files
+
+if TYPE_CHECKING:
+  from lagom_xla import plan as plan_lib
+
+# NCCL's numbers, as in plugin.c. What is missing here (CollNet) has no rules.
+KINDS = {
+  "collective-broadcast": 0,
+  "reduce": 1,
+  "all-gather": 2,
+  "reduce-scatter": 3,
+  "all-reduce": 4,
+}
+ALGORITHMS = {"tree": 0, "ring": 1, "nvls": 4, "nvlstree": 5, "pat": 6}
+PROTOCOLS = {"ll": 0, "ll128": 1, "simple": 2}
+MAX_CHANNELS = 64
 
 
-def write(path: pathlib.Path, rules: Iterable[rules_lib.Rule]) -> None:
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Rule:
+  """What collectives of some sizes on some communicators should run with.
+
+  Attributes:
+    kind: HLO opcode, or NCCL's "reduce".
+    num_ranks: size of the communicator.
+    num_nodes: nodes that it spans.
+    min_bytes: the least size, as NCCL counts it.
+    max_bytes: the largest size, inclusive.
+    algorithm: as in `costs.nccl.Setting`.
+    protocol: as in `costs.nccl.Setting`.
+    num_channels: 0 leaves them to NCCL. NCCL takes no more than it has, and
+      since 2.31 no more than it would take by itself.
+    chunk_bytes: 0 leaves it to NCCL, as all do before 2.30.3. The plugin rounds
+      it to what the protocol can have.
+  """
+
+  kind: str
+  num_ranks: int
+  num_nodes: int
+  min_bytes: int
+  max_bytes: int
+  algorithm: str
+  protocol: str
+  num_channels: int = 0
+  chunk_bytes: int = 0
+
+
+def rules_of(settings: Iterable[plan_lib.NcclSetting]) -> tuple[Rule, ...]:
+  """A plan's settings as rules, in the table's order: one for each call's size.
+
+  NCCL gives every array of a combined collective the channels of its rule and
+  adds them up, so a rule has an array's share of the setting's channels, at
+  least one.
+
+  Raises:
+    RuleError: a setting is not usable, or two have a call in common.
+  """
+  return in_order(
+    Rule(
+      kind=entry.key.kind,
+      num_ranks=entry.key.num_ranks,
+      num_nodes=entry.key.num_nodes,
+      min_bytes=call.num_bytes,
+      max_bytes=call.num_bytes,
+      algorithm=entry.setting.algorithm,
+      protocol=entry.setting.protocol,
+      num_channels=_share(entry.setting.num_channels, call.num_arrays),
+      chunk_bytes=entry.setting.chunk_bytes,
+    )
+    for entry in settings
+    for call in entry.calls
+  )
+
+
+def _share(num_channels: int, num_arrays: int) -> int:
+  return min(max(round(num_channels / num_arrays), 1), MAX_CHANNELS)
+
+
+def in_order(rules: Iterable[Rule]) -> tuple[Rule, ...]:
+  """The rules in the table's order: communicator, kind, bytes.
+
+  Raises:
+    RuleError: a rule is not usable, or two share a size.
+  """
+  rules = list(rules)
+  for rule in rules:
+    _check(rule)
+  in_order = sorted(rules, key=lambda rule: (*_place(rule), rule.min_bytes))
+  for last, rule in itertools.pairwise(in_order):
+    if _place(last) == _place(rule) and rule.min_bytes <= last.max_bytes:
+      raise errors.RuleError(
+        f"Two rules for {rule.kind} over {rule.num_ranks} ranks on"
+        f" {rule.num_nodes} nodes share {rule.min_bytes} bytes; give each size"
+        " one rule."
+      )
+  return tuple(in_order)
+
+
+def _place(rule: Rule) -> tuple[int, int, int]:
+  return rule.num_ranks, rule.num_nodes, KINDS[rule.kind]
+
+
+def _check(rule: Rule) -> None:
+  for name, known in (
+    ("kind", KINDS),
+    ("algorithm", ALGORITHMS),
+    ("protocol", PROTOCOLS),
+  ):
+    if getattr(rule, name) not in known:
+      raise errors.RuleError(
+        f"A rule has {name} {getattr(rule, name)!r}; it must be one of"
+        f" {', '.join(known)}."
+      )
+  for name, least, most in (
+    ("num_ranks", 2, 2**31 - 1),
+    ("num_nodes", 1, 2**31 - 1),
+    ("min_bytes", 1, 2**63 - 1),
+    ("max_bytes", rule.min_bytes, 2**63 - 1),
+    ("num_channels", 0, MAX_CHANNELS),
+    ("chunk_bytes", 0, 2**31 - 1),
+  ):
+    if not least <= getattr(rule, name) <= most:
+      raise errors.RuleError(
+        f"A rule for {rule.kind} has {name} {getattr(rule, name)}; it must be"
+        f" {least} to {most}."
+      )
+
+
+_RULE = struct.Struct("<IIQQBBBBI")
+NUM_BYTES = _RULE.size
+NUM_WORDS = NUM_BYTES // 8
+
+
+def encode_rules(rules: Iterable[Rule]) -> tuple[int, ...]:
+  """Rules as words of 8 bytes, in their order."""
+  packed = b"".join(
+    _RULE.pack(
+      rule.num_ranks,
+      rule.num_nodes,
+      rule.min_bytes,
+      rule.max_bytes,
+      KINDS[rule.kind],
+      ALGORITHMS[rule.algorithm],
+      PROTOCOLS[rule.protocol],
+      rule.num_channels,
+      rule.chunk_bytes,
+    )
+    for rule in rules
+  )
+  return struct.unpack(f"<{len(packed) // 8}Q", packed)
+
+
+def decode_rules(content: bytes) -> list[Rule]:
+  """The rules whose words these bytes are.
+
+  Raises:
+    KeyError: a number stands for no kind, algorithm or protocol.
+    RuleError: a rule is not usable.
+  """
+  kinds, algorithms, protocols = (
+    {number: name for name, number in numbers.items()}
+    for numbers in (
+      KINDS,
+      ALGORITHMS,
+      PROTOCOLS,
+    )
+  )
+  return [
+    Rule(
+      kind=kinds[kind],
+      num_ranks=num_ranks,
+      num_nodes=num_nodes,
+      min_bytes=min_bytes,
+      max_bytes=max_bytes,
+      algorithm=algorithms[algorithm],
+      protocol=protocols[protocol],
+      num_channels=num_channels,
+      chunk_bytes=chunk_bytes,
+    )
+    for (
+      num_ranks,
+      num_nodes,
+      min_bytes,
+      max_bytes,
+      kind,
+      algorithm,
+      protocol,
+      num_channels,
+      chunk_bytes,
+    ) in _RULE.iter_unpack(content)
+  ]
+
+
+def hashed(version: int, words: Sequence[int]) -> int:
+  """The checksum of a version of a table, as plugin.c has it.
+
+  Args:
+    version: of the table.
+    words: of its rules.
+  """
+  value = 0
+  for word in (version, len(words) // NUM_WORDS, *words):
+    value = (value ^ word) * 0x9E3779B97F4A7C15 % 2**64
+    value ^= value >> 32
+  return value
+
+
+MAX_RULES = 4096
+VERSION_WORD = 2  # Position of the version, in words of 8 bytes.
+
+_MAGIC = int.from_bytes(b"lagomanc", "little")
+_FORMAT = 1
+_PAGE = 4096
+_SLOTS_AT = 64
+_HEADER = struct.Struct("<QIIQ")
+_SLOT = struct.Struct("<QQQ")
+_COUNTER = struct.Struct("<QQQ")
+_MIN_CAPACITY = 64
+_FIRST_VERSION = 1
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Counts:
+  """How often a rule was used, summed over all ranks that map the file.
+
+  Attributes:
+    num_applied: collectives that NCCL ran with its algorithm and protocol.
+    num_unavailable: collectives that it matched, but NCCL cannot run its
+      algorithm and protocol there, or an environment variable forbids them.
+    num_chunks: chunk sizes that it set, up to three for each collective.
+  """
+
+  num_applied: int
+  num_unavailable: int
+  num_chunks: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Table:
+  """The current table of a file.
+
+  Attributes:
+    version: number of tables that this file has had.
+    capacity: the most rules that the file can hold.
+    rules: in the table's order.
+    counts: of each rule, since this version was written.
+  """
+
+  version: int
+  capacity: int
+  rules: tuple[Rule, ...]
+  counts: tuple[Counts, ...]
+
+
+def encode(rules: Iterable[Rule]) -> bytes:
+  """The bytes of a new table, with room to be switched to twice the rules.
+
+  Raises:
+    RuleError: a rule is not usable, or two share a size.
+    TableError: there are too many.
+  """
+  ordered = in_order(rules)
+  if len(ordered) > MAX_RULES:
+    raise errors.TableError(
+      f"A table holds at most {MAX_RULES} rules; these are {len(ordered)}."
+    )
+  capacity = _MIN_CAPACITY
+  while capacity < min(2 * len(ordered), MAX_RULES):
+    capacity *= 2
+  content = bytearray(_size(capacity))
+  _HEADER.pack_into(content, 0, _MAGIC, _FORMAT, capacity, _FIRST_VERSION)
+  fill_slot(content, capacity, _FIRST_VERSION, ordered)
+  return bytes(content)
+
+
+def checksum(rules: Iterable[Rule], *, version: int = _FIRST_VERSION) -> str:
+  """What LAGOM_XLA_NCCL_CHECKSUM must be for the plugin to take a table.
+
+  Args:
+    rules: of the table.
+    version: of the table; that of a new one by default.
+  """
+  words = encode_rules(in_order(rules))
+  return f"{hashed(version, words):016x}"
+
+
+def decode(content: bytes, *, where: str) -> Table:
+  """Reads a file's bytes.
+
+  Args:
+    content: the bytes.
+    where: what to call them in errors.
+
+  Raises:
+    TableError: they are not a complete table.
+  """
+  capacity, version = _decode_header(content, where)
+  slot_version, num_rules, expected = _SLOT.unpack_from(
+    content, _slot_at(version)
+  )
+  at = _rules_at(capacity, version)
+  num_words = NUM_WORDS * min(num_rules, capacity)
+  words = struct.unpack_from(f"<{num_words}Q", content, at)
+  if (
+    version == 0
+    or slot_version != version
+    or num_rules > capacity
+    or hashed(version, words) != expected
+  ):
+    raise errors.TableError(
+      f"{where} is not a complete table: its checksum is wrong."
+    )
+  try:
+    rules = in_order(decode_rules(content[at : at + num_rules * NUM_BYTES]))
+  except (KeyError, errors.RuleError) as error:
+    raise errors.TableError(f"{where} has an unusable rule: {error}") from error
+  counted = _counters_at(capacity, version)
+  counters = _COUNTER.iter_unpack(
+    content[counted : counted + num_rules * _COUNTER.size]
+  )
+  return Table(
+    version=version,
+    capacity=capacity,
+    rules=rules,
+    counts=tuple(
+      Counts(
+        num_applied=applied, num_unavailable=unavailable, num_chunks=chunks
+      )
+      for applied, unavailable, chunks in counters
+    ),
+  )
+
+
+def _decode_header(content: bytes, where: str) -> tuple[int, int]:
+  """Capacity and version."""
+  if len(content) < _PAGE:
+    raise errors.TableError(f"{where} is not a table: it is too short.")
+  magic, format_version, capacity, version = _HEADER.unpack_from(content)
+  if magic != _MAGIC:
+    raise errors.TableError(f"{where} is not a table of lagom_xla's.")
+  if format_version != _FORMAT:
+    raise errors.TableError(
+      f"{where} has format {format_version}; this lagom_xla reads {_FORMAT}."
+      " Make the plan again."
+    )
+  if not 0 < capacity <= MAX_RULES or len(content) != _size(capacity):
+    raise errors.TableError(
+      f"{where} is not a complete table: its size is wrong."
+    )
+  return capacity, version
+
+
+def fill_slot(
+  content: bytearray | mmap.mmap,
+  capacity: int,
+  version: int,
+  rules: Sequence[Rule],
+) -> None:
+  """Writes a version's slot; the header's version stays as it is.
+
+  Args:
+    content: a table's bytes, or its mapped file.
+    capacity: of the table.
+    version: chooses the slot.
+    rules: no more than the capacity, in order.
+  """
+  words = encode_rules(rules)
+  _SLOT.pack_into(
+    content,
+    _slot_at(version),
+    version,
+    len(rules),
+    hashed(version, words),
+  )
+  struct.pack_into(
+    f"<{len(words)}Q", content, _rules_at(capacity, version), *words
+  )
+  at = _counters_at(capacity, version)
+  content[at : at + capacity * _COUNTER.size] = bytes(capacity * _COUNTER.size)
+
+
+def _pages(num_bytes: int) -> int:
+  return -(-num_bytes // _PAGE) * _PAGE
+
+
+def _slot_at(version: int) -> int:
+  return _SLOTS_AT + version % 2 * _SLOT.size
+
+
+def _rules_at(capacity: int, version: int) -> int:
+  return _PAGE + version % 2 * capacity * NUM_BYTES
+
+
+def _first_counter_at(capacity: int) -> int:
+  return _PAGE + _pages(2 * capacity * NUM_BYTES)
+
+
+def _counters_at(capacity: int, version: int) -> int:
+  return _first_counter_at(capacity) + version % 2 * capacity * _COUNTER.size
+
+
+def _size(capacity: int) -> int:
+  return _first_counter_at(capacity) + _pages(2 * capacity * _COUNTER.size)
+
+
+def write(path: pathlib.Path, rules: Iterable[Rule]) -> None:
   """Writes a new table, whole or not at all.
 
   A job that has an older file of this name mapped keeps reading that one; use
@@ -38,16 +448,16 @@ def write(path: pathlib.Path, rules: Iterable[rules_lib.Rule]) -> None:
   Raises:
     RuleError, TableError: as `layout.encode`; or the file cannot be written.
   """
-  content = layout.encode(rules)
+  content = encode(rules)
   try:
-    place.write(path, content)
+    whole_files.write(path, content)
   except OSError as error:
     raise errors.TableError(
       f"Cannot write {path}: {error.strerror}."
     ) from error
 
 
-def switch(path: pathlib.Path, rules: Iterable[rules_lib.Rule]) -> int:
+def switch(path: pathlib.Path, rules: Iterable[Rule]) -> int:
   """Gives a table new rules, in place, for the jobs that have it mapped.
 
   Counters restart at zero. The module's docstring says when this may be done.
@@ -59,21 +469,21 @@ def switch(path: pathlib.Path, rules: Iterable[rules_lib.Rule]) -> int:
     RuleError, TableError: as `layout.encode`; or the file is no table, cannot
       be written, or has no room for the rules.
   """
-  ordered = rules_lib.ordered(rules)
+  ordered = in_order(rules)
   try:
     with path.open("r+b") as file:
       fcntl.flock(file, fcntl.LOCK_EX)
-      old = layout.decode(file.read(), where=str(path))
+      old = decode(file.read(), where=str(path))
       if len(ordered) > old.capacity:
         raise errors.TableError(
           f"{path} has room for {old.capacity} rules, not for {len(ordered)};"
           " write a new table and start the job with that."
         )
       with mmap.mmap(file.fileno(), 0) as mapped:
-        layout.fill_slot(mapped, old.capacity, old.version + 1, ordered)
+        fill_slot(mapped, old.capacity, old.version + 1, ordered)
         mapped.flush()  # All of the slot before the version that points to it.
         with memoryview(mapped) as view, view.cast("Q") as words:
-          words[layout.VERSION_WORD] = old.version + 1
+          words[VERSION_WORD] = old.version + 1
         mapped.flush()
   except OSError as error:
     raise errors.TableError(
@@ -82,7 +492,7 @@ def switch(path: pathlib.Path, rules: Iterable[rules_lib.Rule]) -> int:
   return old.version + 1
 
 
-def read(path: pathlib.Path) -> layout.Table:
+def read(path: pathlib.Path) -> Table:
   """Reads a table and its counters, also while a job uses it.
 
   Raises:
@@ -90,7 +500,7 @@ def read(path: pathlib.Path) -> layout.Table:
   """
   for _ in range(3):
     try:
-      return layout.decode(source.read_bytes(path), where=str(path))
+      return decode(whole_files.read_bytes(path), where=str(path))
     except OSError as error:
       raise errors.TableError(
         f"Cannot read {path}: {error.strerror}."

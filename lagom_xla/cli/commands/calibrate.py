@@ -9,8 +9,8 @@ import pathlib
 import sys
 from typing import TYPE_CHECKING
 
-from lagom_xla.cli.console import output
-from lagom_xla.cli.options import command as command_lib
+from lagom_xla.cli import options
+from lagom_xla.cli import output
 
 if TYPE_CHECKING:
   from lagom_xla.calibrate import calibration as calibration_lib
@@ -31,7 +31,7 @@ _MOST_DOUBTS = 20
 
 def add(commands) -> None:
   """Adds the command."""
-  command = command_lib.add(
+  command = options.add_command(
     commands,
     "calibrate",
     _run,
@@ -40,14 +40,14 @@ def add(commands) -> None:
     _EXAMPLES,
   )
   command.add_argument("logs", metavar="LOG", nargs="+", help="see below")
-  command_lib.add_cluster(command)
+  options.add_cluster(command)
   command.add_argument(
     "--out",
     default="cluster.json",
     metavar="FILE.json",
     help="the cluster file (default: %(default)s); an older one is replaced",
   )
-  command_lib.add_format(command)
+  options.add_format(command)
 
 
 def _run(arguments: argparse.Namespace) -> None:
@@ -64,7 +64,7 @@ def _run(arguments: argparse.Namespace) -> None:
     print(f"lagom-xla: {line}", file=sys.stderr)
   result = calibration_lib.calibrate(cluster, measured)
   for line in result.notes:
-    command_lib.say(line)
+    options.say(line)
   cluster_file.write(path, result.cluster, result.sources)
   if arguments.format == "json":
     from lagom_xla import validation

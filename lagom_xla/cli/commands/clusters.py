@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import argparse
 
-from lagom_xla.cli.console import output
-from lagom_xla.cli.options import command as command_lib
+from lagom_xla.cli import options
+from lagom_xla.cli import output
 
 _EXAMPLES = """\
 --cluster takes NODESxGPUSxGPU for a GPU in the node it usually sits in,
@@ -22,14 +22,14 @@ examples:
 
 def add(commands) -> None:
   """Adds the command."""
-  command = command_lib.add(
+  command = options.add_command(
     commands,
     "clusters",
     _run,
     "Lists the GPUs, machines and clusters that --cluster knows by name.",
     _EXAMPLES,
   )
-  command_lib.add_format(command)
+  options.add_format(command)
 
 
 def _run(arguments: argparse.Namespace) -> None:

@@ -7,8 +7,8 @@ from __future__ import annotations
 import argparse
 
 from lagom_xla import errors
-from lagom_xla.cli.console import output
-from lagom_xla.cli.options import command as command_lib
+from lagom_xla.cli import options
+from lagom_xla.cli import output
 
 _EXAMPLES = """\
 The script is self-contained: what writes it, shtab, is in
@@ -25,7 +25,7 @@ _FOLDERS = ("DIR", "PLAN")
 
 def add(commands) -> None:
   """Adds the command."""
-  command = command_lib.add(
+  command = options.add_command(
     commands,
     "completion",
     _run,

@@ -9,8 +9,8 @@ import sys
 import textwrap
 from typing import TYPE_CHECKING
 
-from lagom_xla.cli.console import output
-from lagom_xla.cli.options import command as command_lib
+from lagom_xla.cli import options
+from lagom_xla.cli import output
 
 if TYPE_CHECKING:
   from lagom_xla import doctor
@@ -29,18 +29,18 @@ _WIDTH = 80
 
 def add(commands) -> None:
   """Adds the command."""
-  command = command_lib.add(
+  command = options.add_command(
     commands,
     "doctor",
     _run,
     "Tries what lagom_xla uses on this machine, and says what to install.",
     _EXAMPLES,
   )
-  command_lib.add_format(command)
+  options.add_format(command)
 
 
 def _run(arguments: argparse.Namespace) -> None:
-  from lagom_xla.cli.console import progress
+  from lagom_xla.cli import progress
 
   with progress.Bar(lines=False, is_quiet=arguments.quiet) as bar:
     from lagom_xla import doctor

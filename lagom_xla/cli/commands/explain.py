@@ -8,10 +8,8 @@ import argparse
 import pathlib
 from typing import TYPE_CHECKING, Any
 
-from lagom_xla.cli.console import output
-from lagom_xla.cli.options import command as command_lib
-from lagom_xla.cli.options import compiling
-from lagom_xla.cli.options import profiled
+from lagom_xla.cli import options
+from lagom_xla.cli import output
 
 if TYPE_CHECKING:
   from lagom_xla.explain import explanation as explanation_lib
@@ -20,7 +18,7 @@ _EXAMPLES = f"""\
 `lagom-xla tune` keeps explain.json.gz beside a plan, so PLAN compiles nothing.
 With --cluster it is a TARGET, which is compiled as it runs today.
 
-{command_lib.TARGET_HELP}
+{options.TARGET_HELP}
 
 examples:
   lagom-xla explain plan                         # all that are exposed
@@ -31,7 +29,7 @@ examples:
 
 def add(commands) -> None:
   """Adds the command."""
-  command = command_lib.add(
+  command = options.add_command(
     commands,
     "explain",
     _run,
@@ -53,10 +51,10 @@ def add(commands) -> None:
   command.add_argument(
     "--cluster", metavar="CLUSTER", help="of a TARGET: what it is compiled for"
   )
-  command_lib.add_arg(command)
-  command_lib.add_format(command)
-  profiled.add(command)
-  compiling.add(command)
+  options.add_arg(command)
+  options.add_format(command)
+  options.add_profile(command)
+  options.add_compiling(command)
   command.set_defaults(usage_error=command.error)
   _take_last(command)
 
@@ -102,18 +100,18 @@ def _run(arguments: argparse.Namespace) -> None:
 
 
 def _of_target(arguments: argparse.Namespace) -> explanation_lib.Explanation:
-  command_lib.check_target(arguments)
-  from lagom_xla.cli.console import progress
+  options.check_target(arguments)
+  from lagom_xla.cli import progress
 
   with (
     progress.Bar(lines=False, is_quiet=arguments.quiet) as bar,
-    compiling.workers(arguments) as workers,
+    options.workers(arguments) as workers,
   ):
     from lagom_xla.explain import explaining
 
     bar.say(f"lowering {arguments.target}")
-    target = command_lib.load_target(arguments, workers)
-    step, _ = profiled.inspected(arguments, target, bar)
+    target = options.load_target(arguments, workers)
+    step, _ = options.inspected(arguments, target, bar)
     bar.say("explaining what is exposed")
     return explaining.of_step(step)
 

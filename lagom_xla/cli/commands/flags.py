@@ -10,8 +10,8 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from lagom_xla.cli.console import output
-from lagom_xla.cli.options import command as command_lib
+from lagom_xla.cli import options
+from lagom_xla.cli import output
 
 if TYPE_CHECKING:
   from lagom_xla.flags import check
@@ -35,7 +35,7 @@ examples:
 
 def add(commands) -> None:
   """Adds the command."""
-  command = command_lib.add(
+  command = options.add_command(
     commands,
     "flags",
     _run,
@@ -56,7 +56,7 @@ def add(commands) -> None:
     help="merge with the XLA_FLAGS that is set, and show where each flag comes"
     " from",
   )
-  command_lib.add_format(command)
+  options.add_format(command)
   command.set_defaults(usage_error=command.error)
 
 
@@ -141,7 +141,6 @@ def _report_lines(report: check.Report) -> list[str]:
 
 
 def _merge(arguments: argparse.Namespace) -> None:
-  from lagom_xla.apply import cap as cap_lib
   from lagom_xla.apply import checked
   from lagom_xla.apply import env as env_lib
   from lagom_xla.flags import merge
@@ -154,7 +153,7 @@ def _merge(arguments: argparse.Namespace) -> None:
 
     output.write_json(validation.write(printed.of_merge(merged, plan)))
     return
-  lines = [*_merge_lines(merged), *cap_lib.lines_beside(plan.xla.options)]
+  lines = [*_merge_lines(merged), *env_lib.lines_beside(plan.xla.options)]
   output.write("\n".join(lines))
   output.write(env_lib.cap_lines(plan))
 

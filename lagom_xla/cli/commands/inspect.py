@@ -9,18 +9,16 @@ from collections.abc import Sequence
 import pathlib
 from typing import TYPE_CHECKING
 
-from lagom_xla.cli.console import output
-from lagom_xla.cli.options import command as command_lib
-from lagom_xla.cli.options import compiling
-from lagom_xla.cli.options import pictures
-from lagom_xla.cli.options import profiled
+from lagom_xla.cli import options
+from lagom_xla.cli import output
+from lagom_xla.cli import pictures
 
 if TYPE_CHECKING:
   from lagom_xla.costs import step as step_lib
   from lagom_xla.profiling import costing as costing_lib
 
 _EXAMPLES = f"""\
-{command_lib.TARGET_HELP}
+{options.TARGET_HELP}
 
 examples:
   lagom-xla inspect train.py:train_step --cluster=1x8xh100
@@ -31,18 +29,18 @@ examples:
 
 def add(commands) -> None:
   """Adds the command."""
-  command = command_lib.add(
+  command = options.add_command(
     commands,
     "inspect",
     _run,
     "Shows which collectives overlap which kernels, and who waits for whom.",
     _EXAMPLES,
   )
-  command_lib.add_target(command)
-  command_lib.add_format(command)
-  profiled.add(command)
+  options.add_target(command)
+  options.add_format(command)
+  options.add_profile(command)
   pictures.add(command)
-  compiling.add(command)
+  options.add_compiling(command)
 
 
 def _run(arguments: argparse.Namespace) -> None:
@@ -69,17 +67,17 @@ def _run(arguments: argparse.Namespace) -> None:
 def _inspect(
   arguments: argparse.Namespace,
 ) -> tuple[step_lib.Step, costing_lib.Costing | None, Sequence[pathlib.Path]]:
-  command_lib.check_target(arguments)
-  from lagom_xla.cli.console import progress
+  options.check_target(arguments)
+  from lagom_xla.cli import progress
 
   with (
     progress.Bar(lines=False, is_quiet=arguments.quiet) as bar,
-    compiling.workers(arguments) as workers,
+    options.workers(arguments) as workers,
   ):
     bar.say(f"lowering {arguments.target}")
-    target = command_lib.load_target(arguments, workers)
-    step, costed = profiled.inspected(arguments, target, bar)
+    target = options.load_target(arguments, workers)
+    step, costed = options.inspected(arguments, target, bar)
     bar.say("writing what was asked for")
     files = pictures.of_inspection(arguments, step)
-  command_lib.warn_of_repeated_work(target, step)
+  options.warn_of_repeated_work(target, step)
   return step, costed, files

@@ -9,8 +9,8 @@ import pathlib
 import sys
 
 from lagom_xla import errors
-from lagom_xla.cli.console import output
-from lagom_xla.cli.options import command as command_lib
+from lagom_xla.cli import options
+from lagom_xla.cli import output
 
 _EXAMPLES = """\
 The plugin is built on first use if the installation has none, which takes a C
@@ -32,7 +32,7 @@ Without the plugin, NCCL's own variables can carry a part of a plan:
 
 def add(commands) -> None:
   """Adds the command."""
-  command = command_lib.add(
+  command = options.add_command(
     commands,
     "plugin",
     _run,
@@ -71,7 +71,7 @@ def _run(arguments: argparse.Namespace) -> None:
       if not arguments.quiet:
         print(_FALLBACK, file=sys.stderr)
       sys.exit(1)
-    command_lib.say(text)
+    options.say(text)
     _print_environment(arguments.plan)
     return
   if arguments.path:
@@ -88,11 +88,10 @@ def _run(arguments: argparse.Namespace) -> None:
 
 
 def _check_table(table: pathlib.Path, checksum: str | None) -> None:
-  from lagom_xla.apply.nccl import layout
   from lagom_xla.apply.nccl import table as table_lib
 
   read = table_lib.read(table)
-  found = layout.checksum(read.rules, version=read.version)
+  found = table_lib.checksum(read.rules, version=read.version)
   if checksum is not None and found != checksum:
     raise errors.TableError(
       f"{table} is not the table of its plan: its checksum is {found}, not"
@@ -101,14 +100,12 @@ def _check_table(table: pathlib.Path, checksum: str | None) -> None:
 
 
 def _print_plugin(plan: str, path: str) -> None:
-  from lagom_xla.apply import cap as cap_lib
   from lagom_xla.apply import checked
   from lagom_xla.apply import env as env_lib
-  from lagom_xla.apply.nccl import layout
-  from lagom_xla.apply.nccl import rules as rules_lib
+  from lagom_xla.apply.nccl import table as table_lib
 
   folder = pathlib.Path(plan).absolute()
-  rules = rules_lib.of_settings(checked.load(folder).nccl_settings)
+  rules = table_lib.rules_of(checked.load(folder).nccl_settings)
   table = folder / env_lib.TABLE
   if not table.is_file():
     raise errors.PlanError(
@@ -121,19 +118,18 @@ def _print_plugin(plan: str, path: str) -> None:
   values = {
     "NCCL_TUNER_PLUGIN": path,
     "LAGOM_XLA_NCCL_TABLE": str(table),
-    "LAGOM_XLA_NCCL_CHECKSUM": layout.checksum(rules),
+    "LAGOM_XLA_NCCL_CHECKSUM": table_lib.checksum(rules),
   }
   output.write(env_lib.exports(values))
-  output.write(cap_lib.UNSET_FOR_TABLE)
+  output.write(env_lib.UNSET_FOR_TABLE)
 
 
 def _print_environment(plan_path: str) -> None:
   from lagom_xla.apply import checked
   from lagom_xla.apply import env as env_lib
-  from lagom_xla.apply.nccl import per_function
-  from lagom_xla.apply.nccl import rules as rules_lib
+  from lagom_xla.apply.nccl import table as table_lib
 
   plan = checked.load(plan_path)
-  rules = rules_lib.of_settings(plan.nccl_settings)
-  variables = {**plan.nccl_env, **per_function.variables(rules)}
+  rules = table_lib.rules_of(plan.nccl_settings)
+  variables = {**plan.nccl_env, **env_lib.per_function(rules)}
   output.write(env_lib.nccl_lines(variables))

@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import argparse
 
-from lagom_xla.cli.console import output
-from lagom_xla.cli.options import command as command_lib
-from lagom_xla.cli.options import pictures
+from lagom_xla.cli import options
+from lagom_xla.cli import output
+from lagom_xla.cli import pictures
 
 _EXAMPLES = """\
 what to trace: a few steps, in every process, after the first ones have run:
@@ -26,7 +26,7 @@ examples:
 
 def add(commands) -> None:
   """Adds the command."""
-  command = command_lib.add(
+  command = options.add_command(
     commands,
     "profile",
     _run,
@@ -43,11 +43,11 @@ def add(commands) -> None:
     help="the step's scheduled HLO, where the trace does not hold it",
   )
   pictures.add_trace(command)
-  command_lib.add_format(command)
+  options.add_format(command)
 
 
 def _run(arguments: argparse.Namespace) -> None:
-  from lagom_xla.cli.console import progress
+  from lagom_xla.cli import progress
 
   pictures.check(arguments)
   with progress.Bar(lines=False, is_quiet=arguments.quiet) as bar:

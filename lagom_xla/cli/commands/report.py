@@ -7,8 +7,8 @@ from __future__ import annotations
 import argparse
 import pathlib
 
-from lagom_xla.cli.console import output
-from lagom_xla.cli.options import command as command_lib
+from lagom_xla.cli import options
+from lagom_xla.cli import output
 
 _EXAMPLES = """\
 `lagom-xla tune` keeps report.json.gz beside a plan, and the page is made from
@@ -22,7 +22,7 @@ examples:
 
 def add(commands) -> None:
   """Adds the command."""
-  command = command_lib.add(
+  command = options.add_command(
     commands,
     "report",
     _run,
@@ -37,7 +37,7 @@ def add(commands) -> None:
     metavar="FILE",
     help="the page (default: %(default)s)",
   )
-  command_lib.add_format(command)
+  options.add_format(command)
 
 
 def _run(arguments: argparse.Namespace) -> None:

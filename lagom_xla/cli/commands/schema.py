@@ -8,8 +8,8 @@ import argparse
 import importlib
 from typing import Any
 
-from lagom_xla.cli.console import output
-from lagom_xla.cli.options import command as command_lib
+from lagom_xla.cli import options
+from lagom_xla.cli import output
 
 # What has a schema -> the module whose `schema()` makes it.
 FILES = {
@@ -43,7 +43,7 @@ examples:
 
 def add(commands) -> None:
   """Adds the command."""
-  command = command_lib.add(
+  command = options.add_command(
     commands,
     "schema",
     _run,
@@ -72,11 +72,11 @@ def schema_of(file: str) -> dict[str, Any]:
 
 
 def _run(arguments: argparse.Namespace) -> None:
-  from lagom_xla.validation import tables
+  from lagom_xla.validation import json_schema
 
   schema = schema_of(arguments.file)
   if arguments.format == "json":
     output.write_json(schema)
   else:
     elsewhere = _ELSEWHERE.get(arguments.file, ())
-    output.write(tables.markdown(schema, elsewhere=elsewhere).rstrip("\n"))
+    output.write(json_schema.markdown(schema, elsewhere=elsewhere).rstrip("\n"))

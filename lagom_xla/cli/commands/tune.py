@@ -10,12 +10,10 @@ import pathlib
 from typing import TYPE_CHECKING
 
 from lagom_xla import errors
-from lagom_xla.cli.console import output
-from lagom_xla.cli.options import command as command_lib
-from lagom_xla.cli.options import compiling
-from lagom_xla.cli.options import pictures
-from lagom_xla.cli.options import profiled
-from lagom_xla.cli.stops import stopping
+from lagom_xla.cli import options
+from lagom_xla.cli import output
+from lagom_xla.cli import pictures
+from lagom_xla.cli import stopping
 
 if TYPE_CHECKING:
   from lagom_xla.explain import explanation as explanation_lib
@@ -24,7 +22,7 @@ if TYPE_CHECKING:
   from lagom_xla.tuner import tuning as tuning_lib
 
 _EXAMPLES = f"""\
-{command_lib.TARGET_HELP}
+{options.TARGET_HELP}
 
 what --out gets (an older plan there is replaced):
   plan.json        the plan, for lagom-xla verify and lagom_xla.tune(plan=DIR)
@@ -56,7 +54,7 @@ _WRITES = (
 
 def add(commands) -> None:
   """Adds the command."""
-  command = command_lib.add(
+  command = options.add_command(
     commands,
     "tune",
     _run,
@@ -64,11 +62,11 @@ def add(commands) -> None:
     " that they acted, and writes a plan.",
     _EXAMPLES,
   )
-  command_lib.add_target(command)
-  command_lib.add_format(command)
-  profiled.add(command)
+  options.add_target(command)
+  options.add_format(command)
+  options.add_profile(command)
   pictures.add(command)
-  compiling.add(command)
+  options.add_compiling(command)
   stopping.add_time_budget(command)
   command.add_argument(
     "--out",
@@ -121,7 +119,7 @@ def _run(arguments: argparse.Namespace) -> None:
     tuning, costed = _tune(arguments, folder)
     stopping.end_time_budget()
   except errors.Stopped as stop:
-    command_lib.say(
+    options.say(
       f"stopped by {stop.reason} before the step was compiled as it runs today,"
       " so there is nothing to make a plan from."
     )
@@ -145,7 +143,7 @@ def _run(arguments: argparse.Namespace) -> None:
   if tuning.stopped is not None:
     from lagom_xla.costs import in_words
 
-    command_lib.say(
+    options.say(
       f"stopped by {tuning.stopped.reason} after"
       f" {in_words.count(tuning.candidates, 'candidate')}. The plan in"
       f" {folder} is the best of them; `lagom-xla verify` tells"
@@ -165,7 +163,7 @@ def _write(
     OutputError: one cannot be written.
   """
   from lagom_xla.apply import files as files_lib
-  from lagom_xla.cli.console import progress
+  from lagom_xla.cli import progress
   from lagom_xla.explain import kept as kept_lib
 
   with progress.Bar(lines=False, is_quiet=arguments.quiet) as bar:
@@ -194,26 +192,26 @@ def _import_what_writes() -> None:
 def _tune(
   arguments: argparse.Namespace, folder: pathlib.Path
 ) -> tuple[tuning_lib.Tuning, costing_lib.Costing | None]:
-  command_lib.check_target(arguments)
-  from lagom_xla.cli.console import progress
+  options.check_target(arguments)
+  from lagom_xla.cli import progress
 
   with (
     progress.Bar(
       time_budget_s=arguments.time_budget, is_quiet=arguments.quiet
     ) as bar,
-    compiling.workers(arguments, num_early=_NUM_EARLY) as workers,
+    options.workers(arguments, num_early=_NUM_EARLY) as workers,
   ):
     from lagom_xla.apply import files as files_lib
 
     files_lib.check(folder)
     pictures.check(arguments)
-    from lagom_xla.cli.console import naming
+    from lagom_xla.cli import naming
     from lagom_xla.search import nccl
     from lagom_xla.search.xla import candidates as candidates_lib
     from lagom_xla.tuner import tuner
 
     bar.say(f"lowering {arguments.target}")
-    target = command_lib.load_target(arguments, workers)
+    target = options.load_target(arguments, workers)
     bar.say("reading the profile" if arguments.profile else "costing the step")
 
     def found(
@@ -222,9 +220,9 @@ def _tune(
       if bar.num_done == 0 and isinstance(candidate, candidates_lib.Candidate):
         # While workers compile, as whoever presses Ctrl-C waits for it.
         _import_what_writes()
-        profiled.check(arguments, candidate.step)
-        command_lib.warn_of_repeated_work(target, candidate.step)
-        command_lib.warn_of_memory(target, candidate.peak_bytes)
+        options.check_profile(arguments, candidate.step)
+        options.warn_of_repeated_work(target, candidate.step)
+        options.warn_of_memory(target, candidate.peak_bytes)
       bar.found(candidate)
 
     def advance(words: str) -> None:
@@ -233,7 +231,7 @@ def _tune(
 
     with (
       bar.told_of_compiles(naming.of_arms(target)),
-      profiled.pricing(arguments, target) as costed,
+      options.pricing(arguments, target) as costed,
     ):
       tuning = tuner.tune(
         target,

@@ -8,15 +8,14 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from lagom_xla.cli.console import output
-from lagom_xla.cli.options import command as command_lib
-from lagom_xla.cli.options import compiling
+from lagom_xla.cli import options
+from lagom_xla.cli import output
 
 if TYPE_CHECKING:
   from lagom_xla.verify import verification as verification_lib
 
 _EXAMPLES = f"""\
-{command_lib.TARGET_HELP}
+{options.TARGET_HELP}
 
 A plan for another module, cluster or version of JAX is refused, and so is one
 whose NCCL table no longer says what the plan does. The exit status is 1 when a
@@ -29,7 +28,7 @@ examples:
 
 def add(commands) -> None:
   """Adds the command."""
-  command = command_lib.add(
+  command = options.add_command(
     commands,
     "verify",
     _run,
@@ -38,9 +37,9 @@ def add(commands) -> None:
     _EXAMPLES,
   )
   command.add_argument("plan", metavar="PLAN", help="a plan's folder or JSON")
-  command_lib.add_target(command)
-  command_lib.add_format(command)
-  compiling.add(command)
+  options.add_target(command)
+  options.add_format(command)
+  options.add_compiling(command)
 
 
 def _run(arguments: argparse.Namespace) -> None:
@@ -58,19 +57,19 @@ def _run(arguments: argparse.Namespace) -> None:
 
 
 def _verify(arguments: argparse.Namespace) -> verification_lib.Verification:
-  from lagom_xla.cli.console import progress
+  from lagom_xla.cli import progress
 
   with (
     progress.Bar(lines=False, is_quiet=arguments.quiet) as bar,
-    compiling.workers(arguments) as workers,
+    options.workers(arguments) as workers,
   ):
     from lagom_xla.apply import checked
-    from lagom_xla.cli.console import naming
+    from lagom_xla.cli import naming
     from lagom_xla.verify import verification as verification_lib
 
     plan = checked.load(arguments.plan)
     bar.say(f"lowering {arguments.target}")
-    target = command_lib.load_target(arguments, workers)
+    target = options.load_target(arguments, workers)
     bar.expect(len(verification_lib.configs(plan)))
     names = naming.Names()
     names.add(plan.xla, "the plan")

@@ -9,11 +9,10 @@ import pathlib
 from typing import TYPE_CHECKING
 
 from lagom_xla import errors
-from lagom_xla.cli.console import output
-from lagom_xla.cli.options import command as command_lib
-from lagom_xla.cli.options import compiling
-from lagom_xla.cli.options import pictures
-from lagom_xla.cli.stops import stopping
+from lagom_xla.cli import options
+from lagom_xla.cli import output
+from lagom_xla.cli import pictures
+from lagom_xla.cli import stopping
 
 if TYPE_CHECKING:
   from lagom_xla import cluster as cluster_lib
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
   from lagom_xla.whatif import comparing
 
 _EXAMPLES = f"""\
-{command_lib.TARGET_HELP}
+{options.TARGET_HELP}
 The function is called once for each number of GPUs, and decides what a step is
 there: whether the batch grows with them. An HLO module is of a fixed number of
 GPUs, so that GPUs and networks can be compared, and node counts cannot.
@@ -38,7 +37,7 @@ examples:
 
 def add(commands) -> None:
   """Adds the command."""
-  command = command_lib.add(
+  command = options.add_command(
     commands,
     "whatif",
     _run,
@@ -55,7 +54,7 @@ def add(commands) -> None:
     help="clusters with commas between; may be repeated; `lagom-xla clusters`"
     " lists them",
   )
-  command_lib.add_arg(command)
+  options.add_arg(command)
   _add_sizes(command)
   command.add_argument(
     "--search",
@@ -70,8 +69,8 @@ def add(commands) -> None:
     metavar="FILE",
     help="write a page for a browser: curves by nodes and by network",
   )
-  command_lib.add_format(command)
-  compiling.add(command)
+  options.add_format(command)
+  options.add_compiling(command)
   stopping.add_time_budget(command)
 
 
@@ -133,7 +132,7 @@ def _run(arguments: argparse.Namespace) -> None:
   else:
     table.show(output.console(), comparison, files)
   if compared.stopped is not None:
-    command_lib.say(
+    options.say(
       f"stopped by {compared.stopped.reason}: clusters that are not shown were"
       " not looked at. The next run goes on from what was compiled."
     )
@@ -141,7 +140,7 @@ def _run(arguments: argparse.Namespace) -> None:
 
 
 def _compare(arguments: argparse.Namespace) -> comparing.Compared:
-  from lagom_xla.cli.console import progress
+  from lagom_xla.cli import progress
   from lagom_xla.compile import source
   from lagom_xla.whatif import cases as cases_lib
 
@@ -153,17 +152,17 @@ def _compare(arguments: argparse.Namespace) -> comparing.Compared:
     progress.Bar(
       time_budget_s=arguments.time_budget, is_quiet=arguments.quiet
     ) as bar,
-    compiling.workers(arguments) as workers,
+    options.workers(arguments) as workers,
   ):
-    from lagom_xla.cli.console import naming
-    from lagom_xla.cli.processes import elsewhere
+    from lagom_xla.cli import elsewhere
+    from lagom_xla.cli import naming
     from lagom_xla.flags import environment
     from lagom_xla.whatif import comparing
 
     environment.check()
     rows, points = _cases(arguments)
     bar.expect(len({case.cluster.name for case in (*rows, *points)}))
-    keywords = command_lib.keywords(arguments)
+    keywords = options.keywords(arguments)
     lowered = elsewhere.Loader(arguments.target, keywords)
 
     def load(cluster: cluster_lib.Cluster) -> target_lib.Target:

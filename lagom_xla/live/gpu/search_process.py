@@ -6,7 +6,7 @@
       for facts in found: ...
 
 It takes no GPU and not this process's lock on Python, can be killed, and an
-abort of XLA's compiler ends it alone. `cli/processes/background.py` is what
+abort of XLA's compiler ends it alone. `cli/background.py` is what
 runs there.
 """
 
@@ -39,7 +39,7 @@ Begun = contextlib.AbstractContextManager[Iterator[dict[str, Any]]]
 FOUND = "found.jsonl"
 
 # By name: live/ is below cli/, and takes nothing of it into this process.
-_PROGRAM = "lagom_xla.cli.processes.background"
+_PROGRAM = "lagom_xla.cli.background"
 _TASK = "task.json"
 _SAID = "said.txt"
 _POLL_S = 0.1

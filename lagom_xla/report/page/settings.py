@@ -20,7 +20,6 @@ from lagom_xla.report.wording import compared
 from lagom_xla.tuner import tuning as tuning_lib
 from lagom_xla.verify import effects as effects_lib
 from lagom_xla.verify import nccl_effects
-from lagom_xla.verify import replaced
 
 _ms = in_words.milliseconds
 
@@ -67,7 +66,7 @@ def _all(tuning: tuning_lib.Tuning) -> Iterator[story_lib.Setting]:
 
 
 def _replaces(name: str, effect: effects_lib.Effect | None) -> str:
-  value = effect.replaces if effect else replaced.of_option(name)
+  value = effect.replaces if effect else effects_lib.replaced_value(name)
   return f"instead of {in_words.option(name, value)}"
 
 

@@ -15,7 +15,6 @@ from typing import Any
 from lagom_xla import plan as plan_lib
 from lagom_xla import validation
 from lagom_xla.flags import check as check_lib
-from lagom_xla.flags import findings as findings_lib
 from lagom_xla.flags import merge as merge_lib
 from lagom_xla.flags import options as xla_options
 
@@ -53,7 +52,7 @@ class Checked:
 
   jaxlib_version: str
   num_flags: int
-  findings: tuple[findings_lib.Finding, ...]
+  findings: tuple[check_lib.Finding, ...]
   suggestion: str
   is_fatal: bool
 

@@ -13,7 +13,6 @@ from lagom_xla.report.wording import compared
 from lagom_xla.tuner import tuning as tuning_lib
 from lagom_xla.verify import effects as effects_lib
 from lagom_xla.verify import nccl_effects
-from lagom_xla.verify import replaced
 
 _ms = in_words.milliseconds
 
@@ -106,7 +105,7 @@ def _option(
     return _effect(effect)
   text = (
     f"{name}={in_words.option(name, str(value))} instead of"
-    f" {in_words.option(name, replaced.of_option(name))}; not checked"
+    f" {in_words.option(name, effects_lib.replaced_value(name))}; not checked"
   )
   return 0.0, screen.wrapped(text, indent=2)
 

@@ -8,10 +8,10 @@ that no time of a plan is under it; reports say what it does to today's step.
 
 from __future__ import annotations
 
-from lagom_xla.apply import cap
 from lagom_xla.costs import in_words
 from lagom_xla.costs import step as step_lib
 from lagom_xla.flags import environment
+from lagom_xla.flags import nccl_channels
 from lagom_xla.search.nccl import channel_cap
 
 
@@ -29,15 +29,15 @@ def note() -> str:
 
 def uncosted() -> str:
   """That NCCL_MAX_CTAS is set, and not costed; "" where it is not set."""
-  most = cap.inherited()
+  most = nccl_channels.inherited()
   if most is None:
     return ""
-  return f"{cap.VARIABLE} is {most} here, and no time is under it"
+  return f"{nccl_channels.VARIABLE} is {most} here, and no time is under it"
 
 
 def uncosted_of(step: step_lib.Step) -> str:
   """The same, with the time that a step takes today under NCCL_MAX_CTAS."""
-  most = cap.inherited()
+  most = nccl_channels.inherited()
   if most is None:
     return ""
   own = step.capped(None)  # NCCL takes its variable in place of XLA's cap.

@@ -23,10 +23,10 @@ import jax
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
 from lagom_xla.compile import config as config_lib
+from lagom_xla.flags import check
 from lagom_xla.flags import debug_options
 from lagom_xla.flags import environment
 from lagom_xla.flags import nccl_channels
-from lagom_xla.flags import reading
 from lagom_xla.flags import recipes
 from lagom_xla.flags import syntax
 
@@ -125,7 +125,7 @@ def _reset(xla_flags: str) -> dict[str, debug_options.Value]:
   known_options = debug_options.options()
   return {
     name: known_options[name].default
-    for name in recipes.without_defaults(reading.values(flags))
+    for name in recipes.without_defaults(check.values_of(flags))
     if not name.startswith(environment.NOT_OF_THE_STEP)
   }
 

@@ -8,7 +8,6 @@ import dataclasses
 
 import pytest
 
-from lagom_xla.apply.nccl import rules as rules_lib
 from lagom_xla.apply.nccl import table as table_lib
 import tuner_plugin
 
@@ -53,8 +52,8 @@ def test_a_chunk_is_whole_grains_and_fits_the_buffer(
     chunk_bytes=asked,
   )
   table_lib.write(table, [rule])
-  number = rules_lib.KINDS[kind]
-  pair = rules_lib.ALGORITHMS[algorithm], rules_lib.PROTOCOLS[protocol]
+  number = table_lib.KINDS[kind]
+  pair = table_lib.ALGORITHMS[algorithm], table_lib.PROTOCOLS[protocol]
   with tuner_plugin.communicator(plugin, table) as communicator:
     assert communicator.chosen(number, 16 * _MIB) == (*pair, 4)
     assert communicator.chunk(number, 4 * _MIB, nccls, *pair) == gets

@@ -19,7 +19,6 @@ import pytest
 
 from benchmarks import plugin_call
 from lagom_xla.apply.nccl import build
-from lagom_xla.apply.nccl import rules as rules_lib
 from lagom_xla.apply.nccl import table as table_lib
 import tuner_plugin
 
@@ -77,7 +76,7 @@ def sanitized(plugin, tmp_path_factory) -> _Driver:
     pytest.skip(f"this compiler has no sanitizers: {error.stderr[-200:]!r}")
 
 
-def _fuzzed_rules() -> list[rules_lib.Rule]:
+def _fuzzed_rules() -> list[table_lib.Rule]:
   return [
     dataclasses.replace(
       _RULE,
@@ -92,7 +91,7 @@ def _fuzzed_rules() -> list[rules_lib.Rule]:
       chunk_bytes=500 << 2 * i,
     )
     for num_ranks in (8, 16)
-    for kind in rules_lib.KINDS
+    for kind in table_lib.KINDS
     for i, (algorithm, protocol) in enumerate(
       [("ring", "ll"), ("tree", "ll128"), ("nvls", "simple"), ("pat", "simple")]
     )

@@ -9,7 +9,6 @@ import dataclasses
 
 import pytest
 
-from lagom_xla.apply.nccl import layout
 from lagom_xla.apply.nccl import table as table_lib
 import tuner_plugin
 
@@ -28,7 +27,7 @@ def _with(content: bytes, at: int, word: int) -> bytes:
   return content[:at] + word.to_bytes(8, "little") + content[at + 8 :]
 
 
-_WHOLE = layout.encode([_RULE])
+_WHOLE = table_lib.encode([_RULE])
 _SLOT_1, _RULES_1 = 64 + 24, 4096 + 64 * 32
 
 
@@ -78,8 +77,8 @@ def test_without_a_variable_there_is_no_table_and_no_warning(plugin):
 
 def test_a_stale_copy_is_refused_where_the_checksum_is_known(plugin, table):
   for checksum, chosen in (
-    (layout.checksum([_RULE]), (_RING, _SIMPLE, 4)),
-    (layout.checksum([]), None),
+    (table_lib.checksum([_RULE]), (_RING, _SIMPLE, 4)),
+    (table_lib.checksum([]), None),
     ("nonsense", None),
   ):
     env = {"LAGOM_XLA_NCCL_CHECKSUM": checksum}

@@ -12,8 +12,6 @@ from hypothesis import strategies as st
 import pytest
 
 from lagom_xla.apply.nccl import build
-from lagom_xla.apply.nccl import layout
-from lagom_xla.apply.nccl import rules as rules_lib
 from lagom_xla.apply.nccl import table as table_lib
 import tuner_plugin
 
@@ -48,7 +46,9 @@ def test_a_rule_is_applied_to_its_sizes_alone(plugin, table, version):
     for kind in (-1, 0, 1, 2, 3, 5, 99):
       assert communicator.chosen(kind, 16 * _MIB) is None
   (counts,) = table_lib.read(table).counts
-  assert counts == layout.Counts(num_applied=2, num_unavailable=0, num_chunks=0)
+  assert counts == table_lib.Counts(
+    num_applied=2, num_unavailable=0, num_chunks=0
+  )
 
 
 @pytest.mark.parametrize("version", _VERSIONS)
@@ -90,30 +90,30 @@ def test_a_rule_without_channels_and_chunk_leaves_them_to_nccl(plugin, table):
 def test_every_choice_is_the_tables(plugin, tmp_path_factory, data):
   """Many rules, against a search in the list of them."""
   rules = []
-  for kind in data.draw(st.sets(st.sampled_from(sorted(rules_lib.KINDS)))):
+  for kind in data.draw(st.sets(st.sampled_from(sorted(table_lib.KINDS)))):
     bounds = sorted(data.draw(st.sets(st.integers(1, 60), max_size=12)))
     for least, most in zip(bounds[::2], bounds[1::2], strict=False):
       rules.append(
-        rules_lib.Rule(
+        table_lib.Rule(
           kind=kind,
           num_ranks=data.draw(st.sampled_from((8, 16))),
           num_nodes=data.draw(st.sampled_from((1, 2))),
           min_bytes=least,
           max_bytes=most,
-          algorithm=data.draw(st.sampled_from(sorted(rules_lib.ALGORITHMS))),
-          protocol=data.draw(st.sampled_from(sorted(rules_lib.PROTOCOLS))),
+          algorithm=data.draw(st.sampled_from(sorted(table_lib.ALGORITHMS))),
+          protocol=data.draw(st.sampled_from(sorted(table_lib.PROTOCOLS))),
           num_channels=data.draw(st.integers(0, 64)),
         )
       )
   path = tmp_path_factory.mktemp("table") / "table.bin"
   table_lib.write(path, rules)
   with tuner_plugin.communicator(plugin, path) as communicator:
-    for kind, number in rules_lib.KINDS.items():
+    for kind, number in table_lib.KINDS.items():
       for num_bytes in range(62):
         wanted = [
           (
-            rules_lib.ALGORITHMS[rule.algorithm],
-            rules_lib.PROTOCOLS[rule.protocol],
+            table_lib.ALGORITHMS[rule.algorithm],
+            table_lib.PROTOCOLS[rule.protocol],
             rule.num_channels,
           )
           for rule in rules

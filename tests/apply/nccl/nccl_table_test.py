@@ -17,9 +17,7 @@ import pytest
 
 from lagom_xla import errors
 from lagom_xla import plan as plan_lib
-from lagom_xla.apply.nccl import layout
-from lagom_xla.apply.nccl import per_function
-from lagom_xla.apply.nccl import rules as rules_lib
+from lagom_xla.apply import env
 from lagom_xla.apply.nccl import table
 from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import nccl
@@ -30,13 +28,13 @@ _RULE = dataclasses.replace(tuner_plugin.RULE, kind="all-gather")
 
 
 @st.composite
-def _rules(draw: st.DrawFn) -> tuple[rules_lib.Rule, ...]:
+def _rules(draw: st.DrawFn) -> tuple[table.Rule, ...]:
   """Rules in order, several for a communicator, some next to each other."""
   rules = []
   for kind, num_ranks, num_nodes in draw(
     st.sets(
       st.tuples(
-        st.sampled_from(sorted(rules_lib.KINDS)),
+        st.sampled_from(sorted(table.KINDS)),
         st.integers(2, 2**31 - 1),
         st.integers(1, 2**31 - 1),
       ),
@@ -48,19 +46,19 @@ def _rules(draw: st.DrawFn) -> tuple[rules_lib.Rule, ...]:
     )
     for least, most in zip(bounds[::2], bounds[1::2], strict=False):
       rules.append(
-        rules_lib.Rule(
+        table.Rule(
           kind=kind,
           num_ranks=num_ranks,
           num_nodes=num_nodes,
           min_bytes=least,
           max_bytes=most,
-          algorithm=draw(st.sampled_from(sorted(rules_lib.ALGORITHMS))),
-          protocol=draw(st.sampled_from(sorted(rules_lib.PROTOCOLS))),
+          algorithm=draw(st.sampled_from(sorted(table.ALGORITHMS))),
+          protocol=draw(st.sampled_from(sorted(table.PROTOCOLS))),
           num_channels=draw(st.integers(0, 64)),
           chunk_bytes=draw(st.integers(0, 2**31 - 1)),
         )
       )
-  return rules_lib.ordered(rules)
+  return table.in_order(rules)
 
 
 # The file.
@@ -70,13 +68,13 @@ def _rules(draw: st.DrawFn) -> tuple[rules_lib.Rule, ...]:
 def test_a_table_reads_back_as_it_was_written(rules, seed):
   shuffled = list(rules)
   random.Random(seed).shuffle(shuffled)
-  content = layout.encode(shuffled)
-  read = layout.decode(content, where="it")
+  content = table.encode(shuffled)
+  read = table.decode(content, where="it")
   assert (read.version, read.rules) == (1, rules)
   assert {count.num_applied for count in read.counts} <= {0}
   assert len(read.counts) == len(rules)
-  assert content == layout.encode(rules)
-  assert layout.checksum(shuffled) == layout.checksum(rules)
+  assert content == table.encode(rules)
+  assert table.checksum(shuffled) == table.checksum(rules)
 
 
 @settings(max_examples=30)
@@ -97,11 +95,11 @@ def test_no_change_of_a_rule_goes_unnoticed(at, value):
   rules = [
     dataclasses.replace(_RULE, num_ranks=num_ranks) for num_ranks in (2, 4, 8)
   ]
-  content = bytearray(layout.encode(rules))
+  content = bytearray(table.encode(rules))
   place = content.index(2, 4096) + at % (3 * 32)
   content[place] ^= value
   with pytest.raises(errors.TableError, match="checksum is wrong"):
-    layout.decode(bytes(content), where="it")
+    table.decode(bytes(content), where="it")
 
 
 def test_a_table_is_read_without_jax():
@@ -129,8 +127,8 @@ def test_writing_replaces_a_file_and_leaves_nothing_beside_it(tmp_path):
   [
     (b"", "too short"),
     (bytes(8192), "not a table of lagom_xla's"),
-    (layout.encode([_RULE])[:-1], "size is wrong"),
-    (b"lagomanc\x02" + layout.encode([])[9:], "has format 2"),
+    (table.encode([_RULE])[:-1], "size is wrong"),
+    (b"lagomanc\x02" + table.encode([])[9:], "has format 2"),
     (None, "Cannot read"),
   ],
 )
@@ -156,7 +154,7 @@ def test_a_table_that_cannot_be_written_or_switched_is_an_error(tmp_path):
   assert path.read_bytes() == b"x" * 8192
 
 
-def _many(num_rules: int) -> list[rules_lib.Rule]:
+def _many(num_rules: int) -> list[table.Rule]:
   return [
     dataclasses.replace(_RULE, min_bytes=i + 1, max_bytes=i + 1)
     for i in range(num_rules)
@@ -203,12 +201,12 @@ def test_a_table_holds_4096_rules_and_no_more(tmp_path):
 )
 def test_a_rule_out_of_range_is_refused(change, message):
   with pytest.raises(errors.RuleError, match=message):
-    layout.encode([dataclasses.replace(_RULE, **change)])
+    table.encode([dataclasses.replace(_RULE, **change)])
 
 
 def test_a_size_has_one_rule():
   with pytest.raises(errors.RuleError, match="share 16777216 bytes"):
-    layout.encode([_RULE, dataclasses.replace(_RULE, min_bytes=16 * _MIB)])
+    table.encode([_RULE, dataclasses.replace(_RULE, min_bytes=16 * _MIB)])
 
 
 def _setting(
@@ -232,12 +230,12 @@ def _setting(
 
 
 def test_a_plans_setting_is_a_rule_for_its_size():
-  (rule,) = rules_lib.of_settings([_setting("all-gather", 16 * _MIB)])
+  (rule,) = table.rules_of([_setting("all-gather", 16 * _MIB)])
   assert rule == dataclasses.replace(_RULE, min_bytes=16 * _MIB)
 
 
 def test_a_setting_is_a_rule_for_each_call_of_its_collectives():
-  rules = rules_lib.of_settings(
+  rules = table.rules_of(
     [
       _setting("all-reduce", 16 * _MIB, 32 * _MIB, algorithm="tree"),
       _setting("all-gather", 990),
@@ -257,7 +255,7 @@ def test_a_setting_is_a_rule_for_each_call_of_its_collectives():
 def test_the_arrays_of_a_collective_share_its_channels(
   num_channels, num_arrays, share
 ):
-  (rule,) = rules_lib.of_settings(
+  (rule,) = table.rules_of(
     [
       _setting(
         "all-gather", 990, num_channels=num_channels, num_arrays=num_arrays
@@ -269,7 +267,7 @@ def test_the_arrays_of_a_collective_share_its_channels(
 
 def test_two_settings_for_a_size_make_no_rules():
   with pytest.raises(errors.RuleError, match="share 990 bytes"):
-    rules_lib.of_settings(
+    table.rules_of(
       [_setting("all-gather", 990), _setting("all-gather", 990, 7)]
     )
 
@@ -279,7 +277,7 @@ def test_what_no_tuner_is_asked_about_has_no_rule():
     _setting("collective-permute", algorithm="p2p"),
     _setting("all-to-all", algorithm="p2p"),
   ]
-  assert rules_lib.of_settings(entries) == ()
+  assert table.rules_of(entries) == ()
 
 
 # NCCL's own variables.
@@ -295,7 +293,7 @@ def test_nccls_variables_say_what_the_rules_of_a_function_agree_on():
       _RULE, kind="reduce-scatter", num_ranks=2, algorithm="pat"
     ),
   ]
-  assert per_function.variables(rules) == {
+  assert env.per_function(rules) == {
     "NCCL_ALGO": "allgather:ring;allreduce:nvls,ring",
     "NCCL_PROTO": "allgather:simple;allreduce:simple;reducescatter:simple",
   }
@@ -304,12 +302,12 @@ def test_nccls_variables_say_what_the_rules_of_a_function_agree_on():
 @pytest.mark.parametrize("protocol", ["ll", "ll128"])
 def test_nccls_variables_never_force_a_protocol_that_may_harm(protocol):
   rule = dataclasses.replace(_RULE, protocol=protocol)
-  assert per_function.variables([rule]) == {"NCCL_ALGO": "allgather:ring"}
+  assert env.per_function([rule]) == {"NCCL_ALGO": "allgather:ring"}
 
 
 def test_rules_that_agree_on_nothing_need_no_variables():
   other = dataclasses.replace(
     _RULE, num_ranks=2, algorithm="pat", protocol="ll"
   )
-  assert per_function.variables([_RULE, other]) == {}
-  assert per_function.variables([]) == {}
+  assert env.per_function([_RULE, other]) == {}
+  assert env.per_function([]) == {}

@@ -16,7 +16,6 @@ import pytest
 from lagom_xla import errors
 from lagom_xla.apply import files
 from lagom_xla.apply.nccl import build
-from lagom_xla.apply.nccl import layout
 from lagom_xla.apply.nccl import table
 from lagom_xla.cli.commands import plugin as plugin_command
 from lagom_xla.compile import config as config_lib
@@ -151,7 +150,7 @@ def test_the_command_prints_what_makes_the_plugin_follow_a_plan(
   path = pathlib.Path(variables["LAGOM_XLA_NCCL_TABLE"])
   rules = table.read(path).rules
   assert [rule.max_bytes for rule in rules] == [GATHERED_BYTES]
-  assert variables["LAGOM_XLA_NCCL_CHECKSUM"] == layout.checksum(rules)
+  assert variables["LAGOM_XLA_NCCL_CHECKSUM"] == table.checksum(rules)
 
 
 def test_the_command_refuses_a_plan_without_a_table(package, tmp_path):

@@ -26,7 +26,7 @@ import hlo_text
 from lagom_xla import cluster
 from lagom_xla import errors
 from lagom_xla import plan as plan_lib
-from lagom_xla.apply import compile as apply_compile
+from lagom_xla.apply import checked
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import target as target_lib
 from lagom_xla.costs import step as step_lib
@@ -303,7 +303,7 @@ def test_a_plan_whose_order_is_for_another_schedule_is_refused(
   with pytest.raises(errors.PlanError, match="orders are not for this step"):
     verification.verify(dataclasses.replace(made, xla=alone), target)
   with pytest.raises(errors.PlanError, match="orders are not for this step"):
-    apply_compile.compile_with(dataclasses.replace(made, xla=alone), target)
+    checked.compile_with(dataclasses.replace(made, xla=alone), target)
 
 
 def test_a_step_that_would_forget_what_it_donates_keeps_xlas_order(

@@ -4,7 +4,8 @@
 
 On a terminal it is a bar with what is going on and the time that is left;
 elsewhere, a line for each piece of work, and one for what is going on where
-nothing was said for a while.
+nothing was said for a while: so a log tells that a command is at work and at
+what, and a quick one says nothing.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Callable, Iterator
 import contextlib
 import datetime
 import sys
+import threading
 import time
 from typing import TYPE_CHECKING
 
@@ -21,7 +23,6 @@ import rich.progress
 import rich.table
 import rich.text
 
-from lagom_xla.cli.console import silence
 from lagom_xla.compile import watching
 
 if TYPE_CHECKING:
@@ -83,9 +84,9 @@ class Bar:
     self._is_searched = False
     self._default_us: float | None = None
     self._words = "loading JAX"
-    self._silence: silence.Silence | None = None
+    self._silence: Silence | None = None
     if is_open and not (self._is_bar or self._is_quiet):
-      self._silence = silence.Silence(self._say_what_goes_on)
+      self._silence = Silence(self._say_what_goes_on)
     self._progress = rich.progress.Progress(
       rich.progress.TextColumn(
         "{task.description}",
@@ -248,3 +249,42 @@ class _Time(rich.progress.ProgressColumn):
       return rich.text.Text(left.replace(", at most ", "≤ ").lstrip(", "))
     elapsed_s = round(task.elapsed or 0.0)
     return rich.text.Text(str(datetime.timedelta(seconds=elapsed_s)))
+
+
+# Somebody who waits wonders after two seconds.
+FIRST_S = 1.0
+_LONGEST_S = 60.0
+_LOOKS_S = 0.1
+
+
+class Silence:
+  """Calls a function, in a thread of its own, where it was silent too long."""
+
+  def __init__(self, say: Callable[[], None]):
+    """Begins to wait.
+
+    Args:
+      say: says what is going on.
+    """
+    self._say = say
+    self._most_s = FIRST_S
+    self._heard_s = time.monotonic()
+    self._ended = threading.Event()
+    self._thread = threading.Thread(target=self._watch, daemon=True)
+    self._thread.start()
+
+  def heard(self) -> None:
+    """Something was said."""
+    self._heard_s = time.monotonic()
+
+  def end(self) -> None:
+    """Says nothing more."""
+    self._ended.set()
+    self._thread.join()
+
+  def _watch(self) -> None:
+    while not self._ended.wait(_LOOKS_S):
+      if time.monotonic() - self._heard_s >= self._most_s:
+        self._say()
+        self.heard()
+        self._most_s = min(2 * self._most_s, _LONGEST_S)

@@ -21,8 +21,8 @@ import types
 from typing import Any, NoReturn
 
 from lagom_xla import errors
-from lagom_xla.cli.console import output
-from lagom_xla.cli.stops import ending
+from lagom_xla.cli import ending
+from lagom_xla.cli import output
 
 _UNITS_S = {"": 1, "s": 1, "m": 60, "h": 3600}
 # There is no result: the exit status of errors.

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Background search: `lagom-xla tune` of a step that is training meanwhile.
 
-    python -m lagom_xla.cli.processes.background FOLDER PARENT
+    python -m lagom_xla.cli.background FOLDER PARENT
 
 FOLDER holds a step (`compile/lowered.py`) and a task; what is found
 is added there to a file, a JSON object per line, as soon as it is known. The
@@ -22,9 +22,8 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from lagom_xla import errors
-from lagom_xla.cli.options import compiling
-from lagom_xla.cli.options import profiled
-from lagom_xla.cli.stops import stopping
+from lagom_xla.cli import options
+from lagom_xla.cli import stopping
 from lagom_xla.compile import worker
 
 if TYPE_CHECKING:
@@ -64,7 +63,7 @@ def _search(folder: pathlib.Path, task: search_lib.Task) -> None:
   begin_s = time.monotonic()
   arguments = argparse.Namespace(workers=task.num_workers, no_cache=False)
   # What it proposes is proven to compile: the training process runs it next.
-  with compiling.workers(arguments, generates_code=True) as workers:
+  with options.workers(arguments, generates_code=True) as workers:
     target = _target(folder)
     if workers is not None:
       target = target.with_workers(workers)
@@ -116,7 +115,7 @@ def _tuned(
     )
 
   try:
-    with profiled.pricing(argparse.Namespace(profile=task.trace), target):
+    with options.pricing(argparse.Namespace(profile=task.trace), target):
       return tune()
   except (errors.TraceError, errors.HloError) as error:
     _say(folder, warning=f"{error} Costs are predicted instead.")

@@ -1,12 +1,17 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The parts that commands share: their descriptions and TARGET."""
+"""The parts that commands share: TARGET, --workers and --profile, and speech.
+
+Compiles run in worker processes, from the user's cache. Workers import JAX
+while the command lowers its target, so they are started first.
+"""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterator
 import contextlib
+import os
 import pathlib
 import sys
 import textwrap
@@ -16,9 +21,11 @@ import warnings
 from lagom_xla import errors
 
 if TYPE_CHECKING:
-  from lagom_xla.compile import pool
+  from lagom_xla.cli import progress
+  from lagom_xla.compile import pool as pool_lib
   from lagom_xla.compile import target as target_lib
   from lagom_xla.costs import step as step_lib
+  from lagom_xla.profiling import costing as costing_lib
 
 TARGET_HELP = """\
 what to look at:
@@ -31,7 +38,7 @@ what to look at:
 Arguments are arrays or jax.ShapeDtypeStructs, sharded over those devices."""
 
 # Where warnings of ours come from.
-_PACKAGE = pathlib.Path(__file__).parents[2]
+_PACKAGE = pathlib.Path(__file__).parents[1]
 
 # Whether nothing is said: of the command that runs.
 _is_quiet = False
@@ -44,7 +51,7 @@ _CLUSTER_HELP = (
 )
 
 
-def add(
+def add_command(
   commands,
   name: str,
   function: Callable[[argparse.Namespace], None],
@@ -142,7 +149,7 @@ def check_target(arguments: argparse.Namespace) -> None:
 
 
 def load_target(
-  arguments: argparse.Namespace, workers: pool.Pool | None = None
+  arguments: argparse.Namespace, workers: pool_lib.Pool | None = None
 ) -> target_lib.Target:
   """The target that the arguments of `add_target` describe.
 
@@ -247,3 +254,159 @@ def say(text: str) -> None:
   """Says something to the user beside the result, unless it shall be quiet."""
   if not _is_quiet:
     print(f"lagom-xla: {text}", file=sys.stderr)
+
+
+def add_compiling(command: argparse.ArgumentParser) -> None:
+  """Adds --workers and --no-cache."""
+  command.add_argument(
+    "--workers",
+    type=_num_workers,
+    metavar="N",
+    default=os.environ.get("LAGOM_XLA_WORKERS"),
+    help="processes that compile (default: $LAGOM_XLA_WORKERS, or one per"
+    " core); 0 compiles in the command itself, which an abort in XLA then ends",
+  )
+  command.add_argument(
+    "--no-cache",
+    action="store_true",
+    help="compile anew what was compiled before; compiles are kept in"
+    " $XDG_CACHE_HOME/lagom_xla, or where LAGOM_XLA_CACHE says (a folder, or"
+    " off)",
+  )
+
+
+@contextlib.contextmanager
+def workers(
+  arguments: argparse.Namespace,
+  *,
+  generates_code: bool = False,
+  num_early: int = 1,
+) -> Iterator[pool_lib.Pool | None]:
+  """The workers that the arguments of `add` ask for; None for none.
+
+  Args:
+    arguments: of the command.
+    generates_code: see `pool.Pool`.
+    num_early: see `pool.Pool`.
+  """
+  if arguments.workers == 0:
+    yield None
+    return
+  from lagom_xla.compile import cache as cache_lib
+  from lagom_xla.compile import pool as pool_lib
+
+  cache = None if arguments.no_cache else cache_lib.of_user()
+  with pool_lib.Pool(
+    arguments.workers,
+    cache=cache,
+    warn=say,
+    generates_code=generates_code,
+    num_early=num_early,
+  ) as pool:
+    yield pool
+
+
+def _num_workers(text: str) -> int:
+  if not text.isdecimal():
+    raise argparse.ArgumentTypeError(f"{text!r} is no number of processes")
+  return int(text)
+
+
+def add_profile(command: argparse.ArgumentParser) -> None:
+  """Adds --profile."""
+  command.add_argument(
+    "--profile",
+    metavar="DIR",
+    help="what jax.profiler.trace wrote of a run of this step: costs are"
+    " measured where it has them, and scaled by what it shows elsewhere",
+  )
+
+
+@contextlib.contextmanager
+def pricing(
+  arguments: argparse.Namespace, target: target_lib.Target
+) -> Iterator[costing_lib.Costing | None]:
+  """Prices what is inside by the profile that the arguments of `add` name.
+
+  Args:
+    arguments: the arguments.
+    target: what is priced; its schedule is the module that ran, if the trace
+      does not hold that. It ran under the cap on channels of XLA_FLAGS.
+
+  Yields:
+    What the profile says of costs; None without a profile.
+
+  Raises:
+    TraceError: there is no trace, or it is of another step.
+    CompileError: the target's schedule is needed and cannot be had.
+  """
+  if arguments.profile is None:
+    yield None
+    return
+  from lagom_xla.costs import measured
+  from lagom_xla.flags import nccl_channels
+  from lagom_xla.profiling import costing as costing_lib
+  from lagom_xla.profiling import profile as profile_lib
+  from lagom_xla.profiling import xspace
+
+  trace = xspace.read(pathlib.Path(arguments.profile))
+  has_module = any(process.modules for process in trace.processes)
+  module = None if has_module else target.schedule()
+  profile = profile_lib.of_trace(trace, module)
+  costed = costing_lib.of_profile(
+    profile, target.cluster, max_channels=nccl_channels.most({})
+  )
+  with measured.pricing(costed.measured):
+    yield costed
+
+
+def inspected(
+  arguments: argparse.Namespace, target: target_lib.Target, bar: progress.Bar
+) -> tuple[step_lib.Step, costing_lib.Costing | None]:
+  """The step as it runs today, and what the profile says of its costs.
+
+  Args:
+    arguments: those of `add`.
+    target: what is inspected.
+    bar: which says what goes on.
+
+  Raises:
+    TraceError: there is no trace, or it is of another step.
+    CompileError: XLA refuses the target.
+  """
+  from lagom_xla.cli import naming
+  from lagom_xla.tuner import tuner
+
+  bar.say("reading the profile" if arguments.profile else "costing the step")
+  with (
+    bar.told_of_compiles(naming.of_today()),
+    pricing(arguments, target) as costed,
+  ):
+    step = tuner.inspect(target)
+    check_profile(arguments, step)
+    return step, costed
+
+
+def check_profile(arguments: argparse.Namespace, step: step_lib.Step) -> None:
+  """Checks that the profile, if there is one, has something of a step.
+
+  Args:
+    arguments: those of `add`.
+    step: as it runs today, priced by the profile.
+
+  Raises:
+    TraceError: it has nothing: it is another program's.
+  """
+  from lagom_xla import errors
+  from lagom_xla.costs import coverage
+
+  if arguments.profile is None:
+    return
+  shares = coverage.measured_shares(step)
+  if shares and not any(shares.values()):
+    raise errors.TraceError(
+      f"The trace in {arguments.profile} is of another step than"
+      f" {step.analysis.module.name}: it has none of its kernels or"
+      " collectives, nor kernels of equal work. Trace this step, or leave out"
+      " --profile."
+    )

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Elsewhere: a process that lowers one target, for one number of devices.
 
-    python -m lagom_xla.cli.processes.elsewhere FILE PARENT < TASK
+    python -m lagom_xla.cli.elsewhere FILE PARENT < TASK
 
 A program that makes its mesh when it is imported has it of as many devices as
 JAX began with, and JAX begins once in a process. FILE gets the HLO module, or
