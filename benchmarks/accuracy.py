@@ -24,26 +24,60 @@ import os
 import pathlib
 import sys
 
-from benchmarks import groups
+from benchmarks import groups as groups_lib
 from benchmarks import measured
 from benchmarks import paper_facts
 from benchmarks import table as table_lib
-from benchmarks.collectives import autoccl_a40
 from benchmarks.collectives import calibrated
 from benchmarks.collectives import channel_rows
 from benchmarks.collectives import fit_networks
+from benchmarks.collectives import fit_paths
 from benchmarks.collectives import nccl_sweeps
 from benchmarks.collectives import nccl_tests
-from benchmarks.collectives import one_node
 from benchmarks.collectives import unseen
-from benchmarks.kernels import lone_kernel_errors
-from benchmarks.kernels import pytorch_kernels
+from benchmarks.kernels import lone_kernels
 from benchmarks.kernels import unseen_products
 from benchmarks.steps import published
 from benchmarks.steps import slowdowns
 from benchmarks.steps import times as step_times
-from benchmarks.steps import trace as step_trace
+from benchmarks.steps import traced_step
 from lagom_xla import errors
+
+_PANELS = ("products", "collectives")
+
+
+def draw(groups: Sequence[groups_lib.Group], file: pathlib.Path) -> None:
+  """Writes the picture; groups are sorted into panels by their names."""
+  import matplotlib.pyplot as plt
+
+  figure, axes = plt.subplots(
+    1, len(_PANELS), figsize=(11, 5.5), layout="constrained"
+  )
+  for axis, panel in zip(axes, _PANELS, strict=True):
+    limits_us = [float("inf"), 0.0]
+    for group in groups:
+      if not group.name.startswith(panel):
+        continue
+      measured = [c.measured for c in group.comparisons]
+      predicted = [c.predicted for c in group.comparisons]
+      axis.scatter(
+        measured,
+        predicted,
+        s=4,
+        label=group.name.removeprefix(f"{panel}: "),
+      )
+      limits_us[0] = min(limits_us[0], *measured)
+      limits_us[1] = max(limits_us[1], *measured)
+    axis.plot(limits_us, limits_us, color="black", linewidth=0.8)
+    axis.set(
+      title=f"Lone {panel}",
+      xscale="log",
+      yscale="log",
+      xlabel="measured, us",
+      ylabel="predicted, us",
+    )
+    axis.legend(fontsize="x-small", markerscale=3)
+  figure.savefig(file, dpi=110)
 
 
 def main() -> None:
@@ -61,12 +95,12 @@ def main() -> None:
   else:
     table_lib.show([_table(found)], "text")
   if arguments.plot is not None:
-    from benchmarks import plot
+    pass
 
-    plot.draw(found, arguments.plot)
+    draw(found, arguments.plot)
 
 
-def all_groups(data: pathlib.Path | None = None) -> Iterator[groups.Group]:
+def all_groups(data: pathlib.Path | None = None) -> Iterator[groups_lib.Group]:
   """Every group that can be compared here.
 
   Args:
@@ -79,8 +113,8 @@ def all_groups(data: pathlib.Path | None = None) -> Iterator[groups.Group]:
   yield from unseen.compare()
   yield from unseen_products.compare()
   if data is not None:
-    for folder in step_trace.folders(data):
-      yield from lone_kernel_errors.groups(folder)
+    for folder in traced_step.folders(data):
+      yield from lone_kernels.groups(folder)
       yield from slowdowns.groups(folder)
       yield from step_times.groups(folder)
   for name, compare in _STEPS.items():
@@ -92,21 +126,21 @@ def all_groups(data: pathlib.Path | None = None) -> Iterator[groups.Group]:
     except errors.CompileError as error:
       _leave_out(name, str(error))
   yield from paper_facts.groups()
-  yield from autoccl_a40.compare()
+  yield from nccl_sweeps.compare_autoccl()
 
 
-def _nccl_tests(folder: pathlib.Path) -> Iterator[groups.Group]:
+def _nccl_tests(folder: pathlib.Path) -> Iterator[groups_lib.Group]:
   yield from nccl_tests.compare(folder)
-  yield from one_node.compare(folder.parent)
+  yield from fit_paths.compare(folder.parent)
   yield from fit_networks.compare(folder)
   yield from calibrated.compare(folder)
   yield from nccl_sweeps.compare(folder)
 
 
 # File or folder of --data -> what compares it.
-_STEPS: Mapping[str, Callable[[pathlib.Path], Iterator[groups.Group]]] = {
+_STEPS: Mapping[str, Callable[[pathlib.Path], Iterator[groups_lib.Group]]] = {
   "nccl_tests": _nccl_tests,
-  "contention": pytorch_kernels.groups,
+  "contention": lone_kernels.groups_of_pytorch,
   "hlo": published.groups,
 }
 
@@ -125,7 +159,7 @@ _COLUMNS = (
 )
 
 
-def _table(found: Sequence[groups.Group]) -> table_lib.Table:
+def _table(found: Sequence[groups_lib.Group]) -> table_lib.Table:
   return table_lib.Table(
     name="accuracy",
     title="Relative errors of the cost model",

@@ -7,14 +7,27 @@
 FOLDER is that of `python -m benchmarks.accuracy`, whose groups these spreads
 are taken from: of each part those that were held out, where there are any. An
 error is ln(measured / predicted), and a spread what 90 % of the errors are
-within, 5 % below it and 5 % above. It always holds 0. counted_errors.py says
-what counts as one error.
+within, 5 % below it and 5 % above. It always holds 0. One error counts what a
+plan can choose or a step adds up:
+
+- of collectives, a measured collective;
+- of contention, what all kernels lose beside one collective of a traced step,
+  for a setting is given to a collective; it weighs as much as that loss;
+- of kernels, all of a step that ran alone, with classes of alike kernels drawn
+  anew from those of the step (a bootstrap), for only their sum counts. Scatters
+  are left out: what they take depends on how often their indices repeat;
+- of steps, a whole one that was predicted from its module. What it takes beyond
+  its parts, such as ranks that wait for each other, counts in step times alone.
+
+Two errors count both ways: of the ratio of two algorithms, because which is
+NCCL's own differs by size and GPU; and of a step's kernels, because in which
+direction the next step's are wrong the few traced ones do not tell.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 import dataclasses
 import json
 import os
@@ -25,10 +38,85 @@ import sys
 import numpy as np
 
 from benchmarks import accuracy
-from benchmarks import counted_errors
 from benchmarks import groups as groups_lib
 from benchmarks import table as table_lib
 from lagom_xla.costs import spread as spread_lib
+
+# Slowdowns of less are the noise of a trace.
+_LEAST_LOSS = 0.05
+
+# Steps made of each traced one, by drawing from its kernels; the seed is fixed.
+_NUM_DRAWS = 1000
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Errors:
+  """ln(measured / predicted) of some figures, and what each weighs.
+
+  Attributes:
+    n: how many figures they are made of.
+    logs: the errors.
+    weights: of each.
+    has_sign: whether another figure's error is likely to have the same sign.
+  """
+
+  n: int
+  logs: np.ndarray
+  weights: np.ndarray
+  has_sign: bool = True
+
+
+def of_group(part: str, group: groups_lib.Group) -> Errors:
+  """What a group of figures shows of a part of the model."""
+  return _BY_PART.get(part, _of_figures)(group)
+
+
+def _of_figures(group: groups_lib.Group) -> Errors:
+  logs = np.log([c.measured / c.predicted for c in group.comparisons])
+  return Errors(n=len(logs), logs=logs, weights=np.ones_like(logs))
+
+
+def _without_sign(group: groups_lib.Group) -> Errors:
+  return dataclasses.replace(_of_figures(group), has_sign=False)
+
+
+def _of_losses(group: groups_lib.Group) -> Errors:
+  """By collective, of ratios that are named "KERNEL beside COLLECTIVE"."""
+  beside: dict[str, list[groups_lib.Comparison]] = {}
+  for comparison in group.comparisons:
+    collective = comparison.what.rpartition(" beside ")[2]
+    beside.setdefault(collective, []).append(comparison)
+
+  def lost(ratios: Iterable[float]) -> float:
+    return sum(max(ratio - 1, _LEAST_LOSS) for ratio in ratios)
+
+  predicted = [lost(c.predicted for c in found) for found in beside.values()]
+  measured = [lost(c.measured for c in found) for found in beside.values()]
+  return Errors(
+    n=len(beside),
+    logs=np.log(np.divide(measured, predicted)),
+    weights=np.maximum(predicted, measured),
+  )
+
+
+def _of_sums(group: groups_lib.Group) -> Errors:
+  """Of the sums of figures that are drawn from these."""
+  predicted = np.array([c.predicted for c in group.comparisons])
+  measured = np.array([c.measured for c in group.comparisons])
+  n = len(measured)
+  drawn = np.random.default_rng(0).integers(n, size=(_NUM_DRAWS, n))
+  logs = np.log(measured[drawn].sum(axis=1) / predicted[drawn].sum(axis=1))
+  return Errors(n=n, logs=logs, weights=np.ones_like(logs), has_sign=False)
+
+
+_BY_PART: Mapping[str, Callable[[groups_lib.Group], Errors]] = {
+  "short_settings": _without_sign,
+  "long_settings": _without_sign,
+  "contention": _of_losses,
+  "products": _of_sums,
+  "other_kernels": _of_sums,
+}
+
 
 _OUTPUT = pathlib.Path(spread_lib.__file__).parent / "fitted" / "errors.json"
 # In names of groups whose figures no fit saw.
@@ -79,7 +167,7 @@ def spreads(
 def _spread(part: str, shown: Sequence[groups_lib.Group]) -> spread_lib.Spread:
   held_out = [g for g in shown if any(words in g.name for words in _HELD_OUT)]
   shown = held_out or shown
-  found = [counted_errors.of_group(part, group) for group in shown]
+  found = [of_group(part, group) for group in shown]
   logs = np.concatenate([errors.logs for errors in found])
   weights = np.concatenate([errors.weights for errors in found])
   signed = logs, weights

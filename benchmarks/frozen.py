@@ -32,7 +32,7 @@ from typing import Any
 
 import jax
 
-from benchmarks import command_line
+from benchmarks import table
 
 _CHECKED_FLAGS = (
   "--xla_gpu_enable_latency_hiding_scheduler=true"
@@ -255,9 +255,7 @@ def main() -> None:
   recording = commands.add_parser("record")
   recording.add_argument("folder", type=pathlib.Path)
   recording.add_argument("--data", type=pathlib.Path)
-  recording.add_argument(
-    "--only", type=command_line.names, default=tuple(_CASES)
-  )
+  recording.add_argument("--only", type=table.names, default=tuple(_CASES))
   comparing = commands.add_parser("compare")
   comparing.add_argument("before", type=pathlib.Path)
   comparing.add_argument("after", type=pathlib.Path)

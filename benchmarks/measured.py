@@ -11,7 +11,7 @@ import re
 
 from benchmarks import data as data_lib
 from benchmarks import groups
-from benchmarks.collectives import table_rows
+from benchmarks.collectives import lone_collective
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import gemm
 from lagom_xla.costs import nccl
@@ -137,7 +137,7 @@ def products() -> Iterator[groups.Group]:
 def collectives() -> Iterator[groups.Group]:
   """Lone collectives, by device, small ones apart."""
   by_group: dict[str, list[groups.Comparison]] = {}
-  for row in table_rows.read():
+  for row in lone_collective.read_table():
     size = "64 KiB and more" if row.is_large else "below 64 KiB"
     by_group.setdefault(f"collectives: {row.device}, {size}", []).append(
       groups.Comparison(

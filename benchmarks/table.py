@@ -1,23 +1,31 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""A table of figures that came out of a run, with the target it is held to.
+"""Tables of figures that came out of a run, and the command line for them.
 
 Rows are plain data with figures as they are (shares as shares, times in the
 unit of their name), which is what JSON gets. A column says how a figure is
 written in a terminal and in CSV.
+
+A row takes minutes, all of them hours. So a run of some modules puts its rows
+in the place of theirs, and the table that it writes has all others as they
+were.
 """
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Iterable, Mapping, Sequence
 import csv
 import dataclasses
 import json
 import pathlib
+import sys
 from typing import Any
 
 import rich.console
 import rich.table
+
+from lagom_xla import errors
 
 # Strings, numbers and None.
 Row = Mapping[str, Any]
@@ -153,3 +161,90 @@ def _write_csv(
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(heads)
     writer.writerows(rows)
+
+
+def beside(
+  table: Table,
+  folder: pathlib.Path,
+  names: Sequence[tuple[Any, ...]],
+  *,
+  fields: Sequence[str] = ("module",),
+) -> list[Row]:
+  """The rows of a table and those that are kept.
+
+  Args:
+    table: what this run has made.
+    folder: where the table of earlier runs is, if there is one.
+    names: of all rows, in their order. What the file has of others is dropped,
+      and said.
+    fields: what of a row makes its name.
+
+  Raises:
+    LagomError: the file has other columns.
+  """
+
+  def name(row: Row) -> tuple[Any, ...]:
+    return tuple(row[field] for field in fields)
+
+  made = set(map(name, table.rows))
+  rows = [*table.rows]
+  for row in _read(table, folder / f"{table.name}.csv"):
+    if name(row) not in names:
+      dropped = f"no {' on '.join(map(str, name(row)))} any more: row dropped"
+      print(f"{table.name}: there is {dropped}", file=sys.stderr, flush=True)
+    elif name(row) not in made:
+      rows.append(row)
+  return sorted(rows, key=lambda row: names.index(name(row)))
+
+
+def _read(table: Table, path: pathlib.Path) -> list[Row]:
+  if not path.exists():
+    return []
+  with path.open(newline="", encoding="utf-8") as file:
+    reader = csv.DictReader(file)
+    if reader.fieldnames != [column.field for column in table.columns]:
+      raise errors.LagomError(
+        f"{path} has other columns than are written now: move it away, or run"
+        " without --only."
+      )
+    return [
+      {c.field: _value(c, line[c.field]) for c in table.columns}
+      for line in reader
+    ]
+
+
+def _value(column: Column, cell: str) -> Any:
+  """What a cell says, to as many digits as it has."""
+  if not column.form:
+    return cell
+  if not cell:
+    return None
+  if column.form == "d":
+    return int(cell)
+  return float(cell[:-1]) / 100 if cell.endswith("%") else float(cell)
+
+
+def parser(module: str, doc: str | None) -> argparse.ArgumentParser:
+  """The parser of a benchmark that prints tables, with --format and --csv.
+
+  Args:
+    module: what `python -m` runs.
+    doc: its docstring, whose first line --help shows.
+  """
+  made = argparse.ArgumentParser(
+    prog=f"python -m {module}", description=(doc or "").partition("\n")[0]
+  )
+  made.add_argument("--format", choices=("text", "json"), default="text")
+  made.add_argument(
+    "--csv",
+    type=pathlib.Path,
+    metavar="FOLDER",
+    help="also write the tables into this folder; a command that keeps rows of"
+    " earlier runs puts only those of --only in their place",
+  )
+  return made
+
+
+def names(text: str) -> tuple[str, ...]:
+  """The names in a list with commas."""
+  return tuple(name.strip() for name in text.split(",") if name.strip())

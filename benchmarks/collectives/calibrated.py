@@ -22,8 +22,8 @@ import pathlib
 
 from benchmarks import groups
 from benchmarks.collectives import fit_networks
+from benchmarks.collectives import lone_collective
 from benchmarks.collectives import nccl_tests
-from benchmarks.collectives import set_apart
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.calibrate import fit as fit_lib
 from lagom_xla.calibrate import samples as samples_lib
@@ -107,7 +107,7 @@ def compare(folder: pathlib.Path) -> Iterator[groups.Group]:
 
   Systems that no shipped fit saw are groups of their own.
   """
-  seen = set_apart.seen_systems() | fit_networks.seen_systems()
+  seen = lone_collective.seen_systems() | fit_networks.seen_systems()
   found = list(systems(nccl_tests.rows(folder)))
   for title, is_seen in ((_TITLE, True), (f"{_TITLE}, no fit saw", False)):
     yield from _grouped(

@@ -7,7 +7,7 @@ to 32 channels. Where a row takes nearly twice as long as the one with twice its
 channels, channels bound it and nothing else does; there it shows what one
 channel copies, which is the same on 4, 8 and 16 nodes. So the rows of four
 nodes of H200s and of the B300s fix the rates of costs/wire/'s channels
-(path_starts.py), and `compare` judges them on the other clusters' rows.
+(fit_paths.py), and `compare` judges them on the other clusters' rows.
 """
 
 from __future__ import annotations

@@ -5,36 +5,406 @@
   python -m benchmarks.collectives.fit_paths --data FOLDER [--write]
       [--hold_out]
 
-FOLDER holds nccl_tests and pax_a100, of which the fit takes rows beside XLA's
-table (see path_fit.py). --write writes
+FOLDER holds nccl_tests and pax_a100. --write writes
 lagom_xla/costs/fitted/collective.json; --hold_out prints the errors on rows of
 XLA's table that a fit did not see. Those of nccl-tests are printed by
-benchmarks.accuracy.
+benchmarks.accuracy: of each site's systems by a fit that saw XLA's table and
+every other site, but not this one.
+
+Parameters are fitted by relative least squares with a weak prior, path by path
+(see wire.Path), on rows of three kinds: XLA's table (lone_collective.py),
+nccl-tests on one node (nccl_tests.py), and the smallest collectives of a traced
+step. What is not the collective's own is set apart: a module's launch is fitted
+with the first path of each system in XLA's table, and one thread of nccl-tests
+launches for all of its GPUs, which bounds its smallest rows: what that takes is
+what they take for each GPU. Starts of rings with LL and LL128 are NCCL's own
+latencies of a launch (ncclTunerConstants, in costs/nccl/latency.py).
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 import dataclasses
 import json
+import math
 import pathlib
 import sys
+from typing import Protocol
 
 import numpy as np
+from scipy import optimize
 
+from benchmarks import groups
+from benchmarks.collectives import channel_rows
 from benchmarks.collectives import lone_collective
 from benchmarks.collectives import nccl_tests
-from benchmarks.collectives import path_fit
-from benchmarks.collectives import path_rows
-from benchmarks.collectives import set_apart
-from benchmarks.collectives import table_rows
-from benchmarks.collectives import trace_rows
+from lagom_xla.costs import wire
+
+# nccl-tests' rows that one thread's launches bound. Of the collective they show
+# only that it takes no longer.
+_MOST_LAUNCH_BYTES = 512 * 1024
 
 
-def relative_errors(
-  rows: Iterable[path_rows.Row], fitted: path_fit.Fit
-) -> list[float]:
+class Row(Protocol):
+  """A measured collective, of XLA's table or of nccl-tests."""
+
+  @property
+  def model_system(self) -> str:
+    """The system whose parameters it shows."""
+    ...
+
+  @property
+  def path(self) -> str:
+    """The name of the parameters that it shows."""
+    ...
+
+  @property
+  def num_bytes(self) -> int:
+    """Its size, as NCCL counts it."""
+    ...
+
+  @property
+  def time_us(self) -> float:
+    """As measured."""
+    ...
+
+  def predict_us(
+    self,
+    paths: wire.Paths | None = None,
+    apart: lone_collective.SetApart | None = None,
+  ) -> float:
+    """As modelled."""
+    ...
+
+
+def other_rows(data: pathlib.Path) -> list[Row]:
+  """The rows that a fit sees beside XLA's table.
+
+  Args:
+    data: the folder with nccl_tests, and with pax_a100 if its step is to count.
+  """
+  step = data / "pax_a100"
+  tests = nccl_tests.rows(data / "nccl_tests")
+  return [
+    *(row for row in tests if row.cluster.num_nodes == 1 and row.shows_path),
+    *(lone_collective.read_trace(step) if step.is_dir() else ()),
+  ]
+
+
+def launch_us(rows: Iterable[Row]) -> float:
+  """What a launch takes: of each system the least, of these the mean.
+
+  It is 0 where no rows show it.
+  """
+  by_system: dict[str, list[float]] = {}
+  for row in rows:
+    if isinstance(row, nccl_tests.Row) and is_launches(row):
+      each_us = row.time_us / row.key.num_ranks
+      by_system.setdefault(row.system, []).append(each_us)
+  least = [min(times) for times in by_system.values()]
+  if not least:
+    return 0.0
+  return float(f"{np.exp(np.mean(np.log(least))):.3g}")
+
+
+def is_launches(row: Row) -> bool:
+  """Whether a row shows what launches take, and not its collective."""
+  is_test = isinstance(row, nccl_tests.Row)
+  return is_test and row.num_bytes <= _MOST_LAUNCH_BYTES
+
+
+# Values from which a fit of the first system starts, by path.
+START: Mapping[str, Mapping[str, float]] = {
+  "ring.ll": {
+    "start_us": 6.6,
+    "hop_us": 1.4,
+    "channel_gbps": 8,
+    "reducing_channel_gbps": 6,
+    "first_bytes": 4096,
+  },
+  # Links, not channels, bound a start, else no step of a fit shows them.
+  "ring.ll128": {"start_us": 14, "hop_us": 1.2, "link_efficiency": 0.65},
+  "ring.simple": {
+    "start_us": 22,
+    "hop_us": 0.5,
+    "link_efficiency": 0.96,
+    "own_gather_steps": 0.3,
+    "own_reduce_steps": 0.7,
+  },
+  "permute.ll": {"start_us": 8, "channel_gbps": 5},
+  "permute.simple": {
+    "start_us": 10,
+    "channel_gbps": 20,
+    "lone_channel_gbps": 31,
+    "link_efficiency": 0.9,
+  },
+  "nvls.simple": {
+    "start_us": 14,
+    "hop_us": 6,
+    "link_efficiency": 0.75,
+    "handshake_us": 1.5,
+  },
+  "nvls_gather.simple": {
+    "start_us": 14,
+    "hop_us": 3,
+    "link_efficiency": 0.75,
+    "handshake_us": 1.5,
+  },
+  "exchange.ll": {
+    "start_us": 8,
+    "hop_us": 1.1,
+    "channel_gbps": 5,
+    "shadowed_peers": 24,
+  },
+  "exchange.simple": {
+    "start_us": 14,
+    "hop_us": 0.6,
+    "channel_gbps": 22,
+    "link_efficiency": 0.9,
+    "own_gather_steps": 0.1,
+  },
+  "exchange_in_host.ll": {"start_us": 18, "channel_gbps": 8},
+  "exchange_in_host.simple": {
+    "start_us": 18,
+    "channel_gbps": 22,
+    "link_efficiency": 0.9,
+    "own_gather_steps": 0.1,
+  },
+  # Without rows: all that they have is fixed below.
+  "tree.ll": {},
+  "tree.ll128": {},
+  "tree.simple": {},
+}
+
+# A100's channels over H100's: NCCL's perChMaxTreeBws of one node, 24 and 38.7
+# GB/s (src/graph/tuning.cc). Rows of A100s are of all-reduces only, which do
+# not tell a gather's channels from a reduction's.
+AMPERE_CHANNEL_SHARE = 24.0 / 38.7
+
+# Not seen in the rows that fits take, where all channels together fill the
+# links. Rings and trees have what channel_rows.py shows, a GB200 the rates of a
+# B300, and A100s their share of an H200's. No row shows what bounds a tree of
+# Blackwell's: those of GB200s on three racks reach 253 GB/s of the buffer with
+# 16 channels (NCCL's issue 1801), with which H200s would reach half. NVLS hands
+# a gather on in one direction, as one-way permutes of four channels do, which
+# reach 116 and 130 GB/s with their copies. Simple chunks of a ring are too
+# large to show their handshake, which is a hop's.
+_SHOWN_GBPS = channel_rows.channels_gbps()
+_HOPPER_GBPS = _SHOWN_GBPS["h100"]
+_BLACKWELL_TREES = 2.0
+_BLACKWELL_GBPS = {
+  **{path: _BLACKWELL_TREES * gbps for path, gbps in _HOPPER_GBPS.items()},
+  **_SHOWN_GBPS["b200"],
+}
+_AMPERE_GBPS = {
+  path: round(gbps * AMPERE_CHANNEL_SHARE, 1)
+  for path, gbps in _HOPPER_GBPS.items()
+}
+_HANDSHAKE_US = 1.5
+FIXED: Mapping[str, Mapping[str, Mapping[str, float]]] = {
+  system: {
+    "ring.ll128": {
+      "channel_gbps": shown_gbps["ring.ll128"],
+      "reducing_channel_gbps": shown_gbps["ring.ll128"],
+    },
+    "ring.simple": {
+      "channel_gbps": shown_gbps["ring.simple"],
+      "reducing_channel_gbps": shown_gbps["ring.simple"],
+      "handshake_us": _HANDSHAKE_US,
+    },
+    "tree.ll": {"channel_gbps": shown_gbps["tree.ll"]},
+    "tree.ll128": {"channel_gbps": shown_gbps["tree.ll128"]},
+    "tree.simple": {
+      "channel_gbps": shown_gbps["tree.simple"],
+      "handshake_us": _HANDSHAKE_US,
+    },
+    "nvls_gather.simple": {"channel_gbps": one_way_gbps},
+    "permute.simple": {"handshake_us": _HANDSHAKE_US},
+    "exchange.simple": {"handshake_us": _HANDSHAKE_US},
+    "exchange_in_host.simple": {"handshake_us": _HANDSHAKE_US},
+  }
+  for system, shown_gbps, one_way_gbps in (
+    ("gb200", _BLACKWELL_GBPS, 32.5),
+    ("b200", _BLACKWELL_GBPS, 32.5),
+    ("h100", _HOPPER_GBPS, 29.0),
+    ("a100", _AMPERE_GBPS, round(29.0 * AMPERE_CHANNEL_SHARE, 1)),
+  )
+}
+
+# A channel that takes part in an all-reduce through the NVLink switch copies in
+# and out at once, like one of a permute around a ring: path -> whose rate.
+AS_FITTED: Mapping[str, str] = {"nvls.simple": "permute.simple"}
+
+
+# Weights of a row's relative error by its least bytes: repeats of short times
+# scatter by a quarter, of long ones by a few per cent.
+_WEIGHTS = ((2**22, 3.0), (lone_collective.LARGE_BYTES, 1.0), (0, 0.3))
+# Relative errors beyond this count linearly.
+_OUTLIER = 0.5
+# How much a parameter's logarithm is held to its start; noisy rows need it.
+_PRIOR_WEIGHT = 0.2
+# The same of what only GB200's 41 rows show: other systems have eight or fewer,
+# in which bytes count for more than hops.
+_FEW_SHOW = ("ring.ll128", "hop_us")
+_HELD_WEIGHT = 1.0
+# Systems in the order of their fits, with the one from whose result the fit
+# starts, so that a path that a system's rows do not show is like that one's.
+_LIKE = {"gb200": None, "b200": "gb200", "h100": "gb200", "a100": "h100"}
+# What is set apart of XLA's table, by system and the path that shows it: field
+# of SetApart, key there, and start. A ring with LL shows best what launching a
+# module takes: its start is held to NCCL's own, and there are rows of all sizes
+# of group. H100's reductions take longer in the table than in nccl-tests of
+# NCCL 2.29, by a time that goes with bytes per rank.
+_SHOWN: Mapping[tuple[str, str], tuple[str, str, float]] = {
+  ("gb200", "ring.ll"): ("module_us", "gb200", 7.0),
+  ("b200", "ring.ll"): ("module_us", "b200", 7.0),
+  ("h100", "ring.ll"): ("module_us", "h100", 7.0),
+  ("h100", "ring.simple"): ("own_reduce_steps", "sm_90", 0.8),
+}
+_APART = "apart"
+
+Fit = tuple[dict[str, dict[str, wire.Path]], lone_collective.SetApart]
+
+
+def fit(rows: Sequence[Row]) -> Fit:
+  """Paths by system and name, and what is set apart."""
+  systems: dict[str, dict[str, wire.Path]] = {}
+  apart = lone_collective.SetApart(
+    module_us={}, own_reduce_steps={}, launch_us=launch_us(rows)
+  )
+  for system in _LIKE:
+    systems[system], apart = fit_system(system, rows, systems, apart)
+  return systems, apart
+
+
+def refit(
+  system: str, rows: Sequence[Row], systems: Mapping[str, wire.Paths]
+) -> tuple[dict[str, wire.Path], lone_collective.SetApart]:
+  """The paths of one system where `rows` lack some of what `fit` saw.
+
+  Args:
+    system: the only one of whose rows some are missing.
+    rows: of all systems.
+    systems: as fitted, from which those that it is like are taken.
+  """
+  apart = lone_collective.SetApart(
+    module_us={}, own_reduce_steps={}, launch_us=launch_us(rows)
+  )
+  return fit_system(system, rows, systems, apart)
+
+
+def fit_system(
+  system: str,
+  rows: Iterable[Row],
+  systems: Mapping[str, wire.Paths],
+  apart: lone_collective.SetApart,
+) -> tuple[dict[str, wire.Path], lone_collective.SetApart]:
+  """The paths of one system, and `apart` with its modules' launch.
+
+  Args:
+    system: which one.
+    rows: those of other systems are left out.
+    systems: the paths of the systems that it is like.
+    apart: what is set apart so far.
+  """
+  by_path: dict[str, list[Row]] = {name: [] for name in START}
+  for row in rows:
+    if row.model_system == system:
+      by_path[row.path].append(row)
+  found: dict[str, wire.Path] = {}
+  # The first path's fit finds what the others' launches are.
+  for name in START:
+    start = _start(system, name, systems)
+    fixed = {**_tied(system, start), **FIXED[system].get(name, {})}
+    if alike := AS_FITTED.get(name):
+      fixed["channel_gbps"] = found[alike].channel_gbps
+    start = {k: v for k, v in start.items() if k not in fixed}
+    found[name], apart = _fit_path(
+      by_path[name], (system, name), start, fixed, apart
+    )
+  return found, apart
+
+
+def _start(
+  system: str, name: str, systems: Mapping[str, wire.Paths]
+) -> dict[str, float]:
+  like = _LIKE[system]
+  if like is None:
+    return dict(START[name])
+  path = systems[like][name]
+  return {field: getattr(path, field) for field in START[name]}
+
+
+def _tied(system: str, start: Mapping[str, float]) -> dict[str, float]:
+  """What a channel copies on an A100: a share of what it does on an H100."""
+  if system != "a100":
+    return {}
+  return {
+    field: float(f"{value * AMPERE_CHANNEL_SHARE:.4g}")
+    for field, value in start.items()
+    if field.endswith("channel_gbps")
+  }
+
+
+def _fit_path(
+  rows: Sequence[Row],
+  of: tuple[str, str],
+  start: Mapping[str, float],
+  fixed: Mapping[str, float],
+  apart: lone_collective.SetApart,
+) -> tuple[wire.Path, lone_collective.SetApart]:
+  if not start:
+    return wire.Path(**fixed), apart
+  _, name = of
+  shown = _SHOWN.get(of)
+  if shown:
+    start = {**start, _APART: shown[2]}
+  weights = np.array([_weight(row) for row in rows])
+  are_launches = [is_launches(row) for row in rows]
+  least = np.array([0.0 if are else -math.inf for are in are_launches])
+  prior_weights = np.array([_prior_weight(name, field) for field in start])
+  origin = np.log(np.array(list(start.values())))
+
+  def values(x: np.ndarray) -> tuple[wire.Path, lone_collective.SetApart]:
+    named = {
+      key: float(f"{value:.4g}" if is_final else value)
+      for key, value in zip(start, np.exp(x).tolist(), strict=True)
+    }
+    if not shown:
+      return wire.Path(**named, **fixed), apart
+    value = named.pop(_APART)
+    return wire.Path(**named, **fixed), apart.having(*shown[:2], value)
+
+  def residuals(x: np.ndarray) -> np.ndarray:
+    path, apart = values(x)
+    bare = dataclasses.replace(apart, launch_us=0.0)
+    errors = [
+      row.predict_us({name: path}, bare if are else apart) / row.time_us - 1
+      for row, are in zip(rows, are_launches, strict=True)
+    ]
+    return np.concatenate(
+      [weights * np.maximum(errors, least), prior_weights * (x - origin)]
+    )
+
+  is_final = False
+  found = optimize.least_squares(
+    residuals, origin, loss="soft_l1", f_scale=_OUTLIER
+  )
+  is_final = True
+  return values(found.x)
+
+
+def _prior_weight(name: str, field: str) -> float:
+  held = (name, field) == _FEW_SHOW
+  return _HELD_WEIGHT if held else _PRIOR_WEIGHT
+
+
+def _weight(row: Row) -> float:
+  return next(w for least, w in _WEIGHTS if row.num_bytes >= least)
+
+
+def relative_errors(rows: Iterable[Row], fitted: Fit) -> list[float]:
   """|predicted / measured - 1| of each row."""
   systems, apart = fitted
   return [
@@ -43,9 +413,7 @@ def relative_errors(
   ]
 
 
-def _print_errors(
-  rows: Sequence[path_rows.Row], errors: Sequence[float]
-) -> None:
+def _print_errors(rows: Sequence[Row], errors: Sequence[float]) -> None:
   groups: dict[str, list[float]] = {}
   for row, error in zip(rows, errors, strict=True):
     for name in _group_names(row):
@@ -58,10 +426,10 @@ def _print_errors(
     )
 
 
-def _group_names(row: path_rows.Row) -> Sequence[str]:
+def _group_names(row: Row) -> Sequence[str]:
   if isinstance(row, nccl_tests.Row):
     return (f"nccl-tests, {row.model_system}", f"nccl-tests, {row.system}")
-  if isinstance(row, trace_rows.Row):
+  if isinstance(row, lone_collective.TracedRow):
     return ("A100 step, small all-reduces",)
   assert isinstance(row, lone_collective.Row)
   if not row.is_large:
@@ -70,7 +438,7 @@ def _group_names(row: path_rows.Row) -> Sequence[str]:
 
 
 def _hold_out(
-  table: Sequence[lone_collective.Row], others: Sequence[path_rows.Row]
+  table: Sequence[lone_collective.Row], others: Sequence[Row]
 ) -> None:
   """Errors of each row of the table, by fits without it and its like."""
   rng = np.random.default_rng(0)
@@ -85,16 +453,14 @@ def _hold_out(
     for fold in sorted(set(folds), key=repr):
       kept = [r for r, f in zip(table, folds, strict=True) if f != fold]
       out = [i for i, f in enumerate(folds) if f == fold]
-      found = relative_errors(
-        [table[i] for i in out], path_fit.fit([*kept, *others])
-      )
+      found = relative_errors([table[i] for i in out], fit([*kept, *others]))
       for i, error in zip(out, found, strict=True):
         errors[i] = error
     print(f"Held out: {title}")
     _print_errors(table, errors)
 
 
-def _write(fitted: path_fit.Fit, rows: Sequence[path_rows.Row]) -> None:
+def _write(fitted: Fit, rows: Sequence[Row]) -> None:
   systems, apart = fitted
   named = {
     system: {
@@ -152,7 +518,7 @@ def _write(fitted: path_fit.Fit, rows: Sequence[path_rows.Row]) -> None:
     },
     indent=2,
   )
-  set_apart.PATH.write_text(text + "\n", encoding="utf-8")
+  lone_collective.PATH.write_text(text + "\n", encoding="utf-8")
 
 
 def _arguments() -> argparse.Namespace:
@@ -169,17 +535,17 @@ def main() -> None:
   for folder in (arguments.data / n for n in ("nccl_tests", "pax_a100")):
     if not folder.is_dir():
       sys.exit(f"fit_paths: there is no folder {folder}.")
-  table = table_rows.read()
-  others = path_rows.other_rows(arguments.data)
+  table = lone_collective.read_table()
+  others = other_rows(arguments.data)
   rows = [*table, *others]
-  fitted = path_fit.fit(rows)
+  fitted = fit(rows)
   if arguments.write:
     _write(fitted, rows)
   print(fitted[1])
   print("All rows, fitted to all of them")
   _print_errors(rows, relative_errors(rows, fitted))
   print("The table, with NCCL 2.32's rule for sends and receives")
-  newer = table_rows.read(old_rule=False)
+  newer = lone_collective.read_table(old_rule=False)
   _print_errors(newer, relative_errors(newer, fitted))
   if arguments.hold_out:
     _hold_out(table, others)
@@ -187,3 +553,63 @@ def main() -> None:
 
 if __name__ == "__main__":
   main()
+
+
+def compare(data: pathlib.Path) -> Iterator[groups.Group]:
+  """Groups of rows on one node, each site's by a fit without it.
+
+  Args:
+    data: the folder that holds nccl_tests.
+  """
+  predicted = held_out(lone_collective.read_table(), other_rows(data))
+  unfitted = [
+    (row, row.predict_us())
+    for row in nccl_tests.rows(data / "nccl_tests")
+    if row.cluster.num_nodes == 1 and not row.shows_path
+  ]
+  yield from nccl_tests.by_what_fits_saw(
+    "nccl-tests, held out",
+    [*predicted, *unfitted],
+    lone_collective.seen_systems(),
+  )
+
+
+def held_out(
+  table: Sequence[lone_collective.Row], others: Sequence[Row]
+) -> list[tuple[nccl_tests.Row, float]]:
+  """Rows of nccl-tests with times by fits that did not see their site.
+
+  Args:
+    table: XLA's, which every fit sees.
+    others: rows of nccl-tests on one node, and of steps.
+  """
+  tests = [row for row in others if isinstance(row, nccl_tests.Row)]
+  seen = lone_collective.seen_systems()
+  predicted = [
+    (row, row.predict_us()) for row in tests if row.system not in seen
+  ]
+  tests = [row for row in tests if row.system in seen]
+  if not tests:
+    return predicted
+  others = [
+    row
+    for row in others
+    if not isinstance(row, nccl_tests.Row) or row.system in seen
+  ]
+  systems, _ = fit([*table, *others])
+  for site, name in sorted({(_site(row), row.model_system) for row in tests}):
+    kept = [row for row in others if _site(row) != site]
+    paths, apart = refit(name, [*table, *kept], systems)
+    predicted += [
+      (row, row.predict_us(paths, apart))
+      for row in tests
+      if (_site(row), row.model_system) == (site, name)
+    ]
+  return predicted
+
+
+def _site(row: Row) -> str:
+  """What precedes the system's own part of its name; "" for a step's rows."""
+  if not isinstance(row, nccl_tests.Row):
+    return ""
+  return row.system.partition("-")[0]

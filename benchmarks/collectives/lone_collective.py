@@ -1,28 +1,152 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""A lone collective of XLA's table: as measured, and as modelled.
+"""Lone collectives, measured under NCCL's own choice, as rows of a fit.
+
+XLA's default_collective_perf_table has most of them. Its generator
+(xla/tools/collective_perf_table_gen.cc) runs one collective of f32 in a module
+of its own, on all groups of that size at once, and divides the larger of
+operand and result by the median run time. So
+
+    time = bytes / throughput,  bytes = 4 result_elements,
+
+times the devices of a group for a reduce-scatter, whose operand is the larger.
+An all-to-all has one operand, cut along its only dimension.
 
 A permute is repeated in a loop on the device, and its time is one turn's. The
 others are launched once for each time, which so holds the launch of the module.
-
 XLA reduces in place, and a loop carries its state in one buffer. So the modules
 of all-reduces and permutes, and only those, copy S bytes on every device,
 before the one and after the other; their schedules show it. The copy is no part
 of the collective, and in a step is an instruction of its own where it is needed
-at all; here it is added to what the model predicts.
+at all; here it is added to what the model predicts. What measurements hold that
+is not the collective is in lagom_xla/costs/fitted/collective.json, beside the
+parameters that it is fitted with.
+
+4 pairs on eight devices are i to i + 4. As many pairs as devices are either
+neighbours that exchange or a ring, which the table does not tell apart. In a
+ring a rank's send and its receive share their channels, so of two rows the
+slower one is taken for the ring.
+
+What NCCL ran is not in the table. Algorithms, protocols, channels and chunks
+are those of costs/nccl, with one rule of older NCCL that the rows show: a
+message of sends and receives takes LL up to 512 KiB (16 KiB for each of the 32
+channels that it could have), not up to 16 KiB for each that it has.
+
+A collective of a traced step waits for its last rank, and shares memory with
+kernels. So its shortest run counts, and only of an all-reduce so small that no
+memory matters: what is left are launch and hops, which nccl-tests on one node
+does not show below what its thread takes for launches.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 import dataclasses
 import functools
+import json
+import pathlib
 
-from benchmarks.collectives import measured_call
-from benchmarks.collectives import set_apart
+from benchmarks import data as data_lib
+from benchmarks.steps import traced_step
 from lagom_xla import cluster as cluster_lib
+from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import kernel as kernel_lib
+from lagom_xla.costs import nccl
 from lagom_xla.costs import wire
+from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import kernels as kernels_lib
+
+PATH = (
+  pathlib.Path(__file__).resolve().parents[2]
+  / "lagom_xla/costs/fitted/collective.json"
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class SetApart:
+  """Launches, in microseconds, and how an older NCCL differs.
+
+  Attributes:
+    module_us: of a module of XLA's, in its table, by the system's name.
+    own_reduce_steps: what stands for wire.Path.own_reduce_steps in rows of
+      XLA's table that were made with an older NCCL, by device.
+    launch_us: of one GPU's part of a collective, by the single thread that
+      launches those of all GPUs in nccl-tests on one node.
+  """
+
+  module_us: Mapping[str, float]
+  own_reduce_steps: Mapping[str, float]
+  launch_us: float
+
+  def having(self, field: str, key: str, value: float) -> SetApart:
+    """The same with another value of `module_us` or `own_reduce_steps`."""
+    by_key = {**getattr(self, field), key: value}
+    if field == "module_us":
+      return dataclasses.replace(self, module_us=by_key)
+    return dataclasses.replace(self, own_reduce_steps=by_key)
+
+
+@functools.cache
+def seen_systems() -> frozenset[str]:
+  """The systems of nccl-tests that the fitted figures come from."""
+  return frozenset(json.loads(PATH.read_text(encoding="utf-8"))["tests"])
+
+
+@functools.cache
+def fitted() -> SetApart:
+  """The fitted figures."""
+  raw = json.loads(PATH.read_text(encoding="utf-8"))
+  return SetApart(**raw["set_apart"])
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MeasuredCall:
+  """One measured collective.
+
+  Attributes:
+    cluster: where it ran.
+    key: the collective.
+    setting: what NCCL chose for it, as far as its rules are known.
+    time_us: what was measured.
+  """
+
+  cluster: cluster_lib.Cluster
+  key: collective_lib.TuningKey
+  setting: collective_lib.Setting
+  time_us: float
+
+  @property
+  def model_system(self) -> str:
+    """The system whose parameters it shows."""
+    return wire.system_of(self.cluster)
+
+  @property
+  def path(self) -> str:
+    """The name of the parameters that it shows."""
+    return wire.path_name(
+      self.cluster, self.key.communicator, self.key.kind, self.setting
+    )
+
+  @property
+  def num_bytes(self) -> int:
+    """As NCCL counts them."""
+    return self.key.num_bytes
+
+  def wire_us(self, paths: wire.Paths | None = None) -> float:
+    """The model's time of the collective alone.
+
+    Args:
+      paths: its parameters; the fitted ones if not given.
+    """
+    return wire.time_us(
+      self.cluster,
+      self.key.communicator,
+      self.key.kind,
+      self.key.num_bytes,
+      self.setting,
+      paths,
+    )
+
 
 # sm_103 is a GB300, whose NVLink and NVLink switch are a GB200's.
 CLUSTERS = {
@@ -41,7 +165,7 @@ _RING = "ring.simple"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Row(measured_call.MeasuredCall):
+class Row(MeasuredCall):
   """One measurement, of a group that lies in one NVLink domain.
 
   Attributes:
@@ -69,7 +193,7 @@ class Row(measured_call.MeasuredCall):
   def predict_us(
     self,
     paths: wire.Paths | None = None,
-    apart: set_apart.SetApart | None = None,
+    apart: SetApart | None = None,
   ) -> float:
     """The model's time of the module.
 
@@ -80,7 +204,7 @@ class Row(measured_call.MeasuredCall):
     if paths is None:
       paths = wire.fitted(self.model_system)
     if apart is None:
-      apart = set_apart.fitted()
+      apart = fitted()
     if self.device in apart.own_reduce_steps and self.path == _RING:
       path = dataclasses.replace(
         paths[_RING], own_reduce_steps=apart.own_reduce_steps[self.device]
@@ -117,3 +241,121 @@ def _copy_us(num_bytes: int, gpu: cluster_lib.Gpu) -> float:
 def cluster_of(device: str) -> cluster_lib.Cluster:
   """Where a device of the table stands."""
   return cluster_lib.parse(CLUSTERS[device])
+
+
+_OLD_LL_BYTES = 32 * 16384
+_PERMUTE = "permute.simple"
+# Neighbours that exchange over more channels have to share some.
+_MOST_LONE_CHANNELS = 4
+
+
+def read_table(*, old_rule: bool = True) -> list[Row]:
+  """The measurements on NVIDIA GPUs.
+
+  Args:
+    old_rule: whether sends and receives take LL as in older NCCL.
+  """
+  found = [
+    _row(line, old_rule)
+    for line in data_lib.rows("collective_throughput")
+    if line["device"] in CLUSTERS
+    # A time that was too short for the clock.
+    and float(line["throughput_bytes_per_second"]) > 0
+  ]
+  return [*map(_told_apart(found), found)]
+
+
+def _told_apart(
+  rows: Sequence[Row],
+) -> Callable[[Row], Row]:
+  """Marks the faster of two permutes of one size that share no channel."""
+  slowest_us: dict[tuple[str, int, int], float] = {}
+  for row in rows:
+    if row.path == _PERMUTE:
+      key = (row.device, row.num_pairs, row.num_bytes)
+      slowest_us[key] = max(slowest_us.get(key, 0.0), row.time_us)
+
+  def mark(row: Row) -> Row:
+    key = (row.device, row.num_pairs, row.num_bytes)
+    is_faster = row.path == _PERMUTE and row.time_us < slowest_us[key]
+    if is_faster and row.setting.num_channels <= _MOST_LONE_CHANNELS:
+      return dataclasses.replace(row, is_one_way=True)
+    return row
+
+  return mark
+
+
+def _row(line: Mapping[str, str], old_rule: bool) -> Row:
+  kind, device = line["opcode"], line["device"]
+  cluster = cluster_of(device)
+  num_bytes = 4 * int(line["result_elements"])
+  time_us = 1e6 * num_bytes / float(line["throughput_bytes_per_second"])
+  num_pairs = 0
+  if kind == "collective-permute":
+    num_pairs = int(line["source_target_pairs"])
+    num_ranks = max(num_pairs, cluster.gpus_per_node)
+  else:
+    num_ranks = int(line["devices_per_group"])
+  if kind == "reduce-scatter":
+    num_bytes *= num_ranks
+    time_us *= num_ranks
+  # The larger of operand and result is NCCL's size, too.
+  key = collective_lib.TuningKey(
+    kind=kind, num_ranks=num_ranks, num_nodes=1, num_bytes=num_bytes
+  )
+  setting = nccl.default_setting(cluster, key.communicator, kind, num_bytes)
+  if old_rule and kind in nccl.SEND_RECV:
+    num_messages = 1 if kind == "collective-permute" else num_ranks
+    protocol = "ll" if num_bytes <= num_messages * _OLD_LL_BYTES else "simple"
+    chunk_bytes = 2**15 if protocol == "ll" else 2**19
+    setting = dataclasses.replace(
+      setting, protocol=protocol, chunk_bytes=chunk_bytes
+    )
+  return Row(
+    cluster=cluster,
+    key=key,
+    setting=setting,
+    time_us=time_us,
+    device=device,
+    num_pairs=num_pairs,
+    is_one_way=setting.protocol == "simple" and 0 < num_pairs < num_ranks,
+  )
+
+
+_MOST_BYTES = 256 * 1024
+
+
+class TracedRow(MeasuredCall):
+  """One all-reduce of a step, with the time of its shortest run."""
+
+  def predict_us(
+    self,
+    paths: wire.Paths | None = None,
+    apart: SetApart | None = None,
+  ) -> float:
+    """The model's time; nothing is set apart of it."""
+    del apart
+    return self.wire_us(paths)
+
+
+def read_trace(folder: pathlib.Path) -> Sequence[TracedRow]:
+  """The small all-reduces of the step in `folder`, which is pax_a100."""
+  module = traced_step.read_module(folder)
+  shortest_us: dict[str, float] = {}
+  for step in traced_step.steady_steps(folder, module):
+    for event in step:
+      least_us = min(event.time_us, shortest_us.get(event.name, event.time_us))
+      shortest_us[event.name] = least_us
+  cluster = traced_step.cluster_of(folder, module)
+  rows = []
+  for collective in collectives_lib.find(module):
+    key = collective_lib.tuning_key(collective, cluster)
+    if key.kind == "all-reduce" and key.num_bytes <= _MOST_BYTES:
+      row = TracedRow(
+        cluster=cluster,
+        key=key,
+        setting=collective_lib.default_setting(key, cluster),
+        time_us=shortest_us[collective.name],
+      )
+      rows.append(row)
+  return rows

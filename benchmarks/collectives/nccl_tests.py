@@ -30,8 +30,7 @@ import re
 from typing import Any
 
 from benchmarks import groups
-from benchmarks.collectives import measured_call
-from benchmarks.collectives import set_apart
+from benchmarks.collectives import lone_collective
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.calibrate import run as run_lib
 from lagom_xla.calibrate import samples as samples_lib
@@ -55,7 +54,7 @@ _LARGE_BYTES = 512 * 1024 * 1024
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Row(measured_call.MeasuredCall):
+class Row(lone_collective.MeasuredCall):
   """One row of nccl-tests; its bytes are the whole buffer's.
 
   Attributes:
@@ -84,7 +83,7 @@ class Row(measured_call.MeasuredCall):
   def predict_us(
     self,
     paths: wire.Paths | None = None,
-    apart: set_apart.SetApart | None = None,
+    apart: lone_collective.SetApart | None = None,
   ) -> float:
     """The model's time of what nccl-tests times.
 
@@ -96,7 +95,7 @@ class Row(measured_call.MeasuredCall):
     if self.cluster.num_nodes > 1:
       return wire_us
     if apart is None:
-      apart = set_apart.fitted()
+      apart = lone_collective.fitted()
     return max(wire_us, self.key.num_ranks * apart.launch_us)
 
   def comparison(self, predicted_us: float) -> groups.Comparison:

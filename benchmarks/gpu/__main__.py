@@ -26,7 +26,7 @@ import tempfile
 import time
 from typing import Any
 
-from benchmarks import command_line
+from benchmarks import table
 from benchmarks.gpu import part as part_lib
 
 _RESULTS = pathlib.Path(__file__).with_name("results")
@@ -137,7 +137,7 @@ def _pack(folder: pathlib.Path, archive: pathlib.Path) -> None:
 
 
 def _chosen(only: str) -> list[part_lib.Part]:
-  names = command_line.names(only)
+  names = table.names(only)
   known = {part.name: part for part in PARTS}
   unknown = [name for name in names if name not in known]
   if unknown:

@@ -21,7 +21,6 @@ from benchmarks.gpu import environment
 from benchmarks.gpu import job as job_lib
 from benchmarks.gpu import live_gpu
 from benchmarks.gpu import lone_rank
-from benchmarks.gpu import mps
 from benchmarks.gpu import part as part_lib
 
 _PART = "tuner_plugin"
@@ -111,7 +110,7 @@ def _of_two_ranks(
   with contextlib.ExitStack() as stack:
     num_bytes, shared, note = _NUM_BYTES, {}, ""
     try:
-      shared = stack.enter_context(mps.running())
+      shared = stack.enter_context(job_lib.running())
     except part_lib.NotMeasuredError as error:
       # Kernels that wait for each other take turns then, which ends, too.
       num_bytes, note = _NUM_BYTES_IN_TURNS, str(error)

@@ -2,35 +2,304 @@
 # SPDX-License-Identifier: Apache-2.0
 """The fit of costs/gemm/'s parameters to measured matrix products.
 
-Hopper and Blackwell are fitted to XLA's table of measured products, A100 to the
-products of a real step that overlapped no collective (gemm_rows.py), by
-gemm_fit.py from the starts in gemm_starts.py. What products take longer within
-a step than by themselves comes from the H100 step: the median over its shapes,
-on the first rank; printed is how far it is off on the others. Blackwell, of
-which there is no step, takes Hopper's.
-
   python -m benchmarks.kernels.fit_gemm [--data=FOLDER] [--write] [--hold_out]
 
-The steps are in FOLDER (benchmarks/steps/trace.py); without it A100 is left
-out, and nothing is written. With --hold_out each precision is fitted again
-without random halves and without whole sizes, and tried on what was left out.
+Hopper and Blackwell are fitted to XLA's table of measured products, A100 to the
+products of a real step that overlapped no collective. What products take longer
+within a step than by themselves comes from the H100 step: the median over its
+shapes, on the first rank; printed is how far it is off on the others.
+Blackwell, of which there is no step, takes Hopper's. The steps are in FOLDER
+(benchmarks/steps/traced_step.py); without it A100 is left out, and nothing is
+written. With --hold_out each precision is fitted again without random halves
+and without whole sizes, and tried on what was left out.
+
+The fit minimizes the logarithm of predicted over measured time, less and less
+steeply for large errors, and holds each parameter near its start, so that what
+the data does not tell stays there.
 """
 
 from __future__ import annotations
 
 import argparse
+import collections
 import dataclasses
 import json
 import pathlib
+import statistics
 from typing import Any
 
 import numpy as np
+from scipy import optimize
 
-from benchmarks.kernels import gemm_fit
-from benchmarks.kernels import gemm_rows
-from benchmarks.kernels import gemm_starts
+from benchmarks import data as data_lib
+from benchmarks.steps import traced_step
 from lagom_xla import cluster
+from lagom_xla.cluster import gpu as gpu_lib
 from lagom_xla.costs import gemm
+from lagom_xla.passes import collectives
+from lagom_xla.passes import kernels
+from lagom_xla.profiling import events as events_lib
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Rows:
+  """Measured products.
+
+  Attributes:
+    shape: [row, (batch, m, n, k)].
+    measured_us: [row].
+    median: whether the time is the median over the product's kernels, with the
+      transpose of the rhs among them, rather than the product's time.
+  """
+
+  gpu: gpu_lib.Gpu
+  types: tuple[str, str, str]
+  shape: np.ndarray
+  measured_us: np.ndarray
+  median: bool
+
+  def where(self, mask: np.ndarray) -> Rows:
+    """The rows for which a mask [row] is true."""
+    return dataclasses.replace(
+      self, shape=self.shape[mask], measured_us=self.measured_us[mask]
+    )
+
+
+def of_table(device: str, gpu: gpu_lib.Gpu, operand: str, out: str) -> Rows:
+  """The rows of XLA's table with operands of a kind ("f8": any mixture)."""
+  shapes, times_us = [], []
+  for row in data_lib.rows("matmul_flops"):
+    operands, _, result = row["dtypes"].partition("->")
+    alike = all(o.startswith(operand) for o in operands.split("x"))
+    if row["device"] == device and alike and result == out:
+      shape = [int(row[name]) for name in ("batch", "m", "n", "k")]
+      shapes.append(shape)
+      flops = 2 * np.prod(shape)
+      times_us.append(flops / float(row["flops_per_second"]) * 1e6)
+  return Rows(
+    gpu=gpu,
+    types=(operand, operand, out),
+    shape=np.array(shapes),
+    measured_us=np.array(times_us),
+    median=True,
+  )
+
+
+def of_step(folder: pathlib.Path, ranks: slice = slice(None)) -> Rows:
+  """The products of a step that overlapped no collective.
+
+  One row for each shape and kind of kernel (library call or Triton fusion).
+
+  Args:
+    folder: of the step.
+    ranks: which to take.
+  """
+  module = traced_step.read_module(folder)
+  keys = {}
+  for computation in module.computations.values():
+    for instruction in computation.instructions:
+      if kernels.launches_kernel(module, instruction):
+        kernel = kernels.of_instruction(module, computation, instruction)
+        if kernel.category == "gemm" and kernel.matrix_shape:
+          keys[kernel.name] = (kernel.matrix_shape, instruction.opcode)
+  names = {c.name for c in collectives.find(module)}
+  times_us = collections.defaultdict(list)
+  by_rank = [*traced_step.by_rank(folder, module).values()]
+  for steps in by_rank[ranks]:
+    for run in events_lib.lone_runs(steps, names):
+      if run.name in keys:
+        times_us[keys[run.name]].append(run.time_us)
+  return Rows(
+    gpu=traced_step.cluster_of(folder, module).gpu,
+    types=("bf16", "bf16", "bf16"),
+    shape=np.array([shape for shape, _ in times_us]),
+    measured_us=np.array([statistics.median(v) for v in times_us.values()]),
+    median=False,
+  )
+
+
+def _precision(*families: gemm.Family) -> gemm.Precision:
+  return gemm.Precision(
+    families=families,
+    memory_efficiency=0.85,
+    sustained_efficiency=1.0,
+    split_us=4.0,
+    transpose_us=3.0,
+  )
+
+
+# Where the fit starts: a library kernel that reaches most of the peak, loads
+# 64 bytes per clock (an SM's L2 port) and takes some 200 clocks per step.
+_LIBRARY = gemm.Family(
+  launch_us=5.0,
+  math_efficiency=0.85,
+  operand_bytes_per_clock=64.0,
+  step_clocks=200.0,
+  tile_clocks=600.0,
+  store_bytes_per_clock=32.0,
+  rhs_k_innermost=False,
+)
+_K_INNERMOST = dataclasses.replace(
+  _LIBRARY, launch_us=6.0, rhs_k_innermost=True
+)
+# Kernels that take the rhs as it comes and turn it on its way through shared
+# memory: nothing to wait for, but slow steps.
+_TURNING_F8 = dataclasses.replace(
+  _LIBRARY,
+  launch_us=4.0,
+  math_efficiency=0.25,
+  step_clocks=2500.0,
+  store_bytes_per_clock=4.0,
+)
+_TURNING_F32 = dataclasses.replace(
+  _LIBRARY,
+  launch_us=5.0,
+  operand_bytes_per_clock=32.0,
+  step_clocks=600.0,
+)
+_LATE_F32 = dataclasses.replace(
+  _LIBRARY, launch_us=7.0, operand_bytes_per_clock=48.0, step_clocks=400.0
+)
+# Within a running step a kernel finds the GPU warm.
+_WARM = dataclasses.replace(_LIBRARY, launch_us=3.0)
+
+START = {
+  # Of the A100 step.
+  ("sm_80", "bf16"): _precision(_WARM),
+  ("sm_90", "bf16"): _precision(_LIBRARY),
+  ("sm_90", "f8"): _precision(_K_INNERMOST, _TURNING_F8),
+  ("sm_90", "f32"): _precision(_TURNING_F32, _LATE_F32),
+  ("sm_100", "bf16"): _precision(_LIBRARY),
+  ("sm_100", "f8"): _precision(_LIBRARY),
+  ("sm_100", "f32"): _precision(_LIBRARY),
+}
+
+
+# Errors below this count by their square, errors above by their size.
+_SMALL_ERROR = 0.05
+# Weight of the pull towards the start, against the summed loss of the rows.
+_PULL = 0.2
+_ROUNDS = 6
+_EVALUATIONS = 2000
+_SHARED = ("memory_efficiency", "split_us", "transpose_us")
+_PER_FAMILY = tuple(
+  f.name for f in dataclasses.fields(gemm.Family) if f.name != "rhs_k_innermost"
+)
+
+
+def predicted_us(precision: gemm.Precision, rows: Rows) -> np.ndarray:
+  """What the model says for each row."""
+  recorded_us, cost_us = _recorded(precision, rows)
+  best = np.argmin(cost_us, axis=-1)[:, None]
+  return np.take_along_axis(recorded_us, best, axis=-1)[:, 0]
+
+
+def _recorded(
+  precision: gemm.Precision, rows: Rows
+) -> tuple[np.ndarray, np.ndarray]:
+  """Of each candidate: what would be recorded, and what autotuning compares."""
+  times = gemm.candidates(rows.gpu, precision, rows.shape, rows.types)
+  if rows.median:
+    total_us, median_us = gemm.total_and_median(times)
+    return median_us, total_us
+  product_us = times.product_us + times.reduction_us
+  return product_us, product_us
+
+
+def _loss(precision: gemm.Precision, rows: Rows) -> float:
+  """Mean loss of a row.
+
+  Half of it takes the candidate that the model chooses. The other half takes
+  the candidate that explains the row best, and adds how much slower than the
+  chosen one it is held to be: without that the fit could not find its way to
+  another choice, because a choice changes in a jump.
+  """
+  recorded_us, cost_us = _recorded(precision, rows)
+  error = np.log(recorded_us / rows.measured_us[:, None]) / _SMALL_ERROR
+  loss = np.sqrt(1 + error**2) - 1
+  least_us = cost_us.min(axis=-1, keepdims=True)
+  not_chosen = np.log(cost_us / least_us) / _SMALL_ERROR
+  explained = (loss + not_chosen).min(axis=-1)
+  chosen = np.take_along_axis(
+    loss, np.argmin(cost_us, axis=-1)[:, None], axis=-1
+  )
+  return float((explained.mean() + chosen.mean()) / 2) * _SMALL_ERROR
+
+
+def fit(start: gemm.Precision, rows: Rows) -> gemm.Precision:
+  """Moves the parameters from the start to where they explain the rows."""
+  origin = np.log(_vector(start))
+  num_rows = len(rows.measured_us)
+
+  def loss(logs: np.ndarray) -> float:
+    precision = _with(start, np.exp(logs))
+    pull = _PULL * np.sum((logs - origin) ** 2) / num_rows
+    too_good = np.maximum(_efficiencies(precision) - 1, 0).sum()
+    return _loss(precision, rows) + pull + too_good
+
+  logs = origin
+  for _ in range(_ROUNDS):  # Restarts: the simplex collapses early.
+    logs = optimize.minimize(
+      loss,
+      logs,
+      method="Nelder-Mead",
+      options={"maxfev": _EVALUATIONS, "adaptive": True, "fatol": 1e-6},
+    ).x
+  digits = [float(f"{value:.4g}") for value in np.exp(logs)]
+  return _sustained(_with(start, np.array(digits)), rows)
+
+
+def _sustained(precision: gemm.Precision, rows: Rows) -> gemm.Precision:
+  """Sets the sustained rate to the fastest that any measured shape suggests.
+
+  The table's products are too short to heat the GPU; larger ones are not
+  known to be faster.
+  """
+  _, cost_us = _recorded(precision, rows)
+  times = gemm.candidates(rows.gpu, precision, rows.shape, rows.types)
+  best = np.argmin(cost_us, axis=-1)[:, None]
+  product_us = np.take_along_axis(times.product_us, best, axis=-1)[:, 0]
+  if not np.take_along_axis(times.transpose_us, best, axis=-1).any():
+    product_us = np.minimum(product_us, rows.measured_us)
+  peak = gemm.peak_tflops(rows.gpu, *rows.types[:2]) * 1e6
+  rates = 2 * rows.shape.prod(axis=-1) / product_us
+  share = min(float(rates.max() / peak), 1.0)
+  return dataclasses.replace(
+    precision, sustained_efficiency=float(f"{share:.4g}")
+  )
+
+
+def _vector(precision: gemm.Precision) -> np.ndarray:
+  """The parameters that are fitted, in a row."""
+  shared = [getattr(precision, name) for name in _SHARED]
+  families = [getattr(f, n) for f in precision.families for n in _PER_FAMILY]
+  return np.array(shared + families)
+
+
+def _with(precision: gemm.Precision, vector: np.ndarray) -> gemm.Precision:
+  """The precision with other parameters, in the order of `_vector`."""
+  values = vector.tolist()
+  shared = dict(zip(_SHARED, values, strict=False))
+  of_families = np.reshape(values[len(_SHARED) :], (-1, len(_PER_FAMILY)))
+  families = tuple(
+    gemm.Family(
+      rhs_k_innermost=family.rhs_k_innermost,
+      **dict(zip(_PER_FAMILY, row, strict=True)),
+    )
+    for family, row in zip(
+      precision.families, of_families.tolist(), strict=True
+    )
+  )
+  return gemm.Precision(families=families, sustained_efficiency=1.0, **shared)
+
+
+def _efficiencies(precision: gemm.Precision) -> np.ndarray:
+  """Shares, none of which can be above 1."""
+  return np.array(
+    [precision.memory_efficiency]
+    + [family.math_efficiency for family in precision.families]
+  )
+
 
 _OUTPUT = pathlib.Path(gemm.__file__).parents[1] / "fitted" / "gemm.json"
 _A100_STEP = "pax_a100"
@@ -45,13 +314,11 @@ _OPERANDS = {"bf16": "bf16", "f8": "bf16", "f32": "f32"}
 def in_step(precision: gemm.Precision, data: pathlib.Path) -> float:
   """What products take in the H100 step, over what they take by themselves."""
   folder = data / _H100_STEP
-  rows = gemm_rows.of_step(folder, slice(1))
-  ratio = float(
-    np.median(rows.measured_us / gemm_fit.predicted_us(precision, rows))
-  )
+  rows = of_step(folder, slice(1))
+  ratio = float(np.median(rows.measured_us / predicted_us(precision, rows)))
   for label, ranks in (("first rank", slice(1)), ("others", slice(1, None))):
-    judged = gemm_rows.of_step(folder, ranks)
-    predicted = ratio * gemm_fit.predicted_us(precision, judged)
+    judged = of_step(folder, ranks)
+    predicted = ratio * predicted_us(precision, judged)
     _report(f"in the H100 step, {label}", judged.measured_us, predicted)
   return float(f"{ratio:.3g}")
 
@@ -66,10 +333,8 @@ def _report(
   )
 
 
-def _report_worst(
-  precision: gemm.Precision, rows: gemm_rows.Rows, count: int
-) -> None:
-  predicted = gemm_fit.predicted_us(precision, rows)
+def _report_worst(precision: gemm.Precision, rows: Rows, count: int) -> None:
+  predicted = predicted_us(precision, rows)
   error = np.abs(predicted / rows.measured_us - 1)
   for i in np.argsort(-error)[:count]:
     batch, m, n, k = rows.shape[i]
@@ -79,7 +344,7 @@ def _report_worst(
     )
 
 
-def _report_held_out(start: gemm.Precision, rows: gemm_rows.Rows) -> None:
+def _report_held_out(start: gemm.Precision, rows: Rows) -> None:
   """Errors on rows that the fit did not see."""
   random = np.random.default_rng(0)
   halves = []
@@ -96,21 +361,19 @@ def _report_held_out(start: gemm.Precision, rows: gemm_rows.Rows) -> None:
   for label, masks in groups.items():
     measured_us = [rows.measured_us[mask] for mask in masks]
     unseen_us = [
-      gemm_fit.predicted_us(
-        gemm_fit.fit(start, rows.where(~mask)), rows.where(mask)
-      )
+      predicted_us(fit(start, rows.where(~mask)), rows.where(mask))
       for mask in masks
     ]
     _report(label, np.concatenate(measured_us), np.concatenate(unseen_us))
 
 
 def _fit_and_report(
-  title: str, start: gemm.Precision, rows: gemm_rows.Rows, *, hold_out: bool
+  title: str, start: gemm.Precision, rows: Rows, *, hold_out: bool
 ) -> gemm.Precision:
   print(f"{title}, {rows.gpu.name}")
-  _report("before", rows.measured_us, gemm_fit.predicted_us(start, rows))
-  precision = gemm_fit.fit(start, rows)
-  _report("after", rows.measured_us, gemm_fit.predicted_us(precision, rows))
+  _report("before", rows.measured_us, predicted_us(start, rows))
+  precision = fit(start, rows)
+  _report("after", rows.measured_us, predicted_us(precision, rows))
   if hold_out and rows.median:
     _report_held_out(start, rows)
   _report_worst(precision, rows, 6)
@@ -142,7 +405,7 @@ def main() -> None:
   hold_out = arguments.hold_out
   how = (
     "benchmarks/kernels/fit_gemm.py: robust fit of log(predicted / measured), "
-    "pulled towards the starts in gemm_starts.py; sustained_efficiency is the "
+    "pulled towards its starts; sustained_efficiency is the "
     "fastest rate among the fitted shapes"
   )
   document: dict[str, Any] = {}
@@ -152,8 +415,8 @@ def main() -> None:
   else:
     step = _fit_and_report(
       "sm_80 bf16",
-      gemm_starts.START["sm_80", "bf16"],
-      gemm_rows.of_step(arguments.data / _A100_STEP),
+      START["sm_80", "bf16"],
+      of_step(arguments.data / _A100_STEP),
       hold_out=hold_out,
     )
     document["sm_80"] = {
@@ -165,8 +428,8 @@ def main() -> None:
     gpu = cluster.parse(name).gpu
     precisions = {}
     for operand, out in _OPERANDS.items():
-      rows = gemm_rows.of_table(device, gpu, operand, out)
-      start = gemm_starts.START[architecture, operand]
+      rows = of_table(device, gpu, operand, out)
+      start = START[architecture, operand]
       precision = _fit_and_report(
         f"{architecture} {operand}", start, rows, hold_out=hold_out
       )

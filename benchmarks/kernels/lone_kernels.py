@@ -1,21 +1,43 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Lone kernels of measured steps, by equal work: what the fits are made to."""
+"""Lone kernels of measured steps, by equal work, and beside the model.
+
+Kernels that are alike in all that the cost model sees are a class: the fits are
+made to these. Measured is the median time of a class where it ran beside no
+collective, times how often it runs per step; gaps between kernels are in
+neither figure.
+
+PyTorch's kernels beside NCCL's on A100s are rows of traces that were published
+with HolisticTraceAnalysis (facebookresearch, MIT): what one takes alone, what
+it takes where a NCCL kernel runs for at least 95 % of its time, how many blocks
+it has, and how many of them fit an SM. Neither kernel's bytes are given, so
+only the waves are predicted, equation (5) of `contention.py`. NCCL's SendRecv
+kernels are all-to-alls of unequal parts there, and their blocks leave one by
+one, each when its peers have what it had for them. On average half of the SMs
+are taken.
+"""
 
 from __future__ import annotations
 
 import collections
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+import csv
 import dataclasses
 import pathlib
 import statistics
 
-from benchmarks.steps import trace as step_trace
+from benchmarks import groups as groups_lib
+from benchmarks.steps import traced_step
+from lagom_xla import cluster as cluster_lib
 from lagom_xla.cluster import gpu as gpu_lib
+from lagom_xla.costs import collective as collective_lib
+from lagom_xla.costs import contention
+from lagom_xla.costs import kernel as kernel_lib
+from lagom_xla.costs import measured as measured_lib
 from lagom_xla.costs import scatter
 from lagom_xla.passes import collectives
 from lagom_xla.passes import hlo
-from lagom_xla.passes import kernels
+from lagom_xla.passes import kernels as kernels_lib
 from lagom_xla.passes import overlap
 from lagom_xla.profiling import events as events_lib
 
@@ -31,7 +53,7 @@ _NOT_OF_WORK = frozenset(
 class Class:
   """Kernels of equal work: one of them, its time, and how many ran."""
 
-  kernel: kernels.Kernel
+  kernel: kernels_lib.Kernel
   measured_us: float
   num_runs: int
   per_step: float
@@ -89,12 +111,12 @@ class Measured:
 
 def read(data: pathlib.Path) -> Iterator[Measured]:
   """The steps of a folder of folders."""
-  for folder in step_trace.folders(data):
-    module = step_trace.module(folder)
-    gpu = step_trace.cluster(folder, module).gpu
+  for folder in traced_step.folders(data):
+    module = traced_step.read_module(folder)
+    gpu = traced_step.cluster_of(folder, module).gpu
     names = {c.name for c in collectives.find(module)}
     ranks, scatters, gaps_us = [], [], []
-    for steps in step_trace.by_rank(folder, module).values():
+    for steps in traced_step.by_rank(folder, module).values():
       lone = events_lib.lone_runs(steps, names)
       gaps_us.append([
         run.gap_us
@@ -120,5 +142,92 @@ def read(data: pathlib.Path) -> Iterator[Measured]:
     )
 
 
-def _collides(kernel: kernels.Kernel, gpu: gpu_lib.Gpu) -> bool:
+def _collides(kernel: kernels_lib.Kernel, gpu: gpu_lib.Gpu) -> bool:
   return bool(kernel.scatter and scatter.num_tries(kernel.scatter, gpu))
+
+
+_LEAST_SAMPLES = 2
+
+
+def groups(folder: pathlib.Path) -> Iterator[groups_lib.Group]:
+  """Lone products and lone other kernels of the step in a folder."""
+  trace = traced_step.TracedStep(folder)
+  found: dict[bool, list[groups_lib.Comparison]] = {True: [], False: []}
+  for kernels, times in _classes(trace):
+    kernel = kernels[0]
+    runs = sum(k.executions for k in kernels)
+    alone = traced_step.without_gap(trace.step.kernel_cost(kernel))
+    found[kernel.category == "gemm"].append(
+      groups_lib.Comparison(
+        what=f"{kernel.name}, us per step",
+        measured=statistics.median(times) * runs,
+        predicted=alone.time_us * runs,
+      )
+    )
+  for is_product, name in (
+    (True, "lone products"),
+    (False, "lone other kernels"),
+  ):
+    if found[is_product]:
+      yield groups_lib.of_comparisons(
+        f"{trace.name}: {name}", found[is_product]
+      )
+
+
+def _classes(
+  trace: traced_step.TracedStep,
+) -> Iterator[tuple[list[kernels_lib.Kernel], list[float]]]:
+  """Kernels that are alike, with their lone times."""
+  alike: dict[measured_lib.Work, list[kernels_lib.Kernel]] = (
+    collections.defaultdict(list)
+  )
+  # What these take depends on how often their indices repeat.
+  of_data = {kernel.name for kernel in trace.colliding_scatters}
+  for kernel in trace.kernels.values():
+    if kernel.name not in of_data:
+      alike[measured_lib.work_of(kernel)].append(kernel)
+  for kernels in alike.values():
+    times = [us for k in kernels for us in trace.lone_us.get(k.name, ())]
+    if len(times) >= _LEAST_SAMPLES and statistics.median(times) > 0:
+      yield kernels, times
+
+
+_SEND_RECV = "ncclKernel_SendRecv"
+_GPUS = {"A100": "a100_40"}
+
+
+def groups_of_pytorch(folder: pathlib.Path) -> Iterator[groups_lib.Group]:
+  """Products and all else, of every table in a folder."""
+  by_name = collections.defaultdict(list)
+  for path in sorted(folder.glob("*.csv")):
+    with path.open(encoding="utf-8", newline="") as file:
+      for row in csv.DictReader(file):
+        name = "products" if row["cls"] == "gemm" else "other kernels"
+        by_name[f"PyTorch on A100: {name} beside NCCL"].append(_compare(row))
+  for name, comparisons in sorted(by_name.items()):
+    yield groups_lib.of_comparisons(name, comparisons)
+
+
+def _compare(row: Mapping[str, str]) -> groups_lib.Comparison:
+  gpu = cluster_lib.parse(f"1x8x{_GPUS[row['gpu'].partition('-')[0][:4]]}").gpu
+  lone_us = float(row["lone_us"])
+  kernel = kernel_lib.KernelCost(
+    time_us=lone_us,
+    memory_us=0.0,
+    num_blocks=int(float(row["ctas"])),
+    blocks_per_sm=int(float(row["cta_per_sm"])),
+    source="measured",
+  )
+  num_channels = int(row["nccl_grid"].partition("x")[0])
+  if row["nccl_kernel"].startswith(_SEND_RECV):
+    num_channels = -(-num_channels // 2)
+  collective = collective_lib.CollectiveCost(
+    time_us=0.0, num_channels=num_channels, memory_gbps=0.0
+  )
+  slowed = contention.beside(kernel, collective, gpu)
+  return groups_lib.Comparison(
+    what=f"{row['grid']} blocks beside {row['nccl_grid']} of "
+    f"{row['nccl_kernel'].partition('_Sum')[0]}",
+    measured=float(row["beside_us"]) / lone_us,
+    predicted=slowed.kernel_us / lone_us,
+  )

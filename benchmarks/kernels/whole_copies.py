@@ -23,7 +23,7 @@ from collections.abc import Iterator, Mapping
 import pathlib
 import statistics
 
-from benchmarks.steps import trace as step_trace
+from benchmarks.steps import traced_step
 from lagom_xla.cluster import gpu as gpu_lib
 from lagom_xla.costs import fusion
 from lagom_xla.passes import collectives
@@ -40,7 +40,7 @@ def fit(folder: pathlib.Path, gpu: gpu_lib.Gpu) -> fusion.Pattern:
   """A memcpy's launch and share of the memory's rate, from one step's trace.
 
   Args:
-    folder: of the step (`benchmarks/steps/trace.py`); its first rank is taken.
+    folder: of the step (`steps/traced_step.py`); its first rank is taken.
     gpu: that it ran on.
   """
   by_size = collections.defaultdict(list)
@@ -65,10 +65,10 @@ def _runs(
   folder: pathlib.Path, *, ranks: slice = slice(1)
 ) -> Iterator[tuple[int, events_lib.KernelRun]]:
   """The runs of whole copies on some ranks, with the bytes that are copied."""
-  module = step_trace.module(folder)
+  module = traced_step.read_module(folder)
   size_of = _sizes_bytes(module)
   collective_names = {c.name for c in collectives.find(module)}
-  by_rank = list(step_trace.by_rank(folder, module).values())
+  by_rank = list(traced_step.by_rank(folder, module).values())
   for steps in by_rank[ranks]:
     for events in steps:
       runs = events_lib.kernel_runs(
@@ -106,7 +106,7 @@ def main() -> None:
   """Prints the long copies of every step and rank."""
   parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
   parser.add_argument("--data", type=pathlib.Path, required=True)
-  for folder in step_trace.folders(parser.parse_args().data):
+  for folder in traced_step.folders(parser.parse_args().data):
     found = collections.defaultdict(list)
     for num_bytes, run in _runs(folder, ranks=slice(None)):
       if num_bytes >= _TINY_BYTES:

@@ -23,8 +23,6 @@ import sys
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
-from benchmarks import command_line
-from benchmarks import kept_rows
 from benchmarks import table as table_lib
 from benchmarks.live import cases as cases_lib
 from benchmarks.live import table as live_table
@@ -63,14 +61,14 @@ def _write(table: table_lib.Table, folder: pathlib.Path) -> None:
     for name, case in cases_lib.CASES.items()
     for rate in case.rates
   ]
-  rows = kept_rows.beside(table, folder, names, fields=("case", "rate"))
+  rows = table_lib.beside(table, folder, names, fields=("case", "rate"))
   live_table.table_of(rows).write_csv(folder)
 
 
 def _chosen(only: str) -> list[tuple[str, tuple[int, ...]]]:
   """Cases and their rates, as --only names them."""
   chosen = []
-  for name in command_line.names(only) or cases_lib.CASES:
+  for name in table_lib.names(only) or cases_lib.CASES:
     case, _, rate = name.partition(":")
     if case not in cases_lib.CASES:
       sys.exit(
@@ -88,7 +86,7 @@ def _chosen(only: str) -> list[tuple[str, tuple[int, ...]]]:
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
-  parser = command_line.parser("benchmarks.live", __doc__)
+  parser = table_lib.parser("benchmarks.live", __doc__)
   parser.add_argument("--only", default="", metavar="CASE[:RATE],...")
   return parser.parse_args(argv)
 

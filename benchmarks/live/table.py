@@ -13,8 +13,8 @@ from typing import Any
 
 from benchmarks import table as table_lib
 from benchmarks.live import cases as cases_lib
+from benchmarks.shaped_hosts import hosts
 from benchmarks.shaped_hosts import intervals
-from benchmarks.shaped_hosts import job
 
 NAME = "live"
 FIELDS = ("case", "rate", "adopted", "ratio", "low", "high", "predicted_ratio")
@@ -52,7 +52,7 @@ def rows(case: str, rates: Sequence[int] = ()) -> Iterator[dict[str, Any]]:
     _say(f"training: {case}, {rate} Mb/s")
     with tempfile.TemporaryDirectory() as folder:
       log = pathlib.Path(folder, "trials.jsonl")
-      found = job.run(
+      found = hosts.run(
         "benchmarks.live.host",
         {"case": case, "log": os.fspath(log), "num_rounds": _NUM_ROUNDS},
         mbit_per_s=rate,
@@ -125,11 +125,11 @@ def table_of(rows: Sequence[table_lib.Row]) -> table_lib.Table:
       ),
     ),
     notes=(
-      job.MEASURED_ON,
+      hosts.MEASURED_ON,
       "Ratios are of medians over blocks that took turns, the slower host's,"
       " with 95 % bootstrap intervals; where nothing was adopted, of the"
       " default with itself.",
       "Predicted: of what was adopted; else of what was tried first.",
-      job.TO_BE_TRUSTED,
+      hosts.TO_BE_TRUSTED,
     ),
   )

@@ -16,11 +16,9 @@ import os
 import sys
 import time
 
-from benchmarks import command_line
 from benchmarks import table as table_lib
 from benchmarks.paper import cases
 from benchmarks.paper import compare
-from benchmarks.paper import patterns
 from benchmarks.paper import show
 
 
@@ -62,15 +60,15 @@ def _chosen(
 
 def _compare(
   workloads: Sequence[cases.Case],
-) -> tuple[list[compare.Row], list[patterns.Line]]:
+) -> tuple[list[compare.Row], list[compare.Line]]:
   """The workloads' rows, and the patterns if their workload is among them."""
   rows, found = [], []
   for position, case in enumerate(workloads, start=1):
     begin = time.perf_counter()
     step = case.step()
     rows.append(compare.compare(case, step))
-    if case.name == patterns.WORKLOAD and not case.note:
-      found = list(patterns.lines(step))
+    if case.name == compare.WORKLOAD and not case.note:
+      found = list(compare.lines(step))
     print(
       f"{position}/{len(workloads)} {case.name} {case.note}"
       f" ({time.perf_counter() - begin:.1f} s)",
@@ -80,7 +78,7 @@ def _compare(
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
-  parser = command_line.parser("benchmarks.paper", __doc__)
+  parser = table_lib.parser("benchmarks.paper", __doc__)
   parser.add_argument(
     "--only",
     action="append",

@@ -10,8 +10,6 @@ from typing import Any
 from benchmarks import table as table_lib
 from benchmarks.paper import cases
 from benchmarks.paper import compare
-from benchmarks.paper import patterns
-from benchmarks.paper import reported
 from lagom_xla.costs import nccl
 
 _READING = (
@@ -122,7 +120,7 @@ def _step_times(row: compare.Row) -> dict[str, Any]:
     "NCCL_ms": row.default_us / 1e3,
     **{f"{name}_ms": us / 1e3 for name, us in times_us.items()},
     **{name: row.speedup(us) for name, us in times_us.items()},
-    "autoccl_reported": reported.AUTOCCL_SPEEDUP[row.case.kind],
+    "autoccl_reported": compare.AUTOCCL_SPEEDUP[row.case.kind],
     "lagom_reported": _range(row),
     "over_nccl_2_18": row.paper_default_us / times_us["Lagom"],
     "cap": row.speedup(row.cap_us),
@@ -131,7 +129,7 @@ def _step_times(row: compare.Row) -> dict[str, Any]:
 
 
 def _range(row: compare.Row) -> str:
-  low, high = reported.LAGOM_SPEEDUP[row.case.kind]
+  low, high = compare.LAGOM_SPEEDUP[row.case.kind]
   found = row.speedup(row.plans["Lagom"].step_time_us)
   where = "below" if found < low else "above" if found > high else "in"
   return f"{low:.2f}–{high:.2f}: {where}"
@@ -184,7 +182,7 @@ def settings(rows: Sequence[compare.Row]) -> table_lib.Table:
   )
 
 
-def pattern_lines(found: Sequence[patterns.Line]) -> table_lib.Table:
+def pattern_lines(found: Sequence[compare.Line]) -> table_lib.Table:
   """The two overlaps that the paper takes apart."""
   return table_lib.Table(
     name="patterns",
@@ -212,12 +210,12 @@ def pattern_lines(found: Sequence[patterns.Line]) -> table_lib.Table:
   )
 
 
-def _reported_trials(line: patterns.Line) -> int | None:
+def _reported_trials(line: compare.Line) -> int | None:
   if line.num_trials is None or line.pattern != "2":
     return None
   if line.who.startswith("Lagom"):
-    return reported.LAGOM_TRIALS
-  return reported.AUTOCCL_TRIALS if "AutoCCL" in line.who else None
+    return compare.LAGOM_TRIALS
+  return compare.AUTOCCL_TRIALS if "AutoCCL" in line.who else None
 
 
 def _where(case: cases.Case) -> dict[str, Any]:

@@ -33,8 +33,6 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("JAX_SKIP_CUDA_CONSTRAINTS_CHECK", "1")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
-from benchmarks import command_line
-from benchmarks import kept_rows
 from benchmarks import table as table_lib
 from benchmarks.recipes import cases as cases_lib
 from benchmarks.recipes import exhaustive
@@ -69,12 +67,12 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
-  parser = command_line.parser("benchmarks.recipes", __doc__)
+  parser = table_lib.parser("benchmarks.recipes", __doc__)
   parser.add_argument("--data", type=pathlib.Path, metavar="FOLDER")
   parser.add_argument(
-    "--only", type=command_line.names, default=(), metavar="MODULE,..."
+    "--only", type=table_lib.names, default=(), metavar="MODULE,..."
   )
-  parser.add_argument("--gpus", type=command_line.names, default=cases_lib.GPUS)
+  parser.add_argument("--gpus", type=table_lib.names, default=cases_lib.GPUS)
   instead = parser.add_mutually_exclusive_group()
   instead.add_argument("--exhaustive", action="store_true")
   instead.add_argument("--screen", action="store_true")
@@ -124,7 +122,7 @@ def _screen(
     rows = screen.rows(target, progress=lambda what: _say(f"  {what}"))
     table = screen.table([*table.rows, *({**named, **row} for row in rows)])
     if arguments.csv is not None:
-      kept = kept_rows.beside(
+      kept = table_lib.beside(
         table, arguments.csv, names, fields=("module", "cluster")
       )
       _keep(screen.table(kept), arguments.csv)
@@ -193,7 +191,7 @@ def _row(
 def _write(table: table_lib.Table, folder: pathlib.Path) -> None:
   folder.mkdir(parents=True, exist_ok=True)
   names = [(case.module, case.cluster) for case in cases_lib.all_cases()]
-  rows = kept_rows.beside(table, folder, names, fields=("module", "cluster"))
+  rows = table_lib.beside(table, folder, names, fields=("module", "cluster"))
   rows_lib.table(rows).write_csv(folder)
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from benchmarks import table as table_lib
 from benchmarks.recipes import cases as cases_lib
-from benchmarks.recipes import options_alone
+from benchmarks.recipes import rows as rows_lib
 from benchmarks.workloads import scanned
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.compile import devices as devices_lib
@@ -99,12 +99,12 @@ def row(
   Raises:
     CompileError: the target does not compile with the defaults.
   """
-  found = options_alone.search(target, may_cap=False)
+  found = rows_lib.search_options(target, may_cap=False)
   kept_ms = found.best.under_nccl_defaults.step_time_us / 1e3
   progress(f"kept {kept_ms:,.3f} ms of {1 + len(found.others)} candidates")
 
   def compile_(options: _Options) -> float | None:
-    return options_alone.step_ms(target, dict(options))
+    return rows_lib.step_ms(target, dict(options))
 
   alone = {v: compile_(v) for v in map(_frozen, _values(found))}
   strongest = _strongest(alone, num_knobs)
@@ -118,9 +118,7 @@ def row(
   best = min(taken, key=taken.__getitem__)
   return {
     "default_ms": found.default.under_nccl_defaults.step_time_us / 1e3,
-    "best_recipe_ms": min(
-      options_alone.recipes_ms(found).values(), default=None
-    ),
+    "best_recipe_ms": min(rows_lib.published_ms(found).values(), default=None),
     "kept_ms": kept_ms,
     "best_ms": taken[best],
     "excess": kept_ms / taken[best] - 1,

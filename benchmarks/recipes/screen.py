@@ -20,9 +20,8 @@ import jax
 from benchmarks import table as table_lib
 from benchmarks.recipes import cases as cases_lib
 from benchmarks.recipes import exhaustive
-from benchmarks.recipes import options_alone
+from benchmarks.recipes import rows as rows_lib
 from benchmarks.workloads import scanned
-from benchmarks.workloads import scanned_experts
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.compile import devices as devices_lib
 from lagom_xla.compile import target as target_lib
@@ -87,7 +86,7 @@ def _tensor_parallel(cluster: cluster_lib.Cluster) -> jax.stages.Lowered:
 
 
 def _expert_parallel(cluster: cluster_lib.Cluster) -> jax.stages.Lowered:
-  return scanned_experts.lower(
+  return scanned.lower_experts(
     devices_lib.devices(cluster),
     num_layers=8,
     width=4096,
@@ -130,7 +129,7 @@ def rows(
   Raises:
     CompileError: the target does not compile with the defaults.
   """
-  best = options_alone.search(target, may_cap=False).best
+  best = rows_lib.search_options(target, may_cap=False).best
   kept_ms = best.under_nccl_defaults.step_time_us / 1e3
   searched = set(best.config.options).union(
     *(value.options for value in knobs.worth_trying(best.step))
@@ -142,7 +141,7 @@ def rows(
     for value in _values(option):
       others = _BESIDE.get(option.name, {})
       options = {**best.config.options, **others, option.name: value}
-      with_ms = options_alone.step_ms(target, options)
+      with_ms = rows_lib.step_ms(target, options)
       if with_ms is not None and abs(gain := 1 - with_ms / kept_ms) > 1e-6:
         found.append(
           {

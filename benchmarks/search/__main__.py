@@ -24,11 +24,9 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("JAX_SKIP_CUDA_CONSTRAINTS_CHECK", "1")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
-from benchmarks import command_line
 from benchmarks import table as table_lib
 from benchmarks.search import ablation
 from benchmarks.search import against_exhaustive
-from benchmarks.search import contestants
 from benchmarks.search import equal_budget
 from benchmarks.search import growth
 from benchmarks.search import joint_gain
@@ -93,10 +91,10 @@ def _tables(
       against_exhaustive.table(
         shelf,
         (*_MODULES, *_MEETING, *_MORE),
-        {**contestants.OURS, "autoccl": contestants.OTHERS["autoccl"]},
+        {**equal_budget.OURS, "autoccl": equal_budget.OTHERS["autoccl"]},
       )
     ],
-    growth.NAME: lambda: [growth.table(shelf, contestants.OURS)],
+    growth.NAME: lambda: [growth.table(shelf, equal_budget.OURS)],
     equal_budget.NAME: lambda: equal_budget.parallel_tables(shelf, _RACED),
     joint_gain.NAME: lambda: [joint_gain.table_by_process(shelf, _QUICK)],
     scale.NAME: lambda: scale.tables(shelf, scale.CASES),
@@ -106,14 +104,14 @@ def _tables(
 
 def main(arguments_: Sequence[str] | None = None) -> None:
   """The command."""
-  parser = command_line.parser("benchmarks.search", __doc__)
+  parser = table_lib.parser("benchmarks.search", __doc__)
   parser.add_argument("--data", type=pathlib.Path)
   parser.add_argument("--only", default="")
   arguments = parser.parse_args(arguments_)
   if arguments.data is not None and not arguments.data.is_dir():
     parser.error(f"there is no folder {arguments.data}")
   makers = _tables(modules_lib.Shelf(arguments.data))
-  names = command_line.names(arguments.only)
+  names = table_lib.names(arguments.only)
   unknown = sorted(set(names) - set(makers))
   if unknown:
     parser.error(

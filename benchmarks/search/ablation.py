@@ -11,18 +11,92 @@ searched with, its choice is replayed with contention.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+import dataclasses
 from typing import Any
 
 import numpy as np
 
 from benchmarks import table as table_lib
 from benchmarks.search import modules as modules_lib
-from benchmarks.search import variations
 from benchmarks.searchers import lockstep
+from lagom_xla import cluster as cluster_lib
+from lagom_xla.costs import collective as collective_lib
+from lagom_xla.costs import contention
+from lagom_xla.costs import kernel as kernel_lib
+from lagom_xla.costs import nccl
 from lagom_xla.costs import step as step_lib
+from lagom_xla.costs.replay import costs as costs_lib
 from lagom_xla.search.nccl import lagom
 from lagom_xla.search.nccl import problem as problem_lib
 from lagom_xla.search.nccl import searcher as searcher_lib
+
+
+class RoundRobin(lagom.Lagom):
+  """Raises the keys in turn, whatever it gains."""
+
+  def _enqueue(
+    self, queue: lagom.Queue, h: float, key: problem_lib.Key
+  ) -> lagom.Queue:
+    return (*queue, (h, key))
+
+
+class ChannelsOnly(lagom.Lagom):
+  """Leaves the chunk size as NCCL has it."""
+
+  def _subspaces(
+    self,
+    key: problem_lib.Key,
+    start: nccl.Setting,
+    cluster: cluster_lib.Cluster,
+  ) -> tuple[problem_lib.Subspace, ...]:
+    return tuple(
+      dataclasses.replace(subspace, chunk_bytes=(_own_chunk(subspace, start),))
+      for subspace in super()._subspaces(key, start, cluster)
+    )
+
+
+class ChunksOnly(lagom.Lagom):
+  """Leaves the channels as NCCL has them."""
+
+  def _subspaces(
+    self,
+    key: problem_lib.Key,
+    start: nccl.Setting,
+    cluster: cluster_lib.Cluster,
+  ) -> tuple[problem_lib.Subspace, ...]:
+    return tuple(
+      dataclasses.replace(
+        subspace,
+        num_channels=(min(start.num_channels, subspace.num_channels[-1]),),
+      )
+      for subspace in super()._subspaces(key, start, cluster)
+    )
+
+
+def _own_chunk(subspace: problem_lib.Subspace, start: nccl.Setting) -> int:
+  """The chunk size nearest to NCCL's; the largest of another protocol."""
+  if start.protocol != subspace.protocol:
+    return subspace.chunk_bytes[-1]
+  return min(subspace.chunk_bytes, key=lambda c: abs(c - start.chunk_bytes))
+
+
+class WithoutContention(step_lib.Step):
+  """A step in which kernels and collectives leave each other alone."""
+
+  def costs(self, configuration: step_lib.Configuration) -> costs_lib.Costs:
+    """See `step.Step`."""
+    costs = super().costs(configuration)
+    return dataclasses.replace(costs, beside=_apart)
+
+
+def _apart(
+  kernel: kernel_lib.KernelCost, collective: collective_lib.CollectiveCost
+) -> contention.Beside:
+  del collective
+  return contention.Beside(
+    kernel_us=kernel.time_us, collective_factor=1.0, wait_us=0.0
+  )
+
 
 NAME = "ablation"
 
@@ -32,9 +106,9 @@ _SAME = 1e-4
 
 _SEARCHERS: Mapping[str, searcher_lib.Searcher] = {
   _WHOLE: lagom.Lagom(),
-  "round robin": variations.RoundRobin(),
-  "channels only": variations.ChannelsOnly(),
-  "chunks only": variations.ChunksOnly(),
+  "round robin": RoundRobin(),
+  "channels only": ChannelsOnly(),
+  "chunks only": ChunksOnly(),
   _BLIND: lagom.Lagom(),
 }
 
@@ -96,7 +170,7 @@ def tables(
 def ablate(step: step_lib.Step) -> dict[str, Any]:
   """Searches a step with every variation."""
   default_us = step.timeline(step.default).step_time_us
-  blind = variations.WithoutContention(step.analysis, step.cluster)
+  blind = WithoutContention(step.analysis, step.cluster)
   row: dict[str, Any] = {
     "keys": len(step.keys),
     "largest": max(len(p.keys) for p in problem_lib.problems(step)),

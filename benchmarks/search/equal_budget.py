@@ -4,13 +4,20 @@
 
 One evaluation is one profile of the whole step, with all keys changed at once.
 Every searcher starts with a profile of NCCL's own choices, and what counts is
-the best configuration so far. `races` says what each of them sees.
+the best configuration so far.
+
+Lagom's and AutoCCL's searches see what each collective did; they search the
+parts of a step that do not touch each other (its problems) side by side. Random
+search and TPE know nothing of collectives: they see one figure, the time of the
+step. As that is most of why they lose, they are also run part by part, with all
+that our searchers see except the times of single collectives.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 import concurrent.futures
+import dataclasses
 import multiprocessing
 import os
 import pathlib
@@ -19,9 +26,144 @@ from typing import Any
 import numpy as np
 
 from benchmarks import table as table_lib
-from benchmarks.search import contestants
 from benchmarks.search import modules as modules_lib
-from benchmarks.search import races as races_lib
+from benchmarks.searchers import autoccl
+from benchmarks.searchers import lockstep
+from benchmarks.searchers import random_search
+from benchmarks.searchers import tpe
+from lagom_xla.costs import step as step_lib
+from lagom_xla.search import nccl
+from lagom_xla.search.nccl import problem as problem_lib
+from lagom_xla.search.nccl import searcher as searcher_lib
+
+# Lagom's search as in its paper, and ours.
+OURS = nccl.SEARCHERS
+
+# Those that know nothing of collectives: they see one time, the whole step's.
+BLIND: Mapping[str, searcher_lib.Searcher] = {
+  "random": random_search.RandomSearch(),
+  "tpe": tpe.TPE(),
+}
+
+# Known searchers. AutoCCL sees every collective's time, as Lagom does.
+OTHERS: Mapping[str, searcher_lib.Searcher] = {
+  "autoccl": autoccl.AutoCCL(),
+  **BLIND,
+}
+
+# Those whose result depends on the seed.
+DRAWING = frozenset(OTHERS)
+
+
+_BY_PART = " by part"
+# All but ours.
+RIVALS = (
+  *OTHERS,
+  *(name + _BY_PART for name in BLIND),
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Races:
+  """All searches of one module.
+
+  Attributes:
+    module: its name.
+    num_keys: tuning keys.
+    largest: keys of its largest problem.
+    default_us: the step time under NCCL's own choices.
+    histories: by searcher, one per seed.
+  """
+
+  module: str
+  num_keys: int
+  largest: int
+  default_us: float
+  histories: Mapping[str, Sequence[lockstep.History]]
+
+  @property
+  def best_us(self) -> float:
+    """The best step time that any search found at its end."""
+    return min(
+      history.best_us[-1]
+      for histories in self.histories.values()
+      for history in histories
+    )
+
+  def excess(self, name: str, budget: int) -> list[float]:
+    """Of each seed: the best after a budget over the best of all, less one."""
+    return [
+      history.best_us_after(budget) / self.best_us - 1
+      for history in self.histories[name]
+    ]
+
+
+def race(
+  module: str, step: step_lib.Step, *, max_trials: int, num_seeds: int
+) -> Races:
+  """Lets all searchers search a module."""
+  problems = problem_lib.problems(step)
+  histories: dict[str, list[lockstep.History]] = {}
+
+  def enter(name: str, run: Callable[[int], lockstep.History]) -> None:
+    modules_lib.say(f"searching {module}: {name}")
+    draws = name.removesuffix(_BY_PART) in DRAWING
+    seeds = range(num_seeds if draws else 1)
+    histories[name] = [run(seed * len(problems)) for seed in seeds]
+
+  for name, searcher in {**OURS, **OTHERS}.items():
+    blind = name in BLIND
+    enter(
+      name + _BY_PART if blind else name,
+      lambda seed, searcher=searcher: lockstep.run_step(
+        searcher, step, max_trials=max_trials, seed=seed
+      ),
+    )
+  for name, searcher in BLIND.items():
+    enter(
+      name,
+      lambda seed, searcher=searcher: _run_blind(
+        searcher, step, problems, max_trials=max_trials, seed=seed
+      ),
+    )
+  return Races(
+    module=module,
+    num_keys=len(step.keys),
+    largest=max(len(problem.keys) for problem in problems),
+    default_us=step.timeline(step.default).step_time_us,
+    histories=histories,
+  )
+
+
+def _run_blind(
+  searcher: searcher_lib.Searcher,
+  step: step_lib.Step,
+  problems: Sequence[problem_lib.Problem],
+  *,
+  max_trials: int,
+  seed: int,
+) -> lockstep.History:
+  """Searches a step as a single problem."""
+  whole = problem_lib.Problem(
+    keys=step.keys,
+    programs=tuple(p for one in problems for p in one.programs),
+    program_keys=tuple(k for one in problems for k in one.program_keys),
+  )
+  profile = problem_lib.Predictor(step, whole)
+  # Programs leave out what runs beside no collective.
+  rest_us = (
+    step.timeline(step.default).step_time_us - profile(step.default).total_us
+  )
+  state = searcher.init(whole, step.cluster, start=step.default, seed=seed)
+  best_us: list[float] = []
+  while len(best_us) < max_trials and not searcher.done(state):
+    found = profile(searcher.ask(state))
+    best_us.append(min([rest_us + found.total_us, *best_us[-1:]]))
+    state = searcher.tell(state, found)
+  return lockstep.History(
+    configuration=searcher.best(state), best_us=tuple(best_us)
+  )
+
 
 NAME = "equal_budget"
 
@@ -41,7 +183,7 @@ _SUMMARY = (
   table_lib.Column(field="used", heading="evaluations made", form=".0f"),
   *(
     column
-    for ours in contestants.OURS
+    for ours in OURS
     for column in (
       table_lib.Column(field=f"{ours} ahead", heading=f"{ours} ahead"),
       table_lib.Column(field=f"{ours} equal", heading="equal"),
@@ -55,10 +197,7 @@ _DETAIL = (
   table_lib.Column(field="largest", heading="of a problem", form="d"),
   table_lib.Column(field="default", heading="NCCL's own", form=".2%"),
   table_lib.Column(field="budget", heading="evaluations", form="d"),
-  *(
-    table_lib.Column(field=name, heading=name)
-    for name in (*contestants.OURS, *races_lib.RIVALS)
-  ),
+  *(table_lib.Column(field=name, heading=name) for name in (*OURS, *RIVALS)),
 )
 
 
@@ -71,7 +210,7 @@ def tables(
 ) -> list[table_lib.Table]:
   """The summary over all modules, and the figures of each."""
   races = [
-    races_lib.race(
+    race(
       module.name,
       shelf.step(module),
       max_trials=max(budgets),
@@ -96,27 +235,25 @@ def parallel_tables(
   return tables_of(races, budgets=BUDGETS, num_seeds=NUM_SEEDS)
 
 
-def _race_by_name(name: str, data: pathlib.Path | None) -> races_lib.Races:
+def _race_by_name(name: str, data: pathlib.Path | None) -> Races:
   step = modules_lib.Shelf(data).step(modules_lib.named(name))
-  return races_lib.race(
-    name, step, max_trials=max(BUDGETS), num_seeds=NUM_SEEDS
-  )
+  return race(name, step, max_trials=max(BUDGETS), num_seeds=NUM_SEEDS)
 
 
 def tables_of(
-  races: Sequence[races_lib.Races], *, budgets: Sequence[int], num_seeds: int
+  races: Sequence[Races], *, budgets: Sequence[int], num_seeds: int
 ) -> list[table_lib.Table]:
   """The tables of races that were run."""
   return [_summary(races, budgets, num_seeds), _detail(races, budgets)]
 
 
 def _summary(
-  races: Sequence[races_lib.Races], budgets: Sequence[int], num_seeds: int
+  races: Sequence[Races], budgets: Sequence[int], num_seeds: int
 ) -> table_lib.Table:
   rows = [
     _summary_row(races, name, budget)
     for budget in budgets
-    for name in (*contestants.OURS, *races_lib.RIVALS)
+    for name in (*OURS, *RIVALS)
   ]
   return table_lib.Table(
     name=NAME,
@@ -124,9 +261,7 @@ def _summary(
     columns=_SUMMARY,
     rows=rows,
     targets=[
-      _target(races, rows, ours, budget)
-      for ours in contestants.OURS
-      for budget in budgets
+      _target(races, rows, ours, budget) for ours in OURS for budget in budgets
     ],
     notes=(
       "Step time over the best that any search found in the module, less one;"
@@ -143,7 +278,7 @@ def _summary(
 
 
 def _summary_row(
-  races: Sequence[races_lib.Races], name: str, budget: int
+  races: Sequence[Races], name: str, budget: int
 ) -> table_lib.Row:
   medians = [float(np.median(r.excess(name, budget))) for r in races]
   row: dict[str, Any] = {
@@ -163,7 +298,7 @@ def _summary_row(
       )
     ),
   }
-  for ours in contestants.OURS:
+  for ours in OURS:
     if ours == name:
       continue
     lead = [
@@ -178,7 +313,7 @@ def _summary_row(
 
 
 def _target(
-  races: Sequence[races_lib.Races],
+  races: Sequence[Races],
   rows: Sequence[table_lib.Row],
   ours: str,
   budget: int,
@@ -188,7 +323,7 @@ def _target(
     for row in rows
     if row["budget"] == budget
   }
-  rivals = {n: m for n, m in medians.items() if n in races_lib.RIVALS}
+  rivals = {n: m for n, m in medians.items() if n in RIVALS}
   return table_lib.Target(
     wanted=(
       f"{ours} ahead of each rival by the median after {budget} evaluations,"
@@ -202,9 +337,7 @@ def _target(
   )
 
 
-def _detail(
-  races: Sequence[races_lib.Races], budgets: Sequence[int]
-) -> table_lib.Table:
+def _detail(races: Sequence[Races], budgets: Sequence[int]) -> table_lib.Table:
   rows = []
   for r in races:
     for budget in budgets:
@@ -215,7 +348,7 @@ def _detail(
         "default": r.default_us / r.best_us - 1,
         "budget": budget,
       }
-      for name in (*contestants.OURS, *races_lib.RIVALS):
+      for name in (*OURS, *RIVALS):
         row[name] = _spread(r.excess(name, budget))
       rows.append(row)
   return table_lib.Table(

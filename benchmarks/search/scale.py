@@ -3,10 +3,10 @@
 """The scale of the search: its time on very large steps, less XLA's compiles.
 
 Everything that `tune` does before it checks its result runs on one core, and
-its processor time is taken; while XLA compiles, the clock stands. A step with
-unrolled layers compiles for a minute, so it is scheduled once only, and that
-schedule is handed out anew for every candidate: what is read, analysed and
-searched is as much as if XLA had changed something.
+its processor time is taken; while XLA compiles, on all cores, the clock stands.
+A step with unrolled layers compiles for a minute, so it is scheduled once only,
+and that schedule is handed out anew for every candidate: what is read, analysed
+and searched is as much as if XLA had changed something.
 """
 
 from __future__ import annotations
@@ -20,14 +20,129 @@ import time
 from typing import Any
 
 from benchmarks import table as table_lib
-from benchmarks.search import clocked as clocked_lib
 from benchmarks.search import modules as modules_lib
+from lagom_xla.compile import config as config_lib
+from lagom_xla.compile import lowered as lowered_lib
 from lagom_xla.compile import target as target_lib
 from lagom_xla.costs import step as step_lib
+from lagom_xla.passes import hlo
 from lagom_xla.passes import overlap as overlap_lib
+from lagom_xla.passes.program import form as form_lib
+from lagom_xla.passes.program import outcome as outcome_lib
+from lagom_xla.passes.program.slices import chains as chains_lib
 from lagom_xla.search.nccl import problem as problem_lib
 from lagom_xla.search.nccl import settings as settings_lib
 from lagom_xla.search.xla import joint
+
+
+class Stopwatch:
+  """The time that the compiles of a target take, apart from all else.
+
+  Schedules are remembered, so that a second search compiles nothing.
+
+  Attributes:
+    process_s: processor time that compiles took since the last reset.
+    wall_s: time that compiles took altogether.
+  """
+
+  def __init__(self, *, once: bool):
+    self.process_s = 0.0
+    self.wall_s = 0.0
+    self._once = once
+    self._known: list[tuple[config_lib.XlaConfig | None, bytes]] = []
+
+  def reset(self) -> None:
+    """Begins to count the processor time anew."""
+    self.process_s = 0.0
+
+  def schedule(
+    self, target: target_lib.Target, config: config_lib.XlaConfig
+  ) -> hlo.Module:
+    """The schedule of a target, compiled the first time that it is asked for.
+
+    Raises:
+      CompileError: XLA refuses the config.
+    """
+    process, wall = time.process_time(), time.perf_counter()
+    asked = None if self._once else config
+    serialized = next((s for c, s in self._known if c == asked), None)
+    if serialized is None:
+      with _all_cores():
+        serialized = target.schedule(config).proto.SerializeToString()
+      self._known.append((asked, serialized))
+    self.process_s += time.process_time() - process
+    self.wall_s += time.perf_counter() - wall
+    # Read again, which a search has to do as well.
+    return load(serialized, target)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Clocked(target_lib.Target):
+  """A target whose compiles are timed, none of them to the end."""
+
+  target: target_lib.Target
+  stopwatch: Stopwatch
+
+  def schedule(
+    self, config: config_lib.XlaConfig = config_lib.DEFAULT
+  ) -> hlo.Module:
+    """As of the target, by the stopwatch."""
+    return self.stopwatch.schedule(self.target, config)
+
+  def compile(
+    self, config: config_lib.XlaConfig = config_lib.DEFAULT
+  ) -> lowered_lib.Compilation:
+    """As of the target."""
+    return self.target.compile(config)
+
+  def outcome(self, form: form_lib.Form) -> outcome_lib.Outcome:
+    """As of the target."""
+    return self.target.outcome(form)
+
+  def chains(self) -> tuple[chains_lib.Chain, ...]:
+    """As of the target."""
+    return self.target.chains()
+
+  def identity(self) -> hlo.Module:
+    """As of the target."""
+    return self.target.identity()
+
+
+_ALL_CORES = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else {}
+
+
+@contextlib.contextmanager
+def one_core() -> Iterator[None]:
+  """Runs this thread on one core, where the system lets it."""
+  if not _ALL_CORES:
+    yield
+    return
+  os.sched_setaffinity(0, {min(_ALL_CORES)})
+  try:
+    yield
+  finally:
+    os.sched_setaffinity(0, _ALL_CORES)
+
+
+@contextlib.contextmanager
+def _all_cores() -> Iterator[None]:
+  """Gives a compile all cores back."""
+  if not _ALL_CORES:
+    yield
+    return
+  before = os.sched_getaffinity(0)
+  os.sched_setaffinity(0, _ALL_CORES)
+  try:
+    yield
+  finally:
+    os.sched_setaffinity(0, before)
+
+
+def load(serialized: bytes, target: target_lib.Target) -> hlo.Module:
+  """The module of a target, from what XLA handed over."""
+  proto = hlo.hlo_pb2.HloModuleProto.FromString(serialized)
+  return hlo.Module(proto, target.cluster.num_devices)
+
 
 NAME = "scale"
 
@@ -152,13 +267,13 @@ def measure(
   """Times a search, and profiles one candidate of it."""
   modules_lib.say(f"scheduling {case.module.name}")
   target = shelf.target(case.module)
-  clock = clocked_lib.Stopwatch(once=case.compiles_once)
-  clocked = clocked_lib.Clocked(
+  clock = Stopwatch(once=case.compiles_once)
+  clocked = Clocked(
     name=target.name, cluster=target.cluster, target=target, stopwatch=clock
   )
   serialized = clocked.schedule().proto.SerializeToString()
   modules_lib.say(f"searching {case.module.name}")
-  with clocked_lib.one_core():
+  with one_core():
     row = _parts(serialized, clocked)
     clock.reset()
     begin = time.process_time()
@@ -189,7 +304,7 @@ def _parts(serialized: bytes, target: target_lib.Target) -> dict[str, Any]:
     row[f"{part}_s"] = time.process_time() - begin
 
   with timed("load"):
-    module = clocked_lib.load(serialized, target)
+    module = load(serialized, target)
   with timed("analyze"):
     analysis = overlap_lib.analyze(module)
     _ = analysis.kernels, analysis.overlaps

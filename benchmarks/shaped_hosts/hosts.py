@@ -1,13 +1,13 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Two hosts on one machine: network namespaces joined by a slow link.
+"""Two hosts on one machine, joined by a slow link, and a JAX process on each.
 
-    with hosts.pair(mbit_per_s=200) as pair:
+    with hosts.pair_of_hosts(mbit_per_s=200) as pair:
       process = pair.start(0, [sys.executable, "prog.py"])
 
-A pair of virtual Ethernet devices joins the namespaces, and a token bucket
-limits what each sends. Needs root, and `ip` and `tc` of iproute2. Processes and
-namespaces are gone after the block, whatever happens in it.
+A pair of virtual Ethernet devices joins two network namespaces, and a token
+bucket limits what each sends. Needs root, and `ip` and `tc` of iproute2.
+Processes and namespaces are gone after the block, whatever happens in it.
 """
 
 from __future__ import annotations
@@ -15,12 +15,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 import contextlib
 import dataclasses
+import json
 import os
 import pathlib
 import shutil
 import signal
 import socket
 import subprocess
+import sys
+from typing import Any
+
+from lagom_xla import errors
 
 # The bucket passes this much at the full rate of the machine. It has to be well
 # below what one collective sends.
@@ -92,7 +97,7 @@ def obstacle() -> str | None:
 
 
 @contextlib.contextmanager
-def pair(*, mbit_per_s: int) -> Iterator[Pair]:
+def pair_of_hosts(*, mbit_per_s: int) -> Iterator[Pair]:
   """Two hosts, joined by a link of this rate in both directions."""
   _remove_left_over()
   pid = os.getpid()
@@ -176,3 +181,66 @@ def _run(*command: str) -> str:
   return subprocess.run(
     command, check=True, capture_output=True, text=True
   ).stdout
+
+
+# Threads of XLA:CPU's pool: with 1 nothing can be hidden, with 2 all can, and
+# more fight for two cores.
+_NUM_THREADS = 2
+_PORT = 12921
+# Notes of tables of what was measured so.
+MEASURED_ON = (
+  "Measured: XLA:CPU with two threads a host, gloo, two network namespaces on"
+  " one machine with a rate limit between them."
+)
+TO_BE_TRUSTED = "Figures at a load above 10 are not to be trusted."
+_ENVIRONMENT = {
+  "JAX_PLATFORMS": "cpu",
+  "PJRT_NPROC": str(_NUM_THREADS),
+  "OMP_NUM_THREADS": "1",
+  "XLA_FLAGS": "",
+}
+
+
+def run(
+  module: str, task: Mapping[str, Any], *, mbit_per_s: int
+) -> Sequence[dict[str, Any]]:
+  """Runs a module on two fresh hosts.
+
+  Args:
+    module: takes a JSON object, the task with `rank` and `address`, which
+      `jax.distributed.initialize` takes; the last line that it prints is what
+      it found, as JSON.
+    task: for both.
+    mbit_per_s: rate of the link between them.
+
+  Returns:
+    What each found.
+
+  Raises:
+    LagomError: a host ended before it had found anything.
+  """
+  with pair_of_hosts(mbit_per_s=mbit_per_s) as pair:
+    address = f"{pair.addresses[0]}:{_PORT}"
+    processes = [
+      pair.start(
+        rank,
+        [
+          *(sys.executable, "-m", module),
+          json.dumps({**task, "rank": rank, "address": address}),
+        ],
+        _ENVIRONMENT,
+      )
+      for rank in range(len(pair.names))
+    ]
+    return [_result(process.communicate()[0]) for process in processes]
+
+
+def _result(printed: str) -> dict[str, Any]:
+  """What a host found: its last line, as gloo prints lines of its own."""
+  lines: Sequence[str] = printed.splitlines()
+  try:
+    return json.loads(lines[-1])
+  except (IndexError, json.JSONDecodeError):
+    raise errors.LagomError(
+      "A host ended before it had measured anything; what it said is above."
+    ) from None

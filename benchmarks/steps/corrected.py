@@ -28,7 +28,6 @@ import statistics
 import zlib
 
 from benchmarks import table as table_lib
-from benchmarks.steps import command
 from benchmarks.steps import slowdowns
 from benchmarks.steps import traced_step
 from lagom_xla.profiling import profile as profile_lib
@@ -183,4 +182,4 @@ _TABLE = table_lib.Table(
 
 
 if __name__ == "__main__":
-  command.run(__doc__, _TABLE, rows)
+  traced_step.run(__doc__, _TABLE, rows)

@@ -18,7 +18,6 @@ import dataclasses
 import pathlib
 
 from benchmarks import table as table_lib
-from benchmarks.steps import command
 from benchmarks.steps import traced_step
 from lagom_xla.costs import measured as measured_lib
 from lagom_xla.costs import step as step_lib
@@ -122,4 +121,4 @@ _TABLE = table_lib.Table(
 
 
 if __name__ == "__main__":
-  command.run(__doc__, _TABLE, rows)
+  traced_step.run(__doc__, _TABLE, rows)

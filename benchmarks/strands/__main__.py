@@ -24,13 +24,9 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("JAX_SKIP_CUDA_CONSTRAINTS_CHECK", "1")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
-from benchmarks import command_line
-from benchmarks import kept_rows
 from benchmarks import table as table_lib
 from benchmarks.shaped_hosts import hosts
-from benchmarks.strands import exposed_table
 from benchmarks.strands import forms_table
-from benchmarks.strands import module as module_lib
 from benchmarks.strands import modules as modules_lib
 from benchmarks.strands import settings_table
 from benchmarks.strands.wall_clock import table as wall_clock
@@ -41,7 +37,7 @@ _TABLE_OF: Mapping[
   str, Callable[[Sequence[table_lib.Row]], table_lib.Table]
 ] = {
   forms_table.NAME: forms_table.table_of,
-  exposed_table.NAME: exposed_table.table_of,
+  forms_table.EXPOSED: forms_table.exposed_table_of,
   settings_table.NAME: settings_table.table_of,
 }
 
@@ -87,13 +83,13 @@ def _write(
   for table in tables:
     if arguments.only and table.name in _TABLE_OF:
       names = [(name,) for name in modules_lib.MODULES]
-      rows = kept_rows.beside(table, arguments.csv, names)
+      rows = table_lib.beside(table, arguments.csv, names)
       table = _TABLE_OF[table.name](rows)
     table.write_csv(arguments.csv)
 
 
-def _chosen(only: str) -> list[module_lib.Module]:
-  names = command_line.names(only)
+def _chosen(only: str) -> list[modules_lib.Module]:
+  names = table_lib.names(only)
   unknown = [name for name in names if name not in modules_lib.MODULES]
   if unknown:
     sys.exit(
@@ -111,7 +107,7 @@ def _as_json(table: table_lib.Table) -> list[dict[str, object]]:
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
-  parser = command_line.parser("benchmarks.strands", __doc__)
+  parser = table_lib.parser("benchmarks.strands", __doc__)
   which = parser.add_mutually_exclusive_group()
   which.add_argument("--settings", action="store_true")
   which.add_argument("--wall-clock", action="store_true")

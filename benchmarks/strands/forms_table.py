@@ -1,20 +1,244 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The table of train steps under flags only, strands, slices, and both."""
+"""The tables of train steps in every form, and of what they still expose.
+
+The arms of a train step are the best that the tool finds in each kind of form:
+flags only, strands, slices, and both. One search, the tool's own with all that
+acts in the training process, has all of them among its candidates. The program
+as written comes first in it, with the options that a launcher can set, so that
+the search without the rest of it is its beginning.
+
+How often a collective runs in a step tells where it stands: once, with the
+gradients of all micro-batches and the optimizer; once per micro-batch, at the
+embedding or the head; once per layer or more often, in the loops over layers.
+XLA may have unrolled those by two, which makes two collectives of one.
+"""
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Iterable, Sequence
+import dataclasses
 import statistics
 from typing import Any
 
 from benchmarks import table as table_lib
-from benchmarks.strands import arms as arms_lib
-from benchmarks.strands import exposed_table
-from benchmarks.strands import module as module_lib
-from benchmarks.strands import progress
+from benchmarks.strands import modules as modules_lib
+from lagom_xla import errors
+from lagom_xla.compile import rewriting
+from lagom_xla.compile import target as target_lib
 from lagom_xla.costs import lower_bound
+from lagom_xla.costs.replay import timeline as timeline_lib
+from lagom_xla.passes.program import form as form_lib
 from lagom_xla.search.xla import candidates as candidates_lib
+from lagom_xla.search.xla import joint
+
+_Candidate = candidates_lib.Candidate
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Arm:
+  """A way to compile the step, with NCCL settings for it.
+
+  Attributes:
+    candidate: what was found.
+    peak_bytes: device memory that the full compile needs, where XLA says.
+  """
+
+  candidate: _Candidate
+  peak_bytes: int | None
+
+  @property
+  def name(self) -> str:
+    """What the tables call it."""
+    form = self.candidate.config.program
+    return "as written" if form.is_as_written else rewriting.in_words(form)
+
+  @property
+  def tuned(self) -> timeline_lib.Timeline:
+    """The replay under the NCCL settings that were found."""
+    return self.candidate.tuned
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Arms:
+  """The arms of a train step.
+
+  Attributes:
+    default: the program as written, under XLA's and NCCL's defaults.
+    flags_only: the same with what a launcher can set.
+    strands: the shortest step with micro-batches side by side; None where the
+      search has none.
+    slices: the shortest with chains in pieces.
+    both: the shortest with both.
+    best: what the tool keeps.
+  """
+
+  default: timeline_lib.Timeline
+  flags_only: Arm
+  strands: _Candidate | None
+  slices: _Candidate | None
+  both: _Candidate | None
+  best: Arm
+
+
+def of_module(module: modules_lib.Module) -> Arms:
+  """Finds the arms of a train step."""
+  target = module.target()
+  search = joint.search(
+    target,
+    in_process=True,
+    progress=lambda words: modules_lib.say(f"  {words}"),
+  )
+  return of_search(target, search)
+
+
+def of_search(target: target_lib.Target, search: candidates_lib.Search) -> Arms:
+  """The arms among the candidates of a search."""
+  flags = tuple(
+    candidate
+    for candidate in search.scheduled[1:]
+    if not candidate.config.needs_process
+  )
+  peaks = _Peaks(target)
+  flags_only = peaks.first_that_fits(dataclasses.replace(search, others=flags))
+  best = peaks.first_that_fits(search)
+  return Arms(
+    default=search.default.under_nccl_defaults,
+    flags_only=flags_only,
+    strands=_quickest(search, strands=True, slices=False),
+    slices=_quickest(search, strands=False, slices=True),
+    both=_quickest(search, strands=True, slices=True),
+    best=best,
+  )
+
+
+class _Peaks:
+  """Peaks of device memory, by full compiles, each of which is made once."""
+
+  def __init__(self, target: target_lib.Target):
+    self._target = target
+    # By the identity of candidates, which cannot be hashed.
+    self._of: dict[int, int | None] = {}
+
+  def first_that_fits(self, search: candidates_lib.Search) -> Arm:
+    """What the tool would keep of a search: its best that fits the GPU."""
+    hbm_bytes = self._target.cluster.gpu.hbm_bytes
+    while True:
+      best = search.best
+      is_last = best is search.default
+      try:
+        peak_bytes = self._peak_bytes(best)
+      except errors.CompileError as error:
+        if is_last:
+          raise
+        search = search.refused(best, str(error))
+        continue
+      if is_last or peak_bytes is None or peak_bytes <= hbm_bytes:
+        return Arm(candidate=best, peak_bytes=peak_bytes)
+      modules_lib.say(f"  {peak_bytes / 1e9:.1f} GB do not fit")
+      search = search.refused(best, "It does not fit.")
+
+  def _peak_bytes(self, candidate: _Candidate) -> int | None:
+    if self._target.obstacle is not None:
+      return None
+    if id(candidate) not in self._of:
+      compilation = self._target.compile(candidate.config)
+      self._of[id(candidate)] = compilation.peak_bytes
+    return self._of[id(candidate)]
+
+
+def _quickest(
+  search: candidates_lib.Search, *, strands: bool, slices: bool
+) -> _Candidate | None:
+  """The shortest step of a kind of form; None where the search has none."""
+
+  def is_of(form: form_lib.Form) -> bool:
+    has_strands = form.strands != "none" or form.keyed
+    return (has_strands, bool(form.slices)) == (strands, slices)
+
+  return min(
+    (c for c in search.scheduled if is_of(c.config.program)),
+    key=lambda candidate: candidate.tuned.step_time_us,
+    default=None,
+  )
+
+
+EXPOSED = "exposed"
+
+# Kind, executions per step, GPUs and bytes.
+_Place = tuple[str, int, int, int]
+
+# Less, as a share of the step, is not shown.
+_LEAST = 1e-3
+
+_EXPOSED_COLUMNS = (
+  table_lib.Column(field="module", heading="module"),
+  table_lib.Column(field="form", heading="form"),
+  table_lib.Column(field="kind", heading="collective"),
+  table_lib.Column(field="executions", heading="per step", form="d"),
+  table_lib.Column(field="num_ranks", heading="GPUs", form="d"),
+  table_lib.Column(field="mbytes", heading="MB", form=".1f"),
+  table_lib.Column(field="alone_ms", heading="alone ms", form=".1f"),
+  table_lib.Column(field="exposed_ms", heading="exposed ms", form=".1f"),
+  table_lib.Column(field="share", heading="of the step", form=".1%"),
+)
+
+
+def exposed_table_of(rows: Sequence[table_lib.Row]) -> table_lib.Table:
+  """The table of these rows."""
+  return table_lib.Table(
+    name=EXPOSED,
+    title="What stays exposed in the best form",
+    columns=_EXPOSED_COLUMNS,
+    rows=rows,
+    notes=(
+      "Predicted. Collectives of one kind and size that run equally often are"
+      f" one row; those below {_LEAST:.1%} of the step are left out.",
+    ),
+  )
+
+
+def exposed_rows(
+  module: modules_lib.Module, arms: Arms
+) -> list[dict[str, Any]]:
+  """What is exposed in the best form of a train step, most of it first."""
+  tuned, step = arms.best.tuned, arms.best.candidate.step
+  settings = arms.best.candidate.settings
+  exposed_us: dict[_Place, float] = collections.defaultdict(float)
+  alone_us: dict[_Place, float] = collections.defaultdict(float)
+  for collective in step.analysis.collectives:
+    key = step.key_of[collective.name]
+    place = (
+      collective.kind,
+      collective.executions,
+      key.num_ranks,
+      key.num_bytes,
+    )
+    exposed_us[place] += tuned.exposed_us.get(collective.name, 0.0)
+    once_us = step.predict(key, settings[key]).time_us
+    alone_us[place] += collective.executions * once_us
+  found = []
+  for place in sorted(exposed_us, key=lambda place: -exposed_us[place]):
+    share = exposed_us[place] / tuned.step_time_us
+    if share < _LEAST:
+      break
+    kind, executions, num_ranks, num_bytes = place
+    found.append(
+      {
+        "module": module.name,
+        "form": arms.best.name,
+        "kind": kind,
+        "executions": executions,
+        "num_ranks": num_ranks,
+        "mbytes": num_bytes / 1e6,
+        "alone_ms": alone_us[place] / 1e3,
+        "exposed_ms": exposed_us[place] / 1e3,
+        "share": share,
+      }
+    )
+  return found
+
 
 NAME = "forms"
 
@@ -41,7 +265,7 @@ def _column(field: str, heading: str, form: str = ".1f") -> table_lib.Column:
   return table_lib.Column(field=field, heading=heading, form=form)
 
 
-_COLUMNS = (
+_FORMS_COLUMNS = (
   table_lib.Column(field="module", heading="module"),
   table_lib.Column(field="cluster", heading="cluster"),
   _column("default_ms", "default ms"),
@@ -62,23 +286,23 @@ _COLUMNS = (
 )
 
 
-def tables(modules: Iterable[module_lib.Module]) -> list[table_lib.Table]:
+def tables(modules: Iterable[modules_lib.Module]) -> list[table_lib.Table]:
   """The table, and that of what is exposed in the best forms."""
   rows, exposed = [], []
   for module in modules:
-    progress.say(f"{module.name} on {module.cluster_name}")
-    arms = arms_lib.of_module(module)
+    modules_lib.say(f"{module.name} on {module.cluster_name}")
+    arms = of_module(module)
     rows.append(row(module, arms))
-    exposed += exposed_table.rows(module, arms)
-    progress.say(f"  {_in_short(rows[-1])}")
-  return [table_of(rows), exposed_table.table_of(exposed)]
+    exposed += exposed_rows(module, arms)
+    modules_lib.say(f"  {_in_short(rows[-1])}")
+  return [table_of(rows), exposed_table_of(exposed)]
 
 
 def _in_short(row: table_lib.Row) -> str:
   """A row before its table is there, which takes long."""
   return ", ".join(
     f"{column.field} {column.cell(row)}"
-    for column in _COLUMNS[2:]
+    for column in _FORMS_COLUMNS[2:]
     if row[column.field] is not None
   )
 
@@ -88,7 +312,7 @@ def table_of(rows: Sequence[table_lib.Row]) -> table_lib.Table:
   return table_lib.Table(
     name=NAME,
     title="Strands and slices: predicted step times",
-    columns=_COLUMNS,
+    columns=_FORMS_COLUMNS,
     rows=rows,
     targets=_targets(rows),
     notes=(
@@ -103,7 +327,7 @@ def table_of(rows: Sequence[table_lib.Row]) -> table_lib.Table:
   )
 
 
-def row(module: module_lib.Module, arms: arms_lib.Arms) -> dict[str, Any]:
+def row(module: modules_lib.Module, arms: Arms) -> dict[str, Any]:
   """What became of a train step."""
   flags_only_us = arms.flags_only.tuned.step_time_us
   best_us = arms.best.tuned.step_time_us
@@ -128,7 +352,7 @@ def _ms(candidate: candidates_lib.Candidate | None) -> float | None:
   return None if candidate is None else candidate.tuned.step_time_us / 1e3
 
 
-def _lost(prefix: str, arm: arms_lib.Arm) -> dict[str, Any]:
+def _lost(prefix: str, arm: Arm) -> dict[str, Any]:
   peak_gb = None if arm.peak_bytes is None else arm.peak_bytes / 1e9
   return {
     f"{prefix}exposed_ms": arm.tuned.total_exposed_us / 1e3,

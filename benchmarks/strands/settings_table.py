@@ -13,8 +13,7 @@ import typing
 from typing import Any
 
 from benchmarks import table as table_lib
-from benchmarks.strands import module as module_lib
-from benchmarks.strands import progress
+from benchmarks.strands import modules as modules_lib
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import rewriting
 from lagom_xla.compile import target as target_lib
@@ -47,7 +46,7 @@ _COLUMNS = (
 )
 
 
-def table(modules: Iterable[module_lib.Module]) -> table_lib.Table:
+def table(modules: Iterable[modules_lib.Module]) -> table_lib.Table:
   """Searches the settings of each step, as written and with strands."""
   return table_of([row for module in modules for row in _rows(module)])
 
@@ -66,8 +65,8 @@ def table_of(rows: Sequence[table_lib.Row]) -> table_lib.Table:
   )
 
 
-def _rows(module: module_lib.Module) -> Iterator[dict[str, Any]]:
-  progress.say(f"{module.name} on {module.cluster_name}")
+def _rows(module: modules_lib.Module) -> Iterator[dict[str, Any]]:
+  modules_lib.say(f"{module.name} on {module.cluster_name}")
   target = module.target()
   yield row(module, target, form_lib.AS_WRITTEN)
   strands = best_strands(target)
@@ -90,7 +89,7 @@ def best_strands(target: target_lib.Target) -> form_lib.Form | None:
 
 
 def row(
-  module: module_lib.Module, target: target_lib.Target, form: form_lib.Form
+  module: modules_lib.Module, target: target_lib.Target, form: form_lib.Form
 ) -> dict[str, Any]:
   """What each searcher makes of one schedule."""
   default = _default(target, form)

@@ -15,7 +15,6 @@ from flax import linen as nn
 import jax
 import jax.numpy as jnp
 
-from benchmarks.workloads import attention
 from benchmarks.workloads import parts
 from benchmarks.workloads.parts import Streams
 
@@ -118,7 +117,7 @@ class Decoder(parts.Part):
     if self.kept == "products":
       policy = policies.save_from_both_policies(
         policies.dots_with_no_batch_dims_saveable,
-        policies.save_only_these_names(attention.MIXED),
+        policies.save_only_these_names(parts.MIXED),
       )
     return nn.remat(layer, prevent_cse=False, policy=policy)
 

@@ -4,27 +4,236 @@
 
 Every part takes and returns a tuple of *streams*: the sequences of a microbatch
 in one piece, or cut in halves, of which one's collectives can hide behind the
-other's products. A part declares its weights once, for all streams.
+other's products. A part declares its weights once, for all streams. Parameters
+come in the type they are used in. A stream is [B, S, d_model].
 
 Products that read the same input are one: queries, keys and values, and the two
 halves of SwiGLU. Under tensor parallelism each GPU's columns hold its own heads
 and features, as Megatron-LM lays them out.
 
-Parameters come in the type they are used in. A stream is [B, S, d_model].
+The paper's frameworks run FlashAttention, which never writes the scores to
+memory. Its counterpart here is a call by the name that Transformer Engine gives
+its fused attention, with the same operands: enough for a schedule, and for the
+cost model, which counts a fused attention's operations. It has no code, so what
+is to run takes `written_out`.
+
+Tokens go to experts on other GPUs and back. By all-to-all, every GPU sends each
+token to the GPUs of its experts, and gets the results back. By all-gather,
+every GPU gets all tokens, computes what its experts make of them, and the
+results are summed and scattered; that is the default of Megatron-LM, which the
+paper runs. XLA needs static shapes. So every GPU sends every expert the same
+number of tokens: its share if the router were perfectly balanced. An expert's
+rows beyond that are dropped, and missing ones are zeros. The bytes sent and the
+operations are then those of a dropless router that is balanced.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Literal
 
 from flax import linen as nn
 import jax
+from jax.ad_checkpoint import checkpoint_name
 import jax.numpy as jnp
 
-from benchmarks.workloads import attention
 from benchmarks.workloads import layout as layout_lib
-from benchmarks.workloads import routing
 from benchmarks.workloads.architectures import Architecture
+
+# What the backward pass needs of the forward one.
+MIXED = "mixed"
+
+_FORWARD = "te_fused_attn_forward_ffi"
+_BACKWARD = "te_fused_attn_backward_ffi"
+
+
+def written_out(
+  query: jax.Array,
+  key: jax.Array,
+  value: jax.Array,
+  slopes: jax.Array | None,
+  first: jax.Array | int,
+) -> jax.Array:
+  """Attention that any backend runs.
+
+  Args:
+    query: [batch, sequence, heads, head_dim].
+    key: the same, with as many heads or fewer, and as many tokens or more.
+    value: the same as key.
+    slopes: ALiBi's slope of each head (arXiv 2108.12409), or None.
+    first: the position of the first query among the keys.
+
+  Returns:
+    The mixed values, in the query's shape.
+  """
+  bias = None
+  of_query = first + jnp.arange(query.shape[1])
+  distance = jnp.arange(key.shape[1])[None, :] - of_query[:, None]
+  if slopes is not None:
+    bias = (slopes[:, None, None] * distance)[None].astype(query.dtype)
+  return jax.nn.dot_product_attention(
+    query,
+    key,
+    value,
+    bias=bias,
+    mask=(distance <= 0)[None, None],
+    implementation="xla",
+  )
+
+
+@jax.custom_vjp
+def fused(query: jax.Array, key: jax.Array, value: jax.Array) -> jax.Array:
+  """Attention as a library call; see `written_out`. ALiBi costs it nothing."""
+  return _forward(query, key, value)[0]
+
+
+def _forward(
+  query: jax.Array, key: jax.Array, value: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+  batch, length, heads, _ = query.shape
+  log_sums = jax.ShapeDtypeStruct((batch, heads, length), jnp.float32)
+  mixed = jax.ShapeDtypeStruct(query.shape, query.dtype)
+  out = jax.ffi.ffi_call(_FORWARD, (mixed, log_sums))(query, key, value)
+  return checkpoint_name(out[0], MIXED), checkpoint_name(out[1], MIXED)
+
+
+def _fused_forward(
+  query: jax.Array, key: jax.Array, value: jax.Array
+) -> tuple[jax.Array, tuple[jax.Array, ...]]:
+  mixed, log_sums = _forward(query, key, value)
+  return mixed, (query, key, value, mixed, log_sums)
+
+
+def _fused_backward(
+  saved: tuple[jax.Array, ...], gradient: jax.Array
+) -> tuple[jax.Array, ...]:
+  query, key, value, *_ = saved
+  shapes = tuple(
+    jax.ShapeDtypeStruct(x.shape, x.dtype) for x in (query, key, value)
+  )
+  return tuple(jax.ffi.ffi_call(_BACKWARD, shapes)(*saved, gradient))
+
+
+fused.defvjp(_fused_forward, _fused_backward)
+
+
+Dispatch = Literal["all-to-all", "all-gather"]
+
+
+def send_and_return(
+  x: jax.Array,
+  router: jax.Array,
+  run: Callable[[jax.Array], jax.Array],
+  *,
+  num_chosen: int,
+  num_gpus: int,
+) -> jax.Array:
+  """Runs each token through the experts that the router chooses for it.
+
+  Args:
+    x: this GPU's tokens, [B, S, d_model].
+    router: [d_model, experts].
+    run: runs this GPU's experts on [local experts, rows, d_model].
+    num_chosen: experts per token.
+    num_gpus: GPUs that the experts are split over.
+
+  Returns:
+    The experts' results, weighted by the router and summed, as x.
+  """
+  rows = x.reshape(-1, x.shape[-1])
+  num_experts = router.shape[-1]
+  weights, chosen = _choose(rows, router, num_chosen)
+  capacity = -(-rows.shape[0] * num_chosen // num_experts)
+  sender, slot = _slots(chosen, num_experts, capacity)
+  sent = jnp.take(rows, sender, axis=0, mode="fill", fill_value=0)
+  sent = sent.reshape(num_experts, capacity, -1)
+  if num_gpus > 1:
+    sent = jax.lax.all_to_all(sent, layout_lib.DATA, 0, 1, tiled=True)
+  done = run(sent)
+  if num_gpus > 1:
+    done = jax.lax.all_to_all(done, layout_lib.DATA, 1, 0, tiled=True)
+  done = done.reshape(num_experts * capacity, -1)
+  back = jnp.take(done, slot, axis=0, mode="fill", fill_value=0)
+  weighted = jnp.einsum("tkd,tk->td", back, weights)
+  return weighted.reshape(x.shape)
+
+
+def gather_and_scatter(
+  x: jax.Array,
+  router: jax.Array,
+  run: Callable[[jax.Array], jax.Array],
+  *,
+  num_chosen: int,
+  num_gpus: int,
+) -> jax.Array:
+  """The same with all tokens on every GPU; see `send_and_return`."""
+  rows = x.reshape(-1, x.shape[-1])
+  num_experts = router.shape[-1]
+  weights, chosen = _choose(rows, router, num_chosen)
+  first = 0
+  if num_gpus > 1:
+    rows, weights, chosen = (
+      jax.lax.all_gather(y, layout_lib.DATA, axis=0, tiled=True)
+      for y in (rows, weights, chosen)
+    )
+    first = jax.lax.axis_index(layout_lib.DATA) * (num_experts // num_gpus)
+  capacity = -(-rows.shape[0] * num_chosen // num_experts)
+  sender, slot = _slots(chosen, num_experts, capacity)
+  slot_weights = jnp.zeros((num_experts * capacity,), weights.dtype)
+  slot_weights = slot_weights.at[slot].set(weights, mode="drop")
+  here = num_experts // num_gpus * capacity
+  sender = jax.lax.dynamic_slice_in_dim(sender, first * capacity, here)
+  slot_weights = jax.lax.dynamic_slice_in_dim(
+    slot_weights, first * capacity, here
+  )
+  sent = jnp.take(rows, sender, axis=0, mode="fill", fill_value=0)
+  done = run(sent.reshape(num_experts // num_gpus, capacity, -1))
+  done = done.reshape(here, -1) * slot_weights[:, None]
+  summed = jnp.zeros_like(rows).at[sender].add(done, mode="drop")
+  if num_gpus > 1:
+    summed = jax.lax.psum_scatter(summed, layout_lib.DATA, tiled=True)
+  return summed.reshape(x.shape)
+
+
+WAYS = {"all-to-all": send_and_return, "all-gather": gather_and_scatter}
+
+
+def _choose(
+  rows: jax.Array, router: jax.Array, num_chosen: int
+) -> tuple[jax.Array, jax.Array]:
+  """The weights and the numbers of each token's experts."""
+  scores = jax.nn.softmax((rows @ router).astype(jnp.float32), axis=-1)
+  weights, chosen = jax.lax.top_k(scores, num_chosen)
+  return weights.astype(rows.dtype), chosen
+
+
+def _slots(
+  chosen: jax.Array, num_experts: int, capacity: int
+) -> tuple[jax.Array, jax.Array]:
+  """Who fills each slot of the experts, and which slot each choice got.
+
+  Args:
+    chosen: [tokens, choices], experts.
+    num_experts: how many there are.
+    capacity: slots of each.
+
+  Returns:
+    The token of each of the experts * capacity slots, and the slot of each
+    [token, choice]; out of range where there is none.
+  """
+  num_tokens, num_choices = chosen.shape
+  experts = chosen.reshape(-1)
+  order = jnp.argsort(experts)
+  in_order = experts[order]
+  first = jnp.searchsorted(in_order, jnp.arange(num_experts))
+  rank = jnp.arange(experts.size) - first[in_order]
+  none = num_experts * capacity
+  slot = jnp.where(rank < capacity, in_order * capacity + rank, none)
+  sender = jnp.full((none,), num_tokens)
+  sender = sender.at[slot].set(order // num_choices, mode="drop")
+  slot_of = jnp.zeros_like(slot).at[order].set(slot)
+  return sender, slot_of.reshape(num_tokens, num_choices)
+
 
 Streams = tuple[jax.Array, ...]
 
@@ -46,12 +255,12 @@ class Part(nn.Module):
   arch: Architecture
   layout: layout_lib.Layout
   is_fused: bool
-  dispatch: routing.Dispatch
+  dispatch: Dispatch
 
   @property
   def shared(
     self,
-  ) -> tuple[Architecture, layout_lib.Layout, bool, routing.Dispatch]:
+  ) -> tuple[Architecture, layout_lib.Layout, bool, Dispatch]:
     """The attributes, for a part of this part."""
     return self.arch, self.layout, self.is_fused, self.dispatch
 
@@ -156,9 +365,9 @@ class Attention(Part):
         key = rotate(key, arch.rotary_dim, first)
       key, value = map(self.layout.whole_sequence, (key, value))
       if self.is_fused:
-        out = attention.fused(query, key, value)
+        out = fused(query, key, value)
       else:
-        out = attention.written_out(query, key, value, slopes, first)
+        out = written_out(query, key, value, slopes, first)
       return out.reshape(*out.shape[:2], -1)
 
     partial = tuple(mixed(x) @ output for x in xs)
@@ -223,7 +432,7 @@ class RoutedExperts(Part):
     def run(rows: jax.Array) -> jax.Array:
       return activated(rows @ up, True) @ down
 
-    route = routing.WAYS[self.dispatch]
+    route = WAYS[self.dispatch]
     return tuple(
       route(
         x, router, run, num_chosen=experts.num_chosen, num_gpus=self.layout.data

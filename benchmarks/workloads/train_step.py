@@ -21,7 +21,7 @@ import optax
 
 from benchmarks.workloads import decoder
 from benchmarks.workloads import layout as layout_lib
-from benchmarks.workloads import routing
+from benchmarks.workloads import parts
 from benchmarks.workloads.architectures import Architecture
 
 
@@ -52,7 +52,7 @@ class Workload:
   num_streams: int = 1
   kept: Literal["nothing", "products"] = "nothing"
   layers_per_trip: int = 1
-  dispatch: routing.Dispatch = "all-to-all"
+  dispatch: parts.Dispatch = "all-to-all"
   dtype: str = "bfloat16"
   is_fused: bool = True
 

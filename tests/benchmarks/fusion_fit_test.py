@@ -11,7 +11,6 @@ import pathlib
 import pytest
 
 from benchmarks.kernels import fit_fusions
-from benchmarks.kernels import fusion_fit
 from benchmarks.kernels import lone_kernels
 from lagom_xla.costs import fusion
 
@@ -39,22 +38,24 @@ def test_a_figure_that_no_kernel_is_bound_by_stays_where_it_starts(
   steps: list[lone_kernels.Measured],
 ):
   (step,) = (s for s in steps if s.name == "pax_a100")
-  share = fusion_fit.vector_share(steps)
+  share = fit_fusions.vector_share(steps)
   for wave_us in (1.1, 1.4):
-    start = dataclasses.replace(fusion_fit.unfitted(share), wave_us=wave_us)
-    found = fusion_fit.fit(step.ranks[0], step.gpu, start)
+    start = dataclasses.replace(fit_fusions.unfitted(share), wave_us=wave_us)
+    found = fit_fusions.fit(step.ranks[0], step.gpu, start)
     assert found.wave_us == wave_us
 
 
 def test_the_only_kernels_that_operations_bound_take_what_the_share_says(
   steps: list[lone_kernels.Measured],
 ):
-  parameters = fusion_fit.unfitted(fusion_fit.vector_share(steps))
+  parameters = fit_fusions.unfitted(fit_fusions.vector_share(steps))
   for step in steps:
     bound = [
-      row for row in step.ranks[0] if fusion_fit.operations_bound(row, step.gpu)
+      row
+      for row in step.ranks[0]
+      if fit_fusions.operations_bound(row, step.gpu)
     ]
-    fitted = fusion_fit.fit(step.ranks[0], step.gpu, parameters)
-    predicted_us = fusion_fit.predicted_us(fitted, bound, step.gpu)
+    fitted = fit_fusions.fit(step.ranks[0], step.gpu, parameters)
+    predicted_us = fit_fusions.predicted_us(fitted, bound, step.gpu)
     measured_us = [row.measured_us for row in bound]
     assert predicted_us == pytest.approx(measured_us, rel=0.01)

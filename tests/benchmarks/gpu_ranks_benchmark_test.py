@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from benchmarks.gpu import job as job_lib
-from benchmarks.gpu import mps
 from benchmarks.gpu import part as part_lib
 from benchmarks.gpu import rank as rank_lib
 from benchmarks.gpu import two_ranks
@@ -74,9 +73,9 @@ def test_every_setting_has_its_own_job(tmp_path: pathlib.Path) -> None:
 def test_without_mps_two_ranks_are_not_measured(
   monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-  monkeypatch.setattr(mps, "_CONTROL", "no-such-control")
+  monkeypatch.setattr(job_lib, "_CONTROL", "no-such-control")
   with pytest.raises(part_lib.NotMeasuredError, match="no-such-control"):
-    with mps.running():
+    with job_lib.running():
       pass
 
 

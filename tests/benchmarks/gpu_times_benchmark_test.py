@@ -18,10 +18,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from benchmarks.gpu import contended
 from benchmarks.gpu import kernel_times
 from benchmarks.gpu import lone_kernels
 from benchmarks.gpu import rank as rank_lib
+from benchmarks.gpu import two_ranks
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.compile import compiler
 from lagom_xla.compile import config as config_lib
@@ -189,7 +189,7 @@ def traces(h200s: Any, tmp_path: pathlib.Path) -> pathlib.Path:
 def test_contention_is_compared_by_what_was_measured_alone(
   traces: pathlib.Path,
 ) -> None:
-  figures = contended.compared(traces, _TWO, chunk_bytes=2**19)
+  figures = two_ranks.compared(traces, _TWO, chunk_bytes=2**19)
   assert figures["num_channels"] == _NUM_CHANNELS
   assert figures["collective_us"] == pytest.approx(_COLLECTIVE_US)
   assert figures["memory_gbps"] > 0

@@ -14,8 +14,6 @@ import pytest
 from benchmarks.paper import __main__ as paper
 from benchmarks.paper import cases
 from benchmarks.paper import compare
-from benchmarks.paper import patterns
-from benchmarks.paper import reported
 from benchmarks.paper import show
 from lagom_xla.costs import step as step_lib
 from lagom_xla.passes import pjrt_transform
@@ -51,7 +49,7 @@ def small(name: str) -> cases.Case:
 def steps() -> dict[str, tuple[cases.Case, step_lib.Step]]:
   if pjrt_transform.plugin_path() is None:
     pytest.skip("JAX's CUDA plugin is not installed: nothing compiles for GPUs")
-  table = small(patterns.WORKLOAD), small("phi-2/tp/8/b")
+  table = small(compare.WORKLOAD), small("phi-2/tp/8/b")
   return {case.name: (case, case.step()) for case in table}
 
 
@@ -153,8 +151,8 @@ def test_shares_of_a_step_add_up(rows: list[compare.Row]):
 def test_patterns_are_the_two_of_the_paper(
   steps: dict[str, tuple[cases.Case, step_lib.Step]],
 ):
-  _, step = steps[patterns.WORKLOAD]
-  lines = list(patterns.lines(step))
+  _, step = steps[compare.WORKLOAD]
+  lines = list(compare.lines(step))
   of_first = [line for line in lines if line.pattern == "1"]
   of_second = [line for line in lines if line.pattern == "2"]
   assert {frozenset(line.settings) for line in of_first} == {
@@ -183,7 +181,7 @@ def test_the_command_prints_json_and_its_progress(
   row_of = {row.case.name: row for row in rows}
   monkeypatch.setattr(cases.Case, "step", lambda case: steps[case.name][1])
   monkeypatch.setattr(compare, "compare", lambda case, _: row_of[case.name])
-  table = (small(patterns.WORKLOAD),)
+  table = (small(compare.WORKLOAD),)
   paper.main(["--format=json", "--no-sensitivity"], table=table)
   captured = capsys.readouterr()
   printed = json.loads(captured.out)
@@ -192,7 +190,7 @@ def test_the_command_prints_json_and_its_progress(
   (times,) = tables["step_times"]
   assert times["workload"] == "phi-2 FSDP"
   assert times["Lagom"] == pytest.approx(times["NCCL_ms"] / times["Lagom_ms"])
-  low, high = reported.LAGOM_SPEEDUP["fsdp"]
+  low, high = compare.LAGOM_SPEEDUP["fsdp"]
   assert times["lagom_reported"].startswith(f"{low:.2f}–{high:.2f}: ")
   assert {line["pattern"] for line in tables["patterns"]} == {"1", "2"}
   assert "1/1 phi-2/fsdp/8/a" in captured.err

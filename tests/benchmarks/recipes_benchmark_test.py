@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
-from benchmarks import kept_rows
+from benchmarks import table as table_lib
 from benchmarks.recipes import cases as cases_lib
 from benchmarks.recipes import exhaustive
-from benchmarks.recipes import options_alone
 from benchmarks.recipes import rows as rows_lib
 from benchmarks.recipes import screen
 import fake_target
@@ -95,10 +94,10 @@ def test_options_are_judged_without_a_plugin():
   target = fake_target.FakeTarget(
     name="step", cluster=H100, scheduled=_schedule
   )
-  for candidate in options_alone.search(target, may_cap=False).scheduled:
+  for candidate in rows_lib.search_options(target, may_cap=False).scheduled:
     assert candidate.settings == candidate.runs.default
     assert candidate.tuned == candidate.under_nccl_defaults
-  for candidate in options_alone.search(target).scheduled:
+  for candidate in rows_lib.search_options(target).scheduled:
     default = candidate.runs.default
     most = max(s.num_channels for s in candidate.settings.values())
     assert candidate.settings == channel_cap.capped(default, most)
@@ -227,7 +226,7 @@ def test_rows_of_earlier_runs_stay_beside_new_ones(tmp_path):
 
   earlier = rows_lib.table([row("one", 2.0), row("two", 3.0), row("gone", 1.0)])
   earlier.write_csv(tmp_path)
-  merged = kept_rows.beside(
+  merged = table_lib.beside(
     rows_lib.table([row("two", 2.5)]),
     tmp_path,
     [("one", "1x8xh100"), ("two", "1x8xh100")],
@@ -244,7 +243,7 @@ def test_rows_with_other_columns_are_not_overwritten(tmp_path):
   table = rows_lib.table([])
   (tmp_path / f"{table.name}.csv").write_text("module,other\n")
   with pytest.raises(errors.LagomError, match="other columns"):
-    kept_rows.beside(table, tmp_path, [])
+    table_lib.beside(table, tmp_path, [])
 
 
 def test_every_case_is_on_every_gpu():

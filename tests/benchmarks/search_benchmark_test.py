@@ -12,16 +12,11 @@ from benchmarks import table as table_lib
 from benchmarks.search import __main__ as command
 from benchmarks.search import ablation
 from benchmarks.search import against_exhaustive
-from benchmarks.search import contestants
 from benchmarks.search import equal_budget
 from benchmarks.search import growth
 from benchmarks.search import joint_gain
 from benchmarks.search import modules as modules_lib
-from benchmarks.search import overlap_cases
-from benchmarks.search import races
-from benchmarks.search import reference
 from benchmarks.search import scale
-from benchmarks.search import variations
 from benchmarks.searchers import exhaustive
 from lagom_xla.costs import nccl
 from lagom_xla.search.nccl import problem as problem_lib
@@ -41,7 +36,7 @@ def shelf(h100s) -> modules_lib.Shelf:
 
 
 def _cases(shelf: modules_lib.Shelf, module: modules_lib.Module):
-  return list(overlap_cases.of_step("tiny", shelf.step(module), set()))
+  return list(against_exhaustive.of_step("tiny", shelf.step(module), set()))
 
 
 def test_a_module_without_its_data_is_left_out_and_named(shelf, capsys):
@@ -60,9 +55,9 @@ def test_modules_are_found_by_their_names(name):
 def test_overlaps_that_are_alike_are_taken_once(shelf):
   seen: set[object] = set()
   step = shelf.step(_TINY)
-  first = list(overlap_cases.of_step("tiny", step, seen))
+  first = list(against_exhaustive.of_step("tiny", step, seen))
   assert first
-  assert not list(overlap_cases.of_step("again", step, seen))
+  assert not list(against_exhaustive.of_step("again", step, seen))
 
 
 def test_an_overlap_has_one_or_two_keys_to_tune(shelf):
@@ -96,7 +91,7 @@ def test_the_reference_is_what_an_exhaustive_search_finds(shelf):
       options=dict.fromkeys(thresholds.OPTIONS.values(), 0),
     )
   )
-  cases = list(overlap_cases.of_step("a40", step, set()))
+  cases = list(against_exhaustive.of_step("a40", step, set()))
   assert any(len(case.problem.keys) == 2 for case in cases)
   for case in cases:
     optimum = searcher_lib.run(
@@ -106,18 +101,20 @@ def test_the_reference_is_what_an_exhaustive_search_finds(shelf):
       start=case.step.default,
       profile=problem_lib.Predictor(case.step, case.problem),
     )
-    assert reference.best_us(case) == pytest.approx(optimum.best_us, rel=1e-9)
+    assert against_exhaustive.shortest_us(case) == pytest.approx(
+      optimum.best_us, rel=1e-9
+    )
 
 
 def test_no_search_beats_the_best_of_all_settings(shelf):
-  table = against_exhaustive.table(shelf, [_TINY], contestants.OURS)
-  assert {row["searcher"] for row in table.rows} == set(contestants.OURS)
+  table = against_exhaustive.table(shelf, [_TINY], equal_budget.OURS)
+  assert {row["searcher"] for row in table.rows} == set(equal_budget.OURS)
   for row in table.rows:
     assert row["below_reference"] == 0
 
 
 def test_growth_counts_a_key_for_each_collective(shelf):
-  table = growth.table(shelf, contestants.OURS, (1, 2, 4))
+  table = growth.table(shelf, equal_budget.OURS, (1, 2, 4))
   for row in table.rows:
     assert row["collectives"] == row["keys"] == row["largest"]
     assert row["evaluations"] >= row["keys"] > 0
@@ -134,7 +131,7 @@ def test_a_larger_budget_is_never_worse(shelf):
   assert len(detail.rows) == 3
   # One module: each of ours is ahead, equal or behind in it.
   for row in summary.rows:
-    for ours in contestants.OURS:
+    for ours in equal_budget.OURS:
       if ours != row["searcher"]:
         counts = [row[f"{ours} {how}"] for how in ("ahead", "equal", "behind")]
         assert sum(counts) == 1
@@ -142,8 +139,8 @@ def test_a_larger_budget_is_never_worse(shelf):
 
 def test_every_race_begins_with_what_nccl_chooses(shelf):
   step = shelf.step(_TINY)
-  race = races.race("tiny", step, max_trials=3, num_seeds=1)
-  assert set(race.histories) > {*contestants.OURS, *contestants.OTHERS}
+  race = equal_budget.race("tiny", step, max_trials=3, num_seeds=1)
+  assert set(race.histories) > {*equal_budget.OURS, *equal_budget.OTHERS}
   for histories in race.histories.values():
     for history in histories:
       assert history.best_us[0] == pytest.approx(race.default_us)
@@ -199,8 +196,8 @@ def test_the_ablation_searches_with_every_variation(shelf):
 @pytest.mark.parametrize(
   ("searcher", "fixed"),
   [
-    (variations.ChannelsOnly(), "chunk_bytes"),
-    (variations.ChunksOnly(), "num_channels"),
+    (ablation.ChannelsOnly(), "chunk_bytes"),
+    (ablation.ChunksOnly(), "num_channels"),
   ],
 )
 def test_a_resource_that_is_not_searched_stays(shelf, searcher, fixed):

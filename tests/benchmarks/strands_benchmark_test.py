@@ -13,11 +13,7 @@ import jax
 import pytest
 
 from benchmarks.strands import __main__ as command
-from benchmarks.strands import arms as arms_lib
-from benchmarks.strands import exposed_table
 from benchmarks.strands import forms_table
-from benchmarks.strands import models
-from benchmarks.strands import module as module_lib
 from benchmarks.strands import modules as modules_lib
 from benchmarks.strands import settings_table
 from benchmarks.workloads import architectures
@@ -45,7 +41,7 @@ FIELDS = {
 }  # fmt: skip
 
 
-def small() -> module_lib.Module:
+def small() -> modules_lib.Module:
   """A module of the table with few and narrow layers."""
   module = modules_lib.MODULES["llama-8b-tp-1x8-acc4"]
   assert isinstance(module.program, workloads.Workload)
@@ -63,13 +59,13 @@ def small() -> module_lib.Module:
 
 
 @pytest.fixture(scope="module")
-def module(h100s) -> module_lib.Module:
+def module(h100s) -> modules_lib.Module:
   del h100s  # Only says whether there is anything to compile with.
   return small()
 
 
 @pytest.fixture(scope="module")
-def target(module: module_lib.Module) -> target_lib.Target:
+def target(module: modules_lib.Module) -> target_lib.Target:
   return module.target()
 
 
@@ -129,12 +125,12 @@ def compiled(
 @pytest.fixture(scope="module")
 def arms(
   compiled: fake_target.FakeTarget, search: candidates.Search
-) -> arms_lib.Arms:
-  return arms_lib.of_search(compiled, search)
+) -> forms_table.Arms:
+  return forms_table.of_search(compiled, search)
 
 
 def test_flags_only_is_what_the_tool_keeps_without_the_process(
-  search: candidates.Search, arms: arms_lib.Arms
+  search: candidates.Search, arms: forms_table.Arms
 ):
   default, flags, *_ = search.scheduled
   alone = candidates.Search(default=default, others=(flags,))
@@ -151,7 +147,7 @@ def test_a_form_that_does_not_fit_is_not_the_best(
   gpu = dataclasses.replace(compiled.cluster.gpu, hbm_bytes=_LESS)
   cluster = dataclasses.replace(compiled.cluster, gpu=gpu)
   target = dataclasses.replace(compiled, cluster=cluster)
-  found = arms_lib.of_search(target, search)
+  found = forms_table.of_search(target, search)
   assert found.best.candidate is search.default
   assert found.best.peak_bytes == _LESS
 
@@ -168,20 +164,20 @@ def test_a_compile_to_the_end_says_what_memory_it_needs(
   assert held < peak_bytes < target.cluster.gpu.hbm_bytes
 
 
-def test_the_best_form_is_no_worse_than_flags_alone(arms: arms_lib.Arms):
+def test_the_best_form_is_no_worse_than_flags_alone(arms: forms_table.Arms):
   assert arms.best.tuned.step_time_us <= arms.flags_only.tuned.step_time_us
   assert arms.flags_only.tuned.step_time_us <= arms.default.step_time_us
 
 
 def test_every_arm_is_of_its_kind(
-  search: candidates.Search, arms: arms_lib.Arms
+  search: candidates.Search, arms: forms_table.Arms
 ):
   _, _, *forms = search.scheduled
   assert [arms.strands, arms.slices, arms.both] == forms
 
 
 def test_strands_run_the_same_products_and_expose_less(
-  arms: arms_lib.Arms, search: candidates.Search
+  arms: forms_table.Arms, search: candidates.Search
 ):
   assert arms.strands is not None
 
@@ -196,7 +192,7 @@ def test_strands_run_the_same_products_and_expose_less(
   assert arms.strands.tuned.total_exposed_us < arms.default.total_exposed_us
 
 
-def test_a_row_adds_up(module: module_lib.Module, arms: arms_lib.Arms):
+def test_a_row_adds_up(module: modules_lib.Module, arms: forms_table.Arms):
   row = forms_table.row(module, arms)
   assert FIELDS <= set(row)
   assert row["lower_bound_ms"] <= row["best_ms"] <= row["flags_only_ms"]
@@ -206,9 +202,9 @@ def test_a_row_adds_up(module: module_lib.Module, arms: arms_lib.Arms):
 
 
 def test_what_is_exposed_is_told_by_collective(
-  module: module_lib.Module, arms: arms_lib.Arms
+  module: modules_lib.Module, arms: forms_table.Arms
 ):
-  rows = exposed_table.rows(module, arms)
+  rows = forms_table.exposed_rows(module, arms)
   total_ms = forms_table.row(module, arms)["exposed_ms"]
   told_ms = sum(r["exposed_ms"] for r in rows)
   # Rows below a thousandth of the step are left out.
@@ -223,13 +219,13 @@ def test_what_is_exposed_is_told_by_collective(
 
 
 def test_json_has_the_rows_and_nothing_else(
-  module: module_lib.Module,
-  arms: arms_lib.Arms,
+  module: modules_lib.Module,
+  arms: forms_table.Arms,
   monkeypatch: pytest.MonkeyPatch,
   capsys: pytest.CaptureFixture[str],
 ):
   monkeypatch.setattr(modules_lib, "MODULES", {module.name: module})
-  monkeypatch.setattr(arms_lib, "of_module", lambda _: arms)
+  monkeypatch.setattr(forms_table, "of_module", lambda _: arms)
   command.main([f"--only={module.name}", "--format=json"])
   printed = json.loads(capsys.readouterr().out)
   assert set(printed) == {"rows"}
@@ -248,7 +244,7 @@ def test_a_modules_name_says_what_it_is(name: str):
   found = modules_lib.MODULES[name]
   assert f"-{found.num_nodes}x8-" in name
   assert found.num_nodes * 8 == found.cluster.num_devices
-  if isinstance(found.program, module_lib.Example):
+  if isinstance(found.program, modules_lib.Example):
     assert found.program.arguments["mesh"] == "tp:8" and "-tp-" in name
     assert name.endswith(f"-acc{found.program.arguments['accumulate']}")
     return
@@ -261,11 +257,11 @@ def test_a_modules_name_says_what_it_is(name: str):
 @pytest.mark.parametrize(
   ("model", "num_params"),
   [
-    (models.gpt_25b, 25e9),
+    (modules_lib.gpt_25b, 25e9),
     # Of its 14.77e9 all but a few thousand.
-    (models.qwen3_14b_like, 14.77e9),
+    (modules_lib.qwen3_14b_like, 14.77e9),
     # A tenth of the layers of Llama 3.1 70B.
-    (models.dhellam_demo, 8.3e9),
+    (modules_lib.dhellam_demo, 8.3e9),
   ],
 )
 def test_a_model_has_as_many_parameters_as_its_name_says(
@@ -283,7 +279,7 @@ def test_a_model_has_as_many_parameters_as_its_name_says(
 
 
 def test_every_searcher_only_ever_gains_on_a_schedule(
-  module: module_lib.Module, compiled: fake_target.FakeTarget
+  module: modules_lib.Module, compiled: fake_target.FakeTarget
 ):
   form = form_lib.Form(strands="paired")
   row = settings_table.row(module, compiled, form)

@@ -9,18 +9,15 @@ import pathlib
 
 import pytest
 
+from benchmarks.collectives import fit_paths
 from benchmarks.collectives import lone_collective
 from benchmarks.collectives import nccl_tests
-from benchmarks.collectives import one_node
-from benchmarks.collectives import path_rows
-from benchmarks.collectives import set_apart
-from benchmarks.collectives import table_rows
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.compile import target
 from lagom_xla.passes import hlo
 
 _DATA = pathlib.Path(__file__).resolve().parents[3] / "shared/data"
-_TABLE = table_rows.read()
+_TABLE = lone_collective.read_table()
 _HBM_GBPS = 3352.32  # An H100's, by its data sheet.
 
 _ADD = """
@@ -107,25 +104,31 @@ def _folder(root: pathlib.Path, times_us: dict[str, float]) -> pathlib.Path:
 def test_a_launch_takes_what_the_fastest_rows_of_systems_take_for_each_gpu(
   tmp_path: pathlib.Path,
 ):
-  rows = path_rows.other_rows(_folder(tmp_path, {"a": 32.0, "b": 50.0}))
+  rows = fit_paths.other_rows(_folder(tmp_path, {"a": 32.0, "b": 50.0}))
   # The geometric mean of 4 and 6.25.
-  assert path_rows.launch_us(rows) == pytest.approx(5.0)
+  assert fit_paths.launch_us(rows) == pytest.approx(5.0)
 
 
 def test_nothing_in_nccl_tests_on_one_node_is_faster_than_its_launches(
   tmp_path: pathlib.Path,
 ):
   (row, *_) = nccl_tests.rows(_folder(tmp_path, {"a": 400.0}) / "nccl_tests")
-  slow = set_apart.SetApart(module_us={}, own_reduce_steps={}, launch_us=50.0)
-  none = set_apart.SetApart(module_us={}, own_reduce_steps={}, launch_us=0.0)
+  slow = lone_collective.SetApart(
+    module_us={}, own_reduce_steps={}, launch_us=50.0
+  )
+  none = lone_collective.SetApart(
+    module_us={}, own_reduce_steps={}, launch_us=0.0
+  )
   assert row.predict_us(apart=slow) == 400.0
   assert row.predict_us(apart=none) < 50.0
 
 
 def test_a_folder_of_one_site_is_foretold_without_it(tmp_path: pathlib.Path):
-  names = sorted(n for n in set_apart.seen_systems() if n.startswith("xx1-"))
+  names = sorted(
+    n for n in lone_collective.seen_systems() if n.startswith("xx1-")
+  )
   folder = _folder(tmp_path, dict.fromkeys(names, 40.0))
-  predicted = one_node.held_out(_TABLE, path_rows.other_rows(folder))
+  predicted = fit_paths.held_out(_TABLE, fit_paths.other_rows(folder))
   # With no other site there is no launch to know of: the collective's own time.
   assert [row.system for row, _ in predicted] == [
     n for n in names for _ in "ab"
@@ -137,7 +140,7 @@ def test_a_system_that_no_fit_saw_is_foretold_by_the_shipped_figures(
   tmp_path: pathlib.Path,
 ):
   folder = _folder(tmp_path, {"new": 40.0})
-  predicted = one_node.held_out(_TABLE, path_rows.other_rows(folder))
+  predicted = fit_paths.held_out(_TABLE, fit_paths.other_rows(folder))
   assert [time_us for _, time_us in predicted] == [
     row.predict_us() for row, _ in predicted
   ]
@@ -146,7 +149,7 @@ def test_a_system_that_no_fit_saw_is_foretold_by_the_shipped_figures(
 @pytest.mark.skipif(not _DATA.is_dir(), reason=f"{_DATA} is not here")
 def test_systems_of_one_node_are_foretold_by_fits_that_did_not_see_them():
   # docs/cost_model.md has what is reached; before, 14.9 % and 33.8 %.
-  found = {group.name: group for group in one_node.compare(_DATA)}
+  found = {group.name: group for group in fit_paths.compare(_DATA)}
   title = "nccl-tests, held out: one node"
   assert found[f"{title}, 64 KiB and more"].median < 0.035
   assert found[f"{title}, 64 KiB and more"].p90 < 0.16

@@ -194,7 +194,7 @@ def test_hosts_and_their_processes_are_gone_after_an_error():
   if obstacle is not None:
     pytest.skip(obstacle)
   with pytest.raises(errors.LagomError, match="on purpose"):
-    with hosts.pair(mbit_per_s=100) as pair:
+    with hosts.pair_of_hosts(mbit_per_s=100) as pair:
       process = pair.start(0, ["sleep", "600"], {})
       assert process.poll() is None
       raise errors.LagomError("on purpose")

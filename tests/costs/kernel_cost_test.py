@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from benchmarks.kernels import lone_kernels
-from benchmarks.steps import trace as step_trace
+from benchmarks.steps import traced_step
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.cluster import gpu as gpu_lib
 from lagom_xla.costs import fusion
@@ -258,10 +258,10 @@ def test_lone_kernels_of_a_measured_step_are_predicted(
   folder = DATA / name
   if not folder.exists():
     pytest.skip(f"needs the measured step of shared/data/{name}")
-  module = step_trace.module(folder)
-  gpu = step_trace.cluster(folder, module).gpu
+  module = traced_step.read_module(folder)
+  gpu = traced_step.cluster_of(folder, module).gpu
   names = {c.name for c in collectives.find(module)}
-  steps = [*step_trace.by_rank(folder, module).values()][-1]
+  steps = [*traced_step.by_rank(folder, module).values()][-1]
   lone = events_lib.lone_runs(steps, names)
   rows = [
     row

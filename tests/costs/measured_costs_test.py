@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks.steps import corrected
 from benchmarks.steps import times as step_times
-from benchmarks.steps import trace as step_trace
+from benchmarks.steps import traced_step
 from lagom_xla.costs import contention
 from lagom_xla.costs import kernel as kernel_lib
 from lagom_xla.costs import measured as measured_lib
@@ -157,7 +157,7 @@ def test_one_ranks_kernels_foretell_the_others_step(name: str):
   data = _ROOT.parent / "shared/data" / name
   if not data.exists():
     pytest.skip(f"shared/data/{name} is not there: too large to ship")
-  assert data in step_trace.folders(data.parent)
+  assert data in traced_step.folders(data.parent)
   (found,) = (g for g in step_times.groups(data) if "another rank" in g.name)
   assert found.n == 6
   assert found.worst < 0.03

@@ -11,9 +11,7 @@ from hypothesis import strategies as st
 import pytest
 
 from benchmarks import groups
-from benchmarks.collectives import autoccl_a40
 from benchmarks.collectives import nccl_sweeps
-from benchmarks.collectives import sweep_runs
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import nccl
@@ -88,15 +86,15 @@ def test_the_default_is_what_nccl_chooses_where_nothing_is_forced(
   ranks, nodes = cluster.num_devices, cluster.num_nodes
   key = collective_lib.TuningKey(kind, ranks, nodes, num_bytes)
   default = collective_lib.default_setting(key, cluster)
-  assert sweep_runs.forced(key, cluster) == default
+  assert nccl_sweeps.forced(key, cluster) == default
   what = (cluster, key.communicator, kind)
   for algorithm, protocol in nccl.candidates(*what):
-    setting = sweep_runs.forced(
+    setting = nccl_sweeps.forced(
       key, cluster, algorithm=algorithm, protocol=protocol
     )
     assert setting is not None
     assert (setting.algorithm, setting.protocol) == (algorithm, protocol)
-  assert sweep_runs.forced(key, cluster, algorithm="collnet") is None
+  assert nccl_sweeps.forced(key, cluster, algorithm="collnet") is None
 
 
 @pytest.mark.skipif(not _DATA.is_dir(), reason=f"{_DATA} is not here")
@@ -110,7 +108,7 @@ def test_a_forced_algorithm_gains_about_what_is_measured():
 
 
 def test_a_tree_gains_over_a_ring_on_a40s_as_autoccl_measured():
-  found = {group.name: group for group in autoccl_a40.compare()}
+  found = {group.name: group for group in nccl_sweeps.compare_autoccl()}
   clean = found["AutoCCL, A40, ratios: clean"].comparisons
   (tree,) = [c for c in clean if "tree over ring" in c.what]
   assert tree.predicted == pytest.approx(tree.measured, rel=0.15)

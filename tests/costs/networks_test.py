@@ -14,7 +14,6 @@ import pytest
 
 from benchmarks.collectives import fit_networks
 from benchmarks.collectives import nccl_tests
-from benchmarks.collectives import network_fit
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import costs
 from lagom_xla import errors
@@ -338,7 +337,7 @@ def test_systems_are_foretold_by_fits_that_did_not_see_them():
 
 
 def test_a_fabric_without_rows_is_as_the_one_it_is_like():
-  fabrics = network_fit.fit([])
+  fabrics = fit_networks.fit([])
   free = dataclasses.replace(fabrics["slingshot"], pcie_efficiency=1.0)
   assert fabrics["efa"] == fabrics["tcpxo"] == free
   # Google states 150 of 200 Gbit/s of TCPX; NCCL counts on 192.

@@ -9,7 +9,7 @@ import pathlib
 
 import pytest
 
-from benchmarks.steps import trace as step_trace
+from benchmarks.steps import traced_step
 from lagom_xla.passes import collectives
 from lagom_xla.passes import hlo
 from lagom_xla.passes import overlap
@@ -28,13 +28,13 @@ def folder(request: pytest.FixtureRequest) -> pathlib.Path:
 
 @pytest.fixture(scope="module")
 def module(folder: pathlib.Path) -> hlo.Module:
-  return step_trace.module(folder)
+  return traced_step.read_module(folder)
 
 
 def test_the_node_is_what_folder_and_module_say(
   folder: pathlib.Path, module: hlo.Module
 ):
-  cluster = step_trace.cluster(folder, module)
+  cluster = traced_step.cluster_of(folder, module)
   assert cluster.gpu.name == _GPUS[folder.name]
   assert (cluster.num_nodes, cluster.gpus_per_node) == (1, 4)
 
@@ -42,7 +42,7 @@ def test_the_node_is_what_folder_and_module_say(
 def test_every_rank_that_is_there_is_read(
   folder: pathlib.Path, module: hlo.Module
 ):
-  ranks = step_trace.by_rank(folder, module)
+  ranks = traced_step.by_rank(folder, module)
   names = {path.name.partition(".")[0] for path in folder.glob("rank*")}
   assert ranks.keys() == names
   assert all(len(steps) == 3 for steps in ranks.values())
@@ -53,7 +53,7 @@ def test_all_that_is_long_is_a_kernel_or_collective_of_the_module(
 ):
   known = {k.name for k in overlap.analyze(module).kernels.values()}
   known |= {c.name for c in collectives.find(module)}
-  events = [e for s in step_trace.steady_steps(folder, module) for e in s]
+  events = [e for s in traced_step.steady_steps(folder, module) for e in s]
   total_us = sum(event.time_us for event in events)
   unknown_us = sum(e.time_us for e in events if e.name not in known)
   assert unknown_us < 1e-3 * total_us
@@ -63,13 +63,13 @@ def test_a_gpu_that_is_not_known_is_named(tmp_path: pathlib.Path, module):
   config = tmp_path / "step.gpu_target_config.pbtxt.xz"
   config.write_bytes(lzma.compress(b'device_description_str: "NVIDIA X1"\n'))
   with pytest.raises(ValueError, match="no GPU that is known is a 'NVIDIA X1'"):
-    step_trace.cluster(tmp_path, module)
+    traced_step.cluster_of(tmp_path, module)
 
 
 def test_a_folder_without_ranks_is_no_step(tmp_path: pathlib.Path):
   folder = tmp_path / "step"
   folder.mkdir()
   (folder / "m.gpu_after_optimizations.hlo.pb.xz").touch()
-  assert step_trace.folders(tmp_path) == []
+  assert traced_step.folders(tmp_path) == []
   (folder / "rank7.csv.xz").touch()
-  assert step_trace.folders(tmp_path) == [folder]
+  assert traced_step.folders(tmp_path) == [folder]

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 import dataclasses
 import os
 
+from benchmarks.shaped_hosts import hosts
 from benchmarks.shaped_hosts import intervals
-from benchmarks.shaped_hosts import job
-from benchmarks.strands import progress
+from benchmarks.strands import modules
 from benchmarks.strands.wall_clock import train_step
 
 
@@ -70,7 +70,7 @@ def launch(
   Raises:
     LagomError: a host ended before it had measured.
   """
-  found = job.run(
+  found = hosts.run(
     "benchmarks.strands.wall_clock.host",
     {
       "sizes": dataclasses.asdict(setting.sizes),
@@ -80,10 +80,10 @@ def launch(
     mbit_per_s=setting.mbit_per_s,
   )
   for way, reason in found[0]["refused"].items():
-    progress.say(f"  no {way}: {reason}")
+    modules.say(f"  no {way}: {reason}")
   load = os.getloadavg()[0]
   made = [way for way in ways if way not in found[0]["refused"]]
-  progress.say(f"  launch of {setting.name} at a load of {load:.1f}")
+  modules.say(f"  launch of {setting.name} at a load of {load:.1f}")
   return Launch(
     seconds={way: [f["seconds"][way] for f in found] for way in made},
     is_same={way: all(f["is_same"][way] for f in found) for way in made},

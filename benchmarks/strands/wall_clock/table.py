@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from benchmarks import table as table_lib
+from benchmarks.shaped_hosts import hosts
 from benchmarks.shaped_hosts import intervals
-from benchmarks.shaped_hosts import job
-from benchmarks.strands import progress
+from benchmarks.strands import modules
 from benchmarks.strands.wall_clock import measure
 from benchmarks.strands.wall_clock import train_step
 
@@ -67,7 +67,7 @@ def table(
   """Measures all settings; the first of the ways is what others are held to."""
   rows: list[dict[str, Any]] = []
   for setting in settings:
-    progress.say(f"measuring {setting.name}")
+    modules.say(f"measuring {setting.name}")
     launches = []
     # Launches of the settings are not mixed: each makes its own hosts.
     while len(launches) < num_launches:
@@ -79,12 +79,12 @@ def table(
     columns=_COLUMNS,
     rows=rows,
     notes=(
-      job.MEASURED_ON,
+      hosts.MEASURED_ON,
       "Ratios are of medians over rounds in which all forms took turns, the"
       " slower host's; with 95 % bootstrap intervals over launches and rounds.",
       f"All but {XLAS_ORDER} have collectives put behind products.",
       f"{CHOSEN}: the quickest form of the first launch, judged on the others.",
-      job.TO_BE_TRUSTED,
+      hosts.TO_BE_TRUSTED,
     ),
   )
 

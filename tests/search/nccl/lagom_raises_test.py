@@ -7,7 +7,7 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
-from benchmarks.search import variations
+from benchmarks.search import ablation
 from lagom_trials import LAGOM
 from lagom_trials import loss_by_channels
 from lagom_trials import overlap_of
@@ -167,7 +167,7 @@ def test_round_robin_raises_in_turn_whatever_that_costs():
       setting.num_channels * (1.0 if key == cheapest else 20.0)
     ),
   )
-  in_turn, _ = trials_of(variations.RoundRobin(), problem, profile)
+  in_turn, _ = trials_of(ablation.RoundRobin(), problem, profile)
   by_cost, _ = trials_of(LAGOM, problem, profile)
   assert _order_of_raises(in_turn, problem)[:6] == [0, 1, 2, 0, 1, 2]
   assert _order_of_raises(by_cost, problem)[:6] == [0, 1, 2, 0, 0, 0]
