@@ -194,7 +194,9 @@ class Module:
     lowered = lowered_lib.LoweredStep(
       step.lower(*args), cluster, options_to_the_end=_MOCKED
     )
-    return target_lib.StepTarget(name=self.name, cluster=cluster, step=lowered)
+    return target_lib.StepTarget(
+      name=self.name, cluster=cluster, lowered=lowered
+    )
 
 
 _GPUS_PER_NODE = 8

@@ -139,7 +139,7 @@ def _module(
       f"{text} makes its mesh when it is imported for some clusters only, and"
       f" not for {wanted.name}."
     )
-  return target.module.module.proto.SerializeToString()
+  return target.lowered.module.proto.SerializeToString()
 
 
 if __name__ == "__main__":

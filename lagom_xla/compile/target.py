@@ -10,11 +10,12 @@ of what is named on the command line.
 from __future__ import annotations
 
 import abc
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 import contextlib
 import dataclasses
+import functools
 import math
-from typing import Any
+from typing import Any, Self
 
 import jax
 
@@ -22,10 +23,9 @@ from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
 from lagom_xla.compile import compiler
 from lagom_xla.compile import config as config_lib
-from lagom_xla.compile import lowered
 from lagom_xla.compile import lowered as lowered_lib
 from lagom_xla.compile import nnx_step
-from lagom_xla.compile import pool
+from lagom_xla.compile import pool as pool_lib
 from lagom_xla.compile import rewriting
 from lagom_xla.compile import unoptimized
 from lagom_xla.compile import watching
@@ -38,6 +38,11 @@ from lagom_xla.passes.program.slices import chains as chains_lib
 from lagom_xla.passes.schedule import orders as orders_lib
 
 _DEFAULT = config_lib.DEFAULT
+# Seen in modules of jaxlib 0.10.2 for CPUs (xla/service/cpu/
+# backend_config.proto), and in dumps of libtpu.
+_CPU_FIELDS = frozenset(["outer_dimension_partitions", "onednn_matmul_config"])
+_TPU_FIELDS = frozenset(["scoped_memory_configs", "window_config"])
+_TPU_CALLS = frozenset(["tpu_custom_call"])
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -83,12 +88,12 @@ class Target(abc.ABC):
       ScheduleError: the schedule cannot have these orders.
     """
 
-  def with_workers(self, workers: pool.Pool) -> Target:
+  def with_workers(self, workers: pool_lib.Pool) -> Self:
     """The target, compiled in these processes where that is possible."""
     del workers
     return self
 
-  def from_the_beginning(self) -> Target:
+  def from_the_beginning(self) -> Self:
     """The target, every compile of which starts with the program.
 
     Others may start from a fused module, which takes a tenth of the time. Then
@@ -129,7 +134,7 @@ class Target(abc.ABC):
   @abc.abstractmethod
   def compile(
     self, config: config_lib.XlaConfig = _DEFAULT
-  ) -> lowered.Compilation:
+  ) -> lowered_lib.Compilation:
     """A compile to the end.
 
     Raises:
@@ -182,30 +187,36 @@ class Target(abc.ABC):
 class _LoweredTarget(Target):
   """A lowered program, which XLA compiles under a config.
 
+  A compile for CPUs that stand for GPUs cannot end at the schedule, so each one
+  is to the end.
+
   Attributes:
-    must_begin: see `from_the_beginning`.
+    lowered: the program.
+    must_begin: whether every compile starts with it (`from_the_beginning`).
   """
 
+  lowered: lowered_lib.Lowered
   must_begin: bool = False
 
   @property
-  @abc.abstractmethod
-  def lowered(self) -> lowered_lib.Lowered:
-    """The program."""
-
-  @property
   def num_workers(self) -> int:
-    """See `Target`."""
     workers = self.lowered.workers
     return 0 if workers is None else workers.max_workers
 
   @property
   def ends_before_code(self) -> bool:
-    """See `Target`."""
-    return not (self.obstacle or compiler.generates_code_of(self.lowered, {}))
+    return not (self.obstacle or compiler.generates_code(self.lowered, {}))
 
-  def from_the_beginning(self) -> Target:
-    """See `Target`."""
+  @property
+  def _is_stand_in(self) -> bool:
+    return self.lowered.platform == "cpu"
+
+  def with_workers(self, workers: pool_lib.Pool) -> Self:
+    program: Any = self.lowered
+    lowered = dataclasses.replace(program, workers=workers)
+    return dataclasses.replace(self, lowered=lowered)
+
+  def from_the_beginning(self) -> Self:
     # Only workers go on from fused modules.
     if self.must_begin or not self.num_workers:
       return self
@@ -213,67 +224,72 @@ class _LoweredTarget(Target):
 
   @contextlib.contextmanager
   def begun(self) -> Iterator[None]:
-    """See `Target`."""
-    is_full = not self.obstacle
-    pending = compiler.start_first(self.lowered, is_full=is_full)
-    with compiler.dropped_at_the_end(pending):
+    # One to the end shows the schedule on its way.
+    first = compiler.start if self.obstacle else compiler.start_to_the_end
+    with contextlib.ExitStack() as begun:
+      self._start(first, _DEFAULT, begun)
+      self._start(compiler.start_before_combining, _DEFAULT, begun)
       yield
 
   @contextlib.contextmanager
   def started(self, configs: Iterable[config_lib.XlaConfig]) -> Iterator[None]:
-    """See `Target`."""
-    pending = compiler.start_all(
-      self.lowered, configs, must_begin=self.must_begin
-    )
-    with compiler.dropped_at_the_end(pending):
+    start = functools.partial(compiler.start, must_begin=self.must_begin)
+    with contextlib.ExitStack() as begun:
+      for config in configs:
+        self._start(start, config, begun)
       yield
 
   @contextlib.contextmanager
   def compiling(self, config: config_lib.XlaConfig) -> Iterator[None]:
-    """See `Target`."""
-    pending = []
-    if self.num_workers and not self.obstacle:
-      with contextlib.suppress(errors.LagomError):  # `compile` will say it.
-        begun = compiler.start_to_the_end(
-          self.lowered, config, must_begin=self.must_begin
-        )
-        pending.append(begun)
-    with compiler.dropped_at_the_end(pending):
+    start = functools.partial(
+      compiler.start_to_the_end, must_begin=self.must_begin
+    )
+    with contextlib.ExitStack() as begun:
+      self._start(start, config, begun)
       yield
 
+  def _start(
+    self,
+    start: Callable[..., compiler.Pending[Any]],
+    config: config_lib.XlaConfig,
+    begun: contextlib.ExitStack,
+  ) -> None:
+    """Starts a compile where there are workers; it is dropped with the rest."""
+    if self.num_workers:
+      # Whoever asks for what cannot be started is told why.
+      with contextlib.suppress(errors.LagomError):
+        begun.callback(start(self.lowered, config).drop)
+
   def schedule(self, config: config_lib.XlaConfig = _DEFAULT) -> hlo.Module:
-    """See `Target`."""
+    if self._is_stand_in:
+      return self.compile(config).module
     with self._watched(config):
       return compiler.schedule(self.lowered, config, must_begin=self.must_begin)
 
   def compile(
     self, config: config_lib.XlaConfig = _DEFAULT
   ) -> lowered_lib.Compilation:
-    """See `Target`."""
     with self._watched(config, is_to_the_end=True):
       return compiler.compile(self.lowered, config, must_begin=self.must_begin)
 
   def outcome(self, form: form_lib.Form) -> outcome_lib.Outcome:
-    """See `Target`."""
     return self.lowered.rewritten(form).outcome
 
   def chains(self) -> tuple[chains_lib.Chain, ...]:
-    """See `Target`."""
     return chains_lib.find(self.lowered.stablehlo)
 
   def digest(self, form: form_lib.Form) -> str:
-    """See `Target`."""
     return lowerings.digest(self.lowered.rewritten(form).program.stablehlo)
 
   def schedule_with_chains(
     self, config: config_lib.XlaConfig = _DEFAULT
   ) -> hlo.Module:
-    """See `Target`."""
     with self._watched(config):
       return compiler.schedule(self.lowered.with_chains_tagged(), config)
 
   def identity(self) -> hlo.Module:
-    """See `Target`."""
+    if self._is_stand_in:
+      return self.schedule()
     return compiler.before_combining(self.lowered)
 
   def _watched(
@@ -289,115 +305,28 @@ class _LoweredTarget(Target):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class _AnyStepTarget(_LoweredTarget):
-  """A lowered step, for GPUs or for CPUs that stand for them.
-
-  A compile for CPUs cannot end at the schedule, so each one is to the end.
-  """
-
-  @property
-  def is_stand_in(self) -> bool:
-    """Whether CPUs stand for the cluster's GPUs."""
-    return self.lowered.platform == "cpu"
-
-  def schedule(self, config: config_lib.XlaConfig = _DEFAULT) -> hlo.Module:
-    """See `Target`."""
-    if self.is_stand_in:
-      return self.compile(config).module
-    return super().schedule(config)
-
-  def identity(self) -> hlo.Module:
-    """See `Target`."""
-    return self.schedule() if self.is_stand_in else super().identity()
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class StepTarget(_AnyStepTarget):
+class StepTarget(_LoweredTarget):
   """A step that this process lowered."""
 
-  step: lowered_lib.LoweredStep
-
-  @property
-  def lowered(self) -> lowered_lib.LoweredStep:
-    """See `_LoweredTarget`."""
-    return self.step
-
-  def with_workers(self, workers: pool.Pool) -> StepTarget:
-    """See `Target`."""
-    step = dataclasses.replace(self.step, workers=workers)
-    return dataclasses.replace(self, step=step)
+  lowered: lowered_lib.LoweredStep
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SentTarget(_AnyStepTarget):
+class SentTarget(_LoweredTarget):
   """A step that another process lowered."""
 
-  step: lowered_lib.SentStep
-
-  @property
-  def lowered(self) -> lowered_lib.SentStep:
-    """See `_LoweredTarget`."""
-    return self.step
-
-  def with_workers(self, workers: pool.Pool) -> SentTarget:
-    """See `Target`."""
-    step = dataclasses.replace(self.step, workers=workers)
-    return dataclasses.replace(self, step=step)
+  lowered: lowered_lib.SentStep
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ModuleTarget(_LoweredTarget):
   """An HLO module that XLA has not optimized yet."""
 
-  module: lowered_lib.LoweredModule
-
-  def with_workers(self, workers: pool.Pool) -> ModuleTarget:
-    """See `Target`."""
-    module = dataclasses.replace(self.module, workers=workers)
-    return dataclasses.replace(self, module=module)
-
-  @property
-  def lowered(self) -> lowered_lib.LoweredModule:
-    """See `_LoweredTarget`."""
-    return self.module
+  lowered: lowered_lib.LoweredModule
 
   def chains(self) -> tuple[chains_lib.Chain, ...]:
-    """See `Target`: those of a program that can have forms."""
-    return super().chains() if self.module.is_partitioned else ()
-
-
-# Seen in modules of jaxlib 0.10.2 for CPUs (xla/service/cpu/
-# backend_config.proto), and in dumps of libtpu.
-_CPU_FIELDS = frozenset(["outer_dimension_partitions", "onednn_matmul_config"])
-_TPU_FIELDS = frozenset(["scoped_memory_configs", "window_config"])
-_TPU_CALLS = frozenset(["tpu_custom_call"])
-
-
-def check_is_gpu(module: hlo.Module) -> None:
-  """Checks that an optimized module bears no mark of another platform.
-
-  Raises:
-    TargetError: it does.
-  """
-  for computation in module.computations.values():
-    for instruction in computation.instructions:
-      platform = _platform(module, instruction)
-      if platform is not None:
-        raise errors.TargetError(
-          f"{module.name} was optimized for {platform} (by {instruction.name}"
-          f" in {computation.name}), and says nothing of GPUs: give the step"
-          " itself, or what XLA dumps of it before_optimizations."
-        )
-
-
-def _platform(module: hlo.Module, instruction: hlo.Instruction) -> str | None:
-  """The platform other than GPUs that an instruction is for, if any."""
-  if instruction.custom_call_target in _TPU_CALLS:
-    return "TPUs"
-  config = module.backend_config(instruction)
-  if not _CPU_FIELDS.isdisjoint(config):
-    return "CPUs"
-  return None if _TPU_FIELDS.isdisjoint(config) else "TPUs"
+    """Those of a program that can have forms."""
+    return super().chains() if self.lowered.is_partitioned else ()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -408,12 +337,12 @@ class ScheduledTarget(Target):
 
   @property
   def is_read_only(self) -> bool:
-    """See `Target`."""
+    """It is."""
     return True
 
   @property
   def obstacle(self) -> str | None:
-    """See `Target`."""
+    """That nothing is left to compile."""
     return f"{self.name} is scheduled already"
 
   def schedule(self, config: config_lib.XlaConfig = _DEFAULT) -> hlo.Module:
@@ -429,23 +358,27 @@ class ScheduledTarget(Target):
   def compile(
     self, config: config_lib.XlaConfig = _DEFAULT
   ) -> lowered_lib.Compilation:
-    """See `Target`."""
+    """Never compiles.
+
+    Raises:
+      CompileError: always.
+    """
     raise errors.CompileError(
       f"{self.obstacle}: give the module from before XLA's optimizations."
     )
 
   def outcome(self, form: form_lib.Form) -> outcome_lib.Outcome:
-    """See `Target`."""
+    """A refusal, whatever the form."""
     del form
     refusal = outcome_lib.Refusal(where=self.name, reason="it is scheduled")
     return outcome_lib.Outcome(refusals=(refusal,))
 
   def chains(self) -> tuple[chains_lib.Chain, ...]:
-    """See `Target`."""
+    """None, as nothing can be cut any more."""
     return ()
 
   def identity(self) -> hlo.Module:
-    """See `Target`."""
+    """The module itself."""
     return self.module
 
 
@@ -472,12 +405,12 @@ def of_step(
       " name a smaller cluster."
     )
   step = lowered_lib.LoweredStep(lowered, cluster)
-  return StepTarget(name=name, cluster=cluster, step=step)
+  return StepTarget(name=name, cluster=cluster, lowered=step)
 
 
 def of_sent(step: lowered_lib.SentStep, *, name: str) -> SentTarget:
   """A target from a step that another process lowered."""
-  return SentTarget(name=name, cluster=step.cluster, step=step)
+  return SentTarget(name=name, cluster=step.cluster, lowered=step)
 
 
 def of_module(
@@ -501,10 +434,10 @@ def of_module(
       f" {cluster.num_devices}. Name a cluster with {wanted}."
     )
   if module.is_scheduled:
-    check_is_gpu(module)
+    _check_is_gpu(module)
     return ScheduledTarget(name=name, cluster=cluster, module=module)
   lowered = lowered_lib.LoweredModule(module, cluster)
-  return ModuleTarget(name=name, cluster=cluster, module=lowered)
+  return ModuleTarget(name=name, cluster=cluster, lowered=lowered)
 
 
 def num_devices(lowered: jax.stages.Lowered) -> int:
@@ -517,3 +450,30 @@ def num_devices(lowered: jax.stages.Lowered) -> int:
     for name in ("mhlo.num_partitions", "mhlo.num_replicas")
     if name in attributes
   )
+
+
+def _check_is_gpu(module: hlo.Module) -> None:
+  """Checks that an optimized module bears no mark of another platform.
+
+  Raises:
+    TargetError: it does.
+  """
+  for computation in module.computations.values():
+    for instruction in computation.instructions:
+      platform = _platform(module, instruction)
+      if platform is not None:
+        raise errors.TargetError(
+          f"{module.name} was optimized for {platform} (by {instruction.name}"
+          f" in {computation.name}), and says nothing of GPUs: give the step"
+          " itself, or what XLA dumps of it before_optimizations."
+        )
+
+
+def _platform(module: hlo.Module, instruction: hlo.Instruction) -> str | None:
+  """The platform other than GPUs that an instruction is for, if any."""
+  if instruction.custom_call_target in _TPU_CALLS:
+    return "TPUs"
+  config = module.backend_config(instruction)
+  if not _CPU_FIELDS.isdisjoint(config):
+    return "CPUs"
+  return None if _TPU_FIELDS.isdisjoint(config) else "TPUs"

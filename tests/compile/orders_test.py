@@ -114,13 +114,13 @@ def _scheduled_on_cpus(loss: str) -> hlo.Module:
 
   def read(serialized: bytes) -> None:
     module = hlo.load(serialized)
-    if module.name == target.step.name:
+    if module.name == target.lowered.name:
       seen.append(module)
 
   with registry.transformation(
     read, stage=registry.Stage.POST_SCHEDULER, platform="cpu"
   ):
-    target.step.copied().run_compiler({}, None)
+    target.lowered.copied().run_compiler({}, None)
   (module,) = seen
   return module
 
@@ -132,7 +132,7 @@ def _trained(
   compilation = target.compile(config)
   compiled = compilation.compiled
   assert compiled is not None
-  shapes, x_shape = target.step.step.args_info[0]
+  shapes, x_shape = target.lowered.step.args_info[0]
   shardings, x_sharding = compiled.input_shardings[0]
   rng = np.random.default_rng(0)
   params = {

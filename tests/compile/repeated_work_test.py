@@ -98,7 +98,7 @@ def test_a_module_before_the_partitioner_tells_it_too(
   target = load.load(f"{model}:outside", _CLUSTER)
   assert isinstance(target, target_lib.StepTarget)
   file = tmp_path / "step.txt"
-  file.write_text(target.step.step.as_text(dialect="hlo"))
+  file.write_text(target.lowered.step.as_text(dialect="hlo"))
   assert "8.0 times its part" in said_of(load.load(str(file), _CLUSTER))
 
 

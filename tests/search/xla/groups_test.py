@@ -85,7 +85,7 @@ def case(
       apart = target.schedule(
         config_lib.XlaConfig(options=options, combine_groups=())
       )
-      made[name] = _Case(step.step, target, options, apart)
+      made[name] = _Case(step.lowered, target, options, apart)
     return made[name]
 
   return make
