@@ -24,7 +24,7 @@ import pytest
 
 from lagom_xla.cli import main
 from lagom_xla.cli import progress
-from lagom_xla.cli.commands import schema as schema_lib
+from lagom_xla.cli.commands import installation
 
 ROOT = pathlib.Path(__file__).parents[1]
 TARGET = str(ROOT / "examples/llama/train.py") + ":train_step"
@@ -159,5 +159,5 @@ def run_process(
 
 def check_schema(command: str, printed: object) -> None:
   """Fails where JSON that a command printed breaks the schema of that."""
-  schema = schema_lib.schema_of(command)
+  schema = installation.schema_of(command)
   jsonschema.Draft202012Validator(schema).validate(printed)

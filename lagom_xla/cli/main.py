@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The main program: what `lagom-xla` parses, and how what it runs ends.
 
-A command's module has `add(commands)`, which describes its arguments and names
-the function that runs it. Describing them imports nothing but argparse, so that
-help is instant; JAX is imported when a command runs, after the environment is
-what it should be.
+Each command has a function `add(commands)`, which describes its arguments and
+names the function that runs it. Describing them imports nothing but argparse,
+so that help is instant; JAX is imported when a command runs, after the
+environment is what it should be.
 """
 
 from __future__ import annotations
@@ -28,25 +28,21 @@ from lagom_xla import temporary
 from lagom_xla.cli import options
 from lagom_xla.cli import output
 from lagom_xla.cli import stopping
-from lagom_xla.cli.commands import calibrate
 from lagom_xla.cli.commands import clusters
-from lagom_xla.cli.commands import completion
-from lagom_xla.cli.commands import doctor
 from lagom_xla.cli.commands import explain
 from lagom_xla.cli.commands import flags
 from lagom_xla.cli.commands import inspect
-from lagom_xla.cli.commands import plugin
-from lagom_xla.cli.commands import profile
-from lagom_xla.cli.commands import report
-from lagom_xla.cli.commands import schema
+from lagom_xla.cli.commands import installation
+from lagom_xla.cli.commands import plan
 from lagom_xla.cli.commands import tune
-from lagom_xla.cli.commands import verify
 from lagom_xla.cli.commands import whatif
 
 # In the order in which help lists them.
-_MODULES = (
-  *(inspect, tune, report, explain, verify, whatif, profile, flags),
-  *(plugin, clusters, calibrate, schema, doctor, completion),
+_COMMANDS = (
+  *(inspect.add, tune.add, plan.add_report, explain.add, plan.add_verify),
+  *(whatif.add, inspect.add_profile, flags.add, plan.add_plugin, clusters.add),
+  *(clusters.add_calibrate, installation.add_schema, installation.add_doctor),
+  installation.add_completion,
 )
 _EXAMPLES = """\
 examples:
@@ -100,8 +96,8 @@ def parser() -> argparse.ArgumentParser:
     version=f"lagom-xla {lagom_xla.__version__}",
   )
   commands = parser.add_subparsers(dest="command", required=True)
-  for module in _MODULES:
-    module.add(commands)
+  for add in _COMMANDS:
+    add(commands)
   parser.set_defaults(parser=parser)  # What `completion` describes.
   return parser
 

@@ -1,13 +1,19 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""lagom-xla clusters: the GPUs, machines and clusters known by name."""
+"""lagom-xla clusters and calibrate: what --cluster knows, and one's own."""
 
 from __future__ import annotations
 
 import argparse
+import pathlib
+import sys
+from typing import TYPE_CHECKING
 
 from lagom_xla.cli import options
 from lagom_xla.cli import output
+
+if TYPE_CHECKING:
+  from lagom_xla.calibrate import calibration as calibration_lib
 
 _EXAMPLES = """\
 --cluster takes NODESxGPUSxGPU for a GPU in the node it usually sits in,
@@ -52,3 +58,112 @@ def _run(arguments: argparse.Namespace) -> None:
     gpus = str(row.gpus_per_node)
     table.add_row(row.name, row.gpu, gpus, network, row.fabric)
   output.console().print(table)
+
+
+_CALIBRATE_EXAMPLES = """\
+LOG is what programs of nccl-tests print: all_reduce_perf, all_gather_perf,
+reduce_scatter_perf, alltoall_perf, sendrecv_perf or broadcast_perf, of any
+version, one run or many, with or without NCCL_DEBUG=INFO. docs/calibrate.md
+says what to run.
+
+examples:
+  mpirun -np 16 -N 8 all_reduce_perf -b 64K -e 4G -f 2 | tee all_reduce.log
+  lagom-xla calibrate --cluster=2x8xh100 *.log --out=mycluster.json
+  lagom-xla tune train.py:train_step --cluster=mycluster.json"""
+# More are counted, not shown.
+_MOST_DOUBTS = 20
+
+
+def add_calibrate(commands) -> None:
+  """Adds the command."""
+  command = options.add_command(
+    commands,
+    "calibrate",
+    _run_calibrate,
+    "Fits a cluster's latencies and rates to what nccl-tests measured on it,"
+    " and writes a cluster file.",
+    _CALIBRATE_EXAMPLES,
+  )
+  command.add_argument("logs", metavar="LOG", nargs="+", help="see below")
+  options.add_cluster(command)
+  command.add_argument(
+    "--out",
+    default="cluster.json",
+    metavar="FILE.json",
+    help="the cluster file (default: %(default)s); an older one is replaced",
+  )
+  options.add_format(command)
+
+
+def _run_calibrate(arguments: argparse.Namespace) -> None:
+  from lagom_xla import cluster as cluster_lib
+  from lagom_xla.calibrate import calibration as calibration_lib
+  from lagom_xla.calibrate import cluster_file
+
+  path = pathlib.Path(arguments.out)
+  cluster_file.check(path)
+  cluster = cluster_lib.parse(arguments.cluster)
+  logs = [pathlib.Path(log) for log in arguments.logs]
+  measured = calibration_lib.read(cluster, logs)
+  for line in measured.problems:
+    print(f"lagom-xla: {line}", file=sys.stderr)
+  result = calibration_lib.calibrate(cluster, measured)
+  for line in result.notes:
+    options.say(line)
+  cluster_file.write(path, result.cluster, result.sources)
+  if arguments.format == "json":
+    from lagom_xla import validation
+    from lagom_xla.report.printed import calibration as printed
+
+    calibrated = printed.of_result(result, measured, path)
+    output.write_json(validation.write(calibrated))
+  elif arguments.quiet:
+    output.write_files([path])
+  else:
+    _show(result, path)
+
+
+def _show(result: calibration_lib.Result, path: pathlib.Path) -> None:
+  import rich.table
+
+  from lagom_xla.costs import in_words
+
+  console = output.console()
+  for name, factors in (
+    ("Within a node", result.calibration.within_node),
+    ("Between nodes", result.calibration.between_nodes),
+  ):
+    console.print(
+      f"{name}: latency x {factors.latency_factor:.3g}, rate x"
+      f" {factors.rate_factor:.3g}",
+      highlight=False,
+    )
+    for moved, rate_factor in factors.rate_factors.items():
+      console.print(
+        f"  {moved}: latency x {factors.latency_factors[moved]:.3g} again, rate"
+        f" x {rate_factor:.3g} again",
+        highlight=False,
+      )
+  table = rich.table.Table(box=None, pad_edge=False)
+  for heading in ("collective", "ranks", "nodes", "rows"):
+    table.add_column(heading)
+  for heading in ("before", "after", "held out"):
+    table.add_column(f"{heading}: median, p90", justify="right")
+  for fit in result.fits:
+    counts = (fit.num_ranks, fit.num_nodes, fit.num_rows)
+    table.add_row(
+      fit.kind,
+      *map(str, counts),
+      *(
+        f"{errors.median:.1%}, {errors.p90:.1%}"
+        for errors in (fit.before, fit.after, fit.held_out)
+      ),
+    )
+  console.print(table)
+  doubted = [sample for sample in result.samples if sample.doubt]
+  for sample in doubted[:_MOST_DOUBTS]:
+    console.print(f"Distrusted: {sample.where} {sample.doubt}", soft_wrap=True)
+  num_more = len(doubted) - _MOST_DOUBTS
+  if num_more > 0:
+    console.print(f"... and {in_words.count(num_more, 'more row')}")
+  console.print(f"Wrote {path}, for --cluster={path}", soft_wrap=True)

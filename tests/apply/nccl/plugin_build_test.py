@@ -17,7 +17,7 @@ from lagom_xla import errors
 from lagom_xla.apply import files
 from lagom_xla.apply.nccl import build
 from lagom_xla.apply.nccl import table
-from lagom_xla.cli.commands import plugin as plugin_command
+from lagom_xla.cli.commands import plan as plan_lib
 from lagom_xla.compile import config as config_lib
 from sample_plan import GATHERED_BYTES
 from sample_plan import PLAN
@@ -92,7 +92,7 @@ def test_no_compiler_and_a_failing_one_are_errors(package, monkeypatch):
 
 def _run_command(*arguments: object) -> None:
   parser = argparse.ArgumentParser()
-  plugin_command.add(parser.add_subparsers())
+  plan_lib.add_plugin(parser.add_subparsers())
   parsed = parser.parse_args(["plugin", *map(str, arguments)])
   parsed.function(parsed)
 

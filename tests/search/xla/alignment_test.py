@@ -39,7 +39,7 @@ from lagom_xla.search import nccl
 from lagom_xla.search.xla import candidates
 from lagom_xla.search.xla import evaluation
 from lagom_xla.search.xla.in_process import alignment as search
-from lagom_xla.tuner import planning
+from lagom_xla.tuner import tuner
 from lagom_xla.verify import verification
 import strands_step
 
@@ -270,7 +270,7 @@ def test_the_step_that_runs_has_the_order_that_was_found(
 def test_a_plan_holds_the_order_and_says_what_it_does(
   target: target_lib.StepTarget, found: candidates.Search
 ):
-  made = planning.plan_of(target, found)
+  made = tuner.plan_of(target, found)
   plan = plan_lib.from_dict(
     json.loads(json.dumps(made.to_dict())), where="the plan"
   )
@@ -298,7 +298,7 @@ def test_a_plan_holds_the_order_and_says_what_it_does(
 def test_a_plan_whose_order_is_for_another_schedule_is_refused(
   target: target_lib.StepTarget, found: candidates.Search
 ):
-  made = planning.plan_of(target, found)
+  made = tuner.plan_of(target, found)
   alone = dataclasses.replace(made.xla, program=form_lib.AS_WRITTEN)
   with pytest.raises(errors.PlanError, match="orders are not for this step"):
     verification.verify(dataclasses.replace(made, xla=alone), target)

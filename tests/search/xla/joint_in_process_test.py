@@ -23,7 +23,7 @@ from lagom_xla.passes.schedule import orders as orders_lib
 from lagom_xla.search.xla import candidates
 from lagom_xla.search.xla import joint
 from lagom_xla.search.xla.in_process import feedback
-from lagom_xla.tuner import planning
+from lagom_xla.tuner import tuner
 
 _H100 = cluster_lib.parse("1x8xh100")
 
@@ -98,7 +98,7 @@ def test_rounds_end_though_each_brings_something():
 def test_a_launcher_gets_neither_groups_nor_profile():
   found = _search(500, 400, 450)
   assert found.best.config.scheduler_profile is not None
-  prediction = planning.plan_of(_target(500, 400, 450), found).prediction
+  prediction = tuner.plan_of(_target(500, 400, 450), found).prediction
   assert prediction.xla_us == prediction.default_us
   assert prediction.nccl_settings_us < prediction.default_us
 

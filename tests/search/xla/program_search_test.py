@@ -19,7 +19,6 @@ from lagom_xla.passes.program import outcome as outcome_lib
 from lagom_xla.search.xla import candidates
 from lagom_xla.search.xla import joint
 from lagom_xla.search.xla import knobs
-from lagom_xla.tuner import planning
 from lagom_xla.tuner import tuner
 import strands_step
 
@@ -99,7 +98,7 @@ def test_progress_is_told_of_forms():
 
 def test_what_a_launcher_gains_is_predicted_for_the_program_as_written(found):
   target = formed_target.target()
-  plan = planning.plan_of(target, found)
+  plan = tuner.plan_of(target, found)
   alone = target.schedule(config_lib.XlaConfig(options=plan.xla.options))
   launched = step_lib.of_module(alone, formed_target.H100)
   assert plan.prediction.xla_us == pytest.approx(

@@ -1,18 +1,128 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""lagom-xla plugin: the NCCL tuner plugin, and how to load it with a plan."""
+"""lagom-xla report, verify and plugin: what a plan shows, does and loads."""
 
 from __future__ import annotations
 
 import argparse
 import pathlib
 import sys
+from typing import TYPE_CHECKING
 
 from lagom_xla import errors
 from lagom_xla.cli import options
 from lagom_xla.cli import output
 
-_EXAMPLES = """\
+if TYPE_CHECKING:
+  from lagom_xla.verify import verification as verification_lib
+
+_REPORT_EXAMPLES = """\
+`lagom-xla tune` keeps report.json.gz beside a plan, and the page is made from
+that: one file, which needs no network. What draws it is in lagom_xla[report].
+
+examples:
+  lagom-xla report plan                    # writes report.html
+  lagom-xla report plan --out=before_after.html
+  lagom-xla report plan --format=json      # what the page shows, as JSON"""
+
+
+def add_report(commands) -> None:
+  """Adds the command."""
+  command = options.add_command(
+    commands,
+    "report",
+    _run_report,
+    "Writes a plan's page: the verdict, the step before and after, who slows"
+    " whom, the settings, what was tried, and how to apply it.",
+    _REPORT_EXAMPLES,
+  )
+  command.add_argument("plan", metavar="PLAN", help="a plan's folder")
+  command.add_argument(
+    "--out",
+    default="report.html",
+    metavar="FILE",
+    help="the page (default: %(default)s)",
+  )
+  options.add_format(command)
+
+
+def _run_report(arguments: argparse.Namespace) -> None:
+  from lagom_xla import validation
+  from lagom_xla.report.page import kept
+  from lagom_xla.report.page import rendering
+
+  story = kept.read(pathlib.Path(arguments.plan))
+  if arguments.format == "json":
+    output.write_json(validation.write(story))
+    return
+  rendering.write(story, pathlib.Path(arguments.out))
+  output.write_files([pathlib.Path(arguments.out)])
+
+
+_VERIFY_EXAMPLES = f"""\
+{options.TARGET_HELP}
+
+A plan for another module, cluster or version of JAX is refused, and so is one
+whose NCCL table no longer says what the plan does. The exit status is 1 when a
+knob of the plan has no effect.
+
+examples:
+  lagom-xla verify plan train.py:train_step --cluster=16x8xh100
+  lagom-xla verify plan step.hlo.xz --cluster=2x8xh100 --format=json"""
+
+
+def add_verify(commands) -> None:
+  """Adds the command."""
+  command = options.add_command(
+    commands,
+    "verify",
+    _run_verify,
+    "Compiles TARGET with and without a plan, and shows for each knob what it"
+    " did, or that it did nothing.",
+    _VERIFY_EXAMPLES,
+  )
+  command.add_argument("plan", metavar="PLAN", help="a plan's folder or JSON")
+  options.add_target(command)
+  options.add_format(command)
+  options.add_compiling(command)
+
+
+def _run_verify(arguments: argparse.Namespace) -> None:
+  verification = _verify(arguments)
+  from lagom_xla.report.printed import as_json
+  from lagom_xla.report.terminal import terminal
+
+  if arguments.format == "json":
+    output.write_json(as_json.verification(verification))
+  elif not arguments.quiet:
+    terminal.show_verification(
+      output.console(), verification, is_verbose=arguments.verbose
+    )
+  sys.exit(0 if verification.all_acted else 1)
+
+
+def _verify(arguments: argparse.Namespace) -> verification_lib.Verification:
+  from lagom_xla.cli import progress
+
+  with (
+    progress.Bar(lines=False, is_quiet=arguments.quiet) as bar,
+    options.workers(arguments) as workers,
+  ):
+    from lagom_xla.apply import checked
+    from lagom_xla.cli import naming
+    from lagom_xla.verify import verification as verification_lib
+
+    plan = checked.load(arguments.plan)
+    bar.say(f"lowering {arguments.target}")
+    target = options.load_target(arguments, workers)
+    bar.expect(len(verification_lib.configs(plan)))
+    names = naming.Names()
+    names.add(plan.xla, "the plan")
+    with bar.told_of_compiles(naming.of_today(names), are_steps=True):
+      return verification_lib.verify(plan, target)
+
+
+_PLUGIN_EXAMPLES = """\
 The plugin is built on first use if the installation has none, which takes a C
 compiler. With PLAN the output is lines of shell that load the plugin with the
 plan's table. Where the plugin cannot be built, they set the NCCL variables that
@@ -30,15 +140,15 @@ Without the plugin, NCCL's own variables can carry a part of a plan:
                           (NCCL_MAX_CTAS), and XLA_FLAGS"""
 
 
-def add(commands) -> None:
+def add_plugin(commands) -> None:
   """Adds the command."""
   command = options.add_command(
     commands,
     "plugin",
-    _run,
+    _run_plugin,
     "Shows the path of the NCCL tuner plugin and the interfaces that it"
     " exports, or prints the lines of shell that load it with a plan.",
-    _EXAMPLES,
+    _PLUGIN_EXAMPLES,
   )
   command.add_argument(
     "plan", metavar="PLAN", nargs="?", help="a plan's folder"
@@ -56,7 +166,7 @@ def add(commands) -> None:
   )
 
 
-def _run(arguments: argparse.Namespace) -> None:
+def _run_plugin(arguments: argparse.Namespace) -> None:
   from lagom_xla.apply.nccl import build
 
   if arguments.table is not None:

@@ -1,0 +1,220 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""lagom-xla doctor, schema and completion: the installation itself."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+import textwrap
+from typing import TYPE_CHECKING, Any
+
+from lagom_xla import errors
+from lagom_xla.cli import options
+from lagom_xla.cli import output
+
+if TYPE_CHECKING:
+  from lagom_xla import doctor
+
+_DOCTOR_EXAMPLES = """\
+Everything is tried: a small step is compiled for GPUs that need not be here,
+the NCCL tuner plugin is built in a temporary folder, a profiler session opened.
+The exit status is 1 where something does not work that inspect and tune need.
+
+examples:
+  lagom-xla doctor
+  lagom-xla doctor --format=json"""
+
+_WIDTH = 80
+
+
+def add_doctor(commands) -> None:
+  """Adds the command."""
+  command = options.add_command(
+    commands,
+    "doctor",
+    _run_doctor,
+    "Tries what lagom_xla uses on this machine, and says what to install.",
+    _DOCTOR_EXAMPLES,
+  )
+  options.add_format(command)
+
+
+def _run_doctor(arguments: argparse.Namespace) -> None:
+  from lagom_xla.cli import progress
+
+  with progress.Bar(lines=False, is_quiet=arguments.quiet) as bar:
+    from lagom_xla import doctor
+    from lagom_xla import validation
+
+    bar.say("trying what lagom_xla uses here")
+    checkup = doctor.examine()
+  if arguments.format == "json":
+    output.write_json(validation.write(checkup))
+  else:
+    _show(checkup)
+  if not checkup.works:
+    output.flush()
+    sys.exit(1)
+
+
+def _show(checkup: doctor.Checkup) -> None:
+  if checkup.works:
+    output.write("inspect and tune work here.")
+  else:
+    broken = [
+      finding.name
+      for finding in checkup.findings
+      if finding.is_essential and finding.status != "works"
+    ]
+    output.write(f"inspect and tune do not work here: {', '.join(broken)}.")
+  for version in checkup.versions:
+    output.write(_row("version", version.package, version.version))
+  for finding in checkup.findings:
+    text = finding.found
+    if finding.advice:
+      text = f"{text.rstrip('.')}. {finding.advice}"
+    output.write(_row(finding.status, finding.name, text))
+
+
+def _row(status: str, name: str, text: str) -> str:
+  """A line, or as many as the text needs."""
+  start = f"  {status:<8} {name:<17} "
+  return textwrap.fill(
+    text,
+    _WIDTH,
+    initial_indent=start,
+    subsequent_indent=" " * len(start),
+    # Paths and commands are there to be copied.
+    break_long_words=False,
+    break_on_hyphens=False,
+  )
+
+
+# What has a schema -> the module whose `schema()` makes it.
+FILES = {
+  "plan": "lagom_xla.plan",
+  "cluster": "lagom_xla.cluster",
+  "inspect": "lagom_xla.report.printed.inspection",
+  "tune": "lagom_xla.report.printed.tuning",
+  "verify": "lagom_xla.report.printed.verification",
+  "profile": "lagom_xla.report.printed.profile",
+  "report": "lagom_xla.report.page.story",
+  "explain": "lagom_xla.explain.explanation",
+  "whatif": "lagom_xla.whatif.comparison",
+  "calibrate": "lagom_xla.report.printed.calibration",
+  "clusters": "lagom_xla.report.printed.clusters",
+  "doctor": "lagom_xla.doctor",
+  "flags": "lagom_xla.report.printed.flags",
+  "trials": "lagom_xla.live.history.trial_line",
+}
+# What is in another and has its tables elsewhere: a plan has its cluster in
+# it, a tuning its plan.
+_ELSEWHERE = {
+  "plan": ("Cluster",),
+  "tune": ("Plan", "MeasuredCosts"),
+  "calibrate": ("Calibration",),
+}
+_SCHEMA_EXAMPLES = """\
+examples:
+  lagom-xla schema plan > plan.schema.json
+  lagom-xla schema cluster --format=markdown"""
+
+
+def add_schema(commands) -> None:
+  """Adds the command."""
+  command = options.add_command(
+    commands,
+    "schema",
+    _run_schema,
+    "Prints the JSON schema of plan.json, of a file for --cluster, of what a"
+    " command prints with --format=json, or of a line of the trials that"
+    " lagom_xla.tune(log=FILE) adds to.",
+    _SCHEMA_EXAMPLES,
+  )
+  command.add_argument(
+    "file",
+    choices=tuple(FILES),
+    metavar="FILE",
+    help=", ".join(FILES),
+  )
+  command.add_argument(
+    "--format",
+    choices=("json", "markdown"),
+    default="json",
+    help="the schema, or tables of its fields (default: %(default)s)",
+  )
+
+
+def schema_of(file: str) -> dict[str, Any]:
+  """The JSON schema of what has one."""
+  return importlib.import_module(FILES[file]).schema()
+
+
+def _run_schema(arguments: argparse.Namespace) -> None:
+  from lagom_xla.validation import json_schema
+
+  schema = schema_of(arguments.file)
+  if arguments.format == "json":
+    output.write_json(schema)
+  else:
+    elsewhere = _ELSEWHERE.get(arguments.file, ())
+    output.write(json_schema.markdown(schema, elsewhere=elsewhere).rstrip("\n"))
+
+
+_COMPLETION_EXAMPLES = """\
+The script is self-contained: what writes it, shtab, is in
+lagom_xla[completion], and is not needed any more once it is written.
+
+examples:
+  source <(lagom-xla completion bash)      # in ~/.bashrc
+  lagom-xla completion zsh > ~/.zfunc/_lagom-xla   # a folder of $fpath"""
+
+# What arguments with these names in help name.
+_FILE_METAVARS = ("FILE", "TARGET")
+_FOLDER_METAVARS = ("DIR", "PLAN")
+
+
+def add_completion(commands) -> None:
+  """Adds the command."""
+  command = options.add_command(
+    commands,
+    "completion",
+    _run_completion,
+    "Prints a script by which bash or zsh completes lagom-xla's commands.",
+    _COMPLETION_EXAMPLES,
+  )
+  command.add_argument(
+    "shell", choices=("bash", "zsh"), metavar="SHELL", help="bash or zsh"
+  )
+
+
+def _run_completion(arguments: argparse.Namespace) -> None:
+  try:
+    import shtab
+  except ImportError as error:
+    raise errors.OutputError(
+      "Shell completion needs shtab, which is not installed: pip install"
+      " 'lagom_xla[completion]'."
+    ) from error
+  parser = arguments.parser
+  for action in _actions(parser):
+    if action.choices is not None:
+      continue
+    if action.metavar in _FILE_METAVARS:
+      setattr(action, "complete", shtab.FILE)  # noqa: B010
+    elif action.metavar in _FOLDER_METAVARS:
+      setattr(action, "complete", shtab.DIRECTORY)  # noqa: B010
+  output.write(shtab.complete(parser, shell=arguments.shell).rstrip("\n"))
+
+
+def _actions(parser: argparse.ArgumentParser) -> list[argparse.Action]:
+  """The arguments of all commands."""
+  actions = []
+  for action in parser._actions:
+    actions.append(action)
+    if isinstance(action, argparse._SubParsersAction):
+      for command in action.choices.values():
+        actions += command._actions
+  return actions
