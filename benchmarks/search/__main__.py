@@ -5,7 +5,7 @@
     python -m benchmarks.search [--data FOLDER] [--only=NAME,...]
         [--format=text|json] [--csv=FOLDER]
 
-Tables: against_exhaustive, growth, equal_budget, joint_gain, scale, ablation.
+Tables: against_exhaustive, growth, equal_budget, ablation.
 Every figure comes out of the run; progress goes to stderr. Modules that are
 read from the data folder are left out where it is not given, and named. --csv
 also writes the tables into a folder; those in results/ were written so.
@@ -29,9 +29,7 @@ from benchmarks.search import ablation
 from benchmarks.search import against_exhaustive
 from benchmarks.search import equal_budget
 from benchmarks.search import growth
-from benchmarks.search import joint_gain
 from benchmarks.search import modules as modules_lib
-from benchmarks.search import scale
 
 _MODULES = tuple(modules_lib.MODULES.values())
 # On GPUs that XLA has no cost tables for, collectives meet by themselves.
@@ -53,9 +51,6 @@ _MORE = tuple(
     ("70b", "8x8xh100", "fsdp:8,tp:8"),
   )
 )
-# XLA takes half a minute to schedule these, once for each set of options.
-_SLOW = ("llama-8b-1x8", "mixtral-2x8")
-_QUICK = tuple(m for m in _MODULES if m.name not in _SLOW)
 # In these, several keys share overlaps.
 _CHAINED = tuple(
   modules_lib.MODULES[name].overlapping(4)
@@ -96,8 +91,6 @@ def _tables(
     ],
     growth.NAME: lambda: [growth.table(shelf, equal_budget.OURS)],
     equal_budget.NAME: lambda: equal_budget.parallel_tables(shelf, _RACED),
-    joint_gain.NAME: lambda: [joint_gain.table_by_process(shelf, _QUICK)],
-    scale.NAME: lambda: scale.tables(shelf, scale.CASES),
     ablation.NAME: lambda: ablation.tables(shelf, (*_MODULES, *_CHAINED)),
   }
 

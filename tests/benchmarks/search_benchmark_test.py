@@ -14,9 +14,7 @@ from benchmarks.search import ablation
 from benchmarks.search import against_exhaustive
 from benchmarks.search import equal_budget
 from benchmarks.search import growth
-from benchmarks.search import joint_gain
 from benchmarks.search import modules as modules_lib
-from benchmarks.search import scale
 from benchmarks.searchers import exhaustive
 from lagom_xla.costs import nccl
 from lagom_xla.search.nccl import problem as problem_lib
@@ -144,33 +142,6 @@ def test_every_race_begins_with_what_nccl_chooses(shelf):
   for histories in race.histories.values():
     for history in histories:
       assert history.best_us[0] == pytest.approx(race.default_us)
-
-
-def test_joint_tuning_gains_no_less_than_its_parts(shelf):
-  table = joint_gain.table(shelf, [_TINY])
-  (row,) = table.rows
-  assert row["default_ms"] > 0
-  assert row["joint_gain"] >= row["nccl_gain"] >= 0
-  assert row["xla_gain"] >= 0
-  assert row["candidates"] >= 1
-
-
-def test_scale_splits_the_time_of_a_search(shelf):
-  case = scale.Case(module=_TINY, most_seconds=60.0, compiles_once=True)
-  times, hot = scale.tables(shelf, [case])
-  (row,) = times.rows
-  assert row["instructions"] > row["kernels"] > 0
-  assert row["settings_s"] > 0
-  assert times.targets[0].is_met
-  assert all(0 < r["share"] < 1 for r in hot.rows)
-
-
-def test_a_search_that_is_too_small_does_not_count_as_scale(shelf):
-  case = scale.Case(
-    module=_TINY, most_seconds=60.0, fewest_instructions=100_000,
-    compiles_once=True,
-  )  # fmt: skip
-  assert not scale.tables(shelf, [case])[0].targets[0].is_met
 
 
 def test_the_ablation_searches_with_every_variation(shelf):
