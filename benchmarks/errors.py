@@ -40,7 +40,7 @@ import numpy as np
 from benchmarks import accuracy
 from benchmarks import groups as groups_lib
 from benchmarks import table as table_lib
-from lagom_xla.costs import spread as spread_lib
+from lagom_xla.costs import uncertainty
 
 # Slowdowns of less are the noise of a trace.
 _LEAST_LOSS = 0.05
@@ -118,7 +118,7 @@ _BY_PART: Mapping[str, Callable[[groups_lib.Group], Errors]] = {
 }
 
 
-_OUTPUT = pathlib.Path(spread_lib.__file__).parent / "fitted" / "errors.json"
+_OUTPUT = pathlib.Path(uncertainty.__file__).parent / "fitted" / "errors.json"
 # In names of groups whose figures no fit saw.
 _HELD_OUT = ("held out", "calibrated on a third")
 _FABRIC = r"(?P<fabric>infiniband|roce|efa|slingshot|tcpxo?)"
@@ -149,7 +149,7 @@ _NOT_FITTED = ("few_channels", "short_settings", "long_settings")
 
 def spreads(
   found: Iterable[groups_lib.Group],
-) -> dict[str, spread_lib.Spread]:
+) -> dict[str, uncertainty.Spread]:
   """The spread of each part that these groups show."""
   groups = {group.name: group for group in found}
   for name in [name for name in groups if name.endswith(_LESS_SCATTERS)]:
@@ -164,7 +164,7 @@ def spreads(
   return {part: _spread(part, shown[part]) for part in sorted(shown)}
 
 
-def _spread(part: str, shown: Sequence[groups_lib.Group]) -> spread_lib.Spread:
+def _spread(part: str, shown: Sequence[groups_lib.Group]) -> uncertainty.Spread:
   held_out = [g for g in shown if any(words in g.name for words in _HELD_OUT)]
   shown = held_out or shown
   found = [of_group(part, group) for group in shown]
@@ -173,7 +173,7 @@ def _spread(part: str, shown: Sequence[groups_lib.Group]) -> spread_lib.Spread:
   signed = logs, weights
   if not all(errors.has_sign for errors in found):
     signed = np.concatenate([logs, -logs]), np.concatenate([weights, weights])
-  return spread_lib.Spread(
+  return uncertainty.Spread(
     groups=tuple(group.name for group in shown),
     n=sum(errors.n for errors in found),
     median=_quantile(np.abs(logs), weights, 0.5),
@@ -205,7 +205,7 @@ _COLUMNS = (
 )
 
 
-def table(found: Mapping[str, spread_lib.Spread]) -> table_lib.Table:
+def table(found: Mapping[str, uncertainty.Spread]) -> table_lib.Table:
   """The spreads, for people."""
   return table_lib.Table(
     name="errors",
@@ -223,7 +223,7 @@ def table(found: Mapping[str, spread_lib.Spread]) -> table_lib.Table:
   )
 
 
-def write(found: Mapping[str, spread_lib.Spread], path: pathlib.Path) -> None:
+def write(found: Mapping[str, uncertainty.Spread], path: pathlib.Path) -> None:
   """Writes errors.json."""
   document = {
     "about": (

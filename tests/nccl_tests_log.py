@@ -9,7 +9,7 @@ import pathlib
 
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.calibrate import calibration as calibration_lib
-from lagom_xla.calibrate import run as run_lib
+from lagom_xla.calibrate import log
 from lagom_xla.costs import collective as collective_lib
 
 NODE = cluster_lib.parse("1x8xh100")
@@ -55,7 +55,7 @@ def predicted_us(
 def row(program: str, num_ranks: int, num_bytes: int, us: float) -> str:
   """A row of the table that a program prints."""
   gbps = num_bytes / us / 1e3
-  bus_gbps = gbps * run_lib.bus_share(program, num_ranks)
+  bus_gbps = gbps * log.bus_share(program, num_ranks)
   columns = f"{us:8.2f} {gbps:7.2f} {bus_gbps:7.2f}"
   return (
     f"{num_bytes:12d} {num_bytes // 4:13d}     float     sum      -1"
@@ -69,7 +69,7 @@ def rows_of(
   sizes: Sequence[int] = SIZES,
 ) -> list[str]:
   """What a program prints on a machine that is as it is predicted."""
-  kind = run_lib.KINDS[program]
+  kind = log.KINDS[program]
   return [
     row(program, cluster.num_devices, n, predicted_us(cluster, kind, n))
     for n in sizes

@@ -16,7 +16,7 @@ from commands import CLUSTER
 from commands import run
 from commands import write_steps
 from lagom_xla.costs import uncertainty
-from lagom_xla.costs.replay import recording
+from lagom_xla.costs.replay import recorder
 from lagom_xla.costs.replay import timeline
 from lagom_xla.report.page import drawing
 from lagom_xla.report.page import story as story_lib
@@ -79,8 +79,8 @@ def draw_long_step() -> story_lib.Picture:
   for index in range(NUM_KERNELS):
     time_us = 5.0 if index % 7 else 300.0
     slices.append(
-      recording.Slice(
-        stream=recording.COMPUTE,
+      recorder.Slice(
+        stream=recorder.COMPUTE,
         kind="kernel",
         name=f"loop_multiply_convert_fusion.{index}",
         begin_us=now_us,
@@ -90,7 +90,7 @@ def draw_long_step() -> story_lib.Picture:
       )
     )
     now_us += time_us
-  recorded = recording.Recording(step_time_us=now_us, slices=tuple(slices))
+  recorded = recorder.Recording(step_time_us=now_us, slices=tuple(slices))
   replayed = timeline.Timeline(
     step_time_us=now_us,
     kernel_us=now_us - NUM_KERNELS,

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import contention
 from lagom_xla.costs import kernel as kernel_lib
-from lagom_xla.costs.replay import costs as costs_lib
 from lagom_xla.costs.replay import program as program_lib
+from lagom_xla.costs.replay import streams
 from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import host_copies
 from lagom_xla.passes import kernels as kernels_lib
@@ -76,7 +76,7 @@ def costs(
   slowdown: float = 2.0,
   collective_factor: float = 1.0,
   wait_us: float = 0.0,
-) -> costs_lib.Costs:
+) -> streams.Costs:
   """Times by name; what kernels and collectives do to each other, the same."""
 
   def beside(
@@ -97,7 +97,7 @@ def slowing(
   *,
   collective_factor: float = 1.0,
   wait_us: float = 0.0,
-) -> costs_lib.Costs:
+) -> streams.Costs:
   """Times by name; `slowdown` of a kernel's and a collective's time."""
   return costs_by_name(
     lambda kernel, collective: contention.Beside(
@@ -108,7 +108,7 @@ def slowing(
   )
 
 
-def costs_by_name(beside: costs_lib.Beside) -> costs_lib.Costs:
+def costs_by_name(beside: streams.Beside) -> streams.Costs:
   """Times by name; `beside` says what two do to each other."""
 
   def moved(name: str, num_channels: int) -> collective_lib.CollectiveCost:
@@ -116,7 +116,7 @@ def costs_by_name(beside: costs_lib.Beside) -> costs_lib.Costs:
       time_us=float(name[1:]), num_channels=num_channels, memory_gbps=0.0
     )
 
-  return costs_lib.Costs(
+  return streams.Costs(
     kernel=lambda k: kernel_lib.KernelCost(
       time_us=float(k.name[1:]),
       memory_us=0.0,

@@ -18,7 +18,7 @@ step. What is not the collective's own is set apart: a module's launch is fitted
 with the first path of each system in XLA's table, and one thread of nccl-tests
 launches for all of its GPUs, which bounds its smallest rows: what that takes is
 what they take for each GPU. Starts of rings with LL and LL128 are NCCL's own
-latencies of a launch (ncclTunerConstants, in costs/nccl/latency.py).
+latencies of a launch (ncclTunerConstants, in costs/nccl/model.py).
 """
 
 from __future__ import annotations

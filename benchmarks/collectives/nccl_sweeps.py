@@ -19,7 +19,7 @@ what is predicted to be faster is faster, counted where the measured times are
 at least 5 % apart. Three more say how well settings are known that NCCL does
 not choose, whatever the knob: how long one channel takes; and how much longer
 another algorithm or protocol takes than NCCL's own, where ranks' parts are
-short and where they are long (`costs/other_settings.py`).
+short and where they are long (`costs/settings_lib.py`).
 
 Xu et al., AutoCCL (NSDI 2025), tables 3 to 6, vary what the model has
 (algorithm, channels, chunk) and what it has not (threads, and whether GPUs of
@@ -45,7 +45,7 @@ from benchmarks import groups
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import nccl
-from lagom_xla.costs import other_settings
+from lagom_xla.costs import settings as settings_lib
 from lagom_xla.costs.nccl import launch
 
 _UNITS = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
@@ -320,7 +320,7 @@ def _unchosen(
       )
       yield "one channel", compared
     elif own:
-      is_long = other_settings.has_long_parts(run.case.key)
+      is_long = settings_lib.has_long_parts(run.case.key)
       length = "long" if is_long else "short"
       yield f"another algorithm, {length} parts", _ratio(run, own[-1])
 

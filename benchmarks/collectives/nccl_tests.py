@@ -32,7 +32,7 @@ from typing import Any
 from benchmarks import groups
 from benchmarks.collectives import lone_collective
 from lagom_xla import cluster as cluster_lib
-from lagom_xla.calibrate import run as run_lib
+from lagom_xla.calibrate import log
 from lagom_xla.calibrate import samples as samples_lib
 from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import wire
@@ -186,7 +186,7 @@ def _cluster(name: str, system: Mapping[str, Any]) -> cluster_lib.Cluster:
 
 def _row(raw: Mapping[str, str], cluster: cluster_lib.Cluster) -> Row:
   key = collective_lib.TuningKey(
-    kind=run_lib.KINDS[raw["collective"]],
+    kind=log.KINDS[raw["collective"]],
     num_ranks=cluster.num_devices,
     num_nodes=cluster.num_nccl_nodes_of(range(cluster.num_devices)),
     num_bytes=int(raw["bytes"]),

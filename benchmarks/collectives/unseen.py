@@ -11,8 +11,8 @@ before they were compared. No figure was fitted to them, and none is to be; two
 rules that they showed to be wrong were mended (docs/cost_model.md).
 
 Prints the errors of each system, how many of its rows the 90 % range of their
-prediction holds (costs/spread.py), and where it has enough rows the errors of
-the other two thirds when a third calibrated it (calibrated.py).
+prediction holds (costs/uncertainty.py), and where it has enough rows the errors
+of the other two thirds when a third calibrated it (calibrated.py).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from benchmarks import groups
 from benchmarks import table as table_lib
 from benchmarks.collectives import calibrated
 from benchmarks.collectives import nccl_tests
-from lagom_xla.costs import spread as spread_lib
+from lagom_xla.costs import uncertainty
 
 _FOLDER = pathlib.Path(data.__file__).with_name("unseen")
 
@@ -61,7 +61,7 @@ def _share_in_range(system: str) -> float:
   held = []
   for row in rows():
     if row.system == system:
-      most, least = spread_lib.of_collectives(
+      most, least = uncertainty.of_collectives(
         row.cluster, is_between_nodes=row.key.num_nodes > 1
       ).factors
       held.append(least <= row.time_us / row.predict_us() <= most)

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The fit of costs/fusion.py and costs/scatter.py to measured steps.
+"""The fit of costs/fusion.py to measured steps.
 
   python -m benchmarks.kernels.fit_fusions --data=FOLDER [--write]
 
@@ -43,9 +43,8 @@ from scipy import optimize
 
 from benchmarks.kernels import lone_kernels
 from benchmarks.kernels import whole_copies
-from lagom_xla.cluster import gpu as gpu_lib
+from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import fusion
-from lagom_xla.costs import scatter
 
 # Errors below this count by their square, errors above by their size.
 _SMALL_ERROR = 0.1
@@ -76,7 +75,7 @@ def unfitted(share: float) -> fusion.Fitted:
 
 def fit(
   rows: Sequence[lone_kernels.Class],
-  gpu: gpu_lib.Gpu,
+  gpu: cluster_lib.Gpu,
   start: fusion.Fitted,
 ) -> fusion.Fitted:
   """Fits launches, memory shares, the wave and the block rate to classes.
@@ -135,13 +134,13 @@ def vector_share(steps: Sequence[lone_kernels.Measured]) -> float:
   return float(f"{statistics.median(shares):.3g}")
 
 
-def operations_bound(row: lone_kernels.Class, gpu: gpu_lib.Gpu) -> bool:
+def operations_bound(row: lone_kernels.Class, gpu: cluster_lib.Gpu) -> bool:
   """Whether operations take longer than bytes, both at full rate."""
   bytes_us = row.kernel.num_bytes / (gpu.hbm_gbps * 1e3)
   return _operations_us(row, gpu) > bytes_us
 
 
-def _operations_us(row: lone_kernels.Class, gpu: gpu_lib.Gpu) -> float:
+def _operations_us(row: lone_kernels.Class, gpu: cluster_lib.Gpu) -> float:
   """At the full vector rate, a multiply-add counted as one operation."""
   per_us = gpu.vector_f32_tflops / 2 * 1e6
   return row.kernel.num_element_operations / per_us
@@ -158,7 +157,7 @@ def _launch_us(rows: Sequence[lone_kernels.Class], pattern: str) -> float:
 def predicted_us(
   parameters: fusion.Fitted,
   rows: Sequence[lone_kernels.Class],
-  gpu: gpu_lib.Gpu,
+  gpu: cluster_lib.Gpu,
 ) -> np.ndarray:
   """Run times, without the gap."""
   return np.array([
@@ -199,7 +198,7 @@ def _arguments() -> argparse.Namespace:
 def tries_per_clock(steps: Sequence[lone_kernels.Measured]) -> float:
   """Median over the scatters of the first ranks, whose ids are all the same."""
   rates = [
-    scatter.num_tries(c.kernel.scatter, step.gpu)
+    fusion.num_tries(c.kernel.scatter, step.gpu)
     / (c.measured_us * step.gpu.clock_ghz * 1e3)
     for step in steps
     for c in step.scatters[0]
@@ -300,10 +299,10 @@ def main() -> None:
 
 
 def _scatters_us(
-  rate: float, rows: Sequence[lone_kernels.Class], gpu: gpu_lib.Gpu
+  rate: float, rows: Sequence[lone_kernels.Class], gpu: cluster_lib.Gpu
 ) -> np.ndarray:
   return np.array([
-    scatter.num_tries(r.kernel.scatter, gpu) / (rate * gpu.clock_ghz * 1e3)
+    fusion.num_tries(r.kernel.scatter, gpu) / (rate * gpu.clock_ghz * 1e3)
     for r in rows
     if r.kernel.scatter
   ])  # fmt: skip

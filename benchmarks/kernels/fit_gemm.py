@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The fit of costs/gemm/'s parameters to measured matrix products.
+"""The fit of costs/gemm.py's parameters to measured matrix products.
 
   python -m benchmarks.kernels.fit_gemm [--data=FOLDER] [--write] [--hold_out]
 
@@ -34,7 +34,6 @@ from scipy import optimize
 from benchmarks import data as data_lib
 from benchmarks.steps import traced_step
 from lagom_xla import cluster
-from lagom_xla.cluster import gpu as gpu_lib
 from lagom_xla.costs import gemm
 from lagom_xla.passes import collectives
 from lagom_xla.passes import kernels
@@ -52,7 +51,7 @@ class Rows:
       transpose of the rhs among them, rather than the product's time.
   """
 
-  gpu: gpu_lib.Gpu
+  gpu: cluster.Gpu
   types: tuple[str, str, str]
   shape: np.ndarray
   measured_us: np.ndarray
@@ -65,7 +64,7 @@ class Rows:
     )
 
 
-def of_table(device: str, gpu: gpu_lib.Gpu, operand: str, out: str) -> Rows:
+def of_table(device: str, gpu: cluster.Gpu, operand: str, out: str) -> Rows:
   """The rows of XLA's table with operands of a kind ("f8": any mixture)."""
   shapes, times_us = [], []
   for row in data_lib.rows("matmul_flops"):

@@ -29,12 +29,11 @@ import statistics
 from benchmarks import groups as groups_lib
 from benchmarks.steps import traced_step
 from lagom_xla import cluster as cluster_lib
-from lagom_xla.cluster import gpu as gpu_lib
 from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import contention
+from lagom_xla.costs import fusion as fusion_lib
 from lagom_xla.costs import kernel as kernel_lib
 from lagom_xla.costs import measured as measured_lib
-from lagom_xla.costs import scatter
 from lagom_xla.passes import collectives
 from lagom_xla.passes import hlo
 from lagom_xla.passes import kernels as kernels_lib
@@ -103,7 +102,7 @@ class Measured:
   """
 
   name: str
-  gpu: gpu_lib.Gpu
+  gpu: cluster_lib.Gpu
   ranks: Sequence[Sequence[Class]]
   scatters: Sequence[Sequence[Class]]
   gap_us: float
@@ -142,8 +141,8 @@ def read(data: pathlib.Path) -> Iterator[Measured]:
     )
 
 
-def _collides(kernel: kernels_lib.Kernel, gpu: gpu_lib.Gpu) -> bool:
-  return bool(kernel.scatter and scatter.num_tries(kernel.scatter, gpu))
+def _collides(kernel: kernels_lib.Kernel, gpu: cluster_lib.Gpu) -> bool:
+  return bool(kernel.scatter and fusion_lib.num_tries(kernel.scatter, gpu))
 
 
 _LEAST_SAMPLES = 2

@@ -24,7 +24,7 @@ import pathlib
 import statistics
 
 from benchmarks.steps import traced_step
-from lagom_xla.cluster import gpu as gpu_lib
+from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import fusion
 from lagom_xla.passes import collectives
 from lagom_xla.passes import hlo
@@ -36,7 +36,7 @@ _LEAST_SHARE = 0.1
 _TINY_BYTES = 65536
 
 
-def fit(folder: pathlib.Path, gpu: gpu_lib.Gpu) -> fusion.Pattern:
+def fit(folder: pathlib.Path, gpu: cluster_lib.Gpu) -> fusion.Pattern:
   """A memcpy's launch and share of the memory's rate, from one step's trace.
 
   Args:

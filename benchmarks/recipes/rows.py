@@ -22,8 +22,8 @@ from benchmarks import table as table_lib
 from lagom_xla import errors
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import target as target_lib
-from lagom_xla.costs import channel_limit
 from lagom_xla.costs import lower_bound
+from lagom_xla.costs import settings as settings_lib
 from lagom_xla.flags import nccl_channels
 from lagom_xla.flags import recipes as recipes_lib
 from lagom_xla.search.nccl import channel_cap
@@ -52,7 +52,7 @@ def search_options(
   Raises:
     CompileError: the target does not compile with the defaults.
   """
-  limit = channel_limit.by_option if may_cap else None
+  limit = settings_lib.by_option if may_cap else None
   searcher = channel_cap.WithoutPlugin(limit=limit)
   found = joint.search(target, searcher=searcher, arms=arms, progress=progress)
   # What is kept is judged from the beginning, as `tune` does.
@@ -66,7 +66,7 @@ def search_options(
 
 def options(candidate: candidates_lib.Candidate) -> dict[str, object]:
   """What a plan for --flags-only sets to have a candidate."""
-  cap = channel_cap.surest(candidate.runs, channel_limit.by_option)
+  cap = channel_cap.surest(candidate.runs, settings_lib.by_option)
   found: dict[str, object] = dict(candidate.config.options)
   if cap.max_channels is not None:
     found[nccl_channels.OPTION] = cap.max_channels

@@ -30,8 +30,8 @@ import zlib
 from benchmarks import table as table_lib
 from benchmarks.steps import slowdowns
 from benchmarks.steps import traced_step
+from lagom_xla.profiling import costing
 from lagom_xla.profiling import profile as profile_lib
-from lagom_xla.profiling import slowdowns as slowdowns_lib
 
 _Meetings = Sequence[slowdowns.Meeting]
 _Key = Callable[[slowdowns.Meeting], object]
@@ -113,11 +113,11 @@ def _factors(met: _Meetings, key: _Key) -> Mapping[object, float]:
   alike = collections.defaultdict(list)
   for m in met:
     alike[key(m)].append(
-      slowdowns_lib.Met(
+      costing.Met(
         time_us=m.run.time_us, lone_us=m.lone_us, predicted_us=m.predicted_us
       )
     )
-  return {name: slowdowns_lib.factor(runs) for name, runs in alike.items()}
+  return {name: costing.slowdown_factor(runs) for name, runs in alike.items()}
 
 
 def _row(

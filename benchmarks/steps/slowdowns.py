@@ -34,9 +34,9 @@ from benchmarks import groups as groups_lib
 from benchmarks.steps import traced_step
 from lagom_xla.costs import contention
 from lagom_xla.costs import measured as measured_lib
+from lagom_xla.profiling import costing
 from lagom_xla.profiling import events as events_lib
 from lagom_xla.profiling import profile as profile_lib
-from lagom_xla.profiling import slowdowns as slowdowns_lib
 
 _LEAST_LONE_US = 8.0
 _LEAST_SAMPLES = 2
@@ -66,7 +66,7 @@ class Meeting:
   @property
   def predicted_us(self) -> float:
     """Time for the share of it that the collective ran beside it."""
-    return slowdowns_lib.predicted_us(
+    return costing.predicted_beside_us(
       self.lone_us, self.run.share, self.slowdown
     )
 

@@ -18,7 +18,7 @@ foretells what it did not see.
 *From module and spec.* Everything is predicted, but for what a scatter costs
 whose indices repeat: that depends on data that no module has. The ids of the
 MaxText step are all 0 (its synthetic data), so its scatter is predicted for
-that case (costs/scatter.py), and compared apart. The step is compared with it,
+that case (costs/fusion.py), and compared apart. The step is compared with it,
 and without it: less the scatter, and less what the first collective after it
 waits for the ranks where it took longer.
 """
@@ -38,8 +38,7 @@ from lagom_xla.costs import contention
 from lagom_xla.costs import fusion
 from lagom_xla.costs import kernel as kernel_lib
 from lagom_xla.costs import measured as measured_lib
-from lagom_xla.costs import scatter
-from lagom_xla.costs.replay import costs as costs_lib
+from lagom_xla.costs.replay import streams
 from lagom_xla.costs.replay import timeline
 from lagom_xla.passes import kernels as kernels_lib
 from lagom_xla.profiling import events as events_lib
@@ -126,7 +125,7 @@ def _worst_us(
   gpu = trace.step.cluster.gpu
   assert kernel.scatter is not None
   moved_us = fusion.time_us(fusion.fitted(gpu), kernel, gpu)
-  return moved_us + scatter.worst_us(kernel.scatter, gpu)
+  return moved_us + fusion.worst_scatter_us(kernel.scatter, gpu)
 
 
 def from_parts(
@@ -167,7 +166,7 @@ def from_parts(
     found = contention.beside(kernel, collective, gpu)
     return dataclasses.replace(found, collective_factor=1.0, wait_us=0.0)
 
-  costs = costs_lib.Costs(
+  costs = streams.Costs(
     kernel=lambda kernel: kernel_cost(kernel.name),
     collective=lambda c: trace.collective_as_it_ran(
       c.name, collectives_us.get(c.name)

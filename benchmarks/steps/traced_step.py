@@ -38,8 +38,8 @@ from typing import Any
 from benchmarks import table as table_lib
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import collective as collective_lib
+from lagom_xla.costs import fusion
 from lagom_xla.costs import kernel as kernel_lib
-from lagom_xla.costs import scatter as scatter_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import hlo
@@ -197,7 +197,7 @@ class TracedStep:
     return [
       k
       for k in self.kernels.values()
-      if k.scatter and scatter_lib.num_tries(k.scatter, gpu)
+      if k.scatter and fusion.num_tries(k.scatter, gpu)
     ]
 
   def run_us(self, name: str) -> Sequence[float]:

@@ -2,10 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Calibration of a cluster on one's own machine, from nccl-tests.
 
-`log` reads what the programs print, line by line (`row`), as `run` describes
-it; `samples` puts it beside the model's predictions, and `fit` finds the few
-figures that are a site's own. `calibration` is all of that in one call, whose
-figures `cluster_file` writes.
+`log` reads what the programs print; `samples` puts it beside the model's
+predictions, and `fit` finds the few figures that are a site's own.
+`calibration` is all of that in one call, and writes the cluster's file.
 """
 
 from __future__ import annotations

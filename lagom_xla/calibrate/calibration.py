@@ -1,11 +1,16 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""A cluster calibrated by logs: its figures, and how well they fit."""
+"""A cluster calibrated by logs: its figures, how well they fit, and its file.
+
+The file appears complete or not at all. Another cluster's file is replaced;
+anything else that has its name is not.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 import dataclasses
+import json
 import pathlib
 
 import numpy as np
@@ -14,9 +19,9 @@ from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
 from lagom_xla.calibrate import fit as fit_lib
 from lagom_xla.calibrate import log as log_lib
-from lagom_xla.calibrate import run as run_lib
 from lagom_xla.calibrate import samples as samples_lib
 from lagom_xla.costs import in_words
+from lagom_xla.validation import whole_files
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -65,7 +70,7 @@ class Measured:
     problems: what cannot be used, a line each.
   """
 
-  runs: Sequence[run_lib.Run]
+  runs: Sequence[log_lib.Run]
   samples: Sequence[samples_lib.Sample]
   problems: Sequence[str]
 
@@ -99,7 +104,7 @@ def read(
   cluster: cluster_lib.Cluster, logs: Sequence[pathlib.Path]
 ) -> Measured:
   """What logs of nccl-tests hold of a cluster; bad ones become problems."""
-  runs: list[run_lib.Run] = []
+  runs: list[log_lib.Run] = []
   samples: list[samples_lib.Sample] = []
   problems: list[str] = []
   for path in logs:
@@ -175,7 +180,7 @@ def _summary(off: np.ndarray) -> Errors:
 
 
 def _notes(
-  runs: Sequence[run_lib.Run],
+  runs: Sequence[log_lib.Run],
   samples: Sequence[samples_lib.Sample],
   cluster: cluster_lib.Cluster,
   calibration: cluster_lib.Calibration,
@@ -205,7 +210,7 @@ def _notes(
 
 
 def _source(
-  runs: Sequence[run_lib.Run], samples: Sequence[samples_lib.Sample]
+  runs: Sequence[log_lib.Run], samples: Sequence[samples_lib.Sample]
 ) -> str:
   num_trusted = sum(not sample.doubt for sample in samples)
   rows = in_words.count(num_trusted, "row")
@@ -215,3 +220,56 @@ def _source(
   return (
     f"lagom-xla calibrate: {rows} of nccl-tests{nccl}, in {', '.join(names)}"
   )
+
+
+def check(path: pathlib.Path) -> None:
+  """Checks that a cluster may be written to a file, before any work is done.
+
+  Raises:
+    CalibrationError: it has no name that --cluster takes, is something else
+      than a cluster, or cannot be written.
+  """
+  if path.suffix != ".json":
+    raise errors.CalibrationError(
+      f"--out={path} must end in .json, as --cluster tells files by it."
+    )
+  try:
+    if path.exists():
+      cluster_lib.parse(str(path))
+    whole_files.check_can_make(path.resolve())
+  except errors.ClusterError as error:
+    raise errors.CalibrationError(
+      f"{path} exists and holds something else than a cluster; name another"
+      " file with --out, or remove it."
+    ) from error
+  except OSError as error:
+    raise _cannot_write(path, error) from error
+
+
+def _cannot_write(
+  path: pathlib.Path, error: OSError
+) -> errors.CalibrationError:
+  return errors.CalibrationError(
+    f"Cannot write {path}: {error.strerror or error}."
+  )
+
+
+def write(
+  path: pathlib.Path,
+  cluster: cluster_lib.Cluster,
+  sources: Mapping[str, str],
+) -> None:
+  """Writes a cluster's file, replacing an older one there.
+
+  Its name is left out: a cluster that is read from a file has the file's.
+
+  Raises:
+    CalibrationError: the file holds something else, or cannot be written.
+  """
+  check(path)
+  raw = {**cluster.to_dict(), "sources": dict(sources)}
+  del raw["name"]
+  try:
+    whole_files.write(path, (json.dumps(raw, indent=2) + "\n").encode())
+  except OSError as error:
+    raise _cannot_write(path, error) from error

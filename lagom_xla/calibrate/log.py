@@ -7,23 +7,247 @@ A log may hold several runs, other output between their lines, and what mpirun
 expected of where a line starts. A run starts where its program is named, by a
 command or by "# Collective test starting" (from 2.17 on), or else at
 "# nThread"; its ranks are listed below "# Using devices", with their processes,
-and its rows (row.py) follow, whole or broken (broken.py). With NCCL_DEBUG=INFO
-NCCL says its version and which variables it read, and with the TUNING subsystem
-what it chose for each size.
+and its rows follow, whole or broken. With NCCL_DEBUG=INFO NCCL says its version
+and which variables it read, and with the TUNING subsystem what it chose for
+each size.
+
+A row is a line that ends in
+
+    size count type [redop] [root]  time algbw busbw error  [the same in place]
+
+Versions differ in redop, root and in what the fourth column counts; any column
+may be "N/A". Since 2.18 options add what single iterations take, four columns
+to each four, and the date and time.
+
+nccl-tests prints a row in three pieces, before, between and after its two
+measurements. With NCCL_DEBUG=INFO what NCCL says meanwhile stands in between,
+each message with a line break of its own, and glued to the piece before it:
+
+    1048576   262144   float   sum   -1node-0:7000:7000 [0] NCCL INFO AllReduce
+    node-0:7000:7000 [0] NCCL INFO AllReduce: 1048576 Bytes -> Algo RING ...
+       83.5   12.56   23.55      0node-0:7000:7000 [0] NCCL INFO AllReduce ...
+
+So the TUNING subsystem, which tells NCCL's choices, breaks every row.
 """
 
 from __future__ import annotations
 
 import collections
+from collections.abc import Collection, Mapping
 import dataclasses
 import pathlib
 import re
 
-from lagom_xla.calibrate import broken
-from lagom_xla.calibrate import row as row_lib
-from lagom_xla.calibrate import run as run_lib
 from lagom_xla.costs import in_words
 from lagom_xla.validation import whole_files
+
+# Programs of nccl-tests -> XLA's names of what they run. It has no names for
+# the others (reduce, gather, scatter, hypercube).
+KINDS = {
+  "all_reduce": "all-reduce",
+  "all_gather": "all-gather",
+  "reduce_scatter": "reduce-scatter",
+  "alltoall": "all-to-all",
+  "sendrecv": "collective-permute",
+  "broadcast": "collective-broadcast",
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Row:
+  """One measured size.
+
+  Attributes:
+    line: where it stands in its log, from 1.
+    num_bytes: of the whole buffer, as nccl-tests counts it.
+    time_us: out of place; in place where it was run in place alone.
+    gbps: bytes over time ("algbw"), in 1e9 bytes per second.
+    bus_gbps: the same as bus bandwidth.
+    num_wrong: results that were not what they should be.
+  """
+
+  line: int
+  num_bytes: int
+  time_us: float
+  gbps: float
+  bus_gbps: float
+  num_wrong: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Run:
+  """One execution of one program.
+
+  Attributes:
+    source: its log, as it was named.
+    line: where it starts there, from 1.
+    program: without "_perf", such as "all_reduce"; "" where nothing says it.
+    ranks: rank -> host, where the log lists them.
+    gpus: what CUDA calls its GPUs.
+    gpus_per_thread: for how many GPUs one thread launches, where the log tells.
+    nccl_version: such as "2.27.5", if the log says it.
+    environment: NCCL's variables that the log shows, with their values.
+    choices: bytes -> NCCL's algorithm and protocol, where it logged them.
+    rows: in their order.
+  """
+
+  source: str
+  line: int
+  program: str
+  ranks: Mapping[int, str]
+  gpus: frozenset[str]
+  gpus_per_thread: int | None
+  nccl_version: str | None
+  environment: Mapping[str, str]
+  choices: Mapping[int, tuple[str, str]]
+  rows: tuple[Row, ...]
+
+  @property
+  def where(self) -> str:
+    """Its log and line, to start a message with."""
+    return f"{self.source}:{self.line}"
+
+
+def bus_share(program: str, num_ranks: int) -> float:
+  """Bus bandwidth over bytes per time (nccl-tests, doc/PERFORMANCE.md)."""
+  if program in ("sendrecv", "broadcast", "reduce"):
+    return 1.0
+  share = (num_ranks - 1) / num_ranks
+  return 2 * share if program == "all_reduce" else share
+
+
+_TYPES = (
+  "u?int(?:8|32|64)|char|int|half|float|double|bfloat16|b?float(?:16|32|64)"
+  "|(?:f8|fp8_?|float8_?)e[45]m[23]\\w*"
+)
+_BEGIN = rf"(?:^|[\s:>|])(\d+)\s+\d+\s+(?:{_TYPES})\s+"
+_ROW = re.compile(rf"{_BEGIN}(\S.*?)\s*$")
+# What mpirun puts before each write, and so into the middle of rows, too.
+_TAG = re.compile(r"\[\d+(?:,\d+)?\](?:<std(?:out|err)>)?:?(?=\s|\d)")
+# Of results, without root: out of place, in place too, with iterations, dated.
+_LEAST_COLUMNS = 3
+_NUM_COLUMNS = (_LEAST_COLUMNS, 4, 8, 8 + 2, 16, 16 + 2)
+# Of what a row says of its bandwidth; times have at most 2 decimals, too.
+_ROUNDING = 0.006
+_ROW_TOLERANCE = 0.02
+
+
+def begins_row(line: str) -> bool:
+  """Whether a line starts a row, of which no more than that may be there."""
+  return re.search(_BEGIN, line) is not None
+
+
+def parse_row(number: int, line: str) -> Row | str | None:
+  """The row in a line.
+
+  Args:
+    number: of the line in its log, from 1.
+    line: as it stands there.
+
+  Returns:
+    The row; or, in words, what is wrong with it; None if there is no row, or
+    one of no bytes.
+  """
+  found = _ROW.search(_TAG.sub(" ", line))
+  if found is None:
+    return None
+  num_bytes, rest = int(found[1]), found[2].split()
+  if rest[0].isalpha():
+    rest = rest[1:]  # redop
+  if len(rest) > _LEAST_COLUMNS and len(rest) % 2:
+    rest = rest[1:]  # root
+  if len(rest) == 8 and rest[0] == "N/A":
+    rest = rest[4:]  # Only in place.
+  if len(rest) not in _NUM_COLUMNS or not all(map(_is_number, rest[:3])):
+    return "is cut off; a row ends in time, algbw, busbw and errors"
+  if not num_bytes:
+    return None
+  time_us, algorithm_gbps, bus_gbps = map(float, rest[:3])
+  if not time_us > 0 or not _agree(num_bytes, time_us, algorithm_gbps):
+    return (
+      f"says {num_bytes} B in {rest[0]} us at {rest[1]} GB/s, which contradict"
+      " each other; the line is damaged"
+    )
+  return Row(
+    line=number,
+    num_bytes=num_bytes,
+    time_us=time_us,
+    gbps=algorithm_gbps,
+    bus_gbps=bus_gbps,
+    num_wrong=_num_wrong(rest[3:4]),
+  )
+
+
+def _agree(num_bytes: int, time_us: float, gbps: float) -> bool:
+  implied_gbps = num_bytes / (1e3 * time_us)
+  return abs(implied_gbps - gbps) <= _ROUNDING + _ROW_TOLERANCE * gbps
+
+
+def _num_wrong(column: list[str]) -> int:
+  """Wrong results. Before 2.13 the column is the largest error instead."""
+  return int(float(column[0])) if column and _is_number(column[0]) else 0
+
+
+def _is_number(text: str) -> bool:
+  return re.fullmatch(r"-?[0-9.]+(?:e[+-]?[0-9]+)?", text) is not None
+
+
+# As ncclDebugLog has it: the time where it is told, host, process and thread,
+# and where in NCCL a warning comes from.
+_MESSAGE = re.compile(
+  r"(?:\[\d{4}-[^\]]*\] )?(?P<host>[\w.-]+):\d+:\d+ \[\d+\]"
+  r"(?: \S+)* NCCL (?:INFO|WARN|TRACE|ABORT)\b"
+)
+# A later piece of a row, behind what a job puts before each line.
+_PIECE = re.compile(r"\s(-?\d.*|N/A.*)$")
+
+
+class Rows:
+  """Lines of a log, those of a broken row joined."""
+
+  def __init__(self) -> None:
+    self._begun = ""
+    self._begun_at = 0
+
+  def whole(
+    self, number: int, line: str, hosts: Collection[str]
+  ) -> tuple[int, str] | None:
+    """The line, or all of the row that ends there, with where that starts.
+
+    Args:
+      number: of the line in its log, from 1.
+      line: as it stands there.
+      hosts: those of the run, as it lists them.
+
+    Returns:
+      None where the line is a message, or breaks off for one.
+    """
+    message = _MESSAGE.search(line)
+    piece = line[: _start(message, hosts)] if message else line
+    if self._begun:
+      found = _PIECE.search(piece)
+      self._begun += f" {found[1]}" if found else ""
+    elif message and begins_row(piece):
+      self._begun, self._begun_at = piece, number
+    if message:
+      return None
+    if not self._begun:
+      return number, line
+    joined, self._begun = self._begun, ""
+    return self._begun_at, joined
+
+
+def _start(message: re.Match[str], hosts: Collection[str]) -> int:
+  """Where a message starts; a number before it may seem a part of the host."""
+  if message.start() < message.start("host"):
+    return message.start()
+  found = message["host"]
+  for host in sorted(hosts, key=len, reverse=True):
+    if found.endswith(host):
+      return message.end("host") - len(host)
+  number = re.match(r"-?\d+(?=[A-Za-z])", found)
+  return message.start() + (number.end() if number else 0)
+
 
 _PROGRAM = re.compile(
   r"\b(all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|send_?recv"
@@ -62,7 +286,7 @@ class Problem:
     return f"{self.where}: {self.text}"
 
 
-def read(path: pathlib.Path) -> tuple[list[run_lib.Run], list[Problem]]:
+def read(path: pathlib.Path) -> tuple[list[Run], list[Problem]]:
   """The runs in a log, and what is wrong with it.
 
   A log that cannot be read, or holds no rows, is a problem and no error: others
@@ -86,11 +310,11 @@ class _Reader:
   """A log, read line by line."""
 
   def __init__(self, source: str):
-    self.runs: list[run_lib.Run] = []
+    self.runs: list[Run] = []
     self.problems: list[Problem] = []
     self._source = source
     self._named_by_file = _program_of(pathlib.Path(source).stem)
-    self._lines = broken.Rows()
+    self._lines = Rows()
     self._program = ""
     self._version: str | None = None
     self._exported: dict[str, str] = {}
@@ -104,7 +328,7 @@ class _Reader:
     self._gpus_per_thread: int | None = None
     self._processes = collections.Counter[tuple[str, str]]()
     self._choices: dict[int, tuple[str, str]] = {}
-    self._rows: list[run_lib.Row] = []
+    self._rows: list[Row] = []
     # A command that follows the rows of a run says what the next one reads.
     self._environment = {**self._exported, **self._next_environment}
     self._next_environment = {}
@@ -113,7 +337,7 @@ class _Reader:
     """Keeps what was read of a run, if it has rows."""
     if self._rows:
       self.runs.append(
-        run_lib.Run(
+        Run(
           source=self._source,
           line=self._line,
           program=self._program or self._named_by_file,
@@ -174,7 +398,7 @@ class _Reader:
     (self._next_environment if self._rows else self._environment).update(found)
 
   def _take_row(self, number: int, line: str) -> None:
-    row = row_lib.read(number, line)
+    row = parse_row(number, line)
     if isinstance(row, str):
       self.problems.append(Problem(f"{self._source}:{number}", row))
     elif row:
@@ -184,7 +408,7 @@ class _Reader:
 def _program_of(text: str) -> str:
   """The program that a name stands for, such as "allreduce-2nodes"; or ""."""
   letters = re.sub(r"[^a-z]", "", text.lower())
-  for program in (*run_lib.KINDS, "reduce", "gather", "scatter", "hypercube"):
+  for program in (*KINDS, "reduce", "gather", "scatter", "hypercube"):
     if program.replace("_", "") in letters:
       return program
   return ""

@@ -4,21 +4,57 @@
 
 The model predicts NCCL's own choice of algorithm and protocol. Rows are not
 trusted that were run under another, or that are of the host's noise or of its
-launches (launches.py) more than of links.
+launches more than of links.
+
+A thread of nccl-tests launches its GPUs' parts of a collective one after the
+other (`-g`), and no collective comes sooner after the one before than that
+takes. XLA has a thread for each GPU, so this is no part of its collectives.
+
+On 4 and on 8 GPUs of whatever kind times do not fall below 4 to 6 us for each.
+The figure is the mean of public systems (benchmarks/collectives/fit_paths.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 import dataclasses
+import functools
+import json
+import pathlib
 
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
-from lagom_xla.calibrate import launches
-from lagom_xla.calibrate import run as run_lib
+from lagom_xla.calibrate import log
 from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import in_words
 from lagom_xla.costs import wire
+
+_FITTED = (
+  pathlib.Path(__file__).parents[1] / "costs" / "fitted" / "collective.json"
+)
+# Times are above the floor by what hosts are slower than the mean.
+_SLOW_HOST = 1.25
+
+
+def floor_us(num_gpus: int) -> float:
+  """The time below which no row falls.
+
+  Args:
+    num_gpus: that a thread launches for.
+  """
+  return num_gpus * _fitted_us()
+
+
+def hides(num_gpus: int, measured_us: float) -> bool:
+  """Whether a row may be of launches alone."""
+  return measured_us < _SLOW_HOST * floor_us(num_gpus)
+
+
+@functools.cache
+def _fitted_us() -> float:
+  raw = json.loads(_FITTED.read_text(encoding="utf-8"))
+  return float(raw["set_apart"]["launch_us"])
+
 
 # Below, a row is of launches and of the host's noise.
 LEAST_BYTES = 64 * 1024
@@ -62,14 +98,14 @@ class Sample:
   doubt: str = ""
 
 
-def of_run(run: run_lib.Run, cluster: cluster_lib.Cluster) -> list[Sample]:
+def of_run(run: log.Run, cluster: cluster_lib.Cluster) -> list[Sample]:
   """The samples of a run; without rows that are too small to tell anything.
 
   Raises:
     CalibrationError: the run is of no program that XLA has a collective for, or
       of other ranks than the cluster's.
   """
-  kind = run_lib.KINDS.get(run.program)
+  kind = log.KINDS.get(run.program)
   if kind is None:
     raise errors.CalibrationError(_no_kind(run))
   num_ranks, num_nodes = _ranks(run, cluster)
@@ -132,7 +168,7 @@ def sample(
   if not doubt and choice not in (None, foreseen):
     chosen = "/".join(choice or ())
     doubt = f"ran {chosen}, where {'/'.join(foreseen)} was foreseen"
-  if not doubt and launches.hides(gpus_per_thread, measured_us):
+  if not doubt and hides(gpus_per_thread, measured_us):
     doubt = (
       f"took no longer than a thread's launches on {gpus_per_thread} GPUs; run"
       " a process for each GPU"
@@ -142,14 +178,14 @@ def sample(
     key=key,
     path=wire.path_name(bare, key.communicator, key.kind, setting),
     measured_us=measured_us,
-    floor_us=launches.floor_us(gpus_per_thread),
+    floor_us=floor_us(gpus_per_thread),
     predicted_us=us,
     latency_us=min(latency_us, us),
     doubt=doubt,
   )
 
 
-def _gpus_per_thread(run: run_lib.Run, num_ranks: int, num_nodes: int) -> int:
+def _gpus_per_thread(run: log.Run, num_ranks: int, num_nodes: int) -> int:
   """What the log says; else what is usual: one thread for all GPUs of a node.
 
   Between nodes it is a process for each GPU.
@@ -159,8 +195,8 @@ def _gpus_per_thread(run: run_lib.Run, num_ranks: int, num_nodes: int) -> int:
   return num_ranks if num_nodes == 1 else 1
 
 
-def _no_kind(run: run_lib.Run) -> str:
-  known = ", ".join(f"{name}_perf" for name in run_lib.KINDS)
+def _no_kind(run: log.Run) -> str:
+  known = ", ".join(f"{name}_perf" for name in log.KINDS)
   if run.program:
     return (
       f"{run.where}: {run.program}_perf tells nothing of XLA's collectives;"
@@ -172,7 +208,7 @@ def _no_kind(run: run_lib.Run) -> str:
   )
 
 
-def _ranks(run: run_lib.Run, cluster: cluster_lib.Cluster) -> tuple[int, int]:
+def _ranks(run: log.Run, cluster: cluster_lib.Cluster) -> tuple[int, int]:
   """The ranks of a run and the cluster's nodes that they fill.
 
   They are all of the cluster's, or all of a node's.
@@ -206,9 +242,9 @@ def _ranks_on(num_ranks: int, num_nodes: int, rank: str, node: str) -> str:
   )
 
 
-def _check_share(run: run_lib.Run, num_ranks: int) -> None:
+def _check_share(run: log.Run, num_ranks: int) -> None:
   if not _fits(run, num_ranks):
-    expected = run_lib.bus_share(run.program, num_ranks)
+    expected = log.bus_share(run.program, num_ranks)
     raise errors.CalibrationError(
       f"{run.where}: its bus bandwidth is {_share(run):.3f} of bytes over time,"
       f" where {run.program}_perf on {num_ranks} ranks prints {expected:.3f};"
@@ -216,24 +252,24 @@ def _check_share(run: run_lib.Run, num_ranks: int) -> None:
     )
 
 
-def _fits(run: run_lib.Run, num_ranks: int) -> bool:
+def _fits(run: log.Run, num_ranks: int) -> bool:
   """Whether its bus bandwidths are those of so many ranks."""
   row = _precise(run.rows)
-  expected = run_lib.bus_share(run.program, num_ranks)
+  expected = log.bus_share(run.program, num_ranks)
   off_gbps = abs(row.bus_gbps - expected * row.gbps)
   return off_gbps <= _DECIMAL * (1 + expected) + _TOLERANCE * row.bus_gbps
 
 
-def _share(run: run_lib.Run) -> float:
+def _share(run: log.Run) -> float:
   row = _precise(run.rows)
   return row.bus_gbps / max(row.gbps, _DECIMAL)
 
 
-def _precise(rows: Sequence[run_lib.Row]) -> run_lib.Row:
+def _precise(rows: Sequence[log.Row]) -> log.Row:
   return max(rows, key=lambda row: row.gbps)
 
 
-def _doubt(run: run_lib.Run) -> str:
+def _doubt(run: log.Run) -> str:
   """What in its environment makes NCCL choose otherwise."""
   for name in _FORCING:
     value = run.environment.get(name)

@@ -398,11 +398,11 @@ def check_profile(arguments: argparse.Namespace, step: step_lib.Step) -> None:
     TraceError: it has nothing: it is another program's.
   """
   from lagom_xla import errors
-  from lagom_xla.costs import coverage
+  from lagom_xla.costs import step as step_lib
 
   if arguments.profile is None:
     return
-  shares = coverage.measured_shares(step)
+  shares = step_lib.measured_shares(step)
   if shares and not any(shares.values()):
     raise errors.TraceError(
       f"The trace in {arguments.profile} is of another step than"

@@ -1,28 +1,140 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Clusters from what users write: a name, or a JSON file.
+"""Clusters from what users write, a name or a JSON file, or from a job's GPUs.
 
 A file may start from a known GPU and replace single figures:
 
   {"num_nodes": 4, "gpu": {"base": "h100", "hbm_gbps": 3000},
    "node": {"num_nics": 4}}
+
+Those that can be asked for by name are files. GPUs and clusters are in specs/,
+in this format: one per GPU, with the node it usually sits in, and one per
+cluster. Its `sources` object tells, for every figure, where it was read.
+Machines, as clouds rent them out, are files in machines/: a known GPU and what
+the machine joins it with, from one `source`. A new one of any is a new file
+there; another name for one is an alias here.
+
+Networks are sold in Gbit/s and memory in TB/s, and files have 1e9 bytes per
+second. Such a slip passes every other rule, and all predictions follow it, so
+rates that are likely of another unit are warned of.
 """
 
 from __future__ import annotations
 
+import collections
+from collections.abc import Iterator, Sequence
 import dataclasses
+import functools
+import json
 import pathlib
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 import warnings
 
 from lagom_xla import errors
 from lagom_xla import validation
-from lagom_xla.cluster import known
-from lagom_xla.cluster import unlikely
-from lagom_xla.cluster.calibration import Calibration
+from lagom_xla.cluster import cluster as cluster_lib
+from lagom_xla.cluster.cluster import Calibration
 from lagom_xla.cluster.cluster import Cluster
 from lagom_xla.cluster.cluster import Node
+
+if TYPE_CHECKING:
+  import jax
+
+# Gbit/s in place of GB/s is eight times too much, and TB/s a thousandth. No two
+# known GPUs' own networks are as far apart.
+_MOST_TIMES = 7.5
+_LEAST_TIMES = 1 / 500
+
+
+def unlikely_rates(
+  given: object, base: object, name: str = ""
+) -> Iterator[str]:
+  """What to say of rates that are far off those of the known GPU.
+
+  Args:
+    given: what a file says, object by object.
+    base: the same of the GPU that it starts from.
+    name: where both stand in the file.
+  """
+  if isinstance(given, dict) and isinstance(base, dict):
+    for key in given:
+      if key in base:
+        where = f"{name}.{key}" if name else key
+        yield from unlikely_rates(given[key], base[key], where)
+    return
+  numbers = isinstance(given, (int, float)) and isinstance(base, (int, float))
+  if not (name.endswith("_gbps") and numbers):
+    return
+  times = given / base
+  if not _LEAST_TIMES < times < _MOST_TIMES:
+    yield (
+      f"{name} is {given:,g}, where this GPU's usual figure is {base:,g}: it is"
+      " in 1e9 bytes per second, an eighth of Gbit/s and a thousand times TB/s."
+    )
+
+
+_SPECS = pathlib.Path(__file__).with_name("specs")
+_MACHINES = pathlib.Path(__file__).with_name("machines")
+_ALIASES = {
+  "a100": "a100_80",
+  "a100_40gb": "a100_40",
+  "a100_80gb": "a100_80",
+  "h100_sxm": "h100",
+  "h100nvl": "h100_nvl",
+  "h100pcie": "h100_pcie",
+  "h200_sxm": "h200",
+  "rtx_a6000": "a6000",
+}
+
+
+def gpu_names() -> tuple[str, ...]:
+  """The GPUs that can be asked for by name."""
+  return tuple(
+    n for n in _spec_names() if isinstance(known_spec(n)["gpu"], dict)
+  )
+
+
+def cluster_names() -> tuple[str, ...]:
+  """The clusters that can be asked for by name alone."""
+  return tuple(
+    n for n in _spec_names() if isinstance(known_spec(n)["gpu"], str)
+  )
+
+
+def machine_names() -> tuple[str, ...]:
+  """The machines that can be asked for by name, as in 2xp5.48xlarge."""
+  return _stems(_MACHINES)
+
+
+def normal_name(name: str) -> str:
+  """A name as its file has it: in lower case, with "_", and no alias."""
+  name = name.strip().lower().replace("-", "_")
+  return _ALIASES.get(name, name)
+
+
+@functools.cache
+def known_spec(name: str) -> dict[str, Any]:
+  """What a file in specs/ holds beside sources; callers must not change it."""
+  raw = json.loads((_SPECS / f"{name}.json").read_text(encoding="utf-8"))
+  return {key: value for key, value in raw.items() if key != "sources"}
+
+
+@functools.cache
+def known_machine(name: str) -> dict[str, Any]:
+  """What a file in machines/ holds but its source; not to be changed."""
+  raw = json.loads((_MACHINES / f"{name}.json").read_text(encoding="utf-8"))
+  return {key: value for key, value in raw.items() if key != "source"}
+
+
+def _spec_names() -> tuple[str, ...]:
+  return _stems(_SPECS)
+
+
+@functools.cache
+def _stems(folder: pathlib.Path) -> tuple[str, ...]:
+  return tuple(sorted(path.stem for path in folder.glob("*.json")))
+
 
 # NODESxGPUSxGPU, NODESxMACHINE and GPUSxGPU.
 _SHAPE = re.compile(r"(-?[0-9]{1,9})x(-?[0-9]{1,9})x(.+)")
@@ -45,9 +157,9 @@ def parse(text: str) -> Cluster:
   """
   if text.lower().endswith(".json"):
     return _read(pathlib.Path(text))
-  name, names = known.normal(text), known.cluster_names()
+  name, names = normal_name(text), cluster_names()
   if name in names:
-    spec = known.spec(name)
+    spec = known_spec(name)
     return from_dict({**spec, "name": name}, where=f"cluster {name}")
   raw = _named(text.strip().lower())
   if raw is None:
@@ -55,7 +167,7 @@ def parse(text: str) -> Cluster:
       f"cluster {text!r} is neither NODESxGPUSxGPU (such as 1x8xh100), nor"
       f" NODESxMACHINE (such as 2xp5.48xlarge), nor a named cluster"
       f" ({', '.join(names)}), nor the path of a .json file; known GPUs:"
-      f" {', '.join(known.gpu_names())}; `lagom-xla clusters` lists machines"
+      f" {', '.join(gpu_names())}; `lagom-xla clusters` lists machines"
     )
   return from_dict(raw, where=f"cluster {text!r}")
 
@@ -68,11 +180,11 @@ def _named(text: str) -> dict[str, Any] | None:
   match = _COUNTED.fullmatch(text)
   if match is None:
     return None
-  count, name = int(match[1]), known.normal(match[2])
-  if name in known.gpu_names():
+  count, name = int(match[1]), normal_name(match[2])
+  if name in gpu_names():
     return {"num_nodes": 1, "gpus_per_node": count, "gpu": name}
-  if name in known.machine_names():
-    machine = known.machine(name)
+  if name in machine_names():
+    machine = known_machine(name)
     name = f"{count}x{machine['name']}"
     return {**machine, "name": name, "num_nodes": count}
   return None
@@ -94,14 +206,14 @@ def from_dict(raw: object, *, where: str) -> Cluster:
       range.
 
   Warns:
-    RuntimeWarning: a rate is likely in another unit (`unlikely.py`).
+    RuntimeWarning: a rate is likely in another unit.
   """
   try:
     cluster = _from_dict(raw)
   except validation.InvalidError as e:
     raise errors.ClusterError(f"{where}: {e}") from e
   assert isinstance(raw, dict)  # Or it would have been refused.
-  for warning in unlikely.rates(*_base_of(raw)):
+  for warning in unlikely_rates(*_base_of(raw)):
     warnings.warn(f"{where}: {warning}", RuntimeWarning, stacklevel=2)
   return cluster
 
@@ -158,7 +270,7 @@ def _base_of(raw: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
   if not (isinstance(gpu, dict) and "base" in gpu):
     return given, {}
   given["gpu"] = {key: value for key, value in gpu.items() if key != "base"}
-  return given, known.spec(_gpu_name(gpu["base"]))
+  return given, known_spec(_gpu_name(gpu["base"]))
 
 
 def _merge(base: object, over: object) -> object:
@@ -187,11 +299,11 @@ def _resize(
 
 
 def _gpu_name(name: object) -> str:
-  normal = known.normal(name) if isinstance(name, str) else ""
-  if normal not in known.gpu_names():
+  normal = normal_name(name) if isinstance(name, str) else ""
+  if normal not in gpu_names():
     raise validation.InvalidError(
       f"unknown GPU {validation.show(name)}; known:"
-      f" {', '.join(known.gpu_names())}; a .json file describes others"
+      f" {', '.join(gpu_names())}; a .json file describes others"
       " (`lagom-xla schema cluster`)"
     )
   return normal
@@ -213,7 +325,7 @@ def schema() -> dict[str, Any]:
     "minLength": 1,
     "description": (
       "the known GPU whose figures are taken where none is given, and those of"
-      f" the node it usually sits in: {', '.join(known.gpu_names())}."
+      f" the node it usually sits in: {', '.join(gpu_names())}."
     ),
   }
   figures["gpu"] = {
@@ -226,3 +338,42 @@ def schema() -> dict[str, Any]:
     "description": "where each figure was read, by its name; nothing reads it.",
   }
   return cluster
+
+
+def of_devices(devices: Sequence[jax.Device]) -> cluster_lib.Cluster:
+  """The cluster that a job's GPUs make up, with its GPU's usual node.
+
+  A node is what one process holds. Processes that hold one GPU each stand for
+  a node together if JAX counts them to one slice, which is a host, or several
+  hosts in one NVLink domain.
+
+  Args:
+    devices: all of the job's, as `jax.devices()` returns them.
+
+  Raises:
+    ClusterError: no known GPU has their name, they are of several kinds, or
+      nodes differ in size.
+  """
+  kinds = sorted({device.device_kind for device in devices})
+  known = {known_spec(name)["gpu"]["device_name"]: name for name in gpu_names()}
+  if len(kinds) != 1 or kinds[0] not in known:
+    raise errors.ClusterError(
+      f"the devices are {' and '.join(map(repr, kinds)) or 'none'}; they must "
+      f"all be one of {', '.join(known)}, or a cluster must be given"
+    )
+  per_node = set(collections.Counter(_node_indices(devices)).values())
+  if len(per_node) != 1:
+    raise errors.ClusterError(
+      f"nodes have {' or '.join(map(str, sorted(per_node)))} of the devices; "
+      "all must have as many"
+    )
+  (gpus_per_node,) = per_node
+  num_nodes = len(devices) // gpus_per_node
+  return parse(f"{num_nodes}x{gpus_per_node}x{known[kinds[0]]}")
+
+
+def _node_indices(devices: Sequence[jax.Device]) -> list[int]:
+  processes = [device.process_index for device in devices]
+  if len(set(processes)) < len(devices):
+    return processes
+  return [getattr(device, "slice_index", 0) for device in devices]

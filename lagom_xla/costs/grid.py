@@ -47,7 +47,7 @@ import functools
 import math
 from typing import Any
 
-from lagom_xla.cluster import gpu as gpu_lib
+from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import gemm
 from lagom_xla.passes import kernels as kernels_lib
 
@@ -91,7 +91,7 @@ class Grid:
 def of_kernel(
   kernel: kernels_lib.Kernel,
   product: tuple[tuple[int, int, int, int], str] | None,
-  gpu: gpu_lib.Gpu,
+  gpu: cluster_lib.Gpu,
 ) -> Grid:
   """The grid of a kernel.
 
@@ -121,7 +121,7 @@ def of_kernel(
 
 @functools.lru_cache(maxsize=4096)
 def _library_grid(
-  gpu: gpu_lib.Gpu, shape: tuple[int, int, int, int], element_type: str
+  gpu: cluster_lib.Gpu, shape: tuple[int, int, int, int], element_type: str
 ) -> Grid:
   batch, m, n, k = shape
   num_tiles, blocks_per_sm = gemm.blocks(
@@ -151,7 +151,7 @@ def _triton_grid(
   backend_config: Mapping[str, Any],
   shape: tuple[int, int, int, int],
   element_type: str,
-  gpu: gpu_lib.Gpu,
+  gpu: cluster_lib.Gpu,
 ) -> Grid | None:
   """A block per tile of the Triton kernel that autotuning chose, if it did."""
   fusion = backend_config.get("fusion_backend_config", {})

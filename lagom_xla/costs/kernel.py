@@ -27,11 +27,10 @@ import dataclasses
 import functools
 import math
 
-from lagom_xla.cluster import gpu as gpu_lib
+from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import fusion
 from lagom_xla.costs import gemm
 from lagom_xla.costs import grid as grid_lib
-from lagom_xla.costs import scatter
 from lagom_xla.passes import kernels as kernels_lib
 from lagom_xla.passes import sol_estimates
 
@@ -78,7 +77,7 @@ class KernelCost:
     return self.time_us - self.gap_us
 
 
-def predict(kernel: kernels_lib.Kernel, gpu: gpu_lib.Gpu) -> KernelCost:
+def predict(kernel: kernels_lib.Kernel, gpu: cluster_lib.Gpu) -> KernelCost:
   """Predicts a kernel's lone time from its HLO and the GPU's figures."""
   traffic_us = kernel.num_bytes / (gpu.hbm_gbps * 1e3)
   estimate_us = _xla_estimate_us(kernel)
@@ -111,7 +110,7 @@ def _xla_estimate_us(kernel: kernels_lib.Kernel) -> float | None:
   return sol_estimates.time_us(kernel.backend_config)
 
 
-def _run_us(kernel: kernels_lib.Kernel, gpu: gpu_lib.Gpu) -> float:
+def _run_us(kernel: kernels_lib.Kernel, gpu: cluster_lib.Gpu) -> float:
   moved_us = fusion.time_us(fusion.fitted(gpu), kernel, gpu)
   if product := _product(kernel):
     largest_flops = 2 * math.prod(product[0])
@@ -122,18 +121,18 @@ def _run_us(kernel: kernels_lib.Kernel, gpu: gpu_lib.Gpu) -> float:
     product_us *= _times(kernel)
     return max(product_us, _exact_us(kernel, gpu), moved_us)
   if kernel.scatter:
-    return scatter.time_us(kernel.scatter, gpu) + moved_us
+    return fusion.scatter_us(kernel.scatter, gpu) + moved_us
   return max(_arithmetic_us(kernel, gpu), _exact_us(kernel, gpu), moved_us)
 
 
-def _exact_us(kernel: kernels_lib.Kernel, gpu: gpu_lib.Gpu) -> float:
+def _exact_us(kernel: kernels_lib.Kernel, gpu: cluster_lib.Gpu) -> float:
   """The least time of products of f32 without tensor cores; 0 for others."""
   if kernel.arithmetic is None or not kernel.arithmetic.is_exact:
     return 0.0
   return kernel.flops / (gpu.matmul_peak_tflops["f32"] * 1e6)
 
 
-def _arithmetic_us(kernel: kernels_lib.Kernel, gpu: gpu_lib.Gpu) -> float:
+def _arithmetic_us(kernel: kernels_lib.Kernel, gpu: cluster_lib.Gpu) -> float:
   """The operations of attention, convolutions and unknown products."""
   if not kernel.flops:
     return 0.0
@@ -173,7 +172,7 @@ def _number_type(kernel: kernels_lib.Kernel) -> str:
 
 @functools.lru_cache(maxsize=4096)
 def _product_us(
-  gpu: gpu_lib.Gpu, shape: tuple[int, int, int, int], element_type: str
+  gpu: cluster_lib.Gpu, shape: tuple[int, int, int, int], element_type: str
 ) -> float:
   batch, m, n, k = shape
   return gemm.predict_us(

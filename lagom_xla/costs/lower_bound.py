@@ -32,8 +32,7 @@ import functools
 
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import collective as collective_lib
-from lagom_xla.costs import device_copy
-from lagom_xla.costs import host_copy
+from lagom_xla.costs import copies
 from lagom_xla.costs import nccl
 from lagom_xla.costs import step as step_lib
 from lagom_xla.costs import wire
@@ -101,7 +100,7 @@ class _Bound:
   def copying_us(self, *, to_host: bool) -> float:
     """How long the host copies of one direction take on their link."""
     return sum(
-      copy.executions * host_copy.link_us(copy, self._step.cluster)
+      copy.executions * copies.link_us(copy, self._step.cluster)
       for copy in self._step.analysis.host_copies
       if copy.to_host == to_host
     )
@@ -143,8 +142,8 @@ class _Bound:
     if copy is None:
       return 0.0
     if isinstance(copy, device_copies.DeviceCopy):
-      return device_copy.memory_us(copy, self._step.cluster)
-    return host_copy.link_us(copy, self._step.cluster)
+      return copies.memory_us(copy, self._step.cluster)
+    return copies.link_us(copy, self._step.cluster)
 
   def _called_us(
     self, instruction: hlo.Instruction, bound_us: Callable[[int], float]

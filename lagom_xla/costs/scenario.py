@@ -1,23 +1,29 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Scenarios: the cost model wrong in one part of it, by a factor.
+"""Scenarios, the cost model wrong in one part by a factor; prices in each.
 
 Every part is a factor here, on its times; all are 1 in `AS_PREDICTED`.
 `uncertainty.py` makes the scenarios that the model's own errors call for, and
 `step.Step.under` prices a step in one. What being wrong about settings comes to
-is in `other_settings.py`.
+is in `settings.py`.
+
+Most of what a schedule launches is in other schedules of the step, too, so all
+steps that are priced alike share their prices, each asked for once.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import contention
 from lagom_xla.costs import kernel as kernel_lib
+from lagom_xla.costs import measured as measured_lib
 from lagom_xla.costs import nccl
-from lagom_xla.costs import other_settings
+from lagom_xla.costs import settings
+from lagom_xla.passes import kernels as kernels_lib
 
 # Below it errors are the host's noise and the launch (docs/cost_model.md).
 SMALL_BYTES = 64 * 1024
@@ -75,7 +81,7 @@ def collective_cost(
   setting: nccl.Setting,
   default: nccl.Setting,
   cluster: cluster_lib.Cluster,
-  predict: other_settings.Predict,
+  predict: settings.Predict,
   *,
   is_measured: bool = False,
 ) -> collective_lib.CollectiveCost:
@@ -98,16 +104,16 @@ def collective_cost(
       )
     return _longer(cost, cost.time_us * scenario.small_collectives)
   time_us = cost.time_us
-  if scenario.few_channels != 1 and other_settings.has_few_channels(
+  if scenario.few_channels != 1 and settings.has_few_channels(
     key, setting, default, cluster
   ):
-    time_us = other_settings.with_slow_channels_us(
+    time_us = settings.with_slow_channels_us(
       scenario.few_channels, key, setting, predict
     )
-  is_long = other_settings.has_long_parts(key)
+  is_long = settings.has_long_parts(key)
   other = scenario.long_settings if is_long else scenario.short_settings
-  if other != 1 and other_settings.is_other(setting, default):
-    own_chunk = other_settings.with_own_chunk(key, setting, default, cluster)
+  if other != 1 and settings.is_other(setting, default):
+    own_chunk = settings.with_own_chunk(key, setting, default, cluster)
     own = predict(key, own_chunk)
     time_us = max(time_us, own.time_us) * other
     if _moved(own) > _moved(cost):
@@ -178,3 +184,94 @@ def _longer(
     time_us=time_us,
     memory_gbps=_moved(cost) / time_us,
   )
+
+
+# Prices that are kept: those of one cluster in all scenarios.
+_MAX_PRICES = 32
+
+
+class Prices:
+  """What the models say on a cluster, in a scenario.
+
+  Equal costs of kernels are one object, which is quick to find again.
+  """
+
+  def __init__(
+    self,
+    cluster: cluster_lib.Cluster,
+    measured: measured_lib.Measured | None,
+    scenario: Scenario,
+  ):
+    self._cluster = cluster
+    self._measured = measured
+    self._scenario = scenario
+    self._distinct: dict[kernel_lib.KernelCost, kernel_lib.KernelCost] = {}
+    self.collective = functools.cache(self._collective)
+    self.beside = functools.cache(self._beside)
+    self.kernel_in_scenario = functools.cache(self._kernel_in_scenario)
+
+  def kernel(self, kernel: kernels_lib.Kernel) -> kernel_lib.KernelCost:
+    """Cost of a kernel alone, as predicted or measured."""
+    cost = kernel_lib.predict(kernel, self._cluster.gpu)
+    if self._measured is not None:
+      cost = self._measured.kernel(kernel, cost)
+    return self._distinct.setdefault(cost, cost)
+
+  def _kernel_in_scenario(
+    self, cost: kernel_lib.KernelCost, *, is_product: bool
+  ) -> kernel_lib.KernelCost:
+    """What becomes of that in the scenario."""
+    return kernel_cost(
+      self._scenario,
+      cost,
+      is_product=is_product,
+      is_measured=self._measured is not None
+      and self._measured.knows_kernel(cost),
+    )
+
+  def _collective(
+    self, key: collective_lib.TuningKey, setting: nccl.Setting
+  ) -> collective_lib.CollectiveCost:
+    """Cost of a key's collective alone."""
+    if self._scenario != AS_PREDICTED:
+      return collective_cost(
+        self._scenario,
+        key,
+        setting,
+        collective_lib.default_setting(key, self._cluster),
+        self._cluster,
+        self._as_predicted.collective,
+        is_measured=self._measured is not None
+        and self._measured.knows_collective(key),
+      )
+    cost = collective_lib.predict(key, setting, self._cluster)
+    if self._measured is not None:
+      cost = self._measured.collective(key, cost)
+    return cost
+
+  def _beside(
+    self,
+    kernel: kernel_lib.KernelCost,
+    collective: collective_lib.CollectiveCost,
+  ) -> contention.Beside:
+    """What a kernel and a collective do to each other."""
+    if self._scenario != AS_PREDICTED:
+      found = self._as_predicted._beside(kernel, collective)
+      return beside(self._scenario, kernel, found)
+    if self._measured is not None:
+      return self._measured.beside(kernel, collective, self._cluster.gpu)
+    return contention.beside(kernel, collective, self._cluster.gpu)
+
+  @functools.cached_property
+  def _as_predicted(self) -> Prices:
+    return of(self._cluster, self._measured, AS_PREDICTED)
+
+
+@functools.lru_cache(maxsize=_MAX_PRICES)
+def of(
+  cluster: cluster_lib.Cluster,
+  measured: measured_lib.Measured | None,
+  scenario: Scenario,
+) -> Prices:
+  """The prices that all steps share that are priced so."""
+  return Prices(cluster, measured, scenario)

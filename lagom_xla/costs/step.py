@@ -10,22 +10,21 @@ profile measured.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import collections
+from collections.abc import Iterator, Mapping
 import dataclasses
 import functools
 
 from lagom_xla import cluster as cluster_lib
-from lagom_xla.costs import channel_limit
 from lagom_xla.costs import collective as collective_lib
-from lagom_xla.costs import device_copy as device_copy_lib
-from lagom_xla.costs import host_copy as host_copy_lib
+from lagom_xla.costs import copies
 from lagom_xla.costs import kernel as kernel_lib
 from lagom_xla.costs import measured as measured_lib
 from lagom_xla.costs import nccl
-from lagom_xla.costs import prices as prices_lib
 from lagom_xla.costs import scenario as scenario_lib
-from lagom_xla.costs.replay import costs as costs_lib
+from lagom_xla.costs import settings
 from lagom_xla.costs.replay import program as program_lib
+from lagom_xla.costs.replay import streams
 from lagom_xla.costs.replay import timeline as timeline_lib
 from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import copies as copies_lib
@@ -135,7 +134,7 @@ class Step:
   def _limited(self, key: Key, setting: nccl.Setting) -> nccl.Setting:
     if self.max_channels is None:
       return setting
-    return channel_limit.by_option(key, setting, self.max_channels)
+    return settings.by_option(key, setting, self.max_channels)
 
   def timeline(self, configuration: Configuration) -> timeline_lib.Timeline:
     """Replays the whole step."""
@@ -177,8 +176,8 @@ class Step:
     return self._prices.collective(key, self._limited(key, setting))
 
   @functools.cached_property
-  def _prices(self) -> prices_lib.Prices:
-    return prices_lib.of(self.cluster, self.measured, self.scenario)
+  def _prices(self) -> scenario_lib.Prices:
+    return scenario_lib.of(self.cluster, self.measured, self.scenario)
 
   @functools.cached_property
   def executions(self) -> Mapping[Key, int]:
@@ -198,10 +197,10 @@ class Step:
   def copy_cost(self, copy: copies_lib.Copy) -> collective_lib.CollectiveCost:
     """Cost of a copy alone."""
     if isinstance(copy, device_copies.DeviceCopy):
-      return device_copy_lib.predict(copy, self.cluster)
-    return host_copy_lib.predict(copy, self.cluster)
+      return copies.of_device_copy(copy, self.cluster)
+    return copies.of_host_copy(copy, self.cluster)
 
-  def costs(self, configuration: Configuration) -> costs_lib.Costs:
+  def costs(self, configuration: Configuration) -> streams.Costs:
     """What a replay under a configuration asks for."""
     known: dict[str, collective_lib.CollectiveCost] = {}
 
@@ -214,7 +213,7 @@ class Step:
         found = known[collective.name] = self.predict(key, configuration[key])
       return found
 
-    return costs_lib.Costs(
+    return streams.Costs(
       kernel=self.kernel_cost,
       collective=collective_cost,
       copy=self.copy_cost,
@@ -231,3 +230,28 @@ def of_module(
   """A scheduled module with its costs on a cluster; see `Step`."""
   analysis = overlap_lib.analyze(module)
   return Step(analysis, cluster, max_channels=max_channels)
+
+
+def measured_shares(step: Step) -> Mapping[str, float]:
+  """By kind of kernel, then of collective: the share of its time measured.
+
+  Of the time that they take alone, with NCCL's own settings.
+  """
+  total_us: dict[str, float] = collections.defaultdict(float)
+  known_us: dict[str, float] = collections.defaultdict(float)
+  for kind, time_us, is_measured in _parts(step):
+    total_us[kind] += time_us
+    known_us[kind] += time_us if is_measured else 0.0
+  return {kind: known_us[kind] / us for kind, us in total_us.items() if us}
+
+
+def _parts(step: Step) -> Iterator[tuple[str, float, bool]]:
+  """Kind, time per step and whether it was measured."""
+  for kernel in step.analysis.kernels.values():
+    cost = step.kernel_cost(kernel)
+    time_us = cost.run_us * kernel.executions
+    yield kernel.category, time_us, cost.source == "measured"
+  keys = {} if step.measured is None else step.measured.keys
+  for key, executions in step.executions.items():
+    time_us = step.predict(key, step.default[key]).time_us * executions
+    yield key.kind, time_us, key in keys

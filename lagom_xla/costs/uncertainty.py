@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The uncertainty of predictions, from the model's errors on measurements.
 
-A scenario turns one part of the model to the end of its spread (spread.py), in
-one direction, everywhere at once; a step is replayed in all of them. So a
+A scenario turns one part of the model to the end of the spread of its errors,
+in one direction, everywhere at once; a step is replayed in all of them. So a
 part's error is taken to be common to a whole step, which is the worst that it
 can be. Parts are measured apart from each other and taken to be independent, so
 their effects add in quadrature:
@@ -17,6 +17,10 @@ measured.
 
 What a profile measured is wrong by as much as it differed from step to step in
 the run, which takes the place of the model's error there.
+
+fitted/errors.json has, for each part of the model, what 90 % of its errors are
+within, over figures that no fit saw where there are such. benchmarks/errors.py
+writes it.
 """
 
 from __future__ import annotations
@@ -24,13 +28,105 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 import dataclasses
 import functools
+import json
 import math
+import pathlib
 
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import measured as measured_lib
 from lagom_xla.costs import scenario as scenario_lib
-from lagom_xla.costs import spread as spread_lib
 from lagom_xla.costs import step as step_lib
+
+_FITTED = pathlib.Path(__file__).with_name("fitted") / "errors.json"
+
+# The percentile of fewer figures says little: such a fabric gets no smaller a
+# spread than all fabrics together.
+LEAST_FIGURES = 20
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Spread:
+  """Errors of a part of the model, as ln(measured / predicted).
+
+  Attributes:
+    groups: of what, in the words of `python -m benchmarks.accuracy`.
+    n: how many figures.
+    median: of the errors' size.
+    p90: the 90th percentile of that.
+    low: the 5th percentile of the errors, 0 at most.
+    bias: the median error; above 0 where the model is too fast.
+    high: the 95th percentile of the errors, 0 at least.
+    is_held_out: whether no fit saw the figures.
+  """
+
+  groups: tuple[str, ...]
+  n: int
+  median: float
+  p90: float
+  low: float
+  bias: float
+  high: float
+  is_held_out: bool
+
+  @property
+  def factors(self) -> tuple[float, float]:
+    """What a prediction may have to be multiplied by, the larger first."""
+    return math.exp(self.high), math.exp(self.low)
+
+
+@functools.cache
+def spreads() -> Mapping[str, Spread]:
+  """The spreads of fitted/errors.json, by part."""
+  raw = json.loads(_FITTED.read_text(encoding="utf-8"))
+  return {
+    part: Spread(**(figures | {"groups": tuple(figures["groups"])}))
+    for part, figures in raw["parts"].items()
+  }
+
+
+def of_collectives(
+  cluster: cluster_lib.Cluster, *, is_between_nodes: bool
+) -> Spread:
+  """How well collectives of 64 KiB and more are known on a cluster.
+
+  Between nodes it is the spread of the cluster's fabric; that of all fabrics
+  where that is larger and the fabric has fewer than `LEAST_FIGURES` figures, or
+  none. Within nodes it is that of NVLink; no fit has rows of GPUs that PCIe
+  alone joins, for which that of all fabrics stands in. Where the cluster was
+  calibrated, it is the spread of systems that were calibrated by a third of
+  their rows, over the other rows, if that is smaller: few rows calibrate a
+  system badly, and nobody has to use what they give.
+
+  Args:
+    cluster: which.
+    is_between_nodes: whether the collectives span nodes.
+  """
+  is_near = not is_between_nodes and cluster.node.nvlink is not None
+  part = "within_nodes" if is_near else "between_nodes"
+  fabric = cluster.node.fabric if is_between_nodes else ""
+  found = _spread(part, fabric)
+  if _is_calibrated(cluster, is_between_nodes=is_between_nodes):
+    calibrated = _spread(f"{part}.calibrated", fabric)
+    return min(found, calibrated, key=lambda spread: spread.p90)
+  return found
+
+
+def _spread(part: str, fabric: str) -> Spread:
+  """Of a fabric, or of all where it is hardly known."""
+  pooled = spreads()[part]
+  own = spreads().get(f"{part}.{fabric}")
+  if own is None or (own.n < LEAST_FIGURES and own.p90 < pooled.p90):
+    return pooled
+  return own
+
+
+def _is_calibrated(
+  cluster: cluster_lib.Cluster, *, is_between_nodes: bool
+) -> bool:
+  if cluster.calibration is None:
+    return False
+  factors = cluster.calibration.of(2 if is_between_nodes else 1)
+  return factors != cluster_lib.Factors()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -107,11 +203,9 @@ def _scenarios(
     if part == "between_nodes" and cluster.num_nodes == 1:
       continue
     if part in ("within_nodes", "between_nodes"):
-      spread = spread_lib.of_collectives(
-        cluster, is_between_nodes=part == "between_nodes"
-      )
+      spread = of_collectives(cluster, is_between_nodes=part == "between_nodes")
     else:
-      spread = spread_lib.spreads()[part]
+      spread = spreads()[part]
     for factor in spread.factors[: 2 if is_both_ways else 1]:
       yield scenario_lib.Scenario(
         name=f"{what} {factor:.2f} times", part=part, **{part: factor}
@@ -170,9 +264,7 @@ class _Replays(Mapping[scenario_lib.Scenario, float]):
     return len(self._scenarios)
 
 
-def step_time(
-  found: Times, missed: spread_lib.Spread | None = None
-) -> Estimate:
+def step_time(found: Times, missed: Spread | None = None) -> Estimate:
   """A step time with its range.
 
   What steps take beyond all that a module tells, such as ranks that wait for
@@ -187,8 +279,7 @@ def step_time(
     scenario_lib.Scenario(
       name=f"steps take {factor:.2f} times", part="steps"
     ): found.mean_us * factor
-    for factor in found.step_factors
-    or (missed or spread_lib.spreads()["steps"]).factors
+    for factor in found.step_factors or (missed or spreads()["steps"]).factors
   }
   estimate = combined(found.mean_us, {**found.by_scenario, **whole})
   # A few rows that differ much add up to more than the whole.

@@ -135,12 +135,12 @@ def profiler() -> str:
   """JAX's profiler traces, and its trace can be read."""
   import jax
 
-  from lagom_xla.profiling import sessions
+  from lagom_xla.profiling import xspace
 
   with temporary.folder() as folder:
     with jax.profiler.trace(folder):
       jax.block_until_ready(jax.numpy.ones(8) + 1)
-    (session,), _, _ = sessions.newest(folder)
+    (session,), _, _ = xspace.newest_sessions(folder)
   planes = [plane.name for plane in session.space.planes]
   platform = jax.default_backend().upper()
   if platform == "GPU" and not any("/device:GPU" in name for name in planes):

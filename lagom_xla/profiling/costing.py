@@ -7,25 +7,334 @@
       ...
 
 What the trace lacks keeps its prediction, scaled by what the trace shows.
+
+*Variation* from step to step says by how much that may be wrong. A measured
+cost is the median of a run's. Another step takes more or less: clocks,
+neighbours on the network, the data. What all kernels of a step took over the
+sum of their medians is one figure, so what is common to a step counts whole,
+and what differs from kernel to kernel cancels as it does in a step. Of n such
+figures, in logarithms with mean m and deviation s, the next one is within
+
+    m +- t s sqrt(1 + 1/n)
+
+9 times in 10, t being the 95th percentile of Student's distribution with n - 1
+degrees of freedom. A range here holds 1, the median itself, too.
+
+*Collectives* that ran beside kernels took longer for that. A replay slows them
+by kernels again, so what they are predicted to have lost there is taken off.
+
+*Slowdowns* go over what the contention model says. Kernels of equal work
+beside collectives of one tuning key lost what the trace shows. The model's loss
+of such a pair is multiplied by
+
+    (n r + n_0) / (n + n_0)    with n_0 = 2
+
+n being how many such kernels ran and r what they lost in all over what the
+model says, so that few runs say little. A pair that was not traced keeps the
+model's loss: what one kernel loses foretells nothing of another kernel, nor of
+the same one beside other collectives (`python -m benchmarks.steps.corrected`).
 """
 
 from __future__ import annotations
 
+import bisect
 import collections
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 import dataclasses
+import functools
+import math
 import statistics
+
+from scipy import special
 
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
 from lagom_xla.costs import collective as collective_lib
+from lagom_xla.costs import contention
 from lagom_xla.costs import measured as measured_lib
 from lagom_xla.costs import step as step_lib
-from lagom_xla.profiling import lone_collectives
+from lagom_xla.profiling import events as events_lib
 from lagom_xla.profiling import profile as profile_lib
-from lagom_xla.profiling import ratios as ratios_lib
-from lagom_xla.profiling import slowdowns
-from lagom_xla.profiling import variation
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Ratio:
+  """How far apart measurement and prediction are, for one kind.
+
+  Attributes:
+    kind: of kernels or collectives.
+    n: how many of the module were measured.
+    measured_us: what they take alone per step.
+    predicted_us: what they were predicted to.
+    low: measured over predicted, the least of all.
+    median: the median of those.
+    high: the most.
+  """
+
+  kind: str
+  n: int
+  measured_us: float
+  predicted_us: float
+  low: float
+  median: float
+  high: float
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Pair:
+  """What a kernel or collective takes per step, measured and predicted."""
+
+  kind: str
+  measured_us: float
+  predicted_us: float
+
+
+def ratios_by_kind(pairs: Iterable[Pair]) -> Iterator[Ratio]:
+  """How far apart they are, by kind."""
+  by_kind = collections.defaultdict(list)
+  for pair in pairs:
+    if pair.predicted_us and pair.measured_us:
+      by_kind[pair.kind].append(pair)
+  for kind, alike in sorted(by_kind.items()):
+    ratios = [pair.measured_us / pair.predicted_us for pair in alike]
+    yield Ratio(
+      kind=kind,
+      n=len(alike),
+      measured_us=sum(pair.measured_us for pair in alike),
+      predicted_us=sum(pair.predicted_us for pair in alike),
+      low=min(ratios),
+      median=statistics.median(ratios),
+      high=max(ratios),
+    )
+
+
+def range_of(ratios: Sequence[float]) -> measured_lib.Factors | None:
+  """What the next figure is within 9 times in 10, the larger end first.
+
+  Args:
+    ratios: measured figures over what stands for all of them, above 0.
+
+  Returns:
+    None if there are fewer than two.
+  """
+  if len(ratios) < 2:
+    return None
+  logarithms = [math.log(ratio) for ratio in ratios]
+  mean = statistics.fmean(logarithms)
+  t = float(special.stdtrit(len(ratios) - 1, 0.95))
+  away = t * statistics.stdev(logarithms) * math.sqrt(1 + 1 / len(ratios))
+  return math.exp(max(mean + away, 0.0)), math.exp(min(mean - away, 0.0))
+
+
+def kernel_factors(profile: profile_lib.Profile) -> measured_lib.Factors | None:
+  """Lone kernels of a device's step, over what they cost by the profile.
+
+  But for scatters: how long one takes depends on its indices, and differs from
+  rank to rank by more than all other kernels do (benchmarks/steps/times.py).
+  """
+  median_us = {
+    name: us
+    for name, us in profile.kernel_us.items()
+    if profile.kernels[name].scatter is None
+  }
+  ratios = []
+  for step in profile.steps:
+    runs = events_lib.kernel_runs(step.kernels, step.collectives)
+    lone = [run for run in runs if run.is_lone and run.name in median_us]
+    expected_us = sum(median_us[run.name] for run in lone)
+    if expected_us:
+      ratios.append(sum(run.time_us for run in lone) / expected_us)
+  return range_of(ratios)
+
+
+def collective_factors(
+  profile: profile_lib.Profile,
+) -> measured_lib.Factors | None:
+  """Collectives of a step without waits for ranks, over their medians.
+
+  None also where ranks are missing, whose waits nobody can take off.
+  """
+  if not all(instance.has_all_ranks for instance in profile.instances):
+    return None
+  took_us: Mapping[int, list[float]] = collections.defaultdict(list)
+  expected_us: Mapping[int, list[float]] = collections.defaultdict(list)
+  for instance in profile.instances:
+    took_us[instance.step].append(instance.own_us)
+    expected_us[instance.step].append(profile.own_us[instance.name])
+  return range_of(
+    [
+      sum(us) / sum(expected_us[step])
+      for step, us in took_us.items()
+      if sum(us) and sum(expected_us[step])
+    ]
+  )
+
+
+def step_factors(
+  profile: profile_lib.Profile, replayed_us: float
+) -> measured_lib.Factors | None:
+  """Whole steps of all devices, over a replay of the step."""
+  if not replayed_us:
+    return None
+  return range_of(
+    [
+      (step.end_us - step.begin_us) / replayed_us
+      for step in profile.whole_steps
+    ]
+  )
+
+
+def predicted_cost(
+  step: step_lib.Step, name: str
+) -> collective_lib.CollectiveCost:
+  """What a collective is predicted to take alone, as NCCL runs it by itself."""
+  key = step.key_of[name]
+  return step.predict(key, step.default[key])
+
+
+def lone_collective_us(
+  profile: profile_lib.Profile, step: step_lib.Step
+) -> dict[str, float]:
+  """Median time of each collective alone, by name."""
+  kernels = {(s.device, s.number): s.kernels for s in profile.steps}
+  longest_us = max(k.time_us for s in profile.steps for k in s.kernels)
+  times = collections.defaultdict(list)
+  for instance in profile.instances:
+    device = min(instance.runs, key=lambda d: instance.runs[d].time_us)
+    run = instance.runs[device]
+    beside = kernels.get((device, instance.step), ())
+    lost_us = _lost_us(profile, step, run, beside, longest_us)
+    times[instance.name].append(run.time_us - lost_us)
+  return {name: statistics.median(us) for name, us in times.items()}
+
+
+def _lost_us(
+  profile: profile_lib.Profile,
+  step: step_lib.Step,
+  run: events_lib.Event,
+  kernels: Sequence[events_lib.Event],
+  longest_us: float,
+) -> float:
+  """What a collective is predicted to have lost to kernels.
+
+  Args:
+    profile: of the run.
+    step: with predicted costs.
+    run: the collective as it ran.
+    kernels: of the same step and device, by their start.
+    longest_us: that any of them ran.
+  """
+  cost = predicted_cost(step, run.name)
+  if not run.time_us or not cost.time_us:
+    return 0.0
+  as_it_ran = dataclasses.replace(
+    cost,
+    time_us=run.time_us,
+    memory_gbps=cost.memory_gbps * cost.time_us / run.time_us,
+  )
+  lost_us = 0.0
+  # Kernels are by their start.
+  until = bisect.bisect_left(kernels, run.end_us, key=lambda k: k.begin_us)
+  for kernel in reversed(kernels[:until]):
+    if kernel.begin_us + longest_us <= run.begin_us:
+      break
+    if common_us := run.common_us(kernel):
+      beside = contention.beside(
+        step.kernel_cost(profile.kernels[kernel.name]),
+        as_it_ran,
+        step.cluster.gpu,
+      )
+      lost_us += common_us * (1 - 1 / beside.collective_factor)
+  return lost_us
+
+
+_PRIOR_RUNS = 2
+# What is a hundredth of the model's loss is noise, and so is a hundred times.
+_MOST = 4.0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Met:
+  """A kernel that met a collective.
+
+  Attributes:
+    time_us: that it took.
+    lone_us: that its work takes alone.
+    predicted_us: what the model says that it took there.
+  """
+
+  time_us: float
+  lone_us: float
+  predicted_us: float
+
+
+def predicted_beside_us(lone_us: float, share: float, slowdown: float) -> float:
+  """Time of a kernel that a collective runs beside for a share of it.
+
+  Args:
+    lone_us: alone.
+    share: of its time, 0 to 1.
+    slowdown: from start to end beside the collective, over its lone time.
+  """
+  return lone_us / (1 - share * (1 - 1 / slowdown))
+
+
+def slowdown_factor(met: Sequence[Met]) -> float:
+  """What the model's loss of these is multiplied by."""
+  lost_us = sum(m.time_us - m.lone_us for m in met)
+  model_us = sum(m.predicted_us - m.lone_us for m in met)
+  if model_us <= 0:
+    return 1.0
+  ratio = min(max(lost_us / model_us, 0.0), _MOST)
+  return (len(met) * ratio + _PRIOR_RUNS) / (len(met) + _PRIOR_RUNS)
+
+
+def slowdown_factors(
+  profile: profile_lib.Profile, step: step_lib.Step
+) -> Mapping[measured_lib.Pair, float]:
+  """The factors of all pairs of which the trace shows what they lost.
+
+  Args:
+    profile: of the run.
+    step: its module, priced by what it measured alone.
+  """
+  took_us: dict[str, list[float]] = collections.defaultdict(list)
+  for device_step in profile.steps:
+    for event in device_step.collectives:
+      took_us[event.name].append(event.time_us)
+
+  @functools.cache
+  def slowdown(kernel_name: str, collective_name: str) -> float:
+    found = step.kernel_cost(profile.kernels[kernel_name])
+    kernel = dataclasses.replace(found, time_us=found.run_us, gap_us=0.0)
+    key = step.key_of[collective_name]
+    cost = step.predict(key, step.default[key])
+    # What waits for ranks draws no bandwidth: the bytes take all of its time.
+    time_us = statistics.median(took_us[collective_name])
+    as_it_ran = dataclasses.replace(
+      cost,
+      time_us=time_us,
+      memory_gbps=cost.memory_gbps * cost.time_us / time_us,
+    )
+    beside = contention.beside(kernel, as_it_ran, step.cluster.gpu)
+    return beside.kernel_us / kernel.time_us
+
+  met: dict[measured_lib.Pair, list[Met]] = collections.defaultdict(list)
+  for run in profile.kernel_runs:
+    work = measured_lib.work_of(profile.kernels[run.name])
+    lone_us = profile.work_us.get(work)
+    if run.is_lone or not lone_us:
+      continue
+    met[work, step.key_of[run.collective]].append(
+      Met(
+        time_us=run.time_us,
+        lone_us=lone_us,
+        predicted_us=predicted_beside_us(
+          lone_us, run.share, slowdown(run.name, run.collective)
+        ),
+      )
+    )
+  return {pair: slowdown_factor(of_pair) for pair, of_pair in met.items()}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,7 +352,7 @@ class Costing:
   """
 
   measured: measured_lib.Measured
-  ratios: tuple[ratios_lib.Ratio, ...]
+  ratios: tuple[Ratio, ...]
   never_alone: tuple[str, ...]
   not_run: tuple[str, ...]
   has_waits: tuple[str, ...]
@@ -73,9 +382,9 @@ def of_profile(
     )
   with measured_lib.pricing(None):
     step = step_lib.Step(profile.analysis, cluster, max_channels=max_channels)
-  collective_us = lone_collectives.times_us(profile, step)
-  of_kernels = tuple(ratios_lib.of_pairs(_kernel_pairs(profile, step)))
-  of_collectives = ratios_lib.of_pairs(
+  collective_us = lone_collective_us(profile, step)
+  of_kernels = tuple(ratios_by_kind(_kernel_pairs(profile, step)))
+  of_collectives = ratios_by_kind(
     _collective_pairs(profile, step, collective_us)
   )
   ran = {event.name for s in profile.steps for event in s.kernels}
@@ -101,7 +410,7 @@ def _measured(
   profile: profile_lib.Profile,
   step: step_lib.Step,
   collective_us: Mapping[str, float],
-  of_kernels: Sequence[ratios_lib.Ratio],
+  of_kernels: Sequence[Ratio],
 ) -> measured_lib.Measured:
   """What steps are priced by: lone costs, then losses, then whole steps.
 
@@ -125,26 +434,24 @@ def _measured(
       num_steps=len(profile.whole_steps),
       num_devices=len(profile.trace.devices),
     ),
-    kernel_factors=variation.of_kernels(profile),
-    collective_factors=variation.of_collectives(profile),
+    kernel_factors=kernel_factors(profile),
+    collective_factors=collective_factors(profile),
   )
-  losses = slowdowns.of_profile(
-    profile, dataclasses.replace(step, measured=alone)
-  )
+  losses = slowdown_factors(profile, dataclasses.replace(step, measured=alone))
   together = dataclasses.replace(alone, losses=losses)
   priced = dataclasses.replace(step, measured=together)
   replayed_us = priced.timeline(priced.default).step_time_us
   return dataclasses.replace(
-    together, step_factors=variation.of_steps(profile, replayed_us)
+    together, step_factors=step_factors(profile, replayed_us)
   )
 
 
 def _kernel_pairs(
   profile: profile_lib.Profile, step: step_lib.Step
-) -> Iterator[ratios_lib.Pair]:
+) -> Iterator[Pair]:
   for name, us in profile.kernel_us.items():
     kernel = profile.kernels[name]
-    yield ratios_lib.Pair(
+    yield Pair(
       kind=kernel.category,
       measured_us=us * kernel.executions,
       predicted_us=step.kernel_cost(kernel).run_us * kernel.executions,
@@ -155,14 +462,13 @@ def _collective_pairs(
   profile: profile_lib.Profile,
   step: step_lib.Step,
   collective_us: Mapping[str, float],
-) -> Iterator[ratios_lib.Pair]:
+) -> Iterator[Pair]:
   for name, us in collective_us.items():
     collective = profile.collectives[name]
-    yield ratios_lib.Pair(
+    yield Pair(
       kind=collective.kind,
       measured_us=us * collective.executions,
-      predicted_us=lone_collectives.predicted(step, name).time_us
-      * collective.executions,
+      predicted_us=predicted_cost(step, name).time_us * collective.executions,
     )
 
 
@@ -185,7 +491,7 @@ def _by_key(
   """Measured over predicted time, by tuning key."""
   found = collections.defaultdict(list)
   for name, us in collective_us.items():
-    predicted_us = lone_collectives.predicted(step, name).time_us
+    predicted_us = predicted_cost(step, name).time_us
     if us > 0 and predicted_us:
       found[step.key_of[name]].append(us / predicted_us)
   return {key: statistics.median(ratios) for key, ratios in found.items()}

@@ -10,15 +10,53 @@ come yet is due to that rank, and not to the network.
 
 from __future__ import annotations
 
+import bisect
 import collections
 from collections.abc import Iterator, Mapping, Sequence
 import dataclasses
+import itertools
 import statistics
 
 from lagom_xla.costs import measured as measured_lib
 from lagom_xla.profiling import events as events_lib
-from lagom_xla.profiling import idle as idle_lib
 from lagom_xla.profiling import profile as profile_lib
+from lagom_xla.profiling import steps as steps_lib
+
+# Begin and end, in microseconds.
+Span = tuple[float, float]
+
+
+def union(events: Sequence[events_lib.Event]) -> list[Span]:
+  """The times in which any of these ran, in order and apart."""
+  spans: list[Span] = []
+  for event in sorted(events, key=lambda e: e.begin_us):
+    if spans and event.begin_us <= spans[-1][1]:
+      spans[-1] = spans[-1][0], max(spans[-1][1], event.end_us)
+    else:
+      spans.append((event.begin_us, event.end_us))
+  return spans
+
+
+def idle_of(step: steps_lib.DeviceStep) -> Iterator[Span]:
+  """The times of a step in which no kernel ran."""
+  last = step.begin_us
+  for begin, end in union(step.kernels):
+    if begin > last:
+      yield last, begin
+    last = end
+  if step.end_us > last:
+    yield last, step.end_us
+
+
+def common_us(spans: Sequence[Span], begin_us: float, end_us: float) -> float:
+  """How much of a time lies in any of these, which are in order and apart."""
+  common_us = 0.0
+  first = bisect.bisect_right(spans, begin_us, key=lambda span: span[1])
+  for begin, end in itertools.islice(spans, first, None):
+    if begin >= end_us:
+      break
+    common_us += min(end, end_us) - max(begin, begin_us)
+  return common_us
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -120,13 +158,13 @@ class Overlaps:
 def of_profile(profile: profile_lib.Profile) -> Overlaps:
   """The overlaps of a profile."""
   steps = profile.whole_steps
-  idle = [list(idle_lib.of_step(step)) for step in steps]
+  idle = [list(idle_of(step)) for step in steps]
   spans_us = sum(step.end_us - step.begin_us for step in steps)
   idle_us = sum(end - begin for spans in idle for begin, end in spans)
   exposed_us = sum(
-    idle_lib.common_us(spans, *ran)
+    common_us(spans, *ran)
     for step, spans in zip(steps, idle, strict=True)
-    for ran in idle_lib.union(step.collectives)
+    for ran in union(step.collectives)
   )
   slowdowns = _slowdowns(profile)
   return Overlaps(
@@ -143,7 +181,7 @@ def of_profile(profile: profile_lib.Profile) -> Overlaps:
 
 def _collectives(
   profile: profile_lib.Profile,
-  idle: Sequence[Sequence[idle_lib.Span]],
+  idle: Sequence[Sequence[Span]],
   slowdowns: Sequence[Slowdown],
 ) -> list[CollectiveRow]:
   lost_us: dict[str, float] = collections.defaultdict(float)
@@ -165,9 +203,9 @@ def _collectives(
       until = last_starts_us[step.device, run.name, run.begin_us]
       runs[run.name] += 1
       ran[run.name] += run.time_us
-      exposed[run.name] += idle_lib.common_us(spans, run.begin_us, run.end_us)
+      exposed[run.name] += common_us(spans, run.begin_us, run.end_us)
       until_us = min(until, run.end_us)
-      late[run.name] += idle_lib.common_us(spans, run.begin_us, until_us)
+      late[run.name] += common_us(spans, run.begin_us, until_us)
   num = len(profile.whole_steps)
   rows = [
     CollectiveRow(

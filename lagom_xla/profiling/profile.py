@@ -23,9 +23,7 @@ from lagom_xla.passes import hlo
 from lagom_xla.passes import kernels as kernels_lib
 from lagom_xla.passes import overlap as overlap_lib
 from lagom_xla.profiling import events as events_lib
-from lagom_xla.profiling import executions as executions_lib
 from lagom_xla.profiling import instances as instances_lib
-from lagom_xla.profiling import programs as programs_lib
 from lagom_xla.profiling import steps as steps_lib
 from lagom_xla.profiling import trace as trace_lib
 from lagom_xla.profiling import xspace
@@ -204,10 +202,10 @@ def of_trace(
     TraceError: the trace has no module, or the module is another one's.
     HloError: the trace's module is damaged.
   """
-  programs, module = programs_lib.of_step(trace, module)
+  programs, module = steps_lib.programs_of(trace, module)
   analysis = overlap_lib.analyze(module)
-  found_by = executions_lib if trace.platform == "CPU" else steps_lib
-  steps = found_by.of_trace(trace, programs, analysis)
+  of_trace = steps_lib.of_cpus if trace.platform == "CPU" else steps_lib.of_gpus
+  steps = of_trace(trace, programs, analysis)
   if not steps:
     raise errors.TraceError(
       f"The trace has no kernel of {module.name}, only collectives or copies:"

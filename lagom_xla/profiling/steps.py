@@ -11,6 +11,11 @@ A GPU's trace does not say where a step ends. In schedule order the first half
 of a module's instructions comes before the second, so a kernel of the first
 half after one of the second begins a step. Collectives run on streams of their
 own and go to the step that runs then.
+
+XLA:CPU says of every instruction which execution it was part of. What leaves
+its work to other threads has no end of its own: it is over when its last thread
+says so, or when the first instruction that reads its result begins, whichever
+comes first.
 """
 
 from __future__ import annotations
@@ -20,10 +25,123 @@ import collections
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 import dataclasses
 
+from lagom_xla import errors
+from lagom_xla.passes import dependencies
 from lagom_xla.passes import hlo
 from lagom_xla.passes import overlap as overlap_lib
 from lagom_xla.profiling import events as events_lib
 from lagom_xla.profiling import trace as trace_lib
+
+# A module that knows less of a program's launches is another program's.
+_KNOWN = 0.5
+
+_Program = trace_lib.Program
+
+
+def programs_of(
+  trace: trace_lib.Trace, module: hlo.Module | None
+) -> tuple[list[_Program | None], hlo.Module]:
+  """The step's program in each process, and its module.
+
+  Args:
+    trace: of a run; of several programs that ran, the step is the one that took
+      the most time.
+    module: the step's, scheduled; None for the one in the trace.
+
+  Raises:
+    TraceError: the trace has no module, or the module is another one's.
+    HloError: the trace's module is damaged.
+  """
+  names = None if module is None else _names(module)
+  programs = [
+    _longest(trace, process, names) for process in range(len(trace.processes))
+  ]
+  if module is None:
+    module = _module_of(trace, programs)
+    names = _names(module)
+    # Also in processes that ran something else for longer.
+    for process in range(len(programs)):
+      program = _longest(trace, process, names)
+      if program is not None:
+        programs[process] = program
+  _check_program(trace, programs, module)
+  return programs, module
+
+
+def _names(module: hlo.Module) -> frozenset[str]:
+  return frozenset(
+    i.name for c in module.computations.values() for i in c.instructions
+  )
+
+
+def _longest(
+  trace: trace_lib.Trace, process: int, names: frozenset[str] | None
+) -> _Program | None:
+  """The program that took the most time in a process, of known instructions."""
+  times_us: dict[_Program | None, float] = collections.defaultdict(float)
+  for device in trace.devices:
+    if device.process == process:
+      for launch in device.launches:
+        if names is None or launch.hlo_op in names:
+          times_us[launch.program_id] += launch.end_us - launch.begin_us
+  return max(times_us, key=lambda p: times_us[p], default=None)
+
+
+def _module_of(
+  trace: trace_lib.Trace, programs: Sequence[_Program | None]
+) -> hlo.Module:
+  for number, process in enumerate(trace.processes):
+    program = programs[number]
+    if program is not None and program in process.modules:
+      ran = _ran(trace, programs)[number]
+      found = [hlo.load(proto) for proto in process.modules[program]]
+      return max(found, key=lambda module: _num_known(_names(module), ran))
+  raise errors.TraceError(
+    "The trace does not hold the module that ran (ProfileOptions"
+    ".enable_hlo_proto was off): name its scheduled HLO with --module=FILE, as"
+    " --xla_dump_to writes it."
+  )
+
+
+def _ran(
+  trace: trace_lib.Trace, programs: Sequence[_Program | None]
+) -> list[list[str]]:
+  """The instructions of the step's launches, by process."""
+  ran: list[list[str]] = [[] for _ in trace.processes]
+  for device in trace.devices:
+    ran[device.process] += [
+      launch.hlo_op
+      for launch in device.launches
+      if launch.program_id == programs[device.process]
+    ]
+  return ran
+
+
+def _num_known(names: frozenset[str], ran: Iterable[str]) -> int:
+  return sum(name in names for name in ran)
+
+
+def _check_program(
+  trace: trace_lib.Trace,
+  programs: Sequence[_Program | None],
+  module: hlo.Module,
+) -> None:
+  names = _names(module)
+  by_process = _ran(trace, programs)
+  for process, ran in zip(trace.processes, by_process, strict=True):
+    num_known = _num_known(names, ran)
+    if num_known < _KNOWN * len(ran) or not any(by_process):
+      raise errors.TraceError(
+        f"The trace of {process.name} is of another step than {module.name}: of"
+        f" {len(ran):,} launches it names {num_known:,}. Give the trace of this"
+        " step, compiled by the same versions with the same flags, in a folder"
+        " with no other one's."
+      )
+  if not module.is_scheduled:
+    raise errors.TraceError(
+      f"{module.name} is not scheduled: give the module after optimizations."
+    )
+
 
 # A step has this share of the launches of the fullest one, or was cut off.
 WHOLE = 0.9
@@ -74,7 +192,7 @@ def wrappers(module: hlo.Module) -> Mapping[str, str]:
   }
 
 
-def of_trace(
+def of_gpus(
   trace: trace_lib.Trace,
   programs: Sequence[trace_lib.Program | None],
   analysis: overlap_lib.Analysis,
@@ -231,3 +349,103 @@ def _numbered(by_device: Sequence[list[DeviceStep]]) -> list[DeviceStep]:
       number = distances.index(min(distances))
       numbered.append(dataclasses.replace(step, number=number))
   return numbered
+
+
+_Begins = Mapping[str, Sequence[float]]
+
+
+def of_cpus(
+  trace: trace_lib.Trace,
+  programs: Sequence[trace_lib.Program | None],
+  analysis: overlap_lib.Analysis,
+) -> list[DeviceStep]:
+  """The steps of a module in a trace of CPUs, by device and time.
+
+  Args:
+    trace: with the module's launches.
+    programs: the module in each process.
+    analysis: of the module.
+  """
+  together = [
+    _by_execution(device.launches, programs[device.process])
+    for device in trace.devices
+  ]
+  begins_us: dict[int | None, float] = {}
+  for executions in together:
+    for execution, launches in executions.items():
+      begin_us = begins_us.get(execution, launches[0].begin_us)
+      begins_us[execution] = min(begin_us, launches[0].begin_us)
+  in_order = sorted(begins_us, key=lambda execution: begins_us[execution])
+  numbers = {execution: n for n, execution in enumerate(in_order)}
+  readers = _readers(analysis.module)
+  kernels = {kernel.name for kernel in analysis.kernels.values()}
+  collectives = {collective.name for collective in analysis.collectives}
+  found = []
+  for device, executions in enumerate(together):
+    most = max(map(len, executions.values()), default=0)
+    for execution, launches in executions.items():
+      events = list(_cpu_events(launches, readers))
+      step = DeviceStep(
+        device=device,
+        number=numbers[execution],
+        is_whole=len(launches) >= WHOLE * most,
+        kernels=tuple(e for e in events if e.name in kernels),
+        collectives=tuple(e for e in events if e.name in collectives),
+      )
+      if step.kernels:
+        found.append(step)
+  return found
+
+
+def _by_execution(
+  launches: Sequence[trace_lib.Launch], program: trace_lib.Program | None
+) -> Mapping[int | None, list[trace_lib.Launch]]:
+  found = collections.defaultdict(list)
+  for launch in launches:
+    if launch.program_id == program:
+      found[launch.execution].append(launch)
+  return found
+
+
+def _cpu_events(
+  launches: Sequence[trace_lib.Launch], readers: Mapping[str, frozenset[str]]
+) -> Iterator[events_lib.Event]:
+  """What ran in one execution on one device, by its start."""
+  begins_us: dict[str, list[float]] = collections.defaultdict(list)
+  for launch in launches:
+    begins_us[launch.hlo_op].append(launch.begin_us)
+  for launch in launches:
+    end_us = launch.end_us
+    if launch.until_us is not None:
+      read_us = _first_us(readers[launch.hlo_op], begins_us, launch.end_us)
+      end_us = min([launch.until_us, *read_us])
+    yield events_lib.Event(
+      name=launch.hlo_op, begin_us=launch.begin_us, end_us=end_us
+    )
+
+
+def _first_us(
+  names: frozenset[str], begins_us: _Begins, after_us: float
+) -> Iterator[float]:
+  """When each of some instructions began next."""
+  for name in names:
+    begins = begins_us.get(name, ())
+    index = bisect.bisect_left(begins, after_us)
+    if index < len(begins):
+      yield begins[index]
+
+
+def _readers(module: hlo.Module) -> Mapping[str, frozenset[str]]:
+  """Names of what reads a result, at once or renamed, by what computes it."""
+  found: dict[str, frozenset[str]] = collections.defaultdict(frozenset)
+  for computation in module.computations.values():
+    users = dependencies.of(computation).users
+    for instruction in computation.instructions:
+      names, ahead = set(), list(users.get(instruction.id, ()))
+      while ahead:
+        user = computation.by_id[ahead.pop()]
+        names.add(user.name)
+        if user.opcode in ("bitcast", "get-tuple-element", "tuple"):
+          ahead += users.get(user.id, ())
+      found[instruction.name] = frozenset(names)
+  return found

@@ -26,8 +26,7 @@ from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import load
 from lagom_xla.compile import lowered
 from lagom_xla.compile import target as target_lib
-from lagom_xla.costs import channel_limit
-from lagom_xla.costs import coverage
+from lagom_xla.costs import settings as settings_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.costs import uncertainty
 from lagom_xla.flags import environment
@@ -291,11 +290,11 @@ def plan_of(
   )
 
 
-def limit(applied: plan_lib.Applied) -> channel_limit.Limit:
+def limit(applied: plan_lib.Applied) -> settings_lib.Limit:
   """What a cap does that whoever applies so much of a plan can set."""
   if applied == "flags":
-    return channel_limit.by_option
-  return channel_limit.by_variable
+    return settings_lib.by_option
+  return settings_lib.by_variable
 
 
 def _with_option(
@@ -321,7 +320,7 @@ def _measured_run(step: step_lib.Step) -> plan_lib.MeasuredRun | None:
     began_at=began_at,
     num_steps=run.num_steps,
     num_devices=run.num_devices,
-    measured_shares=coverage.measured_shares(step),
+    measured_shares=step_lib.measured_shares(step),
   )
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from benchmarks import errors
 from benchmarks import groups
-from lagom_xla.costs import spread as spread_lib
+from lagom_xla.costs import uncertainty
 
 
 def _group(name: str, *ratios: float) -> groups.Group:
@@ -43,7 +43,7 @@ def test_what_was_held_out_counts_and_nothing_else_if_there_is_any():
   fitted = _group(f"nccl-tests: {_ONE_NODE}", 1.0)
   held_out = _group(f"nccl-tests, held out: {_ONE_NODE}", *([math.e] * 3))
   (spread,) = errors.spreads([fitted, held_out]).values()
-  assert spread == spread_lib.Spread(
+  assert spread == uncertainty.Spread(
     groups=(held_out.name,),
     n=3,
     median=1.0,
@@ -109,8 +109,8 @@ def test_what_is_written_is_what_the_model_reads(
   tmp_path: pathlib.Path,
 ):
   path = tmp_path / "errors.json"
-  errors.write(spread_lib.spreads(), path)
+  errors.write(uncertainty.spreads(), path)
   written = json.loads(path.read_text(encoding="utf-8"))
-  assert list(written["parts"]) == sorted(spread_lib.spreads())
-  shipped = pathlib.Path(spread_lib.__file__).parent / "fitted/errors.json"
+  assert list(written["parts"]) == sorted(uncertainty.spreads())
+  shipped = pathlib.Path(uncertainty.__file__).parent / "fitted/errors.json"
   assert path.read_text() == shipped.read_text()

@@ -13,8 +13,8 @@ import pytest
 
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
-from lagom_xla.calibrate import cluster_file
-from lagom_xla.calibrate import run as run_lib
+from lagom_xla.calibrate import calibration as calibration_lib
+from lagom_xla.calibrate import log
 from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import lower_bound
 from lagom_xla.costs import wire
@@ -66,7 +66,7 @@ def test_calibration_changes_times_and_no_choice_of_nccls(
 def test_calibration_by_ones_is_none(tmp_path: pathlib.Path) -> None:
   same = nccl_tests_log.calibrated_by(_TWO_NODES)
   for num_bytes in (1, 2**16, 2**24, 2**32):
-    for kind in run_lib.KINDS.values():
+    for kind in log.KINDS.values():
       expected = pytest.approx(
         nccl_tests_log.predicted_us(_TWO_NODES, kind, num_bytes)
       )
@@ -116,19 +116,19 @@ def test_what_is_written_is_read_as_the_calibrated_cluster(
     _TWO_NODES, latency_factor=2.0, rate_factors={"ring.ll": 0.9}
   )
   path = tmp_path / "deep" / "mine.json"
-  cluster_file.write(path, site, {"calibration": "a test"})
+  calibration_lib.write(path, site, {"calibration": "a test"})
   assert cluster_lib.parse(str(path)) == dataclasses.replace(site, name="mine")
-  cluster_file.write(path, _TWO_NODES, {})  # An older cluster is replaced.
+  calibration_lib.write(path, _TWO_NODES, {})  # An older cluster is replaced.
   assert cluster_lib.parse(str(path)).calibration is None
   assert [entry.name for entry in path.parent.iterdir()] == ["mine.json"]
 
 
 def test_a_link_to_a_cluster_file_stays_one(tmp_path: pathlib.Path) -> None:
   shared, link = tmp_path / "shared.json", tmp_path / "mine.json"
-  cluster_file.write(shared, _TWO_NODES, {})
+  calibration_lib.write(shared, _TWO_NODES, {})
   link.symlink_to(shared)
   site = nccl_tests_log.calibrated_by(_TWO_NODES, latency_factor=2.0)
-  cluster_file.write(link, site, {})
+  calibration_lib.write(link, site, {})
   assert link.is_symlink()
   assert cluster_lib.parse(str(shared)).calibration == site.calibration
 
@@ -140,5 +140,5 @@ def test_nothing_but_a_cluster_is_overwritten(
   path = tmp_path / "other.json"
   path.write_text(text, encoding="utf-8")
   with pytest.raises(errors.CalibrationError, match="something else than a"):
-    cluster_file.check(path)
+    calibration_lib.check(path)
   assert path.read_text(encoding="utf-8") == text

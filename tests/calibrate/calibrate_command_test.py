@@ -14,8 +14,8 @@ import pytest
 from benchmarks.collectives import nccl_tests
 import commands
 from lagom_xla import cluster as cluster_lib
-from lagom_xla.calibrate import cluster_file
-from lagom_xla.calibrate import run as run_lib
+from lagom_xla.calibrate import calibration
+from lagom_xla.calibrate import log
 import nccl_tests_log
 
 _TWO_NODES = nccl_tests_log.TWO_NODES
@@ -83,7 +83,7 @@ def _system_logs(
   """A log for each program, with every third size that a system measured."""
   names = []
   for program in ("all_reduce", "all_gather"):
-    of_program = [r for r in rows if r.key.kind == run_lib.KINDS[program]]
+    of_program = [r for r in rows if r.key.kind == log.KINDS[program]]
     of_program.sort(key=lambda row: row.num_bytes)
     lines = [
       nccl_tests_log.row(program, row.key.num_ranks, row.num_bytes, row.time_us)
@@ -104,7 +104,7 @@ def test_logs_of_a_real_system_foretell_its_other_rows(
   rows = [
     r for r in nccl_tests.rows(_DATA / "nccl_tests") if r.system == system
   ]
-  cluster_file.write(tmp_path / "usual.json", rows[0].cluster, {})
+  calibration.write(tmp_path / "usual.json", rows[0].cluster, {})
   names = _system_logs(tmp_path, rows)
   (tmp_path / "bad.log").write_text("srun: error: node-7\n", encoding="utf-8")
   done = commands.run(

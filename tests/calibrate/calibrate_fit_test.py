@@ -16,7 +16,7 @@ import pytest
 from benchmarks.collectives import calibrated
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.calibrate import calibration as calibration_lib
-from lagom_xla.calibrate import run as run_lib
+from lagom_xla.calibrate import log
 import nccl_tests_log
 
 _TWO_NODES = nccl_tests_log.TWO_NODES
@@ -58,7 +58,7 @@ def test_the_figures_of_a_site_are_found_again(
   assert fit.held_out.p90 < 0.05
   # Commands take it, and predict what was measured.
   for num_bytes in _SIZES:
-    kind = run_lib.KINDS[program]
+    kind = log.KINDS[program]
     found_us = nccl_tests_log.predicted_us(result.cluster, kind, num_bytes)
     assert found_us == pytest.approx(
       nccl_tests_log.predicted_us(site, kind, num_bytes), rel=0.05

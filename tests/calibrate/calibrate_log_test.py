@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 import pytest
 
 from lagom_xla.calibrate import log
-from lagom_xla.calibrate import run as run_lib
 import nccl_tests_log
 
 _MIB = 2**20
@@ -23,7 +22,7 @@ _COMMAND = nccl_tests_log.COMMAND
 
 def _read(
   folder: pathlib.Path, text: str, name: str = "my.log"
-) -> tuple[list[run_lib.Run], list[log.Problem]]:
+) -> tuple[list[log.Run], list[log.Problem]]:
   path = folder / name
   path.write_text(text, encoding="utf-8")
   return log.read(path)
@@ -129,7 +128,7 @@ def test_rows_that_messages_break_are_read(
 def test_a_log_of_several_programs_is_as_many_runs(
   tmp_path: pathlib.Path,
 ) -> None:
-  programs = tuple(run_lib.KINDS)
+  programs = tuple(log.KINDS)
   text = "\n".join(
     nccl_tests_log.log_of(_TWO_NODES, program) for program in programs
   )

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import pytest
 
 from lagom_xla import cluster
-from lagom_xla.cluster import gpu as gpu_lib
+from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import gemm
 
 _GPUS = {
@@ -26,7 +26,7 @@ any_batch = st.integers(1, 64)
 
 
 def _predict(
-  gpu: gpu_lib.Gpu, batch: int, m: int, n: int, k: int, dtype: str = "bf16"
+  gpu: cluster_lib.Gpu, batch: int, m: int, n: int, k: int, dtype: str = "bf16"
 ) -> float:
   out_type = "bf16" if dtype.startswith("f8") else dtype
   return gemm.predict_us(
@@ -43,7 +43,7 @@ def _predict(
 
 @hypothesis.given(any_gpu, any_batch, any_size, any_size, any_size, any_type)
 def test_no_product_beats_the_peak_or_the_memory(
-  gpu: gpu_lib.Gpu, batch: int, m: int, n: int, k: int, dtype: str
+  gpu: cluster_lib.Gpu, batch: int, m: int, n: int, k: int, dtype: str
 ) -> None:
   time_us = _predict(gpu, batch, m, n, k, dtype)
   peak = gemm.peak_tflops(gpu, dtype, dtype)
@@ -54,7 +54,7 @@ def test_no_product_beats_the_peak_or_the_memory(
 
 @hypothesis.given(any_gpu, any_batch, any_size, any_size, any_size, any_type)
 def test_time_grows_with_every_size(
-  gpu: gpu_lib.Gpu, batch: int, m: int, n: int, k: int, dtype: str
+  gpu: cluster_lib.Gpu, batch: int, m: int, n: int, k: int, dtype: str
 ) -> None:
   time_us = _predict(gpu, batch, m, n, k, dtype)
   for larger in (
@@ -68,7 +68,7 @@ def test_time_grows_with_every_size(
 
 @hypothesis.given(any_gpu, any_batch, any_size, any_size, any_size, any_type)
 def test_a_batch_takes_no_longer_than_its_products_one_by_one(
-  gpu: gpu_lib.Gpu, batch: int, m: int, n: int, k: int, dtype: str
+  gpu: cluster_lib.Gpu, batch: int, m: int, n: int, k: int, dtype: str
 ) -> None:
   one_by_one_us = batch * _predict(gpu, 1, m, n, k, dtype)
   assert _predict(gpu, batch, m, n, k, dtype) <= one_by_one_us * 1.000001
@@ -110,7 +110,7 @@ def test_ampere_multiplies_integers_twice_as_fast_as_it_does_halves() -> None:
     assert quarters_us == halves_us  # They are widened: it has no f8.
 
 
-def _in_step(gpu: gpu_lib.Gpu, dtype: str) -> float:
+def _in_step(gpu: cluster_lib.Gpu, dtype: str) -> float:
   return gemm.fitted(gpu, dtype, dtype).in_step
 
 
@@ -144,7 +144,7 @@ def test_k_is_split_when_tiles_are_few() -> None:
 
 @hypothesis.given(any_gpu, any_batch, any_size, any_size, any_size, any_type)
 def test_blocks_cover_the_result_once_for_each_part_of_k(
-  gpu: gpu_lib.Gpu, batch: int, m: int, n: int, k: int, dtype: str
+  gpu: cluster_lib.Gpu, batch: int, m: int, n: int, k: int, dtype: str
 ) -> None:
   shape = {"batch": batch, "m": m, "n": n, "k": k, "element_type": dtype}
   tile_m, tile_n, split = gemm.tile(gpu, **shape)

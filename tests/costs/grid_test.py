@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 import pytest
 
 from lagom_xla import cluster as cluster_lib
-from lagom_xla.cluster import gpu as gpu_lib
 from lagom_xla.costs import gemm
 from lagom_xla.costs import kernel as kernel_lib
 from lagom_xla.passes import kernels as kernels_lib
@@ -53,7 +52,7 @@ def _product(
   )
 
 
-def _num_tiles(gpu: gpu_lib.Gpu, m: int, n: int, k: int) -> int:
+def _num_tiles(gpu: cluster_lib.Gpu, m: int, n: int, k: int) -> int:
   found, _ = gemm.blocks(gpu, batch=1, m=m, n=n, k=k, element_type="bf16")
   return found
 

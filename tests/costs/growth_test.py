@@ -17,7 +17,7 @@ import itertools
 import pytest
 
 from lagom_xla import cluster as cluster_lib
-from lagom_xla.cluster import known
+from lagom_xla.cluster import read
 from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import lower_bound
 from lagom_xla.costs import nccl
@@ -33,12 +33,12 @@ _NAMES = (
   *(
     f"{nodes}x{name}"
     for nodes in (1, 2, 4, 16)
-    for name in known.machine_names()
+    for name in read.machine_names()
   ),
   *(
-    f"{nodes}x8x{name}" for nodes in (1, 2, 4, 16) for name in known.gpu_names()
+    f"{nodes}x8x{name}" for nodes in (1, 2, 4, 16) for name in read.gpu_names()
   ),
-  *known.cluster_names(),
+  *read.cluster_names(),
 )
 # 64 KiB to 8 GiB, each about the square root of 2 times the one before.
 _SIZES = tuple(int(2 ** (half / 2)) // 512 * 512 for half in range(32, 67))

@@ -17,7 +17,6 @@ import pytest
 from benchmarks.kernels import lone_kernels
 from benchmarks.steps import traced_step
 from lagom_xla import cluster as cluster_lib
-from lagom_xla.cluster import gpu as gpu_lib
 from lagom_xla.costs import fusion
 from lagom_xla.costs import gemm
 from lagom_xla.costs import kernel as kernel_lib
@@ -69,7 +68,7 @@ def _estimated(time_us: float) -> dict[str, Any]:
   }
 
 
-def _product_us(gpu: gpu_lib.Gpu, m: int, n: int, k: int) -> float:
+def _product_us(gpu: cluster_lib.Gpu, m: int, n: int, k: int) -> float:
   return gemm.predict_us(
     gpu,
     batch=1,
@@ -83,7 +82,9 @@ def _product_us(gpu: gpu_lib.Gpu, m: int, n: int, k: int) -> float:
 
 
 @pytest.mark.parametrize("gpu", [H100, A100], ids=["h100", "a100"])
-def test_a_product_takes_its_lone_time_and_the_gap(gpu: gpu_lib.Gpu) -> None:
+def test_a_product_takes_its_lone_time_and_the_gap(
+  gpu: cluster_lib.Gpu,
+) -> None:
   cost = kernel_lib.predict(_gemm(8192, 4096, 8192), gpu)
   gap_us = fusion.fitted(gpu).launch_gap_us
   assert cost.time_us == _product_us(gpu, 8192, 4096, 8192) + gap_us
@@ -153,7 +154,7 @@ def test_an_estimate_faster_than_memory_is_not_believed() -> None:
 @pytest.mark.parametrize("pattern", PATTERNS)
 @pytest.mark.parametrize("gpu", [H100, A100], ids=["h100", "a100"])
 def test_a_fusion_takes_its_launch_and_its_bytes_at_the_patterns_share(
-  pattern: str, gpu: gpu_lib.Gpu
+  pattern: str, gpu: cluster_lib.Gpu
 ) -> None:
   kernel = _kernel(pattern=pattern, num_bytes=10**9)
   cost = kernel_lib.predict(kernel, gpu)
@@ -217,7 +218,7 @@ def test_few_columns_leave_memory_idle() -> None:
   ],
 )
 def test_attention_takes_its_operations_at_a_published_share_of_the_peak(
-  gpu: gpu_lib.Gpu, is_backward: bool, efficiency: float
+  gpu: cluster_lib.Gpu, is_backward: bool, efficiency: float
 ) -> None:
   kernel = _kernel(
     category="attention",
@@ -298,7 +299,7 @@ def test_lone_kernels_of_a_measured_step_are_predicted(
   estimate_us=st.none() | st.floats(0, 1e7),
 )
 def test_every_kernel_has_a_cost(
-  estimate_us: float | None, gpu: gpu_lib.Gpu, **fields: Any
+  estimate_us: float | None, gpu: cluster_lib.Gpu, **fields: Any
 ) -> None:
   config = {} if estimate_us is None else _estimated(estimate_us)
   cost = kernel_lib.predict(_kernel(**fields, backend_config=config), gpu)

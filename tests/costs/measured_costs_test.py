@@ -20,7 +20,6 @@ from lagom_xla.passes import hlo
 from lagom_xla.passes.kernel_work import arithmetic
 from lagom_xla.profiling import costing as costing_lib
 from lagom_xla.profiling import profile as profile_lib
-from lagom_xla.profiling import slowdowns
 from measured_run import H100S
 from measured_run import OWN_US
 from measured_run import lone_us
@@ -187,8 +186,8 @@ def test_measured_slowdowns_correct_the_models(
 
 def test_few_runs_say_little():
   def factor(number: int) -> float:
-    met = slowdowns.Met(time_us=13.0, lone_us=10.0, predicted_us=11.0)
-    return slowdowns.factor([met] * number)
+    met = costing_lib.Met(time_us=13.0, lone_us=10.0, predicted_us=11.0)
+    return costing_lib.slowdown_factor([met] * number)
 
   assert 1 < factor(1) < factor(10) < factor(1000) < 3
   assert factor(1000) == pytest.approx(3, rel=0.01)

@@ -16,7 +16,6 @@ from lagom_xla.costs import uncertainty
 from lagom_xla.passes import hlo
 from lagom_xla.profiling import costing as costing_lib
 from lagom_xla.profiling import profile as profile_lib
-from lagom_xla.profiling import variation
 from measured_run import H100S
 from measured_run import process_of
 import xspace_text
@@ -89,11 +88,11 @@ def test_missing_ranks_leave_collectives_as_unsure_as_they_were(
   strategies.lists(strategies.floats(0.5, 2.0), min_size=2, max_size=20)
 )
 def test_ranges_hold_the_median_and_grow_with_what_varies(ratios: list[float]):
-  found = variation.factors(ratios)
+  found = costing_lib.range_of(ratios)
   assert found is not None
   high, low = found
   assert low <= 1 <= high
-  wider = variation.factors([ratio**2 for ratio in ratios])
+  wider = costing_lib.range_of([ratio**2 for ratio in ratios])
   assert wider is not None
   assert wider[0] >= high - 1e-9
   assert wider[1] <= low + 1e-9

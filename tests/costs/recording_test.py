@@ -10,10 +10,9 @@ import pytest
 
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import step as step_lib
-from lagom_xla.costs.replay import costs as costs_lib
 from lagom_xla.costs.replay import program as program_lib
 from lagom_xla.costs.replay import recorder
-from lagom_xla.costs.replay import recording as recording_lib
+from lagom_xla.costs.replay import streams
 from lagom_xla.costs.replay import timeline
 from lagom_xla.passes import hlo
 import replay_parts
@@ -27,13 +26,13 @@ _COSTS = st.builds(
 
 
 def _of_compute(
-  recorded: recording_lib.Recording,
-) -> list[recording_lib.Slice]:
-  return [s for s in recorded.slices if s.stream == recording_lib.COMPUTE]
+  recorded: recorder.Recording,
+) -> list[recorder.Slice]:
+  return [s for s in recorded.slices if s.stream == recorder.COMPUTE]
 
 
 def _check_sums(
-  recorded: recording_lib.Recording, replayed: timeline.Timeline
+  recorded: recorder.Recording, replayed: timeline.Timeline
 ) -> None:
   compute = _of_compute(recorded)
   assert sum(s.time_us for s in compute) == pytest.approx(
@@ -54,7 +53,7 @@ def _check_sums(
 
 @given(program=replay_parts.programs(), costs=_COSTS)
 def test_a_recording_is_as_long_as_the_timeline_and_loses_as_much(
-  program: program_lib.Program, costs: costs_lib.Costs
+  program: program_lib.Program, costs: streams.Costs
 ) -> None:
   recorded = recorder.record(program, costs)
   replayed = timeline.replay(program, costs)
@@ -64,7 +63,7 @@ def test_a_recording_is_as_long_as_the_timeline_and_loses_as_much(
 
 @given(program=replay_parts.programs(), costs=_COSTS)
 def test_slices_of_one_stream_follow_each_other(
-  program: program_lib.Program, costs: costs_lib.Costs
+  program: program_lib.Program, costs: streams.Costs
 ) -> None:
   recorded = recorder.record(program, costs)
   for stream in recorded.streams:
@@ -78,7 +77,7 @@ def test_slices_of_one_stream_follow_each_other(
 
 @given(program=replay_parts.programs(), costs=_COSTS)
 def test_a_collective_is_issued_before_it_runs_and_done_after(
-  program: program_lib.Program, costs: costs_lib.Costs
+  program: program_lib.Program, costs: streams.Costs
 ) -> None:
   recorded = recorder.record(program, costs)
   for ran in recorded.slices:
@@ -107,7 +106,7 @@ def test_the_trips_of_a_loop_that_are_alike_are_one_slice() -> None:
     ("wait", 30.0),
     ("folded", 98 * 50.0),
   ]
-  moving = [s for s in recorded.slices if s.stream != recording_lib.COMPUTE]
+  moving = [s for s in recorded.slices if s.stream != recorder.COMPUTE]
   assert [(s.kind, s.time_us) for s in moving] == [
     ("collective", 50.0),
     ("collective", 50.0),

@@ -14,10 +14,8 @@ import pytest
 
 import hlo_text
 from lagom_xla import cluster as cluster_lib
-from lagom_xla.cluster import gpu as gpu_lib
 from lagom_xla.costs import fusion
 from lagom_xla.costs import kernel as kernel_lib
-from lagom_xla.costs import scatter as scatter_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.passes import kernels as kernels_lib
 from lagom_xla.passes.kernel_work import scatters
@@ -54,15 +52,15 @@ _SCATTER = scatters.Scatter(
 def test_updates_of_one_row_try_as_often_as_others_are_in_flight() -> None:
   # Of 640 threads each, 422 updates fit 132 SMs of 2,048 threads. Two bf16
   # share a word.
-  tries = scatter_lib.num_tries(_SCATTER, H100)
+  tries = fusion.num_tries(_SCATTER, H100)
   in_flight = 132 * 2048 / 640
   assert tries == pytest.approx(16384 * 640 * (in_flight - 1) * 2)
 
 
 def test_text_collides_far_less_than_one_id() -> None:
-  worst_us = scatter_lib.worst_us(_SCATTER, H100)
-  assert scatter_lib.time_us(_SCATTER, H100) == pytest.approx(
-    worst_us * scatter_lib.collision(32000)
+  worst_us = fusion.worst_scatter_us(_SCATTER, H100)
+  assert fusion.scatter_us(_SCATTER, H100) == pytest.approx(
+    worst_us * fusion.collision(32000)
   )
   cost = kernel_lib.predict(_kernel(scatter=_SCATTER), H100)
   assert cost.run_us < worst_us / 10
@@ -99,7 +97,7 @@ def test_the_report_names_a_scatter_that_could_take_much_of_a_step() -> None:
 def test_the_collision_is_the_sum_of_zipfs_squared_shares(num_ids: int) -> None:
   weights = 1 / np.arange(1, num_ids + 1)
   shares = weights / weights.sum()
-  assert scatter_lib.collision(num_ids) == pytest.approx(
+  assert fusion.collision(num_ids) == pytest.approx(
     float(shares @ shares), rel=0.05
   )
 
@@ -111,11 +109,11 @@ def test_what_cannot_collide_needs_no_further_try(
   changes: dict[str, Any],
 ) -> None:
   scatter = dataclasses.replace(_SCATTER, **changes)
-  assert scatter_lib.num_tries(scatter, H100) == 0
+  assert fusion.num_tries(scatter, H100) == 0
 
 
 @pytest.mark.parametrize("gpu", [H100, A100], ids=["h100", "a100"])
-def test_no_share_is_more_than_all(gpu: gpu_lib.Gpu) -> None:
+def test_no_share_is_more_than_all(gpu: cluster_lib.Gpu) -> None:
   fitted = fusion.fitted(gpu)
   shares = [p.memory_share for p in fitted.patterns.values()]
   assert set(fitted.patterns) == set(PATTERNS)

@@ -5,11 +5,11 @@
 from __future__ import annotations
 
 from lagom_xla import cluster as cluster_lib
-from lagom_xla.costs import spread as spread_lib
+from lagom_xla.costs import uncertainty
 
 
 def test_every_part_has_a_spread_around_nothing():
-  for spread in spread_lib.spreads().values():
+  for spread in uncertainty.spreads().values():
     assert spread.n > 0 and spread.groups
     assert spread.low <= 0 <= spread.high
     assert 0 <= spread.median <= spread.p90
@@ -17,8 +17,8 @@ def test_every_part_has_a_spread_around_nothing():
 
 def test_pcie_alone_is_as_unknown_as_all_networks():
   near, far = (
-    spread_lib.of_collectives(cluster_lib.parse(name), is_between_nodes=False)
+    uncertainty.of_collectives(cluster_lib.parse(name), is_between_nodes=False)
     for name in ("1x8xh100", "1x8xl40s")
   )
-  assert far == spread_lib.spreads()["between_nodes"]
+  assert far == uncertainty.spreads()["between_nodes"]
   assert near.p90 < far.p90

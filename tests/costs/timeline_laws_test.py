@@ -9,8 +9,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 import pytest
 
-from lagom_xla.costs.replay import costs as costs_lib
 from lagom_xla.costs.replay import program as program_lib
+from lagom_xla.costs.replay import streams
 from lagom_xla.costs.replay import timeline
 import replay_parts
 from replay_parts import collective
@@ -25,7 +25,7 @@ StartCopy, WaitCopy = program_lib.StartCopy, program_lib.WaitCopy
 TWICE = replay_parts.slowing(lambda kernel_us, collective_us: 2.0)
 
 
-def _replay(*program, costs: costs_lib.Costs = TWICE) -> timeline.Timeline:
+def _replay(*program, costs: streams.Costs = TWICE) -> timeline.Timeline:
   return timeline.replay(program, costs)
 
 
@@ -121,7 +121,7 @@ def test_no_step_is_shorter_than_any_stream(program):
 
 def test_long_loops_are_not_replayed_trip_by_trip():
   launches = []
-  costs = costs_lib.Costs(
+  costs = streams.Costs(
     kernel=lambda kernel: launches.append(kernel) or TWICE.kernel(kernel),
     collective=TWICE.collective,
     copy=TWICE.copy,

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import pytest
 
-from lagom_xla.costs.replay import costs as costs_lib
 from lagom_xla.costs.replay import program as program_lib
+from lagom_xla.costs.replay import streams
 from lagom_xla.costs.replay import timeline
 import replay_parts
 from replay_parts import collective
@@ -29,7 +29,7 @@ BOTH_TWICE = replay_parts.slowing(lambda *_: 2.0, collective_factor=2.0)
 LATE = replay_parts.slowing(lambda *_: 1.0, wait_us=15.0)
 
 
-def _replay(*program, costs: costs_lib.Costs = TWICE) -> timeline.Timeline:
+def _replay(*program, costs: streams.Costs = TWICE) -> timeline.Timeline:
   return timeline.replay(program, costs)
 
 

@@ -20,7 +20,6 @@ from lagom_xla import cluster as cluster_lib
 from lagom_xla.compile import config as config_lib
 from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import scenario as scenario_lib
-from lagom_xla.costs import spread as spread_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.costs import uncertainty
 from lagom_xla.passes import hlo
@@ -191,25 +190,25 @@ def test_errors_of_what_two_plans_share_cancel():
 
 def test_a_step_is_known_no_better_than_its_replay():
   known = uncertainty.step_time(uncertainty.Times(mean_us=10.0, by_scenario={}))
-  steps = spread_lib.spreads()["steps"]
+  steps = uncertainty.spreads()["steps"]
   assert known.low == pytest.approx(10 * math.exp(steps.low))
   assert known.high == pytest.approx(10 * math.exp(steps.high))
 
 
 def test_a_fabric_that_hardly_anybody_measured_is_as_unknown_as_any():
-  pooled = spread_lib.spreads()["between_nodes"]
-  for name, spread in spread_lib.spreads().items():
+  pooled = uncertainty.spreads()["between_nodes"]
+  for name, spread in uncertainty.spreads().items():
     part, _, fabric = name.partition(".")
     if part == "between_nodes" and fabric and "calibrated" not in fabric:
       found = _network_spread(_over(fabric))
-      is_known = spread.n >= spread_lib.LEAST_FIGURES
+      is_known = spread.n >= uncertainty.LEAST_FIGURES
       assert found == (
         spread if is_known or spread.p90 >= pooled.p90 else pooled
       )
 
 
-def _network_spread(cluster: cluster_lib.Cluster) -> spread_lib.Spread:
-  return spread_lib.of_collectives(cluster, is_between_nodes=True)
+def _network_spread(cluster: cluster_lib.Cluster) -> uncertainty.Spread:
+  return uncertainty.of_collectives(cluster, is_between_nodes=True)
 
 
 @pytest.mark.parametrize("is_between_nodes", [False, True])
@@ -217,15 +216,15 @@ def _network_spread(cluster: cluster_lib.Cluster) -> spread_lib.Spread:
 def test_a_calibrated_cluster_is_never_known_less(
   monkeypatch, is_between_nodes, factor
 ):
-  known = spread_lib.spreads()
+  known = uncertainty.spreads()
   part = "between_nodes" if is_between_nodes else "within_nodes"
   plain = cluster_lib.parse("2x8xh100")
-  before = spread_lib.of_collectives(plain, is_between_nodes=is_between_nodes)
+  before = uncertainty.of_collectives(plain, is_between_nodes=is_between_nodes)
   calibrated = dataclasses.replace(before, p90=factor * before.p90, n=50)
   name = f"{part}.calibrated"
   fabric = f"{name}.{plain.node.fabric}"
   monkeypatch.setattr(
-    spread_lib,
+    uncertainty,
     "spreads",
     lambda: {**known, name: calibrated, fabric: calibrated},
   )
@@ -237,7 +236,7 @@ def test_a_calibrated_cluster_is_never_known_less(
   # The other reach has no factors.
   for is_asked in (False, True):
     spread, other = (
-      spread_lib.of_collectives(c, is_between_nodes=is_asked)
+      uncertainty.of_collectives(c, is_between_nodes=is_asked)
       for c in (cluster, plain)
     )
     is_narrower = is_asked == is_between_nodes and factor < 1

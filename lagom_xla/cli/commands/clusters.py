@@ -98,10 +98,9 @@ def add_calibrate(commands) -> None:
 def _run_calibrate(arguments: argparse.Namespace) -> None:
   from lagom_xla import cluster as cluster_lib
   from lagom_xla.calibrate import calibration as calibration_lib
-  from lagom_xla.calibrate import cluster_file
 
   path = pathlib.Path(arguments.out)
-  cluster_file.check(path)
+  calibration_lib.check(path)
   cluster = cluster_lib.parse(arguments.cluster)
   logs = [pathlib.Path(log) for log in arguments.logs]
   measured = calibration_lib.read(cluster, logs)
@@ -110,7 +109,7 @@ def _run_calibrate(arguments: argparse.Namespace) -> None:
   result = calibration_lib.calibrate(cluster, measured)
   for line in result.notes:
     options.say(line)
-  cluster_file.write(path, result.cluster, result.sources)
+  calibration_lib.write(path, result.cluster, result.sources)
   if arguments.format == "json":
     from lagom_xla import validation
     from lagom_xla.report.printed import calibration as printed

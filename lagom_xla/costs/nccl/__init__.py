@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """NCCL's own decisions: what it would choose for a collective, and why.
 
-`topology` describes a node, `channels` and `graph` find rings and trees in it,
-`latency` and `bandwidth` describe what runs on them, `launch` and `p2p` say in
-how many channels and chunks, and `choice` makes NCCL's decision from these;
+`topology` describes a node, `graph` finds rings and trees in it, `model` has
+the latency and bandwidth of what runs on them, `launch` says in how many
+channels and chunks, and `choice` makes NCCL's decision from these;
 `aggregation` says for which arrays of a combined collective it makes one. Other
 packages need only the names below.
 """
@@ -23,8 +23,8 @@ from lagom_xla.costs.nccl.launch import chunk_grain_bytes
 from lagom_xla.costs.nccl.launch import chunk_slots
 from lagom_xla.costs.nccl.launch import max_channels
 from lagom_xla.costs.nccl.launch import max_chunk_bytes
-from lagom_xla.costs.nccl.terms import EXCHANGES
-from lagom_xla.costs.nccl.terms import SEND_RECV
+from lagom_xla.costs.nccl.model import EXCHANGES
+from lagom_xla.costs.nccl.model import SEND_RECV
 from lagom_xla.costs.nccl.topology import Communicator
 
 __all__ = [

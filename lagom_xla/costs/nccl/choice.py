@@ -4,13 +4,13 @@
 
 NCCL predicts latency + bytes / bandwidth for every algorithm and protocol, runs
 the pair with the least, and takes fewer channels for few bytes. This module
-does the same as NCCL 2.32, with the equations of latency.py and bandwidth.py.
+does the same as NCCL 2.32, with the equations of model.py.
 It is what a tuner starts from and must beat, not what a GPU measures: in NCCL's
 model neither channels nor chunks change the time.
 
 Verified against the real library on H100, A100 and B200 nodes, 1 to 16 of
 them, and on parts of nodes. NCCL has no model of sends and receives (permutes,
-all-to-alls); for those see p2p.py.
+all-to-alls); for those see launch.py.
 
 Not modelled: CollNet (SHARP), registered and symmetric buffers, environment
 variables and configurations that change NCCL's defaults.
@@ -19,6 +19,13 @@ Sizes are NCCL's: of an all-reduce, broadcast or reduce the tensor, of an
 all-gather or reduce-scatter the whole buffer (all ranks' parts), of a permute
 what each rank sends, of an all-to-all the whole buffer of a rank. Rates end in
 _gbps and mean 1e9 bytes per second.
+
+Scripts that a cloud starts its jobs with leave NCCL less to choose from.
+Google's do so between nodes, for what its transports were made for:
+
+- TCPX: NCCL_ALGO=Ring and NCCL_PROTO=Simple (google/nccl-plugin-gpudirecttcpx).
+- TCPXO: each nccl-env-profile has Simple in NCCL_PROTO, some LL128, none LL
+  (google/nccl-plugin-gpudirect-tcpxo, tcpxo_scripts/, at 04815d1).
 """
 
 from __future__ import annotations
@@ -29,13 +36,26 @@ import math
 
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import validation
-from lagom_xla.costs.nccl import bandwidth as bandwidth_lib
-from lagom_xla.costs.nccl import latency as latency_lib
 from lagom_xla.costs.nccl import launch as launch_lib
-from lagom_xla.costs.nccl import p2p as p2p_lib
-from lagom_xla.costs.nccl import profiles
-from lagom_xla.costs.nccl import terms as terms_lib
+from lagom_xla.costs.nccl import model
 from lagom_xla.costs.nccl import topology
+
+
+def _scripts_allow(
+  cluster: cluster_lib.Cluster,
+  communicator: topology.Communicator,
+  algorithm: str,
+  protocol: str,
+) -> bool:
+  """Whether NCCL may take the pair."""
+  if communicator.num_nodes == 1:
+    return True
+  match cluster.node.fabric:
+    case "tcpx":
+      return (algorithm, protocol) == ("ring", "simple")
+    case "tcpxo":
+      return protocol != "ll"
+  return True
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -63,23 +83,23 @@ def candidates(
   """The (algorithm, protocol) pairs that NCCL could run, in NCCL's order.
 
   A single rank has one, "ring" and "simple", as NCCL reports it. Where scripts
-  of its cloud leave it fewer (profiles.py), it has those.
+  of its cloud leave it fewer (see above), it has those.
 
   Raises:
     ValueError: no such kind.
   """
-  terms = terms_lib.terms_of(cluster, communicator, kind)
-  if kind in terms_lib.SEND_RECV:
+  terms = model.terms_of(cluster, communicator, kind)
+  if kind in model.SEND_RECV:
     return (("p2p", "ll"), ("p2p", "simple"))
   if communicator.num_ranks == 1:
     return (("ring", "simple"),)
   return tuple(
     (algorithm, protocol)
-    for algorithm in terms_lib.ALGORITHMS
-    for protocol in terms_lib.PROTOCOLS
-    if terms_lib.exists(terms, algorithm, protocol)
-    and (protocol != "ll128" or terms_lib.allows_ll128(terms, algorithm))
-    and profiles.allows(cluster, communicator, algorithm, protocol)
+    for algorithm in model.ALGORITHMS
+    for protocol in model.PROTOCOLS
+    if model.exists(terms, algorithm, protocol)
+    and (protocol != "ll128" or model.allows_ll128(terms, algorithm))
+    and _scripts_allow(cluster, communicator, algorithm, protocol)
   )
 
 
@@ -106,11 +126,11 @@ def predicted_time_us(
     ValueError: no such kind, or NCCL has no model of the pair here.
   """
   pair = (cluster, communicator, kind, algorithm, protocol)
-  terms = terms_lib.terms_of(cluster, communicator, kind)
+  terms = model.terms_of(cluster, communicator, kind)
   latency, bandwidth = latency_us(*pair), bandwidth_gbps(*pair)
   # log2 of the size in units of 64 B: the index of the tables.
   size_index = (num_bytes >> 6).bit_length() - 1
-  row = bandwidth_lib.TREE_CORRECTION[terms_lib.PROTOCOLS.index(protocol)]
+  row = model.TREE_CORRECTION[model.PROTOCOLS.index(protocol)]
   if algorithm == "tree" and 0 <= size_index < 23:
     bandwidth *= row[size_index]
   if algorithm == "nvlstree" and 0 <= size_index < 24 and terms.blackwell_x86:
@@ -120,7 +140,7 @@ def predicted_time_us(
   return latency + num_bytes / (1e3 * bandwidth)
 
 
-def _plateau(terms: terms_lib.Terms, num_bytes: int) -> float:
+def _plateau(terms: model.Terms, num_bytes: int) -> float:
   """How much longer large Simple rings take to start, as a factor.
 
   NCCL 2.32 knows it of all-reduces between nodes, and of all rings in a node of
@@ -129,7 +149,7 @@ def _plateau(terms: terms_lib.Terms, num_bytes: int) -> float:
   communicator = terms.communicator
   share = num_bytes // (communicator.num_ranks * terms.graphs.num_channels)
   excess = 0.4 if terms.capability >= 80 else 0.9
-  if share < 64 or terms.kind in terms_lib.ROOTED:
+  if share < 64 or terms.kind in model.ROOTED:
     return 1.0
   if communicator.num_nodes > 1:
     return 1 + excess if terms.kind == "all-reduce" else 1.0
@@ -180,11 +200,11 @@ def _parts(
   algorithm: str,
   protocol: str,
 ) -> tuple[float, float]:
-  terms = terms_lib.terms_of(cluster, communicator, kind)
-  if kind in terms_lib.SEND_RECV:
+  terms = model.terms_of(cluster, communicator, kind)
+  if kind in model.SEND_RECV:
     known = algorithm == "p2p" and protocol in ("ll", "simple")
   else:
-    known = terms_lib.exists(terms, algorithm, protocol)
+    known = model.exists(terms, algorithm, protocol)
   if not known:
     raise ValueError(
       f"NCCL has no {algorithm!r} with {protocol!r} for {kind} on "
@@ -192,14 +212,14 @@ def _parts(
     )
   if communicator.num_ranks == 1:
     return 0.0, math.inf
-  if kind in terms_lib.SEND_RECV:
+  if kind in model.SEND_RECV:
     return (
-      p2p_lib.latency_us(terms, protocol),
-      p2p_lib.bandwidth_gbps(cluster, terms),
+      launch_lib.send_recv_latency_us(terms, protocol),
+      launch_lib.send_recv_gbps(cluster, terms),
     )
   return (
-    latency_lib.latency_us(terms, algorithm, protocol),
-    bandwidth_lib.bandwidth_gbps(terms, algorithm, protocol),
+    model.latency_us(terms, algorithm, protocol),
+    model.bandwidth_gbps(terms, algorithm, protocol),
   )
 
 
@@ -221,13 +241,13 @@ def default_setting(
     ValueError: no such kind.
   """
   key = (cluster, communicator, kind)
-  terms = terms_lib.terms_of(*key)
+  terms = model.terms_of(*key)
   if communicator.num_ranks == 1:
     algorithm, protocol = candidates(*key)[-1]
     channels, chunk = 0, launch_lib.max_chunk_bytes(algorithm, protocol)
-  elif kind in terms_lib.SEND_RECV:
+  elif kind in model.SEND_RECV:
     algorithm = "p2p"
-    protocol, channels, chunk = p2p_lib.launch(cluster, terms, num_bytes)
+    protocol, channels, chunk = launch_lib.send_recv(cluster, terms, num_bytes)
   else:
     algorithm, protocol = min(
       reversed(candidates(*key)),

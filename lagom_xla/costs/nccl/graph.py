@@ -30,13 +30,122 @@ Rates end in _gbps and mean 1e9 bytes per second, in one direction.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 import dataclasses
 import functools
+import math
 from typing import Literal
 
 from lagom_xla import cluster as cluster_lib
-from lagom_xla.costs.nccl import channels as channels_lib
 from lagom_xla.costs.nccl import topology
+
+MAX_CHANNELS = 64  # MAXCHANNELS, device.h
+EPSILON = 1e-6  # NCCL rounds what is left of links to 0.001 GB/s.
+
+
+def best(
+  node: topology.Node,
+  fits: Callable[[float], int],
+  *,
+  total_gbps: float,
+  most: int,
+  least: int = 1,
+  prefers_more: bool = False,
+) -> tuple[int, float]:
+  """The first pass of ncclTopoCompute: the largest count times speed.
+
+  Args:
+    node: the node.
+    fits: how many channels of a speed there can be.
+    total_gbps: caps `least` channels of the first speed tried.
+    most: enough channels to stop.
+    least: too few below this.
+    prefers_more: whether more channels win even at a smaller product.
+
+  Returns:
+    The channels and their speed; NCCL's fallback, one of 0.1 GB/s, where
+    nothing fits.
+  """
+  speeds, first = node.speeds, 0
+  while first < len(speeds) - 1 and (
+    speeds[first] > node.max_gbps + EPSILON
+    or speeds[first] * least > total_gbps + EPSILON
+  ):
+    first += 1
+  count, gbps = 0, 0.0
+  for speed in speeds[first:]:
+    if count and speed / gbps <= 0.49:
+      break
+    found = fits(speed)
+    if found >= least and (
+      found * speed > count * gbps or (prefers_more and found > count)
+    ):
+      count, gbps = found, speed
+      if count == most:
+        break
+    if count * gbps >= node.total_gbps - EPSILON:
+      break
+  return (count, gbps) if count else (1, 0.1)
+
+
+def split_channels(
+  node: topology.Node, count: int, gbps: float, most: int
+) -> tuple[int, float]:
+  """Fast channels become two of half the speed (ncclTopoDupChannels)."""
+  if gbps < 25 or (node.capability > 80 and gbps < 50 and count > 4):
+    return count, gbps
+  doubled = min(2 * count, most)
+  return doubled, gbps / math.ceil(doubled / count)
+
+
+def links_carry(
+  node: topology.Node,
+  count: int,
+  gbps: float,
+  *,
+  rotates: bool,
+  relayed_gbps: float = 0.0,
+) -> bool:
+  """Whether the links between GPUs carry that many rings or trees.
+
+  Args:
+    node: the node.
+    count: rings or trees.
+    gbps: rate of each.
+    rotates: whether they end at GPUs in turn; the last GPU of each sends only
+      to an adapter, or not at all.
+    relayed_gbps: what one GPU sends by way of another to reach an adapter.
+  """
+  if node.num_gpus == 1:
+    return True
+  sends = count * gbps * node.pcie_overhead
+  if rotates and node.crosses_nodes:
+    sends = (count - count // node.num_gpus) * gbps * node.pcie_overhead
+  elif rotates:
+    turns = sends * (node.num_gpus - 1) / node.num_gpus
+    # Trees of more than two GPUs are found only with some room to spare.
+    sends = min(sends, turns / (0.9 if node.num_gpus > 2 else 1.0))
+  if not node.over_nvlink and count * gbps > node.socket_gbps + EPSILON:
+    return False
+  # On PCIe half of what is relayed already passes a link of its own.
+  relayed = relayed_gbps if node.over_nvlink else relayed_gbps / 2
+  return sends + relayed <= node.link_gbps + EPSILON
+
+
+def nic_channels(node: topology.Node, gbps: float) -> int:
+  """How many channels of that rate the adapters carry, and their GPUs."""
+  if not node.crosses_nodes:
+    return MAX_CHANNELS
+  return min(
+    node.num_nics * whole(node.nic_gbps / gbps),
+    node.num_gpus * whole(node.pcie_gbps / gbps),
+  )
+
+
+def whole(ratio: float) -> int:
+  """A ratio of rates rounded down, unless it is next to whole."""
+  return int(ratio + EPSILON)
+
 
 _MAX_NVLS_HEADS = 32  # NCCL_MAX_NVLS_ARITY, device.h
 _Detour = Literal["none", "gpu", "cpu"]
@@ -99,9 +208,7 @@ def search(
   )
   ring = _ring(node)
   tree = _tree(node, ring.num_channels)
-  channels = min(
-    channels_lib.MAX_CHANNELS, 2 * min(ring.num_channels, tree.num_channels)
-  )
+  channels = min(MAX_CHANNELS, 2 * min(ring.num_channels, tree.num_channels))
   # Two compute channels per ring, four where few rings must carry fast
   # networks (ncclTopoPostset, graph/connect.cc).
   if (
@@ -115,21 +222,17 @@ def search(
 
 
 def _ring(node: topology.Node) -> Graph:
-  most = channels_lib.MAX_CHANNELS // 2
+  most = MAX_CHANNELS // 2
   rotates = node.crosses_nodes and node.num_nics >= node.num_gpus
 
   def fits(gbps: float) -> int:
-    count = min(most, channels_lib.nic_channels(node, gbps))
-    while count and not channels_lib.links_carry(
-      node, count, gbps, rotates=rotates
-    ):
+    count = min(most, nic_channels(node, gbps))
+    while count and not links_carry(node, count, gbps, rotates=rotates):
       count -= 1
     return count
 
-  count, gbps = channels_lib.best(
-    node, fits, total_gbps=node.total_gbps, most=most
-  )
-  count, gbps = channels_lib.split(node, count, gbps, most)
+  count, gbps = best(node, fits, total_gbps=node.total_gbps, most=most)
+  count, gbps = split_channels(node, count, gbps, most)
   through: _Detour = "none"
   if node.crosses_nodes and node.num_nics < node.num_gpus:
     # The last GPU of a ring sends by way of the one beside the adapter.
@@ -155,8 +258,8 @@ def _tree(node: topology.Node, wanted: int) -> Graph:
 
   def fits(intra_gbps: float, inter_gbps: float, rotates: bool) -> bool:
     through_peer = node.crosses_nodes and not is_chain
-    num_carried = channels_lib.nic_channels(node, inter_gbps)
-    return num_carried >= wanted and channels_lib.links_carry(
+    num_carried = nic_channels(node, inter_gbps)
+    return num_carried >= wanted and links_carry(
       node,
       wanted,
       intra_gbps,
@@ -170,14 +273,14 @@ def _tree(node: topology.Node, wanted: int) -> Graph:
   if node.crosses_nodes:
     rotates = node.num_nics >= size
   total = node.total_gbps * (size / (size - 1) if size > 1 else 1)
-  count, gbps = channels_lib.best(
+  count, gbps = best(
     node,
     lambda s: wanted if fits(s, s, rotates) else 0,
     total_gbps=total,
     least=wanted,
     most=wanted,
   )
-  count, gbps = channels_lib.split(node, count, gbps, wanted)
+  count, gbps = split_channels(node, count, gbps, wanted)
   rotates &= is_chain or size <= 5
   intra = gbps
   for faster in reversed([s for s in node.speeds if s > gbps]):
@@ -206,9 +309,9 @@ def _nvls(node: topology.Node) -> Graph | None:
   available = min(most, node.num_nics) if node.crosses_nodes else most
 
   def fits(gbps: float) -> int:
-    return min(available, channels_lib.whole(node.link_gbps / gbps) - 1)
+    return min(available, whole(node.link_gbps / gbps) - 1)
 
-  count, intra = channels_lib.best(
+  count, intra = best(
     node,
     fits,
     total_gbps=node.total_gbps * node.num_gpus / (node.num_gpus - 1),
@@ -219,7 +322,7 @@ def _nvls(node: topology.Node) -> Graph | None:
   inter = intra
   for faster in reversed([s for s in node.speeds if s > intra]):
     if inter >= 2 * intra or (
-      node.crosses_nodes and faster > node.nic_gbps + channels_lib.EPSILON
+      node.crosses_nodes and faster > node.nic_gbps + EPSILON
     ):
       break
     inter = faster

@@ -22,9 +22,8 @@ import dataclasses
 
 from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import nccl
-from lagom_xla.costs.replay import costs as costs_lib
-from lagom_xla.costs.replay import in_flight
 from lagom_xla.costs.replay import program as program_lib
+from lagom_xla.costs.replay import streams
 from lagom_xla.costs.replay import timeline
 
 # Replays of a segment that are remembered; the oldest goes first.
@@ -75,7 +74,7 @@ class IncrementalReplay:
     program: program_lib.Program,
     *,
     key_of: Mapping[str, Key],
-    costs_under: Callable[[Configuration], costs_lib.Costs],
+    costs_under: Callable[[Configuration], streams.Costs],
   ):
     """Cuts the program; replays nothing yet.
 
@@ -103,9 +102,9 @@ class IncrementalReplay:
         self._starts.setdefault(key, []).append(position)
         self._beside[key] = set()
     # What is in flight at the start of each segment and at the end.
-    self._in_flight = [in_flight.State()] * (len(self._segments) + 1)
+    self._in_flight = [streams.State()] * (len(self._segments) + 1)
     self._states: list[_State | None] = [None] * (len(self._segments) + 1)
-    self._remembered: list[dict[_State, tuple[_Replayed, in_flight.State]]] = [
+    self._remembered: list[dict[_State, tuple[_Replayed, streams.State]]] = [
       {} for _ in self._segments
     ]
 
@@ -180,8 +179,8 @@ class IncrementalReplay:
     self,
     position: int,
     configuration: Configuration,
-    costs: costs_lib.Costs,
-  ) -> tuple[_Replayed, in_flight.State]:
+    costs: streams.Costs,
+  ) -> tuple[_Replayed, streams.State]:
     state = (
       self._states[position],
       *map(configuration.__getitem__, self._keys[position]),

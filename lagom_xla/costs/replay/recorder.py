@@ -8,30 +8,269 @@ A loop's trips are recorded until one starts in the state that the one before
 started in. The trips that are left run like that one; they are one slice of
 each stream, a fold. What is in flight there ends at the fold, and what is like
 it goes on after the fold.
+
+A recording of a replay: what ran on which stream, from when to when.
+
+`timeline.py` keeps sums, which is all that a search compares; a recording keeps
+each kernel, wait and collective, for pictures and traces. `recorder.py` makes
+one.
+
+The motion of one stream's collectives or copies: issued, begun, ended, done.
+
+The stream runs them one after the other in the order in which they were issued.
+
+The streams of copies that a recorder moves: they keep when each ran.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import collections
+from collections.abc import Callable, Iterator
+import dataclasses
 import itertools
 from typing import Any
 
+from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import kernel as kernel_lib
-from lagom_xla.costs.replay import costs as costs_lib
-from lagom_xla.costs.replay import in_flight
-from lagom_xla.costs.replay import in_motion
 from lagom_xla.costs.replay import program as program_lib
-from lagom_xla.costs.replay import recorded_copies
-from lagom_xla.costs.replay import recording as recording_lib
+from lagom_xla.costs.replay import streams
 from lagom_xla.costs.replay import streams as streams_lib
 from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import copies as copies_lib
 from lagom_xla.passes import kernels as kernels_lib
 
+# Streams of a recording; those of copies have the names that they have.
+COMPUTE = "compute"
+COMMUNICATION = "communication"
 
-def record(
-  program: program_lib.Program, costs: costs_lib.Costs
-) -> recording_lib.Recording:
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Slice:
+  """What one stream did for a time; times in microseconds from the start.
+
+  Attributes:
+    stream: COMPUTE, COMMUNICATION or a stream of copies.
+    kind: "kernel", "wait" (the compute stream held by a collective or copy),
+      "collective", "copy" or "folded" (trips of a loop that are like the last).
+    name: of the instruction; of a wait, what is waited for; "" of a fold.
+    begin_us: when it began.
+    end_us: when it ended.
+    lone_us: what it takes alone: a kernel, or all of a collective or copy. Of
+      folded trips, all their kernels alone.
+    lost_us: collective or copy -> what a kernel lost to it, 0 if nothing; of
+      folded trips, what their kernels lost. Names say what it ran beside.
+    issued_us: when its start was reached, of collectives and copies.
+    done_us: when its done had been passed; of one that is never awaited, when
+      it ended.
+    num_trips: how many trips a fold stands for; 0 otherwise.
+    wait_us: of folded trips, all their waits.
+    num_channels: of a collective.
+  """
+
+  stream: str
+  kind: str
+  name: str
+  begin_us: float
+  end_us: float
+  lone_us: float = 0.0
+  lost_us: tuple[tuple[str, float], ...] = ()
+  issued_us: float = 0.0
+  done_us: float = 0.0
+  num_trips: int = 0
+  wait_us: float = 0.0
+  num_channels: int = 0
+
+  @property
+  def time_us(self) -> float:
+    """How long it ran."""
+    return self.end_us - self.begin_us
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Recording:
+  """A replayed step, slice by slice.
+
+  Attributes:
+    step_time_us: as the timeline's.
+    slices: in the order in which they ended; those of one stream follow each
+      other.
+  """
+
+  step_time_us: float
+  slices: tuple[Slice, ...]
+
+  @property
+  def streams(self) -> tuple[str, ...]:
+    """Its streams, that of kernels first."""
+    found = dict.fromkeys([COMPUTE, *(s.stream for s in self.slices)])
+    return tuple(found)
+
+
+@dataclasses.dataclass(slots=True)
+class Run:
+  """One collective or host copy as it ran once; times in microseconds.
+
+  Attributes:
+    name: of it.
+    cost: of it alone.
+    issued_us: when its start was reached.
+    begin_us: when it began; None before.
+    end_us: when it ended; None before.
+    done_us: when its done had been passed; None before.
+  """
+
+  name: str
+  cost: collective_lib.CollectiveCost
+  issued_us: float
+  begin_us: float | None = None
+  end_us: float | None = None
+  done_us: float | None = None
+
+
+class Motion:
+  """What one stream runs, and has run.
+
+  Attributes:
+    ended: what has run, in order.
+  """
+
+  def __init__(self) -> None:
+    self.ended: list[Run] = []
+    self._queue: collections.deque[Run] = collections.deque()
+    self._awaited: dict[str, collections.deque[Run]] = collections.defaultdict(
+      collections.deque
+    )
+
+  def __len__(self) -> int:
+    """How many have not ended."""
+    return len(self._queue)
+
+  def issue(
+    self, name: str, cost: collective_lib.CollectiveCost, now_us: float
+  ) -> None:
+    """Puts one on the stream."""
+    run = Run(name, cost, now_us)
+    self._queue.append(run)
+    self._awaited[name].append(run)
+
+  def begin(self, now_us: float) -> None:
+    """Begins the first one, if there is one that has not begun."""
+    if self._queue and self._queue[0].begin_us is None:
+      self._queue[0].begin_us = now_us
+
+  def end(self, now_us: float) -> None:
+    """Ends the first one."""
+    run = self._queue.popleft()
+    if run.begin_us is None:
+      run.begin_us = now_us
+    run.end_us = now_us
+    self.ended.append(run)
+
+  def done(self, name: str, now_us: float) -> None:
+    """Passes the done of the oldest one of a name, if it has none so far."""
+    if waiting := self._awaited[name]:
+      waiting.popleft().done_us = now_us
+
+  def skip(self, now_us: float, until_us: float, trip_us: float) -> bool:
+    """Lets a time pass in which others ran as these did in the last trip.
+
+    The one that is running ends, and what was issued is issued again after it.
+
+    Args:
+      now_us: when the trip ended.
+      until_us: when others like it have ended.
+      trip_us: how long the trip was.
+
+    Returns:
+      Whether anything ran in the trip.
+    """
+    has_run = bool(self._queue) or (
+      bool(self.ended) and (self.ended[-1].end_us or 0.0) > now_us - trip_us
+    )
+    if self._queue and self._queue[0].begin_us is not None:
+      running = self._queue[0]
+      cut = dataclasses.replace(running, end_us=now_us, done_us=now_us)
+      self.ended.append(cut)
+      running.begin_us = until_us
+    for run in self._queue:
+      run.issued_us = until_us
+    return has_run
+
+  def slices(self, stream: str, kind: str) -> Iterator[Slice]:
+    """What has run, as slices of a recording.
+
+    Args:
+      stream: this one's name.
+      kind: of its slices.
+    """
+    for run in self.ended:
+      assert run.begin_us is not None and run.end_us is not None
+      yield Slice(
+        stream=stream,
+        kind=kind,
+        name=run.name,
+        begin_us=run.begin_us,
+        end_us=run.end_us,
+        lone_us=run.cost.time_us,
+        issued_us=run.issued_us,
+        done_us=run.end_us if run.done_us is None else run.done_us,
+        num_channels=run.cost.num_channels,
+      )
+
+
+class RecordedCopies(streams.CopyStreams):
+  """Streams of copies that keep when each copy ran.
+
+  Attributes:
+    motions: what each stream ran, by its name.
+  """
+
+  def __init__(self, beside: streams.Beside, now: Callable[[], float]):
+    """Starts with no copy in flight.
+
+    Args:
+      beside: what a kernel and a copy do to each other.
+      now: tells the time, in microseconds.
+    """
+    super().__init__(beside)
+    self.motions: dict[str, Motion] = collections.defaultdict(Motion)
+    self._now = now
+
+  def start(
+    self,
+    copy: copies_lib.Copy,
+    cost: collective_lib.CollectiveCost,
+    weight: float,
+  ) -> None:
+    """See `copy_streams.CopyStreams`."""
+    super().start(copy, cost, weight)
+    if cost.time_us > 0:
+      motion = self.motions[copy.stream]
+      motion.issue(copy.name, cost, self._now())
+      if len(motion) == 1:
+        motion.begin(self._now())
+
+  def advance(
+    self, us: float, beside: kernel_lib.KernelCost | None = None
+  ) -> None:
+    """See `copy_streams.CopyStreams`."""
+    if not self:
+      return
+    ends_us = [
+      (e.copy.stream, e.left_us * self._factor(beside, e)) for e in self
+    ]
+    super().advance(us, beside)
+    left = collections.Counter(e.copy.stream for e in self)
+    now_us = dict.fromkeys(self.motions, self._now())
+    for stream, left_us in ends_us:
+      motion = self.motions[stream]
+      if len(motion) > left[stream]:
+        now_us[stream] += left_us
+        motion.end(now_us[stream])
+        motion.begin(now_us[stream])
+
+
+def record(program: program_lib.Program, costs: streams_lib.Costs) -> Recording:
   """Replays a program from empty streams, and keeps what ran when.
 
   Args:
@@ -42,9 +281,7 @@ def record(
   streams.run(program)
   streams.drain()
   slices = sorted(streams.recorded(), key=lambda s: (s.end_us, s.begin_us))
-  return recording_lib.Recording(
-    step_time_us=streams.now_us, slices=tuple(slices)
-  )
+  return Recording(step_time_us=streams.now_us, slices=tuple(slices))
 
 
 class _Recorder(streams_lib.Streams):
@@ -54,22 +291,20 @@ class _Recorder(streams_lib.Streams):
   trip, and then the others.
   """
 
-  def __init__(self, costs: costs_lib.Costs):
+  def __init__(self, costs: streams_lib.Costs):
     super().__init__(costs)
     self._clock_us = 0.0
     self._trips = 1.0  # The weight of the trip that is being recorded.
-    self._slices: list[recording_lib.Slice] = []
-    self._sent = in_motion.Motion()
-    self._copies = recorded_copies.RecordedCopies(
-      costs.beside, lambda: self._clock_us
-    )
+    self._slices: list[Slice] = []
+    self._sent = Motion()
+    self._copies = RecordedCopies(costs.beside, lambda: self._clock_us)
     self.copies = self._copies
     self._lost_us: dict[str, float] = {}
 
-  def recorded(self) -> Iterator[recording_lib.Slice]:
+  def recorded(self) -> Iterator[Slice]:
     """All slices, once everything has run."""
     yield from self._slices
-    yield from self._sent.slices(recording_lib.COMMUNICATION, "collective")
+    yield from self._sent.slices(COMMUNICATION, "collective")
     for stream, motion in self._copies.motions.items():
       yield from motion.slices(stream, "copy")
 
@@ -116,7 +351,7 @@ class _Recorder(streams_lib.Streams):
       wait_us=num_trips * wait_us,
       num_trips=num_trips,
     )
-    moving = (recording_lib.COMMUNICATION, self._sent)
+    moving = (COMMUNICATION, self._sent)
     for stream, motion in (moving, *self._copies.motions.items()):
       if motion.skip(begin_us, self._clock_us, trip_us):
         self._add(
@@ -133,13 +368,13 @@ class _Recorder(streams_lib.Streams):
     kind: str,
     name: str,
     begin_us: float,
-    stream: str = recording_lib.COMPUTE,
+    stream: str = COMPUTE,
     **more: Any,
   ) -> None:
     """Adds what a stream did until now, if that took time."""
     if self._clock_us > begin_us:
       self._slices.append(
-        recording_lib.Slice(
+        Slice(
           stream=stream,
           kind=kind,
           name=name,
@@ -185,7 +420,7 @@ class _Recorder(streams_lib.Streams):
     self,
     name: str,
     kernel: kernel_lib.KernelCost,
-    head: in_flight.InFlight,
+    head: streams_lib.InFlight,
     left: float,
   ) -> float:
     pair = name, head.collective.name
@@ -200,7 +435,7 @@ class _Recorder(streams_lib.Streams):
   def _run_before(
     self,
     kernel: kernel_lib.KernelCost,
-    head: in_flight.InFlight | None,
+    head: streams_lib.InFlight | None,
     left: float,
   ) -> float:
     done = super()._run_before(kernel, head, left)

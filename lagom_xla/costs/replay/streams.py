@@ -13,21 +13,241 @@ Copies (`copy_streams.py`) go on beside both.
 Loops are replayed until an iteration starts in the state that the previous one
 started in, and that iteration then stands for all that are left. Of a
 conditional's branches the slowest counts.
+
+Costs that a replay asks for: of parts alone, and of two side by side.
+
+Collectives and copies in flight between two parts of a program.
+
+The streams of copies, moved forward with the time that passes.
+
+Copies of one stream follow one another; streams run side by side. No copy takes
+SMs. The link to the host bounds a host copy, which takes a few hundredths of
+the memory's bandwidth, so nothing on the GPU slows it. The memory bounds a
+device copy, which a kernel beside it slows as it slows a collective.
 """
 
 from __future__ import annotations
 
 import collections
+from collections.abc import Callable, Iterable, Iterator
 import dataclasses
+import math
 
+from lagom_xla.costs import collective as collective_lib
+from lagom_xla.costs import contention
 from lagom_xla.costs import kernel as kernel_lib
-from lagom_xla.costs.replay import copy_streams
-from lagom_xla.costs.replay import costs as costs_lib
-from lagom_xla.costs.replay import in_flight
 from lagom_xla.costs.replay import program as program_lib
 from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import copies as copies_lib
 from lagom_xla.passes import kernels as kernels_lib
+
+Beside = Callable[
+  [kernel_lib.KernelCost, collective_lib.CollectiveCost], contention.Beside
+]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Costs:
+  """What the streams ask for.
+
+  Attributes:
+    kernel: cost of a kernel alone.
+    collective: cost of a collective alone, as it is configured.
+    copy: cost of a copy alone.
+    beside: what a kernel and a collective, or a copy, do to each other.
+  """
+
+  kernel: Callable[[kernels_lib.Kernel], kernel_lib.KernelCost]
+  collective: Callable[
+    [collectives_lib.Collective], collective_lib.CollectiveCost
+  ]
+  copy: Callable[[copies_lib.Copy], collective_lib.CollectiveCost]
+  beside: Beside
+
+
+@dataclasses.dataclass(slots=True)
+class InFlight:
+  """A collective on the communication stream.
+
+  Attributes:
+    collective: which one.
+    cost: of it alone.
+    left_us: what is left of it, at its lone pace.
+    wait_us: how long it still waits for SMs.
+  """
+
+  collective: collectives_lib.Collective
+  cost: collective_lib.CollectiveCost
+  left_us: float
+  wait_us: float = 0.0
+
+
+@dataclasses.dataclass(slots=True)
+class CopyInFlight:
+  """A copy on its stream.
+
+  Attributes:
+    copy: which one.
+    cost: of it alone.
+    left_us: what is left of it.
+  """
+
+  copy: copies_lib.Copy
+  cost: collective_lib.CollectiveCost
+  left_us: float
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class State:
+  """All that is in flight.
+
+  Attributes:
+    collectives: on the communication stream, the running one first.
+    copies: on the streams of copies, those of one stream in its order.
+  """
+
+  collectives: tuple[InFlight, ...] = ()
+  copies: tuple[CopyInFlight, ...] = ()
+
+  def signature(self) -> tuple[object, ...]:
+    """What states share from which streams go on alike, to 1e-9 µs."""
+    return (
+      *(
+        (e.collective.name, e.cost, round(e.left_us, 9), round(e.wait_us, 9))
+        for e in self.collectives
+      ),
+      *((e.copy.name, round(e.left_us, 9)) for e in self.copies),
+    )
+
+
+# A copy with less than this left is finished.
+_NEGLIGIBLE_US = 1e-9
+
+
+class CopyStreams:
+  """The streams of copies in motion.
+
+  Times accumulate with a weight, as those of `streams.Streams` do.
+
+  Attributes:
+    lone_us: copies alone, summed.
+    wait_us: waits for each copy, by its name.
+    slowdown_us: what kernels lost to each copy, by its name.
+  """
+
+  def __init__(
+    self,
+    beside: Beside,
+    copies: Iterable[CopyInFlight] = (),
+  ):
+    """Starts with some copies in flight.
+
+    Args:
+      beside: what a kernel and a copy do to each other.
+      copies: in the order of starts. They are copied.
+    """
+    self.lone_us = 0.0
+    self.wait_us: dict[str, float] = collections.defaultdict(float)
+    self.slowdown_us: dict[str, float] = collections.defaultdict(float)
+    self._beside = beside
+    self._queues: dict[str, collections.deque[CopyInFlight]] = {}
+    for entry in copies:
+      self._append(dataclasses.replace(entry))
+
+  def __bool__(self) -> bool:
+    """Whether a copy is in flight."""
+    return bool(self._queues)
+
+  def __iter__(self) -> Iterator[CopyInFlight]:
+    """The copies in flight, stream by stream."""
+    for queue in self._queues.values():
+      yield from queue
+
+  def next_end_us(self, kernel: kernel_lib.KernelCost) -> float:
+    """Time until the first copy ends, beside a kernel."""
+    if not self._queues:
+      return math.inf
+    return min(e.left_us * self._factor(kernel, e) for e in self._running)
+
+  @property
+  def last(self) -> list[copies_lib.Copy]:
+    """The last copy of each stream."""
+    return [queue[-1].copy for queue in self._queues.values()]
+
+  def lost_us(self, kernel: kernel_lib.KernelCost) -> float:
+    """What a kernel loses if it runs beside the same copies all along."""
+    if not self._queues:  # As nearly always.
+      return 0.0
+    return sum(self._loss_us(kernel, entry) for entry in self._running)
+
+  def start(
+    self,
+    copy: copies_lib.Copy,
+    cost: collective_lib.CollectiveCost,
+    weight: float,
+  ) -> None:
+    """Puts a copy on its stream."""
+    self.lone_us += weight * cost.time_us
+    if cost.time_us > 0:
+      self._append(CopyInFlight(copy, cost, cost.time_us))
+
+  def until_us(self, copy: copies_lib.Copy) -> float:
+    """Time until a copy is finished with no kernel beside it; 0 if it is."""
+    queue = list(self._queues.get(copy.stream, ()))
+    last = max((i for i, e in enumerate(queue) if e.copy is copy), default=-1)
+    return sum(entry.left_us for entry in queue[: last + 1])
+
+  def slow(
+    self, kernel: kernel_lib.KernelCost, done: float, weight: float
+  ) -> None:
+    """Counts what a kernel loses while a share of it is done."""
+    if not self._queues:
+      return
+    for entry in self._running:
+      lost_us = weight * done * self._loss_us(kernel, entry)
+      self.slowdown_us[entry.copy.name] += lost_us
+
+  def advance(
+    self, us: float, beside: kernel_lib.KernelCost | None = None
+  ) -> None:
+    """Moves all streams on by a time, beside a kernel if one runs."""
+    if not self._queues:
+      return
+    for stream, queue in list(self._queues.items()):
+      left_us = us
+      while queue:
+        factor = self._factor(beside, queue[0])
+        ends_us = queue[0].left_us * factor
+        if left_us <= ends_us - _NEGLIGIBLE_US:
+          queue[0].left_us -= left_us / factor
+          break
+        left_us = max(left_us - ends_us, 0.0)
+        queue.popleft()
+      if not queue:
+        del self._queues[stream]
+
+  @property
+  def _running(self) -> list[CopyInFlight]:
+    """The first copy of each stream."""
+    return [queue[0] for queue in self._queues.values()]
+
+  def _loss_us(
+    self, kernel: kernel_lib.KernelCost, entry: CopyInFlight
+  ) -> float:
+    return self._beside(kernel, entry.cost).kernel_us - kernel.time_us
+
+  def _factor(
+    self, kernel: kernel_lib.KernelCost | None, entry: CopyInFlight
+  ) -> float:
+    """How much longer a copy takes beside a kernel, if one runs."""
+    if kernel is None or not entry.copy.is_bound_by_memory:
+      return 1.0
+    return self._beside(kernel, entry.cost).collective_factor
+
+  def _append(self, entry: CopyInFlight) -> None:
+    stream = entry.copy.stream
+    self._queues.setdefault(stream, collections.deque()).append(entry)
+
 
 # Remaining shares of work below this count as finished.
 _NEGLIGIBLE = 1e-9
@@ -50,16 +270,14 @@ class Streams:
     copies: the streams of copies.
   """
 
-  def __init__(
-    self, costs: costs_lib.Costs, state: in_flight.State | None = None
-  ):
+  def __init__(self, costs: Costs, state: State | None = None):
     """Starts with the compute stream empty.
 
     Args:
       costs: of what will run.
       state: what is in flight, which is copied; None for nothing.
     """
-    state = state or in_flight.State()
+    state = state or State()
     self.now_us = 0.0
     self.kernel_us = 0.0
     self.collective_us = 0.0
@@ -73,14 +291,12 @@ class Streams:
     self._queue = collections.deque(
       dataclasses.replace(c) for c in state.collectives
     )
-    self.copies = copy_streams.CopyStreams(costs.beside, state.copies)
+    self.copies = CopyStreams(costs.beside, state.copies)
 
   @property
-  def state(self) -> in_flight.State:
+  def state(self) -> State:
     """What is in flight."""
-    return in_flight.State(
-      collectives=tuple(self._queue), copies=tuple(self.copies)
-    )
+    return State(collectives=tuple(self._queue), copies=tuple(self.copies))
 
   def run(self, program: program_lib.Program) -> None:
     """Runs a program up to the end of its kernels and waits."""
@@ -111,7 +327,7 @@ class Streams:
   def _start(self, collective: collectives_lib.Collective) -> None:
     cost = self._costs.collective(collective)
     self.collective_us += self._weight * cost.time_us
-    self._queue.append(in_flight.InFlight(collective, cost, cost.time_us))
+    self._queue.append(InFlight(collective, cost, cost.time_us))
 
   def _launch(self, kernel: kernels_lib.Kernel) -> None:
     cost = self._costs.kernel(kernel)
@@ -135,7 +351,7 @@ class Streams:
     self,
     name: str,
     kernel: kernel_lib.KernelCost,
-    head: in_flight.InFlight,
+    head: InFlight,
     left: float,
   ) -> float:
     """Runs what is left of a kernel until it, `head` or a copy ends.
@@ -171,7 +387,7 @@ class Streams:
   def _run_before(
     self,
     kernel: kernel_lib.KernelCost,
-    head: in_flight.InFlight | None,
+    head: InFlight | None,
     left: float,
   ) -> float:
     """Runs a kernel while the first collective, if any, waits for SMs."""

@@ -12,8 +12,6 @@ from __future__ import annotations
 
 import dataclasses
 
-from lagom_xla.costs.replay import costs as costs_lib
-from lagom_xla.costs.replay import in_flight
 from lagom_xla.costs.replay import program as program_lib
 from lagom_xla.costs.replay import streams as streams_lib
 
@@ -75,7 +73,7 @@ class Timeline:
     return sum(self.copy_slowdown_us.values(), 0.0)
 
 
-def replay(program: program_lib.Program, costs: costs_lib.Costs) -> Timeline:
+def replay(program: program_lib.Program, costs: streams_lib.Costs) -> Timeline:
   """Replays a program from empty streams until they are empty again.
 
   Args:
@@ -90,9 +88,9 @@ def replay(program: program_lib.Program, costs: costs_lib.Costs) -> Timeline:
 
 def replay_segment(
   program: program_lib.Program,
-  costs: costs_lib.Costs,
-  state: in_flight.State,
-) -> tuple[Timeline, in_flight.State]:
+  costs: streams_lib.Costs,
+  state: streams_lib.State,
+) -> tuple[Timeline, streams_lib.State]:
   """Replays a segment of a program.
 
   Args:

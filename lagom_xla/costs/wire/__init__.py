@@ -2,11 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Lone collectives on their links: run times under NCCL settings.
 
-`path` and `fabric` have the fitted parameters, within nodes and between them,
-`call` what a collective sends and the rates that bound it, `timing` the time,
-`network` that between nodes, `unmeasured` that of what was not measured,
-`calibrated` what a site's own measurements change in it. Other packages need
-only the names below.
+`path` has the fitted parameters, within nodes and between them, `call` what a
+collective sends and the rates that bound it, `timing` the time, `network` that
+between nodes, `calibrated` what a site's own measurements change in it. Other
+packages need only the names below.
 """
 
 from __future__ import annotations
@@ -16,14 +15,14 @@ from lagom_xla.costs.wire.calibrated import most_speedup
 from lagom_xla.costs.wire.calibrated import time_us
 from lagom_xla.costs.wire.call import handed_on
 from lagom_xla.costs.wire.call import sent_bytes
-from lagom_xla.costs.wire.fabric import MOST_EFFICIENCY
-from lagom_xla.costs.wire.fabric import Fabric
-from lagom_xla.costs.wire.fabric import fitted_fabric
-from lagom_xla.costs.wire.fabric import most_measured_nodes
 from lagom_xla.costs.wire.network import most_tree_gbps
+from lagom_xla.costs.wire.path import MOST_EFFICIENCY
+from lagom_xla.costs.wire.path import Fabric
 from lagom_xla.costs.wire.path import Path
 from lagom_xla.costs.wire.path import Paths
 from lagom_xla.costs.wire.path import fitted
+from lagom_xla.costs.wire.path import fitted_fabric
+from lagom_xla.costs.wire.path import most_measured_nodes
 from lagom_xla.costs.wire.path import path_name
 from lagom_xla.costs.wire.path import system_of
 

@@ -23,7 +23,6 @@ import functools
 
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import nccl
-from lagom_xla.costs.wire import fabric as fabric_lib
 from lagom_xla.costs.wire import path as path_lib
 from lagom_xla.costs.wire import timing
 
@@ -35,7 +34,7 @@ def time_us(
   num_bytes: int,
   setting: nccl.Setting,
   paths: path_lib.Paths | None = None,
-  fabric: fabric_lib.Fabric | None = None,
+  fabric: path_lib.Fabric | None = None,
 ) -> float:
   """Run time of a lone collective, calibrated if its cluster is.
 

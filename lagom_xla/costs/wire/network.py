@@ -66,7 +66,6 @@ import math
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import nccl
 from lagom_xla.costs.wire import call as call_lib
-from lagom_xla.costs.wire import fabric as fabric_lib
 from lagom_xla.costs.wire import path as path_lib
 
 # Of the time of a ring's bytes on the adapters, what no message's wait hides.
@@ -79,7 +78,7 @@ _LL_WIRE_BYTES = 2  # Each 4 bytes of data go with 4 of flag.
 
 
 def time_us(
-  call: call_lib.Call, fabric: fabric_lib.Fabric, path: path_lib.Path
+  call: call_lib.Call, fabric: path_lib.Fabric, path: path_lib.Path
 ) -> float:
   """Run time over a fabric.
 
@@ -144,7 +143,7 @@ def _tree_passes(num_nodes: int) -> float:
 
 
 def _gbps(
-  call: call_lib.Call, fabric: fabric_lib.Fabric, channel_gbps: float
+  call: call_lib.Call, fabric: path_lib.Fabric, channel_gbps: float
 ) -> float:
   """Bytes of the buffer over time."""
   node, setting = call.cluster.node, call.setting
@@ -163,7 +162,7 @@ def _gbps(
 
 
 def _messages(
-  call: call_lib.Call, fabric: fabric_lib.Fabric
+  call: call_lib.Call, fabric: path_lib.Fabric
 ) -> tuple[float, float]:
   """What one message takes, and how many a channel passes in a row."""
   part_bytes = call.num_bytes / call.num_channels

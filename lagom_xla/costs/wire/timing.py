@@ -33,8 +33,13 @@ of an all-reduce through the switch does both, too.
 
 The parameters are fitted to measurements of lone collectives on NVLink
 (fitted/collective.json has them, with their units and how they were found, and
-benchmarks/collectives/fit_paths.py fits them). What was not measured is in
-`unmeasured`, and what runs between nodes in `network`.
+benchmarks/collectives/fit_paths.py fits them). What runs between nodes is in
+`network`.
+
+Over PCIe, over direct NVLinks, and for what was not measured (trees in a node,
+PAT, broadcasts), latencies are NCCL's own and so are links' rates. Channels and
+chunks bound the rate as they do on measured paths, and the last rank waits for
+a first chunk.
 
 Rates end in _gbps and mean 1e9 bytes per second.
 """
@@ -46,10 +51,50 @@ import math
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import nccl
 from lagom_xla.costs.wire import call as call_lib
-from lagom_xla.costs.wire import fabric as fabric_lib
 from lagom_xla.costs.wire import network
 from lagom_xla.costs.wire import path as path_lib
-from lagom_xla.costs.wire import unmeasured
+
+
+def _copying_path(call: call_lib.Call, paths: path_lib.Paths) -> path_lib.Path:
+  """The measured path whose channels copy like the call's."""
+  families = {"p2p": "permute", "tree": "tree", "nvlstree": "nvls"}
+  family = families.get(call.setting.algorithm, "ring")
+  return paths[f"{family}.{call.setting.protocol}"]
+
+
+def _unmeasured_us(call: call_lib.Call, paths: path_lib.Paths) -> float:
+  """NCCL's own time, with channels and chunks added."""
+  setting = call.setting
+  protocol = setting.protocol
+  pair = (call.cluster, call.communicator, call.kind)
+  nccl_gbps = nccl.bandwidth_gbps(*pair, setting.algorithm, protocol)
+  nccl_us = nccl.predicted_time_us(
+    *pair, call.num_bytes, setting.algorithm, protocol
+  )
+  latency_us = nccl_us - call.num_bytes / (1e3 * nccl_gbps)
+  path = _copying_path(call, paths)
+  channel_gbps = path.channel_gbps * call.channel_scale
+  wire_bytes = call_lib.sent_bytes(
+    call.communicator, call.kind, call.num_bytes, setting.algorithm
+  )
+  round_bytes = (
+    call_lib.CHUNKS_IN_FLIGHT * setting.num_channels * setting.chunk_bytes
+  )
+  link_gbps = nccl_gbps * wire_bytes / call.num_bytes
+  handed_on = call_lib.handed_on(
+    call.communicator, call.kind, setting.algorithm
+  )
+  copied_gbps = setting.num_channels * channel_gbps / handed_on
+  gbps = min(
+    round_bytes / (path.handshake_us * 1e3 + round_bytes / link_gbps),
+    copied_gbps * wire_bytes / call.num_bytes,
+  )
+  part_bytes = call.num_bytes / setting.num_channels
+  if setting.algorithm in ("ring", "pat") or call.kind in nccl.EXCHANGES:
+    part_bytes /= call.num_ranks
+  fill_us = min(setting.chunk_bytes, part_bytes) / (1e3 * channel_gbps)
+  return latency_us + wire_bytes / (1e3 * gbps) + fill_us
+
 
 _GATHERS = ("all-gather", "all-reduce")
 _REDUCES = ("reduce-scatter", "all-reduce")
@@ -65,7 +110,7 @@ def time_us(
   num_bytes: int,
   setting: nccl.Setting,
   paths: path_lib.Paths | None = None,
-  fabric: fabric_lib.Fabric | None = None,
+  fabric: path_lib.Fabric | None = None,
 ) -> float:
   """Run time of a lone collective, whatever its cluster's calibration says.
 
@@ -78,10 +123,10 @@ def time_us(
     paths = path_lib.fitted(path_lib.system_of(cluster))
   if communicator.num_nodes > 1:
     if fabric is None:
-      fabric = fabric_lib.fitted_fabric(cluster.node.fabric)
-    return network.time_us(call, fabric, unmeasured.path_of(call, paths))
+      fabric = path_lib.fitted_fabric(cluster.node.fabric)
+    return network.time_us(call, fabric, _copying_path(call, paths))
   if not call.is_measured:
-    return unmeasured.time_us(call, paths)
+    return _unmeasured_us(call, paths)
   path = paths[path_lib.path_name(cluster, communicator, kind, setting)]
   if setting.algorithm == "p2p":
     return _exchange_us(call, path)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from lagom_xla.costs.replay import recording as recording_lib
+from lagom_xla.costs.replay import recorder
 from lagom_xla.costs.replay import timeline as timeline_lib
 from lagom_xla.report.page import story as story_lib
 from lagom_xla.report.wording import instructions as instructions_lib
@@ -26,7 +26,7 @@ Instructions = Mapping[str, instructions_lib.Instruction]
 
 def picture(
   name: str,
-  recorded: recording_lib.Recording,
+  recorded: recorder.Recording,
   replayed: timeline_lib.Timeline,
   instructions: Instructions,
 ) -> story_lib.Picture:
@@ -82,7 +82,7 @@ class _Labels:
 
 
 def _stream(
-  name: str, ran: Sequence[recording_lib.Slice], labels: _Labels
+  name: str, ran: Sequence[recorder.Slice], labels: _Labels
 ) -> story_lib.Stream:
   return story_lib.Stream(
     name=name,
@@ -97,12 +97,12 @@ def _stream(
   )
 
 
-def _wait_us(ran: recording_lib.Slice) -> float:
+def _wait_us(ran: recorder.Slice) -> float:
   return ran.time_us if ran.kind == "wait" else ran.wait_us
 
 
 def _beside(
-  ran: recording_lib.Slice, labels: _Labels
+  ran: recorder.Slice, labels: _Labels
 ) -> tuple[tuple[int, float], ...]:
   if ran.kind in ("folded", "several"):
     lost_us = sum(us for _, us in ran.lost_us)
@@ -111,10 +111,10 @@ def _beside(
 
 
 def _joined(
-  recorded: recording_lib.Recording,
-) -> Mapping[str, Sequence[recording_lib.Slice]]:
+  recorded: recorder.Recording,
+) -> Mapping[str, Sequence[recorder.Slice]]:
   """The slices of each stream, the shortest joined where they are too many."""
-  slices: dict[str, Sequence[recording_lib.Slice]] = {
+  slices: dict[str, Sequence[recorder.Slice]] = {
     name: [ran for ran in recorded.slices if ran.stream == name]
     for name in recorded.streams
   }
@@ -127,10 +127,10 @@ def _joined(
 
 
 def _join(
-  slices: Sequence[recording_lib.Slice], least_us: float
-) -> Iterator[recording_lib.Slice]:
+  slices: Sequence[recorder.Slice], least_us: float
+) -> Iterator[recorder.Slice]:
   """Slices, those joined that are shorter than a time and follow each other."""
-  short: list[recording_lib.Slice] = []
+  short: list[recorder.Slice] = []
   for ran in slices:
     is_short = ran.time_us < least_us and ran.kind != "folded"
     gap_us = ran.begin_us - short[-1].end_us if short else 0.0
@@ -146,11 +146,11 @@ def _join(
     yield _several(short)
 
 
-def _several(slices: Sequence[recording_lib.Slice]) -> recording_lib.Slice:
+def _several(slices: Sequence[recorder.Slice]) -> recorder.Slice:
   if len(slices) == 1:
     return slices[0]
   lost_us = sum(us for ran in slices for _, us in ran.lost_us)
-  return recording_lib.Slice(
+  return recorder.Slice(
     stream=slices[0].stream,
     kind="several",
     name="",
@@ -164,13 +164,13 @@ def _several(slices: Sequence[recording_lib.Slice]) -> recording_lib.Slice:
 
 
 def _costliest_trip(
-  recorded: recording_lib.Recording,
+  recorded: recorder.Recording,
 ) -> tuple[float, float] | None:
   """The last trip before the fold that loses most; the longest if none does."""
   folds = [
     ran
     for ran in recorded.slices
-    if ran.kind == "folded" and ran.stream == recording_lib.COMPUTE
+    if ran.kind == "folded" and ran.stream == recorder.COMPUTE
   ]
   if not folds:
     return None

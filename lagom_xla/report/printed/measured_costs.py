@@ -10,11 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 import dataclasses
 
-from lagom_xla.costs import coverage
 from lagom_xla.costs import measured as measured_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.profiling import costing as costing_lib
-from lagom_xla.profiling import ratios as ratios_lib
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,7 +43,7 @@ class MeasuredCosts:
       lacks.
   """
 
-  ratios: tuple[ratios_lib.Ratio, ...]
+  ratios: tuple[costing_lib.Ratio, ...]
   num_kernels_by_name: int
   num_kernels_by_work: int
   num_kernels_scaled: int
@@ -75,7 +73,7 @@ def of_step(step: step_lib.Step, costed: costing_lib.Costing) -> MeasuredCosts:
     num_kernels_by_work=by_work,
     num_kernels_scaled=scaled,
     num_pairs=len(measured.losses),
-    measured_shares=coverage.measured_shares(step),
+    measured_shares=step_lib.measured_shares(step),
     kernel_factors=measured.kernel_factors,
     collective_factors=measured.collective_factors,
     step_factors=measured.step_factors,

@@ -13,8 +13,8 @@ import rich.console
 
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import in_words
-from lagom_xla.costs import spread as spread_lib
 from lagom_xla.costs import step as step_lib
+from lagom_xla.costs import uncertainty
 from lagom_xla.report.tables import arms
 from lagom_xla.report.tables import program_tables
 from lagom_xla.report.tables import step_tables
@@ -55,7 +55,9 @@ def _known(cluster: cluster_lib.Cluster) -> str:
   """How well collectives are known where most of them run."""
   is_between_nodes = cluster.num_nodes > 1
   where = f"over {cluster.node.fabric}" if is_between_nodes else "within a node"
-  spread = spread_lib.of_collectives(cluster, is_between_nodes=is_between_nodes)
+  spread = uncertainty.of_collectives(
+    cluster, is_between_nodes=is_between_nodes
+  )
   return (
     f"Collectives {where}: {spread.n:,} measured ones take"
     f" {math.exp(spread.low):.2f} to {math.exp(spread.high):.2f} times what is"

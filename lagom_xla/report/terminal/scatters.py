@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import functools
 
-from lagom_xla.costs import scatter as scatter_lib
+from lagom_xla.costs import fusion
 from lagom_xla.costs import step as step_lib
 from lagom_xla.passes import source_lines
 from lagom_xla.passes.kernel_work import scatters
@@ -30,7 +30,7 @@ def notes(step: step_lib.Step, step_time_us: float) -> list[str]:
     scatter = kernel.scatter
     if scatter is None:
       continue
-    worst_us = scatter_lib.worst_us(scatter, gpu) * kernel.executions
+    worst_us = fusion.worst_scatter_us(scatter, gpu) * kernel.executions
     if worst_us > _NOTED_FROM * step_time_us:
       expected_us = step.kernel_cost(kernel).time_us * kernel.executions
       source = instructions()[kernel.name].source

@@ -11,7 +11,7 @@ import collections
 from collections.abc import Iterator, Sequence
 import statistics
 
-from lagom_xla.costs.replay import recording as recording_lib
+from lagom_xla.costs.replay import recorder
 from lagom_xla.profiling import events as profiled_events
 from lagom_xla.profiling import profile as profile_lib
 from lagom_xla.profiling import steps as steps_lib
@@ -40,8 +40,8 @@ def processes(
       number, f"measured: {device.name}, step {step.number}"
     )
     for stream, events in (
-      (recording_lib.COMPUTE, step.kernels),
-      (recording_lib.COMMUNICATION, step.collectives),
+      (recorder.COMPUTE, step.kernels),
+      (recorder.COMMUNICATION, step.collectives),
     ):
       for thread, event in _threads(stream, events):
         made.slice(

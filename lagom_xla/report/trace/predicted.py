@@ -10,7 +10,6 @@ from typing import Any
 from lagom_xla.costs import in_words
 from lagom_xla.costs import step as step_lib
 from lagom_xla.costs.replay import recorder
-from lagom_xla.costs.replay import recording as recording_lib
 from lagom_xla.report.trace import events as events_lib
 from lagom_xla.report.wording import instructions as instructions_lib
 
@@ -45,7 +44,7 @@ def of_step(
 def process(
   number: int,
   name: str,
-  recorded: recording_lib.Recording,
+  recorded: recorder.Recording,
   instructions: Instructions,
 ) -> events_lib.Process:
   """A step, its streams as threads.
@@ -70,7 +69,7 @@ def process(
   return made
 
 
-def title(ran: recording_lib.Slice) -> str:
+def title(ran: recorder.Slice) -> str:
   """What a slice is called."""
   if ran.kind == "folded":
     return f"{in_words.count(ran.num_trips, 'more trip')} like the one before"
@@ -78,7 +77,7 @@ def title(ran: recording_lib.Slice) -> str:
 
 
 def _arguments(
-  ran: recording_lib.Slice, instructions: Instructions
+  ran: recorder.Slice, instructions: Instructions
 ) -> dict[str, Any]:
   known = instructions.get(ran.name)
   arguments: dict[str, Any] = {}
@@ -104,7 +103,7 @@ def _arguments(
   return arguments
 
 
-def _flows(made: events_lib.Process, recorded: recording_lib.Recording) -> None:
+def _flows(made: events_lib.Process, recorded: recorder.Recording) -> None:
   """From each start to its collective or copy, and on to its done."""
   moved = [s for s in recorded.slices if s.kind in ("collective", "copy")]
   marks = [(s.issued_us, 0, i, s) for i, s in enumerate(moved)]
@@ -122,9 +121,7 @@ def _flows(made: events_lib.Process, recorded: recording_lib.Recording) -> None:
     made.flow(index, places)
 
 
-def _counters(
-  made: events_lib.Process, recorded: recording_lib.Recording
-) -> None:
+def _counters(made: events_lib.Process, recorded: recorder.Recording) -> None:
   exposed_us = 0.0
   made.counter("exposed ms so far", 0.0, 0.0)
   made.counter("channels in use", 0.0, 0)

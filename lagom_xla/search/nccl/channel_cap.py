@@ -17,8 +17,8 @@ import functools
 from typing import Any
 
 from lagom_xla import cluster as cluster_lib
-from lagom_xla.costs import channel_limit
 from lagom_xla.costs import scenario as scenario_lib
+from lagom_xla.costs import settings as settings_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.costs import uncertainty
 from lagom_xla.search.nccl import problem as problem_lib
@@ -74,7 +74,7 @@ def best(step: step_lib.Step) -> Cap:
 
 def surest(
   step: step_lib.Step,
-  limit: channel_limit.Limit = channel_limit.by_variable,
+  limit: settings_lib.Limit = settings_lib.by_variable,
 ) -> Cap:
   """The cap with the largest assured gain, the highest of equals; or none.
 
@@ -105,7 +105,7 @@ def surest(
 def capped(
   configuration: step_lib.Configuration,
   max_channels: int,
-  limit: channel_limit.Limit = channel_limit.by_variable,
+  limit: settings_lib.Limit = settings_lib.by_variable,
 ) -> step_lib.Configuration:
   """What NCCL makes of a configuration under a cap."""
   return {
@@ -155,7 +155,7 @@ class WithoutPlugin(searcher_lib.Searcher[None]):
       for a step as a whole; None where nothing sets one.
   """
 
-  limit: channel_limit.Limit | None
+  limit: settings_lib.Limit | None
 
   def configuration(self, step: step_lib.Step) -> step_lib.Configuration:
     """What a step's collectives run with."""

@@ -25,7 +25,7 @@ from lagom_xla import plan as plan_lib
 from lagom_xla.apply import checked
 from lagom_xla.apply import files
 from lagom_xla.compile import config as config_lib
-from lagom_xla.costs import channel_limit
+from lagom_xla.costs import settings
 from lagom_xla.costs import step as step_lib
 from lagom_xla.flags import nccl_channels
 from lagom_xla.passes import hlo
@@ -92,7 +92,7 @@ def test_the_variable_reaches_all_and_the_option_no_permutes(
   assert min(before.values()) > 4
   by_variable = channel_cap.capped(own, 4)
   assert _channels(by_variable) == dict.fromkeys(_KINDS, 4)
-  by_option = channel_cap.capped(own, 4, channel_limit.by_option)
+  by_option = channel_cap.capped(own, 4, settings.by_option)
   assert _channels(by_option) == {
     "all-gather": 4,
     "all-to-all": 4,
@@ -114,7 +114,7 @@ def test_no_setting_has_more_channels_than_the_option_leaves(
 ) -> None:
   step = step_lib.of_module(compiled, _H100)
   capped = step.capped(4)
-  limited = channel_cap.capped(step.default, 4, channel_limit.by_option)
+  limited = channel_cap.capped(step.default, 4, settings.by_option)
   assert capped.default == limited
   for configuration in (step.default, limited):
     assert (

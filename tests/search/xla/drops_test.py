@@ -20,7 +20,7 @@ import hlo_text
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import target as target_lib
-from lagom_xla.costs import channel_limit
+from lagom_xla.costs import settings as settings_lib
 from lagom_xla.passes import hlo
 from lagom_xla.search import nccl
 from lagom_xla.search.nccl import channel_cap
@@ -210,7 +210,7 @@ def test_a_plan_takes_back_what_slows_a_real_step_in_a_recipe(
   )
   (as_installed,) = value_lib.offered([value])
   recipe = arm_steps.arm("recipe", **as_installed.options)
-  searcher = channel_cap.WithoutPlugin(limit=channel_limit.by_option)
+  searcher = channel_cap.WithoutPlugin(limit=settings_lib.by_option)
   found = joint.search(target, searcher=searcher, arms=[recipe], max_compiles=2)
   found, _ = full_compiles.of_best(target, found, None, searcher=searcher)
   for name in recipe.config.options:

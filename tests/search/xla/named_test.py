@@ -12,7 +12,7 @@ import compiles
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import pool as pool_lib
 from lagom_xla.compile import target as target_lib
-from lagom_xla.costs import channel_limit
+from lagom_xla.costs import settings as settings_lib
 from lagom_xla.passes import hlo
 from lagom_xla.search import nccl
 from lagom_xla.search.nccl import channel_cap
@@ -50,7 +50,7 @@ def test_with_workers_it_is_the_schedule_from_the_beginning(
 def test_what_goes_capped_takes_no_plugin(
   fsdp_step: Callable[..., jax.stages.Lowered],
 ) -> None:
-  searcher = channel_cap.WithoutPlugin(limit=channel_limit.by_variable)
+  searcher = channel_cap.WithoutPlugin(limit=settings_lib.by_variable)
   with pool_lib.Pool(1) as pool:
     target = compiles.target(fsdp_step()).with_workers(pool)
     target.schedule(_FIRST)  # Compiles what others may start from.

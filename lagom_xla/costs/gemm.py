@@ -1,0 +1,430 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Lone matrix products: the best of the kernels that could run each.
+
+A GEMM kernel cuts its result into tiles. Each SM computes its share of them one
+after the other: it steps through k, 128 bytes of each row at a time, and then
+stores the tile. One step takes the longest of its arithmetic, the loads of its
+operands, and a latency that no tile can hide:
+
+  step = max(2 tm tn tk / (peak rate · math_efficiency / SMs),
+             (tm + tn) · 128 bytes / operand rate, step latency)
+  tile = steps · step + tile latency + tm tn out bytes / store rate
+  time = launch + max(ceil(tiles / SMs) · tile, bytes / memory rate,
+                      operations / sustained rate)
+
+Padding (a tile at the edge costs as much as any) and waves (the last one may be
+nearly empty) follow from the rounding up. When tiles are few and k is long, k
+is split over several blocks and a second kernel adds up their parts. Autotuning
+tries tiles, splits and kernel families; so the prediction is the least over all
+of them. Families exist where the data shows two kinds of kernel: slow to start
+and fast in the main loop, or the reverse.
+
+The parameters are shares of the GPU's own figures, clocks and bytes per clock,
+so that they carry over to GPUs of one architecture. fitted/gemm.json has them;
+benchmarks/kernels/fit_gemm.py fits them and says how well they do on rows left
+out.
+
+XLA's table of measured products (default_matmul_perf_table) does not hold the
+time of the product but the median over all kernels that were launched for it
+(matmul_perf_table_gen.cc, HloOpProfiler). With two kernels per product that is
+the mean of the two: `tabulated_us`. It shows on Hopper in FP8, whose library
+kernels want both operands with k innermost (cuBLAS, "FP8 data types usage":
+TN only), so that XLA transposes the rhs first: read as the product's own time
+some rows would beat the data sheet's peak by 30 %. The table's launches are
+isolated, each after fresh arguments have come from the host, so that its
+`launch_us` is a microsecond or two more than within a step.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+import json
+import pathlib
+import re
+
+import numpy as np
+
+from lagom_xla import cluster as cluster_lib
+
+_FITTED = pathlib.Path(__file__).with_name("fitted") / "gemm.json"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Family:
+  """Kernels that are alike in everything but tile and split.
+
+  Attributes:
+    launch_us: from start to the first step, and from the last store to the
+      end.
+    math_efficiency: share of an SM's peak rate in the main loop.
+    operand_bytes_per_clock: rate at which one SM loads operands.
+    step_clocks: least time of a step of the main loop.
+    tile_clocks: fixed cost of a tile: filling the pipeline and draining it.
+    store_bytes_per_clock: rate at which one SM stores its results.
+    rhs_k_innermost: whether the rhs must have k innermost.
+  """
+
+  launch_us: float
+  math_efficiency: float
+  operand_bytes_per_clock: float
+  step_clocks: float
+  tile_clocks: float
+  store_bytes_per_clock: float
+  rhs_k_innermost: bool
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Precision:
+  """The kernels for operands of one width on one architecture.
+
+  Attributes:
+    families: kinds of kernel to choose from.
+    memory_efficiency: share of the memory's rate that a product reaches.
+    sustained_efficiency: share of the peak that the whole GPU holds up.
+    split_us: fixed cost of the kernel that adds up the parts of a split.
+    transpose_us: fixed cost of the kernel that transposes the rhs.
+    in_step: time within a running step, over that of a product by itself. A GPU
+      that multiplies all the time reaches its power limit and lowers its clock
+      (NVIDIA, "Power capping" in the documentation of nvidia-smi); products
+      that are measured one by one do not.
+  """
+
+  families: tuple[Family, ...]
+  memory_efficiency: float
+  sustained_efficiency: float
+  split_us: float
+  transpose_us: float
+  in_step: float = 1.0
+
+
+def fitted(gpu: cluster_lib.Gpu, lhs_type: str, rhs_type: str) -> Precision:
+  """The fitted parameters for a GPU and the wider of two operand types.
+
+  An architecture without parameters has those of the nearest older one that
+  has; so do GPUs older than all.
+
+  Raises:
+    ValueError: a type is no number type.
+  """
+  major = min(max(gpu.compute_capability[0], 8), 10)
+  precisions = _read_fitted()[f"sm_{major}0"]
+  num_bits = max(bits(lhs_type), bits(rhs_type))
+  name = "f8" if num_bits <= 8 else "bf16" if num_bits <= 16 else "f32"
+  return precisions.get(name, precisions["bf16"])
+
+
+@functools.cache
+def _read_fitted() -> dict[str, dict[str, Precision]]:
+  document = json.loads(_FITTED.read_text(encoding="utf-8"))
+  return {
+    architecture: {
+      name: Precision(
+        families=tuple(Family(**family) for family in value.pop("families")),
+        **value,
+      )
+      for name, value in section["precisions"].items()
+    }
+    for architecture, section in document.items()
+  }
+
+
+def peak_tflops(gpu: cluster_lib.Gpu, lhs_type: str, rhs_type: str) -> float:
+  """Dense peak for the wider of two HLO types, in 1e12 operations per second.
+
+  f32 products use TF32 tensor cores where there are any: XLA's default, and
+  what its table measures (403 TFLOP/s on H100, 870 on B200).
+
+  Raises:
+    ValueError: a type is no number type.
+  """
+  wider = max(lhs_type, rhs_type, key=bits)
+  num_bits = bits(wider)
+  if num_bits <= 8:
+    is_float = wider.startswith("f")
+    dtypes = ("f8", "f16") if is_float else ("s8", "f8", "f16")
+  elif num_bits <= 16:
+    dtypes = ("bf16" if wider == "bf16" else "f16", "f16")
+  elif num_bits <= 32:
+    dtypes = ("tf32",)
+  else:
+    dtypes = ("f64",)
+  peaks = gpu.matmul_peak_tflops
+  return next((peaks[d] for d in dtypes if d in peaks), peaks["f32"])
+
+
+@functools.cache
+def bits(element_type: str) -> int:
+  """Bits of a number type, from its HLO name."""
+  found = re.match(r"(?:bf|f|s|u|c)([0-9]+)", element_type)
+  if not found:
+    raise ValueError(
+      f"a matrix product of {element_type!r}; it must be of an HLO number "
+      "type, such as bf16 or f8e4m3fn"
+    )
+  return int(found[1])
+
+
+# Tiles of the library kernels (CUTLASS' default configurations), m by n.
+_TILES = ((128, 256), (256, 128), (128, 128), (64, 128), (128, 64), (64, 64))
+_SPLITS = (1, 2, 4, 8)
+# k advances by the width of a shared-memory row: 32 banks of 4 bytes.
+STEP_BYTES = 128
+_PARTIAL_BYTES = 4  # The parts of a split product are f32.
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Candidates:
+  """Times of every kernel that autotuning could choose, one per last index.
+
+  Attributes:
+    product_us: the product's kernel.
+    sm_us: what its tiles alone would take, with memory and power unlimited.
+    reduction_us: the kernel that adds up the parts of a split; 0 without.
+    transpose_us: the kernel that brings the rhs into the order that the
+      product's kernel wants; 0 if it takes any.
+  """
+
+  product_us: np.ndarray
+  sm_us: np.ndarray
+  reduction_us: np.ndarray
+  transpose_us: np.ndarray
+
+
+def candidates(
+  gpu: cluster_lib.Gpu,
+  precision: Precision,
+  shape: np.ndarray,
+  types: tuple[str, str, str],
+) -> Candidates:
+  """Times of the candidates for products of shape [..., (batch, m, n, k)].
+
+  `types` are those of lhs, rhs and result; results are [..., candidate].
+  """
+  grid = _grid(precision)
+  tile_m, tile_n, split = grid.tile_m, grid.tile_n, grid.split
+  batch, m, n, k = np.moveaxis(np.asarray(shape, float)[..., None, :], -1, 0)
+  lhs_bytes, rhs_bytes, out_bytes = (bits(t) / 8 for t in types)
+  stored_bytes = np.where(split > 1, _PARTIAL_BYTES, out_bytes)
+  flops_per_us = peak_tflops(gpu, *types[:2]) * 1e6
+  bytes_per_us = gpu.hbm_gbps * 1e3 * precision.memory_efficiency
+
+  num_tiles = batch * np.ceil(m / tile_m) * np.ceil(n / tile_n) * split
+  read_bytes = batch * k * (m * lhs_bytes + n * rhs_bytes)
+  written_bytes = batch * m * n * stored_bytes * split
+  tile_us = _tile_us(gpu, grid, k, types, stored_bytes)
+  sm_us = np.ceil(num_tiles / gpu.num_sms) * tile_us
+  traffic_us = (read_bytes + written_bytes) / bytes_per_us
+  sustained_flops_per_us = flops_per_us * precision.sustained_efficiency
+  sustained_us = 2 * batch * m * n * k / sustained_flops_per_us
+  product_us = grid.parameter("launch_us") + np.maximum(
+    np.maximum(sm_us, traffic_us), sustained_us
+  )
+  reduced_bytes = written_bytes + batch * m * n * out_bytes
+  transposed_bytes = 2 * batch * k * n * rhs_bytes
+  return Candidates(
+    product_us=product_us,
+    sm_us=sm_us,
+    reduction_us=np.where(
+      split > 1, precision.split_us + reduced_bytes / bytes_per_us, 0
+    ),
+    transpose_us=np.where(
+      grid.parameter("rhs_k_innermost"),
+      precision.transpose_us + transposed_bytes / bytes_per_us,
+      0,
+    ),
+  )
+
+
+def _tile_us(
+  gpu: cluster_lib.Gpu,
+  grid: _Grid,
+  k: np.ndarray,
+  types: tuple[str, str, str],
+  stored_bytes: np.ndarray,
+) -> np.ndarray:
+  """Time of one tile of each candidate: its steps through k, and its store."""
+  tile_m, tile_n = grid.tile_m, grid.tile_n
+  lhs_bytes, rhs_bytes, _ = (bits(t) / 8 for t in types)
+  clocks_per_us = gpu.clock_ghz * 1e3
+  flops_per_us = peak_tflops(gpu, *types[:2]) * 1e6
+  step_k = STEP_BYTES / max(lhs_bytes, rhs_bytes)
+  sm_flops_per_us = (
+    flops_per_us / gpu.num_sms * grid.parameter("math_efficiency")
+  )
+  operand_bytes = (tile_m * lhs_bytes + tile_n * rhs_bytes) * step_k
+  operand_bytes_per_clock = grid.parameter("operand_bytes_per_clock")
+  step_us = np.maximum.reduce([
+    2 * tile_m * tile_n * step_k / sm_flops_per_us,
+    operand_bytes / operand_bytes_per_clock / clocks_per_us,
+    grid.parameter("step_clocks") / clocks_per_us,
+  ])  # fmt: skip
+  store_clocks = (
+    tile_m * tile_n * stored_bytes / grid.parameter("store_bytes_per_clock")
+  )
+  return (
+    np.ceil(np.ceil(k / grid.split) / step_k) * step_us
+    + (grid.parameter("tile_clocks") + store_clocks) / clocks_per_us
+  )
+
+
+@dataclasses.dataclass(frozen=True, eq=False, slots=True)
+class _Grid:
+  """The candidates as arrays, one entry each.
+
+  Attributes:
+    precision: has the kernel families.
+    family: position of the family.
+    tile_m: rows of a tile.
+    tile_n: columns of a tile.
+    split: blocks that k is split over.
+  """
+
+  precision: Precision
+  family: np.ndarray
+  tile_m: np.ndarray
+  tile_n: np.ndarray
+  split: np.ndarray
+
+  def parameter(self, name: str) -> np.ndarray:
+    """A parameter of each candidate's family."""
+    families = self.precision.families
+    return np.array([getattr(f, name) for f in families])[self.family]
+
+
+def _grid(precision: Precision) -> _Grid:
+  chosen = choices(precision)
+  tile_m, tile_n = np.array([c[1] for c in chosen]).T
+  return _Grid(
+    precision,
+    np.array([c[0] for c in chosen]),
+    tile_m,
+    tile_n,
+    np.array([c[2] for c in chosen]),
+  )
+
+
+def choices(
+  precision: Precision,
+) -> list[tuple[int, tuple[int, int], int]]:
+  """(family, tile, split) of each candidate."""
+  families = range(len(precision.families))
+  return list(itertools.product(families, _TILES, _SPLITS))
+
+
+# Libraries keep this many steps of operands in flight in shared memory.
+_STAGES = 4
+
+
+def predict_us(
+  gpu: cluster_lib.Gpu,
+  *,
+  batch: int,
+  m: int,
+  n: int,
+  k: int,
+  lhs_type: str,
+  rhs_type: str,
+  out_type: str,
+) -> float:
+  """Predicts [batch,m,k] × [batch,k,n] alone, in a running step; microseconds.
+
+  Operands are taken to be in the order that suits the kernel: where they are
+  not, XLA transposes them in an instruction of its own. The types are HLO's.
+
+  Raises:
+    ValueError: a size is below 1, or a type is no number type.
+  """
+  times = _times(gpu, (batch, m, n, k), (lhs_type, rhs_type, out_type))
+  precision = fitted(gpu, lhs_type, rhs_type)
+  alone_us = float(np.min(times.product_us + times.reduction_us))
+  return alone_us * precision.in_step
+
+
+def tabulated_us(
+  gpu: cluster_lib.Gpu,
+  *,
+  batch: int,
+  m: int,
+  n: int,
+  k: int,
+  lhs_type: str,
+  rhs_type: str,
+  out_type: str,
+) -> float:
+  """Predicts what XLA's table has for the product: its kernels' median.
+
+  There n is the innermost dimension of the rhs.
+
+  Raises:
+    ValueError: a size is below 1, or a type is no number type.
+  """
+  times = _times(gpu, (batch, m, n, k), (lhs_type, rhs_type, out_type))
+  total_us, median_us = total_and_median(times)
+  return float(median_us[np.argmin(total_us)])
+
+
+def tile(
+  gpu: cluster_lib.Gpu, *, batch: int, m: int, n: int, k: int, element_type: str
+) -> tuple[int, int, int]:
+  """The (tile m, tile n, split of k) that the prediction rests on.
+
+  Operands and result are of one type. Where memory or the sustained rate makes
+  tiles equally fast, it is the one that needs the SMs least.
+
+  Raises:
+    ValueError: a size is below 1, or the type is no number type.
+  """
+  times = _times(gpu, (batch, m, n, k), (element_type,) * 3)
+  total_us = times.product_us + times.reduction_us
+  best = int(np.lexsort((times.sm_us, total_us))[0])
+  precision = fitted(gpu, element_type, element_type)
+  _, (tile_m, tile_n), split = choices(precision)[best]
+  return tile_m, tile_n, split
+
+
+def blocks(
+  gpu: cluster_lib.Gpu, *, batch: int, m: int, n: int, k: int, element_type: str
+) -> tuple[int, int]:
+  """Thread blocks of the predicted kernel, and how many an SM holds at once.
+
+  Each block computes one tile, or one part of it when k is split (see `tile`).
+
+  Raises:
+    ValueError: a size is below 1, or the type is no number type.
+  """
+  tile_m, tile_n, split = tile(
+    gpu, batch=batch, m=m, n=n, k=k, element_type=element_type
+  )
+  num_blocks = batch * -(-m // tile_m) * -(-n // tile_n) * split
+  block_bytes = _STAGES * (tile_m + tile_n) * STEP_BYTES
+  return num_blocks, max(gpu.shared_memory_per_sm_bytes // block_bytes, 1)
+
+
+@functools.lru_cache(maxsize=4096)  # The layers of a model share their shapes.
+def _times(
+  gpu: cluster_lib.Gpu,
+  shape: tuple[int, int, int, int],
+  types: tuple[str, str, str],
+) -> Candidates:
+  if min(shape) < 1:
+    raise ValueError(
+      f"a matrix product of (batch, m, n, k) = {shape}; each must be at least 1"
+    )
+  return candidates(gpu, fitted(gpu, *types[:2]), np.array(shape), types)
+
+
+def total_and_median(
+  times: Candidates,
+) -> tuple[np.ndarray, np.ndarray]:
+  """Time of all of a candidate's kernels, and the median over them, in us."""
+  kernels_us = np.sort(
+    [times.product_us, times.reduction_us, times.transpose_us], axis=0
+  )
+  total_us = kernels_us.sum(axis=0)
+  least_us, middle_us, most_us = kernels_us
+  # A kernel that is not launched has time 0 and comes first.
+  of_two_us = np.where(middle_us > 0, (middle_us + most_us) / 2, most_us)
+  return total_us, np.where(least_us > 0, middle_us, of_two_us)

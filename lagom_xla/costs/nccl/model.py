@@ -1,0 +1,294 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""NCCL's model: the latency and bandwidth of each algorithm and protocol.
+
+NCCL describes every pair that it could run by a latency, a base plus steps, and
+a bandwidth: channels times the rate of one, less what the protocol costs. Both
+come from the graphs that its search found (graph.py) and from constants, those
+of NCCL 2.32.3 (ncclTunerConstantsDefaults in its library); the equations are in
+src/tuning/{ring,tree,nvls,pat}.cc of NCCL 2.31 and give the numbers of 2.32.3,
+with one difference noted below. Rates end in _gbps and mean 1e9 bytes per
+second.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+
+from lagom_xla import cluster as cluster_lib
+from lagom_xla.costs.nccl import graph as graph_lib
+from lagom_xla.costs.nccl import topology
+
+PROTOCOLS = ("ll", "ll128", "simple")
+# NCCL's order: of equal times the last one wins (ncclTuningSelectBestTuning).
+ALGORITHMS = ("tree", "ring", "nvls", "nvlstree", "pat")
+EXCHANGES = ("all-to-all", "ragged-all-to-all")
+SEND_RECV = ("collective-permute", *EXCHANGES)
+GATHERS = ("all-gather", "reduce-scatter")
+ROOTED = ("collective-broadcast", "reduce")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Terms:
+  """What the equations read, found once for a communicator and a kind."""
+
+  communicator: topology.Communicator
+  kind: str
+  graphs: graph_lib.Graphs
+  capability: int
+  cpu_vendor: str
+
+  @property
+  def architecture(self) -> int:
+    """Row of NCCL's tables: Volta, Ampere, Hopper, Blackwell."""
+    return sum(self.capability >= least for least in (80, 90, 100))
+
+  @property
+  def scale(self) -> int:
+    """Column of NCCL's tables: 1, 2, or more nodes."""
+    return min(self.communicator.num_nodes, 3) - 1
+
+  @property
+  def blackwell_x86(self) -> bool:
+    """Whether NCCL's corrections for Blackwells on x86 apply."""
+    return self.capability >= 100 and self.cpu_vendor != "arm"
+
+  @property
+  def num_steps(self) -> int:
+    """Steps of a ring."""
+    ranks = self.communicator.num_ranks
+    if self.kind == "all-reduce":
+      return 2 * (ranks - 1)
+    return ranks - 1 if self.kind in GATHERS else ranks
+
+
+@functools.lru_cache(maxsize=4096)
+def terms_of(
+  cluster: cluster_lib.Cluster, communicator: topology.Communicator, kind: str
+) -> Terms:
+  """The terms of the equations.
+
+  Raises:
+    ValueError: no such kind of collective.
+  """
+  known = ("all-reduce", *GATHERS, *ROOTED, *SEND_RECV)
+  if kind not in known:
+    raise ValueError(
+      f"{kind!r} is not a collective of NCCL's; known: {', '.join(known)}"
+    )
+  major, minor = cluster.gpu.compute_capability
+  return Terms(
+    communicator=communicator,
+    kind=kind,
+    graphs=graph_lib.search(cluster, communicator),
+    capability=10 * major + minor,
+    cpu_vendor=cluster.node.cpu_vendor,
+  )
+
+
+def exists(terms: Terms, algorithm: str, protocol: str) -> bool:
+  """Whether NCCL has a model of the pair for this communicator."""
+  several_nodes = terms.communicator.num_nodes > 1
+  nvls = terms.graphs.nvls
+  has_heads = nvls is not None and nvls.num_channels >= 2
+  if algorithm == "ring":
+    return protocol in PROTOCOLS
+  if algorithm == "tree":
+    return protocol in PROTOCOLS and terms.kind == "all-reduce"
+  if protocol != "simple" or algorithm not in ALGORITHMS:
+    return False
+  if algorithm == "nvls":  # Across nodes it needs CollNet.
+    # Gathers pull from 32 GPUs at most (NCCL_MAX_NVLS_ARITY).
+    small = terms.communicator.num_ranks <= 32 and terms.kind in GATHERS
+    return (
+      has_heads and not several_nodes and (small or terms.kind == "all-reduce")
+    )
+  if algorithm == "nvlstree":
+    return has_heads and several_nodes and terms.kind == "all-reduce"
+  communicator = terms.communicator
+  is_one_each = communicator.num_ranks == communicator.num_nodes
+  return terms.kind in GATHERS and is_one_each
+
+
+def allows_ll128(terms: Terms, algorithm: str) -> bool:
+  """LL128 relies on 128-byte stores staying whole (isLL128Enabled)."""
+  graph = terms.graphs.tree if algorithm == "tree" else terms.graphs.ring
+  detours = ("none", "gpu") if terms.capability >= 90 else ("none",)
+  meets = graph.over_nvlink or terms.communicator.ranks_per_node == 1
+  return meets and graph.detour in detours and terms.capability >= 70
+
+
+# Latencies in us, by protocol in the order of `PROTOCOLS`: of a launch,
+# and of one step over NVLink, PCIe and the network.
+_BASE_US = {
+  "tree": (6.8, 14.0, 8.4),
+  "ring": (6.6, 14.0, 8.4),
+  "nvls": (0.0, 0.0, 0.0),
+  "nvlstree": (0.0, 0.0, 0.0),
+  "pat": (8.0, 8.0, 8.0),
+}
+_STEP_US = {
+  "nvlink": {
+    "tree": (0.6, 1.25, 4.0),
+    "ring": (0.6, 1.9, 3.4),
+    "nvls": (0.0, 0.0, 25.0),
+    "nvlstree": (0.0, 0.0, 25.0),
+  },
+  "pcie": {"tree": (1.0, 1.9, 4.0), "ring": (1.0, 2.5, 5.7)},
+  "net": {
+    "tree": (5.0, 8.5, 14.0),
+    "ring": (2.7, 4.0, 14.0),
+    "nvls": (0.0, 0.0, 18.0),
+    "nvlstree": (0.0, 0.0, 20.9),
+    "pat": (0.0, 0.0, 14.0),
+  },
+}
+
+
+def _step_us(
+  terms: Terms, algorithm: str, protocol: str, *, net: bool
+) -> float:
+  graph = {"tree": terms.graphs.tree, "ring": terms.graphs.ring}.get(
+    algorithm, terms.graphs.nvls
+  )
+  over_nvlink = graph is not None and graph.over_nvlink
+  link = "net" if net else ("nvlink" if over_nvlink else "pcie")
+  return _STEP_US[link][algorithm][PROTOCOLS.index(protocol)]
+
+
+def hop_us(terms: Terms, protocol: str, *, net: bool) -> float:
+  """A launch and one step, as of a ring."""
+  base = _BASE_US["ring"][PROTOCOLS.index(protocol)]
+  return base + _step_us(terms, "ring", protocol, net=net)
+
+
+def latency_us(terms: Terms, algorithm: str, protocol: str) -> float:
+  """The latency of one operation, before what depends on its size."""
+  nodes, per_node = (
+    terms.communicator.num_nodes,
+    terms.communicator.ranks_per_node,
+  )
+  base = _BASE_US[algorithm][PROTOCOLS.index(protocol)]
+  levels = int(math.log2(nodes))
+  several = nodes > 1
+  inter = _step_us(terms, algorithm, protocol, net=True)
+  if algorithm == "pat":
+    return base + levels * inter / 3.5 + 2.8 * terms.communicator.num_ranks
+  intra = _step_us(terms, algorithm, protocol, net=False)
+  if algorithm == "tree":
+    return base + 2 * ((per_node - 1) * intra + levels * inter)
+  if algorithm == "nvls":
+    return intra
+  if algorithm == "nvlstree":
+    return base + intra + 2 * levels * inter
+  if terms.kind in ROOTED:
+    # Over the network as in 2.30 and 2.32; 2.31 counts steps within a node.
+    if terms.graphs.ring.same_channels:
+      return base + (inter if several else intra)
+    stepper = "tree" if protocol == "simple" else "ring"
+    return base + terms.num_steps * _step_us(
+      terms, stepper, protocol, net=several
+    )
+  if per_node == 1:  # Nothing hides the network then.
+    inter = _step_us(terms, "tree", protocol, net=True)
+  if several:
+    # Posting to the adapter (getNetOverhead), three times for Simple.
+    post = 2.0 if terms.cpu_vendor == "amd" else 1.0
+    intra = max(intra, post * (3 if protocol == "simple" else 1))
+  num_inter = (nodes - 1) * (2 if terms.kind == "all-reduce" else 1)
+  return base + (terms.num_steps - num_inter) * intra + num_inter * inter
+
+
+# Caps in GB/s, for 1, 2 and more nodes. Rows by architecture: up to Volta,
+# Ampere, Hopper, Blackwell. Across nodes LL's row is the CPU's: the first of
+# Intel and Arm, the second of AMD.
+_LL_GBPS = (
+  (39.0, 39.0, 20.4),
+  (87.7, 22.5, 19.0),
+  (141.0, 45.0, 35.0),
+  (282.4, 90.0, 70.0),
+)
+_RING_LL128_CHANNEL_GBPS = (20.0, 20.0, 36.7, 40.0)
+_TREE_LL128_CHANNEL_GBPS = (
+  (20.0, 20.0, 20.0),
+  (20.0, 20.0, 20.0),
+  (36.7, 36.7, 29.0),
+  (55.6, 36.7, 20.0),
+)
+_TREE_CHANNEL_GBPS = (
+  (26.5, 18.5, 10.0),
+  (24.0, 23.6, 17.8),
+  (38.7, 41.4, 36.0),
+  (70.0, 42.8, 24.0),
+)
+_NVLSTREE_CHANNEL_GBPS = (
+  (26.5, 18.5, 10.0),
+  (24.0, 23.6, 17.8),
+  (0.0, 57.7, 45.5),
+  (0.0, 96.0, 80.0),
+)
+_NVLS_EFFICIENCY = (0.0, 0.0, 0.85, 0.74)
+# What trees reach of their bandwidth at 64 B, 128 B and so on, by protocol
+# (treeCorrectionFactor).
+TREE_CORRECTION = tuple(
+  tuple(float(share) for share in shares.split())
+  for shares in (
+    "1 1 1 1 .9 .8 .7 .7 .7 .7 .6 .5 .4 .4 .5 .6 .7 .8 .9 1 1 1 1 1",
+    "1 1 1 1 1 .9 .8 .8 .8 .7 .6 .6 .6 .6 .6 .6 .8 .9 .9 .9 .9 1 1 1",
+    ".9 .9 .9 .9 .9 .9 .9 .8 .7 .6 .6 .5 .5 .5 .5 .6 .7 .8 .7 .7 .8 .9 .9 .9",
+  )
+)
+
+
+def bandwidth_gbps(terms: Terms, algorithm: str, protocol: str) -> float:
+  """Bytes over time of large sizes, in 1e9 bytes per second."""
+  graphs, arch, scale = terms.graphs, terms.architecture, terms.scale
+  ranks = terms.communicator.num_ranks
+  several = terms.communicator.num_nodes > 1
+  if algorithm in ("nvls", "nvlstree"):
+    bus = _nvls_bandwidth(terms, algorithm)
+    gathers = terms.kind in GATHERS
+    return bus if gathers else bus * ranks / terms.num_steps
+  if algorithm == "pat":
+    tree = graphs.tree
+    return 0.75 * tree.num_channels * min(tree.intra_gbps, tree.inter_gbps)
+  ll_row = int(terms.cpu_vendor == "amd") if several else arch
+  ll_gbps = _LL_GBPS[ll_row][scale]
+  if algorithm == "ring":
+    ring = graphs.ring
+    bus = ring.num_channels * ring.inter_gbps
+    if protocol == "ll":
+      bus = min(ll_gbps, 0.5 * bus)
+    if protocol == "ll128":
+      most = ring.num_channels * _RING_LL128_CHANNEL_GBPS[arch]
+      bus = min(0.92 * bus, most)
+    return bus * ranks / terms.num_steps
+  tree = graphs.tree
+  count = tree.num_channels
+  # Of two nodes NCCL counts the links within them, but not on Blackwell.
+  inside = scale == 0 or (scale == 1 and terms.capability < 100)
+  gbps = tree.intra_gbps if inside else tree.inter_gbps
+  bus = count * min(0.92 * gbps, _TREE_CHANNEL_GBPS[arch][scale])
+  if protocol == "ll":
+    bus = min(bus / 3.8, ll_gbps)
+  if protocol == "ll128":
+    efficiency = 120 / 128 if several else 7 / 9
+    bus = min(efficiency * bus, count * _TREE_LL128_CHANNEL_GBPS[arch][scale])
+  return bus / 2 * (0.85 if tree.is_chain else 1.0)
+
+
+def _nvls_bandwidth(terms: Terms, algorithm: str) -> float:
+  heads = terms.graphs.nvls
+  assert heads is not None  # See exists().
+  per_node = terms.communicator.ranks_per_node
+  intra = heads.intra_gbps * _NVLS_EFFICIENCY[terms.architecture]
+  intra *= (heads.num_channels - 1) / heads.num_channels
+  # An all-reduce pipelines its two halves.
+  intra *= 2 if terms.kind == "all-reduce" else (per_node - 1) / per_node
+  inter = heads.inter_gbps
+  if algorithm == "nvlstree":
+    inter *= 2 if terms.communicator.num_nodes == 2 else 1
+    inter = min(inter, _NVLSTREE_CHANNEL_GBPS[terms.architecture][terms.scale])
+  return heads.num_channels * min(intra, inter)
