@@ -120,13 +120,15 @@ def main() -> None:
 
 def _rows(lowered: lowered_lib.Lowered, base: _Options) -> list[Row]:
   request = _request(lowered, base)
-  begun = fused_lib.from_the_beginning(lowered.name, lowered.cluster, request)
-  if begun.fused is None:
+  _, fused = fused_lib.from_the_beginning(
+    lowered.name, lowered.cluster, request
+  )
+  if fused is None:
     print(f"nobody can go on from {_in_words(base)}")
     return []
   rows = []
   for late in _LATE:
-    rows.append(_row(lowered, begun.fused, {**base, **late}))
+    rows.append(_row(lowered, fused, {**base, **late}))
     print(rows[-1], flush=True)
   return rows
 

@@ -313,6 +313,16 @@ def options_before_code(
   }
 
 
+def assigned(executable: Any) -> Assigned:
+  """What one of jaxlib's executables holds."""
+  (module,) = executable.hlo_modules()
+  serialized = module.as_serialized_hlo_module_proto()
+  return Assigned(
+    module=hlo_pb2.HloModuleProto.FromString(serialized),
+    peak_bytes=peak_bytes(executable.get_compiled_memory_stats()),
+  )
+
+
 def until_assigned(
   folder: pathlib.Path, compile_fn: Callable[[], Any]
 ) -> Assigned:

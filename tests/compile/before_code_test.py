@@ -8,7 +8,7 @@ computes activations again.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 import functools
 from typing import Any
 
@@ -17,6 +17,7 @@ import pytest
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import temporary
 from lagom_xla.compile import devices as devices_lib
+from lagom_xla.compile import fused as fused_lib
 from lagom_xla.compile import lowered as lowered_lib
 from lagom_xla.compile import xla
 from lagom_xla.jax_internals import request as request_lib
@@ -24,8 +25,11 @@ from lagom_xla.passes import hlo
 from lagom_xla.passes import hlo_pb2
 from lagom_xla.passes import pjrt_transform
 from lagom_xla.passes import rematerialization
+from lagom_xla.passes.schedule import digest
 import wide_step
 
+_Options = Mapping[str, int | bool | str]
+_NO_RECOMPUTING = {"xla_disable_hlo_passes": "rematerialization"}
 _Assignment = hlo_pb2.BufferAssignmentProto
 _ALLOC, _FREE, _SHARE_WITH = 0, 1, 2
 
@@ -38,30 +42,42 @@ def _cluster(device_bytes: float) -> cluster_lib.Cluster:
 
 
 @functools.cache
-def _request(device_bytes: float) -> tuple[str, request_lib.Request]:
+def _step(device_bytes: float) -> lowered_lib.LoweredStep:
   if pjrt_transform.plugin_path() is None:
     pytest.skip("JAX's CUDA plugin is not installed (extra aot)")
   cluster = _cluster(device_bytes)
   lowered = wide_step.lower(devices_lib.devices(cluster))
-  step = lowered_lib.LoweredStep(lowered, cluster)
-  request = step.request({}, None)
+  return lowered_lib.LoweredStep(lowered, cluster)
+
+
+def _request(device_bytes: float, options: _Options) -> request_lib.Request:
+  request = _step(device_bytes).request(options, None)
   assert request is not None
-  return step.name, request
+  return request
 
 
-def _compile(device_bytes: float, **options: bool | str) -> Any:
-  _, request = _request(device_bytes)
-  with_all = request_lib.with_options(request, options, None)
+def _compile(device_bytes: float, options: _Options) -> Any:
   devices = devices_lib.devices(_cluster(device_bytes))
-  return request_lib.compile(with_all, devices)
+  return request_lib.compile(_request(device_bytes, options), devices)
 
 
-def _before_code(device_bytes: float, **options: bool | str) -> xla.Assigned:
-  name, _ = _request(device_bytes)
+@functools.cache
+def _fused(device_bytes: float) -> hlo_pb2.HloModuleProto:
+  """The module that others go on from."""
+  _, fused = fused_lib.from_the_beginning(
+    _step(device_bytes).name,
+    _cluster(device_bytes),
+    _request(device_bytes, {}),
+  )
+  assert fused is not None
+  return fused
+
+
+def _before_code(device_bytes: float, options: _Options) -> xla.Assigned:
   with temporary.folder() as folder:
-    ending = xla.options_before_code(name, folder)
+    ending = xla.options_before_code(_step(device_bytes).name, folder)
     return xla.until_assigned(
-      folder, lambda: _compile(device_bytes, **ending, **options)
+      folder, lambda: _compile(device_bytes, {**ending, **options})
     )
 
 
@@ -71,22 +87,51 @@ def test_module_and_memory_are_those_of_the_executable(
 ) -> None:
   if _cluster(device_bytes).gpu.compile_obstacle:
     pytest.skip("there is no compile to the end to compare with")
-  executable = _compile(device_bytes)
+  executable = _compile(device_bytes, {})
   (module,) = executable.hlo_modules()
   expected = hlo_pb2.HloModuleProto.FromString(
     module.as_serialized_hlo_module_proto()
   )
   memory = executable.get_compiled_memory_stats()
-  found = _before_code(device_bytes)
+  found = _before_code(device_bytes, {})
   assert found.peak_bytes == xla.peak_bytes(memory)
   assert _without_numbers(found.module) == _without_numbers(expected)
   is_short = device_bytes == 24e9
   assert bool(rematerialization.recomputed(hlo.Module(expected))) == is_short
 
 
+@pytest.mark.parametrize(
+  "options",
+  [
+    {},
+    {"xla_gpu_all_reduce_combine_threshold_bytes": 0},
+    {"xla_gpu_enable_latency_hiding_scheduler": True},
+    _NO_RECOMPUTING,
+  ],
+  ids=str,
+)
+@pytest.mark.parametrize("device_bytes", [48e9, 24e9])
+def test_from_a_fused_module_it_runs_the_same_in_as_much_memory(
+  device_bytes: float, options: _Options
+) -> None:
+  ended = fused_lib.end_from_fused(
+    _fused(device_bytes),
+    _cluster(device_bytes),
+    _request(device_bytes, options),
+  )
+  assert ended is not None
+  _, found = ended
+  expected = _before_code(device_bytes, options)
+  assert digest.of(found.module) == digest.of(expected.module)
+  assert found.peak_bytes == expected.peak_bytes
+  is_recomputed = bool(rematerialization.recomputed(hlo.Module(found.module)))
+  is_short = device_bytes == 24e9
+  assert is_recomputed == (is_short and options != _NO_RECOMPUTING)
+
+
 def test_what_xla_refuses_it_still_refuses() -> None:
   with pytest.raises(Exception, match="xla_no_such_option"):
-    _before_code(48e9, xla_no_such_option=True)
+    _before_code(48e9, {"xla_no_such_option": True})
 
 
 @pytest.mark.parametrize(

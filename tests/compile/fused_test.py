@@ -105,17 +105,15 @@ def test_a_knob_changes_what_is_scheduled(
 def test_a_module_is_proven_if_it_becomes_what_its_program_does(
   lowered: lowered_lib.LoweredStep, fused: hlo_pb2.HloModuleProto
 ) -> None:
-  def proven(options: _Options) -> fused_lib.Proven | None:
+  def proven(options: _Options) -> hlo_pb2.HloModuleProto | None:
     config = config_lib.XlaConfig(options=options)
     scheduled = compiler.schedule(lowered, config).proto
-    begun = fused_lib.Begun(scheduled=scheduled, fused=fused)
-    return fused_lib.prove(begun, _H100S, _request(lowered, {}))
+    return fused_lib.proven(scheduled, fused, _H100S, _request(lowered, {}))
 
   again = fused_lib.schedule_from_fused(fused, _H100S, _request(lowered, {}))
   found = proven({})
   assert found is not None and again is not None
-  assert found.fused == fused
-  texts = [compiles.text(hlo.Module(it)) for it in (found.scheduled, again)]
+  texts = [compiles.text(hlo.Module(it)) for it in (found, again)]
   assert texts[0] == texts[1]
   assert proven({"xla_gpu_all_gather_combine_threshold_bytes": 0}) is None
 
@@ -170,9 +168,9 @@ def _fused(
   lowered: lowered_lib.LoweredStep, options: _Options
 ) -> hlo_pb2.HloModuleProto:
   """The module that others go on from."""
-  begun = fused_lib.from_the_beginning(
+  scheduled, fused = fused_lib.from_the_beginning(
     lowered.name, _H100S, _request(lowered, options)
   )
-  assert begun.scheduled is not None
-  assert begun.fused is not None
-  return begun.fused
+  assert scheduled is not None
+  assert fused is not None
+  return fused
