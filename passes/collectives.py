@@ -7,17 +7,297 @@ own (`all-gather-start` / `all-gather-done`), or as an `async-start` /
 `async-done` pair around a computation that holds the plain instruction, which
 the text form abbreviates to `reduce-scatter-start` and the like. Collectives
 are told apart by opcode, never by name.
+
+Groups of devices that collectives join.
+
+XLA spells replica groups in four ways, and one module may hold all of them:
+
+    {{0,1},{2,3}}                                      a list
+    [4,2]<=[2,4]T(1,0)                                 an iota, transposed
+    mesh['a'=8,'b'=2] {'a'}                            axes of a device mesh
+    mesh['a'=8,'b'=2], device_ids=([2,8]T(1,0)) {'a'}  axes of a permuted mesh
+
+All of them come out of here as the same thing: a tuple of groups, each a tuple
+of device ids in the order in which XLA joins their data. An id is a place in
+the module's device assignment: JAX puts the devices of a mesh there in the
+mesh's order, so that a permuted mesh does not show in a module's groups.
+
+Collective: the record of one, and what it sends and receives.
+
+`collectives.py` finds them in a module, and says Collective of the record.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+import dataclasses
+import functools
+import itertools
+import re
+from typing import Literal
 import weakref
 
-from lagom_xla.passes import collective as collective_lib
+import numpy as np
+
 from lagom_xla.passes import dependencies
+from lagom_xla.passes import disjoint_sets
 from lagom_xla.passes import hlo
-from lagom_xla.passes import replica_groups
+from lagom_xla.passes import hlo_pb2
+
+_SEND_RECV_PAIRS = "_xla_send_recv_source_target_pairs"
+
+Groups = tuple[tuple[int, ...], ...]
+
+
+def replica_groups_of(
+  instruction: hlo_pb2.HloInstructionProto, num_devices: int | None
+) -> Groups:
+  """The groups of a collective.
+
+  Args:
+    instruction: the collective itself (not the async-start around it).
+    num_devices: devices of the module; an instruction without groups joins
+      all of them.
+
+  Returns:
+    The groups; () where the instruction joins all devices and their number is
+    not known.
+  """
+  if instruction.HasField("mesh_axes_replica_group_list"):
+    mesh = instruction.mesh_axes_replica_group_list
+    return _of_mesh(mesh.SerializeToString(deterministic=True))
+  if instruction.HasField("iota_collective_device_list"):
+    return _of_iota(instruction.iota_collective_device_list)
+  groups = instruction.replica_groups
+  if instruction.HasField("collective_device_list"):
+    devices = instruction.collective_device_list
+    if devices.HasField("iota_replica_group_list"):
+      return _of_iota(devices.iota_replica_group_list)
+    groups = devices.replica_groups
+  listed = tuple(tuple(g.replica_ids) for g in groups if g.replica_ids)
+  if listed:
+    return listed
+  pairs = pairs_of(instruction)
+  if pairs:
+    return connected_components(pairs)
+  return (tuple(range(num_devices)),) if num_devices else ()
+
+
+def pairs_of(
+  instruction: hlo_pb2.HloInstructionProto,
+) -> tuple[tuple[int, int], ...]:
+  """The (source, target) devices of a collective-permute, send or recv."""
+  if instruction.source_target_pairs:
+    return tuple((p.source, p.target) for p in instruction.source_target_pairs)
+  # XLA's frontend attribute for sends and receives (collective_permute_
+  # decomposer.cc), in the form {{0,1},{1,2}}.
+  attribute = instruction.frontend_attributes.map.get(_SEND_RECV_PAIRS, "")
+  ids = [int(number) for number in re.findall(r"\d+", attribute)]
+  return tuple(zip(ids[::2], ids[1::2], strict=True))
+
+
+def _of_iota(iota: hlo_pb2.IotaReplicaGroupListProto) -> Groups:
+  return _iota_groups(
+    iota.num_replica_groups,
+    iota.num_devices_per_group,
+    tuple(iota.iota_reshape_dims),
+    tuple(iota.iota_transpose_perm),
+  )
+
+
+@functools.lru_cache(maxsize=1024)
+def _iota_groups(
+  num_groups: int,
+  num_devices_per_group: int,
+  reshape_dims: tuple[int, ...],
+  transpose_perm: tuple[int, ...],
+) -> Groups:
+  devices = _iota(num_groups * num_devices_per_group, reshape_dims)
+  if transpose_perm:
+    devices = devices.transpose(transpose_perm)
+  return _rows(devices.reshape(num_groups, num_devices_per_group))
+
+
+@functools.lru_cache(maxsize=1024)
+def _of_mesh(serialized: bytes) -> Groups:
+  """Groups of the mesh devices that differ only along the named axes."""
+  proto = hlo_pb2.MeshAxesReplicaGroupListProto.FromString(serialized)
+  sizes = [axis.size for axis in proto.mesh.axes]
+  devices = _mesh_devices(proto.mesh, sizes)
+  # Split each mesh axis at the sub-axes that are named, major to minor.
+  split_shape: list[int] = []
+  grouped: dict[int, int] = {}  # Dimension of the split mesh -> rank in axes.
+  for axis, size in enumerate(sizes):
+    cuts = {1, size}
+    for ref in proto.axes:
+      if ref.mesh_axis_index == axis and ref.HasField("sub_axis_info"):
+        sub = ref.sub_axis_info
+        cuts.update((sub.pre_size, sub.pre_size * sub.size))
+    bounds = sorted(cuts)
+    for low, high in itertools.pairwise(bounds):
+      for rank, ref in enumerate(proto.axes):
+        if ref.mesh_axis_index != axis:
+          continue
+        sub = ref.sub_axis_info
+        whole = not ref.HasField("sub_axis_info")
+        if whole or sub.pre_size <= low < high <= sub.pre_size * sub.size:
+          grouped[len(split_shape)] = rank
+      split_shape.append(high // low)
+  split = devices.reshape(split_shape)
+  inner = sorted(grouped, key=lambda dim: (grouped[dim], dim))
+  outer = [dim for dim in range(split.ndim) if dim not in grouped]
+  group_size = int(np.prod([split_shape[dim] for dim in inner], dtype=np.int64))
+  return _rows(split.transpose(outer + inner).reshape(-1, group_size))
+
+
+def _mesh_devices(mesh: hlo_pb2.MeshProto, sizes: list[int]) -> np.ndarray:
+  num_devices = int(np.prod(sizes, dtype=np.int64))
+  if mesh.device_ids:
+    return np.array(mesh.device_ids, dtype=np.int64)
+  if not mesh.HasField("iota_transform"):
+    return np.arange(num_devices)
+  transform = mesh.iota_transform
+  devices = _iota(num_devices, tuple(transform.reshape_dims))
+  return devices.transpose(tuple(transform.transpose_perm)).reshape(-1)
+
+
+def _iota(num_devices: int, reshape_dims: tuple[int, ...]) -> np.ndarray:
+  return np.arange(num_devices).reshape(reshape_dims or (num_devices,))
+
+
+def _rows(devices: np.ndarray) -> Groups:
+  return tuple(tuple(row) for row in devices.tolist())
+
+
+@functools.lru_cache(maxsize=1024)
+def connected_components(pairs: tuple[tuple[int, int], ...]) -> Groups:
+  """Groups of the devices that (source, target) pairs connect, in any way."""
+  connected: disjoint_sets.DisjointSets[int] = disjoint_sets.DisjointSets()
+  for pair in pairs:
+    connected.join(*pair)
+  groups: dict[int, list[int]] = {}
+  for device in sorted({device for pair in pairs for device in pair}):
+    groups.setdefault(connected.find(device), []).append(device)
+  return tuple(sorted(map(tuple, groups.values())))
+
+
+Form = Literal["async", "sync"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Collective:
+  """One collective of a module.
+
+  Attributes:
+    name: name of the instruction that starts it.
+    kind: HLO opcode of the operation, one of `collectives.KINDS`.
+    form: "async" where XLA may run it beside kernels; "sync" where it is a
+      plain instruction, is marked is_sync, or has nothing but no-ops between
+      its start and its done.
+    computation: name of the computation that it stands in.
+    start_id: id of the instruction that starts it.
+    done_id: id of the instruction that waits for it; None for plain ones, and
+      where the wait is in another computation.
+    num_operands: arrays that it moves.
+    operand_bytes: bytes of all operands, per device.
+    result_bytes: bytes of all results, per device.
+    array_bytes: bytes of each array as NCCL counts them (see `nccl_bytes`).
+    element_type: HLO element type of the first operand.
+    groups: device ids of each group; () where they cannot be known.
+    pairs: (source, target) devices of a collective-permute, send or recv, else
+      ().
+    executions: times it runs per step.
+    is_pipelined: whether XLA pipelined it over loop iterations.
+  """
+
+  name: str
+  kind: str
+  form: Form
+  computation: str
+  start_id: int
+  done_id: int | None
+  num_operands: int
+  operand_bytes: int
+  result_bytes: int
+  array_bytes: tuple[int, ...]
+  element_type: str
+  groups: Groups
+  pairs: tuple[tuple[int, int], ...]
+  executions: int
+  is_pipelined: bool
+
+  @property
+  def group_size(self) -> int:
+    """Devices in its largest group; 0 where groups are unknown."""
+    return max(map(len, self.groups), default=0)
+
+  @property
+  def num_groups(self) -> int:
+    """Groups that run it at the same time; 0 where they are unknown."""
+    return len(self.groups)
+
+  @property
+  def nccl_bytes(self) -> int:
+    """Bytes as NCCL counts them: the larger of what goes in and comes out.
+
+    For all-gather and reduce-scatter that is the whole buffer, ranks times the
+    per-rank count (ncclInfo.nBytes, NCCL src/enqueue.cc). A ragged-all-to-all
+    sends the rows that its sizes say, which only the running step knows; the
+    buffer that they arrive in or come from may be large enough for all ranks to
+    send to one. With all rows in use and ranks alike, a rank sends and receives
+    the smaller of its two buffers.
+    """
+    return _moved_bytes(self.kind, self.operand_bytes, self.result_bytes)
+
+
+def data_operands(
+  computation: hlo.Computation, operation: hlo.Instruction, kind: str
+) -> list[hlo.Instruction]:
+  """The operands that are sent, without offsets, sizes and tokens."""
+  operands = computation.operands(operation)
+  if kind in ("ragged-all-to-all", "send"):
+    return operands[:1]
+  if kind == "recv":
+    return []
+  if kind == "collective-permute" and operation.dynamic_slice_sizes:
+    return operands[:1]  # In place: the others are the output and offsets.
+  return operands
+
+
+def result_shape(operation: hlo.Instruction) -> hlo.Shape:
+  """The shape of what arrives, without the operands that starts repeat."""
+  shape = operation.shape
+  match operation.opcode:
+    case "all-gather-start" | "collective-permute-start":
+      return shape.tuple_shapes[1]
+    case "send" | "recv":
+      return shape.tuple_shapes[0]
+  return shape
+
+
+def array_bytes(
+  kind: str, operands: Sequence[hlo.Shape], result: hlo.Shape
+) -> tuple[int, ...]:
+  """Bytes of each array as NCCL counts them."""
+  given = [hlo.shape_bytes(shape) for shape in operands]
+  taken = [hlo.shape_bytes(s) for s in result.tuple_shapes or [result]]
+  if len(given) != len(taken):  # A recv, or an in-place permute of a tuple.
+    given, taken = [sum(given)], [sum(taken)]
+  return tuple(
+    _moved_bytes(kind, *pair) for pair in zip(given, taken, strict=True)
+  )
+
+
+def _moved_bytes(kind: str, given_bytes: int, taken_bytes: int) -> int:
+  """What a rank sends and receives of a buffer that it gives and one it takes.
+
+  XLA's thunk posts a send and a receive of `send_sizes` and `recv_sizes` rows
+  to each rank (xla/backends/gpu/runtime/ragged_all_to_all_thunk.cc).
+  """
+  if kind == "ragged-all-to-all":
+    return min(given_bytes, taken_bytes)
+  return max(given_bytes, taken_bytes)
+
 
 KINDS = frozenset(
   [
@@ -54,10 +334,6 @@ NOPS = frozenset(
     "tuple",
   ]
 )
-
-
-# What others know it by.
-Collective = collective_lib.Collective
 
 
 def kind_of(instruction: hlo.Instruction) -> str | None:
@@ -113,13 +389,13 @@ def _find(module: hlo.Module) -> tuple[Collective, ...]:
     key = executions, devices
     known_key, known = _found_in.get(computation, (None, ()))
     if known_key != key:
-      known = tuple(_in_computation(module, computation, executions, devices))
+      known = tuple(_collectives_in(module, computation, executions, devices))
       _found_in[computation] = key, known
     found += known
   return tuple(found)
 
 
-def _in_computation(
+def _collectives_in(
   module: hlo.Module,
   computation: hlo.Computation,
   executions: int,
@@ -160,9 +436,9 @@ def _record(
   done = dones.get(start.id)
   config = module.backend_config(start)
   config = config.get("collective_backend_config", {})
-  operands = collective_lib.data_operands(home, operation, kind)
-  result = collective_lib.result_shape(operation)
-  pairs = replica_groups.pairs_of(operation)
+  operands = data_operands(home, operation, kind)
+  result = result_shape(operation)
+  pairs = pairs_of(operation)
   return Collective(
     name=name,
     kind=kind,
@@ -173,11 +449,9 @@ def _record(
     num_operands=len(operands),
     operand_bytes=sum(hlo.shape_bytes(o.shape) for o in operands),
     result_bytes=hlo.shape_bytes(result),
-    array_bytes=collective_lib.array_bytes(
-      kind, [o.shape for o in operands], result
-    ),
+    array_bytes=array_bytes(kind, [o.shape for o in operands], result),
     element_type=hlo.element_type(operands[0].shape) if operands else "",
-    groups=replica_groups.of_instruction(operation, num_devices),
+    groups=replica_groups_of(operation, num_devices),
     pairs=pairs,
     executions=executions,
     is_pipelined=bool(config.get("is_pipelined")),
@@ -189,7 +463,7 @@ def _form(
   start: hlo.Instruction,
   done: hlo.Instruction | None,
   is_sync: bool,
-) -> collective_lib.Form:
+) -> Form:
   is_start = start.opcode.endswith("-start") or start.opcode in ("send", "recv")
   if is_sync or not is_start:
     return "sync"
@@ -213,7 +487,7 @@ def num_devices(module: hlo.Module) -> int | None:
     if not computation.opcodes.isdisjoint(_OPCODES)
     for instruction in computation.instructions
     if kind_of(instruction)
-    for group in replica_groups.of_instruction(instruction, None)
+    for group in replica_groups_of(instruction, None)
     for device in group
   ]
   return max(named) + 1 if named else None

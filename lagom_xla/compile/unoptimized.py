@@ -35,7 +35,6 @@ from lagom_xla.jax_internals import request
 from lagom_xla.passes import collectives
 from lagom_xla.passes import hlo
 from lagom_xla.passes import host_copies
-from lagom_xla.passes import replica_groups
 from lagom_xla.passes.program.stablehlo import dependence
 from lagom_xla.passes.program.stablehlo import functions
 
@@ -267,7 +266,7 @@ def _without_copies(
 def _list_groups(instruction: hlo.Instruction) -> None:
   """Spells replica groups without a mesh, whose symbol StableHLO would need."""
   if instruction.HasField("mesh_axes_replica_group_list"):
-    groups = replica_groups.of_instruction(instruction, None)
+    groups = collectives.replica_groups_of(instruction, None)
     instruction.ClearField("mesh_axes_replica_group_list")
     for group in groups:
       instruction.collective_device_list.replica_groups.add(replica_ids=group)

@@ -23,7 +23,6 @@ from lagom_xla import validation
 from lagom_xla.costs import nccl
 from lagom_xla.costs import wire
 from lagom_xla.passes import collectives as collectives_lib
-from lagom_xla.passes import replica_groups
 
 # What each protocol's staging buffers hold of a channel: NCCL_STEPS / 2 chunks
 # are in flight in one direction (src/include/device.h).
@@ -152,7 +151,7 @@ def tuning_key(
 
 @functools.lru_cache(maxsize=1024)
 def _widest(
-  groups: replica_groups.Groups, cluster: cluster_lib.Cluster
+  groups: collectives_lib.Groups, cluster: cluster_lib.Cluster
 ) -> tuple[int, int]:
   """Nodes and ranks of the group over the most nodes, which takes longest.
 

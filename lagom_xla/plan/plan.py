@@ -26,8 +26,8 @@ from lagom_xla import validation
 from lagom_xla.compile import config
 from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import nccl
+from lagom_xla.passes import collectives
 from lagom_xla.passes import hlo
-from lagom_xla.passes import replica_groups
 from lagom_xla.plan import beside
 
 # What a job applies of a plan: XLA_FLAGS alone; NCCL's environment variables,
@@ -332,7 +332,7 @@ def fingerprint(module: hlo.Module) -> str:
         [computation.position[i] for i in instruction.operand_ids],
         instruction.custom_call_target,
         instruction.dot_dimension_numbers.SerializeToString(),
-        replica_groups.of_instruction(instruction, None),
+        collectives.replica_groups_of(instruction, None),
       )
       digest.update(repr(parts).encode())
   return digest.hexdigest()[:16]

@@ -23,8 +23,8 @@ from collections.abc import Hashable, Iterator, Mapping
 import dataclasses
 
 from lagom_xla import errors
+from lagom_xla.passes import collectives
 from lagom_xla.passes import hlo
-from lagom_xla.passes import replica_groups
 from lagom_xla.passes.combine import reduce_scatter
 from lagom_xla.passes.combine import rule
 from lagom_xla.passes.combine import split
@@ -145,10 +145,10 @@ def _reach_each_once(first: hlo.Instruction, second: hlo.Instruction) -> bool:
   """Whether two reductions take each device's array once."""
   inner = {
     device: group
-    for group in replica_groups.of_instruction(first, None)
+    for group in collectives.replica_groups_of(first, None)
     for device in group
   }
-  for group in replica_groups.of_instruction(second, None):
+  for group in collectives.replica_groups_of(second, None):
     reached = [d for device in group for d in inner.get(device, (device,))]
     if len(set(reached)) != len(reached):
       return False

@@ -33,9 +33,9 @@ import dataclasses
 
 import numpy as np
 
+from lagom_xla.passes import collectives
 from lagom_xla.passes import edit
 from lagom_xla.passes import hlo
-from lagom_xla.passes import replica_groups
 from lagom_xla.passes.combine import per_device
 
 
@@ -120,7 +120,7 @@ def _shard_dimension(
   if len(cut) != 1:
     return None
   (dimension,) = cut
-  groups = replica_groups.of_instruction(all_reduce, None)
+  groups = collectives.replica_groups_of(all_reduce, None)
   shard = slice_.shape.dimensions[dimension]
   if not groups or any(len(g) * shard != sizes[dimension] for g in groups):
     return None

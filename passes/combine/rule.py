@@ -21,7 +21,6 @@ from typing import Protocol, TypeVar
 
 from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import hlo
-from lagom_xla.passes import replica_groups
 
 # What all members of a group must agree in, each with its name.
 Traits = tuple[tuple[str, Hashable], ...]
@@ -75,8 +74,8 @@ def traits_of_instruction(
     ("channel", channel),
     *_how(
       kind,
-      groups=replica_groups.of_instruction(instruction, None),
-      pairs=replica_groups.pairs_of(instruction),
+      groups=collectives_lib.replica_groups_of(instruction, None),
+      pairs=collectives_lib.pairs_of(instruction),
       element_type=hlo.element_type(instruction.shape),
     ),
     *_reduced_by(kind, reduction(module, instruction)),

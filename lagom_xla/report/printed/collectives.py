@@ -8,7 +8,6 @@ from collections.abc import Iterator
 import dataclasses
 
 from lagom_xla.costs import step as step_lib
-from lagom_xla.passes import collective as collective_lib
 from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import overlap as overlap_lib
 from lagom_xla.report.wording import instructions as instructions_lib
@@ -55,7 +54,7 @@ class Collective:
 
   name: str
   kind: str
-  form: collective_lib.Form
+  form: collectives_lib.Form
   computation: str
   num_operands: int
   operand_bytes: int
