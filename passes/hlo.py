@@ -28,7 +28,6 @@ from typing import Any
 from lagom_xla.passes import computation as computation_lib
 from lagom_xla.passes import hlo_pb2
 from lagom_xla.passes import hlo_source
-from lagom_xla.passes import trip_count as trip_count_lib
 
 # What others know them by.
 Computation = computation_lib.Computation
@@ -176,14 +175,14 @@ class Module:
     )
 
   @functools.cached_property
-  def _trip_counts(self) -> Mapping[int, trip_count_lib.Trips]:
+  def _trip_counts(self) -> Mapping[int, computation_lib.Trips]:
     """By id of the `while`; ids are unique in a module."""
     counts = {}
     protos = {c.id: c.proto for c in self.computations.values()}
     for computation in self.computations.values():
       for loop in computation.loops:
         body_id, condition_id = loop.called_computation_ids
-        counts[loop.id] = trip_count_lib.of_loop(
+        counts[loop.id] = computation_lib.trips_of_loop(
           loop,
           computation.by_id,
           body=protos[body_id],
