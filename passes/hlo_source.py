@@ -6,6 +6,11 @@ HLO text goes through jaxlib's own parser; protos are decoded here, because
 jaxlib's loader needs tens of gigabytes for modules with sparse instruction ids.
 What is damaged is reported here (`hlo_damage.py`) and does not fail somewhere
 later.
+
+Damage to an HLO module: what everything else relies on, and is not so.
+
+A proto that decodes may still be cut short or changed. XLA's own verifier
+comes only with jaxlib's loader, which `hlo_source.py` does without.
 """
 
 from __future__ import annotations
@@ -21,7 +26,6 @@ import zlib
 from google.protobuf import message as protobuf_message
 
 from lagom_xla import errors
-from lagom_xla.passes import hlo_damage
 from lagom_xla.passes import hlo_pb2
 from lagom_xla.validation import whole_files
 
@@ -82,7 +86,7 @@ def _from_bytes(data: bytes, name: str) -> Read:
   for parse in (_parse_hlo_proto, _parse_hlo_module_proto):
     proto = parse(data)
     if proto is not None:
-      hlo_damage.check(proto, name)
+      check_damage(proto, name)
       return proto, None
   raise errors.HloError(
     f"{name} is neither HLO text (it has no 'HloModule' header) nor a"
@@ -155,3 +159,79 @@ def _from_compiled(compiled: Any) -> Read:
   )
   num_devices = max((len(s.device_set) for s in shardings), default=1)
   return proto, num_devices
+
+
+def check_damage(proto: hlo_pb2.HloModuleProto, name: str) -> None:
+  """Checks that what a module refers to is there, and that arrays are whole.
+
+  Args:
+    proto: the module.
+    name: what messages call its source.
+
+  Raises:
+    HloError: the module is damaged; the message says where.
+  """
+  computations = {c.id for c in proto.computations}
+  if proto.entry_computation_id not in computations:
+    raise errors.HloError(
+      f"{name} has no entry computation (id {proto.entry_computation_id});"
+      " it may be truncated."
+    )
+  for computation in proto.computations:
+    _check_references(proto, computation, name)
+    for instruction in computation.instructions:
+      _check_calls(proto, instruction, computations, name)
+      _check_shape(instruction, instruction.shape, name)
+
+
+def _check_references(
+  proto: hlo_pb2.HloModuleProto,
+  computation: hlo_pb2.HloComputationProto,
+  name: str,
+) -> None:
+  """Checks that roots, operands and what is scheduled are there."""
+  ids = {i.id for i in computation.instructions}
+  scheduled = proto.schedule.sequences.get(computation.id)
+  wanted = {computation.root_id}
+  wanted.update(scheduled.instruction_ids if scheduled else ())
+  for instruction in computation.instructions:
+    wanted.update(instruction.operand_ids)
+  if not ids.issuperset(wanted):
+    raise errors.HloError(
+      f"{name}: computation {computation.name} refers to instructions that"
+      " it lacks; it may be truncated."
+    )
+
+
+def _check_calls(
+  proto: hlo_pb2.HloModuleProto,
+  instruction: hlo_pb2.HloInstructionProto,
+  computations: set[int],
+  name: str,
+) -> None:
+  if not computations.issuperset(instruction.called_computation_ids):
+    raise errors.HloError(
+      f"{name}: {instruction.name} calls a computation that the module"
+      " lacks; it may be truncated."
+    )
+  if instruction.backend_config_payload.id >= max(len(proto.payloads), 1):
+    raise errors.HloError(
+      f"{name}: {instruction.name} has its backend_config in a table that"
+      " the module lacks; it may be truncated."
+    )
+
+
+def _check_shape(
+  instruction: hlo_pb2.HloInstructionProto,
+  shape: hlo_pb2.ShapeProto,
+  name: str,
+) -> None:
+  """Checks that a layout orders the dimensions of its array, each once."""
+  for part in shape.tuple_shapes:
+    _check_shape(instruction, part, name)
+  order = shape.layout.minor_to_major
+  if order and sorted(order) != list(range(len(shape.dimensions))):
+    raise errors.HloError(
+      f"{name}: {instruction.name} has {len(shape.dimensions)} dimensions and"
+      f" a layout of {list(order)}; the file is damaged."
+    )
