@@ -23,7 +23,6 @@ import functools
 from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import copies as copies_lib
 from lagom_xla.passes import hlo
-from lagom_xla.passes import host_copies as host_copies_lib
 from lagom_xla.passes import kernels as kernels_lib
 from lagom_xla.passes import launches
 
@@ -120,10 +119,10 @@ class Analysis:
     return copies_lib.awaited(self.copies)
 
   @property
-  def host_copies(self) -> tuple[host_copies_lib.HostCopy, ...]:
+  def host_copies(self) -> tuple[copies_lib.HostCopy, ...]:
     """The copies to and from the host's memory."""
     copies = self.copies.values()
-    return tuple(c for c in copies if isinstance(c, host_copies_lib.HostCopy))
+    return tuple(c for c in copies if isinstance(c, copies_lib.HostCopy))
 
   def callees(
     self, instruction: hlo.Instruction

@@ -18,7 +18,7 @@ from lagom_xla.costs import kernel as kernel_lib
 from lagom_xla.costs.replay import program as program_lib
 from lagom_xla.costs.replay import streams
 from lagom_xla.passes import collectives as collectives_lib
-from lagom_xla.passes import host_copies
+from lagom_xla.passes import copies
 from lagom_xla.passes import kernels as kernels_lib
 
 
@@ -58,8 +58,8 @@ def collective(name: str) -> collectives_lib.Collective:
   )
 
 
-def copy(name: str, stream: str = "to host") -> host_copies.HostCopy:
-  return host_copies.HostCopy(
+def copy(name: str, stream: str = "to host") -> copies.HostCopy:
+  return copies.HostCopy(
     name=name,
     to_host=True,
     computation="main",

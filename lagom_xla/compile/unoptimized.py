@@ -33,8 +33,8 @@ from lagom_xla import errors
 from lagom_xla.jax_internals import lowerings
 from lagom_xla.jax_internals import request
 from lagom_xla.passes import collectives
+from lagom_xla.passes import copies
 from lagom_xla.passes import hlo
-from lagom_xla.passes import host_copies
 from lagom_xla.passes.program.stablehlo import dependence
 from lagom_xla.passes.program.stablehlo import functions
 
@@ -111,7 +111,7 @@ def into_stablehlo(module: hlo.Module, program: ir.Module) -> None:
   """Says in a program what the module that it was made of has on the host."""
   main = functions.by_name(program.operation)["main"]
   for role, shapes in _shapes(module):
-    on_host = [host_copies.is_on_host(shape) for shape in shapes]
+    on_host = [copies.is_on_host(shape) for shape in shapes]
     if any(on_host):
       kind = {_KIND: ir.StringAttr.get(_HOST)}
       known = _attributes(main, role) or [{}] * len(shapes)
@@ -129,7 +129,7 @@ def into_hlo(program: ir.Module, module: hlo.Module) -> None:
   for role, shapes in _shapes(module):
     for shape, of_one in zip(shapes, _attributes(main, role), strict=False):
       if _KIND in of_one and ir.StringAttr(of_one[_KIND]).value == _HOST:
-        host_copies.put_on_host(shape)
+        copies.put_on_host(shape)
 
 
 def _shapes(module: hlo.Module) -> Iterator[tuple[str, Sequence[hlo.Shape]]]:

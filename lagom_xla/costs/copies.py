@@ -20,12 +20,11 @@ from __future__ import annotations
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import fusion
-from lagom_xla.passes import device_copies
-from lagom_xla.passes import host_copies
+from lagom_xla.passes import copies
 
 
 def of_host_copy(
-  copy: host_copies.HostCopy, cluster: cluster_lib.Cluster
+  copy: copies.HostCopy, cluster: cluster_lib.Cluster
 ) -> collective_lib.CollectiveCost:
   """Predicts a lone host copy."""
   gbps = cluster.node.link_to_host.effective_gbps
@@ -34,13 +33,13 @@ def of_host_copy(
   )
 
 
-def link_us(copy: host_copies.HostCopy, cluster: cluster_lib.Cluster) -> float:
+def link_us(copy: copies.HostCopy, cluster: cluster_lib.Cluster) -> float:
   """Time of its bytes at the link's data sheet rate."""
   return copy.num_bytes / (1e3 * cluster.node.link_to_host.gbps)
 
 
 def of_device_copy(
-  copy: device_copies.DeviceCopy, cluster: cluster_lib.Cluster
+  copy: copies.DeviceCopy, cluster: cluster_lib.Cluster
 ) -> collective_lib.CollectiveCost:
   """Predicts a lone device copy."""
   pattern = fusion.fitted(cluster.gpu).patterns["memcpy"]
@@ -53,8 +52,6 @@ def of_device_copy(
   )
 
 
-def memory_us(
-  copy: device_copies.DeviceCopy, cluster: cluster_lib.Cluster
-) -> float:
+def memory_us(copy: copies.DeviceCopy, cluster: cluster_lib.Cluster) -> float:
   """Time of its traffic at the memory's data sheet rate."""
   return 2 * copy.num_bytes / (1e3 * cluster.gpu.hbm_gbps)

@@ -36,7 +36,7 @@ from lagom_xla.costs import copies
 from lagom_xla.costs import nccl
 from lagom_xla.costs import step as step_lib
 from lagom_xla.costs import wire
-from lagom_xla.passes import device_copies
+from lagom_xla.passes import copies as copies_lib
 from lagom_xla.passes import hlo
 
 
@@ -141,7 +141,7 @@ class _Bound:
     copy = self._step.analysis.copies.get(instruction.id)
     if copy is None:
       return 0.0
-    if isinstance(copy, device_copies.DeviceCopy):
+    if isinstance(copy, copies_lib.DeviceCopy):
       return copies.memory_us(copy, self._step.cluster)
     return copies.link_us(copy, self._step.cluster)
 

@@ -28,7 +28,6 @@ from lagom_xla.costs.replay import streams
 from lagom_xla.costs.replay import timeline as timeline_lib
 from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import copies as copies_lib
-from lagom_xla.passes import device_copies
 from lagom_xla.passes import hlo
 from lagom_xla.passes import kernels as kernels_lib
 from lagom_xla.passes import overlap as overlap_lib
@@ -196,7 +195,7 @@ class Step:
 
   def copy_cost(self, copy: copies_lib.Copy) -> collective_lib.CollectiveCost:
     """Cost of a copy alone."""
-    if isinstance(copy, device_copies.DeviceCopy):
+    if isinstance(copy, copies_lib.DeviceCopy):
       return copies.of_device_copy(copy, self.cluster)
     return copies.of_host_copy(copy, self.cluster)
 

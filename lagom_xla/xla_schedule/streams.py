@@ -15,10 +15,9 @@ from collections.abc import Iterable, Mapping
 import dataclasses
 
 from lagom_xla.passes import collectives as collectives_lib
+from lagom_xla.passes import copies
 from lagom_xla.passes import dependencies
-from lagom_xla.passes import device_copies
 from lagom_xla.passes import hlo
-from lagom_xla.passes import host_copies
 
 # Instructions that run other computations.
 CONTROL_FLOW = ("while", "conditional", "call")
@@ -159,7 +158,7 @@ def is_own_kernel(module: hlo.Module, start: hlo.Instruction) -> bool:
 
 def _is_slice(module: hlo.Module, start: hlo.Instruction) -> bool:
   """Whether a start moves a slice within the GPU's memory."""
-  if device_copies.slice_of(module, start) is None:
+  if copies.slice_of(module, start) is None:
     return False
   called = module.computations[start.called_computation_ids[0]]
-  return not any(host_copies.is_on_host(i.shape) for i in called.instructions)
+  return not any(copies.is_on_host(i.shape) for i in called.instructions)

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from lagom_xla.passes import copies
 from lagom_xla.passes import hlo
-from lagom_xla.passes import host_copies
 
 
 class Leaves:
@@ -104,7 +104,7 @@ def result_span(instruction: hlo.Instruction) -> tuple[int, int | None]:
 
 def _sizes_bytes(shape: hlo.Shape) -> Iterator[int]:
   if shape.element_type != hlo.TUPLE:
-    is_on_host = host_copies.is_on_host(shape)
+    is_on_host = copies.is_on_host(shape)
     yield 0 if is_on_host else hlo.shape_bytes(shape)
     return
   for inner in shape.tuple_shapes:

@@ -17,7 +17,7 @@ from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import lower_bound
 from lagom_xla.costs import step as step_lib
 from lagom_xla.costs.replay import recorder
-from lagom_xla.passes import device_copies
+from lagom_xla.passes import copies as copies_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes import overlap
 
@@ -49,7 +49,7 @@ def test_each_trip_copies_a_layers_weights_and_its_result(
   step: step_lib.Step,
 ) -> None:
   copies = step.analysis.copies.values()
-  assert all(isinstance(copy, device_copies.DeviceCopy) for copy in copies)
+  assert all(isinstance(copy, copies_lib.DeviceCopy) for copy in copies)
   assert {c.name: (c.num_bytes, c.executions) for c in copies} == {
     _CUT: (_WEIGHTS_BYTES, _TRIPS),
     _WRITTEN: (_RESULT_BYTES, _TRIPS),
@@ -140,7 +140,7 @@ def test_a_copy_runs_beside_kernels_from_its_start_to_its_done(
   slices = [s for s in recorded.slices if s.name == _WRITTEN]
   kernels = [s for s in recorded.slices if s.name == "copy.8"]
   first, beside = slices[0], kernels[0]
-  assert first.stream == device_copies.STREAM
+  assert first.stream == copies_lib.STREAM
   assert first.begin_us == pytest.approx(beside.begin_us)
   # Each takes longer for the other: neither has the memory for itself.
   assert beside.time_us > beside.lone_us

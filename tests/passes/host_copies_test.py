@@ -21,8 +21,8 @@ from lagom_xla.compile import compiler
 from lagom_xla.compile import lowered as lowered_lib
 from lagom_xla.costs import lower_bound
 from lagom_xla.costs import step as step_lib
+from lagom_xla.passes import copies as copies_lib
 from lagom_xla.passes import hlo
-from lagom_xla.passes import host_copies
 from lagom_xla.passes import overlap
 from lagom_xla.report.printed import as_json
 from lagom_xla.report.terminal import terminal
@@ -50,7 +50,7 @@ def unrolled(
 def _moved_bytes(module: hlo.Module, *, to_host: bool) -> int:
   return sum(
     copy.executions * copy.num_bytes
-    for copy in host_copies.find(module).values()
+    for copy in copies_lib.find_host_copies(module).values()
     if copy.to_host == to_host
   )
 
@@ -79,7 +79,7 @@ def test_each_layer_goes_to_the_host_and_comes_back_once(
 
 
 def test_copies_in_a_loop_move_a_slice_each_trip(scanned: hlo.Module) -> None:
-  copies = host_copies.find(scanned).values()
+  copies = copies_lib.find_host_copies(scanned).values()
   assert {copy.stream for copy in copies} == {"to host", "to device"}
   for copy in copies:
     assert (copy.executions, copy.num_bytes) == (_LAYERS, _LAYER_BYTES)
@@ -87,7 +87,7 @@ def test_copies_in_a_loop_move_a_slice_each_trip(scanned: hlo.Module) -> None:
 
 
 def test_copies_of_whole_arrays_share_a_stream(unrolled: hlo.Module) -> None:
-  copies = host_copies.find(unrolled).values()
+  copies = copies_lib.find_host_copies(unrolled).values()
   assert len(copies) == 2 * _LAYERS
   assert {copy.stream for copy in copies} == {"both ways"}
 
@@ -100,7 +100,7 @@ def test_the_compiled_module_makes_the_copies_of_its_schedule(
   compiled = compiler.compile(step).module
 
   def moved(module: hlo.Module) -> list[tuple[bool, int, int]]:
-    copies = host_copies.find(module).values()
+    copies = copies_lib.find_host_copies(module).values()
     return sorted((c.to_host, c.executions, c.num_bytes) for c in copies)
 
   assert moved(compiled) == moved(scanned)
@@ -123,7 +123,7 @@ def test_no_kernel_touches_the_hosts_memory(scanned: hlo.Module) -> None:
 def test_a_step_without_offload_has_no_host_copies(
   fsdp_scan: hlo.Module,
 ) -> None:
-  assert not host_copies.find(fsdp_scan)
+  assert not copies_lib.find_host_copies(fsdp_scan)
 
 
 @pytest.mark.parametrize("module_name", ["scanned", "unrolled"])
@@ -150,7 +150,9 @@ def test_a_fast_link_hides_a_copy_behind_the_kernels_beside_it(
   replayed = step.timeline(step.default)
   # A product stands beside what goes to the host. Beside what comes back there
   # is little, and in schedules of JAX 0.12 nothing.
-  (to_host,) = [c for c in host_copies.find(scanned).values() if c.to_host]
+  (to_host,) = [
+    c for c in copies_lib.find_host_copies(scanned).values() if c.to_host
+  ]
   alone_us = _alone_us(step, to_host=True)
   assert replayed.copy_wait_us.get(to_host.name, 0.0) < 0.1 * alone_us
   assert replayed.total_copy_slowdown_us > 0

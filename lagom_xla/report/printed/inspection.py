@@ -15,7 +15,7 @@ from lagom_xla import validation
 from lagom_xla.costs import step as step_lib
 from lagom_xla.flags import environment
 from lagom_xla.passes import collectives as collectives_lib
-from lagom_xla.passes import host_copies as host_copies_lib
+from lagom_xla.passes import copies
 from lagom_xla.profiling import costing as costing_lib
 from lagom_xla.report.printed import collectives as printed_collectives
 from lagom_xla.report.printed import measured_costs
@@ -126,7 +126,7 @@ def schema() -> dict[str, Any]:
   return validation.schema(Inspection)
 
 
-def _host_copy(copy: host_copies_lib.HostCopy) -> HostCopy:
+def _host_copy(copy: copies.HostCopy) -> HostCopy:
   return HostCopy(
     name=copy.name,
     to_host=copy.to_host,

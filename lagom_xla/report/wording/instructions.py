@@ -16,7 +16,6 @@ from lagom_xla.costs import step as step_lib
 from lagom_xla.explain import words
 from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import copies as copies_lib
-from lagom_xla.passes import device_copies
 from lagom_xla.passes import kernels as kernels_lib
 from lagom_xla.passes import overlap as overlap_lib
 from lagom_xla.passes import source_lines
@@ -109,7 +108,7 @@ def _kernel(
 def _copy(
   copy: copies_lib.Copy, source: source_lines.SourceLine
 ) -> Instruction:
-  if isinstance(copy, device_copies.DeviceCopy):
+  if isinstance(copy, copies_lib.DeviceCopy):
     kind, way = "device copy", "on the device"
   else:
     kind, way = "host copy", "to the host" if copy.to_host else "from the host"
