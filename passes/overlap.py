@@ -12,11 +12,16 @@ inside it. Kernels of a loop, call or branch inside a window count too.
 
 Collectives whose window holds no kernel form overlaps with M = 0; they are
 fully exposed.
+
+Launches: the kernels of a whole module, in the order of its schedule.
+
+Another schedule of the same module launches mostly the same kernels, which need
+not be looked at again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 import dataclasses
 import functools
 
@@ -24,7 +29,68 @@ from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import copies as copies_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes import kernels as kernels_lib
-from lagom_xla.passes import launches
+
+Kernels = Mapping[int, kernels_lib.Kernel]
+
+
+def find_kernels(
+  module: hlo.Module,
+  sequences: Iterable[hlo.Computation],
+  *,
+  apart: Collection[int],
+  known: tuple[hlo.Module, Kernels] | None,
+) -> Kernels:
+  """All kernels that run, by instruction id, in schedule order.
+
+  Args:
+    module: scheduled.
+    sequences: the computations that run as sequences of kernels.
+    apart: ids of instructions that are something else, such as host copies.
+    known: another schedule of the module, and its kernels.
+  """
+  found: dict[int, kernels_lib.Kernel] = {}
+  for computation in sequences:
+    if known is not None and _has(known[0], module, computation):
+      ids = (i.id for i in computation.instructions)
+      found.update((id_, known[1][id_]) for id_ in ids if id_ in known[1])
+      continue
+    for instruction in computation.instructions:
+      if instruction.id in apart or not kernels_lib.launches_kernel(
+        module, instruction
+      ):
+        continue
+      kernel = None if known is None else known[1].get(instruction.id)
+      if kernel is None or not _is_of(kernel, module, computation, instruction):
+        kernel = kernels_lib.of_instruction(module, computation, instruction)
+      found[instruction.id] = kernel
+  return found
+
+
+def _has(
+  other: hlo.Module, module: hlo.Module, computation: hlo.Computation
+) -> bool:
+  """Whether another schedule has a computation, and runs it as often."""
+  theirs = other.computations.get(computation.id)
+  return (
+    theirs is not None
+    and theirs.proto is computation.proto
+    and other.executions.get(computation.id)
+    == module.executions[computation.id]
+  )
+
+
+def _is_of(
+  kernel: kernels_lib.Kernel,
+  module: hlo.Module,
+  computation: hlo.Computation,
+  instruction: hlo.Instruction,
+) -> bool:
+  """Whether nothing changed of a kernel that another schedule has."""
+  return (
+    kernel.name == instruction.name
+    and kernel.computation == computation.name
+    and kernel.executions == module.executions[computation.id]
+  )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -85,7 +151,7 @@ class Analysis:
   def kernels(self) -> Mapping[int, kernels_lib.Kernel]:
     """All kernels that run, by instruction id, in schedule order."""
     other = self.rescheduled_from
-    return launches.find(
+    return find_kernels(
       self.module,
       self.sequences,
       apart=self.copies,
