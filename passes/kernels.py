@@ -16,10 +16,8 @@ from typing import Any
 
 from lagom_xla.passes import collectives
 from lagom_xla.passes import hlo
-from lagom_xla.passes.kernel_work import arithmetic as arithmetic_lib
-from lagom_xla.passes.kernel_work import attention
+from lagom_xla.passes import matrix_products
 from lagom_xla.passes.kernel_work import fusion_content
-from lagom_xla.passes.kernel_work import matrix_products
 from lagom_xla.passes.kernel_work import memory_access
 from lagom_xla.passes.kernel_work import scatters
 
@@ -94,7 +92,7 @@ class Kernel:
   num_element_operations: int = 0
   pattern: str = "elementwise"
   is_backward: bool = False
-  arithmetic: arithmetic_lib.Arithmetic | None = None
+  arithmetic: matrix_products.Arithmetic | None = None
   num_threads: int = 0
   num_columns: int = 0
   scatter: scatters.Scatter | None = None
@@ -171,7 +169,7 @@ def _found(
   typed = instruction.shape
   if category == "attention":
     query, key = (o.shape for o in computation.operands(instruction)[:2])
-    flops = attention.flops(module, instruction, query, key)
+    flops = matrix_products.attention_flops(module, instruction, query, key)
     typed = query
   access = memory_access.of_instruction(
     module, computation, instruction, has_product=bool(products)
@@ -189,7 +187,7 @@ def _found(
     num_threads=access.num_threads,
     num_columns=access.num_columns,
     scatter=access.scatter,
-    is_backward=attention.is_backward(instruction),
+    is_backward=matrix_products.is_backward_attention(instruction),
     element_type=largest.element_type if largest else _array_type(typed),
     arithmetic=largest.arithmetic if largest else None,
     result_elements=access.result_elements,
@@ -205,7 +203,7 @@ def _category(
 ) -> str:
   target = instruction.custom_call_target
   fusion_kind = config.get("fusion_backend_config", {}).get("kind", "")
-  if target.startswith(attention.TARGETS):
+  if target.startswith(matrix_products.ATTENTION_TARGETS):
     return "attention"
   if target.startswith(matrix_products.CONVOLUTION_TARGETS):
     return "convolution"

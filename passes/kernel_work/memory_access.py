@@ -13,8 +13,8 @@ import dataclasses
 import math
 
 from lagom_xla.passes import hlo
+from lagom_xla.passes import matrix_products
 from lagom_xla.passes.kernel_work import access_pattern
-from lagom_xla.passes.kernel_work import matrix_products
 from lagom_xla.passes.kernel_work import memcpys
 from lagom_xla.passes.kernel_work import scatters
 from lagom_xla.passes.kernel_work import threads

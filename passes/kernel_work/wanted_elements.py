@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 
 from lagom_xla.passes import hlo
-from lagom_xla.passes.kernel_work import matrix_products
+from lagom_xla.passes import matrix_products
 from lagom_xla.passes.kernel_work import threads
 
 SLICES = frozenset(["dynamic-slice", "slice", "gather"])

@@ -17,7 +17,7 @@ from lagom_xla.costs import kernel as kernel_lib
 from lagom_xla.costs import measured as measured_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.passes import hlo
-from lagom_xla.passes.kernel_work import arithmetic
+from lagom_xla.passes import matrix_products
 from lagom_xla.profiling import costing as costing_lib
 from lagom_xla.profiling import profile as profile_lib
 from measured_run import H100S
@@ -207,18 +207,19 @@ def test_slowdowns_hold_for_their_pairs_on_another_rank_alone(name: str):
 
 
 @pytest.mark.parametrize(
-  "other", [arithmetic.Arithmetic("f32"), arithmetic.Arithmetic("s32")]
+  "other",
+  [matrix_products.Arithmetic("f32"), matrix_products.Arithmetic("s32")],
 )
 def test_a_product_does_not_cost_what_one_of_other_numbers_took(
   profile: profile_lib.Profile,
   costed: costing_lib.Costing,
-  other: arithmetic.Arithmetic,
+  other: matrix_products.Arithmetic,
 ) -> None:
   product = next(k for k in profile.kernels.values() if k.matrix_shape)
   exact = dataclasses.replace(
     product,
     name="exact",
-    arithmetic=arithmetic.Arithmetic("f32", is_exact=True),
+    arithmetic=matrix_products.Arithmetic("f32", is_exact=True),
   )
   work = measured_lib.work_of(exact)
   measured = dataclasses.replace(

@@ -31,7 +31,7 @@ import itertools
 from lagom_xla.passes import collectives
 from lagom_xla.passes import edit
 from lagom_xla.passes import hlo
-from lagom_xla.passes.kernel_work import matrix_products
+from lagom_xla.passes import matrix_products
 from lagom_xla.passes.schedule import aliasing
 from lagom_xla.passes.schedule import reordering
 

@@ -1,0 +1,372 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""What a GPU multiplies for a matrix product: which numbers, and how often.
+
+XLA multiplies f32 by tensor cores, as TF32, unless the program asks for more:
+jax.lax.Precision.HIGHEST and the algorithm F32_F32_F32 take all bits, which no
+tensor core does. Algorithms such as BF16_BF16_F32_X3 cut each number in parts
+of fewer bits, and multiply those. Complex numbers are pairs of reals of half
+their bits, by the same rules (GetBlasComputationType).
+
+The matrix products inside a kernel, by shape.
+
+A kernel may hold them as `dot`s in a fusion, as a library call that keeps its
+dimension numbers in backend_config, as a grouped product, or as a convolution,
+which is a product in its implicit-GEMM form.
+
+Fused attention: library calls that multiply queries, keys and values.
+
+How many scores there are, and which of them a mask leaves out, is in a call's
+attributes: in cuDNN's config (JAX's fused_attention_stablehlo.py writes it),
+and in those of Transformer Engine, where masks have the numbers of
+NVTE_Mask_Type (transformer_engine/fused_attn.h). Others show shapes alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+import dataclasses
+import math
+import re
+from typing import Any
+
+from lagom_xla.passes import hlo
+from lagom_xla.passes import hlo_pb2
+
+# A precision as an instruction has it, or as the JSON of a library call.
+Precision = hlo_pb2.PrecisionConfig | Mapping[str, Any]
+
+# Complex types and their parts.
+PARTS = {"c64": "f32", "c128": "f64"}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Arithmetic:
+  """What is multiplied.
+
+  Attributes:
+    element_type: HLO type of the reals that are multiplied.
+    times: products of them that make one product of the operands' reals.
+    is_exact: whether they are f32 of which all bits count.
+  """
+
+  element_type: str
+  times: int = 1
+  is_exact: bool = False
+
+
+# XLA's PrecisionConfig: HIGHEST, and its algorithms by number and name.
+_HIGHEST = (2, "HIGHEST")
+_EXACT = Arithmetic("f32", is_exact=True)
+_ALGORITHMS = {
+  (3, "ALG_DOT_F16_F16_F16"): Arithmetic("f16"),
+  (4, "ALG_DOT_F16_F16_F32"): Arithmetic("f16"),
+  (5, "ALG_DOT_BF16_BF16_BF16"): Arithmetic("bf16"),
+  (6, "ALG_DOT_BF16_BF16_F32"): Arithmetic("bf16"),
+  (7, "ALG_DOT_BF16_BF16_F32_X3"): Arithmetic("bf16", 3),
+  (8, "ALG_DOT_BF16_BF16_F32_X6"): Arithmetic("bf16", 6),
+  (9, "ALG_DOT_TF32_TF32_F32"): Arithmetic("f32"),
+  (10, "ALG_DOT_TF32_TF32_F32_X3"): Arithmetic("f32", 3),
+  (11, "ALG_DOT_F32_F32_F32"): _EXACT,
+  (12, "ALG_DOT_F64_F64_F64"): Arithmetic("f64"),
+  (13, "ALG_DOT_BF16_BF16_F32_X9"): Arithmetic("bf16", 9),
+}
+_BY_NAME = {key: value for keys, value in _ALGORITHMS.items() for key in keys}
+
+
+def arithmetic_of(element_type: str, precision: Precision) -> Arithmetic:
+  """What is multiplied for operands of an HLO type."""
+  if isinstance(precision, hlo_pb2.PrecisionConfig):
+    asked, algorithm = precision.operand_precision, precision.algorithm
+  else:
+    asked = precision.get("operand_precision", ())
+    algorithm = precision.get("algorithm")
+  real = PARTS.get(element_type, element_type)
+  if algorithm in _BY_NAME:
+    return _BY_NAME[algorithm]
+  if real == "f32" and not set(_HIGHEST).isdisjoint(asked):
+    return _EXACT
+  return Arithmetic(real)
+
+
+CONVOLUTION_TARGETS = ("__cudnn$conv",)
+# Instructions that may hold matrix products, in themselves or inside.
+MULTIPLYING = frozenset(
+  [
+    "async-start",
+    "convolution",
+    "custom-call",
+    "dot",
+    "fusion",
+    "ragged-dot",
+    "scaled-dot",
+  ]
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class MatrixProduct:
+  """[batch, m, k] by [batch, k, n], with the HLO element type of the left.
+
+  `arithmetic` says what of them is multiplied.
+  """
+
+  batch: int
+  m: int
+  n: int
+  k: int
+  element_type: str
+  arithmetic: Arithmetic
+
+  @property
+  def flops(self) -> int:
+    """Floating-point operations, two for each multiply-add of reals."""
+    per_pair = 8 if self.element_type in PARTS else 2
+    return per_pair * self.batch * self.m * self.n * self.k
+
+
+def of_instruction(
+  module: hlo.Module,
+  computation: hlo.Computation,
+  instruction: hlo.Instruction,
+) -> list[MatrixProduct]:
+  """The matrix products that one kernel computes."""
+  match instruction.opcode:
+    case "dot" | "scaled-dot":
+      numbers = instruction.dot_dimension_numbers
+      return [
+        _product(
+          *(o.shape for o in computation.operands(instruction)[:2]),
+          lhs_contracting=list(numbers.lhs_contracting_dimensions),
+          lhs_batch=list(numbers.lhs_batch_dimensions),
+          precision=instruction.precision_config,
+        )
+      ]
+    case "ragged-dot":
+      return [_grouped_product(computation, instruction)]
+    case "convolution":
+      return [_convolution(computation, instruction)]
+    case "custom-call":
+      config = module.backend_config(instruction)
+      return _library_product(computation, instruction, config)
+    case "fusion" | "async-start":
+      callees = (
+        module.computations[i] for i in instruction.called_computation_ids
+      )
+      return [
+        product
+        for callee in callees
+        if not callee.opcodes.isdisjoint(MULTIPLYING)
+        for inner in callee.instructions
+        for product in of_instruction(module, callee, inner)
+      ]
+  return []
+
+
+def _library_product(
+  computation: hlo.Computation,
+  instruction: hlo.Instruction,
+  config: Mapping[str, Any],
+) -> list[MatrixProduct]:
+  """The product of a cuBLAS or cuDNN call."""
+  if instruction.custom_call_target.startswith(CONVOLUTION_TARGETS):
+    return [_convolution(computation, instruction)]
+  if "grouped_gemm_backend_config" in config:
+    return [_grouped_product(computation, instruction)]
+  gemm = config.get("gemm_backend_config", {})
+  numbers = gemm.get("dot_dimension_numbers")
+  if numbers is None:
+    return []
+  lhs, rhs = (o.shape for o in computation.operands(instruction)[:2])
+  return [
+    _product(
+      lhs,
+      rhs,
+      lhs_contracting=[
+        int(d) for d in numbers.get("lhs_contracting_dimensions", [])
+      ],
+      lhs_batch=[int(d) for d in numbers.get("lhs_batch_dimensions", [])],
+      precision=gemm.get("precision_config", {}),
+    )
+  ]
+
+
+def _product(
+  lhs: hlo.Shape,
+  rhs: hlo.Shape,
+  *,
+  lhs_contracting: list[int],
+  lhs_batch: list[int],
+  precision: Precision,
+) -> MatrixProduct:
+  k = math.prod(lhs.dimensions[d] for d in lhs_contracting)
+  batch = math.prod(lhs.dimensions[d] for d in lhs_batch)
+  shared = max(k * batch, 1)
+  return MatrixProduct(
+    batch=batch,
+    m=math.prod(lhs.dimensions) // shared,
+    n=math.prod(rhs.dimensions) // shared,
+    k=k,
+    element_type=hlo.element_type(lhs),
+    arithmetic=arithmetic_of(hlo.element_type(lhs), precision),
+  )
+
+
+def _grouped_product(
+  computation: hlo.Computation, instruction: hlo.Instruction
+) -> MatrixProduct:
+  """[m, k] by [groups, k, n], where each row meets one group."""
+  lhs, rhs = (o.shape for o in computation.operands(instruction)[:2])
+  return MatrixProduct(
+    batch=1,
+    m=math.prod(lhs.dimensions[:-1]),
+    n=rhs.dimensions[-1],
+    k=lhs.dimensions[-1],
+    element_type=hlo.element_type(lhs),
+    arithmetic=arithmetic_of(hlo.element_type(lhs), {}),
+  )
+
+
+def _convolution(
+  computation: hlo.Computation, instruction: hlo.Instruction
+) -> MatrixProduct:
+  """A convolution as the matrix product of its implicit-GEMM form."""
+  result = instruction.shape
+  while result.tuple_shapes:
+    result = result.tuple_shapes[0]
+  lhs, kernel = (o.shape for o in computation.operands(instruction)[:2])
+  output = result
+  if instruction.custom_call_target.endswith("BackwardFilter"):
+    kernel, output = result, kernel
+  elif instruction.custom_call_target.endswith("BackwardInput"):
+    output = lhs
+  numbers = instruction.convolution_dimension_numbers
+  features = kernel.dimensions[numbers.kernel_output_feature_dimension]
+  return MatrixProduct(
+    batch=1,
+    m=math.prod(output.dimensions) // max(features, 1),
+    n=features,
+    k=math.prod(kernel.dimensions) // max(features, 1),
+    element_type=hlo.element_type(lhs),
+    arithmetic=arithmetic_of(
+      hlo.element_type(lhs), instruction.precision_config
+    ),
+  )
+
+
+ATTENTION_TARGETS = ("__cudnn$fmha", "te_fused_attn", "cudnn_fmha")
+
+_ATTRIBUTE = re.compile(rb"(\w+) = (-?\d+) : i64")
+_CAUSAL, _BOTTOM_RIGHT = (2, 3, 4, 5), (4, 5)
+# What Transformer Engine says of the scores; another version of it may not.
+_OF_SCORES = frozenset(
+  ("mask_type", "input_batch", "attn_heads", "q_max_seqlen", "kv_max_seqlen")
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class _Scores:
+  """Queries by keys, with the mask on them.
+
+  Attributes:
+    num: of such squares: batch times heads.
+    length: queries.
+    key_length: keys.
+    is_causal: whether query i sees the keys up to i only.
+    is_bottom_right: whether the last query sees the last key in any case.
+    window: keys that a query sees at most; 0 for all.
+  """
+
+  num: int
+  length: int
+  key_length: int
+  is_causal: bool
+  is_bottom_right: bool = False
+  window: int = 0
+
+  @property
+  def num_left(self) -> int:
+    """Scores that the mask leaves."""
+    length, keys = self.length, self.key_length
+    window = self.window or keys
+    if not self.is_causal:
+      return self.num * length * keys
+    if self.is_bottom_right and keys > length:
+      left = length * keys - length * length // 2
+      return self.num * min(left, length * window)
+    most = min(length, keys, window)
+    return self.num * most * (2 * length - most) // 2
+
+
+def is_backward_attention(call: hlo.Instruction) -> bool:
+  """Whether a call is the gradient of one."""
+  return "ackward" in call.custom_call_target
+
+
+def attention_flops(
+  module: hlo.Module, call: hlo.Instruction, query: hlo.Shape, key: hlo.Shape
+) -> int:
+  """Operations of a call, for the scores that its mask leaves.
+
+  Forward is two products, backward five (Dao 2022, FlashAttention, sec. 3.1).
+
+  Args:
+    module: that it is in.
+    call: of one of `TARGETS`.
+    query: its first operand, with the size of a head last.
+    key: its second operand.
+
+  Returns:
+    0 where neither attributes nor shapes tell.
+  """
+  fmha = module.backend_config(call).get("cudnn_fmha_backend_config")
+  found = _ATTRIBUTE.findall(module.raw_backend_config(call))
+  attributes = {name.decode(): int(value) for name, value in found}
+  if fmha is not None:
+    scores = _of_cudnn(fmha)
+  elif attributes.keys() >= _OF_SCORES:
+    scores = _of_transformer_engine(attributes)
+  else:
+    scores = _of_shapes(query, key)
+  if scores is None:
+    return 0
+  products = 5 if is_backward_attention(call) else 2
+  return products * 2 * scores.num_left * query.dimensions[-1]
+
+
+def _of_cudnn(fmha: Mapping[str, Any]) -> _Scores:
+  shape = fmha["intermediate_tensor_shape"]["dimensions"]
+  batch, heads, length, key_length = map(int, shape)
+  return _Scores(
+    num=batch * heads,
+    length=length,
+    key_length=key_length,
+    is_causal="CAUSAL" in fmha.get("mask_type", ""),
+    window=int(fmha.get("sliding_window_length", 0)),
+  )
+
+
+def _of_transformer_engine(attributes: Mapping[str, int]) -> _Scores:
+  mask = attributes["mask_type"]
+  return _Scores(
+    num=attributes["input_batch"] * attributes["attn_heads"],
+    length=attributes["q_max_seqlen"],
+    key_length=attributes["kv_max_seqlen"],
+    is_causal=mask in _CAUSAL,
+    is_bottom_right=mask in _BOTTOM_RIGHT,
+    window=attributes.get("window_size_left", -1) + 1,
+  )
+
+
+def _of_shapes(query: hlo.Shape, key: hlo.Shape) -> _Scores | None:
+  """Of [batch, length, heads, size]; causal if queries and keys are as long."""
+  if len(query.dimensions) != 4 or len(key.dimensions) < 4:
+    return None
+  batch, length, heads, _ = query.dimensions
+  key_length = key.dimensions[1]
+  return _Scores(
+    num=batch * heads,
+    length=length,
+    key_length=key_length,
+    is_causal=length == key_length,
+  )
