@@ -17,9 +17,8 @@ from typing import Any
 from lagom_xla.passes import collectives
 from lagom_xla.passes import hlo
 from lagom_xla.passes import matrix_products
+from lagom_xla.passes import memory_access
 from lagom_xla.passes.kernel_work import fusion_content
-from lagom_xla.passes.kernel_work import memory_access
-from lagom_xla.passes.kernel_work import scatters
 
 # Run by the host or the control flow, or accounted for elsewhere.
 _NO_KERNEL = collectives.NOPS | frozenset(
@@ -95,7 +94,7 @@ class Kernel:
   arithmetic: matrix_products.Arithmetic | None = None
   num_threads: int = 0
   num_columns: int = 0
-  scatter: scatters.Scatter | None = None
+  scatter: memory_access.Scatter | None = None
   element_type: str
   result_elements: int
   matrix_shape: tuple[int, int, int, int] | None

@@ -58,7 +58,7 @@ import pathlib
 
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.passes import kernels as kernels_lib
-from lagom_xla.passes.kernel_work import scatters
+from lagom_xla.passes import memory_access
 
 # XLA's reduction emitter: a warp goes down as many columns as it has lanes.
 _COLUMNS_PER_BLOCK = 32
@@ -173,17 +173,19 @@ _FITTED_SCATTERS = pathlib.Path(__file__).with_name("fitted") / "scatter.json"
 _WORD_BITS = 32
 
 
-def scatter_us(scatter: scatters.Scatter, gpu: cluster_lib.Gpu) -> float:
+def scatter_us(scatter: memory_access.Scatter, gpu: cluster_lib.Gpu) -> float:
   """Expected time of further tries; 0 if each update succeeds at once."""
   return worst_scatter_us(scatter, gpu) * collision(scatter.num_places)
 
 
-def worst_scatter_us(scatter: scatters.Scatter, gpu: cluster_lib.Gpu) -> float:
+def worst_scatter_us(
+  scatter: memory_access.Scatter, gpu: cluster_lib.Gpu
+) -> float:
   """Time of further tries if all indices are the same."""
   return num_tries(scatter, gpu) / (tries_per_clock() * gpu.clock_ghz * 1e3)
 
 
-def num_tries(scatter: scatters.Scatter, gpu: cluster_lib.Gpu) -> float:
+def num_tries(scatter: memory_access.Scatter, gpu: cluster_lib.Gpu) -> float:
   """Further tries if all indices are the same; 0 where none can be needed."""
   if not scatter.may_collide or not 0 < scatter.element_bits < _WORD_BITS:
     return 0.0

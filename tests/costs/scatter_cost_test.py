@@ -18,7 +18,7 @@ from lagom_xla.costs import fusion
 from lagom_xla.costs import kernel as kernel_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.passes import kernels as kernels_lib
-from lagom_xla.passes.kernel_work import scatters
+from lagom_xla.passes import memory_access
 from lagom_xla.report.terminal import scatters as scatters_report
 import replay_parts
 
@@ -40,7 +40,7 @@ def _kernel(**fields: Any) -> kernels_lib.Kernel:
   return dataclasses.replace(_FUSION, **fields)
 
 
-_SCATTER = scatters.Scatter(
+_SCATTER = memory_access.Scatter(
   num_updates=16384,
   window_elements=640,
   num_places=32000,

@@ -33,8 +33,8 @@ from lagom_xla.costs import step as step_lib
 from lagom_xla.flags import options as xla_options
 from lagom_xla.passes import hlo
 from lagom_xla.passes import kernels as kernels_lib
+from lagom_xla.passes import memory_access
 from lagom_xla.passes import overlap
-from lagom_xla.passes.kernel_work import memcpys
 from lagom_xla.passes.program import form as form_lib
 import strands_step
 
@@ -105,7 +105,7 @@ def _foretold(module: hlo.Module) -> set[_Memcpy]:
   }
   for computation, start in _started_fusions(analysis):
     wrapped = _called(module, start)
-    moved = memcpys.moved(module, wrapped, wrapped.root)
+    moved = memory_access.memcpy_bytes(module, wrapped, wrapped.root)
     if moved is not None:
       num_bytes = 2 * hlo.shape_bytes(moved)
       found.add(_Memcpy(computation.name, start.name, num_bytes))

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lagom_xla.passes import hlo
-from lagom_xla.passes.kernel_work import threads
+from lagom_xla.passes import memory_access
 
 
 def _num_launched(folder: pathlib.Path) -> dict[str, int]:
@@ -67,6 +67,6 @@ def test_concatenations_have_as_many_threads_as_xla_launches(
     if fusion.opcode == "fusion":
       (fused,) = (module.computations[c] for c in fusion.called_computation_ids)
       assert (
-        threads.of_fusion(fused, fusion.fusion_kind)
+        memory_access.threads_of_fusion(fused, fusion.fusion_kind)
         == launched[fusion.name.replace(".", "_")]
       )

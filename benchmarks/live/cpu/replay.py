@@ -25,7 +25,7 @@ from typing import Literal
 from benchmarks.live.cpu import behind_products
 from lagom_xla.passes import collectives
 from lagom_xla.passes import hlo
-from lagom_xla.passes.kernel_work import memory_access
+from lagom_xla.passes import memory_access
 
 # "product": large, on other threads; "kernel": all else that computes.
 Kind = Literal["collective", "product", "kernel"]

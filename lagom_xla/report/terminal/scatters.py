@@ -8,8 +8,8 @@ import functools
 
 from lagom_xla.costs import fusion
 from lagom_xla.costs import step as step_lib
+from lagom_xla.passes import memory_access
 from lagom_xla.passes import source_lines
-from lagom_xla.passes.kernel_work import scatters
 from lagom_xla.report.wording import instructions as instructions_lib
 
 # Shares of the step from which on a scatter is worth a note.
@@ -41,7 +41,7 @@ def notes(step: step_lib.Step, step_time_us: float) -> list[str]:
 def _note(
   name: str,
   source: source_lines.SourceLine,
-  scatter: scatters.Scatter,
+  scatter: memory_access.Scatter,
   expected_us: float,
   worst_us: float,
 ) -> str:
