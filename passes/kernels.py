@@ -6,19 +6,124 @@ After optimization nearly every instruction that does work is one kernel: a
 fusion, a library call, a copy. This pass says which instructions launch one,
 what kind it is, how many floating-point operations it does and how many bytes
 it moves. It says nothing about time; that is for the cost model.
+
+Content of a fusion: what it shares with those of other compiles.
+
+Whatever XLA's options say, most kernels of a program come out the same, down to
+the ids inside them. Their names, where they stand and the lines that they were
+written in differ, and say nothing of what they do.
+
+XLA's own estimates of what instructions take, as it writes them down.
+
+Asked to (xla_gpu_collect_cost_model_stats), XLA's cost models write what they
+believe into the backend_config of kernels and collectives, as a list of
+entries called `reification_cost`. The entry "sol" is of the speed-of-light
+model, by which its scheduler decides.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 import dataclasses
+import hashlib
 from typing import Any
 
 from lagom_xla.passes import collectives
 from lagom_xla.passes import hlo
 from lagom_xla.passes import matrix_products
 from lagom_xla.passes import memory_access
-from lagom_xla.passes.kernel_work import fusion_content
+
+
+def fusion_content(
+  module: hlo.Module,
+  computation: hlo.Computation,
+  fusion: hlo.Instruction,
+) -> bytes | None:
+  """A digest that is equal for fusions that do the same.
+
+  Args:
+    module: that it is in.
+    computation: that it is in.
+    fusion: the instruction.
+
+  Returns:
+    None where what is said of it names a line of the program: of scatters.
+  """
+  alone = hlo.Instruction()
+  alone.CopyFrom(fusion)
+  alone.id = 0
+  del alone.operand_ids[:]
+  del alone.control_predecessor_ids[:]
+  parts = [_config(module, alone), _without_names(alone)]
+  parts += [
+    operand.shape.SerializeToString(deterministic=True)
+    for operand in computation.operands(fusion)
+  ]
+  for id_ in fusion.called_computation_ids:
+    content = _of_computation(module, module.computations[id_])
+    if content is None:
+      return None
+    parts.append(content)
+  return _digest(parts)
+
+
+def _of_computation(
+  module: hlo.Module, computation: hlo.Computation
+) -> bytes | None:
+  if "scatter" in computation.opcodes:
+    return None
+  copy = hlo.hlo_pb2.HloComputationProto()
+  copy.CopyFrom(computation.proto)
+  copy.ClearField("name")
+  parts = []
+  for instruction in copy.instructions:
+    if instruction.HasField("backend_config_payload"):
+      parts.append(_config(module, instruction))
+    for id_ in instruction.called_computation_ids:
+      content = _of_computation(module, module.computations[id_])
+      if content is None:
+        return None
+      parts.append(content)
+    instruction.ClearField("name")
+    instruction.ClearField("metadata")
+  return _digest([copy.SerializeToString(deterministic=True), *parts])
+
+
+def _config(module: hlo.Module, instruction: hlo.Instruction) -> bytes:
+  """Takes an instruction's config out; it may be in the module's table."""
+  config = module.raw_backend_config(instruction)
+  instruction.ClearField("backend_config_payload")
+  return config
+
+
+def _without_names(instruction: hlo.Instruction) -> bytes:
+  instruction.ClearField("name")
+  instruction.ClearField("metadata")
+  return instruction.SerializeToString(deterministic=True)
+
+
+def _digest(parts: Iterable[bytes]) -> bytes:
+  digest = hashlib.sha256()
+  for part in parts:
+    digest.update(len(part).to_bytes(8, "little"))
+    digest.update(part)
+  return digest.digest()
+
+
+def sol_time_us(backend_config: Mapping[str, Any]) -> float | None:
+  """The speed-of-light estimate of an instruction, in microseconds.
+
+  Args:
+    backend_config: of the instruction, as JSON.
+
+  Returns:
+    None where XLA wrote none.
+  """
+  for entry in backend_config.get("reification_cost", ()):
+    if entry.get("name") == "sol":
+      return float(entry.get("exec_time_us", 0.0))  # 0 is left out.
+  return None
+
 
 # Run by the host or the control flow, or accounted for elsewhere.
 _NO_KERNEL = collectives.NOPS | frozenset(
@@ -133,7 +238,7 @@ def of_instruction(
   """
   content = None
   if instruction.opcode == "fusion":
-    content = fusion_content.of_fusion(module, computation, instruction)
+    content = fusion_content(module, computation, instruction)
   if content is None:
     return _found(module, computation, instruction)
   known = _known.get(content)

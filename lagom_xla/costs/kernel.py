@@ -32,7 +32,6 @@ from lagom_xla.costs import fusion
 from lagom_xla.costs import gemm
 from lagom_xla.costs import grid as grid_lib
 from lagom_xla.passes import kernels as kernels_lib
-from lagom_xla.passes import sol_estimates
 
 # Shares of the peak that fused attention reaches in long causal sequences with
 # heads of 128, forward and backward, by major compute capability:
@@ -107,7 +106,7 @@ def predict(kernel: kernels_lib.Kernel, gpu: cluster_lib.Gpu) -> KernelCost:
 def _xla_estimate_us(kernel: kernels_lib.Kernel) -> float | None:
   if _product(kernel) or kernel.category not in ("gemm", "other"):
     return None
-  return sol_estimates.time_us(kernel.backend_config)
+  return kernels_lib.sol_time_us(kernel.backend_config)
 
 
 def _run_us(kernel: kernels_lib.Kernel, gpu: cluster_lib.Gpu) -> float:

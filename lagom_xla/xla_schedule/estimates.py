@@ -23,8 +23,8 @@ from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import hlo
+from lagom_xla.passes import kernels
 from lagom_xla.passes import overlap as overlap_lib
-from lagom_xla.passes import sol_estimates
 from lagom_xla.xla_schedule import nodes
 from lagom_xla.xla_schedule import streams
 
@@ -175,7 +175,7 @@ class Estimates:
   def _read_us(self, instruction: hlo.Instruction) -> float:
     """The same for a fusion or a library call, by its config."""
     config = self.module.backend_config(instruction)
-    time_us = sol_estimates.time_us(config)
+    time_us = kernels.sol_time_us(config)
     if instruction.opcode == "custom-call":
       return time_us or _CUSTOM_CALL_US
     kind = config.get("fusion_backend_config", {}).get("kind", "")
@@ -187,7 +187,7 @@ class Estimates:
 
 
 def _sol_us(module: hlo.Module, instruction: hlo.Instruction) -> float | None:
-  return sol_estimates.time_us(module.backend_config(instruction))
+  return kernels.sol_time_us(module.backend_config(instruction))
 
 
 def _collective_sol_us(

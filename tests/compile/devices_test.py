@@ -14,7 +14,7 @@ from lagom_xla.compile import compiler
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import devices as devices_lib
 from lagom_xla.compile import lowered
-from lagom_xla.passes import sol_estimates
+from lagom_xla.passes import kernels
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def _estimated_us(cluster: str, width: int) -> float:
     config_lib.XlaConfig(options={compiler.ESTIMATES: True}),
   )
   found = {
-    sol_estimates.time_us(module.backend_config(i))
+    kernels.sol_time_us(module.backend_config(i))
     for computation in module.computations.values()
     for i in computation.instructions
     if i.opcode.startswith("all-gather")

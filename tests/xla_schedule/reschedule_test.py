@@ -20,8 +20,8 @@ from lagom_xla.costs import step as step_lib
 from lagom_xla.flags import options as xla_options
 from lagom_xla.passes import collectives
 from lagom_xla.passes import hlo
+from lagom_xla.passes import kernels as kernels_lib
 from lagom_xla.passes import overlap
-from lagom_xla.passes import sol_estimates
 from lagom_xla.xla_schedule import estimates
 from lagom_xla.xla_schedule import nodes
 from lagom_xla.xla_schedule import reschedule
@@ -224,7 +224,7 @@ def test_estimates_are_xlas_where_it_has_them(loop: hlo.Module) -> None:
       # XLA writes them into what an async-start runs.
       inside = [i for _, i in collectives.payloads(loop, start)] or [start]
       (expected,) = (
-        sol_estimates.time_us(loop.backend_config(i)) for i in inside
+        kernels_lib.sol_time_us(loop.backend_config(i)) for i in inside
       )
       if expected is not None:
         assert known.collective_us(collective) == pytest.approx(expected)
