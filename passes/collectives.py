@@ -40,7 +40,6 @@ import weakref
 import numpy as np
 
 from lagom_xla.passes import dependencies
-from lagom_xla.passes import disjoint_sets
 from lagom_xla.passes import hlo
 from lagom_xla.passes import hlo_pb2
 
@@ -172,7 +171,7 @@ def _rows(devices: np.ndarray) -> Groups:
 @functools.lru_cache(maxsize=1024)
 def connected_components(pairs: tuple[tuple[int, int], ...]) -> Groups:
   """Groups of the devices that (source, target) pairs connect, in any way."""
-  connected: disjoint_sets.DisjointSets[int] = disjoint_sets.DisjointSets()
+  connected: dependencies.DisjointSets[int] = dependencies.DisjointSets()
   for pair in pairs:
     connected.join(*pair)
   groups: dict[int, list[int]] = {}

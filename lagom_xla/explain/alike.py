@@ -22,7 +22,6 @@ from lagom_xla.explain import walk
 from lagom_xla.explain import words
 from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import dependencies
-from lagom_xla.passes import disjoint_sets
 from lagom_xla.passes import source_lines
 
 _ms = in_words.milliseconds
@@ -116,7 +115,7 @@ _Group = tuple[
 
 def _groups(ours: _ByLines, theirs: _ByLines) -> Iterable[_Group]:
   """Collectives that have lines in common, directly or by way of others."""
-  in_common: disjoint_sets.DisjointSets[_Line] = disjoint_sets.DisjointSets()
+  in_common: dependencies.DisjointSets[_Line] = dependencies.DisjointSets()
   for _, lines in (*ours, *theirs):
     first, *others = lines or [_NO_LINE]
     for other in others:

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from lagom_xla.passes import collectives
-from lagom_xla.passes import disjoint_sets
+from lagom_xla.passes import dependencies
 from lagom_xla.passes import hlo
 from lagom_xla.passes.schedule import leaves as leaves_lib
 
@@ -46,9 +46,7 @@ class Sharing:
     self._module = module
     self._leaves = leaves
     self._is_assigned = is_assigned
-    self._together: disjoint_sets.DisjointSets[int] = (
-      disjoint_sets.DisjointSets()
-    )
+    self._together: dependencies.DisjointSets[int] = dependencies.DisjointSets()
     for id_, computation in module.computations.items():
       if id_ in module.executions:  # Inside a kernel nothing is shared.
         for instruction in computation.instructions:

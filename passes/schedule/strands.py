@@ -9,7 +9,7 @@ strand that alone uses it; what several use is of none.
 
 from __future__ import annotations
 
-from lagom_xla.passes import disjoint_sets
+from lagom_xla.passes import dependencies
 from lagom_xla.passes import hlo
 
 
@@ -29,7 +29,7 @@ def in_body(body: hlo.Computation) -> dict[int, int]:
     if body.by_id[id_].shape.dimensions
     and carried.get(body.root.operand_ids[number]) != number
   }
-  carries: disjoint_sets.DisjointSets[int] = disjoint_sets.DisjointSets()
+  carries: dependencies.DisjointSets[int] = dependencies.DisjointSets()
   strand_of = dict(changing)
   for instruction in body.instructions:
     if instruction.id == body.root.id or instruction.id in carried:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lagom_xla.passes import disjoint_sets
+from lagom_xla.passes import dependencies
 
 _NUM = 8
 items = st.integers(0, _NUM - 1)
@@ -15,7 +15,7 @@ items = st.integers(0, _NUM - 1)
 
 @given(st.lists(st.tuples(items, items)))
 def test_what_is_joined_by_way_of_others_is_one_set(pairs):
-  sets: disjoint_sets.DisjointSets[int] = disjoint_sets.DisjointSets()
+  sets: dependencies.DisjointSets[int] = dependencies.DisjointSets()
   expected = {item: {item} for item in range(_NUM)}
   for one, other in pairs:
     stands_for_other = sets.find(other)

@@ -21,7 +21,7 @@ import operator
 
 from jaxlib.mlir import ir
 
-from lagom_xla.passes import disjoint_sets
+from lagom_xla.passes import dependencies
 from lagom_xla.passes.program.stablehlo import dependence
 
 # By operation of a block: its strand, or None where it has none or several.
@@ -44,7 +44,7 @@ def in_body(operations: Sequence[ir.Operation], body: ir.Block) -> Strands:
     if argument != returned[number] and not _is_counter(argument)
   }
   # Carries of the loop; those that meet are one.
-  carries: disjoint_sets.DisjointSets[int] = disjoint_sets.DisjointSets()
+  carries: dependencies.DisjointSets[int] = dependencies.DisjointSets()
   root_of = dict(changing)
   met: list[int | None] = []
   for operation in operations[:-1]:
