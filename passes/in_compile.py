@@ -22,7 +22,6 @@ from typing import Any
 
 from lagom_xla import errors
 from lagom_xla.passes import combine
-from lagom_xla.passes import donation
 from lagom_xla.passes import hlo
 from lagom_xla.passes import hlo_pb2
 from lagom_xla.passes import registry
@@ -117,7 +116,7 @@ def grouped(
   def rewrite(module: hlo.Module) -> bytes:
     rewritten = regroup(module, groups)
     if must_keep_donation:
-      donation.check(module, "sets combine groups")
+      registry.check_donation(module, "sets combine groups")
     return rewritten
 
   with rewritten(name, rewrite, registry.Stage.PRE_SCHEDULER, platform):
@@ -148,7 +147,7 @@ def reordered(
   def rewrite(module: hlo.Module) -> bytes:
     shown.append(module.name)
     rewritten = orders_lib.apply(module, orders)
-    donation.check(module, "orders instructions")
+    registry.check_donation(module, "orders instructions")
     return rewritten.proto.SerializeToString()
 
   with rewritten(name, rewrite, registry.Stage.POST_SCHEDULER, platform):

@@ -46,7 +46,7 @@ from lagom_xla.compile import devices as devices_lib
 from lagom_xla.compile import lowered as lowered_lib
 from lagom_xla.compile import target as target_lib
 from lagom_xla.passes import hlo
-from lagom_xla.passes import pjrt_transform
+from lagom_xla.passes import registry
 from lagom_xla.tuner import tuner
 from lagom_xla.tuner import tuning as tuning_lib
 import quick
@@ -138,7 +138,7 @@ def sizes() -> dict[str, int]:
 @pytest.fixture(scope="session")
 def h100s() -> Sequence[jax.Device]:
   """Eight H100s to compile for."""
-  if pjrt_transform.plugin_path() is None:
+  if registry.plugin_path() is None:
     pytest.skip("JAX's CUDA plugin is not installed: nothing compiles for GPUs")
   return devices_lib.devices(cluster.parse("1x8xh100"))
 

@@ -18,7 +18,7 @@ from jax.experimental import topologies
 
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
-from lagom_xla.passes import pjrt_transform
+from lagom_xla.passes import registry
 
 
 def devices(cluster: cluster_lib.Cluster) -> Sequence[jax.Device]:
@@ -33,9 +33,9 @@ def devices(cluster: cluster_lib.Cluster) -> Sequence[jax.Device]:
   live = _live_devices(cluster)
   if live:
     return live
-  if pjrt_transform.plugin_path() is None:
+  if registry.plugin_path() is None:
     raise errors.CompileError(
-      f"Cannot compile for {cluster.name}: {pjrt_transform.NO_PLUGIN}"
+      f"Cannot compile for {cluster.name}: {registry.NO_PLUGIN}"
     )
   try:
     topology = topologies.get_topology_desc(

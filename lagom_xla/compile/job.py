@@ -146,9 +146,9 @@ def _versions() -> tuple[object, ...]:
   import jax
   import jaxlib
 
-  from lagom_xla.passes import pjrt_transform
+  from lagom_xla.passes import registry
 
-  plugin = pjrt_transform.plugin_path()
+  plugin = registry.plugin_path()
   stat = plugin.stat() if plugin else None
   return (
     jax.__version__,

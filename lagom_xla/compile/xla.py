@@ -30,7 +30,7 @@ from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
 from lagom_xla.compile import devices as devices_lib
 from lagom_xla.passes import hlo_pb2
-from lagom_xla.passes import pjrt_transform
+from lagom_xla.passes import registry
 
 # What the names of options begin with that have XLA write files.
 DUMPS = "xla_dump_"
@@ -250,9 +250,9 @@ def _function(index: int):
 
 @functools.cache
 def _api() -> _Api:
-  path = pjrt_transform.plugin_path()
+  path = registry.plugin_path()
   if path is None:
-    raise errors.UnsupportedError(pjrt_transform.NO_PLUGIN)
+    raise errors.UnsupportedError(registry.NO_PLUGIN)
   plugin = ctypes.CDLL(str(path))
   plugin.GetPjrtApi.restype = ctypes.POINTER(_Api)
   api = plugin.GetPjrtApi().contents

@@ -110,9 +110,9 @@ def _step() -> Any:
   from lagom_xla import cluster as cluster_lib
   from lagom_xla.compile import devices
   from lagom_xla.compile import lowered as lowered_lib
-  from lagom_xla.passes import pjrt_transform
+  from lagom_xla.passes import registry
 
-  if pjrt_transform.plugin_path() is None:
+  if registry.plugin_path() is None:
     raise MissingError("JAX's CUDA plugin is not installed")
   cluster = cluster_lib.parse(_CLUSTER)
   mesh = Mesh(np.array(devices.devices(cluster)), ("x",))

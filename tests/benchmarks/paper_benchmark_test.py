@@ -16,7 +16,7 @@ from benchmarks.paper import cases
 from benchmarks.paper import compare
 from benchmarks.paper import show
 from lagom_xla.costs import step as step_lib
-from lagom_xla.passes import pjrt_transform
+from lagom_xla.passes import registry
 
 MODELS = {
   "fsdp": {"phi-2", "llama-3-8b", "mpt-7b"},
@@ -47,7 +47,7 @@ def small(name: str) -> cases.Case:
 
 @pytest.fixture(scope="module")
 def steps() -> dict[str, tuple[cases.Case, step_lib.Step]]:
-  if pjrt_transform.plugin_path() is None:
+  if registry.plugin_path() is None:
     pytest.skip("JAX's CUDA plugin is not installed: nothing compiles for GPUs")
   table = small(compare.WORKLOAD), small("phi-2/tp/8/b")
   return {case.name: (case, case.step()) for case in table}

@@ -23,7 +23,7 @@ from benchmarks.workloads import train_step
 from lagom_xla import cluster
 from lagom_xla.compile import devices as devices_lib
 from lagom_xla.passes import overlap
-from lagom_xla.passes import pjrt_transform
+from lagom_xla.passes import registry
 
 PUBLISHED = {
   "phi-2": 2.78e9,
@@ -249,7 +249,7 @@ def test_a_layout_for_another_number_of_devices_is_refused():
 
 
 def compile_only_devices(name: str) -> Any:
-  if pjrt_transform.plugin_path() is None:
+  if registry.plugin_path() is None:
     pytest.skip("JAX's CUDA plugin is not installed: nothing compiles for GPUs")
   return devices_lib.devices(cluster.parse(name))
 

@@ -25,7 +25,7 @@ from commands import check_schema
 from commands import run
 from commands import write_steps
 from lagom_xla.costs import uncertainty
-from lagom_xla.passes import pjrt_transform
+from lagom_xla.passes import registry
 
 
 @dataclasses.dataclass(frozen=True)
@@ -186,7 +186,7 @@ def test_a_folder_that_cannot_be_written_is_found_before_the_target_is_read(
 def test_without_a_cuda_plugin_a_step_cannot_be_compiled(
   monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
 ) -> None:
-  monkeypatch.setattr(pjrt_transform, "plugin_path", lambda: None)
+  monkeypatch.setattr(registry, "plugin_path", lambda: None)
   outcome = run("tune", TARGET, CLUSTER, f"--out={tmp_path / 'plan'}")
   assert outcome.status == 2
   assert outcome.err.startswith("lagom-xla: Cannot compile for 1x8xh100: ")

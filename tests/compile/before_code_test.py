@@ -23,7 +23,7 @@ from lagom_xla.compile import xla
 from lagom_xla.jax_internals import request as request_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes import hlo_pb2
-from lagom_xla.passes import pjrt_transform
+from lagom_xla.passes import registry
 from lagom_xla.passes import rematerialization
 from lagom_xla.passes.schedule import digest
 import wide_step
@@ -43,7 +43,7 @@ def _cluster(device_bytes: float) -> cluster_lib.Cluster:
 
 @functools.cache
 def _step(device_bytes: float) -> lowered_lib.LoweredStep:
-  if pjrt_transform.plugin_path() is None:
+  if registry.plugin_path() is None:
     pytest.skip("JAX's CUDA plugin is not installed (extra aot)")
   cluster = _cluster(device_bytes)
   lowered = wide_step.lower(devices_lib.devices(cluster))

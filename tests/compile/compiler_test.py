@@ -25,7 +25,7 @@ from lagom_xla.compile import devices as devices_lib
 from lagom_xla.compile import lowered as lowered_lib
 from lagom_xla.passes import collectives
 from lagom_xla.passes import hlo
-from lagom_xla.passes import pjrt_transform
+from lagom_xla.passes import registry
 
 NO_OPTION = {"xla_gpu_no_such_option": 1}
 
@@ -226,7 +226,7 @@ def test_a_product_is_scheduled_or_the_flag_is_named_that_has_it_so(
 def test_without_a_cuda_plugin_the_error_says_what_to_install(
   monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-  monkeypatch.setattr(pjrt_transform, "plugin_path", lambda: None)
+  monkeypatch.setattr(registry, "plugin_path", lambda: None)
   with pytest.raises(
     errors.CompileError,
     match=r"1x8xh100: JAX's CUDA plugin is not installed.*'\.\[aot\]'",

@@ -23,7 +23,7 @@ from lagom_xla.compile import devices as devices_lib
 from lagom_xla.compile import target as target_lib
 from lagom_xla.passes import combine
 from lagom_xla.passes import hlo
-from lagom_xla.passes import pjrt_transform
+from lagom_xla.passes import registry
 from lagom_xla.passes.program import form as form_lib
 import strands_step
 
@@ -47,7 +47,7 @@ def on_cpus() -> target_lib.StepTarget:
 
 @pytest.fixture(scope="module")
 def for_gpus() -> target_lib.StepTarget:
-  if pjrt_transform.plugin_path() is None:
+  if registry.plugin_path() is None:
     pytest.skip("JAX's CUDA plugin is not installed (extra aot)")
   jitted, args = strands_step.lowerable(devices_lib.devices(_H100))
   return target_lib.of_step(jitted.lower(*args), _H100, name="step")

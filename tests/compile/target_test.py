@@ -19,7 +19,7 @@ from lagom_xla.compile import load
 from lagom_xla.compile import target as target_lib
 from lagom_xla.passes import collectives
 from lagom_xla.passes import hlo
-from lagom_xla.passes import pjrt_transform
+from lagom_xla.passes import registry
 import step_sources
 
 _CLUSTER = cluster_lib.parse("1x8xh100")
@@ -156,7 +156,7 @@ def test_without_a_cuda_plugin_a_module_says_what_to_install(
     "ROOT x = f32[8] parameter(0)", header="num_partitions=8"
   )
   target = target_lib.of_module(module, _CLUSTER, name="step.hlo")
-  monkeypatch.setattr(pjrt_transform, "plugin_path", lambda: None)
+  monkeypatch.setattr(registry, "plugin_path", lambda: None)
   with pytest.raises(
     errors.CompileError,
     match=r"1x8xh100: JAX's CUDA plugin is not installed.*'\.\[aot\]'",

@@ -16,7 +16,6 @@ import pytest
 
 from lagom_xla import errors
 from lagom_xla.passes import hlo
-from lagom_xla.passes import pjrt_transform
 from lagom_xla.passes import registry
 
 
@@ -186,8 +185,8 @@ def test_what_a_pass_returns_is_what_xla_goes_on_with(
 def test_no_cuda_plugin_is_said_plainly_where_passes_need_one(
   monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-  pjrt_transform._extension.cache_clear()
-  monkeypatch.setattr(pjrt_transform, "plugin_path", lambda: None)
+  registry._extension.cache_clear()
+  monkeypatch.setattr(registry, "plugin_path", lambda: None)
   if jax.__version_info__ >= (0, 11):  # JAX itself keeps the passes.
     expected = contextlib.nullcontext()
   else:

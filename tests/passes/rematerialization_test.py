@@ -26,7 +26,7 @@ from lagom_xla.costs import lower_bound
 from lagom_xla.costs import step as step_lib
 from lagom_xla.flags import environment
 from lagom_xla.passes import hlo
-from lagom_xla.passes import pjrt_transform
+from lagom_xla.passes import registry
 from lagom_xla.passes import rematerialization
 from lagom_xla.report.printed import as_json
 from lagom_xla.report.tables import tuning_tables
@@ -43,7 +43,7 @@ _H100S = cluster_lib.parse("1x8xh100")
 
 @functools.cache
 def _wide(device_bytes: float) -> target_lib.Target:
-  if pjrt_transform.plugin_path() is None:
+  if registry.plugin_path() is None:
     pytest.skip("JAX's CUDA plugin is not installed (extra aot)")
   gpu = {"base": "l40s", "hbm_bytes": int(device_bytes)}
   cluster = cluster_lib.from_dict(

@@ -17,7 +17,7 @@ import sys
 import pytest
 
 from commands import ROOT
-from lagom_xla.passes import pjrt_transform
+from lagom_xla.passes import registry
 
 _PAGE = ROOT / "docs/tutorial.md"
 _SHELL = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -43,7 +43,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 @pytest.fixture(scope="module")
 def printed(folder: pathlib.Path) -> dict[str, str]:
   """What every command of the page printed, in the order of the page."""
-  if pjrt_transform.plugin_path() is None:
+  if registry.plugin_path() is None:
     pytest.skip("JAX's CUDA plugin is not installed: nothing compiles for GPUs")
   unset = ("JAX_", "XLA_", "TF_CPP_", "LAGOM_XLA_")
   env = {k: v for k, v in os.environ.items() if not k.startswith(unset)}

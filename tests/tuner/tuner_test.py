@@ -23,7 +23,7 @@ from lagom_xla.compile import lowered
 from lagom_xla.compile import target as target_lib
 from lagom_xla.costs import uncertainty
 from lagom_xla.passes import hlo
-from lagom_xla.passes import pjrt_transform
+from lagom_xla.passes import registry
 from lagom_xla.search.nccl import problem as problem_lib
 from lagom_xla.search.xla import candidates
 from lagom_xla.search.xla.knobs import thresholds
@@ -185,7 +185,7 @@ _NUM_LAYERS = 6
 
 @pytest.fixture(scope="module")
 def fsdp_target() -> target_lib.Target:
-  if pjrt_transform.plugin_path() is None:
+  if registry.plugin_path() is None:
     pytest.skip("JAX's CUDA plugin is not installed (extra aot)")
   devices = devices_lib.devices(H100)
   mesh = jax.sharding.Mesh(devices, ("fsdp",))

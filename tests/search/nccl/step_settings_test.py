@@ -18,7 +18,7 @@ from lagom_xla import cluster as cluster_lib
 from lagom_xla.compile import load
 from lagom_xla.costs import gemm
 from lagom_xla.costs import step as step_lib
-from lagom_xla.passes import pjrt_transform
+from lagom_xla.passes import registry
 from lagom_xla.search.nccl import channel_cap
 from lagom_xla.search.nccl import settings
 
@@ -120,7 +120,7 @@ def test_a_real_module_is_never_tuned_for_the_worse():
   path = folder / "hlo_llama3_8b_cp_bf16_1x4.hlo.xz"
   if not path.exists():
     pytest.skip(f"no shared/data/hlo/{path.name} beside the repository")
-  if pjrt_transform.plugin_path() is None:
+  if registry.plugin_path() is None:
     pytest.skip("JAX's CUDA plugin is not installed (extra aot)")
   cluster = cluster_lib.parse("1x4xh100")
   step = step_lib.of_module(load.load(str(path), cluster).schedule(), cluster)

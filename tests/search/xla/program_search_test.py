@@ -13,7 +13,7 @@ from lagom_xla.compile import devices as devices_lib
 from lagom_xla.compile import target as target_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.passes import hlo
-from lagom_xla.passes import pjrt_transform
+from lagom_xla.passes import registry
 from lagom_xla.passes.program import form as form_lib
 from lagom_xla.passes.program import outcome as outcome_lib
 from lagom_xla.search.xla import candidates
@@ -129,7 +129,7 @@ def test_a_form_that_does_not_fit_the_device_is_refused_with_what_it_needs():
 
 @pytest.fixture(scope="module")
 def real() -> candidates.Search:
-  if pjrt_transform.plugin_path() is None:
+  if registry.plugin_path() is None:
     pytest.skip("JAX's CUDA plugin is not installed (extra aot)")
   jitted, args = strands_step.lowerable(
     devices_lib.devices(formed_target.H100), width=4096, num_rows=16384

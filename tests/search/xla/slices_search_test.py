@@ -20,7 +20,7 @@ from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import devices as devices_lib
 from lagom_xla.compile import target as target_lib
 from lagom_xla.passes import hlo
-from lagom_xla.passes import pjrt_transform
+from lagom_xla.passes import registry
 from lagom_xla.passes.program import outcome as outcome_lib
 from lagom_xla.passes.program.slices import chains as chains_lib
 from lagom_xla.search import nccl
@@ -105,7 +105,7 @@ def test_chains_of_which_nothing_is_exposed_are_not_cut():
 @pytest.fixture(scope="module")
 def tensor_parallel() -> target_lib.Target:
   """Two layers alike: tokens gathered, two products, their sum scattered."""
-  if pjrt_transform.plugin_path() is None:
+  if registry.plugin_path() is None:
     pytest.skip("JAX's CUDA plugin is not installed (extra aot)")
   mesh = Mesh(np.array(devices_lib.devices(formed_target.H100)), ("tp",))
 
@@ -168,7 +168,7 @@ def partitioned(
   request: pytest.FixtureRequest,
 ) -> tuple[target_lib.Target, candidates.Search]:
   """A step as it is written, and with its chains cut."""
-  if pjrt_transform.plugin_path() is None:
+  if registry.plugin_path() is None:
     pytest.skip("JAX's CUDA plugin is not installed (extra aot)")
   lowered = tensor_parallel_step.lower(
     request.param,

@@ -21,7 +21,7 @@ from lagom_xla.compile import target as target_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.costs.replay import program as program_lib
 from lagom_xla.costs.replay import timeline as timeline_lib
-from lagom_xla.passes import donation
+from lagom_xla.passes import registry
 from lagom_xla.passes.schedule import alignment
 from lagom_xla.passes.schedule import orders as orders_lib
 from lagom_xla.passes.schedule import reordering
@@ -58,7 +58,9 @@ def search(
     if aligned is candidate.step:
       continue
     try:
-      donation.check(candidate.step.analysis.module, "orders instructions")
+      registry.check_donation(
+        candidate.step.analysis.module, "orders instructions"
+      )
     except errors.DonationLostError as error:
       config = _ordered(candidate, aligned)
       refused = candidates.Refused(config=config, reason=str(error))

@@ -12,8 +12,8 @@ import dataclasses
 
 from lagom_xla import errors
 from lagom_xla.compile import target as target_lib
-from lagom_xla.passes import donation
 from lagom_xla.passes import hlo
+from lagom_xla.passes import registry
 from lagom_xla.search.xla import candidates
 from lagom_xla.search.xla import predictions
 from lagom_xla.search.xla import turns
@@ -99,4 +99,4 @@ def _check_can_group(module: hlo.Module) -> None:
       f"The module has {module.num_instructions:,} instructions; groups are"
       f" chosen in modules of up to {_MAX_GROUPED_INSTRUCTIONS:,}."
     )
-  donation.check(module, "sets combine groups")
+  registry.check_donation(module, "sets combine groups")
