@@ -14,7 +14,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import dependencies
 from lagom_xla.passes import hlo
-from lagom_xla.passes.combine import rule
 from lagom_xla.passes.combine import table
 from lagom_xla.xla_schedule import editing
 from lagom_xla.xla_schedule import merging
@@ -145,7 +144,7 @@ class _Grouping:
         kept.setdefault(part.collective.name, []).append(part)
     for parts in kept.values():
       self._add(tuple(parts))
-    for group in rule.fill(free, thresholds_bytes, depends=self._depends):
+    for group in table.fill(free, thresholds_bytes, depends=self._depends):
       self._add(group)
 
   def _left(self) -> list[parts_lib.Part]:

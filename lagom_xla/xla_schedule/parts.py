@@ -10,7 +10,7 @@ from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import combine
 from lagom_xla.passes import dependencies
 from lagom_xla.passes import hlo
-from lagom_xla.passes.combine import rule
+from lagom_xla.passes.combine import table
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True, slots=True)
@@ -28,7 +28,7 @@ class Part:
   collective: collectives_lib.Collective
   index: int
   operand_id: int
-  traits: rule.Traits
+  traits: table.Traits
   shape: hlo.Shape
 
   @property
@@ -65,13 +65,13 @@ def of_collective(
   operation = start
   for _, inside in collectives_lib.payloads(module, start):
     operation = inside
-  reduction = rule.reduction(module, operation)
+  reduction = table.reduction(module, operation)
   return tuple(
     Part(
       collective=collective,
       index=index,
       operand_id=start.operand_ids[index],
-      traits=rule.traits_of_collective(
+      traits=table.traits_of_collective(
         collective,
         element_type=hlo.element_type(shape),
         reduction=reduction,

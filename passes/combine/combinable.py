@@ -26,7 +26,6 @@ from lagom_xla import errors
 from lagom_xla.passes import collectives
 from lagom_xla.passes import hlo
 from lagom_xla.passes.combine import reduce_scatter
-from lagom_xla.passes.combine import rule
 from lagom_xla.passes.combine import split
 from lagom_xla.passes.combine import table
 
@@ -55,7 +54,7 @@ class Candidate:
   computation_id: int
   instruction: hlo.Instruction
   num_bytes: int
-  traits: rule.Traits
+  traits: table.Traits
   after: int
   bit: int
 
@@ -111,7 +110,7 @@ def _in_computation(
       computation_id=computation.id,
       instruction=instruction,
       num_bytes=hlo.shape_bytes(result.shape),
-      traits=rule.traits_of_instruction(
+      traits=table.traits_of_instruction(
         module, computation, instruction, kind=kind, as_written=as_written
       ),
       after=mask,
@@ -134,7 +133,7 @@ def _folded(module: hlo.Module, computation: hlo.Computation) -> set[int]:
     if (
       first.opcode == "all-reduce"
       and num_users[first.id] == 1
-      and rule.reduction(module, first) == rule.reduction(module, second)
+      and table.reduction(module, first) == table.reduction(module, second)
       and _reach_each_once(first, second)
     ):
       folded |= {first.id, second.id}
@@ -187,7 +186,7 @@ def check(candidates: Mapping[str, Candidate], groups: Groups) -> None:
 def _check_group(members: list[Candidate]) -> None:
   for member in members[1:]:
     first = members[0]
-    if differing := rule.difference(first.traits, member.traits):
+    if differing := table.difference(first.traits, member.traits):
       trait, ours, theirs = differing
       raise errors.CombineError(
         f"{first.label} and {member.label} cannot be combined: they differ"

@@ -35,8 +35,8 @@ from lagom_xla.passes import hlo
 from lagom_xla.passes import in_compile
 from lagom_xla.passes import registry
 from lagom_xla.passes.combine import combinable
-from lagom_xla.passes.combine import rule
 from lagom_xla.passes.combine import split
+from lagom_xla.passes.combine import table
 from lagom_xla.passes.program import form as form_lib
 from lagom_xla.passes.program.slices import chains
 
@@ -67,7 +67,7 @@ def groups(
     candidates: of `all_reduces`.
     group_bytes: the most that a group has.
   """
-  open_groups: dict[rule.Traits, list[combinable.Candidate]] = {}
+  open_groups: dict[table.Traits, list[combinable.Candidate]] = {}
   closed: list[list[combinable.Candidate]] = []
   for candidate in candidates:
     group = open_groups.setdefault(candidate.traits, [])

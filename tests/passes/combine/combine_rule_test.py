@@ -10,7 +10,6 @@ import dataclasses
 import pytest
 
 from lagom_xla.flags import debug_options
-from lagom_xla.passes.combine import rule
 from lagom_xla.passes.combine import table
 
 
@@ -30,7 +29,7 @@ class _Array:
 
   name: str
   num_bytes: int
-  traits: rule.Traits = ()
+  traits: table.Traits = ()
   kind: str = "all-gather"
 
 
@@ -39,7 +38,7 @@ def _filled(
   threshold_bytes: int,
   after: Sequence[tuple[str, str]] = (),
 ) -> list[str]:
-  groups = rule.fill(
+  groups = table.fill(
     arrays,
     {"all-gather": threshold_bytes},
     depends=lambda array, others: any(
@@ -72,7 +71,7 @@ def test_what_differs_in_a_trait_is_passed_over() -> None:
   pipelined = (("pipelining", True),)
   arrays = [_Array("a", 4), _Array("b", 4, pipelined), _Array("c", 4)]
   assert _filled(arrays, 8) == ["ac", "b"]
-  assert rule.difference(pipelined, (("pipelining", False),)) == (
+  assert table.difference(pipelined, (("pipelining", False),)) == (
     "pipelining", True, False,
   )  # fmt: skip
 

@@ -15,12 +15,11 @@ import dataclasses
 from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import combine
 from lagom_xla.passes import hlo
-from lagom_xla.passes.combine import rule
 from lagom_xla.passes.combine import table
 from lagom_xla.xla_schedule import combiner
 
 # What a copy could be combined with, and which copy among those it is.
-Place = tuple[rule.Traits, int]
+Place = tuple[table.Traits, int]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False, slots=True)
@@ -41,7 +40,7 @@ class Member:
   label: str
   kind: str
   num_bytes: int
-  traits: rule.Traits
+  traits: table.Traits
   copies: Mapping[Place, str]
 
 
@@ -58,7 +57,7 @@ def chains(apart: hlo.Module) -> tuple[tuple[Member, ...], ...]:
     if is_started and collective.kind in combiner.KINDS:
       (label,) = labels[collective.name]
       found.setdefault(label, []).append(collective)
-  by_traits: dict[rule.Traits, list[Member]] = {}
+  by_traits: dict[table.Traits, list[Member]] = {}
   for label, copies in found.items():
     # Not the copy that a pipelined loop runs ahead.
     main = max(copies, key=lambda copy: copy.executions)
@@ -66,7 +65,7 @@ def chains(apart: hlo.Module) -> tuple[tuple[Member, ...], ...]:
       label=label,
       kind=main.kind,
       num_bytes=table.combined_bytes(main),
-      traits=rule.traits_of_collective(main),
+      traits=table.traits_of_collective(main),
       copies=_by_place(copies),
     )
     by_traits.setdefault(member.traits, []).append(member)
@@ -78,7 +77,7 @@ def _by_place(
 ) -> dict[Place, str]:
   places: dict[Place, str] = {}
   for copy in copies:
-    traits = rule.traits_of_collective(copy)
+    traits = table.traits_of_collective(copy)
     nth = sum(place[0] == traits for place in places)
     places[traits, nth] = copy.name
   return places

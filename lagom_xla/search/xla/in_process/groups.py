@@ -26,7 +26,7 @@ from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.flags import nccl_channels
 from lagom_xla.passes import hlo
-from lagom_xla.passes.combine import rule
+from lagom_xla.passes.combine import table
 from lagom_xla.search.xla.in_process import combinable
 from lagom_xla.xla_schedule import reschedule
 
@@ -99,7 +99,7 @@ def _by_threshold(
   for _, run in itertools.groupby(
     chain, key=lambda member: member.num_bytes > threshold_bytes
   ):
-    filled = rule.fill(
+    filled = table.fill(
       run,
       dict.fromkeys((member.kind for member in chain), threshold_bytes),
       depends=lambda member, others: False,  # Not known before it is predicted.
