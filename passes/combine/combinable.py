@@ -14,20 +14,393 @@ a and d needs c.
 An all-reduce of an all-reduce, over rows and then over columns of devices, is
 no candidate: XLA folds the two into one over all devices before its combiners
 run, and nothing on that one says which two it was.
+
+Integers of a partitioned module, as each device computes them.
+
+XLA's partitioner writes one program for all devices, which finds its place by
+arithmetic on `partition-id`: a multiple of it, a quotient and a remainder on a
+mesh of several axes, or an entry of a constant table. Such a number is the same
+every time, so it can be worked out here for all devices at once.
+
+Only what depends on `partition-id` and on constants can be: a value that comes
+from a parameter, such as a loop's counter, is not known.
+
+All-reduces of which each device keeps its own shard only.
+
+XLA's partitioner writes the reduction of a sharded gradient as an all-reduce
+and a `dynamic-slice` that takes the device's shard. Between PRE_SCHEDULER and
+the combiners XLA turns the two into a reduce-scatter, where the shard is the
+one that a reduce-scatter would give:
+
+    sum = f32[512,64] all-reduce(gradient)
+    id = partition-id()                                  [all of this can be
+    offset = multiply(id, 64)                             other arithmetic]
+    shard = f32[64,64] dynamic-slice(sum, offset, 0)
+ →  shard = f32[64,64] reduce-scatter(gradient), dimensions={0}
+
+Frontend attributes survive that only from XLA of JAX 0.12 on. Before,
+`make_all` does the same earlier, so that an attribute of the reduce-scatter is
+there when the combiners look for it.
+
+Reduce-scatters that exist this early are also seen by XLA's reduce-scatter
+pipeliner, which is on by default and moves them into the next iteration of
+their loop; those that XLA makes come too late for it. To change nothing in a
+schedule but the groups, switch the pipeliner off with XLA's option
+xla_gpu_enable_pipelined_reduce_scatter. (Two other means do not work: an
+optimization barrier after each reduce-scatter stays until after scheduling, and
+a control dependence keeps XLA's combiner from combining.)
+
+Rewrite pass that splits collectives of several arrays, one for each array.
+
+    both = (f32[8], f32[4]) all-reduce(x, y)
+    a = get-tuple-element(both), index=0
+    b = get-tuple-element(both), index=1
+ →  a = f32[8] all-reduce(x)
+    b = f32[4] all-reduce(y)
+
+A program can have such collectives from the start, XLA's CPU backend combines
+all-reduces early, and XLA's combiners do not take them. The parts of a
+collective called NAME are called NAME.0, NAME.1 and so on.
 """
 
 from __future__ import annotations
 
 import collections
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import (
+  Callable,
+  Collection,
+  Hashable,
+  Iterator,
+  Mapping,
+  Sequence,
+)
 import dataclasses
+
+import numpy as np
 
 from lagom_xla import errors
 from lagom_xla.passes import collectives
+from lagom_xla.passes import edit
 from lagom_xla.passes import hlo
-from lagom_xla.passes.combine import reduce_scatter
-from lagom_xla.passes.combine import split
 from lagom_xla.passes.combine import table
+
+_SAME_VALUE = frozenset(["bitcast", "convert", "copy", "reshape"])
+
+# HLO divides towards zero and gives remainders the dividend's sign; negative
+# numbers are left out, so NumPy's are the same.
+_BINARY: Mapping[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
+  "add": np.add,
+  "divide": np.floor_divide,
+  "maximum": np.maximum,
+  "minimum": np.minimum,
+  "multiply": np.multiply,
+  "remainder": np.remainder,
+  "subtract": np.subtract,
+}
+_TYPES = frozenset(["s32", "s64", "u32", "u64"])
+_KNOWN = _SAME_VALUE | _BINARY.keys() | {"clamp", "dynamic-slice"}
+
+
+def scalar_per_device(
+  computation: hlo.Computation,
+  instruction: hlo.Instruction,
+  devices: Sequence[int],
+) -> np.ndarray | None:
+  """The value of an integer scalar on some devices.
+
+  Args:
+    computation: where the instruction stands.
+    instruction: gives an array of one integer.
+    devices: partition ids.
+
+  Returns:
+    One int64 per device; None where the value is not known.
+  """
+  ids = np.asarray(devices, np.int64)
+  value = _evaluate(computation, instruction, ids, {})
+  if value is None or value.size != len(devices):
+    return None
+  return value.reshape(-1)
+
+
+def _evaluate(
+  computation: hlo.Computation,
+  instruction: hlo.Instruction,
+  devices: np.ndarray,
+  known: dict[int, np.ndarray | None],
+) -> np.ndarray | None:
+  """Devices along the first axis, then the array's own shape."""
+  if instruction.id not in known:
+    known[instruction.id] = None
+    value = _compute(computation, instruction, devices, known)
+    # Inside these bounds no type of _TYPES wraps around.
+    if value is not None and value.size and 0 <= value.min():
+      known[instruction.id] = value if value.max() < 2**31 else None
+  return known[instruction.id]
+
+
+def _compute(
+  computation: hlo.Computation,
+  instruction: hlo.Instruction,
+  devices: np.ndarray,
+  known: dict[int, np.ndarray | None],
+) -> np.ndarray | None:
+  if hlo.element_type(instruction.shape) not in _TYPES:
+    return None
+  shape = (len(devices), *instruction.shape.dimensions)
+  match instruction.opcode:
+    case "partition-id":
+      return devices
+    case "replica-id":  # JAX compiles one replica of many partitions.
+      return np.zeros_like(devices)
+    case "constant":
+      return _constant(instruction, shape)
+    case "iota" if len(shape) == 2:
+      return np.broadcast_to(np.arange(shape[1]), shape)
+    case opcode if opcode not in _KNOWN:
+      return None
+  operands = []
+  for operand in computation.operands(instruction):
+    value = _evaluate(computation, operand, devices, known)
+    if value is None:
+      return None
+    operands.append(value)
+  match instruction.opcode, operands:
+    case "divide" | "remainder", [_, divisor] if not divisor.all():
+      return None
+    case opcode, [value] if opcode in _SAME_VALUE:
+      return value.reshape(shape)
+    case opcode, [left, right] if opcode in _BINARY:
+      return _BINARY[opcode](left, right)
+    case "clamp", [low, value, high]:
+      return np.clip(value, low, high)
+    case "dynamic-slice", [table, start] if table.ndim == 2:
+      return _look_up(table, start, instruction.dynamic_slice_sizes[0])
+  return None
+
+
+def _look_up(table: np.ndarray, start: np.ndarray, size: int) -> np.ndarray:
+  """A slice of a one-dimensional table; HLO moves it inside the bounds."""
+  first = np.clip(start.reshape(-1), 0, table.shape[1] - size)
+  return np.take_along_axis(table, first[:, None] + np.arange(size), axis=1)
+
+
+def _constant(
+  instruction: hlo.Instruction, shape: tuple[int, ...]
+) -> np.ndarray | None:
+  literal = instruction.literal
+  for values in (literal.s32s, literal.s64s, literal.u32s, literal.u64s):
+    if values and len(values) == int(np.prod(shape[1:], dtype=np.int64)):
+      array = np.array(values, np.int64).reshape(shape[1:])
+      return np.broadcast_to(array, shape)
+  return None
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Pair:
+  """An all-reduce and the slice that takes each device's own shard of it.
+
+  Attributes:
+    all_reduce: the reduction.
+    reshape: what stands between the two, if anything.
+    slice: the dynamic-slice.
+    dimension: of the slice's operand, along which it is cut.
+  """
+
+  all_reduce: hlo.Instruction
+  reshape: hlo.Instruction | None
+  slice: hlo.Instruction
+  dimension: int
+
+
+def find_pairs(computation: hlo.Computation) -> Mapping[int, Pair]:
+  """The pairs of a computation, by id of the all-reduce."""
+  if not {"all-reduce", "dynamic-slice"} <= computation.opcodes:
+    return {}
+  users: dict[int, list[hlo.Instruction]] = {}
+  for instruction in computation.instructions:
+    for operand in set(instruction.operand_ids):
+      users.setdefault(operand, []).append(instruction)
+  pairs = {}
+  for instruction in computation.instructions:
+    if instruction.opcode == "all-reduce":
+      pair = _match(computation, instruction, users)
+      if pair is not None:
+        pairs[instruction.id] = pair
+  return pairs
+
+
+def _match(
+  computation: hlo.Computation,
+  all_reduce: hlo.Instruction,
+  users: Mapping[int, list[hlo.Instruction]],
+) -> Pair | None:
+  if len(all_reduce.operand_ids) != 1 or not all_reduce.use_global_device_ids:
+    return None
+  reshape = None
+  user = _only_user(computation, all_reduce, users)
+  if user is not None and user.opcode == "reshape":
+    reshape, user = user, _only_user(computation, user, users)
+  source = reshape or all_reduce
+  if (
+    user is None
+    or user.opcode != "dynamic-slice"
+    or user.operand_ids[0] != source.id
+    or source.id in user.operand_ids[1:]
+  ):
+    return None
+  dimension = _shard_dimension(computation, all_reduce, source, user)
+  if dimension is None:
+    return None
+  return Pair(all_reduce, reshape, user, dimension)
+
+
+def _only_user(
+  computation: hlo.Computation,
+  instruction: hlo.Instruction,
+  users: Mapping[int, list[hlo.Instruction]],
+) -> hlo.Instruction | None:
+  found = users.get(instruction.id, [])
+  is_result = computation.proto.root_id == instruction.id
+  return found[0] if len(found) == 1 and not is_result else None
+
+
+def _shard_dimension(
+  computation: hlo.Computation,
+  all_reduce: hlo.Instruction,
+  source: hlo.Instruction,
+  slice_: hlo.Instruction,
+) -> int | None:
+  """The one dimension that is cut, in the order of the group's devices."""
+  sizes = source.shape.dimensions
+  cut = [d for d, n in enumerate(slice_.shape.dimensions) if n != sizes[d]]
+  if len(cut) != 1:
+    return None
+  (dimension,) = cut
+  groups = collectives.replica_groups_of(all_reduce, None)
+  shard = slice_.shape.dimensions[dimension]
+  if not groups or any(len(g) * shard != sizes[dimension] for g in groups):
+    return None
+  index = computation.by_id[slice_.operand_ids[1 + dimension]]
+  devices = [device for group in groups for device in group]
+  offsets = scalar_per_device(computation, index, devices)
+  expected = [rank * shard for group in groups for rank in range(len(group))]
+  if offsets is None or not np.array_equal(offsets, expected):
+    return None
+  return dimension
+
+
+def make_all(module: hlo.Module) -> None:
+  """Puts reduce-scatters in place of all pairs of a module's proto.
+
+  Each keeps the frontend attributes of its all-reduce. Afterwards
+  `module.proto` is up to date, and what was read from it before is not.
+  """
+  editor = edit.Editor(module)
+  for computation in module.computations.values():
+    pairs = find_pairs(computation).values()
+    if pairs:
+      _make(computation, pairs, editor)
+
+
+def _make(
+  computation: hlo.Computation, pairs: Collection[Pair], editor: edit.Editor
+) -> None:
+  made: dict[int, hlo.Instruction] = {}
+  for pair in pairs:
+    reduce_scatter = hlo.Instruction()
+    reduce_scatter.CopyFrom(pair.all_reduce)
+    reduce_scatter.id = pair.slice.id
+    reduce_scatter.name = editor.new_name("reduce-scatter")
+    reduce_scatter.opcode = "reduce-scatter"
+    reduce_scatter.dimensions.append(pair.dimension)
+    reduce_scatter.shape.CopyFrom(pair.slice.shape)
+    if pair.reshape is not None:
+      pair.reshape.operand_ids[:] = pair.all_reduce.operand_ids
+      reduce_scatter.operand_ids[:] = [pair.reshape.id]
+    made[reduce_scatter.id] = reduce_scatter
+  edit.forward(
+    computation,
+    [made.get(i.id, i) for i in computation.instructions],
+    {pair.all_reduce.id: pair.slice.id for pair in pairs},
+  )
+
+
+def split_apart(module: hlo.Module) -> hlo.Module:
+  """A module in which every collective with a combiner has one array.
+
+  That is the module itself where it is so already, else a copy.
+  """
+  if not any(
+    _is_shared(i) for c in module.proto.computations for i in c.instructions
+  ):
+    return module
+  copy = hlo.Module(type(module.proto)(), module.num_partitions)
+  copy.proto.CopyFrom(module.proto)
+  editor = edit.Editor(copy)
+  for computation in copy.computations.values():
+    if any(map(_is_shared, computation.instructions)):
+      _take_apart(computation, editor)
+  return hlo.Module(copy.proto, module.num_partitions)
+
+
+def _is_shared(instruction: hlo.Instruction) -> bool:
+  return (
+    instruction.opcode in table.COMBINERS
+    and len(instruction.operand_ids) > 1
+    and not is_in_place(instruction)
+  )
+
+
+def is_in_place(instruction: hlo.Instruction) -> bool:
+  """Whether a collective-permute writes into an operand, at offsets."""
+  return bool(instruction.dynamic_slice_sizes)
+
+
+def _take_apart(computation: hlo.Computation, editor: edit.Editor) -> None:
+  instructions: list[hlo.Instruction] = []
+  parts_of: dict[int, list[hlo.Instruction]] = {}
+  for instruction in computation.instructions:
+    if _is_shared(instruction):
+      parts = _parts(computation, instruction, editor)
+      parts_of[instruction.id] = parts
+      instructions += parts
+      # For those who take all of it.
+      instruction = hlo.Instruction(
+        name=editor.new_name("tuple"),
+        opcode="tuple",
+        shape=instruction.shape,
+        id=instruction.id,
+        operand_ids=[part.id for part in parts],
+      )
+    instructions.append(instruction)
+  element_of = {
+    i.id: parts_of[i.operand_ids[0]][i.tuple_index].id
+    for i in instructions
+    if i.opcode == "get-tuple-element" and i.operand_ids[0] in parts_of
+  }
+  edit.forward(computation, instructions, element_of)
+
+
+def _parts(
+  computation: hlo.Computation,
+  instruction: hlo.Instruction,
+  editor: edit.Editor,
+) -> list[hlo.Instruction]:
+  """A collective of several arrays as one collective for each."""
+  parts = []
+  for index, operand in enumerate(instruction.operand_ids):
+    part = hlo.Instruction()
+    part.CopyFrom(instruction)
+    part.id = editor.new_id(computation)
+    part.name = editor.new_name(f"{instruction.name}.{index}")
+    part.shape.CopyFrom(instruction.shape.tuple_shapes[index])
+    part.operand_ids[:] = [operand]
+    if index and part.channel_id:
+      part.channel_id = editor.new_channel()
+    parts.append(part)
+  return parts
+
 
 # Labels that are combined; what no group names stays alone.
 Groups = tuple[tuple[str, ...], ...]
@@ -70,7 +443,7 @@ def find(
       reduce-scatters of all-reduces and turns arrays so that all are gathered
       or scattered along one dimension.
   """
-  module = split.apart(module)
+  module = split_apart(module)
   found: dict[str, Candidate] = {}
   for computation_id in module.executions:
     computation = module.computations[computation_id]
@@ -84,7 +457,7 @@ def find(
 def _in_computation(
   module: hlo.Module, computation: hlo.Computation, as_written: bool
 ) -> Iterator[Candidate]:
-  scattered = {} if as_written else reduce_scatter.find(computation)
+  scattered = {} if as_written else find_pairs(computation)
   folded = set() if as_written else _folded(module, computation)
   after: dict[int, int] = {}  # Instruction -> the candidates it depends on.
   bit = 1
@@ -97,7 +470,7 @@ def _in_computation(
     after[instruction.id] = mask
     if (
       instruction.opcode not in table.COMBINERS
-      or split.is_in_place(instruction)
+      or is_in_place(instruction)
       or instruction.id in folded
     ):
       continue

@@ -34,8 +34,6 @@ from lagom_xla import errors
 from lagom_xla.passes import collectives
 from lagom_xla.passes import hlo
 from lagom_xla.passes.combine import combinable
-from lagom_xla.passes.combine import reduce_scatter
-from lagom_xla.passes.combine import split
 from lagom_xla.passes.combine import table
 
 _KEY = "combiner_key"
@@ -99,7 +97,7 @@ def rewrite(module: hlo.Module, groups: combinable.Groups) -> bytes:
   Raises:
     CombineError: the module cannot have these groups.
   """
-  module = split.apart(module)
+  module = combinable.split_apart(module)
   copy = hlo.Module(type(module.proto)(), module.num_partitions)
   copy.proto.CopyFrom(module.proto)
   candidates = combinable.find(copy)
@@ -111,7 +109,7 @@ def rewrite(module: hlo.Module, groups: combinable.Groups) -> bytes:
   if not _KEEPS_KEYS:
     for number, group in enumerate(groups):
       _mark([candidates[label].instruction for label in group], number)
-    reduce_scatter.make_all(copy)
+    combinable.make_all(copy)
   return copy.proto.SerializeToString()
 
 

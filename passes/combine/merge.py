@@ -24,7 +24,6 @@ from collections.abc import Sequence
 from lagom_xla.passes import edit
 from lagom_xla.passes import hlo
 from lagom_xla.passes.combine import combinable
-from lagom_xla.passes.combine import split
 
 
 def rewrite(module: hlo.Module, groups: combinable.Groups) -> bytes:
@@ -62,7 +61,7 @@ def apart(
   Raises:
     CombineError: the module cannot have these groups.
   """
-  module = split.apart(module)
+  module = combinable.split_apart(module)
   copy = hlo.Module(type(module.proto)(), module.num_partitions)
   copy.proto.CopyFrom(module.proto)
   candidates = combinable.find(copy, as_written=True)

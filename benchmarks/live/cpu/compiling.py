@@ -35,7 +35,6 @@ from lagom_xla.passes import hlo
 from lagom_xla.passes import in_compile
 from lagom_xla.passes import registry
 from lagom_xla.passes.combine import combinable
-from lagom_xla.passes.combine import split
 from lagom_xla.passes.combine import table
 from lagom_xla.passes.program import form as form_lib
 from lagom_xla.passes.program.slices import chains
@@ -49,7 +48,7 @@ def all_reduces(module: hlo.Module) -> list[combinable.Candidate]:
   Args:
     module: as PRE_SCHEDULER shows it.
   """
-  apart = split.apart(module)
+  apart = combinable.split_apart(module)
   depth = _multiplications_before(apart)
   found = combinable.find(apart, as_written=True).values()
   reduced = [candidate for candidate in found if candidate.kind == _KIND]

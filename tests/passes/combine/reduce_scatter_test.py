@@ -13,7 +13,7 @@ import pytest
 import hlo_text
 from lagom_xla.passes import hlo
 from lagom_xla.passes import registry
-from lagom_xla.passes.combine import reduce_scatter
+from lagom_xla.passes.combine import combinable
 
 _BODY = """
   x = f32[16,8] parameter(0)
@@ -94,7 +94,7 @@ def _opcodes(module: hlo.Module) -> set[str]:
 def _made(module: hlo.Module) -> hlo.Module:
   """A copy in which reduce-scatters stand for pairs."""
   copy = hlo.load(module.proto.SerializeToString())
-  reduce_scatter.make_all(copy)
+  combinable.make_all(copy)
   return hlo.load(copy.proto.SerializeToString())
 
 
@@ -124,7 +124,7 @@ def _run(module: hlo.Module, x: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("name", _MATCHING)
 def test_each_devices_own_shard_is_recognised(name: str) -> None:
   module = _module(*_MATCHING[name])
-  (pair,) = reduce_scatter.find(module.entry).values()
+  (pair,) = combinable.find_pairs(module.entry).values()
   assert pair.all_reduce.name == "total"
   assert pair.slice.name == "shard"
   assert pair.dimension == 0
@@ -133,7 +133,7 @@ def test_each_devices_own_shard_is_recognised(name: str) -> None:
 @pytest.mark.parametrize("name", _OTHER)
 def test_other_slices_are_left_alone(name: str) -> None:
   module = _module(*_OTHER[name])
-  assert not reduce_scatter.find(module.entry)
+  assert not combinable.find_pairs(module.entry)
   assert _made(module).proto == module.proto
 
 
