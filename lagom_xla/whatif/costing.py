@@ -22,7 +22,7 @@ from lagom_xla.costs import lower_bound
 from lagom_xla.costs import step as step_lib
 from lagom_xla.costs import uncertainty
 from lagom_xla.passes.schedule import aliasing
-from lagom_xla.passes.schedule import live_bytes
+from lagom_xla.passes.schedule import memory
 from lagom_xla.report.page import settings as settings_words
 from lagom_xla.report.page import story as story_lib
 from lagom_xla.search.nccl import settings as settings_lib
@@ -71,7 +71,7 @@ def compiled(target: target_lib.Target) -> Compiled:
   memory_bytes = run.peak_bytes
   if memory_bytes is None:
     module = run.step.analysis.module
-    memory_bytes = live_bytes.peak_bytes(module, aliasing.of(module))
+    memory_bytes = memory.peak_bytes(module, aliasing.of(module))
   device_flops = run.step.analysis.gemm_flops
   whole_flops = repeated_work.flops_of_all_devices(target)
   return Compiled(

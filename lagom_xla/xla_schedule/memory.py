@@ -15,8 +15,7 @@ import dataclasses
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes.schedule import aliasing
-from lagom_xla.passes.schedule import live_bytes
-from lagom_xla.passes.schedule import memory_limit
+from lagom_xla.passes.schedule import memory
 
 # XLA's scheduler counts otherwise than the estimate. Of schedules of the
 # examples and the paper's workloads a limit of 120 % changed both that were at
@@ -41,7 +40,7 @@ class Memory:
   @property
   def is_short(self) -> bool:
     """Whether XLA's scheduler may have had to heed its default limit."""
-    return self.may_heed(memory_limit.DEFAULT_SLOP_PERCENT)
+    return self.may_heed(memory.DEFAULT_SLOP_PERCENT)
 
   def may_heed(self, slop_percent: float) -> bool:
     """Whether XLA's scheduler may have to heed the limit of a slop factor."""
@@ -55,9 +54,11 @@ class Memory:
 def of(module: hlo.Module, cluster: cluster_lib.Cluster) -> Memory:
   """The memory of a schedule that was made ahead of time."""
   buffers = aliasing.of(module)
-  free_bytes = memory_limit.of(module, cluster.gpu.hbm_bytes, slop_percent=100)
+  free_bytes = memory.limit_bytes(
+    module, cluster.gpu.hbm_bytes, slop_percent=100
+  )
   return Memory(
-    peak_bytes=live_bytes.peak_bytes(module, buffers),
-    held_bytes=live_bytes.held_bytes(module, buffers),
+    peak_bytes=memory.peak_bytes(module, buffers),
+    held_bytes=memory.held_bytes(module, buffers),
     free_bytes=max(free_bytes, 0.0),
   )

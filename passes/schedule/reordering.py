@@ -19,7 +19,7 @@ from lagom_xla import errors
 from lagom_xla.passes import dependencies
 from lagom_xla.passes import hlo
 from lagom_xla.passes.schedule import aliasing
-from lagom_xla.passes.schedule import live_bytes
+from lagom_xla.passes.schedule import memory
 
 
 def check(before: hlo.Module, after: hlo.Module) -> None:
@@ -56,8 +56,8 @@ def check_memory(before: hlo.Module, after: hlo.Module, limit: int) -> None:
     ScheduleError: it needs more.
   """
   buffers = aliasing.of(before)
-  old = live_bytes.peak_bytes(before, buffers)
-  new = live_bytes.peak_bytes(after, buffers)
+  old = memory.peak_bytes(before, buffers)
+  new = memory.peak_bytes(after, buffers)
   if new > max(old, limit):
     raise errors.ScheduleError(
       f"The new order of {before.name} needs about {new} bytes at its peak,"

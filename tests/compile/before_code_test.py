@@ -24,8 +24,8 @@ from lagom_xla.jax_internals import request as request_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes import hlo_pb2
 from lagom_xla.passes import registry
-from lagom_xla.passes import rematerialization
 from lagom_xla.passes.schedule import digest
+from lagom_xla.passes.schedule import memory as memory_lib
 import wide_step
 
 _Options = Mapping[str, int | bool | str]
@@ -97,7 +97,7 @@ def test_module_and_memory_are_those_of_the_executable(
   assert found.peak_bytes == xla.peak_bytes(memory)
   assert _without_numbers(found.module) == _without_numbers(expected)
   is_short = device_bytes == 24e9
-  assert bool(rematerialization.recomputed(hlo.Module(expected))) == is_short
+  assert bool(memory_lib.recomputed(hlo.Module(expected))) == is_short
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_from_a_fused_module_it_runs_the_same_in_as_much_memory(
   expected = _before_code(device_bytes, options)
   assert digest.of(found.module) == digest.of(expected.module)
   assert found.peak_bytes == expected.peak_bytes
-  is_recomputed = bool(rematerialization.recomputed(hlo.Module(found.module)))
+  is_recomputed = bool(memory_lib.recomputed(hlo.Module(found.module)))
   is_short = device_bytes == 24e9
   assert is_recomputed == (is_short and options != _NO_RECOMPUTING)
 

@@ -27,7 +27,7 @@ from lagom_xla.costs import step as step_lib
 from lagom_xla.flags import environment
 from lagom_xla.passes import hlo
 from lagom_xla.passes import registry
-from lagom_xla.passes import rematerialization
+from lagom_xla.passes.schedule import memory
 from lagom_xla.report.printed import as_json
 from lagom_xla.report.tables import tuning_tables
 from lagom_xla.report.terminal import terminal
@@ -75,8 +75,8 @@ def test_a_step_with_memory_to_spare_runs_as_scheduled() -> None:
 
 def test_a_step_short_of_memory_computes_values_again() -> None:
   scheduled, runs = _scheduled(24e9), _run(24e9)
-  assert not rematerialization.recomputed(scheduled.analysis.module)
-  assert rematerialization.recomputed(runs.analysis.module)
+  assert not memory.recomputed(scheduled.analysis.module)
+  assert memory.recomputed(runs.analysis.module)
   assert len(runs.analysis.kernels) > len(scheduled.analysis.kernels)
   assert _step_us(runs) > 1.01 * _step_us(scheduled)
   assert lower_bound.us(runs) >= lower_bound.us(scheduled)
@@ -84,9 +84,7 @@ def test_a_step_short_of_memory_computes_values_again() -> None:
 
 def test_more_slop_lets_a_schedule_keep_its_values() -> None:
   module = _scheduled(24e9).analysis.module
-  is_short = functools.partial(
-    rematerialization.is_short_of_memory, module, int(24e9)
-  )
+  is_short = functools.partial(memory.is_short_of_memory, module, int(24e9))
   assert is_short()
   assert not is_short(slop_percent=150)
 
@@ -145,7 +143,7 @@ def test_the_slop_of_xla_flags_is_what_runs_today(
   option = "xla_gpu_memory_limit_slop_factor"
   monkeypatch.setenv("XLA_FLAGS", f"--{option}=0")
   runs = as_run.step(target, _DEFAULT, scheduled)
-  assert rematerialization.recomputed(runs.analysis.module) == ("a.remat",)
+  assert memory.recomputed(runs.analysis.module) == ("a.remat",)
   without = config_lib.XlaConfig(options={option: 95})
   assert as_run.step(target, without, scheduled) is scheduled
 
@@ -235,9 +233,7 @@ def test_a_plan_is_verified_by_the_modules_that_run() -> None:
     {False: _kernels("a", "b"), True: _kernels("a")},
     {False: _kernels("a", "b", "b.remat"), True: _kernels("a", "a.remat")},
   )
-  with mock.patch.object(
-    rematerialization, "is_short_of_memory", return_value=True
-  ):
+  with mock.patch.object(memory, "is_short_of_memory", return_value=True):
     plan = tuner.tune(target).plan
     verified = verification.verify(plan, target)
   assert plan.xla.options

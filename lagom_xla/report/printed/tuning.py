@@ -12,7 +12,7 @@ from typing import Any
 
 from lagom_xla import plan as plan_lib
 from lagom_xla import validation
-from lagom_xla.passes import rematerialization
+from lagom_xla.passes.schedule import memory
 from lagom_xla.profiling import costing as costing_lib
 from lagom_xla.report.printed import arm as arm_lib
 from lagom_xla.report.printed import candidate as candidate_lib
@@ -147,4 +147,4 @@ def schema() -> dict[str, Any]:
 
 def _num_recomputed(candidate: candidates_lib.Candidate) -> int:
   module = candidate.runs.analysis.module
-  return len(rematerialization.recomputed(module))
+  return len(memory.recomputed(module))

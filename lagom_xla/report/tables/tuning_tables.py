@@ -14,7 +14,7 @@ from lagom_xla.compile import rewriting
 from lagom_xla.costs import in_words
 from lagom_xla.costs import uncertainty
 from lagom_xla.flags import environment
-from lagom_xla.passes import rematerialization
+from lagom_xla.passes.schedule import memory
 from lagom_xla.passes.schedule import orders as orders_lib
 from lagom_xla.report.tables import program_tables
 from lagom_xla.report.tables import table as table_lib
@@ -79,7 +79,7 @@ def recomputed(tuning: tuning_lib.Tuning) -> str:
     told.append(("the plan", tuning.kept))
   for which, candidate in told:
     module = candidate.runs.analysis.module
-    if count := len(rematerialization.recomputed(module)):
+    if count := len(memory.recomputed(module)):
       scheduled_us = candidate.step.timeline(candidate.settings).step_time_us
       found.append(
         f"With {which} {in_words.count(count, 'instruction')}"

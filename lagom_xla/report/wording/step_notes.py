@@ -9,8 +9,8 @@ from collections.abc import Collection, Iterator
 from lagom_xla.costs import in_words
 from lagom_xla.costs import step as step_lib
 from lagom_xla.passes import hlo
-from lagom_xla.passes import rematerialization
 from lagom_xla.passes import source_lines
+from lagom_xla.passes.schedule import memory
 from lagom_xla.report.wording import today
 from lagom_xla.report.wording import unknown_work
 
@@ -34,7 +34,7 @@ def of_step(step: step_lib.Step) -> Iterator[str]:
     )
   if note := unknown_work.note(step):
     yield f"{note}."
-  if count := len(rematerialization.recomputed(module)):
+  if count := len(memory.recomputed(module)):
     yield (
       f"{in_words.count(count, 'instruction')} run again, as memory is short:"
       " this is the compiled module, which XLA changed after its scheduler."

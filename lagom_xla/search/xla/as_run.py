@@ -18,7 +18,7 @@ from lagom_xla.costs import in_words
 from lagom_xla.costs import step as step_lib
 from lagom_xla.flags import nccl_channels
 from lagom_xla.passes import hlo
-from lagom_xla.passes import rematerialization
+from lagom_xla.passes.schedule import memory
 from lagom_xla.search.xla import memory_slop
 
 Scheduled = Callable[[config_lib.XlaConfig], step_lib.Step]
@@ -104,7 +104,7 @@ def run(
   """
   if target.obstacle:
     return Run(step=scheduled)
-  is_short = rematerialization.is_short_of_memory(
+  is_short = memory.is_short_of_memory(
     scheduled.analysis.module,
     target.cluster.gpu.hbm_bytes,
     memory_slop.percent(config.options),
@@ -138,7 +138,7 @@ def of_compiled(
   scheduled: step_lib.Step, compiled: hlo.Module
 ) -> step_lib.Step:
   """The step of a compiled module if XLA rematerializes in it."""
-  if not rematerialization.recomputed(compiled):
+  if not memory.recomputed(compiled):
     return scheduled
   return step_lib.of_module(
     compiled, scheduled.cluster, max_channels=scheduled.max_channels

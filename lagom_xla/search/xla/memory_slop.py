@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from lagom_xla.flags import environment
-from lagom_xla.passes.schedule import memory_limit
+from lagom_xla.passes.schedule import memory
 
 OPTION = "xla_gpu_memory_limit_slop_factor"
 
@@ -21,5 +21,5 @@ def percent(options: Mapping[str, object]) -> float:
   Raises:
     FlagsError: XLA_FLAGS names a file that is not there.
   """
-  today = environment.value(OPTION) or memory_limit.DEFAULT_SLOP_PERCENT
+  today = environment.value(OPTION) or memory.DEFAULT_SLOP_PERCENT
   return float(str(options.get(OPTION, today)))

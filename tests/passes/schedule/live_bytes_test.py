@@ -21,7 +21,7 @@ from lagom_xla.compile import compiler
 from lagom_xla.compile import lowered as lowered_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes.schedule import aliasing
-from lagom_xla.passes.schedule import live_bytes
+from lagom_xla.passes.schedule import memory
 
 _WIDTH = 1024
 _STARTS = """begin = ((f32[100]), f32[100]) async-start(large), calls={calls}
@@ -45,7 +45,7 @@ def _momentum(state: Any, x: jax.Array) -> Any:
 
 
 def _estimated(module: hlo.Module) -> int:
-  return live_bytes.peak_bytes(module, aliasing.of(module))
+  return memory.peak_bytes(module, aliasing.of(module))
 
 
 @pytest.mark.parametrize(

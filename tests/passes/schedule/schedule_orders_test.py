@@ -19,7 +19,7 @@ from lagom_xla.passes import collectives
 from lagom_xla.passes import dependencies
 from lagom_xla.passes import hlo
 from lagom_xla.passes.schedule import aliasing
-from lagom_xla.passes.schedule import live_bytes
+from lagom_xla.passes.schedule import memory
 from lagom_xla.passes.schedule import orders as orders_lib
 from lagom_xla.passes.schedule import reordering
 import random_orders
@@ -132,7 +132,7 @@ def test_memory_is_estimated_as_xla_assigns_it(
   for lowered in (fsdp_step(), tp_step):
     compilation = compiler.compile(lowered_lib.LoweredStep(lowered, cluster))
     module = compilation.module
-    estimate = live_bytes.peak_bytes(module, aliasing.of(module))
+    estimate = memory.peak_bytes(module, aliasing.of(module))
     assert estimate == pytest.approx(compilation.peak_bytes, rel=0.05)
 
 
@@ -150,7 +150,7 @@ def test_an_order_that_takes_too_much_memory_is_refused() -> None:
     x="y",
   )
   # Arguments, results, and `large`: what a result needs it needs all along.
-  assert live_bytes.peak_bytes(module, aliasing.of(module)) == 4 * (
+  assert memory.peak_bytes(module, aliasing.of(module)) == 4 * (
     (8 + 8) + (64 + 8 + 8) + 100
   )
   module = reordered.gathering(
@@ -163,11 +163,11 @@ def test_an_order_that_takes_too_much_memory_is_refused() -> None:
   )
   before_bytes, after_bytes = 4 * (16 + 24 + 100), 4 * (16 + 24 + 100 + 64)
   buffers = aliasing.of(module)
-  assert live_bytes.peak_bytes(module, buffers) == before_bytes
+  assert memory.peak_bytes(module, buffers) == before_bytes
   earlier = reordered.with_order(
     module, reordered.moved(reordered.order_of(module), "gather", after="z")
   )
-  assert live_bytes.peak_bytes(earlier, buffers) == after_bytes
+  assert memory.peak_bytes(earlier, buffers) == after_bytes
   reordering.check_memory(module, earlier, after_bytes)
   with pytest.raises(
     errors.ScheduleError,

@@ -1,6 +1,18 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Device memory that a schedule needs at its peak, estimated.
+"""The memory limit: what a schedule may hold beside arguments and results.
+
+XLA's scheduler keeps to it, and the rematerialization after that goes by it
+(GetSchedulerMemoryLimit in xla/service/gpu/gpu_hlo_schedule.cc):
+
+    limit = (base - arguments and results) * slop factor
+
+Ahead of time the base is 80 % of the device's memory. In the process that
+trains it is what JAX's allocator may take, with nothing off: 75 % of the
+device's memory, or XLA_PYTHON_CLIENT_MEM_FRACTION of it
+(jaxlib/py_client.cc).
+
+Device memory that a schedule needs at its peak, estimated.
 
 A buffer is live from the first to the last instruction that touches it. A
 computation's parameters and result are live all the time and belong to its
@@ -14,6 +26,13 @@ xla/service/buffer_assignment.cc): they take nothing of their own.
 XLA packs buffers into one allocation and loses a little to gaps, and it lets a
 kernel write its result where an operand that is no longer needed stood. So this
 is an estimate, for one order of a module against another.
+
+Rematerialization: what XLA computes again where memory is short.
+
+XLA schedules a module, and then, if the schedule's peak is over the memory
+limit (`schedule/memory_limit.py`), computes some values again later in place of
+keeping them (HloRematerialization in xla/service/gpu/gpu_compiler.cc). Passes
+see the schedule before that; what runs is the module of a compile to the end.
 """
 
 from __future__ import annotations
@@ -23,6 +42,52 @@ from collections.abc import Sequence
 
 from lagom_xla.passes import hlo
 from lagom_xla.passes.schedule import aliasing
+
+# Of xla_gpu_memory_limit_slop_factor (xla/debug_options_flags.cc).
+DEFAULT_SLOP_PERCENT = 95
+
+_BASE_PERCENT = 80
+
+
+def limit_bytes(
+  module: hlo.Module,
+  device_bytes: int,
+  slop_percent: float = DEFAULT_SLOP_PERCENT,
+) -> float:
+  """The limit of a module that is compiled ahead of time.
+
+  Args:
+    module: whose arguments and results come off.
+    device_bytes: memory of the device.
+    slop_percent: xla_gpu_memory_limit_slop_factor.
+
+  Returns:
+    In bytes; below zero where arguments and results are larger than the base.
+  """
+  base_bytes = device_bytes * _BASE_PERCENT // 100
+  return (base_bytes - _interface_bytes(module)) * slop_percent / 100
+
+
+def _interface_bytes(module: hlo.Module) -> int:
+  """Arguments and results; where one is donated to the other, once.
+
+  XLA counts those in the host's memory, too.
+  """
+  entry = module.entry
+  arguments = sum(
+    hlo.shape_bytes(i.shape)
+    for i in entry.instructions
+    if i.opcode == "parameter"
+  )
+  result = entry.root.shape
+  donated = 0
+  for alias in module.proto.input_output_alias.entries:
+    shape = result
+    for index in alias.output_shape_index:
+      shape = shape.tuple_shapes[index]
+    donated += hlo.shape_bytes(shape)
+  return arguments + hlo.shape_bytes(result) - donated
+
 
 # Places in a schedule, the first and the last.
 _Span = tuple[int, int]
@@ -149,3 +214,41 @@ def _of_parameters(
 ) -> frozenset[int]:
   parameters = (i for i in computation.instructions if i.opcode == "parameter")
   return frozenset(buffer for i in parameters for buffer in buffers.of(i))
+
+
+# From this share of the limit on a schedule counts as short of memory: live
+# bytes are an estimate (live_bytes.py). On a step that was compiled for GPUs of
+# less and less memory it was 1.4 % above the peak that XLA itself gives, and
+# XLA began to compute again where its limit was 1 to 3 % below the estimate.
+_SHORT_FROM = 0.95
+# What XLA appends to the name of a value that it computes again.
+_SUFFIX = ".remat"
+
+
+def recomputed(module: hlo.Module) -> tuple[str, ...]:
+  """Names of the instructions that XLA runs again, as often as they stand."""
+  return tuple(
+    instruction.name
+    for computation_id in module.executions
+    for instruction in module.computations[computation_id].instructions
+    if _SUFFIX in instruction.name
+  )
+
+
+def is_short_of_memory(
+  module: hlo.Module,
+  device_bytes: int,
+  slop_percent: float = DEFAULT_SLOP_PERCENT,
+) -> bool:
+  """Whether XLA is likely to compute values of a schedule again.
+
+  Args:
+    module: scheduled, not yet rematerialized.
+    device_bytes: memory of the device.
+    slop_percent: XLA's slop factor.
+  """
+  limit = limit_bytes(module, device_bytes, slop_percent)
+  # Arguments are taken off the limit and count in the peak, too: this pass
+  # tracks them with all other values, unlike the scheduler.
+  peak = peak_bytes(module, aliasing.of(module))
+  return peak > _SHORT_FROM * limit
