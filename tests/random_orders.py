@@ -10,7 +10,6 @@ import random
 from lagom_xla.passes import hlo
 from lagom_xla.passes.schedule import aliasing
 from lagom_xla.passes.schedule import orders as orders_lib
-from lagom_xla.passes.schedule import reordering
 
 
 def of(module: hlo.Module, seed: int) -> orders_lib.Orders:
@@ -20,7 +19,7 @@ def of(module: hlo.Module, seed: int) -> orders_lib.Orders:
   orders = {}
   for id_ in module.proto.schedule.sequences:
     computation = module.computations[id_]
-    before = reordering.predecessors(computation, buffers)
+    before = orders_lib.predecessors(computation, buffers)
     order = tuple(computation.by_id[i].name for i in _listed(before, source))
     if order != tuple(i.name for i in computation.instructions):
       orders[computation.name] = order

@@ -24,7 +24,7 @@ import itertools
 
 from lagom_xla.passes import hlo
 from lagom_xla.passes import overlap
-from lagom_xla.passes.schedule import reordering
+from lagom_xla.passes.schedule import orders
 from lagom_xla.passes.schedule import units as units_lib
 
 # Kernels of each strand that a collective may have beside it: DHelix's segments
@@ -94,7 +94,7 @@ def align(
     block.units for block in blocks
   )
   aligned = hlo.Module(proto, analysis.module.num_partitions)
-  reordering.check(analysis.module, aligned)
+  orders.check_order(analysis.module, aligned)
   return aligned
 
 

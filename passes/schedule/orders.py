@@ -8,6 +8,18 @@
 An order names every instruction of its computation. A few names would do to say
 what moved, but not to notice that XLA made another schedule to move it in: an
 order holds for the very instructions that it names, and is refused for others.
+
+Proofs that a module computes what it did, in another order.
+
+XLA takes a rewritten schedule as it is: where two arrays share a buffer, an
+order that looks fine can overwrite a value that is still needed, without an
+error. So an order is proved here before it is handed over:
+
+- an instruction stays after those whose values it takes, and after its
+  control predecessors (`dependencies`);
+- two instructions that touch one buffer, at least one of them to write, stay in
+  their order (`aliasing`). In XLA's own order every value is read before it is
+  overwritten; with the order of all such pairs kept, it still is.
 """
 
 from __future__ import annotations
@@ -19,7 +31,141 @@ from lagom_xla.passes import collectives
 from lagom_xla.passes import dependencies
 from lagom_xla.passes import hlo
 from lagom_xla.passes.schedule import aliasing
-from lagom_xla.passes.schedule import reordering
+from lagom_xla.passes.schedule import memory
+
+
+def check_order(before: hlo.Module, after: hlo.Module) -> None:
+  """Proves that a module computes what it did, in its new order.
+
+  Args:
+    before: as XLA scheduled it.
+    after: the same instructions, in another order.
+
+  Raises:
+    ScheduleError: an order is not legal, or more than the order is different.
+  """
+  _check_rest(before, after)
+  buffers: aliasing.Buffers | None = None
+  for id_, old in before.computations.items():
+    new = after.computations[id_]
+    if [i.id for i in new.instructions] == [i.id for i in old.instructions]:
+      continue
+    buffers = buffers or aliasing.of(before)
+    _check_dependences(old, new)
+    _check_buffers(old, new, buffers)
+
+
+def check_memory(before: hlo.Module, after: hlo.Module, limit: int) -> None:
+  """Checks that a new order needs no more memory than it may.
+
+  Args:
+    before: as XLA scheduled it.
+    after: the same instructions, in another order.
+    limit: the most bytes that it may need at its peak, by the estimate of
+      `live_bytes`, unless the old order needs as much.
+
+  Raises:
+    ScheduleError: it needs more.
+  """
+  buffers = aliasing.of(before)
+  old = memory.peak_bytes(before, buffers)
+  new = memory.peak_bytes(after, buffers)
+  if new > max(old, limit):
+    raise errors.ScheduleError(
+      f"The new order of {before.name} needs about {new} bytes at its peak,"
+      f" and {limit} are allowed; the old one needs {old}. Move less, or less"
+      " far."
+    )
+
+
+def _check_rest(before: hlo.Module, after: hlo.Module) -> None:
+  old, new = before.proto.schedule.sequences, after.proto.schedule.sequences
+  for id_, computation in before.computations.items():
+    if (id_ in old) != (id_ in new) or (
+      id_ in old
+      and sorted(old[id_].instruction_ids) != sorted(new[id_].instruction_ids)
+    ):
+      raise errors.ScheduleError(
+        f"The new order of {computation.name} does not hold each of its"
+        " instructions once."
+      )
+  copy = type(after.proto)()
+  copy.CopyFrom(after.proto)
+  copy.schedule.CopyFrom(before.proto.schedule)
+  if copy != before.proto:
+    raise errors.ScheduleError(
+      f"More than the order of {before.name} is different: a schedule may"
+      " change nothing else."
+    )
+
+
+def _check_dependences(old: hlo.Computation, new: hlo.Computation) -> None:
+  graph = dependencies.of(old)
+  violation = graph.first_violation([i.id for i in new.instructions])
+  if violation is None:
+    return
+  later, earlier = violation
+  reason = (
+    "takes its value"
+    if earlier in graph.operands[later]
+    else "has a control dependence on it"
+  )
+  raise errors.ScheduleError(
+    f"{old.by_id[earlier].name} must stay before"
+    f" {old.by_id[later].name}, which {reason}."
+  )
+
+
+def _check_buffers(
+  old: hlo.Computation, new: hlo.Computation, buffers: aliasing.Buffers
+) -> None:
+  position = new.position
+  # By buffer: of those that touched it so far in the old order, and of those
+  # that wrote to it, the one that is latest in the new.
+  touched: dict[int, hlo.Instruction] = {}
+  written: dict[int, hlo.Instruction] = {}
+  for instruction in old.instructions:
+    access = buffers.access(old, instruction)
+    for buffer in access.all:
+      writes = buffer in access.writes
+      other = (touched if writes else written).get(buffer)
+      if other and position[other.id] > position[instruction.id]:
+        raise errors.ScheduleError(
+          f"{other.name} must stay before {instruction.name}: they touch"
+          f" one buffer, which {(instruction if writes else other).name}"
+          " overwrites."
+        )
+      for farthest in (touched, written) if writes else (touched,):
+        last = farthest.get(buffer)
+        if last is None or position[last.id] < position[instruction.id]:
+          farthest[buffer] = instruction
+
+
+def predecessors(
+  computation: hlo.Computation, buffers: aliasing.Buffers
+) -> dict[int, tuple[int, ...]]:
+  """What each instruction has to come after, in any order that `check` proves.
+
+  Of all that it has to come after at some remove, the nearest.
+  """
+  graph = dependencies.of(computation)
+  before = {id_: dict.fromkeys(p) for id_, p in graph.predecessors.items()}
+  readers: dict[int, list[int]] = {}
+  writer: dict[int, int] = {}
+  for instruction in computation.instructions:
+    access = buffers.access(computation, instruction)
+    for buffer in access.all:
+      earlier = [writer[buffer]] if buffer in writer else []
+      if buffer in access.writes:
+        earlier += readers.pop(buffer, [])
+        writer[buffer] = instruction.id
+      else:
+        readers.setdefault(buffer, []).append(instruction.id)
+      before[instruction.id].update(dict.fromkeys(earlier))
+  for id_, earlier in before.items():
+    earlier.pop(id_, None)
+  return {id_: tuple(earlier) for id_, earlier in before.items()}
+
 
 # Computation -> its instructions, in their order.
 Orders = Mapping[str, tuple[str, ...]]
@@ -58,7 +204,7 @@ def apply(module: hlo.Module, orders: Orders) -> hlo.Module:
     ids = _ids(by_name[name], order)
     proto.schedule.sequences[by_name[name].id].instruction_ids[:] = ids
   reordered = hlo.Module(proto, module.num_partitions)
-  reordering.check(module, reordered)
+  check_order(module, reordered)
   return reordered
 
 

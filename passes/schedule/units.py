@@ -15,7 +15,7 @@ from lagom_xla.passes import dependencies
 from lagom_xla.passes import hlo
 from lagom_xla.passes import overlap
 from lagom_xla.passes.schedule import aliasing
-from lagom_xla.passes.schedule import reordering
+from lagom_xla.passes.schedule import orders
 from lagom_xla.passes.schedule import strands as strands_lib
 
 
@@ -36,7 +36,7 @@ class Body:
   @functools.cached_property
   def _before(self) -> dict[int, tuple[int, ...]]:
     buffers = aliasing.of(self._module)
-    return reordering.predecessors(self._computation, buffers)
+    return orders.predecessors(self._computation, buffers)
 
   @functools.cached_property
   def _needs(self) -> dict[int, int]:

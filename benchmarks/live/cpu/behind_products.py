@@ -33,7 +33,7 @@ from lagom_xla.passes import edit
 from lagom_xla.passes import hlo
 from lagom_xla.passes import matrix_products
 from lagom_xla.passes.schedule import aliasing
-from lagom_xla.passes.schedule import reordering
+from lagom_xla.passes.schedule import orders
 
 
 class Queue:
@@ -235,7 +235,7 @@ def _needs(
   wrote memory that it touches; and the collective before a collective, whose
   order all hosts have to agree on.
   """
-  before = reordering.predecessors(computation, buffers)
+  before = orders.predecessors(computation, buffers)
   needs = {id_: set(earlier) for id_, earlier in before.items()}
   ids = [i.id for i in computation.instructions if _is_collective(i)]
   for earlier, later in itertools.pairwise(ids):

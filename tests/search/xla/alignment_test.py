@@ -33,7 +33,7 @@ from lagom_xla.costs import step as step_lib
 from lagom_xla.passes import registry
 from lagom_xla.passes.program import form as form_lib
 from lagom_xla.passes.schedule import alignment
-from lagom_xla.passes.schedule import reordering
+from lagom_xla.passes.schedule import orders
 from lagom_xla.passes.schedule import strands
 from lagom_xla.search import nccl
 from lagom_xla.search.xla import candidates
@@ -129,7 +129,7 @@ def test_aligned_strands_take_less_time_than_xlas_order_has_them_take(
 
 def test_an_aligned_order_computes_what_xlas_does(merged_step: step_lib.Step):
   aligned = search.align(merged_step, merged_step.default)
-  reordering.check(merged_step.analysis.module, aligned.analysis.module)
+  orders.check_order(merged_step.analysis.module, aligned.analysis.module)
 
 
 @hypothesis.settings(max_examples=15)
@@ -145,7 +145,7 @@ def test_whatever_blocks_take_the_order_is_legal(
   for body in bodies_of(merged_step):
     aligned = alignment.align(merged_step.analysis, body, block_us)
     assert aligned is not None
-    reordering.check(module, aligned)
+    orders.check_order(module, aligned)
     assert aligned.computations[body.id].instructions != body.instructions
 
 
@@ -169,7 +169,7 @@ def test_strands_that_share_their_weights_are_aligned(
   (forward, _) = bodies_of(step)
   aligned = alignment.align(step.analysis, forward, lambda *_: 1.0)
   assert aligned is not None
-  reordering.check(step.analysis.module, aligned)
+  orders.check_order(step.analysis.module, aligned)
 
 
 def test_what_a_trip_gets_for_the_next_is_of_the_strand_that_carries_it():
@@ -213,7 +213,7 @@ def test_an_order_that_needs_more_memory_than_it_may_is_left(
   free = search.align(merged_step, configuration, peak_bytes=1 << 60)
   assert free is not merged_step
   held = search.align(merged_step, configuration, peak_bytes=0)
-  reordering.check_memory(merged_step.analysis.module, held.analysis.module, 0)
+  orders.check_memory(merged_step.analysis.module, held.analysis.module, 0)
 
 
 # As a candidate.

@@ -24,7 +24,6 @@ from lagom_xla.costs.replay import timeline as timeline_lib
 from lagom_xla.passes import registry
 from lagom_xla.passes.schedule import alignment
 from lagom_xla.passes.schedule import orders as orders_lib
-from lagom_xla.passes.schedule import reordering
 from lagom_xla.search.xla import candidates
 
 # Candidates that are compiled at most: orders, the fastest first.
@@ -126,7 +125,7 @@ def align(
       continue
     if peak_bytes is not None:
       try:
-        reordering.check_memory(module, aligned, peak_bytes)
+        orders_lib.check_memory(module, aligned, peak_bytes)
       except errors.ScheduleError:
         continue
     other = step.rescheduled(aligned)
