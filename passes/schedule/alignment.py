@@ -13,19 +13,189 @@ what a block takes is the caller's to say:
 Each strand's order is XLA's, or the one that starts its next collective first;
 the best of the four pairs counts. Blocks do not overlap, so the true timeline
 of an order may be shorter or longer: replay it before it is used.
+
+Strands of a scheduled loop's body: instructions that never meet.
+
+What a trip changes and what depends on it is of one strand with all that it
+meets. What depends on no such value, as weights and counters do not, is of the
+strand that alone uses it; what several use is of none.
+
+Units of a loop's body: its kernels and collectives, of two strands.
+
+A unit is the id of an instruction that launches a kernel or starts collectives.
+What must come before what is told by dependences and by buffers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 import dataclasses
 import functools
 import itertools
 
+from lagom_xla.passes import dependencies
 from lagom_xla.passes import hlo
 from lagom_xla.passes import overlap
+from lagom_xla.passes.schedule import aliasing
 from lagom_xla.passes.schedule import orders
-from lagom_xla.passes.schedule import units as units_lib
+
+
+def strands_in_body(body: hlo.Computation) -> dict[int, int]:
+  """The strand of each instruction of a loop's body that has one, by id."""
+  parameters = {i.id for i in body.instructions if i.opcode == "parameter"}
+  if body.root.opcode != "tuple":
+    return {}
+  carried = {
+    i.id: i.tuple_index
+    for i in body.instructions
+    if i.opcode == "get-tuple-element" and i.operand_ids[0] in parameters
+  }
+  changing = {
+    id_: number
+    for id_, number in carried.items()
+    if body.by_id[id_].shape.dimensions
+    and carried.get(body.root.operand_ids[number]) != number
+  }
+  carries: dependencies.DisjointSets[int] = dependencies.DisjointSets()
+  strand_of = dict(changing)
+  for instruction in body.instructions:
+    if instruction.id == body.root.id or instruction.id in carried:
+      continue
+    met = [strand_of[o] for o in instruction.operand_ids if o in strand_of]
+    for number in met:
+      carries.join(number, met[0])
+    if met:
+      strand_of[instruction.id] = met[0]
+  carried_on: dict[int, set[int]] = {}
+  for number in changing.values():
+    returned = body.root.operand_ids[number]
+    if returned in strand_of:
+      carries.join(number, strand_of[returned])
+    else:
+      carried_on.setdefault(returned, set()).add(number)
+  # As what is gathered for the next trip, which no value of this one went into.
+  for returned, numbers in carried_on.items():
+    strands = set(map(carries.find, numbers))
+    if len(strands) == 1:
+      strand_of[returned] = strands.pop()
+  found = {id_: carries.find(number) for id_, number in strand_of.items()}
+  return _with_used_by_one(body, found)
+
+
+def _with_used_by_one(
+  body: hlo.Computation, strand_of: dict[int, int]
+) -> dict[int, int]:
+  users: dict[int, set[int]] = {}
+  for instruction in reversed(body.instructions):
+    if instruction.id == body.root.id:
+      continue
+    strands = users.get(instruction.id, set())
+    if instruction.id in strand_of:
+      strands = {strand_of[instruction.id]}
+    elif len(strands) == 1:
+      strand_of[instruction.id] = next(iter(strands))
+    for operand in instruction.operand_ids:
+      users.setdefault(operand, set()).update(strands)
+  return strand_of
+
+
+class Body:
+  """A loop's body: what it runs, and what must come before what."""
+
+  def __init__(self, analysis: overlap.Analysis, computation: hlo.Computation):
+    self._module = analysis.module
+    self._computation = computation
+    self._started_by = analysis.started_by
+    self._units = [
+      i.id
+      for i in computation.instructions
+      if i.id in analysis.kernels or i.id in analysis.started_by
+    ]
+    self._bit_of = {unit: 1 << at for at, unit in enumerate(self._units)}
+
+  @functools.cached_property
+  def _before(self) -> dict[int, tuple[int, ...]]:
+    buffers = aliasing.of(self._module)
+    return orders.predecessors(self._computation, buffers)
+
+  @functools.cached_property
+  def _needs(self) -> dict[int, int]:
+    needs: dict[int, int] = {}
+    for instruction in self._computation.instructions:
+      needs[instruction.id] = 0
+      for before in self._before[instruction.id]:
+        needs[instruction.id] |= needs[before] | self._bit_of.get(before, 0)
+    return needs
+
+  def is_collective(self, unit: int) -> bool:
+    """Whether a unit starts collectives."""
+    return unit in self._started_by
+
+  def needs(self, unit: int, other: int) -> bool:
+    """Whether a unit must come after another."""
+    return bool(self._needs[unit] & self._bit_of[other])
+
+  def strands(self) -> tuple[list[int], list[int]] | None:
+    """The units of the two strands, in XLA's order.
+
+    A collective that both need, as of their layer's weights, counts as one of
+    the strand that needs it first.
+    """
+    strand_of = strands_in_body(self._computation)
+    members: dict[int, list[int]] = {}
+    for at, unit in enumerate(self._units):
+      strand = strand_of.get(unit)
+      if strand is None and self.is_collective(unit):
+        users = (u for u in self._units[at + 1 :] if self.needs(u, unit))
+        strand = next((strand_of[u] for u in users if u in strand_of), None)
+      if strand is not None:
+        members.setdefault(strand, []).append(unit)
+    with_collectives = [
+      units for units in members.values() if any(map(self.is_collective, units))
+    ]
+    if len(with_collectives) != 2:
+      return None
+    first, second = with_collectives
+    return first, second
+
+  def collectives_first(self, units: Sequence[int]) -> list[int]:
+    """An order in which each next collective starts as early as it can."""
+    ordered: dict[int, None] = {}
+    for unit in units:
+      if self.is_collective(unit):
+        ordered.update((u, None) for u in units if self.needs(unit, u))
+        ordered[unit] = None
+    ordered.update((unit, None) for unit in units)
+    return list(ordered)
+
+  def order(self, blocks: Iterable[Sequence[int]]) -> list[int]:
+    """All instructions in the order of blocks, each after what it needs.
+
+    Args:
+      blocks: of units. A collective that begins a block is over at its end.
+    """
+    placed: dict[int, None] = {}
+    done_of = dependencies.of(self._computation).done_of
+
+    def place(id_: int) -> None:
+      stack = [id_]
+      while stack:
+        last = stack[-1]
+        waits_for = [b for b in self._before[last] if b not in placed]
+        if waits_for:
+          stack += waits_for
+          continue
+        placed.setdefault(stack.pop())
+
+    for block in blocks:
+      for unit in block:
+        place(unit)
+      if self.is_collective(block[0]) and block[0] in done_of:
+        place(done_of[block[0]])
+    for instruction in self._computation.instructions:
+      place(instruction.id)
+    return list(placed)
+
 
 # Kernels of each strand that a collective may have beside it: DHelix's segments
 # hold three to five.
@@ -73,7 +243,7 @@ def align(
   Raises:
     ScheduleError: the order found is not legal, which would be a fault here.
   """
-  body = units_lib.Body(analysis, computation)
+  body = Body(analysis, computation)
   strands = body.strands()
   if strands is None:
     return None
@@ -99,7 +269,7 @@ def align(
 
 
 def _best(
-  body: units_lib.Body,
+  body: Body,
   first: Sequence[int],
   second: Sequence[int],
   block_us: BlockUs,
@@ -124,7 +294,7 @@ def _best(
 
 
 def _blocks_from(
-  body: units_lib.Body,
+  body: Body,
   first: Sequence[int],
   second: Sequence[int],
   at: tuple[int, int],
@@ -141,7 +311,7 @@ def _blocks_from(
 
 
 def _beginning(
-  body: units_lib.Body,
+  body: Body,
   own: Sequence[int],
   others: Sequence[int],
   block_us: BlockUs,

@@ -34,7 +34,6 @@ from lagom_xla.passes import registry
 from lagom_xla.passes.program import form as form_lib
 from lagom_xla.passes.schedule import alignment
 from lagom_xla.passes.schedule import orders
-from lagom_xla.passes.schedule import strands
 from lagom_xla.search import nccl
 from lagom_xla.search.xla import candidates
 from lagom_xla.search.xla import evaluation
@@ -198,7 +197,7 @@ def test_what_a_trip_gets_for_the_next_is_of_the_strand_that_carries_it():
     """,
   )
   (body,) = [c for c in module.computations.values() if c.name == "body"]
-  number_of = strands.in_body(body)
+  number_of = alignment.strands_in_body(body)
   strand_of = {
     i.name: number_of[i.id] for i in body.instructions if i.id in number_of
   }
