@@ -31,7 +31,7 @@ from lagom_xla.compile import target as target_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.flags import options as options_lib
 from lagom_xla.passes import hlo
-from lagom_xla.passes.schedule import running
+from lagom_xla.passes.schedule import digest
 
 _OPTIONS = {
   "defaults": {},
@@ -113,14 +113,14 @@ def _schedule(
   module = target.schedule(config)
   cpu_s = time.process_time() - begin_s
   step = step_lib.of_module(module, target.cluster)
-  by_itself = running.computations(module.proto)
+  by_itself = digest.running_computations(module.proto)
   return Schedule(
     cpu_s=cpu_s,
     names=tuple(
       instruction.name
       for computation in module.proto.computations
       if computation.id in by_itself
-      for instruction in running.in_order(module.proto, computation)
+      for instruction in digest.in_order(module.proto, computation)
       if instruction.opcode != "bitcast"
     ),
     opcodes=_opcodes(module),

@@ -7,6 +7,8 @@ in an array a slice begins, nor which of several kernels between two starts,
 dones or loops comes first: XLA breaks ties among equals by what a module that
 was written down does not tell (`compile/fused.py`), and a step takes as long
 either way.
+
+What of a module as XLA wrote it runs by itself, and in which order.
 """
 
 from __future__ import annotations
@@ -17,7 +19,37 @@ import hashlib
 import marshal
 
 from lagom_xla.passes import hlo_pb2
-from lagom_xla.passes.schedule import running
+
+# Instructions whose computations are scheduled, and run one by one.
+_CALLING = frozenset(["async-start", "call", "conditional", "while"])
+
+
+def running_computations(module: hlo_pb2.HloModuleProto) -> set[int]:
+  """The computations that are no part of a kernel or a reduction, by id."""
+  by_id = {computation.id: computation for computation in module.computations}
+  found: set[int] = set()
+  waiting = [module.entry_computation_id]
+  while waiting:
+    computation_id = waiting.pop()
+    if computation_id in found:
+      continue
+    found.add(computation_id)
+    for instruction in by_id[computation_id].instructions:
+      if instruction.opcode in _CALLING:
+        waiting += instruction.called_computation_ids
+  return found
+
+
+def in_order(
+  module: hlo_pb2.HloModuleProto, computation: hlo_pb2.HloComputationProto
+) -> list[hlo_pb2.HloInstructionProto]:
+  """A computation's instructions, as scheduled where they are."""
+  sequences = module.schedule.sequences
+  if computation.id not in sequences:
+    return list(computation.instructions)
+  by_id = {i.id: i for i in computation.instructions}
+  return [by_id[i] for i in sequences[computation.id].instruction_ids]
+
 
 _Computation = hlo_pb2.HloComputationProto
 _Instruction = hlo_pb2.HloInstructionProto
@@ -62,10 +94,10 @@ def of_content(module: _Module) -> str:
 
 def _of(module: _Module, parts_of: _PartsOf) -> str:
   found: dict[int, bytes] = {}
-  by_itself = running.computations(module)
+  by_itself = running_computations(module)
   for computation in module.computations:  # What is called comes first.
     if computation.id in by_itself:
-      ordered = running.in_order(module, computation)
+      ordered = in_order(module, computation)
       found[computation.id] = _digest(parts_of(ordered, found))
     else:
       found[computation.id] = _of_kernel(computation, found)

@@ -23,7 +23,7 @@ from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import pool as pool_lib
 from lagom_xla.compile import target as target_lib
 from lagom_xla.passes import hlo
-from lagom_xla.passes.schedule import running
+from lagom_xla.passes.schedule import digest
 from lagom_xla.search import nccl
 from lagom_xla.search.xla import candidates
 from lagom_xla.search.xla import evaluation
@@ -218,12 +218,12 @@ def test_workers_end_with_a_parent_that_is_killed() -> None:
 
 def _scheduled(module: hlo.Module) -> list[str]:
   """The instructions that run one by one, but for what is inside kernels."""
-  by_itself = running.computations(module.proto)
+  by_itself = digest.running_computations(module.proto)
   return [
     f"{instruction.name} {instruction.opcode} {instruction.shape}"
     for computation in module.proto.computations
     if computation.id in by_itself
-    for instruction in running.in_order(module.proto, computation)
+    for instruction in digest.in_order(module.proto, computation)
     if instruction.opcode != "bitcast"
   ]
 

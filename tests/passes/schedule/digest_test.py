@@ -12,7 +12,6 @@ from conftest import Scheduled
 from lagom_xla.passes import hlo
 from lagom_xla.passes import hlo_pb2
 from lagom_xla.passes.schedule import digest
-from lagom_xla.passes.schedule import running
 
 _Module = hlo_pb2.HloModuleProto
 
@@ -65,7 +64,7 @@ def test_the_content_of_a_schedule_has_no_order(module: hlo.Module) -> None:
 
 def test_what_is_inside_a_kernel_counts(module: hlo.Module) -> None:
   other = _copy(module)
-  by_itself = running.computations(other)
+  by_itself = digest.running_computations(other)
   inside = next(c for c in other.computations if c.id not in by_itself)
   inside.instructions[-1].opcode = "something-else"
   assert digest.of(other) != digest.of(module.proto)
@@ -96,7 +95,7 @@ def _running_instruction(
   module: _Module, opcode: str
 ) -> hlo_pb2.HloInstructionProto:
   """The first whose opcode ends so, and that is no part of a kernel."""
-  by_itself = running.computations(module)
+  by_itself = digest.running_computations(module)
   return next(
     instruction
     for computation in module.computations
@@ -116,7 +115,7 @@ def _with_neighbours_swapped(
     are_wanted: given of two of them whether each is a start or a done.
   """
   other = _copy(module)
-  by_itself = running.computations(other)
+  by_itself = digest.running_computations(other)
   for computation in other.computations:
     if computation.id not in by_itself:
       continue
