@@ -24,7 +24,6 @@ from lagom_xla import dispatch
 from lagom_xla import errors
 from lagom_xla.compile import rewriting
 from lagom_xla.passes.program import form as form_lib
-from lagom_xla.passes.program import outcome as outcome_lib
 
 # What is tried where no form is given, the one that overlaps most first.
 _STRONGEST_FIRST = (
@@ -42,7 +41,7 @@ class StrandedStep(Protocol):
       the order of their first calls.
   """
 
-  outcomes: Sequence[outcome_lib.Outcome]
+  outcomes: Sequence[form_lib.Outcome]
 
   def __call__(self, *args: Any, **kwargs: Any) -> Any:
     """As the jitted step."""
@@ -102,7 +101,7 @@ def strands(
       jitted_step, functools.partial(strands, form=form)
     )
   forms = _STRONGEST_FIRST if form is None else (form,)
-  outcomes: list[outcome_lib.Outcome] = []
+  outcomes: list[form_lib.Outcome] = []
 
   def choose(lowered: jax.stages.Lowered) -> jax.stages.Compiled:
     refused = []
@@ -112,7 +111,7 @@ def strands(
         outcomes.append(rewritten.outcome)
         return rewritten.program.compile()
       refused.append(rewritten.outcome)
-    outcomes.append(sum(refused, start=outcome_lib.Outcome()))
+    outcomes.append(sum(refused, start=form_lib.Outcome()))
     raise errors.ProgramError(_obstacle(forms, refused))
 
   step = dispatch.wrap(jitted_step, choose, by="lagom_xla.strands")
@@ -122,7 +121,7 @@ def strands(
 
 def _obstacle(
   forms: Sequence[form_lib.Form],
-  refused: Sequence[outcome_lib.Outcome],
+  refused: Sequence[form_lib.Outcome],
 ) -> str:
   """Why the program can have none of these forms."""
   obstacles = [

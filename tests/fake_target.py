@@ -13,7 +13,6 @@ from lagom_xla.compile import rewriting
 from lagom_xla.compile import target as target_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes.program import form as form_lib
-from lagom_xla.passes.program import outcome as outcome_lib
 from lagom_xla.passes.program.slices import chains as chains_lib
 
 
@@ -34,8 +33,8 @@ class FakeTarget(target_lib.Target):
   scheduled: Callable[[config_lib.XlaConfig], hlo.Module]
   compiled: Callable[[config_lib.XlaConfig], lowered.Compilation] | None = None
   is_scheduled: bool = False
-  rewritten: Callable[[form_lib.Form], outcome_lib.Outcome] = lambda form: (
-    outcome_lib.Outcome()
+  rewritten: Callable[[form_lib.Form], form_lib.Outcome] = lambda form: (
+    form_lib.Outcome()
   )
   sliceable: tuple[chains_lib.Chain, ...] = ()
   digested: Callable[[form_lib.Form], str] = repr
@@ -64,7 +63,7 @@ class FakeTarget(target_lib.Target):
     assert self.compiled is not None
     return self.compiled(config)
 
-  def outcome(self, form: form_lib.Form) -> outcome_lib.Outcome:
+  def outcome(self, form: form_lib.Form) -> form_lib.Outcome:
     """See `Target`."""
     return self.rewritten(form)
 
@@ -104,7 +103,7 @@ class ScheduleOnly(target_lib.Target):
     """See `Target`."""
     raise AssertionError(self.obstacle)
 
-  def outcome(self, form: form_lib.Form) -> outcome_lib.Outcome:
+  def outcome(self, form: form_lib.Form) -> form_lib.Outcome:
     """See `Target`."""
     return self.target.outcome(form)
 

@@ -14,7 +14,6 @@ from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import lowered
 from lagom_xla.passes import hlo
 from lagom_xla.passes.program import form as form_lib
-from lagom_xla.passes.program import outcome as outcome_lib
 from lagom_xla.search.xla import joint
 from lagom_xla.search.xla.knobs import thresholds
 
@@ -51,13 +50,13 @@ def schedule(config: config_lib.XlaConfig) -> hlo.Module:
   )
 
 
-def rewrite(form: form_lib.Form) -> outcome_lib.Outcome:
+def rewrite(form: form_lib.Form) -> form_lib.Outcome:
   if form.strands == "staggered":
-    refusal = outcome_lib.Refusal(where="train.py:7", reason="it has no loop")
-    return outcome_lib.Outcome(refusals=(refusal,))
+    refusal = form_lib.Refusal(where="train.py:7", reason="it has no loop")
+    return form_lib.Outcome(refusals=(refusal,))
   if form.is_as_written or form.keyed:
-    return outcome_lib.Outcome()
-  return outcome_lib.Outcome(actions=("Two loops became one.",))
+    return form_lib.Outcome()
+  return form_lib.Outcome(actions=("Two loops became one.",))
 
 
 def _needing(
@@ -87,7 +86,7 @@ def target(
 
 def configs(
   schedule: Callable[[config_lib.XlaConfig], hlo.Module],
-  rewrite: Callable[[form_lib.Form], outcome_lib.Outcome],
+  rewrite: Callable[[form_lib.Form], form_lib.Outcome],
   **others: Any,
 ) -> list[config_lib.XlaConfig]:
   """What is compiled in search of a form, but for rounds of feedback."""
@@ -112,7 +111,7 @@ def configs(
   ]
 
 
-def acts(*forms: form_lib.Form) -> Callable[..., outcome_lib.Outcome]:
-  return lambda form: outcome_lib.Outcome(
+def acts(*forms: form_lib.Form) -> Callable[..., form_lib.Outcome]:
+  return lambda form: form_lib.Outcome(
     actions=("Done.",) if form in forms else ()
   )

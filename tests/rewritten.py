@@ -12,12 +12,11 @@ import numpy as np
 
 from lagom_xla.compile import rewriting
 from lagom_xla.passes.program import form as form_lib
-from lagom_xla.passes.program import outcome as outcome_lib
 
 
 def lower_rewritten(
   lowered: jax.stages.Lowered, form: form_lib.Form
-) -> tuple[jax.stages.Lowered, outcome_lib.Outcome]:
+) -> tuple[jax.stages.Lowered, form_lib.Outcome]:
   """A lowered step in a form."""
   rewritten = rewriting.step(lowered, form)
   return rewritten.program, rewritten.outcome
@@ -25,7 +24,7 @@ def lower_rewritten(
 
 def compile_rewritten(
   lowered: jax.stages.Lowered, form: form_lib.Form
-) -> tuple[jax.stages.Compiled, outcome_lib.Outcome]:
+) -> tuple[jax.stages.Compiled, form_lib.Outcome]:
   """Compiles a lowered step in a form."""
   lowered, outcome = lower_rewritten(lowered, form)
   return lowered.compile(), outcome
@@ -33,7 +32,7 @@ def compile_rewritten(
 
 def assert_same_bits(
   function: Callable[..., Any], form: form_lib.Form, *args: Any
-) -> outcome_lib.Outcome:
+) -> form_lib.Outcome:
   """Runs a function as written and in a form, and compares every bit."""
   lowered = jax.jit(function).lower(*args)
   in_form, outcome = compile_rewritten(lowered, form)

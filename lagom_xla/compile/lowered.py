@@ -33,7 +33,6 @@ from lagom_xla.jax_internals import lowerings
 from lagom_xla.jax_internals import request as request_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes.program import form as form_lib
-from lagom_xla.passes.program import outcome as outcome_lib
 from lagom_xla.passes.program import rewrite as rewrite_lib
 
 Options = Mapping[str, bool | int | float | str]
@@ -354,8 +353,8 @@ class LoweredModule:
   ) -> rewriting.Rewritten[LoweredModule]:
     """See `lowered.Lowered`."""
     if not self.is_partitioned:
-      refusal = outcome_lib.Refusal(where=self.name, reason=_NO_FORM)
-      outcome = outcome_lib.Outcome(refusals=(refusal,))
+      refusal = form_lib.Refusal(where=self.name, reason=_NO_FORM)
+      outcome = form_lib.Outcome(refusals=(refusal,))
       return rewriting.Rewritten(program=self, outcome=outcome)
     key = rewriting.key(form)
     if key not in self._forms:

@@ -19,7 +19,6 @@ from jaxlib.mlir import ir
 from lagom_xla import errors
 from lagom_xla.jax_internals import lowerings
 from lagom_xla.passes.program import form as form_lib
-from lagom_xla.passes.program import outcome as outcome_lib
 from lagom_xla.passes.program import rewrite as rewrite_lib
 
 _T_co = TypeVar("_T_co", covariant=True)
@@ -39,18 +38,18 @@ class Rewritten(Generic[_T_co]):
   """
 
   program: _T_co
-  outcome: outcome_lib.Outcome
+  outcome: form_lib.Outcome
 
 
 def module(program: ir.Module, form: form_lib.Form) -> Rewritten[ir.Module]:
   """A StableHLO module in another form; the module itself is not touched."""
-  rewritten, outcome = program, outcome_lib.Outcome()
+  rewritten, outcome = program, form_lib.Outcome()
   for part in _parts(form):
     rewritten, of_part = rewrite_lib.rewrite(rewritten, part)
     outcome += of_part
     # Of slices every chain that is named must be there, of strands any loop.
     if not of_part.actions or (part.slices and of_part.refusals):
-      refused = outcome_lib.Outcome(refusals=outcome.refusals)
+      refused = form_lib.Outcome(refusals=outcome.refusals)
       return Rewritten(program=program, outcome=refused)
   return Rewritten(program=rewritten, outcome=outcome)
 
@@ -73,7 +72,7 @@ def step(
   )
 
 
-def check(name: str, form: form_lib.Form, outcome: outcome_lib.Outcome) -> None:
+def check(name: str, form: form_lib.Form, outcome: form_lib.Outcome) -> None:
   """Checks that a form acted on a program.
 
   Args:
@@ -91,7 +90,7 @@ def check(name: str, form: form_lib.Form, outcome: outcome_lib.Outcome) -> None:
     )
 
 
-def obstacle(form: form_lib.Form, outcome: outcome_lib.Outcome) -> str:
+def obstacle(form: form_lib.Form, outcome: form_lib.Outcome) -> str:
   """A form in words, with the first reasons for which it could not act."""
   reasons = [f"{r.where}: {r.reason}" for r in outcome.refusals]
   shown = "; ".join(reasons[:_MOST_REASONS]) or "nothing in it has that form"

@@ -33,7 +33,6 @@ from lagom_xla.jax_internals import lowerings
 from lagom_xla.passes import collectives
 from lagom_xla.passes import hlo
 from lagom_xla.passes.program import form as form_lib
-from lagom_xla.passes.program import outcome as outcome_lib
 from lagom_xla.passes.program.slices import chains as chains_lib
 from lagom_xla.passes.schedule import orders as orders_lib
 
@@ -145,7 +144,7 @@ class Target(abc.ABC):
     """
 
   @abc.abstractmethod
-  def outcome(self, form: form_lib.Form) -> outcome_lib.Outcome:
+  def outcome(self, form: form_lib.Form) -> form_lib.Outcome:
     """What a form makes of the program, without compiling it.
 
     It has no actions where the program cannot have the form, and says why.
@@ -272,7 +271,7 @@ class _LoweredTarget(Target):
     with self._watched(config, is_to_the_end=True):
       return compiler.compile(self.lowered, config, must_begin=self.must_begin)
 
-  def outcome(self, form: form_lib.Form) -> outcome_lib.Outcome:
+  def outcome(self, form: form_lib.Form) -> form_lib.Outcome:
     return self.lowered.rewritten(form).outcome
 
   def chains(self) -> tuple[chains_lib.Chain, ...]:
@@ -367,11 +366,11 @@ class ScheduledTarget(Target):
       f"{self.obstacle}: give the module from before XLA's optimizations."
     )
 
-  def outcome(self, form: form_lib.Form) -> outcome_lib.Outcome:
+  def outcome(self, form: form_lib.Form) -> form_lib.Outcome:
     """A refusal, whatever the form."""
     del form
-    refusal = outcome_lib.Refusal(where=self.name, reason="it is scheduled")
-    return outcome_lib.Outcome(refusals=(refusal,))
+    refusal = form_lib.Refusal(where=self.name, reason="it is scheduled")
+    return form_lib.Outcome(refusals=(refusal,))
 
   def chains(self) -> tuple[chains_lib.Chain, ...]:
     """None, as nothing can be cut any more."""

@@ -22,7 +22,7 @@ from lagom_xla.flags import debug_options
 from lagom_xla.flags import probe
 from lagom_xla.passes import hlo
 from lagom_xla.passes import overlap as overlap_lib
-from lagom_xla.passes.program import outcome as outcome_lib
+from lagom_xla.passes.program import form
 from lagom_xla.passes.schedule import orders as orders_lib
 from lagom_xla.search.xla import suspects
 
@@ -182,7 +182,7 @@ def _more(number: int, noun: str) -> str:
 
 def with_program_outcome(
   seen: Effect,
-  outcome: outcome_lib.Outcome,
+  outcome: form.Outcome,
   without: step_lib.Step,
   with_it: step_lib.Step,
 ) -> Effect:

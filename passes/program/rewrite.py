@@ -7,7 +7,7 @@ from __future__ import annotations
 from jaxlib.mlir import ir
 
 from lagom_xla.passes.program.form import Form
-from lagom_xla.passes.program.outcome import Outcome
+from lagom_xla.passes.program.form import Outcome
 from lagom_xla.passes.program.slices import cut as slices
 from lagom_xla.passes.program.slices import tags
 from lagom_xla.passes.program.stablehlo import copies

@@ -14,7 +14,7 @@ import fake_target
 import formed_target
 import hlo_text
 from lagom_xla import cluster as cluster_lib
-from lagom_xla.passes.program import outcome as outcome_lib
+from lagom_xla.passes.program import form as form_lib
 from lagom_xla.report.printed import as_json
 from lagom_xla.report.tables import program_tables
 from lagom_xla.report.tables import tuning_tables
@@ -83,12 +83,12 @@ def test_where_no_form_can_be_had_the_report_says_why_once():
   start, done = hlo_text.all_gather("all-gather", 2**20)
   end = "ROOT result = f32[32768] negate(all-gather-in0)"
   module = hlo_text.load("\n".join([start, done, end]))
-  refusal = outcome_lib.Refusal(where="dump", reason="it has no forms")
+  refusal = form_lib.Refusal(where="dump", reason="it has no forms")
   target = fake_target.FakeTarget(
     name="dump",
     cluster=cluster_lib.parse("1x8xh100"),
     scheduled=lambda _: module,
-    rewritten=lambda _: outcome_lib.Outcome(refusals=(refusal,)),
+    rewritten=lambda _: form_lib.Outcome(refusals=(refusal,)),
   )
   tuning = tuner.tune(target, in_process=True)
   assert any(program_tables.is_formed(c) for c in tuning.candidates)

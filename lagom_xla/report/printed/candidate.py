@@ -12,7 +12,6 @@ from lagom_xla.compile import config as config_lib
 from lagom_xla.costs import uncertainty
 from lagom_xla.passes import combine
 from lagom_xla.passes.program import form as form_lib
-from lagom_xla.passes.program import outcome as outcome_lib
 from lagom_xla.report.wording import compared
 from lagom_xla.search.xla import candidates as candidates_lib
 
@@ -44,7 +43,7 @@ class Candidate:
 
   program: form_lib.Form
   rewrites: tuple[str, ...]
-  left_alone: tuple[outcome_lib.Refusal, ...]
+  left_alone: tuple[form_lib.Refusal, ...]
   xla_options: Mapping[str, bool | int | float | str]
   combine_groups: combine.Groups | None
   has_scheduler_profile: bool

@@ -10,7 +10,7 @@ import rich.table
 
 from lagom_xla.compile import rewriting
 from lagom_xla.costs import in_words
-from lagom_xla.passes.program import outcome as outcome_lib
+from lagom_xla.passes.program import form
 from lagom_xla.report.tables import table as table_lib
 from lagom_xla.search.xla import candidates as candidates_lib
 from lagom_xla.tuner import tuning as tuning_lib
@@ -87,7 +87,7 @@ def _by_form(
   return found
 
 
-def _sentences(outcome: outcome_lib.Outcome) -> Sequence[str]:
+def _sentences(outcome: form.Outcome) -> Sequence[str]:
   refusals = [f"Left alone: {r.where}: {r.reason}." for r in outcome.refusals]
   return [*_first(outcome.actions), *_first(refusals)]
 

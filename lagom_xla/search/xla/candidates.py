@@ -18,7 +18,7 @@ from lagom_xla.compile import config as config_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.costs import uncertainty
 from lagom_xla.costs.replay import timeline
-from lagom_xla.passes.program import outcome as outcome_lib
+from lagom_xla.passes.program import form
 from lagom_xla.search.xla import arms as arms_lib
 
 # The low end of a gain's range must reach this share of the step; a smaller one
@@ -60,7 +60,7 @@ class Candidate:
   default_times: uncertainty.Times
   tuned_times: uncertainty.Times
   num_trials: int
-  outcome: outcome_lib.Outcome
+  outcome: form.Outcome
   peak_bytes: int | None = None
   capped: timeline.Timeline | None = None
 

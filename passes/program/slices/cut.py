@@ -25,8 +25,8 @@ from collections.abc import Iterable, Mapping
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
-from lagom_xla.passes.program.outcome import Outcome
-from lagom_xla.passes.program.outcome import Refusal
+from lagom_xla.passes.program.form import Outcome
+from lagom_xla.passes.program.form import Refusal
 from lagom_xla.passes.program.slices import chains as chains_lib
 from lagom_xla.passes.program.slices import implied
 from lagom_xla.passes.program.slices import pieces as pieces_lib

@@ -29,7 +29,7 @@ from collections.abc import Iterator
 
 from jaxlib.mlir import ir
 
-from lagom_xla.passes.program.outcome import Outcome
+from lagom_xla.passes.program.form import Outcome
 from lagom_xla.passes.program.stablehlo import communication
 from lagom_xla.passes.program.stablehlo import dependence
 from lagom_xla.passes.program.stablehlo import frontend_attributes

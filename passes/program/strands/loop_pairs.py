@@ -10,8 +10,8 @@ import itertools
 
 from jaxlib.mlir import ir
 
-from lagom_xla.passes.program.outcome import Outcome
-from lagom_xla.passes.program.outcome import Refusal
+from lagom_xla.passes.program.form import Outcome
+from lagom_xla.passes.program.form import Refusal
 from lagom_xla.passes.program.stablehlo import counted_loops
 from lagom_xla.passes.program.stablehlo import dependence
 from lagom_xla.passes.program.stablehlo import inline

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from jaxlib.mlir import ir
 
-from lagom_xla.passes.program.outcome import Outcome
+from lagom_xla.passes.program.form import Outcome
 from lagom_xla.passes.program.stablehlo import counted_loops
 from lagom_xla.passes.program.stablehlo import product_flops
 from lagom_xla.passes.program.strands import counting_loop

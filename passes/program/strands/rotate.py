@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from jaxlib.mlir import ir
 
-from lagom_xla.passes.program.outcome import Outcome
+from lagom_xla.passes.program.form import Outcome
 from lagom_xla.passes.program.stablehlo import counted_loops
 from lagom_xla.passes.program.strands import micro_batch_loop
 from lagom_xla.passes.program.strands import rotated_loop

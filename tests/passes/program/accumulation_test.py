@@ -16,7 +16,7 @@ import pytest
 
 import accumulating_step
 from lagom_xla import cluster as cluster_lib
-from lagom_xla.passes.program import outcome as outcome_lib
+from lagom_xla.passes.program import form as form_lib
 from lagom_xla.passes.program import rewrite
 from lagom_xla.passes.program.form import Form
 from lagom_xla.passes.program.stablehlo import counted_loops
@@ -36,14 +36,14 @@ P = jax.sharding.PartitionSpec
 
 def _rewrite(
   form: Form, step: accumulating_step.Step, *args: Any
-) -> tuple[ir.Module, outcome_lib.Outcome]:
+) -> tuple[ir.Module, form_lib.Outcome]:
   module: Any = jax.jit(step).lower(*args).compiler_ir("stablehlo")
   return rewrite.rewrite(module, form)
 
 
 def _rotate(
   step: accumulating_step.Step, *args: Any
-) -> tuple[ir.Module, outcome_lib.Outcome]:
+) -> tuple[ir.Module, form_lib.Outcome]:
   return _rewrite(ROTATED, step, *args)
 
 

@@ -15,7 +15,7 @@ from lagom_xla.compile import config as config_lib
 from lagom_xla.costs import scenario as scenario_lib
 from lagom_xla.costs import uncertainty
 from lagom_xla.costs.replay import timeline
-from lagom_xla.passes.program import outcome as outcome_lib
+from lagom_xla.passes.program import form
 from lagom_xla.search.xla import arms
 from lagom_xla.search.xla import candidates
 
@@ -51,7 +51,7 @@ def _candidate(
       mean_us=tuned_us, by_scenario=dict(tuned_if or {})
     ),
     num_trials=1,
-    outcome=outcome_lib.Outcome(),
+    outcome=form.Outcome(),
     capped=tuned if goes_capped else None,
   )
 

@@ -18,7 +18,7 @@ from lagom_xla.compile import scheduler_profile
 from lagom_xla.compile import target as target_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes import registry
-from lagom_xla.passes.program import outcome as outcome_lib
+from lagom_xla.passes.program import form as form_lib
 from lagom_xla.passes.schedule import orders as orders_lib
 from lagom_xla.search.xla import candidates
 from lagom_xla.search.xla import joint
@@ -143,7 +143,7 @@ def _formed(*, kernel_us: float, is_quick: bool = False) -> candidates.Search:
     name="step",
     cluster=_H100,
     scheduled=scheduled,
-    rewritten=lambda form: outcome_lib.Outcome(
+    rewritten=lambda form: form_lib.Outcome(
       actions=("Merged.",) if form.strands == "merged" else ()
     ),
   )

@@ -15,7 +15,6 @@ from lagom_xla.costs import step as step_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes import registry
 from lagom_xla.passes.program import form as form_lib
-from lagom_xla.passes.program import outcome as outcome_lib
 from lagom_xla.search.xla import candidates
 from lagom_xla.search.xla import joint
 from lagom_xla.search.xla import knobs
@@ -71,9 +70,9 @@ def test_options_are_searched_from_a_form_that_is_not_ahead_yet():
       return formed_target.module([350.0], [1] * 32 if is_coupled else [32])
     return formed_target.module([500.0], [1])
 
-  def rewrite(form: form_lib.Form) -> outcome_lib.Outcome:
+  def rewrite(form: form_lib.Form) -> form_lib.Outcome:
     is_merged = form.strands == "merged"
-    return outcome_lib.Outcome(actions=("Merged.",) if is_merged else ())
+    return form_lib.Outcome(actions=("Merged.",) if is_merged else ())
 
   target = fake_target.FakeTarget(
     name="step",

@@ -21,7 +21,7 @@ from lagom_xla.compile import devices as devices_lib
 from lagom_xla.compile import target as target_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes import registry
-from lagom_xla.passes.program import outcome as outcome_lib
+from lagom_xla.passes.program import form as form_lib
 from lagom_xla.passes.program.slices import chains as chains_lib
 from lagom_xla.search import nccl
 from lagom_xla.search.xla import candidates
@@ -72,7 +72,7 @@ def _sliced(config: config_lib.XlaConfig) -> hlo.Module:
 def _cuts(*chains: chains_lib.Chain) -> list[dict[str, int]]:
   asked = formed_target.configs(
     _sliced,
-    lambda form: outcome_lib.Outcome(actions=("Cut.",) if form.slices else ()),
+    lambda form: form_lib.Outcome(actions=("Cut.",) if form.slices else ()),
     sliceable=chains,
   )
   cuts = [dict(config.program.slices) for config in asked]
