@@ -41,7 +41,7 @@ from lagom_xla.compile import target as target_lib
 from lagom_xla.compile import unoptimized
 from lagom_xla.jax_internals import lowerings
 from lagom_xla.passes import hlo
-from lagom_xla.passes.program.stablehlo import functions
+from lagom_xla.passes.program import mlir
 
 # What can be tuned comes before what is only read.
 _ENDS = (
@@ -514,5 +514,5 @@ def _on_cpus(
 def _uses_no_argument(lowered: jax.stages.Lowered) -> bool:
   """Whether JAX left all arguments of a step out, or it has none."""
   module: Any = lowered.compiler_ir("stablehlo")
-  main = functions.by_name(module.operation)["main"]
+  main = mlir.functions_by_name(module.operation)["main"]
   return not main.regions[0].blocks[0].arguments

@@ -18,9 +18,8 @@ from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import sdy
 
 from lagom_xla.compile import target as target_lib
-from lagom_xla.passes.program.stablehlo import communication
+from lagom_xla.passes.program import mlir
 from lagom_xla.passes.program.stablehlo import counted_loops
-from lagom_xla.passes.program.stablehlo import functions
 from lagom_xla.passes.program.stablehlo import product_flops
 
 # What uneven shards pad, and small products that are meant to be on all
@@ -60,7 +59,7 @@ def flops_of_all_devices(target: target_lib.Target) -> int:
   if isinstance(target, target_lib.ModuleTarget):
     is_whole = not target.lowered.is_partitioned
   elif isinstance(target, target_lib.StepTarget):
-    is_whole = communication.is_partitioned(target.lowered.stablehlo)
+    is_whole = mlir.is_partitioned(target.lowered.stablehlo)
   else:
     return 0
   if not is_whole:
@@ -79,7 +78,7 @@ class _Program:
   """The functions of a program, each counted once."""
 
   def __init__(self, module: ir.Operation):
-    self._functions = functions.by_name(module)
+    self._functions = mlir.functions_by_name(module)
     self._sizes = _axis_sizes(module)
     self._flops: dict[str, int] = {}
 
@@ -96,8 +95,8 @@ class _Program:
     name = operation.name
     if name in _PRODUCTS:
       return product_flops.flops(operation)
-    if functions.is_call(operation):
-      return self.flops(functions.callee(operation))
+    if mlir.is_call(operation):
+      return self.flops(mlir.callee(operation))
     if name == "stablehlo.custom_call" and _target(operation) in _TO_LOCAL:
       raise _UnknownError
     if _RAGGED in name:

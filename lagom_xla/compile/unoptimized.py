@@ -35,8 +35,7 @@ from lagom_xla.jax_internals import request
 from lagom_xla.passes import collectives
 from lagom_xla.passes import copies
 from lagom_xla.passes import hlo
-from lagom_xla.passes.program.stablehlo import dependence
-from lagom_xla.passes.program.stablehlo import functions
+from lagom_xla.passes.program import mlir
 
 # Marks of JAX for the partitioner, which takes them out.
 _GSPMD_MARKS = frozenset(
@@ -109,7 +108,7 @@ _HOST = "pinned_host"
 
 def into_stablehlo(module: hlo.Module, program: ir.Module) -> None:
   """Says in a program what the module that it was made of has on the host."""
-  main = functions.by_name(program.operation)["main"]
+  main = mlir.functions_by_name(program.operation)["main"]
   for role, shapes in _shapes(module):
     on_host = [copies.is_on_host(shape) for shape in shapes]
     if any(on_host):
@@ -125,7 +124,7 @@ def into_stablehlo(module: hlo.Module, program: ir.Module) -> None:
 
 def into_hlo(program: ir.Module, module: hlo.Module) -> None:
   """Says in a module what the program that it was made of has on the host."""
-  main = functions.by_name(program.operation)["main"]
+  main = mlir.functions_by_name(program.operation)["main"]
   for role, shapes in _shapes(module):
     for shape, of_one in zip(shapes, _attributes(main, role), strict=False):
       if _KIND in of_one and ir.StringAttr(of_one[_KIND]).value == _HOST:
@@ -167,7 +166,7 @@ def stablehlo_of(module: hlo.Module) -> ir.Module:
     if is_told_to_shardy(module):
       for function in converted.body.operations:
         _drop_shardings(function.operation)
-    for operation in dependence.inner_operations(module_op):
+    for operation in mlir.inner_operations(module_op):
       if operation.name == "stablehlo.dot":
         _generalize(operation)
     into_stablehlo(module, converted)

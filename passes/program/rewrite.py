@@ -6,11 +6,11 @@ from __future__ import annotations
 
 from jaxlib.mlir import ir
 
+from lagom_xla.passes.program import mlir
 from lagom_xla.passes.program.form import Form
 from lagom_xla.passes.program.form import Outcome
 from lagom_xla.passes.program.slices import cut as slices
 from lagom_xla.passes.program.slices import tags
-from lagom_xla.passes.program.stablehlo import copies
 from lagom_xla.passes.program.strands import keys
 from lagom_xla.passes.program.strands import loop_pairs
 from lagom_xla.passes.program.strands import paired_trips
@@ -31,7 +31,7 @@ def rewrite(module: ir.Module, form: Form) -> tuple[ir.Module, Outcome]:
   if form.is_as_written:
     return module, Outcome()
   with module.context, ir.Location.unknown():
-    copy = copies.copied(module)
+    copy = mlir.copied(module)
     outcome = _apply(copy, form)
     if not outcome.actions:
       return module, outcome
@@ -42,7 +42,7 @@ def rewrite(module: ir.Module, form: Form) -> tuple[ir.Module, Outcome]:
 def with_chains_tagged(module: ir.Module) -> ir.Module:
   """A copy of a program whose collectives say which chains they are in."""
   with module.context, ir.Location.unknown():
-    copy = copies.copied(module)
+    copy = mlir.copied(module)
     tags.tag(copy)
     return copy
 

@@ -17,6 +17,8 @@ import dataclasses
 
 from jaxlib.mlir import ir
 
+from lagom_xla.passes.program import mlir
+from lagom_xla.passes.program.mlir import num_bytes
 from lagom_xla.passes.program.slices import gathers
 from lagom_xla.passes.program.slices import growth
 from lagom_xla.passes.program.slices import implied
@@ -25,10 +27,6 @@ from lagom_xla.passes.program.slices import sums
 from lagom_xla.passes.program.slices.cuts import Cut
 from lagom_xla.passes.program.slices.cuts import Cuts
 from lagom_xla.passes.program.slices.shardings import Shardings
-from lagom_xla.passes.program.stablehlo import copies
-from lagom_xla.passes.program.stablehlo import inline
-from lagom_xla.passes.program.stablehlo import place
-from lagom_xla.passes.program.stablehlo.tensors import num_bytes
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -88,7 +86,7 @@ class Located:
 def find(module: ir.Module) -> tuple[Chain, ...]:
   """The chains of a program, in program order; it stays as it is."""
   with module.context, ir.Location.unknown():
-    copy = copies.copied(module)
+    copy = mlir.copied(module)
     found = locate(copy, prepare(copy))
     return tuple(located.chain for located in found)
 
@@ -102,7 +100,7 @@ def prepare(module: ir.Module) -> Shardings:
   Returns:
     The shardings of the module's values.
   """
-  inline.inline_all(module)
+  mlir.inline_all(module)
   shardings = Shardings(module)
   gathers.find(module, shardings)
   sums.find(module, shardings)
@@ -183,7 +181,7 @@ def _located(
   assert cut is not None
   chain = Chain(
     label=f"{'-'.join(ends)}:{cut.dim}",
-    where=place.of_operation(opening),
+    where=mlir.place_of(opening),
     collectives=tuple(block.names[i] for i in collectives),
     nccl_bytes=sum(_nccl_bytes(block.operations[i]) for i in collectives),
     num_products=sum(block.names[i] == reach.PRODUCT for i in reached),

@@ -25,8 +25,10 @@ from collections.abc import Iterable, Mapping
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
+from lagom_xla.passes.program import mlir
 from lagom_xla.passes.program.form import Outcome
 from lagom_xla.passes.program.form import Refusal
+from lagom_xla.passes.program.mlir import num_bytes
 from lagom_xla.passes.program.slices import chains as chains_lib
 from lagom_xla.passes.program.slices import implied
 from lagom_xla.passes.program.slices import pieces as pieces_lib
@@ -34,9 +36,6 @@ from lagom_xla.passes.program.slices import reach
 from lagom_xla.passes.program.slices import tags
 from lagom_xla.passes.program.slices.cuts import Cut
 from lagom_xla.passes.program.slices.shardings import Shardings
-from lagom_xla.passes.program.stablehlo import copies
-from lagom_xla.passes.program.stablehlo import frontend_attributes
-from lagom_xla.passes.program.stablehlo.tensors import num_bytes
 
 # XLA joins products of which at least one has no more bytes of operands and
 # result than this: the default of its option xla_gpu_dot_merger_threshold_mb
@@ -59,7 +58,7 @@ def cut(module: ir.Module, pieces: Mapping[str, int]) -> Outcome:
   with module.context, ir.Location.unknown():
     if not pieces:
       return Outcome()
-    copy = copies.copied(module)
+    copy = mlir.copied(module)
     shardings = chains_lib.prepare(copy)
     found = chains_lib.locate(copy, shardings)
     accepted, refusals = _decide(found, pieces)
@@ -71,7 +70,7 @@ def cut(module: ir.Module, pieces: Mapping[str, int]) -> Outcome:
       _Cutting(located[label], num, shardings).run()
       actions.append(_action(located[label].chain, num))
     implied.remove_notes(copy)
-    copies.replace(module, copy)
+    mlir.replace(module, copy)
   return Outcome(actions=tuple(actions), refusals=refusals)
 
 
@@ -155,30 +154,30 @@ class _Cutting:
       if operation.name == reach.PRODUCT and self._may_be_merged(link):
         operands = _apart(operands)
       copies = [operation.clone().operation for _ in range(self._num)]
-      for j, copy in enumerate(copies):
+      for j, copy in enumerate(mlir):
         for i, of_operand in enumerate(operands):
           copy.operands[i] = of_operand[j]
         if implied.kind(copy) in reach.COLLECTIVES:
           key = f"{self._label}/{j}"
-          frontend_attributes.set_on(
+          mlir.set_frontend_attributes(
             copy,
-            {tags.CHAIN: self._label, frontend_attributes.COMBINER_KEY: key},
+            {tags.CHAIN: self._label, mlir.COMBINER_KEY: key},
           )
           implied.keep(copy)
       if cut_ is None:
         (result,) = operation.results
         sharding = self._shardings.of(result)
-        total = pieces_lib.add_up(copies)
+        total = pieces_lib.add_up(mlir)
         total = pieces_lib.constrained(total, sharding)
         result.replace_all_uses_with(total)
         self._shardings.replace(result, total)
         return
-    for copy in copies:
+    for copy in mlir:
       for result in copy.results:
         result.set_type(pieces_lib.piece_type(result, cut_, self._num))
       _set_size(copy, cut_.dim, self._num)
     for i, result in enumerate(operation.results):
-      self._pieces[result, cut_] = [copy.results[i] for copy in copies]
+      self._pieces[result, cut_] = [copy.results[i] for copy in mlir]
 
   def _may_be_merged(self, product: chains_lib.Link) -> bool:
     """Whether XLA's dot merger looks at the pieces of a product."""

@@ -13,12 +13,12 @@ from collections.abc import Mapping
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
+from lagom_xla.passes.program.mlir import shape_of
 from lagom_xla.passes.program.slices import collective_dimensions
 from lagom_xla.passes.program.slices import elementwise
 from lagom_xla.passes.program.slices.cuts import Cut
 from lagom_xla.passes.program.slices.cuts import Cuts
 from lagom_xla.passes.program.slices.cuts import reshaped
-from lagom_xla.passes.program.stablehlo.tensors import shape_of
 
 
 def operand_cuts(operation: ir.Operation, cut: Cut) -> Cuts | None:

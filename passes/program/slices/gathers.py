@@ -13,15 +13,15 @@ from collections.abc import Iterator
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
+from lagom_xla.passes.program import mlir
+from lagom_xla.passes.program.mlir import num_bytes
+from lagom_xla.passes.program.mlir import shape_of
 from lagom_xla.passes.program.slices import elementwise
 from lagom_xla.passes.program.slices import implied
 from lagom_xla.passes.program.slices import shardings as shardings_lib
 from lagom_xla.passes.program.slices.cuts import Cut
 from lagom_xla.passes.program.slices.shardings import CONSTRAINT
 from lagom_xla.passes.program.slices.shardings import Shardings
-from lagom_xla.passes.program.stablehlo import dependence
-from lagom_xla.passes.program.stablehlo.tensors import num_bytes
-from lagom_xla.passes.program.stablehlo.tensors import shape_of
 
 # By a value and the dimension that is gathered.
 _Gathered = dict[tuple[ir.Value, int], ir.Operation]
@@ -30,7 +30,7 @@ _Gathered = dict[tuple[ir.Value, int], ir.Operation]
 def find(module: ir.Module, shardings: Shardings) -> None:
   """Notes the gathers that a program without calls implies."""
   gathered: _Gathered = {}
-  for operation in dependence.inner_operations(module.operation):
+  for operation in mlir.inner_operations(module.operation):
     if operation.name == CONSTRAINT:
       _gather_behind(operation, shardings)
       _note_if_gathering(operation, shardings)
@@ -45,7 +45,7 @@ def _gather_behind(constraint: ir.Operation, shardings: Shardings) -> None:
   its operands gathered. Behind an elementwise operation the same is gathered.
   """
   value = constraint.operands[0]
-  producer = dependence.defining_operation(value)
+  producer = mlir.defining_operation(value)
   if producer is None or producer.name not in elementwise.OPERATIONS:
     return
   for operand in producer.operands:

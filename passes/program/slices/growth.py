@@ -7,11 +7,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 import math
 
+from lagom_xla.passes.program.mlir import shape_of
 from lagom_xla.passes.program.slices import collective_dimensions
 from lagom_xla.passes.program.slices import implied
 from lagom_xla.passes.program.slices import reach
 from lagom_xla.passes.program.slices.cuts import Cut
-from lagom_xla.passes.program.stablehlo.tensors import shape_of
 
 NUM_PIECES = (2, 4, 8)
 

@@ -13,12 +13,12 @@ from collections.abc import Set
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import sdy
 
+from lagom_xla.passes.program import mlir
+from lagom_xla.passes.program.mlir import num_bytes
+from lagom_xla.passes.program.mlir import shape_of
 from lagom_xla.passes.program.slices import elementwise
 from lagom_xla.passes.program.slices.cuts import Cut
 from lagom_xla.passes.program.slices.shardings import Shardings
-from lagom_xla.passes.program.stablehlo import dependence
-from lagom_xla.passes.program.stablehlo.tensors import num_bytes
-from lagom_xla.passes.program.stablehlo.tensors import shape_of
 
 PRODUCT = "stablehlo.dot_general"
 _KIND = "lagom_collective"
@@ -128,7 +128,7 @@ def keep(constraint: ir.Operation) -> None:
 
 def remove_notes(module: ir.Module) -> None:
   """Removes all notes, and the constraints that were put in and not kept."""
-  for operation in dependence.inner_operations(module.operation):
+  for operation in mlir.inner_operations(module.operation):
     if _PUT_IN in operation.attributes:
       operation.results[0].replace_all_uses_with(operation.operands[0])
       operation.erase()

@@ -12,9 +12,9 @@ from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import sdy
 from jaxlib.mlir.dialects import stablehlo
 
+from lagom_xla.passes.program.mlir import shape_of
 from lagom_xla.passes.program.slices import shardings
 from lagom_xla.passes.program.slices.cuts import Cut
-from lagom_xla.passes.program.stablehlo.tensors import shape_of
 
 
 def piece_type(value: ir.Value, cut: Cut, num: int) -> ir.Type:

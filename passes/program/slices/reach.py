@@ -15,12 +15,12 @@ import heapq
 
 from jaxlib.mlir import ir
 
+from lagom_xla.passes.program import mlir
 from lagom_xla.passes.program.slices import dimensions
 from lagom_xla.passes.program.slices import implied
 from lagom_xla.passes.program.slices.cuts import Cut
 from lagom_xla.passes.program.slices.cuts import Cuts
 from lagom_xla.passes.program.slices.shardings import Shardings
-from lagom_xla.passes.program.stablehlo import dependence
 
 OPENING = frozenset(["stablehlo.all_gather", "stablehlo.all_to_all"])
 CLOSING = frozenset(
@@ -64,7 +64,7 @@ class Block:
       self._defined.append(defined)
       used = defined
       if len(operation.regions):
-        used = [position.get(v) for v in dependence.used_values(operation)]
+        used = [position.get(v) for v in mlir.used_values(operation)]
       needs = 1 << i if self.names[i] in _MARKED else 0
       for p in used:
         if p is not None:

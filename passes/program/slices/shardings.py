@@ -16,9 +16,8 @@ from jaxlib.mlir import ir
 from jaxlib.mlir import passmanager
 from jaxlib.mlir.dialects import sdy
 
-from lagom_xla.passes.program.stablehlo import copies
-from lagom_xla.passes.program.stablehlo import dependence
-from lagom_xla.passes.program.stablehlo.tensors import shape_of
+from lagom_xla.passes.program import mlir
+from lagom_xla.passes.program.mlir import shape_of
 
 CONSTRAINT = "sdy.sharding_constraint"
 _MANUAL = "sdy.manual_computation"
@@ -98,10 +97,10 @@ class Shardings:
     return int(part.partition(")")[2]) if part else self._sizes[name]
 
   def _propagate(self, module: ir.Module) -> None:
-    copy = copies.copied(module)
+    copy = mlir.copied(module)
     originals = _numbered(copy, module)
     passmanager.PassManager.parse(_PROPAGATE).run(copy.operation)
-    for operation in dependence.inner_operations(copy.operation):
+    for operation in mlir.inner_operations(copy.operation):
       if _NUMBER not in operation.attributes:
         continue
       number = ir.IntegerAttr(operation.attributes[_NUMBER]).value

@@ -14,19 +14,19 @@ from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import sdy
 from jaxlib.mlir.dialects import stablehlo
 
+from lagom_xla.passes.program import mlir
+from lagom_xla.passes.program.mlir import shape_of
 from lagom_xla.passes.program.slices import elementwise
 from lagom_xla.passes.program.slices import implied
 from lagom_xla.passes.program.slices import shardings as shardings_lib
 from lagom_xla.passes.program.slices.cuts import Cut
 from lagom_xla.passes.program.slices.shardings import CONSTRAINT
 from lagom_xla.passes.program.slices.shardings import Shardings
-from lagom_xla.passes.program.stablehlo import dependence
-from lagom_xla.passes.program.stablehlo.tensors import shape_of
 
 
 def find(module: ir.Module, shardings: Shardings) -> None:
   """Notes the sums over devices that a program without calls implies."""
-  for operation in dependence.inner_operations(module.operation):
+  for operation in mlir.inner_operations(module.operation):
     if operation.name == implied.PRODUCT:
       _note_partial_sum(operation, shardings)
 
@@ -119,7 +119,7 @@ def _scatter(
   users = [use.owner.operation for use in value.uses]
   if any(implied.is_implied(user) for user in users):
     return
-  producer = dependence.defining_operation(value)
+  producer = mlir.defining_operation(value)
   assert producer is not None
   uses = list(value.uses)
   with ir.InsertionPoint.after(producer), producer.location:

@@ -6,10 +6,10 @@ from __future__ import annotations
 
 from jaxlib.mlir import ir
 
+from lagom_xla.passes.program import mlir
 from lagom_xla.passes.program.slices import chains as chains_lib
 from lagom_xla.passes.program.slices import implied
 from lagom_xla.passes.program.slices import reach
-from lagom_xla.passes.program.stablehlo import frontend_attributes
 
 # A frontend attribute: it stays with a collective until it is scheduled.
 CHAIN = "lagom_chain"
@@ -35,5 +35,5 @@ def tag(module: ir.Module) -> None:
           collectives[link.number] = link.operation
     for number, of_chains in labels.items():
       of_all = ",".join(of_chains)
-      frontend_attributes.set_on(collectives[number], {CHAIN: of_all})
+      mlir.set_frontend_attributes(collectives[number], {CHAIN: of_all})
     implied.remove_notes(module)

@@ -8,7 +8,7 @@ import dataclasses
 
 from jaxlib.mlir import ir
 
-from lagom_xla.passes.program.stablehlo import dependence
+from lagom_xla.passes.program import mlir
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -76,7 +76,7 @@ _SWAPPED = {"LT": "GT", "LE": "GE", "GT": "LT", "GE": "LE", "NE": "NE"}
 def _compared(condition: ir.Block) -> tuple[int, str, int] | None:
   """The counter's number, the direction and the limit of a condition."""
   returned = condition.operations[len(condition.operations) - 1].operands[0]
-  compare = dependence.defining_operation(returned)
+  compare = mlir.defining_operation(returned)
   if compare is None or compare.name != "stablehlo.compare":
     return None
   text = str(compare.attributes["comparison_direction"])
@@ -97,7 +97,7 @@ def _compared(condition: ir.Block) -> tuple[int, str, int] | None:
 def _added(body: ir.Block, counter: int) -> int | None:
   """What a trip adds to the counter."""
   returned = body.operations[len(body.operations) - 1].operands[counter]
-  operation = dependence.defining_operation(returned)
+  operation = mlir.defining_operation(returned)
   if operation is None or operation.name != "stablehlo.add":
     return None
   left, right = operation.operands
@@ -129,7 +129,7 @@ def _argument_number(value: ir.Value, block: ir.Block) -> int | None:
 
 def _constant(value: ir.Value) -> int | None:
   """The integer that a value is known to be."""
-  operation = dependence.defining_operation(value)
+  operation = mlir.defining_operation(value)
   if operation is None:
     return None
   if operation.name == "stablehlo.convert":

@@ -14,7 +14,7 @@ import dataclasses
 
 from jaxlib.mlir import ir
 
-from lagom_xla.passes.program.stablehlo import tensors
+from lagom_xla.passes.program import mlir
 from lagom_xla.passes.program.strands import trip_body
 from lagom_xla.passes.program.strands.trip_body import CARRY
 from lagom_xla.passes.program.strands.trip_body import Item
@@ -104,7 +104,7 @@ def between(
   return Crossing(
     items=tuple(sorted(kept)),
     again=frozenset(again),
-    num_bytes=sum(tensors.num_bytes(body.value(item)) for item in kept),
+    num_bytes=sum(mlir.num_bytes(body.value(item)) for item in kept),
   )
 
 

@@ -29,12 +29,8 @@ from collections.abc import Iterator
 
 from jaxlib.mlir import ir
 
+from lagom_xla.passes.program import mlir
 from lagom_xla.passes.program.form import Outcome
-from lagom_xla.passes.program.stablehlo import communication
-from lagom_xla.passes.program.stablehlo import dependence
-from lagom_xla.passes.program.stablehlo import frontend_attributes
-from lagom_xla.passes.program.stablehlo import inline
-from lagom_xla.passes.program.stablehlo import place
 from lagom_xla.passes.program.strands import membership
 
 _PRODUCTS = frozenset(["stablehlo.convolution", "stablehlo.dot_general"])
@@ -53,7 +49,7 @@ def key_strands(module: ir.Module) -> Outcome:
     An action for each block with several strands.
   """
   with module.context, ir.Location.unknown():
-    inline.inline_all(module)
+    mlir.inline_all(module)
     outcome = Outcome()
     for function in module.body.operations:
       for block in _blocks(function.operation):
@@ -74,27 +70,27 @@ def _key_block(block: ir.Block) -> Outcome:
   num_strands = len({strand for strand in strands if strand is not None})
   if num_strands < 2:
     return Outcome()
-  are_written = any(_num(op, communication.COLLECTIVES) for op in operations)
+  are_written = any(_num(op, mlir.COLLECTIVES) for op in operations)
 
   def needs_key(operation: ir.Operation) -> bool:
     if are_written:
-      return operation.name in communication.COLLECTIVES
+      return operation.name in mlir.COLLECTIVES
     # XLA's partitioner has yet to place collectives, and any may need one.
     return operation.name.startswith("stablehlo.")
 
   for operation, strand in zip(operations, strands, strict=True):
     if strand is not None:
-      each = (operation, *dependence.inner_operations(operation))
+      each = (operation, *mlir.inner_operations(operation))
       for keyed in filter(needs_key, each):
         _set_key(keyed, f"strand {strand}")
-  where = place.of_operation(parent)
+  where = mlir.place_of(parent)
   action = f"{where}: collectives of {num_strands} strands stay apart"
   return Outcome(actions=(action,))
 
 
 def _num(operation: ir.Operation, names: frozenset[str]) -> int:
   """Operations of these names: itself, and in its regions."""
-  inner = dependence.inner_operations(operation) if operation.regions else ()
+  inner = mlir.inner_operations(operation) if operation.regions else ()
   return sum(op.name in names for op in (operation, *inner))
 
 
@@ -110,6 +106,6 @@ def _blocks(operation: ir.Operation) -> Iterator[ir.Block]:
 
 
 def _set_key(operation: ir.Operation, key: str) -> None:
-  name = frontend_attributes.COMBINER_KEY
-  if not frontend_attributes.is_on(operation, name):
-    frontend_attributes.set_on(operation, {name: key})
+  name = mlir.COMBINER_KEY
+  if not mlir.frontend_attribute(operation, name):
+    mlir.set_frontend_attributes(operation, {name: key})

@@ -10,12 +10,10 @@ import itertools
 
 from jaxlib.mlir import ir
 
+from lagom_xla.passes.program import mlir
 from lagom_xla.passes.program.form import Outcome
 from lagom_xla.passes.program.form import Refusal
 from lagom_xla.passes.program.stablehlo import counted_loops
-from lagom_xla.passes.program.stablehlo import dependence
-from lagom_xla.passes.program.stablehlo import inline
-from lagom_xla.passes.program.stablehlo import place
 from lagom_xla.passes.program.stablehlo import product_flops
 from lagom_xla.passes.program.strands import merge
 from lagom_xla.passes.program.strands import rotated_loop
@@ -53,7 +51,7 @@ def merge_loops(module: ir.Module, *, staggered: bool = False) -> Outcome:
     staggered: whether a backward pass should share its loop with the next
       micro-batch's forward pass; else passes of the same kind come together.
   """
-  inline.inline_all(module)
+  mlir.inline_all(module)
   outcome = Outcome()
   for function in list(module.body.operations):
     for block in _blocks(function.operation):
@@ -94,7 +92,7 @@ def _pair_up(
   merged: list[counted_loops.CountedLoop] = []
   reasons: dict[int, str] = {}
   while len(loops) > 1:
-    within = dependence.BlockDependence(block)
+    within = mlir.BlockDependence(block)
     # A merge moves what its second loop needs, loops too, before the first.
     loops.sort(key=lambda loop: within.position(loop.loop.operation))
     pair = _best_pair(loops, within, reasons, staggered=staggered)
@@ -125,7 +123,7 @@ def _loops(block: ir.Block) -> tuple[list[_Loop], list[Refusal]]:
     flops = product_flops.flops(operation)
     if not flops:
       continue
-    where = f"the loop at {place.of_operation(operation)}"
+    where = f"the loop at {mlir.place_of(operation)}"
     read = counted_loops.read(operation)
     if isinstance(read, str):
       refusals.append(Refusal(where=where, reason=read))
@@ -140,7 +138,7 @@ def _loops(block: ir.Block) -> tuple[list[_Loop], list[Refusal]]:
 
 def _best_pair(
   loops: Sequence[_Loop],
-  within: dependence.BlockDependence,
+  within: mlir.BlockDependence,
   reasons: dict[int, str],
   *,
   staggered: bool,

@@ -22,7 +22,7 @@ import operator
 from jaxlib.mlir import ir
 
 from lagom_xla.passes import dependencies
-from lagom_xla.passes.program.stablehlo import dependence
+from lagom_xla.passes.program import mlir
 
 # By operation of a block: its strand, or None where it has none or several.
 Strands = Sequence[int | None]
@@ -48,7 +48,7 @@ def in_body(operations: Sequence[ir.Operation], body: ir.Block) -> Strands:
   root_of = dict(changing)
   met: list[int | None] = []
   for operation in operations[:-1]:
-    used = dependence.used_values(operation)
+    used = mlir.used_values(operation)
     roots = [root_of[value] for value in used if value in root_of]
     for root in roots:
       carries.join(root, roots[0])
@@ -81,7 +81,7 @@ def _with_recomputed(
   results = {result for op in operations for result in op.results}
   bit_of: dict[ir.Value, int] = {}
   for operation in operations:
-    for value in dependence.used_values(operation):
+    for value in mlir.used_values(operation):
       if not (value in results or value in changing or _is_counter(value)):
         bit_of.setdefault(value, 1 << len(bit_of))
   depends = _depends(operations, {}, bit_of)
@@ -156,7 +156,7 @@ def _place(operation: ir.Operation) -> str | None:
     return str(operation.attributes["start_indices"])
   starts = []
   for index in list(operation.operands)[1:]:
-    owner = dependence.defining_operation(index)
+    owner = mlir.defining_operation(index)
     if owner is None or owner.name != "stablehlo.constant":
       return None
     starts.append(str(owner.attributes["value"]))
@@ -179,7 +179,7 @@ def _depends(
   depends = []
   for operation in operations:
     mask = source_of.get(operation, 0)
-    for value in dependence.used_values(operation):
+    for value in mlir.used_values(operation):
       mask |= known.get(value, 0)
     depends.append(mask)
     if mask:

@@ -14,15 +14,14 @@ from collections.abc import Sequence
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
+from lagom_xla.passes.program import mlir
 from lagom_xla.passes.program.stablehlo import counted_loops
-from lagom_xla.passes.program.stablehlo import dependence
-from lagom_xla.passes.program.stablehlo import effects
 
 
 def obstacle(
   first: counted_loops.CountedLoop,
   second: counted_loops.CountedLoop,
-  within: dependence.BlockDependence,
+  within: mlir.BlockDependence,
 ) -> str | None:
   """Why two loops of a block cannot become one; None where they can.
 
@@ -39,7 +38,7 @@ def obstacle(
     return f"they make {first.num_trips} and {second.num_trips} trips"
   moved = [within.operations[i] for i in needed if i > at]
   for operation in (first.operation, second.operation, *moved):
-    effect = effects.first_effect(operation)
+    effect = mlir.first_effect(operation)
     if effect is not None:
       return f"between or in them is {effect}"
   return None
@@ -48,7 +47,7 @@ def obstacle(
 def merge(
   first: counted_loops.CountedLoop,
   second: counted_loops.CountedLoop,
-  within: dependence.BlockDependence,
+  within: mlir.BlockDependence,
 ) -> counted_loops.CountedLoop:
   """Merges two loops of a block that have no `obstacle`.
 

@@ -9,13 +9,10 @@ import functools
 
 from jaxlib.mlir import ir
 
+from lagom_xla.passes.program import mlir
 from lagom_xla.passes.program.form import Outcome
 from lagom_xla.passes.program.form import Refusal
-from lagom_xla.passes.program.stablehlo import communication
 from lagom_xla.passes.program.stablehlo import counted_loops
-from lagom_xla.passes.program.stablehlo import effects
-from lagom_xla.passes.program.stablehlo import inline
-from lagom_xla.passes.program.stablehlo import place
 from lagom_xla.passes.program.stablehlo import product_flops
 
 # Writes a loop anew; returns what it did, as the end of a sentence that begins
@@ -38,12 +35,12 @@ def change(module: ir.Module, change_loop: Change) -> Outcome:
       else is done.
     change_loop: changes a loop.
   """
-  inline.inline_all(module)
+  mlir.inline_all(module)
   functions = [op.operation for op in module.body.operations]
   half_flops = sum(map(product_flops.flops, functions)) / 2
   change_if_possible = functools.partial(
     _change_if_possible,
-    is_partitioned=communication.is_partitioned(module),
+    is_partitioned=mlir.is_partitioned(module),
     change_loop=change_loop,
   )
   outcome = Outcome()
@@ -86,7 +83,7 @@ def _with_regions(operation: ir.Operation) -> Iterator[ir.Operation]:
 def _change_if_possible(
   operation: ir.Operation, *, is_partitioned: bool, change_loop: Change
 ) -> Outcome:
-  where = f"the loop at {place.of_operation(operation)}"
+  where = f"the loop at {mlir.place_of(operation)}"
   loop = _loop_to_change(operation, is_partitioned)
   done = loop if isinstance(loop, str) else change_loop(loop)
   if not isinstance(done, Done):
@@ -106,9 +103,9 @@ def _loop_to_change(
     return loop
   if loop.num_trips < 2:
     return "it makes no more than 1 trip, and only two can overlap"
-  effect = effects.first_effect(operation)
+  effect = mlir.first_effect(operation)
   if effect is not None:
     return f"in it is {effect}"
-  if not is_partitioned and not communication.is_in(operation):
+  if not is_partitioned and not mlir.has_collective(operation):
     return "nothing in it communicates"
   return loop

@@ -12,7 +12,7 @@ from __future__ import annotations
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
-from lagom_xla.passes.program.stablehlo import communication
+from lagom_xla.passes.program import mlir
 from lagom_xla.passes.program.stablehlo import counted_loops
 from lagom_xla.passes.program.stablehlo import product_flops
 from lagom_xla.passes.program.strands import crossing
@@ -46,7 +46,7 @@ def stages(loop: counted_loops.CountedLoop) -> Stages | None:
   body = trip_body.TripBody(loop)
   ahead: set[int] = set()
   for position, operation in enumerate(body.operations):
-    if not communication.is_collective(operation):
+    if not mlir.is_collective(operation):
       continue
     needed, advanced = body.with_all_needed([position])
     if advanced == {loop.counter} and not any(

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 
 from jaxlib.mlir import ir
 
+from lagom_xla.passes.program import mlir
 from lagom_xla.passes.program.stablehlo import counted_loops
-from lagom_xla.passes.program.stablehlo import dependence
 from lagom_xla.passes.program.stablehlo import product_flops
 from lagom_xla.passes.program.strands import alignment
 from lagom_xla.passes.program.strands import merge
@@ -33,7 +33,7 @@ def share(
   shared: list[counted_loops.CountedLoop] = []
   for i, j in pairs:
     first, second = late_loops[i], early_loops[j]
-    within = dependence.BlockDependence(block)
+    within = mlir.BlockDependence(block)
     if merge.obstacle(first, second, within) is None:
       shared += merge_deeply(first, second, within)
   return shared
@@ -42,7 +42,7 @@ def share(
 def merge_deeply(
   first: counted_loops.CountedLoop,
   second: counted_loops.CountedLoop,
-  within: dependence.BlockDependence,
+  within: mlir.BlockDependence,
 ) -> list[counted_loops.CountedLoop]:
   """Merges two loops, as `merge.merge`, and then the loops inside of them.
 

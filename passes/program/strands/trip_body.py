@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 
 from jaxlib.mlir import ir
 
+from lagom_xla.passes.program import mlir
 from lagom_xla.passes.program.stablehlo import counted_loops
-from lagom_xla.passes.program.stablehlo import dependence
 
 # A value of a body: the position of the operation that defines it and the
 # number of the result; or this and the number of the carry.
@@ -40,9 +40,7 @@ class TripBody:
     self.operations = operations
     self._block = loop.body
     self._position = {op: i for i, op in enumerate(operations)}
-    self.uses = [
-      self._items(dependence.used_values(op)) for op in self.operations
-    ]
+    self.uses = [self._items(mlir.used_values(op)) for op in self.operations]
     self.returned = [self._item(value) for value in last.operands]
     self.invariant = frozenset(
       i for i, item in enumerate(self.returned) if item == (CARRY, i)

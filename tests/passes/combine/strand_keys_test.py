@@ -23,9 +23,9 @@ from lagom_xla.compile import lowered as lowered_lib
 from lagom_xla.passes import collectives
 from lagom_xla.passes import combine
 from lagom_xla.passes import hlo
+from lagom_xla.passes.program import mlir
 from lagom_xla.passes.program import rewrite
 from lagom_xla.passes.program.form import Form
-from lagom_xla.passes.program.stablehlo import frontend_attributes
 from lagom_xla.passes.program.strands import keys as strand_keys
 from lagom_xla.passes.program.strands import loop_pairs
 import micro_batch_steps as steps
@@ -84,7 +84,7 @@ def keys_of(module: ir.Module, name: str) -> collections.Counter[str]:
   """
   found: collections.Counter[str] = collections.Counter()
   for operation in operations_of(module, name):
-    if frontend_attributes.is_on(operation, "combiner_key"):
+    if mlir.frontend_attribute(operation, "combiner_key"):
       attributes = ir.DictAttr(operation.attributes["mhlo.frontend_attributes"])
       found[ir.StringAttr(attributes["combiner_key"]).value] += 1
   return found

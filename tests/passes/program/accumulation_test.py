@@ -17,10 +17,10 @@ import pytest
 import accumulating_step
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.passes.program import form as form_lib
+from lagom_xla.passes.program import mlir
 from lagom_xla.passes.program import rewrite
 from lagom_xla.passes.program.form import Form
 from lagom_xla.passes.program.stablehlo import counted_loops
-from lagom_xla.passes.program.stablehlo import dependence
 from lagom_xla.tuner import tuner
 import rewritten
 
@@ -48,7 +48,7 @@ def _rotate(
 
 
 def _products(operation: ir.Operation) -> int:
-  inner = dependence.inner_operations(operation)
+  inner = mlir.inner_operations(operation)
   return sum(op.name == "stablehlo.dot_general" for op in inner)
 
 

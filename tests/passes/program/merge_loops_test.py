@@ -16,10 +16,10 @@ from jaxlib.mlir import ir
 import numpy as np
 import pytest
 
+from lagom_xla.passes.program import mlir
 from lagom_xla.passes.program import rewrite
 from lagom_xla.passes.program.form import Form
 from lagom_xla.passes.program.stablehlo import counted_loops
-from lagom_xla.passes.program.stablehlo import dependence
 import rewritten
 
 MERGED = Form(strands="merged")
@@ -60,7 +60,7 @@ def _module(function: Callable[..., Any], *args: Any) -> ir.Module:
 def _while_loops(module: ir.Module) -> list[ir.Operation]:
   return [
     inner
-    for inner in dependence.inner_operations(module.operation)
+    for inner in mlir.inner_operations(module.operation)
     if inner.name == "stablehlo.while"
   ]
 

@@ -15,10 +15,9 @@ import pytest
 
 from lagom_xla.passes import collectives
 from lagom_xla.passes import hlo
+from lagom_xla.passes.program import mlir
 from lagom_xla.passes.program.form import Form
 from lagom_xla.passes.program.slices import chains
-from lagom_xla.passes.program.stablehlo import dependence
-from lagom_xla.passes.program.stablehlo import tensors
 import rewritten
 import tensor_parallel_step as tp
 
@@ -121,9 +120,9 @@ def test_pieces_are_sharded_as_what_they_are_of_whichever_chain_made_it(
   # Devices' own tokens are cut; other slices are those of a layer's weights.
   pieces = [
     operation
-    for operation in dependence.inner_operations(module.operation)
+    for operation in mlir.inner_operations(module.operation)
     if operation.name == "stablehlo.slice"
-    and len(tensors.shape_of(operation.results[0]) or ()) == 5
+    and len(mlir.shape_of(operation.results[0]) or ()) == 5
   ]
   assert len(pieces) > 2 * len(cut)
   for piece in pieces:

@@ -8,7 +8,7 @@ from jax.interpreters import mlir
 from jaxlib.mlir import ir
 import pytest
 
-from lagom_xla.passes.program.stablehlo import tensors
+from lagom_xla.passes.program import mlir as mlir_lib
 
 
 @pytest.mark.parametrize(
@@ -31,4 +31,4 @@ def test_a_tensor_is_as_large_as_xla_stores_it(
     (function,) = module.body.operations
     ((block,),) = function.regions
     (value,) = block.arguments
-    assert tensors.num_bytes(value) == num_bytes
+    assert mlir_lib.num_bytes(value) == num_bytes

@@ -1,0 +1,365 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Dependence among the operations of a block, nested regions included.
+
+Communication of a program, written out or left to XLA's partitioner.
+
+Effects: what must neither move nor run another number of times.
+
+Tensors: the shapes and sizes of a program's values.
+
+Frontend attributes: text on an operation that XLA hands on with it.
+
+The place of an operation, as a user knows it.
+
+Functions of a module, and who calls them.
+
+Copies of programs, for a pass to rewrite.
+
+Inlining of calls.
+
+JAX lowers what a scan calls, an inner jit and `remat` to calls of private
+functions. Operations can only be moved and merged where they stand side by
+side, so every call is replaced by what its function does, as XLA does later on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+import math
+import re
+from typing import Any
+
+from jaxlib.mlir import ir
+from jaxlib.mlir import passmanager
+from jaxlib.mlir.dialects import sdy
+
+
+class BlockDependence:
+  """Which operations of a block need which others of it.
+
+  It describes the block as it was when this was made: after an operation moved
+  or went, make another.
+
+  Attributes:
+    operations: those of the block, in order.
+  """
+
+  def __init__(self, block: ir.Block):
+    self.operations: Sequence[ir.Operation] = [
+      op.operation for op in block.operations
+    ]
+    self._position = {op: i for i, op in enumerate(self.operations)}
+    self._direct = [self._needed_directly(op) for op in self.operations]
+
+  def position(self, operation: ir.Operation) -> int:
+    """Where an operation of the block stands."""
+    return self._position[operation]
+
+  def needed_by(self, positions: Iterable[int]) -> set[int]:
+    """Positions of all that those at some positions need, at any remove."""
+    needed: set[int] = set()
+    todo = list(positions)
+    while todo:
+      for position in self._direct[todo.pop()]:
+        if position not in needed:
+          needed.add(position)
+          todo.append(position)
+    return needed
+
+  def _needed_directly(self, operation: ir.Operation) -> frozenset[int]:
+    owners = map(defining_operation, used_values(operation))
+    return frozenset(
+      self._position[owner] for owner in owners if owner in self._position
+    )
+
+
+def defining_operation(value: ir.Value) -> ir.Operation | None:
+  """What defines a value; None of a block's argument."""
+  owner = value.owner
+  return None if isinstance(owner, ir.Block) else owner.operation
+
+
+def used_values(operation: ir.Operation) -> Iterator[ir.Value]:
+  """What an operation and the regions in it use, wherever it is defined."""
+  yield from operation.operands
+  for region in operation.regions:
+    for block in region.blocks:
+      for inner in block.operations:
+        yield from used_values(inner.operation)
+
+
+def inner_operations(operation: ir.Operation) -> list[ir.Operation]:
+  """The operations in the regions of an operation, at any depth, in order."""
+  found: list[ir.Operation] = []
+
+  def visit(inner: ir.Operation) -> ir.WalkResult:
+    found.append(inner)
+    return ir.WalkResult.ADVANCE
+
+  operation.walk(visit, ir.WalkOrder.PRE_ORDER)
+  return found[1:]
+
+
+COLLECTIVES = frozenset(
+  f"stablehlo.{name}"
+  for name in (
+    "all_gather", "all_reduce", "all_to_all", "collective_broadcast",
+    "collective_permute", "reduce_scatter",
+  )
+)  # fmt: skip
+_CONSTRAINT = "sdy.sharding_constraint"
+_PARTITIONS = "mhlo.num_partitions"
+
+
+def is_partitioned(module: ir.Module) -> bool:
+  """Whether a program runs on several devices that share its arrays.
+
+  The partitioner may then communicate anywhere.
+  """
+  attributes = module.operation.attributes
+  return (
+    _PARTITIONS in attributes
+    and ir.IntegerAttr(attributes[_PARTITIONS]).value > 1
+  )
+
+
+def is_collective(operation: ir.Operation) -> bool:
+  """Whether it is a collective, or where the partitioner may place one."""
+  return operation.name in COLLECTIVES or operation.name == _CONSTRAINT
+
+
+def has_collective(operation: ir.Operation) -> bool:
+  """Whether there is a collective in the regions of an operation."""
+  return any(inner.name in COLLECTIVES for inner in inner_operations(operation))
+
+
+_EFFECTFUL = frozenset(
+  f"stablehlo.{name}" for name in ("infeed", "outfeed", "recv", "rng", "send")
+)
+
+
+def first_effect(operation: ir.Operation) -> str | None:
+  """The first effect of an operation or of the regions in it, in words.
+
+  Calls are inlined before (`inline.py`): what they call is not looked into.
+
+  Returns:
+    Such as "the host callback xla_ffi_python_cpu_callback, which has side
+    effects"; None where there is no effect.
+  """
+  for inner in (operation, *inner_operations(operation)):
+    effect = _own_effect(inner)
+    if effect is not None:
+      return effect
+  return None
+
+
+def _own_effect(operation: ir.Operation) -> str | None:
+  if operation.name in _EFFECTFUL:
+    return operation.name
+  if operation.name == "stablehlo.custom_call":
+    attributes = operation.attributes
+    if (
+      "has_side_effect" in attributes
+      and ir.BoolAttr(attributes["has_side_effect"]).value
+    ):
+      target = ir.StringAttr(attributes["call_target_name"]).value
+      kind = "host callback" if "callback" in target else "library call"
+      return f"the {kind} {target}, which has side effects"
+  if any(_is_token(value.type) for value in operation.operands) or any(
+    _is_token(value.type) for value in operation.results
+  ):
+    return f"the order that a token gives {operation.name}"
+  return None
+
+
+def _is_token(value_type: ir.Type) -> bool:
+  return str(value_type) == "!stablehlo.token"
+
+
+def shape_of(value: ir.Value) -> tuple[int, ...] | None:
+  """The shape of a tensor; None if it is no tensor or its sizes vary."""
+  type_ = value.type
+  if not isinstance(type_, ir.RankedTensorType) or not type_.has_static_shape:
+    return None
+  return tuple(type_.shape)
+
+
+def num_bytes(value: ir.Value) -> int:
+  """Bytes of a tensor, as XLA stores it: a byte for each truth value.
+
+  0 of what is no tensor, or has a special type.
+  """
+  shape: Any = shape_of(value)
+  element: Any = getattr(value.type, "element_type", None)
+  if shape is None:
+    return 0
+  num = math.prod(shape)
+  if isinstance(element, ir.ComplexType):
+    num, element = 2 * num, element.element_type
+  width = getattr(element, "width", 0)
+  return -(-num * (8 if width == 1 else width) // 8)
+
+
+# XLA's combiners take collectives together only where theirs are equal.
+COMBINER_KEY = "combiner_key"
+
+_NAME = "mhlo.frontend_attributes"
+
+
+def frontend_attribute(operation: ir.Operation, name: str) -> bool:
+  """Whether there is a frontend attribute of this name on an operation."""
+  return _NAME in operation.attributes and name in ir.DictAttr(
+    operation.attributes[_NAME]
+  )
+
+
+def set_frontend_attributes(
+  operation: ir.Operation, added: Mapping[str, str]
+) -> None:
+  """Gives an operation frontend attributes beside those that it has."""
+  attributes = {}
+  if _NAME in operation.attributes:
+    for named in ir.DictAttr(operation.attributes[_NAME]):
+      attributes[named.name] = named.attr
+  for name, text in added.items():
+    attributes[name] = ir.StringAttr.get(text)
+  operation.attributes[_NAME] = ir.DictAttr.get(attributes)
+
+
+_SOURCE_LINE = re.compile(r'"([^"]+\.py)":(\d+)')
+_PLACE_NAME = re.compile(r'^loc\("([^"]+)"')
+
+
+def place_of(operation: ir.Operation) -> str:
+  """The source line of an operation, or its name where none is known.
+
+  JAX writes the innermost line of the user's code first.
+  """
+  location = str(operation.location)
+  line = _SOURCE_LINE.search(location)
+  if line is not None:
+    return f"{line[1].rpartition('/')[2]}:{line[2]}"
+  name = _PLACE_NAME.match(location)
+  return name[1] if name is not None else f"a {operation.name}"
+
+
+_CALLS = frozenset(["call", "func.call"])
+
+
+def functions_by_name(module: ir.Operation) -> dict[str, ir.Operation]:
+  """The functions of a module."""
+  return {
+    ir.StringAttr(op.operation.attributes["sym_name"]).value: op.operation
+    for op in module.regions[0].blocks[0].operations
+    if op.operation.name == "func.func"
+  }
+
+
+def is_call(operation: ir.Operation) -> bool:
+  """Whether an operation calls a function of the module."""
+  return operation.name in _CALLS
+
+
+def callee(call: ir.Operation) -> str:
+  """The name of the function that a call calls."""
+  return ir.FlatSymbolRefAttr(call.attributes["callee"]).value
+
+
+def calls_in(operation: ir.Operation) -> list[ir.Operation]:
+  """The calls in the regions of an operation, at any depth."""
+  return [op for op in inner_operations(operation) if is_call(op)]
+
+
+def callees_first(called: Mapping[str, Iterable[str]]) -> list[str]:
+  """Names of functions, each after all that it calls.
+
+  Args:
+    called: the functions that each function calls.
+  """
+  ordered: dict[str, None] = {}
+
+  def visit(name: str) -> None:
+    if name not in ordered and name in called:
+      for other in called[name]:
+        visit(other)
+      ordered[name] = None
+
+  for name in called:
+    visit(name)
+  return list(ordered)
+
+
+def copied(module: ir.Module) -> ir.Module:
+  """A copy of a program, in the context that is current and the module's."""
+  copy = ir.Module.create()
+  for name, attribute in module.operation.attributes.items():
+    copy.operation.attributes[name] = attribute
+  for operation in module.body.operations:
+    copy.body.append(operation.operation.clone())
+  return copy
+
+
+def replace(module: ir.Module, copy: ir.Module) -> None:
+  """Puts what became of a copy in the place of what a program has."""
+  for operation in list(module.body.operations):
+    operation.operation.erase()
+  for operation in list(copy.body.operations):
+    module.body.append(operation)
+
+
+_REMOVE_UNUSED = "builtin.module(symbol-dce)"
+
+
+def inline_all(module: ir.Module) -> None:
+  """Inlines every call; functions that nothing calls any more are removed."""
+  by_name = functions_by_name(module.operation)
+  calls = {name: calls_in(op) for name, op in by_name.items()}
+  called = {name: {callee(call) for call in calls[name]} for name in calls}
+  for name in callees_first(called):
+    for call in calls[name]:
+      _inline(call, by_name[callee(call)])
+  passmanager.PassManager.parse(_REMOVE_UNUSED).run(module.operation)
+
+
+def _inline(call: ir.Operation, function: ir.Operation) -> None:
+  """Puts what a function does in the place of a call of it."""
+  copy = function.clone().operation
+  (block,) = copy.regions[0].blocks
+  with call.location:
+    arguments = _constrained(call.operands, function, "arg_attrs", call)
+    for argument, operand in zip(block.arguments, arguments, strict=True):
+      argument.replace_all_uses_with(operand)
+    *operations, returned = [op.operation for op in block.operations]
+    for operation in operations:
+      operation.move_before(call)
+    results = _constrained(returned.operands, function, "res_attrs", call)
+    for result, value in zip(call.results, results, strict=True):
+      result.replace_all_uses_with(value)
+  call.erase()
+  copy.erase()
+
+
+def _constrained(
+  values: Iterable[ir.Value],
+  function: ir.Operation,
+  name: str,
+  call: ir.Operation,
+) -> list[ir.Value]:
+  """Values with the shardings that the function's signature gives them."""
+  listed = list(values)
+  if name not in function.attributes:
+    return listed
+  constrained = []
+  for value, raw in zip(
+    listed, ir.ArrayAttr(function.attributes[name]), strict=True
+  ):
+    attributes = ir.DictAttr(raw)
+    if "sdy.sharding" in attributes:
+      with ir.InsertionPoint(call):
+        value = sdy.ShardingConstraintOp(
+          value, attributes["sdy.sharding"]
+        ).result
+    constrained.append(value)
+  return constrained
