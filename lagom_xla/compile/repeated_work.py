@@ -18,9 +18,8 @@ from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import sdy
 
 from lagom_xla.compile import target as target_lib
+from lagom_xla.passes.program import counted_loops
 from lagom_xla.passes.program import mlir
-from lagom_xla.passes.program.stablehlo import counted_loops
-from lagom_xla.passes.program.stablehlo import product_flops
 
 # What uneven shards pad, and small products that are meant to be on all
 # devices, stay well below.
@@ -94,7 +93,7 @@ class _Program:
   def _flops_of(self, operation: ir.Operation) -> int:
     name = operation.name
     if name in _PRODUCTS:
-      return product_flops.flops(operation)
+      return counted_loops.flops(operation)
     if mlir.is_call(operation):
       return self.flops(mlir.callee(operation))
     if name == "stablehlo.custom_call" and _target(operation) in _TO_LOCAL:

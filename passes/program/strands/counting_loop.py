@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
-from lagom_xla.passes.program.stablehlo import counted_loops
+from lagom_xla.passes.program import counted_loops
 
 
 def create(

@@ -10,11 +10,10 @@ import itertools
 
 from jaxlib.mlir import ir
 
+from lagom_xla.passes.program import counted_loops
 from lagom_xla.passes.program import mlir
 from lagom_xla.passes.program.form import Outcome
 from lagom_xla.passes.program.form import Refusal
-from lagom_xla.passes.program.stablehlo import counted_loops
-from lagom_xla.passes.program.stablehlo import product_flops
 from lagom_xla.passes.program.strands import merge
 from lagom_xla.passes.program.strands import rotated_loop
 from lagom_xla.passes.program.strands import shared_loops
@@ -120,7 +119,7 @@ def _loops(block: ir.Block) -> tuple[list[_Loop], list[Refusal]]:
     operation = operation.operation
     if operation.name != "stablehlo.while":
       continue
-    flops = product_flops.flops(operation)
+    flops = counted_loops.flops(operation)
     if not flops:
       continue
     where = f"the loop at {mlir.place_of(operation)}"

@@ -9,11 +9,10 @@ import functools
 
 from jaxlib.mlir import ir
 
+from lagom_xla.passes.program import counted_loops
 from lagom_xla.passes.program import mlir
 from lagom_xla.passes.program.form import Outcome
 from lagom_xla.passes.program.form import Refusal
-from lagom_xla.passes.program.stablehlo import counted_loops
-from lagom_xla.passes.program.stablehlo import product_flops
 
 # Writes a loop anew; returns what it did, as the end of a sentence that begins
 # with the loop, or why it did nothing.
@@ -37,7 +36,7 @@ def change(module: ir.Module, change_loop: Change) -> Outcome:
   """
   mlir.inline_all(module)
   functions = [op.operation for op in module.body.operations]
-  half_flops = sum(map(product_flops.flops, functions)) / 2
+  half_flops = sum(map(counted_loops.flops, functions)) / 2
   change_if_possible = functools.partial(
     _change_if_possible,
     is_partitioned=mlir.is_partitioned(module),
@@ -61,12 +60,12 @@ def _change_in(
   outcome = Outcome()
   for inner in _with_regions(operation):
     if inner.name == "stablehlo.while":
-      if product_flops.flops(inner) <= half_flops:
+      if counted_loops.flops(inner) <= half_flops:
         continue
       outcome += change_if_possible(inner)
     if outcome.actions:
       return outcome
-    per_trip = half_flops / max(product_flops.num_trips(inner), 1)
+    per_trip = half_flops / max(counted_loops.num_trips(inner), 1)
     outcome += _change_in(inner, per_trip, change_if_possible)
   return outcome
 

@@ -17,9 +17,8 @@ from __future__ import annotations
 
 from jaxlib.mlir import ir
 
+from lagom_xla.passes.program import counted_loops
 from lagom_xla.passes.program.form import Outcome
-from lagom_xla.passes.program.stablehlo import counted_loops
-from lagom_xla.passes.program.stablehlo import product_flops
 from lagom_xla.passes.program.strands import counting_loop
 from lagom_xla.passes.program.strands import micro_batch_loop
 from lagom_xla.passes.program.strands import rotated_loop
@@ -72,7 +71,7 @@ def _dependence(body: trip_body.TripBody) -> str | None:
   products = [
     position
     for position, operation in enumerate(body.operations)
-    if product_flops.flops(operation)
+    if counted_loops.flops(operation)
   ]
   _, carries = body.with_all_needed(products)
   updates = [body.returned[number] for number in carries]

@@ -12,9 +12,8 @@ from __future__ import annotations
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
+from lagom_xla.passes.program import counted_loops
 from lagom_xla.passes.program import mlir
-from lagom_xla.passes.program.stablehlo import counted_loops
-from lagom_xla.passes.program.stablehlo import product_flops
 from lagom_xla.passes.program.strands import crossing
 from lagom_xla.passes.program.strands import trip_body
 from lagom_xla.passes.program.strands.stages import Stages
@@ -50,7 +49,7 @@ def stages(loop: counted_loops.CountedLoop) -> Stages | None:
       continue
     needed, advanced = body.with_all_needed([position])
     if advanced == {loop.counter} and not any(
-      product_flops.flops(body.operations[i]) for i in needed
+      counted_loops.flops(body.operations[i]) for i in needed
     ):
       ahead |= needed
   if not ahead:

@@ -22,8 +22,8 @@ from __future__ import annotations
 
 from jaxlib.mlir import ir
 
+from lagom_xla.passes.program import counted_loops
 from lagom_xla.passes.program.form import Outcome
-from lagom_xla.passes.program.stablehlo import counted_loops
 from lagom_xla.passes.program.strands import micro_batch_loop
 from lagom_xla.passes.program.strands import rotated_loop
 from lagom_xla.passes.program.strands import stages as stages_lib

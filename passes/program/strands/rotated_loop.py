@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from jaxlib.mlir import ir
 
-from lagom_xla.passes.program.stablehlo import counted_loops
+from lagom_xla.passes.program import counted_loops
 from lagom_xla.passes.program.strands import counting_loop
 from lagom_xla.passes.program.strands import prefetch
 from lagom_xla.passes.program.strands import shared_loops

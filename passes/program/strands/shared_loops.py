@@ -8,9 +8,8 @@ from collections.abc import Iterable, Sequence
 
 from jaxlib.mlir import ir
 
+from lagom_xla.passes.program import counted_loops
 from lagom_xla.passes.program import mlir
-from lagom_xla.passes.program.stablehlo import counted_loops
-from lagom_xla.passes.program.stablehlo import product_flops
 from lagom_xla.passes.program.strands import alignment
 from lagom_xla.passes.program.strands import merge
 
@@ -74,7 +73,7 @@ def _described(
     alignment.Loop(
       position=i,
       num_trips=loop.num_trips,
-      flops=product_flops.flops(loop.operation),
+      flops=counted_loops.flops(loop.operation),
     )
     for i, loop in enumerate(loops)
   ]

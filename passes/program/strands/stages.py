@@ -31,8 +31,7 @@ import operator
 
 from jaxlib.mlir import ir
 
-from lagom_xla.passes.program.stablehlo import counted_loops
-from lagom_xla.passes.program.stablehlo import product_flops
+from lagom_xla.passes.program import counted_loops
 from lagom_xla.passes.program.strands import alignment
 from lagom_xla.passes.program.strands import crossing
 from lagom_xla.passes.program.strands import trip_body
@@ -134,7 +133,7 @@ def _products(body: trip_body.TripBody) -> list[_Product]:
         carried |= carries[source]
       elif number not in body.invariant:
         carried |= 1 << number
-    flops = product_flops.flops(operation) if carried else 0
+    flops = counted_loops.flops(operation) if carried else 0
     if flops:
       products.append(
         _Product(

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 
 from jaxlib.mlir import ir
 
+from lagom_xla.passes.program import counted_loops
 from lagom_xla.passes.program import mlir
-from lagom_xla.passes.program.stablehlo import counted_loops
 
 # A value of a body: the position of the operation that defines it and the
 # number of the result; or this and the number of the carry.

@@ -9,7 +9,7 @@ import dataclasses
 
 from jaxlib.mlir import ir
 
-from lagom_xla.passes.program.stablehlo import counted_loops
+from lagom_xla.passes.program import counted_loops
 from lagom_xla.passes.program.strands import trip_body
 
 

@@ -16,11 +16,11 @@ import pytest
 
 import accumulating_step
 from lagom_xla import cluster as cluster_lib
+from lagom_xla.passes.program import counted_loops
 from lagom_xla.passes.program import form as form_lib
 from lagom_xla.passes.program import mlir
 from lagom_xla.passes.program import rewrite
 from lagom_xla.passes.program.form import Form
-from lagom_xla.passes.program.stablehlo import counted_loops
 from lagom_xla.tuner import tuner
 import rewritten
 

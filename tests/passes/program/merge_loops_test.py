@@ -16,10 +16,10 @@ from jaxlib.mlir import ir
 import numpy as np
 import pytest
 
+from lagom_xla.passes.program import counted_loops
 from lagom_xla.passes.program import mlir
 from lagom_xla.passes.program import rewrite
 from lagom_xla.passes.program.form import Form
-from lagom_xla.passes.program.stablehlo import counted_loops
 import rewritten
 
 MERGED = Form(strands="merged")
