@@ -16,7 +16,6 @@ from lagom_xla.passes.program.form import Outcome
 from lagom_xla.passes.program.form import Refusal
 from lagom_xla.passes.program.strands import merge
 from lagom_xla.passes.program.strands import rotated_loop
-from lagom_xla.passes.program.strands import shared_loops
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -99,7 +98,7 @@ def _pair_up(
       break
     first, second = pair
     loops = [loop for loop in loops if loop not in pair]
-    merged += shared_loops.merge_deeply(first.loop, second.loop, within)
+    merged += merge.merge_deeply(first.loop, second.loop, within)
     actions.append(
       f"{first.where[0].upper()}{first.where[1:]} and {second.where} became"
       " one."

@@ -5,17 +5,65 @@
 XLA schedules every loop body by itself, and nothing moves across a loop's
 border. So what one loop communicates can only hide under what another computes
 if both are in one body. XLA's scheduler then interleaves the two by itself.
+
+Alignment of two sequences of loops: which of one runs beside which of other.
+
+Both sequences keep their order, as each loop needs the one before it; so the
+pairs must not cross. Only loops with the same number of trips can become one.
+
+Shared loops: those of two stages, merged pair by pair in their order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+import dataclasses
 
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
 from lagom_xla.passes.program import counted_loops
 from lagom_xla.passes.program import mlir
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Loop:
+  """A loop of a block.
+
+  Attributes:
+    position: where it stands.
+    num_trips: how often its body runs.
+    flops: what its products work, over all trips.
+  """
+
+  position: int
+  num_trips: int
+  flops: int
+
+
+Pairs = tuple[tuple[int, int], ...]
+
+
+def align(one: Sequence[Loop], other: Sequence[Loop]) -> tuple[int, Pairs]:
+  """The pairs that have most work side by side.
+
+  A pair's is that of the smaller loop: beyond it the larger one is alone.
+
+  Returns:
+    FLOPs that run beside others, and the positions of the pairs, in order.
+  """
+  # best[j]: for the loops of one so far and the first j of the other.
+  best: list[tuple[int, Pairs]] = [(0, ())] * (len(other) + 1)
+  for a in one:
+    row: list[tuple[int, Pairs]] = [(0, ())]
+    for j, b in enumerate(other):
+      choice = max(best[j + 1], row[j], key=lambda c: c[0])
+      flops = best[j][0] + min(a.flops, b.flops)
+      if a.num_trips == b.num_trips and flops > choice[0]:
+        choice = flops, (*best[j][1], (a.position, b.position))
+      row.append(choice)
+    best = row
+  return best[-1]
 
 
 def obstacle(
@@ -153,3 +201,68 @@ def _move(
 def _return(block: ir.Block, values: Sequence[ir.Value]) -> None:
   with ir.InsertionPoint(block):
     stablehlo.return_(values)
+
+
+def share(
+  block: ir.Block, late: Iterable[ir.Operation], early: Iterable[ir.Operation]
+) -> list[counted_loops.CountedLoop]:
+  """Merges loops of a block that hold products, and the loops inside of those.
+
+  Args:
+    block: where they are.
+    late: operations of one stage, in order.
+    early: operations of the other, none of which needs any of the first's.
+
+  Returns:
+    What pairs became.
+  """
+  late_loops, early_loops = _counted(late), _counted(early)
+  _, pairs = align(_described(late_loops), _described(early_loops))
+  shared: list[counted_loops.CountedLoop] = []
+  for i, j in pairs:
+    first, second = late_loops[i], early_loops[j]
+    within = mlir.BlockDependence(block)
+    if obstacle(first, second, within) is None:
+      shared += merge_deeply(first, second, within)
+  return shared
+
+
+def merge_deeply(
+  first: counted_loops.CountedLoop,
+  second: counted_loops.CountedLoop,
+  within: mlir.BlockDependence,
+) -> list[counted_loops.CountedLoop]:
+  """Merges two loops, as `merge.merge`, and then the loops inside of them.
+
+  Returns:
+    What pairs became. The inner ones come first: a loop that is written anew
+    takes them along.
+  """
+  num_first = len(first.body.operations) - 1
+  merged = merge(first, second, within)
+  inner = [op.operation for op in merged.body.operations][:-1]
+  return [*share(merged.body, inner[:num_first], inner[num_first:]), merged]
+
+
+def _counted(
+  operations: Iterable[ir.Operation],
+) -> list[counted_loops.CountedLoop]:
+  loops = (
+    counted_loops.read(operation)
+    for operation in operations
+    if operation.name == "stablehlo.while"
+  )
+  return [loop for loop in loops if isinstance(loop, counted_loops.CountedLoop)]
+
+
+def _described(
+  loops: Sequence[counted_loops.CountedLoop],
+) -> list[Loop]:
+  return [
+    Loop(
+      position=i,
+      num_trips=loop.num_trips,
+      flops=counted_loops.flops(loop.operation),
+    )
+    for i, loop in enumerate(loops)
+  ]

@@ -20,9 +20,9 @@ from jaxlib.mlir import ir
 from lagom_xla.passes.program import counted_loops
 from lagom_xla.passes.program.form import Outcome
 from lagom_xla.passes.program.strands import counting_loop
+from lagom_xla.passes.program.strands import merge
 from lagom_xla.passes.program.strands import micro_batch_loop
 from lagom_xla.passes.program.strands import rotated_loop
-from lagom_xla.passes.program.strands import shared_loops
 from lagom_xla.passes.program.strands import trip_body
 from lagom_xla.passes.program.strands import trip_copy
 
@@ -57,7 +57,7 @@ def _pair(loop: counted_loops.CountedLoop) -> micro_batch_loop.Done | str:
     for result, value in zip(old.results, results, strict=True):
       result.replace_all_uses_with(value)
   old.erase()
-  shared = shared_loops.share(
+  shared = merge.share(
     body, list(first.operations.values()), list(second.operations.values())
   )
   rotated_loop.gather_ahead(shared)

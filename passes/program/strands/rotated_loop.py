@@ -10,8 +10,8 @@ from jaxlib.mlir import ir
 
 from lagom_xla.passes.program import counted_loops
 from lagom_xla.passes.program.strands import counting_loop
+from lagom_xla.passes.program.strands import merge
 from lagom_xla.passes.program.strands import prefetch
-from lagom_xla.passes.program.strands import shared_loops
 from lagom_xla.passes.program.strands import trip_copy
 from lagom_xla.passes.program.strands.stages import Stages
 
@@ -57,7 +57,7 @@ def rotate(loop: counted_loops.CountedLoop, stages: Stages) -> int:
     for i, result in enumerate(old.results):
       result.replace_all_uses_with(last.returned.get(i, carries[i]))
   old.erase()
-  shared = shared_loops.share(
+  shared = merge.share(
     body, list(late.operations.values()), list(early.operations.values())
   )
   gather_ahead(shared)

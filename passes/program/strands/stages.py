@@ -32,8 +32,8 @@ import operator
 from jaxlib.mlir import ir
 
 from lagom_xla.passes.program import counted_loops
-from lagom_xla.passes.program.strands import alignment
 from lagom_xla.passes.program.strands import crossing
+from lagom_xla.passes.program.strands import merge
 from lagom_xla.passes.program.strands import trip_body
 
 
@@ -174,7 +174,7 @@ def _candidates(
     known = sum(1 << carry for carry in carries | {counter})
     if any(product.carries & ~known for product in late):
       continue
-    flops, _ = alignment.align(_loops(late), _loops(early))
+    flops, _ = merge.align(_loops(late), _loops(early))
     outside = 0 if flops else min(_flops_outside(late), _flops_outside(early))
     yield _Candidate(
       ahead=ahead, ahead_carries=carries - {counter}, worth=(flops, outside)
@@ -191,9 +191,9 @@ def _needed_by_all_last(products: Sequence[_Product]) -> Sequence[_Product]:
   return [p for i, p in enumerate(products) if needed_by_all >> i & 1]
 
 
-def _loops(products: Sequence[_Product]) -> list[alignment.Loop]:
+def _loops(products: Sequence[_Product]) -> list[merge.Loop]:
   return [
-    alignment.Loop(
+    merge.Loop(
       position=product.position,
       num_trips=product.num_trips,
       flops=product.flops,
