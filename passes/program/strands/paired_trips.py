@@ -23,7 +23,7 @@ from lagom_xla.passes.program.strands import counting_loop
 from lagom_xla.passes.program.strands import merge
 from lagom_xla.passes.program.strands import micro_batch_loop
 from lagom_xla.passes.program.strands import rotated_loop
-from lagom_xla.passes.program.strands import trip_body
+from lagom_xla.passes.program.strands import stages
 from lagom_xla.passes.program.strands import trip_copy
 
 
@@ -37,7 +37,7 @@ def pair_trips(module: ir.Module) -> Outcome:
 
 
 def _pair(loop: counted_loops.CountedLoop) -> micro_batch_loop.Done | str:
-  reason = _dependence(trip_body.TripBody(loop))
+  reason = _dependence(stages.TripBody(loop))
   if reason is not None:
     return reason
   num_pairs, num_alone = divmod(loop.num_trips, 2)
@@ -66,7 +66,7 @@ def _pair(loop: counted_loops.CountedLoop) -> micro_batch_loop.Done | str:
   )
 
 
-def _dependence(body: trip_body.TripBody) -> str | None:
+def _dependence(body: stages.TripBody) -> str | None:
   """Why a trip's products cannot run beside those of the trip before."""
   products = [
     position

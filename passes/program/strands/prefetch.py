@@ -14,8 +14,7 @@ from jaxlib.mlir.dialects import stablehlo
 
 from lagom_xla.passes.program import counted_loops
 from lagom_xla.passes.program import mlir
-from lagom_xla.passes.program.strands import crossing
-from lagom_xla.passes.program.strands import trip_body
+from lagom_xla.passes.program.strands import stages as stages_lib
 from lagom_xla.passes.program.strands.stages import Stages
 
 
@@ -42,7 +41,7 @@ def stages(loop: counted_loops.CountedLoop) -> Stages | None:
 
   None where there are none, or where they are all that the trip does.
   """
-  body = trip_body.TripBody(loop)
+  body = stages_lib.TripBody(loop)
   ahead: set[int] = set()
   for position, operation in enumerate(body.operations):
     if not mlir.is_collective(operation):
@@ -57,5 +56,5 @@ def stages(loop: counted_loops.CountedLoop) -> Stages | None:
   return Stages(
     ahead=frozenset(ahead),
     ahead_carries=frozenset(),
-    crossing=crossing.between(body, ahead, frozenset()),
+    crossing=stages_lib.crossing_between(body, ahead, frozenset()),
   )

@@ -20,11 +20,19 @@ dots), not off names:
   become one, or if there are none, products of both; and then the fewest bytes
   to carry across. For unrolled layers that is the whole forward pass, as the
   backward pass works more.
+
+A trip's body: which of its operations and carries need which others.
+
+The crossing between two stages: what the later takes from the earlier.
+
+What crosses is kept from one trip to the next, as residuals of a forward pass
+are. What costs next to nothing to compute again, such as a slice of the batch
+or a constant, does not cross.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 import dataclasses
 import functools
 import operator
@@ -32,9 +40,210 @@ import operator
 from jaxlib.mlir import ir
 
 from lagom_xla.passes.program import counted_loops
-from lagom_xla.passes.program.strands import crossing
+from lagom_xla.passes.program import mlir
 from lagom_xla.passes.program.strands import merge
-from lagom_xla.passes.program.strands import trip_body
+
+# A value of a body: the position of the operation that defines it and the
+# number of the result; or this and the number of the carry.
+CARRY = -1
+Item = tuple[int, int]
+
+
+class TripBody:
+  """The body of a loop, as positions and numbers.
+
+  It describes the body as it was when this was made.
+
+  Attributes:
+    operations: those of the body in order, without the return.
+    uses: for each, the values of the body that it and its regions use.
+    returned: for each carry, the value that the next trip takes; None where it
+      is from outside the loop.
+    invariant: numbers of the carries that no trip changes.
+  """
+
+  operations: Sequence[ir.Operation]
+  uses: Sequence[frozenset[Item]]
+  returned: Sequence[Item | None]
+  invariant: frozenset[int]
+
+  def __init__(self, loop: counted_loops.CountedLoop):
+    *operations, last = [op.operation for op in loop.body.operations]
+    self.operations = operations
+    self._block = loop.body
+    self._position = {op: i for i, op in enumerate(operations)}
+    self.uses = [self._items(mlir.used_values(op)) for op in self.operations]
+    self.returned = [self._item(value) for value in last.operands]
+    self.invariant = frozenset(
+      i for i, item in enumerate(self.returned) if item == (CARRY, i)
+    )
+
+  def value(self, item: Item) -> ir.Value:
+    """The value itself."""
+    position, number = item
+    if position == CARRY:
+      return self._block.arguments[number]
+    return self.operations[position].results[number]
+
+  def with_all_needed(
+    self, positions: Iterable[int]
+  ) -> tuple[frozenset[int], frozenset[int]]:
+    """Operations and all that they need, from the trip before as well.
+
+    Tuples that they return are unpacked with them.
+
+    Returns:
+      The positions of those operations, and the numbers of the carries that
+      advance with them.
+    """
+    found: set[int] = set()
+    carries: set[int] = set()
+    todo: list[Item] = [(position, 0) for position in positions]
+    while todo:
+      position, number = todo.pop()
+      if position != CARRY:
+        if position not in found:
+          found.add(position)
+          todo.extend(self.uses[position])
+      elif number not in self.invariant and number not in carries:
+        carries.add(number)
+        update = self.returned[number]
+        if update is not None:
+          todo.append(update)
+    # A tuple, which a library call may return, is carried by no loop.
+    for position, operation in enumerate(self.operations):
+      if operation.name == "stablehlo.get_tuple_element":
+        if any(source in found for source, _ in self.uses[position]):
+          found.add(position)
+    return frozenset(found), frozenset(carries)
+
+  def needed_in_trip(self, positions: Iterable[int]) -> frozenset[int]:
+    """Operations and all that they need of their own trip."""
+    found: set[int] = set()
+    todo = list(positions)
+    while todo:
+      position = todo.pop()
+      if position != CARRY and position not in found:
+        found.add(position)
+        todo.extend(source for source, _ in self.uses[position])
+    return frozenset(found)
+
+  def _items(self, values: Iterable[ir.Value]) -> frozenset[Item]:
+    items = map(self._item, values)
+    return frozenset(item for item in items if item is not None)
+
+  def _item(self, value: ir.Value) -> Item | None:
+    owner = value.owner
+    if isinstance(owner, ir.Block):
+      if owner != self._block:
+        return None
+      return CARRY, ir.BlockArgument(value).arg_number
+    position = self._position.get(owner.operation)
+    if position is None:
+      return None
+    return position, ir.OpResult(value).result_number
+
+
+# Operations that only move data or work on it exactly, so that the same comes
+# out wherever XLA fuses them.
+_CHEAP = frozenset(
+  f"stablehlo.{name}"
+  for name in (
+    "broadcast_in_dim", "compare", "concatenate", "constant", "convert",
+    "dynamic_slice", "iota", "maximum", "minimum", "pad", "partition_id",
+    "reshape", "select", "slice", "transpose",
+  )
+)  # fmt: skip
+# These are exact on integers.
+_CHEAP_ON_INTEGERS = frozenset(
+  f"stablehlo.{name}"
+  for name in (
+    "add", "and", "clamp", "divide", "multiply", "not", "or", "remainder",
+    "subtract",
+  )
+)  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Crossing:
+  """What the later stage takes from the earlier one.
+
+  Attributes:
+    items: values that are kept.
+    again: positions of the earlier stage's operations that the later stage
+      repeats for itself.
+    num_bytes: size of what is kept.
+  """
+
+  items: tuple[Item, ...]
+  again: frozenset[int]
+  num_bytes: int
+
+
+def crossing_between(
+  body: TripBody, ahead: Set[int], ahead_carries: Set[int]
+) -> Crossing:
+  """What crosses from the operations that run ahead to all others.
+
+  Args:
+    body: the body of the loop.
+    ahead: positions of the operations that run ahead.
+    ahead_carries: numbers of the carries that advance with them.
+  """
+  cheap: dict[int, bool] = {}
+
+  def is_cheap(position: int) -> bool:
+    if position not in cheap:
+      cheap[position] = _is_cheap(body.operations[position]) and all(
+        is_cheap(source)
+        if source != CARRY
+        else number in body.invariant or _is_scalar(body.value((CARRY, number)))
+        for source, number in body.uses[position]
+      )
+    return cheap[position]
+
+  todo = [
+    item
+    for position in range(len(body.operations))
+    if position not in ahead
+    for item in body.uses[position]
+  ]
+  todo += [
+    item
+    for carry, item in enumerate(body.returned)
+    if item is not None and carry not in ahead_carries | body.invariant
+  ]
+  kept: set[Item] = set()
+  again: set[int] = set()
+  while todo:
+    item = position, number = todo.pop()
+    if position == CARRY:
+      if number in ahead_carries:
+        kept.add(item)
+    elif position in ahead and position not in again:
+      if is_cheap(position):
+        again.add(position)
+        todo.extend(body.uses[position])
+      else:
+        kept.add(item)
+  return Crossing(
+    items=tuple(sorted(kept)),
+    again=frozenset(again),
+    num_bytes=sum(mlir.num_bytes(body.value(item)) for item in kept),
+  )
+
+
+def _is_cheap(operation: ir.Operation) -> bool:
+  if operation.name in _CHEAP:
+    return True
+  if operation.name not in _CHEAP_ON_INTEGERS:
+    return False
+  element = ir.RankedTensorType(operation.results[0].type).element_type
+  return isinstance(element, ir.IntegerType)
+
+
+def _is_scalar(value: ir.Value) -> bool:
+  return ir.RankedTensorType(value.type).rank == 0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,7 +259,7 @@ class Stages:
 
   ahead: frozenset[int]
   ahead_carries: frozenset[int]
-  crossing: crossing.Crossing
+  crossing: Crossing
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -89,7 +298,7 @@ class _Candidate:
 
 def cut(loop: counted_loops.CountedLoop) -> Stages | str:
   """The best cut of a loop's body in two stages, or why there is none."""
-  body = trip_body.TripBody(loop)
+  body = TripBody(loop)
   products = _products(body)
   if len(products) < 2:
     return "a trip has fewer than two products, so none can run beside another"
@@ -112,7 +321,7 @@ def cut(loop: counted_loops.CountedLoop) -> Stages | str:
     Stages(
       ahead=candidate.ahead,
       ahead_carries=candidate.ahead_carries,
-      crossing=crossing.between(body, candidate.ahead, candidate.ahead_carries),
+      crossing=crossing_between(body, candidate.ahead, candidate.ahead_carries),
     )
     for candidate in candidates
     if candidate.worth == best
@@ -120,7 +329,7 @@ def cut(loop: counted_loops.CountedLoop) -> Stages | str:
   return min(stages, key=lambda s: s.crossing.num_bytes)
 
 
-def _products(body: trip_body.TripBody) -> list[_Product]:
+def _products(body: TripBody) -> list[_Product]:
   """The operations with products that differ from trip to trip."""
   products: list[_Product] = []
   needed: list[int] = []
@@ -128,7 +337,7 @@ def _products(body: trip_body.TripBody) -> list[_Product]:
   for position, operation in enumerate(body.operations):
     mask = carried = 0
     for source, number in body.uses[position]:
-      if source != trip_body.CARRY:
+      if source != CARRY:
         mask |= needed[source]
         carried |= carries[source]
       elif number not in body.invariant:
@@ -158,7 +367,7 @@ def _num_trips(operation: ir.Operation) -> int:
 
 
 def _candidates(
-  body: trip_body.TripBody, products: Sequence[_Product], counter: int
+  body: TripBody, products: Sequence[_Product], counter: int
 ) -> Iterator[_Candidate]:
   """Cuts behind a first part of the forward pass."""
   forward = _needed_by_all_last(products)

@@ -10,7 +10,7 @@ import dataclasses
 from jaxlib.mlir import ir
 
 from lagom_xla.passes.program import counted_loops
-from lagom_xla.passes.program.strands import trip_body
+from lagom_xla.passes.program.strands import stages
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -27,10 +27,10 @@ class TripCopy:
   carries: Sequence[ir.Value]
   returned: Mapping[int, ir.Value]
 
-  def value(self, item: trip_body.Item) -> ir.Value:
+  def value(self, item: stages.Item) -> ir.Value:
     """The value that stands for one of the trip."""
     position, number = item
-    if position == trip_body.CARRY:
+    if position == stages.CARRY:
       return self.carries[number]
     return self.operations[position].results[number]
 
@@ -38,7 +38,7 @@ class TripCopy:
 def write(
   loop: counted_loops.CountedLoop,
   carries: Sequence[ir.Value],
-  known: Mapping[trip_body.Item, ir.Value],
+  known: Mapping[stages.Item, ir.Value],
   positions: Iterable[int],
   advanced: Iterable[int],
 ) -> TripCopy:
@@ -55,10 +55,10 @@ def write(
   block = whole.regions[1].blocks[0]
   operations = [op.operation for op in block.operations]
   for (position, number), value in known.items():
-    if position != trip_body.CARRY:
+    if position != stages.CARRY:
       operations[position].results[number].replace_all_uses_with(value)
   for number, argument in enumerate(block.arguments):
-    carry = known.get((trip_body.CARRY, number), carries[number])
+    carry = known.get((stages.CARRY, number), carries[number])
     argument.replace_all_uses_with(carry)
   moved = {position: operations[position] for position in sorted(positions)}
   for operation in moved.values():
