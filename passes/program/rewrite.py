@@ -13,7 +13,6 @@ from lagom_xla.passes.program.slices import cut as slices
 from lagom_xla.passes.program.slices import tags
 from lagom_xla.passes.program.strands import keys
 from lagom_xla.passes.program.strands import loop_pairs
-from lagom_xla.passes.program.strands import paired_trips
 from lagom_xla.passes.program.strands import rotate
 
 
@@ -56,7 +55,7 @@ def _apply(module: ir.Module, form: Form) -> Outcome:
   elif form.strands == "rotated":
     outcome += rotate.rotate(module)
   elif form.strands == "paired":
-    outcome += paired_trips.pair_trips(module)
+    outcome += rotate.pair_trips(module)
   if form.keyed:  # Last: it is the finished strands that stay apart.
     outcome += keys.key_strands(module)
   return outcome

@@ -15,7 +15,7 @@ from lagom_xla.passes.program import mlir
 from lagom_xla.passes.program.form import Outcome
 from lagom_xla.passes.program.form import Refusal
 from lagom_xla.passes.program.strands import merge
-from lagom_xla.passes.program.strands import rotated_loop
+from lagom_xla.passes.program.strands import rotate
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -70,7 +70,7 @@ def _merge_in_block(block: ir.Block, *, staggered: bool) -> Outcome:
     if operation.operation not in new:
       for inner in _blocks(operation.operation):
         outcome += _merge_in_block(inner, staggered=staggered)
-  rotated_loop.gather_ahead(merged)
+  rotate.gather_ahead(merged)
   return outcome
 
 
