@@ -19,13 +19,11 @@ from jaxlib.mlir import ir
 
 from lagom_xla.passes.program import mlir
 from lagom_xla.passes.program.mlir import num_bytes
-from lagom_xla.passes.program.slices import gathers
 from lagom_xla.passes.program.slices import growth
 from lagom_xla.passes.program.slices import implied
 from lagom_xla.passes.program.slices import reach
-from lagom_xla.passes.program.slices import sums
-from lagom_xla.passes.program.slices.cuts import Cut
-from lagom_xla.passes.program.slices.cuts import Cuts
+from lagom_xla.passes.program.slices.implied import Cut
+from lagom_xla.passes.program.slices.implied import Cuts
 from lagom_xla.passes.program.slices.shardings import Shardings
 
 
@@ -102,8 +100,8 @@ def prepare(module: ir.Module) -> Shardings:
   """
   mlir.inline_all(module)
   shardings = Shardings(module)
-  gathers.find(module, shardings)
-  sums.find(module, shardings)
+  implied.find_gathers(module, shardings)
+  implied.find_sums(module, shardings)
   return shardings
 
 

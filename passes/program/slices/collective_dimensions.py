@@ -13,8 +13,8 @@ import math
 from jaxlib.mlir import ir
 
 from lagom_xla.passes.program.mlir import shape_of
-from lagom_xla.passes.program.slices.cuts import Cut
-from lagom_xla.passes.program.slices.cuts import Cuts
+from lagom_xla.passes.program.slices.implied import Cut
+from lagom_xla.passes.program.slices.implied import Cuts
 
 
 def gathered_dim(operation: ir.Operation) -> int | None:

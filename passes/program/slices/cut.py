@@ -34,7 +34,7 @@ from lagom_xla.passes.program.slices import implied
 from lagom_xla.passes.program.slices import pieces as pieces_lib
 from lagom_xla.passes.program.slices import reach
 from lagom_xla.passes.program.slices import tags
-from lagom_xla.passes.program.slices.cuts import Cut
+from lagom_xla.passes.program.slices.implied import Cut
 from lagom_xla.passes.program.slices.shardings import Shardings
 
 # XLA joins products of which at least one has no more bytes of operands and

@@ -15,10 +15,10 @@ from jaxlib.mlir.dialects import stablehlo
 
 from lagom_xla.passes.program.mlir import shape_of
 from lagom_xla.passes.program.slices import collective_dimensions
-from lagom_xla.passes.program.slices import elementwise
-from lagom_xla.passes.program.slices.cuts import Cut
-from lagom_xla.passes.program.slices.cuts import Cuts
-from lagom_xla.passes.program.slices.cuts import reshaped
+from lagom_xla.passes.program.slices import implied
+from lagom_xla.passes.program.slices.implied import Cut
+from lagom_xla.passes.program.slices.implied import Cuts
+from lagom_xla.passes.program.slices.implied import reshaped
 
 
 def operand_cuts(operation: ir.Operation, cut: Cut) -> Cuts | None:
@@ -35,7 +35,7 @@ def operand_cuts(operation: ir.Operation, cut: Cut) -> Cuts | None:
   shape = shape_of(operation.results[0]) if len(operation.results) else None
   if shape is None or cut.dim >= len(shape) or cut.max_pieces(shape) < 2:
     return None
-  if operation.name in elementwise.OPERATIONS:
+  if operation.name in implied.ELEMENTWISE:
     return _of_elementwise(operation, cut)
   rule = _RULES.get(operation.name)
   cuts = rule(operation, cut) if rule else None

@@ -11,7 +11,7 @@ from lagom_xla.passes.program.mlir import shape_of
 from lagom_xla.passes.program.slices import collective_dimensions
 from lagom_xla.passes.program.slices import implied
 from lagom_xla.passes.program.slices import reach
-from lagom_xla.passes.program.slices.cuts import Cut
+from lagom_xla.passes.program.slices.implied import Cut
 
 NUM_PIECES = (2, 4, 8)
 

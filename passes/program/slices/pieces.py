@@ -14,7 +14,7 @@ from jaxlib.mlir.dialects import stablehlo
 
 from lagom_xla.passes.program.mlir import shape_of
 from lagom_xla.passes.program.slices import shardings
-from lagom_xla.passes.program.slices.cuts import Cut
+from lagom_xla.passes.program.slices.implied import Cut
 
 
 def piece_type(value: ir.Value, cut: Cut, num: int) -> ir.Type:

@@ -18,8 +18,8 @@ from jaxlib.mlir import ir
 from lagom_xla.passes.program import mlir
 from lagom_xla.passes.program.slices import dimensions
 from lagom_xla.passes.program.slices import implied
-from lagom_xla.passes.program.slices.cuts import Cut
-from lagom_xla.passes.program.slices.cuts import Cuts
+from lagom_xla.passes.program.slices.implied import Cut
+from lagom_xla.passes.program.slices.implied import Cuts
 from lagom_xla.passes.program.slices.shardings import Shardings
 
 OPENING = frozenset(["stablehlo.all_gather", "stablehlo.all_to_all"])
