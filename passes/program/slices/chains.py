@@ -19,7 +19,6 @@ from jaxlib.mlir import ir
 
 from lagom_xla.passes.program import mlir
 from lagom_xla.passes.program.mlir import num_bytes
-from lagom_xla.passes.program.slices import growth
 from lagom_xla.passes.program.slices import implied
 from lagom_xla.passes.program.slices import reach
 from lagom_xla.passes.program.slices.implied import Cut
@@ -121,7 +120,7 @@ def locate(module: ir.Module, shardings: Shardings) -> tuple[Located, ...]:
   first = 0
   for block in blocks:
     labels = _labels(block, num_before)
-    for reached in growth.chains_of(block):
+    for reached in reach.chains_of(block):
       found.append(_located(block, reached, labels, first))
     first += len(block.operations)
   return tuple(found)
@@ -183,7 +182,7 @@ def _located(
     collectives=tuple(block.names[i] for i in collectives),
     nccl_bytes=sum(_nccl_bytes(block.operations[i]) for i in collectives),
     num_products=sum(block.names[i] == reach.PRODUCT for i in reached),
-    pieces=growth.possible(block, reached),
+    pieces=reach.possible(block, reached),
   )
   return Located(chain=chain, links=links)
 

@@ -6,21 +6,342 @@ Forward from a collective that opens a chain, or backward from one that closes
 it, through the operations of one block, as far as they can be done in the same
 pieces. Of what is reached only that is kept which leads to a product or to the
 end, or comes from a product: the rest can as well be done in one piece.
+
+Dimensions that collectives leave free.
+
+A dimension that is gathered gets a part per device, one that is scattered loses
+them, and an all-to-all does both. All others are free.
+
+Dimensions that operations leave free: what of a result takes what of inputs.
+
+An operation can be done piece by piece along a dimension of its result if each
+piece of the result needs only that piece of some operands, and others whole.
+
+Growth of chains: from the collectives of a block to all that joins them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 import heapq
+import math
 
 from jaxlib.mlir import ir
+from jaxlib.mlir.dialects import stablehlo
 
 from lagom_xla.passes.program import mlir
-from lagom_xla.passes.program.slices import dimensions
+from lagom_xla.passes.program.mlir import shape_of
 from lagom_xla.passes.program.slices import implied
 from lagom_xla.passes.program.slices.implied import Cut
 from lagom_xla.passes.program.slices.implied import Cuts
+from lagom_xla.passes.program.slices.implied import reshaped
 from lagom_xla.passes.program.slices.shardings import Shardings
+
+
+def gathered_dim(operation: ir.Operation) -> int | None:
+  """The dimension along which a collective gathers."""
+  for name in ("all_gather_dim", "concat_dimension"):
+    if name in operation.attributes:
+      return _number(operation, name)
+  return None
+
+
+def scattered_dim(operation: ir.Operation) -> int | None:
+  """The dimension along which a collective scatters."""
+  for name in ("scatter_dimension", "split_dimension"):
+    if name in operation.attributes:
+      return _number(operation, name)
+  return None
+
+
+def num_devices(operation: ir.Operation) -> int:
+  """The size of the groups of a collective that changes shapes; else 1."""
+  if operation.name == "stablehlo.all_to_all":
+    return ir.IntegerAttr(operation.attributes["split_count"]).value
+  if operation.name not in (
+    "stablehlo.all_gather",
+    "stablehlo.reduce_scatter",
+  ):
+    return 1
+  elements = [
+    math.prod(shape_of(value) or (1,))
+    for value in (operation.operands[0], operation.results[0])
+  ]
+  return max(elements) // max(min(elements), 1)
+
+
+def of_all_gather(operation: ir.Operation, cut: Cut) -> Cuts | None:
+  """What a piece of an all-gather's result needs; see `operand_cuts`."""
+  if cut.dim != gathered_dim(operation):
+    return _all(operation, cut)
+  return _divided(operation, cut)
+
+
+def of_reduce_scatter(operation: ir.Operation, cut: Cut) -> Cuts:
+  """What a piece of a reduce-scatter's result needs; see `operand_cuts`."""
+  if cut.dim != scattered_dim(operation):
+    return _all(operation, cut)
+  return _multiplied(operation, cut)
+
+
+def of_all_to_all(operation: ir.Operation, cut: Cut) -> Cuts | None:
+  """What a piece of an all-to-all's result needs; see `operand_cuts`."""
+  is_split = cut.dim == scattered_dim(operation)
+  is_joined = cut.dim == gathered_dim(operation)
+  if is_split and is_joined:
+    is_in_blocks = cut.parts % num_devices(operation) == 0
+    return _all(operation, cut) if is_in_blocks else None
+  if is_split:
+    return _multiplied(operation, cut)
+  return _divided(operation, cut) if is_joined else _all(operation, cut)
+
+
+def _divided(operation: ir.Operation, cut: Cut) -> Cuts | None:
+  parts, remainder = divmod(cut.parts, num_devices(operation))
+  return None if remainder else _all(operation, Cut(cut.dim, parts))
+
+
+def _multiplied(operation: ir.Operation, cut: Cut) -> Cuts:
+  parts = cut.parts * num_devices(operation)
+  return _all(operation, Cut(cut.dim, parts))
+
+
+def _all(operation: ir.Operation, cut: Cut) -> Cuts:
+  return (cut,) * len(operation.operands)
+
+
+def _number(operation: ir.Operation, name: str) -> int:
+  return ir.IntegerAttr(operation.attributes[name]).value
+
+
+def operand_cuts(operation: ir.Operation, cut: Cut) -> Cuts | None:
+  """What a piece of an operation's results needs of its operands.
+
+  Args:
+    operation: any.
+    cut: of all its results.
+
+  Returns:
+    For each operand, how it is cut, or None where every piece needs all of it;
+    None where the operation cannot be done in such pieces.
+  """
+  shape = shape_of(operation.results[0]) if len(operation.results) else None
+  if shape is None or cut.dim >= len(shape) or cut.max_pieces(shape) < 2:
+    return None
+  if operation.name in implied.ELEMENTWISE:
+    return _of_elementwise(operation, cut)
+  rule = _RULES.get(operation.name)
+  cuts = rule(operation, cut) if rule else None
+  for operand, operand_cut in zip(operation.operands, cuts or (), strict=False):
+    if operand_cut is None:
+      continue
+    operand_shape = shape_of(operand)
+    if operand_shape is None or operand_cut.max_pieces(operand_shape) < 2:
+      return None
+  return cuts
+
+
+def result_cut(operation: ir.Operation, known: Mapping[int, Cut]) -> Cut | None:
+  """How results are cut where operands are cut.
+
+  Args:
+    operation: any.
+    known: number of an operand -> how it is cut; all others are whole values
+      that could be cut in any way.
+
+  Returns:
+    None where the operation cannot be done with such pieces.
+  """
+  first, cut = next(iter(known.items()))
+  shape = shape_of(operation.results[0]) if len(operation.results) else None
+  operand_shape = shape_of(operation.operands[first])
+  if shape is None or operand_shape is None:
+    return None
+  for candidate in _candidates(operation, cut, operand_shape, shape):
+    cuts = operand_cuts(operation, candidate)
+    if cuts and all(cuts[i] == known_cut for i, known_cut in known.items()):
+      return candidate
+  return None
+
+
+def summed_cuts(
+  operation: ir.Operation, known: Mapping[int, Cut]
+) -> Cuts | None:
+  """What a piece of a sum needs, of a product that adds up over a cut.
+
+  Args:
+    operation: any.
+    known: as of `result_cut`.
+
+  Returns:
+    How both operands are cut; None of what is no such product.
+  """
+  if operation.name != "stablehlo.dot_general" or (
+    "algorithm" in operation.attributes
+  ):
+    return None
+  numbers = _dot_numbers(operation)
+  side, cut = next(iter(known.items()))
+  of_side = (
+    list(numbers.lhs_contracting_dimensions),
+    list(numbers.rhs_contracting_dimensions),
+  )
+  if cut.dim not in of_side[side]:
+    return None
+  index = of_side[side].index(cut.dim)
+  cuts = tuple(Cut(dims[index], cut.parts) for dims in of_side)
+  fits = all(cuts[i] == known_cut for i, known_cut in known.items())
+  return cuts if fits else None
+
+
+def _candidates(
+  operation: ir.Operation,
+  cut: Cut,
+  operand_shape: tuple[int, ...],
+  shape: tuple[int, ...],
+) -> list[Cut]:
+  if operation.name == "stablehlo.reshape":
+    found = reshaped(cut, operand_shape, shape)
+    return [found] if found else []
+  group = num_devices(operation)
+  all_parts = {cut.parts: None, cut.parts * group: None}
+  if cut.parts % group == 0:
+    all_parts[cut.parts // group] = None
+  return [Cut(dim, p) for dim in range(len(shape)) for p in all_parts]
+
+
+def _of_elementwise(operation: ir.Operation, cut: Cut) -> Cuts | None:
+  shape = shape_of(operation.results[0])
+  cuts: list[Cut | None] = []
+  for operand in operation.operands:
+    operand_shape = shape_of(operand)
+    if operand_shape not in (shape, ()):
+      return None
+    cuts.append(cut if operand_shape else None)  # A scalar is for everybody.
+  return tuple(cuts)
+
+
+def _numbers(operation: ir.Operation, name: str) -> list[int]:
+  return list(ir.DenseI64ArrayAttr(operation.attributes[name]))
+
+
+def _same(operation: ir.Operation, cut: Cut) -> Cuts:
+  return (cut,) * len(operation.operands)
+
+
+def _first(operation: ir.Operation, cut: Cut, num: int = 1) -> Cuts:
+  return (cut,) * num + (None,) * (len(operation.operands) - num)
+
+
+def _broadcast(operation: ir.Operation, cut: Cut) -> Cuts | None:
+  dims = _numbers(operation, "broadcast_dimensions")
+  (operand,) = operation.operands
+  if cut.dim not in dims:
+    return (None,)
+  dim = dims.index(cut.dim)
+  sizes, result = shape_of(operand), shape_of(operation.results[0])
+  if sizes is None or result is None:
+    return None
+  is_whole = sizes[dim] == result[cut.dim]
+  return (Cut(dim, cut.parts) if is_whole else None,)
+
+
+def _reshape(operation: ir.Operation, cut: Cut) -> Cuts | None:
+  operand, result = operation.operands[0], operation.results[0]
+  found = reshaped(cut, shape_of(result) or (), shape_of(operand) or ())
+  return (found,) if found else None
+
+
+def _transpose(operation: ir.Operation, cut: Cut) -> Cuts:
+  return (Cut(_numbers(operation, "permutation")[cut.dim], cut.parts),)
+
+
+def _dot(operation: ir.Operation, cut: Cut) -> Cuts | None:
+  numbers = _dot_numbers(operation)
+  of_batch = list(
+    zip(
+      numbers.lhs_batching_dimensions,
+      numbers.rhs_batching_dimensions,
+      strict=True,
+    )
+  )
+  if cut.dim < len(of_batch):
+    lhs, rhs = of_batch[cut.dim]
+    return Cut(lhs, cut.parts), Cut(rhs, cut.parts)
+  free = []
+  for side, batching, contracting in (
+    (0, numbers.lhs_batching_dimensions, numbers.lhs_contracting_dimensions),
+    (1, numbers.rhs_batching_dimensions, numbers.rhs_contracting_dimensions),
+  ):
+    rank = len(shape_of(operation.operands[side]) or ())
+    used = {*batching, *contracting}
+    free += [(side, dim) for dim in range(rank) if dim not in used]
+  side, dim = free[cut.dim - len(of_batch)]
+  taken = Cut(dim, cut.parts)
+  return (taken, None) if side == 0 else (None, taken)
+
+
+def _dot_numbers(operation: ir.Operation) -> stablehlo.DotDimensionNumbers:
+  return stablehlo.DotDimensionNumbers(
+    operation.attributes["dot_dimension_numbers"]
+  )
+
+
+def _reduce(operation: ir.Operation, cut: Cut) -> Cuts:
+  num_inputs = len(operation.operands) // 2
+  rank = len(shape_of(operation.operands[0]) or ())
+  reduced = _numbers(operation, "dimensions")
+  kept = [dim for dim in range(rank) if dim not in reduced]
+  return _first(operation, Cut(kept[cut.dim], cut.parts), num_inputs)
+
+
+def _along_one(operation: ir.Operation, cut: Cut) -> Cuts | None:
+  """Of what joins or sorts along one dimension."""
+  along = ir.IntegerAttr(operation.attributes["dimension"]).value
+  return None if cut.dim == along else _same(operation, cut)
+
+
+def _untouched(operation: ir.Operation, cut: Cut) -> Cuts | None:
+  """Of what takes, or writes to, all of some dimensions."""
+  result = shape_of(operation.results[0]) or ()
+  num = 2 if operation.name == "stablehlo.dynamic_update_slice" else 1
+  for operand in list(operation.operands)[:num]:
+    if (shape_of(operand) or ())[cut.dim] != result[cut.dim]:
+      return None
+  return _first(operation, cut, num)
+
+
+def _pad(operation: ir.Operation, cut: Cut) -> Cuts | None:
+  names = ("edge_padding_low", "edge_padding_high", "interior_padding")
+  if any(_numbers(operation, name)[cut.dim] for name in names):
+    return None
+  return _first(operation, cut)
+
+
+def _reverse(operation: ir.Operation, cut: Cut) -> Cuts | None:
+  return None if cut.dim in _numbers(operation, "dimensions") else (cut,)
+
+
+_RULES = {
+  "sdy.sharding_constraint": _same,
+  "stablehlo.all_gather": of_all_gather,
+  "stablehlo.all_reduce": _same,
+  "stablehlo.all_to_all": of_all_to_all,
+  "stablehlo.broadcast_in_dim": _broadcast,
+  "stablehlo.concatenate": _along_one,
+  "stablehlo.dot_general": _dot,
+  "stablehlo.dynamic_slice": _untouched,
+  "stablehlo.dynamic_update_slice": _untouched,
+  "stablehlo.pad": _pad,
+  "stablehlo.reduce": _reduce,
+  "stablehlo.reduce_scatter": of_reduce_scatter,
+  "stablehlo.reshape": _reshape,
+  "stablehlo.reverse": _reverse,
+  "stablehlo.slice": _untouched,
+  "stablehlo.sort": _along_one,
+  "stablehlo.transpose": _transpose,
+}
+
 
 OPENING = frozenset(["stablehlo.all_gather", "stablehlo.all_to_all"])
 CLOSING = frozenset(
@@ -90,10 +411,10 @@ class Block:
       if self._waits(i, reached, 1 << opening):
         continue
       known = self._known_cuts(i, reached)
-      found = dimensions.result_cut(self.operations[i], known)
+      found = result_cut(self.operations[i], known)
       if not self._stays_on_devices(i, found, known):
         continue
-      if found or dimensions.summed_cuts(self.operations[i], known):
+      if found or summed_cuts(self.operations[i], known):
         reached[i] = found
     kept: set[int] = set()
     for i in sorted(reached, reverse=True):
@@ -118,7 +439,7 @@ class Block:
     while todo:
       i = -heapq.heappop(todo)
       found, *others = asked[i]
-      needed = dimensions.operand_cuts(self.operations[i], found)
+      needed = operand_cuts(self.operations[i], found)
       known = {p: cut for p, cut in enumerate(needed or ()) if cut}
       if others or needed is None:
         continue
@@ -152,9 +473,9 @@ class Block:
     cut = reached[i]
     if cut is None:
       known = self._known_cuts(i, reached)
-      cuts = dimensions.summed_cuts(self.operations[i], known)
+      cuts = summed_cuts(self.operations[i], known)
     else:
-      cuts = dimensions.operand_cuts(self.operations[i], cut)
+      cuts = operand_cuts(self.operations[i], cut)
     assert cuts is not None
     return cuts
 
@@ -220,3 +541,118 @@ class Block:
 
 def _only(kept: Iterable[int], reached: Mapping[int, Cut | None]) -> Reached:
   return {i: reached[i] for i in sorted(kept)}
+
+
+NUM_PIECES = (2, 4, 8)
+
+
+def chains_of(block: Block) -> list[Reached]:
+  """The chains of a block, in program order."""
+  opened = [*_opened(block, _gathered), *_opened(block, _not_gathered)]
+  covered = {i for chain in opened for i in chain}
+  return sorted([*opened, *_closed(block, covered)], key=min)
+
+
+def _opened(
+  block: Block, cuts_of: Callable[[Block, int], list[Cut]]
+) -> list[Reached]:
+  """Chains from collectives on; those that share an operation are one."""
+  chain_of: dict[int, Reached] = {}
+  for opening, name in enumerate(block.names):
+    if name not in OPENING:
+      continue
+    for cut in cuts_of(block, opening):
+      reached = block.forward(opening, cut)
+      names = {block.names[i] for i in reached if i != opening}
+      # Weights that are gathered before they are needed have columns that are
+      # free: that makes no chain.
+      if PRODUCT not in names or (
+        cuts_of is not _gathered and names.isdisjoint(CLOSING)
+      ):
+        continue
+      merged = _merged(reached, chain_of)
+      if _can_be_cut(block, merged):
+        chain_of |= dict.fromkeys(merged, merged)
+        break
+  return list({id(chain): chain for chain in chain_of.values()}.values())
+
+
+def _merged(reached: Reached, chain_of: Mapping[int, Reached]) -> Reached:
+  """With all chains that share an operation; empty if that is cut otherwise."""
+  merged = dict(reached)
+  for i in reached:
+    chain = chain_of.get(i, {})
+    if any(merged.get(j, cut) != cut for j, cut in chain.items()):
+      return {}
+    merged |= chain
+  return merged
+
+
+def _closed(block: Block, covered: set[int]) -> Iterator[Reached]:
+  """Chains from products to a collective that is in no other chain."""
+  for closing, name in enumerate(block.names):
+    if name not in CLOSING or closing in covered:
+      continue
+    for cut in _along(block, closing):
+      reached = block.backward(closing, cut)
+      if _can_be_cut(block, reached):
+        yield reached
+        break
+
+
+def _can_be_cut(block: Block, reached: Reached) -> bool:
+  return (
+    bool(reached)
+    and block.is_independent(reached)
+    and bool(possible(block, reached))
+  )
+
+
+def possible(block: Block, reached: Reached) -> tuple[int, ...]:
+  """The numbers of pieces that every value of a chain can be cut into."""
+  limit = 0
+  for i, cut in reached.items():
+    operation, needed = block.operations[i], block.needed_cuts(i, reached)
+    for value, value_cut in [
+      (operation.results[0], cut),
+      *zip(operation.operands, needed, strict=True),
+    ]:
+      if value_cut is not None:
+        limit = math.gcd(limit, value_cut.max_pieces(shape_of(value) or ()))
+  return tuple(k for k in NUM_PIECES if limit % k == 0)
+
+
+def _gathered(block: Block, opening: int) -> list[Cut]:
+  """The cut of an opening's results along what it gathers."""
+  operation = block.operations[opening]
+  if implied.is_implied(operation):
+    cut = implied.cut_of(operation)
+    return [cut] if cut else []
+  dim = gathered_dim(operation)
+  assert dim is not None
+  return [Cut(dim, num_devices(operation))]
+
+
+def _not_gathered(block: Block, opening: int) -> list[Cut]:
+  gathered = {cut.dim for cut in _gathered(block, opening)}
+  return [cut for cut in _cuts(block, opening) if cut.dim not in gathered]
+
+
+def _along(block: Block, closing: int) -> list[Cut]:
+  """Cuts of a closing's results: first along what it scatters."""
+  operation = block.operations[closing]
+  scattered = scattered_dim(operation)
+  if implied.is_implied(operation):
+    cut = implied.cut_of(operation)
+    scattered = cut.dim if cut else None
+  return sorted(_cuts(block, closing), key=lambda cut: cut.dim != scattered)
+
+
+def _cuts(block: Block, collective: int) -> list[Cut]:
+  """A cut of a collective's result along each dimension.
+
+  Of one that the partitioner shards, every device has a part of each piece.
+  """
+  result = block.operations[collective].results[0]
+  dims = range(len(shape_of(result) or ()))
+  return [Cut(dim, block.shardings.num_shards(result, dim)) for dim in dims]
