@@ -9,8 +9,8 @@ from jaxlib.mlir import ir
 from lagom_xla.passes.program import mlir
 from lagom_xla.passes.program.form import Form
 from lagom_xla.passes.program.form import Outcome
+from lagom_xla.passes.program.slices import chains
 from lagom_xla.passes.program.slices import cut as slices
-from lagom_xla.passes.program.slices import tags
 from lagom_xla.passes.program.strands import keys
 from lagom_xla.passes.program.strands import loop_pairs
 from lagom_xla.passes.program.strands import rotate
@@ -42,7 +42,7 @@ def with_chains_tagged(module: ir.Module) -> ir.Module:
   """A copy of a program whose collectives say which chains they are in."""
   with module.context, ir.Location.unknown():
     copy = mlir.copied(module)
-    tags.tag(copy)
+    chains.tag(copy)
     return copy
 
 

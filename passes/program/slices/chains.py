@@ -8,6 +8,8 @@ every operation of it is free: the tokens that are gathered, or another one,
 such as the batch, along which whole sequences stay together and attention is
 free, too. Values without that dimension, such as weights, are shared by all
 pieces.
+
+Tags on collectives: the chains that they are in, known when scheduled.
 """
 
 from __future__ import annotations
@@ -194,3 +196,31 @@ def _nccl_bytes(collective: ir.Operation) -> int:
     sum(map(num_bytes, values))
     for values in (collective.operands, collective.results)
   )
+
+
+# A frontend attribute: it stays with a collective until it is scheduled.
+CHAIN = "lagom_chain"
+
+
+def tag(module: ir.Module) -> None:
+  """Marks the collectives of all chains with the labels of the chains.
+
+  The frontend attribute `CHAIN` stays with a collective until it is scheduled.
+  Calls are inlined.
+
+  Args:
+    module: a lowered program.
+  """
+  with module.context, ir.Location.unknown():
+    shardings = prepare(module)
+    labels: dict[int, list[str]] = {}
+    collectives: dict[int, ir.Operation] = {}
+    for located in locate(module, shardings):
+      for link in located.links:
+        if implied.kind(link.operation) in reach.COLLECTIVES:
+          labels.setdefault(link.number, []).append(located.chain.label)
+          collectives[link.number] = link.operation
+    for number, of_chains in labels.items():
+      of_all = ",".join(of_chains)
+      mlir.set_frontend_attributes(collectives[number], {CHAIN: of_all})
+    implied.remove_notes(module)

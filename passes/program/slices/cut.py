@@ -33,7 +33,6 @@ from lagom_xla.passes.program.slices import chains as chains_lib
 from lagom_xla.passes.program.slices import implied
 from lagom_xla.passes.program.slices import pieces as pieces_lib
 from lagom_xla.passes.program.slices import reach
-from lagom_xla.passes.program.slices import tags
 from lagom_xla.passes.program.slices.implied import Cut
 from lagom_xla.passes.program.slices.shardings import Shardings
 
@@ -161,7 +160,7 @@ class _Cutting:
           key = f"{self._label}/{j}"
           mlir.set_frontend_attributes(
             copy,
-            {tags.CHAIN: self._label, mlir.COMBINER_KEY: key},
+            {chains_lib.CHAIN: self._label, mlir.COMBINER_KEY: key},
           )
           implied.keep(copy)
       if cut_ is None:

@@ -20,7 +20,6 @@ from lagom_xla.passes.program import rewrite
 from lagom_xla.passes.program.form import Form
 from lagom_xla.passes.program.slices import chains
 from lagom_xla.passes.program.slices import cut as slices
-from lagom_xla.passes.program.slices import tags as tags_lib
 import rewritten
 import sliced_steps as steps
 
@@ -106,7 +105,7 @@ def test_xla_joins_neither_collectives_nor_products_again(
   for kind in ("all-gather", "reduce-scatter", "gemm"):
     assert after[kind] == 4 * before[kind] > 0
   chain_of = {
-    instruction.frontend_attributes.map.get(tags_lib.CHAIN)
+    instruction.frontend_attributes.map.get(chains.CHAIN)
     for computation in cut.computations.values()
     for instruction in computation.instructions
     if collectives.kind_of(instruction) in ("all-gather", "reduce-scatter")
@@ -120,7 +119,7 @@ def test_tags_tell_of_scheduled_collectives_which_chains_they_are_in(
   lowered = steps.lower("scanned", devices=h100s)
   module = steps.module(lowered)
   labels = {chain.label for chain in chains.find(module)}
-  tags_lib.tag(module)
+  chains.tag(module)
   tags = {
     tag
     for computation in scheduled(lowered).computations.values()
@@ -131,7 +130,7 @@ def test_tags_tell_of_scheduled_collectives_which_chains_they_are_in(
 
 
 def _chains_of(instruction: hlo.Instruction) -> list[str]:
-  tag = instruction.frontend_attributes.map.get(tags_lib.CHAIN, "")
+  tag = instruction.frontend_attributes.map.get(chains.CHAIN, "")
   return tag.split(",")
 
 

@@ -27,7 +27,6 @@ from lagom_xla.costs import step as step_lib
 from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes.program.slices import chains as chains_lib
-from lagom_xla.passes.program.slices import tags as chain_tags
 from lagom_xla.search.xla import as_run
 from lagom_xla.search.xla import candidates
 
@@ -201,7 +200,7 @@ def _labelled(
 def _labels(module: hlo.Module, start: hlo.Instruction) -> Sequence[str]:
   inside = collectives_lib.payloads(module, start)
   for operation in (start, *(operation for _, operation in inside)):
-    tags = operation.frontend_attributes.map.get(chain_tags.CHAIN)
+    tags = operation.frontend_attributes.map.get(chains_lib.CHAIN)
     if tags:
       return tags.split(",")
   return ()
