@@ -16,25 +16,130 @@ is within n roundings of float32 of the sum of their magnitudes.
 XLA would join the pieces again. Its combiners keep collectives of different
 `combiner_key`s apart; its dot merger, which joins small products that share an
 operand, sees each piece take the shared one through a barrier of its own.
+
+Pieces of a value: taken out of it, put together, and summed up.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+import functools
+from typing import Any
 
 from jaxlib.mlir import ir
+from jaxlib.mlir.dialects import sdy
 from jaxlib.mlir.dialects import stablehlo
 
 from lagom_xla.passes.program import mlir
 from lagom_xla.passes.program.form import Outcome
 from lagom_xla.passes.program.form import Refusal
 from lagom_xla.passes.program.mlir import num_bytes
+from lagom_xla.passes.program.mlir import shape_of
 from lagom_xla.passes.program.slices import chains as chains_lib
 from lagom_xla.passes.program.slices import implied
-from lagom_xla.passes.program.slices import pieces as pieces_lib
 from lagom_xla.passes.program.slices import reach
+from lagom_xla.passes.program.slices import shardings
 from lagom_xla.passes.program.slices.implied import Cut
 from lagom_xla.passes.program.slices.shardings import Shardings
+
+
+def piece_type(value: ir.Value, cut: Cut, num: int) -> ir.Type:
+  """The type of each of `num` pieces of a value."""
+  sizes = list(shape_of(value) or ())
+  sizes[cut.dim] //= num
+  return _with_shape(value, sizes)
+
+
+def take(
+  value: ir.Value, cut: Cut, num: int, sharding: Any = None
+) -> list[ir.Value]:
+  """The pieces of a value, at the current insertion point.
+
+  Args:
+    value: a tensor whose shape is known.
+    cut: how it is cut.
+    num: of pieces; each of the cut's parts can be divided by it.
+    sharding: of the value and of each piece, so that no data moves.
+  """
+  dim, sizes = cut.dim, list(shape_of(value) or ())
+  type_ = piece_type(value, cut, num)
+  if cut.parts > 1:
+    # (..., tokens, ...) as (..., parts, pieces, tokens of both, ...).
+    size = sizes[dim] // (cut.parts * num)
+    sizes[dim : dim + 1] = [cut.parts, num, size]
+    value = stablehlo.reshape(_with_shape(value, sizes), value)
+    value = _constrained_parts(value, sharding, dim)
+    dim += 1
+  size = sizes[dim] // num
+  pieces: list[ir.Value] = []
+  for j in range(num):
+    starts, limits = [0] * len(sizes), list(sizes)
+    starts[dim], limits[dim] = j * size, (j + 1) * size
+    piece = stablehlo.slice(value, starts, limits, [1] * len(sizes))
+    piece = stablehlo.reshape(type_, piece) if cut.parts > 1 else piece
+    pieces.append(constrained(piece, sharding))
+  return pieces
+
+
+def put_together(
+  pieces: Sequence[ir.Value], cut: Cut, sharding: Any = None
+) -> ir.Value:
+  """The value of which these are the pieces, at the insertion point."""
+  dim, sizes = cut.dim, list(shape_of(pieces[0]) or ())
+  if cut.parts == 1:
+    return constrained(stablehlo.concatenate(pieces, dim), sharding)
+  whole = list(sizes)
+  whole[dim] *= len(pieces)
+  type_ = _with_shape(pieces[0], whole)
+  # Along tokens: XLA moves no more elements a thread than that dimension has.
+  sizes[dim : dim + 1] = [cut.parts, sizes[dim] // cut.parts]
+  in_blocks = [
+    stablehlo.reshape(_with_shape(piece, sizes), piece) for piece in pieces
+  ]
+  together = stablehlo.concatenate(in_blocks, dim + 1)
+  together = _constrained_parts(together, sharding, dim)
+  return constrained(stablehlo.reshape(type_, together), sharding)
+
+
+def add_up(products: Sequence[ir.Operation]) -> ir.Value:
+  """What products over pieces add up to, at the insertion point.
+
+  It is rounded to their type once, as the product of the whole is.
+
+  Args:
+    products: with results of their final type; those become sums in float32
+      where the type is narrower.
+  """
+  result_type: Any = products[0].results[0].type
+  element = result_type.element_type
+  if isinstance(element, ir.BF16Type | ir.F16Type):
+    element = ir.F32Type.get()
+  wide = ir.RankedTensorType.get(result_type.shape, element)
+  for product in products:
+    product.results[0].set_type(wide)
+  total = functools.reduce(stablehlo.add, [p.results[0] for p in products])
+  return total if wide == result_type else stablehlo.convert(result_type, total)
+
+
+def constrained(value: ir.Value, sharding: Any) -> ir.Value:
+  """A value held to a sharding, if there is one."""
+  if sharding is None:
+    return value
+  return sdy.ShardingConstraintOp(value, sharding).result
+
+
+def _constrained_parts(value: ir.Value, sharding: Any, dim: int) -> ir.Value:
+  """A value whose dimension became several, of which the first is sharded."""
+  if sharding is None:
+    return value
+  rank = len(shape_of(value) or ())
+  return constrained(value, shardings.split(sharding, dim, rank))
+
+
+def _with_shape(value: ir.Value, sizes: Sequence[int]) -> ir.Type:
+  type_: Any = value.type
+  return ir.RankedTensorType.get(sizes, type_.element_type)
+
 
 # XLA joins products of which at least one has no more bytes of operands and
 # result than this: the default of its option xla_gpu_dot_merger_threshold_mb
@@ -166,14 +271,14 @@ class _Cutting:
       if cut_ is None:
         (result,) = operation.results
         sharding = self._shardings.of(result)
-        total = pieces_lib.add_up(mlir)
-        total = pieces_lib.constrained(total, sharding)
+        total = add_up(mlir)
+        total = constrained(total, sharding)
         result.replace_all_uses_with(total)
         self._shardings.replace(result, total)
         return
     for copy in mlir:
       for result in copy.results:
-        result.set_type(pieces_lib.piece_type(result, cut_, self._num))
+        result.set_type(piece_type(result, cut_, self._num))
       _set_size(copy, cut_.dim, self._num)
     for i, result in enumerate(operation.results):
       self._pieces[result, cut_] = [copy.results[i] for copy in mlir]
@@ -194,7 +299,7 @@ class _Cutting:
     if cut_ is None:
       return [value] * self._num
     if (value, cut_) not in self._pieces:
-      self._pieces[value, cut_] = pieces_lib.take(
+      self._pieces[value, cut_] = take(
         value, cut_, self._num, self._shardings.of(value)
       )
     return self._pieces[value, cut_]
@@ -206,7 +311,7 @@ class _Cutting:
         with ir.InsertionPoint(operation), operation.location:
           pieces = self._pieces[result, cut_]
           sharding = self._shardings.of(result)
-          whole = pieces_lib.put_together(pieces, cut_, sharding)
+          whole = put_together(pieces, cut_, sharding)
           result.replace_all_uses_with(whole)
           self._shardings.replace(result, whole)
 
