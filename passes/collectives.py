@@ -8,8 +8,6 @@ own (`all-gather-start` / `all-gather-done`), or as an `async-start` /
 the text form abbreviates to `reduce-scatter-start` and the like. Collectives
 are told apart by opcode, never by name.
 
-Groups of devices that collectives join.
-
 XLA spells replica groups in four ways, and one module may hold all of them:
 
     {{0,1},{2,3}}                                      a list
@@ -21,10 +19,6 @@ All of them come out of here as the same thing: a tuple of groups, each a tuple
 of device ids in the order in which XLA joins their data. An id is a place in
 the module's device assignment: JAX puts the devices of a mesh there in the
 mesh's order, so that a permuted mesh does not show in a module's groups.
-
-Collective: the record of one, and what it sends and receives.
-
-`collectives.py` finds them in a module, and says Collective of the record.
 """
 
 from __future__ import annotations

@@ -2,13 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Computations of an HLO module: their instructions, in the order they run.
 
-Iterations that a `while` runs.
-
-XLA writes what it proved into the loop's backend_config (known_trip_count), and
-updates it when it double-buffers, pipelines or peels the loop. Modules from
-before that analysis carry only the loop itself, and pipelining loses the count
-of a loop around pipelined ones; there, the plain counting loop that `lax.scan`
-and `lax.fori_loop` lower to is recognised, in fusions too.
+XLA writes how many trips a `while` makes into its backend_config
+(known_trip_count), and updates it when it double-buffers, pipelines or peels
+the loop. Modules from before that analysis carry only the loop itself, and
+pipelining loses the count of a loop around pipelined ones; there, the plain
+counting loop that `lax.scan` and `lax.fori_loop` lower to is recognised, in
+fusions too.
 """
 
 from __future__ import annotations

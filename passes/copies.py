@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Copies of a module: what moves arrays on streams beside that of kernels.
 
-Host copies: what a step moves between a GPU and its host's memory.
-
 JAX offloads with `jax.device_put` to pinned_host and with the offloading
 policies of `jax.checkpoint`. XLA gives such arrays memory space 5 in their
 layout, S(5) in text, and moves them in one of these forms:
@@ -18,8 +16,6 @@ None is a kernel: the GPU's copy engines move the bytes.
 XLA puts all `copy-start`s of a module on one stream of their own, whichever way
 they go (its stream annotator gives them one operation queue). Of slices, those
 of each direction are taken to follow one another.
-
-Device copies: what a step moves within its GPU's memory beside kernels.
 
 From JAX 0.11 on, XLA starts slices of loops ahead: a fusion that does no more
 than cut a contiguous slice from an array, or write one into it, stands in an

@@ -14,8 +14,6 @@ done's operand.
 
 The graph does not say when two instructions share a buffer: an order that it
 allows can still overwrite a value too soon.
-
-Disjoint sets: what was joined, directly or by way of others, is one set.
 """
 
 from __future__ import annotations

@@ -4,13 +4,9 @@
 
 HLO text goes through jaxlib's own parser; protos are decoded here, because
 jaxlib's loader needs tens of gigabytes for modules with sparse instruction ids.
-What is damaged is reported here (`hlo_damage.py`) and does not fail somewhere
-later.
-
-Damage to an HLO module: what everything else relies on, and is not so.
-
-A proto that decodes may still be cut short or changed. XLA's own verifier
-comes only with jaxlib's loader, which `hlo_source.py` does without.
+A proto that decodes may still be cut short or changed, and XLA's own verifier
+comes only with that loader: what everything else relies on is checked here, and
+does not fail somewhere later.
 """
 
 from __future__ import annotations

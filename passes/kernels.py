@@ -7,18 +7,14 @@ fusion, a library call, a copy. This pass says which instructions launch one,
 what kind it is, how many floating-point operations it does and how many bytes
 it moves. It says nothing about time; that is for the cost model.
 
-Content of a fusion: what it shares with those of other compiles.
-
 Whatever XLA's options say, most kernels of a program come out the same, down to
 the ids inside them. Their names, where they stand and the lines that they were
 written in differ, and say nothing of what they do.
 
-XLA's own estimates of what instructions take, as it writes them down.
-
 Asked to (xla_gpu_collect_cost_model_stats), XLA's cost models write what they
-believe into the backend_config of kernels and collectives, as a list of
-entries called `reification_cost`. The entry "sol" is of the speed-of-light
-model, by which its scheduler decides.
+believe into the backend_config of kernels and collectives, as a list of entries
+called `reification_cost`. The entry "sol" is of the speed-of-light model, by
+which its scheduler decides.
 """
 
 from __future__ import annotations
@@ -170,7 +166,7 @@ class Kernel:
       it lies), "row-reduction" (along the innermost dimension),
       "column-reduction" (across it), or "transpose" (another dimension
       becomes innermost); the costliest of what it holds. "memcpy" is no kernel
-      (`kernel_work/memcpys.py`).
+      (`memory_access.py`).
     is_backward: whether it is the gradient of a fused attention.
     element_type: HLO element type of the first matrix operand, or of the
       result.

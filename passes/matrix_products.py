@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""What a GPU multiplies for a matrix product: which numbers, and how often.
+"""Matrix products inside a kernel: their shapes, in which numbers, how often.
 
 XLA multiplies f32 by tensor cores, as TF32, unless the program asks for more:
 jax.lax.Precision.HIGHEST and the algorithm F32_F32_F32 take all bits, which no
@@ -8,15 +8,12 @@ tensor core does. Algorithms such as BF16_BF16_F32_X3 cut each number in parts
 of fewer bits, and multiply those. Complex numbers are pairs of reals of half
 their bits, by the same rules (GetBlasComputationType).
 
-The matrix products inside a kernel, by shape.
-
 A kernel may hold them as `dot`s in a fusion, as a library call that keeps its
 dimension numbers in backend_config, as a grouped product, or as a convolution,
 which is a product in its implicit-GEMM form.
 
-Fused attention: library calls that multiply queries, keys and values.
-
-How many scores there are, and which of them a mask leaves out, is in a call's
+Fused attention multiplies queries, keys and values in one library call. How
+many scores there are, and which of them a mask leaves out, is in a call's
 attributes: in cuDNN's config (JAX's fused_attention_stablehlo.py writes it),
 and in those of Transformer Engine, where masks have the numbers of
 NVTE_Mask_Type (transformer_engine/fused_attn.h). Others show shapes alone.

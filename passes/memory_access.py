@@ -1,22 +1,17 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Scatters: how many updates they make, and which may meet in one place.
+"""Memory access of a kernel: what it reads and writes, and in which order.
+
+A fusion computes only what its results depend on: of an operand that it slices
+it reads the slice, and an array that it updates in place it neither reads nor
+writes outside the update. So its values are followed back from its root.
 
 XLA runs a scatter with a thread for each element of its updates. Where an index
 may occur twice each thread updates memory atomically. `unique_indices` on JAX's
 `.at[].add` promises that none does.
 
-Wanted elements: what a fusion's results depend on of each of its values.
-
-A fusion computes only those: of an operand that it slices it reads the slice,
-and an array that it updates in place it neither reads nor writes outside the
-update. So its values are followed back from its root.
-
-Pattern of access: in which order a kernel goes through memory.
-
-Threads that XLA launches for a fusion that goes through memory in order.
-
-A thread computes four neighbouring elements, or one where XLA cannot vectorize
+Of a fusion that goes through memory in order a thread computes four
+neighbouring elements, or one where XLA cannot vectorize
 (xla/service/gpu/hlo_fusion_analysis.cc and gpu_fusible.cc): in an update in
 place, beside operations that are calls, and in a loop over a concatenation of
 more than ten operands. Where a concatenation has an emitter of its own
@@ -26,21 +21,15 @@ along the dimension; XLA of 2024 gave it one. Few bytes per thread keep little
 of the memory's bandwidth in flight, so such kernels are bound by how fast
 threads come and go.
 
-Memcpys: slices that stand in a schedule as kernels and are none.
-
-A slice that a fusion only cuts from an array, or writes into one, XLA moves by
-a memcpy on the compute stream if it lies in one piece that begins where is
-known ahead, as that of a loop's layer does. XLA notes before fusion where it
-begins in each trip (dynamic_slice_annotator.cc). After scheduling, fusions of
-nothing but noted slices become custom ones with a copy inside, on GPUs from
-Ampere on; slices outside fusions get one of their own before that. So does JAX
-0.10.2 (fusion_dynamic_memcpy_rewriter.cc, here by its rules). Later ones choose
-the same before scheduling, and start them ahead (`passes/device_copies.py`).
-
-Memory access of a kernel: what it reads and writes, and in which order.
-
-A fusion reads what its results depend on (`wanted_elements.py`); of an array
-that it updates in place it writes the update.
+Some slices stand in a schedule as kernels and are none. A slice that a fusion
+only cuts from an array, or writes into one, XLA moves by a memcpy on the
+compute stream if it lies in one piece that begins where is known ahead, as that
+of a loop's layer does. XLA notes before fusion where it begins in each trip
+(dynamic_slice_annotator.cc). After scheduling, fusions of nothing but noted
+slices become custom ones with a copy inside, on GPUs from Ampere on; slices
+outside fusions get one of their own before that. So does JAX 0.10.2
+(fusion_dynamic_memcpy_rewriter.cc, here by its rules). Later ones choose the
+same before scheduling, and start them ahead (`passes/copies.py`).
 """
 
 from __future__ import annotations

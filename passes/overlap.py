@@ -6,14 +6,12 @@ The unit of Lagom (arXiv 2602.20656, section 3.1) is an *overlap*: M kernels,
 serialised on the compute stream, beside N collectives, serialised on the
 communication stream. In a schedule, each async collective has a window, from
 its start to its done. Windows that intersect share kernels or follow each other
-on the communication stream, so they are tuned together: an overlap is a
-maximal chain of intersecting windows in one computation, with the kernels
-inside it. Kernels of a loop, call or branch inside a window count too.
+on the communication stream, so they are tuned together: an overlap is a maximal
+chain of intersecting windows in one computation, with the kernels inside it.
+Kernels of a loop, call or branch inside a window count too.
 
 Collectives whose window holds no kernel form overlaps with M = 0; they are
 fully exposed.
-
-Launches: the kernels of a whole module, in the order of its schedule.
 
 Another schedule of the same module launches mostly the same kernels, which need
 not be looked at again.

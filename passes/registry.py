@@ -16,16 +16,12 @@ A pass that returns a module makes jaxlib 0.10.2 forget which inputs were
 donated (`keeps_donation`); passes that only read return None and are harmless
 everywhere.
 
-HLO passes through the CUDA plugin's C API, for ahead-of-time compiles.
-
-`jax.extend.xla` of JAX 0.10.2 reaches a plugin only through a live client, so
-a machine without a GPU never gets its passes called. The plugin exports the
-same extension of the PJRT C API to any caller: PJRT_Xla_Transform_Extension
+`jax.extend.xla` of JAX 0.10.2 reaches a plugin only through a live client, so a
+machine without a GPU never gets its passes called. The plugin exports the same
+extension of the PJRT C API to any caller: PJRT_Xla_Transform_Extension
 (openxla/xla, xla/pjrt/c/pjrt_c_api_xla_transform_extension.h), extension type
 24, version 1. The structures below are that header's. JAX 0.11 and later do
-this themselves; `registry.py` decides which way to go.
-
-Donated inputs: whether a rewrite may be handed to XLA without losing them.
+this themselves.
 
 An executable that donates writes its results over its inputs. JAX 0.10.2
 forgets which inputs those are as soon as a pass returns a module, changed or

@@ -5,5 +5,5 @@
 JAX processes in two network namespaces run real collectives beside real
 compute. The link between them has a limited rate, so that there is something
 to hide; and XLA:CPU hides it where a collective stands behind a product
-(`lagom_xla.passes.schedule.behind_products`).
+(`benchmarks.live.cpu.behind_products`).
 """

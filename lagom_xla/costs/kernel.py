@@ -5,10 +5,10 @@
 Matrix products take what `gemm` predicts, and never less than their bytes: what
 is fused into a product can read much more than its operands. Attention and
 convolutions take their operations at a share of the peak, or their bytes. What
-a product multiplies goes by its precision (`kernel_work/arithmetic.py` of
-passes), and none of f32 of which all bits count is faster than the GPU's f32
-without tensor cores. `fusion` has the time of every other kernel, `scatter`
-what updates of one place add to it.
+a product multiplies goes by its precision (`matrix_products.py` of passes), and
+none of f32 of which all bits count is faster than the GPU's f32 without tensor
+cores. `fusion` has the time of every other kernel, `scatter` what updates of
+one place add to it.
 
 XLA estimates kernels too (xla_gpu_collect_cost_model_stats, entry "sol"). Its
 products come from the table that `gemm` is fitted to, but read as a product's

@@ -4,7 +4,7 @@
 
 A combined collective moves several arrays; each of them is a part that could
 be alone. Which parts XLA combines, and up to which threshold, is the rule of
-`passes/combine/rule.py`; here it is applied to the parts of a schedule.
+`passes/combine/table.py`; here it is applied to the parts of a schedule.
 """
 
 from __future__ import annotations

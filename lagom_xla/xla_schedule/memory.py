@@ -4,8 +4,8 @@
 
 The latency-hiding scheduler starts collectives later, or orders kernels
 otherwise, to hold no more beside arguments and results than the memory limit
-(`passes/schedule/memory_limit.py`). How much a schedule needs is estimated
-(`live_bytes`), so that one close to the limit counts as short of memory.
+(`passes/schedule/memory.py`). How much a schedule needs is estimated
+(`memory`), so that one close to the limit counts as short of memory.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Combining: which collectives become one, and the pass that makes it so.
 
-`table` has XLA's combiners, `rule` what they combine, `combinable` the
-collectives of a module that could be combined.
+`table` has XLA's combiners and their rule, `combinable` the collectives of a
+module that could be combined.
 
 from lagom_xla.passes import combine
 

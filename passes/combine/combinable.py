@@ -5,17 +5,16 @@
 They are read from a module before XLA's combiners (PRE_SCHEDULER), where each
 has a *label*: the name of its instruction, which is the same in every compile
 of a module by one version of JAX. An instruction there that has several arrays
-already counts as that many, as `split` writes it: NAME.0, NAME.1 and so on.
+already counts as that many, as `split_apart` writes it: NAME.0, NAME.1 and so
+on.
 
-Members of a group agree in their traits (`rule`), and none depends on another;
+Members of a group agree in their traits (`table`), and none depends on another;
 nor may two groups wait for each other, as {a, d} and {b, c} would where b needs
 a and d needs c.
 
 An all-reduce of an all-reduce, over rows and then over columns of devices, is
 no candidate: XLA folds the two into one over all devices before its combiners
 run, and nothing on that one says which two it was.
-
-Integers of a partitioned module, as each device computes them.
 
 XLA's partitioner writes one program for all devices, which finds its place by
 arithmetic on `partition-id`: a multiple of it, a quotient and a remainder on a
@@ -24,8 +23,6 @@ every time, so it can be worked out here for all devices at once.
 
 Only what depends on `partition-id` and on constants can be: a value that comes
 from a parameter, such as a loop's counter, is not known.
-
-All-reduces of which each device keeps its own shard only.
 
 XLA's partitioner writes the reduction of a sharded gradient as an all-reduce
 and a `dynamic-slice` that takes the device's shard. Between PRE_SCHEDULER and
@@ -50,7 +47,7 @@ xla_gpu_enable_pipelined_reduce_scatter. (Two other means do not work: an
 optimization barrier after each reduce-scatter stays until after scheduling, and
 a control dependence keeps XLA's combiner from combining.)
 
-Rewrite pass that splits collectives of several arrays, one for each array.
+Collectives of several arrays are split, one for each array:
 
     both = (f32[8], f32[4]) all-reduce(x, y)
     a = get-tuple-element(both), index=0

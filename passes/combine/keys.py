@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rewrite pass that has XLA combine given groups, by one key per group.
 
-XLA's combiners join collectives up to a size in bytes (`rule`). They also look
-at the frontend attribute `combiner_key`, and join only those whose
-keys are equal. So a pass that gives each group a key, under thresholds that no
-module reaches, decides for each collective on its own:
+XLA's combiners join collectives up to a size in bytes (`table`). They also look
+at the frontend attribute `combiner_key`, and join only those whose keys are
+equal. So a pass that gives each group a key, under thresholds that no module
+reaches, decides for each collective on its own:
 
     groups = (("all-gather", "all-gather.1"),)      # the others stay alone
     bytes_ = combine.rewrite(module, groups)         # at PRE_SCHEDULER

@@ -3,8 +3,8 @@
 """Rewrite pass that combines collectives itself, without XLA's combiners.
 
 XLA's CPU backend looks at no combiner keys, and combines all-reduces before any
-pass can see them. Here collectives of several arrays are first taken apart
-(`split`), and then those of each group become one:
+pass can see them. Here collectives of several arrays are first taken apart, and
+then those of each group become one:
 
     a = f32[8] all-reduce(x)
     b = f32[4] all-reduce(y)

@@ -1,11 +1,9 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The table of XLA's combiners: kinds, options, defaults and bytes.
+"""XLA's combiners: kinds, options and defaults, and what they combine.
 
 A combiner joins collectives of its kind until the joint one would pass a
-threshold in bytes, or one in their count that holds for all kinds (`rule`).
-
-The rule of XLA's combiners: what they combine, and up to which size.
+threshold in bytes, or one in their count that holds for all kinds.
 
 Combining makes one collective of several: one launch, one wait, for all of
 their arrays. Collectives may be combined when they do the same to different

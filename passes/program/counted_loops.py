@@ -1,9 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Counted loops: while loops whose number of trips their conditions tell.
-
-FLOPs of the products in an operation, which hide communication.
-"""
+"""Counted loops: while loops whose number of trips their conditions tell."""
 
 from __future__ import annotations
 

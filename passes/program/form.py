@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The form of a program: how it is rewritten before XLA sees it, as data.
 
-The outcome of a program pass: what it did, what it left alone, and why.
+And the outcome of a pass: what it did, what it left alone, and why.
 """
 
 from __future__ import annotations

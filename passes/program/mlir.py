@@ -1,22 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Dependence among the operations of a block, nested regions included.
-
-Communication of a program, written out or left to XLA's partitioner.
-
-Effects: what must neither move nor run another number of times.
-
-Tensors: the shapes and sizes of a program's values.
-
-Frontend attributes: text on an operation that XLA hands on with it.
-
-The place of an operation, as a user knows it.
-
-Functions of a module, and who calls them.
-
-Copies of programs, for a pass to rewrite.
-
-Inlining of calls.
+"""StableHLO as the passes read it: dependence, effects, places, functions.
 
 JAX lowers what a scan calls, an inner jit and `remat` to calls of private
 functions. Operations can only be moved and merged where they stand side by
@@ -142,7 +126,7 @@ _EFFECTFUL = frozenset(
 def first_effect(operation: ir.Operation) -> str | None:
   """The first effect of an operation or of the regions in it, in words.
 
-  Calls are inlined before (`inline.py`): what they call is not looked into.
+  Calls are inlined before (`inline_all`): what they call is not looked into.
 
   Returns:
     Such as "the host callback xla_ffi_python_cpu_callback, which has side

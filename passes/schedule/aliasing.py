@@ -2,22 +2,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Buffers: which values may share one, and who reads and writes it.
 
-XLA gives each array a buffer, but some arrays the same one (`sharing.py`). It
-checked that the old contents are no longer needed when the new ones are
-written, for the order in which it scheduled the instructions. Another order has
-to be checked again, and this module says what to look at:
+XLA gives each array a buffer, but some arrays the same one. It checked that the
+old contents are no longer needed when the new ones are written, for the order
+in which it scheduled the instructions. Another order has to be checked again,
+and this module says what to look at:
 
     buffers = aliasing.of(module)
     access = buffers.access(computation, instruction)
     access.reads, access.writes         # buffers, as numbers
 
-Leaves: the arrays of a module, each with a number.
-
 An instruction's value is an array or a tuple of arrays and tuples; its leaves
 are the arrays in it, in the order of its shape. Starts of asynchronous
 operations hold their operands beside their results.
-
-Sharing: which arrays of a module XLA may put into one buffer.
 
 What a tuple holds is what was put in, a loop carries its state in place, a
 dynamic-update-slice writes into its operand, and a donated input becomes an

@@ -14,13 +14,10 @@ Each strand's order is XLA's, or the one that starts its next collective first;
 the best of the four pairs counts. Blocks do not overlap, so the true timeline
 of an order may be shorter or longer: replay it before it is used.
 
-Strands of a scheduled loop's body: instructions that never meet.
-
-What a trip changes and what depends on it is of one strand with all that it
-meets. What depends on no such value, as weights and counters do not, is of the
-strand that alone uses it; what several use is of none.
-
-Units of a loop's body: its kernels and collectives, of two strands.
+Strands are instructions that never meet. What a trip changes and what depends
+on it is of one strand with all that it meets. What depends on no such value, as
+weights and counters do not, is of the strand that alone uses it; what several
+use is of none.
 
 A unit is the id of an instruction that launches a kernel or starts collectives.
 What must come before what is told by dependences and by buffers.

@@ -7,8 +7,6 @@ in an array a slice begins, nor which of several kernels between two starts,
 dones or loops comes first: XLA breaks ties among equals by what a module that
 was written down does not tell (`compile/fused.py`), and a step takes as long
 either way.
-
-What of a module as XLA wrote it runs by itself, and in which order.
 """
 
 from __future__ import annotations

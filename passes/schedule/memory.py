@@ -1,23 +1,21 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The memory limit: what a schedule may hold beside arguments and results.
+"""Memory of a schedule: XLA's limit, the peak, and what is computed again.
 
-XLA's scheduler keeps to it, and the rematerialization after that goes by it
-(GetSchedulerMemoryLimit in xla/service/gpu/gpu_hlo_schedule.cc):
+XLA's scheduler keeps to a limit, and the rematerialization after that goes by
+it (GetSchedulerMemoryLimit in xla/service/gpu/gpu_hlo_schedule.cc):
 
     limit = (base - arguments and results) * slop factor
 
 Ahead of time the base is 80 % of the device's memory. In the process that
 trains it is what JAX's allocator may take, with nothing off: 75 % of the
-device's memory, or XLA_PYTHON_CLIENT_MEM_FRACTION of it
-(jaxlib/py_client.cc).
+device's memory, or XLA_PYTHON_CLIENT_MEM_FRACTION of it (jaxlib/py_client.cc).
 
-Device memory that a schedule needs at its peak, estimated.
-
-A buffer is live from the first to the last instruction that touches it. A
-computation's parameters and result are live all the time and belong to its
-caller. The buffers of a loop's body are live while it runs. At each place of
-the schedule the live buffers are summed; the largest sum is the peak.
+The peak is an estimate. A buffer is live from the first to the last instruction
+that touches it. A computation's parameters and result are live all the time and
+belong to its caller. The buffers of a loop's body are live while it runs. At
+each place of the schedule the live buffers are summed; the largest sum is the
+peak.
 
 Before a result of the step is written that no input was donated to, its buffer
 holds other arrays that fit (MaybeAssignBuffer in
@@ -27,12 +25,10 @@ XLA packs buffers into one allocation and loses a little to gaps, and it lets a
 kernel write its result where an operand that is no longer needed stood. So this
 is an estimate, for one order of a module against another.
 
-Rematerialization: what XLA computes again where memory is short.
-
 XLA schedules a module, and then, if the schedule's peak is over the memory
-limit (`schedule/memory_limit.py`), computes some values again later in place of
-keeping them (HloRematerialization in xla/service/gpu/gpu_compiler.cc). Passes
-see the schedule before that; what runs is the module of a compile to the end.
+limit, computes some values again later in place of keeping them
+(HloRematerialization in xla/service/gpu/gpu_compiler.cc). Passes see the
+schedule before that; what runs is the module of a compile to the end.
 """
 
 from __future__ import annotations

@@ -9,8 +9,6 @@ An order names every instruction of its computation. A few names would do to say
 what moved, but not to notice that XLA made another schedule to move it in: an
 order holds for the very instructions that it names, and is refused for others.
 
-Proofs that a module computes what it did, in another order.
-
 XLA takes a rewritten schedule as it is: where two arrays share a buffer, an
 order that looks fine can overwrite a value that is still needed, without an
 error. So an order is proved here before it is handed over:
@@ -62,7 +60,7 @@ def check_memory(before: hlo.Module, after: hlo.Module, limit: int) -> None:
     before: as XLA scheduled it.
     after: the same instructions, in another order.
     limit: the most bytes that it may need at its peak, by the estimate of
-      `live_bytes`, unless the old order needs as much.
+      `memory`, unless the old order needs as much.
 
   Raises:
     ScheduleError: it needs more.

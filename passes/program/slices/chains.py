@@ -8,8 +8,6 @@ every operation of it is free: the tokens that are gathered, or another one,
 such as the batch, along which whole sequences stay together and attention is
 free, too. Values without that dimension, such as weights, are shared by all
 pieces.
-
-Tags on collectives: the chains that they are in, known when scheduled.
 """
 
 from __future__ import annotations

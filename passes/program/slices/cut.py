@@ -16,8 +16,6 @@ is within n roundings of float32 of the sum of their magnitudes.
 XLA would join the pieces again. Its combiners keep collectives of different
 `combiner_key`s apart; its dot merger, which joins small products that share an
 operand, sees each piece take the shared one through a barrier of its own.
-
-Pieces of a value: taken out of it, put together, and summed up.
 """
 
 from __future__ import annotations
@@ -258,7 +256,7 @@ class _Cutting:
       if operation.name == reach.PRODUCT and self._may_be_merged(link):
         operands = _apart(operands)
       copies = [operation.clone().operation for _ in range(self._num)]
-      for j, copy in enumerate(mlir):
+      for j, copy in enumerate(copies):
         for i, of_operand in enumerate(operands):
           copy.operands[i] = of_operand[j]
         if implied.kind(copy) in reach.COLLECTIVES:
@@ -271,17 +269,17 @@ class _Cutting:
       if cut_ is None:
         (result,) = operation.results
         sharding = self._shardings.of(result)
-        total = add_up(mlir)
+        total = add_up(copies)
         total = constrained(total, sharding)
         result.replace_all_uses_with(total)
         self._shardings.replace(result, total)
         return
-    for copy in mlir:
+    for copy in copies:
       for result in copy.results:
         result.set_type(piece_type(result, cut_, self._num))
       _set_size(copy, cut_.dim, self._num)
     for i, result in enumerate(operation.results):
-      self._pieces[result, cut_] = [copy.results[i] for copy in mlir]
+      self._pieces[result, cut_] = [copy.results[i] for copy in copies]
 
   def _may_be_merged(self, product: chains_lib.Link) -> bool:
     """Whether XLA's dot merger looks at the pieces of a product."""

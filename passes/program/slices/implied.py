@@ -5,24 +5,18 @@
 Each is noted on the sharding constraint that stands where the collective will.
 Notes are attributes, so that they stay with an operation that is cloned.
 
-Cuts of values: a dimension, and how the pieces lie along it.
+A dimension that is cut consists of `parts` blocks of one size, and piece j
+holds the j-th piece of every block. A gathered sequence has a part per device,
+so that its piece j is what gathering piece j of every device's own tokens
+gives. A single part is cut in pieces that lie one after the other.
 
-A dimension consists of `parts` blocks of one size, and piece j holds the j-th
-piece of every block. A gathered sequence has a part per device, so that its
-piece j is what gathering piece j of every device's own tokens gives. A single
-part is cut in pieces that lie one after the other.
+Products, or constraints, need what is sharded whole. A gather is noted on the
+constraint that asks for it. Where the program has none before a product, one is
+put in.
 
-Elementwise operations: all dimensions of them are free.
-
-Implied gathers: where products, or constraints, need what is sharded whole.
-
-A gather is noted on the constraint that asks for it. Where the program has none
-before a product, one is put in.
-
-Implied sums over devices: products over a dimension that is sharded.
-
-Each device has a part of the sum. The reduce-scatter or all-reduce behind is
-noted on a constraint; where the program has none there, one is put in.
+Where a product contracts over a sharded dimension each device has a part of the
+sum. The reduce-scatter or all-reduce behind is noted on a constraint; where the
+program has none there, one is put in.
 """
 
 from __future__ import annotations

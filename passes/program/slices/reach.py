@@ -7,17 +7,13 @@ it, through the operations of one block, as far as they can be done in the same
 pieces. Of what is reached only that is kept which leads to a product or to the
 end, or comes from a product: the rest can as well be done in one piece.
 
-Dimensions that collectives leave free.
+Collectives leave dimensions free: one that is gathered gets a part per device,
+one that is scattered loses them, and an all-to-all does both. All others are
+free.
 
-A dimension that is gathered gets a part per device, one that is scattered loses
-them, and an all-to-all does both. All others are free.
-
-Dimensions that operations leave free: what of a result takes what of inputs.
-
-An operation can be done piece by piece along a dimension of its result if each
-piece of the result needs only that piece of some operands, and others whole.
-
-Growth of chains: from the collectives of a block to all that joins them.
+Another operation can be done piece by piece along a dimension of its result if
+each piece of the result needs only that piece of some operands, and others
+whole.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
 
 `merge` makes one loop of two. Which two those are, of two micro-batches that a
 program writes side by side, is the choice of `loop_pairs`. Where a program
-loops over micro-batches (`micro_batch_loop`), `rotate` puts a backward pass
-beside the next forward pass, and `paired_trips` two trips beside each other.
-`keys` keeps XLA from combining what two strands communicate.
+loops over micro-batches, `rotate` puts a backward pass beside the next forward
+pass, by its `stages`, or two trips beside each other. `keys` keeps XLA from
+combining what two strands communicate.
 """

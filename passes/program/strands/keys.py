@@ -22,17 +22,16 @@ gain 4 to 14 %, from 1024 to 8192 tokens; merged loops gain 2 to 8 % at 8192
 tokens, and lose 0 to 7 % below, where one collective of both strands takes much
 less than two.
 
-Membership: the strand that each operation of a block belongs to.
-
-It follows from what an operation depends on, not from names. Strands begin at
-*sources*. In a loop's body those are the values that change from trip to trip,
-counters aside; values that meet in an operation are one source, and arrays that
-only one strand reads, such as what it saved for its backward pass, belong to
-it. In any other block they are the slices that micro-batches are taken by:
-slices of one array, on each of which alone as many products depend as on each
-other one. (Layers cut their weights out of one array too, but all that follows
-the first depends on several of them.) An operation that depends on one source
-alone, however many weights and counters it needs, is of that strand.
+The strand of an operation follows from what an operation depends on, not from
+names. Strands begin at *sources*. In a loop's body those are the values that
+change from trip to trip, counters aside; values that meet in an operation are
+one source, and arrays that only one strand reads, such as what it saved for its
+backward pass, belong to it. In any other block they are the slices that
+micro-batches are taken by: slices of one array, on each of which alone as many
+products depend as on each other one. (Layers cut their weights out of one array
+too, but all that follows the first depends on several of them.) An operation
+that depends on one source alone, however many weights and counters it needs, is
+of that strand.
 """
 
 from __future__ import annotations

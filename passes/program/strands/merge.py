@@ -6,12 +6,9 @@ XLA schedules every loop body by itself, and nothing moves across a loop's
 border. So what one loop communicates can only hide under what another computes
 if both are in one body. XLA's scheduler then interleaves the two by itself.
 
-Alignment of two sequences of loops: which of one runs beside which of other.
-
-Both sequences keep their order, as each loop needs the one before it; so the
-pairs must not cross. Only loops with the same number of trips can become one.
-
-Shared loops: those of two stages, merged pair by pair in their order.
+Two sequences of loops are aligned. Both keep their order, as each loop needs
+the one before it; so the pairs must not cross. Only loops with the same number
+of trips can become one.
 """
 
 from __future__ import annotations

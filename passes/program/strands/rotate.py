@@ -1,8 +1,9 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Rotation of gradient accumulation: a backward pass beside the next forward.
+"""Gradient accumulation: micro-batches of a loop that run beside each other.
 
-A loop over micro-batches runs a trip's forward pass, then its backward pass:
+A rotated loop runs a backward pass beside the next forward pass. A loop over
+micro-batches runs a trip's forward pass, then its backward pass:
 
     for m in 0 .. N-1:  F(m); B(m)
 
@@ -13,33 +14,21 @@ which is the same as
 where B(m) and F(m + 1) need nothing of each other. Their loops over layers
 become one, and XLA's scheduler runs what one communicates under what the other
 computes (DHelix, arXiv 2411.15871). What the first product of a layer gathers
-is gathered while the layer before computes (`prefetch.py`). Residuals of two
-micro-batches are alive while they share a loop. The order in which gradients
-are added up stays.
+is gathered while the layer before computes. Residuals of two micro-batches are
+alive while they share a loop. The order in which gradients are added up stays.
 
-A copy of a trip, or of some of its operations, outside of its loop.
-
-A new loop that counts in the carry in which another one counted.
-
-XLA moves a slice by a memcpy, from JAX 0.11 on beside kernels, where the carry
-that its loop's condition compares says which slice it is
+A new loop counts in the carry in which the old one counted. XLA moves a slice
+by a memcpy, from JAX 0.11 on beside kernels, where the carry that its loop's
+condition compares says which slice it is
 (ResolveFunctionalDependencyOnInductionVariable, ir_emission_utils.cc). Told by
 any other carry it takes a kernel.
-
-The loop over micro-batches: where a program accumulates gradients.
-
-Prefetch of what a loop's trips gather, one trip ahead.
 
 The first collective of a body has nothing to hide under: all products wait for
 it. What it gathers may be known a trip before, though: a recomputed layer's
 residual, or weights, which the counter picks from what no trip changes.
 
-A rotated loop, written from a loop and the stages of its trips.
-
-Pairs of trips of the loop over micro-batches, side by side.
-
-A loop over micro-batches runs one of them in each trip. Two that stand in one
-trip need nothing of each other but the sum that both add to:
+Trips are also paired: two micro-batches that stand in one trip need nothing of
+each other but the sum that both add to:
 
     for m in 0, 2, 4 ..:  F(m) and F(m + 1);  B(m) and B(m + 1)
 
@@ -381,7 +370,7 @@ def rotate_stages(loop: counted_loops.CountedLoop, stages: Stages) -> int:
 
 
 def gather_ahead(loops: Iterable[counted_loops.CountedLoop]) -> None:
-  """Rotates loops that two strands share by what they gather (`prefetch.py`).
+  """Rotates loops that two strands share by what they gather, one trip ahead.
 
   Args:
     loops: the inner ones of nested loops first.

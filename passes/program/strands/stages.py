@@ -21,13 +21,9 @@ dots), not off names:
   to carry across. For unrolled layers that is the whole forward pass, as the
   backward pass works more.
 
-A trip's body: which of its operations and carries need which others.
-
-The crossing between two stages: what the later takes from the earlier.
-
-What crosses is kept from one trip to the next, as residuals of a forward pass
-are. What costs next to nothing to compute again, such as a slice of the batch
-or a constant, does not cross.
+What crosses from the earlier stage to the later is kept from one trip to the
+next, as residuals of a forward pass are. What costs next to nothing to compute
+again, such as a slice of the batch or a constant, does not cross.
 """
 
 from __future__ import annotations

@@ -107,7 +107,7 @@ def align(
     step: as XLA schedules it.
     configuration: the NCCL setting of each of its tuning keys.
     peak_bytes: the most memory that an order may need by the estimate of
-      `live_bytes`, unless XLA's order needs as much; None allows any.
+      `memory`, unless XLA's order needs as much; None allows any.
 
   Returns:
     The step itself where no other order gains.
