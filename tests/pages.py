@@ -18,8 +18,8 @@ from commands import write_steps
 from lagom_xla.costs import uncertainty
 from lagom_xla.costs.replay import recorder
 from lagom_xla.costs.replay import timeline
-from lagom_xla.report.page import drawing
-from lagom_xla.report.page import story as story_lib
+from lagom_xla.report.page import contents
+from lagom_xla.report.page import report as report_lib
 
 NUM_KERNELS = 60_000
 
@@ -73,7 +73,7 @@ class Tuned:
     return Page(self.page.read_text())
 
 
-def draw_long_step() -> story_lib.Picture:
+def draw_long_step() -> report_lib.Picture:
   """A step of 60,000 kernels, as a module of 170,000 instructions has them."""
   slices, now_us = [], 0.0
   for index in range(NUM_KERNELS):
@@ -98,7 +98,7 @@ def draw_long_step() -> story_lib.Picture:
     exposed_us={},
     slowdown_us={},
   )
-  return drawing.picture("before", recorded, replayed, {})
+  return contents.picture("before", recorded, replayed, {})
 
 
 def tune(place: pathlib.Path) -> Tuned:

@@ -15,8 +15,8 @@ from lagom_xla import errors
 if TYPE_CHECKING:
   from lagom_xla.costs import step as step_lib
   from lagom_xla.profiling import profile as profile_lib
-  from lagom_xla.report.page import story as story_lib
-  from lagom_xla.report.trace import events as events_lib
+  from lagom_xla.report import trace as trace_lib
+  from lagom_xla.report.page import report
   from lagom_xla.tuner import tuning as tuning_lib
 
 
@@ -83,17 +83,17 @@ def of_inspection(
   """
   if not (arguments.report or arguments.trace):
     return []
-  from lagom_xla.report.page import telling
-  from lagom_xla.report.trace import predicted
+  from lagom_xla.report import trace as trace_lib
+  from lagom_xla.report.page import contents
 
   profile = _profile(arguments, step)
   files = []
   if arguments.report:
-    story = telling.of_inspection(step, measured_us=_step_us(profile))
+    story = contents.of_inspection(step, measured_us=_step_us(profile))
     files.append(_write_page(arguments, story))
   if arguments.trace:
     processes = [
-      predicted.of_step(1, "step", step, step.default),
+      trace_lib.predicted(1, "step", step, step.default),
       *_measured(2, profile),
     ]
     files.append(_write_trace(arguments, processes))
@@ -116,22 +116,22 @@ def of_tuning(
   Raises:
     OutputError: one cannot be written.
   """
-  from lagom_xla.report.page import kept
-  from lagom_xla.report.page import telling
-  from lagom_xla.report.trace import predicted
+  from lagom_xla.report import trace as trace_lib
+  from lagom_xla.report.page import contents
+  from lagom_xla.report.page import report
 
   profile = _profile(arguments, tuning.before)
-  story = telling.of_tuning(
+  story = contents.of_tuning(
     tuning, folder=str(folder), measured_us=_step_us(profile)
   )
-  files = [kept.write(story, folder)]
+  files = [report.write(story, folder)]
   if arguments.report:
     files.append(_write_page(arguments, story))
   if arguments.trace:
     before, best = tuning.before, tuning.kept
     processes = [
-      predicted.of_step(1, "before", before, before.default),
-      predicted.of_step(2, "after", best.runs, best.settings),
+      trace_lib.predicted(1, "before", before, before.default),
+      trace_lib.predicted(2, "after", best.runs, best.settings),
       *_measured(3, profile),
     ]
     files.append(_write_trace(arguments, processes))
@@ -152,7 +152,7 @@ def of_profile(
 
 
 def _write_page(
-  arguments: argparse.Namespace, story: story_lib.Story
+  arguments: argparse.Namespace, story: report.Story
 ) -> pathlib.Path:
   from lagom_xla.report.page import rendering
 
@@ -162,12 +162,12 @@ def _write_page(
 
 
 def _write_trace(
-  arguments: argparse.Namespace, processes: Sequence[events_lib.Process]
+  arguments: argparse.Namespace, processes: Sequence[trace_lib.Process]
 ) -> pathlib.Path:
-  from lagom_xla.report.trace import events
+  from lagom_xla.report import trace as trace_lib
 
   path = pathlib.Path(arguments.trace)
-  events.write(path, processes)
+  trace_lib.write(path, processes)
   return path
 
 
@@ -194,10 +194,10 @@ def _step_us(profile: profile_lib.Profile | None) -> float | None:
 
 def _measured(
   first: int, profile: profile_lib.Profile | None
-) -> list[events_lib.Process]:
+) -> list[trace_lib.Process]:
   """The measured step, if there is one."""
   if profile is None:
     return []
-  from lagom_xla.report.trace import measured
+  from lagom_xla.report import trace as trace_lib
 
-  return list(measured.processes(first, profile))
+  return list(trace_lib.measured(first, profile))

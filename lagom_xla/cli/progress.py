@@ -160,11 +160,11 @@ class Bar:
   ) -> None:
     """Keeps what the next step has found; refused ones have no time."""
     # Where there are candidates, this is loaded: bars are there before JAX is.
-    from lagom_xla.report.wording import compared
+    from lagom_xla.report import tried
     from lagom_xla.search.xla import candidates as candidates_lib
 
     if isinstance(candidate, candidates_lib.Refused):
-      self._found_us, self._refusal = None, compared.refusal(candidate)
+      self._found_us, self._refusal = None, tried.refusal(candidate)
       return
     self._found_us = candidate.tuned.step_time_us
     self._is_searched = candidate.is_searched

@@ -99,6 +99,15 @@ def first_of(names: Sequence[str], most: int) -> str:
   return f"{words} and {left:,} more" if left > 0 else words
 
 
+def some(names: Sequence[str], most: int = 3) -> str:
+  """The first of some names, and how many more there are."""
+  shown = list(names[:most])
+  if len(names) > most:
+    shown.append(f"{len(names) - most} more")
+  *others, last = shown or [""]
+  return f"{', '.join(others)} and {last}" if others else last
+
+
 def option(name: str, value: str) -> str:
   """An XLA option's value, in MB too where it is a number of bytes."""
   if name.endswith("_bytes") and value.isdecimal() and int(value):

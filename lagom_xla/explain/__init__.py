@@ -2,12 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reasons why collectives are exposed, computed from schedule and replay.
 
-`walk` replays a step and keeps what each instruction waited for. `places` says
-where in its computation each collective could run at all, and `parts` takes its
-exposed time apart by that, one reason after the other. What is then known of a
-collective is a `subject`: `sentences`, with `sync` and `arrays`, puts it into
-words, and `advice`, with `loops`, says what could be changed. `alike` compares
-a step with what a plan makes of it, and `slowed` lists the kernels that pay.
-`explaining` does all of this for a step; the result is an `explanation`, plain
-data that `kept` writes beside a plan and in which `finding` looks names up.
+`walk` replays a step and keeps what each instruction waited for. `parts` finds
+where in its computation each collective could run at all, and takes its exposed
+time apart by that, one reason after the other. `sentences` puts them into
+words, and `advice` says what could be changed. `explaining` does all of this
+for a step, and compares it with what a plan makes of it; the result is an
+`explanation`, plain data that is kept beside a plan.
 """

@@ -13,9 +13,10 @@ import dataclasses
 
 from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import in_words
-from lagom_xla.explain import loops
 from lagom_xla.explain import parts as parts_lib
-from lagom_xla.explain import subject as subject_lib
+from lagom_xla.explain import sentences
+from lagom_xla.passes import collectives as collectives_lib
+from lagom_xla.passes import hlo
 from lagom_xla.search.xla import knobs
 
 _ms = in_words.milliseconds
@@ -40,7 +41,7 @@ _BY_PROGRAM: tuple[parts_lib.Reason, ...] = (
 )
 
 
-def of(subject: subject_lib.Subject) -> tuple[str, ...]:
+def of(subject: sentences.Subject) -> tuple[str, ...]:
   """What could be changed for a collective, the plainest first."""
   us = subject.parts.us
   least_us = _LEAST_SHARE * subject.parts.exposed_us
@@ -60,7 +61,7 @@ def of(subject: subject_lib.Subject) -> tuple[str, ...]:
   return tuple(found)
 
 
-def _kernel(subject: subject_lib.Subject) -> Iterator[str]:
+def _kernel(subject: sentences.Subject) -> Iterator[str]:
   """Kernel: a custom call that XLA gathers for, as it cannot partition it."""
   user, kernel = subject.user, subject.kernel(subject.user)
   if subject.collective.kind != "all-gather" or user is None or kernel is None:
@@ -81,7 +82,7 @@ def _kernel(subject: subject_lib.Subject) -> Iterator[str]:
   )
 
 
-def _order(subject: subject_lib.Subject, ordered_us: float) -> str:
+def _order(subject: sentences.Subject, ordered_us: float) -> str:
   said = f"Order: another one could hide up to {_ms(ordered_us)} of it"
   if not subject.is_latency_hidden:
     return (
@@ -91,7 +92,7 @@ def _order(subject: subject_lib.Subject, ordered_us: float) -> str:
   return f"{said}; `lagom-xla tune --in-process` looks for one."
 
 
-def _of_program(subject: subject_lib.Subject, left_us: float) -> Iterator[str]:
+def _of_program(subject: sentences.Subject, left_us: float) -> Iterator[str]:
   yield from _mesh(subject)
   yield from _accumulation(subject)
   yield from _batch(subject)
@@ -99,7 +100,7 @@ def _of_program(subject: subject_lib.Subject, left_us: float) -> Iterator[str]:
   yield from _strands(subject, left_us)
 
 
-def _pipelining(subject: subject_lib.Subject) -> Iterator[str]:
+def _pipelining(subject: sentences.Subject) -> Iterator[str]:
   """Pipelining: what a loop could start a trip earlier, or await one later."""
   collective, place = subject.collective, subject.place
   # XLA would have pipelined a reduce-scatter that it did not make itself.
@@ -121,7 +122,7 @@ def _pipelining(subject: subject_lib.Subject) -> Iterator[str]:
     )
 
 
-def _mesh(subject: subject_lib.Subject) -> Iterator[str]:
+def _mesh(subject: sentences.Subject) -> Iterator[str]:
   """Mesh: as many bytes over the GPUs of one node, if it spans several."""
   key, cluster = subject.key, subject.step.cluster
   if key.num_nodes < 2:
@@ -138,10 +139,10 @@ def _mesh(subject: subject_lib.Subject) -> Iterator[str]:
   )
 
 
-def _accumulation(subject: subject_lib.Subject) -> Iterator[str]:
+def _accumulation(subject: sentences.Subject) -> Iterator[str]:
   """Accumulation: what a loop reduces in each trip only to add it up."""
   collective = subject.collective
-  if collective.executions < 2 or not loops.adds_up(subject):
+  if collective.executions < 2 or not adds_up(subject):
     return
   yield (
     f"Accumulation: a loop reduces in each of its {collective.executions:,}"
@@ -151,7 +152,7 @@ def _accumulation(subject: subject_lib.Subject) -> Iterator[str]:
   )
 
 
-def _batch(subject: subject_lib.Subject) -> Iterator[str]:
+def _batch(subject: sentences.Subject) -> Iterator[str]:
   """Batch: of weights and gradients the bytes stay, and kernels grow."""
   hideable_us = subject.parts.hideable_us
   too_long_us = subject.parts.us.get("too_long", 0.0)
@@ -165,7 +166,7 @@ def _batch(subject: subject_lib.Subject) -> Iterator[str]:
   )
 
 
-def _is_of_weights(subject: subject_lib.Subject) -> bool:
+def _is_of_weights(subject: sentences.Subject) -> bool:
   """Whether no product comes before it, or none after it."""
   place, products = subject.place, _products(subject)
   before = any(place.needed[at] for at in products)
@@ -173,7 +174,7 @@ def _is_of_weights(subject: subject_lib.Subject) -> bool:
   return before != after
 
 
-def _products(subject: subject_lib.Subject) -> list[int]:
+def _products(subject: sentences.Subject) -> list[int]:
   """Positions of the products of its computation."""
   kernels = subject.step.analysis.kernels
   return [
@@ -183,7 +184,7 @@ def _products(subject: subject_lib.Subject) -> list[int]:
   ]
 
 
-def _slices(subject: subject_lib.Subject, left_us: float) -> Iterator[str]:
+def _slices(subject: sentences.Subject, left_us: float) -> Iterator[str]:
   """Slices: a product next to it, cut in pieces together with it."""
   for instruction in (subject.user, subject.maker):
     kernel = subject.kernel(instruction)
@@ -200,7 +201,7 @@ def _slices(subject: subject_lib.Subject, left_us: float) -> Iterator[str]:
     return
 
 
-def _strands(subject: subject_lib.Subject, left_us: float) -> Iterator[str]:
+def _strands(subject: sentences.Subject, left_us: float) -> Iterator[str]:
   """Strands: kernels of another micro-batch, which are independent of it."""
   bound_us = subject.parts.bound_kernels_us
   hidden_us = min(left_us, bound_us / 2)
@@ -213,3 +214,48 @@ def _strands(subject: subject_lib.Subject, left_us: float) -> Iterator[str]:
     " splits a batch, and `--in-process` tries to merge the loops"
     " (docs/strands.md)."
   )
+
+
+_REDUCTIONS = frozenset(["all-reduce", "reduce-scatter"])
+# What a kernel may do beside adding, so that sums can be taken first.
+_ALLOWED = frozenset(
+  [*("add", "convert", "fusion", "reshape", "copy"), *collectives_lib.NOPS]
+)
+
+
+def adds_up(subject: sentences.Subject) -> bool:
+  """Whether a loop's trips reduce values only to add them up.
+
+  The instruction that takes the result then adds, reads a value that the loop
+  carries, and is what the loop carries on in its place.
+  """
+  if subject.collective.kind not in _REDUCTIONS or subject.user is None:
+    return False
+  computation, user = subject.place.computation, subject.user
+  opcodes = _opcodes(subject.step.analysis.module, user)
+  if "add" not in opcodes or not opcodes <= _ALLOWED:
+    return False
+  carried = {_carried(computation, i) for i in computation.operands(user)}
+  root = computation.root
+  returned = {
+    at
+    for at, made in enumerate(computation.operands(root))
+    if computation.behind(made, collectives_lib.NOPS).id == user.id
+  }
+  return root.opcode == "tuple" and not carried.isdisjoint(returned)
+
+
+def _opcodes(module: hlo.Module, instruction: hlo.Instruction) -> set[str]:
+  found = {instruction.opcode}
+  for callee in instruction.called_computation_ids:
+    found |= module.computations[callee].opcodes
+  return found
+
+
+def _carried(computation: hlo.Computation, operand: hlo.Instruction) -> int:
+  """Index of the value of the loop that an operand is; -1 if it is none."""
+  taken = computation.behind(operand, ("bitcast",))
+  if taken.opcode != "get-tuple-element":
+    return -1
+  (of,) = computation.operands(taken)
+  return taken.tuple_index if of.opcode == "parameter" else -1

@@ -2,18 +2,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """An explanation as plain data: each collective, and why it is exposed.
 
-`kept.py` keeps it beside a plan, so that one can be read without compiling.
+It is what `explain --format=json` prints, and is kept beside a plan, so that it
+can be read without compiling.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 import dataclasses
+import difflib
 import pathlib
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
+from lagom_xla import errors
 from lagom_xla import validation
+from lagom_xla.costs import in_words
 from lagom_xla.explain import parts as parts_lib
+from lagom_xla.plan import beside
 
 # Raised whenever a field changes its meaning.
 FORMAT_VERSION: Final = 1
@@ -187,6 +192,65 @@ class Explanation:
   after: Step | None
 
 
-def schema() -> dict[str, Any]:
-  """The JSON schema of `lagom-xla explain --format=json`."""
-  return validation.schema(Explanation)
+_MOST_NEAR = 3
+
+
+def find(explanation: Explanation, name: str) -> tuple[Step, Collective]:
+  """The collective of a name, and the step that has it.
+
+  That is the step as it runs today; the one with the plan if only that has it.
+
+  Raises:
+    UnknownCollectiveError: neither has; the message says which names are near.
+  """
+  steps = [explanation.before]
+  if explanation.after is not None:
+    steps.append(explanation.after)
+  names = []
+  for step in steps:
+    for collective in step.collectives:
+      if collective.name == name:
+        return step, collective
+      names.append(collective.name)
+  near = difflib.get_close_matches(name, dict.fromkeys(names), n=_MOST_NEAR)
+  shown = near or [c.name for c in explanation.before.collectives[:_MOST_NEAR]]
+  raise errors.UnknownCollectiveError(
+    f"{explanation.module_name} has no collective {name!r}; "
+    + (
+      f"{'the nearest names are' if near else 'it has'} {in_words.some(shown)}."
+      if shown
+      else "it has none at all."
+    )
+  )
+
+
+def only(explanation: Explanation, name: str) -> Explanation:
+  """An explanation without the collectives of other names.
+
+  Raises:
+    UnknownCollectiveError: neither step has it.
+  """
+  find(explanation, name)
+
+  def of_name(step: Step) -> Step:
+    named = tuple(c for c in step.collectives if c.name == name)
+    return dataclasses.replace(step, collectives=named)
+
+  after = explanation.after
+  return dataclasses.replace(
+    explanation,
+    before=of_name(explanation.before),
+    after=None if after is None else of_name(after),
+  )
+
+
+NAME = beside.EXPLANATION
+_FILE = beside.File(
+  name=NAME,
+  noun="step's explanation",
+  of=Explanation,
+  format_version=FORMAT_VERSION,
+  instead=", or give --cluster to explain a target",
+)
+write = _FILE.write
+read = _FILE.read

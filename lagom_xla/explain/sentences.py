@@ -1,17 +1,224 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Sentences on the parts of an exposed time, with names and source lines."""
+"""Sentences on an exposed collective: why it is, with names and lines."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+import dataclasses
 
+from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import in_words
-from lagom_xla.explain import arrays
+from lagom_xla.costs import step as step_lib
 from lagom_xla.explain import explanation as explanation_lib
 from lagom_xla.explain import parts as parts_lib
-from lagom_xla.explain import subject as subject_lib
-from lagom_xla.explain import sync
+from lagom_xla.passes import collectives as collectives_lib
+from lagom_xla.passes import dependencies
+from lagom_xla.passes import hlo
+from lagom_xla.passes import kernels as kernels_lib
+from lagom_xla.passes import source_lines
+
+# Scopes that tell which part of a layer something is.
+_NUM_SCOPES = 2
+
+# Reasons as a table has them.
+REASONS: Mapping[parts_lib.Reason, str] = {
+  "slowed": "slowed by kernels beside it",
+  "queue": "behind another on the stream",
+  "sync": "sync, not async",
+  "started_late": "started later than it could",
+  "awaited_early": "awaited before its first use",
+  "combined": "combined with others",
+  "operand_late": "operand late",
+  "consumer_early": "consumer early",
+  "stream_busy": "kernels hide others already",
+  "too_long": "slower than all that can hide it",
+  "no_slack": "no slack in the program",
+}
+
+
+def what(collective: collectives_lib.Collective, platform: str = "GPU") -> str:
+  """What a collective does."""
+  kind, num_bytes = collective.kind, collective.nccl_bytes
+  if not collective.group_size:
+    return f"{kind} of {in_words.megabytes(num_bytes)}"
+  return in_words.tuning_key(kind, num_bytes, collective.group_size, platform)
+
+
+def place(line: source_lines.SourceLine) -> str:
+  """A source line with the innermost scopes around it."""
+  at = str(line.frames[0]) if line.frames else ""
+  layer = "/".join(line.layer.split("/")[-_NUM_SCOPES:])
+  return ", ".join(filter(None, (at, layer)))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Subject:
+  """A collective that is exposed.
+
+  Attributes:
+    step: that it is part of.
+    collective: itself.
+    place: in its computation.
+    parts: of what is exposed of it.
+    lines: of the step's module.
+    setting: what NCCL runs it with.
+    is_latency_hidden: whether XLA's latency-hiding scheduler made the schedule.
+  """
+
+  step: step_lib.Step
+  collective: collectives_lib.Collective
+  place: parts_lib.Place
+  parts: parts_lib.Parts
+  lines: source_lines.SourceLines
+  setting: collective_lib.Setting
+  is_latency_hidden: bool
+
+  @property
+  def key(self) -> collective_lib.TuningKey:
+    """Its tuning key."""
+    return self.step.key_of[self.collective.name]
+
+  @property
+  def lone_us(self) -> float:
+    """One run of it alone."""
+    return self.step.predict(self.key, self.setting).time_us
+
+  @property
+  def maker(self) -> hlo.Instruction | None:
+    """The instruction that makes its last operand; None if none here does."""
+    return self._at(self.place.span.ready)
+
+  @property
+  def user(self) -> hlo.Instruction | None:
+    """The instruction that needs its result first; None if none here does."""
+    return self._at(self.place.span.used)
+
+  def kernel(
+    self, instruction: hlo.Instruction | None
+  ) -> kernels_lib.Kernel | None:
+    """The kernel that an instruction launches, if it does."""
+    kernels = self.step.analysis.kernels
+    return None if instruction is None else kernels.get(instruction.id)
+
+  def named(self, instruction: hlo.Instruction) -> str:
+    """An instruction's name, with its source line if it has one."""
+    at = place(self.lines.of_own(instruction))
+    return f"{instruction.name} ({at})" if at else instruction.name
+
+  def _at(self, position: int) -> hlo.Instruction | None:
+    instructions = self.place.computation.instructions
+    if 0 <= position < len(instructions):
+      return instructions[position]
+    return None
+
+
+# Combined arrays that a sentence names.
+_MOST_NAMED = 2
+
+
+def lone_us(
+  step: step_lib.Step, collective: collectives_lib.Collective
+) -> Sequence[float]:
+  """What each array would take as a collective of its own, as NCCL runs it."""
+  key = step.key_of[collective.name]
+  found = []
+  for num_bytes in collective.array_bytes:
+    own = dataclasses.replace(key, num_bytes=num_bytes)
+    setting = collective_lib.default_setting(own, step.cluster)
+    found.append(step.predict(own, setting).time_us)
+  return found
+
+
+def lines(
+  module_lines: source_lines.SourceLines,
+  graph: dependencies.Graph,
+  collective: collectives_lib.Collective,
+) -> Sequence[source_lines.SourceLine]:
+  """The source line of each array.
+
+  It is that of the first instruction that has one: what takes the array out of
+  the collective's result, then what makes it, then what uses it.
+  """
+  computation = graph.computation
+  start = computation.by_id[collective.start_id]
+  num = collective.num_operands
+  if num < 2 or len(start.operand_ids) != num:
+    return [module_lines.of(computation, start)]
+  done_id = collective.start_id
+  if collective.done_id is not None:
+    done_id = collective.done_id
+  found = []
+  for operand_id, ids in zip(
+    start.operand_ids, parts_lib.part_ids(graph, done_id, num), strict=True
+  ):
+    users = [user for id_ in ids for user in graph.users[id_]]
+    near = [*ids, operand_id, *users]
+    own = (module_lines.of_own(computation.by_id[id_]) for id_ in near)
+    found.append(next(filter(None, own), source_lines.SourceLine()))
+  return found
+
+
+def sentence(subject: Subject) -> str:
+  """Which arrays XLA combined, and which is late and which needed early."""
+  computation = subject.place.computation
+  start = computation.by_id[subject.collective.start_id]
+  spans = subject.place.arrays
+  names = [
+    computation.instructions[span.ready].name
+    if span.ready >= 0
+    else computation.by_id[operand_id].name
+    for span, operand_id in zip(spans, start.operand_ids, strict=True)
+  ]
+  last = max(range(len(spans)), key=lambda i: spans[i].ready)
+  first = min(range(len(spans)), key=lambda i: spans[i].used)
+  found = lines(subject.lines, subject.place.graph, subject.collective)
+  named = [
+    f"{name} ({place(line)})" if line else name
+    for name, line in zip(names, found, strict=True)
+  ]
+  waits = f"it waits for {names[last]}, the last to be there"
+  needed = f"{names[first]} is needed first"
+  return (
+    f"XLA combined {in_words.count(names, 'array')}:"
+    f" {in_words.some(named, _MOST_NAMED)}; {waits}, and {needed}"
+  )
+
+
+def why(subject: Subject) -> str:
+  """Why a sync collective is sync, as far as its schedule shows."""
+  if not subject.is_latency_hidden:
+    return "XLA's latency-hiding scheduler did not make this schedule"
+  if subject.parts.hideable_us <= 0:
+    return "no kernel of its computation could run beside it"
+  if others := _in_flight(subject):
+    return (
+      f"{in_words.some(others)} {'is' if len(others) == 1 else 'are'} in flight"
+      " there, and XLA's scheduler keeps one collective in flight by default"
+    )
+  if "sync" not in subject.parts.us:
+    return (
+      "in this order no kernel that is independent of it comes between what"
+      " makes its operands and what needs its result"
+    )
+  return (
+    "XLA's scheduler put no kernel between its start and its done, by its own"
+    " costs"
+  )
+
+
+def _in_flight(subject: Subject) -> list[str]:
+  """Other collectives that are started before and awaited after it."""
+  computation = subject.place.computation
+  found = []
+  for other in subject.step.analysis.collectives:
+    if other.form != "async" or other.computation != computation.name:
+      continue
+    begin = computation.position[other.start_id]
+    if begin < subject.place.start < parts_lib.done_at(computation, other):
+      found.append(other.name)
+  return found
+
 
 _ms = in_words.milliseconds
 # Parts that a sentence has room for, and the least share that is worth it.
@@ -37,7 +244,7 @@ def of_parts(exposed_us: float, parts: tuple[explanation_lib.Part, ...]) -> str:
   return f"{said}{more}."
 
 
-def of_part(subject: subject_lib.Subject, reason: parts_lib.Reason) -> str:
+def of_part(subject: Subject, reason: parts_lib.Reason) -> str:
   """What a part of a collective's exposed time is due to, without a full stop.
 
   Args:
@@ -53,7 +260,7 @@ def of_part(subject: subject_lib.Subject, reason: parts_lib.Reason) -> str:
         " stream"
       )
     case "sync":
-      return f"it is sync: {sync.why(subject)}"
+      return f"it is sync: {why(subject)}"
     case "started_late":
       return (
         f"its operands are there {_since(subject)}, and XLA starts it later"
@@ -61,7 +268,7 @@ def of_part(subject: subject_lib.Subject, reason: parts_lib.Reason) -> str:
     case "awaited_early":
       return f"XLA waits for it earlier than {_need(subject)}"
     case "combined":
-      return arrays.sentence(subject)
+      return sentence(subject)
     case "operand_late":
       return (
         f"its operand comes late, {_since(subject)}; independent kernels before"
@@ -86,7 +293,7 @@ def of_part(subject: subject_lib.Subject, reason: parts_lib.Reason) -> str:
       )
 
 
-def _too_long(subject: subject_lib.Subject) -> str:
+def _too_long(subject: Subject) -> str:
   lone_us = subject.lone_us * subject.collective.executions
   return (
     f"it takes {_ms(lone_us)}, and all kernels that are independent of it"
@@ -94,19 +301,19 @@ def _too_long(subject: subject_lib.Subject) -> str:
   )
 
 
-def _since(subject: subject_lib.Subject) -> str:
+def _since(subject: Subject) -> str:
   if subject.maker is None:
     return f"from the beginning of {subject.collective.computation}"
   return f"after {subject.named(subject.maker)}"
 
 
-def _need(subject: subject_lib.Subject) -> str:
+def _need(subject: Subject) -> str:
   if subject.user is None:
     return f"the end of {subject.collective.computation} needs it"
   return f"{subject.named(subject.user)} needs it"
 
 
-def _by(subject: subject_lib.Subject) -> str:
+def _by(subject: Subject) -> str:
   if subject.user is None:
     return f"at the end of {subject.collective.computation}"
   return f"by {subject.named(subject.user)}"

@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reports of what was found: for people and for programs.
 
-In a terminal (terminal/, with -v tables/), as a page (page/), as JSON
-(printed/) and as a trace (trace/), in the same words (wording/).
+`results`, with `flags`, `clusters` and `calibration`, has what commands print
+with --format=json. `terminal` shows an inspection, a tuning or a verification,
+with `tables` for -v, `measurement` a profile and `explanations` an explanation.
+`page` is the same for a browser, and `trace` for Perfetto.
 """

@@ -2,8 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The comparing of a target on many clusters: each compiled, or refused.
 
-A cluster for which the target cannot be lowered or compiled has a row that says
-why, and the others stand.
+XLA's compiler asks for the GPU and for how many there are, never for the
+network. So a schedule is compiled once for all clusters that have those in
+common, and costed on each: NCCL's choices, kernels and the replay are each
+cluster's own. A cluster for which the target cannot be lowered or compiled has
+a row that says why, and the others stand.
 """
 
 from __future__ import annotations
@@ -16,12 +19,190 @@ import dataclasses
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
 from lagom_xla.compile import config as config_lib
+from lagom_xla.compile import repeated_work
 from lagom_xla.compile import target as target_lib
 from lagom_xla.costs import in_words
+from lagom_xla.costs import lower_bound
+from lagom_xla.costs import step as step_lib
+from lagom_xla.costs import uncertainty
 from lagom_xla.costs import wire
+from lagom_xla.passes.schedule import aliasing
+from lagom_xla.passes.schedule import memory
+from lagom_xla.plan import made_for
+from lagom_xla.report import notes
+from lagom_xla.report.page import contents
+from lagom_xla.report.page import report
+from lagom_xla.search.nccl import settings as settings_lib
+from lagom_xla.search.xla import as_run
+from lagom_xla.tuner import tuner
+from lagom_xla.tuner import tuning as tuning_lib
 from lagom_xla.whatif import cases as cases_lib
 from lagom_xla.whatif import comparison as comparison_lib
-from lagom_xla.whatif import costing
+
+_estimate = report.Estimate.of
+Load = Callable[[cluster_lib.Cluster], target_lib.Target]
+
+# What the network of each cluster is multiplied by, all else equal.
+NETWORK_FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Compiled:
+  """A target as XLA compiles it by default.
+
+  Attributes:
+    target: what was compiled.
+    step: it as it runs, on the cluster that it was compiled for.
+    memory_bytes: of a GPU, at the peak of the step: XLA's own figure where it
+      was compiled to the end, else an estimate from the schedule.
+    flops: of all GPUs' matrix products; of those in the program before it is
+      partitioned where that tells, so that what GPUs repeat counts once.
+    repeated: what to say of products that GPUs repeat; "" for nothing.
+  """
+
+  target: target_lib.Target
+  step: step_lib.Step
+  memory_bytes: int
+  flops: float
+  repeated: str
+
+
+def compile_target(target: target_lib.Target) -> Compiled:
+  """Compiles a target as it runs by default.
+
+  Raises:
+    CompileError: XLA refuses it.
+  """
+  scheduled = as_run.scheduled(target)
+  run = as_run.run(target, config_lib.DEFAULT, scheduled)
+  memory_bytes = run.peak_bytes
+  if memory_bytes is None:
+    module = run.step.analysis.module
+    memory_bytes = memory.peak_bytes(module, aliasing.of(module))
+  device_flops = run.step.analysis.gemm_flops
+  whole_flops = repeated_work.flops_of_all_devices(target)
+  return Compiled(
+    target=target,
+    step=run.step,
+    memory_bytes=memory_bytes,
+    flops=whole_flops or device_flops * target.cluster.num_devices,
+    repeated=repeated_work.warning(target, device_flops),
+  )
+
+
+def cost(
+  compiled: Compiled,
+  cluster: cluster_lib.Cluster,
+  search: comparison_lib.Search,
+  load: Load,
+) -> comparison_lib.Figures:
+  """The figures of a step on a cluster.
+
+  Args:
+    compiled: for as many of the same GPUs.
+    cluster: which.
+    search: how to search its plan.
+    load: loads the target for another cluster, which a full search needs.
+
+  Raises:
+    LagomError: of a full search, what XLA refuses of today's step.
+  """
+  step = _on(compiled.step, cluster)
+  replayed = step.timeline(step.default)
+  gain: uncertainty.Estimate | None = None
+  plan: tuple[str, ...] = ()
+  if search == "full":
+    is_same = cluster == compiled.target.cluster
+    tuning = tuner.tune(compiled.target if is_same else load(cluster))
+    times = tuning.search.default.default_times
+    gain = uncertainty.gain(times, tuning.kept.tuned_times)
+    plan = (
+      *_options(tuning),
+      *_nccl(tuning),
+    )
+  elif search == "quick":
+    found = settings_lib.search(step)
+    times = found.default_times
+    gain = uncertainty.gain(times, found.tuned_times)
+    plan = tuple(_settings(step, found.configuration))
+  else:
+    times = uncertainty.times(step, step.default)
+  return comparison_lib.Figures(
+    step=_estimate(uncertainty.step_time(times)),
+    exposed_us=replayed.total_exposed_us,
+    slowdown_us=replayed.total_slowdown_us,
+    between_nodes_us=_between_nodes_us(step),
+    lower_bound_us=lower_bound.us(step),
+    gain=None if gain is None else _estimate(gain),
+    plan=plan,
+    flops=compiled.flops,
+    per_step=None,
+    memory_bytes=compiled.memory_bytes,
+    networks=tuple(_networks(step)),
+  )
+
+
+def _on(step: step_lib.Step, cluster: cluster_lib.Cluster) -> step_lib.Step:
+  """A step on a cluster of as many GPUs; equal ones take as long."""
+  if cluster == step.cluster:
+    return step
+  is_same_gpu = cluster.gpu == step.cluster.gpu
+  known = step if is_same_gpu else None
+  return step_lib.Step(
+    step.analysis,
+    cluster,
+    rescheduled_from=known,
+    max_channels=step.max_channels,
+  )
+
+
+def _networks(step: step_lib.Step) -> Iterator[comparison_lib.AtRate]:
+  if step.cluster.num_nodes == 1:
+    return
+  rate_gbits = cases_lib.gbits_per_gpu(step.cluster)
+  for factor in NETWORK_FACTORS:
+    other = step
+    if factor != 1:
+      network = cases_lib.with_network(step.cluster, rate_gbits * factor)
+      other = _on(step, network)
+    yield comparison_lib.AtRate(
+      gbits_per_gpu=rate_gbits * factor,
+      step_us=other.timeline(other.default).step_time_us,
+    )
+
+
+def _between_nodes_us(step: step_lib.Step) -> float:
+  return sum(
+    step.executions[key] * step.predict(key, step.default[key]).time_us
+    for key in step.keys
+    if key.num_nodes > 1
+  )
+
+
+def _options(tuning: tuning_lib.Tuning) -> Iterator[str]:
+  if not tuning.plan.xla.is_default:
+    yield contents.config_in_words(tuning.plan.xla)
+
+
+def _nccl(tuning: tuning_lib.Tuning) -> Iterator[str]:
+  if tuning.kept.takes_plugin:
+    yield from _settings(tuning.kept.runs, tuning.kept.settings)
+  else:
+    yield from (f"{n}={value}" for n, value in tuning.plan.nccl_env.items())
+
+
+def _settings(
+  step: step_lib.Step, configuration: step_lib.Configuration
+) -> Iterator[str]:
+  """NCCL settings that are not its own, in words."""
+  for key in step.keys:
+    setting = configuration[key]
+    if setting != step.default[key]:
+      yield (
+        f"{in_words.tuning_key(key.kind, key.num_bytes, key.num_ranks)}:"
+        f" {in_words.setting(setting)}"
+      )
+
 
 Progress = Callable[[str], None]
 
@@ -47,7 +228,7 @@ def compare(
   rows: Sequence[cases_lib.Case],
   points: Sequence[cases_lib.Case],
   *,
-  load: costing.Load,
+  load: Load,
   search: comparison_lib.Search,
   num_ahead: int = 0,
   progress: Progress = lambda _: None,
@@ -95,7 +276,7 @@ def compare(
 class _Costs:
   """The rows so far, by the names of their clusters."""
 
-  load: costing.Load
+  load: Load
   search: comparison_lib.Search
   names: set[str]
   progress: Progress
@@ -109,7 +290,7 @@ class _Costs:
     try:
       if isinstance(target, errors.LagomError):
         raise target
-      compiled = costing.compiled(target)
+      compiled = compile_target(target)
     except errors.LagomError as error:
       for case in group:
         self._refuse(case, compiled_for, error)
@@ -120,7 +301,7 @@ class _Costs:
         search = self.search
         if case.cluster.name not in self.names and search == "full":
           search = "quick"
-        figures = costing.figures(compiled, case.cluster, search, self.load)
+        figures = cost(compiled, case.cluster, search, self.load)
       except errors.LagomError as error:
         self._refuse(case, compiled_for, error)
         continue
@@ -199,7 +380,7 @@ _Waiting = tuple[_Group, _Target, contextlib.ExitStack]
 
 
 def _begun(
-  groups: Sequence[_Group], load: costing.Load, num_ahead: int
+  groups: Sequence[_Group], load: Load, num_ahead: int
 ) -> Iterator[tuple[_Group, _Target]]:
   """Targets of groups, some lowered and begun ahead of the one looked at."""
   waiting: collections.deque[_Waiting] = collections.deque()
@@ -223,9 +404,7 @@ def _next(
     yield group, target
 
 
-def _begin(
-  group: _Group, load: costing.Load
-) -> tuple[_Target, contextlib.ExitStack]:
+def _begin(group: _Group, load: Load) -> tuple[_Target, contextlib.ExitStack]:
   """Lowers a group's target, and starts its schedule where workers can."""
   begun = contextlib.ExitStack()
   try:
@@ -234,3 +413,76 @@ def _begin(
   except errors.LagomError as error:
     return error, begun
   return target, begun
+
+
+def comparison(
+  compared: Compared,
+  *,
+  target: str,
+  search: comparison_lib.Search,
+  unit: comparison_lib.Unit | None = None,
+  per_step: float | None = None,
+) -> comparison_lib.Comparison:
+  """The comparison of what was compared.
+
+  Args:
+    compared: with figures for one cluster at least.
+    target: what the user called it.
+    search: how plans were searched.
+    unit: what a step has so many of.
+    per_step: how many, on the first cluster.
+  """
+  everything = (*compared.rows, *compared.points)
+  base = compared.rows[0]
+  is_lost = per_step is not None and base.figures is None
+  if is_lost:
+    unit = None
+  rows = comparison_lib.with_per_step(compared.rows, base, per_step)
+  points = comparison_lib.with_per_step(compared.points, base, per_step)
+  return comparison_lib.Comparison(
+    target=target,
+    made_with=made_for.versions(),
+    search=search,
+    unit=unit,
+    scaling=comparison_lib.scaling_in_words(everything, unit),
+    rows=rows,
+    points=points,
+    findings=tuple(comparison_lib.findings_of(rows, points, unit)),
+    notes=(
+      *([_lost(base)] if is_lost else []),
+      *comparison_lib.notes(rows),
+      *_notes(compared, search),
+    ),
+  )
+
+
+def _lost(base: comparison_lib.Row) -> str:
+  return (
+    "What a step has per second is not known, as the number given is of the"
+    f" first cluster, {base.cluster}, which has no figures."
+  )
+
+
+def _notes(compared: Compared, search: comparison_lib.Search) -> Iterator[str]:
+  if compared.repeated:
+    yield compared.repeated
+  if note := notes.uncosted():
+    yield f"{note}."
+  everything = (*compared.rows, *compared.points)
+  known = [row for row in everything if row.figures is not None]
+  num_compiled = len({row.compiled_for for row in known})
+  if num_compiled < len({row.cluster for row in known}):
+    yield (
+      f"{in_words.count(num_compiled, 'compiled schedule')} for all clusters:"
+      " those of as many of the same GPUs run the same one, costed on the"
+      " network of each."
+    )
+  if beyond := comparison_lib.beyond_measured(known):
+    yield beyond
+  if search == "quick":
+    yield (
+      "Plans are of NCCL's settings alone: --search=full tries XLA's options,"
+      " too."
+    )
+  if search == "full" and compared.points:
+    yield "By nodes, NCCL settings alone were searched."

@@ -8,14 +8,213 @@ network, readable on a phone and in dark mode.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
+import json
+import math
 import pathlib
+from typing import Any
 
 from lagom_xla.costs import in_words
 from lagom_xla.report.page import rendering
 from lagom_xla.whatif import comparison as comparison_lib
-from lagom_xla.whatif import curves
-from lagom_xla.whatif import findings as findings_lib
 from lagom_xla.whatif import table as table_lib
+
+_MARGIN = {"l": 70, "r": 12, "t": 8, "b": 48}
+_LINEAR = {"rangemode": "tozero", "tickformat": "~s"}
+
+Row = comparison_lib.Row
+
+
+def _curve_figures(
+  comparison: comparison_lib.Comparison,
+) -> list[dict[str, Any]]:
+  """The figures that there is something to draw in."""
+  rows = (*comparison.rows, *comparison.points)
+  curves = comparison_lib.series({row.cluster: row for row in rows}.values())
+  throughput, of_row = "TFLOP/s per GPU", _tflops_per_gpu
+  if comparison.unit:
+    throughput, of_row = f"{comparison.unit} per second", _per_s
+  found = []
+  if any(len(curve) > 1 for curve in curves.values()):
+    found = [
+      _figure("step", "The step by nodes", "ms", _steps(curves)),
+      _figure(
+        "throughput",
+        f"{throughput.capitalize()} by nodes",
+        throughput,
+        _curves(curves, of_row),
+      ),
+      _figure(
+        "exposed",
+        "Exposed communication by nodes",
+        "% of the step",
+        _curves(curves, _exposed_percent),
+      ),
+    ]
+  networks = list(_networks(comparison.rows))
+  if networks:
+    found.append(
+      _figure("network", "The step by network", "ms", networks, is_nodes=False)
+    )
+  return found
+
+
+def _tflops_per_gpu(row: Row) -> float:
+  return row.tflops_per_gpu
+
+
+def _per_s(row: Row) -> float:
+  return row.per_s or 0.0
+
+
+def _exposed_percent(row: Row) -> float:
+  return 100 * row.exposed_share
+
+
+def _figure(
+  name: str,
+  title: str,
+  unit: str,
+  traces: Sequence[Any],
+  *,
+  is_nodes: bool = True,
+) -> dict[str, Any]:
+  from plotly import graph_objects
+
+  is_time = unit == "ms"
+  figure = graph_objects.Figure(
+    data=list(traces),
+    layout=graph_objects.Layout(
+      template="none",
+      margin=_MARGIN,
+      height=420,
+      hovermode="closest",
+      legend={"orientation": "h", "y": 1.02, "yanchor": "bottom"},
+      xaxis={
+        "type": "log",
+        "title": {"text": "nodes" if is_nodes else "Gbit/s per GPU"},
+        "tickmode": "array",
+        "tickvals": sorted({x for trace in traces for x in trace.x}),
+      },
+      yaxis={
+        "title": {"text": unit},
+        "automargin": True,
+        **(_log_axis(traces) if is_time and is_nodes else _LINEAR),
+      },
+    ),
+  )
+  return {"name": name, "title": title, "figure": json.loads(figure.to_json())}
+
+
+def _log_axis(traces: Sequence[Any]) -> dict[str, Any]:
+  """A logarithmic axis with ticks at 1, 2 and 5 of each power of ten."""
+  ys = [y for trace in traces for y in trace.y if y > 0]
+  powers = range(
+    math.floor(math.log10(min(ys))), math.ceil(math.log10(max(ys)))
+  )
+  ticks = [first * 10.0**power for power in powers for first in (1, 2, 5)]
+  return {"type": "log", "tickmode": "array", "tickvals": ticks}
+
+
+def _steps(curves: dict[str, list[Row]]) -> list[Any]:
+  """The step with its range, and its lower bound, of each kind of nodes."""
+  from plotly import graph_objects
+
+  traces = []
+  for group, (name, rows) in enumerate(curves.items()):
+    found = [row.figures for row in rows if row.figures]
+    step = _curve(name, group, rows, [of.step.us / 1e3 for of in found])
+    step.update(
+      legendgroup=name,
+      error_y={
+        "type": "data",
+        "symmetric": False,
+        "array": [(of.step.high_us - of.step.us) / 1e3 for of in found],
+        "arrayminus": [(of.step.us - of.step.low_us) / 1e3 for of in found],
+        "thickness": 1,
+      },
+    )
+    bound = graph_objects.Scatter(
+      name=f"{name}, lower bound",
+      mode="lines",
+      line={"dash": "dot"},
+      showlegend=False,
+      legendgroup=name,
+      meta=step.meta,
+      x=step.x,
+      y=[of.lower_bound_us / 1e3 for of in found],
+      hovertemplate=f"{name}: lower bound %{{y:,.4g}} ms<extra></extra>",
+    )
+    traces += [step, bound]
+  return traces
+
+
+def _curves(
+  curves: dict[str, list[Row]], value: Callable[[Row], float]
+) -> list[Any]:
+  return [
+    _curve(name, group, rows, list(map(value, rows)))
+    for group, (name, rows) in enumerate(curves.items())
+  ]
+
+
+def _curve(
+  name: str, group: int, rows: Sequence[Row], ys: Sequence[float]
+) -> Any:
+  """A line by nodes, with a marker on which each row's figures are shown."""
+  from plotly import graph_objects
+
+  return graph_objects.Scatter(
+    name=name,
+    mode="lines+markers",
+    x=[row.num_nodes for row in rows],
+    y=ys,
+    meta={"group": group},
+    marker={"symbol": _symbols(rows)},
+    text=[_hover(row) for row in rows],
+    hovertemplate="%{text}<extra></extra>",
+  )
+
+
+def _networks(rows: Sequence[Row]) -> Iterator[Any]:
+  from plotly import graph_objects
+
+  seen: set[str] = set()
+  for row in rows:
+    if row.figures is None or not row.figures.networks or row.nodes in seen:
+      continue
+    seen.add(row.nodes)
+    yield graph_objects.Scatter(
+      name=row.nodes,
+      mode="lines+markers",
+      x=[at.gbits_per_gpu for at in row.figures.networks],
+      y=[at.step_us / 1e3 for at in row.figures.networks],
+      meta={"group": len(seen) - 1},
+      hovertemplate=(
+        f"{row.nodes}, %{{x:,.4g}} Gbit/s per GPU: %{{y:,.4g}} ms"
+        "<extra></extra>"
+      ),
+    )
+
+
+def _symbols(rows: Sequence[Row]) -> list[str]:
+  """Hollow where there are more nodes than were ever measured."""
+  return ["circle-open" if r.is_beyond_measured else "circle" for r in rows]
+
+
+def _hover(row: Row) -> str:
+  figures = row.figures
+  assert figures is not None
+  step = figures.step
+  ends = in_words.ms_range(step.low_us, step.high_us)
+  return (
+    f"<b>{row.cluster}</b>, {in_words.count(row.num_gpus, 'GPU')}<br>step"
+    f" {in_words.milliseconds(step.us)}, 9 in 10 {ends}"
+    f"<br>exposed {row.exposed_share:.1%}"
+    f"<br>{table_lib.throughput(row)}"
+    f" {'per second' if row.per_s is not None else 'TFLOP/s per GPU'}"
+  )
+
 
 _FOLDER = pathlib.Path(__file__).parent
 
@@ -27,7 +226,7 @@ def render(comparison: comparison_lib.Comparison) -> str:
     OutputError: what draws pages is not installed.
   """
   rendering.check_can_render()
-  figures = curves.figures(comparison)
+  figures = _curve_figures(comparison)
   return rendering.filled(
     _FOLDER,
     {
@@ -39,7 +238,7 @@ def render(comparison: comparison_lib.Comparison) -> str:
     figures=figures,
     drawn=rendering.script_json(figures),
     throughput=table_lib.throughput,
-    network_gain=findings_lib.network_gain,
+    network_gain=comparison_lib.network_gain,
   )
 
 

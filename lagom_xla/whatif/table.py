@@ -14,9 +14,8 @@ import rich.console
 import rich.table
 
 from lagom_xla.costs import in_words
-from lagom_xla.report.tables import table as table_lib
+from lagom_xla.report import layout
 from lagom_xla.whatif import comparison as comparison_lib
-from lagom_xla.whatif import findings as findings_lib
 
 _MOST_LINES = 40
 _MOST_ROWS = 12
@@ -46,11 +45,11 @@ def show(
   if rows:
     shown.table(_rows(rows[:_MOST_ROWS], comparison))
     shown.say_more(len(rows) - _MOST_ROWS, "rows")
-  curves = findings_lib.series(comparison.points)
+  curves = comparison_lib.series(comparison.points)
   if curves:
     shown.table(_points(curves, comparison))
     shown.say_more(len(curves) - _MOST_SERIES, "kinds of nodes")
-  beyond = findings_lib.beyond_measured((*rows, *comparison.points))
+  beyond = comparison_lib.beyond_measured((*rows, *comparison.points))
   shown.say(beyond)
   refused = [r for r in (*comparison.rows, *comparison.points) if r.refusal]
   texts = [
@@ -90,7 +89,7 @@ class _Lines:
       self._put([f"... and {count} more {what}: {_EVERYTHING}"])
 
   def table(self, table: rich.table.Table) -> None:
-    self._put(table_lib.lines(self._console, table, self._width))
+    self._put(layout.table_lines(self._console, table, self._width))
 
   def _put(self, lines: Sequence[str]) -> None:
     for line in lines:
@@ -106,7 +105,7 @@ def _rows(
   if comparison.search != "none":
     headings.append("plan")
   headings.append("net x2")
-  table = table_lib.new(None, "cluster", *headings)
+  table = layout.new_table(None, "cluster", *headings)
   for column in table.columns[1:]:
     column.no_wrap = True
   for row in rows:
@@ -129,7 +128,7 @@ def _cells(row: Row, comparison: comparison_lib.Comparison) -> list[str]:
   if comparison.search != "none":
     gain_us = figures.gain.us if figures.gain else 0.0
     cells.append(_change(gain_us / step.us if step.us else 0.0))
-  faster = findings_lib.network_gain(row, 2.0)
+  faster = comparison_lib.network_gain(row, 2.0)
   cells.append("-" if faster is None else _change(faster))
   return cells
 
@@ -143,14 +142,14 @@ def throughput(row: Row) -> str:
 
 def _change(gain: float) -> str:
   """How much the step changes; one that is shorter is below zero."""
-  return "0" if abs(gain) < findings_lib.LEAST else f"{-gain:+.1%}"
+  return "0" if abs(gain) < comparison_lib.LEAST else f"{-gain:+.1%}"
 
 
 def _points(
   curves: dict[str, list[Row]], comparison: comparison_lib.Comparison
 ) -> rich.table.Table:
   """The step by nodes of each kind, and of a few kinds their throughput."""
-  table = table_lib.new(None, "nodes")
+  table = layout.new_table(None, "nodes")
   table.columns[0].justify, table.columns[0].vertical = "right", "bottom"
   names = list(curves)[:_MOST_SERIES]
   has_throughput = len(names) <= _MOST_WITH_THROUGHPUT

@@ -23,8 +23,7 @@ from lagom_xla.costs import in_words
 from lagom_xla.costs import step as step_lib
 from lagom_xla.explain import explaining
 from lagom_xla.explain import explanation as explanation_lib
-from lagom_xla.explain import kept
-from lagom_xla.explain import words
+from lagom_xla.explain import sentences
 from lagom_xla.passes import hlo
 
 
@@ -52,7 +51,7 @@ def plan(
   tmp_path_factory: pytest.TempPathFactory,
 ) -> pathlib.Path:
   folder = tmp_path_factory.mktemp("plan")
-  kept.write(explained, folder)
+  explanation_lib.write(explained, folder)
   return folder
 
 
@@ -64,7 +63,7 @@ def test_the_lower_bound_is_what_neither_step_can_beat(
   shorter = dataclasses.replace(
     after, lower_bound_us=explained.before.lower_bound_us / 2
   )
-  kept.write(dataclasses.replace(explained, after=shorter), tmp_path)
+  explanation_lib.write(dataclasses.replace(explained, after=shorter), tmp_path)
   bound = in_words.ms(shorter.lower_bound_us)
   told = " ".join(run("explain", str(tmp_path)).out.split())
   assert f"Lower bound: {bound} ms, of today's module and the plan's" in told
@@ -84,19 +83,19 @@ def test_a_plan_that_changes_nothing_is_not_compared_with_today(
 def test_a_reason_that_is_nothing_as_shown_has_no_row(
   tmp_path: pathlib.Path, explained: explanation_lib.Explanation
 ) -> None:
-  large, small, *_ = words.REASONS
+  large, small, *_ = sentences.REASONS
   before = dataclasses.replace(
     explained.before, reasons_us={large: 1e3, small: 0.1}
   )
   alone = dataclasses.replace(explained, before=before, after=None)
-  kept.write(alone, tmp_path)
+  explanation_lib.write(alone, tmp_path)
   lines = run("explain", str(tmp_path)).out.splitlines()
   table = lines[lines.index("Why they wait (ms per step)") :]
   rows = [
     line.strip() for line in table[: table.index("Exposed most (ms per step)")]
   ]
-  assert any(row.startswith(words.REASONS[large]) for row in rows)
-  assert not any(row.startswith(words.REASONS[small]) for row in rows)
+  assert any(row.startswith(sentences.REASONS[large]) for row in rows)
+  assert not any(row.startswith(sentences.REASONS[small]) for row in rows)
 
 
 @pytest.fixture(scope="module")
@@ -165,7 +164,7 @@ def test_json_follows_the_schema_that_is_published(
 
 def test_the_docs_define_every_reason() -> None:
   text = (ROOT / "docs" / "explain.md").read_text(encoding="utf-8")
-  for reason, said in words.REASONS.items():
+  for reason, said in sentences.REASONS.items():
     assert f"| {said} |" in text
     assert f"| `{reason}` |" in text
 
@@ -196,11 +195,11 @@ def test_a_plan_without_an_explanation_is_refused_in_one_line(
   tmp_path: pathlib.Path, damage: bytes | None
 ) -> None:
   if damage is not None:
-    (tmp_path / kept.NAME).write_bytes(damage)
+    (tmp_path / explanation_lib.NAME).write_bytes(damage)
   outcome = run("explain", str(tmp_path))
   assert (outcome.status, outcome.out) == (2, "")
   (line,) = outcome.err.splitlines()
-  assert kept.NAME in line
+  assert explanation_lib.NAME in line
   assert "Make the plan again" in line
 
 

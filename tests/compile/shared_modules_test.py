@@ -21,11 +21,12 @@ import pytest
 
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
+from lagom_xla import validation
 from lagom_xla.compile import load
 from lagom_xla.compile import target as target_lib
 from lagom_xla.passes import collectives
 from lagom_xla.passes import hlo
-from lagom_xla.report.printed import as_json
+from lagom_xla.report import results
 from lagom_xla.tuner import tuner
 
 _DATA = pathlib.Path(__file__).resolve().parents[3] / "shared/data"
@@ -57,7 +58,7 @@ def inspected(name: str, cluster: str) -> dict[str, Any]:
   """
   target = load.load(str(path_of(name)), cluster_lib.parse(cluster))
   schedule = target_lib.of_module(target.schedule(), target.cluster, name=name)
-  return as_json.inspection(tuner.inspect(schedule))
+  return validation.write(results.inspection(tuner.inspect(schedule)))
 
 
 @pytest.mark.parametrize("name", _SCHEDULED)

@@ -19,7 +19,7 @@ from lagom_xla.costs import kernel as kernel_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.passes import kernels as kernels_lib
 from lagom_xla.passes import memory_access
-from lagom_xla.report.terminal import scatters as scatters_report
+from lagom_xla.report import notes
 import replay_parts
 
 H100 = cluster_lib.parse("1x8xh100").gpu
@@ -87,10 +87,10 @@ def test_the_report_names_a_scatter_that_could_take_much_of_a_step() -> None:
     """,
   )
   step = step_lib.of_module(module, cluster_lib.parse("1x8xh100"))
-  (note,) = scatters_report.notes(step, step_time_us=1e5)
+  (note,) = notes.scatter_notes(step, step_time_us=1e5)
   assert note.startswith("out (model.py:84) adds 16,384")
   assert "46.6 ms if they are all the same" in note
-  assert not scatters_report.notes(step, step_time_us=1e7)
+  assert not notes.scatter_notes(step, step_time_us=1e7)
 
 
 @given(num_ids=st.integers(2, 10**4))

@@ -21,8 +21,9 @@ import jax
 import pytest
 
 from lagom_xla import cluster as cluster_lib
+from lagom_xla import validation
 from lagom_xla.compile import load
-from lagom_xla.report.printed import as_json
+from lagom_xla.report import results
 from lagom_xla.tuner import tuner
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[2] / "examples"))
@@ -152,7 +153,7 @@ def inspected(size: str, mesh: str, layers: str) -> dict[str, Any]:
       "num_layers": str(_NUM_LAYERS.get(size, 0)),
     },
   )
-  return as_json.inspection(tuner.inspect(target))
+  return validation.write(results.inspection(tuner.inspect(target)))
 
 
 @_each_case
@@ -210,7 +211,7 @@ def test_split_sequences_scatter_and_gather_what_whole_ones_all_reduce(
     cluster_lib.parse(_CLUSTER),
     arguments={"model": "8b", "mesh": "tp:8", "sequence_parallel": "true"},
   )
-  totals = as_json.inspection(tuner.inspect(target))["totals"]
+  totals = validation.write(results.inspection(tuner.inspect(target)))["totals"]
   c = llama_config.SIZES["8b"]
   stream = 2 * (2 * c.seq_len) * c.d_model
   # Each half of a layer gathers its input and scatters its output. Backward,

@@ -21,8 +21,9 @@ import pytest
 
 import example_training
 from lagom_xla import cluster as cluster_lib
+from lagom_xla import validation
 from lagom_xla.compile import load
-from lagom_xla.report.printed import as_json
+from lagom_xla.report import results
 from lagom_xla.tuner import tuner
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[2] / "examples"))
@@ -95,7 +96,7 @@ def test_each_layer_sends_its_tokens_six_times(
     cluster_lib.parse("1x8xh100"),
     arguments={"model": "tiny"},
   )
-  totals = as_json.inspection(tuner.inspect(target))["totals"]
+  totals = validation.write(results.inspection(tuner.inspect(target)))["totals"]
   c = moe_config.SIZES["tiny"]
   # Two sequences on each device, in bfloat16; an expert takes 10 of 64 tokens:
   # 1.25 times the 8 that it would get if all 16 got as many.

@@ -158,9 +158,9 @@ def test_parts_add_up_to_what_is_exposed_and_that_to_the_timelines(
 def test_an_explanation_is_read_back_as_it_was_written(
   fsdp_scan: hlo.Module, tmp_path
 ) -> None:
-  from lagom_xla.explain import kept
+  from lagom_xla.explain import explanation
 
   step = step_lib.of_module(fsdp_scan, cluster_lib.parse("1x8xh100"))
   explained = explaining.of_step(step)
-  kept.write(explained, tmp_path)
-  assert kept.read(tmp_path) == explained
+  explanation.write(explained, tmp_path)
+  assert explanation.read(tmp_path) == explained

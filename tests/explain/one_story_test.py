@@ -15,9 +15,9 @@ from lagom_xla.costs import step as step_lib
 from lagom_xla.explain import explaining
 from lagom_xla.explain import explanation as explanation_lib
 from lagom_xla.passes import hlo
-from lagom_xla.report.page import story as story_lib
-from lagom_xla.report.page import telling
-from lagom_xla.report.terminal import terminal
+from lagom_xla.report import terminal
+from lagom_xla.report.page import contents
+from lagom_xla.report.page import report
 
 
 @pytest.fixture(scope="module")
@@ -35,8 +35,8 @@ def step(
 
 
 @pytest.fixture(scope="module")
-def rows(step: step_lib.Step) -> Sequence[story_lib.Collective]:
-  return telling.of_inspection(step).collectives_before
+def rows(step: step_lib.Step) -> Sequence[report.Collective]:
+  return contents.of_inspection(step).collectives_before
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +45,7 @@ def explained(step: step_lib.Step) -> explanation_lib.Step:
 
 
 def test_a_row_of_one_collective_has_its_wait_and_reason(
-  rows: Sequence[story_lib.Collective], explained: explanation_lib.Step
+  rows: Sequence[report.Collective], explained: explanation_lib.Step
 ) -> None:
   by_name = {one.name: one for one in explained.collectives}
   alone = [row for row in rows if not row.num_others and row.why_waits]
@@ -56,7 +56,7 @@ def test_a_row_of_one_collective_has_its_wait_and_reason(
 
 
 def test_rows_of_alike_collectives_leave_no_wait_out(
-  rows: Sequence[story_lib.Collective], explained: explanation_lib.Step
+  rows: Sequence[report.Collective], explained: explanation_lib.Step
 ) -> None:
   assert any(row.num_others and row.wait_us for row in rows)
   num = sum(1 + row.num_others for row in rows)
@@ -66,7 +66,7 @@ def test_rows_of_alike_collectives_leave_no_wait_out(
 
 
 def test_a_row_of_alike_collectives_names_the_one_that_it_tells_of(
-  rows: Sequence[story_lib.Collective],
+  rows: Sequence[report.Collective],
 ) -> None:
   alike = [row for row in rows if row.num_others and row.why_waits]
   assert alike
@@ -74,7 +74,7 @@ def test_a_row_of_alike_collectives_names_the_one_that_it_tells_of(
 
 
 def test_the_terminal_gives_the_pages_reasons(
-  step: step_lib.Step, rows: Sequence[story_lib.Collective]
+  step: step_lib.Step, rows: Sequence[report.Collective]
 ) -> None:
   console = rich.console.Console(width=80)
   with console.capture() as captured:

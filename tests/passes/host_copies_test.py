@@ -17,6 +17,7 @@ import rich.console
 
 from commands import check_schema
 from lagom_xla import cluster as cluster_lib
+from lagom_xla import validation
 from lagom_xla.compile import compiler
 from lagom_xla.compile import lowered as lowered_lib
 from lagom_xla.costs import lower_bound
@@ -24,8 +25,8 @@ from lagom_xla.costs import step as step_lib
 from lagom_xla.passes import copies as copies_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes import overlap
-from lagom_xla.report.printed import as_json
-from lagom_xla.report.terminal import terminal
+from lagom_xla.report import results
+from lagom_xla.report import terminal
 import offloading_step
 
 _H100S = cluster_lib.parse("1x8xh100")
@@ -169,7 +170,7 @@ def test_an_inspection_names_the_copies_and_their_waits(
   assert "55.2 GB/s each way" in shown
   assert "waits for copies" in shown
   assert "collectives and copies cost" in shown
-  printed = as_json.inspection(step)
+  printed = validation.write(results.inspection(step))
   check_schema("inspect", printed)
   reported = printed["host_copies"]
   assert len(reported) == 2

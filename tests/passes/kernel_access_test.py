@@ -18,7 +18,7 @@ from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes import kernels
-from lagom_xla.report.terminal import scatters as scatters_report
+from lagom_xla.report import notes as notes_lib
 
 
 def test_a_reduction_of_what_is_made_up_has_operations_but_few_bytes() -> None:
@@ -182,7 +182,7 @@ def test_scatters_of_rows_may_collide_unless_told_otherwise(
   assert scatter.element_bits == 16
   assert scatter.may_collide == may_collide
   step = step_lib.of_module(module, cluster_lib.parse("1x8xh100"))
-  notes = scatters_report.notes(step, step_time_us=0.0)
+  notes = notes_lib.scatter_notes(step, step_time_us=0.0)
   assert len(notes) == may_collide
   assert all("(kernel_access_test.py:" in note for note in notes)
 

@@ -18,6 +18,7 @@ import rich.console
 import fake_target
 import hlo_text
 from lagom_xla import cluster as cluster_lib
+from lagom_xla import validation
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import devices as devices_lib
 from lagom_xla.compile import lowered as lowered_lib
@@ -28,9 +29,9 @@ from lagom_xla.flags import environment
 from lagom_xla.passes import hlo
 from lagom_xla.passes import registry
 from lagom_xla.passes.schedule import memory
-from lagom_xla.report.printed import as_json
-from lagom_xla.report.tables import tuning_tables
-from lagom_xla.report.terminal import terminal
+from lagom_xla.report import results
+from lagom_xla.report import tables
+from lagom_xla.report import terminal
 from lagom_xla.search.xla import as_run
 from lagom_xla.tuner import tuner
 from lagom_xla.tuner import tuning as tuning_lib
@@ -172,8 +173,11 @@ def test_a_plan_has_the_times_of_the_modules_that_run() -> None:
   ):
     assert us == pytest.approx(_step_us(step_lib.of_module(module, _H100S)))
   assert tuning.before.analysis.module is compiled[False]
-  assert as_json.tuning(tuning)["recomputed"] == {"before": 2, "after": 1}
-  sentence = tuning_tables.recomputed(tuning)
+  assert validation.write(results.tuning(tuning))["recomputed"] == {
+    "before": 2,
+    "after": 1,
+  }
+  sentence = tables.recomputed(tuning)
   assert (
     f"With {environment.options_in_words()} 2 instructions run again"
     in sentence

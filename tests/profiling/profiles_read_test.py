@@ -21,7 +21,7 @@ from lagom_xla.passes import hlo
 from lagom_xla.passes import hlo_pb2
 from lagom_xla.profiling import profile as profile_lib
 from lagom_xla.profiling import xspace
-from lagom_xla.report.wording import profile_notes
+from lagom_xla.report import notes
 from traced_run import SECOND_NS
 from traced_run import profile_of
 from traced_run import run_of
@@ -203,7 +203,7 @@ def test_an_older_run_that_cannot_be_read_costs_a_note(
     file.write_bytes(data)
   found = profiling.read(tmp_path)
   assert len(found.steps) == 2
-  (note,) = (n for n in profile_notes.of_profile(found) if "left out" in n)
+  (note,) = (n for n in notes.profile_notes(found) if "left out" in n)
   assert "2026_01_02_10_00_00/host.xplane.pb" in note and "cut off" in note
 
 
@@ -270,7 +270,7 @@ def test_what_the_profiler_complains_of_is_told(fsdp_scan: hlo.Module):
   text = 'warnings: "GPU events were dropped"'
   dropped = jax.profiler.ProfileData.text_proto_to_serialized_xspace(text)
   found = profiling.read({"rank": _spanning(ranks, fsdp_scan, 0.0) + dropped})
-  assert any("were dropped" in n for n in profile_notes.of_profile(found))
+  assert any("were dropped" in n for n in notes.profile_notes(found))
 
 
 def test_many_complaints_of_the_profiler_are_one_note(fsdp_scan: hlo.Module):
@@ -278,7 +278,7 @@ def test_many_complaints_of_the_profiler_are_one_note(fsdp_scan: hlo.Module):
   text = "\n".join(f'errors: "no {i}\\n\\n{i}"' for i in range(5000))
   many = jax.profiler.ProfileData.text_proto_to_serialized_xspace(text)
   found = profiling.read({"rank": _spanning(ranks, fsdp_scan, 0.0) + many})
-  (note,) = (n for n in profile_notes.of_profile(found) if "no 1" in n)
+  (note,) = (n for n in notes.profile_notes(found) if "no 1" in n)
   assert "4,997 more" in note
   assert len(note.splitlines()) == 1 and len(note) < 200
 
@@ -292,4 +292,4 @@ def test_a_trace_is_read_up_to_what_it_takes(
   found = profile_of(fsdp_scan, ranks)
   assert found.trace.num_left_out == 2 * num_per_step
   assert {step.number for step in found.whole_steps} == {0, 1}
-  assert any("not read" in note for note in profile_notes.of_profile(found))
+  assert any("not read" in note for note in notes.profile_notes(found))

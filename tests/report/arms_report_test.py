@@ -14,13 +14,13 @@ import rich.console
 import arm_steps
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
+from lagom_xla import validation
 from lagom_xla.compile import config as config_lib
 from lagom_xla.flags import recipes
-from lagom_xla.report.page import telling
-from lagom_xla.report.printed import as_json
-from lagom_xla.report.tables import arms as arms_report
-from lagom_xla.report.tables import tuning_tables
-from lagom_xla.report.terminal import terminal
+from lagom_xla.report import results
+from lagom_xla.report import tables
+from lagom_xla.report import terminal
+from lagom_xla.report.page import contents
 from lagom_xla.search.xla import arms as arms_lib
 from lagom_xla.search.xla import candidates
 from lagom_xla.search.xla import joint
@@ -60,7 +60,7 @@ def test_all_arms_are_legible_in_a_terminal_of_80_columns(
   search = joint.search(arm_steps.target(arm_steps.DOUBLED), arms=arms)
   stream = io.StringIO()
   console = rich.console.Console(file=stream, width=80)
-  console.print(arms_report.table(search))
+  console.print(tables.arms_table(search))
   lines = [line.rstrip() for line in stream.getvalue().splitlines()]
   # A title, a head, and no row that takes two lines.
   assert len(lines) == 2 + 1 + len(arms) + 1
@@ -78,7 +78,7 @@ def test_a_report_shows_what_each_arm_is_worth():
   search = joint.search(arm_steps.target("xla_a"), arms=arms)
   stream = io.StringIO()
   console = rich.console.Console(file=stream, width=200)
-  console.print(arms_report.table(search))
+  console.print(tables.arms_table(search))
   text = stream.getvalue()
   assert "today" in text and "the plan" in text
   for arm in arms:
@@ -91,7 +91,9 @@ def test_a_report_shows_what_each_arm_is_worth():
     assert f"{share:+.1%}" in line
   terminal.show_tuning(console, tuning, [], is_verbose=True)
   assert "rests on the cost model" in " ".join(stream.getvalue().split())
-  printed = json.loads(json.dumps(as_json.tuning(tuning)))["arms"]
+  printed = json.loads(json.dumps(validation.write(results.tuning(tuning))))[
+    "arms"
+  ]
   names = [arm.name for arm in tuning.search.arms]
   assert [arm["name"] for arm in printed[1:]] == names
   assert all(arm["step_time_us"] > 0 for arm in printed)
@@ -111,7 +113,7 @@ def test_a_plan_with_other_products_says_what_its_gain_rests_on(
   terminal.show_tuning(console, tuning, [])
   said = "xla_gpu_enable_triton_gemm: Ahead of time no product is autotuned"
   assert (said in " ".join(stream.getvalue().split())) == is_told
-  notes = telling.of_tuning(tuning, folder="plan").notes
+  notes = contents.of_tuning(tuning, folder="plan").notes
   assert any(said in note for note in notes) == is_told
 
 
@@ -127,6 +129,6 @@ def test_candidates_are_told_by_what_differs_from_an_arm():
   )
   stream = io.StringIO()
   console = rich.console.Console(file=stream, width=200, markup=False)
-  console.print(tuning_tables.candidates(tuning))
+  console.print(tables.candidates_table(tuning))
   rows = [line.partition("  ")[0] for line in stream.getvalue().splitlines()]
   assert {"recipe", "recipe, xla_c=2", "xla_b=1"} <= set(rows)

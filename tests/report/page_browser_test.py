@@ -11,9 +11,8 @@ import pathlib
 import pytest
 
 import browser
-from lagom_xla.report.page import kept
 from lagom_xla.report.page import rendering
-from lagom_xla.report.page import story as story_lib
+from lagom_xla.report.page import report
 from pages import Tuned
 from pages import draw_long_step
 
@@ -24,7 +23,7 @@ def tuned(tuned_page: Tuned) -> Tuned:
 
 
 @pytest.fixture(scope="module")
-def long_step() -> story_lib.Picture:
+def long_step() -> report.Picture:
   return draw_long_step()
 
 
@@ -108,11 +107,11 @@ def test_a_phone_shows_the_page_without_scrolling_sideways(
 def test_a_long_steps_page_is_small_and_opens_quickly(
   chromium: browser.Browser,
   tuned: Tuned,
-  long_step: story_lib.Picture,
+  long_step: report.Picture,
   tmp_path: pathlib.Path,
 ) -> None:
   after = dataclasses.replace(long_step, name="after")
-  story = kept.read(tuned.folder)
+  story = report.read(tuned.folder)
   story = dataclasses.replace(story, pictures=(long_step, after))
   page = tmp_path / "long.html"
   rendering.write(story, page)

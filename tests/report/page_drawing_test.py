@@ -13,10 +13,9 @@ from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.costs.replay import recorder
 from lagom_xla.passes import hlo
-from lagom_xla.report.page import drawing
+from lagom_xla.report.page import contents
 from lagom_xla.report.page import rendering
-from lagom_xla.report.page import story as story_lib
-from lagom_xla.report.page import telling
+from lagom_xla.report.page import report
 from pages import NUM_KERNELS
 from pages import Page
 from pages import draw_long_step
@@ -28,12 +27,12 @@ def inspected(fsdp_scan: hlo.Module) -> step_lib.Step:
 
 
 @pytest.fixture(scope="module")
-def long_step() -> story_lib.Picture:
+def long_step() -> report.Picture:
   return draw_long_step()
 
 
 def test_a_step_of_very_many_slices_is_drawn_small_and_loses_nothing(
-  long_step: story_lib.Picture,
+  long_step: report.Picture,
 ) -> None:
   (compute,) = long_step.streams
   assert len(compute.begin_us) < 20_000
@@ -51,7 +50,7 @@ def test_text_of_a_module_cannot_end_the_page(
 ) -> None:
   pytest.importorskip("plotly")
   story = dataclasses.replace(
-    telling.of_inspection(inspected), module_name="</script><b>step</b>"
+    contents.of_inspection(inspected), module_name="</script><b>step</b>"
   )
   picture = story.pictures[0]
   label = dataclasses.replace(picture.labels[0], name="</script><i>")
@@ -70,7 +69,7 @@ def test_a_loop_is_drawn_trip_by_trip_until_trips_are_alike(
     inspected.program, inspected.costs(inspected.default)
   )
   replayed = inspected.timeline(inspected.default)
-  drawn = drawing.picture("before", recorded, replayed, {})
+  drawn = contents.picture("before", recorded, replayed, {})
   compute = drawn.streams[0]
   assert "folded" in compute.kind
   assert drawn.detail_us is not None

@@ -17,7 +17,7 @@ import pytest
 from commands import CLUSTER
 from commands import ROOT
 from commands import run
-from lagom_xla.report.page import kept
+from lagom_xla.report.page import report
 from pages import Tuned
 
 
@@ -135,7 +135,7 @@ def test_the_docs_have_the_tables_of_a_report() -> None:
 def test_a_plan_with_a_report_can_be_replaced(tuned: Tuned) -> None:
   from lagom_xla.apply import files
 
-  assert (tuned.folder / kept.NAME).is_file()
+  assert (tuned.folder / report.NAME).is_file()
   files.check(tuned.folder)
 
 
@@ -164,7 +164,7 @@ def test_a_folder_without_a_report_is_refused_in_a_sentence(
   data: bytes | None, message: str, tmp_path: pathlib.Path
 ) -> None:
   if data is not None:
-    (tmp_path / kept.NAME).write_bytes(data)
+    (tmp_path / report.NAME).write_bytes(data)
   outcome = run("report", str(tmp_path))
   assert outcome.status == 2
   assert message in outcome.err and "Make the plan again" in outcome.err

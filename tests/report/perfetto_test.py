@@ -22,18 +22,16 @@ from lagom_xla.costs.replay import recorder
 from lagom_xla.passes import hlo
 from lagom_xla.profiling import profile as profile_lib
 from lagom_xla.profiling import xspace
-from lagom_xla.report.trace import events as events_lib
-from lagom_xla.report.trace import measured
-from lagom_xla.report.trace import predicted
-from lagom_xla.report.wording import instructions as instructions_lib
+from lagom_xla.report import instructions as instructions_lib
+from lagom_xla.report import trace as trace_lib
 import replay_parts
 import simulated_run
 import xspace_text
 
-_Events = Sequence[events_lib.Event]
+_Events = Sequence[trace_lib.Event]
 
 
-def _threads(events: _Events) -> dict[str, list[events_lib.Event]]:
+def _threads(events: _Events) -> dict[str, list[trace_lib.Event]]:
   """Slices by the name of their thread, of one process."""
   names = {
     event["tid"]: event["args"]["name"]
@@ -47,7 +45,7 @@ def _threads(events: _Events) -> dict[str, list[events_lib.Event]]:
   return found
 
 
-def _follow_each_other(slices: Iterable[events_lib.Event]) -> bool:
+def _follow_each_other(slices: Iterable[trace_lib.Event]) -> bool:
   end_us = 0.0
   for event in sorted(slices, key=lambda e: e["ts"]):
     if event["ts"] < end_us - 1e-6:
@@ -56,7 +54,7 @@ def _follow_each_other(slices: Iterable[events_lib.Event]) -> bool:
   return True
 
 
-def _flows(events: _Events) -> dict[int, list[events_lib.Event]]:
+def _flows(events: _Events) -> dict[int, list[trace_lib.Event]]:
   found = collections.defaultdict(list)
   for event in events:
     if event["ph"] in "stf":
@@ -64,7 +62,7 @@ def _flows(events: _Events) -> dict[int, list[events_lib.Event]]:
   return found
 
 
-def _encloses(slice_: events_lib.Event, flow: events_lib.Event) -> bool:
+def _encloses(slice_: trace_lib.Event, flow: trace_lib.Event) -> bool:
   end_us = slice_["ts"] + slice_["dur"]
   return slice_["ts"] <= flow["ts"] <= end_us
 
@@ -74,7 +72,7 @@ def test_every_stream_is_a_thread_whose_slices_follow_each_other(
   program: program_lib.Program,
 ) -> None:
   recorded = recorder.record(program, replay_parts.costs(wait_us=3.0))
-  events = predicted.process(1, "before", recorded, {}).events
+  events = trace_lib.of_recording(1, "before", recorded, {}).events
   threads = _threads(events)
   assert all(map(_follow_each_other, threads.values()))
   busy_us = sum(event["dur"] for event in threads.get("compute", ()))
@@ -86,7 +84,7 @@ def test_every_start_flows_to_its_collective_and_its_done(
   program: program_lib.Program,
 ) -> None:
   recorded = recorder.record(program, replay_parts.costs())
-  events = predicted.process(1, "before", recorded, {}).events
+  events = trace_lib.of_recording(1, "before", recorded, {}).events
   flows = list(_flows(events).values())
   moved = [s for s in recorded.slices if s.kind in ("collective", "copy")]
   assert len(flows) == len(moved)
@@ -107,7 +105,7 @@ def test_counters_end_at_no_channels_and_all_waits(
   program: program_lib.Program,
 ) -> None:
   recorded = recorder.record(program, replay_parts.costs())
-  events = predicted.process(1, "before", recorded, {}).events
+  events = trace_lib.of_recording(1, "before", recorded, {}).events
   last: dict[str, float] = {}
   for event in events:
     if event["ph"] == "C":
@@ -129,7 +127,7 @@ def test_a_collective_of_a_compiled_step_tells_its_bytes_and_source_line(
 ) -> None:
   recorded = recorder.record(step.program, step.costs(step.default))
   instructions = instructions_lib.of_step(step)
-  events = predicted.process(1, "before", recorded, instructions).events
+  events = trace_lib.of_recording(1, "before", recorded, instructions).events
   bytes_of = {c.name: c.nccl_bytes for c in step.analysis.collectives}
   slices = [
     event
@@ -146,10 +144,10 @@ def test_a_trace_is_written_as_one_json_object(
   step: step_lib.Step, tmp_path: pathlib.Path
 ) -> None:
   recorded = recorder.record(step.program, step.costs(step.default))
-  before = predicted.process(1, "before", recorded, {})
-  after = predicted.process(2, "after", recorded, {})
-  events_lib.write(tmp_path / "trace.json.gz", [before, after])
-  events_lib.write(tmp_path / "trace.json", [before, after])
+  before = trace_lib.of_recording(1, "before", recorded, {})
+  after = trace_lib.of_recording(2, "after", recorded, {})
+  trace_lib.write(tmp_path / "trace.json.gz", [before, after])
+  trace_lib.write(tmp_path / "trace.json", [before, after])
   packed = gzip.decompress((tmp_path / "trace.json.gz").read_bytes())
   assert packed == (tmp_path / "trace.json").read_bytes()
   trace: dict[str, Any] = json.loads(packed)
@@ -162,7 +160,7 @@ def test_a_trace_that_cannot_be_written_is_one_sentence(
   tmp_path: pathlib.Path,
 ) -> None:
   with pytest.raises(errors.OutputError, match="No such file"):
-    events_lib.write(tmp_path / "missing/trace.json", [])
+    trace_lib.write(tmp_path / "missing/trace.json", [])
 
 
 def test_measured_steps_are_a_process_for_each_gpu(
@@ -179,10 +177,10 @@ def test_measured_steps_are_a_process_for_each_gpu(
   profile = profile_lib.of_trace(
     xspace.of_bytes({"host": xspace_text.serialized(traced)})
   )
-  processes = list(measured.processes(3, profile))
+  processes = list(trace_lib.measured(3, profile))
   assert len(processes) == 2
   for process, step in zip(
-    processes, measured.median_step(profile), strict=True
+    processes, trace_lib.median_step(profile), strict=True
   ):
     threads = _threads(process.events)
     assert all(map(_follow_each_other, threads.values()))

@@ -14,11 +14,11 @@ import fake_target
 import formed_target
 import hlo_text
 from lagom_xla import cluster as cluster_lib
+from lagom_xla import validation
 from lagom_xla.passes.program import form as form_lib
-from lagom_xla.report.printed import as_json
-from lagom_xla.report.tables import program_tables
-from lagom_xla.report.tables import tuning_tables
-from lagom_xla.report.terminal import terminal
+from lagom_xla.report import results
+from lagom_xla.report import tables
+from lagom_xla.report import terminal
 from lagom_xla.tuner import tuner
 from lagom_xla.tuner import tuning as tuning_lib
 from lagom_xla.verify import verification
@@ -54,7 +54,7 @@ def test_verification_takes_a_plan_with_a_form(tuning):
 
 
 def test_each_form_is_in_the_report_with_its_time_or_why_not(tuning):
-  table = _text(program_tables.forms(tuning))
+  table = _text(tables.forms_table(tuning))
   strands = ("rotated", "merged", "staggered")
   lines = {
     name: next(line for line in table.splitlines() if line.startswith(name))
@@ -65,11 +65,11 @@ def test_each_form_is_in_the_report_with_its_time_or_why_not(tuning):
   assert "Two loops became one." in lines["strands merged"]
   assert "it has no loop" in lines["strands staggered"]
   assert f"{best_ms:,.2f}" not in lines["the program as written"]
-  assert "strands rotated, " in _text(tuning_tables.candidates(tuning))
+  assert "strands rotated, " in _text(tables.candidates_table(tuning))
 
 
 def test_json_has_the_form_of_each_candidate_and_what_became_of_it(tuning):
-  printed = as_json.tuning(tuning)
+  printed = validation.write(results.tuning(tuning))
   check_schema("tune", printed)
   entries = printed["candidates"]
   rotated = [e for e in entries if e["program"]["strands"] == "rotated"]
@@ -91,7 +91,7 @@ def test_where_no_form_can_be_had_the_report_says_why_once():
     rewritten=lambda _: form_lib.Outcome(refusals=(refusal,)),
   )
   tuning = tuner.tune(target, in_process=True)
-  assert any(program_tables.is_formed(c) for c in tuning.candidates)
+  assert any(tables.is_formed(c) for c in tuning.candidates)
   console = rich.console.Console(file=io.StringIO(), width=200)
   terminal.show_tuning(console, tuning, [], is_verbose=True)
   assert isinstance(console.file, io.StringIO)

@@ -16,7 +16,7 @@ import hlo_text
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.cli import output
 from lagom_xla.compile import config as config_lib
-from lagom_xla.report.terminal import terminal
+from lagom_xla.report import terminal
 from lagom_xla.tuner import tuner
 from lagom_xla.tuner import tuning as tuning_lib
 

@@ -18,13 +18,13 @@ from commands import PLAN_FILES
 from commands import Outcome
 from commands import run
 from commands import write_steps
-from lagom_xla.report.terminal import screen
+from lagom_xla.report import layout
 
 
 @st.composite
-def _section(draw: st.DrawFn) -> screen.Section:
+def _section(draw: st.DrawFn) -> layout.Section:
   items = draw(st.lists(st.lists(st.just("  item"), min_size=1, max_size=4)))
-  return screen.Section(
+  return layout.Section(
     head=tuple(draw(st.lists(st.just("Head"), max_size=3))),
     items=tuple(map(tuple, items)),
   )
@@ -32,18 +32,18 @@ def _section(draw: st.DrawFn) -> screen.Section:
 
 @hypothesis.given(st.lists(_section(), min_size=1, max_size=6))
 def test_all_heads_are_shown_and_what_is_left_out_is_counted(
-  sections: list[screen.Section],
+  sections: list[layout.Section],
 ) -> None:
-  shown = screen.lines(sections)
+  shown = layout.fitted(sections)
   heads = sum(len(section.head) for section in sections)
   assert shown.count("Head") == heads
   least = heads + sum(bool(section.items) for section in sections)
-  assert len(shown) <= max(least, screen.NUM_LINES)
-  whole = screen.lines(sections, 10**6)
+  assert len(shown) <= max(least, layout.NUM_LINES)
+  whole = layout.fitted(sections, 10**6)
   assert len(whole) == heads + sum(
     len(item) for section in sections for item in section.items
   )
-  if len(whole) <= screen.NUM_LINES:
+  if len(whole) <= layout.NUM_LINES:
     assert shown == whole
   else:
     assert any(
@@ -55,8 +55,8 @@ def test_all_heads_are_shown_and_what_is_left_out_is_counted(
 def test_wrapping_loses_no_word_and_keeps_to_80_columns(
   text: str, indent: int
 ) -> None:
-  found = screen.wrapped(text, indent=indent)
-  assert all(len(line) <= screen.NUM_COLUMNS for line in found)
+  found = layout.wrapped(text, indent=indent)
+  assert all(len(line) <= layout.NUM_COLUMNS for line in found)
   assert "".join("".join(found).split()) == "".join(text.split())
 
 
@@ -72,8 +72,8 @@ def _fits(outcome: Outcome) -> bool:
   lines = outcome.out.splitlines()
   assert outcome.status == 0
   assert "\x1b" not in outcome.out and "…" not in outcome.out
-  assert max(map(len, lines)) <= screen.NUM_COLUMNS
-  return len(lines) <= screen.NUM_LINES
+  assert max(map(len, lines)) <= layout.NUM_COLUMNS
+  return len(lines) <= layout.NUM_LINES
 
 
 def test_an_inspection_says_first_what_collectives_cost_and_from_which_line(
@@ -88,7 +88,7 @@ def test_an_inspection_says_first_what_collectives_cost_and_from_which_line(
   assert re.search(r"from steps\.py:\d+", " ".join(outcome.out.split()))
   assert "What runs beside each collective" not in outcome.out
   whole = run("inspect", step, CLUSTER, "-v")
-  assert max(map(len, whole.out.splitlines())) <= screen.NUM_COLUMNS
+  assert max(map(len, whole.out.splitlines())) <= layout.NUM_COLUMNS
   assert whole.out.startswith(first)
   assert "What runs beside each collective" in whole.out
   assert re.search(r"(?m)^  steps\.py:\d+ *$", whole.out)

@@ -22,11 +22,12 @@ import hlo_text
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
 from lagom_xla import plan as plan_lib
+from lagom_xla import validation
 from lagom_xla.apply import files
 from lagom_xla.compile import config as config_lib
 from lagom_xla.passes import hlo
-from lagom_xla.report.printed import as_json
-from lagom_xla.report.terminal import terminal
+from lagom_xla.report import results
+from lagom_xla.report import terminal
 from lagom_xla.search.xla import arms
 from lagom_xla.tuner import tuner
 from lagom_xla.tuner import tuning as tuning_lib
@@ -202,7 +203,7 @@ def test_a_plan_holds_no_more_than_is_applied_of_it(
   assert plan_lib.from_dict(plan.to_dict(), where="it") == plan
   found = verification.verify(plan, _TARGET)
   assert found.planned_us == pytest.approx(plan.planned_us)
-  printed = as_json.verification(found)
+  printed = validation.write(results.verification(found))
   assert printed["gain_us"] == dataclasses.asdict(plan.gain_us)
 
 

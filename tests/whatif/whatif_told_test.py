@@ -13,16 +13,15 @@ import pytest
 import rich.console
 
 import browser
-from lagom_xla.report.page import story as story_lib
+from lagom_xla.report.page import report
 from lagom_xla.whatif import comparing
 from lagom_xla.whatif import comparison as comparison_lib
 from lagom_xla.whatif import page as page_lib
 from lagom_xla.whatif import table as table_lib
-from lagom_xla.whatif import telling
 
 
 def _row(name: str, num_nodes: int) -> comparison_lib.Row:
-  step = story_lib.Estimate(us=1e6, low_us=9e5, high_us=1.2e6)
+  step = report.Estimate(us=1e6, low_us=9e5, high_us=1.2e6)
   networks = tuple(
     comparison_lib.AtRate(gbits_per_gpu=400 * factor, step_us=1e6 / factor)
     for factor in (0.5, 1.0, 2.0)
@@ -33,7 +32,7 @@ def _row(name: str, num_nodes: int) -> comparison_lib.Row:
     slowdown_us=1e4,
     between_nodes_us=1e5,
     lower_bound_us=8e5,
-    gain=story_lib.Estimate(us=1e4, low_us=1e3, high_us=2e4),
+    gain=report.Estimate(us=1e4, low_us=1e3, high_us=2e4),
     plan=("a setting",),
     flops=1e15 * num_nodes,
     per_step=1e6,
@@ -97,13 +96,15 @@ def _told(
   for i, (us, count) in enumerate(zip(steps_us, flops, strict=True)):
     row = _row("8xh100", 2**i)
     assert row.figures is not None
-    step = story_lib.Estimate(us=us, low_us=us, high_us=us)
+    step = report.Estimate(us=us, low_us=us, high_us=us)
     figures = dataclasses.replace(
       row.figures, step=step, flops=count, per_step=None
     )
     points.append(dataclasses.replace(row, figures=figures))
   compared = comparing.Compared(rows=tuple(points[:1]), points=tuple(points))
-  return telling.of(compared, target="step", search="quick", **options)
+  return comparing.comparison(
+    compared, target="step", search="quick", **options
+  )
 
 
 def test_a_curve_says_from_where_on_a_gpu_does_half_its_work() -> None:
@@ -135,7 +136,7 @@ def test_tokens_of_a_first_cluster_without_figures_are_nobodys() -> None:
     dataclasses.replace(_row("8xh100", 1), figures=None, refusal="No mesh."),
     _row("8xh100", 2),
   )
-  told = telling.of(
+  told = comparing.comparison(
     comparing.Compared(rows=rows, points=()),
     target="step",
     search="none",
@@ -154,7 +155,7 @@ def test_a_step_that_memory_does_not_hold_is_called_so() -> None:
 def test_a_quick_search_is_told_from_a_full_one() -> None:
   compared = comparing.Compared(rows=(_row("8xh100", 1),), points=())
   quick, full = (
-    telling.of(compared, target="step", search=search).notes
+    comparing.comparison(compared, target="step", search=search).notes
     for search in ("quick", "full")
   )
   assert any("--search=full tries XLA's options" in note for note in quick)

@@ -39,7 +39,7 @@ def add(commands) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> None:
-  from lagom_xla.report.printed import clusters
+  from lagom_xla.report import clusters
 
   known = clusters.known()
   if arguments.format == "json":
@@ -112,9 +112,9 @@ def _run_calibrate(arguments: argparse.Namespace) -> None:
   calibration_lib.write(path, result.cluster, result.sources)
   if arguments.format == "json":
     from lagom_xla import validation
-    from lagom_xla.report.printed import calibration as printed
+    from lagom_xla.report import calibration
 
-    calibrated = printed.of_result(result, measured, path)
+    calibrated = calibration.of_result(result, measured, path)
     output.write_json(validation.write(calibrated))
   elif arguments.quiet:
     output.write_files([path])

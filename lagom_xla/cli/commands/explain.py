@@ -79,19 +79,19 @@ def _run(arguments: argparse.Namespace) -> None:
     for given in ("arg", "profile"):
       if getattr(arguments, given):
         arguments.usage_error(f"--{given} is of a TARGET, with its --cluster")
-    from lagom_xla.explain import kept
+    from lagom_xla.explain import explanation as explanation_lib
 
-    explanation = kept.read(pathlib.Path(arguments.target))
+    explanation = explanation_lib.read(pathlib.Path(arguments.target))
   else:
     explanation = _of_target(arguments)
   from lagom_xla import validation
-  from lagom_xla.explain import finding
-  from lagom_xla.report.terminal import explanations
+  from lagom_xla.explain import explanation as explanation_lib
+  from lagom_xla.report import explanations
 
   name = arguments.collective
   if arguments.format == "json":
     if name is not None:
-      explanation = finding.only(explanation, name)
+      explanation = explanation_lib.only(explanation, name)
     output.write_json(validation.write(explanation))
   elif name is not None:
     explanations.show_collective(output.console(), explanation, name)
@@ -118,9 +118,9 @@ def _of_target(arguments: argparse.Namespace) -> explanation_lib.Explanation:
 
 def _asked(arguments: argparse.Namespace) -> str:
   """The command that was given, as far as it names what is explained."""
-  from lagom_xla.report.wording import program
+  from lagom_xla.report import notes
 
-  words = [f"{program.name()} explain", arguments.target]
+  words = [f"{notes.program_name()} explain", arguments.target]
   if arguments.cluster is not None:
     words.append(f"--cluster={arguments.cluster}")
   words += [f"--arg={keyword}" for keyword in arguments.arg]

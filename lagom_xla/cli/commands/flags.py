@@ -90,9 +90,9 @@ def _print_plan(arguments: argparse.Namespace) -> None:
   plan = checked.load(arguments.plan)
   if arguments.format == "json":
     from lagom_xla import validation
-    from lagom_xla.report.printed import flags as printed
+    from lagom_xla.report import flags
 
-    output.write_json(validation.write(printed.of_plan(plan)))
+    output.write_json(validation.write(flags.of_plan(plan)))
     return
   output.write(env_lib.xla_lines(plan.xla.options))
   output.write(env_lib.cap_lines(plan))
@@ -104,9 +104,9 @@ def _check(arguments: argparse.Namespace) -> None:
   report = check.check(arguments.check)
   if arguments.format == "json":
     from lagom_xla import validation
-    from lagom_xla.report.printed import flags as printed
+    from lagom_xla.report import flags
 
-    output.write_json(validation.write(printed.of_check(report)))
+    output.write_json(validation.write(flags.of_check(report)))
   else:
     output.write("\n".join(_report_lines(report)))
   if report.is_fatal:
@@ -149,9 +149,9 @@ def _merge(arguments: argparse.Namespace) -> None:
   merged = merge.merge(os.environ.get("XLA_FLAGS", ""), plan.xla.options)
   if arguments.format == "json":
     from lagom_xla import validation
-    from lagom_xla.report.printed import flags as printed
+    from lagom_xla.report import flags
 
-    output.write_json(validation.write(printed.of_merge(merged, plan)))
+    output.write_json(validation.write(flags.of_merge(merged, plan)))
     return
   lines = [*_merge_lines(merged), *env_lib.lines_beside(plan.xla.options)]
   output.write("\n".join(lines))

@@ -46,22 +46,23 @@ def add(commands) -> None:
 def _run(arguments: argparse.Namespace) -> None:
   pictures.check(arguments)
   step, costed, files = _inspect(arguments)
-  from lagom_xla.report.printed import as_json
-  from lagom_xla.report.tables import cost_tables
-  from lagom_xla.report.terminal import terminal
+  from lagom_xla import validation
+  from lagom_xla.report import measurement
+  from lagom_xla.report import results
+  from lagom_xla.report import terminal
 
   if arguments.format == "json":
-    output.write_json(as_json.inspection(step, costed))
+    output.write_json(validation.write(results.inspection(step, costed)))
   elif arguments.quiet:
     output.write_files(files)
   else:
     console = output.console()
-    notes = cost_tables.notes(step, costed) if costed is not None else ()
+    notes = measurement.cost_notes(step, costed) if costed is not None else ()
     terminal.show_inspection(
       console, step, files, notes=notes, is_verbose=arguments.verbose
     )
     if costed is not None and arguments.verbose:
-      cost_tables.show(console, costed)
+      measurement.show_costs(console, costed)
 
 
 def _inspect(
@@ -125,19 +126,20 @@ def _run_profile(arguments: argparse.Namespace) -> None:
   pictures.check(arguments)
   with progress.Bar(lines=False, is_quiet=arguments.quiet) as bar:
     from lagom_xla import profiling
+    from lagom_xla import validation
     from lagom_xla.passes import hlo
-    from lagom_xla.report.printed import as_json
-    from lagom_xla.report.terminal import profile_tables
+    from lagom_xla.report import measurement
+    from lagom_xla.report import results
 
     bar.say(f"reading {arguments.folder}")
     module = hlo.load(arguments.module) if arguments.module else None
     profile = profiling.read(arguments.folder, module)
     files = pictures.of_profile(arguments, profile)
   if arguments.format == "json":
-    output.write_json(as_json.profile(profile))
+    output.write_json(validation.write(results.profile(profile)))
   elif arguments.quiet:
     output.write_files(files)
   else:
-    profile_tables.show(
+    measurement.show_profile(
       output.console(), profile, files, is_verbose=arguments.verbose
     )

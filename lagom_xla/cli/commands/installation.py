@@ -92,21 +92,22 @@ def _row(status: str, name: str, text: str) -> str:
   )
 
 
-# What has a schema -> the module whose `schema()` makes it.
+# What has a schema -> the type that it describes, or the module whose schema()
+# makes it.
 FILES = {
   "plan": "lagom_xla.plan",
   "cluster": "lagom_xla.cluster",
-  "inspect": "lagom_xla.report.printed.inspection",
-  "tune": "lagom_xla.report.printed.tuning",
-  "verify": "lagom_xla.report.printed.verification",
-  "profile": "lagom_xla.report.printed.profile",
-  "report": "lagom_xla.report.page.story",
-  "explain": "lagom_xla.explain.explanation",
-  "whatif": "lagom_xla.whatif.comparison",
-  "calibrate": "lagom_xla.report.printed.calibration",
-  "clusters": "lagom_xla.report.printed.clusters",
+  "inspect": "lagom_xla.report.results:Inspection",
+  "tune": "lagom_xla.report.results:Tuning",
+  "verify": "lagom_xla.report.results:Verification",
+  "profile": "lagom_xla.report.results:Profile",
+  "report": "lagom_xla.report.page.report:Story",
+  "explain": "lagom_xla.explain.explanation:Explanation",
+  "whatif": "lagom_xla.whatif.comparison:Comparison",
+  "calibrate": "lagom_xla.report.calibration:Calibrated",
+  "clusters": "lagom_xla.report.clusters:Clusters",
   "doctor": "lagom_xla.doctor",
-  "flags": "lagom_xla.report.printed.flags",
+  "flags": "lagom_xla.report.flags:Flags",
   "trials": "lagom_xla.live.history.trial_line",
 }
 # What is in another and has its tables elsewhere: a plan has its cluster in
@@ -149,7 +150,11 @@ def add_schema(commands) -> None:
 
 def schema_of(file: str) -> dict[str, Any]:
   """The JSON schema of what has one."""
-  return importlib.import_module(FILES[file]).schema()
+  from lagom_xla import validation
+
+  name, _, type_ = FILES[file].partition(":")
+  module = importlib.import_module(name)
+  return validation.schema(getattr(module, type_)) if type_ else module.schema()
 
 
 def _run_schema(arguments: argparse.Namespace) -> None:

@@ -48,10 +48,10 @@ def add_report(commands) -> None:
 
 def _run_report(arguments: argparse.Namespace) -> None:
   from lagom_xla import validation
-  from lagom_xla.report.page import kept
   from lagom_xla.report.page import rendering
+  from lagom_xla.report.page import report as report_lib
 
-  story = kept.read(pathlib.Path(arguments.plan))
+  story = report_lib.read(pathlib.Path(arguments.plan))
   if arguments.format == "json":
     output.write_json(validation.write(story))
     return
@@ -89,11 +89,12 @@ def add_verify(commands) -> None:
 
 def _run_verify(arguments: argparse.Namespace) -> None:
   verification = _verify(arguments)
-  from lagom_xla.report.printed import as_json
-  from lagom_xla.report.terminal import terminal
+  from lagom_xla import validation
+  from lagom_xla.report import results
+  from lagom_xla.report import terminal
 
   if arguments.format == "json":
-    output.write_json(as_json.verification(verification))
+    output.write_json(validation.write(results.verification(verification)))
   elif not arguments.quiet:
     terminal.show_verification(
       output.console(), verification, is_verbose=arguments.verbose

@@ -43,12 +43,8 @@ _NUM_EARLY = 2
 
 _WRITES = (
   "lagom_xla.explain.explaining",
-  "lagom_xla.explain.kept",
-  "lagom_xla.report.printed.as_json",
-  "lagom_xla.report.tables.cost_tables",
-  "lagom_xla.report.page.kept",
-  "lagom_xla.report.page.telling",
-  "lagom_xla.report.terminal.terminal",
+  "lagom_xla.report.page.contents",
+  "lagom_xla.report.terminal",
 )
 
 
@@ -124,22 +120,23 @@ def _run(arguments: argparse.Namespace) -> None:
       " so there is nothing to make a plan from."
     )
     stopping.end(stop.exit_status or stopping.NOTHING_FOUND)
-  from lagom_xla.report.printed import as_json
-  from lagom_xla.report.tables import cost_tables
-  from lagom_xla.report.terminal import terminal
+  from lagom_xla import validation
+  from lagom_xla.report import measurement
+  from lagom_xla.report import results
+  from lagom_xla.report import terminal
 
   files = _write(arguments, tuning, folder)
   if arguments.format == "json":
-    output.write_json(as_json.tuning(tuning, costed))
+    output.write_json(validation.write(results.tuning(tuning, costed)))
   elif arguments.quiet:
     output.write_files(files)
   else:
     console = output.console()
     terminal.show_tuning(console, tuning, files, is_verbose=arguments.verbose)
     if costed is not None and arguments.verbose:
-      for note in cost_tables.notes(tuning.before, costed):
+      for note in measurement.cost_notes(tuning.before, costed):
         output.write(note)
-      cost_tables.show(console, costed)
+      measurement.show_costs(console, costed)
   if tuning.stopped is not None:
     from lagom_xla.costs import in_words
 
@@ -164,13 +161,13 @@ def _write(
   """
   from lagom_xla.apply import files as files_lib
   from lagom_xla.cli import progress
-  from lagom_xla.explain import kept as kept_lib
+  from lagom_xla.explain import explanation as explanation_lib
 
   with progress.Bar(lines=False, is_quiet=arguments.quiet) as bar:
     bar.say(f"writing {folder}")
     files = files_lib.write(tuning.plan, folder)
     files += pictures.of_tuning(arguments, tuning, folder)
-    return [*files, kept_lib.write(_explained(tuning), folder)]
+    return [*files, explanation_lib.write(_explained(tuning), folder)]
 
 
 def _explained(tuning: tuning_lib.Tuning) -> explanation_lib.Explanation:

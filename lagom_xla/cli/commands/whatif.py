@@ -108,13 +108,13 @@ def _run(arguments: argparse.Namespace) -> None:
   compared = _compare(arguments)
   stopping.end_time_budget()
   from lagom_xla import validation
+  from lagom_xla.whatif import comparing
   from lagom_xla.whatif import page
   from lagom_xla.whatif import table
-  from lagom_xla.whatif import telling
 
   unit = "tokens" if arguments.tokens_per_step else None
   unit = "examples" if arguments.examples_per_step else unit
-  comparison = telling.of(
+  comparison = comparing.comparison(
     compared,
     target=arguments.target,
     search=arguments.search,

@@ -16,7 +16,7 @@ from typing import Any
 
 from lagom_xla import errors
 from lagom_xla.costs import in_words
-from lagom_xla.report.page import story as story_lib
+from lagom_xla.report.page import report
 
 _FOLDER = pathlib.Path(__file__).parent
 _ROW_PX, _FRAME_PX = 46, 60
@@ -38,7 +38,7 @@ def check_can_render() -> None:
     ) from error
 
 
-def render(story: story_lib.Story) -> str:
+def render(story: report.Story) -> str:
   """A story as HTML.
 
   Raises:
@@ -96,7 +96,7 @@ def filled(
   )
 
 
-def write(story: story_lib.Story, path: pathlib.Path) -> None:
+def write(story: report.Story, path: pathlib.Path) -> None:
   """Writes a story as an HTML file.
 
   Raises:
@@ -124,7 +124,7 @@ def _milliseconds(us: float | None) -> str:
   return "-" if us is None else in_words.milliseconds(us)
 
 
-def between(estimate: story_lib.Estimate) -> str:
+def between(estimate: report.Estimate) -> str:
   """What a time is between, with its unit."""
   return f"{in_words.ms_range(estimate.low_us, estimate.high_us)} ms"
 
@@ -134,7 +134,7 @@ def script_json(value: object) -> str:
   return json.dumps(value, separators=(",", ":")).replace("<", "\\u003c")
 
 
-def _parts(story: story_lib.Story) -> dict[str, Any]:
+def _parts(story: report.Story) -> dict[str, Any]:
   """The figure of what a step is made of, before and after."""
   from plotly import graph_objects
 

@@ -10,11 +10,12 @@ import arm_steps
 import fake_target
 import hlo_text
 from lagom_xla import errors
+from lagom_xla import validation
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import lowered
 from lagom_xla.costs import lower_bound
 from lagom_xla.passes import hlo
-from lagom_xla.report.printed import as_json
+from lagom_xla.report import results
 from lagom_xla.search.xla import candidates
 from lagom_xla.search.xla import joint
 from lagom_xla.tuner import tuner
@@ -40,7 +41,7 @@ def test_a_plan_may_beat_the_bound_of_todays_module_but_not_that_of_both():
   tuning = tuner.tune(arm_steps.target(*arm_steps.EVERYTHING, slow_us=400.0))
   assert tuning.timeline_after.step_time_us < lower_bound.us(tuning.before)
   assert tuning.lower_bound_us <= tuning.timeline_after.step_time_us
-  predicted = as_json.tuning(tuning)["predicted"]
+  predicted = validation.write(results.tuning(tuning))["predicted"]
   assert predicted["lower_bound_us"] == tuning.lower_bound_us
 
 

@@ -1,0 +1,77 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""A calibration in JSON: the figures of a cluster, and how well they fit.
+
+What `lagom-xla calibrate --format=json` prints.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+
+from lagom_xla import cluster as cluster_lib
+from lagom_xla import validation
+from lagom_xla.calibrate import calibration as calibration_lib
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Distrusted:
+  """A row of nccl-tests that was left out, or that nothing explains.
+
+  Attributes:
+    row: its log and line.
+    reason: why it is not trusted.
+  """
+
+  row: str
+  reason: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Calibrated:
+  """What calibrating a cluster found.
+
+  Attributes:
+    file: the cluster file that was written.
+    calibration: as that file has it.
+    fits: how well it fits, by kind and size of communicator.
+    distrusted: rows that tell nothing.
+    problems: what of the logs could not be used, the log and its line first.
+    notes: what else should be known of the logs.
+  """
+
+  __pydantic_config__ = validation.STRICT
+
+  file: str
+  calibration: cluster_lib.Calibration
+  fits: tuple[calibration_lib.Fit, ...]
+  distrusted: tuple[Distrusted, ...]
+  problems: tuple[str, ...]
+  notes: tuple[str, ...]
+
+
+def of_result(
+  result: calibration_lib.Result,
+  measured: calibration_lib.Measured,
+  path: pathlib.Path,
+) -> Calibrated:
+  """What is to be said of a calibration.
+
+  Args:
+    result: what calibrating found.
+    measured: what the logs held.
+    path: the cluster file that was written.
+  """
+  return Calibrated(
+    file=str(path),
+    calibration=result.calibration,
+    fits=tuple(result.fits),
+    distrusted=tuple(
+      Distrusted(row=sample.where, reason=sample.doubt)
+      for sample in result.samples
+      if sample.doubt
+    ),
+    problems=tuple(measured.problems),
+    notes=tuple(result.notes),
+  )

@@ -1,0 +1,313 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Reports of a profile: who waited for whom in a run, and what that costs.
+
+A profile is shown as it was measured; where steps are priced by one, reports
+say how far off predictions were, and what the profile lacks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+import pathlib
+
+import rich.console
+import rich.table
+
+from lagom_xla.costs import in_words
+from lagom_xla.costs import measured as measured_lib
+from lagom_xla.costs import step as step_lib
+from lagom_xla.profiling import costing as costing_lib
+from lagom_xla.profiling import overlaps as overlaps_lib
+from lagom_xla.profiling import profile as profile_lib
+from lagom_xla.report import instructions as instructions_lib
+from lagom_xla.report import layout
+from lagom_xla.report import notes
+from lagom_xla.report import terminal
+
+
+def verdict(
+  profile: profile_lib.Profile, overlaps: overlaps_lib.Overlaps
+) -> layout.Section:
+  """How long kernels waited in the run, for whom, and who was late."""
+  trace = profile.trace
+  late = max(overlaps.devices, key=lambda row: row.late_us, default=None)
+  words = (
+    f"{profile.analysis.module.name}, measured: kernels wait"
+    f" {in_words.milliseconds(overlaps.exposed_us)} for collectives and lose"
+    f" {in_words.milliseconds(overlaps.slowdown_us)} beside them, of a step of"
+    f" {in_words.milliseconds(overlaps.step_us)}."
+  )
+  late_us = sum(row.late_ranks_us for row in overlaps.collectives)
+  waits = (
+    f"Of the waits {in_words.milliseconds(late_us)} pass while a rank has not"
+    " come"
+  )
+  if late is not None and late.late_us:
+    waits += (
+      f"; {late.name} keeps others waiting longest,"
+      f" {in_words.milliseconds(late.late_us)}"
+    )
+  ran_on = (
+    f"{in_words.count(profile.whole_steps, 'whole step')} on"
+    f" {in_words.count(trace.devices, trace.platform)} of"
+    f" {in_words.count(trace.processes, 'process', 'processes')}"
+  )
+  return layout.Section(
+    head=(
+      *layout.wrapped(words),
+      *layout.wrapped(f"{waits}.", indent=2),
+      *layout.wrapped(f"{ran_on}; means of devices and steps.", indent=2),
+    )
+  )
+
+
+def waited_for(
+  profile: profile_lib.Profile, overlaps: overlaps_lib.Overlaps
+) -> layout.Section | None:
+  """The collectives that cost most, as measured, with their lines."""
+  instructions = instructions_lib.of_analysis(
+    profile.analysis, profile.trace.platform
+  )
+  costly = sorted(
+    overlaps.collectives, key=lambda row: -(row.exposed_us + row.slowdown_us)
+  )
+  items = []
+  for row in costly:
+    known = instructions.get(row.name)
+    what, source = row.name, ""
+    if known is not None:
+      what = f"{row.name}: {known.what}"
+      source = str(known.source)
+    times = "".join(
+      f"{in_words.ms(us):>9}"
+      for us in (row.exposed_us, row.late_ranks_us, row.slowdown_us)
+    )
+    items.append(
+      (
+        *layout.wrapped(f"{times}  {what}", more=29),
+        *layout.wrapped(source, indent=29, more=0),
+      )
+    )
+  if not items:
+    return None
+  return layout.Section(
+    head=(
+      "     wait  of late     lose  ms per step (names of the module that ran)",
+    ),
+    items=tuple(items),
+    least=1,
+  )
+
+
+_ms = in_words.ms
+
+_MOST_ROWS = 24
+_MOST_SLOWDOWNS = 10
+
+
+def show_profile(
+  console: rich.console.Console,
+  profile: profile_lib.Profile,
+  files: Sequence[pathlib.Path] = (),
+  *,
+  is_verbose: bool = False,
+) -> None:
+  """Shows who waited for whom, who slowed whom, and which rank is late.
+
+  Args:
+    console: where.
+    profile: of a run.
+    files: that were written.
+    is_verbose: whether to show every table, too.
+  """
+  overlaps = overlaps_lib.of_profile(profile)
+  sections = (
+    verdict(profile, overlaps),
+    waited_for(profile, overlaps),
+    terminal.notes_section(notes.profile_notes(profile)),
+    None if is_verbose else layout.Section(head=("-v: every table",)),
+  )
+  layout.show_sections(console, sections, files, is_whole=is_verbose)
+  if is_verbose:
+    console.print(_times(overlaps))
+    if overlaps.collectives:
+      console.print(_collectives(overlaps))
+    if overlaps.slowdowns:
+      console.print(_slowdowns(overlaps))
+    console.print(_devices(overlaps))
+  layout.show_files(console, files)
+
+
+def _times(overlaps: overlaps_lib.Overlaps) -> rich.table.Table:
+  table = layout.new_table(
+    "Measured step, mean of devices and steps", "part", "ms"
+  )
+  table.add_row("kernels", _ms(overlaps.kernel_us))
+  table.add_row("  lost to collectives", _ms(overlaps.slowdown_us))
+  table.add_row("+ waits for collectives", _ms(overlaps.exposed_us))
+  late_us = sum(row.late_ranks_us for row in overlaps.collectives)
+  table.add_row("  while a rank had not come", _ms(late_us))
+  table.add_row("+ gaps", _ms(overlaps.gap_us))
+  total_us = overlaps.kernel_us + overlaps.exposed_us + overlaps.gap_us
+  table.add_row("= step", _ms(total_us))
+  table.add_row("median step", _ms(overlaps.step_us))
+  return table
+
+
+def _collectives(overlaps: overlaps_lib.Overlaps) -> rich.table.Table:
+  table = layout.new_table(
+    "Who waited for whom (measured, ms per step)",
+    "collective",
+    "times",
+    "SMs",
+    "ran",
+    "own",
+    "wait",
+    "late ranks",
+    "slows",
+  )
+  table.columns[0].no_wrap = True
+  for row in overlaps.collectives[:_MOST_ROWS]:
+    table.add_row(
+      row.name,
+      f"{row.runs:g}",
+      "" if row.num_channels is None else str(row.num_channels),
+      _ms(row.ran_us),
+      ("" if row.has_all_ranks else "≤ ") + _ms(row.own_us * row.runs),
+      _ms(row.exposed_us),
+      _ms(row.late_ranks_us),
+      _ms(row.slowdown_us),
+    )
+  if len(overlaps.collectives) > _MOST_ROWS:
+    num_more = len(overlaps.collectives) - _MOST_ROWS
+    table.caption = f"and {num_more} that were waited for less"
+  return table
+
+
+def _slowdowns(overlaps: overlaps_lib.Overlaps) -> rich.table.Table:
+  columns = ("kernel", "alike", "by collective", "alone us", "beside us")
+  return layout.filled_table(
+    "Kernels slowed most (measured)",
+    (*columns, "lost ms/step"),
+    (
+      (
+        row.kernel,
+        str(row.num_kernels),
+        row.collective,
+        f"{row.lone_us:,.1f}",
+        "" if row.beside_us is None else f"{row.beside_us:,.1f}",
+        _ms(row.lost_us),
+      )
+      for row in overlaps.slowdowns[:_MOST_SLOWDOWNS]
+    ),
+  )
+
+
+def _devices(overlaps: overlaps_lib.Overlaps) -> rich.table.Table:
+  columns = ("device", "steps", "step ms", "came last")
+  return layout.filled_table(
+    "Ranks (measured per step)",
+    (*columns, "kept others waiting ms"),
+    (
+      (
+        row.name,
+        str(row.num_steps),
+        _ms(row.step_us),
+        f"{row.last:,.1f}",
+        _ms(row.late_us),
+      )
+      for row in overlaps.devices
+    ),
+  )
+
+
+def show_costs(
+  console: rich.console.Console, costed: costing_lib.Costing
+) -> None:
+  """Shows how far off the model was.
+
+  Args:
+    console: where.
+    costed: the costs that a step is priced by.
+  """
+  console.print(_ratios(costed))
+
+
+def cost_notes(
+  step: step_lib.Step, costed: costing_lib.Costing
+) -> Iterator[str]:
+  """What is measured of a step, and what its trace lacks, in sentences."""
+  by_name, by_work, scaled = costing_lib.num_priced(costed, step)
+  num_kernels = by_name + by_work + scaled
+  yield (
+    f"Of {in_words.count(num_kernels, 'kernel')} {by_name:,} cost what the"
+    f" profile measured alone, {by_work:,} what kernels of equal work did, and"
+    f" {scaled:,} what is predicted, times the median of their kind"
+  )
+  if losses := costed.measured.losses:
+    yield (
+      f"{len(losses):,} pairs of a kernel's work and a collective lose what"
+      f" they lost in the profile, {min(losses.values()):.2f} to"
+      f" {max(losses.values()):.2f} times what the model says"
+    )
+  yield from _ranges(costed.measured)
+  if costed.never_alone:
+    yield (
+      f"{in_words.count(costed.never_alone, 'kernel')} never ran alone in the"
+      f" profile, such as {costed.never_alone[0]}"
+    )
+  if costed.not_run:
+    yield (
+      f"{len(costed.not_run):,} kernels and collectives of the profile's module"
+      f" are not in its trace, such as {costed.not_run[0]}"
+    )
+  if costed.has_waits:
+    yield (
+      f"Of {in_words.count(costed.has_waits, 'collective')} the trace lacks"
+      " ranks: what they take may be too long, with waits for those in it"
+    )
+
+
+def _ranges(measured: measured_lib.Measured) -> Iterator[str]:
+  """How sure measured costs are, as far as the run tells."""
+  for what, factors in (
+    ("lone kernels take", measured.kernel_factors),
+    ("collectives take", measured.collective_factors),
+    ("whole steps take over their replay", measured.step_factors),
+  ):
+    if factors is None:
+      yield (
+        f"The run does not tell how sure it is of what {what}: the model's"
+        " range stays"
+      )
+    else:
+      high, low = factors
+      yield (
+        f"From step to step {what} {low:.3f} to {high:.3f} times what they cost"
+        " here, 9 times in 10"
+      )
+
+
+def _ratios(costed: costing_lib.Costing) -> rich.table.Table:
+  table = layout.new_table(
+    "Measured over predicted, alone (without ranks' waits)",
+    "kind",
+    "number",
+    "measured ms",
+    "predicted ms",
+    "least",
+    "median",
+    "most",
+  )
+  for ratio in costed.ratios:
+    table.add_row(
+      ratio.kind,
+      f"{ratio.n:,}",
+      in_words.ms(ratio.measured_us),
+      in_words.ms(ratio.predicted_us),
+      f"{ratio.low:.2f}",
+      f"{ratio.median:.2f}",
+      f"{ratio.high:.2f}",
+    )
+  return table

@@ -1,0 +1,293 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Notes on figures, in sentences: what they rest on, and what they lack."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+import functools
+import pathlib
+import shlex
+import shutil
+import sys
+from typing import Final
+
+from lagom_xla.costs import fusion
+from lagom_xla.costs import in_words
+from lagom_xla.costs import step as step_lib
+from lagom_xla.flags import environment
+from lagom_xla.flags import nccl_channels
+from lagom_xla.passes import hlo
+from lagom_xla.passes import memory_access
+from lagom_xla.passes import source_lines
+from lagom_xla.passes.schedule import memory
+from lagom_xla.profiling import profile as profile_lib
+from lagom_xla.profiling import trace as trace_lib
+from lagom_xla.report import instructions as instructions_lib
+from lagom_xla.search.nccl import channel_cap
+
+_NAME: Final = "lagom-xla"
+
+
+def program_name() -> str:
+  """How this user starts lagom-xla: by its path where no PATH has it."""
+  started = pathlib.PurePath(sys.argv[0])
+  if started.name != _NAME or shutil.which(_NAME):
+    return _NAME
+  return shlex.quote(str(started))
+
+
+def today() -> str:
+  """What to call it."""
+  return "what runs today" if environment.is_set() else "all defaults"
+
+
+def today_note() -> str:
+  """What XLA_FLAGS makes of it, in a sentence; "" where it is not set."""
+  if not environment.is_set():
+    return ""
+  return f"What runs today is XLA's defaults with {environment.xla_flags()}"
+
+
+def uncosted() -> str:
+  """That NCCL_MAX_CTAS is set, and not costed; "" where it is not set."""
+  most = nccl_channels.inherited()
+  if most is None:
+    return ""
+  return f"{nccl_channels.VARIABLE} is {most} here, and no time is under it"
+
+
+def uncosted_of(step: step_lib.Step) -> str:
+  """The same, with the time that a step takes today under NCCL_MAX_CTAS."""
+  most = nccl_channels.inherited()
+  if most is None:
+    return ""
+  own = step.capped(None)  # NCCL takes its variable in place of XLA's cap.
+  capped = channel_cap.capped(own.default, most)
+  time_us = own.timeline(capped).step_time_us
+  return (
+    f"{uncosted()} but this one: today's step takes {in_words.ms(time_us)} ms"
+    f" with it, {step.basis}"
+  )
+
+
+# Calls that take about as long as their bytes: sorts, norms and the like.
+_BY_BYTES = ("__cub$", "__cudnn$norm", "__cudnn$softmax", "__gpu$TopK")
+# More are counted, not named.
+_MOST_NAMED = 3
+
+
+def unknown_work(step: step_lib.Step) -> Mapping[str, str]:
+  """What is called, by the names of such calls that nobody measured."""
+  kernels, module = step.analysis.kernels, step.analysis.module
+  return {
+    instruction.name: target
+    for computation_id in module.executions
+    for instruction in module.computations[computation_id].instructions
+    if (kernel := kernels.get(instruction.id)) and kernel.category == "other"
+    if _is_unknown(target := _call_target(instruction))
+    if step.kernel_cost(kernel).source != "measured"
+  }
+
+
+def _call_target(instruction: hlo.Instruction) -> str:
+  """What it calls; XLA calls cuFFT by an instruction of its own."""
+  if instruction.opcode == "fft":
+    return "fft"
+  return instruction.custom_call_target
+
+
+def _is_unknown(target: str) -> bool:
+  return bool(target) and not target.startswith(_BY_BYTES)
+
+
+def unknown_work_note(step: step_lib.Step) -> str:
+  """What to know of a step with such calls, in a sentence; "" without one."""
+  called = unknown_work(step)
+  if not called:
+    return ""
+  instructions = instructions_lib.of_step(step)
+  named = []
+  for name, target in called.items():
+    source = instructions[name].source
+    named.append(f"{target} ({source})" if source else target)
+  words = in_words.first_of(list(dict.fromkeys(named)), _MOST_NAMED)
+  return (
+    f"Only the bytes of {in_words.count(called, 'library call')} are costed, so"
+    f" that the step may take far longer: {words}. A --profile of a run has"
+    " their times"
+  )
+
+
+# More are counted, not named.
+_MOST_NAMED_INSTRUCTIONS = 5
+
+
+def step_notes(step: step_lib.Step) -> Iterator[str]:
+  """What to know of a step's figures, in sentences."""
+  module = step.analysis.module
+  if note := today_note():
+    yield f"{note}."
+  if note := uncosted_of(step):
+    yield f"{note}."
+  if loops := _named(module, "while", module.loops_of_unknown_length):
+    yield f"Counted once, as their trip counts are not known: {loops}."
+  if conditionals := _named(module, "conditional"):
+    yield (
+      "Conditionals take their slowest branch each time, and totals count all"
+      f" branches: {conditionals}."
+    )
+  if note := unknown_work_note(step):
+    yield f"{note}."
+  if count := len(memory.recomputed(module)):
+    yield (
+      f"{in_words.count(count, 'instruction')} run again, as memory is short:"
+      " this is the compiled module, which XLA changed after its scheduler."
+    )
+
+
+def _named(
+  module: hlo.Module, opcode: str, names: Collection[str] | None = None
+) -> str:
+  """Instructions that run, with their source lines; "" for none.
+
+  Args:
+    module: theirs.
+    opcode: theirs.
+    names: which of them; None for all.
+  """
+  lines = source_lines.SourceLines(module)
+  found = []
+  for computation_id in module.executions:
+    for instruction in module.computations[computation_id].instructions:
+      if instruction.opcode != opcode:
+        continue
+      if names is None or instruction.name in names:
+        source = lines.of_own(instruction)
+        at = f" ({source})" if source else ""
+        found.append(f"{instruction.name}{at}")
+  return in_words.first_of(found, _MOST_NAMED_INSTRUCTIONS)
+
+
+# Shares of the step from which on a scatter is worth a note.
+_NOTED_FROM = 0.05
+
+
+def scatter_notes(step: step_lib.Step, step_time_us: float) -> list[str]:
+  """What to know about each scatter that could take much of the step.
+
+  Args:
+    step: with the kernels.
+    step_time_us: the whole step's.
+  """
+  gpu = step.cluster.gpu
+  instructions = functools.cache(lambda: instructions_lib.of_step(step))
+  found = []
+  for kernel in step.analysis.kernels.values():
+    scatter = kernel.scatter
+    if scatter is None:
+      continue
+    worst_us = fusion.worst_scatter_us(scatter, gpu) * kernel.executions
+    if worst_us > _NOTED_FROM * step_time_us:
+      expected_us = step.kernel_cost(kernel).time_us * kernel.executions
+      source = instructions()[kernel.name].source
+      found.append(_note(kernel.name, source, scatter, expected_us, worst_us))
+  return found
+
+
+def _note(
+  name: str,
+  source: source_lines.SourceLine,
+  scatter: memory_access.Scatter,
+  expected_us: float,
+  worst_us: float,
+) -> str:
+  """Times are per step."""
+  return (
+    f"{name}{f' ({source})' if source else ''} adds"
+    f" {scatter.num_updates:,} updates of {scatter.window_elements:,}"
+    f" {scatter.element_bits}-bit elements to {scatter.num_places:,} places by"
+    " compare-and-swap, and updates of one place wait for each other:"
+    f" {expected_us / 1e3:,.1f} ms per step if its indices repeat as the words"
+    f" of a text do, {worst_us / 1e3:,.1f} ms if they are all the same"
+    " (synthetic data, padding). 32-bit updates, a one-hot matrix product, or"
+    " unique_indices=True where none repeats, avoid that."
+  )
+
+
+def profile_notes(profile: profile_lib.Profile) -> Iterator[str]:
+  """What a trace lacks, in sentences."""
+  yield from _not_read(profile.trace)
+  yield from _not_run(profile)
+  alone = {i.name for i in profile.instances if not i.has_all_ranks}
+  if alone:
+    yield (
+      f"Of {in_words.count(alone, 'collective')} the trace lacks ranks: own"
+      " times may still have waits for those. Trace every process."
+    )
+  cut = len(profile.steps) - len(profile.whole_steps)
+  if cut:
+    yield (
+      f"Not whole: {cut:,} of {in_words.count(profile.steps, 'step')}, as the"
+      " trace was begun or ended inside, or lost events."
+    )
+  yield from _not_known(profile.trace)
+
+
+def _not_read(trace: trace_lib.Trace) -> Iterator[str]:
+  """What was left out of the trace, by the profiler or by its reader."""
+  for process, problems in trace.problems.items():
+    yield f"{process}: the profiler says: {in_words.first_of(problems, 3)}"
+  if trace.num_left_out:
+    yield (
+      f"{trace.num_left_out:,} launches of later steps are not read: the trace"
+      " has more than it takes to tell what a step costs. Trace fewer steps."
+    )
+  if trace.num_other_files:
+    others = in_words.count(trace.num_other_files, "older profile")
+    yield f"Left out, as of other runs: {others}. Name a folder to see it."
+  if trace.unread:
+    yield f"An older profile is left out. {in_words.first_of(trace.unread, 1)}"
+  if trace.platform == "CPU":
+    yield (
+      "Devices of one host share its cores: an instruction takes longest where"
+      " others run beside it, on whatever device."
+    )
+
+
+def _not_run(profile: profile_lib.Profile) -> Iterator[str]:
+  """Kernels and collectives of the module that the trace does not have."""
+  ran = {e.name for s in profile.steps for e in (*s.kernels, *s.collectives)}
+  reason = ": branches that were not taken"
+  if profile.trace.platform == "GPU":
+    reason += (
+      ", or command buffers, which hide their kernels"
+      " (--xla_gpu_enable_command_buffer=)"
+    )
+  for what, names, why in (
+    ("kernels", profile.kernels, reason),
+    ("collectives", profile.collectives, ""),
+  ):
+    missing = [name for name in names if name not in ran]
+    if missing:
+      yield (
+        f"{len(missing):,} of {len(names):,} {what} are not in the trace, such"
+        f" as {missing[0]}{why}."
+      )
+
+
+def _not_known(trace: trace_lib.Trace) -> Iterator[str]:
+  """What does not say of which instruction it is, or when it began."""
+  for device in trace.devices:
+    if device.num_unnamed:
+      yield (
+        f"{device.name}: {device.num_unnamed:,} launches and copies"
+        f" ({in_words.milliseconds(device.unnamed_us)}) name no HLO"
+        " instruction."
+      )
+  clockless = [p.name for p in trace.processes if not p.has_clock]
+  if clockless and len(trace.processes) > 1:
+    yield (
+      f"{', '.join(clockless)}: the trace does not say when it began; its clock"
+      " is set by the collectives alone."
+    )

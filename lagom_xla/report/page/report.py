@@ -1,0 +1,240 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""A report as plain data: all that its page shows.
+
+It is what `report --format=json` prints, and is kept beside a plan, so that a
+page can be made again without compiling.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Final, Literal
+
+from lagom_xla import validation
+from lagom_xla.costs import uncertainty
+from lagom_xla.plan import beside
+
+# Raised whenever a field changes its meaning.
+FORMAT_VERSION: Final = 1
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Estimate:
+  """A time and what it is between, 9 times in 10, in microseconds.
+
+  Attributes:
+    us: as predicted.
+    low_us: the lower end.
+    high_us: the upper end.
+  """
+
+  us: float
+  low_us: float
+  high_us: float
+
+  @classmethod
+  def of(cls, found: uncertainty.Estimate) -> Estimate:
+    """What the cost model says of a time, in microseconds."""
+    return cls(us=found.mean, low_us=found.low, high_us=found.high)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Stream:
+  """What a stream did, slice by slice, a list for each of a slice's fields.
+
+  Attributes:
+    name: "compute", "communication" or a stream of copies.
+    begin_us: when each began.
+    end_us: when it ended.
+    kind: "kernel", "wait", "collective", "copy", "folded" for trips of a loop
+      that are alike, or "several" for slices too short to be kept apart.
+    label: index of its words in `Picture.labels`; -1 for none.
+    lone_us: what it takes alone; of trips and of several, their kernels.
+    wait_us: waits that it is or, of trips and of several, that are in it.
+    num: of folded trips, or of several slices; else 1.
+    beside: what it ran beside: indices of words, and what each cost it in
+      microseconds; of trips and of several, the sum under -1.
+  """
+
+  name: str
+  begin_us: tuple[float, ...]
+  end_us: tuple[float, ...]
+  kind: tuple[str, ...]
+  label: tuple[int, ...]
+  lone_us: tuple[float, ...]
+  wait_us: tuple[float, ...]
+  num: tuple[int, ...]
+  beside: tuple[tuple[tuple[int, float], ...], ...]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Label:
+  """An instruction in words.
+
+  Attributes:
+    name: of it.
+    what: it does.
+    source: where it is from; "" where that is not known.
+  """
+
+  name: str
+  what: str
+  source: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Picture:
+  """One step, drawn; times in microseconds.
+
+  Attributes:
+    name: "before" or "after".
+    step_us: the step.
+    kernel_us: kernels alone.
+    slowdown_us: what kernels lost to collectives and copies.
+    wait_us: waits for them.
+    labels: of the slices.
+    streams: that of kernels first.
+    detail_us: begin and end of a trip of the loop that costs most, where there
+      is a loop whose trips are folded.
+  """
+
+  name: str
+  step_us: float
+  kernel_us: float
+  slowdown_us: float
+  wait_us: float
+  labels: tuple[Label, ...]
+  streams: tuple[Stream, ...]
+  detail_us: tuple[float, float] | None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Collective:
+  """What a collective, with those like it, costs a step; in microseconds.
+
+  Attributes:
+    label: what it is.
+    num_others: collectives like it, which its times have too: as many bytes,
+      from the same line, waited for and slowing kernels for the same reason.
+    executions: times they run per step.
+    lone_us: all its runs alone.
+    wait_us: what kernels wait for it.
+    slows_us: what kernels lose to it.
+    why_waits: why it is waited for, in a sentence; "" where it is not.
+    slowed: the kernel that loses most to it; "" for none.
+    why_slows: why that one does, in a sentence.
+  """
+
+  label: Label
+  num_others: int
+  executions: int
+  lone_us: float
+  wait_us: float
+  slows_us: float
+  why_waits: str
+  slowed: str
+  why_slows: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Setting:
+  """A setting of a plan.
+
+  Attributes:
+    name: what is set.
+    value: to what.
+    sentence: what that replaces and does.
+  """
+
+  name: str
+  value: str
+  sentence: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Tried:
+  """A configuration that was tried.
+
+  Attributes:
+    name: what it sets.
+    us: step time under NCCL's own choices; None where it was refused.
+    tuned_us: with NCCL settings searched, or as far as it was searched.
+    verdict: "kept", or why it was not.
+  """
+
+  name: str
+  us: float | None
+  tuned_us: float | None
+  verdict: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Command:
+  """A thing to do.
+
+  Attributes:
+    words: when, or why.
+    text: what to type; "" where there is nothing.
+  """
+
+  words: str
+  text: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Story:
+  """What a page tells of a step.
+
+  Attributes:
+    format_version: raised when a field changes its meaning.
+    module_name: of the step.
+    cluster: its name.
+    made_with: versions, in words.
+    basis: what times are: "predicted", or "predicted from measured costs".
+    before: the step as it runs today.
+    measured_us: the median of the steps that a profile of it has; None without
+      one.
+    after: with the plan; None of an inspection.
+    gain: what the plan gains; None of an inspection.
+    lower_bound_us: what no order of what XLA made can beat, nor any settings of
+      NCCL; the lower one of both modules.
+    notes: what to know of the figures.
+    pictures: of the step before, and after.
+    collectives_before: that cost most, as it runs today.
+    collectives_after: with the plan.
+    settings: of the plan, with a sentence each.
+    tried: all configurations that were tried.
+    commands: how to apply the plan.
+  """
+
+  __pydantic_config__ = validation.STRICT
+
+  format_version: Literal[1] = FORMAT_VERSION
+  module_name: str
+  cluster: str
+  made_with: str
+  basis: str
+  before: Estimate
+  measured_us: float | None
+  after: Estimate | None
+  gain: Estimate | None
+  lower_bound_us: float
+  notes: tuple[str, ...]
+  pictures: tuple[Picture, ...]
+  collectives_before: tuple[Collective, ...]
+  collectives_after: tuple[Collective, ...]
+  settings: tuple[Setting, ...]
+  tried: tuple[Tried, ...]
+  commands: tuple[Command, ...]
+
+
+NAME = beside.REPORT
+_FILE = beside.File(
+  name=NAME,
+  noun="report",
+  of=Story,
+  format_version=FORMAT_VERSION,
+)
+write = _FILE.write
+read = _FILE.read

@@ -1,0 +1,688 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Results on steps as commands print them with --format=json.
+
+Dataclasses, from which schemas and docs/formats.md follow: `Inspection`,
+`Tuning`, `Verification` and `Profile`. Other programs build on them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+import dataclasses
+
+from lagom_xla import plan as plan_lib
+from lagom_xla import validation
+from lagom_xla.costs import measured as measured_lib
+from lagom_xla.costs import step as step_lib
+from lagom_xla.costs.replay import timeline as timeline_lib
+from lagom_xla.flags import environment
+from lagom_xla.passes import collectives as collectives_lib
+from lagom_xla.passes import copies
+from lagom_xla.passes import overlap as overlap_lib
+from lagom_xla.passes.schedule import memory
+from lagom_xla.profiling import costing as costing_lib
+from lagom_xla.profiling import overlaps as overlaps_lib
+from lagom_xla.profiling import profile as profile_lib
+from lagom_xla.report import instructions
+from lagom_xla.report import notes
+from lagom_xla.report import notes as notes_lib
+from lagom_xla.report import tried
+from lagom_xla.search.xla import candidates as candidates_lib
+from lagom_xla.tuner import tuning as tuning_lib
+from lagom_xla.verify import effects as effects_lib
+from lagom_xla.verify import verification as verification_lib
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class MeasuredCosts:
+  """The costs of a profile that a step is priced by.
+
+  Factors are what a step of the run takes over what it costs here, 9 times in
+  10, the high end first; None where the run does not tell.
+
+  Attributes:
+    ratios: how far off the model was, by kind.
+    num_kernels_by_name: kernels that cost what they took alone in the profile.
+    num_kernels_by_work: kernels that cost what others of equal work took.
+    num_kernels_scaled: kernels that cost what is predicted, times the median of
+      their kind.
+    num_pairs: pairs of a kernel's work and a collective, whose loss was
+      measured.
+    measured_shares: by kind of kernel and of collective: of its time in the
+      step, without contention, what was measured.
+    kernel_factors: of lone kernels, the high end and the low end; None where
+      the run does not tell.
+    collective_factors: the same of collectives.
+    step_factors: the same of whole steps, over their replay.
+    gap_us: between one kernel and the next; None if unknown.
+    never_alone: kernels that never ran alone, and none of equal work did.
+    not_run: kernels and collectives of the module that the trace lacks.
+    has_waits: collectives whose times may have waits for ranks that the trace
+      lacks.
+  """
+
+  ratios: tuple[costing_lib.Ratio, ...]
+  num_kernels_by_name: int
+  num_kernels_by_work: int
+  num_kernels_scaled: int
+  num_pairs: int
+  measured_shares: Mapping[str, float]
+  kernel_factors: measured_lib.Factors | None
+  collective_factors: measured_lib.Factors | None
+  step_factors: measured_lib.Factors | None
+  gap_us: float | None
+  never_alone: tuple[str, ...]
+  not_run: tuple[str, ...]
+  has_waits: tuple[str, ...]
+
+
+def measured_costs(
+  step: step_lib.Step, costed: costing_lib.Costing
+) -> MeasuredCosts:
+  """What a step's costs rest on.
+
+  Args:
+    step: priced by `costed`.
+    costed: the costs of a profile.
+  """
+  by_name, by_work, scaled = costing_lib.num_priced(costed, step)
+  measured = costed.measured
+  return MeasuredCosts(
+    ratios=costed.ratios,
+    num_kernels_by_name=by_name,
+    num_kernels_by_work=by_work,
+    num_kernels_scaled=scaled,
+    num_pairs=len(measured.losses),
+    measured_shares=step_lib.measured_shares(step),
+    kernel_factors=measured.kernel_factors,
+    collective_factors=measured.collective_factors,
+    step_factors=measured.step_factors,
+    gap_us=measured.gap_us,
+    never_alone=costed.never_alone,
+    not_run=costed.not_run,
+    has_waits=costed.has_waits,
+  )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Beside:
+  """What may run beside a collective.
+
+  Attributes:
+    num_kernels: kernels between its start and its done.
+    num_gemms: matrix products among them.
+  """
+
+  num_kernels: int
+  num_gemms: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Collective:
+  """A collective of the schedule.
+
+  Attributes:
+    name: the instruction that starts it, unique in the module.
+    kind: HLO opcode: `all-gather`, `all-reduce`, `reduce-scatter`,
+      `all-to-all`, `collective-permute`, `collective-broadcast`,
+      `ragged-all-to-all`, `send`, `recv`.
+    form: `async` if kernels may run beside it, else `sync`.
+    computation: where it stands.
+    num_operands: arrays that are combined in it.
+    operand_bytes: what one device puts in, each time.
+    result_bytes: what one device gets out, each time.
+    group_size: devices in its largest group; 0 if unknown.
+    num_groups: groups that do this at the same time.
+    spans_nodes: whether a group reaches over more than one node of the cluster.
+    executions: times that it runs per step.
+    overlap: what may run beside it.
+    source: the line of the program that it comes from, and its layer, as in
+      `train.py:88, layer_0/attention (backward)`; "" where XLA was not told.
+    source_file: the file of that line, with the whole path; None where XLA was
+      not told.
+    source_line: its number in that file; None where XLA was not told.
+  """
+
+  name: str
+  kind: str
+  form: collectives_lib.Form
+  computation: str
+  num_operands: int
+  operand_bytes: int
+  result_bytes: int
+  group_size: int
+  num_groups: int
+  spans_nodes: bool
+  executions: int
+  overlap: Beside
+  source: str
+  source_file: str | None
+  source_line: int | None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Total:
+  """What a device moves per step in collectives of one kind.
+
+  Attributes:
+    num_instructions: entries of `collectives`.
+    num_executions: the sum of their `executions`.
+    operand_bytes: the sum of `executions` times `operand_bytes`.
+    result_bytes: the sum of `executions` times `result_bytes`.
+  """
+
+  num_instructions: int
+  num_executions: int
+  operand_bytes: int
+  result_bytes: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Overlap:
+  """A maximal chain of async collectives whose windows intersect.
+
+  Attributes:
+    collectives: their names, in the order of their starts; never empty.
+    kernels: the instructions inside, in schedule order; empty if nothing hides
+      the collectives.
+    executions: times that it runs per step.
+  """
+
+  collectives: tuple[str, ...]
+  kernels: tuple[str, ...]
+  executions: int
+
+
+def collectives(step: step_lib.Step) -> tuple[Collective, ...]:
+  """All of a step, one computation after another, in schedule order."""
+  return tuple(_collectives(step))
+
+
+def totals(analysis: overlap_lib.Analysis) -> dict[str, Total]:
+  """By kind of collective: what a device moves in a step, loops counted."""
+  by_kind: dict[str, list[collectives_lib.Collective]] = {}
+  for collective in analysis.collectives:
+    by_kind.setdefault(collective.kind, []).append(collective)
+  return {
+    kind: Total(
+      num_instructions=len(alike),
+      num_executions=sum(c.executions for c in alike),
+      operand_bytes=sum(c.executions * c.operand_bytes for c in alike),
+      result_bytes=sum(c.executions * c.result_bytes for c in alike),
+    )
+    for kind, alike in sorted(by_kind.items())
+  }
+
+
+def overlaps(analysis: overlap_lib.Analysis) -> tuple[Overlap, ...]:
+  """What runs beside what, in schedule order."""
+  return tuple(map(_overlap, analysis.overlaps))
+
+
+def _collectives(step: step_lib.Step) -> Iterator[Collective]:
+  told = instructions.of_step(step)
+  for found in step.analysis.collectives:
+    line = told[found.name].source
+    frame = line.frames[0] if line.frames else None
+    beside = step.analysis.kernels_beside[found.start_id]
+    yield Collective(
+      name=found.name,
+      kind=found.kind,
+      form=found.form,
+      computation=found.computation,
+      num_operands=found.num_operands,
+      operand_bytes=found.operand_bytes,
+      result_bytes=found.result_bytes,
+      group_size=found.group_size,
+      num_groups=found.num_groups,
+      spans_nodes=any(
+        step.cluster.num_nodes_of(group) > 1 for group in found.groups
+      ),
+      executions=found.executions,
+      overlap=Beside(
+        num_kernels=len(beside),
+        num_gemms=sum(kernel.category == "gemm" for kernel in beside),
+      ),
+      source=str(line),
+      source_file=frame.file if frame else None,
+      source_line=frame.line if frame else None,
+    )
+
+
+def _overlap(overlap: overlap_lib.Overlap) -> Overlap:
+  return Overlap(
+    collectives=tuple(c.name for c in overlap.collectives),
+    kernels=tuple(k.name for k in overlap.kernels),
+    executions=overlap.executions,
+  )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Module:
+  """The scheduled module of a step.
+
+  Attributes:
+    name: of the HLO module.
+    num_instructions: in all its computations, those inside fusions too.
+    num_partitions: devices that it was partitioned for; None where it says so
+      nowhere.
+  """
+
+  name: str
+  num_instructions: int
+  num_partitions: int | None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class HostCopy:
+  """A copy to or from the host's memory.
+
+  Attributes:
+    name: the instruction that starts it.
+    to_host: whether it goes to the host, and not to the device.
+    computation: where it stands.
+    num_bytes: what one device copies, each time.
+    executions: times that it runs per step.
+  """
+
+  name: str
+  to_host: bool
+  computation: str
+  num_bytes: int
+  executions: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Inspection:
+  """The collectives of a step, and what runs beside them.
+
+  Attributes:
+    module: the step as XLA schedules it.
+    xla_flags: the `XLA_FLAGS` that it was compiled with, in one line; "" for
+      none.
+    collectives: all, one computation after another, in schedule order.
+    host_copies: copies to and from the host's memory.
+    totals: kind of collective -> what a device moves in those of that kind.
+    gemm_flops: operations of the matrix products and convolutions of a device,
+      two per multiply-add.
+    overlaps: what runs beside what.
+    loops_of_unknown_length: loops whose trip count XLA does not tell; their
+      bodies count once.
+    calls_of_unknown_work: kernel -> the library's call that it is, of which
+      only the bytes are costed.
+    profile: the measured costs that it is priced by; None without --profile.
+  """
+
+  __pydantic_config__ = validation.STRICT
+
+  module: Module
+  xla_flags: str
+  collectives: tuple[Collective, ...]
+  host_copies: tuple[HostCopy, ...]
+  totals: Mapping[str, Total]
+  gemm_flops: int
+  overlaps: tuple[Overlap, ...]
+  loops_of_unknown_length: tuple[str, ...]
+  calls_of_unknown_work: Mapping[str, str]
+  profile: MeasuredCosts | None
+
+
+def inspection(
+  step: step_lib.Step, costed: costing_lib.Costing | None = None
+) -> Inspection:
+  """What is to be said of a step.
+
+  Args:
+    step: as scheduled.
+    costed: the costs of a profile that it is priced by, if it is.
+  """
+  analysis = step.analysis
+  module = analysis.module
+  return Inspection(
+    module=Module(
+      name=module.name,
+      num_instructions=module.num_instructions,
+      num_partitions=collectives_lib.num_devices(module),
+    ),
+    xla_flags=environment.xla_flags(),
+    collectives=collectives(step),
+    host_copies=tuple(map(_host_copy, analysis.host_copies)),
+    totals=totals(analysis),
+    gemm_flops=analysis.gemm_flops,
+    overlaps=overlaps(analysis),
+    loops_of_unknown_length=tuple(module.loops_of_unknown_length),
+    calls_of_unknown_work=notes.unknown_work(step),
+    profile=measured_costs(step, costed) if costed else None,
+  )
+
+
+def _host_copy(copy: copies.HostCopy) -> HostCopy:
+  return HostCopy(
+    name=copy.name,
+    to_host=copy.to_host,
+    computation=copy.computation,
+    num_bytes=copy.num_bytes,
+    executions=copy.executions,
+  )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class LostToCollective:
+  """What a kernel loses to a collective beside it.
+
+  Attributes:
+    kernel: its name.
+    collective: its name.
+    slowdown_us: what the kernel loses per step.
+  """
+
+  kernel: str
+  collective: str
+  slowdown_us: float
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Timeline:
+  """A replayed step; times are predicted, per step.
+
+  Attributes:
+    step_time_us: `kernel_us` + `slowdown_us` + `exposed_us` + `copy_wait_us` +
+      `copy_slowdown_us`.
+    kernel_us: kernels, each alone.
+    collective_us: collectives, each alone.
+    exposed_us: waits for collectives.
+    slowdown_us: what kernels lose to collectives beside them.
+    delay_us: what collectives lose to kernels beside them.
+    copy_us: copies beside kernels, each alone: to and from the host's memory,
+      and within the GPU's.
+    copy_wait_us: waits for them.
+    copy_slowdown_us: what kernels lose to them.
+    exposed_us_by_collective: name -> its share of `exposed_us`.
+    source_by_collective: name of every collective -> the line that it comes
+      from, as `source` of `inspect`.
+    slowdown_us_by_pair: who loses what of `slowdown_us` to whom.
+  """
+
+  step_time_us: float
+  kernel_us: float
+  collective_us: float
+  exposed_us: float
+  slowdown_us: float
+  delay_us: float
+  copy_us: float
+  copy_wait_us: float
+  copy_slowdown_us: float
+  exposed_us_by_collective: Mapping[str, float]
+  source_by_collective: Mapping[str, str]
+  slowdown_us_by_pair: tuple[LostToCollective, ...]
+
+
+def timeline(replayed: timeline_lib.Timeline, step: step_lib.Step) -> Timeline:
+  """What is to be said of the replay of a step."""
+  told = instructions.of_step(step)
+  return Timeline(
+    step_time_us=replayed.step_time_us,
+    kernel_us=replayed.kernel_us,
+    collective_us=replayed.collective_us,
+    exposed_us=replayed.total_exposed_us,
+    slowdown_us=replayed.total_slowdown_us,
+    delay_us=replayed.total_delay_us,
+    copy_us=replayed.copy_us,
+    copy_wait_us=replayed.total_copy_wait_us,
+    copy_slowdown_us=replayed.total_copy_slowdown_us,
+    exposed_us_by_collective=replayed.exposed_us,
+    source_by_collective={
+      collective.name: str(told[collective.name].source)
+      for collective in step.analysis.collectives
+    },
+    slowdown_us_by_pair=tuple(
+      LostToCollective(
+        kernel=kernel, collective=collective, slowdown_us=lost_us
+      )
+      for (kernel, collective), lost_us in replayed.slowdown_us.items()
+    ),
+  )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Predicted:
+  """The step without the plan and with it.
+
+  Attributes:
+    before: as it runs today: under all defaults, or with `XLA_FLAGS` where that
+      is set.
+    after: under the whole plan.
+    lower_bound_us: step time that neither module can beat, without the plan and
+      with it, in whatever order and with whatever settings of NCCL.
+  """
+
+  before: Timeline
+  after: Timeline
+  lower_bound_us: float
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class PeakBytes:
+  """Device memory at the peak of a step, by XLA's buffer assignment.
+
+  Attributes:
+    before: as it runs today; None without a full compile.
+    after: with the plan; None without a full compile.
+  """
+
+  before: int | None
+  after: int | None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Recomputed:
+  """Instructions that XLA runs again because memory is short.
+
+  Where there are any, times are those of the compiled module, else of the
+  schedule.
+
+  Attributes:
+    before: as it runs today.
+    after: with the plan.
+  """
+
+  before: int
+  after: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Tuning:
+  """A plan, what it should gain, and all that was tried for it.
+
+  Attributes:
+    plan: what `plan.json` holds; the `XLA_FLAGS` that "today" rests on are its
+      `xla_flags`.
+    predicted: the step without the plan and with it.
+    peak_bytes: memory without the plan and with it.
+    effects: which knobs of the plan visibly acted.
+    arms: what could be run without a plan, what runs today first.
+    candidates: all that was tried for XLA, what runs today first.
+    recomputed: what XLA rematerializes.
+    num_predicted: schedules that were predicted without compiling them.
+    num_trials: NCCL configurations tried, over all candidates.
+    stopped: what stopped the search before its end (`Ctrl-C`, `SIGTERM`, `the
+      time budget of 120 s`); None if nothing did. Where it was stopped nothing
+      was compiled fully: `peak_bytes` has None, and `effects` is empty.
+    profile: the measured costs that the step is priced by; None without
+      --profile.
+  """
+
+  __pydantic_config__ = validation.STRICT
+
+  plan: plan_lib.Plan
+  predicted: Predicted
+  peak_bytes: PeakBytes
+  effects: tuple[effects_lib.Effect, ...]
+  arms: tuple[tried.Arm, ...]
+  candidates: tuple[tried.Candidate, ...]
+  recomputed: Recomputed
+  num_predicted: int
+  num_trials: int
+  stopped: str | None
+  profile: MeasuredCosts | None
+
+
+def tuning(
+  tuned: tuning_lib.Tuning, costed: costing_lib.Costing | None = None
+) -> Tuning:
+  """What is to be said of what tuning found.
+
+  Args:
+    tuned: what it found.
+    costed: the costs of a profile that steps are priced by, if they are.
+  """
+  before, kept = tuned.before, tuned.kept
+  return Tuning(
+    plan=tuned.plan,
+    predicted=Predicted(
+      before=timeline(tuned.timeline_before, before),
+      after=timeline(tuned.timeline_after, kept.runs),
+      lower_bound_us=tuned.lower_bound_us,
+    ),
+    peak_bytes=PeakBytes(
+      before=tuned.peak_bytes_before, after=tuned.peak_bytes_after
+    ),
+    effects=tuned.effects,
+    arms=tried.arms(tuned.search),
+    candidates=tried.candidates(tuned.search),
+    recomputed=Recomputed(
+      before=_num_recomputed(tuned.search.default),
+      after=_num_recomputed(kept),
+    ),
+    num_predicted=tuned.search.num_predicted,
+    num_trials=tuned.num_trials,
+    stopped=tuned.stopped.reason if tuned.stopped else None,
+    profile=measured_costs(before, costed) if costed else None,
+  )
+
+
+def _num_recomputed(candidate: candidates_lib.Candidate) -> int:
+  module = candidate.runs.analysis.module
+  return len(memory.recomputed(module))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Verification:
+  """What a plan was seen to do.
+
+  Attributes:
+    module_name: name of the HLO module.
+    cluster: its name.
+    xla_flags: what `XLA_FLAGS` was, in one line; "" for none.
+    default_us: predicted step time without the plan, on this compile.
+    planned_us: predicted step time with all of it.
+    default_range_us: what the plan holds of the step without it.
+    gain_us: what the plan holds of what all of it that is applied gains.
+    effects: what each knob did.
+  """
+
+  __pydantic_config__ = validation.STRICT
+
+  module_name: str
+  cluster: str
+  xla_flags: str
+  default_us: float
+  planned_us: float
+  default_range_us: plan_lib.Range
+  gain_us: plan_lib.Range
+  effects: tuple[effects_lib.Effect, ...]
+
+
+def verification(verified: verification_lib.Verification) -> Verification:
+  """What is to be said of a plan that was verified."""
+  plan = verified.plan
+  return Verification(
+    module_name=plan.module_name,
+    cluster=plan.cluster.name,
+    xla_flags=environment.xla_flags(),
+    default_us=verified.default_us,
+    planned_us=verified.planned_us,
+    default_range_us=plan.prediction.default_range_us,
+    gain_us=plan.gain_us,
+    effects=verified.effects,
+  )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Process:
+  """A process of the run.
+
+  Attributes:
+    name: of its file.
+    offset_us: what was added to its times, so that collectives end together.
+  """
+
+  name: str
+  offset_us: float
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Profile:
+  """A run as it was measured; times of a step are means of steps and devices.
+
+  Attributes:
+    module: name of the module that ran.
+    platform: `GPU` or `CPU`: what it ran on.
+    num_steps: whole steps in the trace, those of all devices together.
+    step_us: median time of a step.
+    kernel_us: time per step that kernels ran.
+    exposed_us: time that a collective ran and no kernel did.
+    gap_us: time that neither ran.
+    slowdown_us: what kernels lost to collectives, where their lone times are
+      known.
+    collectives: those that are exposed longest first.
+    slowdowns: kernels of equal work beside a collective, the largest losses
+      first.
+    devices: GPUs in the order of processes and numbers, or devices of CPUs in
+      that of their numbers.
+    processes: in the order of their files.
+    notes: what the trace lacks, in sentences.
+  """
+
+  __pydantic_config__ = validation.STRICT
+
+  module: str
+  platform: str
+  num_steps: int
+  step_us: float
+  kernel_us: float
+  exposed_us: float
+  gap_us: float
+  slowdown_us: float
+  collectives: tuple[overlaps_lib.CollectiveRow, ...]
+  slowdowns: tuple[overlaps_lib.Slowdown, ...]
+  devices: tuple[overlaps_lib.DeviceRow, ...]
+  processes: tuple[Process, ...]
+  notes: tuple[str, ...]
+
+
+def profile(profile: profile_lib.Profile) -> Profile:
+  """What is to be said of a run."""
+  overlaps = overlaps_lib.of_profile(profile)
+  trace = profile.trace
+  return Profile(
+    module=profile.analysis.module.name,
+    platform=trace.platform,
+    num_steps=len(profile.whole_steps),
+    step_us=overlaps.step_us,
+    kernel_us=overlaps.kernel_us,
+    exposed_us=overlaps.exposed_us,
+    gap_us=overlaps.gap_us,
+    slowdown_us=overlaps.slowdown_us,
+    collectives=overlaps.collectives,
+    slowdowns=overlaps.slowdowns,
+    devices=overlaps.devices,
+    processes=tuple(
+      Process(name=process.name, offset_us=offset_us)
+      for process, offset_us in zip(
+        trace.processes, profile.offsets_us, strict=True
+      )
+    ),
+    notes=tuple(notes_lib.profile_notes(profile)),
+  )

@@ -1,0 +1,369 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Traces for ui.perfetto.dev: predicted and measured steps, side by side.
+
+The form is Chrome's Trace Event Format: complete slices (ph "X"), flows from
+one slice to others ("s", "t", "f"), counters ("C") and names ("M"). Times are
+in microseconds. Slices of one thread nest or follow each other.
+"""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Iterator, Mapping, Sequence
+import gzip
+import json
+import pathlib
+import statistics
+from typing import Any
+
+from lagom_xla import errors
+from lagom_xla.costs import in_words
+from lagom_xla.costs import step as step_lib
+from lagom_xla.costs.replay import recorder
+from lagom_xla.profiling import events as profiled_events
+from lagom_xla.profiling import profile as profile_lib
+from lagom_xla.profiling import steps as steps_lib
+from lagom_xla.report import instructions as instructions_lib
+
+Event = Mapping[str, Any]
+
+# What a mark takes that has no length: the least that a slice can be found by.
+_MARK_US = 1e-3
+
+
+class Process:
+  """The events of one process, each thread of which is a stream.
+
+  Attributes:
+    events: so far.
+  """
+
+  def __init__(self, number: int, name: str):
+    self.events: list[Event] = []
+    self._number = number
+    self._threads: dict[str, int] = {}
+    self._marked_us: dict[str, float] = {}
+    self._name("process_name", {"name": name})
+    self._name("process_sort_index", {"sort_index": number})
+
+  def slice(
+    self,
+    thread: str,
+    name: str,
+    begin_us: float,
+    end_us: float,
+    arguments: Mapping[str, Any],
+  ) -> None:
+    """Adds what a stream did for a time."""
+    self._add(
+      "X",
+      thread,
+      name,
+      ts=begin_us,
+      dur=end_us - begin_us,
+      args={k: v for k, v in arguments.items() if v not in ("", None)},
+    )
+
+  def mark(self, thread: str, name: str, at_us: float) -> float:
+    """Adds a moment, as the shortest of slices, after those at the same time.
+
+    Returns:
+      When it is, for flows.
+    """
+    at_us = max(at_us, self._marked_us.get(thread, at_us))
+    self._marked_us[thread] = at_us + _MARK_US
+    self.slice(thread, name, at_us, at_us + _MARK_US, {})
+    return at_us
+
+  def flow(self, number: int, places: Sequence[tuple[str, float]]) -> None:
+    """Joins slices: those that are on these threads at these times."""
+    last = len(places) - 1
+    for index, (thread, at_us) in enumerate(places):
+      phase = "s" if index == 0 else "f" if index == last else "t"
+      # Unique in the whole trace.
+      identity = self._number * 10_000_000 + number
+      self._add(
+        phase,
+        thread,
+        "start to done",
+        ts=at_us,
+        id=identity,
+        cat="flow",
+        bp="e",
+      )
+
+  def counter(self, name: str, at_us: float, value: float) -> None:
+    """Sets a counter from a time on."""
+    self.events.append(
+      {
+        "ph": "C",
+        "name": name,
+        "pid": self._number,
+        "ts": at_us,
+        "args": {"value": value},
+      }
+    )
+
+  def _add(self, phase: str, thread: str, name: str, **more: Any) -> None:
+    event = {"ph": phase, "name": name, "pid": self._number}
+    self.events.append(event | {"tid": self._thread(thread)} | more)
+
+  def _thread(self, name: str) -> int:
+    if name not in self._threads:
+      number = self._threads[name] = len(self._threads) + 1
+      self._name("thread_name", {"name": name}, number)
+      self._name("thread_sort_index", {"sort_index": number}, number)
+    return self._threads[name]
+
+  def _name(
+    self, kind: str, arguments: Mapping[str, Any], thread: int = 0
+  ) -> None:
+    self.events.append(
+      {
+        "ph": "M",
+        "name": kind,
+        "pid": self._number,
+        "tid": thread,
+        "args": arguments,
+      }
+    )
+
+
+def write(path: pathlib.Path, processes: Sequence[Process]) -> None:
+  """Writes a trace, compressed where the name ends in .gz.
+
+  Raises:
+    OutputError: it cannot be written.
+  """
+  events = [event for process in processes for event in process.events]
+  text = json.dumps({"displayTimeUnit": "ms", "traceEvents": events})
+  data = text.encode()
+  if path.suffix == ".gz":
+    # Without the time of day: the same step makes the same file.
+    data = gzip.compress(data, compresslevel=6, mtime=0)
+  try:
+    path.write_bytes(data)
+  except OSError as error:
+    raise errors.OutputError(
+      f"The trace {path} cannot be written: {error.strerror}."
+    ) from error
+
+
+# The thread of starts and dones, which the compute stream reaches in order.
+_SCHEDULE = "starts and dones"
+
+Instructions = Mapping[str, instructions_lib.Instruction]
+
+
+def predicted(
+  number: int,
+  name: str,
+  step: step_lib.Step,
+  configuration: step_lib.Configuration,
+) -> Process:
+  """A step under NCCL settings.
+
+  Args:
+    number: of the process in the trace.
+    name: "before" or the like.
+    step: the step.
+    configuration: the settings.
+  """
+  return of_recording(
+    number,
+    f"{name} ({step.basis})",
+    recorder.record(step.program, step.costs(configuration)),
+    instructions_lib.of_step(step),
+  )
+
+
+def of_recording(
+  number: int,
+  name: str,
+  recorded: recorder.Recording,
+  instructions: Instructions,
+) -> Process:
+  """A step, its streams as threads.
+
+  Args:
+    number: of the process in the trace.
+    name: of it, such as "before (predicted)".
+    recorded: what ran when.
+    instructions: the step's, by name.
+  """
+  made = Process(number, name)
+  for ran in recorded.slices:
+    made.slice(
+      ran.stream,
+      title(ran),
+      ran.begin_us,
+      ran.end_us,
+      _arguments(ran, instructions),
+    )
+  _flows(made, recorded)
+  _counters(made, recorded)
+  return made
+
+
+def title(ran: recorder.Slice) -> str:
+  """What a slice is called."""
+  if ran.kind == "folded":
+    return f"{in_words.count(ran.num_trips, 'more trip')} like the one before"
+  return f"wait for {ran.name}" if ran.kind == "wait" else ran.name
+
+
+def _arguments(
+  ran: recorder.Slice, instructions: Instructions
+) -> dict[str, Any]:
+  known = instructions.get(ran.name)
+  arguments: dict[str, Any] = {}
+  if known is not None:
+    arguments |= {
+      "HLO instruction": ran.name,
+      "what": known.what,
+      "bytes": known.num_bytes,
+      "runs per step": known.executions,
+      "source": str(known.source),
+      "called from": " < ".join(
+        f"{frame} {frame.function}" for frame in known.source.frames[1:6]
+      ),
+    }
+  if ran.kind in ("kernel", "collective", "copy"):
+    arguments["alone us"] = ran.lone_us
+  if ran.kind == "collective":
+    arguments["channels"] = ran.num_channels
+  if ran.kind == "folded":
+    arguments |= {"kernels alone us": ran.lone_us, "waits us": ran.wait_us}
+  for name, lost_us in ran.lost_us:
+    arguments[f"lost us to {name}"] = lost_us
+  return arguments
+
+
+def _flows(made: Process, recorded: recorder.Recording) -> None:
+  """From each start to its collective or copy, and on to its done."""
+  moved = [s for s in recorded.slices if s.kind in ("collective", "copy")]
+  marks = [(s.issued_us, 0, i, s) for i, s in enumerate(moved)]
+  marks += [(s.done_us, 1, i, s) for i, s in enumerate(moved)]
+  at_us: dict[tuple[int, int], float] = {}
+  for us, is_done, index, ran in sorted(marks, key=lambda mark: mark[:3]):
+    name = f"{ran.name} {'done' if is_done else 'start'}"
+    at_us[is_done, index] = made.mark(_SCHEDULE, name, us)
+  for index, ran in enumerate(moved):
+    places = [
+      (_SCHEDULE, at_us[0, index]),
+      (ran.stream, ran.begin_us),
+      (_SCHEDULE, at_us[1, index]),
+    ]
+    made.flow(index, places)
+
+
+def _counters(made: Process, recorded: recorder.Recording) -> None:
+  exposed_us = 0.0
+  made.counter("exposed ms so far", 0.0, 0.0)
+  made.counter("channels in use", 0.0, 0)
+  for ran in recorded.slices:
+    if ran.kind == "collective":
+      made.counter("channels in use", ran.begin_us, ran.num_channels)
+      made.counter("channels in use", ran.end_us, 0)
+    elif ran.kind == "wait" or ran.wait_us:
+      exposed_us += ran.wait_us or ran.time_us
+      made.counter("exposed ms so far", ran.end_us, exposed_us / 1e3)
+
+
+def measured(first: int, profile: profile_lib.Profile) -> Iterator[Process]:
+  """A step of a profile, GPU by GPU.
+
+  Args:
+    first: number of the first process.
+    profile: of a run.
+  """
+  instructions = instructions_lib.of_analysis(
+    profile.analysis, profile.trace.platform
+  )
+  steps = median_step(profile)
+  begin_us = min((step.begin_us for step in steps), default=0.0)
+  for number, step in enumerate(steps, start=first):
+    device = profile.trace.devices[step.device]
+    made = Process(number, f"measured: {device.name}, step {step.number}")
+    for stream, events in (
+      (recorder.COMPUTE, step.kernels),
+      (recorder.COMMUNICATION, step.collectives),
+    ):
+      for thread, event in _threads(stream, events):
+        made.slice(
+          thread,
+          event.name,
+          event.begin_us - begin_us,
+          event.end_us - begin_us,
+          _measured_arguments(event, instructions),
+        )
+    _count_channels(made, step.collectives, begin_us)
+    yield made
+
+
+def median_step(
+  profile: profile_lib.Profile,
+) -> Sequence[steps_lib.DeviceStep]:
+  """The step of median length, on each GPU that has it whole."""
+  by_number = collections.defaultdict(list)
+  for step in profile.whole_steps:
+    by_number[step.number].append(step)
+  if not by_number:
+    return ()
+  times_us = {
+    number: statistics.mean(step.end_us - step.begin_us for step in steps)
+    for number, steps in by_number.items()
+  }
+  middle_us = statistics.median_low(times_us.values())
+  number = next(n for n, us in times_us.items() if us == middle_us)
+  return by_number[number]
+
+
+def _threads(
+  stream: str, events: Sequence[profiled_events.Event]
+) -> Iterator[tuple[str, profiled_events.Event]]:
+  """Events with threads on which they follow each other, as few as will do."""
+  ends_us: list[float] = []
+  for event in sorted(events, key=lambda e: e.begin_us):
+    free = (i for i, end_us in enumerate(ends_us) if end_us <= event.begin_us)
+    index = next(free, len(ends_us))
+    if index == len(ends_us):
+      ends_us.append(event.end_us)
+    ends_us[index] = event.end_us
+    yield (stream if not index else f"{stream} {index + 1}"), event
+
+
+def _measured_arguments(
+  event: profiled_events.Event, instructions: Instructions
+) -> dict[str, object]:
+  arguments: dict[str, object] = {"HLO instruction": event.name}
+  if (known := instructions.get(event.name)) is not None:
+    arguments |= {
+      "what": known.what,
+      "bytes": known.num_bytes,
+      "source": str(known.source),
+    }
+  if event.num_blocks is not None:
+    arguments["thread blocks"] = event.num_blocks
+  return arguments
+
+
+def _count_channels(
+  made: Process,
+  collectives: Sequence[profiled_events.Event],
+  begin_us: float,
+) -> None:
+  changes = [
+    change
+    for event in collectives
+    if event.num_blocks is not None
+    for change in (
+      (event.begin_us - begin_us, event.num_blocks),
+      (event.end_us - begin_us, -event.num_blocks),
+    )
+  ]
+  in_use = 0
+  for at_us, change in sorted(changes):
+    in_use += change
+    made.counter("channels in use", at_us, in_use)

@@ -1,0 +1,223 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""What a search tried: arms and candidates, each with its predicted times.
+
+Candidates are compared with NCCL tuned, too: with what a plan would set of it,
+settings per collective or one cap, by what is applied of the plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+import dataclasses
+
+from lagom_xla import plan as plan_lib
+from lagom_xla.compile import config as config_lib
+from lagom_xla.costs import in_words
+from lagom_xla.costs import uncertainty
+from lagom_xla.flags import environment
+from lagom_xla.passes import combine
+from lagom_xla.passes.program import form as form_lib
+from lagom_xla.search.xla import arms as arms_lib
+from lagom_xla.search.xla import candidates as candidates_lib
+from lagom_xla.tuner import tuning as tuning_lib
+
+# The outcome of an arm; None where it was not tried.
+Found = candidates_lib.Candidate | candidates_lib.Refused | None
+
+
+def arm_rows(
+  search: candidates_lib.Search,
+) -> Iterator[tuple[arms_lib.Arm, Found]]:
+  """Each arm with its outcome, what runs today first."""
+  options = environment.options_in_words()
+  name = options if environment.is_set() else f"today: {options}"
+  yield arms_lib.Arm(name=name, config=search.default.config), search.default
+  for arm in search.arms:
+    yield arm, search.found(arm.config)
+
+
+# The heading of these times, by what is applied.
+_COLUMNS: Mapping[plan_lib.Applied, str] = {
+  "all": "NCCL tuned",
+  "env": "NCCL capped",
+  "flags": "NCCL capped",
+}
+
+
+def column(applied: plan_lib.Applied) -> str:
+  """The heading of the column of these times."""
+  return _COLUMNS[applied]
+
+
+def cell(candidate: candidates_lib.Candidate) -> str:
+  """A candidate's time in that column, in ms; "-" where there is none."""
+  us = tuned_us(candidate)
+  return "-" if us is None else in_words.ms(us)
+
+
+def tuned_us(candidate: candidates_lib.Candidate) -> float | None:
+  """A candidate's time with NCCL tuned; None where that was not searched."""
+  return candidate.tuned.step_time_us if candidate.is_searched else None
+
+
+def refusal(refused: candidates_lib.Refused) -> str:
+  """That XLA refused a config, and why, in a line."""
+  reason, *_ = refused.reason.splitlines() or [""]
+  return f"refused: {reason}"
+
+
+def xla_us(tuning: tuning_lib.Tuning) -> float:
+  """The step with what a plan sets of XLA, and nothing of NCCL's variables.
+
+  XLA's options may have a cap on channels, where jobs set no more than them.
+  """
+  if tuning.plan.applied == "flags":
+    return tuning.plan.planned_us
+  return tuning.kept.under_nccl_defaults.step_time_us
+
+
+def note(candidates: Iterable[candidates_lib.Candidate]) -> str | None:
+  """What "-" means in that column; None where no candidate has it."""
+  if all(candidate.is_searched for candidate in candidates):
+    return None
+  return (
+    "-: not searched, as under NCCL's own choices the step is slower than"
+    " today's"
+  )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Arm:
+  """What could be run without a plan; times are predicted.
+
+  Times are None where it was refused or not tried.
+
+  Attributes:
+    name: of what runs today, or of a recipe.
+    source: where it is published; "" for what is not.
+    notes: what else should be known of it, in sentences.
+    xla_options: XLA option -> value.
+    failure: why XLA refused it; None where it did not.
+    step_time_us: under NCCL's own choices.
+    tuned_step_time_us: with searched settings; None also where none were
+      searched, as the step is slower than today's without them.
+  """
+
+  name: str
+  source: str
+  notes: tuple[str, ...]
+  xla_options: Mapping[str, bool | int | float | str]
+  failure: str | None
+  step_time_us: float | None
+  tuned_step_time_us: float | None
+
+
+def arms(search: candidates_lib.Search) -> tuple[Arm, ...]:
+  """All arms, what runs today first."""
+  return tuple(_arm(arm, found) for arm, found in arm_rows(search))
+
+
+def _arm(arm: arms_lib.Arm, found: Found) -> Arm:
+  taken = found if isinstance(found, candidates_lib.Candidate) else None
+  refused = found if isinstance(found, candidates_lib.Refused) else None
+  return Arm(
+    name=arm.name,
+    source=arm.source,
+    notes=tuple(arm.notes),
+    xla_options=arm.config.options,
+    failure=refused.reason if refused else None,
+    step_time_us=taken.under_nccl_defaults.step_time_us if taken else None,
+    tuned_step_time_us=tuned_us(taken) if taken else None,
+  )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Candidate:
+  """What was tried for XLA, and what it came to; times are predicted.
+
+  Times and gain are None where XLA refused it.
+
+  Attributes:
+    program: the form of the program.
+    rewrites: what was rewritten for it, a sentence each.
+    left_alone: what was not.
+    xla_options: XLA option -> value.
+    combine_groups: labels of the collectives that XLA combines, group by group;
+      None leaves it to XLA.
+    has_scheduler_profile: whether XLA schedules by costs of ours.
+    reordered: computations that run in an order of ours.
+    failure: why it was refused; None where it was not.
+    step_time_us: under NCCL's own choices.
+    tuned_step_time_us: with the NCCL settings found, or what a plan for
+      --flags-only or --env-only sets of NCCL; None where none were searched, as
+      the step is slower than today's without them.
+    gain_us: what it gains over what runs today.
+    obstacle: why it is not kept; "" for the one that is.
+    num_trials: NCCL configurations that were tried for it.
+  """
+
+  program: form_lib.Form
+  rewrites: tuple[str, ...]
+  left_alone: tuple[form_lib.Refusal, ...]
+  xla_options: Mapping[str, bool | int | float | str]
+  combine_groups: combine.Groups | None
+  has_scheduler_profile: bool
+  reordered: tuple[str, ...]
+  failure: str | None
+  step_time_us: float | None
+  tuned_step_time_us: float | None
+  gain_us: plan_lib.Range | None
+  obstacle: str
+  num_trials: int
+
+
+def candidates(search: candidates_lib.Search) -> tuple[Candidate, ...]:
+  """All that was tried, what runs today first."""
+  return tuple(
+    _refused(found)
+    if isinstance(found, candidates_lib.Refused)
+    else _taken(found, search)
+    for found in (search.default, *search.others)
+  )
+
+
+def _taken(
+  found: candidates_lib.Candidate, search: candidates_lib.Search
+) -> Candidate:
+  gain = uncertainty.gain(search.default.default_times, found.tuned_times)
+  return dataclasses.replace(
+    _of_config(found.config),
+    rewrites=tuple(found.outcome.actions),
+    left_alone=tuple(found.outcome.refusals),
+    step_time_us=found.under_nccl_defaults.step_time_us,
+    tuned_step_time_us=tuned_us(found),
+    gain_us=plan_lib.Range(low_us=gain.low, high_us=gain.high),
+    obstacle=search.obstacle(found),
+    num_trials=found.num_trials,
+  )
+
+
+def _refused(refused: candidates_lib.Refused) -> Candidate:
+  return dataclasses.replace(
+    _of_config(refused.config), failure=refused.reason, obstacle="refused"
+  )
+
+
+def _of_config(config: config_lib.XlaConfig) -> Candidate:
+  """What is known before it is compiled."""
+  return Candidate(
+    program=config.program,
+    rewrites=(),
+    left_alone=(),
+    xla_options=config.options,
+    combine_groups=config.combine_groups,
+    has_scheduler_profile=config.scheduler_profile is not None,
+    reordered=tuple(sorted(config.orders)),
+    failure=None,
+    step_time_us=None,
+    tuned_step_time_us=None,
+    gain_us=None,
+    obstacle="",
+    num_trials=0,
+  )
