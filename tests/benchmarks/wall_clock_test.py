@@ -18,7 +18,6 @@ from benchmarks.live.cpu import behind_products
 from benchmarks.shaped_hosts import hosts
 from benchmarks.shaped_hosts import intervals
 from benchmarks.strands import __main__ as command
-from benchmarks.strands.wall_clock import measure
 from benchmarks.strands.wall_clock import table as wall_clock
 from benchmarks.strands.wall_clock import train_step
 from lagom_xla import errors
@@ -122,8 +121,8 @@ def test_collectives_stand_right_behind_products_that_they_do_not_need():
   assert num_behind >= 4
 
 
-def launch(**seconds: list[list[float]]) -> measure.Launch:
-  return measure.Launch(
+def launch(**seconds: list[list[float]]) -> wall_clock.Launch:
+  return wall_clock.Launch(
     seconds=seconds, is_same=dict.fromkeys(seconds, True), load=1.0
   )
 

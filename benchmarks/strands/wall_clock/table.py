@@ -1,18 +1,100 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The table of step times by wall clock, form against form."""
+"""The table of step times by wall clock, form against form.
+
+Launches of the train step on two hosts, with all forms in turns.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+import dataclasses
+import os
 from typing import Any
 
 from benchmarks import table as table_lib
 from benchmarks.shaped_hosts import hosts
 from benchmarks.shaped_hosts import intervals
 from benchmarks.strands import modules
-from benchmarks.strands.wall_clock import measure
 from benchmarks.strands.wall_clock import train_step
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Way:
+  """A way to run the step.
+
+  Attributes:
+    strands: as in `program.form.Form`.
+    num_pieces: of every chain; 1 cuts none.
+    is_ordered: whether collectives are put behind products.
+  """
+
+  strands: str = "none"
+  num_pieces: int = 1
+  is_ordered: bool = True
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Setting:
+  """A step and a link.
+
+  Attributes:
+    sizes: of the step.
+    mbit_per_s: rate of the link.
+  """
+
+  sizes: train_step.Sizes
+  mbit_per_s: int
+
+  @property
+  def name(self) -> str:
+    """What the tables call it."""
+    return f"T {self.sizes.tokens}, {self.mbit_per_s} Mb/s"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Launch:
+  """What a launch measured.
+
+  Attributes:
+    seconds: way -> host -> seconds of each round.
+    is_same: way -> whether its outputs have the bits of the first way's.
+    load: the machine's load average over a minute, when it was over.
+  """
+
+  seconds: intervals.Launch
+  is_same: Mapping[str, bool]
+  load: float
+
+
+def launch(
+  setting: Setting, ways: Mapping[str, Way], num_rounds: int
+) -> Launch:
+  """Runs the step on two fresh hosts.
+
+  Raises:
+    LagomError: a host ended before it had measured.
+  """
+  found = hosts.run(
+    "benchmarks.strands.wall_clock.host",
+    {
+      "sizes": dataclasses.asdict(setting.sizes),
+      "forms": {name: dataclasses.asdict(way) for name, way in ways.items()},
+      "num_rounds": num_rounds,
+    },
+    mbit_per_s=setting.mbit_per_s,
+  )
+  for way, reason in found[0]["refused"].items():
+    modules.say(f"  no {way}: {reason}")
+  load = os.getloadavg()[0]
+  made = [way for way in ways if way not in found[0]["refused"]]
+  modules.say(f"  launch of {setting.name} at a load of {load:.1f}")
+  return Launch(
+    seconds={way: [f["seconds"][way] for f in found] for way in made},
+    is_same={way: all(f["is_same"][way] for f in found) for way in made},
+    load=load,
+  )
+
 
 NAME = "wall_clock"
 
@@ -20,21 +102,21 @@ XLAS_ORDER = "XLA's order"
 SEQUENTIAL = "sequential"
 CHOSEN = "chosen"
 
-WAYS: Mapping[str, measure.Way] = {
-  SEQUENTIAL: measure.Way(),
-  XLAS_ORDER: measure.Way(is_ordered=False),
-  "strands, paired": measure.Way(strands="paired"),
-  "strands, rotated": measure.Way(strands="rotated"),
-  "slices of 2": measure.Way(num_pieces=2),
-  "slices of 4": measure.Way(num_pieces=4),
-  "both, paired and 2": measure.Way(strands="paired", num_pieces=2),
+WAYS: Mapping[str, Way] = {
+  SEQUENTIAL: Way(),
+  XLAS_ORDER: Way(is_ordered=False),
+  "strands, paired": Way(strands="paired"),
+  "strands, rotated": Way(strands="rotated"),
+  "slices of 2": Way(num_pieces=2),
+  "slices of 4": Way(num_pieces=4),
+  "both, paired and 2": Way(strands="paired", num_pieces=2),
 }
 SETTINGS = (
-  measure.Setting(
+  Setting(
     sizes=train_step.Sizes(tokens=512, num_layers=2),
     mbit_per_s=200,
   ),
-  measure.Setting(
+  Setting(
     sizes=train_step.Sizes(tokens=256, num_layers=2),
     mbit_per_s=400,
   ),
@@ -58,8 +140,8 @@ _COLUMNS = (
 
 
 def table(
-  settings: Sequence[measure.Setting] = SETTINGS,
-  ways: Mapping[str, measure.Way] = WAYS,
+  settings: Sequence[Setting] = SETTINGS,
+  ways: Mapping[str, Way] = WAYS,
   *,
   num_launches: int = _NUM_LAUNCHES,
   num_rounds: int = _NUM_ROUNDS,
@@ -71,7 +153,7 @@ def table(
     launches = []
     # Launches of the settings are not mixed: each makes its own hosts.
     while len(launches) < num_launches:
-      launches.append(measure.launch(setting, ways, num_rounds))
+      launches.append(launch(setting, ways, num_rounds))
     rows += rows_of(setting.name, launches)
   return table_lib.Table(
     name=NAME,
@@ -89,9 +171,7 @@ def table(
   )
 
 
-def rows_of(
-  setting: str, launches: Sequence[measure.Launch]
-) -> list[dict[str, Any]]:
+def rows_of(setting: str, launches: Sequence[Launch]) -> list[dict[str, Any]]:
   """A row per form, and one of the form that a first launch would choose."""
   over, *forms = launches[0].seconds
   rows = [_row(setting, launches, form, over) for form in forms]
@@ -102,7 +182,7 @@ def rows_of(
   return rows
 
 
-def quickest(launch: measure.Launch) -> str:
+def quickest(launch: Launch) -> str:
   """The form whose median is the least; the first, unless one is surely so.
 
   A form other than the first is taken if the interval of its ratio is below 1,
@@ -117,7 +197,7 @@ def quickest(launch: measure.Launch) -> str:
 
 
 def _row(
-  setting: str, launches: Sequence[measure.Launch], form: str, over: str
+  setting: str, launches: Sequence[Launch], form: str, over: str
 ) -> dict[str, Any]:
   seconds = [launch.seconds for launch in launches]
   found = intervals.ratio(seconds, form, over)
