@@ -9,12 +9,17 @@ for as long as a case may take. Then what it adopted, compiled anew, takes turns
 with the step as XLA compiles it by default; where it adopted nothing, that step
 takes turns with itself. The last line of what is printed is what was found, as
 JSON.
+
+Turns: several steps that run after each other, block by block.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 import dataclasses
+import itertools
 import json
+import math
 import os
 import pathlib
 import signal
@@ -26,12 +31,63 @@ import jax
 from benchmarks.live import cases
 from benchmarks.live import cpu
 from benchmarks.live import training
-from benchmarks.live import turns
 from benchmarks.live.cpu.proposer import CpuProposer
 from benchmarks.shaped_hosts import host
 import lagom_xla
 from lagom_xla import errors
 from lagom_xla.jax_internals import store as store_lib
+
+Step = Callable[[Any, Any], tuple[Any, Any]]
+
+# Blocks are long beside a clock's and a scheduler's grain.
+_BLOCK_S = 0.25
+
+
+def run(
+  made: training.Training, step: Step, state: Any, num_steps: int
+) -> tuple[Any, float]:
+  """Trains for some steps; returns the state, and seconds per step.
+
+  Steps are chained by their state, and waited for at the end.
+  """
+  begin = time.perf_counter()
+  for batch in itertools.islice(itertools.cycle(made.batches), num_steps):
+    state, _ = step(state, batch)
+  jax.block_until_ready(state)
+  return state, (time.perf_counter() - begin) / num_steps
+
+
+def block_length(step_s: float) -> int:
+  """Steps of a block."""
+  return max(1, math.ceil(_BLOCK_S / step_s))
+
+
+def measure(
+  made: training.Training,
+  steps: Mapping[str, Step],
+  state: Any,
+  *,
+  num_rounds: int,
+  num_steps: int,
+) -> tuple[Any, dict[str, list[float]]]:
+  """Seconds per step of each, in every round.
+
+  Args:
+    made: the training.
+    steps: by name. Each comes first in equally many rounds.
+    state: to go on from.
+    num_rounds: of one block each.
+    num_steps: of a block.
+
+  Returns:
+    The state after all, and name -> seconds per step of each round.
+  """
+  seconds: dict[str, list[float]] = {name: [] for name in steps}
+  for name in host.in_turns(list(steps), num_rounds):
+    state, taken_s = run(made, steps[name], state, num_steps)
+    seconds[name].append(taken_s)
+  return state, seconds
+
 
 # Steps between looks at whether the loop has come to an end.
 _STEPS_PER_LOOK = 10
@@ -135,10 +191,10 @@ def _compared(
     CpuProposer().compile(lowered, adopted[-1].encode()) if adopted else default
   )
   is_same = _bits(made, default) == _bits(made, chosen)
-  state, seconds = turns.run(made, default, made.state, 2)
+  state, seconds = run(made, default, made.state, 2)
   steps = {"default": default, "chosen": chosen}
-  num_steps = _shared(turns.block_length(seconds))
-  _, by_name = turns.measure(
+  num_steps = _shared(block_length(seconds))
+  _, by_name = measure(
     made, steps, state, num_rounds=num_rounds, num_steps=num_steps
   )
   return {
@@ -148,7 +204,7 @@ def _compared(
   }
 
 
-def _bits(made: training.Training, step: turns.Step) -> list[bytes]:
+def _bits(made: training.Training, step: Step) -> list[bytes]:
   """What a step gives, from copies: it may donate what it takes."""
   state = jax.tree.map(lambda leaf: leaf.copy(), made.state)
   return host.bits(step(state, made.batches[0]))

@@ -19,7 +19,6 @@ from benchmarks.live import cases
 from benchmarks.live import host
 from benchmarks.live import perceptrons
 from benchmarks.live import table as live_table
-from benchmarks.live import turns
 from benchmarks.live.cpu import compiling
 from benchmarks.live.cpu import way
 from benchmarks.shaped_hosts import hosts
@@ -170,7 +169,7 @@ def test_all_steps_come_first_equally_often_and_each_trains_on():
   made = perceptrons.build(jax.devices()[:2], num_layers=1, width=8, num_rows=4)
   ran: list[str] = []
 
-  def step(name: str) -> turns.Step:
+  def step(name: str) -> host.Step:
     def run(state: Any, batch: Any) -> Any:
       ran.append(name)
       return made.step(state, batch)
@@ -178,7 +177,7 @@ def test_all_steps_come_first_equally_often_and_each_trains_on():
     return run
 
   steps = {name: step(name) for name in "ab"}
-  state, seconds = turns.measure(
+  state, seconds = host.measure(
     made, steps, made.state, num_rounds=4, num_steps=2
   )
   assert "".join(ran) == "aabbbbaaaabbbbaa"
