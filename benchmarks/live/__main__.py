@@ -23,10 +23,10 @@ import sys
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
+from benchmarks import shaped_hosts
 from benchmarks import table as table_lib
 from benchmarks.live import cases as cases_lib
 from benchmarks.live import table as live_table
-from benchmarks.shaped_hosts import hosts
 from lagom_xla import errors
 
 
@@ -34,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> None:
   """The command."""
   arguments = _arguments(argv)
   chosen = _chosen(arguments.only)
-  obstacle = hosts.obstacle()
+  obstacle = shaped_hosts.obstacle()
   if obstacle is not None:
     sys.exit(f"live: skipped: {obstacle}.")
   try:

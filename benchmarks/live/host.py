@@ -28,11 +28,11 @@ from typing import Any
 
 import jax
 
+from benchmarks import shaped_hosts
 from benchmarks.live import cases
 from benchmarks.live import cpu
 from benchmarks.live import training
 from benchmarks.live.cpu.proposer import CpuProposer
-from benchmarks.shaped_hosts import host
 import lagom_xla
 from lagom_xla import errors
 from lagom_xla.jax_internals import store as store_lib
@@ -83,7 +83,7 @@ def measure(
     The state after all, and name -> seconds per step of each round.
   """
   seconds: dict[str, list[float]] = {name: [] for name in steps}
-  for name in host.in_turns(list(steps), num_rounds):
+  for name in shaped_hosts.in_turns(list(steps), num_rounds):
     state, taken_s = run(made, steps[name], state, num_steps)
     seconds[name].append(taken_s)
   return state, seconds
@@ -104,7 +104,7 @@ _TRYING = ("candidate", "measure", "adopt", "reject")
 
 def main() -> None:
   """The program."""
-  task = host.joined()
+  task = shaped_hosts.joined()
   made = cases.CASES[task["case"]].build(jax.devices())
   log = pathlib.Path(task["log"])
   state, trained = _train(made, log)
@@ -207,7 +207,7 @@ def _compared(
 def _bits(made: training.Training, step: Step) -> list[bytes]:
   """What a step gives, from copies: it may donate what it takes."""
   state = jax.tree.map(lambda leaf: leaf.copy(), made.state)
-  return host.bits(step(state, made.batches[0]))
+  return shaped_hosts.bits(step(state, made.batches[0]))
 
 
 _num_shared = 0

@@ -11,10 +11,9 @@ import sys
 import tempfile
 from typing import Any
 
+from benchmarks import shaped_hosts
 from benchmarks import table as table_lib
 from benchmarks.live import cases as cases_lib
-from benchmarks.shaped_hosts import hosts
-from benchmarks.shaped_hosts import intervals
 
 NAME = "live"
 FIELDS = ("case", "rate", "adopted", "ratio", "low", "high", "predicted_ratio")
@@ -52,7 +51,7 @@ def rows(case: str, rates: Sequence[int] = ()) -> Iterator[dict[str, Any]]:
     _say(f"training: {case}, {rate} Mb/s")
     with tempfile.TemporaryDirectory() as folder:
       log = pathlib.Path(folder, "trials.jsonl")
-      found = hosts.run(
+      found = shaped_hosts.run(
         "benchmarks.live.host",
         {"case": case, "log": os.fspath(log), "num_rounds": _NUM_ROUNDS},
         mbit_per_s=rate,
@@ -75,7 +74,7 @@ def row(
     name: [host["seconds"][name] for host in found]
     for name in ("default", "chosen")
   }
-  ratio = intervals.ratio([seconds], "chosen", "default")
+  ratio = shaped_hosts.ratio([seconds], "chosen", "default")
   trials = found[0]["trials"]
   adopted = [trial for trial in trials if trial["adopted"]]
   told = (adopted or trials)[-1:] if adopted else trials[:1]
@@ -84,7 +83,7 @@ def row(
     "rate": rate,
     "adopted": bool(adopted),
     "way": adopted[-1]["proposal"] if adopted else "",
-    "default_ms": 1e3 * intervals.median([seconds], "default"),
+    "default_ms": 1e3 * shaped_hosts.median([seconds], "default"),
     "ratio": ratio.ratio,
     "low": ratio.low,
     "high": ratio.high,
@@ -125,11 +124,11 @@ def table_of(rows: Sequence[table_lib.Row]) -> table_lib.Table:
       ),
     ),
     notes=(
-      hosts.MEASURED_ON,
+      shaped_hosts.MEASURED_ON,
       "Ratios are of medians over blocks that took turns, the slower host's,"
       " with 95 % bootstrap intervals; where nothing was adopted, of the"
       " default with itself.",
       "Predicted: of what was adopted; else of what was tried first.",
-      hosts.TO_BE_TRUSTED,
+      shaped_hosts.TO_BE_TRUSTED,
     ),
   )

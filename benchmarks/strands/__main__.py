@@ -24,8 +24,8 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("JAX_SKIP_CUDA_CONSTRAINTS_CHECK", "1")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
+from benchmarks import shaped_hosts
 from benchmarks import table as table_lib
-from benchmarks.shaped_hosts import hosts
 from benchmarks.strands import forms_table
 from benchmarks.strands import modules as modules_lib
 from benchmarks.strands import settings_table
@@ -59,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def _tables(arguments: argparse.Namespace) -> list[table_lib.Table]:
   if arguments.wall_clock:
-    obstacle = hosts.obstacle()
+    obstacle = shaped_hosts.obstacle()
     if obstacle is not None:
       sys.exit(f"strands: --wall-clock skipped: {obstacle}.")
     settings = [

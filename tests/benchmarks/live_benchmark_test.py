@@ -14,6 +14,7 @@ from typing import Any
 import jax
 import pytest
 
+from benchmarks import shaped_hosts
 from benchmarks.live import __main__ as command
 from benchmarks.live import cases
 from benchmarks.live import host
@@ -21,7 +22,6 @@ from benchmarks.live import perceptrons
 from benchmarks.live import table as live_table
 from benchmarks.live.cpu import compiling
 from benchmarks.live.cpu import way
-from benchmarks.shaped_hosts import hosts
 from lagom_xla.passes import collectives
 
 ADOPTED = {
@@ -97,7 +97,7 @@ def test_four_cases_have_to_be_surely_faster_and_none_slower():
 def test_a_case_puts_its_rows_among_those_of_earlier_runs(
   tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ):
-  monkeypatch.setattr(hosts, "obstacle", lambda: None)
+  monkeypatch.setattr(shaped_hosts, "obstacle", lambda: None)
 
   def rows(case: str, rates: tuple[int, ...]) -> list[dict[str, Any]]:
     return [live_table.row(case, rate, found(ADOPTED)) for rate in rates]
@@ -115,7 +115,7 @@ def test_a_case_puts_its_rows_among_those_of_earlier_runs(
 def test_json_has_the_fields_that_are_compared_over_time(
   monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
-  monkeypatch.setattr(hosts, "obstacle", lambda: None)
+  monkeypatch.setattr(shaped_hosts, "obstacle", lambda: None)
   monkeypatch.setattr(
     live_table,
     "rows",
@@ -136,7 +136,7 @@ def test_a_case_or_rate_that_there_is_not_is_told(only: str, message: str):
 def test_without_namespaces_it_is_skipped_with_one_message(
   monkeypatch: pytest.MonkeyPatch,
 ):
-  monkeypatch.setattr(hosts, "obstacle", lambda: "there is no root")
+  monkeypatch.setattr(shaped_hosts, "obstacle", lambda: "there is no root")
   with pytest.raises(SystemExit, match=r"live: skipped: there is no root\."):
     command.main([])
 

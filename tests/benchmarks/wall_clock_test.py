@@ -14,9 +14,8 @@ import jax
 import numpy as np
 import pytest
 
+from benchmarks import shaped_hosts
 from benchmarks.live.cpu import behind_products
-from benchmarks.shaped_hosts import hosts
-from benchmarks.shaped_hosts import intervals
 from benchmarks.strands import __main__ as command
 from benchmarks.strands.wall_clock import table as wall_clock
 from benchmarks.strands.wall_clock import train_step
@@ -130,7 +129,7 @@ def launch(**seconds: list[list[float]]) -> wall_clock.Launch:
 def test_the_slower_host_counts():
   found = launch(sequential=[[1.0, 2.0], [3.0, 1.0]])
   np.testing.assert_array_equal(
-    intervals.slower_host(found.seconds, "sequential"), [3.0, 2.0]
+    shaped_hosts.slower_host(found.seconds, "sequential"), [3.0, 2.0]
   )
 
 
@@ -141,7 +140,7 @@ def test_an_interval_is_of_pairs():
     sequential=[rounds, rounds],
     strands=[[0.9 * r for r in rounds], [0.1] * 5],
   )
-  ratio = intervals.ratio([found.seconds], "strands", "sequential")
+  ratio = shaped_hosts.ratio([found.seconds], "strands", "sequential")
   assert ratio.ratio == pytest.approx(0.9)
   assert ratio.low == pytest.approx(0.9)
   assert ratio.high == pytest.approx(0.9)
@@ -153,7 +152,7 @@ def test_launches_that_differ_widen_an_interval():
     launch(sequential=[rounds], strands=[[r * x for r in rounds]]).seconds
     for x in (0.8, 0.9, 1.1, 1.2)
   ]
-  ratio = intervals.ratio(launches, "strands", "sequential")
+  ratio = shaped_hosts.ratio(launches, "strands", "sequential")
   assert ratio.ratio == pytest.approx((0.8 * 0.9 * 1.1 * 1.2) ** 0.25)
   assert ratio.low < 0.9 and ratio.high > 1.1
 
@@ -189,11 +188,11 @@ def test_without_root_the_wall_clock_is_skipped_with_one_message(
 
 
 def test_hosts_and_their_processes_are_gone_after_an_error():
-  obstacle = hosts.obstacle()
+  obstacle = shaped_hosts.obstacle()
   if obstacle is not None:
     pytest.skip(obstacle)
   with pytest.raises(errors.LagomError, match="on purpose"):
-    with hosts.pair_of_hosts(mbit_per_s=100) as pair:
+    with shaped_hosts.pair_of_hosts(mbit_per_s=100) as pair:
       process = pair.start(0, ["sleep", "600"], {})
       assert process.poll() is None
       raise errors.LagomError("on purpose")

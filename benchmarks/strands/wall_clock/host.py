@@ -17,8 +17,8 @@ from typing import Any
 
 import jax
 
+from benchmarks import shaped_hosts
 from benchmarks.live.cpu import behind_products
-from benchmarks.shaped_hosts import host
 from benchmarks.strands.wall_clock import train_step
 from lagom_xla.compile import rewriting
 from lagom_xla.passes import in_compile
@@ -31,7 +31,7 @@ _MODULE = "jit_train_step"
 
 def main() -> None:
   """The program."""
-  task = host.joined()
+  task = shaped_hosts.joined()
   sizes = train_step.Sizes(**task["sizes"])
   found = _measured(sizes, task["forms"], task["num_rounds"])
   print(json.dumps(found), flush=True)
@@ -51,15 +51,17 @@ def _measured(
       compiled[name] = made
   arguments = jax.tree.map(train_step.filled, specs)
   outputs = {name: _run(run, arguments) for name, run in compiled.items()}
-  first = host.bits(next(iter(outputs.values())))
+  first = shaped_hosts.bits(next(iter(outputs.values())))
   seconds: dict[str, list[float]] = {name: [] for name in compiled}
-  for name in host.in_turns(list(compiled), num_rounds):
+  for name in shaped_hosts.in_turns(list(compiled), num_rounds):
     begin = time.perf_counter()
     _run(compiled[name], arguments)
     seconds[name].append(time.perf_counter() - begin)
   return {
     "seconds": seconds,
-    "is_same": {name: host.bits(out) == first for name, out in outputs.items()},
+    "is_same": {
+      name: shaped_hosts.bits(out) == first for name, out in outputs.items()
+    },
     "refused": refused,
   }
 

@@ -12,9 +12,8 @@ import dataclasses
 import os
 from typing import Any
 
+from benchmarks import shaped_hosts
 from benchmarks import table as table_lib
-from benchmarks.shaped_hosts import hosts
-from benchmarks.shaped_hosts import intervals
 from benchmarks.strands import modules
 from benchmarks.strands.wall_clock import train_step
 
@@ -62,7 +61,7 @@ class Launch:
     load: the machine's load average over a minute, when it was over.
   """
 
-  seconds: intervals.Launch
+  seconds: shaped_hosts.Launch
   is_same: Mapping[str, bool]
   load: float
 
@@ -75,7 +74,7 @@ def launch(
   Raises:
     LagomError: a host ended before it had measured.
   """
-  found = hosts.run(
+  found = shaped_hosts.run(
     "benchmarks.strands.wall_clock.host",
     {
       "sizes": dataclasses.asdict(setting.sizes),
@@ -161,12 +160,12 @@ def table(
     columns=_COLUMNS,
     rows=rows,
     notes=(
-      hosts.MEASURED_ON,
+      shaped_hosts.MEASURED_ON,
       "Ratios are of medians over rounds in which all forms took turns, the"
       " slower host's; with 95 % bootstrap intervals over launches and rounds.",
       f"All but {XLAS_ORDER} have collectives put behind products.",
       f"{CHOSEN}: the quickest form of the first launch, judged on the others.",
-      hosts.TO_BE_TRUSTED,
+      shaped_hosts.TO_BE_TRUSTED,
     ),
   )
 
@@ -190,7 +189,7 @@ def quickest(launch: Launch) -> str:
   """
   first, *others = (way for way in launch.seconds if way != XLAS_ORDER)
   ratios = {
-    form: intervals.ratio([launch.seconds], form, first) for form in others
+    form: shaped_hosts.ratio([launch.seconds], form, first) for form in others
   }
   sure = {form: r.ratio for form, r in ratios.items() if r.high < 1.0}
   return min(sure, key=lambda form: sure[form], default=first)
@@ -200,12 +199,12 @@ def _row(
   setting: str, launches: Sequence[Launch], form: str, over: str
 ) -> dict[str, Any]:
   seconds = [launch.seconds for launch in launches]
-  found = intervals.ratio(seconds, form, over)
+  found = shaped_hosts.ratio(seconds, form, over)
   return {
     "setting": setting,
     "form": form,
     "over": over,
-    "ms": 1e3 * intervals.median(seconds, form),
+    "ms": 1e3 * shaped_hosts.median(seconds, form),
     "ratio": found.ratio,
     "low": found.low,
     "high": found.high,

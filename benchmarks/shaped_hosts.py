@@ -8,12 +8,17 @@
 A pair of virtual Ethernet devices joins two network namespaces, and a token
 bucket limits what each sends. Needs root, and `ip` and `tc` of iproute2.
 Processes and namespaces are gone after the block, whatever happens in it.
+
+A host, as seen by the program that runs on it: `job.py` starts it.
+
+Intervals of the ratio of two step times that were measured side by side.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 import contextlib
+import ctypes
 import dataclasses
 import json
 import os
@@ -24,6 +29,9 @@ import socket
 import subprocess
 import sys
 from typing import Any
+
+import jax
+import numpy as np
 
 from lagom_xla import errors
 
@@ -244,3 +252,98 @@ def _result(printed: str) -> dict[str, Any]:
     raise errors.LagomError(
       "A host ended before it had measured anything; what it said is above."
     ) from None
+
+
+_NUM_HOSTS = 2
+_PR_SET_PDEATHSIG = 1  # prctl(2)
+
+
+def joined() -> dict[str, Any]:
+  """Joins the other host; returns the task on the command line."""
+  # A host has nothing to do once whoever started it is gone.
+  ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+  task = json.loads(sys.argv[1])
+  jax.config.update("jax_cpu_collectives_implementation", "gloo")
+  jax.distributed.initialize(task["address"], _NUM_HOSTS, task["rank"])
+  return task
+
+
+def in_turns(names: Sequence[str], num_rounds: int) -> Iterator[str]:
+  """Names, round by round; each comes first in equally many rounds."""
+  for turn in range(num_rounds):
+    shift = turn % len(names)
+    yield from (*names[shift:], *names[:shift])
+
+
+def bits(outputs: Any) -> list[bytes]:
+  """What this host has of a step's outputs, to be compared."""
+  return [
+    np.asarray(shard.data).tobytes()
+    for leaf in jax.tree.leaves(outputs)
+    for shard in leaf.addressable_shards
+  ]
+
+
+# Launch by launch: form -> host -> seconds of each round.
+Launch = Mapping[str, Sequence[Sequence[float]]]
+
+_NUM_RESAMPLES = 2000
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Ratio:
+  """A ratio of medians, with the ends of its 95 % bootstrap interval."""
+
+  ratio: float
+  low: float
+  high: float
+
+
+def slower_host(launch: Launch, form: str) -> np.ndarray:
+  """Seconds of each round on the host that took longer."""
+  return np.max(np.asarray(launch[form], float), axis=0)
+
+
+def ratio(launches: Sequence[Launch], form: str, over: str) -> Ratio:
+  """How long a form takes, over another.
+
+  In each launch both forms took turns, so the rounds are pairs: a resample
+  takes the same rounds of both. Launches differ among themselves, so they are
+  resampled as well. Of each launch counts the ratio of medians; of several, the
+  geometric mean.
+
+  Args:
+    launches: at least one, each with both forms.
+    form: whose time is the numerator.
+    over: whose time is the denominator.
+  """
+  pairs = [
+    (slower_host(launch, form), slower_host(launch, over))
+    for launch in launches
+  ]
+  rng = np.random.default_rng(0)
+  found = []
+  for _ in range(_NUM_RESAMPLES):
+    chosen = rng.integers(len(pairs), size=len(pairs))
+    found.append(_ratio([_resampled(pairs[i], rng) for i in chosen]))
+  low, high = np.quantile(found, (0.025, 0.975))
+  return Ratio(ratio=_ratio(pairs), low=float(low), high=float(high))
+
+
+def _resampled(
+  pair: tuple[np.ndarray, np.ndarray], rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+  rounds = rng.integers(len(pair[0]), size=len(pair[0]))
+  return pair[0][rounds], pair[1][rounds]
+
+
+def _ratio(pairs: Sequence[tuple[np.ndarray, np.ndarray]]) -> float:
+  logs = [np.log(np.median(a) / np.median(b)) for a, b in pairs]
+  return float(np.exp(np.mean(logs)))
+
+
+def median(launches: Sequence[Launch], form: str) -> float:
+  """Seconds of a form: the median over the launches of each one's median."""
+  return float(
+    np.median([np.median(slower_host(launch, form)) for launch in launches])
+  )
