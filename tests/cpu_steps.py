@@ -12,9 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from benchmarks.live import perceptrons
-from benchmarks.live import products
-from benchmarks.live import training
+from benchmarks.live import cases
 from benchmarks.live.cpu import compiling
 from benchmarks.live.cpu import replay
 from benchmarks.live.cpu import way as way_lib
@@ -32,22 +30,22 @@ ORDERED = way_lib.Way(is_ordered=True)
 
 
 @functools.cache
-def many_gradients() -> training.Training:
-  return perceptrons.build(
+def many_gradients() -> cases.Training:
+  return cases.perceptrons(
     jax.devices(), num_layers=NUM_LAYERS, width=WIDTH, num_rows=16
   )
 
 
 @functools.cache
-def chain() -> training.Training:
-  return products.build(jax.devices()[:2], width=512, num_products=3)
+def chain() -> cases.Training:
+  return cases.products(jax.devices()[:2], width=512, num_products=3)
 
 
-def lowered(made: training.Training) -> jax.stages.Lowered:
+def lowered(made: cases.Training) -> jax.stages.Lowered:
   return made.step.lower(made.state, made.batches[0])
 
 
-def bits(made: training.Training, step: Any) -> list[bytes]:
+def bits(made: cases.Training, step: Any) -> list[bytes]:
   state = jax.tree.map(lambda leaf: leaf.copy(), made.state)
   outputs = step(state, made.batches[0])
   return [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(outputs)]

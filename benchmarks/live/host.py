@@ -31,7 +31,6 @@ import jax
 from benchmarks import shaped_hosts
 from benchmarks.live import cases
 from benchmarks.live import cpu
-from benchmarks.live import training
 from benchmarks.live.cpu.proposer import CpuProposer
 import lagom_xla
 from lagom_xla import errors
@@ -44,7 +43,7 @@ _BLOCK_S = 0.25
 
 
 def run(
-  made: training.Training, step: Step, state: Any, num_steps: int
+  made: cases.Training, step: Step, state: Any, num_steps: int
 ) -> tuple[Any, float]:
   """Trains for some steps; returns the state, and seconds per step.
 
@@ -63,7 +62,7 @@ def block_length(step_s: float) -> int:
 
 
 def measure(
-  made: training.Training,
+  made: cases.Training,
   steps: Mapping[str, Step],
   state: Any,
   *,
@@ -115,7 +114,7 @@ def main() -> None:
   _leave_together()
 
 
-def _train(made: training.Training, log: pathlib.Path) -> tuple[Any, Any]:
+def _train(made: cases.Training, log: pathlib.Path) -> tuple[Any, Any]:
   """A user's loop, as long as `tune` has something to do."""
   cpu.plug_in()
   # No plan of an earlier run, which may have had another link.
@@ -178,7 +177,7 @@ def _trials(log: pathlib.Path) -> list[dict[str, Any]]:
 
 
 def _compared(
-  made: training.Training,
+  made: cases.Training,
   state: Any,
   trials: list[dict[str, Any]],
   num_rounds: int,
@@ -204,7 +203,7 @@ def _compared(
   }
 
 
-def _bits(made: training.Training, step: Step) -> list[bytes]:
+def _bits(made: cases.Training, step: Step) -> list[bytes]:
   """What a step gives, from copies: it may donate what it takes."""
   state = jax.tree.map(lambda leaf: leaf.copy(), made.state)
   return shaped_hosts.bits(step(state, made.batches[0]))

@@ -18,7 +18,6 @@ from benchmarks import shaped_hosts
 from benchmarks.live import __main__ as command
 from benchmarks.live import cases
 from benchmarks.live import host
-from benchmarks.live import perceptrons
 from benchmarks.live import table as live_table
 from benchmarks.live.cpu import compiling
 from benchmarks.live.cpu import way
@@ -166,7 +165,7 @@ def test_a_case_ends_whether_or_not_anything_is_proposed():
 
 
 def test_all_steps_come_first_equally_often_and_each_trains_on():
-  made = perceptrons.build(jax.devices()[:2], num_layers=1, width=8, num_rows=4)
+  made = cases.perceptrons(jax.devices()[:2], num_layers=1, width=8, num_rows=4)
   ran: list[str] = []
 
   def step(name: str) -> host.Step:
