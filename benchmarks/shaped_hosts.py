@@ -2,16 +2,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Two hosts on one machine, joined by a slow link, and a JAX process on each.
 
-    with hosts.pair_of_hosts(mbit_per_s=200) as pair:
+    with shaped_hosts.pair_of_hosts(mbit_per_s=200) as pair:
       process = pair.start(0, [sys.executable, "prog.py"])
 
 A pair of virtual Ethernet devices joins two network namespaces, and a token
 bucket limits what each sends. Needs root, and `ip` and `tc` of iproute2.
 Processes and namespaces are gone after the block, whatever happens in it.
 
-A host, as seen by the program that runs on it: `job.py` starts it.
-
-Intervals of the ratio of two step times that were measured side by side.
+JAX processes on the two run real collectives beside real compute. As the link
+is slow there is something to hide; and XLA:CPU hides it where a collective
+stands behind a product (`benchmarks/live/cpu/behind_products.py`). `run` starts
+them; each begins with `joined`. Steps take turns, and `ratio` says how much
+longer one takes than another.
 """
 
 from __future__ import annotations

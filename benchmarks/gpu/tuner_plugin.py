@@ -6,11 +6,16 @@ First in a communicator of one rank, which any GPU can have. Then, where two
 ranks can share the GPU, with a table that has an all-reduce run on three
 channels, which NCCL would never choose: the trace shows on how many it ran, and
 the table counts how often its rule was used.
+
+    python -m benchmarks.gpu.tuner_plugin LIBRARY
+
+makes the communicator of one rank, by this library of NCCL.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import pathlib
 import subprocess
@@ -20,7 +25,6 @@ from typing import Any
 from benchmarks.gpu import environment
 from benchmarks.gpu import job as job_lib
 from benchmarks.gpu import live_gpu
-from benchmarks.gpu import lone_rank
 from benchmarks.gpu import part as part_lib
 
 _PART = "tuner_plugin"
@@ -86,7 +90,7 @@ def _of_one_rank(environ: dict[str, str]) -> dict[str, Any]:
   if library is None:
     return {"reason": "There is no NCCL among the installed packages."}
   done = subprocess.run(
-    (sys.executable, "-m", lone_rank.__name__, str(library)),
+    (sys.executable, "-m", "benchmarks.gpu.tuner_plugin", str(library)),
     env={**os.environ, **environ, "NCCL_DEBUG": "INFO"},
     capture_output=True,
     text=True,
@@ -136,3 +140,17 @@ def _of_two_ranks(
     "num_unavailable": table.counts[0].num_unavailable,
     "said": job_lib.said_of_tuners(job),
   }
+
+
+def _make_communicator(library: str) -> int:
+  """Makes a communicator of one GPU, which loads the tuner; NCCL's status."""
+  communicator, device = ctypes.c_void_p(), ctypes.c_int(0)
+  status = ctypes.CDLL(library).ncclCommInitAll(
+    ctypes.byref(communicator), 1, ctypes.byref(device)
+  )
+  print(f"ncclCommInitAll returned {status}", flush=True)
+  return status
+
+
+if __name__ == "__main__":
+  sys.exit(_make_communicator(sys.argv[1]))

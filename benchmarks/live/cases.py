@@ -2,25 +2,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Cases: train steps of users, each over two links.
 
-Training of a case: a jitted step, the state it starts from, and batches.
+Each case's training is a jitted step, the state it starts from, and batches:
 
-Training of perceptrons in Flax, data-parallel, with SGD of Optax.
-
-Training with one all-reduce beside products that need nothing of it.
-
-The rows of a batch, scaled, move a prototype that all hosts share, while frozen
-layers embed them.
-
-Training with chains of collectives and products that can be cut in pieces.
-
-It is the step of `benchmarks.strands.wall_clock`: perceptrons, tensor-parallel
-with sequence parallelism, and gradients that a loop adds up.
-
-Training of a small Llama in Flax: data-parallel or tensor-parallel.
-
-In float32, in which CPUs multiply. Tensor-parallel, heads and hidden units are
-split over the devices, and each half of a layer ends in an all-reduce
-(arXiv 1909.08053, section 3).
+- perceptrons in Flax, data-parallel, with SGD of Optax;
+- one all-reduce beside products that need nothing of it: the rows of a batch,
+  scaled, move a prototype that all hosts share, while frozen layers embed them;
+- chains of collectives and products that can be cut in pieces: the step of
+  `benchmarks.strands.wall_clock`, perceptrons, tensor-parallel with sequence
+  parallelism, and gradients that a loop adds up;
+- a small Llama in Flax, data-parallel or tensor-parallel, in float32, in which
+  CPUs multiply. Tensor-parallel, heads and hidden units are split over the
+  devices, and each half of a layer ends in an all-reduce (arXiv 1909.08053,
+  section 3).
 """
 
 from __future__ import annotations

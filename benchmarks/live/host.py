@@ -6,11 +6,9 @@
 
 The JSON is a task of `table.py`. The loop goes on until `tune` only watches, or
 for as long as a case may take. Then what it adopted, compiled anew, takes turns
-with the step as XLA compiles it by default; where it adopted nothing, that step
-takes turns with itself. The last line of what is printed is what was found, as
-JSON.
-
-Turns: several steps that run after each other, block by block.
+with the step as XLA compiles it by default, block by block; where it adopted
+nothing, that step takes turns with itself. The last line of what is printed is
+what was found, as JSON.
 """
 
 from __future__ import annotations

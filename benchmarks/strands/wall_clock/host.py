@@ -4,7 +4,7 @@
 
     python -m benchmarks.strands.wall_clock.host JSON
 
-The JSON is a task of `measure.py`. The last line of what is printed is JSON
+The JSON is a task of `table.py`. The last line of what is printed is JSON
 too: {"seconds": form -> seconds of each round, "is_same": form -> whether it
 gave the same bits as the first, "refused": form -> why it cannot be made}.
 """

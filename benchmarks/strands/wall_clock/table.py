@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The table of step times by wall clock, form against form.
 
-Launches of the train step on two hosts, with all forms in turns.
+Each launch runs the train step on two hosts, with all forms in turns.
 """
 
 from __future__ import annotations
