@@ -36,7 +36,7 @@ from lagom_xla.passes.program.mlir import shape_of
 from lagom_xla.passes.program.slices import chains as chains_lib
 from lagom_xla.passes.program.slices import implied
 from lagom_xla.passes.program.slices import reach
-from lagom_xla.passes.program.slices import shardings
+from lagom_xla.passes.program.slices import shardings as shardings_lib
 from lagom_xla.passes.program.slices.implied import Cut
 from lagom_xla.passes.program.slices.shardings import Shardings
 
@@ -131,7 +131,7 @@ def _constrained_parts(value: ir.Value, sharding: Any, dim: int) -> ir.Value:
   if sharding is None:
     return value
   rank = len(shape_of(value) or ())
-  return constrained(value, shardings.split(sharding, dim, rank))
+  return constrained(value, shardings_lib.split(sharding, dim, rank))
 
 
 def _with_shape(value: ir.Value, sizes: Sequence[int]) -> ir.Type:
@@ -170,7 +170,11 @@ def cut(module: ir.Module, pieces: Mapping[str, int]) -> Outcome:
     actions = []
     for label, num in accepted.items():
       _Cutting(located[label], num, shardings).run()
-      actions.append(_action(located[label].chain, num))
+      chain = located[label].chain
+      actions.append(
+        f"cut the chain {label} at {chain.where} ({len(chain.collectives)}"
+        f" collectives, {chain.num_products} products) into {num} pieces"
+      )
     implied.remove_notes(copy)
     mlir.replace(module, copy)
   return Outcome(actions=tuple(actions), refusals=refusals)
@@ -206,14 +210,6 @@ def _decide(
       continue
     refusals.append(Refusal(where=where, reason=reason))
   return accepted, tuple(refusals)
-
-
-def _action(chain: chains_lib.Chain, num: int) -> str:
-  return (
-    f"cut the chain {chain.label} at {chain.where}"
-    f" ({len(chain.collectives)} collectives, {chain.num_products} products)"
-    f" into {num} pieces"
-  )
 
 
 class _Cutting:

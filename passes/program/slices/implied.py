@@ -108,6 +108,47 @@ ELEMENTWISE = frozenset(
 
 
 PRODUCT = "stablehlo.dot_general"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class ProductDims:
+  """The dimensions of a product's operands.
+
+  Its result has those of the batch first, and then those that are free.
+
+  Attributes:
+    batch: of both operands, in pairs.
+    contracted: of both operands, in pairs.
+    free: 0 or 1 for the operand, and the dimension.
+  """
+
+  batch: list[tuple[int, int]]
+  contracted: list[tuple[int, int]]
+  free: list[tuple[int, int]]
+
+  @classmethod
+  def of(cls, product: ir.Operation) -> ProductDims:
+    """Those of a `dot_general`."""
+    numbers = stablehlo.DotDimensionNumbers(
+      product.attributes["dot_dimension_numbers"]
+    )
+    lhs_batch = list(numbers.lhs_batching_dimensions)
+    rhs_batch = list(numbers.rhs_batching_dimensions)
+    lhs_contracted = list(numbers.lhs_contracting_dimensions)
+    rhs_contracted = list(numbers.rhs_contracting_dimensions)
+    used = ({*lhs_batch, *lhs_contracted}, {*rhs_batch, *rhs_contracted})
+    return cls(
+      batch=list(zip(lhs_batch, rhs_batch, strict=True)),
+      contracted=list(zip(lhs_contracted, rhs_contracted, strict=True)),
+      free=[
+        (side, dim)
+        for side, operand in enumerate(product.operands)
+        for dim in range(len(shape_of(operand) or ()))
+        if dim not in used[side]
+      ],
+    )
+
+
 _KIND = "lagom_collective"
 _DIM = "lagom_dimension"
 _PARTS = "lagom_parts"
@@ -190,11 +231,6 @@ def note(
   constraint.attributes[_KIND] = ir.StringAttr.get(f"stablehlo.{kind_}")
   for name, count in noted.items():
     constraint.attributes[name] = ir.IntegerAttr.get(number, count)
-
-
-def note_partial(product: ir.Operation) -> None:
-  """Notes that each device has a part of a product's sum."""
-  product.attributes[_PARTIAL] = ir.UnitAttr.get()
 
 
 def put_in(
@@ -282,7 +318,7 @@ def _gather_operands(
 ) -> None:
   """Puts constraints before a product's operands that it needs gathered."""
   for i, operand in enumerate(list(product.operands)):
-    dim = next(_gathered_dims(product, i, shardings), None)
+    dim = min(_gathered_dims(product, i, shardings), default=None)
     if dim is None:
       continue
     constraint = gathered.get((operand, dim))
@@ -303,49 +339,19 @@ def _gathered_dims(
   Either the product's result is not sharded so, or it has those mesh axes along
   another dimension.
   """
-  numbers = stablehlo.DotDimensionNumbers(
-    product.attributes["dot_dimension_numbers"]
-  )
-  contracting = (
-    list(numbers.lhs_contracting_dimensions),
-    list(numbers.rhs_contracting_dimensions),
-  )
-  batching = (
-    list(numbers.lhs_batching_dimensions),
-    list(numbers.rhs_batching_dimensions),
-  )
-  operand = product.operands[side]
-  in_result = shardings.all_axes(product.results[0])
-  free = _free_dims(product, numbers)
-  for dim in range(len(shape_of(operand) or ())):
-    axes = shardings.axes(operand, dim)
-    if not axes or dim in batching[side]:
-      continue
-    if dim in contracting[side]:
-      index = contracting[side].index(dim)
-      other = product.operands[1 - side]
-      of_other = shardings.axes(other, contracting[1 - side][index])
-      if of_other != axes and in_result.issuperset(axes):
-        yield dim
-    elif shardings.axes(product.results[0], free.index((side, dim))) != axes:
+  operand, result = product.operands[side], product.results[0]
+  other = product.operands[1 - side]
+  in_result = shardings.all_axes(result)
+  dims = ProductDims.of(product)
+  for pair in dims.contracted:
+    axes = shardings.axes(operand, pair[side])
+    of_other = shardings.axes(other, pair[1 - side])
+    if axes and of_other != axes and in_result.issuperset(axes):
+      yield pair[side]
+  for in_result_dim, (of_side, dim) in enumerate(dims.free, len(dims.batch)):
+    axes = shardings.axes(operand, dim) if of_side == side else ()
+    if axes and shardings.axes(result, in_result_dim) != axes:
       yield dim
-
-
-def _free_dims(
-  product: ir.Operation, numbers: stablehlo.DotDimensionNumbers
-) -> list[tuple[int, int] | None]:
-  """For each dimension of a product its operand and dimension there."""
-  free: list[tuple[int, int] | None] = [None] * len(
-    numbers.lhs_batching_dimensions
-  )
-  for side, batching, contracting in (
-    (0, numbers.lhs_batching_dimensions, numbers.lhs_contracting_dimensions),
-    (1, numbers.rhs_batching_dimensions, numbers.rhs_contracting_dimensions),
-  ):
-    used = {*batching, *contracting}
-    rank = len(shape_of(product.operands[side]) or ())
-    free += [(side, dim) for dim in range(rank) if dim not in used]
-  return free
 
 
 def find_sums(module: ir.Module, shardings: Shardings) -> None:
@@ -361,7 +367,7 @@ def _note_partial_sum(product: ir.Operation, shardings: Shardings) -> None:
   if not axes:
     return
   result = product.results[0]
-  note_partial(product)
+  product.attributes[_PARTIAL] = ir.UnitAttr.get()
   later = _scattered_later(result, axes, shardings)
   if later is not None:
     _scatter(*later, axes, shardings)
@@ -371,26 +377,15 @@ def _note_partial_sum(product: ir.Operation, shardings: Shardings) -> None:
     sharding = shardings.of(result)
     if sharding is None:
       sharding = shardings_lib.whole(result, shardings.of(product.operands[0]))
-    users = [use for use in result.uses]
-    with ir.InsertionPoint.after(product), product.location:
-      constraint = put_in(result, sharding, shardings)
-    for use in users:
-      use.owner.operation.operands[use.operand_number] = constraint.results[0]
+    constraint = _put_behind(result, sharding, shardings)
   _note_sum(constraint, axes, shardings)
 
 
 def _summed_axes(product: ir.Operation, shardings: Shardings) -> Iterator[str]:
   """The mesh axes over whose devices a product's terms are."""
-  numbers = stablehlo.DotDimensionNumbers(
-    product.attributes["dot_dimension_numbers"]
-  )
   in_result = shardings.all_axes(product.results[0])
   lhs, rhs = product.operands
-  for lhs_dim, rhs_dim in zip(
-    numbers.lhs_contracting_dimensions,
-    numbers.rhs_contracting_dimensions,
-    strict=True,
-  ):
+  for lhs_dim, rhs_dim in ProductDims.of(product).contracted:
     of_lhs = set(shardings.axes(lhs, lhs_dim))
     of_rhs = set(shardings.axes(rhs, rhs_dim))
     yield from of_lhs & of_rhs
@@ -445,16 +440,26 @@ def _scatter(
     return
   producer = mlir.defining_operation(value)
   assert producer is not None
+  if producer.name != CONSTRAINT:
+    # Otherwise propagation has each term of the sum scattered.
+    whole = shardings_lib.whole(value, sharding)
+    value = _put_behind(value, whole, shardings).results[0]
+  constraint = _put_behind(value, sharding, shardings)
+  _note_sum(constraint, summed, shardings)
+
+
+def _put_behind(
+  value: ir.Value, sharding: sdy.TensorShardingAttr, shardings: Shardings
+) -> ir.Operation:
+  """Puts a constraint between a value and all its users."""
+  producer = mlir.defining_operation(value)
+  assert producer is not None
   uses = list(value.uses)
   with ir.InsertionPoint.after(producer), producer.location:
-    if producer.name != CONSTRAINT:
-      # Otherwise propagation has each term of the sum scattered.
-      whole = shardings_lib.whole(value, sharding)
-      value = put_in(value, whole, shardings).results[0]
     constraint = put_in(value, sharding, shardings)
   for use in uses:
     use.owner.operation.operands[use.operand_number] = constraint.results[0]
-  _note_sum(constraint, summed, shardings)
+  return constraint
 
 
 def _constraint_behind(product: ir.Operation) -> ir.Operation | None:

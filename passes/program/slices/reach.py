@@ -18,12 +18,11 @@ whole.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 import heapq
 import math
 
 from jaxlib.mlir import ir
-from jaxlib.mlir.dialects import stablehlo
 
 from lagom_xla.passes.program import mlir
 from lagom_xla.passes.program.mlir import shape_of
@@ -66,44 +65,16 @@ def num_devices(operation: ir.Operation) -> int:
   return max(elements) // max(min(elements), 1)
 
 
-def of_all_gather(operation: ir.Operation, cut: Cut) -> Cuts | None:
-  """What a piece of an all-gather's result needs; see `operand_cuts`."""
-  if cut.dim != gathered_dim(operation):
-    return _all(operation, cut)
-  return _divided(operation, cut)
-
-
-def of_reduce_scatter(operation: ir.Operation, cut: Cut) -> Cuts:
-  """What a piece of a reduce-scatter's result needs; see `operand_cuts`."""
-  if cut.dim != scattered_dim(operation):
-    return _all(operation, cut)
-  return _multiplied(operation, cut)
-
-
-def of_all_to_all(operation: ir.Operation, cut: Cut) -> Cuts | None:
-  """What a piece of an all-to-all's result needs; see `operand_cuts`."""
-  is_split = cut.dim == scattered_dim(operation)
-  is_joined = cut.dim == gathered_dim(operation)
-  if is_split and is_joined:
-    is_in_blocks = cut.parts % num_devices(operation) == 0
-    return _all(operation, cut) if is_in_blocks else None
-  if is_split:
-    return _multiplied(operation, cut)
-  return _divided(operation, cut) if is_joined else _all(operation, cut)
-
-
-def _divided(operation: ir.Operation, cut: Cut) -> Cuts | None:
-  parts, remainder = divmod(cut.parts, num_devices(operation))
-  return None if remainder else _all(operation, Cut(cut.dim, parts))
-
-
-def _multiplied(operation: ir.Operation, cut: Cut) -> Cuts:
-  parts = cut.parts * num_devices(operation)
-  return _all(operation, Cut(cut.dim, parts))
-
-
-def _all(operation: ir.Operation, cut: Cut) -> Cuts:
-  return (cut,) * len(operation.operands)
+def _collective(operation: ir.Operation, cut: Cut) -> Cuts | None:
+  """What a piece of a collective's result needs; see `operand_cuts`."""
+  group, parts = num_devices(operation), cut.parts
+  if cut.dim == gathered_dim(operation):
+    parts, remainder = divmod(parts, group)
+    if remainder:
+      return None
+  if cut.dim == scattered_dim(operation):
+    parts *= group
+  return _same(operation, Cut(cut.dim, parts))
 
 
 def _number(operation: ir.Operation, name: str) -> int:
@@ -172,22 +143,14 @@ def summed_cuts(
   Returns:
     How both operands are cut; None of what is no such product.
   """
-  if operation.name != "stablehlo.dot_general" or (
-    "algorithm" in operation.attributes
-  ):
+  if operation.name != implied.PRODUCT or ("algorithm" in operation.attributes):
     return None
-  numbers = _dot_numbers(operation)
   side, cut = next(iter(known.items()))
-  of_side = (
-    list(numbers.lhs_contracting_dimensions),
-    list(numbers.rhs_contracting_dimensions),
-  )
-  if cut.dim not in of_side[side]:
-    return None
-  index = of_side[side].index(cut.dim)
-  cuts = tuple(Cut(dims[index], cut.parts) for dims in of_side)
-  fits = all(cuts[i] == known_cut for i, known_cut in known.items())
-  return cuts if fits else None
+  for dims in implied.ProductDims.of(operation).contracted:
+    if dims[side] == cut.dim:
+      cuts = (Cut(dims[0], cut.parts), Cut(dims[1], cut.parts))
+      return cuts if all(cuts[i] == k for i, k in known.items()) else None
+  return None
 
 
 def _candidates(
@@ -253,34 +216,13 @@ def _transpose(operation: ir.Operation, cut: Cut) -> Cuts:
 
 
 def _dot(operation: ir.Operation, cut: Cut) -> Cuts | None:
-  numbers = _dot_numbers(operation)
-  of_batch = list(
-    zip(
-      numbers.lhs_batching_dimensions,
-      numbers.rhs_batching_dimensions,
-      strict=True,
-    )
-  )
-  if cut.dim < len(of_batch):
-    lhs, rhs = of_batch[cut.dim]
+  dims = implied.ProductDims.of(operation)
+  if cut.dim < len(dims.batch):
+    lhs, rhs = dims.batch[cut.dim]
     return Cut(lhs, cut.parts), Cut(rhs, cut.parts)
-  free = []
-  for side, batching, contracting in (
-    (0, numbers.lhs_batching_dimensions, numbers.lhs_contracting_dimensions),
-    (1, numbers.rhs_batching_dimensions, numbers.rhs_contracting_dimensions),
-  ):
-    rank = len(shape_of(operation.operands[side]) or ())
-    used = {*batching, *contracting}
-    free += [(side, dim) for dim in range(rank) if dim not in used]
-  side, dim = free[cut.dim - len(of_batch)]
+  side, dim = dims.free[cut.dim - len(dims.batch)]
   taken = Cut(dim, cut.parts)
   return (taken, None) if side == 0 else (None, taken)
-
-
-def _dot_numbers(operation: ir.Operation) -> stablehlo.DotDimensionNumbers:
-  return stablehlo.DotDimensionNumbers(
-    operation.attributes["dot_dimension_numbers"]
-  )
 
 
 def _reduce(operation: ir.Operation, cut: Cut) -> Cuts:
@@ -320,9 +262,9 @@ def _reverse(operation: ir.Operation, cut: Cut) -> Cuts | None:
 
 _RULES = {
   "sdy.sharding_constraint": _same,
-  "stablehlo.all_gather": of_all_gather,
+  "stablehlo.all_gather": _collective,
   "stablehlo.all_reduce": _same,
-  "stablehlo.all_to_all": of_all_to_all,
+  "stablehlo.all_to_all": _collective,
   "stablehlo.broadcast_in_dim": _broadcast,
   "stablehlo.concatenate": _along_one,
   "stablehlo.dot_general": _dot,
@@ -330,7 +272,7 @@ _RULES = {
   "stablehlo.dynamic_update_slice": _untouched,
   "stablehlo.pad": _pad,
   "stablehlo.reduce": _reduce,
-  "stablehlo.reduce_scatter": of_reduce_scatter,
+  "stablehlo.reduce_scatter": _collective,
   "stablehlo.reshape": _reshape,
   "stablehlo.reverse": _reverse,
   "stablehlo.slice": _untouched,
@@ -344,7 +286,7 @@ CLOSING = frozenset(
   ["stablehlo.all_reduce", "stablehlo.all_to_all", "stablehlo.reduce_scatter"]
 )
 COLLECTIVES = OPENING | CLOSING | {"stablehlo.collective_permute"}
-PRODUCT = "stablehlo.dot_general"
+PRODUCT = implied.PRODUCT
 _ENDS = CLOSING | {PRODUCT}
 _MARKED = COLLECTIVES | {PRODUCT}
 
@@ -417,7 +359,7 @@ class Block:
       is_end = self.names[i] in _ENDS and i != opening
       if is_end or not kept.isdisjoint(self._users[i]):
         kept.add(i)
-    return _only(kept, reached)
+    return {i: reached[i] for i in sorted(kept)}
 
   def backward(self, closing: int, cut: Cut) -> Reached:
     """What a closing takes from products, and all on the way.
@@ -453,7 +395,7 @@ class Block:
     for i in sorted(reached):
       if self.names[i] == PRODUCT or not kept.isdisjoint(self._defined[i]):
         kept.add(i)
-    return _only(kept, reached)
+    return {i: reached[i] for i in sorted(kept)}
 
   def is_independent(self, reached: Reached) -> bool:
     """Whether no piece of a chain waits for other pieces of it.
@@ -533,10 +475,6 @@ class Block:
       ):
         found.add(i)
     return found
-
-
-def _only(kept: Iterable[int], reached: Mapping[int, Cut | None]) -> Reached:
-  return {i: reached[i] for i in sorted(kept)}
 
 
 NUM_PIECES = (2, 4, 8)
