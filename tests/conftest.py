@@ -92,7 +92,7 @@ _LONGEST = (
   "networks_test",
   "inspect_command_test",
   "target_output_test",
-  "unread_output_test",
+  "tune_command_test",
   "page_browser_test",
   "xla_flags_set_test",
 )

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""env.sh sets a plan in real shells, whatever is set there already."""
+"""env.sh sets a plan in real shells, and says what it does to who reads it."""
 
 from __future__ import annotations
 
@@ -14,12 +14,14 @@ import sys
 import pytest
 
 from lagom_xla import plan as plan_lib
+from lagom_xla.apply import env
 from lagom_xla.apply import files
 from lagom_xla.apply.nccl import table
 from lagom_xla.cli.commands import flags as flags_command
 from lagom_xla.compile import config as config_lib
 from lagom_xla.flags import nccl_channels
 from lagom_xla.flags import syntax
+from lagom_xla.passes.program import form as form_lib
 from sample_plan import GATHER
 from sample_plan import PLAN
 import sourced
@@ -308,3 +310,38 @@ def test_the_flags_command_sets_what_env_sh_sets_without_a_plugin(
   assert found == expected
   assert found.keys() == {"XLA_FLAGS", "NCCL_MAX_CTAS"}
   assert said == ""
+
+
+def test_combine_groups_are_said_to_take_the_decorator(tmp_path):
+  xla = config_lib.XlaConfig(combine_groups=(("a", "b"),))
+  files.write(dataclasses.replace(PLAN, xla=xla), tmp_path / "groups")
+  files.write(PLAN, tmp_path / "none")
+  words = "lagom_xla.tune(plan=...)"
+  assert words in (tmp_path / "groups/env.sh").read_text()
+  assert words not in (tmp_path / "none/env.sh").read_text()
+
+
+def test_flags_of_a_rewritten_program_are_said_to_be_for_it(tmp_path):
+  form = form_lib.Form(strands="rotated", slices={"mlp\nrm -rf": 4})
+  xla = config_lib.XlaConfig(program=form, options={GATHER: 1})
+  text = env.script(
+    dataclasses.replace(PLAN, xla=xla), table_checksum="0123456789abcdef"
+  )
+  assert "lagom_xla.tune(plan=...)" in text
+  (line,) = [line for line in text.splitlines() if "strands rotated" in line]
+  assert line.startswith("# ")
+  assert "mlp rm -rf in 4 pieces" in line
+
+
+def test_clouds_whose_tuner_is_replaced_are_named(tmp_path, folder):
+  text = (folder / "env.sh").read_text()
+  assert "Google" in text and "AWS" in text
+  assert "LAGOM_XLA_REPLACE_TUNER=1" in text
+  # A plan without a tuner replaces none.
+  files.write(_WITHOUT_TABLE, tmp_path / "plan")
+  assert "AWS" not in (tmp_path / "plan/env.sh").read_text()
+
+
+def test_the_file_says_that_every_process_needs_it_before_it_starts(folder):
+  text = (folder / "env.sh").read_text()
+  assert "every process of the job, before it starts" in text

@@ -159,17 +159,13 @@ def _assert_errors_alone(command: tuple[str, ...], outcome: Outcome) -> None:
 
 
 @pytest.mark.parametrize("command", _COMMANDS, ids=_name)
-def test_nothing_escapes_into_a_pipe(command: tuple[str, ...]) -> None:
-  outcome = _run(*command)
-  assert outcome.out and _ESCAPE not in outcome.out + outcome.err
-
-
-@pytest.mark.parametrize("command", _COMMANDS, ids=_name)
-def test_nothing_escapes_to_a_dumb_terminal(
-  command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("on_terminal", [False, True])
+def test_nothing_escapes_into_a_pipe_or_to_a_dumb_terminal(
+  command: tuple[str, ...], on_terminal: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-  monkeypatch.setenv("TERM", "dumb")
-  outcome = _run(*command, on_terminal=True)
+  if on_terminal:
+    monkeypatch.setenv("TERM", "dumb")
+  outcome = _run(*command, on_terminal=on_terminal)
   assert outcome.out and _ESCAPE not in outcome.out + outcome.err
 
 

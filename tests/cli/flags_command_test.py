@@ -147,15 +147,3 @@ def test_merged_flags_can_be_sourced_and_say_where_each_is_from(
     *["plan"] * 3,
   ]
   assert f"{merged['xla_flags']}|8" == done.stdout.strip()
-
-
-@pytest.mark.parametrize("content", [None, "{}", "no JSON", '{"format_ver'])
-def test_flags_of_what_is_no_plan_are_refused(
-  tmp_path: pathlib.Path, content: str | None
-) -> None:
-  if content is not None:
-    (tmp_path / "plan.json").write_text(content)
-  outcome = run("flags", str(tmp_path))
-  assert (outcome.status, outcome.out) == (2, "")
-  assert outcome.err.startswith("lagom-xla: ")
-  assert str(tmp_path / "plan.json") in outcome.err

@@ -10,6 +10,9 @@ import json
 import os
 import pathlib
 import re
+import shlex
+import subprocess
+import sys
 import tomllib
 from typing import Any
 from unittest import mock
@@ -18,12 +21,13 @@ import jax
 import pytest
 
 from commands import CLUSTER
-from commands import MODEL
+from commands import HLO
 from commands import ROOT
 from commands import TARGET
 from commands import check_schema
 from commands import run
 from commands import write_steps
+from lagom_xla import plan as plan_lib
 from lagom_xla.costs import uncertainty
 from lagom_xla.passes import registry
 
@@ -151,24 +155,6 @@ def test_text_says_that_times_are_predicted_and_stderr_each_candidate(
   assert f"Wrote {plan / 'plan.json'}" in outcome.out
 
 
-def test_a_folder_with_something_else_in_it_is_left_alone(
-  tmp_path: pathlib.Path,
-) -> None:
-  occupied = tmp_path / "occupied"
-  occupied.mkdir()
-  (occupied / "notes.txt").write_text("mine")
-  outcome = run(
-    "tune",
-    TARGET,
-    CLUSTER,
-    MODEL,
-    f"--out={occupied}",
-  )
-  assert outcome.status == 2
-  assert outcome.err.startswith(f"lagom-xla: {occupied} ")
-  assert [p.name for p in occupied.iterdir()] == ["notes.txt"]
-
-
 @pytest.mark.parametrize("out", ["/proc/plan", "file/deep/plan", "n" * 300])
 def test_a_folder_that_cannot_be_written_is_found_before_the_target_is_read(
   tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, out: str
@@ -198,3 +184,51 @@ def test_without_a_cuda_plugin_a_step_cannot_be_compiled(
   )
   assert outcome.err.count("pip install") == len(extras)
   assert not any(tmp_path.iterdir())
+
+
+_TIMEOUT_S = 120
+
+
+def _bash(folder: pathlib.Path, command: str) -> str:
+  """What is left of stdout and stderr of `lagom-xla COMMAND`, and its status.
+
+  Args:
+    folder: where it runs.
+    command: with $LAGOM in place of lagom-xla, and what becomes of its output.
+  """
+  lagom = f"{shlex.quote(sys.executable)} -m lagom_xla"
+  done = subprocess.run(
+    ["bash", "-c", f"{command.replace('$LAGOM', lagom)}"],
+    cwd=folder,
+    stdout=subprocess.PIPE,
+    stderr=subprocess.STDOUT,
+    text=True,
+    check=False,
+    timeout=_TIMEOUT_S,
+  )
+  return done.stdout
+
+
+@pytest.mark.parametrize(
+  "unread",
+  [
+    "2>&1 | true; echo status ${PIPESTATUS[0]}",
+    "2>/dev/full | true; echo status ${PIPESTATUS[0]}",
+    ">&- 2>&-; echo status $?",
+  ],
+)
+def test_a_plan_is_written_whoever_reads_of_it(
+  tmp_path: pathlib.Path, unread: str
+) -> None:
+  (tmp_path / "step.hlo").write_text(HLO)
+  said = _bash(tmp_path, f"$LAGOM tune step.hlo {CLUSTER} --out=plan {unread}")
+  assert said == "status 0\n"
+  assert plan_lib.load(tmp_path / "plan").module_name == "step"
+
+
+def test_an_error_that_nobody_reads_has_its_exit_status(
+  tmp_path: pathlib.Path,
+) -> None:
+  command = f"$LAGOM inspect absent.py:step {CLUSTER} 2>&1 | true"
+  said = _bash(tmp_path, f"{command}; echo status ${{PIPESTATUS[0]}}")
+  assert said == "status 2\n"

@@ -194,9 +194,3 @@ def test_the_command_refuses_an_exchanged_table(on_disk: _OnDisk, tmp_path):
   outcome = _run(str(folder), on_disk.target, "--cluster=1x8xh100")
   assert (outcome.status, outcome.out) == (2, "")
   assert "was switched or exchanged" in outcome.err
-
-
-def test_the_command_refuses_what_is_no_plan(on_disk: _OnDisk, tmp_path):
-  outcome = _run(str(tmp_path), on_disk.target, "--cluster=1x8xh100")
-  assert (outcome.status, outcome.out) == (2, "")
-  assert str(tmp_path / "plan.json") in outcome.err

@@ -1,11 +1,17 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Flags that end a process, or do not act, are found."""
+"""An XLA_FLAGS is checked: what is found, suggested and noted holds here."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 import pathlib
+from typing import Any
 
+from hypothesis import given
+from hypothesis import settings
+from hypothesis import strategies as st
+import jax
 import pytest
 
 import flag_effects
@@ -14,8 +20,15 @@ from jaxlib_options import IS_NEW
 from jaxlib_options import LEVEL
 from jaxlib_options import NEW
 from jaxlib_options import OLD
+from jaxlib_options import UNROLLING
+from lagom_xla import plan as plan_lib
 from lagom_xla.flags import check
+from lagom_xla.flags import debug_options
+from lagom_xla.flags import notes
+from lagom_xla.flags import options as xla_options
 from lagom_xla.flags import probe
+from lagom_xla.flags import syntax
+from lagom_xla.passes import hlo
 
 
 def _only(text: str) -> check.Finding:
@@ -199,3 +212,159 @@ def test_a_flag_that_makes_a_compile_end_the_process_is_fatal():
   report = check.check("--xla_gpu_enable_analytical_latency_estimator=true")
   assert [f.kind for f in report.findings] == ["crash"]
   assert report.is_fatal
+
+
+# What MaxText's a3/llama_3.1_405b/128vm.sh sets (without --xla_dump_to).
+_MAXTEXT = """
+--xla_gpu_enable_latency_hiding_scheduler=true
+--xla_gpu_enable_triton_gemm=false --xla_gpu_graph_level=0
+--xla_gpu_enable_highest_priority_async_stream=true
+--xla_gpu_all_reduce_combine_threshold_bytes=1073741824
+--xla_gpu_all_gather_combine_threshold_bytes=134217728
+--xla_gpu_reduce_scatter_combine_threshold_bytes=134217728
+--xla_gpu_enable_pipelined_all_gather=true
+--xla_gpu_enable_pipelined_reduce_scatter=true
+--xla_gpu_enable_pipelined_all_reduce=true
+--xla_gpu_enable_while_loop_double_buffering=true
+--xla_gpu_enable_all_gather_combine_by_dim=false
+--xla_gpu_enable_reduce_scatter_combine_by_dim=false
+--xla_disable_hlo_passes=rematerialization
+"""
+# What JAX-Toolbox's rosetta/docs/GPU_performance.md lists.
+_JAX_TOOLBOX = """
+--xla_gpu_enable_async_collectives=true
+--xla_gpu_enable_highest_priority_async_stream=true
+--xla_gpu_all_reduce_combine_threshold_bytes=51200
+--xla_gpu_all_reduce_combine_threshold_bytes=8589934592
+--xla_gpu_all_gather_combine_threshold_bytes=8589934592
+--xla_gpu_reduce_scatter_combine_threshold_bytes=8589934592
+--xla_gpu_enable_all_gather_combine_by_dim=false
+--xla_gpu_enable_reduce_scatter_combine_by_dim=false
+--xla_gpu_enable_pipelined_p2p=false
+--xla_gpu_collective_permute_decomposer_threshold=33521664
+--xla_gpu_enable_nccl_user_buffers
+--xla_gpu_enable_nccl_comm_splitting
+--xla_gpu_enable_nccl_per_stream_comms
+--xla_gpu_enable_custom_fusions=true
+--xla_gpu_enable_pipelined_all_gather=true
+--xla_gpu_enable_pipelined_reduce_scatter=true
+--xla_gpu_enable_pipelined_all_reduce=true
+--xla_gpu_enable_pipelined_collectives=false
+--xla_gpu_enable_while_loop_double_buffering=true
+--xla_gpu_multi_streamed_windowed_einsum=true
+--xla_gpu_threshold_for_windowed_einsum_mib=0
+--xla_gpu_enable_xla_runtime_executable=true
+--xla_gpu_enable_latency_hiding_scheduler=true
+--xla_gpu_enable_triton_gemm=false
+--xla_gpu_enable_triton_softmax_fusion=false
+--xla_gpu_cudnn_gemm_fusion
+--xla_gpu_lhs_enable_gpu_async_tracker=false
+"""
+
+
+def test_maxtexts_flags_end_a_process_over_one_of_them():
+  report = check.check(_MAXTEXT)
+  kinds = flag_effects.kinds(report)
+  assert kinds.pop("xla_gpu_graph_level") == "unknown"
+  assert set(kinds.values()) == (
+    {"default", "renamed"} if IS_NEW else {"default"}
+  )
+  assert kinds["xla_gpu_enable_highest_priority_async_stream"] == "default"
+  found = flag_effects.values(report.suggestion)
+  alive = flag_effects.values(_MAXTEXT.replace("--xla_gpu_graph_level=0", ""))
+  assert found == {**alive, "xla_gpu_enable_command_buffer": ""}
+
+
+def test_jax_toolboxs_flags_end_a_process_over_eight_of_them():
+  report = check.check(_JAX_TOOLBOX)
+  kinds = flag_effects.kinds(report)
+  unknown = {name for name, kind in kinds.items() if kind == "unknown"}
+  assert unknown == {
+    "xla_gpu_cudnn_gemm_fusion",
+    "xla_gpu_enable_async_collectives",
+    "xla_gpu_enable_custom_fusions",
+    "xla_gpu_enable_nccl_per_stream_comms",
+    "xla_gpu_enable_pipelined_collectives",
+    "xla_gpu_enable_triton_softmax_fusion",
+    "xla_gpu_enable_xla_runtime_executable",
+    "xla_gpu_lhs_enable_gpu_async_tracker",
+  }
+  assert kinds["xla_gpu_all_reduce_combine_threshold_bytes"] == "duplicate"
+  assert (
+    kinds["xla_gpu_collective_permute_decomposer_threshold"] == "contradiction"
+  )
+  assert kinds["xla_gpu_enable_nccl_comm_splitting"] == "default"
+  assert not check.check(report.suggestion).is_fatal
+
+
+@settings(max_examples=15)
+@given(st.lists(flag_effects.SOME, max_size=5))
+def test_what_is_suggested_sets_the_same_in_no_more_flags(flags: list[str]):
+  report = check.check(" ".join(flags))
+  assert flag_effects.sets(report.suggestion) == flag_effects.sets(
+    " ".join(flags)
+  )
+  assert len(syntax.parse(report.suggestion)[0]) <= len(flags)
+  again = check.check(report.suggestion)
+  assert {f.kind for f in again.findings} <= {"contradiction"}
+
+
+@pytest.mark.parametrize("rename", notes.RENAMES, ids=lambda r: r.old)
+def test_a_version_has_one_of_an_options_two_names(rename: notes.Rename):
+  names = (rename.old, rename.new)
+  assert sum(debug_options.find(name) is not None for name in names) == 1
+  for value in rename.values:
+    assert not isinstance(xla_options.translate(rename.old, value), str)
+
+
+@pytest.mark.parametrize("name", notes.REMOVED)
+def test_a_removed_flag_ends_a_process_and_its_successor_does_not(name: str):
+  note = notes.REMOVED[name]
+  removed, *instead = probe.ask(
+    [f"--{name}=true", *filter(None, note.instead.values())]
+  )
+  assert removed.unknown
+  assert not any(answer.is_fatal for answer in instead)
+
+
+@pytest.mark.parametrize(
+  "conflict", check.CONFLICTS, ids=lambda c: "-".join(c.options)
+)
+def test_defaults_do_not_contradict_each_other(
+  conflict: check.Conflict,
+):
+  defaults = {o.name: o.default for o in debug_options.options().values()}
+  is_here = all(name in defaults for name in conflict.options)
+  is_of_other_version = any(
+    name in (rename.old, rename.new)
+    for name in conflict.options
+    for rename in notes.RENAMES
+  )
+  assert is_here or is_of_other_version
+  off_passes = "xla_disable_hlo_passes" in conflict.options
+  assert off_passes or not is_here or not conflict.holds(defaults)
+
+
+_STREAMS = "xla_gpu_experimental_enable_collective_multi_streaming"
+_FULL = {UNROLLING: "WHILE_LOOP_UNROLLING_FULL_UNROLL"}
+
+
+@pytest.mark.parametrize(
+  ("others", "void"),
+  [
+    *(({}, {name: True}) for name in (_EARLY, _STREAMS)),
+    ({}, {"xla_gpu_collective_inflation_factor": 2}),
+    ({}, {"xla_gpu_enable_nccl_clique_optimization": True}),
+    ({}, {"xla_gpu_collective_permute_decomposer_threshold": 0}),
+    (_FULL, {"xla_gpu_enable_while_loop_double_buffering": True}),
+  ],
+)
+def test_what_is_said_to_do_nothing_changes_no_schedule(
+  scheduled: Callable[..., hlo.Module],
+  fsdp_step: Callable[..., jax.stages.Lowered],
+  others: dict[str, Any],
+  void: dict[str, Any],
+):
+  without = scheduled(fsdp_step(), **others)
+  with_it = scheduled(fsdp_step(), **others, **void)
+  assert plan_lib.fingerprint(with_it) == plan_lib.fingerprint(without)

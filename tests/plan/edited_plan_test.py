@@ -110,6 +110,19 @@ def test_an_edited_plan_is_refused_by_every_command(
   _assert_refused(folder, words)
 
 
+@pytest.mark.parametrize("content", [None, "{}", "no JSON", '{"format_ver'])
+def test_what_is_no_plan_is_refused_by_every_command(
+  tmp_path: pathlib.Path, content: str | None
+) -> None:
+  if content is not None:
+    (tmp_path / "plan.json").write_text(content)
+  for command in _COMMANDS.values():
+    outcome = run(*command(str(tmp_path)))
+    assert (outcome.status, outcome.out) == (2, "")
+    assert outcome.err.startswith(f"lagom-xla: {tmp_path / 'plan.json'} ")
+    assert outcome.err.count("\n") == 1
+
+
 @pytest.mark.parametrize("num_bytes", [None, 0, 100, 5000])
 def test_a_damaged_or_missing_table_is_refused_by_every_command(
   folder: pathlib.Path, num_bytes: int | None

@@ -1,13 +1,16 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Plans are read back as they were written, and follow their schema."""
+"""Plans are read back as they were written, or refused with the reason."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 import dataclasses
 import json
+import pathlib
 import string
 import typing
+from typing import Any
 
 from hypothesis import given
 from hypothesis import settings
@@ -15,12 +18,14 @@ from hypothesis import strategies as st
 import jsonschema
 import pytest
 
+import hlo_text
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
 from lagom_xla import plan as plan_lib
 from lagom_xla.compile import config
 from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import nccl
+from lagom_xla.passes import hlo
 from lagom_xla.passes.program import form as form_lib
 from sample_plan import PLAN
 
@@ -161,3 +166,270 @@ def test_a_plan_is_loaded_from_its_folder_or_its_file(tmp_path):
   path.write_text(json.dumps(PLAN.to_dict()))
   assert plan_lib.load(tmp_path) == PLAN
   assert plan_lib.load(str(path)) == PLAN
+
+
+@pytest.mark.parametrize(
+  ("text", "reason"),
+  [
+    ("", "is not JSON"),
+    ("{", "is not JSON"),
+    ("\xff\xfe", "is not UTF-8 text"),
+    ("[]", "is not a lagom_xla plan"),
+    ('"plan"', "is not a lagom_xla plan"),
+    ("{}", "is not a lagom_xla plan"),
+    ('{"format_version": 999}', "has format version 999"),
+    (
+      '{"format_version": 4}',
+      "has format version 4; this lagom_xla reads 5. Make the plan again.",
+    ),
+    ('{"format_version": "5"}', 'has format version "5"'),
+    ('{"format_version": 5}', "module_name is missing"),
+  ],
+)
+def test_what_is_no_plan_is_refused_by_name(tmp_path, text, reason):
+  path = tmp_path / "plan.json"
+  path.write_bytes(text.encode("latin-1"))
+  with pytest.raises(errors.PlanError) as caught:
+    plan_lib.load(tmp_path)
+  assert str(path) in str(caught.value)
+  assert reason in str(caught.value)
+
+
+def test_a_folder_without_a_plan_is_refused_by_name(tmp_path):
+  with pytest.raises(errors.PlanError) as caught:
+    plan_lib.load(tmp_path)
+  assert str(tmp_path / "plan.json") in str(caught.value)
+  assert "No such file" in str(caught.value)
+
+
+def _paths(raw: Any) -> Iterator[tuple[str | int, ...]]:
+  """The paths of all fields of nested objects."""
+  if isinstance(raw, dict):
+    for field, value in raw.items():
+      yield (field,)
+      yield from ((field, *path) for path in _paths(value))
+  elif isinstance(raw, list):
+    for index, value in enumerate(raw):
+      yield from ((index, *path) for path in _paths(value))
+
+
+def _is_free(path: tuple[str | int, ...]) -> bool:
+  """Whether a path leads to an entry that need not be there."""
+  peaks = "matmul_peak_tflops"
+  return path[0] == "nccl_env" or path[-2:-1] in [("options",), (peaks,)]
+
+
+@pytest.mark.parametrize(
+  "path",
+  [
+    p
+    for p in _paths(PLAN.to_dict())
+    # Plans that are older than profiles have none.
+    if p != ("profile",) and (len(p) == 1 or not _is_free(p))
+  ],
+  ids=lambda path: ".".join(map(str, path)),
+)
+def test_a_plan_that_lacks_a_field_is_refused_by_its_name(path):
+  raw = part = PLAN.to_dict()
+  for step in path[:-1]:
+    part = part[step]
+  del part[path[-1]]
+  with pytest.raises(errors.PlanError, match=r"here\.json") as caught:
+    plan_lib.from_dict(raw, where="here.json")
+  if path != ("format_version",):
+    assert f"{path[-1]} is missing" in str(caught.value)
+
+
+def _set(*path: str | int) -> Callable[[dict[str, Any], Any], None]:
+  def change(raw: Any, value: Any) -> None:
+    for step in path[:-1]:
+      raw = raw[step]
+    raw[path[-1]] = value
+
+  return change
+
+
+@pytest.mark.parametrize(
+  ("change", "value", "reason"),
+  [
+    (_set("module_name"), 7, "module_name is 7; it must be text"),
+    (
+      _set("module_name"),
+      "a\nrm -rf b",
+      r'module_name is "a\\nrm -rf b"; it must be one line of printable text',
+    ),
+    (_set("cluster", "name"), "a\nrm -rf b", "cluster.name is .* one line"),
+    (
+      _set("cluster", "gpu", "num_sms"),
+      -1,
+      r"cluster\.gpu\.num_sms is -1; it must be a whole number above 0,",
+    ),
+    (
+      _set("cluster", "gpu", "registers_per_block"),
+      2**30,
+      r"registers_per_block is 1073741824; it must not exceed",
+    ),
+    (_set("more"), 0, "more is unknown; known: format_version, module_name,"),
+    (_set("xla"), 3, "xla is 3; it must be an object"),
+    (_set("xla", "more"), 0, r"xla\.more is unknown; known: program, options"),
+    (
+      _set("xla", "program", "strands"),
+      "plaited",
+      r'strands is "plaited"; it must be one of none, merged, staggered, rotat',
+    ),
+    (
+      _set("xla", "program", "slices"),
+      {"mlp": 1},
+      r'xla\.program\.slices has 1 for "mlp"; a chain is cut into two',
+    ),
+    (
+      _set("xla", "options", "a b"),
+      1,
+      r'xla\.options has "a b", which is no name of a setting',
+    ),
+    (
+      _set("xla", "options", "a"),
+      [1],
+      r"xla\.options\.a is \[1\]; it must be true or false, a whole number,"
+      r" a number or text",
+    ),
+    (
+      _set("xla", "options", "a"),
+      float("nan"),
+      r"xla\.options\.a is NaN; it must be true or false",
+    ),
+    (
+      _set("xla", "combine_groups"),
+      3,
+      r"xla\.combine_groups is 3; it must be a list or null",
+    ),
+    (
+      _set("xla", "combine_groups"),
+      [["all-gather", 3]],
+      r"xla\.combine_groups\[0\]\[1\] is 3; it must be text",
+    ),
+    (
+      _set("xla", "orders"),
+      {"body": ["a", 3]},
+      r"xla\.orders\.body\[1\] is 3; it must be text",
+    ),
+    (
+      _set("nccl_env", "NCCL_MAX_CTAS"),
+      8,
+      r"nccl_env\.NCCL_MAX_CTAS is 8; it must be text",
+    ),
+    (_set("nccl_env", "A; rm"), "8", 'nccl_env has "A; rm", which is no name'),
+    (_set("nccl_settings"), 3, "nccl_settings is 3; it must be a list"),
+    (
+      _set("nccl_settings", 0, "key", "num_ranks"),
+      0,
+      r"nccl_settings\[0\]\.key\.num_ranks is 0; it must be a whole number",
+    ),
+    (
+      _set("nccl_settings", 0, "more"),
+      0,
+      r"nccl_settings\[0\]\.more is unknown; known: key, calls,",
+    ),
+    (
+      _set("nccl_settings", 0, "calls"),
+      [{}],
+      r"calls\[0\]\.num_bytes is missing",
+    ),
+    (
+      _set("nccl_settings", 0, "calls"),
+      [{"num_bytes": 7, "num_arrays": n} for n in (1, 2)],
+      "two of nccl_settings are for calls of 7 bytes of all-gather",
+    ),
+    (_set("nccl_settings", 0, "setting"), {}, "algorithm is missing"),
+    (
+      _set("nccl_settings", 0, "setting", "num_channels"),
+      "4",
+      r'setting\.num_channels is "4"; it must be a whole number above 0',
+    ),
+    (
+      _set("prediction", "xla_us"),
+      "fast",
+      r'prediction\.xla_us is "fast"; it must be a number, at least 0',
+    ),
+  ],
+)
+def test_a_damaged_plan_is_refused_with_the_reason(change, value, reason):
+  raw = PLAN.to_dict()
+  change(raw, value)
+  with pytest.raises(errors.PlanError, match=reason) as caught:
+    plan_lib.from_dict(raw, where="here.json")
+  assert str(caught.value).startswith("here.json is not a usable plan: ")
+  assert str(caught.value).endswith("Make the plan again.")
+  assert "\n" not in str(caught.value)
+
+
+def test_a_misspelt_field_is_told_rather_than_the_one_that_is_missing():
+  raw = PLAN.to_dict()
+  raw["nccl_enviroment"] = raw.pop("nccl_env")
+  with pytest.raises(errors.PlanError, match="nccl_enviroment is unknown"):
+    plan_lib.from_dict(raw, where="here.json")
+
+
+_HLO = hlo_text.text(
+  """
+  p = f32[64,64] parameter(0)
+  q = f32[64,64] parameter(1)
+  dot = f32[64,64] dot(p, q), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  sum = f32[64,64] subtract(dot, q)
+  ROOT all = f32[512,64] all-gather(sum), dimensions={0}, channel_id=1,
+    replica_groups=[1,8]<=[8], use_global_device_ids=true
+""",
+  header="num_partitions=8",
+)
+
+
+def _fingerprint(*replacements: tuple[str, str]) -> str:
+  text = _HLO
+  for old, new in replacements:
+    assert old in text
+    text = text.replace(old, new)
+  return plan_lib.fingerprint(hlo.load(text))
+
+
+def test_a_fingerprint_knows_nothing_of_names_and_source_lines():
+  metadata = ', metadata={op_name="jit(f)/dot" source_file="/a/b.py" '
+  assert _fingerprint() == _fingerprint(
+    ("HloModule step", "HloModule other"),
+    ("dot = ", "product.7 = "),
+    ("subtract(dot, q)", f"subtract(product.7, q){metadata}source_line=3}}"),
+  )
+
+
+@pytest.mark.parametrize(
+  ("old", "new"),
+  [
+    ("subtract(dot, q)", "add(dot, q)"),
+    ("subtract(dot, q)", "subtract(q, dot)"),
+    ("64,64", "65,65"),
+    ("f32", "bf16"),
+    ("lhs_contracting_dims={1}", "lhs_contracting_dims={0}"),
+    ("[1,8]<=[8]", "[1,8]<=[2,4]T(1,0)"),
+  ],
+)
+def test_a_fingerprint_tells_modules_apart(old, new):
+  replacements = [(old, new)]
+  if old == "64,64":
+    replacements.append(("512,64", "520,65"))
+  assert _fingerprint(*replacements) != _fingerprint()
+
+
+def test_a_fingerprint_tells_schedules_apart():
+  lines = _HLO.replace("num_partitions", "is_scheduled=true, num_partitions")
+  swapped = lines.replace("p = f32[64,64] parameter(0)\n", "").replace(
+    "parameter(1)\n", "parameter(1)\n  p = f32[64,64] parameter(0)\n"
+  )
+  assert plan_lib.fingerprint(hlo.load(lines)) != (
+    plan_lib.fingerprint(hlo.load(swapped))
+  )
+
+
+def test_a_fingerprint_is_the_same_from_text_and_from_a_file(tmp_path):
+  path = pathlib.Path(tmp_path) / "step.hlo.pb"
+  module = hlo.load(_HLO)
+  path.write_bytes(module.proto.SerializeToString())
+  assert plan_lib.fingerprint(hlo.load(path)) == plan_lib.fingerprint(module)

@@ -105,7 +105,7 @@ def test_no_change_of_a_rule_goes_unnoticed(at, value):
 def test_a_table_is_read_without_jax():
   # Every shell that sources env.sh has its table read.
   code = (
-    "import sys; from lagom_xla.apply.nccl import build, layout, table;"
+    "import sys; from lagom_xla.apply.nccl import build, table;"
     " print('jax' in sys.modules)"
   )
   ran = subprocess.run(
