@@ -3,8 +3,8 @@
 """Tables of figures that came out of a run, and the command line for them.
 
 Rows are plain data with figures as they are (shares as shares, times in the
-unit of their name), which is what JSON gets. A column says how a figure is
-written in a terminal and in CSV.
+unit of their name). A column says how a figure is written, in a terminal and in
+CSV.
 
 A row takes minutes, all of them hours. So a run of some modules puts its rows
 in the place of theirs, and the table that it writes has all others as they
@@ -17,7 +17,7 @@ import argparse
 from collections.abc import Iterable, Mapping, Sequence
 import csv
 import dataclasses
-import json
+import io
 import pathlib
 import sys
 from typing import Any
@@ -95,28 +95,24 @@ class Table:
   targets: Sequence[Target] = ()
   notes: Sequence[str] = ()
 
-  def to_dict(self) -> dict[str, object]:
-    """What `--format=json` prints of it."""
-    return {
-      "name": self.name,
-      "title": self.title,
-      "rows": [dict(row) for row in self.rows],
-      "targets": [dataclasses.asdict(target) for target in self.targets],
-      "notes": list(self.notes),
-    }
-
-  def write_csv(self, folder: pathlib.Path) -> None:
-    """Writes NAME.csv and, if it has targets, NAME_targets.csv."""
-    _write_csv(
-      folder / f"{self.name}.csv",
+  def to_csv(self) -> str:
+    """Its rows."""
+    return _csv(
       [column.field for column in self.columns],
       [[column.cell(row) for column in self.columns] for row in self.rows],
     )
+
+  def write_csv(self, folder: pathlib.Path) -> None:
+    """Writes NAME.csv and, if it has targets, NAME_targets.csv."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{self.name}.csv").write_text(self.to_csv(), encoding="utf-8")
     if self.targets:
-      _write_csv(
-        folder / f"{self.name}_targets.csv",
-        ["outcome", "wanted", "found"],
-        [[t.outcome, t.wanted, t.found] for t in self.targets],
+      (folder / f"{self.name}_targets.csv").write_text(
+        _csv(
+          ["outcome", "wanted", "found"],
+          [[t.outcome, t.wanted, t.found] for t in self.targets],
+        ),
+        encoding="utf-8",
       )
 
   def print_to(self, console: rich.console.Console) -> None:
@@ -141,26 +137,24 @@ class Table:
 def show(
   tables: Sequence[Table], form: str, csv_folder: pathlib.Path | None = None
 ) -> None:
-  """Prints tables, as "text" or "json", and writes them into a folder."""
+  """Prints tables, as "text" or "csv", and writes them into a folder."""
   if csv_folder is not None:
-    csv_folder.mkdir(parents=True, exist_ok=True)
     for table in tables:
       table.write_csv(csv_folder)
-  if form == "json":
-    print(json.dumps({"tables": [t.to_dict() for t in tables]}, indent=1))
+  if form == "csv":
+    print(*(table.to_csv() for table in tables), sep="\n", end="")
     return
   console = rich.console.Console(width=_WIDTH)
   for table in tables:
     table.print_to(console)
 
 
-def _write_csv(
-  path: pathlib.Path, heads: Sequence[str], rows: Iterable[Sequence[str]]
-) -> None:
-  with path.open("w", newline="", encoding="utf-8") as file:
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(heads)
-    writer.writerows(rows)
+def _csv(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+  file = io.StringIO()
+  writer = csv.writer(file, lineterminator="\n")
+  writer.writerow(heads)
+  writer.writerows(rows)
+  return file.getvalue()
 
 
 def beside(
@@ -234,7 +228,7 @@ def parser(module: str, doc: str | None) -> argparse.ArgumentParser:
   made = argparse.ArgumentParser(
     prog=f"python -m {module}", description=(doc or "").partition("\n")[0]
   )
-  made.add_argument("--format", choices=("text", "json"), default="text")
+  made.add_argument("--format", choices=("text", "csv"), default="text")
   made.add_argument(
     "--csv",
     type=pathlib.Path,

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tuning while it trains, by wall clock, on two shaped hosts.
 
-    python -m benchmarks.live [--only=CASE[:RATE],...] [--format=text|json]
+    python -m benchmarks.live [--only=CASE[:RATE],...] [--format=text|csv]
         [--csv=FOLDER]
 
 Needs root and iproute2. A case and rate takes two to seven minutes, and up to
@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-import json
 import os
 import pathlib
 import sys
@@ -46,16 +45,11 @@ def main(argv: Sequence[str] | None = None) -> None:
       _write(table, arguments.csv)
   except errors.LagomError as error:
     sys.exit(f"live: {error}")
-  if arguments.format == "json":
-    kept = [{field: row[field] for field in live_table.FIELDS} for row in rows]
-    print(json.dumps({"rows": kept}, indent=1))
-  else:
-    table_lib.show([table], "text")
+  table_lib.show([table], arguments.format)
 
 
 def _write(table: table_lib.Table, folder: pathlib.Path) -> None:
   """Writes a table, beside the rows of other cases that are there."""
-  folder.mkdir(parents=True, exist_ok=True)
   names = [
     (name, rate)
     for name, case in cases_lib.CASES.items()

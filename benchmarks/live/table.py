@@ -16,7 +16,6 @@ from benchmarks import table as table_lib
 from benchmarks.live import cases as cases_lib
 
 NAME = "live"
-FIELDS = ("case", "rate", "adopted", "ratio", "low", "high", "predicted_ratio")
 _NUM_ROUNDS = 24
 _LEAST_ADOPTED = 4
 

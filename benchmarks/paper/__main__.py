@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Lagom's table: its workloads on its clusters, predicted.
 
-  python -m benchmarks.paper [--only=TEXT] [--format=text|json] [--csv=FOLDER]
+  python -m benchmarks.paper [--only=TEXT] [--format=text|csv] [--csv=FOLDER]
 
 Nothing is fitted to the figures that it stands beside. Progress goes to stderr.
 --csv also writes the tables into a folder; those in results/ were written so.

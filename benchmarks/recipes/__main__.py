@@ -3,11 +3,11 @@
 """Plans beside published recipes, on predicted step times, without a GPU.
 
     python -m benchmarks.recipes [--data FOLDER] [--only=MODULE,...]
-        [--gpus=h100,b200,a100_80] [--format=text|json] [--csv=FOLDER]
-    python -m benchmarks.recipes --exhaustive [--format=text|json]
+        [--gpus=h100,b200,a100_80] [--format=text|csv] [--csv=FOLDER]
+    python -m benchmarks.recipes --exhaustive [--format=text|csv]
         [--csv=FOLDER]
     python -m benchmarks.recipes --screen [--only=MODULE,...]
-        [--format=text|json] [--csv=FOLDER]
+        [--format=text|csv] [--csv=FOLDER]
 
 A row for each step and kind of GPU: XLA's default, each recipe, what a search
 keeps that begins with the default only, and one that begins with all of them.
@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable, Iterator, Sequence
-import json
 import os
 import pathlib
 import sys
@@ -57,13 +56,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         table = _recipes(arguments, workers)
   except errors.LagomError as error:
     sys.exit(f"recipes: {error}")
-  if arguments.format == "json":
-    is_recipes = table.name == rows_lib.NAME
-    as_json = rows_lib.as_json if is_recipes else dict
-    rows = list(map(as_json, table.rows))
-    print(json.dumps({**table.to_dict(), "rows": rows}, indent=1))
-  else:
-    table_lib.show([table], "text")
+  table_lib.show([table], arguments.format)
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -107,7 +100,8 @@ def _exhaustive(
   for named, target in _loaded(exhaustive.CASES, workers):
     row = exhaustive.row(target, progress=lambda what: _say(f"  {what}"))
     table = exhaustive.table([*table.rows, {**named, **row}])
-    _keep(table, folder)
+    if folder is not None:
+      table.write_csv(folder)
   return table
 
 
@@ -125,7 +119,7 @@ def _screen(
       kept = table_lib.beside(
         table, arguments.csv, names, fields=("module", "cluster")
       )
-      _keep(screen.table(kept), arguments.csv)
+      screen.table(kept).write_csv(arguments.csv)
   return table
 
 
@@ -146,12 +140,6 @@ def _with(
   workers: pool.Pool | None, target: target_lib.Target
 ) -> target_lib.Target:
   return target if workers is None else target.with_workers(workers)
-
-
-def _keep(table: table_lib.Table, folder: pathlib.Path | None) -> None:
-  if folder is not None:
-    folder.mkdir(parents=True, exist_ok=True)
-    table.write_csv(folder)
 
 
 def _chosen(arguments: argparse.Namespace) -> list[cases_lib.Case]:
@@ -189,7 +177,6 @@ def _row(
 
 
 def _write(table: table_lib.Table, folder: pathlib.Path) -> None:
-  folder.mkdir(parents=True, exist_ok=True)
   names = [(case.module, case.cluster) for case in cases_lib.all_cases()]
   rows = table_lib.beside(table, folder, names, fields=("module", "cluster"))
   rows_lib.table(rows).write_csv(folder)

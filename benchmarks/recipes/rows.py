@@ -181,12 +181,6 @@ def recipes_ms(row: table_lib.Row) -> dict[str, float]:
   return {n: row[n] for n in RECIPES if row.get(n) is not None}
 
 
-def as_json(row: table_lib.Row) -> dict[str, Any]:
-  """The row with its recipes by name."""
-  others = {name: value for name, value in row.items() if name not in RECIPES}
-  return {**others, "recipes": recipes_ms(row)}
-
-
 def targets(
   rows: Sequence[table_lib.Row],
 ) -> tuple[table_lib.Target, ...]:

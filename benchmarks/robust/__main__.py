@@ -3,12 +3,11 @@
 """What is left of plans where the cost model is wrong, without a GPU.
 
     python -m benchmarks.robust [--data FOLDER] [--only=NAME,...]
-        [--format=text|json] [--csv=FOLDER]
+        [--format=text|csv] [--csv=FOLDER]
 
-Tables: settings, joint, coverage. Every plan is replayed with each part of the
-model at the ends of its spread (costs/fitted/errors.json). The joint search
-leaves out modules that XLA takes half a minute to schedule; their settings on
-XLA's default schedule are in the first table. Results of ours are in results/.
+Tables: settings, coverage. Every plan's settings, on XLA's default schedule,
+are replayed with each part of the model at the ends of its spread
+(costs/fitted/errors.json). Results of ours are in results/.
 
 Coverage counts the measured steps that are within their predictions' ranges:
 traced steps, and steps of XLA's benchmark modules as they were published, with
@@ -41,7 +40,6 @@ from lagom_xla.costs import step as step_lib
 from lagom_xla.costs import uncertainty
 from lagom_xla.search import nccl as nccl_search
 from lagom_xla.search.nccl import settings as settings_lib
-from lagom_xla.search.xla import joint
 
 _SHARE = 0.9
 
@@ -199,15 +197,6 @@ _PLAN_COLUMNS = (
   table_lib.Column(field="sure_low", heading="assured", form=".2%"),
   table_lib.Column(field="num_settings", heading="settings", form="d"),
 )
-_JOINT_COLUMNS = (
-  *_PLAN_COLUMNS[:3],
-  table_lib.Column(field="gain", heading="gain", form=".2%"),
-  table_lib.Column(field="worst", heading="at worst", form=".2%"),
-  table_lib.Column(field="worst_if", heading="if"),
-  table_lib.Column(field="low", heading="assured", form=".2%"),
-  table_lib.Column(field="most_gain", heading="most of any", form=".2%"),
-  table_lib.Column(field="options", heading="options kept"),
-)
 
 
 def settings_table(
@@ -255,27 +244,6 @@ def _never_slower(
   )
 
 
-def joint_table(
-  shelf: modules_lib.Shelf, modules: Iterable[modules_lib.Module]
-) -> table_lib.Table:
-  """XLA's options and NCCL's settings together, as lagom-xla tune has them."""
-  rows = []
-  for module in shelf.available(modules):
-    modules_lib.say(f"tuning {module.name}")
-    rows.append(_joint_row(shelf, module))
-  return table_lib.Table(
-    name="joint",
-    title="XLA's options and NCCL's settings together",
-    columns=_JOINT_COLUMNS,
-    rows=rows,
-    targets=(_never_slower(rows, "worst"),),
-    notes=(
-      "Predicted. Most of any: the best mean gain of any candidate with its"
-      " surest settings, kept or not.",
-    ),
-  )
-
-
 def _steps(
   shelf: modules_lib.Shelf, modules: Iterable[modules_lib.Module]
 ) -> Iterator[tuple[str, step_lib.Step]]:
@@ -313,38 +281,9 @@ def _settings_row(name: str, step: step_lib.Step) -> dict[str, Any]:
   }
 
 
-def _joint_row(
-  shelf: modules_lib.Shelf, module: modules_lib.Module
-) -> dict[str, Any]:
-  found = joint.search(
-    shelf.target(module), progress=lambda what: modules_lib.say(f"  {what}")
-  )
-  default, best = found.default.default_times, found.best.tuned_times
-  worst_if, worst_us = uncertainty.worst(default, best)
-  fastest_us = min(c.tuned.step_time_us for c in found.scheduled)
-  step_us = default.mean_us
-  return {
-    "module": module.name,
-    "cluster": module.cluster,
-    "default_ms": step_us / 1e3,
-    "gain": 1 - best.mean_us / step_us,
-    "worst": worst_us / step_us,
-    "worst_if": worst_if.name,
-    "low": uncertainty.gain(default, best).low / step_us,
-    "most_gain": 1 - fastest_us / step_us,
-    "options": ", ".join(
-      f"{name.removeprefix('xla_gpu_')}={value}"
-      for name, value in found.best.config.options.items()
-    )
-    or None,
-  }
-
-
-# XLA takes half a minute to schedule these, once for each set of options.
-_SLOW = ("llama-8b-1x8", "mixtral-2x8", "llama-70b-16x8")
 _EXAMPLE = modules_lib.llama("llama-example", "1x8xh100")
 _MODULES = (_EXAMPLE, *modules_lib.MODULES.values())
-_NAMES = ("settings", "joint", "coverage")
+_NAMES = ("settings", "coverage")
 
 
 def main() -> None:
@@ -366,9 +305,6 @@ def main() -> None:
   for name in names or _NAMES:
     if name == "settings":
       tables.append(settings_table(shelf, _MODULES))
-    elif name == "joint":
-      quick = [m for m in _MODULES if m.name not in _SLOW]
-      tables.append(joint_table(shelf, quick))
     elif arguments.data is None:
       modules_lib.say("coverage left out: it needs --data FOLDER")
     else:

@@ -3,7 +3,7 @@
 """The searchers compared, on predicted step times, without a GPU.
 
     python -m benchmarks.search [--data FOLDER] [--only=NAME,...]
-        [--format=text|json] [--csv=FOLDER]
+        [--format=text|csv] [--csv=FOLDER]
 
 Tables: against_exhaustive, growth, equal_budget, ablation.
 Every figure comes out of the run; progress goes to stderr. Modules that are

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Corrections of the contention model by measured slowdowns, held out.
 
-    python -m benchmarks.steps.corrected --data FOLDER [--format=text|json]
+    python -m benchmarks.steps.corrected --data FOLDER [--format=text|csv]
 
 A profile shows what kernels lost beside collectives. For what does that hold?
 Each row takes the slowdowns of one half of a traced step (FOLDER is that of

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ranges of traced steps: as predicted, and with the profile of the run.
 
-    python -m benchmarks.steps.ranges --data FOLDER [--format=text|json]
+    python -m benchmarks.steps.ranges --data FOLDER [--format=text|csv]
 
 The traced ranks of a step (FOLDER is that of `python -m benchmarks.accuracy`)
 are read as a profile, as `--profile` reads an XSpace, and the step is replayed

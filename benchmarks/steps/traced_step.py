@@ -321,7 +321,7 @@ def run(
   os.environ.setdefault("JAX_PLATFORMS", "cpu")
   parser = argparse.ArgumentParser(description=(doc or "").partition("\n")[0])
   parser.add_argument("--data", type=pathlib.Path, required=True)
-  parser.add_argument("--format", choices=("text", "json"), default="text")
+  parser.add_argument("--format", choices=("text", "csv"), default="text")
   arguments = parser.parse_args()
   found = [
     dataclasses.asdict(row)

@@ -3,7 +3,7 @@
 """Strands and slices against flags only: predicted, and by wall clock.
 
     python -m benchmarks.strands [--settings | --wall-clock] [--only=NAME,...]
-        [--format=text|json] [--csv=FOLDER]
+        [--format=text|csv] [--csv=FOLDER]
 
 Without --settings or --wall-clock: step times of train steps in every form.
 --settings: what NCCL's settings add with strands and without. --wall-clock: two
@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Mapping, Sequence
-import json
 import os
 import sys
 
@@ -51,10 +50,7 @@ def main(argv: Sequence[str] | None = None) -> None:
       _write(tables, arguments)
   except errors.LagomError as error:
     sys.exit(f"strands: {error}")
-  if arguments.format == "json":
-    print(json.dumps({"rows": _as_json(tables[0])}, indent=1))
-  else:
-    table_lib.show(tables, "text")
+  table_lib.show(tables, arguments.format)
 
 
 def _tables(arguments: argparse.Namespace) -> list[table_lib.Table]:
@@ -79,7 +75,6 @@ def _write(
   tables: Sequence[table_lib.Table], arguments: argparse.Namespace
 ) -> None:
   """Writes tables; of some modules, into those of all that are there."""
-  arguments.csv.mkdir(parents=True, exist_ok=True)
   for table in tables:
     if arguments.only and table.name in _TABLE_OF:
       names = [(name,) for name in modules_lib.MODULES]
@@ -97,13 +92,6 @@ def _chosen(only: str) -> list[modules_lib.Module]:
       f" {', '.join(modules_lib.MODULES)}."
     )
   return [modules_lib.MODULES[n] for n in names or modules_lib.MODULES]
-
-
-def _as_json(table: table_lib.Table) -> list[dict[str, object]]:
-  """The rows; of the forms, the figures that are compared over time."""
-  if table.name != forms_table.NAME:
-    return [dict(row) for row in table.rows]
-  return [{f: row[f] for f in forms_table.FIELDS} for row in table.rows]
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:

@@ -242,21 +242,6 @@ def exposed_rows(
 
 NAME = "forms"
 
-# What `--format=json` has of a row.
-FIELDS = (
-  "module",
-  "cluster",
-  "default_ms",
-  "flags_only_ms",
-  "strands_ms",
-  "slices_ms",
-  "best_ms",
-  "lower_bound_ms",
-  "exposed_ms",
-  "slowdown_ms",
-  "peak_gb",
-)
-
 _GOAL = 1.10
 _GOAL_EXPOSED = 0.03
 

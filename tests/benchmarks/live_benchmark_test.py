@@ -111,19 +111,6 @@ def test_a_case_puts_its_rows_among_those_of_earlier_runs(
   assert read == [(first, "yes")] * 2 + [(second, "yes")] * 2
 
 
-def test_json_has_the_fields_that_are_compared_over_time(
-  monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-):
-  monkeypatch.setattr(shaped_hosts, "obstacle", lambda: None)
-  monkeypatch.setattr(
-    live_table,
-    "rows",
-    lambda case, rates: [live_table.row(case, rates[0], found(ADOPTED))],
-  )
-  command.main([f"--only={CASE}:1000", "--format=json"])
-  assert f'"case": "{CASE}",\n   "rate": 1000,' in capsys.readouterr().out
-
-
 @pytest.mark.parametrize(
   "only, message", [("none such", "is no case"), (f"{CASE}:3", "has no rate 3")]
 )

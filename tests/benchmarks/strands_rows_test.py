@@ -70,14 +70,6 @@ def test_rows_of_one_module_stand_beside_all_others_in_order(
   assert _column(tmp_path, "forms", "best_ms") == ["1.0", "2.0", "3.0"]
 
 
-def test_a_module_that_is_run_again_replaces_its_rows(
-  monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
-):
-  for module, number in ((_FIRST, 1.0), (_SECOND, 2.0), (_FIRST, 5.0)):
-    _run(monkeypatch, tmp_path, module, number)
-  assert _column(tmp_path, "forms", "best_ms") == ["5.0", "2.0"]
-
-
 def test_targets_are_those_of_all_rows(
   monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
 ):

@@ -183,7 +183,7 @@ def test_without_root_the_wall_clock_is_skipped_with_one_message(
 ):
   monkeypatch.setattr(os, "geteuid", lambda: 1000)
   with pytest.raises(SystemExit, match=r"--wall-clock skipped: .* need root"):
-    command.main(["--wall-clock", "--format=json"])
+    command.main(["--wall-clock", "--format=csv"])
   assert capsys.readouterr().out == ""
 
 
