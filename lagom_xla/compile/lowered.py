@@ -11,12 +11,13 @@ in them, and never the user's code.
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Mapping
 import dataclasses
 import functools
 import json
 import pathlib
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Self
 
 import jax
 
@@ -24,7 +25,7 @@ from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
 from lagom_xla.compile import devices as devices_lib
 from lagom_xla.compile import nnx_step
-from lagom_xla.compile import pool
+from lagom_xla.compile import pool as pool_lib
 from lagom_xla.compile import rewriting
 from lagom_xla.compile import unoptimized
 from lagom_xla.compile import xla
@@ -36,6 +37,15 @@ from lagom_xla.passes.program import form as form_lib
 from lagom_xla.passes.program import rewrite as rewrite_lib
 
 Options = Mapping[str, bool | int | float | str]
+
+_NO_FORM = (
+  "it is HLO that is not partitioned yet; the step itself, or a dump"
+  " after_spmd_partitioner, can have forms"
+)
+
+_STABLEHLO = "step.mlirbc"
+_OPTIONS = "options.pb"
+_FACTS = "step.json"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -73,82 +83,100 @@ def uncalled(
   )
 
 
-def of_executable(executable: Any, cluster: cluster_lib.Cluster) -> Compilation:
-  """The same of one of jaxlib's executables."""
-  (module,) = executable.hlo_modules()
-  memory = executable.get_compiled_memory_stats()
-  return uncalled(
-    module.as_serialized_hlo_module_proto(),
-    cluster,
-    xla.peak_bytes(memory),
-  )
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class Lowered(abc.ABC):
+  """A program that XLA compiles for a cluster.
 
+  Attributes:
+    options_to_the_end: XLA options without which it cannot be compiled to the
+      end.
+    workers: processes to compile in; None for this one.
+  """
 
-class Lowered(Protocol):
-  """A program that XLA compiles for a cluster."""
+  options_to_the_end: Options = dataclasses.field(default_factory=dict)
+  workers: pool_lib.Pool | None = None
+
+  if TYPE_CHECKING:  # A field of each, behind the program itself.
+
+    @property
+    def cluster(self) -> cluster_lib.Cluster:
+      """What it is compiled for."""
+      ...
 
   @property
   def name(self) -> str:
     """Of its HLO module; XLA also compiles small ones of other names."""
-    ...
+    return self.stablehlo.operation.attributes["sym_name"].value
 
   @property
-  def cluster(self) -> cluster_lib.Cluster:
-    """What it is compiled for."""
-    ...
+  @abc.abstractmethod
+  def stablehlo(self) -> Any:
+    """The program, for others to read."""
 
   @property
+  @abc.abstractmethod
   def platform(self) -> str:
     """XLA's platform: "cuda"; or "cpu", where CPUs stand for GPUs."""
-    ...
 
   @property
+  @abc.abstractmethod
   def is_run(self) -> bool:
     """Whether what a compile to the end gives can run in this process."""
-    ...
 
+  @abc.abstractmethod
   def run_compiler(
     self, options: Options, scheduler_profile: bytes | None
   ) -> Any:
     """Runs XLA's compiler; the executable goes to `compilation`."""
-    ...
 
-  @property
-  def workers(self) -> pool.Pool | None:
-    """Processes to compile in; None for this one."""
-    ...
-
+  @abc.abstractmethod
   def request(
     self, options: Options, scheduler_profile: bytes | None
   ) -> request_lib.Request | None:
     """What `run_compiler` hands to XLA; None where only this process can."""
-    ...
 
   def compilation(self, executable: Any) -> Compilation:
     """What an executable holds."""
-    ...
+    (module,) = executable.hlo_modules()
+    memory = executable.get_compiled_memory_stats()
+    return uncalled(
+      module.as_serialized_hlo_module_proto(),
+      self.cluster,
+      xla.peak_bytes(memory),
+    )
 
-  @property
-  def options_to_the_end(self) -> Options:
-    """XLA options without which it cannot be compiled to the end."""
-    ...
-
-  def rewritten(self, form: form_lib.Form) -> rewriting.Rewritten[Lowered]:
+  def rewritten(self, form: form_lib.Form) -> rewriting.Rewritten[Self]:
     """The program in a form; the same object whenever it is asked for."""
-    ...
+    key = rewriting.key(form)
+    if key not in self._forms:
+      rewritten = rewriting.module(self.stablehlo, form)
+      program = self
+      if rewritten.outcome.actions:
+        program = self._with_program(rewritten.program)
+      self._forms[key] = rewriting.Rewritten(
+        program=program, outcome=rewritten.outcome
+      )
+    return self._forms[key]
 
-  def copied(self) -> Lowered:
+  def copied(self) -> Self:
     """The same program, of which JAX remembers no executable."""
-    ...
+    return self
 
-  @property
-  def stablehlo(self) -> Any:
-    """The program, for others to read."""
-    ...
-
-  def with_chains_tagged(self) -> Lowered:
+  def with_chains_tagged(self) -> Self:
     """The program with the chains of each collective in its attributes."""
-    ...
+    return self._with_program(rewrite_lib.with_chains_tagged(self.stablehlo))
+
+  @abc.abstractmethod
+  def _with_program(self, stablehlo: Any) -> Self:
+    """The same of another program."""
+
+  @functools.cached_property
+  def _forms(self) -> dict[object, rewriting.Rewritten[Self]]:
+    return {}
+
+  @functools.cached_property
+  def _sent(self) -> request_lib.Program:
+    return request_lib.program(self.stablehlo)
 
 
 def in_form(lowered: Lowered, form: form_lib.Form) -> Lowered:
@@ -165,42 +193,31 @@ def in_form(lowered: Lowered, form: form_lib.Form) -> Lowered:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class LoweredStep:
-  """A jitted step, lowered for a cluster's devices; see `lowered.Lowered`."""
+class LoweredStep(Lowered):
+  """A jitted step, lowered for a cluster's devices."""
 
   step: jax.stages.Lowered
   cluster: cluster_lib.Cluster
-  options_to_the_end: Options = dataclasses.field(default_factory=dict)
-  workers: pool.Pool | None = None
-  _forms: dict[object, rewriting.Rewritten[LoweredStep]] = dataclasses.field(
-    default_factory=dict, init=False, repr=False
-  )
-
-  @property
-  def name(self) -> str:
-    """See `lowered.Lowered`."""
-    return self.stablehlo.operation.attributes["sym_name"].value
 
   @property
   def stablehlo(self) -> Any:
-    """See `lowered.Lowered`."""
+    """JAX's own, which nobody changes."""
     return self.step.compiler_ir("stablehlo")
 
   @property
   def platform(self) -> str:
-    """See `lowered.Lowered`."""
-    is_cpu = lowerings.client_of(self.step).platform == "cpu"
-    return "cpu" if is_cpu else "cuda"
+    """That of the devices it is lowered for."""
+    return _platform(self.step)
 
   @property
   def is_run(self) -> bool:
-    """See `lowered.Lowered`."""
+    """Whether those devices are here."""
     return self.platform == "cpu" or devices_lib.is_live(self.cluster)
 
   def run_compiler(
     self, options: Options, scheduler_profile: bytes | None
   ) -> jax.stages.Compiled:
-    """See `lowered.Lowered`."""
+    """Compiles through JAX, which remembers executables by module."""
     return self.step.compile(
       compiler_options=_all_options(options, scheduler_profile)
     )
@@ -208,16 +225,12 @@ class LoweredStep:
   def request(
     self, options: Options, scheduler_profile: bytes | None
   ) -> request_lib.Request | None:
-    """See `lowered.Lowered`."""
+    """What JAX hands to XLA; None for a step that calls into Python."""
     all_options = _all_options(options, scheduler_profile)
     return request_lib.of_step(self.step, all_options, self._sent)
 
-  @functools.cached_property
-  def _sent(self) -> request_lib.Program:
-    return request_lib.program(self.stablehlo)
-
   def compilation(self, executable: jax.stages.Compiled) -> Compilation:
-    """See `lowered.Lowered`."""
+    """What one of JAX's executables holds, and itself."""
     memory = executable.memory_analysis()
     return Compilation(
       module=hlo.load(executable),
@@ -225,47 +238,18 @@ class LoweredStep:
       peak_bytes=None if memory is None else xla.peak_bytes(memory),
     )
 
-  def rewritten(self, form: form_lib.Form) -> rewriting.Rewritten[LoweredStep]:
-    """See `lowered.Lowered`: JAX remembers executables by module."""
-    key = rewriting.key(form)
-    if key not in self._forms:
-      rewritten = rewriting.step(self.step, form)
-      self._forms[key] = rewriting.Rewritten(
-        program=dataclasses.replace(self, step=rewritten.program),
-        outcome=rewritten.outcome,
-      )
-    return self._forms[key]
-
-  def copied(self) -> LoweredStep:
-    """See `lowered.Lowered`."""
+  def copied(self) -> Self:
+    """The step in a module of its own, which JAX knows executables by."""
     return dataclasses.replace(self, step=lowerings.copied(self.step))
 
-  def with_chains_tagged(self) -> LoweredStep:
-    """See `lowered.Lowered`."""
-    tagged = rewrite_lib.with_chains_tagged(self.stablehlo)
-    return dataclasses.replace(
-      self, step=lowerings.with_module(self.step, tagged)
-    )
-
-
-def _all_options(
-  options: Options, scheduler_profile: bytes | None
-) -> dict[str, Any]:
-  """The options as JAX takes them."""
-  if scheduler_profile is None:
-    return dict(options)
-  return {**options, "fdo_profile": scheduler_profile}
-
-
-_NO_FORM = (
-  "it is HLO that is not partitioned yet; the step itself, or a dump"
-  " after_spmd_partitioner, can have forms"
-)
+  def _with_program(self, stablehlo: Any) -> Self:
+    step = lowerings.with_module(self.step, stablehlo)
+    return dataclasses.replace(self, step=step)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class LoweredModule:
-  """An unoptimized HLO module; see `lowered.Lowered`.
+class LoweredModule(Lowered):
+  """An unoptimized HLO module.
 
   XLA partitions it where that was not done yet; then it has no forms, which are
   made from the JAX program or from the program of one device.
@@ -276,36 +260,35 @@ class LoweredModule:
 
   Attributes:
     module: the module.
-    cluster: what it is compiled for.
-    options_to_the_end: see `lowered.Lowered`.
-    platform: see `lowered.Lowered`.
-    is_run: see `lowered.Lowered`.
     rewritten_program: its StableHLO in another form; None for the module's.
-    workers: see `lowered.Lowered`.
   """
 
   module: hlo.Module
   cluster: cluster_lib.Cluster
-  options_to_the_end: Options = dataclasses.field(
-    default_factory=lambda: {"xla_gpu_mock_custom_calls": True}
-  )
-  platform: str = "cuda"
-  is_run: bool = False
   rewritten_program: Any = None
-  workers: pool.Pool | None = None
-  _forms: dict[object, rewriting.Rewritten[LoweredModule]] = dataclasses.field(
-    default_factory=dict, init=False, repr=False
+  options_to_the_end: Options = dataclasses.field(
+    default_factory=lambda: {"xla_gpu_mock_custom_calls": True}, kw_only=True
   )
 
   @property
   def name(self) -> str:
-    """See `lowered.Lowered`."""
+    """That of the module."""
     return self.module.name
 
   @functools.cached_property
   def stablehlo(self) -> Any:
-    """See `lowered.Lowered`."""
+    """The module as StableHLO, in its form."""
     return self.rewritten_program or unoptimized.stablehlo_of(self.module)
+
+  @property
+  def platform(self) -> str:
+    """Always "cuda"."""
+    return "cuda"
+
+  @property
+  def is_run(self) -> bool:
+    """Never: nobody has its arguments."""
+    return False
 
   @property
   def is_partitioned(self) -> bool:
@@ -319,7 +302,7 @@ class LoweredModule:
   def run_compiler(
     self, options: Options, scheduler_profile: bytes | None
   ) -> Any:
-    """See `lowered.Lowered`."""
+    """Compiles with the partitioner that the module is for."""
     return request_lib.compile_stablehlo(
       self.stablehlo,
       devices_lib.devices(self.cluster),
@@ -331,7 +314,7 @@ class LoweredModule:
   def request(
     self, options: Options, scheduler_profile: bytes | None
   ) -> request_lib.Request:
-    """See `lowered.Lowered`."""
+    """The same as data."""
     return request_lib.of_stablehlo(
       self._sent,
       devices_lib.devices(self.cluster),
@@ -340,88 +323,54 @@ class LoweredModule:
       partitioner=self._partitioner,
     )
 
-  @functools.cached_property
-  def _sent(self) -> request_lib.Program:
-    return request_lib.program(self.stablehlo)
+  def rewritten(self, form: form_lib.Form) -> rewriting.Rewritten[Self]:
+    """The program of one device in a form; as it is where XLA partitions it."""
+    if self.is_partitioned:
+      return super().rewritten(form)
+    refusal = form_lib.Refusal(where=self.name, reason=_NO_FORM)
+    outcome = form_lib.Outcome(refusals=(refusal,))
+    return rewriting.Rewritten(program=self, outcome=outcome)
 
-  def compilation(self, executable: Any) -> Compilation:
-    """See `lowered.Lowered`."""
-    return of_executable(executable, self.cluster)
+  def with_chains_tagged(self) -> Self:
+    """The same where XLA partitions it, which has no chains."""
+    return super().with_chains_tagged() if self.is_partitioned else self
 
-  def rewritten(
-    self, form: form_lib.Form
-  ) -> rewriting.Rewritten[LoweredModule]:
-    """See `lowered.Lowered`."""
-    if not self.is_partitioned:
-      refusal = form_lib.Refusal(where=self.name, reason=_NO_FORM)
-      outcome = form_lib.Outcome(refusals=(refusal,))
-      return rewriting.Rewritten(program=self, outcome=outcome)
-    key = rewriting.key(form)
-    if key not in self._forms:
-      rewritten = rewriting.module(self.stablehlo, form)
-      self._forms[key] = rewriting.Rewritten(
-        program=dataclasses.replace(self, rewritten_program=rewritten.program),
-        outcome=rewritten.outcome,
-      )
-    return self._forms[key]
-
-  def copied(self) -> LoweredModule:
-    """See `lowered.Lowered`: JAX remembers nothing of a module."""
-    return self
-
-  def with_chains_tagged(self) -> LoweredModule:
-    """See `lowered.Lowered`."""
-    if not self.is_partitioned:
-      return self
-    tagged = rewrite_lib.with_chains_tagged(self.stablehlo)
-    return dataclasses.replace(self, rewritten_program=tagged)
-
-
-_STABLEHLO = "step.mlirbc"
-_OPTIONS = "options.pb"
-_FACTS = "step.json"
+  def _with_program(self, stablehlo: Any) -> Self:
+    return dataclasses.replace(self, rewritten_program=stablehlo)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class SentStep:
-  """A step that another process lowered; see `lowered.Lowered`.
+class SentStep(Lowered):
+  """A step that another process lowered.
 
   Attributes:
     sent: what that process would hand to XLA.
-    platform: see `lowered.Lowered`.
-    cluster: what it is compiled for.
-    options_to_the_end: see `lowered.Lowered`.
-    workers: see `lowered.Lowered`.
+    lowered_for: its platform.
   """
 
   sent: request_lib.Request
-  platform: str
+  lowered_for: str
   cluster: cluster_lib.Cluster
-  options_to_the_end: Options = dataclasses.field(default_factory=dict)
-  workers: pool.Pool | None = None
-  _forms: dict[object, rewriting.Rewritten[SentStep]] = dataclasses.field(
-    default_factory=dict, init=False, repr=False
-  )
-
-  @property
-  def name(self) -> str:
-    """See `lowered.Lowered`."""
-    return self.stablehlo.operation.attributes["sym_name"].value
 
   @functools.cached_property
   def stablehlo(self) -> Any:
-    """See `lowered.Lowered`."""
+    """The program that was sent."""
     return request_lib.module(self.sent.stablehlo)
 
   @property
+  def platform(self) -> str:
+    """That of the devices it was lowered for."""
+    return self.lowered_for
+
+  @property
   def is_run(self) -> bool:
-    """See `lowered.Lowered`: as of the step itself, so that plans agree."""
+    """As of the step itself, so that plans agree."""
     return self.platform == "cpu"
 
   def run_compiler(
     self, options: Options, scheduler_profile: bytes | None
   ) -> Any:
-    """See `lowered.Lowered`."""
+    """Compiles what was sent, with these options."""
     return request_lib.compile(
       self.request(options, scheduler_profile), self._devices
     )
@@ -436,36 +385,11 @@ class SentStep:
   def request(
     self, options: Options, scheduler_profile: bytes | None
   ) -> request_lib.Request:
-    """See `lowered.Lowered`."""
+    """What was sent, with these options."""
     return request_lib.with_options(self.sent, options, scheduler_profile)
 
-  def compilation(self, executable: Any) -> Compilation:
-    """See `lowered.Lowered`."""
-    return of_executable(executable, self.cluster)
-
-  def rewritten(self, form: form_lib.Form) -> rewriting.Rewritten[SentStep]:
-    """See `lowered.Lowered`."""
-    key = rewriting.key(form)
-    if key not in self._forms:
-      rewritten = rewriting.module(self.stablehlo, form)
-      program = self
-      if rewritten.outcome.actions:
-        program = self._with_module(rewritten.program)
-      self._forms[key] = rewriting.Rewritten(
-        program=program, outcome=rewritten.outcome
-      )
-    return self._forms[key]
-
-  def copied(self) -> SentStep:
-    """See `lowered.Lowered`: JAX remembers nothing of it."""
-    return self
-
-  def with_chains_tagged(self) -> SentStep:
-    """See `lowered.Lowered`."""
-    return self._with_module(rewrite_lib.with_chains_tagged(self.stablehlo))
-
-  def _with_module(self, module: Any) -> SentStep:
-    program = request_lib.program(module)
+  def _with_program(self, stablehlo: Any) -> Self:
+    program = request_lib.program(stablehlo)
     sent = dataclasses.replace(
       self.sent,
       stablehlo=program.bytecode,
@@ -501,9 +425,7 @@ def write_step(
   (folder / _STABLEHLO).write_bytes(request.stablehlo)
   (folder / _OPTIONS).write_bytes(request.options)
   facts = {
-    "platform": "cpu"
-    if lowerings.client_of(step).platform == "cpu"
-    else "cuda",
+    "platform": _platform(step),
     "cluster": cluster.to_dict(),
     "content_digest": request.content_digest,
     "overrides": request.overrides,
@@ -528,3 +450,16 @@ def read_step(folder: pathlib.Path) -> SentStep:
   )
   cluster = cluster_lib.from_dict(facts["cluster"], where=str(folder))
   return SentStep(request, facts["platform"], cluster)
+
+
+def _platform(step: jax.stages.Lowered) -> str:
+  return "cpu" if lowerings.client_of(step).platform == "cpu" else "cuda"
+
+
+def _all_options(
+  options: Options, scheduler_profile: bytes | None
+) -> dict[str, Any]:
+  """The options as JAX takes them."""
+  if scheduler_profile is None:
+    return dict(options)
+  return {**options, "fdo_profile": scheduler_profile}

@@ -104,7 +104,7 @@ def test_the_module_that_names_a_target_is_the_one_as_written(for_gpus):
 
 def test_jax_compiles_a_form_once(on_cpus):
   first, again = (
-    on_cpus.step.rewritten(form_lib.Form(strands="merged")) for _ in range(2)
+    on_cpus.lowered.rewritten(form_lib.Form(strands="merged")) for _ in range(2)
   )
   assert again.program is first.program
 
