@@ -64,16 +64,6 @@ class Scatter:
   may_collide: bool
 
 
-def scatter_in_computation(
-  module: hlo.Module, computation: hlo.Computation
-) -> Scatter | None:
-  """The scatter in a computation, or None."""
-  for instruction in computation.instructions:
-    if instruction.opcode == "scatter":
-      return of_scatter(module, computation, instruction)
-  return None
-
-
 def of_scatter(
   module: hlo.Module,
   computation: hlo.Computation,
@@ -501,7 +491,10 @@ def of_instruction(
       threads_of_fusion(fused, instruction.fusion_kind) if fused else 0
     ),
     num_columns=num_columns(home, parts),
-    scatter=_scatter(module, computation, instruction, fused),
+    scatter=next(
+      (of_scatter(module, home, i) for i in parts if i.opcode == "scatter"),
+      None,
+    ),
   )
 
 
@@ -515,19 +508,6 @@ def _of_memcpy(moved: hlo.Shape) -> Access:
     num_columns=0,
     scatter=None,
   )
-
-
-def _scatter(
-  module: hlo.Module,
-  computation: hlo.Computation,
-  instruction: hlo.Instruction,
-  fused: hlo.Computation | None,
-) -> Scatter | None:
-  if fused:
-    return scatter_in_computation(module, fused)
-  if instruction.opcode != "scatter":
-    return None
-  return of_scatter(module, computation, instruction)
 
 
 def _unfused_read_bytes(

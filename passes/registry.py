@@ -148,9 +148,20 @@ class _Api(ctypes.Structure):
   ]
 
 
+class Stage(enum.Enum):
+  """Where in XLA's pipeline a pass runs."""
+
+  # After partitioning, before the collective passes, combiners and fusion.
+  PRE_SCHEDULER = 0
+  # After scheduling and copy insertion, before code generation.
+  POST_SCHEDULER = 1
+
+
 # What the plugin points to must outlive its use, so it lives as long as the
 # registration: (name, stage) -> objects.
-_registered: dict[tuple[str, int], tuple[object, ...]] = {}
+_registered: dict[tuple[str, Stage], tuple[object, ...]] = {}
+_lock = threading.RLock()
+_serial = itertools.count()
 
 
 def plugin_path() -> pathlib.Path | None:
@@ -167,18 +178,10 @@ def plugin_path() -> pathlib.Path | None:
   return None
 
 
-def register(callback: Callback, *, name: str, stage: int) -> None:
-  """Has the CUDA plugin call `callback` in every compile from now on.
-
-  Args:
-    callback: takes a serialized HloModuleProto and returns a changed one, or
-      None. An exception in it fails the compile.
-    name: names the pass for `clear`.
-    stage: 0 before the scheduler, 1 after it.
-
-  Raises:
-    UnsupportedError: there is no CUDA plugin, or it lacks the extension.
-  """
+def _register_with_plugin(
+  callback: Callback, *, name: str, stage: Stage
+) -> None:
+  """Has the CUDA plugin call `callback` in every compile from now on."""
   extension = _extension()
   keep: list[object] = []
   function = _TransformFn(functools.partial(_call, callback, keep))
@@ -188,7 +191,7 @@ def register(callback: Callback, *, name: str, stage: int) -> None:
     ctypes.sizeof(_RegisterArgs),
     encoded,
     len(encoded),
-    stage,
+    stage.value,
     ctypes.pointer(callbacks),
   )
   if extension.register_xla_transform(ctypes.byref(args)):
@@ -196,11 +199,10 @@ def register(callback: Callback, *, name: str, stage: int) -> None:
   _registered[name, stage] = (function, callbacks, keep)
 
 
-def clear(*, name: str, stage: int) -> None:
-  """Takes a registered pass out again."""
+def _clear_from_plugin(*, name: str, stage: Stage) -> None:
   encoded = name.encode()
   args = _ClearArgs(
-    ctypes.sizeof(_ClearArgs), stage, encoded, len(encoded), None, False
+    ctypes.sizeof(_ClearArgs), stage.value, encoded, len(encoded), None, False
   )
   _extension().clear_xla_transform(ctypes.byref(args))
   _registered.pop((name, stage), None)
@@ -248,19 +250,6 @@ def _extension() -> _Extension:
     f"{path} does not let programs add HLO passes; it needs jaxlib 0.10.2 or"
     " newer."
   )
-
-
-_lock = threading.RLock()
-_serial = itertools.count()
-
-
-class Stage(enum.Enum):
-  """Where in XLA's pipeline a pass runs."""
-
-  # After partitioning, before the collective passes, combiners and fusion.
-  PRE_SCHEDULER = 0
-  # After scheduling and copy insertion, before code generation.
-  POST_SCHEDULER = 1
 
 
 def keeps_donation() -> bool:
@@ -317,16 +306,6 @@ def _functions(platform: str):
     )
 
   return register, clear
-
-
-def _register_with_plugin(
-  callback: Callback, *, name: str, stage: Stage
-) -> None:
-  register(callback, name=name, stage=stage.value)
-
-
-def _clear_from_plugin(*, name: str, stage: Stage) -> None:
-  clear(name=name, stage=stage.value)
 
 
 def check_donation(module: hlo.Module, rewrite: str) -> None:

@@ -193,6 +193,7 @@ def test_fused_attention_is_its_products_halved_by_a_causal_mask(
   flops = products * 2 * (2 * 8 * 128 * key_length) * 64
   assert kernel.flops == (flops // 2 if key_length == 128 else flops)
   assert kernel.result_elements == 2 * 128 * 8 * 64
+  assert kernel.is_backward == (direction == "backward")
 
 
 @pytest.mark.parametrize("layout", list(fused_attention.AttentionLayout))

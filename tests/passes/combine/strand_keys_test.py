@@ -66,15 +66,8 @@ def gathered_bytes(module: hlo.Module) -> int:
 
 
 def operations_of(module: ir.Module, name: str) -> list[ir.Operation]:
-  found = []
-
-  def visit(operation: ir.Operation) -> ir.WalkResult:
-    if operation.name == name:
-      found.append(operation)
-    return ir.WalkResult.ADVANCE
-
-  module.operation.walk(visit)
-  return found
+  inner = mlir.inner_operations(module.operation)
+  return [operation for operation in inner if operation.name == name]
 
 
 def keys_of(module: ir.Module, name: str) -> collections.Counter[str]:
@@ -240,13 +233,6 @@ def test_a_keyed_form_is_its_strands_with_keys(
   )
   assert "stay apart" in outcome.actions[-1]
   assert num_run(scheduled(apart)) > num_run(scheduled(plain))
-
-
-def test_a_program_without_strands_can_have_no_keyed_form(lower_h100: Lower):
-  lowered = lower_h100(num_micro_batches=1)
-  same, outcome = rewritten.lower_rewritten(lowered, Form(keyed=True))
-  assert same is lowered
-  assert not outcome.actions
 
 
 @pytest.mark.parametrize("scan", [False, True])

@@ -92,25 +92,6 @@ class TestBits:
     )
     assert outcome.actions
 
-  @pytest.mark.parametrize("reverse", [False, True])
-  def test_what_a_trip_stacks_is_stacked_in_its_place(self, reverse: bool):
-    loss = functools.partial(
-      accumulating_step.loss_of, "fsdp", unroll=False, remat=False
-    )
-
-    def step(params: Any, batches: jax.Array) -> Any:
-      def add(count: jax.Array, batch: jax.Array) -> Any:
-        value, gradients = jax.value_and_grad(loss)(params, batch)
-        largest = jax.tree.map(jnp.max, gradients)
-        return count + 2, (value, largest, count, batch[0])
-
-      return jax.lax.scan(add, jnp.int32(5), batches, reverse=reverse)
-
-    outcome = rewritten.assert_same_bits(
-      step, ROTATED, accumulating_step.params(), accumulating_step.batches(3)
-    )
-    assert outcome.actions
-
   def test_a_sum_over_gradients_differs_by_its_order_at_most(self):
     """XLA may fuse the sum with the last layer's part, which stands alone."""
     loss = functools.partial(

@@ -9,13 +9,16 @@ from collections.abc import Callable, Sequence
 
 import jax
 from jax import lax
+from jax.interpreters import mlir
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
+from jaxlib.mlir import ir
 import pytest
 
 from lagom_xla.passes import collectives
 from lagom_xla.passes import hlo
 from lagom_xla.passes import overlap
+from lagom_xla.passes.program import mlir as mlir_lib
 from lagom_xla.passes.program import rewrite
 from lagom_xla.passes.program.form import Form
 from lagom_xla.passes.program.slices import chains
@@ -169,3 +172,26 @@ class TestRefusals:
     outcome = slices.cut(module, {"all_gather.0-reduce_scatter.0:0": 1})
     assert str(module) == before
     assert not (outcome.actions or outcome.refusals)
+
+
+@pytest.mark.parametrize(
+  ("type_", "num_bytes"),
+  [
+    ("tensor<3x5xbf16>", 30),
+    ("tensor<3x5xcomplex<f32>>", 120),
+    ("tensor<3x5xi1>", 15),
+    ("tensor<3x5xi4>", 8),
+    ("tensor<f8E4M3FN>", 1),
+    ("tensor<?xf32>", 0),
+  ],
+)
+def test_a_tensor_is_as_large_as_xla_stores_it(
+  type_: str, num_bytes: int
+) -> None:
+  text = f"func.func @f(%x: {type_}) {{ return }}"
+  with mlir.make_ir_context():
+    module = ir.Module.parse(text)
+    (function,) = module.body.operations
+    ((block,),) = function.regions
+    (value,) = block.arguments
+    assert mlir_lib.num_bytes(value) == num_bytes
